@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tally.h - libtally: sum gradients across processes and machines.
+ *
+ *	tally_session *s;
+ *	tally_tensor *t;
+ *	tally_ticket k;
+ *	float *g;
+ *
+ *	tally_attach(NULL, &s);				// rank, world size from the environment
+ *	tally_alloc(s, n * sizeof(*g), (void **)&g);	// in the arena: no copy later
+ *	tally_declare(s, &(tally_tensor_desc){ .name = "grad", .dtype = TALLY_FLOAT32,
+ *					       .count = n }, 1, &t);
+ *	...						// write the gradient into g
+ *	tally_push_pull(s, t, g, g, NULL, &k);		// returns at once
+ *	tally_wait(s, k, -1);				// g is the sum over all ranks
+ *
+ * Every function returns 0 (TALLY_OK) or a negative TALLY_E* code, and leaves
+ * one line of explanation for tally_error_text().  The library never prints,
+ * exits, installs signal handlers or starts threads.  A session belongs to one
+ * thread at a time; different sessions are independent.  It does not survive
+ * fork(): the child must not touch it.
+ *
+ * All ranks of a job declare the same tensors and use each of them for the same
+ * rounds; the order in which they submit and wait is theirs.
+ */
+#ifndef TALLY_H
+#define TALLY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TALLY_VERSION_MAJOR 0
+#define TALLY_VERSION_MINOR 1
+#define TALLY_VERSION_PATCH 0
+
+#ifndef TALLY_API
+#define TALLY_API __attribute__((visibility("default")))
+#endif
+
+/* Error codes; tally_error_help() says what each means. */
+enum {
+	TALLY_OK = 0,
+	TALLY_EAGAIN = -1,
+	TALLY_EINVAL = -2,
+	TALLY_EPROTO = -3,
+	TALLY_EMISMATCH = -4,
+	TALLY_EEXIST = -5,
+	TALLY_ENOENT = -6,
+	TALLY_ENOMEM = -7,
+	TALLY_EQUOTA = -8,
+	TALLY_ETIMEDOUT = -9,
+	TALLY_EWORKERLOST = -10,
+	TALLY_ESERVERLOST = -11,
+	TALLY_ENOSERVER = -12,
+	TALLY_EAGENT = -13,
+	TALLY_ESCHED = -14,
+	TALLY_EVERSION = -15,
+	TALLY_EAUTH = -16,
+	TALLY_ESHUTDOWN = -17,
+	TALLY_EIO = -18,
+	TALLY_EBUSY = -19,
+	TALLY_EINTERNAL = -20
+};
+
+typedef enum {
+	TALLY_FLOAT32 = 1,
+	TALLY_FLOAT64 = 2,
+	TALLY_FLOAT16 = 3,
+	TALLY_BFLOAT16 = 4,
+	TALLY_INT8 = 5,
+	TALLY_UINT8 = 6,
+	TALLY_INT32 = 7,
+	TALLY_INT64 = 8
+} tally_dtype;
+
+typedef enum { TALLY_SUM = 1, TALLY_MEAN = 2 } tally_op;
+
+typedef struct tally_session tally_session;
+typedef struct tally_tensor tally_tensor;
+typedef uint64_t tally_ticket;		/* 0 is no ticket */
+
+/* Zeroed fields take their value from the environment, then the default. */
+typedef struct {
+	const char *socket;	/* the agent's; TALLY_SOCKET; /run/tally/agent.sock */
+	const char *job;	/* TALLY_JOB, torchrun, Slurm, Open MPI id; "default" */
+	int rank;		/* used when world > 0 */
+	int world;		/* 0: RANK and WORLD_SIZE as TALLY_*, torchrun, Slurm, Open MPI */
+	int local_rank;		/* for the caller's use; -1 or 0 */
+	int timeout_ms;		/* for attach, declare, barrier; 0: TALLY_TIMEOUT_MS, 60000 */
+	size_t chunk_bytes;	/* unit of placement; 0: default; the same on all ranks */
+} tally_options;
+
+typedef struct {
+	const char *name;	/* unique in the job */
+	tally_dtype dtype;
+	uint64_t count;		/* elements; may be 0 */
+	const uint64_t *shape;	/* optional: compared between ranks; product = count */
+	uint32_t ndims;
+	int32_t priority;	/* higher is more urgent */
+} tally_tensor_desc;
+
+typedef struct {
+	tally_op op;		/* 0: TALLY_SUM */
+	int32_t priority;	/* used when override_priority */
+	int override_priority;
+} tally_push_pull_options;
+
+/*
+ * Joins the job: connects to this machine's agent and waits until all ranks are
+ * there.  opt may be NULL.  EAGENT: no agent at that socket; ETIMEDOUT names the
+ * missing ranks; EMISMATCH: another rank has another world size; EEXIST: this
+ * rank is taken.  On failure *s is still set when memory allowed it, for
+ * tally_error_text() only; pass it to tally_detach().
+ */
+TALLY_API int tally_attach(const tally_options *opt, tally_session **s);
+
+/* Leaves the job and frees everything of s, arena memory too.  NULL is fine.
+ * Work in flight is given up (that costs the other ranks the job). */
+TALLY_API int tally_detach(tally_session *s);
+
+TALLY_API int tally_rank(const tally_session *s);
+TALLY_API int tally_world_size(const tally_session *s);
+TALLY_API int tally_local_rank(const tally_session *s);
+TALLY_API int tally_local_size(const tally_session *s);
+TALLY_API int tally_machines(const tally_session *s);	/* of the job */
+
+/* Memory in the arena, page aligned, zeroed: inputs there are never copied.
+ * Freed by tally_free or tally_detach. */
+TALLY_API int tally_alloc(tally_session *s, size_t bytes, void **p);
+TALLY_API int tally_free(tally_session *s, void *p);
+
+/*
+ * Declares n tensors in one round trip, out[i] for desc[i]; returns when all
+ * ranks have declared them.  All or nothing.  EMISMATCH names the tensor and
+ * both sides, on every rank; ETIMEDOUT names who has not declared.
+ */
+TALLY_API int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n,
+			    tally_tensor **out);
+
+/* All ranks give tensors back; none of them may be in flight.  Handles die. */
+TALLY_API int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n);
+
+/*
+ * Starts a round of t: in (count elements) is summed over all ranks, out gets
+ * the result.  in and out may be the same, or out NULL: then tally_result() shows
+ * it without a copy.  Memory from tally_alloc() is read in place and must not
+ * change until the ticket is done; other memory is copied before the call
+ * returns.  EEXIST: a round of t is in flight; EAGAIN: the ring is full.
+ */
+TALLY_API int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
+			      const tally_push_pull_options *opt, tally_ticket *k);
+
+/* Everybody gets root's data; in is used at the root only and may equal out. */
+TALLY_API int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out,
+			      int root, tally_ticket *k);
+
+/*
+ * Waits for k (done: its out is filled, the ticket is used up).  timeout_ms < 0:
+ * the session's limit (10 minutes).  ETIMEDOUT: the text names who is missing;
+ * the ticket stays valid.  Any other error: the round is void and the ticket used up.
+ */
+TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);
+
+/* 0: done, as tally_wait; TALLY_EAGAIN: not yet. */
+TALLY_API int tally_test(tally_session *s, tally_ticket k);
+
+/*
+ * A descriptor that becomes readable when tickets complete; after it did, call
+ * tally_poll(), which takes the completions in (and says how many), then
+ * tally_test() the tickets.
+ */
+TALLY_API int tally_fd(const tally_session *s);
+TALLY_API int tally_poll(tally_session *s);
+
+/*
+ * The last finished round's result, read-only, count elements; valid until this
+ * process submits the next but one round of t (or undeclares it).  NULL before
+ * the first.
+ */
+TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t);
+
+/* Returns when all ranks have called it; ETIMEDOUT names who has not. */
+TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
+
+/* Text of the last error of this session ("" if none); valid until the next call. */
+TALLY_API const char *tally_error_text(const tally_session *s);
+TALLY_API const char *tally_error_name(int code);	/* "EMISMATCH" */
+TALLY_API const char *tally_error_help(int code);	/* one sentence */
+TALLY_API const char *tally_version(void);
+TALLY_API size_t tally_dtype_size(tally_dtype d);	/* 0: no such type */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void assert_failed(const char *expr, const char *file, int line)
+{
+	fprintf(stderr, "<0>tally: bug at %s:%d: %s does not hold\n", file, line, expr);
+	abort();
+}
+
+int err_setv(struct err *e, int code, const char *fmt, va_list ap)
+{
+	if (!e)
+		return code;
+	e->code = code;
+	vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	return code;
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	err_setv(e, code, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+	char head[ERR_TEXT_MAX + 1], tail[ERR_TEXT_MAX + 1];
+	va_list ap;
+	int n;
+
+	if (!e)
+		return TALLY_EINTERNAL;
+	va_start(ap, fmt);
+	n = vsnprintf(head, sizeof(head), fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return e->code;
+	memcpy(tail, e->text, sizeof(tail));
+	n = snprintf(e->text, sizeof(e->text), "%s: ", head);
+	if (n > 0 && (size_t)n < sizeof(e->text))
+		snprintf(e->text + n, sizeof(e->text) - (size_t)n, "%s", tail);
+	return e->code;
+}
+
+const char *err_name(int code)
+{
+	switch (code) {
+	case TALLY_OK:
+		return "OK";
+#define X(name, num, retry, help) case TALLY_##name: return #name;
+	ERR_TABLE(X)
+#undef X
+	}
+	return "EUNKNOWN";
+}
+
+const char *err_help(int code)
+{
+	switch (code) {
+	case TALLY_OK:
+		return "no error";
+#define X(name, num, retry, help) case TALLY_##name: return help;
+	ERR_TABLE(X)
+#undef X
+	}
+	return "not an error code of Tally";
+}
+
+bool err_retryable(int code)
+{
+	switch (code) {
+#define X(name, num, retry, help) case TALLY_##name: return retry;
+	ERR_TABLE(X)
+#undef X
+	}
+	return false;
+}
+
+int err_from_errno(int errnum)
+{
+	switch (errnum) {
+	case 0:
+		return 0;
+	case EAGAIN:
+	case EINTR:
+		return TALLY_EAGAIN;
+	case EINVAL:
+		return TALLY_EINVAL;
+	case EPROTO:
+	case EBADMSG:
+		return TALLY_EPROTO;
+	case EEXIST:
+		return TALLY_EEXIST;
+	case ENOENT:
+		return TALLY_ENOENT;
+	case ENOMEM:
+		return TALLY_ENOMEM;
+	case EMFILE:
+	case ENFILE:
+	case ENOSPC:
+	case EDQUOT:
+		return TALLY_EQUOTA;
+	case ETIMEDOUT:
+		return TALLY_ETIMEDOUT;
+	case EACCES:
+	case EPERM:
+		return TALLY_EAUTH;
+	case EADDRINUSE:
+	case EBUSY:
+		return TALLY_EBUSY;
+	case ECANCELED:
+	case EPIPE:
+	case ECONNRESET:
+		return TALLY_ESHUTDOWN;
+	}
+	return TALLY_EIO;
+}

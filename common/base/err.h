@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * err.h - one table of error codes, and an error a human will read.
+ *
+ * Functions return 0 or a negative TALLY_E* code.  Where a person will see the
+ * failure, a `struct err` travels along: the same code and a short text that
+ * says what, where and what to do.  The table is the public one: libtally's
+ * tally.h repeats the numbers (a test compares them), docs print it.
+ */
+#ifndef TALLY_BASE_ERR_H
+#define TALLY_BASE_ERR_H
+
+#include <stdarg.h>
+
+#include "common/base/base.h"
+
+/*   name	code  retry  what it means, what to do */
+#define ERR_TABLE(X) \
+	X(EAGAIN,	 1, true,  "no room right now; wait for completions and try again") \
+	X(EINVAL,	 2, false, "the call's arguments are wrong; nothing happened") \
+	X(EPROTO,	 3, false, "a message broke the protocol; the connection is closed") \
+	X(EMISMATCH,	 4, false, "the ranks disagree; fix the program") \
+	X(EEXIST,	 5, false, "it exists already, or is in flight") \
+	X(ENOENT,	 6, false, "no such thing") \
+	X(ENOMEM,	 7, true,  "out of memory; nothing happened") \
+	X(EQUOTA,	 8, true,  "a server's or machine's limit is reached; see the text") \
+	X(ETIMEDOUT,	 9, true,  "the deadline passed; the text names who is missing") \
+	X(EWORKERLOST,	10, false, "a rank of the job is gone; the job is over") \
+	X(ESERVERLOST,	11, false, "a summation server is gone and the round with it") \
+	X(ENOSERVER,	12, true,  "no summation server is registered") \
+	X(EAGENT,	13, true,  "the machine's agent cannot be reached") \
+	X(ESCHED,	14, true,  "the scheduler cannot be reached") \
+	X(EVERSION,	15, false, "the two sides speak different versions") \
+	X(EAUTH,	16, false, "not allowed") \
+	X(ESHUTDOWN,	17, false, "the other side is shutting down, or the session is over") \
+	X(EIO,		18, true,  "an input or output failed; see the text") \
+	X(EBUSY,	19, true,  "in use; see the text") \
+	X(EINTERNAL,	20, false, "a bug of Tally's; please report it")
+
+#ifndef TALLY_H		/* libtally's sources have the same enumerators from tally.h */
+enum tally_err {
+#define X(name, code, retry, help) TALLY_##name = -(code),
+	ERR_TABLE(X)
+#undef X
+	TALLY_OK = 0,
+};
+#endif
+
+struct err {
+	int code;			/* 0 or TALLY_E* */
+	char text[ERR_TEXT_MAX + 1];	/* one line, no newline */
+};
+
+/* Fills e (when not NULL) and returns code, so that callers `return err_set(...)`. */
+int err_set(struct err *e, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+int err_setv(struct err *e, int code, const char *fmt, va_list ap);
+
+/* Puts "context: " before the text; keeps the code and returns it. */
+int err_wrap(struct err *e, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* "EMISMATCH" / its help / whether a retry can help; total over all ints. */
+const char *err_name(int code);
+const char *err_help(int code);
+bool err_retryable(int code);
+
+/* TALLY_E* for an errno value (EIO where nothing fits better). */
+int err_from_errno(int errnum);
+
+#endif

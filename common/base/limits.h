@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * limits.h - every bound of Tally has its name here.
+ *
+ * A limit is a promise to the operator (memory, time) or to a peer (what will
+ * be accepted).  Relations between limits are asserted at compile time at the
+ * end of the file.  Sizes are in bytes, times in milliseconds unless the name
+ * says otherwise.
+ */
+#ifndef TALLY_BASE_LIMITS_H
+#define TALLY_BASE_LIMITS_H
+
+#include <assert.h>
+
+/* memory geometry */
+#define PAGE_BYTES		4096u
+#define CHUNK_BYTES_MIN		(64u << 10)	/* unit of placement */
+#define CHUNK_BYTES_DEFAULT	(512u << 10)
+#define CHUNK_BYTES_MAX		(4u << 20)
+#define SEG_BYTES_MIN		(32u << 10)	/* unit of travel and of summing */
+#define SEG_BYTES_MAX		CHUNK_BYTES_MAX
+#define WINDOW_BYTES_MAX	(16u << 20)	/* credit per (job, agent, server) */
+#define WINDOW_BYTES_MIN	CHUNK_BYTES_MAX
+#define SLAB_BYTES_MAX		(1ull << 40)
+#define SLABS_PER_PROCESS_MAX	64u		/* arena slabs of one training process */
+#define SLABS_PER_LINK_MAX	8192u		/* slabs an agent shows its colocated server */
+
+/* cluster */
+#define NODES_MAX		4096u
+#define JOBS_MAX		256u
+#define AGENTS_PER_JOB_MAX	1024u		/* machines of one job */
+#define SERVERS_PER_JOB_MAX	2048u		/* colocated ones counted */
+#define WORLD_SIZE_MAX		16384u
+#define LOCAL_RANKS_MAX		64u		/* processes of one job on one machine */
+#define RAILS_MAX		8u		/* cards of one machine */
+#define ENGINES_MAX		16u		/* data threads of one daemon */
+#define LINKS_PER_RAIL_MAX	8u
+
+/* tensors */
+#define TENSORS_PER_JOB_MAX	65536u
+#define TENSORS_PER_BATCH_MAX	16384u
+#define TENSOR_BYTES_MAX	(64ull << 30)
+#define DIMS_MAX		8u
+
+/* text */
+#define NAME_LEN_MAX		255u		/* nodes, jobs, tensors; without the NUL */
+#define ERR_TEXT_MAX		480u
+#define ADDR_LEN_MAX		107u		/* host:port, or a Unix socket path */
+
+/* control messages */
+#define CTL_MSG_BYTES_MAX	(16u << 20)
+#define CTL_QUEUE_BYTES_MAX	(64u << 20)	/* unsent bytes before a slow peer is cut */
+#define CTL_CONNS_MAX		8192u
+#define LOCAL_MSG_BYTES_MAX	(128u << 10)	/* one message on the agent's Unix socket */
+
+/* rings of a training process */
+#define RING_ENTRIES		4096u		/* a power of two */
+
+/* times */
+#define HEARTBEAT_MS		1000u
+#define LEASE_MS		3000u
+#define RECONNECT_GRACE_MS	500u		/* closed control connection: dead after this */
+#define LINK_RECONNECT_MS	1000u		/* broken data link: tried again for this long */
+#define AGENT_GRACE_MS		30000u		/* a lost agent may come back for this long */
+#define HANDSHAKE_MS		5000u
+#define ATTACH_TIMEOUT_MS	60000u		/* default: wait for the other ranks */
+#define WAIT_TIMEOUT_MS		600000u		/* default: wait for a round */
+#define STALL_WARN_MS		10000u
+#define PROBE_MIN_MS		200u		/* ask after a pushed segment without a result */
+#define PROBE_MAX_MS		2000u
+#define OFFER_AFTER_MS		20u		/* a full window without progress for this long */
+
+static_assert(SEG_BYTES_MIN % PAGE_BYTES == 0, "segments are page aligned");
+static_assert(CHUNK_BYTES_MIN % SEG_BYTES_MIN == 0, "chunks hold whole segments");
+static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
+static_assert(WINDOW_BYTES_MIN >= SEG_BYTES_MAX, "a window takes any segment");
+static_assert((RING_ENTRIES & (RING_ENTRIES - 1)) == 0, "ring size is a power of two");
+static_assert(LEASE_MS >= 3 * HEARTBEAT_MS, "a lease survives two lost heartbeats");
+static_assert(WORLD_SIZE_MAX <= AGENTS_PER_JOB_MAX * LOCAL_RANKS_MAX, "ranks fit");
+
+#endif

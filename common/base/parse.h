@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parse.h - the units people type and read.
+ *
+ * Parsers accept the whole string or nothing: 0, or TALLY_EINVAL with e filled
+ * with what was wrong and an example that would have been right.
+ */
+#ifndef TALLY_BASE_PARSE_H
+#define TALLY_BASE_PARSE_H
+
+#include "common/base/err.h"
+
+/* Bytes: "1000", "64K", "512KiB", "4M", "1.3G".  K, M, G, T are powers of 1024. */
+int parse_bytes(const char *s, uint64_t *bytes, struct err *e);
+
+/* Bits per second: "25g", "25gbit", "100mbit", "2.5Gbit/s".  Powers of 1000. */
+int parse_bitrate(const char *s, uint64_t *bits_per_s, struct err *e);
+
+/* A decimal number in [min, max]. */
+int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err *e);
+
+/*
+ * "host:port", "[v6]:port", ":port" (all addresses) or "host" (then
+ * port = default_port), each optionally followed by "@bitrate" (then
+ * *bits_per_s, else 0).  host gets at most ADDR_LEN_MAX characters and a NUL.
+ */
+int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
+		   uint16_t *port, uint64_t *bits_per_s, struct err *e);
+
+/* "64 MiB", "1.5 GiB", "17 B" / "25 Gbit/s" / "1.2 ms"; returns buf. */
+const char *fmt_bytes(char *buf, size_t len, uint64_t bytes);
+const char *fmt_bitrate(char *buf, size_t len, uint64_t bits_per_s);
+const char *fmt_seconds(char *buf, size_t len, double seconds);
+
+#endif

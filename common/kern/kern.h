@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kern.h - the sums: n inputs added in one pass, the same bits on every CPU.
+ *
+ * out[i] = round(((in[0][i] + in[1][i]) + in[2][i]) + ...), left to right.
+ * float32 and float64 add in their own type; float16 and bfloat16 add in
+ * float32 and round once at the end (to nearest, ties to even; overflow to
+ * infinity; denormals kept).  Integers add modulo 2^bits.  With div > 1 the sum
+ * is divided before that last rounding: floating point by an IEEE division,
+ * integers after the wrap, toward zero.  NaN payloads and signs are unspecified.
+ * n = 1 copies (then divides, if asked).
+ *
+ * Three implementations (plain C, AVX2 + F16C, AVX-512), one table each, chosen
+ * once; all give the same bits.  No heap, no locks, no global state but the
+ * level, which is set before threads start.
+ *
+ * out may be one of the inputs (same address), not overlap one otherwise.
+ * No alignment is needed; 64 is fastest.
+ */
+#ifndef TALLY_KERN_H
+#define TALLY_KERN_H
+
+#include "common/base/dtype.h"
+
+enum kern_level { KERN_C, KERN_AVX2, KERN_AVX512, KERN_LEVELS };
+
+/* The best level that this CPU and the mask (bit i allows level i) permit. */
+enum kern_level kern_init(uint32_t mask);
+enum kern_level kern_level(void);
+bool kern_level_usable(enum kern_level l);
+const char *kern_level_name(enum kern_level l);
+
+/* len in elements, n >= 1 inputs; div >= 1 (1: plain sum).  dtype must be valid. */
+void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
+	      uint32_t div);
+
+/* The same at a given level, for tests and benchmarks; the level must be usable. */
+void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
+		 uint32_t n, size_t len, uint32_t div);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * xport.h - the contract of every transport: moving frames between an engine
+ * of an agent and an engine of a server.
+ *
+ * What it is for: ordered, reliable delivery of frames on one link (endpoint),
+ * the payload landing where the receiver says, without a copy beyond what the
+ * medium needs.  What it does not do: reconnect, retry, choose routes, know
+ * jobs.  Nothing survives an endpoint: after closed() the owner decides anew.
+ *
+ * Owner: the engine thread that made the endpoint.  All calls and callbacks
+ * happen there.  Callbacks may call xport_send() and xport_close() on any
+ * endpoint of the same engine, but closed() always comes from xport_poll() or
+ * xport_group_fini(), never from inside another call.
+ *
+ * Life: group_init -> (connect | adopt) -> up -> frames -> close -> closed().
+ *   connect: agent's side; sends HELLO given by the owner, waits for WELCOME.
+ *   adopt: server's side; takes over a connected descriptor whose HELLO has
+ *   been read and accepted by the listener; sends the given WELCOME.
+ * closed() is the last word on an endpoint, comes exactly once for each that
+ * connect or adopt returned, and names a row of the close-reason table; every
+ * payload given to xport_send() and not yet reported by sent() is the owner's
+ * again when closed() is called.
+ *
+ * Memory: endpoints and their queues are allocated at connect/adopt, XPORT_QUEUE
+ * frames each.  xport_send() on a full queue says TALLY_EAGAIN and takes nothing.
+ *
+ * Payload on arrival: place() says where a PUSH's or RESULT's bytes shall land
+ * (length bytes, stays valid until deliver() or closed()); NULL: the bytes are
+ * read and thrown away and deliver() is not called.  Transports by reference
+ * (shm) call place() never and deliver() with the address in the sender's slab,
+ * resolved by the owner's resolve() (NULL: the frame is thrown away).  RDMA will
+ * call place() never either: slot is the offset in the registered region, and
+ * resolve() turns it into an address.
+ *
+ * Errors: a peer's bad bytes close the endpoint, nothing else.  Limits: frame
+ * payload SEG_BYTES_MAX; handshake HANDSHAKE_MS.
+ */
+#ifndef TALLY_NET_XPORT_H
+#define TALLY_NET_XPORT_H
+
+#include "common/base/err.h"
+#include "proto/frame.h"
+
+#define XPORT_QUEUE	1024u	/* frames an endpoint holds unsent */
+
+/*   name	severity  retry  meaning */
+#define CLOSE_REASON_TABLE(X) \
+	X(LOCAL,	"info",  false, "closed by this side") \
+	X(EOF,		"info",  true,  "closed by the peer") \
+	X(RESET,	"warn",  true,  "connection reset or broken") \
+	X(REFUSED,	"warn",  true,  "nobody listens there") \
+	X(UNREACHABLE,	"warn",  true,  "no route, or no answer") \
+	X(TIMEOUT,	"warn",  true,  "the peer stopped answering") \
+	X(HANDSHAKE,	"warn",  false, "the peer did not accept the hello") \
+	X(BAD_FRAME,	"error", false, "the peer sent bytes that are no frame") \
+	X(VERSION,	"error", false, "the peer speaks another version") \
+	X(RESOURCE,	"error", true,  "out of descriptors or memory")
+
+enum close_reason {
+#define X(e, sev, retry, help) CLOSE_##e,
+	CLOSE_REASON_TABLE(X)
+#undef X
+	CLOSE_REASON_END
+};
+
+const char *close_reason_name(enum close_reason r);	/* "reset" */
+const char *close_reason_help(enum close_reason r);
+bool close_reason_retry(enum close_reason r);
+
+struct xport_ep;			/* one link; opaque */
+struct xport_group;			/* all links of one engine; opaque */
+
+struct xport_cb {
+	/* The handshake is done; `peer` is the decoded WELCOME (connect) or HELLO (adopt). */
+	void (*up)(void *ctx, struct xport_ep *ep, const struct frame *peer);
+	void *(*place)(void *ctx, struct xport_ep *ep, const struct frame *f);
+	const void *(*resolve)(void *ctx, struct xport_ep *ep, const struct frame *f);
+	/* f and, where it has one, its whole payload are here; data is NULL without one. */
+	void (*deliver)(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data);
+	/* A payload of xport_send() is no longer borrowed (written to the medium). */
+	void (*sent)(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len);
+	/* shm: the peer shows a slab; fd is the callee's from here on. */
+	void (*slab)(void *ctx, struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes);
+	void (*closed)(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e);
+};
+
+/*
+ * The links of one engine.  `epfd` is the engine's epoll descriptor (borrowed);
+ * events carry a pointer of the group's, so the engine hands each event whose
+ * data.ptr it does not know to xport_event().
+ */
+int xport_group_new(struct xport_group **g, int epfd, const struct xport_cb *cb, void *ctx,
+		    struct err *e);
+void xport_group_free(struct xport_group *g);	/* closes all; closed() for each */
+
+/* True when the event was one of this group's. */
+bool xport_event(struct xport_group *g, void *data_ptr, uint32_t epoll_events);
+
+/* Deferred work (closed() calls, timeouts, sends queued by callbacks); once per
+ * turn of the engine's loop.  Returns the time of its next need. */
+mono_t xport_poll(struct xport_group *g, mono_t now);
+
+struct xport_addr {
+	enum { XPORT_TCP, XPORT_SHM } kind;
+	char local[ADDR_LEN_MAX + 1];	/* tcp: source address of this rail, or "" */
+	char remote[ADDR_LEN_MAX + 1];	/* tcp: numeric host; shm: socket path */
+	uint16_t port;			/* tcp */
+};
+
+/* ep->user is the owner's; both functions never block. */
+int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
+		  void *user, mono_t now, struct xport_ep **ep, struct err *e);
+int xport_adopt(struct xport_group *g, int fd, const struct frame *hello,
+		const struct frame *welcome, void *user, mono_t now, struct xport_ep **ep,
+		struct err *e);
+
+/*
+ * Queues f and its payload (borrowed until sent() or closed(); NULL for none or
+ * by reference).  0, TALLY_EAGAIN (queue full), TALLY_ESHUTDOWN (not up).
+ */
+int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uint64_t cookie);
+
+/* shm only: shows the peer a memfd; the fd stays the caller's. */
+int xport_send_slab(struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes);
+
+void xport_close(struct xport_ep *ep, enum close_reason why);
+
+void *xport_user(const struct xport_ep *ep);
+uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
+uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted */
+uint64_t xport_unacked_bytes(const struct xport_ep *ep);/* in the kernel, not yet at the peer */
+bool xport_by_reference(const struct xport_ep *ep);
+const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm" */
+
+/*
+ * The listener's half, on the control thread: reads one HELLO from a fresh
+ * connection.  xport_hello_read() is called when fd is readable: TALLY_EAGAIN
+ * (not all there), 0 (*hello filled), else close it.
+ */
+struct xport_hello {
+	uint8_t wire[FRAME_BYTES];
+	uint32_t got;
+};
+int xport_hello_read(struct xport_hello *h, int fd, struct frame *hello);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.h - facts about this machine, and random identities.
+ */
+#ifndef TALLY_RT_HOST_H
+#define TALLY_RT_HOST_H
+
+#include "common/base/err.h"
+
+/*
+ * Names the machine: what shares cards.  Hash of boot id and network namespace,
+ * as 32 hex digits: two containers with cards of their own are two machines.
+ */
+void host_machine_id(char id[33]);
+void host_name(char *buf, size_t len);		/* short host name */
+int host_random(void *buf, size_t len);		/* getrandom; 0 or EIO */
+
+/* Speed of the interface that owns the numeric address, bits/s; 0: unknown. */
+uint64_t host_card_bits_per_s(const char *addr);
+/* Whether this machine owns that numeric address. */
+bool host_has_address(const char *addr);
+
+/* CPUs near the card that owns addr (hwloc), for pinning: fills cpus[], returns
+ * how many (0: no opinion).  NULL addr: all CPUs this process may use. */
+uint32_t host_cpus_near(const char *addr, int *cpus, uint32_t max);
+
+uint64_t host_memory_bytes(void);		/* cgroup limit counted */
+
+#endif

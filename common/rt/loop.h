@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loop.h - the control thread's event loop: libuv behind five nouns.
+ *
+ * One loop per daemon or CLI run, on the main thread.  Callbacks run on that
+ * thread.  Objects are the caller's structs, initialised once; *_stop or
+ * *_close may be called in any callback, the memory may be freed in on_closed
+ * (streams) or at once after stop (timers, watches: the loop copies what libuv
+ * needs).  loop_run() returns after loop_stop().
+ */
+#ifndef TALLY_RT_LOOP_H
+#define TALLY_RT_LOOP_H
+
+#include "common/base/err.h"
+
+struct loop;
+
+int loop_new(struct loop **l, struct err *e);
+void loop_free(struct loop *l);			/* everything on it must be closed */
+void loop_run(struct loop *l);
+void loop_stop(struct loop *l);
+mono_t loop_now(void);				/* CLOCK_BOOTTIME */
+
+struct loop_timer;	/* repeats until stopped; first after `first_ms` */
+int loop_timer_start(struct loop *l, struct loop_timer **t, uint64_t first_ms, uint64_t repeat_ms,
+		     void (*fn)(void *), void *ctx);
+void loop_timer_stop(struct loop_timer *t);	/* NULL is fine; t is gone */
+
+struct loop_watch;	/* a descriptor is readable (and/or writable) */
+enum { LOOP_READ = 1, LOOP_WRITE = 2 };
+int loop_watch_start(struct loop *l, struct loop_watch **w, int fd, int events,
+		     void (*fn)(void *ctx, int events), void *ctx);
+void loop_watch_change(struct loop_watch *w, int events);
+void loop_watch_stop(struct loop_watch *w);	/* the fd stays open, the caller's */
+
+struct loop_bell;	/* rung from any thread; rings coalesce */
+int loop_bell_start(struct loop *l, struct loop_bell **b, void (*fn)(void *), void *ctx);
+void loop_bell_ring(struct loop_bell *b);
+void loop_bell_stop(struct loop_bell *b);
+
+/* SIGTERM and SIGINT; also ignores SIGPIPE. */
+int loop_on_signals(struct loop *l, void (*fn)(void *ctx, int signum), void *ctx);
+
+/* ---- byte streams: TCP and Unix, with descriptors on Unix ones ---- */
+
+struct stream;
+
+struct stream_cb {
+	void (*connected)(void *ctx, struct stream *s);
+	void (*readable)(void *ctx, struct stream *s, const uint8_t *data, size_t len);
+	/* Last word, once; s is freed after it. e: why (code 0: closed by us or clean EOF). */
+	void (*closed)(void *ctx, struct stream *s, const struct err *e);
+};
+
+struct listener;
+
+/* Numeric or resolvable host; port 0: any. unix: host = path, port ignored; a dead
+ * socket file is replaced, a living one is EBUSY. */
+int listener_tcp(struct loop *l, struct listener **out, const char *host, uint16_t port,
+		 void (*accepted)(void *ctx, int fd), void *ctx, struct err *e);
+int listener_unix(struct loop *l, struct listener **out, const char *path, uint32_t mode,
+		  void (*accepted)(void *ctx, int fd), void *ctx, struct err *e);
+uint16_t listener_port(const struct listener *li);
+void listener_close(struct listener *li);	/* removes its socket file */
+
+int stream_connect(struct loop *l, struct stream **out, const char *host, uint16_t port,
+		   const struct stream_cb *cb, void *ctx, struct err *e);
+int stream_adopt(struct loop *l, struct stream **out, int fd, const struct stream_cb *cb,
+		 void *ctx, struct err *e);
+/* Copies data; EQUOTA when more than CTL_QUEUE_BYTES_MAX would wait: close it then. */
+int stream_write(struct stream *s, const void *data, size_t len);
+void stream_close(struct stream *s);
+const char *stream_peer(const struct stream *s);	/* "10.0.0.1:4711" */
+const char *stream_local(const struct stream *s);
+
+#endif

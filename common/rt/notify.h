@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * notify.h - sd_notify(3): "READY=1", "STATUS=...", "STOPPING=1", "WATCHDOG=1".
+ * Does nothing without NOTIFY_SOCKET.  The value of WATCHDOG_USEC is read once.
+ */
+#ifndef TALLY_RT_NOTIFY_H
+#define TALLY_RT_NOTIFY_H
+
+#include <stdint.h>
+
+void notify(const char *state);
+uint64_t notify_watchdog_ms(void);	/* 0: none; send WATCHDOG=1 at half of it */
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring.h - the two rings between one training process and its agent.
+ *
+ * One shared page set (memfd, sealed against resizing) holds a submission ring
+ * (process -> agent), a completion ring (agent -> process) and a status area
+ * (agent -> process).  Single producer, single consumer each.
+ *
+ * The other side is hostile: masks, sizes and capacities live in the private
+ * struct ring_end; an index read from shared memory is copied once, compared
+ * with what it can be, and a descriptor is copied once before it is looked at.
+ * A consumer that sees an impossible producer index returns TALLY_EPROTO; the
+ * session is over, nothing else is.  A producer trusts the consumer index only
+ * within [its own tail - capacity, tail].
+ *
+ * Wake-up: each ring has an eventfd and a flag `sleeping`.  The consumer sets
+ * the flag, looks once more, then sleeps; the producer writes the eventfd only
+ * when the flag is set.  Ordering: seq_cst on both flag and index pairs them.
+ *
+ * Ownership: a posted entry is the producer's copy; nothing is borrowed.
+ */
+#ifndef TALLY_SHM_RING_H
+#define TALLY_SHM_RING_H
+
+#include <stdatomic.h>
+
+#include "common/base/err.h"
+
+/* process -> agent: "my input for this round lies there" (64 bytes) */
+struct ring_sub {
+	uint64_t offset;	/* first byte in the slab */
+	uint64_t length;	/* bytes; the whole tensor, or a whole number of chunks of it */
+	uint64_t at;		/* where in the tensor this piece starts */
+	uint32_t tensor;
+	uint32_t round;
+	uint32_t slab;
+	uint32_t root;		/* broadcast: the root's rank */
+	uint8_t rop;
+	uint8_t pad[3];
+	int32_t priority;	/* higher is more urgent */
+	uint64_t reserved[2];
+};
+
+/* agent -> process: "that round of that tensor is done" (32 bytes) */
+struct ring_cpl {
+	uint32_t tensor;
+	uint32_t round;
+	int32_t code;		/* 0 or TALLY_E* */
+	uint32_t reserved0;
+	uint64_t reserved[2];
+};
+
+_Static_assert(sizeof(struct ring_sub) == 64, "one cache line");
+_Static_assert(sizeof(struct ring_cpl) == 32, "half a cache line");
+
+/* What the agent tells its process without being asked; written by the agent only. */
+struct ring_status {
+	_Atomic uint32_t seq;		/* odd while being written */
+	_Atomic int32_t job_code;	/* 0, or why the job is over (TALLY_E*) */
+	char job_text[ERR_TEXT_MAX + 1];
+	char stall_text[ERR_TEXT_MAX + 1]; /* what the oldest round waits for, or "" */
+};
+
+struct ring_shared;		/* the layout, in ring.c and docs/PROTOCOL.md */
+
+size_t ring_shared_bytes(void);	/* of the memfd; a multiple of PAGE_BYTES */
+
+/* One side's private view; either side makes its own over the same memory. */
+struct ring_end {
+	struct ring_shared *mem;	/* shared */
+	int sub_fd, cpl_fd;		/* eventfds, borrowed */
+	uint32_t sub_pos, cpl_pos;	/* this side's own index */
+	uint32_t sub_seen, cpl_seen;	/* the other side's, last believed value */
+};
+
+void ring_format(void *mem);				/* agent, once, before sharing */
+void ring_end_init(struct ring_end *r, void *mem, int sub_fd, int cpl_fd);
+
+/* process's side */
+int ring_sub_post(struct ring_end *r, const struct ring_sub *s);	/* 0, EAGAIN: full */
+int ring_cpl_take(struct ring_end *r, struct ring_cpl *c);		/* 0, EAGAIN: empty, EPROTO */
+bool ring_cpl_sleep(struct ring_end *r);	/* true: now poll cpl_fd; false: look again */
+void ring_cpl_wake(struct ring_end *r);		/* after the poll: clears flag and eventfd */
+void ring_status_get(const struct ring_end *r, int *job_code, char *job_text, char *stall_text);
+
+/* agent's side */
+int ring_sub_take(struct ring_end *r, struct ring_sub *s);	/* 0, EAGAIN: empty, EPROTO */
+bool ring_sub_sleep(struct ring_end *r);
+void ring_sub_wake(struct ring_end *r);
+int ring_cpl_post(struct ring_end *r, const struct ring_cpl *c);	/* 0, EAGAIN: full */
+void ring_status_set(struct ring_end *r, int job_code, const char *job_text,
+		     const char *stall_text);	/* NULL: leave as it is */
+
+#endif

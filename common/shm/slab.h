@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slab.h - memory that two processes share: sealed memfds and their mappings.
+ *
+ * The maker (always the agent, or a server for its own) creates the memfd at
+ * its final size, seals it (SHRINK, GROW) before anybody else sees it, so that
+ * no later truncation can turn a read into SIGBUS.  Huge pages (hugetlb) are
+ * taken when the kernel has enough free ones; such a slab must be sealed
+ * FUTURE_WRITE once everybody has mapped it (slab_seal_writers), because a
+ * punched hole there kills the reader.  Whoever receives a descriptor checks
+ * size and seals (slab_map) before touching a byte.
+ *
+ * Pages are touched (and so charged) by slab_prefault(), not before: a large
+ * slab may be created and filled part by part.
+ */
+#ifndef TALLY_SHM_SLAB_H
+#define TALLY_SHM_SLAB_H
+
+#include "common/base/err.h"
+
+struct slab {
+	uint8_t *base;		/* mapping, owned; NULL: none */
+	uint64_t bytes;
+	int fd;			/* owned; -1: none */
+	bool huge;
+};
+
+/* bytes is rounded up to pages (or huge pages). EQUOTA, ENOMEM. name shows in /proc. */
+int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, struct err *e);
+
+/* Another descriptor of s, read-only, mode 0400; the caller closes it. */
+int slab_readonly_fd(const struct slab *s, int *fd, struct err *e);
+
+int slab_seal_writers(struct slab *s, struct err *e);	/* F_SEAL_FUTURE_WRITE and F_SEAL_SEAL */
+
+/*
+ * Maps a descriptor from somebody else.  Checks: a memfd, sealed SHRINK and
+ * GROW, at least `bytes` long.  On success s owns fd; on error the caller does.
+ */
+int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e);
+
+int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e);
+void slab_free(struct slab *s);				/* harmless on a zeroed/freed slab */
+
+/* A page allocator over [0, bytes): first fit, bitmap in caller's words. */
+struct pagemap {
+	uint64_t *words;	/* borrowed; BITS_WORDS(pages) of them */
+	uint32_t pages;
+	uint32_t used;
+	uint32_t hint;		/* no free page below */
+};
+
+void pagemap_init(struct pagemap *m, uint64_t *words, uint32_t pages);
+/* First page of a free run of n, now taken; UINT32_MAX: none.  n >= 1. */
+uint32_t pagemap_get(struct pagemap *m, uint32_t n);
+void pagemap_put(struct pagemap *m, uint32_t first, uint32_t n);	/* must be taken: ASSERT */
+
+/* Descriptors over a Unix socket (SOCK_SEQPACKET or stream): one message, at most
+ * `nfds` of them, all CLOEXEC; extra ones are closed. */
+#define FDS_PER_MSG_MAX 4
+int fdmsg_send(int sock, const void *buf, size_t len, const int *fds, uint32_t nfds);
+/* Returns bytes, 0 at end, TALLY_EAGAIN, or an error; *nfds in: room, out: got. */
+int fdmsg_recv(int sock, void *buf, size_t len, int *fds, uint32_t *nfds);
+
+#endif

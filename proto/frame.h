@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame.h - the 64-byte header of everything on a data link.
+ *
+ * A data link joins one engine of an agent to one engine of a server.  Every
+ * message is a header and, for PUSH and RESULT over a socket, `length` bytes of
+ * payload right behind it.  By shared memory the payload stays where it is and
+ * `slot` says where (FRAME_BYREF).  All fields are little-endian; the last four
+ * bytes are CRC-32C over the first sixty.  docs/PROTOCOL.md has the picture.
+ *
+ * Key = (tensor, chunk).  A segment = (key, offset): the unit of travel.
+ * A contribution = (job, segment, round, worker): it counts once, whatever is
+ * lost, repeated or late.  `attempt` tells a segment's pushes apart after the
+ * agent has taken one back (CANCEL); it wraps.
+ *
+ * decode() believes nothing: 0, or a TALLY_E* code.  It never reads past 64
+ * bytes.  A decoded frame's fields are in the ranges stated here; whether job,
+ * tensor or segment exist is for the receiver's core to say.
+ */
+#ifndef TALLY_PROTO_FRAME_H
+#define TALLY_PROTO_FRAME_H
+
+#include "common/base/dtype.h"
+#include "common/base/err.h"
+
+#define FRAME_BYTES	64u
+#define FRAME_MAGIC	0x594c4c54u	/* "TLLY" on the wire */
+#define FRAME_VERSION	1u
+
+/*  enum	num  payload  from    meaning */
+#define FRAME_TYPE_TABLE(X) \
+	X(HELLO,	 1, false, "agent",  "opens a link: who I am, for which engine, with which key") \
+	X(WELCOME,	 2, false, "server", "the link is open; window size and segment limits") \
+	X(PUSH,		 3, true,  "agent",  "a contribution") \
+	X(RESULT,	 4, true,  "server", "the sum of all contributions of a segment's round") \
+	X(OFFER,	 5, false, "agent",  "ready here, not pushed for want of window") \
+	X(PROBE,	 6, false, "agent",  "pushed long ago; what became of it?") \
+	X(HELD,		 7, false, "server", "your contribution is here; aux names who is missing") \
+	X(ASK,		 8, false, "server", "push this contribution now (again)") \
+	X(CANCEL,	 9, false, "agent",  "take my contribution back out, I need its room") \
+	X(CANCELLED,	10, false, "server", "it is out; its room is yours") \
+	X(REFUSED,	11, false, "server", "not for me: aux is a code, epoch the one I know") \
+	X(PING,		12, false, "both",   "is the process alive?") \
+	X(PONG,		13, false, "both",   "it is")
+
+enum frame_type {
+	FRAME_NONE = 0,
+#define X(e, num, payload, from, help) FRAME_##e = num,
+	FRAME_TYPE_TABLE(X)
+#undef X
+	FRAME_TYPE_END
+};
+
+enum frame_flag {
+	FRAME_BYREF = 1u << 0,		/* no payload follows; slot says where it lies */
+	FRAME_NODATA = 1u << 1,		/* PUSH: takes part without data (broadcast, not root) */
+	FRAME_FLAGS = FRAME_BYREF | FRAME_NODATA,
+};
+
+/* Where a payload lies at its reader: a slab of the sender's, or window offset. */
+#define SLOT_NONE	UINT64_MAX
+#define SLOT_SLAB(slab, off)	((uint64_t)(slab) << 48 | (uint64_t)(off))
+#define SLOT_SLAB_ID(slot)	((uint32_t)((slot) >> 48))
+#define SLOT_SLAB_OFF(slot)	((slot) & ((UINT64_C(1) << 48) - 1))
+
+/*   offset on the wire, field; HELLO and WELCOME use slot/rslot/aux as said there */
+struct frame {
+	uint8_t type;		/*  5: enum frame_type */
+	uint8_t dtype;		/*  6: enum dtype, or 0 where no data is meant */
+	uint8_t rop;		/*  7: enum rop, or 0 */
+	uint8_t flags;		/*  8: enum frame_flag */
+	uint8_t attempt;	/*  9: which push of this contribution */
+	uint16_t worker;	/* 10: the agent's index among the job's machines */
+	uint32_t job;		/* 12: the scheduler's number of the job */
+	uint32_t tensor;	/* 16: the scheduler's number of the tensor in the job */
+	uint32_t chunk;		/* 20: its index in the tensor */
+	uint32_t round;		/* 24: 1, 2, 3, ... per tensor; wraps after 2^32 - 1 to 1 */
+	uint32_t epoch;		/* 28: of the placement that the sender follows */
+	uint32_t offset;	/* 32: the segment's first byte in the chunk */
+	uint32_t length;	/* 36: its bytes, <= SEG_BYTES_MAX */
+	uint64_t slot;		/* 40: PUSH: where in the window or slab; RESULT: the push's rslot */
+	uint64_t rslot;		/* 48: PUSH: where the agent wants the result */
+	uint32_t aux;		/* 56: REFUSED: -code; HELD: a missing worker's index; else 0 */
+};				/* 60: header check */
+
+/*
+ * HELLO: job = the agent's node id, worker = lane (connection) number, tensor =
+ *   server engine wanted, chunk = agent engine, epoch = link generation,
+ *   slot and rslot = the 16-byte link key, aux = agent's version of the protocol.
+ * WELCOME: echoes job, worker, tensor, chunk, epoch; length = 0,
+ *   aux = FRAME_VERSION.
+ */
+
+void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES]);
+
+/* EPROTO: magic, type, flags, length or check; EVERSION: another version. */
+int frame_decode(const uint8_t wire[FRAME_BYTES], struct frame *f);
+
+const char *frame_type_name(uint8_t type);
+bool frame_has_payload(const struct frame *f);	/* bytes follow on a socket */
+
+/* Writes "push job 3 key 7.0+131072 round 12 ..."; returns buf. */
+const char *frame_text(const struct frame *f, char *buf, size_t len);
+
+#endif

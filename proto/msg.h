@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * msg.h - the control messages as plain structs, and their codec.
+ *
+ * Three conversations use them: node <-> scheduler and CLI <-> scheduler over
+ * TCP, training process <-> agent over a Unix stream socket (where descriptors
+ * ride on a message).  On the wire a message is an 8-byte prefix (length of the
+ * body u32, type u16, version u16, little-endian) and a protobuf body
+ * (tally.proto); protobuf-c's generated code stays inside msg.c.
+ *
+ * Memory: msg_decode() puts strings and arrays into the caller's msg_mem (a bump
+ * allocator over one block, grown by nobody: TALLY_ENOMEM when it is too small;
+ * 4 * body + 4 KiB always suffices) and the message points into it.  Strings are
+ * never NULL, NUL-terminated, at most NAME_LEN_MAX or ERR_TEXT_MAX long (by
+ * field), valid UTF-8 without control characters.  Counts are within limits.h.
+ * Decoding checks ranges (dtype, kinds, dims, bytes <= TENSOR_BYTES_MAX and
+ * equal to the product of dims), so that cores need not.
+ */
+#ifndef TALLY_PROTO_MSG_H
+#define TALLY_PROTO_MSG_H
+
+#include "common/base/dtype.h"
+#include "common/base/err.h"
+
+#define MSG_VERSION		1u
+#define MSG_PREFIX_BYTES	8u
+#define KEY_BYTES		16u
+#define ID_BYTES		16u
+
+/*  enum	num  struct	     direction; meaning */
+#define MSG_TABLE(X) \
+	X(REPLY,	 1, msg_reply,	     "answer to any request: code 0 or an error") \
+	X(HELLO,	 2, msg_hello,	     "node, CLI -> scheduler: who I am") \
+	X(WELCOME,	 3, msg_welcome,     "scheduler -> node: you are registered") \
+	X(HEARTBEAT,	 4, msg_heartbeat,   "node -> scheduler each second; echoed back") \
+	X(RANK_JOIN,	 5, msg_rank_join,   "agent -> scheduler: a process wants into a job") \
+	X(RANK_LEAVE,	 6, msg_rank_leave,  "agent -> scheduler, scheduler -> agents: a rank is gone") \
+	X(JOB_UP,	 7, msg_job_up,	     "scheduler -> servers, then agents: the job is complete") \
+	X(JOB_READY,	 8, msg_ready,	     "server -> scheduler: reserved, or not (code)") \
+	X(JOB_DOWN,	 9, msg_job_down,    "scheduler -> all: the job is over, and why") \
+	X(DECLARE,	10, msg_declare,     "process -> agent -> scheduler: a batch of tensors") \
+	X(TENSORS,	11, msg_tensors,     "scheduler -> servers, then agents: the next log entry") \
+	X(TENSORS_READY, 12, msg_ready,	     "server -> scheduler: memory reserved, or not (code)") \
+	X(UNDECLARE,	13, msg_ids,	     "process -> agent -> scheduler") \
+	X(FORGET,	14, msg_ids,	     "scheduler -> all: the next log entry, tensors removed") \
+	X(BARRIER,	15, msg_barrier,     "process -> agent -> scheduler; answered when all are in") \
+	X(QUERY,	16, msg_query,	     "CLI -> scheduler") \
+	X(REPORT,	17, msg_report,	     "scheduler -> CLI") \
+	X(JOB_HELD,	18, msg_job_up,	     "agent -> a restarted scheduler: this job runs here") \
+	X(TENSORS_HELD,	19, msg_tensors,     "agent -> a restarted scheduler: its log, entry by entry") \
+	X(ATTACH,	20, msg_attach,	     "process -> agent") \
+	X(ATTACHED,	21, msg_attached,    "agent -> process, with ring and eventfds") \
+	X(SLAB_WANT,	22, msg_slab,	     "process -> agent: more arena, please") \
+	X(SLAB,		23, msg_slab,	     "agent -> process, with a memfd") \
+	X(SLAB_MAPPED,	24, msg_slab,	     "process -> agent: mapped; seal it") \
+	X(DECLARED,	25, msg_declared,    "agent -> process: ids and where results will lie") \
+	X(DETACH,	26, msg_reply,	     "process -> agent: orderly goodbye")
+
+enum msg_type {
+	MSG_NONE = 0,
+#define X(e, num, s, help) MSG_##e = num,
+	MSG_TABLE(X)
+#undef X
+	MSG_TYPE_END
+};
+
+enum node_kind { NODE_NONE, NODE_AGENT, NODE_SERVER, NODE_CLI };
+
+struct msg_addr {
+	const char *host;		/* numeric */
+	uint16_t port;			/* 0 for an agent's rail */
+	uint64_t bits_per_s;		/* of the card; 0 unknown */
+};
+
+/* req: chosen by the asker, echoed; 0 where nothing was asked */
+struct msg_reply {
+	uint64_t req;
+	int32_t code;
+	const char *text;
+	uint32_t nids;			/* DECLARE's answer: ids in the order declared */
+	const uint32_t *ids;
+};
+
+struct msg_hello {
+	uint32_t version_min, version_max;
+	uint32_t kind;			/* enum node_kind */
+	const char *name;		/* unique among nodes of its kind; shown to people */
+	const char *machine;		/* machine id: same string, same machine */
+	uint8_t instance[ID_BYTES];	/* random per process start */
+	const char *secret;		/* join secret, "" for none */
+	uint32_t naddrs;
+	const struct msg_addr *addrs;	/* server: listening; agent: rails */
+	const char *shm_path;		/* server: Unix socket for colocated agents, "" none */
+	uint32_t engines;
+	uint64_t adder_bytes_per_s;	/* server: measured at start, bytes read */
+	uint64_t memory_bytes;		/* server: pool it may use */
+	uint64_t epoch_seen;		/* highest epoch ever heard: it never goes back */
+	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: never had one */
+};
+
+struct msg_welcome {
+	uint32_t version;
+	uint32_t node;			/* number, stable while the scheduler's state lives */
+	uint8_t cluster[ID_BYTES];
+	uint64_t epoch;
+	uint32_t heartbeat_ms, lease_ms;
+	uint8_t link_key[KEY_BYTES];	/* agent: what its data links present */
+};
+
+struct msg_heartbeat {
+	uint64_t seq;
+	uint64_t bytes_sent, bytes_received, bytes_summed;	/* since start */
+	uint64_t memory_used_bytes;
+	uint64_t rounds;		/* segment rounds (server), tensor rounds (agent) finished */
+	uint64_t drops;			/* stale, duplicate, malformed: counted and dropped */
+	uint32_t links;			/* data links up */
+	const char *note;		/* "" or one line for `tally status` */
+};
+
+struct msg_rank_join {
+	uint64_t req;
+	const char *job;
+	uint32_t world, rank;
+	uint32_t pid, uid;
+	uint32_t timeout_ms;
+	uint32_t chunk_bytes;		/* wish; 0: default */
+};
+
+struct msg_rank_leave {
+	uint32_t job, rank;
+	int32_t code;			/* 0: detached; else lost */
+	const char *text;
+};
+
+struct msg_machine {		/* one agent of a job; order = by lowest rank = worker index */
+	uint32_t node;
+	const char *name;
+	const char *machine;
+	uint64_t bits_per_s;
+	uint8_t link_key[KEY_BYTES];	/* sent to servers only; zeros else */
+	uint32_t nranks;
+	const uint32_t *ranks;		/* ascending */
+};
+
+struct msg_server {		/* order = placement index */
+	uint32_t node;
+	const char *name;
+	const char *machine;
+	const char *shm_path;
+	uint32_t engines;
+	uint32_t weight;		/* parts per 2^32 */
+	uint32_t naddrs;
+	const struct msg_addr *addrs;
+};
+
+struct msg_job_up {
+	uint32_t job;			/* number; never reused while the scheduler's state lives */
+	const char *name;
+	uint32_t world;
+	uint64_t epoch;			/* of the placement */
+	uint32_t algorithm;		/* PLACE_ALGORITHM */
+	uint32_t chunk_bytes, seg_bytes, window_bytes;
+	uint32_t nmachines;
+	const struct msg_machine *machines;
+	uint32_t nservers;
+	const struct msg_server *servers;
+};
+
+struct msg_ready {
+	uint32_t job;
+	uint64_t seq;			/* TENSORS_READY: the log entry; JOB_READY: the epoch */
+	int32_t code;
+	const char *text;
+};
+
+struct msg_job_down {
+	uint32_t job;
+	int32_t code;			/* 0: all ranks detached */
+	const char *text;
+};
+
+struct msg_tensor {
+	uint32_t id;			/* 0 in DECLARE: not known yet; else 1.. */
+	const char *name;
+	uint32_t dtype;
+	uint32_t ndims;
+	const uint64_t *dims;		/* product = count */
+	uint64_t count;
+	int32_t priority;
+};
+
+struct msg_declare {
+	uint64_t req;
+	uint32_t job, rank;
+	uint32_t timeout_ms;
+	uint32_t ntensors;
+	const struct msg_tensor *tensors;
+};
+
+struct msg_tensors {
+	uint32_t job;
+	uint64_t seq;			/* log entry, 1, 2, 3, ... per job, no gaps */
+	uint32_t ntensors;
+	const struct msg_tensor *tensors;
+};
+
+struct msg_ids {
+	uint64_t req;
+	uint32_t job, rank;
+	uint64_t seq;			/* FORGET: log entry */
+	uint32_t timeout_ms;
+	uint32_t nids;
+	const uint32_t *ids;
+};
+
+struct msg_barrier {
+	uint64_t req;
+	uint32_t job, rank;
+	uint32_t timeout_ms;
+};
+
+enum query_what { QUERY_NODES = 1, QUERY_JOBS = 2, QUERY_TENSORS = 4 };
+
+struct msg_query {
+	uint64_t req;
+	uint32_t what;			/* enum query_what, or-ed */
+	const char *job;		/* "" all */
+};
+
+struct msg_node_row {
+	uint32_t node, kind;
+	const char *name, *machine, *addr, *state, *note;
+	uint64_t bits_per_s, adder_bytes_per_s, memory_bytes;
+	uint32_t rails, jobs;
+	uint64_t heartbeat_age_ms;
+	struct msg_heartbeat last;
+};
+
+struct msg_job_row {
+	uint32_t job;
+	const char *name, *state, *waiting_for;	/* "ranks 2, 3", "" */
+	uint32_t world, attached, machines, servers, tensors;
+	uint64_t bytes, epoch, age_ms;
+	double round_time_s;		/* predicted for all its tensors */
+};
+
+struct msg_tensor_row {
+	uint32_t job, id;
+	const char *name, *state, *waiting_for;
+	uint32_t dtype;
+	uint64_t count;
+	int32_t priority;
+	uint32_t chunks;
+};
+
+struct msg_report {
+	uint64_t req;
+	uint8_t cluster[ID_BYTES];
+	uint64_t epoch, uptime_ms;
+	const char *state, *version;	/* "active", "recovering" */
+	uint32_t nnodes, njobs, ntensors;
+	const struct msg_node_row *nodes;
+	const struct msg_job_row *jobs;
+	const struct msg_tensor_row *tensors;
+};
+
+struct msg_attach {
+	uint64_t req;
+	uint32_t version;
+	const char *job;
+	uint32_t world, rank;
+	uint32_t timeout_ms;
+	uint32_t chunk_bytes;
+};
+
+struct msg_attached {
+	uint64_t req;
+	uint32_t job, world, rank, local_rank, local_size, machines;
+	uint32_t chunk_bytes;
+	const char *agent;		/* its name */
+};
+
+enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT };
+
+struct msg_slab {
+	uint64_t req;
+	uint32_t id;			/* per process and kind */
+	uint32_t kind;			/* enum slab_kind */
+	uint64_t bytes;
+};
+
+struct msg_declared_tensor {
+	uint32_t id;
+	uint32_t slab;			/* of kind RESULT */
+	uint64_t off[2];		/* result of an even round, of an odd round */
+};
+
+struct msg_declared {
+	uint64_t req;
+	int32_t code;
+	const char *text;
+	uint32_t ntensors;
+	const struct msg_declared_tensor *tensors;
+};
+
+struct msg {
+	enum msg_type type;
+	union {
+		struct msg_reply reply;
+		struct msg_hello hello;
+		struct msg_welcome welcome;
+		struct msg_heartbeat heartbeat;
+		struct msg_rank_join rank_join;
+		struct msg_rank_leave rank_leave;
+		struct msg_job_up job_up;	/* JOB_UP, JOB_HELD */
+		struct msg_ready ready;		/* JOB_READY, TENSORS_READY */
+		struct msg_job_down job_down;
+		struct msg_declare declare;
+		struct msg_tensors tensors;	/* TENSORS, TENSORS_HELD */
+		struct msg_ids ids;		/* UNDECLARE, FORGET */
+		struct msg_barrier barrier;
+		struct msg_query query;
+		struct msg_report report;
+		struct msg_attach attach;
+		struct msg_attached attached;
+		struct msg_slab slab;		/* SLAB_WANT, SLAB, SLAB_MAPPED */
+		struct msg_declared declared;
+	};
+};
+
+struct msg_mem {
+	uint8_t *base;			/* borrowed */
+	size_t size, used;
+};
+
+const char *msg_type_name(uint32_t type);
+
+/* Reads a prefix: 0 and *body_bytes/*type, EPROTO (too long, no such type), EVERSION. */
+int msg_prefix_decode(const uint8_t prefix[MSG_PREFIX_BYTES], uint32_t *body_bytes,
+		      uint32_t *type, struct err *e);
+
+int msg_decode(uint32_t type, const uint8_t *body, uint32_t body_bytes, struct msg_mem *mem,
+	       struct msg *m, struct err *e);
+
+/* Bytes of prefix and body; then writes them.  EINVAL when m breaks its own rules. */
+int msg_encode_size(const struct msg *m, uint32_t *bytes, struct err *e);
+int msg_encode(const struct msg *m, uint8_t *out, uint32_t bytes, struct err *e);
+
+#endif
