@@ -9,17 +9,17 @@
  * as a function, not as a table.
  *
  * Determinism: same inputs in the same order, same outputs, on every machine.
- * Shares are turned into integers (parts per 2^32) by the scheduler once and
- * travel as integers; the map uses integer arithmetic only.
+ * Shares are turned into integers (parts of PLACE_WEIGHT_SUM) by the scheduler
+ * once and travel as integers; the map uses integer arithmetic only.
  *
- * Memory: the caller's.  Errors: TALLY_EINVAL, TALLY_EQUOTA (limits).
+ * Memory: the caller's.  Errors: TALLY_EINVAL, TALLY_ENOSERVER, TALLY_EQUOTA.
  */
 #ifndef TALLY_PLACE_H
 #define TALLY_PLACE_H
 
 #include "common/base/err.h"
 
-/* ---- the planner ---- */
+/* ---- the planner (plan.c) ---- */
 
 struct plan_machine {
 	uint64_t bits_per_s;	/* all cards together, payload rate; 0: no network at all */
@@ -31,7 +31,7 @@ struct plan_machine {
 enum plan_bottleneck {
 	PLAN_NONE,		/* one machine: no network */
 	PLAN_GPU_CARD,		/* the slowest GPU machine's card: M/B */
-	PLAN_ALL_CARDS,		/* every card is full */
+	PLAN_ALL_CARDS,		/* every summing machine's card is full */
 	PLAN_ADDER,		/* summing rate */
 	PLAN_NO_SERVER,		/* nothing can sum: no plan */
 };
@@ -39,9 +39,9 @@ enum plan_bottleneck {
 struct plan {
 	double round_time_s;		/* T for model_bytes */
 	double ring_time_s;		/* ring all-reduce over the GPU machines: 2(n-1)M/(n min B) */
-	double ps_time_s;		/* plain parameter server on the k CPU machines; 0: none */
+	double ps_time_s;		/* plain parameter server, M/k per CPU machine; 0: none */
 	enum plan_bottleneck bottleneck;
-	uint32_t bottleneck_machine;	/* index; the limiting one where there is one */
+	uint32_t bottleneck_machine;	/* index; for PLAN_GPU_CARD and PLAN_ADDER */
 };
 
 /*
@@ -49,24 +49,40 @@ struct plan {
  * GPU machines with a server of max(0, (T*B_j - M)/(n-2)), each capped by
  * T*A_i/n, must reach M; and T >= M / min B_gpu) by bisection.  share[i] gets the
  * bytes that machine i's server sums (as double; their sum is model_bytes; 0
- * without a server).  n = 1: T = 0, everything on the agent (shares 0).  n = 2:
- * a colocated server costs its machine nothing extra.  k > n gains nothing over
- * k = n but is used.  TALLY_ENOSERVER when there is no server where one is
- * needed, TALLY_EINVAL for no GPU machine or a GPU machine without a card.
+ * without a server).  Where T leaves room, CPU machines come first, each in
+ * proportion to what it can take; colocated servers take the rest.
+ *
+ * n = 1: T = 0, everything on the agent (shares 0).  n = 2: a colocated server
+ * costs its machine nothing extra.  k > n gains nothing over k = n but is used.
+ * TALLY_ENOSERVER when there is no server where one is needed (plan->bottleneck
+ * says PLAN_NO_SERVER then), TALLY_EINVAL for no GPU machine, a GPU machine
+ * without a card where one is needed, or a model_bytes that is no size.
  */
 int plan_solve(const struct plan_machine *m, uint32_t count, double model_bytes,
 	       double *share, struct plan *plan, struct err *e);
 
 /*
- * Turns shares into integer weights, sum exactly 2^32 (all 0 when all shares
- * are), largest remainder, ties by index.
+ * Turns shares into integer weights, sum exactly PLACE_WEIGHT_SUM (all 0 when
+ * all shares are), largest remainder, ties by index.
  */
 void plan_weights(const double *share, uint32_t count, uint32_t *weight);
 
-/* ---- the map ---- */
+/*
+ * The time of a round in which machine i's server sums bytes[i], whatever made
+ * them so: the longest of any machine's traffic over its rate (a GPU machine
+ * moves M + (n-2)*bytes[i] each way, a CPU machine n*bytes[i]) and of any
+ * server's n*bytes[i] over its adder.  INFINITY where bytes meet no card.
+ */
+double plan_time_of(const struct plan_machine *m, uint32_t count, double model_bytes,
+		    const double *bytes);
+
+/* ---- the map (place.c) ---- */
 
 #define PLACE_ALGORITHM	1u	/* version of everything below; travels with the epochs */
-#define PLACE_NOWHERE	UINT16_MAX
+#define PLACE_NOWHERE	UINT16_MAX	/* owner of a chunk that no server sums (n = 1) */
+#define PLACE_WEIGHT_SUM UINT32_MAX	/* "all of it" still fits a uint32_t */
+
+static_assert(SERVERS_PER_JOB_MAX < PLACE_NOWHERE, "an owner is 16 bits");
 
 /*
  * Agents' view of servers: index into the epoch's server list.  A server keeps
@@ -75,35 +91,52 @@ void plan_weights(const double *share, uint32_t count, uint32_t *weight);
  */
 struct place_server {
 	uint64_t assigned_bytes;	/* of all declared tensors */
-	uint32_t weight;		/* parts per 2^32 */
+	uint32_t weight;		/* parts of PLACE_WEIGHT_SUM */
 	bool alive;			/* false: owns nothing, gets nothing */
+
+	uint64_t seen, taken;		/* scratch of place_rebalance */
+};
+
+/* A binary heap of server indices; scratch of one call. */
+struct place_heap {
+	uint32_t len;
+	uint16_t at[SERVERS_PER_JOB_MAX];
 };
 
 struct place {
 	uint32_t chunk_bytes;
 	uint32_t nservers;
 	uint64_t total_bytes;		/* of declared tensors */
+	uint64_t weight_sum;		/* of all servers; 0: every chunk is nowhere */
 	struct place_server server[SERVERS_PER_JOB_MAX];
+	struct place_heap waiting, ready; /* scratch */
 };
 
+/* chunk_bytes > 0. */
 void place_init(struct place *p, uint32_t chunk_bytes);
 
-/* Number of chunks of a tensor (0 bytes: 0 chunks). */
+/* Number of chunks of a tensor (0 bytes: 0 chunks; bytes <= TENSOR_BYTES_MAX). */
 uint32_t place_chunks(const struct place *p, uint64_t bytes);
 
-/* Sets the servers and weights of the first epoch (before any tensor). */
+/*
+ * Sets the servers and weights of the first epoch (before any tensor).  Weights
+ * count relative to their sum, whatever it is.  TALLY_EQUOTA: too many servers.
+ */
 int place_start(struct place *p, const uint32_t *weight, uint32_t nservers, struct err *e);
 
 struct place_tensor {
 	uint64_t bytes;
 	uint16_t *owner;	/* caller's, place_chunks(bytes) entries */
+	uint32_t order;		/* scratch: needs no value before, has no meaning after */
 };
 
 /*
- * Places one batch.  Size-aware: no server ends more than one chunk over its
- * weight of the batch where that is possible at all; consecutive chunks of a
- * tensor go to different servers in proportion to the weights; small tensors
- * fill what the large left.  Batches balance against all that went before.
+ * Places one batch.  Size-aware: no chunk takes a server more than that chunk's
+ * bytes over its weight of what is placed by then; consecutive chunks of a
+ * tensor go to different servers in proportion to the weights (smooth weighted
+ * round robin); the tensors' last, shorter chunks and the small tensors then
+ * fill what the full chunks left, largest first.  Batches balance against all
+ * that went before.  O(chunks * log servers).
  */
 void place_batch(struct place *p, struct place_tensor *t, uint32_t count);
 
@@ -112,12 +145,16 @@ void place_forget(struct place *p, const struct place_tensor *t);
 
 /*
  * Repair: servers whose alive[] is false lose everything; only their chunks
- * move, to the others by their weights.  Rebalance: new weights (a longer list
- * adds servers); moves as few bytes as reach them within a chunk.  Both rewrite
- * owner[] of all tensors given (all of the job, in log order) and return the
- * bytes that moved.
+ * move, filling the others up toward the new weights (the plan without the dead;
+ * both lists have nservers entries, a dead server's weight counts as 0).
+ * Rebalance: new weights (a longer list adds servers, a weight brings a dead
+ * one back, weight 0 drains); moves as few bytes as reach them within a chunk.
+ * Both rewrite owner[] of all tensors given (all of the job, in log order, at
+ * most TENSORS_PER_JOB_MAX) and return the bytes that moved.  place_rebalance
+ * wants p->nservers <= nservers <= SERVERS_PER_JOB_MAX: the caller has checked.
  */
-uint64_t place_repair(struct place *p, const bool *alive, struct place_tensor *t, uint32_t count);
+uint64_t place_repair(struct place *p, const uint32_t *weight, const bool *alive,
+		      struct place_tensor *t, uint32_t count);
 uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nservers,
 			 struct place_tensor *t, uint32_t count);
 
