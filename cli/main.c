@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * `tally VERB ...`: finds the verb in the table and calls it.
+ *
+ * Help, the list of verbs and the guess after a wrong one come from the same
+ * table.  `tally help VERB` is the verb with --help.  What was printed is
+ * flushed here and a full disk is a failure, not a silence.
+ */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/tally.h"
+
+struct verb {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+};
+
+static const struct verb verbs[] = {
+#define X(verb, help) { #verb, cmd_##verb, help },
+	CMD_TABLE(X)
+#undef X
+};
+
+#define NVERBS (sizeof(verbs) / sizeof(verbs[0]))
+
+int cmd_usage_error(const char *verb, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "tally %s: ", verb);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "\nTry: tally help %s\n", verb);
+	return CMD_USAGE;
+}
+
+const char *cmd_env(const char *name, const char *otherwise)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : otherwise;
+}
+
+#define WORD_MAX 32
+
+/* Letters to insert, delete or replace (Levenshtein); long words are never near. */
+static unsigned distance(const char *a, const char *b)
+{
+	size_t la = strlen(a), lb = strlen(b);
+	unsigned row[WORD_MAX + 1];
+
+	if (la > WORD_MAX || lb > WORD_MAX)
+		return WORD_MAX;
+	for (size_t j = 0; j <= lb; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 1; i <= la; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= lb; j++) {
+			unsigned best = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			best = best < row[j] + 1 ? best : row[j] + 1;
+			row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+		}
+	}
+	return row[lb];
+}
+
+const char *cmd_nearest(const char *typed, const char *const *names, unsigned count)
+{
+	const char *best = NULL;
+	unsigned least = WORD_MAX;
+
+	for (unsigned i = 0; i < count; i++) {
+		unsigned d = distance(typed, names[i]);
+
+		if (d < least && 3 * d <= strlen(names[i]) + 2) {
+			least = d;
+			best = names[i];
+		}
+	}
+	return best;
+}
+
+static const struct verb *find_verb(const char *name)
+{
+	for (size_t i = 0; i < NVERBS; i++)
+		if (!strcmp(verbs[i].name, name))
+			return &verbs[i];
+	return NULL;
+}
+
+static void print_help(FILE *out)
+{
+	fputs("Usage: tally VERB [OPTION]...\n"
+	      "Sums gradients across machines: looks at a cluster, plans one, runs one here.\n\n",
+	      out);
+	for (size_t i = 0; i < NVERBS; i++)
+		fprintf(out, "  %-10s%s\n", verbs[i].name, verbs[i].help);
+	fputs("\n  help VERB     options and examples of a verb\n"
+	      "  --version     the version\n\n"
+	      "Exit status: 0 done, 1 failed, 2 wrong usage, 4 not found, 5 unreachable.\n", out);
+}
+
+static int unknown_verb(const char *name)
+{
+	const char *names[NVERBS];
+	const char *near;
+
+	for (size_t i = 0; i < NVERBS; i++)
+		names[i] = verbs[i].name;
+	near = cmd_nearest(name, names, NVERBS);
+	fprintf(stderr, "tally: there is no verb '%s'", name);
+	if (near)
+		fprintf(stderr, "; did you mean '%s'?", near);
+	fputs("\nTry: tally help\n", stderr);
+	return CMD_USAGE;
+}
+
+static int run_verb(const char *name, int argc, char **argv)
+{
+	const struct verb *v = find_verb(name);
+
+	return v ? v->run(argc, argv) : unknown_verb(name);
+}
+
+static int help(int argc, char **argv)
+{
+	char flag[] = "--help";
+
+	if (argc < 2) {
+		print_help(stdout);
+		return CMD_OK;
+	}
+	return run_verb(argv[1], 2, (char *[]){ argv[1], flag, NULL });
+}
+
+static int dispatch(int argc, char **argv)
+{
+	const char *word = argc > 1 ? argv[1] : NULL;
+
+	if (!word) {
+		print_help(stderr);
+		return CMD_USAGE;
+	}
+	if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
+		printf("tally %s\n", tally_version());
+		return CMD_OK;
+	}
+	if (!strcmp(word, "help") || !strcmp(word, "--help") || !strcmp(word, "-h"))
+		return help(argc - 1, argv + 1);
+	return run_verb(word, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	int status = dispatch(argc, argv);
+
+	if (fflush(stdout) || ferror(stdout)) {
+		fprintf(stderr, "tally: cannot write the output: %s\n", strerror(errno));
+		return status ? status : CMD_FAILED;
+	}
+	return status;
+}
