@@ -41,7 +41,8 @@
 	X(CANCELLED,	10, false, "server", "it is out; its room is yours") \
 	X(REFUSED,	11, false, "server", "not for me: aux is a code, epoch the one I know") \
 	X(PING,		12, false, "both",   "is the process alive?") \
-	X(PONG,		13, false, "both",   "it is")
+	X(PONG,		13, false, "both",   "it is") \
+	X(SLAB,		14, false, "both",   "shm: shows a memory slab; slot = id, rslot = bytes, fd along")
 
 enum frame_type {
 	FRAME_NONE = 0,
@@ -93,13 +94,19 @@ struct frame {
 
 void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES]);
 
-/* EPROTO: magic, type, flags, length or check; EVERSION: another version. */
+/*
+ * EPROTO: magic, check, type, dtype, rop, flags (NODATA: PUSH only; BYREF: PUSH
+ * and RESULT only), length, or offset + length > CHUNK_BYTES_MAX; EVERSION:
+ * another version.  *f is written on success only.
+ */
 int frame_decode(const uint8_t wire[FRAME_BYTES], struct frame *f);
 
 const char *frame_type_name(uint8_t type);
-bool frame_has_payload(const struct frame *f);	/* bytes follow on a socket */
 
-/* Writes "push job 3 key 7.0+131072 round 12 ..."; returns buf. */
+/* `length` bytes follow on a socket: PUSH, RESULT, neither BYREF nor NODATA, not empty. */
+bool frame_has_payload(const struct frame *f);
+
+/* Writes "PUSH job 3 key 7.0+131072 round 12 ..." (key tensor.chunk+offset); returns buf. */
 const char *frame_text(const struct frame *f, char *buf, size_t len);
 
 #endif

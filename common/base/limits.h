@@ -61,6 +61,8 @@
 #define LEASE_MS		3000u
 #define RECONNECT_GRACE_MS	500u		/* closed control connection: dead after this */
 #define LINK_RECONNECT_MS	1000u		/* broken data link: tried again for this long */
+#define LINK_PING_MS		1000u		/* nothing received on a data link: ask */
+#define LINK_DEAD_MS		3000u		/* still nothing: the link is closed */
 #define AGENT_GRACE_MS		30000u		/* a lost agent may come back for this long */
 #define HANDSHAKE_MS		5000u
 #define ATTACH_TIMEOUT_MS	60000u		/* default: wait for the other ranks */
@@ -76,6 +78,7 @@ static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
 static_assert(WINDOW_BYTES_MIN >= SEG_BYTES_MAX, "a window takes any segment");
 static_assert((RING_ENTRIES & (RING_ENTRIES - 1)) == 0, "ring size is a power of two");
 static_assert(LEASE_MS >= 3 * HEARTBEAT_MS, "a lease survives two lost heartbeats");
+static_assert(LINK_DEAD_MS >= 2 * LINK_PING_MS, "a ping has time to be answered");
 static_assert(WORLD_SIZE_MAX <= AGENTS_PER_JOB_MAX * LOCAL_RANKS_MAX, "ranks fit");
 
 #endif
