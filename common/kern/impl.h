@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * impl.h - what the implementations of the sums share; for common/kern only.
+ *
+ * A kern_fn sums elements [from, to) of n >= 2 inputs (n >= 1 if div > 1) into
+ * the same elements of out.  It loads a piece of every input before it stores
+ * that piece, so out may be one of them.  Integer functions ignore div: kern.c
+ * divides afterwards, the same code at every level.
+ */
+#ifndef TALLY_KERN_IMPL_H
+#define TALLY_KERN_IMPL_H
+
+#include "common/base/dtype.h"
+
+typedef void kern_fn(void *out, const void *const in[], uint32_t n, size_t from, size_t to,
+		     uint32_t div);
+
+/* Indexed by enum dtype. */
+extern kern_fn *const kern_table_c[DTYPE_END];
+extern kern_fn *const kern_table_avx2[DTYPE_END];
+extern kern_fn *const kern_table_avx512[DTYPE_END];
+
+/* For the generic loops that become one tight loop per type. */
+#define KERN_ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The level is found once: the best that the CPU and the mask permit.  A call
+ * then goes to the level's function for the type, which does everything in one
+ * pass over the inputs.  Two cases are the same for all levels and are done
+ * here: one input without a division is a copy, and integers are divided by a
+ * second, plain loop over each piece of the result while it is in cache.
+ *
+ * Results are stored the ordinary way: the next reader (the network, a process
+ * that maps the result) is near, and segments fit in the cache.
+ */
+#include "common/kern/kern.h"
+#include "common/kern/impl.h"
+
+#include <string.h>
+
+#define DIV_BLOCK 4096u		/* elements: 32 KiB at most, inside any L2 */
+
+static kern_fn *const *const tables[KERN_LEVELS] = {
+	[KERN_C] = kern_table_c,
+	[KERN_AVX2] = kern_table_avx2,
+	[KERN_AVX512] = kern_table_avx512,
+};
+
+static enum kern_level level = KERN_C;
+
+bool kern_level_usable(enum kern_level l)
+{
+	switch (l) {
+	case KERN_C:
+		return true;
+	case KERN_AVX2:
+		/* F16C is older than AVX2: there is no CPU with only the latter. */
+		return __builtin_cpu_supports("avx2");
+	case KERN_AVX512:
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+	case KERN_LEVELS:
+		break;
+	}
+	return false;
+}
+
+const char *kern_level_name(enum kern_level l)
+{
+	static const char *const names[KERN_LEVELS] = {
+		[KERN_C] = "c",
+		[KERN_AVX2] = "avx2",
+		[KERN_AVX512] = "avx512",
+	};
+
+	return (unsigned int)l < KERN_LEVELS ? names[l] : "?";
+}
+
+enum kern_level kern_init(uint32_t mask)
+{
+	level = KERN_C;
+	for (int l = KERN_LEVELS - 1; l > KERN_C; l--) {
+		if ((mask >> l & 1) && kern_level_usable((enum kern_level)l)) {
+			level = (enum kern_level)l;
+			break;
+		}
+	}
+	return level;
+}
+
+enum kern_level kern_level(void)
+{
+	return level;
+}
+
+static bool is_integer(enum dtype dtype)
+{
+	return dtype == DTYPE_I8 || dtype == DTYPE_U8 || dtype == DTYPE_I32 || dtype == DTYPE_I64;
+}
+
+/*
+ * Toward zero, as C divides.  Through a floating type that holds both operands
+ * exactly the quotient, once cut, is the same: it is never rounded up to the
+ * next integer.  (A float may round div itself, but only where both quotients
+ * are 0.)  That way the compiler can use vectors for the smaller types.
+ */
+#define DEFINE_DIVIDE(name, elem, via) \
+	static void name(char *out, size_t len, uint32_t div) \
+	{ \
+		via by = (via)div; \
+		elem e; \
+\
+		for (size_t i = 0; i < len; i++) { \
+			memcpy(&e, out + i * sizeof(e), sizeof(e)); \
+			e = (elem)((via)e / by); \
+			memcpy(out + i * sizeof(e), &e, sizeof(e)); \
+		} \
+	}
+
+DEFINE_DIVIDE(divide_i8, int8_t, float)
+DEFINE_DIVIDE(divide_u8, uint8_t, float)
+DEFINE_DIVIDE(divide_i32, int32_t, double)
+DEFINE_DIVIDE(divide_i64, int64_t, int64_t)
+
+static void divide(enum dtype dtype, char *out, size_t len, uint32_t div)
+{
+	switch (dtype) {
+	case DTYPE_I8:
+		divide_i8(out, len, div);
+		break;
+	case DTYPE_U8:
+		divide_u8(out, len, div);
+		break;
+	case DTYPE_I32:
+		divide_i32(out, len, div);
+		break;
+	default:
+		divide_i64(out, len, div);
+	}
+}
+
+static void copy_range(enum dtype dtype, void *out, const void *in, size_t from, size_t to)
+{
+	size_t size = dtype_bytes((uint8_t)dtype);
+
+	if (out != in)
+		memcpy((char *)out + from * size, (const char *)in + from * size,
+		       (to - from) * size);
+}
+
+static void integer_mean(kern_fn *sum, enum dtype dtype, void *out, const void *const in[],
+			 uint32_t n, size_t len, uint32_t div)
+{
+	size_t size = dtype_bytes((uint8_t)dtype), to;
+
+	for (size_t from = 0; from < len; from = to) {
+		to = MIN(len, from + DIV_BLOCK);
+		if (n == 1)
+			copy_range(dtype, out, in[0], from, to);
+		else
+			sum(out, in, n, from, to, 1);
+		divide(dtype, (char *)out + from * size, to - from, div);
+	}
+}
+
+void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
+		 uint32_t n, size_t len, uint32_t div)
+{
+	kern_fn *sum;
+
+	ASSERT((unsigned int)l < KERN_LEVELS && dtype > DTYPE_NONE && dtype < DTYPE_END);
+	ASSERT(n >= 1 && div >= 1);
+	sum = tables[l][dtype];
+	if (len == 0)
+		return;
+	if (n == 1 && div == 1)
+		copy_range(dtype, out, in[0], 0, len);
+	else if (div > 1 && is_integer(dtype))
+		integer_mean(sum, dtype, out, in, n, len, div);
+	else
+		sum(out, in, n, 0, len, div);
+}
+
+void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
+	      uint32_t div)
+{
+	kern_sum_at(level, dtype, out, in, n, len, div);
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The sums with AVX-512 (F, BW, VL, DQ).  Four vectors of accumulators stay in
+ * registers while a piece of every input is added to them, so memory sees each
+ * input once; the rest of the range goes vector by vector under a byte mask.
+ *
+ * bfloat16 is two float32 in each 32-bit lane: the upper half is one already,
+ * the lower half is one after a shift.  Rounding puts them back the same way,
+ * with no shuffle.  The AVX512_BF16 instructions are not used: they flush
+ * denormals.
+ *
+ * Everything is an __m512i in between, so that one loop serves all types; the
+ * casts are free.
+ */
+#include "common/kern/impl.h"
+
+#include <immintrin.h>
+
+#define VEC	64u		/* bytes of a vector */
+#define STEP	(4 * VEC)
+
+struct quad {
+	__m512i a, b, c, d;
+};
+
+typedef __m512i op_fn(__m512i a, __m512i b);
+
+/* What a 16-bit type is made of: a vector of it is two vectors of float32. */
+struct wide {
+	__m512 lo, hi;
+};
+
+typedef struct wide widen_fn(__m512i v);
+typedef __m512i narrow_fn(struct wide w);
+
+KERN_ALWAYS_INLINE __m512i load(const void *p)
+{
+	return _mm512_loadu_si512(p);
+}
+
+KERN_ALWAYS_INLINE __mmask64 mask_of(size_t bytes)
+{
+	return bytes >= VEC ? ~(__mmask64)0 : ~(__mmask64)0 >> (VEC - bytes);
+}
+
+/* Types that add as themselves. */
+
+KERN_ALWAYS_INLINE __m512i add_f32(__m512i a, __m512i b)
+{
+	return _mm512_castps_si512(
+		_mm512_add_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+}
+
+KERN_ALWAYS_INLINE __m512i div_f32(__m512i a, __m512i b)
+{
+	return _mm512_castps_si512(
+		_mm512_div_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+}
+
+KERN_ALWAYS_INLINE __m512i add_f64(__m512i a, __m512i b)
+{
+	return _mm512_castpd_si512(
+		_mm512_add_pd(_mm512_castsi512_pd(a), _mm512_castsi512_pd(b)));
+}
+
+KERN_ALWAYS_INLINE __m512i div_f64(__m512i a, __m512i b)
+{
+	return _mm512_castpd_si512(
+		_mm512_div_pd(_mm512_castsi512_pd(a), _mm512_castsi512_pd(b)));
+}
+
+KERN_ALWAYS_INLINE __m512i add_i8(__m512i a, __m512i b)
+{
+	return _mm512_add_epi8(a, b);
+}
+
+KERN_ALWAYS_INLINE __m512i add_i32(__m512i a, __m512i b)
+{
+	return _mm512_add_epi32(a, b);
+}
+
+KERN_ALWAYS_INLINE __m512i add_i64(__m512i a, __m512i b)
+{
+	return _mm512_add_epi64(a, b);
+}
+
+KERN_ALWAYS_INLINE struct quad quad_of(const char *p)
+{
+	return (struct quad){ load(p), load(p + VEC), load(p + 2 * VEC), load(p + 3 * VEC) };
+}
+
+KERN_ALWAYS_INLINE struct quad quad_op(struct quad q, struct quad r, op_fn *op)
+{
+	return (struct quad){ op(q.a, r.a), op(q.b, r.b), op(q.c, r.c), op(q.d, r.d) };
+}
+
+KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q)
+{
+	_mm512_storeu_si512(p, q.a);
+	_mm512_storeu_si512(p + VEC, q.b);
+	_mm512_storeu_si512(p + 2 * VEC, q.c);
+	_mm512_storeu_si512(p + 3 * VEC, q.d);
+}
+
+/* Bytes [at, end); div is NULL or divides by the lanes of `by`. */
+KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, size_t at,
+				 size_t end, op_fn *add, op_fn *div, __m512i by)
+{
+	for (; end - at >= STEP; at += STEP) {
+		struct quad q = quad_of((const char *)in[0] + at);
+
+		for (uint32_t j = 1; j < n; j++)
+			q = quad_op(q, quad_of((const char *)in[j] + at), add);
+		if (div)
+			q = quad_op(q, (struct quad){ by, by, by, by }, div);
+		quad_put(out + at, q);
+	}
+	for (; at < end; at += VEC) {
+		__mmask64 m = mask_of(end - at);
+		__m512i v = _mm512_maskz_loadu_epi8(m, (const char *)in[0] + at);
+
+		for (uint32_t j = 1; j < n; j++)
+			v = add(v, _mm512_maskz_loadu_epi8(m, (const char *)in[j] + at));
+		if (div)
+			v = div(v, by);
+		_mm512_mask_storeu_epi8(out + at, m, v);
+		if (end - at < VEC)
+			break;
+	}
+}
+
+#define DEFINE_INTEGER(name, size, add) \
+	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
+			 uint32_t div) \
+	{ \
+		(void)div; \
+		sum_same(out, in, n, from * (size), to * (size), add, NULL, \
+			 _mm512_setzero_si512()); \
+	}
+
+#define DEFINE_FLOAT(name, size, add, divide, splat) \
+	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
+			 uint32_t div) \
+	{ \
+		if (div > 1) \
+			sum_same(out, in, n, from * (size), to * (size), add, divide, splat); \
+		else \
+			sum_same(out, in, n, from * (size), to * (size), add, NULL, \
+				 _mm512_setzero_si512()); \
+	}
+
+DEFINE_INTEGER(sum_i8, 1, add_i8)
+DEFINE_INTEGER(sum_i32, 4, add_i32)
+DEFINE_INTEGER(sum_i64, 8, add_i64)
+DEFINE_FLOAT(sum_f32, 4, add_f32, div_f32, _mm512_castps_si512(_mm512_set1_ps((float)div)))
+DEFINE_FLOAT(sum_f64, 8, add_f64, div_f64, _mm512_castpd_si512(_mm512_set1_pd((double)div)))
+
+/* Types that add as float32. */
+
+KERN_ALWAYS_INLINE struct wide widen_f16(__m512i v)
+{
+	return (struct wide){ _mm512_cvtph_ps(_mm512_castsi512_si256(v)),
+			      _mm512_cvtph_ps(_mm512_extracti64x4_epi64(v, 1)) };
+}
+
+KERN_ALWAYS_INLINE __m512i narrow_f16(struct wide w)
+{
+	__m256i lo = _mm512_cvtps_ph(w.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+	__m256i hi = _mm512_cvtps_ph(w.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+
+	return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+}
+
+KERN_ALWAYS_INLINE struct wide widen_bf16(__m512i v)
+{
+	__m512i upper = _mm512_set1_epi32((int)0xffff0000);
+
+	return (struct wide){ _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)),
+			      _mm512_castsi512_ps(_mm512_and_si512(v, upper)) };
+}
+
+/* The bfloat16 in the upper half of each lane; the lower half is rubbish. */
+KERN_ALWAYS_INLINE __m512i round_bf16(__m512 f)
+{
+	__m512i u = _mm512_castps_si512(f);
+	__m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+	__m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+	__mmask16 nan = _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q);
+
+	return _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+}
+
+KERN_ALWAYS_INLINE __m512i narrow_bf16(struct wide w)
+{
+	return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(round_bf16(w.lo), 16),
+				       round_bf16(w.hi));
+}
+
+KERN_ALWAYS_INLINE struct wide wide_add(struct wide w, struct wide x)
+{
+	return (struct wide){ _mm512_add_ps(w.lo, x.lo), _mm512_add_ps(w.hi, x.hi) };
+}
+
+KERN_ALWAYS_INLINE struct wide wide_div(struct wide w, __m512 by)
+{
+	return (struct wide){ _mm512_div_ps(w.lo, by), _mm512_div_ps(w.hi, by) };
+}
+
+/* Bytes [at, end). */
+KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], uint32_t n, size_t at,
+				 size_t end, uint32_t div, widen_fn *widen, narrow_fn *narrow)
+{
+	__m512 by = _mm512_set1_ps((float)div);
+
+	for (; end - at >= 2 * VEC; at += 2 * VEC) {
+		struct wide w = widen(load((const char *)in[0] + at));
+		struct wide x = widen(load((const char *)in[0] + at + VEC));
+
+		for (uint32_t j = 1; j < n; j++) {
+			w = wide_add(w, widen(load((const char *)in[j] + at)));
+			x = wide_add(x, widen(load((const char *)in[j] + at + VEC)));
+		}
+		if (div > 1) {
+			w = wide_div(w, by);
+			x = wide_div(x, by);
+		}
+		_mm512_storeu_si512(out + at, narrow(w));
+		_mm512_storeu_si512(out + at + VEC, narrow(x));
+	}
+	for (; at < end; at += VEC) {
+		__mmask64 m = mask_of(end - at);
+		struct wide w = widen(_mm512_maskz_loadu_epi8(m, (const char *)in[0] + at));
+
+		for (uint32_t j = 1; j < n; j++)
+			w = wide_add(w, widen(_mm512_maskz_loadu_epi8(
+						m, (const char *)in[j] + at)));
+		if (div > 1)
+			w = wide_div(w, by);
+		_mm512_mask_storeu_epi8(out + at, m, narrow(w));
+		if (end - at < VEC)
+			break;
+	}
+}
+
+static void sum_f16(void *out, const void *const in[], uint32_t n, size_t from, size_t to,
+		    uint32_t div)
+{
+	sum_half(out, in, n, 2 * from, 2 * to, div, widen_f16, narrow_f16);
+}
+
+static void sum_bf16(void *out, const void *const in[], uint32_t n, size_t from, size_t to,
+		     uint32_t div)
+{
+	sum_half(out, in, n, 2 * from, 2 * to, div, widen_bf16, narrow_bf16);
+}
+
+kern_fn *const kern_table_avx512[DTYPE_END] = {
+	[DTYPE_F32] = sum_f32,
+	[DTYPE_F64] = sum_f64,
+	[DTYPE_F16] = sum_f16,
+	[DTYPE_BF16] = sum_bf16,
+	[DTYPE_I8] = sum_i8,
+	[DTYPE_U8] = sum_i8,
+	[DTYPE_I32] = sum_i32,
+	[DTYPE_I64] = sum_i64,
+};
