@@ -11,16 +11,23 @@
  * Owner: the engine thread that made the endpoint.  All calls and callbacks
  * happen there.  Callbacks may call xport_send() and xport_close() on any
  * endpoint of the same engine, but closed() always comes from xport_poll() or
- * xport_group_fini(), never from inside another call.
+ * xport_group_free(), never from inside another call.  sent() comes from
+ * xport_poll() alone.
  *
- * Life: group_init -> (connect | adopt) -> up -> frames -> close -> closed().
+ * Life: group_new -> (connect | adopt) -> up -> frames -> close -> closed().
  *   connect: agent's side; sends HELLO given by the owner, waits for WELCOME.
  *   adopt: server's side; takes over a connected descriptor whose HELLO has
  *   been read and accepted by the listener; sends the given WELCOME.
  * closed() is the last word on an endpoint, comes exactly once for each that
  * connect or adopt returned, and names a row of the close-reason table; every
  * payload given to xport_send() and not yet reported by sent() is the owner's
- * again when closed() is called.
+ * again when closed() is called.  A connection that fails at once (nobody there)
+ * fails by closed() like one that fails later; connect's and adopt's own errors
+ * are bad addresses and a lack of memory or descriptors.
+ *
+ * Pulse: a link that hears nothing for LINK_PING_MS asks (PING), one that hears
+ * nothing for LINK_DEAD_MS closes with TIMEOUT.  PING, PONG, HELLO, WELCOME and
+ * SLAB are the transport's own: the owner never sends or sees them.
  *
  * Memory: endpoints and their queues are allocated at connect/adopt, XPORT_QUEUE
  * frames each.  xport_send() on a full queue says TALLY_EAGAIN and takes nothing.
@@ -29,7 +36,8 @@
  * (length bytes, stays valid until deliver() or closed()); NULL: the bytes are
  * read and thrown away and deliver() is not called.  Transports by reference
  * (shm) call place() never and deliver() with the address in the sender's slab,
- * resolved by the owner's resolve() (NULL: the frame is thrown away).  RDMA will
+ * resolved by the owner's resolve() (NULL: the frame is thrown away).  There
+ * xport_send() sets FRAME_BYREF itself and takes no data.  RDMA will
  * call place() never either: slot is the offset in the registered region, and
  * resolve() turns it into an address.
  *
@@ -43,22 +51,24 @@
 #include "proto/frame.h"
 
 #define XPORT_QUEUE	1024u	/* frames an endpoint holds unsent */
+#define XPORT_LINKS_MAX	65536u	/* endpoints of one group */
+#define XPORT_TURN_BYTES (1u << 20) /* one endpoint's share of a turn, each way */
 
-/*   name	severity  retry  meaning */
+/*   enum	name		severity  retry  code		meaning */
 #define CLOSE_REASON_TABLE(X) \
-	X(LOCAL,	"info",  false, "closed by this side") \
-	X(EOF,		"info",  true,  "closed by the peer") \
-	X(RESET,	"warn",  true,  "connection reset or broken") \
-	X(REFUSED,	"warn",  true,  "nobody listens there") \
-	X(UNREACHABLE,	"warn",  true,  "no route, or no answer") \
-	X(TIMEOUT,	"warn",  true,  "the peer stopped answering") \
-	X(HANDSHAKE,	"warn",  false, "the peer did not accept the hello") \
-	X(BAD_FRAME,	"error", false, "the peer sent bytes that are no frame") \
-	X(VERSION,	"error", false, "the peer speaks another version") \
-	X(RESOURCE,	"error", true,  "out of descriptors or memory")
+	X(LOCAL,	"local",	"info",	 false, ESHUTDOWN, "closed by this side") \
+	X(EOF,		"eof",		"info",	 true,	ESHUTDOWN, "closed by the peer") \
+	X(RESET,	"reset",	"warn",	 true,	EIO, "reset, or cut inside a frame") \
+	X(REFUSED,	"refused",	"warn",	 true,	EIO, "nobody listens there") \
+	X(UNREACHABLE,	"unreachable",	"warn",	 true,	EIO, "no route, or no answer") \
+	X(TIMEOUT,	"timeout",	"warn",	 true,	ETIMEDOUT, "the peer stopped answering") \
+	X(HANDSHAKE,	"handshake",	"warn",	 false, EAUTH, "the peer did not accept the hello") \
+	X(BAD_FRAME,	"bad_frame",	"error", false, EPROTO, "bytes that are no frame came") \
+	X(VERSION,	"version",	"error", false, EVERSION, "the peer speaks another version") \
+	X(RESOURCE,	"resource",	"error", true,	ENOMEM, "out of descriptors or memory")
 
 enum close_reason {
-#define X(e, sev, retry, help) CLOSE_##e,
+#define X(e, name, sev, retry, code, help) CLOSE_##e,
 	CLOSE_REASON_TABLE(X)
 #undef X
 	CLOSE_REASON_END
@@ -66,6 +76,7 @@ enum close_reason {
 
 const char *close_reason_name(enum close_reason r);	/* "reset" */
 const char *close_reason_help(enum close_reason r);
+const char *close_reason_severity(enum close_reason r);	/* "info", "warn", "error" */
 bool close_reason_retry(enum close_reason r);
 
 struct xport_ep;			/* one link; opaque */
@@ -74,6 +85,7 @@ struct xport_group;			/* all links of one engine; opaque */
 struct xport_cb {
 	/* The handshake is done; `peer` is the decoded WELCOME (connect) or HELLO (adopt). */
 	void (*up)(void *ctx, struct xport_ep *ep, const struct frame *peer);
+	/* place, resolve and slab may be NULL: such frames are thrown away. */
 	void *(*place)(void *ctx, struct xport_ep *ep, const struct frame *f);
 	const void *(*resolve)(void *ctx, struct xport_ep *ep, const struct frame *f);
 	/* f and, where it has one, its whole payload are here; data is NULL without one. */
@@ -102,13 +114,14 @@ bool xport_event(struct xport_group *g, void *data_ptr, uint32_t epoll_events);
 mono_t xport_poll(struct xport_group *g, mono_t now);
 
 struct xport_addr {
-	enum { XPORT_TCP, XPORT_SHM } kind;
+	enum { XPORT_TCP, XPORT_SHM } kind;	/* RDMA will be a row here */
 	char local[ADDR_LEN_MAX + 1];	/* tcp: source address of this rail, or "" */
 	char remote[ADDR_LEN_MAX + 1];	/* tcp: numeric host; shm: socket path */
 	uint16_t port;			/* tcp */
 };
 
-/* ep->user is the owner's; both functions never block. */
+/* `user` is the owner's, given back by xport_user().  Both functions never block.
+ * adopt takes fd on success only and tells shm from tcp by its address family. */
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **ep, struct err *e);
 int xport_adopt(struct xport_group *g, int fd, const struct frame *hello,
@@ -121,22 +134,27 @@ int xport_adopt(struct xport_group *g, int fd, const struct frame *hello,
  */
 int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uint64_t cookie);
 
-/* shm only: shows the peer a memfd; the fd stays the caller's. */
+/*
+ * shm only: shows the peer a memfd, in order with the frames; the fd stays the
+ * caller's.  EINVAL (not shm), EAGAIN, ESHUTDOWN, EQUOTA (SLABS_PER_LINK_MAX, or
+ * no descriptor left).
+ */
 int xport_send_slab(struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes);
 
+/* Cuts the link at once; what is queued stays unsent.  Harmless when closed. */
 void xport_close(struct xport_ep *ep, enum close_reason why);
 
 void *xport_user(const struct xport_ep *ep);
 uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
 uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted */
-uint64_t xport_unacked_bytes(const struct xport_ep *ep);/* in the kernel, not yet at the peer */
+uint64_t xport_unacked_bytes(const struct xport_ep *ep);/* in the kernel, not at the peer */
 bool xport_by_reference(const struct xport_ep *ep);
 const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm" */
 
 /*
  * The listener's half, on the control thread: reads one HELLO from a fresh
  * connection.  xport_hello_read() is called when fd is readable: TALLY_EAGAIN
- * (not all there), 0 (*hello filled), else close it.
+ * (not all there), 0 (*hello filled), else close it.  Never reads past the HELLO.
  */
 struct xport_hello {
 	uint8_t wire[FRAME_BYTES];

@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * xport.c - the links of one engine: their table, their pulse, their ends.
+ *
+ * connect and adopt make an endpoint, give it a slot (epoll carries the slot's
+ * address, so that a late event of a dead endpoint finds an empty slot and not
+ * freed memory) and put it on the live list.  Events go to the kind's engine
+ * (xport_ops).  Whatever wants to write goes on the dirty list; xport_poll()
+ * flushes that list once per turn, so that all frames of a turn leave together.
+ *
+ * Ends: ep_kill() closes the descriptor at once and moves the endpoint to the
+ * dead list; the next poll calls closed() and frees it.  Endpoints that die in
+ * a closed() wait for the poll after it, so an owner that connects to nobody
+ * again and again does not keep the engine from its other work.
+ *
+ * Pulse: every XPORT_TICK_MS a walk over the live endpoints turns their `heard`
+ * flags into times.  A tick that comes late means that this process was not
+ * looking: it takes everybody for alive and starts counting anew.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/net/xport_ep.h"
+
+/* ---- close reasons ---- */
+
+static const struct {
+	const char *name, *severity, *help;
+	int code;
+	bool retry;
+} reasons[] = {
+#define X(e, text, sev, again, err_code, meaning) \
+	[CLOSE_##e] = { text, sev, meaning, TALLY_##err_code, again },
+	CLOSE_REASON_TABLE(X)
+#undef X
+};
+
+const char *close_reason_name(enum close_reason r)
+{
+	return (unsigned int)r < CLOSE_REASON_END ? reasons[r].name : "?";
+}
+
+const char *close_reason_help(enum close_reason r)
+{
+	return (unsigned int)r < CLOSE_REASON_END ? reasons[r].help : "?";
+}
+
+const char *close_reason_severity(enum close_reason r)
+{
+	return (unsigned int)r < CLOSE_REASON_END ? reasons[r].severity : "error";
+}
+
+bool close_reason_retry(enum close_reason r)
+{
+	return (unsigned int)r < CLOSE_REASON_END && reasons[r].retry;
+}
+
+static enum close_reason reason_from_errno(int errnum)
+{
+	switch (errnum) {
+	case ECONNREFUSED:
+	case ENOENT:		/* shm: no socket at that path */
+	case EAGAIN:		/* shm: the listener's backlog is full */
+		return CLOSE_REFUSED;
+	case ENETUNREACH:
+	case EHOSTUNREACH:
+	case ENETDOWN:
+	case EADDRNOTAVAIL:
+	case EACCES:
+	case EPERM:
+		return CLOSE_UNREACHABLE;
+	case ETIMEDOUT:
+		return CLOSE_TIMEOUT;
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+	case ENOBUFS:
+	case ETOOMANYREFS:
+		return CLOSE_RESOURCE;
+	default:
+		return CLOSE_RESET;
+	}
+}
+
+/* ---- slots ---- */
+
+static int slot_get(struct xport_group *g, struct xport_ep *ep)
+{
+	uint32_t i;
+
+	if (g->slot_free) {
+		i = g->slot_free - 1;
+		g->slot_free = g->slots[i].next_free;
+	} else if (g->slots_used < XPORT_LINKS_MAX) {
+		i = g->slots_used++;
+	} else {
+		return TALLY_EQUOTA;
+	}
+	g->slots[i].ep = ep;
+	ep->slot = i;
+	return 0;
+}
+
+static void slot_put(struct xport_group *g, uint32_t i)
+{
+	g->slots[i].ep = NULL;
+	g->slots[i].next_free = g->slot_free;
+	g->slot_free = i + 1;
+}
+
+static struct xport_slot *slot_of(struct xport_group *g, void *data_ptr)
+{
+	uintptr_t at = (uintptr_t)data_ptr, base = (uintptr_t)g->slots;
+
+	if (at < base || at - base >= XPORT_LINKS_MAX * sizeof(*g->slots))
+		return NULL;
+	return &g->slots[(at - base) / sizeof(*g->slots)];
+}
+
+/* ---- endpoints: birth ---- */
+
+void ep_dirty(struct xport_ep *ep)
+{
+	if (list_empty(&ep->dirty))
+		list_add(&ep->g->dirty, &ep->dirty);
+}
+
+void ep_arm(struct xport_ep *ep, uint32_t epoll_events)
+{
+	struct epoll_event ev = { .events = epoll_events };
+
+	if (ep->armed == epoll_events)
+		return;
+	ev.data.ptr = &ep->g->slots[ep->slot];
+	if (epoll_ctl(ep->g->epfd, ep->armed ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, ep->fd, &ev) < 0)
+		ep_kill_errno(ep, "watch", errno);
+	else
+		ep->armed = epoll_events;
+}
+
+/* Takes no descriptor: the caller gives it once nothing can fail any more. */
+static int ep_new(struct xport_group *g, const struct xport_ops *ops, const struct frame *hello,
+		  void *user, mono_t now, struct xport_ep **out, struct err *e)
+{
+	struct xport_ep *ep;
+
+	if (g->freeing)
+		return err_set(e, TALLY_ESHUTDOWN, "the engine is stopping");
+	ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return err_set(e, TALLY_ENOMEM, "no memory for another link");
+	if (slot_get(g, ep) < 0) {
+		free(ep);
+		return err_set(e, TALLY_EQUOTA, "an engine has at most %u links", XPORT_LINKS_MAX);
+	}
+	ep->g = g;
+	ep->ops = ops;
+	ep->user = user;
+	ep->hello = *hello;
+	ep->fd = ep->rx.fd = -1;
+	ep->deadline = now + mono_ms(HANDSHAKE_MS);
+	ep->heard_at = now;
+	ep->ping_at = now + mono_ms(LINK_PING_MS);
+	list_init(&ep->dirty);
+	if (list_empty(&g->live))
+		g->tick_at = now;
+	list_add(&g->live, &ep->all);
+	*out = ep;
+	return 0;
+}
+
+static const struct xport_ops *kind_ops(int kind)
+{
+	return kind == XPORT_SHM ? &xport_shm_ops : &xport_tcp_ops;
+}
+
+int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
+		  void *user, mono_t now, struct xport_ep **out, struct err *e)
+{
+	const struct xport_ops *ops = kind_ops(a->kind);
+	int fd, sys_err, rc = ops->open(a, &fd, &sys_err, e);
+	struct xport_ep *ep;
+
+	ASSERT(hello->type == FRAME_HELLO);
+	if (rc < 0)
+		return rc;
+	rc = ep_new(g, ops, hello, user, now, &ep, e);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	ep->fd = fd;
+	snprintf(ep->peer, sizeof(ep->peer), a->kind == XPORT_SHM ? "%s" : "%s:%u", a->remote,
+		 a->port);
+	ops->tune(fd);
+	tx_control(ep, hello);
+	if (sys_err && sys_err != EINPROGRESS) {
+		ep_kill_errno(ep, "connect", sys_err);
+	} else {
+		ep->state = sys_err ? EP_CONNECTING : EP_HELLO;
+		ep_arm(ep, sys_err ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	}
+	*out = ep;
+	return 0;
+}
+
+static void name_peer(struct xport_ep *ep)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
+	char host[64], port[8];
+
+	if (getpeername(ep->fd, (struct sockaddr *)&sa, &len) < 0 || sa.ss_family == AF_UNIX ||
+	    getnameinfo((struct sockaddr *)&sa, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV))
+		snprintf(ep->peer, sizeof(ep->peer), "node %u", ep->hello.job);
+	else
+		snprintf(ep->peer, sizeof(ep->peer), "%s:%s", host, port);
+}
+
+int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const struct frame *hello,
+	     const struct frame *welcome, void *user, mono_t now, struct xport_ep **out,
+	     struct err *e)
+{
+	int rc, flags = fcntl(fd, F_GETFL);
+	struct xport_ep *ep;
+
+	ASSERT(hello->type == FRAME_HELLO && welcome->type == FRAME_WELCOME);
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return err_set(e, err_from_errno(errno), "adopting a link: %m");
+	rc = ep_new(g, ops, hello, user, now, &ep, e);
+	if (rc < 0)
+		return rc;
+	ep->fd = fd;
+	ep->state = EP_ADOPTED;
+	name_peer(ep);
+	ops->tune(fd);
+	tx_control(ep, welcome);
+	ep_arm(ep, EPOLLIN);
+	*out = ep;
+	return 0;
+}
+
+int xport_adopt(struct xport_group *g, int fd, const struct frame *hello,
+		const struct frame *welcome, void *user, mono_t now, struct xport_ep **ep,
+		struct err *e)
+{
+	int domain;
+	socklen_t len = sizeof(domain);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0)
+		return err_set(e, err_from_errno(errno), "adopting a link: %m");
+	return ep_adopt(g, kind_ops(domain == AF_UNIX ? XPORT_SHM : XPORT_TCP), fd, hello, welcome,
+			user, now, ep, e);
+}
+
+void ep_up(struct xport_ep *ep, const struct frame *peer)
+{
+	ep->state = EP_UP;
+	ep->g->cb->up(ep->g->ctx, ep, peer);
+}
+
+/* ---- endpoints: death ---- */
+
+/* err.text holds the cause already. */
+static void ep_bury(struct xport_ep *ep, enum close_reason why)
+{
+	ep->state = EP_DEAD;
+	ep->why = why;
+	err_wrap(&ep->err, "%s link %s", ep->ops->name, ep->peer);
+	list_del(&ep->dirty);
+	list_del(&ep->all);
+	list_add(&ep->g->dead, &ep->all);
+	slot_put(ep->g, ep->slot);
+	if (ep->armed)	/* close() alone would not do it if a child has a copy */
+		epoll_ctl(ep->g->epfd, EPOLL_CTL_DEL, ep->fd, NULL);
+	close(ep->fd);
+	ep->fd = -1;
+}
+
+void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
+{
+	va_list ap;
+
+	ASSERT(ep_live(ep));
+	va_start(ap, fmt);
+	err_setv(&ep->err, reasons[why].code, fmt, ap);
+	va_end(ap);
+	ep_bury(ep, why);
+}
+
+void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum)
+{
+	enum close_reason why = reason_from_errno(errnum);
+
+	errno = errnum;
+	ep_kill(ep, why, "%s: %m", doing);
+}
+
+void xport_close(struct xport_ep *ep, enum close_reason why)
+{
+	ASSERT((unsigned int)why < CLOSE_REASON_END);
+	if (ep_live(ep))
+		ep_kill(ep, why, "%s", reasons[why].help);
+}
+
+static void ep_free(struct xport_ep *ep)
+{
+	const struct tx *t = &ep->tx;
+
+	for (uint32_t i = 0; i < t->count; i++) {
+		int fd = t->q[(t->head + i) % XPORT_QUEUE].fd;
+
+		if (fd >= 0)
+			close(fd);
+	}
+	if (ep->rx.fd >= 0)
+		close(ep->rx.fd);
+	free(ep);
+}
+
+static void list_take(struct list *from, struct list *to)
+{
+	list_init(to);
+	if (list_empty(from))
+		return;
+	*to = *from;
+	to->next->prev = to->prev->next = to;
+	list_init(from);
+}
+
+static void reap(struct xport_group *g)
+{
+	struct list dead;
+
+	list_take(&g->dead, &dead);
+	while (!list_empty(&dead)) {
+		struct xport_ep *ep = list_first(&dead, struct xport_ep, all);
+
+		list_del(&ep->all);
+		g->cb->closed(g->ctx, ep, ep->why, &ep->err);
+		ep_free(ep);
+	}
+}
+
+/* ---- sending ---- */
+
+static struct tx_item *tx_push(struct xport_ep *ep, const struct frame *f, uint32_t len)
+{
+	struct tx *t = &ep->tx;
+	struct tx_item *it = &t->q[(t->head + t->count) % XPORT_QUEUE];
+
+	t->count++;
+	t->bytes += FRAME_BYTES + len;
+	it->data = NULL;
+	it->cookie = 0;
+	it->len = len;
+	it->fd = -1;
+	frame_encode(f, it->wire);
+	if (!t->blocked)
+		ep_dirty(ep);
+	return it;
+}
+
+static int tx_room(const struct xport_ep *ep)
+{
+	if (ep->state != EP_UP)
+		return TALLY_ESHUTDOWN;
+	return ep->tx.count < XPORT_QUEUE ? 0 : TALLY_EAGAIN;
+}
+
+static bool owners_type(uint8_t type)
+{
+	return type > FRAME_WELCOME && type < FRAME_PING;
+}
+
+int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uint64_t cookie)
+{
+	struct frame g = *f;
+	struct tx_item *it;
+	int rc = tx_room(ep);
+
+	if (rc < 0)
+		return rc;
+	if (ep->ops->by_reference && frame_has_payload(f))
+		g.flags |= FRAME_BYREF;
+	ASSERT(owners_type(g.type) && g.length <= SEG_BYTES_MAX);
+	ASSERT(ep->ops->by_reference || !(g.flags & FRAME_BYREF));
+	ASSERT((data != NULL) == frame_has_payload(&g));
+	it = tx_push(ep, &g, data ? g.length : 0);
+	it->data = data;
+	it->cookie = cookie;
+	return 0;
+}
+
+int xport_send_slab(struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes)
+{
+	struct frame f = { .type = FRAME_SLAB, .slot = id, .rslot = bytes };
+	int rc = tx_room(ep), copy;
+
+	if (ep->ops != &xport_shm_ops || id > UINT16_MAX || bytes > SLAB_BYTES_MAX)
+		return TALLY_EINVAL;
+	if (rc < 0)
+		return rc;
+	if (ep->tx.slabs == SLABS_PER_LINK_MAX)
+		return TALLY_EQUOTA;
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0)
+		return errno == EMFILE ? TALLY_EQUOTA : TALLY_EINVAL;
+	tx_push(ep, &f, 0)->fd = copy;
+	ep->tx.slabs++;
+	return 0;
+}
+
+/* ---- the group ---- */
+
+int xport_group_new(struct xport_group **out, int epfd, const struct xport_cb *cb, void *ctx,
+		    struct err *e)
+{
+	struct xport_group *g = calloc(1, sizeof(*g));
+
+	ASSERT(cb->up && cb->deliver && cb->sent && cb->closed);
+	if (g)
+		g->slots = calloc(XPORT_LINKS_MAX, sizeof(*g->slots));
+	if (!g || !g->slots) {
+		free(g);
+		return err_set(e, TALLY_ENOMEM, "no memory for an engine's links");
+	}
+	g->epfd = epfd;
+	g->cb = cb;
+	g->ctx = ctx;
+	list_init(&g->live);
+	list_init(&g->dead);
+	list_init(&g->dirty);
+	*out = g;
+	return 0;
+}
+
+void xport_group_free(struct xport_group *g)
+{
+	if (!g)
+		return;
+	ASSERT(!g->busy);
+	g->freeing = true;
+	while (!list_empty(&g->live))
+		xport_close(list_first(&g->live, struct xport_ep, all), CLOSE_LOCAL);
+	reap(g);
+	free(g->slots);
+	free(g);
+}
+
+bool xport_event(struct xport_group *g, void *data_ptr, uint32_t epoll_events)
+{
+	struct xport_slot *s = slot_of(g, data_ptr);
+	struct xport_ep *ep = s ? s->ep : NULL;
+
+	if (!s)
+		return false;
+	ASSERT(!g->busy);
+	g->busy = true;
+	if (ep && ep->state == EP_ADOPTED)
+		ep_up(ep, &ep->hello);
+	if (ep && ep_live(ep))
+		ep->ops->event(ep, epoll_events);
+	g->busy = false;
+	return true;
+}
+
+static void beat_handshake(struct xport_ep *ep, mono_t now)
+{
+	if (now < ep->deadline)
+		return;
+	if (ep->state == EP_CONNECTING)
+		ep_kill(ep, CLOSE_UNREACHABLE, "no answer for %u ms", HANDSHAKE_MS);
+	else
+		ep_kill(ep, CLOSE_TIMEOUT, "no welcome for %u ms", HANDSHAKE_MS);
+}
+
+static void beat_up(struct xport_ep *ep, mono_t now)
+{
+	if (ep->heard) {
+		ep->heard = false;
+		ep->heard_at = now;
+		ep->ping_at = now + mono_ms(LINK_PING_MS);
+	} else if (now - ep->heard_at >= mono_ms(LINK_DEAD_MS)) {
+		ep_kill(ep, CLOSE_TIMEOUT, "not a byte for %u ms", LINK_DEAD_MS);
+	} else if (now >= ep->ping_at) {
+		ep->ping_at = now + mono_ms(LINK_PING_MS);
+		tx_control(ep, &(struct frame){ .type = FRAME_PING });
+	}
+}
+
+static void tick(struct xport_group *g, mono_t now)
+{
+	bool late = now - g->tick_at >= mono_ms(LINK_PING_MS);
+
+	g->tick_at = now;
+	list_for_each_safe(&g->live, p, next) {
+		struct xport_ep *ep = list_entry(p, struct xport_ep, all);
+
+		if (ep->state == EP_CONNECTING || ep->state == EP_HELLO) {
+			beat_handshake(ep, now);
+			continue;
+		}
+		ep->heard |= late;
+		beat_up(ep, now);
+	}
+}
+
+/* Callbacks in here may make others dirty or dead: those wait for the next turn. */
+static void flush(struct xport_group *g)
+{
+	struct list dirty;
+
+	list_take(&g->dirty, &dirty);
+	while (!list_empty(&dirty)) {
+		struct xport_ep *ep = list_first(&dirty, struct xport_ep, dirty);
+
+		list_del(&ep->dirty);
+		if (ep->state == EP_ADOPTED)
+			ep_up(ep, &ep->hello);
+		if (ep_live(ep))
+			ep->ops->flush(ep);
+	}
+}
+
+mono_t xport_poll(struct xport_group *g, mono_t now)
+{
+	ASSERT(!g->busy);
+	g->busy = true;
+	if (!list_empty(&g->live) && now - g->tick_at >= mono_ms(XPORT_TICK_MS))
+		tick(g, now);
+	flush(g);
+	reap(g);
+	g->busy = false;
+	if (!list_empty(&g->dirty) || !list_empty(&g->dead))
+		return now;
+	return list_empty(&g->live) ? MONO_NEVER : g->tick_at + mono_ms(XPORT_TICK_MS);
+}
+
+/* ---- looking ---- */
+
+void *xport_user(const struct xport_ep *ep)
+{
+	return ep->user;
+}
+
+uint32_t xport_queued(const struct xport_ep *ep)
+{
+	return ep->tx.count;
+}
+
+uint64_t xport_queued_bytes(const struct xport_ep *ep)
+{
+	return ep->tx.bytes;
+}
+
+uint64_t xport_unacked_bytes(const struct xport_ep *ep)
+{
+	int n = 0;
+
+	return ep_live(ep) && ioctl(ep->fd, SIOCOUTQ, &n) == 0 && n > 0 ? (uint64_t)n : 0;
+}
+
+bool xport_by_reference(const struct xport_ep *ep)
+{
+	return ep->ops->by_reference;
+}
+
+const char *xport_kind_name(const struct xport_ep *ep)
+{
+	return ep->ops->name;
+}
+
+/* ---- the listener's half ---- */
+
+int xport_hello_read(struct xport_hello *h, int fd, struct frame *hello)
+{
+	struct frame f;
+	ssize_t n;
+	int rc;
+
+	n = recv(fd, h->wire + h->got, FRAME_BYTES - h->got, MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? TALLY_EAGAIN : err_from_errno(errno);
+	if (n == 0)
+		return TALLY_ESHUTDOWN;
+	h->got += (uint32_t)n;
+	if (h->got < FRAME_BYTES)
+		return TALLY_EAGAIN;
+	rc = frame_decode(h->wire, &f);
+	if (rc == 0 && f.type != FRAME_HELLO)
+		rc = TALLY_EPROTO;
+	if (rc == 0)
+		*hello = f;
+	return rc;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * xport_ep.h - what an endpoint is made of; for the files of common/net alone.
+ *
+ * xport.c keeps the endpoints and their ends, one xport_ops row per kind says
+ * how bytes or frames move.  tcp and shm share the stream engine: their rows
+ * point event and flush at xport_stream.c and bring recv and send.  RDMA will
+ * bring event and flush of its own, and neither recv nor send.
+ *
+ * Memory: one allocation per endpoint, made at connect/adopt, freed after
+ * closed().  The descriptor is closed the moment the endpoint dies.
+ */
+#ifndef TALLY_NET_XPORT_EP_H
+#define TALLY_NET_XPORT_EP_H
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "common/base/list.h"
+#include "common/net/xport.h"
+
+#define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
+#define RX_FRAMES	64u		/* headers read at once */
+#define SINK_BYTES	(64u << 10)	/* where refused payloads go */
+
+enum ep_state {
+	EP_CONNECTING,	/* the kernel is at it */
+	EP_HELLO,	/* connected; HELLO on its way, WELCOME awaited */
+	EP_ADOPTED,	/* accepted by the listener; up() not called yet */
+	EP_UP,
+	EP_DEAD,	/* no descriptor; closed() to be called, or being called */
+};
+
+struct xport_ops {
+	const char *name;
+	bool by_reference;
+	/*
+	 * Makes a non-blocking socket and starts to connect it.  0: *fd is the
+	 * caller's, *sys_err is 0 (connected), EINPROGRESS or why it failed.
+	 */
+	int (*open)(const struct xport_addr *a, int *fd, int *sys_err, struct err *e);
+	void (*tune)(int fd);		/* socket options; best effort */
+	void (*event)(struct xport_ep *ep, uint32_t epoll_events);
+	void (*flush)(struct xport_ep *ep);
+	/* As sendmsg and recvmsg.  pass_fd goes along with the first byte; -1: none.
+	 * *got_fd is set when a descriptor came with the bytes. */
+	ssize_t (*send)(int fd, struct iovec *iov, int n, int pass_fd);
+	ssize_t (*recv)(int fd, struct iovec *iov, int n, int *got_fd);
+};
+
+extern const struct xport_ops xport_tcp_ops, xport_shm_ops;
+
+struct tx_item {
+	uint8_t wire[FRAME_BYTES];
+	const uint8_t *data;		/* borrowed until sent() or closed() */
+	uint64_t cookie;
+	uint32_t len;			/* of data */
+	int fd;				/* SLAB: owned until its first byte is out; -1 */
+};
+
+struct tx {
+	/* Handshake and pulse: goes out first, at the next frame boundary. */
+	uint8_t ctl[4 * FRAME_BYTES];
+	uint32_t ctl_len, ctl_off;
+	uint32_t head, count;		/* of the ring q */
+	uint32_t head_off;		/* bytes of q[head] that are out */
+	uint32_t slabs;			/* shown so far */
+	bool blocked;			/* full; wait for EPOLLOUT */
+	uint64_t bytes;			/* in q, not out */
+	struct tx_item q[XPORT_QUEUE];
+};
+
+struct rx {
+	uint32_t have;			/* bytes in buf, all of headers not yet decoded */
+	uint32_t left;			/* payload of f still to come */
+	bool bulk;			/* the last frame had a payload */
+	uint8_t *dst;			/* of f's payload, borrowed from place(); NULL: sink */
+	struct frame f;			/* valid while left > 0 */
+	int fd;				/* came ahead of its SLAB frame; owned; -1 */
+	uint32_t slabs;			/* seen so far */
+	uint8_t buf[RX_FRAMES * FRAME_BYTES];
+};
+
+struct xport_ep {
+	struct list all;		/* in group's live or dead */
+	struct list dirty;		/* in group's dirty: flush me */
+	struct xport_group *g;
+	const struct xport_ops *ops;
+	void *user;
+	int fd;				/* owned; -1 when dead */
+	uint32_t slot;			/* in group's slots */
+	uint32_t armed;			/* epoll events asked for */
+	enum ep_state state;
+	enum close_reason why;		/* valid when dead */
+	struct err err;			/* likewise */
+	struct frame hello;		/* ours (connect) or the peer's (adopt) */
+	mono_t deadline;		/* of the handshake */
+	mono_t heard_at, ping_at;	/* last sign of life (by ticks), next PING */
+	bool heard;			/* bytes since the last tick */
+	char peer[ADDR_LEN_MAX + 16];	/* for people: "10.0.0.1:7001" */
+	struct rx rx;
+	struct tx tx;
+};
+
+struct xport_slot {
+	struct xport_ep *ep;		/* NULL: free */
+	uint32_t next_free;		/* index + 1; 0: end of the list */
+};
+
+struct xport_group {
+	int epfd;			/* borrowed */
+	const struct xport_cb *cb;	/* borrowed */
+	void *ctx;
+	struct list live, dead, dirty;
+	mono_t tick_at;			/* of the last tick */
+	bool busy;			/* inside event or poll */
+	bool freeing;
+	uint32_t slots_used, slot_free;	/* high-water mark; index + 1 or 0 */
+	struct xport_slot *slots;	/* owned; XPORT_LINKS_MAX, events point here */
+	uint8_t sink[SINK_BYTES];
+};
+
+static inline bool ep_live(const struct xport_ep *ep)
+{
+	return ep->state != EP_DEAD;
+}
+
+/* Ends ep with `why` and a text; closed() follows from the next poll. */
+void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The same for a failed system call; `doing` is "read", "connect", ... */
+void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum);
+
+void ep_up(struct xport_ep *ep, const struct frame *peer);
+void ep_dirty(struct xport_ep *ep);		/* flush at the next poll */
+void ep_arm(struct xport_ep *ep, uint32_t epoll_events);
+
+/* Queues one of the transport's own frames; one too many is left out. */
+void tx_control(struct xport_ep *ep, const struct frame *f);
+
+/* xport_adopt() for a known kind. */
+int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const struct frame *hello,
+	     const struct frame *welcome, void *user, mono_t now, struct xport_ep **ep,
+	     struct err *e);
+
+void stream_event(struct xport_ep *ep, uint32_t epoll_events);
+void stream_flush(struct xport_ep *ep);
+
+#endif
