@@ -50,7 +50,8 @@ struct plan {
  * T*A_i/n, must reach M; and T >= M / min B_gpu) by bisection.  share[i] gets the
  * bytes that machine i's server sums (as double; their sum is model_bytes; 0
  * without a server).  Where T leaves room, CPU machines come first, each in
- * proportion to what it can take; colocated servers take the rest.
+ * proportion to what it can take; colocated servers take the rest.  The shares'
+ * proportions do not depend on model_bytes: pass 1 while it is not known.
  *
  * n = 1: T = 0, everything on the agent (shares 0).  n = 2: a colocated server
  * costs its machine nothing extra.  k > n gains nothing over k = n but is used.
@@ -94,7 +95,7 @@ struct place_server {
 	uint32_t weight;		/* parts of PLACE_WEIGHT_SUM */
 	bool alive;			/* false: owns nothing, gets nothing */
 
-	uint64_t seen, taken;		/* scratch of place_rebalance */
+	uint64_t excess, seen, taken;	/* scratch of place_rebalance */
 };
 
 /* A binary heap of server indices; scratch of one call. */
@@ -107,6 +108,7 @@ struct place {
 	uint32_t chunk_bytes;
 	uint32_t nservers;
 	uint64_t total_bytes;		/* of declared tensors */
+	uint64_t placed_bytes;		/* of those, the sum of assigned_bytes */
 	uint64_t weight_sum;		/* of all servers; 0: every chunk is nowhere */
 	struct place_server server[SERVERS_PER_JOB_MAX];
 	struct place_heap waiting, ready; /* scratch */
