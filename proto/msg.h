@@ -6,15 +6,26 @@
  * TCP, training process <-> agent over a Unix stream socket (where descriptors
  * ride on a message).  On the wire a message is an 8-byte prefix (length of the
  * body u32, type u16, version u16, little-endian) and a protobuf body
- * (tally.proto); protobuf-c's generated code stays inside msg.c.
+ * (tally.proto); protobuf-c's generated code stays inside proto/.
  *
- * Memory: msg_decode() puts strings and arrays into the caller's msg_mem (a bump
- * allocator over one block, grown by nobody: TALLY_ENOMEM when it is too small;
- * 4 * body + 4 KiB always suffices) and the message points into it.  Strings are
- * never NULL, NUL-terminated, at most NAME_LEN_MAX or ERR_TEXT_MAX long (by
- * field), valid UTF-8 without control characters.  Counts are within limits.h.
- * Decoding checks ranges (dtype, kinds, dims, bytes <= TENSOR_BYTES_MAX and
- * equal to the product of dims), so that cores need not.
+ * Memory: msg_decode() unpacks into the caller's msg_mem (a bump allocator over
+ * one block, grown by nobody) and the message points into it; all memory that a
+ * body can make it use is there.  A block of msg_mem_need(body bytes) takes every
+ * message that keeps the limits; in a smaller one the answer may be ENOMEM, in
+ * one of that size a body that wants more is no message (EPROTO).  On any error
+ * mem->used is as before.
+ *
+ * What a decoded message promises: strings are never NULL, NUL-terminated, at
+ * most NAME_LEN_MAX, ADDR_LEN_MAX or ERR_TEXT_MAX bytes (by field; msg_table.c has
+ * the rows), valid UTF-8 without control characters; names not empty; arrays
+ * NULL when their count is 0; counts, ranks, kinds, sizes and codes (<= 0) within
+ * limits.h; dtypes exist; bytes of a tensor <= TENSOR_BYTES_MAX; count equal to
+ * the product of dims where ndims > 0 (0: no shape was given); ranks ascending,
+ * machines by lowest rank.  So cores need not look again.  What breaks a promise
+ * is EPROTO with the field's name; unknown fields are ignored.
+ *
+ * msg_encode() refuses the same with EINVAL; there a NULL string is "".  It needs
+ * no memory.  Codes below -1023 do not travel.
  */
 #ifndef TALLY_PROTO_MSG_H
 #define TALLY_PROTO_MSG_H
@@ -335,14 +346,20 @@ struct msg_mem {
 
 const char *msg_type_name(uint32_t type);
 
-/* Reads a prefix: 0 and *body_bytes/*type, EPROTO (too long, no such type), EVERSION. */
+/* Reads a prefix: 0 with both outputs set, EPROTO (too long, no such type), EVERSION. */
 int msg_prefix_decode(const uint8_t prefix[MSG_PREFIX_BYTES], uint32_t *body_bytes,
 		      uint32_t *type, struct err *e);
+
+/* Bytes of msg_mem for a body: 4 KiB + 48 per byte, or + 24 MiB and the body if that is less. */
+size_t msg_mem_need(uint32_t body_bytes);
 
 int msg_decode(uint32_t type, const uint8_t *body, uint32_t body_bytes, struct msg_mem *mem,
 	       struct msg *m, struct err *e);
 
-/* Bytes of prefix and body; then writes them.  EINVAL when m breaks its own rules. */
+/*
+ * Bytes of prefix and body; then writes exactly that many.  EINVAL: m breaks its
+ * own rules, or its body is above CTL_MSG_BYTES_MAX.
+ */
 int msg_encode_size(const struct msg *m, uint32_t *bytes, struct err *e);
 int msg_encode(const struct msg *m, uint8_t *out, uint32_t bytes, struct err *e);
 

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * msg.c - what all control messages share: the prefix, their names, their memory.
+ *
+ * A message comes in as prefix (msg_prefix_decode: is it worth reading on?),
+ * body (msg_decode.c: protobuf-c unpacks into the caller's block, the result is
+ * turned into the struct and checked) and goes out the other way (msg_encode.c:
+ * checked, measured, packed).  Both walk the table in msg_table.c.
+ */
+#include "proto/msg.h"
+
+#include "common/base/bytes.h"
+
+const char *msg_type_name(uint32_t type)
+{
+	switch (type) {
+#define X(e, num, s, help) case MSG_##e: return #e;
+	MSG_TABLE(X)
+#undef X
+	}
+	return "?";
+}
+
+int msg_prefix_decode(const uint8_t prefix[MSG_PREFIX_BYTES], uint32_t *body_bytes,
+		      uint32_t *type, struct err *e)
+{
+	uint32_t bytes = get_le32(prefix), t = get_le16(prefix + 4);
+	uint32_t version = get_le16(prefix + 6);
+
+	if (version != MSG_VERSION)
+		return err_set(e, TALLY_EVERSION, "message of version %u, this side speaks %u",
+			       version, MSG_VERSION);
+	if (t == MSG_NONE || t >= MSG_TYPE_END)
+		return err_set(e, TALLY_EPROTO, "message of unknown type %u", t);
+	if (bytes > CTL_MSG_BYTES_MAX)
+		return err_set(e, TALLY_EPROTO, "%s of %u bytes, at most %u are allowed",
+			       msg_type_name(t), bytes, CTL_MSG_BYTES_MAX);
+	*body_bytes = bytes;
+	*type = t;
+	return 0;
+}
+
+/*
+ * Small elements cost most: an element of 4 bytes on the wire (a declared
+ * tensor) takes 80 in the unpacker's list of members (40, doubled as the list
+ * grows), 64 unpacked with its pointer and block header, and 24 in the struct.
+ * That is the factor.  The limits on counts make it end: the largest set of
+ * elements any message may hold (REPORT) stays below MSG_MEM_ELEMENTS, whatever
+ * the length of the body, and the rest is text, which costs itself.
+ * Tests hold both constants to the worst legal messages.
+ */
+#define MSG_MEM_FIXED		4096u
+#define MSG_MEM_FACTOR		48u
+#define MSG_MEM_ELEMENTS	(24u << 20)
+
+size_t msg_mem_need(uint32_t body_bytes)
+{
+	size_t body = body_bytes;
+
+	return MSG_MEM_FIXED + MIN(MSG_MEM_FACTOR * body, body + MSG_MEM_ELEMENTS);
+}
