@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * status, nodes, jobs, tensors: one question to the scheduler, shown as a table
+ * or as JSON.
+ *
+ * The four verbs share options and failure; each has one printer for people and
+ * one for programs.  JSON documents start with "schema", which goes up when a
+ * field changes its meaning or goes away (a new field does not count).
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cmd.h"
+#include "cli/json.h"
+#include "cli/sched.h"
+#include "cli/table.h"
+#include "common/base/parse.h"
+
+#define QUERY_SCHEMA 1
+
+struct query_opts {
+	const char *scheduler;
+	const char *job;	/* "": all */
+	uint32_t timeout_ms;
+	bool json;
+};
+
+struct query_verb {
+	const char *name;
+	const char *help;
+	uint32_t what;
+	bool (*table)(const struct msg_report *r, FILE *out);
+	void (*json)(const struct msg_report *r, struct json *j);
+	bool takes_job;
+};
+
+/* ---- text of numbers ---- */
+
+static const char *kind_name(uint32_t kind)
+{
+	return kind == NODE_AGENT ? "agent" : kind == NODE_SERVER ? "server" : "other";
+}
+
+static const char *bytes_text(char buf[32], uint64_t bytes)
+{
+	return bytes ? fmt_bytes(buf, 32, bytes) : "";
+}
+
+static const char *rate_text(char buf[32], uint64_t bits_per_s)
+{
+	return bits_per_s ? fmt_bitrate(buf, 32, bits_per_s) : "";
+}
+
+static const char *adder_text(char buf[40], uint64_t bytes_per_s)
+{
+	char bytes[32];
+
+	if (!bytes_per_s)
+		return "";
+	snprintf(buf, 40, "%s/s", fmt_bytes(bytes, sizeof(bytes), bytes_per_s));
+	return buf;
+}
+
+static const char *cluster_text(char buf[2 * ID_BYTES + 1], const uint8_t id[ID_BYTES])
+{
+	for (uint32_t i = 0; i < ID_BYTES; i++)
+		snprintf(buf + 2 * i, 3, "%02x", id[i]);
+	return buf;
+}
+
+/* ---- tables ---- */
+
+static bool nodes_table(const struct msg_report *r, FILE *out)
+{
+	struct table t;
+	bool ok;
+
+	table_init(&t, "NODE KIND STATE MACHINE ADDRESS >CARDS >RATE >ADDER >MEMORY >USED >JOBS "
+		       ">LINKS >ROUNDS >DROPS NOTE");
+	for (uint32_t i = 0; i < r->nnodes; i++) {
+		const struct msg_node_row *n = &r->nodes[i];
+		char rate[32], adder[40], memory[32], used[32];
+
+		table_cell(&t, "%s", n->name);
+		table_cell(&t, "%s", kind_name(n->kind));
+		table_cell(&t, "%s", n->state);
+		table_cell(&t, "%s", n->machine);
+		table_cell(&t, "%s", n->addr);
+		table_cell(&t, "%" PRIu32, n->rails);
+		table_cell(&t, "%s", rate_text(rate, n->bits_per_s));
+		table_cell(&t, "%s", adder_text(adder, n->adder_bytes_per_s));
+		table_cell(&t, "%s", bytes_text(memory, n->memory_bytes));
+		table_cell(&t, "%s", bytes_text(used, n->last.memory_used_bytes));
+		table_cell(&t, "%" PRIu32, n->jobs);
+		table_cell(&t, "%" PRIu32, n->last.links);
+		table_cell(&t, "%" PRIu64, n->last.rounds);
+		table_cell(&t, "%" PRIu64, n->last.drops);
+		table_cell(&t, "%s", n->note[0] ? n->note : n->last.note);
+	}
+	ok = table_print(&t, out);
+	table_free(&t);
+	return ok;
+}
+
+static bool jobs_table(const struct msg_report *r, FILE *out)
+{
+	struct table t;
+	bool ok;
+
+	table_init(&t, ">JOB NAME STATE >RANKS >MACHINES >SERVERS >TENSORS >BYTES >EPOCH >ROUND "
+		       ">AGE WAITING-FOR");
+	for (uint32_t i = 0; i < r->njobs; i++) {
+		const struct msg_job_row *j = &r->jobs[i];
+		char bytes[32], round[32], age[32];
+
+		table_cell(&t, "%" PRIu32, j->job);
+		table_cell(&t, "%s", j->name);
+		table_cell(&t, "%s", j->state);
+		table_cell(&t, "%" PRIu32 "/%" PRIu32, j->attached, j->world);
+		table_cell(&t, "%" PRIu32, j->machines);
+		table_cell(&t, "%" PRIu32, j->servers);
+		table_cell(&t, "%" PRIu32, j->tensors);
+		table_cell(&t, "%s", fmt_bytes(bytes, sizeof(bytes), j->bytes));
+		table_cell(&t, "%" PRIu64, j->epoch);
+		table_cell(&t, "%s", j->round_time_s > 0
+			   ? fmt_seconds(round, sizeof(round), j->round_time_s) : "");
+		table_cell(&t, "%s", fmt_seconds(age, sizeof(age), (double)j->age_ms / 1e3));
+		table_cell(&t, "%s", j->waiting_for);
+	}
+	ok = table_print(&t, out);
+	table_free(&t);
+	return ok;
+}
+
+static uint64_t tensor_bytes(const struct msg_tensor_row *t)
+{
+	return t->count * dtype_bytes((uint8_t)t->dtype);
+}
+
+static bool tensors_table(const struct msg_report *r, FILE *out)
+{
+	struct table t;
+	bool ok;
+
+	table_init(&t, ">JOB >ID NAME DTYPE >COUNT >BYTES >CHUNKS >PRIORITY STATE WAITING-FOR");
+	for (uint32_t i = 0; i < r->ntensors; i++) {
+		const struct msg_tensor_row *n = &r->tensors[i];
+		char bytes[32];
+
+		table_cell(&t, "%" PRIu32, n->job);
+		table_cell(&t, "%" PRIu32, n->id);
+		table_cell(&t, "%s", n->name);
+		table_cell(&t, "%s", dtype_name((uint8_t)n->dtype));
+		table_cell(&t, "%" PRIu64, n->count);
+		table_cell(&t, "%s", fmt_bytes(bytes, sizeof(bytes), tensor_bytes(n)));
+		table_cell(&t, "%" PRIu32, n->chunks);
+		table_cell(&t, "%" PRId32, n->priority);
+		table_cell(&t, "%s", n->state);
+		table_cell(&t, "%s", n->waiting_for);
+	}
+	ok = table_print(&t, out);
+	table_free(&t);
+	return ok;
+}
+
+struct tally_of_nodes {
+	uint32_t agents, servers;
+	uint64_t bits_per_s, rounds, drops;
+};
+
+static struct tally_of_nodes count_nodes(const struct msg_report *r)
+{
+	struct tally_of_nodes c = { 0 };
+
+	for (uint32_t i = 0; i < r->nnodes; i++) {
+		const struct msg_node_row *n = &r->nodes[i];
+
+		c.agents += n->kind == NODE_AGENT;
+		c.servers += n->kind == NODE_SERVER;
+		c.drops += n->last.drops;
+		if (n->kind == NODE_AGENT)
+			c.rounds += n->last.rounds;
+	}
+	return c;
+}
+
+static bool status_table(const struct msg_report *r, FILE *out)
+{
+	struct tally_of_nodes c = count_nodes(r);
+	char id[2 * ID_BYTES + 1], up[32];
+
+	fprintf(out, "scheduler  %s, version %s, up %s\n", r->state, r->version,
+		fmt_seconds(up, sizeof(up), (double)r->uptime_ms / 1e3));
+	fprintf(out, "cluster    %s, epoch %" PRIu64 "\n", cluster_text(id, r->cluster), r->epoch);
+	fprintf(out, "nodes      %" PRIu32 " agents, %" PRIu32 " servers\n", c.agents, c.servers);
+	fprintf(out, "rounds     %" PRIu64 " finished by the agents, %" PRIu64
+		" frames dropped\n", c.rounds, c.drops);
+	fprintf(out, "jobs       %" PRIu32 "\n", r->njobs);
+	if (!r->njobs)
+		return true;
+	putc('\n', out);
+	return jobs_table(r, out);
+}
+
+/* ---- JSON ---- */
+
+static void nodes_json(const struct msg_report *r, struct json *j)
+{
+	json_array(j, "nodes");
+	for (uint32_t i = 0; i < r->nnodes; i++) {
+		const struct msg_node_row *n = &r->nodes[i];
+
+		json_object(j, NULL);
+		json_u64(j, "node", n->node);
+		json_str(j, "kind", kind_name(n->kind));
+		json_str(j, "name", n->name);
+		json_str(j, "machine", n->machine);
+		json_str(j, "address", n->addr);
+		json_str(j, "state", n->state);
+		json_str(j, "note", n->note[0] ? n->note : n->last.note);
+		json_u64(j, "rails", n->rails);
+		json_u64(j, "bits_per_s", n->bits_per_s);
+		json_u64(j, "adder_bytes_per_s", n->adder_bytes_per_s);
+		json_u64(j, "memory_bytes", n->memory_bytes);
+		json_u64(j, "memory_used_bytes", n->last.memory_used_bytes);
+		json_u64(j, "jobs", n->jobs);
+		json_u64(j, "heartbeat_age_ms", n->heartbeat_age_ms);
+		json_u64(j, "links", n->last.links);
+		json_u64(j, "rounds", n->last.rounds);
+		json_u64(j, "bytes_sent", n->last.bytes_sent);
+		json_u64(j, "bytes_received", n->last.bytes_received);
+		json_u64(j, "bytes_summed", n->last.bytes_summed);
+		json_u64(j, "drops", n->last.drops);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
+static void jobs_json(const struct msg_report *r, struct json *j)
+{
+	json_array(j, "jobs");
+	for (uint32_t i = 0; i < r->njobs; i++) {
+		const struct msg_job_row *n = &r->jobs[i];
+
+		json_object(j, NULL);
+		json_u64(j, "job", n->job);
+		json_str(j, "name", n->name);
+		json_str(j, "state", n->state);
+		json_str(j, "waiting_for", n->waiting_for);
+		json_u64(j, "world_size", n->world);
+		json_u64(j, "attached", n->attached);
+		json_u64(j, "machines", n->machines);
+		json_u64(j, "servers", n->servers);
+		json_u64(j, "tensors", n->tensors);
+		json_u64(j, "bytes", n->bytes);
+		json_u64(j, "epoch", n->epoch);
+		json_u64(j, "age_ms", n->age_ms);
+		json_double(j, "round_time_s", n->round_time_s);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
+static void tensors_json(const struct msg_report *r, struct json *j)
+{
+	json_array(j, "tensors");
+	for (uint32_t i = 0; i < r->ntensors; i++) {
+		const struct msg_tensor_row *n = &r->tensors[i];
+
+		json_object(j, NULL);
+		json_u64(j, "job", n->job);
+		json_u64(j, "id", n->id);
+		json_str(j, "name", n->name);
+		json_str(j, "dtype", dtype_name((uint8_t)n->dtype));
+		json_u64(j, "count", n->count);
+		json_u64(j, "bytes", tensor_bytes(n));
+		json_u64(j, "chunks", n->chunks);
+		json_i64(j, "priority", n->priority);
+		json_str(j, "state", n->state);
+		json_str(j, "waiting_for", n->waiting_for);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
+static void status_json(const struct msg_report *r, struct json *j)
+{
+	struct tally_of_nodes c = count_nodes(r);
+
+	json_u64(j, "agents", c.agents);
+	json_u64(j, "servers", c.servers);
+	json_u64(j, "rounds", c.rounds);
+	json_u64(j, "drops", c.drops);
+	jobs_json(r, j);
+}
+
+static void print_json(const struct query_verb *v, const struct msg_report *r)
+{
+	char id[2 * ID_BYTES + 1];
+	struct json j;
+
+	json_init(&j, stdout);
+	json_object(&j, NULL);
+	json_u64(&j, "schema", QUERY_SCHEMA);
+	json_str(&j, "cluster", cluster_text(id, r->cluster));
+	json_u64(&j, "epoch", r->epoch);
+	json_str(&j, "state", r->state);
+	json_str(&j, "version", r->version);
+	json_u64(&j, "uptime_ms", r->uptime_ms);
+	v->json(r, &j);
+	json_end_object(&j);
+	json_end_document(&j);
+}
+
+/* ---- options, and the way all four go ---- */
+
+static void print_usage(const struct query_verb *v)
+{
+	printf("Usage: tally %s [OPTION]...\n%s\n\n", v->name, v->help);
+	puts("  --scheduler HOST:PORT  where to ask (TALLY_SCHEDULER, " SCHED_DEFAULT ")");
+	if (v->takes_job)
+		puts("  --job NAME             of this job only");
+	puts("  --json                 for programs: one object with a \"schema\" number\n"
+	     "  --timeout SECONDS      how long to wait for the answer (5)");
+}
+
+enum { GO = -1 };	/* parse_opts: options are fine; go on */
+
+static int parse_opts(const struct query_verb *v, int argc, char **argv, struct query_opts *o)
+{
+	static const struct option longs[] = {
+		{ "scheduler", required_argument, NULL, 's' },
+		{ "job", required_argument, NULL, 'j' },
+		{ "json", no_argument, NULL, 'J' },
+		{ "timeout", required_argument, NULL, 't' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	uint64_t seconds = 5;
+	struct err e;
+	int c;
+
+	optind = 0;
+	while ((c = getopt_long(argc, argv, "+h", longs, NULL)) != -1) {
+		if (c == 's') {
+			o->scheduler = optarg;
+		} else if (c == 'j') {
+			if (!v->takes_job)
+				return cmd_usage_error(v->name, "it has no option --job");
+			o->job = optarg;
+		} else if (c == 'J') {
+			o->json = true;
+		} else if (c == 't') {
+			if (parse_u64(optarg, 1, 3600, &seconds, &e))
+				return cmd_usage_error(v->name, "--timeout: %s", e.text);
+		} else if (c == 'h') {
+			print_usage(v);
+			return CMD_OK;
+		} else {
+			fprintf(stderr, "Try: tally help %s\n", v->name);
+			return CMD_USAGE;
+		}
+	}
+	if (optind < argc)
+		return cmd_usage_error(v->name, "unexpected argument '%s'", argv[optind]);
+	o->timeout_ms = (uint32_t)seconds * 1000;
+	return GO;
+}
+
+static int query_failed(const struct query_verb *v, const struct query_opts *o,
+			const struct err *e)
+{
+	fprintf(stderr, "tally %s: %s\n", v->name, e->text);
+	switch (e->code) {
+	case TALLY_EINVAL:
+		fprintf(stderr, "Try: tally help %s\n", v->name);
+		return CMD_USAGE;
+	case TALLY_ENOENT:
+		return CMD_NOT_FOUND;
+	case TALLY_ESCHED:
+	case TALLY_ETIMEDOUT:
+	case TALLY_EIO:
+		fprintf(stderr,
+			"Is tally-scheduler running there?  Start it with"
+			" 'tally-scheduler --listen %s',\n"
+			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n",
+			o->scheduler);
+		return CMD_UNREACHABLE;
+	default:
+		fprintf(stderr, "%s: %s\n", err_name(e->code), err_help(e->code));
+		return CMD_FAILED;
+	}
+}
+
+static int query(const struct query_verb *v, int argc, char **argv)
+{
+	struct query_opts o = {
+		.scheduler = cmd_env("TALLY_SCHEDULER", SCHED_DEFAULT),
+		.job = "",
+	};
+	struct sched s = { 0 };
+	struct err e;
+	int status = parse_opts(v, argc, argv, &o);
+
+	if (status != GO)
+		return status;
+	if (sched_ask(&s, o.scheduler, o.timeout_ms, v->what, o.job, &e))
+		return query_failed(v, &o, &e);
+	status = CMD_OK;
+	if (o.json) {
+		print_json(v, s.report);
+	} else if (!v->table(s.report, stdout)) {
+		fprintf(stderr, "tally %s: out of memory\n", v->name);
+		status = CMD_FAILED;
+	}
+	sched_close(&s);
+	return status;
+}
+
+int cmd_status(int argc, char **argv)
+{
+	static const struct query_verb v = {
+		"status", "Shows the cluster in a few lines: scheduler, nodes, jobs.",
+		QUERY_NODES | QUERY_JOBS, status_table, status_json, false,
+	};
+
+	return query(&v, argc, argv);
+}
+
+int cmd_nodes(int argc, char **argv)
+{
+	static const struct query_verb v = {
+		"nodes", "Shows every agent and server: state, cards, rates, memory, counters.",
+		QUERY_NODES, nodes_table, nodes_json, false,
+	};
+
+	return query(&v, argc, argv);
+}
+
+int cmd_jobs(int argc, char **argv)
+{
+	static const struct query_verb v = {
+		"jobs", "Shows every job: ranks, machines, tensors, and who is missing.",
+		QUERY_JOBS, jobs_table, jobs_json, true,
+	};
+
+	return query(&v, argc, argv);
+}
+
+int cmd_tensors(int argc, char **argv)
+{
+	static const struct query_verb v = {
+		"tensors", "Shows every declared tensor: type, size, chunks, and who is missing.",
+		QUERY_TENSORS | QUERY_JOBS, tensors_table, tensors_json, true,
+	};
+
+	return query(&v, argc, argv);
+}

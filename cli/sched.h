@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched.h - one question to the scheduler, one answer.
+ *
+ * Life: sched_ask opens a connection, asks, and fills the report; the report's
+ * strings live until sched_close.  Owner: one thread, which blocks.  Errors:
+ * ESCHED, ETIMEDOUT, EIO when it does not answer, with a text that says what to
+ * do; whatever the scheduler itself answered otherwise.
+ */
+#ifndef TALLY_CLI_SCHED_H
+#define TALLY_CLI_SCHED_H
+
+#include "common/ctl/ctl.h"
+
+#define SCHED_PORT		7470u
+#define SCHED_DEFAULT		"127.0.0.1:7470"
+
+struct sched {
+	struct ctl_client *client;	/* owned */
+	struct msg answer;		/* borrowed from client */
+	const struct msg_report *report; /* inside answer */
+};
+
+/* what: enum query_what, or-ed; job: "" for all.  Nothing to close on error. */
+int sched_ask(struct sched *s, const char *endpoint, uint32_t timeout_ms, uint32_t what,
+	      const char *job, struct err *e);
+void sched_close(struct sched *s);
+
+#endif
