@@ -13,9 +13,13 @@
  * session is over, nothing else is.  A producer trusts the consumer index only
  * within [its own tail - capacity, tail].
  *
- * Wake-up: each ring has an eventfd and a flag `sleeping`.  The consumer sets
- * the flag, looks once more, then sleeps; the producer writes the eventfd only
- * when the flag is set.  Ordering: seq_cst on both flag and index pairs them.
+ * Wake-up: each ring has a bell and a flag `sleeping`.  The consumer sets the
+ * flag, looks once more, then sleeps; the producer rings only when the flag is
+ * set, and clears it.  Ordering: seq_cst on both flag and index pairs them.
+ *
+ * A bell is a socket pair, not an eventfd: the flags of an eventfd are shared
+ * with whoever holds it, so that a hostile process could clear O_NONBLOCK, fill
+ * the counter and stop the agent in write().  MSG_DONTWAIT cannot be taken away.
  *
  * Ownership: a posted entry is the producer's copy; nothing is borrowed.
  */
@@ -29,7 +33,9 @@
 /* process -> agent: "my input for this round lies there" (64 bytes) */
 struct ring_sub {
 	uint64_t offset;	/* first byte in the slab */
-	uint64_t length;	/* bytes; the whole tensor, or a whole number of chunks of it */
+	uint64_t length;	/* bytes; the whole tensor, or a whole number of chunks of it;
+				 * 0 with slab 0: takes part without data (broadcast, not
+				 * the root; or a tensor of no elements) */
 	uint64_t at;		/* where in the tensor this piece starts */
 	uint32_t tensor;
 	uint32_t round;
@@ -68,10 +74,15 @@ size_t ring_shared_bytes(void);	/* of the memfd; a multiple of PAGE_BYTES */
 /* One side's private view; either side makes its own over the same memory. */
 struct ring_end {
 	struct ring_shared *mem;	/* shared */
-	int sub_fd, cpl_fd;		/* eventfds, borrowed */
+	int sub_fd, cpl_fd;		/* this side's ends of the bells, borrowed */
 	uint32_t sub_pos, cpl_pos;	/* this side's own index */
 	uint32_t sub_seen, cpl_seen;	/* the other side's, last believed value */
 };
+
+/* A bell: the producer keeps or gets ends[0] and rings, the consumer polls ends[1]
+ * for input.  Both CLOEXEC, the caller closes them. */
+int ring_bell_new(int ends[2]);
+bool ring_bell_ok(int fd);		/* is a descriptor from somebody else an end of one? */
 
 void ring_format(void *mem);				/* agent, once, before sharing */
 void ring_end_init(struct ring_end *r, void *mem, int sub_fd, int cpl_fd);
@@ -79,16 +90,20 @@ void ring_end_init(struct ring_end *r, void *mem, int sub_fd, int cpl_fd);
 /* process's side */
 int ring_sub_post(struct ring_end *r, const struct ring_sub *s);	/* 0, EAGAIN: full */
 int ring_cpl_take(struct ring_end *r, struct ring_cpl *c);		/* 0, EAGAIN: empty, EPROTO */
-bool ring_cpl_sleep(struct ring_end *r);	/* true: now poll cpl_fd; false: look again */
-void ring_cpl_wake(struct ring_end *r);		/* after the poll: clears flag and eventfd */
+bool ring_cpl_sleep(struct ring_end *r);	/* true: now poll cpl_fd; false: look again,
+						 * at the job's code too */
+int ring_cpl_wake(struct ring_end *r);		/* after the poll: clears flag and bell;
+						 * ESHUTDOWN: the other side closed it */
+/* Texts have ERR_TEXT_MAX + 1 bytes and end with NUL; NULL: not wanted. */
 void ring_status_get(const struct ring_end *r, int *job_code, char *job_text, char *stall_text);
 
 /* agent's side */
 int ring_sub_take(struct ring_end *r, struct ring_sub *s);	/* 0, EAGAIN: empty, EPROTO */
 bool ring_sub_sleep(struct ring_end *r);
-void ring_sub_wake(struct ring_end *r);
+int ring_sub_wake(struct ring_end *r);		/* ESHUTDOWN: the session is over */
 int ring_cpl_post(struct ring_end *r, const struct ring_cpl *c);	/* 0, EAGAIN: full */
 void ring_status_set(struct ring_end *r, int job_code, const char *job_text,
-		     const char *stall_text);	/* NULL: leave as it is */
+		     const char *stall_text);	/* NULL: leave as it is;
+						 * a job_code other than 0 wakes the process */
 
 #endif

@@ -23,9 +23,11 @@ struct slab {
 	uint64_t bytes;
 	int fd;			/* owned; -1: none */
 	bool huge;
+	bool writable;
 };
 
-/* bytes is rounded up to pages (or huge pages). EQUOTA, ENOMEM. name shows in /proc. */
+/* bytes is rounded up to pages (or huge pages). EINVAL (0 or too many), EQUOTA,
+ * ENOMEM. name shows in /proc. */
 int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, struct err *e);
 
 /* Another descriptor of s, read-only, mode 0400; the caller closes it. */
@@ -58,8 +60,12 @@ void pagemap_put(struct pagemap *m, uint32_t first, uint32_t n);	/* must be take
 /* Descriptors over a Unix socket (SOCK_SEQPACKET or stream): one message, at most
  * `nfds` of them, all CLOEXEC; extra ones are closed. */
 #define FDS_PER_MSG_MAX 4
+
+/* Returns the bytes sent, TALLY_EAGAIN, or an error.  The descriptors go with the
+ * first byte: after a short send the rest follows without them.  len >= 1. */
 int fdmsg_send(int sock, const void *buf, size_t len, const int *fds, uint32_t nfds);
-/* Returns bytes, 0 at end, TALLY_EAGAIN, or an error; *nfds in: room, out: got. */
+/* Returns bytes, 0 at end, TALLY_EAGAIN, or an error; *nfds in: room, out: got (0
+ * but for a positive return). */
 int fdmsg_recv(int sock, void *buf, size_t len, int *fds, uint32_t *nfds);
 
 #endif

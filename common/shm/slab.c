@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * slab.c - sealed memfds and their mappings.
+ *
+ * Maker: memfd at its final size, sealed SHRINK and GROW, mapped, then shown to
+ * others.  Receiver: asks the kernel for the seals, then for the size, then maps;
+ * in that order, because a sealed size cannot change any more.
+ *
+ * Failures: no huge pages left falls back to small ones; everything else goes
+ * back to the caller with nothing kept.
+ */
+#include "common/shm/slab.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL		0x0008u		/* Linux 6.3 */
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ	22		/* Linux 5.14 */
+#define MADV_POPULATE_WRITE	23
+#endif
+
+#define SEALS_SIZE	(F_SEAL_SHRINK | F_SEAL_GROW)
+
+/* Never executable where the kernel knows how to say so. */
+static int memfd_new(const char *name, unsigned int extra)
+{
+	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | extra;
+	int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+
+	return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
+}
+
+/* The page size of what lies behind fd; *huge when it is hugetlbfs. 0: errno. */
+static uint64_t fd_page_bytes(int fd, bool *huge)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return 0;
+	*huge = fs.f_type == HUGETLBFS_MAGIC;
+	return *huge ? (uint64_t)fs.f_bsize : PAGE_BYTES;
+}
+
+static void *map_shared(int fd, uint64_t bytes, bool writable)
+{
+	return mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+}
+
+/* Fills s from a fresh memfd; on failure errno says why and fd is closed. */
+static bool memfd_fill(struct slab *s, int fd, uint64_t bytes)
+{
+	bool huge = false;
+	uint64_t page = fd_page_bytes(fd, &huge);
+	void *base;
+	int errnum;
+
+	if (!page)
+		goto fail;
+	bytes = align_up(bytes, page);
+	if (ftruncate(fd, (off_t)bytes) < 0 || fcntl(fd, F_ADD_SEALS, SEALS_SIZE) < 0)
+		goto fail;
+	base = map_shared(fd, bytes, true);
+	if (base == MAP_FAILED)
+		goto fail;
+	*s = (struct slab){
+		.base = base, .bytes = bytes, .fd = fd, .huge = huge, .writable = true,
+	};
+	return true;
+fail:
+	errnum = errno;
+	close(fd);
+	errno = errnum;
+	return false;
+}
+
+int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, struct err *e)
+{
+	int fd;
+
+	if (bytes == 0 || bytes > SLAB_BYTES_MAX)
+		return err_set(e, TALLY_EINVAL, "a slab of %llu bytes; 1 to %llu are possible",
+			       (unsigned long long)bytes, (unsigned long long)SLAB_BYTES_MAX);
+	fd = try_huge ? memfd_new(name, MFD_HUGETLB) : -1;
+	if (fd >= 0 && memfd_fill(s, fd, bytes))
+		return 0;
+	fd = memfd_new(name, 0);
+	if (fd >= 0 && memfd_fill(s, fd, bytes))
+		return 0;
+	return err_set(e, err_from_errno(errno), "slab %s of %llu bytes: %m", name,
+		       (unsigned long long)bytes);
+}
+
+int slab_readonly_fd(const struct slab *s, int *fd, struct err *e)
+{
+	char path[32];
+	int ro;
+
+	/* a descriptor can be opened anew through /proc: the mode must not allow writing */
+	if (fchmod(s->fd, 0400) < 0)
+		return err_set(e, err_from_errno(errno), "fchmod of a slab: %m");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+	ro = open(path, O_RDONLY | O_CLOEXEC);
+	if (ro < 0)
+		return err_set(e, err_from_errno(errno), "%s read-only: %m", path);
+	*fd = ro;
+	return 0;
+}
+
+int slab_seal_writers(struct slab *s, struct err *e)
+{
+	if (fcntl(s->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+		return err_set(e, err_from_errno(errno), "sealing a slab: %m");
+	return 0;
+}
+
+int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	bool huge = false;
+	uint64_t page;
+	struct stat st;
+	void *base;
+
+	if (seals < 0)
+		return err_set(e, TALLY_EPROTO, "a slab's descriptor is no memfd: %m");
+	if ((seals & SEALS_SIZE) != SEALS_SIZE)
+		return err_set(e, TALLY_EPROTO, "a slab is not sealed against resizing");
+	page = fd_page_bytes(fd, &huge);
+	if (!page || fstat(fd, &st) < 0)
+		return err_set(e, err_from_errno(errno), "fstat of a slab: %m");
+	if (bytes == 0 || bytes > SLAB_BYTES_MAX || align_up(bytes, page) > (uint64_t)st.st_size)
+		return err_set(e, TALLY_EPROTO, "a slab has %lld bytes, %llu were announced",
+			       (long long)st.st_size, (unsigned long long)bytes);
+	bytes = align_up(bytes, page);
+	base = map_shared(fd, bytes, writable);
+	if (base == MAP_FAILED)
+		return err_set(e, err_from_errno(errno), "mapping a slab of %llu bytes: %m",
+			       (unsigned long long)bytes);
+	*s = (struct slab){
+		.base = base, .bytes = bytes, .fd = fd, .huge = huge, .writable = writable,
+	};
+	return 0;
+}
+
+/* Before Linux 5.14: every page once; adding nothing leaves what is there. */
+static void touch_pages(struct slab *s, uint64_t off, uint64_t len)
+{
+	for (uint64_t at = off; at < off + len; at += PAGE_BYTES) {
+		if (s->writable)
+			__atomic_fetch_add(s->base + at, 0, __ATOMIC_RELAXED);
+		else
+			(void)__atomic_load_n(s->base + at, __ATOMIC_RELAXED);
+	}
+}
+
+int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e)
+{
+	uint64_t from, to;
+	int rc;
+
+	ASSERT(range_ok(off, len, s->bytes));
+	from = off / PAGE_BYTES * PAGE_BYTES;
+	to = align_up(off + len, PAGE_BYTES);
+	if (len == 0)
+		return 0;
+	do
+		rc = madvise(s->base + from, to - from,
+			     s->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	while (rc < 0 && errno == EINTR);
+	if (rc < 0 && errno == EINVAL) {
+		touch_pages(s, from, to - from);
+		return 0;
+	}
+	if (rc < 0)
+		return err_set(e, TALLY_ENOMEM, "%llu bytes of shared memory: %m",
+			       (unsigned long long)len);
+	return 0;
+}
+
+void slab_free(struct slab *s)
+{
+	/* a zeroed slab has fd 0, which is not ours: base tells */
+	if (!s->base)
+		return;
+	munmap(s->base, s->bytes);
+	if (s->fd >= 0)
+		close(s->fd);
+	*s = (struct slab){ .fd = -1 };
+}
