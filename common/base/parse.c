@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * parse.c - numbers with units, both ways, in integers only.
+ *
+ * A number is read as whole part and up to nine digits of fraction, then
+ * multiplied by its unit in 128 bits, so "1.3G" is the same on every machine and
+ * nothing overflows silently.  Whatever is left unread is an error.
+ */
+#include "common/base/parse.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define FRACTION	1000000000u	/* nine digits */
+
+struct decimal {
+	uint64_t whole;
+	uint32_t fraction;	/* parts of FRACTION; further digits are dropped */
+};
+
+/* Digits with an optional fraction; returns the first byte behind, NULL: no number. */
+static const char *read_decimal(const char *s, struct decimal *d)
+{
+	*d = (struct decimal){ 0 };
+	if (!isdigit((unsigned char)*s))
+		return NULL;
+	for (; isdigit((unsigned char)*s); s++)
+		if (__builtin_mul_overflow(d->whole, 10, &d->whole) ||
+		    __builtin_add_overflow(d->whole, (uint64_t)(*s - '0'), &d->whole))
+			return NULL;
+	if (*s != '.')
+		return s;
+	if (!isdigit((unsigned char)*++s))
+		return NULL;
+	for (uint32_t place = FRACTION / 10; isdigit((unsigned char)*s); s++, place /= 10)
+		d->fraction += (uint32_t)(*s - '0') * place;
+	return s;
+}
+
+/* d * unit, rounded down; false: does not fit, or is a fraction of something indivisible. */
+static bool scale(struct decimal d, uint64_t unit, uint64_t *v)
+{
+	unsigned __int128 x = (unsigned __int128)d.whole * unit +
+			      (unsigned __int128)d.fraction * unit / FRACTION;
+
+	if (x > UINT64_MAX || (unit == 1 && d.fraction))
+		return false;
+	*v = (uint64_t)x;
+	return true;
+}
+
+/* Takes one letter of "kmgt" off *s: 1 to 4, its place; 0: there is none. */
+static uint32_t read_magnitude(const char **s)
+{
+	static const char letters[] = "kmgt";
+	const char *at = **s ? strchr(letters, tolower((unsigned char)**s)) : NULL;
+
+	if (!at)
+		return 0;
+	++*s;
+	return (uint32_t)(at - letters) + 1;
+}
+
+static uint64_t power(uint64_t base, uint32_t n)
+{
+	uint64_t v = 1;
+
+	while (n--)
+		v *= base;
+	return v;
+}
+
+static bool is_one_of(const char *s, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcasecmp(s, words[i]))
+			return true;
+	return false;
+}
+
+int parse_bytes(const char *s, uint64_t *bytes, struct err *e)
+{
+	static const char *const ends[] = { "", "b", "i", "ib" };
+	struct decimal d;
+	const char *p = read_decimal(s, &d);
+	uint32_t magnitude;
+
+	if (p) {
+		p += *p == ' ' && p[1];
+		magnitude = read_magnitude(&p);
+		if (is_one_of(p, ends, magnitude ? ARRAY_SIZE(ends) : 2) &&
+		    scale(d, power(1024, magnitude), bytes))
+			return 0;
+	}
+	return err_set(e, TALLY_EINVAL, "\"%s\" is no number of bytes; say 4096, 512K or 1.5GiB",
+		       s);
+}
+
+int parse_bitrate(const char *s, uint64_t *bits_per_s, struct err *e)
+{
+	static const char *const ends[] = { "", "bit", "bit/s", "bps" };
+	struct decimal d;
+	const char *p = read_decimal(s, &d);
+	uint32_t magnitude;
+
+	if (p) {
+		p += *p == ' ' && p[1];
+		magnitude = read_magnitude(&p);
+		if (is_one_of(p, ends, ARRAY_SIZE(ends)) &&
+		    scale(d, power(1000, magnitude), bits_per_s))
+			return 0;
+	}
+	return err_set(e, TALLY_EINVAL, "\"%s\" is no bit rate; say 25gbit, 100mbit or 2.5Gbit/s",
+		       s);
+}
+
+int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err *e)
+{
+	struct decimal d;
+	const char *p = read_decimal(s, &d);
+
+	if (!p || *p || strchr(s, '.'))
+		return err_set(e, TALLY_EINVAL, "\"%s\" is no whole number; say %" PRIu64, s, min);
+	if (d.whole < min || d.whole > max)
+		return err_set(e, TALLY_EINVAL, "%s is out of range; from %" PRIu64 " to %" PRIu64,
+			       s, min, max);
+	*v = d.whole;
+	return 0;
+}
+
+/* A host's characters, or a bracketed address's; names are not looked up here. */
+static bool host_ok(const char *host, size_t len, bool bracketed)
+{
+	if (len > ADDR_LEN_MAX || (bracketed && !len))
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (!isalnum((unsigned char)host[i]) &&
+		    (!host[i] || !strchr(bracketed ? ":.%-_" : ".-_", host[i])))
+			return false;
+	return true;
+}
+
+struct endpoint {
+	const char *host;
+	size_t host_len;
+	uint64_t port, bits_per_s;
+};
+
+/* The part before '@', [s, end). */
+static bool read_address(const char *s, const char *end, struct endpoint *ep)
+{
+	bool bracketed = *s == '[';
+	const char *stop = memchr(s, bracketed ? ']' : ':', (size_t)(end - s));
+	char port[8];
+	size_t len;
+
+	if (bracketed && !stop)
+		return false;
+	ep->host = s + bracketed;
+	ep->host_len = (size_t)((stop ? stop : end) - ep->host);
+	if (!host_ok(ep->host, ep->host_len, bracketed))
+		return false;
+	stop = stop ? stop + bracketed : end;
+	if (stop == end)
+		return ep->host_len > 0;
+	len = (size_t)(end - stop) - 1;
+	if (*stop != ':' || len >= sizeof(port))
+		return false;
+	memcpy(port, stop + 1, len);
+	port[len] = '\0';
+	return !parse_u64(port, 0, UINT16_MAX, &ep->port, NULL);
+}
+
+int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
+		   uint16_t *port, uint64_t *bits_per_s, struct err *e)
+{
+	struct endpoint ep = { .port = default_port };
+	const char *at = strchr(s, '@');
+
+	if (!read_address(s, at ? at : s + strlen(s), &ep))
+		return err_set(e, TALLY_EINVAL, "\"%s\" is no address; say 10.0.0.1:7000, "
+			       "[fe80::1]:7000, :7000 or host:7000@25gbit", s);
+	if (at) {
+		int rc = parse_bitrate(at + 1, &ep.bits_per_s, e);
+
+		if (rc)
+			return rc;
+	}
+	memcpy(host, ep.host, ep.host_len);
+	host[ep.host_len] = '\0';
+	*port = (uint16_t)ep.port;
+	*bits_per_s = ep.bits_per_s;
+	return 0;
+}
+
+/* v in the largest unit that leaves at least 1 of it, one decimal where it is not 0. */
+static const char *fmt_scaled(char *buf, size_t len, uint64_t v, uint32_t base,
+			      const char *const *units, uint32_t nunits)
+{
+	unsigned __int128 unit = 1, tenths = (unsigned __int128)v * 10;
+	uint32_t u = 0;
+
+	while (tenths >= 10 * (unsigned __int128)base && u + 1 < nunits) {
+		u++;
+		unit *= base;
+		tenths = ((unsigned __int128)v * 10 + unit / 2) / unit;
+	}
+	if (tenths % 10)
+		snprintf(buf, len, "%" PRIu64 ".%u %s", (uint64_t)(tenths / 10),
+			 (unsigned int)(tenths % 10), units[u]);
+	else
+		snprintf(buf, len, "%" PRIu64 " %s", (uint64_t)(tenths / 10), units[u]);
+	return buf;
+}
+
+const char *fmt_bytes(char *buf, size_t len, uint64_t bytes)
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+
+	return fmt_scaled(buf, len, bytes, 1024, units, ARRAY_SIZE(units));
+}
+
+const char *fmt_bitrate(char *buf, size_t len, uint64_t bits_per_s)
+{
+	static const char *const units[] = { "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s" };
+
+	return fmt_scaled(buf, len, bits_per_s, 1000, units, ARRAY_SIZE(units));
+}
+
+const char *fmt_seconds(char *buf, size_t len, double seconds)
+{
+	static const char *const units[] = { "ns", "us", "ms", "s" };
+	double ns = seconds * 1e9;
+
+	if (!(ns >= 0.5 && ns < 1e19)) {	/* zero, nonsense, or more than an age */
+		snprintf(buf, len, isfinite(seconds) ? "%.0f s" : "%f s", seconds);
+		return buf;
+	}
+	return fmt_scaled(buf, len, (uint64_t)(ns + 0.5), 1000, units, ARRAY_SIZE(units));
+}
