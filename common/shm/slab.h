@@ -17,6 +17,7 @@
 #define TALLY_SHM_SLAB_H
 
 #include "common/base/err.h"
+#include "common/base/pagemap.h"
 
 struct slab {
 	uint8_t *base;		/* mapping, owned; NULL: none */
@@ -43,19 +44,6 @@ int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *
 
 int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e);
 void slab_free(struct slab *s);				/* harmless on a zeroed/freed slab */
-
-/* A page allocator over [0, bytes): first fit, bitmap in caller's words. */
-struct pagemap {
-	uint64_t *words;	/* borrowed; BITS_WORDS(pages) of them */
-	uint32_t pages;
-	uint32_t used;
-	uint32_t hint;		/* no free page below */
-};
-
-void pagemap_init(struct pagemap *m, uint64_t *words, uint32_t pages);
-/* First page of a free run of n, now taken; UINT32_MAX: none.  n >= 1. */
-uint32_t pagemap_get(struct pagemap *m, uint32_t n);
-void pagemap_put(struct pagemap *m, uint32_t first, uint32_t n);	/* must be taken: ASSERT */
 
 /* Descriptors over a Unix socket (SOCK_SEQPACKET or stream): one message, at most
  * `nfds` of them, all CLOEXEC; extra ones are closed. */

@@ -7,7 +7,7 @@
  * merging: neighbours in a bitmap are merged by being neighbours.
  */
 #include "common/base/bytes.h"
-#include "common/shm/slab.h"
+#include "common/base/pagemap.h"
 
 void pagemap_init(struct pagemap *m, uint64_t *words, uint32_t pages)
 {

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make quickstart   install what is missing, build, train a model on a local cluster
+# make check        install what is missing, build, run every test
+# make              build everything into $(BUILD)
+# make help         the other targets and the variables
+
+BUILD ?= build
+PREFIX ?= /usr/local
+CC ?= gcc
+CLANG ?= clang
+PKG_CONFIG ?= pkg-config
+OPT ?= -O2 -g
+SAN ?=
+V ?=
+
+ifneq ($(SAN),)
+BUILD := $(BUILD)/san-$(subst $(comma),-,$(SAN))
+SANFLAGS := -fsanitize=$(SAN) -fno-omit-frame-pointer
+endif
+comma := ,
+Q := $(if $(V),,@)
+
+WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+	-Wno-missing-field-initializers
+# No contraction into fused multiply-adds: the bits of a sum are a promise.
+CFLAGS_ALL := -std=gnu17 $(OPT) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC \
+	-pthread -D_GNU_SOURCE -I. -I$(BUILD)/gen $(WARN) $(SANFLAGS) $(CFLAGS)
+LDFLAGS_ALL := -pthread $(SANFLAGS) $(LDFLAGS)
+
+# ---- what is built from what -------------------------------------------------
+
+COMMON_SRC := $(wildcard common/*/*.c) $(wildcard proto/*.c)
+SCHED_SRC  := $(wildcard scheduler/*.c)
+SERVER_SRC := $(wildcard server/*.c)
+AGENT_SRC  := $(wildcard worker-agent/*.c)
+CLI_SRC    := $(wildcard cli/*.c)
+CLIENT_SRC := $(wildcard client/*.c)
+LIB_SRC    := $(CLIENT_SRC) $(wildcard common/base/*.c common/shm/*.c) $(wildcard proto/*.c)
+CHARLM_SRC := $(wildcard examples/charlm/*.c)
+BENCH_SRC  := $(wildcard bench/*.c)
+UNIT_SRC   := $(wildcard tests/unit/test_*.c)
+FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
+SIM_SRC    := $(wildcard tests/sim/*.c)
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+GEN_OBJ := $(BUILD)/obj/gen/proto/tally.pb-c.o
+COMMON_LIB := $(BUILD)/obj/libcommon.a
+# Everything of the daemons but their main(): what tests and simulator link.
+PARTS_LIB := $(BUILD)/obj/libparts.a
+PARTS_SRC := $(filter-out %/main.c,$(SCHED_SRC) $(SERVER_SRC) $(AGENT_SRC) $(CLI_SRC) $(CHARLM_SRC))
+
+LIBS := $(shell $(PKG_CONFIG) --libs libuv libprotobuf-c hwloc 2>/dev/null) -lm
+CLI_LIBS := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null)
+CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
+
+VERSION := 0.1.0
+LIBTALLY_SO := $(BUILD)/lib/libtally.so.$(VERSION)
+LIBTALLY_A := $(BUILD)/lib/libtally.a
+PROGRAMS := $(addprefix $(BUILD)/bin/,tally tally-scheduler tally-server tally-agent charlm)
+BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
+UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
+
+.PHONY: all help deps build quickstart check tests lint fuzz bench install clean san
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: build
+
+help:
+	@echo 'make quickstart      install missing packages, build, train examples/charlm on a local cluster'
+	@echo '                     (TEXT=path: on that text)'
+	@echo 'make check           install missing packages, build, run every test'
+	@echo 'make SAN=address,undefined tests   the unit tests and the simulator under a sanitizer'
+	@echo 'make SAN=thread tests'
+	@echo 'make lint            layering, bans, documentation'
+	@echo 'make fuzz            every fuzz target for FUZZ_SECONDS=10 each'
+	@echo 'make bench           benchmark programs into build/bench'
+	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured)'
+	@echo 'variables: BUILD=dir CC= OPT= SAN= V=1'
+
+# ---- the two commands --------------------------------------------------------
+
+quickstart: deps
+	$(Q)$(MAKE) --no-print-directory build
+	$(Q)BUILD=$(BUILD) TEXT="$(TEXT)" examples/quickstart.sh
+
+check: deps
+	$(Q)$(MAKE) --no-print-directory build tests-build
+	$(Q)BUILD=$(BUILD) tests/check.sh
+
+deps:
+	$(Q)deploy/install-packages.sh
+
+# ---- programs ----------------------------------------------------------------
+
+build: $(PROGRAMS) $(LIBTALLY_SO) $(LIBTALLY_A) $(BUILD)/lib/pkgconfig/libtally.pc
+
+.PHONY: tests-build
+tests-build: $(UNITS) $(SIM) $(BENCHES)
+
+define program
+$(BUILD)/bin/$(1): $(call obj,$(2)) $(3) $(COMMON_LIB)
+	@mkdir -p $$(@D)
+	@echo "  LD      $$@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(LIBS) $(4)
+endef
+$(eval $(call program,tally-scheduler,$(SCHED_SRC)))
+$(eval $(call program,tally-server,$(SERVER_SRC)))
+$(eval $(call program,tally-agent,$(AGENT_SRC)))
+$(eval $(call program,tally,$(CLI_SRC),$(call obj,$(CLIENT_SRC)),$(CLI_LIBS)))
+
+$(BUILD)/bin/charlm: $(call obj,$(CHARLM_SRC)) $(LIBTALLY_A)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -lprotobuf-c -lm
+
+# ---- libtally ----------------------------------------------------------------
+
+$(LIBTALLY_SO): $(call obj,$(LIB_SRC)) $(GEN_OBJ) client/libtally.map
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtally.so.0 \
+		-Wl,--version-script=client/libtally.map -Wl,--no-undefined -o $@ \
+		$(filter %.o,$^) -lprotobuf-c
+	$(Q)ln -sf $(@F) $(@D)/libtally.so.0
+	$(Q)ln -sf libtally.so.0 $(@D)/libtally.so
+
+# One relocatable object whose inner names are local: nothing can clash with the user's.
+$(LIBTALLY_A): $(call obj,$(LIB_SRC)) $(GEN_OBJ)
+	@mkdir -p $(@D)
+	@echo "  AR      $@"
+	$(Q)$(LD) -r -o $(BUILD)/obj/libtally.o $^
+	$(Q)objcopy --wildcard --keep-global-symbol='tally_*' \
+		--localize-symbol='tally_mem_*' $(BUILD)/obj/libtally.o
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtally.o
+
+$(BUILD)/lib/pkgconfig/libtally.pc: client/libtally.pc.in
+	@mkdir -p $(@D)
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' $< > $@
+
+# ---- objects -----------------------------------------------------------------
+
+$(COMMON_LIB): $(call obj,$(COMMON_SRC)) $(GEN_OBJ)
+	@mkdir -p $(@D)
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+$(PARTS_LIB): $(call obj,$(PARTS_SRC)) $(call obj,$(CLIENT_SRC))
+	@mkdir -p $(@D)
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+$(BUILD)/gen/proto/tally.pb-c.c: proto/tally.proto
+	@mkdir -p $(@D)
+	$(Q)protoc-c --c_out=$(BUILD)/gen $<
+
+$(BUILD)/gen/proto/tally.pb-c.h: $(BUILD)/gen/proto/tally.pb-c.c
+
+$(GEN_OBJ): $(BUILD)/gen/proto/tally.pb-c.c
+	@mkdir -p $(@D)
+	@echo "  CC      $<"
+	$(Q)$(CC) $(CFLAGS_ALL) -c -o $@ $<
+
+# -O3 where a loop over elements is the work.
+%_avx2.o: ISA := -O3 -mavx2 -mf16c
+%_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c
+$(BUILD)/obj/common/kern/kern%.o: OPT_FILE := -O3
+$(BUILD)/obj/examples/charlm/%.o: OPT_FILE := -O3
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/gen/proto/tally.pb-c.h
+	@mkdir -p $(@D)
+	@echo "  CC      $<"
+	$(Q)$(CC) $(CFLAGS_ALL) $(OPT_FILE) $(ISA) -MMD -MP -c -o $@ $<
+
+# ---- tests and benchmarks ----------------------------------------------------
+
+# A test may ask for a library of its own by a line "/* LIBS: -lfoo */".
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(PARTS_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(PARTS_LIB) $(COMMON_LIB) $(CHECK_LIBS) $(LIBS) $(CLI_LIBS) \
+		$$(sed -n 's|.*/\* LIBS: \(.*\) \*/.*|\1|p' tests/unit/test_$*.c)
+
+$(BUILD)/tests/sim: $(call obj,$(SIM_SRC)) $(PARTS_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(PARTS_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(PARTS_LIB) $(COMMON_LIB) $(LIBS) $(CLI_LIBS)
+
+bench: build $(BENCHES)
+
+tests: build tests-build
+	$(Q)BUILD=$(BUILD) tests/run.sh --unit --sim
+
+lint:
+	$(Q)python3 tests/lint.py
+
+FUZZ_SECONDS ?= 10
+FUZZ_FLAGS := -std=gnu17 -g -O1 -D_GNU_SOURCE -I. -I$(BUILD)/gen -ffp-contract=off -fno-sanitize-recover=all \
+	-fsanitize=fuzzer,address,undefined -Wno-missing-field-initializers
+FUZZ_LIB_SRC := $(filter-out common/kern/% common/rt/% common/ctl/%,$(COMMON_SRC))
+
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB_SRC) $(BUILD)/gen/proto/tally.pb-c.h
+	@mkdir -p $(@D)
+	@echo "  FUZZ    $@"
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(FUZZ_LIB_SRC) $(BUILD)/gen/proto/tally.pb-c.c \
+		$$(sed -n 's|.*/\* SRC: \(.*\) \*/.*|\1|p' $<) -lprotobuf-c -lm
+
+fuzz: $(FUZZERS)
+	$(Q)for f in $(FUZZERS); do tests/fuzz/run.sh $$f $(FUZZ_SECONDS) || exit 1; done
+
+.PHONY: fuzz-build
+fuzz-build: $(FUZZERS)
+
+# ---- the rest ----------------------------------------------------------------
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(LIBTALLY_A) $(DESTDIR)$(PREFIX)/lib
+	cp -P $(BUILD)/lib/libtally.so* $(DESTDIR)$(PREFIX)/lib
+	install -m 644 client/tally.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(BUILD)/lib/pkgconfig/libtally.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 644 $(wildcard deploy/systemd/*.service deploy/systemd/*.target) \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

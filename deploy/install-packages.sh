@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages that Tally is built and tested with, those that
+# are missing; says nothing when all are there.
+set -eu
+
+packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
+libprotobuf-c-dev libuv1-dev libhwloc-dev libjansson-dev check libglpk-dev
+rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps"
+
+missing=
+for p in $packages; do
+	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
+done
+[ -n "$missing" ] || exit 0
+
+echo "installing:$missing"
+if [ "$(id -u)" -eq 0 ]; then
+	sudo=
+elif command -v sudo >/dev/null; then
+	sudo=sudo
+else
+	echo "error: not root and no sudo; as root run: apt-get install$missing" >&2
+	exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086
+if ! $sudo apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1; then
+	$sudo apt-get update -q
+	$sudo apt-get install -y -q --no-install-recommends $missing
+fi

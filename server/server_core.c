@@ -1,0 +1,573 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The story of a segment's round at its server.
+ *
+ * A PUSH comes: srv_place() checks that it can count (job, epoch, worker,
+ * tensor, round, attempt, shape) and says where in the worker's window it lands;
+ * srv_frame() parks it.  The n-th contribution completes the segment: one pass
+ * over all parked inputs in worker order writes the result, every worker gets a
+ * RESULT to be sent, the windows are the agents' again.
+ *
+ * When something goes wrong: what is here already is a duplicate and dropped;
+ * what belongs to the round just done is answered by its result; what is older
+ * or newer is dropped; what belongs to no job, tensor or epoch of ours is
+ * REFUSED.  Ranks that disagree on the operation fail the segment's round, and
+ * every worker is told.
+ *
+ * Crossed ranks can fill windows with contributions that nobody matches.  An
+ * agent without room OFFERs what it has; when a segment is parked or offered by
+ * all, it is asked for, at most ask_limit bytes at a time, so that the asked ones
+ * always fit every window together; an agent makes room by CANCEL.  What is
+ * being asked for cannot be cancelled.
+ */
+#include "server/server_core.h"
+
+#include <string.h>
+
+#include "common/kern/kern.h"
+
+static void todo_add(struct srv_in *in, enum srv_todo what)
+{
+	if (!in->peer)
+		return;
+	if (!in->todo)
+		list_add(&in->peer->out, &in->out);
+	in->todo |= what;
+}
+
+static void todo_drop(struct srv_in *in, uint8_t what)
+{
+	in->todo &= (uint8_t)~what;
+	if (!in->todo)
+		list_del(&in->out);
+}
+
+static void refuse(struct srv_core *c, struct srv_peer *p, const struct frame *f, int code,
+		   uint32_t epoch)
+{
+	struct frame *r;
+
+	if (p->nrefusals == SRV_REFUSALS) {
+		c->count.refusals_lost++;
+		return;
+	}
+	r = &p->refusal[p->nrefusals++];
+	*r = *f;
+	r->type = FRAME_REFUSED;
+	r->flags = 0;
+	r->length = 0;
+	r->slot = r->rslot = 0;
+	r->epoch = epoch;
+	r->aux = (uint32_t)-code;
+}
+
+/* ---- finding what a frame speaks of ---- */
+
+/* The worker's part in the segment; NULL: counted, and refused where that helps. */
+static struct srv_in *find_in(struct srv_core *c, struct srv_peer *p, const struct frame *f)
+{
+	struct srv_job *j = srv_job_find(c, f->job);
+	struct srv_tensor *t;
+	struct srv_seg *s;
+
+	if (!j || j->stopped) {
+		c->count.drop_job++;
+		refuse(c, p, f, TALLY_ENOENT, 0);
+		return NULL;
+	}
+	if (f->worker >= j->n || j->worker[f->worker].node != p->node) {
+		c->count.drop_worker++;
+		return NULL;
+	}
+	if (f->epoch != j->epoch) {
+		c->count.drop_epoch++;
+		refuse(c, p, f, TALLY_EBUSY, j->epoch);
+		return NULL;
+	}
+	t = srv_tensor_find(c, f->job, f->tensor);
+	if (!t || f->chunk >= t->nchunks || t->first[f->chunk] == SRV_NO_SEG ||
+	    f->offset % t->geom.seg_bytes ||
+	    f->offset >= geom_chunk_len(&t->geom, f->chunk)) {
+		c->count.drop_tensor++;
+		refuse(c, p, f, TALLY_ENOENT, j->epoch);
+		return NULL;
+	}
+	s = &t->seg[t->first[f->chunk] + f->offset / t->geom.seg_bytes];
+	return &s->in[f->worker];
+}
+
+enum phase { PHASE_GATHERING, PHASE_DONE, PHASE_OTHER };
+
+static enum phase phase_of(const struct srv_seg *s, uint32_t round)
+{
+	if (round == round_next(s->done_round))
+		return PHASE_GATHERING;
+	if (round == s->done_round && round)
+		return PHASE_DONE;
+	return PHASE_OTHER;
+}
+
+static bool attempt_older(uint8_t a, uint8_t b)
+{
+	return (uint8_t)(a - b) >= 128;
+}
+
+static void resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at)
+{
+	struct srv_seg *s = in->seg;
+
+	if (s->failed) {
+		todo_add(in, TODO_FAIL);
+		return;
+	}
+	if (in->by_ref && result_at && result_at != s->result)
+		memcpy(result_at, s->result, s->len);
+	c->count.resends++;
+	todo_add(in, TODO_RESULT);
+}
+
+/* Common to all frames: the part in a segment that is gathering f's round. */
+static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, const struct frame *f,
+				     uint8_t *result_at)
+{
+	struct srv_in *in = find_in(c, p, f);
+
+	if (!in)
+		return NULL;
+	in->peer = in->todo ? in->peer : p;
+	switch (phase_of(in->seg, f->round)) {
+	case PHASE_GATHERING:
+		if (attempt_older(f->attempt, in->attempt) && f->type != FRAME_CANCEL) {
+			c->count.drop_attempt++;
+			return NULL;
+		}
+		return in;
+	case PHASE_DONE:
+		c->count.duplicates++;
+		in->by_ref = f->flags & FRAME_BYREF;
+		in->rslot = f->rslot;
+		resend(c, in, result_at);
+		return NULL;
+	case PHASE_OTHER:
+		break;
+	}
+	c->count.drop_round++;
+	return NULL;
+}
+
+/* ---- asking for what is offered ---- */
+
+void srv_ask_end(struct srv_seg *s)
+{
+	if (s->asking) {
+		s->tensor->job->asked_bytes -= s->len;
+		s->asking = false;
+	}
+	list_del(&s->ask);
+}
+
+static void ask_send(struct srv_core *c, struct srv_seg *s)
+{
+	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
+		if (s->in[w].state == IN_OFFERED) {
+			c->count.asks++;
+			todo_add(&s->in[w], TODO_ASK);
+		}
+	}
+}
+
+static bool ask_start(struct srv_core *c, struct srv_seg *s)
+{
+	struct srv_job *j = s->tensor->job;
+
+	if (j->asked_bytes && j->asked_bytes + s->len > j->ask_limit)
+		return false;
+	list_del(&s->ask);
+	s->asking = true;
+	j->asked_bytes += s->len;
+	ask_send(c, s);
+	return true;
+}
+
+void srv_ask_pump(struct srv_core *c, struct srv_job *j)
+{
+	while (!list_empty(&j->ask_wait))
+		if (!ask_start(c, list_first(&j->ask_wait, struct srv_seg, ask)))
+			return;
+}
+
+/* Everybody has it, somebody not here: time to ask. */
+static void ask_check(struct srv_core *c, struct srv_seg *s)
+{
+	struct srv_job *j = s->tensor->job;
+
+	if (!s->offered || s->parked + s->offered != j->n) {
+		list_del(&s->ask);
+		return;
+	}
+	if (s->asking) {
+		ask_send(c, s);
+		return;
+	}
+	if (list_empty(&s->ask) && !ask_start(c, s))
+		list_add(&j->ask_wait, &s->ask);
+}
+
+/* ---- the end of a round ---- */
+
+/* Contributions with data, in worker order. */
+static uint32_t gather_inputs(const struct srv_seg *s, const void *in[])
+{
+	uint32_t n = 0;
+
+	for (uint32_t w = 0; w < s->tensor->job->n; w++)
+		if (s->in[w].data)
+			in[n++] = s->in[w].data;
+	return n;
+}
+
+/* Whoever has the result's place on this machine gets it written there at once. */
+static uint8_t *choose_result(const struct srv_seg *s)
+{
+	for (uint32_t w = 0; w < s->tensor->job->n; w++)
+		if (s->in[w].by_ref)
+			return s->in[w].result_at;
+	return s->own;
+}
+
+static void unpark(struct srv_in *in, uint32_t worker)
+{
+	struct srv_seg *s = in->seg;
+
+	if (in->state == IN_PARKED) {
+		s->tensor->job->worker[worker].parked_bytes -= srv_window_use(in);
+		in->data = NULL;
+		s->parked--;
+		if (!s->parked)
+			s->rop = ROP_NONE;
+	} else if (in->state == IN_OFFERED) {
+		s->offered--;
+	}
+	in->state = IN_NONE;
+}
+
+/* Moves on to the next round, `what` for everybody. */
+static void finish(struct srv_core *c, struct srv_seg *s, enum srv_todo what)
+{
+	struct srv_job *j = s->tensor->job;
+
+	s->done_round = round_next(s->done_round);
+	s->done_rop = s->rop;
+	s->failed = what == TODO_FAIL;
+	srv_ask_end(s);
+	for (uint32_t w = 0; w < j->n; w++) {
+		struct srv_in *in = &s->in[w];
+
+		if (in->state != IN_LANDING)
+			unpark(in, w);
+		in->attempt = 0;
+		todo_drop(in, TODO_HELD | TODO_ASK | TODO_CANCELLED);
+		todo_add(in, what);
+	}
+	s->rop = ROP_NONE;
+	srv_ask_pump(c, j);
+}
+
+static void complete(struct srv_core *c, struct srv_seg *s)
+{
+	const void *in[AGENTS_PER_JOB_MAX];
+	const struct srv_tensor *t = s->tensor;
+	const struct srv_job *j = t->job;
+	uint32_t n = gather_inputs(s, in);
+
+	if (s->rop == ROP_BROADCAST ? n != 1 : n != j->n) {
+		finish(c, s, TODO_FAIL);
+		return;
+	}
+	s->result = choose_result(s);
+	kern_sum(t->dtype, s->result, in, n, s->len / dtype_bytes(t->dtype),
+		 s->rop == ROP_MEAN ? j->world : 1);
+	for (uint32_t w = 0; w < j->n; w++)
+		if (s->in[w].by_ref && s->in[w].result_at != s->result)
+			memcpy(s->in[w].result_at, s->result, s->len);
+	c->count.rounds++;
+	c->count.bytes_summed += (uint64_t)n * s->len;
+	finish(c, s, TODO_RESULT);
+}
+
+/* ---- frames ---- */
+
+static bool push_shape_ok(const struct srv_in *in, const struct frame *f, const void *result_at)
+{
+	const struct srv_seg *s = in->seg;
+	const struct srv_worker *w = &s->tensor->job->worker[f->worker];
+
+	if (f->dtype != s->tensor->dtype || f->rop == ROP_NONE)
+		return false;
+	if (f->flags & FRAME_BYREF && !result_at)
+		return false;
+	if (f->flags & FRAME_NODATA)
+		return f->rop == ROP_BROADCAST && !f->length;
+	if (f->length != s->len)
+		return false;
+	return f->flags & FRAME_BYREF ||
+	       (w->window && f->slot % PAGE_BYTES == 0 &&
+		range_ok(f->slot, f->length, w->window_bytes));
+}
+
+void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
+{
+	struct srv_in *in = find_gathering(c, p, f, NULL);
+	struct srv_job *j;
+
+	if (!in)
+		return NULL;
+	if (in->state == IN_PARKED || in->state == IN_LANDING) {
+		c->count.duplicates++;
+		return NULL;
+	}
+	if (!push_shape_ok(in, f, NULL)) {
+		c->count.drop_shape++;
+		return NULL;
+	}
+	if (in->state == IN_OFFERED)
+		in->seg->offered--;
+	in->state = IN_LANDING;
+	j = in->seg->tensor->job;
+	j->borrowed++;
+	return j->worker[f->worker].window + f->slot;
+}
+
+/* Gives the landing address back; the part it was for, if that still exists. */
+static struct srv_in *landed(struct srv_core *c, const struct frame *f)
+{
+	struct srv_job *j = srv_job_find(c, f->job);
+	struct srv_tensor *t = srv_tensor_find(c, f->job, f->tensor);
+	struct srv_in *in;
+
+	ASSERT(j && j->borrowed);
+	j->borrowed--;
+	if (!t || t->first[f->chunk] == SRV_NO_SEG)
+		return NULL;
+	in = &t->seg[t->first[f->chunk] + f->offset / t->geom.seg_bytes].in[f->worker];
+	ASSERT(in->state == IN_LANDING);
+	in->state = IN_NONE;
+	return in;
+}
+
+void srv_unplace(struct srv_core *c, struct srv_peer *p, const struct frame *f)
+{
+	(void)p;
+	(void)landed(c, f);
+}
+
+static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, const void *data,
+		 uint8_t *result_at)
+{
+	struct srv_seg *s = in->seg;
+	struct srv_job *j = s->tensor->job;
+
+	if (in->state == IN_OFFERED)
+		s->offered--;
+	in->state = IN_PARKED;
+	in->data = f->flags & FRAME_NODATA ? NULL : data;
+	in->by_ref = f->flags & FRAME_BYREF;
+	in->result_at = result_at;
+	in->rslot = f->rslot;
+	in->attempt = f->attempt;
+	s->parked++;
+	j->worker[f->worker].parked_bytes += srv_window_use(in);
+	c->count.pushes++;
+	todo_drop(in, TODO_RESULT | TODO_FAIL | TODO_ASK);
+	if (s->rop && s->rop != f->rop) {
+		finish(c, s, TODO_FAIL);
+		return;
+	}
+	s->rop = f->rop;
+	if (s->parked == j->n)
+		complete(c, s);
+	else
+		ask_check(c, s);
+}
+
+static void on_push(struct srv_core *c, struct srv_peer *p, const struct frame *f,
+		    const void *data, uint8_t *result_at)
+{
+	struct srv_in *in;
+
+	if (frame_has_payload(f)) {
+		in = landed(c, f);
+		/* The round may have failed meanwhile; it cannot have been summed. */
+		if (in && phase_of(in->seg, f->round) == PHASE_GATHERING)
+			park(c, in, f, data, NULL);
+		else if (in)
+			resend(c, in, NULL);
+		return;
+	}
+	in = find_gathering(c, p, f, result_at);
+	if (!in)
+		return;
+	if (in->state == IN_PARKED || in->state == IN_LANDING) {
+		c->count.duplicates++;
+	} else if (!push_shape_ok(in, f, result_at) || (!data && !(f->flags & FRAME_NODATA))) {
+		c->count.drop_shape++;
+	} else {
+		park(c, in, f, data, result_at);
+	}
+}
+
+static void on_offer(struct srv_core *c, struct srv_in *in)
+{
+	struct srv_seg *s = in->seg;
+
+	if (in->state == IN_NONE) {
+		in->state = IN_OFFERED;
+		s->offered++;
+		c->count.offers++;
+	}
+	if (in->state == IN_OFFERED)
+		ask_check(c, s);
+}
+
+static void on_cancel(struct srv_core *c, struct srv_in *in, const struct frame *f)
+{
+	struct srv_seg *s = in->seg;
+
+	if (attempt_older(f->attempt, in->attempt)) {
+		/* Taken out before: the answer may have been lost. */
+		if (f->attempt == (uint8_t)(in->attempt - 1) && in->state < IN_LANDING)
+			todo_add(in, TODO_CANCELLED);
+		return;
+	}
+	if (in->state == IN_LANDING)
+		return;
+	if (s->asking) {
+		todo_add(in, TODO_HELD);
+		return;
+	}
+	unpark(in, f->worker);
+	in->attempt = (uint8_t)(f->attempt + 1);
+	c->count.cancels++;
+	todo_drop(in, TODO_HELD);
+	todo_add(in, TODO_CANCELLED);
+	ask_check(c, s);
+}
+
+void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, const void *data,
+	       void *result_at)
+{
+	struct srv_in *in;
+
+	switch (f->type) {
+	case FRAME_PUSH:
+		on_push(c, p, f, data, result_at);
+		return;
+	case FRAME_OFFER:
+	case FRAME_PROBE:
+	case FRAME_CANCEL:
+		break;
+	default:
+		c->count.drop_shape++;
+		return;
+	}
+	in = find_gathering(c, p, f, result_at);
+	if (!in)
+		return;
+	if (f->type == FRAME_OFFER)
+		on_offer(c, in);
+	else if (f->type == FRAME_CANCEL)
+		on_cancel(c, in, f);
+	else
+		todo_add(in, in->state >= IN_LANDING ? TODO_HELD : TODO_ASK);
+}
+
+/* ---- what goes out ---- */
+
+static uint32_t first_missing(const struct srv_seg *s)
+{
+	uint32_t w = 0;
+
+	while (w < s->tensor->job->n && s->in[w].state == IN_PARKED)
+		w++;
+	return w;
+}
+
+static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)
+{
+	const struct srv_seg *s = in->seg;
+	const struct srv_tensor *t = s->tensor;
+	bool done = type == FRAME_RESULT || type == FRAME_REFUSED;
+
+	out->frame = (struct frame){
+		.type = type,
+		.worker = (uint16_t)(in - s->in),
+		.job = t->job->id,
+		.tensor = t->id,
+		.chunk = s->chunk,
+		.offset = s->offset,
+		.round = done ? s->done_round : round_next(s->done_round),
+		.epoch = t->job->epoch,
+		.attempt = type == FRAME_CANCELLED ? (uint8_t)(in->attempt - 1) : in->attempt,
+	};
+	out->data = NULL;
+	out->tensor = NULL;
+}
+
+static void fill_result(struct srv_core *c, struct srv_send *out, const struct srv_in *in,
+			bool by_ref)
+{
+	struct srv_seg *s = in->seg;
+
+	out->frame.dtype = s->tensor->dtype;
+	out->frame.rop = s->done_rop;
+	out->frame.length = s->len;
+	out->frame.slot = in->rslot;
+	c->count.results++;
+	if (by_ref) {
+		out->frame.flags = FRAME_BYREF;
+		return;
+	}
+	out->data = s->result;
+	out->tensor = s->tensor;
+	s->tensor->borrowed++;
+	s->tensor->job->borrowed++;
+}
+
+bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *out)
+{
+	static const struct {
+		uint8_t todo, type;
+	} order[] = {
+		{ TODO_RESULT, FRAME_RESULT }, { TODO_FAIL, FRAME_REFUSED },
+		{ TODO_CANCELLED, FRAME_CANCELLED }, { TODO_ASK, FRAME_ASK },
+		{ TODO_HELD, FRAME_HELD },
+	};
+	struct srv_in *in;
+	size_t i = 0;
+
+	if (p->nrefusals) {
+		*out = (struct srv_send){ .frame = p->refusal[--p->nrefusals] };
+		return true;
+	}
+	if (list_empty(&p->out))
+		return false;
+	in = list_first(&p->out, struct srv_in, out);
+	while (!(in->todo & order[i].todo))
+		i++;
+	fill(out, in, order[i].type);
+	if (order[i].todo == TODO_RESULT)
+		fill_result(c, out, in, by_ref);
+	else if (order[i].todo == TODO_FAIL)
+		out->frame.aux = (uint32_t)-TALLY_EMISMATCH;
+	else if (order[i].todo == TODO_HELD)
+		out->frame.aux = first_missing(in->seg);
+	todo_drop(in, order[i].todo);
+	return true;
+}
+
+void srv_sent(struct srv_tensor *t)
+{
+	ASSERT(t->borrowed && t->job->borrowed);
+	t->borrowed--;
+	t->job->borrowed--;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_core.h - what a summation server does with a frame (one engine's shard).
+ *
+ * For: parking contributions, summing a segment once all are there, answering.
+ * Not for: sockets, memory, time of its own, other engines' chunks.
+ *
+ * A segment's life, for each round r = 1, 2, ...:
+ *
+ *   gathering r: contributions parked where they landed (the agent's window, or
+ *	its own memory when it is on this machine), each at most once.
+ *   done r: all n were there; summed in worker order in one pass; the result lies
+ *	in the segment's slot until every agent has pushed r + 1, and is sent
+ *	again to whoever asks.  A push of r + 1 is the acknowledgement of r.
+ *
+ * Every frame is idempotent; late and repeated ones are counted and dropped, so
+ * loss, duplication and reordering cost time only.  Memory is bounded: per job
+ * the result slots (the server's share of the model) and one window per agent.
+ * Windows that fill up with contributions nobody matches are untangled by OFFER,
+ * ASK, CANCEL, CANCELLED (docs/PROTOCOL.md).
+ *
+ * Shape: frames go in by srv_place/srv_frame, frames come out by srv_next, peer
+ * by peer, as fast as its link takes them; nothing is queued per message.  All
+ * memory is the caller's: struct srv_job (srv_job_size), struct srv_tensor
+ * (srv_tensor_size), struct srv_peer.  Pure: the time comes in with the call.
+ *
+ * A payload address given out by srv_place() or srv_next() is borrowed until
+ * srv_frame()/srv_unplace() or srv_sent(); a job's memory may be freed when
+ * srv_job_borrowed() is 0 after srv_job_stop().
+ */
+#ifndef TALLY_SERVER_CORE_H
+#define TALLY_SERVER_CORE_H
+
+#include "common/base/geom.h"
+#include "common/base/list.h"
+#include "proto/frame.h"
+
+#define SRV_COUNTER_TABLE(X) \
+	X(pushes,	"contributions accepted") \
+	X(results,	"results sent") \
+	X(rounds,	"segment rounds summed") \
+	X(bytes_summed,	"bytes read by sums") \
+	X(drop_job,	"frames for a job not here") \
+	X(drop_tensor,	"frames for a tensor or segment not here") \
+	X(drop_epoch,	"frames of another placement epoch") \
+	X(drop_worker,	"frames of a worker that the link does not speak for") \
+	X(drop_round,	"frames of a round long past or not yet possible") \
+	X(drop_attempt,	"pushes taken back before they came") \
+	X(drop_shape,	"frames whose dtype, length or slot cannot be") \
+	X(duplicates,	"contributions that were there already") \
+	X(resends,	"results sent again") \
+	X(offers,	"offers noted") \
+	X(asks,		"contributions asked for") \
+	X(cancels,	"contributions taken back") \
+	X(refusals_lost, "refusals not sent, too many at once")
+
+struct srv_counters {
+#define X(name, help) uint64_t name;
+	SRV_COUNTER_TABLE(X)
+#undef X
+};
+
+#define SRV_BUCKETS	16384u
+#define SRV_REFUSALS	64u
+
+/* An agent's engine that speaks to this engine, over whatever links. */
+struct srv_peer {
+	uint32_t node;			/* the agent's node number */
+	struct list out;		/* srv_in.out: something to send */
+	struct frame refusal[SRV_REFUSALS];
+	uint32_t nrefusals;
+	void *user;			/* the shell's */
+};
+
+struct srv_worker {			/* one machine of a job */
+	uint32_t node;
+	uint8_t *window;		/* shared with the transport; NULL: none (by reference) */
+	uint64_t window_bytes;
+	uint64_t parked_bytes;
+};
+
+struct srv_job {
+	struct list link;		/* srv_core.jobs */
+	uint32_t id;
+	uint32_t n;			/* machines */
+	uint32_t world;
+	uint32_t epoch;
+	uint32_t chunk_bytes, seg_bytes;
+	bool stopped;
+	uint64_t borrowed;		/* payload addresses given out, landing or being sent */
+	uint64_t asked_bytes, ask_limit;
+	struct list ask_wait;		/* srv_seg.ask: complete but for offers */
+	struct list tensors;		/* srv_tensor.link */
+	void *user;
+	struct srv_worker worker[];	/* n */
+};
+
+enum srv_in_state { IN_NONE, IN_OFFERED, IN_LANDING, IN_PARKED };
+enum srv_todo { TODO_RESULT = 1, TODO_HELD = 2, TODO_ASK = 4, TODO_CANCELLED = 8, TODO_FAIL = 16 };
+
+struct srv_seg;
+
+struct srv_in {				/* one worker's part in one segment */
+	struct list out;		/* in peer->out while todo != 0 */
+	struct srv_seg *seg;
+	struct srv_peer *peer;		/* that last spoke of it; borrowed */
+	const uint8_t *data;		/* parked; NULL: takes part without data */
+	uint8_t *result_at;		/* by reference: where the agent wants it */
+	uint64_t rslot;
+	uint8_t state, todo, attempt;
+	bool by_ref;
+};
+
+struct srv_seg {
+	struct srv_tensor *tensor;
+	struct list ask;		/* in job->ask_wait */
+	uint32_t chunk, offset, len;
+	uint32_t done_round;		/* last finished; the next one is gathering */
+	uint32_t parked, offered;
+	uint8_t rop;			/* of the gathering round, 0: nothing yet */
+	uint8_t done_rop;
+	bool asking;			/* its bytes count in job->asked_bytes */
+	bool failed;			/* done_round ended in a mismatch */
+	uint8_t *own;			/* this server's result slot */
+	uint8_t *result;		/* where done_round's result lies */
+	struct srv_in *in;		/* n */
+};
+
+struct srv_tensor {
+	struct srv_tensor *hash_next;
+	struct list link;		/* in job->tensors */
+	uint64_t borrowed;		/* result addresses being sent */
+	struct srv_job *job;
+	uint32_t id;
+	uint8_t dtype;
+	struct geom geom;
+	uint32_t nchunks, nsegs;
+	uint32_t *first;		/* nchunks: index of the chunk's first segment, or none */
+	struct srv_seg *seg;
+};
+
+struct srv_core {
+	struct srv_counters count;
+	struct list jobs;
+	struct srv_tensor *bucket[SRV_BUCKETS];
+};
+
+void srv_init(struct srv_core *c);
+
+/* ---- jobs and tensors: at their beginning and end ---- */
+
+size_t srv_job_size(uint32_t nmachines);
+
+struct srv_job_desc {
+	uint32_t id, n, world, epoch, chunk_bytes, seg_bytes;
+	uint64_t window_bytes;		/* of each worker, of this engine */
+};
+
+/* mem: srv_job_size() zeroed bytes. Workers' node and window are filled by the caller. */
+struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_job_desc *d);
+struct srv_job *srv_job_find(struct srv_core *c, uint32_t id);
+void srv_job_stop(struct srv_core *c, struct srv_job *j);
+static inline uint64_t srv_job_borrowed(const struct srv_job *j)
+{
+	return j->borrowed;
+}
+
+struct srv_tensor_desc {
+	uint32_t id;
+	uint8_t dtype;
+	struct geom geom;
+	const bool *mine;		/* per chunk: this engine's; borrowed for the call */
+};
+
+/* Bytes of bookkeeping, and of result slots (page-aligned per chunk). */
+size_t srv_tensor_size(const struct srv_job *j, const struct srv_tensor_desc *d,
+		       uint64_t *slot_bytes);
+struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *mem,
+				  uint8_t *slots, const struct srv_tensor_desc *d);
+struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id);
+/* Takes it out of the tables; its memory may be freed when t->borrowed is 0. */
+void srv_tensor_remove(struct srv_core *c, struct srv_tensor *t);
+
+/* ---- peers and frames ---- */
+
+void srv_peer_init(struct srv_peer *p, uint32_t node);
+/* All its links are gone: forgets what it was to be sent (it will ask) and every
+ * mention of it, so that its memory may be freed or used for new links. */
+void srv_peer_lost(struct srv_core *c, struct srv_peer *p);
+
+/* Where f's payload shall land; NULL: nowhere. Then exactly one of srv_frame (it
+ * landed) or srv_unplace (the link broke). */
+void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f);
+void srv_unplace(struct srv_core *c, struct srv_peer *p, const struct frame *f);
+
+/* data: landed payload, or the address in the sender's slab (by reference); NULL for
+ * frames without.  result_at: by reference, where rslot points, or NULL. */
+void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, const void *data,
+	       void *result_at);
+
+struct srv_send {
+	struct frame frame;
+	const void *data;		/* borrowed when not NULL: srv_sent(tensor) */
+	struct srv_tensor *tensor;	/* whose */
+};
+
+/* The next frame for p, if there is one; by_ref: its link carries no payload. */
+bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *s);
+void srv_sent(struct srv_tensor *t);
+
+void srv_check(const struct srv_core *c);	/* asserts every invariant */
+
+/* ---- between the core's own files ---- */
+
+#define SRV_NO_SEG UINT32_MAX		/* in srv_tensor.first: not this engine's chunk */
+
+void srv_ask_end(struct srv_seg *s);		/* no longer asked for, or waiting to be */
+void srv_ask_pump(struct srv_core *c, struct srv_job *j);
+
+/* Bytes of the worker's window that a parked contribution takes. */
+static inline uint64_t srv_window_use(const struct srv_in *in)
+{
+	return in->data && !in->by_ref ? in->seg->len : 0;
+}
+
+#endif

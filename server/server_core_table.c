@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The tables of the server's core: jobs, tensors, peers come and go here, and
+ * every invariant between them is checked here.  What frames do to them is in
+ * server_core.c.
+ */
+#include "server/server_core.h"
+
+#include <string.h>
+
+void srv_init(struct srv_core *c)
+{
+	memset(c, 0, sizeof(*c));
+	list_init(&c->jobs);
+}
+
+/* ---- jobs ---- */
+
+size_t srv_job_size(uint32_t nmachines)
+{
+	return sizeof(struct srv_job) + nmachines * sizeof(struct srv_worker);
+}
+
+struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_job_desc *d)
+{
+	struct srv_job *j = mem;
+
+	ASSERT(d->n >= 1 && d->n <= AGENTS_PER_JOB_MAX);
+	ASSERT(d->seg_bytes <= d->chunk_bytes && d->window_bytes >= d->seg_bytes);
+	j->id = d->id;
+	j->n = d->n;
+	j->world = d->world;
+	j->epoch = d->epoch;
+	j->chunk_bytes = d->chunk_bytes;
+	j->seg_bytes = d->seg_bytes;
+	j->ask_limit = d->window_bytes / 2;
+	list_init(&j->ask_wait);
+	list_init(&j->tensors);
+	for (uint32_t w = 0; w < d->n; w++)
+		j->worker[w].window_bytes = d->window_bytes;
+	list_add(&c->jobs, &j->link);
+	return j;
+}
+
+struct srv_job *srv_job_find(struct srv_core *c, uint32_t id)
+{
+	list_for_each(&c->jobs, l) {
+		struct srv_job *j = list_entry(l, struct srv_job, link);
+
+		if (j->id == id)
+			return j;
+	}
+	return NULL;
+}
+
+/* The job stays findable, so that what is borrowed finds its way back. */
+void srv_job_stop(struct srv_core *c, struct srv_job *j)
+{
+	j->stopped = true;
+	while (!list_empty(&j->tensors))
+		srv_tensor_remove(c, list_first(&j->tensors, struct srv_tensor, link));
+}
+
+/* ---- tensors ---- */
+
+static uint32_t bucket_of(uint32_t job, uint32_t id)
+{
+	return (job * 0x9e3779b1u + id * 0x85ebca6bu) >> 16 & (SRV_BUCKETS - 1);
+}
+
+struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id)
+{
+	struct srv_tensor *t = c->bucket[bucket_of(job, id)];
+
+	while (t && (t->id != id || t->job->id != job))
+		t = t->hash_next;
+	return t;
+}
+
+/* Segments of this engine's chunks, and the page-aligned bytes of their results. */
+static uint32_t count_segs(const struct srv_tensor_desc *d, uint64_t *slot_bytes)
+{
+	uint32_t nsegs = 0;
+
+	*slot_bytes = 0;
+	for (uint32_t ch = 0; ch < geom_chunks(&d->geom); ch++) {
+		if (!d->mine[ch])
+			continue;
+		nsegs += geom_chunk_segs(&d->geom, ch);
+		*slot_bytes += align_up(geom_chunk_len(&d->geom, ch), PAGE_BYTES);
+	}
+	return nsegs;
+}
+
+size_t srv_tensor_size(const struct srv_job *j, const struct srv_tensor_desc *d,
+		       uint64_t *slot_bytes)
+{
+	size_t nsegs = count_segs(d, slot_bytes);
+
+	return sizeof(struct srv_tensor) + nsegs * sizeof(struct srv_seg) +
+	       nsegs * j->n * sizeof(struct srv_in) + geom_chunks(&d->geom) * sizeof(uint32_t);
+}
+
+static void seg_init(struct srv_seg *s, struct srv_tensor *t, uint32_t chunk, uint32_t offset,
+		     uint8_t *own, struct srv_in *in)
+{
+	s->tensor = t;
+	s->chunk = chunk;
+	s->offset = offset;
+	s->len = geom_seg_len(&t->geom, chunk, offset);
+	s->own = s->result = own;
+	s->in = in;
+	list_init(&s->ask);
+	for (uint32_t w = 0; w < t->job->n; w++) {
+		list_init(&in[w].out);
+		in[w].seg = s;
+	}
+}
+
+struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *mem,
+				  uint8_t *slots, const struct srv_tensor_desc *d)
+{
+	struct srv_tensor *t = mem, **head = &c->bucket[bucket_of(j->id, d->id)];
+	struct srv_in *in;
+	uint64_t slot_bytes;
+	uint32_t k = 0;
+
+	t->job = j;
+	t->id = d->id;
+	t->dtype = d->dtype;
+	t->geom = d->geom;
+	t->nchunks = geom_chunks(&d->geom);
+	t->nsegs = count_segs(d, &slot_bytes);
+	t->seg = (struct srv_seg *)(t + 1);
+	in = (struct srv_in *)(t->seg + t->nsegs);
+	t->first = (uint32_t *)(in + (size_t)t->nsegs * j->n);
+	for (uint32_t ch = 0; ch < t->nchunks; ch++) {
+		t->first[ch] = SRV_NO_SEG;
+		if (!d->mine[ch])
+			continue;
+		t->first[ch] = k;
+		for (uint32_t off = 0; off < geom_chunk_len(&d->geom, ch); off += d->geom.seg_bytes) {
+			seg_init(&t->seg[k], t, ch, off, slots + off, in + (size_t)k * j->n);
+			k++;
+		}
+		slots += align_up(geom_chunk_len(&d->geom, ch), PAGE_BYTES);
+	}
+	ASSERT(k == t->nsegs);
+	list_add(&j->tensors, &t->link);
+	t->hash_next = *head;
+	*head = t;
+	return t;
+}
+
+void srv_tensor_remove(struct srv_core *c, struct srv_tensor *t)
+{
+	struct srv_tensor **at = &c->bucket[bucket_of(t->job->id, t->id)];
+	struct srv_job *j = t->job;
+
+	while (*at != t)
+		at = &(*at)->hash_next;
+	*at = t->hash_next;
+	list_del(&t->link);
+	for (uint32_t k = 0; k < t->nsegs; k++) {
+		srv_ask_end(&t->seg[k]);
+		for (uint32_t w = 0; w < j->n; w++) {
+			struct srv_in *in = &t->seg[k].in[w];
+
+			if (in->state == IN_PARKED)
+				j->worker[w].parked_bytes -= srv_window_use(in);
+			in->todo = 0;
+			list_del(&in->out);
+		}
+	}
+	srv_ask_pump(c, j);
+}
+
+/* ---- peers ---- */
+
+void srv_peer_init(struct srv_peer *p, uint32_t node)
+{
+	memset(p, 0, sizeof(*p));
+	p->node = node;
+	list_init(&p->out);
+}
+
+static void tensor_forget_peer(struct srv_tensor *t, const struct srv_peer *p)
+{
+	for (size_t i = 0; i < (size_t)t->nsegs * t->job->n; i++) {
+		struct srv_in *in = &t->seg->in[i];
+
+		if (in->peer != p)
+			continue;
+		in->peer = NULL;
+		in->todo = 0;
+		list_del(&in->out);
+	}
+}
+
+void srv_peer_lost(struct srv_core *c, struct srv_peer *p)
+{
+	p->nrefusals = 0;
+	list_for_each(&c->jobs, lj) {
+		struct srv_job *j = list_entry(lj, struct srv_job, link);
+
+		list_for_each(&j->tensors, lt)
+			tensor_forget_peer(list_entry(lt, struct srv_tensor, link), p);
+	}
+	ASSERT(list_empty(&p->out));
+}
+
+/* ---- invariants ---- */
+
+static void check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint64_t *asked)
+{
+	uint32_t n = s->tensor->job->n, parked = 0, offered = 0;
+
+	for (uint32_t w = 0; w < n; w++) {
+		const struct srv_in *in = &s->in[w];
+
+		parked += in->state == IN_PARKED;
+		offered += in->state == IN_OFFERED;
+		parked_bytes[w] += in->state == IN_PARKED ? srv_window_use(in) : 0;
+		ASSERT(list_empty(&in->out) == !in->todo);
+		ASSERT(!in->todo || in->peer);
+	}
+	ASSERT(parked == s->parked && offered == s->offered);
+	ASSERT(parked < n);		/* else it would be complete */
+	ASSERT(!s->asking || list_empty(&s->ask));
+	ASSERT(parked ? s->rop != ROP_NONE : s->rop == ROP_NONE);
+	*asked += s->asking ? s->len : 0;
+}
+
+void srv_check(const struct srv_core *c)
+{
+	list_for_each(&c->jobs, lj) {
+		const struct srv_job *j = list_entry(lj, struct srv_job, link);
+		uint64_t parked_bytes[AGENTS_PER_JOB_MAX] = { 0 }, asked = 0;
+
+		list_for_each(&j->tensors, lt) {
+			const struct srv_tensor *t = list_entry(lt, struct srv_tensor, link);
+
+			for (uint32_t k = 0; k < t->nsegs; k++)
+				check_seg(&t->seg[k], parked_bytes, &asked);
+		}
+		ASSERT(asked == j->asked_bytes);
+		for (uint32_t w = 0; w < j->n; w++) {
+			const struct srv_worker *wk = &j->worker[w];
+
+			ASSERT(wk->parked_bytes == parked_bytes[w]);
+			ASSERT(wk->parked_bytes <= wk->window_bytes);
+		}
+	}
+}

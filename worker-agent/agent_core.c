@@ -1,0 +1,688 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The story of a segment's round at its agent.
+ *
+ * ag_post() notes a rank's input; with the last local rank's the segment is
+ * READY and queued at its route by urgency.  ag_next() takes the most urgent one
+ * over all routes that have room (in the window at the server, on the links),
+ * adds up the local inputs at this moment, while they go out anyway, and hands
+ * out the PUSH.  The RESULT lands in the result slot and frees the window.
+ *
+ * When something goes wrong: a pushed segment without a word for a while is
+ * asked after (PROBE); the server answers with the result, with HELD, or with
+ * ASK, and then it is pushed again.  A window full of contributions that nobody
+ * matches is untangled by OFFER and ASK: to make room for an asked segment the
+ * least urgent unasked one is taken back (CANCEL); a server that is waiting for
+ * others to match it says HELD, and then another one goes.  A broken link costs
+ * pushing again what was in flight on it, into the same slots.
+ */
+#include "worker-agent/agent_core.h"
+
+#include <string.h>
+
+#include "common/kern/kern.h"
+
+#define TICK_BURST 64u		/* frames that one tick may cause per route */
+
+/* ---- small moves ---- */
+
+void ag_todo(struct ag_seg *s, uint8_t what)
+{
+	struct ag_peer *p = s->route->peer;
+
+	if (list_empty(&p->todo))
+		list_add(&p->core->talk, &p->talk);
+	if (!s->todo)
+		list_add(&p->todo, &s->todo_link);
+	s->todo |= what;
+}
+
+void ag_todo_drop(struct ag_seg *s, uint8_t what)
+{
+	struct ag_peer *p = s->route->peer;
+
+	s->todo &= (uint8_t)~what;
+	if (!s->todo)
+		list_del(&s->todo_link);
+	if (p && list_empty(&p->todo))
+		list_del(&p->talk);
+}
+
+void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
+{
+	struct ag_route *r = s->route;
+
+	s->state = SEG_READY;
+	if (!pheap_min(&r->ready))
+		list_add(&c->active, &r->active);
+	pheap_add(&r->ready, &s->heap);
+}
+
+void ag_seg_unready(struct ag_seg *s)
+{
+	struct ag_route *r = s->route;
+
+	pheap_del(&r->ready, &s->heap);
+	if (!pheap_min(&r->ready))
+		list_del(&r->active);
+}
+
+static uint32_t pages_of(const struct ag_seg *s)
+{
+	return (uint32_t)div_round_up(s->len, PAGE_BYTES);
+}
+
+void ag_seg_free_slot(struct ag_seg *s, mono_t now)
+{
+	if (s->slot == UINT32_MAX)
+		return;
+	pagemap_put(&s->route->window, s->slot, pages_of(s));
+	s->slot = UINT32_MAX;
+	s->route->full = false;
+	s->route->progress = now;
+}
+
+static uint64_t seg_at(const struct ag_seg *s)
+{
+	return (uint64_t)s->chunk * s->tensor->geom.chunk_bytes + s->offset;
+}
+
+/* A broadcast's contribution without data: the root is on another machine. */
+static bool without_data(const struct ag_tensor *t)
+{
+	return t->rop == ROP_BROADCAST && t->root_local < 0;
+}
+
+static bool takes_window(const struct ag_seg *s)
+{
+	return s->route->peer && !s->route->peer->by_ref && !without_data(s->tensor);
+}
+
+/* ---- local inputs ---- */
+
+static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *out, uint32_t div)
+{
+	const struct ag_tensor *t = s->tensor;
+	const void *in[LOCAL_RANKS_MAX];
+	uint32_t n = 0;
+
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (t->rop != ROP_BROADCAST || (int32_t)l == t->root_local)
+			in[n++] = t->in[l].base + seg_at(s);
+	kern_sum(t->dtype, out, in, n, s->len / dtype_bytes(t->dtype), div);
+	c->count.bytes_added += (uint64_t)n * s->len;
+	return n;
+}
+
+/* What this machine contributes: a rank's input as it is, or the sum of all. */
+static const uint8_t *contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot)
+{
+	struct ag_tensor *t = s->tensor;
+	uint32_t only = t->rop == ROP_BROADCAST ? (uint32_t)t->root_local : 0;
+	bool direct = t->job->nlocal == 1 || t->rop == ROP_BROADCAST;
+	uint64_t slab = direct ? t->in[only].slot : t->sum_slot;
+
+	*slot = slab == SLOT_NONE ? SLOT_NONE : slab + seg_at(s);
+	if (direct)
+		return t->in[only].base + seg_at(s);
+	if (!s->added)
+		sum_inputs(c, s, t->sum + seg_at(s), 1);
+	s->added = true;
+	return t->sum + seg_at(s);
+}
+
+/* ---- a round's beginning and end ---- */
+
+static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mono_t now)
+{
+	ASSERT(p->round == round_next(t->round) && !t->running);
+	t->round = p->round;
+	t->running = true;
+	t->rop = p->rop;
+	t->root_local = p->root_local;
+	t->priority = p->priority;
+	t->seq = p->seq;
+	t->since = now;
+	t->missing = UINT32_MAX;
+	t->left = t->nsegs;
+	for (uint32_t k = 0; k < t->nsegs; k++) {
+		struct ag_seg *s = &t->seg[k];
+
+		ASSERT(s->state == SEG_IDLE || s->state == SEG_DONE);
+		s->state = SEG_IDLE;
+		s->posted = 0;
+		s->attempt = 0;
+		s->heard = 0;
+		s->asked = s->pinned = s->added = s->probed = false;
+		s->backoff_ms = PROBE_MIN_MS;
+	}
+	if (!t->left)
+		list_add(&c->done, &t->done_link);
+}
+
+static void seg_posted(struct ag_core *c, struct ag_seg *s)
+{
+	ASSERT(s->posted < s->tensor->job->nlocal);
+	if (++s->posted == s->tensor->job->nlocal)
+		ag_seg_ready(c, s);
+}
+
+void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mono_t now)
+{
+	uint32_t ch, end;
+
+	ASSERT(p->local < t->job->nlocal && range_ok(p->at, p->length, t->geom.bytes));
+	if (!t->running)
+		round_open(c, t, p, now);
+	ASSERT(p->round == t->round && p->rop == t->rop && p->root_local == t->root_local);
+	t->in[p->local].base = p->base;
+	t->in[p->local].slot = p->base_slot;
+	end = (uint32_t)div_round_up(p->at + p->length, t->geom.chunk_bytes);
+	for (ch = (uint32_t)(p->at / t->geom.chunk_bytes); ch < end; ch++) {
+		if (t->first[ch] == AG_NO_SEG)
+			continue;
+		for (uint32_t k = 0; k < geom_chunk_segs(&t->geom, ch); k++)
+			seg_posted(c, &t->seg[t->first[ch] + k]);
+	}
+}
+
+static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
+{
+	struct ag_tensor *t = s->tensor;
+
+	if (s->state == SEG_READY)
+		ag_seg_unready(s);
+	list_del(&s->link);
+	ag_todo_drop(s, 0xff);
+	ag_seg_free_slot(s, now);
+	s->route->progress = now;
+	s->state = SEG_DONE;
+	if (--t->left == 0)
+		list_add(&c->done, &t->done_link);
+}
+
+struct ag_tensor *ag_done(struct ag_core *c)
+{
+	struct ag_tensor *t;
+
+	if (list_empty(&c->done))
+		return NULL;
+	t = list_first(&c->done, struct ag_tensor, done_link);
+	list_del(&t->done_link);
+	t->running = false;
+	return t;
+}
+
+/* ---- one machine alone ---- */
+
+bool ag_work(struct ag_core *c, uint64_t budget)
+{
+	list_for_each_safe(&c->active, l, next) {
+		struct ag_route *r = list_entry(l, struct ag_route, active);
+
+		while (!r->peer && pheap_min(&r->ready)) {
+			struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
+			struct ag_tensor *t = s->tensor;
+			uint64_t cost = (uint64_t)(r->job->nlocal + 1) * s->len;
+
+			if (!budget)
+				return true;
+			sum_inputs(c, s, t->result[t->round & 1] + seg_at(s),
+				   t->rop == ROP_MEAN ? r->job->world : 1);
+			seg_done(c, s, r->progress);
+			budget -= MIN(budget, cost);
+		}
+	}
+	return false;
+}
+
+/* ---- what goes out ---- */
+
+static void fill_head(struct frame *f, const struct ag_seg *s, uint8_t type)
+{
+	const struct ag_tensor *t = s->tensor;
+	uint64_t result = t->result_slot[t->round & 1];
+
+	*f = (struct frame){
+		.type = type,
+		.flags = s->route->peer->by_ref ? FRAME_BYREF : 0,
+		.attempt = s->attempt,
+		.worker = (uint16_t)t->job->me,
+		.job = t->job->id,
+		.tensor = t->id,
+		.chunk = s->chunk,
+		.round = t->round,
+		.epoch = t->job->epoch,
+		.offset = s->offset,
+		.rslot = result == SLOT_NONE ? SLOT_NONE : result + seg_at(s),
+	};
+}
+
+/* A question about a segment, most binding first. */
+static bool next_todo(struct ag_core *c, struct ag_peer *p, struct ag_send *out)
+{
+	struct ag_seg *s;
+	uint8_t type, what;
+
+	s = list_first(&p->todo, struct ag_seg, todo_link);
+	if (s->todo & AG_CANCEL) {
+		what = AG_CANCEL;
+		type = FRAME_CANCEL;
+		c->count.cancels++;
+	} else if (s->todo & AG_PROBE) {
+		what = AG_PROBE;
+		type = FRAME_PROBE;
+		c->count.probes++;
+	} else {
+		what = AG_OFFER;
+		type = FRAME_OFFER;
+		c->count.offers++;
+	}
+	fill_head(&out->frame, s, type);
+	out->peer = p;
+	out->data = NULL;
+	out->tensor = NULL;
+	ag_todo_drop(s, what);
+	return true;
+}
+
+/* The least urgent segment in flight that may be taken back; NULL: none. */
+static struct ag_seg *victim(struct ag_route *r)
+{
+	struct ag_seg *worst = NULL;
+
+	list_for_each(&r->inflight, l) {
+		struct ag_seg *s = list_entry(l, struct ag_seg, link);
+
+		if (s->state == SEG_CANCELLING)
+			return NULL;	/* one at a time */
+		if (s->asked || s->pinned || s->slot == UINT32_MAX)
+			continue;
+		if (!worst || ag_more_urgent(worst, s))
+			worst = s;
+	}
+	return worst;
+}
+
+/* The asked segment at the head finds no room: take something back. */
+static void make_room(struct ag_route *r)
+{
+	struct ag_seg *s = victim(r);
+
+	if (!s)
+		return;
+	s->state = SEG_CANCELLING;
+	ag_todo_drop(s, AG_PROBE);
+	ag_todo(s, AG_CANCEL);
+}
+
+static bool links_take(const struct ag_core *c, const struct ag_route *r)
+{
+	return r->peer->by_ref ||
+	       (r->peer->tx_bytes < c->peer_tx_limit && c->tx_bytes < c->tx_limit);
+}
+
+/* The route's most urgent segment, with a slot when it needs one; NULL: not now. */
+static struct ag_seg *head(struct ag_core *c, struct ag_route *r)
+{
+	struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
+
+	if (!r->peer || !r->peer->up || !links_take(c, r))
+		return NULL;
+	if (s->slot != UINT32_MAX || !takes_window(s))
+		return s;
+	if (r->full)
+		return NULL;
+	s->slot = pagemap_get(&r->window, pages_of(s));
+	if (s->slot != UINT32_MAX)
+		return s;
+	r->full = true;
+	if (s->asked)
+		make_room(r);
+	return NULL;
+}
+
+static struct ag_seg *choose(struct ag_core *c)
+{
+	struct ag_seg *best = NULL;
+
+	list_for_each(&c->active, l) {
+		struct ag_route *r = list_entry(l, struct ag_route, active);
+		struct ag_seg *s = head(c, r);
+
+		if (s && (!best || ag_more_urgent(s, best)))
+			best = s;
+	}
+	return best;
+}
+
+static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_t now)
+{
+	struct ag_tensor *t = s->tensor;
+	struct ag_peer *p = s->route->peer;
+	struct frame *f = &out->frame;
+
+	fill_head(f, s, FRAME_PUSH);
+	f->dtype = t->dtype;
+	f->rop = t->rop;
+	f->slot = s->slot == UINT32_MAX ? SLOT_NONE : (uint64_t)s->slot * PAGE_BYTES;
+	out->peer = p;
+	out->data = NULL;
+	out->tensor = NULL;
+	if (without_data(t)) {
+		f->flags |= FRAME_NODATA;
+	} else {
+		uint64_t slot;
+		const uint8_t *data = contribution(c, s, &slot);
+
+		f->length = s->len;
+		if (p->by_ref) {
+			f->slot = slot;
+		} else {
+			out->data = data;
+			out->tensor = t;
+			t->borrowed++;
+			t->job->borrowed++;
+			p->tx_bytes += s->len;
+			c->tx_bytes += s->len;
+		}
+	}
+	ag_seg_unready(s);
+	ag_todo_drop(s, AG_OFFER);
+	s->state = SEG_PUSHED;
+	s->heard = now;
+	s->probed = false;
+	list_add(&s->route->inflight, &s->link);
+	c->count.pushes++;
+}
+
+bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
+{
+	struct ag_seg *s;
+
+	list_for_each(&c->talk, l) {
+		struct ag_peer *p = list_entry(l, struct ag_peer, talk);
+
+		if (p->up)
+			return next_todo(c, p, out);
+	}
+	s = choose(c);
+	if (!s)
+		return false;
+	push(c, s, out, now);
+	return true;
+}
+
+void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_tensor *t, uint32_t len)
+{
+	ASSERT(p->tx_bytes >= len && c->tx_bytes >= len && t->borrowed && t->job->borrowed);
+	p->tx_bytes -= len;
+	c->tx_bytes -= len;
+	t->borrowed--;
+	t->job->borrowed--;
+}
+
+/* ---- what comes in ---- */
+
+struct ag_seg *ag_find(struct ag_core *c, const struct frame *f)
+{
+	struct ag_tensor *t = ag_tensor_find(c, f->job, f->tensor);
+
+	if (!t || f->chunk >= t->nchunks || t->first[f->chunk] == AG_NO_SEG ||
+	    f->offset % t->geom.seg_bytes || f->offset >= geom_chunk_len(&t->geom, f->chunk))
+		return NULL;
+	return &t->seg[t->first[f->chunk] + f->offset / t->geom.seg_bytes];
+}
+
+/* The open segment that f is about; NULL: counted. */
+static struct ag_seg *find_open(struct ag_core *c, struct ag_peer *p, const struct frame *f)
+{
+	struct ag_seg *s = ag_find(c, f);
+
+	if (!s || s->tensor->removed || s->route->peer != p ||
+	    f->epoch != s->tensor->job->epoch) {
+		c->count.drop_job++;
+		return NULL;
+	}
+	if (f->round != s->tensor->round) {
+		c->count.drop_round++;
+		return NULL;
+	}
+	if (s->state == SEG_DONE) {
+		c->count.duplicates++;
+		return NULL;
+	}
+	if (s->state == SEG_IDLE) {	/* nothing was given yet, so nothing can be answered */
+		c->count.drop_state++;
+		return NULL;
+	}
+	return s;
+}
+
+static bool result_shape_ok(const struct ag_seg *s, const struct frame *f)
+{
+	uint64_t want = s->tensor->result_slot[f->round & 1];
+
+	return f->dtype == s->tensor->dtype && f->rop == s->tensor->rop && f->length == s->len &&
+	       (!(f->flags & FRAME_BYREF) || f->slot == want + seg_at(s));
+}
+
+void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f)
+{
+	struct ag_seg *s = find_open(c, p, f);
+
+	if (!s)
+		return NULL;
+	if (!result_shape_ok(s, f)) {
+		c->count.drop_shape++;
+		return NULL;
+	}
+	if (s->landing) {
+		c->count.duplicates++;
+		return NULL;
+	}
+	s->landing = true;
+	s->tensor->borrowed++;
+	s->tensor->job->borrowed++;
+	return s->tensor->result[f->round & 1] + seg_at(s);
+}
+
+/* Gives a landing address back; a removed tensor stays in the table for that. */
+static struct ag_seg *landed(struct ag_core *c, const struct frame *f)
+{
+	struct ag_seg *s = ag_find(c, f);
+
+	if (!s || !s->landing)
+		return NULL;
+	s->landing = false;
+	s->tensor->borrowed--;
+	s->tensor->job->borrowed--;
+	return s;
+}
+
+void ag_unplace(struct ag_core *c, const struct frame *f)
+{
+	(void)landed(c, f);
+}
+
+static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
+{
+	struct ag_seg *s;
+
+	if (frame_has_payload(f)) {
+		s = landed(c, f);
+		if (!s || s->tensor->removed || s->state == SEG_DONE || s->state == SEG_IDLE)
+			return;
+	} else {
+		s = find_open(c, p, f);
+		if (!s)
+			return;
+		if (!(f->flags & FRAME_BYREF) || !result_shape_ok(s, f)) {
+			c->count.drop_shape++;
+			return;
+		}
+	}
+	c->count.results++;
+	seg_done(c, s, now);
+}
+
+/* Readies it for the head of the queue; the heap's order must not change in place. */
+static void make_asked(struct ag_core *c, struct ag_seg *s)
+{
+	if (s->state == SEG_READY)
+		ag_seg_unready(s);
+	s->asked = true;
+	ag_seg_ready(c, s);
+	s->route->full = false;
+}
+
+static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
+{
+	s->heard = now;
+	if (s->state == SEG_READY) {
+		make_asked(c, s);
+	} else if (s->state == SEG_PUSHED && s->probed) {
+		list_del(&s->link);
+		c->count.repushes++;
+		make_asked(c, s);
+	}
+}
+
+static void on_cancelled(struct ag_core *c, struct ag_seg *s, const struct frame *f, mono_t now)
+{
+	if (s->state != SEG_CANCELLING || f->attempt != s->attempt) {
+		c->count.drop_state++;
+		return;
+	}
+	list_del(&s->link);
+	ag_todo_drop(s, AG_CANCEL);
+	ag_seg_free_slot(s, now);
+	s->attempt++;
+	s->heard = now;
+	ag_seg_ready(c, s);
+}
+
+static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
+{
+	s->tensor->missing = f->aux;
+	s->heard = now;
+	s->probed = false;
+	if (s->state == SEG_CANCELLING) {
+		ag_todo_drop(s, AG_CANCEL);
+		s->state = SEG_PUSHED;
+		s->pinned = true;
+		s->route->full = false;
+	}
+	if (s->state == SEG_PUSHED) {
+		list_del(&s->link);
+		list_add(&s->route->inflight, &s->link);
+	}
+}
+
+static void on_refused(struct ag_core *c, struct ag_seg *s, const struct frame *f)
+{
+	struct ag_job *j = s->tensor->job;
+
+	c->count.refused++;
+	if (f->aux == (uint32_t)-TALLY_EMISMATCH && !j->fail_code) {
+		j->fail_code = TALLY_EMISMATCH;
+		j->fail_tensor = f->tensor;
+	}
+}
+
+void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
+{
+	struct ag_seg *s;
+
+	if (f->type == FRAME_RESULT) {
+		on_result(c, p, f, now);
+		return;
+	}
+	if (f->type == FRAME_REFUSED && f->aux != (uint32_t)-TALLY_EMISMATCH) {
+		c->count.refused++;	/* the probe's clock goes on */
+		return;
+	}
+	s = find_open(c, p, f);
+	if (!s)
+		return;
+	switch (f->type) {
+	case FRAME_ASK:
+		on_ask(c, s, now);
+		break;
+	case FRAME_CANCELLED:
+		on_cancelled(c, s, f, now);
+		break;
+	case FRAME_HELD:
+		on_held(s, f, now);
+		break;
+	case FRAME_REFUSED:
+		on_refused(c, s, f);
+		break;
+	default:
+		c->count.drop_shape++;
+	}
+}
+
+/* ---- time ---- */
+
+static void offer_ready(struct ag_core *c, struct ag_route *r, mono_t now)
+{
+	struct ag_job *j = r->job;
+	uint32_t burst = TICK_BURST;
+
+	(void)c;
+	list_for_each(&j->tensors, l) {
+		struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+		for (uint32_t k = 0; t->running && k < t->nsegs && burst; k++) {
+			struct ag_seg *s = &t->seg[k];
+
+			if (s->route != r || s->state != SEG_READY || s->slot != UINT32_MAX ||
+			    now - s->heard < mono_ms(PROBE_MIN_MS))
+				continue;
+			s->heard = now;
+			ag_todo(s, AG_OFFER);
+			burst--;
+		}
+	}
+}
+
+/* Oldest word first; who is asked after goes to the end of the line. */
+static void probe_inflight(struct ag_route *r, mono_t now)
+{
+	uint32_t burst = TICK_BURST;
+
+	list_for_each_safe(&r->inflight, l, next) {
+		struct ag_seg *s = list_entry(l, struct ag_seg, link);
+
+		if (!burst--)
+			return;
+		if (now - s->heard < mono_ms(s->backoff_ms))
+			continue;
+		s->heard = now;
+		s->backoff_ms = MIN(2 * s->backoff_ms, PROBE_MAX_MS);
+		s->probed = s->state == SEG_PUSHED;
+		ag_todo(s, s->state == SEG_CANCELLING ? AG_CANCEL : AG_PROBE);
+		list_del(&s->link);
+		list_add(&r->inflight, &s->link);
+		if (next == &r->inflight)
+			return;
+	}
+}
+
+void ag_tick(struct ag_core *c, mono_t now)
+{
+	list_for_each(&c->jobs, lj) {
+		struct ag_job *j = list_entry(lj, struct ag_job, link);
+
+		for (uint32_t k = 0; k < j->nroutes; k++) {
+			struct ag_route *r = &j->route[k];
+
+			if (!r->peer || !r->peer->up)
+				continue;
+			probe_inflight(r, now);
+			if (r->full && now - r->progress >= mono_ms(OFFER_AFTER_MS))
+				offer_ready(c, r, now);
+		}
+	}
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_core.h - what an agent's engine does with its shard of the chunks.
+ *
+ * For: adding up what the machine's processes gave, pushing the most urgent
+ * segment that has room, taking results in, asking after what got lost.
+ * Not for: rings, sockets, memory, time of its own, other engines' chunks.
+ *
+ * A segment's round:
+ *
+ *	IDLE -> READY	 all local ranks have posted it; queued by urgency
+ *	READY -> PUSHED	 it has room in the window at its server and a link takes it
+ *	PUSHED -> DONE	 its result is in the result slot
+ *	PUSHED -> CANCELLING -> READY  taken back, because the server asks for another
+ *
+ * and IDLE again with the next round.  On one machine alone (n = 1) READY leads
+ * to DONE by the sum of the local inputs.
+ *
+ * Retention: inputs (or the local sum) stay untouched until the segment's result
+ * is here, results until the next but one round's, so there is always something
+ * to push again.
+ *
+ * Shape: ag_post() brings inputs, ag_place()/ag_frame() results, ag_next() gives
+ * the next frame to send, ag_done() the tensors whose round is complete.  Pure;
+ * memory is the caller's (ag_*_size()).  Payload addresses from ag_next() are
+ * borrowed until ag_sent(), landing addresses until ag_frame()/ag_unplace().
+ */
+#ifndef TALLY_AGENT_CORE_H
+#define TALLY_AGENT_CORE_H
+
+#include "common/base/geom.h"
+#include "common/base/list.h"
+#include "common/base/pagemap.h"
+#include "common/base/pheap.h"
+#include "proto/frame.h"
+
+#define AG_COUNTER_TABLE(X) \
+	X(pushes,	"contributions pushed") \
+	X(repushes,	"contributions pushed again") \
+	X(results,	"results taken in") \
+	X(bytes_added,	"bytes read by sums over local ranks") \
+	X(drop_job,	"frames for a job or tensor not here") \
+	X(drop_round,	"results of another round") \
+	X(drop_shape,	"frames whose length or slot cannot be") \
+	X(drop_state,	"frames that the segment's state has no use for") \
+	X(duplicates,	"results that were here already") \
+	X(refused,	"frames that a server refused") \
+	X(offers,	"offers sent") \
+	X(probes,	"probes sent") \
+	X(cancels,	"contributions taken back")
+
+struct ag_counters {
+#define X(name, help) uint64_t name;
+	AG_COUNTER_TABLE(X)
+#undef X
+};
+
+#define AG_BUCKETS 16384u
+
+/* One engine of one server, over whatever links. */
+struct ag_peer {
+	struct ag_core *core;
+	struct list talk;		/* in core->talk while todo is not empty */
+	uint32_t node, engine;
+	bool up, by_ref;
+	uint64_t tx_bytes;		/* payload handed out, not yet sent */
+	struct list todo;		/* ag_seg.todo_link */
+	void *user;			/* the shell's */
+};
+
+/* The way of one job to one server engine; the job's first when n = 1: to itself. */
+struct ag_route {
+	struct list active;		/* in ag_core.active while ready is not empty */
+	struct ag_job *job;
+	struct ag_peer *peer;		/* NULL: this machine alone */
+	struct pheap ready;		/* ag_seg.heap */
+	struct list inflight;		/* ag_seg.link, by time of last word */
+	struct pagemap window;
+	bool full;			/* nothing fits until something is freed */
+	mono_t progress;		/* when something was freed last */
+};
+
+struct ag_job {
+	struct list link;
+	uint32_t id, n, me, nlocal, world, epoch;
+	uint32_t chunk_bytes, seg_bytes;
+	bool stopped;
+	int fail_code;			/* 0, or why the shell should end the job */
+	uint32_t fail_tensor;
+	uint64_t borrowed;
+	struct list tensors;
+	void *user;
+	uint32_t nroutes;
+	struct ag_route route[];
+};
+
+enum ag_state { SEG_IDLE, SEG_READY, SEG_PUSHED, SEG_CANCELLING, SEG_DONE };
+enum ag_todo { AG_OFFER = 1, AG_PROBE = 2, AG_CANCEL = 4 };
+
+struct ag_seg {
+	struct ag_tensor *tensor;
+	struct pheap_node heap;		/* in route->ready while READY */
+	struct list link;		/* in route->inflight while PUSHED or CANCELLING */
+	struct list todo_link;		/* in peer->todo while todo != 0 */
+	struct ag_route *route;
+	uint32_t chunk, offset, len;
+	uint32_t order;			/* where it comes among its tensor's segments */
+	uint32_t slot;			/* first page in the window; UINT32_MAX: none */
+	uint32_t backoff_ms;
+	mono_t heard;			/* pushed, or last word from the server */
+	uint16_t posted;		/* local ranks that gave it */
+	uint8_t state, todo, attempt;
+	bool asked, pinned;		/* by the server; not to be taken back */
+	bool added;			/* the local sum is in the aggregate */
+	bool landing, probed;
+};
+
+struct ag_tensor {
+	struct ag_tensor *hash_next;
+	struct list link;		/* in job->tensors */
+	struct list done_link;		/* in core->done */
+	struct ag_job *job;
+	uint64_t borrowed;
+	uint32_t id;
+	uint8_t dtype, rop;
+	struct geom geom;
+	uint32_t nchunks, nsegs, left;	/* left: not DONE in this round */
+	uint32_t round;			/* running or last finished; 0 none yet */
+	bool running, removed;
+	int32_t root_local;		/* broadcast: local rank of the root, -1: elsewhere */
+	int32_t priority;
+	uint64_t seq;			/* of the round's submission on this machine */
+	mono_t since;			/* the round's first post */
+	uint32_t missing;		/* worker index the server waits for; UINT32_MAX unknown */
+	uint8_t *sum;			/* local sums; NULL with one local rank */
+	uint64_t sum_slot;		/* its SLOT_SLAB, SLOT_NONE */
+	uint8_t *result[2];		/* by round parity */
+	uint64_t result_slot[2];
+	uint32_t *first;		/* nchunks: the chunk's first segment or AG_NO_SEG */
+	struct ag_seg *seg;
+	struct ag_input {
+		const uint8_t *base;	/* of the rank's input in this round */
+		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
+	} in[];				/* nlocal */
+};
+
+#define AG_NO_SEG UINT32_MAX
+
+struct ag_core {
+	struct ag_counters count;
+	struct list jobs, active, done, talk;
+	uint64_t tx_bytes;
+	uint64_t tx_limit;		/* all links together; set by the shell */
+	uint64_t peer_tx_limit;
+	struct ag_tensor *bucket[AG_BUCKETS];
+};
+
+void ag_init(struct ag_core *c);
+
+/* ---- peers ---- */
+
+void ag_peer_init(struct ag_core *c, struct ag_peer *p, uint32_t node, uint32_t engine);
+/* A first link is up: pushes what waited, and again what may be lost. */
+void ag_peer_up(struct ag_core *c, struct ag_peer *p, bool by_ref, mono_t now);
+/* One of several links broke: what was on it is asked after at once. */
+void ag_peer_hurt(struct ag_core *c, struct ag_peer *p);
+void ag_peer_down(struct ag_core *c, struct ag_peer *p);	/* the last link broke */
+
+/* ---- jobs and tensors ---- */
+
+struct ag_job_desc {
+	uint32_t id, n, me, nlocal, world, epoch, chunk_bytes, seg_bytes, nroutes;
+	struct ag_peer *const *peers;	/* nroutes; n = 1: nroutes = 1, peers[0] = NULL */
+	const uint64_t *window_bytes;	/* nroutes */
+};
+
+size_t ag_job_size(const struct ag_job_desc *d);
+struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_desc *d, mono_t now);
+struct ag_job *ag_job_find(struct ag_core *c, uint32_t id);
+void ag_job_stop(struct ag_core *c, struct ag_job *j);	/* its tensors are removed */
+void ag_job_forget(struct ag_core *c, struct ag_job *j); /* all tensors forgotten */
+
+struct ag_tensor_desc {
+	uint32_t id;
+	uint8_t dtype;
+	struct geom geom;
+	const uint32_t *route;		/* per chunk: route index, or AG_NO_SEG: not this engine's */
+	uint8_t *sum;			/* whole tensor; NULL when nlocal = 1 */
+	uint64_t sum_slot;
+	uint8_t *result[2];
+	uint64_t result_slot[2];
+};
+
+size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d);
+struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
+				const struct ag_tensor_desc *d);
+struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id);
+/* Ends what it was doing; it stays known until nothing of it is borrowed (t->borrowed). */
+void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t);
+void ag_tensor_forget(struct ag_core *c, struct ag_tensor *t);	/* mem is the caller's again */
+
+/* ---- rounds ---- */
+
+struct ag_post {
+	uint32_t round, local;		/* local rank's index */
+	uint8_t rop;
+	int32_t root_local;
+	int32_t priority;
+	uint64_t seq;
+	uint64_t at, length;		/* the piece: whole chunks of the tensor */
+	const uint8_t *base;		/* of the whole tensor; valid until the round is done */
+	uint64_t base_slot;		/* its SLOT_SLAB, SLOT_NONE */
+};
+
+/* The first post of a round opens it: the caller has seen to it that the round
+ * before is done and that rop, root and base agree (ASSERT). */
+void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mono_t now);
+
+/* Sums for jobs on this machine alone, at most budget bytes; true: more to do. */
+bool ag_work(struct ag_core *c, uint64_t budget);
+
+struct ag_send {
+	struct ag_peer *peer;
+	struct frame frame;
+	const void *data;		/* borrowed when not NULL: ag_sent(peer, tensor, length) */
+	struct ag_tensor *tensor;
+};
+
+bool ag_next(struct ag_core *c, mono_t now, struct ag_send *s);
+void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_tensor *t, uint32_t len);
+
+void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f);
+void ag_unplace(struct ag_core *c, const struct frame *f);
+void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
+
+/* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
+void ag_tick(struct ag_core *c, mono_t now);
+
+/* A tensor whose round just finished in this engine, once; NULL: none. */
+struct ag_tensor *ag_done(struct ag_core *c);
+
+void ag_check(const struct ag_core *c);
+
+/* ---- between the core's own files ---- */
+
+struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);
+void ag_seg_ready(struct ag_core *c, struct ag_seg *s);
+void ag_seg_unready(struct ag_seg *s);
+void ag_seg_free_slot(struct ag_seg *s, mono_t now);
+void ag_todo(struct ag_seg *s, uint8_t what);
+void ag_todo_drop(struct ag_seg *s, uint8_t what);
+bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b);
+
+#endif

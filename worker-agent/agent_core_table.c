@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The tables of the agent's core: peers, jobs, tensors come and go here, and
+ * every invariant between them is checked here.  What rounds and frames do to
+ * them is in agent_core.c.
+ */
+#include "worker-agent/agent_core.h"
+
+#include <string.h>
+
+#include "common/base/bytes.h"
+
+void ag_init(struct ag_core *c)
+{
+	memset(c, 0, sizeof(*c));
+	list_init(&c->jobs);
+	list_init(&c->active);
+	list_init(&c->done);
+	list_init(&c->talk);
+	c->tx_limit = UINT64_MAX;
+	c->peer_tx_limit = UINT64_MAX;
+}
+
+/* ---- peers ---- */
+
+void ag_peer_init(struct ag_core *c, struct ag_peer *p, uint32_t node, uint32_t engine)
+{
+	memset(p, 0, sizeof(*p));
+	p->core = c;
+	list_init(&p->talk);
+	p->node = node;
+	p->engine = engine;
+	list_init(&p->todo);
+}
+
+/* Calls fn for every segment in flight to p. */
+static void each_inflight(struct ag_core *c, struct ag_peer *p,
+			  void (*fn)(struct ag_core *, struct ag_seg *))
+{
+	list_for_each(&c->jobs, lj) {
+		struct ag_job *j = list_entry(lj, struct ag_job, link);
+
+		for (uint32_t r = 0; r < j->nroutes; r++) {
+			if (j->route[r].peer != p)
+				continue;
+			list_for_each_safe(&j->route[r].inflight, l, next)
+				fn(c, list_entry(l, struct ag_seg, link));
+		}
+	}
+}
+
+/* What was pushed may be lost: it goes out again, into the same slot. */
+static void push_again(struct ag_core *c, struct ag_seg *s)
+{
+	if (s->state == SEG_CANCELLING) {
+		ag_todo(s, AG_CANCEL);
+		return;
+	}
+	list_del(&s->link);
+	ag_todo_drop(s, AG_PROBE);
+	c->count.repushes++;
+	ag_seg_ready(c, s);
+}
+
+void ag_peer_up(struct ag_core *c, struct ag_peer *p, bool by_ref, mono_t now)
+{
+	(void)now;
+	p->by_ref = by_ref;
+	p->up = true;
+	each_inflight(c, p, push_again);
+}
+
+static void heard_never(struct ag_core *c, struct ag_seg *s)
+{
+	(void)c;
+	s->heard = 0;
+}
+
+void ag_peer_hurt(struct ag_core *c, struct ag_peer *p)
+{
+	each_inflight(c, p, heard_never);
+}
+
+void ag_peer_down(struct ag_core *c, struct ag_peer *p)
+{
+	(void)c;
+	p->up = false;
+}
+
+/* ---- jobs ---- */
+
+static bool more_urgent(const struct pheap_node *x, const struct pheap_node *y)
+{
+	const struct ag_seg *a = container_of(x, struct ag_seg, heap);
+	const struct ag_seg *b = container_of(y, struct ag_seg, heap);
+
+	if (a->asked != b->asked)
+		return a->asked;
+	if (a->tensor->priority != b->tensor->priority)
+		return a->tensor->priority > b->tensor->priority;
+	if (a->tensor->seq != b->tensor->seq)
+		return a->tensor->seq < b->tensor->seq;
+	return a->order < b->order;
+}
+
+bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b)
+{
+	return more_urgent(&a->heap, &b->heap);
+}
+
+static uint32_t window_pages(const struct ag_job_desc *d, uint32_t route)
+{
+	return d->peers[route] ? (uint32_t)(d->window_bytes[route] / PAGE_BYTES) : 0;
+}
+
+size_t ag_job_size(const struct ag_job_desc *d)
+{
+	size_t bytes = sizeof(struct ag_job) + d->nroutes * sizeof(struct ag_route);
+
+	for (uint32_t r = 0; r < d->nroutes; r++)
+		bytes += BITS_WORDS(window_pages(d, r)) * sizeof(uint64_t);
+	return bytes;
+}
+
+struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_desc *d, mono_t now)
+{
+	struct ag_job *j = mem;
+	uint64_t *words = (uint64_t *)&j->route[d->nroutes];
+
+	ASSERT(d->n >= 1 && d->me < d->n && d->nlocal >= 1 && d->nroutes >= 1);
+	j->id = d->id;
+	j->n = d->n;
+	j->me = d->me;
+	j->nlocal = d->nlocal;
+	j->world = d->world;
+	j->epoch = d->epoch;
+	j->chunk_bytes = d->chunk_bytes;
+	j->seg_bytes = d->seg_bytes;
+	j->nroutes = d->nroutes;
+	list_init(&j->tensors);
+	for (uint32_t r = 0; r < d->nroutes; r++) {
+		struct ag_route *rt = &j->route[r];
+
+		rt->job = j;
+		rt->peer = d->peers[r];
+		rt->progress = now;
+		list_init(&rt->active);
+		list_init(&rt->inflight);
+		pheap_init(&rt->ready, more_urgent);
+		pagemap_init(&rt->window, words, window_pages(d, r));
+		words += BITS_WORDS(window_pages(d, r));
+	}
+	list_add(&c->jobs, &j->link);
+	return j;
+}
+
+struct ag_job *ag_job_find(struct ag_core *c, uint32_t id)
+{
+	list_for_each(&c->jobs, l) {
+		struct ag_job *j = list_entry(l, struct ag_job, link);
+
+		if (j->id == id)
+			return j;
+	}
+	return NULL;
+}
+
+void ag_job_stop(struct ag_core *c, struct ag_job *j)
+{
+	j->stopped = true;
+	list_for_each(&j->tensors, l)
+		ag_tensor_remove(c, list_entry(l, struct ag_tensor, link));
+}
+
+void ag_job_forget(struct ag_core *c, struct ag_job *j)
+{
+	(void)c;
+	ASSERT(j->stopped && !j->borrowed && list_empty(&j->tensors));
+	list_del(&j->link);
+}
+
+/* ---- tensors ---- */
+
+static uint32_t bucket_of(uint32_t job, uint32_t id)
+{
+	return (job * 0x9e3779b1u + id * 0x85ebca6bu) >> 16 & (AG_BUCKETS - 1);
+}
+
+struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id)
+{
+	struct ag_tensor *t = c->bucket[bucket_of(job, id)];
+
+	while (t && (t->id != id || t->job->id != job))
+		t = t->hash_next;
+	return t;
+}
+
+static uint32_t count_segs(const struct ag_tensor_desc *d)
+{
+	uint32_t n = 0;
+
+	for (uint32_t ch = 0; ch < geom_chunks(&d->geom); ch++)
+		if (d->route[ch] != AG_NO_SEG)
+			n += geom_chunk_segs(&d->geom, ch);
+	return n;
+}
+
+static size_t tensor_head_size(const struct ag_job *j)
+{
+	return align_up(sizeof(struct ag_tensor) + j->nlocal * sizeof(struct ag_input), 64);
+}
+
+size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d)
+{
+	return tensor_head_size(j) + count_segs(d) * sizeof(struct ag_seg) +
+	       geom_chunks(&d->geom) * sizeof(uint32_t);
+}
+
+static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *route, uint32_t chunk,
+		     uint32_t offset)
+{
+	uint64_t per_chunk = div_round_up(t->geom.chunk_bytes, t->geom.seg_bytes);
+	uint64_t all = t->nchunks * per_chunk;
+	uint64_t index = chunk * per_chunk + offset / t->geom.seg_bytes;
+	/* Agents start at different chunks, so that no server is everybody's first. */
+	uint64_t start = (uint64_t)t->job->me * t->nchunks / t->job->n * per_chunk;
+
+	s->tensor = t;
+	s->route = route;
+	s->chunk = chunk;
+	s->offset = offset;
+	s->len = geom_seg_len(&t->geom, chunk, offset);
+	s->order = (uint32_t)((index + all - start) % all);
+	s->slot = UINT32_MAX;
+	list_init(&s->link);
+	list_init(&s->todo_link);
+}
+
+struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
+				const struct ag_tensor_desc *d)
+{
+	struct ag_tensor *t = mem, **head = &c->bucket[bucket_of(j->id, d->id)];
+	uint32_t k = 0;
+
+	t->job = j;
+	t->id = d->id;
+	t->dtype = d->dtype;
+	t->geom = d->geom;
+	t->nchunks = geom_chunks(&d->geom);
+	t->nsegs = count_segs(d);
+	t->sum = d->sum;
+	t->sum_slot = d->sum_slot;
+	for (int parity = 0; parity < 2; parity++) {
+		t->result[parity] = d->result[parity];
+		t->result_slot[parity] = d->result_slot[parity];
+	}
+	t->missing = UINT32_MAX;
+	t->seg = (struct ag_seg *)((char *)t + tensor_head_size(j));
+	t->first = (uint32_t *)(t->seg + t->nsegs);
+	list_init(&t->done_link);
+	for (uint32_t ch = 0; ch < t->nchunks; ch++) {
+		t->first[ch] = AG_NO_SEG;
+		if (d->route[ch] == AG_NO_SEG)
+			continue;
+		ASSERT(d->route[ch] < j->nroutes);
+		t->first[ch] = k;
+		for (uint32_t off = 0; off < geom_chunk_len(&t->geom, ch); off += t->geom.seg_bytes)
+			seg_init(&t->seg[k++], t, &j->route[d->route[ch]], ch, off);
+	}
+	list_add(&j->tensors, &t->link);
+	t->hash_next = *head;
+	*head = t;
+	return t;
+}
+
+static void seg_drop(struct ag_seg *s)
+{
+	if (s->state == SEG_READY)
+		ag_seg_unready(s);
+	ag_todo_drop(s, 0xff);
+	list_del(&s->link);
+	ag_seg_free_slot(s, s->route->progress);
+	s->state = SEG_IDLE;
+}
+
+void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t)
+{
+	(void)c;
+	t->removed = true;
+	t->running = false;
+	list_del(&t->done_link);
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		seg_drop(&t->seg[k]);
+}
+
+void ag_tensor_forget(struct ag_core *c, struct ag_tensor *t)
+{
+	struct ag_tensor **at = &c->bucket[bucket_of(t->job->id, t->id)];
+
+	ASSERT(t->removed && !t->borrowed);
+	while (*at != t)
+		at = &(*at)->hash_next;
+	*at = t->hash_next;
+	list_del(&t->link);
+}
+
+/* ---- invariants ---- */
+
+static void check_seg(const struct ag_seg *s, uint32_t *left)
+{
+	bool inflight = s->state == SEG_PUSHED || s->state == SEG_CANCELLING;
+
+	*left += s->state != SEG_DONE;
+	ASSERT(inflight == !list_empty(&s->link));
+	ASSERT(!s->todo == list_empty(&s->todo_link));
+	ASSERT(!s->todo || s->route->peer);
+	ASSERT(s->state != SEG_DONE || s->slot == UINT32_MAX);
+	ASSERT(s->state != SEG_IDLE || s->posted < s->tensor->job->nlocal || !s->tensor->running);
+}
+
+static uint32_t slot_pages(const struct ag_job *j, const struct ag_route *r)
+{
+	uint32_t pages = 0;
+
+	list_for_each(&j->tensors, l) {
+		const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+		for (uint32_t k = 0; k < t->nsegs; k++)
+			if (t->seg[k].route == r && t->seg[k].slot != UINT32_MAX)
+				pages += (uint32_t)div_round_up(t->seg[k].len, PAGE_BYTES);
+	}
+	return pages;
+}
+
+void ag_check(const struct ag_core *c)
+{
+	list_for_each(&c->jobs, lj) {
+		const struct ag_job *j = list_entry(lj, struct ag_job, link);
+
+		list_for_each(&j->tensors, lt) {
+			const struct ag_tensor *t = list_entry(lt, struct ag_tensor, link);
+			uint32_t left = 0;
+
+			for (uint32_t k = 0; k < t->nsegs; k++)
+				check_seg(&t->seg[k], &left);
+			ASSERT(!t->running || left == t->left);
+			ASSERT(t->borrowed <= j->borrowed);
+		}
+		for (uint32_t r = 0; r < j->nroutes; r++) {
+			const struct ag_route *rt = &j->route[r];
+
+			ASSERT(slot_pages(j, rt) == rt->window.used);
+			ASSERT(!pheap_min(&rt->ready) == list_empty(&rt->active));
+		}
+	}
+}
