@@ -9,9 +9,11 @@
  *   mail:  one message arrived.
  *   event: an epoll event whose data.ptr the owner registered on engine_epfd().
  *   turn:  once after each batch of events; returns when it wants to be called
- *          again at the latest (MONO_NEVER: only on events).
+ *          again at the latest (MONO_NEVER: only on events).  NULL: none.
  * Stop is orderly: engine_stop() posts the end, joins, after which no callback
- * runs; messages not taken are handed to mail with `stopping` set.
+ * runs; messages not taken are handed to mail with `stopping` set (by the engine
+ * thread; those that other engines post at the very last, by engine_stop()).
+ * Whoever posts to an engine must have stopped posting before that returns.
  */
 #ifndef TALLY_RT_ENGINE_H
 #define TALLY_RT_ENGINE_H
@@ -52,6 +54,9 @@ struct mailbox;
 int mailbox_new(struct mailbox **mb, void (*ring)(void *ctx), void *ctx, struct err *e);
 void mailbox_free(struct mailbox *mb);
 int mailbox_post(struct mailbox *mb, uint32_t from, uint32_t type, const void *body, size_t len);
+/* False: empty, and the next post rings.  Take until then, or nobody rings again. */
 bool mailbox_take(struct mailbox *mb, struct mail *m);
+/* The same for a reader that comes back by itself: asks for no ring. */
+bool mailbox_poll(struct mailbox *mb, struct mail *m);
 
 #endif

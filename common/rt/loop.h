@@ -6,7 +6,8 @@
  * thread.  Objects are the caller's structs, initialised once; *_stop or
  * *_close may be called in any callback, the memory may be freed in on_closed
  * (streams) or at once after stop (timers, watches: the loop copies what libuv
- * needs).  loop_run() returns after loop_stop().
+ * needs).  loop_run() returns after loop_stop().  loop_free() still calls the
+ * `closed` of streams that were told to close, so their ctx must be there.
  */
 #ifndef TALLY_RT_LOOP_H
 #define TALLY_RT_LOOP_H
@@ -21,7 +22,7 @@ void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 mono_t loop_now(void);				/* CLOCK_BOOTTIME */
 
-struct loop_timer;	/* repeats until stopped; first after `first_ms` */
+struct loop_timer;	/* repeats until stopped (repeat_ms 0: once); first after `first_ms` */
 int loop_timer_start(struct loop *l, struct loop_timer **t, uint64_t first_ms, uint64_t repeat_ms,
 		     void (*fn)(void *), void *ctx);
 void loop_timer_stop(struct loop_timer *t);	/* NULL is fine; t is gone */
@@ -55,7 +56,8 @@ struct stream_cb {
 struct listener;
 
 /* Numeric or resolvable host; port 0: any. unix: host = path, port ignored; a dead
- * socket file is replaced, a living one is EBUSY. */
+ * socket file is replaced, a living one is EBUSY.  The accepted fd is the callee's.
+ * Out of descriptors, accepting pauses and comes back. */
 int listener_tcp(struct loop *l, struct listener **out, const char *host, uint16_t port,
 		 void (*accepted)(void *ctx, int fd), void *ctx, struct err *e);
 int listener_unix(struct loop *l, struct listener **out, const char *path, uint32_t mode,
@@ -63,14 +65,34 @@ int listener_unix(struct loop *l, struct listener **out, const char *path, uint3
 uint16_t listener_port(const struct listener *li);
 void listener_close(struct listener *li);	/* removes its socket file */
 
+/*
+ * Connecting never fails in the call for the peer's sake: that is for closed().
+ * A host that begins with '/' is a Unix socket's path.  adopt: fd is the stream's
+ * on success.  Writing is allowed before connected(); it waits.
+ */
 int stream_connect(struct loop *l, struct stream **out, const char *host, uint16_t port,
 		   const struct stream_cb *cb, void *ctx, struct err *e);
 int stream_adopt(struct loop *l, struct stream **out, int fd, const struct stream_cb *cb,
 		 void *ctx, struct err *e);
-/* Copies data; EQUOTA when more than CTL_QUEUE_BYTES_MAX would wait: close it then. */
+/* Copies data; EQUOTA when more than CTL_QUEUE_BYTES_MAX would wait: close it then.
+ * ESHUTDOWN on a closed stream.  A broken connection is for closed() to say. */
 int stream_write(struct stream *s, const void *data, size_t len);
-void stream_close(struct stream *s);
-const char *stream_peer(const struct stream *s);	/* "10.0.0.1:4711" */
-const char *stream_local(const struct stream *s);
+/* Unix only, len > 0: descriptors ride on the first byte.  Duplicates them; EINVAL
+ * on TCP or for more than STREAM_FDS_MAX. */
+#define STREAM_FDS_MAX	16u
+int stream_write_fds(struct stream *s, const void *data, size_t len, const int *fds,
+		     uint32_t nfds);
+/* In readable() only: the descriptors that came with these bytes, the caller's from
+ * here on.  They belong to the message that holds the last of the bytes: the kernel
+ * ends a read there.  What is not taken is closed when readable() returns. */
+uint32_t stream_take_fds(struct stream *s, int *fds, uint32_t max);
+void stream_close(struct stream *s);		/* at once; what waits is dropped */
+/* Reads no more, sends what waits for up to timeout_ms, then closes. */
+void stream_finish(struct stream *s, uint32_t timeout_ms);
+/* Closed by us for that reason, which closed() will be told. */
+void stream_fail(struct stream *s, const struct err *why);
+int stream_fd(const struct stream *s);		/* -1 until there is one; for SO_PEERCRED */
+const char *stream_peer(const struct stream *s);	/* "10.0.0.1:4711", "pid 4711 uid 1000" */
+const char *stream_local(const struct stream *s);	/* "10.0.0.2:51812" */
 
 #endif

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Facts about this machine.
+ *
+ * Everything about cards is asked by ioctl on a socket: /sys may be mounted from
+ * another network namespace and speak of cards that are not ours.  For the same
+ * reason the card is found in hwloc's tree by its PCI bus id, which the driver
+ * tells, and not by its name.  What cannot be found out is "unknown", never an
+ * error: a machine without answers must work too.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <hwloc.h>
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/parse.h"
+#include "common/rt/host.h"
+
+/* ---- identity ---- */
+
+/* The first line of a file without its newline; "" when there is none. */
+static void read_word(const char *path, char *buf, size_t len)
+{
+	FILE *f = fopen(path, "re");
+
+	buf[0] = '\0';
+	if (!f)
+		return;
+	if (!fgets(buf, (int)len, f))
+		buf[0] = '\0';
+	buf[strcspn(buf, "\n")] = '\0';
+	fclose(f);
+}
+
+/* FNV-1a */
+static uint64_t hash_text(const char *s, uint64_t h)
+{
+	for (; *s; s++)
+		h = (h ^ (uint8_t)*s) * UINT64_C(0x100000001b3);
+	return h;
+}
+
+void host_machine_id(char id[33])
+{
+	char boot[64], facts[160];
+	struct stat st = { 0 };
+
+	read_word("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	if (boot[0] == '\0')
+		host_name(boot, sizeof(boot));
+	if (stat("/proc/self/ns/net", &st) < 0)
+		st.st_ino = 0;
+	snprintf(facts, sizeof(facts), "%s/%llu", boot, (unsigned long long)st.st_ino);
+	snprintf(id, 33, "%016llx%016llx",
+		 (unsigned long long)hash_text(facts, UINT64_C(0xcbf29ce484222325)),
+		 (unsigned long long)hash_text(facts, UINT64_C(0x84222325cbf29ce4)));
+}
+
+void host_name(char *buf, size_t len)
+{
+	if (gethostname(buf, len) < 0)
+		snprintf(buf, len, "localhost");
+	buf[len - 1] = '\0';
+	buf[strcspn(buf, ".")] = '\0';
+}
+
+int host_random(void *buf, size_t len)
+{
+	uint8_t *p = buf;
+
+	while (len > 0) {
+		ssize_t n = getrandom(p, len, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return TALLY_EIO;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* ---- cards ---- */
+
+static bool same_address(const struct sockaddr *sa, const char *addr)
+{
+	union {
+		struct in_addr v4;
+		struct in6_addr v6;
+	} want;
+
+	if (!sa)
+		return false;
+	if (sa->sa_family == AF_INET && inet_pton(AF_INET, addr, &want.v4) == 1)
+		return memcmp(&((const struct sockaddr_in *)(const void *)sa)->sin_addr, &want.v4,
+			      sizeof(want.v4)) == 0;
+	if (sa->sa_family == AF_INET6 && inet_pton(AF_INET6, addr, &want.v6) == 1)
+		return memcmp(&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr,
+			      &want.v6, sizeof(want.v6)) == 0;
+	return false;
+}
+
+/* The interface that owns addr. */
+static bool find_card(const char *addr, char name[IFNAMSIZ])
+{
+	struct ifaddrs *all, *i;
+
+	if (getifaddrs(&all) < 0)
+		return false;
+	for (i = all; i; i = i->ifa_next)
+		if (same_address(i->ifa_addr, addr)) {
+			snprintf(name, IFNAMSIZ, "%s", i->ifa_name);
+			break;
+		}
+	freeifaddrs(all);
+	return i != NULL;
+}
+
+static int ask_card(const char *name, void *request)
+{
+	struct ifreq ifr = { .ifr_data = request };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int r;
+
+	if (fd < 0)
+		return -1;
+	memcpy(ifr.ifr_name, name, strnlen(name, IFNAMSIZ - 1));
+	r = ioctl(fd, SIOCETHTOOL, &ifr);
+	close(fd);
+	return r;
+}
+
+/*
+ * ETHTOOL_GLINKSETTINGS is asked twice: the first answer says (negated) how many
+ * words of link modes the kernel wants room for.
+ */
+static uint64_t card_speed(const char *name)
+{
+	union {
+		struct ethtool_link_settings s;
+		uint32_t room[sizeof(struct ethtool_link_settings) / 4 + 3 * INT8_MAX];
+	} q = { .s = { .cmd = ETHTOOL_GLINKSETTINGS } };
+
+	if (ask_card(name, &q) < 0 || q.s.link_mode_masks_nwords >= 0)
+		return 0;
+	q.s.link_mode_masks_nwords = (int8_t)-q.s.link_mode_masks_nwords;
+	q.s.cmd = ETHTOOL_GLINKSETTINGS;
+	if (ask_card(name, &q) < 0 || q.s.speed == (uint32_t)SPEED_UNKNOWN)
+		return 0;
+	return q.s.speed * UINT64_C(1000000);
+}
+
+uint64_t host_card_bits_per_s(const char *addr)
+{
+	char name[IFNAMSIZ];
+
+	return find_card(addr, name) ? card_speed(name) : 0;
+}
+
+bool host_has_address(const char *addr)
+{
+	char name[IFNAMSIZ];
+
+	return find_card(addr, name);
+}
+
+/* ---- CPUs ---- */
+
+static uint32_t list_allowed(int *cpus, uint32_t max)
+{
+	cpu_set_t set;
+	uint32_t n = 0;
+
+	if (sched_getaffinity(0, sizeof(set), &set) < 0)
+		return 0;
+	for (int i = 0; i < CPU_SETSIZE && n < max; i++)
+		if (CPU_ISSET((size_t)i, &set))
+			cpus[n++] = i;
+	return n;
+}
+
+/* CPUs that are both near the PCI device and ours to use. */
+static uint32_t list_near(hwloc_topology_t t, const char *bus_id, int *cpus, uint32_t max)
+{
+	hwloc_obj_t dev = hwloc_get_pcidev_by_busidstring(t, bus_id);
+	hwloc_obj_t near = dev ? hwloc_get_non_io_ancestor_obj(t, dev) : NULL;
+	hwloc_bitmap_t set = hwloc_bitmap_alloc();
+	uint32_t n = 0;
+
+	if (near && set && hwloc_get_cpubind(t, set, HWLOC_CPUBIND_PROCESS) == 0) {
+		hwloc_bitmap_and(set, set, near->cpuset);
+		for (int i = hwloc_bitmap_first(set); i >= 0 && n < max;
+		     i = hwloc_bitmap_next(set, i))
+			cpus[n++] = i;
+	}
+	hwloc_bitmap_free(set);
+	return n;
+}
+
+uint32_t host_cpus_near(const char *addr, int *cpus, uint32_t max)
+{
+	struct ethtool_drvinfo drv = { .cmd = ETHTOOL_GDRVINFO };
+	char name[IFNAMSIZ];
+	hwloc_topology_t t;
+	uint32_t n = 0;
+
+	if (!addr)
+		return list_allowed(cpus, max);
+	if (!find_card(addr, name) || ask_card(name, &drv) < 0 || !strchr(drv.bus_info, ':'))
+		return 0;
+	drv.bus_info[sizeof(drv.bus_info) - 1] = '\0';
+	if (hwloc_topology_init(&t) < 0)
+		return 0;
+	hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+	if (hwloc_topology_load(t) == 0)
+		n = list_near(t, drv.bus_info, cpus, max);
+	hwloc_topology_destroy(t);
+	return n;
+}
+
+/* ---- memory ---- */
+
+/* "max", absent or not a number: no limit. */
+static uint64_t read_limit(const char *path)
+{
+	char word[64];
+	uint64_t v;
+
+	read_word(path, word, sizeof(word));
+	return parse_u64(word, 1, UINT64_MAX, &v, NULL) == 0 ? v : UINT64_MAX;
+}
+
+/* The smallest limit of a group and all above it; path is cut down on the way. */
+static uint64_t group_limit(const char *root, char *path, const char *leaf)
+{
+	uint64_t limit = UINT64_MAX;
+	char file[1024];
+
+	for (;;) {
+		uint64_t here;
+		char *slash;
+
+		snprintf(file, sizeof(file), "%s%s/%s", root, path, leaf);
+		here = read_limit(file);
+		limit = MIN(limit, here);
+		slash = strrchr(path, '/');
+		if (!slash)
+			return limit;
+		*slash = '\0';
+	}
+}
+
+/* A line of /proc/self/cgroup: "0::/path" (v2) or "4:memory:/path" (v1). */
+static uint64_t line_limit(char *line)
+{
+	char *controllers = strchr(line, ':');
+	char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+
+	if (!path)
+		return UINT64_MAX;
+	*path++ = '\0';
+	path[strcspn(path, "\n")] = '\0';
+	if (strcmp(controllers, ":") == 0)
+		return group_limit("/sys/fs/cgroup", path, "memory.max");
+	if (strcmp(controllers, ":memory") == 0)
+		return group_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
+	return UINT64_MAX;
+}
+
+uint64_t host_memory_bytes(void)
+{
+	uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	char line[768];
+
+	while (f && fgets(line, sizeof(line), f)) {
+		uint64_t limit = line_limit(line);
+
+		bytes = MIN(bytes, limit);
+	}
+	if (f)
+		fclose(f);
+	return bytes;
+}

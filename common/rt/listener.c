@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Listening sockets.
+ *
+ * A Unix socket leaves a file behind when its daemon is killed.  Whoever finds
+ * such a file asks it: if somebody answers, the place is taken; if nobody does,
+ * the file is replaced.  Two daemons that start at the same moment must not
+ * replace each other's, so the whole question is put under a lock on the
+ * directory, which leaves nothing behind.
+ *
+ * Running out of descriptors must not spin the loop on an accept() that cannot
+ * succeed: accepting pauses for ACCEPT_PAUSE_MS, and the kernel queues meanwhile.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/rt/log.h"
+#include "common/rt/loop_int.h"
+
+#define BACKLOG			1024
+#define ACCEPTS_PER_TURN	64
+#define ACCEPT_PAUSE_MS		100u
+#define LOCK_TRIES		200
+#define LOCK_RETRY_MS		10u
+
+struct listener {
+	struct loop *l;
+	int fd;
+	struct loop_watch *watch;
+	struct loop_timer *pause;
+	struct loop_task gone;
+	void (*accepted)(void *ctx, int fd);
+	void *ctx;
+	uint16_t port;
+	char path[ADDR_LEN_MAX + 1];	/* "" for TCP */
+	dev_t dev;			/* of the file that is ours */
+	ino_t ino;
+};
+
+/* ---- accepting ---- */
+
+static void on_pause_over(void *ctx)
+{
+	struct listener *li = ctx;
+
+	loop_timer_stop(li->pause);
+	li->pause = NULL;
+	loop_watch_change(li->watch, LOOP_READ);
+}
+
+static void pause_accepting(struct listener *li, int errnum)
+{
+	log_warn("listener %s port %u cannot accept, paused ms %u: %s", li->path, li->port,
+		 ACCEPT_PAUSE_MS, strerror(errnum));
+	if (loop_timer_start(li->l, &li->pause, ACCEPT_PAUSE_MS, 0, on_pause_over, li) == 0)
+		loop_watch_change(li->watch, 0);
+}
+
+static void on_acceptable(void *ctx, int events)
+{
+	struct listener *li = ctx;
+
+	(void)events;
+	/* accepted() may close us: the turn ends with the watch then. */
+	for (int i = 0; i < ACCEPTS_PER_TURN && li->watch; i++) {
+		int fd = accept4(li->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0) {
+			li->accepted(li->ctx, fd);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			pause_accepting(li, errno);
+		if (errno != ECONNABORTED && errno != EINTR)
+			return;
+	}
+}
+
+/* ---- making ---- */
+
+static void free_listener(struct loop_task *t)
+{
+	free(container_of(t, struct listener, gone));
+}
+
+static int listener_new(struct loop *l, struct listener **out,
+			void (*accepted)(void *ctx, int fd), void *ctx, struct err *e)
+{
+	struct listener *li = calloc(1, sizeof(*li));
+
+	if (!li)
+		return err_set(e, TALLY_ENOMEM, "no memory for a listener");
+	li->l = l;
+	li->fd = -1;
+	li->accepted = accepted;
+	li->ctx = ctx;
+	loop_task_init(&li->gone, free_listener);
+	*out = li;
+	return 0;
+}
+
+void listener_close(struct listener *li)
+{
+	struct stat st;
+
+	if (!li)
+		return;
+	loop_timer_stop(li->pause);
+	loop_watch_stop(li->watch);
+	li->watch = NULL;
+	if (li->ino && stat(li->path, &st) == 0 && st.st_ino == li->ino && st.st_dev == li->dev)
+		unlink(li->path);
+	if (li->fd >= 0)
+		close(li->fd);
+	loop_defer(li->l, &li->gone);	/* accepted() may be running */
+}
+
+static int cannot_listen(struct err *e, const char *where, int errnum)
+{
+	switch (errnum) {
+	case EADDRINUSE:
+		return err_set(e, TALLY_EBUSY, "cannot listen on %s: address already in use "
+			       "(is another one running? choose another port)", where);
+	case EADDRNOTAVAIL:
+		return err_set(e, TALLY_EINVAL,
+			       "cannot listen on %s: not an address of this machine", where);
+	case EACCES:
+	case EPERM:
+		return err_set(e, TALLY_EAUTH, "cannot listen on %s: %s", where,
+			       strerror(errnum));
+	default:
+		return err_set(e, err_from_errno(errnum), "cannot listen on %s: %s", where,
+			       strerror(errnum));
+	}
+}
+
+/* The last step of both kinds: the bound socket begins to listen. */
+static int begin(struct listener *li, const char *where, struct err *e)
+{
+	int code;
+
+	if (listen(li->fd, BACKLOG) < 0)
+		return cannot_listen(e, where, errno);
+	code = loop_watch_start(li->l, &li->watch, li->fd, LOOP_READ, on_acceptable, li);
+	if (code < 0)
+		return err_set(e, code, "cannot watch the listener on %s", where);
+	return 0;
+}
+
+/* ---- TCP ---- */
+
+static int find_address(struct sock_addr *a, const char *host, uint16_t port, struct err *e)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+	struct addrinfo *ai;
+	char service[8];
+	int r;
+
+	if (host[0] == '\0' || strcmp(host, "*") == 0)
+		host = "0.0.0.0";
+	if (host[0] != '/' && sock_addr_numeric(a, host, port))
+		return 0;
+	snprintf(service, sizeof(service), "%u", port);
+	r = getaddrinfo(host, service, &hints, &ai);
+	if (r != 0)
+		return err_set(e, TALLY_EINVAL, "cannot listen on %s: %s", host, gai_strerror(r));
+	sock_addr_from_sa(a, ai->ai_addr, ai->ai_addrlen);
+	freeaddrinfo(ai);
+	return 0;
+}
+
+static int open_tcp(struct listener *li, struct sock_addr *a, struct err *e)
+{
+	char where[SOCK_TEXT_BYTES];
+	int one = 1;
+
+	sock_addr_text(a, where, sizeof(where));
+	li->fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (li->fd < 0)
+		return cannot_listen(e, where, errno);
+	setsockopt(li->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(li->fd, &a->sa, a->len) < 0 || getsockname(li->fd, &a->sa, &a->len) < 0)
+		return cannot_listen(e, where, errno);
+	li->port = ntohs(a->sa.sa_family == AF_INET6 ? a->in6.sin6_port : a->in.sin_port);
+	return begin(li, where, e);
+}
+
+int listener_tcp(struct loop *l, struct listener **out, const char *host, uint16_t port,
+		 void (*accepted)(void *ctx, int fd), void *ctx, struct err *e)
+{
+	struct sock_addr a = { 0 };
+	struct listener *li = NULL;
+	int code = find_address(&a, host, port, e);
+
+	if (code < 0)
+		return code;
+	code = listener_new(l, &li, accepted, ctx, e);
+	if (code < 0)
+		return code;
+	code = open_tcp(li, &a, e);
+	if (code < 0)
+		listener_close(li);
+	else
+		*out = li;
+	return code;
+}
+
+/* ---- Unix ---- */
+
+static int lock_directory(const char *path, struct err *e)
+{
+	const struct timespec nap = { .tv_nsec = LOCK_RETRY_MS * NS_PER_MS };
+	char copy[ADDR_LEN_MAX + 1];
+	const char *dir;
+	int fd;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	dir = dirname(copy);
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return err_set(e, TALLY_ENOENT, "cannot listen on %s: directory %s does not exist",
+			       path, dir);
+	if (fd < 0)
+		return err_set(e, err_from_errno(errno), "cannot listen on %s: directory %s: %s",
+			       path, dir, strerror(errno));
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return fd;
+		nanosleep(&nap, NULL);	/* other daemons start here just now */
+	}
+	close(fd);
+	return err_set(e, TALLY_EBUSY, "cannot listen on %s: directory %s stays locked", path,
+		       dir);
+}
+
+/* Whether somebody accepts at that path; under the directory's lock. */
+static bool somebody_answers(const struct sock_addr *a)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	bool yes;
+
+	if (fd < 0)
+		return true;
+	/* EAGAIN: the living one's backlog is full. */
+	yes = connect(fd, &a->sa, a->len) == 0 || errno == EAGAIN;
+	close(fd);
+	return yes;
+}
+
+static int clear_path(const char *path, const struct sock_addr *a, struct err *e)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0 : cannot_listen(e, path, errno);
+	if (!S_ISSOCK(st.st_mode))
+		return err_set(e, TALLY_EEXIST,
+			       "cannot listen on %s: a file that is no socket is there", path);
+	if (somebody_answers(a))
+		return err_set(e, TALLY_EBUSY, "cannot listen on %s: socket already in use "
+			       "(is another one running? choose another path)", path);
+	if (unlink(path) < 0)
+		return cannot_listen(e, path, errno);
+	return 0;
+}
+
+static int open_unix(struct listener *li, const struct sock_addr *a, uint32_t mode,
+		     struct err *e)
+{
+	struct stat st;
+
+	li->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (li->fd < 0)
+		return cannot_listen(e, li->path, errno);
+	/* The mode before bind: the file is never more open than it shall be. */
+	if (fchmod(li->fd, mode) < 0 || bind(li->fd, &a->sa, a->len) < 0 ||
+	    stat(li->path, &st) < 0)
+		return cannot_listen(e, li->path, errno);
+	li->dev = st.st_dev;
+	li->ino = st.st_ino;
+	if (chmod(li->path, mode) < 0)		/* what the umask took away */
+		return cannot_listen(e, li->path, errno);
+	return begin(li, li->path, e);
+}
+
+int listener_unix(struct loop *l, struct listener **out, const char *path, uint32_t mode,
+		  void (*accepted)(void *ctx, int fd), void *ctx, struct err *e)
+{
+	struct sock_addr a = { .len = sizeof(a.un) };
+	struct listener *li = NULL;
+	int lock, code;
+
+	a.un.sun_family = AF_UNIX;
+	if (path[0] == '\0' || strlen(path) > ADDR_LEN_MAX)
+		return err_set(e, TALLY_EINVAL, "socket path '%.120s' must have 1 to %u characters",
+			       path, ADDR_LEN_MAX);
+	memcpy(a.un.sun_path, path, strlen(path));
+	code = listener_new(l, &li, accepted, ctx, e);
+	if (code < 0)
+		return code;
+	memcpy(li->path, path, strlen(path));
+	lock = code = lock_directory(path, e);
+	if (lock < 0)
+		goto close_li;
+	code = clear_path(path, &a, e);
+	if (code == 0)
+		code = open_unix(li, &a, mode, e);
+	close(lock);
+	if (code < 0)
+		goto close_li;
+	*out = li;
+	return 0;
+
+close_li:
+	listener_close(li);
+	return code;
+}
+
+uint16_t listener_port(const struct listener *li)
+{
+	return li->port;
+}

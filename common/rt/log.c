@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Log lines that never hold anybody up.
+ *
+ * A line is made on the stack and handed over in one call that does not block: a
+ * pipe or terminal is reopened, so that O_NONBLOCK is ours alone and not also
+ * that of whoever shares our stderr; a socket (the journal) is sent to with
+ * MSG_DONTWAIT; a file does not block.  A line that finds no room is counted, and
+ * the next one that gets through is preceded by how many were lost.
+ *
+ * Text from peers may be in a line: control characters become '?'.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/base.h"
+#include "common/rt/log.h"
+
+#define LINE_BYTES	1024u	/* below PIPE_BUF: a line is written whole or not at all */
+
+static const struct {
+	const char *name;
+	int priority;		/* of syslog(3) */
+} levels[] = {
+	[LOG_ERROR] = { "error", 3 },
+	[LOG_WARN] = { "warn", 4 },
+	[LOG_INFO] = { "info", 6 },
+	[LOG_DEBUG] = { "debug", 7 },
+};
+
+static struct {
+	char program[32];
+	enum log_level level;
+	int fd;
+	bool is_socket, journal;
+} cfg = { .program = "tally", .level = LOG_INFO, .fd = STDERR_FILENO };
+
+static _Atomic uint64_t dropped, dropped_told;
+
+/* JOURNAL_STREAM names the device and inode that stderr was when we were started. */
+static bool is_journal(const struct stat *st)
+{
+	const char *v = getenv("JOURNAL_STREAM");
+	unsigned long long dev, ino;
+
+	return v && sscanf(v, "%llu:%llu", &dev, &ino) == 2 && dev == st->st_dev &&
+	       ino == st->st_ino;
+}
+
+static int reopen_stderr(void)
+{
+	int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+
+	return fd < 0 ? STDERR_FILENO : fd;
+}
+
+void log_init(const char *program, enum log_level level)
+{
+	struct stat st;
+
+	snprintf(cfg.program, sizeof(cfg.program), "%s", program);
+	cfg.level = level;
+	if (cfg.fd != STDERR_FILENO)
+		close(cfg.fd);
+	cfg.fd = STDERR_FILENO;
+	cfg.is_socket = cfg.journal = false;
+	if (fstat(STDERR_FILENO, &st) < 0)
+		return;
+	cfg.is_socket = S_ISSOCK(st.st_mode);
+	cfg.journal = is_journal(&st);
+	if (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))
+		cfg.fd = reopen_stderr();
+}
+
+int log_level_from_name(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(levels); i++)
+		if (strcmp(levels[i].name, name) == 0)
+			return (int)i;
+	return -1;
+}
+
+static size_t put_head(char *line, enum log_level level)
+{
+	struct timespec ts;
+	struct tm tm;
+	char when[32];
+
+	if (cfg.journal)
+		return (size_t)snprintf(line, LINE_BYTES, "<%d>", levels[level].priority);
+	clock_gettime(CLOCK_REALTIME, &ts);
+	gmtime_r(&ts.tv_sec, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
+	return (size_t)snprintf(line, LINE_BYTES, "%s.%03ldZ %-5s %s: ", when,
+				ts.tv_nsec / 1000000, levels[level].name, cfg.program);
+}
+
+/* Closes the line: bounded, one line, nothing a terminal would act on. */
+static size_t put_tail(char *line, size_t head, int text)
+{
+	size_t len = head + (text > 0 ? (size_t)text : 0);
+
+	len = MIN(len, LINE_BYTES - 1);
+	for (size_t i = head; i < len; i++)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+			line[i] = '?';
+	line[len++] = '\n';
+	return len;
+}
+
+static bool emit(const char *line, size_t len)
+{
+	ssize_t n;
+
+	do {
+		n = cfg.is_socket ? send(cfg.fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL)
+				  : write(cfg.fd, line, len);
+	} while (n < 0 && errno == EINTR);
+	return n == (ssize_t)len;
+}
+
+/* False while the notice itself finds no room. */
+static bool tell_dropped(void)
+{
+	uint64_t lost = atomic_load(&dropped), told = atomic_load(&dropped_told);
+	char line[LINE_BYTES];
+	size_t head;
+	int n;
+
+	if (lost <= told || !atomic_compare_exchange_strong(&dropped_told, &told, lost))
+		return true;
+	head = put_head(line, LOG_WARN);
+	n = snprintf(line + head, LINE_BYTES - head, "log lines dropped, count %llu",
+		     (unsigned long long)(lost - told));
+	if (emit(line, put_tail(line, head, n)))
+		return true;
+	atomic_store(&dropped_told, told);
+	return false;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	int errnum = errno;		/* %m means the caller's */
+	char line[LINE_BYTES];
+	size_t head;
+	va_list ap;
+	int n;
+
+	if (level > cfg.level)
+		return;
+	head = put_head(line, level);
+	va_start(ap, fmt);
+	errno = errnum;
+	n = vsnprintf(line + head, LINE_BYTES - head, fmt, ap);
+	va_end(ap);
+	if (!tell_dropped() || !emit(line, put_tail(line, head, n)))
+		atomic_fetch_add(&dropped, 1);
+	errno = errnum;
+}
+
+uint64_t log_dropped(void)
+{
+	return atomic_load(&dropped);
+}

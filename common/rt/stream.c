@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A byte stream over TCP or a Unix socket.
+ *
+ * Connecting: resolve if the host is a name, then try address after address;
+ * open: read when readable (a bounded number of reads per turn, so that one busy
+ * peer does not starve the others), write at once what the socket takes and
+ * queue the rest; finishing: only the queue is still sent; closed: the last word
+ * goes out from a deferred task, never inside a call of the owner's.
+ *
+ * A failed write does not end the stream by itself: the peer may have said why
+ * it closed, and that lies unread in our receive buffer.  Writing is over then,
+ * and reading goes on to the end, which is near.  Likewise what the peer sent
+ * last is read and thrown away before close(): closing a TCP socket with unread
+ * bytes would reset the connection and could take our own last message with it.
+ */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/rt/loop_int.h"
+
+#define READS_PER_TURN		16
+#define DRAIN_READS		16
+
+enum stream_state { RESOLVING, CONNECTING, OPEN, FINISHING, CLOSED };
+
+struct piece {				/* waits to be sent */
+	struct list link;
+	size_t len, off;
+	uint32_t nfds;			/* owned, not yet sent */
+	int fds[STREAM_FDS_MAX];
+	uint8_t data[];
+};
+
+struct stream {
+	struct loop *l;
+	struct stream_cb cb;
+	void *ctx;
+	enum stream_state state;
+	int fd;
+	bool is_unix;
+	bool write_dead;		/* why says what happened; reading goes on */
+	struct err why;
+	struct loop_watch *watch;
+	struct loop_timer *finish;
+	struct resolve *resolve;
+	struct loop_task last_word;
+	struct list queue;		/* of struct piece */
+	size_t queued;
+	uint32_t nfds;			/* received, not taken */
+	int fds[STREAM_FDS_MAX];
+	struct sock_addr addrs[RESOLVE_ADDRS_MAX];
+	uint32_t naddrs, next_addr;
+	char host[ADDR_LEN_MAX + 1];	/* as asked for */
+	char peer[SOCK_TEXT_BYTES], local[SOCK_TEXT_BYTES];
+};
+
+static void on_events(void *ctx, int events);
+
+/* ---- making and unmaking ---- */
+
+static void close_fds(int *fds, uint32_t *n)
+{
+	while (*n > 0)
+		close(fds[--*n]);
+}
+
+static void piece_free(struct piece *p)
+{
+	close_fds(p->fds, &p->nfds);
+	free(p);
+}
+
+static void drop_queue(struct stream *s)
+{
+	while (!list_empty(&s->queue)) {
+		struct piece *p = list_first(&s->queue, struct piece, link);
+
+		list_del(&p->link);
+		piece_free(p);
+	}
+	s->queued = 0;
+}
+
+static void say_last_word(struct loop_task *t)
+{
+	struct stream *s = container_of(t, struct stream, last_word);
+
+	s->cb.closed(s->ctx, s, &s->why);
+	free(s);
+}
+
+static struct stream *stream_new(struct loop *l, const struct stream_cb *cb, void *ctx)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->l = l;
+	s->cb = *cb;
+	s->ctx = ctx;
+	s->fd = -1;
+	list_init(&s->queue);
+	loop_task_init(&s->last_word, say_last_word);
+	return s;
+}
+
+static void drain_input(struct stream *s)
+{
+	for (int i = 0; i < DRAIN_READS; i++) {
+		ssize_t n = recv(s->fd, loop_scratch(s->l), LOOP_SCRATCH_BYTES, MSG_DONTWAIT);
+
+		if (n <= 0)
+			return;
+	}
+}
+
+/* The fd may only be closed once libuv has let go of it, which stop does. */
+static void drop_fd(struct stream *s)
+{
+	loop_watch_stop(s->watch);
+	s->watch = NULL;
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+}
+
+/* Ends the stream; why is in s->why. */
+static void end(struct stream *s)
+{
+	if (s->state == CLOSED)
+		return;
+	if (s->state == OPEN || s->state == FINISHING)
+		drain_input(s);
+	s->state = CLOSED;
+	resolve_cancel(s->resolve);
+	s->resolve = NULL;
+	loop_timer_stop(s->finish);
+	s->finish = NULL;
+	drop_fd(s);
+	drop_queue(s);
+	loop_defer(s->l, &s->last_word);
+}
+
+static void end_errno(struct stream *s, const char *what, int errnum)
+{
+	if (s->why.code == 0)
+		err_set(&s->why, err_from_errno(errnum), "%s %s: %s", what,
+			s->peer[0] ? s->peer : s->host, strerror(errnum));
+	end(s);
+}
+
+static void set_watch(struct stream *s, int events)
+{
+	int code;
+
+	if (s->watch) {
+		loop_watch_change(s->watch, events);
+		return;
+	}
+	code = loop_watch_start(s->l, &s->watch, s->fd, events, on_events, s);
+	if (code < 0) {
+		err_set(&s->why, code, "cannot watch the connection to %s", s->host);
+		end(s);
+	}
+}
+
+static void update_watch(struct stream *s)
+{
+	set_watch(s, (s->state == OPEN ? LOOP_READ : 0) |
+		     (list_empty(&s->queue) ? 0 : LOOP_WRITE));
+}
+
+/* ---- the socket's facts ---- */
+
+/* A peer that vanished is found out within the lease, not after fifteen minutes. */
+static void tune_tcp(int fd)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{ IPPROTO_TCP, TCP_NODELAY, 1 },
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, 1 },
+		{ IPPROTO_TCP, TCP_KEEPCNT, 3 },
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, LEASE_MS },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+		setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+			   sizeof(options[i].value));
+}
+
+static void name_unix_peer(struct stream *s)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0)
+		snprintf(s->peer, sizeof(s->peer), "pid %d uid %u", cred.pid, cred.uid);
+}
+
+static void learn_socket(struct stream *s)
+{
+	struct sock_addr a = { .len = sizeof(a.un) };
+
+	if (getsockname(s->fd, &a.sa, &a.len) == 0)
+		sock_addr_text(&a, s->local, sizeof(s->local));
+	s->is_unix = a.sa.sa_family == AF_UNIX;
+	a.len = sizeof(a.un);
+	if (s->is_unix)
+		name_unix_peer(s);
+	else if (getpeername(s->fd, &a.sa, &a.len) == 0)
+		sock_addr_text(&a, s->peer, sizeof(s->peer));
+	if (!s->is_unix)
+		tune_tcp(s->fd);
+}
+
+/* ---- connecting ---- */
+
+static int connect_to(const struct sock_addr *a)
+{
+	int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, &a->sa, a->len) < 0 && errno != EINPROGRESS) {
+		int errnum = errno;
+
+		close(fd);
+		return -errnum;
+	}
+	return fd;
+}
+
+/* Starts on the next address; errnum is what the one before ended with. */
+static void try_next(struct stream *s, int errnum)
+{
+	drop_fd(s);
+	while (s->next_addr < s->naddrs) {
+		const struct sock_addr *a = &s->addrs[s->next_addr++];
+
+		sock_addr_text(a, s->peer, sizeof(s->peer));
+		s->fd = connect_to(a);
+		if (s->fd >= 0) {
+			s->state = CONNECTING;
+			set_watch(s, LOOP_WRITE);
+			return;
+		}
+		errnum = -s->fd;
+		s->fd = -1;
+	}
+	end_errno(s, "cannot connect to", errnum);
+}
+
+static void on_connect_event(struct stream *s)
+{
+	int errnum = 0;
+	socklen_t len = sizeof(errnum);
+
+	if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &errnum, &len) < 0)
+		errnum = errno;
+	if (errnum) {
+		try_next(s, errnum);
+		return;
+	}
+	s->state = OPEN;
+	learn_socket(s);
+	update_watch(s);
+	if (s->cb.connected)
+		s->cb.connected(s->ctx, s);
+}
+
+static void on_addrs(void *ctx, const struct sock_addr *addrs, uint32_t n, const struct err *e)
+{
+	struct stream *s = ctx;
+
+	s->resolve = NULL;
+	if (n == 0) {
+		s->why = *e;
+		end(s);
+		return;
+	}
+	memcpy(s->addrs, addrs, n * sizeof(*addrs));
+	s->naddrs = n;
+	try_next(s, 0);
+}
+
+int stream_connect(struct loop *l, struct stream **out, const char *host, uint16_t port,
+		   const struct stream_cb *cb, void *ctx, struct err *e)
+{
+	struct stream *s = stream_new(l, cb, ctx);
+	int code;
+
+	if (!s)
+		return err_set(e, TALLY_ENOMEM, "no memory to connect to %s", host);
+	snprintf(s->host, sizeof(s->host), "%s", host);
+	s->state = RESOLVING;
+	if (sock_addr_numeric(&s->addrs[0], host, port)) {
+		s->naddrs = 1;
+		try_next(s, 0);
+	} else {
+		code = resolve_start(l, &s->resolve, host, port, on_addrs, s, e);
+		if (code < 0) {
+			free(s);
+			return code;
+		}
+	}
+	*out = s;
+	return 0;
+}
+
+int stream_adopt(struct loop *l, struct stream **out, int fd, const struct stream_cb *cb,
+		 void *ctx, struct err *e)
+{
+	struct stream *s = stream_new(l, cb, ctx);
+	int code;
+
+	if (!s)
+		return err_set(e, TALLY_ENOMEM, "no memory for a connection");
+	code = loop_watch_start(l, &s->watch, fd, LOOP_READ, on_events, s);
+	if (code < 0) {
+		free(s);
+		return err_set(e, code, "cannot watch a connection");
+	}
+	s->state = OPEN;
+	s->fd = fd;
+	learn_socket(s);
+	*out = s;
+	return 0;
+}
+
+/* ---- reading ---- */
+
+/* Takes the descriptors out of a message's ancillary data; false: too many came. */
+static bool take_control(struct stream *s, struct msghdr *mh)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(mh); c; c = CMSG_NXTHDR(mh, c)) {
+		const uint8_t *data = CMSG_DATA(c);
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		/* The kernel fits them into our buffer; padding may let one more in. */
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, data + i * sizeof(fd), sizeof(fd));
+			if (s->nfds < STREAM_FDS_MAX)
+				s->fds[s->nfds++] = fd;
+			else
+				close(fd);
+		}
+	}
+	return !(mh->msg_flags & MSG_CTRUNC);
+}
+
+/* One read: bytes, 0 at the end, -errno. */
+static ssize_t read_some(struct stream *s)
+{
+	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(STREAM_FDS_MAX * sizeof(int))];
+	struct iovec iov = { loop_scratch(s->l), LOOP_SCRATCH_BYTES };
+	struct msghdr mh = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = s->is_unix ? control : NULL,
+		.msg_controllen = s->is_unix ? sizeof(control) : 0,
+	};
+	ssize_t n = recvmsg(s->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n < 0)
+		return -errno;
+	if (s->is_unix && !take_control(s, &mh))
+		return -EPROTO;
+	return n;
+}
+
+static void on_readable(struct stream *s)
+{
+	for (int i = 0; i < READS_PER_TURN && s->state == OPEN; i++) {
+		ssize_t n = read_some(s);
+
+		if (n == -EAGAIN || n == -EINTR)
+			return;
+		if (n > 0)
+			s->cb.readable(s->ctx, s, loop_scratch(s->l), (size_t)n);
+		close_fds(s->fds, &s->nfds);
+		if (n == 0)
+			end(s);
+		else if (n < 0)
+			end_errno(s, "cannot read from", (int)-n);
+	}
+}
+
+uint32_t stream_take_fds(struct stream *s, int *fds, uint32_t max)
+{
+	uint32_t n = MIN(max, s->nfds);
+
+	memcpy(fds, s->fds, n * sizeof(*fds));
+	memmove(s->fds, s->fds + n, (s->nfds - n) * sizeof(*fds));
+	s->nfds -= n;
+	return n;
+}
+
+/* ---- writing ---- */
+
+static ssize_t send_some(int fd, const uint8_t *data, size_t len, const int *fds, uint32_t nfds)
+{
+	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(STREAM_FDS_MAX * sizeof(int))] = { 0 };
+	struct iovec iov = { (void *)data, len };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	if (nfds > 0) {
+		struct cmsghdr *c = (struct cmsghdr *)control;
+
+		mh.msg_control = control;
+		mh.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	}
+	do {
+		n = sendmsg(fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n;
+}
+
+static void write_failed(struct stream *s, int errnum)
+{
+	if (s->state == FINISHING) {
+		end_errno(s, "cannot write to", errnum);
+		return;
+	}
+	err_set(&s->why, err_from_errno(errnum), "cannot write to %s: %s", s->peer,
+		strerror(errnum));
+	s->write_dead = true;
+	drop_queue(s);
+	update_watch(s);
+}
+
+static void flush(struct stream *s)
+{
+	while (!list_empty(&s->queue)) {
+		struct piece *p = list_first(&s->queue, struct piece, link);
+		ssize_t n = send_some(s->fd, p->data + p->off, p->len - p->off, p->fds, p->nfds);
+
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n < 0) {
+			write_failed(s, errno);
+			return;
+		}
+		close_fds(p->fds, &p->nfds);	/* they went with the first byte */
+		p->off += (size_t)n;
+		s->queued -= (size_t)n;
+		if (p->off == p->len) {
+			list_del(&p->link);
+			piece_free(p);
+		}
+	}
+	if (s->state == FINISHING)
+		end(s);
+	else
+		update_watch(s);
+}
+
+static int enqueue(struct stream *s, const uint8_t *data, size_t len, const int *fds,
+		   uint32_t nfds)
+{
+	struct piece *p = malloc(sizeof(*p) + len);
+
+	if (!p)
+		return TALLY_ENOMEM;
+	p->len = len;
+	p->off = 0;
+	memcpy(p->data, data, len);
+	for (p->nfds = 0; p->nfds < nfds; p->nfds++) {
+		p->fds[p->nfds] = dup(fds[p->nfds]);
+		if (p->fds[p->nfds] < 0) {
+			int errnum = errno;
+
+			piece_free(p);
+			return err_from_errno(errnum);
+		}
+	}
+	list_add(&s->queue, &p->link);
+	s->queued += len;
+	return 0;
+}
+
+int stream_write_fds(struct stream *s, const void *data, size_t len, const int *fds,
+		     uint32_t nfds)
+{
+	size_t sent = 0;
+	int code;
+
+	if (s->state == CLOSED || s->state == FINISHING)
+		return TALLY_ESHUTDOWN;
+	if (nfds > STREAM_FDS_MAX || (nfds > 0 && (!s->is_unix || len == 0)))
+		return TALLY_EINVAL;
+	if (len > CTL_QUEUE_BYTES_MAX - s->queued)
+		return TALLY_EQUOTA;
+	if (s->write_dead || len == 0)
+		return 0;
+	if (s->state == OPEN && list_empty(&s->queue)) {
+		ssize_t n = send_some(s->fd, data, len, fds, nfds);
+
+		if (n < 0 && errno != EAGAIN) {
+			write_failed(s, errno);
+			return 0;
+		}
+		sent = n > 0 ? (size_t)n : 0;
+	}
+	if (sent == len)
+		return 0;
+	code = enqueue(s, (const uint8_t *)data + sent, len - sent, fds, sent ? 0 : nfds);
+	if (code < 0 && sent > 0) {
+		/* Half a message is out: the rest of this stream would be noise. */
+		err_set(&s->why, code, "no memory to write to %s", s->peer);
+		end(s);
+	} else if (s->state == OPEN) {
+		update_watch(s);
+	}
+	return code;
+}
+
+int stream_write(struct stream *s, const void *data, size_t len)
+{
+	return stream_write_fds(s, data, len, NULL, 0);
+}
+
+/* ---- events and the end ---- */
+
+static void on_events(void *ctx, int events)
+{
+	struct stream *s = ctx;
+
+	if (s->state == CONNECTING) {
+		on_connect_event(s);
+		return;
+	}
+	if (events & LOOP_WRITE)
+		flush(s);
+	if (s->state == OPEN && events & LOOP_READ)
+		on_readable(s);
+}
+
+void stream_close(struct stream *s)
+{
+	end(s);
+}
+
+void stream_fail(struct stream *s, const struct err *why)
+{
+	if (s->state != CLOSED)
+		s->why = *why;
+	end(s);
+}
+
+static void on_finish_timeout(void *ctx)
+{
+	end(ctx);
+}
+
+void stream_finish(struct stream *s, uint32_t timeout_ms)
+{
+	if (s->state == CLOSED || s->state == FINISHING)
+		return;
+	if (s->state != OPEN || list_empty(&s->queue) ||
+	    loop_timer_start(s->l, &s->finish, timeout_ms, 0, on_finish_timeout, s) < 0) {
+		end(s);
+		return;
+	}
+	s->state = FINISHING;
+	update_watch(s);
+}
+
+int stream_fd(const struct stream *s)
+{
+	return s->fd;
+}
+
+const char *stream_peer(const struct stream *s)
+{
+	return s->peer[0] ? s->peer : s->host;
+}
+
+const char *stream_local(const struct stream *s)
+{
+	return s->local;
+}
