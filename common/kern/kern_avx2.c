@@ -181,16 +181,17 @@ KERN_ALWAYS_INLINE struct wide widen_bf16(__m256i v)
 			      _mm256_castsi256_ps(_mm256_and_si256(v, upper)) };
 }
 
-/* The bfloat16 in the upper half of each lane; the lower half is rubbish. */
+/*
+ * The bfloat16 in the upper half of each lane; the lower half is rubbish.  A NaN
+ * here came from a bfloat16 or from infinities: its lower half is 0, so rounding
+ * does not carry out of its mantissa and it needs no special case.
+ */
 KERN_ALWAYS_INLINE __m256i round_bf16(__m256 f)
 {
 	__m256i u = _mm256_castps_si256(f);
 	__m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-	__m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
-	__m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
-	__m256 nan = _mm256_cmp_ps(f, f, _CMP_UNORD_Q);
 
-	return _mm256_blendv_epi8(r, quiet, _mm256_castps_si256(nan));
+	return _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
 }
 
 KERN_ALWAYS_INLINE __m256i narrow_bf16(struct wide w)

@@ -179,15 +179,17 @@ KERN_ALWAYS_INLINE struct wide widen_bf16(__m512i v)
 			      _mm512_castsi512_ps(_mm512_and_si512(v, upper)) };
 }
 
-/* The bfloat16 in the upper half of each lane; the lower half is rubbish. */
+/*
+ * The bfloat16 in the upper half of each lane; the lower half is rubbish.  A NaN
+ * here came from a bfloat16 or from infinities: its lower half is 0, so rounding
+ * does not carry out of its mantissa and it needs no special case.
+ */
 KERN_ALWAYS_INLINE __m512i round_bf16(__m512 f)
 {
 	__m512i u = _mm512_castps_si512(f);
 	__m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-	__m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
-	__mmask16 nan = _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q);
 
-	return _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+	return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
 }
 
 KERN_ALWAYS_INLINE __m512i narrow_bf16(struct wide w)
