@@ -145,6 +145,12 @@ static void take(struct place *p, uint16_t server, uint64_t len)
 
 /* ---- placing what has no owner ---- */
 
+static void fill_for_full(struct place *p)
+{
+	heap_fill(p, &p->waiting, start_before);
+	p->ready.len = 0;
+}
+
 /* The server for the next full chunk, taken off the heaps and put back. */
 static uint16_t next_for_full(struct place *p)
 {
@@ -163,14 +169,19 @@ static uint16_t next_for_full(struct place *p)
 
 static void place_full(struct place *p, struct place_tensor *t, uint32_t count)
 {
-	heap_fill(p, &p->waiting, start_before);
-	p->ready.len = 0;
+	bool filled = false;	/* a heap costs more than a batch of small tensors */
+
 	for (uint32_t i = 0; i < count; i++) {
 		uint64_t full = t[i].bytes / p->chunk_bytes;
 
-		for (uint64_t c = 0; c < full; c++)
-			if (t[i].owner[c] == PLACE_NOWHERE)
-				t[i].owner[c] = next_for_full(p);
+		for (uint64_t c = 0; c < full; c++) {
+			if (t[i].owner[c] != PLACE_NOWHERE)
+				continue;
+			if (!filled)
+				fill_for_full(p);
+			filled = true;
+			t[i].owner[c] = next_for_full(p);
+		}
 	}
 }
 
@@ -239,7 +250,8 @@ static void place_tails(struct place *p, struct place_tensor *t, uint32_t count)
 {
 	uint32_t n = list_tails(p, t, count);
 
-	heap_fill(p, &p->ready, lacks_before);
+	if (n > 0)
+		heap_fill(p, &p->ready, lacks_before);
 	for (uint32_t i = 0; i < n; i++) {
 		struct place_tensor *x = &t[t[i].order];
 
