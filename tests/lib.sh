@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+# Helpers of the stories in tests/stories: source it first.
+#
+#	. "$(dirname "$0")/../lib.sh"
+#
+# A story is a bash script: it exits 0 (passed), 77 (cannot run here, says why) or
+# anything else (failed).  It gets a directory $TMP and a name $RUN of its own;
+# when it ends, however it ends, every process started with start_daemon or
+# start_job, every namespace and $TMP are gone.  Nothing waits by sleeping: use
+# wait_until with a condition and a deadline.
+
+set -u -o pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+BIN=${BIN:-${BUILD:-$ROOT/build}/bin}
+LIB=${LIB:-${BUILD:-$ROOT/build}/lib}
+PYTHON=${PYTHON:-/usr/bin/python3}
+
+# Unique to the run, short enough for an interface name (15) with a suffix.
+RUN=t$(printf '%06x' $(( ($$ * 32749 + RANDOM) & 0xffffff )))
+TMP=$(mktemp -d "${TMPDIR:-/tmp}/tally-story-XXXXXX")
+
+PIDS=()			# of what start_daemon and start_job started
+NAMESPACES=()
+
+say() { printf '  %s\n' "$*"; }
+
+fail()
+{
+	printf 'FAILED: %s\n' "$*" >&2
+	show_logs >&2
+	exit 1
+}
+
+skip()
+{
+	printf 'cannot run here: %s\n' "$*"
+	exit 77
+}
+
+show_logs()
+{
+	local log
+
+	for log in "$TMP"/*.log; do
+		[ -s "$log" ] || continue
+		printf -- '--- %s\n' "${log##*/}"
+		tail -n 20 "$log"
+	done
+}
+
+# The start time and state of a process tell it from a later one with its number.
+is_running()
+{
+	local state
+
+	state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
+	[ -n "$state" ] && [ "$state" != Z ]
+}
+
+none_running()
+{
+	local pid
+
+	for pid in "${PIDS[@]}"; do
+		is_running "$pid" && return 1
+	done
+	return 0
+}
+
+clean_up()
+{
+	local status=$? pid ns
+
+	trap - EXIT
+	for pid in "${PIDS[@]}"; do kill -TERM "$pid" 2>/dev/null; done
+	(( ${#PIDS[@]} )) && ! wait_for 3 none_running &&
+		for pid in "${PIDS[@]}"; do kill -KILL "$pid" 2>/dev/null; done
+	wait 2>/dev/null
+	for ns in "${NAMESPACES[@]}"; do ip netns del "$ns" 2>/dev/null; done
+	[ -n "${KEEP:-}" ] && printf 'kept: %s\n' "$TMP" || rm -rf "$TMP"
+	exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $(( t / 1000 )); }
+
+# wait_for SECONDS COMMAND...: true as soon as COMMAND is, false at the deadline.
+wait_for()
+{
+	local end=$(( $(now_ms) + $1 * 1000 ))
+
+	shift
+	until "$@"; do
+		(( $(now_ms) < end )) || return 1
+		read -r -t 0.02 <> <(:) || :	# a pause without a process
+	done
+}
+
+# wait_until SECONDS WHAT COMMAND...: as wait_for, and the story ends when it is not.
+wait_until()
+{
+	local seconds=$1 what=$2
+
+	shift 2
+	wait_for "$seconds" "$@" || fail "not within $seconds s: $what"
+}
+
+# expect_status CODE COMMAND...: runs it, output in $TMP/out and $TMP/err.
+expect_status()
+{
+	local want=$1 got
+
+	shift
+	"$@" > "$TMP/out" 2> "$TMP/err" < /dev/null
+	got=$?
+	[ "$got" = "$want" ] || {
+		cat "$TMP/out" "$TMP/err" >&2
+		fail "'$*' ended with $got, not $want"
+	}
+}
+
+# expect_text FILE REGEX: the file has a line that matches (extended, any case).
+expect_text()
+{
+	grep -Eqi -- "$2" "$1" || {
+		cat "$1" >&2
+		fail "no line of ${1##*/} matches: $2"
+	}
+}
+
+# start_daemon NAME COMMAND...: in the background, log in $TMP/NAME.log, pid in $PID.
+start_daemon()
+{
+	local name=$1
+
+	shift
+	"$@" > "$TMP/$name.log" 2>&1 < /dev/null &
+	PID=$!
+	PIDS+=("$PID")
+	printf -v "PID_${name//[^A-Za-z0-9]/_}" '%s' "$PID"
+}
+
+has_port() { [ -s "$1" ]; }
+
+# start_scheduler [OPTION...]: on any port of 127.0.0.1; $SCHEDULER is where it listens.
+start_scheduler()
+{
+	start_daemon scheduler "$BIN/tally-scheduler" --listen 127.0.0.1:0 \
+		--state-dir "$TMP/state" --port-file "$TMP/port" "$@"
+	wait_until 10 'the scheduler writes its port' has_port "$TMP/port"
+	SCHEDULER=127.0.0.1:$(tr -d '[:space:]' < "$TMP/port")
+	export TALLY_SCHEDULER=$SCHEDULER
+}
+
+# nodes_are COUNT [SCHEDULER]: so many agents and servers are registered.
+nodes_are()
+{
+	local n
+
+	n=$("$BIN/tally" nodes --json --timeout 2 --scheduler "${2:-$SCHEDULER}" 2>/dev/null |
+		grep -c '"node":')
+	[ "$n" = "$1" ]
+}
+
+# ---- machines of one's own: network namespaces, shaped cards ----
+
+can_make_namespaces()
+{
+	[ "$(id -u)" = 0 ] && ip netns add "$RUN-try" 2>/dev/null && ip netns del "$RUN-try"
+}
+
+# in_ns NAME COMMAND...: NAME as ns_cluster made it: sw, gpu0.., cpu0..
+in_ns()
+{
+	local ns=$1
+
+	shift
+	ip netns exec "$RUN-$ns" "$@"
+}
+
+ns_add()
+{
+	ip netns add "$RUN-$1" || fail "cannot make namespace $RUN-$1"
+	NAMESPACES+=("$RUN-$1")
+	in_ns "$1" ip link set lo up
+}
+
+# Shapes a card: DEVICE in namespace NS sends at most RATE (tc's words: 1gbit).
+ns_shape()
+{
+	in_ns "$1" tc qdisc add dev "$2" root tbf rate "$3" burst 256kb latency 50ms ||
+		fail "cannot shape $2 in $RUN-$1"
+}
+
+# One machine: a namespace, a card eth0 with an address, a cable to the switch.
+ns_machine()
+{
+	local name=$1 address=$2 rate=$3
+
+	ns_add "$name"
+	in_ns sw ip link add "p-$name" type veth peer name eth0 netns "$RUN-$name" ||
+		fail "cannot make a cable to $name"
+	in_ns sw ip link set "p-$name" master br0 up
+	in_ns "$name" ip addr add "$address/24" dev eth0
+	in_ns "$name" ip link set eth0 up
+	[ -n "$rate" ] || return 0
+	ns_shape "$name" eth0 "$rate"		# what it sends
+	ns_shape sw "p-$name" "$rate"		# what it receives
+}
+
+# ns_cluster N K [RATE]: namespaces gpu0..gpuN-1 at 10.77.0.10.. and cpu0..cpuK-1 at
+# 10.77.0.110.., joined by a bridge in the namespace sw (10.77.0.1, unshaped: a place
+# for the scheduler).  RATE shapes every card in both directions.
+ns_cluster()
+{
+	local n=$1 k=$2 rate=${3:-} i
+
+	can_make_namespaces || skip 'making network namespaces needs root'
+	ns_add sw
+	in_ns sw ip link add br0 type bridge || fail 'cannot make a bridge'
+	in_ns sw ip addr add 10.77.0.1/24 dev br0
+	in_ns sw ip link set br0 up
+	for (( i = 0; i < n; i++ )); do ns_machine "gpu$i" "10.77.0.$(( 10 + i ))" "$rate"; done
+	for (( i = 0; i < k; i++ )); do ns_machine "cpu$i" "10.77.0.$(( 110 + i ))" "$rate"; done
+}
+
+# ns_down: all of it, before the story ends.
+ns_down()
+{
+	local ns
+
+	for ns in "${NAMESPACES[@]}"; do ip netns del "$ns"; done
+	NAMESPACES=()
+}

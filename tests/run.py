@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs test programs and sums them up.
+
+	tests/run.py [-j N] [-t SECONDS] [-k WORD] PROGRAM...
+
+A program is a binary of the Check library (counts as many tests as its line
+"100%: Checks: 12, Failures: 0, Errors: 0" says) or anything else that exits 0
+(one test), 77 (skipped, says why in its last line) or otherwise (failed).  Each
+gets a deadline and a process group of its own, which is killed as a whole.
+Python and shell programs are run by their interpreters, whatever their mode.
+
+One line per program, the output of those that failed, and alone on the last
+line "N passed, N failed".  Exit status 1 when one failed, or none ran.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+CHECKS = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
+SKIPPED = 77
+OUTPUT_LINES = 80
+
+running = set()
+lock = threading.Lock()
+stopping = threading.Event()
+
+
+def command(program):
+    path = program if os.sep in program else os.path.join(".", program)
+    if path.endswith(".py"):
+        return [sys.executable, path]
+    if path.endswith(".sh"):
+        return ["bash", path]
+    return [path]
+
+
+def kill_group(pid):
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def run_to_end(program, seconds, out):
+    """Returns the exit status, or None when the time was up."""
+    child = subprocess.Popen(command(program), stdin=subprocess.DEVNULL, stdout=out,
+                             stderr=subprocess.STDOUT, start_new_session=True)
+    with lock:
+        running.add(child.pid)
+    try:
+        return child.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        # A story tidies up behind itself when it is told to go.
+        os.killpg(child.pid, signal.SIGTERM)
+        try:
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            pass
+        return None
+    finally:
+        kill_group(child.pid)
+        child.wait()
+        with lock:
+            running.discard(child.pid)
+
+
+def counts(status, text):
+    """(passed, failed, skipped) of a program that ended so and wrote this."""
+    found = CHECKS.findall(text)
+    if found:
+        checks = sum(int(f[0]) for f in found)
+        bad = sum(int(f[1]) + int(f[2]) for f in found)
+        if status != 0 and bad == 0:
+            bad = 1         # it crashed after its report, or a sanitizer spoke
+            checks = max(checks, 1)
+        return checks - bad, bad, 0
+    if status == 0:
+        return 1, 0, 0
+    return (0, 0, 1) if status == SKIPPED else (0, 1, 0)
+
+
+def run(program, seconds):
+    start = time.monotonic()
+    if stopping.is_set():
+        return program, 0.0, (0, 1, 0), "not started: interrupted", ""
+    with tempfile.TemporaryFile() as out:
+        try:
+            status = run_to_end(program, seconds, out)
+        except OSError as e:
+            return program, 0.0, (0, 1, 0), f"cannot run: {e.strerror}", ""
+        out.seek(0)
+        text = out.read().decode(errors="replace")
+    took = time.monotonic() - start
+    total = counts(status, text)
+    if status is None:
+        return program, took, (0, 1, 0), f"still running after {seconds} s", text
+    if total[2]:
+        return program, took, total, text.strip().rpartition("\n")[2], text
+    if status < 0:
+        return program, took, total, f"killed by signal {-status}", text
+    return program, took, total, f"exit status {status}" if status else "", text
+
+
+def word(total):
+    return "FAILED" if total[1] else "skipped" if total[2] else "ok"
+
+
+def show(result):
+    program, took, total, why, text = result
+    name = os.path.relpath(program)
+    detail = f"{total[0]} passed" + (f", {total[1]} failed" if total[1] else "")
+    if total[2]:
+        detail = why
+    elif why:
+        detail += f" ({why})"
+    print(f"{word(total):8}{name:50} {took:7.2f} s  {detail}", flush=True)
+    if total[1] and text:
+        lines = text.rstrip().split("\n")
+        if len(lines) > OUTPUT_LINES:
+            print(f"    ... {len(lines) - OUTPUT_LINES} lines left out")
+        for line in lines[-OUTPUT_LINES:]:
+            print("    " + line)
+        sys.stdout.flush()
+
+
+def stop(signum, _frame):
+    stopping.set()
+    with lock:
+        for pid in list(running):
+            os.killpg(pid, signal.SIGTERM)
+    sys.exit(128 + signum)
+
+
+def main():
+    p = argparse.ArgumentParser(description="Runs test programs and sums them up.")
+    p.add_argument("-j", type=int, default=2, metavar="N", help="programs at a time (2)")
+    p.add_argument("-t", type=float, default=120, metavar="SECONDS",
+                   help="deadline of each program (120)")
+    p.add_argument("-k", default="", metavar="WORD", help="only programs whose path has it")
+    p.add_argument("program", nargs="*")
+    a = p.parse_args()
+    for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(s, stop)
+    programs = [x for x in a.program if a.k in x]
+    passed = failed = skipped = 0
+    with concurrent.futures.ThreadPoolExecutor(max(1, a.j)) as pool:
+        jobs = [pool.submit(run, x, a.t) for x in programs]
+        for job in concurrent.futures.as_completed(jobs):
+            result = job.result()
+            show(result)
+            passed += result[2][0]
+            failed += result[2][1]
+            skipped += result[2][2]
+    if skipped:
+        print(f"{skipped} skipped")
+    if not passed and not failed:
+        print("no test ran")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
