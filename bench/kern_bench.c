@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How fast the sums are: gigabytes of input per second for each type, number of
+ * inputs, size and level, next to memcpy (bytes read) and to the loop one would
+ * write first, which adds one float32 input after the other to the output.
+ */
+#include "common/kern/adder.h"
+#include "common/kern/kern.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define N_MAX		64u
+#define SIZE_MAX_BYTES	(64u << 20)
+#define TOTAL_MAX	(640ull << 20)	/* larger cells are left out */
+
+struct options {
+	bool json;
+	enum dtype dtype;	/* DTYPE_NONE: all */
+	uint32_t n;		/* 0: the list */
+	size_t size;		/* bytes of an input; 0: the list */
+	uint32_t time_ms;	/* at least, per number */
+};
+
+/* One row of the table; rates in GB/s, 0 for what does not apply. */
+struct row {
+	enum dtype dtype;
+	uint32_t n;
+	size_t size;
+	double copy, loop, level[KERN_LEVELS];
+};
+
+static const char usage[] =
+	"Usage: kern_bench [OPTION]...\n"
+	"Measures the sums: GB/s of input by type, number of inputs, size and level.\n"
+	"\n"
+	"  -d, --dtype NAME   only this type (float32, bfloat16, ...)\n"
+	"  -n, --inputs N     only this number of inputs, 1 to 64 (default: 2 4 8 16)\n"
+	"  -s, --size BYTES   only this input size, up to 67108864 (default: 4 KiB to 64 MiB)\n"
+	"  -t, --time-ms MS   measure each number for at least this long (default: 4)\n"
+	"  -j, --json         print JSON\n"
+	"  -h, --help         print this\n";
+
+static mono_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (mono_t)ts.tv_sec * NS_PER_SEC + ts.tv_nsec;
+}
+
+/* The best of many calls, in bytes per nanosecond. */
+#define MEASURE(bytes, time_ms, call) \
+	({ \
+		mono_t began_ = now(), from_, to_, best_ = MONO_NEVER; \
+\
+		do { \
+			from_ = now(); \
+			call; \
+			to_ = now(); \
+			best_ = MIN(best_, MAX(to_ - from_, 1)); \
+		} while (to_ - began_ < mono_ms(time_ms)); \
+		(double)(bytes) / (double)best_; \
+	})
+
+/* What one would write first.  Not inlined: it must not learn n or len. */
+static __attribute__((noinline)) void plain_loop(float *restrict out, const void *const in[],
+						 uint32_t n, size_t len)
+{
+	memcpy(out, in[0], len * sizeof(*out));
+	for (uint32_t j = 1; j < n; j++) {
+		const float *x = in[j];
+
+		for (size_t i = 0; i < len; i++)
+			out[i] += x[i];
+	}
+}
+
+static struct row measure(const struct options *o, enum dtype dtype, uint32_t n, size_t size,
+			  void *out, const void *const in[])
+{
+	struct row r = { .dtype = dtype, .n = n, .size = size };
+	size_t len = size / dtype_bytes((uint8_t)dtype);
+
+	r.copy = MEASURE(size, o->time_ms, memcpy(out, in[0], size));
+	if (dtype == DTYPE_F32)
+		r.loop = MEASURE(n * size, o->time_ms, plain_loop(out, in, n, len));
+	for (int l = 0; l < KERN_LEVELS; l++)
+		if (kern_level_usable((enum kern_level)l))
+			r.level[l] = MEASURE(n * size, o->time_ms,
+					     kern_sum_at((enum kern_level)l, dtype, out, in, n,
+							 len, 1));
+	return r;
+}
+
+static void print_rate(double rate)
+{
+	if (rate > 0)
+		printf(" %8.2f", rate);
+	else
+		printf(" %8s", "-");
+}
+
+static void print_row(const struct row *r)
+{
+	printf("%-9s %4u %10zu", dtype_name((uint8_t)r->dtype), r->n, r->size);
+	print_rate(r->copy);
+	print_rate(r->loop);
+	for (int l = 0; l < KERN_LEVELS; l++)
+		print_rate(r->level[l]);
+	printf("\n");
+}
+
+static void print_json(const struct row *r, bool first)
+{
+	printf("%s\n    {\"dtype\": \"%s\", \"inputs\": %u, \"size_bytes\": %zu, "
+	       "\"memcpy_gb_s\": %.3f",
+	       first ? "" : ",", dtype_name((uint8_t)r->dtype), r->n, r->size, r->copy);
+	if (r->loop > 0)
+		printf(", \"loop_gb_s\": %.3f", r->loop);
+	for (int l = 0; l < KERN_LEVELS; l++)
+		if (r->level[l] > 0)
+			printf(", \"%s_gb_s\": %.3f", kern_level_name((enum kern_level)l),
+			       r->level[l]);
+	printf("}");
+}
+
+static void print_head(const struct options *o, uint64_t adder)
+{
+	if (o->json) {
+		printf("{\n  \"level\": \"%s\",\n  \"adder_bytes_per_s\": %llu,\n"
+		       "  \"results\": [",
+		       kern_level_name(kern_level()), (unsigned long long)adder);
+		return;
+	}
+	printf("adder: %.2f GB/s of float32 at level %s\n\n", (double)adder / 1e9,
+	       kern_level_name(kern_level()));
+	printf("GB/s of input     bytes of\n");
+	printf("%-9s %4s %10s %8s %8s", "dtype", "n", "one", "memcpy", "loop");
+	for (int l = 0; l < KERN_LEVELS; l++)
+		printf(" %8s", kern_level_name((enum kern_level)l));
+	printf("\n");
+}
+
+static void run_size(const struct options *o, enum dtype dtype, size_t size, char *memory,
+		     bool *first)
+{
+	static const uint32_t counts[] = { 2, 4, 8, 16 };
+	const void *in[N_MAX];
+
+	for (size_t i = 0; i < (o->n ? 1 : ARRAY_SIZE(counts)); i++) {
+		uint32_t n = o->n ? o->n : counts[i];
+		struct row r;
+
+		if ((n + 1ull) * size > TOTAL_MAX)
+			continue;
+		for (uint32_t j = 0; j < n; j++)
+			in[j] = memory + (j + 1) * size;
+		r = measure(o, dtype, n, size, memory, in);
+		if (o->json)
+			print_json(&r, *first);
+		else
+			print_row(&r);
+		*first = false;
+	}
+}
+
+static int run(const struct options *o)
+{
+	static const size_t sizes[] = { 4u << 10, 64u << 10, 1u << 20, 16u << 20, 64u << 20 };
+	char *memory = malloc(TOTAL_MAX);
+	bool first = true;
+
+	if (!memory) {
+		fprintf(stderr, "kern_bench: no memory for %llu bytes\n", TOTAL_MAX);
+		return EXIT_FAILURE;
+	}
+	memset(memory, 0, TOTAL_MAX);
+	kern_init(UINT32_MAX);
+	print_head(o, adder_measure(memory, ADDER_SCRATCH_BYTES, now));
+	for (int d = DTYPE_NONE + 1; d < DTYPE_END; d++) {
+		if (o->dtype != DTYPE_NONE && o->dtype != (enum dtype)d)
+			continue;
+		for (size_t i = 0; i < (o->size ? 1 : ARRAY_SIZE(sizes)); i++)
+			run_size(o, (enum dtype)d, o->size ? o->size : sizes[i], memory, &first);
+	}
+	if (o->json)
+		printf("\n  ]\n}\n");
+	free(memory);
+	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* False after a message: what is not a number in [1, max]. */
+static bool parse(const char *option, const char *text, uint64_t max, uint64_t *v)
+{
+	char *end;
+
+	*v = strtoull(text, &end, 10);
+	if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && *v >= 1 && *v <= max)
+		return true;
+	fprintf(stderr, "kern_bench: --%s wants a number from 1 to %llu, not \"%s\"\n", option,
+		(unsigned long long)max, text);
+	return false;
+}
+
+static bool parse_dtype(const char *text, enum dtype *dtype)
+{
+	*dtype = dtype_from_name(text);
+	if (*dtype != DTYPE_NONE)
+		return true;
+	fprintf(stderr, "kern_bench: --dtype: there is no type \"%s\"\n", text);
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option names[] = {
+		{ "dtype", required_argument, NULL, 'd' },
+		{ "inputs", required_argument, NULL, 'n' },
+		{ "size", required_argument, NULL, 's' },
+		{ "time-ms", required_argument, NULL, 't' },
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
+	};
+	struct options o = { 0 };
+	uint64_t n = 0, size = 0, time_ms = 4;
+	bool ok = true;
+	int c;
+
+	while (ok && (c = getopt_long(argc, argv, "d:n:s:t:jh", names, NULL)) != -1) {
+		if (c == 'd')
+			ok = parse_dtype(optarg, &o.dtype);
+		else if (c == 'n')
+			ok = parse("inputs", optarg, N_MAX, &n);
+		else if (c == 's')
+			ok = parse("size", optarg, SIZE_MAX_BYTES, &size);
+		else if (c == 't')
+			ok = parse("time-ms", optarg, 10000, &time_ms);
+		else if (c == 'j')
+			o.json = true;
+		else if (c == 'h')
+			return fputs(usage, stdout) < 0;
+		else
+			ok = false;
+	}
+	if (ok && optind < argc) {
+		fprintf(stderr, "kern_bench: unexpected argument \"%s\"\n", argv[optind]);
+		ok = false;
+	}
+	if (!ok) {
+		fprintf(stderr, "Try kern_bench --help.\n");
+		return 2;
+	}
+	o.n = (uint32_t)n;
+	o.size = (size_t)size;
+	o.time_ms = (uint32_t)time_ms;
+	return run(&o);
+}
