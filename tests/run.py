@@ -4,11 +4,13 @@
 
 	tests/run.py [-j N] [-t SECONDS] [-k WORD] PROGRAM...
 
-A program is a binary of the Check library (counts as many tests as its line
+A program is a path, with arguments if there are any: a binary of the Check library (counts as many tests as its line
 "100%: Checks: 12, Failures: 0, Errors: 0" says) or anything else that exits 0
 (one test), 77 (skipped, says why in its last line) or otherwise (failed).  Each
 gets a deadline and a process group of its own, which is killed as a whole.
 Python and shell programs are run by their interpreters, whatever their mode.
+A script may say "# TIMEOUT: 300" for a longer deadline, and "# ALONE" to run after
+all others and by itself, because it measures time.
 
 One line per program, the output of those that failed, and alone on the last
 line "N passed, N failed".  Exit status 1 when one failed, or none ran.
@@ -17,6 +19,7 @@ import argparse
 import concurrent.futures
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -34,12 +37,25 @@ stopping = threading.Event()
 
 
 def command(program):
-    path = program if os.sep in program else os.path.join(".", program)
-    if path.endswith(".py"):
-        return [sys.executable, path]
-    if path.endswith(".sh"):
-        return ["bash", path]
-    return [path]
+    path, *args = shlex.split(program)
+    if os.sep not in path:
+        path = os.path.join(".", path)
+    by = {".py": [sys.executable], ".sh": ["bash"]}.get(os.path.splitext(path)[1], [])
+    return by + [path] + args
+
+
+def wishes(program, seconds):
+    """(deadline, alone) as the script itself says, near its top."""
+    path = shlex.split(program)[0]
+    if not path.endswith((".py", ".sh")):
+        return seconds, False
+    try:
+        with open(path, encoding="utf-8") as f:
+            head = "".join(f.readlines(1000))
+    except OSError:
+        return seconds, False
+    wish = re.search(r"^# TIMEOUT: (\d+)$", head, re.M)
+    return (int(wish[1]) if wish else seconds), bool(re.search(r"^# ALONE$", head, re.M))
 
 
 def kill_group(pid):
@@ -115,13 +131,15 @@ def word(total):
 
 def show(result):
     program, took, total, why, text = result
-    name = os.path.relpath(program)
+    name = os.path.basename(shlex.split(program)[0])
+    if name == "run.sh":
+        name = os.path.basename(shlex.split(program)[1])
     detail = f"{total[0]} passed" + (f", {total[1]} failed" if total[1] else "")
     if total[2]:
         detail = why
     elif why:
         detail += f" ({why})"
-    print(f"{word(total):8}{name:50} {took:7.2f} s  {detail}", flush=True)
+    print(f"{word(total):8}{name:36} {took:7.2f} s  {detail}", flush=True)
     if total[1] and text:
         lines = text.rstrip().split("\n")
         if len(lines) > OUTPUT_LINES:
@@ -151,14 +169,16 @@ def main():
         signal.signal(s, stop)
     programs = [x for x in a.program if a.k in x]
     passed = failed = skipped = 0
-    with concurrent.futures.ThreadPoolExecutor(max(1, a.j)) as pool:
-        jobs = [pool.submit(run, x, a.t) for x in programs]
-        for job in concurrent.futures.as_completed(jobs):
-            result = job.result()
-            show(result)
-            passed += result[2][0]
-            failed += result[2][1]
-            skipped += result[2][2]
+    for alone in (False, True):
+        some = [(x, wishes(x, a.t)[0]) for x in programs if wishes(x, a.t)[1] == alone]
+        with concurrent.futures.ThreadPoolExecutor(1 if alone else max(1, a.j)) as pool:
+            jobs = [pool.submit(run, *x) for x in some]
+            for job in concurrent.futures.as_completed(jobs):
+                result = job.result()
+                show(result)
+                passed += result[2][0]
+                failed += result[2][1]
+                skipped += result[2][2]
     if skipped:
         print(f"{skipped} skipped")
     if not passed and not failed:

@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the tests that were built: tests/run.sh [--unit] [--sim] [--lint] [--fuzz]
+# [--stories] [RUNNER OPTION]...; no kind means all of them.  Everything after the
+# kinds goes to tests/run.py, e.g. -k ring.
+set -eu
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build}
+FUZZ_SECONDS=${FUZZ_SECONDS:-5}
+export BUILD
+
+kinds=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--unit | --sim | --lint | --fuzz | --stories) kinds+=("${1#--}") ;;
+	*) break ;;
+	esac
+	shift
+done
+[ ${#kinds[@]} -gt 0 ] || kinds=(lint unit sim fuzz stories)
+
+shopt -s nullglob
+programs=()
+for kind in "${kinds[@]}"; do
+	case $kind in
+	# From the sources: a program left over from a removed test does not count.
+	unit) for f in tests/unit/test_*.c; do programs+=("$BUILD/tests/$(basename "$f" .c)"); done
+		programs+=(tests/unit/test_*.py) ;;
+	sim) sources=(tests/sim/*.c)
+		[ ${#sources[@]} -eq 0 ] || programs+=("$BUILD/tests/sim") ;;
+	lint) programs+=(tests/lint.py) ;;
+	fuzz) for f in tests/fuzz/fuzz_*.c; do
+			programs+=("tests/fuzz/run.sh $BUILD/fuzz/$(basename "$f" .c) $FUZZ_SECONDS")
+		done ;;
+	stories) programs+=(tests/stories/*.sh tests/stories/*.py) ;;
+	esac
+done
+exec python3 tests/run.py "$@" -- "${programs[@]}"
