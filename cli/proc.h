@@ -34,7 +34,7 @@ void broom_sweep(struct broom *b);
 
 struct proc_spec {
 	const char *const *argv;	/* NULL at the end; argv[0] is looked up in PATH */
-	const char *const *env;		/* "NAME=value" to add or replace; NULL at the end; or NULL */
+	const char *const *env;		/* "NAME=value" to set; NULL at the end; or NULL */
 	int in_fd, out_fd, err_fd;	/* become 0, 1, 2; -1: inherited */
 };
 

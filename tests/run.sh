@@ -24,7 +24,9 @@ programs=()
 for kind in "${kinds[@]}"; do
 	case $kind in
 	# From the sources: a program left over from a removed test does not count.
-	unit) for f in tests/unit/test_*.c; do programs+=("$BUILD/tests/$(basename "$f" .c)"); done
+	unit) for f in tests/unit/test_*.c; do
+			programs+=("$BUILD/tests/$(basename "$f" .c)")
+		done
 		programs+=(tests/unit/test_*.py) ;;
 	sim) sources=(tests/sim/*.c)
 		[ ${#sources[@]} -eq 0 ] || programs+=("$BUILD/tests/sim") ;;
