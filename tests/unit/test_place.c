@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The map, held to the planner's ideal time on the tensors of real networks and
- * to its own promises on random ones.  Every test that changes a map recounts
- * it from owner[] (check_map), so no sum is trusted because the code kept it.
+ * The map's promises one by one, then all of them on random jobs.  Every test
+ * that changes a map recounts it from owner[] (check_map), so no sum is trusted
+ * because the code kept it.
  */
 #include <check.h>
 #include <math.h>
@@ -12,418 +12,9 @@
 #include <time.h>
 
 #include "common/base/bytes.h"
-#include "common/base/dtype.h"
-#include "common/place/place.h"
-
-#define CHUNK		CHUNK_BYTES_DEFAULT
-#define TENSORS		16384u
-#define OWNERS		(1u << 21)
-#define RATE		UINT64_C(100000000000)
-
-/* ---- a job: its map, its tensors, its cluster ---- */
-
-struct job {
-	struct place p;
-	struct place_tensor t[TENSORS];
-	uint32_t tensors;
-	uint32_t owners;
-
-	struct plan_machine m[SERVERS_PER_JOB_MAX];
-	uint32_t machines;
-	uint32_t weight[SERVERS_PER_JOB_MAX];
-	struct plan plan;
-
-	uint16_t owner[OWNERS];		/* last: job_init leaves it as it is */
-};
+#include "tests/unit/place_model.h"
 
 static struct job job, twin;
-
-static void job_init(struct job *j, uint32_t chunk_bytes)
-{
-	memset(j, 0, offsetof(struct job, owner));
-	place_init(&j->p, chunk_bytes);
-}
-
-static struct place_tensor *add_tensor(struct job *j, uint64_t bytes)
-{
-	struct place_tensor *t = &j->t[j->tensors++];
-
-	ck_assert_uint_le(j->tensors, TENSORS);
-	*t = (struct place_tensor){ .bytes = bytes, .owner = &j->owner[j->owners],
-				    .order = 0xdeadbeef };
-	j->owners += place_chunks(&j->p, bytes);
-	ck_assert_uint_le(j->owners, OWNERS);
-	return t;
-}
-
-static void start(struct job *j, uint32_t servers)
-{
-	ck_assert_int_eq(place_start(&j->p, j->weight, servers, NULL), 0);
-}
-
-static uint64_t chunk_len(const struct job *j, const struct place_tensor *t, uint32_t c)
-{
-	uint64_t left = t->bytes - (uint64_t)c * j->p.chunk_bytes;
-
-	return MIN(left, j->p.chunk_bytes);
-}
-
-/* Bytes per server, counted from the owners. */
-static void count_bytes(const struct job *j, double *bytes)
-{
-	for (uint32_t i = 0; i < j->p.nservers; i++)
-		bytes[i] = 0;
-	for (uint32_t i = 0; i < j->tensors; i++)
-		for (uint32_t c = 0; c < place_chunks(&j->p, j->t[i].bytes); c++) {
-			if (j->t[i].owner[c] >= j->p.nservers)	/* cheaper than ck_assert */
-				ck_abort_msg("tensor %u chunk %u has no owner", i, c);
-			bytes[j->t[i].owner[c]] += (double)chunk_len(j, &j->t[i], c);
-		}
-}
-
-/* Every chunk has a live owner with a weight; the books agree with the owners. */
-static void check_map(const struct job *j)
-{
-	static double bytes[SERVERS_PER_JOB_MAX];
-	uint64_t total = 0, weights = 0;
-
-	count_bytes(j, bytes);
-	for (uint32_t i = 0; i < j->p.nservers; i++) {
-		const struct place_server *s = &j->p.server[i];
-
-		ck_assert_double_eq(bytes[i], (double)s->assigned_bytes);
-		ck_assert_msg(bytes[i] == 0 || s->alive, "dead server %u owns chunks", i);
-		total += s->assigned_bytes;
-		weights += s->weight;
-	}
-	ck_assert_uint_eq(total, j->p.total_bytes);
-	ck_assert_uint_eq(total, j->p.placed_bytes);
-	ck_assert_uint_eq(weights, j->p.weight_sum);
-}
-
-/* Bytes by which server i exceeds its weight of the whole. */
-static double over(const struct job *j, uint32_t i)
-{
-	const struct place_server *s = &j->p.server[i];
-
-	return (double)s->assigned_bytes -
-	       (double)j->p.total_bytes * s->weight / (double)j->p.weight_sum;
-}
-
-static void check_balance(const struct job *j, double slack)
-{
-	for (uint32_t i = 0; i < j->p.nservers; i++)
-		ck_assert_msg(over(j, i) <= slack, "server %u is %g bytes over", i, over(j, i));
-}
-
-/* ---- real networks ---- */
-
-static const char *const models[] = { "resnet50", "vgg16", "bert-large", "gpt2" };
-
-static const struct { uint32_t n, k; } sizes[] = {
-	{ 4, 2 }, { 8, 0 }, { 8, 4 }, { 8, 8 }, { 16, 8 }, { 32, 16 }, { 32, 32 },
-};
-
-static uint64_t dims_product(char *dims)
-{
-	uint64_t product = 1;
-	char *save = NULL;
-
-	for (char *d = strtok_r(dims, "x", &save); d; d = strtok_r(NULL, "x", &save))
-		product *= strtoull(d, NULL, 10);
-	return product;
-}
-
-static void load_model(struct job *j, const char *model)
-{
-	char path[256], name[256], dtype[32], dims[128];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "tests/data/%s.txt", model);
-	f = fopen(path, "r");
-	ck_assert_msg(f != NULL, "%s: run from the top of the tree", path);
-	while (fscanf(f, "%255s %31s %127s", name, dtype, dims) == 3) {
-		uint32_t size = dtype_bytes((uint8_t)dtype_from_name(dtype));
-
-		ck_assert_msg(size > 0, "%s: %s has no type", path, name);
-		add_tensor(j, size * dims_product(dims));
-	}
-	ck_assert(feof(f));
-	fclose(f);
-}
-
-static double model_bytes(const struct job *j)
-{
-	double sum = 0;
-
-	for (uint32_t i = 0; i < j->tensors; i++)
-		sum += (double)j->t[i].bytes;
-	return sum;
-}
-
-static void set_cluster(struct job *j, uint32_t n, uint32_t k)
-{
-	for (uint32_t i = 0; i < n + k; i++)
-		j->m[i] = (struct plan_machine){ .bits_per_s = RATE, .is_gpu = i < n,
-						 .has_server = true };
-	j->machines = n + k;
-}
-
-static void make_plan(struct job *j)
-{
-	static double share[SERVERS_PER_JOB_MAX];
-
-	ck_assert_int_eq(plan_solve(j->m, j->machines, model_bytes(j), share, &j->plan, NULL), 0);
-	plan_weights(share, j->machines, j->weight);
-}
-
-static void setup(struct job *j, const char *model, uint32_t n, uint32_t k)
-{
-	job_init(j, CHUNK);
-	load_model(j, model);
-	set_cluster(j, n, k);
-	make_plan(j);
-	start(j, n + k);
-}
-
-static void place_one_by_one(struct job *j)
-{
-	for (uint32_t i = 0; i < j->tensors; i++)
-		place_batch(&j->p, &j->t[i], 1);
-}
-
-/* The round time of the map as it is, over the ideal of the current plan. */
-static double time_ratio(const struct job *j)
-{
-	static double bytes[SERVERS_PER_JOB_MAX];
-
-	count_bytes(j, bytes);
-	return plan_time_of(j->m, j->machines, model_bytes(j), bytes) / j->plan.round_time_s;
-}
-
-/* What one chunk more than its share costs a machine. */
-static double one_chunk_ratio(const struct job *j)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < j->machines; i++)
-		n += j->m[i].is_gpu;
-	return 1 + n * (double)CHUNK * 8 / (double)RATE / j->plan.round_time_s;
-}
-
-START_TEST(place_real_models_in_one_batch_within_3_percent)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-		printf("place: %-10s over ideal, one batch:", models[i]);
-		for (size_t s = 0; s < ARRAY_SIZE(sizes); s++) {
-			double ratio;
-
-			setup(&job, models[i], sizes[s].n, sizes[s].k);
-			place_batch(&job.p, job.t, job.tensors);
-			check_map(&job);
-			ratio = time_ratio(&job);
-			printf(" (%u,%u) %.2f %%", sizes[s].n, sizes[s].k, 100 * ratio - 100);
-			ck_assert_msg(ratio <= fmax(1.03, one_chunk_ratio(&job)),
-				      "%s at (%u,%u): %.4f, one chunk %.4f", models[i],
-				      sizes[s].n, sizes[s].k, ratio, one_chunk_ratio(&job));
-		}
-		printf("\n");
-	}
-}
-END_TEST
-
-START_TEST(place_real_models_one_by_one_within_20_percent)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-		printf("place: %-10s over ideal, one by one:", models[i]);
-		for (size_t s = 0; s < ARRAY_SIZE(sizes); s++) {
-			double ratio;
-
-			setup(&job, models[i], sizes[s].n, sizes[s].k);
-			place_one_by_one(&job);
-			check_map(&job);
-			ratio = time_ratio(&job);
-			printf(" (%u,%u) %.2f %%", sizes[s].n, sizes[s].k, 100 * ratio - 100);
-			ck_assert_msg(ratio <= 1.20, "%s at (%u,%u): %.4f", models[i],
-				      sizes[s].n, sizes[s].k, ratio);
-		}
-		printf("\n");
-	}
-}
-END_TEST
-
-/* ---- repair ---- */
-
-/* The server of machine `dead` dies; the others keep every chunk they have. */
-static void check_repair(const char *model, uint32_t n, uint32_t k, uint32_t dead)
-{
-	static uint16_t before[OWNERS];
-	bool alive[SERVERS_PER_JOB_MAX];
-	uint64_t lost, moved;
-	double ratio;
-
-	setup(&job, model, n, k);
-	place_batch(&job.p, job.t, job.tensors);
-	lost = job.p.server[dead].assigned_bytes;
-	memcpy(before, job.owner, job.owners * sizeof(before[0]));
-
-	for (uint32_t i = 0; i < n + k; i++)
-		alive[i] = i != dead;
-	job.m[dead].has_server = false;
-	make_plan(&job);
-	moved = place_repair(&job.p, job.weight, alive, job.t, job.tensors);
-	check_map(&job);
-	ck_assert_uint_eq(moved, lost);
-	for (uint32_t i = 0; i < job.owners; i++)
-		if (before[i] != dead && job.owner[i] != before[i])
-			ck_abort_msg("chunk %u moved without need", i);
-	ratio = time_ratio(&job);
-	printf("place: %-10s (%u,%u) lost %s server: %5.1f MB moved of %.0f, %.2f %% over the "
-	       "new ideal\n", model, n, k, dead < n ? "a colocated" : "a CPU",
-	       (double)moved / 1e6, model_bytes(&job) / 1e6, 100 * ratio - 100);
-	ck_assert_msg(ratio <= fmax(1.03, one_chunk_ratio(&job)), "%.4f", ratio);
-}
-
-START_TEST(place_repair_moves_lost_chunks_only_and_stays_near_optimum)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++)
-		for (size_t s = 0; s < ARRAY_SIZE(sizes); s++) {
-			if (sizes[s].k > 0)
-				check_repair(models[i], sizes[s].n, sizes[s].k, sizes[s].n);
-			if (sizes[s].k < sizes[s].n)
-				check_repair(models[i], sizes[s].n, sizes[s].k, 1);
-		}
-}
-END_TEST
-
-START_TEST(place_repair_keeps_the_dead_out_of_later_batches)
-{
-	bool alive[] = { true, false, true };
-	const uint32_t weight[] = { 1, 1, 1 };
-
-	job_init(&job, CHUNK);
-	memcpy(job.weight, weight, sizeof(weight));
-	start(&job, 3);
-	for (int i = 0; i < 3; i++)
-		place_batch(&job.p, add_tensor(&job, 10 * CHUNK + 17), 1);
-	place_repair(&job.p, weight, alive, job.t, job.tensors);
-	place_batch(&job.p, add_tensor(&job, 40 * CHUNK), 1);
-	alive[1] = true;	/* the dead do not return by being called alive */
-	place_repair(&job.p, weight, alive, job.t, job.tensors);
-	check_map(&job);
-	ck_assert_uint_eq(job.p.server[1].assigned_bytes, 0);
-	check_balance(&job, CHUNK);
-}
-END_TEST
-
-START_TEST(place_repair_without_survivors_leaves_chunks_nowhere)
-{
-	const bool none[] = { false, false }, one[] = { false, true };
-	const uint32_t weight[] = { 1, 3 };
-
-	job_init(&job, CHUNK);
-	memcpy(job.weight, weight, sizeof(weight));
-	start(&job, 2);
-	place_batch(&job.p, add_tensor(&job, 3 * CHUNK), 1);
-	ck_assert_uint_eq(place_repair(&job.p, weight, none, job.t, 1), 3 * CHUNK);
-	for (int i = 0; i < 3; i++)
-		ck_assert_uint_eq(job.owner[i], PLACE_NOWHERE);
-	ck_assert_uint_eq(place_repair(&job.p, weight, one, job.t, 1), 0);
-	ck_assert_uint_eq(job.owner[0], PLACE_NOWHERE);
-	place_rebalance(&job.p, weight, 2, job.t, 1);	/* weights bring them back */
-	check_map(&job);
-}
-END_TEST
-
-/* ---- rebalance ---- */
-
-static double necessary_bytes(const struct job *j, uint32_t servers)
-{
-	double sum = 0, weights = 0;
-
-	for (uint32_t i = 0; i < servers; i++)
-		weights += j->weight[i];
-	for (uint32_t i = 0; i < j->p.nservers; i++)
-		sum += fmax(0, (double)j->p.server[i].assigned_bytes -
-				       (double)j->p.total_bytes * j->weight[i] / weights);
-	return sum;
-}
-
-/* To the plan of job.m as it is now. */
-static void check_rebalance(const char *what)
-{
-	double needed, ratio;
-	uint64_t moved;
-
-	make_plan(&job);
-	needed = necessary_bytes(&job, job.machines);
-	moved = place_rebalance(&job.p, job.weight, job.machines, job.t, job.tensors);
-	check_map(&job);
-	ratio = time_ratio(&job);
-	printf("place: %s: %.1f MB moved, %.1f MB necessary, %.2f %% over the new ideal\n", what,
-	       (double)moved / 1e6, needed / 1e6, 100 * ratio - 100);
-	ck_assert_double_le((double)moved, needed);
-	ck_assert_double_ge((double)moved, needed - (double)job.machines * CHUNK);
-	ck_assert_msg(ratio <= fmax(1.03, one_chunk_ratio(&job)), "%.4f", ratio);
-	check_balance(&job, CHUNK);
-}
-
-START_TEST(place_rebalance_moves_near_the_minimum)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-		char what[128];
-
-		setup(&job, models[i], 8, 4);
-		place_batch(&job.p, job.t, job.tensors);
-
-		job.m[job.machines++] = job.m[8];
-		snprintf(what, sizeof(what), "%-10s (8,4) + 1 CPU machine", models[i]);
-		check_rebalance(what);
-
-		job.m[9].has_server = false;
-		snprintf(what, sizeof(what), "%-10s (8,5) one CPU machine drained", models[i]);
-		check_rebalance(what);
-		ck_assert_uint_eq(job.p.server[9].assigned_bytes, 0);
-
-		job.m[10].bits_per_s /= 2;
-		snprintf(what, sizeof(what), "%-10s (8,4) one CPU card at half rate", models[i]);
-		check_rebalance(what);
-	}
-}
-END_TEST
-
-START_TEST(place_rebalance_to_the_same_weights_moves_nothing)
-{
-	setup(&job, "gpt2", 8, 4);
-	place_batch(&job.p, job.t, job.tensors);
-	for (int i = 0; i < 3; i++) {
-		uint64_t moved = place_rebalance(&job.p, job.weight, 12, job.t, job.tensors);
-
-		/* A server less than a chunk over may still shed a small tensor. */
-		ck_assert_uint_le(moved, 12 * CHUNK);
-		if (i > 0)
-			ck_assert_uint_eq(moved, 0);
-	}
-	check_map(&job);
-}
-END_TEST
-
-START_TEST(place_rebalance_spreads_what_it_takes)
-{
-	const uint32_t weight[] = { 1, 1, 1 };
-	uint32_t taken_in_half = 0;
-
-	job_init(&job, CHUNK);
-	memcpy(job.weight, weight, sizeof(weight));
-	start(&job, 2);
-	place_batch(&job.p, add_tensor(&job, 600 * CHUNK), 1);
-	ck_assert_uint_eq(place_rebalance(&job.p, weight, 3, job.t, 1), 200 * CHUNK);
-	for (int c = 0; c < 300; c++)
-		taken_in_half += job.owner[c] == 2;
-	ck_assert_uint_ge(taken_in_half, 99);
-	ck_assert_uint_le(taken_in_half, 101);
-}
-END_TEST
 
 /* ---- one map's promises ---- */
 
@@ -561,6 +152,82 @@ START_TEST(place_algorithm_1_gives_these_owners)
 }
 END_TEST
 
+/* ---- repair ---- */
+
+START_TEST(place_repair_keeps_the_dead_out_of_later_batches)
+{
+	bool alive[] = { true, false, true };
+	const uint32_t weight[] = { 1, 1, 1 };
+
+	job_init(&job, CHUNK);
+	memcpy(job.weight, weight, sizeof(weight));
+	start(&job, 3);
+	for (int i = 0; i < 3; i++)
+		place_batch(&job.p, add_tensor(&job, 10 * CHUNK + 17), 1);
+	place_repair(&job.p, weight, alive, job.t, job.tensors);
+	place_batch(&job.p, add_tensor(&job, 40 * CHUNK), 1);
+	alive[1] = true;	/* the dead do not return by being called alive */
+	place_repair(&job.p, weight, alive, job.t, job.tensors);
+	check_map(&job);
+	ck_assert_uint_eq(job.p.server[1].assigned_bytes, 0);
+	check_balance(&job, CHUNK);
+}
+END_TEST
+
+START_TEST(place_repair_without_survivors_leaves_chunks_nowhere)
+{
+	const bool none[] = { false, false }, one[] = { false, true };
+	const uint32_t weight[] = { 1, 3 };
+
+	job_init(&job, CHUNK);
+	memcpy(job.weight, weight, sizeof(weight));
+	start(&job, 2);
+	place_batch(&job.p, add_tensor(&job, 3 * CHUNK), 1);
+	ck_assert_uint_eq(place_repair(&job.p, weight, none, job.t, 1), 3 * CHUNK);
+	for (int i = 0; i < 3; i++)
+		ck_assert_uint_eq(job.owner[i], PLACE_NOWHERE);
+	ck_assert_uint_eq(place_repair(&job.p, weight, one, job.t, 1), 0);
+	ck_assert_uint_eq(job.owner[0], PLACE_NOWHERE);
+	place_rebalance(&job.p, weight, 2, job.t, 1);	/* weights bring them back */
+	check_map(&job);
+}
+END_TEST
+
+/* ---- rebalance ---- */
+
+START_TEST(place_rebalance_to_the_same_weights_moves_nothing)
+{
+	setup(&job, "gpt2", 8, 4);
+	place_batch(&job.p, job.t, job.tensors);
+	for (int i = 0; i < 3; i++) {
+		uint64_t moved = place_rebalance(&job.p, job.weight, 12, job.t, job.tensors);
+
+		/* A server less than a chunk over may still shed a small tensor. */
+		ck_assert_uint_le(moved, 12 * CHUNK);
+		if (i > 0)
+			ck_assert_uint_eq(moved, 0);
+	}
+	check_map(&job);
+}
+END_TEST
+
+START_TEST(place_rebalance_spreads_what_it_takes)
+{
+	const uint32_t weight[] = { 1, 1, 1 };
+	uint32_t taken_in_half = 0;
+
+	job_init(&job, CHUNK);
+	memcpy(job.weight, weight, sizeof(weight));
+	start(&job, 2);
+	place_batch(&job.p, add_tensor(&job, 600 * CHUNK), 1);
+	ck_assert_uint_eq(place_rebalance(&job.p, weight, 3, job.t, 1), 200 * CHUNK);
+	for (int c = 0; c < 300; c++)
+		taken_in_half += job.owner[c] == 2;
+	ck_assert_uint_ge(taken_in_half, 99);
+	ck_assert_uint_le(taken_in_half, 101);
+}
+END_TEST
+
 /* ---- random jobs ---- */
 
 static uint64_t random_bytes(struct rng *r, uint32_t chunk)
@@ -693,6 +360,12 @@ END_TEST
 
 /* ---- size ---- */
 
+static void place_one_by_one(void)
+{
+	for (uint32_t i = 0; i < job.tensors; i++)
+		place_batch(&job.p, &job.t[i], 1);
+}
+
 static double cpu_seconds(void)
 {
 	return (double)clock() / CLOCKS_PER_SEC;
@@ -734,7 +407,7 @@ START_TEST(place_large_jobs_are_fast)
 	for (int i = 0; i < 10000; i++)
 		add_tensor(&job, rng_below(&r, 1u << 20));
 	t0 = cpu_seconds();
-	place_one_by_one(&job);
+	place_one_by_one();
 	assert_fast("10,000 tensors on 1,000 servers one by one", t0);
 	check_map(&job);
 
@@ -755,12 +428,8 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, place_real_models_in_one_batch_within_3_percent);
-	tcase_add_test(tc, place_real_models_one_by_one_within_20_percent);
-	tcase_add_test(tc, place_repair_moves_lost_chunks_only_and_stays_near_optimum);
 	tcase_add_test(tc, place_repair_keeps_the_dead_out_of_later_batches);
 	tcase_add_test(tc, place_repair_without_survivors_leaves_chunks_nowhere);
-	tcase_add_test(tc, place_rebalance_moves_near_the_minimum);
 	tcase_add_test(tc, place_rebalance_to_the_same_weights_moves_nothing);
 	tcase_add_test(tc, place_rebalance_spreads_what_it_takes);
 	tcase_add_test(tc, place_without_weights_is_nowhere);

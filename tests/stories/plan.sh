@@ -1,0 +1,85 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tally plan answers on paper: the closed form in JSON, the same in words, and a
+# clear word for what it cannot understand.
+. "$(dirname "$0")/../lib.sh"
+
+tally="$BIN/tally"
+
+# n, k, M in bytes, B in bit/s: 2n(n-1)M/DB and the ratios, D = n^2 + kn - 2k.
+expect_status 0 "$tally" plan --gpu 8x25 --cpu 4x25g --model bert-large --json
+"$PYTHON" - "$TMP/out" << 'END' || fail 'the JSON is not the closed form'
+import json, sys
+
+p = json.load(open(sys.argv[1]))
+n, k, m, b = 8, 4, 336226108 * 4, 25e9 / 8
+d = n * n + k * n - 2 * k
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-6 * abs(b)
+
+
+assert p["model_bytes"] == m and p["gpu_machines"] == n and p["cpu_machines"] == k
+assert near(p["round_time_s"], 2 * n * (n - 1) * m / (d * b))
+assert near(p["speedup_vs_all_reduce"], d / n**2)
+assert near(p["speedup_vs_parameter_server"], d / (2 * k * (n - 1)))
+assert near(p["round_time_s_with_one_more_cpu_machine"], 2 * n * (n - 1) * m / ((d + n - 2) * b))
+assert p["bottleneck"] == "all cards"
+shares = p["shares"]
+assert len(shares) == n + k and sum(s["bytes"] for s in shares) == m
+assert near(sum(s["fraction"] for s in shares), 1)
+for s in shares:
+    assert s["bits_per_s"] == 25 * 10**9
+    assert near(s["fraction"], (n - k if s["kind"] == "gpu" else 2 * (n - 1)) / d)
+assert [s["machine"] for s in shares][7:9] == ["gpu7", "cpu0"]
+END
+
+expect_status 0 "$tally" plan --gpu 4 --model 64M --json
+"$PYTHON" - "$TMP/out" << 'END' || fail 'without CPU machines it is not an all-reduce'
+import json, sys
+
+p = json.load(open(sys.argv[1]))
+assert p["speedup_vs_parameter_server"] is None
+assert abs(p["speedup_vs_all_reduce"] - 1) < 1e-9
+assert p["model_bytes"] == 64 * 2**20
+END
+
+expect_status 0 "$tally" plan --gpu 8 --cpu 4 --model bert-large
+expect_text "$TMP/out" '1\.38 times as fast as ring all-reduce'
+expect_text "$TMP/out" '1\.57 times as fast as a plain parameter server'
+expect_text "$TMP/out" 'One more CPU machine of 100 Gbit/s would give .* 6\.4 % less'
+
+expect_status 0 "$tally" plan --gpu 4x25 --gpu 4x100 --cpu 3x2.5Gbit/s --model 1.3G
+expect_text "$TMP/out" 'Bottleneck: 4 of 8 GPU machines have 25 Gbit/s'
+
+expect_status 0 "$tally" plan --gpu 8 --cpu 8 --adder 11 --model vgg16
+expect_text "$TMP/out" 'cpu0 sums at 11 GB/s'
+
+expect_status 0 "$tally" plan --gpu 1 --model gpt2
+expect_text "$TMP/out" 'needs no network'
+
+expect_status 0 "$tally" plan --help
+expect_text "$TMP/out" 'as payload'
+
+refused()	# REGEX ARGUMENT...
+{
+	local regex=$1
+
+	shift
+	expect_status 2 "$tally" plan "$@"
+	[ -s "$TMP/out" ] && fail "'tally plan $*' is refused on stdout"
+	expect_text "$TMP/err" "$regex"
+}
+refused 'no GPU machines' --model 1G
+refused 'no model' --gpu 8
+refused 'did you mean bert-large' --gpu 8 --model bert-larg
+refused '1 byte' --gpu 8 --model 0
+refused 'e\.g\. 8x25' --gpu 0 --model 1G
+refused 'e\.g\. 8x25' --gpu 8x --model 1G
+refused 'e\.g\. 8x25' --gpu 8x0 --model 1G
+refused 'e\.g\. 8x25' --gpu 8 --cpu -1 --model 1G
+refused 'at most 1024' --gpu 1025 --model 1G
+refused 'bytes per second' --gpu 8 --model 1G --adder 0
+refused 'frobnicate' --gpu 8 --model 1G --frobnicate
+refused 'unexpected' --gpu 8 --model 1G more
