@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * xport_rig.h - what the transport tests stand on: two groups in one process, an
+ * agent's and a server's, joined by one link through a real listener.
+ *
+ * rig_turn() is one turn of both engines' loops; UNTIL() turns until a condition
+ * holds.  Raw tests replace one side by a plain socket that says whatever it
+ * likes.  Time is the real clock plus a skew that tests move at will.  Each test
+ * program runs its tests over every row of `media`; the callbacks check what holds
+ * for all of them (who calls closed() when, what comes back once).
+ */
+#ifndef TALLY_TESTS_XPORT_RIG_H
+#define TALLY_TESTS_XPORT_RIG_H
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/bytes.h"
+#include "common/net/xport.h"
+
+#define DEADLINE_S	30
+#define LENT_MAX	8192
+#define GUARD		64
+
+static const struct medium {
+	const char *name;
+	int kind;
+	int family;
+	const char *host;
+} media[] = {
+	{ "tcp v4", XPORT_TCP, AF_INET, "127.0.0.1" },
+	{ "tcp v6", XPORT_TCP, AF_INET6, "::1" },
+	{ "shm", XPORT_SHM, AF_UNIX, "" },
+};
+#define MEDIA ((int)ARRAY_SIZE(media))
+
+struct side;
+
+struct link {
+	struct side *side;
+	struct xport_ep *ep;		/* NULL after closed() */
+	uint32_t ups, closes, sents, got, places;
+	enum close_reason why;
+	struct err err;
+	struct frame peer, last;
+	const void *last_data;
+	uint8_t lent[LENT_MAX];		/* by cookie: 1 while the transport has it */
+	uint32_t n_lent;
+	bool refuse;			/* place() and resolve() say NULL */
+	uint8_t *room;			/* where payloads land; with guards */
+	void (*on_up)(struct link *l);
+	void (*on_place)(struct link *l);
+	void (*on_deliver)(struct link *l, const struct frame *f, const void *data);
+	void (*on_sent)(struct link *l, uint64_t cookie);
+	void (*on_slab)(struct link *l, uint32_t id, int fd, uint64_t bytes);
+	void *arg;
+};
+
+struct side {
+	struct rig *rig;
+	struct xport_group *g;
+	int epfd;
+	int depth;			/* calls into the group, callbacks among them */
+	bool polling;
+};
+
+struct rig {
+	const struct medium *m;
+	struct side agent, server;
+	struct link a, b;		/* the agent's and the server's end */
+	int listener;
+	struct xport_addr addr;
+	mono_t skew;
+};
+
+static inline mono_t real_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (mono_t)t.tv_sec * NS_PER_SEC + t.tv_nsec;
+}
+/* ---- callbacks ---- */
+
+static inline void cb_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
+{
+	struct link *l = xport_user(ep);
+
+	ck_assert_ptr_eq(ctx, l->side);
+	l->ups++;
+	l->peer = *peer;
+	if (l->on_up)
+		l->on_up(l);
+}
+
+static inline void *cb_place(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	ck_assert(!xport_by_reference(ep));
+	ck_assert(frame_has_payload(f));
+	l->places++;
+	if (l->on_place)
+		l->on_place(l);
+	return l->refuse ? NULL : l->room + GUARD;
+}
+
+static const void *cb_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	ck_assert(xport_by_reference(ep));
+	l->places++;
+	if (l->on_place)
+		l->on_place(l);
+	return l->refuse ? NULL : (const void *)(uintptr_t)f->slot;
+}
+
+static inline void cb_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	l->got++;
+	l->last = *f;
+	l->last_data = data;
+	if (l->on_deliver)
+		l->on_deliver(l, f, data);
+}
+
+static inline void cb_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	ck_assert_uint_gt(len, 0);
+	ck_assert(l->side->polling);
+	ck_assert_uint_eq(l->lent[cookie], 1);
+	l->lent[cookie] = 0;
+	l->n_lent--;
+	l->sents++;
+	if (l->on_sent)
+		l->on_sent(l, cookie);
+}
+
+static inline void cb_slab(void *ctx, struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	if (l->on_slab)
+		l->on_slab(l, id, fd, bytes);
+	close(fd);
+}
+
+/* Comes from poll (or free) itself, once, and never from below another call. */
+static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	ck_assert_ptr_eq(l->ep, ep);
+	ck_assert_int_eq(l->side->depth, 0);
+	ck_assert_int_lt(e->code, 0);
+	ck_assert_int_ne(e->text[0], 0);
+	l->closes++;
+	l->why = why;
+	l->err = *e;
+	l->ep = NULL;
+}
+
+static const struct xport_cb callbacks = {
+	.up = cb_up,
+	.place = cb_place,
+	.resolve = cb_resolve,
+	.deliver = cb_deliver,
+	.sent = cb_sent,
+	.slab = cb_slab,
+	.closed = cb_closed,
+};
+
+/* ---- the rig ---- */
+
+static inline void side_open(struct side *s, struct rig *r)
+{
+	s->rig = r;
+	s->epfd = epoll_create1(EPOLL_CLOEXEC);
+	ck_assert_int_ge(s->epfd, 0);
+	ck_assert_int_eq(xport_group_new(&s->g, s->epfd, &callbacks, s, NULL), 0);
+}
+
+static inline mono_t side_turn(struct side *s)
+{
+	struct epoll_event ev[16];
+	int n = epoll_wait(s->epfd, ev, ARRAY_SIZE(ev), 0);
+	mono_t next;
+
+	for (int i = 0; i < n; i++) {
+		s->depth++;
+		ck_assert(xport_event(s->g, ev[i].data.ptr, ev[i].events));
+		s->depth--;
+	}
+	s->polling = true;
+	next = xport_poll(s->g, real_now() + s->rig->skew);
+	s->polling = false;
+	return next;
+}
+
+static inline void rig_turn(struct rig *r)
+{
+	side_turn(&r->agent);
+	side_turn(&r->server);
+}
+
+#define UNTIL(r, cond) \
+	do { \
+		mono_t until_ = real_now() + DEADLINE_S * NS_PER_SEC; \
+		while (!(cond)) { \
+			ck_assert_msg(real_now() < until_, "never: " #cond); \
+			rig_turn(r); \
+		} \
+	} while (0)
+
+/* Also makes sure that nothing more comes: a few turns with nothing to do. */
+static inline void settle(struct rig *r)
+{
+	for (int i = 0; i < 20; i++)
+		rig_turn(r);
+}
+
+/* Moves the clock as an engine's loop would see it: in small steps. */
+static inline void let_pass(struct rig *r, uint32_t ms)
+{
+	for (uint32_t t = 0; t < ms; t += 50) {
+		r->skew += mono_ms(50);
+		rig_turn(r);
+	}
+}
+
+static inline socklen_t any_addr(const struct medium *m, struct sockaddr_storage *sa)
+{
+	static int serial;
+
+	memset(sa, 0, sizeof(*sa));
+	sa->ss_family = (sa_family_t)m->family;
+	if (m->family == AF_UNIX) {
+		struct sockaddr_un *un = (struct sockaddr_un *)sa;
+
+		snprintf(un->sun_path, sizeof(un->sun_path), "/tmp/tally-xport-%d-%d",
+			 (int)getpid(), serial++);
+		return sizeof(*un);
+	}
+	if (m->family == AF_INET) {
+		((struct sockaddr_in *)sa)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		return sizeof(struct sockaddr_in);
+	}
+	((struct sockaddr_in6 *)sa)->sin6_addr = in6addr_loopback;
+	return sizeof(struct sockaddr_in6);
+}
+
+static inline bool listener_open(struct rig *r)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = any_addr(r->m, &sa);
+
+	r->listener = socket(r->m->family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (r->listener < 0 || bind(r->listener, (struct sockaddr *)&sa, len) < 0)
+		return false;
+	ck_assert_int_eq(listen(r->listener, 64), 0);
+	ck_assert_int_eq(getsockname(r->listener, (struct sockaddr *)&sa, &len), 0);
+	r->addr.kind = r->m->kind;
+	if (r->m->family == AF_UNIX) {
+		snprintf(r->addr.remote, sizeof(r->addr.remote), "%.*s", (int)ADDR_LEN_MAX,
+			 ((struct sockaddr_un *)&sa)->sun_path);
+	} else {
+		strcpy(r->addr.remote, r->m->host);
+		strcpy(r->addr.local, r->m->host);
+		r->addr.port = ntohs(((struct sockaddr_in *)&sa)->sin_port);
+	}
+	return true;
+}
+
+/* False where this machine lacks the medium (no IPv6); said once per test. */
+static inline bool rig_open(struct rig *r, int medium)
+{
+	memset(r, 0, sizeof(*r));
+	r->m = &media[medium];
+	if (!listener_open(r)) {
+		ck_assert_msg(r->m->family == AF_INET6, "%s must work", r->m->name);
+		printf("%s is not here, left out\n", r->m->name);
+		close(r->listener);
+		return false;
+	}
+	side_open(&r->agent, r);
+	side_open(&r->server, r);
+	r->a.side = &r->agent;
+	r->b.side = &r->server;
+	return true;
+}
+
+static inline void link_room(struct link *l)
+{
+	l->room = malloc(SEG_BYTES_MAX + 2 * GUARD);
+	memset(l->room, 0xee, SEG_BYTES_MAX + 2 * GUARD);
+}
+
+static inline struct frame hello_frame(void)
+{
+	return (struct frame){ .type = FRAME_HELLO, .job = 5, .worker = 1, .tensor = 2,
+			       .chunk = 3, .epoch = 9, .slot = 0x1122, .aux = FRAME_VERSION };
+}
+
+static inline struct frame welcome_for(const struct frame *h)
+{
+	return (struct frame){ .type = FRAME_WELCOME, .job = h->job, .worker = h->worker,
+			       .tensor = h->tensor, .chunk = h->chunk, .epoch = h->epoch,
+			       .aux = FRAME_VERSION };
+}
+
+static inline void connect_link(struct rig *r, struct link *l)
+{
+	struct frame hello = hello_frame();
+
+	if (!l->room)
+		link_room(l);
+	l->side = &r->agent;
+	ck_assert_int_eq(xport_connect(r->agent.g, &r->addr, &hello, l, real_now() + r->skew,
+				       &l->ep, NULL), 0);
+}
+
+static inline void adopt_link(struct rig *r, struct link *l, int fd, const struct frame *hello)
+{
+	struct frame welcome = welcome_for(hello);
+
+	if (!l->room)
+		link_room(l);
+	l->side = &r->server;
+	ck_assert_int_eq(xport_adopt(r->server.g, fd, hello, &welcome, l, real_now() + r->skew,
+				     &l->ep, NULL), 0);
+}
+
+/* Accepts like a listener does: HELLO first, then the engine gets the descriptor. */
+static inline void accept_link(struct rig *r, struct link *l)
+{
+	struct xport_hello h = { .got = 0 };
+	struct frame hello;
+	int rc = TALLY_EAGAIN, fd = accept(r->listener, NULL, NULL);
+
+	ck_assert_int_ge(fd, 0);
+	UNTIL(r, (rc = xport_hello_read(&h, fd, &hello)) != TALLY_EAGAIN);
+	ck_assert_int_eq(rc, 0);
+	adopt_link(r, l, fd, &hello);
+}
+
+static inline bool rig_linked(struct rig *r, int medium)
+{
+	if (!rig_open(r, medium))
+		return false;
+	connect_link(r, &r->a);
+	accept_link(r, &r->b);
+	UNTIL(r, r->a.ups && r->b.ups);
+	return true;
+}
+
+static inline void rig_close(struct rig *r)
+{
+	if (r->m->family == AF_UNIX)
+		unlink(r->addr.remote);
+	close(r->listener);
+	xport_group_free(r->agent.g);
+	xport_group_free(r->server.g);
+	ck_assert_ptr_null(r->a.ep);
+	ck_assert_ptr_null(r->b.ep);
+	close(r->agent.epfd);
+	close(r->server.epfd);
+	free(r->a.room);
+	free(r->b.room);
+}
+
+/* ---- raw peers ---- */
+
+static inline void raw_connect(struct rig *r, int *client, int *accepted)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
+
+	ck_assert_int_eq(getsockname(r->listener, (struct sockaddr *)&sa, &len), 0);
+	*client = socket(r->m->family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(connect(*client, (struct sockaddr *)&sa, len), 0);
+	*accepted = accept(r->listener, NULL, NULL);
+	ck_assert_int_ge(*accepted, 0);
+}
+
+/* r->b is up; its peer is the plain socket returned, WELCOME still unread. */
+static inline int raw_peer(struct rig *r)
+{
+	struct frame hello = hello_frame();
+	int client, fd;
+
+	raw_connect(r, &client, &fd);
+	adopt_link(r, &r->b, fd, &hello);
+	UNTIL(r, r->b.ups);
+	return client;
+}
+
+static inline void raw_write(int fd, const void *p, size_t len)
+{
+	ck_assert_int_eq(send(fd, p, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+static inline void raw_frame(int fd, const struct frame *f)
+{
+	uint8_t wire[FRAME_BYTES];
+
+	frame_encode(f, wire);
+	raw_write(fd, wire, sizeof(wire));
+}
+
+/* The next whole frame from a raw socket, turning the engines meanwhile. */
+static inline struct frame raw_read(struct rig *r, int fd)
+{
+	uint8_t wire[FRAME_BYTES];
+	size_t got = 0;
+	struct frame f;
+
+	while (got < sizeof(wire)) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		ssize_t n;
+
+		UNTIL(r, poll(&p, 1, 0) > 0);
+		n = recv(fd, wire + got, sizeof(wire) - got, 0);
+		ck_assert_int_gt(n, 0);
+		got += (size_t)n;
+	}
+	ck_assert_int_eq(frame_decode(wire, &f), 0);
+	return f;
+}
+
+/* ---- payloads ---- */
+
+static inline uint8_t *pattern(uint32_t len, uint64_t seed)
+{
+	uint8_t *p = malloc(len + 8);
+	struct rng g = { seed };
+
+	for (uint32_t i = 0; i < len; i += 8) {
+		uint64_t v = rng_u64(&g);
+
+		memcpy(p + i, &v, 8);
+	}
+	return p;
+}
+
+static inline int send_call(struct link *l, const struct frame *f, const void *data, uint64_t cookie)
+{
+	int rc;
+
+	l->side->depth++;
+	rc = xport_send(l->ep, f, data, cookie);
+	l->side->depth--;
+	return rc;
+}
+
+static inline void close_call(struct link *l, enum close_reason why)
+{
+	l->side->depth++;
+	xport_close(l->ep, why);
+	l->side->depth--;
+}
+
+static inline int send_small(struct link *l, uint32_t round)
+{
+	struct frame f = { .type = FRAME_PROBE, .round = round };
+
+	return send_call(l, &f, NULL, 0);
+}
+
+static inline int send_push(struct link *l, const void *data, uint32_t len, uint32_t cookie)
+{
+	struct frame f = { .type = FRAME_PUSH, .dtype = DTYPE_U8, .length = len, .round = cookie,
+			   .slot = (uintptr_t)data };
+	bool lent = len > 0 && !xport_by_reference(l->ep);
+	int rc = send_call(l, &f, lent ? data : NULL, cookie);
+
+	if (rc == 0 && lent) {
+		l->lent[cookie] = 1;
+		l->n_lent++;
+	}
+	return rc;
+}
+
+static inline void guards_ok(const struct link *l, uint32_t len)
+{
+	for (int i = 0; i < GUARD; i++) {
+		ck_assert_uint_eq(l->room[i], 0xee);
+		ck_assert_uint_eq(l->room[GUARD + len + (uint32_t)i], 0xee);
+	}
+}
+
+static inline int open_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Runs what `add` puts into a test case; main() returns this. */
+static inline int rig_main(const char *name, void (*add)(TCase *t))
+{
+	Suite *s = suite_create(name);
+	TCase *t = tcase_create(name);
+	SRunner *run = srunner_create(s);
+	int failed;
+
+	add(t);
+	tcase_set_timeout(t, 120);
+	suite_add_tcase(s, t);
+	srunner_run_all(run, CK_NORMAL);
+	failed = srunner_ntests_failed(run);
+	srunner_free(run);
+	return failed != 0;
+}
+
+#endif
