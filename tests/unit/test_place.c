@@ -116,6 +116,21 @@ START_TEST(place_small_tensors_fill_what_large_ones_left)
 }
 END_TEST
 
+START_TEST(place_small_tensors_go_largest_first)
+{
+	job_init(&job, CHUNK);
+	job.weight[0] = job.weight[1] = 1;
+	start(&job, 2);
+	for (int i = 0; i < 4; i++)
+		add_tensor(&job, 1000);
+	add_tensor(&job, 4000);		/* last, it could not be made up for */
+	place_batch(&job.p, job.t, job.tensors);
+	check_map(&job);
+	ck_assert_uint_eq(job.p.server[0].assigned_bytes, 4000);
+	ck_assert_uint_eq(job.p.server[1].assigned_bytes, 4000);
+}
+END_TEST
+
 START_TEST(place_forget_and_declare_again_leaks_nothing)
 {
 	struct rng r = { 99 };
@@ -438,6 +453,7 @@ int main(void)
 	tcase_add_test(tc, place_equal_servers_take_turns);
 	tcase_add_test(tc, place_consecutive_chunks_follow_the_weights);
 	tcase_add_test(tc, place_small_tensors_fill_what_large_ones_left);
+	tcase_add_test(tc, place_small_tensors_go_largest_first);
 	tcase_add_test(tc, place_forget_and_declare_again_leaks_nothing);
 	tcase_add_test(tc, place_algorithm_1_gives_these_owners);
 	tcase_add_test(tc, place_random_lives_keep_every_promise);
