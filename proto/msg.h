@@ -350,7 +350,7 @@ const char *msg_type_name(uint32_t type);
 int msg_prefix_decode(const uint8_t prefix[MSG_PREFIX_BYTES], uint32_t *body_bytes,
 		      uint32_t *type, struct err *e);
 
-/* Bytes of msg_mem for a body: 4 KiB + 48 per byte, or + 24 MiB and the body if that is less. */
+/* Bytes of msg_mem for a body: 4 KiB, and 80 per byte or 24 MiB + the body, what is less. */
 size_t msg_mem_need(uint32_t body_bytes);
 
 int msg_decode(uint32_t type, const uint8_t *body, uint32_t body_bytes, struct msg_mem *mem,

@@ -58,13 +58,11 @@ static int take_text(struct decoder *d, const struct msg_row *row, const uint8_t
 	const char *text;
 
 	memcpy(&text, from, sizeof(text));
-	if (text && *text) {
+	if (text != protobuf_c_empty_string) {	/* else absent: no block of ours */
 		const struct block *b = (const struct block *)text - 1;
 
 		if (b->len != strlen(text) + 1)
 			return err_set(d->e, TALLY_EPROTO, "%s: a NUL inside", row->name);
-	} else {
-		text = "";
 	}
 	memcpy(to, &text, sizeof(text));
 	return 0;
@@ -154,16 +152,13 @@ static int take_subs(struct decoder *d, const struct msg_row *row,
 /* An absent message reads as one whose fields are all absent. */
 static int take_sub(struct decoder *d, const struct msg_row *row, const uint8_t *from, uint8_t *to)
 {
+	union msg_flat empty;
 	const uint8_t *pb;
 
 	memcpy(&pb, from, sizeof(pb));
 	if (!pb) {
-		uint8_t *empty = mem_get(d, row->sub->desc->sizeof_message);
-
-		if (!empty)
-			return TALLY_ENOMEM;
-		protobuf_c_message_init(row->sub->desc, empty);
-		pb = empty;
+		msg_flat_init(&empty, row->sub);
+		pb = empty.bytes;
 	}
 	return take_message(d, row->sub, pb, to);
 }
@@ -206,7 +201,6 @@ static int take_message(struct decoder *d, const struct msg_shape *shape, const 
 {
 	int rc = 0;
 
-	ASSERT(shape->desc->n_fields == shape->nrows);
 	memset(plain, 0, shape->bytes);
 	for (uint32_t i = 0; !rc && i < shape->nrows; i++)
 		rc = take_field(d, &shape->rows[i], &shape->desc->fields[i], pb, plain);

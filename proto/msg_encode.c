@@ -11,13 +11,7 @@
 #include "common/base/bytes.h"
 #include "proto/msg_table.h"
 
-#define FLAT_BYTES_MAX	256	/* the largest generated struct; asserted */
 #define WIRE_LEN	2u	/* protobuf's wire type "length-delimited" */
-
-union flat {
-	ProtobufCMessage base;
-	uint8_t bytes[FLAT_BYTES_MAX];
-};
 
 static void fill_id(uint8_t *to, const uint8_t *id)
 {
@@ -69,11 +63,9 @@ static void fill_field(uint8_t *pb, const ProtobufCFieldDescriptor *fd,
 	}
 }
 
-static void fill_flat(const struct msg_shape *shape, const void *plain, union flat *flat)
+static void fill_flat(const struct msg_shape *shape, const void *plain, union msg_flat *flat)
 {
-	ASSERT(shape->desc->sizeof_message <= sizeof(*flat));
-	ASSERT(shape->desc->n_fields == shape->nrows);
-	protobuf_c_message_init(shape->desc, &flat->base);
+	msg_flat_init(flat, shape);
 	for (uint32_t i = 0; i < shape->nrows; i++)
 		fill_field(flat->bytes, &shape->desc->fields[i], &shape->rows[i], plain);
 }
@@ -115,7 +107,7 @@ static uint32_t field_tag(const struct msg_shape *shape, uint32_t row)
 
 static size_t packed_bytes(const struct msg_shape *shape, const void *plain)
 {
-	union flat flat;
+	union msg_flat flat;
 	size_t bytes;
 
 	fill_flat(shape, plain, &flat);
@@ -136,7 +128,7 @@ static size_t packed_bytes(const struct msg_shape *shape, const void *plain)
 
 static uint8_t *pack(const struct msg_shape *shape, const void *plain, uint8_t *out)
 {
-	union flat flat;
+	union msg_flat flat;
 
 	fill_flat(shape, plain, &flat);
 	out += protobuf_c_message_pack(&flat.base, out);

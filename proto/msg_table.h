@@ -51,6 +51,19 @@ const struct msg_shape *msg_shape_of(uint32_t type);	/* NULL: no such type */
 /* Every row and rule, in depth.  0, or `code` with e naming the field. */
 int msg_check(const struct msg_shape *shape, const void *plain, int code, struct err *e);
 
+/* The generated struct of any shape, on the stack; no field set. */
+union msg_flat {
+	ProtobufCMessage base;
+	uint8_t bytes[256];
+};
+
+static inline void msg_flat_init(union msg_flat *flat, const struct msg_shape *shape)
+{
+	ASSERT(shape->desc->sizeof_message <= sizeof(*flat));
+	ASSERT(shape->desc->n_fields == shape->nrows);
+	protobuf_c_message_init(shape->desc, flat);
+}
+
 static inline const void *msg_body(const struct msg *m)
 {
 	return &m->reply;	/* the union's members share their address */
