@@ -38,7 +38,7 @@ enum plan_bottleneck {
 
 struct plan {
 	double round_time_s;		/* T for model_bytes */
-	double ring_time_s;		/* ring all-reduce over the GPU machines: 2(n-1)M/(n min B) */
+	double ring_time_s;		/* ring all-reduce of the GPU machines: 2(n-1)M/(n min B) */
 	double ps_time_s;		/* plain parameter server, M/k per CPU machine; 0: none */
 	enum plan_bottleneck bottleneck;
 	uint32_t bottleneck_machine;	/* index; for PLAN_GPU_CARD and PLAN_ADDER */
