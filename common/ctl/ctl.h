@@ -7,7 +7,11 @@
  * CTL_MSG_BYTES_MAX; a message not complete within HANDSHAKE_MS of its first
  * byte, or a first message not within HANDSHAKE_MS of connecting, closes it.
  * A bad message closes the connection with EPROTO/EVERSION after a REPLY that
- * says so.  The msg in on_msg() lives until the callback returns.
+ * says so (req 0).  The msg in msg() lives until the callback returns.
+ *
+ * Life: ctl_connect/ctl_adopt .. ctl_close or the peer's or the network's end;
+ * closed() is called once, later and never inside another call, and c is gone
+ * after it.  No other callback comes after ctl_close().
  */
 #ifndef TALLY_CTL_H
 #define TALLY_CTL_H
@@ -19,8 +23,8 @@
 struct ctl;
 
 struct ctl_cb {
-	void (*up)(void *ctx, struct ctl *c);				/* may be NULL */
-	/* fds: descriptors that came with it (Unix only), the callee's. */
+	void (*up)(void *ctx, struct ctl *c);	/* of ctl_connect only; may be NULL */
+	/* ctl_take_fds() in it takes the descriptors that came with m (Unix only). */
 	void (*msg)(void *ctx, struct ctl *c, const struct msg *m);
 	void (*closed)(void *ctx, struct ctl *c, const struct err *e);	/* once; c is gone after */
 };
@@ -29,17 +33,24 @@ int ctl_connect(struct loop *l, struct ctl **c, const char *host, uint16_t port,
 		const struct ctl_cb *cb, void *ctx, struct err *e);
 int ctl_adopt(struct loop *l, struct ctl **c, int fd, const struct ctl_cb *cb, void *ctx,
 	      struct err *e);
+/* Queues a copy; before up() too.  EINVAL, ENOMEM: nothing was sent.  EQUOTA: the peer
+ * does not read, and c is closed for it.  ESHUTDOWN: closed already. */
 int ctl_send(struct ctl *c, const struct msg *m, struct err *e);
 /* Unix only: with descriptors (duplicated; the caller keeps its own). */
 int ctl_send_fds(struct ctl *c, const struct msg *m, const int *fds, uint32_t nfds,
 		 struct err *e);
+/* In msg() only: descriptors that came with this message, the caller's from here on; what
+ * is not taken is closed when msg() returns.  Returns how many. */
+uint32_t ctl_take_fds(struct ctl *c, int *fds, uint32_t max);
 int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-void ctl_close(struct ctl *c);
+void ctl_close(struct ctl *c);			/* sends what waits, HANDSHAKE_MS at most */
 const char *ctl_peer(const struct ctl *c);
 const char *ctl_local(const struct ctl *c);	/* "10.0.0.2:51812": this side's address */
 int ctl_fd(const struct ctl *c);		/* for SO_PEERCRED */
 void ctl_set_user(struct ctl *c, void *user);	/* replaces ctx of the callbacks */
+/* Replaces HANDSHAKE_MS for what c waits for from now on. */
+void ctl_set_patience(struct ctl *c, uint32_t ms);
 
 /* ---- the blocking way, for the CLI: one connection, ask and answer ---- */
 
@@ -48,13 +59,20 @@ struct ctl_client;
 int ctl_client_open(struct ctl_client **c, const char *host, uint16_t port, uint32_t timeout_ms,
 		    struct err *e);
 void ctl_client_close(struct ctl_client *c);
-/* Sends *ask, waits for one message that is not a HEARTBEAT; *answer lives until the next call. */
+/* Sends *ask, waits for one message that is not a HEARTBEAT; *answer lives until the next
+ * call.  timeout_ms is for opening and for each ask.  After an error only close is of use.
+ * A host that begins with '/' is a Unix socket's path. */
 int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answer,
 		   struct err *e);
 
 /*
  * ---- a node's connection to the scheduler: connects, registers, heartbeats,
- * reconnects with back-off (50 ms to 1 s, with jitter) until closed ----
+ * reconnects with back-off (50 ms to 1 s, with jitter) until stopped ----
+ *
+ * A heartbeat goes out each WELCOME.heartbeat_ms; when none was echoed for lease_ms
+ * the connection is given up and made anew.  The highest epoch heard (WELCOME and
+ * JOB_UP) and the cluster id go into the next HELLO.  Heartbeats and the REPLY to
+ * HELLO are not handed to msg().  ctl_node_stop() is allowed in every callback.
  */
 struct ctl_node;
 
@@ -62,10 +80,11 @@ struct ctl_node_cb {
 	/* Registered (again); a node that holds jobs tells them now. */
 	void (*up)(void *ctx, const struct msg_welcome *w);
 	void (*msg)(void *ctx, const struct msg *m);
-	void (*down)(void *ctx, const struct err *why);		/* will try again by itself */
+	/* Once per outage (also when the first try fails); it tries again by itself. */
+	void (*down)(void *ctx, const struct err *why);
 	/* Refused for good (EVERSION, EAUTH, EEXIST name taken): the daemon should exit. */
 	void (*refused)(void *ctx, const struct err *why);
-	/* Fills the numbers of a heartbeat. */
+	/* Fills the numbers of a heartbeat; seq is ours. */
 	void (*heartbeat)(void *ctx, struct msg_heartbeat *hb);
 };
 
