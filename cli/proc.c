@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -52,22 +53,31 @@ static void ignore_signals(void)
 		signal(ignored[i], SIG_IGN);
 }
 
-/* Standard streams would keep a pipe of the caller's open: `tally local | head`. */
-static void drop_streams(void)
+static void close_between(int above, int below)
+{
+	if (above + 1 < below)
+		close_range((unsigned)above + 1, (unsigned)below - 1, 0);
+}
+
+/* Any other descriptor would keep a pipe of somebody's open: `tally local | head`. */
+static void keep_only(int a, int b)
 {
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	for (int i = 0; fd >= 0 && i < 3; i++)
 		dup2(fd, i);
+	close_between(2, MIN(a, b));
+	close_between(MIN(a, b), MAX(a, b));
+	close_between(MAX(a, b), INT_MAX);
 }
 
-static _Noreturn void broom_run(int life_fd, const char *dir)
+static _Noreturn void broom_run(int life_fd, int done_fd, const char *dir)
 {
 	char byte;
 	pid_t group = getpid();
 
 	ignore_signals();
-	drop_streams();
+	keep_only(life_fd, done_fd);
 	prctl(PR_SET_NAME, "tally-broom");
 	while (read(life_fd, &byte, 1) > 0 || errno == EINTR)
 		errno = 0;
@@ -99,9 +109,7 @@ int broom_start(struct broom *b, const char *dir, struct err *e)
 	}
 	if (pid == 0) {
 		setpgid(0, 0);
-		close(life[1]);
-		close(done[0]);
-		broom_run(life[0], dir);
+		broom_run(life[0], done[1], dir);
 	}
 	setpgid(pid, pid);	/* both sides: whoever comes first */
 	close(life[0]);

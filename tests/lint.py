@@ -77,7 +77,7 @@ HOMES = [
     (r"<protobuf-c/", "protobuf-c", ("proto/*",)),
     (r"\b(secure_)?getenv\s*\(", "the environment",
      ("common/rt/opt.c", "common/rt/log.c", "common/rt/notify.c", "client/env.c",
-      "cli/main.c") + C_BESIDES),
+      "cli/cmd.c") + C_BESIDES),
     # log.c prints the wall clock for people; nothing else looks at it
     (r"\b(clock_gettime|gettimeofday)\s*\(", "the clock",
      ("common/rt/clock.c", "common/rt/log.c", "client/clock.c") + C_BESIDES),
