@@ -402,22 +402,19 @@ int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uin
 	return 0;
 }
 
-int xport_send_slab(struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes)
+int xport_send_slab(struct xport_ep *ep, uint32_t job, uint32_t id, int fd, uint64_t bytes)
 {
-	struct frame f = { .type = FRAME_SLAB, .slot = id, .rslot = bytes };
+	struct frame f = { .type = FRAME_SLAB, .job = job, .slot = id, .rslot = bytes };
 	int rc = tx_room(ep), copy;
 
-	if (ep->ops != &xport_shm_ops || id > UINT16_MAX || bytes > SLAB_BYTES_MAX)
+	if (!ep->ops->by_reference || id >= SLABS_PER_LINK_MAX || bytes > SLAB_BYTES_MAX)
 		return TALLY_EINVAL;
 	if (rc < 0)
 		return rc;
-	if (ep->tx.slabs == SLABS_PER_LINK_MAX)
-		return TALLY_EQUOTA;
 	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (copy < 0)
 		return errno == EMFILE ? TALLY_EQUOTA : TALLY_EINVAL;
 	tx_push(ep, &f, 0)->fd = copy;
-	ep->tx.slabs++;
 	return 0;
 }
 

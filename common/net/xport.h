@@ -62,9 +62,9 @@
 	X(REFUSED,	"refused",	"warn",	 true,	EIO, "nobody listens there") \
 	X(UNREACHABLE,	"unreachable",	"warn",	 true,	EIO, "no route, or no answer") \
 	X(TIMEOUT,	"timeout",	"warn",	 true,	ETIMEDOUT, "the peer stopped answering") \
-	X(HANDSHAKE,	"handshake",	"warn",	 false, EAUTH, "the peer did not accept the hello") \
+	X(HANDSHAKE,	"handshake",	"warn",	 false, EAUTH, "the hello was not accepted") \
 	X(BAD_FRAME,	"bad_frame",	"error", false, EPROTO, "bytes that are no frame came") \
-	X(VERSION,	"version",	"error", false, EVERSION, "the peer speaks another version") \
+	X(VERSION,	"version",	"error", false, EVERSION, "the peer has another version") \
 	X(RESOURCE,	"resource",	"error", true,	ENOMEM, "out of descriptors or memory")
 
 enum close_reason {
@@ -92,8 +92,10 @@ struct xport_cb {
 	void (*deliver)(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data);
 	/* A payload of xport_send() is no longer borrowed (written to the medium). */
 	void (*sent)(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len);
-	/* shm: the peer shows a slab; fd is the callee's from here on. */
-	void (*slab)(void *ctx, struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes);
+	/* shm: the peer shows a slab of a job; fd is the callee's from here on.  An id
+	 * that was shown before has a new slab now. */
+	void (*slab)(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
+		     uint64_t bytes);
 	void (*closed)(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e);
 };
 
@@ -136,10 +138,11 @@ int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uin
 
 /*
  * shm only: shows the peer a memfd, in order with the frames; the fd stays the
- * caller's.  EINVAL (not shm), EAGAIN, ESHUTDOWN, EQUOTA (SLABS_PER_LINK_MAX, or
- * no descriptor left).
+ * caller's.  id < SLABS_PER_LINK_MAX; one used before replaces the slab it named.
+ * EINVAL (not shm, id or bytes too large), EAGAIN, ESHUTDOWN, EQUOTA (no
+ * descriptor left in this process).
  */
-int xport_send_slab(struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes);
+int xport_send_slab(struct xport_ep *ep, uint32_t job, uint32_t id, int fd, uint64_t bytes);
 
 /* Cuts the link at once; what is queued stays unsent.  Harmless when closed. */
 void xport_close(struct xport_ep *ep, enum close_reason why);

@@ -64,7 +64,6 @@ struct tx {
 	uint32_t ctl_len, ctl_off;
 	uint32_t head, count;		/* of the ring q */
 	uint32_t head_off;		/* bytes of q[head] that are out */
-	uint32_t slabs;			/* shown so far */
 	bool blocked;			/* full; wait for EPOLLOUT */
 	uint64_t bytes;			/* in q, not out */
 	struct tx_item q[XPORT_QUEUE];
@@ -77,7 +76,6 @@ struct rx {
 	uint8_t *dst;			/* of f's payload, borrowed from place(); NULL: sink */
 	struct frame f;			/* valid while left > 0 */
 	int fd;				/* came ahead of its SLAB frame; owned; -1 */
-	uint32_t slabs;			/* seen so far */
 	uint8_t buf[RX_FRAMES * FRAME_BYTES];
 };
 
@@ -143,7 +141,9 @@ int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const s
 	     const struct frame *welcome, void *user, mono_t now, struct xport_ep **ep,
 	     struct err *e);
 
+/* The stream engine's event and flush, for the rows of tcp and shm. */
 void stream_event(struct xport_ep *ep, uint32_t epoll_events);
+/* Writes what is queued until the socket is full or the turn's share is out. */
 void stream_flush(struct xport_ep *ep);
 
 #endif

@@ -210,15 +210,14 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 		ep_kill(ep, CLOSE_BAD_FRAME, "a slab came without its descriptor");
 		return;
 	}
-	if (f->slot > UINT16_MAX || f->rslot > SLAB_BYTES_MAX || r->slabs == SLABS_PER_LINK_MAX) {
+	if (f->slot >= SLABS_PER_LINK_MAX || f->rslot > SLAB_BYTES_MAX) {
 		ep_kill(ep, CLOSE_BAD_FRAME, "slab %llu of %llu bytes is out of bounds",
 			(unsigned long long)f->slot, (unsigned long long)f->rslot);
 		return;
 	}
-	r->slabs++;
 	r->fd = -1;
 	if (ep->g->cb->slab)
-		ep->g->cb->slab(ep->g->ctx, ep, (uint32_t)f->slot, fd, f->rslot);
+		ep->g->cb->slab(ep->g->ctx, ep, f->job, (uint32_t)f->slot, fd, f->rslot);
 	else
 		close(fd);
 }

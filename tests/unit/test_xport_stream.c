@@ -206,12 +206,13 @@ static int numbered_memfd(uint32_t id)
 	return fd;
 }
 
-static void check_slab(struct link *l, uint32_t id, int fd, uint64_t bytes)
+static void check_slab(struct link *l, uint32_t job, uint32_t id, int fd, uint64_t bytes)
 {
 	uint32_t inside, *next = l->arg;
 
 	ck_assert_int_eq(pread(fd, &inside, sizeof(inside), 0), sizeof(inside));
 	ck_assert_uint_eq(inside, id);
+	ck_assert_uint_eq(job, 7);
 	ck_assert_uint_eq(bytes, 4096 + id);
 	ck_assert_uint_eq(id, *next);
 	ck_assert_uint_eq(l->got, id * 3);	/* in order with the frames around */
@@ -230,7 +231,7 @@ START_TEST(slabs_come_in_order_with_their_descriptors)
 	for (uint32_t i = 0; i < 200; i++) {
 		int fd = numbered_memfd(i);
 
-		ck_assert_int_eq(xport_send_slab(r.a.ep, i, fd, 4096 + i), 0);
+		ck_assert_int_eq(xport_send_slab(r.a.ep, 7, i, fd, 4096 + i), 0);
 		close(fd);
 		for (int k = 0; k < 3; k++)
 			ck_assert_int_eq(send_small(&r.a, i), 0);
@@ -238,54 +239,6 @@ START_TEST(slabs_come_in_order_with_their_descriptors)
 	UNTIL(&r, seen == 200 && r.b.got == 600);
 	rig_close(&r);
 	ck_assert_int_eq(open_fds(), before);
-}
-END_TEST
-
-START_TEST(slabs_have_a_limit)
-{
-	struct rig r;
-	int fd = numbered_memfd(0), rc;
-
-	ck_assert(rig_linked(&r, 2));
-	for (uint32_t i = 0; i < SLABS_PER_LINK_MAX; i++) {
-		ck_assert_int_eq(xport_send_slab(r.a.ep, i, fd, 4096), 0);
-		if (i % 32 == 0)
-			UNTIL(&r, xport_queued(r.a.ep) == 0);
-	}
-	rc = xport_send_slab(r.a.ep, 1, fd, 4096);
-	ck_assert_int_eq(rc, TALLY_EQUOTA);
-	UNTIL(&r, xport_queued(r.a.ep) == 0);
-	settle(&r);
-	ck_assert_uint_eq(r.b.closes, 0);
-	rig_close(&r);
-	close(fd);
-}
-END_TEST
-
-START_TEST(slabs_unsent_at_close_leak_nothing)
-{
-	int before = open_fds(), fd;
-	struct rig r;
-
-	ck_assert(rig_linked(&r, 2));
-	fd = numbered_memfd(0);
-	for (uint32_t i = 0; i < 50; i++)
-		ck_assert_int_eq(xport_send_slab(r.a.ep, i, fd, 4096), 0);
-	close(fd);
-	rig_close(&r);
-	ck_assert_int_eq(open_fds(), before);
-}
-END_TEST
-
-START_TEST(slabs_do_not_go_over_tcp)
-{
-	struct rig r;
-	int fd = numbered_memfd(0);
-
-	ck_assert(rig_linked(&r, 0));
-	ck_assert_int_eq(xport_send_slab(r.a.ep, 0, fd, 4096), TALLY_EINVAL);
-	rig_close(&r);
-	close(fd);
 }
 END_TEST
 
@@ -309,6 +262,60 @@ static void raw_frame_with_fds(int sock, const struct frame *f, int fd, uint32_t
 		memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof(fd));
 	ck_assert_int_eq(sendmsg(sock, &m, 0), FRAME_BYTES);
 }
+
+START_TEST(slabs_have_bounds)
+{
+	const struct frame bad[] = {
+		{ .type = FRAME_SLAB, .slot = SLABS_PER_LINK_MAX, .rslot = 4096 },
+		{ .type = FRAME_SLAB, .rslot = SLAB_BYTES_MAX + 1 },
+	};
+	int fd = numbered_memfd(0), before = open_fds();
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct rig r;
+		int sock;
+
+		ck_assert(rig_open(&r, 2));
+		sock = raw_peer(&r);
+		ck_assert_int_eq(xport_send_slab(r.b.ep, 7, (uint32_t)bad[i].slot, fd,
+						 bad[i].rslot), TALLY_EINVAL);
+		raw_frame_with_fds(sock, &bad[i], fd, 1);
+		UNTIL(&r, r.b.closes == 1);
+		ck_assert_int_eq(r.b.why, CLOSE_BAD_FRAME);
+		close(sock);
+		rig_close(&r);
+	}
+	ck_assert_int_eq(open_fds(), before);
+	close(fd);
+}
+END_TEST
+
+START_TEST(slabs_unsent_at_close_leak_nothing)
+{
+	int before = open_fds(), fd;
+	struct rig r;
+
+	ck_assert(rig_linked(&r, 2));
+	fd = numbered_memfd(0);
+	for (uint32_t i = 0; i < 50; i++)
+		ck_assert_int_eq(xport_send_slab(r.a.ep, 7, i, fd, 4096), 0);
+	close(fd);
+	rig_close(&r);
+	ck_assert_int_eq(open_fds(), before);
+}
+END_TEST
+
+START_TEST(slabs_do_not_go_over_tcp)
+{
+	struct rig r;
+	int fd = numbered_memfd(0);
+
+	ck_assert(rig_linked(&r, 0));
+	ck_assert_int_eq(xport_send_slab(r.a.ep, 7, 0, fd, 4096), TALLY_EINVAL);
+	rig_close(&r);
+	close(fd);
+}
+END_TEST
 
 START_TEST(stray_descriptors_close_the_link_and_leak_nothing)
 {
@@ -338,7 +345,7 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, any_fragmentation_gives_the_same_frames, 0, MEDIA);
 	tcase_add_loop_test(t, random_frames_both_ways_through_small_buffers, 0, MEDIA);
 	tcase_add_test(t, slabs_come_in_order_with_their_descriptors);
-	tcase_add_test(t, slabs_have_a_limit);
+	tcase_add_test(t, slabs_have_bounds);
 	tcase_add_test(t, slabs_unsent_at_close_leak_nothing);
 	tcase_add_test(t, slabs_do_not_go_over_tcp);
 	tcase_add_test(t, stray_descriptors_close_the_link_and_leak_nothing);

@@ -66,7 +66,7 @@ struct link {
 	void (*on_place)(struct link *l);
 	void (*on_deliver)(struct link *l, const struct frame *f, const void *data);
 	void (*on_sent)(struct link *l, uint64_t cookie);
-	void (*on_slab)(struct link *l, uint32_t id, int fd, uint64_t bytes);
+	void (*on_slab)(struct link *l, uint32_t job, uint32_t id, int fd, uint64_t bytes);
 	void *arg;
 };
 
@@ -132,7 +132,8 @@ static const void *cb_resolve(void *ctx, struct xport_ep *ep, const struct frame
 	return l->refuse ? NULL : (const void *)(uintptr_t)f->slot;
 }
 
-static inline void cb_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+static inline void cb_deliver(void *ctx, struct xport_ep *ep, const struct frame *f,
+			      const void *data)
 {
 	struct link *l = xport_user(ep);
 
@@ -159,18 +160,20 @@ static inline void cb_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint
 		l->on_sent(l, cookie);
 }
 
-static inline void cb_slab(void *ctx, struct xport_ep *ep, uint32_t id, int fd, uint64_t bytes)
+static inline void cb_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
+			   uint64_t bytes)
 {
 	struct link *l = xport_user(ep);
 
 	(void)ctx;
 	if (l->on_slab)
-		l->on_slab(l, id, fd, bytes);
+		l->on_slab(l, job, id, fd, bytes);
 	close(fd);
 }
 
 /* Comes from poll (or free) itself, once, and never from below another call. */
-static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)
+static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason why,
+			     const struct err *e)
 {
 	struct link *l = xport_user(ep);
 
@@ -467,7 +470,8 @@ static inline uint8_t *pattern(uint32_t len, uint64_t seed)
 	return p;
 }
 
-static inline int send_call(struct link *l, const struct frame *f, const void *data, uint64_t cookie)
+static inline int send_call(struct link *l, const struct frame *f, const void *data,
+			    uint64_t cookie)
 {
 	int rc;
 
