@@ -114,7 +114,7 @@ typedef struct {
  * Joins the job: connects to this machine's agent and waits until all ranks are
  * there.  opt may be NULL.  EAGENT: no agent at that socket; ETIMEDOUT names the
  * missing ranks; EMISMATCH: another rank has another world size; EEXIST: this
- * rank is taken.  On failure *s is still set when memory allowed it, for
+ * rank is taken; EAUTH: not allowed to use that socket.  On failure *s is still set when memory allowed it, for
  * tally_error_text() only; pass it to tally_detach().
  */
 TALLY_API int tally_attach(const tally_options *opt, tally_session **s);
@@ -172,9 +172,10 @@ TALLY_API int tally_test(tally_session *s, tally_ticket k);
 /*
  * A descriptor that becomes readable when tickets complete; after it did, call
  * tally_poll(), which takes the completions in (and says how many), then
- * tally_test() the tickets.
+ * tally_test() the tickets.  tally_fd() opens it (or a negative code); the session
+ * owns it.  It stays readable when the session is over: tally_poll() says why.
  */
-TALLY_API int tally_fd(const tally_session *s);
+TALLY_API int tally_fd(tally_session *s);
 TALLY_API int tally_poll(tally_session *s);
 
 /*

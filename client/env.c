@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * env.c - options, then the launcher's variables, then defaults.
+ *
+ * Open MPI stands before Slurm: mpirun inside a batch job inherits the batch
+ * step's SLURM_PROCID (0 for everybody), while srun sets no OMPI_COMM_WORLD_*.
+ */
+#include "client/env.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/parse.h"
+
+/*   launcher	 rank			 world size		 local rank		     job id, then more of it */
+#define ENV_TABLE(X) \
+	X("Tally",	"TALLY_RANK",	"TALLY_WORLD_SIZE", "TALLY_LOCAL_RANK", NULL, NULL) \
+	X("torchrun",	"RANK",		"WORLD_SIZE",	"LOCAL_RANK", "TORCHELASTIC_RUN_ID", NULL) \
+	X("openmpi",	"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", \
+	  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid|PMIX_NAMESPACE", NULL) \
+	X("slurm",	"SLURM_PROCID",	"SLURM_NTASKS",	"SLURM_LOCALID", "SLURM_JOB_ID", \
+	  "SLURM_STEP_ID|SLURM_STEPID")
+
+struct env_family {
+	const char *launcher, *rank, *world, *local_rank;
+	const char *job, *step;		/* "A|B": A, or else B; NULL: none */
+};
+
+static const struct env_family families[] = {
+#define X(launcher, rank, world, local, job, step) { launcher, rank, world, local, job, step },
+	ENV_TABLE(X)
+#undef X
+};
+
+/* An empty variable is one that is not set: that is how shells pass nothing on. */
+static const char *env_get(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && *v ? v : NULL;
+}
+
+static const char *env_get_either(const char *names)
+{
+	const char *bar, *v;
+	char first[64];
+
+	if (!names)
+		return NULL;
+	bar = strchr(names, '|');
+	if (!bar)
+		return env_get(names);
+	snprintf(first, sizeof(first), "%.*s", (int)(bar - names), names);
+	v = env_get(first);
+	return v ? v : env_get(bar + 1);
+}
+
+static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t *v, struct err *e)
+{
+	const char *s = env_get(name);
+
+	if (!s)
+		return err_set(e, TALLY_EINVAL, "environment: %s is not set", name);
+	if (parse_u64(s, min, max, v, e))
+		return err_wrap(e, "environment: %s", name);
+	return 0;
+}
+
+static const struct env_family *env_family(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(families); i++)
+		if (env_get(families[i].rank) || env_get(families[i].world))
+			return &families[i];
+	return NULL;
+}
+
+static int env_read_ranks(const struct env_family *f, struct lt_ident *id, struct err *e)
+{
+	uint64_t world, rank, local;
+
+	if (!env_get(f->rank) || !env_get(f->world))
+		return err_set(e, TALLY_EINVAL, "environment: %s is set but %s is not",
+			       env_get(f->rank) ? f->rank : f->world,
+			       env_get(f->rank) ? f->world : f->rank);
+	if (env_number(f->world, 1, WORLD_SIZE_MAX, &world, e) ||
+	    env_number(f->rank, 0, UINT32_MAX, &rank, e))
+		return TALLY_EINVAL;
+	if (rank >= world)
+		return err_set(e, TALLY_EINVAL, "environment: %s %llu is not below %s %llu", f->rank,
+			       (unsigned long long)rank, f->world, (unsigned long long)world);
+	id->world = (uint32_t)world;
+	id->rank = (uint32_t)rank;
+	if (!env_get(f->local_rank))
+		return 0;
+	if (env_number(f->local_rank, 0, rank, &local, e))
+		return TALLY_EINVAL;
+	id->local_rank = (int)local;
+	return 0;
+}
+
+/* Copies a text that must fit; what names it in the error. */
+static int put_text(char *to, size_t size, const char *from, const char *what, struct err *e)
+{
+	if (strlen(from) >= size)
+		return err_set(e, TALLY_EINVAL, "%s is longer than %zu bytes", what, size - 1);
+	memcpy(to, from, strlen(from) + 1);
+	return 0;
+}
+
+static int fill_job(const struct env_family *f, struct lt_ident *id, const char *wish,
+		    struct err *e)
+{
+	const char *job, *step;
+	int n;
+
+	if (!wish || !*wish)
+		wish = env_get("TALLY_JOB");
+	if (wish)
+		return put_text(id->job, sizeof(id->job), wish, "the job's name", e);
+	job = f ? env_get_either(f->job) : NULL;
+	if (!job)
+		return put_text(id->job, sizeof(id->job), LT_JOB_DEFAULT, "the job's name", e);
+	step = env_get_either(f->step);
+	n = snprintf(id->job, sizeof(id->job), "%s-%s%s%s", f->launcher, job, step ? "." : "",
+		     step ? step : "");
+	if (n < 0 || (size_t)n >= sizeof(id->job))
+		return err_set(e, TALLY_EINVAL, "the launcher's job id is too long for a name");
+	return 0;
+}
+
+static int fill_ranks(const struct env_family *f, struct lt_ident *id, const tally_options *opt,
+		      struct err *e)
+{
+	id->world = 1;
+	id->rank = 0;
+	id->local_rank = -1;
+	if (opt->world < 0 || opt->world > (int)WORLD_SIZE_MAX)
+		return err_set(e, TALLY_EINVAL, "world size %d; 1 to %u are possible", opt->world,
+			       WORLD_SIZE_MAX);
+	if (opt->world > 0) {
+		if (opt->rank < 0 || opt->rank >= opt->world)
+			return err_set(e, TALLY_EINVAL, "rank %d is not in a world of %d",
+				       opt->rank, opt->world);
+		id->world = (uint32_t)opt->world;
+		id->rank = (uint32_t)opt->rank;
+	} else if (f && env_read_ranks(f, id, e)) {
+		return TALLY_EINVAL;
+	}
+	if (opt->local_rank > 0)
+		id->local_rank = opt->local_rank;
+	return 0;
+}
+
+static int fill_limits(struct lt_ident *id, const tally_options *opt, struct err *e)
+{
+	uint64_t ms = ATTACH_TIMEOUT_MS;
+
+	if (opt->timeout_ms < 0)
+		return err_set(e, TALLY_EINVAL, "timeout_ms %d is negative", opt->timeout_ms);
+	if (opt->timeout_ms > 0)
+		ms = (uint64_t)opt->timeout_ms;
+	else if (env_get("TALLY_TIMEOUT_MS") &&
+		 env_number("TALLY_TIMEOUT_MS", 1, INT_MAX, &ms, e))
+		return TALLY_EINVAL;
+	if (opt->chunk_bytes && (opt->chunk_bytes < CHUNK_BYTES_MIN ||
+				 opt->chunk_bytes > CHUNK_BYTES_MAX ||
+				 opt->chunk_bytes % PAGE_BYTES))
+		return err_set(e, TALLY_EINVAL, "chunk_bytes %zu; whole pages from %u to %u are possible",
+			       opt->chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+	id->timeout_ms = (uint32_t)ms;
+	id->chunk_bytes = (uint32_t)opt->chunk_bytes;
+	return 0;
+}
+
+int lt_ident_fill(struct lt_ident *id, const tally_options *opt, struct err *e)
+{
+	static const tally_options none = { 0 };
+	const struct env_family *f = env_family();
+	const char *socket;
+
+	opt = opt ? opt : &none;
+	*id = (struct lt_ident){ 0 };
+	socket = opt->socket && *opt->socket ? opt->socket : env_get("TALLY_SOCKET");
+	if (put_text(id->socket, sizeof(id->socket), socket ? socket : LT_SOCKET_DEFAULT,
+		     "the agent's socket path", e) ||
+	    fill_ranks(f, id, opt, e) || fill_limits(id, opt, e))
+		return TALLY_EINVAL;
+	return fill_job(f, id, opt->job, e);
+}

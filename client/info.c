@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * info.c - the questions that need no agent.
+ */
+#include "client/session.h"
+
+int tally_rank(const tally_session *s)
+{
+	return s ? (int)s->who.rank : TALLY_EINVAL;
+}
+
+int tally_world_size(const tally_session *s)
+{
+	return s ? (int)s->who.world : TALLY_EINVAL;
+}
+
+/* The launcher's word counts: it is what the frameworks choose the device by. */
+int tally_local_rank(const tally_session *s)
+{
+	if (!s)
+		return TALLY_EINVAL;
+	return s->who.local_rank >= 0 ? s->who.local_rank : (int)s->local_rank;
+}
+
+int tally_local_size(const tally_session *s)
+{
+	return s ? (int)s->local_size : TALLY_EINVAL;
+}
+
+int tally_machines(const tally_session *s)
+{
+	return s ? (int)s->machines : TALLY_EINVAL;
+}
+
+const char *tally_error_text(const tally_session *s)
+{
+	return s ? s->err.text : "";
+}
+
+const char *tally_error_name(int code)
+{
+	return err_name(code);
+}
+
+const char *tally_error_help(int code)
+{
+	return err_help(code);
+}
+
+#define VERSION_TEXT_(a, b, c)	#a "." #b "." #c
+#define VERSION_TEXT(a, b, c)	VERSION_TEXT_(a, b, c)
+
+const char *tally_version(void)
+{
+	return VERSION_TEXT(TALLY_VERSION_MAJOR, TALLY_VERSION_MINOR, TALLY_VERSION_PATCH);
+}
+
+size_t tally_dtype_size(tally_dtype d)
+{
+	return (unsigned int)d < DTYPE_END ? dtype_bytes((uint8_t)d) : 0;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * memory.c - tally_alloc() and tally_free(): the arena, grown with the agent's help.
+ *
+ * When no slab has room, the agent is asked for one as large as all there are
+ * (so a program that allocates piece by piece makes few slabs); when it has not
+ * that much, for what is needed and no more.  The new slab is mapped writable and
+ * acknowledged; then the agent lets nobody else map it so.
+ */
+#include "client/session.h"
+
+#include <unistd.h>
+
+/* Gets one more slab of `bytes` from the agent and cuts it in pages. */
+static int grow_by(tally_session *s, uint64_t bytes)
+{
+	struct msg answer, ask = { .type = MSG_SLAB_WANT };
+	struct lt_arena_slab as;
+	int rc, fd;
+
+	rc = lt_arena_slab_prepare(&as, bytes, &s->err);
+	if (rc)
+		return rc;
+	ask.slab = (struct msg_slab){
+		.req = lt_session_req(s), .kind = SLAB_INPUT, .bytes = bytes,
+	};
+	rc = lt_session_call(s, &ask, ask.slab.req, MSG_SLAB, s->who.timeout_ms, &answer);
+	if (rc)
+		goto drop;
+	if (answer.slab.kind != SLAB_INPUT || answer.slab.bytes < bytes) {
+		rc = lt_session_protocol_error(s, "another slab than the one asked for");
+		goto drop;
+	}
+	fd = lt_conn_take_fd(&s->conn, 0);
+	rc = slab_map(&as.mem, fd, answer.slab.bytes, true, &s->err);
+	if (rc) {
+		if (fd >= 0)
+			close(fd);
+		goto drop;
+	}
+	as.id = answer.slab.id;
+	lt_arena_add(&s->arena, &as);
+	rc = lt_session_mapped(s, &answer.slab);
+	return rc ? lt_session_over(s) : 0;
+drop:
+	lt_arena_slab_drop(&as);
+	return rc;
+}
+
+/* Doubles the arena, or adds just what is needed when there is not so much. */
+static int grow_for(tally_session *s, uint64_t bytes)
+{
+	uint64_t need = align_up(MAX(bytes, 1), PAGE_BYTES);
+	uint64_t wish = MIN(MAX(s->arena.bytes, LT_ARENA_GROW_MIN), LT_ARENA_GROW_MAX);
+	int rc;
+
+	if (s->arena.nslabs == SLABS_PER_PROCESS_MAX)
+		return err_set(&s->err, TALLY_EQUOTA, "the arena has its %u slabs already",
+			       SLABS_PER_PROCESS_MAX);
+	rc = grow_by(s, MAX(need, wish));
+	if (need < wish && (rc == TALLY_EQUOTA || rc == TALLY_ENOMEM) && !s->over.code)
+		rc = grow_by(s, need);
+	return rc;
+}
+
+int lt_session_alloc(tally_session *s, uint64_t bytes, void **p)
+{
+	void *got;
+	int rc;
+
+	if (bytes > SLAB_BYTES_MAX)
+		return err_set(&s->err, TALLY_EINVAL, "%llu bytes are more than a slab can have",
+			       (unsigned long long)bytes);
+	got = lt_arena_get(&s->arena, bytes);
+	if (!got) {
+		rc = grow_for(s, bytes);
+		if (rc)
+			return rc;
+		got = lt_arena_get(&s->arena, bytes);
+		ASSERT(got);
+	}
+	*p = got;
+	return 0;
+}
+
+int tally_alloc(tally_session *s, size_t bytes, void **p)
+{
+	int rc;
+
+	if (!s || !p)
+		return TALLY_EINVAL;
+	rc = lt_session_live(s);
+	return rc ? rc : lt_session_alloc(s, bytes, p);
+}
+
+/* A block that the agent still reads, or that libtally keeps for itself, stays. */
+static int check_unused(tally_session *s, const void *p, uint64_t bytes)
+{
+	const struct tally_tensor *t;
+
+	for (uint32_t i = 0; i < s->nslots; i++) {
+		t = s->slots[i].tensor;
+		if (!t)
+			continue;
+		if (t->staging == p)
+			return err_set(&s->err, TALLY_EINVAL, "%p was not given out", p);
+		if (t->state == LT_FLYING && t->in && (uintptr_t)t->in - (uintptr_t)p < bytes)
+			return err_set(&s->err, TALLY_EBUSY,
+				       "round %u of tensor %s still reads that memory", t->round,
+				       t->name);
+	}
+	return 0;
+}
+
+int tally_free(tally_session *s, void *p)
+{
+	uint64_t bytes;
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	if (!p)
+		return 0;
+	bytes = lt_arena_block(&s->arena, p);
+	if (!bytes)
+		return err_set(&s->err, TALLY_EINVAL, "%p was not given out by tally_alloc()", p);
+	rc = check_unused(s, p, bytes);
+	if (!rc)
+		lt_arena_put(&s->arena, p);
+	return rc;
+}

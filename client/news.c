@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * news.c - the descriptor for somebody else's poll, and tally_poll().
+ *
+ * It is an epoll descriptor over three: the completion bell, the agent's socket
+ * (which tells that the agent is gone), and an eventfd of our own.  The bell rings
+ * only while armed, so every call that takes completions in arms it again; what
+ * came in on the way, while another ticket was waited for, rings nothing any
+ * more, and is told by the eventfd instead.
+ */
+#include "client/session.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Makes the descriptor readable, once; tally_poll() makes it quiet again. */
+static void tell_news(tally_session *s)
+{
+	if (s->news_told)
+		return;
+	s->news_told = eventfd_write(s->news_fd, 1) == 0;
+}
+
+void lt_news_arm(tally_session *s)
+{
+	struct err why;
+
+	if (s->poll_fd < 0)
+		return;
+	why = s->err;
+	while (!s->over.code && !ring_cpl_sleep(&s->ring))
+		if (lt_round_take_all(s) == 0)
+			(void)lt_session_live(s);
+	s->err = why;
+	if (s->fresh || s->over.code)
+		tell_news(s);
+}
+
+static bool watch(int epfd, int fd, uint32_t events)
+{
+	struct epoll_event ev = { .events = events };
+
+	return epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev) == 0;
+}
+
+static int open_poll_fd(tally_session *s)
+{
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+	int news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+	if (epfd < 0 || news < 0 || !watch(epfd, news, EPOLLIN) ||
+	    !watch(epfd, s->cpl_bell, EPOLLIN) || !watch(epfd, s->conn.fd, EPOLLRDHUP)) {
+		err_set(&s->err, err_from_errno(errno), "a descriptor to poll: %m");
+		if (epfd >= 0)
+			close(epfd);
+		if (news >= 0)
+			close(news);
+		return s->err.code;
+	}
+	s->poll_fd = epfd;
+	s->news_fd = news;
+	return 0;
+}
+
+int tally_fd(tally_session *s)
+{
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	if (s->poll_fd >= 0)
+		return s->poll_fd;
+	rc = lt_session_live(s);
+	if (!rc)
+		rc = open_poll_fd(s);
+	if (rc)
+		return rc;
+	lt_news_arm(s);
+	return s->poll_fd;
+}
+
+int tally_poll(tally_session *s)
+{
+	eventfd_t ignored;
+	int rc, n;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = s->over.code ? lt_session_over(s) : lt_round_take_all(s);
+	if (!rc && ring_cpl_wake(&s->ring))
+		rc = lt_session_agent_gone(s);
+	if (!rc)
+		rc = lt_round_take_all(s);
+	if (!rc)
+		rc = lt_session_live(s);
+	if (!rc && lt_conn_gone(&s->conn))
+		rc = lt_session_agent_gone(s);
+	n = (int)s->fresh;
+	s->fresh = 0;
+	s->poll_count++;
+	if (s->news_told && !rc && eventfd_read(s->news_fd, &ignored) == 0)
+		s->news_told = false;
+	lt_news_arm(s);
+	return n ? n : rc;
+}

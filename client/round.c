@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * round.c - one round of a tensor: submitted, waited for, handed over.
+ *
+ * Submitting posts one descriptor to the ring and makes no system call unless the
+ * agent sleeps.  Waiting takes completions in (of any tensor), spins for a moment,
+ * then sleeps on the completion bell and on the agent's socket, so that a dead
+ * agent wakes us too.  Handing over copies the result to `out` and uses the
+ * ticket up.
+ *
+ * Failures: a completion may carry the round's error; the status page may say
+ * that the job is over, which voids every round that has not completed; a
+ * deadline tells what the agent says the round waits for, and voids nothing.
+ */
+#include "client/session.h"
+
+#include <string.h>
+
+#include "client/clock.h"
+
+#define SPIN_TURNS	64	/* some microseconds: a result that is about to come */
+
+/* A ticket: generation of the slot, slot, round.  Generations start at 1: never 0. */
+static tally_ticket ticket_of(const tally_session *s, const struct tally_tensor *t)
+{
+	return (uint64_t)s->slots[t->slot].generation << 48 | (uint64_t)t->slot << 32 | t->round;
+}
+
+static struct tally_tensor *tensor_of(const tally_session *s, tally_ticket k)
+{
+	uint32_t slot = (uint32_t)(k >> 32) & 0xffff;
+	struct tally_tensor *t = slot < s->nslots ? s->slots[slot].tensor : NULL;
+
+	return t && t->state != LT_IDLE && ticket_of(s, t) == k ? t : NULL;
+}
+
+static int no_such_ticket(tally_session *s, tally_ticket k)
+{
+	return err_set(&s->err, TALLY_EINVAL, "ticket %#llx is used up, or never was one",
+		       (unsigned long long)k);
+}
+
+static uint32_t round_after(uint32_t round)
+{
+	return round == UINT32_MAX ? 1 : round + 1;
+}
+
+/* ---- submitting ---- */
+
+static int check_submit(tally_session *s, tally_tensor *t, const tally_ticket *k)
+{
+	int rc = lt_session_live(s);
+
+	if (rc)
+		return rc;
+	if (!t || t->session != s || !k)
+		return err_set(&s->err, TALLY_EINVAL, "no tensor of this session, or no ticket");
+	if (t->state == LT_FLYING)
+		return err_set(&s->err, TALLY_EEXIST, "round %u of tensor %s is in flight",
+			       t->round, t->name);
+	if (t->state == LT_DONE)
+		return err_set(&s->err, TALLY_EEXIST,
+			       "round %u of tensor %s is done, but nobody waited for its ticket",
+			       t->round, t->name);
+	return 0;
+}
+
+/*
+ * Where the agent will read `in`: in place when it lies in the arena (aligned as
+ * its type wants), else in the tensor's staging block, which is made on first use.
+ */
+static int place_input(tally_session *s, struct tally_tensor *t, const void *in,
+		       struct ring_sub *sub)
+{
+	bool found;
+	int rc;
+
+	if (t->bytes == 0)
+		return 0;
+	if (!in)
+		return err_set(&s->err, TALLY_EINVAL, "tensor %s: no input", t->name);
+	sub->length = t->bytes;
+	if ((uintptr_t)in % dtype_bytes(t->dtype) == 0 &&
+	    lt_arena_find(&s->arena, in, t->bytes, &sub->slab, &sub->offset)) {
+		t->in = in;
+		return 0;
+	}
+	if (!t->staging) {
+		rc = lt_session_alloc(s, t->bytes, &t->staging);
+		if (rc)
+			return rc;
+	}
+	memcpy(t->staging, in, t->bytes);
+	t->in = t->staging;
+	found = lt_arena_find(&s->arena, t->staging, t->bytes, &sub->slab, &sub->offset);
+	ASSERT(found);
+	return 0;
+}
+
+static int submit(tally_session *s, struct tally_tensor *t, struct ring_sub *sub, void *out,
+		  tally_ticket *k)
+{
+	sub->tensor = t->id;
+	sub->round = round_after(t->round);
+	if (ring_sub_post(&s->ring, sub))
+		return err_set(&s->err, TALLY_EAGAIN, "the submission ring is full (%u rounds)",
+			       RING_ENTRIES);
+	t->round = sub->round;
+	t->state = LT_FLYING;
+	t->out = out;
+	*k = ticket_of(s, t);
+	return 0;
+}
+
+int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
+		    const tally_push_pull_options *opt, tally_ticket *k)
+{
+	struct ring_sub sub = { .rop = ROP_SUM };
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = check_submit(s, t, k);
+	if (rc)
+		return rc;
+	sub.priority = opt && opt->override_priority ? opt->priority : t->priority;
+	if (opt && opt->op == TALLY_MEAN)
+		sub.rop = ROP_MEAN;
+	else if (opt && opt->op && opt->op != TALLY_SUM)
+		return err_set(&s->err, TALLY_EINVAL, "no operation %d", (int)opt->op);
+	rc = place_input(s, t, in, &sub);
+	return rc ? rc : submit(s, t, &sub, out, k);
+}
+
+int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out, int root,
+		    tally_ticket *k)
+{
+	struct ring_sub sub = { .rop = ROP_BROADCAST };
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = check_submit(s, t, k);
+	if (rc)
+		return rc;
+	if (root < 0 || (uint32_t)root >= s->who.world)
+		return err_set(&s->err, TALLY_EINVAL, "root %d is not in a world of %u", root,
+			       s->who.world);
+	sub.root = (uint32_t)root;
+	sub.priority = t->priority;
+	t->in = NULL;
+	if (sub.root == s->who.rank)
+		rc = place_input(s, t, in, &sub);
+	return rc ? rc : submit(s, t, &sub, out, k);
+}
+
+/* ---- taking completions in ---- */
+
+/* A completion that matches nothing is an echo of something given up: ignored. */
+static void take_completion(tally_session *s, const struct ring_cpl *c)
+{
+	struct tally_tensor *t = lt_tensor_by_id(s, c->tensor);
+
+	if (!t || t->state != LT_FLYING || t->round != c->round)
+		return;
+	t->state = LT_DONE;
+	t->code = c->code <= 0 ? c->code : TALLY_EPROTO;
+	t->announced = s->poll_count;
+	s->fresh++;
+	if (!t->code)
+		t->result_round = t->round;
+}
+
+int lt_round_take_all(tally_session *s)
+{
+	struct ring_cpl c;
+	int rc;
+
+	while ((rc = ring_cpl_take(&s->ring, &c)) == 0)
+		take_completion(s, &c);
+	if (rc == TALLY_EAGAIN)
+		return 0;
+	err_set(&s->err, rc, "agent at %s: the completion ring is broken", s->who.socket);
+	lt_conn_close(&s->conn);
+	return lt_session_over(s);
+}
+
+/* ---- handing over ---- */
+
+static void use_up(tally_session *s, struct tally_tensor *t)
+{
+	if (t->state == LT_DONE && t->announced == s->poll_count)
+		s->fresh--;
+	t->state = LT_IDLE;
+	t->in = NULL;
+}
+
+static int hand_over(tally_session *s, struct tally_tensor *t)
+{
+	use_up(s, t);
+	if (t->code)
+		return err_set(&s->err, t->code, "round %u of tensor %s: %s", t->round, t->name,
+			       err_help(t->code));
+	if (t->out && t->bytes)
+		memcpy(t->out, t->result[t->round & 1], t->bytes);
+	return 0;
+}
+
+/* ---- waiting ---- */
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#else
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+/* 0: t is done; EAGAIN: not yet; else the session is over and t was not done before. */
+static int look(tally_session *s, const struct tally_tensor *t)
+{
+	int rc, over;
+
+	if (t->state == LT_DONE)
+		return 0;
+	over = lt_session_live(s);
+	/* after the code: a round that was done before the job ended is done */
+	rc = s->over.code && s->conn.fd < 0 ? over : lt_round_take_all(s);
+	if (t->state == LT_DONE)
+		return 0;
+	return rc ? rc : over ? over : TALLY_EAGAIN;
+}
+
+static int look_for_a_moment(tally_session *s, const struct tally_tensor *t)
+{
+	int rc = look(s, t);
+
+	for (int i = 0; i < SPIN_TURNS && rc == TALLY_EAGAIN; i++) {
+		relax();
+		rc = look(s, t);
+	}
+	return rc;
+}
+
+/* Sleeps until something comes, the agent hangs up (EAGENT), or the deadline passes. */
+static int sleep_for_news(tally_session *s, mono_t deadline)
+{
+	struct pollfd p[2] = {
+		{ .fd = s->cpl_bell, .events = POLLIN },
+		{ .fd = s->conn.fd, .events = POLLRDHUP },
+	};
+	int n, bell;
+
+	if (!ring_cpl_sleep(&s->ring))
+		return 0;
+	n = lt_poll(p, ARRAY_SIZE(p), deadline);
+	bell = ring_cpl_wake(&s->ring);
+	if (n > 0 && (p[1].revents || bell))
+		return TALLY_EAGENT;
+	return n > 0 ? 0 : TALLY_ETIMEDOUT;
+}
+
+static int await_tensor(tally_session *s, const struct tally_tensor *t, mono_t deadline)
+{
+	int slept = 0, rc;
+
+	for (;;) {
+		rc = look_for_a_moment(s, t);
+		if (rc != TALLY_EAGAIN || slept == TALLY_ETIMEDOUT)
+			return rc == TALLY_EAGAIN ? TALLY_ETIMEDOUT : rc;
+		if (slept == TALLY_EAGENT)
+			return lt_session_agent_gone(s);
+		slept = sleep_for_news(s, deadline);
+	}
+}
+
+static int say_timeout(tally_session *s, const struct tally_tensor *t, int timeout_ms)
+{
+	char stall[ERR_TEXT_MAX + 1];
+
+	ring_status_get(&s->ring, NULL, NULL, stall);
+	return err_set(&s->err, TALLY_ETIMEDOUT, "round %u of tensor %s: not done after %d ms%s%.300s",
+		       t->round, t->name, timeout_ms, *stall ? "; " : "", stall);
+}
+
+int tally_wait(tally_session *s, tally_ticket k, int timeout_ms)
+{
+	struct tally_tensor *t;
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	t = tensor_of(s, k);
+	if (!t)
+		return no_such_ticket(s, k);
+	if (timeout_ms < 0)
+		timeout_ms = WAIT_TIMEOUT_MS;
+	rc = await_tensor(s, t, lt_now() + mono_ms((uint64_t)timeout_ms));
+	if (!rc)
+		rc = hand_over(s, t);
+	else if (rc == TALLY_ETIMEDOUT && !s->over.code)
+		say_timeout(s, t, timeout_ms);
+	else
+		use_up(s, t);
+	lt_news_arm(s);
+	return rc;
+}
+
+int tally_test(tally_session *s, tally_ticket k)
+{
+	struct tally_tensor *t;
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	t = tensor_of(s, k);
+	if (!t)
+		return no_such_ticket(s, k);
+	rc = look(s, t);
+	if (rc == TALLY_EAGAIN && lt_conn_gone(&s->conn))
+		rc = look(s, t) == 0 ? 0 : lt_session_agent_gone(s);
+	if (!rc)
+		rc = hand_over(s, t);
+	else if (rc == TALLY_EAGAIN && !s->over.code)
+		err_set(&s->err, rc, "round %u of tensor %s is in flight", t->round, t->name);
+	else
+		use_up(s, t);
+	lt_news_arm(s);
+	return rc;
+}
+
+const void *tally_result(const tally_session *s, const tally_tensor *t)
+{
+	if (!s || !t || t->session != s || !t->result_round)
+		return NULL;
+	return t->result[t->result_round & 1];
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * session.c - a process joins a job, talks to its agent, and leaves.
+ *
+ * Attach: ATTACH goes out, ATTACHED comes back with three descriptors (ring page,
+ * submission bell, completion bell) once all ranks are there, or a REPLY says
+ * why not.  Then requests are answered one at a time; before a DECLARED that
+ * needs new result memory the agent sends SLABs unasked, which are mapped
+ * read-only and acknowledged on the way.
+ *
+ * Failures: what the agent refuses is the call's error and no more.  An agent
+ * that is gone or breaks the protocol ends the session, and so does the job's
+ * failure, which the ring's status page tells.  An answer that comes after its
+ * call gave up is recognised by its number and dropped.
+ */
+#include "client/session.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "client/clock.h"
+#include "client/mem.h"
+
+#define ANSWER_BYTES	4096u	/* any answer but a DECLARED: a text and some numbers */
+
+/* ---- being over ---- */
+
+int lt_session_over(tally_session *s)
+{
+	int code = 0;
+
+	if (!s->over.code && s->attached)
+		ring_status_get(&s->ring, &code, NULL, NULL);
+	if (code) {
+		/* read again with the text: job_code was set after it */
+		s->over.code = code < 0 ? code : TALLY_EPROTO;
+		ring_status_get(&s->ring, NULL, s->over.text, NULL);
+	} else if (!s->over.code) {
+		s->over = s->err;
+	}
+	s->err = s->over;
+	return s->over.code;
+}
+
+int lt_session_live(tally_session *s)
+{
+	int code = 0;
+
+	if (s->over.code)
+		return lt_session_over(s);
+	ring_status_get(&s->ring, &code, NULL, NULL);
+	return code ? lt_session_over(s) : 0;
+}
+
+int lt_session_protocol_error(tally_session *s, const char *what)
+{
+	err_set(&s->err, TALLY_EPROTO, "agent at %s: %s", s->who.socket, what);
+	lt_conn_close(&s->conn);
+	return lt_session_over(s);
+}
+
+int lt_session_agent_gone(tally_session *s)
+{
+	lt_conn_say_gone(&s->conn, &s->err);
+	lt_conn_close(&s->conn);
+	return lt_session_over(s);
+}
+
+/* ---- requests ---- */
+
+uint64_t lt_session_req(tally_session *s)
+{
+	return ++s->next_req;
+}
+
+static uint64_t req_of(const struct msg *m)
+{
+	switch (m->type) {
+	case MSG_REPLY:
+		return m->reply.req;
+	case MSG_ATTACHED:
+		return m->attached.req;
+	case MSG_SLAB:
+		return m->slab.req;
+	case MSG_DECLARED:
+		return m->declared.req;
+	default:
+		return UINT64_MAX;	/* no answer of ours: refused as one to come */
+	}
+}
+
+int lt_session_mapped(tally_session *s, const struct msg_slab *slab)
+{
+	struct msg m = {
+		.type = MSG_SLAB_MAPPED,
+		.slab = { .id = slab->id, .kind = slab->kind, .bytes = slab->bytes },
+	};
+
+	return lt_conn_send(&s->conn, &m, lt_now() + mono_ms(HANDSHAKE_MS), &s->err);
+}
+
+/*
+ * A result slab nobody asked for.  One that cannot be mapped (address space) is
+ * remembered: the tensors that lie in it will be refused with that error.
+ */
+static int take_result_slab(tally_session *s, const struct msg_slab *slab)
+{
+	struct lt_result *r = &s->results[s->nresults];
+	int fd = lt_conn_take_fd(&s->conn, 0);
+
+	if (slab->kind != SLAB_RESULT || fd < 0) {
+		if (fd >= 0)
+			close(fd);
+		return lt_session_protocol_error(s, "a slab that is no result slab, or has no descriptor");
+	}
+	if (s->nresults == LT_RESULT_SLABS_MAX)
+		err_set(&s->slab_err, TALLY_EQUOTA, "more than %u result slabs",
+			LT_RESULT_SLABS_MAX);
+	else if (slab_map(&r->mem, fd, slab->bytes, false, &s->slab_err) == 0) {
+		r->id = slab->id;
+		s->nresults++;
+		return lt_session_mapped(s, slab);
+	}
+	close(fd);
+	return 0;
+}
+
+/* A refusal is the call's result; its text comes from whoever refused. */
+static int refused(tally_session *s, int32_t code, const char *text)
+{
+	if (code > 0)
+		return lt_session_protocol_error(s, "a positive error code");
+	return err_set(&s->err, code, "%s", *text ? text : err_help(code));
+}
+
+static int check_answer(tally_session *s, const struct msg *m, enum msg_type want)
+{
+	if (m->type == MSG_REPLY && m->reply.code)
+		return refused(s, m->reply.code, m->reply.text);
+	if (m->type == MSG_DECLARED && m->declared.code)
+		return refused(s, m->declared.code, m->declared.text);
+	return m->type == want ? 0 : lt_session_protocol_error(s, "an answer of another kind");
+}
+
+static int await_answer(tally_session *s, uint64_t req, enum msg_type want, mono_t deadline,
+			struct msg *m)
+{
+	uint64_t got;
+	int rc;
+
+	for (;;) {
+		rc = lt_conn_recv(&s->conn, m, deadline, &s->err);
+		if (rc)
+			return rc;
+		got = req_of(m);
+		if (got == req)
+			return check_answer(s, m, want);
+		if (got > req)
+			return lt_session_protocol_error(s, "an answer that nobody waits for");
+		/* 0: unasked; less: a call that has given up since */
+		if (got == 0 && m->type == MSG_SLAB)
+			rc = take_result_slab(s, &m->slab);
+		if (rc)
+			return rc;
+	}
+}
+
+int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum msg_type want,
+		    uint32_t timeout_ms, struct msg *answer)
+{
+	mono_t deadline = lt_now() + mono_ms((uint64_t)timeout_ms + LT_CALL_SLACK_MS);
+	int rc;
+
+	rc = lt_conn_send(&s->conn, ask, deadline, &s->err);
+	if (!rc)
+		rc = await_answer(s, req, want, deadline, answer);
+	if (rc && s->conn.fd < 0)
+		return lt_session_over(s);
+	return rc;
+}
+
+/* ---- attach ---- */
+
+static int take_ring(tally_session *s)
+{
+	int ring = lt_conn_take_fd(&s->conn, 0);
+	int rc;
+
+	s->sub_bell = lt_conn_take_fd(&s->conn, 1);
+	s->cpl_bell = lt_conn_take_fd(&s->conn, 2);
+	if (s->cpl_bell < 0 || !ring_bell_ok(s->sub_bell) || !ring_bell_ok(s->cpl_bell)) {
+		if (ring >= 0)
+			close(ring);
+		return err_set(&s->err, TALLY_EPROTO,
+			       "agent at %s: not the ring's three descriptors (out of descriptors?)",
+			       s->who.socket);
+	}
+	rc = slab_map(&s->ring_mem, ring, ring_shared_bytes(), true, &s->err);
+	if (rc) {
+		close(ring);
+		return err_wrap(&s->err, "agent at %s: the ring", s->who.socket);
+	}
+	ring_end_init(&s->ring, s->ring_mem.base, s->sub_bell, s->cpl_bell);
+	return 0;
+}
+
+static int take_attached(tally_session *s, const struct msg_attached *m)
+{
+	int rc;
+
+	if (m->world != s->who.world || m->rank != s->who.rank)
+		return err_set(&s->err, TALLY_EPROTO, "agent at %s: attached as rank %u of %u",
+			       s->who.socket, m->rank, m->world);
+	rc = take_ring(s);
+	if (rc)
+		return rc;
+	s->job = m->job;
+	s->local_rank = m->local_rank;
+	s->local_size = m->local_size;
+	s->machines = m->machines;
+	s->attached = true;
+	return 0;
+}
+
+static int attach(tally_session *s, const tally_options *opt)
+{
+	struct msg answer, ask = { .type = MSG_ATTACH };
+	int rc;
+
+	rc = lt_ident_fill(&s->who, opt, &s->err);
+	if (rc)
+		return rc;
+	lt_conn_init(&s->conn, s->who.socket);
+	rc = lt_conn_reserve(&s->conn, ANSWER_BYTES, &s->err);
+	if (!rc)
+		rc = lt_conn_open(&s->conn, lt_now() + mono_ms(s->who.timeout_ms), &s->err);
+	if (rc)
+		return rc;
+	ask.attach = (struct msg_attach){
+		.req = lt_session_req(s), .version = MSG_VERSION, .job = s->who.job,
+		.world = s->who.world, .rank = s->who.rank, .timeout_ms = s->who.timeout_ms,
+		.chunk_bytes = s->who.chunk_bytes,
+	};
+	rc = lt_session_call(s, &ask, ask.attach.req, MSG_ATTACHED, s->who.timeout_ms, &answer);
+	return rc ? rc : take_attached(s, &answer.attached);
+}
+
+int tally_attach(const tally_options *opt, tally_session **out)
+{
+	tally_session *s;
+	int rc;
+
+	if (!out)
+		return TALLY_EINVAL;
+	*out = s = lt_mem_new(1, sizeof(*s));
+	if (!s)
+		return TALLY_ENOMEM;
+	s->sub_bell = s->cpl_bell = s->poll_fd = s->news_fd = -1;
+	lt_conn_init(&s->conn, NULL);
+	rc = attach(s, opt);
+	if (!rc)
+		return 0;
+	/* s stays for its text; whatever else is asked of it, this is the answer */
+	lt_conn_close(&s->conn);
+	s->over = s->err;
+	return rc;
+}
+
+/* ---- results, barrier ---- */
+
+const uint8_t *lt_session_result(const tally_session *s, uint32_t slab, uint64_t off,
+				 uint64_t bytes)
+{
+	for (uint32_t i = 0; i < s->nresults; i++)
+		if (s->results[i].id == slab)
+			return range_ok(off, bytes, s->results[i].mem.bytes) ?
+			       s->results[i].mem.base + off : NULL;
+	return NULL;
+}
+
+int tally_barrier(tally_session *s, int timeout_ms)
+{
+	struct msg answer, ask = { .type = MSG_BARRIER };
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = lt_session_live(s);
+	if (rc)
+		return rc;
+	ask.barrier = (struct msg_barrier){
+		.req = lt_session_req(s), .job = s->job, .rank = s->who.rank,
+		.timeout_ms = timeout_ms > 0 ? (uint32_t)timeout_ms : s->who.timeout_ms,
+	};
+	return lt_session_call(s, &ask, ask.barrier.req, MSG_REPLY, ask.barrier.timeout_ms,
+			       &answer);
+}
+
+/* ---- detach ---- */
+
+static int say_goodbye(tally_session *s)
+{
+	struct msg answer, ask = { .type = MSG_DETACH };
+
+	if (!s->attached || s->conn.fd < 0)
+		return 0;
+	ask.reply = (struct msg_reply){ .req = lt_session_req(s), .text = "" };
+	return lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, HANDSHAKE_MS, &answer);
+}
+
+int tally_detach(tally_session *s)
+{
+	int rc;
+
+	if (!s)
+		return 0;
+	const int fds[] = { s->sub_bell, s->cpl_bell, s->poll_fd, s->news_fd };
+
+	rc = say_goodbye(s);
+	lt_conn_fini(&s->conn);
+	lt_tensors_fini(s);
+	for (uint32_t i = 0; i < s->nresults; i++)
+		slab_free(&s->results[i].mem);
+	lt_arena_fini(&s->arena);
+	slab_free(&s->ring_mem);
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	lt_mem_free(s);
+	return rc;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session.h - what the files of libtally know of each other.
+ *
+ * A session is attached from a successful tally_attach() until something final
+ * happens: the agent hangs up or talks nonsense, or the job fails.  Then `over`
+ * holds the reason, every call returns it, and only tally_detach() is left.
+ *
+ * A tensor is idle, then flying (its round is with the agent), then done (its
+ * completion came in), and idle again once its ticket was used up.
+ */
+#ifndef TALLY_CLIENT_SESSION_H
+#define TALLY_CLIENT_SESSION_H
+
+#include "client/tally.h"
+#include "client/arena.h"
+#include "client/conn.h"
+#include "client/env.h"
+#include "common/shm/ring.h"
+
+#define LT_RESULT_SLABS_MAX	1024u
+#define LT_ID_BUCKETS		4096u
+#define LT_CALL_SLACK_MS	2000u		/* so that the agent's text comes before our own */
+#define LT_ARENA_GROW_MIN	(4ull << 20)
+#define LT_ARENA_GROW_MAX	(1ull << 30)
+
+enum lt_tensor_state { LT_IDLE, LT_FLYING, LT_DONE };
+
+struct tally_tensor {
+	struct tally_session *session;	/* borrowed */
+	struct tally_tensor *next;	/* in its bucket */
+	const uint8_t *result[2];	/* borrowed: of an even, of an odd round */
+	void *staging;			/* owned arena block for foreign inputs; NULL: none yet */
+	const void *in;			/* flying: what the agent reads; NULL: nothing */
+	void *out;			/* flying, done: where the user wants it; NULL: nowhere */
+	uint64_t count, bytes;
+	uint64_t announced;		/* done: the session's poll_count when it came in */
+	uint32_t id;			/* the scheduler's */
+	uint32_t slot;			/* ours, for tickets */
+	uint32_t round;			/* last submitted; 0: none */
+	uint32_t result_round;		/* last finished well; 0: none */
+	int32_t priority;
+	int32_t code;			/* done: how it went */
+	uint8_t dtype;
+	uint8_t state;			/* enum lt_tensor_state */
+	bool leaving;			/* in the list that tally_undeclare() is checking */
+	char name[];
+};
+
+struct lt_slot {
+	struct tally_tensor *tensor;	/* owned; NULL: free */
+	uint16_t generation;		/* of the tensor that has or had it */
+};
+
+struct lt_result {
+	uint32_t id;
+	struct slab mem;		/* owned, read-only */
+};
+
+struct tally_session {
+	struct err err;			/* of the last call that failed */
+	struct err over;		/* code not 0: why nothing works any more */
+	struct err slab_err;		/* code not 0: a result slab that could not be mapped */
+	struct lt_ident who;
+	struct lt_conn conn;
+	uint64_t next_req;
+	bool attached;
+	uint32_t job;			/* the scheduler's number */
+	uint32_t local_rank, local_size, machines;
+
+	struct slab ring_mem;		/* owned */
+	struct ring_end ring;
+	int sub_bell, cpl_bell;		/* owned */
+
+	struct lt_arena arena;
+	struct lt_result results[LT_RESULT_SLABS_MAX];
+	uint32_t nresults;
+
+	struct lt_slot *slots;		/* owned */
+	uint32_t nslots, ntensors;
+	uint64_t poll_count;		/* tally_poll() calls: separates news from old */
+	uint32_t fresh;			/* done since the last tally_poll(), ticket not used */
+	int poll_fd, news_fd;		/* owned; -1 until tally_fd() was called */
+	bool news_told;			/* news_fd is readable */
+	struct tally_tensor *buckets[LT_ID_BUCKETS];
+};
+
+/* 0, or the code for which nothing works any more (its text is in s->err then). */
+int lt_session_live(tally_session *s);
+
+/* Makes s->err the reason why the session is over; the job's own reason goes first. */
+int lt_session_over(tally_session *s);
+
+uint64_t lt_session_req(tally_session *s);	/* a number for the next request */
+
+/*
+ * Sends ask and waits for the answer to req, of type want or REPLY; meanwhile maps
+ * result slabs that the agent announces.  A REPLY or DECLARED with a code is that
+ * code, its text in s->err.  ETIMEDOUT after timeout_ms and a little more.
+ */
+int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum msg_type want,
+		    uint32_t timeout_ms, struct msg *answer);
+
+/* The agent broke the protocol: closes the connection; s is over. EPROTO, mostly. */
+int lt_session_protocol_error(tally_session *s, const char *what);
+
+/* The agent hung up: the end of s, unless the job's end explains it.  EAGENT, mostly. */
+int lt_session_agent_gone(tally_session *s);
+
+/* Tells the agent that a slab is mapped. */
+int lt_session_mapped(tally_session *s, const struct msg_slab *slab);
+
+/* A block of the arena, grown when there is no room; then a zeroed, page-aligned *p. */
+int lt_session_alloc(tally_session *s, uint64_t bytes, void **p);
+
+/* Where a result slab holds [off, off + bytes); NULL: it does not. */
+const uint8_t *lt_session_result(const tally_session *s, uint32_t slab, uint64_t off,
+				 uint64_t bytes);
+
+int lt_round_take_all(tally_session *s);	/* completions; EPROTO: s is over */
+void lt_news_arm(tally_session *s);	/* before returning to a user of tally_fd() */
+
+struct tally_tensor *lt_tensor_by_id(const tally_session *s, uint32_t id);
+void lt_tensors_fini(tally_session *s);
+
+#endif
