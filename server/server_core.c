@@ -120,7 +120,7 @@ static void resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at)
 		todo_add(in, TODO_FAIL);
 		return;
 	}
-	if (in->by_ref && result_at && result_at != s->result)
+	if (result_at && result_at != s->result)
 		memcpy(result_at, s->result, s->len);
 	c->count.resends++;
 	todo_add(in, TODO_RESULT);
@@ -144,7 +144,6 @@ static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, con
 		return in;
 	case PHASE_DONE:
 		c->count.duplicates++;
-		in->by_ref = f->flags & FRAME_BYREF;
 		in->rslot = f->rslot;
 		resend(c, in, result_at);
 		return NULL;

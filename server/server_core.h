@@ -160,6 +160,7 @@ struct srv_job_desc {
 struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_job_desc *d);
 struct srv_job *srv_job_find(struct srv_core *c, uint32_t id);
 void srv_job_stop(struct srv_core *c, struct srv_job *j);
+void srv_job_forget(struct srv_core *c, struct srv_job *j); /* not borrowed; mem is the caller's */
 static inline uint64_t srv_job_borrowed(const struct srv_job *j)
 {
 	return j->borrowed;
@@ -173,8 +174,7 @@ struct srv_tensor_desc {
 };
 
 /* Bytes of bookkeeping, and of result slots (page-aligned per chunk). */
-size_t srv_tensor_size(const struct srv_job *j, const struct srv_tensor_desc *d,
-		       uint64_t *slot_bytes);
+size_t srv_tensor_size(uint32_t nmachines, const struct srv_tensor_desc *d, uint64_t *slot_bytes);
 struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *mem,
 				  uint8_t *slots, const struct srv_tensor_desc *d);
 struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id);

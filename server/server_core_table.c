@@ -61,6 +61,13 @@ void srv_job_stop(struct srv_core *c, struct srv_job *j)
 		srv_tensor_remove(c, list_first(&j->tensors, struct srv_tensor, link));
 }
 
+void srv_job_forget(struct srv_core *c, struct srv_job *j)
+{
+	(void)c;
+	ASSERT(j->stopped && !j->borrowed);
+	list_del(&j->link);
+}
+
 /* ---- tensors ---- */
 
 static uint32_t bucket_of(uint32_t job, uint32_t id)
@@ -92,13 +99,12 @@ static uint32_t count_segs(const struct srv_tensor_desc *d, uint64_t *slot_bytes
 	return nsegs;
 }
 
-size_t srv_tensor_size(const struct srv_job *j, const struct srv_tensor_desc *d,
-		       uint64_t *slot_bytes)
+size_t srv_tensor_size(uint32_t nmachines, const struct srv_tensor_desc *d, uint64_t *slot_bytes)
 {
 	size_t nsegs = count_segs(d, slot_bytes);
 
 	return sizeof(struct srv_tensor) + nsegs * sizeof(struct srv_seg) +
-	       nsegs * j->n * sizeof(struct srv_in) + geom_chunks(&d->geom) * sizeof(uint32_t);
+	       nsegs * nmachines * sizeof(struct srv_in) + geom_chunks(&d->geom) * sizeof(uint32_t);
 }
 
 static void seg_init(struct srv_seg *s, struct srv_tensor *t, uint32_t chunk, uint32_t offset,

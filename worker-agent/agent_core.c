@@ -245,7 +245,6 @@ static void fill_head(struct frame *f, const struct ag_seg *s, uint8_t type)
 
 	*f = (struct frame){
 		.type = type,
-		.flags = s->route->peer->by_ref ? FRAME_BYREF : 0,
 		.attempt = s->attempt,
 		.worker = (uint16_t)t->job->me,
 		.job = t->job->id,
@@ -365,6 +364,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	fill_head(f, s, FRAME_PUSH);
 	f->dtype = t->dtype;
 	f->rop = t->rop;
+	f->flags = p->by_ref ? FRAME_BYREF : 0;
 	f->slot = s->slot == UINT32_MAX ? SLOT_NONE : (uint64_t)s->slot * PAGE_BYTES;
 	out->peer = p;
 	out->data = NULL;

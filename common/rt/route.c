@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connecting a datagram socket makes the kernel choose a route and a source
+ * address, and sends nothing.
+ */
+#include "common/rt/route.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+bool route_is_wildcard(const char *host)
+{
+	return !host[0] || !strcmp(host, "0.0.0.0") || !strcmp(host, "::") || !strcmp(host, "*");
+}
+
+static int source_of(const struct addrinfo *ai, char addr[ADDR_LEN_MAX + 1])
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = -1;
+
+	if (fd < 0)
+		return -1;
+	if (!connect(fd, ai->ai_addr, ai->ai_addrlen) &&
+	    !getsockname(fd, (struct sockaddr *)&ss, &len) &&
+	    !getnameinfo((struct sockaddr *)&ss, len, addr, ADDR_LEN_MAX + 1, NULL, 0,
+			 NI_NUMERICHOST))
+		rc = 0;
+	close(fd);
+	return rc;
+}
+
+int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], struct err *e)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
+	struct addrinfo *all;
+	char service[8];
+	int rc;
+
+	snprintf(service, sizeof(service), "%u", port);
+	rc = getaddrinfo(host, service, &hints, &all);
+	if (rc)
+		return err_set(e, TALLY_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
+	rc = TALLY_EIO;
+	for (const struct addrinfo *ai = all; ai && rc; ai = ai->ai_next)
+		rc = source_of(ai, addr) ? TALLY_EIO : 0;
+	freeaddrinfo(all);
+	if (rc)
+		return err_set(e, TALLY_EIO, "no route to %s: %s", host, strerror(errno));
+	return 0;
+}

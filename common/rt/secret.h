@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * secret.h - the cluster's join secret, and where daemons keep sockets.
+ */
+#ifndef TALLY_RT_SECRET_H
+#define TALLY_RT_SECRET_H
+
+#include "common/base/err.h"
+
+/* First line of the file, without white space at its end; NULL path: "".  Refuses
+ * a file that others may read, an empty one, and one longer than len - 1. */
+int secret_read(const char *path, char *secret, size_t len, struct err *e);
+
+/* $RUNTIME_DIRECTORY (systemd's), else /run/tally if it is there and ours to write
+ * to, else NULL. */
+const char *opt_runtime_dir(void);
+
+#endif

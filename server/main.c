@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * tally-server: receives chunks, sums them, sends the sums back.
+ *
+ * Starts in this order: options, adder measured, engines, listeners, scheduler;
+ * ends in the reverse.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/parse.h"
+#include "common/kern/adder.h"
+#include "common/kern/kern.h"
+#include "common/rt/host.h"
+#include "common/rt/log.h"
+#include "common/rt/notify.h"
+#include "common/rt/secret.h"
+#include "server/server.h"
+
+#define OPT(field) offsetof(struct sv_options, field)
+
+static const struct opt options[] = {
+	{ "scheduler", OPT_STR, OPT(scheduler), "127.0.0.1:7470", 0, 0, "HOST:PORT",
+	  "where the scheduler listens" },
+	{ "listen", OPT_LIST, OPT(listen), "0.0.0.0:7471", 0, 0, "HOST:PORT[@BITRATE]",
+	  "where agents connect; once per card; port 0: any" },
+	{ "name", OPT_STR, OPT(name), NULL, 0, 0, "NAME",
+	  "unique among servers (default: the host's name)" },
+	{ "machine-id", OPT_STR, OPT(machine), NULL, 0, 0, "ID",
+	  "same string, same machine (default: boot and network namespace)" },
+	{ "shm-socket", OPT_STR, OPT(shm_socket), "auto", 0, 0, "PATH",
+	  "Unix socket for this machine's agent; auto: in $RUNTIME_DIRECTORY or /run/tally; none" },
+	{ "memory", OPT_BYTES, OPT(memory_bytes), "0", 0, UINT64_MAX, "BYTES",
+	  "limit for result slots and windows; 0: half of the machine's" },
+	{ "engines", OPT_U64, OPT(engines), "0", 0, ENGINES_MAX, "N",
+	  "data threads; 0: by the number of CPUs" },
+	{ "simd", OPT_STR, OPT(simd), "avx512", 0, 0, "LEVEL",
+	  "highest level of the sums: c, avx2, avx512 (the bits are the same)" },
+	{ "secret-file", OPT_STR, OPT(secret_file), NULL, 0, 0, "PATH",
+	  "join secret of the cluster" },
+	{ "port-file", OPT_STR, OPT(port_file), NULL, 0, 0, "PATH",
+	  "write the first listening port here" },
+	{ "log-level", OPT_STR, OPT(log_level), "info", 0, 0, "LEVEL", "error, warn, info, debug" },
+};
+
+static const struct opt_program program = {
+	.name = "tally-server",
+	.summary = "Summation server: adds up the gradients of a cluster's training jobs.",
+	.details = "  tally-server --scheduler 10.0.0.1:7470 --listen 10.0.0.5:7471@25gbit",
+	.table = options,
+	.count = ARRAY_SIZE(options),
+};
+
+static void on_ring(void *ctx)
+{
+	struct server *s = ctx;
+	struct mail m;
+
+	while (mailbox_take(s->mail, &m))
+		sv_on_mail(s, &m);
+}
+
+static void on_bell(void *ctx)
+{
+	loop_bell_ring(*(struct loop_bell **)ctx);
+}
+
+static void on_signal(void *ctx, int signum)
+{
+	struct server *s = ctx;
+
+	log_info("server %s stops, signal %d", s->name, signum);
+	notify("STOPPING=1");
+	loop_stop(s->loop);
+}
+
+static void on_watchdog(void *ctx)
+{
+	(void)ctx;
+	notify("WATCHDOG=1");
+}
+
+static int set_simd(const char *name, struct err *e)
+{
+	for (int l = KERN_C; l < KERN_LEVELS; l++) {
+		if (!strcmp(name, kern_level_name((enum kern_level)l))) {
+			kern_init((2u << l) - 1);
+			return 0;
+		}
+	}
+	return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512", name);
+}
+
+static void measure_adder(struct server *s)
+{
+	void *scratch = mmap(NULL, ADDER_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (scratch == MAP_FAILED)
+		return;			/* 0: the planner takes it for no limit */
+	s->adder_bytes_per_s = s->nengines * adder_measure(scratch, ADDER_SCRATCH_BYTES, loop_now);
+	munmap(scratch, ADDER_SCRATCH_BYTES);
+}
+
+static void set_names(struct server *s)
+{
+	char host[NAME_LEN_MAX + 1], id[33];
+
+	host_name(host, sizeof(host));
+	snprintf(s->name, sizeof(s->name), "%s", s->opt.name ? s->opt.name : host);
+	host_machine_id(id);
+	snprintf(s->machine, sizeof(s->machine), "%s", s->opt.machine ? s->opt.machine : id);
+}
+
+static void set_shm_path(struct server *s)
+{
+	const char *dir = opt_runtime_dir();
+
+	if (!strcmp(s->opt.shm_socket, "none"))
+		return;
+	if (strcmp(s->opt.shm_socket, "auto"))
+		snprintf(s->shm_path, sizeof(s->shm_path), "%s", s->opt.shm_socket);
+	else if (dir)
+		snprintf(s->shm_path, sizeof(s->shm_path), "%.60s/server-%.30s.sock", dir, s->name);
+}
+
+static uint32_t default_engines(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 4 ? 1 : (uint32_t)MIN(cpus / 2, 4);
+}
+
+static int set_up(struct server *s, struct err *e)
+{
+	int level = log_level_from_name(s->opt.log_level);
+	int rc;
+
+	if (level < 0)
+		return err_set(e, TALLY_EINVAL, "--log-level %s: must be error, warn, info or debug",
+			       s->opt.log_level);
+	log_init("tally-server", (enum log_level)level);
+	rc = set_simd(s->opt.simd, e);
+	rc = rc ? rc : secret_read(s->opt.secret_file, s->secret, sizeof(s->secret), e);
+	if (rc)
+		return rc;
+	set_names(s);
+	set_shm_path(s);
+	s->nengines = s->opt.engines ? (uint32_t)s->opt.engines : default_engines();
+	s->memory_bytes = s->opt.memory_bytes ? s->opt.memory_bytes : host_memory_bytes() / 2;
+	list_init(&s->jobs);
+	return 0;
+}
+
+static int start(struct server *s, struct loop_bell **bell, struct err *e)
+{
+	int cpus[ENGINES_MAX], rc;
+	char adder[32], memory[32];
+	uint32_t ncpus;
+
+	measure_adder(s);
+	rc = loop_bell_start(s->loop, bell, on_ring, s);
+	rc = rc ? rc : mailbox_new(&s->mail, on_bell, bell, e);
+	ncpus = s->nengines > 1 ? host_cpus_near(NULL, cpus, ENGINES_MAX) : 0;
+	for (uint32_t i = 0; !rc && i < s->nengines; i++)
+		rc = sv_engine_start(s, i, i < ncpus ? cpus[i] : -1, e);
+	rc = rc ? rc : sv_listen_start(s, e);
+	if (rc)
+		return rc;
+	log_info("server %s listens on %s:%u, engines %u, sums %s, adder %s/s, memory %s", s->name,
+		 s->addr[0].host, s->addr[0].port, s->nengines, kern_level_name(kern_level()),
+		 fmt_bytes(adder, sizeof(adder), s->adder_bytes_per_s),
+		 fmt_bytes(memory, sizeof(memory), s->memory_bytes));
+	return sv_io_start(s, e);
+}
+
+static void stop(struct server *s, struct loop_bell *bell)
+{
+	sv_io_stop(s);
+	sv_listen_stop(s);
+	for (uint32_t i = 0; i < s->nengines; i++)
+		if (s->engine[i])
+			sv_engine_stop(s->engine[i]);
+	while (!list_empty(&s->jobs))
+		sv_job_free(s, list_first(&s->jobs, struct sv_job, link));
+	if (s->mail)
+		mailbox_free(s->mail);
+	if (bell)
+		loop_bell_stop(bell);
+}
+
+int main(int argc, char **argv)
+{
+	static struct server s;
+	struct loop_bell *bell = NULL;
+	struct loop_timer *watchdog = NULL;
+	struct err e;
+
+	switch (opt_parse(&program, argc, argv, &s.opt, stdout, stderr)) {
+	case OPT_EXIT_OK:
+		return 0;
+	case OPT_EXIT_USAGE:
+		return 2;
+	case OPT_RUN:
+		break;
+	}
+	if (set_up(&s, &e) || loop_new(&s.loop, &e)) {
+		fprintf(stderr, "tally-server: %s\n", e.text);
+		return e.code == TALLY_EINVAL ? 2 : 1;
+	}
+	list_init(&s.greetings);
+	list_init(&s.agents);
+	loop_on_signals(s.loop, on_signal, &s);
+	if (start(&s, &bell, &e)) {
+		fprintf(stderr, "tally-server: %s\n", e.text);
+		s.exit_code = e.code == TALLY_EINVAL ? 2 : 1;
+	} else {
+		if (notify_watchdog_ms())
+			loop_timer_start(s.loop, &watchdog, 0, notify_watchdog_ms() / 2,
+					 on_watchdog, NULL);
+		loop_run(s.loop);
+	}
+	loop_timer_stop(watchdog);
+	stop(&s, bell);
+	loop_free(s.loop);
+	return s.exit_code;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server.h - the shell around the server's core: who owns what.
+ *
+ *   control thread (loop): scheduler connection, listeners, hello of new links,
+ *	jobs and tensors as declared (struct sv_job, sv_tensor), all memory.
+ *   engine e: its srv_core, links and peers, and what hangs below sv_piece[e].
+ *
+ * They speak by mail; a pointer in a mail belongs to the receiver until it sends
+ * it back (SV_*_READY, SV_*_FREE).  Memory is mapped when a job comes up
+ * (windows) and when tensors are declared (result slots); never per message.
+ */
+#ifndef TALLY_SERVER_H
+#define TALLY_SERVER_H
+
+#include "common/ctl/ctl.h"
+#include "common/net/xport.h"
+#include "common/place/place.h"
+#include "common/rt/engine.h"
+#include "common/rt/loop.h"
+#include "common/rt/opt.h"
+#include "server/server_core.h"
+
+#define SV_LISTEN_MAX	RAILS_MAX
+
+struct sv_options {
+	const char *scheduler, *name, *machine, *shm_socket, *secret_file, *log_level, *port_file;
+	const char *simd;
+	struct opt_list listen;
+	uint64_t memory_bytes, engines;
+};
+
+/* One engine's part of a job or tensor. */
+struct sv_job_piece {
+	void *mem;			/* srv_job_size() */
+	struct srv_job *core;		/* the engine's */
+	struct list link;		/* in engine->stopping */
+};
+
+struct sv_job {
+	struct list link;		/* in server->jobs */
+	uint32_t id, n, me, world, nservers, nengines;
+	uint64_t epoch;
+	uint32_t chunk_bytes, seg_bytes;
+	uint64_t window_bytes;		/* per worker and engine */
+	uint64_t seq;			/* last log entry taken in */
+	struct place *place;
+	struct list tensors;		/* log order */
+	uint32_t *node;			/* n: worker's node */
+	uint8_t *windows;		/* n * nengines * window_bytes, mapped */
+	size_t windows_bytes;
+	uint64_t slot_bytes;		/* of all tensors */
+	uint32_t engines_left;		/* that have not let go of it yet */
+	bool stopping;
+	struct sv_job_piece piece[ENGINES_MAX];
+};
+
+struct sv_tensor_piece {
+	void *mem;
+	uint8_t *slots;			/* mapped */
+	size_t slot_bytes;
+	struct srv_tensor_desc desc;
+	struct srv_tensor *core;	/* the engine's */
+};
+
+struct sv_tensor {
+	struct list link;		/* in job->tensors */
+	struct sv_job *job;
+	uint32_t id;
+	struct place_tensor placed;
+	uint64_t slot_bytes;
+	struct sv_tensor_piece piece[];	/* nengines */
+};
+
+/* A log entry on its way through the engines: tensors added or forgotten. */
+struct sv_batch {
+	struct sv_job *job;
+	uint64_t seq;
+	uint32_t engines_left;
+	bool forget;
+	struct list link[ENGINES_MAX];	/* in engine->forgetting */
+	uint32_t n;
+	struct sv_tensor *tensor[];
+};
+
+enum sv_mail {
+	SV_OPEN,		/* the first: set up what belongs to the thread */
+	SV_ADOPT,		/* control -> engine: struct sv_adopt */
+	SV_JOB_START,		/* struct sv_job *, and back as SV_JOB_READY */
+	SV_JOB_STOP,		/* struct sv_job *, and back as SV_JOB_FREE */
+	SV_BATCH,		/* struct sv_batch *, and back as SV_BATCH_READY */
+	SV_JOB_READY,
+	SV_JOB_FREE,
+	SV_BATCH_READY,
+};
+
+struct sv_adopt {
+	int fd;
+	struct frame hello;
+};
+
+/* Counters that the control thread may read at any time. */
+struct sv_stats {
+	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops;
+	_Atomic uint32_t links;
+};
+
+struct sv_engine {
+	struct server *server;
+	uint32_t index;
+	struct engine *thread;
+	struct xport_group *group;
+	struct srv_core core;
+	struct list peers;		/* sv_peer.link */
+	struct list stopping;		/* sv_job_piece.link */
+	struct list forgetting;		/* sv_batch.link[index] */
+	uint64_t bytes_sent, bytes_received;
+	struct sv_stats stats;
+};
+
+struct sv_agent {			/* may open links: named by a job */
+	struct list link;
+	uint32_t node, jobs;
+	uint8_t key[KEY_BYTES];
+};
+
+struct server {
+	struct sv_options opt;
+	struct loop *loop;
+	struct ctl_node *node;
+	struct mailbox *mail;
+	struct listener *listener[SV_LISTEN_MAX + 1];
+	uint32_t nlisteners;
+	struct msg_addr addr[SV_LISTEN_MAX];
+	char addr_text[SV_LISTEN_MAX][ADDR_LEN_MAX + 1];
+	uint32_t naddrs;
+	char shm_path[ADDR_LEN_MAX + 1];
+	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1];
+	char secret[NAME_LEN_MAX + 1];
+	uint64_t adder_bytes_per_s, memory_bytes, memory_used;
+	struct list jobs, agents, greetings;
+	uint32_t nengines, my_node;
+	struct sv_engine *engine[ENGINES_MAX];
+	int exit_code;
+};
+
+/* server_io.c: the scheduler's side */
+int sv_io_start(struct server *s, struct err *e);
+void sv_io_stop(struct server *s);
+void sv_on_mail(struct server *s, const struct mail *m);
+
+/* server_job.c: jobs' memory, and what the engines get of it */
+int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e);
+int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e);
+void sv_forget(struct server *s, const struct msg_ids *m);
+void sv_job_down(struct server *s, uint32_t id);
+struct sv_job *sv_job_find(struct server *s, uint32_t id);
+void sv_job_free(struct server *s, struct sv_job *j);	/* the engines have let go */
+void sv_batch_done(struct server *s, struct sv_batch *b);
+
+/* server_listen.c: new links up to their hello */
+int sv_listen_start(struct server *s, struct err *e);
+void sv_listen_stop(struct server *s);
+void sv_agents_add(struct server *s, const struct msg_job_up *m);
+void sv_agents_del(struct server *s, const struct sv_job *j);
+
+/* server_engine.c: one data thread */
+int sv_engine_start(struct server *s, uint32_t index, int cpu, struct err *e);
+void sv_engine_stop(struct sv_engine *en);
+/* Waits for room in the mailbox, which the engine empties at each turn. */
+void sv_engine_tell(struct sv_engine *en, enum sv_mail type, const void *body, size_t len);
+
+#endif

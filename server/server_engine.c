@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One data thread of a server: links in, core in the middle, links out.
+ *
+ * A link is adopted with its hello and joins the peer it speaks for (one engine
+ * of one agent); several links of a peer share its queue, each taking a frame
+ * when it has room.  By shared memory the agent shows slabs, which stay mapped
+ * until the job they belong to has ended.
+ *
+ * Letting go: a stopped job or a forgotten tensor goes back to the control
+ * thread as soon as no link borrows its memory.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/rt/log.h"
+#include "common/shm/slab.h"
+#include "server/server.h"
+
+#define LINK_QUEUE_BYTES (1u << 20)	/* handed to one link ahead of the kernel */
+
+struct sv_slab {
+	uint32_t job;
+	struct slab mem;
+};
+
+struct sv_peer {
+	struct list link;		/* in engine->peers */
+	struct list links;		/* sv_link.link */
+	struct srv_peer core;
+	uint32_t agent_engine;
+	uint32_t nslabs;
+	struct sv_slab *slab[SLABS_PER_LINK_MAX];
+};
+
+struct sv_link {
+	struct list link;
+	struct sv_peer *peer;
+	struct xport_ep *ep;
+	bool up, landing;
+	struct frame landing_frame;
+};
+
+static struct sv_peer *peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_engine)
+{
+	struct sv_peer *p;
+
+	list_for_each(&en->peers, l) {
+		p = list_entry(l, struct sv_peer, link);
+		if (p->core.node == node && p->agent_engine == agent_engine)
+			return p;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	srv_peer_init(&p->core, node);
+	p->agent_engine = agent_engine;
+	list_init(&p->links);
+	list_add(&en->peers, &p->link);
+	return p;
+}
+
+static void peer_put(struct sv_peer *p)
+{
+	if (!list_empty(&p->links) || p->nslabs)
+		return;
+	list_del(&p->link);
+	free(p);
+}
+
+/* ---- transport callbacks ---- */
+
+static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+
+	(void)peer;
+	k->up = true;
+	en->stats.links++;
+}
+
+static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+	void *at = srv_place(&en->core, &k->peer->core, f);
+
+	if (at) {
+		k->landing = true;
+		k->landing_frame = *f;
+	}
+	return at;
+}
+
+static void *slab_at(const struct sv_peer *p, uint64_t slot, uint32_t job, uint64_t len)
+{
+	uint32_t id = SLOT_SLAB_ID(slot);
+	const struct sv_slab *s;
+
+	if (slot == SLOT_NONE || id >= SLABS_PER_LINK_MAX)
+		return NULL;
+	s = p->slab[id];
+	if (!s || s->job != job || !range_ok(SLOT_SLAB_OFF(slot), len, s->mem.bytes))
+		return NULL;
+	return s->mem.base + SLOT_SLAB_OFF(slot);
+}
+
+static const void *on_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	const struct sv_link *k = xport_user(ep);
+
+	(void)ctx;
+	return slab_at(k->peer, f->slot, f->job, f->length);
+}
+
+/* The result of a segment is as long as the segment, which the core knows; a
+ * place with room for the longest one is asked for only when f has no length. */
+static void *result_place(struct sv_engine *en, const struct sv_link *k, const struct frame *f)
+{
+	const struct srv_tensor *t = srv_tensor_find(&en->core, f->job, f->tensor);
+
+	if (!xport_by_reference(k->ep) || !t || f->chunk >= t->nchunks ||
+	    f->offset >= geom_chunk_len(&t->geom, f->chunk))
+		return NULL;
+	return slab_at(k->peer, f->rslot, f->job, geom_seg_len(&t->geom, f->chunk, f->offset));
+}
+
+static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+
+	k->landing = false;
+	en->bytes_received += f->length;
+	srv_frame(&en->core, &k->peer->core, f, data, result_place(en, k, f));
+}
+
+static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	struct sv_engine *en = ctx;
+
+	(void)ep;
+	en->bytes_sent += len;
+	if (cookie)
+		srv_sent((struct srv_tensor *)(uintptr_t)cookie);
+}
+
+static void slab_drop(struct sv_peer *p, uint32_t id)
+{
+	slab_free(&p->slab[id]->mem);
+	free(p->slab[id]);
+	p->slab[id] = NULL;
+	p->nslabs--;
+}
+
+/* A slab that is mapped already is shown again when a broken link comes back. */
+static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
+		    uint64_t bytes)
+{
+	struct sv_link *k = xport_user(ep);
+	struct sv_peer *p = k->peer;
+	struct sv_slab *s;
+	struct err e;
+
+	(void)ctx;
+	if (id >= SLABS_PER_LINK_MAX || (p->slab[id] && p->slab[id]->job == job)) {
+		close(fd);
+		return;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s || slab_map(&s->mem, fd, bytes, true, &e)) {
+		log_warn("agent node %u slab %u not mapped, reason %s", p->core.node, id,
+			 s ? e.text : "out of memory");
+		free(s);
+		close(fd);
+		return;
+	}
+	if (p->slab[id])
+		slab_drop(p, id);
+	s->job = job;
+	p->slab[id] = s;
+	p->nslabs++;
+}
+
+static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+	struct sv_peer *p = k->peer;
+
+	if (close_reason_severity(why)[0] != 'i')
+		log_warn("link from agent node %u closed, reason %s: %s", p->core.node,
+			 close_reason_name(why), e->text);
+	if (k->landing)
+		srv_unplace(&en->core, &p->core, &k->landing_frame);
+	if (k->up)
+		en->stats.links--;
+	list_del(&k->link);
+	free(k);
+	if (list_empty(&p->links))
+		srv_peer_lost(&en->core, &p->core);
+	peer_put(p);
+}
+
+static const struct xport_cb callbacks = {
+	.up = on_up,
+	.place = on_place,
+	.resolve = on_resolve,
+	.deliver = on_deliver,
+	.sent = on_sent,
+	.slab = on_slab,
+	.closed = on_closed,
+};
+
+/* ---- out ---- */
+
+static bool has_work(const struct sv_peer *p)
+{
+	return p->core.nrefusals || !list_empty(&p->core.out);
+}
+
+/* A by-reference link before any other, then the one with the shortest queue. */
+static struct sv_link *best_link(const struct sv_peer *p)
+{
+	struct sv_link *best = NULL;
+
+	list_for_each(&p->links, l) {
+		struct sv_link *k = list_entry(l, struct sv_link, link);
+
+		if (!k->up || xport_queued(k->ep) >= XPORT_QUEUE / 2)
+			continue;
+		if (xport_by_reference(k->ep))
+			return k;
+		if (xport_queued_bytes(k->ep) >= LINK_QUEUE_BYTES)
+			continue;
+		if (!best || xport_queued_bytes(k->ep) < xport_queued_bytes(best->ep))
+			best = k;
+	}
+	return best;
+}
+
+static void pump(struct sv_engine *en, struct sv_peer *p)
+{
+	struct srv_send s;
+	struct sv_link *k;
+
+	while (has_work(p)) {
+		k = best_link(p);
+		if (!k || !srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
+			return;
+		if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
+			srv_sent(s.tensor);	/* the agent will ask for it */
+	}
+}
+
+/* ---- mail ---- */
+
+/* Here and not at the start: the group is this thread's from its first breath. */
+static void open_group(struct sv_engine *en)
+{
+	struct err e;
+
+	if (!xport_group_new(&en->group, engine_epfd(en->thread), &callbacks, en, &e))
+		return;
+	log_error("server engine %u cannot start: %s", en->index, e.text);
+	exit(1);
+}
+
+static void adopt(struct sv_engine *en, const struct sv_adopt *a)
+{
+	struct sv_peer *p = peer_get(en, a->hello.job, a->hello.chunk);
+	struct sv_link *k = calloc(1, sizeof(*k));
+	struct frame welcome = a->hello;
+	struct err e;
+
+	welcome.type = FRAME_WELCOME;
+	welcome.slot = welcome.rslot = 0;
+	welcome.aux = FRAME_VERSION;
+	if (p && k) {
+		k->peer = p;
+		list_add(&p->links, &k->link);
+		if (!xport_adopt(en->group, a->fd, &a->hello, &welcome, k, loop_now(), &k->ep, &e))
+			return;
+		log_warn("link from agent node %u refused, reason %s", a->hello.job, e.text);
+		list_del(&k->link);
+	}
+	close(a->fd);
+	free(k);
+	if (p)
+		peer_put(p);
+}
+
+static void job_start(struct sv_engine *en, struct sv_job *j)
+{
+	struct srv_job_desc d = {
+		.id = j->id,
+		.n = j->n,
+		.world = j->world,
+		.epoch = (uint32_t)j->epoch,
+		.chunk_bytes = j->chunk_bytes,
+		.seg_bytes = j->seg_bytes,
+		.window_bytes = j->window_bytes,
+	};
+	struct srv_job *c = srv_job_start(&en->core, j->piece[en->index].mem, &d);
+
+	for (uint32_t w = 0; w < j->n; w++) {
+		c->worker[w].node = j->node[w];
+		c->worker[w].window =
+			j->windows + ((uint64_t)w * j->nengines + en->index) * j->window_bytes;
+	}
+	j->piece[en->index].core = c;
+}
+
+static void tell_control(struct sv_engine *en, enum sv_mail type, void *p)
+{
+	while (mailbox_post(en->server->mail, en->index, type, &p, sizeof(p)))
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+}
+
+static void batch(struct sv_engine *en, struct sv_batch *b)
+{
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct sv_tensor_piece *p = &b->tensor[i]->piece[en->index];
+		struct srv_job *j = b->job->piece[en->index].core;
+
+		if (b->forget)
+			srv_tensor_remove(&en->core, p->core);
+		else
+			p->core = srv_tensor_add(&en->core, j, p->mem, p->slots, &p->desc);
+	}
+	if (b->forget)
+		list_add(&en->forgetting, &b->link[en->index]);
+	else
+		tell_control(en, SV_BATCH_READY, b);
+}
+
+static void on_mail(void *ctx, const struct mail *m, bool stopping)
+{
+	struct sv_engine *en = ctx;
+	struct sv_adopt a;
+	void *p;
+
+	if (m->type == SV_ADOPT) {
+		memcpy(&a, m->body, sizeof(a));
+		if (stopping)
+			close(a.fd);
+		else
+			adopt(en, &a);
+		return;
+	}
+	if (m->type == SV_OPEN) {
+		open_group(en);
+		return;
+	}
+	memcpy(&p, m->body, sizeof(p));
+	if (m->type == SV_JOB_START) {
+		job_start(en, p);
+		tell_control(en, SV_JOB_READY, p);
+	} else if (m->type == SV_JOB_STOP) {
+		struct sv_job_piece *jp = &((struct sv_job *)p)->piece[en->index];
+
+		srv_job_stop(&en->core, jp->core);
+		list_add(&en->stopping, &jp->link);
+	} else {
+		batch(en, p);
+	}
+}
+
+/* ---- letting go ---- */
+
+static bool batch_borrowed(const struct sv_batch *b, uint32_t index)
+{
+	for (uint32_t i = 0; i < b->n; i++)
+		if (b->tensor[i]->piece[index].core->borrowed)
+			return true;
+	return false;
+}
+
+static void drop_job_slabs(struct sv_engine *en, uint32_t job)
+{
+	list_for_each_safe(&en->peers, l, next) {
+		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+
+		for (uint32_t id = 0; p->nslabs && id < SLABS_PER_LINK_MAX; id++)
+			if (p->slab[id] && p->slab[id]->job == job)
+				slab_drop(p, id);
+		peer_put(p);
+	}
+}
+
+static void let_go(struct sv_engine *en)
+{
+	list_for_each_safe(&en->forgetting, l, next) {
+		struct sv_batch *b = container_of(l - en->index, struct sv_batch, link);
+
+		if (batch_borrowed(b, en->index))
+			continue;
+		list_del(l);
+		tell_control(en, SV_BATCH_READY, b);
+	}
+	list_for_each_safe(&en->stopping, l, next) {
+		struct sv_job_piece *jp = list_entry(l, struct sv_job_piece, link);
+		struct sv_job *j = container_of(jp - en->index, struct sv_job, piece);
+
+		if (srv_job_borrowed(jp->core))
+			continue;
+		list_del(l);
+		srv_job_forget(&en->core, jp->core);
+		drop_job_slabs(en, j->id);
+		tell_control(en, SV_JOB_FREE, j);
+	}
+}
+
+/* ---- the thread ---- */
+
+static void on_event(void *ctx, void *data_ptr, uint32_t events)
+{
+	struct sv_engine *en = ctx;
+
+	(void)xport_event(en->group, data_ptr, events);
+}
+
+static void publish(struct sv_engine *en)
+{
+	const struct srv_counters *c = &en->core.count;
+
+	en->stats.bytes_sent = en->bytes_sent;
+	en->stats.bytes_received = en->bytes_received;
+	en->stats.bytes_summed = c->bytes_summed;
+	en->stats.rounds = c->rounds;
+	en->stats.drops = c->drop_job + c->drop_tensor + c->drop_epoch + c->drop_worker +
+			  c->drop_round + c->drop_attempt + c->drop_shape + c->duplicates;
+}
+
+static mono_t on_turn(void *ctx, mono_t now)
+{
+	struct sv_engine *en = ctx;
+	mono_t next;
+
+	if (!en->group)
+		return MONO_NEVER;
+	list_for_each(&en->peers, l)
+		pump(en, list_entry(l, struct sv_peer, link));
+	next = xport_poll(en->group, now);
+	list_for_each(&en->peers, l)
+		if (has_work(list_entry(l, struct sv_peer, link)) &&
+		    best_link(list_entry(l, struct sv_peer, link)))
+			next = now;
+	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
+		let_go(en);
+	publish(en);
+	return next;
+}
+
+static const struct engine_cb engine_callbacks = {
+	.mail = on_mail,
+	.event = on_event,
+	.turn = on_turn,
+};
+
+int sv_engine_start(struct server *s, uint32_t index, int cpu, struct err *e)
+{
+	struct sv_engine *en = calloc(1, sizeof(*en));
+	int rc;
+
+	if (!en)
+		return err_set(e, TALLY_ENOMEM, "out of memory for engine %u", index);
+	en->server = s;
+	en->index = index;
+	srv_init(&en->core);
+	list_init(&en->peers);
+	list_init(&en->stopping);
+	list_init(&en->forgetting);
+	rc = engine_start(&en->thread, "server", index, cpu, 0, &engine_callbacks, en, e);
+	if (rc) {
+		free(en);
+		return rc;
+	}
+	s->engine[index] = en;
+	sv_engine_tell(en, SV_OPEN, NULL, 0);
+	return 0;
+}
+
+void sv_engine_tell(struct sv_engine *en, enum sv_mail type, const void *body, size_t len)
+{
+	while (engine_post(en->thread, ENGINE_CONTROL, type, body, len))
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+}
+
+/* After engine_stop() everything of the engine belongs to the caller. */
+void sv_engine_stop(struct sv_engine *en)
+{
+	engine_stop(en->thread);
+	if (en->group)
+		xport_group_free(en->group);
+	while (!list_empty(&en->peers)) {
+		struct sv_peer *p = list_first(&en->peers, struct sv_peer, link);
+
+		for (uint32_t id = 0; p->nslabs && id < SLABS_PER_LINK_MAX; id++)
+			if (p->slab[id])
+				slab_drop(p, id);
+		peer_put(p);
+	}
+	free(en);
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The scheduler's side of a server: registers, answers for jobs and log entries
+ * once the engines have them, tells numbers each second.  A lost scheduler stops
+ * nothing that runs; ctl_node comes back to it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/parse.h"
+#include "common/rt/host.h"
+#include "common/rt/log.h"
+#include "common/rt/notify.h"
+#include "server/server.h"
+
+static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
+		   const struct err *e)
+{
+	struct msg m = {
+		.type = type,
+		.ready = { .job = job, .seq = seq, .code = e ? e->code : 0, .text = e ? e->text : "" },
+	};
+
+	if (e)
+		log_warn("job %u refused, reason %s", job, e->text);
+	(void)ctl_node_send(s->node, &m, NULL);	/* if it is gone, it will ask again */
+}
+
+static void on_up(void *ctx, const struct msg_welcome *w)
+{
+	struct server *s = ctx;
+
+	s->my_node = w->node;
+	log_info("server %s registered, node %u, epoch %llu", s->name, w->node,
+		 (unsigned long long)w->epoch);
+	notify("READY=1\nSTATUS=registered");
+}
+
+static void on_msg(void *ctx, const struct msg *m)
+{
+	struct server *s = ctx;
+	struct err e;
+
+	switch (m->type) {
+	case MSG_JOB_UP:
+		if (sv_job_up(s, &m->job_up, &e))
+			answer(s, MSG_JOB_READY, m->job_up.job, m->job_up.epoch, &e);
+		break;
+	case MSG_TENSORS:
+		if (sv_tensors(s, &m->tensors, &e))
+			answer(s, MSG_TENSORS_READY, m->tensors.job, m->tensors.seq, &e);
+		break;
+	case MSG_FORGET:
+		sv_forget(s, &m->ids);
+		break;
+	case MSG_JOB_DOWN:
+		log_info("job %u ends, %s", m->job_down.job,
+			 m->job_down.code ? m->job_down.text : "all ranks detached");
+		sv_job_down(s, m->job_down.job);
+		break;
+	case MSG_REPLY:
+		log_warn("scheduler says %s", m->reply.text);
+		break;
+	default:
+		log_debug("message %s ignored", msg_type_name(m->type));
+	}
+}
+
+static void on_down(void *ctx, const struct err *why)
+{
+	const struct server *s = ctx;
+
+	log_warn("scheduler %s lost, reason %s; trying again", s->opt.scheduler, why->text);
+}
+
+static void on_refused(void *ctx, const struct err *why)
+{
+	struct server *s = ctx;
+
+	log_error("scheduler %s refuses this server: %s", s->opt.scheduler, why->text);
+	s->exit_code = 1;
+	loop_stop(s->loop);
+}
+
+static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
+{
+	const struct server *s = ctx;
+
+	for (uint32_t i = 0; i < s->nengines; i++) {
+		const struct sv_stats *st = &s->engine[i]->stats;
+
+		hb->bytes_sent += st->bytes_sent;
+		hb->bytes_received += st->bytes_received;
+		hb->bytes_summed += st->bytes_summed;
+		hb->rounds += st->rounds;
+		hb->drops += st->drops;
+		hb->links += st->links;
+	}
+	hb->memory_used_bytes = s->memory_used;
+}
+
+static const struct ctl_node_cb callbacks = {
+	.up = on_up,
+	.msg = on_msg,
+	.down = on_down,
+	.refused = on_refused,
+	.heartbeat = on_heartbeat,
+};
+
+static void job_ready(struct server *s, struct sv_job *j)
+{
+	char windows[32];
+
+	if (--j->engines_left)
+		return;
+	log_info("job %u up, machines %u, windows %s, segment %u KiB", j->id, j->n,
+		 fmt_bytes(windows, sizeof(windows), j->windows_bytes), j->seg_bytes >> 10);
+	answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
+}
+
+void sv_on_mail(struct server *s, const struct mail *m)
+{
+	void *p;
+
+	memcpy(&p, m->body, sizeof(p));
+	if (m->type == SV_JOB_READY) {
+		job_ready(s, p);
+	} else if (m->type == SV_BATCH_READY) {
+		struct sv_batch *b = p;
+
+		if (--b->engines_left)
+			return;
+		if (!b->forget && !b->job->stopping)
+			answer(s, MSG_TENSORS_READY, b->job->id, b->seq, NULL);
+		sv_batch_done(s, b);
+	} else if (m->type == SV_JOB_FREE) {
+		struct sv_job *j = p;
+
+		if (--j->engines_left)
+			return;
+		sv_agents_del(s, j);
+		sv_job_free(s, j);
+	}
+}
+
+int sv_io_start(struct server *s, struct err *e)
+{
+	struct msg_hello hello = {
+		.version_min = MSG_VERSION,
+		.version_max = MSG_VERSION,
+		.kind = NODE_SERVER,
+		.name = s->name,
+		.machine = s->machine,
+		.secret = s->secret,
+		.naddrs = s->naddrs,
+		.addrs = s->addr,
+		.shm_path = s->shm_path,
+		.engines = s->nengines,
+		.adder_bytes_per_s = s->adder_bytes_per_s,
+		.memory_bytes = s->memory_bytes,
+	};
+	char host[ADDR_LEN_MAX + 1];
+	uint64_t rate;
+	uint16_t port;
+	int rc = parse_endpoint(s->opt.scheduler, 7470, host, &port, &rate, e);
+
+	if (rc)
+		return err_wrap(e, "--scheduler %s", s->opt.scheduler);
+	if (host_random(hello.instance, sizeof(hello.instance)))
+		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
+	return ctl_node_start(s->loop, &s->node, host, port, &hello, &callbacks, s, e);
+}
+
+void sv_io_stop(struct server *s)
+{
+	if (s->node)
+		ctl_node_stop(s->node);
+	s->node = NULL;
+}

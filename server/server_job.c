@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Jobs and tensors on the control thread: memory, placement, and mail to the
+ * engines.
+ *
+ * A job coming up gets its windows (address space; pages come as agents fill
+ * them).  A log entry replays the placement, as every agent does, and every
+ * engine gets bookkeeping and result slots for the chunks that are ours and its.
+ * When all engines have it the scheduler hears READY.  What does not fit into
+ * the memory limit is refused here, before anybody trains.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/base/parse.h"
+#include "common/rt/log.h"
+#include "server/server.h"
+
+static void *map_pages(size_t bytes, bool now)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (now ? MAP_POPULATE : 0), -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int check_room(const struct server *s, uint64_t bytes, const char *what, struct err *e)
+{
+	uint64_t room = s->memory_bytes - MIN(s->memory_used, s->memory_bytes);
+	char need[32], have[32];
+
+	if (bytes <= room)
+		return 0;
+	return err_set(e, TALLY_EQUOTA, "server %s: %s needs %s, free are %s (--memory)", s->name,
+		       what, fmt_bytes(need, sizeof(need), bytes),
+		       fmt_bytes(have, sizeof(have), room));
+}
+
+struct sv_job *sv_job_find(struct server *s, uint32_t id)
+{
+	list_for_each(&s->jobs, l) {
+		struct sv_job *j = list_entry(l, struct sv_job, link);
+
+		if (j->id == id)
+			return j;
+	}
+	return NULL;
+}
+
+/* ---- a job comes up ---- */
+
+static int my_index(const struct server *s, const struct msg_job_up *m, uint32_t *me)
+{
+	for (uint32_t i = 0; i < m->nservers; i++) {
+		if (m->servers[i].node == s->my_node) {
+			*me = i;
+			return 0;
+		}
+	}
+	return TALLY_ENOENT;
+}
+
+static int start_place(struct sv_job *j, const struct msg_job_up *m, struct err *e)
+{
+	uint32_t weight[SERVERS_PER_JOB_MAX];
+
+	j->place = malloc(sizeof(*j->place));
+	if (!j->place)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < m->nservers; i++)
+		weight[i] = m->servers[i].weight;
+	place_init(j->place, m->chunk_bytes);
+	return place_start(j->place, weight, m->nservers, e);
+}
+
+static int alloc_job(struct server *s, struct sv_job *j, const struct msg_job_up *m, struct err *e)
+{
+	j->node = calloc(m->nmachines, sizeof(*j->node));
+	j->windows = map_pages(j->windows_bytes, false);
+	if (!j->node || !j->windows)
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	for (uint32_t i = 0; i < m->nmachines; i++)
+		j->node[i] = m->machines[i].node;
+	for (uint32_t i = 0; i < s->nengines; i++) {
+		j->piece[i].mem = calloc(1, srv_job_size(m->nmachines));
+		if (!j->piece[i].mem)
+			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	}
+	return start_place(j, m, e);
+}
+
+static int check_job(struct server *s, const struct msg_job_up *m, struct err *e)
+{
+	if (m->algorithm != PLACE_ALGORITHM)
+		return err_set(e, TALLY_EVERSION, "server %s places by algorithm %u, the job by %u",
+			       s->name, PLACE_ALGORITHM, m->algorithm);
+	if (sv_job_find(s, m->job))
+		return err_set(e, TALLY_EEXIST, "server %s has job %u already", s->name, m->job);
+	if (m->seg_bytes < SEG_BYTES_MIN || m->seg_bytes > m->chunk_bytes ||
+	    m->seg_bytes % PAGE_BYTES || m->chunk_bytes % m->seg_bytes ||
+	    m->chunk_bytes > CHUNK_BYTES_MAX || m->window_bytes > WINDOW_BYTES_MAX)
+		return err_set(e, TALLY_EPROTO, "job %u has impossible sizes", m->job);
+	return 0;
+}
+
+int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
+{
+	struct sv_job *j;
+	uint32_t me;
+	int rc = check_job(s, m, e);
+
+	if (rc)
+		return rc;
+	if (my_index(s, m, &me))
+		return err_set(e, TALLY_EPROTO, "job %u does not name server %s", m->job, s->name);
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	j->id = m->job;
+	j->n = m->nmachines;
+	j->me = me;
+	j->world = m->world;
+	j->nservers = m->nservers;
+	j->nengines = s->nengines;
+	j->epoch = m->epoch;
+	j->chunk_bytes = m->chunk_bytes;
+	j->seg_bytes = m->seg_bytes;
+	j->window_bytes = geom_window(m->window_bytes, s->nengines, m->seg_bytes);
+	j->windows_bytes = j->n * s->nengines * j->window_bytes;
+	list_init(&j->tensors);
+	rc = check_room(s, j->windows_bytes, "the job's windows", e);
+	if (rc) {
+		free(j);
+		return rc;
+	}
+	s->memory_used += j->windows_bytes;
+	list_add(&s->jobs, &j->link);
+	rc = alloc_job(s, j, m, e);
+	if (rc) {
+		sv_job_free(s, j);
+		return rc;
+	}
+	sv_agents_add(s, m);
+	j->engines_left = s->nengines;
+	for (uint32_t i = 0; i < s->nengines; i++)
+		sv_engine_tell(s->engine[i], SV_JOB_START, &j, sizeof(j));
+	return 0;
+}
+
+/* ---- tensors ---- */
+
+static void piece_free(struct sv_tensor_piece *p)
+{
+	free(p->mem);
+	if (p->slots)
+		munmap(p->slots, p->slot_bytes);
+}
+
+static void tensor_free(struct server *s, struct sv_tensor *t)
+{
+	s->memory_used -= t->slot_bytes;
+	for (uint32_t i = 0; i < s->nengines; i++)
+		piece_free(&t->piece[i]);
+	free(t->placed.owner);
+	free(t);
+}
+
+static int make_piece(struct server *s, struct sv_tensor *t, uint32_t index,
+		      const struct srv_tensor_desc *d, struct err *e)
+{
+	struct sv_tensor_piece *p = &t->piece[index];
+	uint64_t slot_bytes;
+	size_t bytes = srv_tensor_size(t->job->n, d, &slot_bytes);
+
+	p->desc = *d;
+	p->desc.mine = NULL;
+	p->mem = calloc(1, bytes);
+	p->slots = slot_bytes ? map_pages(slot_bytes, true) : NULL;
+	p->slot_bytes = slot_bytes;
+	if (!p->mem || (slot_bytes && !p->slots))
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	return 0;
+}
+
+/* Each engine's part of a placed tensor. `mine` is scratch of `chunks` entries. */
+static int make_pieces(struct server *s, struct sv_tensor *t, const struct msg_tensor *m,
+		       struct err *e)
+{
+	struct sv_job *j = t->job;
+	uint32_t chunks = place_chunks(j->place, t->placed.bytes);
+	struct srv_tensor_desc d = {
+		.id = m->id,
+		.dtype = (uint8_t)m->dtype,
+		.geom = { t->placed.bytes, j->chunk_bytes, j->seg_bytes },
+	};
+
+	for (uint32_t i = 0; i < s->nengines; i++) {
+		bool *mine = calloc(chunks + 1, sizeof(*mine));
+		int rc;
+
+		if (!mine)
+			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+		for (uint32_t c = 0; c < chunks; c++)
+			mine[c] = t->placed.owner[c] == j->me &&
+				  geom_shard(m->id, c, s->nengines) == i;
+		d.mine = mine;
+		rc = make_piece(s, t, i, &d, e);
+		t->piece[i].desc.mine = mine;	/* freed once the engine has read it */
+		if (rc)
+			return rc;
+		t->slot_bytes += t->piece[i].slot_bytes;
+		s->memory_used += t->piece[i].slot_bytes;
+	}
+	return 0;
+}
+
+static struct sv_tensor *new_tensor(struct server *s, struct sv_job *j, const struct msg_tensor *m)
+{
+	struct sv_tensor *t = calloc(1, sizeof(*t) + s->nengines * sizeof(t->piece[0]));
+
+	if (!t)
+		return NULL;
+	t->job = j;
+	t->id = m->id;
+	t->placed.bytes = m->count * dtype_bytes((uint8_t)m->dtype);
+	t->placed.owner = calloc(place_chunks(j->place, t->placed.bytes) + 1, sizeof(uint16_t));
+	if (!t->placed.owner) {
+		free(t);
+		return NULL;
+	}
+	return t;
+}
+
+static int place_all(struct sv_batch *b, struct err *e)
+{
+	struct place_tensor *placed = calloc(b->n + 1, sizeof(*placed));
+
+	if (!placed)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < b->n; i++)
+		placed[i] = b->tensor[i]->placed;
+	place_batch(b->job->place, placed, b->n);
+	free(placed);
+	return 0;
+}
+
+static void batch_scratch_free(struct server *s, struct sv_batch *b)
+{
+	for (uint32_t i = 0; i < b->n; i++)
+		for (uint32_t k = 0; k < s->nengines; k++) {
+			free((void *)b->tensor[i]->piece[k].desc.mine);
+			b->tensor[i]->piece[k].desc.mine = NULL;
+		}
+}
+
+/* Undoes what the first `b->n` tensors of a refused batch have taken. */
+static void batch_undo(struct server *s, struct sv_batch *b, bool placed)
+{
+	batch_scratch_free(s, b);
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (placed)
+			place_forget(b->job->place, &b->tensor[i]->placed);
+		list_del(&b->tensor[i]->link);
+		tensor_free(s, b->tensor[i]);
+	}
+	free(b);
+}
+
+static int fill_batch(struct server *s, struct sv_batch *b, const struct msg_tensors *m,
+		      bool *placed, struct err *e)
+{
+	uint64_t bytes = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		b->tensor[i] = new_tensor(s, b->job, &m->tensors[i]);
+		if (!b->tensor[i])
+			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+		list_add(&b->job->tensors, &b->tensor[i]->link);
+		b->n++;
+	}
+	rc = place_all(b, e);
+	if (rc)
+		return rc;
+	*placed = true;
+	for (uint32_t i = 0; i < b->n; i++) {
+		const struct place_tensor *t = &b->tensor[i]->placed;
+
+		for (uint32_t c = 0; c < place_chunks(b->job->place, t->bytes); c++)
+			bytes += t->owner[c] == b->job->me ? b->job->chunk_bytes : 0;
+	}
+	rc = check_room(s, bytes, "the job's share", e);
+	for (uint32_t i = 0; !rc && i < b->n; i++)
+		rc = make_pieces(s, b->tensor[i], &m->tensors[i], e);
+	return rc;
+}
+
+int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
+{
+	struct sv_job *j = sv_job_find(s, m->job);
+	struct sv_batch *b;
+	bool placed = false;
+	int rc;
+
+	if (!j || j->stopping)
+		return err_set(e, TALLY_ENOENT, "server %s has no job %u", s->name, m->job);
+	if (m->seq != j->seq + 1)
+		return err_set(e, TALLY_EPROTO, "server %s: job %u log entry %llu after %llu",
+			       s->name, m->job, (unsigned long long)m->seq,
+			       (unsigned long long)j->seq);
+	b = calloc(1, sizeof(*b) + m->ntensors * sizeof(b->tensor[0]));
+	if (!b)
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	b->job = j;
+	b->seq = m->seq;
+	rc = fill_batch(s, b, m, &placed, e);
+	if (rc) {
+		batch_undo(s, b, placed);
+		return rc;
+	}
+	j->seq = m->seq;
+	b->engines_left = s->nengines;
+	for (uint32_t i = 0; i < s->nengines; i++)
+		sv_engine_tell(s->engine[i], SV_BATCH, &b, sizeof(b));
+	return 0;
+}
+
+static struct sv_tensor *tensor_find(struct sv_job *j, uint32_t id)
+{
+	list_for_each(&j->tensors, l) {
+		struct sv_tensor *t = list_entry(l, struct sv_tensor, link);
+
+		if (t->id == id)
+			return t;
+	}
+	return NULL;
+}
+
+void sv_forget(struct server *s, const struct msg_ids *m)
+{
+	struct sv_job *j = sv_job_find(s, m->job);
+	struct sv_batch *b;
+
+	if (!j || j->stopping || m->seq != j->seq + 1)
+		return;
+	j->seq = m->seq;
+	b = calloc(1, sizeof(*b) + m->nids * sizeof(b->tensor[0]));
+	if (!b)
+		return;			/* they stay until the job ends */
+	b->job = j;
+	b->forget = true;
+	for (uint32_t i = 0; i < m->nids; i++) {
+		struct sv_tensor *t = tensor_find(j, m->ids[i]);
+
+		if (!t)
+			continue;
+		place_forget(j->place, &t->placed);
+		list_del(&t->link);
+		b->tensor[b->n++] = t;
+	}
+	b->engines_left = s->nengines;
+	for (uint32_t i = 0; i < s->nengines; i++)
+		sv_engine_tell(s->engine[i], SV_BATCH, &b, sizeof(b));
+}
+
+/* All engines are through with the batch. */
+void sv_batch_done(struct server *s, struct sv_batch *b)
+{
+	batch_scratch_free(s, b);
+	for (uint32_t i = 0; b->forget && i < b->n; i++)
+		tensor_free(s, b->tensor[i]);
+	free(b);
+}
+
+/* ---- the end ---- */
+
+void sv_job_down(struct server *s, uint32_t id)
+{
+	struct sv_job *j = sv_job_find(s, id);
+
+	if (!j || j->stopping)
+		return;
+	j->stopping = true;
+	j->engines_left = s->nengines;
+	for (uint32_t i = 0; i < s->nengines; i++)
+		sv_engine_tell(s->engine[i], SV_JOB_STOP, &j, sizeof(j));
+}
+
+void sv_job_free(struct server *s, struct sv_job *j)
+{
+	while (!list_empty(&j->tensors)) {
+		struct sv_tensor *t = list_first(&j->tensors, struct sv_tensor, link);
+
+		list_del(&t->link);
+		tensor_free(s, t);
+	}
+	for (uint32_t i = 0; i < s->nengines; i++)
+		free(j->piece[i].mem);
+	if (j->windows)
+		munmap(j->windows, j->windows_bytes);
+	s->memory_used -= j->windows_bytes;
+	list_del(&j->link);
+	free(j->place);
+	free(j->node);
+	free(j);
+}

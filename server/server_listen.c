@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * New data links: each connection has HANDSHAKE_MS to say HELLO with the key of
+ * an agent that a job of ours names, then it goes to the engine it asks for.
+ * Anything else is closed and logged once; nothing is answered to strangers.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/bytes.h"
+#include "common/base/parse.h"
+#include "common/rt/host.h"
+#include "common/rt/log.h"
+#include "common/rt/route.h"
+#include "server/server.h"
+
+#define GREETINGS_MAX 1024u
+
+struct greeting {
+	struct list link;
+	struct server *server;
+	struct loop_watch *watch;
+	struct loop_timer *deadline;
+	struct xport_hello hello;
+	int fd;
+};
+
+static void greeting_free(struct greeting *g)
+{
+	list_del(&g->link);
+	loop_watch_stop(g->watch);
+	loop_timer_stop(g->deadline);
+	free(g);
+}
+
+static void greeting_refuse(struct greeting *g, const char *why)
+{
+	log_warn("link refused, reason %s", why);
+	close(g->fd);
+	greeting_free(g);
+}
+
+static struct sv_agent *agent_find(struct server *s, uint32_t node)
+{
+	list_for_each(&s->agents, l) {
+		struct sv_agent *a = list_entry(l, struct sv_agent, link);
+
+		if (a->node == node)
+			return a;
+	}
+	return NULL;
+}
+
+/* All bytes are compared whatever the first ones say. */
+static bool key_ok(const struct sv_agent *a, const struct frame *hello)
+{
+	uint8_t key[KEY_BYTES], diff = 0;
+
+	put_le64(key, hello->slot);
+	put_le64(key + 8, hello->rslot);
+	for (uint32_t i = 0; i < KEY_BYTES; i++)
+		diff |= key[i] ^ a->key[i];
+	return !diff;
+}
+
+static void on_greeting(void *ctx, int events)
+{
+	struct greeting *g = ctx;
+	struct server *s = g->server;
+	struct sv_adopt adopt = { .fd = g->fd };
+	struct sv_agent *a;
+	int rc = xport_hello_read(&g->hello, g->fd, &adopt.hello);
+
+	(void)events;
+	if (rc == TALLY_EAGAIN)
+		return;
+	if (rc) {
+		greeting_refuse(g, "not a hello");
+		return;
+	}
+	a = agent_find(s, adopt.hello.job);
+	if (!a || !key_ok(a, &adopt.hello)) {
+		greeting_refuse(g, "unknown agent or wrong key");
+		return;
+	}
+	if (adopt.hello.tensor >= s->nengines) {
+		greeting_refuse(g, "no such engine");
+		return;
+	}
+	greeting_free(g);
+	sv_engine_tell(s->engine[adopt.hello.tensor], SV_ADOPT, &adopt, sizeof(adopt));
+}
+
+static void on_late(void *ctx)
+{
+	greeting_refuse(ctx, "no hello in time");
+}
+
+static void on_accept(void *ctx, int fd)
+{
+	struct server *s = ctx;
+	struct greeting *g;
+	uint32_t waiting = 0;
+
+	list_for_each(&s->greetings, l)
+		waiting++;
+	g = waiting < GREETINGS_MAX ? calloc(1, sizeof(*g)) : NULL;
+	if (!g) {
+		close(fd);
+		return;
+	}
+	g->server = s;
+	g->fd = fd;
+	list_add(&s->greetings, &g->link);
+	if (loop_watch_start(s->loop, &g->watch, fd, LOOP_READ, on_greeting, g) ||
+	    loop_timer_start(s->loop, &g->deadline, HANDSHAKE_MS, 0, on_late, g))
+		greeting_refuse(g, "out of memory");
+}
+
+void sv_agents_add(struct server *s, const struct msg_job_up *m)
+{
+	for (uint32_t i = 0; i < m->nmachines; i++) {
+		struct sv_agent *a = agent_find(s, m->machines[i].node);
+
+		if (!a) {
+			a = calloc(1, sizeof(*a));
+			if (!a)
+				continue;	/* its links will be refused, and retried */
+			a->node = m->machines[i].node;
+			list_add(&s->agents, &a->link);
+		}
+		memcpy(a->key, m->machines[i].link_key, KEY_BYTES);
+		a->jobs++;
+	}
+}
+
+void sv_agents_del(struct server *s, const struct sv_job *j)
+{
+	for (uint32_t i = 0; i < j->n; i++) {
+		struct sv_agent *a = agent_find(s, j->node[i]);
+
+		if (!a || --a->jobs)
+			continue;
+		list_del(&a->link);
+		free(a);
+	}
+}
+
+/* One --listen: HOST:PORT[@BITRATE]. */
+static int listen_one(struct server *s, const char *spec, struct err *e)
+{
+	char host[ADDR_LEN_MAX + 1], *text = s->addr_text[s->naddrs];
+	struct msg_addr *a = &s->addr[s->naddrs];
+	struct listener **li = &s->listener[s->nlisteners];
+	char sched[ADDR_LEN_MAX + 1];
+	uint16_t port;
+	uint64_t rate, none;
+	int rc;
+
+	rc = parse_endpoint(spec, 7471, host, &port, &rate, e);
+	if (rc)
+		return err_wrap(e, "--listen %s", spec);
+	rc = listener_tcp(s->loop, li, host, port, on_accept, s, e);
+	if (rc)
+		return rc;
+	s->nlisteners++;
+	snprintf(text, ADDR_LEN_MAX + 1, "%s", host);
+	if (route_is_wildcard(host)) {
+		rc = parse_endpoint(s->opt.scheduler, 7470, sched, &port, &none, e);
+		rc = rc ? rc : route_source(sched, port, text, e);
+		if (rc)
+			return rc;
+	}
+	a->host = text;
+	a->port = listener_port(*li);
+	a->bits_per_s = rate ? rate : host_card_bits_per_s(text);
+	s->naddrs++;
+	return 0;
+}
+
+static int write_port_file(const struct server *s, struct err *e)
+{
+	FILE *f;
+
+	if (!s->opt.port_file)
+		return 0;
+	f = fopen(s->opt.port_file, "w");
+	if (!f || fprintf(f, "%u\n", s->addr[0].port) < 0 || fclose(f))
+		return err_set(e, TALLY_EIO, "cannot write %s: %m", s->opt.port_file);
+	return 0;
+}
+
+int sv_listen_start(struct server *s, struct err *e)
+{
+	int rc;
+
+	list_init(&s->greetings);
+	list_init(&s->agents);
+	for (uint32_t i = 0; i < s->opt.listen.n; i++) {
+		if (s->naddrs == SV_LISTEN_MAX)
+			return err_set(e, TALLY_EINVAL, "more than %u --listen", SV_LISTEN_MAX);
+		rc = listen_one(s, s->opt.listen.v[i], e);
+		if (rc)
+			return rc;
+	}
+	if (s->shm_path[0]) {
+		rc = listener_unix(s->loop, &s->listener[s->nlisteners], s->shm_path, 0600,
+				   on_accept, s, e);
+		if (rc)
+			return rc;
+		s->nlisteners++;
+	}
+	return write_port_file(s, e);
+}
+
+void sv_listen_stop(struct server *s)
+{
+	for (uint32_t i = 0; i < s->nlisteners; i++)
+		listener_close(s->listener[i]);
+	s->nlisteners = 0;
+	while (!list_empty(&s->greetings)) {
+		struct greeting *g = list_first(&s->greetings, struct greeting, link);
+
+		close(g->fd);
+		greeting_free(g);
+	}
+	while (!list_empty(&s->agents)) {
+		struct sv_agent *a = list_first(&s->agents, struct sv_agent, link);
+
+		list_del(&a->link);
+		free(a);
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker-agent/agent_front.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void fr_init(struct front *f)
+{
+	memset(f, 0, sizeof(*f));
+	list_init(&f->jobs);
+	list_init(&f->running);
+}
+
+void fr_job_start(struct front *f, struct fr_job *j)
+{
+	list_init(&j->tensors);
+	list_add(&f->jobs, &j->link);
+}
+
+struct fr_job *fr_job_find(struct front *f, uint32_t id)
+{
+	list_for_each(&f->jobs, l) {
+		struct fr_job *j = list_entry(l, struct fr_job, link);
+
+		if (j->id == id)
+			return j;
+	}
+	return NULL;
+}
+
+void fr_job_stop(struct front *f, struct fr_job *j)
+{
+	while (!list_empty(&j->tensors))
+		fr_tensor_remove(f, list_first(&j->tensors, struct fr_tensor, link));
+	list_del(&j->link);
+}
+
+static uint32_t bucket_of(uint32_t job, uint32_t id)
+{
+	return (job * 0x9e3779b1u + id * 0x85ebca6bu) >> 16 & (FR_BUCKETS - 1);
+}
+
+size_t fr_tensor_size(uint32_t nlocal)
+{
+	return sizeof(struct fr_tensor) + nlocal * sizeof(struct fr_input);
+}
+
+void fr_tensor_add(struct front *f, struct fr_job *j, struct fr_tensor *t)
+{
+	struct fr_tensor **head = &f->bucket[bucket_of(j->id, t->id)];
+
+	t->job = j;
+	list_init(&t->running_link);
+	list_add(&j->tensors, &t->link);
+	t->hash_next = *head;
+	*head = t;
+}
+
+struct fr_tensor *fr_tensor_find(struct front *f, uint32_t job, uint32_t id)
+{
+	struct fr_tensor *t = f->bucket[bucket_of(job, id)];
+
+	while (t && (t->id != id || t->job->id != job))
+		t = t->hash_next;
+	return t;
+}
+
+void fr_tensor_remove(struct front *f, struct fr_tensor *t)
+{
+	struct fr_tensor **at = &f->bucket[bucket_of(t->job->id, t->id)];
+
+	while (*at != t)
+		at = &(*at)->hash_next;
+	*at = t->hash_next;
+	list_del(&t->link);
+	list_del(&t->running_link);
+}
+
+/* ---- submissions ---- */
+
+static int bad(struct err *e, const struct fr_job *j, uint32_t local, const char *what,
+	       uint64_t value)
+{
+	return err_set(e, TALLY_EPROTO, "rank %u submitted a descriptor with a bad %s (%llu)",
+		       j->rank[local], what, (unsigned long long)value);
+}
+
+/* A broadcast's rank that is not the root takes part without data. */
+static bool only_listens(const struct fr_job *j, uint32_t local, const struct ring_sub *s)
+{
+	return s->rop == ROP_BROADCAST && s->root != j->rank[local] && !s->length;
+}
+
+static int check_shape(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
+		       const struct ring_sub *s, struct err *e)
+{
+	if (s->rop == ROP_NONE || s->rop >= ROP_END)
+		return bad(e, j, local, "operation", s->rop);
+	if (s->rop == ROP_BROADCAST && s->root >= j->world)
+		return bad(e, j, local, "root", s->root);
+	if (s->at || (s->length != t->bytes && !only_listens(j, local, s)))
+		return bad(e, j, local, "length", s->length);
+	return 0;
+}
+
+static void open_round(struct front *f, struct fr_tensor *t, const struct ring_sub *s, mono_t now)
+{
+	t->round = s->round;
+	t->running = true;
+	t->rop = s->rop;
+	t->root = s->root;
+	t->priority = s->priority;
+	t->seq = t->job->next_seq++;
+	t->since = now;
+	t->left = (uint32_t)__builtin_popcount(t->engines);
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		t->in[l].posted = false;
+	list_add(&f->running, &t->running_link);
+}
+
+static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
+			const struct ring_sub *s, struct err *e)
+{
+	if (s->rop != t->rop)
+		return err_set(e, TALLY_EMISMATCH,
+			       "tensor %u round %u: rank %u wants %s, another rank of this machine %s",
+			       t->id, t->round, j->rank[local], rop_name(s->rop), rop_name(t->rop));
+	if (t->rop == ROP_BROADCAST && s->root != t->root)
+		return err_set(e, TALLY_EMISMATCH,
+			       "tensor %u round %u: rank %u broadcasts from %u, another rank from %u",
+			       t->id, t->round, j->rank[local], s->root, t->root);
+	return 0;
+}
+
+static int32_t local_of(const struct fr_job *j, uint32_t rank)
+{
+	for (uint32_t l = 0; l < j->nlocal; l++)
+		if (j->rank[l] == rank)
+			return (int32_t)l;
+	return -1;
+}
+
+int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ring_sub *s,
+	      const uint8_t *base, uint64_t base_slot, mono_t now, struct fr_tensor **out,
+	      struct ag_post *post, struct err *e)
+{
+	struct fr_tensor *t = fr_tensor_find(f, j->id, s->tensor);
+	int rc;
+
+	if (!t)
+		return bad(e, j, local, "tensor", s->tensor);
+	rc = check_shape(j, local, t, s, e);
+	if (rc)
+		return rc;
+	if (!t->running && s->round == round_next(t->round))
+		open_round(f, t, s, now);
+	else if (!t->running || s->round != t->round || t->in[local].posted)
+		return bad(e, j, local, "round", s->round);
+	rc = check_agrees(j, local, t, s, e);
+	if (rc)
+		return rc;
+	t->in[local].posted = true;
+	t->in[local].base = base;
+	*post = (struct ag_post){
+		.round = t->round,
+		.local = local,
+		.rop = t->rop,
+		.root_local = t->rop == ROP_BROADCAST ? local_of(j, t->root) : -1,
+		.priority = t->priority,
+		.seq = t->seq,
+		.at = s->at,
+		.length = t->bytes,
+		.base = base,
+		.base_slot = base_slot,
+	};
+	*out = t;
+	return 0;
+}
+
+bool fr_all_posted(const struct fr_tensor *t)
+{
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (!t->in[l].posted)
+			return false;
+	return true;
+}
+
+bool fr_engine_done(struct front *f, struct fr_tensor *t)
+{
+	(void)f;
+	ASSERT(t->running && t->left);
+	return --t->left == 0;
+}
+
+void fr_finish(struct front *f, struct fr_tensor *t)
+{
+	ASSERT(t->running && !t->left);
+	t->running = false;
+	list_del(&t->running_link);
+	f->rounds++;
+}
+
+const char *fr_missing(const struct fr_tensor *t, char *buf, size_t len)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (uint32_t l = 0; l < t->job->nlocal && at < len; l++) {
+		if (t->in[l].posted)
+			continue;
+		at += (size_t)snprintf(buf + at, len - at, "%s%u", at ? ", " : "rank ",
+				       t->job->rank[l]);
+	}
+	return buf;
+}

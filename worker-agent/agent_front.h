@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_front.h - rounds as the machine's processes see them.
+ *
+ * For: checking what a process asks for (a descriptor from its ring is hostile
+ * input), opening rounds, telling the engines, and telling every local process
+ * once all engines are done.  Not for: rings, memory, bytes.
+ *
+ * One front per agent, on engine 0, over all jobs.  A tensor's round r opens with
+ * the first local rank's submission and is over when every engine that owns some
+ * of its segments says so; only then can r + 1 open.  Pure; memory is the
+ * caller's.
+ */
+#ifndef TALLY_AGENT_FRONT_H
+#define TALLY_AGENT_FRONT_H
+
+#include "common/base/geom.h"
+#include "common/base/list.h"
+#include "common/shm/ring.h"
+#include "worker-agent/agent_core.h"
+
+#define FR_BUCKETS 16384u
+
+struct fr_job {
+	struct list link;
+	uint32_t id, world, nlocal;
+	uint64_t next_seq;		/* of submissions */
+	struct list tensors;
+	void *user;			/* the shell's */
+	uint32_t rank[LOCAL_RANKS_MAX];	/* by local index, ascending */
+};
+
+struct fr_tensor {
+	struct fr_tensor *hash_next;
+	struct list link;		/* in job->tensors */
+	struct list running_link;	/* in front->running, oldest first */
+	struct fr_job *job;
+	uint32_t id;
+	uint64_t bytes;
+	uint32_t engines;		/* bit e: engine e owns some of it */
+	uint32_t left;			/* engines not done */
+	uint32_t round;			/* running or last finished */
+	bool running;
+	uint8_t rop;
+	uint32_t root;			/* rank */
+	int32_t priority;
+	uint64_t seq;
+	mono_t since;
+	void *user;
+	struct fr_input {
+		bool posted;
+		const uint8_t *base;
+	} in[];				/* nlocal */
+};
+
+struct front {
+	struct list jobs, running;
+	struct fr_tensor *bucket[FR_BUCKETS];
+	uint64_t rounds;		/* finished */
+};
+
+void fr_init(struct front *f);
+void fr_job_start(struct front *f, struct fr_job *j);	/* fields filled by the caller */
+struct fr_job *fr_job_find(struct front *f, uint32_t id);
+void fr_job_stop(struct front *f, struct fr_job *j);	/* removes its tensors too */
+
+size_t fr_tensor_size(uint32_t nlocal);
+/* id, bytes, engines are filled by the caller; mem zeroed else. */
+void fr_tensor_add(struct front *f, struct fr_job *j, struct fr_tensor *t);
+struct fr_tensor *fr_tensor_find(struct front *f, uint32_t job, uint32_t id);
+void fr_tensor_remove(struct front *f, struct fr_tensor *t);
+
+/*
+ * A local rank submits.  base: where its whole tensor starts (resolved and
+ * bounded by the shell).  0 with *post filled: give it to every engine in
+ * t->engines; when t->left is 0 right away, the round is done (fr_finish).
+ * EPROTO: this process broke the rules; its session ends.
+ * EMISMATCH: the machine's ranks disagree; e says how; the job ends.
+ */
+int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ring_sub *sub,
+	      const uint8_t *base, uint64_t base_slot, mono_t now, struct fr_tensor **t,
+	      struct ag_post *post, struct err *e);
+
+/* An engine is done with t's running round; true: that was the last one. */
+bool fr_engine_done(struct front *f, struct fr_tensor *t);
+
+/* Whether all local ranks have given everything of the running round. */
+bool fr_all_posted(const struct fr_tensor *t);
+
+/* Closes the round: the caller completes it to every local rank. */
+void fr_finish(struct front *f, struct fr_tensor *t);
+
+/* Text of who of this machine has not posted; "" when all have. */
+const char *fr_missing(const struct fr_tensor *t, char *buf, size_t len);
+
+#endif
