@@ -2,8 +2,8 @@
 /*
  * cmd.h - the verbs of `tally`, and what they have in common.
  *
- * A verb is one function with main's arguments: argv[0] is the verb, the rest
- * are its own options, read with getopt_long (set optind = 0 first).  Data goes
+ * A verb is one function with main's arguments: argv[0] is "tally VERB" (for
+ * getopt's messages), the rest are its own options, read with getopt_long (set optind = 0 first).  Data goes
  * to stdout, talk to stderr.  It returns the exit code below; it never exits by
  * itself, so that main can flush stdout and notice a full disk.
  */
@@ -21,6 +21,7 @@ enum cmd_exit {
 	CMD_USAGE = 2,		/* the command line is wrong */
 	CMD_NOT_FOUND = 4,	/* no such job, node, tensor */
 	CMD_UNREACHABLE = 5,	/* the scheduler or the agent does not answer */
+	CMD_DENIED = 6,		/* the secret is wrong or missing */
 };
 
 /*  verb	one line of help */

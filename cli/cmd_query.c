@@ -21,9 +21,8 @@
 #define QUERY_SCHEMA 1
 
 struct query_opts {
-	const char *scheduler;
+	struct sched_where where;
 	const char *job;	/* "": all */
-	uint32_t timeout_ms;
 	bool json;
 };
 
@@ -320,6 +319,7 @@ static void print_usage(const struct query_verb *v)
 {
 	printf("Usage: tally %s [OPTION]...\n%s\n\n", v->name, v->help);
 	puts("  --scheduler HOST:PORT  where to ask (TALLY_SCHEDULER, " SCHED_DEFAULT ")");
+	puts("  --secret-file FILE     the cluster's join secret (TALLY_SECRET_FILE)");
 	if (v->takes_job)
 		puts("  --job NAME             of this job only");
 	puts("  --json                 for programs: one object with a \"schema\" number\n"
@@ -332,6 +332,7 @@ static int parse_opts(const struct query_verb *v, int argc, char **argv, struct 
 {
 	static const struct option longs[] = {
 		{ "scheduler", required_argument, NULL, 's' },
+		{ "secret-file", required_argument, NULL, 'S' },
 		{ "job", required_argument, NULL, 'j' },
 		{ "json", no_argument, NULL, 'J' },
 		{ "timeout", required_argument, NULL, 't' },
@@ -345,7 +346,9 @@ static int parse_opts(const struct query_verb *v, int argc, char **argv, struct 
 	optind = 0;
 	while ((c = getopt_long(argc, argv, "+h", longs, NULL)) != -1) {
 		if (c == 's') {
-			o->scheduler = optarg;
+			o->where.endpoint = optarg;
+		} else if (c == 'S') {
+			o->where.secret_file = optarg;
 		} else if (c == 'j') {
 			if (!v->takes_job)
 				return cmd_usage_error(v->name, "it has no option --job");
@@ -365,7 +368,7 @@ static int parse_opts(const struct query_verb *v, int argc, char **argv, struct 
 	}
 	if (optind < argc)
 		return cmd_usage_error(v->name, "unexpected argument '%s'", argv[optind]);
-	o->timeout_ms = (uint32_t)seconds * 1000;
+	o->where.timeout_ms = (uint32_t)seconds * 1000;
 	return GO;
 }
 
@@ -379,14 +382,18 @@ static int query_failed(const struct query_verb *v, const struct query_opts *o,
 		return CMD_USAGE;
 	case TALLY_ENOENT:
 		return CMD_NOT_FOUND;
+	case TALLY_EAUTH:
+		fputs("Give it with --secret-file FILE or TALLY_SECRET_FILE.\n", stderr);
+		return CMD_DENIED;
 	case TALLY_ESCHED:
 	case TALLY_ETIMEDOUT:
+	case TALLY_ESHUTDOWN:
 	case TALLY_EIO:
 		fprintf(stderr,
 			"Is tally-scheduler running there?  Start it with"
 			" 'tally-scheduler --listen %s',\n"
 			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n",
-			o->scheduler);
+			o->where.endpoint);
 		return CMD_UNREACHABLE;
 	default:
 		fprintf(stderr, "%s: %s\n", err_name(e->code), err_help(e->code));
@@ -397,7 +404,10 @@ static int query_failed(const struct query_verb *v, const struct query_opts *o,
 static int query(const struct query_verb *v, int argc, char **argv)
 {
 	struct query_opts o = {
-		.scheduler = cmd_env("TALLY_SCHEDULER", SCHED_DEFAULT),
+		.where = {
+			.endpoint = cmd_env("TALLY_SCHEDULER", SCHED_DEFAULT),
+			.secret_file = cmd_env("TALLY_SECRET_FILE", ""),
+		},
 		.job = "",
 	};
 	struct sched s = { 0 };
@@ -406,7 +416,7 @@ static int query(const struct query_verb *v, int argc, char **argv)
 
 	if (status != GO)
 		return status;
-	if (sched_ask(&s, o.scheduler, o.timeout_ms, v->what, o.job, &e))
+	if (sched_ask(&s, &o.where, v->what, o.job, &e))
 		return query_failed(v, &o, &e);
 	status = CMD_OK;
 	if (o.json) {

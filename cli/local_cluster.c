@@ -208,7 +208,8 @@ static uint32_t nodes_expected(const struct local *l)
 
 static bool all_registered(struct local *l)
 {
-	struct sched s;
+	const struct sched_where where = { .endpoint = l->scheduler, .timeout_ms = ASK_MS };
+	struct sched s = { 0 };
 	struct err e;
 	uint32_t n = 0;
 	char path[PATH_MAX];
@@ -216,11 +217,10 @@ static bool all_registered(struct local *l)
 	for (uint32_t i = 0; i < l->agents; i++)
 		if (access(local_socket(l, i, path), F_OK))
 			return false;
-	if (sched_ask(&s, l->scheduler, ASK_MS, QUERY_NODES, "", &e))
+	if (sched_ask(&s, &where, QUERY_NODES, "", &e))
 		return false;
 	for (uint32_t i = 0; i < s.report->nnodes; i++)
-		n += s.report->nodes[i].kind == NODE_AGENT ||
-		     s.report->nodes[i].kind == NODE_SERVER;
+		n += !strcmp(s.report->nodes[i].state, "up");
 	sched_close(&s);
 	return n == nodes_expected(l);
 }

@@ -45,7 +45,8 @@ static void print_help(FILE *out)
 		fprintf(out, "  %-10s%s\n", verbs[i].name, verbs[i].help);
 	fputs("\n  help VERB     options and examples of a verb\n"
 	      "  --version     the version\n\n"
-	      "Exit status: 0 done, 1 failed, 2 wrong usage, 4 not found, 5 unreachable.\n", out);
+	      "Exit status: 0 done, 1 failed, 2 wrong usage, 4 not found,\n"
+	      "5 unreachable, 6 denied.\n", out);
 }
 
 static int unknown_verb(const char *name)
@@ -66,8 +67,13 @@ static int unknown_verb(const char *name)
 static int run_verb(const char *name, int argc, char **argv)
 {
 	const struct verb *v = find_verb(name);
+	char title[64];
 
-	return v ? v->run(argc, argv) : unknown_verb(name);
+	if (!v)
+		return unknown_verb(name);
+	snprintf(title, sizeof(title), "tally %s", v->name);
+	argv[0] = title;
+	return v->run(argc, argv);
 }
 
 static int help(int argc, char **argv)

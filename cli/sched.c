@@ -6,46 +6,90 @@
 #include "cli/sched.h"
 
 #include "common/base/parse.h"
+#include "common/rt/secret.h"
 
-static int open_client(struct sched *s, const char *endpoint, uint32_t timeout_ms, struct err *e)
+#define SECRET_BYTES 256u
+
+static int open_client(struct sched *s, const struct sched_where *w, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1];
 	uint16_t port;
 	uint64_t rate;
-	int rc = parse_endpoint(endpoint, SCHED_PORT, host, &port, &rate, e);
+	int rc = parse_endpoint(w->endpoint, SCHED_PORT, host, &port, &rate, e);
 
 	if (rc)
 		return rc;
-	rc = ctl_client_open(&s->client, host, port, timeout_ms, e);
+	rc = ctl_client_open(&s->client, host, port, w->timeout_ms, e);
 	if (rc)
-		err_wrap(e, "no scheduler at %s", endpoint);
+		err_wrap(e, "no scheduler at %s", w->endpoint);
 	return rc;
 }
 
-int sched_ask(struct sched *s, const char *endpoint, uint32_t timeout_ms, uint32_t what,
-	      const char *job, struct err *e)
+/* An answer that is not what was asked for: the scheduler's own words, or EPROTO. */
+static int unexpected(const struct sched_where *w, const struct msg *answer, struct err *e)
 {
-	const struct msg ask = {
+	if (answer->type == MSG_REPLY && answer->reply.code)
+		return err_set(e, answer->reply.code, "%s", answer->reply.text);
+	return err_set(e, TALLY_EPROTO, "scheduler at %s answered with %s", w->endpoint,
+		       msg_type_name(answer->type));
+}
+
+static int ask(struct sched *s, const struct sched_where *w, const struct msg *m,
+	       enum msg_type expected, struct err *e)
+{
+	int rc = ctl_client_ask(s->client, m, &s->answer, e);
+
+	if (rc) {
+		err_wrap(e, "scheduler at %s", w->endpoint);
+		return rc;
+	}
+	return s->answer.type == expected ? 0 : unexpected(w, &s->answer, e);
+}
+
+/* With a secret the scheduler wants to know first who asks. */
+static int introduce(struct sched *s, const struct sched_where *w, const char *secret,
+		     struct err *e)
+{
+	const struct msg hello = {
+		.type = MSG_HELLO,
+		.hello = {
+			.version_min = MSG_VERSION,
+			.version_max = MSG_VERSION,
+			.kind = NODE_CLI,
+			.name = "tally",
+			.machine = "",
+			.secret = secret,
+			.shm_path = "",
+		},
+	};
+
+	return secret[0] ? ask(s, w, &hello, MSG_WELCOME, e) : 0;
+}
+
+int sched_ask(struct sched *s, const struct sched_where *w, uint32_t what, const char *job,
+	      struct err *e)
+{
+	const struct msg query = {
 		.type = MSG_QUERY,
 		.query = { .req = 1, .what = what, .job = job },
 	};
-	int rc = open_client(s, endpoint, timeout_ms, e);
+	char secret[SECRET_BYTES];
+	int rc;
 
+	if (secret_read(w->secret_file, secret, sizeof(secret), e)) {
+		e->code = TALLY_EINVAL;		/* the user's mistake, whatever the reason */
+		return err_wrap(e, "--secret-file");
+	}
+	rc = open_client(s, w, e);
 	if (rc)
 		return rc;
-	rc = ctl_client_ask(s->client, &ask, &s->answer, e);
-	if (rc) {
-		err_wrap(e, "scheduler at %s", endpoint);
-	} else if (s->answer.type == MSG_REPORT) {
+	rc = introduce(s, w, secret, e);
+	if (!rc)
+		rc = ask(s, w, &query, MSG_REPORT, e);
+	if (rc)
+		ctl_client_close(s->client);
+	else
 		s->report = &s->answer.report;
-		return 0;
-	} else if (s->answer.type == MSG_REPLY && s->answer.reply.code) {
-		rc = err_set(e, s->answer.reply.code, "%s", s->answer.reply.text);
-	} else {
-		rc = err_set(e, TALLY_EPROTO, "scheduler at %s answered %s to a query", endpoint,
-			     msg_type_name(s->answer.type));
-	}
-	ctl_client_close(s->client);
 	return rc;
 }
 

@@ -15,6 +15,12 @@
 #define SCHED_PORT		7470u
 #define SCHED_DEFAULT		"127.0.0.1:7470"
 
+struct sched_where {
+	const char *endpoint;		/* "HOST:PORT" */
+	const char *secret_file;	/* with the cluster's join secret; "" or NULL: none */
+	uint32_t timeout_ms;
+};
+
 struct sched {
 	struct ctl_client *client;	/* owned */
 	struct msg answer;		/* borrowed from client */
@@ -22,8 +28,8 @@ struct sched {
 };
 
 /* what: enum query_what, or-ed; job: "" for all.  Nothing to close on error. */
-int sched_ask(struct sched *s, const char *endpoint, uint32_t timeout_ms, uint32_t what,
-	      const char *job, struct err *e);
+int sched_ask(struct sched *s, const struct sched_where *w, uint32_t what, const char *job,
+	      struct err *e);
 void sched_close(struct sched *s);
 
 #endif
