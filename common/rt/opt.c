@@ -241,6 +241,27 @@ static void set_defaults(struct parse *ps)
 
 /* ---- the file ---- */
 
+/* Values from a file live until exit, as argv does. */
+struct kept {
+	struct kept *next;
+	char text[];
+};
+
+static struct kept *kept;
+
+static const char *keep(const char *text)
+{
+	size_t bytes = strlen(text) + 1;
+	struct kept *k = malloc(sizeof(*k) + bytes);
+
+	if (!k)
+		return NULL;
+	memcpy(k->text, text, bytes);
+	k->next = kept;
+	kept = k;
+	return k->text;
+}
+
 static char *trim(char *s)
 {
 	size_t len;
@@ -266,7 +287,8 @@ static void cut_comment(char *line)
 static int read_line(struct parse *ps, const struct source *src, char *line)
 {
 	const struct opt *o;
-	char *name, *value, *eq;
+	const char *value;
+	char *name, *eq;
 
 	cut_comment(line);
 	name = trim(line);
@@ -280,13 +302,11 @@ static int read_line(struct parse *ps, const struct source *src, char *line)
 	o = find_row(ps->p, name);
 	if (!o)
 		return complain_unknown(ps, src, name);
-	value = strdup(trim(eq + 1));	/* lives until exit, as argv does */
+	if (o->type != OPT_LIST && ps->seen[o - ps->p->table] == FROM_FILE)
+		return complain(ps, src, "%s is given twice", name);
+	value = keep(trim(eq + 1));
 	if (!value)
 		return complain(ps, src, "out of memory");
-	if (o->type != OPT_LIST && ps->seen[o - ps->p->table] == FROM_FILE) {
-		free(value);
-		return complain(ps, src, "%s is given twice", name);
-	}
 	return set_value(ps, src, o, value);
 }
 
