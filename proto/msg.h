@@ -60,7 +60,7 @@
 	X(JOB_HELD,	18, msg_job_up,	     "agent -> a restarted scheduler: this job runs here") \
 	X(TENSORS_HELD,	19, msg_tensors,     "agent -> a restarted scheduler: its log, entry by entry") \
 	X(ATTACH,	20, msg_attach,	     "process -> agent") \
-	X(ATTACHED,	21, msg_attached,    "agent -> process, with ring and eventfds") \
+	X(ATTACHED,	21, msg_attached,    "agent -> process, with the ring's memory and bells") \
 	X(SLAB_WANT,	22, msg_slab,	     "process -> agent: more arena, please") \
 	X(SLAB,		23, msg_slab,	     "agent -> process, with a memfd") \
 	X(SLAB_MAPPED,	24, msg_slab,	     "process -> agent: mapped; seal it") \
