@@ -85,8 +85,9 @@ static void pack(float *panel, struct view b, size_t k, size_t n)
 			memcpy(panel + p * COLS, b.at + p * b.row, n * sizeof(*panel));
 		return;
 	}
-	for (size_t p = 0; p < k; p++)
-		for (size_t j = 0; j < n; j++)
+	/* A transposed b is read along its rows; the scattered writes stay in L1. */
+	for (size_t j = 0; j < n; j++)
+		for (size_t p = 0; p < k; p++)
 			panel[p * COLS + j] = b.at[p * b.row + j * b.col];
 }
 

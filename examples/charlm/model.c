@@ -298,7 +298,7 @@ void model_update(struct model *m, enum model_param p, const float *grad, uint32
 {
 	float *restrict x = m->param[p];
 	float *restrict mean = m->moments[p].mean, *restrict square = m->moments[p].square;
-	float unbias_mean = 1 / (1 - powf(ADAM_MEAN, (float)step));
+	float unbiased_rate = rate / (1 - powf(ADAM_MEAN, (float)step));
 	float unbias_square = 1 / (1 - powf(ADAM_SQUARE, (float)step));
 	size_t n = model_count(&m->shape, p);
 
@@ -307,8 +307,7 @@ void model_update(struct model *m, enum model_param p, const float *grad, uint32
 
 		mean[i] = ADAM_MEAN * mean[i] + (1 - ADAM_MEAN) * g;
 		square[i] = ADAM_SQUARE * square[i] + (1 - ADAM_SQUARE) * g * g;
-		x[i] -= rate * (mean[i] * unbias_mean) /
-			(sqrtf(square[i] * unbias_square) + ADAM_TINY);
+		x[i] -= unbiased_rate * mean[i] / (sqrtf(square[i] * unbias_square) + ADAM_TINY);
 	}
 }
 
