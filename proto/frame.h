@@ -27,22 +27,22 @@
 #define FRAME_MAGIC	0x594c4c54u	/* "TLLY" on the wire */
 #define FRAME_VERSION	1u
 
-/*  enum	num  payload  from    meaning */
+/* enum      num payload from     meaning */
 #define FRAME_TYPE_TABLE(X) \
-	X(HELLO,	 1, false, "agent",  "opens a link: who I am, for which engine, with which key") \
-	X(WELCOME,	 2, false, "server", "the link is open; window size and segment limits") \
-	X(PUSH,		 3, true,  "agent",  "a contribution") \
-	X(RESULT,	 4, true,  "server", "the sum of all contributions of a segment's round") \
-	X(OFFER,	 5, false, "agent",  "ready here, not pushed for want of window") \
-	X(PROBE,	 6, false, "agent",  "pushed long ago; what became of it?") \
-	X(HELD,		 7, false, "server", "your contribution is here; aux names who is missing") \
-	X(ASK,		 8, false, "server", "push this contribution now (again)") \
-	X(CANCEL,	 9, false, "agent",  "take my contribution back out, I need its room") \
-	X(CANCELLED,	10, false, "server", "it is out; its room is yours") \
-	X(REFUSED,	11, false, "server", "not for me: aux is a code, epoch the one I know") \
-	X(PING,		12, false, "both",   "is the process alive?") \
-	X(PONG,		13, false, "both",   "it is") \
-	X(SLAB,		14, false, "both",   "shm: shows a memory slab; slot = id, rslot = bytes, fd along")
+	X(HELLO,      1, false, "agent",  "opens a link: who I am, for which engine, my key") \
+	X(WELCOME,    2, false, "server", "the link is open; window size and segment limits") \
+	X(PUSH,       3, true,  "agent",  "a contribution") \
+	X(RESULT,     4, true,  "server", "the sum of all contributions of a segment's round") \
+	X(OFFER,      5, false, "agent",  "ready here, not pushed for want of window") \
+	X(PROBE,      6, false, "agent",  "pushed long ago; what became of it?") \
+	X(HELD,       7, false, "server", "your contribution is here; aux names who is missing") \
+	X(ASK,        8, false, "server", "push this contribution now (again)") \
+	X(CANCEL,     9, false, "agent",  "take my contribution back out, I need its room") \
+	X(CANCELLED, 10, false, "server", "it is out; its room is yours") \
+	X(REFUSED,   11, false, "server", "not for me: aux is a code, epoch the one I know") \
+	X(PING,      12, false, "both",   "is the process alive?") \
+	X(PONG,      13, false, "both",   "it is") \
+	X(SLAB,      14, false, "both",   "shm: shows a slab; slot = id, rslot = bytes, fd along")
 
 enum frame_type {
 	FRAME_NONE = 0,
@@ -79,9 +79,9 @@ struct frame {
 	uint32_t epoch;		/* 28: of the placement that the sender follows */
 	uint32_t offset;	/* 32: the segment's first byte in the chunk */
 	uint32_t length;	/* 36: its bytes, <= SEG_BYTES_MAX */
-	uint64_t slot;		/* 40: PUSH: where in the window or slab; RESULT: the push's rslot */
+	uint64_t slot;		/* 40: PUSH: where in window or slab; RESULT: the push's rslot */
 	uint64_t rslot;		/* 48: PUSH: where the agent wants the result */
-	uint32_t aux;		/* 56: REFUSED: -code; HELD: a missing worker's index; else 0 */
+	uint32_t aux;		/* 56: REFUSED: -code; HELD: a missing worker; else 0 */
 };				/* 60: header check */
 
 /*
@@ -92,6 +92,7 @@ struct frame {
  *   aux = FRAME_VERSION.
  */
 
+/* Believes its caller: fields out of range are written as they are. */
 void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES]);
 
 /*
@@ -101,7 +102,7 @@ void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES]);
  */
 int frame_decode(const uint8_t wire[FRAME_BYTES], struct frame *f);
 
-const char *frame_type_name(uint8_t type);
+const char *frame_type_name(uint8_t type);	/* "PUSH"; "?": no such type */
 
 /* `length` bytes follow on a socket: PUSH, RESULT, neither BYREF nor NODATA, not empty. */
 bool frame_has_payload(const struct frame *f);

@@ -40,32 +40,32 @@
 
 /*  enum	num  struct	     direction; meaning */
 #define MSG_TABLE(X) \
-	X(REPLY,	 1, msg_reply,	     "answer to any request: code 0 or an error") \
-	X(HELLO,	 2, msg_hello,	     "node, CLI -> scheduler: who I am") \
-	X(WELCOME,	 3, msg_welcome,     "scheduler -> node: you are registered") \
-	X(HEARTBEAT,	 4, msg_heartbeat,   "node -> scheduler each second; echoed back") \
-	X(RANK_JOIN,	 5, msg_rank_join,   "agent -> scheduler: a process wants into a job") \
-	X(RANK_LEAVE,	 6, msg_rank_leave,  "agent -> scheduler, scheduler -> agents: a rank is gone") \
-	X(JOB_UP,	 7, msg_job_up,	     "scheduler -> servers, then agents: the job is complete") \
-	X(JOB_READY,	 8, msg_ready,	     "server -> scheduler: reserved, or not (code)") \
-	X(JOB_DOWN,	 9, msg_job_down,    "scheduler -> all: the job is over, and why") \
-	X(DECLARE,	10, msg_declare,     "process -> agent -> scheduler: a batch of tensors") \
-	X(TENSORS,	11, msg_tensors,     "scheduler -> servers, then agents: the next log entry") \
-	X(TENSORS_READY, 12, msg_ready,	     "server -> scheduler: memory reserved, or not (code)") \
-	X(UNDECLARE,	13, msg_ids,	     "process -> agent -> scheduler") \
-	X(FORGET,	14, msg_ids,	     "scheduler -> all: the next log entry, tensors removed") \
-	X(BARRIER,	15, msg_barrier,     "process -> agent -> scheduler; answered when all are in") \
-	X(QUERY,	16, msg_query,	     "CLI -> scheduler") \
-	X(REPORT,	17, msg_report,	     "scheduler -> CLI") \
-	X(JOB_HELD,	18, msg_job_up,	     "agent -> a restarted scheduler: this job runs here") \
-	X(TENSORS_HELD,	19, msg_tensors,     "agent -> a restarted scheduler: its log, entry by entry") \
-	X(ATTACH,	20, msg_attach,	     "process -> agent") \
-	X(ATTACHED,	21, msg_attached,    "agent -> process, with the ring's memory and bells") \
-	X(SLAB_WANT,	22, msg_slab,	     "process -> agent: more arena, please") \
-	X(SLAB,		23, msg_slab,	     "agent -> process, with a memfd") \
-	X(SLAB_MAPPED,	24, msg_slab,	     "process -> agent: mapped; seal it") \
-	X(DECLARED,	25, msg_declared,    "agent -> process: ids and where results will lie") \
-	X(DETACH,	26, msg_reply,	     "process -> agent: orderly goodbye")
+	X(REPLY,          1, msg_reply,      "answer to any request: code 0 or an error") \
+	X(HELLO,          2, msg_hello,      "node, CLI -> scheduler: who I am") \
+	X(WELCOME,        3, msg_welcome,    "scheduler -> node: you are registered") \
+	X(HEARTBEAT,      4, msg_heartbeat,  "node -> scheduler each second; echoed back") \
+	X(RANK_JOIN,      5, msg_rank_join,  "agent -> scheduler: a process wants into a job") \
+	X(RANK_LEAVE,     6, msg_rank_leave, "agent -> scheduler -> agents: a rank is gone") \
+	X(JOB_UP,         7, msg_job_up,     "scheduler -> servers, then agents: it is complete") \
+	X(JOB_READY,      8, msg_ready,      "server -> scheduler: reserved, or not (code)") \
+	X(JOB_DOWN,       9, msg_job_down,   "scheduler -> all: the job is over, and why") \
+	X(DECLARE,       10, msg_declare,    "process -> agent -> scheduler: a batch of tensors") \
+	X(TENSORS,       11, msg_tensors,    "scheduler -> servers, then agents: a log entry") \
+	X(TENSORS_READY, 12, msg_ready,      "server -> scheduler: reserved, or not (code)") \
+	X(UNDECLARE,     13, msg_ids,        "process -> agent -> scheduler") \
+	X(FORGET,        14, msg_ids,        "scheduler -> all: a log entry, tensors removed") \
+	X(BARRIER,       15, msg_barrier,    "process -> agent -> scheduler; answered to all") \
+	X(QUERY,         16, msg_query,      "CLI -> scheduler") \
+	X(REPORT,        17, msg_report,     "scheduler -> CLI") \
+	X(JOB_HELD,      18, msg_job_up,     "agent -> restarted scheduler: this job runs here") \
+	X(TENSORS_HELD,  19, msg_tensors,    "agent -> restarted scheduler: its log, in order") \
+	X(ATTACH,        20, msg_attach,     "process -> agent") \
+	X(ATTACHED,      21, msg_attached,   "agent -> process, with ring memory and bells") \
+	X(SLAB_WANT,     22, msg_slab,       "process -> agent: more arena, please") \
+	X(SLAB,          23, msg_slab,       "agent -> process, with a memfd") \
+	X(SLAB_MAPPED,   24, msg_slab,       "process -> agent: mapped; seal it") \
+	X(DECLARED,      25, msg_declared,   "agent -> process: ids and where results will lie") \
+	X(DETACH,        26, msg_reply,      "process -> agent: orderly goodbye")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -122,7 +122,7 @@ struct msg_heartbeat {
 	uint64_t seq;
 	uint64_t bytes_sent, bytes_received, bytes_summed;	/* since start */
 	uint64_t memory_used_bytes;
-	uint64_t rounds;		/* segment rounds (server), tensor rounds (agent) finished */
+	uint64_t rounds;		/* finished: segments' (server), tensors' (agent) */
 	uint64_t drops;			/* stale, duplicate, malformed: counted and dropped */
 	uint32_t links;			/* data links up */
 	const char *note;		/* "" or one line for `tally status` */
@@ -344,6 +344,7 @@ struct msg_mem {
 	size_t size, used;
 };
 
+/* "REPLY"; "?": no such type. */
 const char *msg_type_name(uint32_t type);
 
 /* Reads a prefix: 0 with both outputs set, EPROTO (too long, no such type), EVERSION. */

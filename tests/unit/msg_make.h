@@ -339,15 +339,16 @@ static bool same(const struct msg_shape *shape, const uint8_t *a, const uint8_t 
 		case KIND_U32S:
 		case KIND_U64S:
 			n = msg_row_count(row, a);
-			if (n != msg_row_count(row, b) || (n && memcmp(pa, pb, n * widths[row->kind])))
+			if (n != msg_row_count(row, b) ||
+			    (n && memcmp(pa, pb, n * widths[row->kind])))
 				return false;
 			break;
 		case KIND_SUBS:
 			n = msg_row_count(row, a);
 			if (n != msg_row_count(row, b))
 				return false;
-			for (uint32_t i = 0; i < n; i++)
-				if (!same(row->sub, pa + i * row->sub->bytes, pb + i * row->sub->bytes))
+			for (size_t i = 0, at = 0; i < n; i++, at += row->sub->bytes)
+				if (!same(row->sub, pa + at, pb + at))
 					return false;
 			break;
 		case KIND_SUB:

@@ -46,7 +46,8 @@ START_TEST(the_table_and_tally_proto_agree)
 			ck_assert_uint_eq(shape->desc->fields[r].id, r + 1);
 			if (!shape->rows[r].sub)
 				continue;
-			ck_assert_ptr_eq(shape->rows[r].sub->desc, shape->desc->fields[r].descriptor);
+			ck_assert_ptr_eq(shape->rows[r].sub->desc,
+					 shape->desc->fields[r].descriptor);
 			stack[depth++] = shape->rows[r].sub;
 		}
 	}
@@ -94,7 +95,8 @@ START_TEST(a_second_encoder_is_understood)
 		uint8_t *end = raw(msg_shape_of(m.type), (uint8_t *)&m.reply, wire);
 		struct err e = { 0 };
 
-		ck_assert_msg(!decode(m.type, wire, (uint32_t)(end - wire), &back, &e), "%s", e.text);
+		ck_assert_msg(!decode(m.type, wire, (uint32_t)(end - wire), &back, &e), "%s",
+			      e.text);
 		ck_assert(same_msg(&m, &back));
 	}
 }
@@ -296,7 +298,8 @@ END_TEST
 
 START_TEST(ranks_lie_below_their_world)
 {
-	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = { .job = "j", .world = 2, .rank = 2 } };
+	struct msg m = { .type = MSG_RANK_JOIN,
+			 .rank_join = { .job = "j", .world = 2, .rank = 2 } };
 
 	assert_refused(&m, "rank: not below world");
 	m = (struct msg){ .type = MSG_ATTACH, .attach = { .version = 1, .job = "j", .world = 1,
@@ -387,16 +390,18 @@ START_TEST(id_zero_is_no_tensor)
 						      .ids = (const uint32_t[]){ 4, 0 } } };
 
 	assert_refused(&m, "ids: 0 is no tensor");
-	m = (struct msg){ .type = MSG_REPLY, .reply = { .nids = 1, .ids = (const uint32_t[]){ 0 } } };
+	m = (struct msg){ .type = MSG_REPLY,
+			  .reply = { .nids = 1, .ids = (const uint32_t[]){ 0 } } };
 	assert_refused(&m, "ids: 0 is no tensor");
 }
 END_TEST
 
 static const char *const bad_texts[] = {
-	"\x01", "tab\t", "line\n", "\x1b[2J", "\x7f", "\xc2\x80", "\xc2\x9f", "\x80", "\xbf", "\xc0\xaf",
-	"\xc1\xbf", "\xe0\x80\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf", "\xf0\x80\x80\xaf",
-	"\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "\xfe", "a\xc3", "\xe2\x82",
-	"\xf0\x9f\x98", "\xc3(", "\xe2(\xa1", "\xe2\x82(",
+	"\x01", "tab\t", "line\n", "\x1b[2J", "\x7f", "\xc2\x80", "\xc2\x9f", "\x80",
+	"\xbf", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+	"\xed\xbf\xbf", "\xf0\x80\x80\xaf", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+	"\xf8\x88\x80\x80\x80", "\xff", "\xfe", "a\xc3", "\xe2\x82", "\xf0\x9f\x98",
+	"\xc3(", "\xe2(\xa1", "\xe2\x82(",
 };
 
 START_TEST(text_is_printable_utf8)
@@ -598,7 +603,11 @@ END_TEST
 /* The unpacker's lists grow by doubling: just above a power of two costs most. */
 START_TEST(the_stated_memory_takes_the_most_small_elements)
 {
-	static const struct { uint32_t type, field; const char *element; uint32_t len, max; } few[] = {
+	static const struct {
+		uint32_t type, field;
+		const char *element;
+		uint32_t len, max;
+	} few[] = {
 		{ MSG_DECLARED, 4, "\x08\x01", 2, TENSORS_PER_BATCH_MAX },
 		{ MSG_DECLARE, 5, "\x12\x01w\x18\x01", 5, TENSORS_PER_BATCH_MAX },
 		{ MSG_REPORT, 9, "\x1a\x01w\x30\x01", 5, TENSORS_PER_JOB_MAX },
@@ -625,8 +634,8 @@ START_TEST(a_hostile_body_costs_the_stated_memory_and_no_more)
 	struct err e = { 0 };
 	struct msg m;
 
-	for (uint32_t i = 0; i < CTL_MSG_BYTES_MAX; i += 2)
-		memcpy(wire + i, _i ? "\x78\x01" : "\x22\x00", 2);	/* unknown, or empty nested */
+	for (uint32_t i = 0; i < CTL_MSG_BYTES_MAX; i += 2)	/* unknown, or empty nested */
+		memcpy(wire + i, _i ? "\x78\x01" : "\x22\x00", 2);
 	ck_assert_int_eq(decode(MSG_DECLARED, wire, CTL_MSG_BYTES_MAX, &m, &e), TALLY_EPROTO);
 	ck_assert_ptr_nonnull(strstr(e.text, "more elements than any message may have"));
 	ck_assert_uint_lt(msg_mem_need(CTL_MSG_BYTES_MAX), (size_t)41 << 20);
