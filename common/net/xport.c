@@ -31,66 +31,6 @@
 
 #include "common/net/xport_ep.h"
 
-/* ---- close reasons ---- */
-
-static const struct {
-	const char *name, *severity, *help;
-	int code;
-	bool retry;
-} reasons[] = {
-#define X(e, text, sev, again, err_code, meaning) \
-	[CLOSE_##e] = { text, sev, meaning, TALLY_##err_code, again },
-	CLOSE_REASON_TABLE(X)
-#undef X
-};
-
-const char *close_reason_name(enum close_reason r)
-{
-	return (unsigned int)r < CLOSE_REASON_END ? reasons[r].name : "?";
-}
-
-const char *close_reason_help(enum close_reason r)
-{
-	return (unsigned int)r < CLOSE_REASON_END ? reasons[r].help : "?";
-}
-
-const char *close_reason_severity(enum close_reason r)
-{
-	return (unsigned int)r < CLOSE_REASON_END ? reasons[r].severity : "error";
-}
-
-bool close_reason_retry(enum close_reason r)
-{
-	return (unsigned int)r < CLOSE_REASON_END && reasons[r].retry;
-}
-
-static enum close_reason reason_from_errno(int errnum)
-{
-	switch (errnum) {
-	case ECONNREFUSED:
-	case ENOENT:		/* shm: no socket at that path */
-	case EAGAIN:		/* shm: the listener's backlog is full */
-		return CLOSE_REFUSED;
-	case ENETUNREACH:
-	case EHOSTUNREACH:
-	case ENETDOWN:
-	case EADDRNOTAVAIL:
-	case EACCES:
-	case EPERM:
-		return CLOSE_UNREACHABLE;
-	case ETIMEDOUT:
-		return CLOSE_TIMEOUT;
-	case EMFILE:
-	case ENFILE:
-	case ENOMEM:
-	case ENOBUFS:
-	case ETOOMANYREFS:
-		return CLOSE_RESOURCE;
-	default:
-		return CLOSE_RESET;
-	}
-}
-
 /* ---- slots ---- */
 
 static int slot_get(struct xport_group *g, struct xport_ep *ep)
@@ -293,15 +233,17 @@ void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
 
 	ASSERT(ep_live(ep));
 	va_start(ap, fmt);
-	err_setv(&ep->err, reasons[why].code, fmt, ap);
+	err_setv(&ep->err, close_reason_code(why), fmt, ap);
 	va_end(ap);
 	ep_bury(ep, why);
 }
 
 void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum)
 {
-	enum close_reason why = reason_from_errno(errnum);
+	enum close_reason why = close_reason_from_errno(errnum);
 
+	if (ep->state == EP_CONNECTING && why == CLOSE_TIMEOUT)
+		why = CLOSE_UNREACHABLE;
 	errno = errnum;
 	ep_kill(ep, why, "%s: %m", doing);
 }
@@ -310,7 +252,7 @@ void xport_close(struct xport_ep *ep, enum close_reason why)
 {
 	ASSERT((unsigned int)why < CLOSE_REASON_END);
 	if (ep_live(ep))
-		ep_kill(ep, why, "%s", reasons[why].help);
+		ep_kill(ep, why, "%s", close_reason_help(why));
 }
 
 static void ep_free(struct xport_ep *ep)

@@ -123,6 +123,9 @@ static inline bool ep_live(const struct xport_ep *ep)
 	return ep->state != EP_DEAD;
 }
 
+int close_reason_code(enum close_reason r);		/* TALLY_E* */
+enum close_reason close_reason_from_errno(int errnum);
+
 /* Ends ep with `why` and a text; closed() follows from the next poll. */
 void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
