@@ -389,6 +389,8 @@ START_TEST(names_are_resolved_and_an_unknown_one_is_said)
 	stream_close(en.s);
 	stream_close(far.s);
 	listener_close(listener);
+	loop_wait_count(loop, &en.closed, 1);
+	loop_wait_count(loop, &far.closed, 1);
 }
 END_TEST
 
