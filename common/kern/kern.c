@@ -2,9 +2,10 @@
 /*
  * The level is found once: the best that the CPU and the mask permit.  A call
  * then goes to the level's function for the type, which does everything in one
- * pass over the inputs.  Two cases are the same for all levels and are done
- * here: one input without a division is a copy, and integers are divided by a
- * second, plain loop over each piece of the result while it is in cache.
+ * pass over the inputs.  Three cases are the same for all levels and are done
+ * here: one input without a division is a copy; many inputs are added in groups,
+ * a piece of the result at a time; and integers are divided by a second, plain
+ * loop over each piece of the result while it is in cache.
  *
  * Results are stored the ordinary way: the next reader (the network, a process
  * that maps the result) is near, and segments fit in the cache.
@@ -14,7 +15,9 @@
 
 #include <string.h>
 
-#define DIV_BLOCK 4096u		/* elements: 32 KiB at most, inside any L2 */
+#define DIV_BLOCK	4096u		/* elements: 32 KiB at most, inside any L2 */
+#define GROUP		8u		/* inputs that prefetchers and cache ways keep up with */
+#define PIECE_BYTES	4096u
 
 static kern_fn *const *const tables[KERN_LEVELS] = {
 	[KERN_C] = kern_table_c,
@@ -124,6 +127,41 @@ static void copy_range(enum dtype dtype, void *out, const void *in, size_t from,
 		       (to - from) * size);
 }
 
+/*
+ * Inputs lie at like addresses in slots of like size, so more than a few of them
+ * fight for the same cache sets.  The partial sum of a piece stays in L1 instead
+ * while the groups pass by.  The order of the additions is the same.
+ */
+static void sum_groups(kern_fn *sum, size_t size, char *out, const void *const in[], uint32_t n,
+		       size_t bytes, uint32_t div)
+{
+	_Alignas(64) char part[PIECE_BYTES];
+	const void *group[GROUP];
+
+	for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
+		size_t len = MIN(PIECE_BYTES, bytes - at) / size;
+
+		for (uint32_t done = 0; done < n;) {
+			uint32_t k = 0;
+
+			if (done > 0)
+				group[k++] = part;
+			while (k < GROUP && done < n)
+				group[k++] = (const char *)in[done++] + at;
+			if (done < n)
+				sum(part, group, k, 0, len, 1);
+			else
+				sum(out + at, group, k, 0, len, div);
+		}
+	}
+}
+
+/* 16-bit floats cannot be added in groups: a partial sum would be rounded. */
+static bool sums_in_groups(enum dtype dtype, uint32_t n)
+{
+	return n > GROUP && dtype != DTYPE_F16 && dtype != DTYPE_BF16;
+}
+
 static void integer_mean(kern_fn *sum, enum dtype dtype, void *out, const void *const in[],
 			 uint32_t n, size_t len, uint32_t div)
 {
@@ -153,6 +191,9 @@ void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *con
 		copy_range(dtype, out, in[0], 0, len);
 	else if (div > 1 && is_integer(dtype))
 		integer_mean(sum, dtype, out, in, n, len, div);
+	else if (sums_in_groups(dtype, n))
+		sum_groups(sum, dtype_bytes((uint8_t)dtype), out, in, n,
+			   len * dtype_bytes((uint8_t)dtype), div);
 	else
 		sum(out, in, n, 0, len, div);
 }
