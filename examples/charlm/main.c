@@ -56,7 +56,7 @@ static const char usage[] =
 	"TEXT is any file of at least 4096 bytes; by default $TEXT, else\n"
 	TEXT_DEFAULT "\n"
 	"\n"
-	"  --steps N    train for N steps (default 400)\n"
+	"  --steps N    train for N steps (default 350)\n"
 	"  --batch N    windows of text per rank and step (default 64)\n"
 	"  --rate R     learning rate (default 0.003)\n"
 	"  --seed N     other random numbers (default 1)\n"
@@ -380,7 +380,7 @@ static int parse_options(struct options *o, int argc, char **argv)
 	bool ok = true;
 	int c;
 
-	*o = (struct options){ .text = env && *env ? env : TEXT_DEFAULT, .steps = 400,
+	*o = (struct options){ .text = env && *env ? env : TEXT_DEFAULT, .steps = 350,
 			       .batch = 64, .seed = 1, .sample = 400, .rate = 0.003 };
 	while (ok && (c = getopt_long(argc, argv, "h", names, NULL)) != -1) {
 		if (c == 's')
