@@ -26,7 +26,7 @@
 #include "common/base/parse.h"
 #include "common/rt/loop.h"
 
-#define LAST_WORDS_MS	5000u	/* ranks after another rank's failure */
+#define LAST_WORDS_MS	3000u	/* ranks after another rank's failure */
 #define OBEY_MS		3000u	/* after a signal, until the next harder one */
 
 static const char usage[] =

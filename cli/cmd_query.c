@@ -419,7 +419,10 @@ static int query(const struct query_verb *v, int argc, char **argv)
 	if (sched_ask(&s, &o.where, v->what, o.job, &e))
 		return query_failed(v, &o, &e);
 	status = CMD_OK;
-	if (o.json) {
+	if (o.job[0] && !s.report->njobs) {
+		fprintf(stderr, "tally %s: there is no job '%s'\n", v->name, o.job);
+		status = CMD_NOT_FOUND;
+	} else if (o.json) {
 		print_json(v, s.report);
 	} else if (!v->table(s.report, stdout)) {
 		fprintf(stderr, "tally %s: out of memory\n", v->name);

@@ -37,7 +37,9 @@ static void sweep(pid_t group, const char *dir)
 {
 	if (setpgid(0, 0) == 0)
 		kill(-group, SIGKILL);
-	/* A process that is being killed may still hold files open; it goes soon. */
+	/* Twice: a process may make one more file while it dies.  Zombies that pid 1
+	 * is slow to reap only delay the second time. */
+	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	for (int ms = 0; ms < SWEEP_MS && kill(-group, 0) == 0; ms += 10)
 		poll(NULL, 0, 10);
 	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);

@@ -20,6 +20,7 @@
 
 int sup_init(struct sup *s, uint32_t max, struct err *e)
 {
+	struct sigaction hup;
 	sigset_t set;
 
 	ASSERT(max <= SUP_CHILDREN_MAX);
@@ -28,7 +29,9 @@ int sup_init(struct sup *s, uint32_t max, struct err *e)
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	sigaction(SIGHUP, NULL, &hup);
+	if (hup.sa_handler != SIG_IGN)		/* nohup means what it says */
+		sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

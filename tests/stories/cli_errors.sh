@@ -1,0 +1,100 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Typing wrong things: every mistake has its exit status and words that help.
+. "$(dirname "$0")/../lib.sh"
+
+tally() { "$BIN/tally" "$@"; }
+unset TALLY_SCHEDULER TALLY_SOCKET TALLY_RANK TALLY_WORLD_SIZE RANK WORLD_SIZE
+
+# try CODE REGEX ARGUMENT...: the command's talk goes to stderr, nothing to stdout.
+try()
+{
+	local code=$1 words=$2
+
+	shift 2
+	expect_status "$code" "$BIN/tally" "$@"
+	expect_text "$TMP/err" "$words"
+	[ -s "$TMP/out" ] && fail "'tally $*' fails, and writes to standard output"
+	return 0
+}
+
+# ---- verbs ----
+try 2 'usage: tally'
+try 2 "no verb 'statsu'; did you mean 'status'" statsu
+try 2 "no verb 'nod'" nod
+try 2 "no verb 'frobnicate'" frobnicate
+grep -q 'did you mean' "$TMP/err" && fail 'a guess at nonsense'
+try 2 "no verb 'x'" help x
+
+expect_status 0 tally --version
+expect_text "$TMP/out" '^tally [0-9]+\.[0-9]+\.[0-9]+$'
+expect_status 0 tally help
+for verb in status nodes jobs tensors plan local bench; do
+	expect_text "$TMP/out" "^  $verb "
+done
+for verb in status nodes jobs tensors plan local bench; do
+	expect_status 0 tally help $verb
+	expect_text "$TMP/out" "^usage: tally $verb"
+	[ -s "$TMP/err" ] && fail "tally help $verb writes to standard error"
+	try 2 "unrecognized option '--bogus'" $verb --bogus
+done
+
+# ---- a full disk is no success ----
+tally help > /dev/full 2> "$TMP/err" && fail 'writing to a full disk succeeded'
+expect_text "$TMP/err" 'cannot write the output'
+
+# ---- questions to nobody ----
+for verb in status nodes jobs tensors; do
+	try 5 'no scheduler at 127.0.0.1:1: .*refused' $verb --scheduler 127.0.0.1:1
+	expect_text "$TMP/err" '--scheduler'
+	TALLY_SCHEDULER=127.0.0.1:1 try 5 'no scheduler at 127.0.0.1:1' $verb --json
+	try 2 'no address' $verb --scheduler 127.0.0.1:port
+	try 2 '--timeout' $verb --timeout 0
+	try 2 "unexpected argument 'all'" $verb all
+done
+try 2 'no option --job' nodes --job x
+try 2 '--secret-file' nodes --secret-file /nonexistent
+
+# Somebody listens there, but does not speak: the time is up, not before, not never.
+"$PYTHON" -c '
+import socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+open(sys.argv[1], "w").write(str(s.getsockname()[1]) + "\n")
+held = [s.accept() for _ in range(2)]
+input()' "$TMP/mute" < <(sleep 60) > /dev/null 2>&1 &
+PIDS+=($!)
+wait_until 10 'the mute listener is up' has_port "$TMP/mute"
+start=$(now_ms)
+try 5 'did not answer' nodes --timeout 1 --scheduler "127.0.0.1:$(tr -d '\n' < "$TMP/mute")"
+took=$(( $(now_ms) - start ))
+(( took >= 900 && took < 5000 )) || fail "--timeout 1 took $took ms"
+
+# ---- local ----
+try 2 'what shall the ranks run' local
+try 2 '--agents' local --agents 0 -- true
+try 2 '--ranks' local --ranks many -- true
+try 2 'nobody to sum' local --no-colocated -- true
+try 127 "cannot run '/nonexistent/command'" local -- /nonexistent/command
+
+# ---- bench ----
+try 5 'does tally-agent run' bench
+expect_text "$TMP/err" 'tally local --agents 2'
+TALLY_SOCKET=/nonexistent try 5 '/nonexistent' bench
+try 2 '--dtype' bench --dtype float31
+try 2 '--op' bench --op product
+try 2 '-f' bench -f 1
+try 2 '-b and -e' bench -b 64M -e 4K
+try 2 '-n' bench -n 0
+
+# ---- a real scheduler, and what it does not have ----
+start_scheduler
+expect_status 0 tally status
+expect_text "$TMP/out" '^nodes +0 agents, 0 servers'
+expect_status 0 tally nodes --json
+"$PYTHON" -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["schema"] == 1 and d["nodes"] == [] and len(d["cluster"]) == 32, d
+' "$TMP/out" || fail 'nodes --json'
+try 4 "no job 'none'" jobs --job none
+try 4 "no job 'none'" tensors --job none

@@ -1,0 +1,136 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tally local leaves nothing behind: no process, no socket, no directory, whatever
+# ended it; and it says what ended it, by its exit status and in words.
+# TIMEOUT: 240
+. "$(dirname "$0")/../lib.sh"
+
+# A TMPDIR of the story's own: what lies in it is tally local's.
+export TMPDIR=$TMP/here
+mkdir "$TMPDIR"
+
+# Our processes: those that carry the mark which start_local gives them.
+runs_of_ours()
+{
+	local environ
+
+	for environ in $(grep -lsz "^TALLY_STORY=$RUN$" /proc/[0-9]*/environ); do
+		environ=${environ#/proc/}
+		is_running "${environ%/environ}" && echo "${environ%/environ}"
+	done
+}
+
+nothing_left()
+{
+	[ -z "$(ls -A "$TMPDIR")" ] && [ -z "$(runs_of_ours)" ]
+}
+
+expect_nothing_left()
+{
+	wait_for 5 nothing_left || {
+		ls -lR "$TMPDIR" >&2
+		for pid in $(runs_of_ours); do tr '\0' ' ' < "/proc/$pid/cmdline" >&2; echo >&2; done
+		fail "$1: something is left"
+	}
+	say "$1: nothing left"
+}
+
+ranks_up() { [ "$(ls "$TMP/up" 2>/dev/null | wc -l)" = "$1" ]; }
+
+cat > "$TMP/rank.sh" <<'RANK'
+# Says that it is there, then does what the story wants of this rank.
+touch "$UP/$TALLY_RANK"
+eval "${DO:-:}"
+RANK
+
+# Starts a cluster of two agents with three ranks in a session of its own.
+start_local()
+{
+	rm -rf "$TMP/up"
+	mkdir "$TMP/up"
+	start_daemon local setsid env TALLY_STORY="$RUN" UP="$TMP/up" DO="$1" \
+		"$BIN/tally" local --agents 2 --servers 1 --ranks 3 -- bash "$TMP/rank.sh"
+}
+
+expect_end()
+{
+	wait "$PID"
+	local got=$?
+
+	[ "$got" = "$1" ] || fail "$2: exit status $got, not $1"
+}
+
+SLEEP='sleep 600 & wait'
+STUBBORN='trap "" INT TERM HUP; while :; do sleep 600; done'
+
+# ---- as it should be ----
+start_local 'echo "out $TALLY_RANK/$TALLY_WORLD_SIZE at $TALLY_LOCAL_RANK"; test -S "$TALLY_SOCKET"'
+expect_end 0 'a job that is fine'
+expect_text "$TMP/local.log" '^out 0/3 at 0$'
+expect_text "$TMP/local.log" '^\[rank 1\] out 1/3 at 1$'
+expect_text "$TMP/local.log" '^\[rank 2\] out 2/3 at 0$'
+expect_nothing_left 'after a job that is fine'
+
+# ---- signals, also to ranks that do not listen ----
+for case in INT:130 TERM:143 HUP:129; do
+	start_local "$SLEEP"
+	wait_until 30 'all ranks are up' ranks_up 3
+	kill -"${case%:*}" "$PID"
+	expect_end "${case#*:}" "SIG${case%:*}"
+	expect_nothing_left "after SIG${case%:*}"
+done
+start_local "$STUBBORN"
+wait_until 30 'all ranks are up' ranks_up 3
+kill -INT "$PID"
+kill -INT "$PID"
+expect_end 130 'SIGINT to stubborn ranks'
+expect_nothing_left 'after stubborn ranks'
+
+# ---- before the cluster is up ----
+start_local "$SLEEP"
+has_dir() { [ -n "$(ls -A "$TMPDIR")" ]; }
+wait_until 10 'its directory is there' has_dir
+kill -TERM "$PID"
+wait "$PID"
+expect_nothing_left 'after SIGTERM during the start'
+
+# ---- SIGKILL: nobody of ours is left to clean up but the broom ----
+start_local "$STUBBORN"
+wait_until 30 'all ranks are up' ranks_up 3
+kill -KILL "$PID"
+wait "$PID" 2>/dev/null
+expect_nothing_left 'after SIGKILL'
+
+# ---- a rank fails ----
+start_local '[ $TALLY_RANK = 1 ] && exit 7; trap "exit 0" TERM; sleep 600 & wait'
+expect_end 7 'a failing rank'
+expect_text "$TMP/local.log" 'rank 1 exited with status 7'
+expect_nothing_left 'after a failing rank'
+
+start_local '[ $TALLY_RANK = 2 ] && kill -SEGV $$; sleep 600 & wait'
+expect_end 139 'a rank that crashes'
+expect_text "$TMP/local.log" 'rank 2 was killed by signal 11'
+expect_nothing_left 'after a rank that crashes'
+
+# ---- a daemon dies: its end is told, and the job's ----
+one_of() { for p in $(runs_of_ours); do grep -qz -- "$1" "/proc/$p/cmdline" && echo "$p"; done; }
+start_local "$SLEEP"
+wait_until 30 'all ranks are up' ranks_up 3
+kill -KILL "$(one_of '^cpu-0$')"
+wait "$PID" && fail 'a dead server went unnoticed'
+expect_text "$TMP/local.log" 'tally-server cpu-0 was killed by signal 9'
+expect_text "$TMP/local.log" 'registered'
+expect_nothing_left 'after a daemon died'
+
+# ---- the output of rank 0 alone is standard output ----
+UP=$TMP/up DO='echo "{}"' expect_status 0 "$BIN/tally" local --agents 1 --ranks 2 \
+	-- bash "$TMP/rank.sh"
+[ "$(cat "$TMP/out")" = '{}' ] || fail 'standard output is not that of rank 0'
+expect_text "$TMP/err" '^\[rank 1\] \{\}$'
+
+# ---- the logs stay where they were asked for ----
+UP=$TMP/up expect_status 0 "$BIN/tally" local --keep-logs "$TMP/logs" -- bash "$TMP/rank.sh"
+for name in scheduler server-0 agent-0; do
+	[ -s "$TMP/logs/$name.log" ] || fail "--keep-logs has no $name.log"
+done
+expect_nothing_left 'at the end'
