@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * main.c - tally-scheduler: options, state, loop; SIGTERM ends it with 0.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/parse.h"
+#include "common/rt/log.h"
+#include "common/rt/notify.h"
+#include "common/rt/opt.h"
+#include "scheduler/sched_io.h"
+
+#define DEFAULT_PORT	7470u
+#define SECRET_MAX	NAME_LEN_MAX
+
+struct options {
+	const char *listen, *state_dir, *secret_file, *port_file, *log_level;
+	uint64_t heartbeat_ms;
+};
+
+#define FIELD(f) offsetof(struct options, f)
+
+static const struct opt table[] = {
+	{ "listen", OPT_STR, FIELD(listen), "0.0.0.0:7470", 0, 0, "HOST:PORT",
+	  "where nodes and the CLI connect; port 0 takes any" },
+	{ "state-dir", OPT_STR, FIELD(state_dir), "/var/lib/tally", 0, 0, "DIR",
+	  "keeps cluster id and epochs over restarts; '' keeps them in memory only" },
+	{ "secret-file", OPT_STR, FIELD(secret_file), "", 0, 0, "FILE",
+	  "first line: the secret that nodes must present" },
+	{ "port-file", OPT_STR, FIELD(port_file), "", 0, 0, "FILE",
+	  "gets the port that is listened on, for scripts" },
+	{ "heartbeat-ms", OPT_U64, FIELD(heartbeat_ms), "1000", 100, LEASE_MS / 3, "MS",
+	  "how often nodes report" },
+	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
+	  "error, warn, info or debug" },
+};
+
+static const struct opt_program program = {
+	.name = "tally-scheduler",
+	.summary = "knows the cluster and decides which server sums what",
+	.details = "Example: tally-scheduler --listen 10.0.0.1:7470",
+	.table = table,
+	.count = ARRAY_SIZE(table),
+};
+
+static int read_secret(const char *path, char secret[SECRET_MAX + 2], struct err *e)
+{
+	FILE *f;
+
+	secret[0] = '\0';
+	if (!path[0])
+		return 0;
+	f = fopen(path, "re");
+	if (!f)
+		return err_set(e, err_from_errno(errno), "cannot open %s: %s", path,
+			       strerror(errno));
+	if (!fgets(secret, SECRET_MAX + 2, f))
+		secret[0] = '\0';
+	fclose(f);
+	secret[strcspn(secret, "\r\n")] = '\0';
+	if (!secret[0] || strlen(secret) > SECRET_MAX)
+		return err_set(e, TALLY_EINVAL, "%s must begin with a line of 1 to %u characters",
+			       path, SECRET_MAX);
+	return 0;
+}
+
+/* Written aside and renamed: whoever sees the file sees all of it. */
+static int write_port(const char *path, uint16_t port, struct err *e)
+{
+	char tmp[4096];
+	FILE *f;
+	bool ok;
+
+	if (!path[0])
+		return 0;
+	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", path) >= sizeof(tmp))
+		return err_set(e, TALLY_EINVAL, "the path of --port-file is too long");
+	f = fopen(tmp, "we");
+	ok = f && fprintf(f, "%u\n", port) > 0;
+	if (f)
+		ok = !fclose(f) && ok;
+	if (!ok || rename(tmp, path))
+		return err_set(e, err_from_errno(errno), "cannot write %s: %s", path,
+			       strerror(errno));
+	return 0;
+}
+
+static void on_signal(void *ctx, int signum)
+{
+	log_info("scheduler stops, signal %d", signum);
+	notify("STOPPING=1");
+	sched_io_stop(ctx);
+}
+
+static void on_watchdog(void *ctx)
+{
+	(void)ctx;
+	notify("WATCHDOG=1");
+}
+
+static int announce(struct sched_io *io, const struct options *o, const char *host, struct err *e)
+{
+	int err = write_port(o->port_file, sched_io_port(io), e);
+
+	if (err)
+		return err;
+	log_info("scheduler listens on %s:%u, state in %s", host, sched_io_port(io),
+		 o->state_dir[0] ? o->state_dir : "memory only");
+	notify("READY=1");
+	return 0;
+}
+
+static int serve(struct loop *l, struct state *st, const struct options *o, struct err *e)
+{
+	struct loop_timer *watchdog = NULL;
+	char host[ADDR_LEN_MAX + 1], secret[SECRET_MAX + 2];
+	struct sched_io_config config = {
+		.host = host, .secret = secret, .heartbeat_ms = (uint32_t)o->heartbeat_ms,
+	};
+	uint64_t bits, watchdog_ms = notify_watchdog_ms();
+	struct sched_io *io;
+	int err;
+
+	err = parse_endpoint(o->listen, DEFAULT_PORT, host, &config.port, &bits, e);
+	if (err)
+		return err_wrap(e, "--listen");
+	err = read_secret(o->secret_file, secret, e);
+	if (err)
+		return err_wrap(e, "--secret-file");
+	err = sched_io_start(&io, l, st, &config, e);
+	if (err)
+		return err_wrap(e, "--listen %s", o->listen);
+	if (watchdog_ms)
+		loop_timer_start(l, &watchdog, watchdog_ms / 2, watchdog_ms / 2, on_watchdog, NULL);
+	err = loop_on_signals(l, on_signal, io);
+	if (err)
+		err_set(e, err, "signals cannot be watched");
+	else
+		err = announce(io, o, host, e);
+	if (err)
+		sched_io_stop(io);
+	loop_run(l);
+	loop_timer_stop(watchdog);
+	sched_io_free(io);
+	return err;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = { 0 };
+	struct state *st = NULL;
+	struct loop *l = NULL;
+	struct err e = { 0 };
+	int err;
+
+	switch (opt_parse(&program, argc, argv, &o, stdout, stderr)) {
+	case OPT_EXIT_OK:
+		return 0;
+	case OPT_EXIT_USAGE:
+		return 2;
+	case OPT_RUN:
+		break;
+	}
+	err = log_level_from_name(o.log_level);
+	if (err < 0) {
+		fprintf(stderr, "tally-scheduler: --log-level %s: error, warn, info or debug\n",
+			o.log_level);
+		return 2;
+	}
+	log_init("tally-scheduler", (enum log_level)err);
+	err = state_open(&st, o.state_dir, &e);
+	if (!err)
+		err = loop_new(&l, &e);
+	if (!err)
+		err = serve(l, st, &o, &e);
+	if (err)
+		log_error("scheduler cannot run, reason %s", e.text);
+	if (l)
+		loop_free(l);
+	state_close(st);
+	return err ? err == TALLY_EINVAL ? 2 : 1 : 0;
+}

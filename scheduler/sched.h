@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched.h - what the files of the scheduler's core share.
+ *
+ *	sched_core.c	the step: dispatch, connections, timers, number blocks
+ *	sched_out.c	actions, scratch memory, answers
+ *	sched_text.c	texts with lists of ranks in them
+ *	sched_key.c	link keys
+ *	sched_node.c	registration, heartbeats, death
+ *	sched_job.c	a job's life: gathering, reserving, up, down
+ *	sched_plan.c	who sums how much; the JOB_UP message
+ *	sched_req.c	pending requests and their deadlines
+ *	sched_tensor.c	a job's tensors: tables, sets of ranks
+ *	sched_declare.c	DECLARE and UNDECLARE
+ *	sched_issue.c	what all ranks agree on becomes a log entry
+ *	sched_log.c	a job's log: TENSORS and FORGET entries in order
+ *	sched_barrier.c barriers
+ *	sched_held.c	rebuilding jobs after a restart of the scheduler
+ *	sched_report.c	the answer to QUERY
+ *	sched_check.c	invariants
+ *
+ * Everything in here belongs to the one struct sched; pointers between its
+ * parts are shared and stay valid as the comments at the fields say.
+ */
+#ifndef TALLY_SCHED_H
+#define TALLY_SCHED_H
+
+#include "common/base/list.h"
+#include "common/place/place.h"
+#include "scheduler/sched_core.h"
+
+#define NO_CONN			UINT32_MAX
+#define SCHED_ID_BLOCK		1024u		/* numbers saved ahead */
+#define SCHED_EPOCH_MAX		(UINT64_C(1) << 62)
+#define SCHED_SAVE_RETRY_MS	1000u
+#define SCHED_REQS_PER_RANK_MAX	64u		/* pending requests of one rank */
+#define SCHED_BITS_UNKNOWN	UINT64_C(10000000000)	/* a card that does not say */
+#define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
+#define SCHED_BUCKETS		4096u		/* of a job's tensor tables; a power of two */
+
+/* ---- nodes ---- */
+
+/*  enum	name	 what may follow; meaning */
+#define SCHED_NODE_TABLE(X) \
+	X(NEW,	"new",	1u << SN_UP,			"being registered") \
+	X(UP,	"up",	1u << SN_AWAY | 1u << SN_DEAD,	"connected, lease running") \
+	X(AWAY,	"away",	1u << SN_UP | 1u << SN_DEAD,	"connection closed, may come back") \
+	X(DEAD,	"dead",	0,				"gone for good; nothing points to it")
+
+enum sched_node_state {
+#define X(e, name, next, help) SN_##e,
+	SCHED_NODE_TABLE(X)
+#undef X
+};
+
+/* A REPLY that waits for an away node to come back. */
+struct sched_mail {
+	struct list link;
+	uint64_t req;
+	int code;
+	char *text;			/* inside this block */
+	uint32_t nids;
+	uint32_t ids[];			/* then the text */
+};
+
+struct sched_addr {
+	char host[ADDR_LEN_MAX + 1];
+	uint16_t port;
+	uint64_t bits_per_s;
+};
+
+struct sched_node {
+	uint32_t number;
+	enum node_kind kind;
+	enum sched_node_state state;
+	uint32_t conn;			/* NO_CONN unless UP */
+	bool foreign;			/* its last cluster was another one */
+	uint8_t instance[ID_BYTES];
+	uint8_t link_key[KEY_BYTES];
+	uint32_t naddrs, engines;
+	struct sched_addr addrs[RAILS_MAX];
+	uint64_t adder_bytes_per_s, memory_bytes;
+	mono_t heard;			/* last message; the lease runs from here */
+	mono_t away;			/* since */
+	struct msg_heartbeat last;	/* its note points to `note` */
+	uint32_t mark;			/* scratch of one function */
+	struct list outbox;		/* sched_mail, owned */
+	char name[NAME_LEN_MAX + 1];
+	char machine[NAME_LEN_MAX + 1];
+	char shm_path[ADDR_LEN_MAX + 1];
+	char note[ERR_TEXT_MAX + 1];
+};
+
+/* ---- jobs ---- */
+
+/*  enum	name		what may follow; meaning */
+#define SCHED_JOB_TABLE(X) \
+	X(GATHERING, "gathering", 1u << SJ_RESERVING | 1u << SJ_UP | 1u << SJ_DOWN, \
+	  "ranks attach, or a server is awaited") \
+	X(RESERVING, "reserving", 1u << SJ_UP | 1u << SJ_DOWN, \
+	  "servers set their windows aside") \
+	X(HELD, "recovering", 1u << SJ_UP | 1u << SJ_DOWN, \
+	  "rebuilt from what agents say after a restart") \
+	X(UP, "up", 1u << SJ_DOWN, "training") \
+	X(DOWN, "down", 0, "over; away nodes are yet to be told")
+
+enum sched_job_state {
+#define X(e, name, next, help) SJ_##e,
+	SCHED_JOB_TABLE(X)
+#undef X
+};
+
+enum sched_rank_state { SR_NONE, SR_IN, SR_LEFT };
+
+struct sched_rank {
+	enum sched_rank_state state;
+	uint32_t pid;
+	struct sched_node *node;	/* SR_IN: its agent; NULL after the node died */
+	uint32_t machine;		/* index in job->machines once they are set */
+	uint32_t pending;		/* requests of this rank */
+};
+
+/* One node's part in one job. */
+struct sched_part {
+	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
+	uint32_t weight;		/* servers: parts per 2^32 */
+	bool told_up, told_down;
+	bool ready;			/* servers: answered JOB_UP, or the head of the log */
+	bool leaves_missed;		/* agents: a RANK_LEAVE found it away */
+	bool held;			/* agents: has sent JOB_HELD */
+	uint64_t seq;			/* highest log entry it was sent, or said it holds */
+	char name[NAME_LEN_MAX + 1];
+};
+
+/*  A tensor's life, in order; FAILED branches off WANTED. */
+enum sched_tensor_state {
+	ST_WANTED,			/* some ranks have declared it */
+	ST_LOGGED,			/* all have; it is in the log's queue */
+	ST_UP,				/* every agent was told */
+	ST_DROPPED,			/* all ranks undeclared; FORGET is in the queue */
+	ST_FAILED,			/* mismatch; gone when every rank has been told */
+};
+
+struct sched_tensor {
+	struct list link;		/* job->tensors, by first declaration */
+	struct sched_tensor *by_name, *by_id;	/* hash chains */
+	enum sched_tensor_state state;
+	uint32_t id;			/* 0 until LOGGED */
+	uint64_t seq;			/* its log entry */
+	uint32_t dtype, ndims;
+	uint64_t dims[DIMS_MAX];
+	uint64_t count;
+	int32_t priority;		/* rank 0's, once it has declared */
+	bool recovered;			/* known from a TENSORS_HELD: DECLARE may be asked again */
+	bool mark;			/* scratch of one function */
+	uint32_t nset;
+	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */
+	uint32_t nheld;			/* HELD jobs: agents that have it */
+	struct err *why;		/* FAILED; owned */
+	char name[];
+};
+
+enum sched_entry_kind { SE_TENSORS, SE_FORGET };
+
+/* An entry of a job's log that is not yet with everybody. */
+struct sched_entry {
+	struct list link;		/* job->log */
+	enum sched_entry_kind kind;
+	uint64_t seq;			/* 0 until sent to the servers */
+	struct err why;			/* TENSORS: code != 0: to be forgotten again */
+	uint32_t n;
+	struct sched_tensor *t[];
+};
+
+enum sched_req_kind { SQ_JOIN, SQ_DECLARE, SQ_UNDECLARE, SQ_BARRIER };
+
+/* A request that waits for others; answered exactly once, then gone. */
+struct sched_req {
+	struct list link;		/* job->reqs, by arrival */
+	enum sched_req_kind kind;
+	struct sched_node *node;	/* never dead: a dead node's requests are dropped */
+	uint64_t req;
+	uint32_t rank;
+	mono_t deadline;
+	struct sched_entry *entry;	/* its log entry, once there is one */
+	bool mark;			/* scratch of one function */
+	uint32_t n;
+	struct sched_tensor *t[];	/* DECLARE, UNDECLARE: in the order asked */
+};
+
+struct sched_job {
+	uint32_t number;
+	enum sched_job_state state;
+	uint32_t world, nin, nleft;
+	uint64_t epoch;
+	uint32_t chunk_bytes, seg_bytes, window_bytes;
+	double seconds_per_byte;	/* predicted by the planner */
+	mono_t since;
+	struct sched_rank *ranks;	/* world of them, owned */
+	uint32_t nmachines, nservers;
+	struct sched_part *machines, *servers;	/* owned; set when planned */
+	struct list reqs;		/* sched_req, owned */
+	struct list log;		/* sched_entry, owned; the head is being done */
+	uint64_t seq;			/* last log entry sent */
+	uint32_t last_id, ntensors;
+	uint64_t bytes;			/* of tensors that are UP */
+	struct list tensors;		/* sched_tensor, owned */
+	struct sched_tensor **by_name, **by_id;	/* SCHED_BUCKETS each, owned */
+	uint64_t *barrier;		/* ranks in this generation, owned */
+	uint32_t nbarrier;
+	uint64_t generation;
+	struct err why;			/* DOWN */
+	char name[NAME_LEN_MAX + 1];
+};
+
+/* ---- the whole ---- */
+
+enum sched_conn_state { SC_FREE, SC_NEW, SC_NODE, SC_CLI, SC_CLOSING };
+
+struct sched_conn {
+	enum sched_conn_state state;
+	bool doomed;			/* a message for it was lost: close it */
+	struct sched_node *node;	/* SC_NODE */
+};
+
+struct sched_block;			/* scratch memory, sched_out.c */
+
+struct sched {
+	struct mem_ops mem;
+	struct sched_config config;
+	mono_t now, started, next;
+	mono_t recover_until;		/* 0: active */
+	struct sched_ids last;		/* handed out */
+	struct sched_ids saved;		/* may be handed out */
+	struct sched_ids saving;	/* asked for by SAVE */
+	bool save_pending;
+	mono_t save_after;		/* no new SAVE before */
+	uint32_t nnodes, njobs;
+	struct sched_node *nodes[NODES_MAX];	/* owned, by number */
+	struct sched_job *jobs[JOBS_MAX];	/* owned, by creation */
+	struct sched_conn conns[CTL_CONNS_MAX];
+	bool any_doomed;
+	bool any_down;			/* a job may be ready to be freed */
+	struct sched_block *scratch;
+	struct sched_actions *todo;	/* during a step */
+	struct sched_counters counters;
+};
+
+/* sched_out.c */
+void *sched_alloc(struct sched *s, size_t bytes);	/* state; NULL is counted */
+void sched_release(struct sched *s, void *p);
+void *out_scratch(struct sched *s, size_t bytes);	/* zeroed, until the next step */
+const char *out_string(struct sched *s, const char *text);	/* copy; "" without memory */
+void out_reset(struct sched *s);
+void out_fini(struct sched *s);
+struct msg *out_msg(struct sched *s, enum msg_type type);
+bool out_send(struct sched *s, struct sched_node *n, const struct msg *m);	/* false: away */
+void out_send_conn(struct sched *s, uint32_t conn, const struct msg *m);	/* m NULL: doomed */
+void out_close(struct sched *s, uint32_t conn);
+void out_doomed(struct sched *s);
+void out_save(struct sched *s, struct sched_ids ids);
+void out_log(struct sched *s, enum sched_level level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void out_reply(struct sched *s, uint32_t conn, uint64_t req, int code, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+/* The answer to a node's request; waits in the outbox while the node is away. */
+void out_answer(struct sched *s, struct sched_node *n, uint64_t req, int code, const char *text,
+		const uint32_t *ids, uint32_t nids);
+/* An error at once. */
+void out_refuse(struct sched *s, struct sched_node *n, uint64_t req, int code, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+void out_flush(struct sched *s, struct sched_node *n);
+void out_drop(struct sched *s, struct sched_node *n);
+
+/* sched_text.c */
+struct text {
+	char *buf;			/* borrowed */
+	size_t size, used;		/* used < size; ends with a NUL */
+};
+void text_init(struct text *t, char *buf, size_t size);
+void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* "rank 2" / "ranks 2, 3 and 9 more": those of the job whose bit is clear. */
+uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
+uint32_t text_not_joined(struct text *t, const struct sched_job *j);
+uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
+void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims);
+
+/* sched_key.c */
+void key_derive(const uint8_t seed[KEY_BYTES], const uint8_t instance[ID_BYTES],
+		uint8_t key[KEY_BYTES]);
+
+/* sched_core.c */
+void sched_wake(struct sched *s, mono_t at);		/* TIMER no later than this */
+bool sched_take_epoch(struct sched *s, uint64_t *epoch);
+void sched_epoch_seen(struct sched *s, uint64_t epoch);
+
+/* sched_node.c */
+void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h);
+void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb);
+void node_closed(struct sched *s, struct sched_node *n);
+void node_die(struct sched *s, struct sched_node *n, const char *why);
+void node_timer(struct sched *s);
+void node_free(struct sched *s, struct sched_node *n);
+struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name);
+const char *node_state_name(enum sched_node_state st);
+
+/* sched_job.c */
+struct sched_job *job_by_number(struct sched *s, uint32_t number);
+struct sched_job *job_by_name(struct sched *s, const char *name);	/* not DOWN */
+struct sched_job *job_new(struct sched *s, const char *name, uint32_t world);
+void job_free(struct sched *s, struct sched_job *j);
+void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to, const char *why);
+void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
+void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
+void job_ready(struct sched *s, struct sched_node *n, const struct msg *m);	/* or TENSORS_ */
+void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
+void job_node_dead(struct sched *s, struct sched_node *n, const char *why);
+void job_node_back(struct sched *s, struct sched_node *n);
+void job_servers_changed(struct sched *s);		/* one more to start with */
+void job_reap(struct sched *s);				/* frees jobs that are over */
+void job_pump(struct sched *s, struct sched_job *j);	/* does what can be done now */
+bool job_any_away(const struct sched_job *j);
+const char *job_state_name(enum sched_job_state st);
+/* The job and the rank of a request, or NULL after it was refused. */
+struct sched_job *job_of_request(struct sched *s, struct sched_node *n, uint64_t req,
+				 uint32_t job, uint32_t rank);
+
+/* sched_plan.c */
+int plan_job(struct sched *s, struct sched_job *j, struct err *e);	/* parts, weights, sizes */
+const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool with_keys);
+
+/* sched_req.c */
+struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
+			  enum sched_req_kind kind, uint32_t rank, uint64_t req,
+			  uint32_t timeout_ms, uint32_t ntensors);	/* NULL: refused */
+bool req_asked(const struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
+	       uint32_t rank, uint64_t req);	/* pending already: asked again, answered once */
+/* Answers and frees. */
+void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int code,
+	      const char *text, const uint32_t *ids, uint32_t nids);
+void req_drop(struct sched *s, struct sched_job *j, struct sched_req *q);
+void req_timer(struct sched *s, struct sched_job *j);
+
+/* sched_tensor.c and sched_declare.c */
+void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m);
+void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_ids *m);
+void tensor_withdraw(struct sched *s, struct sched_job *j, struct sched_req *q);
+void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
+void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t);
+/* Fails the requests that name it, then frees it. */
+void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, int code,
+		  const char *text);
+/* What is complete goes to the log; kind is SQ_DECLARE or SQ_UNDECLARE. */
+void tensor_issue(struct sched *s, struct sched_job *j, enum sched_req_kind kind);
+struct sched_tensor *tensor_by_name(const struct sched_job *j, const char *name);
+struct sched_tensor *tensor_by_id(const struct sched_job *j, uint32_t id);
+struct sched_tensor *tensor_new(struct sched *s, struct sched_job *j, const struct msg_tensor *m);
+bool tensor_wants_set(struct sched *s, const struct sched_job *j, struct sched_tensor *t);
+void tensor_drop_set(struct sched *s, struct sched_tensor *t);
+void tensor_set_id(struct sched_job *j, struct sched_tensor *t, uint32_t id);
+bool tensor_equal(const struct sched_tensor *t, const struct msg_tensor *m);
+uint64_t tensor_bytes(const struct sched_tensor *t);
+
+/* sched_log.c */
+struct sched_entry *log_new(struct sched *s, enum sched_entry_kind kind, uint32_t n);
+void log_add(struct sched *s, struct sched_job *j, struct sched_entry *e);
+void log_pump(struct sched *s, struct sched_job *j);
+void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
+	       const struct msg_ready *m);
+void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int code,
+	      const char *text);
+const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq);
+
+/* sched_barrier.c */
+void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barrier *m);
+void barrier_leave(struct sched_job *j, struct sched_req *q);
+void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
+void barrier_pump(struct sched *s, struct sched_job *j);
+
+/* sched_held.c */
+void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);
+void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
+void held_forget(struct sched *s, struct sched_node *n, const struct msg_ids *m);
+void held_over(struct sched *s);
+
+/* sched_report.c */
+void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
+
+#endif

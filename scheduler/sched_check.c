@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_check.c - what is true between two steps, whatever came in.
+ */
+#include "scheduler/sched.h"
+
+static void check_conns(const struct sched *s)
+{
+	for (uint32_t i = 0; i < CTL_CONNS_MAX; i++) {
+		const struct sched_conn *c = &s->conns[i];
+
+		if (c->node)
+			ASSERT(c->state == SC_NODE && c->node->conn == i);
+		else
+			ASSERT(c->state != SC_NODE || c->doomed);
+	}
+}
+
+static void check_nodes(const struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		const struct sched_node *n = s->nodes[i];
+
+		ASSERT(n->state != SN_NEW);
+		ASSERT((n->state == SN_UP) == (n->conn != NO_CONN));
+		ASSERT(n->conn == NO_CONN || s->conns[n->conn].node == n);
+		ASSERT(n->number && n->number <= s->last.node);
+		ASSERT(!i || s->nodes[i - 1]->number < n->number);
+		ASSERT(n->state == SN_AWAY || list_empty(&n->outbox));
+		for (uint32_t k = 0; k < i; k++)
+			ASSERT(s->nodes[k]->kind != n->kind || strcmp(s->nodes[k]->name, n->name));
+	}
+}
+
+static bool living(const struct sched *s, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		if (s->nodes[i] == n)
+			return n->state != SN_DEAD;
+	}
+	return false;
+}
+
+static void check_ranks(const struct sched *s, const struct sched_job *j)
+{
+	uint32_t in = 0, left = 0, pending = 0, reqs = 0, barrier = 0;
+
+	for (uint32_t r = 0; r < j->world; r++) {
+		const struct sched_rank *k = &j->ranks[r];
+
+		in += k->state == SR_IN;
+		left += k->state == SR_LEFT;
+		pending += k->pending;
+		barrier += bits_test(j->barrier, r);
+		if (k->node)
+			ASSERT(living(s, k->node) && k->node->kind == NODE_AGENT);
+		ASSERT(k->state != SR_IN || k->node || j->state == SJ_DOWN);
+	}
+	ASSERT(in == j->nin && left == j->nleft && barrier == j->nbarrier);
+	list_for_each(&j->reqs, p)
+		reqs++;
+	ASSERT(reqs == pending);
+}
+
+static void check_parts(const struct sched *s, const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		ASSERT(!j->machines[i].node || living(s, j->machines[i].node));
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		ASSERT(!j->servers[i].node || living(s, j->servers[i].node));
+		ASSERT(j->servers[i].node || !j->servers[i].weight || j->state == SJ_HELD ||
+		       j->state == SJ_DOWN);
+	}
+}
+
+static uint32_t bits_count(const uint64_t *set, uint32_t n)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; set && i < n; i++)
+		count += bits_test(set, i);
+	return count;
+}
+
+static void check_tensors(const struct sched_job *j)
+{
+	uint64_t bytes = 0;
+	uint32_t n = 0;
+
+	list_for_each(&j->tensors, p) {
+		const struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
+
+		n++;
+		ASSERT(tensor_by_name(j, t->name) == t);
+		ASSERT(!t->id || tensor_by_id(j, t->id) == t);
+		ASSERT(!!t->id == (t->state != ST_WANTED && t->state != ST_FAILED));
+		ASSERT(t->nset == bits_count(t->set, j->world));
+		ASSERT(t->state != ST_WANTED || t->nset > 0);
+		ASSERT(!t->mark);
+		bytes += t->state == ST_UP || t->state == ST_DROPPED ? tensor_bytes(t) : 0;
+	}
+	ASSERT(n == j->ntensors && bytes == j->bytes);
+}
+
+/* Each rank that is in a WANTED tensor's set waits with exactly one DECLARE. */
+static void check_reqs(const struct sched *s, const struct sched_job *j)
+{
+	list_for_each(&j->reqs, p) {
+		const struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		ASSERT(living(s, q->node));
+		ASSERT(s->next <= q->deadline);
+		ASSERT(q->kind != SQ_BARRIER || bits_test(j->barrier, q->rank));
+		for (uint32_t i = 0; i < q->n && !q->entry; i++) {
+			if (q->t[i]->state == ST_WANTED || q->kind == SQ_UNDECLARE)
+				ASSERT(bits_test(q->t[i]->set, q->rank));
+		}
+	}
+	ASSERT(j->state != SJ_DOWN || list_empty(&j->reqs));
+}
+
+void sched_check(const struct sched *s)
+{
+	ASSERT(s->last.job <= s->saved.job && s->last.node <= s->saved.node);
+	check_conns(s);
+	check_nodes(s);
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *j = s->jobs[i];
+
+		ASSERT(j->epoch <= s->last.epoch && j->number <= s->last.job);
+		ASSERT(j->state != SJ_GATHERING || j->nin > 0);
+		check_ranks(s, j);
+		check_parts(s, j);
+		check_tensors(j);
+		check_reqs(s, j);
+	}
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_held.c - jobs that outlived the scheduler.
+ *
+ * For a while after a restart agents say which jobs they hold and what is in
+ * their logs.  The first report of a job is the truth; an agent that says
+ * otherwise is told that its job is over.  When the time is up, jobs whose
+ * agents and servers are all back go on; agents that are behind get the entries
+ * they miss, and DECLAREs that came in meanwhile are served.  The others are
+ * over, and say who did not come back.
+ *
+ * Outside that time a report of a known job needs nothing, and of an unknown one
+ * is answered with JOB_DOWN.
+ */
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+
+static void down_for_one(struct sched *s, struct sched_node *n, uint32_t job, int code,
+			 const char *text)
+{
+	struct msg *m = out_msg(s, MSG_JOB_DOWN);
+
+	if (m)
+		m->job_down = (struct msg_job_down){
+			.job = job, .code = code, .text = out_string(s, text),
+		};
+	out_send(s, n, m);
+	s->counters.strays++;
+}
+
+/* ---- JOB_HELD ---- */
+
+static bool held_valid(const struct sched *s, const struct msg_job_up *m)
+{
+	if (!m->job || m->job > s->config.ids.job || !m->name[0] ||
+	    strlen(m->name) > NAME_LEN_MAX)
+		return false;
+	if (!m->world || m->world > WORLD_SIZE_MAX || m->epoch > SCHED_EPOCH_MAX)
+		return false;
+	if (m->chunk_bytes < CHUNK_BYTES_MIN || m->chunk_bytes > CHUNK_BYTES_MAX)
+		return false;
+	return m->nmachines && m->nmachines <= AGENTS_PER_JOB_MAX &&
+	       m->nservers <= SERVERS_PER_JOB_MAX;
+}
+
+static void take_ranks(struct sched_job *j, const struct msg_machine *m, uint32_t machine)
+{
+	for (uint32_t i = 0; i < m->nranks; i++) {
+		if (m->ranks[i] < j->world)
+			j->ranks[m->ranks[i]].machine = machine;
+	}
+}
+
+static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
+{
+	struct sched_job *j = s->njobs < JOBS_MAX ? job_new(s, m->name, m->world) : NULL;
+
+	if (!j)
+		return NULL;
+	j->machines = sched_alloc(s, m->nmachines * sizeof(*j->machines));
+	j->servers = sched_alloc(s, MAX(m->nservers, 1) * sizeof(*j->servers));
+	if (!j->machines || !j->servers) {
+		job_free(s, j);
+		return NULL;
+	}
+	j->number = m->job;
+	j->state = SJ_HELD;
+	j->epoch = m->epoch;
+	j->chunk_bytes = m->chunk_bytes;
+	j->seg_bytes = m->seg_bytes;
+	j->window_bytes = m->window_bytes;
+	j->nmachines = m->nmachines;
+	j->nservers = m->nservers;
+	for (uint32_t r = 0; r < j->world; r++)
+		j->ranks[r].machine = UINT32_MAX;
+	for (uint32_t i = 0; i < m->nmachines; i++) {
+		snprintf(j->machines[i].name, NAME_LEN_MAX + 1, "%s", m->machines[i].name);
+		take_ranks(j, &m->machines[i], i);
+	}
+	for (uint32_t i = 0; i < m->nservers; i++) {
+		snprintf(j->servers[i].name, NAME_LEN_MAX + 1, "%s", m->servers[i].name);
+		j->servers[i].weight = m->servers[i].weight;
+	}
+	sched_epoch_seen(s, j->epoch);
+	out_log(s, SCHED_INFO, "job %s is held, number %u", j->name, j->number);
+	return j;
+}
+
+static bool agrees(const struct sched_job *j, const struct msg_job_up *m)
+{
+	if (strcmp(j->name, m->name) || j->world != m->world || j->epoch != m->epoch ||
+	    j->chunk_bytes != m->chunk_bytes || j->nmachines != m->nmachines ||
+	    j->nservers != m->nservers)
+		return false;
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (strcmp(j->machines[i].name, m->machines[i].name))
+			return false;
+	}
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (strcmp(j->servers[i].name, m->servers[i].name) ||
+		    j->servers[i].weight != m->servers[i].weight)
+			return false;
+	}
+	return true;
+}
+
+static struct sched_part *part_named(struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (!strcmp(j->machines[i].name, n->name))
+			return &j->machines[i];
+	}
+	return NULL;
+}
+
+/* Each agent speaks for its own ranks: those it does not list have left. */
+static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
+		  const struct msg_job_up *m)
+{
+	struct sched_part *p = part_named(j, n);
+	uint32_t at;
+
+	if (!p || !agrees(j, m)) {
+		down_for_one(s, n, m->job, TALLY_EMISMATCH, "the agents that hold this job do not "
+			     "agree on it");
+		return;
+	}
+	if (p->held)
+		return;
+	at = (uint32_t)(p - j->machines);
+	p->node = n;
+	p->held = p->told_up = true;
+	for (uint32_t i = 0; i < m->machines[at].nranks; i++) {
+		uint32_t r = m->machines[at].ranks[i];
+
+		if (r >= j->world || j->ranks[r].machine != at || j->ranks[r].state != SR_NONE)
+			continue;
+		j->ranks[r].state = SR_IN;
+		j->ranks[r].node = n;
+		j->nin++;
+	}
+}
+
+void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
+{
+	struct sched_job *j = job_by_number(s, m->job), *same;
+
+	if (n->foreign) {
+		down_for_one(s, n, m->job, TALLY_EAUTH, "the job belongs to another cluster");
+		return;
+	}
+	if (j && j->state == SJ_HELD) {
+		enter(s, j, n, m);
+		return;
+	}
+	if (j && j->state != SJ_GATHERING && part_named(j, n))
+		return;
+	if (j || !s->recover_until || !held_valid(s, m)) {
+		down_for_one(s, n, m->job, TALLY_ESHUTDOWN, "the scheduler does not know the job "
+			     "any more");
+		return;
+	}
+	same = job_by_name(s, m->name);
+	if (same && same->state == SJ_GATHERING)
+		job_down(s, same, TALLY_EEXIST, "job '%.128s' is running already", m->name);
+	else if (same) {
+		down_for_one(s, n, m->job, TALLY_EMISMATCH, "another job has the same name");
+		return;
+	}
+	j = held_new(s, m);
+	if (j)
+		enter(s, j, n, m);
+	else
+		down_for_one(s, n, m->job, TALLY_ENOMEM, "the scheduler is out of memory");
+}
+
+/* ---- TENSORS_HELD ---- */
+
+/* The part whose log goes on with entry `seq`, or NULL. */
+static struct sched_part *next_entry(struct sched *s, struct sched_node *n, uint32_t job,
+				     uint64_t seq, struct sched_job **out)
+{
+	struct sched_job *j = job_by_number(s, job);
+	struct sched_part *p = j && j->state == SJ_HELD ? part_named(j, n) : NULL;
+
+	if (!p || !p->held || p->node != n || seq <= p->seq || seq > SCHED_EPOCH_MAX) {
+		if (!j)
+			s->counters.strays++;
+		return NULL;
+	}
+	p->seq = seq;
+	j->seq = MAX(j->seq, seq);
+	*out = j;
+	return p;
+}
+
+static bool promote(struct sched *s, struct sched_job *j, struct sched_tensor *t,
+		    const struct msg_tensor *m, uint64_t seq)
+{
+	if (!tensor_equal(t, m) || tensor_by_id(j, m->id))
+		return false;
+	tensor_drop_set(s, t);
+	tensor_set_id(j, t, m->id);
+	t->state = ST_UP;
+	t->priority = m->priority;
+	t->recovered = true;
+	t->seq = seq;
+	t->nheld = 1;
+	j->bytes += tensor_bytes(t);
+	return true;
+}
+
+/* False: it contradicts what another agent has said. */
+static bool take_tensor(struct sched *s, struct sched_job *j, const struct msg_tensor *m,
+			uint64_t seq)
+{
+	struct sched_tensor *t = tensor_by_name(j, m->name);
+
+	if (!m->id || !m->name[0])
+		return false;
+	if (t && t->id && t->id > m->id)
+		return true;		/* declared anew since; this one is forgotten */
+	if (t && t->id && t->id < m->id) {
+		j->bytes -= tensor_bytes(t);
+		tensor_purge(s, j, t, TALLY_EBUSY, "the tensor was taken back meanwhile");
+		t = NULL;
+	}
+	if (t && t->state == ST_UP) {
+		t->nheld++;
+		return t->seq == seq && tensor_equal(t, m);
+	}
+	if (t && t->state != ST_WANTED)
+		return false;
+	if (!t && j->ntensors < TENSORS_PER_JOB_MAX)
+		t = tensor_new(s, j, m);
+	return t && promote(s, j, t, m, seq);
+}
+
+void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m)
+{
+	struct sched_job *j;
+
+	if (!next_entry(s, n, m->job, m->seq, &j))
+		return;
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		if (take_tensor(s, j, &m->tensors[i], m->seq))
+			continue;
+		job_down(s, j, TALLY_EMISMATCH, "job '%.96s': machine %.96s contradicts another one "
+			 "on tensor '%s'", j->name, n->name, m->tensors[i].name);
+		return;
+	}
+}
+
+void held_forget(struct sched *s, struct sched_node *n, const struct msg_ids *m)
+{
+	struct sched_job *j;
+
+	if (!next_entry(s, n, m->job, m->seq, &j))
+		return;
+	for (uint32_t i = 0; i < m->nids; i++) {
+		struct sched_tensor *t = tensor_by_id(j, m->ids[i]);
+
+		if (!t)
+			continue;
+		j->bytes -= tensor_bytes(t);
+		tensor_purge(s, j, t, TALLY_EBUSY, "the tensor was taken back meanwhile");
+	}
+}
+
+/* ---- the end of the wait ---- */
+
+static bool machines_back(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (j->machines[i].held && j->machines[i].node)
+			continue;
+		job_down(s, j, TALLY_EWORKERLOST, "machine %.128s did not come back after the "
+			 "scheduler's restart", j->machines[i].name);
+		return false;
+	}
+	return true;
+}
+
+static void find_servers(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+		struct sched_node *n = node_by_name(s, NODE_SERVER, p->name);
+
+		p->told_up = p->ready = true;
+		p->seq = j->seq;
+		if (n && n->state != SN_DEAD)
+			p->node = n;
+	}
+}
+
+static bool servers_back(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].node || !j->servers[i].weight)
+			continue;
+		job_down(s, j, TALLY_ESERVERLOST, "server %.128s did not come back after the "
+			 "scheduler's restart", j->servers[i].name);
+		return false;
+	}
+	return true;
+}
+
+/* Whoever has that entry and not the tensor has been told to forget it. */
+static void drop_forgotten(struct sched *s, struct sched_job *j)
+{
+	list_for_each_safe(&j->tensors, p, next) {
+		struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
+		uint32_t expected = 0;
+
+		for (uint32_t i = 0; i < j->nmachines; i++)
+			expected += j->machines[i].seq >= t->seq;
+		if (t->state != ST_UP || t->nheld >= expected)
+			continue;
+		j->bytes -= tensor_bytes(t);
+		tensor_purge(s, j, t, TALLY_EBUSY, "the tensor was taken back meanwhile");
+		next = j->tensors.next;		/* the purge may have freed more */
+	}
+}
+
+static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	if (j->seq - p->seq > TENSORS_PER_JOB_MAX) {
+		job_down(s, j, TALLY_EMISMATCH, "machine %.128s is %llu log entries behind",
+			 p->name, (unsigned long long)(j->seq - p->seq));
+		return false;
+	}
+	while (p->seq < j->seq)
+		out_send(s, p->node, log_message(s, j, ++p->seq));
+	return true;
+}
+
+static void resume(struct sched *s, struct sched_job *j)
+{
+	find_servers(s, j);
+	if (!machines_back(s, j) || !servers_back(s, j))
+		return;
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].state != SR_NONE)
+			continue;
+		j->ranks[r].state = SR_LEFT;
+		j->nleft++;
+	}
+	if (!j->nin) {
+		job_down(s, j, 0, "all ranks have detached");
+		return;
+	}
+	drop_forgotten(s, j);
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (!catch_up(s, j, &j->machines[i]))
+			return;
+	}
+	/* Servers may know one entry that no agent has: its ids are not used again. */
+	if (j->last_id < UINT32_MAX - TENSORS_PER_BATCH_MAX)
+		j->last_id += TENSORS_PER_BATCH_MAX;
+	job_set_state(s, j, SJ_UP, "all agents and servers are back");
+	tensor_issue(s, j, SQ_DECLARE);
+	tensor_issue(s, j, SQ_UNDECLARE);
+	job_pump(s, j);
+}
+
+void held_over(struct sched *s)
+{
+	s->recover_until = 0;
+	out_log(s, SCHED_INFO, "scheduler is active again, %u jobs were held", s->njobs);
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (s->jobs[i]->state == SJ_HELD)
+			resume(s, s->jobs[i]);
+	}
+	job_servers_changed(s);
+}

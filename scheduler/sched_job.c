@@ -1,0 +1,756 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_job.c - a job's life.
+ *
+ * The first RANK_JOIN of a name makes the job.  When all ranks are in and there
+ * is a server to sum for them, the job is planned, its servers set memory aside
+ * (JOB_UP, JOB_READY), its agents are told, and every RANK_JOIN is answered.  It
+ * ends when all ranks have left, when one is lost, or when a server that sums
+ * for it is: then everybody is told why, and the last to be told frees it.
+ *
+ * While a node of a job is away nothing is begun that it would miss: the pump
+ * waits for its return or its death, which is half a second at most.
+ */
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+
+static const char *const state_name[] = {
+#define X(e, name, next, help) name,
+	SCHED_JOB_TABLE(X)
+#undef X
+};
+
+static const uint32_t state_next[] = {
+#define X(e, name, next, help) next,
+	SCHED_JOB_TABLE(X)
+#undef X
+};
+
+const char *job_state_name(enum sched_job_state st)
+{
+	return state_name[st];
+}
+
+void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to, const char *why)
+{
+	ASSERT(state_next[j->state] & 1u << to);
+	out_log(s, to == SJ_DOWN && j->why.code ? SCHED_WARN : SCHED_INFO,
+		"job %s %s -> %s, number %u, reason %s", j->name, state_name[j->state],
+		state_name[to], j->number, why);
+	j->state = to;
+	j->since = s->now;
+}
+
+struct sched_job *job_by_number(struct sched *s, uint32_t number)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (s->jobs[i]->number == number)
+			return s->jobs[i];
+	}
+	return NULL;
+}
+
+struct sched_job *job_by_name(struct sched *s, const char *name)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (s->jobs[i]->state != SJ_DOWN && !strcmp(s->jobs[i]->name, name))
+			return s->jobs[i];
+	}
+	return NULL;
+}
+
+/* ---- birth and death ---- */
+
+struct sched_job *job_new(struct sched *s, const char *name, uint32_t world)
+{
+	struct sched_job *j = sched_alloc(s, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	list_init(&j->reqs);
+	list_init(&j->log);
+	list_init(&j->tensors);
+	j->world = world;
+	j->since = s->now;
+	snprintf(j->name, sizeof(j->name), "%s", name);
+	j->ranks = sched_alloc(s, world * sizeof(*j->ranks));
+	j->barrier = sched_alloc(s, BITS_WORDS(world) * sizeof(*j->barrier));
+	j->by_name = sched_alloc(s, SCHED_BUCKETS * sizeof(*j->by_name));
+	j->by_id = sched_alloc(s, SCHED_BUCKETS * sizeof(*j->by_id));
+	if (!j->ranks || !j->barrier || !j->by_name || !j->by_id) {
+		job_free(s, j);
+		return NULL;
+	}
+	ASSERT(s->njobs < JOBS_MAX);
+	s->jobs[s->njobs++] = j;
+	return j;
+}
+
+void job_free(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (s->jobs[i] != j)
+			continue;
+		memmove(&s->jobs[i], &s->jobs[i + 1], (s->njobs - i - 1) * sizeof(j));
+		s->njobs--;
+		break;
+	}
+	while (!list_empty(&j->reqs))
+		req_drop(s, j, list_first(&j->reqs, struct sched_req, link));
+	while (!list_empty(&j->log)) {
+		struct sched_entry *e = list_first(&j->log, struct sched_entry, link);
+
+		list_del(&e->link);
+		sched_release(s, e);
+	}
+	while (!list_empty(&j->tensors))
+		tensor_free(s, j, list_first(&j->tensors, struct sched_tensor, link));
+	sched_release(s, j->by_id);
+	sched_release(s, j->by_name);
+	sched_release(s, j->servers);
+	sched_release(s, j->machines);
+	sched_release(s, j->barrier);
+	sched_release(s, j->ranks);
+	sched_release(s, j);
+}
+
+static bool part_owed(const struct sched_part *p)
+{
+	return p->node && p->told_up && !p->told_down;
+}
+
+static bool all_told(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (part_owed(&j->machines[i]))
+			return false;
+	}
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (part_owed(&j->servers[i]))
+			return false;
+	}
+	return true;
+}
+
+void job_reap(struct sched *s)
+{
+	s->any_down = false;
+	for (uint32_t i = s->njobs; i-- > 0; ) {
+		if (s->jobs[i]->state == SJ_DOWN && all_told(s->jobs[i]))
+			job_free(s, s->jobs[i]);
+	}
+}
+
+static void tell_down(struct sched *s, struct sched_part *parts, uint32_t n,
+		      const struct msg *m)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (part_owed(&parts[i]))
+			parts[i].told_down = out_send(s, parts[i].node, m);
+	}
+}
+
+static void tell_everybody_down(struct sched *s, struct sched_job *j)
+{
+	struct msg *m = out_msg(s, MSG_JOB_DOWN);
+
+	if (m)
+		m->job_down = (struct msg_job_down){
+			.job = j->number, .code = j->why.code,
+			.text = out_string(s, j->why.text),
+		};
+	tell_down(s, j->servers, j->nservers, m);
+	tell_down(s, j->machines, j->nmachines, m);
+	s->any_down = true;
+}
+
+void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (j->state == SJ_DOWN)
+		return;
+	va_start(ap, fmt);
+	err_setv(&j->why, code, fmt, ap);
+	va_end(ap);
+	job_set_state(s, j, SJ_DOWN, j->why.text);
+	s->counters.jobs_failed += code != 0;
+	while (!list_empty(&j->reqs))
+		req_done(s, j, list_first(&j->reqs, struct sched_req, link),
+			 code ? code : TALLY_ESHUTDOWN, j->why.text, NULL, 0);
+	tell_everybody_down(s, j);
+}
+
+/* ---- coming up ---- */
+
+bool job_any_away(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (j->machines[i].node && j->machines[i].node->state != SN_UP)
+			return true;
+	}
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].node && j->servers[i].node->state != SN_UP)
+			return true;
+	}
+	return false;
+}
+
+static bool ranks_away(const struct sched_job *j)
+{
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].state == SR_IN && j->ranks[r].node->state != SN_UP)
+			return true;
+	}
+	return false;
+}
+
+static bool one_machine(const struct sched_job *j)
+{
+	for (uint32_t r = 1; r < j->world; r++) {
+		if (j->ranks[r].node != j->ranks[0].node)
+			return false;
+	}
+	return true;
+}
+
+static bool have_server(const struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		if (s->nodes[i]->kind == NODE_SERVER && s->nodes[i]->state == SN_UP)
+			return true;
+	}
+	return false;
+}
+
+/* Everybody is ready: agents first hear of the job, then of their requests. */
+static void come_up(struct sched *s, struct sched_job *j)
+{
+	const struct msg *m = plan_job_up(s, j, false);
+
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		j->machines[i].told_up = out_send(s, j->machines[i].node, m);
+	job_set_state(s, j, SJ_UP, "all ranks and servers are ready");
+	s->counters.jobs_started++;
+	list_for_each_safe(&j->reqs, p, next)
+		req_done(s, j, list_entry(p, struct sched_req, link), 0, "", &j->number, 1);
+}
+
+static void try_start(struct sched *s, struct sched_job *j)
+{
+	const struct msg *m;
+	struct err e;
+
+	if (j->nin < j->world || s->recover_until || ranks_away(j))
+		return;
+	if (!one_machine(j) && !have_server(s))
+		return;
+	if (plan_job(s, j, &e)) {
+		job_down(s, j, e.code, "%s", e.text);
+		return;
+	}
+	if (!j->nservers) {
+		come_up(s, j);
+		return;
+	}
+	job_set_state(s, j, SJ_RESERVING, "all ranks are in");
+	m = plan_job_up(s, j, true);
+	for (uint32_t i = 0; i < j->nservers; i++)
+		j->servers[i].told_up = out_send(s, j->servers[i].node, m);
+}
+
+static void try_come_up(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (!j->servers[i].ready)
+			return;
+	}
+	if (!job_any_away(j))
+		come_up(s, j);
+}
+
+void job_pump(struct sched *s, struct sched_job *j)
+{
+	switch (j->state) {
+	case SJ_GATHERING:
+		try_start(s, j);
+		break;
+	case SJ_RESERVING:
+		try_come_up(s, j);
+		break;
+	case SJ_UP:
+		log_pump(s, j);
+		barrier_pump(s, j);
+		break;
+	case SJ_HELD:
+	case SJ_DOWN:
+		break;
+	}
+}
+
+void job_servers_changed(struct sched *s)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (s->jobs[i]->state == SJ_GATHERING)
+			job_pump(s, s->jobs[i]);
+	}
+}
+
+static struct sched_part *server_part(struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].node == n)
+			return &j->servers[i];
+	}
+	return NULL;
+}
+
+void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
+{
+	struct sched_job *j = job_by_number(s, m->ready.job);
+	struct sched_part *p = j ? server_part(j, n) : NULL;
+
+	if (p && m->type == MSG_TENSORS_READY) {
+		log_ready(s, j, p, &m->ready);
+		return;
+	}
+	if (!p || j->state != SJ_RESERVING || p->ready || m->ready.seq != j->epoch) {
+		s->counters.strays++;
+		return;
+	}
+	if (m->ready.code) {
+		job_down(s, j, m->ready.code, "server %.64s cannot take job '%.128s': %s", n->name,
+			 j->name, m->ready.text);
+		return;
+	}
+	p->ready = true;
+	job_pump(s, j);
+}
+
+/* ---- joining ---- */
+
+static int join_valid(const struct msg_rank_join *m, struct err *e)
+{
+	if (!m->job[0] || strlen(m->job) > NAME_LEN_MAX)
+		return err_set(e, TALLY_EINVAL, "a job needs a name of 1 to %u characters",
+			       NAME_LEN_MAX);
+	if (!m->world || m->world > WORLD_SIZE_MAX || m->rank >= m->world)
+		return err_set(e, TALLY_EINVAL, "job '%.128s': rank %u of %u cannot be; world "
+			       "sizes are 1 to %u", m->job, m->rank, m->world, WORLD_SIZE_MAX);
+	if (m->chunk_bytes && (m->chunk_bytes < CHUNK_BYTES_MIN ||
+			       m->chunk_bytes > CHUNK_BYTES_MAX || m->chunk_bytes % PAGE_BYTES))
+		return err_set(e, TALLY_EINVAL, "job '%.128s': %u bytes is no chunk size; they are "
+			       "%u to %u in pages of %u", m->job, m->chunk_bytes, CHUNK_BYTES_MIN,
+			       CHUNK_BYTES_MAX, PAGE_BYTES);
+	return 0;
+}
+
+static uint32_t wish(const struct msg_rank_join *m)
+{
+	return m->chunk_bytes ? m->chunk_bytes : CHUNK_BYTES_DEFAULT;
+}
+
+static uint32_t first_in(const struct sched_job *j)
+{
+	uint32_t r = 0;
+
+	while (r < j->world && j->ranks[r].state != SR_IN)
+		r++;
+	ASSERT(r < j->world);
+	return r;
+}
+
+/* The ranks do not agree on the job: nobody gets it. */
+static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n,
+		      const struct msg_rank_join *m)
+{
+	struct err e;
+	uint32_t r;
+
+	if (m->world == j->world && wish(m) == j->chunk_bytes)
+		return false;
+	r = first_in(j);
+	if (m->world != j->world)
+		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s says world "
+			"size %u, rank %u on machine %.64s says %u", j->name, r,
+			j->ranks[r].node->name, j->world, m->rank, n->name, m->world);
+	else
+		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants chunks "
+			"of %u bytes, rank %u on machine %.64s of %u", j->name, r,
+			j->ranks[r].node->name, j->chunk_bytes, m->rank, n->name, wish(m));
+	out_refuse(s, n, m->req, e.code, "%s", e.text);
+	job_down(s, j, e.code, "%s", e.text);
+	return true;
+}
+
+static bool machine_full(const struct sched_job *j, const struct sched_node *n)
+{
+	uint32_t on = 0;
+
+	for (uint32_t r = 0; r < j->world; r++)
+		on += j->ranks[r].node == n;
+	return on >= LOCAL_RANKS_MAX;
+}
+
+/* A job that this rank cannot enter (any more). */
+static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
+		    const struct msg_rank_join *m)
+{
+	const struct sched_rank *r = m->rank < j->world ? &j->ranks[m->rank] : NULL;
+
+	if (r && r->state == SR_IN && r->node) {
+		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is on machine "
+			   "%.128s already, process %u", m->rank, j->name, r->node->name, r->pid);
+		return true;
+	}
+	if (j->state != SJ_GATHERING) {
+		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already with %u "
+			   "ranks; give this one another name", j->name, j->world);
+		return true;
+	}
+	return false;
+}
+
+static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
+				   const struct msg_rank_join *m)
+{
+	struct sched_job *j;
+
+	if (s->njobs == JOBS_MAX) {
+		out_refuse(s, n, m->req, TALLY_EQUOTA, "the cluster has %u jobs already", JOBS_MAX);
+		return NULL;
+	}
+	if (s->last.job >= s->saved.job) {
+		out_refuse(s, n, m->req, TALLY_EIO, "the scheduler cannot save its state just now");
+		return NULL;
+	}
+	j = job_new(s, m->job, m->world);
+	if (!j) {
+		out_refuse(s, n, m->req, TALLY_ENOMEM, "the scheduler is out of memory");
+		return NULL;
+	}
+	j->number = ++s->last.job;
+	j->chunk_bytes = wish(m);
+	return j;
+}
+
+static void rank_out(struct sched *s, struct sched_job *j, uint32_t rank)
+{
+	ASSERT(j->state == SJ_GATHERING && j->ranks[rank].state == SR_IN);
+	j->ranks[rank].state = SR_NONE;
+	j->ranks[rank].node = NULL;
+	if (--j->nin == 0)
+		job_down(s, j, 0, "nobody is left who waits for it");
+}
+
+/* Asked again after its connection broke, by the process that is in already. */
+static bool joined_already(struct sched *s, struct sched_job *j, struct sched_node *n,
+			   const struct msg_rank_join *m)
+{
+	const struct sched_rank *r;
+
+	if (m->world != j->world)
+		return false;
+	r = &j->ranks[m->rank];
+	if (r->state != SR_IN || r->node != n || r->pid != m->pid)
+		return false;
+	if (req_asked(j, n, SQ_JOIN, m->rank, m->req))
+		return true;
+	if (j->state != SJ_UP)
+		return false;
+	out_answer(s, n, m->req, 0, "", &j->number, 1);
+	return true;
+}
+
+void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join *m)
+{
+	struct sched_job *j;
+	struct err e;
+
+	if (join_valid(m, &e)) {
+		out_refuse(s, n, m->req, e.code, "%s", e.text);
+		return;
+	}
+	j = job_by_name(s, m->job);
+	if (!j)
+		j = job_begin(s, n, m);
+	if (!j || joined_already(s, j, n, m) || refused(s, j, n, m))
+		return;
+	if (j->nin && disagrees(s, j, n, m))
+		return;
+	if (machine_full(j, n)) {
+		out_refuse(s, n, m->req, TALLY_EQUOTA, "machine %.128s has %u ranks of job "
+			   "'%.128s' already", n->name, LOCAL_RANKS_MAX, j->name);
+		return;
+	}
+	j->ranks[m->rank] = (struct sched_rank){ .state = SR_IN, .pid = m->pid, .node = n };
+	j->nin++;
+	if (!req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0)) {
+		rank_out(s, j, m->rank);
+		return;
+	}
+	job_pump(s, j);
+}
+
+/* All are in, and still it did not start: why. */
+static void expire_complete(struct sched *s, struct sched_job *j)
+{
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	if (j->state == SJ_RESERVING) {
+		text_init(&t, buf, sizeof(buf));
+		text_not_ready(&t, j);
+		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for %.300s to reserve memory",
+			 j->name, t.used ? buf : "an agent that is away");
+	} else if (s->recover_until) {
+		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for the scheduler, which "
+			 "recovers from a restart", j->name);
+	} else if (!one_machine(j) && !have_server(s)) {
+		job_down(s, j, TALLY_ENOSERVER, "job '%.128s' spans several machines and no "
+			 "summation server is registered; start tally-server", j->name);
+	} else {
+		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for an agent that is away",
+			 j->name);
+	}
+}
+
+void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
+{
+	uint32_t rank = q->rank, missing;
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	if (j->nin == j->world) {
+		expire_complete(s, j);
+		return;
+	}
+	text_init(&t, buf, sizeof(buf));
+	missing = text_not_joined(&t, j);
+	text_add(&t, " of job '%.128s' %s not attached", j->name, missing == 1 ? "has" : "have");
+	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
+	rank_out(s, j, rank);
+}
+
+/* ---- leaving ---- */
+
+static uint32_t first_left(const struct sched_job *j)
+{
+	uint32_t r = 0;
+
+	while (j->ranks[r].state != SR_LEFT)
+		r++;
+	return r;
+}
+
+struct sched_job *job_of_request(struct sched *s, struct sched_node *n, uint64_t req,
+				 uint32_t number, uint32_t rank)
+{
+	struct sched_job *j = job_by_number(s, number);
+	const struct sched_rank *r;
+
+	if (!j || j->state == SJ_GATHERING || j->state == SJ_RESERVING) {
+		out_refuse(s, n, req, TALLY_ENOENT, "there is no job number %u", number);
+		return NULL;
+	}
+	if (j->state == SJ_DOWN) {
+		out_refuse(s, n, req, j->why.code ? j->why.code : TALLY_ESHUTDOWN,
+			   "job '%.128s' is over: %.300s", j->name, j->why.text);
+		return NULL;
+	}
+	r = rank < j->world ? &j->ranks[rank] : NULL;
+	if (!r || r->state != SR_IN || r->node != n) {
+		out_refuse(s, n, req, TALLY_ENOENT, "rank %u of job '%.128s' is not on machine "
+			   "%.128s", rank, j->name, n->name);
+		return NULL;
+	}
+	if (j->nleft) {
+		out_refuse(s, n, req, TALLY_ESHUTDOWN, "rank %u of job '%.128s' has detached",
+			   first_left(j), j->name);
+		return NULL;
+	}
+	return j;
+}
+
+static void tell_left(struct sched *s, struct sched_job *j, const struct sched_node *from,
+		      uint32_t rank)
+{
+	struct msg *m = out_msg(s, MSG_RANK_LEAVE);
+
+	if (m)
+		m->rank_leave = (struct msg_rank_leave){
+			.job = j->number, .rank = rank, .text = "",
+		};
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		struct sched_part *p = &j->machines[i];
+
+		if (p->node && p->node != from && !out_send(s, p->node, m))
+			p->leaves_missed = true;
+	}
+}
+
+/* What waits for a rank that will never come cannot be; what is in the log goes on. */
+static void fail_collectives(struct sched *s, struct sched_job *j, uint32_t rank)
+{
+	struct err e;
+
+	err_set(&e, TALLY_ESHUTDOWN, "rank %u of job '%.128s' has detached", rank, j->name);
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->entry)
+			continue;
+		if (q->kind == SQ_BARRIER)
+			barrier_leave(j, q);
+		else
+			tensor_withdraw(s, j, q);
+		req_done(s, j, q, e.code, e.text, NULL, 0);
+	}
+}
+
+void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
+
+	if (!r || r->node != n || r->state != SR_IN || (j->state != SJ_UP && j->state != SJ_HELD)) {
+		s->counters.strays++;
+		return;
+	}
+	if (m->code) {
+		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%.200s)",
+			 m->rank, n->name, m->text[0] ? m->text : err_name(m->code));
+		return;
+	}
+	r->state = SR_LEFT;
+	j->nin--;
+	j->nleft++;
+	if (!j->nin && j->state == SJ_UP) {
+		job_down(s, j, 0, "all ranks have detached");
+		return;
+	}
+	fail_collectives(s, j, m->rank);
+	tell_left(s, j, n, m->rank);
+}
+
+/* ---- nodes that die or come back ---- */
+
+static void drop_requests(struct sched *s, struct sched_job *j, const struct sched_node *n)
+{
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->node != n)
+			continue;
+		if (q->kind == SQ_BARRIER)
+			barrier_leave(j, q);
+		else if (q->kind != SQ_JOIN && !q->entry)
+			tensor_withdraw(s, j, q);
+		req_drop(s, j, q);
+	}
+}
+
+static void forget_node(struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].node == n)
+			j->ranks[r].node = NULL;
+	}
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (j->machines[i].node == n)
+			j->machines[i].node = NULL;
+	}
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].node == n)
+			j->servers[i].node = NULL;
+	}
+}
+
+static void agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n,
+		       const char *why)
+{
+	uint32_t first = UINT32_MAX, lost = 0;
+	bool gathering = j->state == SJ_GATHERING;
+
+	drop_requests(s, j, n);
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN)
+			continue;
+		first = MIN(first, r);
+		lost++;
+		if (gathering)
+			rank_out(s, j, r);
+	}
+	forget_node(j, n);
+	if (gathering)
+		return;
+	if (lost == 1)
+		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's "
+			 "%s)", first, n->name, why);
+	else if (lost)
+		job_down(s, j, TALLY_EWORKERLOST, "rank %u and %u more on machine %.128s are gone "
+			 "(the agent's %s)", first, lost - 1, n->name, why);
+}
+
+/* A server without a share holds nothing that could be lost. */
+static void server_dead(struct sched *s, struct sched_job *j, struct sched_node *n,
+			const char *why)
+{
+	struct sched_part *p = server_part(j, n);
+
+	forget_node(j, n);
+	if (!p)
+		return;
+	p->ready = true;
+	if (p->weight || j->state == SJ_RESERVING)
+		job_down(s, j, TALLY_ESERVERLOST, "server %.128s is gone (%s)", n->name, why);
+	else
+		job_pump(s, j);
+}
+
+void job_node_dead(struct sched *s, struct sched_node *n, const char *why)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (n->kind == NODE_AGENT)
+			agent_dead(s, s->jobs[i], n, why);
+		else
+			server_dead(s, s->jobs[i], n, why);
+	}
+	s->any_down = true;
+}
+
+static void tell_missed_leaves(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	if (!p->leaves_missed)
+		return;
+	p->leaves_missed = false;
+	for (uint32_t r = 0; r < j->world; r++) {
+		struct msg *m;
+
+		if (j->ranks[r].state != SR_LEFT || j->ranks[r].node == p->node)
+			continue;
+		m = out_msg(s, MSG_RANK_LEAVE);
+		if (m)
+			m->rank_leave = (struct msg_rank_leave){
+				.job = j->number, .rank = r, .text = "",
+			};
+		out_send(s, p->node, m);
+	}
+}
+
+void job_node_back(struct sched *s, struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+
+		for (uint32_t k = 0; k < j->nmachines; k++) {
+			if (j->machines[k].node == n)
+				tell_missed_leaves(s, j, &j->machines[k]);
+		}
+		if (j->state == SJ_DOWN)
+			tell_everybody_down(s, j);
+		else
+			job_pump(s, j);
+	}
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_log.c - a job's declaration log: one entry at a time, in order.
+ *
+ * An entry of tensors goes to the servers, which set memory aside and say so;
+ * then to the agents; then the DECLAREs whose tensors are all up are answered.
+ * A FORGET goes to everybody at once.  When a server cannot, or the deadline of
+ * somebody who waits for it passes, the entry still goes its way, since numbers
+ * have no gaps, and a FORGET follows it; the requests have the error by then.
+ * One entry is on its way at any time: a restarted scheduler then has at most
+ * one that servers know and agents do not.
+ */
+#include "scheduler/sched.h"
+
+struct sched_entry *log_new(struct sched *s, enum sched_entry_kind kind, uint32_t n)
+{
+	struct sched_entry *e = sched_alloc(s, sizeof(*e) + n * sizeof(e->t[0]));
+
+	if (!e)
+		return NULL;
+	list_init(&e->link);
+	e->kind = kind;
+	e->n = n;
+	return e;
+}
+
+void log_add(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	list_add(&j->log, &e->link);
+	log_pump(s, j);
+}
+
+static struct msg_tensor *fill_tensors(struct sched *s, struct sched_tensor *const *t, uint32_t n)
+{
+	struct msg_tensor *out = out_scratch(s, MAX(n, 1) * sizeof(*out));
+
+	for (uint32_t i = 0; out && i < n; i++) {
+		uint64_t *dims = out_scratch(s, sizeof(t[i]->dims));
+
+		if (!dims)
+			return NULL;
+		memcpy(dims, t[i]->dims, sizeof(t[i]->dims));
+		out[i] = (struct msg_tensor){
+			.id = t[i]->id, .name = out_string(s, t[i]->name), .dtype = t[i]->dtype,
+			.ndims = t[i]->ndims, .dims = dims, .count = t[i]->count,
+			.priority = t[i]->priority,
+		};
+	}
+	return out;
+}
+
+static const struct msg *tensors_msg(struct sched *s, const struct sched_job *j, uint64_t seq,
+				     struct sched_tensor *const *t, uint32_t n)
+{
+	struct msg *m = out_msg(s, MSG_TENSORS);
+	struct msg_tensor *tensors = fill_tensors(s, t, n);
+
+	if (!m || !tensors)
+		return NULL;
+	m->tensors = (struct msg_tensors){
+		.job = j->number, .seq = seq, .ntensors = n, .tensors = tensors,
+	};
+	return m;
+}
+
+static const struct msg *forget_msg(struct sched *s, const struct sched_job *j, uint64_t seq,
+				    struct sched_tensor *const *t, uint32_t n)
+{
+	struct msg *m = out_msg(s, MSG_FORGET);
+	uint32_t *ids = out_scratch(s, MAX(n, 1) * sizeof(*ids));
+
+	if (!m || !ids)
+		return NULL;
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = t[i]->id;
+	m->ids = (struct msg_ids){ .job = j->number, .seq = seq, .nids = n, .ids = ids };
+	return m;
+}
+
+/* An entry again, from the tensors that came with it; empty when all are forgotten. */
+const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq)
+{
+	struct sched_tensor **t;
+	uint32_t n = 0, at = 0;
+
+	list_for_each(&j->tensors, p)
+		n += list_entry(p, struct sched_tensor, link)->seq == seq;
+	t = out_scratch(s, MAX(n, 1) * sizeof(struct sched_tensor *));
+	if (!t)
+		return NULL;
+	list_for_each(&j->tensors, p) {
+		struct sched_tensor *one = list_entry(p, struct sched_tensor, link);
+
+		if (one->seq == seq)
+			t[at++] = one;
+	}
+	return tensors_msg(s, j, seq, t, at);
+}
+
+static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, uint64_t seq,
+		       const struct msg *m)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (!parts[i].node)
+			continue;
+		out_send(s, parts[i].node, m);
+		parts[i].seq = seq;
+	}
+}
+
+/* ---- the end of an entry ---- */
+
+/* DECLAREs are answered when their whole entry is with the agents. */
+static void answer_declares(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	uint32_t *ids = NULL, max = 0;
+
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->entry != e)
+			continue;
+		if (q->n > max) {
+			max = q->n;
+			ids = out_scratch(s, max * sizeof(*ids));
+		}
+		for (uint32_t i = 0; ids && i < q->n; i++)
+			ids[i] = q->t[i]->id;
+		if (ids)
+			req_done(s, j, q, 0, "", ids, q->n);
+		else
+			req_done(s, j, q, TALLY_ENOMEM, "the scheduler is out of memory", NULL, 0);
+	}
+}
+
+static void answer_undeclares(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->entry == e)
+			req_done(s, j, q, 0, "", NULL, 0);
+	}
+}
+
+static void entry_drop(struct sched *s, struct sched_entry *e)
+{
+	list_del(&e->link);
+	sched_release(s, e);
+}
+
+static void tensors_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	const struct msg *m = tensors_msg(s, j, e->seq, e->t, e->n);
+
+	send_parts(s, j->machines, j->nmachines, e->seq, m);
+	for (uint32_t i = 0; i < e->n; i++) {
+		j->bytes += tensor_bytes(e->t[i]);
+		e->t[i]->state = e->why.code ? ST_DROPPED : ST_UP;
+	}
+	if (e->why.code) {
+		e->kind = SE_FORGET;	/* the same tensors, right after */
+		e->seq = 0;
+		return;
+	}
+	answer_declares(s, j, e);
+	entry_drop(s, e);
+}
+
+static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	const struct msg *m = forget_msg(s, j, ++j->seq, e->t, e->n);
+
+	send_parts(s, j->servers, j->nservers, j->seq, m);
+	send_parts(s, j->machines, j->nmachines, j->seq, m);
+	answer_undeclares(s, j, e);
+	for (uint32_t i = 0; i < e->n; i++) {
+		j->bytes -= tensor_bytes(e->t[i]);
+		tensor_free(s, j, e->t[i]);
+	}
+	entry_drop(s, e);
+}
+
+static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	e->seq = ++j->seq;
+	for (uint32_t i = 0; i < e->n; i++)
+		e->t[i]->seq = e->seq;
+	for (uint32_t i = 0; i < j->nservers; i++)
+		j->servers[i].ready = !j->servers[i].node;
+	send_parts(s, j->servers, j->nservers, e->seq, tensors_msg(s, j, e->seq, e->t, e->n));
+}
+
+static bool reserved(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (!j->servers[i].ready)
+			return false;
+	}
+	return true;
+}
+
+void log_pump(struct sched *s, struct sched_job *j)
+{
+	while (j->state == SJ_UP && !list_empty(&j->log) && !job_any_away(j)) {
+		struct sched_entry *e = list_first(&j->log, struct sched_entry, link);
+
+		if (e->kind == SE_FORGET)
+			forget(s, j, e);
+		else if (!e->seq)
+			begin(s, j, e);
+		else if (reserved(j))
+			tensors_done(s, j, e);
+		else
+			return;
+	}
+}
+
+/* ---- what servers say ---- */
+
+void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int code,
+	      const char *text)
+{
+	if (e->why.code)
+		return;
+	err_set(&e->why, code, "%s", text);
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->entry == e)
+			req_done(s, j, q, code, e->why.text, NULL, 0);
+	}
+}
+
+void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
+	       const struct msg_ready *m)
+{
+	struct sched_entry *e = list_empty(&j->log) ? NULL :
+				list_first(&j->log, struct sched_entry, link);
+	struct err why;
+
+	if (j->state != SJ_UP || !e || e->kind != SE_TENSORS || !e->seq || e->seq != m->seq ||
+	    p->ready) {
+		s->counters.strays++;
+		return;
+	}
+	p->ready = true;
+	if (m->code) {
+		err_set(&why, m->code, "server %.128s: %.300s", p->name, m->text);
+		log_fail(s, j, e, why.code, why.text);
+	}
+	log_pump(s, j);
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_node.c - who is in the cluster, and who has died.
+ *
+ * HELLO registers a node; WELCOME tells it its number.  Its lease runs from the
+ * last message.  When the connection closes the node is away: the same instance
+ * may come back within RECONNECT_GRACE_MS and keeps its number and jobs, and is
+ * told what it missed.  Otherwise, or when the lease is out, it is dead, which
+ * only this file decides; its jobs hear of it.  The row of a dead node stays for
+ * the status until its name or its place is needed.
+ */
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+
+static const char *const state_name[] = {
+#define X(e, name, next, help) name,
+	SCHED_NODE_TABLE(X)
+#undef X
+};
+
+static const uint32_t state_next[] = {
+#define X(e, name, next, help) next,
+	SCHED_NODE_TABLE(X)
+#undef X
+};
+
+const char *node_state_name(enum sched_node_state st)
+{
+	return state_name[st];
+}
+
+static const char *kind_name(uint32_t kind)
+{
+	return kind == NODE_AGENT ? "agent" : "server";
+}
+
+static void set_state(struct sched *s, struct sched_node *n, enum sched_node_state to,
+		      const char *why)
+{
+	ASSERT(state_next[n->state] & 1u << to);
+	out_log(s, to == SN_DEAD ? SCHED_WARN : SCHED_INFO, "%s %s %s -> %s, number %u, reason %s",
+		kind_name(n->kind), n->name, state_name[n->state], state_name[to], n->number, why);
+	n->state = to;
+}
+
+struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		if (s->nodes[i]->kind == kind && !strcmp(s->nodes[i]->name, name))
+			return s->nodes[i];
+	}
+	return NULL;
+}
+
+void node_free(struct sched *s, struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		if (s->nodes[i] != n)
+			continue;
+		memmove(&s->nodes[i], &s->nodes[i + 1], (s->nnodes - i - 1) * sizeof(n));
+		s->nnodes--;
+		break;
+	}
+	out_drop(s, n);
+	sched_release(s, n);
+}
+
+void node_die(struct sched *s, struct sched_node *n, const char *why)
+{
+	uint32_t conn = n->conn;
+
+	ASSERT(n->state != SN_DEAD);
+	set_state(s, n, SN_DEAD, why);
+	s->counters.nodes_lost++;
+	n->conn = NO_CONN;
+	out_drop(s, n);
+	if (conn != NO_CONN) {
+		s->conns[conn].node = NULL;
+		out_close(s, conn);
+	}
+	job_node_dead(s, n, why);
+}
+
+void node_closed(struct sched *s, struct sched_node *n)
+{
+	if (n->conn == NO_CONN)
+		return;
+	s->conns[n->conn].node = NULL;
+	n->conn = NO_CONN;
+	n->away = s->now;
+	set_state(s, n, SN_AWAY, "connection closed");
+	sched_wake(s, s->now + mono_ms(RECONNECT_GRACE_MS));
+}
+
+void node_timer(struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		struct sched_node *n = s->nodes[i];
+		mono_t lease = n->heard + mono_ms(LEASE_MS);
+		mono_t grace = n->away + mono_ms(RECONNECT_GRACE_MS);
+
+		if (n->state == SN_UP && s->now >= lease)
+			node_die(s, n, "lease ran out");
+		else if (n->state == SN_UP)
+			sched_wake(s, lease);
+		else if (n->state == SN_AWAY && s->now >= grace)
+			node_die(s, n, "connection closed");
+		else if (n->state == SN_AWAY)
+			sched_wake(s, grace);
+	}
+}
+
+void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb)
+{
+	struct msg *m = out_msg(s, MSG_HEARTBEAT);
+
+	n->last = *hb;
+	snprintf(n->note, sizeof(n->note), "%s", hb->note);
+	n->last.note = n->note;
+	if (m) {
+		m->heartbeat = n->last;
+		m->heartbeat.note = "";
+	}
+	out_send(s, n, m);
+}
+
+/* ---- registration ---- */
+
+/* The time it takes says nothing about where the first difference is. */
+static bool secret_ok(const struct sched *s, const char *given)
+{
+	const char *want = s->config.secret;
+	size_t len = strlen(given), n = strlen(want);
+	uint8_t diff = len != n;
+
+	for (size_t i = 0; i < n; i++)
+		diff |= (uint8_t)(want[i] ^ given[i < len ? i : len]);
+	return diff == 0;
+}
+
+static int hello_valid(const struct sched *s, const struct msg_hello *h, struct err *e)
+{
+	if (h->version_min > MSG_VERSION || h->version_max < MSG_VERSION)
+		return err_set(e, TALLY_EVERSION,
+			       "the scheduler speaks version %u, '%.64s' speaks %u to %u",
+			       MSG_VERSION, h->name, h->version_min, h->version_max);
+	if (!secret_ok(s, h->secret))
+		return err_set(e, TALLY_EAUTH,
+			       "wrong join secret; see --secret-file of the scheduler");
+	if (h->kind == NODE_CLI)
+		return 0;
+	if (h->kind != NODE_AGENT && h->kind != NODE_SERVER)
+		return err_set(e, TALLY_EINVAL, "no such kind of node: %u", h->kind);
+	if (!h->name[0] || strlen(h->name) > NAME_LEN_MAX || !h->machine[0] ||
+	    strlen(h->machine) > NAME_LEN_MAX)
+		return err_set(e, TALLY_EINVAL, "a node needs a name and a machine id of 1 to %u "
+			       "characters", NAME_LEN_MAX);
+	if (h->naddrs > RAILS_MAX || (h->kind == NODE_SERVER && !h->naddrs))
+		return err_set(e, TALLY_EINVAL, "%s '%.64s' has %u addresses; 1 to %u are possible",
+			       kind_name(h->kind), h->name, h->naddrs, RAILS_MAX);
+	for (uint32_t i = 0; i < h->naddrs; i++) {
+		if (strlen(h->addrs[i].host) > ADDR_LEN_MAX)
+			return err_set(e, TALLY_EINVAL, "an address is longer than %u", ADDR_LEN_MAX);
+	}
+	if (strlen(h->shm_path) > ADDR_LEN_MAX)
+		return err_set(e, TALLY_EINVAL, "the socket path is longer than %u", ADDR_LEN_MAX);
+	if (h->epoch_seen > SCHED_EPOCH_MAX)
+		return err_set(e, TALLY_EINVAL, "epoch %llu cannot be",
+			       (unsigned long long)h->epoch_seen);
+	return 0;
+}
+
+/* The name is taken by a living one, or free (again) after this. */
+static int claim_name(struct sched *s, struct sched_node *old, const struct msg_hello *h,
+		      struct err *e)
+{
+	if (old->state == SN_UP)
+		return err_set(e, TALLY_EEXIST, "%s '%.128s' is registered already, from machine "
+			       "%.64s; give this one another --name",
+			       kind_name(h->kind), h->name, old->machine);
+	if (old->state == SN_AWAY && strcmp(old->machine, h->machine))
+		return err_set(e, TALLY_EBUSY, "%s '%.128s' of machine %.64s may still come back",
+			       kind_name(h->kind), h->name, old->machine);
+	if (old->state == SN_AWAY)
+		node_die(s, old, "replaced by a new process");
+	node_free(s, old);
+	return 0;
+}
+
+static struct sched_node *oldest_dead(struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		if (s->nodes[i]->state == SN_DEAD)
+			return s->nodes[i];
+	}
+	return NULL;
+}
+
+static int node_new(struct sched *s, struct sched_node **out, struct err *e)
+{
+	struct sched_node *n, *dead;
+
+	if (s->last.node >= s->saved.node)
+		return err_set(e, TALLY_EIO, "the scheduler cannot save its state just now");
+	if (s->nnodes == NODES_MAX) {
+		dead = oldest_dead(s);
+		if (!dead)
+			return err_set(e, TALLY_EQUOTA, "%u nodes are registered already", NODES_MAX);
+		node_free(s, dead);
+	}
+	n = sched_alloc(s, sizeof(*n));
+	if (!n)
+		return err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
+	n->number = ++s->last.node;
+	n->conn = NO_CONN;
+	n->last.note = n->note;
+	list_init(&n->outbox);
+	s->nodes[s->nnodes++] = n;
+	*out = n;
+	return 0;
+}
+
+static void take_facts(struct sched *s, struct sched_node *n, const struct msg_hello *h)
+{
+	static const uint8_t zeros[ID_BYTES];
+
+	n->kind = h->kind;
+	snprintf(n->name, sizeof(n->name), "%s", h->name);
+	snprintf(n->machine, sizeof(n->machine), "%s", h->machine);
+	snprintf(n->shm_path, sizeof(n->shm_path), "%s", h->shm_path);
+	memcpy(n->instance, h->instance, ID_BYTES);
+	key_derive(s->config.key_seed, n->instance, n->link_key);
+	n->naddrs = h->naddrs;
+	for (uint32_t i = 0; i < h->naddrs; i++) {
+		snprintf(n->addrs[i].host, sizeof(n->addrs[i].host), "%s", h->addrs[i].host);
+		n->addrs[i].port = h->addrs[i].port;
+		n->addrs[i].bits_per_s = h->addrs[i].bits_per_s;
+	}
+	n->engines = h->engines;
+	n->adder_bytes_per_s = h->adder_bytes_per_s;
+	n->memory_bytes = h->memory_bytes;
+	n->foreign = memcmp(h->cluster, zeros, ID_BYTES) &&
+		     memcmp(h->cluster, s->config.cluster, ID_BYTES);
+	if (n->foreign)
+		out_log(s, SCHED_WARN, "%s %s comes from another cluster, what it holds is refused",
+			kind_name(n->kind), n->name);
+}
+
+static const struct msg *welcome(struct sched *s, const struct sched_node *n)
+{
+	struct msg *m = out_msg(s, MSG_WELCOME);
+
+	if (!m)
+		return NULL;
+	m->welcome = (struct msg_welcome){
+		.version = MSG_VERSION, .node = n ? n->number : 0, .epoch = s->last.epoch,
+		.heartbeat_ms = s->config.heartbeat_ms, .lease_ms = LEASE_MS,
+	};
+	memcpy(m->welcome.cluster, s->config.cluster, ID_BYTES);
+	if (n && n->kind == NODE_AGENT)
+		memcpy(m->welcome.link_key, n->link_key, KEY_BYTES);
+	return m;
+}
+
+static void bind_conn(struct sched *s, struct sched_node *n, uint32_t conn, const char *why)
+{
+	uint32_t old = n->conn;
+
+	if (old != NO_CONN) {
+		node_closed(s, n);
+		out_close(s, old);
+	}
+	n->conn = conn;
+	n->heard = s->now;
+	s->conns[conn].state = SC_NODE;
+	s->conns[conn].node = n;
+	set_state(s, n, SN_UP, why);
+	sched_wake(s, s->now + mono_ms(LEASE_MS));
+	out_send(s, n, welcome(s, n));
+}
+
+static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, struct err *e)
+{
+	struct sched_node *n = node_by_name(s, h->kind, h->name);
+	bool again = n && n->state != SN_DEAD && !memcmp(n->instance, h->instance, ID_BYTES) &&
+		     !strcmp(n->machine, h->machine);
+	int err;
+
+	if (again) {
+		take_facts(s, n, h);
+		bind_conn(s, n, conn, "it came back");
+		job_node_back(s, n);
+		out_flush(s, n);
+		return 0;
+	}
+	if (n) {
+		err = claim_name(s, n, h, e);
+		if (err)
+			return err;
+	}
+	err = node_new(s, &n, e);
+	if (err)
+		return err;
+	take_facts(s, n, h);
+	bind_conn(s, n, conn, "registered");
+	if (n->kind == NODE_SERVER)
+		job_servers_changed(s);
+	return 0;
+}
+
+void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
+{
+	struct err e;
+	int err = hello_valid(s, h, &e);
+
+	if (!err && h->kind == NODE_CLI) {
+		s->conns[conn].state = SC_CLI;
+		out_send_conn(s, conn, welcome(s, NULL));
+		return;
+	}
+	if (!err)
+		err = admit(s, conn, h, &e);
+	if (err) {
+		out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name, e.text);
+		out_reply(s, conn, 0, err, "%s", e.text);
+		out_close(s, conn);
+		return;
+	}
+	sched_epoch_seen(s, h->epoch_seen);
+}

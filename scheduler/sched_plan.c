@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_plan.c - who takes part in a job, and how much each server sums.
+ *
+ * Workers are the job's agents by their lowest rank.  Every server that is up is
+ * listed, by number, whatever its share: placement indexes never move.  The
+ * planner wants machines: an agent's machine has a colocated server when one
+ * says the same machine id.  Where several agents run on one machine (a test
+ * cluster) they share its servers out one each; what is left over on a machine,
+ * and every machine without an agent, is a CPU machine, whose share its servers
+ * divide by how fast they add.
+ */
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+
+#define SEG_NEAR_MIN	(64u << 10)
+#define SEG_NEAR_MAX	(512u << 10)
+
+/* ---- who ---- */
+
+static uint32_t mark_machines(struct sched *s, struct sched_job *j)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->nnodes; i++)
+		s->nodes[i]->mark = UINT32_MAX;
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].node->mark == UINT32_MAX)
+			j->ranks[r].node->mark = n++;
+		j->ranks[r].machine = j->ranks[r].node->mark;
+	}
+	return n;
+}
+
+static void part_set(struct sched_part *p, struct sched_node *n)
+{
+	p->node = n;
+	snprintf(p->name, sizeof(p->name), "%s", n->name);
+}
+
+static bool can_serve(const struct sched_node *n)
+{
+	return n->kind == NODE_SERVER && n->state == SN_UP;
+}
+
+static uint32_t count_servers(const struct sched *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->nnodes; i++)
+		n += can_serve(s->nodes[i]);
+	return MIN(n, SERVERS_PER_JOB_MAX);
+}
+
+static int choose_parts(struct sched *s, struct sched_job *j, struct err *e)
+{
+	uint32_t n = mark_machines(s, j), k = n > 1 ? count_servers(s) : 0;
+
+	if (n > AGENTS_PER_JOB_MAX)
+		return err_set(e, TALLY_EQUOTA, "job '%.128s' spans %u machines, %u are possible",
+			       j->name, n, AGENTS_PER_JOB_MAX);
+	j->machines = sched_alloc(s, n * sizeof(*j->machines));
+	j->servers = sched_alloc(s, MAX(k, 1) * sizeof(*j->servers));
+	if (!j->machines || !j->servers)
+		return err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
+	for (uint32_t r = 0; r < j->world; r++)
+		part_set(&j->machines[j->ranks[r].machine], j->ranks[r].node);
+	j->nmachines = n;
+	for (uint32_t i = 0; i < s->nnodes && j->nservers < k; i++) {
+		if (can_serve(s->nodes[i]))
+			part_set(&j->servers[j->nservers++], s->nodes[i]);
+	}
+	return 0;
+}
+
+/* ---- how much ---- */
+
+static uint64_t card_bits(const struct sched_node *n)
+{
+	uint64_t bits = 0;
+
+	for (uint32_t i = 0; i < n->naddrs; i++)
+		bits += n->addrs[i].bits_per_s;
+	return bits ? bits : SCHED_BITS_UNKNOWN;
+}
+
+/* 0 means "not the limit", and stays that in any company. */
+static uint64_t add_rate(uint64_t sum, uint64_t rate, bool first)
+{
+	if (first)
+		return rate;
+	return sum && rate ? sum + rate : 0;
+}
+
+struct layout {
+	struct plan_machine *m;		/* agents' machines, then CPU machines */
+	const struct sched_node **host;	/* one node of each, for its machine id */
+	uint32_t n;
+	uint32_t *of;			/* server -> machine */
+};
+
+static uint32_t machine_for(struct layout *l, const struct sched_job *j,
+			    const struct sched_node *server)
+{
+	for (uint32_t i = 0; i < l->n; i++) {
+		bool taken = i < j->nmachines && l->m[i].has_server;
+
+		if (!taken && !strcmp(l->host[i]->machine, server->machine))
+			return i;
+	}
+	l->host[l->n] = server;
+	return l->n++;
+}
+
+static int lay_out(struct sched *s, const struct sched_job *j, struct layout *l)
+{
+	uint32_t max = j->nmachines + j->nservers;
+
+	l->m = out_scratch(s, max * sizeof(*l->m));
+	l->host = out_scratch(s, max * sizeof(*l->host));
+	l->of = out_scratch(s, max * sizeof(*l->of));
+	if (!l->m || !l->host || !l->of)
+		return TALLY_ENOMEM;
+	for (l->n = 0; l->n < j->nmachines; l->n++) {
+		l->host[l->n] = j->machines[l->n].node;
+		l->m[l->n].is_gpu = true;
+		l->m[l->n].bits_per_s = card_bits(j->machines[l->n].node);
+	}
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		const struct sched_node *server = j->servers[i].node;
+		uint32_t at = machine_for(l, j, server);
+		struct plan_machine *m = &l->m[at];
+
+		l->of[i] = at;
+		m->adder_bytes_per_s = add_rate(m->adder_bytes_per_s, server->adder_bytes_per_s,
+						!m->has_server);
+		m->has_server = true;
+		if (!m->is_gpu)
+			m->bits_per_s = MAX(m->bits_per_s, card_bits(server));
+	}
+	return 0;
+}
+
+/* Divides a machine's share among its servers: by adder, or evenly. */
+static double server_share(const struct sched_job *j, const struct layout *l, const double *share,
+			   uint32_t server)
+{
+	uint32_t at = l->of[server], mates = 0;
+	uint64_t sum = l->m[at].adder_bytes_per_s;
+
+	if (sum)
+		return share[at] * (double)j->servers[server].node->adder_bytes_per_s / (double)sum;
+	for (uint32_t i = 0; i < j->nservers; i++)
+		mates += l->of[i] == at;
+	return share[at] / mates;
+}
+
+static int weigh(struct sched *s, struct sched_job *j, struct err *e)
+{
+	uint32_t max = j->nmachines + j->nservers;
+	double *share = out_scratch(s, max * sizeof(*share));
+	double *each = out_scratch(s, max * sizeof(*each));
+	uint32_t *weight = out_scratch(s, max * sizeof(*weight));
+	struct layout l = { 0 };
+	struct plan plan;
+	int err;
+
+	if (!share || !each || !weight || lay_out(s, j, &l))
+		return err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
+	err = plan_solve(l.m, l.n, SCHED_NOMINAL_BYTES, share, &plan, e);
+	if (err)
+		return err_wrap(e, "job '%.128s'", j->name);
+	j->seconds_per_byte = plan.round_time_s / SCHED_NOMINAL_BYTES;
+	for (uint32_t i = 0; i < j->nservers; i++)
+		each[i] = server_share(j, &l, share, i);
+	plan_weights(each, j->nservers, weight);
+	for (uint32_t i = 0; i < j->nservers; i++)
+		j->servers[i].weight = weight[i];
+	return 0;
+}
+
+/* What the slowest card carries in a millisecond, as a power of two. */
+static uint32_t segment(const struct sched_job *j)
+{
+	uint64_t bits = UINT64_MAX, per_ms;
+	uint32_t seg = SEG_NEAR_MIN;
+
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		bits = MIN(bits, card_bits(j->machines[i].node));
+	for (uint32_t i = 0; i < j->nservers; i++)
+		bits = MIN(bits, card_bits(j->servers[i].node));
+	per_ms = bits / 8 / 1000;
+	while (seg < SEG_NEAR_MAX && 2ull * seg <= per_ms)
+		seg *= 2;
+	return MIN(seg, j->chunk_bytes);
+}
+
+/* All agents' windows take at most a quarter of the smallest server. */
+static uint32_t window(const struct sched_job *j)
+{
+	uint32_t w = WINDOW_BYTES_MAX;
+	uint64_t memory = UINT64_MAX;
+
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].node->memory_bytes)
+			memory = MIN(memory, j->servers[i].node->memory_bytes);
+	}
+	while (w > WINDOW_BYTES_MIN && (uint64_t)j->nmachines * w > memory / 4)
+		w /= 2;
+	return MAX(w, WINDOW_BYTES_MIN);
+}
+
+int plan_job(struct sched *s, struct sched_job *j, struct err *e)
+{
+	int err = choose_parts(s, j, e);
+
+	if (!err && j->nservers)
+		err = weigh(s, j, e);
+	if (err)
+		return err;
+	j->seg_bytes = segment(j);
+	j->window_bytes = window(j);
+	if (!sched_take_epoch(s, &j->epoch))
+		return err_set(e, TALLY_EIO, "the scheduler cannot save its state just now");
+	return 0;
+}
+
+/* ---- the message ---- */
+
+static bool fill_machine(struct sched *s, const struct sched_job *j, uint32_t i, bool with_keys,
+			 struct msg_machine *m)
+{
+	const struct sched_node *n = j->machines[i].node;
+	uint32_t *ranks, count = 0;
+
+	for (uint32_t r = 0; r < j->world; r++)
+		count += j->ranks[r].node == n;
+	ranks = out_scratch(s, count * sizeof(*ranks));
+	if (!ranks)
+		return false;
+	*m = (struct msg_machine){
+		.node = n->number, .name = out_string(s, n->name),
+		.machine = out_string(s, n->machine), .bits_per_s = card_bits(n), .ranks = ranks,
+	};
+	if (with_keys)
+		memcpy(m->link_key, n->link_key, KEY_BYTES);
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].node == n)
+			ranks[m->nranks++] = r;
+	}
+	return true;
+}
+
+static bool fill_server(struct sched *s, const struct sched_part *p, struct msg_server *m)
+{
+	const struct sched_node *n = p->node;
+	struct msg_addr *addrs = out_scratch(s, MAX(n->naddrs, 1) * sizeof(*addrs));
+
+	if (!addrs)
+		return false;
+	for (uint32_t i = 0; i < n->naddrs; i++)
+		addrs[i] = (struct msg_addr){
+			.host = out_string(s, n->addrs[i].host), .port = n->addrs[i].port,
+			.bits_per_s = n->addrs[i].bits_per_s,
+		};
+	*m = (struct msg_server){
+		.node = n->number, .name = out_string(s, n->name),
+		.machine = out_string(s, n->machine), .shm_path = out_string(s, n->shm_path),
+		.engines = n->engines, .weight = p->weight, .naddrs = n->naddrs, .addrs = addrs,
+	};
+	return true;
+}
+
+const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool with_keys)
+{
+	struct msg *m = out_msg(s, MSG_JOB_UP);
+	struct msg_machine *machines = out_scratch(s, j->nmachines * sizeof(*machines));
+	struct msg_server *servers = out_scratch(s, MAX(j->nservers, 1) * sizeof(*servers));
+
+	if (!m || !machines || !servers)
+		return NULL;
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (!fill_machine(s, j, i, with_keys, &machines[i]))
+			return NULL;
+	}
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (!fill_server(s, &j->servers[i], &servers[i]))
+			return NULL;
+	}
+	m->job_up = (struct msg_job_up){
+		.job = j->number, .name = out_string(s, j->name), .world = j->world,
+		.epoch = j->epoch, .algorithm = PLACE_ALGORITHM, .chunk_bytes = j->chunk_bytes,
+		.seg_bytes = j->seg_bytes, .window_bytes = j->window_bytes,
+		.nmachines = j->nmachines, .machines = machines,
+		.nservers = j->nservers, .servers = servers,
+	};
+	return m;
+}

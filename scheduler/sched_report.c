@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_report.c - the answer to QUERY: tables for people and scripts.
+ *
+ * Rows stop before the message would outgrow what a control message may be; a
+ * question about one job shows the rest.
+ */
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+
+#define ROW_BYTES	256u		/* of an encoded row, texts aside */
+#define REPORT_BYTES	(CTL_MSG_BYTES_MAX / 2)
+
+/* What may still be written; a row that does not fit ends its table. */
+struct room {
+	size_t left;
+};
+
+static bool fits(struct room *r, size_t texts)
+{
+	size_t need = ROW_BYTES + texts;
+
+	if (need > r->left)
+		return false;
+	r->left -= need;
+	return true;
+}
+
+static const char *job_waiting(struct sched *s, const struct sched_job *j)
+{
+	char buf[200];
+	struct text t;
+
+	text_init(&t, buf, sizeof(buf));
+	if (j->state == SJ_GATHERING && j->nin < j->world)
+		text_not_joined(&t, j);
+	else if (j->state == SJ_GATHERING)
+		text_add(&t, "%s", s->recover_until ? "recovery" : "a server");
+	else if (j->state == SJ_RESERVING || (j->state == SJ_UP && !list_empty(&j->log)))
+		text_not_ready(&t, j);
+	else if (j->state == SJ_UP && j->nbarrier) {
+		text_missing(&t, j, j->barrier);
+		text_add(&t, " at a barrier");
+	} else if (j->state == SJ_HELD) {
+		for (uint32_t i = 0; i < j->nmachines; i++) {
+			if (!j->machines[i].held)
+				text_add(&t, "%smachine %s", t.used ? ", " : "",
+					 j->machines[i].name);
+		}
+	}
+	return out_string(s, buf);
+}
+
+static uint32_t jobs_of(const struct sched *s, const struct sched_node *n)
+{
+	uint32_t jobs = 0;
+
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *j = s->jobs[i];
+		bool in = false;
+
+		for (uint32_t k = 0; k < j->nmachines && !in; k++)
+			in = j->machines[k].node == n;
+		for (uint32_t k = 0; k < j->nservers && !in; k++)
+			in = j->servers[k].node == n;
+		jobs += in;
+	}
+	return jobs;
+}
+
+static const char *node_addr(struct sched *s, const struct sched_node *n)
+{
+	char buf[ADDR_LEN_MAX + 16] = "";
+
+	if (n->naddrs && n->addrs[0].port)
+		snprintf(buf, sizeof(buf), "%s:%u", n->addrs[0].host, n->addrs[0].port);
+	else if (n->naddrs)
+		snprintf(buf, sizeof(buf), "%s", n->addrs[0].host);
+	return out_string(s, buf);
+}
+
+static void fill_node(struct sched *s, const struct sched_node *n, struct msg_node_row *row)
+{
+	*row = (struct msg_node_row){
+		.node = n->number, .kind = n->kind, .name = out_string(s, n->name),
+		.machine = out_string(s, n->machine), .addr = node_addr(s, n),
+		.state = node_state_name(n->state), .note = out_string(s, n->note),
+		.adder_bytes_per_s = n->adder_bytes_per_s, .memory_bytes = n->memory_bytes,
+		.rails = n->naddrs, .jobs = jobs_of(s, n),
+		.heartbeat_age_ms = (uint64_t)((s->now - n->heard) / NS_PER_MS), .last = n->last,
+	};
+	row->last.note = row->note;
+	for (uint32_t i = 0; i < n->naddrs; i++)
+		row->bits_per_s += n->addrs[i].bits_per_s;
+}
+
+static void fill_job(struct sched *s, const struct sched_job *j, struct msg_job_row *row)
+{
+	*row = (struct msg_job_row){
+		.job = j->number, .name = out_string(s, j->name),
+		.state = job_state_name(j->state), .waiting_for = job_waiting(s, j),
+		.world = j->world, .attached = j->nin, .machines = j->nmachines,
+		.servers = j->nservers, .tensors = j->ntensors, .bytes = j->bytes,
+		.epoch = j->epoch, .age_ms = (uint64_t)((s->now - j->since) / NS_PER_MS),
+		.round_time_s = j->seconds_per_byte * (double)j->bytes,
+	};
+}
+
+static const char *tensor_state(const struct sched_tensor *t)
+{
+	switch (t->state) {
+	case ST_WANTED:
+		return "declaring";
+	case ST_LOGGED:
+		return "reserving";
+	case ST_UP:
+		return t->nset ? "undeclaring" : "up";
+	case ST_DROPPED:
+		return "undeclaring";
+	case ST_FAILED:
+		return "mismatch";
+	}
+	return "?";
+}
+
+static void fill_tensor(struct sched *s, const struct sched_job *j, const struct sched_tensor *t,
+			struct msg_tensor_row *row)
+{
+	char buf[128];
+	struct text x;
+
+	text_init(&x, buf, sizeof(buf));
+	if (t->set && t->nset)
+		text_missing(&x, j, t->set);
+	*row = (struct msg_tensor_row){
+		.job = j->number, .id = t->id, .name = out_string(s, t->name),
+		.state = tensor_state(t), .waiting_for = out_string(s, buf), .dtype = t->dtype,
+		.count = t->count, .priority = t->priority,
+		.chunks = (uint32_t)div_round_up(tensor_bytes(t), j->chunk_bytes),
+	};
+}
+
+static bool asked(const struct msg_query *q, const struct sched_job *j)
+{
+	return !q->job[0] || !strcmp(q->job, j->name);
+}
+
+static void report_nodes(struct sched *s, struct msg_report *r, struct room *room)
+{
+	struct msg_node_row *rows = out_scratch(s, s->nnodes * sizeof(*rows) + 1);
+
+	for (uint32_t i = 0; rows && i < s->nnodes; i++) {
+		const struct sched_node *n = s->nodes[i];
+
+		if (!fits(room, strlen(n->name) + strlen(n->machine) + 2 * strlen(n->note)))
+			break;
+		fill_node(s, n, &rows[r->nnodes++]);
+	}
+	r->nodes = rows;
+}
+
+static void report_jobs(struct sched *s, const struct msg_query *q, struct msg_report *r,
+			struct room *room)
+{
+	struct msg_job_row *rows = out_scratch(s, s->njobs * sizeof(*rows) + 1);
+
+	for (uint32_t i = 0; rows && i < s->njobs; i++) {
+		if (!asked(q, s->jobs[i]) || !fits(room, 2 * NAME_LEN_MAX))
+			continue;
+		fill_job(s, s->jobs[i], &rows[r->njobs++]);
+	}
+	r->jobs = rows;
+}
+
+static void report_tensors(struct sched *s, const struct msg_query *q, struct msg_report *r,
+			   struct room *room)
+{
+	struct msg_tensor_row *rows;
+	uint32_t max = 0;
+
+	for (uint32_t i = 0; i < s->njobs; i++)
+		max += asked(q, s->jobs[i]) ? s->jobs[i]->ntensors : 0;
+	max = MIN(max, REPORT_BYTES / ROW_BYTES);
+	rows = out_scratch(s, max * sizeof(*rows) + 1);
+	r->tensors = rows;
+	for (uint32_t i = 0; rows && i < s->njobs; i++) {
+		if (!asked(q, s->jobs[i]))
+			continue;
+		list_for_each(&s->jobs[i]->tensors, p) {
+			const struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
+
+			if (r->ntensors == max || !fits(room, strlen(t->name)))
+				return;
+			fill_tensor(s, s->jobs[i], t, &rows[r->ntensors++]);
+		}
+	}
+}
+
+void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
+{
+	struct msg *m = out_msg(s, MSG_REPORT);
+	struct room room = { .left = REPORT_BYTES };
+
+	if (!m) {
+		out_send_conn(s, conn, NULL);
+		return;
+	}
+	m->report = (struct msg_report){
+		.req = q->req, .epoch = s->last.epoch,
+		.uptime_ms = (uint64_t)((s->now - s->started) / NS_PER_MS),
+		.state = s->recover_until ? "recovering" : "active", .version = s->config.version,
+	};
+	memcpy(m->report.cluster, s->config.cluster, ID_BYTES);
+	if (q->what & QUERY_NODES)
+		report_nodes(s, &m->report, &room);
+	if (q->what & QUERY_JOBS)
+		report_jobs(s, q, &m->report, &room);
+	if (q->what & QUERY_TENSORS)
+		report_tensors(s, q, &m->report, &room);
+	out_send_conn(s, conn, m);
+}

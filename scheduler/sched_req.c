@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_req.c - requests that wait for other ranks or for servers.
+ *
+ * Each is answered exactly once: when what it asked for has happened, when it
+ * cannot happen any more, or when its deadline passes.  A node that dies is
+ * owed nothing; its requests are dropped.
+ */
+#include "scheduler/sched.h"
+
+bool req_asked(const struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
+	       uint32_t rank, uint64_t req)
+{
+	if (!j->ranks[rank].pending)
+		return false;
+	list_for_each(&j->reqs, p) {
+		const struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->node == n && q->req == req && q->kind == kind &&
+		    q->rank == rank)
+			return true;
+	}
+	return false;
+}
+
+struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
+			  enum sched_req_kind kind, uint32_t rank, uint64_t req,
+			  uint32_t timeout_ms, uint32_t ntensors)
+{
+	struct sched_req *q;
+
+	if (j->ranks[rank].pending >= SCHED_REQS_PER_RANK_MAX) {
+		out_refuse(s, n, req, TALLY_EQUOTA, "rank %u of job '%s' has %u requests waiting",
+			   rank, j->name, j->ranks[rank].pending);
+		return NULL;
+	}
+	q = sched_alloc(s, sizeof(*q) + ntensors * sizeof(q->t[0]));
+	if (!q) {
+		out_refuse(s, n, req, TALLY_ENOMEM, "the scheduler is out of memory");
+		return NULL;
+	}
+	q->kind = kind;
+	q->node = n;
+	q->req = req;
+	q->rank = rank;
+	q->n = ntensors;
+	q->deadline = s->now + mono_ms(timeout_ms ? timeout_ms : ATTACH_TIMEOUT_MS);
+	list_add(&j->reqs, &q->link);
+	j->ranks[rank].pending++;
+	sched_wake(s, q->deadline);
+	return q;
+}
+
+void req_drop(struct sched *s, struct sched_job *j, struct sched_req *q)
+{
+	ASSERT(j->ranks[q->rank].pending > 0);
+	j->ranks[q->rank].pending--;
+	list_del(&q->link);
+	sched_release(s, q);
+}
+
+void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int code,
+	      const char *text, const uint32_t *ids, uint32_t nids)
+{
+	out_answer(s, q->node, q->req, code, text, ids, nids);
+	req_drop(s, j, q);
+}
+
+static void expire(struct sched *s, struct sched_job *j, struct sched_req *q)
+{
+	s->counters.timeouts++;
+	switch (q->kind) {
+	case SQ_JOIN:
+		job_expire_join(s, j, q);
+		break;
+	case SQ_DECLARE:
+	case SQ_UNDECLARE:
+		tensor_expire(s, j, q);
+		break;
+	case SQ_BARRIER:
+		barrier_expire(s, j, q);
+		break;
+	}
+}
+
+static struct sched_req *first_expired(struct sched *s, struct sched_job *j)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (s->now >= q->deadline)
+			return q;
+		sched_wake(s, q->deadline);
+	}
+	return NULL;
+}
+
+/* One expiry may answer many, so the list is looked at afresh after each. */
+void req_timer(struct sched *s, struct sched_job *j)
+{
+	struct sched_req *q;
+
+	while ((q = first_expired(s, j)))
+		expire(s, j, q);
+}

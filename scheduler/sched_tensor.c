@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_tensor.c - a job's tensors, found by name and by id.
+ *
+ * The hash tables only find; whatever is walked is walked along the list, in
+ * the order of the first declarations, so that results do not depend on hashes.
+ */
+#include "scheduler/sched.h"
+
+static uint32_t name_bucket(const char *name)
+{
+	uint32_t h = 2166136261u;	/* FNV-1a */
+
+	for (; *name; name++)
+		h = (h ^ (uint8_t)*name) * 16777619u;
+	return (h ^ h >> 16) % SCHED_BUCKETS;
+}
+
+struct sched_tensor *tensor_by_name(const struct sched_job *j, const char *name)
+{
+	struct sched_tensor *t = j->by_name[name_bucket(name)];
+
+	while (t && strcmp(t->name, name))
+		t = t->by_name;
+	return t;
+}
+
+struct sched_tensor *tensor_by_id(const struct sched_job *j, uint32_t id)
+{
+	struct sched_tensor *t = id ? j->by_id[id % SCHED_BUCKETS] : NULL;
+
+	while (t && t->id != id)
+		t = t->by_id;
+	return t;
+}
+
+/* WANTED by nobody yet; NULL without memory. */
+struct sched_tensor *tensor_new(struct sched *s, struct sched_job *j, const struct msg_tensor *m)
+{
+	size_t len = strlen(m->name) + 1;
+	struct sched_tensor *t = sched_alloc(s, sizeof(*t) + len), **at;
+
+	if (!t)
+		return NULL;
+	memcpy(t->name, m->name, len);
+	t->dtype = m->dtype;
+	t->ndims = m->ndims;
+	if (m->ndims)
+		memcpy(t->dims, m->dims, m->ndims * sizeof(t->dims[0]));
+	t->count = m->count;
+	t->priority = m->priority;
+	at = &j->by_name[name_bucket(t->name)];
+	t->by_name = *at;
+	*at = t;
+	list_add(&j->tensors, &t->link);
+	j->ntensors++;
+	return t;
+}
+
+void tensor_set_id(struct sched_job *j, struct sched_tensor *t, uint32_t id)
+{
+	struct sched_tensor **at = &j->by_id[id % SCHED_BUCKETS];
+
+	ASSERT(!t->id && id);
+	t->id = id;
+	t->by_id = *at;
+	*at = t;
+	j->last_id = MAX(j->last_id, id);
+}
+
+void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t)
+{
+	struct sched_tensor **at = &j->by_name[name_bucket(t->name)];
+
+	while (*at != t)
+		at = &(*at)->by_name;
+	*at = t->by_name;
+	if (t->id) {
+		at = &j->by_id[t->id % SCHED_BUCKETS];
+		while (*at != t)
+			at = &(*at)->by_id;
+		*at = t->by_id;
+	}
+	list_del(&t->link);
+	j->ntensors--;
+	sched_release(s, t->set);
+	sched_release(s, t->why);
+	sched_release(s, t);
+}
+
+bool tensor_equal(const struct sched_tensor *t, const struct msg_tensor *m)
+{
+	return t->dtype == m->dtype && t->count == m->count && t->ndims == m->ndims &&
+	       !(m->ndims && memcmp(t->dims, m->dims, m->ndims * sizeof(t->dims[0])));
+}
+
+uint64_t tensor_bytes(const struct sched_tensor *t)
+{
+	return t->count * dtype_bytes((uint8_t)t->dtype);
+}
+
+/* Sets cost world bits each, so only tensors that somebody waits for have one. */
+bool tensor_wants_set(struct sched *s, const struct sched_job *j, struct sched_tensor *t)
+{
+	if (!t->set)
+		t->set = sched_alloc(s, BITS_WORDS(j->world) * sizeof(*t->set));
+	return t->set != NULL;
+}
+
+void tensor_drop_set(struct sched *s, struct sched_tensor *t)
+{
+	sched_release(s, t->set);
+	t->set = NULL;
+	t->nset = 0;
+}

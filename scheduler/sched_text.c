@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_text.c - texts that name who is missing, cut to fit rather than failing.
+ */
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+
+#define LISTED_MAX	16u	/* names in one list before "and N more" */
+
+void text_init(struct text *t, char *buf, size_t size)
+{
+	ASSERT(size > 0);
+	*t = (struct text){ .buf = buf, .size = size };
+	buf[0] = '\0';
+}
+
+void text_add(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(t->buf + t->used, t->size - t->used, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		t->used = MIN(t->used + (size_t)n, t->size - 1);
+}
+
+/* One list of ranks: count first, so that "rank" or "ranks" can be chosen. */
+static uint32_t ranks(struct text *t, const struct sched_job *j,
+		      bool (*missing)(const struct sched_job *, const uint64_t *, uint32_t),
+		      const uint64_t *set)
+{
+	uint32_t total = 0, listed = 0;
+
+	for (uint32_t r = 0; r < j->world; r++)
+		total += missing(j, set, r);
+	if (total)
+		text_add(t, "%s", total == 1 ? "rank " : "ranks ");
+	for (uint32_t r = 0; r < j->world && listed < MIN(total, LISTED_MAX); r++) {
+		if (!missing(j, set, r))
+			continue;
+		text_add(t, "%s%u", listed++ ? ", " : "", r);
+	}
+	if (total > LISTED_MAX)
+		text_add(t, " and %u more", total - LISTED_MAX);
+	return total;
+}
+
+static bool not_set(const struct sched_job *j, const uint64_t *set, uint32_t r)
+{
+	(void)j;
+	return !bits_test(set, r);
+}
+
+static bool not_joined(const struct sched_job *j, const uint64_t *set, uint32_t r)
+{
+	(void)set;
+	return j->ranks[r].state == SR_NONE;
+}
+
+uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set)
+{
+	return ranks(t, j, not_set, set);
+}
+
+uint32_t text_not_joined(struct text *t, const struct sched_job *j)
+{
+	return ranks(t, j, not_joined, NULL);
+}
+
+uint32_t text_not_ready(struct text *t, const struct sched_job *j)
+{
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].ready)
+			continue;
+		if (total++ < LISTED_MAX)
+			text_add(t, "%s%s", total > 1 ? ", " : "server ", j->servers[i].name);
+	}
+	if (total > LISTED_MAX)
+		text_add(t, " and %u more", total - LISTED_MAX);
+	return total;
+}
+
+void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims)
+{
+	text_add(t, "%s[", dtype_name((uint8_t)dtype));
+	for (uint32_t i = 0; i < ndims; i++)
+		text_add(t, "%s%llu", i ? "," : "", (unsigned long long)dims[i]);
+	text_add(t, "]");
+}
