@@ -11,7 +11,7 @@ int exchange_open(struct exchange *x)
 {
 	int r;
 
-	*x = (struct exchange){ .doing = "joining the job" };
+	*x = (struct exchange){ .doing = "joining the job", .rank = -1 };
 	r = tally_attach(NULL, &x->session);
 	if (r < 0)
 		return r;
@@ -67,7 +67,10 @@ void exchange_close(struct exchange *x)
 
 void exchange_explain(const struct exchange *x, int code, FILE *to)
 {
-	fprintf(to, "charlm: rank %d: %s: %s (%s)\n", x->rank, x->doing,
+	fprintf(to, "charlm: ");
+	if (x->rank >= 0)
+		fprintf(to, "rank %d: ", x->rank);
+	fprintf(to, "%s: %s (%s)\n", x->doing,
 		x->session ? tally_error_text(x->session) : tally_error_help(code),
 		tally_error_name(code));
 	if (code == TALLY_EAGENT)

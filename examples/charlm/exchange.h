@@ -27,7 +27,7 @@ struct exchange {
 	tally_ticket ticket[EXCHANGE_TENSORS];	/* 0: no round under way */
 	void *memory[EXCHANGE_TENSORS];		/* in the arena */
 	const char *doing;			/* for exchange_explain */
-	int rank, world;
+	int rank, world;			/* rank -1: not known yet */
 };
 
 /* Joins the job.  On failure exchange_explain, then exchange_close. */
