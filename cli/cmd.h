@@ -3,9 +3,10 @@
  * cmd.h - the verbs of `tally`, and what they have in common.
  *
  * A verb is one function with main's arguments: argv[0] is "tally VERB" (for
- * getopt's messages), the rest are its own options, read with getopt_long (set optind = 0 first).  Data goes
- * to stdout, talk to stderr.  It returns the exit code below; it never exits by
- * itself, so that main can flush stdout and notice a full disk.
+ * getopt's messages), the rest are its own options, read with getopt_long (set
+ * optind = 0 first).  Data goes to stdout, talk to stderr.  It returns the exit
+ * code below; it never exits by itself, so that main can flush stdout and notice
+ * a full disk.
  */
 #ifndef TALLY_CLI_CMD_H
 #define TALLY_CLI_CMD_H

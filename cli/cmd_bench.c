@@ -11,7 +11,6 @@
  */
 #include "client/tally.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -32,7 +32,8 @@ for kind in "${kinds[@]}"; do
 		[ ${#sources[@]} -eq 0 ] || programs+=("$BUILD/tests/sim") ;;
 	lint) programs+=(tests/lint.py) ;;
 	fuzz) for f in tests/fuzz/fuzz_*.c; do
-			programs+=("tests/fuzz/run.sh $BUILD/fuzz/$(basename "$f" .c) $FUZZ_SECONDS")
+			target=$BUILD/fuzz/$(basename "$f" .c)
+			programs+=("tests/fuzz/run.sh $target $FUZZ_SECONDS")
 		done ;;
 	stories) programs+=(tests/stories/*.sh tests/stories/*.py) ;;
 	esac

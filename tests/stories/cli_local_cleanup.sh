@@ -29,7 +29,10 @@ expect_nothing_left()
 {
 	wait_for 5 nothing_left || {
 		ls -lR "$TMPDIR" >&2
-		for pid in $(runs_of_ours); do tr '\0' ' ' < "/proc/$pid/cmdline" >&2; echo >&2; done
+		for pid in $(runs_of_ours); do
+			tr '\0' ' ' < "/proc/$pid/cmdline" >&2
+			echo >&2
+		done
 		fail "$1: something is left"
 	}
 	say "$1: nothing left"
