@@ -9,8 +9,9 @@ library (counts as many tests as its line "100%: Checks: 12, Failures: 0,
 Errors: 0" says) or anything else that exits 0 (one test), 77 (skipped, says why
 in its last line) or otherwise (failed).  Each gets a deadline and a process
 group of its own, which is killed as a whole.  Python and shell programs are
-run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 300" for a longer deadline, and "# ALONE" to run after
-all others and by itself, because it measures time.
+run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 300"
+for a longer deadline, and "# ALONE" to run after all others and by itself, because
+it measures time.
 
 One line per program, the output of those that failed, and alone on the last
 line "N passed, N failed".  Exit status 1 when one failed, or none ran.
