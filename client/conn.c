@@ -87,7 +87,7 @@ int lt_conn_open(struct lt_conn *c, mono_t deadline, struct err *e)
 int lt_conn_reserve(struct lt_conn *c, size_t body_bytes, struct err *e)
 {
 	if (lt_mem_reserve(&c->in, &c->in_size, body_bytes) &&
-	    lt_mem_reserve(&c->mem, &c->mem_size, 4 * body_bytes + 4096))
+	    lt_mem_reserve(&c->mem, &c->mem_size, msg_mem_need((uint32_t)body_bytes)))
 		return 0;
 	return err_set(e, TALLY_ENOMEM, "no memory for a message of %zu bytes", body_bytes);
 }

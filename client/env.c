@@ -94,7 +94,7 @@ static int env_read_ranks(const struct env_family *f, struct lt_ident *id, struc
 	id->rank = (uint32_t)rank;
 	if (!env_get(f->local_rank))
 		return 0;
-	if (env_number(f->local_rank, 0, rank, &local, e))
+	if (env_number(f->local_rank, 0, world - 1, &local, e))
 		return TALLY_EINVAL;
 	id->local_rank = (int)local;
 	return 0;

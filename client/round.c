@@ -45,6 +45,37 @@ static uint32_t round_after(uint32_t round)
 	return round == UINT32_MAX ? 1 : round + 1;
 }
 
+/* ---- taking completions in ---- */
+
+/* A completion that matches nothing is an echo of something given up: ignored. */
+static void take_completion(tally_session *s, const struct ring_cpl *c)
+{
+	struct tally_tensor *t = lt_tensor_by_id(s, c->tensor);
+
+	if (!t || t->state != LT_FLYING || t->round != c->round)
+		return;
+	t->state = LT_DONE;
+	t->code = c->code <= 0 ? c->code : TALLY_EPROTO;
+	t->announced = s->poll_count;
+	s->fresh++;
+	if (!t->code)
+		t->result_round = t->round;
+}
+
+int lt_round_take_all(tally_session *s)
+{
+	struct ring_cpl c;
+	int rc;
+
+	while ((rc = ring_cpl_take(&s->ring, &c)) == 0)
+		take_completion(s, &c);
+	if (rc == TALLY_EAGAIN)
+		return 0;
+	err_set(&s->err, rc, "agent at %s: the completion ring is broken", s->who.socket);
+	lt_conn_close(&s->conn);
+	return lt_session_over(s);
+}
+
 /* ---- submitting ---- */
 
 static int check_submit(tally_session *s, tally_tensor *t, const tally_ticket *k)
@@ -100,11 +131,16 @@ static int place_input(tally_session *s, struct tally_tensor *t, const void *in,
 static int submit(tally_session *s, struct tally_tensor *t, struct ring_sub *sub, void *out,
 		  tally_ticket *k)
 {
+	int rc;
+
 	sub->tensor = t->id;
 	sub->round = round_after(t->round);
-	if (ring_sub_post(&s->ring, sub))
-		return err_set(&s->err, TALLY_EAGAIN, "the submission ring is full (%u rounds)",
+	if (ring_sub_post(&s->ring, sub)) {
+		/* the agent may wait for room in the other ring before it reads this one */
+		rc = lt_round_take_all(s);
+		return rc ? rc : err_set(&s->err, TALLY_EAGAIN, "the submission ring is full (%u rounds)",
 			       RING_ENTRIES);
+	}
 	t->round = sub->round;
 	t->state = LT_FLYING;
 	t->out = out;
@@ -152,37 +188,6 @@ int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out
 	if (sub.root == s->who.rank)
 		rc = place_input(s, t, in, &sub);
 	return rc ? rc : submit(s, t, &sub, out, k);
-}
-
-/* ---- taking completions in ---- */
-
-/* A completion that matches nothing is an echo of something given up: ignored. */
-static void take_completion(tally_session *s, const struct ring_cpl *c)
-{
-	struct tally_tensor *t = lt_tensor_by_id(s, c->tensor);
-
-	if (!t || t->state != LT_FLYING || t->round != c->round)
-		return;
-	t->state = LT_DONE;
-	t->code = c->code <= 0 ? c->code : TALLY_EPROTO;
-	t->announced = s->poll_count;
-	s->fresh++;
-	if (!t->code)
-		t->result_round = t->round;
-}
-
-int lt_round_take_all(tally_session *s)
-{
-	struct ring_cpl c;
-	int rc;
-
-	while ((rc = ring_cpl_take(&s->ring, &c)) == 0)
-		take_completion(s, &c);
-	if (rc == TALLY_EAGAIN)
-		return 0;
-	err_set(&s->err, rc, "agent at %s: the completion ring is broken", s->who.socket);
-	lt_conn_close(&s->conn);
-	return lt_session_over(s);
 }
 
 /* ---- handing over ---- */

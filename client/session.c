@@ -21,7 +21,7 @@
 #include "client/clock.h"
 #include "client/mem.h"
 
-#define ANSWER_BYTES	4096u	/* any answer but a DECLARED: a text and some numbers */
+#define ANSWER_BYTES	1024u	/* any answer but a DECLARED: a text and some numbers */
 
 /* ---- being over ---- */
 
