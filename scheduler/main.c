@@ -11,10 +11,10 @@
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
 #include "common/rt/opt.h"
+#include "common/rt/secret.h"
 #include "scheduler/sched_io.h"
 
 #define DEFAULT_PORT	7470u
-#define SECRET_MAX	NAME_LEN_MAX
 
 struct options {
 	const char *listen, *state_dir, *secret_file, *port_file, *log_level;
@@ -28,9 +28,9 @@ static const struct opt table[] = {
 	  "where nodes and the CLI connect; port 0 takes any" },
 	{ "state-dir", OPT_STR, FIELD(state_dir), "/var/lib/tally", 0, 0, "DIR",
 	  "keeps cluster id and epochs over restarts; '' keeps them in memory only" },
-	{ "secret-file", OPT_STR, FIELD(secret_file), "", 0, 0, "FILE",
+	{ "secret-file", OPT_STR, FIELD(secret_file), NULL, 0, 0, "FILE",
 	  "first line: the secret that nodes must present" },
-	{ "port-file", OPT_STR, FIELD(port_file), "", 0, 0, "FILE",
+	{ "port-file", OPT_STR, FIELD(port_file), NULL, 0, 0, "FILE",
 	  "gets the port that is listened on, for scripts" },
 	{ "heartbeat-ms", OPT_U64, FIELD(heartbeat_ms), "1000", 100, LEASE_MS / 3, "MS",
 	  "how often nodes report" },
@@ -46,27 +46,6 @@ static const struct opt_program program = {
 	.count = ARRAY_SIZE(table),
 };
 
-static int read_secret(const char *path, char secret[SECRET_MAX + 2], struct err *e)
-{
-	FILE *f;
-
-	secret[0] = '\0';
-	if (!path[0])
-		return 0;
-	f = fopen(path, "re");
-	if (!f)
-		return err_set(e, err_from_errno(errno), "cannot open %s: %s", path,
-			       strerror(errno));
-	if (!fgets(secret, SECRET_MAX + 2, f))
-		secret[0] = '\0';
-	fclose(f);
-	secret[strcspn(secret, "\r\n")] = '\0';
-	if (!secret[0] || strlen(secret) > SECRET_MAX)
-		return err_set(e, TALLY_EINVAL, "%s must begin with a line of 1 to %u characters",
-			       path, SECRET_MAX);
-	return 0;
-}
-
 /* Written aside and renamed: whoever sees the file sees all of it. */
 static int write_port(const char *path, uint16_t port, struct err *e)
 {
@@ -74,7 +53,7 @@ static int write_port(const char *path, uint16_t port, struct err *e)
 	FILE *f;
 	bool ok;
 
-	if (!path[0])
+	if (!path || !path[0])
 		return 0;
 	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", path) >= sizeof(tmp))
 		return err_set(e, TALLY_EINVAL, "the path of --port-file is too long");
@@ -116,7 +95,7 @@ static int announce(struct sched_io *io, const struct options *o, const char *ho
 static int serve(struct loop *l, struct state *st, const struct options *o, struct err *e)
 {
 	struct loop_timer *watchdog = NULL;
-	char host[ADDR_LEN_MAX + 1], secret[SECRET_MAX + 2];
+	char host[ADDR_LEN_MAX + 1], secret[NAME_LEN_MAX + 1];
 	struct sched_io_config config = {
 		.host = host, .secret = secret, .heartbeat_ms = (uint32_t)o->heartbeat_ms,
 	};
@@ -127,7 +106,7 @@ static int serve(struct loop *l, struct state *st, const struct options *o, stru
 	err = parse_endpoint(o->listen, DEFAULT_PORT, host, &config.port, &bits, e);
 	if (err)
 		return err_wrap(e, "--listen");
-	err = read_secret(o->secret_file, secret, e);
+	err = secret_read(o->secret_file, secret, sizeof(secret), e);
 	if (err)
 		return err_wrap(e, "--secret-file");
 	err = sched_io_start(&io, l, st, &config, e);

@@ -16,7 +16,9 @@
 #include "common/rt/log.h"
 
 #define RECOVER_MS	(LEASE_MS + 2000u)
-#define VERSION		"0.1"
+#ifndef TALLY_VERSION
+#define TALLY_VERSION	"0.1.0"
+#endif
 
 struct sched_conn_io {
 	struct sched_io *io;		/* borrowed for life */
@@ -248,7 +250,7 @@ static struct sched *core_new(const struct state *st, const struct sched_io_conf
 {
 	static const struct mem_ops mem = { .alloc = mem_alloc, .free = mem_free };
 	struct sched_config c = {
-		.ids = *state_ids(st), .secret = config->secret, .version = VERSION,
+		.ids = *state_ids(st), .secret = config->secret, .version = TALLY_VERSION,
 		.heartbeat_ms = config->heartbeat_ms,
 		.recover_ms = state_is_new(st) ? 0 : RECOVER_MS,
 	};
