@@ -92,20 +92,21 @@ static void free_listener(struct loop_task *t)
 	free(container_of(t, struct listener, gone));
 }
 
-static int listener_new(struct loop *l, struct listener **out,
-			void (*accepted)(void *ctx, int fd), void *ctx, struct err *e)
+static struct listener *listener_new(struct loop *l, void (*accepted)(void *ctx, int fd),
+				     void *ctx, struct err *e)
 {
 	struct listener *li = calloc(1, sizeof(*li));
 
-	if (!li)
-		return err_set(e, TALLY_ENOMEM, "no memory for a listener");
+	if (!li) {
+		err_set(e, TALLY_ENOMEM, "no memory for a listener");
+		return NULL;
+	}
 	li->l = l;
 	li->fd = -1;
 	li->accepted = accepted;
 	li->ctx = ctx;
 	loop_task_init(&li->gone, free_listener);
-	*out = li;
-	return 0;
+	return li;
 }
 
 void listener_close(struct listener *li)
@@ -198,14 +199,14 @@ int listener_tcp(struct loop *l, struct listener **out, const char *host, uint16
 		 void (*accepted)(void *ctx, int fd), void *ctx, struct err *e)
 {
 	struct sock_addr a = { 0 };
-	struct listener *li = NULL;
+	struct listener *li;
 	int code = find_address(&a, host, port, e);
 
 	if (code < 0)
 		return code;
-	code = listener_new(l, &li, accepted, ctx, e);
-	if (code < 0)
-		return code;
+	li = listener_new(l, accepted, ctx, e);
+	if (!li)
+		return TALLY_ENOMEM;
 	code = open_tcp(li, &a, e);
 	if (code < 0)
 		listener_close(li);
@@ -296,7 +297,7 @@ int listener_unix(struct loop *l, struct listener **out, const char *path, uint3
 		  void (*accepted)(void *ctx, int fd), void *ctx, struct err *e)
 {
 	struct sock_addr a = { .len = sizeof(a.un) };
-	struct listener *li = NULL;
+	struct listener *li;
 	int lock, code;
 
 	a.un.sun_family = AF_UNIX;
@@ -304,9 +305,9 @@ int listener_unix(struct loop *l, struct listener **out, const char *path, uint3
 		return err_set(e, TALLY_EINVAL, "socket path '%.120s' must have 1 to %u characters",
 			       path, ADDR_LEN_MAX);
 	memcpy(a.un.sun_path, path, strlen(path));
-	code = listener_new(l, &li, accepted, ctx, e);
-	if (code < 0)
-		return code;
+	li = listener_new(l, accepted, ctx, e);
+	if (!li)
+		return TALLY_ENOMEM;
 	memcpy(li->path, path, strlen(path));
 	lock = code = lock_directory(path, e);
 	if (lock < 0)

@@ -169,7 +169,8 @@ START_TEST(file_errors_name_file_and_line)
 		const char *text, *want;
 		int line;
 	} cases[] = {
-		{ "engines = 2\n\nlisten = a\nlisen = b\n", "unknown option lisen (did you mean listen?)", 4 },
+		{ "engines = 2\n\nlisten = a\nlisen = b\n",
+		  "unknown option lisen (did you mean listen?)", 4 },
 		{ "engines 2\n", "not of the form name = value", 1 },
 		{ "#\nengines = 99\n", "engines '99'", 2 },
 		{ "[section]\n", "not of the form", 1 },
