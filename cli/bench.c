@@ -84,6 +84,7 @@ static void *row(const struct rows *w, uint32_t i)
 	return w->data + i * w->row_bytes;
 }
 
+/* One machine alone is one level: its agent adds, divides and rounds at once. */
 static void expect_block(const struct bench_ranks *g, enum dtype dtype, uint32_t div,
 			 uint64_t first, uint64_t count, const struct rows *w, void *out)
 {
@@ -97,8 +98,11 @@ static void expect_block(const struct bench_ranks *g, enum dtype dtype, uint32_t
 			w->in[n] = row(w, n);
 			n++;
 		}
-		kern_sum_at(KERN_C, dtype, row(w, g->world + m), w->in, n, count, 1);
+		kern_sum_at(KERN_C, dtype, row(w, g->world + m), w->in, n, count,
+			    g->machines == 1 ? div : 1);
 	}
+	if (g->machines == 1)
+		div = 1;
 	for (uint32_t m = 0; m < g->machines; m++)
 		w->in[m] = row(w, g->world + m);
 	kern_sum_at(KERN_C, dtype, out, w->in, g->machines, count, div);

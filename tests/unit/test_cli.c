@@ -18,6 +18,7 @@
 #include "cli/proc.h"
 #include "cli/sup.h"
 #include "cli/table.h"
+#include "common/kern/kern.h"
 
 #define DEADLINE_MS 10000
 
@@ -221,6 +222,31 @@ START_TEST(expected_integer_mean_rounds_toward_zero)
 	ck_assert_int_eq(bench_expect(&g, DTYPE_I32, ROP_MEAN, N, out), 0);
 	for (uint32_t i = 0; i < N; i++)
 		ck_assert_int_eq(out[i], (int32_t)((uint32_t)in[0][i] + (uint32_t)in[1][i]) / 2);
+}
+END_TEST
+
+/* Rounding the sum before the division would give another mean. */
+START_TEST(expected_mean_on_one_machine_is_rounded_once)
+{
+	enum { N = BENCH_BLOCK, RANKS = 3 };
+	static uint16_t in[RANKS][N], out[N], twice[N], once[N];
+	const void *rows[RANKS], *sum = twice;
+	uint32_t machine_of[RANKS], differ = 0;
+	struct bench_ranks g;
+
+	bench_group(&g, (const int64_t[]){ 4, 4, 4 }, RANKS, machine_of);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		bench_fill(DTYPE_F16, r, 0, N, in[r]);
+		rows[r] = in[r];
+	}
+	ck_assert_int_eq(bench_expect(&g, DTYPE_F16, ROP_MEAN, N, out), 0);
+	kern_sum_at(KERN_C, DTYPE_F16, once, rows, RANKS, N, RANKS);
+	kern_sum_at(KERN_C, DTYPE_F16, twice, rows, RANKS, N, 1);
+	kern_sum_at(KERN_C, DTYPE_F16, twice, &sum, 1, N, RANKS);
+	ck_assert(!memcmp(out, once, sizeof(out)));
+	for (uint32_t i = 0; i < N; i++)
+		differ += once[i] != twice[i];
+	ck_assert_uint_gt(differ, 0);
 }
 END_TEST
 
@@ -435,6 +461,7 @@ int main(void)
 	tcase_add_test(c, fill_is_the_same_from_any_start);
 	tcase_add_test(c, expected_sum_is_by_rank_then_by_machine);
 	tcase_add_test(c, expected_integer_mean_rounds_toward_zero);
+	tcase_add_test(c, expected_mean_on_one_machine_is_rounded_once);
 	tcase_add_test(c, differences_are_counted_by_element);
 	tcase_add_test(c, quantiles_are_by_nearest_rank);
 	tcase_add_test(c, broom_sweeps_after_its_owner_was_killed);
