@@ -14,14 +14,14 @@
 
 #include "cli/cmd.h"
 #include "cli/json.h"
-#include "cli/sched.h"
+#include "cli/query.h"
 #include "cli/table.h"
 #include "common/base/parse.h"
 
 #define QUERY_SCHEMA 1
 
 struct query_opts {
-	struct sched_where where;
+	struct query_where where;
 	const char *job;	/* "": all */
 	bool json;
 };
@@ -410,13 +410,13 @@ static int query(const struct query_verb *v, int argc, char **argv)
 		},
 		.job = "",
 	};
-	struct sched s = { 0 };
+	struct query s = { 0 };
 	struct err e;
 	int status = parse_opts(v, argc, argv, &o);
 
 	if (status != GO)
 		return status;
-	if (sched_ask(&s, &o.where, v->what, o.job, &e))
+	if (query_ask(&s, &o.where, v->what, o.job, &e))
 		return query_failed(v, &o, &e);
 	status = CMD_OK;
 	if (o.job[0] && !s.report->njobs) {
@@ -428,7 +428,7 @@ static int query(const struct query_verb *v, int argc, char **argv)
 		fprintf(stderr, "tally %s: out of memory\n", v->name);
 		status = CMD_FAILED;
 	}
-	sched_close(&s);
+	query_close(&s);
 	return status;
 }
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "cli/cmd.h"
-#include "cli/sched.h"
+#include "cli/query.h"
 #include "common/rt/loop.h"
 
 #define UP_MS		30000u	/* servers measure their adders at start */
@@ -208,8 +208,8 @@ static uint32_t nodes_expected(const struct local *l)
 
 static bool all_registered(struct local *l)
 {
-	const struct sched_where where = { .endpoint = l->scheduler, .timeout_ms = ASK_MS };
-	struct sched s = { 0 };
+	const struct query_where where = { .endpoint = l->scheduler, .timeout_ms = ASK_MS };
+	struct query s = { 0 };
 	struct err e;
 	uint32_t n = 0;
 	char path[PATH_MAX];
@@ -217,11 +217,11 @@ static bool all_registered(struct local *l)
 	for (uint32_t i = 0; i < l->agents; i++)
 		if (access(local_socket(l, i, path), F_OK))
 			return false;
-	if (sched_ask(&s, &where, QUERY_NODES, "", &e))
+	if (query_ask(&s, &where, QUERY_NODES, "", &e))
 		return false;
 	for (uint32_t i = 0; i < s.report->nnodes; i++)
 		n += !strcmp(s.report->nodes[i].state, "up");
-	sched_close(&s);
+	query_close(&s);
 	return n == nodes_expected(l);
 }
 

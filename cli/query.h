@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched.h - one question to the scheduler, one answer.
+ * query.h - one question to the scheduler, one answer.
  *
- * Life: sched_ask opens a connection, asks, and fills the report; the report's
- * strings live until sched_close.  Owner: one thread, which blocks.  Errors:
+ * Life: query_ask opens a connection, asks, and fills the report; the report's
+ * strings live until query_close.  Owner: one thread, which blocks.  Errors:
  * ESCHED, ETIMEDOUT, EIO when it does not answer, with a text that says what to
  * do; whatever the scheduler itself answered otherwise.
  */
-#ifndef TALLY_CLI_SCHED_H
-#define TALLY_CLI_SCHED_H
+#ifndef TALLY_CLI_QUERY_H
+#define TALLY_CLI_QUERY_H
 
 #include "common/ctl/ctl.h"
 
 #define SCHED_PORT		7470u
 #define SCHED_DEFAULT		"127.0.0.1:7470"
 
-struct sched_where {
+struct query_where {
 	const char *endpoint;		/* "HOST:PORT" */
 	const char *secret_file;	/* with the cluster's join secret; "" or NULL: none */
 	uint32_t timeout_ms;
 };
 
-struct sched {
+struct query {
 	struct ctl_client *client;	/* owned */
 	struct msg answer;		/* borrowed from client */
 	const struct msg_report *report; /* inside answer */
 };
 
 /* what: enum query_what, or-ed; job: "" for all.  Nothing to close on error. */
-int sched_ask(struct sched *s, const struct sched_where *w, uint32_t what, const char *job,
+int query_ask(struct query *s, const struct query_where *w, uint32_t what, const char *job,
 	      struct err *e);
-void sched_close(struct sched *s);
+void query_close(struct query *s);
 
 #endif

@@ -3,14 +3,14 @@
  * Connect, ask QUERY, take the REPORT.  A scheduler that is not there is the
  * commonest trouble of all, so its error names the address and the remedy.
  */
-#include "cli/sched.h"
+#include "cli/query.h"
 
 #include "common/base/parse.h"
 #include "common/rt/secret.h"
 
 #define SECRET_BYTES 256u
 
-static int open_client(struct sched *s, const struct sched_where *w, struct err *e)
+static int open_client(struct query *s, const struct query_where *w, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1];
 	uint16_t port;
@@ -26,7 +26,7 @@ static int open_client(struct sched *s, const struct sched_where *w, struct err 
 }
 
 /* An answer that is not what was asked for: the scheduler's own words, or EPROTO. */
-static int unexpected(const struct sched_where *w, const struct msg *answer, struct err *e)
+static int unexpected(const struct query_where *w, const struct msg *answer, struct err *e)
 {
 	if (answer->type == MSG_REPLY && answer->reply.code)
 		return err_set(e, answer->reply.code, "%s", answer->reply.text);
@@ -34,7 +34,7 @@ static int unexpected(const struct sched_where *w, const struct msg *answer, str
 		       msg_type_name(answer->type));
 }
 
-static int ask(struct sched *s, const struct sched_where *w, const struct msg *m,
+static int ask(struct query *s, const struct query_where *w, const struct msg *m,
 	       enum msg_type expected, struct err *e)
 {
 	int rc = ctl_client_ask(s->client, m, &s->answer, e);
@@ -47,7 +47,7 @@ static int ask(struct sched *s, const struct sched_where *w, const struct msg *m
 }
 
 /* With a secret the scheduler wants to know first who asks. */
-static int introduce(struct sched *s, const struct sched_where *w, const char *secret,
+static int introduce(struct query *s, const struct query_where *w, const char *secret,
 		     struct err *e)
 {
 	const struct msg hello = {
@@ -66,7 +66,7 @@ static int introduce(struct sched *s, const struct sched_where *w, const char *s
 	return secret[0] ? ask(s, w, &hello, MSG_WELCOME, e) : 0;
 }
 
-int sched_ask(struct sched *s, const struct sched_where *w, uint32_t what, const char *job,
+int query_ask(struct query *s, const struct query_where *w, uint32_t what, const char *job,
 	      struct err *e)
 {
 	const struct msg query = {
@@ -93,8 +93,8 @@ int sched_ask(struct sched *s, const struct sched_where *w, uint32_t what, const
 	return rc;
 }
 
-void sched_close(struct sched *s)
+void query_close(struct query *s)
 {
 	ctl_client_close(s->client);
-	*s = (struct sched){ 0 };
+	*s = (struct query){ 0 };
 }
