@@ -57,7 +57,7 @@ enum fake_trick {
 
 #define FAKE_TENSORS	40000u
 #define FAKE_HELD	64u
-#define FAKE_SLABS	64u
+#define FAKE_SLABS	128u
 
 struct fake_tensor {
 	uint8_t *result;		/* of an even round; the odd one's is bytes_up later */

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tally for Python: sum NumPy arrays across processes and machines.
+
+    import numpy as np
+    import tally
+
+    with tally.Session() as s:                      # rank, world size: environment
+        g = s.empty((1000, 100), "float32")         # in the arena: no copy later
+        t = s.declare("grad", g.shape, g.dtype)
+        g[:] = my_gradient()
+        s.push_pull(t, g, out=g, op="mean").wait()  # g is the mean over all ranks
+
+Several rounds overlap: start them all, then wait.
+
+        tickets = [t.push_pull(g, out=g) for t, g in zip(tensors, gradients)]
+        for k in tickets:
+            k.wait()
+
+Any contiguous array may be pushed; one from ``s.empty()`` is read in place and
+must not change until its ticket is done.  Without ``out``, ``wait()`` returns a
+read-only view of the result.  NumPy has no bfloat16: declare with
+``dtype="bfloat16"`` and pass arrays of uint16 (``s.empty(shape, "bfloat16")``
+makes one).
+
+Errors are TallyError with ``code``, ``name`` and ``text``; deadlines are
+TallyTimeout, whose text names who is missing, and after which the ticket is still
+good.  Start the ranks with ``tally local``, torchrun, mpirun, srun, or with
+TALLY_RANK and TALLY_WORLD_SIZE set.  Nothing is compiled: libtally.so.0 is taken
+from TALLY_LIBRARY, the build tree, or the system.
+"""
+
+from ._session import MEAN, SUM, Session, TallyError, TallyTimeout, Tensor, Ticket, version
+
+__version__ = version()
+__all__ = ["MEAN", "SUM", "Session", "TallyError", "TallyTimeout", "Tensor", "Ticket", "version"]

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libtally through ctypes: where it is found, its structs and its functions.
+
+The library is looked for in this order: the path in TALLY_LIBRARY, the build tree
+that this file lies in (build/lib), then wherever the system's loader looks.
+"""
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+
+SONAME = "libtally.so.0"
+
+
+class Options(ctypes.Structure):
+    """tally_options"""
+
+    _fields_ = [
+        ("socket", c_char_p),
+        ("job", c_char_p),
+        ("rank", c_int),
+        ("world", c_int),
+        ("local_rank", c_int),
+        ("timeout_ms", c_int),
+        ("chunk_bytes", c_size_t),
+    ]
+
+
+class TensorDesc(ctypes.Structure):
+    """tally_tensor_desc"""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_int),
+        ("count", c_uint64),
+        ("shape", POINTER(c_uint64)),
+        ("ndims", c_uint32),
+        ("priority", c_int32),
+    ]
+
+
+class PushPullOptions(ctypes.Structure):
+    """tally_push_pull_options"""
+
+    _fields_ = [("op", c_int), ("priority", c_int32), ("override_priority", c_int)]
+
+
+_FUNCTIONS = {
+    # name: (result, arguments)
+    "tally_attach": (c_int, [POINTER(Options), POINTER(c_void_p)]),
+    "tally_detach": (c_int, [c_void_p]),
+    "tally_rank": (c_int, [c_void_p]),
+    "tally_world_size": (c_int, [c_void_p]),
+    "tally_local_rank": (c_int, [c_void_p]),
+    "tally_local_size": (c_int, [c_void_p]),
+    "tally_machines": (c_int, [c_void_p]),
+    "tally_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p)]),
+    "tally_free": (c_int, [c_void_p, c_void_p]),
+    "tally_declare": (c_int, [c_void_p, POINTER(TensorDesc), c_uint32, POINTER(c_void_p)]),
+    "tally_undeclare": (c_int, [c_void_p, POINTER(c_void_p), c_uint32]),
+    "tally_push_pull": (
+        c_int,
+        [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(PushPullOptions), POINTER(c_uint64)],
+    ),
+    "tally_broadcast": (
+        c_int,
+        [c_void_p, c_void_p, c_void_p, c_void_p, c_int, POINTER(c_uint64)],
+    ),
+    "tally_wait": (c_int, [c_void_p, c_uint64, c_int]),
+    "tally_test": (c_int, [c_void_p, c_uint64]),
+    "tally_fd": (c_int, [c_void_p]),
+    "tally_poll": (c_int, [c_void_p]),
+    "tally_result": (c_void_p, [c_void_p, c_void_p]),
+    "tally_barrier": (c_int, [c_void_p, c_int]),
+    "tally_error_text": (c_char_p, [c_void_p]),
+    "tally_error_name": (c_char_p, [c_int]),
+    "tally_error_help": (c_char_p, [c_int]),
+    "tally_version": (c_char_p, []),
+    "tally_dtype_size": (c_size_t, [c_int]),
+}
+
+
+def _candidates():
+    named = os.environ.get("TALLY_LIBRARY")
+    if named:
+        return [named]
+    here = os.path.dirname(os.path.abspath(__file__))
+    built = os.path.normpath(os.path.join(here, "..", "..", "..", "build", "lib", SONAME))
+    return ([built] if os.path.exists(built) else []) + [SONAME]
+
+
+def load():
+    """The loaded library with typed functions; ImportError says where it was sought."""
+    failures = []
+    for path in _candidates():
+        try:
+            lib = ctypes.CDLL(path)
+        except OSError as why:
+            failures.append(f"{path}: {why}")
+            continue
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(lib, name)
+            function.restype = result
+            function.argtypes = arguments
+        return lib
+    raise ImportError("libtally was not found (set TALLY_LIBRARY): " + "; ".join(failures))

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Session, Tensor and Ticket over libtally's handles."""
+
+import ctypes
+import time
+import weakref
+
+import numpy as np
+
+from . import _ffi
+
+_lib = _ffi.load()
+
+SUM, MEAN = 1, 2
+_OPS = {"sum": SUM, "mean": MEAN, SUM: SUM, MEAN: MEAN}
+
+# name: (libtally's number, how NumPy holds it)
+_DTYPES = {
+    "float32": (1, np.dtype(np.float32)),
+    "float64": (2, np.dtype(np.float64)),
+    "float16": (3, np.dtype(np.float16)),
+    "bfloat16": (4, np.dtype(np.uint16)),
+    "int8": (5, np.dtype(np.int8)),
+    "uint8": (6, np.dtype(np.uint8)),
+    "int32": (7, np.dtype(np.int32)),
+    "int64": (8, np.dtype(np.int64)),
+}
+
+_EAGAIN, _EINVAL, _ETIMEDOUT, _ESHUTDOWN = -1, -2, -9, -17
+_SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
+_WAIT_MS = 600000  # libtally's own limit for a wait without one
+
+
+class TallyError(Exception):
+    """What libtally refused: ``code`` (negative), ``name`` ("EMISMATCH") and ``text``."""
+
+    def __init__(self, code, text=""):
+        self.code = code
+        self.name = _lib.tally_error_name(code).decode()
+        self.text = text or _lib.tally_error_help(code).decode()
+        super().__init__(f"{self.name}: {self.text}")
+
+
+class TallyTimeout(TallyError, TimeoutError):
+    """A deadline passed; the text names who is missing.  A ticket stays valid."""
+
+
+def _error(code, text):
+    return (TallyTimeout if code == _ETIMEDOUT else TallyError)(code, text)
+
+
+def version():
+    """libtally's version, "0.1.0"."""
+    return _lib.tally_version().decode()
+
+
+def _dtype(dtype):
+    """(number, NumPy dtype, name) for a name or a NumPy dtype."""
+    name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
+    if name not in _DTYPES:
+        raise TallyError(_EINVAL, f"no dtype {name}; there are {', '.join(_DTYPES)}")
+    return (*_DTYPES[name], name)
+
+
+class Ticket:
+    """One round on its way.  Keeps the arrays it uses alive until it is done."""
+
+    def __init__(self, tensor, number, arrays):
+        self._tensor, self._number, self._arrays = tensor, number, arrays
+        self._error = None
+
+    @property
+    def done(self):
+        """Has wait() or test() seen the end of the round?"""
+        return self._number == 0
+
+    def _finish(self, code):
+        self._number, self._arrays = 0, None
+        if code:
+            self._error = _error(code, self._tensor.session.error_text)
+            raise self._error
+
+    def wait(self, timeout=None):
+        """Waits (timeout in seconds; None: ten minutes), then returns the tensor's result.
+
+        TallyTimeout leaves the ticket valid; any other error uses it up.  A ticket
+        that is done answers again what it answered first.
+        """
+        session = self._tensor.session
+        left = _WAIT_MS if timeout is None else max(0, int(timeout * 1000))
+        end = time.monotonic() + left / 1000
+        while not self.done:
+            code = _lib.tally_wait(session._handle(), self._number, min(left, _SLICE_MS))
+            left = max(0, int((end - time.monotonic()) * 1000))
+            if code == _ETIMEDOUT:
+                if left == 0:
+                    raise _error(code, session.error_text)
+                continue
+            self._finish(code)
+        if self._error:
+            raise self._error
+        return self._tensor.result()
+
+    def test(self):
+        """True when the round is done (its output is filled then), False when not yet."""
+        if not self.done:
+            code = _lib.tally_test(self._tensor.session._handle(), self._number)
+            if code == _EAGAIN:
+                return False
+            self._finish(code)
+        if self._error:
+            raise self._error
+        return True
+
+
+class Tensor:
+    """A declared tensor; made by Session.declare()."""
+
+    def __init__(self, session, handle, name, shape, dtype, dtype_name):
+        self.session, self._pointer = session, handle
+        self.name, self.shape, self.dtype, self.dtype_name = name, shape, dtype, dtype_name
+
+    def _address(self, array, writable, what):
+        """The address of an array that fits this tensor, or None for None."""
+        if array is None:
+            return None
+        if not isinstance(array, np.ndarray) or array.dtype != self.dtype:
+            raise TallyError(_EINVAL, f"tensor {self.name}: {what} is no array of {self.dtype}")
+        if array.size != int(np.prod(self.shape, dtype=np.int64)):
+            raise TallyError(_EINVAL, f"tensor {self.name}: {what} has another size")
+        if not array.flags.c_contiguous or (writable and not array.flags.writeable):
+            raise TallyError(
+                _EINVAL, f"tensor {self.name}: {what} is not contiguous, or not writable"
+            )
+        return array.ctypes.data
+
+    def _handle(self):
+        if not self._pointer:
+            raise TallyError(_EINVAL, f"tensor {self.name} is not declared any more")
+        return self._pointer
+
+    def push_pull(self, array, out=None, op="sum", priority=None):
+        """Starts a round: ``array`` summed over all ranks.  Returns a Ticket at once.
+
+        ``out`` gets the result when the ticket is waited for; it may be ``array``
+        itself.  Without it, wait() shows the result without a copy.
+        """
+        if op not in _OPS:
+            raise TallyError(_EINVAL, f"no operation {op!r}; there are sum and mean")
+        options = _ffi.PushPullOptions(_OPS[op], priority or 0, priority is not None)
+        number = ctypes.c_uint64()
+        self.session._check(
+            _lib.tally_push_pull(
+                self.session._handle(),
+                self._handle(),
+                self._address(array, False, "the input"),
+                self._address(out, True, "out"),
+                ctypes.byref(options),
+                ctypes.byref(number),
+            )
+        )
+        return Ticket(self, number.value, (array, out))
+
+    def broadcast(self, array=None, out=None, root=0):
+        """Starts a round in which everybody gets ``array`` of rank ``root``."""
+        number = ctypes.c_uint64()
+        self.session._check(
+            _lib.tally_broadcast(
+                self.session._handle(),
+                self._handle(),
+                self._address(array, False, "the input"),
+                self._address(out, True, "out"),
+                root,
+                ctypes.byref(number),
+            )
+        )
+        return Ticket(self, number.value, (array, out))
+
+    def result(self):
+        """The last finished round's result, a read-only view; None before the first.
+
+        Valid until the next but one round is submitted, or the tensor undeclared.
+        """
+        address = _lib.tally_result(self.session._handle(), self._handle())
+        if not address:
+            return None
+        return self.session._view(address, self.shape, self.dtype, writable=False)
+
+
+class Session:
+    """This process's place in a job.  A context manager: leaving it detaches.
+
+    Everything that is not given comes from the environment (TALLY_*, torchrun,
+    Open MPI, Slurm), then from defaults.  Times are in seconds.  A session belongs
+    to one thread at a time and does not survive fork().
+
+    Arrays from empty() and results are libtally's memory: they must not be used
+    after detach().
+    """
+
+    def __init__(self, socket=None, job=None, rank=0, world=0, local_rank=-1, timeout=None,
+                 chunk_bytes=0):
+        options = _ffi.Options(
+            socket.encode() if socket else None,
+            job.encode() if job else None,
+            rank,
+            world,
+            local_rank,
+            int(timeout * 1000) if timeout else 0,
+            chunk_bytes,
+        )
+        pointer = ctypes.c_void_p()
+        code = _lib.tally_attach(ctypes.byref(options), ctypes.byref(pointer))
+        self._pointer = pointer.value
+        if code:
+            text = self.error_text
+            self._close()
+            raise _error(code, text)
+        self._finalizer = weakref.finalize(self, _lib.tally_detach, self._pointer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.detach()
+
+    def _handle(self):
+        if not self._pointer:
+            raise TallyError(_ESHUTDOWN, "the session is detached")
+        return self._pointer
+
+    def _close(self):
+        pointer, self._pointer = self._pointer, None
+        return _lib.tally_detach(pointer)
+
+    def _check(self, code):
+        if code < 0:
+            raise _error(code, self.error_text)
+        return code
+
+    def _view(self, address, shape, dtype, writable=True):
+        count = int(np.prod(shape, dtype=np.int64))
+        raw = (ctypes.c_uint8 * max(count * dtype.itemsize, 1)).from_address(address)
+        raw._session = self  # the memory lives as long as the session does
+        array = np.frombuffer(raw, dtype=dtype, count=count).reshape(shape)
+        array.flags.writeable = writable
+        return array
+
+    @property
+    def error_text(self):
+        """The text of the last error, "" if there was none."""
+        return (_lib.tally_error_text(self._pointer) or b"").decode("utf-8", "replace")
+
+    @property
+    def rank(self):
+        """This process's number in the job."""
+        return self._check(_lib.tally_rank(self._handle()))
+
+    @property
+    def world_size(self):
+        """Processes in the job."""
+        return self._check(_lib.tally_world_size(self._handle()))
+
+    @property
+    def local_rank(self):
+        """This process's number on its machine."""
+        return self._check(_lib.tally_local_rank(self._handle()))
+
+    @property
+    def local_size(self):
+        """Processes of the job on this machine."""
+        return self._check(_lib.tally_local_size(self._handle()))
+
+    @property
+    def machines(self):
+        """Machines of the job."""
+        return self._check(_lib.tally_machines(self._handle()))
+
+    def detach(self):
+        """Leaves the job and frees everything; harmless when done already."""
+        if self._pointer:
+            self._finalizer.detach()
+            code = self._close()
+            if code:
+                raise _error(code, "")
+
+    def empty(self, shape, dtype="float32"):
+        """An array of zeros in the arena: push_pull() reads it without a copy."""
+        _, held, _ = _dtype(dtype)
+        shape = (shape,) if np.isscalar(shape) else tuple(shape)
+        pointer = ctypes.c_void_p()
+        bytes_ = int(np.prod(shape, dtype=np.int64)) * held.itemsize
+        self._check(_lib.tally_alloc(self._handle(), bytes_, ctypes.byref(pointer)))
+        return self._view(pointer.value, shape, held)
+
+    def free(self, array):
+        """Gives an array of empty() back before the session ends; do not use it after."""
+        self._check(_lib.tally_free(self._handle(), array.ctypes.data))
+
+    def declare(self, name, shape, dtype="float32", priority=0):
+        """Declares one tensor, and returns when all ranks have.  Returns a Tensor."""
+        return self.declare_all([(name, shape, dtype, priority)])[0]
+
+    def declare_all(self, descriptions):
+        """Declares (name, shape[, dtype[, priority]]) each, all or none, in one round trip."""
+        n = len(descriptions)
+        rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
+        for row, (name, shape, *more) in zip(rows, descriptions):
+            shape = (shape,) if np.isscalar(shape) else tuple(int(d) for d in shape)
+            row.dtype, held, held_name = _dtype(more[0] if more else "float32")
+            row.name = name.encode()
+            row.count = int(np.prod(shape, dtype=np.int64))
+            row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
+            row.priority = more[1] if len(more) > 1 else 0
+            made.append((name, shape, held, held_name))
+        self._check(_lib.tally_declare(self._handle(), rows, n, handles))
+        return [Tensor(self, handles[i], *made[i]) for i in range(n)]
+
+    def undeclare(self, *tensors):
+        """Gives tensors back, as all ranks must; their handles die."""
+        handles = (ctypes.c_void_p * len(tensors))(*[t._handle() for t in tensors])
+        code = _lib.tally_undeclare(self._handle(), handles, len(tensors))
+        for i, tensor in enumerate(tensors):
+            tensor._pointer = handles[i]
+        self._check(code)
+
+    def push_pull(self, tensor, array, out=None, op="sum", priority=None):
+        """tensor.push_pull(array, out, op, priority)"""
+        return tensor.push_pull(array, out, op, priority)
+
+    def broadcast(self, tensor, array=None, out=None, root=0):
+        """tensor.broadcast(array, out, root)"""
+        return tensor.broadcast(array, out, root)
+
+    def barrier(self, timeout=None):
+        """Returns when all ranks have called it; TallyTimeout names who has not."""
+        self._check(_lib.tally_barrier(self._handle(), int(timeout * 1000) if timeout else -1))
+
+    def fileno(self):
+        """A descriptor that becomes readable when tickets complete; then poll()."""
+        return self._check(_lib.tally_fd(self._handle()))
+
+    def poll(self):
+        """Takes completions in; how many are new.  Then test() the tickets."""
+        return self._check(_lib.tally_poll(self._handle()))

@@ -1,0 +1,128 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Python package on a real cluster; run as every rank of a job, for example
+
+    tally local --agents 2 --servers 1 --ranks 2 -- /usr/bin/python3 tests/test_python.py
+
+Exits 0 when everything held on this rank.  Asserts are the checks.
+"""
+
+import os
+import select
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../client/python"))
+
+import numpy as np  # noqa: E402
+import tally  # noqa: E402
+
+DTYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]
+DEADLINE_S = 60
+
+
+def ranks_sum(world, make):
+    return sum(make(rank) for rank in range(world))
+
+
+def sums_of_every_dtype(s):
+    """In place, elsewhere and in view; small whole numbers are exact in every type."""
+    for dtype in DTYPES:
+        for count in (0, 1, 7, 131073):
+            make = lambda r: (np.arange(count) % 5 + r % 3).astype(dtype)  # noqa: E731
+            want = ranks_sum(s.world_size, make)
+            t = s.declare(f"sum {dtype} {count}", (count,), dtype)
+            mine = s.empty(count, dtype)
+            mine[:] = make(s.rank)
+            out = np.zeros(count, dtype)
+            assert np.array_equal(t.push_pull(mine).wait(DEADLINE_S), want)
+            t.push_pull(make(s.rank), out=out).wait(DEADLINE_S)
+            assert np.array_equal(out, want)
+            t.push_pull(mine, out=mine).wait(DEADLINE_S)
+            assert np.array_equal(mine, want)
+            s.undeclare(t)
+            s.free(mine)
+
+
+def bfloat16_through_uint16(s):
+    t = s.declare("bf16", (3,), "bfloat16")
+    one = np.full(3, 0x3F80, np.uint16)  # 1.0
+    total = t.push_pull(one).wait(DEADLINE_S)
+    want = np.float32(s.world_size).view(np.uint32) >> 16
+    assert total.dtype == np.uint16 and (total == want).all()
+
+
+def mean_and_broadcast(s):
+    t = s.declare("mb", (2, 5), "float64", priority=3)
+    mean = s.push_pull(t, np.full((2, 5), float(s.rank)), op="mean").wait(DEADLINE_S)
+    assert mean.shape == (2, 5) and np.allclose(mean, (s.world_size - 1) / 2)
+    root = s.world_size - 1
+    data = np.arange(10.0).reshape(2, 5) if s.rank == root else None
+    got = s.broadcast(t, data, root=root).wait(DEADLINE_S)
+    assert np.array_equal(got, np.arange(10.0).reshape(2, 5))
+    assert not got.flags.writeable
+
+
+def many_in_flight_in_other_orders(s):
+    tensors = s.declare_all([(f"many {i}", (1000 + i,)) for i in range(20)])
+    order = np.random.default_rng(s.rank).permutation(20)
+    tickets = {i: tensors[i].push_pull(np.full(1000 + i, i + s.rank, np.float32)) for i in order}
+    for i in order[::-1]:
+        want = ranks_sum(s.world_size, lambda r: i + r)
+        assert (tickets[i].wait(DEADLINE_S) == want).all()
+
+
+def descriptor_becomes_readable(s):
+    t = s.declare("polled", (10,))
+    fd = s.fileno()
+    ticket = t.push_pull(np.ones(10, np.float32))
+    while not ticket.test():
+        assert select.select([fd], [], [], DEADLINE_S)[0]
+        s.poll()
+    assert (t.result() == s.world_size).all()
+
+
+def refusals_are_exceptions(s):
+    t = s.declare("refused", (4,))
+    for bad in (np.zeros(3, np.float32), np.zeros(4), np.zeros((4, 2), np.float32)[:, 0]):
+        try:
+            t.push_pull(bad)
+        except tally.TallyError as e:
+            assert e.name == "EINVAL" and "refused" in e.text
+        else:
+            raise AssertionError("a wrong array was taken")
+    if s.world_size > 1:
+        ticket = t.push_pull(np.ones(4, np.float32)) if s.rank == 0 else None
+        if ticket:
+            try:
+                ticket.wait(0)
+            except tally.TallyTimeout as e:
+                assert "refused" in e.text
+        s.barrier(DEADLINE_S)
+        if not ticket:
+            ticket = t.push_pull(np.ones(4, np.float32))
+        assert (ticket.wait(DEADLINE_S) == s.world_size).all()
+
+
+def main():
+    with tally.Session() as s:
+        for story in (
+            sums_of_every_dtype,
+            bfloat16_through_uint16,
+            mean_and_broadcast,
+            many_in_flight_in_other_orders,
+            descriptor_becomes_readable,
+            refusals_are_exceptions,
+        ):
+            story(s)
+            s.barrier(DEADLINE_S)
+        print(f"rank {s.rank} of {s.world_size}: ok")
+    try:
+        s.barrier()
+    except tally.TallyError as e:
+        assert e.name == "ESHUTDOWN"
+    else:
+        raise AssertionError("a detached session answered")
+
+
+if __name__ == "__main__":
+    main()
