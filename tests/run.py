@@ -59,9 +59,9 @@ def wishes(program, seconds):
     return (int(wish[1]) if wish else seconds), bool(re.search(r"^# ALONE$", head, re.M))
 
 
-def kill_group(pid):
+def signal_group(pid, signum):
     try:
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, signum)
     except ProcessLookupError:
         pass
 
@@ -76,14 +76,14 @@ def run_to_end(program, seconds, out):
         return child.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         # A story tidies up behind itself when it is told to go.
-        os.killpg(child.pid, signal.SIGTERM)
+        signal_group(child.pid, signal.SIGTERM)
         try:
             child.wait(timeout=10)
         except subprocess.TimeoutExpired:
             pass
         return None
     finally:
-        kill_group(child.pid)
+        signal_group(child.pid, signal.SIGKILL)
         child.wait()
         with lock:
             running.discard(child.pid)
@@ -154,7 +154,7 @@ def stop(signum, _frame):
     stopping.set()
     with lock:
         for pid in list(running):
-            os.killpg(pid, signal.SIGTERM)
+            signal_group(pid, signal.SIGTERM)
     sys.exit(128 + signum)
 
 
@@ -166,8 +166,8 @@ def main():
     p.add_argument("-k", default="", metavar="WORD", help="only programs whose path has it")
     p.add_argument("program", nargs="*")
     a = p.parse_args()
-    for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(s, stop)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, stop)
     programs = [x for x in a.program if a.k in x]
     passed = failed = skipped = 0
     for alone in (False, True):
