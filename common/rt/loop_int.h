@@ -30,6 +30,7 @@ void loop_defer(struct loop *l, struct loop_task *t);	/* queued already: fine */
 #define LOOP_SCRATCH_BYTES	(64u << 10)
 uint8_t *loop_scratch(struct loop *l);
 
+/* libuv's own, for the files that include it. */
 struct uv_loop_s *loop_uv(struct loop *l);
 
 /* An address of any family we speak. */
