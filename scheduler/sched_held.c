@@ -331,8 +331,16 @@ static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p)
 			 p->name, (unsigned long long)(j->seq - p->seq));
 		return false;
 	}
-	while (p->seq < j->seq)
-		out_send(s, p->node, log_message(s, j, ++p->seq));
+	while (p->seq < j->seq) {
+		const struct msg *m = log_message(s, j, ++p->seq);
+
+		if (m && !m->tensors.ntensors) {
+			job_down(s, j, TALLY_EMISMATCH, "machine %.128s missed tensors that were "
+				 "taken back while the scheduler was away", p->name);
+			return false;
+		}
+		out_send(s, p->node, m);
+	}
 	return true;
 }
 

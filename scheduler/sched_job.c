@@ -339,10 +339,11 @@ static int join_valid(const struct msg_rank_join *m, struct err *e)
 		return err_set(e, TALLY_EINVAL, "job '%.128s': rank %u of %u cannot be; world "
 			       "sizes are 1 to %u", m->job, m->rank, m->world, WORLD_SIZE_MAX);
 	if (m->chunk_bytes && (m->chunk_bytes < CHUNK_BYTES_MIN ||
-			       m->chunk_bytes > CHUNK_BYTES_MAX || m->chunk_bytes % PAGE_BYTES))
+			       m->chunk_bytes > CHUNK_BYTES_MAX ||
+			       m->chunk_bytes % CHUNK_BYTES_MIN))
 		return err_set(e, TALLY_EINVAL, "job '%.128s': %u bytes is no chunk size; they are "
-			       "%u to %u in pages of %u", m->job, m->chunk_bytes, CHUNK_BYTES_MIN,
-			       CHUNK_BYTES_MAX, PAGE_BYTES);
+			       "multiples of %u up to %u", m->job, m->chunk_bytes, CHUNK_BYTES_MIN,
+			       CHUNK_BYTES_MAX);
 	return 0;
 }
 

@@ -17,6 +17,8 @@
 #define SEG_NEAR_MIN	(64u << 10)
 #define SEG_NEAR_MAX	(512u << 10)
 
+static_assert(CHUNK_BYTES_MIN % SEG_NEAR_MIN == 0, "the smallest segment divides any chunk");
+
 /* ---- who ---- */
 
 static uint32_t mark_machines(struct sched *s, struct sched_job *j)
@@ -180,7 +182,7 @@ static int weigh(struct sched *s, struct sched_job *j, struct err *e)
 	return 0;
 }
 
-/* What the slowest card carries in a millisecond, as a power of two. */
+/* What the slowest card carries in a millisecond, as a power of two that divides a chunk. */
 static uint32_t segment(const struct sched_job *j)
 {
 	uint64_t bits = UINT64_MAX, per_ms;
@@ -193,7 +195,9 @@ static uint32_t segment(const struct sched_job *j)
 	per_ms = bits / 8 / 1000;
 	while (seg < SEG_NEAR_MAX && 2ull * seg <= per_ms)
 		seg *= 2;
-	return MIN(seg, j->chunk_bytes);
+	while (j->chunk_bytes % seg)
+		seg /= 2;
+	return seg;
 }
 
 /* All agents' windows take at most a quarter of the smallest server. */

@@ -621,6 +621,19 @@ START_TEST(world_mismatch_reaches_every_rank)
 }
 END_TEST
 
+START_TEST(segments_divide_chunks)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), chunk;
+
+	for (chunk = CHUNK_BYTES_MIN; chunk <= CHUNK_BYTES_MAX; chunk += CHUNK_BYTES_MIN) {
+		join_as(a, chunk, 1, 0, 0, chunk);
+		ck_assert_uint_eq(last(a, MSG_JOB_UP)->chunk, chunk);
+		ck_assert_uint_eq(chunk % last(a, MSG_JOB_UP)->seg, 0);
+		leave(a, last(a, MSG_JOB_UP)->job, 0, 0);
+	}
+}
+END_TEST
+
 START_TEST(chunk_wishes_must_agree)
 {
 	uint32_t a = hello(NODE_AGENT, "a");
@@ -1273,6 +1286,7 @@ int main(void)
 	tcase_add_test(t, one_machine_needs_no_server);
 	tcase_add_test(t, job_waits_for_a_server_and_says_so);
 	tcase_add_test(t, world_mismatch_reaches_every_rank);
+	tcase_add_test(t, segments_divide_chunks);
 	tcase_add_test(t, chunk_wishes_must_agree);
 	tcase_add_test(t, second_process_of_a_rank_is_refused_alone);
 	tcase_add_test(t, server_that_is_full_fails_the_job);
