@@ -8,6 +8,7 @@
  *	sched_key.c	link keys
  *	sched_node.c	registration, heartbeats, death
  *	sched_job.c	a job's life: gathering, reserving, up, down
+ *	sched_join.c	RANK_JOIN
  *	sched_plan.c	who sums how much; the JOB_UP message
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
@@ -310,12 +311,17 @@ struct sched_job *job_by_name(struct sched *s, const char *name);	/* not DOWN */
 struct sched_job *job_new(struct sched *s, const char *name, uint32_t world);
 void job_free(struct sched *s, struct sched_job *j);
 void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to, const char *why);
+/* sched_join.c */
+void job_rank_out(struct sched *s, struct sched_job *j, uint32_t rank);	/* gathering only */
 void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
+void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
+/* sched_job.c again */
+bool job_one_machine(const struct sched_job *j);
+bool job_have_server(const struct sched *s);
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_ready(struct sched *s, struct sched_node *n, const struct msg *m);	/* or TENSORS_ */
 void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
 void job_node_dead(struct sched *s, struct sched_node *n, const char *why);
 void job_node_back(struct sched *s, struct sched_node *n);
 void job_servers_changed(struct sched *s);		/* one more to start with */

@@ -206,7 +206,7 @@ static bool ranks_away(const struct sched_job *j)
 	return false;
 }
 
-static bool one_machine(const struct sched_job *j)
+bool job_one_machine(const struct sched_job *j)
 {
 	for (uint32_t r = 1; r < j->world; r++) {
 		if (j->ranks[r].node != j->ranks[0].node)
@@ -215,7 +215,7 @@ static bool one_machine(const struct sched_job *j)
 	return true;
 }
 
-static bool have_server(const struct sched *s)
+bool job_have_server(const struct sched *s)
 {
 	for (uint32_t i = 0; i < s->nnodes; i++) {
 		if (s->nodes[i]->kind == NODE_SERVER && s->nodes[i]->state == SN_UP)
@@ -244,7 +244,7 @@ static void try_start(struct sched *s, struct sched_job *j)
 
 	if (j->nin < j->world || s->recover_until || ranks_away(j))
 		return;
-	if (!one_machine(j) && !have_server(s))
+	if (!job_one_machine(j) && !job_have_server(s))
 		return;
 	if (plan_job(s, j, &e)) {
 		job_down(s, j, e.code, "%s", e.text);
@@ -326,212 +326,6 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 	}
 	p->ready = true;
 	job_pump(s, j);
-}
-
-/* ---- joining ---- */
-
-static int join_valid(const struct msg_rank_join *m, struct err *e)
-{
-	if (!m->job[0] || strlen(m->job) > NAME_LEN_MAX)
-		return err_set(e, TALLY_EINVAL, "a job needs a name of 1 to %u characters",
-			       NAME_LEN_MAX);
-	if (!m->world || m->world > WORLD_SIZE_MAX || m->rank >= m->world)
-		return err_set(e, TALLY_EINVAL, "job '%.128s': rank %u of %u cannot be; world "
-			       "sizes are 1 to %u", m->job, m->rank, m->world, WORLD_SIZE_MAX);
-	if (m->chunk_bytes && (m->chunk_bytes < CHUNK_BYTES_MIN ||
-			       m->chunk_bytes > CHUNK_BYTES_MAX ||
-			       m->chunk_bytes % CHUNK_BYTES_MIN))
-		return err_set(e, TALLY_EINVAL, "job '%.128s': %u bytes is no chunk size; they are "
-			       "multiples of %u up to %u", m->job, m->chunk_bytes, CHUNK_BYTES_MIN,
-			       CHUNK_BYTES_MAX);
-	return 0;
-}
-
-static uint32_t wish(const struct msg_rank_join *m)
-{
-	return m->chunk_bytes ? m->chunk_bytes : CHUNK_BYTES_DEFAULT;
-}
-
-static uint32_t first_in(const struct sched_job *j)
-{
-	uint32_t r = 0;
-
-	while (r < j->world && j->ranks[r].state != SR_IN)
-		r++;
-	ASSERT(r < j->world);
-	return r;
-}
-
-/* The ranks do not agree on the job: nobody gets it. */
-static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n,
-		      const struct msg_rank_join *m)
-{
-	struct err e;
-	uint32_t r;
-
-	if (m->world == j->world && wish(m) == j->chunk_bytes)
-		return false;
-	r = first_in(j);
-	if (m->world != j->world)
-		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s says world "
-			"size %u, rank %u on machine %.64s says %u", j->name, r,
-			j->ranks[r].node->name, j->world, m->rank, n->name, m->world);
-	else
-		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants chunks "
-			"of %u bytes, rank %u on machine %.64s of %u", j->name, r,
-			j->ranks[r].node->name, j->chunk_bytes, m->rank, n->name, wish(m));
-	out_refuse(s, n, m->req, e.code, "%s", e.text);
-	job_down(s, j, e.code, "%s", e.text);
-	return true;
-}
-
-static bool machine_full(const struct sched_job *j, const struct sched_node *n)
-{
-	uint32_t on = 0;
-
-	for (uint32_t r = 0; r < j->world; r++)
-		on += j->ranks[r].node == n;
-	return on >= LOCAL_RANKS_MAX;
-}
-
-/* A job that this rank cannot enter (any more). */
-static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
-		    const struct msg_rank_join *m)
-{
-	const struct sched_rank *r = m->rank < j->world ? &j->ranks[m->rank] : NULL;
-
-	if (r && r->state == SR_IN && r->node) {
-		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is on machine "
-			   "%.128s already, process %u", m->rank, j->name, r->node->name, r->pid);
-		return true;
-	}
-	if (j->state != SJ_GATHERING) {
-		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already with %u "
-			   "ranks; give this one another name", j->name, j->world);
-		return true;
-	}
-	return false;
-}
-
-static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
-				   const struct msg_rank_join *m)
-{
-	struct sched_job *j;
-
-	if (s->njobs == JOBS_MAX) {
-		out_refuse(s, n, m->req, TALLY_EQUOTA, "the cluster has %u jobs already", JOBS_MAX);
-		return NULL;
-	}
-	if (s->last.job >= s->saved.job) {
-		out_refuse(s, n, m->req, TALLY_EIO, "the scheduler cannot save its state just now");
-		return NULL;
-	}
-	j = job_new(s, m->job, m->world);
-	if (!j) {
-		out_refuse(s, n, m->req, TALLY_ENOMEM, "the scheduler is out of memory");
-		return NULL;
-	}
-	j->number = ++s->last.job;
-	j->chunk_bytes = wish(m);
-	return j;
-}
-
-static void rank_out(struct sched *s, struct sched_job *j, uint32_t rank)
-{
-	ASSERT(j->state == SJ_GATHERING && j->ranks[rank].state == SR_IN);
-	j->ranks[rank].state = SR_NONE;
-	j->ranks[rank].node = NULL;
-	if (--j->nin == 0)
-		job_down(s, j, 0, "nobody is left who waits for it");
-}
-
-/* Asked again after its connection broke, by the process that is in already. */
-static bool joined_already(struct sched *s, struct sched_job *j, struct sched_node *n,
-			   const struct msg_rank_join *m)
-{
-	const struct sched_rank *r;
-
-	if (m->world != j->world)
-		return false;
-	r = &j->ranks[m->rank];
-	if (r->state != SR_IN || r->node != n || r->pid != m->pid)
-		return false;
-	if (req_asked(j, n, SQ_JOIN, m->rank, m->req))
-		return true;
-	if (j->state != SJ_UP)
-		return false;
-	out_answer(s, n, m->req, 0, "", &j->number, 1);
-	return true;
-}
-
-void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join *m)
-{
-	struct sched_job *j;
-	struct err e;
-
-	if (join_valid(m, &e)) {
-		out_refuse(s, n, m->req, e.code, "%s", e.text);
-		return;
-	}
-	j = job_by_name(s, m->job);
-	if (!j)
-		j = job_begin(s, n, m);
-	if (!j || joined_already(s, j, n, m) || refused(s, j, n, m))
-		return;
-	if (j->nin && disagrees(s, j, n, m))
-		return;
-	if (machine_full(j, n)) {
-		out_refuse(s, n, m->req, TALLY_EQUOTA, "machine %.128s has %u ranks of job "
-			   "'%.128s' already", n->name, LOCAL_RANKS_MAX, j->name);
-		return;
-	}
-	j->ranks[m->rank] = (struct sched_rank){ .state = SR_IN, .pid = m->pid, .node = n };
-	j->nin++;
-	if (!req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0)) {
-		rank_out(s, j, m->rank);
-		return;
-	}
-	job_pump(s, j);
-}
-
-/* All are in, and still it did not start: why. */
-static void expire_complete(struct sched *s, struct sched_job *j)
-{
-	char buf[ERR_TEXT_MAX + 1];
-	struct text t;
-
-	if (j->state == SJ_RESERVING) {
-		text_init(&t, buf, sizeof(buf));
-		text_not_ready(&t, j);
-		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for %.300s to reserve memory",
-			 j->name, t.used ? buf : "an agent that is away");
-	} else if (s->recover_until) {
-		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for the scheduler, which "
-			 "recovers from a restart", j->name);
-	} else if (!one_machine(j) && !have_server(s)) {
-		job_down(s, j, TALLY_ENOSERVER, "job '%.128s' spans several machines and no "
-			 "summation server is registered; start tally-server", j->name);
-	} else {
-		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for an agent that is away",
-			 j->name);
-	}
-}
-
-void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
-{
-	uint32_t rank = q->rank, missing;
-	char buf[ERR_TEXT_MAX + 1];
-	struct text t;
-
-	if (j->nin == j->world) {
-		expire_complete(s, j);
-		return;
-	}
-	text_init(&t, buf, sizeof(buf));
-	missing = text_not_joined(&t, j);
-	text_add(&t, " of job '%.128s' %s not attached", j->name, missing == 1 ? "has" : "have");
-	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
-	rank_out(s, j, rank);
 }
 
 /* ---- leaving ---- */
@@ -681,7 +475,7 @@ static void agent_dead(struct sched *s, struct sched_job *j, struct sched_node *
 		first = MIN(first, r);
 		lost++;
 		if (gathering)
-			rank_out(s, j, r);
+			job_rank_out(s, j, r);
 	}
 	forget_node(j, n);
 	if (gathering)
