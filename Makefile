@@ -5,6 +5,7 @@
 # make              build everything into $(BUILD)
 # make help         the other targets and the variables
 
+VERSION := 0.1.0
 BUILD ?= build
 PREFIX ?= /usr/local
 CC ?= gcc
@@ -25,7 +26,7 @@ WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes 
 	-Wno-missing-field-initializers
 # No contraction into fused multiply-adds: the bits of a sum are a promise.
 CFLAGS_ALL := -std=gnu17 $(OPT) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC \
-	-pthread -D_GNU_SOURCE -I. -I$(BUILD)/gen $(WARN) $(SANFLAGS) $(CFLAGS)
+	-pthread -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen $(WARN) $(SANFLAGS) $(CFLAGS)
 LDFLAGS_ALL := -pthread $(SANFLAGS) $(LDFLAGS)
 
 # ---- what is built from what -------------------------------------------------
@@ -54,7 +55,6 @@ LIBS := $(shell $(PKG_CONFIG) --libs libuv libprotobuf-c hwloc 2>/dev/null) -lm
 CLI_LIBS := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null)
 CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 
-VERSION := 0.1.0
 LIBTALLY_SO := $(BUILD)/lib/libtally.so.$(VERSION)
 LIBTALLY_A := $(BUILD)/lib/libtally.a
 PROGRAMS := $(addprefix $(BUILD)/bin/,tally tally-scheduler tally-server tally-agent charlm)

@@ -159,7 +159,7 @@ struct msg_server {		/* order = placement index */
 	const char *machine;
 	const char *shm_path;
 	uint32_t engines;
-	uint32_t weight;		/* parts per 2^32 */
+	uint32_t weight;		/* parts of PLACE_WEIGHT_SUM */
 	uint32_t naddrs;
 	const struct msg_addr *addrs;
 };

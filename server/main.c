@@ -5,19 +5,16 @@
  * Starts in this order: options, adder measured, engines, listeners, scheduler;
  * ends in the reverse.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "common/base/parse.h"
 #include "common/kern/adder.h"
 #include "common/kern/kern.h"
+#include "common/rt/daemon.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
-#include "common/rt/notify.h"
 #include "common/rt/secret.h"
 #include "server/server.h"
 
@@ -55,44 +52,9 @@ static const struct opt_program program = {
 	.count = ARRAY_SIZE(options),
 };
 
-static void on_ring(void *ctx)
+static void on_mail(void *ctx, const struct mail *m)
 {
-	struct server *s = ctx;
-	struct mail m;
-
-	while (mailbox_take(s->mail, &m))
-		sv_on_mail(s, &m);
-}
-
-static void on_bell(void *ctx)
-{
-	loop_bell_ring(*(struct loop_bell **)ctx);
-}
-
-static void on_signal(void *ctx, int signum)
-{
-	struct server *s = ctx;
-
-	log_info("server %s stops, signal %d", s->name, signum);
-	notify("STOPPING=1");
-	loop_stop(s->loop);
-}
-
-static void on_watchdog(void *ctx)
-{
-	(void)ctx;
-	notify("WATCHDOG=1");
-}
-
-static int set_simd(const char *name, struct err *e)
-{
-	for (int l = KERN_C; l < KERN_LEVELS; l++) {
-		if (!strcmp(name, kern_level_name((enum kern_level)l))) {
-			kern_init((2u << l) - 1);
-			return 0;
-		}
-	}
-	return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512", name);
+	sv_on_mail(ctx, m);
 }
 
 static void measure_adder(struct server *s)
@@ -104,16 +66,6 @@ static void measure_adder(struct server *s)
 		return;			/* 0: the planner takes it for no limit */
 	s->adder_bytes_per_s = s->nengines * adder_measure(scratch, ADDER_SCRATCH_BYTES, loop_now);
 	munmap(scratch, ADDER_SCRATCH_BYTES);
-}
-
-static void set_names(struct server *s)
-{
-	char host[NAME_LEN_MAX + 1], id[33];
-
-	host_name(host, sizeof(host));
-	snprintf(s->name, sizeof(s->name), "%s", s->opt.name ? s->opt.name : host);
-	host_machine_id(id);
-	snprintf(s->machine, sizeof(s->machine), "%s", s->opt.machine ? s->opt.machine : id);
 }
 
 static void set_shm_path(struct server *s)
@@ -128,43 +80,33 @@ static void set_shm_path(struct server *s)
 		snprintf(s->shm_path, sizeof(s->shm_path), "%.60s/server-%.30s.sock", dir, s->name);
 }
 
-static uint32_t default_engines(void)
-{
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return cpus < 4 ? 1 : (uint32_t)MIN(cpus / 2, 4);
-}
-
 static int set_up(struct server *s, struct err *e)
 {
-	int level = log_level_from_name(s->opt.log_level);
-	int rc;
+	int rc = daemon_log_init(program.name, s->opt.log_level, e);
 
-	if (level < 0)
-		return err_set(e, TALLY_EINVAL, "--log-level %s: must be error, warn, info or debug",
-			       s->opt.log_level);
-	log_init("tally-server", (enum log_level)level);
-	rc = set_simd(s->opt.simd, e);
 	rc = rc ? rc : secret_read(s->opt.secret_file, s->secret, sizeof(s->secret), e);
 	if (rc)
 		return rc;
-	set_names(s);
+	if (!kern_init_upto(s->opt.simd))
+		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512", s->opt.simd);
+	daemon_name(s->opt.name, s->name);
+	daemon_machine(s->opt.machine, s->machine);
 	set_shm_path(s);
-	s->nengines = s->opt.engines ? (uint32_t)s->opt.engines : default_engines();
+	s->nengines = daemon_engines(s->opt.engines);
 	s->memory_bytes = s->opt.memory_bytes ? s->opt.memory_bytes : host_memory_bytes() / 2;
 	list_init(&s->jobs);
+	list_init(&s->greetings);
+	list_init(&s->agents);
 	return 0;
 }
 
-static int start(struct server *s, struct loop_bell **bell, struct err *e)
+static int start(struct server *s, struct err *e)
 {
-	int cpus[ENGINES_MAX], rc;
+	int cpus[ENGINES_MAX], rc = 0;
 	char adder[32], memory[32];
 	uint32_t ncpus;
 
 	measure_adder(s);
-	rc = loop_bell_start(s->loop, bell, on_ring, s);
-	rc = rc ? rc : mailbox_new(&s->mail, on_bell, bell, e);
 	ncpus = s->nengines > 1 ? host_cpus_near(NULL, cpus, ENGINES_MAX) : 0;
 	for (uint32_t i = 0; !rc && i < s->nengines; i++)
 		rc = sv_engine_start(s, i, i < ncpus ? cpus[i] : -1, e);
@@ -178,7 +120,7 @@ static int start(struct server *s, struct loop_bell **bell, struct err *e)
 	return sv_io_start(s, e);
 }
 
-static void stop(struct server *s, struct loop_bell *bell)
+static void stop(struct server *s)
 {
 	sv_io_stop(s);
 	sv_listen_stop(s);
@@ -187,17 +129,12 @@ static void stop(struct server *s, struct loop_bell *bell)
 			sv_engine_stop(s->engine[i]);
 	while (!list_empty(&s->jobs))
 		sv_job_free(s, list_first(&s->jobs, struct sv_job, link));
-	if (s->mail)
-		mailbox_free(s->mail);
-	if (bell)
-		loop_bell_stop(bell);
 }
 
 int main(int argc, char **argv)
 {
 	static struct server s;
-	struct loop_bell *bell = NULL;
-	struct loop_timer *watchdog = NULL;
+	struct daemon d;
 	struct err e;
 
 	switch (opt_parse(&program, argc, argv, &s.opt, stdout, stderr)) {
@@ -208,24 +145,15 @@ int main(int argc, char **argv)
 	case OPT_RUN:
 		break;
 	}
-	if (set_up(&s, &e) || loop_new(&s.loop, &e)) {
-		fprintf(stderr, "tally-server: %s\n", e.text);
-		return e.code == TALLY_EINVAL ? 2 : 1;
-	}
-	list_init(&s.greetings);
-	list_init(&s.agents);
-	loop_on_signals(s.loop, on_signal, &s);
-	if (start(&s, &bell, &e)) {
-		fprintf(stderr, "tally-server: %s\n", e.text);
-		s.exit_code = e.code == TALLY_EINVAL ? 2 : 1;
-	} else {
-		if (notify_watchdog_ms())
-			loop_timer_start(s.loop, &watchdog, 0, notify_watchdog_ms() / 2,
-					 on_watchdog, NULL);
-		loop_run(s.loop);
-	}
-	loop_timer_stop(watchdog);
-	stop(&s, bell);
-	loop_free(s.loop);
+	if (set_up(&s, &e) || daemon_init(&d, program.name, on_mail, &s, &e))
+		return daemon_failed(program.name, &e);
+	s.loop = d.loop;
+	s.mail = d.mail;
+	if (start(&s, &e))
+		s.exit_code = daemon_failed(program.name, &e);
+	else
+		daemon_run(&d);
+	stop(&s);
+	daemon_fini(&d);
 	return s.exit_code;
 }

@@ -196,8 +196,6 @@ int sv_listen_start(struct server *s, struct err *e)
 {
 	int rc;
 
-	list_init(&s->greetings);
-	list_init(&s->agents);
 	for (uint32_t i = 0; i < s->opt.listen.n; i++) {
 		if (s->naddrs == SV_LISTEN_MAX)
 			return err_set(e, TALLY_EINVAL, "more than %u --listen", SV_LISTEN_MAX);

@@ -213,6 +213,23 @@ struct ag_tensor *ag_done(struct ag_core *c)
 	return t;
 }
 
+void ag_undone(struct ag_core *c, struct ag_tensor *t)
+{
+	t->running = true;
+	list_add(c->done.next, &t->done_link);
+}
+
+uint32_t ag_down_node(const struct ag_tensor *t)
+{
+	for (uint32_t k = 0; t->running && k < t->nsegs; k++) {
+		const struct ag_peer *p = t->seg[k].route->peer;
+
+		if (t->seg[k].state != SEG_DONE && p && !p->up)
+			return p->node;
+	}
+	return 0;
+}
+
 /* ---- one machine alone ---- */
 
 bool ag_work(struct ag_core *c, uint64_t budget)
@@ -317,6 +334,8 @@ static void make_room(struct ag_route *r)
 
 static bool links_take(const struct ag_core *c, const struct ag_route *r)
 {
+	if (r->peer->busy)
+		return false;
 	return r->peer->by_ref ||
 	       (r->peer->tx_bytes < c->peer_tx_limit && c->tx_bytes < c->tx_limit);
 }
@@ -403,7 +422,7 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 	list_for_each(&c->talk, l) {
 		struct ag_peer *p = list_entry(l, struct ag_peer, talk);
 
-		if (p->up)
+		if (p->up && !p->busy)
 			return next_todo(c, p, out);
 	}
 	s = choose(c);

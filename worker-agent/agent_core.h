@@ -63,6 +63,7 @@ struct ag_peer {
 	struct list talk;		/* in core->talk while todo is not empty */
 	uint32_t node, engine;
 	bool up, by_ref;
+	bool busy;			/* the shell's: its links' queues are full */
 	uint64_t tx_bytes;		/* payload handed out, not yet sent */
 	struct list todo;		/* ag_seg.todo_link */
 	void *user;			/* the shell's */
@@ -84,7 +85,7 @@ struct ag_job {
 	struct list link;
 	uint32_t id, n, me, nlocal, world, epoch;
 	uint32_t chunk_bytes, seg_bytes;
-	bool stopped;
+	bool stopped, fail_told;	/* fail_told: the shell's */
 	int fail_code;			/* 0, or why the shell should end the job */
 	uint32_t fail_tensor;
 	uint64_t borrowed;
@@ -192,8 +193,14 @@ struct ag_tensor_desc {
 };
 
 size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d);
+/* The same for a tensor with nsegs segments in this engine at most. */
+size_t ag_tensor_size_max(uint32_t nlocal, const struct geom *g, uint64_t nsegs);
 struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
 				const struct ag_tensor_desc *d);
+/* The same for one of several engines, which owns the chunks that geom_shard() says. */
+struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void *mem,
+				      const struct ag_tensor_desc *d, uint32_t engine,
+				      uint32_t engines);
 struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id);
 /* Ends what it was doing; it stays known until nothing of it is borrowed (t->borrowed). */
 void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t);
@@ -238,6 +245,10 @@ void ag_tick(struct ag_core *c, mono_t now);
 
 /* A tensor whose round just finished in this engine, once; NULL: none. */
 struct ag_tensor *ag_done(struct ag_core *c);
+void ag_undone(struct ag_core *c, struct ag_tensor *t);	/* give it out again, first */
+
+/* The node of a server that a running tensor's open segments have no link to, or 0. */
+uint32_t ag_down_node(const struct ag_tensor *t);
 
 void ag_check(const struct ag_core *c);
 

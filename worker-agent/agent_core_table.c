@@ -195,25 +195,36 @@ struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id)
 	return t;
 }
 
-static uint32_t count_segs(const struct ag_tensor_desc *d)
+/* Whether engine `engine` of `engines` owns the chunk. */
+static bool owns(const struct ag_tensor_desc *d, uint32_t chunk, uint32_t engine, uint32_t engines)
+{
+	return d->route[chunk] != AG_NO_SEG && geom_shard(d->id, chunk, engines) == engine;
+}
+
+static uint32_t count_segs(const struct ag_tensor_desc *d, uint32_t engine, uint32_t engines)
 {
 	uint32_t n = 0;
 
 	for (uint32_t ch = 0; ch < geom_chunks(&d->geom); ch++)
-		if (d->route[ch] != AG_NO_SEG)
+		if (owns(d, ch, engine, engines))
 			n += geom_chunk_segs(&d->geom, ch);
 	return n;
 }
 
-static size_t tensor_head_size(const struct ag_job *j)
+static size_t tensor_head_size(uint32_t nlocal)
 {
-	return align_up(sizeof(struct ag_tensor) + j->nlocal * sizeof(struct ag_input), 64);
+	return align_up(sizeof(struct ag_tensor) + nlocal * sizeof(struct ag_input), 64);
+}
+
+size_t ag_tensor_size_max(uint32_t nlocal, const struct geom *g, uint64_t nsegs)
+{
+	return tensor_head_size(nlocal) + nsegs * sizeof(struct ag_seg) +
+	       geom_chunks(g) * sizeof(uint32_t);
 }
 
 size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d)
 {
-	return tensor_head_size(j) + count_segs(d) * sizeof(struct ag_seg) +
-	       geom_chunks(&d->geom) * sizeof(uint32_t);
+	return ag_tensor_size_max(j->nlocal, &d->geom, count_segs(d, 0, 1));
 }
 
 static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *route, uint32_t chunk,
@@ -239,6 +250,13 @@ static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *rou
 struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
 				const struct ag_tensor_desc *d)
 {
+	return ag_tensor_add_shard(c, j, mem, d, 0, 1);
+}
+
+struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void *mem,
+				      const struct ag_tensor_desc *d, uint32_t engine,
+				      uint32_t engines)
+{
 	struct ag_tensor *t = mem, **head = &c->bucket[bucket_of(j->id, d->id)];
 	uint32_t k = 0;
 
@@ -247,7 +265,7 @@ struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
 	t->dtype = d->dtype;
 	t->geom = d->geom;
 	t->nchunks = geom_chunks(&d->geom);
-	t->nsegs = count_segs(d);
+	t->nsegs = count_segs(d, engine, engines);
 	t->sum = d->sum;
 	t->sum_slot = d->sum_slot;
 	for (int parity = 0; parity < 2; parity++) {
@@ -255,12 +273,12 @@ struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
 		t->result_slot[parity] = d->result_slot[parity];
 	}
 	t->missing = UINT32_MAX;
-	t->seg = (struct ag_seg *)((char *)t + tensor_head_size(j));
+	t->seg = (struct ag_seg *)((char *)t + tensor_head_size(j->nlocal));
 	t->first = (uint32_t *)(t->seg + t->nsegs);
 	list_init(&t->done_link);
 	for (uint32_t ch = 0; ch < t->nchunks; ch++) {
 		t->first[ch] = AG_NO_SEG;
-		if (d->route[ch] == AG_NO_SEG)
+		if (!owns(d, ch, engine, engines))
 			continue;
 		ASSERT(d->route[ch] < j->nroutes);
 		t->first[ch] = k;

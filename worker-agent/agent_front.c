@@ -51,6 +51,8 @@ void fr_tensor_add(struct front *f, struct fr_job *j, struct fr_tensor *t)
 
 	t->job = j;
 	list_init(&t->running_link);
+	for (uint32_t l = 0; l < j->nlocal; l++)
+		list_init(&t->in[l].owed);
 	list_add(&j->tensors, &t->link);
 	t->hash_next = *head;
 	*head = t;
@@ -74,6 +76,8 @@ void fr_tensor_remove(struct front *f, struct fr_tensor *t)
 	*at = t->hash_next;
 	list_del(&t->link);
 	list_del(&t->running_link);
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		list_del(&t->in[l].owed);
 }
 
 /* ---- submissions ---- */
@@ -112,6 +116,8 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->priority = s->priority;
 	t->seq = t->job->next_seq++;
 	t->since = now;
+	t->missing = UINT32_MAX;
+	t->down_node = 0;
 	t->left = (uint32_t)__builtin_popcount(t->engines);
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		t->in[l].posted = false;

@@ -46,10 +46,14 @@ struct fr_tensor {
 	int32_t priority;
 	uint64_t seq;
 	mono_t since;
+	uint32_t missing;		/* worker index that a server waits for; UINT32_MAX unknown */
+	uint32_t down_node;		/* server whose links are down; 0 none */
 	void *user;
 	struct fr_input {
 		bool posted;
 		const uint8_t *base;
+		struct list owed;	/* the shell's: a completion its ring had no room for */
+		uint32_t owed_tensor, owed_round;
 	} in[];				/* nlocal */
 };
 

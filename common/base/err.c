@@ -12,12 +12,30 @@ void assert_failed(const char *expr, const char *file, int line)
 	abort();
 }
 
+/* A text cut at its end must not end in half a character (UTF-8). */
+static void trim(char *text)
+{
+	size_t len = strlen(text), n = len, need = 0;
+
+	if (len < ERR_TEXT_MAX)
+		return;
+	while (n && ((unsigned char)text[n - 1] & 0xc0) == 0x80)
+		n--;
+	if (!n)
+		return;
+	for (unsigned char lead = (unsigned char)text[n - 1]; lead & 0x80; lead <<= 1)
+		need++;
+	if (need > len - n + 1)
+		text[n - 1] = '\0';
+}
+
 int err_setv(struct err *e, int code, const char *fmt, va_list ap)
 {
 	if (!e)
 		return code;
 	e->code = code;
 	vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	trim(e->text);
 	return code;
 }
 
@@ -33,21 +51,22 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 
 int err_wrap(struct err *e, const char *fmt, ...)
 {
-	char head[ERR_TEXT_MAX + 1], tail[ERR_TEXT_MAX + 1];
+	char text[ERR_TEXT_MAX + 1];
 	va_list ap;
-	int n;
+	size_t n, rest;
 
 	if (!e)
 		return TALLY_EINTERNAL;
 	va_start(ap, fmt);
-	n = vsnprintf(head, sizeof(head), fmt, ap);
+	vsnprintf(text, sizeof(text) - 2, fmt, ap);
 	va_end(ap);
-	if (n < 0)
-		return e->code;
-	memcpy(tail, e->text, sizeof(tail));
-	n = snprintf(e->text, sizeof(e->text), "%s: ", head);
-	if (n > 0 && (size_t)n < sizeof(e->text))
-		snprintf(e->text + n, sizeof(e->text) - (size_t)n, "%s", tail);
+	strcat(text, ": ");
+	n = strlen(text);
+	rest = MIN(strlen(e->text), ERR_TEXT_MAX - n);
+	memmove(e->text + n, e->text, rest);
+	memcpy(e->text, text, n);
+	e->text[n + rest] = '\0';
+	trim(e->text);
 	return e->code;
 }
 

@@ -203,3 +203,14 @@ void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, s
 {
 	kern_sum_at(level, dtype, out, in, n, len, div);
 }
+
+bool kern_init_upto(const char *name)
+{
+	for (int l = KERN_C; l < KERN_LEVELS; l++) {
+		if (!strcmp(name, kern_level_name((enum kern_level)l))) {
+			kern_init((2u << l) - 1);
+			return true;
+		}
+	}
+	return false;
+}

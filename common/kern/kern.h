@@ -26,6 +26,8 @@ enum kern_level { KERN_C, KERN_AVX2, KERN_AVX512, KERN_LEVELS };
 
 /* The best level that this CPU and the mask (bit i allows level i) permit. */
 enum kern_level kern_init(uint32_t mask);
+/* The same by the name of the highest level permitted; false: no such name. */
+bool kern_init_upto(const char *name);
 enum kern_level kern_level(void);
 bool kern_level_usable(enum kern_level l);
 const char *kern_level_name(enum kern_level l);

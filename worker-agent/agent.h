@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent.h - the shell around the agent's cores: who owns what.
+ *
+ *   control thread (loop): scheduler connection, processes' Unix sockets
+ *	(ad_session), jobs and tensors as declared (ad_job, ad_tensor), all memory
+ *	and its descriptors (ad_slab).
+ *   engine e: its ag_core, links and peers; engine 0 also the front and the
+ *	processes' rings (ad_ring).
+ *
+ * They speak by mail.  A pointer in a mail belongs to the receiver until it sends
+ * it back; everything that processes may refer to (a ring's slab, a tensor) is
+ * sent back before the process is told of it, so that no descriptor can come
+ * before what it names.
+ */
+#ifndef TALLY_AGENT_H
+#define TALLY_AGENT_H
+
+#include "common/ctl/ctl.h"
+#include "common/net/xport.h"
+#include "common/place/place.h"
+#include "common/rt/engine.h"
+#include "common/rt/loop.h"
+#include "common/rt/opt.h"
+#include "common/shm/ring.h"
+#include "common/shm/slab.h"
+#include "worker-agent/agent_core.h"
+#include "worker-agent/agent_front.h"
+
+#define AD_SESSIONS_MAX	1024u
+#define AD_REQS_MAX	64u		/* questions of one process at the scheduler */
+
+struct ad_options {
+	const char *scheduler, *socket, *name, *machine, *secret_file, *log_level, *simd;
+	struct opt_list rails;
+	uint64_t engines, links;
+	bool no_shm;
+};
+
+/* ---- memory ---- */
+
+/* A slab that colocated servers see under `id`, whatever it is for. */
+struct ad_slab {
+	struct list link;		/* in its owner's list */
+	struct slab mem;
+	uint32_t id;			/* index in agent->slab */
+	uint32_t job;
+	uint32_t index;			/* what its process calls it */
+	struct pagemap pages;		/* results and sums: what is given out */
+	uint64_t *words;
+};
+
+/* ---- jobs ---- */
+
+struct ad_server {			/* of one job, in placement order */
+	uint32_t node, engines, route;	/* route: of its engine 0; the others follow */
+	char name[NAME_LEN_MAX + 1];
+	char shm_path[ADDR_LEN_MAX + 1];
+	bool local;			/* on this machine */
+	uint32_t naddrs;
+	struct {
+		char host[ADDR_LEN_MAX + 1];
+		uint16_t port;
+		uint64_t bits_per_s;
+	} addr[RAILS_MAX];
+};
+
+struct ad_machine {
+	char name[NAME_LEN_MAX + 1];
+	uint32_t nranks;
+	uint32_t *ranks;
+};
+
+struct ad_entry {			/* of the log, as it came: for a new scheduler */
+	struct list link;
+	uint32_t bytes;
+	uint8_t wire[];
+};
+
+enum ad_job_state { JOB_STARTING, JOB_RUNNING, JOB_STOPPING };
+
+struct ad_job {
+	struct list link;		/* in agent->jobs */
+	struct agent *agent;
+	enum ad_job_state state;
+	uint32_t id, world, n, me, nlocal, nservers, nroutes;
+	uint64_t epoch, seq;
+	uint32_t chunk_bytes, seg_bytes;
+	uint64_t window_bytes;
+	uint8_t link_key[KEY_BYTES];	/* as the servers of this job know it */
+	char name[NAME_LEN_MAX + 1];
+	struct place *place;
+	struct ad_server *servers;
+	struct ad_machine *machines;
+	struct list log;		/* ad_entry: JOB_UP first */
+	struct list tensors;		/* ad_tensor.link, log order */
+	struct list results, sums;	/* ad_slab.link */
+	struct list inputs;		/* ad_slab.link: of processes that are gone too */
+	uint32_t nresults;
+	int code;			/* why it ended */
+	char text[ERR_TEXT_MAX + 1];
+	uint32_t left_rank;		/* the first that detached */
+	mono_t left_at;			/* when; 0: none has */
+	uint32_t engines_left;
+	void *piece[ENGINES_MAX];	/* ag_job_size() for each engine */
+	struct ag_job *core[ENGINES_MAX];	/* the engines' */
+	struct list stop_link[ENGINES_MAX];
+	struct fr_job front;		/* engine 0's */
+	bool stall_shown;		/* engine 0's: rings show what is waited for */
+	mono_t stall_logged;		/* control thread's */
+};
+
+struct ad_tensor {
+	struct list link;		/* in job->tensors */
+	struct ad_job *job;
+	uint32_t id, dtype;
+	bool ready;			/* all engines have it */
+	char name[NAME_LEN_MAX + 1];
+	struct place_tensor placed;
+	struct ad_slab *result, *sum;
+	uint32_t result_page[2], sum_page, npages;
+	struct ag_tensor_desc desc;	/* geometry and addresses, the same for all engines */
+	void *piece[ENGINES_MAX];
+	struct ag_tensor *core[ENGINES_MAX];	/* the engines' */
+	struct fr_tensor *front;	/* engine 0's */
+};
+
+struct ad_batch {
+	struct ad_job *job;
+	bool forget;
+	uint32_t engines_left;
+	struct list link[ENGINES_MAX];	/* in engine->forgetting */
+	uint32_t n;
+	struct ad_tensor *tensor[];
+};
+
+/* ---- processes ---- */
+
+/* Engine 0's view of a process: its ring and what its descriptors may name. */
+struct ad_ring {
+	struct list link;		/* in engine->rings */
+	struct ad_session *session;
+	struct ad_job *job;
+	uint32_t local;
+	struct ring_end ring;
+	struct list owed;		/* fr_input.owed: completions that found no room */
+	bool broken;			/* no longer listened to */
+	struct {
+		const uint8_t *base;
+		uint64_t bytes;
+		uint32_t id;
+	} slab[SLABS_PER_PROCESS_MAX];
+};
+
+enum ad_session_state { SESSION_NEW, SESSION_JOINING, SESSION_OPENING, SESSION_OPEN, SESSION_OVER };
+
+struct ad_req {				/* a question forwarded to the scheduler */
+	uint64_t ours, theirs;
+	enum msg_type type;
+	uint32_t nids;
+	uint32_t *ids;			/* DECLARE: answered, waiting for the engines */
+	mono_t deadline;
+};
+
+struct ad_session {
+	struct list link;		/* in agent->sessions */
+	struct agent *agent;
+	struct ctl *ctl;		/* NULL: the process is gone */
+	enum ad_session_state state;
+	uint32_t pid, uid;
+	char job_name[NAME_LEN_MAX + 1];
+	uint32_t world, rank, chunk_bytes, timeout_ms;
+	uint64_t attach_req;
+	struct ad_job *job;
+	struct slab ring_mem;
+	int bell[4];			/* sub 0/1, cpl 0/1 */
+	struct ad_ring *ring;
+	uint32_t nslabs;		/* inputs given out */
+	uint32_t results_shown;
+	bool detached, leave_told, ring_busy;
+	struct ad_req req[AD_REQS_MAX];
+};
+
+/* Control -> engine 0: a slab for a ring; and back. */
+struct ad_slab_mail {
+	struct ad_session *session;
+	struct ad_slab *slab;
+	uint64_t req;
+};
+
+/* ---- engines ---- */
+
+struct ad_stats {
+	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops;
+	_Atomic uint32_t links;
+};
+
+struct ad_shown {			/* a slab as links show it */
+	uint32_t job, id;
+	int fd;				/* borrowed from the control thread until the job ends */
+	uint64_t bytes;
+};
+
+struct ad_engine {
+	struct agent *agent;
+	uint32_t index;
+	struct engine *thread;
+	struct xport_group *group;
+	struct ag_core core;
+	struct front front;		/* engine 0 */
+	struct list rings;		/* engine 0: ad_ring.link */
+	struct list peers;		/* ad_peer.link */
+	struct list stopping;		/* ad_job.stop_link[index] */
+	struct list forgetting;		/* ad_batch.link[index] */
+	struct ad_shown *shown;		/* by slab id; fd -1: none */
+	mono_t next_tick, next_stall;
+	uint64_t bytes_sent, bytes_received;
+	struct ad_stats stats;
+};
+
+enum ad_mail {
+	AD_OPEN,		/* the first: set up what belongs to the thread */
+	AD_JOB_START,		/* struct ad_job *, and back as AD_JOB_READY */
+	AD_JOB_STOP,		/* struct ad_job *, and back as AD_JOB_FREE */
+	AD_BATCH,		/* struct ad_batch *, and back as AD_BATCH_READY */
+	AD_RING_ADD,		/* struct ad_session *, and back as AD_RING_READY */
+	AD_RING_DEL,		/* struct ad_session *, and back as AD_RING_GONE */
+	AD_SLAB,		/* struct ad_slab_mail, and back as AD_SLAB_READY */
+	AD_SHOW,		/* struct ad_shown: links may show it */
+	AD_POST,		/* engine 0 -> engine: struct ad_post_mail */
+	AD_DONE,		/* engine -> engine 0: struct ad_done_mail */
+	AD_WAITS,		/* engine -> engine 0: struct ad_waits_mail */
+	AD_JOB_READY,
+	AD_JOB_FREE,
+	AD_BATCH_READY,
+	AD_RING_READY,
+	AD_RING_GONE,
+	AD_SLAB_READY,
+	AD_RING_BROKEN,		/* engine 0 -> control: struct ad_trouble * */
+	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
+	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
+};
+
+struct ad_post_mail {
+	uint32_t job, tensor;
+	struct ag_post post;
+};
+
+struct ad_done_mail {
+	uint32_t job, tensor, round;
+};
+
+/* What an engine's oldest open round of a job waits for. */
+struct ad_waits_mail {
+	uint32_t job, tensor, round, missing, node;	/* node: server whose links are down */
+};
+
+struct ad_trouble {			/* the receiver frees it */
+	struct ad_session *session;	/* RING_BROKEN */
+	uint32_t job;
+	mono_t since;
+	struct err err;
+};
+
+struct agent {
+	struct ad_options opt;
+	struct loop *loop;
+	struct ctl_node *node;
+	struct mailbox *mail;
+	struct listener *listener;
+	struct loop_timer *tick;
+	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1], secret[NAME_LEN_MAX + 1];
+	uint32_t nrails;
+	struct msg_addr rail[RAILS_MAX];
+	char rail_text[RAILS_MAX][ADDR_LEN_MAX + 1];
+	uint8_t link_key[KEY_BYTES];
+	uint32_t my_node;
+	uint64_t next_req;
+	struct list jobs, sessions;
+	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
+	uint32_t nengines;
+	struct ad_engine *engine[ENGINES_MAX];
+	int exit_code;
+};
+
+/* agent_io.c: the scheduler's side */
+int ad_io_start(struct agent *a, struct err *e);
+void ad_io_stop(struct agent *a);
+void ad_on_mail(struct agent *a, const struct mail *m);
+int ad_tell_scheduler(struct agent *a, const struct msg *m);	/* 0 or TALLY_ESCHED */
+void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end */
+
+/* agent_job.c: jobs and tensors */
+struct ad_job *ad_job_find(struct agent *a, uint32_t id);
+int ad_job_up(struct agent *a, const struct msg *m, struct err *e);
+int ad_tensors(struct agent *a, const struct msg *m, struct err *e);
+void ad_forget(struct agent *a, const struct msg *m);
+void ad_job_down(struct ad_job *j, int code, const char *text);
+void ad_job_free(struct ad_job *j);
+void ad_batch_done(struct ad_batch *b);
+struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id);
+void ad_job_resend(struct ad_job *j);			/* its log, to a new scheduler */
+
+/* agent_mem.c: slabs */
+struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
+			    bool pages, struct err *e);
+void ad_slab_free(struct agent *a, struct ad_slab *s);
+/* Pages out of the slabs of a list, which grows by new slabs (*grew). */
+int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
+		 uint32_t n, struct ad_slab **s, uint32_t *page, bool *grew, struct err *e);
+void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
+
+/* agent_session.c: processes */
+int ad_sessions_start(struct agent *a, struct err *e);
+void ad_sessions_stop(struct agent *a);
+void ad_sessions_tick(struct agent *a, mono_t now);
+void ad_session_scheduler_up(struct agent *a);
+/* The scheduler's answer to a question of one of the processes. */
+void ad_session_reply(struct agent *a, const struct msg_reply *r);
+void ad_session_job_ready(struct ad_job *j);
+void ad_session_tensors_ready(struct ad_job *j);
+void ad_session_job_over(struct ad_job *j);
+void ad_session_ring_ready(struct ad_session *s);
+void ad_session_ring_gone(struct ad_session *s);
+void ad_session_slab_ready(const struct ad_slab_mail *m);
+void ad_session_broken(struct ad_session *s, const struct err *why);
+
+/* agent_engine.c: one data thread */
+int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e);
+void ad_engine_stop(struct ad_engine *en);
+void ad_engine_tell(struct ad_engine *en, enum ad_mail type, const void *body, size_t len);
+void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, size_t len);
+void ad_trouble(struct ad_engine *en, enum ad_mail type, struct ad_session *s, uint32_t job,
+		mono_t since, const struct err *err);
+
+/* agent_rings.c: engine 0's front */
+void ad_rings_turn(struct ad_engine *en, mono_t now);
+void ad_rings_add(struct ad_engine *en, struct ad_session *s);
+void ad_rings_del(struct ad_engine *en, struct ad_session *s);
+void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m);
+void ad_rings_event(struct ad_engine *en, struct ad_ring *r);
+void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
+void ad_rings_done(struct ad_engine *en, uint32_t job, uint32_t tensor, uint32_t round);
+void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w);
+void ad_rings_stalls(struct ad_engine *en, mono_t now);
+bool ad_is_ring(const struct ad_engine *en, const void *p);
+
+/* agent_links.c: an engine's links to servers */
+struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
+			    const struct ad_server *sv, uint32_t server_engine);
+void ad_peers_put(struct ad_engine *en, const struct ad_job *j);
+void ad_links_turn(struct ad_engine *en, mono_t now);
+mono_t ad_links_next(const struct ad_engine *en);
+void ad_links_show(struct ad_engine *en, const struct ad_shown *s);
+void ad_links_free(struct ad_engine *en);
+extern const struct xport_cb ad_link_callbacks;
+
+#endif

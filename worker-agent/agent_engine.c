@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One data thread of an agent: mail in, frames in and out, sums in between.
+ *
+ * Engine 0 also listens to the processes' rings (agent_rings.c); the others get
+ * their posts by mail and answer when a tensor's round is done in their shard.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/rt/log.h"
+#include "worker-agent/agent.h"
+
+#define WORK_BUDGET	(4u << 20)	/* bytes summed before looking at the links again */
+#define TICK_MS		10u
+#define STALL_MS	1000u
+
+static void wait_a_moment(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+}
+
+void ad_engine_tell(struct ad_engine *en, enum ad_mail type, const void *body, size_t len)
+{
+	while (engine_post(en->thread, ENGINE_CONTROL, type, body, len))
+		wait_a_moment();
+}
+
+void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, size_t len)
+{
+	while (mailbox_post(en->agent->mail, en->index, type, body, len))
+		wait_a_moment();
+}
+
+void ad_trouble(struct ad_engine *en, enum ad_mail type, struct ad_session *s, uint32_t job,
+		mono_t since, const struct err *err)
+{
+	struct ad_trouble *t = malloc(sizeof(*t));
+
+	if (!t)
+		return;
+	*t = (struct ad_trouble){ .session = s, .job = job, .since = since, .err = *err };
+	ad_tell_control(en, type, &t, sizeof(t));
+}
+
+/* ---- jobs and tensors ---- */
+
+static void fill_routes(struct ad_engine *en, const struct ad_job *j, struct ag_peer **peers,
+			uint64_t *window)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		const struct ad_server *sv = &j->servers[i];
+
+		for (uint32_t e = 0; e < sv->engines; e++) {
+			peers[sv->route + e] = ad_peer_get(en, j, sv, e);
+			window[sv->route + e] =
+				geom_window(j->window_bytes, sv->engines, j->seg_bytes);
+		}
+	}
+}
+
+static void job_start(struct ad_engine *en, struct ad_job *j)
+{
+	struct ag_peer **peers = calloc(j->nroutes, sizeof(*peers));
+	uint64_t *window = calloc(j->nroutes, sizeof(*window));
+	struct ag_job_desc d = {
+		.id = j->id,
+		.n = j->n,
+		.me = j->me,
+		.nlocal = j->nlocal,
+		.world = j->world,
+		.epoch = (uint32_t)j->epoch,
+		.chunk_bytes = j->chunk_bytes,
+		.seg_bytes = j->seg_bytes,
+		.nroutes = j->nroutes,
+		.peers = peers,
+		.window_bytes = window,
+	};
+
+	if (!peers || !window) {
+		log_error("agent engine %u is out of memory", en->index);
+		exit(1);
+	}
+	if (j->n > 1)
+		fill_routes(en, j, peers, window);
+	j->core[en->index] = ag_job_start(&en->core, j->piece[en->index], &d, loop_now());
+	j->core[en->index]->user = j;
+	free(peers);
+	free(window);
+	if (en->index == 0)
+		fr_job_start(&en->front, &j->front);
+}
+
+static void job_stop(struct ad_engine *en, struct ad_job *j)
+{
+	if (en->index == 0) {
+		ad_rings_job_over(en, j);
+		fr_job_stop(&en->front, &j->front);
+	}
+	ag_job_stop(&en->core, j->core[en->index]);
+	list_add(&en->stopping, &j->stop_link[en->index]);
+}
+
+static void batch(struct ad_engine *en, struct ad_batch *b)
+{
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct ad_tensor *t = b->tensor[i];
+
+		if (b->forget) {
+			if (en->index == 0)
+				fr_tensor_remove(&en->front, t->front);
+			ag_tensor_remove(&en->core, t->core[en->index]);
+			continue;
+		}
+		t->core[en->index] = ag_tensor_add_shard(&en->core, b->job->core[en->index],
+							 t->piece[en->index], &t->desc, en->index,
+							 en->agent->nengines);
+		if (en->index == 0)
+			fr_tensor_add(&en->front, &b->job->front, t->front);
+	}
+	if (b->forget)
+		list_add(&en->forgetting, &b->link[en->index]);
+	else
+		ad_tell_control(en, AD_BATCH_READY, &b, sizeof(b));
+}
+
+/* ---- letting go ---- */
+
+static bool batch_borrowed(const struct ad_batch *b, uint32_t index)
+{
+	for (uint32_t i = 0; i < b->n; i++)
+		if (b->tensor[i]->core[index]->borrowed)
+			return true;
+	return false;
+}
+
+static void drop_shown(struct ad_engine *en, uint32_t job)
+{
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
+		if (en->shown[id].fd >= 0 && en->shown[id].job == job)
+			en->shown[id].fd = -1;
+}
+
+static void job_gone(struct ad_engine *en, struct ad_job *j)
+{
+	struct ag_job *c = j->core[en->index];
+
+	list_for_each_safe(&c->tensors, l, next)
+		ag_tensor_forget(&en->core, list_entry(l, struct ag_tensor, link));
+	ag_job_forget(&en->core, c);
+	ad_peers_put(en, j);
+	drop_shown(en, j->id);
+	ad_tell_control(en, AD_JOB_FREE, &j, sizeof(j));
+}
+
+static void let_go(struct ad_engine *en)
+{
+	list_for_each_safe(&en->forgetting, l, next) {
+		struct ad_batch *b = container_of(l - en->index, struct ad_batch, link);
+
+		if (batch_borrowed(b, en->index))
+			continue;
+		list_del(l);
+		for (uint32_t i = 0; i < b->n; i++)
+			ag_tensor_forget(&en->core, b->tensor[i]->core[en->index]);
+		ad_tell_control(en, AD_BATCH_READY, &b, sizeof(b));
+	}
+	list_for_each_safe(&en->stopping, l, next) {
+		struct ad_job *j = container_of(l - en->index, struct ad_job, stop_link);
+
+		if (j->core[en->index]->borrowed)
+			continue;
+		list_del(l);
+		job_gone(en, j);
+	}
+}
+
+/* ---- mail ---- */
+
+/* Here and not at the start: the group is this thread's from its first breath. */
+static void open_group(struct ad_engine *en)
+{
+	struct err e;
+
+	if (!xport_group_new(&en->group, engine_epfd(en->thread), &ad_link_callbacks, en, &e))
+		return;
+	log_error("agent engine %u cannot start: %s", en->index, e.text);
+	exit(1);
+}
+
+static void post(struct ad_engine *en, const struct ad_post_mail *p, mono_t now)
+{
+	struct ag_tensor *t = ag_tensor_find(&en->core, p->job, p->tensor);
+
+	if (t && !t->removed)
+		ag_post(&en->core, t, &p->post, now);
+}
+
+static void on_data_mail(struct ad_engine *en, const struct mail *m)
+{
+	union {
+		struct ad_post_mail post;
+		struct ad_done_mail done;
+		struct ad_waits_mail waits;
+		struct ad_shown shown;
+		struct ad_slab_mail slab;
+	} u;
+
+	memcpy(&u, m->body, sizeof(u));
+	if (m->type == AD_POST)
+		post(en, &u.post, loop_now());
+	else if (m->type == AD_DONE)
+		ad_rings_done(en, u.done.job, u.done.tensor, u.done.round);
+	else if (m->type == AD_WAITS)
+		ad_rings_waits(en, &u.waits);
+	else if (m->type == AD_SHOW)
+		ad_links_show(en, &u.shown);
+	else
+		ad_rings_slab(en, &u.slab);
+}
+
+static void on_mail(void *ctx, const struct mail *m, bool stopping)
+{
+	struct ad_engine *en = ctx;
+	void *p;
+
+	if (stopping)
+		return;			/* the control thread frees all there is */
+	memcpy(&p, m->body, sizeof(p));
+	switch (m->type) {
+	case AD_OPEN:
+		open_group(en);
+		break;
+	case AD_JOB_START:
+		job_start(en, p);
+		ad_tell_control(en, AD_JOB_READY, &p, sizeof(p));
+		break;
+	case AD_JOB_STOP:
+		job_stop(en, p);
+		break;
+	case AD_BATCH:
+		batch(en, p);
+		break;
+	case AD_RING_ADD:
+		ad_rings_add(en, p);
+		break;
+	case AD_RING_DEL:
+		ad_rings_del(en, p);
+		break;
+	default:
+		on_data_mail(en, m);
+	}
+}
+
+/* ---- rounds that end, jobs that fail, rounds that wait ---- */
+
+static void take_done(struct ad_engine *en)
+{
+	struct ag_tensor *t;
+
+	while ((t = ag_done(&en->core))) {
+		struct ad_done_mail d = { t->job->id, t->id, t->round };
+
+		if (en->index == 0) {
+			ad_rings_done(en, d.job, d.tensor, d.round);
+		} else if (engine_post(en->agent->engine[0]->thread, en->index, AD_DONE, &d,
+				       sizeof(d))) {
+			ag_undone(&en->core, t);	/* engine 0 is busy: next turn */
+			return;
+		}
+	}
+}
+
+static void check_failures(struct ad_engine *en)
+{
+	struct err e;
+
+	list_for_each(&en->core.jobs, l) {
+		struct ag_job *j = list_entry(l, struct ag_job, link);
+		const struct ad_job *aj = j->user;
+
+		if (!j->fail_code || j->stopped || j->fail_told)
+			continue;
+		j->fail_told = true;
+		err_set(&e, j->fail_code,
+			"job '%s': the ranks disagree on the operation of tensor %u's round", aj->name,
+			j->fail_tensor);
+		ad_trouble(en, AD_JOB_FAILED, NULL, j->id, 0, &e);
+	}
+}
+
+/* Every job's oldest round that all local ranks have posted: whom does it wait for? */
+static void tell_waits(struct ad_engine *en, mono_t now)
+{
+	list_for_each(&en->core.jobs, lj) {
+		struct ag_job *j = list_entry(lj, struct ag_job, link);
+		const struct ag_tensor *oldest = NULL;
+		struct ad_waits_mail w;
+
+		list_for_each(&j->tensors, l) {
+			const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+			if (t->running && now - t->since > mono_ms(STALL_MS) &&
+			    (!oldest || t->since < oldest->since))
+				oldest = t;
+		}
+		if (!oldest)
+			continue;
+		w = (struct ad_waits_mail){ j->id, oldest->id, oldest->round, oldest->missing,
+					    ag_down_node(oldest) };
+		if (en->index == 0)
+			ad_rings_waits(en, &w);
+		else
+			(void)engine_post(en->agent->engine[0]->thread, en->index, AD_WAITS, &w,
+					  sizeof(w));
+	}
+}
+
+/* ---- the thread ---- */
+
+static void on_event(void *ctx, void *data_ptr, uint32_t events)
+{
+	struct ad_engine *en = ctx;
+
+	if (xport_event(en->group, data_ptr, events))
+		return;
+	if (en->index == 0 && ad_is_ring(en, data_ptr))
+		ad_rings_event(en, data_ptr);
+}
+
+static void publish(struct ad_engine *en)
+{
+	const struct ag_counters *c = &en->core.count;
+
+	en->stats.bytes_sent = en->bytes_sent;
+	en->stats.bytes_received = en->bytes_received;
+	en->stats.bytes_summed = c->bytes_added;
+	en->stats.rounds = en->front.rounds;
+	en->stats.drops = c->drop_job + c->drop_round + c->drop_shape + c->drop_state +
+			  c->duplicates;
+}
+
+static mono_t slow_things(struct ad_engine *en, mono_t now)
+{
+	if (now >= en->next_tick) {
+		ag_tick(&en->core, now);
+		en->next_tick = now + mono_ms(TICK_MS);
+	}
+	if (now >= en->next_stall) {
+		tell_waits(en, now);
+		if (en->index == 0)
+			ad_rings_stalls(en, now);
+		en->next_stall = now + mono_ms(STALL_MS);
+	}
+	return list_empty(&en->core.jobs) ? MONO_NEVER : MIN(en->next_tick, en->next_stall);
+}
+
+static mono_t on_turn(void *ctx, mono_t now)
+{
+	struct ad_engine *en = ctx;
+	mono_t next;
+	bool more;
+
+	if (!en->group)
+		return MONO_NEVER;
+	if (en->index == 0)
+		ad_rings_turn(en, now);
+	next = slow_things(en, now);
+	more = ag_work(&en->core, WORK_BUDGET);
+	ad_links_turn(en, now);
+	next = MIN(next, xport_poll(en->group, now));
+	ad_links_turn(en, now);		/* what was sent has made room */
+	take_done(en);
+	check_failures(en);
+	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
+		let_go(en);
+	publish(en);
+	more = more || !list_empty(&en->core.done);
+	return more ? now : MIN(next, ad_links_next(en));
+}
+
+static const struct engine_cb engine_callbacks = {
+	.mail = on_mail,
+	.event = on_event,
+	.turn = on_turn,
+};
+
+int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
+{
+	struct ad_engine *en = calloc(1, sizeof(*en));
+	int rc;
+
+	if (!en)
+		return err_set(e, TALLY_ENOMEM, "out of memory for engine %u", index);
+	en->shown = calloc(SLABS_PER_LINK_MAX, sizeof(*en->shown));
+	if (!en->shown) {
+		free(en);
+		return err_set(e, TALLY_ENOMEM, "out of memory for engine %u", index);
+	}
+	for (uint32_t i = 0; i < SLABS_PER_LINK_MAX; i++)
+		en->shown[i].fd = -1;
+	en->agent = a;
+	en->index = index;
+	ag_init(&en->core);
+	fr_init(&en->front);
+	list_init(&en->rings);
+	list_init(&en->peers);
+	list_init(&en->stopping);
+	list_init(&en->forgetting);
+	a->engine[index] = en;
+	rc = engine_start(&en->thread, "agent", index, cpu, 0, &engine_callbacks, en, e);
+	if (rc) {
+		a->engine[index] = NULL;
+		free(en->shown);
+		free(en);
+		return rc;
+	}
+	ad_engine_tell(en, AD_OPEN, NULL, 0);
+	return 0;
+}
+
+/* After engine_stop() everything of the engine belongs to the caller. */
+void ad_engine_stop(struct ad_engine *en)
+{
+	engine_stop(en->thread);
+	if (en->group)
+		xport_group_free(en->group);
+	ad_links_free(en);
+	while (!list_empty(&en->rings)) {
+		struct ad_ring *r = list_first(&en->rings, struct ad_ring, link);
+
+		list_del(&r->link);
+		free(r);
+	}
+	free(en->shown);
+	free(en);
+}

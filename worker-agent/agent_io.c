@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The scheduler's side of an agent: registers, takes jobs and log entries in,
+ * passes answers on, and after an outage says what runs here.  Training does not
+ * need the scheduler; joining, declaring and barriers do.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/parse.h"
+#include "common/rt/host.h"
+#include "common/rt/log.h"
+#include "common/rt/notify.h"
+#include "common/rt/route.h"
+#include "worker-agent/agent.h"
+
+#define LEFT_GRACE_MS	2000u	/* a round may end without a rank that left only so long */
+
+int ad_tell_scheduler(struct agent *a, const struct msg *m)
+{
+	struct err e;
+	int rc = ctl_node_send(a->node, m, &e);
+
+	if (rc && rc != TALLY_ESCHED)
+		log_warn("message %s not sent, reason %s", msg_type_name(m->type), e.text);
+	return rc;
+}
+
+void ad_job_fail(struct ad_job *j, const struct err *why)
+{
+	const struct msg m = {
+		.type = MSG_RANK_LEAVE,
+		.rank_leave = {
+			.job = j->id,
+			.rank = j->machines[j->me].ranks[0],
+			.code = why->code,
+			.text = why->text,
+		},
+	};
+
+	/* Everybody hears it from the scheduler; without one, at least this machine. */
+	if (j->state != JOB_STOPPING && ad_tell_scheduler(j->agent, &m))
+		ad_job_down(j, why->code, why->text);
+}
+
+/* ---- what the scheduler says ---- */
+
+static void on_up(void *ctx, const struct msg_welcome *w)
+{
+	struct agent *a = ctx;
+
+	a->my_node = w->node;
+	memcpy(a->link_key, w->link_key, KEY_BYTES);
+	log_info("agent %s registered, node %u, epoch %llu", a->name, w->node,
+		 (unsigned long long)w->epoch);
+	notify("STATUS=registered");
+	list_for_each(&a->jobs, l) {
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+
+		if (j->state != JOB_STOPPING)
+			ad_job_resend(j);
+	}
+	ad_session_scheduler_up(a);
+}
+
+static void on_rank_leave(struct agent *a, const struct msg_rank_leave *m)
+{
+	struct ad_job *j = ad_job_find(a, m->job);
+
+	if (!j || j->left_at)
+		return;
+	j->left_rank = m->rank;
+	j->left_at = loop_now();
+}
+
+static void take_tensors(struct agent *a, const struct msg *m)
+{
+	struct ad_job *j = ad_job_find(a, m->tensors.job);
+	struct err e;
+
+	if (ad_tensors(a, m, &e) && j)
+		ad_job_fail(j, &e);
+}
+
+static void take_job(struct agent *a, const struct msg *m)
+{
+	struct err e;
+	struct msg leave = { .type = MSG_RANK_LEAVE };
+
+	if (!ad_job_up(a, m, &e))
+		return;
+	log_error("job %u refused, reason %s", m->job_up.job, e.text);
+	for (uint32_t i = 0; i < m->job_up.nmachines; i++) {
+		if (m->job_up.machines[i].node != a->my_node || !m->job_up.machines[i].nranks)
+			continue;
+		leave.rank_leave = (struct msg_rank_leave){
+			.job = m->job_up.job,
+			.rank = m->job_up.machines[i].ranks[0],
+			.code = e.code,
+			.text = e.text,
+		};
+		(void)ad_tell_scheduler(a, &leave);
+	}
+}
+
+static void on_msg(void *ctx, const struct msg *m)
+{
+	struct agent *a = ctx;
+	struct ad_job *j;
+
+	switch (m->type) {
+	case MSG_JOB_UP:
+		take_job(a, m);
+		break;
+	case MSG_TENSORS:
+		take_tensors(a, m);
+		break;
+	case MSG_FORGET:
+		ad_forget(a, m);
+		break;
+	case MSG_JOB_DOWN:
+		j = ad_job_find(a, m->job_down.job);
+		if (j)
+			ad_job_down(j, m->job_down.code, m->job_down.text);
+		break;
+	case MSG_RANK_LEAVE:
+		on_rank_leave(a, &m->rank_leave);
+		break;
+	case MSG_REPLY:
+		ad_session_reply(a, &m->reply);
+		break;
+	default:
+		log_debug("message %s ignored", msg_type_name(m->type));
+	}
+}
+
+static void on_down(void *ctx, const struct err *why)
+{
+	const struct agent *a = ctx;
+
+	log_warn("scheduler %s lost, reason %s; trying again", a->opt.scheduler, why->text);
+}
+
+static void on_refused(void *ctx, const struct err *why)
+{
+	struct agent *a = ctx;
+
+	log_error("scheduler %s refuses this agent: %s", a->opt.scheduler, why->text);
+	a->exit_code = 1;
+	loop_stop(a->loop);
+}
+
+static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
+{
+	const struct agent *a = ctx;
+
+	for (uint32_t i = 0; i < a->nengines; i++) {
+		const struct ad_stats *st = &a->engine[i]->stats;
+
+		hb->bytes_sent += st->bytes_sent;
+		hb->bytes_received += st->bytes_received;
+		hb->bytes_summed += st->bytes_summed;
+		hb->rounds += st->rounds;
+		hb->drops += st->drops;
+		hb->links += st->links;
+	}
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
+		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
+}
+
+static const struct ctl_node_cb callbacks = {
+	.up = on_up,
+	.msg = on_msg,
+	.down = on_down,
+	.refused = on_refused,
+	.heartbeat = on_heartbeat,
+};
+
+/* ---- what the engines say ---- */
+
+static void on_stalled(struct agent *a, const struct ad_trouble *t)
+{
+	struct ad_job *j = ad_job_find(a, t->job);
+	mono_t now = loop_now();
+	struct err e;
+
+	if (!j || j->state == JOB_STOPPING)
+		return;
+	if (j->left_at && now - MAX(j->left_at, t->since) > mono_ms(LEFT_GRACE_MS)) {
+		err_set(&e, TALLY_EWORKERLOST, "rank %u of job '%.100s' has detached, %.250s",
+			j->left_rank, j->name, t->err.text);
+		ad_job_fail(j, &e);
+		return;
+	}
+	if (now - t->since < mono_ms(STALL_WARN_MS) ||
+	    now - j->stall_logged < mono_ms(STALL_WARN_MS))
+		return;
+	j->stall_logged = now;
+	log_warn("job %u '%s' is stuck, %s", j->id, j->name, t->err.text);
+}
+
+static void on_trouble(struct agent *a, uint32_t type, struct ad_trouble *t)
+{
+	struct ad_job *j = ad_job_find(a, t->job);
+
+	if (type == AD_STALLED)
+		on_stalled(a, t);
+	else if (type == AD_RING_BROKEN)
+		ad_session_broken(t->session, &t->err);
+	else if (j)
+		ad_job_fail(j, &t->err);
+	free(t);
+}
+
+static void on_engine_job(struct ad_job *j, uint32_t type)
+{
+	if (--j->engines_left)
+		return;
+	if (type == AD_JOB_FREE) {
+		ad_job_free(j);
+	} else if (j->state == JOB_STARTING) {
+		j->state = JOB_RUNNING;
+		ad_session_tensors_ready(j);
+	}
+}
+
+void ad_on_mail(struct agent *a, const struct mail *m)
+{
+	struct ad_slab_mail slab;
+	void *p;
+
+	memcpy(&slab, m->body, sizeof(slab));
+	memcpy(&p, m->body, sizeof(p));
+	switch (m->type) {
+	case AD_JOB_READY:
+	case AD_JOB_FREE:
+		on_engine_job(p, m->type);
+		break;
+	case AD_BATCH_READY:
+		if (--((struct ad_batch *)p)->engines_left == 0)
+			ad_batch_done(p);
+		break;
+	case AD_RING_READY:
+		ad_session_ring_ready(p);
+		break;
+	case AD_RING_GONE:
+		ad_session_ring_gone(p);
+		break;
+	case AD_SLAB_READY:
+		ad_session_slab_ready(&slab);
+		break;
+	default:
+		on_trouble(a, m->type, p);
+	}
+}
+
+/* ---- life ---- */
+
+static void on_tick(void *ctx)
+{
+	ad_sessions_tick(ctx, loop_now());
+}
+
+static int add_rail(struct agent *a, const char *spec, struct err *e)
+{
+	char *text = a->rail_text[a->nrails];
+	struct msg_addr *r = &a->rail[a->nrails];
+	uint16_t port;
+	uint64_t rate;
+	int rc = parse_endpoint(spec, 1, text, &port, &rate, e);
+
+	if (rc)
+		return err_wrap(e, "--rail %s", spec);
+	if (!host_has_address(text))
+		return err_set(e, TALLY_EINVAL, "--rail %s: this machine has no address %s", spec, text);
+	r->host = text;
+	r->bits_per_s = rate ? rate : host_card_bits_per_s(text);
+	a->nrails++;
+	return 0;
+}
+
+static int add_rails(struct agent *a, const char *sched, uint16_t port, struct err *e)
+{
+	char source[ADDR_LEN_MAX + 1];
+	int rc;
+
+	if (a->opt.rails.n > RAILS_MAX)
+		return err_set(e, TALLY_EINVAL, "more than %u --rail", RAILS_MAX);
+	for (uint32_t i = 0; i < a->opt.rails.n; i++) {
+		rc = add_rail(a, a->opt.rails.v[i], e);
+		if (rc)
+			return rc;
+	}
+	if (a->nrails)
+		return 0;
+	rc = route_source(sched, port, source, e);
+	return rc ? rc : add_rail(a, source, e);
+}
+
+int ad_io_start(struct agent *a, struct err *e)
+{
+	struct msg_hello hello = {
+		.version_min = MSG_VERSION,
+		.version_max = MSG_VERSION,
+		.kind = NODE_AGENT,
+		.name = a->name,
+		.machine = a->machine,
+		.secret = a->secret,
+		.addrs = a->rail,
+		.shm_path = "",
+		.engines = a->nengines,
+	};
+	char host[ADDR_LEN_MAX + 1];
+	uint64_t rate;
+	uint16_t port;
+	int rc = parse_endpoint(a->opt.scheduler, 7470, host, &port, &rate, e);
+
+	if (rc)
+		return err_wrap(e, "--scheduler %s", a->opt.scheduler);
+	rc = add_rails(a, host, port, e);
+	if (rc)
+		return rc;
+	hello.naddrs = a->nrails;
+	if (host_random(hello.instance, sizeof(hello.instance)))
+		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
+	rc = loop_timer_start(a->loop, &a->tick, 500, 500, on_tick, a);
+	if (rc)
+		return err_set(e, rc, "out of memory");
+	return ctl_node_start(a->loop, &a->node, host, port, &hello, &callbacks, a, e);
+}
+
+void ad_io_stop(struct agent *a)
+{
+	if (a->node)
+		ctl_node_stop(a->node);
+	a->node = NULL;
+	loop_timer_stop(a->tick);
+	a->tick = NULL;
+}

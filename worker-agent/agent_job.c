@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Jobs and tensors on the control thread.
+ *
+ * JOB_UP makes the job's description, which the engines read and nobody changes;
+ * each engine gets the memory of its core.  A log entry replays the placement, as
+ * every server does, gives every tensor its result slots (and a place for the
+ * local sum), and goes to all engines; only when they have it do processes hear
+ * of it.  The log is kept as it came, for a scheduler that has lost it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/rt/log.h"
+#include "worker-agent/agent.h"
+
+struct ad_job *ad_job_find(struct agent *a, uint32_t id)
+{
+	list_for_each(&a->jobs, l) {
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+
+		if (j->id == id)
+			return j;
+	}
+	return NULL;
+}
+
+/* ---- the log ---- */
+
+static int keep(struct ad_job *j, const struct msg *m, struct err *e)
+{
+	struct ad_entry *entry;
+	uint32_t bytes;
+	int rc = msg_encode_size(m, &bytes, e);
+
+	if (rc)
+		return rc;
+	entry = malloc(sizeof(*entry) + bytes);
+	if (!entry)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	entry->bytes = bytes;
+	rc = msg_encode(m, entry->wire, bytes, e);
+	if (rc) {
+		free(entry);
+		return rc;
+	}
+	list_add(&j->log, &entry->link);
+	return 0;
+}
+
+static enum msg_type held_type(enum msg_type type)
+{
+	switch (type) {
+	case MSG_JOB_UP:
+		return MSG_JOB_HELD;
+	case MSG_TENSORS:
+		return MSG_TENSORS_HELD;
+	default:
+		return type;
+	}
+}
+
+static void resend(struct agent *a, const struct ad_entry *entry)
+{
+	struct msg_mem mem = { 0 };
+	struct msg m;
+	uint32_t bytes, type;
+
+	if (msg_prefix_decode(entry->wire, &bytes, &type, NULL))
+		return;
+	mem.size = msg_mem_need(bytes);
+	mem.base = malloc(mem.size);
+	if (mem.base && !msg_decode(type, entry->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL)) {
+		m.type = held_type(m.type);
+		(void)ad_tell_scheduler(a, &m);
+	}
+	free(mem.base);
+}
+
+void ad_job_resend(struct ad_job *j)
+{
+	list_for_each(&j->log, l)
+		resend(j->agent, list_entry(l, struct ad_entry, link));
+}
+
+/* ---- a job comes up ---- */
+
+static int copy_server(struct ad_job *j, struct ad_server *sv, const struct msg_server *m,
+		       struct err *e)
+{
+	if (!m->engines || m->engines > ENGINES_MAX || m->naddrs > RAILS_MAX)
+		return err_set(e, TALLY_EPROTO, "server %s has impossible numbers", m->name);
+	sv->node = m->node;
+	sv->engines = m->engines;
+	sv->local = j->agent->opt.no_shm ? false : !strcmp(m->machine, j->agent->machine) &&
+						   m->shm_path[0];
+	memcpy(sv->name, m->name, strlen(m->name) + 1);
+	memcpy(sv->shm_path, m->shm_path, strlen(m->shm_path) + 1);
+	sv->naddrs = m->naddrs;
+	for (uint32_t i = 0; i < m->naddrs; i++) {
+		memcpy(sv->addr[i].host, m->addrs[i].host, strlen(m->addrs[i].host) + 1);
+		sv->addr[i].port = m->addrs[i].port;
+		sv->addr[i].bits_per_s = m->addrs[i].bits_per_s;
+	}
+	return 0;
+}
+
+static int copy_servers(struct ad_job *j, const struct msg_job_up *m, struct err *e)
+{
+	j->nservers = m->nservers;
+	j->servers = calloc(m->nservers + 1, sizeof(*j->servers));
+	if (!j->servers)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < m->nservers; i++) {
+		int rc = copy_server(j, &j->servers[i], &m->servers[i], e);
+
+		if (rc)
+			return rc;
+		j->servers[i].route = j->nroutes;
+		j->nroutes += m->servers[i].engines;
+	}
+	if (j->n == 1)
+		j->nroutes = 1;
+	return 0;
+}
+
+static int copy_machines(struct ad_job *j, const struct msg_job_up *m, struct err *e)
+{
+	j->me = UINT32_MAX;
+	j->n = m->nmachines;
+	j->machines = calloc(m->nmachines, sizeof(*j->machines));
+	if (!j->machines)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < m->nmachines; i++) {
+		const struct msg_machine *from = &m->machines[i];
+		struct ad_machine *to = &j->machines[i];
+
+		memcpy(to->name, from->name, strlen(from->name) + 1);
+		to->nranks = from->nranks;
+		to->ranks = calloc(from->nranks + 1, sizeof(*to->ranks));
+		if (!to->ranks)
+			return err_set(e, TALLY_ENOMEM, "out of memory");
+		memcpy(to->ranks, from->ranks, from->nranks * sizeof(*to->ranks));
+		if (from->node == j->agent->my_node)
+			j->me = i;
+	}
+	if (j->me == UINT32_MAX)
+		return err_set(e, TALLY_EPROTO, "job %u does not name agent %s", m->job,
+			       j->agent->name);
+	j->nlocal = j->machines[j->me].nranks;
+	if (!j->nlocal || j->nlocal > LOCAL_RANKS_MAX)
+		return err_set(e, TALLY_EQUOTA, "job %u has %u ranks on agent %s, at most %u", m->job,
+			       j->nlocal, j->agent->name, LOCAL_RANKS_MAX);
+	return 0;
+}
+
+static int start_place(struct ad_job *j, const struct msg_job_up *m, struct err *e)
+{
+	uint32_t weight[SERVERS_PER_JOB_MAX];
+
+	j->place = malloc(sizeof(*j->place));
+	if (!j->place)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < m->nservers; i++)
+		weight[i] = m->servers[i].weight;
+	place_init(j->place, m->chunk_bytes);
+	return place_start(j->place, weight, m->nservers, e);
+}
+
+/* What ag_job_start() will need to know; peers are the engine's to fill. */
+static size_t core_bytes(const struct ad_job *j)
+{
+	uint64_t words = BITS_WORDS(j->window_bytes / PAGE_BYTES + 1);
+
+	return sizeof(struct ag_job) +
+	       j->nroutes * (sizeof(struct ag_route) + words * sizeof(uint64_t));
+}
+
+static int alloc_pieces(struct ad_job *j, struct err *e)
+{
+	for (uint32_t i = 0; i < j->agent->nengines; i++) {
+		j->piece[i] = calloc(1, core_bytes(j));
+		if (!j->piece[i])
+			return err_set(e, TALLY_ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static void fill_front(struct ad_job *j)
+{
+	j->front.id = j->id;
+	j->front.world = j->world;
+	j->front.nlocal = j->nlocal;
+	j->front.user = j;
+	memcpy(j->front.rank, j->machines[j->me].ranks, j->nlocal * sizeof(uint32_t));
+}
+
+static int check_job(struct agent *a, const struct msg_job_up *m, struct err *e)
+{
+	if (m->algorithm != PLACE_ALGORITHM)
+		return err_set(e, TALLY_EVERSION, "agent %s places by algorithm %u, the job by %u",
+			       a->name, PLACE_ALGORITHM, m->algorithm);
+	if (ad_job_find(a, m->job))
+		return err_set(e, TALLY_EEXIST, "agent %s has job %u already", a->name, m->job);
+	if (m->seg_bytes < SEG_BYTES_MIN || m->seg_bytes > m->chunk_bytes ||
+	    m->seg_bytes % PAGE_BYTES || m->chunk_bytes % m->seg_bytes ||
+	    m->chunk_bytes > CHUNK_BYTES_MAX || m->window_bytes > WINDOW_BYTES_MAX)
+		return err_set(e, TALLY_EPROTO, "job %u has impossible sizes", m->job);
+	return 0;
+}
+
+static int build(struct ad_job *j, const struct msg *m, struct err *e)
+{
+	const struct msg_job_up *up = &m->job_up;
+	int rc = copy_machines(j, up, e);
+
+	rc = rc ? rc : copy_servers(j, up, e);
+	rc = rc ? rc : start_place(j, up, e);
+	rc = rc ? rc : alloc_pieces(j, e);
+	rc = rc ? rc : keep(j, m, e);
+	if (!rc)
+		fill_front(j);
+	return rc;
+}
+
+int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
+{
+	const struct msg_job_up *up = &m->job_up;
+	struct ad_job *j;
+	int rc = check_job(a, up, e);
+
+	if (rc)
+		return rc;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	j->agent = a;
+	j->id = up->job;
+	j->world = up->world;
+	j->epoch = up->epoch;
+	j->chunk_bytes = up->chunk_bytes;
+	j->seg_bytes = up->seg_bytes;
+	j->window_bytes = up->window_bytes;
+	memcpy(j->link_key, a->link_key, KEY_BYTES);
+	memcpy(j->name, up->name, strlen(up->name) + 1);
+	list_init(&j->log);
+	list_init(&j->tensors);
+	list_init(&j->results);
+	list_init(&j->sums);
+	list_init(&j->inputs);
+	list_add(&a->jobs, &j->link);
+	rc = build(j, m, e);
+	if (rc) {
+		ad_job_free(j);
+		return rc;
+	}
+	j->engines_left = a->nengines;
+	for (uint32_t i = 0; i < a->nengines; i++)
+		ad_engine_tell(a->engine[i], AD_JOB_START, &j, sizeof(j));
+	log_info("job %u '%s' up, ranks %u of %u here, machines %u, servers %u, segment %u KiB",
+		 j->id, j->name, j->nlocal, j->world, j->n, j->nservers, j->seg_bytes >> 10);
+	return 0;
+}
+
+/* ---- tensors ---- */
+
+static void tensor_free(struct ad_tensor *t)
+{
+	if (t->result)
+		for (int k = 0; k < 2; k++)
+			if (t->result_page[k] != UINT32_MAX)
+				ad_pages_put(t->result, t->result_page[k], t->npages);
+	if (t->sum)
+		ad_pages_put(t->sum, t->sum_page, t->npages);
+	for (uint32_t i = 0; i < t->job->agent->nengines; i++)
+		free(t->piece[i]);
+	list_del(&t->link);
+	free((void *)t->desc.route);
+	free(t->placed.owner);
+	free(t->front);
+	free(t);
+}
+
+static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m)
+{
+	struct ad_tensor *t = calloc(1, sizeof(*t));
+	uint32_t chunks;
+
+	if (!t)
+		return NULL;
+	t->job = j;
+	t->id = m->id;
+	t->dtype = m->dtype;
+	t->result_page[0] = t->result_page[1] = UINT32_MAX;
+	memcpy(t->name, m->name, strlen(m->name) + 1);
+	list_init(&t->link);
+	t->placed.bytes = m->count * dtype_bytes((uint8_t)m->dtype);
+	chunks = place_chunks(j->place, t->placed.bytes);
+	t->placed.owner = calloc(chunks + 1, sizeof(uint16_t));
+	t->desc.route = calloc(chunks + 1, sizeof(uint32_t));
+	t->front = calloc(1, fr_tensor_size(j->nlocal));
+	if (!t->placed.owner || !t->desc.route || !t->front) {
+		tensor_free(t);
+		return NULL;
+	}
+	return t;
+}
+
+/* The route of a chunk: its server, and which of the server's engines. */
+static uint32_t route_of(const struct ad_job *j, const struct ad_tensor *t, uint32_t chunk)
+{
+	const struct ad_server *sv;
+
+	if (j->n == 1)
+		return 0;
+	ASSERT(t->placed.owner[chunk] < j->nservers);
+	sv = &j->servers[t->placed.owner[chunk]];
+	return sv->route + geom_shard(t->id, chunk, sv->engines);
+}
+
+static uint64_t slot_of(const struct ad_slab *s, uint32_t page)
+{
+	return SLOT_SLAB(s->id, (uint64_t)page * PAGE_BYTES);
+}
+
+static int give_memory(struct ad_tensor *t, struct err *e)
+{
+	struct ad_job *j = t->job;
+	struct agent *a = j->agent;
+	bool grew = false;
+	int rc = 0;
+
+	t->npages = (uint32_t)div_round_up(MAX(t->placed.bytes, 1), PAGE_BYTES);
+	/* Both parities from one slab: DECLARED names one. */
+	rc = ad_pages_get(a, j, &j->results, "tally-result", 2 * t->npages, &t->result,
+			  &t->result_page[0], &grew, e);
+	if (rc) {
+		t->result_page[0] = UINT32_MAX;
+		return rc;
+	}
+	t->result_page[1] = t->result_page[0] + t->npages;
+	if (grew)
+		t->result->index = j->nresults++;
+	for (int k = 0; k < 2; k++) {
+		t->desc.result[k] = t->result->mem.base + (uint64_t)t->result_page[k] * PAGE_BYTES;
+		t->desc.result_slot[k] = slot_of(t->result, t->result_page[k]);
+	}
+	t->desc.sum_slot = SLOT_NONE;
+	if (j->nlocal == 1 || j->n == 1)
+		return 0;
+	rc = ad_pages_get(a, j, &j->sums, "tally-sum", t->npages, &t->sum, &t->sum_page, &grew, e);
+	if (rc)
+		return rc;
+	t->desc.sum = t->sum->mem.base + (uint64_t)t->sum_page * PAGE_BYTES;
+	t->desc.sum_slot = slot_of(t->sum, t->sum_page);
+	return 0;
+}
+
+/* Which engine owns which chunk here, and the memory of each engine's part. */
+static int make_pieces(struct ad_tensor *t, struct err *e)
+{
+	struct ad_job *j = t->job;
+	struct agent *a = j->agent;
+	uint32_t *route = (uint32_t *)t->desc.route;
+	uint32_t engines = 0;
+	uint64_t nsegs = 0;
+
+	t->desc.id = t->id;
+	t->desc.dtype = (uint8_t)t->dtype;
+	t->desc.geom = (struct geom){ t->placed.bytes, j->chunk_bytes, j->seg_bytes };
+	for (uint32_t c = 0; c < geom_chunks(&t->desc.geom); c++) {
+		route[c] = route_of(j, t, c);
+		engines |= 1u << geom_shard(t->id, c, a->nengines);
+		nsegs += geom_chunk_segs(&t->desc.geom, c);
+	}
+	t->front->id = t->id;
+	t->front->bytes = t->placed.bytes;
+	t->front->engines = engines;
+	t->front->user = t;
+	for (uint32_t i = 0; i < a->nengines; i++) {
+		t->piece[i] = calloc(1, ag_tensor_size_max(j->nlocal, &t->desc.geom, nsegs));
+		if (!t->piece[i])
+			return err_set(e, TALLY_ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static int place_all(struct ad_batch *b, struct err *e)
+{
+	struct place_tensor *placed = calloc(b->n + 1, sizeof(*placed));
+
+	if (!placed)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < b->n; i++)
+		placed[i] = b->tensor[i]->placed;
+	place_batch(b->job->place, placed, b->n);
+	free(placed);
+	return 0;
+}
+
+static int fill_batch(struct ad_batch *b, const struct msg_tensors *m, struct err *e)
+{
+	int rc;
+
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		b->tensor[i] = tensor_new(b->job, &m->tensors[i]);
+		if (!b->tensor[i])
+			return err_set(e, TALLY_ENOMEM, "out of memory");
+		b->n++;
+	}
+	rc = place_all(b, e);
+	for (uint32_t i = 0; !rc && i < b->n; i++) {
+		rc = give_memory(b->tensor[i], e);
+		rc = rc ? rc : make_pieces(b->tensor[i], e);
+	}
+	return rc;
+}
+
+static void send_batch(struct ad_batch *b)
+{
+	struct agent *a = b->job->agent;
+
+	b->engines_left = a->nengines;
+	for (uint32_t i = 0; i < a->nengines; i++)
+		ad_engine_tell(a->engine[i], AD_BATCH, &b, sizeof(b));
+}
+
+/* An entry that cannot be taken in ends the job: everybody else has it. */
+int ad_tensors(struct agent *a, const struct msg *msg, struct err *e)
+{
+	const struct msg_tensors *m = &msg->tensors;
+	struct ad_job *j = ad_job_find(a, m->job);
+	struct ad_batch *b;
+	int rc;
+
+	if (!j || j->state == JOB_STOPPING)
+		return 0;
+	if (m->seq != j->seq + 1)
+		return err_set(e, TALLY_EPROTO, "job %u log entry %llu after %llu", m->job,
+			       (unsigned long long)m->seq, (unsigned long long)j->seq);
+	b = calloc(1, sizeof(*b) + m->ntensors * sizeof(b->tensor[0]));
+	if (!b)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	b->job = j;
+	rc = fill_batch(b, m, e);
+	rc = rc ? rc : keep(j, msg, e);
+	if (rc) {
+		for (uint32_t i = 0; i < b->n; i++)
+			tensor_free(b->tensor[i]);
+		free(b);
+		return rc;
+	}
+	j->seq = m->seq;
+	for (uint32_t i = 0; i < b->n; i++)
+		list_add(&j->tensors, &b->tensor[i]->link);
+	send_batch(b);
+	return 0;
+}
+
+struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id)
+{
+	list_for_each(&j->tensors, l) {
+		struct ad_tensor *t = list_entry(l, struct ad_tensor, link);
+
+		if (t->id == id)
+			return t;
+	}
+	return NULL;
+}
+
+void ad_forget(struct agent *a, const struct msg *msg)
+{
+	const struct msg_ids *m = &msg->ids;
+	struct ad_job *j = ad_job_find(a, m->job);
+	struct ad_batch *b;
+
+	if (!j || j->state == JOB_STOPPING || m->seq != j->seq + 1 || keep(j, msg, NULL))
+		return;
+	b = calloc(1, sizeof(*b) + m->nids * sizeof(b->tensor[0]));
+	if (!b)
+		return;			/* they stay until the job ends */
+	j->seq = m->seq;
+	b->job = j;
+	b->forget = true;
+	for (uint32_t i = 0; i < m->nids; i++) {
+		struct ad_tensor *t = ad_tensor_find(j, m->ids[i]);
+
+		if (!t)
+			continue;
+		place_forget(j->place, &t->placed);
+		list_del(&t->link);
+		b->tensor[b->n++] = t;
+	}
+	send_batch(b);
+}
+
+/* All engines are through with it. */
+void ad_batch_done(struct ad_batch *b)
+{
+	if (b->forget) {
+		for (uint32_t i = 0; i < b->n; i++)
+			tensor_free(b->tensor[i]);
+	} else {
+		for (uint32_t i = 0; i < b->n; i++)
+			b->tensor[i]->ready = true;
+		if (b->job->state == JOB_RUNNING)
+			ad_session_tensors_ready(b->job);
+	}
+	free(b);
+}
+
+/* ---- the end ---- */
+
+void ad_job_down(struct ad_job *j, int code, const char *text)
+{
+	if (j->state == JOB_STOPPING)
+		return;
+	if (code)
+		log_warn("job %u '%s' ends, %s", j->id, j->name, text);
+	else
+		log_info("job %u '%s' ends, all ranks detached", j->id, j->name);
+	j->state = JOB_STOPPING;
+	j->code = code ? code : TALLY_ESHUTDOWN;
+	snprintf(j->text, sizeof(j->text), "%s", code ? text : "all ranks have detached");
+	ad_session_job_over(j);
+	j->engines_left = j->agent->nengines;
+	for (uint32_t i = 0; i < j->agent->nengines; i++)
+		ad_engine_tell(j->agent->engine[i], AD_JOB_STOP, &j, sizeof(j));
+}
+
+static void slabs_free(struct agent *a, struct list *slabs)
+{
+	while (!list_empty(slabs))
+		ad_slab_free(a, list_first(slabs, struct ad_slab, link));
+}
+
+static void log_free(struct ad_job *j)
+{
+	while (!list_empty(&j->log)) {
+		struct ad_entry *entry = list_first(&j->log, struct ad_entry, link);
+
+		list_del(&entry->link);
+		free(entry);
+	}
+}
+
+/* The engines hold nothing of it any more. */
+void ad_job_free(struct ad_job *j)
+{
+	struct agent *a = j->agent;
+
+	while (!list_empty(&j->tensors))
+		tensor_free(list_first(&j->tensors, struct ad_tensor, link));
+	slabs_free(a, &j->results);
+	slabs_free(a, &j->sums);
+	slabs_free(a, &j->inputs);
+	log_free(j);
+	for (uint32_t i = 0; i < a->nengines; i++)
+		free(j->piece[i]);
+	for (uint32_t i = 0; j->machines && i < j->n; i++)
+		free(j->machines[i].ranks);
+	list_del(&j->link);
+	free(j->machines);
+	free(j->servers);
+	free(j->place);
+	free(j);
+}

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * An engine's links to the servers' engines.
+ *
+ * A peer is one engine of one server; jobs that use it hold it.  To a server on
+ * this machine one shared-memory link is enough; to the others there are several
+ * TCP connections, at least one per card of either side, each frame taking the
+ * one with the least waiting for its bandwidth.  A link that breaks is made again
+ * with growing pauses as long as a job needs it; where shared memory does not
+ * come up, TCP takes over, and that is said once.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/rt/log.h"
+#include "worker-agent/agent.h"
+
+#define BACKOFF_MIN_MS	50u
+#define BACKOFF_MAX_MS	1000u
+#define SHM_TRIES	2u
+
+struct ad_peer {
+	struct list link;		/* in engine->peers */
+	struct list lanes;		/* ad_lane.link */
+	struct ag_peer core;
+	struct ad_engine *engine;
+	struct ad_server server;	/* a copy: jobs come and go */
+	uint8_t key[KEY_BYTES];
+	uint32_t server_engine, jobs, lanes_up, shm_failures, generation;
+	bool lost_told;
+};
+
+struct ad_lane {
+	struct list link;
+	struct ad_peer *peer;
+	struct xport_addr addr;
+	struct xport_ep *ep;		/* NULL: waits for retry_at */
+	uint64_t bits_per_s;
+	uint32_t index, backoff_ms;
+	mono_t retry_at;
+	bool up, landing, going;	/* going: freed once closed */
+	struct frame landing_frame;
+};
+
+/* ---- lanes ---- */
+
+static struct ad_lane *lane_new(struct ad_peer *p, uint32_t index)
+{
+	struct ad_lane *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return NULL;
+	k->peer = p;
+	k->index = index;
+	k->backoff_ms = BACKOFF_MIN_MS;
+	k->bits_per_s = 1;
+	list_add(&p->lanes, &k->link);
+	return k;
+}
+
+static void make_shm_lane(struct ad_peer *p)
+{
+	struct ad_lane *k = lane_new(p, 0);
+
+	if (!k)
+		return;
+	k->addr.kind = XPORT_SHM;
+	memcpy(k->addr.remote, p->server.shm_path, sizeof(k->addr.remote));
+}
+
+static void make_tcp_lanes(struct ad_peer *p)
+{
+	const struct agent *a = p->engine->agent;
+	uint32_t rails = MAX(MAX(a->nrails, p->server.naddrs), 1);
+
+	for (uint32_t i = 0; i < rails * a->opt.links; i++) {
+		struct ad_lane *k = p->server.naddrs ? lane_new(p, i) : NULL;
+		uint32_t remote = p->server.naddrs ? i % p->server.naddrs : 0;
+		uint32_t local = a->nrails ? i % a->nrails : 0;
+
+		if (!k)
+			return;
+		k->addr.kind = XPORT_TCP;
+		memcpy(k->addr.remote, p->server.addr[remote].host, sizeof(k->addr.remote));
+		k->addr.port = p->server.addr[remote].port;
+		k->bits_per_s = MAX(p->server.addr[remote].bits_per_s, 1);
+		if (!a->nrails)
+			continue;
+		memcpy(k->addr.local, a->rail_text[local], sizeof(k->addr.local));
+		if (a->rail[local].bits_per_s)
+			k->bits_per_s = MIN(k->bits_per_s, a->rail[local].bits_per_s);
+	}
+}
+
+static void make_lanes(struct ad_peer *p)
+{
+	if (p->server.local && p->shm_failures < SHM_TRIES)
+		make_shm_lane(p);
+	else
+		make_tcp_lanes(p);
+}
+
+static void lane_open(struct ad_lane *k, mono_t now)
+{
+	struct ad_peer *p = k->peer;
+	struct frame hello = {
+		.type = FRAME_HELLO,
+		.job = p->engine->agent->my_node,
+		.worker = (uint16_t)k->index,
+		.tensor = p->server_engine,
+		.chunk = p->engine->index,
+		.epoch = ++p->generation,
+		.slot = get_le64(p->key),
+		.rslot = get_le64(p->key + 8),
+		.aux = FRAME_VERSION,
+	};
+	struct err e;
+
+	k->retry_at = MONO_NEVER;
+	if (!xport_connect(p->engine->group, &k->addr, &hello, k, now, &k->ep, &e))
+		return;
+	log_warn("link to server %s not made, reason %s", p->server.name, e.text);
+	k->ep = NULL;
+	k->retry_at = now + mono_ms(BACKOFF_MAX_MS);
+}
+
+static void lane_free(struct ad_lane *k)
+{
+	list_del(&k->link);
+	free(k);
+}
+
+/* ---- peers ---- */
+
+static struct ad_peer *peer_find(struct ad_engine *en, uint32_t node, uint32_t server_engine)
+{
+	list_for_each(&en->peers, l) {
+		struct ad_peer *p = list_entry(l, struct ad_peer, link);
+
+		if (p->server.node == node && p->server_engine == server_engine)
+			return p;
+	}
+	return NULL;
+}
+
+struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
+			    const struct ad_server *sv, uint32_t server_engine)
+{
+	struct ad_peer *p = peer_find(en, sv->node, server_engine);
+
+	if (!p) {
+		p = calloc(1, sizeof(*p));
+		if (!p) {
+			log_error("out of memory for a link to server %s", sv->name);
+			exit(1);
+		}
+		p->engine = en;
+		p->server = *sv;
+		p->server_engine = server_engine;
+		list_init(&p->lanes);
+		ag_peer_init(&en->core, &p->core, sv->node, server_engine);
+		p->core.user = p;
+		list_add(&en->peers, &p->link);
+	}
+	memcpy(p->key, j->link_key, KEY_BYTES);
+	if (p->jobs++ == 0)
+		make_lanes(p);
+	return &p->core;
+}
+
+static void peer_free_if_idle(struct ad_peer *p)
+{
+	if (p->jobs || !list_empty(&p->lanes))
+		return;
+	list_del(&p->link);
+	free(p);
+}
+
+static void lane_end(struct ad_lane *k)
+{
+	k->going = true;
+	k->retry_at = MONO_NEVER;
+	if (k->ep)
+		xport_close(k->ep, CLOSE_LOCAL);
+	else
+		lane_free(k);
+}
+
+static void peer_put(struct ad_peer *p)
+{
+	ASSERT(p->jobs);
+	if (--p->jobs)
+		return;
+	list_for_each_safe(&p->lanes, l, next)
+		lane_end(list_entry(l, struct ad_lane, link));
+	peer_free_if_idle(p);
+}
+
+void ad_peers_put(struct ad_engine *en, const struct ad_job *j)
+{
+	for (uint32_t i = 0; j->n > 1 && i < j->nservers; i++)
+		for (uint32_t e = 0; e < j->servers[i].engines; e++)
+			peer_put(peer_find(en, j->servers[i].node, e));
+}
+
+void ad_links_free(struct ad_engine *en)
+{
+	while (!list_empty(&en->peers)) {
+		struct ad_peer *p = list_first(&en->peers, struct ad_peer, link);
+
+		while (!list_empty(&p->lanes))
+			lane_free(list_first(&p->lanes, struct ad_lane, link));
+		list_del(&p->link);
+		free(p);
+	}
+}
+
+/* ---- slabs ---- */
+
+static void show_all(struct ad_engine *en, struct ad_lane *k)
+{
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++) {
+		const struct ad_shown *s = &en->shown[id];
+
+		if (s->fd >= 0)
+			(void)xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
+	}
+}
+
+void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
+{
+	en->shown[s->id] = *s;
+	list_for_each(&en->peers, lp) {
+		struct ad_peer *p = list_entry(lp, struct ad_peer, link);
+
+		list_for_each(&p->lanes, l) {
+			struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+			if (k->up && xport_by_reference(k->ep))
+				(void)xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
+		}
+	}
+}
+
+/* ---- transport callbacks ---- */
+
+static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+	struct ad_peer *p = k->peer;
+
+	(void)peer;
+	k->up = true;
+	k->backoff_ms = BACKOFF_MIN_MS;
+	en->stats.links++;
+	if (xport_by_reference(ep))
+		show_all(en, k);
+	if (p->lanes_up++ == 0) {
+		ag_peer_up(&en->core, &p->core, xport_by_reference(ep), loop_now());
+		if (p->lost_told)
+			log_info("links to server %s are back", p->server.name);
+		p->lost_told = false;
+	}
+}
+
+static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+	void *at = ag_place(&en->core, &k->peer->core, f);
+
+	if (at) {
+		k->landing = true;
+		k->landing_frame = *f;
+	}
+	return at;
+}
+
+/* By reference a result is where it belongs already; any address says "go on". */
+static const void *on_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	(void)f;
+	(void)ep;
+	return ctx;
+}
+
+static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+
+	(void)data;
+	k->landing = false;
+	en->bytes_received += f->length;
+	ag_frame(&en->core, &k->peer->core, f, loop_now());
+}
+
+static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+
+	en->bytes_sent += len;
+	if (cookie)
+		ag_sent(&en->core, &k->peer->core, (struct ag_tensor *)(uintptr_t)cookie, len);
+}
+
+static void fall_back(struct ad_peer *p, struct ad_lane *k)
+{
+	log_warn("shared memory to server %s does not come up, using tcp", p->server.name);
+	lane_free(k);
+	make_lanes(p);
+}
+
+static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+	struct ad_peer *p = k->peer;
+
+	k->ep = NULL;
+	if (k->landing)
+		ag_unplace(&en->core, &k->landing_frame);
+	k->landing = false;
+	if (k->up) {
+		en->stats.links--;
+		if (--p->lanes_up)
+			ag_peer_hurt(&en->core, &p->core);
+		else
+			ag_peer_down(&en->core, &p->core);
+	} else if (k->addr.kind == XPORT_SHM) {
+		p->shm_failures++;
+	}
+	k->up = false;
+	if (k->going) {
+		lane_free(k);
+		peer_free_if_idle(p);
+		return;
+	}
+	if (!p->lost_told)
+		log_warn("link to server %s lost, reason %s: %s", p->server.name,
+			 close_reason_name(why), e->text);
+	p->lost_told = true;
+	if (k->addr.kind == XPORT_SHM && p->shm_failures >= SHM_TRIES) {
+		fall_back(p, k);
+		return;
+	}
+	k->retry_at = loop_now() + mono_ms(k->backoff_ms);
+	k->backoff_ms = MIN(2 * k->backoff_ms, BACKOFF_MAX_MS);
+}
+
+const struct xport_cb ad_link_callbacks = {
+	.up = on_up,
+	.place = on_place,
+	.resolve = on_resolve,
+	.deliver = on_deliver,
+	.sent = on_sent,
+	.closed = on_closed,
+};
+
+/* ---- each turn ---- */
+
+static struct ad_lane *best_lane(const struct ad_peer *p)
+{
+	struct ad_lane *best = NULL;
+	double least = 0;
+
+	list_for_each(&p->lanes, l) {
+		struct ad_lane *k = list_entry(l, struct ad_lane, link);
+		double wait;
+
+		if (!k->up || xport_queued(k->ep) >= XPORT_QUEUE / 2)
+			continue;
+		wait = (double)(xport_queued_bytes(k->ep) + FRAME_BYTES) / (double)k->bits_per_s;
+		if (!best || wait < least) {
+			best = k;
+			least = wait;
+		}
+	}
+	return best;
+}
+
+/* A frame that no lane takes is lost, like one that a lane loses: asked after later. */
+static void send_one(struct ad_engine *en, const struct ag_send *s)
+{
+	struct ad_lane *k = best_lane(s->peer->user);
+
+	if (!k || xport_send(k->ep, &s->frame, s->data, (uintptr_t)s->tensor))
+		if (s->tensor)
+			ag_sent(&en->core, s->peer, s->tensor, s->frame.length);
+	s->peer->busy = !best_lane(s->peer->user);
+}
+
+void ad_links_turn(struct ad_engine *en, mono_t now)
+{
+	struct ag_send s;
+
+	list_for_each(&en->peers, lp) {
+		struct ad_peer *p = list_entry(lp, struct ad_peer, link);
+
+		list_for_each(&p->lanes, l) {
+			struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+			if (k->retry_at <= now && !k->ep && !k->going)
+				lane_open(k, now);
+		}
+		p->core.busy = !best_lane(p);
+	}
+	while (ag_next(&en->core, now, &s))
+		send_one(en, &s);
+}
+
+mono_t ad_links_next(const struct ad_engine *en)
+{
+	mono_t next = MONO_NEVER;
+
+	list_for_each(&en->peers, lp) {
+		const struct ad_peer *p = list_entry(lp, struct ad_peer, link);
+
+		list_for_each(&p->lanes, l)
+			next = MIN(next, list_entry(l, struct ad_lane, link)->retry_at);
+	}
+	return next;
+}

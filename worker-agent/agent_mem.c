@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Slabs of the agent: every piece of memory that a process or a colocated server
+ * may map.  Each has a number under which links show it; results and local sums
+ * are given out of them page by page.
+ */
+#include <stdlib.h>
+
+#include "common/base/bytes.h"
+#include "worker-agent/agent.h"
+
+#define GROW_BYTES_MIN (4ull << 20)
+
+static int take_id(struct agent *a, struct ad_slab *s, struct err *e)
+{
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++) {
+		if (!a->slab[id]) {
+			a->slab[id] = s;
+			s->id = id;
+			return 0;
+		}
+	}
+	return err_set(e, TALLY_EQUOTA, "agent %s: more than %u memory slabs", a->name,
+		       SLABS_PER_LINK_MAX);
+}
+
+static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages, struct err *e)
+{
+	uint32_t npages;
+	int rc = slab_new(&s->mem, what, bytes, true, e);
+
+	if (rc || !pages)
+		return rc;
+	npages = (uint32_t)(s->mem.bytes / PAGE_BYTES);
+	s->words = calloc(BITS_WORDS(npages), sizeof(uint64_t));
+	if (!s->words)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	pagemap_init(&s->pages, s->words, npages);
+	return 0;
+}
+
+struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
+			    bool pages, struct err *e)
+{
+	struct ad_slab *s = calloc(1, sizeof(*s));
+	struct ad_shown shown;
+
+	if (!s) {
+		err_set(e, TALLY_ENOMEM, "out of memory");
+		return NULL;
+	}
+	s->mem.fd = -1;
+	s->job = j->id;
+	list_init(&s->link);
+	if (take_id(a, s, e)) {
+		free(s);
+		return NULL;
+	}
+	if (make(s, what, bytes, pages, e)) {
+		ad_slab_free(a, s);
+		return NULL;
+	}
+	shown = (struct ad_shown){ .job = j->id, .id = s->id, .fd = s->mem.fd, .bytes = s->mem.bytes };
+	for (uint32_t i = 0; i < a->nengines; i++)
+		ad_engine_tell(a->engine[i], AD_SHOW, &shown, sizeof(shown));
+	return s;
+}
+
+void ad_slab_free(struct agent *a, struct ad_slab *s)
+{
+	list_del(&s->link);
+	a->slab[s->id] = NULL;
+	slab_free(&s->mem);
+	free(s->words);
+	free(s);
+}
+
+static int get_from(struct ad_slab *s, uint32_t n, uint32_t *page, struct err *e)
+{
+	int rc;
+
+	*page = pagemap_get(&s->pages, n);
+	if (*page == UINT32_MAX)
+		return TALLY_EAGAIN;
+	rc = slab_prefault(&s->mem, (uint64_t)*page * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, e);
+	if (rc)
+		pagemap_put(&s->pages, *page, n);
+	return rc;
+}
+
+int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
+		 uint32_t n, struct ad_slab **out, uint32_t *page, bool *grew, struct err *e)
+{
+	uint64_t bytes = GROW_BYTES_MIN;
+	int rc;
+
+	list_for_each(slabs, l) {
+		struct ad_slab *s = list_entry(l, struct ad_slab, link);
+
+		rc = get_from(s, n, page, e);
+		if (rc != TALLY_EAGAIN) {
+			*out = s;
+			return rc;
+		}
+		bytes = MAX(bytes, 2 * s->mem.bytes);
+	}
+	bytes = MAX(bytes, (uint64_t)n * PAGE_BYTES);
+	*out = ad_slab_new(a, j, what, bytes, true, e);
+	if (!*out)
+		return e->code;
+	list_add(slabs, &(*out)->link);
+	*grew = true;
+	return get_from(*out, n, page, e);
+}
+
+void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n)
+{
+	pagemap_put(&s->pages, page, n);
+}

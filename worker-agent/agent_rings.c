@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Engine 0's front: the processes' rings in, rounds to the engines, completions
+ * back.
+ *
+ * What a ring says is checked here (does the slab exist, does the range lie in
+ * it) and in the front (tensor, round, operation).  A process that breaks the
+ * rules loses its ring and, through the control thread, its session; ranks that
+ * disagree lose their job.  A completion that finds its ring full is owed, and
+ * tried again each turn.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "common/rt/log.h"
+#include "worker-agent/agent.h"
+
+#define TURN_SUBS	256u		/* descriptors taken from one ring in one turn */
+#define STALL_SHOW_MS	1000u
+
+bool ad_is_ring(const struct ad_engine *en, const void *p)
+{
+	list_for_each(&en->rings, l)
+		if (list_entry(l, struct ad_ring, link) == p)
+			return true;
+	return false;
+}
+
+static void quiet(struct ad_engine *en, struct ad_ring *r)
+{
+	if (!r->broken)
+		epoll_ctl(engine_epfd(en->thread), EPOLL_CTL_DEL, r->ring.sub_fd, NULL);
+	r->broken = true;
+}
+
+/* ---- coming and going ---- */
+
+void ad_rings_add(struct ad_engine *en, struct ad_session *s)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s->ring };
+
+	list_init(&s->ring->owed);
+	list_add(&en->rings, &s->ring->link);
+	s->ring->broken = epoll_ctl(engine_epfd(en->thread), EPOLL_CTL_ADD, s->bell[1], &ev) != 0;
+	ad_tell_control(en, AD_RING_READY, &s, sizeof(s));
+}
+
+static void forget_owed(struct ad_ring *r)
+{
+	while (!list_empty(&r->owed))
+		list_del(r->owed.next);
+}
+
+void ad_rings_del(struct ad_engine *en, struct ad_session *s)
+{
+	forget_owed(s->ring);
+	quiet(en, s->ring);
+	list_del(&s->ring->link);
+	ad_tell_control(en, AD_RING_GONE, &s, sizeof(s));
+}
+
+void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m)
+{
+	struct ad_ring *r = m->session->ring;
+
+	r->slab[m->slab->index].base = m->slab->mem.base;
+	r->slab[m->slab->index].bytes = m->slab->mem.bytes;
+	r->slab[m->slab->index].id = m->slab->id;
+	ad_tell_control(en, AD_SLAB_READY, m, sizeof(*m));
+}
+
+void ad_rings_job_over(struct ad_engine *en, struct ad_job *j)
+{
+	list_for_each(&en->rings, l) {
+		struct ad_ring *r = list_entry(l, struct ad_ring, link);
+
+		if (r->job != j)
+			continue;
+		forget_owed(r);
+		quiet(en, r);
+		ring_status_set(&r->ring, j->code, j->text, "");
+	}
+}
+
+/* ---- completions ---- */
+
+static struct ad_ring *ring_of(const struct ad_engine *en, const struct ad_job *j, uint32_t local)
+{
+	list_for_each(&en->rings, l) {
+		struct ad_ring *r = list_entry(l, struct ad_ring, link);
+
+		if (r->job == j && r->local == local && !r->broken)
+			return r;
+	}
+	return NULL;
+}
+
+static bool complete_one(struct ad_ring *r, uint32_t tensor, uint32_t round)
+{
+	const struct ring_cpl c = { .tensor = tensor, .round = round };
+
+	return !ring_cpl_post(&r->ring, &c);
+}
+
+static void finish(struct ad_engine *en, struct fr_tensor *t)
+{
+	struct ad_job *j = t->job->user;
+
+	fr_finish(&en->front, t);
+	for (uint32_t l = 0; l < t->job->nlocal; l++) {
+		struct ad_ring *r = ring_of(en, j, l);
+		struct fr_input *in = &t->in[l];
+
+		if (!r || (list_empty(&r->owed) && complete_one(r, t->id, t->round)))
+			continue;
+		in->owed_tensor = t->id;
+		in->owed_round = t->round;
+		list_add(&r->owed, &in->owed);
+	}
+}
+
+static void pay_owed(struct ad_ring *r)
+{
+	while (!list_empty(&r->owed)) {
+		struct fr_input *in = list_first(&r->owed, struct fr_input, owed);
+
+		if (!complete_one(r, in->owed_tensor, in->owed_round))
+			return;
+		list_del(&in->owed);
+	}
+}
+
+void ad_rings_done(struct ad_engine *en, uint32_t job, uint32_t tensor, uint32_t round)
+{
+	struct fr_tensor *t = fr_tensor_find(&en->front, job, tensor);
+
+	if (t && t->running && t->round == round && fr_engine_done(&en->front, t))
+		finish(en, t);
+}
+
+/* ---- submissions ---- */
+
+static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
+{
+	quiet(en, r);
+	ad_trouble(en, AD_RING_BROKEN, r->session, r->job->id, 0, e);
+}
+
+/* Where the descriptor's bytes lie; without data it names none. */
+static int resolve(const struct ad_ring *r, const struct ring_sub *s, const uint8_t **base,
+		   uint64_t *slot)
+{
+	*base = NULL;
+	*slot = SLOT_NONE;
+	if (!s->length)
+		return 0;
+	if (s->slab >= SLABS_PER_PROCESS_MAX || !r->slab[s->slab].base ||
+	    !range_ok(s->offset, s->length, r->slab[s->slab].bytes))
+		return TALLY_EPROTO;
+	*base = r->slab[s->slab].base + s->offset;
+	*slot = SLOT_SLAB(r->slab[s->slab].id, s->offset);
+	return 0;
+}
+
+static void post_all(struct ad_engine *en, struct fr_tensor *t, const struct ag_post *post,
+		     mono_t now)
+{
+	struct ad_post_mail m = { .job = t->job->id, .tensor = t->id, .post = *post };
+	const struct ad_tensor *at = t->user;
+
+	for (uint32_t e = 0; e < en->agent->nengines; e++) {
+		if (!(t->engines >> e & 1))
+			continue;
+		if (e == 0)
+			ag_post(&en->core, at->core[0], post, now);
+		else	/* it always makes room, waiting for nobody */
+			while (engine_post(en->agent->engine[e]->thread, 0, AD_POST, &m, sizeof(m)))
+				;
+	}
+}
+
+static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_sub *s, mono_t now)
+{
+	struct fr_tensor *t;
+	struct ag_post post;
+	const uint8_t *base;
+	uint64_t slot;
+	struct err e;
+	int rc = resolve(r, s, &base, &slot);
+
+	if (rc) {
+		err_set(&e, rc, "rank %u named memory that it does not have",
+			r->job->front.rank[r->local]);
+	} else {
+		rc = fr_submit(&en->front, &r->job->front, r->local, s, base, slot, now, &t, &post,
+			       &e);
+	}
+	if (rc == TALLY_EMISMATCH) {
+		ad_trouble(en, AD_JOB_FAILED, NULL, r->job->id, 0, &e);
+	} else if (rc) {
+		broken(en, r, &e);
+	} else {
+		post_all(en, t, &post, now);
+		if (!t->left && fr_all_posted(t))	/* no elements: nothing to wait for */
+			finish(en, t);
+	}
+}
+
+static void take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
+{
+	struct ring_sub s;
+	struct err e;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < TURN_SUBS && !r->broken; i++) {
+		rc = ring_sub_take(&r->ring, &s);
+		if (rc)
+			break;
+		submit(en, r, &s, now);
+	}
+	if (rc == TALLY_EPROTO) {
+		err_set(&e, rc, "rank %u wrote an impossible ring index",
+			r->job->front.rank[r->local]);
+		broken(en, r, &e);
+	}
+}
+
+void ad_rings_event(struct ad_engine *en, struct ad_ring *r)
+{
+	if (ring_sub_wake(&r->ring))
+		quiet(en, r);		/* the socket's end tells the control thread */
+}
+
+/* Takes what is there; a ring that is empty is asked to ring its bell next time. */
+void ad_rings_turn(struct ad_engine *en, mono_t now)
+{
+	list_for_each(&en->rings, l) {
+		struct ad_ring *r = list_entry(l, struct ad_ring, link);
+
+		if (r->broken)
+			continue;
+		pay_owed(r);
+		do
+			take_subs(en, r, now);
+		while (!r->broken && !ring_sub_sleep(&r->ring));
+	}
+}
+
+/* ---- what rounds wait for ---- */
+
+void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w)
+{
+	struct fr_tensor *t = fr_tensor_find(&en->front, w->job, w->tensor);
+
+	if (!t || !t->running || t->round != w->round)
+		return;
+	t->missing = w->missing;
+	t->down_node = w->node;
+}
+
+static void machine_text(const struct ad_machine *m, char *buf, size_t len)
+{
+	size_t at = (size_t)snprintf(buf, len, "%s ", m->nranks == 1 ? "rank" : "ranks");
+
+	for (uint32_t i = 0; i < m->nranks && at < len; i++)
+		at += (size_t)snprintf(buf + at, len - at, "%s%u", i ? ", " : "", m->ranks[i]);
+	if (at < len)
+		snprintf(buf + at, len - at, " (machine %.80s)", m->name);
+}
+
+static const char *server_name(const struct ad_job *j, uint32_t node)
+{
+	for (uint32_t i = 0; i < j->nservers; i++)
+		if (j->servers[i].node == node)
+			return j->servers[i].name;
+	return "?";
+}
+
+/* One line: what the round waits for, as far as this machine knows. */
+static void wait_text(const struct ad_job *j, const struct fr_tensor *t, mono_t now, char *buf,
+		      size_t len)
+{
+	const struct ad_tensor *at = t->user;
+	char who[200];
+
+	fr_missing(t, who, sizeof(who));
+	if (who[0])
+		snprintf(who + strlen(who), sizeof(who) - strlen(who), " (machine %.80s)",
+			 j->machines[j->me].name);
+	else if (t->down_node)
+		snprintf(who, sizeof(who), "a link to server %.80s", server_name(j, t->down_node));
+	else if (t->missing < j->n && t->missing != j->me)
+		machine_text(&j->machines[t->missing], who, sizeof(who));
+	else
+		snprintf(who, sizeof(who), "the servers");
+	snprintf(buf, len, "tensor '%.100s' round %u waits for %s since %.1f s", at->name, t->round,
+		 who, (double)(now - t->since) / 1e9);
+}
+
+static void show_stall(struct ad_engine *en, const struct ad_job *j, const char *text)
+{
+	list_for_each(&en->rings, l) {
+		struct ad_ring *r = list_entry(l, struct ad_ring, link);
+
+		if (r->job == j && !r->broken)
+			ring_status_set(&r->ring, 0, NULL, text);
+	}
+}
+
+static const struct fr_tensor *oldest_of(const struct ad_engine *en, const struct fr_job *j)
+{
+	list_for_each(&en->front.running, l) {
+		const struct fr_tensor *t = list_entry(l, struct fr_tensor, running_link);
+
+		if (t->job == j)
+			return t;
+	}
+	return NULL;
+}
+
+void ad_rings_stalls(struct ad_engine *en, mono_t now)
+{
+	list_for_each(&en->front.jobs, l) {
+		struct fr_job *fj = list_entry(l, struct fr_job, link);
+		struct ad_job *j = fj->user;
+		const struct fr_tensor *t = oldest_of(en, fj);
+		struct err e = { 0 };
+
+		if (!t || now - t->since < mono_ms(STALL_SHOW_MS)) {
+			if (j->stall_shown)
+				show_stall(en, j, "");
+			j->stall_shown = false;
+			continue;
+		}
+		wait_text(j, t, now, e.text, sizeof(e.text));
+		show_stall(en, j, e.text);
+		j->stall_shown = true;
+		ad_trouble(en, AD_STALLED, NULL, j->id, t->since, &e);
+	}
+}

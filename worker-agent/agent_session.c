@@ -1,0 +1,661 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One training process as the control thread sees it.
+ *
+ *   NEW -> ATTACH -> JOINING (the scheduler is asked) -> OPENING (the job is
+ *   there, the ring is being opened) -> OPEN -> DETACH or end of file -> OVER
+ *
+ * What a process asks is forwarded to the scheduler under a number of ours and
+ * answered when the scheduler has answered (for DECLARE: when the engines have
+ * the tensors, too).  Who the process is says the kernel (SO_PEERCRED), not the
+ * process.  Its memory outlives it until its job ends, since other machines may
+ * still be sent what it had posted.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/rt/log.h"
+#include "worker-agent/agent.h"
+
+#define ANSWER_SLACK_MS 1000u	/* the scheduler answers by its own deadline; then we do */
+
+static void session_free(struct ad_session *s);
+
+/* ---- answers ---- */
+
+static void send_fds(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds)
+{
+	struct err e;
+
+	if (s->ctl && ctl_send_fds(s->ctl, m, fds, nfds, &e))
+		log_warn("process %u not told, reason %s", s->pid, e.text);
+}
+
+static void reply(struct ad_session *s, uint64_t req, int code, const char *text)
+{
+	if (s->ctl)
+		(void)ctl_reply(s->ctl, req, code, "%s", text);
+}
+
+static void declared_error(struct ad_session *s, uint64_t req, int code, const char *text)
+{
+	const struct msg m = {
+		.type = MSG_DECLARED,
+		.declared = { .req = req, .code = code, .text = text },
+	};
+
+	send_fds(s, &m, NULL, 0);
+}
+
+/* ---- questions on their way ---- */
+
+static struct ad_req *req_new(struct ad_session *s, enum msg_type type, uint64_t theirs,
+			      uint32_t timeout_ms)
+{
+	for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
+		struct ad_req *r = &s->req[i];
+
+		if (r->ours)
+			continue;
+		*r = (struct ad_req){
+			.ours = ++s->agent->next_req,
+			.theirs = theirs,
+			.type = type,
+			.deadline = loop_now() + mono_ms((uint64_t)timeout_ms + ANSWER_SLACK_MS),
+		};
+		return r;
+	}
+	reply(s, theirs, TALLY_EAGAIN, "too many questions at once");
+	return NULL;
+}
+
+static void req_free(struct ad_req *r)
+{
+	free(r->ids);
+	*r = (struct ad_req){ 0 };
+}
+
+static void req_fail(struct ad_session *s, struct ad_req *r, int code, const char *text)
+{
+	if (r->type == MSG_DECLARE)
+		declared_error(s, r->theirs, code, text);
+	else
+		reply(s, r->theirs, code, text);
+	req_free(r);
+}
+
+static void reqs_fail(struct ad_session *s, int code, const char *text)
+{
+	for (uint32_t i = 0; i < AD_REQS_MAX; i++)
+		if (s->req[i].ours)
+			req_fail(s, &s->req[i], code, text);
+}
+
+/* ---- attaching ---- */
+
+static void ask_join(struct ad_session *s)
+{
+	const struct msg m = {
+		.type = MSG_RANK_JOIN,
+		.rank_join = {
+			.req = s->req[0].ours,
+			.job = s->job_name,
+			.world = s->world,
+			.rank = s->rank,
+			.pid = s->pid,
+			.uid = s->uid,
+			.timeout_ms = s->timeout_ms,
+			.chunk_bytes = s->chunk_bytes,
+		},
+	};
+
+	(void)ad_tell_scheduler(s->agent, &m);	/* down: asked again when it is up */
+}
+
+static void on_attach(struct ad_session *s, const struct msg_attach *m)
+{
+	if (s->state != SESSION_NEW) {
+		reply(s, m->req, TALLY_EPROTO, "attached already");
+		return;
+	}
+	if (m->version != MSG_VERSION) {
+		(void)ctl_reply(s->ctl, m->req, TALLY_EVERSION,
+				"this agent speaks version %u, libtally %u", MSG_VERSION, m->version);
+		return;
+	}
+	memcpy(s->job_name, m->job, strlen(m->job) + 1);
+	s->world = m->world;
+	s->rank = m->rank;
+	s->chunk_bytes = m->chunk_bytes;
+	s->timeout_ms = m->timeout_ms ? m->timeout_ms : ATTACH_TIMEOUT_MS;
+	if (!req_new(s, MSG_RANK_JOIN, m->req, s->timeout_ms))
+		return;
+	s->state = SESSION_JOINING;
+	ask_join(s);
+}
+
+static int open_ring(struct ad_session *s, struct err *e)
+{
+	int rc = slab_new(&s->ring_mem, "tally-ring", ring_shared_bytes(), false, e);
+
+	if (rc)
+		return rc;
+	s->ring = calloc(1, sizeof(*s->ring));
+	if (!s->ring)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	if (ring_bell_new(&s->bell[0]) || ring_bell_new(&s->bell[2]))
+		return err_set(e, TALLY_EQUOTA, "agent %s is out of descriptors", s->agent->name);
+	ring_format(s->ring_mem.base);
+	/* Processes ring bell 0 and hear 3; the agent hears 1 and rings 2. */
+	ring_end_init(&s->ring->ring, s->ring_mem.base, s->bell[1], s->bell[2]);
+	s->ring->session = s;
+	s->ring->job = s->job;
+	list_init(&s->ring->link);
+	return 0;
+}
+
+/* The job is up and the scheduler has said yes. */
+static void joined(struct ad_session *s, uint64_t theirs)
+{
+	const struct ad_machine *me = &s->job->machines[s->job->me];
+	struct err e;
+	uint32_t local = 0;
+
+	while (local < me->nranks && me->ranks[local] != s->rank)
+		local++;
+	if (local == me->nranks) {
+		reply(s, theirs, TALLY_EINTERNAL, "the scheduler placed this rank elsewhere");
+		return;
+	}
+	if (open_ring(s, &e)) {
+		reply(s, theirs, e.code, e.text);
+		return;
+	}
+	s->ring->local = local;
+	s->attach_req = theirs;
+	s->state = SESSION_OPENING;
+	s->ring_busy = true;
+	ad_engine_tell(s->agent->engine[0], AD_RING_ADD, &s, sizeof(s));
+}
+
+void ad_session_ring_ready(struct ad_session *s)
+{
+	const int fds[3] = { s->ring_mem.fd, s->bell[0], s->bell[3] };
+	const struct msg m = {
+		.type = MSG_ATTACHED,
+		.attached = {
+			.req = s->attach_req,
+			.job = s->job->id,
+			.world = s->world,
+			.rank = s->rank,
+			.local_rank = s->ring->local,
+			.local_size = s->job->nlocal,
+			.machines = s->job->n,
+			.chunk_bytes = s->job->chunk_bytes,
+			.agent = s->agent->name,
+		},
+	};
+
+	if (s->state != SESSION_OPENING)
+		return;
+	s->state = SESSION_OPEN;
+	if (s->job->state == JOB_STOPPING)
+		reply(s, s->attach_req, s->job->code, s->job->text);
+	else
+		send_fds(s, &m, fds, 3);
+}
+
+/* ---- memory ---- */
+
+static void on_slab_want(struct ad_session *s, const struct msg_slab *m)
+{
+	struct ad_slab_mail mail = { .session = s, .req = m->req };
+	struct err e;
+
+	if (s->nslabs == SLABS_PER_PROCESS_MAX) {
+		reply(s, m->req, TALLY_EQUOTA, "no more arena slabs for this process");
+		return;
+	}
+	if (!m->bytes || m->bytes > SLAB_BYTES_MAX) {
+		reply(s, m->req, TALLY_EINVAL, "impossible slab size");
+		return;
+	}
+	mail.slab = ad_slab_new(s->agent, s->job, "tally-arena", m->bytes, false, &e);
+	if (!mail.slab) {
+		reply(s, m->req, e.code, e.text);
+		return;
+	}
+	mail.slab->index = s->nslabs++;
+	list_add(&s->job->inputs, &mail.slab->link);
+	ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
+}
+
+void ad_session_slab_ready(const struct ad_slab_mail *mail)
+{
+	const struct msg m = {
+		.type = MSG_SLAB,
+		.slab = {
+			.req = mail->req,
+			.id = mail->slab->index,
+			.kind = SLAB_INPUT,
+			.bytes = mail->slab->mem.bytes,
+		},
+	};
+
+	send_fds(mail->session, &m, &mail->slab->mem.fd, 1);
+}
+
+/* Once the process has mapped it, nobody can make another writable mapping. */
+static void on_slab_mapped(struct ad_session *s, const struct msg_slab *m)
+{
+	struct err e;
+
+	if (m->kind != SLAB_INPUT)
+		return;
+	list_for_each(&s->job->inputs, l) {
+		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
+
+		if (s->ring->slab[slab->index].base == slab->mem.base && slab->index == m->id &&
+		    slab_seal_writers(&slab->mem, &e))
+			log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
+	}
+}
+
+/* ---- tensors ---- */
+
+static int show_results(struct ad_session *s, struct err *e)
+{
+	list_for_each(&s->job->results, l) {
+		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
+		struct msg m = {
+			.type = MSG_SLAB,
+			.slab = {
+				.id = slab->index,
+				.kind = SLAB_RESULT,
+				.bytes = slab->mem.bytes,
+			},
+		};
+		int fd, rc;
+
+		if (slab->index < s->results_shown)
+			continue;
+		rc = slab_readonly_fd(&slab->mem, &fd, e);
+		if (rc)
+			return rc;
+		send_fds(s, &m, &fd, 1);
+		close(fd);
+		s->results_shown = slab->index + 1;
+	}
+	return 0;
+}
+
+static bool all_ready(struct ad_job *j, const struct ad_req *r)
+{
+	for (uint32_t i = 0; i < r->nids; i++) {
+		const struct ad_tensor *t = ad_tensor_find(j, r->ids[i]);
+
+		if (!t || !t->ready)
+			return false;
+	}
+	return true;
+}
+
+static void declared(struct ad_session *s, struct ad_req *r)
+{
+	struct msg_declared_tensor *rows = calloc(r->nids + 1, sizeof(*rows));
+	struct msg m = { .type = MSG_DECLARED };
+	struct err e;
+
+	if (!rows || show_results(s, &e)) {
+		req_fail(s, r, rows ? e.code : TALLY_ENOMEM, rows ? e.text : "out of memory");
+		free(rows);
+		return;
+	}
+	for (uint32_t i = 0; i < r->nids; i++) {
+		const struct ad_tensor *t = ad_tensor_find(s->job, r->ids[i]);
+
+		rows[i].id = t->id;
+		rows[i].slab = t->result->index;
+		for (int k = 0; k < 2; k++)
+			rows[i].off[k] = (uint64_t)t->result_page[k] * PAGE_BYTES;
+	}
+	m.declared = (struct msg_declared){
+		.req = r->theirs, .text = "", .ntensors = r->nids, .tensors = rows,
+	};
+	send_fds(s, &m, NULL, 0);
+	free(rows);
+	req_free(r);
+}
+
+void ad_session_tensors_ready(struct ad_job *j)
+{
+	list_for_each(&j->agent->sessions, l) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		for (uint32_t i = 0; s->job == j && i < AD_REQS_MAX; i++)
+			if (s->req[i].ids && all_ready(j, &s->req[i]))
+				declared(s, &s->req[i]);
+	}
+}
+
+/* Forwards a question; the process's own numbers are replaced by ours. */
+static void forward(struct ad_session *s, const struct msg *m)
+{
+	struct msg copy = *m;
+	struct ad_req *r;
+
+	if (m->type == MSG_DECLARE) {
+		r = req_new(s, m->type, m->declare.req, m->declare.timeout_ms);
+		copy.declare.req = r ? r->ours : 0;
+		copy.declare.job = s->job->id;
+		copy.declare.rank = s->rank;
+	} else if (m->type == MSG_UNDECLARE) {
+		r = req_new(s, m->type, m->ids.req, m->ids.timeout_ms);
+		copy.ids.req = r ? r->ours : 0;
+		copy.ids.job = s->job->id;
+		copy.ids.rank = s->rank;
+	} else {
+		r = req_new(s, m->type, m->barrier.req, m->barrier.timeout_ms);
+		copy.barrier.req = r ? r->ours : 0;
+		copy.barrier.job = s->job->id;
+		copy.barrier.rank = s->rank;
+	}
+	if (r && ad_tell_scheduler(s->agent, &copy))
+		req_fail(s, r, TALLY_ESCHED, "the scheduler cannot be reached; try again");
+}
+
+static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg_reply *m)
+{
+	if (r->type == MSG_RANK_JOIN) {
+		uint64_t theirs = r->theirs;
+
+		req_free(r);
+		s->job = m->code || !m->nids ? NULL : ad_job_find(s->agent, m->ids[0]);
+		if (s->job && s->job->state != JOB_STOPPING) {
+			joined(s, theirs);
+			return;
+		}
+		s->state = SESSION_OVER;
+		reply(s, theirs, m->code ? m->code : TALLY_ESHUTDOWN,
+		      m->code ? m->text : "the job is over");
+		return;
+	}
+	if (m->code) {
+		req_fail(s, r, m->code, m->text);
+	} else if (r->type != MSG_DECLARE) {
+		reply(s, r->theirs, 0, "");
+		req_free(r);
+	} else {
+		r->ids = calloc(m->nids + 1, sizeof(*r->ids));
+		if (!r->ids) {
+			req_fail(s, r, TALLY_ENOMEM, "out of memory");
+			return;
+		}
+		r->nids = m->nids;
+		if (m->nids)
+			memcpy(r->ids, m->ids, m->nids * sizeof(*r->ids));
+		if (all_ready(s->job, r))
+			declared(s, r);
+	}
+}
+
+void ad_session_reply(struct agent *a, const struct msg_reply *m)
+{
+	list_for_each_safe(&a->sessions, l, next) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
+			if (s->req[i].ours != m->req)
+				continue;
+			take_answer(s, &s->req[i], m);
+			return;
+		}
+	}
+	log_debug("answer %llu comes too late", (unsigned long long)m->req);
+}
+
+/* ---- the end ---- */
+
+static void tell_leave(struct ad_session *s)
+{
+	struct msg m = { .type = MSG_RANK_LEAVE };
+	char text[128];
+
+	snprintf(text, sizeof(text), "process %u has ended without detaching", s->pid);
+	if (!s->job || s->job->state == JOB_STOPPING || s->leave_told)
+		return;
+	m.rank_leave = (struct msg_rank_leave){
+		.job = s->job->id,
+		.rank = s->rank,
+		.code = s->detached ? 0 : TALLY_EWORKERLOST,
+		.text = s->detached ? "" : text,
+	};
+	s->leave_told = !ad_tell_scheduler(s->agent, &m);
+}
+
+static void session_end(struct ad_session *s)
+{
+	tell_leave(s);
+	s->state = SESSION_OVER;
+	for (uint32_t i = 0; i < AD_REQS_MAX; i++)
+		req_free(&s->req[i]);
+	if (s->ring && s->ring_busy) {
+		s->ring_busy = false;
+		ad_engine_tell(s->agent->engine[0], AD_RING_DEL, &s, sizeof(s));
+	} else {
+		session_free(s);
+	}
+}
+
+/* A process that goes while it is joining: the scheduler hears of it as of a lost one. */
+static void give_up_joining(struct ad_session *s)
+{
+	const struct msg m = {
+		.type = MSG_RANK_LEAVE,
+		.rank_leave = {
+			.rank = s->rank,
+			.code = TALLY_EWORKERLOST,
+			.text = s->job_name,
+		},
+	};
+
+	(void)ad_tell_scheduler(s->agent, &m);
+}
+
+void ad_session_ring_gone(struct ad_session *s)
+{
+	session_free(s);
+}
+
+/* Its memory stays, as the job's; a leave that was not told waits in a stub. */
+static void session_free(struct ad_session *s)
+{
+	if (s->job && !s->leave_told && s->job->state != JOB_STOPPING) {
+		slab_free(&s->ring_mem);
+		free(s->ring);
+		s->ring = NULL;
+		return;
+	}
+	for (int i = 0; i < 4; i++)
+		if (s->bell[i] >= 0)
+			close(s->bell[i]);
+	slab_free(&s->ring_mem);
+	free(s->ring);
+	list_del(&s->link);
+	free(s);
+}
+
+void ad_session_broken(struct ad_session *s, const struct err *why)
+{
+	log_warn("process %u uid %u of job '%s' cut off, reason %s", s->pid, s->uid, s->job_name,
+		 why->text);
+	if (s->ctl)
+		ctl_close(s->ctl);
+}
+
+void ad_session_job_over(struct ad_job *j)
+{
+	list_for_each_safe(&j->agent->sessions, l, next) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->job != j)
+			continue;
+		reqs_fail(s, j->code, j->text);
+		if (s->state == SESSION_OVER && !s->ring) {
+			s->leave_told = true;
+			session_free(s);
+		}
+	}
+}
+
+void ad_session_scheduler_up(struct agent *a)
+{
+	list_for_each_safe(&a->sessions, l, next) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->state == SESSION_JOINING)
+			ask_join(s);
+		else if (s->state == SESSION_OVER && !s->ring && s->job) {
+			tell_leave(s);
+			if (s->leave_told)
+				session_free(s);
+		}
+	}
+}
+
+void ad_sessions_tick(struct agent *a, mono_t now)
+{
+	list_for_each_safe(&a->sessions, l, next) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
+			struct ad_req *r = &s->req[i];
+
+			if (!r->ours || now < r->deadline || r->ids)
+				continue;
+			if (r->type == MSG_RANK_JOIN)
+				s->state = SESSION_OVER;
+			req_fail(s, r, ctl_node_is_up(a->node) ? TALLY_ETIMEDOUT : TALLY_ESCHED,
+				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
+				 "the scheduler cannot be reached; is tally-scheduler running?");
+		}
+	}
+}
+
+/* ---- the socket ---- */
+
+static void on_detach(struct ad_session *s, uint64_t req)
+{
+	s->detached = true;
+	tell_leave(s);
+	reply(s, req, 0, "");
+}
+
+static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
+{
+	struct ad_session *s = ctx;
+	bool open = s->state == SESSION_OPEN;
+
+	(void)c;
+	if (open && s->job->state == JOB_STOPPING && m->type != MSG_DETACH) {
+		if (m->type == MSG_DECLARE)
+			declared_error(s, m->declare.req, s->job->code, s->job->text);
+		else if (m->type == MSG_UNDECLARE)
+			reply(s, m->ids.req, s->job->code, s->job->text);
+		else if (m->type == MSG_BARRIER)
+			reply(s, m->barrier.req, s->job->code, s->job->text);
+		else if (m->type == MSG_SLAB_WANT)
+			reply(s, m->slab.req, s->job->code, s->job->text);
+		return;
+	}
+	if (m->type == MSG_ATTACH) {
+		on_attach(s, &m->attach);
+	} else if (m->type == MSG_DETACH) {
+		on_detach(s, m->reply.req);
+	} else if (open && m->type == MSG_SLAB_WANT) {
+		on_slab_want(s, &m->slab);
+	} else if (open && m->type == MSG_SLAB_MAPPED) {
+		on_slab_mapped(s, &m->slab);
+	} else if (open && (m->type == MSG_DECLARE || m->type == MSG_UNDECLARE ||
+			    m->type == MSG_BARRIER)) {
+		forward(s, m);
+	} else {
+		(void)ctl_reply(s->ctl, 0, TALLY_EPROTO, "message %s makes no sense here",
+				msg_type_name(m->type));
+		ctl_close(s->ctl);
+	}
+}
+
+static void on_closed(void *ctx, struct ctl *c, const struct err *e)
+{
+	struct ad_session *s = ctx;
+
+	(void)c;
+	s->ctl = NULL;
+	if (s->job && !s->detached && s->job->state != JOB_STOPPING)
+		log_warn("process %u (rank %u of job '%s') is gone%s%s", s->pid, s->rank,
+			 s->job_name, e->code ? ", reason " : "", e->text);
+	if (s->state == SESSION_JOINING)
+		give_up_joining(s);
+	session_end(s);
+}
+
+static const struct ctl_cb callbacks = {
+	.msg = on_msg,
+	.closed = on_closed,
+};
+
+static void on_accept(void *ctx, int fd)
+{
+	struct agent *a = ctx;
+	struct ad_session *s;
+	struct ucred cred = { 0 };
+	socklen_t len = sizeof(cred);
+	uint32_t n = 0;
+	struct err e;
+
+	list_for_each(&a->sessions, l)
+		n++;
+	s = n < AD_SESSIONS_MAX ? calloc(1, sizeof(*s)) : NULL;
+	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
+		log_warn("process refused, reason %s", s ? "no credentials" : "too many processes");
+		free(s);
+		close(fd);
+		return;
+	}
+	s->agent = a;
+	s->pid = (uint32_t)cred.pid;
+	s->uid = cred.uid;
+	s->ring_mem.fd = -1;
+	for (int i = 0; i < 4; i++)
+		s->bell[i] = -1;
+	if (ctl_adopt(a->loop, &s->ctl, fd, &callbacks, s, &e)) {
+		log_warn("process %u refused, reason %s", s->pid, e.text);
+		close(fd);
+		free(s);
+		return;
+	}
+	list_add(&a->sessions, &s->link);
+}
+
+int ad_sessions_start(struct agent *a, struct err *e)
+{
+	return listener_unix(a->loop, &a->listener, a->opt.socket, 0660, on_accept, a, e);
+}
+
+void ad_sessions_stop(struct agent *a)
+{
+	if (a->listener)
+		listener_close(a->listener);
+	list_for_each_safe(&a->sessions, l, next) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->ctl)
+			ctl_close(s->ctl);
+		for (uint32_t i = 0; i < AD_REQS_MAX; i++)
+			req_free(&s->req[i]);
+	}
+}
