@@ -9,7 +9,7 @@
 
 #include "common/base/base.h"
 
-mono_t lt_now(void);
+mono_t lt_now(void);		/* CLOCK_BOOTTIME */
 
 /* poll(2) until the deadline, whatever signals come; 0: it passed. */
 int lt_poll(struct pollfd *p, nfds_t n, mono_t deadline);

@@ -39,6 +39,7 @@ void lt_conn_fini(struct lt_conn *c);
 /* Room for an answer of that size, so that receiving it cannot fail for memory. */
 int lt_conn_reserve(struct lt_conn *c, size_t body_bytes, struct err *e);
 
+/* Whole messages; ETIMEDOUT: no answer so far.  EINVAL: m breaks its own rules. */
 int lt_conn_send(struct lt_conn *c, const struct msg *m, mono_t deadline, struct err *e);
 int lt_conn_recv(struct lt_conn *c, struct msg *m, mono_t deadline, struct err *e);
 

@@ -14,7 +14,7 @@
 
 #include "common/base/parse.h"
 
-/*   launcher	 rank			 world size		 local rank		     job id, then more of it */
+/* launcher, rank, world size, local rank, job id, more of the job id */
 #define ENV_TABLE(X) \
 	X("Tally",	"TALLY_RANK",	"TALLY_WORLD_SIZE", "TALLY_LOCAL_RANK", NULL, NULL) \
 	X("torchrun",	"RANK",		"WORLD_SIZE",	"LOCAL_RANK", "TORCHELASTIC_RUN_ID", NULL) \
@@ -88,8 +88,9 @@ static int env_read_ranks(const struct env_family *f, struct lt_ident *id, struc
 	    env_number(f->rank, 0, UINT32_MAX, &rank, e))
 		return TALLY_EINVAL;
 	if (rank >= world)
-		return err_set(e, TALLY_EINVAL, "environment: %s %llu is not below %s %llu", f->rank,
-			       (unsigned long long)rank, f->world, (unsigned long long)world);
+		return err_set(e, TALLY_EINVAL, "environment: %s %llu is not below %s %llu",
+			       f->rank, (unsigned long long)rank, f->world,
+			       (unsigned long long)world);
 	id->world = (uint32_t)world;
 	id->rank = (uint32_t)rank;
 	if (!env_get(f->local_rank))
@@ -167,7 +168,7 @@ static int fill_limits(struct lt_ident *id, const tally_options *opt, struct err
 	if (opt->chunk_bytes && (opt->chunk_bytes < CHUNK_BYTES_MIN ||
 				 opt->chunk_bytes > CHUNK_BYTES_MAX ||
 				 opt->chunk_bytes % PAGE_BYTES))
-		return err_set(e, TALLY_EINVAL, "chunk_bytes %zu; whole pages from %u to %u are possible",
+		return err_set(e, TALLY_EINVAL, "chunk_bytes %zu; whole pages, %u to %u bytes",
 			       opt->chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
 	id->timeout_ms = (uint32_t)ms;
 	id->chunk_bytes = (uint32_t)opt->chunk_bytes;

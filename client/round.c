@@ -138,7 +138,9 @@ static int submit(tally_session *s, struct tally_tensor *t, struct ring_sub *sub
 	if (ring_sub_post(&s->ring, sub)) {
 		/* the agent may wait for room in the other ring before it reads this one */
 		rc = lt_round_take_all(s);
-		return rc ? rc : err_set(&s->err, TALLY_EAGAIN, "the submission ring is full (%u rounds)",
+		if (rc)
+			return rc;
+		return err_set(&s->err, TALLY_EAGAIN, "the submission ring is full (%u rounds)",
 			       RING_ENTRIES);
 	}
 	t->round = sub->round;
@@ -285,8 +287,9 @@ static int say_timeout(tally_session *s, const struct tally_tensor *t, int timeo
 	char stall[ERR_TEXT_MAX + 1];
 
 	ring_status_get(&s->ring, NULL, NULL, stall);
-	return err_set(&s->err, TALLY_ETIMEDOUT, "round %u of tensor %s: not done after %d ms%s%.300s",
-		       t->round, t->name, timeout_ms, *stall ? "; " : "", stall);
+	return err_set(&s->err, TALLY_ETIMEDOUT,
+		       "round %u of tensor %s: not done after %d ms%s%.300s", t->round, t->name,
+		       timeout_ms, *stall ? "; " : "", stall);
 }
 
 int tally_wait(tally_session *s, tally_ticket k, int timeout_ms)

@@ -111,7 +111,7 @@ static int take_result_slab(tally_session *s, const struct msg_slab *slab)
 	if (slab->kind != SLAB_RESULT || fd < 0) {
 		if (fd >= 0)
 			close(fd);
-		return lt_session_protocol_error(s, "a slab that is no result slab, or has no descriptor");
+		return lt_session_protocol_error(s, "a slab of another kind, or without memory");
 	}
 	if (s->nresults == LT_RESULT_SLABS_MAX)
 		err_set(&s->slab_err, TALLY_EQUOTA, "more than %u result slabs",
@@ -192,7 +192,7 @@ static int take_ring(tally_session *s)
 		if (ring >= 0)
 			close(ring);
 		return err_set(&s->err, TALLY_EPROTO,
-			       "agent at %s: not the ring's three descriptors (out of descriptors?)",
+			       "agent at %s: not three good descriptors (too many open?)",
 			       s->who.socket);
 	}
 	rc = slab_map(&s->ring_mem, ring, ring_shared_bytes(), true, &s->err);

@@ -120,7 +120,8 @@ const uint8_t *lt_session_result(const tally_session *s, uint32_t slab, uint64_t
 int lt_round_take_all(tally_session *s);	/* completions; EPROTO: s is over */
 void lt_news_arm(tally_session *s);	/* before returning to a user of tally_fd() */
 
+/* NULL: no such tensor.  Fini frees all of them, at the end. */
 struct tally_tensor *lt_tensor_by_id(const tally_session *s, uint32_t id);
-void lt_tensors_fini(tally_session *s);
+void lt_tensors_fini(tally_session *s);	/* and the slots */
 
 #endif

@@ -350,7 +350,8 @@ static int check_leaving(tally_session *s, tally_tensor **t, uint32_t n, uint32_
 
 		if (!x || x->session != s || x->leaving)
 			return err_set(&s->err, TALLY_EINVAL,
-				       "handle %u is not of this session, or is there twice", *marked);
+				       "handle %u is not of this session, or twice there",
+				       *marked);
 		if (x->state == LT_FLYING)
 			return err_set(&s->err, TALLY_EBUSY, "round %u of tensor %s is in flight",
 				       x->round, x->name);

@@ -89,13 +89,14 @@ void ring_end_init(struct ring_end *r, void *mem, int sub_fd, int cpl_fd);
 
 /* process's side */
 int ring_sub_post(struct ring_end *r, const struct ring_sub *s);	/* 0, EAGAIN: full */
-int ring_cpl_take(struct ring_end *r, struct ring_cpl *c);		/* 0, EAGAIN: empty, EPROTO */
+int ring_cpl_take(struct ring_end *r, struct ring_cpl *c);	/* 0, EAGAIN: empty, EPROTO */
 bool ring_cpl_sleep(struct ring_end *r);	/* true: now poll cpl_fd; false: look again,
 						 * at the job's code too */
 int ring_cpl_wake(struct ring_end *r);		/* after the poll: clears flag and bell;
 						 * ESHUTDOWN: the other side closed it */
 /* Texts have ERR_TEXT_MAX + 1 bytes and end with NUL; NULL: not wanted. */
-void ring_status_get(const struct ring_end *r, int *job_code, char *job_text, char *stall_text);
+void ring_status_get(const struct ring_end *r, int *job_code, char *job_text,
+		     char *stall_text);
 
 /* agent's side */
 int ring_sub_take(struct ring_end *r, struct ring_sub *s);	/* 0, EAGAIN: empty, EPROTO */

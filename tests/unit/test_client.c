@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * libtally against an agent in a thread: the whole way of a gradient, then every
- * way in which the agent, the job or the heap can let it down.
+ * libtally against an agent in a thread: the whole way of a gradient, what a user
+ * can get wrong, and a heap that fails at every call in turn.  What the agent can
+ * do wrong is in test_client_trouble.c.
  */
-#include "client/tally.h"
-
-#include <check.h>
-#include <fcntl.h>
+#include "tests/unit/client_rig.h"
 
 #include "client/mem.h"
 #include "common/base/bytes.h"
-#include "tests/unit/fake_agent.h"
-
-#define DEADLINE_MS	20000
-#define SHORT_MS	50
 
 /* The heap of the thread that calls libtally: call number `fail_at` fails. */
 static _Thread_local uint32_t heap_calls, fail_at;
@@ -21,70 +15,6 @@ static _Thread_local uint32_t heap_calls, fail_at;
 bool tally_mem_test_fails(void)
 {
 	return fail_at && ++heap_calls == fail_at;
-}
-
-static struct fake_agent *agent;
-static tally_session *s;
-
-static int attach_at(const char *path, int timeout_ms)
-{
-	tally_options opt = {
-		.socket = path, .job = "test", .rank = 0, .world = 2, .timeout_ms = timeout_ms,
-	};
-
-	return tally_attach(&opt, &s);
-}
-
-static void start(enum fake_trick trick)
-{
-	agent = fake_start(trick);
-	ck_assert_msg(attach_at(agent->path, DEADLINE_MS) == 0, "%s", tally_error_text(s));
-}
-
-static void finish(void)
-{
-	tally_detach(s);
-	s = NULL;
-	fake_end(agent);
-	agent = NULL;
-}
-
-static tally_tensor *declare(const char *name, tally_dtype dtype, uint64_t count)
-{
-	tally_tensor_desc d = { .name = name, .dtype = dtype, .count = count, .priority = 5 };
-	tally_tensor *t = NULL;
-
-	ck_assert_msg(tally_declare(s, &d, 1, &t) == 0, "%s", tally_error_text(s));
-	return t;
-}
-
-static tally_ticket push(tally_tensor *t, const void *in, void *out)
-{
-	tally_ticket k = 0;
-
-	ck_assert_msg(tally_push_pull(s, t, in, out, NULL, &k) == 0, "%s", tally_error_text(s));
-	ck_assert_uint_ne(k, 0);
-	return k;
-}
-
-static void wait_ok(tally_ticket k)
-{
-	ck_assert_msg(tally_wait(s, k, DEADLINE_MS) == 0, "%s", tally_error_text(s));
-}
-
-static void expect_text(const char *part)
-{
-	ck_assert_msg(strstr(tally_error_text(s), part), "\"%s\" is not in \"%s\"", part,
-		      tally_error_text(s));
-}
-
-static int open_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 512; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 /* ---- the way it should be ---- */
@@ -575,258 +505,6 @@ START_TEST(full_ring_is_again_and_costs_no_round)
 }
 END_TEST
 
-/* ---- attach that fails ---- */
-
-static void expect_no_attach(enum fake_trick trick, int timeout_ms, int code, const char *text)
-{
-	int before = open_descriptors();
-	tally_tensor *t;
-	void *p;
-
-	agent = fake_start(trick);
-	ck_assert_int_eq(attach_at(agent->path, timeout_ms), code);
-	ck_assert_ptr_nonnull(s);
-	expect_text(text);
-	ck_assert_int_eq(tally_alloc(s, 1, &p), code);
-	ck_assert_int_eq(tally_barrier(s, 1), code);
-	ck_assert_int_eq(tally_declare(s, NULL, 0, &t), code);
-	ck_assert_int_eq(tally_fd(s), code);
-	ck_assert_int_eq(tally_poll(s), code);
-	ck_assert_int_eq(tally_wait(s, 1, 1), TALLY_EINVAL);
-	finish();
-	ck_assert_int_eq(open_descriptors(), before);
-}
-
-START_TEST(attach_without_an_agent_says_where_it_looked)
-{
-	ck_assert_int_eq(attach_at("/tmp/no-such-agent", 100), TALLY_EAGENT);
-	expect_text("/tmp/no-such-agent");
-	tally_detach(s);
-	ck_assert_int_eq(tally_attach(NULL, NULL), TALLY_EINVAL);
-	ck_assert_int_eq(tally_detach(NULL), 0);
-	ck_assert_str_eq(tally_error_text(NULL), "");
-}
-END_TEST
-
-START_TEST(attach_refused_carries_the_agents_text)
-{
-	expect_no_attach(REFUSE_ATTACH, DEADLINE_MS, TALLY_EMISMATCH,
-			 "rank 1 says 2 ranks, rank 0 says 4");
-}
-END_TEST
-
-START_TEST(attach_to_something_that_is_no_agent_is_an_error)
-{
-	expect_no_attach(GARBAGE_ATTACH, DEADLINE_MS, TALLY_EVERSION, "agent at");
-	expect_no_attach(HANG_UP_ATTACH, DEADLINE_MS, TALLY_EAGENT, "is gone");
-	expect_no_attach(FEW_FDS_ATTACH, DEADLINE_MS, TALLY_EPROTO, "descriptors");
-	expect_no_attach(NO_BELL_ATTACH, DEADLINE_MS, TALLY_EPROTO, "descriptors");
-	expect_no_attach(SHORT_RING_ATTACH, DEADLINE_MS, TALLY_EPROTO, "ring");
-	expect_no_attach(OTHER_RANK_ATTACH, DEADLINE_MS, TALLY_EPROTO, "rank 0 of 3");
-}
-END_TEST
-
-START_TEST(attach_to_a_mute_agent_times_out)
-{
-	expect_no_attach(MUTE_ATTACH, 1, TALLY_ETIMEDOUT, "no answer");
-}
-END_TEST
-
-/* ---- requests that fail ---- */
-
-START_TEST(barrier_refusal_is_the_calls_error_only)
-{
-	start(REFUSE_BARRIER);
-	ck_assert_int_eq(tally_barrier(s, 1000), TALLY_ETIMEDOUT);
-	ck_assert_str_eq(tally_error_text(s), "rank 1 (machine b) is missing");
-	agent->trick = NO_TRICK;
-	ck_assert_int_eq(tally_barrier(s, 1000), 0);
-	finish();
-}
-END_TEST
-
-START_TEST(late_answer_is_dropped)
-{
-	start(LATE_BARRIER);
-	ck_assert_int_eq(tally_barrier(s, 1), TALLY_ETIMEDOUT);
-	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), 0);
-	finish();
-}
-END_TEST
-
-static void expect_protocol_error(enum fake_trick trick)
-{
-	void *p;
-
-	start(trick);
-	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), TALLY_EPROTO);
-	expect_text(agent->path);
-	ck_assert_int_eq(tally_alloc(s, 1, &p), TALLY_EPROTO);
-	finish();
-}
-
-START_TEST(answers_nobody_asked_for_end_the_session)
-{
-	expect_protocol_error(WRONG_REQ_BARRIER);
-	expect_protocol_error(WRONG_TYPE_BARRIER);
-}
-END_TEST
-
-START_TEST(arena_takes_what_the_agent_can_give)
-{
-	void *p;
-
-	start(REFUSE_SLAB);
-	ck_assert_int_eq(tally_alloc(s, 100000, &p), 0);
-	ck_assert_int_eq(tally_alloc(s, 2 << 20, &p), TALLY_EQUOTA);
-	expect_text("1 MiB is all there is");
-	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), 0);
-	finish();
-}
-END_TEST
-
-START_TEST(arena_slab_that_is_none_is_an_error)
-{
-	void *p;
-
-	start(SMALL_SLAB);
-	ck_assert_int_eq(tally_alloc(s, 1, &p), TALLY_EPROTO);
-	finish();
-	start(NO_FD_SLAB);
-	ck_assert_int_eq(tally_alloc(s, 1, &p), TALLY_EPROTO);
-	finish();
-}
-END_TEST
-
-START_TEST(declare_refusal_names_the_mismatch_and_is_survived)
-{
-	tally_tensor_desc d = { .name = "w", .dtype = TALLY_FLOAT32, .count = 1 };
-	tally_tensor *t = NULL;
-
-	start(REFUSE_DECLARE);
-	ck_assert_int_eq(tally_declare(s, &d, 1, &t), TALLY_EMISMATCH);
-	expect_text("rank 1 says int8");
-	ck_assert_ptr_null(t);
-	agent->trick = NO_TRICK;
-	ck_assert_int_eq(tally_declare(s, &d, 1, &t), 0);
-	finish();
-}
-END_TEST
-
-START_TEST(declare_answer_that_makes_no_sense_ends_the_session)
-{
-	static const enum fake_trick tricks[] = {
-		NO_SLAB_DECLARE, OUTSIDE_DECLARE, SAME_ID_DECLARE, FEW_DECLARE,
-	};
-	const tally_tensor_desc d[2] = {
-		{ .name = "v", .dtype = TALLY_FLOAT32, .count = 1 },
-		{ .name = "w", .dtype = TALLY_FLOAT32, .count = 1 },
-	};
-	tally_tensor *t[2], *u;
-
-	for (size_t i = 0; i < ARRAY_SIZE(tricks); i++) {
-		start(NO_TRICK);
-		u = declare("u", TALLY_FLOAT32, 1);
-		agent->trick = tricks[i];
-		ck_assert_int_eq(tally_declare(s, d, 2, t), TALLY_EPROTO);
-		ck_assert_int_eq(tally_undeclare(s, &u, 1), TALLY_EPROTO);
-		finish();
-	}
-}
-END_TEST
-
-START_TEST(declare_that_fails_halfway_takes_the_first_half_back)
-{
-	enum { N = TENSORS_PER_BATCH_MAX + 1 };
-	tally_tensor_desc *d = calloc(N, sizeof(*d));
-	tally_tensor **t = calloc(N, sizeof(*t));
-	char (*names)[12] = calloc(N, sizeof(*names));
-
-	start(REFUSE_SECOND_DECLARE);
-	for (int i = 0; i < N; i++) {
-		snprintf(names[i], sizeof(names[i]), "t%d", i);
-		d[i] = (tally_tensor_desc){ .name = names[i], .dtype = TALLY_FLOAT32, .count = 1 };
-	}
-	ck_assert_int_eq(tally_declare(s, d, N, t), TALLY_EMISMATCH);
-	expect_text("rank 1 says int8");
-	ck_assert_ptr_null(t[0]);
-	ck_assert_uint_eq(atomic_load(&agent->live_tensors), 0);
-	finish();
-	free(d);
-	free(t);
-	free(names);
-}
-END_TEST
-
-/* ---- the end comes while rounds are in flight ---- */
-
-START_TEST(agent_that_dies_wakes_the_waiter)
-{
-	float x = 1;
-	tally_tensor *t;
-	tally_ticket k;
-
-	start(DIE_ON_ROUND);
-	t = declare("w", TALLY_FLOAT32, 1);
-	k = push(t, &x, &x);
-	ck_assert_int_eq(tally_wait(s, k, DEADLINE_MS), TALLY_EAGENT);
-	expect_text(agent->path);
-	expect_text("is gone");
-	ck_assert_int_eq(tally_wait(s, k, 0), TALLY_EINVAL);
-	ck_assert_int_eq(tally_push_pull(s, t, &x, &x, NULL, &k), TALLY_EAGENT);
-	ck_assert_int_eq(tally_barrier(s, 10), TALLY_EAGENT);
-	finish();
-}
-END_TEST
-
-START_TEST(agent_that_dies_is_noticed_by_test)
-{
-	float x = 1;
-	tally_ticket k;
-	int rc;
-
-	start(DIE_ON_ROUND);
-	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
-	while ((rc = tally_test(s, k)) == TALLY_EAGAIN)
-		sched_yield();
-	ck_assert_int_eq(rc, TALLY_EAGENT);
-	finish();
-}
-END_TEST
-
-START_TEST(failed_job_is_the_answer_to_everything)
-{
-	float x = 1;
-	tally_tensor *t;
-	tally_ticket k;
-	void *p;
-
-	start(FAIL_JOB);
-	t = declare("w", TALLY_FLOAT32, 1);
-	k = push(t, &x, &x);
-	ck_assert_int_eq(tally_wait(s, k, DEADLINE_MS), TALLY_EWORKERLOST);
-	ck_assert_str_eq(tally_error_text(s), "rank 3 is gone");
-	ck_assert_int_eq(tally_push_pull(s, t, &x, &x, NULL, &k), TALLY_EWORKERLOST);
-	ck_assert_str_eq(tally_error_text(s), "rank 3 is gone");
-	ck_assert_int_eq(tally_undeclare(s, &t, 1), TALLY_EWORKERLOST);
-	ck_assert_int_eq(tally_alloc(s, 1, &p), TALLY_EWORKERLOST);
-	finish();
-}
-END_TEST
-
-START_TEST(broken_completion_ring_ends_the_session)
-{
-	float x = 1;
-	tally_ticket k;
-
-	start(BREAK_RING);
-	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
-	ck_assert_int_eq(tally_wait(s, k, DEADLINE_MS), TALLY_EPROTO);
-	ck_assert_int_eq(tally_barrier(s, 10), TALLY_EPROTO);
-	finish();
-}
-END_TEST
-
 /* ---- the heap ---- */
 
 /* A call that found no memory did nothing: called again, with memory, it works. */
@@ -888,6 +566,22 @@ START_TEST(heap_that_fails_at_any_call_costs_that_call_only)
 }
 END_TEST
 
+START_TEST(public_numbers_are_the_tables)
+{
+#define X(name, num, retry, help) ck_assert_int_eq(TALLY_##name, -(num));
+	ERR_TABLE(X)
+#undef X
+#define X(e, num, name, bytes) ck_assert_uint_eq(tally_dtype_size((tally_dtype)(num)), bytes);
+	DTYPE_TABLE(X)
+#undef X
+	ck_assert_int_eq((int)TALLY_FLOAT32, (int)DTYPE_F32);
+	ck_assert_int_eq((int)TALLY_BFLOAT16, (int)DTYPE_BF16);
+	ck_assert_int_eq((int)TALLY_INT64, (int)DTYPE_I64);
+	ck_assert_int_eq((int)TALLY_SUM, (int)ROP_SUM);
+	ck_assert_int_eq((int)TALLY_MEAN, (int)ROP_MEAN);
+}
+END_TEST
+
 START_TEST(error_codes_have_names_and_help)
 {
 	ck_assert_str_eq(tally_error_name(TALLY_EMISMATCH), "EMISMATCH");
@@ -931,23 +625,8 @@ int main(void)
 	tcase_add_test(tc, misuse_is_refused_and_harmless);
 	tcase_add_test(tc, memory_in_use_is_not_freed);
 	tcase_add_test(tc, full_ring_is_again_and_costs_no_round);
-	tcase_add_test(tc, attach_without_an_agent_says_where_it_looked);
-	tcase_add_test(tc, attach_refused_carries_the_agents_text);
-	tcase_add_test(tc, attach_to_something_that_is_no_agent_is_an_error);
-	tcase_add_test(tc, attach_to_a_mute_agent_times_out);
-	tcase_add_test(tc, barrier_refusal_is_the_calls_error_only);
-	tcase_add_test(tc, late_answer_is_dropped);
-	tcase_add_test(tc, answers_nobody_asked_for_end_the_session);
-	tcase_add_test(tc, arena_takes_what_the_agent_can_give);
-	tcase_add_test(tc, arena_slab_that_is_none_is_an_error);
-	tcase_add_test(tc, declare_refusal_names_the_mismatch_and_is_survived);
-	tcase_add_test(tc, declare_answer_that_makes_no_sense_ends_the_session);
-	tcase_add_test(tc, declare_that_fails_halfway_takes_the_first_half_back);
-	tcase_add_test(tc, agent_that_dies_wakes_the_waiter);
-	tcase_add_test(tc, agent_that_dies_is_noticed_by_test);
-	tcase_add_test(tc, failed_job_is_the_answer_to_everything);
-	tcase_add_test(tc, broken_completion_ring_ends_the_session);
 	tcase_add_test(tc, heap_that_fails_at_any_call_costs_that_call_only);
+	tcase_add_test(tc, public_numbers_are_the_tables);
 	tcase_add_test(tc, error_codes_have_names_and_help);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(sr, CK_NORMAL);
