@@ -290,6 +290,7 @@ static int run_job(struct run *run)
 		printf("%zu parameters, %d ranks on %d machines, %zu bytes of %s\n",
 		       model_count_all(&m->shape), run->x.world,
 		       tally_machines(run->x.session), run->text.len, run->o.text);
+		fflush(stdout);
 	}
 	run->random = run->o.seed * 1000003 + (uint64_t)run->x.rank;
 	if (train_and_measure(run, &before, &after) ||
