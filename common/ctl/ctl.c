@@ -26,7 +26,6 @@
 #include "common/ctl/ctl.h"
 
 #define KEEP_BYTES	(16u << 10)	/* a buffer kept between messages */
-#define MEM_BYTES(body)	(4 * (size_t)(body) + 4096)
 
 struct ctl {
 	struct loop *l;
@@ -194,7 +193,7 @@ static void deliver(struct ctl *c)
 
 	stop_deadline(c);
 	c->heard = true;
-	if (!grow(&c->mem, &c->mem_bytes, MEM_BYTES(c->body_bytes))) {
+	if (!grow(&c->mem, &c->mem_bytes, msg_mem_need(c->body_bytes))) {
 		err_set(&e, TALLY_ENOMEM, "no memory for a message of %u bytes", c->body_bytes);
 		fail(c, &e);
 		return;

@@ -223,7 +223,7 @@ static int recv_msg(struct ctl_client *c, struct msg *m, struct err *e)
 		code = msg_prefix_decode(prefix, &body_bytes, &type, e);
 	if (code < 0)
 		return code;
-	mem = (struct msg_mem){ .size = 4 * (size_t)body_bytes + 4096 };
+	mem = (struct msg_mem){ .size = msg_mem_need(body_bytes) };
 	free(c->body);
 	free(c->mem);
 	c->body = malloc(body_bytes + 1);
