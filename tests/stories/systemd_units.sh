@@ -33,4 +33,8 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 	for option in $(sed -n '/^ExecStart=/s/ /\n/gp' "$unit" | grep '^--'); do
 		expect_text "$TMP/help.txt" "$option"
 	done
+	# A watchdog kills a program that does not answer it.
+	grep -q '^WatchdogSec=' "$unit" && ! grep -q 'WATCHDOG=1' "$BIN/$program" &&
+		fail "$program never says WATCHDOG=1"
 done
+exit 0
