@@ -64,6 +64,9 @@ enum frame_flag {
 #define SLOT_SLAB_ID(slot)	((uint32_t)((slot) >> 48))
 #define SLOT_SLAB_OFF(slot)	((slot) & ((UINT64_C(1) << 48) - 1))
 
+/* HELD.slot: it was asked for by name and cannot be taken back in this round. */
+#define HELD_ASKED	1u
+
 /*   offset on the wire, field; HELLO and WELCOME use slot/rslot/aux as said there */
 struct frame {
 	uint8_t type;		/*  5: enum frame_type */
@@ -79,7 +82,8 @@ struct frame {
 	uint32_t epoch;		/* 28: of the placement that the sender follows */
 	uint32_t offset;	/* 32: the segment's first byte in the chunk */
 	uint32_t length;	/* 36: its bytes, <= SEG_BYTES_MAX */
-	uint64_t slot;		/* 40: PUSH: where in window or slab; RESULT: the push's rslot */
+	uint64_t slot;		/* 40: PUSH: where in window or slab; RESULT: the push's rslot;
+				 *     HELD: HELD_ASKED or 0 */
 	uint64_t rslot;		/* 48: PUSH: where the agent wants the result */
 	uint32_t aux;		/* 56: REFUSED: -code; HELD: a missing worker; else 0 */
 };				/* 60: header check */

@@ -532,6 +532,12 @@ static void fill_result(struct srv_core *c, struct srv_send *out, const struct s
 	s->tensor->job->borrowed++;
 }
 
+static void fill_held(struct srv_send *out, const struct srv_in *in)
+{
+	out->frame.aux = first_missing(in->seg);
+	out->frame.slot = in->seg->asking ? HELD_ASKED : 0;
+}
+
 bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *out)
 {
 	static const struct {
@@ -559,7 +565,7 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 	else if (order[i].todo == TODO_FAIL)
 		out->frame.aux = (uint32_t)-TALLY_EMISMATCH;
 	else if (order[i].todo == TODO_HELD)
-		out->frame.aux = first_missing(in->seg);
+		fill_held(out, in);
 	todo_drop(in, order[i].todo);
 	return true;
 }

@@ -302,7 +302,11 @@ static bool next_todo(struct ag_core *c, struct ag_peer *p, struct ag_send *out)
 	return true;
 }
 
-/* The least urgent segment in flight that may be taken back; NULL: none. */
+/*
+ * The least urgent segment in flight that may be taken back; NULL: none.  One
+ * that was asked for is no exception: an ASK may also have answered a PROBE, or
+ * be old, and what the server does ask for it holds.
+ */
 static struct ag_seg *victim(struct ag_route *r)
 {
 	struct ag_seg *worst = NULL;
@@ -312,7 +316,7 @@ static struct ag_seg *victim(struct ag_route *r)
 
 		if (s->state == SEG_CANCELLING)
 			return NULL;	/* one at a time */
-		if (s->asked || s->pinned || s->slot == UINT32_MAX)
+		if (s->pinned || s->slot == UINT32_MAX)
 			continue;
 		if (!worst || ag_more_urgent(worst, s))
 			worst = s;
@@ -578,6 +582,7 @@ static void on_cancelled(struct ag_core *c, struct ag_seg *s, const struct frame
 	ag_seg_free_slot(s, now);
 	s->attempt++;
 	s->heard = now;
+	s->asked = false;
 	ag_seg_ready(c, s);
 }
 
@@ -586,7 +591,8 @@ static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
 	s->tensor->missing = f->aux;
 	s->heard = now;
 	s->probed = false;
-	if (s->state == SEG_CANCELLING) {
+	/* Else it answers a PROBE from before the CANCEL, whose own answer is to come. */
+	if (s->state == SEG_CANCELLING && f->slot == HELD_ASKED) {
 		ag_todo_drop(s, AG_CANCEL);
 		s->state = SEG_PUSHED;
 		s->pinned = true;

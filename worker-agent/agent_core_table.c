@@ -89,11 +89,8 @@ void ag_peer_down(struct ag_core *c, struct ag_peer *p)
 
 /* ---- jobs ---- */
 
-static bool more_urgent(const struct pheap_node *x, const struct pheap_node *y)
+bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b)
 {
-	const struct ag_seg *a = container_of(x, struct ag_seg, heap);
-	const struct ag_seg *b = container_of(y, struct ag_seg, heap);
-
 	if (a->asked != b->asked)
 		return a->asked;
 	if (a->tensor->priority != b->tensor->priority)
@@ -103,9 +100,19 @@ static bool more_urgent(const struct pheap_node *x, const struct pheap_node *y)
 	return a->order < b->order;
 }
 
-bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b)
+/*
+ * What is pushed again has its room already and goes first: behind an asked one
+ * that finds none it would hold that room for ever, ready and not in flight, so
+ * that nobody could take it back.
+ */
+static bool goes_first(const struct pheap_node *x, const struct pheap_node *y)
 {
-	return more_urgent(&a->heap, &b->heap);
+	const struct ag_seg *a = container_of(x, struct ag_seg, heap);
+	const struct ag_seg *b = container_of(y, struct ag_seg, heap);
+
+	if ((a->slot == UINT32_MAX) != (b->slot == UINT32_MAX))
+		return a->slot != UINT32_MAX;
+	return ag_more_urgent(a, b);
 }
 
 static uint32_t window_pages(const struct ag_job_desc *d, uint32_t route)
@@ -146,7 +153,7 @@ struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_de
 		rt->progress = now;
 		list_init(&rt->active);
 		list_init(&rt->inflight);
-		pheap_init(&rt->ready, more_urgent);
+		pheap_init(&rt->ready, goes_first);
 		pagemap_init(&rt->window, words, window_pages(d, r));
 		words += BITS_WORDS(window_pages(d, r));
 	}
