@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sim - random clusters, one per seed, until there were enough rounds.
+ *
+ * A run fails when a result is wrong, a round is done too early or never, a core
+ * asserts, or something is still borrowed at the end.  A set of runs fails also
+ * when a path was never taken: a simulator that does not reach the trouble it
+ * was made for proves nothing.
+ */
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/kern/kern.h"
+#include "tests/sim/sim.h"
+
+#define ROUNDS_DEFAULT	10000u
+#define LIVENESS	(30 * NS_PER_SEC)	/* without faults something is done in this time */
+
+struct sim_totals sim_totals;
+
+static char repeat[128];		/* how to see the present run again */
+
+/* ---- one run ---- */
+
+static void handle(struct sim *s, const struct sim_event *e)
+{
+	bool known = sim_net_event(s, e) || sim_proc_event(s, e) || sim_rank_event(s, e);
+
+	ASSERT(known);
+	if (e->proc == SIM_NOBODY)
+		return;
+	if (e->proc < SIM_AGENTS)
+		sim_pump_agent(s, e->proc);
+	else
+		sim_pump_server(s, e->proc - SIM_AGENTS);
+	sim_check(s, e->proc);
+}
+
+static void end_perhaps(struct sim *s)
+{
+	bool all = sim_all_done(s), early = s->p.stop_at && s->now >= s->p.stop_at;
+
+	if (s->stopped)
+		return;
+	if (!all && !early) {
+		if (s->now - MAX(s->p.faults_end, s->last_progress) > LIVENESS)
+			sim_fail(s, "nothing was done for %u s without faults, %llu of %u rounds done",
+				 (unsigned)(LIVENESS / NS_PER_SEC), (unsigned long long)s->rounds_done,
+				 s->p.ntensors * s->p.rounds);
+		return;
+	}
+	if (all && s->now < s->last_progress + mono_ms(50))
+		return;
+	sim_totals.stopped_early += !all;
+	sim_stop_job(s);
+	if (sim_below(s, 2))
+		sim_net_cut_all(s);
+}
+
+void sim_run(struct sim *s)
+{
+	struct sim_event e;
+
+	sim_build(s);
+	while (!s->failed && sim_pop(s, &e)) {
+		if (e.proc != SIM_NOBODY && s->paused_until[e.proc] > s->now) {
+			sim_again_at(s, s->paused_until[e.proc], &e);
+			continue;
+		}
+		handle(s, &e);
+		s->steps++;
+		end_perhaps(s);
+	}
+	if (!s->failed && s->msgs)
+		sim_fail(s, "%llu frames never arrived", (unsigned long long)s->msgs);
+	sim_totals.runs++;
+	sim_totals.rounds += s->rounds_done;
+	sim_totals.steps += s->steps;
+	sim_free(s);
+}
+
+/* ---- what a seed means ---- */
+
+static void make_machines(struct sim_params *p, struct rng *r)
+{
+	uint32_t of[SIM_RANKS], name[SIM_AGENTS], seen = 0;
+
+	p->n = rng_below(r, 12) ? 2 + (uint32_t)rng_below(r, 5) : 1;
+	for (uint32_t i = 0; i < p->n; i++) {
+		p->nlocal[i] = 0;
+		name[i] = UINT32_MAX;
+		for (uint32_t l = 1 + (uint32_t)rng_below(r, SIM_LOCAL); l; l--)
+			of[p->world++] = i;
+	}
+	for (uint32_t i = p->world; i > 1; i--) {
+		uint32_t j = (uint32_t)rng_below(r, i), t = of[j];
+
+		of[j] = of[i - 1];
+		of[i - 1] = t;
+	}
+	/* Machines are numbered by their lowest rank. */
+	for (uint32_t i = 0; i < p->world; i++) {
+		if (name[of[i]] == UINT32_MAX)
+			name[of[i]] = seen++;
+		p->machine[i] = name[of[i]];
+		p->nlocal[p->machine[i]]++;
+	}
+}
+
+static void make_servers(struct sim_params *p, struct rng *r)
+{
+	uint32_t colocated = (uint32_t)rng_below(r, 4);
+
+	if (p->n == 1)
+		return;
+	p->k = (uint32_t)rng_below(r, 5);
+	for (p->nservers = 0; p->nservers < p->k; p->nservers++)
+		p->home[p->nservers] = UINT32_MAX;
+	for (uint32_t i = 0; i < p->n; i++)
+		if (rng_below(r, 4) < colocated || (!p->nservers && i == p->n - 1))
+			p->home[p->nservers++] = i;
+}
+
+static void make_sizes(struct sim_params *p, struct rng *r)
+{
+	static const uint32_t segs[] = { 1, 1, 2, 2, 3, 3, 5, 8, 16, 64 };
+	static const uint32_t limits[] = { 1, 3, 20, 1000 };
+
+	p->seg_bytes = PAGE_BYTES << rng_below(r, 3);
+	p->chunk_bytes = p->seg_bytes * (1 + (uint32_t)rng_below(r, 4));
+	p->window_bytes = p->seg_bytes * segs[rng_below(r, ARRAY_SIZE(segs))] +
+			  PAGE_BYTES * (uint32_t)rng_below(r, 2);
+	p->ntensors = 1 + (uint32_t)rng_below(r, SIM_TENSORS);
+	p->rounds = 3 + (uint32_t)rng_below(r, 8);
+	p->tx_limit = (uint64_t)p->seg_bytes * limits[rng_below(r, ARRAY_SIZE(limits))];
+	p->server_queue = 1 + (uint32_t)rng_below(r, 30);
+	p->order = (uint32_t)rng_below(r, 4);
+	p->lookahead = rng_below(r, 2) ? 100 : 1 + (uint32_t)rng_below(r, 20);
+}
+
+static void make_faults(struct sim_params *p, struct rng *r)
+{
+	p->lanes = 1 + (uint32_t)rng_below(r, 3);
+	p->latency = 1000 + (mono_t)rng_below(r, 1000000);
+	p->jitter = 1 + (mono_t)rng_below(r, 2000000);
+	p->reorder = rng_below(r, 2);
+	p->stop_at = rng_below(r, 12) ? 0 : 1 + (mono_t)rng_below(r, 100000000);
+	if (!rng_below(r, 4))	/* a quiet network: crossing alone must not stop anything */
+		return;
+	p->faults_end = (mono_t)rng_below(r, 4 * NS_PER_SEC);
+	p->loss = (uint32_t)rng_below(r, rng_below(r, 3) ? 30 : 200);
+	p->dup = (uint32_t)rng_below(r, 100);
+	p->forge = (uint32_t)rng_below(r, 30);
+	p->spike = (uint32_t)rng_below(r, 20);
+	p->break_every = rng_below(r, 3) ? 1000000 + (mono_t)rng_below(r, 100000000) : 0;
+	p->pause_every = rng_below(r, 3) ? 10000000 + (mono_t)rng_below(r, 300000000) : 0;
+}
+
+void sim_params_make(struct sim_params *p, uint64_t seed)
+{
+	struct rng r = { seed * 0x2545f4914f6cdd1du };
+
+	*p = (struct sim_params){ .seed = seed };
+	make_machines(p, &r);
+	make_servers(p, &r);
+	make_sizes(p, &r);
+	make_faults(p, &r);
+}
+
+void sim_params_print(const struct sim_params *p)
+{
+	printf("seed %llu: %u agents, %u ranks, %u servers (%u colocated), %u tensors, %u rounds, "
+	       "chunk %u, segment %u, window %u, lanes %u, order %u, loss %u, faults to %.3f s\n",
+	       (unsigned long long)p->seed, p->n, p->world, p->nservers, p->nservers - p->k,
+	       p->ntensors, p->rounds, p->chunk_bytes, p->seg_bytes, p->window_bytes, p->lanes,
+	       p->order, p->loss, (double)p->faults_end / 1e9);
+}
+
+/* ---- sets of runs ---- */
+
+static bool run_seed(uint64_t seed, bool trace)
+{
+	struct sim *s = calloc(1, sizeof(*s));
+	bool ok;
+
+	ASSERT(s);
+	snprintf(repeat, sizeof(repeat), "repeat with: sim --seed %llu --trace\n",
+		 (unsigned long long)seed);
+	sim_params_make(&s->p, seed);
+	s->trace = trace;
+	s->rng.state = seed;
+	s->now = s->last_progress = 100 * NS_PER_SEC;
+	s->p.faults_end += s->now;
+	s->p.stop_at += s->p.stop_at ? s->now : 0;
+	if (trace)
+		sim_params_print(&s->p);
+	sim_run(s);
+	ok = !s->failed;
+	if (!ok) {
+		printf("FAILED: %s\n", s->why);
+		sim_params_print(&s->p);
+		printf("%s", repeat);
+	}
+	free(s);
+	return ok;
+}
+
+/* Counters of this run set by name; those that honest neighbours never raise are not asked for. */
+static uint32_t paths_missing(void)
+{
+	uint32_t missing = 0;
+
+#define REPORT(side, name, value, want) do { \
+		printf("  %-6s %-14s %12llu\n", side, name, (unsigned long long)(value)); \
+		if ((want) && !(value)) { \
+			printf("FAILED: no run took the path %s %s\n", side, name); \
+			missing++; \
+		} \
+	} while (0)
+#define X(name, help) REPORT("server", #name, sim_totals.srv.name, true);
+	SRV_COUNTER_TABLE(X)
+#undef X
+#define X(name, help) REPORT("agent", #name, sim_totals.ag.name, true);
+	AG_COUNTER_TABLE(X)
+#undef X
+#define NET(name) REPORT("net", #name, sim_totals.name, true)
+	NET(lost);
+	NET(repeated);
+	NET(forged);
+	NET(broken);
+	NET(all_broken);
+	NET(torn);
+	NET(paused);
+	NET(by_ref_frames);
+	NET(stopped_early);
+	NET(removed);
+	NET(ahead);
+#undef NET
+#undef REPORT
+	return missing;
+}
+
+static int run_set(uint64_t first, uint64_t rounds)
+{
+	uint32_t passed = 0, failed = 0;
+
+	for (uint64_t seed = first; sim_totals.rounds < rounds; seed++) {
+		if (run_seed(seed, false))
+			passed++;
+		else if (++failed == 10)
+			break;
+	}
+	failed += paths_missing();
+	printf("%llu tensor rounds, %llu events\n", (unsigned long long)sim_totals.rounds,
+	       (unsigned long long)sim_totals.steps);
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed ? 1 : 0;
+}
+
+static void on_abort(int sig)
+{
+	ssize_t n = write(STDERR_FILENO, repeat, strlen(repeat));
+
+	(void)n;
+	(void)sig;
+}
+
+static void usage(FILE *f)
+{
+	fprintf(f, "usage: sim [--rounds N] [--first S]   runs with seeds S, S + 1, ... to N rounds\n"
+		"       sim --seed S [--trace]         one run, and what happened in it\n"
+		"Random clusters of the real cores over a network that fails; N is %u, S is 1.\n",
+		ROUNDS_DEFAULT);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "seed", required_argument, NULL, 's' }, { "trace", no_argument, NULL, 't' },
+		{ "rounds", required_argument, NULL, 'r' }, { "first", required_argument, NULL, 'f' },
+		{ "help", no_argument, NULL, 'h' }, { 0 },
+	};
+	uint64_t seed = 0, rounds = ROUNDS_DEFAULT, first = 1;
+	bool one = false, trace = false;
+	int o;
+
+	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (o) {
+		case 's': seed = strtoull(optarg, NULL, 0); one = true; break;
+		case 't': trace = true; break;
+		case 'r': rounds = strtoull(optarg, NULL, 0); break;
+		case 'f': first = strtoull(optarg, NULL, 0); break;
+		case 'h': usage(stdout); return 0;
+		default: usage(stderr); return 2;
+		}
+	}
+	signal(SIGABRT, on_abort);
+	kern_init(~0u);
+	if (!one)
+		return run_set(first, rounds);
+	if (!run_seed(seed, trace))
+		return 1;
+	printf("1 passed, 0 failed\n");
+	return 0;
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ranks' story.  All rounds of all tensors have a common order.  A rank
+ * submits them in an order of its own, within a distance of the common one; it
+ * waits for any it likes, once it has submitted everything before it (so no
+ * program deadlocks by itself: the first unfinished one in the common order is
+ * always submitted in the end).  Submissions of ranks thus cross, which fills
+ * windows with contributions that nobody matches yet.
+ *
+ * When an agent finishes a round, its result must be there, bit for bit, every
+ * rank of the job must have submitted it, and then memory goes bad that may: the
+ * inputs at once, the result of two rounds ago when all local ranks go on.
+ */
+#include <stdlib.h>
+
+#include "common/kern/kern.h"
+#include "tests/sim/sim.h"
+
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
+{
+	struct rng r = { a * 0x9e3779b97f4a7c15u + b };
+
+	r.state = rng_u64(&r) + c;
+	return rng_u64(&r);
+}
+
+uint8_t sim_rop(const struct sim *s, uint32_t tensor, uint32_t round)
+{
+	static const uint8_t ops[] = { ROP_SUM, ROP_SUM, ROP_SUM, ROP_MEAN, ROP_BROADCAST };
+
+	return ops[mix(s->p.seed, tensor, round) % ARRAY_SIZE(ops)];
+}
+
+uint32_t sim_root(const struct sim *s, uint32_t tensor, uint32_t round)
+{
+	return (uint32_t)(mix(s->p.seed, round, tensor + 77) % s->p.world);
+}
+
+/* ---- data ---- */
+
+/* Floating point of like size and either sign: sums round, so the order shows. */
+static uint64_t like_size(uint64_t v, uint8_t dtype)
+{
+	switch (dtype) {
+	case DTYPE_F32: return (v & 0x83ffffff83ffffff) | 0x3c0000003c000000;
+	case DTYPE_F64: return (v & 0x803fffffffffffff) | 0x3f80000000000000;
+	case DTYPE_F16: return (v & 0x8fff8fff8fff8fff) | 0x3000300030003000;
+	case DTYPE_BF16: return (v & 0x83ff83ff83ff83ff) | 0x3c003c003c003c00;
+	default: return v;
+	}
+}
+
+/* Rank r's input; integers of every other round are 2^r: each counts once, or it shows. */
+static void fill(const struct sim *s, uint32_t tensor, uint32_t round, uint32_t rank, uint8_t *out)
+{
+	const struct sim_tensor *t = &s->tensor[tensor];
+	struct rng r = { mix(s->p.seed, (uint64_t)tensor << 32 | round, rank) };
+	uint64_t at, v;
+
+	for (at = 0; at < t->geom.bytes; at += MIN(8u, t->geom.bytes - at)) {
+		v = like_size(rng_u64(&r), t->dtype);
+		if (t->dtype == DTYPE_I32 && round % 2)
+			v = UINT64_C(0x100000001) << rank;
+		else if (t->dtype == DTYPE_I64 && round % 2)
+			v = UINT64_C(1) << rank;
+		memcpy(out + at, &v, MIN(8u, t->geom.bytes - at));
+	}
+}
+
+static uint32_t inputs_of(const struct sim *s, uint32_t machine, uint32_t tensor, uint32_t round,
+			  uint8_t *in[])
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < s->p.world; r++)
+		if (s->p.machine[r] == machine)
+			fill(s, tensor, round, r, in[n++]);
+	return n;
+}
+
+static void *buffer(uint64_t bytes)
+{
+	void *p = malloc(bytes + 1);
+
+	ASSERT(p);
+	return p;
+}
+
+/* Rank order within a machine, then machine by machine; one machine: all at once. */
+static void expected_sum(const struct sim *s, uint32_t tensor, uint32_t round, uint8_t *out)
+{
+	const struct sim_tensor *t = &s->tensor[tensor];
+	uint64_t len = t->geom.bytes / dtype_bytes(t->dtype);
+	uint32_t div = sim_rop(s, tensor, round) == ROP_MEAN ? s->p.world : 1;
+	uint8_t *in[SIM_LOCAL], *sum[SIM_AGENTS];
+
+	for (uint32_t l = 0; l < SIM_LOCAL; l++)
+		in[l] = buffer(t->geom.bytes);
+	for (uint32_t m = 0; m < s->p.n; m++) {
+		uint32_t n = inputs_of(s, m, tensor, round, in);
+
+		sum[m] = buffer(t->geom.bytes);
+		kern_sum_at(KERN_C, t->dtype, sum[m], (const void *const *)in, n, len,
+			    s->p.n == 1 ? div : 1);
+	}
+	if (s->p.n == 1)
+		memcpy(out, sum[0], t->geom.bytes);
+	else
+		kern_sum_at(KERN_C, t->dtype, out, (const void *const *)sum, s->p.n, len, div);
+	for (uint32_t l = 0; l < SIM_LOCAL; l++)
+		free(in[l]);
+	for (uint32_t m = 0; m < s->p.n; m++)
+		free(sum[m]);
+}
+
+static const uint8_t *expected(struct sim *s, uint32_t tensor, uint32_t round)
+{
+	struct sim_tensor *t = &s->tensor[tensor];
+	uint8_t *out = t->expect[round & 1];
+
+	if (t->expect_round[round & 1] == round)
+		return out;
+	if (sim_rop(s, tensor, round) == ROP_BROADCAST)
+		fill(s, tensor, round, sim_root(s, tensor, round), out);
+	else
+		expected_sum(s, tensor, round, out);
+	t->expect_round[round & 1] = round;
+	return out;
+}
+
+/* ---- what must be true ---- */
+
+static uint8_t *result_of(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t round)
+{
+	return (uint8_t *)s->agent[agent]->tensor[tensor].result +
+	       (round & 1) * s->tensor[tensor].geom.bytes;
+}
+
+static void must_equal(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t round,
+		       const char *when)
+{
+	const uint8_t *want = expected(s, tensor, round), *got = result_of(s, agent, tensor, round);
+	uint64_t at = 0, bytes = s->tensor[tensor].geom.bytes;
+
+	if (!memcmp(want, got, bytes))
+		return;
+	while (want[at] == got[at])
+		at++;
+	sim_fail(s, "agent %u tensor %u (%s, %llu bytes) round %u (%s): result wrong %s, byte %llu",
+		 agent, tensor + 1, dtype_name(s->tensor[tensor].dtype), (unsigned long long)bytes,
+		 round, rop_name(sim_rop(s, tensor, round)), when, (unsigned long long)at);
+}
+
+static void removed_later(struct sim *s, uint32_t tensor)
+{
+	for (uint32_t p = 0; p < s->p.n + s->p.nservers; p++)
+		sim_at(s, (mono_t)sim_below(s, 5000000),
+		       &(struct sim_event){ .type = EV_REMOVE, .a = tensor,
+			.proc = p < s->p.n ? sim_agent_proc(p) : sim_server_proc(p - s->p.n) });
+}
+
+static void wake(struct sim *s, uint32_t rank)
+{
+	sim_at(s, (mono_t)sim_below(s, 300000),
+	       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank });
+}
+
+static void completed(struct sim *s, uint32_t rank, uint32_t agent, uint32_t tensor, uint32_t round)
+{
+	struct sim_rank *r = &s->rank[rank];
+
+	if (r->submitted[tensor] != round || r->done[tensor] != round - 1)
+		sim_fail(s, "rank %u: tensor %u round %u is done, submitted %u", rank, tensor + 1, round,
+			 r->submitted[tensor]);
+	r->done[tensor] = round;
+	memset(s->agent[agent]->tensor[tensor].input[r->local], 0xdb, s->tensor[tensor].geom.bytes);
+	if (r->waiting == (int32_t)tensor) {
+		r->waiting = -1;
+		wake(s, rank);
+	}
+}
+
+void sim_round_done(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t round)
+{
+	struct sim_tensor *t = &s->tensor[tensor];
+
+	sim_trace(s, "a%u: tensor %u round %u is done", agent, tensor + 1, round);
+	must_equal(s, agent, tensor, round, "when done");
+	for (uint32_t r = 0; r < s->p.world; r++) {
+		/* A tensor of no elements has nothing to wait for. */
+		if (s->rank[r].submitted[tensor] < round && t->geom.bytes)
+			sim_fail(s, "agent %u: tensor %u round %u is done without rank %u", agent,
+				 tensor + 1, round, r);
+		if (s->p.machine[r] == agent)
+			completed(s, r, agent, tensor, round);
+	}
+	if (s->agent[agent]->tensor[tensor].sum)
+		memset(s->agent[agent]->tensor[tensor].sum, 0xdc, t->geom.bytes);
+	s->last_progress = s->now;
+	if (++t->completions % s->p.n == 0)
+		s->rounds_done++;
+	if (t->completions == s->p.n * s->p.rounds && t->ends)
+		removed_later(s, tensor);
+}
+
+bool sim_all_done(const struct sim *s)
+{
+	return s->rounds_done == (uint64_t)s->p.ntensors * s->p.rounds;
+}
+
+/* ---- submitting ---- */
+
+/* The agent reads the descriptor from the rank's ring. */
+static void submit_event(struct sim *s, const struct sim_event *e)
+{
+	uint32_t rank = e->a, k = e->b, agent = s->p.machine[rank];
+	struct sim_agent *a = s->agent[agent];
+	struct sim_agent_tensor *at = &a->tensor[k];
+	struct sim_rank *r = &s->rank[rank];
+	uint32_t round = r->submitted[k], first = s->p.nlocal[agent] > 1 ? 2 : 1, slab;
+	uint8_t rop = sim_rop(s, k, round);
+	bool listens = rop == ROP_BROADCAST && sim_root(s, k, round) != rank;
+	struct ring_sub sub = {
+		.length = listens ? 0 : s->tensor[k].geom.bytes, .tensor = k + 1, .round = round,
+		.root = sim_root(s, k, round), .rop = rop,
+		.priority = (int32_t)(mix(s->p.seed, k, 5) % 3),
+	};
+	struct fr_tensor *ft;
+	struct ag_post post;
+	struct err err;
+	int rc;
+
+	if (s->stopped)
+		return;
+	slab = SLOT_SLAB_ID(at->core->result_slot[0]) + first + r->local;
+	rc = fr_submit(&a->front, &a->fjob, r->local, &sub, listens ? NULL : at->input[r->local],
+		       listens ? SLOT_NONE : SLOT_SLAB(slab, 0), s->now, &ft, &post, &err);
+	if (rc) {
+		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, round, err.text);
+		return;
+	}
+	/* Nobody may need the result of two rounds ago from here on. */
+	if (++at->posts % s->p.nlocal[agent] == 0)
+		memset(result_of(s, agent, k, round), 0xdd, s->tensor[k].geom.bytes);
+	if (ft->engines)
+		ag_post(&a->core, at->core, &post, s->now);
+	else if (!ft->left && fr_all_posted(ft)) {
+		fr_finish(&a->front, ft);
+		sim_round_done(s, agent, k, round);
+	}
+}
+
+static bool in_flight(const struct sim_rank *r, uint32_t tensor)
+{
+	return r->submitted[tensor] != r->done[tensor];
+}
+
+static bool was_submitted(const struct sim *s, const struct sim_rank *r, uint32_t pos)
+{
+	return r->submitted[s->order[pos].tensor] >= s->order[pos].round;
+}
+
+/* Position of what the rank submits next; norder: nothing can be. */
+static uint32_t choose(struct sim *s, uint32_t rank)
+{
+	struct sim_rank *r = &s->rank[rank];
+	uint32_t can[SIM_TENSORS], n = 0;
+	uint32_t end = MIN(r->pos + s->p.lookahead, s->norder);
+
+	for (uint32_t i = r->pos; i < end && n < SIM_TENSORS; i++) {
+		uint32_t k = s->order[i].tensor;
+
+		if (!in_flight(r, k) && s->order[i].round == r->submitted[k] + 1)
+			can[n++] = i;
+	}
+	if (!n)
+		return s->norder;
+	switch (s->p.order) {
+	case ORDER_FIRST: return can[0];
+	case ORDER_LAST: return can[n - 1];
+	case ORDER_CROSSED: return can[s->p.machine[rank] % 2 ? 0 : n - 1];
+	default: return can[sim_below(s, n)];
+	}
+}
+
+static void submit(struct sim *s, uint32_t rank, uint32_t pos)
+{
+	struct sim_rank *r = &s->rank[rank];
+	uint32_t k = s->order[pos].tensor, round = s->order[pos].round;
+	uint32_t agent = s->p.machine[rank];
+
+	for (uint32_t back = 1; back <= 2 && back < round; back++)
+		must_equal(s, agent, k, round - back, "when going on");
+	for (uint32_t o = 0; o < s->p.world; o++)
+		sim_totals.ahead += s->rank[o].submitted[k] + 1 == round &&
+				    s->rank[o].done[k] + 2 == round;
+	fill(s, k, round, rank, s->agent[agent]->tensor[k].input[r->local]);
+	r->submitted[k] = round;
+	while (r->pos < s->norder && was_submitted(s, r, r->pos))
+		r->pos++;
+	sim_trace(s, "rank %u submits tensor %u round %u", rank, k + 1, round);
+	sim_at(s, 5000, &(struct sim_event){ .type = EV_SUBMIT, .proc = sim_agent_proc(agent),
+					     .a = rank, .b = k });
+}
+
+/* Something before pos and not done; -1: none. */
+static int32_t wait_for(struct sim *s, const struct sim_rank *r)
+{
+	uint32_t can[SIM_TENSORS], n = 0;
+
+	for (uint32_t i = 0; i < r->pos; i++) {
+		uint32_t k = s->order[i].tensor;
+
+		if (in_flight(r, k) && s->order[i].round == r->submitted[k])
+			can[n++] = k;
+	}
+	return n ? (int32_t)can[sim_below(s, n)] : -1;
+}
+
+static void rank_acts(struct sim *s, uint32_t rank)
+{
+	struct sim_rank *r = &s->rank[rank];
+	uint32_t pos = choose(s, rank);
+
+	if (s->stopped || r->waiting >= 0 || r->pos == s->norder)
+		return;
+	if (pos == s->norder || sim_chance(s, 250))
+		r->waiting = wait_for(s, r);
+	if (r->waiting >= 0)
+		return;
+	if (pos < s->norder)
+		submit(s, rank, pos);
+	wake(s, rank);
+}
+
+bool sim_rank_event(struct sim *s, const struct sim_event *e)
+{
+	if (e->type == EV_RANK)
+		rank_acts(s, e->a);
+	else if (e->type == EV_SUBMIT)
+		submit_event(s, e);
+	else
+		return false;
+	return true;
+}
+
+void sim_ranks_start(struct sim *s)
+{
+	uint32_t next[SIM_TENSORS] = { 0 };
+
+	s->norder = 0;
+	while (s->norder < s->p.ntensors * s->p.rounds) {
+		uint32_t k = (uint32_t)sim_below(s, s->p.ntensors);
+
+		if (next[k] == s->p.rounds)
+			continue;
+		s->order[s->norder].tensor = k;
+		s->order[s->norder++].round = ++next[k];
+	}
+	for (uint32_t r = 0; r < s->p.world; r++) {
+		s->rank[r].waiting = -1;
+		wake(s, r);
+	}
+}
