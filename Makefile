@@ -134,7 +134,7 @@ $(LIBTALLY_A): $(call obj,$(LIB_SRC)) $(GEN_OBJ)
 	@echo "  AR      $@"
 	$(Q)$(LD) -r -o $(BUILD)/obj/libtally.o $^
 	$(Q)objcopy --wildcard --keep-global-symbol='tally_*' \
-		--localize-symbol='tally_mem_*' $(BUILD)/obj/libtally.o
+		--localize-symbol='tally__*' $(BUILD)/obj/libtally.o
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtally.o
 

@@ -117,6 +117,13 @@ static const void *on_resolve(void *ctx, struct xport_ep *ep, const struct frame
 	return slab_at(k->peer, f->slot, f->job, f->length);
 }
 
+static bool slab_writable(const struct sv_peer *p, uint64_t slot)
+{
+	uint32_t id = SLOT_SLAB_ID(slot);
+
+	return id < SLABS_PER_LINK_MAX && p->slab[id] && p->slab[id]->mem.writable;
+}
+
 /* The result of a segment is as long as the segment, which the core knows; a
  * place with room for the longest one is asked for only when f has no length. */
 static void *result_place(struct sv_engine *en, const struct sv_link *k, const struct frame *f)
@@ -125,6 +132,8 @@ static void *result_place(struct sv_engine *en, const struct sv_link *k, const s
 
 	if (!xport_by_reference(k->ep) || !t || f->chunk >= t->nchunks ||
 	    f->offset >= geom_chunk_len(&t->geom, f->chunk))
+		return NULL;
+	if (f->rslot == SLOT_NONE || !slab_writable(k->peer, f->rslot))
 		return NULL;
 	return slab_at(k->peer, f->rslot, f->job, geom_seg_len(&t->geom, f->chunk, f->offset));
 }
@@ -157,6 +166,12 @@ static void slab_drop(struct sv_peer *p, uint32_t id)
 	p->nslabs--;
 }
 
+/* Results are written; inputs may be sealed against new writers by now, and are read. */
+static int map_slab(struct slab *s, int fd, uint64_t bytes, struct err *e)
+{
+	return slab_map(s, fd, bytes, true, e) ? slab_map(s, fd, bytes, false, e) : 0;
+}
+
 /* A slab that is mapped already is shown again when a broken link comes back. */
 static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
 		    uint64_t bytes)
@@ -172,7 +187,7 @@ static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, i
 		return;
 	}
 	s = calloc(1, sizeof(*s));
-	if (!s || slab_map(&s->mem, fd, bytes, true, &e)) {
+	if (!s || map_slab(&s->mem, fd, bytes, &e)) {
 		log_warn("agent node %u slab %u not mapped, reason %s", p->core.node, id,
 			 s ? e.text : "out of memory");
 		free(s);
