@@ -159,7 +159,7 @@ static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, con
 void srv_ask_end(struct srv_seg *s)
 {
 	if (s->asking) {
-		s->tensor->job->asked_bytes -= s->len;
+		s->tensor->job->asked_bytes -= srv_ask_cost(s);
 		s->asking = false;
 	}
 	list_del(&s->ask);
@@ -179,11 +179,11 @@ static bool ask_start(struct srv_core *c, struct srv_seg *s)
 {
 	struct srv_job *j = s->tensor->job;
 
-	if (j->asked_bytes && j->asked_bytes + s->len > j->ask_limit)
+	if (j->asked_bytes && j->asked_bytes + srv_ask_cost(s) > j->ask_limit)
 		return false;
 	list_del(&s->ask);
 	s->asking = true;
-	j->asked_bytes += s->len;
+	j->asked_bytes += srv_ask_cost(s);
 	ask_send(c, s);
 	return true;
 }

@@ -88,7 +88,7 @@ struct srv_job {
 	uint32_t chunk_bytes, seg_bytes;
 	bool stopped;
 	uint64_t borrowed;		/* payload addresses given out, landing or being sent */
-	uint64_t asked_bytes, ask_limit;
+	uint64_t asked_bytes, ask_limit; /* by srv_ask_cost */
 	struct list ask_wait;		/* srv_seg.ask: complete but for offers */
 	struct list tensors;		/* srv_tensor.link */
 	void *user;
@@ -216,6 +216,17 @@ void srv_check(const struct srv_core *c);	/* asserts every invariant */
 
 void srv_ask_end(struct srv_seg *s);		/* no longer asked for, or waiting to be */
 void srv_ask_pump(struct srv_core *c, struct srv_job *j);
+
+/*
+ * What s takes of ask_limit: its pages, and as much as they can spoil.  k runs of
+ * pages leave at most k + 1 holes, so a segment of S pages finds room beside
+ * them if all their pages and k * (S - 1) more fit: asked ones always fit
+ * together, wherever in a window the agent has put them.
+ */
+static inline uint64_t srv_ask_cost(const struct srv_seg *s)
+{
+	return align_up(s->len, PAGE_BYTES) + s->tensor->job->seg_bytes - PAGE_BYTES;
+}
 
 /* Bytes of the worker's window that a parked contribution takes. */
 static inline uint64_t srv_window_use(const struct srv_in *in)

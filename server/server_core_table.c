@@ -33,7 +33,7 @@ struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_jo
 	j->epoch = d->epoch;
 	j->chunk_bytes = d->chunk_bytes;
 	j->seg_bytes = d->seg_bytes;
-	j->ask_limit = d->window_bytes / 2;
+	j->ask_limit = d->window_bytes + d->seg_bytes - PAGE_BYTES;
 	list_init(&j->ask_wait);
 	list_init(&j->tensors);
 	for (uint32_t w = 0; w < d->n; w++)
@@ -234,7 +234,7 @@ static void check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint64_t
 	ASSERT(parked < n);		/* else it would be complete */
 	ASSERT(!s->asking || list_empty(&s->ask));
 	ASSERT(parked ? s->rop != ROP_NONE : s->rop == ROP_NONE);
-	*asked += s->asking ? s->len : 0;
+	*asked += s->asking ? srv_ask_cost(s) : 0;
 }
 
 void srv_check(const struct srv_core *c)

@@ -56,6 +56,7 @@ void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
 	if (!pheap_min(&r->ready))
 		list_add(&c->active, &r->active);
 	pheap_add(&r->ready, &s->heap);
+	list_add(&r->waiting, &s->link);
 }
 
 void ag_seg_unready(struct ag_seg *s)
@@ -63,6 +64,7 @@ void ag_seg_unready(struct ag_seg *s)
 	struct ag_route *r = s->route;
 
 	pheap_del(&r->ready, &s->heap);
+	list_del(&s->link);
 	if (!pheap_min(&r->ready))
 		list_del(&r->active);
 }
@@ -650,25 +652,25 @@ void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_
 
 /* ---- time ---- */
 
-static void offer_ready(struct ag_core *c, struct ag_route *r, mono_t now)
+/* Who was offered goes to the end of the line, so that all come to be. */
+static void offer_ready(struct ag_route *r, mono_t now)
 {
-	struct ag_job *j = r->job;
+	struct list *last = r->waiting.prev;
 	uint32_t burst = TICK_BURST;
+	bool more = !list_empty(&r->waiting);
 
-	(void)c;
-	list_for_each(&j->tensors, l) {
-		struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+	for (struct list *l = r->waiting.next, *next; more; l = next) {
+		struct ag_seg *s = list_entry(l, struct ag_seg, link);
 
-		for (uint32_t k = 0; t->running && k < t->nsegs && burst; k++) {
-			struct ag_seg *s = &t->seg[k];
-
-			if (s->route != r || s->state != SEG_READY || s->slot != UINT32_MAX ||
-			    now - s->heard < mono_ms(PROBE_MIN_MS))
-				continue;
-			s->heard = now;
-			ag_todo(s, AG_OFFER);
-			burst--;
-		}
+		next = l->next;
+		more = l != last;
+		if (s->slot != UINT32_MAX || now - s->heard < mono_ms(PROBE_MIN_MS))
+			continue;
+		s->heard = now;
+		ag_todo(s, AG_OFFER);
+		list_del(&s->link);
+		list_add(&r->waiting, &s->link);
+		more = more && --burst;
 	}
 }
 
@@ -707,7 +709,7 @@ void ag_tick(struct ag_core *c, mono_t now)
 				continue;
 			probe_inflight(r, now);
 			if (r->full && now - r->progress >= mono_ms(OFFER_AFTER_MS))
-				offer_ready(c, r, now);
+				offer_ready(r, now);
 		}
 	}
 }

@@ -75,6 +75,7 @@ struct ag_route {
 	struct ag_job *job;
 	struct ag_peer *peer;		/* NULL: this machine alone */
 	struct pheap ready;		/* ag_seg.heap */
+	struct list waiting;		/* ag_seg.link of the READY, next to be offered first */
 	struct list inflight;		/* ag_seg.link, by time of last word */
 	struct pagemap window;
 	bool full;			/* nothing fits until something is freed */
@@ -101,7 +102,8 @@ enum ag_todo { AG_OFFER = 1, AG_PROBE = 2, AG_CANCEL = 4 };
 struct ag_seg {
 	struct ag_tensor *tensor;
 	struct pheap_node heap;		/* in route->ready while READY */
-	struct list link;		/* in route->inflight while PUSHED or CANCELLING */
+	struct list link;		/* in route->inflight while PUSHED or CANCELLING,
+					 * in route->waiting while READY */
 	struct list todo_link;		/* in peer->todo while todo != 0 */
 	struct ag_route *route;
 	uint32_t chunk, offset, len;

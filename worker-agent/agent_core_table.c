@@ -152,6 +152,7 @@ struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_de
 		rt->peer = d->peers[r];
 		rt->progress = now;
 		list_init(&rt->active);
+		list_init(&rt->waiting);
 		list_init(&rt->inflight);
 		pheap_init(&rt->ready, goes_first);
 		pagemap_init(&rt->window, words, window_pages(d, r));
@@ -333,10 +334,8 @@ void ag_tensor_forget(struct ag_core *c, struct ag_tensor *t)
 
 static void check_seg(const struct ag_seg *s, uint32_t *left)
 {
-	bool inflight = s->state == SEG_PUSHED || s->state == SEG_CANCELLING;
-
 	*left += s->state != SEG_DONE;
-	ASSERT(inflight == !list_empty(&s->link));
+	ASSERT((s->state == SEG_IDLE || s->state == SEG_DONE) == list_empty(&s->link));
 	ASSERT(!s->todo == list_empty(&s->todo_link));
 	ASSERT(!s->todo || s->route->peer);
 	ASSERT(s->state != SEG_DONE || s->slot == UINT32_MAX);
