@@ -208,7 +208,7 @@ static bool run_seed(uint64_t seed, bool trace)
 	return ok;
 }
 
-/* Counters of this run set by name; those that honest neighbours never raise are not asked for. */
+/* Counters of this run set by name.  Refusals that find no room are left to a unit test. */
 static uint32_t paths_missing(void)
 {
 	uint32_t missing = 0;
@@ -220,7 +220,8 @@ static uint32_t paths_missing(void)
 			missing++; \
 		} \
 	} while (0)
-#define X(name, help) REPORT("server", #name, sim_totals.srv.name, true);
+#define X(name, help) \
+	REPORT("server", #name, sim_totals.srv.name, strcmp(#name, "refusals_lost") != 0);
 	SRV_COUNTER_TABLE(X)
 #undef X
 #define X(name, help) REPORT("agent", #name, sim_totals.ag.name, true);
