@@ -138,9 +138,10 @@ struct msg_rank_join {
 };
 
 struct msg_rank_leave {
-	uint32_t job, rank;
-	int32_t code;			/* 0: detached; else lost */
+	uint32_t job, rank;		/* job 0: text is its name, the rank was joining */
+	int32_t code;			/* 0: detached; EWORKERLOST: lost; else found by the agent */
 	const char *text;
+	uint32_t pid;			/* with job 0: as in its RANK_JOIN */
 };
 
 struct msg_machine {		/* one agent of a job; order = by lowest rank = worker index */

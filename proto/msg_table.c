@@ -248,6 +248,7 @@ static const struct msg_row rank_leave_rows[] = {
 	U32(msg_rank_leave, rank, 0, WORLD_SIZE_MAX - 1),
 	CODE(msg_rank_leave, code),
 	TEXT(msg_rank_leave, text),
+	U32(msg_rank_leave, pid, ANY32),
 };
 SHAPE(rank_leave, NULL);
 

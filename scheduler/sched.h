@@ -314,6 +314,7 @@ void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to
 /* sched_join.c */
 void job_rank_out(struct sched *s, struct sched_job *j, uint32_t rank);	/* gathering only */
 void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
+void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
 /* sched_job.c again */
 bool job_one_machine(const struct sched_job *j);
@@ -389,6 +390,7 @@ void barrier_pump(struct sched *s, struct sched_job *j);
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
 void held_forget(struct sched *s, struct sched_node *n, const struct msg_ids *m);
+void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 void held_over(struct sched *s);
 
 /* sched_report.c */

@@ -10,7 +10,7 @@
  * over, and say who did not come back.
  *
  * Outside that time a report of a known job needs nothing, and of an unknown one
- * is answered with JOB_DOWN.
+ * is answered with JOB_DOWN.  Servers report their jobs by repeating JOB_READY.
  */
 #include "scheduler/sched.h"
 
@@ -27,6 +27,12 @@ static void down_for_one(struct sched *s, struct sched_node *n, uint32_t job, in
 		};
 	out_send(s, n, m);
 	s->counters.strays++;
+}
+
+/* What nobody else has: no agent held it, or it ended while this server was away. */
+void held_unknown(struct sched *s, struct sched_node *n, uint32_t job)
+{
+	down_for_one(s, n, job, TALLY_ESHUTDOWN, "the scheduler does not know the job any more");
 }
 
 /* ---- JOB_HELD ---- */
@@ -157,8 +163,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	if (j && j->state != SJ_GATHERING && part_named(j, n))
 		return;
 	if (j || !s->recover_until || !held_valid(s, m)) {
-		down_for_one(s, n, m->job, TALLY_ESHUTDOWN, "the scheduler does not know the job "
-			     "any more");
+		held_unknown(s, n, m->job);
 		return;
 	}
 	same = job_by_name(s, m->name);

@@ -315,6 +315,12 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 		log_ready(s, j, p, &m->ready);
 		return;
 	}
+	if (!j && m->type == MSG_JOB_READY && !m->ready.code && !s->recover_until) {
+		held_unknown(s, n, m->ready.job);
+		return;
+	}
+	if (p && p->ready && j->state != SJ_RESERVING && m->ready.seq == j->epoch)
+		return;			/* told again, now and then */
 	if (!p || j->state != SJ_RESERVING || p->ready || m->ready.seq != j->epoch) {
 		s->counters.strays++;
 		return;
@@ -404,18 +410,34 @@ static void fail_collectives(struct sched *s, struct sched_job *j, uint32_t rank
 	}
 }
 
+/* A lost rank, or what an agent has found that makes the job impossible. */
+static void leave_broken(struct sched *s, struct sched_job *j, const struct sched_node *n,
+			 const struct msg_rank_leave *m)
+{
+	const char *text = m->text[0] ? m->text : err_name(m->code);
+
+	if (m->code == TALLY_EMISMATCH)
+		job_down(s, j, m->code, "%s", text);	/* it names both sides */
+	else
+		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%.200s)",
+			 m->rank, n->name, text);
+}
+
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
 	struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
 
+	if (!m->job) {
+		job_withdraw(s, n, m);
+		return;
+	}
 	if (!r || r->node != n || r->state != SR_IN || (j->state != SJ_UP && j->state != SJ_HELD)) {
 		s->counters.strays++;
 		return;
 	}
 	if (m->code) {
-		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%.200s)",
-			 m->rank, n->name, m->text[0] ? m->text : err_name(m->code));
+		leave_broken(s, j, n, m);
 		return;
 	}
 	r->state = SR_LEFT;

@@ -4,7 +4,9 @@
  *
  * A rank that cannot be (no such number, a second process, a full machine) is
  * refused alone.  Ranks that disagree on the world size or the chunk size end
- * the job for everybody: there is no telling who is right.
+ * the job for everybody: there is no telling who is right.  A process that ends
+ * while it waits gives its place back; when all were in by then, that costs the
+ * job as any lost rank does.
  */
 #include "scheduler/sched.h"
 
@@ -210,4 +212,27 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
 	text_add(&t, " of job '%.128s' %s not attached", j->name, missing == 1 ? "has" : "have");
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
 	job_rank_out(s, j, rank);
+}
+
+void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)
+{
+	struct sched_job *j = job_by_name(s, m->text);
+	const struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
+
+	if (!r || r->state != SR_IN || r->node != n || r->pid != m->pid || j->state == SJ_HELD) {
+		s->counters.strays++;
+		return;
+	}
+	if (j->state != SJ_GATHERING) {
+		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (process %u "
+			 "has ended while it was joining)", m->rank, n->name, m->pid);
+		return;
+	}
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->kind == SQ_JOIN && q->node == n && q->rank == m->rank)
+			req_drop(s, j, q);
+	}
+	job_rank_out(s, j, m->rank);
 }

@@ -450,7 +450,7 @@ static void session_end(struct ad_session *s)
 	}
 }
 
-/* A process that goes while it is joining: the scheduler hears of it as of a lost one. */
+/* A process that goes while it is joining: its RANK_JOIN is withdrawn. */
 static void give_up_joining(struct ad_session *s)
 {
 	const struct msg m = {
@@ -459,6 +459,7 @@ static void give_up_joining(struct ad_session *s)
 			.rank = s->rank,
 			.code = TALLY_EWORKERLOST,
 			.text = s->job_name,
+			.pid = s->pid,
 		},
 	};
 

@@ -720,6 +720,53 @@ START_TEST(lost_rank_is_named_to_everybody)
 }
 END_TEST
 
+START_TEST(what_an_agent_found_is_told_as_it_is)
+{
+	struct pair p = pair_up();
+	struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = p.job, .rank = 1, .code = TALLY_EMISMATCH,
+		.text = "the ranks disagree on the operation",
+	} };
+
+	barrier(p.a, 9, p.job, 0);
+	send(p.b, &m);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EMISMATCH);
+	ck_assert_str_eq(last(p.server, MSG_JOB_DOWN)->text, "the ranks disagree on the operation");
+	ck_answer(p.a, 9, TALLY_EMISMATCH, "the ranks disagree on the operation");
+}
+END_TEST
+
+static void withdraw(uint32_t conn, uint32_t rank, uint32_t pid)
+{
+	struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.rank = rank, .code = TALLY_EWORKERLOST, .text = "x", .pid = pid,
+	} };
+
+	send(conn, &m);
+}
+
+START_TEST(process_that_ends_while_joining_gives_its_place_back)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
+
+	hello(NODE_SERVER, "cpu-0");
+	join(a, 1, 2, 0);
+	withdraw(a, 0, 102);			/* another process: it was refused */
+	withdraw(b, 0, 101);			/* another machine */
+	ck_assert_uint_eq(sched_jobs(w->s), 1);
+	withdraw(a, 0, 101);
+	ck_assert_uint_eq(sched_jobs(w->s), 0);
+	ck_assert_uint_eq(count(a, MSG_REPLY, 1), 0);	/* nobody is there to hear it */
+	join(a, 3, 2, 0);			/* its successor */
+	ck_assert_uint_eq(count(a, MSG_REPLY, 3), 0);
+	join(b, 1, 2, 1);
+	withdraw(a, 0, 103);			/* the job is being set up: it is lost */
+	ck_answer(b, 1, TALLY_EWORKERLOST, "rank 0 on machine a is gone (process 103 has ended "
+		  "while it was joining)");
+	ck_assert_uint_eq(sched_jobs(w->s), 0);
+}
+END_TEST
+
 START_TEST(dead_agent_and_dead_server_end_the_job)
 {
 	struct pair p = pair_up();
@@ -1074,6 +1121,23 @@ START_TEST(held_job_without_all_its_agents_is_over)
 }
 END_TEST
 
+START_TEST(server_hears_of_a_job_that_nobody_holds)
+{
+	struct pair p = pair_up();
+
+	ready_as(p.server, MSG_JOB_READY, p.job, last(p.server, MSG_JOB_UP)->epoch, 0);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);
+	restart(5000);
+	p.server = hello(NODE_SERVER, "cpu-0");
+	ready_as(p.server, MSG_JOB_READY, p.job, 1, 0);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);	/* agents may yet come */
+	pass_beating(5000, (uint32_t[]){ p.server }, 1);
+	ready_as(p.server, MSG_JOB_READY, p.job, 1, 0);
+	ck_assert_uint_eq(last(p.server, MSG_JOB_DOWN)->job, p.job);
+	ck_assert_int_eq(last(p.server, MSG_JOB_DOWN)->code, TALLY_ESHUTDOWN);
+}
+END_TEST
+
 START_TEST(other_clusters_jobs_are_refused)
 {
 	struct pair p = pair_up();
@@ -1293,6 +1357,8 @@ int main(void)
 	tcase_add_test(t, server_that_is_silent_is_named);
 	tcase_add_test(t, last_rank_that_leaves_ends_the_job);
 	tcase_add_test(t, lost_rank_is_named_to_everybody);
+	tcase_add_test(t, what_an_agent_found_is_told_as_it_is);
+	tcase_add_test(t, process_that_ends_while_joining_gives_its_place_back);
 	tcase_add_test(t, dead_agent_and_dead_server_end_the_job);
 	tcase_add_test(t, away_node_hears_what_it_missed);
 	tcase_add_test(t, batch_goes_to_servers_then_agents_then_ids);
@@ -1310,6 +1376,7 @@ int main(void)
 	tcase_add_test(t, without_a_disk_no_number_is_handed_out);
 	tcase_add_test(t, restarted_scheduler_takes_held_jobs_back);
 	tcase_add_test(t, held_job_without_all_its_agents_is_over);
+	tcase_add_test(t, server_hears_of_a_job_that_nobody_holds);
 	tcase_add_test(t, other_clusters_jobs_are_refused);
 	tcase_add_test(t, epoch_seen_by_a_node_is_never_undercut);
 	tcase_add_loop_test(t, every_request_is_answered_once, 0, 10);
