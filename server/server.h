@@ -50,6 +50,7 @@ struct sv_job {
 	uint8_t *windows;		/* n * nengines * window_bytes, mapped */
 	size_t windows_bytes;
 	uint64_t slot_bytes;		/* of all tensors */
+	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
 	bool stopping;
 	struct sv_job_piece piece[ENGINES_MAX];
@@ -67,6 +68,7 @@ struct sv_tensor {
 	struct list link;		/* in job->tensors */
 	struct sv_job *job;
 	uint32_t id;
+	uint64_t seq;			/* its log entry */
 	struct place_tensor placed;
 	uint64_t slot_bytes;
 	struct sv_tensor_piece piece[];	/* nengines */
@@ -140,6 +142,8 @@ struct server {
 	uint64_t adder_bytes_per_s, memory_bytes, memory_used;
 	struct list jobs, agents, greetings;
 	uint32_t nengines, my_node;
+	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
+	struct loop_timer *tick;
 	struct sv_engine *engine[ENGINES_MAX];
 	int exit_code;
 };

@@ -3,6 +3,11 @@
  * The scheduler's side of a server: registers, answers for jobs and log entries
  * once the engines have them, tells numbers each second.  A lost scheduler stops
  * nothing that runs; ctl_node comes back to it.
+ *
+ * An answer may be lost with a connection, and a restarted scheduler may not
+ * know a job that no agent holds any more.  So each job is told again after each
+ * registration and every TELL_JOBS_MS; what the scheduler does not know it ends.
+ * A scheduler of another cluster knows none of them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +17,8 @@
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
 #include "server/server.h"
+
+#define TELL_JOBS_MS	10000u
 
 static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
 		   const struct err *e)
@@ -26,14 +33,40 @@ static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t 
 	(void)ctl_node_send(s->node, &m, NULL);	/* if it is gone, it will ask again */
 }
 
+static void tell_jobs(void *ctx)
+{
+	struct server *s = ctx;
+
+	list_for_each(&s->jobs, l) {
+		const struct sv_job *j = list_entry(l, struct sv_job, link);
+
+		if (!j->starting && !j->stopping)
+			answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
+	}
+}
+
+static void check_cluster(struct server *s, const uint8_t cluster[ID_BYTES])
+{
+	static const uint8_t none[ID_BYTES];
+
+	if (memcmp(s->cluster, none, ID_BYTES) && memcmp(s->cluster, cluster, ID_BYTES)) {
+		log_warn("scheduler %s is of another cluster, all jobs end", s->opt.scheduler);
+		list_for_each(&s->jobs, l)
+			sv_job_down(s, list_entry(l, struct sv_job, link)->id);
+	}
+	memcpy(s->cluster, cluster, ID_BYTES);
+}
+
 static void on_up(void *ctx, const struct msg_welcome *w)
 {
 	struct server *s = ctx;
 
 	s->my_node = w->node;
+	check_cluster(s, w->cluster);
 	log_info("server %s registered, node %u, epoch %llu", s->name, w->node,
 		 (unsigned long long)w->epoch);
 	notify("READY=1\nSTATUS=registered");
+	tell_jobs(s);
 }
 
 static void on_msg(void *ctx, const struct msg *m)
@@ -111,7 +144,7 @@ static void job_ready(struct server *s, struct sv_job *j)
 {
 	char windows[32];
 
-	if (--j->engines_left)
+	if (--j->starting || j->stopping)
 		return;
 	log_info("job %u up, machines %u, windows %s, segment %u KiB", j->id, j->n,
 		 fmt_bytes(windows, sizeof(windows), j->windows_bytes), j->seg_bytes >> 10);
@@ -168,6 +201,9 @@ int sv_io_start(struct server *s, struct err *e)
 		return err_wrap(e, "--scheduler %s", s->opt.scheduler);
 	if (host_random(hello.instance, sizeof(hello.instance)))
 		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
+	rc = loop_timer_start(s->loop, &s->tick, TELL_JOBS_MS, TELL_JOBS_MS, tell_jobs, s);
+	if (rc)
+		return err_set(e, rc, "out of memory");
 	return ctl_node_start(s->loop, &s->node, host, port, &hello, &callbacks, s, e);
 }
 
@@ -176,4 +212,6 @@ void sv_io_stop(struct server *s)
 	if (s->node)
 		ctl_node_stop(s->node);
 	s->node = NULL;
+	loop_timer_stop(s->tick);
+	s->tick = NULL;
 }

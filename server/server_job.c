@@ -7,7 +7,12 @@
  * them).  A log entry replays the placement, as every agent does, and every
  * engine gets bookkeeping and result slots for the chunks that are ours and its.
  * When all engines have it the scheduler hears READY.  What does not fit into
- * the memory limit is refused here, before anybody trains.
+ * the memory limit is refused here, before anybody trains; the log goes on
+ * behind a refused entry, since the scheduler has everybody forget it next.
+ *
+ * A restarted scheduler rebuilds the log from the agents, who may not have had
+ * the last entry that we have: its number comes again with other tensors, and
+ * what we hold from there on is forgotten.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -143,7 +148,7 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 		return rc;
 	}
 	sv_agents_add(s, m);
-	j->engines_left = s->nengines;
+	j->starting = s->nengines;
 	for (uint32_t i = 0; i < s->nengines; i++)
 		sv_engine_tell(s->engine[i], SV_JOB_START, &j, sizeof(j));
 	return 0;
@@ -278,6 +283,7 @@ static int fill_batch(struct server *s, struct sv_batch *b, const struct msg_ten
 		b->tensor[i] = new_tensor(s, b->job, &m->tensors[i]);
 		if (!b->tensor[i])
 			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+		b->tensor[i]->seq = b->seq;
 		list_add(&b->job->tensors, &b->tensor[i]->link);
 		b->n++;
 	}
@@ -297,33 +303,89 @@ static int fill_batch(struct server *s, struct sv_batch *b, const struct msg_ten
 	return rc;
 }
 
-int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
+static struct sv_batch *batch_new(struct sv_job *j, uint64_t seq, uint32_t max)
 {
-	struct sv_job *j = sv_job_find(s, m->job);
+	struct sv_batch *b = calloc(1, sizeof(*b) + max * sizeof(b->tensor[0]));
+
+	if (b) {
+		b->job = j;
+		b->seq = seq;
+	}
+	return b;
+}
+
+static void batch_send(struct server *s, struct sv_batch *b)
+{
+	b->engines_left = s->nengines;
+	for (uint32_t i = 0; i < s->nengines; i++)
+		sv_engine_tell(s->engine[i], SV_BATCH, &b, sizeof(b));
+}
+
+static void batch_forget(struct sv_batch *b, struct sv_tensor *t)
+{
+	place_forget(b->job->place, &t->placed);
+	list_del(&t->link);
+	b->tensor[b->n++] = t;
+}
+
+/* Entries from `seq` on never were: a restarted scheduler gives the number again. */
+static int log_cut(struct server *s, struct sv_job *j, uint64_t seq, struct err *e)
+{
 	struct sv_batch *b;
-	bool placed = false;
-	int rc;
+	uint32_t n = 0;
+
+	list_for_each(&j->tensors, l)
+		n += list_entry(l, struct sv_tensor, link)->seq >= seq;
+	b = n ? batch_new(j, 0, n) : NULL;
+	if (n && !b)
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	j->seq = seq - 1;
+	if (!n)
+		return 0;
+	b->forget = true;
+	list_for_each_safe(&j->tensors, l, next) {
+		struct sv_tensor *t = list_entry(l, struct sv_tensor, link);
+
+		if (t->seq >= seq)
+			batch_forget(b, t);
+	}
+	batch_send(s, b);
+	return 0;
+}
+
+/* The job, ready for entry `seq` of its log. */
+static int log_job(struct server *s, uint32_t id, uint64_t seq, struct sv_job **out, struct err *e)
+{
+	struct sv_job *j = sv_job_find(s, id);
 
 	if (!j || j->stopping)
-		return err_set(e, TALLY_ENOENT, "server %s has no job %u", s->name, m->job);
-	if (m->seq != j->seq + 1)
+		return err_set(e, TALLY_ENOENT, "server %s has no job %u", s->name, id);
+	if (!seq || seq > j->seq + 1)
 		return err_set(e, TALLY_EPROTO, "server %s: job %u log entry %llu after %llu",
-			       s->name, m->job, (unsigned long long)m->seq,
-			       (unsigned long long)j->seq);
-	b = calloc(1, sizeof(*b) + m->ntensors * sizeof(b->tensor[0]));
+			       s->name, id, (unsigned long long)seq, (unsigned long long)j->seq);
+	*out = j;
+	return seq <= j->seq ? log_cut(s, j, seq, e) : 0;
+}
+
+int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
+{
+	struct sv_job *j;
+	struct sv_batch *b;
+	bool placed = false;
+	int rc = log_job(s, m->job, m->seq, &j, e);
+
+	if (rc)
+		return rc;
+	j->seq = m->seq;		/* refused or not: FORGET follows a refusal */
+	b = batch_new(j, m->seq, m->ntensors);
 	if (!b)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
-	b->job = j;
-	b->seq = m->seq;
 	rc = fill_batch(s, b, m, &placed, e);
 	if (rc) {
 		batch_undo(s, b, placed);
 		return rc;
 	}
-	j->seq = m->seq;
-	b->engines_left = s->nengines;
-	for (uint32_t i = 0; i < s->nengines; i++)
-		sv_engine_tell(s->engine[i], SV_BATCH, &b, sizeof(b));
+	batch_send(s, b);
 	return 0;
 }
 
@@ -340,29 +402,23 @@ static struct sv_tensor *tensor_find(struct sv_job *j, uint32_t id)
 
 void sv_forget(struct server *s, const struct msg_ids *m)
 {
-	struct sv_job *j = sv_job_find(s, m->job);
+	struct sv_job *j;
 	struct sv_batch *b;
 
-	if (!j || j->stopping || m->seq != j->seq + 1)
+	if (log_job(s, m->job, m->seq, &j, NULL))
 		return;
 	j->seq = m->seq;
-	b = calloc(1, sizeof(*b) + m->nids * sizeof(b->tensor[0]));
+	b = batch_new(j, m->seq, m->nids);
 	if (!b)
 		return;			/* they stay until the job ends */
-	b->job = j;
 	b->forget = true;
 	for (uint32_t i = 0; i < m->nids; i++) {
 		struct sv_tensor *t = tensor_find(j, m->ids[i]);
 
-		if (!t)
-			continue;
-		place_forget(j->place, &t->placed);
-		list_del(&t->link);
-		b->tensor[b->n++] = t;
+		if (t)
+			batch_forget(b, t);
 	}
-	b->engines_left = s->nengines;
-	for (uint32_t i = 0; i < s->nengines; i++)
-		sv_engine_tell(s->engine[i], SV_BATCH, &b, sizeof(b));
+	batch_send(s, b);
 }
 
 /* All engines are through with the batch. */
