@@ -43,6 +43,7 @@ BENCH_SRC  := $(wildcard bench/*.c)
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
 SIM_SRC    := $(wildcard tests/sim/*.c)
+E2E_SRC    := $(wildcard tests/e2e/*.c)
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 GEN_OBJ := $(BUILD)/obj/gen/proto/tally.pb-c.o
@@ -62,6 +63,7 @@ BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
+E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 
 .PHONY: all help deps build quickstart check tests lint fuzz bench install clean san
 .DELETE_ON_ERROR:
@@ -99,7 +101,7 @@ deps:
 build: $(PROGRAMS) $(LIBTALLY_SO) $(LIBTALLY_A) $(BUILD)/lib/pkgconfig/libtally.pc
 
 .PHONY: tests-build
-tests-build: $(UNITS) $(SIM) $(BENCHES)
+tests-build: $(UNITS) $(SIM) $(E2E) $(BENCHES)
 
 define program
 $(BUILD)/bin/$(1): $(call obj,$(2)) $(3) $(COMMON_LIB)
@@ -170,6 +172,7 @@ $(GEN_OBJ): $(BUILD)/gen/proto/tally.pb-c.c
 %_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c
 $(BUILD)/obj/common/kern/kern%.o: OPT_FILE := -O3
 $(BUILD)/obj/examples/charlm/%.o: OPT_FILE := -O3
+$(BUILD)/obj/tests/e2e/value.o: OPT_FILE := -O3
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/gen/proto/tally.pb-c.h
 	@mkdir -p $(@D)
@@ -189,6 +192,12 @@ $(BUILD)/tests/sim: $(call obj,$(SIM_SRC)) $(PARTS_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+# The rank of the end-to-end stories: a user of libtally, with nothing else of ours.
+$(BUILD)/tests/e2e: $(call obj,$(E2E_SRC)) $(LIBTALLY_A)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -lprotobuf-c -lm
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(PARTS_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
