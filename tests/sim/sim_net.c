@@ -143,7 +143,12 @@ static void forge(struct sim *s, struct sim_msg *m)
 	case 3: f->chunk += 1u << 20; break;
 	case 4: f->offset += 1; break;
 	case 5: f->round += 7; break;
-	case 6: m->dir == TO_SERVER ? f->worker += 40 : f->job++; break;
+	case 6:
+		if (m->dir == TO_AGENT)
+			f->job++;
+		else	/* another machine's, or nobody's */
+			f->worker = (uint16_t)((f->worker + 1) % (sim_below(s, 2) ? s->p.n : 9999));
+		break;
 	case 7: f->dtype = f->dtype == DTYPE_F32 ? DTYPE_I64 : DTYPE_F32; break;
 	case 8: f->length = f->length == 4096 ? 2048 : 4096; break;
 	}

@@ -1,0 +1,625 @@
+// SPDX-License-Identifier: Apache-2.0
+/* server_core.c: what a contribution, a question, a loss and a lie do to a segment. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/kern/kern.h"
+#include "server/server_core.h"
+
+enum { N = 3, JOB = 4, TENSOR = 9, EPOCH = 6, NODE = 50, SEG = 4096, WINDOW = 3 * SEG };
+
+/* One tensor of two chunks of two segments of int32; the server has chunk 0 alone. */
+static struct srv_core core;
+static struct srv_job *job;
+static struct srv_tensor *tensor;
+static struct srv_peer peer[N];
+static uint8_t *window[N], *slots;
+static const struct geom geom = { 4 * SEG, 2 * SEG, SEG };
+
+static void add_tensor(void)
+{
+	const bool mine[2] = { true, false };
+	struct srv_tensor_desc d = { .id = TENSOR, .dtype = DTYPE_I32, .geom = geom, .mine = mine };
+	uint64_t bytes;
+	void *mem = calloc(1, srv_tensor_size(N, &d, &bytes));
+
+	ck_assert_uint_eq(bytes, 2 * SEG);
+	slots = malloc(bytes);
+	tensor = srv_tensor_add(&core, job, mem, slots, &d);
+}
+
+static void setup(void)
+{
+	struct srv_job_desc d = { .id = JOB, .n = N, .world = N, .epoch = EPOCH,
+				  .chunk_bytes = 2 * SEG, .seg_bytes = SEG, .window_bytes = WINDOW };
+
+	kern_init(~0u);
+	srv_init(&core);
+	job = srv_job_start(&core, calloc(1, srv_job_size(N)), &d);
+	for (uint32_t w = 0; w < N; w++) {
+		window[w] = calloc(1, WINDOW);
+		job->worker[w].node = NODE + w;
+		job->worker[w].window = window[w];
+		srv_peer_init(&peer[w], NODE + w);
+	}
+	add_tensor();
+}
+
+static void teardown(void)
+{
+	srv_check(&core);
+	srv_job_stop(&core, job);
+	ck_assert_uint_eq(srv_job_borrowed(job), 0);
+	srv_job_forget(&core, job);
+	free(tensor);
+	free(slots);
+	free(job);
+	for (uint32_t w = 0; w < N; w++)
+		free(window[w]);
+}
+
+/* ---- frames ---- */
+
+static struct frame frame(uint8_t type, uint32_t w, uint32_t round)
+{
+	struct frame f = { .type = type, .worker = (uint16_t)w, .job = JOB, .tensor = TENSOR,
+			   .epoch = EPOCH, .round = round, .rslot = 100 + w };
+
+	if (type == FRAME_PUSH) {
+		f.dtype = DTYPE_I32;
+		f.rop = ROP_SUM;
+		f.length = SEG;
+	}
+	return f;
+}
+
+static void fill(void *at, int32_t v)
+{
+	for (uint32_t i = 0; i < SEG / 4; i++)
+		memcpy((uint8_t *)at + 4 * (size_t)i, &v, 4);
+}
+
+/* A payload lands; false: it was not wanted. */
+static bool push_frame(const struct frame *f, int32_t v)
+{
+	struct srv_peer *p = &peer[f->worker];
+	void *at = srv_place(&core, p, f);
+
+	if (at) {
+		fill(at, v);
+		srv_frame(&core, p, f, at, NULL);
+	}
+	srv_check(&core);
+	return at;
+}
+
+static bool push(uint32_t w, uint32_t round, int32_t v)
+{
+	struct frame f = frame(FRAME_PUSH, w, round);
+
+	return push_frame(&f, v);
+}
+
+static void say(uint8_t type, uint32_t w, uint32_t round)
+{
+	struct frame f = frame(type, w, round);
+
+	srv_frame(&core, &peer[w], &f, NULL, NULL);
+	srv_check(&core);
+}
+
+static void say_attempt(uint8_t type, uint32_t w, uint32_t round, uint8_t attempt)
+{
+	struct frame f = frame(type, w, round);
+
+	f.attempt = attempt;
+	srv_frame(&core, &peer[w], &f, NULL, NULL);
+	srv_check(&core);
+}
+
+/* The next frame for worker w has this type; its result's first element. */
+static int32_t expect(uint32_t w, uint8_t type, uint32_t round)
+{
+	struct srv_send s;
+	int32_t v = 0;
+
+	ck_assert(srv_next(&core, &peer[w], false, &s));
+	ck_assert_uint_eq(s.frame.type, type);
+	ck_assert_uint_eq(s.frame.round, round);
+	ck_assert_uint_eq(s.frame.worker, w);
+	if (type == FRAME_RESULT) {
+		ck_assert_uint_eq(s.frame.slot, 100 + w);
+		memcpy(&v, s.data, 4);
+		srv_sent(s.tensor);
+	}
+	return v;
+}
+
+static void expect_silence(void)
+{
+	struct srv_send s;
+
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(!srv_next(&core, &peer[w], false, &s));
+}
+
+static void whole_round(uint32_t round)
+{
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, round, 1 << w));
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, round), 7);
+}
+
+/* ---- contributions ---- */
+
+START_TEST(the_last_contribution_completes_for_everybody)
+{
+	ck_assert(push(2, 1, 4));
+	ck_assert(push(0, 1, 1));
+	expect_silence();
+	ck_assert(push(1, 1, 2));
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), 7);
+	expect_silence();
+	ck_assert_uint_eq(job->worker[0].parked_bytes, 0);
+}
+END_TEST
+
+START_TEST(a_duplicate_push_counts_once)
+{
+	ck_assert(push(0, 1, 1));
+	ck_assert(!push(0, 1, 1));
+	ck_assert(push(1, 1, 2));
+	ck_assert(!push(0, 1, 1));
+	ck_assert(push(2, 1, 4));
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 7);
+	ck_assert_uint_eq(core.count.duplicates, 2);
+	ck_assert_uint_eq(core.count.pushes, 3);
+}
+END_TEST
+
+START_TEST(a_push_that_is_landing_is_not_placed_again)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	void *at = srv_place(&core, &peer[0], &f);
+
+	ck_assert_ptr_eq(at, window[0]);
+	ck_assert_ptr_null(srv_place(&core, &peer[0], &f));
+	srv_frame(&core, &peer[0], &f, at, NULL);
+	ck_assert_uint_eq(core.count.duplicates, 1);
+}
+END_TEST
+
+START_TEST(a_landing_that_breaks_can_be_pushed_again)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+
+	fill(srv_place(&core, &peer[0], &f), 99);
+	srv_unplace(&core, &peer[0], &f);
+	ck_assert_uint_eq(srv_job_borrowed(job), 0);
+	whole_round(1);
+}
+END_TEST
+
+START_TEST(a_lost_result_is_sent_again_to_who_asks)
+{
+	whole_round(1);
+	say(FRAME_PROBE, 1, 1);
+	ck_assert_int_eq(expect(1, FRAME_RESULT, 1), 7);
+	ck_assert(!push(2, 1, 55));
+	ck_assert_int_eq(expect(2, FRAME_RESULT, 1), 7);
+	say(FRAME_OFFER, 0, 1);
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 7);
+	say(FRAME_CANCEL, 0, 1);
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 7);
+	ck_assert_uint_eq(core.count.resends, 4);
+	expect_silence();
+}
+END_TEST
+
+START_TEST(the_result_stays_until_all_have_gone_on)
+{
+	whole_round(1);
+	ck_assert(push(0, 2, 10));
+	ck_assert(push(1, 2, 10));
+	say(FRAME_PROBE, 2, 1);
+	ck_assert_int_eq(expect(2, FRAME_RESULT, 1), 7);
+	ck_assert(push(2, 2, 10));
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 2), 30);
+}
+END_TEST
+
+START_TEST(mean_divides_by_the_ranks)
+{
+	for (uint32_t w = 0; w < N; w++) {
+		struct frame f = frame(FRAME_PUSH, w, 1);
+
+		f.rop = ROP_MEAN;
+		ck_assert(push_frame(&f, 10));
+	}
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 10);
+}
+END_TEST
+
+START_TEST(broadcast_takes_the_one_that_has_data)
+{
+	for (uint32_t w = 0; w < N; w++) {
+		struct frame f = frame(FRAME_PUSH, w, 1);
+
+		f.rop = ROP_BROADCAST;
+		if (w == 1) {
+			ck_assert(push_frame(&f, 42));
+			continue;
+		}
+		f.flags = FRAME_NODATA;
+		f.length = 0;
+		srv_frame(&core, &peer[w], &f, NULL, NULL);
+	}
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), 42);
+}
+END_TEST
+
+START_TEST(two_roots_of_a_broadcast_fail_the_round)
+{
+	for (uint32_t w = 0; w < N; w++) {
+		struct frame f = frame(FRAME_PUSH, w, 1);
+
+		f.rop = ROP_BROADCAST;
+		ck_assert(push_frame(&f, 42));
+	}
+	for (uint32_t w = 0; w < N; w++)
+		expect(w, FRAME_REFUSED, 1);
+}
+END_TEST
+
+START_TEST(ranks_that_disagree_fail_the_round_for_all)
+{
+	struct frame f = frame(FRAME_PUSH, 1, 1);
+	struct srv_send s;
+
+	f.rop = ROP_MEAN;
+	ck_assert(push(0, 1, 1));
+	ck_assert(push_frame(&f, 2));
+	for (uint32_t w = 0; w < N; w++) {
+		ck_assert(srv_next(&core, &peer[w], false, &s) || w == 2);
+		if (w < 2) {
+			ck_assert_uint_eq(s.frame.type, FRAME_REFUSED);
+			ck_assert_uint_eq(s.frame.aux, (uint32_t)-TALLY_EMISMATCH);
+		}
+	}
+	ck_assert(!push(2, 1, 4));	/* late: is told as well */
+	expect(2, FRAME_REFUSED, 1);
+	ck_assert_uint_eq(core.count.rounds, 0);
+}
+END_TEST
+
+START_TEST(a_landing_that_meets_a_failed_round_is_told)
+{
+	struct frame f = frame(FRAME_PUSH, 2, 1), g = frame(FRAME_PUSH, 1, 1);
+	void *at = srv_place(&core, &peer[2], &f);
+
+	g.rop = ROP_MEAN;
+	ck_assert(push(0, 1, 1));
+	ck_assert(push_frame(&g, 2));
+	srv_frame(&core, &peer[2], &f, at, NULL);
+	srv_check(&core);
+	expect(2, FRAME_REFUSED, 1);
+	ck_assert_uint_eq(job->worker[2].parked_bytes, 0);
+}
+END_TEST
+
+START_TEST(by_reference_the_result_is_written_where_the_agent_wants_it)
+{
+	uint8_t *input = malloc(SEG), *result = malloc(SEG);
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	struct srv_send s;
+	int32_t v;
+
+	f.flags = FRAME_BYREF;
+	fill(input, 1);
+	srv_frame(&core, &peer[0], &f, input, result);
+	ck_assert_uint_eq(job->worker[0].parked_bytes, 0);
+	ck_assert(push(1, 1, 2) && push(2, 1, 4));
+	memcpy(&v, result, 4);
+	ck_assert_int_eq(v, 7);
+	ck_assert(srv_next(&core, &peer[0], true, &s));
+	ck_assert_uint_eq(s.frame.flags, FRAME_BYREF);
+	ck_assert_ptr_null(s.data);
+	ck_assert_int_eq(expect(1, FRAME_RESULT, 1), 7);
+	free(input);
+	free(result);
+}
+END_TEST
+
+/* ---- what must not count ---- */
+
+START_TEST(frames_from_another_time_or_place_are_counted_and_dropped)
+{
+	struct srv_counters *n = &core.count;
+	struct frame f;
+	struct srv_send s;
+
+#define DROPPED(counter, change) do { \
+		f = frame(FRAME_PUSH, 0, 1); \
+		change; \
+		ck_assert_ptr_null(srv_place(&core, &peer[0], &f)); \
+		ck_assert_uint_eq(n->counter, 1); \
+		n->counter = 0; \
+	} while (0)
+	DROPPED(drop_round, f.round = 2);
+	DROPPED(drop_round, f.round = 0);
+	DROPPED(drop_round, f.round = UINT32_MAX);
+	DROPPED(drop_epoch, f.epoch--);
+	DROPPED(drop_worker, f.worker = 1);
+	DROPPED(drop_worker, f.worker = N);
+	DROPPED(drop_job, f.job++);
+	DROPPED(drop_tensor, f.tensor++);
+	DROPPED(drop_tensor, f.chunk = 1);	/* another server's */
+	DROPPED(drop_tensor, f.chunk = 2);
+	DROPPED(drop_tensor, f.chunk = UINT32_MAX);
+	DROPPED(drop_tensor, f.offset = 4);
+	DROPPED(drop_tensor, f.offset = 2 * SEG);
+	DROPPED(drop_shape, f.dtype = DTYPE_F32);
+	DROPPED(drop_shape, f.rop = ROP_NONE);
+	DROPPED(drop_shape, f.length = SEG - 4);
+	DROPPED(drop_shape, f.slot = 8);
+	DROPPED(drop_shape, f.slot = WINDOW);
+	DROPPED(drop_shape, f.slot = SLOT_NONE);
+#undef DROPPED
+	while (srv_next(&core, &peer[0], false, &s))
+		ck_assert_uint_eq(s.frame.type, FRAME_REFUSED);
+	ck_assert_uint_eq(n->pushes, 0);
+	whole_round(1);
+}
+END_TEST
+
+START_TEST(a_server_never_takes_a_frame_that_servers_send)
+{
+	static const uint8_t types[] = { FRAME_RESULT, FRAME_HELD, FRAME_ASK, FRAME_CANCELLED,
+					 FRAME_REFUSED };
+
+	say(types[_i], 0, 1);
+	ck_assert_uint_eq(core.count.drop_shape, 1);
+	expect_silence();
+}
+END_TEST
+
+START_TEST(a_refusal_names_the_code_and_the_epoch)
+{
+	struct frame f = frame(FRAME_PROBE, 0, 1);
+	struct srv_send s;
+
+	f.epoch--;
+	srv_frame(&core, &peer[0], &f, NULL, NULL);
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_REFUSED);
+	ck_assert_uint_eq(s.frame.aux, (uint32_t)-TALLY_EBUSY);
+	ck_assert_uint_eq(s.frame.epoch, EPOCH);
+}
+END_TEST
+
+START_TEST(refusals_have_a_limit)
+{
+	struct frame f = frame(FRAME_PROBE, 0, 1);
+	struct srv_send s;
+	uint32_t n = 0;
+
+	f.job++;
+	for (uint32_t i = 0; i < SRV_REFUSALS + 5; i++)
+		srv_frame(&core, &peer[0], &f, NULL, NULL);
+	ck_assert_uint_eq(core.count.refusals_lost, 5);
+	while (srv_next(&core, &peer[0], false, &s))
+		n++;
+	ck_assert_uint_eq(n, SRV_REFUSALS);
+}
+END_TEST
+
+/* ---- questions ---- */
+
+START_TEST(a_probe_is_answered_by_what_became_of_it)
+{
+	struct srv_send s;
+
+	say(FRAME_PROBE, 0, 1);
+	expect(0, FRAME_ASK, 1);	/* never came */
+	ck_assert(push(0, 1, 1));
+	say(FRAME_PROBE, 0, 1);
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_HELD);
+	ck_assert_uint_eq(s.frame.aux, 1);	/* worker 1 is missing */
+	ck_assert_uint_eq(s.frame.slot, 0);
+}
+END_TEST
+
+START_TEST(a_peer_lost_is_sent_nothing_and_asks_again)
+{
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 1, 1 << w));
+	srv_peer_lost(&core, &peer[1]);
+	ck_assert(list_empty(&peer[1].out));
+	srv_check(&core);
+	ck_assert(!push(1, 1, 2));
+	ck_assert_int_eq(expect(1, FRAME_RESULT, 1), 7);
+}
+END_TEST
+
+START_TEST(what_all_have_is_asked_for)
+{
+	ck_assert(push(0, 1, 1));
+	say(FRAME_OFFER, 1, 1);
+	expect_silence();
+	say(FRAME_OFFER, 2, 1);
+	expect(1, FRAME_ASK, 1);
+	expect(2, FRAME_ASK, 1);
+	expect_silence();
+	say(FRAME_OFFER, 2, 1);		/* the ASK may have been lost */
+	expect(2, FRAME_ASK, 1);
+}
+END_TEST
+
+START_TEST(asked_segments_fit_the_window_together)
+{
+	struct frame f[2][N];
+	uint32_t asks = 0;
+	struct srv_send s;
+
+	job->ask_limit = SEG;	/* as if the window took one */
+	for (uint32_t k = 0; k < 2; k++)
+		for (uint32_t w = 0; w < N; w++) {
+			f[k][w] = frame(FRAME_OFFER, w, 1);
+			f[k][w].offset = k * SEG;
+			srv_frame(&core, &peer[w], &f[k][w], NULL, NULL);
+			srv_check(&core);
+		}
+	for (uint32_t w = 0; w < N; w++)
+		while (srv_next(&core, &peer[w], false, &s)) {
+			ck_assert_uint_eq(s.frame.type, FRAME_ASK);
+			ck_assert_uint_eq(s.frame.offset, 0);
+			asks++;
+		}
+	ck_assert_uint_eq(asks, N);
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 1, 1));
+	for (uint32_t w = 0; w < N; w++) {
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), N);
+		ck_assert(srv_next(&core, &peer[w], false, &s));
+		ck_assert_uint_eq(s.frame.type, FRAME_ASK);
+		ck_assert_uint_eq(s.frame.offset, SEG);
+	}
+}
+END_TEST
+
+START_TEST(a_cancelled_contribution_is_out_and_may_come_again)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	struct srv_send s;
+
+	ck_assert(push(0, 1, 1));
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_CANCELLED);
+	ck_assert_uint_eq(s.frame.attempt, 0);
+	ck_assert_uint_eq(job->worker[0].parked_bytes, 0);
+	ck_assert(!push_frame(&f, 99));		/* the first push once more */
+	ck_assert_uint_eq(core.count.drop_attempt, 1);
+	say_attempt(FRAME_CANCEL, 0, 1, 0);	/* CANCELLED was lost */
+	expect(0, FRAME_CANCELLED, 1);
+	f.attempt = 1;
+	ck_assert(push_frame(&f, 1));
+	ck_assert(push(1, 1, 2) && push(2, 1, 4));
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 7);
+}
+END_TEST
+
+START_TEST(a_cancel_before_its_push_turns_the_push_away)
+{
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	expect(0, FRAME_CANCELLED, 1);
+	ck_assert(!push(0, 1, 99));
+	ck_assert_uint_eq(core.count.drop_attempt, 1);
+}
+END_TEST
+
+START_TEST(a_cancel_of_what_is_asked_for_is_held)
+{
+	struct srv_send s;
+
+	ck_assert(push(0, 1, 1));
+	say(FRAME_OFFER, 1, 1);
+	say(FRAME_OFFER, 2, 1);
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_HELD);
+	ck_assert_uint_eq(s.frame.slot, HELD_ASKED);
+	ck_assert_uint_eq(core.count.cancels, 0);
+}
+END_TEST
+
+START_TEST(a_cancel_while_it_lands_waits)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	void *at = srv_place(&core, &peer[0], &f);
+
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	expect_silence();
+	srv_frame(&core, &peer[0], &f, at, NULL);
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	expect(0, FRAME_CANCELLED, 1);
+}
+END_TEST
+
+/* ---- ends ---- */
+
+START_TEST(a_landing_outlives_its_tensor)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	void *at = srv_place(&core, &peer[0], &f);
+
+	srv_tensor_remove(&core, tensor);
+	ck_assert_uint_eq(srv_job_borrowed(job), 1);
+	srv_frame(&core, &peer[0], &f, at, NULL);
+	ck_assert_uint_eq(srv_job_borrowed(job), 0);
+	expect_silence();
+}
+END_TEST
+
+START_TEST(a_result_being_sent_holds_the_memory_of_its_tensor)
+{
+	struct srv_send s;
+
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 1, 1 << w));
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	srv_job_stop(&core, job);
+	ck_assert_uint_eq(tensor->borrowed, 1);
+	ck_assert_uint_eq(srv_job_borrowed(job), 1);
+	srv_sent(s.tensor);
+	ck_assert_uint_eq(tensor->borrowed, 0);
+	ck_assert(!push(0, 2, 1));
+	ck_assert_uint_eq(core.count.drop_job, 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("server_core");
+	TCase *t = tcase_create("server_core");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, the_last_contribution_completes_for_everybody);
+	tcase_add_test(t, a_duplicate_push_counts_once);
+	tcase_add_test(t, a_push_that_is_landing_is_not_placed_again);
+	tcase_add_test(t, a_landing_that_breaks_can_be_pushed_again);
+	tcase_add_test(t, a_lost_result_is_sent_again_to_who_asks);
+	tcase_add_test(t, the_result_stays_until_all_have_gone_on);
+	tcase_add_test(t, mean_divides_by_the_ranks);
+	tcase_add_test(t, broadcast_takes_the_one_that_has_data);
+	tcase_add_test(t, two_roots_of_a_broadcast_fail_the_round);
+	tcase_add_test(t, ranks_that_disagree_fail_the_round_for_all);
+	tcase_add_test(t, a_landing_that_meets_a_failed_round_is_told);
+	tcase_add_test(t, by_reference_the_result_is_written_where_the_agent_wants_it);
+	tcase_add_test(t, frames_from_another_time_or_place_are_counted_and_dropped);
+	tcase_add_loop_test(t, a_server_never_takes_a_frame_that_servers_send, 0, 5);
+	tcase_add_test(t, a_refusal_names_the_code_and_the_epoch);
+	tcase_add_test(t, refusals_have_a_limit);
+	tcase_add_test(t, a_probe_is_answered_by_what_became_of_it);
+	tcase_add_test(t, a_peer_lost_is_sent_nothing_and_asks_again);
+	tcase_add_test(t, what_all_have_is_asked_for);
+	tcase_add_test(t, asked_segments_fit_the_window_together);
+	tcase_add_test(t, a_cancelled_contribution_is_out_and_may_come_again);
+	tcase_add_test(t, a_cancel_before_its_push_turns_the_push_away);
+	tcase_add_test(t, a_cancel_of_what_is_asked_for_is_held);
+	tcase_add_test(t, a_cancel_while_it_lands_waits);
+	tcase_add_test(t, a_landing_outlives_its_tensor);
+	tcase_add_test(t, a_result_being_sent_holds_the_memory_of_its_tensor);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
