@@ -25,23 +25,29 @@ struct options {
 
 static const struct opt table[] = {
 	{ "listen", OPT_STR, FIELD(listen), "0.0.0.0:7470", 0, 0, "HOST:PORT",
-	  "where nodes and the CLI connect; port 0 takes any" },
+	  "where nodes and the CLI connect; port 0: any" },
 	{ "state-dir", OPT_STR, FIELD(state_dir), "/var/lib/tally", 0, 0, "DIR",
-	  "keeps cluster id and epochs over restarts; '' keeps them in memory only" },
-	{ "secret-file", OPT_STR, FIELD(secret_file), NULL, 0, 0, "FILE",
-	  "first line: the secret that nodes must present" },
-	{ "port-file", OPT_STR, FIELD(port_file), NULL, 0, 0, "FILE",
-	  "gets the port that is listened on, for scripts" },
+	  "keeps cluster id and epochs over restarts; made if it is not there; '' keeps them in "
+	  "memory only" },
+	{ "secret-file", OPT_STR, FIELD(secret_file), NULL, 0, 0, "PATH",
+	  "join secret of the cluster: the file's first line, mode 600" },
+	{ "port-file", OPT_STR, FIELD(port_file), NULL, 0, 0, "PATH",
+	  "write the listening port here, for scripts" },
 	{ "heartbeat-ms", OPT_U64, FIELD(heartbeat_ms), "1000", 100, LEASE_MS / 3, "MS",
 	  "how often nodes report" },
-	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
-	  "error, warn, info or debug" },
+	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL", "error, warn, info, debug" },
 };
 
 static const struct opt_program program = {
 	.name = "tally-scheduler",
-	.summary = "knows the cluster and decides which server sums what",
-	.details = "Example: tally-scheduler --listen 10.0.0.1:7470",
+	.summary = "Scheduler: knows the cluster and decides which server sums what.",
+	.details = "One per cluster.  Gradients do not pass through it; without it jobs train on,\n"
+		   "but none can start, declare tensors or meet at a barrier.  SIGTERM and SIGINT\n"
+		   "end it; jobs survive its restart.  The log goes to standard error.\n"
+		   "Exit status: 0 ended by a signal, 1 cannot run, 2 wrong options.\n"
+		   "\n"
+		   "Example:\n"
+		   "  tally-scheduler --listen 10.0.0.1:7470 --state-dir /var/lib/tally\n",
 	.table = table,
 	.count = ARRAY_SIZE(table),
 };

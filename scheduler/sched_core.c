@@ -187,9 +187,13 @@ static void from_stranger(struct sched *s, uint32_t conn, const struct msg *m)
 		node_hello(s, conn, &m->hello);
 		return;
 	}
-	out_reply(s, conn, m->type == MSG_QUERY ? m->query.req : 0, TALLY_EAUTH,
-		  "a connection begins with HELLO; this one began with %s",
-		  msg_type_name(m->type));
+	if (m->type == MSG_QUERY)
+		out_reply(s, conn, m->query.req, TALLY_EAUTH,
+			  "the cluster has a join secret, and the question came without it");
+	else
+		out_reply(s, conn, 0, TALLY_EAUTH,
+			  "a connection begins with HELLO; this one began with %s",
+			  msg_type_name(m->type));
 	out_close(s, conn);
 }
 

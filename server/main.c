@@ -38,16 +38,23 @@ static const struct opt options[] = {
 	{ "simd", OPT_STR, OPT(simd), "avx512", 0, 0, "LEVEL",
 	  "highest level of the sums: c, avx2, avx512 (the bits are the same)" },
 	{ "secret-file", OPT_STR, OPT(secret_file), NULL, 0, 0, "PATH",
-	  "join secret of the cluster" },
+	  "join secret of the cluster: the file's first line, mode 600" },
 	{ "port-file", OPT_STR, OPT(port_file), NULL, 0, 0, "PATH",
-	  "write the first listening port here" },
+	  "write the first listening port here, for scripts" },
 	{ "log-level", OPT_STR, OPT(log_level), "info", 0, 0, "LEVEL", "error, warn, info, debug" },
 };
 
 static const struct opt_program program = {
 	.name = "tally-server",
 	.summary = "Summation server: adds up the gradients of a cluster's training jobs.",
-	.details = "  tally-server --scheduler 10.0.0.1:7470 --listen 10.0.0.5:7471@25gbit",
+	.details = "Runs on CPU machines, and beside the agent on machines that train.  A scheduler\n"
+		   "that is not there is tried again; one that refuses (wrong secret, name taken)\n"
+		   "ends the server.  SIGTERM and SIGINT end it, and with it the jobs it sums for.\n"
+		   "The log goes to standard error.\n"
+		   "Exit status: 0 ended by a signal, 1 cannot run, 2 wrong options.\n"
+		   "\n"
+		   "Example:\n"
+		   "  tally-server --scheduler 10.0.0.1:7470 --listen 10.0.0.5:7471@25gbit\n",
 	.table = options,
 	.count = ARRAY_SIZE(options),
 };
