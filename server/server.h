@@ -13,6 +13,7 @@
 #ifndef TALLY_SERVER_H
 #define TALLY_SERVER_H
 
+#include "common/base/idtab.h"
 #include "common/ctl/ctl.h"
 #include "common/net/xport.h"
 #include "common/place/place.h"
@@ -46,6 +47,7 @@ struct sv_job {
 	uint64_t seq;			/* last log entry taken in */
 	struct place *place;
 	struct list tensors;		/* log order */
+	struct idtab ids;		/* the same, by id */
 	uint32_t *node;			/* n: worker's node */
 	uint8_t *windows;		/* n * nengines * window_bytes, mapped */
 	size_t windows_bytes;
@@ -66,6 +68,7 @@ struct sv_tensor_piece {
 
 struct sv_tensor {
 	struct list link;		/* in job->tensors */
+	struct id_node by_id;
 	struct sv_job *job;
 	uint32_t id;
 	uint64_t seq;			/* its log entry */

@@ -166,6 +166,7 @@ static void piece_free(struct sv_tensor_piece *p)
 static void tensor_free(struct server *s, struct sv_tensor *t)
 {
 	s->memory_used -= t->slot_bytes;
+	idtab_del(&t->job->ids, &t->by_id);
 	for (uint32_t i = 0; i < s->nengines; i++)
 		piece_free(&t->piece[i]);
 	free(t->placed.owner);
@@ -286,6 +287,9 @@ static int fill_batch(struct server *s, struct sv_batch *b, const struct msg_ten
 		b->tensor[i]->seq = b->seq;
 		list_add(&b->job->tensors, &b->tensor[i]->link);
 		b->n++;
+		if (!idtab_add(&b->job->ids, &b->tensor[i]->by_id, b->tensor[i]->id))
+			return err_set(e, TALLY_EPROTO, "server %s: job %u has tensor %u already",
+				       s->name, b->job->id, b->tensor[i]->id);
 	}
 	rc = place_all(b, e);
 	if (rc)
@@ -325,6 +329,7 @@ static void batch_forget(struct sv_batch *b, struct sv_tensor *t)
 {
 	place_forget(b->job->place, &t->placed);
 	list_del(&t->link);
+	idtab_del(&b->job->ids, &t->by_id);
 	b->tensor[b->n++] = t;
 }
 
@@ -391,13 +396,9 @@ int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
 
 static struct sv_tensor *tensor_find(struct sv_job *j, uint32_t id)
 {
-	list_for_each(&j->tensors, l) {
-		struct sv_tensor *t = list_entry(l, struct sv_tensor, link);
+	struct id_node *n = idtab_find(&j->ids, id);
 
-		if (t->id == id)
-			return t;
-	}
-	return NULL;
+	return n ? container_of(n, struct sv_tensor, by_id) : NULL;
 }
 
 void sv_forget(struct server *s, const struct msg_ids *m)

@@ -16,6 +16,7 @@
 #ifndef TALLY_AGENT_H
 #define TALLY_AGENT_H
 
+#include "common/base/idtab.h"
 #include "common/ctl/ctl.h"
 #include "common/net/xport.h"
 #include "common/place/place.h"
@@ -94,6 +95,7 @@ struct ad_job {
 	struct ad_machine *machines;
 	struct list log;		/* ad_entry: JOB_UP first */
 	struct list tensors;		/* ad_tensor.link, log order */
+	struct idtab ids;		/* the same, by id */
 	struct list results, sums;	/* ad_slab.link */
 	struct list inputs;		/* ad_slab.link: of processes that are gone too */
 	uint32_t nresults;
@@ -112,6 +114,7 @@ struct ad_job {
 
 struct ad_tensor {
 	struct list link;		/* in job->tensors */
+	struct id_node by_id;
 	struct ad_job *job;
 	uint32_t id, dtype;
 	bool ready;			/* all engines have it */

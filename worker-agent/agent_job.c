@@ -277,6 +277,7 @@ static void tensor_free(struct ad_tensor *t)
 	for (uint32_t i = 0; i < t->job->agent->nengines; i++)
 		free(t->piece[i]);
 	list_del(&t->link);
+	idtab_del(&t->job->ids, &t->by_id);
 	free((void *)t->desc.route);
 	free(t->placed.owner);
 	free(t->front);
@@ -409,6 +410,9 @@ static int fill_batch(struct ad_batch *b, const struct msg_tensors *m, struct er
 		if (!b->tensor[i])
 			return err_set(e, TALLY_ENOMEM, "out of memory");
 		b->n++;
+		if (!idtab_add(&b->job->ids, &b->tensor[i]->by_id, b->tensor[i]->id))
+			return err_set(e, TALLY_EPROTO, "job %u has tensor %u already",
+				       b->job->id, b->tensor[i]->id);
 	}
 	rc = place_all(b, e);
 	for (uint32_t i = 0; !rc && i < b->n; i++) {
@@ -461,13 +465,9 @@ int ad_tensors(struct agent *a, const struct msg *msg, struct err *e)
 
 struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id)
 {
-	list_for_each(&j->tensors, l) {
-		struct ad_tensor *t = list_entry(l, struct ad_tensor, link);
+	struct id_node *n = idtab_find(&j->ids, id);
 
-		if (t->id == id)
-			return t;
-	}
-	return NULL;
+	return n ? container_of(n, struct ad_tensor, by_id) : NULL;
 }
 
 void ad_forget(struct agent *a, const struct msg *msg)
@@ -491,6 +491,7 @@ void ad_forget(struct agent *a, const struct msg *msg)
 			continue;
 		place_forget(j->place, &t->placed);
 		list_del(&t->link);
+		idtab_del(&j->ids, &t->by_id);
 		b->tensor[b->n++] = t;
 	}
 	send_batch(b);
