@@ -105,20 +105,27 @@ void value_fill(const struct recipe *r, uint32_t rank, uint64_t count, void *out
 
 /* ---- the reference ---- */
 
-union wide {			/* one number while it is added */
+/* One number while it is added.  No union: the parts shall live in registers. */
+struct wide {
 	float f;
 	double d;
 	uint64_t u;
 };
 
-static SPECIAL union wide widen(tally_dtype dtype, const uint8_t *p)
+static SPECIAL struct wide widen(tally_dtype dtype, const uint8_t *p)
 {
-	union wide w = { .u = 0 };
+	struct wide w = { .u = 0 };
 	_Float16 half;
 	uint32_t bits = 0;
 	int32_t i32;
 
 	switch (dtype) {
+	case TALLY_FLOAT32:
+		memcpy(&w.f, p, 4);
+		break;
+	case TALLY_FLOAT64:
+		memcpy(&w.d, p, 8);
+		break;
 	case TALLY_FLOAT16:
 		memcpy(&half, p, 2);
 		w.f = (float)half;
@@ -130,23 +137,32 @@ static SPECIAL union wide widen(tally_dtype dtype, const uint8_t *p)
 	case TALLY_INT8:
 		w.u = (uint64_t)(int64_t)(int8_t)*p;
 		break;
+	case TALLY_UINT8:
+		w.u = *p;
+		break;
 	case TALLY_INT32:
 		memcpy(&i32, p, 4);
 		w.u = (uint64_t)(int64_t)i32;
 		break;
 	default:
-		memcpy(&w, p, tally_dtype_size(dtype));
+		memcpy(&w.u, p, 8);
 	}
 	return w;
 }
 
 /* Rounds to the dtype: to nearest, ties to even; integers modulo 2^bits. */
-static SPECIAL void narrow(tally_dtype dtype, union wide w, uint8_t *p)
+static SPECIAL void narrow(tally_dtype dtype, struct wide w, uint8_t *p)
 {
 	_Float16 half;
 	uint32_t bits;
 
 	switch (dtype) {
+	case TALLY_FLOAT32:
+		memcpy(p, &w.f, 4);
+		break;
+	case TALLY_FLOAT64:
+		memcpy(p, &w.d, 8);
+		break;
 	case TALLY_FLOAT16:
 		half = (_Float16)w.f;
 		memcpy(p, &half, 2);
@@ -156,27 +172,33 @@ static SPECIAL void narrow(tally_dtype dtype, union wide w, uint8_t *p)
 		bits += 0x7fff + (bits >> 16 & 1);
 		memcpy(p, (uint8_t *)&bits + 2, 2);
 		break;
+	case TALLY_INT32:
+		memcpy(p, &w.u, 4);
+		break;
+	case TALLY_INT64:
+		memcpy(p, &w.u, 8);
+		break;
 	default:
-		memcpy(p, &w, tally_dtype_size(dtype));
+		*p = (uint8_t)w.u;
 	}
 }
 
-static SPECIAL union wide add(tally_dtype dtype, union wide a, union wide b)
+static SPECIAL struct wide add(tally_dtype dtype, struct wide a, struct wide b)
 {
 	switch (dtype) {
 	case TALLY_FLOAT32:
 	case TALLY_FLOAT16:
 	case TALLY_BFLOAT16:
-		return (union wide){ .f = a.f + b.f };
+		return (struct wide){ .f = a.f + b.f };
 	case TALLY_FLOAT64:
-		return (union wide){ .d = a.d + b.d };
+		return (struct wide){ .d = a.d + b.d };
 	default:
-		return (union wide){ .u = a.u + b.u };
+		return (struct wide){ .u = a.u + b.u };
 	}
 }
 
 /* Integers: what fits the dtype, then toward zero. */
-static SPECIAL union wide divide(tally_dtype dtype, union wide w, uint32_t by)
+static SPECIAL struct wide divide(tally_dtype dtype, struct wide w, uint32_t by)
 {
 	uint8_t p[8];
 
@@ -184,13 +206,13 @@ static SPECIAL union wide divide(tally_dtype dtype, union wide w, uint32_t by)
 	case TALLY_FLOAT32:
 	case TALLY_FLOAT16:
 	case TALLY_BFLOAT16:
-		return (union wide){ .f = w.f / (float)by };
+		return (struct wide){ .f = w.f / (float)by };
 	case TALLY_FLOAT64:
-		return (union wide){ .d = w.d / by };
+		return (struct wide){ .d = w.d / by };
 	default:
 		narrow(dtype, w, p);
 		w = widen(dtype, p);
-		return (union wide){ .u = (uint64_t)((int64_t)w.u / (int64_t)by) };
+		return (struct wide){ .u = (uint64_t)((int64_t)w.u / (int64_t)by) };
 	}
 }
 
@@ -204,18 +226,20 @@ static SPECIAL void add_up_as(tally_dtype dtype, size_t size, const struct recip
 			      const uint8_t *rows, uint32_t n, uint8_t *out)
 {
 	uint32_t div = r->op == OP_MEAN ? r->world : 1;
+	uint32_t ranks[E2E_WORLD_MAX];
 
+	for (uint32_t m = 0; m < r->machines; m++)
+		ranks[m] = value_ranks_on(r->world, r->machines, m);
 	for (uint32_t i = 0; i < n; i++) {
 		const uint8_t *p = rows + i * size;
-		union wide total = { .u = 0 };
+		struct wide total = { .u = 0 };
 
 		for (uint32_t m = 0; m < r->machines; m++) {
-			uint32_t ranks = value_ranks_on(r->world, r->machines, m);
-			union wide sum = widen(dtype, p);
+			struct wide sum = widen(dtype, p);
 			uint8_t level[8];
 
 			p += BLOCK * size;
-			for (uint32_t k = 1; k < ranks; k++, p += BLOCK * size)
+			for (uint32_t k = 1; k < ranks[m]; k++, p += BLOCK * size)
 				sum = add(dtype, sum, widen(dtype, p));
 			if (r->machines > 1) {
 				narrow(dtype, sum, level);
