@@ -20,6 +20,7 @@
 #include "common/rt/engine.h"
 #include "common/rt/loop.h"
 #include "common/rt/opt.h"
+#include "common/rt/outbox.h"
 #include "server/server_core.h"
 
 #define SV_LISTEN_MAX	RAILS_MAX
@@ -120,6 +121,7 @@ struct sv_engine {
 	struct list stopping;		/* sv_job_piece.link */
 	struct list forgetting;		/* sv_batch.link[index] */
 	uint64_t bytes_sent, bytes_received;
+	struct outbox out;		/* to the control thread */
 	struct sv_stats stats;
 };
 

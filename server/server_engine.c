@@ -332,8 +332,7 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 
 static void tell_control(struct sv_engine *en, enum sv_mail type, void *p)
 {
-	while (mailbox_post(en->server->mail, en->index, type, &p, sizeof(p)))
-		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+	outbox_post(&en->out, type, &p, sizeof(p));
 }
 
 static void batch(struct sv_engine *en, struct sv_batch *b)
@@ -467,6 +466,8 @@ static mono_t on_turn(void *ctx, mono_t now)
 			next = now;
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
 		let_go(en);
+	if (!outbox_flush(&en->out))
+		next = MIN(next, now + mono_ms(1));
 	publish(en);
 	return next;
 }
@@ -490,6 +491,7 @@ int sv_engine_start(struct server *s, uint32_t index, int cpu, struct err *e)
 	list_init(&en->peers);
 	list_init(&en->stopping);
 	list_init(&en->forgetting);
+	outbox_init(&en->out, s->mail, index);
 	rc = engine_start(&en->thread, "server", index, cpu, 0, &engine_callbacks, en, e);
 	if (rc) {
 		free(en);
@@ -520,5 +522,6 @@ void sv_engine_stop(struct sv_engine *en)
 				slab_drop(p, id);
 		peer_put(p);
 	}
+	outbox_fini(&en->out);
 	free(en);
 }

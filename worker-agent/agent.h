@@ -23,6 +23,7 @@
 #include "common/rt/engine.h"
 #include "common/rt/loop.h"
 #include "common/rt/opt.h"
+#include "common/rt/outbox.h"
 #include "common/shm/ring.h"
 #include "common/shm/slab.h"
 #include "worker-agent/agent_core.h"
@@ -218,11 +219,14 @@ struct ad_engine {
 	struct ad_shown *shown;		/* by slab id; fd -1: none */
 	mono_t next_tick, next_stall;
 	uint64_t bytes_sent, bytes_received;
+	struct outbox out;		/* to the control thread */
+	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ad_stats stats;
 };
 
 enum ad_mail {
 	AD_OPEN,		/* the first: set up what belongs to the thread */
+	AD_QUIET,		/* the last: engines speak to each other, so all stop that first */
 	AD_JOB_START,		/* struct ad_job *, and back as AD_JOB_READY */
 	AD_JOB_STOP,		/* struct ad_job *, and back as AD_JOB_FREE */
 	AD_BATCH,		/* struct ad_batch *, and back as AD_BATCH_READY */
@@ -330,6 +334,7 @@ void ad_session_broken(struct ad_session *s, const struct err *why);
 
 /* agent_engine.c: one data thread */
 int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e);
+void ad_engine_quiet(struct ad_engine *en);	/* all of them, before the first is stopped */
 void ad_engine_stop(struct ad_engine *en);
 void ad_engine_tell(struct ad_engine *en, enum ad_mail type, const void *body, size_t len);
 void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, size_t len);

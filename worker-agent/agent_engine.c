@@ -29,8 +29,7 @@ void ad_engine_tell(struct ad_engine *en, enum ad_mail type, const void *body, s
 
 void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, size_t len)
 {
-	while (mailbox_post(en->agent->mail, en->index, type, body, len))
-		wait_a_moment();
+	outbox_post(&en->out, type, body, len);
 }
 
 void ad_trouble(struct ad_engine *en, enum ad_mail type, struct ad_session *s, uint32_t job,
@@ -225,12 +224,15 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	struct ad_engine *en = ctx;
 	void *p;
 
-	if (stopping)
+	if (stopping || en->quiet)
 		return;			/* the control thread frees all there is */
 	memcpy(&p, m->body, sizeof(p));
 	switch (m->type) {
 	case AD_OPEN:
 		open_group(en);
+		break;
+	case AD_QUIET:
+		en->quiet = true;
 		break;
 	case AD_JOB_START:
 		job_start(en, p);
@@ -362,7 +364,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 	mono_t next;
 	bool more;
 
-	if (!en->group)
+	if (!en->group || en->quiet)
 		return MONO_NEVER;
 	if (en->index == 0)
 		ad_rings_turn(en, now);
@@ -377,6 +379,8 @@ static mono_t on_turn(void *ctx, mono_t now)
 		let_go(en);
 	publish(en);
 	more = more || !list_empty(&en->core.done);
+	if (!outbox_flush(&en->out))
+		next = MIN(next, now + mono_ms(1));
 	return more ? now : MIN(next, ad_links_next(en));
 }
 
@@ -408,6 +412,7 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 	list_init(&en->peers);
 	list_init(&en->stopping);
 	list_init(&en->forgetting);
+	outbox_init(&en->out, a->mail, index);
 	a->engine[index] = en;
 	rc = engine_start(&en->thread, "agent", index, cpu, 0, &engine_callbacks, en, e);
 	if (rc) {
@@ -418,6 +423,14 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 	}
 	ad_engine_tell(en, AD_OPEN, NULL, 0);
 	return 0;
+}
+
+/* The engine may be in the middle of a turn, which waits for nobody. */
+void ad_engine_quiet(struct ad_engine *en)
+{
+	ad_engine_tell(en, AD_QUIET, NULL, 0);
+	while (!en->quiet)
+		wait_a_moment();
 }
 
 /* After engine_stop() everything of the engine belongs to the caller. */
@@ -433,6 +446,7 @@ void ad_engine_stop(struct ad_engine *en)
 		list_del(&r->link);
 		free(r);
 	}
+	outbox_fini(&en->out);
 	free(en->shown);
 	free(en);
 }

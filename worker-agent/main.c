@@ -98,6 +98,9 @@ static void stop(struct agent *a)
 	ad_io_stop(a);
 	for (uint32_t i = 0; i < a->nengines; i++)
 		if (a->engine[i])
+			ad_engine_quiet(a->engine[i]);
+	for (uint32_t i = 0; i < a->nengines; i++)
+		if (a->engine[i])
 			ad_engine_stop(a->engine[i]);
 	while (!list_empty(&a->jobs))
 		ad_job_free(list_first(&a->jobs, struct ad_job, link));
