@@ -421,19 +421,26 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	c->count.pushes++;
 }
 
-bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
+static bool next_talk(struct ag_core *c, struct ag_send *out)
 {
-	struct ag_seg *s;
-
 	list_for_each(&c->talk, l) {
 		struct ag_peer *p = list_entry(l, struct ag_peer, talk);
 
 		if (p->up && !p->busy)
 			return next_todo(c, p, out);
 	}
+	return false;
+}
+
+bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
+{
+	struct ag_seg *s;
+
+	if (next_talk(c, out))
+		return true;
 	s = choose(c);
 	if (!s)
-		return false;
+		return next_talk(c, out);	/* a CANCEL, where room is wanted */
 	push(c, s, out, now);
 	return true;
 }

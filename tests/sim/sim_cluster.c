@@ -170,6 +170,7 @@ static void agent_add_tensor(struct sim *s, uint32_t agent, uint32_t k)
 	at->core = ag_tensor_add(&a->core, a->job, at->mem, &d);
 	at->front = zeroed(fr_tensor_size(nlocal));
 	at->front->id = t->id;
+	at->front->name = "simulated";
 	at->front->bytes = bytes;
 	at->front->engines = bytes ? 1 : 0;
 	fr_tensor_add(&a->front, &a->fjob, at->front);

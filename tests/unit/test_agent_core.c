@@ -1,0 +1,675 @@
+// SPDX-License-Identifier: Apache-2.0
+/* agent_core.c: what is pushed when, what a window does, what answers and losses cost. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/kern/kern.h"
+#include "worker-agent/agent_core.h"
+
+enum { JOB = 4, EPOCH = 6, SEG = 4096, SEGS = 4, TENSORS = 3, ME = 1 };
+
+/* Machine 1 of 2 with two local ranks; one server; tensors of four int32 segments. */
+static struct ag_core core;
+static struct ag_job *job;
+static struct ag_peer peer;
+static struct ag_tensor *tensor[TENSORS];
+static uint8_t *input[TENSORS][2], *sum[TENSORS], *result[TENSORS][2];
+static mono_t now;
+
+static void add_tensor(uint32_t k)
+{
+	const uint32_t route[SEGS] = { 0 };
+	struct ag_tensor_desc d = {
+		.id = k + 1, .dtype = DTYPE_I32, .geom = { SEGS * SEG, SEG, SEG }, .route = route,
+		.sum = sum[k] = malloc(SEGS * SEG), .sum_slot = SLOT_SLAB(9, 0),
+	};
+
+	for (int i = 0; i < 2; i++) {
+		input[k][i] = malloc(SEGS * SEG);
+		for (uint32_t e = 0; e < SEGS * SEG / 4; e++)
+			memcpy(input[k][i] + 4 * (size_t)e, &(int32_t){ i + 1 }, 4);
+		d.result[i] = result[k][i] = calloc(1, SEGS * SEG);
+		d.result_slot[i] = SLOT_SLAB(k + 1, (uint64_t)i * SEGS * SEG);
+	}
+	tensor[k] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+}
+
+static void start(uint32_t n, uint64_t window)
+{
+	struct ag_peer *peers[1] = { n > 1 ? &peer : NULL };
+	struct ag_job_desc d = {
+		.id = JOB, .n = n, .me = n > 1 ? ME : 0, .nlocal = 2, .world = 2 * n, .epoch = EPOCH,
+		.chunk_bytes = SEG, .seg_bytes = SEG, .nroutes = 1, .peers = peers,
+		.window_bytes = &window,
+	};
+
+	kern_init(~0u);
+	now = 10 * NS_PER_SEC;
+	ag_init(&core);
+	ag_peer_init(&core, &peer, 77, 0);
+	job = ag_job_start(&core, calloc(1, ag_job_size(&d)), &d, now);
+	for (uint32_t k = 0; k < TENSORS; k++)
+		add_tensor(k);
+	if (n > 1)
+		ag_peer_up(&core, &peer, false, now);
+}
+
+static void setup(void)
+{
+	start(2, 64 * SEG);
+}
+
+static void setup_small(void)
+{
+	start(2, 2 * SEG);
+}
+
+static void setup_alone(void)
+{
+	start(1, 0);
+}
+
+static void teardown(void)
+{
+	ag_check(&core);
+	ag_job_stop(&core, job);
+	for (uint32_t k = 0; k < TENSORS; k++) {
+		ag_tensor_forget(&core, tensor[k]);
+		free(tensor[k]);
+		free(sum[k]);
+		for (int i = 0; i < 2; i++) {
+			free(input[k][i]);
+			free(result[k][i]);
+		}
+	}
+	ag_job_forget(&core, job);
+	free(job);
+}
+
+/* ---- what happens to it ---- */
+
+static void post_one(uint32_t k, uint32_t round, uint32_t local, int32_t priority)
+{
+	static uint64_t seq;
+	struct ag_post p = {
+		.round = round, .local = local, .rop = ROP_SUM, .root_local = -1,
+		.priority = priority, .seq = seq++, .length = SEGS * SEG, .base = input[k][local],
+		.base_slot = SLOT_SLAB(20 + local, 0),
+	};
+
+	ag_post(&core, tensor[k], &p, now);
+	ag_check(&core);
+}
+
+static void post(uint32_t k, uint32_t round, int32_t priority)
+{
+	post_one(k, round, 0, priority);
+	post_one(k, round, 1, priority);
+}
+
+/* The next frame, as if its payload were sent at once; FRAME_NONE: none. */
+static struct frame next(void)
+{
+	struct ag_send s;
+	struct frame f = { .type = FRAME_NONE };
+
+	if (ag_next(&core, now, &s)) {
+		f = s.frame;
+		ck_assert_ptr_eq(s.peer, &peer);
+		if (s.data)
+			ag_sent(&core, &peer, s.tensor, f.length);
+	}
+	ag_check(&core);
+	return f;
+}
+
+static struct frame expect(uint8_t type, uint32_t k, uint32_t chunk)
+{
+	struct frame f = next();
+
+	ck_assert_str_eq(frame_type_name(f.type), frame_type_name(type));
+	ck_assert_uint_eq(f.tensor, k + 1);
+	ck_assert_uint_eq(f.chunk, chunk);
+	ck_assert_uint_eq(f.worker, ME);
+	ck_assert_uint_eq(f.epoch, EPOCH);
+	return f;
+}
+
+/* Chunks in the order this machine takes them: it starts half-way. */
+static const uint32_t order[SEGS] = { 2, 3, 0, 1 };
+
+static void expect_pushes(uint32_t k)
+{
+	for (uint32_t i = 0; i < SEGS; i++)
+		expect(FRAME_PUSH, k, order[i]);
+}
+
+static void expect_silence(void)
+{
+	ck_assert_uint_eq(next().type, FRAME_NONE);
+}
+
+static struct frame answer(uint8_t type, uint32_t k, uint32_t chunk)
+{
+	struct frame f = { .type = type, .worker = ME, .job = JOB, .tensor = k + 1, .chunk = chunk,
+			   .round = tensor[k]->round, .epoch = EPOCH };
+
+	if (type == FRAME_RESULT) {
+		f.dtype = DTYPE_I32;
+		f.rop = ROP_SUM;
+		f.length = SEG;
+	}
+	return f;
+}
+
+static void say(uint8_t type, uint32_t k, uint32_t chunk)
+{
+	struct frame f = answer(type, k, chunk);
+
+	ag_frame(&core, &peer, &f, now);
+	ag_check(&core);
+}
+
+static void say_held(uint32_t k, uint32_t chunk, uint64_t slot)
+{
+	struct frame f = answer(FRAME_HELD, k, chunk);
+
+	f.slot = slot;
+	ag_frame(&core, &peer, &f, now);
+	ag_check(&core);
+}
+
+/* A result lands; false: it was not wanted. */
+static bool result_lands(uint32_t k, uint32_t chunk)
+{
+	struct frame f = answer(FRAME_RESULT, k, chunk);
+	uint8_t *at = ag_place(&core, &peer, &f);
+
+	if (!at)
+		return false;
+	ck_assert_ptr_eq(at, result[k][f.round & 1] + (size_t)chunk * SEG);
+	memset(at, 5, SEG);
+	ag_frame(&core, &peer, &f, now);
+	ag_check(&core);
+	return true;
+}
+
+static void results(uint32_t k)
+{
+	for (uint32_t c = 0; c < SEGS; c++)
+		ck_assert(result_lands(k, c));
+	ck_assert_ptr_eq(ag_done(&core), tensor[k]);
+	ck_assert_ptr_null(ag_done(&core));
+}
+
+static void later(uint64_t ms)
+{
+	now += mono_ms(ms);
+	ag_tick(&core, now);
+	ag_check(&core);
+}
+
+/* ---- pushes ---- */
+
+START_TEST(nothing_is_pushed_before_all_local_ranks_gave_theirs)
+{
+	struct ag_send s;
+	int32_t v;
+
+	post_one(0, 1, 1, 0);
+	expect_silence();
+	post_one(0, 1, 0, 0);
+	ck_assert(ag_next(&core, now, &s));
+	memcpy(&v, s.data, 4);
+	ck_assert_int_eq(v, 3);
+	ck_assert_uint_eq(s.frame.length, SEG);
+	ck_assert_uint_eq(s.frame.rslot, SLOT_SLAB(1, SEGS * SEG + 2 * SEG));
+	ag_sent(&core, &peer, s.tensor, s.frame.length);
+}
+END_TEST
+
+START_TEST(the_most_urgent_goes_first_then_the_oldest)
+{
+	post(0, 1, 0);
+	post(1, 1, 0);
+	post(2, 1, 5);
+	expect_pushes(2);
+	expect_pushes(0);
+	expect_pushes(1);
+	expect_silence();
+}
+END_TEST
+
+START_TEST(results_end_the_round_and_the_next_may_open)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+	ck_assert_uint_eq(job->route[0].window.used, 0);
+	post(0, 2, 0);
+	ck_assert_uint_eq(expect(FRAME_PUSH, 0, 2).round, 2);
+}
+END_TEST
+
+START_TEST(a_full_window_stops_pushes_and_a_result_frees_it)
+{
+	post(0, 1, 0);
+	expect(FRAME_PUSH, 0, 2);
+	expect(FRAME_PUSH, 0, 3);
+	expect_silence();
+	ck_assert(result_lands(0, 2));
+	expect(FRAME_PUSH, 0, 0);
+	expect_silence();
+}
+END_TEST
+
+START_TEST(bytes_on_the_links_have_a_limit)
+{
+	struct ag_send a, b;
+
+	core.peer_tx_limit = SEG;
+	post(0, 1, 0);
+	ck_assert(ag_next(&core, now, &a));
+	ck_assert(!ag_next(&core, now, &b));
+	ag_sent(&core, &peer, a.tensor, a.frame.length);
+	expect(FRAME_PUSH, 0, 3);
+}
+END_TEST
+
+START_TEST(by_reference_a_push_names_the_slab_and_needs_no_window)
+{
+	struct frame f;
+
+	ag_peer_down(&core, &peer);
+	ag_peer_up(&core, &peer, true, now);
+	post(0, 1, 0);
+	f = expect(FRAME_PUSH, 0, 2);
+	ck_assert_uint_eq(f.flags, FRAME_BYREF);
+	ck_assert_uint_eq(f.slot, SLOT_SLAB(9, 2 * SEG));
+	ck_assert_uint_eq(job->route[0].window.used, 0);
+	f = answer(FRAME_RESULT, 0, 2);
+	f.flags = FRAME_BYREF;
+	f.slot = SLOT_SLAB(1, 2 * SEG);		/* of another round */
+	ag_frame(&core, &peer, &f, now);
+	ck_assert_uint_eq(core.count.drop_shape, 1);
+	f.slot += SEGS * SEG;
+	ag_frame(&core, &peer, &f, now);
+	ck_assert_uint_eq(core.count.results, 1);
+}
+END_TEST
+
+START_TEST(a_broadcast_from_elsewhere_is_pushed_without_data)
+{
+	struct ag_post p = { .round = 1, .rop = ROP_BROADCAST, .root_local = -1,
+			     .length = SEGS * SEG, .base_slot = SLOT_NONE };
+	struct frame f;
+
+	for (p.local = 0; p.local < 2; p.local++)
+		ag_post(&core, tensor[0], &p, now);
+	f = expect(FRAME_PUSH, 0, 2);
+	ck_assert_uint_eq(f.flags, FRAME_NODATA);
+	ck_assert_uint_eq(f.length, 0);
+	ck_assert_uint_eq(job->route[0].window.used, 0);
+}
+END_TEST
+
+START_TEST(one_machine_alone_sums_by_itself_within_its_budget)
+{
+	int32_t v;
+
+	post(0, 1, 0);
+	expect_silence();
+	ck_assert(ag_work(&core, SEG));
+	ck_assert(!ag_work(&core, UINT64_MAX));
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	memcpy(&v, result[0][1], 4);
+	ck_assert_int_eq(v, 3);
+}
+END_TEST
+
+/* ---- answers, late and wrong ones ---- */
+
+START_TEST(results_that_cannot_be_are_counted_and_dropped)
+{
+	struct ag_counters *n = &core.count;
+	struct frame f;
+
+	post(0, 1, 0);
+	expect(FRAME_PUSH, 0, 2);
+#define DROPPED(counter, change) do { \
+		f = answer(FRAME_RESULT, 0, 2); \
+		change; \
+		ck_assert_ptr_null(ag_place(&core, &peer, &f)); \
+		ck_assert_uint_eq(n->counter, 1); \
+		n->counter = 0; \
+	} while (0)
+	DROPPED(drop_job, f.job++);
+	DROPPED(drop_job, f.tensor = 99);
+	DROPPED(drop_job, f.epoch++);
+	DROPPED(drop_job, f.chunk = SEGS);
+	DROPPED(drop_job, f.offset = 4);
+	DROPPED(drop_round, f.round = 0);
+	DROPPED(drop_round, f.round = 2);
+	DROPPED(drop_shape, f.dtype = DTYPE_F32);
+	DROPPED(drop_shape, f.rop = ROP_MEAN);
+	DROPPED(drop_shape, f.length = SEG - 4);
+	DROPPED(drop_state, f.tensor = 2; f.round = 0);
+#undef DROPPED
+	ck_assert_uint_eq(n->results, 0);
+}
+END_TEST
+
+START_TEST(a_second_result_is_a_duplicate)
+{
+	struct frame f = { 0 };
+
+	post(0, 1, 0);
+	expect(FRAME_PUSH, 0, 2);
+	f = answer(FRAME_RESULT, 0, 2);
+	ck_assert_ptr_nonnull(ag_place(&core, &peer, &f));
+	ck_assert_ptr_null(ag_place(&core, &peer, &f));	/* while the first one lands */
+	ag_frame(&core, &peer, &f, now);
+	ck_assert(!result_lands(0, 2));
+	ck_assert_uint_eq(core.count.results, 1);
+	ck_assert_uint_eq(core.count.duplicates, 2);
+}
+END_TEST
+
+START_TEST(a_result_that_breaks_can_land_again)
+{
+	struct frame f;
+
+	post(0, 1, 0);
+	expect(FRAME_PUSH, 0, 2);
+	f = answer(FRAME_RESULT, 0, 2);
+	ck_assert_ptr_nonnull(ag_place(&core, &peer, &f));
+	ag_unplace(&core, &f);
+	ck_assert_uint_eq(job->borrowed, 0);
+	ck_assert(result_lands(0, 2));
+}
+END_TEST
+
+START_TEST(a_mismatch_ends_the_job_and_names_the_tensor)
+{
+	struct frame f;
+
+	post(1, 1, 0);
+	expect(FRAME_PUSH, 1, 2);
+	f = answer(FRAME_REFUSED, 1, 2);
+	f.aux = (uint32_t)-TALLY_EBUSY;
+	ag_frame(&core, &peer, &f, now);
+	ck_assert_int_eq(job->fail_code, 0);
+	f.aux = (uint32_t)-TALLY_EMISMATCH;
+	ag_frame(&core, &peer, &f, now);
+	ck_assert_int_eq(job->fail_code, TALLY_EMISMATCH);
+	ck_assert_uint_eq(job->fail_tensor, 2);
+}
+END_TEST
+
+/* ---- loss ---- */
+
+START_TEST(a_push_without_a_word_is_asked_after_and_pushed_again)
+{
+	struct frame first, again;
+
+	post(0, 1, 0);
+	first = expect(FRAME_PUSH, 0, 2);
+	expect(FRAME_PUSH, 0, 3);
+	expect(FRAME_PUSH, 0, 0);
+	expect(FRAME_PUSH, 0, 1);
+	later(PROBE_MIN_MS - 1);
+	expect_silence();
+	later(1);
+	for (uint32_t i = 0; i < SEGS; i++)
+		expect(FRAME_PROBE, 0, order[i]);
+	say(FRAME_ASK, 0, 2);
+	again = expect(FRAME_PUSH, 0, 2);
+	ck_assert_uint_eq(again.slot, first.slot);
+	ck_assert_uint_eq(again.attempt, first.attempt);
+	ck_assert_uint_eq(core.count.repushes, 1);
+	later(PROBE_MIN_MS);
+	expect_silence();		/* asks less and less often */
+}
+END_TEST
+
+START_TEST(an_ask_for_what_is_on_its_way_is_not_pushed_twice)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	say(FRAME_ASK, 0, 2);
+	expect_silence();
+}
+END_TEST
+
+START_TEST(held_names_who_is_missing)
+{
+	struct frame f;
+
+	post(0, 1, 0);
+	expect_pushes(0);
+	f = answer(FRAME_HELD, 0, 2);
+	f.aux = 0;
+	ag_frame(&core, &peer, &f, now);
+	ck_assert_uint_eq(tensor[0]->missing, 0);
+}
+END_TEST
+
+START_TEST(a_link_that_comes_back_gets_everything_again_into_the_same_slots)
+{
+	uint64_t slot[SEGS];
+
+	post(0, 1, 0);
+	for (uint32_t i = 0; i < SEGS; i++)
+		slot[i] = expect(FRAME_PUSH, 0, order[i]).slot;
+	ag_peer_down(&core, &peer);
+	later(1000);
+	expect_silence();
+	ag_peer_up(&core, &peer, false, now);
+	for (uint32_t i = 0; i < SEGS; i++)
+		ck_assert_uint_eq(expect(FRAME_PUSH, 0, order[i]).slot, slot[i]);
+	results(0);
+}
+END_TEST
+
+START_TEST(one_broken_link_of_several_is_asked_after_at_once)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	ag_peer_hurt(&core, &peer);
+	later(0);
+	expect(FRAME_PROBE, 0, 2);
+}
+END_TEST
+
+START_TEST(a_borrowed_payload_holds_the_tensor)
+{
+	struct ag_send s;
+
+	post(0, 1, 0);
+	ck_assert(ag_next(&core, now, &s));
+	ag_tensor_remove(&core, tensor[0]);
+	ck_assert_uint_eq(tensor[0]->borrowed, 1);
+	ck_assert(!result_lands(0, 2));
+	ag_sent(&core, &peer, s.tensor, s.frame.length);
+	ck_assert_uint_eq(tensor[0]->borrowed, 0);
+}
+END_TEST
+
+/* ---- full windows ---- */
+
+static void fill_window(void)
+{
+	post(0, 1, 0);
+	expect(FRAME_PUSH, 0, 2);
+	expect(FRAME_PUSH, 0, 3);
+	expect_silence();
+}
+
+START_TEST(what_finds_no_room_is_offered)
+{
+	fill_window();
+	later(OFFER_AFTER_MS - 1);
+	expect_silence();
+	later(1);
+	expect(FRAME_OFFER, 0, 0);
+	expect(FRAME_OFFER, 0, 1);
+	later(OFFER_AFTER_MS);
+	expect_silence();
+	later(PROBE_MIN_MS);
+	expect(FRAME_PROBE, 0, 2);
+	expect(FRAME_PROBE, 0, 3);
+	expect(FRAME_OFFER, 0, 0);
+}
+END_TEST
+
+START_TEST(room_for_an_asked_one_is_taken_from_the_least_urgent)
+{
+	struct frame f;
+	uint64_t slot;
+
+	fill_window();
+	say(FRAME_ASK, 0, 1);
+	slot = expect(FRAME_CANCEL, 0, 3).attempt;
+	ck_assert_uint_eq(slot, 0);
+	expect_silence();		/* one at a time */
+	f = answer(FRAME_CANCELLED, 0, 3);
+	f.attempt = 1;			/* of another time */
+	ag_frame(&core, &peer, &f, now);
+	ck_assert_uint_eq(core.count.drop_state, 1);
+	expect_silence();
+	f.attempt = 0;
+	ag_frame(&core, &peer, &f, now);
+	expect(FRAME_PUSH, 0, 1);
+	expect_silence();
+	ck_assert(result_lands(0, 1));
+	ck_assert_uint_eq(expect(FRAME_PUSH, 0, 3).attempt, 1);
+}
+END_TEST
+
+START_TEST(what_the_server_holds_is_not_taken_back_again)
+{
+	fill_window();
+	say(FRAME_ASK, 0, 1);
+	expect(FRAME_CANCEL, 0, 3);
+	say_held(0, 3, HELD_ASKED);
+	expect(FRAME_CANCEL, 0, 2);
+	say_held(0, 2, HELD_ASKED);
+	expect_silence();
+	ck_assert(result_lands(0, 3));
+	expect(FRAME_PUSH, 0, 1);
+}
+END_TEST
+
+START_TEST(a_held_from_before_the_cancel_is_not_its_answer)
+{
+	struct frame f;
+
+	fill_window();
+	say(FRAME_ASK, 0, 1);
+	expect(FRAME_CANCEL, 0, 3);
+	say_held(0, 3, 0);
+	f = answer(FRAME_CANCELLED, 0, 3);
+	ag_frame(&core, &peer, &f, now);
+	expect(FRAME_PUSH, 0, 1);
+}
+END_TEST
+
+START_TEST(a_cancel_without_an_answer_is_said_again)
+{
+	fill_window();
+	say(FRAME_ASK, 0, 1);
+	expect(FRAME_CANCEL, 0, 3);
+	later(PROBE_MIN_MS);
+	expect(FRAME_PROBE, 0, 2);
+	expect(FRAME_CANCEL, 0, 3);
+	expect(FRAME_OFFER, 0, 0);
+	expect(FRAME_OFFER, 0, 1);
+	ck_assert(result_lands(0, 3));	/* or it was complete all along */
+	expect(FRAME_PUSH, 0, 1);
+}
+END_TEST
+
+START_TEST(what_is_pushed_again_goes_before_an_asked_one_without_room)
+{
+	fill_window();
+	say(FRAME_ASK, 0, 1);
+	ag_peer_down(&core, &peer);
+	ag_peer_up(&core, &peer, false, now);
+	expect(FRAME_PUSH, 0, 2);
+	expect(FRAME_PUSH, 0, 3);
+	expect(FRAME_CANCEL, 0, 3);
+}
+END_TEST
+
+START_TEST(an_ask_that_answered_a_probe_protects_nothing)
+{
+	fill_window();
+	later(PROBE_MIN_MS);
+	expect(FRAME_PROBE, 0, 2);
+	expect(FRAME_PROBE, 0, 3);
+	expect(FRAME_OFFER, 0, 0);
+	expect(FRAME_OFFER, 0, 1);
+	say(FRAME_ASK, 0, 2);
+	say(FRAME_ASK, 0, 3);
+	expect(FRAME_PUSH, 0, 2);
+	expect(FRAME_PUSH, 0, 3);
+	say(FRAME_ASK, 0, 1);
+	expect(FRAME_CANCEL, 0, 3);
+}
+END_TEST
+
+static void add_wide(TCase *t)
+{
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, nothing_is_pushed_before_all_local_ranks_gave_theirs);
+	tcase_add_test(t, the_most_urgent_goes_first_then_the_oldest);
+	tcase_add_test(t, results_end_the_round_and_the_next_may_open);
+	tcase_add_test(t, bytes_on_the_links_have_a_limit);
+	tcase_add_test(t, by_reference_a_push_names_the_slab_and_needs_no_window);
+	tcase_add_test(t, a_broadcast_from_elsewhere_is_pushed_without_data);
+	tcase_add_test(t, results_that_cannot_be_are_counted_and_dropped);
+	tcase_add_test(t, a_second_result_is_a_duplicate);
+	tcase_add_test(t, a_result_that_breaks_can_land_again);
+	tcase_add_test(t, a_mismatch_ends_the_job_and_names_the_tensor);
+	tcase_add_test(t, a_push_without_a_word_is_asked_after_and_pushed_again);
+	tcase_add_test(t, an_ask_for_what_is_on_its_way_is_not_pushed_twice);
+	tcase_add_test(t, held_names_who_is_missing);
+	tcase_add_test(t, a_link_that_comes_back_gets_everything_again_into_the_same_slots);
+	tcase_add_test(t, one_broken_link_of_several_is_asked_after_at_once);
+	tcase_add_test(t, a_borrowed_payload_holds_the_tensor);
+}
+
+static void add_small(TCase *t)
+{
+	tcase_add_checked_fixture(t, setup_small, teardown);
+	tcase_add_test(t, a_full_window_stops_pushes_and_a_result_frees_it);
+	tcase_add_test(t, what_finds_no_room_is_offered);
+	tcase_add_test(t, room_for_an_asked_one_is_taken_from_the_least_urgent);
+	tcase_add_test(t, what_the_server_holds_is_not_taken_back_again);
+	tcase_add_test(t, a_held_from_before_the_cancel_is_not_its_answer);
+	tcase_add_test(t, a_cancel_without_an_answer_is_said_again);
+	tcase_add_test(t, what_is_pushed_again_goes_before_an_asked_one_without_room);
+	tcase_add_test(t, an_ask_that_answered_a_probe_protects_nothing);
+}
+
+int main(void)
+{
+	Suite *s = suite_create("agent_core");
+	TCase *wide = tcase_create("wide window"), *small = tcase_create("small window");
+	TCase *alone = tcase_create("one machine");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	add_wide(wide);
+	add_small(small);
+	tcase_add_checked_fixture(alone, setup_alone, teardown);
+	tcase_add_test(alone, one_machine_alone_sums_by_itself_within_its_budget);
+	suite_add_tcase(s, wide);
+	suite_add_tcase(s, small);
+	suite_add_tcase(s, alone);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
