@@ -104,7 +104,9 @@ struct ad_job {
 	char text[ERR_TEXT_MAX + 1];
 	uint32_t left_rank;		/* the first that detached */
 	mono_t left_at;			/* when; 0: none has */
-	uint32_t engines_left;
+	uint32_t starting;		/* engines that do not have it yet */
+	uint32_t engines_left;		/* that have not let go of it yet */
+	bool freed;			/* all but this struct */
 	void *piece[ENGINES_MAX];	/* ag_job_size() for each engine */
 	struct ag_job *core[ENGINES_MAX];	/* the engines' */
 	struct list stop_link[ENGINES_MAX];
@@ -287,6 +289,7 @@ struct agent {
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
+	bool stopping;			/* sessions end without a word */
 	int exit_code;
 };
 
@@ -304,6 +307,7 @@ int ad_tensors(struct agent *a, const struct msg *m, struct err *e);
 void ad_forget(struct agent *a, const struct msg *m);
 void ad_job_down(struct ad_job *j, int code, const char *text);
 void ad_job_free(struct ad_job *j);
+void ad_job_forget(struct ad_job *j);	/* freed, and no session is left */
 void ad_batch_done(struct ad_batch *b);
 struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id);
 void ad_job_resend(struct ad_job *j);			/* its log, to a new scheduler */
@@ -319,7 +323,9 @@ void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
 
 /* agent_session.c: processes */
 int ad_sessions_start(struct agent *a, struct err *e);
-void ad_sessions_stop(struct agent *a);
+void ad_sessions_stop(struct agent *a);	/* their sockets close with the loop */
+void ad_sessions_free(struct agent *a);	/* which has; the engines are gone */
+struct ad_session *ad_session_of(struct ad_job *j);	/* any of them */
 void ad_sessions_tick(struct agent *a, mono_t now);
 void ad_session_scheduler_up(struct agent *a);
 /* The scheduler's answer to a question of one of the processes. */

@@ -123,6 +123,7 @@ struct ag_tensor {
 	struct list link;		/* in job->tensors */
 	struct list done_link;		/* in core->done */
 	struct ag_job *job;
+	void *user;			/* the shell's */
 	uint64_t borrowed;
 	uint32_t id;
 	uint8_t dtype, rop;

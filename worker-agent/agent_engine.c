@@ -115,6 +115,7 @@ static void batch(struct ad_engine *en, struct ad_batch *b)
 		t->core[en->index] = ag_tensor_add_shard(&en->core, b->job->core[en->index],
 							 t->piece[en->index], &t->desc, en->index,
 							 en->agent->nengines);
+		t->core[en->index]->user = t;
 		if (en->index == 0)
 			fr_tensor_add(&en->front, &b->job->front, t->front);
 	}
@@ -281,13 +282,16 @@ static void check_failures(struct ad_engine *en)
 	list_for_each(&en->core.jobs, l) {
 		struct ag_job *j = list_entry(l, struct ag_job, link);
 		const struct ad_job *aj = j->user;
+		const struct ag_tensor *t;
 
 		if (!j->fail_code || j->stopped || j->fail_told)
 			continue;
 		j->fail_told = true;
-		err_set(&e, j->fail_code,
-			"job '%s': the ranks disagree on the operation of tensor %u's round", aj->name,
-			j->fail_tensor);
+		t = ag_tensor_find(&en->core, j->id, j->fail_tensor);
+		err_set(&e, j->fail_code, "tensor '%.200s': machine %.80s wants %s, another one of "
+			"job '%.100s' something else",
+			t ? ((const struct ad_tensor *)t->user)->name : "?", en->agent->name,
+			t ? rop_name(t->rop) : "?", aj->name);
 		ad_trouble(en, AD_JOB_FAILED, NULL, j->id, 0, &e);
 	}
 }

@@ -127,14 +127,21 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
 			const struct ring_sub *s, struct err *e)
 {
+	uint32_t first = 0;
+
+	while (first < j->nlocal && !t->in[first].posted)
+		first++;
+	if (first == j->nlocal)
+		return 0;		/* it opened the round */
 	if (s->rop != t->rop)
 		return err_set(e, TALLY_EMISMATCH,
-			       "tensor %u round %u: rank %u wants %s, another rank of this machine %s",
-			       t->id, t->round, j->rank[local], rop_name(s->rop), rop_name(t->rop));
+			       "tensor '%.200s' round %u: rank %u wants %s, rank %u %s", t->name,
+			       t->round, j->rank[local], rop_name(s->rop), j->rank[first],
+			       rop_name(t->rop));
 	if (t->rop == ROP_BROADCAST && s->root != t->root)
 		return err_set(e, TALLY_EMISMATCH,
-			       "tensor %u round %u: rank %u broadcasts from %u, another rank from %u",
-			       t->id, t->round, j->rank[local], s->root, t->root);
+			       "tensor '%.200s' round %u: rank %u broadcasts from %u, rank %u from %u",
+			       t->name, t->round, j->rank[local], s->root, j->rank[first], t->root);
 	return 0;
 }
 

@@ -48,6 +48,7 @@ struct fr_tensor {
 	mono_t since;
 	uint32_t missing;		/* worker index that a server waits for; UINT32_MAX unknown */
 	uint32_t down_node;		/* server whose links are down; 0 none */
+	const char *name;		/* for errors; borrowed */
 	void *user;
 	struct fr_input {
 		bool posted;
@@ -69,7 +70,7 @@ struct fr_job *fr_job_find(struct front *f, uint32_t id);
 void fr_job_stop(struct front *f, struct fr_job *j);	/* removes its tensors too */
 
 size_t fr_tensor_size(uint32_t nlocal);
-/* id, bytes, engines are filled by the caller; mem zeroed else. */
+/* id, name, bytes, engines are filled by the caller; mem zeroed else. */
 void fr_tensor_add(struct front *f, struct fr_job *j, struct fr_tensor *t);
 struct fr_tensor *fr_tensor_find(struct front *f, uint32_t job, uint32_t id);
 void fr_tensor_remove(struct front *f, struct fr_tensor *t);

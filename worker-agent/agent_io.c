@@ -212,13 +212,13 @@ static void on_trouble(struct agent *a, uint32_t type, struct ad_trouble *t)
 	free(t);
 }
 
+/* A job may be told to stop before all engines have begun it. */
 static void on_engine_job(struct ad_job *j, uint32_t type)
 {
-	if (--j->engines_left)
-		return;
 	if (type == AD_JOB_FREE) {
-		ad_job_free(j);
-	} else if (j->state == JOB_STARTING) {
+		if (!--j->engines_left)
+			ad_job_free(j);
+	} else if (!--j->starting && j->state == JOB_STARTING) {
 		j->state = JOB_RUNNING;
 		ad_session_tensors_ready(j);
 	}

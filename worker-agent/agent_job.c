@@ -256,7 +256,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 		ad_job_free(j);
 		return rc;
 	}
-	j->engines_left = a->nengines;
+	j->starting = a->nengines;
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ad_engine_tell(a->engine[i], AD_JOB_START, &j, sizeof(j));
 	log_info("job %u '%s' up, ranks %u of %u here, machines %u, servers %u, segment %u KiB",
@@ -379,6 +379,7 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	t->front->id = t->id;
 	t->front->bytes = t->placed.bytes;
 	t->front->engines = engines;
+	t->front->name = t->name;
 	t->front->user = t;
 	for (uint32_t i = 0; i < a->nengines; i++) {
 		t->piece[i] = calloc(1, ag_tensor_size_max(j->nlocal, &t->desc.geom, nsegs));
@@ -547,10 +548,12 @@ static void log_free(struct ad_job *j)
 	}
 }
 
-/* The engines hold nothing of it any more. */
+/* The engines hold nothing of it any more; its sessions still know why it ended. */
 void ad_job_free(struct ad_job *j)
 {
 	struct agent *a = j->agent;
+
+	j->freed = true;
 
 	while (!list_empty(&j->tensors))
 		tensor_free(list_first(&j->tensors, struct ad_tensor, link));
@@ -562,9 +565,16 @@ void ad_job_free(struct ad_job *j)
 		free(j->piece[i]);
 	for (uint32_t i = 0; j->machines && i < j->n; i++)
 		free(j->machines[i].ranks);
-	list_del(&j->link);
 	free(j->machines);
 	free(j->servers);
 	free(j->place);
+	if (!ad_session_of(j))
+		ad_job_forget(j);
+}
+
+/* The last session has gone, too. */
+void ad_job_forget(struct ad_job *j)
+{
+	list_del(&j->link);
 	free(j);
 }

@@ -471,9 +471,22 @@ void ad_session_ring_gone(struct ad_session *s)
 	session_free(s);
 }
 
+struct ad_session *ad_session_of(struct ad_job *j)
+{
+	list_for_each(&j->agent->sessions, l) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->job == j)
+			return s;
+	}
+	return NULL;
+}
+
 /* Its memory stays, as the job's; a leave that was not told waits in a stub. */
 static void session_free(struct ad_session *s)
 {
+	struct ad_job *j = s->job;
+
 	if (s->job && !s->leave_told && s->job->state != JOB_STOPPING) {
 		slab_free(&s->ring_mem);
 		free(s->ring);
@@ -487,6 +500,8 @@ static void session_free(struct ad_session *s)
 	free(s->ring);
 	list_del(&s->link);
 	free(s);
+	if (j && j->freed && !ad_session_of(j))
+		ad_job_forget(j);
 }
 
 void ad_session_broken(struct ad_session *s, const struct err *why)
@@ -596,6 +611,8 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 
 	(void)c;
 	s->ctl = NULL;
+	if (s->agent->stopping)
+		return;
 	if (s->job && !s->detached && s->job->state != JOB_STOPPING)
 		log_warn("process %u (rank %u of job '%s') is gone%s%s", s->pid, s->rank,
 			 s->job_name, e->code ? ", reason " : "", e->text);
@@ -649,6 +666,7 @@ int ad_sessions_start(struct agent *a, struct err *e)
 
 void ad_sessions_stop(struct agent *a)
 {
+	a->stopping = true;
 	if (a->listener)
 		listener_close(a->listener);
 	list_for_each_safe(&a->sessions, l, next) {
@@ -658,5 +676,16 @@ void ad_sessions_stop(struct agent *a)
 			ctl_close(s->ctl);
 		for (uint32_t i = 0; i < AD_REQS_MAX; i++)
 			req_free(&s->req[i]);
+	}
+}
+
+void ad_sessions_free(struct agent *a)
+{
+	list_for_each_safe(&a->sessions, l, next) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		s->leave_told = true;
+		s->ring = NULL;			/* freed with its engine */
+		session_free(s);
 	}
 }
