@@ -102,6 +102,12 @@ static void stop(struct agent *a)
 	for (uint32_t i = 0; i < a->nengines; i++)
 		if (a->engine[i])
 			ad_engine_stop(a->engine[i]);
+}
+
+/* The loop is gone, and with it the last word of every socket. */
+static void clear(struct agent *a)
+{
+	ad_sessions_free(a);
 	while (!list_empty(&a->jobs))
 		ad_job_free(list_first(&a->jobs, struct ad_job, link));
 }
@@ -130,5 +136,6 @@ int main(int argc, char **argv)
 		daemon_run(&d);
 	stop(&a);
 	daemon_fini(&d);
+	clear(&a);
 	return a.exit_code;
 }
