@@ -35,15 +35,16 @@ static const struct opt table[] = {
 	  "write the listening port here, for scripts" },
 	{ "heartbeat-ms", OPT_U64, FIELD(heartbeat_ms), "1000", 100, LEASE_MS / 3, "MS",
 	  "how often nodes report" },
-	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL", "error, warn, info, debug" },
+	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
+	  "error, warn, info, debug" },
 };
 
 static const struct opt_program program = {
 	.name = "tally-scheduler",
 	.summary = "Scheduler: knows the cluster and decides which server sums what.",
-	.details = "One per cluster.  Gradients do not pass through it; without it jobs train on,\n"
-		   "but none can start, declare tensors or meet at a barrier.  SIGTERM and SIGINT\n"
-		   "end it; jobs survive its restart.  The log goes to standard error.\n"
+	.details = "One per cluster.  Gradients do not pass through it; without it jobs train\n"
+		   "on, but none can start, declare tensors or meet at a barrier.  SIGTERM and\n"
+		   "SIGINT end it; jobs survive its restart.  The log goes to standard error.\n"
 		   "Exit status: 0 ended by a signal, 1 cannot run, 2 wrong options.\n"
 		   "\n"
 		   "Example:\n"

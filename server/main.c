@@ -47,10 +47,10 @@ static const struct opt options[] = {
 static const struct opt_program program = {
 	.name = "tally-server",
 	.summary = "Summation server: adds up the gradients of a cluster's training jobs.",
-	.details = "Runs on CPU machines, and beside the agent on machines that train.  A scheduler\n"
-		   "that is not there is tried again; one that refuses (wrong secret, name taken)\n"
-		   "ends the server.  SIGTERM and SIGINT end it, and with it the jobs it sums for.\n"
-		   "The log goes to standard error.\n"
+	.details = "Runs on CPU machines, and beside the agent on machines that train.  A\n"
+		   "scheduler that is not there is tried again; one that refuses (wrong\n"
+		   "secret, name taken) ends the server.  SIGTERM and SIGINT end it, and with\n"
+		   "it the jobs it sums for.  The log goes to standard error.\n"
 		   "Exit status: 0 ended by a signal, 1 cannot run, 2 wrong options.\n"
 		   "\n"
 		   "Example:\n"
@@ -95,7 +95,8 @@ static int set_up(struct server *s, struct err *e)
 	if (rc)
 		return rc;
 	if (!kern_init_upto(s->opt.simd))
-		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512", s->opt.simd);
+		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512",
+			       s->opt.simd);
 	daemon_name(s->opt.name, s->name);
 	daemon_machine(s->opt.machine, s->machine);
 	set_shm_path(s);
