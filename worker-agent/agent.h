@@ -99,7 +99,6 @@ struct ad_job {
 	struct idtab ids;		/* the same, by id */
 	struct list results, sums;	/* ad_slab.link */
 	struct list inputs;		/* ad_slab.link: of processes that are gone too */
-	uint32_t nresults;
 	int code;			/* why it ended */
 	char text[ERR_TEXT_MAX + 1];
 	uint32_t left_rank;		/* the first that detached */
@@ -316,9 +315,9 @@ void ad_job_resend(struct ad_job *j);			/* its log, to a new scheduler */
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
 			    bool pages, struct err *e);
 void ad_slab_free(struct agent *a, struct ad_slab *s);
-/* Pages out of the slabs of a list, which grows by new slabs (*grew). */
+/* Pages out of the slabs of a list, which grows by new slabs; index: its place in it. */
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
-		 uint32_t n, struct ad_slab **s, uint32_t *page, bool *grew, struct err *e);
+		 uint32_t n, struct ad_slab **s, uint32_t *page, struct err *e);
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
 
 /* agent_session.c: processes */

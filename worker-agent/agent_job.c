@@ -199,6 +199,8 @@ static void fill_front(struct ad_job *j)
 
 static int check_job(struct agent *a, const struct msg_job_up *m, struct err *e)
 {
+	uint32_t weight = 0;
+
 	if (m->algorithm != PLACE_ALGORITHM)
 		return err_set(e, TALLY_EVERSION, "agent %s places by algorithm %u, the job by %u",
 			       a->name, PLACE_ALGORITHM, m->algorithm);
@@ -206,8 +208,13 @@ static int check_job(struct agent *a, const struct msg_job_up *m, struct err *e)
 		return err_set(e, TALLY_EEXIST, "agent %s has job %u already", a->name, m->job);
 	if (m->seg_bytes < SEG_BYTES_MIN || m->seg_bytes > m->chunk_bytes ||
 	    m->seg_bytes % PAGE_BYTES || m->chunk_bytes % m->seg_bytes ||
-	    m->chunk_bytes > CHUNK_BYTES_MAX || m->window_bytes > WINDOW_BYTES_MAX)
+	    m->chunk_bytes > CHUNK_BYTES_MAX || m->window_bytes > WINDOW_BYTES_MAX ||
+	    m->window_bytes < m->seg_bytes)
 		return err_set(e, TALLY_EPROTO, "job %u has impossible sizes", m->job);
+	for (uint32_t i = 0; i < m->nservers; i++)
+		weight |= m->servers[i].weight;
+	if (m->nmachines > 1 && !weight)
+		return err_set(e, TALLY_EPROTO, "job %u has no server", m->job);
 	return 0;
 }
 
@@ -269,9 +276,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 static void tensor_free(struct ad_tensor *t)
 {
 	if (t->result)
-		for (int k = 0; k < 2; k++)
-			if (t->result_page[k] != UINT32_MAX)
-				ad_pages_put(t->result, t->result_page[k], t->npages);
+		ad_pages_put(t->result, t->result_page[0], 2 * t->npages);
 	if (t->sum)
 		ad_pages_put(t->sum, t->sum_page, t->npages);
 	for (uint32_t i = 0; i < t->job->agent->nengines; i++)
@@ -294,7 +299,6 @@ static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m
 	t->job = j;
 	t->id = m->id;
 	t->dtype = m->dtype;
-	t->result_page[0] = t->result_page[1] = UINT32_MAX;
 	memcpy(t->name, m->name, strlen(m->name) + 1);
 	list_init(&t->link);
 	t->placed.bytes = m->count * dtype_bytes((uint8_t)m->dtype);
@@ -330,20 +334,15 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 {
 	struct ad_job *j = t->job;
 	struct agent *a = j->agent;
-	bool grew = false;
 	int rc = 0;
 
 	t->npages = (uint32_t)div_round_up(MAX(t->placed.bytes, 1), PAGE_BYTES);
 	/* Both parities from one slab: DECLARED names one. */
 	rc = ad_pages_get(a, j, &j->results, "tally-result", 2 * t->npages, &t->result,
-			  &t->result_page[0], &grew, e);
-	if (rc) {
-		t->result_page[0] = UINT32_MAX;
+			  &t->result_page[0], e);
+	if (rc)
 		return rc;
-	}
 	t->result_page[1] = t->result_page[0] + t->npages;
-	if (grew)
-		t->result->index = j->nresults++;
 	for (int k = 0; k < 2; k++) {
 		t->desc.result[k] = t->result->mem.base + (uint64_t)t->result_page[k] * PAGE_BYTES;
 		t->desc.result_slot[k] = slot_of(t->result, t->result_page[k]);
@@ -351,7 +350,7 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 	t->desc.sum_slot = SLOT_NONE;
 	if (j->nlocal == 1 || j->n == 1)
 		return 0;
-	rc = ad_pages_get(a, j, &j->sums, "tally-sum", t->npages, &t->sum, &t->sum_page, &grew, e);
+	rc = ad_pages_get(a, j, &j->sums, "tally-sum", t->npages, &t->sum, &t->sum_page, e);
 	if (rc)
 		return rc;
 	t->desc.sum = t->sum->mem.base + (uint64_t)t->sum_page * PAGE_BYTES;

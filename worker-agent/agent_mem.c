@@ -75,42 +75,49 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 	free(s);
 }
 
-static int get_from(struct ad_slab *s, uint32_t n, uint32_t *page, struct err *e)
+/* A tensor knows its pages only when it has them: they are put back once. */
+static int get_from(struct ad_slab *s, uint32_t n, struct ad_slab **out, uint32_t *page,
+		    struct err *e)
 {
+	uint32_t first = pagemap_get(&s->pages, n);
 	int rc;
 
-	*page = pagemap_get(&s->pages, n);
-	if (*page == UINT32_MAX)
+	if (first == UINT32_MAX)
 		return TALLY_EAGAIN;
-	rc = slab_prefault(&s->mem, (uint64_t)*page * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, e);
-	if (rc)
-		pagemap_put(&s->pages, *page, n);
-	return rc;
+	rc = slab_prefault(&s->mem, (uint64_t)first * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, e);
+	if (rc) {
+		pagemap_put(&s->pages, first, n);
+		return rc;
+	}
+	*out = s;
+	*page = first;
+	return 0;
 }
 
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
-		 uint32_t n, struct ad_slab **out, uint32_t *page, bool *grew, struct err *e)
+		 uint32_t n, struct ad_slab **out, uint32_t *page, struct err *e)
 {
 	uint64_t bytes = GROW_BYTES_MIN;
+	struct ad_slab *fresh;
+	uint32_t index = 0;
 	int rc;
 
 	list_for_each(slabs, l) {
 		struct ad_slab *s = list_entry(l, struct ad_slab, link);
 
-		rc = get_from(s, n, page, e);
-		if (rc != TALLY_EAGAIN) {
-			*out = s;
+		rc = get_from(s, n, out, page, e);
+		if (rc != TALLY_EAGAIN)
 			return rc;
-		}
 		bytes = MAX(bytes, 2 * s->mem.bytes);
+		index++;
 	}
 	bytes = MAX(bytes, (uint64_t)n * PAGE_BYTES);
-	*out = ad_slab_new(a, j, what, bytes, true, e);
-	if (!*out)
+	fresh = ad_slab_new(a, j, what, bytes, true, e);
+	if (!fresh)
 		return e->code;
-	list_add(slabs, &(*out)->link);
-	*grew = true;
-	return get_from(*out, n, page, e);
+	fresh->index = index;
+	list_add(slabs, &fresh->link);
+	return get_from(fresh, n, out, page, e);
 }
 
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n)
