@@ -89,7 +89,8 @@ struct ad_job {
 	uint64_t epoch, seq;
 	uint32_t chunk_bytes, seg_bytes;
 	uint64_t window_bytes;
-	uint8_t link_key[KEY_BYTES];	/* as the servers of this job know it */
+	uint32_t node;			/* this agent's number, as the servers of this job know it */
+	uint8_t link_key[KEY_BYTES];	/* and its key */
 	char name[NAME_LEN_MAX + 1];
 	struct place *place;
 	struct ad_server *servers;

@@ -250,6 +250,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	j->chunk_bytes = up->chunk_bytes;
 	j->seg_bytes = up->seg_bytes;
 	j->window_bytes = up->window_bytes;
+	j->node = a->my_node;
 	memcpy(j->link_key, a->link_key, KEY_BYTES);
 	memcpy(j->name, up->name, strlen(up->name) + 1);
 	list_init(&j->log);

@@ -27,6 +27,7 @@ struct ad_peer {
 	struct ad_engine *engine;
 	struct ad_server server;	/* a copy: jobs come and go */
 	uint8_t key[KEY_BYTES];
+	uint32_t node;			/* this agent's number, as the server knows it */
 	uint32_t server_engine, jobs, lanes_up, shm_failures, generation;
 	bool lost_told;
 };
@@ -106,7 +107,7 @@ static void lane_open(struct ad_lane *k, mono_t now)
 	struct ad_peer *p = k->peer;
 	struct frame hello = {
 		.type = FRAME_HELLO,
-		.job = p->engine->agent->my_node,
+		.job = p->node,
 		.worker = (uint16_t)k->index,
 		.tensor = p->server_engine,
 		.chunk = p->engine->index,
@@ -133,12 +134,15 @@ static void lane_free(struct ad_lane *k)
 
 /* ---- peers ---- */
 
-static struct ad_peer *peer_find(struct ad_engine *en, uint32_t node, uint32_t server_engine)
+/* After a scheduler's restart the same server or agent may have another number. */
+static struct ad_peer *peer_find(struct ad_engine *en, const struct ad_job *j, uint32_t server,
+				 uint32_t server_engine)
 {
 	list_for_each(&en->peers, l) {
 		struct ad_peer *p = list_entry(l, struct ad_peer, link);
 
-		if (p->server.node == node && p->server_engine == server_engine)
+		if (p->node == j->node && p->server.node == server &&
+		    p->server_engine == server_engine)
 			return p;
 	}
 	return NULL;
@@ -147,7 +151,7 @@ static struct ad_peer *peer_find(struct ad_engine *en, uint32_t node, uint32_t s
 struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
 			    const struct ad_server *sv, uint32_t server_engine)
 {
-	struct ad_peer *p = peer_find(en, sv->node, server_engine);
+	struct ad_peer *p = peer_find(en, j, sv->node, server_engine);
 
 	if (!p) {
 		p = calloc(1, sizeof(*p));
@@ -156,6 +160,7 @@ struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
 			exit(1);
 		}
 		p->engine = en;
+		p->node = j->node;
 		p->server = *sv;
 		p->server_engine = server_engine;
 		list_init(&p->lanes);
@@ -201,7 +206,7 @@ void ad_peers_put(struct ad_engine *en, const struct ad_job *j)
 {
 	for (uint32_t i = 0; j->n > 1 && i < j->nservers; i++)
 		for (uint32_t e = 0; e < j->servers[i].engines; e++)
-			peer_put(peer_find(en, j->servers[i].node, e));
+			peer_put(peer_find(en, j, j->servers[i].node, e));
 }
 
 void ad_links_free(struct ad_engine *en)
