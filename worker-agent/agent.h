@@ -48,6 +48,7 @@ struct ad_slab {
 	uint32_t id;			/* index in agent->slab */
 	uint32_t job;
 	uint32_t index;			/* what its process calls it */
+	uint64_t owner;			/* ad_session.serial; 0: the agent itself */
 	struct pagemap pages;		/* results and sums: what is given out */
 	uint64_t *words;
 };
@@ -173,6 +174,7 @@ struct ad_session {
 	struct agent *agent;
 	struct ctl *ctl;		/* NULL: the process is gone */
 	enum ad_session_state state;
+	uint64_t serial;		/* never used again */
 	uint32_t pid, uid;
 	char job_name[NAME_LEN_MAX + 1];
 	uint32_t world, rank, chunk_bytes, timeout_ms;
@@ -182,6 +184,7 @@ struct ad_session {
 	int bell[4];			/* sub 0/1, cpl 0/1 */
 	struct ad_ring *ring;
 	uint32_t nslabs;		/* inputs given out */
+	uint64_t arena_bytes;		/* of all of them */
 	uint32_t results_shown;
 	bool detached, leave_told, ring_busy;
 	struct ad_req req[AD_REQS_MAX];
@@ -284,7 +287,7 @@ struct agent {
 	char rail_text[RAILS_MAX][ADDR_LEN_MAX + 1];
 	uint8_t link_key[KEY_BYTES];
 	uint32_t my_node;
-	uint64_t next_req;
+	uint64_t next_req, next_session, memory_bytes;
 	struct list jobs, sessions;
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	uint32_t nengines;

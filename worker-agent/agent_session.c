@@ -223,12 +223,19 @@ static void on_slab_want(struct ad_session *s, const struct msg_slab *m)
 		reply(s, m->req, TALLY_EINVAL, "impossible slab size");
 		return;
 	}
+	if (m->bytes > s->agent->memory_bytes - MIN(s->arena_bytes, s->agent->memory_bytes)) {
+		reply(s, m->req, TALLY_EQUOTA,
+		      "the arenas of this process would be larger than the machine's memory");
+		return;
+	}
 	mail.slab = ad_slab_new(s->agent, s->job, "tally-arena", m->bytes, false, &e);
 	if (!mail.slab) {
 		reply(s, m->req, e.code, e.text);
 		return;
 	}
 	mail.slab->index = s->nslabs++;
+	mail.slab->owner = s->serial;
+	s->arena_bytes += mail.slab->mem.bytes;
 	list_add(&s->job->inputs, &mail.slab->link);
 	ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
 }
@@ -258,7 +265,7 @@ static void on_slab_mapped(struct ad_session *s, const struct msg_slab *m)
 	list_for_each(&s->job->inputs, l) {
 		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
 
-		if (s->ring->slab[slab->index].base == slab->mem.base && slab->index == m->id &&
+		if (slab->owner == s->serial && slab->index == m->id &&
 		    slab_seal_writers(&slab->mem, &e))
 			log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
 	}
@@ -645,6 +652,7 @@ static void on_accept(void *ctx, int fd)
 		return;
 	}
 	s->agent = a;
+	s->serial = ++a->next_session;
 	s->pid = (uint32_t)cred.pid;
 	s->uid = cred.uid;
 	s->ring_mem.fd = -1;

@@ -70,6 +70,7 @@ static int set_up(struct agent *a, struct err *e)
 	daemon_name(a->opt.name, a->name);
 	daemon_machine(a->opt.machine, a->machine);
 	a->nengines = daemon_engines(a->opt.engines);
+	a->memory_bytes = host_memory_bytes();
 	list_init(&a->jobs);
 	list_init(&a->sessions);
 	return 0;
