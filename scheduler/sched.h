@@ -280,7 +280,7 @@ struct text {
 };
 void text_init(struct text *t, char *buf, size_t size);
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* "rank 2" / "ranks 2, 3 and 9 more": those of the job whose bit is clear. */
+/* "rank 2 (machine a)" / "ranks 2, 3 and 9 more": those of the job whose bit is clear. */
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define LISTED_MAX	16u	/* names in one list before "and N more" */
+#define LISTED_MAX	8u	/* names in one list before "and N more" */
 
 void text_init(struct text *t, char *buf, size_t size)
 {
@@ -42,6 +42,8 @@ static uint32_t ranks(struct text *t, const struct sched_job *j,
 		if (!missing(j, set, r))
 			continue;
 		text_add(t, "%s%u", listed++ ? ", " : "", r);
+		if (j->ranks[r].node)
+			text_add(t, " (machine %.64s)", j->ranks[r].node->name);
 	}
 	if (total > LISTED_MAX)
 		text_add(t, " and %u more", total - LISTED_MAX);

@@ -872,7 +872,7 @@ START_TEST(declare_deadline_names_tensors_and_ranks)
 	declare_in(p.b, 2, p.job, 1, both, 1);
 	pass_beating(2000, conns, 3);
 	ck_answer(p.a, 2, TALLY_ETIMEDOUT,
-		  "tensor 'u' of job 'x': rank 1 has not declared it");
+		  "tensor 'u' of job 'x': rank 1 (machine b) has not declared it");
 	ck_assert_int_eq(answer(p.b, 2)->code, TALLY_ETIMEDOUT);
 	declare_in(p.a, 3, p.job, 0, both, 2);		/* all was taken back */
 	declare_in(p.b, 3, p.job, 1, both, 2);
@@ -977,7 +977,7 @@ START_TEST(barrier_opens_for_all_or_names_who_is_missing)
 	barrier(p.b, 4, p.job, 1);
 	ck_answer(p.b, 4, TALLY_EEXIST, NULL);
 	pass_beating(2000, conns, 3);
-	ck_answer(p.b, 3, TALLY_ETIMEDOUT, "barrier 1 of job 'x' waits for rank 0");
+	ck_answer(p.b, 3, TALLY_ETIMEDOUT, "barrier 1 of job 'x' waits for rank 0 (machine a)");
 }
 END_TEST
 
@@ -993,7 +993,7 @@ START_TEST(report_says_what_is_waited_for)
 	declare_in(p.a, 2, p.job, 0, both, 1);
 	query(cli);
 	ck_assert_uint_eq(last(cli, MSG_REPORT)->nservers, 1);
-	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "rank 1");
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "rank 1 (machine b)");
 }
 END_TEST
 
