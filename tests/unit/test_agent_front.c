@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+/* agent_front.c: rounds of local ranks; what a process may ask for and what it may not. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker-agent/agent_front.h"
+
+enum { JOB = 3, TENSOR = 8, WORLD = 6, LOCAL = 2, BYTES = 1000, ENGINES = 0x5 };
+
+static struct front *front;
+static struct fr_job job;
+static struct fr_tensor *tensor;
+
+static struct fr_tensor *add(uint32_t id, uint64_t bytes, uint32_t engines)
+{
+	struct fr_tensor *t = calloc(1, fr_tensor_size(LOCAL));
+
+	t->id = id;
+	t->name = "grad";
+	t->bytes = bytes;
+	t->engines = engines;
+	fr_tensor_add(front, &job, t);
+	return t;
+}
+
+/* Local ranks 1 and 4 of six. */
+static void setup(void)
+{
+	front = calloc(1, sizeof(*front));
+	fr_init(front);
+	job = (struct fr_job){ .id = JOB, .world = WORLD, .nlocal = LOCAL, .rank = { 1, 4 } };
+	fr_job_start(front, &job);
+	tensor = add(TENSOR, BYTES, ENGINES);
+}
+
+static void teardown(void)
+{
+	if (fr_job_find(front, JOB))
+		fr_job_stop(front, &job);
+	free(tensor);
+	free(front);
+}
+
+static struct ring_sub sub(uint32_t round)
+{
+	return (struct ring_sub){ .length = BYTES, .tensor = TENSOR, .round = round, .rop = ROP_SUM };
+}
+
+static const uint8_t input[LOCAL][BYTES];
+static struct ag_post post;
+static struct err error;
+
+static int submit(uint32_t local, const struct ring_sub *s)
+{
+	struct fr_tensor *t = NULL;
+	int rc = fr_submit(front, &job, local, s, input[local], SLOT_SLAB(local, 64), 5, &t, &post,
+			   &error);
+
+	ck_assert(rc || t);
+	return rc;
+}
+
+static void finish(struct fr_tensor *t)
+{
+	ck_assert(!fr_engine_done(front, t));
+	ck_assert(fr_engine_done(front, t));
+	fr_finish(front, t);
+}
+
+START_TEST(the_first_rank_opens_the_round_and_the_engines_close_it)
+{
+	struct ring_sub s = sub(1);
+
+	s.priority = 9;
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_uint_eq(post.round, 1);
+	ck_assert_uint_eq(post.local, 1);
+	ck_assert_uint_eq(post.length, BYTES);
+	ck_assert_int_eq(post.priority, 9);
+	ck_assert_int_eq(post.root_local, -1);
+	ck_assert_ptr_eq(post.base, input[1]);
+	ck_assert(!fr_all_posted(tensor));
+	s.priority = 1;			/* the first one's counts */
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_int_eq(post.priority, 9);
+	ck_assert(fr_all_posted(tensor));
+	finish(tensor);
+	ck_assert(list_empty(&front->running));
+	ck_assert_uint_eq(front->rounds, 1);
+	s.round = 2;
+	ck_assert_int_eq(submit(0, &s), 0);
+}
+END_TEST
+
+START_TEST(who_is_missing_is_named)
+{
+	struct ring_sub s = sub(1);
+	char buf[64], tiny[6];
+
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_str_eq(fr_missing(tensor, buf, sizeof(buf)), "rank 4");
+	ck_assert_str_eq(fr_missing(tensor, tiny, sizeof(tiny)), "rank ");
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_str_eq(fr_missing(tensor, buf, sizeof(buf)), "");
+}
+END_TEST
+
+START_TEST(rounds_have_the_order_of_their_submission)
+{
+	struct fr_tensor *other = add(TENSOR + 1, BYTES, 1);
+	struct ring_sub s = sub(1);
+	uint64_t first;
+
+	ck_assert_int_eq(submit(0, &s), 0);
+	first = post.seq;
+	s.tensor++;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_gt(post.seq, first);
+	ck_assert_ptr_eq(list_first(&front->running, struct fr_tensor, running_link), tensor);
+	fr_tensor_remove(front, other);
+	ck_assert_ptr_null(fr_tensor_find(front, JOB, TENSOR + 1));
+	free(other);
+}
+END_TEST
+
+/* Nothing that fr_submit may change has changed. */
+static void hostile(uint32_t local, const struct ring_sub *s)
+{
+	size_t size = fr_tensor_size(LOCAL);
+	struct fr_tensor *before = malloc(size);
+	uint64_t seq = job.next_seq;
+
+	memcpy(before, tensor, size);
+	ck_assert_int_eq(submit(local, s), TALLY_EPROTO);
+	ck_assert_int_eq(error.code, TALLY_EPROTO);
+	ck_assert_mem_eq(before, tensor, size);
+	ck_assert_uint_eq(job.next_seq, seq);
+	free(before);
+}
+
+START_TEST(hostile_descriptors_give_eproto_and_change_nothing)
+{
+	struct ring_sub s;
+
+	for (int running = 0; running < 2; running++) {
+#define HOSTILE(change) do { s = sub(1); change; hostile(0, &s); } while (0)
+		HOSTILE(s.tensor = 0);
+		HOSTILE(s.tensor = UINT32_MAX);
+		HOSTILE(s.round = 0);
+		HOSTILE(s.round = 2);
+		HOSTILE(s.round = UINT32_MAX);
+		HOSTILE(s.rop = ROP_NONE);
+		HOSTILE(s.rop = ROP_END);
+		HOSTILE(s.rop = 255);
+		HOSTILE(s.length = 0);
+		HOSTILE(s.length = BYTES + 1);
+		HOSTILE(s.length = UINT64_MAX);
+		HOSTILE(s.at = 1);
+		HOSTILE(s.at = UINT64_MAX; s.length = 1);
+		HOSTILE(s.rop = ROP_BROADCAST; s.root = WORLD);
+		HOSTILE(s.rop = ROP_BROADCAST; s.root = UINT32_MAX);
+		HOSTILE(s.rop = ROP_BROADCAST; s.root = 1; s.length = 0); /* the root itself */
+#undef HOSTILE
+		if (!running) {
+			s = sub(1);
+			ck_assert_int_eq(submit(1, &s), 0);
+		}
+	}
+}
+END_TEST
+
+START_TEST(a_rank_submits_a_round_once)
+{
+	struct ring_sub s = sub(1);
+
+	ck_assert_int_eq(submit(0, &s), 0);
+	hostile(0, &s);
+	s.round = 2;			/* before the first is over */
+	hostile(0, &s);
+	hostile(1, &s);
+	s.round = 1;
+	ck_assert_int_eq(submit(1, &s), 0);
+	finish(tensor);
+	hostile(1, &s);			/* after it is over */
+}
+END_TEST
+
+START_TEST(ranks_of_one_machine_that_disagree_are_named)
+{
+	struct ring_sub s = sub(1);
+
+	ck_assert_int_eq(submit(1, &s), 0);
+	s.rop = ROP_MEAN;
+	ck_assert_int_eq(submit(0, &s), TALLY_EMISMATCH);
+	ck_assert_ptr_nonnull(strstr(error.text, "rank 1"));
+	ck_assert_ptr_nonnull(strstr(error.text, "mean"));
+	ck_assert(!tensor->in[0].posted);
+}
+END_TEST
+
+START_TEST(broadcasts_from_different_roots_disagree)
+{
+	struct ring_sub s = sub(1);
+
+	s.rop = ROP_BROADCAST;
+	s.root = 0;
+	ck_assert_int_eq(submit(1, &s), 0);
+	s.root = 5;
+	ck_assert_int_eq(submit(0, &s), TALLY_EMISMATCH);
+}
+END_TEST
+
+START_TEST(a_broadcast_knows_its_root_by_local_index)
+{
+	struct ring_sub s = sub(1);
+
+	s.rop = ROP_BROADCAST;
+	s.root = 4;
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_int_eq(post.root_local, 1);
+	s.length = 0;			/* the other one listens */
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_int_eq(post.root_local, 1);
+	ck_assert_uint_eq(post.length, BYTES);
+}
+END_TEST
+
+START_TEST(a_tensor_of_no_elements_waits_for_its_local_ranks_alone)
+{
+	struct fr_tensor *empty = add(TENSOR + 1, 0, 0);
+	struct ring_sub s = { .tensor = TENSOR + 1, .round = 1, .rop = ROP_SUM };
+
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(empty->left, 0);
+	ck_assert(!fr_all_posted(empty));
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert(fr_all_posted(empty));
+	fr_finish(front, empty);
+	s.round = 2;
+	ck_assert_int_eq(submit(1, &s), 0);
+	fr_tensor_remove(front, empty);
+	free(empty);
+}
+END_TEST
+
+START_TEST(rounds_wrap_past_zero)
+{
+	struct ring_sub s = sub(1);
+
+	tensor->round = UINT32_MAX;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(tensor->round, 1);
+}
+END_TEST
+
+START_TEST(a_stopped_job_is_forgotten_with_its_tensors)
+{
+	struct ring_sub s = sub(1);
+
+	ck_assert_int_eq(submit(0, &s), 0);
+	fr_job_stop(front, &job);
+	ck_assert_ptr_null(fr_job_find(front, JOB));
+	ck_assert_ptr_null(fr_tensor_find(front, JOB, TENSOR));
+	ck_assert(list_empty(&front->running));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("agent_front");
+	TCase *t = tcase_create("agent_front");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, the_first_rank_opens_the_round_and_the_engines_close_it);
+	tcase_add_test(t, who_is_missing_is_named);
+	tcase_add_test(t, rounds_have_the_order_of_their_submission);
+	tcase_add_test(t, hostile_descriptors_give_eproto_and_change_nothing);
+	tcase_add_test(t, a_rank_submits_a_round_once);
+	tcase_add_test(t, ranks_of_one_machine_that_disagree_are_named);
+	tcase_add_test(t, broadcasts_from_different_roots_disagree);
+	tcase_add_test(t, a_broadcast_knows_its_root_by_local_index);
+	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
+	tcase_add_test(t, rounds_wrap_past_zero);
+	tcase_add_test(t, a_stopped_job_is_forgotten_with_its_tensors);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
