@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Ranks that do not agree, ranks that do not come: who, where and what is said on
+# every rank, within the deadline, and the cluster works on.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_cluster 2 1
+
+# ---- ranks that disagree ----
+start_rank dtype 0 2 a0 declare:grad:1000:float32
+start_rank dtype 1 2 a1 declare:grad:1000:float16
+for r in 0 1; do
+	expect_error 10 dtype.$r "EMISMATCH .*'grad'.*(f(loat)?32.*f(loat)?16|f(loat)?16.*f(loat)?32)"
+	expect_text "$TMP/dtype.$r.log" 'rank 0.*rank 1|rank 1.*rank 0'
+done
+say 'another dtype: every rank hears tensor and both sides'
+
+start_rank shape 0 2 a0 declare:grad:10x100
+start_rank shape 1 2 a1 declare:grad:100x10
+for r in 0 1; do
+	expect_error 10 shape.$r "EMISMATCH .*'grad'.*(10,100.*100,10|100,10.*10,100)"
+	expect_text "$TMP/shape.$r.log" 'a0.*a1|a1.*a0'
+done
+say 'another shape: every rank hears tensor and both sides'
+
+start_rank world 0 2 a0
+wait_until 10 'rank 0 waits for rank 1' job_says world 'rank 1'
+start_rank world 1 3 a1
+for r in 0 1; do
+	expect_error 10 world.$r "EMISMATCH .*world size (2.*3|3.*2)"
+	expect_text "$TMP/world.$r.log" 'rank 0 .*rank 1|rank 1 .*rank 0'
+done
+say 'another world size: every rank hears both sides'
+
+start_rank op 0 2 a0 declare:grad:1000 submit:grad:sum wait:20
+start_rank op 1 2 a0 declare:grad:1000 submit:grad:mean wait:20
+for r in 0 1; do expect_error 10 op.$r "EMISMATCH .*(grad|operation)"; done
+start_rank op2 0 2 a0 declare:grad:1000 submit:grad:sum wait:20
+start_rank op2 1 2 a1 declare:grad:1000 submit:grad:mean wait:20
+for r in 0 1; do expect_error 10 op2.$r "EMISMATCH .*(grad|operation)"; done
+say 'another operation, on one machine or two: EMISMATCH on every rank'
+
+# ---- ranks that do not come ----
+TROUBLE_TIMEOUT=1 start_rank absent 0 2 a0
+expect_error 8 absent.0 "ETIMEDOUT .*rank 1 of job 'absent' has not attached"
+
+TROUBLE_TIMEOUT=1 start_rank undecl 0 2 a0 declare:grad:100
+TROUBLE_TIMEOUT=1 start_rank undecl 1 2 a1 "until:$TMP/go"
+expect_error 10 undecl.0 "ETIMEDOUT .*'grad'.*rank 1"
+expect_text "$TMP/undecl.0.log" 'a1'
+touch "$TMP/go"
+
+start_rank barrier 0 2 a0 barrier:1
+start_rank barrier 1 2 a1 "until:$TMP/go2"
+expect_error 10 barrier.0 "ETIMEDOUT .*rank 1"
+expect_text "$TMP/barrier.0.log" 'a1'
+touch "$TMP/go2"
+
+# On another machine, and on the same one.
+start_rank late 0 3 a0 declare:grad:100000 submit:grad wait:3
+start_rank late 1 3 a0 declare:grad:100000 "until:$TMP/go3"
+start_rank late 2 3 a1 declare:grad:100000 submit:grad wait:60
+expect_error 15 late.0 "ETIMEDOUT .*'grad' round 1 waits for rank 1 \(machine a0\)"
+touch "$TMP/go3"
+start_rank far 0 2 a0 declare:grad:100000 submit:grad wait:3
+start_rank far 1 2 a1 declare:grad:100000 "until:$TMP/go4"
+expect_error 15 far.0 "ETIMEDOUT .*'grad' round 1 waits for rank 1 \(machine a1\)"
+touch "$TMP/go4"
+say 'missing ranks: attach, declare, barrier and wait name rank and machine'
+
+# ---- two jobs with the same tensor names share nothing ----
+start_rank one 0 2 a0 declare:w:5000 rounds:w:20
+start_rank one 1 2 a1 declare:w:5000 rounds:w:20
+start_rank two 0 3 a0 declare:w:9000:int32 rounds:w:20
+start_rank two 1 3 a1 declare:w:9000:int32 rounds:w:20
+start_rank two 2 3 a1 declare:w:9000:int32 rounds:w:20
+for x in one.0 one.1 two.0 two.1 two.2; do expect_end 20 $x 0; done
+say 'two jobs with the same names: each its own sums'
+
+works after a0 a1
+for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+say 'the cluster works on'

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# Helpers of the trouble stories: source it after lib.sh.
+#
+# Real daemons on loopback, each agent and server "on a machine of its own" (its
+# machine id), and ranks that do what a story tells them (trouble_rank.py).
+
+export PYTHONPATH=$ROOT/client/python TALLY_LIBRARY=$LIB/libtally.so.0
+export PYTHONDONTWRITEBYTECODE=1
+
+# start_server NAME [OPTION...]: on any port, which is then in $TMP/NAME.port.
+start_server()
+{
+	local name=$1
+
+	shift
+	rm -f "$TMP/$name.port"
+	start_daemon "$name" "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 127.0.0.1:0 \
+		--name "$name" --machine-id "$name" --engines 1 --memory 256M \
+		--shm-socket "$TMP/$name.shm" --port-file "$TMP/$name.port" "$@"
+}
+
+# start_agent NAME [OPTION...]: its socket is $TMP/NAME.sock.
+start_agent()
+{
+	local name=$1
+
+	shift
+	start_daemon "$name" "$BIN/tally-agent" --scheduler "$SCHEDULER" --name "$name" \
+		--machine-id "$name" --engines 1 --socket "$TMP/$name.sock" "$@"
+}
+
+# start_cluster AGENTS SERVERS: scheduler, a0.., s0.., all registered.
+start_cluster()
+{
+	local i
+
+	start_scheduler
+	for (( i = 0; i < $1; i++ )); do start_agent "a$i"; done
+	for (( i = 0; i < $2; i++ )); do start_server "s$i"; done
+	wait_until 15 'all nodes are registered' nodes_are $(( $1 + $2 ))
+}
+
+# start_rank JOB RANK WORLD AGENT STEP...: log $TMP/JOB.RANK.log, rounds $TMP/JOB.RANK.count.
+start_rank()
+{
+	local job=$1 rank=$2 world=$3 agent=$4
+
+	shift 4
+	: > "$TMP/$job.$rank.count"
+	start_daemon "$job.$rank" env TALLY_JOB="$job" TALLY_RANK="$rank" TALLY_WORLD_SIZE="$world" \
+		TALLY_SOCKET="$TMP/$agent.sock" TROUBLE_COUNT="$TMP/$job.$rank.count" \
+		"$PYTHON" "$ROOT/tests/trouble_rank.py" "$@"
+}
+
+pid_of() { local v=PID_${1//[^A-Za-z0-9]/_}; echo "${!v}"; }
+ended() { ! is_running "$(pid_of "$1")"; }
+has_line() { grep -Eq -- "$2" "$TMP/$1.log"; }
+rounds_of() { local n; read -r n < "$TMP/$1.count" 2>/dev/null; echo "${n:-0}"; }
+has_rounds() { (( $(rounds_of "$1") >= $2 )); }
+
+# job_says JOB REGEX: the line of `tally jobs` for it matches.
+job_says()
+{
+	"$BIN/tally" jobs --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null |
+		grep -Eq -- "(^| )$1 .*$2"
+}
+
+# wait_line SECONDS NAME REGEX: its log has such a line.
+wait_line() { wait_until "$1" "$2 says: $3" has_line "$2" "$3"; }
+
+# expect_end SECONDS NAME STATUS: the process ends in time, with that status.
+expect_end()
+{
+	local got
+
+	wait_until "$1" "$2 ends" ended "$2"
+	wait "$(pid_of "$2")" 2>/dev/null
+	got=$?
+	[ "$got" = "$3" ] || fail "$2 ended with status $got, not $3"
+}
+
+# expect_error SECONDS NAME REGEX: the rank ends with an error that matches.
+expect_error()
+{
+	expect_end "$1" "$2" 1
+	has_line "$2" "^ERROR $3" || fail "$2 does not say: $3"
+}
+
+# works NAME [AGENT...]: a fresh job over these agents (a0) trains and ends well.
+works()
+{
+	local job=$1 n r=0 agent
+
+	shift
+	(( $# )) || set -- a0
+	n=$#
+	for agent; do
+		start_rank "$job" $(( r++ )) "$n" "$agent" declare:w:70000 rounds:w:3
+	done
+	for (( r = 0; r < n; r++ )); do expect_end 20 "$job.$r" 0; done
+}
+
+# train_more NAME N [SECONDS]: N more rounds are done from now on.
+train_more()
+{
+	local now
+
+	now=$(rounds_of "$1")
+	wait_until "${3:-10}" "$1 goes on, from round $now" has_rounds "$1" $(( now + $2 ))
+}
+
+kill_now() { kill -"$2" "$(pid_of "$1")" || fail "no $1 to signal"; }
+fds_of() { ls "/proc/$(pid_of "$1")/fd" | wc -l; }
+rss_of() { sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of "$1")/status"; }

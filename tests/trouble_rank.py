@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of the trouble stories: does the steps it is given, in order.
+
+	trouble_rank.py STEP...
+
+	declare:NAME:COUNT[:DTYPE]	a tensor
+	rounds:NAME:N			sums, each checked; every rank gives rank + round
+	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement
+	submit:NAME[:OP]		starts a round and does not wait
+	wait:SECONDS			for what was submitted
+	barrier:SECONDS
+	until:FILE			waits until FILE is there
+	say:WORD			a line in the log
+	pause				for ever
+
+The attach is the first step, with TROUBLE_TIMEOUT seconds for it and for every
+declare (10).  A line is printed per step done; "ERROR name text" and exit status
+1 where Tally says no; exit status 3 for a wrong sum.  TROUBLE_COUNT is a file
+that shows how many rounds are done.
+"""
+import os
+import sys
+import time
+
+import numpy as np
+
+import tally
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+class Rank:
+    def __init__(self):
+        self.session = tally.Session(timeout=float(os.environ.get("TROUBLE_TIMEOUT", "10")))
+        self.tensors, self.arrays, self.rounds, self.tickets = {}, {}, {}, []
+        count = os.environ.get("TROUBLE_COUNT")
+        self.count = os.open(count, os.O_WRONLY | os.O_CREAT, 0o644) if count else -1
+        self.done = 0
+        say("attached", self.session.rank, "of", self.session.world_size)
+
+    def declare(self, name, count, dtype="float32"):
+        shape = tuple(int(n) for n in count.split("x"))
+        self.tensors[name] = self.session.declare(name, shape, dtype)
+        self.arrays[name] = self.session.empty(shape, dtype)
+        self.rounds[name] = 0
+
+    def submit(self, name, op="sum"):
+        self.rounds[name] += 1
+        array = self.arrays[name]
+        array[...] = (self.session.rank + self.rounds[name]) % 50
+        self.tickets.append((name, self.rounds[name], self.tensors[name].push_pull(array, op=op)))
+
+    def wait(self, seconds="60"):
+        for name, number, ticket in self.tickets:
+            result = ticket.wait(float(seconds))
+            want = sum((r + number) % 50 for r in range(self.session.world_size))
+            if result.size and (result != want).any():
+                say("WRONG", name, "round", number, "is", result.flat[0], "not", want)
+                sys.exit(3)
+            self.done += 1
+        self.tickets = []
+        if self.count >= 0:
+            os.pwrite(self.count, b"%10d\n" % self.done, 0)
+
+    def rounds_of(self, name, n):
+        for _ in range(int(n)):
+            self.submit(name)
+            self.wait()
+
+    def train(self, name, file):
+        """Rank 0 sees the file; a tensor of one element tells the others."""
+        stop = self.session.declare(name + ".stop", (1,), "int32")
+        flag = np.zeros(1, np.int32)
+        while True:
+            self.rounds_of(name, 10)
+            flag[0] = self.session.rank == 0 and os.path.exists(file)
+            if stop.push_pull(flag).wait(60)[0]:
+                return
+
+    def barrier(self, seconds="60"):
+        self.session.barrier(float(seconds))
+
+    def until(self, file):
+        while not os.path.exists(file):
+            time.sleep(0.01)
+
+    def pause(self):
+        while True:
+            time.sleep(60)
+
+    def step(self, text):
+        word, *args = text.split(":")
+        if word == "say":
+            say(*args)
+            return
+        {"rounds": self.rounds_of}.get(word, getattr(self, word, None))(*args)
+        say("done", text)
+
+
+def main():
+    try:
+        rank = Rank()
+        for text in sys.argv[1:]:
+            rank.step(text)
+        rank.session.detach()
+        say("detached")
+    except tally.TallyError as e:
+        say("ERROR", e.name, e.text)
+        sys.exit(1)
+
+
+main()
