@@ -39,14 +39,22 @@ static const struct opt options[] = {
 	{ "simd", OPT_STR, OPT(simd), "avx512", 0, 0, "LEVEL",
 	  "highest level of the sums: c, avx2, avx512 (the bits are the same)" },
 	{ "secret-file", OPT_STR, OPT(secret_file), NULL, 0, 0, "PATH",
-	  "join secret of the cluster" },
+	  "join secret of the cluster: the file's first line, mode 600" },
 	{ "log-level", OPT_STR, OPT(log_level), "info", 0, 0, "LEVEL", "error, warn, info, debug" },
 };
 
 static const struct opt_program program = {
 	.name = "tally-agent",
 	.summary = "Worker agent: exchanges the gradients of this machine's training processes.",
-	.details = "  tally-agent --scheduler 10.0.0.1:7470 --socket /run/tally/agent.sock",
+	.details = "One per machine that trains.  Processes find it by TALLY_SOCKET; who may\n"
+		   "open the socket (mode 660) may train.  A scheduler that is not there is\n"
+		   "tried again; one that refuses (wrong secret, name taken) ends the agent.\n"
+		   "SIGTERM and SIGINT end it, and with it the jobs of its processes.  The log\n"
+		   "goes to standard error.\n"
+		   "Exit status: 0 ended by a signal, 1 cannot run, 2 wrong options.\n"
+		   "\n"
+		   "Example:\n"
+		   "  tally-agent --scheduler 10.0.0.1:7470 --socket /run/tally/agent.sock\n",
 	.table = options,
 	.count = ARRAY_SIZE(options),
 };
@@ -64,9 +72,11 @@ static int set_up(struct agent *a, struct err *e)
 	if (rc)
 		return rc;
 	if (!kern_init_upto(a->opt.simd))
-		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512", a->opt.simd);
+		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512",
+			       a->opt.simd);
 	if (strlen(a->opt.socket) > ADDR_LEN_MAX)
-		return err_set(e, TALLY_EINVAL, "--socket: the path is longer than %u", ADDR_LEN_MAX);
+		return err_set(e, TALLY_EINVAL, "--socket: the path is longer than %u",
+			       ADDR_LEN_MAX);
 	daemon_name(a->opt.name, a->name);
 	daemon_machine(a->opt.machine, a->machine);
 	a->nengines = daemon_engines(a->opt.engines);
