@@ -200,7 +200,18 @@ size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d);
 size_t ag_tensor_size_max(uint32_t nlocal, const struct geom *g, uint64_t nsegs);
 struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
 				const struct ag_tensor_desc *d);
-/* The same for one of several engines, which owns the chunks that geom_shard() says. */
+/*
+ * Which of an agent's engines owns a chunk of this route.  All chunks of one
+ * engine of a server have one owner here: the window there is allocated by it
+ * alone, whatever numbers of engines the two sides have.
+ */
+static inline uint32_t ag_engine_of(uint32_t nmachines, uint32_t tensor, uint32_t chunk,
+				    uint32_t route, uint32_t engines)
+{
+	return nmachines == 1 ? geom_shard(tensor, chunk, engines) : route % engines;
+}
+
+/* The same as ag_tensor_add() for one of several engines: the chunks that it owns. */
 struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void *mem,
 				      const struct ag_tensor_desc *d, uint32_t engine,
 				      uint32_t engines);

@@ -204,17 +204,21 @@ struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id)
 }
 
 /* Whether engine `engine` of `engines` owns the chunk. */
-static bool owns(const struct ag_tensor_desc *d, uint32_t chunk, uint32_t engine, uint32_t engines)
+static bool owns(const struct ag_job *j, const struct ag_tensor_desc *d, uint32_t chunk,
+		 uint32_t engine, uint32_t engines)
 {
-	return d->route[chunk] != AG_NO_SEG && geom_shard(d->id, chunk, engines) == engine;
+	uint32_t r = d->route[chunk];
+
+	return r != AG_NO_SEG && ag_engine_of(j->n, d->id, chunk, r, engines) == engine;
 }
 
-static uint32_t count_segs(const struct ag_tensor_desc *d, uint32_t engine, uint32_t engines)
+static uint32_t count_segs(const struct ag_job *j, const struct ag_tensor_desc *d,
+			   uint32_t engine, uint32_t engines)
 {
 	uint32_t n = 0;
 
 	for (uint32_t ch = 0; ch < geom_chunks(&d->geom); ch++)
-		if (owns(d, ch, engine, engines))
+		if (owns(j, d, ch, engine, engines))
 			n += geom_chunk_segs(&d->geom, ch);
 	return n;
 }
@@ -232,7 +236,7 @@ size_t ag_tensor_size_max(uint32_t nlocal, const struct geom *g, uint64_t nsegs)
 
 size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d)
 {
-	return ag_tensor_size_max(j->nlocal, &d->geom, count_segs(d, 0, 1));
+	return ag_tensor_size_max(j->nlocal, &d->geom, count_segs(j, d, 0, 1));
 }
 
 static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *route, uint32_t chunk,
@@ -273,7 +277,7 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 	t->dtype = d->dtype;
 	t->geom = d->geom;
 	t->nchunks = geom_chunks(&d->geom);
-	t->nsegs = count_segs(d, engine, engines);
+	t->nsegs = count_segs(j, d, engine, engines);
 	t->sum = d->sum;
 	t->sum_slot = d->sum_slot;
 	for (int parity = 0; parity < 2; parity++) {
@@ -286,7 +290,7 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 	list_init(&t->done_link);
 	for (uint32_t ch = 0; ch < t->nchunks; ch++) {
 		t->first[ch] = AG_NO_SEG;
-		if (!owns(d, ch, engine, engines))
+		if (!owns(j, d, ch, engine, engines))
 			continue;
 		ASSERT(d->route[ch] < j->nroutes);
 		t->first[ch] = k;

@@ -373,7 +373,7 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	t->desc.geom = (struct geom){ t->placed.bytes, j->chunk_bytes, j->seg_bytes };
 	for (uint32_t c = 0; c < geom_chunks(&t->desc.geom); c++) {
 		route[c] = route_of(j, t, c);
-		engines |= 1u << geom_shard(t->id, c, a->nengines);
+		engines |= 1u << ag_engine_of(j->n, t->id, c, route[c], a->nengines);
 		nsegs += geom_chunk_segs(&t->desc.geom, c);
 	}
 	t->front->id = t->id;
