@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Ranks that die or stand still: everybody else of their job hears who, at once and
+# in every call; no other job notices; the next job of that name can start.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_cluster 2 1
+
+# A job that runs all along and is not to notice anything.
+start_rank calm 0 2 a0 declare:w:200000 "train:w:$TMP/enough"
+start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
+train_more calm.0 1 20
+
+LOST='EWORKERLOST rank 3 on machine a1 is gone'
+
+# ---- killed with work in flight: every kind of call hears it ----
+start_rank job 0 5 a0 declare:w:300000 barrier:30 submit:w wait:60
+start_rank job 1 5 a0 declare:w:300000 barrier:30 barrier:60
+start_rank job 2 5 a1 declare:w:300000 barrier:30 declare:late:5
+start_rank job 3 5 a1 declare:w:300000 barrier:30 submit:w say:flying pause
+start_rank job 4 5 a1 declare:w:300000 barrier:30 "train:w:$TMP/never"
+wait_line 20 job.3 '^flying'
+for r in 0 1 2 4; do wait_line 10 job.$r '^done barrier:30'; done
+kill_now job.3 KILL
+for r in 0 1 2 4; do expect_error 4 job.$r "$LOST"; done
+say 'killed with work in flight: wait, barrier, declare and push_pull all name it'
+
+start_rank job 0 2 a0 declare:w:300000 rounds:w:5
+start_rank job 1 2 a1 declare:w:300000 rounds:w:5
+for r in 0 1; do expect_end 20 job.$r 0; done
+train_more calm.0 20
+say 'the next job of that name starts, the other one went on'
+
+# ---- killed while the others are still joining ----
+start_rank join 0 3 a0 declare:w:10
+start_rank join 1 3 a1 declare:w:10
+wait_until 10 'two ranks have joined' job_says join 'rank 2'
+kill_now join.1 KILL
+wait_until 5 'its place is free again' job_says join 'ranks 1, 2'
+start_rank join 1 3 a0 declare:w:10
+start_rank join 2 3 a1 declare:w:10
+for r in 0 1 2; do expect_end 20 join.$r 0; done
+say 'killed while others join: another one takes its place'
+
+# ---- all at once ----
+start_rank many 0 4 a0 declare:w:300000 "train:w:$TMP/never"
+start_rank many 1 4 a0 declare:w:300000 "train:w:$TMP/never"
+start_rank many 2 4 a1 declare:w:300000 "train:w:$TMP/never"
+start_rank many 3 4 a1 declare:w:300000 "train:w:$TMP/never"
+train_more many.0 1 20
+for r in 0 1 2 3; do kill -KILL "$(pid_of many.$r)"; done
+no_job() { ! job_says "$1" ''; }
+wait_until 5 'the job is gone' no_job many
+works many a0 a1
+say 'all killed at once: the next job of that name starts'
+
+# ---- stands still ----
+start_rank still 0 2 a0 declare:w:300000 "train:w:$TMP/done"
+start_rank still 1 2 a1 declare:w:300000 "train:w:$TMP/done"
+train_more still.0 1 20
+kill_now still.1 STOP
+wait_line 20 a0 "'still' is stuck, tensor '.*' round [0-9]+ waits for rank 1 \(machine a1\)"
+kill_now still.1 CONT
+train_more still.0 5
+touch "$TMP/done"
+for r in 0 1; do expect_end 20 still.$r 0; done
+say 'stopped: named; continued: the job goes on'
+
+touch "$TMP/enough"
+for r in 0 1; do expect_end 20 calm.$r 0; done
+for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+say 'nobody else noticed'
