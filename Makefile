@@ -15,11 +15,15 @@ OPT ?= -O2 -g
 SAN ?=
 V ?=
 
+# A directory of its own, also where BUILD comes from the command line or a make above.
+comma := ,
 ifneq ($(SAN),)
-BUILD := $(BUILD)/san-$(subst $(comma),-,$(SAN))
+SAN_DIR := san-$(subst $(comma),-,$(SAN))
+ifneq ($(notdir $(BUILD)),$(SAN_DIR))
+override BUILD := $(BUILD)/$(SAN_DIR)
+endif
 SANFLAGS := -fsanitize=$(SAN) -fno-omit-frame-pointer
 endif
-comma := ,
 Q := $(if $(V),,@)
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
