@@ -1,0 +1,104 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A round's time on cards of a given speed, next to t_opt: N training machines with a
+# server each and K CPU machines as network namespaces, shaped in both directions.
+#
+#	bench/shaped.sh [-r GBIT] [-s SIZE] [-i ITERATIONS] N,K...
+#
+# Needs root.  One line per cluster: p50 and p99 of the slowest rank, t_opt at the
+# payload rate (1448 of the 1514 bytes that the shaper counts per frame), their ratio.
+
+. "$(dirname "$0")/../tests/lib.sh"
+
+PAYLOAD=0.9564
+rate=1 size=64M iterations=10
+while getopts r:s:i: option; do
+	case $option in
+	r) rate=$OPTARG ;;
+	s) size=$OPTARG ;;
+	i) iterations=$OPTARG ;;
+	*) exit 2 ;;
+	esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || set -- 4,0 4,2 4,4 2,2
+
+server()	# namespace, address
+{
+	start_daemon "server-$1" ip netns exec "$RUN-$1" "$BIN/tally-server" \
+		--scheduler 10.77.0.1:7470 --listen "$2:7471@${rate}gbit" --name "$1" \
+		--shm-socket "$TMP/$1.sock"
+}
+
+agent()		# namespace, address
+{
+	start_daemon "agent-$1" ip netns exec "$RUN-$1" "$BIN/tally-agent" \
+		--scheduler 10.77.0.1:7470 --rail "$2@${rate}gbit" --name "$1" \
+		--socket "$TMP/agent-$1.sock"
+}
+
+all_up()
+{
+	[ "$(in_ns sw "$BIN/tally" nodes --json --scheduler 10.77.0.1:7470 2>/dev/null |
+		grep -c '"node":')" = "$1" ]
+}
+
+cluster_up()
+{
+	local n=$1 k=$2 i
+
+	ns_cluster "$n" "$k" "${rate}gbit"
+	start_daemon scheduler ip netns exec "$RUN-sw" "$BIN/tally-scheduler" \
+		--listen 10.77.0.1:7470 --state-dir ''
+	for (( i = 0; i < n; i++ )); do
+		server "gpu$i" "10.77.0.$(( 10 + i ))"
+		agent "gpu$i" "10.77.0.$(( 10 + i ))"
+	done
+	for (( i = 0; i < k; i++ )); do server "cpu$i" "10.77.0.$(( 110 + i ))"; done
+	wait_until 30 'all nodes are up' all_up $(( 2 * n + k ))
+}
+
+rank()		# rank, world size
+{
+	in_ns "gpu$1" env TALLY_RANK="$1" TALLY_WORLD_SIZE="$2" TALLY_JOB=shaped \
+		TALLY_SOCKET="$TMP/agent-gpu$1.sock" \
+		"$BIN/tally" bench -b "$size" -e "$size" -n "$iterations" -w 3 --json
+}
+
+cluster_down()
+{
+	local pid
+
+	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null; done
+	wait_for 10 none_running || fail 'a daemon does not end'
+	wait
+	PIDS=()
+	ns_down
+}
+
+report()	# n, k
+{
+	"$PYTHON" - "$1" "$2" "$rate" "$PAYLOAD" "$TMP/rank0" <<-'END'
+	import json, sys
+	n, k, gbit, payload = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+	r = json.load(open(sys.argv[5]))["results"][0]
+	optimum = 2 * n * (n - 1) * r["size_bytes"] * 8 / ((n * n + k * n - 2 * k) * gbit * payload * 1e9)
+	p50, p99 = r["p50_us"] / 1e6, r["p99_us"] / 1e6
+	print(f"({n},{k})  {r['size_bytes']} B  p50 {p50:.3f} s  p99 {p99:.3f} s"
+	      f"  t_opt {optimum:.3f} s  {p50 / optimum:.3f} x t_opt  errors {r['errors']}")
+	END
+}
+
+for cluster; do
+	n=${cluster%,*} k=${cluster#*,}
+	cluster_up "$n" "$k"
+	ranks=()
+	for (( i = n - 1; i > 0; i-- )); do
+		rank "$i" "$n" > /dev/null 2> "$TMP/rank$i.log" &
+		ranks+=($!)
+	done
+	rank 0 "$n" > "$TMP/rank0" 2> "$TMP/rank0.log" || fail "rank 0 ended with $?"
+	wait "${ranks[@]}"
+	report "$n" "$k" || fail 'no result'
+	cluster_down
+done
