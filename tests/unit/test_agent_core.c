@@ -409,7 +409,21 @@ END_TEST
 
 /* ---- loss ---- */
 
-START_TEST(a_push_without_a_word_is_asked_after_and_pushed_again)
+START_TEST(a_push_without_a_word_is_asked_after)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	later(PROBE_MIN_MS - 1);
+	expect_silence();
+	later(1);
+	for (uint32_t i = 0; i < SEGS; i++)
+		expect(FRAME_PROBE, 0, order[i]);
+	later(PROBE_MIN_MS);
+	expect_silence();		/* asks less and less often */
+}
+END_TEST
+
+START_TEST(a_push_that_a_broken_link_lost_is_pushed_again)
 {
 	struct frame first, again;
 
@@ -418,9 +432,8 @@ START_TEST(a_push_without_a_word_is_asked_after_and_pushed_again)
 	expect(FRAME_PUSH, 0, 3);
 	expect(FRAME_PUSH, 0, 0);
 	expect(FRAME_PUSH, 0, 1);
-	later(PROBE_MIN_MS - 1);
-	expect_silence();
-	later(1);
+	ag_peer_hurt(&core, &peer);
+	later(0);
 	for (uint32_t i = 0; i < SEGS; i++)
 		expect(FRAME_PROBE, 0, order[i]);
 	say(FRAME_ASK, 0, 2);
@@ -428,8 +441,6 @@ START_TEST(a_push_without_a_word_is_asked_after_and_pushed_again)
 	ck_assert_uint_eq(again.slot, first.slot);
 	ck_assert_uint_eq(again.attempt, first.attempt);
 	ck_assert_uint_eq(core.count.repushes, 1);
-	later(PROBE_MIN_MS);
-	expect_silence();		/* asks less and less often */
 }
 END_TEST
 
@@ -605,17 +616,28 @@ END_TEST
 START_TEST(an_ask_that_answered_a_probe_protects_nothing)
 {
 	fill_window();
-	later(PROBE_MIN_MS);
+	ag_peer_hurt(&core, &peer);
+	later(0);
 	expect(FRAME_PROBE, 0, 2);
 	expect(FRAME_PROBE, 0, 3);
-	expect(FRAME_OFFER, 0, 0);
-	expect(FRAME_OFFER, 0, 1);
 	say(FRAME_ASK, 0, 2);
 	say(FRAME_ASK, 0, 3);
 	expect(FRAME_PUSH, 0, 2);
 	expect(FRAME_PUSH, 0, 3);
 	say(FRAME_ASK, 0, 1);
 	expect(FRAME_CANCEL, 0, 3);
+}
+END_TEST
+
+START_TEST(chunks_of_one_route_have_one_engine)
+{
+	for (uint32_t engines = 1; engines <= ENGINES_MAX; engines++)
+		for (uint32_t chunk = 0; chunk < 100; chunk++) {
+			uint32_t e = ag_engine_of(2, 1, chunk, chunk % 7, engines);
+
+			ck_assert_uint_lt(e, engines);
+			ck_assert_uint_eq(e, ag_engine_of(2, 5, chunk % 7, chunk % 7, engines));
+		}
 }
 END_TEST
 
@@ -632,12 +654,14 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, a_second_result_is_a_duplicate);
 	tcase_add_test(t, a_result_that_breaks_can_land_again);
 	tcase_add_test(t, a_mismatch_ends_the_job_and_names_the_tensor);
-	tcase_add_test(t, a_push_without_a_word_is_asked_after_and_pushed_again);
+	tcase_add_test(t, a_push_without_a_word_is_asked_after);
+	tcase_add_test(t, a_push_that_a_broken_link_lost_is_pushed_again);
 	tcase_add_test(t, an_ask_for_what_is_on_its_way_is_not_pushed_twice);
 	tcase_add_test(t, held_names_who_is_missing);
 	tcase_add_test(t, a_link_that_comes_back_gets_everything_again_into_the_same_slots);
 	tcase_add_test(t, one_broken_link_of_several_is_asked_after_at_once);
 	tcase_add_test(t, a_borrowed_payload_holds_the_tensor);
+	tcase_add_test(t, chunks_of_one_route_have_one_engine);
 }
 
 static void add_small(TCase *t)
