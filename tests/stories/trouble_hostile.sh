@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A process that attacks its agent through their shared memory loses its own job;
+# the agent stays, and serves a job that notices nothing.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_cluster 2 1
+start_rank calm 0 2 a0 declare:w:200000 "train:w:$TMP/enough"
+start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
+train_more calm.0 1 20
+fds=$(fds_of a0)
+
+# start_hostile ATTACK: rank 1 of a job of that name on a0, rank 0 on a0, too.
+start_hostile()
+{
+	start_rank "$1" 0 3 a0 declare:w:100000 submit:w wait:30
+	start_rank "$1" 2 3 a1 declare:w:100000 submit:w wait:30
+	start_daemon "$1.1" env TALLY_JOB="$1" TALLY_RANK=1 TALLY_WORLD_SIZE=3 \
+		TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_hostile.py" "$1"
+	wait_line 20 "$1.1" '^struck'
+}
+
+for attack in index slab range length tensor round rop random; do
+	start_hostile $attack
+	for r in 0 2; do
+		expect_error 10 $attack.$r 'EWORKERLOST rank 1 on machine a0 is gone'
+	done
+	expect_end 10 $attack.1 0
+	is_running "$(pid_of a0)" || fail "the agent did not survive: $attack"
+	train_more calm.0 5
+done
+expect_text "$TMP/a0.log" "cut off, reason .*rank 1"
+say 'garbage in the ring: the liar is cut off, by name, and its job alone ends'
+
+# Sealed memory: nothing to truncate; a punched hole reads as zeros.
+if [ "$(id -u)" = 0 ]; then
+	start_hostile memory
+	for r in 0 2; do
+		wait_until 10 "$r ends" ended memory.$r
+		has_line memory.$r '^(detached|WRONG|ERROR)' || fail "memory.$r says nothing"
+	done
+	has_line memory.1 'WRONG' && fail 'shared memory could be resized'
+	kill_now memory.1 KILL
+	train_more calm.0 5
+	say 'memory under attack: it cannot be resized, and holes hurt nobody'
+fi
+
+same_fds() { (( $(fds_of a0) <= fds )); }
+wait_until 10 "a0 has $fds descriptors again" same_fds
+touch "$TMP/enough"
+for r in 0 1; do expect_end 20 calm.$r 0; done
+works after a0 a1
+for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+say 'nobody else noticed, nothing leaked'
