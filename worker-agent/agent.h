@@ -76,8 +76,14 @@ struct ad_machine {
 
 struct ad_entry {			/* of the log, as it came: for a new scheduler */
 	struct list link;
-	uint32_t bytes;
+	uint32_t tensors;		/* that are not forgotten */
 	uint8_t wire[];
+};
+
+struct ad_left {			/* a local rank that is gone */
+	bool gone;
+	int code;			/* 0: it detached */
+	uint32_t pid;
 };
 
 enum ad_job_state { JOB_STARTING, JOB_RUNNING, JOB_STOPPING };
@@ -97,6 +103,8 @@ struct ad_job {
 	struct ad_server *servers;
 	struct ad_machine *machines;
 	struct list log;		/* ad_entry: JOB_UP first */
+	uint32_t last_forgotten;	/* tensor */
+	struct ad_left left[LOCAL_RANKS_MAX];
 	struct list tensors;		/* ad_tensor.link, log order */
 	struct idtab ids;		/* the same, by id */
 	struct list results, sums;	/* ad_slab.link */
@@ -119,6 +127,7 @@ struct ad_job {
 struct ad_tensor {
 	struct list link;		/* in job->tensors */
 	struct id_node by_id;
+	struct ad_entry *entry;		/* of the log, that it came with */
 	struct ad_job *job;
 	uint32_t id, dtype;
 	bool ready;			/* all engines have it */
@@ -186,7 +195,8 @@ struct ad_session {
 	uint32_t nslabs;		/* inputs given out */
 	uint64_t arena_bytes;		/* of all of them */
 	uint32_t results_shown;
-	bool detached, leave_told, ring_busy;
+	uint32_t local;			/* index in its job here */
+	bool placed, detached, ring_busy;
 	struct ad_req req[AD_REQS_MAX];
 };
 
@@ -313,7 +323,14 @@ void ad_job_free(struct ad_job *j);
 void ad_job_forget(struct ad_job *j);	/* freed, and no session is left */
 void ad_batch_done(struct ad_batch *b);
 struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id);
-void ad_job_resend(struct ad_job *j);			/* its log, to a new scheduler */
+
+/* agent_log.c: what a restarted scheduler is told */
+int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, struct err *e);
+void ad_log_forget(struct ad_tensor *t);
+void ad_log_free(struct ad_job *j);
+/* A local rank is gone; told now, and again to a scheduler that may not know it. */
+void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid);
+void ad_job_resend(struct ad_job *j);
 
 /* agent_mem.c: slabs */
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,

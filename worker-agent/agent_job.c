@@ -6,7 +6,7 @@
  * each engine gets the memory of its core.  A log entry replays the placement, as
  * every server does, gives every tensor its result slots (and a place for the
  * local sum), and goes to all engines; only when they have it do processes hear
- * of it.  The log is kept as it came, for a scheduler that has lost it.
+ * of it.  agent_log.c keeps the log, for a scheduler that has lost it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,64 +25,6 @@ struct ad_job *ad_job_find(struct agent *a, uint32_t id)
 			return j;
 	}
 	return NULL;
-}
-
-/* ---- the log ---- */
-
-static int keep(struct ad_job *j, const struct msg *m, struct err *e)
-{
-	struct ad_entry *entry;
-	uint32_t bytes;
-	int rc = msg_encode_size(m, &bytes, e);
-
-	if (rc)
-		return rc;
-	entry = malloc(sizeof(*entry) + bytes);
-	if (!entry)
-		return err_set(e, TALLY_ENOMEM, "out of memory");
-	entry->bytes = bytes;
-	rc = msg_encode(m, entry->wire, bytes, e);
-	if (rc) {
-		free(entry);
-		return rc;
-	}
-	list_add(&j->log, &entry->link);
-	return 0;
-}
-
-static enum msg_type held_type(enum msg_type type)
-{
-	switch (type) {
-	case MSG_JOB_UP:
-		return MSG_JOB_HELD;
-	case MSG_TENSORS:
-		return MSG_TENSORS_HELD;
-	default:
-		return type;
-	}
-}
-
-static void resend(struct agent *a, const struct ad_entry *entry)
-{
-	struct msg_mem mem = { 0 };
-	struct msg m;
-	uint32_t bytes, type;
-
-	if (msg_prefix_decode(entry->wire, &bytes, &type, NULL))
-		return;
-	mem.size = msg_mem_need(bytes);
-	mem.base = malloc(mem.size);
-	if (mem.base && !msg_decode(type, entry->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL)) {
-		m.type = held_type(m.type);
-		(void)ad_tell_scheduler(a, &m);
-	}
-	free(mem.base);
-}
-
-void ad_job_resend(struct ad_job *j)
-{
-	list_for_each(&j->log, l)
-		resend(j->agent, list_entry(l, struct ad_entry, link));
 }
 
 /* ---- a job comes up ---- */
@@ -221,12 +163,13 @@ static int check_job(struct agent *a, const struct msg_job_up *m, struct err *e)
 static int build(struct ad_job *j, const struct msg *m, struct err *e)
 {
 	const struct msg_job_up *up = &m->job_up;
+	struct ad_entry *entry;
 	int rc = copy_machines(j, up, e);
 
 	rc = rc ? rc : copy_servers(j, up, e);
 	rc = rc ? rc : start_place(j, up, e);
 	rc = rc ? rc : alloc_pieces(j, e);
-	rc = rc ? rc : keep(j, m, e);
+	rc = rc ? rc : ad_log_keep(j, m, &entry, e);
 	if (!rc)
 		fill_front(j);
 	return rc;
@@ -437,6 +380,7 @@ int ad_tensors(struct agent *a, const struct msg *msg, struct err *e)
 {
 	const struct msg_tensors *m = &msg->tensors;
 	struct ad_job *j = ad_job_find(a, m->job);
+	struct ad_entry *entry;
 	struct ad_batch *b;
 	int rc;
 
@@ -450,7 +394,7 @@ int ad_tensors(struct agent *a, const struct msg *msg, struct err *e)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
 	b->job = j;
 	rc = fill_batch(b, m, e);
-	rc = rc ? rc : keep(j, msg, e);
+	rc = rc ? rc : ad_log_keep(j, msg, &entry, e);
 	if (rc) {
 		for (uint32_t i = 0; i < b->n; i++)
 			tensor_free(b->tensor[i]);
@@ -458,8 +402,10 @@ int ad_tensors(struct agent *a, const struct msg *msg, struct err *e)
 		return rc;
 	}
 	j->seq = m->seq;
-	for (uint32_t i = 0; i < b->n; i++)
+	for (uint32_t i = 0; i < b->n; i++) {
+		b->tensor[i]->entry = entry;
 		list_add(&j->tensors, &b->tensor[i]->link);
+	}
 	send_batch(b);
 	return 0;
 }
@@ -477,12 +423,12 @@ void ad_forget(struct agent *a, const struct msg *msg)
 	struct ad_job *j = ad_job_find(a, m->job);
 	struct ad_batch *b;
 
-	if (!j || j->state == JOB_STOPPING || m->seq != j->seq + 1 || keep(j, msg, NULL))
+	if (!j || j->state == JOB_STOPPING || m->seq != j->seq + 1)
 		return;
+	j->seq = m->seq;
 	b = calloc(1, sizeof(*b) + m->nids * sizeof(b->tensor[0]));
 	if (!b)
 		return;			/* they stay until the job ends */
-	j->seq = m->seq;
 	b->job = j;
 	b->forget = true;
 	for (uint32_t i = 0; i < m->nids; i++) {
@@ -491,6 +437,7 @@ void ad_forget(struct agent *a, const struct msg *msg)
 		if (!t)
 			continue;
 		place_forget(j->place, &t->placed);
+		ad_log_forget(t);
 		list_del(&t->link);
 		idtab_del(&j->ids, &t->by_id);
 		b->tensor[b->n++] = t;
@@ -538,16 +485,6 @@ static void slabs_free(struct agent *a, struct list *slabs)
 		ad_slab_free(a, list_first(slabs, struct ad_slab, link));
 }
 
-static void log_free(struct ad_job *j)
-{
-	while (!list_empty(&j->log)) {
-		struct ad_entry *entry = list_first(&j->log, struct ad_entry, link);
-
-		list_del(&entry->link);
-		free(entry);
-	}
-}
-
 /* The engines hold nothing of it any more; its sessions still know why it ended. */
 void ad_job_free(struct ad_job *j)
 {
@@ -560,7 +497,7 @@ void ad_job_free(struct ad_job *j)
 	slabs_free(a, &j->results);
 	slabs_free(a, &j->sums);
 	slabs_free(a, &j->inputs);
-	log_free(j);
+	ad_log_free(j);
 	for (uint32_t i = 0; i < a->nengines; i++)
 		free(j->piece[i]);
 	for (uint32_t i = 0; j->machines && i < j->n; i++)

@@ -157,6 +157,13 @@ static int open_ring(struct ad_session *s, struct err *e)
 	return 0;
 }
 
+static void join_failed(struct ad_session *s, uint64_t theirs, int code, const char *text)
+{
+	s->state = SESSION_OVER;
+	reply(s, theirs, code, text);
+	ctl_close(s->ctl);		/* which tells the others */
+}
+
 /* The job is up and the scheduler has said yes. */
 static void joined(struct ad_session *s, uint64_t theirs)
 {
@@ -167,11 +174,13 @@ static void joined(struct ad_session *s, uint64_t theirs)
 	while (local < me->nranks && me->ranks[local] != s->rank)
 		local++;
 	if (local == me->nranks) {
-		reply(s, theirs, TALLY_EINTERNAL, "the scheduler placed this rank elsewhere");
+		join_failed(s, theirs, TALLY_EINTERNAL, "the scheduler placed this rank elsewhere");
 		return;
 	}
+	s->local = local;
+	s->placed = true;
 	if (open_ring(s, &e)) {
-		reply(s, theirs, e.code, e.text);
+		join_failed(s, theirs, e.code, e.text);
 		return;
 	}
 	s->ring->local = local;
@@ -428,19 +437,8 @@ void ad_session_reply(struct agent *a, const struct msg_reply *m)
 
 static void tell_leave(struct ad_session *s)
 {
-	struct msg m = { .type = MSG_RANK_LEAVE };
-	char text[128];
-
-	snprintf(text, sizeof(text), "process %u has ended without detaching", s->pid);
-	if (!s->job || s->job->state == JOB_STOPPING || s->leave_told)
-		return;
-	m.rank_leave = (struct msg_rank_leave){
-		.job = s->job->id,
-		.rank = s->rank,
-		.code = s->detached ? 0 : TALLY_EWORKERLOST,
-		.text = s->detached ? "" : text,
-	};
-	s->leave_told = !ad_tell_scheduler(s->agent, &m);
+	if (s->placed)
+		ad_job_left(s->job, s->local, s->detached ? 0 : TALLY_EWORKERLOST, s->pid);
 }
 
 static void session_end(struct ad_session *s)
@@ -489,17 +487,11 @@ struct ad_session *ad_session_of(struct ad_job *j)
 	return NULL;
 }
 
-/* Its memory stays, as the job's; a leave that was not told waits in a stub. */
+/* What it posted stays, as the job's. */
 static void session_free(struct ad_session *s)
 {
 	struct ad_job *j = s->job;
 
-	if (s->job && !s->leave_told && s->job->state != JOB_STOPPING) {
-		slab_free(&s->ring_mem);
-		free(s->ring);
-		s->ring = NULL;
-		return;
-	}
 	for (int i = 0; i < 4; i++)
 		if (s->bell[i] >= 0)
 			close(s->bell[i]);
@@ -521,31 +513,21 @@ void ad_session_broken(struct ad_session *s, const struct err *why)
 
 void ad_session_job_over(struct ad_job *j)
 {
-	list_for_each_safe(&j->agent->sessions, l, next) {
+	list_for_each(&j->agent->sessions, l) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
 
-		if (s->job != j)
-			continue;
-		reqs_fail(s, j->code, j->text);
-		if (s->state == SESSION_OVER && !s->ring) {
-			s->leave_told = true;
-			session_free(s);
-		}
+		if (s->job == j)
+			reqs_fail(s, j->code, j->text);
 	}
 }
 
 void ad_session_scheduler_up(struct agent *a)
 {
-	list_for_each_safe(&a->sessions, l, next) {
+	list_for_each(&a->sessions, l) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
 
 		if (s->state == SESSION_JOINING)
 			ask_join(s);
-		else if (s->state == SESSION_OVER && !s->ring && s->job) {
-			tell_leave(s);
-			if (s->leave_told)
-				session_free(s);
-		}
 	}
 }
 
@@ -692,7 +674,6 @@ void ad_sessions_free(struct agent *a)
 	list_for_each_safe(&a->sessions, l, next) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
 
-		s->leave_told = true;
 		s->ring = NULL;			/* freed with its engine */
 		session_free(s);
 	}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a job's agents know and a restarted scheduler does not: JOB_UP and the
+ * log's TENSORS entries, kept as they came; and who has left.
+ *
+ * An entry goes when its last tensor is forgotten, and what is told of the others
+ * are the tensors that are left; so a job may declare and undeclare for ever.
+ * FORGET is not kept: a tensor that this agent does not tell, although it tells
+ * of a later entry, is forgotten.  The last number of the log is always told.
+ */
+#include <stdlib.h>
+
+#include "worker-agent/agent.h"
+
+int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **out, struct err *e)
+{
+	struct ad_entry *entry;
+	uint32_t bytes;
+	int rc = msg_encode_size(m, &bytes, e);
+
+	if (rc)
+		return rc;
+	entry = malloc(sizeof(*entry) + bytes);
+	if (!entry)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	rc = msg_encode(m, entry->wire, bytes, e);
+	if (rc) {
+		free(entry);
+		return rc;
+	}
+	entry->tensors = m->type == MSG_TENSORS ? m->tensors.ntensors : 0;
+	list_add(&j->log, &entry->link);
+	*out = entry;
+	return 0;
+}
+
+static void entry_free(struct ad_entry *entry)
+{
+	list_del(&entry->link);
+	free(entry);
+}
+
+void ad_log_forget(struct ad_tensor *t)
+{
+	ASSERT(t->entry->tensors);
+	t->job->last_forgotten = t->id;
+	if (!--t->entry->tensors)
+		entry_free(t->entry);
+	t->entry = NULL;
+}
+
+void ad_log_free(struct ad_job *j)
+{
+	while (!list_empty(&j->log))
+		entry_free(list_first(&j->log, struct ad_entry, link));
+}
+
+/* ---- telling ---- */
+
+static void drop_forgotten(struct ad_job *j, struct msg_tensors *m)
+{
+	struct msg_tensor *t = (struct msg_tensor *)m->tensors;	/* ours: decoded just now */
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < m->ntensors; i++)
+		if (ad_tensor_find(j, t[i].id))
+			t[n++] = t[i];
+	m->ntensors = n;
+}
+
+/* Returns the number of the entry; 0: JOB_UP, or nothing could be told. */
+static uint64_t tell_entry(struct ad_job *j, const struct ad_entry *entry)
+{
+	struct msg_mem mem = { 0 };
+	struct msg m;
+	uint32_t bytes, type;
+	uint64_t seq = 0;
+
+	if (msg_prefix_decode(entry->wire, &bytes, &type, NULL))
+		return 0;
+	mem.size = msg_mem_need(bytes);
+	mem.base = malloc(mem.size);
+	if (mem.base && !msg_decode(type, entry->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL)) {
+		if (m.type == MSG_TENSORS) {
+			drop_forgotten(j, &m.tensors);
+			seq = m.tensors.seq;
+		}
+		m.type = m.type == MSG_TENSORS ? MSG_TENSORS_HELD : MSG_JOB_HELD;
+		(void)ad_tell_scheduler(j->agent, &m);
+	}
+	free(mem.base);
+	return seq;
+}
+
+static void tell_last(struct ad_job *j)
+{
+	const struct msg m = {
+		.type = MSG_FORGET,
+		.ids = { .job = j->id, .seq = j->seq, .nids = 1, .ids = &j->last_forgotten },
+	};
+
+	(void)ad_tell_scheduler(j->agent, &m);
+}
+
+static void tell_left(struct ad_job *j, uint32_t local)
+{
+	const struct ad_left *left = &j->left[local];
+	struct msg m = {
+		.type = MSG_RANK_LEAVE,
+		.rank_leave = {
+			.job = j->id,
+			.rank = j->machines[j->me].ranks[local],
+			.code = left->code,
+			.text = "",
+		},
+	};
+	struct err e;
+
+	if (left->code) {
+		err_set(&e, left->code, "process %u has ended without detaching", left->pid);
+		m.rank_leave.text = e.text;
+	}
+	(void)ad_tell_scheduler(j->agent, &m);
+}
+
+void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid)
+{
+	if (j->state == JOB_STOPPING || j->left[local].gone)
+		return;
+	j->left[local] = (struct ad_left){ .gone = true, .code = code, .pid = pid };
+	tell_left(j, local);
+}
+
+void ad_job_resend(struct ad_job *j)
+{
+	uint64_t seq, last = 0;
+
+	list_for_each(&j->log, l) {
+		seq = tell_entry(j, list_entry(l, struct ad_entry, link));
+		last = MAX(last, seq);
+	}
+	if (last < j->seq)
+		tell_last(j);
+	for (uint32_t local = 0; local < j->nlocal; local++)
+		if (j->left[local].gone)
+			tell_left(j, local);
+}
