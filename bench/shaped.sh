@@ -82,10 +82,11 @@ report()	# n, k
 	import json, sys
 	n, k, gbit, payload = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
 	r = json.load(open(sys.argv[5]))["results"][0]
-	optimum = 2 * n * (n - 1) * r["size_bytes"] * 8 / ((n * n + k * n - 2 * k) * gbit * payload * 1e9)
-	p50, p99 = r["p50_us"] / 1e6, r["p99_us"] / 1e6
-	print(f"({n},{k})  {r['size_bytes']} B  p50 {p50:.3f} s  p99 {p99:.3f} s"
-	      f"  t_opt {optimum:.3f} s  {p50 / optimum:.3f} x t_opt  errors {r['errors']}")
+	size, p50, p99 = r["size_bytes"], r["p50_us"] / 1e6, r["p99_us"] / 1e6
+	card = gbit * payload * 1e9 / 8
+	optimum = 2 * n * (n - 1) * size / ((n * n + k * n - 2 * k) * card)
+	print(f"({n},{k})  {size} B  p50 {p50:.3f} s  p99 {p99:.3f} s  t_opt {optimum:.3f} s"
+	      f"  {p50 / optimum:.3f} x t_opt  errors {r['errors']}")
 	END
 }
 
