@@ -605,6 +605,8 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 	if (s->job && !s->detached && s->job->state != JOB_STOPPING)
 		log_warn("process %u (rank %u of job '%s') is gone%s%s", s->pid, s->rank,
 			 s->job_name, e->code ? ", reason " : "", e->text);
+	else if (!s->job && e->code)
+		log_warn("process %u uid %u cut off, reason %s", s->pid, s->uid, e->text);
 	if (s->state == SESSION_JOINING)
 		give_up_joining(s);
 	session_end(s);
