@@ -145,6 +145,9 @@ static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, con
 	case PHASE_DONE:
 		c->count.duplicates++;
 		in->rslot = f->rslot;
+		/* On its way, unless the agent knows of a broken link. */
+		if (f->type == FRAME_PROBE && !f->aux && in->told && ++in->probes < SRV_PATIENCE)
+			return NULL;
 		resend(c, in, result_at);
 		return NULL;
 	case PHASE_OTHER:
@@ -265,6 +268,7 @@ static void finish(struct srv_core *c, struct srv_seg *s, enum srv_todo what)
 		if (in->state != IN_LANDING)
 			unpark(in, w);
 		in->attempt = 0;
+		in->told = false;
 		todo_drop(in, TODO_HELD | TODO_ASK | TODO_CANCELLED);
 		todo_add(in, what);
 	}
@@ -512,11 +516,12 @@ static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)
 	out->tensor = NULL;
 }
 
-static void fill_result(struct srv_core *c, struct srv_send *out, const struct srv_in *in,
-			bool by_ref)
+static void fill_result(struct srv_core *c, struct srv_send *out, struct srv_in *in, bool by_ref)
 {
 	struct srv_seg *s = in->seg;
 
+	in->told = true;
+	in->probes = 0;
 	out->frame.dtype = s->tensor->dtype;
 	out->frame.rop = s->done_rop;
 	out->frame.length = s->len;

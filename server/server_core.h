@@ -108,8 +108,14 @@ struct srv_in {				/* one worker's part in one segment */
 	uint8_t *result_at;		/* by reference: where the agent wants it */
 	uint64_t rslot;
 	uint8_t state, todo, attempt;
+	uint8_t probes;			/* since the last result was sent */
 	bool by_ref;
+	bool told;			/* done_round's result was handed to a link */
 };
+
+/* A link that lives delivers what it was given: so many probes are answered by
+ * silence before a result is sent again, unless the agent knows that a link broke. */
+#define SRV_PATIENCE 4u
 
 struct srv_seg {
 	struct srv_tensor *tensor;

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "common/shm/slab.h"
 #include "server/server.h"
@@ -258,18 +259,55 @@ static struct sv_link *best_link(const struct sv_peer *p)
 	return best;
 }
 
-static void pump(struct sv_engine *en, struct sv_peer *p)
+/* Sends p's next frame, if it has one and a link takes it. */
+static bool send_one(struct sv_engine *en, struct sv_peer *p, uint64_t *room)
 {
+	struct sv_link *k = has_work(p) ? best_link(p) : NULL;
 	struct srv_send s;
-	struct sv_link *k;
 
-	while (has_work(p)) {
-		k = best_link(p);
-		if (!k || !srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
-			return;
-		if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
-			srv_sent(s.tensor);	/* the agent will ask for it */
+	if (!k || (!*room && !xport_by_reference(k->ep)))
+		return false;
+	if (!srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
+		return false;
+	if (s.tensor)
+		*room -= MIN(*room, s.frame.length);
+	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
+		srv_sent(s.tensor);	/* the agent will ask for it */
+	return true;
+}
+
+/* What the cards take on top of what is under way. */
+static uint64_t flight_room(const struct sv_engine *en)
+{
+	uint64_t bytes = 0;
+
+	if (en->flight_limit == UINT64_MAX)
+		return UINT64_MAX;
+	list_for_each(&en->peers, lp) {
+		list_for_each(&list_entry(lp, struct sv_peer, link)->links, l) {
+			const struct sv_link *k = list_entry(l, struct sv_link, link);
+
+			if (k->up)
+				bytes += xport_queued_bytes(k->ep) + xport_unacked_bytes(k->ep);
+		}
 	}
+	return en->flight_limit - MIN(bytes, en->flight_limit);
+}
+
+/* A frame for each peer in turn, until no link takes one; true: the card is full. */
+static bool pump(struct sv_engine *en)
+{
+	uint64_t room = flight_room(en);
+	bool sent, waits = false;
+
+	do {
+		sent = false;
+		list_for_each(&en->peers, l)
+			sent |= send_one(en, list_entry(l, struct sv_peer, link), &room);
+	} while (sent);
+	list_for_each(&en->peers, l)
+		waits |= has_work(list_entry(l, struct sv_peer, link));
+	return waits && !room;
 }
 
 /* ---- mail ---- */
@@ -309,6 +347,17 @@ static void adopt(struct sv_engine *en, const struct sv_adopt *a)
 		peer_put(p);
 }
 
+/* This engine's part of what all cards together may have under way. */
+static uint64_t card_flight(const struct server *s)
+{
+	uint64_t bits = 0, limit;
+
+	for (uint32_t i = 0; i < s->naddrs; i++)
+		bits += s->addr[i].bits_per_s;
+	limit = flight_bytes(bits);
+	return limit == UINT64_MAX ? limit : MAX(limit / s->nengines, FLIGHT_BYTES_MIN);
+}
+
 static void job_start(struct sv_engine *en, struct sv_job *j)
 {
 	struct srv_job_desc d = {
@@ -328,6 +377,7 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 			j->windows + ((uint64_t)w * j->nengines + en->index) * j->window_bytes;
 	}
 	j->piece[en->index].core = c;
+	en->flight_limit = card_flight(en->server);
 }
 
 static void tell_control(struct sv_engine *en, enum sv_mail type, void *p)
@@ -454,16 +504,16 @@ static mono_t on_turn(void *ctx, mono_t now)
 {
 	struct sv_engine *en = ctx;
 	mono_t next;
+	bool full;
 
 	if (!en->group)
 		return MONO_NEVER;
-	list_for_each(&en->peers, l)
-		pump(en, list_entry(l, struct sv_peer, link));
+	pump(en);
 	next = xport_poll(en->group, now);
-	list_for_each(&en->peers, l)
-		if (has_work(list_entry(l, struct sv_peer, link)) &&
-		    best_link(list_entry(l, struct sv_peer, link)))
-			next = now;
+	full = pump(en);		/* what was sent has made room */
+	if (full)
+		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
+	next = MIN(next, xport_poll(en->group, now));
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
 		let_go(en);
 	if (!outbox_flush(&en->out))

@@ -233,6 +233,7 @@ struct ad_engine {
 	struct list forgetting;		/* ad_batch.link[index] */
 	struct ad_shown *shown;		/* by slab id; fd -1: none */
 	mono_t next_tick, next_stall;
+	uint64_t flight_limit;		/* this engine's part of the cards' */
 	uint64_t bytes_sent, bytes_received;
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
@@ -384,6 +385,7 @@ struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
 			    const struct ad_server *sv, uint32_t server_engine);
 void ad_peers_put(struct ad_engine *en, const struct ad_job *j);
 void ad_links_turn(struct ad_engine *en, mono_t now);
+bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */
 mono_t ad_links_next(const struct ad_engine *en);
 void ad_links_show(struct ad_engine *en, const struct ad_shown *s);
 void ad_links_free(struct ad_engine *en);

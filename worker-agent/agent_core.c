@@ -155,7 +155,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 		s->posted = 0;
 		s->attempt = 0;
 		s->heard = 0;
-		s->asked = s->pinned = s->added = s->probed = false;
+		s->asked = s->pinned = s->added = s->probed = s->hurt = false;
 		s->backoff_ms = PROBE_MIN_MS;
 	}
 	if (!t->left)
@@ -297,6 +297,7 @@ static bool next_todo(struct ag_core *c, struct ag_peer *p, struct ag_send *out)
 		c->count.offers++;
 	}
 	fill_head(&out->frame, s, type);
+	out->frame.aux = type == FRAME_PROBE && s->hurt;
 	out->peer = p;
 	out->data = NULL;
 	out->tensor = NULL;
@@ -416,7 +417,8 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	ag_todo_drop(s, AG_OFFER);
 	s->state = SEG_PUSHED;
 	s->heard = now;
-	s->probed = false;
+	s->probed = s->hurt = false;
+	s->probes = 0;
 	list_add(&s->route->inflight, &s->link);
 	c->count.pushes++;
 }
@@ -573,7 +575,8 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->heard = now;
 	if (s->state == SEG_READY) {
 		make_asked(c, s);
-	} else if (s->state == SEG_PUSHED && s->probed) {
+	} else if (s->state == SEG_PUSHED && s->probed &&
+		   (s->hurt || s->probes >= AG_PATIENCE)) {
 		list_del(&s->link);
 		c->count.repushes++;
 		make_asked(c, s);
@@ -696,6 +699,7 @@ static void probe_inflight(struct ag_route *r, mono_t now)
 		s->heard = now;
 		s->backoff_ms = MIN(2 * s->backoff_ms, PROBE_MAX_MS);
 		s->probed = s->state == SEG_PUSHED;
+		s->probes += s->probes < UINT8_MAX;
 		ag_todo(s, s->state == SEG_CANCELLING ? AG_CANCEL : AG_PROBE);
 		list_del(&s->link);
 		list_add(&r->inflight, &s->link);

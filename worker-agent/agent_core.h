@@ -96,6 +96,10 @@ struct ag_job {
 	struct ag_route route[];
 };
 
+/* A link that lives delivers what it was given: a push is repeated on an ASK only
+ * after so many probes, unless a link broke. */
+#define AG_PATIENCE 4u
+
 enum ag_state { SEG_IDLE, SEG_READY, SEG_PUSHED, SEG_CANCELLING, SEG_DONE };
 enum ag_todo { AG_OFFER = 1, AG_PROBE = 2, AG_CANCEL = 4 };
 
@@ -116,6 +120,8 @@ struct ag_seg {
 	bool asked, pinned;		/* by the server; not to be taken back */
 	bool added;			/* the local sum is in the aggregate */
 	bool landing, probed;
+	bool hurt;			/* a link broke since it was pushed */
+	uint8_t probes;			/* since it was pushed */
 };
 
 struct ag_tensor {

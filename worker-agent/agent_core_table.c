@@ -10,6 +10,8 @@
 
 #include "common/base/bytes.h"
 
+#define ORDER_GROUP 8u		/* chunks that an agent takes turns between */
+
 void ag_init(struct ag_core *c)
 {
 	memset(c, 0, sizeof(*c));
@@ -74,6 +76,7 @@ static void heard_never(struct ag_core *c, struct ag_seg *s)
 {
 	(void)c;
 	s->heard = 0;
+	s->hurt = true;
 }
 
 void ag_peer_hurt(struct ag_core *c, struct ag_peer *p)
@@ -239,21 +242,32 @@ size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d)
 	return ag_tensor_size_max(j->nlocal, &d->geom, count_segs(j, d, 0, 1));
 }
 
+/*
+ * All agents push the same segments at about the same time, or sums would be
+ * complete only at the end; but not all to one server: within a group of
+ * consecutive chunks (which lie on different servers) an agent goes round,
+ * segment by segment, starting at a chunk of its own.
+ */
+static uint32_t order_of(const struct ag_tensor *t, uint32_t chunk, uint32_t offset)
+{
+	uint32_t per_chunk = (uint32_t)div_round_up(t->geom.chunk_bytes, t->geom.seg_bytes);
+	uint32_t group = MIN(t->job->nroutes, ORDER_GROUP);
+	uint32_t first = chunk / group * group;
+	uint32_t size = MIN(group, t->nchunks - first);
+
+	return first * per_chunk + offset / t->geom.seg_bytes * size +
+	       (chunk - first + t->job->me) % size;
+}
+
 static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *route, uint32_t chunk,
 		     uint32_t offset)
 {
-	uint64_t per_chunk = div_round_up(t->geom.chunk_bytes, t->geom.seg_bytes);
-	uint64_t all = t->nchunks * per_chunk;
-	uint64_t index = chunk * per_chunk + offset / t->geom.seg_bytes;
-	/* Agents start at different chunks, so that no server is everybody's first. */
-	uint64_t start = (uint64_t)t->job->me * t->nchunks / t->job->n * per_chunk;
-
 	s->tensor = t;
 	s->route = route;
 	s->chunk = chunk;
 	s->offset = offset;
 	s->len = geom_seg_len(&t->geom, chunk, offset);
-	s->order = (uint32_t)((index + all - start) % all);
+	s->order = order_of(t, chunk, offset);
 	s->slot = UINT32_MAX;
 	list_init(&s->link);
 	list_init(&s->todo_link);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
@@ -59,6 +60,17 @@ static void fill_routes(struct ad_engine *en, const struct ad_job *j, struct ag_
 	}
 }
 
+/* This engine's part of what all cards together may have under way. */
+static uint64_t card_flight(const struct agent *a)
+{
+	uint64_t bits = 0, limit;
+
+	for (uint32_t i = 0; i < a->nrails; i++)
+		bits += a->rail[i].bits_per_s;
+	limit = flight_bytes(bits);
+	return limit == UINT64_MAX ? limit : MAX(limit / a->nengines, FLIGHT_BYTES_MIN);
+}
+
 static void job_start(struct ad_engine *en, struct ad_job *j)
 {
 	struct ag_peer **peers = calloc(j->nroutes, sizeof(*peers));
@@ -85,6 +97,7 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 		fill_routes(en, j, peers, window);
 	j->core[en->index] = ag_job_start(&en->core, j->piece[en->index], &d, loop_now());
 	j->core[en->index]->user = j;
+	en->flight_limit = card_flight(en->agent);
 	free(peers);
 	free(window);
 	if (en->index == 0)
@@ -383,6 +396,8 @@ static mono_t on_turn(void *ctx, mono_t now)
 		let_go(en);
 	publish(en);
 	more = more || !list_empty(&en->core.done);
+	if (ad_links_full(en))
+		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
 	if (!outbox_flush(&en->out))
 		next = MIN(next, now + mono_ms(1));
 	return more ? now : MIN(next, ad_links_next(en));

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
@@ -398,9 +399,41 @@ static void send_one(struct ad_engine *en, const struct ag_send *s)
 	s->peer->busy = !best_lane(s->peer->user);
 }
 
+static uint64_t bytes_in_flight(const struct ad_peer *p)
+{
+	uint64_t bytes = 0;
+
+	list_for_each(&p->lanes, l) {
+		const struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+		if (k->up)
+			bytes += xport_queued_bytes(k->ep) + xport_unacked_bytes(k->ep);
+	}
+	return bytes;
+}
+
+/* The core may hand out what the card has room for. */
+static void make_flight(struct ad_engine *en)
+{
+	uint64_t bytes = 0;
+
+	if (en->flight_limit == UINT64_MAX)
+		return;
+	list_for_each(&en->peers, l)
+		bytes += bytes_in_flight(list_entry(l, struct ad_peer, link));
+	en->core.tx_limit = en->core.tx_bytes + en->flight_limit - MIN(bytes, en->flight_limit);
+}
+
+bool ad_links_full(const struct ad_engine *en)
+{
+	return !list_empty(&en->core.active) && en->core.tx_bytes >= en->core.tx_limit;
+}
+
 void ad_links_turn(struct ad_engine *en, mono_t now)
 {
 	struct ag_send s;
+
+	make_flight(en);
 
 	list_for_each(&en->peers, lp) {
 		struct ad_peer *p = list_entry(lp, struct ad_peer, link);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * flight.h - how much may be under way at once on a card.
+ *
+ * Bytes that the kernel or the card's queue hold cannot be overtaken, and wait in
+ * the same queue as acknowledgements and probes.  So a daemon keeps no more of
+ * them than the card sends in FLIGHT_MS: enough to bridge the time until it looks
+ * again, little enough that its own order (urgency, shares) is the wire's order.
+ * Fast cards are bounded by the kernel's own windows, which are shorter than that.
+ */
+#ifndef TALLY_NET_FLIGHT_H
+#define TALLY_NET_FLIGHT_H
+
+#include "common/base/base.h"
+
+#define FLIGHT_MS		4u
+#define FLIGHT_LOOK_MS		1u		/* look again when it is full */
+#define FLIGHT_BYTES_MIN	(192u << 10)
+#define FLIGHT_FAST_BITS	UINT64_C(10000000000)
+
+/* Of all cards together, bits/s; 0: unknown.  UINT64_MAX: no bound. */
+static inline uint64_t flight_bytes(uint64_t bits_per_s)
+{
+	if (!bits_per_s || bits_per_s >= FLIGHT_FAST_BITS)
+		return UINT64_MAX;
+	return MAX(bits_per_s / 8 * FLIGHT_MS / 1000, FLIGHT_BYTES_MIN);
+}
+
+#endif
