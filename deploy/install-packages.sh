@@ -10,7 +10,8 @@ rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy sy
 
 missing=
 for p in $packages; do
-	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
+	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' ||
+		missing="$missing $p"
 done
 [ -n "$missing" ] || exit 0
 

@@ -7,7 +7,10 @@ cd "$(dirname "$0")/.."
 bin=${BUILD:-build}/bin
 text=${TEXT:-/usr/share/common-licenses/GPL-3}
 
-[ -r "$text" ] || { echo "quickstart: cannot read $text; give another text by TEXT=path" >&2; exit 1; }
+if [ ! -r "$text" ]; then
+	echo "quickstart: cannot read $text; give another text by TEXT=path" >&2
+	exit 1
+fi
 echo "Training a character language model on $text"
 echo "  1 scheduler, 2 agents with a server each, 1 CPU server; 4 ranks, 2 per agent"
 echo

@@ -85,7 +85,8 @@ struct frame {
 	uint64_t slot;		/* 40: PUSH: where in window or slab; RESULT: the push's rslot;
 				 *     HELD: HELD_ASKED or 0 */
 	uint64_t rslot;		/* 48: PUSH: where the agent wants the result */
-	uint32_t aux;		/* 56: REFUSED: -code; HELD: a missing worker; PROBE: 1: a link broke */
+	uint32_t aux;		/* 56: REFUSED: -code; HELD: who misses;
+				 *     PROBE: 1 if a link broke */
 };				/* 60: header check */
 
 /*

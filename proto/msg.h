@@ -139,7 +139,7 @@ struct msg_rank_join {
 
 struct msg_rank_leave {
 	uint32_t job, rank;		/* job 0: text is its name, the rank was joining */
-	int32_t code;			/* 0: detached; EWORKERLOST: lost; else found by the agent */
+	int32_t code;			/* 0: detached; EWORKERLOST; else found by the agent */
 	const char *text;
 	uint32_t pid;			/* with job 0: as in its RANK_JOIN */
 };

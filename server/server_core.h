@@ -151,6 +151,7 @@ struct srv_core {
 	struct srv_tensor *bucket[SRV_BUCKETS];
 };
 
+/* No jobs. */
 void srv_init(struct srv_core *c);
 
 /* ---- jobs and tensors: at their beginning and end ---- */

@@ -165,6 +165,7 @@ struct ag_core {
 	struct ag_tensor *bucket[AG_BUCKETS];
 };
 
+/* No jobs, no bounds on what is under way. */
 void ag_init(struct ag_core *c);
 
 /* ---- peers ---- */
@@ -270,16 +271,22 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t);	/* give it out again, fi
 /* The node of a server that a running tensor's open segments have no link to, or 0. */
 uint32_t ag_down_node(const struct ag_tensor *t);
 
+/* Asserts every invariant. */
 void ag_check(const struct ag_core *c);
 
 /* ---- between the core's own files ---- */
 
+/* The segment that a frame names; NULL: not here. */
 struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);
+/* Into and out of the queue of its route. */
 void ag_seg_ready(struct ag_core *c, struct ag_seg *s);
 void ag_seg_unready(struct ag_seg *s);
+/* Gives its room in the window back, if it has some. */
 void ag_seg_free_slot(struct ag_seg *s, mono_t now);
+/* Something to be said about it to its server, or no longer. */
 void ag_todo(struct ag_seg *s, uint8_t what);
 void ag_todo_drop(struct ag_seg *s, uint8_t what);
+/* The order of the queue: asked for, priority, submission, place in the tensor. */
 bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b);
 
 #endif

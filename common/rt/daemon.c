@@ -13,8 +13,8 @@ int daemon_log_init(const char *program, const char *level, struct err *e)
 	int l = log_level_from_name(level);
 
 	if (l < 0)
-		return err_set(e, TALLY_EINVAL, "--log-level %s: must be error, warn, info or debug",
-			       level);
+		return err_set(e, TALLY_EINVAL,
+			       "--log-level %s: must be error, warn, info or debug", level);
 	log_init(program, (enum log_level)l);
 	return 0;
 }

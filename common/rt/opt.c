@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/parse.h"
 #include "common/rt/opt.h"
@@ -547,4 +548,13 @@ enum opt_outcome opt_parse(const struct opt_program *p, int argc, char **argv, v
 	else if (ps.own.check)
 		fprintf(out, "%s: the options are right\n", p->name);
 	return ps.own.show_config || ps.own.check ? OPT_EXIT_OK : OPT_RUN;
+}
+
+const char *opt_runtime_dir(void)
+{
+	const char *dir = getenv("RUNTIME_DIRECTORY");
+
+	if (dir && dir[0])
+		return dir;
+	return access("/run/tally", W_OK) ? NULL : "/run/tally";
 }

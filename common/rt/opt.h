@@ -55,4 +55,8 @@ enum opt_outcome { OPT_RUN, OPT_EXIT_OK, OPT_EXIT_USAGE };
 enum opt_outcome opt_parse(const struct opt_program *p, int argc, char **argv, void *fields,
 			   FILE *out, FILE *errout);
 
+/* Where daemons keep their sockets: $RUNTIME_DIRECTORY (systemd's), else /run/tally
+ * if it is there and ours to write to, else NULL. */
+const char *opt_runtime_dir(void);
+
 #endif

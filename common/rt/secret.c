@@ -2,10 +2,8 @@
 #include "common/rt/secret.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static int read_line(FILE *f, const char *path, char *secret, size_t len, struct err *e)
 {
@@ -16,7 +14,8 @@ static int read_line(FILE *f, const char *path, char *secret, size_t len, struct
 	if (!fgets(secret, (int)len, f))
 		return err_set(e, TALLY_EINVAL, "%s is empty", path);
 	if (strlen(secret) == len - 1 && secret[len - 2] != '\n')
-		return err_set(e, TALLY_EINVAL, "the secret in %s is longer than %zu", path, len - 2);
+		return err_set(e, TALLY_EINVAL, "the secret in %s is longer than %zu", path,
+			       len - 2);
 	secret[strcspn(secret, "\r\n")] = '\0';
 	if (!secret[0])
 		return err_set(e, TALLY_EINVAL, "the first line of %s is empty", path);
@@ -37,13 +36,4 @@ int secret_read(const char *path, char *secret, size_t len, struct err *e)
 	rc = read_line(f, path, secret, len, e);
 	fclose(f);
 	return rc;
-}
-
-const char *opt_runtime_dir(void)
-{
-	const char *dir = getenv("RUNTIME_DIRECTORY");
-
-	if (dir && dir[0])
-		return dir;
-	return access("/run/tally", W_OK) ? NULL : "/run/tally";
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secret.h - the cluster's join secret, and where daemons keep sockets.
+ * secret.h - the cluster's join secret.
  */
 #ifndef TALLY_RT_SECRET_H
 #define TALLY_RT_SECRET_H
@@ -10,9 +10,5 @@
 /* First line of the file, without white space at its end; NULL path: "".  Refuses
  * a file that others may read, an empty one, and one longer than len - 1. */
 int secret_read(const char *path, char *secret, size_t len, struct err *e);
-
-/* $RUNTIME_DIRECTORY (systemd's), else /run/tally if it is there and ours to write
- * to, else NULL. */
-const char *opt_runtime_dir(void);
 
 #endif
