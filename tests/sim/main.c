@@ -27,7 +27,8 @@ static char repeat[128];		/* how to see the present run again */
 
 static void handle(struct sim *s, const struct sim_event *e)
 {
-	bool known = sim_net_event(s, e) || sim_proc_event(s, e) || sim_rank_event(s, e);
+	bool known = sim_net_event(s, e) || sim_lane_event(s, e) || sim_proc_event(s, e) ||
+		     sim_rank_event(s, e);
 
 	ASSERT(known);
 	if (e->proc == SIM_NOBODY)
@@ -47,9 +48,10 @@ static void end_perhaps(struct sim *s)
 		return;
 	if (!all && !early) {
 		if (s->now - MAX(s->p.faults_end, s->last_progress) > LIVENESS)
-			sim_fail(s, "nothing was done for %u s without faults, %llu of %u rounds done",
-				 (unsigned)(LIVENESS / NS_PER_SEC), (unsigned long long)s->rounds_done,
-				 s->p.ntensors * s->p.rounds);
+			sim_fail(s, "nothing was done for %u s without faults, "
+				 "%llu of %u rounds done",
+				 (unsigned)(LIVENESS / NS_PER_SEC),
+				 (unsigned long long)s->rounds_done, s->p.ntensors * s->p.rounds);
 		return;
 	}
 	if (all && s->now < s->last_progress + mono_ms(50))
@@ -271,7 +273,7 @@ static void on_abort(int sig)
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: sim [--rounds N] [--first S]   runs with seeds S, S + 1, ... to N rounds\n"
+	fprintf(f, "usage: sim [--rounds N] [--first S]   runs with seeds S, S + 1, ... to N\n"
 		"       sim --seed S [--trace]         one run, and what happened in it\n"
 		"Random clusters of the real cores over a network that fails; N is %u, S is 1.\n",
 		ROUNDS_DEFAULT);
@@ -281,7 +283,8 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "seed", required_argument, NULL, 's' }, { "trace", no_argument, NULL, 't' },
-		{ "rounds", required_argument, NULL, 'r' }, { "first", required_argument, NULL, 'f' },
+		{ "rounds", required_argument, NULL, 'r' },
+		{ "first", required_argument, NULL, 'f' },
 		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	uint64_t seed = 0, rounds = ROUNDS_DEFAULT, first = 1;

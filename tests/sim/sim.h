@@ -10,8 +10,10 @@
  * order of all events (time, then sequence).  One struct sim is one run.
  *
  *	sim_event.c	the clock and the queue of events
- *	sim_net.c	lanes, frames on their way, faults
- *	sim_cluster.c	processes: memory, jobs, tensors, what the shells would do
+ *	sim_net.c	frames on their way, and what happens to them there
+ *	sim_lane.c	lanes that break and come back, processes that stand still
+ *	sim_build.c	agents, servers, links, the job and its tensors
+ *	sim_cluster.c	what the shells would do around the cores
  *	sim_rank.c	ranks: data, order of submission, what a result must be
  *	main.c		parameters from a seed, sets of runs, what was exercised
  *
@@ -152,7 +154,11 @@ void sim_link_open(struct sim *s, struct sim_link *l);
 void sim_net_faults(struct sim *s);
 bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame *f,
 	      const void *data, void *tensor);
-bool sim_net_event(struct sim *s, const struct sim_event *e);	/* false: not the network's */
+bool sim_net_event(struct sim *s, const struct sim_event *e);	/* false: no frame's */
+bool sim_lane_event(struct sim *s, const struct sim_event *e);	/* false: no lane's */
+bool sim_link_is_open(const struct sim_link *l, uint32_t end);	/* 1: at the agent's end */
+void sim_give_back(struct sim *s, struct sim_msg *m);	/* what was queued is the sender's again */
+void sim_msg_free(struct sim *s, struct sim_msg *m);
 void sim_net_cut_all(struct sim *s);	/* both ends notice at once */
 
 /* ---- processes ---- */

@@ -170,8 +170,8 @@ static void completed(struct sim *s, uint32_t rank, uint32_t agent, uint32_t ten
 	struct sim_rank *r = &s->rank[rank];
 
 	if (r->submitted[tensor] != round || r->done[tensor] != round - 1)
-		sim_fail(s, "rank %u: tensor %u round %u is done, submitted %u", rank, tensor + 1, round,
-			 r->submitted[tensor]);
+		sim_fail(s, "rank %u: tensor %u round %u is done, submitted %u", rank, tensor + 1,
+			 round, r->submitted[tensor]);
 	r->done[tensor] = round;
 	memset(s->agent[agent]->tensor[tensor].input[r->local], 0xdb, s->tensor[tensor].geom.bytes);
 	if (r->waiting == (int32_t)tensor) {

@@ -53,7 +53,8 @@ static void start(uint32_t n, uint64_t window)
 {
 	struct ag_peer *peers[1] = { n > 1 ? &peer : NULL };
 	struct ag_job_desc d = {
-		.id = JOB, .n = n, .me = n > 1 ? ME : 0, .nlocal = 2, .world = 2 * n, .epoch = EPOCH,
+		.id = JOB, .n = n, .me = n > 1 ? ME : 0, .nlocal = 2, .world = 2 * n,
+		.epoch = EPOCH,
 		.chunk_bytes = SEG, .seg_bytes = SEG, .nroutes = 1, .peers = peers,
 		.window_bytes = &window,
 	};

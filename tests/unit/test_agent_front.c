@@ -44,7 +44,8 @@ static void teardown(void)
 
 static struct ring_sub sub(uint32_t round)
 {
-	return (struct ring_sub){ .length = BYTES, .tensor = TENSOR, .round = round, .rop = ROP_SUM };
+	return (struct ring_sub){ .length = BYTES, .tensor = TENSOR, .round = round,
+				  .rop = ROP_SUM };
 }
 
 static const uint8_t input[LOCAL][BYTES];

@@ -78,7 +78,8 @@ START_TEST(pheap_min_is_the_smallest_whatever_comes_and_goes)
 		if (!pheap_min(&h))
 			ck_assert_uint_eq(smallest(it), UINT32_MAX);
 		else
-			ck_assert_uint_eq(container_of(pheap_min(&h), struct item, node)->key, smallest(it));
+			ck_assert_uint_eq(container_of(pheap_min(&h), struct item, node)->key,
+					  smallest(it));
 	}
 }
 END_TEST

@@ -32,7 +32,8 @@ static void add_tensor(void)
 static void setup(void)
 {
 	struct srv_job_desc d = { .id = JOB, .n = N, .world = N, .epoch = EPOCH,
-				  .chunk_bytes = 2 * SEG, .seg_bytes = SEG, .window_bytes = WINDOW };
+				  .chunk_bytes = 2 * SEG, .seg_bytes = SEG,
+				  .window_bytes = WINDOW };
 
 	kern_init(~0u);
 	srv_init(&core);

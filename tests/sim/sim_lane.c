@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Lanes and the faults to come.  A lane is cut: each end notices at a time of its
+ * own, what it was sending is its own again, what was landing there stays as it
+ * is, and a new lane may be open before the other end knows.  Now and then all
+ * lanes of a link go at once, or a process stands still for a while.
+ */
+#include "tests/sim/sim.h"
+
+/* ---- lanes ---- */
+
+bool sim_link_is_open(const struct sim_link *l, uint32_t end)
+{
+	for (uint32_t i = 0; i < SIM_LANES; i++)
+		if (l->lane[i].open[end])
+			return true;
+	return false;
+}
+
+/* The lane's frames that this end sends are its own again, landings end half-way. */
+static void end_closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t end)
+{
+	list_for_each(&l->msgs, p) {
+		struct sim_msg *m = list_entry(p, struct sim_msg, link);
+		bool mine = m->dir == (end ? TO_SERVER : TO_AGENT);
+
+		if (m->lane != lane || m->gen != l->lane[lane].gen)
+			continue;
+		if (m->state == MSG_QUEUED && mine) {
+			sim_give_back(s, m);
+			m->state = MSG_DEAD;
+		} else if (m->state == MSG_LANDING && !mine) {
+			memcpy(m->to, m->bytes, sim_below(s, m->frame.length + 1));
+			sim_totals.torn++;
+			if (m->dir == TO_SERVER)
+				srv_unplace(&s->server[l->server]->core, &l->srv, &m->frame);
+			else
+				ag_unplace(&s->agent[l->agent]->core, &m->frame);
+			m->state = MSG_DEAD;
+		}
+	}
+	l->lane[lane].open[end] = false;
+}
+
+static void closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t end)
+{
+	struct ag_core *c = &s->agent[l->agent]->core;
+
+	if (!l->lane[lane].open[end])
+		return;
+	sim_trace(s, "a%u -- s%u lane %u closed at the %s", l->agent, l->server, lane,
+		  end ? "agent" : "server");
+	end_closed(s, l, lane, end);
+	if (!end) {
+		if (!sim_link_is_open(l, 0))
+			srv_peer_lost(&s->server[l->server]->core, &l->srv);
+		return;
+	}
+	if (sim_link_is_open(l, 1))
+		ag_peer_hurt(c, &l->ag);
+	else
+		ag_peer_down(c, &l->ag);
+}
+
+static void cut(struct sim *s, struct sim_link *l, uint32_t lane)
+{
+	uint32_t first = (uint32_t)sim_below(s, 2);
+	mono_t later = (mono_t)sim_below(s, 50000000);
+
+	l->lane[lane].cut = true;
+	for (uint32_t end = 0; end < 2; end++)
+		sim_at(s, end == first ? 0 : later,
+		       &(struct sim_event){ .type = EV_CLOSED, .link = l, .a = lane, .b = end,
+			.proc = end ? sim_agent_proc(l->agent) : sim_server_proc(l->server) });
+	sim_at(s, (mono_t)sim_below(s, 100000000),
+	       &(struct sim_event){ .type = EV_OPEN, .link = l,
+				    .proc = sim_server_proc(l->server) });
+}
+
+static void break_link(struct sim *s, struct sim_link *l, bool all)
+{
+	uint32_t left = all ? SIM_LANES : 1;
+
+	all ? sim_totals.all_broken++ : sim_totals.broken++;
+	for (uint32_t i = 0; i < SIM_LANES && left; i++) {
+		if (l->lane[i].cut || !l->lane[i].open[0] || !l->lane[i].open[1])
+			continue;
+		cut(s, l, i);
+		left--;
+	}
+}
+
+void sim_link_open(struct sim *s, struct sim_link *l)
+{
+	struct sim_event e = { .type = EV_OPENED, .link = l, .proc = sim_agent_proc(l->agent) };
+	uint32_t i = 0;
+
+	while (i < SIM_LANES && (l->lane[i].open[0] || l->lane[i].open[1]))
+		i++;
+	if (i == SIM_LANES) {	/* the ends have not noticed yet: again later */
+		sim_at(s, 20000000, &(struct sim_event){ .type = EV_OPEN, .link = l,
+							 .proc = sim_server_proc(l->server) });
+		return;
+	}
+	l->lane[i] = (struct sim_lane){ .open = { true, false }, .gen = l->lane[i].gen + 1 };
+	e.a = i;
+	e.b = l->lane[i].gen;
+	sim_at(s, s->p.latency, &e);
+}
+
+static void opened(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t gen)
+{
+	bool first = !sim_link_is_open(l, 1);
+
+	if (l->lane[lane].gen != gen || l->lane[lane].cut)
+		return;
+	l->lane[lane].open[1] = true;
+	if (first)
+		ag_peer_up(&s->agent[l->agent]->core, &l->ag, l->by_ref, s->now);
+}
+
+void sim_net_cut_all(struct sim *s)
+{
+	for (uint32_t i = 0; i < s->p.n; i++)
+		for (uint32_t j = 0; j < s->p.nservers; j++)
+			for (uint32_t k = 0; k < SIM_LANES; k++) {
+				s->link[i][j]->lane[k].cut = true;
+				closed(s, s->link[i][j], k, 0);
+				closed(s, s->link[i][j], k, 1);
+			}
+}
+
+/* ---- faults to come ---- */
+
+static void later(struct sim *s, mono_t mean, enum sim_event_type type)
+{
+	if (mean)
+		sim_at(s, (mono_t)sim_below(s, 2 * (uint64_t)mean),
+		       &(struct sim_event){ .type = type, .proc = SIM_NOBODY });
+}
+
+void sim_net_faults(struct sim *s)
+{
+	if (s->p.nservers)
+		later(s, s->p.break_every, EV_BREAK);
+	later(s, s->p.pause_every, EV_PAUSE);
+}
+
+static void break_some(struct sim *s)
+{
+	if (!sim_faulty(s))
+		return;
+	break_link(s, s->link[sim_below(s, s->p.n)][sim_below(s, s->p.nservers)],
+		   sim_chance(s, 300));
+	later(s, s->p.break_every, EV_BREAK);
+}
+
+/* A process is stopped (SIGSTOP, a page fault, a long fork) and goes on later. */
+static void pause_some(struct sim *s)
+{
+	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->p.nservers);
+	uint32_t proc = i < s->p.n ? sim_agent_proc(i) : sim_server_proc(i - s->p.n);
+
+	if (!sim_faulty(s))
+		return;
+	sim_totals.paused++;
+	s->paused_until[proc] = s->now + (mono_t)sim_below(s, 400000000);
+	later(s, s->p.pause_every, EV_PAUSE);
+}
+
+bool sim_lane_event(struct sim *s, const struct sim_event *e)
+{
+	switch (e->type) {
+	case EV_BREAK: break_some(s); return true;
+	case EV_CLOSED: closed(s, e->link, e->a, e->b); return true;
+	case EV_OPENED: opened(s, e->link, e->a, e->b); return true;
+	case EV_PAUSE: pause_some(s); return true;
+	case EV_OPEN:
+		if (!s->stopped)
+			sim_link_open(s, e->link);
+		return true;
+	default: return false;
+	}
+}
