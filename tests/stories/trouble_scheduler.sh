@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Without the scheduler: who needs it says so and keeps trying, who trains trains on;
+# a new one on the same state takes everything back.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+# start_scheduler_at ADDRESS: as start_scheduler, on a port known before.
+start_scheduler_at()
+{
+	start_daemon scheduler "$BIN/tally-scheduler" --listen "$1" --state-dir "$TMP/state"
+}
+answers() { "$BIN/tally" status --timeout 1 --scheduler "$SCHEDULER" > "$TMP/status" 2>&1; }
+is_active() { answers && ! grep -q recovering "$TMP/status"; }
+epoch()
+{
+	"$BIN/tally" status --json --timeout 2 --scheduler "$SCHEDULER" |
+		sed -n 's/.*"epoch": *\([0-9]*\).*/\1/p' | head -1
+}
+
+# ---- none there ----
+start_scheduler
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+start_agent a0
+start_agent a1
+start_server s0
+for d in a0 a1 s0; do wait_line 10 $d "scheduler $SCHEDULER lost.*trying again"; done
+TROUBLE_TIMEOUT=1 start_rank none 0 1 a0
+expect_error 8 none.0 'ESCHED .*cannot be reached; is tally-scheduler running'
+start_rank early 0 2 a0 declare:w:1000 rounds:w:2
+start_rank early 1 2 a1 declare:w:1000 rounds:w:2
+for d in a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d gave up"; done
+start_scheduler_at "$SCHEDULER"
+wait_until 15 'all nodes have found it' nodes_are 3
+for r in 0 1; do expect_end 30 early.$r 0; done
+say 'none there: daemons keep trying and say so, attach says ESCHED, who waits gets in'
+
+# ---- killed while jobs train ----
+start_rank job 0 2 a0 declare:w:100000 "train:w:$TMP/enough" declare:x:3000 barrier:30 rounds:x:3
+start_rank job 1 2 a1 declare:w:100000 "train:w:$TMP/enough" declare:x:3000 barrier:30 rounds:x:3
+TROUBLE_TIMEOUT=1 start_rank ask 0 1 a0 "until:$TMP/ask" declare:late:10
+start_rank gone 0 2 a0 declare:w:100000 "train:w:$TMP/never"
+start_rank gone 1 2 a1 declare:w:100000 "train:w:$TMP/never"
+for j in job gone; do train_more $j.0 1 20; done
+wait_line 20 ask.0 '^attached'
+before=$(epoch)
+[ -n "$before" ] || fail 'no epoch in the status'
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+train_more job.0 50
+touch "$TMP/ask"
+expect_error 8 ask.0 'ESCHED .*cannot be reached'
+kill_now gone.1 KILL			# who dies meanwhile is told when it is back
+train_more job.0 20
+start_scheduler_at "$SCHEDULER"
+wait_until 15 'it answers' answers
+train_more job.0 20
+wait_until 20 'it has recovered' is_active
+expect_error 5 gone.0 'EWORKERLOST rank 1 on machine a1 is gone'
+train_more job.0 20
+touch "$TMP/enough"
+for r in 0 1; do expect_end 30 job.$r 0; done
+after=$(epoch)
+(( after >= before )) || fail "the epoch went back from $before to $after"
+say 'killed and restarted: jobs train on, then declare and meet at barriers again'
+
+works after a0 a1
+(( $(epoch) > before )) || fail 'a new job has no new epoch'
+no_jobs() { ! "$BIN/tally" jobs --json --scheduler "$SCHEDULER" | grep -q '"name":'; }
+wait_until 10 'no job is left' no_jobs
+for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+say "epochs only grow: $before, $after, $(epoch)"
