@@ -49,6 +49,7 @@ struct sv_job {
 	struct place *place;
 	struct list tensors;		/* log order */
 	struct idtab ids;		/* the same, by id */
+	struct list batches;		/* sv_batch.in_job: with the engines */
 	uint32_t *node;			/* n: worker's node */
 	uint8_t *windows;		/* n * nengines * window_bytes, mapped */
 	size_t windows_bytes;
@@ -80,6 +81,7 @@ struct sv_tensor {
 
 /* A log entry on its way through the engines: tensors added or forgotten. */
 struct sv_batch {
+	struct list in_job;		/* in job->batches */
 	struct sv_job *job;
 	uint64_t seq;
 	uint32_t engines_left;

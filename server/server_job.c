@@ -135,6 +135,7 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 	j->window_bytes = geom_window(m->window_bytes, s->nengines, m->seg_bytes);
 	j->windows_bytes = j->n * s->nengines * j->window_bytes;
 	list_init(&j->tensors);
+	list_init(&j->batches);
 	rc = check_room(s, j->windows_bytes, "the job's windows", e);
 	if (rc) {
 		free(j);
@@ -320,6 +321,7 @@ static struct sv_batch *batch_new(struct sv_job *j, uint64_t seq, uint32_t max)
 
 static void batch_send(struct server *s, struct sv_batch *b)
 {
+	list_add(&b->job->batches, &b->in_job);
 	b->engines_left = s->nengines;
 	for (uint32_t i = 0; i < s->nengines; i++)
 		sv_engine_tell(s->engine[i], SV_BATCH, &b, sizeof(b));
@@ -428,6 +430,7 @@ void sv_batch_done(struct server *s, struct sv_batch *b)
 	batch_scratch_free(s, b);
 	for (uint32_t i = 0; b->forget && i < b->n; i++)
 		tensor_free(s, b->tensor[i]);
+	list_del(&b->in_job);
 	free(b);
 }
 
@@ -447,6 +450,8 @@ void sv_job_down(struct server *s, uint32_t id)
 
 void sv_job_free(struct server *s, struct sv_job *j)
 {
+	while (!list_empty(&j->batches))	/* only when the server stops */
+		sv_batch_done(s, list_first(&j->batches, struct sv_batch, in_job));
 	while (!list_empty(&j->tensors)) {
 		struct sv_tensor *t = list_first(&j->tensors, struct sv_tensor, link);
 

@@ -109,6 +109,7 @@ struct ad_job {
 	struct idtab ids;		/* the same, by id */
 	struct list results, sums;	/* ad_slab.link */
 	struct list inputs;		/* ad_slab.link: of processes that are gone too */
+	struct list batches;		/* ad_batch.in_job: with the engines */
 	int code;			/* why it ended */
 	char text[ERR_TEXT_MAX + 1];
 	uint32_t left_rank;		/* the first that detached */
@@ -142,6 +143,7 @@ struct ad_tensor {
 };
 
 struct ad_batch {
+	struct list in_job;		/* in job->batches */
 	struct ad_job *job;
 	bool forget;
 	uint32_t engines_left;

@@ -201,6 +201,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	list_init(&j->results);
 	list_init(&j->sums);
 	list_init(&j->inputs);
+	list_init(&j->batches);
 	list_add(&a->jobs, &j->link);
 	rc = build(j, m, e);
 	if (rc) {
@@ -370,6 +371,7 @@ static void send_batch(struct ad_batch *b)
 {
 	struct agent *a = b->job->agent;
 
+	list_add(&b->job->batches, &b->in_job);
 	b->engines_left = a->nengines;
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ad_engine_tell(a->engine[i], AD_BATCH, &b, sizeof(b));
@@ -445,19 +447,22 @@ void ad_forget(struct agent *a, const struct msg *msg)
 	send_batch(b);
 }
 
+static void batch_free(struct ad_batch *b)
+{
+	for (uint32_t i = 0; b->forget && i < b->n; i++)
+		tensor_free(b->tensor[i]);
+	list_del(&b->in_job);
+	free(b);
+}
+
 /* All engines are through with it. */
 void ad_batch_done(struct ad_batch *b)
 {
-	if (b->forget) {
-		for (uint32_t i = 0; i < b->n; i++)
-			tensor_free(b->tensor[i]);
-	} else {
-		for (uint32_t i = 0; i < b->n; i++)
-			b->tensor[i]->ready = true;
-		if (b->job->state == JOB_RUNNING)
-			ad_session_tensors_ready(b->job);
-	}
-	free(b);
+	for (uint32_t i = 0; i < b->n; i++)
+		b->tensor[i]->ready = true;
+	if (!b->forget && b->job->state == JOB_RUNNING)
+		ad_session_tensors_ready(b->job);
+	batch_free(b);
 }
 
 /* ---- the end ---- */
@@ -491,7 +496,8 @@ void ad_job_free(struct ad_job *j)
 	struct agent *a = j->agent;
 
 	j->freed = true;
-
+	while (!list_empty(&j->batches))	/* only when the agent stops */
+		batch_free(list_first(&j->batches, struct ad_batch, in_job));
 	while (!list_empty(&j->tensors))
 		tensor_free(list_first(&j->tensors, struct ad_tensor, link));
 	slabs_free(a, &j->results);

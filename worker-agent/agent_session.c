@@ -541,8 +541,10 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 
 			if (!r->ours || now < r->deadline || r->ids)
 				continue;
-			if (r->type == MSG_RANK_JOIN)
+			if (r->type == MSG_RANK_JOIN) {
 				s->state = SESSION_OVER;
+				give_up_joining(s);
+			}
 			req_fail(s, r, ctl_node_is_up(a->node) ? TALLY_ETIMEDOUT : TALLY_ESCHED,
 				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
 				 "the scheduler cannot be reached; is tally-scheduler running?");
