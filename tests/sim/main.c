@@ -301,6 +301,7 @@ int main(int argc, char **argv)
 		default: usage(stderr); return 2;
 		}
 	}
+	setvbuf(stdout, NULL, _IOLBF, 0);	/* a trace is wanted most when a core asserts */
 	signal(SIGABRT, on_abort);
 	kern_init(~0u);
 	if (!one)
