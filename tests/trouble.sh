@@ -37,7 +37,7 @@ start_cluster()
 	start_scheduler
 	for (( i = 0; i < $1; i++ )); do start_agent "a$i"; done
 	for (( i = 0; i < $2; i++ )); do start_server "s$i"; done
-	wait_until 15 'all nodes are registered' nodes_are $(( $1 + $2 ))
+	wait_until 15 'all nodes are registered' nodes_up $(( $1 + $2 ))
 }
 
 # start_rank JOB RANK WORLD AGENT STEP...: log $TMP/JOB.RANK.log, rounds $TMP/JOB.RANK.count.
@@ -50,6 +50,16 @@ start_rank()
 	start_daemon "$job.$rank" env TALLY_JOB="$job" TALLY_RANK="$rank" TALLY_WORLD_SIZE="$world" \
 		TALLY_SOCKET="$TMP/$agent.sock" TROUBLE_COUNT="$TMP/$job.$rank.count" \
 		"$PYTHON" "$ROOT/tests/trouble_rank.py" "$@"
+}
+
+# nodes_up N: so many are up; the dead are shown for a while.
+nodes_up()
+{
+	local n
+
+	n=$("$BIN/tally" nodes --json --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null |
+		grep -c '"state": *"up"')
+	[ "$n" = "$1" ]
 }
 
 pid_of() { local v=PID_${1//[^A-Za-z0-9]/_}; echo "${!v}"; }

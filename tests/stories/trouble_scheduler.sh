@@ -32,7 +32,7 @@ start_rank early 0 2 a0 declare:w:1000 rounds:w:2
 start_rank early 1 2 a1 declare:w:1000 rounds:w:2
 for d in a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d gave up"; done
 start_scheduler_at "$SCHEDULER"
-wait_until 15 'all nodes have found it' nodes_are 3
+wait_until 15 'all nodes have found it' nodes_up 3
 for r in 0 1; do expect_end 30 early.$r 0; done
 say 'none there: daemons keep trying and say so, attach says ESCHED, who waits gets in'
 
