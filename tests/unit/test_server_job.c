@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A server's jobs and their logs on the control thread, with real engines: what
+ * the scheduler's refusals and restarts do to them.
+ */
+#include <check.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/server.h"
+
+#define DEADLINE_S	60
+#define JOB		7u
+#define NODE		3u
+
+static struct server s;
+static sem_t bell;
+static struct sv_job *job;
+
+static void ring(void *ctx)
+{
+	sem_post(ctx);
+}
+
+/* One turn of what sv_on_mail() does, but for telling the scheduler. */
+static void take(const struct mail *m, uint32_t *batches)
+{
+	void *p;
+
+	memcpy(&p, m->body, sizeof(p));
+	if (m->type == SV_JOB_READY) {
+		((struct sv_job *)p)->starting--;
+	} else if (m->type == SV_BATCH_READY) {
+		if (--((struct sv_batch *)p)->engines_left == 0) {
+			sv_batch_done(&s, p);
+			++*batches;
+		}
+	} else if (m->type == SV_JOB_FREE && --((struct sv_job *)p)->engines_left == 0) {
+		sv_job_free(&s, p);
+	}
+}
+
+/* Until the engines have answered for that many batches, and the job is there or gone. */
+static void settle(uint32_t batches)
+{
+	uint32_t done = 0;
+	struct timespec ts;
+	struct mail m;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	ts.tv_sec += DEADLINE_S;
+	for (;;) {
+		while (mailbox_take(s.mail, &m))
+			take(&m, &done);
+		if (done >= batches && (list_empty(&s.jobs) || (!job->starting && !job->stopping)))
+			return;
+		ck_assert_int_eq(sem_timedwait(&bell, &ts), 0);
+	}
+}
+
+static void start_job(void)
+{
+	static const uint32_t rank = 0;
+	static const struct msg_machine machine = {
+		.node = 1, .name = "a", .machine = "a", .nranks = 1, .ranks = &rank,
+	};
+	static const struct msg_server server = {
+		.node = NODE, .name = "s", .machine = "s", .shm_path = "", .engines = 2,
+		.weight = UINT32_MAX,
+	};
+	const struct msg_job_up up = {
+		.job = JOB, .name = "x", .world = 1, .epoch = 5, .algorithm = PLACE_ALGORITHM,
+		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
+		.window_bytes = WINDOW_BYTES_MIN, .nmachines = 1, .machines = &machine,
+		.nservers = 1, .servers = &server,
+	};
+	struct err e;
+
+	ck_assert_int_eq(sv_job_up(&s, &up, &e), 0);
+	job = sv_job_find(&s, JOB);
+}
+
+static void setup(void)
+{
+	struct err e;
+
+	memset(&s, 0, sizeof(s));
+	strcpy(s.name, "s");
+	s.my_node = NODE;
+	s.nengines = 2;
+	s.memory_bytes = 64u << 20;
+	list_init(&s.jobs);
+	list_init(&s.agents);
+	list_init(&s.greetings);
+	ck_assert_int_eq(sem_init(&bell, 0, 0), 0);
+	ck_assert_int_eq(mailbox_new(&s.mail, ring, &bell, &e), 0);
+	for (uint32_t i = 0; i < s.nengines; i++)
+		ck_assert_int_eq(sv_engine_start(&s, i, -1, &e), 0);
+	start_job();
+}
+
+static void teardown(void)
+{
+	struct sv_job *j = sv_job_find(&s, JOB);
+
+	if (j) {
+		sv_job_down(&s, JOB);
+		settle(0);
+	}
+	ck_assert(list_empty(&s.jobs));
+	ck_assert_uint_eq(s.memory_used, 0);
+	for (uint32_t i = 0; i < s.nengines; i++)
+		sv_engine_stop(s.engine[i]);
+	sv_listen_stop(&s);
+	mailbox_free(s.mail);
+	sem_destroy(&bell);
+}
+
+static int tensors(uint64_t seq, uint32_t id, uint64_t count)
+{
+	const struct msg_tensor t = {
+		.id = id, .name = "t", .dtype = DTYPE_F32, .count = count,
+	};
+	const struct msg_tensors m = { .job = JOB, .seq = seq, .ntensors = 1, .tensors = &t };
+	struct err e;
+
+	return sv_tensors(&s, &m, &e);
+}
+
+static void forget(uint64_t seq, uint32_t id)
+{
+	const struct msg_ids m = { .job = JOB, .seq = seq, .nids = 1, .ids = &id };
+
+	sv_forget(&s, &m);
+}
+
+static uint32_t tensors_held(void)
+{
+	uint32_t n = 0;
+
+	list_for_each(&job->tensors, l)
+		n++;
+	return n;
+}
+
+START_TEST(refused_entry_keeps_its_number)
+{
+	uint64_t used = s.memory_used;
+
+	ck_assert_int_eq(tensors(1, 1, 1u << 30), TALLY_EQUOTA);
+	ck_assert_uint_eq(job->seq, 1);
+	ck_assert_uint_eq(s.memory_used, used);
+	ck_assert_uint_eq(job->place->total_bytes, 0);
+	forget(2, 1);
+	ck_assert_int_eq(tensors(3, 2, 1000), 0);
+	settle(2);
+	ck_assert_uint_eq(tensors_held(), 1);
+}
+END_TEST
+
+START_TEST(entry_that_comes_again_replaces_what_was_held)
+{
+	ck_assert_int_eq(tensors(1, 1, 1000), 0);
+	ck_assert_int_eq(tensors(2, 2, 2000), 0);
+	settle(2);
+	ck_assert_int_eq(tensors(2, 900, 3000), 0);
+	settle(2);			/* one forgotten, one added */
+	ck_assert_uint_eq(tensors_held(), 2);
+	ck_assert_uint_eq(list_first(&job->tensors, struct sv_tensor, link)->id, 1);
+	ck_assert_uint_eq(job->place->total_bytes, 4 * (1000 + 3000));
+	ck_assert_uint_eq(job->seq, 2);
+	ck_assert_int_eq(tensors(3, 901, 10), 0);
+	forget(3, 901);			/* a FORGET may come again, too */
+	settle(3);
+	ck_assert_uint_eq(tensors_held(), 2);
+	ck_assert_uint_eq(job->seq, 3);
+}
+END_TEST
+
+START_TEST(gap_in_the_log_is_refused)
+{
+	ck_assert_int_eq(tensors(2, 1, 1000), TALLY_EPROTO);
+	ck_assert_int_eq(tensors(0, 1, 1000), TALLY_EPROTO);
+	ck_assert_uint_eq(job->seq, 0);
+	forget(2, 1);
+	ck_assert_uint_eq(job->seq, 0);
+	settle(0);
+}
+END_TEST
+
+START_TEST(job_that_ends_while_it_starts_is_freed)
+{
+	sv_job_down(&s, JOB);		/* the engines' answers to its start are on their way */
+	settle(0);
+	ck_assert(list_empty(&s.jobs));
+	ck_assert_uint_eq(s.memory_used, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("server_job");
+	TCase *t = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_set_timeout(t, 2 * DEADLINE_S);
+	tcase_add_test(t, refused_entry_keeps_its_number);
+	tcase_add_test(t, entry_that_comes_again_replaces_what_was_held);
+	tcase_add_test(t, gap_in_the_log_is_refused);
+	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
+	suite_add_tcase(suite, t);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
