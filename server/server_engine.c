@@ -34,6 +34,7 @@ struct sv_peer {
 	struct srv_peer core;
 	uint32_t agent_engine;
 	uint32_t nslabs;
+	uint64_t room;			/* bytes it may be sent in this turn */
 	struct sv_slab *slab[SLABS_PER_LINK_MAX];
 };
 
@@ -265,39 +266,51 @@ static bool send_one(struct sv_engine *en, struct sv_peer *p, uint64_t *room)
 	struct sv_link *k = has_work(p) ? best_link(p) : NULL;
 	struct srv_send s;
 
-	if (!k || (!*room && !xport_by_reference(k->ep)))
+	if (!k || (!xport_by_reference(k->ep) && (!*room || !p->room)))
 		return false;
 	if (!srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
 		return false;
-	if (s.tensor)
-		*room -= MIN(*room, s.frame.length);
+	if (s.tensor) {
+		*room = flight_room(*room, s.frame.length);
+		p->room = flight_room(p->room, s.frame.length);
+	}
 	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
 		srv_sent(s.tensor);	/* the agent will ask for it */
 	return true;
 }
 
-/* What the cards take on top of what is under way. */
-static uint64_t flight_room(const struct sv_engine *en)
+static uint64_t bytes_in_flight(const struct sv_peer *p)
 {
 	uint64_t bytes = 0;
 
-	if (en->flight_limit == UINT64_MAX)
-		return UINT64_MAX;
-	list_for_each(&en->peers, lp) {
-		list_for_each(&list_entry(lp, struct sv_peer, link)->links, l) {
-			const struct sv_link *k = list_entry(l, struct sv_link, link);
+	list_for_each(&p->links, l) {
+		const struct sv_link *k = list_entry(l, struct sv_link, link);
 
-			if (k->up)
-				bytes += xport_queued_bytes(k->ep) + xport_unacked_bytes(k->ep);
-		}
+		if (k->up)
+			bytes += xport_queued_bytes(k->ep) + xport_unacked_bytes(k->ep);
 	}
-	return en->flight_limit - MIN(bytes, en->flight_limit);
+	return bytes;
 }
 
-/* A frame for each peer in turn, until no link takes one; true: the card is full. */
+/* What the cards take on top of what is under way, all together and each peer. */
+static uint64_t room_for_all(struct sv_engine *en)
+{
+	uint64_t bytes = 0;
+
+	list_for_each(&en->peers, l) {
+		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+		uint64_t mine = en->flight_limit == UINT64_MAX ? 0 : bytes_in_flight(p);
+
+		p->room = flight_room(en->flight_limit / FLIGHT_PEERS, mine);
+		bytes += mine;
+	}
+	return flight_room(en->flight_limit, bytes);
+}
+
+/* A frame for each peer in turn, until no link takes one; true: more waits. */
 static bool pump(struct sv_engine *en)
 {
-	uint64_t room = flight_room(en);
+	uint64_t room = room_for_all(en);
 	bool sent, waits = false;
 
 	do {
@@ -307,7 +320,7 @@ static bool pump(struct sv_engine *en)
 	} while (sent);
 	list_for_each(&en->peers, l)
 		waits |= has_work(list_entry(l, struct sv_peer, link));
-	return waits && !room;
+	return waits;
 }
 
 /* ---- mail ---- */

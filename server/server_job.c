@@ -23,12 +23,31 @@
 #include "common/rt/log.h"
 #include "server/server.h"
 
-static void *map_pages(size_t bytes, bool now)
+#define PREFAULT_BYTES	((size_t)16 << 20)
+
+static void *map_pages(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (now ? MAP_POPULATE : 0), -1, 0);
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	return p == MAP_FAILED ? NULL : p;
+}
+
+/* The same, with its pages.  In pieces: to get a large model's takes longer than a lease. */
+static void *map_pages_now(const struct server *s, size_t bytes)
+{
+	uint8_t *p = map_pages(bytes);
+
+	for (size_t at = 0; p && at < bytes; at += PREFAULT_BYTES) {
+		if (mmap(p + at, MIN(bytes - at, PREFAULT_BYTES), PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE | MAP_FIXED,
+			 -1, 0) == MAP_FAILED) {
+			munmap(p, bytes);
+			return NULL;
+		}
+		ctl_node_alive(s->node);
+	}
+	return p;
 }
 
 static int check_room(const struct server *s, uint64_t bytes, const char *what, struct err *e)
@@ -83,7 +102,7 @@ static int start_place(struct sv_job *j, const struct msg_job_up *m, struct err 
 static int alloc_job(struct server *s, struct sv_job *j, const struct msg_job_up *m, struct err *e)
 {
 	j->node = calloc(m->nmachines, sizeof(*j->node));
-	j->windows = map_pages(j->windows_bytes, false);
+	j->windows = map_pages(j->windows_bytes);
 	if (!j->node || !j->windows)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	for (uint32_t i = 0; i < m->nmachines; i++)
@@ -184,7 +203,7 @@ static int make_piece(struct server *s, struct sv_tensor *t, uint32_t index,
 	p->desc = *d;
 	p->desc.mine = NULL;
 	p->mem = calloc(1, bytes);
-	p->slots = slot_bytes ? map_pages(slot_bytes, true) : NULL;
+	p->slots = slot_bytes ? map_pages_now(s, slot_bytes) : NULL;
 	p->slot_bytes = slot_bytes;
 	if (!p->mem || (slot_bytes && !p->slots))
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);

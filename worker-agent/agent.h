@@ -178,6 +178,8 @@ struct ad_req {				/* a question forwarded to the scheduler */
 	uint32_t nids;
 	uint32_t *ids;			/* DECLARE: answered, waiting for the engines */
 	mono_t deadline;
+	uint8_t *wire;			/* to ask again; NULL: nothing to */
+	uint64_t asked;			/* agent->registrations when it was asked last; 0: never */
 };
 
 struct ad_session {
@@ -305,6 +307,8 @@ struct agent {
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
+	uint64_t registrations;		/* WELCOMEs so far */
+	mono_t registered;		/* the last one */
 	bool stopping;			/* sessions end without a word */
 	int exit_code;
 };
@@ -351,6 +355,7 @@ void ad_sessions_free(struct agent *a);	/* which has; the engines are gone */
 struct ad_session *ad_session_of(struct ad_job *j);	/* any of them */
 void ad_sessions_tick(struct agent *a, mono_t now);
 void ad_session_scheduler_up(struct agent *a);
+void ad_sessions_check(struct ad_job *j);	/* it has just come up */
 /* The scheduler's answer to a question of one of the processes. */
 void ad_session_reply(struct agent *a, const struct msg_reply *r);
 void ad_session_job_ready(struct ad_job *j);

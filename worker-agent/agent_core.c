@@ -344,7 +344,7 @@ static bool links_take(const struct ag_core *c, const struct ag_route *r)
 	if (r->peer->busy)
 		return false;
 	return r->peer->by_ref ||
-	       (r->peer->tx_bytes < c->peer_tx_limit && c->tx_bytes < c->tx_limit);
+	       (r->peer->tx_bytes < r->peer->tx_limit && c->tx_bytes < c->tx_limit);
 }
 
 /* The route's most urgent segment, with a slot when it needs one; NULL: not now. */

@@ -65,6 +65,7 @@ struct ag_peer {
 	bool up, by_ref;
 	bool busy;			/* the shell's: its links' queues are full */
 	uint64_t tx_bytes;		/* payload handed out, not yet sent */
+	uint64_t tx_limit;		/* set by the shell */
 	struct list todo;		/* ag_seg.todo_link */
 	void *user;			/* the shell's */
 };
@@ -161,7 +162,6 @@ struct ag_core {
 	struct list jobs, active, done, talk;
 	uint64_t tx_bytes;
 	uint64_t tx_limit;		/* all links together; set by the shell */
-	uint64_t peer_tx_limit;
 	struct ag_tensor *bucket[AG_BUCKETS];
 };
 

@@ -20,7 +20,6 @@ void ag_init(struct ag_core *c)
 	list_init(&c->done);
 	list_init(&c->talk);
 	c->tx_limit = UINT64_MAX;
-	c->peer_tx_limit = UINT64_MAX;
 }
 
 /* ---- peers ---- */
@@ -32,6 +31,7 @@ void ag_peer_init(struct ag_core *c, struct ag_peer *p, uint32_t node, uint32_t 
 	list_init(&p->talk);
 	p->node = node;
 	p->engine = engine;
+	p->tx_limit = UINT64_MAX;
 	list_init(&p->todo);
 }
 

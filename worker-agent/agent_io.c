@@ -50,6 +50,8 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	struct agent *a = ctx;
 
 	a->my_node = w->node;
+	a->registrations++;
+	a->registered = loop_now();
 	memcpy(a->link_key, w->link_key, KEY_BYTES);
 	log_info("agent %s registered, node %u, epoch %llu", a->name, w->node,
 		 (unsigned long long)w->epoch);
@@ -87,8 +89,10 @@ static void take_job(struct agent *a, const struct msg *m)
 	struct err e;
 	struct msg leave = { .type = MSG_RANK_LEAVE };
 
-	if (!ad_job_up(a, m, &e))
+	if (!ad_job_up(a, m, &e)) {
+		ad_sessions_check(ad_job_find(a, m->job_up.job));
 		return;
+	}
 	log_error("job %u refused, reason %s", m->job_up.job, e.text);
 	for (uint32_t i = 0; i < m->job_up.nmachines; i++) {
 		if (m->job_up.machines[i].node != a->my_node || !m->job_up.machines[i].nranks)
@@ -187,7 +191,7 @@ static void on_stalled(struct agent *a, const struct ad_trouble *t)
 	if (!j || j->state == JOB_STOPPING)
 		return;
 	if (j->left_at && now - MAX(j->left_at, t->since) > mono_ms(LEFT_GRACE_MS)) {
-		err_set(&e, TALLY_EWORKERLOST, "rank %u of job '%.100s' has detached, %.250s",
+		err_set(&e, TALLY_ESHUTDOWN, "rank %u of job '%.100s' has detached, %.250s",
 			j->left_rank, j->name, t->err.text);
 		ad_job_fail(j, &e);
 		return;

@@ -419,14 +419,20 @@ static void make_flight(struct ad_engine *en)
 
 	if (en->flight_limit == UINT64_MAX)
 		return;
-	list_for_each(&en->peers, l)
-		bytes += bytes_in_flight(list_entry(l, struct ad_peer, link));
-	en->core.tx_limit = en->core.tx_bytes + en->flight_limit - MIN(bytes, en->flight_limit);
+	list_for_each(&en->peers, l) {
+		struct ad_peer *p = list_entry(l, struct ad_peer, link);
+		uint64_t mine = bytes_in_flight(p);
+
+		p->core.tx_limit = p->core.tx_bytes +
+				   flight_room(en->flight_limit / FLIGHT_PEERS, mine);
+		bytes += mine;
+	}
+	en->core.tx_limit = en->core.tx_bytes + flight_room(en->flight_limit, bytes);
 }
 
 bool ad_links_full(const struct ad_engine *en)
 {
-	return !list_empty(&en->core.active) && en->core.tx_bytes >= en->core.tx_limit;
+	return en->flight_limit != UINT64_MAX && !list_empty(&en->core.active);
 }
 
 void ad_links_turn(struct ad_engine *en, mono_t now)

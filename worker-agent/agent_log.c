@@ -117,7 +117,11 @@ static void tell_left(struct ad_job *j, uint32_t local)
 	struct err e;
 
 	if (left->code) {
-		err_set(&e, left->code, "process %u has ended without detaching", left->pid);
+		if (left->pid)
+			err_set(&e, left->code, "process %u has ended without detaching",
+				left->pid);
+		else
+			err_set(&e, left->code, "its process has ended while it was joining");
 		m.rank_leave.text = e.text;
 	}
 	(void)ad_tell_scheduler(j->agent, &m);

@@ -10,6 +10,7 @@
 #include "worker-agent/agent.h"
 
 #define GROW_BYTES_MIN (4ull << 20)
+#define PREFAULT_BYTES (16ull << 20)
 
 static int take_id(struct agent *a, struct ad_slab *s, struct err *e)
 {
@@ -75,16 +76,29 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 	free(s);
 }
 
+/* In pieces: to get a large model's pages takes longer than a lease. */
+static int prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t len, struct err *e)
+{
+	for (uint64_t at = 0; at < len; at += PREFAULT_BYTES) {
+		int rc = slab_prefault(mem, off + at, MIN(len - at, PREFAULT_BYTES), e);
+
+		if (rc)
+			return rc;
+		ctl_node_alive(a->node);
+	}
+	return 0;
+}
+
 /* A tensor knows its pages only when it has them: they are put back once. */
-static int get_from(struct ad_slab *s, uint32_t n, struct ad_slab **out, uint32_t *page,
-		    struct err *e)
+static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_slab **out,
+		    uint32_t *page, struct err *e)
 {
 	uint32_t first = pagemap_get(&s->pages, n);
 	int rc;
 
 	if (first == UINT32_MAX)
 		return TALLY_EAGAIN;
-	rc = slab_prefault(&s->mem, (uint64_t)first * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, e);
+	rc = prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, e);
 	if (rc) {
 		pagemap_put(&s->pages, first, n);
 		return rc;
@@ -105,7 +119,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 	list_for_each(slabs, l) {
 		struct ad_slab *s = list_entry(l, struct ad_slab, link);
 
-		rc = get_from(s, n, out, page, e);
+		rc = get_from(a, s, n, out, page, e);
 		if (rc != TALLY_EAGAIN)
 			return rc;
 		bytes = MAX(bytes, 2 * s->mem.bytes);
@@ -117,7 +131,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		return e->code;
 	fresh->index = index;
 	list_add(slabs, &fresh->link);
-	return get_from(fresh, n, out, page, e);
+	return get_from(a, fresh, n, out, page, e);
 }
 
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n)

@@ -7,7 +7,8 @@
  *
  * What a process asks is forwarded to the scheduler under a number of ours and
  * answered when the scheduler has answered (for DECLARE: when the engines have
- * the tensors, too).  Who the process is says the kernel (SO_PEERCRED), not the
+ * the tensors, too).  A scheduler that is lost meanwhile is asked again when it
+ * is back, within the same deadline.  Who the process is says the kernel (SO_PEERCRED), not the
  * process.  Its memory outlives it until its job ends, since other machines may
  * still be sent what it had posted.
  */
@@ -20,6 +21,7 @@
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
+#define ASK_AGAIN_MS	300u	/* after a registration: answers that waited there are in */
 #define ANSWER_SLACK_MS 1000u	/* the scheduler answers by its own deadline; then we do */
 
 static void session_free(struct ad_session *s);
@@ -75,6 +77,7 @@ static struct ad_req *req_new(struct ad_session *s, enum msg_type type, uint64_t
 static void req_free(struct ad_req *r)
 {
 	free(r->ids);
+	free(r->wire);
 	*r = (struct ad_req){ 0 };
 }
 
@@ -357,6 +360,50 @@ void ad_session_tensors_ready(struct ad_job *j)
 	}
 }
 
+/* What to ask again of a scheduler that has lost it; without memory it is not. */
+static void req_keep(struct ad_req *r, const struct msg *m)
+{
+	uint32_t bytes;
+
+	if (msg_encode_size(m, &bytes, NULL))
+		return;
+	r->wire = malloc(bytes);
+	if (r->wire && msg_encode(m, r->wire, bytes, NULL)) {
+		free(r->wire);
+		r->wire = NULL;
+	}
+}
+
+static void set_timeout(struct msg *m, uint32_t timeout_ms)
+{
+	if (m->type == MSG_DECLARE)
+		m->declare.timeout_ms = timeout_ms;
+	else if (m->type == MSG_UNDECLARE)
+		m->ids.timeout_ms = timeout_ms;
+	else
+		m->barrier.timeout_ms = timeout_ms;
+}
+
+/* On a new connection; its answer would have come by now if it was waiting there. */
+static void ask_again(struct agent *a, struct ad_req *r, mono_t now)
+{
+	mono_t left = r->deadline - now - mono_ms(ANSWER_SLACK_MS);
+	struct msg_mem mem = { 0 };
+	struct msg m;
+	uint32_t bytes, type;
+
+	if (msg_prefix_decode(r->wire, &bytes, &type, NULL))
+		return;
+	mem.size = msg_mem_need(bytes);
+	mem.base = malloc(mem.size);
+	if (mem.base && !msg_decode(type, r->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL)) {
+		set_timeout(&m, left > 0 ? (uint32_t)(left / NS_PER_MS) : 0);
+		if (!ad_tell_scheduler(a, &m))
+			r->asked = a->registrations;
+	}
+	free(mem.base);
+}
+
 /* Forwards a question; the process's own numbers are replaced by ours. */
 static void forward(struct ad_session *s, const struct msg *m)
 {
@@ -379,8 +426,11 @@ static void forward(struct ad_session *s, const struct msg *m)
 		copy.barrier.job = s->job->id;
 		copy.barrier.rank = s->rank;
 	}
-	if (r && ad_tell_scheduler(s->agent, &copy))
-		req_fail(s, r, TALLY_ESCHED, "the scheduler cannot be reached; try again");
+	if (!r)
+		return;
+	req_keep(r, &copy);
+	if (!ad_tell_scheduler(s->agent, &copy))
+		r->asked = s->agent->registrations;
 }
 
 static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg_reply *m)
@@ -521,6 +571,25 @@ void ad_session_job_over(struct ad_job *j)
 	}
 }
 
+/* A rank that went when the scheduler could not be told is missed when its job is up. */
+void ad_sessions_check(struct ad_job *j)
+{
+	const struct ad_machine *me = &j->machines[j->me];
+
+	for (uint32_t local = 0; local < me->nranks; local++) {
+		bool here = false;
+
+		list_for_each(&j->agent->sessions, l) {
+			const struct ad_session *s = list_entry(l, struct ad_session, link);
+
+			here |= s->state == SESSION_JOINING && s->rank == me->ranks[local] &&
+				!strcmp(s->job_name, j->name);
+		}
+		if (!here)
+			ad_job_left(j, local, TALLY_EWORKERLOST, 0);
+	}
+}
+
 void ad_session_scheduler_up(struct agent *a)
 {
 	list_for_each(&a->sessions, l) {
@@ -539,8 +608,14 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 		for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
 			struct ad_req *r = &s->req[i];
 
-			if (!r->ours || now < r->deadline || r->ids)
+			if (!r->ours || r->ids)
 				continue;
+			if (now < r->deadline) {
+				if (r->wire && r->asked != a->registrations &&
+				    now - a->registered > mono_ms(ASK_AGAIN_MS))
+					ask_again(a, r, now);
+				continue;
+			}
 			if (r->type == MSG_RANK_JOIN) {
 				s->state = SESSION_OVER;
 				give_up_joining(s);

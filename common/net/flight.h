@@ -13,9 +13,10 @@
 
 #include "common/base/base.h"
 
-#define FLIGHT_MS		4u
+#define FLIGHT_MS		16u
+#define FLIGHT_PEERS		4u		/* one peer gets at most such a part of it */
 #define FLIGHT_LOOK_MS		1u		/* look again when it is full */
-#define FLIGHT_BYTES_MIN	(192u << 10)
+#define FLIGHT_BYTES_MIN	(512u << 10)
 #define FLIGHT_FAST_BITS	UINT64_C(10000000000)
 
 /* Of all cards together, bits/s; 0: unknown.  UINT64_MAX: no bound. */
@@ -24,6 +25,12 @@ static inline uint64_t flight_bytes(uint64_t bits_per_s)
 	if (!bits_per_s || bits_per_s >= FLIGHT_FAST_BITS)
 		return UINT64_MAX;
 	return MAX(bits_per_s / 8 * FLIGHT_MS / 1000, FLIGHT_BYTES_MIN);
+}
+
+/* What fits on top of `bytes` under way. */
+static inline uint64_t flight_room(uint64_t limit, uint64_t bytes)
+{
+	return limit - MIN(limit, bytes);
 }
 
 #endif

@@ -190,13 +190,14 @@ static void build_agent(struct sim *s, uint32_t agent)
 	};
 
 	ag_init(&a->core);
-	a->core.tx_limit = a->core.peer_tx_limit = s->p.tx_limit;
+	a->core.tx_limit = s->p.tx_limit;
 	for (uint32_t j = 0; j < s->p.nservers; j++) {
 		struct sim_link *l = s->link[agent][j];
 
 		peers[j] = &l->ag;
 		windows[j] = s->p.window_bytes;
 		ag_peer_init(&a->core, &l->ag, 1000 + j, 0);
+		l->ag.tx_limit = s->p.tx_limit;
 	}
 	a->job = ag_job_start(&a->core, zeroed(ag_job_size(&d)), &d, s->now);
 	fr_init(&a->front);

@@ -282,7 +282,7 @@ START_TEST(bytes_on_the_links_have_a_limit)
 {
 	struct ag_send a, b;
 
-	core.peer_tx_limit = SEG;
+	peer.tx_limit = SEG;
 	post(0, 1, 0);
 	ck_assert(ag_next(&core, now, &a));
 	ck_assert(!ag_next(&core, now, &b));
