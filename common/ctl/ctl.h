@@ -69,8 +69,9 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answ
  * ---- a node's connection to the scheduler: connects, registers, heartbeats,
  * reconnects with back-off (50 ms to 1 s, with jitter) until stopped ----
  *
- * A heartbeat goes out each WELCOME.heartbeat_ms; when none was echoed for lease_ms
- * the connection is given up and made anew.  The highest epoch heard (WELCOME and
+ * A heartbeat goes out each WELCOME.heartbeat_ms; when as many as fill lease_ms were
+ * not echoed, the connection is given up and made anew.  Work on the loop's thread
+ * that may take longer than a heartbeat goes in pieces with ctl_node_alive() between.  The highest epoch heard (WELCOME and
  * JOB_UP) and the cluster id go into the next HELLO.  Heartbeats and the REPLY to
  * HELLO are not handed to msg().  ctl_node_stop() is allowed in every callback.
  */
@@ -93,6 +94,8 @@ int ctl_node_start(struct loop *l, struct ctl_node **n, const char *host, uint16
 		   struct err *e);	/* hello is copied deeply */
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e); /* ESCHED when down */
 bool ctl_node_is_up(const struct ctl_node *n);
+/* Sends a heartbeat at once if one is due; calls heartbeat() and nothing else.  NULL is fine. */
+void ctl_node_alive(struct ctl_node *n);
 const char *ctl_node_local(const struct ctl_node *n);	/* this side's numeric host, "" when down */
 void ctl_node_stop(struct ctl_node *n);
 

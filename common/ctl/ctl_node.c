@@ -74,7 +74,8 @@ struct ctl_node {
 	bool told_down;
 	uint32_t heartbeat_ms, lease_ms;
 	uint64_t seq;
-	mono_t echoed;			/* when the last heartbeat came back */
+	mono_t beaten;			/* when the last heartbeat was sent */
+	uint32_t unheard;		/* the timer's heartbeats since one came back */
 	struct msg hello;		/* points into hello_mem */
 	uint8_t *hello_mem;		/* owned */
 	uint16_t port;
@@ -154,22 +155,41 @@ static bool is_final(int code)
 
 /* ---- heartbeats ---- */
 
-static void on_heartbeat_due(void *ctx)
+static void send_heartbeat(struct ctl_node *n)
 {
-	struct ctl_node *n = ctx;
 	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "" } };
 	struct err e;
 
-	if (loop_now() - n->echoed > mono_ms(n->lease_ms)) {
+	n->cb.heartbeat(n->ctx, &m.heartbeat);
+	n->beaten = loop_now();
+	m.heartbeat.seq = ++n->seq;
+	if (n->state == NODE_UP && ctl_send(n->c, &m, &e) < 0)
+		log_warn("scheduler %s:%u heartbeat not sent: %s", n->host, n->port, e.text);
+}
+
+/*
+ * Silence is counted in turns of the loop, not by the clock: when we were busy for
+ * longer than a lease, the echoes lie in the socket and nobody is to blame.
+ */
+static void on_heartbeat_due(void *ctx)
+{
+	struct ctl_node *n = ctx;
+	struct err e;
+
+	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
 		err_set(&e, TALLY_ETIMEDOUT, "scheduler %s:%u echoed no heartbeat for %u ms",
 			n->host, n->port, n->lease_ms);
 		retry(n, &e);
 		return;
 	}
-	n->cb.heartbeat(n->ctx, &m.heartbeat);
-	m.heartbeat.seq = ++n->seq;
-	if (n->state == NODE_UP && ctl_send(n->c, &m, &e) < 0)
-		log_warn("scheduler %s:%u heartbeat not sent: %s", n->host, n->port, e.text);
+	n->unheard++;
+	send_heartbeat(n);
+}
+
+void ctl_node_alive(struct ctl_node *n)
+{
+	if (n && n->state == NODE_UP && loop_now() - n->beaten >= mono_ms(n->heartbeat_ms))
+		send_heartbeat(n);
 }
 
 /* ---- messages ---- */
@@ -200,7 +220,8 @@ static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 	set_state(n, NODE_UP, "registered");
 	n->heartbeat_ms = MIN(MAX(w->heartbeat_ms, HEARTBEAT_FLOOR_MS), HEARTBEAT_CEIL_MS);
 	n->lease_ms = MAX(w->lease_ms, n->heartbeat_ms);
-	n->echoed = loop_now();
+	n->beaten = loop_now();
+	n->unheard = 0;
 	n->backoff_ms = BACKOFF_MIN_MS;
 	n->told_down = false;
 	note_epoch(n, w->epoch);
@@ -247,7 +268,7 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 		return;
 	}
 	if (m->type == MSG_HEARTBEAT) {
-		n->echoed = loop_now();
+		n->unheard = 0;
 		return;
 	}
 	if (m->type == MSG_JOB_UP)

@@ -264,6 +264,40 @@ START_TEST(lost_connection_is_made_again_with_epoch_and_cluster)
 }
 END_TEST
 
+/* Longer than the lease without a turn of the loop, as to map a large model takes. */
+START_TEST(long_work_keeps_its_lease)
+{
+	uint32_t sent;
+	mono_t began;
+
+	start_node(listener_port(sched.li));
+	loop_wait_count(loop, &sched.heartbeats, 1);
+	sent = node.beats;
+	began = loop_now();
+	while (loop_now() - began < mono_ms(3 * LEASE))
+		ctl_node_alive(node.n);
+	ck_assert_uint_ge(node.beats - sent, 2);
+	ck_assert_uint_le(node.beats - sent, (loop_now() - began) / mono_ms(HEARTBEAT));
+	loop_wait_count(loop, &sched.heartbeats, node.beats);
+	ck_assert_uint_eq(node.downs, 0);
+	ck_assert(ctl_node_is_up(node.n));
+}
+END_TEST
+
+START_TEST(long_silence_of_ours_is_not_the_schedulers)
+{
+	mono_t began;
+
+	start_node(listener_port(sched.li));
+	loop_wait_count(loop, &sched.heartbeats, 1);
+	began = loop_now();
+	while (loop_now() - began < mono_ms(3 * LEASE))
+		;
+	loop_wait_count(loop, &sched.heartbeats, 5);
+	ck_assert_uint_eq(node.downs, 0);
+}
+END_TEST
+
 START_TEST(heartbeats_without_echo_end_the_connection)
 {
 	mono_t began;
@@ -364,6 +398,8 @@ int main(void)
 	tcase_add_test(c, messages_pass_both_ways_once_up);
 	tcase_add_test(c, missing_scheduler_is_told_once_and_tried_until_it_is_there);
 	tcase_add_test(c, lost_connection_is_made_again_with_epoch_and_cluster);
+	tcase_add_test(c, long_work_keeps_its_lease);
+	tcase_add_test(c, long_silence_of_ours_is_not_the_schedulers);
 	tcase_add_test(c, heartbeats_without_echo_end_the_connection);
 	tcase_add_test(c, refusal_is_final);
 	tcase_add_test(c, other_refusals_are_tried_again);
