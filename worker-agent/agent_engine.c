@@ -425,6 +425,7 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 		en->shown[i].fd = -1;
 	en->agent = a;
 	en->index = index;
+	en->flight_limit = UINT64_MAX;	/* until a job says what the cards are */
 	ag_init(&en->core);
 	fr_init(&en->front);
 	list_init(&en->rings);
