@@ -425,7 +425,6 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 		en->shown[i].fd = -1;
 	en->agent = a;
 	en->index = index;
-	en->flight_limit = UINT64_MAX;	/* until a job says what the cards are */
 	ag_init(&en->core);
 	fr_init(&en->front);
 	list_init(&en->rings);
@@ -433,6 +432,7 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 	list_init(&en->stopping);
 	list_init(&en->forgetting);
 	outbox_init(&en->out, a->mail, index);
+	en->flight_limit = UINT64_MAX;	/* until the first job: the cards are known then */
 	a->engine[index] = en;
 	rc = engine_start(&en->thread, "agent", index, cpu, 0, &engine_callbacks, en, e);
 	if (rc) {
