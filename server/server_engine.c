@@ -24,6 +24,7 @@
 #define LINK_QUEUE_BYTES (1u << 20)	/* handed to one link ahead of the kernel */
 
 struct sv_slab {
+	struct list link;		/* in peer->retired, or nowhere */
 	uint32_t job;
 	struct slab mem;
 };
@@ -31,6 +32,7 @@ struct sv_slab {
 struct sv_peer {
 	struct list link;		/* in engine->peers */
 	struct list links;		/* sv_link.link */
+	struct list retired;		/* sv_slab.link: their number is another's by now */
 	struct srv_peer core;
 	uint32_t agent_engine;
 	uint32_t nslabs;
@@ -61,6 +63,7 @@ static struct sv_peer *peer_get(struct sv_engine *en, uint32_t node, uint32_t ag
 	srv_peer_init(&p->core, node);
 	p->agent_engine = agent_engine;
 	list_init(&p->links);
+	list_init(&p->retired);
 	list_add(&en->peers, &p->link);
 	return p;
 }
@@ -160,12 +163,35 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 		srv_sent((struct srv_tensor *)(uintptr_t)cookie);
 }
 
-static void slab_drop(struct sv_peer *p, uint32_t id)
+static void slab_drop(struct sv_peer *p, struct sv_slab *s)
 {
-	slab_free(&p->slab[id]->mem);
-	free(p->slab[id]);
-	p->slab[id] = NULL;
+	list_del(&s->link);
+	slab_free(&s->mem);
+	free(s);
 	p->nslabs--;
+}
+
+/* Contributions of its job may still be read where they lie. */
+static void slab_retire(struct sv_engine *en, struct sv_peer *p, uint32_t id)
+{
+	struct sv_slab *s = p->slab[id];
+
+	p->slab[id] = NULL;
+	if (!s)
+		return;
+	if (srv_job_find(&en->core, s->job))
+		list_add(&p->retired, &s->link);
+	else
+		slab_drop(p, s);
+}
+
+/* Slabs of jobs that are not here are other servers' business. */
+static bool slab_wanted(struct sv_engine *en, const struct sv_peer *p, uint32_t job, uint32_t id)
+{
+	const struct srv_job *j = srv_job_find(&en->core, job);
+
+	return id < SLABS_PER_LINK_MAX && p->nslabs < 2 * SLABS_PER_LINK_MAX && j && !j->stopped &&
+	       (!p->slab[id] || p->slab[id]->job != job);
 }
 
 /* Results are written; inputs may be sealed against new writers by now, and are read. */
@@ -178,13 +204,13 @@ static int map_slab(struct slab *s, int fd, uint64_t bytes, struct err *e)
 static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
 		    uint64_t bytes)
 {
+	struct sv_engine *en = ctx;
 	struct sv_link *k = xport_user(ep);
 	struct sv_peer *p = k->peer;
 	struct sv_slab *s;
 	struct err e;
 
-	(void)ctx;
-	if (id >= SLABS_PER_LINK_MAX || (p->slab[id] && p->slab[id]->job == job)) {
+	if (!slab_wanted(en, p, job, id)) {
 		close(fd);
 		return;
 	}
@@ -196,8 +222,8 @@ static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, i
 		close(fd);
 		return;
 	}
-	if (p->slab[id])
-		slab_drop(p, id);
+	slab_retire(en, p, id);
+	list_init(&s->link);
 	s->job = job;
 	p->slab[id] = s;
 	p->nslabs++;
@@ -457,14 +483,28 @@ static bool batch_borrowed(const struct sv_batch *b, uint32_t index)
 	return false;
 }
 
+static void drop_slabs(struct sv_peer *p, bool all, uint32_t job)
+{
+	list_for_each_safe(&p->retired, l, next) {
+		struct sv_slab *s = list_entry(l, struct sv_slab, link);
+
+		if (all || s->job == job)
+			slab_drop(p, s);
+	}
+	for (uint32_t id = 0; p->nslabs && id < SLABS_PER_LINK_MAX; id++) {
+		if (!p->slab[id] || (!all && p->slab[id]->job != job))
+			continue;
+		slab_drop(p, p->slab[id]);
+		p->slab[id] = NULL;
+	}
+}
+
 static void drop_job_slabs(struct sv_engine *en, uint32_t job)
 {
 	list_for_each_safe(&en->peers, l, next) {
 		struct sv_peer *p = list_entry(l, struct sv_peer, link);
 
-		for (uint32_t id = 0; p->nslabs && id < SLABS_PER_LINK_MAX; id++)
-			if (p->slab[id] && p->slab[id]->job == job)
-				slab_drop(p, id);
+		drop_slabs(p, false, job);
 		peer_put(p);
 	}
 }
@@ -580,9 +620,7 @@ void sv_engine_stop(struct sv_engine *en)
 	while (!list_empty(&en->peers)) {
 		struct sv_peer *p = list_first(&en->peers, struct sv_peer, link);
 
-		for (uint32_t id = 0; p->nslabs && id < SLABS_PER_LINK_MAX; id++)
-			if (p->slab[id])
-				slab_drop(p, id);
+		drop_slabs(p, true, 0);
 		peer_put(p);
 	}
 	outbox_fini(&en->out);
