@@ -80,7 +80,8 @@ report()	# n, k
 {
 	"$PYTHON" - "$1" "$2" "$rate" "$PAYLOAD" "$TMP/rank0" <<-'END'
 	import json, sys
-	n, k, gbit, payload = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+	n, k = int(sys.argv[1]), int(sys.argv[2])
+	gbit, payload = float(sys.argv[3]), float(sys.argv[4])
 	r = json.load(open(sys.argv[5]))["results"][0]
 	size, p50, p99 = r["size_bytes"], r["p50_us"] / 1e6, r["p99_us"] / 1e6
 	card = gbit * payload * 1e9 / 8

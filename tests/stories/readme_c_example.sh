@@ -20,15 +20,16 @@ readme_example()
 install_copy()
 {
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$ROOT" -s -o build \
-		BUILD="$(realpath "$BIN/..")" DESTDIR="$TMP/root" install > "$TMP/install.log" 2>&1 ||
-		fail 'make install failed'
+		BUILD="$(realpath "$BIN/..")" DESTDIR="$TMP/root" install \
+		> "$TMP/install.log" 2>&1 || fail 'make install failed'
 	PC_DIR=$(dirname "$(find "$TMP/root" -name libtally.pc)")
 }
 
 # Paths of an installation that lies under another root.
 flags()
 {
-	PKG_CONFIG_PATH=$PC_DIR PKG_CONFIG_SYSROOT_DIR=$TMP/root ${PKG_CONFIG:-pkg-config} "$@" libtally
+	PKG_CONFIG_PATH=$PC_DIR PKG_CONFIG_SYSROOT_DIR=$TMP/root \
+		"${PKG_CONFIG:-pkg-config}" "$@" libtally
 }
 
 INSTALLED_LIB=
@@ -42,7 +43,8 @@ install_copy
 INSTALLED_LIB=$(dirname "$PC_DIR")
 say "installed, headers: $(flags --cflags)"
 
-expect_status 0 ${CC:-cc} -Wall -Wextra -Werror "$TMP/sum.c" $(flags --cflags --libs) -o "$TMP/sum"
+expect_status 0 ${CC:-cc} -Wall -Wextra -Werror "$TMP/sum.c" $(flags --cflags --libs) \
+	-o "$TMP/sum"
 expect_status 0 ranks "$TMP/sum"
 expect_text "$TMP/out" '^rank 0 of 4: 6$'
 for rank in 1 2 3; do
@@ -58,7 +60,10 @@ expect_status 0 ranks "$TMP/sum-static"
 expect_text "$TMP/out" '^rank 0 of 4: 6$'
 say 'the same, linked statically'
 
-"$PYTHON" -c 'import numpy' 2>/dev/null || { say 'no NumPy: the Python example is left out'; exit 0; }
+"$PYTHON" -c 'import numpy' 2>/dev/null || {
+	say 'no NumPy: the Python example is left out'
+	exit 0
+}
 readme_example sum.py
 expect_status 0 env PYTHONPATH="$ROOT/client/python" TALLY_LIBRARY="$LIB/libtally.so.0" \
 	"$BIN/tally" local --agents 2 --ranks 4 -- "$PYTHON" "$TMP/sum.py"

@@ -17,7 +17,8 @@ readme_block()
 		$0 == mark { found = 1; next }
 		found && /^```/ { if (inside) exit; inside = 1; next }
 		inside { print }
-	' "$ROOT/README.md" | sed "s|^NET=demo D=/tmp/tally-demo|NET=$RUN D=$TMP/demo|" > "$TMP/$1.sh"
+	' "$ROOT/README.md" |
+		sed "s|^NET=demo D=/tmp/tally-demo|NET=$RUN D=$TMP/demo|" > "$TMP/$1.sh"
 	[ -s "$TMP/$1.sh" ] || fail "README.md has no block '$1'"
 }
 
@@ -49,8 +50,16 @@ five_nodes_up()
 wait_until 20 'all five nodes are up' five_nodes_up
 say 'two agents and three servers are up'
 
-. "$TMP/train.sh" > "$TMP/bench" 2> "$TMP/bench.log" ||
-	fail "the benchmark ended with $?"
+train() { . "$TMP/train.sh" > "$TMP/bench" 2> "$TMP/bench.log"; }
+train &
+trainer=$!
+remember_pids
+wait_for 60 eval '! is_running "$trainer"' || {
+	remember_pids
+	cp "$D"/*.log "$TMP"
+	fail 'the benchmark does not end'
+}
+wait "$trainer" || fail "the benchmark ended with $?"
 expect_text "$TMP/bench" '^# 0 wrong elements'
 expect_text "$TMP/bench" '2 ranks on 2 machines'
 [ "$(grep -Ec '^ +[0-9]+ ' "$TMP/bench")" = 5 ] || fail 'the table has not five sizes'
