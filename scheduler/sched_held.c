@@ -4,7 +4,8 @@
  *
  * For a while after a restart agents say which jobs they hold and what is in
  * their logs.  The first report of a job is the truth; an agent that says
- * otherwise is told that its job is over.  When the time is up, jobs whose
+ * otherwise is told that its job is over.  A job that ends meanwhile is remembered
+ * for those who are yet to come back.  When the time is up, jobs whose
  * agents and servers are all back go on; agents that are behind get the entries
  * they miss, and DECLAREs that came in meanwhile are served.  The others are
  * over, and say who did not come back.
@@ -72,6 +73,7 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 	}
 	j->number = m->job;
 	j->state = SJ_HELD;
+	j->outlived = true;
 	j->epoch = m->epoch;
 	j->chunk_bytes = m->chunk_bytes;
 	j->seg_bytes = m->seg_bytes;
@@ -158,6 +160,10 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	}
 	if (j && j->state == SJ_HELD) {
 		enter(s, j, n, m);
+		return;
+	}
+	if (j && j->state == SJ_DOWN) {
+		down_for_one(s, n, m->job, j->why.code, j->why.text);
 		return;
 	}
 	if (j && j->state != SJ_GATHERING && part_named(j, n))
@@ -381,6 +387,7 @@ static void resume(struct sched *s, struct sched_job *j)
 void held_over(struct sched *s)
 {
 	s->recover_until = 0;
+	s->any_down = true;
 	out_log(s, SCHED_INFO, "scheduler is active again, %u jobs were held", s->njobs);
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		if (s->jobs[i]->state == SJ_HELD)

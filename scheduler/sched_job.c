@@ -137,8 +137,11 @@ void job_reap(struct sched *s)
 {
 	s->any_down = false;
 	for (uint32_t i = s->njobs; i-- > 0; ) {
-		if (s->jobs[i]->state == SJ_DOWN && all_told(s->jobs[i]))
-			job_free(s, s->jobs[i]);
+		const struct sched_job *j = s->jobs[i];
+
+		if (j->state != SJ_DOWN || !all_told(j) || (j->outlived && s->recover_until))
+			continue;
+		job_free(s, s->jobs[i]);
 	}
 }
 
@@ -416,8 +419,8 @@ static void leave_broken(struct sched *s, struct sched_job *j, const struct sche
 {
 	const char *text = m->text[0] ? m->text : err_name(m->code);
 
-	if (m->code == TALLY_EMISMATCH)
-		job_down(s, j, m->code, "%s", text);	/* it names both sides */
+	if (m->code == TALLY_EMISMATCH || m->code == TALLY_ESHUTDOWN)
+		job_down(s, j, m->code, "%s", text);	/* it names whose doing it is */
 	else
 		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%.200s)",
 			 m->rank, n->name, text);

@@ -69,6 +69,13 @@ expect_error 15 far.0 "ETIMEDOUT .*'grad' round 1 waits for rank 1 \(machine a1\
 touch "$TMP/go4"
 say 'missing ranks: attach, declare, barrier and wait name rank and machine'
 
+# ---- a rank that leaves while others count on it ----
+start_rank left 0 2 a0 declare:grad:1000 submit:grad wait:30
+start_rank left 1 2 a1 declare:grad:1000
+expect_end 10 left.1 0
+expect_error 10 left.0 "ESHUTDOWN rank 1 of job 'left' has detached, tensor 'grad' round 1"
+say 'a rank that has left: named, as left'
+
 # ---- two jobs with the same tensor names share nothing ----
 start_rank one 0 2 a0 declare:w:5000 rounds:w:20
 start_rank one 1 2 a1 declare:w:5000 rounds:w:20

@@ -40,10 +40,13 @@ say 'none there: daemons keep trying and say so, attach says ESCHED, who waits g
 start_rank job 0 2 a0 declare:w:100000 "train:w:$TMP/enough" declare:x:3000 barrier:30 rounds:x:3
 start_rank job 1 2 a1 declare:w:100000 "train:w:$TMP/enough" declare:x:3000 barrier:30 rounds:x:3
 TROUBLE_TIMEOUT=1 start_rank ask 0 1 a0 "until:$TMP/ask" declare:late:10
+start_rank meet 0 2 a0 "until:$TMP/meet" say:there barrier:60
+start_rank meet 1 2 a1 say:there barrier:60 say:through
 start_rank gone 0 2 a0 declare:w:100000 "train:w:$TMP/never"
 start_rank gone 1 2 a1 declare:w:100000 "train:w:$TMP/never"
 for j in job gone; do train_more $j.0 1 20; done
 wait_line 20 ask.0 '^attached'
+wait_line 20 meet.1 '^there'
 before=$(epoch)
 [ -n "$before" ] || fail 'no epoch in the status'
 kill_now scheduler KILL
@@ -51,6 +54,8 @@ wait_until 5 'the scheduler is gone' ended scheduler
 train_more job.0 50
 touch "$TMP/ask"
 expect_error 8 ask.0 'ESCHED .*cannot be reached'
+touch "$TMP/meet"			# a barrier entered before, and one meanwhile
+wait_line 10 meet.0 '^there'
 kill_now gone.1 KILL			# who dies meanwhile is told when it is back
 train_more job.0 20
 start_scheduler_at "$SCHEDULER"
@@ -59,11 +64,12 @@ train_more job.0 20
 wait_until 20 'it has recovered' is_active
 expect_error 5 gone.0 'EWORKERLOST rank 1 on machine a1 is gone'
 train_more job.0 20
+for r in 0 1; do expect_end 10 meet.$r 0; done
 touch "$TMP/enough"
 for r in 0 1; do expect_end 30 job.$r 0; done
 after=$(epoch)
 (( after >= before )) || fail "the epoch went back from $before to $after"
-say 'killed and restarted: jobs train on, then declare and meet at barriers again'
+say 'killed and restarted: jobs train on, declare and meet at barriers, also those begun before'
 
 works after a0 a1
 (( $(epoch) > before )) || fail 'a new job has no new epoch'

@@ -1099,6 +1099,25 @@ START_TEST(restarted_scheduler_takes_held_jobs_back)
 }
 END_TEST
 
+START_TEST(job_that_ends_during_recovery_is_told_to_the_late)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.b = hello(NODE_AGENT, "b");
+	job_held(p.b, p.job, epoch);
+	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	p.a = hello(NODE_AGENT, "a");
+	job_held(p.a, p.job, epoch);
+	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text,
+			 "rank 1 on machine b is gone (process ended)");
+	pass_beating(5000, (uint32_t[]){ p.a, p.b }, 2);
+	ck_assert_uint_eq(sched_jobs(w->s), 0);
+}
+END_TEST
+
 START_TEST(held_job_without_all_its_agents_is_over)
 {
 	struct pair p = pair_up();
@@ -1375,6 +1394,7 @@ int main(void)
 	tcase_add_test(t, nonsense_is_refused_and_harms_nobody);
 	tcase_add_test(t, without_a_disk_no_number_is_handed_out);
 	tcase_add_test(t, restarted_scheduler_takes_held_jobs_back);
+	tcase_add_test(t, job_that_ends_during_recovery_is_told_to_the_late);
 	tcase_add_test(t, held_job_without_all_its_agents_is_over);
 	tcase_add_test(t, server_hears_of_a_job_that_nobody_holds);
 	tcase_add_test(t, other_clusters_jobs_are_refused);
