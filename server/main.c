@@ -97,6 +97,9 @@ static int set_up(struct server *s, struct err *e)
 	if (!kern_init_upto(s->opt.simd))
 		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512",
 			       s->opt.simd);
+	if (strlen(s->opt.shm_socket) > ADDR_LEN_MAX)
+		return err_set(e, TALLY_EINVAL, "--shm-socket: the path is longer than %u",
+			       ADDR_LEN_MAX);
 	daemon_name(s->opt.name, s->name);
 	daemon_machine(s->opt.machine, s->machine);
 	set_shm_path(s);

@@ -37,9 +37,11 @@ static void greeting_free(struct greeting *g)
 
 static void greeting_refuse(struct greeting *g, const char *why)
 {
+	int fd = g->fd;
+
 	log_warn("link refused, reason %s", why);
-	close(g->fd);
-	greeting_free(g);
+	greeting_free(g);		/* its watch ends before the number is another's */
+	close(fd);
 }
 
 static struct sv_agent *agent_find(struct server *s, uint32_t node)
@@ -85,7 +87,7 @@ static void on_greeting(void *ctx, int events)
 		greeting_refuse(g, "unknown agent or wrong key");
 		return;
 	}
-	if (adopt.hello.tensor >= s->nengines) {
+	if (adopt.hello.tensor >= s->nengines || adopt.hello.chunk >= ENGINES_MAX) {
 		greeting_refuse(g, "no such engine");
 		return;
 	}

@@ -39,7 +39,7 @@ int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], s
 	const struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
 	struct addrinfo *all;
 	char service[8];
-	int rc;
+	int rc, why;
 
 	snprintf(service, sizeof(service), "%u", port);
 	rc = getaddrinfo(host, service, &hints, &all);
@@ -48,8 +48,9 @@ int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], s
 	rc = TALLY_EIO;
 	for (const struct addrinfo *ai = all; ai && rc; ai = ai->ai_next)
 		rc = source_of(ai, addr) ? TALLY_EIO : 0;
+	why = errno;
 	freeaddrinfo(all);
 	if (rc)
-		return err_set(e, TALLY_EIO, "no route to %s: %s", host, strerror(errno));
+		return err_set(e, TALLY_EIO, "no route to %s: %s", host, strerror(why));
 	return 0;
 }
