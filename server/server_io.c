@@ -25,7 +25,10 @@ static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t 
 {
 	struct msg m = {
 		.type = type,
-		.ready = { .job = job, .seq = seq, .code = e ? e->code : 0, .text = e ? e->text : "" },
+		.ready = {
+			.job = job, .seq = seq, .code = e ? e->code : 0,
+			.text = e ? e->text : "",
+		},
 	};
 
 	if (e)
