@@ -96,7 +96,7 @@ struct ad_job {
 	uint64_t epoch, seq;
 	uint32_t chunk_bytes, seg_bytes;
 	uint64_t window_bytes;
-	uint32_t node;			/* this agent's number, as the servers of this job know it */
+	uint32_t node;			/* our number, as the servers of this job know it */
 	uint8_t link_key[KEY_BYTES];	/* and its key */
 	char name[NAME_LEN_MAX + 1];
 	struct place *place;

@@ -276,7 +276,8 @@ static int add_rail(struct agent *a, const char *spec, struct err *e)
 	if (rc)
 		return err_wrap(e, "--rail %s", spec);
 	if (!host_has_address(text))
-		return err_set(e, TALLY_EINVAL, "--rail %s: this machine has no address %s", spec, text);
+		return err_set(e, TALLY_EINVAL, "--rail %s: this machine has no address %s", spec,
+			       text);
 	r->host = text;
 	r->bits_per_s = rate ? rate : host_card_bits_per_s(text);
 	a->nrails++;

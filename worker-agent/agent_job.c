@@ -93,8 +93,8 @@ static int copy_machines(struct ad_job *j, const struct msg_job_up *m, struct er
 			       j->agent->name);
 	j->nlocal = j->machines[j->me].nranks;
 	if (!j->nlocal || j->nlocal > LOCAL_RANKS_MAX)
-		return err_set(e, TALLY_EQUOTA, "job %u has %u ranks on agent %s, at most %u", m->job,
-			       j->nlocal, j->agent->name, LOCAL_RANKS_MAX);
+		return err_set(e, TALLY_EQUOTA, "job %u has %u ranks on agent %s, at most %u",
+			       m->job, j->nlocal, j->agent->name, LOCAL_RANKS_MAX);
 	return 0;
 }
 

@@ -61,7 +61,9 @@ struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what,
 		ad_slab_free(a, s);
 		return NULL;
 	}
-	shown = (struct ad_shown){ .job = j->id, .id = s->id, .fd = s->mem.fd, .bytes = s->mem.bytes };
+	shown = (struct ad_shown){
+		.job = j->id, .id = s->id, .fd = s->mem.fd, .bytes = s->mem.bytes,
+	};
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ad_engine_tell(a->engine[i], AD_SHOW, &shown, sizeof(shown));
 	return s;

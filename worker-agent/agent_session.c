@@ -126,7 +126,8 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 	}
 	if (m->version != MSG_VERSION) {
 		(void)ctl_reply(s->ctl, m->req, TALLY_EVERSION,
-				"this agent speaks version %u, libtally %u", MSG_VERSION, m->version);
+				"this agent speaks version %u, libtally %u", MSG_VERSION,
+				m->version);
 		return;
 	}
 	memcpy(s->job_name, m->job, strlen(m->job) + 1);

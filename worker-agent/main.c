@@ -29,7 +29,8 @@ static const struct opt options[] = {
 	{ "machine-id", OPT_STR, OPT(machine), NULL, 0, 0, "ID",
 	  "same string, same machine (default: boot and network namespace)" },
 	{ "rail", OPT_LIST, OPT(rails), NULL, 0, 0, "ADDR[@BITRATE]",
-	  "address of a card to use, once per card (default: the one that leads to the scheduler)" },
+	  "address of a card to use, once per card (default: the one that leads to the "
+	  "scheduler)" },
 	{ "links", OPT_U64, OPT(links), "2", 1, LINKS_PER_RAIL_MAX, "N",
 	  "TCP connections to each server engine per card" },
 	{ "engines", OPT_U64, OPT(engines), "0", 0, ENGINES_MAX, "N",
