@@ -48,7 +48,8 @@ start_rank()
 	shift 4
 	: > "$TMP/$job.$rank.count"
 	start_daemon "$job.$rank" env TALLY_JOB="$job" TALLY_RANK="$rank" \
-		TALLY_WORLD_SIZE="$world" TALLY_SOCKET="$TMP/$agent.sock" TROUBLE_COUNT="$TMP/$job.$rank.count" \
+		TALLY_WORLD_SIZE="$world" TALLY_SOCKET="$TMP/$agent.sock" \
+		TROUBLE_COUNT="$TMP/$job.$rank.count" \
 		"$PYTHON" "$ROOT/tests/trouble_rank.py" "$@"
 }
 

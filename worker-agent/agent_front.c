@@ -141,7 +141,8 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 	if (t->rop == ROP_BROADCAST && s->root != t->root)
 		return err_set(e, TALLY_EMISMATCH,
 			       "tensor '%.200s' round %u: rank %u broadcasts from %u, "
-			       "rank %u from %u", t->name, t->round, j->rank[local], s->root, j->rank[first], t->root);
+			       "rank %u from %u", t->name, t->round, j->rank[local],
+			       s->root, j->rank[first], t->root);
 	return 0;
 }
 
