@@ -102,7 +102,7 @@ deps:
 
 # ---- programs ----------------------------------------------------------------
 
-build: $(PROGRAMS) $(LIBTALLY_SO) $(LIBTALLY_A) $(BUILD)/lib/pkgconfig/libtally.pc
+build: $(PROGRAMS) $(LIBTALLY_SO) $(LIBTALLY_A)
 
 .PHONY: tests-build
 tests-build: $(UNITS) $(SIM) $(E2E) $(BENCHES)
@@ -143,10 +143,6 @@ $(LIBTALLY_A): $(call obj,$(LIB_SRC)) $(GEN_OBJ)
 		--localize-symbol='tally__*' $(BUILD)/obj/libtally.o
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtally.o
-
-$(BUILD)/lib/pkgconfig/libtally.pc: client/libtally.pc.in
-	@mkdir -p $(@D)
-	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' $< > $@
 
 # ---- objects -----------------------------------------------------------------
 
@@ -235,16 +231,25 @@ fuzz-build: $(FUZZERS)
 
 # ---- the rest ----------------------------------------------------------------
 
+PYTHON_DIR ?= $(PREFIX)/lib/python3/dist-packages
+UNITS_SYSTEMD := $(wildcard deploy/systemd/*.service deploy/systemd/*.target)
+dest = $(DESTDIR)$(PREFIX)
+
+# Units and pkg-config name paths, so they are written for this PREFIX, not copied.
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \
-		$(DESTDIR)$(PREFIX)/lib/systemd/system
-	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(LIBTALLY_A) $(DESTDIR)$(PREFIX)/lib
-	cp -P $(BUILD)/lib/libtally.so* $(DESTDIR)$(PREFIX)/lib
-	install -m 644 client/tally.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 $(BUILD)/lib/pkgconfig/libtally.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 $(wildcard deploy/systemd/*.service deploy/systemd/*.target) \
-		$(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include $(dest)/lib/systemd/system \
+		$(dest)/lib/sysusers.d $(dest)/share/doc/tally $(DESTDIR)$(PYTHON_DIR)/tally
+	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) $(dest)/bin
+	install -m 644 $(LIBTALLY_A) $(dest)/lib
+	cp -P $(BUILD)/lib/libtally.so* $(dest)/lib
+	install -m 644 client/tally.h $(dest)/include
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' client/libtally.pc.in \
+		> $(dest)/lib/pkgconfig/libtally.pc
+	for f in $(UNITS_SYSTEMD); do \
+		sed 's|/usr/|$(PREFIX)/|g' $$f > $(dest)/lib/systemd/system/$${f##*/} || exit 1; done
+	install -m 644 deploy/systemd/tally.sysusers $(dest)/lib/sysusers.d/tally.conf
+	install -m 644 README.md $(wildcard docs/*.md) $(dest)/share/doc/tally
+	install -m 644 client/python/tally/*.py $(DESTDIR)$(PYTHON_DIR)/tally
 
 clean:
 	rm -rf $(BUILD)

@@ -145,7 +145,8 @@ struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *m
 		if (!d->mine[ch])
 			continue;
 		t->first[ch] = k;
-		for (uint32_t off = 0; off < geom_chunk_len(&d->geom, ch); off += d->geom.seg_bytes) {
+		for (uint32_t off = 0; off < geom_chunk_len(&d->geom, ch);
+		     off += d->geom.seg_bytes) {
 			seg_init(&t->seg[k], t, ch, off, slots + off, in + (size_t)k * j->n);
 			k++;
 		}

@@ -195,7 +195,7 @@ struct ag_tensor_desc {
 	uint32_t id;
 	uint8_t dtype;
 	struct geom geom;
-	const uint32_t *route;		/* per chunk: route index, or AG_NO_SEG: not this engine's */
+	const uint32_t *route;		/* per chunk: route index; AG_NO_SEG: not this engine's */
 	uint8_t *sum;			/* whole tensor; NULL when nlocal = 1 */
 	uint64_t sum_slot;
 	uint8_t *result[2];
