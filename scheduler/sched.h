@@ -210,7 +210,7 @@ struct sched_job {
 	uint64_t *barrier;		/* ranks in this generation, owned */
 	uint32_t nbarrier;
 	uint64_t generation;
-	bool outlived;			/* is from before a restart: some may not have said so yet */
+	bool outlived;			/* a restart; not every agent may have said so yet */
 	struct err why;			/* DOWN */
 	char name[NAME_LEN_MAX + 1];
 };

@@ -158,7 +158,8 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 		return err_set(&k->e, TALLY_EBUSY, "tensor '%s' of job '%.96s' is being taken back",
 			       t->name, k->j->name);
 	if (t->state != ST_WANTED || bits_test(t->set, k->rank))
-		return err_set(&k->e, TALLY_EEXIST, "tensor '%s' of job '%.96s' is declared already",
+		return err_set(&k->e, TALLY_EEXIST,
+			       "tensor '%s' of job '%.96s' is declared already",
 			       t->name, k->j->name);
 	if (t->nset && !tensor_equal(t, m)) {
 		mismatch_text(k->j, t, m, k->rank, &k->e);

@@ -257,8 +257,9 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 	for (uint32_t i = 0; i < m->ntensors; i++) {
 		if (take_tensor(s, j, &m->tensors[i], m->seq))
 			continue;
-		job_down(s, j, TALLY_EMISMATCH, "job '%.96s': machine %.96s contradicts another one "
-			 "on tensor '%s'", j->name, n->name, m->tensors[i].name);
+		job_down(s, j, TALLY_EMISMATCH,
+			 "job '%.96s': machine %.96s contradicts another one on tensor '%s'",
+			 j->name, n->name, m->tensors[i].name);
 		return;
 	}
 }

@@ -161,7 +161,8 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 			       kind_name(h->kind), h->name, h->naddrs, RAILS_MAX);
 	for (uint32_t i = 0; i < h->naddrs; i++) {
 		if (strlen(h->addrs[i].host) > ADDR_LEN_MAX)
-			return err_set(e, TALLY_EINVAL, "an address is longer than %u", ADDR_LEN_MAX);
+			return err_set(e, TALLY_EINVAL, "an address is longer than %u",
+				       ADDR_LEN_MAX);
 	}
 	if (strlen(h->shm_path) > ADDR_LEN_MAX)
 		return err_set(e, TALLY_EINVAL, "the socket path is longer than %u", ADDR_LEN_MAX);
@@ -206,7 +207,8 @@ static int node_new(struct sched *s, struct sched_node **out, struct err *e)
 	if (s->nnodes == NODES_MAX) {
 		dead = oldest_dead(s);
 		if (!dead)
-			return err_set(e, TALLY_EQUOTA, "%u nodes are registered already", NODES_MAX);
+			return err_set(e, TALLY_EQUOTA, "%u nodes are registered already",
+				       NODES_MAX);
 		node_free(s, dead);
 	}
 	n = sched_alloc(s, sizeof(*n));

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched_rig.h - what the tests of the scheduler's core stand on: a world,
+ * driven by scripted events.
+ *
+ * A world is a core, a clock and everything it has sent.  SAVE is answered at
+ * once, unless the disk is broken.  Invariants are checked after each step.
+ */
+#ifndef TALLY_TESTS_SCHED_RIG_H
+#define TALLY_TESTS_SCHED_RIG_H
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "scheduler/sched_core.h"
+
+#define RECORDS		16384
+#define IDS		64
+#define REQ_ANY		UINT64_MAX
+
+struct record {
+	uint32_t conn;
+	enum msg_type type;
+	uint64_t req, seq, epoch;
+	int code;
+	uint32_t job, rank, node, n, ids[IDS];
+	uint32_t nmachines, nservers, weight[8], chunk, seg, window;
+	uint8_t key;			/* some byte of a link key that is not zero */
+	char name[64], text[ERR_TEXT_MAX + 1];
+};
+
+struct world {
+	struct sched *s;
+	mono_t now;
+	uint32_t conns, n, closes[CTL_CONNS_MAX];
+	int disk;			/* code of each SAVED */
+	struct sched_ids saved;
+	uint64_t epoch;			/* highest announced */
+	uint32_t fail_every;		/* allocation that fails; 0 none */
+	uint32_t allocs;
+	long blocks;			/* living ones */
+	struct record rec[RECORDS];
+};
+
+static struct world *w;
+
+/* ---- the world ---- */
+
+static inline void *mem_alloc(void *ctx, size_t bytes)
+{
+	struct world *x = ctx;
+
+	if (x->fail_every && ++x->allocs % x->fail_every == 0)
+		return NULL;
+	x->blocks++;
+	return calloc(1, bytes);
+}
+
+static inline void mem_free(void *ctx, void *p)
+{
+	struct world *x = ctx;
+
+	x->blocks -= p != NULL;
+	free(p);
+}
+
+static inline uint8_t key_byte(const uint8_t key[KEY_BYTES])
+{
+	uint8_t any = 0;
+
+	for (uint32_t i = 0; i < KEY_BYTES; i++)
+		any |= key[i];
+	return any;
+}
+
+static inline void note_ids(struct record *r, const uint32_t *ids, uint32_t n)
+{
+	r->n = n;
+	for (uint32_t i = 0; i < n && i < IDS; i++)
+		r->ids[i] = ids[i];
+}
+
+static inline void note_job_up(struct record *r, const struct msg_job_up *m)
+{
+	r->job = m->job;
+	r->epoch = m->epoch;
+	r->nmachines = m->nmachines;
+	r->nservers = m->nservers;
+	r->chunk = m->chunk_bytes;
+	r->seg = m->seg_bytes;
+	r->window = m->window_bytes;
+	r->key = key_byte(m->machines[0].link_key);
+	r->rank = m->machines[0].ranks[0];
+	for (uint32_t i = 0; i < m->nservers && i < 8; i++)
+		r->weight[i] = m->servers[i].weight;
+	snprintf(r->name, sizeof(r->name), "%s", m->machines[0].name);
+}
+
+static inline void note(const struct sched_action *a)
+{
+	struct record *r = &w->rec[w->n++ % RECORDS];
+	const struct msg *m = a->msg;
+
+	*r = (struct record){ .conn = a->conn, .type = m->type };
+	switch (m->type) {
+	case MSG_REPLY:
+		r->req = m->reply.req;
+		r->code = m->reply.code;
+		note_ids(r, m->reply.ids, m->reply.nids);
+		snprintf(r->text, sizeof(r->text), "%s", m->reply.text);
+		break;
+	case MSG_WELCOME:
+		r->node = m->welcome.node;
+		r->epoch = m->welcome.epoch;
+		r->key = key_byte(m->welcome.link_key);
+		break;
+	case MSG_JOB_UP:
+		note_job_up(r, &m->job_up);
+		ck_assert_uint_le(r->epoch, w->saved.epoch);	/* durable before announced */
+		break;
+	case MSG_JOB_DOWN:
+		r->job = m->job_down.job;
+		r->code = m->job_down.code;
+		snprintf(r->text, sizeof(r->text), "%s", m->job_down.text);
+		break;
+	case MSG_TENSORS:
+		r->seq = m->tensors.seq;
+		r->n = m->tensors.ntensors;
+		for (uint32_t i = 0; i < r->n && i < IDS; i++)
+			r->ids[i] = m->tensors.tensors[i].id;
+		break;
+	case MSG_FORGET:
+		r->seq = m->ids.seq;
+		note_ids(r, m->ids.ids, m->ids.nids);
+		break;
+	case MSG_RANK_LEAVE:
+		r->rank = m->rank_leave.rank;
+		break;
+	case MSG_HEARTBEAT:
+		r->seq = m->heartbeat.seq;
+		break;
+	case MSG_REPORT:
+		r->n = m->report.nnodes;
+		r->nmachines = m->report.njobs;
+		r->nservers = m->report.ntensors;
+		if (m->report.ntensors)
+			snprintf(r->text, sizeof(r->text), "%s", m->report.tensors[0].waiting_for);
+		else if (m->report.njobs)
+			snprintf(r->text, sizeof(r->text), "%s", m->report.jobs[0].waiting_for);
+		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
+		break;
+	default:
+		ck_abort_msg("the scheduler never sends %d", m->type);
+	}
+}
+
+static inline void step(struct sched_event ev)
+{
+	uint32_t closing[64], nclosing = 0;
+	struct sched_actions todo;
+	bool saved = false;
+	uint64_t before = sched_epoch(w->s);
+
+	ev.now = w->now;
+	sched_step(w->s, &ev, &todo);
+	for (struct sched_action *a = todo.head; a; a = a->next) {
+		if (a->type == SCHED_DO_SEND)
+			note(a);
+		if (a->type == SCHED_DO_CLOSE) {
+			w->closes[a->conn]++;
+			ck_assert_uint_lt(nclosing, ARRAY_SIZE(closing));
+			closing[nclosing++] = a->conn;
+		}
+		if (a->type == SCHED_DO_SAVE) {
+			saved = true;
+			if (!w->disk)
+				w->saved = a->ids;
+		}
+	}
+	sched_check(w->s);
+	ck_assert_uint_ge(sched_epoch(w->s), before);
+	if (saved)
+		step((struct sched_event){ .type = SCHED_EV_SAVED, .code = w->disk });
+	for (uint32_t i = 0; i < nclosing; i++)
+		step((struct sched_event){ .type = SCHED_EV_CLOSED, .conn = closing[i] });
+}
+
+static inline void world_open(struct sched_ids ids, uint32_t recover_ms, const char *secret)
+{
+	struct mem_ops mem = { .ctx = w, .alloc = mem_alloc, .free = mem_free };
+	struct sched_config c = {
+		.cluster = "one cluster", .key_seed = "seed of the keys", .ids = ids,
+		.secret = secret, .version = "test", .heartbeat_ms = HEARTBEAT_MS,
+		.recover_ms = recover_ms,
+	};
+
+	w->saved = ids;
+	w->s = sched_new(&mem, &c, w->now);
+	ck_assert_ptr_nonnull(w->s);
+	step((struct sched_event){ .type = SCHED_EV_TIMER });
+}
+
+static inline void setup(void)
+{
+	w = calloc(1, sizeof(*w));
+	w->now = NS_PER_SEC;
+	world_open((struct sched_ids){ 0 }, 0, "");
+}
+
+static inline void teardown(void)
+{
+	sched_free(w->s);
+	ck_assert_int_eq(w->blocks, 0);
+	free(w);
+}
+
+static inline uint32_t restart(uint32_t recover_ms)
+{
+	sched_free(w->s);
+	w->n = 0;
+	world_open(w->saved, recover_ms, "");
+	return w->conns;
+}
+
+/* Time passes; timers fire when the core wants them to. */
+static inline void pass(uint64_t ms)
+{
+	mono_t until = w->now + mono_ms(ms);
+
+	while (sched_next(w->s) <= until) {
+		w->now = MAX(w->now, sched_next(w->s));
+		step((struct sched_event){ .type = SCHED_EV_TIMER });
+		ck_assert_int_gt(sched_next(w->s), w->now - 1);
+		if (sched_next(w->s) == w->now)
+			w->now++;
+	}
+	w->now = MAX(w->now, until);
+}
+
+static inline void send(uint32_t conn, const struct msg *m)
+{
+	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m });
+}
+
+/* ---- what nodes say ---- */
+
+static inline uint32_t conn_up(void)
+{
+	step((struct sched_event){ .type = SCHED_EV_UP, .conn = w->conns });
+	return w->conns++;
+}
+
+static inline void conn_closed(uint32_t conn)
+{
+	step((struct sched_event){ .type = SCHED_EV_CLOSED, .conn = conn });
+}
+
+static inline uint32_t hello_from(enum node_kind kind, const char *name, const char *machine,
+				  uint8_t instance, const char *cluster)
+{
+	static const struct msg_addr addr = { "10.0.0.1", 7471, 1000000000 };
+	struct msg m = { .type = MSG_HELLO, .hello = {
+		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = kind,
+		.name = name, .machine = machine, .instance = { instance }, .secret = "",
+		.naddrs = 1, .addrs = &addr, .shm_path = "", .engines = 1,
+		.adder_bytes_per_s = 10000000000, .memory_bytes = 1ull << 30,
+	} };
+	uint32_t conn = conn_up();
+
+	snprintf((char *)m.hello.cluster, ID_BYTES, "%s", cluster);
+	send(conn, &m);
+	return conn;
+}
+
+static inline uint32_t hello(enum node_kind kind, const char *name)
+{
+	return hello_from(kind, name, name, (uint8_t)(w->conns + 1), "");
+}
+
+static inline void heartbeat(uint32_t conn, uint64_t seq)
+{
+	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .seq = seq, .note = "" } };
+
+	send(conn, &m);
+}
+
+/* Time passes and these connections keep their leases. */
+static inline void pass_beating(uint64_t ms, const uint32_t *conn, uint32_t n)
+{
+	for (uint64_t t = 0; t < ms; t += 1000) {
+		for (uint32_t i = 0; i < n; i++)
+			heartbeat(conn[i], 1);
+		pass(MIN(1000, ms - t));
+	}
+}
+
+static inline void join_as(uint32_t conn, uint64_t req, uint32_t world, uint32_t rank,
+			   uint32_t timeout_ms, uint32_t chunk)
+{
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = req, .job = "x", .world = world, .rank = rank, .pid = 100 + (uint32_t)req,
+		.timeout_ms = timeout_ms, .chunk_bytes = chunk,
+	} };
+
+	send(conn, &m);
+}
+
+static inline void join(uint32_t conn, uint64_t req, uint32_t world, uint32_t rank)
+{
+	join_as(conn, req, world, rank, 2000, 0);
+}
+
+static inline void ready_as(uint32_t conn, enum msg_type type, uint32_t job, uint64_t seq,
+			    int code)
+{
+	struct msg m = { .type = type, .ready = {
+		.job = job, .seq = seq, .code = code, .text = code ? "memory is full" : "",
+	} };
+
+	send(conn, &m);
+}
+
+struct want {
+	const char *name;
+	uint32_t dtype;
+	uint64_t count;
+};
+
+static inline void declare_in(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank,
+			      const struct want *t, uint32_t n)
+{
+	struct msg_tensor tensors[8];
+	struct msg m = { .type = MSG_DECLARE, .declare = {
+		.req = req, .job = job, .rank = rank, .timeout_ms = 2000, .ntensors = n,
+		.tensors = tensors,
+	} };
+
+	for (uint32_t i = 0; i < n; i++)
+		tensors[i] = (struct msg_tensor){
+			.name = t[i].name, .dtype = t[i].dtype, .ndims = 1, .dims = &t[i].count,
+			.count = t[i].count,
+		};
+	send(conn, &m);
+}
+
+static inline void ids_as(uint32_t conn, enum msg_type type, uint64_t req, uint32_t job,
+			  uint32_t rank, const uint32_t *ids, uint32_t n)
+{
+	struct msg m = { .type = type, .ids = {
+		.req = req, .job = job, .rank = rank, .timeout_ms = 2000, .nids = n, .ids = ids,
+	} };
+
+	send(conn, &m);
+}
+
+static inline void barrier(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank)
+{
+	struct msg m = { .type = MSG_BARRIER, .barrier = {
+		.req = req, .job = job, .rank = rank, .timeout_ms = 2000,
+	} };
+
+	send(conn, &m);
+}
+
+static inline void leave(uint32_t conn, uint32_t job, uint32_t rank, int code)
+{
+	struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = job, .rank = rank, .code = code, .text = code ? "process ended" : "",
+	} };
+
+	send(conn, &m);
+}
+
+static inline void query(uint32_t conn)
+{
+	struct msg m = { .type = MSG_QUERY, .query = {
+		.req = 1, .what = QUERY_NODES | QUERY_JOBS | QUERY_TENSORS, .job = "",
+	} };
+
+	send(conn, &m);
+}
+
+static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
+{
+	static const uint32_t ranks[] = { 0, 1 };
+	static const struct msg_machine machines[] = {
+		{ .name = "a", .machine = "a", .nranks = 1, .ranks = &ranks[0] },
+		{ .name = "b", .machine = "b", .nranks = 1, .ranks = &ranks[1] },
+	};
+	static const struct msg_server server = {
+		.name = "cpu-0", .machine = "cpu-0", .shm_path = "", .weight = UINT32_MAX,
+	};
+	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
+		.job = job, .name = "x", .world = 2, .epoch = epoch,
+		.chunk_bytes = CHUNK_BYTES_DEFAULT, .nmachines = 2, .machines = machines,
+		.nservers = 1, .servers = &server,
+	} };
+
+	send(conn, &m);
+}
+
+static inline void tensors_held(uint32_t conn, uint32_t job, uint64_t seq, uint32_t id,
+				const struct want *t)
+{
+	struct msg_tensor one = {
+		.id = id, .name = t->name, .dtype = t->dtype, .ndims = 1, .dims = &t->count,
+		.count = t->count,
+	};
+	struct msg m = { .type = MSG_TENSORS_HELD, .tensors = {
+		.job = job, .seq = seq, .ntensors = 1, .tensors = &one,
+	} };
+
+	send(conn, &m);
+}
+
+/* ---- what was sent ---- */
+
+static inline uint32_t count(uint32_t conn, enum msg_type type, uint64_t req)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		n += w->rec[i].conn == conn && w->rec[i].type == type &&
+		     (req == REQ_ANY || w->rec[i].req == req);
+	return n;
+}
+
+static inline const struct record *last(uint32_t conn, enum msg_type type)
+{
+	for (uint32_t i = w->n; i-- > 0; ) {
+		if (w->rec[i].conn == conn && w->rec[i].type == type)
+			return &w->rec[i];
+	}
+	ck_abort_msg("connection %u never got a %s", conn, msg_type_name(type));
+}
+
+static inline const struct record *answer(uint32_t conn, uint64_t req)
+{
+	ck_assert_uint_eq(count(conn, MSG_REPLY, req), 1);
+	for (uint32_t i = 0; i < w->n; i++) {
+		if (w->rec[i].conn == conn && w->rec[i].type == MSG_REPLY && w->rec[i].req == req)
+			return &w->rec[i];
+	}
+	return NULL;
+}
+
+static inline void ck_answer(uint32_t conn, uint64_t req, int code, const char *text)
+{
+	const struct record *r = answer(conn, req);
+
+	ck_assert_int_eq(r->code, code);
+	if (text)
+		ck_assert_str_eq(r->text, text);
+}
+
+/* Two agents a and b with a rank each, one server, up: job number 1. */
+struct pair {
+	uint32_t a, b, server, job;
+};
+
+static inline struct pair pair_up(void)
+{
+	struct pair p = { .a = hello(NODE_AGENT, "a"), .b = hello(NODE_AGENT, "b") };
+
+	p.server = hello(NODE_SERVER, "cpu-0");
+	join(p.a, 1, 2, 0);
+	join(p.b, 1, 2, 1);
+	p.job = last(p.server, MSG_JOB_UP)->job;
+	ready_as(p.server, MSG_JOB_READY, p.job, last(p.server, MSG_JOB_UP)->epoch, 0);
+	ck_answer(p.a, 1, 0, NULL);
+	ck_answer(p.b, 1, 0, NULL);
+	return p;
+}
+
+static const struct want both[] = { { "t", DTYPE_F32, 1000 }, { "u", DTYPE_F16, 7 } };
+static const struct want swapped[] = { { "u", DTYPE_F16, 7 }, { "t", DTYPE_F32, 1000 } };
+
+/* Both tensors declared by both ranks and up: ids 1 and 2. */
+static inline struct pair pair_declared(void)
+{
+	struct pair p = pair_up();
+
+	declare_in(p.a, 2, p.job, 0, both, 2);
+	declare_in(p.b, 2, p.job, 1, swapped, 2);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 1, 0);
+	ck_answer(p.a, 2, 0, NULL);
+	return p;
+}
+
+/* Runs what `add` puts into a test case, each in its own world; main() returns this. */
+static inline int rig_main(const char *name, void (*add)(TCase *t))
+{
+	Suite *suite = suite_create(name);
+	TCase *t = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_set_timeout(t, 60);
+	add(t);
+	suite_add_tcase(suite, t);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif
