@@ -213,15 +213,23 @@ lint:
 	$(Q)python3 tests/lint.py
 
 FUZZ_SECONDS ?= 10
-FUZZ_FLAGS := -std=gnu17 -g -O1 -D_GNU_SOURCE -I. -I$(BUILD)/gen -ffp-contract=off -fno-sanitize-recover=all \
-	-fsanitize=fuzzer,address,undefined -Wno-missing-field-initializers
-FUZZ_LIB_SRC := $(filter-out common/kern/% common/rt/% common/ctl/%,$(COMMON_SRC))
+FUZZ_FLAGS := -std=gnu17 -g -O1 -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen \
+	-ffp-contract=off -fno-sanitize-recover=all -pthread -Wno-missing-field-initializers
+FUZZ_OBJ := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(filter-out common/kern/%,$(COMMON_SRC)) \
+	gen/proto/tally.pb-c.c)
 
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB_SRC) $(BUILD)/gen/proto/tally.pb-c.h
+$(BUILD)/fuzz/obj/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
-	@echo "  FUZZ    $@"
-	$(Q)$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(FUZZ_LIB_SRC) $(BUILD)/gen/proto/tally.pb-c.c \
-		$$(sed -n 's|.*/\* SRC: \(.*\) \*/.*|\1|p' $<) -lprotobuf-c -lm
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,address,undefined -c -o $@ $<
+
+$(BUILD)/fuzz/obj/%.o: %.c $(BUILD)/gen/proto/tally.pb-c.h
+	@mkdir -p $(@D)
+	@echo "  FUZZ CC $<"
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
+
+$(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJ)
+	@echo "  FUZZ LD $@"
+	$(Q)$(CLANG) -fsanitize=fuzzer,address,undefined -pthread -o $@ $^ $(LIBS)
 
 fuzz: $(FUZZERS)
 	$(Q)for f in $(FUZZERS); do tests/fuzz/run.sh $$f $(FUZZ_SECONDS) || exit 1; done
@@ -254,4 +262,4 @@ install: build
 clean:
 	rm -rf $(BUILD)
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/fuzz -name '*.d' 2>/dev/null)
