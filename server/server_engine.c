@@ -321,13 +321,22 @@ static uint64_t bytes_in_flight(const struct sv_peer *p)
 /* What the cards take on top of what is under way, all together and each peer. */
 static uint64_t room_for_all(struct sv_engine *en)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, each;
+	uint32_t peers = 0;
 
+	if (en->flight_limit == UINT64_MAX) {
+		list_for_each(&en->peers, l)
+			list_entry(l, struct sv_peer, link)->room = UINT64_MAX;
+		return UINT64_MAX;
+	}
+	list_for_each(&en->peers, l)
+		peers++;
+	each = flight_peer_bytes(en->flight_limit, peers);
 	list_for_each(&en->peers, l) {
 		struct sv_peer *p = list_entry(l, struct sv_peer, link);
-		uint64_t mine = en->flight_limit == UINT64_MAX ? 0 : bytes_in_flight(p);
+		uint64_t mine = bytes_in_flight(p);
 
-		p->room = flight_room(en->flight_limit / FLIGHT_PEERS, mine);
+		p->room = flight_room(each, mine);
 		bytes += mine;
 	}
 	return flight_room(en->flight_limit, bytes);

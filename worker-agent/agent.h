@@ -56,6 +56,7 @@ struct ad_slab {
 /* ---- jobs ---- */
 
 struct ad_server {			/* of one job, in placement order */
+	uint32_t weight;		/* of its share in the plan; 0: it sums nothing */
 	uint32_t node, engines, route;	/* route: of its engine 0; the others follow */
 	char name[NAME_LEN_MAX + 1];
 	char shm_path[ADDR_LEN_MAX + 1];

@@ -36,6 +36,7 @@ static int copy_server(struct ad_job *j, struct ad_server *sv, const struct msg_
 		return err_set(e, TALLY_EPROTO, "server %s has impossible numbers", m->name);
 	sv->node = m->node;
 	sv->engines = m->engines;
+	sv->weight = m->weight;
 	sv->local = j->agent->opt.no_shm ? false : !strcmp(m->machine, j->agent->machine) &&
 						   m->shm_path[0];
 	memcpy(sv->name, m->name, strlen(m->name) + 1);

@@ -170,6 +170,7 @@ struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
 		list_add(&en->peers, &p->link);
 	}
 	memcpy(p->key, j->link_key, KEY_BYTES);
+	p->server.weight = sv->weight;	/* the latest job's plan */
 	if (p->jobs++ == 0)
 		make_lanes(p);
 	return &p->core;
@@ -415,16 +416,22 @@ static uint64_t bytes_in_flight(const struct ad_peer *p)
 /* The core may hand out what the card has room for. */
 static void make_flight(struct ad_engine *en)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, each;
+	uint32_t peers = 0;
 
 	if (en->flight_limit == UINT64_MAX)
 		return;
 	list_for_each(&en->peers, l) {
+		const struct ad_peer *p = list_entry(l, struct ad_peer, link);
+
+		peers += p->server.weight && !p->core.by_ref;
+	}
+	each = flight_peer_bytes(en->flight_limit, peers);
+	list_for_each(&en->peers, l) {
 		struct ad_peer *p = list_entry(l, struct ad_peer, link);
 		uint64_t mine = bytes_in_flight(p);
 
-		p->core.tx_limit = p->core.tx_bytes +
-				   flight_room(en->flight_limit / FLIGHT_PEERS, mine);
+		p->core.tx_limit = p->core.tx_bytes + flight_room(each, mine);
 		bytes += mine;
 	}
 	en->core.tx_limit = en->core.tx_bytes + flight_room(en->flight_limit, bytes);

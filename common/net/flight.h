@@ -13,8 +13,9 @@
 
 #include "common/base/base.h"
 
-#define FLIGHT_MS		16u
-#define FLIGHT_PEERS		4u		/* one peer gets at most such a part of it */
+#define FLIGHT_MS		12u
+#define FLIGHT_PEERS_MIN	3u
+#define FLIGHT_PEER_BYTES_MIN	(128u << 10)
 #define FLIGHT_LOOK_MS		1u		/* look again when it is full */
 #define FLIGHT_BYTES_MIN	(512u << 10)
 #define FLIGHT_FAST_BITS	UINT64_C(10000000000)
@@ -25,6 +26,18 @@ static inline uint64_t flight_bytes(uint64_t bits_per_s)
 	if (!bits_per_s || bits_per_s >= FLIGHT_FAST_BITS)
 		return UINT64_MAX;
 	return MAX(bits_per_s / 8 * FLIGHT_MS / 1000, FLIGHT_BYTES_MIN);
+}
+
+/*
+ * What one of `peers` may have of it: its part and a quarter more.  With much more
+ * a peer whose card is busy takes all there is and the others starve; with less
+ * the card idles when several are busy at once.
+ */
+static inline uint64_t flight_peer_bytes(uint64_t limit, uint32_t peers)
+{
+	if (limit == UINT64_MAX)
+		return UINT64_MAX;
+	return MAX(limit * 5 / 4 / MAX(peers, FLIGHT_PEERS_MIN), FLIGHT_PEER_BYTES_MIN);
 }
 
 /* What fits on top of `bytes` under way. */
