@@ -89,6 +89,8 @@ static void take_job(struct agent *a, const struct msg *m)
 	struct err e;
 	struct msg leave = { .type = MSG_RANK_LEAVE };
 
+	if (ad_job_find(a, m->job_up.job))
+		return;			/* said again after an outage: it runs already */
 	if (!ad_job_up(a, m, &e)) {
 		ad_sessions_check(ad_job_find(a, m->job_up.job));
 		return;

@@ -73,6 +73,7 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 {
 	list_del(&s->link);
 	a->slab[s->id] = NULL;
+	ctl_node_alive(a->node);	/* many large ones take longer than a lease */
 	slab_free(&s->mem);
 	free(s->words);
 	free(s);
