@@ -1,0 +1,12 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 120
+# The Python package on four ranks of two machines: the same calls, the same sums.
+. "$(dirname "$0")/../lib.sh"
+
+"$PYTHON" -c 'import numpy' 2>/dev/null || skip "$PYTHON has no numpy"
+export TALLY_LIBRARY=$LIB/libtally.so.0
+expect_status 0 "$BIN/tally" local --agents 2 --servers 1 --ranks 4 -- \
+	"$PYTHON" "$ROOT/tests/test_python.py"
+expect_text "$TMP/out" 'rank 0 of 4: ok'
+say 'four ranks in Python agree'
