@@ -15,6 +15,7 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -169,11 +170,25 @@ uint64_t host_card_bits_per_s(const char *addr)
 	return find_card(addr, name) ? card_speed(name) : 0;
 }
 
+/* The kernel knows best: all of 127.0.0.0/8 is ours, though no interface lists it. */
 bool host_has_address(const char *addr)
 {
-	char name[IFNAMSIZ];
+	const struct addrinfo hints = {
+		.ai_flags = AI_NUMERICHOST | AI_PASSIVE,
+		.ai_socktype = SOCK_DGRAM,
+	};
+	struct addrinfo *ai;
+	bool ours;
+	int fd;
 
-	return find_card(addr, name);
+	if (getaddrinfo(addr, "0", &hints, &ai))
+		return false;
+	fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	ours = fd >= 0 && !bind(fd, ai->ai_addr, ai->ai_addrlen);
+	if (fd >= 0)
+		close(fd);
+	freeaddrinfo(ai);
+	return ours;
 }
 
 /* ---- CPUs ---- */

@@ -63,6 +63,7 @@ START_TEST(loopback_is_ours_and_has_no_speed)
 	int cpus[4];
 
 	ck_assert(host_has_address("127.0.0.1"));
+	ck_assert(host_has_address("127.0.0.2"));
 	ck_assert(!host_has_address("192.0.2.1"));
 	ck_assert(!host_has_address("not an address"));
 	ck_assert_uint_eq(host_card_bits_per_s("127.0.0.1"), 0);
