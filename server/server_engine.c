@@ -266,22 +266,49 @@ static bool has_work(const struct sv_peer *p)
 	return p->core.nrefusals || !list_empty(&p->core.out);
 }
 
-/* A by-reference link before any other, then the one with the shortest queue. */
-static struct sv_link *best_link(const struct sv_peer *p)
+/* What a link has not brought to the agent; the kernel's part of it where cards are slow. */
+static uint64_t link_bytes(const struct sv_engine *en, const struct sv_link *k)
+{
+	bool slow = en->flight_limit != UINT64_MAX;
+
+	return xport_queued_bytes(k->ep) + (slow ? xport_unacked_bytes(k->ep) : 0);
+}
+
+static uint64_t bytes_in_flight(const struct sv_engine *en, const struct sv_peer *p)
+{
+	uint64_t bytes = 0;
+
+	list_for_each(&p->links, l) {
+		const struct sv_link *k = list_entry(l, struct sv_link, link);
+
+		if (k->up)
+			bytes += link_bytes(en, k);
+	}
+	return bytes;
+}
+
+/*
+ * A by-reference link before any other, then the one with the least before it: a
+ * faster card empties its links faster, so it gets as much more.
+ */
+static struct sv_link *best_link(const struct sv_engine *en, const struct sv_peer *p)
 {
 	struct sv_link *best = NULL;
+	uint64_t least = LINK_QUEUE_BYTES;
 
 	list_for_each(&p->links, l) {
 		struct sv_link *k = list_entry(l, struct sv_link, link);
+		uint64_t bytes;
 
 		if (!k->up || xport_queued(k->ep) >= XPORT_QUEUE / 2)
 			continue;
 		if (xport_by_reference(k->ep))
 			return k;
-		if (xport_queued_bytes(k->ep) >= LINK_QUEUE_BYTES)
-			continue;
-		if (!best || xport_queued_bytes(k->ep) < xport_queued_bytes(best->ep))
+		bytes = link_bytes(en, k);
+		if (bytes < least) {
 			best = k;
+			least = bytes;
+		}
 	}
 	return best;
 }
@@ -289,7 +316,7 @@ static struct sv_link *best_link(const struct sv_peer *p)
 /* Sends p's next frame, if it has one and a link takes it. */
 static bool send_one(struct sv_engine *en, struct sv_peer *p, uint64_t *room)
 {
-	struct sv_link *k = has_work(p) ? best_link(p) : NULL;
+	struct sv_link *k = has_work(p) ? best_link(en, p) : NULL;
 	struct srv_send s;
 
 	if (!k || (!xport_by_reference(k->ep) && (!*room || !p->room)))
@@ -303,19 +330,6 @@ static bool send_one(struct sv_engine *en, struct sv_peer *p, uint64_t *room)
 	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
 		srv_sent(s.tensor);	/* the agent will ask for it */
 	return true;
-}
-
-static uint64_t bytes_in_flight(const struct sv_peer *p)
-{
-	uint64_t bytes = 0;
-
-	list_for_each(&p->links, l) {
-		const struct sv_link *k = list_entry(l, struct sv_link, link);
-
-		if (k->up)
-			bytes += xport_queued_bytes(k->ep) + xport_unacked_bytes(k->ep);
-	}
-	return bytes;
 }
 
 /* What the cards take on top of what is under way, all together and each peer. */
@@ -334,7 +348,7 @@ static uint64_t room_for_all(struct sv_engine *en)
 	each = flight_peer_bytes(en->flight_limit, peers);
 	list_for_each(&en->peers, l) {
 		struct sv_peer *p = list_entry(l, struct sv_peer, link);
-		uint64_t mine = bytes_in_flight(p);
+		uint64_t mine = bytes_in_flight(en, p);
 
 		p->room = flight_room(each, mine);
 		bytes += mine;

@@ -369,6 +369,28 @@ const struct xport_cb ad_link_callbacks = {
 
 /* ---- each turn ---- */
 
+/* What a lane has not brought to the server; the kernel's part of it where cards are slow. */
+static uint64_t lane_bytes(const struct ad_lane *k)
+{
+	bool slow = k->peer->engine->flight_limit != UINT64_MAX;
+
+	return xport_queued_bytes(k->ep) + (slow ? xport_unacked_bytes(k->ep) : 0);
+}
+
+static uint64_t bytes_in_flight(const struct ad_peer *p)
+{
+	uint64_t bytes = 0;
+
+	list_for_each(&p->lanes, l) {
+		const struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+		if (k->up)
+			bytes += lane_bytes(k);
+	}
+	return bytes;
+}
+
+/* The one that will have room first: so every card carries as much as it can. */
 static struct ad_lane *best_lane(const struct ad_peer *p)
 {
 	struct ad_lane *best = NULL;
@@ -380,7 +402,7 @@ static struct ad_lane *best_lane(const struct ad_peer *p)
 
 		if (!k->up || xport_queued(k->ep) >= XPORT_QUEUE / 2)
 			continue;
-		wait = (double)(xport_queued_bytes(k->ep) + FRAME_BYTES) / (double)k->bits_per_s;
+		wait = (double)(lane_bytes(k) + FRAME_BYTES) / (double)k->bits_per_s;
 		if (!best || wait < least) {
 			best = k;
 			least = wait;
@@ -398,19 +420,6 @@ static void send_one(struct ad_engine *en, const struct ag_send *s)
 		if (s->tensor)
 			ag_sent(&en->core, s->peer, s->tensor, s->frame.length);
 	s->peer->busy = !best_lane(s->peer->user);
-}
-
-static uint64_t bytes_in_flight(const struct ad_peer *p)
-{
-	uint64_t bytes = 0;
-
-	list_for_each(&p->lanes, l) {
-		const struct ad_lane *k = list_entry(l, struct ad_lane, link);
-
-		if (k->up)
-			bytes += xport_queued_bytes(k->ep) + xport_unacked_bytes(k->ep);
-	}
-	return bytes;
 }
 
 /* The core may hand out what the card has room for. */
