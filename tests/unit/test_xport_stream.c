@@ -98,9 +98,10 @@ START_TEST(any_fragmentation_gives_the_same_frames)
 }
 END_TEST
 
+/* Not the least there are: TCP then waits 200 ms before it sends less than half a window. */
 static void shrink_buffers(int fd)
 {
-	int small = 1;
+	int small = 16 << 10;
 
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
