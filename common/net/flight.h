@@ -13,7 +13,7 @@
 
 #include "common/base/base.h"
 
-#define FLIGHT_MS		12u
+#define FLIGHT_MS		10u
 #define FLIGHT_PEERS_MIN	3u
 #define FLIGHT_PEER_BYTES_MIN	(128u << 10)
 #define FLIGHT_LOOK_MS		1u		/* look again when it is full */
