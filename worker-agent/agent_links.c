@@ -71,6 +71,14 @@ static void make_shm_lane(struct ad_peer *p)
 	memcpy(k->addr.remote, p->server.shm_path, sizeof(k->addr.remote));
 }
 
+/* Of two cards; one whose speed nobody knows counts as the other, or as 10 Gbit/s. */
+static uint64_t slower(uint64_t a, uint64_t b)
+{
+	if (!a && !b)
+		return FLIGHT_FAST_BITS;
+	return a && b ? MIN(a, b) : MAX(a, b);
+}
+
 static void make_tcp_lanes(struct ad_peer *p)
 {
 	const struct agent *a = p->engine->agent;
@@ -86,12 +94,10 @@ static void make_tcp_lanes(struct ad_peer *p)
 		k->addr.kind = XPORT_TCP;
 		memcpy(k->addr.remote, p->server.addr[remote].host, sizeof(k->addr.remote));
 		k->addr.port = p->server.addr[remote].port;
-		k->bits_per_s = MAX(p->server.addr[remote].bits_per_s, 1);
-		if (!a->nrails)
-			continue;
-		memcpy(k->addr.local, a->rail_text[local], sizeof(k->addr.local));
-		if (a->rail[local].bits_per_s)
-			k->bits_per_s = MIN(k->bits_per_s, a->rail[local].bits_per_s);
+		k->bits_per_s = slower(p->server.addr[remote].bits_per_s,
+				       a->nrails ? a->rail[local].bits_per_s : 0);
+		if (a->nrails)
+			memcpy(k->addr.local, a->rail_text[local], sizeof(k->addr.local));
 	}
 }
 

@@ -51,7 +51,6 @@
 #define CTL_MSG_BYTES_MAX	(16u << 20)
 #define CTL_QUEUE_BYTES_MAX	(64u << 20)	/* unsent bytes before a slow peer is cut */
 #define CTL_CONNS_MAX		8192u
-#define LOCAL_MSG_BYTES_MAX	(128u << 10)	/* one message on the agent's Unix socket */
 
 /* rings of a training process */
 #define RING_ENTRIES		4096u		/* a power of two */
@@ -60,10 +59,8 @@
 #define HEARTBEAT_MS		1000u
 #define LEASE_MS		3000u
 #define RECONNECT_GRACE_MS	500u		/* closed control connection: dead after this */
-#define LINK_RECONNECT_MS	1000u		/* broken data link: tried again for this long */
 #define LINK_PING_MS		1000u		/* nothing received on a data link: ask */
 #define LINK_DEAD_MS		3000u		/* still nothing: the link is closed */
-#define AGENT_GRACE_MS		30000u		/* a lost agent may come back for this long */
 #define HANDSHAKE_MS		5000u
 #define ATTACH_TIMEOUT_MS	60000u		/* default: wait for the other ranks */
 #define WAIT_TIMEOUT_MS		600000u		/* default: wait for a round */
