@@ -67,6 +67,13 @@ enum frame_flag {
 /* HELD.slot: it was asked for by name and cannot be taken back in this round. */
 #define HELD_ASKED	1u
 
+/* What one of a job's machines wants of a segment's round; REFUSED with EMISMATCH has two
+ * of them, that differ in what they want, in slot and rslot. */
+#define SIDE(worker, rop, root)	((uint64_t)(worker) << 40 | (uint64_t)(rop) << 32 | (root))
+#define SIDE_WORKER(side)	((uint32_t)((side) >> 40))
+#define SIDE_ROP(side)		((uint8_t)((side) >> 32))
+#define SIDE_ROOT(side)		((uint32_t)(side))
+
 /*   offset on the wire, field; HELLO and WELCOME use slot/rslot/aux as said there */
 struct frame {
 	uint8_t type;		/*  5: enum frame_type */
@@ -83,10 +90,11 @@ struct frame {
 	uint32_t offset;	/* 32: the segment's first byte in the chunk */
 	uint32_t length;	/* 36: its bytes, <= SEG_BYTES_MAX */
 	uint64_t slot;		/* 40: PUSH: where in window or slab; RESULT: the push's rslot;
-				 *     HELD: HELD_ASKED or 0 */
-	uint64_t rslot;		/* 48: PUSH: where the agent wants the result */
-	uint32_t aux;		/* 56: REFUSED: -code; HELD: who misses;
-				 *     PROBE: 1 if a link broke */
+				 *     HELD: HELD_ASKED or 0; REFUSED: SIDE() or 0 */
+	uint64_t rslot;		/* 48: PUSH: where the agent wants the result;
+				 *     REFUSED: the other SIDE() or 0 */
+	uint32_t aux;		/* 56: PUSH: a broadcast's root, else 0; REFUSED: -code;
+				 *     HELD: who misses; PROBE: 1 if a link broke */
 };				/* 60: header check */
 
 /*

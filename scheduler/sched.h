@@ -285,7 +285,9 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
-void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims);
+/* "float32[10,100]"; the count where no shape was given. */
+void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
+		uint64_t count);
 
 /* sched_key.c */
 void key_derive(const uint8_t seed[KEY_BYTES], const uint8_t instance[ID_BYTES],

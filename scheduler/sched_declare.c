@@ -93,9 +93,9 @@ static void mismatch_text(const struct sched_job *j, const struct sched_tensor *
 	text_init(&x, e->text, sizeof(e->text));
 	text_add(&x, "tensor '%.96s': rank %u (machine %.48s) ", t->name, ref,
 		 j->ranks[ref].node->name);
-	text_shape(&x, t->dtype, t->dims, t->ndims);
+	text_shape(&x, t->dtype, t->dims, t->ndims, t->count);
 	text_add(&x, ", rank %u (machine %.48s) ", rank, j->ranks[rank].node->name);
-	text_shape(&x, m->dtype, m->dims, m->ndims);
+	text_shape(&x, m->dtype, m->dims, m->ndims, m->count);
 }
 
 /* Fails t for all who have declared it, and for `rank`, who differs. */

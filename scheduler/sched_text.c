@@ -87,10 +87,13 @@ uint32_t text_not_ready(struct text *t, const struct sched_job *j)
 	return total;
 }
 
-void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims)
+void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
+		uint64_t count)
 {
 	text_add(t, "%s[", dtype_name((uint8_t)dtype));
 	for (uint32_t i = 0; i < ndims; i++)
 		text_add(t, "%s%llu", i ? "," : "", (unsigned long long)dims[i]);
+	if (!ndims)
+		text_add(t, "%llu", (unsigned long long)count);
 	text_add(t, "]");
 }

@@ -382,7 +382,10 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 	j->worker[f->worker].parked_bytes += srv_window_use(in);
 	c->count.pushes++;
 	todo_drop(in, TODO_RESULT | TODO_FAIL | TODO_ASK);
-	if (s->rop && s->rop != f->rop) {
+	s->side[1] = SIDE(f->worker, f->rop, f->rop == ROP_BROADCAST ? f->aux : 0);
+	if (s->parked == 1)
+		s->side[0] = s->side[1];
+	if (SIDE_ROP(s->side[0]) != f->rop || SIDE_ROOT(s->side[0]) != SIDE_ROOT(s->side[1])) {
 		finish(c, s, TODO_FAIL);
 		return;
 	}
@@ -537,6 +540,13 @@ static void fill_result(struct srv_core *c, struct srv_send *out, struct srv_in 
 	s->tensor->job->borrowed++;
 }
 
+static void fill_mismatch(struct srv_send *out, const struct srv_in *in)
+{
+	out->frame.aux = (uint32_t)-TALLY_EMISMATCH;
+	out->frame.slot = in->seg->side[0];
+	out->frame.rslot = in->seg->side[1];
+}
+
 static void fill_held(struct srv_send *out, const struct srv_in *in)
 {
 	out->frame.aux = first_missing(in->seg);
@@ -568,7 +578,7 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 	if (order[i].todo == TODO_RESULT)
 		fill_result(c, out, in, by_ref);
 	else if (order[i].todo == TODO_FAIL)
-		out->frame.aux = (uint32_t)-TALLY_EMISMATCH;
+		fill_mismatch(out, in);
 	else if (order[i].todo == TODO_HELD)
 		fill_held(out, in);
 	todo_drop(in, order[i].todo);

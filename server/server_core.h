@@ -127,6 +127,7 @@ struct srv_seg {
 	uint8_t done_rop;
 	bool asking;			/* its bytes count in job->asked_bytes */
 	bool failed;			/* done_round ended in a mismatch */
+	uint64_t side[2];		/* SIDE() of the round's first and latest contribution */
 	uint8_t *own;			/* this server's result slot */
 	uint8_t *result;		/* where done_round's result lies */
 	struct srv_in *in;		/* n */

@@ -8,6 +8,7 @@
 	rounds:NAME:N			sums, each checked; every rank gives rank + round
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement
 	submit:NAME[:OP]		starts a round and does not wait
+	broadcast:NAME:ROOT		and waits for it
 	wait:SECONDS			for what was submitted
 	barrier:SECONDS
 	until:FILE			waits until FILE is there
@@ -52,6 +53,10 @@ class Rank:
         array = self.arrays[name]
         array[...] = (self.session.rank + self.rounds[name]) % 50
         self.tickets.append((name, self.rounds[name], self.tensors[name].push_pull(array, op=op)))
+
+    def broadcast(self, name, root):
+        array = self.arrays[name] if self.session.rank == int(root) else None
+        self.tensors[name].broadcast(array, root=int(root)).wait(20)
 
     def wait(self, seconds="60"):
         for name, number, ticket in self.tickets:

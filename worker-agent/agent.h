@@ -386,6 +386,8 @@ void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, uint32_t job, uint32_t tensor, uint32_t round);
 void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w);
 void ad_rings_stalls(struct ad_engine *en, mono_t now);
+/* Why a job failed by a round on which machines disagree: who wants what. */
+void ad_mismatch(const struct ag_job *j, const char *tensor, struct err *e);
 bool ad_is_ring(const struct ad_engine *en, const void *p);
 
 /* agent_links.c: an engine's links to servers */

@@ -142,6 +142,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 	t->running = true;
 	t->rop = p->rop;
 	t->root_local = p->root_local;
+	t->root = p->root;
 	t->priority = p->priority;
 	t->seq = p->seq;
 	t->since = now;
@@ -176,7 +177,8 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 	ASSERT(p->local < t->job->nlocal && range_ok(p->at, p->length, t->geom.bytes));
 	if (!t->running)
 		round_open(c, t, p, now);
-	ASSERT(p->round == t->round && p->rop == t->rop && p->root_local == t->root_local);
+	ASSERT(p->round == t->round && p->rop == t->rop && p->root_local == t->root_local &&
+	       p->root == t->root);
 	t->in[p->local].base = p->base;
 	t->in[p->local].slot = p->base_slot;
 	end = (uint32_t)div_round_up(p->at + p->length, t->geom.chunk_bytes);
@@ -390,6 +392,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	fill_head(f, s, FRAME_PUSH);
 	f->dtype = t->dtype;
 	f->rop = t->rop;
+	f->aux = t->root;
 	f->flags = p->by_ref ? FRAME_BYREF : 0;
 	f->slot = s->slot == UINT32_MAX ? SLOT_NONE : (uint64_t)s->slot * PAGE_BYTES;
 	out->peer = p;
@@ -624,6 +627,9 @@ static void on_refused(struct ag_core *c, struct ag_seg *s, const struct frame *
 	if (f->aux == (uint32_t)-TALLY_EMISMATCH && !j->fail_code) {
 		j->fail_code = TALLY_EMISMATCH;
 		j->fail_tensor = f->tensor;
+		j->fail_round = f->round;
+		j->fail_side[0] = f->slot;
+		j->fail_side[1] = f->rslot;
 	}
 }
 

@@ -89,7 +89,8 @@ struct ag_job {
 	uint32_t chunk_bytes, seg_bytes;
 	bool stopped, fail_told;	/* fail_told: the shell's */
 	int fail_code;			/* 0, or why the shell should end the job */
-	uint32_t fail_tensor;
+	uint32_t fail_tensor, fail_round;
+	uint64_t fail_side[2];		/* as the server has them */
 	uint64_t borrowed;
 	struct list tensors;
 	void *user;
@@ -139,6 +140,7 @@ struct ag_tensor {
 	uint32_t round;			/* running or last finished; 0 none yet */
 	bool running, removed;
 	int32_t root_local;		/* broadcast: local rank of the root, -1: elsewhere */
+	uint32_t root;			/* broadcast: the root's rank, else 0 */
 	int32_t priority;
 	uint64_t seq;			/* of the round's submission on this machine */
 	mono_t since;			/* the round's first post */
@@ -233,6 +235,7 @@ struct ag_post {
 	uint32_t round, local;		/* local rank's index */
 	uint8_t rop;
 	int32_t root_local;
+	uint32_t root;			/* broadcast's, else 0 */
 	int32_t priority;
 	uint64_t seq;
 	uint64_t at, length;		/* the piece: whole chunks of the tensor */

@@ -294,17 +294,13 @@ static void check_failures(struct ad_engine *en)
 
 	list_for_each(&en->core.jobs, l) {
 		struct ag_job *j = list_entry(l, struct ag_job, link);
-		const struct ad_job *aj = j->user;
 		const struct ag_tensor *t;
 
 		if (!j->fail_code || j->stopped || j->fail_told)
 			continue;
 		j->fail_told = true;
 		t = ag_tensor_find(&en->core, j->id, j->fail_tensor);
-		err_set(&e, j->fail_code, "tensor '%.200s': machine %.80s wants %s, another one of "
-			"job '%.100s' something else",
-			t ? ((const struct ad_tensor *)t->user)->name : "?", en->agent->name,
-			t ? rop_name(t->rop) : "?", aj->name);
+		ad_mismatch(j, t ? ((const struct ad_tensor *)t->user)->name : "?", &e);
 		ad_trouble(en, AD_JOB_FAILED, NULL, j->id, 0, &e);
 	}
 }

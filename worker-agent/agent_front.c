@@ -135,14 +135,14 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 		return 0;		/* it opened the round */
 	if (s->rop != t->rop)
 		return err_set(e, TALLY_EMISMATCH,
-			       "tensor '%.200s' round %u: rank %u wants %s, rank %u %s", t->name,
-			       t->round, j->rank[local], rop_name(s->rop), j->rank[first],
-			       rop_name(t->rop));
+			       "tensor '%.60s' round %u: rank %u: %s, rank %u: %s", t->name,
+			       t->round, j->rank[first], rop_name(t->rop), j->rank[local],
+			       rop_name(s->rop));
 	if (t->rop == ROP_BROADCAST && s->root != t->root)
 		return err_set(e, TALLY_EMISMATCH,
-			       "tensor '%.200s' round %u: rank %u broadcasts from %u, "
-			       "rank %u from %u", t->name, t->round, j->rank[local],
-			       s->root, j->rank[first], t->root);
+			       "tensor '%.60s' round %u: rank %u: broadcast from rank %u, "
+			       "rank %u: broadcast from rank %u", t->name, t->round, j->rank[first],
+			       t->root, j->rank[local], s->root);
 	return 0;
 }
 
@@ -180,6 +180,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		.local = local,
 		.rop = t->rop,
 		.root_local = t->rop == ROP_BROADCAST ? local_of(j, t->root) : -1,
+		.root = t->rop == ROP_BROADCAST ? t->root : 0,
 		.priority = t->priority,
 		.seq = t->seq,
 		.at = s->at,

@@ -19,6 +19,7 @@
 
 #define TURN_SUBS	256u		/* descriptors taken from one ring in one turn */
 #define STALL_SHOW_MS	1000u
+#define RANKS_NAMED	4u		/* of one machine */
 
 bool ad_is_ring(const struct ad_engine *en, const void *p)
 {
@@ -198,6 +199,7 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 			       &e);
 	}
 	if (rc == TALLY_EMISMATCH) {
+		err_wrap(&e, "machine %.80s", en->agent->name);
 		ad_trouble(en, AD_JOB_FAILED, NULL, r->job->id, 0, &e);
 	} else if (rc) {
 		broken(en, r, &e);
@@ -264,10 +266,38 @@ static void machine_text(const struct ad_machine *m, char *buf, size_t len)
 {
 	size_t at = (size_t)snprintf(buf, len, "%s ", m->nranks == 1 ? "rank" : "ranks");
 
-	for (uint32_t i = 0; i < m->nranks && at < len; i++)
+	for (uint32_t i = 0; i < MIN(m->nranks, RANKS_NAMED) && at < len; i++)
 		at += (size_t)snprintf(buf + at, len - at, "%s%u", i ? ", " : "", m->ranks[i]);
+	if (m->nranks > RANKS_NAMED && at < len)
+		at += (size_t)snprintf(buf + at, len - at, " and %u more",
+				       m->nranks - RANKS_NAMED);
 	if (at < len)
 		snprintf(buf + at, len - at, " (machine %.80s)", m->name);
+}
+
+static void side_text(const struct ad_job *j, uint64_t side, char *buf, size_t len)
+{
+	const char *rop = rop_name(SIDE_ROP(side));
+	char who[160];
+
+	if (SIDE_WORKER(side) < j->n)
+		machine_text(&j->machines[SIDE_WORKER(side)], who, sizeof(who));
+	else
+		snprintf(who, sizeof(who), "an unknown machine");
+	if (SIDE_ROP(side) == ROP_BROADCAST)
+		snprintf(buf, len, "%s: %s from rank %u", who, rop, SIDE_ROOT(side));
+	else
+		snprintf(buf, len, "%s: %s", who, rop);
+}
+
+void ad_mismatch(const struct ag_job *j, const char *tensor, struct err *e)
+{
+	char side[2][200];
+
+	for (int i = 0; i < 2; i++)
+		side_text(j->user, j->fail_side[i], side[i], sizeof(side[i]));
+	err_set(e, j->fail_code, "tensor '%.60s' round %u: %s, %s", tensor, j->fail_round, side[0],
+		side[1]);
 }
 
 static const char *server_name(const struct ad_job *j, uint32_t node)

@@ -23,7 +23,12 @@ for r in 0 1; do
 	expect_error 10 shape.$r "EMISMATCH .*'grad'.*(10,100.*100,10|100,10.*10,100)"
 	expect_text "$TMP/shape.$r.log" 'a0.*a1|a1.*a0'
 done
-say 'another shape: every rank hears tensor and both sides'
+start_rank shape2 0 2 a0 declare:grad:1000
+start_rank shape2 1 2 a0 declare:grad:1001
+for r in 0 1; do
+	expect_error 10 shape2.$r "EMISMATCH .*'grad'.*(1000.*1001|1001.*1000)"
+done
+say 'another shape, on one machine or two: every rank hears tensor and both sides'
 
 start_rank world 0 2 a0
 wait_until 10 'rank 0 waits for rank 1' job_says world 'rank 1'
@@ -32,15 +37,50 @@ for r in 0 1; do
 	expect_error 10 world.$r "EMISMATCH .*world size (2.*3|3.*2)"
 	expect_text "$TMP/world.$r.log" 'rank 0 .*rank 1|rank 1 .*rank 0'
 done
+start_rank world2 0 2 a0
+wait_until 10 'rank 0 waits for rank 1' job_says world2 'rank 1'
+start_rank world2 1 3 a0
+for r in 0 1; do expect_error 10 world2.$r "EMISMATCH .*world size (2.*3|3.*2)"; done
 say 'another world size: every rank hears both sides'
+
+# both SECONDS JOB RANKS ONE OTHER: every rank hears of 'grad', in its first round, and both.
+both()
+{
+	local r
+
+	for r in $3; do
+		expect_error "$1" "$2.$r" "EMISMATCH .*'grad' round 1: ($4, $5|$5, $4)$"
+	done
+}
 
 start_rank op 0 2 a0 declare:grad:1000 submit:grad:sum wait:20
 start_rank op 1 2 a0 declare:grad:1000 submit:grad:mean wait:20
-for r in 0 1; do expect_error 10 op.$r "EMISMATCH .*(grad|operation)"; done
+both 10 op '0 1' 'rank 0: sum' 'rank 1: mean'
 start_rank op2 0 2 a0 declare:grad:1000 submit:grad:sum wait:20
 start_rank op2 1 2 a1 declare:grad:1000 submit:grad:mean wait:20
-for r in 0 1; do expect_error 10 op2.$r "EMISMATCH .*(grad|operation)"; done
-say 'another operation, on one machine or two: EMISMATCH on every rank'
+both 10 op2 '0 1' 'rank 0 \(machine a0\): sum' 'rank 1 \(machine a1\): mean'
+start_rank op3 0 3 a0 declare:grad:300000 submit:grad:mean wait:20
+start_rank op3 1 3 a0 declare:grad:300000 submit:grad:mean wait:20
+start_rank op3 2 3 a1 declare:grad:300000 broadcast:grad:1
+both 10 op3 '0 1 2' 'ranks 0, 1 \(machine a0\): mean' \
+	'rank 2 \(machine a1\): broadcast from rank 1'
+say 'another operation, on one machine or two: every rank hears both sides'
+
+start_rank root 0 2 a0 declare:grad:1000 broadcast:grad:0
+start_rank root 1 2 a0 declare:grad:1000 broadcast:grad:1
+both 10 root '0 1' 'rank 0: broadcast from rank 0' 'rank 1: broadcast from rank 1'
+# Two machines with data, none with data, and one: rank 2 takes another for the root.
+for roots in '0 0 2' '2 2 0' '0 0 1'; do
+	job=root${roots// /}
+	r=0
+	for root in $roots; do
+		start_rank $job $r 3 a$(( r / 2 )) declare:grad:1000 broadcast:grad:$root
+		(( ++r ))
+	done
+	both 10 $job '0 1 2' "ranks 0, 1 \(machine a0\): broadcast from rank ${roots::1}" \
+		"rank 2 \(machine a1\): broadcast from rank ${roots: -1}"
+done
+say 'another root of a broadcast, on one machine or two: every rank hears both sides'
 
 # ---- ranks that do not come ----
 TROUBLE_TIMEOUT=1 start_rank absent 0 2 a0

@@ -325,6 +325,7 @@ struct want {
 	const char *name;
 	uint32_t dtype;
 	uint64_t count;
+	bool flat;			/* declared without a shape */
 };
 
 static inline void declare_in(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank,
@@ -338,8 +339,8 @@ static inline void declare_in(uint32_t conn, uint64_t req, uint32_t job, uint32_
 
 	for (uint32_t i = 0; i < n; i++)
 		tensors[i] = (struct msg_tensor){
-			.name = t[i].name, .dtype = t[i].dtype, .ndims = 1, .dims = &t[i].count,
-			.count = t[i].count,
+			.name = t[i].name, .dtype = t[i].dtype, .ndims = !t[i].flat,
+			.dims = t[i].flat ? NULL : &t[i].count, .count = t[i].count,
 		};
 	send(conn, &m);
 }

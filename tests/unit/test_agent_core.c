@@ -315,7 +315,7 @@ END_TEST
 
 START_TEST(a_broadcast_from_elsewhere_is_pushed_without_data)
 {
-	struct ag_post p = { .round = 1, .rop = ROP_BROADCAST, .root_local = -1,
+	struct ag_post p = { .round = 1, .rop = ROP_BROADCAST, .root_local = -1, .root = 9,
 			     .length = SEGS * SEG, .base_slot = SLOT_NONE };
 	struct frame f;
 
@@ -324,6 +324,7 @@ START_TEST(a_broadcast_from_elsewhere_is_pushed_without_data)
 	f = expect(FRAME_PUSH, 0, 0);
 	ck_assert_uint_eq(f.flags, FRAME_NODATA);
 	ck_assert_uint_eq(f.length, 0);
+	ck_assert_uint_eq(f.aux, 9);	/* so that the server sees who disagrees */
 	ck_assert_uint_eq(job->route[0].window.used, 0);
 }
 END_TEST
@@ -415,9 +416,14 @@ START_TEST(a_mismatch_ends_the_job_and_names_the_tensor)
 	ag_frame(&core, &peer, &f, now);
 	ck_assert_int_eq(job->fail_code, 0);
 	f.aux = (uint32_t)-TALLY_EMISMATCH;
+	f.slot = SIDE(0, ROP_SUM, 0);
+	f.rslot = SIDE(1, ROP_MEAN, 0);
 	ag_frame(&core, &peer, &f, now);
 	ck_assert_int_eq(job->fail_code, TALLY_EMISMATCH);
 	ck_assert_uint_eq(job->fail_tensor, 2);
+	ck_assert_uint_eq(job->fail_round, 1);
+	ck_assert_uint_eq(job->fail_side[0], f.slot);
+	ck_assert_uint_eq(job->fail_side[1], f.rslot);
 }
 END_TEST
 

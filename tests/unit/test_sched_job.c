@@ -305,6 +305,19 @@ START_TEST(tensor_mismatch_names_both_sides_everywhere)
 }
 END_TEST
 
+START_TEST(mismatch_of_tensors_without_shape_names_their_counts)
+{
+	static const struct want one[] = { { "t", DTYPE_F32, 1000, true } };
+	static const struct want other[] = { { "t", DTYPE_F32, 1001, true } };
+	struct pair p = pair_up();
+
+	declare_in(p.a, 2, p.job, 0, one, 1);
+	declare_in(p.b, 2, p.job, 1, other, 1);
+	ck_answer(p.a, 2, TALLY_EMISMATCH, "tensor 't': rank 0 (machine a) float32[1000], "
+		  "rank 1 (machine b) float32[1001]");
+}
+END_TEST
+
 START_TEST(late_rank_hears_of_the_mismatch)
 {
 	static const struct want other[] = { { "t", DTYPE_F64, 500 } };
@@ -497,6 +510,7 @@ static void add(TCase *t)
 	tcase_add_test(t, away_node_hears_what_it_missed);
 	tcase_add_test(t, batch_goes_to_servers_then_agents_then_ids);
 	tcase_add_test(t, tensor_mismatch_names_both_sides_everywhere);
+	tcase_add_test(t, mismatch_of_tensors_without_shape_names_their_counts);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch);
 	tcase_add_test(t, declare_deadline_names_tensors_and_ranks);
 	tcase_add_test(t, declare_is_all_or_nothing);

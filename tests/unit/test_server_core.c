@@ -286,6 +286,31 @@ START_TEST(two_roots_of_a_broadcast_fail_the_round)
 }
 END_TEST
 
+/* One machine has data, and it is not the root that another one waits for. */
+START_TEST(another_root_of_a_broadcast_fails_the_round)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	struct srv_send s;
+
+	f.rop = ROP_BROADCAST;
+	f.aux = 3;
+	ck_assert(push_frame(&f, 42));
+	for (uint32_t w = 1; w < N; w++) {
+		f.worker = (uint16_t)w;
+		f.flags = FRAME_NODATA;
+		f.length = 0;
+		f.aux = w == 1 ? 3 : 4;
+		srv_frame(&core, &peer[w], &f, NULL, NULL);
+	}
+	for (uint32_t w = 0; w < N; w++) {
+		ck_assert(srv_next(&core, &peer[w], false, &s));
+		ck_assert_uint_eq(s.frame.type, FRAME_REFUSED);
+		ck_assert_uint_eq(s.frame.slot, SIDE(0, ROP_BROADCAST, 3));
+		ck_assert_uint_eq(s.frame.rslot, SIDE(2, ROP_BROADCAST, 4));
+	}
+}
+END_TEST
+
 START_TEST(ranks_that_disagree_fail_the_round_for_all)
 {
 	struct frame f = frame(FRAME_PUSH, 1, 1);
@@ -299,6 +324,8 @@ START_TEST(ranks_that_disagree_fail_the_round_for_all)
 		if (w < 2) {
 			ck_assert_uint_eq(s.frame.type, FRAME_REFUSED);
 			ck_assert_uint_eq(s.frame.aux, (uint32_t)-TALLY_EMISMATCH);
+			ck_assert_uint_eq(s.frame.slot, SIDE(0, ROP_SUM, 0));
+			ck_assert_uint_eq(s.frame.rslot, SIDE(1, ROP_MEAN, 0));
 		}
 	}
 	ck_assert(!push(2, 1, 4));	/* late: is told as well */
@@ -611,6 +638,7 @@ int main(void)
 	tcase_add_test(t, mean_divides_by_the_ranks);
 	tcase_add_test(t, broadcast_takes_the_one_that_has_data);
 	tcase_add_test(t, two_roots_of_a_broadcast_fail_the_round);
+	tcase_add_test(t, another_root_of_a_broadcast_fails_the_round);
 	tcase_add_test(t, ranks_that_disagree_fail_the_round_for_all);
 	tcase_add_test(t, a_landing_that_meets_a_failed_round_is_told);
 	tcase_add_test(t, by_reference_the_result_is_written_where_the_agent_wants_it);
