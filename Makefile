@@ -3,6 +3,7 @@
 # make quickstart   install what is missing, build, train a model on a local cluster
 # make check        install what is missing, build, run every test
 # make              build everything into $(BUILD)
+# make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
 # make help         the other targets and the variables
 
 VERSION := 0.1.0
@@ -69,7 +70,7 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 
-.PHONY: all help deps build quickstart check tests lint fuzz bench install clean san
+.PHONY: all help deps build quickstart check check-rdma tests lint fuzz bench install clean san
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -79,6 +80,7 @@ help:
 	@echo 'make quickstart      install missing packages, build, train examples/charlm on a local cluster'
 	@echo '                     (TEXT=path: on that text)'
 	@echo 'make check           install missing packages, build, run every test'
+	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE (4 minutes)'
 	@echo 'make SAN=address,undefined tests   the unit tests and the simulator under a sanitizer'
 	@echo 'make SAN=thread tests'
 	@echo 'make lint            layering, bans, documentation'
@@ -96,6 +98,11 @@ quickstart: deps
 check: deps
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/check.sh
+
+check-rdma:
+	$(Q)deploy/install-packages.sh vm
+	$(Q)$(MAKE) --no-print-directory build tests-build
+	$(Q)BUILD=$(BUILD) tests/vm/check.sh
 
 deps:
 	$(Q)deploy/install-packages.sh

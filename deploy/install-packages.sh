@@ -1,12 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that Tally is built and tested with, those that
-# are missing; says nothing when all are there.
+# are missing; says nothing when all are there.  "vm": also those of tests/vm.
 set -eu
 
 packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
 libprotobuf-c-dev libuv1-dev libhwloc-dev libjansson-dev check libglpk-dev
 rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps"
+[ "${1:-}" != vm ] || packages="$packages qemu-system-x86 busybox-static perftest rdmacm-utils
+ibverbs-providers"
 
 missing=
 for p in $packages; do

@@ -1,0 +1,14 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Behind `make check-rdma`: boots the virtual machine and runs tests/vm/guest in it, one
+# after another; words name the ones to run.  The last line are the totals.
+set -eu
+cd "$(dirname "$0")/../.."
+export BUILD=${BUILD:-build}
+SECONDS_MAX=${VM_SECONDS:-360}
+
+[ $# -gt 0 ] || set -- verbs
+scripts=()
+for name; do scripts+=("tests/vm/guest/$name.sh"); done
+exec tests/vm/vm.py -t "$SECONDS_MAX" \
+	python3 tests/run.py -j 1 -t "$SECONDS_MAX" -- "${scripts[@]}"
