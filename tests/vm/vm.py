@@ -43,7 +43,8 @@ DIR = os.path.join(BUILD, "vm")
 MODULES = ["virtio_pci", "9pnet_virtio", "9p", "crc32_generic", "veth", "bridge", "sch_tbf",
            "sch_netem", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 # no_timer_check: the emulated IO-APIC's timer is late now and then, which panics else.
-KERNEL_ARGS = "console=ttyS0 panic=-1 oops=panic no_timer_check quiet loglevel=4 random.trust_cpu=on"
+KERNEL_ARGS = ("console=ttyS0 panic=-1 oops=panic no_timer_check quiet loglevel=4 "
+               "random.trust_cpu=on")
 BOOT_SECONDS = 60
 CONSOLE_LINES = 40
 TIME_UP, BROKEN = 124, 125
@@ -96,8 +97,7 @@ def find_module(modules, name):
 
 def is_builtin(modules, name):
     with open(os.path.join(modules, "modules.builtin"), encoding="ascii") as f:
-        return any(os.path.basename(line.strip()).replace("-", "_") == name.replace("-", "_") + ".ko"
-                   for line in f)
+        return any(line.strip().replace("-", "_").endswith(f"/{name}.ko") for line in f)
 
 
 def read_module(path):
