@@ -291,9 +291,12 @@ int tally_barrier(tally_session *s, int timeout_ms)
 	ask.barrier = (struct msg_barrier){
 		.req = lt_session_req(s), .job = s->job, .rank = s->who.rank,
 		.timeout_ms = timeout_ms > 0 ? (uint32_t)timeout_ms : s->who.timeout_ms,
+		.generation = s->barriers + 1,
 	};
-	return lt_session_call(s, &ask, ask.barrier.req, MSG_REPLY, ask.barrier.timeout_ms,
-			       &answer);
+	rc = lt_session_call(s, &ask, ask.barrier.req, MSG_REPLY, ask.barrier.timeout_ms,
+			     &answer);
+	s->barriers += !rc;		/* else the next call is for the same one */
+	return rc;
 }
 
 /* ---- detach ---- */

@@ -66,6 +66,7 @@ struct tally_session {
 	uint64_t next_req;
 	bool attached;
 	uint32_t job;			/* the scheduler's number */
+	uint64_t barriers;		/* passed */
 	uint32_t local_rank, local_size, machines;
 
 	struct slab ring_mem;		/* owned */

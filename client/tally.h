@@ -186,7 +186,10 @@ TALLY_API int tally_poll(tally_session *s);
  */
 TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t);
 
-/* Returns when all ranks have called it; ETIMEDOUT names who has not. */
+/*
+ * Returns when all ranks have called it; ETIMEDOUT names who has not.  After an error
+ * the next call is for the same barrier.
+ */
 TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
 
 /* Text of the last error of this session ("" if none); valid until the next call. */

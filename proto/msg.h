@@ -229,6 +229,7 @@ struct msg_barrier {
 	uint64_t req;
 	uint32_t job, rank;
 	uint32_t timeout_ms;
+	uint64_t generation;		/* barriers of the job that the rank has passed, and 1 */
 };
 
 enum query_what { QUERY_NODES = 1, QUERY_JOBS = 2, QUERY_TENSORS = 4 };

@@ -343,6 +343,7 @@ static const struct msg_row barrier_rows[] = {
 	U32(msg_barrier, job, ANY32),
 	U32(msg_barrier, rank, 0, WORLD_SIZE_MAX - 1),
 	U32(msg_barrier, timeout_ms, ANY32),
+	U64(msg_barrier, generation, 1, UINT64_MAX),
 };
 SHAPE(barrier, NULL);
 

@@ -209,7 +209,7 @@ struct sched_job {
 	struct sched_tensor **by_name, **by_id;	/* SCHED_BUCKETS each, owned */
 	uint64_t *barrier;		/* ranks in this generation, owned */
 	uint32_t nbarrier;
-	uint64_t generation;
+	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
 	struct err why;			/* DOWN */
 	char name[NAME_LEN_MAX + 1];

@@ -1,8 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * sched_barrier.c - all ranks of a job, or a deadline that says who is missing.
+ *
+ * A rank says which barrier it means, so that asking again does no harm: one that
+ * all have passed is answered at once, whatever became of the first answer, and a
+ * rank that has given up and comes back takes its own place.  After a restart the
+ * ranks know better than we do: who asks for the next barrier has passed the one
+ * before, and so have all.
  */
 #include "scheduler/sched.h"
+
+static struct sched_req *waiting(const struct sched_job *j, uint32_t rank)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->kind == SQ_BARRIER && q->rank == rank)
+			return q;
+	}
+	return NULL;
+}
+
+static void open_all(struct sched *s, struct sched_job *j, uint64_t generation)
+{
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->kind != SQ_BARRIER)
+			continue;
+		barrier_leave(j, q);
+		req_done(s, j, q, 0, "", NULL, 0);
+	}
+	ASSERT(j->nbarrier == 0);
+	j->generation = generation;
+}
 
 void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barrier *m)
 {
@@ -11,10 +42,16 @@ void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barri
 
 	if (!j || req_asked(j, n, SQ_BARRIER, m->rank, m->req))
 		return;
-	if (bits_test(j->barrier, m->rank)) {
-		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u is in this barrier of job '%s' "
-			   "already", m->rank, j->name);
+	if (m->generation <= j->generation) {
+		out_answer(s, n, m->req, 0, "", NULL, 0);
 		return;
+	}
+	if (m->generation - 1 > j->generation)
+		open_all(s, j, m->generation - 1);
+	q = waiting(j, m->rank);
+	if (q) {
+		barrier_leave(j, q);
+		req_done(s, j, q, TALLY_EEXIST, "the barrier was asked for again", NULL, 0);
 	}
 	q = req_new(s, j, n, SQ_BARRIER, m->rank, m->req, m->timeout_ms, 0);
 	if (!q)
@@ -32,18 +69,8 @@ void barrier_leave(struct sched_job *j, struct sched_req *q)
 
 void barrier_pump(struct sched *s, struct sched_job *j)
 {
-	if (j->state != SJ_UP || j->nbarrier < j->world)
-		return;
-	list_for_each_safe(&j->reqs, p, next) {
-		struct sched_req *q = list_entry(p, struct sched_req, link);
-
-		if (q->kind != SQ_BARRIER)
-			continue;
-		barrier_leave(j, q);
-		req_done(s, j, q, 0, "", NULL, 0);
-	}
-	ASSERT(j->nbarrier == 0);
-	j->generation++;
+	if (j->state == SJ_UP && j->nbarrier == j->world)
+		open_all(s, j, j->generation + 1);
 }
 
 void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
@@ -52,7 +79,8 @@ void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	struct text t;
 
 	text_init(&t, buf, sizeof(buf));
-	text_add(&t, "barrier %llu of job '%.128s' ", (unsigned long long)j->generation, j->name);
+	text_add(&t, "barrier %llu of job '%.128s' ", (unsigned long long)(j->generation + 1),
+		 j->name);
 	if (j->nbarrier == j->world)
 		text_add(&t, "waits for the scheduler to recover");
 	else

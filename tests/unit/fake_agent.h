@@ -74,6 +74,7 @@ struct fake_agent {
 	pthread_mutex_t pause;		/* while locked, the ring is not read */
 	atomic_uint live_tensors, declares, slabs_mapped, input_slabs, rounds;
 	atomic_int last_priority, last_rop;
+	_Atomic uint64_t last_generation;	/* of a barrier */
 
 	struct slab ring_mem, input[FAKE_SLABS], output[FAKE_SLABS];
 	uint32_t ninput, noutput, ids;
@@ -292,6 +293,7 @@ static inline void fake_on_barrier(struct fake_agent *f, const struct msg_barrie
 		.agent = "fake", .machines = 1, .job = 1,
 	} };
 
+	f->last_generation = b->generation;
 	switch (f->trick) {
 	case WRONG_REQ_BARRIER:
 		fake_reply(f, b->req + 1000, 0, "");

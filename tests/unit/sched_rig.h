@@ -355,10 +355,12 @@ static inline void ids_as(uint32_t conn, enum msg_type type, uint64_t req, uint3
 	send(conn, &m);
 }
 
-static inline void barrier(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank)
+static inline void barrier(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank,
+			   uint64_t generation)
 {
 	struct msg m = { .type = MSG_BARRIER, .barrier = {
 		.req = req, .job = job, .rank = rank, .timeout_ms = 2000,
+		.generation = generation,
 	} };
 
 	send(conn, &m);

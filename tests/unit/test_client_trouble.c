@@ -71,6 +71,9 @@ START_TEST(barrier_refusal_is_the_calls_error_only)
 	ck_assert_str_eq(tally_error_text(s), "rank 1 (machine b) is missing");
 	agent->trick = NO_TRICK;
 	ck_assert_int_eq(tally_barrier(s, 1000), 0);
+	ck_assert_uint_eq(agent->last_generation, 1);	/* the same one */
+	ck_assert_int_eq(tally_barrier(s, 1000), 0);
+	ck_assert_uint_eq(agent->last_generation, 2);
 	finish();
 }
 END_TEST

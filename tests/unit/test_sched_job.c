@@ -155,11 +155,11 @@ START_TEST(last_rank_that_leaves_ends_the_job)
 {
 	struct pair p = pair_up();
 
-	barrier(p.b, 9, p.job, 1);
+	barrier(p.b, 9, p.job, 1, 1);
 	leave(p.a, p.job, 0, 0);
 	ck_assert_uint_eq(last(p.b, MSG_RANK_LEAVE)->rank, 0);
 	ck_answer(p.b, 9, TALLY_ESHUTDOWN, "rank 0 of job 'x' has detached");
-	barrier(p.b, 10, p.job, 1);
+	barrier(p.b, 10, p.job, 1, 1);
 	ck_answer(p.b, 10, TALLY_ESHUTDOWN, NULL);
 	leave(p.b, p.job, 1, 0);
 	ck_assert_int_eq(last(p.server, MSG_JOB_DOWN)->code, 0);
@@ -172,7 +172,7 @@ START_TEST(lost_rank_is_named_to_everybody)
 {
 	struct pair p = pair_up();
 
-	barrier(p.a, 9, p.job, 0);
+	barrier(p.a, 9, p.job, 0, 1);
 	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
 	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text,
 			 "rank 1 on machine b is gone (process ended)");
@@ -189,7 +189,7 @@ START_TEST(what_an_agent_found_is_told_as_it_is)
 		.text = "the ranks disagree on the operation",
 	} };
 
-	barrier(p.a, 9, p.job, 0);
+	barrier(p.a, 9, p.job, 0, 1);
 	send(p.b, &m);
 	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EMISMATCH);
 	ck_assert_str_eq(last(p.server, MSG_JOB_DOWN)->text, "the ranks disagree on the operation");
@@ -253,9 +253,9 @@ START_TEST(away_node_hears_what_it_missed)
 	struct pair p = pair_up();
 	uint32_t again;
 
-	barrier(p.b, 9, p.job, 1);
+	barrier(p.b, 9, p.job, 1, 1);
 	conn_closed(p.b);
-	barrier(p.a, 9, p.job, 0);
+	barrier(p.a, 9, p.job, 0, 1);
 	leave(p.a, p.job, 0, TALLY_EWORKERLOST);
 	ck_assert_uint_eq(sched_jobs(w->s), 1);
 	again = hello_from(NODE_AGENT, "b", "b", 2, "");
@@ -442,16 +442,59 @@ START_TEST(barrier_opens_for_all_or_names_who_is_missing)
 	struct pair p = pair_up();
 	uint32_t conns[] = { p.a, p.b, p.server };
 
-	barrier(p.a, 2, p.job, 0);
+	barrier(p.a, 2, p.job, 0, 1);
 	ck_assert_uint_eq(count(p.a, MSG_REPLY, 2), 0);
-	barrier(p.b, 2, p.job, 1);
+	barrier(p.b, 2, p.job, 1, 1);
 	ck_answer(p.a, 2, 0, "");
 	ck_answer(p.b, 2, 0, "");
-	barrier(p.b, 3, p.job, 1);
-	barrier(p.b, 4, p.job, 1);
-	ck_answer(p.b, 4, TALLY_EEXIST, NULL);
+	barrier(p.b, 3, p.job, 1, 2);
 	pass_beating(2000, conns, 3);
-	ck_answer(p.b, 3, TALLY_ETIMEDOUT, "barrier 1 of job 'x' waits for rank 0 (machine a)");
+	ck_answer(p.b, 3, TALLY_ETIMEDOUT, "barrier 2 of job 'x' waits for rank 0 (machine a)");
+}
+END_TEST
+
+/* The answer was lost: by asking again nobody gets into the next barrier. */
+START_TEST(barrier_asked_again_is_entered_once)
+{
+	struct pair p = pair_up();
+
+	barrier(p.a, 2, p.job, 0, 1);
+	barrier(p.b, 2, p.job, 1, 1);
+	barrier(p.a, 2, p.job, 0, 1);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 2), 2);
+	barrier(p.b, 3, p.job, 1, 2);
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 3), 0);
+	barrier(p.a, 3, p.job, 0, 2);
+	ck_answer(p.a, 3, 0, "");
+	ck_answer(p.b, 3, 0, "");
+}
+END_TEST
+
+/* A rank that gave up before we did comes back under another number. */
+START_TEST(barrier_place_is_the_ranks_own)
+{
+	struct pair p = pair_up();
+
+	barrier(p.b, 3, p.job, 1, 1);
+	barrier(p.b, 4, p.job, 1, 1);
+	ck_answer(p.b, 3, TALLY_EEXIST, "the barrier was asked for again");
+	barrier(p.a, 3, p.job, 0, 1);
+	ck_answer(p.b, 4, 0, "");
+}
+END_TEST
+
+/* As after a restart: who asks for the next has passed this one, and so have all. */
+START_TEST(barrier_that_one_rank_has_passed_is_open)
+{
+	struct pair p = pair_up();
+
+	barrier(p.a, 2, p.job, 0, 7);
+	barrier(p.b, 2, p.job, 1, 8);
+	ck_answer(p.a, 2, 0, "");
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 2), 0);
+	barrier(p.a, 3, p.job, 0, 8);
+	ck_answer(p.a, 3, 0, "");
+	ck_answer(p.b, 2, 0, "");
 }
 END_TEST
 
@@ -475,9 +518,9 @@ START_TEST(nonsense_is_refused_and_harms_nobody)
 {
 	struct pair p = pair_up();
 
-	barrier(p.a, 2, 99, 0);
+	barrier(p.a, 2, 99, 0, 1);
 	ck_answer(p.a, 2, TALLY_ENOENT, "there is no job number 99");
-	barrier(p.a, 3, p.job, 1);
+	barrier(p.a, 3, p.job, 1, 1);
 	ck_answer(p.a, 3, TALLY_ENOENT, "rank 1 of job 'x' is not on machine a");
 	declare_in(p.a, 4, p.job, UINT32_MAX, both, 2);
 	ck_answer(p.a, 4, TALLY_ENOENT, NULL);
@@ -519,6 +562,9 @@ static void add(TCase *t)
 	tcase_add_test(t, silent_server_fails_the_batch_by_name);
 	tcase_add_test(t, undeclare_forgets_when_all_have);
 	tcase_add_test(t, barrier_opens_for_all_or_names_who_is_missing);
+	tcase_add_test(t, barrier_asked_again_is_entered_once);
+	tcase_add_test(t, barrier_place_is_the_ranks_own);
+	tcase_add_test(t, barrier_that_one_rank_has_passed_is_open);
 	tcase_add_test(t, report_says_what_is_waited_for);
 	tcase_add_test(t, nonsense_is_refused_and_harms_nobody);
 }

@@ -145,8 +145,8 @@ START_TEST(restarted_scheduler_takes_held_jobs_back)
 	ck_assert_uint_eq(last(p.b, MSG_TENSORS)->seq, 2);	/* it was behind */
 	ck_assert_uint_eq(count(p.a, MSG_TENSORS, REQ_ANY), 0);
 	ck_assert_uint_eq(count(p.b, MSG_REPLY, 8), 1);
-	barrier(p.a, 9, p.job, 0);
-	barrier(p.b, 9, p.job, 1);
+	barrier(p.a, 9, p.job, 0, 1);
+	barrier(p.b, 9, p.job, 1, 1);
 	ck_answer(p.a, 9, 0, "");
 	join(p.a, 10, 2, 0);
 	ck_answer(p.a, 10, TALLY_EEXIST, NULL);

@@ -57,7 +57,7 @@ static void random_words(struct rng *r, uint32_t who, uint32_t conn, uint64_t re
 		ids_as(conn, MSG_UNDECLARE, req, job, rank, ids, 1 + (uint32_t)rng_below(r, 2));
 		break;
 	case 6:
-		barrier(conn, req, job, rank);
+		barrier(conn, req, job, rank, 1 + rng_below(r, 4));
 		break;
 	case 7:
 		if (!rng_below(r, 30))
@@ -157,7 +157,7 @@ START_TEST(every_request_is_answered_once)
 			       (uint32_t[]){ 1 + (uint32_t)rng_below(&r, 5) }, 1);
 			break;
 		default:
-			barrier(conns[rank], next++, p.job, rank);
+			barrier(conns[rank], next++, p.job, rank, 1 + rng_below(&r, 4));
 		}
 		if (rng_below(&r, 3))
 			random_ready(&r, p.server);
