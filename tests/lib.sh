@@ -212,18 +212,23 @@ ns_machine()
 	ns_shape sw "p-$name" "$rate"		# what it receives
 }
 
-# ns_cluster N K [RATE]: namespaces gpu0..gpuN-1 at 10.77.0.10.. and cpu0..cpuK-1 at
-# 10.77.0.110.., joined by a bridge in the namespace sw (10.77.0.1, unshaped: a place
-# for the scheduler).  RATE shapes every card in both directions.
-ns_cluster()
+# The namespace sw with a bridge: a place for the scheduler, at 10.77.0.1, unshaped.
+ns_switch()
 {
-	local n=$1 k=$2 rate=${3:-} i
-
 	can_make_namespaces || skip 'making network namespaces needs root'
 	ns_add sw
 	in_ns sw ip link add br0 type bridge || fail 'cannot make a bridge'
 	in_ns sw ip addr add 10.77.0.1/24 dev br0
 	in_ns sw ip link set br0 up
+}
+
+# ns_cluster N K [RATE]: namespaces gpu0..gpuN-1 at 10.77.0.10.. and cpu0..cpuK-1 at
+# 10.77.0.110.., joined by ns_switch.  RATE shapes every card in both directions.
+ns_cluster()
+{
+	local n=$1 k=$2 rate=${3:-} i
+
+	ns_switch
 	for (( i = 0; i < n; i++ )); do ns_machine "gpu$i" "10.77.0.$(( 10 + i ))" "$rate"; done
 	for (( i = 0; i < k; i++ )); do ns_machine "cpu$i" "10.77.0.$(( 110 + i ))" "$rate"; done
 }

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A cluster to measure on: network namespaces with shaped cards and Tally's daemons.
+#
+#	bench/cluster.sh MACHINE[:RATE]...	MACHINE: gpu or cpu; RATE: tc's words, 500mbit
+#
+# A gpu machine has an agent and a server, a cpu machine a server.  A card without RATE
+# is not shaped.  Prints "run NAME" (the namespaces are NAME-gpu0.., NAME-cpu0.., NAME-sw),
+# "tmp DIRECTORY" (the agents' sockets are DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of
+# each daemon, and "up" when all of them are; takes it all down at the end of its input.
+# Needs root.
+
+. "$(dirname "$0")/../tests/lib.sh"
+
+daemon()	# name, namespace, command...
+{
+	local name=$1 ns=$2
+
+	shift 2
+	start_daemon "$name" ip netns exec "$RUN-$ns" "$@"
+	echo "pid $name $PID"
+}
+
+server()	# machine, address, rate
+{
+	daemon "server-$1" "$1" "$BIN/tally-server" --scheduler 10.77.0.1:7470 \
+		--listen "$2:7471${3:+@$3}" --name "$1" --shm-socket "$TMP/$1.sock"
+}
+
+agent()		# machine, address, rate
+{
+	daemon "agent-$1" "$1" "$BIN/tally-agent" --scheduler 10.77.0.1:7470 \
+		--rail "$2${3:+@$3}" --name "$1" --socket "$TMP/agent-$1.sock"
+}
+
+all_up()
+{
+	[ "$(in_ns sw "$BIN/tally" nodes --json --scheduler 10.77.0.1:7470 2>/dev/null |
+		grep -c '"node":')" = "$1" ]
+}
+
+can_make_namespaces || skip 'making network namespaces needs root'
+echo "run $RUN"
+echo "tmp $TMP"
+ns_switch
+daemon scheduler sw "$BIN/tally-scheduler" --listen 10.77.0.1:7470 --state-dir ''
+gpus=0 cpus=0
+for machine; do
+	rate=${machine#*:}
+	[ "$rate" != "$machine" ] || rate=
+	case $machine in
+	gpu*)	name=gpu$gpus address=10.77.0.$(( 10 + gpus++ )) ;;
+	cpu*)	name=cpu$cpus address=10.77.0.$(( 110 + cpus++ )) ;;
+	*)	fail "what machine is $machine?" ;;
+	esac
+	ns_machine "$name" "$address" "$rate"
+	server "$name" "$address" "$rate"
+	case $machine in gpu*) agent "$name" "$address" "$rate" ;; esac
+done
+wait_until 30 'all nodes are up' all_up $(( 2 * gpus + cpus ))
+echo up
+read -r _
+exit 0
