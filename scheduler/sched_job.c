@@ -421,9 +421,11 @@ static void leave_broken(struct sched *s, struct sched_job *j, const struct sche
 
 	if (m->code == TALLY_EMISMATCH || m->code == TALLY_ESHUTDOWN)
 		job_down(s, j, m->code, "%s", text);	/* it names whose doing it is */
+	else if (m->code == TALLY_EWORKERLOST)
+		job_down(s, j, m->code, "rank %u on machine %.128s is gone (%.200s)", m->rank,
+			 n->name, text);
 	else
-		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%.200s)",
-			 m->rank, n->name, text);
+		job_down(s, j, m->code, "machine %.128s: %.300s", n->name, text);
 }
 
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)

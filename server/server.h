@@ -173,7 +173,7 @@ void sv_batch_done(struct server *s, struct sv_batch *b);
 /* server_listen.c: new links up to their hello */
 int sv_listen_start(struct server *s, struct err *e);
 void sv_listen_stop(struct server *s);
-void sv_agents_add(struct server *s, const struct msg_job_up *m);
+int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e);
 void sv_agents_del(struct server *s, const struct sv_job *j);
 
 /* server_engine.c: one data thread */

@@ -163,11 +163,11 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 	s->memory_used += j->windows_bytes;
 	list_add(&s->jobs, &j->link);
 	rc = alloc_job(s, j, m, e);
+	rc = rc ? rc : sv_agents_add(s, m, e);
 	if (rc) {
 		sv_job_free(s, j);
 		return rc;
 	}
-	sv_agents_add(s, m);
 	j->starting = s->nengines;
 	for (uint32_t i = 0; i < s->nengines; i++)
 		sv_engine_tell(s->engine[i], SV_JOB_START, &j, sizeof(j));

@@ -121,33 +121,42 @@ static void on_accept(void *ctx, int fd)
 		greeting_refuse(g, "out of memory");
 }
 
-void sv_agents_add(struct server *s, const struct msg_job_up *m)
+static void agent_put(struct server *s, uint32_t node)
+{
+	struct sv_agent *a = agent_find(s, node);
+
+	if (!a || --a->jobs)
+		return;
+	list_del(&a->link);
+	free(a);
+}
+
+int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e)
 {
 	for (uint32_t i = 0; i < m->nmachines; i++) {
 		struct sv_agent *a = agent_find(s, m->machines[i].node);
 
 		if (!a) {
 			a = calloc(1, sizeof(*a));
-			if (!a)
-				continue;	/* its links will be refused, and retried */
+			if (!a) {
+				while (i)
+					agent_put(s, m->machines[--i].node);
+				return err_set(e, TALLY_ENOMEM, "server %s: out of memory",
+					       s->name);
+			}
 			a->node = m->machines[i].node;
 			list_add(&s->agents, &a->link);
 		}
 		memcpy(a->key, m->machines[i].link_key, KEY_BYTES);
 		a->jobs++;
 	}
+	return 0;
 }
 
 void sv_agents_del(struct server *s, const struct sv_job *j)
 {
-	for (uint32_t i = 0; i < j->n; i++) {
-		struct sv_agent *a = agent_find(s, j->node[i]);
-
-		if (!a || --a->jobs)
-			continue;
-		list_del(&a->link);
-		free(a);
-	}
+	for (uint32_t i = 0; i < j->n; i++)
+		agent_put(s, j->node[i]);
 }
 
 /* One --listen: HOST:PORT[@BITRATE]. */

@@ -119,6 +119,9 @@ struct ad_job {
 	uint32_t engines_left;		/* that have not let go of it yet */
 	bool freed;			/* all but this struct */
 	void *piece[ENGINES_MAX];	/* ag_job_size() for each engine */
+	uint64_t *window;		/* nroutes: ag_job_desc's */
+	struct ag_peer **peers[ENGINES_MAX];	/* the same; each engine fills in its own */
+	struct list spare[ENGINES_MAX];	/* memory for peers that an engine does not have yet */
 	struct ag_job *core[ENGINES_MAX];	/* the engines' */
 	struct list stop_link[ENGINES_MAX];
 	struct fr_job front;		/* engine 0's */
@@ -132,7 +135,7 @@ struct ad_tensor {
 	struct ad_entry *entry;		/* of the log, that it came with */
 	struct ad_job *job;
 	uint32_t id, dtype;
-	bool ready;			/* all engines have it */
+	_Atomic bool ready;		/* all engines have it; engine 0 looks, too */
 	char name[NAME_LEN_MAX + 1];
 	struct place_tensor placed;
 	struct ad_slab *result, *sum;
@@ -391,8 +394,11 @@ void ad_mismatch(const struct ag_job *j, const char *tensor, struct err *e);
 bool ad_is_ring(const struct ad_engine *en, const void *p);
 
 /* agent_links.c: an engine's links to servers */
-struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
-			    const struct ad_server *sv, uint32_t server_engine);
+/* Memory for n peers, so that an engine that starts a job needs none; ENOMEM. */
+int ad_peers_reserve(struct list *spare, uint32_t n);
+void ad_peers_release(struct list *spare);
+struct ag_peer *ad_peer_get(struct ad_engine *en, struct ad_job *j, const struct ad_server *sv,
+			    uint32_t server_engine);
 void ad_peers_put(struct ad_engine *en, const struct ad_job *j);
 void ad_links_turn(struct ad_engine *en, mono_t now);
 bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */

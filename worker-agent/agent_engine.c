@@ -46,18 +46,15 @@ void ad_trouble(struct ad_engine *en, enum ad_mail type, struct ad_session *s, u
 
 /* ---- jobs and tensors ---- */
 
-static void fill_routes(struct ad_engine *en, const struct ad_job *j, struct ag_peer **peers,
-			uint64_t *window)
+static void fill_routes(struct ad_engine *en, struct ad_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct ad_server *sv = &j->servers[i];
 
-		for (uint32_t e = 0; e < sv->engines; e++) {
-			peers[sv->route + e] = ad_peer_get(en, j, sv, e);
-			window[sv->route + e] =
-				geom_window(j->window_bytes, sv->engines, j->seg_bytes);
-		}
+		for (uint32_t e = 0; e < sv->engines; e++)
+			j->peers[en->index][sv->route + e] = ad_peer_get(en, j, sv, e);
 	}
+	ad_peers_release(&j->spare[en->index]);
 }
 
 /* This engine's part of what all cards together may have under way. */
@@ -73,8 +70,6 @@ static uint64_t card_flight(const struct agent *a)
 
 static void job_start(struct ad_engine *en, struct ad_job *j)
 {
-	struct ag_peer **peers = calloc(j->nroutes, sizeof(*peers));
-	uint64_t *window = calloc(j->nroutes, sizeof(*window));
 	struct ag_job_desc d = {
 		.id = j->id,
 		.n = j->n,
@@ -85,21 +80,15 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,
 		.nroutes = j->nroutes,
-		.peers = peers,
-		.window_bytes = window,
+		.peers = j->peers[en->index],
+		.window_bytes = j->window,
 	};
 
-	if (!peers || !window) {
-		log_error("agent engine %u is out of memory", en->index);
-		exit(1);
-	}
 	if (j->n > 1)
-		fill_routes(en, j, peers, window);
+		fill_routes(en, j);
 	j->core[en->index] = ag_job_start(&en->core, j->piece[en->index], &d, loop_now());
 	j->core[en->index]->user = j;
 	en->flight_limit = card_flight(en->agent);
-	free(peers);
-	free(window);
 	if (en->index == 0)
 		fr_job_start(&en->front, &j->front);
 }

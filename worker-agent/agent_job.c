@@ -121,11 +121,27 @@ static size_t core_bytes(const struct ad_job *j)
 	       j->nroutes * (sizeof(struct ag_route) + words * sizeof(uint64_t));
 }
 
+static void set_windows(struct ad_job *j)
+{
+	for (uint32_t i = 0; j->n > 1 && i < j->nservers; i++)
+		for (uint32_t k = 0; k < j->servers[i].engines; k++)
+			j->window[j->servers[i].route + k] =
+				geom_window(j->window_bytes, j->servers[i].engines, j->seg_bytes);
+}
+
+/* All that engines need to start the job: it is refused here, or not at all. */
 static int alloc_pieces(struct ad_job *j, struct err *e)
 {
+	uint32_t npeers = j->n > 1 ? j->nroutes : 0;
+
+	j->window = calloc(j->nroutes, sizeof(*j->window));
+	if (!j->window)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	set_windows(j);
 	for (uint32_t i = 0; i < j->agent->nengines; i++) {
 		j->piece[i] = calloc(1, core_bytes(j));
-		if (!j->piece[i])
+		j->peers[i] = calloc(j->nroutes, sizeof(*j->peers[i]));
+		if (!j->piece[i] || !j->peers[i] || ad_peers_reserve(&j->spare[i], npeers))
 			return err_set(e, TALLY_ENOMEM, "out of memory");
 	}
 	return 0;
@@ -203,6 +219,8 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	list_init(&j->sums);
 	list_init(&j->inputs);
 	list_init(&j->batches);
+	for (uint32_t i = 0; i < a->nengines; i++)
+		list_init(&j->spare[i]);
 	list_add(&a->jobs, &j->link);
 	rc = build(j, m, e);
 	if (rc) {
@@ -505,8 +523,12 @@ void ad_job_free(struct ad_job *j)
 	slabs_free(a, &j->sums);
 	slabs_free(a, &j->inputs);
 	ad_log_free(j);
-	for (uint32_t i = 0; i < a->nengines; i++)
+	for (uint32_t i = 0; i < a->nengines; i++) {
 		free(j->piece[i]);
+		free(j->peers[i]);
+		ad_peers_release(&j->spare[i]);
+	}
+	free(j->window);
 	for (uint32_t i = 0; j->machines && i < j->n; i++)
 		free(j->machines[i].ranks);
 	free(j->machines);

@@ -155,17 +155,34 @@ static struct ad_peer *peer_find(struct ad_engine *en, const struct ad_job *j, u
 	return NULL;
 }
 
-struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j,
-			    const struct ad_server *sv, uint32_t server_engine)
+int ad_peers_reserve(struct list *spare, uint32_t n)
+{
+	while (n--) {
+		struct ad_peer *p = calloc(1, sizeof(*p));
+
+		if (!p)
+			return TALLY_ENOMEM;
+		list_add(spare, &p->link);
+	}
+	return 0;
+}
+
+void ad_peers_release(struct list *spare)
+{
+	list_for_each_safe(spare, l, next) {
+		list_del(l);
+		free(list_entry(l, struct ad_peer, link));
+	}
+}
+
+struct ag_peer *ad_peer_get(struct ad_engine *en, struct ad_job *j, const struct ad_server *sv,
+			    uint32_t server_engine)
 {
 	struct ad_peer *p = peer_find(en, j, sv->node, server_engine);
 
 	if (!p) {
-		p = calloc(1, sizeof(*p));
-		if (!p) {
-			log_error("out of memory for a link to server %s", sv->name);
-			exit(1);
-		}
+		p = list_first(&j->spare[en->index], struct ad_peer, link);
+		list_del(&p->link);
 		p->engine = en;
 		p->node = j->node;
 		p->server = *sv;
@@ -466,6 +483,8 @@ void ad_links_turn(struct ad_engine *en, mono_t now)
 	list_for_each(&en->peers, lp) {
 		struct ad_peer *p = list_entry(lp, struct ad_peer, link);
 
+		if (p->jobs && list_empty(&p->lanes))
+			make_lanes(p);	/* there was no memory for any */
 		list_for_each(&p->lanes, l) {
 			struct ad_lane *k = list_entry(l, struct ad_lane, link);
 

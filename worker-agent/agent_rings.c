@@ -182,6 +182,14 @@ static void post_all(struct ad_engine *en, struct fr_tensor *t, const struct ag_
 	}
 }
 
+/* A tensor that some engine does not have yet: its process has guessed the number. */
+static bool too_early(struct ad_engine *en, const struct ad_ring *r, const struct ring_sub *s)
+{
+	const struct fr_tensor *t = fr_tensor_find(&en->front, r->job->id, s->tensor);
+
+	return t && !((const struct ad_tensor *)t->user)->ready;
+}
+
 static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_sub *s, mono_t now)
 {
 	struct fr_tensor *t;
@@ -194,6 +202,9 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	if (rc) {
 		err_set(&e, rc, "rank %u named memory that it does not have",
 			r->job->front.rank[r->local]);
+	} else if (too_early(en, r, s)) {
+		rc = err_set(&e, TALLY_EPROTO, "rank %u submitted tensor %u, which it was not "
+			     "told of", r->job->front.rank[r->local], s->tensor);
 	} else {
 		rc = fr_submit(&en->front, &r->job->front, r->local, s, base, slot, now, &t, &post,
 			       &e);

@@ -197,6 +197,20 @@ START_TEST(what_an_agent_found_is_told_as_it_is)
 }
 END_TEST
 
+START_TEST(agent_that_cannot_take_the_job_says_why_to_everybody)
+{
+	struct pair p = pair_up();
+	struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = p.job, .rank = 1, .code = TALLY_ENOMEM, .text = "out of memory",
+	} };
+
+	barrier(p.a, 9, p.job, 0, 1);
+	send(p.b, &m);
+	ck_assert_int_eq(last(p.server, MSG_JOB_DOWN)->code, TALLY_ENOMEM);
+	ck_answer(p.a, 9, TALLY_ENOMEM, "machine b: out of memory");
+}
+END_TEST
+
 static void withdraw(uint32_t conn, uint32_t rank, uint32_t pid)
 {
 	struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
@@ -548,6 +562,7 @@ static void add(TCase *t)
 	tcase_add_test(t, last_rank_that_leaves_ends_the_job);
 	tcase_add_test(t, lost_rank_is_named_to_everybody);
 	tcase_add_test(t, what_an_agent_found_is_told_as_it_is);
+	tcase_add_test(t, agent_that_cannot_take_the_job_says_why_to_everybody);
 	tcase_add_test(t, process_that_ends_while_joining_gives_its_place_back);
 	tcase_add_test(t, dead_agent_and_dead_server_end_the_job);
 	tcase_add_test(t, away_node_hears_what_it_missed);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "server/server.h"
+#include "tests/unit/heap_fault.h"
 
 #define DEADLINE_S	60
 #define JOB		7u
@@ -42,43 +43,53 @@ static void take(const struct mail *m, uint32_t *batches)
 	}
 }
 
-/* Until the engines have answered for that many batches, and the job is there or gone. */
-static void settle(uint32_t batches)
+/* What is there, or comes within the deadline. */
+static void take_some(uint32_t *batches)
 {
-	uint32_t done = 0;
 	struct timespec ts;
 	struct mail m;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	ts.tv_sec += DEADLINE_S;
-	for (;;) {
-		while (mailbox_take(s.mail, &m))
-			take(&m, &done);
-		if (done >= batches && (list_empty(&s.jobs) || (!job->starting && !job->stopping)))
-			return;
-		ck_assert_int_eq(sem_timedwait(&bell, &ts), 0);
-	}
+	ck_assert_int_eq(sem_timedwait(&bell, &ts), 0);
+	while (mailbox_take(s.mail, &m))
+		take(&m, batches);
 }
 
-static void start_job(void)
+/* Until the engines have answered for that many batches, and the job is there or gone. */
+static void settle(uint32_t batches)
+{
+	uint32_t done = 0;
+
+	while (done < batches || (!list_empty(&s.jobs) && (job->starting || job->stopping)))
+		take_some(&done);
+}
+
+static int job_up(uint32_t id, uint32_t agent, struct err *e)
 {
 	static const uint32_t rank = 0;
-	static const struct msg_machine machine = {
-		.node = 1, .name = "a", .machine = "a", .nranks = 1, .ranks = &rank,
+	const struct msg_machine machine = {
+		.node = agent, .name = "a", .machine = "a", .nranks = 1, .ranks = &rank,
 	};
 	static const struct msg_server server = {
 		.node = NODE, .name = "s", .machine = "s", .shm_path = "", .engines = 2,
 		.weight = UINT32_MAX,
 	};
 	const struct msg_job_up up = {
-		.job = JOB, .name = "x", .world = 1, .epoch = 5, .algorithm = PLACE_ALGORITHM,
+		.job = id, .name = "x", .world = 1, .epoch = 5, .algorithm = PLACE_ALGORITHM,
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MIN, .nmachines = 1, .machines = &machine,
 		.nservers = 1, .servers = &server,
 	};
+
+	return sv_job_up(&s, &up, e);
+}
+
+static void start_job(void)
+{
 	struct err e;
 
-	ck_assert_int_eq(sv_job_up(&s, &up, &e), 0);
+	ck_assert_int_eq(job_up(JOB, 1, &e), 0);
 	job = sv_job_find(&s, JOB);
 }
 
@@ -199,6 +210,37 @@ START_TEST(job_that_ends_while_it_starts_is_freed)
 }
 END_TEST
 
+#if HEAP_FAULTS
+static bool one_job_and_one_agent(void)
+{
+	return s.jobs.next->next == &s.jobs && s.agents.next->next == &s.agents;
+}
+
+START_TEST(job_without_memory_is_refused_and_the_others_stay)
+{
+	uint64_t used = s.memory_used, at = 0;
+	struct err e;
+	int rc;
+
+	heap_own = true;
+	do {
+		heap_fail_at = ++at;
+		rc = job_up(JOB + 1, 2, &e);
+		heap_fail_at = 0;
+		ck_assert(!rc || rc == TALLY_ENOMEM);
+		ck_assert(!rc || (one_job_and_one_agent() && s.memory_used == used));
+	} while (rc);
+	ck_assert_uint_gt(at, 4);
+	ck_assert(!one_job_and_one_agent());
+	settle(0);
+	sv_job_down(&s, JOB + 1);
+	while (sv_job_find(&s, JOB + 1))
+		take_some(&(uint32_t){ 0 });
+	ck_assert_uint_eq(s.memory_used, used);
+}
+END_TEST
+#endif
+
 int main(void)
 {
 	Suite *suite = suite_create("server_job");
@@ -212,6 +254,9 @@ int main(void)
 	tcase_add_test(t, entry_that_comes_again_replaces_what_was_held);
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
+#if HEAP_FAULTS
+	tcase_add_test(t, job_without_memory_is_refused_and_the_others_stay);
+#endif
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

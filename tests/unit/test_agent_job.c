@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * An agent's jobs on the control thread, with real engines: what a heap that says
+ * no does to them, what a process may name, and what a scheduler is told again.
+ */
+#include <check.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit/heap_fault.h"
+#include "tests/unit/loop_wait.h"
+#include "worker-agent/agent.h"
+
+#define JOB	7u
+#define NODE	3u
+#define ENGINES	2u
+
+static struct agent a;
+static struct loop_bell *bell;
+
+/* What the engines have said. */
+static struct {
+	uint32_t jobs, freed, batches, rings, gone, broken;
+	struct err why;			/* of the last broken ring */
+} said;
+
+static void ring_bell(void *ctx)
+{
+	(void)ctx;
+	loop_bell_ring(bell);
+}
+
+static void on_bell(void *ctx)
+{
+	struct mail m;
+	void *p;
+
+	(void)ctx;
+	while (mailbox_take(a.mail, &m)) {
+		memcpy(&p, m.body, sizeof(p));
+		switch (m.type) {
+		case AD_RING_READY:
+			said.rings++;
+			break;
+		case AD_RING_GONE:
+			said.gone++;
+			break;
+		case AD_RING_BROKEN:
+			said.why = ((struct ad_trouble *)p)->err;
+			said.broken++;
+			free(p);
+			break;
+		case AD_BATCH_READY:
+			said.batches++;		/* each test says when it is done */
+			break;
+		case AD_JOB_READY:
+			said.jobs++;
+			ad_on_mail(&a, &m);
+			break;
+		default:
+			said.freed += m.type == AD_JOB_FREE;
+			ad_on_mail(&a, &m);
+		}
+	}
+}
+
+static void wait_for(const uint32_t *counter, uint32_t n)
+{
+	loop_wait_count(a.loop, counter, n);
+}
+
+static const uint32_t ranks[] = { 0, 1 };
+static const struct msg_machine machines[] = {
+	{ .node = NODE, .name = "a", .machine = "a", .nranks = 1, .ranks = &ranks[0] },
+	{ .node = NODE + 1, .name = "b", .machine = "b", .nranks = 1, .ranks = &ranks[1] },
+};
+/* Nobody listens there. */
+static const struct msg_addr nowhere = { .host = "127.0.0.1", .port = 1 };
+static const struct msg_server server = {
+	.node = 9, .name = "s", .machine = "s", .shm_path = "", .engines = 3,
+	.weight = UINT32_MAX, .naddrs = 1, .addrs = &nowhere,
+};
+
+static int job_up(uint32_t nmachines, struct err *e)
+{
+	const struct msg m = { .type = MSG_JOB_UP, .job_up = {
+		.job = JOB, .name = "x", .world = nmachines, .epoch = 5,
+		.algorithm = PLACE_ALGORITHM, .chunk_bytes = CHUNK_BYTES_DEFAULT,
+		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MIN,
+		.nmachines = nmachines, .machines = machines,
+		.nservers = nmachines > 1, .servers = &server,
+	} };
+
+	return ad_job_up(&a, &m, e);
+}
+
+static struct ad_job *start_job(uint32_t nmachines)
+{
+	uint32_t ready = said.jobs + ENGINES;
+	struct err e;
+
+	ck_assert_int_eq(job_up(nmachines, &e), 0);
+	wait_for(&said.jobs, ready);
+	return ad_job_find(&a, JOB);
+}
+
+static void end_job(struct ad_job *j)
+{
+	uint32_t freed = said.freed + ENGINES;
+
+	ad_job_down(j, 0, "");
+	wait_for(&said.freed, freed);
+	ck_assert(list_empty(&a.jobs));
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
+		ck_assert_ptr_null(a.slab[id]);
+}
+
+static void setup(void)
+{
+	struct err e;
+
+	heap_own = true;
+	memset(&a, 0, sizeof(a));
+	memset(&said, 0, sizeof(said));
+	strcpy(a.name, "a");
+	a.my_node = NODE;
+	a.nengines = ENGINES;
+	a.opt.links = 2;
+	list_init(&a.jobs);
+	list_init(&a.sessions);
+	ck_assert_int_eq(loop_new(&a.loop, &e), 0);
+	ck_assert_int_eq(loop_bell_start(a.loop, &bell, on_bell, NULL), 0);
+	ck_assert_int_eq(mailbox_new(&a.mail, ring_bell, NULL, &e), 0);
+	for (uint32_t i = 0; i < ENGINES; i++)
+		ck_assert_int_eq(ad_engine_start(&a, i, -1, &e), 0);
+}
+
+static void teardown(void)
+{
+	ck_assert(list_empty(&a.jobs));
+	for (uint32_t i = 0; i < ENGINES; i++)
+		ad_engine_quiet(a.engine[i]);
+	for (uint32_t i = 0; i < ENGINES; i++)
+		ad_engine_stop(a.engine[i]);
+	loop_bell_stop(bell);
+	mailbox_free(a.mail);
+	loop_free(a.loop);
+}
+
+/* ---- memory ---- */
+
+#if HEAP_FAULTS
+START_TEST(job_without_memory_is_refused_and_the_next_one_starts)
+{
+	struct err e;
+	uint64_t at = 0;
+	int rc;
+
+	do {
+		heap_fail_at = ++at;
+		rc = job_up(2, &e);
+		heap_fail_at = 0;
+		ck_assert(!rc || rc == TALLY_ENOMEM);
+		ck_assert(!rc || list_empty(&a.jobs));
+	} while (rc);
+	ck_assert_uint_gt(at, 10);
+	wait_for(&said.jobs, ENGINES);
+	end_job(ad_job_find(&a, JOB));
+	end_job(start_job(1));
+}
+END_TEST
+
+START_TEST(engines_need_no_memory_to_start_a_job)
+{
+	struct ad_job *j;
+
+	end_job(start_job(1));		/* the engines have all that they start with */
+	heap_fail_others = true;
+	j = start_job(2);
+	heap_fail_others = false;
+	for (uint32_t i = 0; i < ENGINES; i++)
+		for (uint32_t k = 0; k < server.engines; k++)
+			ck_assert_ptr_nonnull(j->core[i]->route[k].peer);
+	end_job(j);
+}
+END_TEST
+#endif
+
+/* ---- what a process may name ---- */
+
+static void log_entry(struct ad_job *j, uint64_t seq, uint32_t first, uint32_t n)
+{
+	struct msg_tensor t[4];
+	const struct msg m = { .type = MSG_TENSORS, .tensors = {
+		.job = JOB, .seq = seq, .ntensors = n, .tensors = t,
+	} };
+	uint32_t batches = said.batches + ENGINES;
+	struct err e;
+
+	for (uint32_t i = 0; i < n; i++)
+		t[i] = (struct msg_tensor){
+			.id = first + i, .name = (const char *[]){ "t", "u", "v", "w" }[i],
+			.dtype = DTYPE_F32, .count = 1000,
+		};
+	ck_assert_int_eq(ad_tensors(&a, &m, &e), 0);
+	wait_for(&said.batches, batches);
+	(void)j;
+}
+
+static void batches_done(struct ad_job *j)
+{
+	while (!list_empty(&j->batches))
+		ad_batch_done(list_first(&j->batches, struct ad_batch, in_job));
+}
+
+struct process {
+	struct ad_session session;
+	struct ring_end end;
+	struct slab input;
+};
+
+static void process_start(struct process *p, struct ad_job *j)
+{
+	struct ad_session *s = &p->session;
+	struct ad_slab_mail mail = { .session = s };
+	struct err e;
+
+	*p = (struct process){ .session = { .agent = &a, .job = j } };
+	ck_assert_int_eq(slab_new(&s->ring_mem, "ring", ring_shared_bytes(), false, &e), 0);
+	ck_assert_int_eq(ring_bell_new(&s->bell[0]), 0);
+	ck_assert_int_eq(ring_bell_new(&s->bell[2]), 0);
+	ring_format(s->ring_mem.base);
+	s->ring = calloc(1, sizeof(*s->ring));
+	ring_end_init(&s->ring->ring, s->ring_mem.base, s->bell[1], s->bell[2]);
+	ring_end_init(&p->end, s->ring_mem.base, s->bell[0], s->bell[3]);
+	s->ring->session = s;
+	s->ring->job = j;
+	mail.slab = ad_slab_new(&a, j, "input", 4096, false, &e);
+	ck_assert_ptr_nonnull(mail.slab);
+	list_add(&j->inputs, &mail.slab->link);
+	s->ring->slab[0].base = mail.slab->mem.base;
+	s->ring->slab[0].bytes = mail.slab->mem.bytes;
+	s->ring->slab[0].id = mail.slab->id;
+	ad_engine_tell(a.engine[0], AD_RING_ADD, &s, sizeof(s));
+	wait_for(&said.rings, 1);
+}
+
+static void process_end(struct process *p)
+{
+	struct ad_session *s = &p->session;
+
+	ad_engine_tell(a.engine[0], AD_RING_DEL, &s, sizeof(s));
+	wait_for(&said.gone, 1);
+	for (int i = 0; i < 4; i++)
+		close(s->bell[i]);
+	slab_free(&s->ring_mem);
+	free(s->ring);
+}
+
+static void submit(struct process *p, uint32_t tensor)
+{
+	const struct ring_sub sub = {
+		.length = 4000, .tensor = tensor, .round = 1, .rop = ROP_SUM,
+	};
+
+	ck_assert_int_eq(ring_sub_post(&p->end, &sub), 0);
+}
+
+static bool completed(void *ctx)
+{
+	struct ring_cpl c;
+
+	return !ring_cpl_take(&((struct process *)ctx)->end, &c);
+}
+
+/* All engines have it by now, but nobody has said so: the process can only guess. */
+START_TEST(tensor_that_a_process_was_not_told_of_ends_its_session)
+{
+	struct ad_job *j = start_job(1);
+	struct process p;
+
+	process_start(&p, j);
+	log_entry(j, 1, 1, 1);
+	submit(&p, 1);
+	wait_for(&said.broken, 1);
+	ck_assert_int_eq(said.why.code, TALLY_EPROTO);
+	ck_assert_str_eq(said.why.text, "rank 0 submitted tensor 1, which it was not told of");
+	batches_done(j);
+	process_end(&p);
+	end_job(j);
+}
+END_TEST
+
+START_TEST(tensor_that_a_process_was_told_of_is_summed)
+{
+	struct ad_job *j = start_job(1);
+	struct process p;
+
+	process_start(&p, j);
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	submit(&p, 1);
+	ck_assert(loop_wait(a.loop, completed, &p));
+	ck_assert_uint_eq(said.broken, 0);
+	process_end(&p);
+	end_job(j);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("agent_job");
+	TCase *t = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_set_timeout(t, 60);
+#if HEAP_FAULTS
+	tcase_add_test(t, job_without_memory_is_refused_and_the_next_one_starts);
+	tcase_add_test(t, engines_need_no_memory_to_start_a_job);
+#endif
+	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
+	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
+	suite_add_tcase(suite, t);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
