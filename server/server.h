@@ -148,7 +148,10 @@ struct server {
 	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1];
 	char secret[NAME_LEN_MAX + 1];
 	uint64_t adder_bytes_per_s, memory_bytes, memory_used;
-	struct list jobs, agents, greetings;
+	struct list jobs, agents;
+	struct list greetings;		/* the oldest first */
+	uint32_t ngreetings;
+	mono_t crowd_told;		/* when that was in the log last */
 	uint32_t nengines, my_node;
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
 	struct loop_timer *tick;

@@ -3,6 +3,9 @@
  * New data links: each connection has HANDSHAKE_MS to say HELLO with the key of
  * an agent that a job of ours names, then it goes to the engine it asks for.
  * Anything else is closed and logged once; nothing is answered to strangers.
+ *
+ * When too many are silent at a time, the one that has been for longest makes
+ * room: an agent says its HELLO at once, so a crowd of strangers keeps none out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +19,8 @@
 #include "common/rt/route.h"
 #include "server/server.h"
 
-#define GREETINGS_MAX 1024u
+#define GREETINGS_MAX	1024u
+#define CROWD_TELL_MS	10000u
 
 struct greeting {
 	struct list link;
@@ -30,6 +34,7 @@ struct greeting {
 static void greeting_free(struct greeting *g)
 {
 	list_del(&g->link);
+	g->server->ngreetings--;
 	loop_watch_stop(g->watch);
 	loop_timer_stop(g->deadline);
 	free(g);
@@ -100,22 +105,35 @@ static void on_late(void *ctx)
 	greeting_refuse(ctx, "no hello in time");
 }
 
+static void make_room(struct server *s)
+{
+	struct greeting *g = list_first(&s->greetings, struct greeting, link);
+	mono_t now = loop_now();
+	int fd = g->fd;
+
+	if (!s->crowd_told || now - s->crowd_told > mono_ms(CROWD_TELL_MS)) {
+		log_warn("%u connections say nothing, the oldest are closed", s->ngreetings);
+		s->crowd_told = now;
+	}
+	greeting_free(g);
+	close(fd);
+}
+
 static void on_accept(void *ctx, int fd)
 {
 	struct server *s = ctx;
-	struct greeting *g;
-	uint32_t waiting = 0;
+	struct greeting *g = calloc(1, sizeof(*g));
 
-	list_for_each(&s->greetings, l)
-		waiting++;
-	g = waiting < GREETINGS_MAX ? calloc(1, sizeof(*g)) : NULL;
 	if (!g) {
 		close(fd);
 		return;
 	}
+	if (s->ngreetings == GREETINGS_MAX)
+		make_room(s);
 	g->server = s;
 	g->fd = fd;
 	list_add(&s->greetings, &g->link);
+	s->ngreetings++;
 	if (loop_watch_start(s->loop, &g->watch, fd, LOOP_READ, on_greeting, g) ||
 	    loop_timer_start(s->loop, &g->deadline, HANDSHAKE_MS, 0, on_late, g))
 		greeting_refuse(g, "out of memory");

@@ -2,6 +2,7 @@
 #include "common/rt/daemon.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/rt/host.h"
@@ -77,11 +78,23 @@ static void on_watchdog(void *ctx)
 	notify("WATCHDOG=1");
 }
 
+/* As many descriptors as the system allows: connections, and memory of processes. */
+static void raise_descriptors(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l))
+		return;
+	l.rlim_cur = l.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 int daemon_init(struct daemon *d, const char *program,
 		void (*on_mail)(void *ctx, const struct mail *m), void *ctx, struct err *e)
 {
 	int rc;
 
+	raise_descriptors();
 	*d = (struct daemon){ .program = program, .on_mail = on_mail, .ctx = ctx };
 	rc = loop_new(&d->loop, e);
 	if (rc)

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A crowd that says nothing.
+
+	trouble_strangers.py PORT COUNT
+
+Opens COUNT connections to PORT of 127.0.0.1 and sends nothing.  One that the
+other side closes is opened again, until the crowd is killed.  "crowded" is
+printed when all were open once.
+"""
+import resource
+import select
+import socket
+import sys
+
+AT_ONCE = 50        # opened again before the next look: a crowd, not a flood
+
+
+def main():
+    port, count = int(sys.argv[1]), int(sys.argv[2])
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    poll, crowd = select.poll(), {}
+
+    def come():
+        s = socket.create_connection(("127.0.0.1", port))
+        crowd[s.fileno()] = s
+        poll.register(s, select.POLLIN)
+
+    for _ in range(count):
+        come()
+    print("crowded", flush=True)
+    while True:
+        for fd, _ in poll.poll()[:AT_ONCE]:
+            poll.unregister(fd)
+            crowd.pop(fd).close()
+            come()
+
+
+main()
