@@ -23,7 +23,7 @@
 #include "common/rt/log.h"
 #include "server/server.h"
 
-#define PREFAULT_BYTES	((size_t)16 << 20)
+#define PIECE_BYTES	((size_t)16 << 20)
 
 static void *map_pages(size_t bytes)
 {
@@ -33,13 +33,22 @@ static void *map_pages(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* The same, with its pages.  In pieces: to get a large model's takes longer than a lease. */
+/* To get or to free a large model's pages takes longer than a lease: in pieces. */
+static void unmap_pages(const struct server *s, uint8_t *p, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
+		munmap(p + at, MIN(bytes - at, PIECE_BYTES));
+		ctl_node_alive(s->node);
+	}
+}
+
+/* The same as map_pages(), with its pages. */
 static void *map_pages_now(const struct server *s, size_t bytes)
 {
 	uint8_t *p = map_pages(bytes);
 
-	for (size_t at = 0; p && at < bytes; at += PREFAULT_BYTES) {
-		if (mmap(p + at, MIN(bytes - at, PREFAULT_BYTES), PROT_READ | PROT_WRITE,
+	for (size_t at = 0; p && at < bytes; at += PIECE_BYTES) {
+		if (mmap(p + at, MIN(bytes - at, PIECE_BYTES), PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE | MAP_FIXED,
 			 -1, 0) == MAP_FAILED) {
 			munmap(p, bytes);
@@ -176,11 +185,11 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 
 /* ---- tensors ---- */
 
-static void piece_free(struct sv_tensor_piece *p)
+static void piece_free(const struct server *s, struct sv_tensor_piece *p)
 {
 	free(p->mem);
 	if (p->slots)
-		munmap(p->slots, p->slot_bytes);
+		unmap_pages(s, p->slots, p->slot_bytes);
 }
 
 static void tensor_free(struct server *s, struct sv_tensor *t)
@@ -188,7 +197,7 @@ static void tensor_free(struct server *s, struct sv_tensor *t)
 	s->memory_used -= t->slot_bytes;
 	idtab_del(&t->job->ids, &t->by_id);
 	for (uint32_t i = 0; i < s->nengines; i++)
-		piece_free(&t->piece[i]);
+		piece_free(s, &t->piece[i]);
 	free(t->placed.owner);
 	free(t);
 }
@@ -480,7 +489,7 @@ void sv_job_free(struct server *s, struct sv_job *j)
 	for (uint32_t i = 0; i < s->nengines; i++)
 		free(j->piece[i].mem);
 	if (j->windows)
-		munmap(j->windows, j->windows_bytes);
+		unmap_pages(s, j->windows, j->windows_bytes);
 	s->memory_used -= j->windows_bytes;
 	list_del(&j->link);
 	free(j->place);

@@ -295,7 +295,7 @@ struct ad_trouble {			/* the receiver frees it */
 
 struct agent {
 	struct ad_options opt;
-	struct loop *loop;
+	struct loop *loop;		/* NULL when it is gone */
 	struct ctl_node *node;
 	struct mailbox *mail;
 	struct listener *listener;

@@ -69,14 +69,22 @@ struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what,
 	return s;
 }
 
+static void free_memory(void *ctx)
+{
+	struct ad_slab *s = ctx;
+
+	slab_free(&s->mem);
+	free(s->words);
+	free(s);
+}
+
+/* The kernel takes a large slab's pages back in one go, for longer than a lease lasts. */
 void ad_slab_free(struct agent *a, struct ad_slab *s)
 {
 	list_del(&s->link);
 	a->slab[s->id] = NULL;
-	ctl_node_alive(a->node);	/* many large ones take longer than a lease */
-	slab_free(&s->mem);
-	free(s->words);
-	free(s);
+	if (!a->loop || loop_work(a->loop, free_memory, s))
+		free_memory(s);
 }
 
 /* In pieces: to get a large model's pages takes longer than a lease. */

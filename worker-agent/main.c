@@ -148,6 +148,7 @@ int main(int argc, char **argv)
 		daemon_run(&d);
 	stop(&a);
 	daemon_fini(&d);
+	a.loop = NULL;
 	clear(&a);
 	return a.exit_code;
 }

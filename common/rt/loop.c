@@ -27,6 +27,7 @@ struct loop {
 	uv_timer_t defer;
 	uv_timer_t guard;
 	struct list tasks;
+	uint32_t works;
 	uv_signal_t signals[2];
 	uint32_t nsignals;
 	void (*on_signal)(void *ctx, int signum);
@@ -67,7 +68,7 @@ int loop_new(struct loop **out, struct err *e)
 		goto close_uv;
 	uv_timer_init(&l->uv, &l->defer);
 	uv_timer_init(&l->uv, &l->guard);
-	l->defer.data = l;
+	l->defer.data = l->guard.data = l;
 	list_init(&l->tasks);
 	*out = l;
 	return 0;
@@ -79,10 +80,12 @@ free_l:
 	return uv_failed(e, "start an event loop", r);
 }
 
+/* Work takes what it takes. */
 static void on_guard(uv_timer_t *t)
 {
-	(void)t;
-	ASSERT(!"everything on the loop was closed");
+	const struct loop *l = t->data;
+
+	ASSERT(l->works || !"everything on the loop was closed");
 }
 
 static void close_signals(struct loop *l)
@@ -105,7 +108,7 @@ void loop_free(struct loop *l)
 		return;
 	close_signals(l);
 	uv_unref((uv_handle_t *)&l->keep);
-	uv_timer_start(&l->guard, on_guard, LOOP_FREE_MS, 0);
+	uv_timer_start(&l->guard, on_guard, LOOP_FREE_MS, LOOP_FREE_MS);
 	uv_unref((uv_handle_t *)&l->guard);
 	run_all(l);
 	close_handle((uv_handle_t *)&l->guard);
@@ -314,6 +317,46 @@ void loop_bell_stop(struct loop_bell *b)
 {
 	if (b)
 		uv_close((uv_handle_t *)&b->uv, free_handle);
+}
+
+/* ---- work ---- */
+
+struct work {
+	uv_work_t uv;
+	struct loop *l;
+	void (*fn)(void *ctx);
+	void *ctx;
+};
+
+static void do_work(uv_work_t *uv)
+{
+	struct work *w = uv->data;
+
+	w->fn(w->ctx);
+}
+
+static void on_work_done(uv_work_t *uv, int status)
+{
+	struct work *w = uv->data;
+
+	ASSERT(status == 0);		/* nobody cancels it */
+	w->l->works--;
+	free(w);
+}
+
+int loop_work(struct loop *l, void (*fn)(void *), void *ctx)
+{
+	struct work *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return TALLY_ENOMEM;
+	*w = (struct work){ .uv.data = w, .l = l, .fn = fn, .ctx = ctx };
+	if (uv_queue_work(&l->uv, &w->uv, do_work, on_work_done)) {
+		free(w);
+		return TALLY_ENOMEM;
+	}
+	l->works++;
+	return 0;
 }
 
 /* ---- signals ---- */

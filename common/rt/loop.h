@@ -39,6 +39,10 @@ int loop_bell_start(struct loop *l, struct loop_bell **b, void (*fn)(void *), vo
 void loop_bell_ring(struct loop_bell *b);
 void loop_bell_stop(struct loop_bell *b);
 
+/* Calls fn(ctx) on a thread that is neither the loop's nor anybody's: for what the kernel
+ * takes long to do, and nobody waits for.  ENOMEM: not called.  loop_free() waits for it. */
+int loop_work(struct loop *l, void (*fn)(void *ctx), void *ctx);
+
 /* SIGTERM and SIGINT; also ignores SIGPIPE. */
 int loop_on_signals(struct loop *l, void (*fn)(void *ctx, int signum), void *ctx);
 

@@ -5,6 +5,8 @@
  */
 #include <check.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/unit/heap_fault.h"
@@ -184,6 +186,39 @@ START_TEST(engines_need_no_memory_to_start_a_job)
 	end_job(j);
 }
 END_TEST
+
+static atomic_uint unmapped_here, unmapped_elsewhere;	/* the control thread is here */
+
+int munmap(void *p, size_t bytes)
+{
+	if (bytes >= 4u << 20)
+		(*(heap_own ? &unmapped_here : &unmapped_elsewhere))++;
+	return (int)syscall(SYS_munmap, p, bytes);
+}
+
+static bool all_unmapped(void *ctx)
+{
+	return unmapped_here + unmapped_elsewhere == *(const uint32_t *)ctx;
+}
+
+START_TEST(large_memory_is_freed_off_the_control_thread)
+{
+	struct ad_job *j = start_job(1);
+	uint32_t slabs = 2;
+	struct ad_slab *s;
+	struct err e;
+
+	for (uint32_t i = 0; i < slabs; i++) {
+		s = ad_slab_new(&a, j, "input", 8u << 20, false, &e);
+		ck_assert_ptr_nonnull(s);
+		list_add(i ? &j->inputs : &j->results, &s->link);
+	}
+	unmapped_here = unmapped_elsewhere = 0;
+	end_job(j);
+	ck_assert(loop_wait(a.loop, all_unmapped, &slabs));
+	ck_assert_uint_eq(unmapped_here, 0);
+}
+END_TEST
 #endif
 
 /* ---- what a process may name ---- */
@@ -319,6 +354,7 @@ int main(void)
 #if HEAP_FAULTS
 	tcase_add_test(t, job_without_memory_is_refused_and_the_next_one_starts);
 	tcase_add_test(t, engines_need_no_memory_to_start_a_job);
+	tcase_add_test(t, large_memory_is_freed_off_the_control_thread);
 #endif
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);

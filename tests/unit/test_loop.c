@@ -3,7 +3,9 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +57,42 @@ START_TEST(timer_repeats_until_stopped)
 	loop_timer_stop(t);
 	loop_timer_stop(once);
 	loop_timer_stop(NULL);
+}
+END_TEST
+
+static sem_t go;
+static atomic_uint worked;
+
+static void wait_for_go(void *ctx)
+{
+	(void)ctx;
+	sem_wait(&go);
+	worked++;
+}
+
+static void say_go(void *ctx)
+{
+	sem_post(&go);
+	++*(uint32_t *)ctx;
+}
+
+/* The loop turns while the work waits for it; at the end loop_free() waits for the work. */
+START_TEST(work_does_not_hold_the_loop)
+{
+	struct loop_timer *t;
+	uint32_t n = 0;
+
+	worked = 0;
+	ck_assert_int_eq(sem_init(&go, 0, 0), 0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(loop_work(loop, wait_for_go, NULL), 0);
+	ck_assert_int_eq(loop_timer_start(loop, &t, 0, 1, say_go, &n), 0);
+	loop_wait_count(loop, &n, 3);
+	loop_timer_stop(t);
+	loop_free(loop);
+	ck_assert_uint_eq(worked, 3);
+	sem_destroy(&go);
+	setup();
 }
 END_TEST
 
@@ -503,6 +541,7 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, timer_repeats_until_stopped);
+	tcase_add_test(c, work_does_not_hold_the_loop);
 	tcase_add_test(c, bell_rung_by_another_thread_is_heard_and_coalesces);
 	tcase_add_test(c, watch_tells_readable_and_may_be_stopped_in_its_callback);
 	tcase_add_test(c, sigterm_arrives_as_a_callback);
