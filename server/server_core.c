@@ -260,6 +260,7 @@ static void finish(struct srv_core *c, struct srv_seg *s, enum srv_todo what)
 
 	s->done_round = round_next(s->done_round);
 	s->done_rop = s->rop;
+	s->turn = ++c->finished;
 	s->failed = what == TODO_FAIL;
 	srv_ask_end(s);
 	for (uint32_t w = 0; w < j->n; w++) {
@@ -583,6 +584,18 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 		fill_held(out, in);
 	todo_drop(in, order[i].todo);
 	return true;
+}
+
+uint64_t srv_due(const struct srv_peer *p)
+{
+	const struct srv_in *in;
+
+	if (p->nrefusals)
+		return 0;
+	if (list_empty(&p->out))
+		return SRV_NOTHING;
+	in = list_first(&p->out, struct srv_in, out);
+	return in->todo & TODO_RESULT ? in->seg->turn : 0;
 }
 
 void srv_sent(struct srv_tensor *t)

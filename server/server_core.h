@@ -130,6 +130,7 @@ struct srv_seg {
 	uint64_t side[2];		/* SIDE() of the round's first and latest contribution */
 	uint8_t *own;			/* this server's result slot */
 	uint8_t *result;		/* where done_round's result lies */
+	uint64_t turn;			/* done_round's place among all that this core finished */
 	struct srv_in *in;		/* n */
 };
 
@@ -149,6 +150,7 @@ struct srv_tensor {
 struct srv_core {
 	struct srv_counters count;
 	struct list jobs;
+	uint64_t finished;		/* segment rounds */
 	struct srv_tensor *bucket[SRV_BUCKETS];
 };
 
@@ -215,6 +217,10 @@ struct srv_send {
 /* The next frame for p, if there is one; by_ref: its link carries no payload. */
 bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *s);
 void srv_sent(struct srv_tensor *t);
+/* How long p's next frame has waited: the number of the round whose result it is,
+ * 0 for frames without payload, SRV_NOTHING.  Whose is least is the furthest behind. */
+#define SRV_NOTHING UINT64_MAX
+uint64_t srv_due(const struct srv_peer *p);
 
 void srv_check(const struct srv_core *c);	/* asserts every invariant */
 

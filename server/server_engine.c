@@ -46,6 +46,7 @@ struct sv_link {
 	struct xport_ep *ep;
 	bool up, landing;
 	struct frame landing_frame;
+	uint64_t unacked;		/* by the kernel's word at the turn's beginning */
 };
 
 static struct sv_peer *peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_engine)
@@ -263,35 +264,20 @@ static const struct xport_cb callbacks = {
 
 static bool has_work(const struct sv_peer *p)
 {
-	return p->core.nrefusals || !list_empty(&p->core.out);
+	return srv_due(&p->core) != SRV_NOTHING;
 }
 
 /* What a link has not brought to the agent; the kernel's part of it where cards are slow. */
-static uint64_t link_bytes(const struct sv_engine *en, const struct sv_link *k)
+static uint64_t link_bytes(const struct sv_link *k)
 {
-	bool slow = en->flight_limit != UINT64_MAX;
-
-	return xport_queued_bytes(k->ep) + (slow ? xport_unacked_bytes(k->ep) : 0);
-}
-
-static uint64_t bytes_in_flight(const struct sv_engine *en, const struct sv_peer *p)
-{
-	uint64_t bytes = 0;
-
-	list_for_each(&p->links, l) {
-		const struct sv_link *k = list_entry(l, struct sv_link, link);
-
-		if (k->up)
-			bytes += link_bytes(en, k);
-	}
-	return bytes;
+	return xport_queued_bytes(k->ep) + k->unacked;
 }
 
 /*
  * A by-reference link before any other, then the one with the least before it: a
  * faster card empties its links faster, so it gets as much more.
  */
-static struct sv_link *best_link(const struct sv_engine *en, const struct sv_peer *p)
+static struct sv_link *best_link(const struct sv_peer *p)
 {
 	struct sv_link *best = NULL;
 	uint64_t least = LINK_QUEUE_BYTES;
@@ -304,7 +290,7 @@ static struct sv_link *best_link(const struct sv_engine *en, const struct sv_pee
 			continue;
 		if (xport_by_reference(k->ep))
 			return k;
-		bytes = link_bytes(en, k);
+		bytes = link_bytes(k);
 		if (bytes < least) {
 			best = k;
 			least = bytes;
@@ -313,60 +299,90 @@ static struct sv_link *best_link(const struct sv_engine *en, const struct sv_pee
 	return best;
 }
 
-/* Sends p's next frame, if it has one and a link takes it. */
-static bool send_one(struct sv_engine *en, struct sv_peer *p, uint64_t *room)
+/* The link that takes p's next frame now; NULL: none, or there is no frame. */
+static struct sv_link *link_for(const struct sv_peer *p, uint64_t room)
 {
-	struct sv_link *k = has_work(p) ? best_link(en, p) : NULL;
+	struct sv_link *k = has_work(p) ? best_link(p) : NULL;
+
+	return k && (xport_by_reference(k->ep) || (room && p->room)) ? k : NULL;
+}
+
+static void send_one(struct sv_engine *en, struct sv_peer *p, struct sv_link *k, uint64_t *room)
+{
 	struct srv_send s;
 
-	if (!k || (!xport_by_reference(k->ep) && (!*room || !p->room)))
-		return false;
 	if (!srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
-		return false;
+		return;
 	if (s.tensor) {
 		*room = flight_room(*room, s.frame.length);
 		p->room = flight_room(p->room, s.frame.length);
 	}
 	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
 		srv_sent(s.tensor);	/* the agent will ask for it */
-	return true;
+}
+
+static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)
+{
+	uint64_t bytes = 0;
+
+	list_for_each(&p->links, l) {
+		struct sv_link *k = list_entry(l, struct sv_link, link);
+
+		k->unacked = 0;
+		if (!k->up || en->flight_limit == UINT64_MAX)
+			continue;
+		k->unacked = xport_unacked_bytes(k->ep);
+		bytes += link_bytes(k);
+	}
+	return bytes;
 }
 
 /* What the cards take on top of what is under way, all together and each peer. */
 static uint64_t room_for_all(struct sv_engine *en)
 {
-	uint64_t bytes = 0, each;
+	uint64_t bytes = 0, limit = en->flight_limit, each;
 	uint32_t peers = 0;
 
-	if (en->flight_limit == UINT64_MAX) {
-		list_for_each(&en->peers, l)
-			list_entry(l, struct sv_peer, link)->room = UINT64_MAX;
-		return UINT64_MAX;
-	}
 	list_for_each(&en->peers, l)
 		peers++;
-	each = flight_peer_bytes(en->flight_limit, peers);
+	each = flight_peer_bytes(limit, peers);
 	list_for_each(&en->peers, l) {
 		struct sv_peer *p = list_entry(l, struct sv_peer, link);
-		uint64_t mine = bytes_in_flight(en, p);
+		uint64_t mine = look_at_links(en, p);
 
-		p->room = flight_room(each, mine);
+		p->room = each == UINT64_MAX ? each : flight_room(each, mine);
 		bytes += mine;
 	}
-	return flight_room(en->flight_limit, bytes);
+	return limit == UINT64_MAX ? limit : flight_room(limit, bytes);
 }
 
-/* A frame for each peer in turn, until no link takes one; true: more waits. */
+/*
+ * Frames for all peers, until no link takes one; true: more waits.  Each pass serves
+ * those that are furthest behind, so that all have a result at about the same time:
+ * an agent that lagged a little more with every segment would end long after the
+ * others, and the cards would idle meanwhile.
+ */
 static bool pump(struct sv_engine *en)
 {
-	uint64_t room = room_for_all(en);
-	bool sent, waits = false;
+	uint64_t room = room_for_all(en), due;
+	bool waits = false;
 
 	do {
-		sent = false;
-		list_for_each(&en->peers, l)
-			sent |= send_one(en, list_entry(l, struct sv_peer, link), &room);
-	} while (sent);
+		due = SRV_NOTHING;
+		list_for_each(&en->peers, l) {
+			const struct sv_peer *p = list_entry(l, struct sv_peer, link);
+
+			if (link_for(p, room))
+				due = MIN(due, srv_due(&p->core));
+		}
+		list_for_each(&en->peers, l) {
+			struct sv_peer *p = list_entry(l, struct sv_peer, link);
+			struct sv_link *k = srv_due(&p->core) <= due ? link_for(p, room) : NULL;
+
+			if (k)
+				send_one(en, p, k, &room);
+		}
+	} while (due != SRV_NOTHING);
 	list_for_each(&en->peers, l)
 		waits |= has_work(list_entry(l, struct sv_peer, link));
 	return waits;

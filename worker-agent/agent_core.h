@@ -80,6 +80,7 @@ struct ag_route {
 	struct list inflight;		/* ag_seg.link, by time of last word */
 	struct pagemap window;
 	bool full;			/* nothing fits until something is freed */
+	uint32_t numbered;		/* segments of a tensor that is being added */
 	mono_t progress;		/* when something was freed last */
 };
 

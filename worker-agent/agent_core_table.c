@@ -10,8 +10,6 @@
 
 #include "common/base/bytes.h"
 
-#define ORDER_GROUP 8u		/* chunks that an agent takes turns between */
-
 void ag_init(struct ag_core *c)
 {
 	memset(c, 0, sizeof(*c));
@@ -242,23 +240,6 @@ size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d)
 	return ag_tensor_size_max(j->nlocal, &d->geom, count_segs(j, d, 0, 1));
 }
 
-/*
- * All agents push the same segments at about the same time, or sums would be
- * complete only at the end; but not all to one server: within a group of
- * consecutive chunks (which lie on different servers) an agent goes round,
- * segment by segment, starting at a chunk of its own.
- */
-static uint32_t order_of(const struct ag_tensor *t, uint32_t chunk, uint32_t offset)
-{
-	uint32_t per_chunk = (uint32_t)div_round_up(t->geom.chunk_bytes, t->geom.seg_bytes);
-	uint32_t group = MIN(t->job->nroutes, ORDER_GROUP);
-	uint32_t first = chunk / group * group;
-	uint32_t size = MIN(group, t->nchunks - first);
-
-	return first * per_chunk + offset / t->geom.seg_bytes * size +
-	       (chunk - first + t->job->me) % size;
-}
-
 static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *route, uint32_t chunk,
 		     uint32_t offset)
 {
@@ -267,10 +248,31 @@ static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *rou
 	s->chunk = chunk;
 	s->offset = offset;
 	s->len = geom_seg_len(&t->geom, chunk, offset);
-	s->order = order_of(t, chunk, offset);
+	s->order = route->numbered++;
 	s->slot = UINT32_MAX;
 	list_init(&s->link);
 	list_init(&s->todo_link);
+}
+
+/*
+ * All agents push a server's segments in the same order and at the same pace, or sums
+ * would be complete only at the end.  The pace: of `count` segments for one server the
+ * k-th comes k / count into the tensor, so that any stretch of the queue loads all
+ * servers as the plan does.  And agents take turns with the servers within a pace.
+ */
+static void put_in_order(struct ag_tensor *t)
+{
+	const struct ag_job *j = t->job;
+
+	for (uint32_t k = 0; k < t->nsegs; k++) {
+		struct ag_seg *s = &t->seg[k];
+		uint32_t turn = (uint32_t)((s->route - j->route) + j->me) % j->n;
+		uint64_t place = (uint64_t)s->order * j->n + turn;
+
+		s->order = (uint32_t)((place << 31) / ((uint64_t)s->route->numbered * j->n));
+	}
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		t->seg[k].route->numbered = 0;
 }
 
 struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
@@ -311,6 +313,7 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 		for (uint32_t off = 0; off < geom_chunk_len(&t->geom, ch); off += t->geom.seg_bytes)
 			seg_init(&t->seg[k++], t, &j->route[d->route[ch]], ch, off);
 	}
+	put_in_order(t);
 	list_add(&j->tensors, &t->link);
 	t->hash_next = *head;
 	*head = t;

@@ -41,6 +41,7 @@ struct ad_lane {
 	uint64_t bits_per_s;
 	uint32_t index, backoff_ms;
 	mono_t retry_at;
+	uint64_t unacked;		/* by the kernel's word at the turn's beginning */
 	bool up, landing, going;	/* going: freed once closed */
 	struct frame landing_frame;
 };
@@ -395,20 +396,21 @@ const struct xport_cb ad_link_callbacks = {
 /* What a lane has not brought to the server; the kernel's part of it where cards are slow. */
 static uint64_t lane_bytes(const struct ad_lane *k)
 {
-	bool slow = k->peer->engine->flight_limit != UINT64_MAX;
-
-	return xport_queued_bytes(k->ep) + (slow ? xport_unacked_bytes(k->ep) : 0);
+	return xport_queued_bytes(k->ep) + k->unacked;
 }
 
-static uint64_t bytes_in_flight(const struct ad_peer *p)
+static uint64_t look_at_lanes(const struct ad_peer *p)
 {
 	uint64_t bytes = 0;
 
 	list_for_each(&p->lanes, l) {
-		const struct ad_lane *k = list_entry(l, struct ad_lane, link);
+		struct ad_lane *k = list_entry(l, struct ad_lane, link);
 
-		if (k->up)
-			bytes += lane_bytes(k);
+		k->unacked = 0;
+		if (!k->up)
+			continue;
+		k->unacked = xport_unacked_bytes(k->ep);
+		bytes += lane_bytes(k);
 	}
 	return bytes;
 }
@@ -461,7 +463,7 @@ static void make_flight(struct ad_engine *en)
 	each = flight_peer_bytes(en->flight_limit, peers);
 	list_for_each(&en->peers, l) {
 		struct ad_peer *p = list_entry(l, struct ad_peer, link);
-		uint64_t mine = bytes_in_flight(p);
+		uint64_t mine = look_at_lanes(p);
 
 		p->core.tx_limit = p->core.tx_bytes + flight_room(each, mine);
 		bytes += mine;

@@ -8,6 +8,10 @@
  *   NODELAY		a header on its own must not wait for an acknowledgement.
  *   NOTSENT_LOWAT	bytes that the card cannot take yet stay in our queue, where
  *			a more urgent chunk can still overtake them.
+ *   CONGESTION		by loss, whatever the machine's default is.  The sender bounds
+ *			what is under way itself, and who gets how much changes within
+ *			milliseconds; an algorithm that paces a link by what it measured
+ *			some round trips ago (bbr) holds back the wrong ones meanwhile.
  *   KEEPALIVE 1/1/3, USER_TIMEOUT	a machine that vanished is noticed within the
  *			lease, whether we were sending or not.
  */
@@ -84,6 +88,16 @@ static int tcp_open(const struct xport_addr *a, int *out, int *sys_err, struct e
 	return 0;
 }
 
+/* Not every process may choose any; "reno" all may. */
+static void by_loss(int fd)
+{
+	static const char *const names[] = { "cubic", "reno" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (!setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, names[i], strlen(names[i])))
+			return;
+}
+
 static void tcp_tune(int fd)
 {
 	static const struct {
@@ -98,6 +112,7 @@ static void tcp_tune(int fd)
 		{ IPPROTO_TCP, TCP_USER_TIMEOUT, SILENCE_MS },
 	};
 
+	by_loss(fd);
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
 		setsockopt(fd, options[i].level, options[i].name, &options[i].value,
 			   sizeof(options[i].value));

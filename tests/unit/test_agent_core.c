@@ -36,7 +36,7 @@ static void add_tensor(uint32_t k)
 }
 
 /* The chunks in the order in which this machine takes them. */
-static uint32_t order[SEGS];
+static uint32_t taken[SEGS];
 
 static void find_order(const struct ag_tensor *t)
 {
@@ -45,7 +45,7 @@ static void find_order(const struct ag_tensor *t)
 
 		for (uint32_t o = 0; o < SEGS; o++)
 			before += t->seg[o].order < t->seg[i].order;
-		order[before] = t->seg[i].chunk;
+		taken[before] = t->seg[i].chunk;
 	}
 }
 
@@ -147,7 +147,7 @@ static struct frame expect(uint8_t type, uint32_t k, uint32_t at)
 
 	ck_assert_str_eq(frame_type_name(f.type), frame_type_name(type));
 	ck_assert_uint_eq(f.tensor, k + 1);
-	ck_assert_uint_eq(f.chunk, order[at]);
+	ck_assert_uint_eq(f.chunk, taken[at]);
 	ck_assert_uint_eq(f.worker, ME);
 	ck_assert_uint_eq(f.epoch, EPOCH);
 	return f;
@@ -167,7 +167,7 @@ static void expect_silence(void)
 static struct frame answer(uint8_t type, uint32_t k, uint32_t at)
 {
 	struct frame f = { .type = type, .worker = ME, .job = JOB, .tensor = k + 1,
-			   .chunk = order[at], .round = tensor[k]->round, .epoch = EPOCH };
+			   .chunk = taken[at], .round = tensor[k]->round, .epoch = EPOCH };
 
 	if (type == FRAME_RESULT) {
 		f.dtype = DTYPE_I32;
@@ -202,7 +202,7 @@ static bool result_lands(uint32_t k, uint32_t at)
 
 	if (!to)
 		return false;
-	ck_assert_ptr_eq(to, result[k][f.round & 1] + (size_t)order[at] * SEG);
+	ck_assert_ptr_eq(to, result[k][f.round & 1] + (size_t)taken[at] * SEG);
 	memset(to, 5, SEG);
 	ag_frame(&core, &peer, &f, now);
 	ag_check(&core);
@@ -238,7 +238,7 @@ START_TEST(nothing_is_pushed_before_all_local_ranks_gave_theirs)
 	memcpy(&v, s.data, 4);
 	ck_assert_int_eq(v, 3);
 	ck_assert_uint_eq(s.frame.length, SEG);
-	ck_assert_uint_eq(s.frame.rslot, SLOT_SLAB(1, (SEGS + order[0]) * SEG));
+	ck_assert_uint_eq(s.frame.rslot, SLOT_SLAB(1, (SEGS + taken[0]) * SEG));
 	ag_sent(&core, &peer, s.tensor, s.frame.length);
 }
 END_TEST
@@ -300,11 +300,11 @@ START_TEST(by_reference_a_push_names_the_slab_and_needs_no_window)
 	post(0, 1, 0);
 	f = expect(FRAME_PUSH, 0, 0);
 	ck_assert_uint_eq(f.flags, FRAME_BYREF);
-	ck_assert_uint_eq(f.slot, SLOT_SLAB(9, order[0] * SEG));
+	ck_assert_uint_eq(f.slot, SLOT_SLAB(9, taken[0] * SEG));
 	ck_assert_uint_eq(job->route[0].window.used, 0);
 	f = answer(FRAME_RESULT, 0, 0);
 	f.flags = FRAME_BYREF;
-	f.slot = SLOT_SLAB(1, order[0] * SEG);		/* of another round */
+	f.slot = SLOT_SLAB(1, taken[0] * SEG);		/* of another round */
 	ag_frame(&core, &peer, &f, now);
 	ck_assert_uint_eq(core.count.drop_shape, 1);
 	f.slot += SEGS * SEG;

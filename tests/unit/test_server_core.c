@@ -242,6 +242,28 @@ START_TEST(the_result_stays_until_all_have_gone_on)
 }
 END_TEST
 
+/* So that a shell can serve first whom a full card kept waiting. */
+START_TEST(the_agent_that_waited_longest_is_known)
+{
+	struct frame second = frame(FRAME_PUSH, 0, 1);
+
+	second.offset = SEG;
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 1, 1));
+	for (uint32_t w = 0; w < N; w++) {
+		second.worker = (uint16_t)w;
+		ck_assert(push_frame(&second, 1));
+	}
+	ck_assert_uint_eq(srv_due(&peer[0]), srv_due(&peer[1]));
+	expect(0, FRAME_RESULT, 1);
+	ck_assert_uint_lt(srv_due(&peer[1]), srv_due(&peer[0]));
+	expect(0, FRAME_RESULT, 1);
+	ck_assert_uint_eq(srv_due(&peer[0]), SRV_NOTHING);
+	say(FRAME_PROBE, 0, 2);
+	ck_assert_uint_eq(srv_due(&peer[0]), 0);	/* an answer without payload */
+}
+END_TEST
+
 START_TEST(mean_divides_by_the_ranks)
 {
 	for (uint32_t w = 0; w < N; w++) {
@@ -635,6 +657,7 @@ int main(void)
 	tcase_add_test(t, a_landing_that_breaks_can_be_pushed_again);
 	tcase_add_test(t, a_lost_result_is_sent_again_to_who_asks);
 	tcase_add_test(t, the_result_stays_until_all_have_gone_on);
+	tcase_add_test(t, the_agent_that_waited_longest_is_known);
 	tcase_add_test(t, mean_divides_by_the_ranks);
 	tcase_add_test(t, broadcast_takes_the_one_that_has_data);
 	tcase_add_test(t, two_roots_of_a_broadcast_fail_the_round);
