@@ -21,10 +21,10 @@
 #endif
 
 /* This thread's n-th allocation from now on fails, 1 being the next; 0: none does. */
-static _Thread_local uint64_t heap_fail_at;
+static _Thread_local uint64_t heap_fail_at __attribute__((unused));
 /* While it is set, no thread but those that set heap_own gets any memory. */
-static atomic_bool heap_fail_others;
-static _Thread_local bool heap_own;
+static atomic_bool heap_fail_others __attribute__((unused));
+static _Thread_local bool heap_own __attribute__((unused));
 
 #if HEAP_FAULTS
 void *__libc_malloc(size_t bytes);

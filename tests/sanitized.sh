@@ -1,0 +1,30 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Daemons under a sanitizer: tests/sanitized.sh SAN, after `make SAN=SAN build` and a plain
+# `make build tests-build`, which the ranks come from: they have their own tests, and Python
+# cannot load a library with a sanitizer in it.  Passes when the runs end well and no
+# process, however it ended, had anything reported.
+set -eu
+cd "$(dirname "$0")/.."
+BUILD=$(realpath "${BUILD:-build}")
+ranks=$BUILD/tests/e2e
+export LIB=$BUILD/lib
+export BUILD=$BUILD/san-${1//,/-}
+reports=$(mktemp -d)
+trap 'rm -rf "$reports"' EXIT
+
+export TSAN_OPTIONS="log_path=$reports/tsan second_deadlock_stack=1"
+export ASAN_OPTIONS="log_path=$reports/asan"
+export UBSAN_OPTIONS="log_path=$reports/ubsan print_stacktrace=1"
+status=0
+# Two engines each, so that they speak to each other; sums, and ranks out of step.
+timeout 60 "$BUILD/bin/tally" local --agents 2 --servers 1 --ranks 3 --agent-arg --engines=2 \
+	--server-arg --engines=2 -- "$ranks" ahead soak || status=1
+# Ranks that die, with all kinds of work in flight.
+tests/run.sh --stories -t 60 -k trouble_lost || status=1
+for report in "$reports"/*; do
+	[ -e "$report" ] || continue
+	cat "$report"
+	status=1
+done
+exit $status
