@@ -21,7 +21,8 @@
  * NULL when their count is 0; counts, ranks, kinds, sizes and codes (<= 0) within
  * limits.h; dtypes exist; bytes of a tensor <= TENSOR_BYTES_MAX; count equal to
  * the product of dims where ndims > 0 (0: no shape was given); ranks ascending,
- * machines by lowest rank.  So cores need not look again.  What breaks a promise
+ * machines by lowest rank; a job of several machines has a server with a weight, and
+ * its chunks whole segments.  So cores need not look again.  What breaks a promise
  * is EPROTO with the field's name; unknown fields are ignored.
  *
  * msg_encode() refuses the same with EINVAL; there a NULL string is "".  It needs

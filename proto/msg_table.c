@@ -103,11 +103,12 @@ static const char *machine_rule(const void *plain)
 static const char *job_up_rule(const void *plain)
 {
 	const struct msg_job_up *m = plain;
+	uint32_t weight = 0;
 
 	if (m->chunk_bytes % PAGE_BYTES)
 		return "chunk_bytes: not a multiple of the page size";
-	if (m->seg_bytes % PAGE_BYTES || m->seg_bytes > m->chunk_bytes)
-		return "seg_bytes: not a multiple of the page size, or above chunk_bytes";
+	if (m->seg_bytes % PAGE_BYTES || m->chunk_bytes % m->seg_bytes)
+		return "seg_bytes: not a multiple of the page size, or no part of chunk_bytes";
 	if (m->nservers && m->window_bytes < m->seg_bytes)
 		return "window_bytes: below seg_bytes";
 	for (uint32_t i = 0; i < m->nmachines; i++) {
@@ -118,7 +119,9 @@ static const char *job_up_rule(const void *plain)
 		if (i && a->ranks[0] <= a[-1].ranks[0])
 			return "machines: not in the order of their lowest ranks";
 	}
-	return NULL;
+	for (uint32_t i = 0; i < m->nservers; i++)
+		weight |= m->servers[i].weight;
+	return m->nmachines > 1 && !weight ? "servers: none sums for several machines" : NULL;
 }
 
 static const char *tensor_rule(const void *plain)

@@ -131,10 +131,6 @@ static int check_job(struct server *s, const struct msg_job_up *m, struct err *e
 			       s->name, PLACE_ALGORITHM, m->algorithm);
 	if (sv_job_find(s, m->job))
 		return err_set(e, TALLY_EEXIST, "server %s has job %u already", s->name, m->job);
-	if (m->seg_bytes < SEG_BYTES_MIN || m->seg_bytes > m->chunk_bytes ||
-	    m->seg_bytes % PAGE_BYTES || m->chunk_bytes % m->seg_bytes ||
-	    m->chunk_bytes > CHUNK_BYTES_MAX || m->window_bytes > WINDOW_BYTES_MAX)
-		return err_set(e, TALLY_EPROTO, "job %u has impossible sizes", m->job);
 	return 0;
 }
 

@@ -29,11 +29,8 @@ struct ad_job *ad_job_find(struct agent *a, uint32_t id)
 
 /* ---- a job comes up ---- */
 
-static int copy_server(struct ad_job *j, struct ad_server *sv, const struct msg_server *m,
-		       struct err *e)
+static void copy_server(struct ad_job *j, struct ad_server *sv, const struct msg_server *m)
 {
-	if (!m->engines || m->engines > ENGINES_MAX || m->naddrs > RAILS_MAX)
-		return err_set(e, TALLY_EPROTO, "server %s has impossible numbers", m->name);
 	sv->node = m->node;
 	sv->engines = m->engines;
 	sv->weight = m->weight;
@@ -47,7 +44,6 @@ static int copy_server(struct ad_job *j, struct ad_server *sv, const struct msg_
 		sv->addr[i].port = m->addrs[i].port;
 		sv->addr[i].bits_per_s = m->addrs[i].bits_per_s;
 	}
-	return 0;
 }
 
 static int copy_servers(struct ad_job *j, const struct msg_job_up *m, struct err *e)
@@ -57,10 +53,7 @@ static int copy_servers(struct ad_job *j, const struct msg_job_up *m, struct err
 	if (!j->servers)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < m->nservers; i++) {
-		int rc = copy_server(j, &j->servers[i], &m->servers[i], e);
-
-		if (rc)
-			return rc;
+		copy_server(j, &j->servers[i], &m->servers[i]);
 		j->servers[i].route = j->nroutes;
 		j->nroutes += m->servers[i].engines;
 	}
@@ -158,22 +151,11 @@ static void fill_front(struct ad_job *j)
 
 static int check_job(struct agent *a, const struct msg_job_up *m, struct err *e)
 {
-	uint32_t weight = 0;
-
 	if (m->algorithm != PLACE_ALGORITHM)
 		return err_set(e, TALLY_EVERSION, "agent %s places by algorithm %u, the job by %u",
 			       a->name, PLACE_ALGORITHM, m->algorithm);
 	if (ad_job_find(a, m->job))
 		return err_set(e, TALLY_EEXIST, "agent %s has job %u already", a->name, m->job);
-	if (m->seg_bytes < SEG_BYTES_MIN || m->seg_bytes > m->chunk_bytes ||
-	    m->seg_bytes % PAGE_BYTES || m->chunk_bytes % m->seg_bytes ||
-	    m->chunk_bytes > CHUNK_BYTES_MAX || m->window_bytes > WINDOW_BYTES_MAX ||
-	    m->window_bytes < m->seg_bytes)
-		return err_set(e, TALLY_EPROTO, "job %u has impossible sizes", m->job);
-	for (uint32_t i = 0; i < m->nservers; i++)
-		weight |= m->servers[i].weight;
-	if (m->nmachines > 1 && !weight)
-		return err_set(e, TALLY_EPROTO, "job %u has no server", m->job);
 	return 0;
 }
 

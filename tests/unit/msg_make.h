@@ -161,9 +161,15 @@ static uint32_t pages(uint32_t bytes, uint32_t least)
 static void obey_job_up(struct msg_job_up *m)
 {
 	m->chunk_bytes = pages(m->chunk_bytes, CHUNK_BYTES_MIN);
-	m->seg_bytes = MIN(pages(m->seg_bytes, SEG_BYTES_MIN), m->chunk_bytes);
+	m->seg_bytes = pages(m->seg_bytes, SEG_BYTES_MIN);
+	if (m->chunk_bytes % m->seg_bytes)
+		m->seg_bytes = m->chunk_bytes;
 	m->window_bytes = MAX(m->window_bytes, m->seg_bytes);
 	m->world = WORLD_SIZE_MAX;
+	if (m->nservers)
+		((struct msg_server *)m->servers)->weight |= 1;
+	else
+		m->nmachines = 1;
 	for (uint32_t i = 0; i < m->nmachines; i++)
 		for (uint32_t j = 0; j < m->machines[i].nranks; j++)
 			((uint32_t *)m->machines[i].ranks)[j] = i + j;

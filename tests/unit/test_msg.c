@@ -336,7 +336,7 @@ START_TEST(a_job_is_consistent)
 		{ .name = "a", .nranks = 2, .ranks = ranks[0] },
 		{ .name = "b", .nranks = 2, .ranks = ranks[1] },
 	};
-	struct msg_server server = { .name = "s", .engines = 1 };
+	struct msg_server server = { .name = "s", .engines = 1, .weight = 1 };
 	struct msg m = { .type = MSG_JOB_UP, .job_up = {
 		.name = "j", .world = 4, .algorithm = 1, .chunk_bytes = CHUNK_BYTES_MIN,
 		.seg_bytes = CHUNK_BYTES_MIN, .window_bytes = CHUNK_BYTES_MIN, .nmachines = 2,
@@ -358,10 +358,20 @@ START_TEST(a_job_is_consistent)
 	m.job_up.seg_bytes = SEG_BYTES_MIN;
 	m.job_up.window_bytes = SEG_BYTES_MIN - 1;
 	assert_refused(&m, "window_bytes");
-	m.job_up.nservers = 0;
-	assert_round_trip(&m);
 	m.job_up.chunk_bytes++;
 	assert_refused(&m, "chunk_bytes");
+	m.job_up.chunk_bytes += PAGE_BYTES - 1;	/* whole pages, no whole segments */
+	m.job_up.window_bytes = SEG_BYTES_MIN;
+	assert_refused(&m, "seg_bytes");
+	m.job_up.chunk_bytes = 3 * SEG_BYTES_MIN;
+	assert_round_trip(&m);
+	server.weight = 0;
+	assert_refused(&m, "servers: none sums");
+	m.job_up.nservers = 0;
+	assert_refused(&m, "servers: none sums");
+	m.job_up.nmachines = 1;
+	m.job_up.window_bytes = 0;
+	assert_round_trip(&m);
 }
 END_TEST
 
