@@ -85,7 +85,8 @@ help:
 	@echo 'make SAN=thread tests'
 	@echo 'make lint            layering, bans, documentation'
 	@echo 'make fuzz            every fuzz target for FUZZ_SECONDS=10 each'
-	@echo 'make bench           benchmark programs into build/bench'
+	@echo 'make bench           Tally and its peers measured side by side: docs/BENCHMARKS.md'
+	@echo '                     (ONLY=word: those rows; BENCH_FLAGS=--quick: 5 minutes)'
 	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured)'
 	@echo 'variables: BUILD=dir CC= OPT= SAN= V=1'
 
@@ -211,7 +212,9 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(PARTS_LIB) $(COMMON_LIB)
 	@echo "  LD      $@"
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(PARTS_LIB) $(COMMON_LIB) $(LIBS) $(CLI_LIBS)
 
+# ONLY=word: the rows with that word; BENCH_FLAGS: see bench/run.py --help.
 bench: build $(BENCHES)
+	$(Q)BUILD=$(BUILD) bench/run.py $(if $(ONLY),-k '$(ONLY)') $(BENCH_FLAGS)
 
 tests: build tests-build
 	$(Q)BUILD=$(BUILD) tests/run.sh --unit --sim

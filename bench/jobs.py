@@ -13,7 +13,8 @@ import subprocess
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(HERE, "..", "build")))
+ROOT = os.path.dirname(HERE)
+BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(ROOT, "build")))
 PYTHON = os.environ.get("PYTHON", "/usr/bin/python3")       # Debian's, with its modules
 START_S = 120       # importing torch four times on two cores takes long
 ANSWER_S = 300
@@ -199,15 +200,7 @@ def tally(cluster, per_machine=1):
     return job.meet()
 
 
-def has_module(name):
-    return subprocess.run([PYTHON, "-c", f"import {name}"], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                          check=False).returncode == 0
-
-
 def gloo(cluster, per_machine=1):
-    if not has_module("torch.distributed"):
-        raise Missing("Gloo (python3-torch)")
     job = Job(cluster.gpus * per_machine)
     for r in range(job.world):
         job.start(cluster.inside(f"gpu{r // per_machine}") +
@@ -220,8 +213,6 @@ def gloo(cluster, per_machine=1):
 
 def mpi(cluster, per_machine=1):
     """Shared memory on one machine; between machines TCP, with a namespace as a host."""
-    if not shutil.which("mpirun") or not has_module("mpi4py"):
-        raise Missing("Open MPI (openmpi-bin, python3-mpi4py)")
     job = Job(cluster.gpus * per_machine)
     between = cluster.gpus > 1
     hosts = ",".join(f"{cluster.address(f'gpu{g}')}:{per_machine}" for g in range(cluster.gpus))
@@ -233,3 +224,21 @@ def mpi(cluster, per_machine=1):
     command += [PYTHON, os.path.join(HERE, "peer.py"), "mpi", job.control]
     job.start(cluster.inside("gpu0") + command, NETNS_RUN=cluster.run)
     return job.meet()
+
+
+START = {"tally": tally, "gloo": gloo, "mpi": mpi}
+
+
+def has_module(name):
+    return subprocess.run([PYTHON, "-c", f"import {name}"], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
+# key -> (Debian packages, are they here?)
+PEERS = {
+    "gloo": ("python3-torch", lambda: has_module("torch.distributed")),
+    "mpi": ("openmpi-bin python3-mpi4py",
+            lambda: shutil.which("mpirun") is not None and has_module("mpi4py")),
+    "iperf3": ("iperf3", lambda: shutil.which("iperf3") is not None),
+}

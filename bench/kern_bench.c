@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * How fast the sums are: gigabytes of input per second for each type, number of
- * inputs, size and level, next to memcpy (bytes read) and to the loop one would
- * write first, which adds one float32 input after the other to the output.
+ * inputs, size and level, next to memcpy (bytes read), to what memory alone would
+ * allow (every line of the inputs read and of the output written, with next to no
+ * arithmetic), and to the loop one would write first, which adds one float32 input
+ * after the other to the output.
  */
 #include "common/kern/adder.h"
 #include "common/kern/kern.h"
@@ -15,6 +17,8 @@
 
 #define N_MAX		64u
 #define SIZE_MAX_BYTES	(64u << 20)
+#define LINE		64u
+#define WORDS_PER_LINE	(LINE / sizeof(uint64_t))
 #define TOTAL_MAX	(640ull << 20)	/* larger cells are left out */
 
 struct options {
@@ -30,7 +34,7 @@ struct row {
 	enum dtype dtype;
 	uint32_t n;
 	size_t size;
-	double copy, loop, level[KERN_LEVELS];
+	double copy, memory, loop, level[KERN_LEVELS];
 };
 
 static const char usage[] =
@@ -79,6 +83,20 @@ static __attribute__((noinline)) void plain_loop(float *restrict out, const void
 	}
 }
 
+/* One pass over memory and nothing else: a word of every line read, every line written. */
+static __attribute__((noinline)) void touch(uint64_t *restrict out, const void *const in[],
+					    uint32_t n, size_t size)
+{
+	for (size_t i = 0; i < size / sizeof(*out); i += WORDS_PER_LINE) {
+		uint64_t x = 0;
+
+		for (uint32_t j = 0; j < n; j++)
+			x += ((const uint64_t *)in[j])[i];
+		for (size_t w = 0; w < WORDS_PER_LINE; w++)
+			out[i + w] = x;
+	}
+}
+
 static struct row measure(const struct options *o, enum dtype dtype, uint32_t n, size_t size,
 			  void *out, const void *const in[])
 {
@@ -86,6 +104,7 @@ static struct row measure(const struct options *o, enum dtype dtype, uint32_t n,
 	size_t len = size / dtype_bytes((uint8_t)dtype);
 
 	r.copy = MEASURE(size, o->time_ms, memcpy(out, in[0], size));
+	r.memory = MEASURE(n * size, o->time_ms, touch(out, in, n, size / LINE * LINE));
 	if (dtype == DTYPE_F32)
 		r.loop = MEASURE(n * size, o->time_ms, plain_loop(out, in, n, len));
 	for (int l = 0; l < KERN_LEVELS; l++)
@@ -108,6 +127,7 @@ static void print_row(const struct row *r)
 {
 	printf("%-9s %4u %10zu", dtype_name((uint8_t)r->dtype), r->n, r->size);
 	print_rate(r->copy);
+	print_rate(r->memory);
 	print_rate(r->loop);
 	for (int l = 0; l < KERN_LEVELS; l++)
 		print_rate(r->level[l]);
@@ -117,8 +137,9 @@ static void print_row(const struct row *r)
 static void print_json(const struct row *r, bool first)
 {
 	printf("%s\n    {\"dtype\": \"%s\", \"inputs\": %u, \"size_bytes\": %zu, "
-	       "\"memcpy_gb_s\": %.3f",
-	       first ? "" : ",", dtype_name((uint8_t)r->dtype), r->n, r->size, r->copy);
+	       "\"memcpy_gb_s\": %.3f, \"memory_gb_s\": %.3f",
+	       first ? "" : ",", dtype_name((uint8_t)r->dtype), r->n, r->size, r->copy,
+	       r->memory);
 	if (r->loop > 0)
 		printf(", \"loop_gb_s\": %.3f", r->loop);
 	for (int l = 0; l < KERN_LEVELS; l++)
@@ -139,7 +160,7 @@ static void print_head(const struct options *o, uint64_t adder)
 	printf("adder: %.2f GB/s of float32 at level %s\n\n", (double)adder / 1e9,
 	       kern_level_name(kern_level()));
 	printf("GB/s of input     bytes of\n");
-	printf("%-9s %4s %10s %8s %8s", "dtype", "n", "one", "memcpy", "loop");
+	printf("%-9s %4s %10s %8s %8s %8s", "dtype", "n", "one", "memcpy", "memory", "loop");
 	for (int l = 0; l < KERN_LEVELS; l++)
 		printf(" %8s", kern_level_name((enum kern_level)l));
 	printf("\n");

@@ -16,8 +16,8 @@
  *					in-place, or view (the result is read where it lies)
  *	run STEPS			barrier, then so many steps one after the other
  *	declare COUNT			declares so many tensors, says how long it took
- *	urgent				all tensors, the first one last: how many bytes of the
- *					others were not yet done when it was
+ *	urgent				all tensors, the first when the others are under way:
+ *					which part of those was not yet done when it was
  *	train STEPS FORWARD BACKWARD	as training does: see train()
  *
  * A step submits all tensors, last one first as gradients come, and waits for all of
@@ -340,6 +340,7 @@ static uint64_t take_done(struct rank *r, bool *done)
 	return elements;
 }
 
+/* The first tensor is given when the others are under way: one of them is done. */
 static void order_urgent(struct rank *r)
 {
 	struct pollfd p = { .fd = tally_fd(r->s), .events = POLLIN };
@@ -352,8 +353,15 @@ static void order_urgent(struct rank *r)
 		others += r->count[i];
 	must(r, tally_barrier(r->s, 0), "barrier");
 	r->taken = 0;
-	for (uint32_t i = r->n; i-- > 0;)
+	for (uint32_t i = r->n; i-- > 1;)
 		submit(r, i);
+	done[0] = true;		/* not given yet */
+	while (before == 0) {
+		poll(&p, 1, -1);
+		before += take_done(r, done);
+	}
+	submit(r, 0);
+	done[0] = false;
 	while (!done[0]) {
 		poll(&p, 1, -1);
 		before += take_done(r, done);

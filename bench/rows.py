@@ -2,7 +2,6 @@
 """What is measured: the rows of the table, by the cluster they are measured on."""
 import json
 import os
-import re
 import statistics
 import subprocess
 
@@ -12,6 +11,11 @@ MIB = 1 << 20
 BIG = f"tensors 1 {64 * MIB} 0"
 PAYLOAD = 1448 / 1514       # of the bytes that a shaper counts
 GBIT = PAYLOAD * 1e9 / 8    # bytes of payload per second on a card of 1 Gbit/s
+CLUSTERS = ((4, 0), (4, 1), (4, 2), (4, 3), (4, 4), (2, 0), (2, 2))
+
+# A model whose gradients take as long on a card of 1 Gbit/s as its passes: ByteScheduler's
+# case, where the order decides.
+LAYERS, FORWARD_S, BACKWARD_S, TRAIN_STEPS = 16, 0.012, 0.023, 6
 
 
 def t_opt(n, k, size, card):
@@ -31,15 +35,17 @@ class Row:
     ours, theirs: functions of an Env that measure once.  speedup: the ratio is the
     peer's time by ours, "so many times faster"; else ours by the peer's.
     target: ("<=" or ">=", number), or None where nothing is promised.
+    needs: a key of jobs.PEERS, without which the row is left out.
     """
 
-    def __init__(self, name, ours, peer, theirs, target, unit="s", speedup=False):
+    def __init__(self, name, ours, peer, theirs, target, unit="s", speedup=False,
+                 needs=None):
         self.name, self.ours, self.peer, self.theirs = name, ours, peer, theirs
-        self.target, self.unit, self.speedup = target, unit, speedup
+        self.target, self.unit, self.speedup, self.needs = target, unit, speedup, needs
 
 
 class Scene:
-    """Rows that share a cluster: machines as bench/cluster.sh wants them."""
+    """Rows that share a cluster: machines as bench/cluster.sh wants them, or none."""
 
     def __init__(self, machines, rows, per_machine=1):
         self.machines, self.rows, self.per_machine = machines, rows, per_machine
@@ -49,25 +55,20 @@ class Env:
     """The cluster of a scene, and its contestants, started when first asked for."""
 
     def __init__(self, scene, seconds):
-        self.cluster = jobs.Cluster(scene.machines)
+        self.cluster = jobs.Cluster(scene.machines) if scene.machines else None
         self.per_machine, self.seconds = scene.per_machine, seconds
-        self.jobs, self.absent = {}, {}
+        self.jobs = {}
 
     def job(self, kind):
-        if kind in self.absent:
-            raise self.absent[kind]
-        try:
-            if kind not in self.jobs:
-                self.jobs[kind] = getattr(jobs, kind)(self.cluster, self.per_machine)
-        except jobs.Missing as e:
-            self.absent[kind] = e
-            raise
+        if kind not in self.jobs:
+            self.jobs[kind] = jobs.START[kind](self.cluster, self.per_machine)
         return self.jobs[kind]
 
     def close(self):
         for job in self.jobs.values():
             job.close()
-        self.cluster.close()
+        if self.cluster:
+            self.cluster.close()
 
 
 def machines(n, k, gpu="", cpu=""):
@@ -119,6 +120,134 @@ def declare(count):
     return measure
 
 
+def payload_rate(order):
+    """Bytes of payload that all cards together send in a second."""
+    def measure(env):
+        job, count = ready(env, "tally", order)
+        before = env.cluster.payload_sent()
+        seconds = sum(job.steps(f"run {count}"))
+        return (env.cluster.payload_sent() - before) / seconds / 1e9
+    return measure
+
+
+def iperf3(env):
+    """One way from the first machine to the last, as long as one measurement is."""
+    first, last = env.cluster.machines[0], env.cluster.machines[-1]
+    with subprocess.Popen(env.cluster.inside(last) + ["iperf3", "-s", "-1", "--forceflush"],
+                          stdout=subprocess.PIPE, text=True) as server:
+        while "listening" not in server.stdout.readline():
+            if server.poll() is not None:
+                raise jobs.Broken("iperf3 -s has ended")
+        out = subprocess.check_output(
+            env.cluster.inside(first) + ["iperf3", "-J", "-t", str(max(1, int(env.seconds))),
+                                         "-c", env.cluster.address(last)])
+        server.stdout.read()
+    return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 8 / 1e9
+
+
+def pingpong(size):
+    def measure(env):
+        program = [os.path.join(jobs.BUILD, "bench/pingpong"), str(size)]
+        with subprocess.Popen(env.cluster.inside("gpu1") + program, stdout=subprocess.PIPE,
+                              text=True) as server:
+            server.stdout.readline()
+            out = subprocess.check_output(env.cluster.inside("gpu0") + program +
+                                          [env.cluster.address("gpu1"), "2000"])
+        return float(out) / 1e6
+    return measure
+
+
+def sum_rate(order):
+    """Bytes of input that the agent adds in a second; nobody copies the result."""
+    def measure(env):
+        job, count = ready(env, "tally", order, "view")
+        return job.world * job.bytes / statistics.median(job.steps(f"run {count}")) / 1e9
+    return measure
+
+
+def kern_bench(env, dtype, n):
+    out = subprocess.check_output(
+        [os.path.join(jobs.BUILD, "bench/kern_bench"), "--json", "-d", dtype, "-n", str(n),
+         "-s", str(64 * MIB), "-t", str(int(env.seconds * 200))])
+    found = json.loads(out)
+    return found["results"][0], found["results"][0][found["level"] + "_gb_s"]
+
+
+def kern_rate(dtype, n):
+    return lambda env: kern_bench(env, dtype, n)[1]
+
+
+def memory_rate(n):
+    """What memory allows one core that reads n inputs and writes one output."""
+    def measure(env):
+        r = kern_bench(env, "float32", n)[0]
+        return max(r["memory_gb_s"], 2 * r["memcpy_gb_s"] * n / (n + 1))
+    return measure
+
+
+def planned(cards, size):
+    """The planner's answer for these machines, cards without a rate all alike."""
+    words = []
+    for card in cards:
+        kind, _, rate = card.partition(":")
+        gbit = {"": 1.0, "1gbit": 1.0, "500mbit": 0.5, "250mbit": 0.25}[rate] * PAYLOAD
+        words += [f"--{kind}", f"1x{gbit:.6f}"]
+    return lambda: json.loads(subprocess.check_output(
+        [os.path.join(jobs.BUILD, "bin/tally"), "plan", "--json", "--model", str(size)] + words))
+
+
+def planned_time(cards, size):
+    plan = planned(cards, size)
+    return lambda env: plan()["round_time_s"]
+
+
+class ServerMemory:
+    """The server that comes closest to its limit: share, two windows an agent, 64 MiB."""
+
+    WINDOW = 16 * MIB
+    NEEDED = 12 << 30       # of the machine that plays nine
+
+    def __init__(self, order, size, plan):
+        self.order, self.size, self.plan = order, size, plan
+
+    def ours(self, env):
+        with open("/proc/meminfo", encoding="ascii") as f:
+            free = next(int(x.split()[1]) * 1024 for x in f if x.startswith("MemAvailable"))
+        if "tally" not in env.jobs and free < self.NEEDED:
+            raise jobs.Missing("it needs 12 GiB of free memory")
+        job = env.job("tally")
+        job.have(self.order)
+        job.steps("run 2")
+        shares = {s["machine"]: s["bytes"] for s in self.plan()["shares"]}
+        windows = 2 * self.WINDOW * env.cluster.gpus
+        limits = {m: shares[m] + windows + 64 * MIB for m in env.cluster.machines}
+        peaks = {m: env.cluster.memory_peak(f"server-{m}") for m in env.cluster.machines}
+        worst = max(peaks, key=lambda m: peaks[m] / limits[m])
+        self.worst_limit = limits[worst] / MIB
+        return peaks[worst] / MIB
+
+    def limit(self, _env):
+        return self.worst_limit
+
+
+def after_urgent(order):
+    """Part of the other bytes that were not done when the first tensor, given last, was."""
+    def measure(env):
+        job = env.job("tally")
+        job.have(order)
+        return min(a["after"] for a in job.all("urgent"))
+    return measure
+
+
+def train(order):
+    """Time of a step once the first is over."""
+    def measure(env):
+        job = env.job("tally")
+        job.have(order)
+        return statistics.median(job.steps(f"train {TRAIN_STEPS} {FORWARD_S} {BACKWARD_S}")[1:])
+    return measure
+
+
 def constant(value):
     return lambda env: value
 
@@ -126,47 +255,98 @@ def constant(value):
 # ---- the rows ----------------------------------------------------------------------
 
 def shaped():
-    for n, k in ((4, 0), (4, 1), (4, 2), (4, 3), (4, 4), (2, 0), (2, 2)):
-        best = t_opt(n, k, 64 * MIB, GBIT)
+    for n, k in CLUSTERS:
         rows = [Row(f"shaped ({n},{k}) 64 MiB", step_time("tally", BIG), "t_opt",
-                    constant(best), ("<=", 1.03))]
+                    constant(t_opt(n, k, 64 * MIB, GBIT)), ("<=", 1.03))]
         if (n, k) == (4, 4):
             rows.append(Row("shaped (4,4) 64 MiB", step_time("tally", BIG), "Gloo",
-                            step_time("gloo", BIG), (">=", 1.45), speedup=True))
+                            step_time("gloo", BIG), (">=", 1.45), speedup=True, needs="gloo"))
+        if (n, k) == (4, 2):
+            bert = f"list {os.path.join(jobs.ROOT, 'tests/data/bert-large.txt')} 8"
+            rows.append(Row("shaped (4,2) BERT-large / 8", step_time("tally", bert), "t_opt",
+                            lambda env: t_opt(4, 2, ready(env, "tally", bert)[0].bytes, GBIT),
+                            ("<=", 1.05)))
         yield Scene(machines(n, k, ":1gbit", ":1gbit"), rows)
+
+
+def unequal():
+    for name, cards in (
+            ("CPU cards 1/2", machines(4, 2, ":1gbit", ":500mbit")),
+            ("CPU cards 1/4", machines(4, 2, ":1gbit", ":250mbit")),
+            ("one GPU card 1/2", ["gpu:500mbit"] + machines(3, 2, ":1gbit", ":1gbit"))):
+        yield Scene(cards, [
+            Row(f"shaped (4,2) {name}", step_time("tally", BIG), "planner's T",
+                planned_time(cards, 64 * MIB), ("<=", 1.05))])
 
 
 def unshaped():
     small = "tensors 1 4096 0"
     many, fused = "tensors 10000 4096 0", f"tensors 1 {10000 * 4096} 0"
-    yield Scene(machines(2, 0), [
-        Row("unshaped (2,0) 64 MiB", step_time("tally", BIG), "Gloo", step_time("gloo", BIG),
-            (">=", 1.2), speedup=True),
-        Row("small (2,0) 4 KiB p50", step_time("tally", small), "Gloo",
-            step_time("gloo", small), ("<=", 0.3)),
-    ])
-    yield Scene(machines(4, 0), [
-        Row("unshaped (4,0) 64 MiB", step_time("tally", BIG), "Gloo", step_time("gloo", BIG),
-            (">=", 1.1), speedup=True),
-        Row("cpu (4,0) per GiB", cpu_per_gib("tally", BIG), "Gloo", cpu_per_gib("gloo", BIG),
-            ("<=", 0.9)),
-        Row("small (4,0) 4 KiB p50", step_time("tally", small), "Gloo",
-            step_time("gloo", small), ("<=", 0.3)),
-        Row("many (4,0) 10,000 of 4 KiB", step_time("tally", many), "Gloo, one buffer",
-            step_time("gloo", fused), ("<=", 1.5)),
-        Row("declare 10,000, 4 processes", declare(10000), "1 s", constant(1.0), ("<=", 1.0)),
-    ])
+    for n in (2, 4):
+        rows = [
+            Row(f"unshaped ({n},0) 64 MiB", step_time("tally", BIG), "Gloo",
+                step_time("gloo", BIG), (">=", 1.2 if n == 2 else 1.1), speedup=True,
+                needs="gloo"),
+            Row(f"unshaped ({n},0) 64 MiB", step_time("tally", BIG), "Open MPI TCP",
+                step_time("mpi", BIG), None, speedup=True, needs="mpi"),
+            Row(f"small ({n},0) 4 KiB p50", step_time("tally", small), "Gloo",
+                step_time("gloo", small), ("<=", 0.3), needs="gloo"),
+        ]
+        if n == 2:
+            rows.append(Row("small (2,0) 4 KiB p50", step_time("tally", small),
+                            "TCP there and back", pingpong(4096), ("<=", 8.0)))
+        if n == 4:
+            rows += [
+                Row("cpu (4,0) per GiB", cpu_per_gib("tally", BIG), "Gloo",
+                    cpu_per_gib("gloo", BIG), ("<=", 0.9), needs="gloo"),
+                Row("many (4,0) 10,000 of 4 KiB", step_time("tally", many),
+                    "Gloo, one buffer", step_time("gloo", fused), ("<=", 1.5), needs="gloo"),
+                Row("declare 10,000, 4 processes", declare(10000), "1 s", constant(1.0),
+                    ("<=", 1.0)),
+            ]
+        yield Scene(machines(n, 0), rows)
+    yield Scene(machines(2, 2), [
+        Row("unshaped (2,2) payload, all cards", payload_rate(BIG), "iperf3, one way", iperf3,
+            (">=", 0.75), unit="GB/s", needs="iperf3")])
 
 
 def one_machine():
     for p in (2, 4):
         yield Scene(["gpu"], [
-            Row(f"one machine, {p} processes, 64 MiB", step_time("tally", BIG), "Open MPI",
-                step_time("mpi", BIG), (">=", 4.0), speedup=True),
+            Row(f"one machine, {p} processes, 64 MiB", step_time("tally", BIG),
+                "Open MPI, shm", step_time("mpi", BIG), (">=", 4.0), speedup=True, needs="mpi"),
+            Row(f"one machine, {p} processes, sum path", sum_rate(BIG), "memory, one pass",
+                memory_rate(p), (">=", 0.9), unit="GB/s"),
         ], per_machine=p)
 
 
+def sums():
+    fp32 = kern_rate("float32", 4)
+    yield Scene([], [Row(f"sum of {n} float32, 64 MiB each", kern_rate("float32", n),
+                         "memory, one pass", memory_rate(n), (">=", 0.9), unit="GB/s")
+                     for n in (2, 4, 8)] +
+                [Row(f"sum of 4 {dtype}, 64 MiB each", kern_rate(dtype, 4), "sum of 4 float32",
+                     fp32, (">=", 0.8), unit="GB/s") for dtype in ("float16", "bfloat16")])
+
+
+def memory():
+    cards, size = machines(8, 1), 256 * MIB
+    peak = ServerMemory(f"tensors 64 {size // 64} 1", size, planned(cards, size))
+    yield Scene(cards, [Row("memory of a server (8,1) 256 MiB", peak.ours, "its limit",
+                            peak.limit, ("<=", 1.0), unit="MiB")])
+
+
+def urgency():
+    layers = "tensors 65 1048576 1"
+    model = f"tensors {LAYERS} {4 * MIB}"
+    yield Scene(machines(2, 0, ":1gbit"), [
+        Row("urgent chunk, bytes done after it", after_urgent(layers), "all other bytes",
+            constant(1.0), (">=", 0.9), unit=""),
+        Row("training loop by urgency", train(f"{model} 1"), "first in, first out",
+            train(f"{model} 0"), ("<=", 0.95)),
+    ])
+
+
 def everything():
-    yield from shaped()
-    yield from unshaped()
-    yield from one_machine()
+    for family in (shaped, unequal, unshaped, one_machine, sums, memory, urgency):
+        yield from family()

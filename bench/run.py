@@ -2,20 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """make bench: Tally and its peers measured side by side; docs/BENCHMARKS.md says how.
 
-Prints a table, and writes results.json and goodput.svg into $BUILD/bench.
+Prints a table, and writes results.json and goodput.svg.
 """
 import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import sys
-import time
 
 import jobs
+import plot
 import rows
 
-JSON_KEYS = ("name", "tally", "peer", "peer_value", "ratio", "target", "met")
+HEAD = (f"{'':38} {'Tally':>12} {'peer':>12} {'':20} {'ratio':>7} {'min':>7} {'max':>7}"
+        f" {'target':>8}")
 
 
 class Result:
@@ -27,44 +29,41 @@ class Result:
     def ratio(self, ours, theirs):
         return theirs / ours if self.row.speedup else ours / theirs
 
-    def ratios(self):
-        return [self.ratio(a, b) for a, b in zip(self.ours, self.theirs)]
-
     def summary(self):
         ours, theirs = statistics.median(self.ours), statistics.median(self.theirs)
         ratio, target = self.ratio(ours, theirs), self.row.target
+        each = [self.ratio(a, b) for a, b in zip(self.ours, self.theirs)]
         met = None
         if target:
             met = ratio <= target[1] if target[0] == "<=" else ratio >= target[1]
         return {"name": self.row.name, "unit": self.row.unit, "tally": ours,
                 "peer": self.row.peer, "peer_value": theirs, "ratio": ratio,
                 "ratio_is": "peer / tally" if self.row.speedup else "tally / peer",
-                "ratio_min": min(self.ratios()), "ratio_max": max(self.ratios()),
-                "rounds": len(self.ours), "target": " ".join(map(str, target or ())),
-                "met": met}
+                "ratio_min": min(each), "ratio_max": max(each), "rounds": len(each),
+                "target": " ".join(map(str, target)) if target else None, "met": met}
 
 
-def measure_row(env, result):
-    """One round of one row: ours and the peer's, one right after the other."""
-    ours = result.row.ours(env)
-    theirs = result.row.theirs(env)
-    result.ours.append(ours)
-    result.theirs.append(theirs)
+def measure_rounds(env, results, rounds):
+    """Every round has every row; ours and the peer's come one right after the other."""
+    for _ in range(rounds):
+        for r in results:
+            if r.missing:
+                continue
+            try:
+                ours, theirs = r.row.ours(env), r.row.theirs(env)
+            except jobs.Missing as e:
+                r.missing = str(e)
+                continue
+            r.ours.append(ours)
+            r.theirs.append(theirs)
 
 
-def measure_scene(scene, rounds, seconds):
+def measure(scene, rounds, seconds):
     results = [Result(row) for row in scene.rows]
     env = None
     try:
         env = rows.Env(scene, seconds)
-        for _ in range(rounds):
-            for r in results:
-                if r.missing:
-                    continue
-                try:
-                    measure_row(env, r)
-                except jobs.Missing as e:
-                    r.missing = str(e)
+        measure_rounds(env, results, rounds)
     except (jobs.Broken, jobs.Missing) as e:
         for r in results:
             r.missing = r.missing or str(e)
@@ -80,46 +79,87 @@ def number(x, unit):
     return f"{x:.4g} {unit}"
 
 
-HEAD = (f"{'':36} {'Tally':>12} {'peer':>12} {'':18} {'ratio':>7} {'min':>7} {'max':>7}"
-        f" {'target':>8}")
-
-
 def show(result):
     if result.missing:
-        print(f"{result.row.name:36} left out: {result.missing}", flush=True)
+        print(f"{result.row.name:38} left out: {result.missing}", flush=True)
         return
     s = result.summary()
     verdict = {True: "met", False: "MISSED", None: ""}[s["met"]]
-    print(f"{s['name']:36} {number(s['tally'], s['unit']):>12} "
-          f"{number(s['peer_value'], s['unit']):>12} {s['peer']:18} {s['ratio']:7.3f} "
-          f"{s['ratio_min']:7.3f} {s['ratio_max']:7.3f} {s['target']:>8} {verdict}", flush=True)
+    print(f"{s['name']:38} {number(s['tally'], s['unit']):>12} "
+          f"{number(s['peer_value'], s['unit']):>12} {s['peer']:20} {s['ratio']:7.3f} "
+          f"{s['ratio_min']:7.3f} {s['ratio_max']:7.3f} {s['target'] or '':>8} {verdict}",
+          flush=True)
 
 
-def chosen(word):
+def chosen(word, absent):
     for scene in rows.everything():
-        scene.rows = [r for r in scene.rows if re.search(word, r.name)]
+        scene.rows = [r for r in scene.rows
+                      if re.search(word, f"{r.name} {r.peer}") and r.needs not in absent]
         if scene.rows:
             yield scene
 
 
-def main():
-    p = argparse.ArgumentParser(description="Measures Tally and its peers side by side.")
-    p.add_argument("-k", default="", metavar="REGEX",
-                   help="only rows whose name has it")
-    p.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each row (5)")
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S",
-                   help="of each measurement, about (1)")
-    a = p.parse_args()
-    print(HEAD)
-    results = []
-    for scene in chosen(a.k):
-        for r in measure_scene(scene, a.rounds, a.seconds):
-            show(r)
-            results.append(r)
-    path = os.path.join(jobs.BUILD, "bench", "results.json")
+def draw(summaries):
+    """The SVG of the shaped clusters of four, or None when none was measured."""
+    found = {(s["name"], s["peer"]): s for s in summaries}
+    tally, gloo = {}, found.get(("shaped (4,4) 64 MiB", "Gloo"))
+    for k in range(5):
+        s = found.get((f"shaped (4,{k}) 64 MiB", "t_opt"))
+        if s:
+            tally[k] = s["tally"]
+    if not tally:
+        return None
+    return plot.goodput(4, 64 * rows.MIB, rows.GBIT, tally, gloo and gloo["peer_value"])
+
+
+def write(folder, name, text):
+    path = os.path.join(folder, name)
     with open(path, "w", encoding="utf-8") as f:
-        json.dump([r.summary() for r in results if not r.missing], f, indent=1)
+        f.write(text)
     print(f"written: {path}")
+
+
+def peers_absent():
+    absent = {key for key, (_, here) in jobs.PEERS.items() if not here()}
+    for key in sorted(absent):
+        print(f"left out: every row with {key}; for it: apt-get install {jobs.PEERS[key][0]}")
+    return absent
+
+
+def arguments():
+    p = argparse.ArgumentParser(description="Measures Tally and its peers side by side.")
+    p.add_argument("-k", default="", metavar="REGEX", help="only rows whose name or peer has it")
+    p.add_argument("--rounds", type=int, metavar="N", help="rounds of each row (5)")
+    p.add_argument("--quick", action="store_true", help="two short rounds")
+    p.add_argument("--list", action="store_true", help="the names of the rows, and nothing else")
+    p.add_argument("--out", default=os.path.join(jobs.BUILD, "bench"), metavar="DIR",
+                   help="where results.json and goodput.svg go ($BUILD/bench)")
+    a = p.parse_args()
+    if a.rounds is not None and a.rounds < 1:
+        p.error("--rounds: at least 1")
+    a.rounds = a.rounds or (2 if a.quick else 5)
+    return a
+
+
+def main():
+    a = arguments()
+    if a.list:
+        for scene in chosen(a.k, ()):
+            print("\n".join(r.name for r in scene.rows))
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    scenes = list(chosen(a.k, peers_absent()))
+    print(HEAD)
+    summaries = []
+    for scene in scenes:
+        for r in measure(scene, a.rounds, 0.3 if a.quick else 1.0):
+            show(r)
+            if not r.missing:
+                summaries.append(r.summary())
+    write(a.out, "results.json", json.dumps(summaries, indent=1) + "\n")
+    picture = draw(summaries)
+    if picture:
+        write(a.out, "goodput.svg", picture)
     return 0
 
 
