@@ -101,12 +101,10 @@ def chosen(word, absent):
 
 def draw(summaries):
     """The SVG of the shaped clusters of four, or None when none was measured."""
-    found = {(s["name"], s["peer"]): s for s in summaries}
-    tally, gloo = {}, found.get(("shaped (4,4) 64 MiB", "Gloo"))
-    for k in range(5):
-        s = found.get((f"shaped (4,{k}) 64 MiB", "t_opt"))
-        if s:
-            tally[k] = s["tally"]
+    found = {s["name"]: s for s in summaries}
+    gloo = found.get("shaped (4,4) 64 MiB, Gloo")
+    names = {k: f"shaped (4,{k}) 64 MiB" for k in range(5)}
+    tally = {k: found[name]["tally"] for k, name in names.items() if name in found}
     if not tally:
         return None
     return plot.goodput(4, 64 * rows.MIB, rows.GBIT, tally, gloo and gloo["peer_value"])
