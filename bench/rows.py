@@ -11,6 +11,7 @@ MIB = 1 << 20
 BIG = f"tensors 1 {64 * MIB} 0"
 PAYLOAD = 1448 / 1514       # of the bytes that a shaper counts
 GBIT = PAYLOAD * 1e9 / 8    # bytes of payload per second on a card of 1 Gbit/s
+STEPS_MIN = 3
 CLUSTERS = ((4, 0), (4, 1), (4, 2), (4, 3), (4, 4), (2, 0), (2, 2))
 
 # A model whose gradients take as long on a card of 1 Gbit/s as its passes: ByteScheduler's
@@ -83,7 +84,7 @@ def steps_for(env, job):
     while True:
         took = sum(job.steps(f"run {count}"))
         if took > env.seconds / 4 or count >= 2000:
-            return max(2, min(2000, int(count * env.seconds / took)))
+            return max(STEPS_MIN, min(2000, int(count * env.seconds / took)))
         count *= 4
 
 

@@ -90,7 +90,7 @@ class Rounds(unittest.TestCase):
         log = []
         results = [self.row("a", log, broken=jobs.Missing("no room")), self.row("b", log)]
         run.measure_rounds(None, results, 2)
-        self.assertEqual((results[0].missing, results[0].ours), ("no room", []))
+        self.assertEqual((results[0].left_out, results[0].ours), ("no room", []))
         self.assertEqual(log.count("a ours"), 1)
         self.assertEqual(len(results[1].ours), 2)
 
@@ -101,9 +101,14 @@ class Rows(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
 
     def test_only_chosen_rows_and_never_those_whose_peer_is_absent(self):
-        peers = {r.peer for scene in run.chosen("4,0", ("gloo", "mpi")) for r in scene.rows}
+        peers = {r.peer for scene in run.chosen(["(4,0)"], ("gloo", "mpi", "iperf3")) for r in scene.rows}
         self.assertEqual(peers, {"t_opt"})
-        self.assertEqual(list(run.chosen("no such row", ())), [])
+        self.assertEqual(list(run.chosen(["no such row"], ())), [])
+
+    def test_a_word_is_found_at_its_beginning(self):
+        scenes = run.chosen(["shaped (2,0)", "urgent"], ())
+        self.assertEqual([r.name for scene in scenes for r in scene.rows],
+                         ["shaped (2,0) 64 MiB", "urgent chunk, bytes done after it"])
 
     def test_every_need_is_a_known_peer(self):
         needs = {r.needs for scene in rows.everything() for r in scene.rows} - {None}
