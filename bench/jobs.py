@@ -17,7 +17,7 @@ ROOT = os.path.dirname(HERE)
 BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(ROOT, "build")))
 PYTHON = os.environ.get("PYTHON", "/usr/bin/python3")       # Debian's, with its modules
 START_S = 120       # importing torch four times on two cores takes long
-ANSWER_S = 300
+ANSWER_S = 120
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -130,19 +130,18 @@ class Job:
                     raise Broken("it did not start:\n" + log_end(self.log)) from None
                 continue
             s.settimeout(ANSWER_S)
-            lines = s.makefile("rw")
+            lines = s.makefile("r")
             hello = json.loads(lines.readline())
-            self.ranks[hello["rank"]] = lines
+            self.ranks[hello["rank"]] = s, lines
             self.pids.append(hello["pid"])
         return self
 
     def all(self, order):
         """Gives everybody the order; the answers, by rank."""
-        for r in range(self.world):
-            self.ranks[r].write(order + "\n")
-            self.ranks[r].flush()
         try:
-            lines = [self.ranks[r].readline() for r in range(self.world)]
+            for r in range(self.world):
+                self.ranks[r][0].sendall(f"{order}\n".encode())
+            lines = [self.ranks[r][1].readline() for r in range(self.world)]
         except OSError as e:
             raise Broken(f"no answer to '{order}': {e}\n" + log_end(self.log)) from e
         if not all(lines):
@@ -170,8 +169,9 @@ class Job:
         return sum(map(cpu_seconds, self.pids))
 
     def close(self):
-        for lines in self.ranks.values():
+        for s, lines in self.ranks.values():
             lines.close()
+            s.close()
         self.listener.close()
         for c in self.children:
             try:

@@ -28,6 +28,9 @@ class Result:
         self.row, self.ours, self.theirs = row, [], []
         self.left_out, self.broken = None, False
 
+    def leave_out(self, why):
+        self.left_out, self.broken = str(why), isinstance(why, jobs.Broken)
+
     def ratio(self, ours, theirs):
         return theirs / ours if self.row.speedup else ours / theirs
 
@@ -53,8 +56,8 @@ def measure_rounds(env, results, rounds):
                 continue
             try:
                 ours, theirs = r.row.ours(env), r.row.theirs(env)
-            except jobs.Missing as e:
-                r.left_out = str(e)
+            except (jobs.Missing, jobs.Broken) as e:
+                r.leave_out(e)
                 continue
             r.ours.append(ours)
             r.theirs.append(theirs)
@@ -68,7 +71,7 @@ def measure(scene, rounds, seconds):
         measure_rounds(env, results, rounds)
     except (jobs.Broken, jobs.Missing) as e:
         for r in results:
-            r.left_out, r.broken = r.left_out or str(e), isinstance(e, jobs.Broken)
+            r.leave_out(e)
     finally:
         if env:
             env.close()

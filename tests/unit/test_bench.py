@@ -88,11 +88,13 @@ class Rounds(unittest.TestCase):
 
     def test_what_is_missing_is_left_out_and_the_rest_goes_on(self):
         log = []
-        results = [self.row("a", log, broken=jobs.Missing("no room")), self.row("b", log)]
+        results = [self.row("a", log, broken=jobs.Missing("no room")),
+                   self.row("b", log, broken=jobs.Broken("it ended")), self.row("c", log)]
         run.measure_rounds(None, results, 2)
-        self.assertEqual((results[0].left_out, results[0].ours), ("no room", []))
-        self.assertEqual(log.count("a ours"), 1)
-        self.assertEqual(len(results[1].ours), 2)
+        self.assertEqual([(r.left_out, r.broken) for r in results],
+                         [("no room", False), ("it ended", True), (None, False)])
+        self.assertEqual([log.count(f"{name} ours") for name in "abc"], [1, 1, 2])
+        self.assertEqual([len(r.ours) for r in results], [0, 0, 2])
 
 
 class Rows(unittest.TestCase):
