@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goodput against the number of CPU machines, as SVG: what Tally reached and what can be."""
-from rows import t_opt, ring
+from rows import PAYLOAD, ring, t_opt
 
 WIDTH, HEIGHT = 640, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50
+GRID = 6        # lines up to 1.2 of the card's rate
 COLOURS = {"Tally": "#c1121f", "t_opt": "#333333", "ring": "#2a6f97", "Gloo": "#588157"}
 
 
@@ -31,11 +32,11 @@ def line(axes, curve, colour, dashes=""):
 
 
 def grid(axes):
-    step = axes.y_max / 5
-    for i in range(6):
+    step = axes.y_max / GRID
+    for i in range(GRID + 1):
         y = axes.y(i * step)
         yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
-        yield text(LEFT - 8, y + 4, f"{i * step:.1f}", "end")
+        yield text(LEFT - 8, y + 4, f"{i * step:.2f}", "end")
     for k in range(axes.k_max + 1):
         yield text(axes.x(k), HEIGHT - BOTTOM + 18, k)
 
@@ -52,7 +53,7 @@ def goodput(n, size, card, tally, gloo=None):
     def gbit(seconds):
         return size * 8 / seconds / 1e9
 
-    axes = Axes(n, 1.2 * card * 8 / 1e9)
+    axes = Axes(n, 1.2 * card / PAYLOAD * 8 / 1e9)
     measured = [(k, gbit(s)) for k, s in sorted(tally.items())]
     best = [(i / 20, gbit(t_opt(n, i / 20, size, card))) for i in range(20 * n + 1)]
     flat = gbit(ring(n, size, card))
