@@ -57,7 +57,7 @@ COMMON_LIB := $(BUILD)/obj/libcommon.a
 PARTS_LIB := $(BUILD)/obj/libparts.a
 PARTS_SRC := $(filter-out %/main.c,$(SCHED_SRC) $(SERVER_SRC) $(AGENT_SRC) $(CLI_SRC) $(CHARLM_SRC))
 
-LIBS := $(shell $(PKG_CONFIG) --libs libuv libprotobuf-c hwloc 2>/dev/null) -lm
+LIBS := $(shell $(PKG_CONFIG) --libs libuv libprotobuf-c hwloc libibverbs 2>/dev/null) -lm
 CLI_LIBS := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null)
 CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 

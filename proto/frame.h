@@ -42,7 +42,8 @@
 	X(REFUSED,   11, false, "server", "not for me: aux is a code, epoch the one I know") \
 	X(PING,      12, false, "both",   "is the process alive?") \
 	X(PONG,      13, false, "both",   "it is") \
-	X(SLAB,      14, false, "both",   "shm: shows a slab; slot = id, rslot = bytes, fd along")
+	X(SLAB,      14, false, "both",   "shows memory: shm by fd, rdma by address and key") \
+	X(QP,        15, false, "both",   "rdma: a queue pair to join, or why there is none")
 
 enum frame_type {
 	FRAME_NONE = 0,
@@ -101,9 +102,19 @@ struct frame {
  * HELLO: job = the agent's node id, worker = lane (connection) number, tensor =
  *   server engine wanted, chunk = agent engine, epoch = link generation,
  *   slot and rslot = the 16-byte link key, aux = agent's version of the protocol.
+ *   offset = HELLO_RDMA when the agent would like a queue pair beside the link.
  * WELCOME: echoes job, worker, tensor, chunk, epoch; length = 0,
  *   aux = FRAME_VERSION.
+ * SLAB: job, slot = the slab's id, rslot = its bytes.  shm: the descriptor comes along.
+ *   rdma: tensor = key, chunk and round = address, low and high half; rslot = 0: it is
+ *   taken back, and the answer (aux = 1) says that no write to it is under way.
+ * QP: job = QP_OFFER (server), QP_ANSWER (agent), QP_READY (server); tensor = its number,
+ *   chunk = first sequence number, worker = LID, attempt = MTU (1: 256, 2: 512, ... 5:
+ *   4096), slot and rslot = its GID's bytes, epoch = headers it has buffers for;
+ *   aux = -code when there is none, and the link goes on without.
  */
+#define HELLO_RDMA	1u
+enum { QP_OFFER = 1, QP_ANSWER, QP_READY };
 
 /* Believes its caller: fields out of range are written as they are. */
 void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES]);

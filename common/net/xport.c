@@ -11,7 +11,9 @@
  * Ends: ep_kill() closes the descriptor at once and moves the endpoint to the
  * dead list; the next poll calls closed() and frees it.  Endpoints that die in
  * a closed() wait for the poll after it, so an owner that connects to nobody
- * again and again does not keep the engine from its other work.
+ * again and again does not keep the engine from its other work.  A link with a
+ * queue pair is fenced first: this side's end of the stream is shut down, and the
+ * peer's end of it, which comes when its queue pair is gone, is waited for.
  *
  * Pulse: every XPORT_TICK_MS a walk over the live endpoints turns their `heard`
  * flags into times.  A tick that comes late means that this process was not
@@ -118,15 +120,17 @@ static int ep_new(struct xport_group *g, const struct xport_ops *ops, const stru
 	return 0;
 }
 
-static const struct xport_ops *kind_ops(int kind)
+static const struct xport_ops *kind_ops(const struct xport_group *g, int kind)
 {
+	if (kind == XPORT_RDMA && g->rdma)
+		return &xport_rdma_ops;
 	return kind == XPORT_SHM ? &xport_shm_ops : &xport_tcp_ops;
 }
 
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **out, struct err *e)
 {
-	const struct xport_ops *ops = kind_ops(a->kind);
+	const struct xport_ops *ops = kind_ops(g, a->kind);
 	int fd, sys_err, rc = ops->open(a, &fd, &sys_err, e);
 	struct xport_ep *ep;
 
@@ -142,7 +146,11 @@ int xport_connect(struct xport_group *g, const struct xport_addr *a, const struc
 	snprintf(ep->peer, sizeof(ep->peer), a->kind == XPORT_SHM ? "%s" : "%s:%u", a->remote,
 		 a->port);
 	ops->tune(fd);
-	tx_control(ep, hello);
+	if (ops->shake)
+		ep->hello.offset = HELLO_RDMA;
+	else if (a->kind == XPORT_RDMA)
+		snprintf(ep->path, sizeof(ep->path), "this machine has no RDMA device");
+	tx_control(ep, &ep->hello);
 	if (sys_err && sys_err != EINPROGRESS) {
 		ep_kill_errno(ep, "connect", sys_err);
 	} else {
@@ -181,11 +189,13 @@ int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const s
 	if (rc < 0)
 		return rc;
 	ep->fd = fd;
-	ep->state = EP_ADOPTED;
+	ep->state = ops->shake ? EP_QUEUE_PAIR : EP_ADOPTED;
 	name_peer(ep);
 	ops->tune(fd);
 	tx_control(ep, welcome);
 	ep_arm(ep, EPOLLIN);
+	if (ops->shake && ep_live(ep))
+		ops->shake(ep);
 	*out = ep;
 	return 0;
 }
@@ -199,8 +209,10 @@ int xport_adopt(struct xport_group *g, int fd, const struct frame *hello,
 
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0)
 		return err_set(e, err_from_errno(errno), "adopting a link: %m");
-	return ep_adopt(g, kind_ops(domain == AF_UNIX ? XPORT_SHM : XPORT_TCP), fd, hello, welcome,
-			user, now, ep, e);
+	if (domain != AF_UNIX && hello->offset & HELLO_RDMA)
+		return ep_adopt(g, &xport_rdma_ops, fd, hello, welcome, user, now, ep, e);
+	return ep_adopt(g, kind_ops(g, domain == AF_UNIX ? XPORT_SHM : XPORT_TCP), fd, hello,
+			welcome, user, now, ep, e);
 }
 
 void ep_up(struct xport_ep *ep, const struct frame *peer)
@@ -209,15 +221,16 @@ void ep_up(struct xport_ep *ep, const struct frame *peer)
 	ep->g->cb->up(ep->g->ctx, ep, peer);
 }
 
+void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	ep->g->cb->deliver(ep->g->ctx, ep, f, data);
+}
+
 /* ---- endpoints: death ---- */
 
-/* err.text holds the cause already. */
-static void ep_bury(struct xport_ep *ep, enum close_reason why)
+static void ep_gone(struct xport_ep *ep)
 {
 	ep->state = EP_DEAD;
-	ep->why = why;
-	err_wrap(&ep->err, "%s link %s", ep->ops->name, ep->peer);
-	list_del(&ep->dirty);
 	list_del(&ep->all);
 	list_add(&ep->g->dead, &ep->all);
 	slot_put(ep->g, ep->slot);
@@ -225,6 +238,33 @@ static void ep_bury(struct xport_ep *ep, enum close_reason why)
 		epoll_ctl(ep->g->epfd, EPOLL_CTL_DEL, ep->fd, NULL);
 	close(ep->fd);
 	ep->fd = -1;
+}
+
+/* err.text holds the cause already. */
+static void ep_bury(struct xport_ep *ep, enum close_reason why)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &ep->g->slots[ep->slot] };
+	bool fence = ep->ops->cut && ep->ops->cut(ep);
+
+	ep->why = why;
+	err_wrap(&ep->err, "%s link %s", ep->ops->name, ep->peer);
+	list_del(&ep->dirty);
+	if (!fence || ep->g->freeing || shutdown(ep->fd, SHUT_WR) < 0) {
+		ep_gone(ep);
+		return;
+	}
+	ep->state = EP_FENCED;
+	ep->deadline = ep->g->tick_at + mono_ms(LINK_DEAD_MS);
+	epoll_ctl(ep->g->epfd, EPOLL_CTL_MOD, ep->fd, &ev);
+}
+
+/* Whatever the peer still says is thrown away, until it has no more to say. */
+static void fence_event(struct xport_ep *ep)
+{
+	ssize_t n = recv(ep->fd, ep->g->sink, SINK_BYTES, MSG_DONTWAIT);
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		ep_gone(ep);
 }
 
 void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
@@ -267,6 +307,7 @@ static void ep_free(struct xport_ep *ep)
 	}
 	if (ep->rx.fd >= 0)
 		close(ep->rx.fd);
+	rdma_link_free(ep->rdma);
 	free(ep);
 }
 
@@ -320,9 +361,12 @@ static int tx_room(const struct xport_ep *ep)
 	return ep->tx.count < XPORT_QUEUE ? 0 : TALLY_EAGAIN;
 }
 
-static bool owners_type(uint8_t type)
+bool tx_own(struct xport_ep *ep, const struct frame *f)
 {
-	return type > FRAME_WELCOME && type < FRAME_PING;
+	if (ep->tx.count == XPORT_QUEUE)
+		return false;
+	tx_push(ep, f, 0);
+	return true;
 }
 
 int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uint64_t cookie)
@@ -335,9 +379,11 @@ int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uin
 		return rc;
 	if (ep->ops->by_reference && frame_has_payload(f))
 		g.flags |= FRAME_BYREF;
-	ASSERT(owners_type(g.type) && g.length <= SEG_BYTES_MAX);
+	ASSERT(ep_owners_type(g.type) && g.length <= SEG_BYTES_MAX);
 	ASSERT(ep->ops->by_reference || !(g.flags & FRAME_BYREF));
 	ASSERT((data != NULL) == frame_has_payload(&g));
+	if (ep->ops->take && ep->ops->take(ep, &g, data, cookie, &rc))
+		return rc;
 	it = tx_push(ep, &g, data ? g.length : 0);
 	it->data = data;
 	it->cookie = cookie;
@@ -380,6 +426,7 @@ int xport_group_new(struct xport_group **out, int epfd, const struct xport_cb *c
 	list_init(&g->live);
 	list_init(&g->dead);
 	list_init(&g->dirty);
+	g->rdma = rdma_group_new(g);
 	*out = g;
 	return 0;
 }
@@ -390,9 +437,16 @@ void xport_group_free(struct xport_group *g)
 		return;
 	ASSERT(!g->busy);
 	g->freeing = true;
-	while (!list_empty(&g->live))
-		xport_close(list_first(&g->live, struct xport_ep, all), CLOSE_LOCAL);
+	while (!list_empty(&g->live)) {
+		struct xport_ep *ep = list_first(&g->live, struct xport_ep, all);
+
+		if (ep->state == EP_FENCED)
+			ep_gone(ep);
+		else
+			xport_close(ep, CLOSE_LOCAL);
+	}
 	reap(g);
+	rdma_group_free(g->rdma);
 	free(g->slots);
 	free(g);
 }
@@ -403,12 +457,14 @@ bool xport_event(struct xport_group *g, void *data_ptr, uint32_t epoll_events)
 	struct xport_ep *ep = s ? s->ep : NULL;
 
 	if (!s)
-		return false;
+		return g->rdma && rdma_group_event(g->rdma, data_ptr);
 	ASSERT(!g->busy);
 	g->busy = true;
 	if (ep && ep->state == EP_ADOPTED)
 		ep_up(ep, &ep->hello);
-	if (ep && ep_live(ep))
+	if (ep && ep->state == EP_FENCED)
+		fence_event(ep);
+	else if (ep && ep_live(ep))
 		ep->ops->event(ep, epoll_events);
 	g->busy = false;
 	return true;
@@ -420,8 +476,10 @@ static void beat_handshake(struct xport_ep *ep, mono_t now)
 		return;
 	if (ep->state == EP_CONNECTING)
 		ep_kill(ep, CLOSE_UNREACHABLE, "no answer for %u ms", HANDSHAKE_MS);
-	else
+	else if (ep->state == EP_HELLO)
 		ep_kill(ep, CLOSE_TIMEOUT, "no welcome for %u ms", HANDSHAKE_MS);
+	else
+		ep_kill(ep, CLOSE_TIMEOUT, "no queue pair for %u ms", HANDSHAKE_MS);
 }
 
 static void beat_up(struct xport_ep *ep, mono_t now)
@@ -446,7 +504,12 @@ static void tick(struct xport_group *g, mono_t now)
 	list_for_each_safe(&g->live, p, next) {
 		struct xport_ep *ep = list_entry(p, struct xport_ep, all);
 
-		if (ep->state == EP_CONNECTING || ep->state == EP_HELLO) {
+		if (ep->state == EP_FENCED) {
+			if (now >= ep->deadline)
+				ep_gone(ep);
+			continue;
+		}
+		if (ep->state < EP_ADOPTED) {
 			beat_handshake(ep, now);
 			continue;
 		}
@@ -474,16 +537,20 @@ static void flush(struct xport_group *g)
 
 mono_t xport_poll(struct xport_group *g, mono_t now)
 {
+	mono_t next = MONO_NEVER;
+
 	ASSERT(!g->busy);
 	g->busy = true;
 	if (!list_empty(&g->live) && now - g->tick_at >= mono_ms(XPORT_TICK_MS))
 		tick(g, now);
 	flush(g);
+	if (g->rdma)
+		next = rdma_group_poll(g->rdma, now);
 	reap(g);
 	g->busy = false;
 	if (!list_empty(&g->dirty) || !list_empty(&g->dead))
 		return now;
-	return list_empty(&g->live) ? MONO_NEVER : g->tick_at + mono_ms(XPORT_TICK_MS);
+	return list_empty(&g->live) ? next : MIN(next, g->tick_at + mono_ms(XPORT_TICK_MS));
 }
 
 /* ---- looking ---- */
@@ -495,12 +562,17 @@ void *xport_user(const struct xport_ep *ep)
 
 uint32_t xport_queued(const struct xport_ep *ep)
 {
-	return ep->tx.count;
+	uint64_t bytes;
+
+	return ep->tx.count + rdma_queued(ep, &bytes);
 }
 
 uint64_t xport_queued_bytes(const struct xport_ep *ep)
 {
-	return ep->tx.bytes;
+	uint64_t bytes;
+
+	(void)rdma_queued(ep, &bytes);
+	return ep->tx.bytes + bytes;
 }
 
 uint64_t xport_unacked_bytes(const struct xport_ep *ep)
@@ -518,6 +590,21 @@ bool xport_by_reference(const struct xport_ep *ep)
 const char *xport_kind_name(const struct xport_ep *ep)
 {
 	return ep->ops->name;
+}
+
+bool xport_takes_regions(const struct xport_ep *ep)
+{
+	return ep->state == EP_UP && ep->ops == &xport_rdma_ops;
+}
+
+const char *xport_path(const struct xport_ep *ep)
+{
+	return ep->path;
+}
+
+uint64_t xport_detours(const struct xport_ep *ep)
+{
+	return rdma_detours(ep);
 }
 
 /* ---- the listener's half ---- */

@@ -26,7 +26,7 @@
  * are bad addresses and a lack of memory or descriptors.
  *
  * Pulse: a link that hears nothing for LINK_PING_MS asks (PING), one that hears
- * nothing for LINK_DEAD_MS closes with TIMEOUT.  PING, PONG, HELLO, WELCOME and
+ * nothing for LINK_DEAD_MS closes with TIMEOUT.  PING, PONG, HELLO, WELCOME, QP and
  * SLAB are the transport's own: the owner never sends or sees them.
  *
  * Memory: endpoints and their queues are allocated at connect/adopt, XPORT_QUEUE
@@ -37,9 +37,19 @@
  * read and thrown away and deliver() is not called.  Transports by reference
  * (shm) call place() never and deliver() with the address in the sender's slab,
  * resolved by the owner's resolve() (NULL: the frame is thrown away).  There
- * xport_send() sets FRAME_BYREF itself and takes no data.  RDMA will
- * call place() never either: slot is the offset in the registered region, and
- * resolve() turns it into an address.
+ * xport_send() sets FRAME_BYREF itself and takes no data.
+ *
+ * RDMA: a TCP link with a queue pair beside it.  The card writes a payload where the
+ * frame's (job, slot) says, in memory that the peer has shown (xport_show), then
+ * the header follows by a send on the same queue pair; sent() means that the peer's
+ * card has both.  place() is asked when all of it is there, and must name the place
+ * that slot means.  What cannot go that way (memory not lent, not shown, not yet
+ * shown) goes over the TCP connection as it would without a card, so frames of the
+ * two ways may pass each other.  Where one side has no device for the address that it
+ * has on the link, the link becomes a plain TCP one before up(): xport_kind_name() is
+ * the truth, xport_path() the reason.  closed() comes when nothing that was written
+ * can land any more on either side: the peer has destroyed its queue pair, too, or
+ * was silent for LINK_DEAD_MS.
  *
  * Errors: a peer's bad bytes close the endpoint, nothing else.  Limits: frame
  * payload SEG_BYTES_MAX; handshake HANDSHAKE_MS.
@@ -64,6 +74,11 @@
 	X(TIMEOUT,	"timeout",	"warn",	 true,	ETIMEDOUT, "the peer stopped answering") \
 	X(HANDSHAKE,	"handshake",	"warn",	 false, EAUTH, "the hello was not accepted") \
 	X(BAD_FRAME,	"bad_frame",	"error", false, EPROTO, "bytes that are no frame came") \
+	X(RETRIES,	"retries",	"warn",	 true,	ETIMEDOUT, "no answer, however often") \
+	X(NOT_READY,	"not_ready",	"error", true,	EPROTO, "no buffer for a header there") \
+	X(ACCESS,	"access",	"error", true,	EPROTO, "a write beyond what was shown") \
+	X(QUEUE_PAIR,	"queue_pair",	"warn",	 true,	EIO, "the queue pair failed") \
+	X(DEVICE,	"device",	"warn",	 true,	EIO, "the card or its port went away") \
 	X(VERSION,	"version",	"error", false, EVERSION, "the peer has another version") \
 	X(RESOURCE,	"resource",	"error", true,	ENOMEM, "out of descriptors or memory")
 
@@ -116,14 +131,14 @@ bool xport_event(struct xport_group *g, void *data_ptr, uint32_t epoll_events);
 mono_t xport_poll(struct xport_group *g, mono_t now);
 
 struct xport_addr {
-	enum { XPORT_TCP, XPORT_SHM } kind;	/* RDMA will be a row here */
-	char local[ADDR_LEN_MAX + 1];	/* tcp: source address of this rail, or "" */
-	char remote[ADDR_LEN_MAX + 1];	/* tcp: numeric host; shm: socket path */
-	uint16_t port;			/* tcp */
+	enum { XPORT_TCP, XPORT_SHM, XPORT_RDMA } kind;
+	char local[ADDR_LEN_MAX + 1];	/* tcp, rdma: source address of this rail, or "" */
+	char remote[ADDR_LEN_MAX + 1];	/* tcp, rdma: numeric host; shm: socket path */
+	uint16_t port;			/* tcp, rdma */
 };
 
 /* `user` is the owner's, given back by xport_user().  Both functions never block.
- * adopt takes fd on success only and tells shm from tcp by its address family. */
+ * adopt takes fd on success only and tells the kinds apart by address family and hello. */
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **ep, struct err *e);
 int xport_adopt(struct xport_group *g, int fd, const struct frame *hello,
@@ -144,6 +159,39 @@ int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uin
  */
 int xport_send_slab(struct xport_ep *ep, uint32_t job, uint32_t id, int fd, uint64_t bytes);
 
+/*
+ * Memory for cards.  A region is registered once with every RDMA device here, for
+ * all engines, by any thread; without devices that costs nothing and never fails.
+ * peers_write: it, or parts of it, may be shown; links only send from it otherwise.
+ * EQUOTA: the text says what to raise.  Whoever frees it has seen to it that nobody
+ * lends or shows it.
+ */
+struct xport_region;
+int xport_region_new(struct xport_region **r, void *base, uint64_t bytes, bool peers_write,
+		     struct err *e);
+void xport_region_free(struct xport_region *r);	/* NULL: harmless */
+uint64_t xport_regions_bytes(void);		/* registered by this process now */
+
+/* Links of this group may send from r (until xport_unlend()). ENOMEM. */
+int xport_lend(struct xport_group *g, const struct xport_region *r);
+void xport_unlend(struct xport_group *g, const struct xport_region *r);
+
+/*
+ * rdma only: the peer, and nobody else, may write into bytes [off, off + bytes) of r,
+ * which frames of this job name by SLOT_SLAB(id, at).  What is shown already stays.
+ * xport_hide() takes all of a job back; xport_shows() says whether some of it can
+ * still be written to (the peer has not confirmed; a closed link shows nothing).
+ * EINVAL (not rdma), ENOMEM, EQUOTA, ESHUTDOWN.
+ */
+int xport_show(struct xport_ep *ep, uint32_t job, uint32_t id, const struct xport_region *r,
+	       uint64_t off, uint64_t bytes);
+void xport_hide(struct xport_ep *ep, uint32_t job);
+bool xport_shows(const struct xport_ep *ep, uint32_t job);
+bool xport_seen(const struct xport_ep *ep, uint32_t job);	/* the peer shows something of it */
+
+/* Whether a device here serves the numeric address; why says which, or why not. */
+bool xport_rdma_serves(const char *addr, char *why, size_t len);
+
 /* Cuts the link at once; what is queued stays unsent.  Harmless when closed. */
 void xport_close(struct xport_ep *ep, enum close_reason why);
 
@@ -152,7 +200,14 @@ uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
 uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted */
 uint64_t xport_unacked_bytes(const struct xport_ep *ep);/* in the kernel, not at the peer */
 bool xport_by_reference(const struct xport_ep *ep);
-const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm" */
+/* Up and rdma: its peer wants to be shown what it may write. */
+bool xport_takes_regions(const struct xport_ep *ep);
+const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm", "rdma" */
+/* For people: which card, address and MTU an rdma link took and why, or why it is tcp
+ * now although rdma was asked for; "" where there is nothing to say. */
+const char *xport_path(const struct xport_ep *ep);
+/* Payload frames that an rdma link sent over its TCP connection. */
+uint64_t xport_detours(const struct xport_ep *ep);
 
 /*
  * The listener's half, on the control thread: reads one HELLO from a fresh

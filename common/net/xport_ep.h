@@ -3,12 +3,13 @@
  * xport_ep.h - what an endpoint is made of; for the files of common/net alone.
  *
  * xport.c keeps the endpoints and their ends, one xport_ops row per kind says
- * how bytes or frames move.  tcp and shm share the stream engine: their rows
- * point event and flush at xport_stream.c and bring recv and send.  RDMA will
- * bring event and flush of its own, and neither recv nor send.
+ * how bytes or frames move.  All share the stream engine: their rows point event at
+ * xport_stream.c and bring recv and send.  rdma's row is tcp's and more: the calls
+ * below `recv` are its own, NULL in the other rows.
  *
  * Memory: one allocation per endpoint, made at connect/adopt, freed after
- * closed().  The descriptor is closed the moment the endpoint dies.
+ * closed(); rdma has a second one, beside its queue pair.  The descriptor is closed
+ * the moment the endpoint dies, or when its fence is over.
  */
 #ifndef TALLY_NET_XPORT_EP_H
 #define TALLY_NET_XPORT_EP_H
@@ -26,8 +27,10 @@
 enum ep_state {
 	EP_CONNECTING,	/* the kernel is at it */
 	EP_HELLO,	/* connected; HELLO on its way, WELCOME awaited */
+	EP_QUEUE_PAIR,	/* rdma: welcome, and now the queue pairs are joined */
 	EP_ADOPTED,	/* accepted by the listener; up() not called yet */
 	EP_UP,
+	EP_FENCED,	/* rdma: dead, but the peer's card may still write */
 	EP_DEAD,	/* no descriptor; closed() to be called, or being called */
 };
 
@@ -46,9 +49,22 @@ struct xport_ops {
 	 * *got_fd is set when a descriptor came with the bytes. */
 	ssize_t (*send)(int fd, struct iovec *iov, int n, int pass_fd);
 	ssize_t (*recv)(int fd, struct iovec *iov, int n, int *got_fd);
+
+	/* The handshake of the stream is done; up() comes later. Either side. */
+	void (*shake)(struct xport_ep *ep);
+	/* A QP or SLAB frame came over the stream. */
+	void (*frame)(struct xport_ep *ep, const struct frame *f);
+	/* The owner's frame, checked; false: let it go over the stream. */
+	bool (*take)(struct xport_ep *ep, const struct frame *f, const void *data, uint64_t cookie,
+		     int *rc);
+	/* The peer has closed the stream; false: nothing to do before the end. */
+	bool (*eof)(struct xport_ep *ep);
+	/* The endpoint ends: gives everything back at once; true: the peer's end of it
+	 * has to be waited for. */
+	bool (*cut)(struct xport_ep *ep);
 };
 
-extern const struct xport_ops xport_tcp_ops, xport_shm_ops;
+extern const struct xport_ops xport_tcp_ops, xport_shm_ops, xport_rdma_ops;
 
 struct tx_item {
 	uint8_t wire[FRAME_BYTES];
@@ -96,6 +112,8 @@ struct xport_ep {
 	mono_t heard_at, ping_at;	/* last sign of life (by ticks), next PING */
 	bool heard;			/* bytes since the last tick */
 	char peer[ADDR_LEN_MAX + 16];	/* for people: "10.0.0.1:7001" */
+	struct rdma_link *rdma;		/* owned; NULL: none */
+	char path[160];			/* xport_path() */
 	struct rx rx;
 	struct tx tx;
 };
@@ -110,6 +128,7 @@ struct xport_group {
 	const struct xport_cb *cb;	/* borrowed */
 	void *ctx;
 	struct list live, dead, dirty;
+	struct rdma_group *rdma;	/* owned; NULL: no devices */
 	mono_t tick_at;			/* of the last tick */
 	bool busy;			/* inside event or poll */
 	bool freeing;
@@ -120,7 +139,7 @@ struct xport_group {
 
 static inline bool ep_live(const struct xport_ep *ep)
 {
-	return ep->state != EP_DEAD;
+	return ep->state < EP_FENCED;
 }
 
 int close_reason_code(enum close_reason r);		/* TALLY_E* */
@@ -133,10 +152,19 @@ void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
 void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum);
 
 void ep_up(struct xport_ep *ep, const struct frame *peer);
+/* An owner's frame that has come, payload and all. */
+void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data);
+/* Frames that owners may send. */
+static inline bool ep_owners_type(uint8_t type)
+{
+	return type > FRAME_WELCOME && type < FRAME_PING;
+}
 void ep_dirty(struct xport_ep *ep);		/* flush at the next poll */
 void ep_arm(struct xport_ep *ep, uint32_t epoll_events);
 
-/* Queues one of the transport's own frames; one too many is left out. */
+/* Queues a frame of the transport's own behind all others; false: the queue is full. */
+bool tx_own(struct xport_ep *ep, const struct frame *f);
+/* The same for a frame of the pulse: before all others; one too many is left out. */
 void tx_control(struct xport_ep *ep, const struct frame *f);
 
 /* xport_adopt() for a known kind. */
@@ -144,9 +172,20 @@ int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const s
 	     const struct frame *welcome, void *user, mono_t now, struct xport_ep **ep,
 	     struct err *e);
 
-/* The stream engine's event and flush, for the rows of tcp and shm. */
+/* The stream engine's event and flush. */
 void stream_event(struct xport_ep *ep, uint32_t epoll_events);
 /* Writes what is queued until the socket is full or the turn's share is out. */
 void stream_flush(struct xport_ep *ep);
+
+/* ---- xport_rdma.c, for xport.c ---- */
+
+struct rdma_group *rdma_group_new(struct xport_group *g);	/* NULL: no device, or no memory */
+void rdma_group_free(struct rdma_group *rg);
+bool rdma_group_event(struct rdma_group *rg, void *data_ptr);	/* true: it was one of its own */
+/* Completions, and what became of the devices; when it wants to be called again. */
+mono_t rdma_group_poll(struct rdma_group *rg, mono_t now);
+uint32_t rdma_queued(const struct xport_ep *ep, uint64_t *bytes);
+uint64_t rdma_detours(const struct xport_ep *ep);
+void rdma_link_free(struct rdma_link *k);
 
 #endif

@@ -182,6 +182,14 @@ void stream_flush(struct xport_ep *ep)
 
 /* ---- frames that arrived ---- */
 
+/* rdma: up() shows the welcome when the queue pairs are joined, too. */
+static void welcomed(struct xport_ep *ep, const struct frame *f)
+{
+	ep->hello = *f;
+	ep->state = EP_QUEUE_PAIR;
+	ep->ops->shake(ep);
+}
+
 static void take_welcome(struct xport_ep *ep, const struct frame *f)
 {
 	const struct frame *h = &ep->hello;
@@ -197,6 +205,8 @@ static void take_welcome(struct xport_ep *ep, const struct frame *f)
 	else if (f->job != h->job || f->worker != h->worker || f->tensor != h->tensor ||
 		 f->chunk != h->chunk || f->epoch != h->epoch)
 		ep_kill(ep, CLOSE_HANDSHAKE, "the welcome does not echo the hello");
+	else if (ep->ops->shake)
+		welcomed(ep, f);
 	else
 		ep_up(ep, f);
 }
@@ -206,8 +216,9 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 	struct rx *r = &ep->rx;
 	int fd = r->fd;
 
-	if (fd < 0) {
-		ep_kill(ep, CLOSE_BAD_FRAME, "a slab came without its descriptor");
+	if (fd < 0 || f->type != FRAME_SLAB) {
+		ep_kill(ep, CLOSE_BAD_FRAME, "a %s came without %s", frame_type_name(f->type),
+			f->type == FRAME_SLAB ? "its descriptor" : "being asked for");
 		return;
 	}
 	if (f->slot >= SLABS_PER_LINK_MAX || f->rslot > SLAB_BYTES_MAX) {
@@ -220,11 +231,6 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 		ep->g->cb->slab(ep->g->ctx, ep, f->job, (uint32_t)f->slot, fd, f->rslot);
 	else
 		close(fd);
-}
-
-static void deliver(struct xport_ep *ep, const struct frame *f, const void *data)
-{
-	ep->g->cb->deliver(ep->g->ctx, ep, f, data);
 }
 
 static void take_data(struct xport_ep *ep, const struct frame *f)
@@ -243,9 +249,9 @@ static void take_data(struct xport_ep *ep, const struct frame *f)
 		const void *data = cb->resolve ? cb->resolve(ep->g->ctx, ep, f) : NULL;
 
 		if (data && ep_live(ep))
-			deliver(ep, f, data);
+			ep_deliver(ep, f, data);
 	} else {
-		deliver(ep, f, NULL);
+		ep_deliver(ep, f, NULL);
 	}
 }
 
@@ -262,14 +268,22 @@ static void take_frame(struct xport_ep *ep, const struct frame *f)
 	case FRAME_PONG:
 		break;
 	case FRAME_SLAB:
-		take_slab(ep, f);
+	case FRAME_QP:
+		if (ep->ops->frame)
+			ep->ops->frame(ep, f);
+		else
+			take_slab(ep, f);
 		break;
 	case FRAME_HELLO:
 	case FRAME_WELCOME:
 		ep_kill(ep, CLOSE_BAD_FRAME, "a second %s", frame_type_name(f->type));
 		break;
 	default:
-		take_data(ep, f);
+		if (ep->state == EP_QUEUE_PAIR)
+			ep_kill(ep, CLOSE_BAD_FRAME, "a %s before the queue pairs are joined",
+				frame_type_name(f->type));
+		else
+			take_data(ep, f);
 	}
 }
 
@@ -298,7 +312,7 @@ static void payload_advance(struct xport_ep *ep, uint32_t n)
 	if (r->left == 0 && r->dst) {
 		struct frame f = r->f;
 
-		deliver(ep, &f, r->dst);
+		ep_deliver(ep, &f, r->dst);
 	}
 }
 
@@ -370,8 +384,11 @@ static size_t rx_gather(struct xport_ep *ep, size_t room, struct iovec *iov, int
 
 static void rx_end(struct xport_ep *ep)
 {
-	if (ep->state == EP_HELLO)
-		ep_kill(ep, CLOSE_HANDSHAKE, "closed by the peer instead of a welcome");
+	if (ep->ops->eof && ep->rx.left == 0 && ep->rx.have == 0 && ep->ops->eof(ep))
+		return;
+	if (ep->state == EP_HELLO || ep->state == EP_QUEUE_PAIR)
+		ep_kill(ep, CLOSE_HANDSHAKE, "closed by the peer instead of a %s",
+			ep->state == EP_HELLO ? "welcome" : "queue pair");
 	else if (ep->rx.left > 0 || ep->rx.have > 0)
 		ep_kill(ep, CLOSE_RESET, "cut inside a frame, %u bytes of payload missing",
 			ep->rx.left);

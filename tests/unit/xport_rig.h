@@ -8,6 +8,10 @@
  * likes.  Time is the real clock plus a skew that tests move at will.  Each test
  * program runs its tests over every row of `media`; the callbacks check what holds
  * for all of them (who calls closed() when, what comes back once).
+ *
+ * RDMA: between the two addresses in TALLY_TEST_RDMA ("10.0.0.1 10.0.0.2"), or from a
+ * device that this machine has to itself.  Payloads are registered for as long as
+ * they are lent; both ends show their room as soon as they are up.
  */
 #ifndef TALLY_TESTS_XPORT_RIG_H
 #define TALLY_TESTS_XPORT_RIG_H
@@ -17,6 +21,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,20 +41,31 @@
 #define DEADLINE_S	30
 #define LENT_MAX	8192
 #define GUARD		64
+#define ROOM_BYTES	(SEG_BYTES_MAX + PAGE_BYTES)
 
 static const struct medium {
 	const char *name;
 	int kind;
 	int family;
-	const char *host;
+	const char *host, *kind_name;
 } media[] = {
-	{ "tcp v4", XPORT_TCP, AF_INET, "127.0.0.1" },
-	{ "tcp v6", XPORT_TCP, AF_INET6, "::1" },
-	{ "shm", XPORT_SHM, AF_UNIX, "" },
+	{ "tcp v4", XPORT_TCP, AF_INET, "127.0.0.1", "tcp" },
+	{ "tcp v6", XPORT_TCP, AF_INET6, "::1", "tcp" },
+	{ "shm", XPORT_SHM, AF_UNIX, "", "shm" },
+	{ "rdma", XPORT_RDMA, AF_INET, NULL, "rdma" },
 };
+#define MEDIUM_RDMA	3
 #define MEDIA ((int)ARRAY_SIZE(media))
 
 struct side;
+
+struct lend {			/* a payload that cards may read */
+	struct lend *next;
+	const void *p;
+	uint32_t len, refs;
+	struct side *side;
+	struct xport_region *region;
+};
 
 struct link {
 	struct side *side;
@@ -62,6 +79,8 @@ struct link {
 	uint32_t n_lent;
 	bool refuse;			/* place() and resolve() say NULL */
 	uint8_t *room;			/* where payloads land; with guards */
+	struct xport_region *region;	/* of room; rdma */
+	struct lend *lend[LENT_MAX];	/* by cookie; rdma */
 	void (*on_up)(struct link *l);
 	void (*on_place)(struct link *l);
 	void (*on_deliver)(struct link *l, const struct frame *f, const void *data);
@@ -83,6 +102,7 @@ struct rig {
 	struct side agent, server;
 	struct link a, b;		/* the agent's and the server's end */
 	int listener;
+	struct lend *lends;
 	struct xport_addr addr;
 	mono_t skew;
 };
@@ -94,6 +114,36 @@ static inline mono_t real_now(void)
 	clock_gettime(CLOCK_BOOTTIME, &t);
 	return (mono_t)t.tv_sec * NS_PER_SEC + t.tv_nsec;
 }
+/* ---- what cards may read ---- */
+
+static inline struct lend *lend_get(struct side *s, struct lend **all, const void *p, uint32_t len)
+{
+	struct lend *d = *all;
+
+	while (d && (d->p != p || d->len != len || d->side != s || !d->refs))
+		d = d->next;
+	if (!d) {
+		d = calloc(1, sizeof(*d));
+		*d = (struct lend){ .next = *all, .p = p, .len = len, .side = s };
+		*all = d;
+		ck_assert_int_eq(xport_region_new(&d->region, (void *)(uintptr_t)p, len, false,
+						  NULL), 0);
+		ck_assert_int_eq(xport_lend(s->g, d->region), 0);
+	}
+	d->refs++;
+	return d;
+}
+
+static inline void lend_put(struct lend *d)
+{
+	if (!d || --d->refs)
+		return;
+	if (d->side->g)
+		xport_unlend(d->side->g, d->region);
+	xport_region_free(d->region);
+	d->region = NULL;
+}
+
 /* ---- callbacks ---- */
 
 static inline void cb_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
@@ -103,6 +153,8 @@ static inline void cb_up(void *ctx, struct xport_ep *ep, const struct frame *pee
 	ck_assert_ptr_eq(ctx, l->side);
 	l->ups++;
 	l->peer = *peer;
+	if (xport_takes_regions(ep))
+		ck_assert_int_eq(xport_show(ep, 0, 0, l->region, 0, ROOM_BYTES), 0);
 	if (l->on_up)
 		l->on_up(l);
 }
@@ -117,7 +169,8 @@ static inline void *cb_place(void *ctx, struct xport_ep *ep, const struct frame 
 	l->places++;
 	if (l->on_place)
 		l->on_place(l);
-	return l->refuse ? NULL : l->room + GUARD;
+	return l->refuse ? NULL :
+	       l->room + (xport_takes_regions(ep) ? SLOT_SLAB_OFF(f->slot) : GUARD);
 }
 
 static const void *cb_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -156,6 +209,8 @@ static inline void cb_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint
 	l->lent[cookie] = 0;
 	l->n_lent--;
 	l->sents++;
+	lend_put(l->lend[cookie]);
+	l->lend[cookie] = NULL;
 	if (l->on_sent)
 		l->on_sent(l, cookie);
 }
@@ -277,10 +332,42 @@ static inline socklen_t any_addr(const struct medium *m, struct sockaddr_storage
 	return sizeof(struct sockaddr_in6);
 }
 
+/* Addresses of the agent's and the server's card; false: there is none. */
+static inline bool rdma_addrs(char local[ADDR_LEN_MAX + 1], char remote[ADDR_LEN_MAX + 1])
+{
+	const char *given = getenv("TALLY_TEST_RDMA");
+	struct ifaddrs *all, *i;
+	char why[256];
+
+	if (given)
+		return sscanf(given, "%107s %107s", local, remote) == 2;
+	local[0] = '\0';
+	ck_assert_int_eq(getifaddrs(&all), 0);
+	for (i = all; i && !local[0]; i = i->ifa_next) {
+		char host[NI_MAXHOST];
+
+		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET ||
+		    getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), host, sizeof(host), NULL,
+				0, NI_NUMERICHOST) || !xport_rdma_serves(host, why, sizeof(why)))
+			continue;
+		snprintf(local, ADDR_LEN_MAX + 1, "%.100s", host);
+		strcpy(remote, local);
+	}
+	freeifaddrs(all);
+	return local[0];
+}
+
 static inline bool listener_open(struct rig *r)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = any_addr(r->m, &sa);
+
+	if (r->m->kind == XPORT_RDMA) {
+		r->listener = -1;
+		if (!rdma_addrs(r->addr.local, r->addr.remote))
+			return false;
+		inet_pton(AF_INET, r->addr.remote, &((struct sockaddr_in *)&sa)->sin_addr);
+	}
 
 	r->listener = socket(r->m->family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (r->listener < 0 || bind(r->listener, (struct sockaddr *)&sa, len) < 0)
@@ -292,8 +379,10 @@ static inline bool listener_open(struct rig *r)
 		snprintf(r->addr.remote, sizeof(r->addr.remote), "%.*s", (int)ADDR_LEN_MAX,
 			 ((struct sockaddr_un *)&sa)->sun_path);
 	} else {
-		strcpy(r->addr.remote, r->m->host);
-		strcpy(r->addr.local, r->m->host);
+		if (r->m->host) {
+			strcpy(r->addr.remote, r->m->host);
+			strcpy(r->addr.local, r->m->host);
+		}
 		r->addr.port = ntohs(((struct sockaddr_in *)&sa)->sin_port);
 	}
 	return true;
@@ -305,7 +394,9 @@ static inline bool rig_open(struct rig *r, int medium)
 	memset(r, 0, sizeof(*r));
 	r->m = &media[medium];
 	if (!listener_open(r)) {
-		ck_assert_msg(r->m->family == AF_INET6, "%s must work", r->m->name);
+		ck_assert_msg(r->m->family == AF_INET6 ||
+			      (r->m->kind == XPORT_RDMA && !getenv("TALLY_TEST_RDMA")),
+			      "%s must work", r->m->name);
 		printf("%s is not here, left out\n", r->m->name);
 		close(r->listener);
 		return false;
@@ -319,8 +410,18 @@ static inline bool rig_open(struct rig *r, int medium)
 
 static inline void link_room(struct link *l)
 {
-	l->room = malloc(SEG_BYTES_MAX + 2 * GUARD);
-	memset(l->room, 0xee, SEG_BYTES_MAX + 2 * GUARD);
+	l->room = aligned_alloc(PAGE_BYTES, ROOM_BYTES);
+	memset(l->room, 0xee, ROOM_BYTES);
+	ck_assert_int_eq(xport_region_new(&l->region, l->room, ROOM_BYTES, true, NULL), 0);
+}
+
+/* After its link has closed. */
+static inline void link_free(struct link *l)
+{
+	for (uint32_t i = 0; i < LENT_MAX; i++)
+		lend_put(l->lend[i]);
+	xport_region_free(l->region);
+	free(l->room);
 }
 
 static inline struct frame hello_frame(void)
@@ -378,6 +479,8 @@ static inline bool rig_linked(struct rig *r, int medium)
 	connect_link(r, &r->a);
 	accept_link(r, &r->b);
 	UNTIL(r, r->a.ups && r->b.ups);
+	if (r->m->kind == XPORT_RDMA)
+		UNTIL(r, xport_seen(r->a.ep, 0) && xport_seen(r->b.ep, 0));
 	return true;
 }
 
@@ -390,10 +493,16 @@ static inline void rig_close(struct rig *r)
 	xport_group_free(r->server.g);
 	ck_assert_ptr_null(r->a.ep);
 	ck_assert_ptr_null(r->b.ep);
+	r->agent.g = r->server.g = NULL;
+	link_free(&r->a);
+	link_free(&r->b);
+	for (struct lend *d = r->lends, *next; d; d = next) {
+		next = d->next;
+		xport_region_free(d->region);
+		free(d);
+	}
 	close(r->agent.epfd);
 	close(r->server.epfd);
-	free(r->a.room);
-	free(r->b.room);
 }
 
 /* ---- raw peers ---- */
@@ -500,11 +609,20 @@ static inline int send_push(struct link *l, const void *data, uint32_t len, uint
 	struct frame f = { .type = FRAME_PUSH, .dtype = DTYPE_U8, .length = len, .round = cookie,
 			   .slot = (uintptr_t)data };
 	bool lent = len > 0 && !xport_by_reference(l->ep);
-	int rc = send_call(l, &f, lent ? data : NULL, cookie);
+	struct lend *d = NULL;
+	int rc;
 
+	if (lent && xport_takes_regions(l->ep)) {
+		f.slot = SLOT_SLAB(0, GUARD);
+		d = lend_get(l->side, &l->side->rig->lends, data, len);
+	}
+	rc = send_call(l, &f, lent ? data : NULL, cookie);
 	if (rc == 0 && lent) {
 		l->lent[cookie] = 1;
+		l->lend[cookie] = d;
 		l->n_lent++;
+	} else {
+		lend_put(d);
 	}
 	return rc;
 }
@@ -519,9 +637,12 @@ static inline void guards_ok(const struct link *l, uint32_t len)
 
 static inline int open_fds(void)
 {
-	DIR *d = opendir("/proc/self/fd");
+	DIR *d;
 	int n = 0;
+	char why[256];
 
+	(void)xport_rdma_serves("::", why, sizeof(why));	/* opens devices, once for all */
+	d = opendir("/proc/self/fd");
 	while (readdir(d))
 		n++;
 	closedir(d);

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 export BUILD=${BUILD:-build}
 SECONDS_MAX=${VM_SECONDS:-360}
 
-[ $# -gt 0 ] || set -- verbs
+[ $# -gt 0 ] || set -- verbs conformance
 scripts=()
 for name; do scripts+=("tests/vm/guest/$name.sh"); done
 exec tests/vm/vm.py -t "$SECONDS_MAX" \

@@ -63,7 +63,8 @@ gid_index()
 	local f gid
 
 	gid=$(printf '0000:0000:0000:0000:0000:ffff:0a42:%02x%02x' "$2" "$1")
-	f=$(grep -lx "$gid" "/sys/class/infiniband/rxem$1r$2"/ports/1/gids/* 2>/dev/null) || return 1
+	f=$(grep -lx "$gid" "/sys/class/infiniband/rxem$1r$2"/ports/1/gids/* 2>/dev/null) ||
+		return 1
 	echo "${f##*/}"
 }
 
