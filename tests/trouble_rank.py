@@ -7,6 +7,7 @@
 	declare:NAME:COUNT[:DTYPE]	a tensor
 	rounds:NAME:N			sums, each checked; every rank gives rank + round
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement
+	alloc:MIB			arena memory
 	submit:NAME[:OP]		starts a round and does not wait
 	broadcast:NAME:ROOT		and waits for it
 	wait:SECONDS			for what was submitted
@@ -47,6 +48,9 @@ class Rank:
         self.tensors[name] = self.session.declare(name, shape, dtype)
         self.arrays[name] = self.session.empty(shape, dtype)
         self.rounds[name] = 0
+
+    def alloc(self, mib):
+        self.session.empty((int(mib) << 20,), "uint8")
 
     def submit(self, name, op="sum"):
         self.rounds[name] += 1

@@ -394,6 +394,9 @@ void ad_peers_release(struct list *spare);
 struct ag_peer *ad_peer_get(struct ad_engine *en, struct ad_job *j, const struct ad_server *sv,
 			    uint32_t server_engine);
 void ad_peers_put(struct ad_engine *en, const struct ad_job *j);
+/* Of two cards, in bit/s; one whose speed nobody knows (0) counts as the other, or as
+ * FLIGHT_FAST_BITS. */
+uint64_t ad_slower_card(uint64_t a, uint64_t b);
 void ad_links_turn(struct ad_engine *en, mono_t now);
 bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */
 mono_t ad_links_next(const struct ad_engine *en);

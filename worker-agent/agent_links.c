@@ -72,8 +72,7 @@ static void make_shm_lane(struct ad_peer *p)
 	memcpy(k->addr.remote, p->server.shm_path, sizeof(k->addr.remote));
 }
 
-/* Of two cards; one whose speed nobody knows counts as the other, or as 10 Gbit/s. */
-static uint64_t slower(uint64_t a, uint64_t b)
+uint64_t ad_slower_card(uint64_t a, uint64_t b)
 {
 	if (!a && !b)
 		return FLIGHT_FAST_BITS;
@@ -95,7 +94,7 @@ static void make_tcp_lanes(struct ad_peer *p)
 		k->addr.kind = XPORT_TCP;
 		memcpy(k->addr.remote, p->server.addr[remote].host, sizeof(k->addr.remote));
 		k->addr.port = p->server.addr[remote].port;
-		k->bits_per_s = slower(p->server.addr[remote].bits_per_s,
+		k->bits_per_s = ad_slower_card(p->server.addr[remote].bits_per_s,
 				       a->nrails ? a->rail[local].bits_per_s : 0);
 		if (a->nrails)
 			memcpy(k->addr.local, a->rail_text[local], sizeof(k->addr.local));

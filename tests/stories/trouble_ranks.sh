@@ -117,6 +117,14 @@ expect_end 10 left.1 0
 expect_error 10 left.0 "ESHUTDOWN rank 1 of job 'left' has detached, tensor 'grad' round 1"
 say 'a rank that has left: named, as left'
 
+# ---- a rank that wants more than there is ----
+mib=$(sed -n 's/^MemTotal:[[:space:]]*\([0-9]*\) kB/\1/p' /proc/meminfo)
+mib=$(( mib / 1024 + 1 ))
+start_rank arena 0 1 a0 alloc:64 alloc:$mib
+expect_error 10 arena.0 "EQUOTA .*arenas of this process would be larger than the machine's memory"
+has_line arena.0 '^done alloc:64' || fail 'what there is was refused, too'
+say 'an arena larger than the machine: EQUOTA, and nobody else notices'
+
 # ---- two jobs with the same tensor names share nothing ----
 start_rank one 0 2 a0 declare:w:5000 rounds:w:20
 start_rank one 1 2 a1 declare:w:5000 rounds:w:20

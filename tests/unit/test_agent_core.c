@@ -464,6 +464,32 @@ START_TEST(a_push_that_a_broken_link_lost_is_pushed_again)
 }
 END_TEST
 
+/* Links that live deliver; only when nothing comes of it for long it is pushed again. */
+START_TEST(an_ask_on_links_that_live_is_followed_after_some_patience)
+{
+	struct frame first, again;
+
+	post(0, 1, 0);
+	first = expect(FRAME_PUSH, 0, 0);
+	for (uint32_t i = 1; i < SEGS; i++)
+		expect(FRAME_PUSH, 0, i);
+	for (uint32_t n = 1; n <= AG_PATIENCE; n++) {
+		expect_silence();
+		later(PROBE_MAX_MS);
+		for (uint32_t i = 0; i < SEGS; i++)
+			expect(FRAME_PROBE, 0, i);
+		say(FRAME_ASK, 0, 0);
+		for (uint32_t i = 1; i < SEGS; i++)
+			say_held(0, i, 0);
+		ck_assert_uint_eq(core.count.repushes, n == AG_PATIENCE);
+	}
+	again = expect(FRAME_PUSH, 0, 0);
+	ck_assert_uint_eq(again.slot, first.slot);
+	ck_assert_uint_eq(again.attempt, first.attempt);
+	expect_silence();
+}
+END_TEST
+
 START_TEST(an_ask_for_what_is_on_its_way_is_not_pushed_twice)
 {
 	post(0, 1, 0);
@@ -676,6 +702,8 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, a_mismatch_ends_the_job_and_names_the_tensor);
 	tcase_add_test(t, a_push_without_a_word_is_asked_after);
 	tcase_add_test(t, a_push_that_a_broken_link_lost_is_pushed_again);
+	tcase_add_test(t,
+		       an_ask_on_links_that_live_is_followed_after_some_patience);
 	tcase_add_test(t, an_ask_for_what_is_on_its_way_is_not_pushed_twice);
 	tcase_add_test(t, held_names_who_is_missing);
 	tcase_add_test(t, a_link_that_comes_back_gets_everything_again_into_the_same_slots);

@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/ctl/ctl.h"
+#include "common/net/flight.h"
 #include "tests/unit/heap_fault.h"
 #include "tests/unit/loop_wait.h"
 #include "worker-agent/agent.h"
@@ -342,6 +344,187 @@ START_TEST(tensor_that_a_process_was_told_of_is_summed)
 }
 END_TEST
 
+/* ---- what a scheduler that has lost it is told ---- */
+
+/* A scheduler that writes down what it hears. */
+static struct {
+	struct listener *listener;
+	struct ctl *c;
+	uint32_t up, n;
+	struct heard {
+		enum msg_type type;
+		uint64_t seq;
+		uint32_t count, id;	/* of tensors, the first one's */
+		int32_t code;
+	} row[8];
+} sched;
+
+static void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
+{
+	const struct msg welcome = { .type = MSG_WELCOME, .welcome = {
+		.version = MSG_VERSION, .node = NODE, .epoch = 1, .cluster = { 1 },
+		.heartbeat_ms = HEARTBEAT_MS, .lease_ms = LEASE_MS,
+	} };
+	struct heard *h = &sched.row[sched.n];
+	struct err e;
+
+	(void)ctx;
+	if (m->type == MSG_HELLO) {
+		ck_assert_int_eq(ctl_send(c, &welcome, &e), 0);
+		return;
+	}
+	if (m->type == MSG_HEARTBEAT)
+		return;
+	ck_assert_uint_lt(sched.n, ARRAY_SIZE(sched.row));
+	*h = (struct heard){ .type = m->type };
+	if (m->type == MSG_TENSORS_HELD) {
+		h->seq = m->tensors.seq;
+		h->count = m->tensors.ntensors;
+		h->id = m->tensors.tensors[0].id;
+	} else if (m->type == MSG_FORGET) {
+		h->seq = m->ids.seq;
+		h->count = m->ids.nids;
+		h->id = m->ids.ids[0];
+	} else if (m->type == MSG_RANK_LEAVE) {
+		h->code = m->rank_leave.code;
+	}
+	sched.n++;
+}
+
+static void sched_closed(void *ctx, struct ctl *c, const struct err *e)
+{
+	(void)ctx;
+	(void)c;
+	(void)e;
+	sched.c = NULL;
+}
+
+static void sched_accepted(void *ctx, int fd)
+{
+	static const struct ctl_cb cb = { .msg = sched_msg, .closed = sched_closed };
+	struct err e;
+
+	(void)ctx;
+	ck_assert_int_eq(ctl_adopt(a.loop, &sched.c, fd, &cb, NULL, &e), 0);
+}
+
+static void node_up(void *ctx, const struct msg_welcome *w)
+{
+	(void)ctx;
+	(void)w;
+	sched.up++;
+}
+
+static void node_msg(void *ctx, const struct msg *m)
+{
+	(void)ctx;
+	(void)m;
+}
+
+static void node_trouble(void *ctx, const struct err *e)
+{
+	(void)ctx;
+	ck_abort_msg("the scheduler is lost: %s", e->text);
+}
+
+static void node_heartbeat(void *ctx, struct msg_heartbeat *hb)
+{
+	(void)ctx;
+	(void)hb;
+}
+
+static void register_agent(void)
+{
+	static const struct ctl_node_cb cb = {
+		.up = node_up, .msg = node_msg, .down = node_trouble, .refused = node_trouble,
+		.heartbeat = node_heartbeat,
+	};
+	const struct msg_hello hello = {
+		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = NODE_AGENT,
+		.name = "a", .machine = "a", .secret = "", .shm_path = "", .engines = ENGINES,
+	};
+	struct err e;
+
+	memset(&sched, 0, sizeof(sched));
+	ck_assert_int_eq(listener_tcp(a.loop, &sched.listener, "127.0.0.1", 0, sched_accepted,
+				      NULL, &e), 0);
+	ck_assert_int_eq(ctl_node_start(a.loop, &a.node, "127.0.0.1",
+					listener_port(sched.listener), &hello, &cb, NULL, &e), 0);
+	wait_for(&sched.up, 1);
+}
+
+static void unregister_agent(void)
+{
+	ctl_node_stop(a.node);
+	a.node = NULL;
+	listener_close(sched.listener);
+	if (sched.c)
+		ctl_close(sched.c);
+}
+
+static void forget(struct ad_job *j, uint64_t seq, const uint32_t *ids, uint32_t n)
+{
+	const struct msg m = { .type = MSG_FORGET, .ids = {
+		.job = JOB, .seq = seq, .nids = n, .ids = ids,
+	} };
+	uint32_t batches = said.batches + ENGINES;
+
+	ad_forget(&a, &m);
+	wait_for(&said.batches, batches);
+	batches_done(j);
+}
+
+static void ck_heard(uint32_t i, struct heard want)
+{
+	ck_assert_uint_eq(sched.row[i].type, want.type);
+	ck_assert_uint_eq(sched.row[i].seq, want.seq);
+	ck_assert_uint_eq(sched.row[i].count, want.count);
+	ck_assert_uint_eq(sched.row[i].id, want.id);
+	ck_assert_int_eq(sched.row[i].code, want.code);
+}
+
+START_TEST(job_is_told_again_as_it_is_now)
+{
+	struct ad_job *j = start_job(1);
+
+	register_agent();
+	log_entry(j, 1, 1, 2);
+	log_entry(j, 2, 3, 1);
+	batches_done(j);
+	ad_job_resend(j);
+	wait_for(&sched.n, 3);
+	ck_heard(0, (struct heard){ .type = MSG_JOB_HELD });
+	ck_heard(1, (struct heard){ .type = MSG_TENSORS_HELD, .seq = 1, .count = 2, .id = 1 });
+	ck_heard(2, (struct heard){ .type = MSG_TENSORS_HELD, .seq = 2, .count = 1, .id = 3 });
+
+	/* What is forgotten is not told; the log's last number is, and who has left. */
+	forget(j, 3, (const uint32_t[]){ 1, 3 }, 2);
+	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711);
+	wait_for(&sched.n, 4);
+	sched.n = 0;
+	ad_job_resend(j);
+	wait_for(&sched.n, 4);
+	ck_heard(0, (struct heard){ .type = MSG_JOB_HELD });
+	ck_heard(1, (struct heard){ .type = MSG_TENSORS_HELD, .seq = 1, .count = 1, .id = 2 });
+	ck_heard(2, (struct heard){ .type = MSG_FORGET, .seq = 3, .count = 1, .id = 3 });
+	ck_heard(3, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
+/* ---- cards ---- */
+
+START_TEST(card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to)
+{
+	ck_assert_uint_eq(ad_slower_card(1000, 3000), 1000);
+	ck_assert_uint_eq(ad_slower_card(3000, 1000), 1000);
+	ck_assert_uint_eq(ad_slower_card(0, 3000), 3000);
+	ck_assert_uint_eq(ad_slower_card(3000, 0), 3000);
+	ck_assert_uint_eq(ad_slower_card(0, 0), FLIGHT_FAST_BITS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("agent_job");
@@ -358,6 +541,8 @@ int main(void)
 #endif
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
+	tcase_add_test(t, job_is_told_again_as_it_is_now);
+	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -230,6 +230,22 @@ START_TEST(a_lost_result_is_sent_again_to_who_asks)
 }
 END_TEST
 
+/* Links that live deliver: it is on its way, until it has been asked after for long. */
+START_TEST(a_result_on_its_way_is_sent_again_after_some_patience)
+{
+	whole_round(1);
+	for (uint32_t again = 0; again < 2; again++) {
+		for (uint32_t n = 1; n < SRV_PATIENCE; n++) {
+			say(FRAME_PROBE, 1, 1);
+			expect_silence();
+		}
+		say(FRAME_PROBE, 1, 1);
+		ck_assert_int_eq(expect(1, FRAME_RESULT, 1), 7);
+	}
+	ck_assert_uint_eq(core.count.resends, 2);
+}
+END_TEST
+
 START_TEST(the_result_stays_until_all_have_gone_on)
 {
 	whole_round(1);
@@ -656,6 +672,7 @@ int main(void)
 	tcase_add_test(t, a_push_that_is_landing_is_not_placed_again);
 	tcase_add_test(t, a_landing_that_breaks_can_be_pushed_again);
 	tcase_add_test(t, a_lost_result_is_sent_again_to_who_asks);
+	tcase_add_test(t, a_result_on_its_way_is_sent_again_after_some_patience);
 	tcase_add_test(t, the_result_stays_until_all_have_gone_on);
 	tcase_add_test(t, the_agent_that_waited_longest_is_known);
 	tcase_add_test(t, mean_divides_by_the_ranks);
