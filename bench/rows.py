@@ -11,6 +11,7 @@ MIB = 1 << 20
 BIG = f"tensors 1 {64 * MIB} 0"
 PAYLOAD = 1448 / 1514       # of the bytes that a shaper counts
 GBIT = PAYLOAD * 1e9 / 8    # bytes of payload per second on a card of 1 Gbit/s
+STEPS_MIN = 3
 CLUSTERS = ((4, 0), (4, 1), (4, 2), (4, 3), (4, 4), (2, 0), (2, 2))
 
 # A model whose gradients take as long on a card of 1 Gbit/s as its passes: ByteScheduler's
@@ -83,7 +84,7 @@ def steps_for(env, job):
     while True:
         took = sum(job.steps(f"run {count}"))
         if took > env.seconds / 4 or count >= 2000:
-            return max(2, min(2000, int(count * env.seconds / took)))
+            return max(STEPS_MIN, min(2000, int(count * env.seconds / took)))
         count *= 4
 
 
@@ -259,7 +260,7 @@ def shaped():
         rows = [Row(f"shaped ({n},{k}) 64 MiB", step_time("tally", BIG), "t_opt",
                     constant(t_opt(n, k, 64 * MIB, GBIT)), ("<=", 1.03))]
         if (n, k) == (4, 4):
-            rows.append(Row("shaped (4,4) 64 MiB", step_time("tally", BIG), "Gloo",
+            rows.append(Row("shaped (4,4) 64 MiB, Gloo", step_time("tally", BIG), "Gloo",
                             step_time("gloo", BIG), (">=", 1.45), speedup=True, needs="gloo"))
         if (n, k) == (4, 2):
             bert = f"list {os.path.join(jobs.ROOT, 'tests/data/bert-large.txt')} 8"
@@ -287,13 +288,13 @@ def unshaped():
             Row(f"unshaped ({n},0) 64 MiB", step_time("tally", BIG), "Gloo",
                 step_time("gloo", BIG), (">=", 1.2 if n == 2 else 1.1), speedup=True,
                 needs="gloo"),
-            Row(f"unshaped ({n},0) 64 MiB", step_time("tally", BIG), "Open MPI TCP",
+            Row(f"unshaped ({n},0) 64 MiB, Open MPI", step_time("tally", BIG), "Open MPI TCP",
                 step_time("mpi", BIG), None, speedup=True, needs="mpi"),
             Row(f"small ({n},0) 4 KiB p50", step_time("tally", small), "Gloo",
                 step_time("gloo", small), ("<=", 0.3), needs="gloo"),
         ]
         if n == 2:
-            rows.append(Row("small (2,0) 4 KiB p50", step_time("tally", small),
+            rows.append(Row("small (2,0) 4 KiB p50, TCP", step_time("tally", small),
                             "TCP there and back", pingpong(4096), ("<=", 8.0)))
         if n == 4:
             rows += [

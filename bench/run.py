@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """make bench: Tally and its peers measured side by side; docs/BENCHMARKS.md says how.
 
-Prints a table, and writes results.json and goodput.svg.
+Prints a table, and writes results.json and goodput.svg.  Exit status 1 when a contestant
+ended or was wrong; what is not installed or a missed target is no failure.
 """
 import argparse
 import json
@@ -24,7 +25,8 @@ class Result:
     """A row's values of all rounds."""
 
     def __init__(self, row):
-        self.row, self.ours, self.theirs, self.missing = row, [], [], None
+        self.row, self.ours, self.theirs = row, [], []
+        self.left_out, self.broken = None, False
 
     def ratio(self, ours, theirs):
         return theirs / ours if self.row.speedup else ours / theirs
@@ -47,12 +49,12 @@ def measure_rounds(env, results, rounds):
     """Every round has every row; ours and the peer's come one right after the other."""
     for _ in range(rounds):
         for r in results:
-            if r.missing:
+            if r.left_out:
                 continue
             try:
                 ours, theirs = r.row.ours(env), r.row.theirs(env)
             except jobs.Missing as e:
-                r.missing = str(e)
+                r.left_out = str(e)
                 continue
             r.ours.append(ours)
             r.theirs.append(theirs)
@@ -66,7 +68,7 @@ def measure(scene, rounds, seconds):
         measure_rounds(env, results, rounds)
     except (jobs.Broken, jobs.Missing) as e:
         for r in results:
-            r.missing = r.missing or str(e)
+            r.left_out, r.broken = r.left_out or str(e), isinstance(e, jobs.Broken)
     finally:
         if env:
             env.close()
@@ -80,8 +82,8 @@ def number(x, unit):
 
 
 def show(result):
-    if result.missing:
-        print(f"{result.row.name:38} left out: {result.missing}", flush=True)
+    if result.left_out:
+        print(f"{result.row.name:38} left out: {result.left_out}", flush=True)
         return
     s = result.summary()
     verdict = {True: "met", False: "MISSED", None: ""}[s["met"]]
@@ -91,22 +93,22 @@ def show(result):
           flush=True)
 
 
-def chosen(word, absent):
+def chosen(words, absent):
+    """Scenes with the rows that have one of the words; without words, all rows."""
+    pattern = "|".join(r"(?<!\w)" + re.escape(w) for w in words)
     for scene in rows.everything():
         scene.rows = [r for r in scene.rows
-                      if re.search(word, f"{r.name} {r.peer}") and r.needs not in absent]
+                      if re.search(pattern, f"{r.name} {r.peer}") and r.needs not in absent]
         if scene.rows:
             yield scene
 
 
 def draw(summaries):
     """The SVG of the shaped clusters of four, or None when none was measured."""
-    found = {(s["name"], s["peer"]): s for s in summaries}
-    tally, gloo = {}, found.get(("shaped (4,4) 64 MiB", "Gloo"))
-    for k in range(5):
-        s = found.get((f"shaped (4,{k}) 64 MiB", "t_opt"))
-        if s:
-            tally[k] = s["tally"]
+    found = {s["name"]: s for s in summaries}
+    gloo = found.get("shaped (4,4) 64 MiB, Gloo")
+    names = {k: f"shaped (4,{k}) 64 MiB" for k in range(5)}
+    tally = {k: found[name]["tally"] for k, name in names.items() if name in found}
     if not tally:
         return None
     return plot.goodput(4, 64 * rows.MIB, rows.GBIT, tally, gloo and gloo["peer_value"])
@@ -128,7 +130,9 @@ def peers_absent():
 
 def arguments():
     p = argparse.ArgumentParser(description="Measures Tally and its peers side by side.")
-    p.add_argument("-k", default="", metavar="REGEX", help="only rows whose name or peer has it")
+    p.add_argument("-k", action="append", default=[], metavar="WORD",
+                   help="only rows whose name or peer has that, from the beginning of a word; "
+                        "may be repeated")
     p.add_argument("--rounds", type=int, metavar="N", help="rounds of each row (5)")
     p.add_argument("--quick", action="store_true", help="two short rounds")
     p.add_argument("--list", action="store_true", help="the names of the rows, and nothing else")
@@ -150,17 +154,17 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     scenes = list(chosen(a.k, peers_absent()))
     print(HEAD)
-    summaries = []
+    results = []
     for scene in scenes:
         for r in measure(scene, a.rounds, 0.3 if a.quick else 1.0):
             show(r)
-            if not r.missing:
-                summaries.append(r.summary())
+            results.append(r)
+    summaries = [r.summary() for r in results if not r.left_out]
     write(a.out, "results.json", json.dumps(summaries, indent=1) + "\n")
     picture = draw(summaries)
     if picture:
         write(a.out, "goodput.svg", picture)
-    return 0
+    return 1 if any(r.broken for r in results) else 0
 
 
 if __name__ == "__main__":

@@ -12,36 +12,22 @@
 #include "common/base/parse.h"
 #include "common/kern/adder.h"
 #include "common/kern/kern.h"
-#include "common/rt/daemon.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
-#include "common/rt/secret.h"
 #include "server/server.h"
 
 #define OPT(field) offsetof(struct sv_options, field)
 
 static const struct opt options[] = {
-	{ "scheduler", OPT_STR, OPT(scheduler), "127.0.0.1:7470", 0, 0, "HOST:PORT",
-	  "where the scheduler listens" },
+	DAEMON_OPTIONS,
 	{ "listen", OPT_LIST, OPT(listen), "0.0.0.0:7471", 0, 0, "HOST:PORT[@BITRATE]",
 	  "where agents connect; once per card; port 0: any" },
-	{ "name", OPT_STR, OPT(name), NULL, 0, 0, "NAME",
-	  "unique among servers (default: the host's name)" },
-	{ "machine-id", OPT_STR, OPT(machine), NULL, 0, 0, "ID",
-	  "same string, same machine (default: boot and network namespace)" },
 	{ "shm-socket", OPT_STR, OPT(shm_socket), "auto", 0, 0, "PATH",
 	  "Unix socket for this machine's agent; auto: in $RUNTIME_DIRECTORY or /run/tally; none" },
 	{ "memory", OPT_BYTES, OPT(memory_bytes), "0", 0, UINT64_MAX, "BYTES",
 	  "limit for result slots and windows; 0: half of the machine's" },
-	{ "engines", OPT_U64, OPT(engines), "0", 0, ENGINES_MAX, "N",
-	  "data threads; 0: by the number of CPUs" },
-	{ "simd", OPT_STR, OPT(simd), "avx512", 0, 0, "LEVEL",
-	  "highest level of the sums: c, avx2, avx512 (the bits are the same)" },
-	{ "secret-file", OPT_STR, OPT(secret_file), NULL, 0, 0, "PATH",
-	  "join secret of the cluster: the file's first line, mode 600" },
 	{ "port-file", OPT_STR, OPT(port_file), NULL, 0, 0, "PATH",
 	  "write the first listening port here, for scripts" },
-	{ "log-level", OPT_STR, OPT(log_level), "info", 0, 0, "LEVEL", "error, warn, info, debug" },
 };
 
 static const struct opt_program program = {
@@ -58,11 +44,6 @@ static const struct opt_program program = {
 	.table = options,
 	.count = ARRAY_SIZE(options),
 };
-
-static void on_mail(void *ctx, const struct mail *m)
-{
-	sv_on_mail(ctx, m);
-}
 
 static void measure_adder(struct server *s)
 {
@@ -87,23 +68,19 @@ static void set_shm_path(struct server *s)
 		snprintf(s->shm_path, sizeof(s->shm_path), "%.60s/server-%.30s.sock", dir, s->name);
 }
 
-static int set_up(struct server *s, struct err *e)
+static int set_up(struct daemon *d, struct err *e)
 {
-	int rc = daemon_log_init(program.name, s->opt.log_level, e);
+	struct server *s = d->owner;
 
-	rc = rc ? rc : secret_read(s->opt.secret_file, s->secret, sizeof(s->secret), e);
-	if (rc)
-		return rc;
-	if (!kern_init_upto(s->opt.simd))
+	if (!kern_init_upto(d->opt->simd))
 		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512",
-			       s->opt.simd);
+			       d->opt->simd);
 	if (strlen(s->opt.shm_socket) > ADDR_LEN_MAX)
 		return err_set(e, TALLY_EINVAL, "--shm-socket: the path is longer than %u",
 			       ADDR_LEN_MAX);
-	daemon_name(s->opt.name, s->name);
-	daemon_machine(s->opt.machine, s->machine);
+	s->name = d->name;
+	s->nengines = d->nengines;
 	set_shm_path(s);
-	s->nengines = daemon_engines(s->opt.engines);
 	s->memory_bytes = s->opt.memory_bytes ? s->opt.memory_bytes : host_memory_bytes() / 2;
 	list_init(&s->jobs);
 	list_init(&s->greetings);
@@ -111,16 +88,18 @@ static int set_up(struct server *s, struct err *e)
 	return 0;
 }
 
-static int start(struct server *s, struct err *e)
+static int start(struct daemon *d, struct err *e)
 {
+	struct server *s = d->owner;
 	int cpus[ENGINES_MAX], rc = 0;
 	char adder[32], memory[32];
-	uint32_t ncpus;
 
+	s->loop = d->loop;
+	s->mail = d->mail;
 	measure_adder(s);
-	ncpus = s->nengines > 1 ? host_cpus_near(NULL, cpus, ENGINES_MAX) : 0;
+	daemon_cpus(d, cpus);
 	for (uint32_t i = 0; !rc && i < s->nengines; i++)
-		rc = sv_engine_start(s, i, i < ncpus ? cpus[i] : -1, e);
+		rc = sv_engine_start(s, i, cpus[i], e);
 	rc = rc ? rc : sv_listen_start(s, e);
 	if (rc)
 		return rc;
@@ -131,8 +110,10 @@ static int start(struct server *s, struct err *e)
 	return sv_io_start(s, e);
 }
 
-static void stop(struct server *s)
+static void stop(void *owner)
 {
+	struct server *s = owner;
+
 	sv_io_stop(s);
 	sv_listen_stop(s);
 	for (uint32_t i = 0; i < s->nengines; i++)
@@ -142,29 +123,16 @@ static void stop(struct server *s)
 		sv_job_free(s, list_first(&s->jobs, struct sv_job, link));
 }
 
+static const struct daemon_ops ops = {
+	.set_up = set_up,
+	.start = start,
+	.mail = sv_on_mail,
+	.stop = stop,
+};
+
 int main(int argc, char **argv)
 {
 	static struct server s;
-	struct daemon d;
-	struct err e;
 
-	switch (opt_parse(&program, argc, argv, &s.opt, stdout, stderr)) {
-	case OPT_EXIT_OK:
-		return 0;
-	case OPT_EXIT_USAGE:
-		return 2;
-	case OPT_RUN:
-		break;
-	}
-	if (set_up(&s, &e) || daemon_init(&d, program.name, on_mail, &s, &e))
-		return daemon_failed(program.name, &e);
-	s.loop = d.loop;
-	s.mail = d.mail;
-	if (start(&s, &e))
-		s.exit_code = daemon_failed(program.name, &e);
-	else
-		daemon_run(&d);
-	stop(&s);
-	daemon_fini(&d);
-	return s.exit_code;
+	return daemon_main(&s.daemon, &program, &ops, &s, &s.opt.daemon, argc, argv);
 }

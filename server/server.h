@@ -17,19 +17,17 @@
 #include "common/ctl/ctl.h"
 #include "common/net/xport.h"
 #include "common/place/place.h"
-#include "common/rt/engine.h"
-#include "common/rt/loop.h"
-#include "common/rt/opt.h"
+#include "common/rt/daemon.h"
 #include "common/rt/outbox.h"
 #include "server/server_core.h"
 
 #define SV_LISTEN_MAX	RAILS_MAX
 
 struct sv_options {
-	const char *scheduler, *name, *machine, *shm_socket, *secret_file, *log_level, *port_file;
-	const char *simd;
+	struct daemon_options daemon;	/* first */
+	const char *shm_socket, *port_file;
 	struct opt_list listen;
-	uint64_t memory_bytes, engines;
+	uint64_t memory_bytes;
 };
 
 /* One engine's part of a job or tensor. */
@@ -107,12 +105,6 @@ struct sv_adopt {
 	struct frame hello;
 };
 
-/* Counters that the control thread may read at any time. */
-struct sv_stats {
-	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops;
-	_Atomic uint32_t links;
-};
-
 struct sv_engine {
 	struct server *server;
 	uint32_t index;
@@ -125,7 +117,7 @@ struct sv_engine {
 	uint64_t bytes_sent, bytes_received;
 	uint64_t flight_limit;		/* this engine's part of the cards' */
 	struct outbox out;		/* to the control thread */
-	struct sv_stats stats;
+	struct ctl_stats stats;
 };
 
 struct sv_agent {			/* may open links: named by a job */
@@ -135,7 +127,9 @@ struct sv_agent {			/* may open links: named by a job */
 };
 
 struct server {
+	struct daemon daemon;
 	struct sv_options opt;
+	const char *name;		/* the daemon's, as loop, mail and nengines */
 	struct loop *loop;
 	struct ctl_node *node;
 	struct mailbox *mail;
@@ -145,8 +139,6 @@ struct server {
 	char addr_text[SV_LISTEN_MAX][ADDR_LEN_MAX + 1];
 	uint32_t naddrs;
 	char shm_path[ADDR_LEN_MAX + 1];
-	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1];
-	char secret[NAME_LEN_MAX + 1];
 	uint64_t adder_bytes_per_s, memory_bytes, memory_used;
 	struct list jobs, agents;
 	struct list greetings;		/* the oldest first */
@@ -156,13 +148,12 @@ struct server {
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
 	struct loop_timer *tick;
 	struct sv_engine *engine[ENGINES_MAX];
-	int exit_code;
 };
 
 /* server_io.c: the scheduler's side */
 int sv_io_start(struct server *s, struct err *e);
 void sv_io_stop(struct server *s);
-void sv_on_mail(struct server *s, const struct mail *m);
+void sv_on_mail(void *owner, const struct mail *m);
 
 /* server_job.c: jobs' memory, and what the engines get of it */
 int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e);

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "common/base/parse.h"
-#include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
 #include "server/server.h"
@@ -53,7 +52,8 @@ static void check_cluster(struct server *s, const uint8_t cluster[ID_BYTES])
 	static const uint8_t none[ID_BYTES];
 
 	if (memcmp(s->cluster, none, ID_BYTES) && memcmp(s->cluster, cluster, ID_BYTES)) {
-		log_warn("scheduler %s is of another cluster, all jobs end", s->opt.scheduler);
+		log_warn("scheduler %s is of another cluster, all jobs end",
+			 s->opt.daemon.scheduler);
 		list_for_each(&s->jobs, l)
 			sv_job_down(s, list_entry(l, struct sv_job, link)->id);
 	}
@@ -62,7 +62,7 @@ static void check_cluster(struct server *s, const uint8_t cluster[ID_BYTES])
 
 static void on_up(void *ctx, const struct msg_welcome *w)
 {
-	struct server *s = ctx;
+	struct server *s = ctl_daemon_owner(ctx);
 
 	s->my_node = w->node;
 	check_cluster(s, w->cluster);
@@ -74,7 +74,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 
 static void on_msg(void *ctx, const struct msg *m)
 {
-	struct server *s = ctx;
+	struct server *s = ctl_daemon_owner(ctx);
 	struct err e;
 
 	switch (m->type) {
@@ -102,44 +102,20 @@ static void on_msg(void *ctx, const struct msg *m)
 	}
 }
 
-static void on_down(void *ctx, const struct err *why)
-{
-	const struct server *s = ctx;
-
-	log_warn("scheduler %s lost, reason %s; trying again", s->opt.scheduler, why->text);
-}
-
-static void on_refused(void *ctx, const struct err *why)
-{
-	struct server *s = ctx;
-
-	log_error("scheduler %s refuses this server: %s", s->opt.scheduler, why->text);
-	s->exit_code = 1;
-	loop_stop(s->loop);
-}
-
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
-	const struct server *s = ctx;
+	const struct server *s = ctl_daemon_owner(ctx);
 
-	for (uint32_t i = 0; i < s->nengines; i++) {
-		const struct sv_stats *st = &s->engine[i]->stats;
-
-		hb->bytes_sent += st->bytes_sent;
-		hb->bytes_received += st->bytes_received;
-		hb->bytes_summed += st->bytes_summed;
-		hb->rounds += st->rounds;
-		hb->drops += st->drops;
-		hb->links += st->links;
-	}
+	for (uint32_t i = 0; i < s->nengines; i++)
+		ctl_stats_add(hb, &s->engine[i]->stats);
 	hb->memory_used_bytes = s->memory_used;
 }
 
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
-	.down = on_down,
-	.refused = on_refused,
+	.down = ctl_daemon_down,
+	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
 };
 
@@ -154,8 +130,9 @@ static void job_ready(struct server *s, struct sv_job *j)
 	answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
 }
 
-void sv_on_mail(struct server *s, const struct mail *m)
+void sv_on_mail(void *owner, const struct mail *m)
 {
+	struct server *s = owner;
 	void *p;
 
 	memcpy(&p, m->body, sizeof(p));
@@ -182,32 +159,18 @@ void sv_on_mail(struct server *s, const struct mail *m)
 int sv_io_start(struct server *s, struct err *e)
 {
 	struct msg_hello hello = {
-		.version_min = MSG_VERSION,
-		.version_max = MSG_VERSION,
 		.kind = NODE_SERVER,
-		.name = s->name,
-		.machine = s->machine,
-		.secret = s->secret,
 		.naddrs = s->naddrs,
 		.addrs = s->addr,
 		.shm_path = s->shm_path,
-		.engines = s->nengines,
 		.adder_bytes_per_s = s->adder_bytes_per_s,
 		.memory_bytes = s->memory_bytes,
 	};
-	char host[ADDR_LEN_MAX + 1];
-	uint64_t rate;
-	uint16_t port;
-	int rc = parse_endpoint(s->opt.scheduler, 7470, host, &port, &rate, e);
+	int rc = loop_timer_start(s->loop, &s->tick, TELL_JOBS_MS, TELL_JOBS_MS, tell_jobs, s);
 
 	if (rc)
-		return err_wrap(e, "--scheduler %s", s->opt.scheduler);
-	if (host_random(hello.instance, sizeof(hello.instance)))
-		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
-	rc = loop_timer_start(s->loop, &s->tick, TELL_JOBS_MS, TELL_JOBS_MS, tell_jobs, s);
-	if (rc)
 		return err_set(e, rc, "out of memory");
-	return ctl_node_start(s->loop, &s->node, host, port, &hello, &callbacks, s, e);
+	return ctl_daemon_start(&s->daemon, &s->node, &hello, &callbacks, e);
 }
 
 void sv_io_stop(struct server *s)

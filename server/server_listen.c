@@ -197,7 +197,8 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 	s->nlisteners++;
 	snprintf(text, ADDR_LEN_MAX + 1, "%s", host);
 	if (route_is_wildcard(host)) {
-		rc = parse_endpoint(s->opt.scheduler, 7470, sched, &port, &none, e);
+		rc = parse_endpoint(s->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, &none,
+				    e);
 		rc = rc ? rc : route_source(sched, port, text, e);
 		if (rc)
 			return rc;

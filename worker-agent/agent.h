@@ -20,9 +20,7 @@
 #include "common/ctl/ctl.h"
 #include "common/net/xport.h"
 #include "common/place/place.h"
-#include "common/rt/engine.h"
-#include "common/rt/loop.h"
-#include "common/rt/opt.h"
+#include "common/rt/daemon.h"
 #include "common/rt/outbox.h"
 #include "common/shm/ring.h"
 #include "common/shm/slab.h"
@@ -33,9 +31,10 @@
 #define AD_REQS_MAX	64u		/* questions of one process at the scheduler */
 
 struct ad_options {
-	const char *scheduler, *socket, *name, *machine, *secret_file, *log_level, *simd;
+	struct daemon_options daemon;	/* first */
+	const char *socket;
 	struct opt_list rails;
-	uint64_t engines, links;
+	uint64_t links;
 	bool no_shm;
 };
 
@@ -217,11 +216,6 @@ struct ad_slab_mail {
 
 /* ---- engines ---- */
 
-struct ad_stats {
-	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops;
-	_Atomic uint32_t links;
-};
-
 struct ad_shown {			/* a slab as links show it */
 	uint32_t job, id;
 	int fd;				/* borrowed from the control thread until the job ends */
@@ -245,7 +239,7 @@ struct ad_engine {
 	uint64_t bytes_sent, bytes_received;
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
-	struct ad_stats stats;
+	struct ctl_stats stats;
 };
 
 enum ad_mail {
@@ -294,13 +288,14 @@ struct ad_trouble {			/* the receiver frees it */
 };
 
 struct agent {
+	struct daemon daemon;
 	struct ad_options opt;
+	const char *name, *machine;	/* the daemon's, as loop, mail and nengines */
 	struct loop *loop;		/* NULL when it is gone */
 	struct ctl_node *node;
 	struct mailbox *mail;
 	struct listener *listener;
 	struct loop_timer *tick;
-	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1], secret[NAME_LEN_MAX + 1];
 	uint32_t nrails;
 	struct msg_addr rail[RAILS_MAX];
 	char rail_text[RAILS_MAX][ADDR_LEN_MAX + 1];
@@ -314,13 +309,12 @@ struct agent {
 	uint64_t registrations;		/* WELCOMEs so far */
 	mono_t registered;		/* the last one */
 	bool stopping;			/* sessions end without a word */
-	int exit_code;
 };
 
 /* agent_io.c: the scheduler's side */
 int ad_io_start(struct agent *a, struct err *e);
 void ad_io_stop(struct agent *a);
-void ad_on_mail(struct agent *a, const struct mail *m);
+void ad_on_mail(void *owner, const struct mail *m);
 int ad_tell_scheduler(struct agent *a, const struct msg *m);	/* 0 or TALLY_ESCHED */
 void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end */
 

@@ -47,7 +47,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 
 static void on_up(void *ctx, const struct msg_welcome *w)
 {
-	struct agent *a = ctx;
+	struct agent *a = ctl_daemon_owner(ctx);
 
 	a->my_node = w->node;
 	a->registrations++;
@@ -111,7 +111,7 @@ static void take_job(struct agent *a, const struct msg *m)
 
 static void on_msg(void *ctx, const struct msg *m)
 {
-	struct agent *a = ctx;
+	struct agent *a = ctl_daemon_owner(ctx);
 	struct ad_job *j;
 
 	switch (m->type) {
@@ -140,36 +140,12 @@ static void on_msg(void *ctx, const struct msg *m)
 	}
 }
 
-static void on_down(void *ctx, const struct err *why)
-{
-	const struct agent *a = ctx;
-
-	log_warn("scheduler %s lost, reason %s; trying again", a->opt.scheduler, why->text);
-}
-
-static void on_refused(void *ctx, const struct err *why)
-{
-	struct agent *a = ctx;
-
-	log_error("scheduler %s refuses this agent: %s", a->opt.scheduler, why->text);
-	a->exit_code = 1;
-	loop_stop(a->loop);
-}
-
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
-	const struct agent *a = ctx;
+	const struct agent *a = ctl_daemon_owner(ctx);
 
-	for (uint32_t i = 0; i < a->nengines; i++) {
-		const struct ad_stats *st = &a->engine[i]->stats;
-
-		hb->bytes_sent += st->bytes_sent;
-		hb->bytes_received += st->bytes_received;
-		hb->bytes_summed += st->bytes_summed;
-		hb->rounds += st->rounds;
-		hb->drops += st->drops;
-		hb->links += st->links;
-	}
+	for (uint32_t i = 0; i < a->nengines; i++)
+		ctl_stats_add(hb, &a->engine[i]->stats);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
 }
@@ -177,8 +153,8 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
-	.down = on_down,
-	.refused = on_refused,
+	.down = ctl_daemon_down,
+	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
 };
 
@@ -230,8 +206,9 @@ static void on_engine_job(struct ad_job *j, uint32_t type)
 	}
 }
 
-void ad_on_mail(struct agent *a, const struct mail *m)
+void ad_on_mail(void *owner, const struct mail *m)
 {
+	struct agent *a = owner;
 	struct ad_slab_mail slab;
 	void *p;
 
@@ -286,9 +263,11 @@ static int add_rail(struct agent *a, const char *spec, struct err *e)
 	return 0;
 }
 
-static int add_rails(struct agent *a, const char *sched, uint16_t port, struct err *e)
+static int add_rails(struct agent *a, struct err *e)
 {
-	char source[ADDR_LEN_MAX + 1];
+	char sched[ADDR_LEN_MAX + 1], source[ADDR_LEN_MAX + 1];
+	uint16_t port;
+	uint64_t rate;
 	int rc;
 
 	if (a->opt.rails.n > RAILS_MAX)
@@ -300,40 +279,23 @@ static int add_rails(struct agent *a, const char *sched, uint16_t port, struct e
 	}
 	if (a->nrails)
 		return 0;
-	rc = route_source(sched, port, source, e);
+	rc = parse_endpoint(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, &rate, e);
+	rc = rc ? rc : route_source(sched, port, source, e);
 	return rc ? rc : add_rail(a, source, e);
 }
 
 int ad_io_start(struct agent *a, struct err *e)
 {
-	struct msg_hello hello = {
-		.version_min = MSG_VERSION,
-		.version_max = MSG_VERSION,
-		.kind = NODE_AGENT,
-		.name = a->name,
-		.machine = a->machine,
-		.secret = a->secret,
-		.addrs = a->rail,
-		.shm_path = "",
-		.engines = a->nengines,
-	};
-	char host[ADDR_LEN_MAX + 1];
-	uint64_t rate;
-	uint16_t port;
-	int rc = parse_endpoint(a->opt.scheduler, 7470, host, &port, &rate, e);
+	struct msg_hello hello = { .kind = NODE_AGENT, .addrs = a->rail, .shm_path = "" };
+	int rc = add_rails(a, e);
 
-	if (rc)
-		return err_wrap(e, "--scheduler %s", a->opt.scheduler);
-	rc = add_rails(a, host, port, e);
 	if (rc)
 		return rc;
 	hello.naddrs = a->nrails;
-	if (host_random(hello.instance, sizeof(hello.instance)))
-		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
 	rc = loop_timer_start(a->loop, &a->tick, 500, 500, on_tick, a);
 	if (rc)
 		return err_set(e, rc, "out of memory");
-	return ctl_node_start(a->loop, &a->node, host, port, &hello, &callbacks, a, e);
+	return ctl_daemon_start(&a->daemon, &a->node, &hello, &callbacks, e);
 }
 
 void ad_io_stop(struct agent *a)

@@ -17,6 +17,7 @@
 #define TALLY_CTL_H
 
 #include "common/base/err.h"
+#include "common/rt/daemon.h"
 #include "common/rt/loop.h"
 #include "proto/msg.h"
 
@@ -99,5 +100,26 @@ bool ctl_node_is_up(const struct ctl_node *n);
 void ctl_node_alive(struct ctl_node *n);
 const char *ctl_node_local(const struct ctl_node *n);	/* this side's numeric host, "" when down */
 void ctl_node_stop(struct ctl_node *n);
+
+/* ---- the same for a daemon: ctx of the callbacks is its struct daemon ---- */
+
+#define SCHEDULER_PORT	7470u
+
+/* Fills in what of a HELLO is the daemon's: versions, names, secret, engines, instance. */
+int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *hello,
+		     const struct ctl_node_cb *cb, struct err *e);
+void *ctl_daemon_owner(void *ctx);		/* the program's struct */
+/* For the callback table: says so, and waits; says so, and ends the daemon. */
+void ctl_daemon_down(void *ctx, const struct err *why);
+void ctl_daemon_refused(void *ctx, const struct err *why);
+
+/* An engine's counters, which the control thread may read at any time. */
+struct ctl_stats {
+	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops;
+	_Atomic uint32_t links;
+};
+
+/* To what the other engines have counted. */
+void ctl_stats_add(struct msg_heartbeat *hb, const struct ctl_stats *st);
 
 #endif

@@ -8,8 +8,9 @@
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
+#include "common/rt/secret.h"
 
-int daemon_log_init(const char *program, const char *level, struct err *e)
+static int read_log_level(const char *program, const char *level, struct err *e)
 {
 	int l = log_level_from_name(level);
 
@@ -20,23 +21,20 @@ int daemon_log_init(const char *program, const char *level, struct err *e)
 	return 0;
 }
 
-void daemon_name(const char *option, char name[NAME_LEN_MAX + 1])
+static void find_name(struct daemon *d)
 {
-	if (option)
-		snprintf(name, NAME_LEN_MAX + 1, "%s", option);
+	if (d->opt->name)
+		snprintf(d->name, sizeof(d->name), "%s", d->opt->name);
 	else
-		host_name(name, NAME_LEN_MAX + 1);
+		host_name(d->name, sizeof(d->name));
+	if (d->opt->machine)
+		snprintf(d->machine, sizeof(d->machine), "%s", d->opt->machine);
+	else
+		host_machine_id(d->machine);
 }
 
-void daemon_machine(const char *option, char machine[NAME_LEN_MAX + 1])
-{
-	if (option)
-		snprintf(machine, NAME_LEN_MAX + 1, "%s", option);
-	else
-		host_machine_id(machine);
-}
-
-uint32_t daemon_engines(uint64_t asked)
+/* One for less than four CPUs, else half of them, at most four. */
+static uint32_t count_engines(uint64_t asked)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -45,15 +43,41 @@ uint32_t daemon_engines(uint64_t asked)
 	return cpus < 4 ? 1 : (uint32_t)MIN(cpus / 2, 4);
 }
 
-int daemon_failed(const char *program, const struct err *e)
+static int set_up(struct daemon *d, struct err *e)
 {
-	fprintf(stderr, "%s: %s\n", program, e->text);
+	int rc = read_log_level(d->program->name, d->opt->log_level, e);
+
+	rc = rc ? rc : secret_read(d->opt->secret_file, d->secret, sizeof(d->secret), e);
+	if (rc)
+		return rc;
+	find_name(d);
+	d->nengines = count_engines(d->opt->engines);
+	return d->ops->set_up(d, e);
+}
+
+void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX])
+{
+	uint32_t n = d->nengines > 1 ? host_cpus_near(NULL, cpus, ENGINES_MAX) : 0;
+
+	for (uint32_t i = n; i < ENGINES_MAX; i++)
+		cpus[i] = -1;
+}
+
+static int failed(const struct daemon *d, const struct err *e)
+{
+	fprintf(stderr, "%s: %s\n", d->program->name, e->text);
 	return e->code == TALLY_EINVAL ? 2 : 1;
 }
 
+/* ---- the loop ---- */
+
 static void on_bell(void *ctx)
 {
-	daemon_drain(ctx);
+	struct daemon *d = ctx;
+	struct mail m;
+
+	while (mailbox_take(d->mail, &m))
+		d->ops->mail(d->owner, &m);
 }
 
 static void ring(void *ctx)
@@ -67,7 +91,7 @@ static void on_signal(void *ctx, int signum)
 {
 	struct daemon *d = ctx;
 
-	log_info("%s stops, signal %d", d->program, signum);
+	log_info("%s stops, signal %d", d->program->name, signum);
 	notify("STOPPING=1");
 	loop_stop(d->loop);
 }
@@ -89,14 +113,10 @@ static void raise_descriptors(void)
 	(void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
-int daemon_init(struct daemon *d, const char *program,
-		void (*on_mail)(void *ctx, const struct mail *m), void *ctx, struct err *e)
+static int open_loop(struct daemon *d, struct err *e)
 {
-	int rc;
+	int rc = loop_new(&d->loop, e);
 
-	raise_descriptors();
-	*d = (struct daemon){ .program = program, .on_mail = on_mail, .ctx = ctx };
-	rc = loop_new(&d->loop, e);
 	if (rc)
 		return rc;
 	rc = loop_bell_start(d->loop, &d->bell, on_bell, d);
@@ -109,26 +129,41 @@ int daemon_init(struct daemon *d, const char *program,
 	return mailbox_new(&d->mail, ring, d, e);
 }
 
-void daemon_run(struct daemon *d)
-{
-	loop_run(d->loop);
-}
+/* ---- life ---- */
 
-void daemon_drain(struct daemon *d)
+int daemon_main(struct daemon *d, const struct opt_program *program, const struct daemon_ops *ops,
+		void *owner, struct daemon_options *opt, int argc, char **argv)
 {
-	struct mail m;
+	struct err e;
 
-	while (mailbox_take(d->mail, &m))
-		d->on_mail(d->ctx, &m);
-}
-
-void daemon_fini(struct daemon *d)
-{
-	if (d->mail)
-		mailbox_free(d->mail);
+	*d = (struct daemon){ .program = program, .ops = ops, .owner = owner, .opt = opt };
+	switch (opt_parse(program, argc, argv, opt, stdout, stderr)) {
+	case OPT_EXIT_OK:
+		return 0;
+	case OPT_EXIT_USAGE:
+		return 2;
+	case OPT_RUN:
+		break;
+	}
+	raise_descriptors();
+	if (set_up(d, &e) || open_loop(d, &e))
+		return failed(d, &e);
+	if (ops->start(d, &e))
+		d->exit_code = failed(d, &e);
+	else
+		loop_run(d->loop);
+	ops->stop(owner);
+	mailbox_free(d->mail);
 	loop_timer_stop(d->watchdog);
-	if (d->bell)
-		loop_bell_stop(d->bell);
-	if (d->loop)
-		loop_free(d->loop);
+	loop_bell_stop(d->bell);
+	loop_free(d->loop);
+	if (ops->clear)
+		ops->clear(owner);
+	return d->exit_code;
+}
+
+void daemon_give_up(struct daemon *d)
+{
+	d->exit_code = 1;
+	loop_stop(d->loop);
 }

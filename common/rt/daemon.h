@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * daemon.h - what every daemon's main() does the same way.
+ * daemon.h - what server and agent do the same way, from options to exit status.
  *
- * Names from options or the machine, log level, the highest level of sums, the
- * loop's signals, watchdog and mailbox.  All on the main thread.
+ * daemon_main() reads the options, finds out who the daemon is, makes loop and
+ * mailbox, and calls what the program adds: set_up, start, then mail as it comes,
+ * stop, clear.  SIGTERM and SIGINT stop the loop; systemd's watchdog is fed from
+ * it.  All on the main thread.  common/ctl/ctl.h has its way to the scheduler.
  */
 #ifndef TALLY_RT_DAEMON_H
 #define TALLY_RT_DAEMON_H
@@ -11,37 +13,65 @@
 #include "common/base/err.h"
 #include "common/rt/engine.h"
 #include "common/rt/loop.h"
+#include "common/rt/opt.h"
 
-/* TALLY_EINVAL names the levels there are. */
-int daemon_log_init(const char *program, const char *level, struct err *e);
+/* A program's options begin with these, and its table with DAEMON_OPTIONS. */
+struct daemon_options {
+	const char *scheduler, *name, *machine, *secret_file, *log_level, *simd;
+	uint64_t engines;
+};
 
-/* NULL: the host's name; its machine id (host_machine_id). */
-void daemon_name(const char *option, char name[NAME_LEN_MAX + 1]);
-void daemon_machine(const char *option, char machine[NAME_LEN_MAX + 1]);
+#define DAEMON_OPTION(f) offsetof(struct daemon_options, f)
+#define DAEMON_OPTIONS \
+	{ "scheduler", OPT_STR, DAEMON_OPTION(scheduler), "127.0.0.1:7470", 0, 0, "HOST:PORT", \
+	  "where the scheduler listens" }, \
+	{ "name", OPT_STR, DAEMON_OPTION(name), NULL, 0, 0, "NAME", \
+	  "unique among nodes of its kind (default: the host's name)" }, \
+	{ "machine-id", OPT_STR, DAEMON_OPTION(machine), NULL, 0, 0, "ID", \
+	  "same string, same machine (default: boot and network namespace)" }, \
+	{ "engines", OPT_U64, DAEMON_OPTION(engines), "0", 0, ENGINES_MAX, "N", \
+	  "data threads; 0: by the number of CPUs" }, \
+	{ "simd", OPT_STR, DAEMON_OPTION(simd), "avx512", 0, 0, "LEVEL", \
+	  "highest level of the sums: c, avx2, avx512 (the bits are the same)" }, \
+	{ "secret-file", OPT_STR, DAEMON_OPTION(secret_file), NULL, 0, 0, "PATH", \
+	  "join secret of the cluster: the file's first line, mode 600" }, \
+	{ "log-level", OPT_STR, DAEMON_OPTION(log_level), "info", 0, 0, "LEVEL", \
+	  "error, warn, info, debug" }
 
-/* 0 asked for: one for less than four CPUs, else half of them, at most four. */
-uint32_t daemon_engines(uint64_t asked);
+struct daemon;
 
-/* Ends a program that could not start: prints why, returns the exit status (2 for
- * TALLY_EINVAL, else 1). */
-int daemon_failed(const char *program, const struct err *e);
+struct daemon_ops {
+	/* Looks at the options; there is no loop yet. */
+	int (*set_up)(struct daemon *d, struct err *e);
+	/* From here on stop() is called, also after an error. */
+	int (*start)(struct daemon *d, struct err *e);
+	void (*mail)(void *owner, const struct mail *m);	/* from engines */
+	void (*stop)(void *owner);
+	void (*clear)(void *owner);	/* loop and mailbox are gone; may be NULL */
+};
 
-/* The loop's part: SIGTERM and SIGINT stop it, the watchdog is fed from it, mail from
- * engines is handed to on_mail. */
 struct daemon {
-	const char *program;
+	const struct opt_program *program;
+	const struct daemon_ops *ops;
+	const struct daemon_options *opt;
+	void *owner;			/* the program's struct */
+	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1], secret[NAME_LEN_MAX + 1];
+	uint32_t nengines;
 	struct loop *loop;
 	struct mailbox *mail;
 	struct loop_bell *bell;
 	struct loop_timer *watchdog;
-	void (*on_mail)(void *ctx, const struct mail *m);
-	void *ctx;
+	int exit_code;
 };
 
-int daemon_init(struct daemon *d, const char *program,
-		void (*on_mail)(void *ctx, const struct mail *m), void *ctx, struct err *e);
-void daemon_run(struct daemon *d);
-void daemon_drain(struct daemon *d);	/* engines are stopped: their last mail */
-void daemon_fini(struct daemon *d);
+/* What main() returns: 0 ended by a signal, 1 cannot run or refused, 2 wrong options. */
+int daemon_main(struct daemon *d, const struct opt_program *program, const struct daemon_ops *ops,
+		void *owner, struct daemon_options *opt, int argc, char **argv);
+
+/* Which CPU an engine is pinned to; -1 when there is only one engine. */
+void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX]);
+
+/* From the loop: the daemon cannot go on, and ends with status 1. */
+void daemon_give_up(struct daemon *d);
 
 #endif

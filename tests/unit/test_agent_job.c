@@ -124,7 +124,7 @@ static void setup(void)
 	heap_own = true;
 	memset(&a, 0, sizeof(a));
 	memset(&said, 0, sizeof(said));
-	strcpy(a.name, "a");
+	a.name = a.machine = "a";
 	a.my_node = NODE;
 	a.nengines = ENGINES;
 	a.opt.links = 2;

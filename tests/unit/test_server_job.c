@@ -98,7 +98,7 @@ static void setup(void)
 	struct err e;
 
 	memset(&s, 0, sizeof(s));
-	strcpy(s.name, "s");
+	s.name = "s";
 	s.my_node = NODE;
 	s.nengines = 2;
 	s.memory_bytes = 64u << 20;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A daemon as a node of the cluster: what agent and server tell the scheduler alike. */
+#include "common/base/parse.h"
+#include "common/ctl/ctl.h"
+#include "common/rt/host.h"
+#include "common/rt/log.h"
+
+int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *hello,
+		     const struct ctl_node_cb *cb, struct err *e)
+{
+	char host[ADDR_LEN_MAX + 1];
+	uint64_t rate;
+	uint16_t port;
+	int rc = parse_endpoint(d->opt->scheduler, SCHEDULER_PORT, host, &port, &rate, e);
+
+	if (rc)
+		return err_wrap(e, "--scheduler %s", d->opt->scheduler);
+	hello->version_min = hello->version_max = MSG_VERSION;
+	hello->name = d->name;
+	hello->machine = d->machine;
+	hello->secret = d->secret;
+	hello->engines = d->nengines;
+	if (host_random(hello->instance, sizeof(hello->instance)))
+		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
+	return ctl_node_start(d->loop, n, host, port, hello, cb, d, e);
+}
+
+void *ctl_daemon_owner(void *ctx)
+{
+	return ((struct daemon *)ctx)->owner;
+}
+
+void ctl_daemon_down(void *ctx, const struct err *why)
+{
+	const struct daemon *d = ctx;
+
+	log_warn("scheduler %s lost, reason %s; trying again", d->opt->scheduler, why->text);
+}
+
+void ctl_daemon_refused(void *ctx, const struct err *why)
+{
+	struct daemon *d = ctx;
+
+	log_error("scheduler %s refuses %s: %s", d->opt->scheduler, d->program->name, why->text);
+	daemon_give_up(d);
+}
+
+void ctl_stats_add(struct msg_heartbeat *hb, const struct ctl_stats *st)
+{
+	hb->bytes_sent += st->bytes_sent;
+	hb->bytes_received += st->bytes_received;
+	hb->bytes_summed += st->bytes_summed;
+	hb->rounds += st->rounds;
+	hb->drops += st->drops;
+	hb->links += st->links;
+}

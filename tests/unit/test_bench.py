@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The arithmetic of bench/: bounds, times of steps, ratios, the table's rows, the plot."""
+import json
+import os
+import sys
+import unittest
+from xml.etree import ElementTree
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench"))
+
+import jobs     # noqa: E402
+import plot     # noqa: E402
+import rows     # noqa: E402
+import run      # noqa: E402
+
+PROMISED = ("name", "tally", "peer", "peer_value", "ratio", "target", "met")
+
+
+def result(ours, theirs, **kind):
+    r = run.Result(rows.Row("a row", None, "peer", None, **kind))
+    r.ours, r.theirs = ours, theirs
+    return r
+
+
+class Bounds(unittest.TestCase):
+    def test_t_opt_is_the_papers(self):
+        for n, k, want in ((4, 0, 1.5), (4, 2, 1.2), (8, 0, 1.75), (8, 1, 1.6), (8, 4, 1.2727),
+                           (8, 8, 1.0), (2, 2, 1.0), (2, 0, 1.0), (32, 16, 1.3191)):
+            self.assertAlmostEqual(rows.t_opt(n, k, 1, 1), want, places=4)
+
+    def test_without_cpu_machines_t_opt_is_the_ring(self):
+        for n in (2, 3, 4, 8):
+            self.assertAlmostEqual(rows.t_opt(n, 0, 7, 3), rows.ring(n, 7, 3))
+
+    def test_a_shaped_card_carries_what_was_measured(self):
+        self.assertAlmostEqual(rows.t_opt(4, 4, 64 * rows.MIB, rows.GBIT), 0.561, places=3)
+
+
+class Times(unittest.TestCase):
+    def test_a_step_ends_when_the_slowest_rank_has_it(self):
+        fast = {"from": 10.0, "ends": [11.0, 12.0, 15.5]}
+        slow = {"from": 10.5, "ends": [11.5, 14.0, 15.0]}
+        self.assertEqual(jobs.step_times([fast, slow]), [1.0, 2.5, 1.5])
+
+
+class Summaries(unittest.TestCase):
+    def test_medians_not_means(self):
+        s = result([1.0, 9.0, 2.0], [4.0, 4.0, 40.0], target=("<=", 0.5)).summary()
+        self.assertEqual((s["tally"], s["peer_value"], s["ratio"]), (2.0, 4.0, 0.5))
+
+    def test_spread_is_of_the_rounds_ratios(self):
+        s = result([1.0, 9.0, 2.0], [4.0, 4.0, 40.0], target=None).summary()
+        self.assertEqual((s["ratio_min"], s["ratio_max"], s["rounds"]), (0.05, 2.25, 3))
+
+    def test_a_speedup_is_the_peers_time_by_ours(self):
+        s = result([2.0], [5.0], target=(">=", 2.5), speedup=True).summary()
+        self.assertEqual((s["ratio"], s["met"]), (2.5, True))
+
+    def test_a_target_is_met_or_missed(self):
+        for target, met in ((("<=", 0.5), True), (("<=", 0.49), False), ((">=", 0.5), True),
+                            ((">=", 0.51), False), (None, None)):
+            self.assertIs(result([1.0], [2.0], target=target).summary()["met"], met)
+
+    def test_json_has_what_is_promised(self):
+        s = json.loads(json.dumps(result([1.0], [2.0], target=("<=", 0.9)).summary()))
+        self.assertLessEqual(set(PROMISED), set(s))
+
+
+class Rounds(unittest.TestCase):
+    def row(self, name, log, ours=1.0, broken=None):
+        def say(who, value):
+            def measure(_env):
+                log.append(f"{name} {who}")
+                if broken:
+                    raise broken
+                return value
+            return measure
+        return run.Result(rows.Row(name, say("ours", ours), "peer", say("theirs", 2.0), None))
+
+    def test_contestants_take_turns_in_every_round(self):
+        log = []
+        results = [self.row("a", log), self.row("b", log)]
+        run.measure_rounds(None, results, 2)
+        self.assertEqual(log, ["a ours", "a theirs", "b ours", "b theirs"] * 2)
+        self.assertEqual([(r.ours, r.theirs) for r in results], [([1.0, 1.0], [2.0, 2.0])] * 2)
+
+    def test_what_is_missing_is_left_out_and_the_rest_goes_on(self):
+        log = []
+        results = [self.row("a", log, broken=jobs.Missing("no room")), self.row("b", log)]
+        run.measure_rounds(None, results, 2)
+        self.assertEqual((results[0].left_out, results[0].ours), ("no room", []))
+        self.assertEqual(log.count("a ours"), 1)
+        self.assertEqual(len(results[1].ours), 2)
+
+
+class Rows(unittest.TestCase):
+    def test_names_tell_rows_apart(self):
+        names = [r.name for scene in rows.everything() for r in scene.rows]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_only_chosen_rows_and_never_those_whose_peer_is_absent(self):
+        scenes = run.chosen(["(4,0)"], ("gloo", "mpi"))
+        self.assertEqual({r.peer for scene in scenes for r in scene.rows}, {"t_opt"})
+        self.assertEqual(list(run.chosen(["no such row"], ())), [])
+
+    def test_a_word_is_found_at_its_beginning(self):
+        scenes = run.chosen(["shaped (2,0)", "urgent"], ())
+        self.assertEqual([r.name for scene in scenes for r in scene.rows],
+                         ["shaped (2,0) 64 MiB", "urgent chunk, bytes done after it"])
+
+    def test_every_need_is_a_known_peer(self):
+        needs = {r.needs for scene in rows.everything() for r in scene.rows} - {None}
+        self.assertEqual(needs, set(jobs.PEERS))
+
+
+class Plot(unittest.TestCase):
+    def points(self, tally, gloo=None):
+        svg = ElementTree.fromstring(plot.goodput(4, 64 * rows.MIB, rows.GBIT, tally, gloo))
+        tag = "{http://www.w3.org/2000/svg}"
+        return ([float(c.get("cy")) for c in svg.iter(tag + "circle")],
+                len(list(svg.iter(tag + "polyline"))))
+
+    def test_every_measured_cluster_is_a_point_faster_is_higher(self):
+        heights, lines = self.points({0: 0.9, 2: 0.7, 4: 0.6}, gloo=0.85)
+        self.assertEqual((heights, lines), (sorted(heights, reverse=True), 4))
+        self.assertEqual(len(heights), 3)
+
+    def test_what_reaches_t_opt_lies_on_its_curve(self):
+        best = {k: rows.t_opt(4, k, 64 * rows.MIB, rows.GBIT) for k in range(5)}
+        svg = plot.goodput(4, 64 * rows.MIB, rows.GBIT, best)
+        curve = set(svg.split('<polyline points="')[1].split('"')[0].split())
+        measured = svg.split('<polyline points="')[-1].split('"')[0].split()
+        self.assertLessEqual(set(measured), curve)
+
+    def test_nothing_measured_gives_no_picture(self):
+        self.assertIsNone(run.draw([]))
+        one = result([1.0], [1.0], target=None).summary()
+        self.assertIsNotNone(run.draw([dict(one, name="shaped (4,3) 64 MiB")]))
+
+
+if __name__ == "__main__":
+    unittest.main()
