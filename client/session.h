@@ -32,7 +32,8 @@ struct tally_tensor {
 	const uint8_t *result[2];	/* borrowed: of an even, of an odd round */
 	void *staging;			/* owned arena block for foreign inputs; NULL: none yet */
 	const void *in;			/* flying: what the agent reads; NULL: nothing */
-	void *out;			/* flying, done: where the user wants it; NULL: nowhere */
+	void *out;			/* flying, done: where to copy the result; NULL: nowhere,
+					 * or the agent has put it there */
 	uint64_t count, bytes;
 	uint64_t announced;		/* done: the session's poll_count when it came in */
 	uint32_t id;			/* the scheduler's */

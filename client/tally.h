@@ -149,9 +149,11 @@ TALLY_API int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n);
 /*
  * Starts a round of t: in (count elements) is summed over all ranks, out gets
  * the result.  in and out may be the same, or out NULL: then tally_result() shows
- * it without a copy.  Memory from tally_alloc() is read in place and must not
- * change until the ticket is done; other memory is copied before the call
- * returns.  EEXIST: a round of t is in flight; EAGAIN: the ring is full.
+ * it without a copy.  Memory from tally_alloc() is read and written in place:
+ * in must not change, and out is neither the old nor the new value, until the
+ * ticket is done (after an error out holds nothing of use).  Other memory is
+ * copied: in before the call returns, out by tally_wait() and tally_test().
+ * EEXIST: a round of t is in flight; EAGAIN: the ring is full.
  */
 TALLY_API int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 			      const tally_push_pull_options *opt, tally_ticket *k);

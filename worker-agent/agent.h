@@ -167,7 +167,7 @@ struct ad_ring {
 	struct list owed;		/* fr_input.owed: completions that found no room */
 	bool broken;			/* no longer listened to */
 	struct {
-		const uint8_t *base;
+		uint8_t *base;
 		uint64_t bytes;
 		uint32_t id;
 	} slab[SLABS_PER_PROCESS_MAX];

@@ -181,6 +181,7 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 	       p->root == t->root);
 	t->in[p->local].base = p->base;
 	t->in[p->local].slot = p->base_slot;
+	t->in[p->local].out = p->out;
 	end = (uint32_t)div_round_up(p->at + p->length, t->geom.chunk_bytes);
 	for (ch = (uint32_t)(p->at / t->geom.chunk_bytes); ch < end; ch++) {
 		if (t->first[ch] == AG_NO_SEG)
@@ -190,10 +191,21 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 	}
 }
 
+static void hand_out(const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (t->in[l].out)
+			memcpy(t->in[l].out + seg_at(s), t->result[t->round & 1] + seg_at(s),
+			       s->len);
+}
+
 static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
 
+	hand_out(s);
 	if (s->state == SEG_READY)
 		ag_seg_unready(s);
 	list_del(&s->link);

@@ -18,7 +18,8 @@
  *
  * Retention: inputs (or the local sum) stay untouched until the segment's result
  * is here, results until the next but one round's, so there is always something
- * to push again.
+ * to push again.  A rank that wants the result in memory of its own gets it there
+ * segment by segment, still warm from the cache; that may be its input.
  *
  * Shape: ag_post() brings inputs, ag_place()/ag_frame() results, ag_next() gives
  * the next frame to send, ag_done() the tensors whose round is complete.  Pure;
@@ -155,6 +156,7 @@ struct ag_tensor {
 	struct ag_input {
 		const uint8_t *base;	/* of the rank's input in this round */
 		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
+		uint8_t *out;		/* where it wants the result, too; NULL: nowhere */
 	} in[];				/* nlocal */
 };
 
@@ -242,6 +244,8 @@ struct ag_post {
 	uint64_t at, length;		/* the piece: whole chunks of the tensor */
 	const uint8_t *base;		/* of the whole tensor; valid until the round is done */
 	uint64_t base_slot;		/* its SLOT_SLAB, SLOT_NONE */
+	uint8_t *out;			/* the whole tensor's result is wanted there, too: base,
+					 * or memory apart from it; NULL: nowhere */
 };
 
 /* The first post of a round opens it: the caller has seen to it that the round

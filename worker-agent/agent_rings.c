@@ -182,27 +182,45 @@ static void post_all(struct ad_engine *en, struct fr_tensor *t, const struct ag_
 	}
 }
 
-/* A tensor that some engine does not have yet: its process has guessed the number. */
-static bool too_early(struct ad_engine *en, const struct ad_ring *r, const struct ring_sub *s)
+/* Where the rank wants the result, besides the result slot; NULL: nowhere. */
+static int resolve_out(const struct ad_ring *r, const struct ring_sub *s, uint64_t bytes,
+		       uint8_t **out)
 {
-	const struct fr_tensor *t = fr_tensor_find(&en->front, r->job->id, s->tensor);
+	uint32_t slab = s->out_slab - 1;
 
+	*out = NULL;
+	if (!s->out_slab)
+		return 0;
+	if (slab >= SLABS_PER_PROCESS_MAX || !r->slab[slab].base ||
+	    !range_ok(s->out_offset, bytes, r->slab[slab].bytes))
+		return TALLY_EPROTO;
+	*out = r->slab[slab].base + s->out_offset;
+	return 0;
+}
+
+/* A tensor that some engine does not have yet: its process has guessed the number. */
+static bool too_early(const struct fr_tensor *t)
+{
 	return t && !((const struct ad_tensor *)t->user)->ready;
 }
 
 static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_sub *s, mono_t now)
 {
-	struct fr_tensor *t;
+	struct fr_tensor *t = fr_tensor_find(&en->front, r->job->id, s->tensor);
 	struct ag_post post;
 	const uint8_t *base;
+	uint8_t *out;
 	uint64_t slot;
 	struct err e;
 	int rc = resolve(r, s, &base, &slot);
 
+	if (!rc)
+		rc = resolve_out(r, s, t ? t->bytes : 0, &out);
+
 	if (rc) {
 		err_set(&e, rc, "rank %u named memory that it does not have",
 			r->job->front.rank[r->local]);
-	} else if (too_early(en, r, s)) {
+	} else if (too_early(t)) {
 		rc = err_set(&e, TALLY_EPROTO, "rank %u submitted tensor %u, which it was not "
 			     "told of", r->job->front.rank[r->local], s->tensor);
 	} else {
@@ -215,6 +233,7 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	} else if (rc) {
 		broken(en, r, &e);
 	} else {
+		post.out = out;
 		post_all(en, t, &post, now);
 		if (!t->left && fr_all_posted(t))	/* no elements: nothing to wait for */
 			finish(en, t);

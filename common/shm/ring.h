@@ -44,7 +44,10 @@ struct ring_sub {
 	uint8_t rop;
 	uint8_t pad[3];
 	int32_t priority;	/* higher is more urgent */
-	uint64_t reserved[2];
+	uint64_t out_offset;	/* first byte in out_slab - 1 */
+	uint32_t out_slab;	/* slab + 1 where the result is wanted too, whole; 0: nowhere.
+				 * May be the input itself, else none of its bytes */
+	uint32_t reserved;
 };
 
 /* agent -> process: "that round of that tensor is done" (32 bytes) */

@@ -165,6 +165,12 @@ static void wake(struct sim *s, uint32_t rank)
 	       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank });
 }
 
+/* The rank wants the result where its input is. */
+static bool in_place(const struct sim *s, uint32_t rank, uint32_t tensor)
+{
+	return mix(s->p.seed, rank, 7 + tensor) & 1;
+}
+
 static void completed(struct sim *s, uint32_t rank, uint32_t agent, uint32_t tensor, uint32_t round)
 {
 	struct sim_rank *r = &s->rank[rank];
@@ -173,6 +179,11 @@ static void completed(struct sim *s, uint32_t rank, uint32_t agent, uint32_t ten
 		sim_fail(s, "rank %u: tensor %u round %u is done, submitted %u", rank, tensor + 1,
 			 round, r->submitted[tensor]);
 	r->done[tensor] = round;
+	if (in_place(s, rank, tensor) &&
+	    memcmp(s->agent[agent]->tensor[tensor].input[r->local],
+		   result_of(s, agent, tensor, round), s->tensor[tensor].geom.bytes))
+		sim_fail(s, "rank %u: tensor %u round %u: not the result in place", rank,
+			 tensor + 1, round);
 	memset(s->agent[agent]->tensor[tensor].input[r->local], 0xdb, s->tensor[tensor].geom.bytes);
 	if (r->waiting == (int32_t)tensor) {
 		r->waiting = -1;
@@ -239,6 +250,8 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, round, err.text);
 		return;
 	}
+	if (in_place(s, rank, k))
+		post.out = at->input[r->local];
 	/* Nobody may need the result of two rounds ago from here on. */
 	if (++at->posts % s->p.nlocal[agent] == 0)
 		memset(result_of(s, agent, k, round), 0xdd, s->tensor[k].geom.bytes);

@@ -74,6 +74,7 @@ struct fake_agent {
 	pthread_mutex_t pause;		/* while locked, the ring is not read */
 	atomic_uint live_tensors, declares, slabs_mapped, input_slabs, rounds;
 	atomic_int last_priority, last_rop;
+	atomic_uint last_out;		/* slab + 1 that the result was wanted in */
 	_Atomic uint64_t last_generation;	/* of a barrier */
 
 	struct slab ring_mem, input[FAKE_SLABS], output[FAKE_SLABS];
@@ -394,6 +395,13 @@ static inline void fake_complete(struct fake_agent *f, const struct ring_sub *s)
 
 	if (s->length)
 		memcpy(t->result + (s->round & 1) * t->bytes_up, fake_input(f, s), t->bytes);
+	atomic_store(&f->last_out, s->out_slab);
+	if (s->out_slab) {
+		ASSERT(s->out_slab >= 101 && s->out_slab - 101 < f->ninput);
+		ASSERT(range_ok(s->out_offset, t->bytes, f->input[s->out_slab - 101].bytes));
+		memcpy(f->input[s->out_slab - 101].base + s->out_offset,
+		       t->result + (s->round & 1) * t->bytes_up, t->bytes);
+	}
 	if (f->trick == FAIL_ROUND)
 		c.code = TALLY_ESERVERLOST;
 	if (f->trick == STALE_COMPLETIONS) {

@@ -266,6 +266,37 @@ START_TEST(results_end_the_round_and_the_next_may_open)
 }
 END_TEST
 
+/* Segment by segment, in place for one rank and elsewhere for the other. */
+START_TEST(a_result_goes_where_the_ranks_want_it)
+{
+	uint8_t *elsewhere = calloc(SEGS, SEG), *in = input[0][0];
+	struct ag_post p = { .round = 1, .rop = ROP_SUM, .root_local = -1, .length = SEGS * SEG,
+			     .base = in, .base_slot = SLOT_SLAB(20, 0), .out = in };
+
+	ag_post(&core, tensor[0], &p, now);
+	p = (struct ag_post){ .round = 1, .local = 1, .rop = ROP_SUM, .root_local = -1,
+			      .length = SEGS * SEG, .base = input[0][1],
+			      .base_slot = SLOT_SLAB(21, 0), .out = elsewhere };
+	ag_post(&core, tensor[0], &p, now);
+	expect_pushes(0);
+	for (uint32_t c = 0; c < SEGS; c++) {
+		size_t at = (size_t)taken[c] * SEG;
+
+		ck_assert_mem_ne(in + at, result[0][1] + at, SEG);
+		ck_assert(result_lands(0, c));
+		ck_assert_mem_eq(in + at, result[0][1] + at, SEG);
+		ck_assert_mem_eq(elsewhere + at, result[0][1] + at, SEG);
+	}
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	memset(in, 1, SEGS * SEG);
+	post(0, 2, 0);			/* and not where nobody asked for it */
+	expect_pushes(0);
+	results(0);
+	ck_assert_mem_ne(in, result[0][0], SEG);
+	free(elsewhere);
+}
+END_TEST
+
 START_TEST(a_full_window_stops_pushes_and_a_result_frees_it)
 {
 	post(0, 1, 0);
@@ -693,6 +724,7 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, nothing_is_pushed_before_all_local_ranks_gave_theirs);
 	tcase_add_test(t, the_most_urgent_goes_first_then_the_oldest);
 	tcase_add_test(t, results_end_the_round_and_the_next_may_open);
+	tcase_add_test(t, a_result_goes_where_the_ranks_want_it);
 	tcase_add_test(t, bytes_on_the_links_have_a_limit);
 	tcase_add_test(t, by_reference_a_push_names_the_slab_and_needs_no_window);
 	tcase_add_test(t, a_broadcast_from_elsewhere_is_pushed_without_data);

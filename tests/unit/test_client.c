@@ -58,6 +58,28 @@ START_TEST(client_round_gives_results_in_place_elsewhere_or_in_view)
 }
 END_TEST
 
+/* The agent fills what it can reach, but never what it still reads. */
+START_TEST(client_agent_fills_memory_of_the_arena)
+{
+	enum { N = 1000 };
+	float *mem;
+	tally_tensor *t;
+
+	start(NO_TRICK);
+	t = declare("w", TALLY_FLOAT32, N);
+	ck_assert_int_eq(tally_alloc(s, 2 * N * sizeof(*mem), (void **)&mem), 0);
+	for (int at = 0; at <= N; at += N / 4) {
+		for (int i = 0; i < N; i++)
+			mem[i] = (float)(i + at);
+		wait_ok(push(t, mem, mem + at));
+		for (int i = 0; i < N; i++)
+			ck_assert_float_eq(mem[at + i], (float)(i + at));
+		ck_assert_int_eq(atomic_load(&agent->last_out) != 0, at == 0 || at == N);
+	}
+	finish();
+}
+END_TEST
+
 START_TEST(client_foreign_input_may_change_after_the_call)
 {
 	int64_t in[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, out[8];
@@ -607,6 +629,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, client_knows_its_place_after_attach);
 	tcase_add_test(tc, client_round_gives_results_in_place_elsewhere_or_in_view);
+	tcase_add_test(tc, client_agent_fills_memory_of_the_arena);
 	tcase_add_test(tc, client_foreign_input_may_change_after_the_call);
 	tcase_add_test(tc, client_tensors_may_be_waited_for_in_any_order);
 	tcase_add_test(tc, client_empty_tensor_works_like_any_other);

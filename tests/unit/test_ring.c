@@ -66,7 +66,7 @@ static struct ring_sub sub_of(uint32_t i)
 	return (struct ring_sub){
 		.offset = i * 3ull, .length = i + 1ull, .at = ~(uint64_t)i, .tensor = i,
 		.round = ~i, .slab = i ^ 0x5a5a5a5a, .root = i / 2, .rop = (uint8_t)i,
-		.priority = -(int32_t)i, .reserved = { i, i },
+		.priority = -(int32_t)i, .out_offset = i, .out_slab = i,
 	};
 }
 
