@@ -8,9 +8,9 @@
 # is not shaped.  Prints "run NAME" (the namespaces are NAME-gpu0.., NAME-cpu0.., NAME-sw),
 # "tmp DIRECTORY" (the agents' sockets are DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of
 # each daemon, and "up" when all of them are; takes it all down at the end of its input.
-# Needs root.
+# Needs root.  A script that sources it has cluster_up and cluster_down instead.
 
-. "$(dirname "$0")/../tests/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../tests/lib.sh"
 
 daemon()	# name, namespace, command...
 {
@@ -39,25 +39,43 @@ all_up()
 		grep -c '"node":')" = "$1" ]
 }
 
-can_make_namespaces || skip 'making network namespaces needs root'
+cluster_up()	# machine[:rate]...
+{
+	local machine name address rate gpus=0 cpus=0
+
+	can_make_namespaces || skip 'making network namespaces needs root'
+	ns_switch
+	daemon scheduler sw "$BIN/tally-scheduler" --listen 10.77.0.1:7470 --state-dir ''
+	for machine; do
+		rate=${machine#*:}
+		[ "$rate" != "$machine" ] || rate=
+		case $machine in
+		gpu*)	name=gpu$gpus address=10.77.0.$(( 10 + gpus++ )) ;;
+		cpu*)	name=cpu$cpus address=10.77.0.$(( 110 + cpus++ )) ;;
+		*)	fail "what machine is $machine?" ;;
+		esac
+		ns_machine "$name" "$address" "$rate"
+		server "$name" "$address" "$rate"
+		case $machine in gpu*) agent "$name" "$address" "$rate" ;; esac
+	done
+	wait_until 30 'all nodes are up' all_up $(( 2 * gpus + cpus ))
+}
+
+cluster_down()
+{
+	local pid
+
+	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null; done
+	wait_for 10 none_running || fail 'a daemon does not end'
+	wait
+	PIDS=()
+	ns_down
+}
+
+[ "${BASH_SOURCE[0]}" = "$0" ] || return 0
 echo "run $RUN"
 echo "tmp $TMP"
-ns_switch
-daemon scheduler sw "$BIN/tally-scheduler" --listen 10.77.0.1:7470 --state-dir ''
-gpus=0 cpus=0
-for machine; do
-	rate=${machine#*:}
-	[ "$rate" != "$machine" ] || rate=
-	case $machine in
-	gpu*)	name=gpu$gpus address=10.77.0.$(( 10 + gpus++ )) ;;
-	cpu*)	name=cpu$cpus address=10.77.0.$(( 110 + cpus++ )) ;;
-	*)	fail "what machine is $machine?" ;;
-	esac
-	ns_machine "$name" "$address" "$rate"
-	server "$name" "$address" "$rate"
-	case $machine in gpu*) agent "$name" "$address" "$rate" ;; esac
-done
-wait_until 30 'all nodes are up' all_up $(( 2 * gpus + cpus ))
+cluster_up "$@"
 echo up
 read -r _
 exit 0

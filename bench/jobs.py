@@ -4,6 +4,7 @@
 A Job is all ranks of one contestant.  They are started once, get their orders line by
 line over a Unix socket (rank.c, peer.py), and wait without using a CPU in between.
 """
+import contextlib
 import json
 import os
 import shutil
@@ -27,6 +28,27 @@ class Missing(Exception):
 
 class Broken(Exception):
     """A contestant ended, or was wrong; the text says how."""
+
+
+def output(command):
+    """What a command that succeeds writes to its standard output."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        raise Broken(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def listener(command, word):
+    """A program that says `word` when it listens; ends with the block."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as p:
+        try:
+            if not any(word in line for line in p.stdout):
+                raise Broken(f"{' '.join(command)} does not listen")
+            yield
+        finally:
+            p.kill()
 
 
 def cpu_seconds(pid):
@@ -89,7 +111,7 @@ class Cluster:
         for m in self.machines:
             for name, sign in (("tx_bytes", 1), ("tx_packets", -66)):
                 path = f"/sys/class/net/eth0/statistics/{name}"
-                total += sign * int(subprocess.check_output(self.inside(m) + ["cat", path]))
+                total += sign * int(output(self.inside(m) + ["cat", path]))
         return total
 
     def memory_peak(self, daemon):

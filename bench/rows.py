@@ -3,7 +3,7 @@
 import json
 import os
 import statistics
-import subprocess
+import time
 
 import jobs
 
@@ -134,27 +134,20 @@ def payload_rate(order):
 def iperf3(env):
     """One way from the first machine to the last, as long as one measurement is."""
     first, last = env.cluster.machines[0], env.cluster.machines[-1]
-    with subprocess.Popen(env.cluster.inside(last) + ["iperf3", "-s", "-1", "--forceflush"],
-                          stdout=subprocess.PIPE, text=True) as server:
-        while "listening" not in server.stdout.readline():
-            if server.poll() is not None:
-                raise jobs.Broken("iperf3 -s has ended")
-        out = subprocess.check_output(
+    with jobs.listener(env.cluster.inside(last) + ["iperf3", "-s", "-1", "--forceflush"],
+                       "listening"):
+        found = json.loads(jobs.output(
             env.cluster.inside(first) + ["iperf3", "-J", "-t", str(max(1, int(env.seconds))),
-                                         "-c", env.cluster.address(last)])
-        server.stdout.read()
-    return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 8 / 1e9
+                                         "-c", env.cluster.address(last)]))
+    return found["end"]["sum_received"]["bits_per_second"] / 8 / 1e9
 
 
 def pingpong(size):
     def measure(env):
         program = [os.path.join(jobs.BUILD, "bench/pingpong"), str(size)]
-        with subprocess.Popen(env.cluster.inside("gpu1") + program, stdout=subprocess.PIPE,
-                              text=True) as server:
-            server.stdout.readline()
-            out = subprocess.check_output(env.cluster.inside("gpu0") + program +
-                                          [env.cluster.address("gpu1"), "2000"])
-        return float(out) / 1e6
+        with jobs.listener(env.cluster.inside("gpu1") + program, "listening"):
+            return float(jobs.output(env.cluster.inside("gpu0") + program +
+                                     [env.cluster.address("gpu1"), "2000"])) / 1e6
     return measure
 
 
@@ -167,10 +160,9 @@ def sum_rate(order):
 
 
 def kern_bench(env, dtype, n):
-    out = subprocess.check_output(
+    found = json.loads(jobs.output(
         [os.path.join(jobs.BUILD, "bench/kern_bench"), "--json", "-d", dtype, "-n", str(n),
-         "-s", str(64 * MIB), "-t", str(int(env.seconds * 200))])
-    found = json.loads(out)
+         "-s", str(64 * MIB), "-t", str(int(env.seconds * 200))]))
     return found["results"][0], found["results"][0][found["level"] + "_gb_s"]
 
 
@@ -193,13 +185,22 @@ def planned(cards, size):
         kind, _, rate = card.partition(":")
         gbit = {"": 1.0, "1gbit": 1.0, "500mbit": 0.5, "250mbit": 0.25}[rate] * PAYLOAD
         words += [f"--{kind}", f"1x{gbit:.6f}"]
-    return lambda: json.loads(subprocess.check_output(
+    return lambda: json.loads(jobs.output(
         [os.path.join(jobs.BUILD, "bin/tally"), "plan", "--json", "--model", str(size)] + words))
 
 
 def planned_time(cards, size):
     plan = planned(cards, size)
     return lambda env: plan()["round_time_s"]
+
+
+def plan_time(gpus, cpus):
+    def measure(_env):
+        start = time.monotonic()
+        jobs.output([os.path.join(jobs.BUILD, "bin/tally"), "plan", "--gpu", f"{gpus}x94",
+                     "--cpu", f"{cpus}x94", "--model", "gpt2"])
+        return time.monotonic() - start
+    return measure
 
 
 class ServerMemory:
@@ -302,7 +303,7 @@ def unshaped():
                     cpu_per_gib("gloo", BIG), ("<=", 0.9), needs="gloo"),
                 Row("many (4,0) 10,000 of 4 KiB", step_time("tally", many),
                     "Gloo, one buffer", step_time("gloo", fused), ("<=", 1.5), needs="gloo"),
-                Row("declare 10,000, 4 processes", declare(10000), "1 s", constant(1.0),
+                Row("declare 10,000, 4 processes", declare(10000), "limit", constant(1.0),
                     ("<=", 1.0)),
             ]
         yield Scene(machines(n, 0), rows)
@@ -330,6 +331,11 @@ def sums():
                      fp32, (">=", 0.8), unit="GB/s") for dtype in ("float16", "bfloat16")])
 
 
+def paper():
+    yield Scene([], [Row("plan for 1,000 and 1,000 machines", plan_time(1000, 1000), "limit",
+                         constant(1.0), ("<=", 1.0))])
+
+
 def memory():
     cards, size = machines(8, 1), 256 * MIB
     peak = ServerMemory(f"tensors 64 {size // 64} 1", size, planned(cards, size))
@@ -349,5 +355,5 @@ def urgency():
 
 
 def everything():
-    for family in (shaped, unequal, unshaped, one_machine, sums, memory, urgency):
+    for family in (shaped, unequal, unshaped, one_machine, sums, paper, memory, urgency):
         yield from family()

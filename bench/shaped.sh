@@ -8,7 +8,7 @@
 # Needs root.  One line per cluster: p50 and p99 of the slowest rank, t_opt at the
 # payload rate (1448 of the 1514 bytes that the shaper counts per frame), their ratio.
 
-. "$(dirname "$0")/../tests/lib.sh"
+. "$(dirname "$0")/cluster.sh"
 
 PAYLOAD=0.9564
 rate=1 size=64M iterations=10
@@ -23,57 +23,11 @@ done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- 4,0 4,2 4,4 2,2
 
-server()	# namespace, address
-{
-	start_daemon "server-$1" ip netns exec "$RUN-$1" "$BIN/tally-server" \
-		--scheduler 10.77.0.1:7470 --listen "$2:7471@${rate}gbit" --name "$1" \
-		--shm-socket "$TMP/$1.sock"
-}
-
-agent()		# namespace, address
-{
-	start_daemon "agent-$1" ip netns exec "$RUN-$1" "$BIN/tally-agent" \
-		--scheduler 10.77.0.1:7470 --rail "$2@${rate}gbit" --name "$1" \
-		--socket "$TMP/agent-$1.sock"
-}
-
-all_up()
-{
-	[ "$(in_ns sw "$BIN/tally" nodes --json --scheduler 10.77.0.1:7470 2>/dev/null |
-		grep -c '"node":')" = "$1" ]
-}
-
-cluster_up()
-{
-	local n=$1 k=$2 i
-
-	ns_cluster "$n" "$k" "${rate}gbit"
-	start_daemon scheduler ip netns exec "$RUN-sw" "$BIN/tally-scheduler" \
-		--listen 10.77.0.1:7470 --state-dir ''
-	for (( i = 0; i < n; i++ )); do
-		server "gpu$i" "10.77.0.$(( 10 + i ))"
-		agent "gpu$i" "10.77.0.$(( 10 + i ))"
-	done
-	for (( i = 0; i < k; i++ )); do server "cpu$i" "10.77.0.$(( 110 + i ))"; done
-	wait_until 30 'all nodes are up' all_up $(( 2 * n + k ))
-}
-
 rank()		# rank, world size
 {
 	in_ns "gpu$1" env TALLY_RANK="$1" TALLY_WORLD_SIZE="$2" TALLY_JOB=shaped \
 		TALLY_SOCKET="$TMP/agent-gpu$1.sock" \
 		"$BIN/tally" bench -b "$size" -e "$size" -n "$iterations" -w 3 --json
-}
-
-cluster_down()
-{
-	local pid
-
-	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null; done
-	wait_for 10 none_running || fail 'a daemon does not end'
-	wait
-	PIDS=()
-	ns_down
 }
 
 report()	# n, k
@@ -93,7 +47,10 @@ report()	# n, k
 
 for cluster; do
 	n=${cluster%,*} k=${cluster#*,}
-	cluster_up "$n" "$k"
+	machines=()
+	for (( i = 0; i < n; i++ )); do machines+=("gpu:${rate}gbit"); done
+	for (( i = 0; i < k; i++ )); do machines+=("cpu:${rate}gbit"); done
+	cluster_up "${machines[@]}" > /dev/null
 	ranks=()
 	for (( i = n - 1; i > 0; i-- )); do
 		rank "$i" "$n" > /dev/null 2> "$TMP/rank$i.log" &
