@@ -46,7 +46,7 @@ struct sv_link {
 	struct xport_ep *ep;
 	bool up, landing;
 	struct frame landing_frame;
-	uint64_t unacked;		/* by the kernel's word at the turn's beginning */
+	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 };
 
 static struct sv_peer *peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_engine)
@@ -270,7 +270,7 @@ static bool has_work(const struct sv_peer *p)
 /* What a link has not brought to the agent; the kernel's part of it where cards are slow. */
 static uint64_t link_bytes(const struct sv_link *k)
 {
-	return xport_queued_bytes(k->ep) + k->unacked;
+	return xport_queued_bytes(k->ep) + k->backlog;
 }
 
 /*
@@ -328,10 +328,10 @@ static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)
 	list_for_each(&p->links, l) {
 		struct sv_link *k = list_entry(l, struct sv_link, link);
 
-		k->unacked = 0;
+		k->backlog = 0;
 		if (!k->up || en->flight_limit == UINT64_MAX)
 			continue;
-		k->unacked = xport_unacked_bytes(k->ep);
+		k->backlog = xport_backlog_bytes(k->ep);
 		bytes += link_bytes(k);
 	}
 	return bytes;

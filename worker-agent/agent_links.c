@@ -41,7 +41,7 @@ struct ad_lane {
 	uint64_t bits_per_s;
 	uint32_t index, backoff_ms;
 	mono_t retry_at;
-	uint64_t unacked;		/* by the kernel's word at the turn's beginning */
+	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 	bool up, landing, going;	/* going: freed once closed */
 	struct frame landing_frame;
 };
@@ -395,7 +395,7 @@ const struct xport_cb ad_link_callbacks = {
 /* What a lane has not brought to the server; the kernel's part of it where cards are slow. */
 static uint64_t lane_bytes(const struct ad_lane *k)
 {
-	return xport_queued_bytes(k->ep) + k->unacked;
+	return xport_queued_bytes(k->ep) + k->backlog;
 }
 
 static uint64_t look_at_lanes(const struct ad_peer *p)
@@ -405,10 +405,10 @@ static uint64_t look_at_lanes(const struct ad_peer *p)
 	list_for_each(&p->lanes, l) {
 		struct ad_lane *k = list_entry(l, struct ad_lane, link);
 
-		k->unacked = 0;
+		k->backlog = 0;
 		if (!k->up)
 			continue;
-		k->unacked = xport_unacked_bytes(k->ep);
+		k->backlog = xport_backlog_bytes(k->ep);
 		bytes += lane_bytes(k);
 	}
 	return bytes;

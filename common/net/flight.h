@@ -13,11 +13,11 @@
 
 #include "common/base/base.h"
 
-#define FLIGHT_MS		6u
+#define FLIGHT_MS		3u
 #define FLIGHT_PEERS_MIN	3u
 #define FLIGHT_PEER_BYTES_MIN	(64u << 10)
 #define FLIGHT_LOOK_MS		1u		/* look again when it is full */
-#define FLIGHT_BYTES_MIN	(256u << 10)
+#define FLIGHT_BYTES_MIN	(192u << 10)
 #define FLIGHT_FAST_BITS	UINT64_C(10000000000)
 
 /* Of all cards together, bits/s; 0: unknown.  UINT64_MAX: no bound. */
@@ -29,7 +29,7 @@ static inline uint64_t flight_bytes(uint64_t bits_per_s)
 }
 
 /*
- * What one of `peers` may have of it: its part and three fifths more.  With much more
+ * What one of `peers` may have of it: twice its part.  With much more
  * a peer whose card is busy takes all there is and the others starve; with less
  * the card idles when several are busy at once.
  */
@@ -37,7 +37,7 @@ static inline uint64_t flight_peer_bytes(uint64_t limit, uint32_t peers)
 {
 	if (limit == UINT64_MAX)
 		return UINT64_MAX;
-	return MAX(limit * 8 / 5 / MAX(peers, FLIGHT_PEERS_MIN), FLIGHT_PEER_BYTES_MIN);
+	return MAX(limit * 2 / MAX(peers, FLIGHT_PEERS_MIN), FLIGHT_PEER_BYTES_MIN);
 }
 
 /* What fits on top of `bytes` under way. */

@@ -21,6 +21,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -575,11 +576,19 @@ uint64_t xport_queued_bytes(const struct xport_ep *ep)
 	return ep->tx.bytes + bytes;
 }
 
-uint64_t xport_unacked_bytes(const struct xport_ep *ep)
+uint64_t xport_backlog_bytes(const struct xport_ep *ep)
 {
-	int n = 0;
+	uint32_t mem[SK_MEMINFO_VARS] = { 0 };
+	socklen_t len = sizeof(mem);
+	int unsent = 0;
 
-	return ep_live(ep) && ioctl(ep->fd, SIOCOUTQ, &n) == 0 && n > 0 ? (uint64_t)n : 0;
+	if (!ep_live(ep) || ep->ops != &xport_tcp_ops)
+		return 0;
+	if (ioctl(ep->fd, SIOCOUTQNSD, &unsent) || unsent < 0)
+		unsent = 0;
+	if (getsockopt(ep->fd, SOL_SOCKET, SO_MEMINFO, mem, &len))
+		mem[SK_MEMINFO_WMEM_ALLOC] = 0;
+	return (uint64_t)unsent + mem[SK_MEMINFO_WMEM_ALLOC];
 }
 
 bool xport_by_reference(const struct xport_ep *ep)

@@ -198,7 +198,10 @@ void xport_close(struct xport_ep *ep, enum close_reason why);
 void *xport_user(const struct xport_ep *ep);
 uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
 uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted */
-uint64_t xport_unacked_bytes(const struct xport_ep *ep);/* in the kernel, not at the peer */
+/* tcp: what the kernel holds of it before the card: not sent yet, or queued there.
+ * What travels, and what waits for an acknowledgement that queues at the peer's own
+ * busy card, is not in it. */
+uint64_t xport_backlog_bytes(const struct xport_ep *ep);
 bool xport_by_reference(const struct xport_ep *ep);
 /* Up and rdma: its peer wants to be shown what it may write. */
 bool xport_takes_regions(const struct xport_ep *ep);

@@ -345,7 +345,7 @@ START_TEST(poll_says_when_it_is_needed_again)
 }
 END_TEST
 
-START_TEST(unacked_bytes_follow_the_peer)
+START_TEST(the_backlog_follows_the_peer)
 {
 	uint8_t *p = pattern(SEG_BYTES_MAX, 8);
 	struct rig r;
@@ -356,10 +356,10 @@ START_TEST(unacked_bytes_follow_the_peer)
 	fd = raw_peer(&r);
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert_int_eq(send_push(&r.b, p, SEG_BYTES_MAX, i), 0);
-	UNTIL(&r, xport_unacked_bytes(r.b.ep) > 0);
+	UNTIL(&r, xport_backlog_bytes(r.b.ep) > 0);
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	UNTIL(&r, (recv(fd, buf, sizeof(buf), 0), r.b.n_lent == 0));
-	UNTIL(&r, (recv(fd, buf, sizeof(buf), 0), xport_unacked_bytes(r.b.ep) == 0));
+	UNTIL(&r, (recv(fd, buf, sizeof(buf), 0), xport_backlog_bytes(r.b.ep) == 0));
 	close(fd);
 	rig_close(&r);
 	free(p);
@@ -452,7 +452,7 @@ static void add(TCase *t)
 	tcase_add_test(t, foreign_source_address_is_unreachable);
 	tcase_add_test(t, tcp_reset_is_reset);
 	tcase_add_test(t, poll_says_when_it_is_needed_again);
-	tcase_add_test(t, unacked_bytes_follow_the_peer);
+	tcase_add_test(t, the_backlog_follows_the_peer);
 	tcase_add_test(t, hello_read_takes_only_a_hello);
 	tcase_add_test(t, close_reasons_have_names_and_bounds);
 }
