@@ -161,7 +161,7 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 	(void)ep;
 	en->bytes_sent += len;
 	if (cookie)
-		srv_sent((struct srv_tensor *)(uintptr_t)cookie);
+		srv_sent(&en->core, (struct srv_seg *)(uintptr_t)cookie);
 }
 
 static void slab_drop(struct sv_peer *p, struct sv_slab *s)
@@ -313,12 +313,12 @@ static void send_one(struct sv_engine *en, struct sv_peer *p, struct sv_link *k,
 
 	if (!srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
 		return;
-	if (s.tensor) {
+	if (s.seg) {
 		*room = flight_room(*room, s.frame.length);
 		p->room = flight_room(p->room, s.frame.length);
 	}
-	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
-		srv_sent(s.tensor);	/* the agent will ask for it */
+	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.seg) && s.seg)
+		srv_sent(&en->core, s.seg);	/* the agent will ask for it */
 }
 
 static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)

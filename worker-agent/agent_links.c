@@ -334,7 +334,7 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 
 	en->bytes_sent += len;
 	if (cookie)
-		ag_sent(&en->core, &k->peer->core, (struct ag_tensor *)(uintptr_t)cookie, len);
+		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len);
 }
 
 static void fall_back(struct ad_peer *p, struct ad_lane *k)
@@ -440,9 +440,9 @@ static void send_one(struct ad_engine *en, const struct ag_send *s)
 {
 	struct ad_lane *k = best_lane(s->peer->user);
 
-	if (!k || xport_send(k->ep, &s->frame, s->data, (uintptr_t)s->tensor))
-		if (s->tensor)
-			ag_sent(&en->core, s->peer, s->tensor, s->frame.length);
+	if (!k || xport_send(k->ep, &s->frame, s->data, (uintptr_t)s->seg))
+		if (s->seg)
+			ag_sent(&en->core, s->peer, s->seg, s->frame.length);
 	s->peer->busy = !best_lane(s->peer->user);
 }
 

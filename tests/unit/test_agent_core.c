@@ -134,7 +134,7 @@ static struct frame next(void)
 		f = s.frame;
 		ck_assert_ptr_eq(s.peer, &peer);
 		if (s.data)
-			ag_sent(&core, &peer, s.tensor, f.length);
+			ag_sent(&core, &peer, s.seg, f.length);
 	}
 	ag_check(&core);
 	return f;
@@ -239,7 +239,7 @@ START_TEST(nothing_is_pushed_before_all_local_ranks_gave_theirs)
 	ck_assert_int_eq(v, 3);
 	ck_assert_uint_eq(s.frame.length, SEG);
 	ck_assert_uint_eq(s.frame.rslot, SLOT_SLAB(1, (SEGS + taken[0]) * SEG));
-	ag_sent(&core, &peer, s.tensor, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length);
 }
 END_TEST
 
@@ -317,7 +317,7 @@ START_TEST(bytes_on_the_links_have_a_limit)
 	post(0, 1, 0);
 	ck_assert(ag_next(&core, now, &a));
 	ck_assert(!ag_next(&core, now, &b));
-	ag_sent(&core, &peer, a.tensor, a.frame.length);
+	ag_sent(&core, &peer, a.seg, a.frame.length);
 	expect(FRAME_PUSH, 0, 1);
 }
 END_TEST
@@ -579,7 +579,7 @@ START_TEST(a_borrowed_payload_holds_the_tensor)
 	ag_tensor_remove(&core, tensor[0]);
 	ck_assert_uint_eq(tensor[0]->borrowed, 1);
 	ck_assert(!result_lands(0, 0));
-	ag_sent(&core, &peer, s.tensor, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length);
 	ck_assert_uint_eq(tensor[0]->borrowed, 0);
 }
 END_TEST

@@ -142,7 +142,7 @@ static int32_t expect(uint32_t w, uint8_t type, uint32_t round)
 	if (type == FRAME_RESULT) {
 		ck_assert_uint_eq(s.frame.slot, 100 + w);
 		memcpy(&v, s.data, 4);
-		srv_sent(s.tensor);
+		srv_sent(&core, s.seg);
 	}
 	return v;
 }
@@ -652,7 +652,7 @@ START_TEST(a_result_being_sent_holds_the_memory_of_its_tensor)
 	srv_job_stop(&core, job);
 	ck_assert_uint_eq(tensor->borrowed, 1);
 	ck_assert_uint_eq(srv_job_borrowed(job), 1);
-	srv_sent(s.tensor);
+	srv_sent(&core, s.seg);
 	ck_assert_uint_eq(tensor->borrowed, 0);
 	ck_assert(!push(0, 2, 1));
 	ck_assert_uint_eq(core.count.drop_job, 1);
