@@ -266,6 +266,29 @@ START_TEST(results_end_the_round_and_the_next_may_open)
 }
 END_TEST
 
+/* A push that was repeated over another link: the card has not got to the first yet. */
+START_TEST(a_slot_serves_nobody_while_a_push_into_it_is_under_way)
+{
+	struct ag_send first, s;
+
+	post(0, 1, 0);
+	ck_assert(ag_next(&core, now, &first));
+	while (next().type != FRAME_NONE)
+		;
+	results(0);
+	ck_assert_uint_eq(job->route[0].window.used, 1);
+	post(0, 2, 5);
+	post(1, 1, 0);
+	while (ag_next(&core, now, &s)) {
+		ck_assert(s.frame.slot != first.frame.slot);
+		ag_sent(&core, &peer, s.seg, s.frame.length);
+		ag_check(&core);
+	}
+	ag_sent(&core, &peer, first.seg, first.frame.length);
+	ck_assert_uint_eq(expect(FRAME_PUSH, 0, 0).round, 2);
+}
+END_TEST
+
 /* Segment by segment, in place for one rank and elsewhere for the other. */
 START_TEST(a_result_goes_where_the_ranks_want_it)
 {
@@ -723,6 +746,7 @@ static void add_wide(TCase *t)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, nothing_is_pushed_before_all_local_ranks_gave_theirs);
 	tcase_add_test(t, the_most_urgent_goes_first_then_the_oldest);
+	tcase_add_test(t, a_slot_serves_nobody_while_a_push_into_it_is_under_way);
 	tcase_add_test(t, results_end_the_round_and_the_next_may_open);
 	tcase_add_test(t, a_result_goes_where_the_ranks_want_it);
 	tcase_add_test(t, bytes_on_the_links_have_a_limit);
