@@ -11,9 +11,9 @@
  * When something goes wrong: what is here already is a duplicate and dropped;
  * what belongs to the round just done is answered by its result; what is older
  * or newer is dropped; what belongs to no job, tensor or epoch of ours is
- * REFUSED.  A sum does not overwrite a result that a card may still be reading for one
- * agent or another (the last one's repetition): it waits for srv_sent().  Ranks that disagree on the operation fail the segment's round, and
- * every worker is told.
+ * REFUSED.  A sum does not overwrite a result that a card may still be reading for
+ * some agent (the last one's repetition): it waits for srv_sent().  Ranks that disagree
+ * on the operation fail the segment's round, and every worker is told.
  *
  * Crossed ranks can fill windows with contributions that nobody matches.  An
  * agent without room OFFERs what it has; when a segment is parked or offered by

@@ -64,6 +64,23 @@ static void open_all(void)
 		ibv_free_device_list(list);
 }
 
+static void open_none(void)
+{
+}
+
+void xport_rdma_off(void)
+{
+	pthread_once(&once, open_none);
+}
+
+uint32_t xport_rdma_devices(void)
+{
+	uint32_t n;
+
+	rdma_devs(&n);
+	return n;
+}
+
 struct rdma_dev *rdma_devs(uint32_t *n)
 {
 	pthread_once(&once, open_all);
