@@ -29,6 +29,7 @@ struct sv_options {
 	const char *shm_socket, *port_file;
 	struct opt_list listen;
 	uint64_t memory_bytes;
+	bool no_rdma;
 };
 
 /* One engine's part of a job or tensor. */
