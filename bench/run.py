@@ -131,6 +131,15 @@ def peers_absent():
     return absent
 
 
+def machine():
+    """What the numbers depend on besides Tally; a busy machine makes them worse."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        model = next((x.partition(":")[2].strip() for x in f if x.startswith("model name")), "?")
+    load = os.getloadavg()[0]
+    return (f"{os.cpu_count()} CPUs ({model}), Linux {os.uname().release}, load {load:.2f}"
+            f"{': NOT QUIET, numbers are worse than they should be' if load > 0.5 else ''}")
+
+
 def arguments():
     p = argparse.ArgumentParser(description="Measures Tally and its peers side by side.")
     p.add_argument("-k", action="append", default=[], metavar="WORD",
@@ -156,6 +165,7 @@ def main():
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     scenes = list(chosen(a.k, peers_absent()))
+    print(machine())
     print(HEAD)
     results = []
     for scene in scenes:

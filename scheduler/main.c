@@ -2,15 +2,14 @@
 /*
  * main.c - tally-scheduler: options, state, loop; SIGTERM ends it with 0.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/parse.h"
+#include "common/rt/daemon.h"
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
-#include "common/rt/opt.h"
 #include "common/rt/secret.h"
 #include "scheduler/sched_io.h"
 
@@ -53,27 +52,6 @@ static const struct opt_program program = {
 	.count = ARRAY_SIZE(table),
 };
 
-/* Written aside and renamed: whoever sees the file sees all of it. */
-static int write_port(const char *path, uint16_t port, struct err *e)
-{
-	char tmp[4096];
-	FILE *f;
-	bool ok;
-
-	if (!path || !path[0])
-		return 0;
-	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", path) >= sizeof(tmp))
-		return err_set(e, TALLY_EINVAL, "the path of --port-file is too long");
-	f = fopen(tmp, "we");
-	ok = f && fprintf(f, "%u\n", port) > 0;
-	if (f)
-		ok = !fclose(f) && ok;
-	if (!ok || rename(tmp, path))
-		return err_set(e, err_from_errno(errno), "cannot write %s: %s", path,
-			       strerror(errno));
-	return 0;
-}
-
 static void on_signal(void *ctx, int signum)
 {
 	log_info("scheduler stops, signal %d", signum);
@@ -89,7 +67,7 @@ static void on_watchdog(void *ctx)
 
 static int announce(struct sched_io *io, const struct options *o, const char *host, struct err *e)
 {
-	int err = write_port(o->port_file, sched_io_port(io), e);
+	int err = daemon_write_port(o->port_file, sched_io_port(io), e);
 
 	if (err)
 		return err;

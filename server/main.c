@@ -26,6 +26,8 @@ static const struct opt options[] = {
 	  "Unix socket for this machine's agent; auto: in $RUNTIME_DIRECTORY or /run/tally; none" },
 	{ "memory", OPT_BYTES, OPT(memory_bytes), "0", 0, UINT64_MAX, "BYTES",
 	  "limit for result slots and windows; 0: half of the machine's" },
+	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
+	  "do not use RDMA, although a card here and one there can" },
 	{ "port-file", OPT_STR, OPT(port_file), NULL, 0, 0, "PATH",
 	  "write the first listening port here, for scripts" },
 };
@@ -72,6 +74,8 @@ static int set_up(struct daemon *d, struct err *e)
 {
 	struct server *s = d->owner;
 
+	if (s->opt.no_rdma)
+		xport_rdma_off();
 	if (!kern_init_upto(d->opt->simd))
 		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512",
 			       d->opt->simd);
@@ -92,7 +96,7 @@ static int start(struct daemon *d, struct err *e)
 {
 	struct server *s = d->owner;
 	int cpus[ENGINES_MAX], rc = 0;
-	char adder[32], memory[32];
+	char adder[32], memory[32], text[ERR_TEXT_MAX];
 
 	s->loop = d->loop;
 	s->mail = d->mail;
@@ -103,6 +107,10 @@ static int start(struct daemon *d, struct err *e)
 	rc = rc ? rc : sv_listen_start(s, e);
 	if (rc)
 		return rc;
+	for (uint32_t i = 0; xport_rdma_devices() && i < s->naddrs; i++) {
+		xport_rdma_say(s->addr[i].host, text, sizeof(text));
+		log_info("address %s: %s", s->addr[i].host, text);
+	}
 	log_info("server %s listens on %s:%u, engines %u, sums %s, adder %s/s, memory %s", s->name,
 		 s->addr[0].host, s->addr[0].port, s->nengines, kern_level_name(kern_level()),
 		 fmt_bytes(adder, sizeof(adder), s->adder_bytes_per_s),

@@ -14,6 +14,7 @@
 #define TALLY_SERVER_H
 
 #include "common/base/idtab.h"
+#include "common/base/pagemap.h"
 #include "common/ctl/ctl.h"
 #include "common/net/xport.h"
 #include "common/place/place.h"
@@ -28,6 +29,7 @@ struct sv_options {
 	const char *shm_socket, *port_file;
 	struct opt_list listen;
 	uint64_t memory_bytes;
+	bool no_rdma;
 };
 
 /* One engine's part of a job or tensor. */
@@ -36,6 +38,27 @@ struct sv_job_piece {
 	struct srv_job *core;		/* the engine's */
 	struct list link;		/* in engine->stopping */
 };
+
+/* A job's results, or a part of them; results are given out of it page by page. */
+struct sv_slots {
+	struct list link;		/* in job->slots */
+	uint8_t *base;			/* mapped */
+	uint64_t bytes;
+	struct xport_region *region;	/* NULL: cards do not know it */
+	uint32_t lent[ENGINES_MAX];	/* the engine's: tensors that it has here */
+	struct pagemap pages;
+	uint64_t words[];
+};
+
+struct sv_place {
+	struct sv_slots *in;		/* NULL: none */
+	uint32_t page, npages;
+};
+
+static inline uint8_t *sv_place_at(const struct sv_place *p)
+{
+	return p->in ? p->in->base + (size_t)p->page * PAGE_BYTES : NULL;
+}
 
 struct sv_job {
 	struct list link;		/* in server->jobs */
@@ -51,7 +74,8 @@ struct sv_job {
 	uint32_t *node;			/* n: worker's node */
 	uint8_t *windows;		/* n * nengines * window_bytes, mapped */
 	size_t windows_bytes;
-	uint64_t slot_bytes;		/* of all tensors */
+	struct xport_region *windows_region;	/* NULL: cards do not know them */
+	struct list slots;		/* sv_slots.link */
 	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
 	bool stopping;
@@ -60,8 +84,8 @@ struct sv_job {
 
 struct sv_tensor_piece {
 	void *mem;
-	uint8_t *slots;			/* mapped */
-	size_t slot_bytes;
+	uint64_t slot_bytes;
+	struct sv_place place;		/* of slot_bytes; none if 0 */
 	struct srv_tensor_desc desc;
 	struct srv_tensor *core;	/* the engine's */
 };
@@ -73,7 +97,6 @@ struct sv_tensor {
 	uint32_t id;
 	uint64_t seq;			/* its log entry */
 	struct place_tensor placed;
-	uint64_t slot_bytes;
 	struct sv_tensor_piece piece[];	/* nengines */
 };
 
@@ -163,6 +186,14 @@ void sv_job_down(struct server *s, uint32_t id);
 struct sv_job *sv_job_find(struct server *s, uint32_t id);
 void sv_job_free(struct server *s, struct sv_job *j);	/* the engines have let go */
 void sv_batch_done(struct server *s, struct sv_batch *b);
+
+/* server_mem.c: windows and results */
+bool sv_windows_map(struct server *s, struct sv_job *j);	/* false: out of memory */
+void sv_windows_unmap(struct server *s, struct sv_job *j);
+/* `bytes` (whole pages) of results; batch_bytes: what the batch still needs, with these. */
+int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t batch_bytes,
+		 struct sv_place *out, struct err *e);
+void sv_slots_put(struct server *s, struct sv_place *p);	/* harmless on none */
 
 /* server_listen.c: new links up to their hello */
 int sv_listen_start(struct server *s, struct err *e);

@@ -11,8 +11,9 @@
  * When something goes wrong: what is here already is a duplicate and dropped;
  * what belongs to the round just done is answered by its result; what is older
  * or newer is dropped; what belongs to no job, tensor or epoch of ours is
- * REFUSED.  Ranks that disagree on the operation fail the segment's round, and
- * every worker is told.
+ * REFUSED.  A sum does not overwrite a result that a card may still be reading for
+ * some agent (the last one's repetition): it waits for srv_sent().  Ranks that disagree
+ * on the operation fail the segment's round, and every worker is told.
  *
  * Crossed ranks can fill windows with contributions that nobody matches.  An
  * agent without room OFFERs what it has; when a segment is parked or offered by
@@ -391,10 +392,10 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 		return;
 	}
 	s->rop = f->rop;
-	if (s->parked == j->n)
-		complete(c, s);
-	else
+	if (s->parked < j->n)
 		ask_check(c, s);
+	else if (!s->lent)
+		complete(c, s);
 }
 
 static void on_push(struct srv_core *c, struct srv_peer *p, const struct frame *f,
@@ -517,7 +518,7 @@ static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)
 		.attempt = type == FRAME_CANCELLED ? (uint8_t)(in->attempt - 1) : in->attempt,
 	};
 	out->data = NULL;
-	out->tensor = NULL;
+	out->seg = NULL;
 }
 
 static void fill_result(struct srv_core *c, struct srv_send *out, struct srv_in *in, bool by_ref)
@@ -536,7 +537,8 @@ static void fill_result(struct srv_core *c, struct srv_send *out, struct srv_in 
 		return;
 	}
 	out->data = s->result;
-	out->tensor = s->tensor;
+	out->seg = s;
+	s->lent++;
 	s->tensor->borrowed++;
 	s->tensor->job->borrowed++;
 }
@@ -598,9 +600,13 @@ uint64_t srv_due(const struct srv_peer *p)
 	return in->todo & TODO_RESULT ? in->seg->turn : 0;
 }
 
-void srv_sent(struct srv_tensor *t)
+void srv_sent(struct srv_core *c, struct srv_seg *s)
 {
-	ASSERT(t->borrowed && t->job->borrowed);
+	struct srv_tensor *t = s->tensor;
+
+	ASSERT(s->lent && t->borrowed && t->job->borrowed);
 	t->borrowed--;
 	t->job->borrowed--;
+	if (!--s->lent && s->parked == t->job->n && !list_empty(&t->link))
+		complete(c, s);
 }

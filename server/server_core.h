@@ -123,6 +123,7 @@ struct srv_seg {
 	uint32_t chunk, offset, len;
 	uint32_t done_round;		/* last finished; the next one is gathering */
 	uint32_t parked, offered;
+	uint32_t lent;			/* results handed out and not sent */
 	uint8_t rop;			/* of the gathering round, 0: nothing yet */
 	uint8_t done_rop;
 	bool asking;			/* its bytes count in job->asked_bytes */
@@ -210,13 +211,14 @@ void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, co
 
 struct srv_send {
 	struct frame frame;
-	const void *data;		/* borrowed when not NULL: srv_sent(tensor) */
-	struct srv_tensor *tensor;	/* whose */
+	const void *data;		/* borrowed when not NULL: srv_sent(seg) */
+	struct srv_seg *seg;		/* whose; NULL without data */
 };
 
 /* The next frame for p, if there is one; by_ref: its link carries no payload. */
 bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *s);
-void srv_sent(struct srv_tensor *t);
+/* A result of s is with the agent, or lost with its link: exactly once for each. */
+void srv_sent(struct srv_core *c, struct srv_seg *s);
 /* How long p's next frame has waited: the number of the round whose result it is,
  * 0 for frames without payload, SRV_NOTHING.  Whose is least is the furthest behind. */
 #define SRV_NOTHING UINT64_MAX

@@ -27,6 +27,7 @@ struct sv_slab {
 	struct list link;		/* in peer->retired, or nowhere */
 	uint32_t job;
 	struct slab mem;
+	struct xport_region *region;	/* NULL: cards do not read it */
 };
 
 struct sv_peer {
@@ -77,6 +78,61 @@ static void peer_put(struct sv_peer *p)
 	free(p);
 }
 
+/* ---- what cards may read and agents may write ---- */
+
+/* By RDMA an agent's engine writes into its own part of its window, and nowhere else. */
+static void show_window(const struct sv_engine *en, struct sv_link *k, const struct srv_job *c)
+{
+	const struct sv_job *j = c->user;
+	int rc = 0;
+
+	if (!k->up || !xport_takes_regions(k->ep) || !j->windows_region || c->stopped)
+		return;
+	for (uint32_t w = 0; w < j->n; w++)
+		if (j->node[w] == k->peer->core.node)
+			rc = xport_show(k->ep, j->id, 0, j->windows_region,
+					((uint64_t)w * j->nengines + en->index) * j->window_bytes,
+					j->window_bytes);
+	if (rc)
+		log_warn("agent node %u cannot write into its window by rdma and uses tcp, "
+			 "reason %s", k->peer->core.node, err_name(rc));
+}
+
+static void each_link(struct sv_engine *en, const struct srv_job *c,
+		      void (*f)(const struct sv_engine *, struct sv_link *, const struct srv_job *))
+{
+	list_for_each(&en->peers, lp)
+		list_for_each(&list_entry(lp, struct sv_peer, link)->links, l)
+			f(en, list_entry(l, struct sv_link, link), c);
+}
+
+static void hide_window(const struct sv_engine *en, struct sv_link *k, const struct srv_job *c)
+{
+	(void)en;
+	xport_hide(k->ep, c->id);
+}
+
+static bool window_shown(const struct sv_engine *en, uint32_t job)
+{
+	list_for_each(&en->peers, lp)
+		list_for_each(&list_entry(lp, struct sv_peer, link)->links, l)
+			if (xport_shows(list_entry(l, struct sv_link, link)->ep, job))
+				return true;
+	return false;
+}
+
+static void lend_slots(struct sv_engine *en, struct sv_slots *m)
+{
+	if (m && m->region && m->lent[en->index]++ == 0)
+		(void)xport_lend(en->group, m->region);	/* or they go over TCP */
+}
+
+static void unlend_slots(struct sv_engine *en, struct sv_slots *m)
+{
+	if (m && m->region && --m->lent[en->index] == 0)
+		xport_unlend(en->group, m->region);
+}
+
 /* ---- transport callbacks ---- */
 
 static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
@@ -87,6 +143,8 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	(void)peer;
 	k->up = true;
 	en->stats.links++;
+	list_for_each(&en->core.jobs, l)
+		show_window(en, k, list_entry(l, struct srv_job, link));
 }
 
 static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -161,12 +219,15 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 	(void)ep;
 	en->bytes_sent += len;
 	if (cookie)
-		srv_sent((struct srv_tensor *)(uintptr_t)cookie);
+		srv_sent(&en->core, (struct srv_seg *)(uintptr_t)cookie);
 }
 
-static void slab_drop(struct sv_peer *p, struct sv_slab *s)
+static void slab_drop(struct sv_engine *en, struct sv_peer *p, struct sv_slab *s)
 {
 	list_del(&s->link);
+	if (s->region && en->group)
+		xport_unlend(en->group, s->region);
+	xport_region_free(s->region);
 	slab_free(&s->mem);
 	free(s);
 	p->nslabs--;
@@ -183,7 +244,7 @@ static void slab_retire(struct sv_engine *en, struct sv_peer *p, uint32_t id)
 	if (srv_job_find(&en->core, s->job))
 		list_add(&p->retired, &s->link);
 	else
-		slab_drop(p, s);
+		slab_drop(en, p, s);
 }
 
 /* Slabs of jobs that are not here are other servers' business. */
@@ -226,6 +287,10 @@ static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, i
 	slab_retire(en, p, id);
 	list_init(&s->link);
 	s->job = job;
+	/* Sums are made in a local agent's results, and go to the others from there. */
+	if (s->mem.writable && xport_rdma_devices() &&
+	    !xport_region_new(&s->region, s->mem.base, s->mem.bytes, false, &e))
+		(void)xport_lend(en->group, s->region);
 	p->slab[id] = s;
 	p->nslabs++;
 }
@@ -313,12 +378,12 @@ static void send_one(struct sv_engine *en, struct sv_peer *p, struct sv_link *k,
 
 	if (!srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
 		return;
-	if (s.tensor) {
+	if (s.seg) {
 		*room = flight_room(*room, s.frame.length);
 		p->room = flight_room(p->room, s.frame.length);
 	}
-	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.tensor) && s.tensor)
-		srv_sent(s.tensor);	/* the agent will ask for it */
+	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.seg) && s.seg)
+		srv_sent(&en->core, s.seg);	/* the agent will ask for it */
 }
 
 static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)
@@ -409,7 +474,7 @@ static void adopt(struct sv_engine *en, const struct sv_adopt *a)
 	struct err e;
 
 	welcome.type = FRAME_WELCOME;
-	welcome.slot = welcome.rslot = 0;
+	welcome.slot = welcome.rslot = welcome.offset = 0;
 	welcome.aux = FRAME_VERSION;
 	if (p && k) {
 		k->peer = p;
@@ -455,12 +520,20 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 			j->windows + ((uint64_t)w * j->nengines + en->index) * j->window_bytes;
 	}
 	j->piece[en->index].core = c;
+	c->user = j;
 	en->flight_limit = card_flight(en->server);
+	each_link(en, c, show_window);
 }
 
 static void tell_control(struct sv_engine *en, enum sv_mail type, void *p)
 {
 	outbox_post(&en->out, type, &p, sizeof(p));
+}
+
+static void add_tensor(struct sv_engine *en, struct srv_job *j, struct sv_tensor_piece *p)
+{
+	lend_slots(en, p->place.in);
+	p->core = srv_tensor_add(&en->core, j, p->mem, sv_place_at(&p->place), &p->desc);
 }
 
 static void batch(struct sv_engine *en, struct sv_batch *b)
@@ -472,7 +545,7 @@ static void batch(struct sv_engine *en, struct sv_batch *b)
 		if (b->forget)
 			srv_tensor_remove(&en->core, p->core);
 		else
-			p->core = srv_tensor_add(&en->core, j, p->mem, p->slots, &p->desc);
+			add_tensor(en, j, p);
 	}
 	if (b->forget)
 		list_add(&en->forgetting, &b->link[en->index]);
@@ -506,6 +579,7 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 		struct sv_job_piece *jp = &((struct sv_job *)p)->piece[en->index];
 
 		srv_job_stop(&en->core, jp->core);
+		each_link(en, jp->core, hide_window);
 		list_add(&en->stopping, &jp->link);
 	} else {
 		batch(en, p);
@@ -522,18 +596,18 @@ static bool batch_borrowed(const struct sv_batch *b, uint32_t index)
 	return false;
 }
 
-static void drop_slabs(struct sv_peer *p, bool all, uint32_t job)
+static void drop_slabs(struct sv_engine *en, struct sv_peer *p, bool all, uint32_t job)
 {
 	list_for_each_safe(&p->retired, l, next) {
 		struct sv_slab *s = list_entry(l, struct sv_slab, link);
 
 		if (all || s->job == job)
-			slab_drop(p, s);
+			slab_drop(en, p, s);
 	}
 	for (uint32_t id = 0; p->nslabs && id < SLABS_PER_LINK_MAX; id++) {
 		if (!p->slab[id] || (!all && p->slab[id]->job != job))
 			continue;
-		slab_drop(p, p->slab[id]);
+		slab_drop(en, p, p->slab[id]);
 		p->slab[id] = NULL;
 	}
 }
@@ -543,8 +617,19 @@ static void drop_job_slabs(struct sv_engine *en, uint32_t job)
 	list_for_each_safe(&en->peers, l, next) {
 		struct sv_peer *p = list_entry(l, struct sv_peer, link);
 
-		drop_slabs(p, false, job);
+		drop_slabs(en, p, false, job);
 		peer_put(p);
+	}
+}
+
+static void unlend_job(struct sv_engine *en, struct sv_job *j)
+{
+	list_for_each(&j->slots, l) {
+		struct sv_slots *m = list_entry(l, struct sv_slots, link);
+
+		if (m->region && m->lent[en->index])
+			xport_unlend(en->group, m->region);
+		m->lent[en->index] = 0;
 	}
 }
 
@@ -556,15 +641,18 @@ static void let_go(struct sv_engine *en)
 		if (batch_borrowed(b, en->index))
 			continue;
 		list_del(l);
+		for (uint32_t i = 0; i < b->n; i++)
+			unlend_slots(en, b->tensor[i]->piece[en->index].place.in);
 		tell_control(en, SV_BATCH_READY, b);
 	}
 	list_for_each_safe(&en->stopping, l, next) {
 		struct sv_job_piece *jp = list_entry(l, struct sv_job_piece, link);
 		struct sv_job *j = container_of(jp - en->index, struct sv_job, piece);
 
-		if (srv_job_borrowed(jp->core))
+		if (srv_job_borrowed(jp->core) || window_shown(en, j->id))
 			continue;
 		list_del(l);
+		unlend_job(en, j);
 		srv_job_forget(&en->core, jp->core);
 		drop_job_slabs(en, j->id);
 		tell_control(en, SV_JOB_FREE, j);
@@ -656,10 +744,11 @@ void sv_engine_stop(struct sv_engine *en)
 	engine_stop(en->thread);
 	if (en->group)
 		xport_group_free(en->group);
+	en->group = NULL;
 	while (!list_empty(&en->peers)) {
 		struct sv_peer *p = list_first(&en->peers, struct sv_peer, link);
 
-		drop_slabs(p, true, 0);
+		drop_slabs(en, p, true, 0);
 		peer_put(p);
 	}
 	outbox_fini(&en->out);

@@ -17,47 +17,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/base/parse.h"
 #include "common/rt/log.h"
 #include "server/server.h"
-
-#define PIECE_BYTES	((size_t)16 << 20)
-
-static void *map_pages(size_t bytes)
-{
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return p == MAP_FAILED ? NULL : p;
-}
-
-/* To get or to free a large model's pages takes longer than a lease: in pieces. */
-static void unmap_pages(const struct server *s, uint8_t *p, size_t bytes)
-{
-	for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
-		munmap(p + at, MIN(bytes - at, PIECE_BYTES));
-		ctl_node_alive(s->node);
-	}
-}
-
-/* The same as map_pages(), with its pages. */
-static void *map_pages_now(const struct server *s, size_t bytes)
-{
-	uint8_t *p = map_pages(bytes);
-
-	for (size_t at = 0; p && at < bytes; at += PIECE_BYTES) {
-		if (mmap(p + at, MIN(bytes - at, PIECE_BYTES), PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE | MAP_FIXED,
-			 -1, 0) == MAP_FAILED) {
-			munmap(p, bytes);
-			return NULL;
-		}
-		ctl_node_alive(s->node);
-	}
-	return p;
-}
 
 static int check_room(const struct server *s, uint64_t bytes, const char *what, struct err *e)
 {
@@ -111,8 +74,7 @@ static int start_place(struct sv_job *j, const struct msg_job_up *m, struct err 
 static int alloc_job(struct server *s, struct sv_job *j, const struct msg_job_up *m, struct err *e)
 {
 	j->node = calloc(m->nmachines, sizeof(*j->node));
-	j->windows = map_pages(j->windows_bytes);
-	if (!j->node || !j->windows)
+	if (!j->node || !sv_windows_map(s, j))
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	for (uint32_t i = 0; i < m->nmachines; i++)
 		j->node[i] = m->machines[i].node;
@@ -160,6 +122,7 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 	j->windows_bytes = j->n * s->nengines * j->window_bytes;
 	list_init(&j->tensors);
 	list_init(&j->batches);
+	list_init(&j->slots);
 	rc = check_room(s, j->windows_bytes, "the job's windows", e);
 	if (rc) {
 		free(j);
@@ -181,16 +144,14 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 
 /* ---- tensors ---- */
 
-static void piece_free(const struct server *s, struct sv_tensor_piece *p)
+static void piece_free(struct server *s, struct sv_tensor_piece *p)
 {
 	free(p->mem);
-	if (p->slots)
-		unmap_pages(s, p->slots, p->slot_bytes);
+	sv_slots_put(s, &p->place);
 }
 
 static void tensor_free(struct server *s, struct sv_tensor *t)
 {
-	s->memory_used -= t->slot_bytes;
 	idtab_del(&t->job->ids, &t->by_id);
 	for (uint32_t i = 0; i < s->nengines; i++)
 		piece_free(s, &t->piece[i]);
@@ -202,15 +163,12 @@ static int make_piece(struct server *s, struct sv_tensor *t, uint32_t index,
 		      const struct srv_tensor_desc *d, struct err *e)
 {
 	struct sv_tensor_piece *p = &t->piece[index];
-	uint64_t slot_bytes;
-	size_t bytes = srv_tensor_size(t->job->n, d, &slot_bytes);
+	size_t bytes = srv_tensor_size(t->job->n, d, &p->slot_bytes);
 
 	p->desc = *d;
 	p->desc.mine = NULL;
 	p->mem = calloc(1, bytes);
-	p->slots = slot_bytes ? map_pages_now(s, slot_bytes) : NULL;
-	p->slot_bytes = slot_bytes;
-	if (!p->mem || (slot_bytes && !p->slots))
+	if (!p->mem)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	return 0;
 }
@@ -241,8 +199,6 @@ static int make_pieces(struct server *s, struct sv_tensor *t, const struct msg_t
 		t->piece[i].desc.mine = mine;	/* freed once the engine has read it */
 		if (rc)
 			return rc;
-		t->slot_bytes += t->piece[i].slot_bytes;
-		s->memory_used += t->piece[i].slot_bytes;
 	}
 	return 0;
 }
@@ -299,6 +255,26 @@ static void batch_undo(struct server *s, struct sv_batch *b, bool placed)
 	free(b);
 }
 
+/* Where the results of all of it lie: one slab for what finds no room in those there are. */
+static int give_slots(struct server *s, struct sv_batch *b, struct err *e)
+{
+	uint64_t left = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < b->n; i++)
+		for (uint32_t k = 0; k < s->nengines; k++)
+			left += b->tensor[i]->piece[k].slot_bytes;
+	for (uint32_t i = 0; !rc && i < b->n; i++)
+		for (uint32_t k = 0; !rc && k < s->nengines; k++) {
+			struct sv_tensor_piece *p = &b->tensor[i]->piece[k];
+
+			if (p->slot_bytes)
+				rc = sv_slots_get(s, b->job, p->slot_bytes, left, &p->place, e);
+			left -= p->slot_bytes;
+		}
+	return rc;
+}
+
 static int fill_batch(struct server *s, struct sv_batch *b, const struct msg_tensors *m,
 		      bool *placed, struct err *e)
 {
@@ -329,7 +305,7 @@ static int fill_batch(struct server *s, struct sv_batch *b, const struct msg_ten
 	rc = check_room(s, bytes, "the job's share", e);
 	for (uint32_t i = 0; !rc && i < b->n; i++)
 		rc = make_pieces(s, b->tensor[i], &m->tensors[i], e);
-	return rc;
+	return rc ? rc : give_slots(s, b, e);
 }
 
 static struct sv_batch *batch_new(struct sv_job *j, uint64_t seq, uint32_t max)
@@ -484,8 +460,7 @@ void sv_job_free(struct server *s, struct sv_job *j)
 	}
 	for (uint32_t i = 0; i < s->nengines; i++)
 		free(j->piece[i].mem);
-	if (j->windows)
-		unmap_pages(s, j->windows, j->windows_bytes);
+	sv_windows_unmap(s, j);
 	s->memory_used -= j->windows_bytes;
 	list_del(&j->link);
 	free(j->place);

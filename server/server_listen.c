@@ -210,18 +210,6 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 	return 0;
 }
 
-static int write_port_file(const struct server *s, struct err *e)
-{
-	FILE *f;
-
-	if (!s->opt.port_file)
-		return 0;
-	f = fopen(s->opt.port_file, "w");
-	if (!f || fprintf(f, "%u\n", s->addr[0].port) < 0 || fclose(f))
-		return err_set(e, TALLY_EIO, "cannot write %s: %m", s->opt.port_file);
-	return 0;
-}
-
 int sv_listen_start(struct server *s, struct err *e)
 {
 	int rc;
@@ -240,7 +228,7 @@ int sv_listen_start(struct server *s, struct err *e)
 			return rc;
 		s->nlisteners++;
 	}
-	return write_port_file(s, e);
+	return daemon_write_port(s->opt.port_file, s->addr[0].port, e);
 }
 
 void sv_listen_stop(struct server *s)

@@ -35,7 +35,7 @@ struct ad_options {
 	const char *socket;
 	struct opt_list rails;
 	uint64_t links;
-	bool no_shm;
+	bool no_shm, no_rdma;
 };
 
 /* ---- memory ---- */
@@ -44,6 +44,7 @@ struct ad_options {
 struct ad_slab {
 	struct list link;		/* in its owner's list */
 	struct slab mem;
+	struct xport_region *region;	/* NULL: cards do not know it */
 	uint32_t id;			/* index in agent->slab */
 	uint32_t job;
 	uint32_t index;			/* what its process calls it */
@@ -220,6 +221,8 @@ struct ad_shown {			/* a slab as links show it */
 	uint32_t job, id;
 	int fd;				/* borrowed from the control thread until the job ends */
 	uint64_t bytes;
+	const struct xport_region *region;	/* the same; NULL: cards do not know it */
+	bool servers_write;		/* by RDMA */
 };
 
 struct ad_engine {
@@ -240,6 +243,9 @@ struct ad_engine {
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ctl_stats stats;
+	_Atomic uint32_t rdma_links;
+	_Atomic uint64_t detours;
+	uint64_t detours_before;	/* of links that are gone */
 };
 
 enum ad_mail {
@@ -306,6 +312,7 @@ struct agent {
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
+	char note[80];			/* in heartbeats */
 	uint64_t registrations;		/* WELCOMEs so far */
 	mono_t registered;		/* the last one */
 	bool stopping;			/* sessions end without a word */
@@ -401,6 +408,11 @@ void ad_links_turn(struct ad_engine *en, mono_t now);
 bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */
 mono_t ad_links_next(const struct ad_engine *en);
 void ad_links_show(struct ad_engine *en, const struct ad_shown *s);
+/* Takes back what servers may write of a job; whether some of it still can be. */
+void ad_links_hide(struct ad_engine *en, uint32_t job);
+bool ad_links_shown(const struct ad_engine *en, uint32_t job);
+/* For the operator: links that use RDMA, and payloads that went over TCP beside it. */
+void ad_links_count(struct ad_engine *en);
 void ad_links_free(struct ad_engine *en);
 extern const struct xport_cb ad_link_callbacks;
 

@@ -15,6 +15,10 @@
  * least urgent unasked one is taken back (CANCEL); a server that is waiting for
  * others to match it says HELD, and then another one goes.  A broken link costs
  * pushing again what was in flight on it, into the same slots.
+ *
+ * A card writes into a slot whenever it gets to it: a push that was repeated over
+ * another link may land after its round is over.  So a slot is nobody else's before
+ * all pushes into it are done (ag_sent), and its segment is not pushed before either.
  */
 #include "worker-agent/agent_core.h"
 
@@ -78,7 +82,10 @@ void ag_seg_free_slot(struct ag_seg *s, mono_t now)
 {
 	if (s->slot == UINT32_MAX)
 		return;
-	pagemap_put(&s->route->window, s->slot, pages_of(s));
+	if (s->lent)
+		s->late_slot = s->slot;
+	else
+		pagemap_put(&s->route->window, s->slot, pages_of(s));
 	s->slot = UINT32_MAX;
 	s->route->full = false;
 	s->route->progress = now;
@@ -314,7 +321,7 @@ static bool next_todo(struct ag_core *c, struct ag_peer *p, struct ag_send *out)
 	out->frame.aux = type == FRAME_PROBE && s->hurt;
 	out->peer = p;
 	out->data = NULL;
-	out->tensor = NULL;
+	out->seg = NULL;
 	ag_todo_drop(s, what);
 	return true;
 }
@@ -370,7 +377,7 @@ static struct ag_seg *head(struct ag_core *c, struct ag_route *r)
 		return NULL;
 	if (s->slot != UINT32_MAX || !takes_window(s))
 		return s;
-	if (r->full)
+	if (r->full || s->late_slot != UINT32_MAX)
 		return NULL;
 	s->slot = pagemap_get(&r->window, pages_of(s));
 	if (s->slot != UINT32_MAX)
@@ -409,7 +416,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	f->slot = s->slot == UINT32_MAX ? SLOT_NONE : (uint64_t)s->slot * PAGE_BYTES;
 	out->peer = p;
 	out->data = NULL;
-	out->tensor = NULL;
+	out->seg = NULL;
 	if (without_data(t)) {
 		f->flags |= FRAME_NODATA;
 	} else {
@@ -421,7 +428,8 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 			f->slot = slot;
 		} else {
 			out->data = data;
-			out->tensor = t;
+			out->seg = s;
+			s->lent++;
 			t->borrowed++;
 			t->job->borrowed++;
 			p->tx_bytes += s->len;
@@ -462,9 +470,17 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 	return true;
 }
 
-void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_tensor *t, uint32_t len)
+void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len)
 {
+	struct ag_tensor *t = s->tensor;
+
 	ASSERT(p->tx_bytes >= len && c->tx_bytes >= len && t->borrowed && t->job->borrowed);
+	ASSERT(s->lent);
+	if (!--s->lent && s->late_slot != UINT32_MAX) {
+		pagemap_put(&s->route->window, s->late_slot, pages_of(s));
+		s->late_slot = UINT32_MAX;
+		s->route->full = false;
+	}
 	p->tx_bytes -= len;
 	c->tx_bytes -= len;
 	t->borrowed--;

@@ -117,6 +117,8 @@ struct ag_seg {
 	uint32_t chunk, offset, len;
 	uint32_t order;			/* where it comes among its tensor's segments */
 	uint32_t slot;			/* first page in the window; UINT32_MAX: none */
+	uint32_t late_slot;		/* given up, but pushes of before may still land in it */
+	uint32_t lent;			/* pushes handed out and not sent */
 	uint32_t backoff_ms;
 	mono_t heard;			/* pushed, or last word from the server */
 	uint16_t posted;		/* local ranks that gave it */
@@ -258,12 +260,13 @@ bool ag_work(struct ag_core *c, uint64_t budget);
 struct ag_send {
 	struct ag_peer *peer;
 	struct frame frame;
-	const void *data;		/* borrowed when not NULL: ag_sent(peer, tensor, length) */
-	struct ag_tensor *tensor;
+	const void *data;		/* borrowed when not NULL: ag_sent(peer, seg, length) */
+	struct ag_seg *seg;		/* NULL without data */
 };
 
 bool ag_next(struct ag_core *c, mono_t now, struct ag_send *s);
-void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_tensor *t, uint32_t len);
+/* The push of s is with the server, or lost with its link: exactly once for each. */
+void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len);
 
 void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f);
 void ag_unplace(struct ag_core *c, const struct frame *f);

@@ -249,7 +249,7 @@ static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *rou
 	s->offset = offset;
 	s->len = geom_seg_len(&t->geom, chunk, offset);
 	s->order = route->numbered++;
-	s->slot = UINT32_MAX;
+	s->slot = s->late_slot = UINT32_MAX;
 	list_init(&s->link);
 	list_init(&s->todo_link);
 }
@@ -360,6 +360,7 @@ static void check_seg(const struct ag_seg *s, uint32_t *left)
 	ASSERT(!s->todo == list_empty(&s->todo_link));
 	ASSERT(!s->todo || s->route->peer);
 	ASSERT(s->state != SEG_DONE || s->slot == UINT32_MAX);
+	ASSERT(s->late_slot == UINT32_MAX || (s->lent && s->slot == UINT32_MAX));
 	ASSERT(s->state != SEG_IDLE || s->posted < s->tensor->job->nlocal || !s->tensor->running);
 }
 
@@ -371,7 +372,8 @@ static uint32_t slot_pages(const struct ag_job *j, const struct ag_route *r)
 		const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
 
 		for (uint32_t k = 0; k < t->nsegs; k++)
-			if (t->seg[k].route == r && t->seg[k].slot != UINT32_MAX)
+			if (t->seg[k].route == r && (t->seg[k].slot != UINT32_MAX ||
+						     t->seg[k].late_slot != UINT32_MAX))
 				pages += (uint32_t)div_round_up(t->seg[k].len, PAGE_BYTES);
 	}
 	return pages;

@@ -100,6 +100,7 @@ static void job_stop(struct ad_engine *en, struct ad_job *j)
 		fr_job_stop(&en->front, &j->front);
 	}
 	ag_job_stop(&en->core, j->core[en->index]);
+	ad_links_hide(en, j->id);
 	list_add(&en->stopping, &j->stop_link[en->index]);
 }
 
@@ -140,8 +141,11 @@ static bool batch_borrowed(const struct ad_batch *b, uint32_t index)
 static void drop_shown(struct ad_engine *en, uint32_t job)
 {
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
-		if (en->shown[id].fd >= 0 && en->shown[id].job == job)
+		if (en->shown[id].fd >= 0 && en->shown[id].job == job) {
+			if (en->shown[id].region)
+				xport_unlend(en->group, en->shown[id].region);
 			en->shown[id].fd = -1;
+		}
 }
 
 static void job_gone(struct ad_engine *en, struct ad_job *j)
@@ -171,7 +175,7 @@ static void let_go(struct ad_engine *en)
 	list_for_each_safe(&en->stopping, l, next) {
 		struct ad_job *j = container_of(l - en->index, struct ad_job, stop_link);
 
-		if (j->core[en->index]->borrowed)
+		if (j->core[en->index]->borrowed || ad_links_shown(en, j->id))
 			continue;
 		list_del(l);
 		job_gone(en, j);
@@ -353,6 +357,7 @@ static mono_t slow_things(struct ad_engine *en, mono_t now)
 	}
 	if (now >= en->next_stall) {
 		tell_waits(en, now);
+		ad_links_count(en);
 		if (en->index == 0)
 			ad_rings_stalls(en, now);
 		en->next_stall = now + mono_ms(STALL_MS);

@@ -142,10 +142,20 @@ static void on_msg(void *ctx, const struct msg *m)
 
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
-	const struct agent *a = ctl_daemon_owner(ctx);
+	struct agent *a = ctl_daemon_owner(ctx);
+	uint32_t rdma = 0;
+	uint64_t detours = 0;
 
-	for (uint32_t i = 0; i < a->nengines; i++)
+	for (uint32_t i = 0; i < a->nengines; i++) {
 		ctl_stats_add(hb, &a->engine[i]->stats);
+		rdma += a->engine[i]->rdma_links;
+		detours += a->engine[i]->detours;
+	}
+	if (xport_rdma_devices() && hb->links) {
+		snprintf(a->note, sizeof(a->note), "rdma on %u of %u links, %llu payloads over tcp",
+			 rdma, hb->links, (unsigned long long)detours);
+		hb->note = a->note;
+	}
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
 }

@@ -20,6 +20,8 @@
 #define BACKOFF_MIN_MS	50u
 #define BACKOFF_MAX_MS	1000u
 #define SHM_TRIES	2u
+#define RDMA_TRIES	3u	/* failures of a link's queue pair within RDMA_TRIES_MS */
+#define RDMA_TRIES_MS	60000u
 
 struct ad_peer {
 	struct list link;		/* in engine->peers */
@@ -30,7 +32,7 @@ struct ad_peer {
 	uint8_t key[KEY_BYTES];
 	uint32_t node;			/* this agent's number, as the server knows it */
 	uint32_t server_engine, jobs, lanes_up, shm_failures, generation;
-	bool lost_told;
+	bool lost_told, path_told;
 };
 
 struct ad_lane {
@@ -39,8 +41,8 @@ struct ad_lane {
 	struct xport_addr addr;
 	struct xport_ep *ep;		/* NULL: waits for retry_at */
 	uint64_t bits_per_s;
-	uint32_t index, backoff_ms;
-	mono_t retry_at;
+	uint32_t index, backoff_ms, rdma_failures;
+	mono_t retry_at, rdma_failed;	/* rdma_failed: the first of rdma_failures */
 	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 	bool up, landing, going;	/* going: freed once closed */
 	struct frame landing_frame;
@@ -91,7 +93,7 @@ static void make_tcp_lanes(struct ad_peer *p)
 
 		if (!k)
 			return;
-		k->addr.kind = XPORT_TCP;
+		k->addr.kind = xport_rdma_devices() ? XPORT_RDMA : XPORT_TCP;
 		memcpy(k->addr.remote, p->server.addr[remote].host, sizeof(k->addr.remote));
 		k->addr.port = p->server.addr[remote].port;
 		k->bits_per_s = ad_slower_card(p->server.addr[remote].bits_per_s,
@@ -248,32 +250,122 @@ void ad_links_free(struct ad_engine *en)
 
 /* ---- slabs ---- */
 
+/* Whether the peer is one of the job's servers. */
+static bool serves(struct ad_engine *en, const struct ad_peer *p, uint32_t job)
+{
+	const struct ag_job *j = ag_job_find(&en->core, job);
+
+	for (uint32_t i = 0; j && !j->stopped && i < j->nroutes; i++)
+		if (j->route[i].peer == &p->core)
+			return true;
+	return false;
+}
+
+/* By shared memory all of it, by RDMA only what the job's servers write. */
+static void show_one(struct ad_engine *en, struct ad_lane *k, const struct ad_shown *s)
+{
+	if (!k->up)
+		return;
+	if (xport_by_reference(k->ep))
+		(void)xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
+	else if (xport_takes_regions(k->ep) && s->region && s->servers_write &&
+		 serves(en, k->peer, s->job) &&
+		 xport_show(k->ep, s->job, s->id, s->region, 0, s->bytes))
+		log_warn("server %s cannot write results by rdma and uses tcp",
+			 k->peer->server.name);
+}
+
 static void show_all(struct ad_engine *en, struct ad_lane *k)
 {
-	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++) {
-		const struct ad_shown *s = &en->shown[id];
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
+		if (en->shown[id].fd >= 0)
+			show_one(en, k, &en->shown[id]);
+}
 
-		if (s->fd >= 0)
-			(void)xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
+static void each_lane(const struct ad_engine *en, void (*f)(struct ad_lane *, void *), void *arg)
+{
+	list_for_each(&en->peers, lp)
+		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l)
+			f(list_entry(l, struct ad_lane, link), arg);
+}
+
+static void hide_in(struct ad_lane *k, void *job)
+{
+	if (k->ep)
+		xport_hide(k->ep, *(uint32_t *)job);
+}
+
+void ad_links_hide(struct ad_engine *en, uint32_t job)
+{
+	each_lane(en, hide_in, &job);
+}
+
+bool ad_links_shown(const struct ad_engine *en, uint32_t job)
+{
+	list_for_each(&en->peers, lp) {
+		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l) {
+			const struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+			if (k->ep && xport_shows(k->ep, job))
+				return true;
+		}
 	}
+	return false;
+}
+
+struct tally {
+	uint32_t rdma;
+	uint64_t detours;
+};
+
+static void count_in(struct ad_lane *k, void *arg)
+{
+	struct tally *t = arg;
+
+	if (!k->up)
+		return;
+	t->rdma += xport_takes_regions(k->ep);
+	t->detours += xport_detours(k->ep);
+}
+
+void ad_links_count(struct ad_engine *en)
+{
+	struct tally t = { 0, en->detours_before };
+
+	each_lane(en, count_in, &t);
+	en->rdma_links = t.rdma;
+	en->detours = t.detours;
 }
 
 void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
 {
 	en->shown[s->id] = *s;
-	list_for_each(&en->peers, lp) {
-		struct ad_peer *p = list_entry(lp, struct ad_peer, link);
-
-		list_for_each(&p->lanes, l) {
-			struct ad_lane *k = list_entry(l, struct ad_lane, link);
-
-			if (k->up && xport_by_reference(k->ep))
-				(void)xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
-		}
-	}
+	if (s->region)
+		(void)xport_lend(en->group, s->region);	/* or they go over TCP */
+	list_for_each(&en->peers, lp)
+		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l)
+			show_one(en, list_entry(l, struct ad_lane, link), s);
 }
 
 /* ---- transport callbacks ---- */
+
+/* Once for each peer, and again for a card that could not. */
+static void tell_path(struct ad_lane *k)
+{
+	struct ad_peer *p = k->peer;
+
+	if (k->addr.kind != XPORT_RDMA)
+		return;
+	if (!xport_takes_regions(k->ep)) {
+		k->addr.kind = XPORT_TCP;	/* what is missing does not come back by itself */
+		log_warn("rdma to server %s is not possible, using tcp, reason %s",
+			 p->server.name, xport_path(k->ep));
+	} else if (!p->path_told) {
+		log_info("server %s engine %u is reached by rdma, %s", p->server.name,
+			 p->server_engine, xport_path(k->ep));
+		p->path_told = true;
+	}
+}
 
 static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 {
@@ -285,8 +377,9 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	k->up = true;
 	k->backoff_ms = BACKOFF_MIN_MS;
 	en->stats.links++;
-	if (xport_by_reference(ep))
+	if (xport_by_reference(ep) || xport_takes_regions(ep))
 		show_all(en, k);
+	tell_path(k);
 	if (p->lanes_up++ == 0) {
 		ag_peer_up(&en->core, &p->core, xport_by_reference(ep), loop_now());
 		if (p->lost_told)
@@ -334,7 +427,7 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 
 	en->bytes_sent += len;
 	if (cookie)
-		ag_sent(&en->core, &k->peer->core, (struct ag_tensor *)(uintptr_t)cookie, len);
+		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len);
 }
 
 static void fall_back(struct ad_peer *p, struct ad_lane *k)
@@ -344,12 +437,30 @@ static void fall_back(struct ad_peer *p, struct ad_lane *k)
 	make_lanes(p);
 }
 
+/* A queue pair that fails again and again, on a network that carries TCP. */
+static void rdma_failed(struct ad_lane *k, enum close_reason why, mono_t now)
+{
+	if (why != CLOSE_RETRIES && why != CLOSE_NOT_READY && why != CLOSE_ACCESS &&
+	    why != CLOSE_QUEUE_PAIR && why != CLOSE_DEVICE)
+		return;
+	if (!k->rdma_failures || now - k->rdma_failed > mono_ms(RDMA_TRIES_MS)) {
+		k->rdma_failures = 0;
+		k->rdma_failed = now;
+	}
+	if (++k->rdma_failures < RDMA_TRIES)
+		return;
+	k->addr.kind = XPORT_TCP;
+	log_warn("rdma to server %s failed %u times within %u s, using tcp for this link",
+		 k->peer->server.name, RDMA_TRIES, RDMA_TRIES_MS / 1000);
+}
+
 static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)
 {
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
 	struct ad_peer *p = k->peer;
 
+	en->detours_before += xport_detours(ep);
 	k->ep = NULL;
 	if (k->landing)
 		ag_unplace(&en->core, &k->landing_frame);
@@ -377,6 +488,8 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 		fall_back(p, k);
 		return;
 	}
+	if (k->addr.kind == XPORT_RDMA)
+		rdma_failed(k, why, loop_now());
 	k->retry_at = loop_now() + mono_ms(k->backoff_ms);
 	k->backoff_ms = MIN(2 * k->backoff_ms, BACKOFF_MAX_MS);
 }
@@ -440,9 +553,9 @@ static void send_one(struct ad_engine *en, const struct ag_send *s)
 {
 	struct ad_lane *k = best_lane(s->peer->user);
 
-	if (!k || xport_send(k->ep, &s->frame, s->data, (uintptr_t)s->tensor))
-		if (s->tensor)
-			ag_sent(&en->core, s->peer, s->tensor, s->frame.length);
+	if (!k || xport_send(k->ep, &s->frame, s->data, (uintptr_t)s->seg))
+		if (s->seg)
+			ag_sent(&en->core, s->peer, s->seg, s->frame.length);
 	s->peer->busy = !best_lane(s->peer->user);
 }
 

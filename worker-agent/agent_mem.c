@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/base/bytes.h"
+#include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
 #define GROW_BYTES_MIN (4ull << 20)
@@ -40,8 +41,22 @@ static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages,
 	return 0;
 }
 
-struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
-			    bool pages, struct err *e)
+/* Cards read inputs and sums, and write results.  What they do not know goes over TCP. */
+static void tell_cards(const struct agent *a, struct ad_slab *s, bool servers_write)
+{
+	struct err e;
+
+	if (!xport_rdma_devices())
+		return;
+	ctl_node_alive(a->node);
+	if (xport_region_new(&s->region, s->mem.base, s->mem.bytes, servers_write, &e))
+		log_warn("rdma cannot be used for %llu MiB, which go over tcp, reason %s",
+			 (unsigned long long)s->mem.bytes >> 20, e.text);
+	ctl_node_alive(a->node);
+}
+
+static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *what,
+				 uint64_t bytes, bool pages, bool servers_write, struct err *e)
 {
 	struct ad_slab *s = calloc(1, sizeof(*s));
 	struct ad_shown shown;
@@ -61,18 +76,27 @@ struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what,
 		ad_slab_free(a, s);
 		return NULL;
 	}
+	tell_cards(a, s, servers_write);
 	shown = (struct ad_shown){
 		.job = j->id, .id = s->id, .fd = s->mem.fd, .bytes = s->mem.bytes,
+		.region = s->region, .servers_write = servers_write,
 	};
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ad_engine_tell(a->engine[i], AD_SHOW, &shown, sizeof(shown));
 	return s;
 }
 
+struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
+			    bool pages, struct err *e)
+{
+	return slab_make(a, j, what, bytes, pages, false, e);
+}
+
 static void free_memory(void *ctx)
 {
 	struct ad_slab *s = ctx;
 
+	xport_region_free(s->region);
 	slab_free(&s->mem);
 	free(s->words);
 	free(s);
@@ -137,7 +161,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		index++;
 	}
 	bytes = MAX(bytes, (uint64_t)n * PAGE_BYTES);
-	fresh = ad_slab_new(a, j, what, bytes, true, e);
+	fresh = slab_make(a, j, what, bytes, true, slabs == &j->results, e);
 	if (!fresh)
 		return e->code;
 	fresh->index = index;

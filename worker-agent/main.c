@@ -28,6 +28,8 @@ static const struct opt options[] = {
 	  "TCP connections to each server engine per card" },
 	{ "no-shm", OPT_FLAG, OPT(no_shm), NULL, 0, 0, NULL,
 	  "do not use shared memory to a server on this machine" },
+	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
+	  "do not use RDMA, although a card here and one there can" },
 };
 
 static const struct opt_program program = {
@@ -56,6 +58,8 @@ static int set_up(struct daemon *d, struct err *e)
 	if (strlen(a->opt.socket) > ADDR_LEN_MAX)
 		return err_set(e, TALLY_EINVAL, "--socket: the path is longer than %u",
 			       ADDR_LEN_MAX);
+	if (a->opt.no_rdma)
+		xport_rdma_off();
 	a->name = d->name;
 	a->machine = d->machine;
 	a->nengines = d->nengines;
@@ -69,6 +73,7 @@ static int start(struct daemon *d, struct err *e)
 {
 	struct agent *a = d->owner;
 	int cpus[ENGINES_MAX], rc = 0;
+	char text[ERR_TEXT_MAX];
 
 	a->loop = d->loop;
 	a->mail = d->mail;
@@ -79,6 +84,10 @@ static int start(struct daemon *d, struct err *e)
 	rc = rc ? rc : ad_io_start(a, e);
 	if (rc)
 		return rc;
+	for (uint32_t i = 0; xport_rdma_devices() && i < a->nrails; i++) {
+		xport_rdma_say(a->rail_text[i], text, sizeof(text));
+		log_info("rail %s: %s", a->rail_text[i], text);
+	}
 	log_info("agent %s listens on %s, rail %s, engines %u, sums %s", a->name, a->opt.socket,
 		 a->rail_text[0], a->nengines, kern_level_name(kern_level()));
 	notify("READY=1\nSTATUS=looking for the scheduler");

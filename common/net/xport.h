@@ -189,8 +189,13 @@ void xport_hide(struct xport_ep *ep, uint32_t job);
 bool xport_shows(const struct xport_ep *ep, uint32_t job);
 bool xport_seen(const struct xport_ep *ep, uint32_t job);	/* the peer shows something of it */
 
+uint32_t xport_rdma_devices(void);	/* how many RDMA devices this process uses */
+void xport_rdma_off(void);	/* none; before anything else here is called */
+
 /* Whether a device here serves the numeric address; why says which, or why not. */
 bool xport_rdma_serves(const char *addr, char *why, size_t len);
+/* The same in a line for the log, with the limits that links will meet. */
+void xport_rdma_say(const char *addr, char *buf, size_t len);
 
 /* Cuts the link at once; what is queued stays unsent.  Harmless when closed. */
 void xport_close(struct xport_ep *ep, enum close_reason why);

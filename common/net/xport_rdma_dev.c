@@ -64,6 +64,23 @@ static void open_all(void)
 		ibv_free_device_list(list);
 }
 
+static void open_none(void)
+{
+}
+
+void xport_rdma_off(void)
+{
+	pthread_once(&once, open_none);
+}
+
+uint32_t xport_rdma_devices(void)
+{
+	uint32_t n;
+
+	rdma_devs(&n);
+	return n;
+}
+
 struct rdma_dev *rdma_devs(uint32_t *n)
 {
 	pthread_once(&once, open_all);
@@ -201,19 +218,46 @@ int rdma_find(const struct sockaddr_storage *sa, struct rdma_gid *row, char *why
 	return at < 0 ? TALLY_ENOENT : 0;
 }
 
+static bool parse_addr(const char *addr, struct sockaddr_storage *sa)
+{
+	memset(sa, 0, sizeof(*sa));
+	sa->ss_family = AF_INET;
+	if (inet_pton(AF_INET, addr, &((struct sockaddr_in *)sa)->sin_addr) == 1)
+		return true;
+	sa->ss_family = AF_INET6;
+	return inet_pton(AF_INET6, addr, &((struct sockaddr_in6 *)sa)->sin6_addr) == 1;
+}
+
 bool xport_rdma_serves(const char *addr, char *why, size_t len)
 {
-	struct sockaddr_storage sa = { .ss_family = AF_INET };
+	struct sockaddr_storage sa;
 	struct rdma_gid row;
 
-	if (inet_pton(AF_INET, addr, &((struct sockaddr_in *)&sa)->sin_addr) != 1) {
-		sa.ss_family = AF_INET6;
-		if (inet_pton(AF_INET6, addr, &((struct sockaddr_in6 *)&sa)->sin6_addr) != 1) {
-			snprintf(why, len, "%s is no address", addr);
-			return false;
-		}
+	if (parse_addr(addr, &sa))
+		return rdma_find(&sa, &row, why, len) == 0;
+	snprintf(why, len, "%s is no address", addr);
+	return false;
+}
+
+void xport_rdma_say(const char *addr, char *buf, size_t len)
+{
+	struct rlimit lim = { RLIM_INFINITY, 0 };
+	struct sockaddr_storage sa;
+	struct rdma_gid row;
+	char why[256], lock[48] = "any amount of";
+
+	if (!parse_addr(addr, &sa) || rdma_find(&sa, &row, why, sizeof(why))) {
+		snprintf(buf, len, "no rdma: %s", parse_addr(addr, &sa) ? why : "no address");
+		return;
 	}
-	return rdma_find(&sa, &row, why, len) == 0;
+	getrlimit(RLIMIT_MEMLOCK, &lim);
+	if (lim.rlim_cur != RLIM_INFINITY)
+		snprintf(lock, sizeof(lock), "%llu MiB of",
+			 (unsigned long long)lim.rlim_cur >> 20);
+	snprintf(buf, len, "rdma, %s; %s memory windows, %d queue pairs, %d regions, %s memory; "
+		 "a link ends when a write is not answered for %u ms", why,
+		 devs[row.dev].windows ? "with" : "without", devs[row.dev].attr.max_qp,
+		 devs[row.dev].attr.max_mr, lock, rdma_patience_ms());
 }
 
 /* ---- memory ---- */

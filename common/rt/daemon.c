@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rt/daemon.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -160,6 +162,27 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 	if (ops->clear)
 		ops->clear(owner);
 	return d->exit_code;
+}
+
+/* Aside and renamed: whoever sees the file sees all of it. */
+int daemon_write_port(const char *path, uint16_t port, struct err *e)
+{
+	char tmp[4096];
+	FILE *f;
+	bool ok;
+
+	if (!path || !path[0])
+		return 0;
+	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", path) >= sizeof(tmp))
+		return err_set(e, TALLY_EINVAL, "the path of --port-file is too long");
+	f = fopen(tmp, "we");
+	ok = f && fprintf(f, "%u\n", port) > 0;
+	if (f)
+		ok = !fclose(f) && ok;
+	if (!ok || rename(tmp, path))
+		return err_set(e, err_from_errno(errno), "cannot write %s: %s", path,
+			       strerror(errno));
+	return 0;
 }
 
 void daemon_give_up(struct daemon *d)

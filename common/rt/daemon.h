@@ -74,4 +74,7 @@ void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX]);
 /* From the loop: the daemon cannot go on, and ends with status 1. */
 void daemon_give_up(struct daemon *d);
 
+/* --port-file PATH, for scripts; NULL or "": none. */
+int daemon_write_port(const char *path, uint16_t port, struct err *e);
+
 #endif

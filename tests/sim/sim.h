@@ -128,7 +128,7 @@ struct sim_msg {
 	bool forged, copied;
 	struct frame frame;
 	const uint8_t *from;		/* borrowed from the sender while QUEUED */
-	void *tensor;			/* the sender's, while QUEUED with data */
+	void *seg;			/* the sender's, while QUEUED with data */
 	uint8_t *bytes;			/* on the wire; owned */
 	uint8_t *to;			/* borrowed from the receiver while LANDING */
 };
@@ -153,7 +153,7 @@ struct sim_link {
 void sim_link_open(struct sim *s, struct sim_link *l);
 void sim_net_faults(struct sim *s);
 bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame *f,
-	      const void *data, void *tensor);
+	      const void *data, void *seg);
 bool sim_net_event(struct sim *s, const struct sim_event *e);	/* false: no frame's */
 bool sim_lane_event(struct sim *s, const struct sim_event *e);	/* false: no lane's */
 bool sim_link_is_open(const struct sim_link *l, uint32_t end);	/* 1: at the agent's end */

@@ -30,7 +30,7 @@ void sim_pump_agent(struct sim *s, uint32_t agent)
 	while (!s->failed && ag_next(&a->core, s->now, &out)) {
 		struct sim_link *l = container_of(out.peer, struct sim_link, ag);
 
-		ASSERT(sim_send(s, l, TO_SERVER, &out.frame, out.data, out.tensor));
+		ASSERT(sim_send(s, l, TO_SERVER, &out.frame, out.data, out.seg));
 	}
 	while ((t = ag_done(&a->core))) {
 		struct fr_tensor *ft = fr_tensor_find(&a->front, SIM_JOB, t->id);
@@ -54,7 +54,7 @@ void sim_pump_server(struct sim *s, uint32_t server)
 		while (l->queued[TO_AGENT] < s->p.server_queue &&
 		       sim_link_is_open(l, 0) &&
 		       srv_next(&v->core, &l->srv, l->by_ref, &out))
-			ASSERT(sim_send(s, l, TO_AGENT, &out.frame, out.data, out.tensor));
+			ASSERT(sim_send(s, l, TO_AGENT, &out.frame, out.data, out.seg));
 	}
 }
 

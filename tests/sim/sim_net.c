@@ -70,7 +70,7 @@ static uint32_t pick_lane(struct sim *s, const struct sim_link *l, uint8_t dir)
 }
 
 bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame *f,
-	      const void *data, void *tensor)
+	      const void *data, void *seg)
 {
 	uint32_t lane = pick_lane(s, l, dir);
 	struct sim_msg *m;
@@ -80,7 +80,7 @@ bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame
 	m = msg_new(s, l, dir, lane);
 	m->frame = *f;
 	m->from = data;
-	m->tensor = tensor;
+	m->seg = seg;
 	l->queued[dir]++;
 	msg_event(s, m, (mono_t)sim_below(s, 200000), EV_TRANSMIT);
 	return true;
@@ -92,11 +92,11 @@ void sim_give_back(struct sim *s, struct sim_msg *m)
 	if (!m->from)
 		return;
 	if (m->dir == TO_SERVER)
-		ag_sent(&s->agent[m->on->agent]->core, &m->on->ag, m->tensor, m->frame.length);
+		ag_sent(&s->agent[m->on->agent]->core, &m->on->ag, m->seg, m->frame.length);
 	else
-		srv_sent(m->tensor);
+		srv_sent(&s->server[m->on->server]->core, m->seg);
 	m->from = NULL;
-	m->tensor = NULL;
+	m->seg = NULL;
 }
 
 static mono_t flight_time(struct sim *s, struct sim_msg *m)

@@ -134,7 +134,7 @@ static struct frame next(void)
 		f = s.frame;
 		ck_assert_ptr_eq(s.peer, &peer);
 		if (s.data)
-			ag_sent(&core, &peer, s.tensor, f.length);
+			ag_sent(&core, &peer, s.seg, f.length);
 	}
 	ag_check(&core);
 	return f;
@@ -239,7 +239,7 @@ START_TEST(nothing_is_pushed_before_all_local_ranks_gave_theirs)
 	ck_assert_int_eq(v, 3);
 	ck_assert_uint_eq(s.frame.length, SEG);
 	ck_assert_uint_eq(s.frame.rslot, SLOT_SLAB(1, (SEGS + taken[0]) * SEG));
-	ag_sent(&core, &peer, s.tensor, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length);
 }
 END_TEST
 
@@ -262,6 +262,26 @@ START_TEST(results_end_the_round_and_the_next_may_open)
 	results(0);
 	ck_assert_uint_eq(job->route[0].window.used, 0);
 	post(0, 2, 0);
+	ck_assert_uint_eq(expect(FRAME_PUSH, 0, 0).round, 2);
+}
+END_TEST
+
+START_TEST(a_slot_serves_nobody_while_a_push_into_it_is_under_way)
+{
+	struct ag_send first, s;
+
+	post(0, 1, 0);
+	ck_assert(ag_next(&core, now, &first));
+	for (uint32_t i = 1; i < SEGS; expect(FRAME_PUSH, 0, i++));
+	results(0);
+	post(1, 1, 0);
+	while (ag_next(&core, now, &s)) {
+		ck_assert(s.frame.slot != first.frame.slot);
+		ag_sent(&core, &peer, s.seg, s.frame.length);
+	}
+	post(0, 2, 5);
+	expect_silence();
+	ag_sent(&core, &peer, first.seg, first.frame.length);
 	ck_assert_uint_eq(expect(FRAME_PUSH, 0, 0).round, 2);
 }
 END_TEST
@@ -317,7 +337,7 @@ START_TEST(bytes_on_the_links_have_a_limit)
 	post(0, 1, 0);
 	ck_assert(ag_next(&core, now, &a));
 	ck_assert(!ag_next(&core, now, &b));
-	ag_sent(&core, &peer, a.tensor, a.frame.length);
+	ag_sent(&core, &peer, a.seg, a.frame.length);
 	expect(FRAME_PUSH, 0, 1);
 }
 END_TEST
@@ -579,7 +599,7 @@ START_TEST(a_borrowed_payload_holds_the_tensor)
 	ag_tensor_remove(&core, tensor[0]);
 	ck_assert_uint_eq(tensor[0]->borrowed, 1);
 	ck_assert(!result_lands(0, 0));
-	ag_sent(&core, &peer, s.tensor, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length);
 	ck_assert_uint_eq(tensor[0]->borrowed, 0);
 }
 END_TEST
@@ -723,6 +743,7 @@ static void add_wide(TCase *t)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, nothing_is_pushed_before_all_local_ranks_gave_theirs);
 	tcase_add_test(t, the_most_urgent_goes_first_then_the_oldest);
+	tcase_add_test(t, a_slot_serves_nobody_while_a_push_into_it_is_under_way);
 	tcase_add_test(t, results_end_the_round_and_the_next_may_open);
 	tcase_add_test(t, a_result_goes_where_the_ranks_want_it);
 	tcase_add_test(t, bytes_on_the_links_have_a_limit);

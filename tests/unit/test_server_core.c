@@ -142,7 +142,7 @@ static int32_t expect(uint32_t w, uint8_t type, uint32_t round)
 	if (type == FRAME_RESULT) {
 		ck_assert_uint_eq(s.frame.slot, 100 + w);
 		memcpy(&v, s.data, 4);
-		srv_sent(s.tensor);
+		srv_sent(&core, s.seg);
 	}
 	return v;
 }
@@ -642,6 +642,27 @@ START_TEST(a_landing_outlives_its_tensor)
 }
 END_TEST
 
+/* Sent again because an agent asked, and the first copy had arrived after all. */
+START_TEST(a_sum_waits_for_the_last_rounds_result_to_be_read)
+{
+	struct srv_send s;
+
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 1, 1 << w));
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), (1 << N) - 1);
+	probe_hurt(0, 1);
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 2, 1));
+	expect_silence();
+	ck_assert_int_eq(*(const int32_t *)s.data, (1 << N) - 1);
+	srv_sent(&core, s.seg);
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 2), N);
+}
+END_TEST
+
 START_TEST(a_result_being_sent_holds_the_memory_of_its_tensor)
 {
 	struct srv_send s;
@@ -652,7 +673,7 @@ START_TEST(a_result_being_sent_holds_the_memory_of_its_tensor)
 	srv_job_stop(&core, job);
 	ck_assert_uint_eq(tensor->borrowed, 1);
 	ck_assert_uint_eq(srv_job_borrowed(job), 1);
-	srv_sent(s.tensor);
+	srv_sent(&core, s.seg);
 	ck_assert_uint_eq(tensor->borrowed, 0);
 	ck_assert(!push(0, 2, 1));
 	ck_assert_uint_eq(core.count.drop_job, 1);
@@ -695,6 +716,7 @@ int main(void)
 	tcase_add_test(t, a_cancel_of_what_is_asked_for_is_held);
 	tcase_add_test(t, a_cancel_while_it_lands_waits);
 	tcase_add_test(t, a_landing_outlives_its_tensor);
+	tcase_add_test(t, a_sum_waits_for_the_last_rounds_result_to_be_read);
 	tcase_add_test(t, a_result_being_sent_holds_the_memory_of_its_tensor);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

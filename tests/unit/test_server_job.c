@@ -5,10 +5,16 @@
  */
 #include <check.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "common/shm/slab.h"
 #include "server/server.h"
 #include "tests/unit/heap_fault.h"
 
@@ -210,6 +216,185 @@ START_TEST(job_that_ends_while_it_starts_is_freed)
 }
 END_TEST
 
+static void end_job(uint32_t id)
+{
+	sv_job_down(&s, id);
+	while (sv_job_find(&s, id))
+		take_some(&(uint32_t){ 0 });
+}
+
+/* ---- slabs that an agent on this machine shows ---- */
+
+static struct {
+	int epfd;
+	struct xport_group *group;
+	struct xport_ep *ep;		/* NULL: closed */
+	bool up;
+} agent;
+
+static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
+{
+	(void)ctx;
+	(void)ep;
+	(void)peer;
+	agent.up = true;
+}
+
+static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	(void)ctx;
+	(void)ep;
+	(void)data;
+	ck_abort_msg("the server says %s", frame_type_name(f->type));
+}
+
+static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	(void)ctx;
+	(void)ep;
+	(void)cookie;
+	(void)len;
+}
+
+static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)
+{
+	(void)ctx;
+	(void)ep;
+	(void)why;
+	(void)e;
+	agent.ep = NULL;
+}
+
+static mono_t turn(void)
+{
+	struct epoll_event ev;
+	mono_t now = loop_now();
+
+	if (epoll_wait(agent.epfd, &ev, 1, 1) > 0)
+		xport_event(agent.group, ev.data.ptr, ev.events);
+	xport_poll(agent.group, now);
+	return now;
+}
+
+#define UNTIL(condition) do { \
+	mono_t until_ = loop_now() + mono_ms(1000u * DEADLINE_S); \
+	while (!(condition)) \
+		ck_assert(turn() < until_); \
+} while (0)
+
+static bool said_hello(struct xport_hello *h, int fd, struct frame *hello)
+{
+	int rc = xport_hello_read(h, fd, hello);
+
+	ck_assert(rc == 0 || rc == TALLY_EAGAIN);
+	return !rc;
+}
+
+/* A link by shared memory to engine 0, as the listener would hand it over. */
+static void agent_connect(void)
+{
+	static const struct xport_cb cb = {
+		.up = on_up, .deliver = on_deliver, .sent = on_sent, .closed = on_closed,
+	};
+	const struct frame hello = { .type = FRAME_HELLO, .job = 1, .aux = FRAME_VERSION };
+	struct xport_addr to = { .kind = XPORT_SHM };
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct xport_hello h = { .got = 0 };
+	struct sv_adopt adopt;
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct err e;
+
+	snprintf(to.remote, sizeof(to.remote), "/tmp/test_server_job.%d", getpid());
+	strcpy(sun.sun_path, to.remote);
+	unlink(to.remote);
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	ck_assert_int_eq(listen(listener, 1), 0);
+	agent.epfd = epoll_create1(EPOLL_CLOEXEC);
+	agent.up = false;
+	ck_assert_int_eq(xport_group_new(&agent.group, agent.epfd, &cb, NULL, &e), 0);
+	ck_assert_int_eq(xport_connect(agent.group, &to, &hello, NULL, loop_now(), &agent.ep, &e),
+			 0);
+	adopt.fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	ck_assert_int_ge(adopt.fd, 0);
+	close(listener);
+	unlink(to.remote);
+	UNTIL(said_hello(&h, adopt.fd, &adopt.hello));
+	sv_engine_tell(s.engine[0], SV_ADOPT, &adopt, sizeof(adopt));
+	UNTIL(agent.up);
+}
+
+static void agent_close(void)
+{
+	xport_group_free(agent.group);
+	close(agent.epfd);
+}
+
+/* How often this process has mapped it: once is the agent's own. */
+static uint32_t mapped(const char *name)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[512], want[64];
+	uint32_t n = 0;
+
+	ck_assert_ptr_nonnull(f);
+	snprintf(want, sizeof(want), "memfd:%s ", name);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, want) != NULL;
+	fclose(f);
+	return n;
+}
+
+static void show(uint32_t id, const char *name, struct slab *mem)
+{
+	struct err e;
+
+	ck_assert_int_eq(slab_new(mem, name, PAGE_BYTES, false, &e), 0);
+	ck_assert_int_eq(xport_send_slab(agent.ep, id, 5, mem->fd, mem->bytes), 0);
+	UNTIL(mapped(name) == 2);
+}
+
+/* The agent has ended the job and uses the number again; this server has not heard yet. */
+START_TEST(slab_whose_number_is_another_jobs_stays_until_its_job_ends)
+{
+	struct slab one, two;
+	struct err e;
+
+	agent_connect();
+	show(JOB, "one", &one);
+	ck_assert_int_eq(job_up(JOB + 1, 1, &e), 0);
+	show(JOB + 1, "two", &two);
+	ck_assert_uint_eq(mapped("one"), 2);
+	end_job(JOB);
+	ck_assert_uint_eq(mapped("one"), 1);
+	ck_assert_uint_eq(mapped("two"), 2);
+	end_job(JOB + 1);
+	ck_assert_uint_eq(mapped("two"), 1);
+	slab_free(&one);
+	slab_free(&two);
+	agent_close();
+}
+END_TEST
+
+START_TEST(slab_stays_until_its_job_ends_when_the_link_is_gone)
+{
+	struct slab one, two;
+	struct err e;
+
+	agent_connect();
+	show(JOB, "one", &one);
+	ck_assert_int_eq(job_up(JOB + 1, 1, &e), 0);
+	show(JOB + 1, "two", &two);
+	agent_close();
+	end_job(JOB + 1);
+	ck_assert_uint_eq(mapped("two"), 1);
+	ck_assert_uint_eq(mapped("one"), 2);
+	end_job(JOB);
+	ck_assert_uint_eq(mapped("one"), 1);
+	slab_free(&one);
+	slab_free(&two);
+}
+END_TEST
+
 #if HEAP_FAULTS
 static bool one_job_and_one_agent(void)
 {
@@ -233,9 +418,7 @@ START_TEST(job_without_memory_is_refused_and_the_others_stay)
 	ck_assert_uint_gt(at, 4);
 	ck_assert(!one_job_and_one_agent());
 	settle(0);
-	sv_job_down(&s, JOB + 1);
-	while (sv_job_find(&s, JOB + 1))
-		take_some(&(uint32_t){ 0 });
+	end_job(JOB + 1);
 	ck_assert_uint_eq(s.memory_used, used);
 }
 END_TEST
@@ -254,6 +437,8 @@ int main(void)
 	tcase_add_test(t, entry_that_comes_again_replaces_what_was_held);
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
+	tcase_add_test(t, slab_whose_number_is_another_jobs_stays_until_its_job_ends);
+	tcase_add_test(t, slab_stays_until_its_job_ends_when_the_link_is_gone);
 #if HEAP_FAULTS
 	tcase_add_test(t, job_without_memory_is_refused_and_the_others_stay);
 #endif

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A server's memory for jobs: windows, and results in slabs.
+ *
+ * Windows are address space, whose pages come as agents fill them (or at once, where
+ * cards must know them).  Results of a job lie in few slabs: a declared batch takes what
+ * is free in them, then a slab for all the rest of it, so that cards need to know few
+ * pieces of memory however many tensors there are.  A slab goes back when nothing is
+ * left in it.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "common/base/bytes.h"
+#include "common/rt/log.h"
+#include "server/server.h"
+
+#define PIECE_BYTES	((size_t)16 << 20)
+
+static void *map_pages(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* To get or to free a large model's pages takes longer than a lease: in pieces. */
+static void unmap_pages(const struct server *s, uint8_t *p, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
+		munmap(p + at, MIN(bytes - at, PIECE_BYTES));
+		ctl_node_alive(s->node);
+	}
+}
+
+/* The same as map_pages(), with its pages. */
+static void *map_pages_now(const struct server *s, size_t bytes)
+{
+	uint8_t *p = map_pages(bytes);
+
+	for (size_t at = 0; p && at < bytes; at += PIECE_BYTES) {
+		if (mmap(p + at, MIN(bytes - at, PIECE_BYTES), PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE | MAP_FIXED,
+			 -1, 0) == MAP_FAILED) {
+			munmap(p, bytes);
+			return NULL;
+		}
+		ctl_node_alive(s->node);
+	}
+	return p;
+}
+
+/* Without it the memory's bytes go over TCP, which is said. */
+static struct xport_region *tell_cards(const struct server *s, void *p, uint64_t bytes,
+				       bool peers_write)
+{
+	struct xport_region *r = NULL;
+	struct err e;
+
+	ctl_node_alive(s->node);
+	if (xport_region_new(&r, p, bytes, peers_write, &e))
+		log_warn("rdma cannot be used for %llu MiB, which go over tcp, reason %s",
+			 (unsigned long long)bytes >> 20, e.text);
+	ctl_node_alive(s->node);
+	return r;
+}
+
+bool sv_windows_map(struct server *s, struct sv_job *j)
+{
+	j->windows = map_pages(j->windows_bytes);
+	if (j->windows && xport_rdma_devices())
+		j->windows_region = tell_cards(s, j->windows, j->windows_bytes, true);
+	return j->windows;
+}
+
+void sv_windows_unmap(struct server *s, struct sv_job *j)
+{
+	xport_region_free(j->windows_region);
+	if (j->windows)
+		unmap_pages(s, j->windows, j->windows_bytes);
+}
+
+static void slab_give_back(struct server *s, struct sv_slots *m)
+{
+	list_del(&m->link);
+	s->memory_used -= m->bytes;
+	xport_region_free(m->region);
+	unmap_pages(s, m->base, m->bytes);
+	free(m);
+}
+
+static struct sv_slots *slab_make(struct server *s, struct sv_job *j, uint64_t bytes)
+{
+	uint32_t npages = (uint32_t)(bytes / PAGE_BYTES);
+	struct sv_slots *m = calloc(1, sizeof(*m) + BITS_WORDS(npages) * sizeof(m->words[0]));
+
+	if (!m)
+		return NULL;
+	m->base = map_pages_now(s, bytes);
+	if (!m->base) {
+		free(m);
+		return NULL;
+	}
+	m->bytes = bytes;
+	pagemap_init(&m->pages, m->words, npages);
+	m->region = tell_cards(s, m->base, bytes, false);
+	s->memory_used += bytes;
+	list_add(&j->slots, &m->link);
+	return m;
+}
+
+/* What cards must know comes in doubling sizes, if tensors are declared one by one. */
+static uint64_t slab_bytes(const struct server *s, const struct sv_job *j, uint64_t wanted)
+{
+	uint64_t all = 0, room = s->memory_bytes - MIN(s->memory_used, s->memory_bytes);
+
+	if (!xport_rdma_devices())
+		return wanted;
+	list_for_each(&j->slots, l)
+		all += list_entry(l, const struct sv_slots, link)->bytes;
+	return MAX(wanted, MIN(all, room / PAGE_BYTES * PAGE_BYTES));
+}
+
+int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t batch_bytes,
+		 struct sv_place *out, struct err *e)
+{
+	uint32_t n = (uint32_t)(bytes / PAGE_BYTES), page;
+	struct sv_slots *m;
+
+	list_for_each(&j->slots, l) {
+		m = list_entry(l, struct sv_slots, link);
+		page = pagemap_get(&m->pages, n);
+		if (page != UINT32_MAX) {
+			*out = (struct sv_place){ m, page, n };
+			return 0;
+		}
+	}
+	m = slab_make(s, j, slab_bytes(s, j, batch_bytes));
+	if (!m)
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	*out = (struct sv_place){ m, pagemap_get(&m->pages, n), n };
+	return 0;
+}
+
+void sv_slots_put(struct server *s, struct sv_place *p)
+{
+	if (!p->in)
+		return;
+	pagemap_put(&p->in->pages, p->page, p->npages);
+	if (!p->in->pages.used)
+		slab_give_back(s, p->in);
+	p->in = NULL;
+}
