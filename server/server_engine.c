@@ -222,6 +222,16 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 		srv_sent(&en->core, (struct srv_seg *)(uintptr_t)cookie);
 }
 
+static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	struct sv_engine *en = ctx;
+
+	(void)ep;
+	(void)len;
+	if (cookie)
+		srv_sent(&en->core, (struct srv_seg *)(uintptr_t)cookie);
+}
+
 static void slab_drop(struct sv_engine *en, struct sv_peer *p, struct sv_slab *s)
 {
 	list_del(&s->link);
@@ -321,6 +331,7 @@ static const struct xport_cb callbacks = {
 	.resolve = on_resolve,
 	.deliver = on_deliver,
 	.sent = on_sent,
+	.unsent = on_unsent,
 	.slab = on_slab,
 	.closed = on_closed,
 };

@@ -430,6 +430,15 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len);
 }
 
+static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+
+	if (cookie)
+		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len);
+}
+
 static void fall_back(struct ad_peer *p, struct ad_lane *k)
 {
 	log_warn("shared memory to server %s does not come up, using tcp", p->server.name);
@@ -500,6 +509,7 @@ const struct xport_cb ad_link_callbacks = {
 	.resolve = on_resolve,
 	.deliver = on_deliver,
 	.sent = on_sent,
+	.unsent = on_unsent,
 	.closed = on_closed,
 };
 

@@ -322,6 +322,21 @@ static void list_take(struct list *from, struct list *to)
 	list_init(from);
 }
 
+static void give_back(struct xport_ep *ep)
+{
+	const struct tx *t = &ep->tx;
+
+	if (!ep->g->cb->unsent)
+		return;
+	for (uint32_t i = 0; i < t->count; i++) {
+		const struct tx_item *it = &t->q[(t->head + i) % XPORT_QUEUE];
+
+		if (it->data)
+			ep->g->cb->unsent(ep->g->ctx, ep, it->cookie, it->len);
+	}
+	rdma_give_back(ep);
+}
+
 static void reap(struct xport_group *g)
 {
 	struct list dead;
@@ -331,6 +346,7 @@ static void reap(struct xport_group *g)
 		struct xport_ep *ep = list_first(&dead, struct xport_ep, all);
 
 		list_del(&ep->all);
+		give_back(ep);
 		g->cb->closed(g->ctx, ep, ep->why, &ep->err);
 		ep_free(ep);
 	}

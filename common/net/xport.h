@@ -19,9 +19,9 @@
  *   adopt: server's side; takes over a connected descriptor whose HELLO has
  *   been read and accepted by the listener; sends the given WELCOME.
  * closed() is the last word on an endpoint, comes exactly once for each that
- * connect or adopt returned, and names a row of the close-reason table; every
- * payload given to xport_send() and not yet reported by sent() is the owner's
- * again when closed() is called.  A connection that fails at once (nobody there)
+ * connect or adopt returned, and names a row of the close-reason table.  Just before
+ * it unsent() gives back, one by one, every payload that was given to xport_send() and
+ * not reported by sent().  A connection that fails at once (nobody there)
  * fails by closed() like one that fails later; connect's and adopt's own errors
  * are bad addresses and a lack of memory or descriptors.
  *
@@ -107,6 +107,8 @@ struct xport_cb {
 	void (*deliver)(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data);
 	/* A payload of xport_send() is no longer borrowed (written to the medium). */
 	void (*sent)(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len);
+	/* The same for one whose link has ended: whether the peer has it nobody knows. */
+	void (*unsent)(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len);
 	/* shm: the peer shows a slab of a job; fd is the callee's from here on.  An id
 	 * that was shown before has a new slab now. */
 	void (*slab)(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,

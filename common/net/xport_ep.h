@@ -186,6 +186,7 @@ bool rdma_group_event(struct rdma_group *rg, void *data_ptr);	/* true: it was on
 mono_t rdma_group_poll(struct rdma_group *rg, mono_t now);
 uint32_t rdma_queued(const struct xport_ep *ep, uint64_t *bytes);
 uint64_t rdma_detours(const struct xport_ep *ep);
+void rdma_give_back(struct xport_ep *ep);	/* unsent() for what its queue borrows */
 void rdma_link_free(struct rdma_link *k);
 
 #endif

@@ -67,6 +67,18 @@ uint32_t rdma_queued(const struct xport_ep *ep, uint64_t *bytes)
 	return ep->rdma ? ep->rdma->count : 0;
 }
 
+void rdma_give_back(struct xport_ep *ep)
+{
+	const struct rdma_link *k = ep->rdma;
+
+	for (uint32_t i = 0; k && i < k->count; i++) {
+		const struct item *it = &k->q[(k->head + i) % XPORT_QUEUE];
+
+		if (it->data)
+			ep->g->cb->unsent(ep->g->ctx, ep, it->cookie, it->len);
+	}
+}
+
 uint64_t rdma_detours(const struct xport_ep *ep)
 {
 	return ep->rdma ? ep->rdma->detours : 0;
@@ -260,8 +272,9 @@ static void received(struct xport_ep *ep, const struct ibv_wc *wc)
 
 	if (!(wc->wc_flags & IBV_WC_WITH_IMM) || (wc->byte_len && wc->byte_len != FRAME_BYTES) ||
 	    took - k->peer_took > k->sent - k->peer_took) {
-		ep_kill(ep, CLOSE_BAD_FRAME, "a message of %u bytes that is no header",
-			wc->byte_len);
+		ep_kill(ep, CLOSE_BAD_FRAME, "a message of %u bytes, flags %#x, that has taken %u "
+			"of %u headers, %u before", wc->byte_len, wc->wc_flags, took, k->sent,
+			k->peer_took);
 		return;
 	}
 	memcpy(wire, wire_of(k, index), FRAME_BYTES);

@@ -70,7 +70,7 @@ struct lend {			/* a payload that cards may read */
 struct link {
 	struct side *side;
 	struct xport_ep *ep;		/* NULL after closed() */
-	uint32_t ups, closes, sents, got, places;
+	uint32_t ups, closes, sents, unsents, got, places;
 	enum close_reason why;
 	struct err err;
 	struct frame peer, last;
@@ -215,6 +215,21 @@ static inline void cb_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint
 		l->on_sent(l, cookie);
 }
 
+static inline void cb_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	ck_assert_uint_gt(len, 0);
+	ck_assert_uint_eq(l->closes, 0);
+	ck_assert_uint_eq(l->lent[cookie], 1);
+	l->lent[cookie] = 0;
+	l->n_lent--;
+	l->unsents++;
+	lend_put(l->lend[cookie]);
+	l->lend[cookie] = NULL;
+}
+
 static inline void cb_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
 			   uint64_t bytes)
 {
@@ -249,6 +264,7 @@ static const struct xport_cb callbacks = {
 	.resolve = cb_resolve,
 	.deliver = cb_deliver,
 	.sent = cb_sent,
+	.unsent = cb_unsent,
 	.slab = cb_slab,
 	.closed = cb_closed,
 };
