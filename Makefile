@@ -70,7 +70,7 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 
-.PHONY: all help deps build quickstart check check-rdma tests lint fuzz bench install clean san
+.PHONY: all help deps deps-vm build quickstart check check-rdma tests lint fuzz bench install clean san
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -96,17 +96,19 @@ quickstart: deps
 	$(Q)$(MAKE) --no-print-directory build
 	$(Q)BUILD=$(BUILD) TEXT="$(TEXT)" examples/quickstart.sh
 
-check: deps
+check: deps-vm
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/check.sh
 
-check-rdma:
-	$(Q)deploy/install-packages.sh vm
+check-rdma: deps-vm
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh
 
 deps:
 	$(Q)deploy/install-packages.sh
+
+deps-vm:
+	$(Q)deploy/install-packages.sh vm
 
 # ---- programs ----------------------------------------------------------------
 

@@ -33,6 +33,7 @@ enum cmd_exit {
 	X(tensors,	"every declared tensor: type, size, chunks, who is missing") \
 	X(plan,		"what a cluster would do on paper: shares, round time, bottleneck") \
 	X(local,	"run a whole cluster and a job on this machine, then clean up") \
+	X(doctor,	"is this machine fit to be a node; how fast is the link to a peer") \
 	X(bench,	"measure and check push_pull as one rank of a job")
 
 #define X(verb, help) int cmd_##verb(int argc, char **argv);

@@ -32,7 +32,8 @@ LAYERS = {
     "common/ctl": ["common/base", "common/shm", "common/rt", "proto"],
     "client": ["common/base", "common/shm", "proto"],
     # kern: the plain C sums that `tally bench` compares with; rt: clock, host facts
-    "cli": ["common/base", "common/ctl", "common/rt", "common/place", "common/kern", "proto",
+    "cli": ["common/base", "common/ctl", "common/rt", "common/place", "common/kern",
+            "common/net", "proto",
             "client/tally.h"],
     "scheduler": ["common", "proto"],
     "server": ["common", "proto"],

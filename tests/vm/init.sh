@@ -41,6 +41,9 @@ while read -r d; do
 done < /out/keep
 for d in proc sys dev; do mount --rbind "/$d" "/root/$d"; done
 mkdir -p /dev/pts /dev/shm
+ln -s /proc/self/fd /dev/fd
+ln -s /proc/self/fd/1 /dev/stdout
+ln -s /proc/self/fd/2 /dev/stderr
 mount -t devpts devpts /dev/pts
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 ip link set lo up

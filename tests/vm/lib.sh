@@ -86,3 +86,107 @@ write_bw()
 	wait $! || { cat "$TMP/bw-server" >&2; fail 'ib_write_bw failed at the far end'; }
 	awk -v s="$1" '$1 == s { printf "%.3f\n", $4 * 1.048576 }' "$TMP/bw"
 }
+
+# ---- daemons on the machines ----
+
+CLUSTER=10.66.0.1:7470
+
+# of_each RAILS OPTION MACHINE PORT: OPTION and the address of each card ("": no port).
+of_each()
+{
+	local r
+
+	for (( r = 0; r < $1; r++ )); do printf '%s\n' "$2" "10.66.$r.$3${4:+:$(( $4 + r ))}"; done
+}
+
+# rdma_agent MACHINE RAILS [OPTION...]: a<machine - 1>, its socket $TMP/a<machine - 1>.sock.
+rdma_agent()
+{
+	local name=a$(( $1 - 1 )) cards
+
+	mapfile -t cards < <(of_each "$2" --rail "$1" '')
+	start_daemon "$name" "$BIN/tally-agent" --scheduler "$CLUSTER" --name "$name" \
+		--machine-id "m$1" --socket "$TMP/$name.sock" "${cards[@]}" "${@:3}"
+}
+
+# rdma_server MACHINE RAILS [OPTION...]: s<machine>.
+rdma_server()
+{
+	local cards
+
+	mapfile -t cards < <(of_each "$2" --listen "$1" 7500)
+	start_daemon "s$1" "$BIN/tally-server" --scheduler "$CLUSTER" --name "s$1" \
+		--machine-id "m$1" --shm-socket "$TMP/s$1.shm" --memory 256M "${cards[@]}" "${@:3}"
+}
+
+# rdma_cluster AGENTS SERVERS RAILS [OPTION...]: on that many machines, agents' first.
+rdma_cluster()
+{
+	local m
+
+	machines $(( $1 + $2 )) "$3"
+	start_daemon scheduler "$BIN/tally-scheduler" --listen "$CLUSTER" --state-dir ''
+	for (( m = 1; m <= $1; m++ )); do rdma_agent "$m" "$3" "${@:4}"; done
+	for (( ; m <= $1 + $2; m++ )); do rdma_server "$m" "$3" "${@:4}"; done
+	wait_until 30 'all nodes are registered' nodes_are $(( $1 + $2 )) "$CLUSTER"
+}
+
+# cluster_stop: ends them all, in order.
+cluster_stop()
+{
+	local p
+
+	for p in "${PIDS[@]}"; do kill "$p" 2>/dev/null; done
+	for p in "${PIDS[@]}"; do wait_until 20 "process $p ends" not_running "$p"; done
+	PIDS=()
+}
+not_running() { ! is_running "$1"; }
+
+# job COMMAND...: as rank 0 and 1 of a job of its own, on a0 and a1; rank 0's words are in
+# $TMP/rank0.log.  start_job and end_job are its two halves.
+JOBS=0 RANK=()
+start_job()
+{
+	local r
+
+	JOBS=$(( JOBS + 1 ))
+	for r in 0 1; do
+		env TALLY_JOB="j$JOBS" TALLY_RANK=$r TALLY_WORLD_SIZE=2 \
+			TALLY_SOCKET="$TMP/a$r.sock" timeout 150 "$@" > "$TMP/rank$r.log" 2>&1 &
+		RANK[r]=$!
+		PIDS+=($!)
+	done
+}
+end_job()
+{
+	local r
+
+	for r in 0 1; do wait "${RANK[r]}" || fail "rank $r ended with $?"; done
+}
+job() { start_job "$@"; end_job; }
+
+# notes: what the agents say of themselves in `tally nodes`.
+notes()
+{
+	"$BIN/tally" nodes --json --scheduler "$CLUSTER" |
+		grep -o 'rdma on [0-9]* of [0-9]* links, [0-9]* payloads over tcp'
+}
+# all_by_rdma: every link of the agents, and every payload.
+all_by_rdma()
+{
+	local note n=0
+
+	while read -r note; do
+		n=$(( n + 1 ))
+		[[ $note =~ ^rdma\ on\ ([0-9]+)\ of\ ([0-9]+)\ links,\ 0\  ]] &&
+			(( BASH_REMATCH[1] == BASH_REMATCH[2] )) || return 1
+	done < <(notes)
+	(( n > 0 ))
+}
+
+# nodes_up_are N: so many are up; the dead are shown for a while.
+nodes_up_are()
+{
+	(( $("$BIN/tally" nodes --json --timeout 2 --scheduler "$CLUSTER" 2>/dev/null |
+		grep -c '"state": *"up"') == $1 ))
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * tally doctor: is this machine fit to be a node, and what can it do with a peer?
+ *
+ * Every check is a row: what was looked at, ok, note or bad, what was found and what to
+ * change.  Notes are about speed; something bad keeps a daemon from working as it could.
+ * --peer measures the link to a machine on which `tally doctor --listen` runs.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "cli/cmd.h"
+#include "cli/probe.h"
+#include "common/base/parse.h"
+#include "common/rt/host.h"
+
+#define SIZE_DEFAULT	(512u << 10)
+#define BYTES_DEFAULT	(256u << 20)
+#define MEMLOCK_WANTED	(1ull << 30)
+#define FILES_WANTED	4096u
+
+static const char usage[] =
+"Usage: tally doctor [--rail ADDR]...\n"
+"       tally doctor --listen ADDR[:PORT]\n"
+"       tally doctor --peer ADDR[:PORT] [--rail ADDR] [--size BYTES] [--bytes BYTES]\n"
+"Looks at what a node needs of this machine, or measures the link to another one.\n"
+"\n"
+"  --rail ADDR       an address of a card that shall be used; repeat it for several.\n"
+"                    With --peer: the card to go out by\n"
+"  --listen ADDR     be the other end for --peer, until interrupted (port 7479)\n"
+"  --once            with --listen: for one peer only\n"
+"  --peer ADDR       latency and bandwidth to a machine that listens: by RDMA where\n"
+"                    both have a card for it, else by TCP, as agents and servers do\n"
+"  --size BYTES      of one payload (512K; at most 4M)\n"
+"  --bytes BYTES     to move each way (256M)\n"
+"  --help            this text\n"
+"\n"
+"Exit status: 0 nothing is bad, 1 something is, or the peer cannot be measured.\n"
+"\n"
+"Example:\n"
+"  tally doctor --rail 10.0.0.1 --rail 10.1.0.1\n";
+
+struct doctor_opts {
+	const char *rail[RAILS_MAX], *listen, *peer;
+	uint32_t nrails;
+	uint64_t size, bytes;
+	bool once;
+};
+
+/* ---- checks ---- */
+
+enum verdict { OK, NOTE, BAD };
+
+static bool row(enum verdict v, const char *what, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Prints it; true when it is bad. */
+static bool row(enum verdict v, const char *what, const char *fmt, ...)
+{
+	static const char *const words[] = { "ok", "note", "BAD" };
+	va_list ap;
+
+	printf("%-5s %-14s ", words[v], what);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	return v == BAD;
+}
+
+static bool check_devices(void)
+{
+	uint32_t n = xport_rdma_devices();
+
+	if (n)
+		return row(OK, "rdma", "%u device%s", n, n == 1 ? "" : "s");
+	return row(NOTE, "rdma", "no device that can be opened: everything goes over TCP");
+}
+
+static bool check_rail(const char *addr)
+{
+	char text[ERR_TEXT_MAX], rate[32] = "unknown";
+	uint64_t bits = host_card_bits_per_s(addr);
+
+	if (!host_has_address(addr))
+		return row(BAD, "rail", "%s is not an address of this machine", addr);
+	if (bits)
+		snprintf(rate, sizeof(rate), "%.1f Gbit/s", (double)bits / 1e9);
+	row(bits ? OK : NOTE, "rail", "%s, card's speed %s%s", addr, rate,
+	    bits ? "" : ": name it with --rail ADDR@RATE");
+	if (!xport_rdma_devices())
+		return false;
+	xport_rdma_say(addr, text, sizeof(text));
+	return row(xport_rdma_serves(addr, text, sizeof(text)) ? OK : NOTE, "rail rdma", "%s: %s",
+		   addr, text);
+}
+
+static bool check_limits(void)
+{
+	struct rlimit lock = { 0, 0 }, files = { 0, 0 };
+	bool bad = false;
+
+	getrlimit(RLIMIT_MEMLOCK, &lock);
+	getrlimit(RLIMIT_NOFILE, &files);
+	if (lock.rlim_cur == RLIM_INFINITY)
+		row(OK, "memlock", "unlimited");
+	else
+		bad |= row(xport_rdma_devices() && lock.rlim_cur < MEMLOCK_WANTED ? BAD : NOTE,
+			   "memlock", "%" PRIu64 " MiB may be locked here: RDMA locks arenas, "
+			   "results and windows; LimitMEMLOCK=infinity, ulimit -l unlimited",
+			   (uint64_t)lock.rlim_cur >> 20);
+	bad |= row(files.rlim_cur < FILES_WANTED ? NOTE : OK, "open files", "%" PRIu64,
+		   (uint64_t)files.rlim_cur);
+	return bad;
+}
+
+/* The first number of a file; 0: none. */
+static uint64_t number_in(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	uint64_t v = 0;
+
+	if (f && fscanf(f, "%" SCNu64, &v) != 1)
+		v = 0;
+	if (f)
+		fclose(f);
+	return v;
+}
+
+static bool word_in(const char *path, const char *word)
+{
+	FILE *f = fopen(path, "r");
+	char line[4096] = "";
+	bool found = f && fgets(line, sizeof(line), f) && strstr(line, word);
+
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static bool check_memory(void)
+{
+	uint64_t huge = number_in("/proc/sys/vm/nr_hugepages");
+	char total[32];
+
+	row(OK, "memory", "%s", fmt_bytes(total, sizeof(total), host_memory_bytes()));
+	return row(huge ? OK : NOTE, "huge pages", "%" PRIu64 "%s", huge, huge ? "" :
+		   ": arenas take them where there are some (vm.nr_hugepages)");
+}
+
+static bool check_iommu(void)
+{
+	bool on = word_in("/proc/cmdline", "iommu=on") || word_in("/proc/cmdline", "iommu=force");
+
+	if (!xport_rdma_devices())
+		return false;
+	return row(on && !word_in("/proc/cmdline", "iommu=pt") ? NOTE : OK, "iommu", "%s",
+		   !on ? "not asked for on the kernel's command line" :
+		   "translates for the cards, which costs speed: iommu=pt");
+}
+
+static int check_machine(const struct doctor_opts *o)
+{
+	bool bad = check_devices();
+
+	for (uint32_t i = 0; i < o->nrails; i++)
+		bad |= check_rail(o->rail[i]);
+	bad |= check_limits();
+	bad |= check_memory();
+	bad |= check_iommu();
+	return bad ? CMD_FAILED : CMD_OK;
+}
+
+/* ---- peers ---- */
+
+static int measure(const struct doctor_opts *o)
+{
+	struct xport_addr to = { .kind = xport_rdma_devices() ? XPORT_RDMA : XPORT_TCP };
+	struct probe_result r = { .detours = 0 };
+	uint64_t none;
+	struct err e;
+	int rc = parse_endpoint(o->peer, PROBE_PORT, to.remote, &to.port, &none, &e);
+
+	if (rc)
+		return cmd_usage_error("doctor", "--peer: %s", e.text);
+	if (o->nrails)
+		snprintf(to.local, sizeof(to.local), "%s", o->rail[0]);
+	rc = probe_run(&to, (uint32_t)o->size, o->bytes, &r, &e);
+	if (rc) {
+		fprintf(stderr, "tally doctor: %s: %s\n", o->peer, e.text);
+		return CMD_FAILED;
+	}
+	printf("link       %s%s%s\n", r.kind, r.path[0] ? ", " : "", r.path);
+	printf("latency    %.1f us one way, a frame of %u bytes, median of %u\n", r.latency_us,
+	       FRAME_BYTES, PROBE_PINGS);
+	printf("there      %.3f MB/s, payloads of %" PRIu64 " bytes\n", r.out / 1e6, o->size);
+	printf("back       %.3f MB/s\n", r.in / 1e6);
+	printf("both       %.3f MB/s each way at once\n", r.both_out / 1e6);
+	if (!strcmp(r.kind, "rdma"))
+		printf("detours    %" PRIu64 " payloads did not go by the card\n", r.detours);
+	return CMD_OK;
+}
+
+static int serve(const struct doctor_opts *o)
+{
+	char host[ADDR_LEN_MAX + 1];
+	uint16_t port;
+	uint64_t none;
+	struct err e;
+
+	if (parse_endpoint(o->listen, PROBE_PORT, host, &port, &none, &e))
+		return cmd_usage_error("doctor", "--listen: %s", e.text);
+	if (probe_serve(host, port, o->once, &e)) {
+		fprintf(stderr, "tally doctor: %s\n", e.text);
+		return CMD_FAILED;
+	}
+	return CMD_OK;
+}
+
+/* ---- the command line ---- */
+
+static const struct option long_options[] = {
+	{ "rail", required_argument, NULL, 'r' },
+	{ "listen", required_argument, NULL, 'l' },
+	{ "once", no_argument, NULL, 'o' },
+	{ "peer", required_argument, NULL, 'p' },
+	{ "size", required_argument, NULL, 's' },
+	{ "bytes", required_argument, NULL, 'b' },
+	{ "help", no_argument, NULL, 'h' },
+	{ NULL, 0, NULL, 0 },
+};
+
+static int take_bytes(const char *name, const char *text, uint64_t max, uint64_t *out)
+{
+	struct err e;
+
+	if (parse_bytes(text, out, &e) || !*out || *out > max)
+		return cmd_usage_error("doctor", "--%s %s: at least 1 byte, at most %" PRIu64,
+				       name, text, max);
+	return 0;
+}
+
+static int take_option(struct doctor_opts *o, int c)
+{
+	switch (c) {
+	case 'r':
+		if (o->nrails == RAILS_MAX)
+			return cmd_usage_error("doctor", "more than %u --rail", RAILS_MAX);
+		o->rail[o->nrails++] = optarg;
+		return 0;
+	case 'l':
+		o->listen = optarg;
+		return 0;
+	case 'o':
+		o->once = true;
+		return 0;
+	case 'p':
+		o->peer = optarg;
+		return 0;
+	case 's':
+		return take_bytes("size", optarg, SEG_BYTES_MAX, &o->size);
+	case 'b':
+		return take_bytes("bytes", optarg, UINT64_C(1) << 50, &o->bytes);
+	default:
+		return CMD_USAGE;
+	}
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	struct doctor_opts o = { .size = SIZE_DEFAULT, .bytes = BYTES_DEFAULT };
+	int c, rc = 0;
+
+	optind = 0;
+	while (!rc && (c = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
+		if (c == 'h') {
+			fputs(usage, stdout);
+			return CMD_OK;
+		}
+		rc = take_option(&o, c);
+	}
+	if (rc)
+		return rc;
+	if (optind < argc)
+		return cmd_usage_error("doctor", "unexpected '%s'", argv[optind]);
+	if (o.listen && o.peer)
+		return cmd_usage_error("doctor", "--listen and --peer are two machines'");
+	if (o.listen)
+		return serve(&o);
+	return o.peer ? measure(&o) : check_machine(&o);
+}
