@@ -96,7 +96,8 @@ quickstart: deps
 	$(Q)$(MAKE) --no-print-directory build
 	$(Q)BUILD=$(BUILD) TEXT="$(TEXT)" examples/quickstart.sh
 
-check: deps-vm
+check: deps
+	$(Q)deploy/install-packages.sh vm || echo 'what needs RDMA will be left out'
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/check.sh
 

@@ -20,7 +20,7 @@
 #define BACKOFF_MIN_MS	50u
 #define BACKOFF_MAX_MS	1000u
 #define SHM_TRIES	2u
-#define RDMA_TRIES	3u	/* failures of a link's queue pair within RDMA_TRIES_MS */
+#define RDMA_TRIES	3u	/* ends of an RDMA link within RDMA_TRIES_MS */
 #define RDMA_TRIES_MS	60000u
 
 struct ad_peer {
@@ -446,12 +446,12 @@ static void fall_back(struct ad_peer *p, struct ad_lane *k)
 	make_lanes(p);
 }
 
-/* A queue pair that fails again and again, on a network that carries TCP. */
-static void rdma_failed(struct ad_lane *k, enum close_reason why, mono_t now)
+/*
+ * A network that carries TCP and, again and again, not the card's packets.  Whichever
+ * side's queue pair failed first: to the other one it looks like the end of the link.
+ */
+static void rdma_failed(struct ad_lane *k, mono_t now)
 {
-	if (why != CLOSE_RETRIES && why != CLOSE_NOT_READY && why != CLOSE_ACCESS &&
-	    why != CLOSE_QUEUE_PAIR && why != CLOSE_DEVICE)
-		return;
 	if (!k->rdma_failures || now - k->rdma_failed > mono_ms(RDMA_TRIES_MS)) {
 		k->rdma_failures = 0;
 		k->rdma_failed = now;
@@ -459,7 +459,7 @@ static void rdma_failed(struct ad_lane *k, enum close_reason why, mono_t now)
 	if (++k->rdma_failures < RDMA_TRIES)
 		return;
 	k->addr.kind = XPORT_TCP;
-	log_warn("rdma to server %s failed %u times within %u s, using tcp for this link",
+	log_warn("rdma to server %s ended %u times within %u s, using tcp for this link",
 		 k->peer->server.name, RDMA_TRIES, RDMA_TRIES_MS / 1000);
 }
 
@@ -468,6 +468,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
 	struct ad_peer *p = k->peer;
+	bool was_up = k->up;
 
 	en->detours_before += xport_detours(ep);
 	k->ep = NULL;
@@ -497,8 +498,8 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 		fall_back(p, k);
 		return;
 	}
-	if (k->addr.kind == XPORT_RDMA)
-		rdma_failed(k, why, loop_now());
+	if (k->addr.kind == XPORT_RDMA && was_up)
+		rdma_failed(k, loop_now());
 	k->retry_at = loop_now() + mono_ms(k->backoff_ms);
 	k->backoff_ms = MIN(2 * k->backoff_ms, BACKOFF_MAX_MS);
 }

@@ -119,6 +119,7 @@ static void batch_frame(struct batch *b, struct xport_ep *ep, uint32_t at)
 		wr->opcode = IBV_WR_RDMA_WRITE;
 		wr->wr.rdma.remote_addr = it->raddr;
 		wr->wr.rdma.rkey = it->rkey;
+		wr->wr_id = wr_id(ep, WR_FRAME, at);	/* errors complete in any case */
 	}
 	wr = batch_add(b, tx_wire(k, at), FRAME_BYTES, k->mr->lkey, k->inline_bytes);
 	wr->opcode = IBV_WR_SEND_WITH_IMM;

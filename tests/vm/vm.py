@@ -41,7 +41,7 @@ DIR = os.path.join(BUILD, "vm")
 # What the initramfs loads, each behind what it depends on.  crc32_generic: without it
 # rxe makes no device.
 MODULES = ["virtio_pci", "9pnet_virtio", "9p", "crc32_generic", "veth", "bridge", "sch_tbf",
-           "sch_netem", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
+           "sch_netem", "sch_prio", "cls_u32", "act_gact", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 # no_timer_check: the emulated IO-APIC's timer is late now and then, which panics else.
 KERNEL_ARGS = ("console=ttyS0 panic=-1 oops=panic no_timer_check quiet loglevel=4 "
                "random.trust_cpu=on")
