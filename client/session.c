@@ -35,6 +35,8 @@ int lt_session_over(tally_session *s)
 		/* read again with the text: job_code was set after it */
 		s->over.code = code < 0 ? code : TALLY_EPROTO;
 		ring_status_get(&s->ring, NULL, s->over.text, NULL);
+		if (!s->over.text[0])
+			err_set(&s->over, s->over.code, "%s", err_help(s->over.code));
 	} else if (!s->over.code) {
 		s->over = s->err;
 	}

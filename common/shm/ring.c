@@ -18,6 +18,7 @@
 #include "common/shm/ring.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@
 #define RING_LINE	64u
 #define SUB_WORDS	(sizeof(struct ring_sub) / sizeof(uint64_t))
 #define CPL_WORDS	(sizeof(struct ring_cpl) / sizeof(uint64_t))
-#define STATUS_TRIES	1000u	/* a writer that never finishes is dead: take what is there */
+#define STATUS_TRIES	1000u	/* a writer that never finishes is dead */
 
 /* One direction's indices; each word has a cache line and one writer but `sleeping`. */
 struct ring_dir {
@@ -325,5 +326,10 @@ void ring_status_get(const struct ring_end *r, int *job_code, char *job_text, ch
 			return;
 		if (!job_text && !stall_text)
 			return;		/* one word cannot be torn */
+		sched_yield();		/* the writer may have been stopped half-way */
 	}
+	if (job_text)
+		*job_text = '\0';
+	if (stall_text)
+		*stall_text = '\0';
 }

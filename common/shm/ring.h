@@ -97,7 +97,8 @@ bool ring_cpl_sleep(struct ring_end *r);	/* true: now poll cpl_fd; false: look a
 						 * at the job's code too */
 int ring_cpl_wake(struct ring_end *r);		/* after the poll: clears flag and bell;
 						 * ESHUTDOWN: the other side closed it */
-/* Texts have ERR_TEXT_MAX + 1 bytes and end with NUL; NULL: not wanted. */
+/* Texts have ERR_TEXT_MAX + 1 bytes and end with NUL; NULL: not wanted.  They are whole,
+ * or empty when the agent has been stopped in the middle of writing them. */
 void ring_status_get(const struct ring_end *r, int *job_code, char *job_text,
 		     char *stall_text);
 

@@ -423,6 +423,24 @@ START_TEST(ring_status_is_never_torn)
 }
 END_TEST
 
+/* A writer that was stopped half-way leaves an odd number at the area's beginning. */
+START_TEST(ring_status_of_a_stopped_writer_is_empty)
+{
+	char job[ERR_TEXT_MAX + 1], stall[ERR_TEXT_MAX + 1];
+	_Atomic uint32_t *seq = (_Atomic uint32_t *)(void *)(mem + 4096);
+
+	ring_status_set(&agent, 0, "why", "what");
+	atomic_fetch_add(seq, 1);
+	ring_status_get(&proc, NULL, job, stall);
+	ck_assert_str_eq(job, "");
+	ck_assert_str_eq(stall, "");
+	atomic_fetch_add(seq, 1);
+	ring_status_get(&proc, NULL, job, stall);
+	ck_assert_str_eq(job, "why");
+	ck_assert_str_eq(stall, "what");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ring");
@@ -449,6 +467,7 @@ int main(void)
 	tcase_add_test(tc, ring_status_garbage_ends_with_nul);
 	tcase_add_test(tc, ring_two_threads_lose_no_entry_and_no_wake_up);
 	tcase_add_test(tc, ring_status_is_never_torn);
+	tcase_add_test(tc, ring_status_of_a_stopped_writer_is_empty);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);
