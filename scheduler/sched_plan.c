@@ -16,6 +16,7 @@
 
 #define SEG_NEAR_MIN	(64u << 10)
 #define SEG_NEAR_MAX	(512u << 10)
+#define WINDOW_MS	32u
 
 static_assert(CHUNK_BYTES_MIN % SEG_NEAR_MIN == 0, "the smallest segment divides any chunk");
 
@@ -200,16 +201,23 @@ static uint32_t segment(const struct sched_job *j)
 	return seg;
 }
 
-/* All agents' windows take at most a quarter of the smallest server. */
+/*
+ * What the fastest server's cards carry in WINDOW_MS: so far may an agent be ahead of
+ * the slowest.  With more of it those ahead take a busy card from those that every
+ * sum waits for.  All agents' windows take at most a quarter of the smallest server.
+ */
 static uint32_t window(const struct sched_job *j)
 {
 	uint32_t w = WINDOW_BYTES_MAX;
-	uint64_t memory = UINT64_MAX;
+	uint64_t memory = UINT64_MAX, bits = 0;
 
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].node->memory_bytes)
 			memory = MIN(memory, j->servers[i].node->memory_bytes);
+		bits = MAX(bits, card_bits(j->servers[i].node));
 	}
+	while (w > WINDOW_BYTES_MIN && w > bits / 8 * WINDOW_MS / 1000)
+		w /= 2;
 	while (w > WINDOW_BYTES_MIN && (uint64_t)j->nmachines * w > memory / 4)
 		w /= 2;
 	return MAX(w, WINDOW_BYTES_MIN);

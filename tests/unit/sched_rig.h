@@ -256,10 +256,12 @@ static inline void conn_closed(uint32_t conn)
 	step((struct sched_event){ .type = SCHED_EV_CLOSED, .conn = conn });
 }
 
+static uint64_t card_bits_per_s = 1000000000;	/* of whoever says hello */
+
 static inline uint32_t hello_from(enum node_kind kind, const char *name, const char *machine,
 				  uint8_t instance, const char *cluster)
 {
-	static const struct msg_addr addr = { "10.0.0.1", 7471, 1000000000 };
+	const struct msg_addr addr = { "10.0.0.1", 7471, card_bits_per_s };
 	struct msg m = { .type = MSG_HELLO, .hello = {
 		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = kind,
 		.name = name, .machine = machine, .instance = { instance }, .secret = "",

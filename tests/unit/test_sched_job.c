@@ -27,7 +27,7 @@ START_TEST(job_comes_up_servers_first)
 	ck_assert_uint_le(up->weight[0] - up->weight[1], 1);	/* equal but for the rounding */
 	ck_assert_uint_eq(up->chunk, CHUNK_BYTES_DEFAULT);
 	ck_assert_uint_eq(up->seg, 64u << 10);	/* 1 Gbit/s: 125 kB in a millisecond */
-	ck_assert_uint_eq(up->window, WINDOW_BYTES_MAX);
+	ck_assert_uint_eq(up->window, 4u << 20);	/* 4 MB in 32 ms */
 	ready_as(s0, MSG_JOB_READY, up->job, up->epoch, 0);
 	ck_assert_uint_eq(count(a, MSG_JOB_UP, REQ_ANY), 0);
 	ready_as(s1, MSG_JOB_READY, up->job, up->epoch, 0);
@@ -79,6 +79,36 @@ START_TEST(world_mismatch_reaches_every_rank)
 	ck_answer(a, 2, TALLY_EMISMATCH, text);
 	ck_answer(b, 1, TALLY_EMISMATCH, text);
 	ck_assert_uint_eq(sched_jobs(w->s), 0);
+}
+END_TEST
+
+/* Fast cards need more of it, a server with little memory has less. */
+START_TEST(windows_follow_the_cards)
+{
+	static const struct {
+		uint64_t bits;
+		uint32_t window;
+	} want[] = {
+		{ 100000000, WINDOW_BYTES_MIN }, { 1000000000, 4u << 20 },
+		{ 2500000000, 8u << 20 }, { 100000000000, WINDOW_BYTES_MAX },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+		uint32_t a, b, s;
+
+		card_bits_per_s = want[i].bits;
+		a = hello(NODE_AGENT, "a");
+		b = hello(NODE_AGENT, "b");
+		s = hello(NODE_SERVER, "s");
+		join(a, 1, 2, 0);
+		join(b, 1, 2, 1);
+		ck_assert_uint_eq(last(s, MSG_JOB_UP)->window, want[i].window);
+		conn_closed(a);
+		conn_closed(b);
+		conn_closed(s);
+		pass(2 * LEASE_MS);
+	}
+	card_bits_per_s = 1000000000;
 }
 END_TEST
 
@@ -554,6 +584,7 @@ static void add(TCase *t)
 	tcase_add_test(t, one_machine_needs_no_server);
 	tcase_add_test(t, job_waits_for_a_server_and_says_so);
 	tcase_add_test(t, world_mismatch_reaches_every_rank);
+	tcase_add_test(t, windows_follow_the_cards);
 	tcase_add_test(t, segments_divide_chunks);
 	tcase_add_test(t, chunk_wishes_must_agree);
 	tcase_add_test(t, second_process_of_a_rank_is_refused_alone);
