@@ -21,7 +21,8 @@
 #include "common/net/xport.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
-#define RX_FRAMES	64u		/* headers read at once */
+#define RX_FRAMES	512u	/* bytes of a batch read, in frames */
+#define SMALL_BYTES	(8u << 10) /* payloads up to this are read in batches and copied */
 #define SINK_BYTES	(64u << 10)	/* where refused payloads go */
 
 enum ep_state {
@@ -88,7 +89,7 @@ struct tx {
 struct rx {
 	uint32_t have;			/* bytes in buf, all of headers not yet decoded */
 	uint32_t left;			/* payload of f still to come */
-	bool bulk;			/* the last frame had a payload */
+	bool bulk;			/* the last frame had a payload worth a read of its own */
 	uint8_t *dst;			/* of f's payload, borrowed from place(); NULL: sink */
 	struct frame f;			/* valid while left > 0 */
 	int fd;				/* came ahead of its SLAB frame; owned; -1 */

@@ -308,7 +308,7 @@ static void payload_advance(struct xport_ep *ep, uint32_t n)
 	struct rx *r = &ep->rx;
 
 	r->left -= n;
-	r->bulk = true;
+	r->bulk = r->f.length > SMALL_BYTES;
 	if (r->left == 0 && r->dst) {
 		struct frame f = r->f;
 
@@ -378,7 +378,8 @@ static size_t rx_gather(struct xport_ep *ep, size_t room, struct iovec *iov, int
 	while (bytes < payload)
 		bytes += iov_put(iov, n, ep->g->sink, MIN(payload - bytes, (size_t)SINK_BYTES));
 	if (payload == r->left)
-		bytes += iov_put(iov, n, r->buf, FRAME_BYTES);
+		bytes += iov_put(iov, n, r->buf,
+				 r->f.length > SMALL_BYTES ? FRAME_BYTES : sizeof(r->buf));
 	return bytes;
 }
 
