@@ -20,6 +20,15 @@ extern kern_fn *const kern_table_c[DTYPE_END];
 extern kern_fn *const kern_table_avx2[DTYPE_END];
 extern kern_fn *const kern_table_avx512[DTYPE_END];
 
+/*
+ * From so many inputs on a core's own prefetchers no longer keep up with memory: the
+ * vector loops ask for what comes KERN_AHEAD_BYTES later.  With fewer it would only
+ * cost, where the inputs are in a cache.
+ */
+#define KERN_AHEAD_INPUTS	5u
+#define KERN_AHEAD_BYTES	2048
+#define KERN_LINE		64u
+
 /* For the generic loops that become one tight loop per type. */
 #define KERN_ALWAYS_INLINE static inline __attribute__((always_inline))
 

@@ -89,6 +89,13 @@ KERN_ALWAYS_INLINE struct quad quad_of(const char *p)
 	return (struct quad){ load(p), load(p + VEC), load(p + 2 * VEC), load(p + 3 * VEC) };
 }
 
+KERN_ALWAYS_INLINE struct quad quad_ahead(const char *p, bool ahead)
+{
+	for (size_t at = 0; ahead && at < sizeof(struct quad); at += KERN_LINE)
+		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T1);
+	return quad_of(p);
+}
+
 KERN_ALWAYS_INLINE struct quad quad_op(struct quad q, struct quad r, op_fn *op)
 {
 	return (struct quad){ op(q.a, r.a), op(q.b, r.b), op(q.c, r.c), op(q.d, r.d) };
@@ -106,11 +113,13 @@ KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q)
 KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, size_t at,
 				 size_t end, op_fn *add, op_fn *div, __m512i by)
 {
+	const bool ahead = n >= KERN_AHEAD_INPUTS;
+
 	for (; end - at >= STEP; at += STEP) {
-		struct quad q = quad_of((const char *)in[0] + at);
+		struct quad q = quad_ahead((const char *)in[0] + at, ahead);
 
 		for (uint32_t j = 1; j < n; j++)
-			q = quad_op(q, quad_of((const char *)in[j] + at), add);
+			q = quad_op(q, quad_ahead((const char *)in[j] + at, ahead), add);
 		if (div)
 			q = quad_op(q, (struct quad){ by, by, by, by }, div);
 		quad_put(out + at, q);
