@@ -68,8 +68,10 @@ static struct xport_region *tell_cards(const struct server *s, void *p, uint64_t
 
 bool sv_windows_map(struct server *s, struct sv_job *j)
 {
-	j->windows = map_pages(j->windows_bytes);
-	if (j->windows && xport_rdma_devices())
+	bool cards = xport_rdma_devices() > 0;
+
+	j->windows = cards ? map_pages_now(s, j->windows_bytes) : map_pages(j->windows_bytes);
+	if (j->windows && cards)
 		j->windows_region = tell_cards(s, j->windows, j->windows_bytes, true);
 	return j->windows;
 }

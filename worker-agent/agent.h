@@ -305,6 +305,7 @@ struct agent {
 	uint32_t nrails;
 	struct msg_addr rail[RAILS_MAX];
 	char rail_text[RAILS_MAX][ADDR_LEN_MAX + 1];
+	bool rail_rdma[RAILS_MAX];	/* a card here serves it */
 	uint8_t link_key[KEY_BYTES];
 	uint32_t my_node;
 	uint64_t next_req, next_session, memory_bytes;

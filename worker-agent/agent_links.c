@@ -87,13 +87,17 @@ static void make_tcp_lanes(struct ad_peer *p)
 	uint32_t rails = MAX(MAX(a->nrails, p->server.naddrs), 1);
 
 	for (uint32_t i = 0; i < rails * a->opt.links; i++) {
-		struct ad_lane *k = p->server.naddrs ? lane_new(p, i) : NULL;
 		uint32_t remote = p->server.naddrs ? i % p->server.naddrs : 0;
 		uint32_t local = a->nrails ? i % a->nrails : 0;
+		bool rdma = a->nrails && a->rail_rdma[local];
+		struct ad_lane *k;
 
+		if (rdma && i >= rails)		/* one queue pair fills a card */
+			continue;
+		k = p->server.naddrs ? lane_new(p, i) : NULL;
 		if (!k)
 			return;
-		k->addr.kind = xport_rdma_devices() ? XPORT_RDMA : XPORT_TCP;
+		k->addr.kind = rdma ? XPORT_RDMA : XPORT_TCP;
 		memcpy(k->addr.remote, p->server.addr[remote].host, sizeof(k->addr.remote));
 		k->addr.port = p->server.addr[remote].port;
 		k->bits_per_s = ad_slower_card(p->server.addr[remote].bits_per_s,

@@ -41,14 +41,27 @@ static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages,
 	return 0;
 }
 
+/* In pieces: to get a large model's pages takes longer than a lease. */
+static int prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t len, struct err *e)
+{
+	for (uint64_t at = 0; at < len; at += PREFAULT_BYTES) {
+		int rc = slab_prefault(mem, off + at, MIN(len - at, PREFAULT_BYTES), e);
+
+		if (rc)
+			return rc;
+		ctl_node_alive(a->node);
+	}
+	return 0;
+}
+
 /* Cards read inputs and sums, and write results.  What they do not know goes over TCP. */
-static void tell_cards(const struct agent *a, struct ad_slab *s, bool servers_write)
+static void tell_cards(struct agent *a, struct ad_slab *s, bool servers_write)
 {
 	struct err e;
 
 	if (!xport_rdma_devices())
 		return;
-	ctl_node_alive(a->node);
+	(void)prefault(a, &s->mem, 0, s->mem.bytes, &e);	/* else by one long call */
 	if (xport_region_new(&s->region, s->mem.base, s->mem.bytes, servers_write, &e))
 		log_warn("rdma cannot be used for %llu MiB, which go over tcp, reason %s",
 			 (unsigned long long)s->mem.bytes >> 20, e.text);
@@ -109,19 +122,6 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 	a->slab[s->id] = NULL;
 	if (!a->loop || loop_work(a->loop, free_memory, s))
 		free_memory(s);
-}
-
-/* In pieces: to get a large model's pages takes longer than a lease. */
-static int prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t len, struct err *e)
-{
-	for (uint64_t at = 0; at < len; at += PREFAULT_BYTES) {
-		int rc = slab_prefault(mem, off + at, MIN(len - at, PREFAULT_BYTES), e);
-
-		if (rc)
-			return rc;
-		ctl_node_alive(a->node);
-	}
-	return 0;
 }
 
 /* A tensor knows its pages only when it has them: they are put back once. */

@@ -85,6 +85,7 @@ static int start(struct daemon *d, struct err *e)
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; xport_rdma_devices() && i < a->nrails; i++) {
+		a->rail_rdma[i] = xport_rdma_serves(a->rail_text[i], text, sizeof(text));
 		xport_rdma_say(a->rail_text[i], text, sizeof(text));
 		log_info("rail %s: %s", a->rail_text[i], text);
 	}

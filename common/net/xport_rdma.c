@@ -137,10 +137,17 @@ static bool post_batch(struct xport_ep *ep)
 
 	n = MIN(n, SQ_FRAMES - k->posted);
 	n = MIN(n, k->peer_room - (k->sent - k->peer_took));
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = (k->head + k->posted + i) % XPORT_QUEUE;
+
+		if (k->posted_bytes >= POST_BYTES)
+			n = i;
+		else
+			batch_frame(&b, ep, at);
+		k->posted_bytes += i < n ? k->q[at].len : 0;
+	}
 	if (!n)
 		return false;
-	for (uint32_t i = 0; i < n; i++)
-		batch_frame(&b, ep, (k->head + k->posted + i) % XPORT_QUEUE);
 	b.wr[b.n - 1].send_flags |= IBV_SEND_SIGNALED;
 	errno = ibv_post_send(k->qp, b.wr, &bad);
 	if (errno) {
@@ -217,6 +224,7 @@ static void retire(struct xport_ep *ep, uint32_t index)
 		k->posted--;
 		k->done++;
 		k->bytes -= FRAME_BYTES + it.len;
+		k->posted_bytes -= it.len;
 		if (it.data)
 			ep->g->cb->sent(ep->g->ctx, ep, it.cookie, it.len);
 	}

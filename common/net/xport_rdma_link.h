@@ -24,6 +24,8 @@
 
 #define SQ_FRAMES	128u	/* frames posted and not completed, of one link */
 #define BATCH_FRAMES	16u	/* of one doorbell */
+#define POST_BYTES	(2u << 20) /* with the card: nothing overtakes them, so no more than
+				 * bridge the time until completions are looked at */
 #define OWN_WRS		16u	/* binds and credit notes posted and not completed */
 #define RQ_FRAMES	256u	/* headers a peer may be ahead of us */
 #define RQ_SPARE	8u	/* receives for credit notes, which are not counted */
@@ -99,7 +101,7 @@ struct rdma_link {
 	bool joined, eof;
 
 	uint32_t head, count, posted;	/* of q; the first `posted` are with the card */
-	uint64_t bytes;			/* of q */
+	uint64_t bytes, posted_bytes;	/* of q; with the card */
 	uint64_t taken, done;		/* frames ever */
 	uint64_t detours;
 	uint32_t own_wrs;
