@@ -80,7 +80,7 @@ help:
 	@echo 'make quickstart      install missing packages, build, train examples/charlm on a local cluster'
 	@echo '                     (TEXT=path: on that text)'
 	@echo 'make check           install missing packages, build, run every test'
-	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE (4 minutes)'
+	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
 	@echo 'make SAN=address,undefined tests   the unit tests and the simulator under a sanitizer'
 	@echo 'make SAN=thread tests'
 	@echo 'make lint            layering, bans, documentation'

@@ -80,7 +80,7 @@ write_bw()
 
 	to=$(gid_index 2 0) && from=$(gid_index 1 0) || fail 'no address to measure between'
 	timeout 60 ib_write_bw -F -d rxem2r0 -x "$to" -s "$1" -n "$2" > "$TMP/bw-server" 2>&1 &
-	wait_until 10 'ib_write_bw listens' listens 18515
+	wait_until 30 'ib_write_bw listens' listens 18515
 	timeout 60 ib_write_bw -F -d rxem1r0 -x "$from" -s "$1" -n "$2" --source_ip 10.66.0.1 \
 		10.66.0.2 > "$TMP/bw" 2>&1 || { cat "$TMP/bw" >&2; fail 'ib_write_bw failed'; }
 	wait $! || { cat "$TMP/bw-server" >&2; fail 'ib_write_bw failed at the far end'; }
