@@ -70,7 +70,8 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 
-.PHONY: all help deps deps-vm build quickstart check check-rdma tests lint fuzz bench install clean san
+.PHONY: all help deps deps-vm build quickstart check check-rdma tests sim mutants lint fuzz bench
+.PHONY: install clean san
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -81,6 +82,8 @@ help:
 	@echo '                     (TEXT=path: on that text)'
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
+	@echo 'make sim             the simulator: SEEDS=n runs, or SEED=s with its transcript'
+	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
 	@echo 'make SAN=address,undefined tests   the unit tests and the simulator under a sanitizer'
 	@echo 'make SAN=thread tests'
 	@echo 'make lint            layering, bans, documentation'
@@ -221,6 +224,18 @@ bench: build $(BENCHES)
 
 tests: build tests-build
 	$(Q)BUILD=$(BUILD) tests/run.sh --unit --sim
+
+# make sim: SEEDS=n runs from FIRST=s on; make sim SEED=s: that one, and what happened in it.
+SEEDS ?= 20000
+FIRST ?= 1
+sim: $(SIM)
+	$(Q)$(if $(SEED),$(SIM) --seed $(SEED) --trace,tests/sim_set.sh $(SIM) $(SEEDS) $(FIRST))
+
+# The simulator over deliberate protocol bugs: it has to find them all.
+mutants:
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/mutants CFLAGS='$(CFLAGS) -DTALLY_MUTANTS' \
+		$(BUILD)/mutants/tests/sim
+	$(Q)tests/mutants.sh $(BUILD)/mutants/tests/sim
 
 lint:
 	$(Q)python3 tests/lint.py

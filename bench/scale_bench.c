@@ -441,7 +441,7 @@ static void planner(void)
 	start = took("place", start);
 	for (uint32_t i = 0; i < count; i++)
 		alive[i] = i != count - 1;
-	moved = place_repair(map.place, weight, alive, map.t, map.n);
+	moved = place_repair(map.place, weight, alive, map.place->nservers, map.t, map.n);
 	start = took("epoch: a server is lost", start);
 	printf("%-28s %8.1f MB\n", "  bytes that move", (double)moved / 1e6);
 	for (uint32_t i = 0; i < count; i++)

@@ -372,35 +372,6 @@ static int parse_opts(const struct query_verb *v, int argc, char **argv, struct 
 	return GO;
 }
 
-static int query_failed(const struct query_verb *v, const struct query_opts *o,
-			const struct err *e)
-{
-	fprintf(stderr, "tally %s: %s\n", v->name, e->text);
-	switch (e->code) {
-	case TALLY_EINVAL:
-		fprintf(stderr, "Try: tally help %s\n", v->name);
-		return CMD_USAGE;
-	case TALLY_ENOENT:
-		return CMD_NOT_FOUND;
-	case TALLY_EAUTH:
-		fputs("Give it with --secret-file FILE or TALLY_SECRET_FILE.\n", stderr);
-		return CMD_DENIED;
-	case TALLY_ESCHED:
-	case TALLY_ETIMEDOUT:
-	case TALLY_ESHUTDOWN:
-	case TALLY_EIO:
-		fprintf(stderr,
-			"Is tally-scheduler running there?  Start it with"
-			" 'tally-scheduler --listen %s',\n"
-			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n",
-			o->where.endpoint);
-		return CMD_UNREACHABLE;
-	default:
-		fprintf(stderr, "%s: %s\n", err_name(e->code), err_help(e->code));
-		return CMD_FAILED;
-	}
-}
-
 static int query(const struct query_verb *v, int argc, char **argv)
 {
 	struct query_opts o = {
@@ -417,7 +388,7 @@ static int query(const struct query_verb *v, int argc, char **argv)
 	if (status != GO)
 		return status;
 	if (query_ask(&s, &o.where, v->what, o.job, &e))
-		return query_failed(v, &o, &e);
+		return query_failed(v->name, &o.where, &e);
 	status = CMD_OK;
 	if (o.job[0] && !s.report->njobs) {
 		fprintf(stderr, "tally %s: there is no job '%s'\n", v->name, o.job);

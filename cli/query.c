@@ -5,6 +5,9 @@
  */
 #include "cli/query.h"
 
+#include <stdio.h>
+
+#include "cli/cmd.h"
 #include "common/base/parse.h"
 #include "common/rt/secret.h"
 
@@ -66,13 +69,10 @@ static int introduce(struct query *s, const struct query_where *w, const char *s
 	return secret[0] ? ask(s, w, &hello, MSG_WELCOME, e) : 0;
 }
 
-int query_ask(struct query *s, const struct query_where *w, uint32_t what, const char *job,
-	      struct err *e)
+/* Nothing to close on error. */
+static int connect_and_ask(struct query *s, const struct query_where *w, const struct msg *m,
+			   enum msg_type expected, struct err *e)
 {
-	const struct msg query = {
-		.type = MSG_QUERY,
-		.query = { .req = 1, .what = what, .job = job },
-	};
 	char secret[SECRET_BYTES];
 	int rc;
 
@@ -85,12 +85,69 @@ int query_ask(struct query *s, const struct query_where *w, uint32_t what, const
 		return rc;
 	rc = introduce(s, w, secret, e);
 	if (!rc)
-		rc = ask(s, w, &query, MSG_REPORT, e);
+		rc = ask(s, w, m, expected, e);
 	if (rc)
 		ctl_client_close(s->client);
-	else
+	return rc;
+}
+
+int query_ask(struct query *s, const struct query_where *w, uint32_t what, const char *job,
+	      struct err *e)
+{
+	const struct msg m = {
+		.type = MSG_QUERY,
+		.query = { .req = 1, .what = what, .job = job },
+	};
+	int rc = connect_and_ask(s, w, &m, MSG_REPORT, e);
+
+	if (!rc)
 		s->report = &s->answer.report;
 	return rc;
+}
+
+int query_drain(const struct query_where *w, const char *name, bool undo, struct err *e)
+{
+	const struct msg m = {
+		.type = MSG_DRAIN,
+		.drain = { .req = 1, .name = name, .undo = undo },
+	};
+	struct query s = { 0 };
+	int rc = connect_and_ask(&s, w, &m, MSG_REPLY, e);
+
+	if (rc)
+		return rc;
+	if (s.answer.reply.code)
+		rc = err_set(e, s.answer.reply.code, "%s", s.answer.reply.text);
+	query_close(&s);
+	return rc;
+}
+
+int query_failed(const char *verb, const struct query_where *w, const struct err *e)
+{
+	fprintf(stderr, "tally %s: %s\n", verb, e->text);
+	switch (e->code) {
+	case TALLY_EINVAL:
+		fprintf(stderr, "Try: tally help %s\n", verb);
+		return CMD_USAGE;
+	case TALLY_ENOENT:
+		return CMD_NOT_FOUND;
+	case TALLY_EAUTH:
+		fputs("Give it with --secret-file FILE or TALLY_SECRET_FILE.\n", stderr);
+		return CMD_DENIED;
+	case TALLY_ESCHED:
+	case TALLY_ETIMEDOUT:
+	case TALLY_ESHUTDOWN:
+	case TALLY_EIO:
+		fprintf(stderr,
+			"Is tally-scheduler running there?  Start it with"
+			" 'tally-scheduler --listen %s',\n"
+			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n",
+			w->endpoint);
+		return CMD_UNREACHABLE;
+	default:
+		fprintf(stderr, "%s: %s\n", err_name(e->code), err_help(e->code));
+		return CMD_FAILED;
+	}
 }
 
 void query_close(struct query *s)

@@ -32,4 +32,10 @@ int query_ask(struct query *s, const struct query_where *w, uint32_t what, const
 	      struct err *e);
 void query_close(struct query *s);
 
+/* Asks for a server to be drained, or used again; 0: the scheduler has taken it. */
+int query_drain(const struct query_where *w, const char *name, bool undo, struct err *e);
+
+/* Says on stderr why verb has failed and what can be done; the exit status. */
+int query_failed(const char *verb, const struct query_where *w, const struct err *e);
+
 #endif

@@ -55,6 +55,7 @@ static bool flags_ok(const struct frame *f)
 	case FRAME_PUSH:
 		return !(f->flags & ~FRAME_FLAGS);
 	case FRAME_RESULT:
+	case FRAME_GIVE:
 		return !(f->flags & ~FRAME_BYREF);
 	default:
 		return !f->flags;

@@ -3,7 +3,7 @@
  * frame.h - the 64-byte header of everything on a data link.
  *
  * A data link joins one engine of an agent to one engine of a server.  Every
- * message is a header and, for PUSH and RESULT over a socket, `length` bytes of
+ * message is a header and, for PUSH, RESULT and GIVE over a socket, `length` bytes of
  * payload right behind it.  By shared memory the payload stays where it is and
  * `slot` says where (FRAME_BYREF).  All fields are little-endian; the last four
  * bytes are CRC-32C over the first sixty.  docs/PROTOCOL.md has the picture.
@@ -43,7 +43,9 @@
 	X(PING,      12, false, "both",   "is the process alive?") \
 	X(PONG,      13, false, "both",   "it is") \
 	X(SLAB,      14, false, "both",   "shows memory: shm by fd, rdma by address and key") \
-	X(QP,        15, false, "both",   "rdma: a queue pair to join, or why there is none")
+	X(QP,        15, false, "both",   "rdma: a queue pair to join, or why there is none") \
+	X(SEEK,      16, false, "server", "new here: has anybody the result of this round?") \
+	X(GIVE,      17, true,  "agent",  "the result of a round, for those who lack it")
 
 enum frame_type {
 	FRAME_NONE = 0,
@@ -87,7 +89,7 @@ struct frame {
 	uint32_t tensor;	/* 16: the scheduler's number of the tensor in the job */
 	uint32_t chunk;		/* 20: its index in the tensor */
 	uint32_t round;		/* 24: 1, 2, 3, ... per tensor; wraps after 2^32 - 1 to 1 */
-	uint32_t epoch;		/* 28: of the placement that the sender follows */
+	uint32_t epoch;		/* 28: that placed the chunk at this server */
 	uint32_t offset;	/* 32: the segment's first byte in the chunk */
 	uint32_t length;	/* 36: its bytes, <= SEG_BYTES_MAX */
 	uint64_t slot;		/* 40: PUSH: where in window or slab; RESULT: the push's rslot;
@@ -120,15 +122,15 @@ enum { QP_OFFER = 1, QP_ANSWER, QP_READY };
 void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES]);
 
 /*
- * EPROTO: magic, check, type, dtype, rop, flags (NODATA: PUSH only; BYREF: PUSH
- * and RESULT only), length, or offset + length > CHUNK_BYTES_MAX; EVERSION:
+ * EPROTO: magic, check, type, dtype, rop, flags (NODATA: PUSH only; BYREF: PUSH,
+ * RESULT and GIVE only), length, or offset + length > CHUNK_BYTES_MAX; EVERSION:
  * another version.  *f is written on success only.
  */
 int frame_decode(const uint8_t wire[FRAME_BYTES], struct frame *f);
 
 const char *frame_type_name(uint8_t type);	/* "PUSH"; "?": no such type */
 
-/* `length` bytes follow on a socket: PUSH, RESULT, neither BYREF nor NODATA, not empty. */
+/* `length` bytes follow on a socket: PUSH, RESULT, GIVE, neither BYREF nor NODATA, not empty. */
 bool frame_has_payload(const struct frame *f);
 
 /* Writes "PUSH job 3 key 7.0+131072 round 12 ..." (key tensor.chunk+offset); returns buf. */

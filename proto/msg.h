@@ -66,7 +66,10 @@
 	X(SLAB,          23, msg_slab,       "agent -> process, with a memfd") \
 	X(SLAB_MAPPED,   24, msg_slab,       "process -> agent: mapped; seal it") \
 	X(DECLARED,      25, msg_declared,   "agent -> process: ids and where results will lie") \
-	X(DETACH,        26, msg_reply,      "process -> agent: orderly goodbye")
+	X(DETACH,        26, msg_reply,      "process -> agent: orderly goodbye") \
+	X(EPOCH,         27, msg_epoch,      "scheduler -> servers, then agents: chunks move") \
+	X(EPOCH_READY,   28, msg_ready,      "server, agent -> scheduler -> servers: it is done") \
+	X(DRAIN,         29, msg_drain,      "CLI -> scheduler: give this server nothing to do")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -108,6 +111,7 @@ struct msg_hello {
 	uint64_t memory_bytes;		/* server: pool it may use */
 	uint64_t epoch_seen;		/* highest epoch ever heard: it never goes back */
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: never had one */
+	uint32_t node;			/* of the last WELCOME; a restarted scheduler keeps it */
 };
 
 struct msg_welcome {
@@ -153,10 +157,11 @@ struct msg_machine {		/* one agent of a job; order = by lowest rank = worker ind
 	uint8_t link_key[KEY_BYTES];	/* sent to servers only; zeros else */
 	uint32_t nranks;
 	const uint32_t *ranks;		/* ascending */
+	uint32_t engines;		/* data threads; 0: one */
 };
 
 struct msg_server {		/* order = placement index */
-	uint32_t node;
+	uint32_t node;			/* 0: it is gone */
 	const char *name;
 	const char *machine;
 	const char *shm_path;
@@ -164,6 +169,7 @@ struct msg_server {		/* order = placement index */
 	uint32_t weight;		/* parts of PLACE_WEIGHT_SUM */
 	uint32_t naddrs;
 	const struct msg_addr *addrs;
+	uint8_t instance[ID_BYTES];	/* of its process */
 };
 
 struct msg_job_up {
@@ -177,13 +183,32 @@ struct msg_job_up {
 	const struct msg_machine *machines;
 	uint32_t nservers;
 	const struct msg_server *servers;
+	uint64_t seq;			/* JOB_UP of a job that runs: the log up to here follows, as
+					 * placed; JOB_HELD: the entry of its last EPOCH */
+	uint32_t repair;		/* JOB_HELD: of that EPOCH */
+};
+
+/* A log entry that changes who sums what: the servers with their new weights. */
+struct msg_epoch {
+	uint32_t job;
+	uint64_t seq, epoch;
+	uint32_t repair;		/* 1: place_repair(), 0: place_rebalance() */
+	uint32_t nservers;
+	const struct msg_server *servers;
+};
+
+struct msg_drain {
+	uint64_t req;
+	const char *name;		/* of the server */
+	uint32_t undo;			/* 1: use it again */
 };
 
 struct msg_ready {
 	uint32_t job;
-	uint64_t seq;			/* TENSORS_READY: the log entry; JOB_READY: the epoch */
+	uint64_t seq;			/* TENSORS_READY: the log entry; else: the epoch */
 	int32_t code;
 	const char *text;
+	uint64_t log;			/* JOB_READY: last log entry that the server has */
 };
 
 struct msg_job_down {
@@ -215,7 +240,13 @@ struct msg_tensors {
 	uint64_t seq;			/* log entry, 1, 2, 3, ... per job, no gaps */
 	uint32_t ntensors;
 	const struct msg_tensor *tensors;
+	uint32_t nplaced;		/* 0: place them; else where their chunks are by now, */
+	const uint64_t *placed;		/* in order: PLACED(epoch, server's index) */
 };
+
+#define PLACED(epoch, owner)	((uint64_t)(epoch) << 16 | (owner))
+#define PLACED_EPOCH(p)		((uint32_t)((p) >> 16))
+#define PLACED_OWNER(p)		((uint16_t)(p))
 
 struct msg_ids {
 	uint64_t req;
@@ -339,6 +370,8 @@ struct msg {
 		struct msg_attached attached;
 		struct msg_slab slab;		/* SLAB_WANT, SLAB, SLAB_MAPPED */
 		struct msg_declared declared;
+		struct msg_epoch epoch;
+		struct msg_drain drain;
 	};
 };
 

@@ -207,6 +207,7 @@ static const struct msg_row hello_rows[] = {
 	U64(msg_hello, memory_bytes, ANY64),
 	U64(msg_hello, epoch_seen, ANY64),
 	ID(msg_hello, cluster),
+	U32(msg_hello, node, ANY32),
 };
 SHAPE(hello, hello_rule);
 
@@ -262,6 +263,7 @@ static const struct msg_row machine_rows[] = {
 	U64(msg_machine, bits_per_s, ANY64),
 	ID(msg_machine, link_key),
 	U32S(msg_machine, ranks, 1, LOCAL_RANKS_MAX),
+	U32(msg_machine, engines, 0, ENGINES_MAX),
 };
 SHAPE(machine, machine_rule);
 
@@ -273,6 +275,7 @@ static const struct msg_row server_rows[] = {
 	U32(msg_server, engines, 1, ENGINES_MAX),
 	U32(msg_server, weight, ANY32),
 	SUBS(msg_server, addrs, 0, RAILS_MAX, msg_addr_shape),
+	ID(msg_server, instance),
 };
 SHAPE(server, NULL);
 
@@ -287,14 +290,33 @@ static const struct msg_row job_up_rows[] = {
 	U32(msg_job_up, window_bytes, 0, WINDOW_BYTES_MAX),
 	SUBS(msg_job_up, machines, 1, AGENTS_PER_JOB_MAX, msg_machine_shape),
 	SUBS(msg_job_up, servers, 0, SERVERS_PER_JOB_MAX, msg_server_shape),
+	U64(msg_job_up, seq, ANY64),
+	U32(msg_job_up, repair, 0, 1),
 };
 SHAPE(job_up, job_up_rule);
+
+static const struct msg_row epoch_rows[] = {
+	U32(msg_epoch, job, ANY32),
+	U64(msg_epoch, seq, 1, UINT64_MAX),
+	U64(msg_epoch, epoch, ANY64),
+	U32(msg_epoch, repair, 0, 1),
+	SUBS(msg_epoch, servers, 1, SERVERS_PER_JOB_MAX, msg_server_shape),
+};
+SHAPE(epoch, NULL);
+
+static const struct msg_row drain_rows[] = {
+	U64(msg_drain, req, ANY64),
+	NAME(msg_drain, name),
+	U32(msg_drain, undo, 0, 1),
+};
+SHAPE(drain, NULL);
 
 static const struct msg_row ready_rows[] = {
 	U32(msg_ready, job, ANY32),
 	U64(msg_ready, seq, ANY64),
 	CODE(msg_ready, code),
 	TEXT(msg_ready, text),
+	U64(msg_ready, log, ANY64),
 };
 SHAPE(ready, NULL);
 
@@ -328,6 +350,7 @@ static const struct msg_row tensors_rows[] = {
 	U32(msg_tensors, job, ANY32),
 	U64(msg_tensors, seq, 1, UINT64_MAX),
 	SUBS(msg_tensors, tensors, 1, TENSORS_PER_BATCH_MAX, msg_tensor_shape),
+	U64S(msg_tensors, placed, 0, PLACED_MAX),
 };
 SHAPE(tensors, tensors_rule);
 

@@ -10,6 +10,7 @@
  *	sched_job.c	a job's life: gathering, reserving, up, down
  *	sched_join.c	RANK_JOIN
  *	sched_plan.c	who sums how much; the JOB_UP message
+ *	sched_epoch.c	servers come and go while a job trains; drain
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
  *	sched_declare.c	DECLARE and UNDECLARE
@@ -18,6 +19,7 @@
  *	sched_barrier.c barriers
  *	sched_held.c	rebuilding jobs after a restart of the scheduler
  *	sched_report.c	the answer to QUERY
+ *	sched_place.c	which server has which chunk
  *	sched_check.c	invariants
  *
  * Everything in here belongs to the one struct sched; pointers between its
@@ -27,6 +29,7 @@
 #define TALLY_SCHED_H
 
 #include "common/base/list.h"
+#include "common/base/mutate.h"
 #include "common/place/place.h"
 #include "scheduler/sched_core.h"
 
@@ -76,6 +79,8 @@ struct sched_node {
 	enum sched_node_state state;
 	uint32_t conn;			/* NO_CONN unless UP */
 	bool foreign;			/* its last cluster was another one */
+	bool draining;			/* servers: to have nothing to do */
+	mono_t offer_after;		/* servers: no running job before; one has refused */
 	uint8_t instance[ID_BYTES];
 	uint8_t link_key[KEY_BYTES];
 	uint32_t naddrs, engines;
@@ -129,7 +134,17 @@ struct sched_part {
 	bool ready;			/* servers: answered JOB_UP, or the head of the log */
 	bool leaves_missed;		/* agents: a RANK_LEAVE found it away */
 	bool held;			/* agents: has sent JOB_HELD */
+	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
+	uint64_t joining_epoch;		/* which said this epoch */
+	bool fresh;			/* servers: can take part, and no epoch has asked it yet */
+	bool unsure;			/* servers: back on a new connection; what was on its way
+					 * old one may be lost */
+	uint64_t sure_seq;		/* it must have the log up to here */
 	uint64_t seq;			/* highest log entry it was sent, or said it holds */
+	uint64_t settled;		/* agents: epoch it follows; servers: was told all follow */
+	uint64_t held_epoch;		/* agents: of its JOB_HELD */
+	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
+	uint32_t engines;		/* servers: of the last one here */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -158,10 +173,12 @@ struct sched_tensor {
 	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */
 	uint32_t nheld;			/* HELD jobs: agents that have it */
 	struct err *why;		/* FAILED; owned */
+	struct list placed;		/* in job->placed, from its log entry on */
+	struct place_tensor place;	/* owner, since: owned, one block; NULL: no servers */
 	char name[];
 };
 
-enum sched_entry_kind { SE_TENSORS, SE_FORGET };
+enum sched_entry_kind { SE_TENSORS, SE_FORGET, SE_EPOCH };
 
 /* An entry of a job's log that is not yet with everybody. */
 struct sched_entry {
@@ -193,12 +210,17 @@ struct sched_job {
 	uint32_t number;
 	enum sched_job_state state;
 	uint32_t world, nin, nleft;
-	uint64_t epoch;
+	uint64_t epoch, settled;	/* settled: followed by all agents, in everything */
+	uint64_t epoch_seq;		/* the last epoch's log entry; 0: it came with JOB_UP */
+	bool repair;			/* how it placed */
+	mono_t no_server;		/* all have been gone since; 0: there is one */
+	struct place *place;		/* owned */
+	struct list placed;		/* sched_tensor.placed, log order */
 	uint32_t chunk_bytes, seg_bytes, window_bytes;
 	double seconds_per_byte;	/* predicted by the planner */
 	mono_t since;
 	struct sched_rank *ranks;	/* world of them, owned */
-	uint32_t nmachines, nservers;
+	uint32_t nmachines, nservers, servers_room;
 	struct sched_part *machines, *servers;	/* owned; set when planned */
 	struct list reqs;		/* sched_req, owned */
 	struct list log;		/* sched_entry, owned; the head is being done */
@@ -322,6 +344,7 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
 /* sched_job.c again */
 bool job_one_machine(const struct sched_job *j);
 bool job_have_server(const struct sched *s);
+struct sched_part *job_server_part(struct sched_job *j, const struct sched_node *n);
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_ready(struct sched *s, struct sched_node *n, const struct msg *m);	/* or TENSORS_ */
 void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
@@ -337,7 +360,37 @@ const char *job_state_name(enum sched_job_state st);
 struct sched_job *job_of_request(struct sched *s, struct sched_node *n, uint64_t req,
 				 uint32_t job, uint32_t rank);
 
+/* sched_epoch.c */
+bool epoch_begin(struct sched *s, struct sched_job *j);	/* true: it is on its way */
+/* Servers are ready. */
+void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e);
+void epoch_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m);
+void epoch_settle(struct sched *s, struct sched_job *j);	/* as far as all agents say */
+void epoch_back(struct sched *s, struct sched_job *j, struct sched_node *n);	/* a server */
+void epoch_offer(struct sched *s, struct sched_node *n);	/* to jobs without it */
+void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
+		  const struct msg_ready *m);
+void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m);
+const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
+bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
+
+/* sched_place.c */
+bool place_new(struct sched *s, struct sched_job *j);	/* false: no memory */
+bool place_entry(struct sched *s, struct sched_job *j, struct sched_tensor *const *t, uint32_t n);
+void place_drop(struct sched *s, struct sched_job *j, struct sched_tensor *t);
+/* To the weights, as j->repair says. */
+bool place_change(struct sched *s, struct sched_job *j);
+/* The placement of these tensors for a message; NULL: no memory, or too many. */
+const uint64_t *place_told(struct sched *s, const struct sched_job *j,
+			   struct sched_tensor *const *t, uint32_t n, uint32_t *count);
+bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
+		const uint64_t *placed, uint32_t n);	/* from an agent; false: cannot be */
+
 /* sched_plan.c */
+/* Of those who are there now. */
+int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
+bool plan_can_serve(const struct sched_part *p);
+const struct msg *plan_epoch(struct sched *s, const struct sched_job *j);
 int plan_job(struct sched *s, struct sched_job *j, struct err *e);	/* parts, weights, sizes */
 const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool with_keys);
 
@@ -381,7 +434,10 @@ void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
 	       const struct msg_ready *m);
 void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int code,
 	      const char *text);
-const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq);
+const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq,
+			      bool placed);
+void log_send_servers(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
+void log_send_machines(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
 
 /* sched_barrier.c */
 void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barrier *m);

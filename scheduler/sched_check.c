@@ -68,8 +68,7 @@ static void check_parts(const struct sched *s, const struct sched_job *j)
 		ASSERT(!j->machines[i].node || living(s, j->machines[i].node));
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		ASSERT(!j->servers[i].node || living(s, j->servers[i].node));
-		ASSERT(j->servers[i].node || !j->servers[i].weight || j->state == SJ_HELD ||
-		       j->state == SJ_DOWN);
+		ASSERT(!j->servers[i].joining || (j->servers[i].node && !j->servers[i].weight));
 	}
 }
 
@@ -80,6 +79,16 @@ static uint32_t bits_count(const uint64_t *set, uint32_t n)
 	for (uint32_t i = 0; set && i < n; i++)
 		count += bits_test(set, i);
 	return count;
+}
+
+static void check_placed(const struct sched_job *j)
+{
+	uint64_t bytes = 0;
+
+	list_for_each(&j->placed, p)
+		bytes += list_entry(p, struct sched_tensor, placed)->place.bytes;
+	ASSERT(!j->place || bytes == j->place->total_bytes);
+	ASSERT(j->settled <= j->epoch);
 }
 
 static void check_tensors(const struct sched_job *j)
@@ -132,6 +141,7 @@ void sched_check(const struct sched *s)
 		check_ranks(s, j);
 		check_parts(s, j);
 		check_tensors(j);
+		check_placed(j);
 		check_reqs(s, j);
 	}
 }

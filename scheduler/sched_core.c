@@ -148,6 +148,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_FORGET:
 		held_forget(s, n, &m->ids);
 		break;
+	case MSG_EPOCH_READY:
+		epoch_ready(s, n, &m->ready);
+		break;
 	default:
 		s->counters.strays++;
 	}
@@ -157,6 +160,8 @@ static void from_server(struct sched *s, struct sched_node *n, const struct msg 
 {
 	if (m->type == MSG_JOB_READY || m->type == MSG_TENSORS_READY)
 		job_ready(s, n, m);
+	else if (m->type == MSG_EPOCH_READY)
+		epoch_ready(s, n, &m->ready);
 	else
 		s->counters.strays++;
 }
@@ -183,11 +188,15 @@ static void from_stranger(struct sched *s, uint32_t conn, const struct msg *m)
 		report_query(s, conn, &m->query);
 		return;
 	}
+	if (m->type == MSG_DRAIN && known) {
+		epoch_drain(s, conn, &m->drain);
+		return;
+	}
 	if (m->type == MSG_HELLO && s->conns[conn].state == SC_NEW) {
 		node_hello(s, conn, &m->hello);
 		return;
 	}
-	if (m->type == MSG_QUERY)
+	if (m->type == MSG_QUERY || m->type == MSG_DRAIN)
 		out_reply(s, conn, m->query.req, TALLY_EAUTH,
 			  "the cluster has a join secret, and the question came without it");
 	else
@@ -233,6 +242,10 @@ static void on_timer(struct sched *s)
 	node_timer(s);
 	for (uint32_t i = 0; i < s->njobs; i++)
 		req_timer(s, s->jobs[i]);
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (s->jobs[i]->state == SJ_UP)
+			job_pump(s, s->jobs[i]);
+	}
 }
 
 void sched_step(struct sched *s, const struct sched_event *ev, struct sched_actions *todo)

@@ -115,6 +115,8 @@ struct sched_actions {
 	X(nodes_lost,	"nodes declared dead") \
 	X(jobs_started,	"jobs that came up") \
 	X(jobs_failed,	"jobs that ended with an error") \
+	X(repairs,	"epochs that moved a lost server's chunks") \
+	X(rebalances,	"epochs that moved chunks because servers came or went") \
 	X(nomem,	"times memory was missing")
 
 struct sched_counters {

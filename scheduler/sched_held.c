@@ -6,9 +6,10 @@
  * their logs.  The first report of a job is the truth; an agent that says
  * otherwise is told that its job is over.  A job that ends meanwhile is remembered
  * for those who are yet to come back.  When the time is up, jobs whose
- * agents and servers are all back go on; agents that are behind get the entries
- * they miss, and DECLAREs that came in meanwhile are served.  The others are
- * over, and say who did not come back.
+ * agents are all back go on; agents that are behind get the entries they miss, and
+ * DECLAREs that came in meanwhile are served.  The others are over, and say who did
+ * not come back.  Where chunks are the agents say, too, those of the newest epoch;
+ * servers that did not come back are lost as any other.
  *
  * Outside that time a report of a known job needs nothing, and of an unknown one
  * is answered with JOB_DOWN.  Servers report their jobs by repeating JOB_READY.
@@ -59,12 +60,40 @@ static void take_ranks(struct sched_job *j, const struct msg_machine *m, uint32_
 	}
 }
 
+/* The servers as the newest epoch has them; placements of older ones do not count. */
+static bool take_epoch(struct sched *s, struct sched_job *j, const struct msg_job_up *m)
+{
+	struct sched_part *servers = sched_alloc(s, MAX(m->nservers, 1) * sizeof(*servers));
+
+	if (!servers)
+		return false;
+	list_for_each(&j->tensors, p)
+		place_drop(s, j, list_entry(p, struct sched_tensor, link));
+	sched_release(s, j->servers);
+	sched_release(s, j->place);
+	j->servers = servers;
+	j->nservers = m->nservers;
+	j->servers_room = MAX(m->nservers, 1);
+	j->epoch = m->epoch;
+	j->epoch_seq = m->seq;
+	j->repair = m->repair;
+	for (uint32_t i = 0; i < m->nservers; i++) {
+		snprintf(servers[i].name, NAME_LEN_MAX + 1, "%s", m->servers[i].name);
+		servers[i].number = m->servers[i].node;
+		servers[i].weight = m->servers[i].weight;
+		servers[i].engines = m->servers[i].engines;
+	}
+	sched_epoch_seen(s, j->epoch);
+	return place_new(s, j);
+}
+
 static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 {
 	struct sched_job *j = s->njobs < JOBS_MAX ? job_new(s, m->name, m->world) : NULL;
 
 	if (!j)
 		return NULL;
+	j->servers_room = MAX(m->nservers, 1);
 	j->machines = sched_alloc(s, m->nmachines * sizeof(*j->machines));
 	j->servers = sched_alloc(s, MAX(m->nservers, 1) * sizeof(*j->servers));
 	if (!j->machines || !j->servers) {
@@ -74,39 +103,37 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 	j->number = m->job;
 	j->state = SJ_HELD;
 	j->outlived = true;
-	j->epoch = m->epoch;
 	j->chunk_bytes = m->chunk_bytes;
 	j->seg_bytes = m->seg_bytes;
 	j->window_bytes = m->window_bytes;
 	j->nmachines = m->nmachines;
-	j->nservers = m->nservers;
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].machine = UINT32_MAX;
 	for (uint32_t i = 0; i < m->nmachines; i++) {
 		snprintf(j->machines[i].name, NAME_LEN_MAX + 1, "%s", m->machines[i].name);
 		take_ranks(j, &m->machines[i], i);
 	}
-	for (uint32_t i = 0; i < m->nservers; i++) {
-		snprintf(j->servers[i].name, NAME_LEN_MAX + 1, "%s", m->servers[i].name);
-		j->servers[i].weight = m->servers[i].weight;
+	if (!take_epoch(s, j, m)) {
+		job_free(s, j);
+		return NULL;
 	}
-	sched_epoch_seen(s, j->epoch);
 	out_log(s, SCHED_INFO, "job %s is held, number %u", j->name, j->number);
 	return j;
 }
 
 static bool agrees(const struct sched_job *j, const struct msg_job_up *m)
 {
-	if (strcmp(j->name, m->name) || j->world != m->world || j->epoch != m->epoch ||
-	    j->chunk_bytes != m->chunk_bytes || j->nmachines != m->nmachines ||
-	    j->nservers != m->nservers)
+	if (strcmp(j->name, m->name) || j->world != m->world ||
+	    j->chunk_bytes != m->chunk_bytes || j->nmachines != m->nmachines)
 		return false;
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		if (strcmp(j->machines[i].name, m->machines[i].name))
 			return false;
 	}
-	for (uint32_t i = 0; i < j->nservers; i++) {
-		if (strcmp(j->servers[i].name, m->servers[i].name) ||
+	if (j->epoch == m->epoch && j->nservers != m->nservers)
+		return false;
+	for (uint32_t i = 0; j->epoch == m->epoch && i < j->nservers; i++) {
+		if (j->servers[i].number != m->servers[i].node ||
 		    j->servers[i].weight != m->servers[i].weight)
 			return false;
 	}
@@ -136,9 +163,14 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	}
 	if (p->held)
 		return;
+	if (m->epoch > j->epoch && !take_epoch(s, j, m)) {
+		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
+		return;
+	}
 	at = (uint32_t)(p - j->machines);
 	p->node = n;
 	p->held = p->told_up = true;
+	p->held_epoch = m->epoch;
 	for (uint32_t i = 0; i < m->machines[at].nranks; i++) {
 		uint32_t r = m->machines[at].ranks[i];
 
@@ -248,14 +280,31 @@ static bool take_tensor(struct sched *s, struct sched_job *j, const struct msg_t
 	return t && promote(s, j, t, m, seq);
 }
 
+/* Where its chunks are, unless somebody has said so or the agent is behind. */
+static bool take_placed(struct sched *s, struct sched_job *j, const struct sched_part *p,
+			const struct msg_tensors *m, uint32_t i, uint32_t *at)
+{
+	struct sched_tensor *t = tensor_by_id(j, m->tensors[i].id);
+	uint64_t bytes = m->tensors[i].count * dtype_bytes((uint8_t)m->tensors[i].dtype);
+	uint32_t first = *at;
+
+	*at = first + (uint32_t)MIN(div_round_up(bytes, j->chunk_bytes), PLACED_MAX);
+	if (p->held_epoch != j->epoch || !t || t->seq != m->seq || !list_empty(&t->placed))
+		return true;
+	return first <= m->nplaced && place_take(s, j, t, m->placed + first, m->nplaced - first);
+}
+
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m)
 {
 	struct sched_job *j;
+	struct sched_part *p = next_entry(s, n, m->job, m->seq, &j);
+	uint32_t at = 0;
 
-	if (!next_entry(s, n, m->job, m->seq, &j))
+	if (!p)
 		return;
 	for (uint32_t i = 0; i < m->ntensors; i++) {
-		if (take_tensor(s, j, &m->tensors[i], m->seq))
+		if (take_tensor(s, j, &m->tensors[i], m->seq) &&
+		    take_placed(s, j, p, m, i, &at))
 			continue;
 		job_down(s, j, TALLY_EMISMATCH,
 			 "job '%.96s': machine %.96s contradicts another one on tensor '%s'",
@@ -302,19 +351,37 @@ static void find_servers(struct sched *s, struct sched_job *j)
 
 		p->told_up = p->ready = true;
 		p->seq = j->seq;
-		if (n && n->state != SN_DEAD)
+		if (n && n->state != SN_DEAD && n->number == p->number)
 			p->node = n;
 	}
 }
 
-static bool servers_back(struct sched *s, struct sched_job *j)
+/* What was told by several agents comes into the order of the log, which is that of ids. */
+static bool sort_placed(struct sched_job *j)
 {
-	for (uint32_t i = 0; i < j->nservers; i++) {
-		if (j->servers[i].node || !j->servers[i].weight)
-			continue;
-		job_down(s, j, TALLY_ESERVERLOST, "server %.128s did not come back after the "
-			 "scheduler's restart", j->servers[i].name);
-		return false;
+	struct list sorted;
+
+	list_init(&sorted);
+	while (!list_empty(&j->placed)) {
+		struct sched_tensor *t = list_first(&j->placed, struct sched_tensor, placed);
+		struct list *at = sorted.prev;
+
+		list_del(&t->placed);
+		while (at != &sorted && list_entry(at, struct sched_tensor, placed)->id > t->id)
+			at = at->prev;
+		list_add(at->next, &t->placed);
+	}
+	while (!list_empty(&sorted)) {
+		struct list *l = sorted.next;
+
+		list_del(l);
+		list_add(&j->placed, l);
+	}
+	list_for_each(&j->tensors, p) {
+		const struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
+
+		if (t->state == ST_UP && j->nservers && list_empty(&t->placed))
+			return false;
 	}
 	return true;
 }
@@ -344,9 +411,10 @@ static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p)
 		return false;
 	}
 	while (p->seq < j->seq) {
-		const struct msg *m = log_message(s, j, ++p->seq);
+		bool epoch = ++p->seq == j->epoch_seq;
+		const struct msg *m = epoch ? plan_epoch(s, j) : log_message(s, j, p->seq, false);
 
-		if (m && !m->tensors.ntensors) {
+		if (m && !epoch && !m->tensors.ntensors) {
 			job_down(s, j, TALLY_EMISMATCH, "machine %.128s missed tensors that were "
 				 "taken back while the scheduler was away", p->name);
 			return false;
@@ -359,7 +427,7 @@ static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p)
 static void resume(struct sched *s, struct sched_job *j)
 {
 	find_servers(s, j);
-	if (!machines_back(s, j) || !servers_back(s, j))
+	if (!machines_back(s, j))
 		return;
 	for (uint32_t r = 0; r < j->world; r++) {
 		if (j->ranks[r].state != SR_NONE)
@@ -372,6 +440,11 @@ static void resume(struct sched *s, struct sched_job *j)
 		return;
 	}
 	drop_forgotten(s, j);
+	if (!sort_placed(j)) {
+		job_down(s, j, TALLY_EMISMATCH, "job '%.128s': no agent says where its chunks are",
+			 j->name);
+		return;
+	}
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		if (!catch_up(s, j, &j->machines[i]))
 			return;
@@ -380,6 +453,7 @@ static void resume(struct sched *s, struct sched_job *j)
 	if (j->last_id < UINT32_MAX - TENSORS_PER_BATCH_MAX)
 		j->last_id += TENSORS_PER_BATCH_MAX;
 	job_set_state(s, j, SJ_UP, "all agents and servers are back");
+	epoch_settle(s, j);
 	tensor_issue(s, j, SQ_DECLARE);
 	tensor_issue(s, j, SQ_UNDECLARE);
 	job_pump(s, j);

@@ -5,8 +5,8 @@
  * The first RANK_JOIN of a name makes the job.  When all ranks are in and there
  * is a server to sum for them, the job is planned, its servers set memory aside
  * (JOB_UP, JOB_READY), its agents are told, and every RANK_JOIN is answered.  It
- * ends when all ranks have left, when one is lost, or when a server that sums
- * for it is: then everybody is told why, and the last to be told frees it.
+ * ends when all ranks have left or when one is lost: then everybody is told why, and
+ * the last to be told frees it.  Servers may come and go (sched_epoch.c).
  *
  * While a node of a job is away nothing is begun that it would miss: the pump
  * waits for its return or its death, which is half a second at most.
@@ -71,6 +71,7 @@ struct sched_job *job_new(struct sched *s, const char *name, uint32_t world)
 	list_init(&j->reqs);
 	list_init(&j->log);
 	list_init(&j->tensors);
+	list_init(&j->placed);
 	j->world = world;
 	j->since = s->now;
 	snprintf(j->name, sizeof(j->name), "%s", name);
@@ -106,6 +107,7 @@ void job_free(struct sched *s, struct sched_job *j)
 	}
 	while (!list_empty(&j->tensors))
 		tensor_free(s, j, list_first(&j->tensors, struct sched_tensor, link));
+	sched_release(s, j->place);
 	sched_release(s, j->by_id);
 	sched_release(s, j->by_name);
 	sched_release(s, j->servers);
@@ -221,7 +223,8 @@ bool job_one_machine(const struct sched_job *j)
 bool job_have_server(const struct sched *s)
 {
 	for (uint32_t i = 0; i < s->nnodes; i++) {
-		if (s->nodes[i]->kind == NODE_SERVER && s->nodes[i]->state == SN_UP)
+		if (s->nodes[i]->kind == NODE_SERVER && s->nodes[i]->state == SN_UP &&
+		    !s->nodes[i]->draining)
 			return true;
 	}
 	return false;
@@ -232,12 +235,15 @@ static void come_up(struct sched *s, struct sched_job *j)
 {
 	const struct msg *m = plan_job_up(s, j, false);
 
-	for (uint32_t i = 0; i < j->nmachines; i++)
+	for (uint32_t i = 0; i < j->nmachines; i++) {
 		j->machines[i].told_up = out_send(s, j->machines[i].node, m);
+		j->machines[i].settled = j->epoch;
+	}
 	job_set_state(s, j, SJ_UP, "all ranks and servers are ready");
 	s->counters.jobs_started++;
 	list_for_each_safe(&j->reqs, p, next)
 		req_done(s, j, list_entry(p, struct sched_req, link), 0, "", &j->number, 1);
+	job_pump(s, j);			/* a server may have died meanwhile */
 }
 
 static void try_start(struct sched *s, struct sched_job *j)
@@ -300,7 +306,7 @@ void job_servers_changed(struct sched *s)
 	}
 }
 
-static struct sched_part *server_part(struct sched_job *j, const struct sched_node *n)
+struct sched_part *job_server_part(struct sched_job *j, const struct sched_node *n)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].node == n)
@@ -312,17 +318,34 @@ static struct sched_part *server_part(struct sched_job *j, const struct sched_no
 void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 {
 	struct sched_job *j = job_by_number(s, m->ready.job);
-	struct sched_part *p = j ? server_part(j, n) : NULL;
+	struct sched_part *p = j ? job_server_part(j, n) : NULL;
 
 	if (p && m->type == MSG_TENSORS_READY) {
 		log_ready(s, j, p, &m->ready);
 		return;
 	}
-	if (!j && m->type == MSG_JOB_READY && !m->ready.code && !s->recover_until) {
+	if (p && p->joining && j->state == SJ_UP && m->ready.seq == p->joining_epoch) {
+		epoch_joined(s, j, p, &m->ready);
+		return;
+	}
+	if (!p && m->type == MSG_JOB_READY && !m->ready.code && !s->recover_until) {
 		held_unknown(s, n, m->ready.job);
 		return;
 	}
-	if (p && p->ready && j->state != SJ_RESERVING && m->ready.seq == j->epoch)
+	if (p && m->ready.code && j->state == SJ_UP) {
+		out_log(s, SCHED_WARN, "server %s has let go of job %s, reason %s", n->name,
+			j->name,
+			m->ready.text);
+		node_die(s, n, "it cannot follow a job");	/* and comes back as another one */
+		return;
+	}
+	if (p && p->unsure && j->state == SJ_UP && m->ready.log < p->sure_seq) {
+		node_die(s, n, "it has missed log entries");
+		return;
+	}
+	if (p)
+		p->unsure = false;
+	if (p && p->ready && j->state != SJ_RESERVING)
 		return;			/* told again, now and then */
 	if (!p || j->state != SJ_RESERVING || p->ready || m->ready.seq != j->epoch) {
 		s->counters.strays++;
@@ -515,20 +538,17 @@ static void agent_dead(struct sched *s, struct sched_job *j, struct sched_node *
 			 "(the agent's %s)", first, lost - 1, n->name, why);
 }
 
-/* A server without a share holds nothing that could be lost. */
-static void server_dead(struct sched *s, struct sched_job *j, struct sched_node *n,
-			const char *why)
+/* Its chunks move (sched_epoch.c), as soon as the job trains. */
+static void server_dead(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
-	struct sched_part *p = server_part(j, n);
+	struct sched_part *p = job_server_part(j, n);
 
-	forget_node(j, n);
 	if (!p)
 		return;
+	p->node = NULL;
 	p->ready = true;
-	if (p->weight || j->state == SJ_RESERVING)
-		job_down(s, j, TALLY_ESERVERLOST, "server %.128s is gone (%s)", n->name, why);
-	else
-		job_pump(s, j);
+	p->joining = p->fresh = p->told_up = p->unsure = false;
+	job_pump(s, j);
 }
 
 void job_node_dead(struct sched *s, struct sched_node *n, const char *why)
@@ -537,7 +557,7 @@ void job_node_dead(struct sched *s, struct sched_node *n, const char *why)
 		if (n->kind == NODE_AGENT)
 			agent_dead(s, s->jobs[i], n, why);
 		else
-			server_dead(s, s->jobs[i], n, why);
+			server_dead(s, s->jobs[i], n);
 	}
 	s->any_down = true;
 }
@@ -570,9 +590,12 @@ void job_node_back(struct sched *s, struct sched_node *n)
 			if (j->machines[k].node == n)
 				tell_missed_leaves(s, j, &j->machines[k]);
 		}
-		if (j->state == SJ_DOWN)
+		if (j->state == SJ_DOWN) {
 			tell_everybody_down(s, j);
-		else
-			job_pump(s, j);
+			continue;
+		}
+		if (j->state == SJ_UP)
+			epoch_back(s, j, n);
+		job_pump(s, j);
 	}
 }

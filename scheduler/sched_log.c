@@ -4,6 +4,7 @@
  *
  * An entry of tensors goes to the servers, which set memory aside and say so;
  * then to the agents; then the DECLAREs whose tensors are all up are answered.
+ * An EPOCH (sched_epoch.c) goes before others and in the same two steps.
  * A FORGET goes to everybody at once.  When a server cannot, or the deadline of
  * somebody who waits for it passes, the entry still goes its way, since numbers
  * have no gaps, and a FORGET follows it; the requests have the error by then.
@@ -49,7 +50,7 @@ static struct msg_tensor *fill_tensors(struct sched *s, struct sched_tensor *con
 	return out;
 }
 
-static const struct msg *tensors_msg(struct sched *s, const struct sched_job *j, uint64_t seq,
+static struct msg *tensors_msg(struct sched *s, const struct sched_job *j, uint64_t seq,
 				     struct sched_tensor *const *t, uint32_t n)
 {
 	struct msg *m = out_msg(s, MSG_TENSORS);
@@ -78,23 +79,29 @@ static const struct msg *forget_msg(struct sched *s, const struct sched_job *j, 
 }
 
 /* An entry again, from the tensors that came with it; empty when all are forgotten. */
-const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq)
+const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq,
+			      bool placed)
 {
 	struct sched_tensor **t;
 	uint32_t n = 0, at = 0;
+	struct msg *m;
 
-	list_for_each(&j->tensors, p)
-		n += list_entry(p, struct sched_tensor, link)->seq == seq;
+	list_for_each(&j->placed, p)
+		n += list_entry(p, struct sched_tensor, placed)->seq == seq;
 	t = out_scratch(s, MAX(n, 1) * sizeof(struct sched_tensor *));
 	if (!t)
 		return NULL;
-	list_for_each(&j->tensors, p) {
-		struct sched_tensor *one = list_entry(p, struct sched_tensor, link);
+	list_for_each(&j->placed, p) {
+		struct sched_tensor *one = list_entry(p, struct sched_tensor, placed);
 
 		if (one->seq == seq)
 			t[at++] = one;
 	}
-	return tensors_msg(s, j, seq, t, at);
+	m = tensors_msg(s, j, seq, t, at);
+	if (!m || !placed)
+		return m;
+	m->tensors.placed = place_told(s, j, t, at, &m->tensors.nplaced);
+	return m->tensors.placed ? m : NULL;
 }
 
 static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, uint64_t seq,
@@ -106,6 +113,16 @@ static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, ui
 		out_send(s, parts[i].node, m);
 		parts[i].seq = seq;
 	}
+}
+
+void log_send_servers(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m)
+{
+	send_parts(s, j->servers, j->nservers, seq, m);
+}
+
+void log_send_machines(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m)
+{
+	send_parts(s, j->machines, j->nmachines, seq, m);
 }
 
 /* ---- the end of an entry ---- */
@@ -186,8 +203,12 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e)
 	e->seq = ++j->seq;
 	for (uint32_t i = 0; i < e->n; i++)
 		e->t[i]->seq = e->seq;
+	if (!place_entry(s, j, e->t, e->n)) {
+		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
+		return;
+	}
 	for (uint32_t i = 0; i < j->nservers; i++)
-		j->servers[i].ready = !j->servers[i].node;
+		j->servers[i].ready = !j->servers[i].node || j->servers[i].joining;
 	send_parts(s, j->servers, j->nservers, e->seq, tensors_msg(s, j, e->seq, e->t, e->n));
 }
 
@@ -200,19 +221,32 @@ static bool reserved(const struct sched_job *j)
 	return true;
 }
 
+static void entry_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	if (e->kind == SE_EPOCH)
+		epoch_done(s, j, e);
+	else
+		tensors_done(s, j, e);
+}
+
 void log_pump(struct sched *s, struct sched_job *j)
 {
-	while (j->state == SJ_UP && !list_empty(&j->log) && !job_any_away(j)) {
-		struct sched_entry *e = list_first(&j->log, struct sched_entry, link);
+	while (j->state == SJ_UP && !job_any_away(j)) {
+		struct sched_entry *e = list_empty(&j->log) ? NULL :
+					list_first(&j->log, struct sched_entry, link);
 
-		if (e->kind == SE_FORGET)
-			forget(s, j, e);
-		else if (!e->seq)
-			begin(s, j, e);
-		else if (reserved(j))
-			tensors_done(s, j, e);
-		else
+		if (e && e->seq && !reserved(j))
+			return;		/* with the servers */
+		if (e && e->seq)
+			entry_done(s, j, e);
+		else if (epoch_begin(s, j))
+			continue;
+		else if (!e)
 			return;
+		else if (e->kind == SE_FORGET)
+			forget(s, j, e);
+		else
+			begin(s, j, e);
 	}
 }
 
@@ -239,6 +273,8 @@ void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
 				list_first(&j->log, struct sched_entry, link);
 	struct err why;
 
+	if (p->joining || (p->ready && e && e->seq == m->seq && !m->code))
+		return;			/* it has no part in it, so it was not waited for */
 	if (j->state != SJ_UP || !e || e->kind != SE_TENSORS || !e->seq || e->seq != m->seq ||
 	    p->ready) {
 		s->counters.strays++;

@@ -123,6 +123,8 @@ void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_hear
 		m->heartbeat.note = "";
 	}
 	out_send(s, n, m);
+	if (n->kind == NODE_SERVER)
+		epoch_offer(s, n);	/* what it held before it has told by now */
 }
 
 /* ---- registration ---- */
@@ -198,7 +200,37 @@ static struct sched_node *oldest_dead(struct sched *s)
 	return NULL;
 }
 
-static int node_new(struct sched *s, struct sched_node **out, struct err *e)
+static bool number_taken(const struct sched *s, uint32_t number)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		if (s->nodes[i]->number == number)
+			return true;
+	}
+	return false;
+}
+
+/* Those who outlived a restart of the scheduler keep their numbers: links know them by it. */
+static uint32_t choose_number(struct sched *s, const struct msg_hello *h)
+{
+	bool ours = !memcmp(h->cluster, s->config.cluster, ID_BYTES);
+
+	if (s->recover_until && ours && h->node && h->node <= s->config.ids.node &&
+	    !number_taken(s, h->node))
+		return h->node;
+	return ++s->last.node;
+}
+
+static void insert(struct sched *s, struct sched_node *n)
+{
+	uint32_t at = s->nnodes++;
+
+	for (; at && s->nodes[at - 1]->number > n->number; at--)
+		s->nodes[at] = s->nodes[at - 1];
+	s->nodes[at] = n;
+}
+
+static int node_new(struct sched *s, const struct msg_hello *h, struct sched_node **out,
+		    struct err *e)
 {
 	struct sched_node *n, *dead;
 
@@ -214,11 +246,11 @@ static int node_new(struct sched *s, struct sched_node **out, struct err *e)
 	n = sched_alloc(s, sizeof(*n));
 	if (!n)
 		return err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
-	n->number = ++s->last.node;
+	n->number = choose_number(s, h);
 	n->conn = NO_CONN;
 	n->last.note = n->note;
 	list_init(&n->outbox);
-	s->nodes[s->nnodes++] = n;
+	insert(s, n);
 	*out = n;
 	return 0;
 }
@@ -301,7 +333,7 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 		if (err)
 			return err;
 	}
-	err = node_new(s, &n, e);
+	err = node_new(s, h, &n, e);
 	if (err)
 		return err;
 	take_facts(s, n, h);

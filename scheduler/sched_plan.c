@@ -39,12 +39,19 @@ static uint32_t mark_machines(struct sched *s, struct sched_job *j)
 static void part_set(struct sched_part *p, struct sched_node *n)
 {
 	p->node = n;
+	p->engines = n->engines;
+	p->number = n->number;
 	snprintf(p->name, sizeof(p->name), "%s", n->name);
 }
 
 static bool can_serve(const struct sched_node *n)
 {
-	return n->kind == NODE_SERVER && n->state == SN_UP;
+	return n->kind == NODE_SERVER && n->state == SN_UP && !n->draining;
+}
+
+bool plan_can_serve(const struct sched_part *p)
+{
+	return p->node && !p->joining && !p->node->draining;
 }
 
 static uint32_t count_servers(const struct sched *s)
@@ -70,6 +77,7 @@ static int choose_parts(struct sched *s, struct sched_job *j, struct err *e)
 	for (uint32_t r = 0; r < j->world; r++)
 		part_set(&j->machines[j->ranks[r].machine], j->ranks[r].node);
 	j->nmachines = n;
+	j->servers_room = MAX(k, 1);
 	for (uint32_t i = 0; i < s->nnodes && j->nservers < k; i++) {
 		if (can_serve(s->nodes[i]))
 			part_set(&j->servers[j->nservers++], s->nodes[i]);
@@ -132,9 +140,14 @@ static int lay_out(struct sched *s, const struct sched_job *j, struct layout *l)
 	}
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_node *server = j->servers[i].node;
-		uint32_t at = machine_for(l, j, server);
-		struct plan_machine *m = &l->m[at];
+		struct plan_machine *m;
+		uint32_t at;
 
+		l->of[i] = UINT32_MAX;
+		if (!plan_can_serve(&j->servers[i]))
+			continue;
+		at = machine_for(l, j, server);
+		m = &l->m[at];
 		l->of[i] = at;
 		m->adder_bytes_per_s = add_rate(m->adder_bytes_per_s, server->adder_bytes_per_s,
 						!m->has_server);
@@ -150,8 +163,11 @@ static double server_share(const struct sched_job *j, const struct layout *l, co
 			   uint32_t server)
 {
 	uint32_t at = l->of[server], mates = 0;
-	uint64_t sum = l->m[at].adder_bytes_per_s;
+	uint64_t sum;
 
+	if (at == UINT32_MAX)
+		return 0;
+	sum = l->m[at].adder_bytes_per_s;
 	if (sum)
 		return share[at] * (double)j->servers[server].node->adder_bytes_per_s / (double)sum;
 	for (uint32_t i = 0; i < j->nservers; i++)
@@ -159,7 +175,7 @@ static double server_share(const struct sched_job *j, const struct layout *l, co
 	return share[at] / mates;
 }
 
-static int weigh(struct sched *s, struct sched_job *j, struct err *e)
+int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
 {
 	uint32_t max = j->nmachines + j->nservers;
 	double *share = out_scratch(s, max * sizeof(*share));
@@ -228,14 +244,15 @@ int plan_job(struct sched *s, struct sched_job *j, struct err *e)
 	int err = choose_parts(s, j, e);
 
 	if (!err && j->nservers)
-		err = weigh(s, j, e);
+		err = plan_weights_of(s, j, e);
 	if (err)
 		return err;
 	j->seg_bytes = segment(j);
 	j->window_bytes = window(j);
 	if (!sched_take_epoch(s, &j->epoch))
 		return err_set(e, TALLY_EIO, "the scheduler cannot save its state just now");
-	return 0;
+	j->settled = j->epoch;
+	return place_new(s, j) ? 0 : err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
 }
 
 /* ---- the message ---- */
@@ -254,6 +271,7 @@ static bool fill_machine(struct sched *s, const struct sched_job *j, uint32_t i,
 	*m = (struct msg_machine){
 		.node = n->number, .name = out_string(s, n->name),
 		.machine = out_string(s, n->machine), .bits_per_s = card_bits(n), .ranks = ranks,
+		.engines = n->engines,
 	};
 	if (with_keys)
 		memcpy(m->link_key, n->link_key, KEY_BYTES);
@@ -267,8 +285,17 @@ static bool fill_machine(struct sched *s, const struct sched_job *j, uint32_t i,
 static bool fill_server(struct sched *s, const struct sched_part *p, struct msg_server *m)
 {
 	const struct sched_node *n = p->node;
-	struct msg_addr *addrs = out_scratch(s, MAX(n->naddrs, 1) * sizeof(*addrs));
+	struct msg_addr *addrs;
 
+	if (!n) {
+		*m = (struct msg_server){
+			.node = p->number, .name = out_string(s, p->name),
+			.machine = "", .shm_path = "",
+			.engines = p->engines, .weight = p->weight,
+		};
+		return true;
+	}
+	addrs = out_scratch(s, MAX(n->naddrs, 1) * sizeof(*addrs));
 	if (!addrs)
 		return false;
 	for (uint32_t i = 0; i < n->naddrs; i++)
@@ -277,18 +304,44 @@ static bool fill_server(struct sched *s, const struct sched_part *p, struct msg_
 			.bits_per_s = n->addrs[i].bits_per_s,
 		};
 	*m = (struct msg_server){
-		.node = n->number, .name = out_string(s, n->name),
+		.node = p->number, .name = out_string(s, n->name),
 		.machine = out_string(s, n->machine), .shm_path = out_string(s, n->shm_path),
 		.engines = n->engines, .weight = p->weight, .naddrs = n->naddrs, .addrs = addrs,
 	};
+	memcpy(m->instance, n->instance, ID_BYTES);
 	return true;
+}
+
+static struct msg_server *fill_servers(struct sched *s, const struct sched_job *j)
+{
+	struct msg_server *servers = out_scratch(s, MAX(j->nservers, 1) * sizeof(*servers));
+
+	for (uint32_t i = 0; servers && i < j->nservers; i++) {
+		if (!fill_server(s, &j->servers[i], &servers[i]))
+			return NULL;
+	}
+	return servers;
+}
+
+const struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
+{
+	struct msg *m = out_msg(s, MSG_EPOCH);
+	struct msg_server *servers = fill_servers(s, j);
+
+	if (!m || !servers)
+		return NULL;
+	m->epoch = (struct msg_epoch){
+		.job = j->number, .seq = j->epoch_seq, .epoch = j->epoch, .repair = j->repair,
+		.nservers = j->nservers, .servers = servers,
+	};
+	return m;
 }
 
 const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool with_keys)
 {
 	struct msg *m = out_msg(s, MSG_JOB_UP);
 	struct msg_machine *machines = out_scratch(s, j->nmachines * sizeof(*machines));
-	struct msg_server *servers = out_scratch(s, MAX(j->nservers, 1) * sizeof(*servers));
+	struct msg_server *servers = fill_servers(s, j);
 
 	if (!m || !machines || !servers)
 		return NULL;
@@ -296,16 +349,12 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool w
 		if (!fill_machine(s, j, i, with_keys, &machines[i]))
 			return NULL;
 	}
-	for (uint32_t i = 0; i < j->nservers; i++) {
-		if (!fill_server(s, &j->servers[i], &servers[i]))
-			return NULL;
-	}
 	m->job_up = (struct msg_job_up){
 		.job = j->number, .name = out_string(s, j->name), .world = j->world,
 		.epoch = j->epoch, .algorithm = PLACE_ALGORITHM, .chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes, .window_bytes = j->window_bytes,
 		.nmachines = j->nmachines, .machines = machines,
-		.nservers = j->nservers, .servers = servers,
+		.nservers = j->nservers, .servers = servers, .seq = j->seq,
 	};
 	return m;
 }

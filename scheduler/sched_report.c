@@ -37,11 +37,15 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 		text_not_joined(&t, j);
 	else if (j->state == SJ_GATHERING)
 		text_add(&t, "%s", s->recover_until ? "recovery" : "a server");
+	else if (j->state == SJ_UP && j->no_server)
+		text_add(&t, "%s", epoch_waiting(j));
 	else if (j->state == SJ_RESERVING || (j->state == SJ_UP && !list_empty(&j->log)))
 		text_not_ready(&t, j);
 	else if (j->state == SJ_UP && j->nbarrier) {
 		text_missing(&t, j, j->barrier);
 		text_add(&t, " at a barrier");
+	} else if (j->state == SJ_UP) {
+		text_add(&t, "%s", epoch_waiting(j));
 	} else if (j->state == SJ_HELD) {
 		for (uint32_t i = 0; i < j->nmachines; i++) {
 			if (!j->machines[i].held)
@@ -80,12 +84,29 @@ static const char *node_addr(struct sched *s, const struct sched_node *n)
 	return out_string(s, buf);
 }
 
+static const char *node_state(const struct sched *s, const struct sched_node *n)
+{
+	if (n->state != SN_UP || !n->draining)
+		return node_state_name(n->state);
+	return epoch_idle(s, n) ? "drained" : "draining";
+}
+
+/* Rows of servers that are gone stay for others to take; they do not count. */
+static uint32_t count_servers(const struct sched_job *j)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < j->nservers; i++)
+		n += j->servers[i].node != NULL;
+	return n;
+}
+
 static void fill_node(struct sched *s, const struct sched_node *n, struct msg_node_row *row)
 {
 	*row = (struct msg_node_row){
 		.node = n->number, .kind = n->kind, .name = out_string(s, n->name),
 		.machine = out_string(s, n->machine), .addr = node_addr(s, n),
-		.state = node_state_name(n->state), .note = out_string(s, n->note),
+		.state = node_state(s, n), .note = out_string(s, n->note),
 		.adder_bytes_per_s = n->adder_bytes_per_s, .memory_bytes = n->memory_bytes,
 		.rails = n->naddrs, .jobs = jobs_of(s, n),
 		.heartbeat_age_ms = (uint64_t)((s->now - n->heard) / NS_PER_MS), .last = n->last,
@@ -101,7 +122,7 @@ static void fill_job(struct sched *s, const struct sched_job *j, struct msg_job_
 		.job = j->number, .name = out_string(s, j->name),
 		.state = job_state_name(j->state), .waiting_for = job_waiting(s, j),
 		.world = j->world, .attached = j->nin, .machines = j->nmachines,
-		.servers = j->nservers, .tensors = j->ntensors, .bytes = j->bytes,
+		.servers = count_servers(j), .tensors = j->ntensors, .bytes = j->bytes,
 		.epoch = j->epoch, .age_ms = (uint64_t)((s->now - j->since) / NS_PER_MS),
 		.round_time_s = j->seconds_per_byte * (double)j->bytes,
 	};

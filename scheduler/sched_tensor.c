@@ -52,6 +52,7 @@ struct sched_tensor *tensor_new(struct sched *s, struct sched_job *j, const stru
 	at = &j->by_name[name_bucket(t->name)];
 	t->by_name = *at;
 	*at = t;
+	list_init(&t->placed);
 	list_add(&j->tensors, &t->link);
 	j->ntensors++;
 	return t;
@@ -81,6 +82,7 @@ void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t)
 			at = &(*at)->by_id;
 		*at = t->by_id;
 	}
+	place_drop(s, j, t);
 	list_del(&t->link);
 	j->ntensors--;
 	sched_release(s, t->set);

@@ -63,15 +63,22 @@ static inline uint8_t *sv_place_at(const struct sv_place *p)
 struct sv_job {
 	struct list link;		/* in server->jobs */
 	uint32_t id, n, me, world, nservers, nengines;
-	uint64_t epoch;
+	uint64_t epoch;			/* that it came up with here */
+	uint64_t epoch_seq;		/* log entry of the last one since; 0: none */
 	uint32_t chunk_bytes, seg_bytes;
 	uint64_t window_bytes;		/* per worker and engine */
+	uint64_t part_bytes;		/* the least that one engine of an agent has of it */
 	uint64_t seq;			/* last log entry taken in */
+	uint64_t told;			/* up to here the log was told afterwards, with gaps */
+	uint32_t ready_type;		/* the last READY of an entry: enum msg_type, 0: none yet */
+	uint64_t ready_seq;
 	struct place *place;
 	struct list tensors;		/* log order */
 	struct idtab ids;		/* the same, by id */
 	struct list batches;		/* sv_batch.in_job: with the engines */
-	uint32_t *node;			/* n: worker's node */
+	struct {
+		uint32_t node, engines;
+	} *worker;			/* n */
 	uint8_t *windows;		/* n * nengines * window_bytes, mapped */
 	size_t windows_bytes;
 	struct xport_region *windows_region;	/* NULL: cards do not know them */
@@ -87,7 +94,19 @@ struct sv_tensor_piece {
 	uint64_t slot_bytes;
 	struct sv_place place;		/* of slot_bytes; none if 0 */
 	struct srv_tensor_desc desc;
-	struct srv_tensor *core;	/* the engine's */
+	struct srv_tensor *core;	/* the engine's; NULL: forgotten */
+};
+
+/* The chunks that one epoch gave us; the first part: what the tensor began with. */
+struct sv_part {
+	struct list link;		/* in tensor->parts */
+	struct sv_tensor *tensor;
+	uint32_t epoch;
+	uint32_t nchunks;		/* ours, not yet let go of */
+	bool *mine, *leaving, *gone;	/* per chunk: ours at first, going, let go; owned */
+	uint32_t batches;		/* it is in, with the engines */
+	bool dropped;			/* to be freed when it is in none */
+	struct sv_tensor_piece piece[];	/* nengines */
 };
 
 struct sv_tensor {
@@ -95,21 +114,30 @@ struct sv_tensor {
 	struct id_node by_id;
 	struct sv_job *job;
 	uint32_t id;
+	uint32_t dtype;
 	uint64_t seq;			/* its log entry */
 	struct place_tensor placed;
-	struct sv_tensor_piece piece[];	/* nengines */
+	struct list parts;		/* sv_part.link, by epoch */
 };
 
-/* A log entry on its way through the engines: tensors added or forgotten. */
+enum sv_batch_kind {
+	BATCH_ADD,			/* the tensors of a log entry */
+	BATCH_EPOCH,			/* what an epoch brings, and what leaves by it */
+	BATCH_LEFT,			/* all agents have gone over: what leaves is gone */
+	BATCH_FORGET,			/* tensors that are no more */
+};
+
+/* Parts on their way through the engines. */
 struct sv_batch {
 	struct list in_job;		/* in job->batches */
 	struct sv_job *job;
-	uint64_t seq;
+	enum sv_batch_kind kind;
+	uint64_t seq;			/* what READY says: log entry, or epoch */
 	uint32_t engines_left;
-	bool forget;
 	struct list link[ENGINES_MAX];	/* in engine->forgetting */
 	uint32_t n;
-	struct sv_tensor *tensor[];
+	struct sv_part **part;		/* owned */
+	bool **leaving;			/* EPOCH: chunks that part i loses; NULL: new; owned */
 };
 
 enum sv_mail {
@@ -178,14 +206,18 @@ int sv_io_start(struct server *s, struct err *e);
 void sv_io_stop(struct server *s);
 void sv_on_mail(void *owner, const struct mail *m);
 
-/* server_job.c: jobs' memory, and what the engines get of it */
+/* server_job.c, server_tensor.c: jobs' memory, and what the engines get of it */
 int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e);
 int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e);
+int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e);
+void sv_epoch_settled(struct server *s, const struct msg_ready *m);
 void sv_forget(struct server *s, const struct msg_ids *m);
 void sv_job_down(struct server *s, uint32_t id);
 struct sv_job *sv_job_find(struct server *s, uint32_t id);
 void sv_job_free(struct server *s, struct sv_job *j);	/* the engines have let go */
 void sv_batch_done(struct server *s, struct sv_batch *b);
+void sv_tensors_free(struct server *s, struct sv_job *j);
+int sv_check_room(const struct server *s, uint64_t bytes, const char *what, struct err *e);
 
 /* server_mem.c: windows and results */
 bool sv_windows_map(struct server *s, struct sv_job *j);	/* false: out of memory */

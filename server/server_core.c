@@ -20,6 +20,8 @@
  * all, it is asked for, at most ask_limit bytes at a time, so that the asked ones
  * always fit every window together; an agent makes room by CANCEL.  What is
  * being asked for cannot be cancelled.
+ *
+ * Segments that change their server: server_core_young.c.
  */
 #include "server/server_core.h"
 
@@ -27,7 +29,7 @@
 
 #include "common/kern/kern.h"
 
-static void todo_add(struct srv_in *in, enum srv_todo what)
+void srv_todo(struct srv_in *in, uint8_t what)
 {
 	if (!in->peer)
 		return;
@@ -36,33 +38,66 @@ static void todo_add(struct srv_in *in, enum srv_todo what)
 	in->todo |= what;
 }
 
-static void todo_drop(struct srv_in *in, uint8_t what)
+void srv_todo_drop(struct srv_in *in, uint8_t what)
 {
 	in->todo &= (uint8_t)~what;
 	if (!in->todo)
 		list_del(&in->out);
 }
 
-static void refuse(struct srv_core *c, struct srv_peer *p, const struct frame *f, int code,
-		   uint32_t epoch)
+/* An answer about something that has no place of its own here. */
+static struct frame *answer(struct srv_core *c, struct srv_peer *p, const struct frame *f,
+			    enum frame_type type)
 {
 	struct frame *r;
 
 	if (p->nrefusals == SRV_REFUSALS) {
 		c->count.refusals_lost++;
-		return;
+		return NULL;
 	}
 	r = &p->refusal[p->nrefusals++];
 	*r = *f;
-	r->type = FRAME_REFUSED;
+	r->type = (uint8_t)type;
 	r->flags = 0;
 	r->length = 0;
 	r->slot = r->rslot = 0;
+	r->aux = 0;
+	return r;
+}
+
+static void refuse(struct srv_core *c, struct srv_peer *p, const struct frame *f, int code,
+		   uint32_t epoch)
+{
+	struct frame *r = answer(c, p, f, FRAME_REFUSED);
+
+	if (!r)
+		return;
 	r->epoch = epoch;
 	r->aux = (uint32_t)-code;
 }
 
 /* ---- finding what a frame speaks of ---- */
+
+/* A chunk of another epoch is somebody else's by now, or will be ours soon. */
+static void not_here(struct srv_core *c, struct srv_peer *p, const struct frame *f,
+		     const struct srv_job *j)
+{
+	bool epoch = f->epoch < j->epoch;
+
+	list_for_each(&j->tensors, l) {
+		const struct srv_tensor *t = list_entry(l, struct srv_tensor, link);
+
+		epoch |= t->id == f->tensor && t->epoch != f->epoch && f->chunk < t->nchunks &&
+			 t->first[f->chunk] != SRV_NO_SEG;
+	}
+	if (epoch) {
+		c->count.drop_epoch++;
+		refuse(c, p, f, TALLY_EBUSY, j->epoch);
+	} else {
+		c->count.drop_tensor++;
+		refuse(c, p, f, TALLY_ENOENT, j->epoch);
+	}
+}
 
 /* The worker's part in the segment; NULL: counted, and refused where that helps. */
 static struct srv_in *find_in(struct srv_core *c, struct srv_peer *p, const struct frame *f)
@@ -80,17 +115,10 @@ static struct srv_in *find_in(struct srv_core *c, struct srv_peer *p, const stru
 		c->count.drop_worker++;
 		return NULL;
 	}
-	if (f->epoch != j->epoch) {
-		c->count.drop_epoch++;
-		refuse(c, p, f, TALLY_EBUSY, j->epoch);
-		return NULL;
-	}
-	t = srv_tensor_find(c, f->job, f->tensor);
-	if (!t || f->chunk >= t->nchunks || t->first[f->chunk] == SRV_NO_SEG ||
-	    f->offset % t->geom.seg_bytes ||
+	t = srv_tensor_find(c, f->job, f->tensor, f->chunk, f->epoch);
+	if (!t || t->removed || f->offset % t->geom.seg_bytes ||
 	    f->offset >= geom_chunk_len(&t->geom, f->chunk)) {
-		c->count.drop_tensor++;
-		refuse(c, p, f, TALLY_ENOENT, j->epoch);
+		not_here(c, p, f, j);
 		return NULL;
 	}
 	s = &t->seg[t->first[f->chunk] + f->offset / t->geom.seg_bytes];
@@ -113,18 +141,26 @@ static bool attempt_older(uint8_t a, uint8_t b)
 	return (uint8_t)(a - b) >= 128;
 }
 
-static void resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at)
+void srv_resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at)
 {
 	struct srv_seg *s = in->seg;
 
+	if (in->state == IN_LANDING)
+		return;			/* its room is the agent's again only when it has landed */
+	if (s->young) {
+		if (result_at)
+			in->result_at = result_at;
+		srv_want(c, in);
+		return;
+	}
 	if (s->failed) {
-		todo_add(in, TODO_FAIL);
+		srv_todo(in, TODO_FAIL);
 		return;
 	}
 	if (result_at && result_at != s->result)
 		memcpy(result_at, s->result, s->len);
 	c->count.resends++;
-	todo_add(in, TODO_RESULT);
+	srv_todo(in, TODO_RESULT);
 }
 
 /* Common to all frames: the part in a segment that is gathering f's round. */
@@ -136,20 +172,30 @@ static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, con
 	if (!in)
 		return NULL;
 	in->peer = in->todo ? in->peer : p;
+	if (in->seg->young)
+		srv_learn_round(c, in->seg, f->round);
 	switch (phase_of(in->seg, f->round)) {
 	case PHASE_GATHERING:
-		if (attempt_older(f->attempt, in->attempt) && f->type != FRAME_CANCEL) {
+		if (attempt_older(f->attempt, in->attempt) && f->type != FRAME_CANCEL &&
+		    !MUTATE(4)) {
 			c->count.drop_attempt++;
 			return NULL;
 		}
 		return in;
 	case PHASE_DONE:
+		if (in->seg->young && f->type == FRAME_CANCEL) {
+			srv_let_go(in);
+			if (in->state != IN_LANDING)
+				(void)answer(c, p, f, FRAME_CANCELLED);
+			return NULL;
+		}
 		c->count.duplicates++;
 		in->rslot = f->rslot;
 		/* On its way, unless the agent knows of a broken link. */
-		if (f->type == FRAME_PROBE && !f->aux && in->told && ++in->probes < SRV_PATIENCE)
+		if (f->type == FRAME_PROBE && !f->aux && in->told &&
+		    (++in->probes < SRV_PATIENCE || MUTATE(5)))
 			return NULL;
-		resend(c, in, result_at);
+		srv_resend(c, in, result_at);
 		return NULL;
 	case PHASE_OTHER:
 		break;
@@ -174,7 +220,7 @@ static void ask_send(struct srv_core *c, struct srv_seg *s)
 	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
 		if (s->in[w].state == IN_OFFERED) {
 			c->count.asks++;
-			todo_add(&s->in[w], TODO_ASK);
+			srv_todo(&s->in[w], TODO_ASK);
 		}
 	}
 }
@@ -204,7 +250,7 @@ static void ask_check(struct srv_core *c, struct srv_seg *s)
 {
 	struct srv_job *j = s->tensor->job;
 
-	if (!s->offered || s->parked + s->offered != j->n) {
+	if (!s->offered || s->parked + s->offered != j->n || s->leaving) {
 		list_del(&s->ask);
 		return;
 	}
@@ -238,7 +284,7 @@ static uint8_t *choose_result(const struct srv_seg *s)
 	return s->own;
 }
 
-static void unpark(struct srv_in *in, uint32_t worker)
+void srv_unpark(struct srv_in *in, uint32_t worker)
 {
 	struct srv_seg *s = in->seg;
 
@@ -263,16 +309,18 @@ static void finish(struct srv_core *c, struct srv_seg *s, enum srv_todo what)
 	s->done_rop = s->rop;
 	s->turn = ++c->finished;
 	s->failed = what == TODO_FAIL;
+	s->young = false;
+	s->wants = 0;
 	srv_ask_end(s);
 	for (uint32_t w = 0; w < j->n; w++) {
 		struct srv_in *in = &s->in[w];
 
 		if (in->state != IN_LANDING)
-			unpark(in, w);
+			srv_unpark(in, w);
 		in->attempt = 0;
-		in->told = false;
-		todo_drop(in, TODO_HELD | TODO_ASK | TODO_CANCELLED);
-		todo_add(in, what);
+		in->told = in->wants = false;
+		srv_todo_drop(in, TODO_HELD | TODO_ASK | TODO_CANCELLED | TODO_SEEK);
+		srv_todo(in, what);
 	}
 	s->rop = ROP_NONE;
 	srv_ask_pump(c, j);
@@ -322,12 +370,17 @@ static bool push_shape_ok(const struct srv_in *in, const struct frame *f, const 
 
 void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 {
-	struct srv_in *in = find_gathering(c, p, f, NULL);
+	struct srv_in *in;
 	struct srv_job *j;
 
+	if (f->type == FRAME_GIVE) {
+		in = find_in(c, p, f);
+		return in ? srv_give_place(c, in->seg, f) : NULL;
+	}
+	in = find_gathering(c, p, f, NULL);
 	if (!in)
 		return NULL;
-	if (in->state == IN_PARKED || in->state == IN_LANDING) {
+	if ((in->state == IN_PARKED && !MUTATE(2)) || in->state == IN_LANDING) {
 		c->count.duplicates++;
 		return NULL;
 	}
@@ -347,14 +400,21 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 static struct srv_in *landed(struct srv_core *c, const struct frame *f)
 {
 	struct srv_job *j = srv_job_find(c, f->job);
-	struct srv_tensor *t = srv_tensor_find(c, f->job, f->tensor);
+	struct srv_tensor *t = srv_tensor_find(c, f->job, f->tensor, f->chunk, f->epoch);
+	struct srv_seg *s = t ? &t->seg[t->first[f->chunk] + f->offset / t->geom.seg_bytes] : NULL;
 	struct srv_in *in;
 
 	ASSERT(j && j->borrowed);
+	if (f->type == FRAME_GIVE) {
+		ASSERT(s->giving);	/* a borrowed tensor stays findable */
+		s->giving = false;
+		srv_sent(c, s);
+		return t->removed ? NULL : &s->in[f->worker];
+	}
 	j->borrowed--;
-	if (!t || t->first[f->chunk] == SRV_NO_SEG)
+	if (!s || t->removed)
 		return NULL;
-	in = &t->seg[t->first[f->chunk] + f->offset / t->geom.seg_bytes].in[f->worker];
+	in = &s->in[f->worker];
 	ASSERT(in->state == IN_LANDING);
 	in->state = IN_NONE;
 	return in;
@@ -383,7 +443,7 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 	s->parked++;
 	j->worker[f->worker].parked_bytes += srv_window_use(in);
 	c->count.pushes++;
-	todo_drop(in, TODO_RESULT | TODO_FAIL | TODO_ASK);
+	srv_todo_drop(in, TODO_RESULT | TODO_FAIL | TODO_ASK);
 	s->side[1] = SIDE(f->worker, f->rop, f->rop == ROP_BROADCAST ? f->aux : 0);
 	if (s->parked == 1)
 		s->side[0] = s->side[1];
@@ -392,10 +452,13 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 		return;
 	}
 	s->rop = f->rop;
-	if (s->parked < j->n)
+	if (s->parked < j->n - MUTATE(3)) {
 		ask_check(c, s);
-	else if (!s->lent)
+		if (s->young && s->parked == 1)
+			srv_seek(c, s);
+	} else if (!s->lent) {
 		complete(c, s);
+	}
 }
 
 static void on_push(struct srv_core *c, struct srv_peer *p, const struct frame *f,
@@ -409,13 +472,13 @@ static void on_push(struct srv_core *c, struct srv_peer *p, const struct frame *
 		if (in && phase_of(in->seg, f->round) == PHASE_GATHERING)
 			park(c, in, f, data, NULL);
 		else if (in)
-			resend(c, in, NULL);
+			srv_resend(c, in, NULL);
 		return;
 	}
 	in = find_gathering(c, p, f, result_at);
 	if (!in)
 		return;
-	if (in->state == IN_PARKED || in->state == IN_LANDING) {
+	if ((in->state == IN_PARKED && !MUTATE(2)) || in->state == IN_LANDING) {
 		c->count.duplicates++;
 	} else if (!push_shape_ok(in, f, result_at) || (!data && !(f->flags & FRAME_NODATA))) {
 		c->count.drop_shape++;
@@ -435,6 +498,8 @@ static void on_offer(struct srv_core *c, struct srv_in *in)
 	}
 	if (in->state == IN_OFFERED)
 		ask_check(c, s);
+	if (s->young)
+		srv_seek(c, s);
 }
 
 static void on_cancel(struct srv_core *c, struct srv_in *in, const struct frame *f)
@@ -444,21 +509,28 @@ static void on_cancel(struct srv_core *c, struct srv_in *in, const struct frame 
 	if (attempt_older(f->attempt, in->attempt)) {
 		/* Taken out before: the answer may have been lost. */
 		if (f->attempt == (uint8_t)(in->attempt - 1) && in->state < IN_LANDING)
-			todo_add(in, TODO_CANCELLED);
+			srv_todo(in, TODO_CANCELLED);
 		return;
 	}
 	if (in->state == IN_LANDING)
 		return;
 	if (s->asking) {
-		todo_add(in, TODO_HELD);
+		srv_todo(in, TODO_HELD);
 		return;
 	}
-	unpark(in, f->worker);
+	srv_unpark(in, f->worker);
 	in->attempt = (uint8_t)(f->attempt + 1);
 	c->count.cancels++;
-	todo_drop(in, TODO_HELD);
-	todo_add(in, TODO_CANCELLED);
+	srv_todo_drop(in, TODO_HELD);
+	srv_todo(in, TODO_CANCELLED);
 	ask_check(c, s);
+}
+
+static void on_probe(struct srv_core *c, struct srv_in *in)
+{
+	srv_todo(in, in->state >= IN_LANDING ? TODO_HELD : TODO_ASK);
+	if (in->seg->young)
+		srv_seek(c, in->seg);
 }
 
 void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, const void *data,
@@ -469,6 +541,11 @@ void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, co
 	switch (f->type) {
 	case FRAME_PUSH:
 		on_push(c, p, f, data, result_at);
+		return;
+	case FRAME_GIVE:
+		in = frame_has_payload(f) ? landed(c, f) : find_in(c, p, f);
+		if (in)
+			srv_give(c, in->seg, f, data);
 		return;
 	case FRAME_OFFER:
 	case FRAME_PROBE:
@@ -486,7 +563,7 @@ void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, co
 	else if (f->type == FRAME_CANCEL)
 		on_cancel(c, in, f);
 	else
-		todo_add(in, in->state >= IN_LANDING ? TODO_HELD : TODO_ASK);
+		on_probe(c, in);
 }
 
 /* ---- what goes out ---- */
@@ -505,6 +582,7 @@ static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)
 	const struct srv_seg *s = in->seg;
 	const struct srv_tensor *t = s->tensor;
 	bool done = type == FRAME_RESULT || type == FRAME_REFUSED;
+	uint32_t round = done ? s->done_round : round_next(s->done_round);
 
 	out->frame = (struct frame){
 		.type = type,
@@ -513,8 +591,8 @@ static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)
 		.tensor = t->id,
 		.chunk = s->chunk,
 		.offset = s->offset,
-		.round = done ? s->done_round : round_next(s->done_round),
-		.epoch = t->job->epoch,
+		.round = type == FRAME_SEEK ? srv_sought_round(s) : round,
+		.epoch = t->epoch,
 		.attempt = type == FRAME_CANCELLED ? (uint8_t)(in->attempt - 1) : in->attempt,
 	};
 	out->data = NULL;
@@ -563,7 +641,7 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 	} order[] = {
 		{ TODO_RESULT, FRAME_RESULT }, { TODO_FAIL, FRAME_REFUSED },
 		{ TODO_CANCELLED, FRAME_CANCELLED }, { TODO_ASK, FRAME_ASK },
-		{ TODO_HELD, FRAME_HELD },
+		{ TODO_HELD, FRAME_HELD }, { TODO_SEEK, FRAME_SEEK },
 	};
 	struct srv_in *in;
 	size_t i = 0;
@@ -584,7 +662,7 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 		fill_mismatch(out, in);
 	else if (order[i].todo == TODO_HELD)
 		fill_held(out, in);
-	todo_drop(in, order[i].todo);
+	srv_todo_drop(in, order[i].todo);
 	return true;
 }
 
@@ -607,6 +685,6 @@ void srv_sent(struct srv_core *c, struct srv_seg *s)
 	ASSERT(s->lent && t->borrowed && t->job->borrowed);
 	t->borrowed--;
 	t->job->borrowed--;
-	if (!--s->lent && s->parked == t->job->n && !list_empty(&t->link))
+	if (!--s->lent && s->parked == t->job->n && !t->removed)
 		complete(c, s);
 }

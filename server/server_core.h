@@ -19,20 +19,29 @@
  * Windows that fill up with contributions nobody matches are untangled by OFFER,
  * ASK, CANCEL, CANCELLED (docs/PROTOCOL.md).
  *
+ * A segment that a new epoch brought here is young: other agents may be in the
+ * middle of a round that its old server began.  It learns the round from the first
+ * agent that speaks, and SEEKs those it has not heard of: who has the round's
+ * result already GIVEs it, who waits for the old server comes over.  The first
+ * result, summed or given, ends its youth.  One that an epoch took away is leaving:
+ * it serves those who have not heard yet, until all agents have gone over.
+ *
  * Shape: frames go in by srv_place/srv_frame, frames come out by srv_next, peer
  * by peer, as fast as its link takes them; nothing is queued per message.  All
  * memory is the caller's: struct srv_job (srv_job_size), struct srv_tensor
  * (srv_tensor_size), struct srv_peer.  Pure: the time comes in with the call.
  *
  * A payload address given out by srv_place() or srv_next() is borrowed until
- * srv_frame()/srv_unplace() or srv_sent(); a job's memory may be freed when
- * srv_job_borrowed() is 0 after srv_job_stop().
+ * srv_frame()/srv_unplace() or srv_sent(); a tensor's memory may be freed when it is
+ * removed, not borrowed and forgotten, a job's when srv_job_borrowed() is 0 after
+ * srv_job_stop().
  */
 #ifndef TALLY_SERVER_CORE_H
 #define TALLY_SERVER_CORE_H
 
 #include "common/base/geom.h"
 #include "common/base/list.h"
+#include "common/base/mutate.h"
 #include "proto/frame.h"
 
 #define SRV_COUNTER_TABLE(X) \
@@ -52,6 +61,9 @@
 	X(offers,	"offers noted") \
 	X(asks,		"contributions asked for") \
 	X(cancels,	"contributions taken back") \
+	X(seeks,	"agents asked for a round that began elsewhere") \
+	X(given,	"results taken from an agent that had them") \
+	X(skipped,	"rounds that turned out to be done elsewhere") \
 	X(refusals_lost, "refusals not sent, too many at once")
 
 struct srv_counters {
@@ -65,7 +77,9 @@ struct srv_counters {
 
 /* An agent's engine that speaks to this engine, over whatever links. */
 struct srv_peer {
+	struct list link;		/* in core->peers */
 	uint32_t node;			/* the agent's node number */
+	uint32_t engine;		/* the agent's */
 	struct list out;		/* srv_in.out: something to send */
 	struct frame refusal[SRV_REFUSALS];
 	uint32_t nrefusals;
@@ -74,6 +88,7 @@ struct srv_peer {
 
 struct srv_worker {			/* one machine of a job */
 	uint32_t node;
+	uint32_t engines;		/* of the agent: which of them owns a chunk */
 	uint8_t *window;		/* shared with the transport; NULL: none (by reference) */
 	uint64_t window_bytes;
 	uint64_t parked_bytes;
@@ -84,7 +99,7 @@ struct srv_job {
 	uint32_t id;
 	uint32_t n;			/* machines */
 	uint32_t world;
-	uint32_t epoch;
+	uint32_t epoch;			/* that it came up with */
 	uint32_t chunk_bytes, seg_bytes;
 	bool stopped;
 	uint64_t borrowed;		/* payload addresses given out, landing or being sent */
@@ -96,7 +111,10 @@ struct srv_job {
 };
 
 enum srv_in_state { IN_NONE, IN_OFFERED, IN_LANDING, IN_PARKED };
-enum srv_todo { TODO_RESULT = 1, TODO_HELD = 2, TODO_ASK = 4, TODO_CANCELLED = 8, TODO_FAIL = 16 };
+enum srv_todo {
+	TODO_RESULT = 1, TODO_HELD = 2, TODO_ASK = 4, TODO_CANCELLED = 8, TODO_FAIL = 16,
+	TODO_SEEK = 32,
+};
 
 struct srv_seg;
 
@@ -111,6 +129,7 @@ struct srv_in {				/* one worker's part in one segment */
 	uint8_t probes;			/* since the last result was sent */
 	bool by_ref;
 	bool told;			/* done_round's result was handed to a link */
+	bool wants;			/* done_round's result, which is not here yet */
 };
 
 /* A link that lives delivers what it was given: so many probes are answered by
@@ -129,6 +148,11 @@ struct srv_seg {
 	bool asking;			/* its bytes count in job->asked_bytes */
 	bool failed;			/* done_round ended in a mismatch */
 	uint64_t side[2];		/* SIDE() of the round's first and latest contribution */
+	bool young;			/* came by an epoch, and has seen no result yet */
+	bool known;			/* young: done_round is what an agent's round says */
+	bool giving;			/* a result lands in own */
+	bool leaving;			/* an epoch has given it to another server */
+	uint32_t wants;			/* workers that want done_round's result */
 	uint8_t *own;			/* this server's result slot */
 	uint8_t *result;		/* where done_round's result lies */
 	uint64_t turn;			/* done_round's place among all that this core finished */
@@ -138,9 +162,11 @@ struct srv_seg {
 struct srv_tensor {
 	struct srv_tensor *hash_next;
 	struct list link;		/* in job->tensors */
-	uint64_t borrowed;		/* result addresses being sent */
+	uint64_t borrowed;		/* result addresses being sent or landed on */
 	struct srv_job *job;
 	uint32_t id;
+	uint32_t epoch;			/* that placed these chunks here */
+	bool removed;
 	uint8_t dtype;
 	struct geom geom;
 	uint32_t nchunks, nsegs;
@@ -150,7 +176,7 @@ struct srv_tensor {
 
 struct srv_core {
 	struct srv_counters count;
-	struct list jobs;
+	struct list jobs, peers;
 	uint64_t finished;		/* segment rounds */
 	struct srv_tensor *bucket[SRV_BUCKETS];
 };
@@ -165,6 +191,7 @@ size_t srv_job_size(uint32_t nmachines);
 struct srv_job_desc {
 	uint32_t id, n, world, epoch, chunk_bytes, seg_bytes;
 	uint64_t window_bytes;		/* of each worker, of this engine */
+	uint64_t part_bytes;		/* the least that an agent's engine has of it; 0: all */
 };
 
 /* mem: srv_job_size() zeroed bytes. Workers' node and window are filled by the caller. */
@@ -182,22 +209,37 @@ struct srv_tensor_desc {
 	uint8_t dtype;
 	struct geom geom;
 	const bool *mine;		/* per chunk: this engine's; borrowed for the call */
+	uint32_t epoch;			/* that placed them here; 0: the job's first */
+	bool young;			/* from another server, in the middle of whatever round */
 };
 
 /* Bytes of bookkeeping, and of result slots (page-aligned per chunk). */
 size_t srv_tensor_size(uint32_t nmachines, const struct srv_tensor_desc *d, uint64_t *slot_bytes);
 struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *mem,
 				  uint8_t *slots, const struct srv_tensor_desc *d);
-struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id);
-/* Takes it out of the tables; its memory may be freed when t->borrowed is 0. */
+/*
+ * A tensor has one struct for the chunks that it began with here and one for those
+ * of each later epoch.  The one that has the chunk, of that epoch; NULL: none.
+ */
+struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id, uint32_t chunk,
+				   uint32_t epoch);
+/* Ends what it was doing; it stays known until nothing of it is borrowed (t->borrowed). */
 void srv_tensor_remove(struct srv_core *c, struct srv_tensor *t);
+/* Its mem is the caller's again. */
+void srv_tensor_forget(struct srv_core *c, struct srv_tensor *t);
+/* An epoch has given these chunks (of this struct, by index) to others. */
+void srv_tensor_leave(struct srv_core *c, struct srv_tensor *t, const bool *chunks);
+/* All agents have gone over: lets go of them. False: some are borrowed still, call again. */
+bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t);
+bool srv_tensor_empty(const struct srv_tensor *t);	/* all have left */
 
 /* ---- peers and frames ---- */
 
-void srv_peer_init(struct srv_peer *p, uint32_t node);
+void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32_t engine);
 /* All its links are gone: forgets what it was to be sent (it will ask) and every
- * mention of it, so that its memory may be freed or used for new links. */
+ * mention of it, so that it may be used for new links, or, after srv_peer_fini(), freed. */
 void srv_peer_lost(struct srv_core *c, struct srv_peer *p);
+void srv_peer_fini(struct srv_peer *p);
 
 /* Where f's payload shall land; NULL: nowhere. Then exactly one of srv_frame (it
  * landed) or srv_unplace (the link broke). */
@@ -232,6 +274,19 @@ void srv_check(const struct srv_core *c);	/* asserts every invariant */
 
 void srv_ask_end(struct srv_seg *s);		/* no longer asked for, or waiting to be */
 void srv_ask_pump(struct srv_core *c, struct srv_job *j);
+void srv_todo(struct srv_in *in, uint8_t what);		/* nothing, while no link is known */
+void srv_todo_drop(struct srv_in *in, uint8_t what);
+void srv_unpark(struct srv_in *in, uint32_t worker);
+void srv_resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at);
+
+/* server_core_young.c */
+void srv_learn_round(struct srv_core *c, struct srv_seg *s, uint32_t round);
+void srv_want(struct srv_core *c, struct srv_in *in);
+void srv_let_go(struct srv_in *in);	/* it goes elsewhere, and wants nothing from here */
+void srv_seek(struct srv_core *c, struct srv_seg *s);
+uint32_t srv_sought_round(const struct srv_seg *s);
+void *srv_give_place(struct srv_core *c, struct srv_seg *s, const struct frame *f);
+void srv_give(struct srv_core *c, struct srv_seg *s, const struct frame *f, const void *data);
 
 /*
  * What s takes of ask_limit: its pages, and as much as they can spoil.  k runs of

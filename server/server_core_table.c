@@ -12,6 +12,7 @@ void srv_init(struct srv_core *c)
 {
 	memset(c, 0, sizeof(*c));
 	list_init(&c->jobs);
+	list_init(&c->peers);
 }
 
 /* ---- jobs ---- */
@@ -33,11 +34,14 @@ struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_jo
 	j->epoch = d->epoch;
 	j->chunk_bytes = d->chunk_bytes;
 	j->seg_bytes = d->seg_bytes;
-	j->ask_limit = d->window_bytes + d->seg_bytes - PAGE_BYTES;
+	j->ask_limit = (d->part_bytes ? d->part_bytes : d->window_bytes) + d->seg_bytes -
+		       PAGE_BYTES;
 	list_init(&j->ask_wait);
 	list_init(&j->tensors);
-	for (uint32_t w = 0; w < d->n; w++)
+	for (uint32_t w = 0; w < d->n; w++) {
 		j->worker[w].window_bytes = d->window_bytes;
+		j->worker[w].engines = 1;
+	}
 	list_add(&c->jobs, &j->link);
 	return j;
 }
@@ -57,14 +61,14 @@ struct srv_job *srv_job_find(struct srv_core *c, uint32_t id)
 void srv_job_stop(struct srv_core *c, struct srv_job *j)
 {
 	j->stopped = true;
-	while (!list_empty(&j->tensors))
-		srv_tensor_remove(c, list_first(&j->tensors, struct srv_tensor, link));
+	list_for_each(&j->tensors, l)
+		srv_tensor_remove(c, list_entry(l, struct srv_tensor, link));
 }
 
 void srv_job_forget(struct srv_core *c, struct srv_job *j)
 {
 	(void)c;
-	ASSERT(j->stopped && !j->borrowed);
+	ASSERT(j->stopped && !j->borrowed && list_empty(&j->tensors));
 	list_del(&j->link);
 }
 
@@ -75,11 +79,18 @@ static uint32_t bucket_of(uint32_t job, uint32_t id)
 	return (job * 0x9e3779b1u + id * 0x85ebca6bu) >> 16 & (SRV_BUCKETS - 1);
 }
 
-struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id)
+static bool has_chunk(const struct srv_tensor *t, uint32_t chunk)
+{
+	return chunk < t->nchunks && t->first[chunk] != SRV_NO_SEG;
+}
+
+struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id, uint32_t chunk,
+				   uint32_t epoch)
 {
 	struct srv_tensor *t = c->bucket[bucket_of(job, id)];
 
-	while (t && (t->id != id || t->job->id != job))
+	while (t && (t->id != id || t->job->id != job ||
+		     (t->epoch != epoch && !MUTATE(1)) || !has_chunk(t, chunk)))
 		t = t->hash_next;
 	return t;
 }
@@ -133,6 +144,7 @@ struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *m
 
 	t->job = j;
 	t->id = d->id;
+	t->epoch = d->epoch ? d->epoch : j->epoch;
 	t->dtype = d->dtype;
 	t->geom = d->geom;
 	t->nchunks = geom_chunks(&d->geom);
@@ -148,7 +160,7 @@ struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *m
 		for (uint32_t off = 0; off < geom_chunk_len(&d->geom, ch);
 		     off += d->geom.seg_bytes) {
 			seg_init(&t->seg[k], t, ch, off, slots + off, in + (size_t)k * j->n);
-			k++;
+			t->seg[k++].young = d->young;
 		}
 		slots += align_up(geom_chunk_len(&d->geom, ch), PAGE_BYTES);
 	}
@@ -159,36 +171,89 @@ struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *m
 	return t;
 }
 
+/* What it gathers and has to say ends. */
+static void seg_end(struct srv_seg *s)
+{
+	srv_ask_end(s);
+	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
+		struct srv_in *in = &s->in[w];
+
+		srv_unpark(in, w);
+		in->wants = false;
+		in->todo = 0;
+		list_del(&in->out);
+	}
+	s->wants = 0;
+}
+
 void srv_tensor_remove(struct srv_core *c, struct srv_tensor *t)
 {
-	struct srv_tensor **at = &c->bucket[bucket_of(t->job->id, t->id)];
-	struct srv_job *j = t->job;
+	if (t->removed)
+		return;
+	t->removed = true;
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		seg_end(&t->seg[k]);
+	srv_ask_pump(c, t->job);
+}
 
+void srv_tensor_forget(struct srv_core *c, struct srv_tensor *t)
+{
+	struct srv_tensor **at = &c->bucket[bucket_of(t->job->id, t->id)];
+
+	ASSERT(t->removed && !t->borrowed);
 	while (*at != t)
 		at = &(*at)->hash_next;
 	*at = t->hash_next;
 	list_del(&t->link);
-	for (uint32_t k = 0; k < t->nsegs; k++) {
-		srv_ask_end(&t->seg[k]);
-		for (uint32_t w = 0; w < j->n; w++) {
-			struct srv_in *in = &t->seg[k].in[w];
+}
 
-			if (in->state == IN_PARKED)
-				j->worker[w].parked_bytes -= srv_window_use(in);
-			in->todo = 0;
-			list_del(&in->out);
-		}
+void srv_tensor_leave(struct srv_core *c, struct srv_tensor *t, const bool *chunks)
+{
+	for (uint32_t k = 0; k < t->nsegs; k++) {
+		if (!chunks[t->seg[k].chunk])
+			continue;
+		t->seg[k].leaving = true;
+		srv_ask_end(&t->seg[k]);	/* the askable have gone where it goes */
 	}
-	srv_ask_pump(c, j);
+	srv_ask_pump(c, t->job);
+}
+
+bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t)
+{
+	bool all = true;
+
+	(void)c;
+	for (uint32_t k = 0; k < t->nsegs; k++) {
+		struct srv_seg *s = &t->seg[k];
+
+		if (!s->leaving)
+			continue;
+		seg_end(s);
+		all &= !s->lent;
+	}
+	for (uint32_t k = 0; all && k < t->nsegs; k++)
+		if (t->seg[k].leaving)
+			t->first[t->seg[k].chunk] = SRV_NO_SEG;
+	return all;
+}
+
+bool srv_tensor_empty(const struct srv_tensor *t)
+{
+	for (uint32_t ch = 0; ch < t->nchunks; ch++)
+		if (t->first[ch] != SRV_NO_SEG)
+			return false;
+	return true;
 }
 
 /* ---- peers ---- */
 
-void srv_peer_init(struct srv_peer *p, uint32_t node)
+void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32_t engine)
 {
 	memset(p, 0, sizeof(*p));
 	p->node = node;
+	p->engine = engine;
 	list_init(&p->out);
+	list_add(&c->peers, &p->link);
 }
 
 static void tensor_forget_peer(struct srv_tensor *t, const struct srv_peer *p)
@@ -216,17 +281,24 @@ void srv_peer_lost(struct srv_core *c, struct srv_peer *p)
 	ASSERT(list_empty(&p->out));
 }
 
+void srv_peer_fini(struct srv_peer *p)
+{
+	ASSERT(list_empty(&p->out));
+	list_del(&p->link);
+}
+
 /* ---- invariants ---- */
 
 static void check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint64_t *asked)
 {
-	uint32_t n = s->tensor->job->n, parked = 0, offered = 0;
+	uint32_t n = s->tensor->job->n, parked = 0, offered = 0, wants = 0;
 
 	for (uint32_t w = 0; w < n; w++) {
 		const struct srv_in *in = &s->in[w];
 
 		parked += in->state == IN_PARKED;
 		offered += in->state == IN_OFFERED;
+		wants += in->wants;
 		parked_bytes[w] += in->state == IN_PARKED ? srv_window_use(in) : 0;
 		ASSERT(list_empty(&in->out) == !in->todo);
 		ASSERT(!in->todo || in->peer);
@@ -235,6 +307,8 @@ static void check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint64_t
 	ASSERT(parked < n || s->lent);	/* else it would be complete */
 	ASSERT(!s->asking || list_empty(&s->ask));
 	ASSERT(parked ? s->rop != ROP_NONE : s->rop == ROP_NONE);
+	ASSERT(wants == s->wants && (!wants || (s->young && s->known)));
+	ASSERT(!s->giving || s->lent);
 	*asked += s->asking ? srv_ask_cost(s) : 0;
 }
 

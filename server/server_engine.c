@@ -62,7 +62,7 @@ static struct sv_peer *peer_get(struct sv_engine *en, uint32_t node, uint32_t ag
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return NULL;
-	srv_peer_init(&p->core, node);
+	srv_peer_init(&en->core, &p->core, node, agent_engine);
 	p->agent_engine = agent_engine;
 	list_init(&p->links);
 	list_init(&p->retired);
@@ -74,6 +74,7 @@ static void peer_put(struct sv_peer *p)
 {
 	if (!list_empty(&p->links) || p->nslabs)
 		return;
+	srv_peer_fini(&p->core);
 	list_del(&p->link);
 	free(p);
 }
@@ -89,7 +90,7 @@ static void show_window(const struct sv_engine *en, struct sv_link *k, const str
 	if (!k->up || !xport_takes_regions(k->ep) || !j->windows_region || c->stopped)
 		return;
 	for (uint32_t w = 0; w < j->n; w++)
-		if (j->node[w] == k->peer->core.node)
+		if (j->worker[w].node == k->peer->core.node)
 			rc = xport_show(k->ep, j->id, 0, j->windows_region,
 					((uint64_t)w * j->nengines + en->index) * j->window_bytes,
 					j->window_bytes);
@@ -192,9 +193,10 @@ static bool slab_writable(const struct sv_peer *p, uint64_t slot)
  * place with room for the longest one is asked for only when f has no length. */
 static void *result_place(struct sv_engine *en, const struct sv_link *k, const struct frame *f)
 {
-	const struct srv_tensor *t = srv_tensor_find(&en->core, f->job, f->tensor);
+	const struct srv_tensor *t = srv_tensor_find(&en->core, f->job, f->tensor,
+							f->chunk, f->epoch);
 
-	if (!xport_by_reference(k->ep) || !t || f->chunk >= t->nchunks ||
+	if (!xport_by_reference(k->ep) || !t ||
 	    f->offset >= geom_chunk_len(&t->geom, f->chunk))
 		return NULL;
 	if (f->rslot == SLOT_NONE || !slab_writable(k->peer, f->rslot))
@@ -522,11 +524,13 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,
 		.window_bytes = j->window_bytes,
+		.part_bytes = j->part_bytes,
 	};
 	struct srv_job *c = srv_job_start(&en->core, j->piece[en->index].mem, &d);
 
 	for (uint32_t w = 0; w < j->n; w++) {
-		c->worker[w].node = j->node[w];
+		c->worker[w].node = j->worker[w].node;
+		c->worker[w].engines = j->worker[w].engines;
 		c->worker[w].window =
 			j->windows + ((uint64_t)w * j->nengines + en->index) * j->window_bytes;
 	}
@@ -547,18 +551,25 @@ static void add_tensor(struct sv_engine *en, struct srv_job *j, struct sv_tensor
 	p->core = srv_tensor_add(&en->core, j, p->mem, sv_place_at(&p->place), &p->desc);
 }
 
+static void batch_part(struct sv_engine *en, struct sv_batch *b, uint32_t i)
+{
+	struct sv_tensor_piece *p = &b->part[i]->piece[en->index];
+
+	if (b->kind == BATCH_LEFT || (b->kind != BATCH_ADD && b->leaving[i] && !p->core))
+		return;			/* in let_go(), or all of it has left */
+	if (b->kind == BATCH_EPOCH && b->leaving[i])
+		srv_tensor_leave(&en->core, p->core, b->leaving[i]);
+	else if (b->kind != BATCH_FORGET)
+		add_tensor(en, b->job->piece[en->index].core, p);
+	else if (p->core)
+		srv_tensor_remove(&en->core, p->core);
+}
+
 static void batch(struct sv_engine *en, struct sv_batch *b)
 {
-	for (uint32_t i = 0; i < b->n; i++) {
-		struct sv_tensor_piece *p = &b->tensor[i]->piece[en->index];
-		struct srv_job *j = b->job->piece[en->index].core;
-
-		if (b->forget)
-			srv_tensor_remove(&en->core, p->core);
-		else
-			add_tensor(en, j, p);
-	}
-	if (b->forget)
+	for (uint32_t i = 0; i < b->n; i++)
+		batch_part(en, b, i);
+	if (b->kind == BATCH_FORGET || b->kind == BATCH_LEFT)
 		list_add(&en->forgetting, &b->link[en->index]);
 	else
 		tell_control(en, SV_BATCH_READY, b);
@@ -599,12 +610,33 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 
 /* ---- letting go ---- */
 
-static bool batch_borrowed(const struct sv_batch *b, uint32_t index)
+/* The core has let go of the engine's piece of the part, as far as the batch wants it. */
+static bool piece_let_go(struct sv_engine *en, const struct sv_batch *b, struct sv_tensor_piece *p)
 {
-	for (uint32_t i = 0; i < b->n; i++)
-		if (b->tensor[i]->piece[index].core->borrowed)
+	if (!p->core)
+		return true;
+	if (b->kind == BATCH_LEFT) {
+		if (!srv_tensor_left(&en->core, p->core))
+			return false;
+		if (!srv_tensor_empty(p->core))
 			return true;
-	return false;
+		srv_tensor_remove(&en->core, p->core);
+	}
+	if (p->core->borrowed)
+		return false;
+	srv_tensor_forget(&en->core, p->core);
+	unlend_slots(en, p->place.in);
+	p->core = NULL;
+	return true;
+}
+
+static bool batch_let_go(struct sv_engine *en, struct sv_batch *b)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < b->n; i++)
+		all &= piece_let_go(en, b, &b->part[i]->piece[en->index]);
+	return all;
 }
 
 static void drop_slabs(struct sv_engine *en, struct sv_peer *p, bool all, uint32_t job)
@@ -649,11 +681,9 @@ static void let_go(struct sv_engine *en)
 	list_for_each_safe(&en->forgetting, l, next) {
 		struct sv_batch *b = container_of(l - en->index, struct sv_batch, link);
 
-		if (batch_borrowed(b, en->index))
+		if (!batch_let_go(en, b))
 			continue;
 		list_del(l);
-		for (uint32_t i = 0; i < b->n; i++)
-			unlend_slots(en, b->tensor[i]->piece[en->index].place.in);
 		tell_control(en, SV_BATCH_READY, b);
 	}
 	list_for_each_safe(&en->stopping, l, next) {
@@ -663,6 +693,8 @@ static void let_go(struct sv_engine *en)
 		if (srv_job_borrowed(jp->core) || window_shown(en, j->id))
 			continue;
 		list_del(l);
+		list_for_each_safe(&jp->core->tensors, lt, after)
+			srv_tensor_forget(&en->core, list_entry(lt, struct srv_tensor, link));
 		unlend_job(en, j);
 		srv_job_forget(&en->core, jp->core);
 		drop_job_slabs(en, j->id);

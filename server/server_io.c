@@ -6,7 +6,8 @@
  *
  * An answer may be lost with a connection, and a restarted scheduler may not
  * know a job that no agent holds any more.  So each job is told again after each
- * registration and every TELL_JOBS_MS; what the scheduler does not know it ends.
+ * registration and every TELL_JOBS_MS, with how much of its log is here and what was
+ * answered last; what the scheduler does not know it ends.
  * A scheduler of another cluster knows none of them.
  */
 #include <stdlib.h>
@@ -22,11 +23,13 @@
 static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
 		   const struct err *e)
 {
+	struct sv_job *j = sv_job_find(s, job);
 	struct msg m = {
 		.type = type,
 		.ready = {
 			.job = job, .seq = seq, .code = e ? e->code : 0,
 			.text = e ? e->text : "",
+			.log = j ? MAX(j->seq, j->told) : 0,
 		},
 	};
 
@@ -42,8 +45,11 @@ static void tell_jobs(void *ctx)
 	list_for_each(&s->jobs, l) {
 		const struct sv_job *j = list_entry(l, struct sv_job, link);
 
-		if (!j->starting && !j->stopping)
-			answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
+		if (j->starting || j->stopping)
+			continue;
+		answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
+		if (j->ready_type)
+			answer(s, j->ready_type, j->id, j->ready_seq, NULL);
 	}
 }
 
@@ -72,6 +78,23 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	tell_jobs(s);
 }
 
+/* EBUSY: the log goes another way than the one we took, so we leave the job. */
+static void cannot(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
+		   const struct err *e)
+{
+	if (e->code == TALLY_EBUSY)
+		sv_job_down(s, job);
+	answer(s, e->code == TALLY_EBUSY ? MSG_JOB_READY : type, job, seq, e);
+}
+
+static void take_epoch(struct server *s, const struct msg *m)
+{
+	struct err e;
+
+	if (sv_epoch(s, &m->epoch, &e))
+		cannot(s, MSG_EPOCH_READY, m->epoch.job, m->epoch.epoch, &e);
+}
+
 static void on_msg(void *ctx, const struct msg *m)
 {
 	struct server *s = ctl_daemon_owner(ctx);
@@ -84,10 +107,16 @@ static void on_msg(void *ctx, const struct msg *m)
 		break;
 	case MSG_TENSORS:
 		if (sv_tensors(s, &m->tensors, &e))
-			answer(s, MSG_TENSORS_READY, m->tensors.job, m->tensors.seq, &e);
+			cannot(s, MSG_TENSORS_READY, m->tensors.job, m->tensors.seq, &e);
 		break;
 	case MSG_FORGET:
 		sv_forget(s, &m->ids);
+		break;
+	case MSG_EPOCH:
+		take_epoch(s, m);
+		break;
+	case MSG_EPOCH_READY:
+		sv_epoch_settled(s, &m->ready);
 		break;
 	case MSG_JOB_DOWN:
 		log_info("job %u ends, %s", m->job_down.job,
@@ -143,8 +172,12 @@ void sv_on_mail(void *owner, const struct mail *m)
 
 		if (--b->engines_left)
 			return;
-		if (!b->forget && !b->job->stopping)
-			answer(s, MSG_TENSORS_READY, b->job->id, b->seq, NULL);
+		if ((b->kind == BATCH_ADD || b->kind == BATCH_EPOCH) && !b->job->stopping) {
+			b->job->ready_type = b->kind == BATCH_ADD ? MSG_TENSORS_READY :
+								    MSG_EPOCH_READY;
+			b->job->ready_seq = b->seq;
+			answer(s, b->job->ready_type, b->job->id, b->seq, NULL);
+		}
 		sv_batch_done(s, b);
 	} else if (m->type == SV_JOB_FREE) {
 		struct sv_job *j = p;

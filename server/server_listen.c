@@ -174,7 +174,7 @@ int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e)
 void sv_agents_del(struct server *s, const struct sv_job *j)
 {
 	for (uint32_t i = 0; i < j->n; i++)
-		agent_put(s, j->node[i]);
+		agent_put(s, j->worker[i].node);
 }
 
 /* One --listen: HOST:PORT[@BITRATE]. */

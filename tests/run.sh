@@ -29,7 +29,8 @@ for kind in "${kinds[@]}"; do
 		done
 		programs+=(tests/unit/test_*.py) ;;
 	sim) sources=(tests/sim/*.c)
-		[ ${#sources[@]} -eq 0 ] || programs+=("$BUILD/tests/sim") ;;
+		[ ${#sources[@]} -eq 0 ] ||
+			programs+=("$BUILD/tests/sim" "$BUILD/tests/sim --fresh --seeds 300") ;;
 	lint) programs+=(tests/lint.py) ;;
 	fuzz) for f in tests/fuzz/fuzz_*.c; do
 			target=$BUILD/fuzz/$(basename "$f" .c)

@@ -55,9 +55,11 @@ struct ad_slab {
 
 /* ---- jobs ---- */
 
-struct ad_server {			/* of one job, in placement order */
+struct ad_server {			/* of one epoch, in placement order */
 	uint32_t weight;		/* of its share in the plan; 0: it sums nothing */
-	uint32_t node, engines, route;	/* route: of its engine 0; the others follow */
+	uint32_t node;			/* 0: it is gone */
+	uint32_t engines, route;	/* route: of its engine 0; the others follow */
+	uint8_t instance[ID_BYTES];	/* of its process */
 	char name[NAME_LEN_MAX + 1];
 	char shm_path[ADDR_LEN_MAX + 1];
 	bool local;			/* on this machine */
@@ -87,21 +89,56 @@ struct ad_left {			/* a local rank that is gone */
 	uint32_t pid;
 };
 
+/* An engine's way to an engine of a server, for one job. */
+struct ad_route {
+	struct list link;		/* in ad_epoch.blocks, then in job->routes */
+	uint32_t node, server_engine;
+	struct ag_peer *peer;		/* NULL: n = 1 */
+	uint64_t window_bytes;
+	struct ag_route *core;		/* behind this struct */
+};
+
+/* A chunk's way from an epoch on, for all chunks of one tensor. */
+struct ad_move {
+	struct ad_tensor *tensor;
+	uint32_t *route, *since;	/* owned */
+};
+
+/*
+ * One epoch of a job's placement: made by the control thread, adopted by each engine
+ * in its turn; the control thread frees it when all engines have adopted a later one.
+ */
+struct ad_epoch {
+	struct ad_job *job;
+	uint64_t epoch;
+	uint32_t nservers, nroutes;
+	struct ad_server *servers;
+	uint32_t engines_left;		/* that have not adopted it */
+	struct ad_epoch *before;	/* freed then */
+	struct ag_route **route[ENGINES_MAX];	/* by number; NULL: the engines do not meet */
+	struct list blocks[ENGINES_MAX];	/* ad_route.link: memory for new ones, by number */
+	struct list spare[ENGINES_MAX];	/* ad_peers for new links */
+	uint32_t nmoves;
+	struct ad_move *move;
+};
+
 enum ad_job_state { JOB_STARTING, JOB_RUNNING, JOB_STOPPING };
 
 struct ad_job {
 	struct list link;		/* in agent->jobs */
 	struct agent *agent;
 	enum ad_job_state state;
-	uint32_t id, world, n, me, nlocal, nservers, nroutes;
-	uint64_t epoch, seq;
+	uint32_t id, world, n, me, nlocal;
+	uint64_t seq, epoch_seq;	/* epoch_seq: log entry of the last epoch; 0: none yet */
+	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
+	uint64_t told_settled;		/* epoch */
 	uint32_t chunk_bytes, seg_bytes;
 	uint64_t window_bytes;
 	uint32_t node;			/* our number, as the servers of this job know it */
 	uint8_t link_key[KEY_BYTES];	/* and its key */
 	char name[NAME_LEN_MAX + 1];
 	struct place *place;
-	struct ad_server *servers;
+	struct ad_epoch *epoch;		/* the newest */
 	struct ad_machine *machines;
 	struct list log;		/* ad_entry: JOB_UP first */
 	uint32_t last_forgotten;	/* tensor */
@@ -118,11 +155,13 @@ struct ad_job {
 	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
 	bool freed;			/* all but this struct */
-	void *piece[ENGINES_MAX];	/* ag_job_size() for each engine */
-	uint64_t *window;		/* nroutes: ag_job_desc's */
-	struct ag_peer **peers[ENGINES_MAX];	/* the same; each engine fills in its own */
-	struct list spare[ENGINES_MAX];	/* memory for peers that an engine does not have yet */
+	struct ag_job piece[ENGINES_MAX];	/* memory for each engine's */
+	struct ad_epoch *first;		/* that JOB_START begins with */
 	struct ag_job *core[ENGINES_MAX];	/* the engines' */
+	struct ad_epoch *view[ENGINES_MAX];	/* the engines': that they have adopted */
+	struct list routes[ENGINES_MAX];	/* the engines': ad_route.link */
+	uint64_t settled[ENGINES_MAX];	/* as the engines have said */
+	uint64_t settled_told[ENGINES_MAX];	/* the engines': the last that they said */
 	struct list stop_link[ENGINES_MAX];
 	struct fr_job front;		/* engine 0's */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
@@ -258,9 +297,12 @@ enum ad_mail {
 	AD_RING_DEL,		/* struct ad_session *, and back as AD_RING_GONE */
 	AD_SLAB,		/* struct ad_slab_mail, and back as AD_SLAB_READY */
 	AD_SHOW,		/* struct ad_shown: links may show it */
+	AD_EPOCH,		/* struct ad_epoch *, and back as AD_EPOCH_TAKEN */
 	AD_POST,		/* engine 0 -> engine: struct ad_post_mail */
 	AD_DONE,		/* engine -> engine 0: struct ad_done_mail */
 	AD_WAITS,		/* engine -> engine 0: struct ad_waits_mail */
+	AD_EPOCH_TAKEN,
+	AD_SETTLED,		/* engine -> control: struct ad_settled_mail */
 	AD_JOB_READY,
 	AD_JOB_FREE,
 	AD_BATCH_READY,
@@ -284,6 +326,11 @@ struct ad_done_mail {
 /* What an engine's oldest open round of a job waits for. */
 struct ad_waits_mail {
 	uint32_t job, tensor, round, missing, node;	/* node: server whose links are down */
+};
+
+struct ad_settled_mail {
+	uint32_t job, engine;
+	uint64_t epoch;			/* nothing of it is with an older owner any more */
 };
 
 struct ad_trouble {			/* the receiver frees it */
@@ -336,6 +383,21 @@ void ad_job_free(struct ad_job *j);
 void ad_job_forget(struct ad_job *j);	/* freed, and no session is left */
 void ad_batch_done(struct ad_batch *b);
 struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id);
+
+/* agent_epoch.c: who sums what, from when on */
+struct ad_epoch *ad_epoch_new(struct ad_job *j, uint64_t epoch, const struct msg_server *servers,
+			      uint32_t nservers, struct err *e);
+void ad_epoch_free(struct ad_epoch *ep);
+int ad_epoch(struct agent *a, const struct msg *m, struct err *e);
+uint32_t ad_epoch_route(const struct ad_epoch *ep, uint32_t tensor, uint32_t chunk,
+			uint16_t owner);
+void ad_epoch_taken(struct ad_epoch *ep);	/* by one engine */
+void ad_epoch_settled(struct agent *a, const struct ad_settled_mail *m);
+void ad_epoch_tell(struct ad_job *j);		/* to a scheduler that may not know */
+void ad_epoch_begin(struct ad_engine *en, struct ad_job *j);	/* the engine's: its first */
+void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep);
+void ad_epoch_turn(struct ad_engine *en);	/* says what is settled */
+void ad_epoch_end(struct ad_engine *en, struct ad_job *j);	/* its routes go */
 
 /* agent_log.c: what a restarted scheduler is told */
 int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, struct err *e);
@@ -399,9 +461,12 @@ bool ad_is_ring(const struct ad_engine *en, const void *p);
 /* Memory for n peers, so that an engine that starts a job needs none; ENOMEM. */
 int ad_peers_reserve(struct list *spare, uint32_t n);
 void ad_peers_release(struct list *spare);
-struct ag_peer *ad_peer_get(struct ad_engine *en, struct ad_job *j, const struct ad_server *sv,
-			    uint32_t server_engine);
-void ad_peers_put(struct ad_engine *en, const struct ad_job *j);
+struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j, struct list *spare,
+			    const struct ad_server *sv, uint32_t server_engine);
+void ad_peer_put(struct ag_peer *p);
+/* The server is dead, or as good as: nothing of it lands here any more.  ended: its
+ * process has let go of the job, so that it need not be ended. */
+void ad_peer_fence(struct ag_peer *p, bool ended);
 /* Of two cards, in bit/s; one whose speed nobody knows (0) counts as the other, or as
  * FLIGHT_FAST_BITS. */
 uint64_t ad_slower_card(uint64_t a, uint64_t b);

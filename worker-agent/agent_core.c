@@ -14,7 +14,8 @@
  * matches is untangled by OFFER and ASK: to make room for an asked segment the
  * least urgent unasked one is taken back (CANCEL); a server that is waiting for
  * others to match it says HELD, and then another one goes.  A broken link costs
- * pushing again what was in flight on it, into the same slots.
+ * pushing again what was in flight on it, into the same slots.  What a new epoch
+ * does is in agent_core_move.c.
  *
  * A card writes into a slot whenever it gets to it: a push that was repeated over
  * another link may land after its round is over.  So a slot is nobody else's before
@@ -78,22 +79,28 @@ static uint32_t pages_of(const struct ag_seg *s)
 	return (uint32_t)div_round_up(s->len, PAGE_BYTES);
 }
 
+void ag_seg_free_late(struct ag_seg *s)
+{
+	if (s->late_slot == UINT32_MAX)
+		return;
+	pagemap_put(&s->late_route->window, s->late_slot, pages_of(s));
+	s->late_slot = UINT32_MAX;
+	s->late_route->full = false;
+}
+
 void ag_seg_free_slot(struct ag_seg *s, mono_t now)
 {
 	if (s->slot == UINT32_MAX)
 		return;
-	if (s->lent)
+	if (s->lent && !s->route->gone) {
 		s->late_slot = s->slot;
-	else
+		s->late_route = s->route;
+	} else {
 		pagemap_put(&s->route->window, s->slot, pages_of(s));
+	}
 	s->slot = UINT32_MAX;
 	s->route->full = false;
 	s->route->progress = now;
-}
-
-static uint64_t seg_at(const struct ag_seg *s)
-{
-	return (uint64_t)s->chunk * s->tensor->geom.chunk_bytes + s->offset;
 }
 
 /* A broadcast's contribution without data: the root is on another machine. */
@@ -117,7 +124,7 @@ static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *o
 
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		if (t->rop != ROP_BROADCAST || (int32_t)l == t->root_local)
-			in[n++] = t->in[l].base + seg_at(s);
+			in[n++] = t->in[l].base + ag_seg_at(s);
 	kern_sum(t->dtype, out, in, n, s->len / dtype_bytes(t->dtype), div);
 	c->count.bytes_added += (uint64_t)n * s->len;
 	return n;
@@ -131,13 +138,13 @@ static const uint8_t *contribution(struct ag_core *c, struct ag_seg *s, uint64_t
 	bool direct = t->job->nlocal == 1 || t->rop == ROP_BROADCAST;
 	uint64_t slab = direct ? t->in[only].slot : t->sum_slot;
 
-	*slot = slab == SLOT_NONE ? SLOT_NONE : slab + seg_at(s);
+	*slot = slab == SLOT_NONE ? SLOT_NONE : slab + ag_seg_at(s);
 	if (direct)
-		return t->in[only].base + seg_at(s);
+		return t->in[only].base + ag_seg_at(s);
 	if (!s->added)
-		sum_inputs(c, s, t->sum + seg_at(s), 1);
+		sum_inputs(c, s, t->sum + ag_seg_at(s), 1);
 	s->added = true;
-	return t->sum + seg_at(s);
+	return t->sum + ag_seg_at(s);
 }
 
 /* ---- a round's beginning and end ---- */
@@ -147,6 +154,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 	ASSERT(p->round == round_next(t->round) && !t->running);
 	t->round = p->round;
 	t->running = true;
+	t->last_rop = t->rop;
 	t->rop = p->rop;
 	t->root_local = p->root_local;
 	t->root = p->root;
@@ -163,7 +171,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 		s->posted = 0;
 		s->attempt = 0;
 		s->heard = 0;
-		s->asked = s->pinned = s->added = s->probed = s->hurt = false;
+		s->asked = s->pinned = s->added = s->probed = s->hurt = s->held = false;
 		s->backoff_ms = PROBE_MIN_MS;
 	}
 	if (!t->left)
@@ -204,7 +212,7 @@ static void hand_out(const struct ag_seg *s)
 
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		if (t->in[l].out)
-			memcpy(t->in[l].out + seg_at(s), t->result[t->round & 1] + seg_at(s),
+			memcpy(t->in[l].out + ag_seg_at(s), t->result[t->round & 1] + ag_seg_at(s),
 			       s->len);
 }
 
@@ -220,6 +228,8 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	ag_seg_free_slot(s, now);
 	s->route->progress = now;
 	s->state = SEG_DONE;
+	s->held = false;
+	ag_seg_move(c, s, now);
 	if (--t->left == 0)
 		list_add(&c->done, &t->done_link);
 }
@@ -267,7 +277,7 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 
 			if (!budget)
 				return true;
-			sum_inputs(c, s, t->result[t->round & 1] + seg_at(s),
+			sum_inputs(c, s, t->result[t->round & 1] + ag_seg_at(s),
 				   t->rop == ROP_MEAN ? r->job->world : 1);
 			seg_done(c, s, r->progress);
 			budget -= MIN(budget, cost);
@@ -278,7 +288,7 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 
 /* ---- what goes out ---- */
 
-static void fill_head(struct frame *f, const struct ag_seg *s, uint8_t type)
+void ag_fill_head(struct frame *f, const struct ag_seg *s, uint8_t type)
 {
 	const struct ag_tensor *t = s->tensor;
 	uint64_t result = t->result_slot[t->round & 1];
@@ -291,10 +301,30 @@ static void fill_head(struct frame *f, const struct ag_seg *s, uint8_t type)
 		.tensor = t->id,
 		.chunk = s->chunk,
 		.round = t->round,
-		.epoch = t->job->epoch,
+		.epoch = s->epoch,
 		.offset = s->offset,
-		.rslot = result == SLOT_NONE ? SLOT_NONE : result + seg_at(s),
+		.rslot = result == SLOT_NONE ? SLOT_NONE : result + ag_seg_at(s),
 	};
+}
+
+void ag_lend(struct ag_core *c, struct ag_seg *s, struct ag_send *out, const uint8_t *data,
+	     uint64_t slot)
+{
+	struct ag_tensor *t = s->tensor;
+	struct ag_peer *p = s->route->peer;
+
+	out->frame.length = s->len;
+	if (p->by_ref) {
+		out->frame.slot = slot;
+		return;
+	}
+	out->data = data;
+	out->seg = s;
+	s->lent++;
+	t->borrowed++;
+	t->job->borrowed++;
+	p->tx_bytes += s->len;
+	c->tx_bytes += s->len;
 }
 
 /* A question about a segment, most binding first. */
@@ -312,16 +342,17 @@ static bool next_todo(struct ag_core *c, struct ag_peer *p, struct ag_send *out)
 		what = AG_PROBE;
 		type = FRAME_PROBE;
 		c->count.probes++;
-	} else {
+	} else if (s->todo & AG_OFFER) {
 		what = AG_OFFER;
 		type = FRAME_OFFER;
 		c->count.offers++;
+	} else {
+		ag_todo_drop(s, AG_GIVE);
+		return ag_give(c, s, out);
 	}
-	fill_head(&out->frame, s, type);
+	*out = (struct ag_send){ .peer = p };
+	ag_fill_head(&out->frame, s, type);
 	out->frame.aux = type == FRAME_PROBE && s->hurt;
-	out->peer = p;
-	out->data = NULL;
-	out->seg = NULL;
 	ag_todo_drop(s, what);
 	return true;
 }
@@ -353,11 +384,8 @@ static void make_room(struct ag_route *r)
 {
 	struct ag_seg *s = victim(r);
 
-	if (!s)
-		return;
-	s->state = SEG_CANCELLING;
-	ag_todo_drop(s, AG_PROBE);
-	ag_todo(s, AG_CANCEL);
+	if (s)
+		ag_seg_recall(s);
 }
 
 static bool links_take(const struct ag_core *c, const struct ag_route *r)
@@ -408,12 +436,13 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	struct ag_peer *p = s->route->peer;
 	struct frame *f = &out->frame;
 
-	fill_head(f, s, FRAME_PUSH);
+	ag_fill_head(f, s, FRAME_PUSH);
 	f->dtype = t->dtype;
 	f->rop = t->rop;
 	f->aux = t->root;
 	f->flags = p->by_ref ? FRAME_BYREF : 0;
-	f->slot = s->slot == UINT32_MAX ? SLOT_NONE : (uint64_t)s->slot * PAGE_BYTES;
+	f->slot = s->slot == UINT32_MAX ? SLOT_NONE :
+		  s->route->window_at + (uint64_t)s->slot * PAGE_BYTES;
 	out->peer = p;
 	out->data = NULL;
 	out->seg = NULL;
@@ -423,22 +452,12 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 		uint64_t slot;
 		const uint8_t *data = contribution(c, s, &slot);
 
-		f->length = s->len;
-		if (p->by_ref) {
-			f->slot = slot;
-		} else {
-			out->data = data;
-			out->seg = s;
-			s->lent++;
-			t->borrowed++;
-			t->job->borrowed++;
-			p->tx_bytes += s->len;
-			c->tx_bytes += s->len;
-		}
+		ag_lend(c, s, out, data, slot);
 	}
 	ag_seg_unready(s);
 	ag_todo_drop(s, AG_OFFER);
 	s->state = SEG_PUSHED;
+	s->held = true;
 	s->heard = now;
 	s->probed = s->hurt = false;
 	s->probes = 0;
@@ -448,11 +467,12 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 
 static bool next_talk(struct ag_core *c, struct ag_send *out)
 {
-	list_for_each(&c->talk, l) {
+	list_for_each_safe(&c->talk, l, next) {
 		struct ag_peer *p = list_entry(l, struct ag_peer, talk);
 
-		if (p->up && !p->busy)
-			return next_todo(c, p, out);
+		while (p->up && !p->busy && !list_empty(&p->todo))
+			if (next_todo(c, p, out))
+				return true;
 	}
 	return false;
 }
@@ -476,11 +496,8 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 
 	ASSERT(p->tx_bytes >= len && c->tx_bytes >= len && t->borrowed && t->job->borrowed);
 	ASSERT(s->lent);
-	if (!--s->lent && s->late_slot != UINT32_MAX) {
-		pagemap_put(&s->route->window, s->late_slot, pages_of(s));
-		s->late_slot = UINT32_MAX;
-		s->route->full = false;
-	}
+	if (!--s->lent)
+		ag_seg_free_late(s);
 	p->tx_bytes -= len;
 	c->tx_bytes -= len;
 	t->borrowed--;
@@ -504,12 +521,15 @@ static struct ag_seg *find_open(struct ag_core *c, struct ag_peer *p, const stru
 {
 	struct ag_seg *s = ag_find(c, f);
 
-	if (!s || s->tensor->removed || s->route->peer != p ||
-	    f->epoch != s->tensor->job->epoch) {
+	if (!s || s->tensor->removed || s->route->peer != p) {
 		c->count.drop_job++;
 		return NULL;
 	}
-	if (f->round != s->tensor->round) {
+	if (f->epoch != s->epoch && !MUTATE(7)) {
+		c->count.drop_epoch++;
+		return NULL;
+	}
+	if (f->round != s->tensor->round && !MUTATE(8)) {
 		c->count.drop_round++;
 		return NULL;
 	}
@@ -529,7 +549,7 @@ static bool result_shape_ok(const struct ag_seg *s, const struct frame *f)
 	uint64_t want = s->tensor->result_slot[f->round & 1];
 
 	return f->dtype == s->tensor->dtype && f->rop == s->tensor->rop && f->length == s->len &&
-	       (!(f->flags & FRAME_BYREF) || f->slot == want + seg_at(s));
+	       (!(f->flags & FRAME_BYREF) || f->slot == want + ag_seg_at(s));
 }
 
 void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f)
@@ -549,7 +569,7 @@ void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f)
 	s->landing = true;
 	s->tensor->borrowed++;
 	s->tensor->job->borrowed++;
-	return s->tensor->result[f->round & 1] + seg_at(s);
+	return s->tensor->result[f->round & 1] + ag_seg_at(s);
 }
 
 /* Gives a landing address back; a removed tensor stays in the table for that. */
@@ -565,9 +585,15 @@ static struct ag_seg *landed(struct ag_core *c, const struct frame *f)
 	return s;
 }
 
+/* What came meanwhile was turned away, so it is asked after at once. */
 void ag_unplace(struct ag_core *c, const struct frame *f)
 {
-	(void)landed(c, f);
+	struct ag_seg *s = landed(c, f);
+
+	if (!s)
+		return;
+	s->hurt = true;
+	s->heard = 0;
 }
 
 static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
@@ -578,6 +604,10 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 		s = landed(c, f);
 		if (!s || s->tensor->removed || s->state == SEG_DONE || s->state == SEG_IDLE)
 			return;
+		if (f->epoch != s->epoch) {
+			c->count.drop_epoch++;
+			return;
+		}
 	} else {
 		s = find_open(c, p, f);
 		if (!s)
@@ -606,6 +636,8 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->heard = now;
 	if (s->state == SEG_READY) {
 		make_asked(c, s);
+	} else if (s->state == SEG_PUSHED && s->next) {
+		ag_seg_recall(s);	/* it shall be pushed to somebody else */
 	} else if (s->state == SEG_PUSHED && s->probed &&
 		   (s->hurt || s->probes >= AG_PATIENCE)) {
 		list_del(&s->link);
@@ -623,10 +655,11 @@ static void on_cancelled(struct ag_core *c, struct ag_seg *s, const struct frame
 	list_del(&s->link);
 	ag_todo_drop(s, AG_CANCEL);
 	ag_seg_free_slot(s, now);
-	s->attempt++;
+	s->attempt += !MUTATE(13);
 	s->heard = now;
-	s->asked = false;
+	s->asked = s->held = false;
 	ag_seg_ready(c, s);
+	ag_seg_move(c, s, now);
 }
 
 static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
@@ -641,10 +674,12 @@ static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
 		s->pinned = true;
 		s->route->full = false;
 	}
-	if (s->state == SEG_PUSHED) {
-		list_del(&s->link);
-		list_add(&s->route->inflight, &s->link);
-	}
+	if (s->state != SEG_PUSHED)
+		return;
+	list_del(&s->link);
+	list_add(&s->route->inflight, &s->link);
+	if (s->next)
+		ag_seg_recall(s);	/* those it waits for may have gone over already */
 }
 
 static void on_refused(struct ag_core *c, struct ag_seg *s, const struct frame *f)
@@ -671,6 +706,10 @@ void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_
 	}
 	if (f->type == FRAME_REFUSED && f->aux != (uint32_t)-TALLY_EMISMATCH) {
 		c->count.refused++;	/* the probe's clock goes on */
+		return;
+	}
+	if (f->type == FRAME_SEEK) {
+		ag_on_seek(c, p, f, now);
 		return;
 	}
 	s = find_open(c, p, f);
@@ -747,8 +786,8 @@ void ag_tick(struct ag_core *c, mono_t now)
 	list_for_each(&c->jobs, lj) {
 		struct ag_job *j = list_entry(lj, struct ag_job, link);
 
-		for (uint32_t k = 0; k < j->nroutes; k++) {
-			struct ag_route *r = &j->route[k];
+		list_for_each(&j->routes, lr) {
+			struct ag_route *r = list_entry(lr, struct ag_route, link);
 
 			if (!r->peer || !r->peer->up)
 				continue;

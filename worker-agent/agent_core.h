@@ -16,10 +16,14 @@
  * and IDLE again with the next round.  On one machine alone (n = 1) READY leads
  * to DONE by the sum of the local inputs.
  *
+ * A new placement epoch gives segments to other servers (agent_core_move.c), in
+ * the middle of whatever round they are in: what was pushed without a result is
+ * pushed again to the new owner, and who has a result that others lack gives it.
+ *
  * Retention: inputs (or the local sum) stay untouched until the segment's result
  * is here, results until the next but one round's, so there is always something
- * to push again.  A rank that wants the result in memory of its own gets it there
- * segment by segment, still warm from the cache; that may be its input.
+ * to push again or to give.  A rank that wants the result in memory of its own gets
+ * it there segment by segment, still warm from the cache; that may be its input.
  *
  * Shape: ag_post() brings inputs, ag_place()/ag_frame() results, ag_next() gives
  * the next frame to send, ag_done() the tensors whose round is complete.  Pure;
@@ -31,6 +35,7 @@
 
 #include "common/base/geom.h"
 #include "common/base/list.h"
+#include "common/base/mutate.h"
 #include "common/base/pagemap.h"
 #include "common/base/pheap.h"
 #include "proto/frame.h"
@@ -41,6 +46,7 @@
 	X(results,	"results taken in") \
 	X(bytes_added,	"bytes read by sums over local ranks") \
 	X(drop_job,	"frames for a job or tensor not here") \
+	X(drop_epoch,	"frames of another placement epoch") \
 	X(drop_round,	"results of another round") \
 	X(drop_shape,	"frames whose length or slot cannot be") \
 	X(drop_state,	"frames that the segment's state has no use for") \
@@ -48,7 +54,9 @@
 	X(refused,	"frames that a server refused") \
 	X(offers,	"offers sent") \
 	X(probes,	"probes sent") \
-	X(cancels,	"contributions taken back")
+	X(cancels,	"contributions taken back") \
+	X(moves,	"segments that went to another server") \
+	X(gives,	"results given to a server that had none")
 
 struct ag_counters {
 #define X(name, help) uint64_t name;
@@ -71,14 +79,18 @@ struct ag_peer {
 	void *user;			/* the shell's */
 };
 
-/* The way of one job to one server engine; the job's first when n = 1: to itself. */
+/* The way of one job to one server engine; n = 1: the only one, to itself. */
 struct ag_route {
+	struct list link;		/* in job->routes */
 	struct list active;		/* in ag_core.active while ready is not empty */
 	struct ag_job *job;
 	struct ag_peer *peer;		/* NULL: this machine alone */
+	uint32_t users;			/* segments that are here or are to come here */
+	bool gone;			/* the server is dead: nothing of it counts any more */
 	struct pheap ready;		/* ag_seg.heap */
 	struct list waiting;		/* ag_seg.link of the READY, next to be offered first */
 	struct list inflight;		/* ag_seg.link, by time of last word */
+	uint64_t window_at;		/* where our part of the window at the server begins */
 	struct pagemap window;
 	bool full;			/* nothing fits until something is freed */
 	uint32_t numbered;		/* segments of a tensor that is being added */
@@ -96,8 +108,10 @@ struct ag_job {
 	uint64_t borrowed;
 	struct list tensors;
 	void *user;
+	struct list routes;		/* ag_route.link: of this epoch, and older ones */
+	struct ag_route *const *route;	/* of this epoch, by number; borrowed */
 	uint32_t nroutes;
-	struct ag_route route[];
+	uint32_t moving;		/* segments that are not yet with their new owner */
 };
 
 /* A link that lives delivers what it was given: a push is repeated on an ASK only
@@ -105,7 +119,7 @@ struct ag_job {
 #define AG_PATIENCE 4u
 
 enum ag_state { SEG_IDLE, SEG_READY, SEG_PUSHED, SEG_CANCELLING, SEG_DONE };
-enum ag_todo { AG_OFFER = 1, AG_PROBE = 2, AG_CANCEL = 4 };
+enum ag_todo { AG_OFFER = 1, AG_PROBE = 2, AG_CANCEL = 4, AG_GIVE = 8 };
 
 struct ag_seg {
 	struct ag_tensor *tensor;
@@ -113,11 +127,14 @@ struct ag_seg {
 	struct list link;		/* in route->inflight while PUSHED or CANCELLING,
 					 * in route->waiting while READY */
 	struct list todo_link;		/* in peer->todo while todo != 0 */
-	struct ag_route *route;
+	struct ag_route *route, *next;	/* next: of the new owner, while not there; else NULL */
+	uint32_t epoch, next_epoch;	/* that gave it to these owners */
+	uint32_t give_round;		/* AG_GIVE: whose result is wanted */
 	uint32_t chunk, offset, len;
 	uint32_t order;			/* where it comes among its tensor's segments */
 	uint32_t slot;			/* first page in the window; UINT32_MAX: none */
 	uint32_t late_slot;		/* given up, but pushes of before may still land in it */
+	struct ag_route *late_route;	/* whose slot that is */
 	uint32_t lent;			/* pushes handed out and not sent */
 	uint32_t backoff_ms;
 	mono_t heard;			/* pushed, or last word from the server */
@@ -127,6 +144,7 @@ struct ag_seg {
 	bool added;			/* the local sum is in the aggregate */
 	bool landing, probed;
 	bool hurt;			/* a link broke since it was pushed */
+	bool held;			/* the server may have this round's contribution */
 	uint8_t probes;			/* since it was pushed */
 };
 
@@ -138,7 +156,7 @@ struct ag_tensor {
 	void *user;			/* the shell's */
 	uint64_t borrowed;
 	uint32_t id;
-	uint8_t dtype, rop;
+	uint8_t dtype, rop, last_rop;	/* last: of the round before */
 	struct geom geom;
 	uint32_t nchunks, nsegs, left;	/* left: not DONE in this round */
 	uint32_t round;			/* running or last finished; 0 none yet */
@@ -186,14 +204,21 @@ void ag_peer_down(struct ag_core *c, struct ag_peer *p);	/* the last link broke 
 
 /* ---- jobs and tensors ---- */
 
+/* Bytes of a route with that much window. */
+size_t ag_route_size(uint64_t window_bytes);
+/* mem: ag_route_size() zeroed bytes, the caller's until ag_route_del().  peer NULL: n = 1. */
+struct ag_route *ag_route_init(void *mem, struct ag_peer *peer, uint64_t window_at,
+			       uint64_t window_bytes, mono_t now);
+
 struct ag_job_desc {
-	uint32_t id, n, me, nlocal, world, epoch, chunk_bytes, seg_bytes, nroutes;
-	struct ag_peer *const *peers;	/* nroutes; n = 1: nroutes = 1, peers[0] = NULL */
-	const uint64_t *window_bytes;	/* nroutes */
+	uint32_t id, n, me, nlocal, world, epoch, chunk_bytes, seg_bytes;
+	uint32_t nroutes;		/* n = 1: one */
+	struct ag_route *const *route;	/* by number, NULL where this engine has none; borrowed
+					 * until the next epoch */
 };
 
-size_t ag_job_size(const struct ag_job_desc *d);
-struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_desc *d, mono_t now);
+/* mem: sizeof(struct ag_job) zeroed bytes. */
+struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_desc *d);
 struct ag_job *ag_job_find(struct ag_core *c, uint32_t id);
 void ag_job_stop(struct ag_core *c, struct ag_job *j);	/* its tensors are removed */
 void ag_job_forget(struct ag_core *c, struct ag_job *j); /* all tensors forgotten */
@@ -202,7 +227,8 @@ struct ag_tensor_desc {
 	uint32_t id;
 	uint8_t dtype;
 	struct geom geom;
-	const uint32_t *route;		/* per chunk: route index; AG_NO_SEG: not this engine's */
+	const uint32_t *route;		/* per chunk: its number; AG_NO_SEG: not this engine's */
+	const uint32_t *since;		/* per chunk: epoch that placed it there; NULL: the job's */
 	uint8_t *sum;			/* whole tensor; NULL when nlocal = 1 */
 	uint64_t sum_slot;
 	uint8_t *result[2];
@@ -214,18 +240,7 @@ size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d);
 size_t ag_tensor_size_max(uint32_t nlocal, const struct geom *g, uint64_t nsegs);
 struct ag_tensor *ag_tensor_add(struct ag_core *c, struct ag_job *j, void *mem,
 				const struct ag_tensor_desc *d);
-/*
- * Which of an agent's engines owns a chunk of this route.  All chunks of one
- * engine of a server have one owner here: the window there is allocated by it
- * alone, whatever numbers of engines the two sides have.
- */
-static inline uint32_t ag_engine_of(uint32_t nmachines, uint32_t tensor, uint32_t chunk,
-				    uint32_t route, uint32_t engines)
-{
-	return nmachines == 1 ? geom_shard(tensor, chunk, engines) : route % engines;
-}
-
-/* The same as ag_tensor_add() for one of several engines: the chunks that it owns. */
+/* The same as ag_tensor_add() for one of several engines: the chunks that geom_shard() gives it. */
 struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void *mem,
 				      const struct ag_tensor_desc *d, uint32_t engine,
 				      uint32_t engines);
@@ -233,6 +248,27 @@ struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id);
 /* Ends what it was doing; it stays known until nothing of it is borrowed (t->borrowed). */
 void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t);
 void ag_tensor_forget(struct ag_core *c, struct ag_tensor *t);	/* mem is the caller's again */
+
+/* ---- a new epoch ---- */
+
+/*
+ * The job's routes and epoch from now on; then ag_tensor_move() for every tensor.
+ * A server that died: ag_route_gone() on its routes before, and what the fence of
+ * the shell is made of (its links cut, so that nothing of it lands any more).
+ */
+void ag_job_epoch(struct ag_core *c, struct ag_job *j, uint32_t epoch,
+		  struct ag_route *const *route, uint32_t nroutes);
+void ag_route_gone(struct ag_route *r);
+/* Per chunk: the owner's route number, and the epoch that gave it the chunk. */
+void ag_tensor_move(struct ag_core *c, struct ag_tensor *t, const uint32_t *route,
+		    const uint32_t *since, mono_t now);
+/* All segments are where the newest epoch wants them: servers may forget the older ones. */
+static inline bool ag_job_settled(const struct ag_job *j)
+{
+	return !j->moving || MUTATE(14);
+}
+/* Takes a route without users out; mem is the caller's again. */
+void ag_route_del(struct ag_route *r);
 
 /* ---- rounds ---- */
 
@@ -269,7 +305,7 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *s);
 void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len);
 
 void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f);
-void ag_unplace(struct ag_core *c, const struct frame *f);
+void ag_unplace(struct ag_core *c, const struct frame *f);	/* its landing ended half-way */
 void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 
 /* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
@@ -294,9 +330,27 @@ void ag_seg_ready(struct ag_core *c, struct ag_seg *s);
 void ag_seg_unready(struct ag_seg *s);
 /* Gives its room in the window back, if it has some. */
 void ag_seg_free_slot(struct ag_seg *s, mono_t now);
+void ag_seg_free_late(struct ag_seg *s);	/* harmless if it has none */
 /* Something to be said about it to its server, or no longer. */
 void ag_todo(struct ag_seg *s, uint8_t what);
 void ag_todo_drop(struct ag_seg *s, uint8_t what);
+/* Sends it where the newest epoch wants it, as far as that can be now. */
+void ag_seg_move(struct ag_core *c, struct ag_seg *s, mono_t now);
+/* From the owner to the new one: nothing of it is with the old one. */
+void ag_seg_switch(struct ag_core *c, struct ag_seg *s, mono_t now);
+/* Takes a contribution back (CANCEL), to push it again. */
+void ag_seg_recall(struct ag_seg *s);
+void ag_on_seek(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
+/* Fills a GIVE; false: the result is not here any more. */
+bool ag_give(struct ag_core *c, struct ag_seg *s, struct ag_send *out);
+void ag_fill_head(struct frame *f, const struct ag_seg *s, uint8_t type);
+/* out's payload: data, or where it lies when the peer reads it by reference. */
+void ag_lend(struct ag_core *c, struct ag_seg *s, struct ag_send *out, const uint8_t *data,
+	     uint64_t slot);
+static inline uint64_t ag_seg_at(const struct ag_seg *s)
+{
+	return (uint64_t)s->chunk * s->tensor->geom.chunk_bytes + s->offset;
+}
 /* The order of the queue: asked for, priority, submission, place in the tensor. */
 bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b);
 

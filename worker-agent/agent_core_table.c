@@ -40,10 +40,12 @@ static void each_inflight(struct ag_core *c, struct ag_peer *p,
 	list_for_each(&c->jobs, lj) {
 		struct ag_job *j = list_entry(lj, struct ag_job, link);
 
-		for (uint32_t r = 0; r < j->nroutes; r++) {
-			if (j->route[r].peer != p)
+		list_for_each(&j->routes, lr) {
+			struct ag_route *r = list_entry(lr, struct ag_route, link);
+
+			if (r->peer != p)
 				continue;
-			list_for_each_safe(&j->route[r].inflight, l, next)
+			list_for_each_safe(&r->inflight, l, next)
 				fn(c, list_entry(l, struct ag_seg, link));
 		}
 	}
@@ -52,8 +54,8 @@ static void each_inflight(struct ag_core *c, struct ag_peer *p,
 /* What was pushed may be lost: it goes out again, into the same slot. */
 static void push_again(struct ag_core *c, struct ag_seg *s)
 {
-	if (s->state == SEG_CANCELLING) {
-		ag_todo(s, AG_CANCEL);
+	if (s->state == SEG_CANCELLING || s->next) {
+		ag_seg_recall(s);
 		return;
 	}
 	list_del(&s->link);
@@ -116,24 +118,36 @@ static bool goes_first(const struct pheap_node *x, const struct pheap_node *y)
 	return ag_more_urgent(a, b);
 }
 
-static uint32_t window_pages(const struct ag_job_desc *d, uint32_t route)
+static uint32_t window_pages(uint64_t window_bytes)
 {
-	return d->peers[route] ? (uint32_t)(d->window_bytes[route] / PAGE_BYTES) : 0;
+	return (uint32_t)(window_bytes / PAGE_BYTES);
 }
 
-size_t ag_job_size(const struct ag_job_desc *d)
+size_t ag_route_size(uint64_t window_bytes)
 {
-	size_t bytes = sizeof(struct ag_job) + d->nroutes * sizeof(struct ag_route);
-
-	for (uint32_t r = 0; r < d->nroutes; r++)
-		bytes += BITS_WORDS(window_pages(d, r)) * sizeof(uint64_t);
-	return bytes;
+	return sizeof(struct ag_route) + BITS_WORDS(window_pages(window_bytes)) * sizeof(uint64_t);
 }
 
-struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_desc *d, mono_t now)
+struct ag_route *ag_route_init(void *mem, struct ag_peer *peer, uint64_t window_at,
+			       uint64_t window_bytes, mono_t now)
+{
+	struct ag_route *r = mem;
+
+	r->peer = peer;
+	r->window_at = window_at;
+	r->progress = now;
+	list_init(&r->link);
+	list_init(&r->active);
+	list_init(&r->waiting);
+	list_init(&r->inflight);
+	pheap_init(&r->ready, goes_first);
+	pagemap_init(&r->window, (uint64_t *)(r + 1), window_pages(window_bytes));
+	return r;
+}
+
+struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_desc *d)
 {
 	struct ag_job *j = mem;
-	uint64_t *words = (uint64_t *)&j->route[d->nroutes];
 
 	ASSERT(d->n >= 1 && d->me < d->n && d->nlocal >= 1 && d->nroutes >= 1);
 	j->id = d->id;
@@ -141,24 +155,11 @@ struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_de
 	j->me = d->me;
 	j->nlocal = d->nlocal;
 	j->world = d->world;
-	j->epoch = d->epoch;
 	j->chunk_bytes = d->chunk_bytes;
 	j->seg_bytes = d->seg_bytes;
-	j->nroutes = d->nroutes;
 	list_init(&j->tensors);
-	for (uint32_t r = 0; r < d->nroutes; r++) {
-		struct ag_route *rt = &j->route[r];
-
-		rt->job = j;
-		rt->peer = d->peers[r];
-		rt->progress = now;
-		list_init(&rt->active);
-		list_init(&rt->waiting);
-		list_init(&rt->inflight);
-		pheap_init(&rt->ready, goes_first);
-		pagemap_init(&rt->window, words, window_pages(d, r));
-		words += BITS_WORDS(window_pages(d, r));
-	}
+	list_init(&j->routes);
+	ag_job_epoch(c, j, d->epoch, d->route, d->nroutes);
 	list_add(&c->jobs, &j->link);
 	return j;
 }
@@ -205,21 +206,17 @@ struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id)
 }
 
 /* Whether engine `engine` of `engines` owns the chunk. */
-static bool owns(const struct ag_job *j, const struct ag_tensor_desc *d, uint32_t chunk,
-		 uint32_t engine, uint32_t engines)
+static bool owns(const struct ag_tensor_desc *d, uint32_t chunk, uint32_t engine, uint32_t engines)
 {
-	uint32_t r = d->route[chunk];
-
-	return r != AG_NO_SEG && ag_engine_of(j->n, d->id, chunk, r, engines) == engine;
+	return d->route[chunk] != AG_NO_SEG && geom_shard(d->id, chunk, engines) == engine;
 }
 
-static uint32_t count_segs(const struct ag_job *j, const struct ag_tensor_desc *d,
-			   uint32_t engine, uint32_t engines)
+static uint32_t count_segs(const struct ag_tensor_desc *d, uint32_t engine, uint32_t engines)
 {
 	uint32_t n = 0;
 
 	for (uint32_t ch = 0; ch < geom_chunks(&d->geom); ch++)
-		if (owns(j, d, ch, engine, engines))
+		if (owns(d, ch, engine, engines))
 			n += geom_chunk_segs(&d->geom, ch);
 	return n;
 }
@@ -237,14 +234,16 @@ size_t ag_tensor_size_max(uint32_t nlocal, const struct geom *g, uint64_t nsegs)
 
 size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d)
 {
-	return ag_tensor_size_max(j->nlocal, &d->geom, count_segs(j, d, 0, 1));
+	return ag_tensor_size_max(j->nlocal, &d->geom, count_segs(d, 0, 1));
 }
 
-static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *route, uint32_t chunk,
-		     uint32_t offset)
+static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *route, uint32_t epoch,
+		     uint32_t chunk, uint32_t offset)
 {
 	s->tensor = t;
 	s->route = route;
+	s->route->users++;
+	s->epoch = epoch;
 	s->chunk = chunk;
 	s->offset = offset;
 	s->len = geom_seg_len(&t->geom, chunk, offset);
@@ -260,13 +259,13 @@ static void seg_init(struct ag_seg *s, struct ag_tensor *t, struct ag_route *rou
  * k-th comes k / count into the tensor, so that any stretch of the queue loads all
  * servers as the plan does.  And agents take turns with the servers within a pace.
  */
-static void put_in_order(struct ag_tensor *t)
+static void put_in_order(struct ag_tensor *t, const uint32_t *route)
 {
 	const struct ag_job *j = t->job;
 
 	for (uint32_t k = 0; k < t->nsegs; k++) {
 		struct ag_seg *s = &t->seg[k];
-		uint32_t turn = (uint32_t)((s->route - j->route) + j->me) % j->n;
+		uint32_t turn = (route[s->chunk] + j->me) % j->n;
 		uint64_t place = (uint64_t)s->order * j->n + turn;
 
 		s->order = (uint32_t)((place << 31) / ((uint64_t)s->route->numbered * j->n));
@@ -293,7 +292,7 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 	t->dtype = d->dtype;
 	t->geom = d->geom;
 	t->nchunks = geom_chunks(&d->geom);
-	t->nsegs = count_segs(j, d, engine, engines);
+	t->nsegs = count_segs(d, engine, engines);
 	t->sum = d->sum;
 	t->sum_slot = d->sum_slot;
 	for (int parity = 0; parity < 2; parity++) {
@@ -306,14 +305,15 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 	list_init(&t->done_link);
 	for (uint32_t ch = 0; ch < t->nchunks; ch++) {
 		t->first[ch] = AG_NO_SEG;
-		if (!owns(j, d, ch, engine, engines))
+		if (!owns(d, ch, engine, engines))
 			continue;
 		ASSERT(d->route[ch] < j->nroutes);
 		t->first[ch] = k;
 		for (uint32_t off = 0; off < geom_chunk_len(&t->geom, ch); off += t->geom.seg_bytes)
-			seg_init(&t->seg[k++], t, &j->route[d->route[ch]], ch, off);
+			seg_init(&t->seg[k++], t, j->route[d->route[ch]],
+				 d->since ? d->since[ch] : j->epoch, ch, off);
 	}
-	put_in_order(t);
+	put_in_order(t, d->route);
 	list_add(&j->tensors, &t->link);
 	t->hash_next = *head;
 	*head = t;
@@ -328,11 +328,19 @@ static void seg_drop(struct ag_seg *s)
 	list_del(&s->link);
 	ag_seg_free_slot(s, s->route->progress);
 	s->state = SEG_IDLE;
+	s->route->users--;
+	if (!s->next)
+		return;
+	s->next->users--;
+	s->next = NULL;
+	s->tensor->job->moving--;
 }
 
 void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t)
 {
 	(void)c;
+	if (t->removed)
+		return;
 	t->removed = true;
 	t->running = false;
 	list_del(&t->done_link);
@@ -362,27 +370,47 @@ static void check_seg(const struct ag_seg *s, uint32_t *left)
 	ASSERT(s->state != SEG_DONE || s->slot == UINT32_MAX);
 	ASSERT(s->late_slot == UINT32_MAX || (s->lent && s->slot == UINT32_MAX));
 	ASSERT(s->state != SEG_IDLE || s->posted < s->tensor->job->nlocal || !s->tensor->running);
+	ASSERT(!s->next || s->state == SEG_PUSHED || s->state == SEG_CANCELLING);
+	ASSERT(!s->route->gone || s->tensor->removed);
+	ASSERT(s->slot == UINT32_MAX || s->held || s->state == SEG_READY);
 }
 
-static uint32_t slot_pages(const struct ag_job *j, const struct ag_route *r)
+static void check_route(const struct ag_job *j, const struct ag_route *r)
 {
-	uint32_t pages = 0;
+	uint32_t pages = 0, users = 0;
 
 	list_for_each(&j->tensors, l) {
 		const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
 
-		for (uint32_t k = 0; k < t->nsegs; k++)
-			if (t->seg[k].route == r && (t->seg[k].slot != UINT32_MAX ||
-						     t->seg[k].late_slot != UINT32_MAX))
-				pages += (uint32_t)div_round_up(t->seg[k].len, PAGE_BYTES);
+		for (uint32_t k = 0; k < t->nsegs; k++) {
+			const struct ag_seg *s = &t->seg[k];
+			bool late = s->late_slot != UINT32_MAX && s->late_route == r;
+
+			if (late || (s->route == r && s->slot != UINT32_MAX))
+				pages += (uint32_t)div_round_up(s->len, PAGE_BYTES);
+			if (!t->removed)
+				users += (s->route == r) + (s->next == r);
+		}
 	}
-	return pages;
+	ASSERT(pages == r->window.used);
+	ASSERT(users == r->users);
+	ASSERT(!pheap_min(&r->ready) == list_empty(&r->active));
+}
+
+static uint32_t count_moving(const struct ag_tensor *t)
+{
+	uint32_t n = 0;
+
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		n += t->seg[k].next != NULL;
+	return n;
 }
 
 void ag_check(const struct ag_core *c)
 {
 	list_for_each(&c->jobs, lj) {
 		const struct ag_job *j = list_entry(lj, struct ag_job, link);
+		uint32_t moving = 0;
 
 		list_for_each(&j->tensors, lt) {
 			const struct ag_tensor *t = list_entry(lt, struct ag_tensor, link);
@@ -392,12 +420,10 @@ void ag_check(const struct ag_core *c)
 				check_seg(&t->seg[k], &left);
 			ASSERT(!t->running || left == t->left);
 			ASSERT(t->borrowed <= j->borrowed);
+			moving += count_moving(t);
 		}
-		for (uint32_t r = 0; r < j->nroutes; r++) {
-			const struct ag_route *rt = &j->route[r];
-
-			ASSERT(slot_pages(j, rt) == rt->window.used);
-			ASSERT(!pheap_min(&rt->ready) == list_empty(&rt->active));
-		}
+		ASSERT(moving == j->moving);
+		list_for_each(&j->routes, lr)
+			check_route(j, list_entry(lr, struct ag_route, link));
 	}
 }

@@ -46,17 +46,6 @@ void ad_trouble(struct ad_engine *en, enum ad_mail type, struct ad_session *s, u
 
 /* ---- jobs and tensors ---- */
 
-static void fill_routes(struct ad_engine *en, struct ad_job *j)
-{
-	for (uint32_t i = 0; i < j->nservers; i++) {
-		const struct ad_server *sv = &j->servers[i];
-
-		for (uint32_t e = 0; e < sv->engines; e++)
-			j->peers[en->index][sv->route + e] = ad_peer_get(en, j, sv, e);
-	}
-	ad_peers_release(&j->spare[en->index]);
-}
-
 /* This engine's part of what all cards together may have under way. */
 static uint64_t card_flight(const struct agent *a)
 {
@@ -76,17 +65,15 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 		.me = j->me,
 		.nlocal = j->nlocal,
 		.world = j->world,
-		.epoch = (uint32_t)j->epoch,
+		.epoch = (uint32_t)j->first->epoch,
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,
-		.nroutes = j->nroutes,
-		.peers = j->peers[en->index],
-		.window_bytes = j->window,
+		.nroutes = j->first->nroutes,
+		.route = j->first->route[en->index],
 	};
 
-	if (j->n > 1)
-		fill_routes(en, j);
-	j->core[en->index] = ag_job_start(&en->core, j->piece[en->index], &d, loop_now());
+	ad_epoch_begin(en, j);
+	j->core[en->index] = ag_job_start(&en->core, &j->piece[en->index], &d);
 	j->core[en->index]->user = j;
 	en->flight_limit = card_flight(en->agent);
 	if (en->index == 0)
@@ -155,7 +142,7 @@ static void job_gone(struct ad_engine *en, struct ad_job *j)
 	list_for_each_safe(&c->tensors, l, next)
 		ag_tensor_forget(&en->core, list_entry(l, struct ag_tensor, link));
 	ag_job_forget(&en->core, c);
-	ad_peers_put(en, j);
+	ad_epoch_end(en, j);
 	drop_shown(en, j->id);
 	ad_tell_control(en, AD_JOB_FREE, &j, sizeof(j));
 }
@@ -250,6 +237,9 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 		break;
 	case AD_BATCH:
 		batch(en, p);
+		break;
+	case AD_EPOCH:
+		ad_epoch_adopt(en, p);
 		break;
 	case AD_RING_ADD:
 		ad_rings_add(en, p);
@@ -382,6 +372,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 	ad_links_turn(en, now);		/* what was sent has made room */
 	take_done(en);
 	check_failures(en);
+	ad_epoch_turn(en);
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
 		let_go(en);
 	publish(en);

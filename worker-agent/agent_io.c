@@ -84,6 +84,15 @@ static void take_tensors(struct agent *a, const struct msg *m)
 		ad_job_fail(j, &e);
 }
 
+static void take_epoch(struct agent *a, const struct msg *m)
+{
+	struct ad_job *j = ad_job_find(a, m->epoch.job);
+	struct err e;
+
+	if (ad_epoch(a, m, &e) && j)
+		ad_job_fail(j, &e);
+}
+
 static void take_job(struct agent *a, const struct msg *m)
 {
 	struct err e;
@@ -123,6 +132,9 @@ static void on_msg(void *ctx, const struct msg *m)
 		break;
 	case MSG_FORGET:
 		ad_forget(a, m);
+		break;
+	case MSG_EPOCH:
+		take_epoch(a, m);
 		break;
 	case MSG_JOB_DOWN:
 		j = ad_job_find(a, m->job_down.job);
@@ -218,6 +230,7 @@ static void on_engine_job(struct ad_job *j, uint32_t type)
 
 void ad_on_mail(void *owner, const struct mail *m)
 {
+	struct ad_settled_mail settled;
 	struct agent *a = owner;
 	struct ad_slab_mail slab;
 	void *p;
@@ -232,6 +245,13 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_BATCH_READY:
 		if (--((struct ad_batch *)p)->engines_left == 0)
 			ad_batch_done(p);
+		break;
+	case AD_EPOCH_TAKEN:
+		ad_epoch_taken(p);
+		break;
+	case AD_SETTLED:
+		memcpy(&settled, m->body, sizeof(settled));
+		ad_epoch_settled(a, &settled);
 		break;
 	case AD_RING_READY:
 		ad_session_ring_ready(p);

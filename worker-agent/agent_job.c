@@ -29,39 +29,6 @@ struct ad_job *ad_job_find(struct agent *a, uint32_t id)
 
 /* ---- a job comes up ---- */
 
-static void copy_server(struct ad_job *j, struct ad_server *sv, const struct msg_server *m)
-{
-	sv->node = m->node;
-	sv->engines = m->engines;
-	sv->weight = m->weight;
-	sv->local = j->agent->opt.no_shm ? false : !strcmp(m->machine, j->agent->machine) &&
-						   m->shm_path[0];
-	memcpy(sv->name, m->name, strlen(m->name) + 1);
-	memcpy(sv->shm_path, m->shm_path, strlen(m->shm_path) + 1);
-	sv->naddrs = m->naddrs;
-	for (uint32_t i = 0; i < m->naddrs; i++) {
-		memcpy(sv->addr[i].host, m->addrs[i].host, strlen(m->addrs[i].host) + 1);
-		sv->addr[i].port = m->addrs[i].port;
-		sv->addr[i].bits_per_s = m->addrs[i].bits_per_s;
-	}
-}
-
-static int copy_servers(struct ad_job *j, const struct msg_job_up *m, struct err *e)
-{
-	j->nservers = m->nservers;
-	j->servers = calloc(m->nservers + 1, sizeof(*j->servers));
-	if (!j->servers)
-		return err_set(e, TALLY_ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < m->nservers; i++) {
-		copy_server(j, &j->servers[i], &m->servers[i]);
-		j->servers[i].route = j->nroutes;
-		j->nroutes += m->servers[i].engines;
-	}
-	if (j->n == 1)
-		j->nroutes = 1;
-	return 0;
-}
-
 static int copy_machines(struct ad_job *j, const struct msg_job_up *m, struct err *e)
 {
 	j->me = UINT32_MAX;
@@ -102,42 +69,8 @@ static int start_place(struct ad_job *j, const struct msg_job_up *m, struct err 
 	for (uint32_t i = 0; i < m->nservers; i++)
 		weight[i] = m->servers[i].weight;
 	place_init(j->place, m->chunk_bytes);
+	j->place->epoch = (uint32_t)m->epoch;
 	return place_start(j->place, weight, m->nservers, e);
-}
-
-/* What ag_job_start() will need to know; peers are the engine's to fill. */
-static size_t core_bytes(const struct ad_job *j)
-{
-	uint64_t words = BITS_WORDS(j->window_bytes / PAGE_BYTES + 1);
-
-	return sizeof(struct ag_job) +
-	       j->nroutes * (sizeof(struct ag_route) + words * sizeof(uint64_t));
-}
-
-static void set_windows(struct ad_job *j)
-{
-	for (uint32_t i = 0; j->n > 1 && i < j->nservers; i++)
-		for (uint32_t k = 0; k < j->servers[i].engines; k++)
-			j->window[j->servers[i].route + k] =
-				geom_window(j->window_bytes, j->servers[i].engines, j->seg_bytes);
-}
-
-/* All that engines need to start the job: it is refused here, or not at all. */
-static int alloc_pieces(struct ad_job *j, struct err *e)
-{
-	uint32_t npeers = j->n > 1 ? j->nroutes : 0;
-
-	j->window = calloc(j->nroutes, sizeof(*j->window));
-	if (!j->window)
-		return err_set(e, TALLY_ENOMEM, "out of memory");
-	set_windows(j);
-	for (uint32_t i = 0; i < j->agent->nengines; i++) {
-		j->piece[i] = calloc(1, core_bytes(j));
-		j->peers[i] = calloc(j->nroutes, sizeof(*j->peers[i]));
-		if (!j->piece[i] || !j->peers[i] || ad_peers_reserve(&j->spare[i], npeers))
-			return err_set(e, TALLY_ENOMEM, "out of memory");
-	}
-	return 0;
 }
 
 static void fill_front(struct ad_job *j)
@@ -165,9 +98,11 @@ static int build(struct ad_job *j, const struct msg *m, struct err *e)
 	struct ad_entry *entry;
 	int rc = copy_machines(j, up, e);
 
-	rc = rc ? rc : copy_servers(j, up, e);
 	rc = rc ? rc : start_place(j, up, e);
-	rc = rc ? rc : alloc_pieces(j, e);
+	if (!rc) {
+		j->epoch = j->first = ad_epoch_new(j, up->epoch, up->servers, up->nservers, e);
+		rc = j->epoch ? 0 : e->code;
+	}
 	rc = rc ? rc : ad_log_keep(j, m, &entry, e);
 	if (!rc)
 		fill_front(j);
@@ -188,7 +123,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	j->agent = a;
 	j->id = up->job;
 	j->world = up->world;
-	j->epoch = up->epoch;
+	j->told_settled = up->epoch;
 	j->chunk_bytes = up->chunk_bytes;
 	j->seg_bytes = up->seg_bytes;
 	j->window_bytes = up->window_bytes;
@@ -202,7 +137,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	list_init(&j->inputs);
 	list_init(&j->batches);
 	for (uint32_t i = 0; i < a->nengines; i++)
-		list_init(&j->spare[i]);
+		list_init(&j->routes[i]);
 	list_add(&a->jobs, &j->link);
 	rc = build(j, m, e);
 	if (rc) {
@@ -213,7 +148,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ad_engine_tell(a->engine[i], AD_JOB_START, &j, sizeof(j));
 	log_info("job %u '%s' up, ranks %u of %u here, machines %u, servers %u, segment %u KiB",
-		 j->id, j->name, j->nlocal, j->world, j->n, j->nservers, j->seg_bytes >> 10);
+		 j->id, j->name, j->nlocal, j->world, j->n, j->epoch->nservers, j->seg_bytes >> 10);
 	return 0;
 }
 
@@ -230,7 +165,9 @@ static void tensor_free(struct ad_tensor *t)
 	list_del(&t->link);
 	idtab_del(&t->job->ids, &t->by_id);
 	free((void *)t->desc.route);
+	free((void *)t->desc.since);
 	free(t->placed.owner);
+	free(t->placed.since);
 	free(t->front);
 	free(t);
 }
@@ -250,25 +187,16 @@ static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m
 	t->placed.bytes = m->count * dtype_bytes((uint8_t)m->dtype);
 	chunks = place_chunks(j->place, t->placed.bytes);
 	t->placed.owner = calloc(chunks + 1, sizeof(uint16_t));
+	t->placed.since = calloc(chunks + 1, sizeof(uint32_t));
 	t->desc.route = calloc(chunks + 1, sizeof(uint32_t));
+	t->desc.since = calloc(chunks + 1, sizeof(uint32_t));
 	t->front = calloc(1, fr_tensor_size(j->nlocal));
-	if (!t->placed.owner || !t->desc.route || !t->front) {
+	if (!t->placed.owner || !t->placed.since || !t->desc.route || !t->desc.since ||
+	    !t->front) {
 		tensor_free(t);
 		return NULL;
 	}
 	return t;
-}
-
-/* The route of a chunk: its server, and which of the server's engines. */
-static uint32_t route_of(const struct ad_job *j, const struct ad_tensor *t, uint32_t chunk)
-{
-	const struct ad_server *sv;
-
-	if (j->n == 1)
-		return 0;
-	ASSERT(t->placed.owner[chunk] < j->nservers);
-	sv = &j->servers[t->placed.owner[chunk]];
-	return sv->route + geom_shard(t->id, chunk, sv->engines);
 }
 
 static uint64_t slot_of(const struct ad_slab *s, uint32_t page)
@@ -309,7 +237,7 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 {
 	struct ad_job *j = t->job;
 	struct agent *a = j->agent;
-	uint32_t *route = (uint32_t *)t->desc.route;
+	uint32_t *route = (uint32_t *)t->desc.route, *since = (uint32_t *)t->desc.since;
 	uint32_t engines = 0;
 	uint64_t nsegs = 0;
 
@@ -317,8 +245,9 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	t->desc.dtype = (uint8_t)t->dtype;
 	t->desc.geom = (struct geom){ t->placed.bytes, j->chunk_bytes, j->seg_bytes };
 	for (uint32_t c = 0; c < geom_chunks(&t->desc.geom); c++) {
-		route[c] = route_of(j, t, c);
-		engines |= 1u << ag_engine_of(j->n, t->id, c, route[c], a->nengines);
+		route[c] = ad_epoch_route(j->epoch, t->id, c, t->placed.owner[c]);
+		since[c] = t->placed.since[c];
+		engines |= 1u << geom_shard(t->id, c, a->nengines);
 		nsegs += geom_chunk_segs(&t->desc.geom, c);
 	}
 	t->front->id = t->id;
@@ -505,16 +434,11 @@ void ad_job_free(struct ad_job *j)
 	slabs_free(a, &j->sums);
 	slabs_free(a, &j->inputs);
 	ad_log_free(j);
-	for (uint32_t i = 0; i < a->nengines; i++) {
-		free(j->piece[i]);
-		free(j->peers[i]);
-		ad_peers_release(&j->spare[i]);
-	}
-	free(j->window);
 	for (uint32_t i = 0; j->machines && i < j->n; i++)
 		free(j->machines[i].ranks);
 	free(j->machines);
-	free(j->servers);
+	ad_epoch_free(j->epoch);
+	free(j->epoch_wire);
 	free(j->place);
 	if (!ad_session_of(j))
 		ad_job_forget(j);

@@ -9,8 +9,13 @@
  * with growing pauses as long as a job needs it; where shared memory does not
  * come up, TCP takes over, and that is said once.
  */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/base/bytes.h"
 #include "common/net/flight.h"
@@ -20,6 +25,7 @@
 #define BACKOFF_MIN_MS	50u
 #define BACKOFF_MAX_MS	1000u
 #define SHM_TRIES	2u
+#define KILL_MS		1000
 #define RDMA_TRIES	3u	/* ends of an RDMA link within RDMA_TRIES_MS */
 #define RDMA_TRIES_MS	60000u
 
@@ -32,6 +38,7 @@ struct ad_peer {
 	uint8_t key[KEY_BYTES];
 	uint32_t node;			/* this agent's number, as the server knows it */
 	uint32_t server_engine, jobs, lanes_up, shm_failures, generation;
+	int process;			/* pidfd of a server that writes here; -1: none does */
 	bool lost_told, path_told;
 };
 
@@ -181,15 +188,16 @@ void ad_peers_release(struct list *spare)
 	}
 }
 
-struct ag_peer *ad_peer_get(struct ad_engine *en, struct ad_job *j, const struct ad_server *sv,
-			    uint32_t server_engine)
+struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j, struct list *spare,
+			    const struct ad_server *sv, uint32_t server_engine)
 {
 	struct ad_peer *p = peer_find(en, j, sv->node, server_engine);
 
 	if (!p) {
-		p = list_first(&j->spare[en->index], struct ad_peer, link);
+		p = list_first(spare, struct ad_peer, link);
 		list_del(&p->link);
 		p->engine = en;
+		p->process = -1;
 		p->node = j->node;
 		p->server = *sv;
 		p->server_engine = server_engine;
@@ -209,6 +217,8 @@ static void peer_free_if_idle(struct ad_peer *p)
 {
 	if (p->jobs || !list_empty(&p->lanes))
 		return;
+	if (p->process >= 0)
+		close(p->process);
 	list_del(&p->link);
 	free(p);
 }
@@ -223,8 +233,10 @@ static void lane_end(struct ad_lane *k)
 		lane_free(k);
 }
 
-static void peer_put(struct ad_peer *p)
+void ad_peer_put(struct ag_peer *core)
 {
+	struct ad_peer *p = core->user;
+
 	ASSERT(p->jobs);
 	if (--p->jobs)
 		return;
@@ -233,11 +245,39 @@ static void peer_put(struct ad_peer *p)
 	peer_free_if_idle(p);
 }
 
-void ad_peers_put(struct ad_engine *en, const struct ad_job *j)
+/*
+ * By reference a server writes results into our memory, and one that was stopped in
+ * the middle of that would go on when it is continued, rounds later.  Only its end
+ * makes sure that it does not; the scheduler has declared it dead already.
+ */
+static void kill_process(struct ad_peer *p)
 {
-	for (uint32_t i = 0; j->n > 1 && i < j->nservers; i++)
-		for (uint32_t e = 0; e < j->servers[i].engines; e++)
-			peer_put(peer_find(en, j, j->servers[i].node, e));
+	struct pollfd gone = { .fd = p->process, .events = POLLIN };
+
+	if (p->process < 0)
+		return;
+	if (syscall(SYS_pidfd_send_signal, p->process, SIGKILL, NULL, 0) && errno != ESRCH)
+		log_error("server %s cannot be stopped from writing here, %m", p->server.name);
+	else if (poll(&gone, 1, KILL_MS) != 1)
+		log_error("server %s does not end, though it was killed", p->server.name);
+	else
+		log_warn("server %s is lost, its process here was ended", p->server.name);
+	close(p->process);
+	p->process = -1;
+}
+
+void ad_peer_fence(struct ag_peer *core, bool ended)
+{
+	struct ad_peer *p = core->user;
+
+	if (!ended)
+		kill_process(p);
+	list_for_each(&p->lanes, l) {
+		struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+		if (k->ep)
+			xport_close(k->ep, CLOSE_LOCAL);
+	}
 }
 
 void ad_links_free(struct ad_engine *en)
@@ -260,7 +300,7 @@ static bool serves(struct ad_engine *en, const struct ad_peer *p, uint32_t job)
 	const struct ag_job *j = ag_job_find(&en->core, job);
 
 	for (uint32_t i = 0; j && !j->stopped && i < j->nroutes; i++)
-		if (j->route[i].peer == &p->core)
+		if (j->route[i] && j->route[i]->peer == &p->core)
 			return true;
 	return false;
 }
@@ -353,6 +393,15 @@ void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
 
 /* ---- transport callbacks ---- */
 
+/* Whether the server's process can be ended, should it have to be. */
+static bool may_be_fenced(struct ad_peer *p, const struct xport_ep *ep)
+{
+	if (p->process >= 0)
+		close(p->process);
+	p->process = xport_peer_process(ep);
+	return p->process >= 0 && !syscall(SYS_pidfd_send_signal, p->process, 0, NULL, 0);
+}
+
 /* Once for each peer, and again for a card that could not. */
 static void tell_path(struct ad_lane *k)
 {
@@ -378,6 +427,11 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	struct ad_peer *p = k->peer;
 
 	(void)peer;
+	if (xport_by_reference(ep) && !may_be_fenced(p, ep)) {
+		p->shm_failures = SHM_TRIES;
+		xport_close(ep, CLOSE_LOCAL);
+		return;
+	}
 	k->up = true;
 	k->backoff_ms = BACKOFF_MIN_MS;
 	en->stats.links++;

@@ -68,13 +68,54 @@ static void drop_forgotten(struct ad_job *j, struct msg_tensors *m)
 	m->ntensors = n;
 }
 
+/* Where the chunks of these tensors are by now; NULL: no memory, or too many. */
+static uint64_t *tell_placed(struct ad_job *j, struct msg_tensors *m)
+{
+	uint64_t *out, n = 0, at = 0;
+
+	for (uint32_t i = 0; i < m->ntensors; i++)
+		n += place_chunks(j->place, ad_tensor_find(j, m->tensors[i].id)->placed.bytes);
+	out = n <= PLACED_MAX ? calloc(n + 1, sizeof(*out)) : NULL;
+	for (uint32_t i = 0; out && i < m->ntensors; i++) {
+		const struct place_tensor *t = &ad_tensor_find(j, m->tensors[i].id)->placed;
+
+		for (uint32_t c = 0; c < place_chunks(j->place, t->bytes); c++)
+			out[at++] = PLACED(t->since[c], t->owner[c]);
+	}
+	m->placed = out;
+	m->nplaced = out ? (uint32_t)n : 0;
+	return out;
+}
+
+/* JOB_UP as it would be now: the servers of the last epoch. Returns what they lie in. */
+static void *newest_epoch(struct ad_job *j, struct msg_job_up *up)
+{
+	struct msg_mem mem = { 0 };
+	uint32_t bytes, type;
+	struct msg m;
+
+	up->seq = j->epoch_seq;
+	if (!j->epoch_wire || msg_prefix_decode(j->epoch_wire, &bytes, &type, NULL))
+		return NULL;
+	mem.size = msg_mem_need(bytes);
+	mem.base = malloc(mem.size);
+	if (!mem.base || msg_decode(type, j->epoch_wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL))
+		return mem.base;
+	up->epoch = m.epoch.epoch;
+	up->repair = m.epoch.repair;
+	up->nservers = m.epoch.nservers;
+	up->servers = m.epoch.servers;
+	return mem.base;
+}
+
 /* Returns the number of the entry; 0: JOB_UP, or nothing could be told. */
 static uint64_t tell_entry(struct ad_job *j, const struct ad_entry *entry)
 {
 	struct msg_mem mem = { 0 };
 	struct msg m;
 	uint32_t bytes, type;
-	uint64_t seq = 0;
+	uint64_t seq = 0, *placed = NULL;
+	void *epoch = NULL;
 
 	if (msg_prefix_decode(entry->wire, &bytes, &type, NULL))
 		return 0;
@@ -84,10 +125,15 @@ static uint64_t tell_entry(struct ad_job *j, const struct ad_entry *entry)
 		if (m.type == MSG_TENSORS) {
 			drop_forgotten(j, &m.tensors);
 			seq = m.tensors.seq;
+			placed = tell_placed(j, &m.tensors);
+		} else {
+			epoch = newest_epoch(j, &m.job_up);
 		}
 		m.type = m.type == MSG_TENSORS ? MSG_TENSORS_HELD : MSG_JOB_HELD;
 		(void)ad_tell_scheduler(j->agent, &m);
 	}
+	free(placed);
+	free(epoch);
 	free(mem.base);
 	return seq;
 }
@@ -145,6 +191,7 @@ void ad_job_resend(struct ad_job *j)
 	}
 	if (last < j->seq)
 		tell_last(j);
+	ad_epoch_tell(j);
 	for (uint32_t local = 0; local < j->nlocal; local++)
 		if (j->left[local].gone)
 			tell_left(j, local);

@@ -332,9 +332,9 @@ void ad_mismatch(const struct ag_job *j, const char *tensor, struct err *e)
 
 static const char *server_name(const struct ad_job *j, uint32_t node)
 {
-	for (uint32_t i = 0; i < j->nservers; i++)
-		if (j->servers[i].node == node)
-			return j->servers[i].name;
+	for (uint32_t i = 0; i < j->view[0]->nservers; i++)
+		if (j->view[0]->servers[i].node == node)
+			return j->view[0]->servers[i].name;
 	return "?";
 }
 

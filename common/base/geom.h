@@ -55,18 +55,58 @@ static inline uint32_t geom_shard(uint32_t tensor, uint32_t chunk, uint32_t engi
 	return (uint32_t)(((z ^ (z >> 31)) >> 32) * engines >> 32);
 }
 
-/* One engine's part of an agent's window at a server, in bytes. */
-static inline uint64_t geom_window(uint64_t window_bytes, uint32_t engines, uint32_t seg_bytes)
+/*
+ * geom_shard() cuts one range into equal parts, whatever their number.  So an
+ * agent's engine shares chunks only with those of a server's engines whose part
+ * of the range meets its own, and with them alone it has links and a window.
+ */
+static inline bool geom_engines_meet(uint32_t a, uint32_t as, uint32_t b, uint32_t bs)
 {
-	uint64_t part = window_bytes / engines / PAGE_BYTES * PAGE_BYTES;
+	return (uint64_t)a * bs < (uint64_t)(b + 1) * as &&
+	       (uint64_t)b * as < (uint64_t)(a + 1) * bs;
+}
 
-	return MAX(part, align_up(seg_bytes, PAGE_BYTES));
+/*
+ * One server engine's part of an agent's window, in bytes.  Each of the agent's
+ * engines that it meets finds room for a segment.
+ */
+static inline uint64_t geom_window(uint64_t window_bytes, uint32_t server_engines,
+				   uint32_t engines, uint32_t seg_bytes)
+{
+	uint64_t part = window_bytes / server_engines / PAGE_BYTES * PAGE_BYTES;
+	uint64_t meets = MIN(engines, (engines - 1) / server_engines + 2);
+
+	return MAX(part, meets * align_up(seg_bytes, PAGE_BYTES));
+}
+
+/* An agent's engine's part of that: where it begins, and how much it is. */
+static inline uint64_t geom_window_part(uint64_t window, uint32_t engine, uint32_t engines,
+					uint32_t server_engine, uint32_t server_engines,
+					uint64_t *at)
+{
+	uint32_t before = 0, all = 0;
+	uint64_t part;
+
+	for (uint32_t e = 0; e < engines; e++) {
+		bool meets = geom_engines_meet(e, engines, server_engine, server_engines);
+
+		all += meets;
+		before += meets && e < engine;
+	}
+	part = window / MAX(all, 1u) / PAGE_BYTES * PAGE_BYTES;
+	*at = before * part;
+	return part;
 }
 
 /* Rounds count 1, 2, ..., 2^32 - 1, 1, ...; 0 is "none yet". */
 static inline uint32_t round_next(uint32_t r)
 {
 	return r == UINT32_MAX ? 1 : r + 1;
+}
+
+static inline uint32_t round_prev(uint32_t r)
+{
+	return r == 1 ? UINT32_MAX : r - 1;
 }
 
 #endif

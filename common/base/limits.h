@@ -40,6 +40,7 @@
 #define TENSORS_PER_JOB_MAX	65536u
 #define TENSORS_PER_BATCH_MAX	16384u
 #define TENSOR_BYTES_MAX	(64ull << 30)
+#define PLACED_MAX		(1u << 20)	/* chunks of a log entry, for a latecomer */
 #define DIMS_MAX		8u
 
 /* text */
@@ -58,6 +59,8 @@
 /* times */
 #define HEARTBEAT_MS		1000u
 #define LEASE_MS		3000u
+#define NO_SERVER_MS		60000u		/* a job without any server waits so long for one */
+#define JOIN_RETRY_MS		5000u		/* a server that did not take a job: ask again */
 #define RECONNECT_GRACE_MS	500u		/* closed control connection: dead after this */
 #define LINK_PING_MS		1000u		/* nothing received on a data link: ask */
 #define LINK_DEAD_MS		3000u		/* still nothing: the link is closed */

@@ -226,6 +226,7 @@ static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 	n->told_down = false;
 	note_epoch(n, w->epoch);
 	memcpy(n->hello.hello.cluster, w->cluster, ID_BYTES);
+	n->hello.hello.node = w->node;
 	note_local(n);
 	if (loop_timer_start(n->l, &n->timer, n->heartbeat_ms, n->heartbeat_ms,
 			     on_heartbeat_due, n) < 0) {

@@ -29,6 +29,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -610,6 +611,17 @@ uint64_t xport_backlog_bytes(const struct xport_ep *ep)
 bool xport_by_reference(const struct xport_ep *ep)
 {
 	return ep->ops->by_reference;
+}
+
+int xport_peer_process(const struct xport_ep *ep)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (!ep->ops->by_reference || !ep_live(ep) ||
+	    getsockopt(ep->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.pid <= 0)
+		return -1;
+	return (int)syscall(SYS_pidfd_open, cred.pid, 0);
 }
 
 const char *xport_kind_name(const struct xport_ep *ep)

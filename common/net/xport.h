@@ -210,6 +210,7 @@ uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers 
  * busy card, is not in it. */
 uint64_t xport_backlog_bytes(const struct xport_ep *ep);
 bool xport_by_reference(const struct xport_ep *ep);
+int xport_peer_process(const struct xport_ep *ep);	/* shm: its pidfd, or -1 */
 /* Up and rdma: its peer wants to be shown what it may write. */
 bool xport_takes_regions(const struct xport_ep *ep);
 const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm", "rdma" */

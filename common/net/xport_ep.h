@@ -158,7 +158,7 @@ void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data);
 /* Frames that owners may send. */
 static inline bool ep_owners_type(uint8_t type)
 {
-	return type > FRAME_WELCOME && type < FRAME_PING;
+	return (type > FRAME_WELCOME && type < FRAME_PING) || type > FRAME_QP;
 }
 void ep_dirty(struct xport_ep *ep);		/* flush at the next poll */
 void ep_arm(struct xport_ep *ep, uint32_t epoll_events);

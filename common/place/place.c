@@ -143,6 +143,13 @@ static void take(struct place *p, uint16_t server, uint64_t len)
 	p->placed_bytes -= len;
 }
 
+static void own(const struct place *p, struct place_tensor *t, uint64_t chunk, uint16_t server)
+{
+	t->owner[chunk] = server;
+	if (t->since)
+		t->since[chunk] = p->epoch;
+}
+
 /* ---- placing what has no owner ---- */
 
 static void fill_for_full(struct place *p)
@@ -180,7 +187,7 @@ static void place_full(struct place *p, struct place_tensor *t, uint32_t count)
 			if (!filled)
 				fill_for_full(p);
 			filled = true;
-			t[i].owner[c] = next_for_full(p);
+			own(p, &t[i], c, next_for_full(p));
 		}
 	}
 }
@@ -190,9 +197,9 @@ static uint64_t tail_len(const struct place *p, const struct place_tensor *t)
 	return t->bytes % p->chunk_bytes;
 }
 
-static uint16_t *tail_owner(const struct place *p, const struct place_tensor *t)
+static uint64_t tail(const struct place *p, const struct place_tensor *t)
 {
-	return &t->owner[t->bytes / p->chunk_bytes];
+	return t->bytes / p->chunk_bytes;
 }
 
 /* Whether tensor a's tail is placed after tensor b's: smaller, or declared later. */
@@ -232,7 +239,7 @@ static uint32_t list_tails(const struct place *p, struct place_tensor *t, uint32
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < count; i++)
-		if (tail_len(p, &t[i]) && *tail_owner(p, &t[i]) == PLACE_NOWHERE)
+		if (tail_len(p, &t[i]) && t[i].owner[tail(p, &t[i])] == PLACE_NOWHERE)
 			t[n++].order = i;
 	for (uint32_t i = n / 2; i-- > 0;)
 		sift_tail(p, t, i, n);
@@ -255,7 +262,7 @@ static void place_tails(struct place *p, struct place_tensor *t, uint32_t count)
 	for (uint32_t i = 0; i < n; i++) {
 		struct place_tensor *x = &t[t[i].order];
 
-		*tail_owner(p, x) = p->ready.at[0];
+		own(p, x, tail(p, x), p->ready.at[0]);
 		give(p, p->ready.at[0], tail_len(p, x));
 		sift_down(p, &p->ready, 0, lacks_before);
 	}
@@ -309,7 +316,7 @@ void place_batch(struct place *p, struct place_tensor *t, uint32_t count)
 		uint32_t chunks = place_chunks(p, t[i].bytes);
 
 		for (uint32_t c = 0; c < chunks; c++)
-			t[i].owner[c] = PLACE_NOWHERE;
+			own(p, &t[i], c, PLACE_NOWHERE);
 		p->total_bytes += t[i].bytes;
 	}
 	place_missing(p, t, count);
@@ -324,6 +331,16 @@ void place_forget(struct place *p, const struct place_tensor *t)
 			take(p, t->owner[c], chunk_len(p, t, c));
 	ASSERT(p->total_bytes >= t->bytes);
 	p->total_bytes -= t->bytes;
+}
+
+void place_adopt(struct place *p, const struct place_tensor *t)
+{
+	uint32_t chunks = place_chunks(p, t->bytes);
+
+	for (uint32_t c = 0; c < chunks; c++)
+		if (t->owner[c] != PLACE_NOWHERE)
+			give(p, t->owner[c], chunk_len(p, t, c));
+	p->total_bytes += t->bytes;
 }
 
 typedef bool wants_fn(struct place *p, uint16_t server, uint64_t len);
@@ -358,14 +375,16 @@ static bool is_lost(struct place *p, uint16_t server, uint64_t len)
 }
 
 uint64_t place_repair(struct place *p, const uint32_t *weight, const bool *alive,
-		      struct place_tensor *t, uint32_t count)
+		      uint32_t nservers, struct place_tensor *t, uint32_t count)
 {
 	uint64_t moved;
 
-	for (uint32_t i = 0; i < p->nservers; i++) {
-		p->server[i].alive &= alive[i];
+	ASSERT(nservers >= p->nservers && nservers <= SERVERS_PER_JOB_MAX);
+	for (uint32_t i = 0; i < nservers; i++) {
+		p->server[i].alive = alive[i];
 		set_weight(p, i, p->server[i].alive ? weight[i] : 0);
 	}
+	p->nservers = nservers;
 	moved = take_chunks(p, t, count, is_lost);
 	place_missing(p, t, count);
 	return moved;

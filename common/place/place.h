@@ -87,8 +87,8 @@ static_assert(SERVERS_PER_JOB_MAX < PLACE_NOWHERE, "an owner is 16 bits");
 
 /*
  * Agents' view of servers: index into the epoch's server list.  A server keeps
- * its index for the job's life; a dead or drained one gets weight 0 and is not
- * an owner any more.
+ * its index; a dead or drained one gets weight 0 and is not an owner any more,
+ * and its index may be another server's later.
  */
 struct place_server {
 	uint64_t assigned_bytes;	/* of all declared tensors */
@@ -106,6 +106,7 @@ struct place_heap {
 
 struct place {
 	uint32_t chunk_bytes;
+	uint32_t epoch;			/* the caller's: what moves from now on is marked with it */
 	uint32_t nservers;
 	uint64_t total_bytes;		/* of declared tensors */
 	uint64_t placed_bytes;		/* of those, the sum of assigned_bytes */
@@ -129,6 +130,7 @@ int place_start(struct place *p, const uint32_t *weight, uint32_t nservers, stru
 struct place_tensor {
 	uint64_t bytes;
 	uint16_t *owner;	/* caller's, place_chunks(bytes) entries */
+	uint32_t *since;	/* the same: epoch that placed the chunk there; NULL: not wanted */
 	uint32_t order;		/* scratch: needs no value before, has no meaning after */
 };
 
@@ -145,18 +147,23 @@ void place_batch(struct place *p, struct place_tensor *t, uint32_t count);
 /* Takes a tensor out again (undeclare). */
 void place_forget(struct place *p, const struct place_tensor *t);
 
+/* Counts a tensor in whose owners are known: a latecomer is told what the log made of it. */
+void place_adopt(struct place *p, const struct place_tensor *t);
+
 /*
- * Repair: servers whose alive[] is false lose everything; only their chunks
+ * Repair: servers whose alive[] is false lose everything; only their chunks (and those
+ * without an owner)
  * move, filling the others up toward the new weights (the plan without the dead;
  * both lists have nservers entries, a dead server's weight counts as 0).
- * Rebalance: new weights (a longer list adds servers, a weight brings a dead
- * one back, weight 0 drains); moves as few bytes as reach them within a chunk.
+ * A dead server's index may be another one's later: alive[] is the caller's word.
+ * Rebalance: new weights (a weight brings a dead server back, weight 0 drains);
+ * moves as few bytes as reach them within a chunk.  A longer list adds servers.
  * Both rewrite owner[] of all tensors given (all of the job, in log order, at
- * most TENSORS_PER_JOB_MAX) and return the bytes that moved.  place_rebalance
- * wants p->nservers <= nservers <= SERVERS_PER_JOB_MAX: the caller has checked.
+ * most TENSORS_PER_JOB_MAX) and return the bytes that moved.  They want
+ * p->nservers <= nservers <= SERVERS_PER_JOB_MAX: the caller has checked.
  */
 uint64_t place_repair(struct place *p, const uint32_t *weight, const bool *alive,
-		      struct place_tensor *t, uint32_t count);
+		      uint32_t nservers, struct place_tensor *t, uint32_t count);
 uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nservers,
 			 struct place_tensor *t, uint32_t count);
 

@@ -19,7 +19,8 @@ static void try_header(const uint8_t wire[FRAME_BYTES])
 		return;
 	ASSERT(f.length <= SEG_BYTES_MAX && f.dtype < DTYPE_END && f.rop < ROP_END);
 	ASSERT(range_ok(f.offset, f.length, CHUNK_BYTES_MAX));
-	ASSERT(!frame_has_payload(&f) || f.type == FRAME_PUSH || f.type == FRAME_RESULT);
+	ASSERT(!frame_has_payload(&f) || f.type == FRAME_PUSH || f.type == FRAME_RESULT ||
+	       f.type == FRAME_GIVE);
 	ASSERT(*frame_text(&f, text, sizeof(text)) != '?');
 	frame_encode(&f, again);
 	ASSERT(!memcmp(wire, again, FRAME_BYTES));

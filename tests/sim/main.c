@@ -11,24 +11,74 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/kern/kern.h"
 #include "tests/sim/sim.h"
 
 #define ROUNDS_DEFAULT	10000u
+#define RUN_ROUNDS	20u			/* a run that counts: this many tensor rounds */
+#define RUN_FAULTS	3u			/* and this many faults */
+#define PATHS_RUNS	1000u			/* so many runs take all paths */
+#define STEPS_MAX	20000000u		/* of one run: it does not end */
 #define LIVENESS	(30 * NS_PER_SEC)	/* without faults something is done in this time */
 
 struct sim_totals sim_totals;
+#ifdef TALLY_MUTANTS
+unsigned mutant;
+#endif
 
 static char repeat[128];		/* how to see the present run again */
 
 /* ---- one run ---- */
 
+/* When the job and its first tensors are up everywhere the run begins. */
+static void start_perhaps(struct sim *s)
+{
+	uint32_t first = s->p.ntensors - s->p.late;
+
+	for (uint32_t i = 0; i < s->p.n; i++)
+		if (!s->agent[i]->job)
+			return;
+	if (!s->started && s->agent[0]->log.n == 0) {
+		if (s->declared)
+			return;
+		s->declared = true;
+		sim_declare(s, 0, first);
+	}
+	for (uint32_t i = 0; i < s->p.n; i++)
+		if (s->agent[i]->log.n < first)
+			return;
+	sim_trace(s, "the run begins");
+	s->started = true;
+	s->p.faults_end += s->now;
+	s->p.stop_at += s->p.stop_at ? s->now : 0;
+	s->last_progress = s->now;
+	sim_ranks_start(s);
+	sim_net_faults(s);
+	sim_life_start(s);
+	if (s->p.late)
+		sim_at(s, (mono_t)sim_below(s, 300000000),
+		       &(struct sim_event){ .type = EV_DECLARE, .proc = SIM_NOBODY });
+}
+
+static bool declare_event(struct sim *s, const struct sim_event *e)
+{
+	if (e->type != EV_DECLARE)
+		return false;
+	if (s->stopped)
+		return true;
+	sim_totals.late_declares++;
+	sim_declare(s, s->p.ntensors - s->p.late, s->p.late);
+	return true;
+}
+
 static void handle(struct sim *s, const struct sim_event *e)
 {
 	bool known = sim_net_event(s, e) || sim_lane_event(s, e) || sim_proc_event(s, e) ||
-		     sim_rank_event(s, e);
+		     sim_rank_event(s, e) || sim_ctl_event(s, e) || sim_life_event(s, e) ||
+		     declare_event(s, e);
 
 	ASSERT(known);
 	if (e->proc == SIM_NOBODY)
@@ -68,19 +118,26 @@ void sim_run(struct sim *s)
 
 	sim_build(s);
 	while (!s->failed && sim_pop(s, &e)) {
-		if (e.proc != SIM_NOBODY && s->paused_until[e.proc] > s->now) {
+		if (e.proc != SIM_NOBODY && s->paused_until[e.proc] > s->now && !s->stopped) {
 			sim_again_at(s, s->paused_until[e.proc], &e);
 			continue;
 		}
 		handle(s, &e);
-		s->steps++;
-		end_perhaps(s);
+		if (++s->steps == STEPS_MAX)
+			sim_fail(s, "%u steps and no end", STEPS_MAX);
+		if (s->started)
+			end_perhaps(s);
+		else
+			start_perhaps(s);
 	}
-	if (!s->failed && s->msgs)
-		sim_fail(s, "%llu frames never arrived", (unsigned long long)s->msgs);
+	if (!s->failed && (s->msgs || s->ctl_msgs))
+		sim_fail(s, "%llu frames never arrived",
+			 (unsigned long long)(s->msgs + s->ctl_msgs));
 	sim_totals.runs++;
 	sim_totals.rounds += s->rounds_done;
 	sim_totals.steps += s->steps;
+	sim_totals.faults += s->faults;
+	sim_totals.full_runs += s->rounds_done >= RUN_ROUNDS && s->faults >= RUN_FAULTS;
 	sim_free(s);
 }
 
@@ -136,7 +193,9 @@ static void make_sizes(struct sim_params *p, struct rng *r)
 	p->window_bytes = p->seg_bytes * segs[rng_below(r, ARRAY_SIZE(segs))] +
 			  PAGE_BYTES * (uint32_t)rng_below(r, 2);
 	p->ntensors = 1 + (uint32_t)rng_below(r, SIM_TENSORS);
+	p->late = p->ntensors > 1 && !rng_below(r, 3) ? 1 : 0;
 	p->rounds = 3 + (uint32_t)rng_below(r, 8);
+	p->rounds = MAX(p->rounds, (uint32_t)div_round_up(RUN_ROUNDS, p->ntensors));
 	p->tx_limit = (uint64_t)p->seg_bytes * limits[rng_below(r, ARRAY_SIZE(limits))];
 	p->server_queue = 1 + (uint32_t)rng_below(r, 30);
 	p->order = (uint32_t)rng_below(r, 4);
@@ -158,6 +217,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->forge = (uint32_t)rng_below(r, 30);
 	p->spike = (uint32_t)rng_below(r, 20);
 	p->break_every = rng_below(r, 3) ? 1000000 + (mono_t)rng_below(r, 100000000) : 0;
+	p->life_every = rng_below(r, 5) ? 20000000 + (mono_t)rng_below(r, 500000000) : 0;
 	p->pause_every = rng_below(r, 3) ? 10000000 + (mono_t)rng_below(r, 300000000) : 0;
 }
 
@@ -195,8 +255,6 @@ static bool run_seed(uint64_t seed, bool trace)
 	s->trace = trace;
 	s->rng.state = seed;
 	s->now = s->last_progress = 100 * NS_PER_SEC;
-	s->p.faults_end += s->now;
-	s->p.stop_at += s->p.stop_at ? s->now : 0;
 	if (trace)
 		sim_params_print(&s->p);
 	sim_run(s);
@@ -241,24 +299,41 @@ static uint32_t paths_missing(void)
 	NET(stopped_early);
 	NET(removed);
 	NET(ahead);
+	NET(crashes);
+	NET(joins);
+	NET(drains);
+	NET(undrains);
+	NET(cut_off);
+	NET(blind);
+	NET(fenced);
+	NET(reborn);
+	NET(late_declares);
+	NET(faults);
 #undef NET
 #undef REPORT
 	return missing;
 }
 
-static int run_set(uint64_t first, uint64_t rounds)
+/* Seeds from `first` on: `seeds` of them, or (0) to `rounds` tensor rounds. */
+static int run_set(uint64_t first, uint64_t seeds, uint64_t rounds, uint32_t failures)
 {
-	uint32_t passed = 0, failed = 0;
+	uint32_t passed = 0, failed = 0, missing;
 
-	for (uint64_t seed = first; sim_totals.rounds < rounds; seed++) {
+	for (uint64_t seed = first; seeds ? seed < first + seeds : sim_totals.rounds < rounds;
+	     seed++) {
 		if (run_seed(seed, false))
 			passed++;
-		else if (++failed == 10)
+		else if (++failed == failures)
 			break;
 	}
-	failed += paths_missing();
-	printf("%llu tensor rounds, %llu events\n", (unsigned long long)sim_totals.rounds,
-	       (unsigned long long)sim_totals.steps);
+	sim_cover_report();
+	missing = paths_missing();
+	if (!seeds || passed >= PATHS_RUNS)
+		failed += missing;
+	printf("seeds from %llu: %llu tensor rounds, %llu events, %llu runs of at least %u "
+	       "rounds and %u faults\n", (unsigned long long)first,
+	       (unsigned long long)sim_totals.rounds, (unsigned long long)sim_totals.steps,
+	       (unsigned long long)sim_totals.full_runs, RUN_ROUNDS, RUN_FAULTS);
 	printf("%u passed, %u failed\n", passed, failed);
 	return failed ? 1 : 0;
 }
@@ -273,7 +348,8 @@ static void on_abort(int sig)
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: sim [--rounds N] [--first S]   runs with seeds S, S + 1, ... to N\n"
+	fprintf(f, "usage: sim [--rounds N | --seeds N] [--first S | --fresh] [--failures N]\n"
+		"           runs with seeds S, S + 1, ... to N tensor rounds, or N seeds\n"
 		"       sim --seed S [--trace]         one run, and what happened in it\n"
 		"Random clusters of the real cores over a network that fails; N is %u, S is 1.\n",
 		ROUNDS_DEFAULT);
@@ -285,9 +361,13 @@ int main(int argc, char **argv)
 		{ "seed", required_argument, NULL, 's' }, { "trace", no_argument, NULL, 't' },
 		{ "rounds", required_argument, NULL, 'r' },
 		{ "first", required_argument, NULL, 'f' },
+		{ "seeds", required_argument, NULL, 'n' }, { "fresh", no_argument, NULL, 'F' },
+		{ "failures", required_argument, NULL, 'x' },
+		{ "mutant", required_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
-	uint64_t seed = 0, rounds = ROUNDS_DEFAULT, first = 1;
+	uint64_t seed = 0, seeds = 0, rounds = ROUNDS_DEFAULT, first = 1;
+	uint32_t failures = 10;
 	bool one = false, trace = false;
 	int o;
 
@@ -297,6 +377,12 @@ int main(int argc, char **argv)
 		case 't': trace = true; break;
 		case 'r': rounds = strtoull(optarg, NULL, 0); break;
 		case 'f': first = strtoull(optarg, NULL, 0); break;
+		case 'n': seeds = strtoull(optarg, NULL, 0); break;
+		case 'F': first = (uint64_t)time(NULL) * 100000 + (uint64_t)getpid(); break;
+		case 'x': failures = (uint32_t)strtoul(optarg, NULL, 0); break;
+#ifdef TALLY_MUTANTS
+		case 'm': mutant = (unsigned)strtoul(optarg, NULL, 0); break;
+#endif
 		case 'h': usage(stdout); return 0;
 		default: usage(stderr); return 2;
 		}
@@ -305,7 +391,7 @@ int main(int argc, char **argv)
 	signal(SIGABRT, on_abort);
 	kern_init(~0u);
 	if (!one)
-		return run_set(first, rounds);
+		return run_set(first, seeds, rounds, failures);
 	if (!run_seed(seed, trace))
 		return 1;
 	printf("1 passed, 0 failed\n");

@@ -2,9 +2,10 @@
 /*
  * sim.h - whole clusters in one process, every one repeatable from its seed.
  *
- * For: the real cores of agents and servers, with real memory, over a network
- * that loses, repeats, reorders, delays and breaks; DESIGN section 3 checked
- * after every step.  Not for: sockets, rings, threads, the scheduler's core.
+ * For: the real cores of scheduler, agents and servers, with real memory, over a
+ * network that loses, repeats, reorders, delays and breaks, and with servers that
+ * die, stand still, are cut off, drain and join; DESIGN section 3 checked after
+ * every step.  Not for: sockets, rings, threads.
  *
  * A seed decides everything: machines, ranks, servers, tensors, faults, and the
  * order of all events (time, then sequence).  One struct sim is one run.
@@ -12,7 +13,11 @@
  *	sim_event.c	the clock and the queue of events
  *	sim_net.c	frames on their way, and what happens to them there
  *	sim_lane.c	lanes that break and come back, processes that stand still
- *	sim_build.c	agents, servers, links, the job and its tensors
+ *	sim_ctl.c	control connections, and the scheduler at the end of them
+ *	sim_log.c	a job's log as one process has replayed it
+ *	sim_agent.c	agents: what their control threads do
+ *	sim_server.c	servers: the same
+ *	sim_life.c	servers die, come, are cut off and drain
  *	sim_cluster.c	what the shells would do around the cores
  *	sim_rank.c	ranks: data, order of submission, what a result must be
  *	main.c		parameters from a seed, sets of runs, what was exercised
@@ -27,21 +32,28 @@
 #define TALLY_TESTS_SIM_H
 
 #include "common/base/bytes.h"
+#include "common/place/place.h"
+#include "proto/msg.h"
+#include "scheduler/sched_core.h"
 #include "server/server_core.h"
 #include "worker-agent/agent_front.h"
 
 enum {
 	SIM_AGENTS = 6,
-	SIM_SERVERS = 4 + SIM_AGENTS,	/* CPU servers, then colocated ones */
+	SIM_SERVERS = 48,		/* every process start counts, and every registration */
+	SIM_ROWS = 64,			/* of a job's list of servers */
+	SIM_PARTS = 24,			/* of one tensor at one server */
+	SIM_CHUNKS = 24,		/* of one tensor */
+	SIM_PROCS = SIM_AGENTS + SIM_SERVERS,
+	SIM_CONNS = 256,
+	SIM_SCALE = 16,			/* the scheduler sees everything so much larger: its limits
+					 * are for real tensors */
 	SIM_LOCAL = 3,
 	SIM_RANKS = SIM_AGENTS * SIM_LOCAL,
 	SIM_TENSORS = 10,
 	SIM_ROUNDS = 16,
 	SIM_LANES = 6,			/* per link; half of them stand in for broken ones */
 	SIM_SLABS = SIM_TENSORS * (SIM_LOCAL + 2),
-	SIM_JOB = 7,
-	SIM_EPOCH = 3,
-	SIM_NODE = 100,			/* node number of agent 0 */
 };
 
 struct sim;
@@ -53,7 +65,7 @@ struct sim_params {
 	uint32_t n, k, world, nservers;
 	uint32_t nlocal[SIM_AGENTS];
 	uint32_t machine[SIM_RANKS];	/* of a rank */
-	uint32_t home[SIM_SERVERS];	/* agent on the same machine, or UINT32_MAX */
+	uint32_t home[SIM_SERVERS];	/* of the first: agent on the same machine, or UINT32_MAX */
 	uint32_t chunk_bytes, seg_bytes, window_bytes;
 	uint32_t ntensors, rounds;
 	uint32_t lanes;
@@ -67,6 +79,8 @@ struct sim_params {
 	mono_t latency, jitter;
 	mono_t faults_end;		/* none after that */
 	mono_t break_every, pause_every; /* mean; 0: never */
+	mono_t life_every;		/* mean time between what happens to servers; 0: never */
+	uint32_t late;			/* tensors that are declared while others are trained */
 	mono_t stop_at;			/* the job is stopped in mid-flight; 0: when all is done */
 };
 
@@ -87,11 +101,19 @@ enum sim_event_type {
 	EV_OPEN,		/* link: the server's end of a new lane, then the agent's */
 	EV_OPENED,		/* link, lane */
 	EV_PAUSE,		/* a process */
-	EV_REMOVE,		/* process, tensor */
+	EV_SCHED,		/* the scheduler's timer */
+	EV_CTL,			/* a control message arrives: sim_ctl_msg */
+	EV_CTL_CLOSED,		/* proc a, generation b: one end of its connection has noticed */
+	EV_CTL_OPEN,		/* proc a connects */
+	EV_BEAT,		/* proc a: heartbeat */
+	EV_LIFE,		/* something happens to a server */
+	EV_DECLARE,		/* the late tensors */
+	EV_LET_GO,		/* proc a: what is no longer borrowed goes */
 };
 
 struct sim_msg;
 struct sim_link;
+struct sim_ctl_msg;
 
 struct sim_event {
 	mono_t at;
@@ -101,6 +123,7 @@ struct sim_event {
 	uint32_t a, b;			/* by type */
 	struct sim_msg *msg;
 	struct sim_link *link;
+	struct sim_ctl_msg *ctl;
 };
 
 #define SIM_NOBODY UINT32_MAX
@@ -143,6 +166,10 @@ struct sim_lane {
 struct sim_link {
 	uint32_t agent, server;
 	bool by_ref;
+	bool ended;			/* the agent does not want it any more */
+	struct sim_link *before;	/* between the same two, ended */
+	bool dead;			/* the server's process has ended */
+	mono_t blind_until[2];		/* by direction: nothing gets through before */
 	struct sim_lane lane[SIM_LANES];
 	struct list msgs;
 	uint32_t queued[2];
@@ -152,6 +179,7 @@ struct sim_link {
 
 void sim_link_open(struct sim *s, struct sim_link *l);
 void sim_net_faults(struct sim *s);
+void sim_pause(struct sim *s, uint32_t proc, mono_t time);
 bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame *f,
 	      const void *data, void *seg);
 bool sim_net_event(struct sim *s, const struct sim_event *e);	/* false: no frame's */
@@ -160,6 +188,10 @@ bool sim_link_is_open(const struct sim_link *l, uint32_t end);	/* 1: at the agen
 void sim_give_back(struct sim *s, struct sim_msg *m);	/* what was queued is the sender's again */
 void sim_msg_free(struct sim *s, struct sim_msg *m);
 void sim_net_cut_all(struct sim *s);	/* both ends notice at once */
+void sim_link_end(struct sim *s, struct sim_link *l);	/* the agent's end, at once and for good */
+void sim_link_died(struct sim *s, struct sim_link *l);	/* the server's process has ended */
+struct sim_link *sim_link_get(struct sim *s, uint32_t agent, uint32_t server);
+void sim_link_break_all(struct sim *s, struct sim_link *l);
 
 /* ---- processes ---- */
 
@@ -169,14 +201,35 @@ struct sim_slab {
 };
 
 struct sim_tensor {			/* what all agree on */
-	uint32_t id;
+	uint32_t id;			/* the scheduler's; 0 until it is declared */
 	uint8_t dtype;
 	struct geom geom;
-	uint16_t *owner;		/* server of each chunk */
 	uint8_t *expect[2];		/* by parity of the round */
 	uint32_t expect_round[2];
 	uint32_t completions;		/* (agent, round) pairs */
-	bool ends;			/* is removed everywhere once all rounds are done */
+	bool ends;			/* is undeclared once all rounds are done */
+};
+
+/* A job's log as one process has replayed it. */
+struct sim_log {
+	struct place *place;		/* NULL: no job */
+	uint64_t seq, told;
+	uint32_t n, k[SIM_TENSORS];	/* tensors in log order */
+	struct place_tensor pt[SIM_TENSORS];
+	uint16_t owner[SIM_TENSORS][SIM_CHUNKS];
+	uint32_t since[SIM_TENSORS][SIM_CHUNKS];
+};
+
+/* A node's end of its control connection. */
+struct sim_ctl {
+	bool open[2];			/* at the scheduler, at the node */
+	bool registered;
+	uint32_t gen, conn;
+	mono_t last[2];			/* arrival of the last message, by direction */
+	mono_t echo;			/* of the last heartbeat */
+	mono_t cut_until;		/* nothing gets through before */
+	uint64_t beats;
+	uint8_t instance[ID_BYTES];
 };
 
 struct sim_agent_tensor {
@@ -184,28 +237,51 @@ struct sim_agent_tensor {
 	struct ag_tensor *core;
 	struct fr_tensor *front;
 	uint8_t *input[SIM_LOCAL];
-	uint32_t posts;
+	uint32_t posts, slab;
+	bool removed, undeclared;
 };
 
 struct sim_agent {
+	struct sim_ctl ctl;
+	uint32_t node;
 	struct ag_core core;
 	struct front front;
 	struct fr_job fjob;
-	struct ag_job *job;
+	struct ag_job *job;		/* NULL: has not come up */
+	struct sim_log log;
+	uint64_t epoch, settled_told;
+	uint32_t nrows, row[SIM_ROWS];	/* node of each server of the epoch, 0: gone */
+	struct ag_route *table[SIM_ROWS];
+	struct ag_route *route[SIM_SERVERS];	/* by server; NULL: none */
 	uint32_t nslabs;
 	struct sim_slab slab[SIM_SLABS];
 	struct sim_agent_tensor tensor[SIM_TENSORS];
 };
 
+struct sim_part {
+	void *mem;
+	uint8_t *slots;
+	struct srv_tensor *core;
+	uint32_t epoch;
+	bool mine[SIM_CHUNKS], leaving[SIM_CHUNKS];
+	bool left;			/* what leaves may go */
+};
+
 struct sim_server {
+	struct sim_ctl ctl;
+	uint32_t node, home, name;
+	bool alive;			/* the process runs */
+	bool replaced;			/* it has registered anew as somebody else */
+	uint32_t next_life, last_life;	/* server in the table, or nobody */
 	struct srv_core core;
-	struct srv_job *job;
+	struct srv_job *job;		/* NULL: none */
+	struct sim_log log;
+	uint64_t job_epoch;
+	uint32_t ready_type;		/* the last that it said of its log */
+	uint64_t ready_seq;
+	uint32_t me;			/* its row */
 	uint8_t *window[SIM_AGENTS];
-	struct sim_server_tensor {
-		void *mem;
-		uint8_t *slots;
-		struct srv_tensor *core;
-	} tensor[SIM_TENSORS];
+	struct { uint32_t n; struct sim_part part[SIM_PARTS]; } tensor[SIM_TENSORS];
 };
 
 struct sim_rank {
@@ -226,7 +302,15 @@ struct sim {
 	bool stopped;
 	bool failed;
 	char why[256];
-	mono_t paused_until[SIM_AGENTS + SIM_SERVERS];
+	mono_t paused_until[SIM_PROCS];
+	struct sched *sched;
+	mono_t sched_at;		/* its timer */
+	uint32_t conn[SIM_CONNS];	/* process of each control connection, or nobody */
+	bool conn_busy[SIM_CONNS];
+	uint64_t ctl_msgs;		/* under way */
+	uint32_t job, nservers;		/* job: its number, 0 until it is up */
+	bool declared, started;		/* started: faults and ranks have begun */
+	uint64_t faults;
 	struct sim_agent *agent[SIM_AGENTS];
 	struct sim_server *server[SIM_SERVERS];
 	struct sim_link *link[SIM_AGENTS][SIM_SERVERS];
@@ -238,14 +322,21 @@ struct sim {
 
 /* What has been exercised, over all runs. */
 struct sim_totals {
-	uint64_t rounds, steps, runs;
+	uint64_t rounds, steps, runs, faults;
+	uint64_t full_runs;		/* of RUN_ROUNDS rounds and RUN_FAULTS faults at least */
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
-		 by_ref_frames, ahead;
+		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
+		 reborn, late_declares, no_server;
 	struct srv_counters srv;
 	struct ag_counters ag;
+	struct sched_counters sched;
 };
 
 extern struct sim_totals sim_totals;
+
+void sim_cover_server(struct srv_core *c, const struct frame *f);
+void sim_cover_agent(struct ag_core *c, const struct frame *f);
+void sim_cover_report(void);
 
 void sim_build(struct sim *s);
 void sim_free(struct sim *s);
@@ -255,6 +346,46 @@ void sim_pump_server(struct sim *s, uint32_t server);
 void sim_check(struct sim *s, uint32_t proc);
 bool sim_proc_event(struct sim *s, const struct sim_event *e);
 void *sim_resolve(struct sim_agent *a, uint64_t slot, uint64_t len); /* NULL: no such bytes */
+void *sim_zeroed(size_t bytes);
+void *sim_garbage(struct sim *s, size_t bytes);	/* old contents must not matter */
+
+/* ---- control ---- */
+
+void sim_sched_start(struct sim *s);
+bool sim_ctl_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
+struct sim_ctl *sim_ctl_of(struct sim *s, uint32_t proc);
+void sim_ctl_send(struct sim *s, uint32_t proc, const struct msg *m);	/* to the scheduler */
+void sim_ctl_connect(struct sim *s, uint32_t proc);
+void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices);
+void sim_drain(struct sim *s, uint32_t server, bool undo);
+
+void sim_log_start(struct sim_log *l, const struct msg_job_up *m);
+void sim_log_tensors(struct sim *s, struct sim_log *l, const struct msg_tensors *m);
+uint32_t sim_log_forget(struct sim *s, struct sim_log *l, uint32_t id);	/* its tensor */
+void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m);
+void sim_log_fini(struct sim_log *l);
+uint32_t sim_tensor_of(const struct sim *s, uint32_t id);
+
+void sim_agent_new(struct sim *s, uint32_t agent);
+void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m);
+void sim_agent_turn(struct sim *s, uint32_t agent);	/* says what is settled */
+void sim_agent_let_go(struct sim *s, uint32_t agent);
+void sim_agent_free(struct sim *s, uint32_t agent);
+void sim_declare(struct sim *s, uint32_t first, uint32_t n);
+void sim_undeclare(struct sim *s, uint32_t agent, uint32_t k);
+
+uint32_t sim_server_new(struct sim *s, uint32_t name, uint32_t home);
+void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m);
+void sim_server_let_go(struct sim *s, uint32_t server);
+void sim_server_free(struct sim *s, uint32_t server);
+void sim_server_tell(struct sim *s, uint32_t server);
+void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node);
+
+void sim_crash(struct sim *s, uint32_t server);
+void sim_fence(struct sim *s, uint32_t server);	/* ended by its machine's agent; starts again */
+bool sim_life_event(struct sim *s, const struct sim_event *e);
+void sim_life_start(struct sim *s);
+bool sim_life_ends(struct sim *s);	/* repairs the last faults; true: there were some */
 
 static inline uint32_t sim_agent_proc(uint32_t agent)
 {
@@ -294,7 +425,7 @@ static inline bool sim_chance(struct sim *s, uint32_t of_1000)
 
 static inline bool sim_faulty(const struct sim *s)
 {
-	return s->now < s->p.faults_end && !s->stopped;
+	return s->started && s->now < s->p.faults_end && !s->stopped;
 }
 
 #endif

@@ -30,11 +30,12 @@ static void end_closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_
 			sim_give_back(s, m);
 			m->state = MSG_DEAD;
 		} else if (m->state == MSG_LANDING && !mine) {
-			memcpy(m->to, m->bytes, sim_below(s, m->frame.length + 1));
+			if (m->dir == TO_AGENT || s->server[l->server]->alive)
+				memcpy(m->to, m->bytes, sim_below(s, m->frame.length + 1));
 			sim_totals.torn++;
-			if (m->dir == TO_SERVER)
+			if (m->dir == TO_SERVER && s->server[l->server]->alive)
 				srv_unplace(&s->server[l->server]->core, &l->srv, &m->frame);
-			else
+			else if (m->dir == TO_AGENT)
 				ag_unplace(&s->agent[l->agent]->core, &m->frame);
 			m->state = MSG_DEAD;
 		}
@@ -52,11 +53,15 @@ static void closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t en
 		  end ? "agent" : "server");
 	end_closed(s, l, lane, end);
 	if (!end) {
-		if (!sim_link_is_open(l, 0))
+		if (!sim_link_is_open(l, 0) && !l->dead)
 			srv_peer_lost(&s->server[l->server]->core, &l->srv);
+		if (!sim_link_is_open(l, 0) && l->ended)
+			list_del(&l->srv.link);	/* as srv_peer_fini(), dead or alive */
 		return;
 	}
-	if (sim_link_is_open(l, 1))
+	if (l->ended)
+		l->ag.up = sim_link_is_open(l, 1);
+	else if (sim_link_is_open(l, 1))
 		ag_peer_hurt(c, &l->ag);
 	else
 		ag_peer_down(c, &l->ag);
@@ -95,9 +100,12 @@ void sim_link_open(struct sim *s, struct sim_link *l)
 	struct sim_event e = { .type = EV_OPENED, .link = l, .proc = sim_agent_proc(l->agent) };
 	uint32_t i = 0;
 
+	if (l->ended || l->dead)
+		return;
 	while (i < SIM_LANES && (l->lane[i].open[0] || l->lane[i].open[1]))
 		i++;
-	if (i == SIM_LANES) {	/* the ends have not noticed yet: again later */
+	if (i == SIM_LANES || l->blind_until[0] > s->now || l->blind_until[1] > s->now) {
+		/* The ends have not noticed yet, or it cannot be: again later. */
 		sim_at(s, 20000000, &(struct sim_event){ .type = EV_OPEN, .link = l,
 							 .proc = sim_server_proc(l->server) });
 		return;
@@ -114,6 +122,11 @@ static void opened(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t ge
 
 	if (l->lane[lane].gen != gen || l->lane[lane].cut)
 		return;
+	if (l->ended) {
+		l->lane[lane].cut = true;
+		closed(s, l, lane, 0);
+		return;
+	}
 	l->lane[lane].open[1] = true;
 	if (first)
 		ag_peer_up(&s->agent[l->agent]->core, &l->ag, l->by_ref, s->now);
@@ -122,12 +135,49 @@ static void opened(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t ge
 void sim_net_cut_all(struct sim *s)
 {
 	for (uint32_t i = 0; i < s->p.n; i++)
-		for (uint32_t j = 0; j < s->p.nservers; j++)
-			for (uint32_t k = 0; k < SIM_LANES; k++) {
-				s->link[i][j]->lane[k].cut = true;
-				closed(s, s->link[i][j], k, 0);
-				closed(s, s->link[i][j], k, 1);
-			}
+		for (uint32_t j = 0; j < s->nservers; j++)
+			for (struct sim_link *l = s->link[i][j]; l; l = l->before)
+				for (uint32_t k = 0; k < SIM_LANES; k++) {
+					l->lane[k].cut = true;
+					closed(s, l, k, 0);
+					closed(s, l, k, 1);
+				}
+}
+
+void sim_link_break_all(struct sim *s, struct sim_link *l)
+{
+	break_link(s, l, true);
+}
+
+/* The server notices in its own time. */
+void sim_link_end(struct sim *s, struct sim_link *l)
+{
+	l->ended = true;
+	if (!sim_link_is_open(l, 0))
+		list_del(&l->srv.link);		/* it has noticed */
+	for (uint32_t k = 0; k < SIM_LANES; k++) {
+		if (!l->lane[k].open[0] && !l->lane[k].open[1])
+			continue;
+		l->lane[k].cut = true;
+		closed(s, l, k, 1);
+		sim_at(s, (mono_t)sim_below(s, 50000000), &(struct sim_event){ .type = EV_CLOSED,
+			.link = l, .a = k, .b = 0, .proc = sim_server_proc(l->server) });
+	}
+}
+
+/* Its memory is gone: what was to be read there is lost, what was to land there, too. */
+void sim_link_died(struct sim *s, struct sim_link *l)
+{
+	l->dead = true;
+	for (uint32_t k = 0; k < SIM_LANES; k++) {
+		if (!l->lane[k].open[0] && !l->lane[k].open[1])
+			continue;
+		l->lane[k].cut = true;
+		closed(s, l, k, 0);
+		sim_at(s, (mono_t)sim_below(s, sim_chance(s, 300) ? 3 * NS_PER_SEC : 20000000),
+		       &(struct sim_event){ .type = EV_CLOSED, .link = l, .a = k, .b = 1,
+			.proc = sim_agent_proc(l->agent) });
+	}
 }
 
 /* ---- faults to come ---- */
@@ -146,32 +196,48 @@ void sim_net_faults(struct sim *s)
 	later(s, s->p.pause_every, EV_PAUSE);
 }
 
-static void break_some(struct sim *s)
+static void break_some(struct sim *s, struct sim_link *given)
 {
+	struct sim_link *l = s->link[sim_below(s, s->p.n)][sim_below(s, s->nservers)];
+
+	if (given) {
+		sim_link_break_all(s, given);
+		return;
+	}
 	if (!sim_faulty(s))
 		return;
-	break_link(s, s->link[sim_below(s, s->p.n)][sim_below(s, s->p.nservers)],
-		   sim_chance(s, 300));
+	if (l)
+		break_link(s, l, sim_chance(s, 300));
+	s->faults++;
 	later(s, s->p.break_every, EV_BREAK);
+}
+
+void sim_pause(struct sim *s, uint32_t proc, mono_t time)
+{
+	s->paused_until[proc] = MAX(s->paused_until[proc], s->now + time);
 }
 
 /* A process is stopped (SIGSTOP, a page fault, a long fork) and goes on later. */
 static void pause_some(struct sim *s)
 {
-	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->p.nservers);
+	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->nservers);
 	uint32_t proc = i < s->p.n ? sim_agent_proc(i) : sim_server_proc(i - s->p.n);
 
 	if (!sim_faulty(s))
 		return;
-	sim_totals.paused++;
-	s->paused_until[proc] = s->now + (mono_t)sim_below(s, 400000000);
 	later(s, s->p.pause_every, EV_PAUSE);
+	/* An agent runs now and then: it is not to lose its lease. */
+	if (s->paused_until[proc] + NS_PER_SEC > s->now && proc < SIM_AGENTS)
+		return;
+	sim_totals.paused++;
+	s->faults++;
+	sim_pause(s, proc, (mono_t)sim_below(s, 400000000));
 }
 
 bool sim_lane_event(struct sim *s, const struct sim_event *e)
 {
 	switch (e->type) {
-	case EV_BREAK: break_some(s); return true;
+	case EV_BREAK: break_some(s, e->link); return true;
 	case EV_CLOSED: closed(s, e->link, e->a, e->b); return true;
 	case EV_OPENED: opened(s, e->link, e->a, e->b); return true;
 	case EV_PAUSE: pause_some(s); return true;

@@ -91,7 +91,9 @@ void sim_give_back(struct sim *s, struct sim_msg *m)
 	m->on->queued[m->dir]--;
 	if (!m->from)
 		return;
-	if (m->dir == TO_SERVER)
+	if (m->dir == TO_AGENT && m->on->dead)
+		;			/* its memory is nobody's */
+	else if (m->dir == TO_SERVER)
 		ag_sent(&s->agent[m->on->agent]->core, &m->on->ag, m->seg, m->frame.length);
 	else
 		srv_sent(&s->server[m->on->server]->core, m->seg);
@@ -141,7 +143,12 @@ static void forge(struct sim *s, struct sim_msg *m)
 	case 2: f->tensor += 1000; break;
 	case 3: f->chunk += 1u << 20; break;
 	case 4: f->offset += 1; break;
-	case 5: f->round += 7; break;
+	case 5:			/* young segments believe what they hear first */
+		if (s->p.life_every || f->epoch > 1)
+			f->job++;
+		else
+			f->round += 7;
+		break;
 	case 6:
 		if (m->dir == TO_AGENT)
 			f->job++;
@@ -182,6 +189,11 @@ static void transmit(struct sim *s, struct sim_msg *m)
 	}
 	sim_give_back(s, m);
 	m->state = MSG_WIRE;
+	if (m->on->blind_until[m->dir] > s->now) {
+		sim_totals.lost++;
+		sim_msg_free(s, m);
+		return;
+	}
 	if (sim_faulty(s)) {
 		faults_of(s, m);
 		if (sim_chance(s, s->p.loss)) {
@@ -203,6 +215,7 @@ static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 	void *result_at = NULL;
 
 	if (m->dir == TO_AGENT) {
+		sim_cover_agent(&a->core, f);
 		ag_frame(&a->core, &m->on->ag, f, s->now);
 		return;
 	}
@@ -211,11 +224,13 @@ static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 		/* The shell knows the segment's length; a forged key has no place. */
 		if (!m->forged)
 			result_at = sim_resolve(a, f->rslot, 1);
-		if (f->type == FRAME_PUSH && !(f->flags & FRAME_NODATA))
+		if (f->flags & FRAME_BYREF && !(f->flags & FRAME_NODATA)) {
 			data = sim_resolve(a, f->slot, f->length);
-		if (f->type == FRAME_PUSH && !(f->flags & FRAME_NODATA) && !data)
-			return;
+			if (!data)
+				return;
+		}
 	}
+	sim_cover_server(&v->core, f);
 	srv_frame(&v->core, &m->on->srv, f, data, result_at);
 }
 
@@ -224,7 +239,8 @@ static void arrive(struct sim *s, struct sim_msg *m)
 	struct sim_lane *lane = &m->on->lane[m->lane];
 	char text[200];
 
-	if (lane->gen != m->gen || lane->cut || !end_open(m->on, m->lane, !m->dir)) {
+	if (lane->gen != m->gen || lane->cut || !end_open(m->on, m->lane, !m->dir) ||
+	    (m->dir == TO_SERVER && m->on->dead)) {
 		sim_msg_free(s, m);
 		return;
 	}

@@ -151,14 +151,6 @@ static void must_equal(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t 
 		 round, rop_name(sim_rop(s, tensor, round)), when, (unsigned long long)at);
 }
 
-static void removed_later(struct sim *s, uint32_t tensor)
-{
-	for (uint32_t p = 0; p < s->p.n + s->p.nservers; p++)
-		sim_at(s, (mono_t)sim_below(s, 5000000),
-		       &(struct sim_event){ .type = EV_REMOVE, .a = tensor,
-			.proc = p < s->p.n ? sim_agent_proc(p) : sim_server_proc(p - s->p.n) });
-}
-
 static void wake(struct sim *s, uint32_t rank)
 {
 	sim_at(s, (mono_t)sim_below(s, 300000),
@@ -210,8 +202,9 @@ void sim_round_done(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t rou
 	s->last_progress = s->now;
 	if (++t->completions % s->p.n == 0)
 		s->rounds_done++;
-	if (t->completions == s->p.n * s->p.rounds && t->ends)
-		removed_later(s, tensor);
+	for (uint32_t i = 0; i < s->p.n && t->ends; i++)
+		if (t->completions == s->p.n * s->p.rounds)
+			sim_undeclare(s, i, tensor);
 }
 
 bool sim_all_done(const struct sim *s)
@@ -232,7 +225,8 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	uint8_t rop = sim_rop(s, k, round);
 	bool listens = rop == ROP_BROADCAST && sim_root(s, k, round) != rank;
 	struct ring_sub sub = {
-		.length = listens ? 0 : s->tensor[k].geom.bytes, .tensor = k + 1, .round = round,
+		.length = listens ? 0 : s->tensor[k].geom.bytes, .tensor = s->tensor[k].id,
+		.round = round,
 		.root = sim_root(s, k, round), .rop = rop,
 		.priority = (int32_t)(mix(s->p.seed, k, 5) % 3),
 	};
@@ -243,7 +237,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 
 	if (s->stopped)
 		return;
-	slab = SLOT_SLAB_ID(at->core->result_slot[0]) + first + r->local;
+	slab = at->slab + first + r->local;
 	rc = fr_submit(&a->front, &a->fjob, r->local, &sub, listens ? NULL : at->input[r->local],
 		       listens ? SLOT_NONE : SLOT_SLAB(slab, 0), s->now, &ft, &post, &err);
 	if (rc) {
@@ -283,7 +277,8 @@ static uint32_t choose(struct sim *s, uint32_t rank)
 	for (uint32_t i = r->pos; i < end && n < SIM_TENSORS; i++) {
 		uint32_t k = s->order[i].tensor;
 
-		if (!in_flight(r, k) && s->order[i].round == r->submitted[k] + 1)
+		if (s->agent[s->p.machine[rank]]->tensor[k].core && !in_flight(r, k) &&
+		    s->order[i].round == r->submitted[k] + 1)
 			can[n++] = i;
 	}
 	if (!n)

@@ -37,6 +37,7 @@ struct world {
 	int disk;			/* code of each SAVED */
 	struct sched_ids saved;
 	uint64_t epoch;			/* highest announced */
+	uint32_t server_node;		/* number of the server that registered last */
 	uint32_t fail_every;		/* allocation that fails; 0 none */
 	uint32_t allocs;
 	long blocks;			/* living ones */
@@ -149,6 +150,19 @@ static inline void note(const struct sched_action *a)
 		else if (m->report.njobs)
 			snprintf(r->text, sizeof(r->text), "%s", m->report.jobs[0].waiting_for);
 		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
+		break;
+	case MSG_EPOCH:
+		r->job = m->epoch.job;
+		r->seq = m->epoch.seq;
+		r->epoch = m->epoch.epoch;
+		r->n = m->epoch.repair;
+		r->nservers = m->epoch.nservers;
+		for (uint32_t i = 0; i < MIN(m->epoch.nservers, 8); i++)
+			r->weight[i] = m->epoch.servers[i].weight;
+		break;
+	case MSG_EPOCH_READY:
+		r->job = m->ready.job;
+		r->seq = m->ready.seq;
 		break;
 	default:
 		ck_abort_msg("the scheduler never sends %d", m->type);
@@ -272,6 +286,9 @@ static inline uint32_t hello_from(enum node_kind kind, const char *name, const c
 
 	snprintf((char *)m.hello.cluster, ID_BYTES, "%s", cluster);
 	send(conn, &m);
+	for (uint32_t i = 0; kind == NODE_SERVER && i < w->n; i++)
+		if (w->rec[i].conn == conn && w->rec[i].type == MSG_WELCOME)
+			w->server_node = w->rec[i].node;
 	return conn;
 }
 
@@ -393,8 +410,9 @@ static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
 		{ .name = "a", .machine = "a", .nranks = 1, .ranks = &ranks[0] },
 		{ .name = "b", .machine = "b", .nranks = 1, .ranks = &ranks[1] },
 	};
-	static const struct msg_server server = {
-		.name = "cpu-0", .machine = "cpu-0", .shm_path = "", .weight = UINT32_MAX,
+	const struct msg_server server = {
+		.node = w->server_node, .engines = 1, .name = "cpu-0",
+		.machine = "cpu-0", .shm_path = "", .weight = UINT32_MAX,
 	};
 	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
 		.job = job, .name = "x", .world = 2, .epoch = epoch,
@@ -412,9 +430,17 @@ static inline void tensors_held(uint32_t conn, uint32_t job, uint64_t seq, uint3
 		.id = id, .name = t->name, .dtype = t->dtype, .ndims = 1, .dims = &t->count,
 		.count = t->count,
 	};
+	uint64_t placed[64];
 	struct msg m = { .type = MSG_TENSORS_HELD, .tensors = {
 		.job = job, .seq = seq, .ntensors = 1, .tensors = &one,
+		.nplaced = (uint32_t)div_round_up(t->count * dtype_bytes((uint8_t)t->dtype),
+						  CHUNK_BYTES_DEFAULT),
+		.placed = placed,
 	} };
+
+	ck_assert_uint_le(m.tensors.nplaced, 64);
+	for (uint32_t i = 0; i < m.tensors.nplaced; i++)
+		placed[i] = PLACED(1, 0);
 
 	send(conn, &m);
 }

@@ -13,15 +13,16 @@ enum { JOB = 4, EPOCH = 6, SEG = 4096, SEGS = 4, TENSORS = 3, ME = 1 };
 static struct ag_core core;
 static struct ag_job *job;
 static struct ag_peer peer;
+static struct ag_route *route;
 static struct ag_tensor *tensor[TENSORS];
 static uint8_t *input[TENSORS][2], *sum[TENSORS], *result[TENSORS][2];
 static mono_t now;
 
 static void add_tensor(uint32_t k)
 {
-	const uint32_t route[SEGS] = { 0 };
+	const uint32_t routes[SEGS] = { 0 };
 	struct ag_tensor_desc d = {
-		.id = k + 1, .dtype = DTYPE_I32, .geom = { SEGS * SEG, SEG, SEG }, .route = route,
+		.id = k + 1, .dtype = DTYPE_I32, .geom = { SEGS * SEG, SEG, SEG }, .route = routes,
 		.sum = sum[k] = malloc(SEGS * SEG), .sum_slot = SLOT_SLAB(9, 0),
 	};
 
@@ -51,19 +52,19 @@ static void find_order(const struct ag_tensor *t)
 
 static void start(uint32_t n, uint64_t window)
 {
-	struct ag_peer *peers[1] = { n > 1 ? &peer : NULL };
 	struct ag_job_desc d = {
 		.id = JOB, .n = n, .me = n > 1 ? ME : 0, .nlocal = 2, .world = 2 * n,
 		.epoch = EPOCH,
-		.chunk_bytes = SEG, .seg_bytes = SEG, .nroutes = 1, .peers = peers,
-		.window_bytes = &window,
+		.chunk_bytes = SEG, .seg_bytes = SEG, .nroutes = 1, .route = &route,
 	};
 
 	kern_init(~0u);
 	now = 10 * NS_PER_SEC;
 	ag_init(&core);
 	ag_peer_init(&core, &peer, 77, 0);
-	job = ag_job_start(&core, calloc(1, ag_job_size(&d)), &d, now);
+	route = ag_route_init(calloc(1, ag_route_size(window)), n > 1 ? &peer : NULL, 0, window,
+			      now);
+	job = ag_job_start(&core, calloc(1, sizeof(*job)), &d);
 	for (uint32_t k = 0; k < TENSORS; k++)
 		add_tensor(k);
 	find_order(tensor[0]);
@@ -100,6 +101,8 @@ static void teardown(void)
 		}
 	}
 	ag_job_forget(&core, job);
+	ag_route_del(route);
+	free(route);
 	free(job);
 }
 
@@ -260,7 +263,7 @@ START_TEST(results_end_the_round_and_the_next_may_open)
 	post(0, 1, 0);
 	expect_pushes(0);
 	results(0);
-	ck_assert_uint_eq(job->route[0].window.used, 0);
+	ck_assert_uint_eq(route->window.used, 0);
 	post(0, 2, 0);
 	ck_assert_uint_eq(expect(FRAME_PUSH, 0, 0).round, 2);
 }
@@ -352,7 +355,7 @@ START_TEST(by_reference_a_push_names_the_slab_and_needs_no_window)
 	f = expect(FRAME_PUSH, 0, 0);
 	ck_assert_uint_eq(f.flags, FRAME_BYREF);
 	ck_assert_uint_eq(f.slot, SLOT_SLAB(9, taken[0] * SEG));
-	ck_assert_uint_eq(job->route[0].window.used, 0);
+	ck_assert_uint_eq(route->window.used, 0);
 	f = answer(FRAME_RESULT, 0, 0);
 	f.flags = FRAME_BYREF;
 	f.slot = SLOT_SLAB(1, taken[0] * SEG);		/* of another round */
@@ -376,7 +379,7 @@ START_TEST(a_broadcast_from_elsewhere_is_pushed_without_data)
 	ck_assert_uint_eq(f.flags, FRAME_NODATA);
 	ck_assert_uint_eq(f.length, 0);
 	ck_assert_uint_eq(f.aux, 9);	/* so that the server sees who disagrees */
-	ck_assert_uint_eq(job->route[0].window.used, 0);
+	ck_assert_uint_eq(route->window.used, 0);
 }
 END_TEST
 
@@ -412,7 +415,7 @@ START_TEST(results_that_cannot_be_are_counted_and_dropped)
 	} while (0)
 	DROPPED(drop_job, f.job++);
 	DROPPED(drop_job, f.tensor = 99);
-	DROPPED(drop_job, f.epoch++);
+	DROPPED(drop_epoch, f.epoch++);
 	DROPPED(drop_job, f.chunk = SEGS);
 	DROPPED(drop_job, f.offset = 4);
 	DROPPED(drop_round, f.round = 0);
@@ -726,18 +729,6 @@ START_TEST(an_ask_that_answered_a_probe_protects_nothing)
 }
 END_TEST
 
-START_TEST(chunks_of_one_route_have_one_engine)
-{
-	for (uint32_t engines = 1; engines <= ENGINES_MAX; engines++)
-		for (uint32_t chunk = 0; chunk < 100; chunk++) {
-			uint32_t e = ag_engine_of(2, 1, chunk, chunk % 7, engines);
-
-			ck_assert_uint_lt(e, engines);
-			ck_assert_uint_eq(e, ag_engine_of(2, 5, chunk % 7, chunk % 7, engines));
-		}
-}
-END_TEST
-
 static void add_wide(TCase *t)
 {
 	tcase_add_checked_fixture(t, setup, teardown);
@@ -762,7 +753,6 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, a_link_that_comes_back_gets_everything_again_into_the_same_slots);
 	tcase_add_test(t, one_broken_link_of_several_is_asked_after_at_once);
 	tcase_add_test(t, a_borrowed_payload_holds_the_tensor);
-	tcase_add_test(t, chunks_of_one_route_have_one_engine);
 }
 
 static void add_small(TCase *t)

@@ -215,9 +215,10 @@ END_TEST
 
 START_TEST(geom_window_of_an_engine_takes_a_whole_segment)
 {
-	ck_assert_uint_eq(geom_window(WINDOW_BYTES_MIN, ENGINES_MAX, SEG_BYTES_MAX), SEG_BYTES_MAX);
-	ck_assert_uint_eq(geom_window(WINDOW_BYTES_MAX, 1, SEG_BYTES_MIN), WINDOW_BYTES_MAX);
-	ck_assert_uint_eq(geom_window(WINDOW_BYTES_MAX, 3, SEG_BYTES_MIN) % PAGE_BYTES, 0);
+	ck_assert_uint_eq(geom_window(WINDOW_BYTES_MIN, ENGINES_MAX, 1, SEG_BYTES_MAX),
+			  SEG_BYTES_MAX);
+	ck_assert_uint_eq(geom_window(WINDOW_BYTES_MAX, 1, 1, SEG_BYTES_MIN), WINDOW_BYTES_MAX);
+	ck_assert_uint_eq(geom_window(WINDOW_BYTES_MAX, 3, 1, SEG_BYTES_MIN) % PAGE_BYTES, 0);
 }
 END_TEST
 

@@ -169,7 +169,8 @@ START_TEST(flags_belong_to_the_types_that_have_them)
 		for (uint8_t flags = 0; flags <= FRAME_FLAGS; flags++) {
 			struct frame f = { .type = type, .flags = flags }, back;
 			bool may = !flags || type == FRAME_PUSH ||
-				   (type == FRAME_RESULT && flags == FRAME_BYREF);
+				   ((type == FRAME_RESULT || type == FRAME_GIVE) &&
+				    flags == FRAME_BYREF);
 			uint8_t wire[FRAME_BYTES];
 
 			frame_encode(&f, wire);
@@ -193,13 +194,14 @@ START_TEST(another_version_is_told_before_its_check)
 }
 END_TEST
 
-START_TEST(only_push_and_result_have_bytes_behind_them)
+START_TEST(only_push_result_and_give_have_bytes_behind_them)
 {
 	for (uint8_t type = FRAME_NONE; type <= FRAME_TYPE_END; type++) {
 		struct frame f = { .type = type, .length = 8 };
 
 		ck_assert_int_eq(frame_has_payload(&f),
-				 type == FRAME_PUSH || type == FRAME_RESULT);
+				 type == FRAME_PUSH || type == FRAME_RESULT ||
+				 type == FRAME_GIVE);
 		f.flags = FRAME_BYREF;
 		ck_assert(!frame_has_payload(&f));
 		f.flags = FRAME_NODATA;
@@ -248,7 +250,7 @@ int main(void)
 	tcase_add_test(t, fields_out_of_range_are_refused);
 	tcase_add_test(t, flags_belong_to_the_types_that_have_them);
 	tcase_add_test(t, another_version_is_told_before_its_check);
-	tcase_add_test(t, only_push_and_result_have_bytes_behind_them);
+	tcase_add_test(t, only_push_result_and_give_have_bytes_behind_them);
 	tcase_add_test(t, slots_name_slab_and_offset);
 	tcase_add_test(t, text_names_what_a_person_looks_for);
 	suite_add_tcase(s, t);

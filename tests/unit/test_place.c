@@ -179,12 +179,16 @@ START_TEST(place_repair_keeps_the_dead_out_of_later_batches)
 	start(&job, 3);
 	for (int i = 0; i < 3; i++)
 		place_batch(&job.p, add_tensor(&job, 10 * CHUNK + 17), 1);
-	place_repair(&job.p, weight, alive, job.t, job.tensors);
+	place_repair(&job.p, weight, alive, job.p.nservers, job.t, job.tensors);
 	place_batch(&job.p, add_tensor(&job, 40 * CHUNK), 1);
-	alive[1] = true;	/* the dead do not return by being called alive */
-	place_repair(&job.p, weight, alive, job.t, job.tensors);
 	check_map(&job);
 	ck_assert_uint_eq(job.p.server[1].assigned_bytes, 0);
+	check_balance(&job, CHUNK);
+	alive[1] = true;	/* another server has its index */
+	ck_assert_uint_eq(place_repair(&job.p, weight, alive, job.p.nservers, job.t,
+				       job.tensors), 0);
+	place_batch(&job.p, add_tensor(&job, 60 * CHUNK), 1);
+	check_map(&job);
 	check_balance(&job, CHUNK);
 }
 END_TEST
@@ -198,11 +202,12 @@ START_TEST(place_repair_without_survivors_leaves_chunks_nowhere)
 	memcpy(job.weight, weight, sizeof(weight));
 	start(&job, 2);
 	place_batch(&job.p, add_tensor(&job, 3 * CHUNK), 1);
-	ck_assert_uint_eq(place_repair(&job.p, weight, none, job.t, 1), 3 * CHUNK);
+	ck_assert_uint_eq(place_repair(&job.p, weight, none, job.p.nservers, job.t, 1), 3 * CHUNK);
 	for (int i = 0; i < 3; i++)
 		ck_assert_uint_eq(job.owner[i], PLACE_NOWHERE);
-	ck_assert_uint_eq(place_repair(&job.p, weight, one, job.t, 1), 0);
-	ck_assert_uint_eq(job.owner[0], PLACE_NOWHERE);
+	ck_assert_uint_eq(place_repair(&job.p, weight, one, job.p.nservers, job.t, 1), 0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_uint_eq(job.owner[i], 1);
 	place_rebalance(&job.p, weight, 2, job.t, 1);	/* weights bring them back */
 	check_map(&job);
 }
@@ -285,7 +290,8 @@ static void random_repair(struct rng *r, struct job *j)
 		alive[i] = i != dead;
 		j->weight[i] = j->p.server[i].weight;
 	}
-	ck_assert_uint_eq(place_repair(&j->p, j->weight, alive, j->t, j->tensors), lost);
+	ck_assert_uint_eq(place_repair(&j->p, j->weight, alive, j->p.nservers, j->t, j->tensors),
+			  lost);
 }
 
 static void random_rebalance(struct rng *r, struct job *j)

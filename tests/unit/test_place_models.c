@@ -132,7 +132,7 @@ static void check_repair(const char *model, uint32_t n, uint32_t k, uint32_t dea
 		alive[i] = i != dead;
 	job.m[dead].has_server = false;
 	make_plan(&job);
-	moved = place_repair(&job.p, job.weight, alive, job.t, job.tensors);
+	moved = place_repair(&job.p, job.weight, alive, job.p.nservers, job.t, job.tensors);
 	check_map(&job);
 	ck_assert_uint_eq(moved, lost);
 	for (uint32_t i = 0; i < job.owners; i++)

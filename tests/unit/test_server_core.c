@@ -42,7 +42,7 @@ static void setup(void)
 		window[w] = calloc(1, WINDOW);
 		job->worker[w].node = NODE + w;
 		job->worker[w].window = window[w];
-		srv_peer_init(&peer[w], NODE + w);
+		srv_peer_init(&core, &peer[w], NODE + w, 0);
 	}
 	add_tensor();
 }
@@ -52,6 +52,7 @@ static void teardown(void)
 	srv_check(&core);
 	srv_job_stop(&core, job);
 	ck_assert_uint_eq(srv_job_borrowed(job), 0);
+	srv_tensor_forget(&core, tensor);
 	srv_job_forget(&core, job);
 	free(tensor);
 	free(slots);

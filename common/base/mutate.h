@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Deliberate protocol bugs, for the simulator to find: it proves something only if
+ * it fails when the protocol is wrong.
+ *
+ * MUTATE(n) is the constant false, and gone, but in a build with -DTALLY_MUTANTS
+ * (make mutants), where the simulator chooses one of the bugs (sim --mutant N).
+ */
+#ifndef TALLY_BASE_MUTATE_H
+#define TALLY_BASE_MUTATE_H
+
+#include <stdbool.h>
+
+/*	n	what is wrong */
+#define MUTANT_TABLE(X) \
+	X(1,  "server: takes frames of an older epoch") \
+	X(2,  "server: counts a repeated push twice") \
+	X(3,  "server: sums with one contribution missing") \
+	X(4,  "server: takes a push of an older attempt") \
+	X(5,  "server: a repeated question for a result goes unanswered") \
+	X(6,  "server: never seeks results that it lacks") \
+	X(7,  "agent: takes results of an older epoch") \
+	X(8,  "agent: takes results of another round") \
+	X(9,  "agent: gives the result of the wrong round") \
+	X(10, "agent: gives what it does not have") \
+	X(11, "agent: goes over without taking its contribution back") \
+	X(12, "agent: does not push again what a dead server had") \
+	X(13, "agent: a push after a withdrawal has the old attempt") \
+	X(14, "agent: says that an epoch is settled when it is not") \
+	X(15, "scheduler: a lost server's chunks stay where they are")
+
+#ifdef TALLY_MUTANTS
+extern unsigned mutant;			/* 0: none */
+#define MUTATE(n) (mutant == (n))
+#else
+#define MUTATE(n) false
+#endif
+
+#endif

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_epoch.c - servers come and go while a job trains.
+ *
+ * One thing happens in all cases: a log entry EPOCH with the servers' new weights,
+ * from which everybody computes which chunks move.  It goes to the servers, which
+ * set memory aside and say so, then to the agents, which move their segments and say
+ * when nothing of them is with an older owner any more.  Then the epoch is settled,
+ * servers free what has left them, and the next one may begin.
+ *
+ *   a server dies		a repair, at once, whatever else is under way
+ *   a server is to drain	a rebalance that gives it no weight; when that is settled it
+ *				is out of the job
+ *   a server registers		it is told the job as it is (JOB_UP and the log, placed);
+ *				when it is ready, a rebalance gives it a share
+ *   all servers are gone	the job waits NO_SERVER_MS for one, and says so
+ */
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+
+/* ---- what is wanted ---- */
+
+enum want { WANT_NOTHING, WANT_REPAIR, WANT_REBALANCE };
+
+static bool any_can_serve(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (plan_can_serve(&j->servers[i]))
+			return true;
+	}
+	return false;
+}
+
+/* A repair moves what was lost and nothing else: also one without weight may have chunks. */
+static bool has_chunks(const struct sched_job *j, const struct sched_part *p)
+{
+	uint32_t i = (uint32_t)(p - j->servers);
+
+	return p->weight || (i < j->place->nservers && j->place->server[i].assigned_bytes);
+}
+
+/* Chunks are there, or agents are still leaving it and wait for what it cannot say. */
+static bool is_lost(const struct sched_job *j, const struct sched_part *p)
+{
+	return !p->node && (has_chunks(j, p) || (p->number && j->settled < j->epoch));
+}
+
+static enum want want(const struct sched_job *j)
+{
+	enum want w = WANT_NOTHING;
+
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		const struct sched_part *p = &j->servers[i];
+
+		if (is_lost(j, p))
+			return WANT_REPAIR;
+		if (plan_can_serve(p) ? p->fresh : p->node && has_chunks(j, p))
+			w = WANT_REBALANCE;
+	}
+	return j->settled < j->epoch ? WANT_NOTHING : w;
+}
+
+/* Nobody is left to sum: the clock of the job's patience runs. */
+static void no_server(struct sched *s, struct sched_job *j)
+{
+	if (!j->no_server) {
+		j->no_server = s->now;
+		out_log(s, SCHED_WARN, "job %s waits, no server is left", j->name);
+	}
+	if (s->now - j->no_server >= mono_ms(NO_SERVER_MS))
+		job_down(s, j, TALLY_ENOSERVER, "all servers of job '%.128s' are gone, and none "
+			 "came within %u s", j->name, NO_SERVER_MS / 1000);
+	else
+		sched_wake(s, j->no_server + mono_ms(NO_SERVER_MS));
+}
+
+/* ---- an epoch begins ---- */
+
+static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, bool repair)
+{
+	e->seq = j->epoch_seq = ++j->seq;
+	j->repair = repair;
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+
+		p->number = p->node ? p->node->number : 0;	/* and stays, whoever dies now */
+		p->ready = !p->node || p->joining;
+		p->fresh &= !plan_can_serve(p);
+	}
+	if (!place_change(s, j)) {
+		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
+		return;
+	}
+	repair ? s->counters.repairs++ : s->counters.rebalances++;
+	out_log(s, SCHED_INFO, "job %s epoch %llu, %s", j->name, (unsigned long long)j->epoch,
+		repair ? "a lost server's chunks move" : "chunks move to the servers' new shares");
+	log_send_servers(s, j, e->seq, plan_epoch(s, j));
+}
+
+bool epoch_begin(struct sched *s, struct sched_job *j)
+{
+	enum want w = want(j);
+	struct sched_entry *e;
+	struct err why;
+
+	if (!j->nservers || w == WANT_NOTHING)
+		return false;
+	if (!any_can_serve(j)) {
+		if (w == WANT_REPAIR)
+			no_server(s, j);
+		return false;
+	}
+	j->no_server = 0;
+	e = log_new(s, SE_EPOCH, 0);
+	if (!e || plan_weights_of(s, j, &why) || !sched_take_epoch(s, &j->epoch)) {
+		sched_release(s, e);	/* the next timer tries again */
+		return false;
+	}
+	list_add(j->log.next, &e->link);
+	begin(s, j, e, w == WANT_REPAIR);
+	return true;
+}
+
+void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	if (e->why.code) {
+		job_down(s, j, TALLY_ESERVERLOST, "%s", e->why.text);
+		return;
+	}
+	log_send_machines(s, j, e->seq, plan_epoch(s, j));
+	list_del(&e->link);
+	sched_release(s, e);
+}
+
+/* ---- an epoch settles ---- */
+
+static void tell_settled(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	struct msg *m;
+
+	if (!p->node || p->settled >= j->settled)
+		return;
+	m = out_msg(s, MSG_EPOCH_READY);
+	if (m)
+		m->ready = (struct msg_ready){ .job = j->number, .seq = j->settled, .text = "" };
+	if (out_send(s, p->node, m))
+		p->settled = j->settled;
+}
+
+/* Nothing of the job is there any more. */
+static void part_out(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why)
+{
+	struct msg *m = out_msg(s, MSG_JOB_DOWN);
+
+	if (m)
+		m->job_down = (struct msg_job_down){
+			.job = j->number, .text = out_string(s, why),
+		};
+	out_send(s, p->node, m);	/* else it tells of the job, and is told then */
+	p->node = NULL;
+	p->joining = p->fresh = p->told_up = false;
+	p->ready = true;
+}
+
+static void tell_all_settled(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+
+		tell_settled(s, j, p);
+		if (p->node && p->node->draining && !has_chunks(j, p) && j->settled == j->epoch)
+			part_out(s, j, p, "the server is drained");
+	}
+}
+
+/* A connection was lost, and with it perhaps what was on its way. */
+void epoch_back(struct sched *s, struct sched_job *j, struct sched_node *n)
+{
+	struct sched_part *p = job_server_part(j, n);
+
+	if (p && p->joining) {		/* it is told the job again */
+		p->node = NULL;
+		p->joining = p->told_up = false;
+	} else if (p) {
+		p->unsure = true;
+		p->sure_seq = p->seq;
+		p->settled = 0;
+	}
+	tell_all_settled(s, j);
+}
+
+void epoch_settle(struct sched *s, struct sched_job *j)
+{
+	uint64_t least = j->epoch;
+
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		least = MIN(least, j->machines[i].settled);
+	if (least <= j->settled)
+		return;
+	j->settled = least;
+	if (least == j->epoch)
+		out_log(s, SCHED_INFO, "job %s epoch %llu is settled", j->name,
+			(unsigned long long)least);
+	tell_all_settled(s, j);
+	job_pump(s, j);
+}
+
+static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+
+	for (uint32_t i = 0; j && i < j->nmachines; i++) {
+		struct sched_part *p = &j->machines[i];
+
+		if (p->node != n || m->seq > j->epoch)
+			continue;
+		p->settled = MAX(p->settled, m->seq);
+		if (j->state == SJ_UP)
+			epoch_settle(s, j);
+		return;
+	}
+	s->counters.strays++;
+}
+
+static void server_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_part *p = j ? job_server_part(j, n) : NULL;
+	struct sched_entry *e = j && !list_empty(&j->log) ?
+				list_first(&j->log, struct sched_entry, link) : NULL;
+
+	if (!p || !e || e->kind != SE_EPOCH || m->seq != j->epoch || j->state != SJ_UP) {
+		s->counters.strays++;
+		return;
+	}
+	p->ready = true;
+	if (m->code && !e->why.code)
+		err_set(&e->why, m->code, "server %.128s cannot take over: %.300s", p->name,
+			m->text);
+	job_pump(s, j);
+}
+
+void epoch_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
+{
+	if (n->kind == NODE_AGENT)
+		agent_ready(s, n, m);
+	else
+		server_ready(s, n, m);
+}
+
+/* ---- servers that join ---- */
+
+/* The row of one that is gone for good, or a new one; NULL: there is no room. */
+static struct sched_part *free_part(struct sched *s, struct sched_job *j)
+{
+	struct sched_part *more;
+	uint32_t room = j->servers_room + 8;
+
+	for (uint32_t i = 0; j->settled == j->epoch && i < j->nservers; i++) {
+		if (!j->servers[i].node && !has_chunks(j, &j->servers[i]))
+			return &j->servers[i];
+	}
+	if (j->nservers == SERVERS_PER_JOB_MAX)
+		return NULL;
+	if (j->nservers == j->servers_room) {
+		more = sched_alloc(s, room * sizeof(*more));
+		if (!more)
+			return NULL;
+		memcpy(more, j->servers, j->nservers * sizeof(*more));
+		sched_release(s, j->servers);
+		j->servers = more;
+		j->servers_room = room;
+	}
+	return &j->servers[j->nservers++];
+}
+
+static void tell_log(struct sched *s, struct sched_job *j, struct sched_node *n)
+{
+	uint64_t seq = 0;
+
+	list_for_each(&j->placed, p) {
+		const struct sched_tensor *t = list_entry(p, struct sched_tensor, placed);
+
+		if (t->seq == seq)
+			continue;
+		seq = t->seq;
+		out_send(s, n, log_message(s, j, seq, true));
+	}
+}
+
+static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
+{
+	struct sched_part *p = free_part(s, j);
+
+	if (!p)
+		return;
+	*p = (struct sched_part){
+		.node = n, .number = n->number, .engines = n->engines,
+		.joining = true, .joining_epoch = j->epoch,
+		.told_up = true, .ready = true,
+		.seq = j->seq, .settled = j->settled,
+	};
+	snprintf(p->name, sizeof(p->name), "%s", n->name);
+	out_log(s, SCHED_INFO, "job %s is told to server %s", j->name, n->name);
+	out_send(s, n, plan_job_up(s, j, true));
+	tell_log(s, j, n);
+}
+
+void epoch_offer(struct sched *s, struct sched_node *n)
+{
+	if (n->draining || s->recover_until || s->now < n->offer_after)
+		return;
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+
+		if (j->state == SJ_UP && j->nmachines > 1 && !job_any_away(j) &&
+		    !job_server_part(j, n))
+			offer(s, j, n);
+	}
+}
+
+void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
+		  const struct msg_ready *m)
+{
+	if (m->code) {
+		out_log(s, SCHED_WARN, "server %s does not take job %s, reason %s", p->name,
+			j->name, m->text);
+		p->node->offer_after = s->now + mono_ms(JOIN_RETRY_MS);
+		p->told_up = false;
+		p->joining = false;
+		p->node = NULL;
+		return;
+	}
+	p->joining = false;
+	p->fresh = true;
+	job_pump(s, j);
+}
+
+/* ---- drain ---- */
+
+bool epoch_idle(const struct sched *s, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (s->jobs[i]->state != SJ_DOWN && job_server_part(s->jobs[i], n))
+			return false;
+	}
+	return true;
+}
+
+/* Used again: where it has no share, the next rebalance gives it one. */
+static void undrain(struct sched *s, struct sched_node *n)
+{
+	n->draining = false;
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_part *p = job_server_part(s->jobs[i], n);
+
+		if (p)
+			p->fresh = !has_chunks(s->jobs[i], p);
+	}
+	job_servers_changed(s);
+}
+
+void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
+{
+	struct sched_node *n = node_by_name(s, NODE_SERVER, m->name);
+
+	if (!n || n->state == SN_DEAD) {
+		out_reply(s, conn, m->req, TALLY_ENOENT, "there is no server '%.128s'", m->name);
+		return;
+	}
+	if (!m->undo && !n->draining)
+		out_log(s, SCHED_INFO, "server %s is to drain", n->name);
+	if (m->undo) {
+		undrain(s, n);
+	} else {
+		n->draining = true;
+	}
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+		struct sched_part *p = job_server_part(j, n);
+
+		if (!p || j->state != SJ_UP)
+			continue;
+		if (n->draining && !has_chunks(j, p) && !p->joining && j->settled == j->epoch)
+			part_out(s, j, p, "the server is drained");
+		else
+			job_pump(s, j);
+	}
+	out_reply(s, conn, m->req, 0, "%s", "");
+}
+
+const char *epoch_waiting(const struct sched_job *j)
+{
+	if (j->no_server)
+		return "a server, all are gone";
+	return j->settled < j->epoch ? "chunks to move" : "";
+}

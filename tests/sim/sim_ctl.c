@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Control connections, and the scheduler's core at the end of them.
+ *
+ * Messages go through the real codec, in order, as over TCP: where nothing gets
+ * through for a while they come late, and where that takes too long one side gives the
+ * connection up.  Each end notices for itself that it is over.  A node says that it
+ * lives each second, and comes back with a new connection as the daemons do.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/sim/sim.h"
+
+#define CLI_CONN	(SIM_CONNS - 1)
+enum { TO_NODE, TO_SCHED };
+
+struct sim_ctl_msg {
+	uint32_t proc, gen;
+	uint8_t dir;
+	uint32_t type, bytes;
+	uint8_t body[];
+};
+
+struct sim_ctl *sim_ctl_of(struct sim *s, uint32_t proc)
+{
+	return proc < SIM_AGENTS ? &s->agent[proc]->ctl : &s->server[proc - SIM_AGENTS]->ctl;
+}
+
+/* ---- the scheduler's shell ---- */
+
+static void carry(struct sim *s, uint32_t proc, uint8_t dir, const struct msg *m);
+
+static void arm(struct sim *s)
+{
+	mono_t next = MAX(sched_next(s->sched), s->now);
+
+	if (s->sched_at && s->sched_at <= next && s->sched_at > s->now)
+		return;
+	s->sched_at = next > s->now ? next : s->now + 1;
+	sim_at(s, s->sched_at - s->now,
+	       &(struct sim_event){ .type = EV_SCHED, .proc = SIM_NOBODY });
+}
+
+/* The scheduler has closed its end; the node reads what was sent before and then sees it. */
+static void closed_by_sched(struct sim *s, uint32_t conn)
+{
+	uint32_t proc = s->conn[conn];
+	struct sim_ctl *c;
+	mono_t read;
+
+	sim_at(s, 0, &(struct sim_event){ .type = EV_SCHED, .proc = SIM_NOBODY, .a = conn,
+					  .b = 1 });
+	if (proc == SIM_NOBODY)
+		return;
+	c = sim_ctl_of(s, proc);
+	c->open[0] = false;
+	if (c->cut_until == MONO_NEVER)
+		return;
+	read = MAX(MAX(c->last[TO_NODE], c->cut_until), s->now);
+	sim_at(s, read - s->now + 100000,
+	       &(struct sim_event){ .type = EV_CTL_CLOSED, .proc = proc, .a = proc, .b = c->gen });
+}
+
+static void step(struct sim *s, struct sched_event ev)
+{
+	struct sched_actions todo;
+	bool saved = false;
+
+	ev.now = s->now;
+	sched_step(s->sched, &ev, &todo);
+	for (const struct sched_action *a = todo.head; a; a = a->next) {
+		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN &&
+		    s->conn[a->conn] != SIM_NOBODY)
+			carry(s, s->conn[a->conn], TO_NODE, a->msg);
+		else if (a->type == SCHED_DO_CLOSE)
+			closed_by_sched(s, a->conn);
+		else if (a->type == SCHED_DO_LOG)
+			sim_trace(s, "scheduler: %s", a->text);
+		else if (a->type == SCHED_DO_SAVE)
+			saved = true;
+	}
+	sched_check(s->sched);
+	if (saved)
+		step(s, (struct sched_event){ .type = SCHED_EV_SAVED });
+	arm(s);
+}
+
+static void *alloc(void *ctx, size_t bytes)
+{
+	(void)ctx;
+	return calloc(1, bytes);
+}
+
+static void release(void *ctx, void *p)
+{
+	(void)ctx;
+	free(p);
+}
+
+void sim_sched_start(struct sim *s)
+{
+	const struct mem_ops mem = { NULL, alloc, release };
+	const struct sched_config config = {
+		.cluster = { 1 }, .secret = "", .version = "simulated",
+		.heartbeat_ms = HEARTBEAT_MS,
+	};
+
+	for (uint32_t i = 0; i < SIM_CONNS; i++)
+		s->conn[i] = SIM_NOBODY;
+	s->sched = sched_new(&mem, &config, s->now);
+	ASSERT(s->sched);
+	step(s, (struct sched_event){ .type = SCHED_EV_TIMER });
+	step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = CLI_CONN });
+}
+
+void sim_drain(struct sim *s, uint32_t name, bool undo)
+{
+	struct msg m = { .type = MSG_DRAIN, .drain = { .req = 1, .undo = undo } };
+	char text[16];
+
+	snprintf(text, sizeof(text), "s%u", name);
+	m.drain.name = text;
+	sim_trace(s, "%s is to be %s", text, undo ? "used again" : "drained");
+	step(s, (struct sched_event){ .type = SCHED_EV_MSG, .conn = CLI_CONN, .msg = &m });
+}
+
+/* ---- messages ---- */
+
+static void carry(struct sim *s, uint32_t proc, uint8_t dir, const struct msg *m)
+{
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+	struct sim_ctl_msg *cm;
+	uint8_t prefix[MSG_PREFIX_BYTES];
+	mono_t at = s->now + 50000 + (mono_t)sim_below(s, 1000000);
+	uint32_t bytes;
+	struct err e;
+
+	if (c->cut_until == MONO_NEVER)
+		return;			/* nobody will read it */
+	if (msg_encode_size(m, &bytes, &e)) {
+		sim_fail(s, "%s cannot be encoded: %s", msg_type_name(m->type), e.text);
+		return;
+	}
+	cm = malloc(sizeof(*cm) + bytes);
+	ASSERT(cm && !msg_encode(m, cm->body, bytes, &e));
+	memcpy(prefix, cm->body, MSG_PREFIX_BYTES);
+	ASSERT(!msg_prefix_decode(prefix, &cm->bytes, &cm->type, NULL));
+	memmove(cm->body, cm->body + MSG_PREFIX_BYTES, cm->bytes);
+	cm->proc = proc;
+	cm->gen = c->gen;
+	cm->dir = dir;
+	at = MAX(at, c->cut_until);
+	at = c->last[dir] = MAX(at, c->last[dir] + 1);
+	s->ctl_msgs++;
+	sim_at(s, at - s->now, &(struct sim_event){ .type = EV_CTL, .ctl = cm,
+						    .proc = dir == TO_NODE ? proc : SIM_NOBODY });
+}
+
+void sim_ctl_send(struct sim *s, uint32_t proc, const struct msg *m)
+{
+	if (sim_ctl_of(s, proc)->open[1])
+		carry(s, proc, TO_SCHED, m);
+}
+
+/* A registered server that hears another number than it had is dead to the cluster. */
+static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcome *w)
+{
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+
+	c->registered = true;
+	c->echo = s->now;
+	if (proc < SIM_AGENTS) {
+		ASSERT(!s->agent[proc]->node || s->agent[proc]->node == w->node);
+		s->agent[proc]->node = w->node;
+	} else if (!s->server[proc - SIM_AGENTS]->node) {
+		s->server[proc - SIM_AGENTS]->node = w->node;
+	} else if (s->server[proc - SIM_AGENTS]->node != w->node) {
+		sim_server_reborn(s, proc - SIM_AGENTS, w->node);
+	} else {
+		sim_server_tell(s, proc - SIM_AGENTS);
+	}
+	return proc;
+}
+
+static void at_node(struct sim *s, uint32_t proc, const struct msg *m)
+{
+	if (m->type == MSG_WELCOME)
+		on_welcome(s, proc, &m->welcome);
+	else if (m->type == MSG_HEARTBEAT)
+		sim_ctl_of(s, proc)->echo = s->now;
+	else if (proc < SIM_AGENTS)
+		sim_agent_msg(s, proc, m);
+	else
+		sim_server_msg(s, proc - SIM_AGENTS, m);
+}
+
+static void arrive(struct sim *s, struct sim_ctl_msg *cm)
+{
+	uint32_t proc = cm->proc;
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+	struct msg_mem mem = { .size = msg_mem_need(cm->bytes) };
+	struct msg m;
+	struct err e;
+
+	s->ctl_msgs--;
+	/* A process that has registered anew reads on where its first life stopped. */
+	while (proc >= SIM_AGENTS && s->server[proc - SIM_AGENTS]->replaced) {
+		proc = s->server[proc - SIM_AGENTS]->next_life;
+		c = sim_ctl_of(s, proc);
+	}
+	if (c->gen != cm->gen || !c->open[cm->dir == TO_NODE] || s->stopped) {
+		free(cm);
+		return;
+	}
+	mem.base = malloc(mem.size);
+	ASSERT(mem.base);
+	if (msg_decode(cm->type, cm->body, cm->bytes, &mem, &m, &e)) {
+		sim_fail(s, "%s cannot be decoded: %s", msg_type_name(cm->type), e.text);
+	} else if (cm->dir == TO_SCHED) {
+		step(s, (struct sched_event){ .type = SCHED_EV_MSG, .conn = c->conn, .msg = &m });
+	} else {
+		sim_trace(s, "%c%u hears %s", proc < SIM_AGENTS ? 'a' : 's',
+			  proc < SIM_AGENTS ? proc : proc - SIM_AGENTS, msg_type_name(m.type));
+		at_node(s, proc, &m);
+	}
+	free(mem.base);
+	free(cm);
+}
+
+/* ---- connections ---- */
+
+static void hello(struct sim *s, uint32_t proc)
+{
+	const struct sim_server *v = proc < SIM_AGENTS ? NULL : s->server[proc - SIM_AGENTS];
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+	const struct msg_addr addr = { .host = "10.0.0.1", .port = v ? 7471 : 0,
+				       .bits_per_s = 10000000000 };
+	char name[16], machine[16];
+	struct msg m = { .type = MSG_HELLO, .hello = {
+		.version_min = MSG_VERSION, .version_max = MSG_VERSION,
+		.kind = v ? NODE_SERVER : NODE_AGENT, .name = name, .machine = machine,
+		.secret = "", .naddrs = 1, .addrs = &addr, .shm_path = v ? "/s" : "", .engines = 1,
+		.memory_bytes = v ? UINT64_C(1) << 40 : 0,
+	} };
+
+	snprintf(name, sizeof(name), "%c%u", v ? 's' : 'a', v ? v->name : proc);
+	if (v && v->home == SIM_NOBODY)
+		snprintf(machine, sizeof(machine), "c%u", v->name);
+	else
+		snprintf(machine, sizeof(machine), "m%u", v ? v->home : proc);
+	memcpy(m.hello.instance, c->instance, ID_BYTES);
+	sim_ctl_send(s, proc, &m);
+}
+
+static uint32_t free_conn(const struct sim *s)
+{
+	uint32_t i = 0;
+
+	while (s->conn[i] != SIM_NOBODY || s->conn_busy[i])
+		i++;
+	ASSERT(i < CLI_CONN);
+	return i;
+}
+
+void sim_ctl_connect(struct sim *s, uint32_t proc)
+{
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+
+	if (proc >= SIM_AGENTS && (!s->server[proc - SIM_AGENTS]->alive ||
+				   s->server[proc - SIM_AGENTS]->replaced))
+		return;
+	if (c->open[1] || s->stopped)
+		return;
+	if (c->cut_until > s->now || c->open[0]) {	/* no route, or the old one still stands */
+		sim_at(s, 100000000 + (mono_t)sim_below(s, 300000000),
+		       &(struct sim_event){ .type = EV_CTL_OPEN, .proc = proc, .a = proc });
+		return;
+	}
+	c->gen++;
+	c->conn = free_conn(s);
+	c->open[0] = c->open[1] = true;
+	c->registered = false;
+	c->echo = s->now;
+	s->conn[c->conn] = proc;
+	s->conn_busy[c->conn] = true;
+	step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = c->conn });
+	hello(s, proc);
+}
+
+static void node_end(struct sim *s, uint32_t proc, mono_t sched_notices)
+{
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+
+	if (!c->open[1])
+		return;
+	c->open[1] = c->registered = false;
+	if (c->open[0])
+		sim_at(s, sched_notices, &(struct sim_event){ .type = EV_CTL_CLOSED,
+			.proc = SIM_NOBODY, .a = proc, .b = c->gen });
+}
+
+void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices)
+{
+	node_end(s, proc, sched_notices);
+}
+
+static void closed(struct sim *s, const struct sim_event *e)
+{
+	uint32_t proc = e->a;
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+
+	if (e->proc == SIM_NOBODY) {		/* the scheduler's end */
+		while (proc >= SIM_AGENTS && s->server[proc - SIM_AGENTS]->replaced)
+			proc = s->server[proc - SIM_AGENTS]->next_life;
+		c = sim_ctl_of(s, proc);
+		if (c->gen != e->b || !c->open[0])
+			return;
+		c->open[0] = false;
+		s->conn[c->conn] = SIM_NOBODY;
+		s->conn_busy[c->conn] = false;
+		step(s, (struct sched_event){ .type = SCHED_EV_CLOSED, .conn = c->conn });
+		return;
+	}
+	if (c->gen != e->b || !c->open[1])
+		return;
+	c->open[1] = c->registered = false;
+	sim_at(s, 50000000 + (mono_t)sim_below(s, 300000000),
+	       &(struct sim_event){ .type = EV_CTL_OPEN, .proc = proc, .a = proc });
+}
+
+static void beat(struct sim *s, const struct sim_event *e)
+{
+	uint32_t proc = e->a;
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+	const struct msg m = { .type = MSG_HEARTBEAT,
+			       .heartbeat = { .seq = ++c->beats, .note = "" } };
+
+	if (s->stopped || (proc >= SIM_AGENTS && (!s->server[proc - SIM_AGENTS]->alive ||
+						  s->server[proc - SIM_AGENTS]->replaced)))
+		return;
+	if (c->registered && s->now - c->echo > mono_ms(LEASE_MS)) {
+		node_end(s, proc, 1000000);
+		sim_ctl_connect(s, proc);
+	} else if (c->registered) {
+		sim_ctl_send(s, proc, &m);
+	}
+	sim_at(s, mono_ms(HEARTBEAT_MS), e);
+}
+
+static void sched_event(struct sim *s, const struct sim_event *e)
+{
+	if (e->b) {			/* a connection that it closed is gone */
+		s->conn[e->a] = SIM_NOBODY;
+		s->conn_busy[e->a] = false;
+		step(s, (struct sched_event){ .type = SCHED_EV_CLOSED, .conn = e->a });
+		return;
+	}
+	if (s->now >= s->sched_at)
+		s->sched_at = 0;
+	if (!s->stopped)
+		step(s, (struct sched_event){ .type = SCHED_EV_TIMER });
+}
+
+bool sim_ctl_event(struct sim *s, const struct sim_event *e)
+{
+	switch (e->type) {
+	case EV_SCHED: sched_event(s, e); return true;
+	case EV_CTL: arrive(s, e->ctl); return true;
+	case EV_CTL_CLOSED: closed(s, e); return true;
+	case EV_CTL_OPEN: sim_ctl_connect(s, e->a); return true;
+	case EV_BEAT: beat(s, e); return true;
+	default: return false;
+	}
+}

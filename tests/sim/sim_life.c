@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What happens to servers: they die (the process, or the machine with its cables),
+ * stand still for longer than their lease, are cut off from the scheduler, from agents
+ * or from both, in one direction or in two, are drained and used again, and new ones
+ * come.  At the end everything heals, and there is one at least.
+ */
+#include "tests/sim/sim.h"
+
+#define NAMES 12u
+
+static uint32_t some_living(struct sim *s)
+{
+	uint32_t of[SIM_SERVERS], n = 0;
+
+	for (uint32_t i = 0; i < s->nservers; i++)
+		if (s->server[i]->alive && !s->server[i]->replaced)
+			of[n++] = i;
+	return n ? of[sim_below(s, n)] : SIM_NOBODY;
+}
+
+static uint32_t living(const struct sim *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->nservers; i++)
+		n += s->server[i]->alive && !s->server[i]->replaced;
+	return n;
+}
+
+void sim_crash(struct sim *s, uint32_t server)
+{
+	struct sim_server *v = s->server[server];
+	bool machine = sim_chance(s, 300);	/* nobody closes its connections */
+
+	if (!v->alive)
+		return;
+	sim_trace(s, "s%u dies%s", server, machine ? " with its machine" : "");
+	sim_totals.crashes++;
+	if (v->replaced)
+		v->alive = false;
+	while (v->replaced) {			/* all its lives are one process */
+		server = v->next_life;
+		v = s->server[server];
+	}
+	v->alive = false;
+	if (!machine)
+		sim_ctl_break(s, sim_server_proc(server), (mono_t)sim_below(s, 5000000));
+	else
+		v->ctl.cut_until = MONO_NEVER;
+	for (; ; v = s->server[server = v->last_life]) {
+		v->alive = false;
+		for (uint32_t i = 0; i < s->p.n; i++)
+			for (struct sim_link *l = s->link[i][server]; l; l = l->before)
+				sim_link_died(s, l);
+		if (v->last_life == SIM_NOBODY)
+			return;
+	}
+}
+
+/* A process with this name does not run; another one may. */
+static bool name_is_free(const struct sim *s, uint32_t name)
+{
+	for (uint32_t i = 0; i < s->nservers; i++)
+		if (s->server[i]->name == name && s->server[i]->alive)
+			return false;
+	return true;
+}
+
+static void come(struct sim *s, uint32_t name)
+{
+	uint32_t home = SIM_NOBODY, server;
+
+	if (s->nservers + 8 >= SIM_SERVERS || !name_is_free(s, name) || s->p.n == 1)
+		return;
+	for (uint32_t i = 0; i < s->nservers; i++)
+		if (s->server[i]->name == name)
+			home = s->server[i]->home;
+	server = sim_server_new(s, name, home);
+	sim_totals.joins++;
+	sim_trace(s, "s%u starts, name s%u", server, name);
+	sim_ctl_connect(s, sim_server_proc(server));
+}
+
+void sim_fence(struct sim *s, uint32_t server)
+{
+	sim_totals.fenced++;
+	sim_trace(s, "s%u is ended by the agent of its machine", server);
+	sim_crash(s, server);
+	sim_at(s, 100000000 + (mono_t)sim_below(s, NS_PER_SEC),
+	       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY,
+				    .a = s->server[server]->name + 1 });
+}
+
+/* ---- cut off ---- */
+
+static void cut_ctl(struct sim *s, uint32_t server, mono_t until)
+{
+	struct sim_ctl *c = &s->server[server]->ctl;
+
+	sim_totals.cut_off++;
+	sim_trace(s, "s%u is cut off from the scheduler", server);
+	c->cut_until = MAX(c->cut_until, until);
+}
+
+static void cut_data(struct sim *s, uint32_t server, mono_t until, uint32_t way)
+{
+	sim_totals.blind++;
+	for (uint32_t i = 0; i < s->p.n; i++) {
+		struct sim_link *l = s->link[i][server];
+
+		if (!l || (way == 3 && sim_below(s, 2)))
+			continue;
+		sim_trace(s, "a%u -- s%u is cut, way %u", i, server, way);
+		l->blind_until[TO_SERVER] = way != 1 ? until : l->blind_until[TO_SERVER];
+		l->blind_until[TO_AGENT] = way != 0 ? until : l->blind_until[TO_AGENT];
+		/* Nothing is heard: the transport gives it up in time. */
+		if (until - s->now > mono_ms(LINK_DEAD_MS))
+			sim_at(s, mono_ms(LINK_DEAD_MS),
+			       &(struct sim_event){ .type = EV_BREAK, .proc = SIM_NOBODY,
+						    .link = l });
+	}
+}
+
+static void cut_off(struct sim *s, uint32_t server)
+{
+	mono_t until = s->now + 100000000 + (mono_t)sim_below(s, 5 * NS_PER_SEC);
+	uint32_t what = (uint32_t)sim_below(s, 3);
+
+	if (what != 1)
+		cut_ctl(s, server, until);
+	if (what != 0)
+		cut_data(s, server, until, (uint32_t)sim_below(s, 4));
+}
+
+/* ---- one thing at a time ---- */
+
+static void something(struct sim *s)
+{
+	uint32_t server = some_living(s), left = living(s);
+
+	s->faults++;
+	switch (server == SIM_NOBODY ? 9 : sim_below(s, 10)) {
+	case 0:
+	case 1:
+	case 2:
+		if (left > 1 || sim_chance(s, 200))
+			sim_crash(s, server);
+		break;
+	case 3:		/* stands still, often for longer than the lease */
+		sim_totals.paused++;
+		sim_trace(s, "s%u stands still", server);
+		sim_pause(s, sim_server_proc(server), (mono_t)sim_below(s, 6 * NS_PER_SEC));
+		break;
+	case 4:
+	case 5:
+		cut_off(s, server);
+		break;
+	case 6:
+		sim_totals.drains++;
+		sim_drain(s, s->server[server]->name, false);
+		break;
+	case 7:
+		sim_totals.undrains++;
+		sim_drain(s, s->server[server]->name, true);
+		break;
+	default:
+		come(s, (uint32_t)sim_below(s, NAMES));
+	}
+}
+
+static void later(struct sim *s)
+{
+	if (s->p.life_every)
+		sim_at(s, (mono_t)sim_below(s, 2 * (uint64_t)s->p.life_every),
+		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY });
+}
+
+void sim_life_start(struct sim *s)
+{
+	later(s);
+}
+
+bool sim_life_event(struct sim *s, const struct sim_event *e)
+{
+	if (e->type != EV_LIFE)
+		return false;
+	if (e->a) {			/* what its supervisor does */
+		if (!s->stopped)
+			come(s, e->a - 1);
+		return true;
+	}
+	if (!sim_faulty(s)) {
+		sim_life_ends(s);
+		return true;
+	}
+	something(s);
+	later(s);
+	return true;
+}
+
+/* Everything is used again, and where nobody is left somebody comes. */
+bool sim_life_ends(struct sim *s)
+{
+	bool some = living(s) > 0;
+
+	if (s->stopped)
+		return false;
+	for (uint32_t i = 0; i < s->nservers; i++)
+		if (s->server[i]->alive && !s->server[i]->replaced)
+			sim_drain(s, s->server[i]->name, true);
+	if (!some)
+		come(s, (uint32_t)sim_below(s, NAMES));
+	if (!living(s))
+		sim_at(s, 1000000, &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY });
+	return some;
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A job's log as one process has replayed it: where every chunk is, and since which
+ * epoch.  The scheduler's limits are for tensors of real size, so what it hears is
+ * SIM_SCALE times as large as what there is; placement sees the same proportions.
+ */
+#include <stdlib.h>
+
+#include "tests/sim/sim.h"
+
+void sim_log_start(struct sim_log *l, const struct msg_job_up *m)
+{
+	uint32_t weight[SIM_ROWS];
+
+	memset(l, 0, sizeof(*l));
+	ASSERT(m->nservers <= SIM_ROWS);
+	for (uint32_t i = 0; i < m->nservers; i++)
+		weight[i] = m->servers[i].weight;
+	l->place = sim_zeroed(sizeof(*l->place));
+	place_init(l->place, m->chunk_bytes);
+	l->place->epoch = (uint32_t)m->epoch;
+	l->told = m->seq;
+	ASSERT(!place_start(l->place, weight, m->nservers, NULL));
+}
+
+uint32_t sim_tensor_of(const struct sim *s, uint32_t id)
+{
+	uint32_t k = 0;
+
+	while (k < s->p.ntensors && s->tensor[k].id != id)
+		k++;
+	ASSERT(k < s->p.ntensors);
+	return k;
+}
+
+static void next(struct sim *s, struct sim_log *l, uint64_t seq)
+{
+	bool told = seq > l->seq && seq <= l->told;
+
+	if (!told && seq != MAX(l->seq, l->told) + 1)
+		sim_fail(s, "log entry %llu after %llu", (unsigned long long)seq,
+			 (unsigned long long)l->seq);
+	l->seq = seq;
+}
+
+void sim_log_tensors(struct sim *s, struct sim_log *l, const struct msg_tensors *m)
+{
+	struct place_tensor *some = sim_zeroed(m->ntensors * sizeof(*some));
+	uint64_t at = 0;
+
+	next(s, l, m->seq);
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		uint32_t k = (uint32_t)strtoul(m->tensors[i].name + 1, NULL, 10);
+		struct sim_tensor *t = &s->tensor[k];
+
+		ASSERT(!t->id || t->id == m->tensors[i].id);
+		t->id = m->tensors[i].id;
+		l->k[l->n++] = k;
+		l->pt[k] = (struct place_tensor){
+			.bytes = t->geom.bytes * SIM_SCALE, .owner = l->owner[k],
+			.since = l->since[k],
+		};
+		for (uint32_t c = 0; m->nplaced && c < geom_chunks(&t->geom); c++, at++) {
+			l->owner[k][c] = PLACED_OWNER(m->placed[at]);
+			l->since[k][c] = PLACED_EPOCH(m->placed[at]);
+		}
+		some[i] = l->pt[k];
+		if (m->nplaced)
+			place_adopt(l->place, &l->pt[k]);
+	}
+	if (!m->nplaced)
+		place_batch(l->place, some, m->ntensors);
+	free(some);
+}
+
+uint32_t sim_log_forget(struct sim *s, struct sim_log *l, uint32_t id)
+{
+	uint32_t k = sim_tensor_of(s, id), i = 0;
+
+	while (i < l->n && l->k[i] != k)
+		i++;
+	if (i == l->n)
+		return UINT32_MAX;
+	place_forget(l->place, &l->pt[k]);
+	memmove(&l->k[i], &l->k[i + 1], (l->n - i - 1) * sizeof(l->k[0]));
+	l->n--;
+	return k;
+}
+
+void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m)
+{
+	struct place_tensor all[SIM_TENSORS];
+	uint32_t weight[SIM_ROWS];
+	bool alive[SIM_ROWS];
+
+	for (uint32_t i = 0; i < l->n; i++)
+		all[i] = l->pt[l->k[i]];
+	for (uint32_t i = 0; i < m->nservers; i++) {
+		weight[i] = m->servers[i].weight;
+		alive[i] = m->servers[i].node != 0;
+	}
+	l->place->epoch = (uint32_t)m->epoch;
+	if (m->repair)
+		place_repair(l->place, weight, alive, m->nservers, all, l->n);
+	else
+		place_rebalance(l->place, weight, m->nservers, all, l->n);
+	l->seq = m->seq;
+}
+
+void sim_log_fini(struct sim_log *l)
+{
+	free(l->place);
+	l->place = NULL;
+}

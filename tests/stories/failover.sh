@@ -1,0 +1,151 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Servers die, are cut off, drain and join while a job trains, on machines of their
+# own (network namespaces): the results are those of an undisturbed run, bit for bit.
+# TIMEOUT: 400
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+ns_cluster 3 3
+CLUSTER=10.77.0.1
+ROUNDS=${ROUNDS:-300}
+
+# In namespaces: start_in NS NAME COMMAND...
+start_in()
+{
+	local ns=$1 name=$2
+
+	shift 2
+	start_daemon "$name" ip netns exec "$RUN-$ns" "$@"
+}
+
+cpu_server() { ns_server "cpu$1" "s$1" "10.77.0.$(( 110 + $1 ))"; }
+gpu_server() { ns_server "gpu$1" "g$1" "10.77.0.$(( 10 + $1 ))"; }
+
+# ns_server NS NAME ADDRESS: its machine id is the namespace's name.
+ns_server()
+{
+	start_in "$1" "$2" "$BIN/tally-server" --scheduler "$SCHEDULER" --listen "$3:0" \
+		--name "$2" \
+		--machine-id "$1" --engines 1 --memory 256M --shm-socket "$TMP/$2.shm"
+}
+
+start_in sw scheduler "$BIN/tally-scheduler" --listen $CLUSTER:0 --state-dir "$TMP/state" \
+	--port-file "$TMP/port"
+wait_until 10 'the scheduler writes its port' has_port "$TMP/port"
+SCHEDULER=$CLUSTER:$(tr -d '[:space:]' < "$TMP/port")
+tally() { in_ns sw "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
+nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
+node_is() { tally nodes 2>/dev/null | grep -Eq "(^| )$1 .* $2( |\$)"; }
+job_has() { tally jobs --json --job "$1" 2>/dev/null | grep -Eq "\"servers\": *$2(,|\$)"; }
+job_waits() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }
+for i in 0 1 2; do
+	start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
+		--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
+done
+for i in 0 1 2; do cpu_server $i; done
+gpu_server 0
+wait_until 15 'all nodes are registered' nodes_up 7
+
+# train JOB: three ranks, one on each machine, for ROUNDS rounds.
+train()
+{
+	local r
+
+	for r in 0 1 2; do
+		: > "$TMP/$1.$r.count"
+		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=3 \
+			TALLY_SOCKET="$TMP/a$r.sock" TROUBLE_COUNT="$TMP/$1.$r.count" \
+			"$PYTHON" "$ROOT/tests/failover_rank.py" "$ROUNDS"
+	done
+	wait_until 30 "$1 trains" has_rounds "$1.0" 10
+}
+
+hash_of() { sed -n 's/^hash \([0-9a-f]*\) .*/\1/p' "$TMP/$1.log"; }
+
+# finished JOB WHAT: all ranks end well, with the bits of the undisturbed run.
+finished()
+{
+	local r
+
+	for r in 0 1 2; do
+		expect_end 90 "$1.$r" 0
+		[ "$(hash_of "$1.$r")" = "${reference:=$(hash_of "$1.$r")}" ] &&
+			[ -n "$reference" ] ||
+			fail "rank $r of $1 has other bits"
+	done
+	say "$2: $(sed -n 's/^hash.* longest/the longest round took/p' "$TMP/$1.0.log")"
+}
+
+train calm
+finished calm 'undisturbed'
+
+# ---- killed in the middle of rounds ----
+train killed
+kill_now s1 KILL
+wait_until 10 'its chunks move' has_line scheduler 'job killed epoch [0-9]+, a lost server'
+train_more killed.0 20
+cpu_server 1
+wait_until 20 'the new one is used' job_has killed 4
+finished killed 'a server killed, another one joins'
+
+# ---- cut off, and back: first it is dead, then it is somebody new ----
+train cut
+in_ns sw ip link set p-cpu2 down
+wait_until 10 'it is declared dead' has_line scheduler 'server s2 .*-> dead'
+train_more cut.0 20
+in_ns sw ip link set p-cpu2 up
+wait_until 20 'it is back' nodes_up 7
+wait_until 20 'it is used again' job_has cut 4
+finished cut 'a server cut off, and back'
+
+# ---- stopped for longer than its lease, and continued: late words count for nothing ----
+train stopped
+kill_now s0 STOP
+wait_until 10 'its chunks move' has_line scheduler 'job stopped epoch [0-9]+, a lost server'
+train_more stopped.0 20
+kill_now s0 CONT
+wait_until 20 'it is used again' job_has stopped 4
+finished stopped 'a server stopped and continued'
+
+# ---- the same with the one that writes into an agent's memory ----
+for s in s0 s1 s2; do tally drain $s > "$TMP/out" || fail "drain $s: $(cat "$TMP/out")"; done
+gpu_server 1
+wait_until 15 'it is registered' has_line g1 'registered, node'
+train local
+job_has local 2 || fail 'the job has other servers than those of its machines'
+kill_now g0 STOP
+wait_until 10 'its chunks move' has_line scheduler 'job local epoch [0-9]+, a lost server'
+expect_end 10 g0 137
+train_more local.0 20
+gpu_server 0
+wait_until 20 'the new one is used' job_has local 2
+finished local "a machine's own server stopped: its agent ended it"
+for s in s0 s1 s2; do tally drain --undo $s > "$TMP/out" || fail "undrain $s"; done
+kill_now g1 TERM
+expect_end 5 g1 0
+
+# ---- drained one by one, and all used again ----
+wait_until 15 'all are there' nodes_up 7
+train drain
+for s in s0 s1 s2; do
+	tally drain $s > "$TMP/out" || fail "drain $s: $(cat "$TMP/out")"
+	node_is $s drained || fail "$s is not drained"
+	train_more drain.0 3
+done
+kill_now s1 TERM
+expect_end 5 s1 0
+has_line scheduler 'job drain epoch [0-9]+, a lost' && fail 'a drained server was missed'
+cpu_server 1
+for s in s0 s2; do tally drain --undo $s > "$TMP/out" || fail "undrain $s"; done
+wait_until 20 'all are used again' job_has drain 4
+finished drain 'drained to none, and all used again'
+
+# ---- all at once: the job waits, says for what, and goes on ----
+train none
+for s in s0 s1 s2 g0; do kill_now $s KILL; done
+wait_until 10 'the job says what it waits for' job_waits none 'a server, all are gone'
+rounds=$(rounds_of none.0)
+cpu_server 0
+train_more none.0 20 30
+finished none 'no server left, and one that comes'
