@@ -148,14 +148,24 @@ static const struct ctl_node_cb callbacks = {
 	.heartbeat = on_heartbeat,
 };
 
+/* What the job may cost here at most: the share's percentage is the plan's. */
+static void log_budget(const struct sv_job *j)
+{
+	const struct place *p = j->place;
+	double share = p->weight_sum ? 100.0 * p->server[j->me].weight / (double)p->weight_sum : 0;
+	char windows[32], fixed[32];
+
+	log_info("job %u up, machines %u, segment %u KiB, windows %s, memory at most %s and "
+		 "%.3f %% of the tensors", j->id, j->n, j->seg_bytes >> 10,
+		 fmt_bytes(windows, sizeof(windows), j->windows_bytes),
+		 fmt_bytes(fixed, sizeof(fixed), j->windows_bytes + SERVER_OWN_BYTES), share);
+}
+
 static void job_ready(struct server *s, struct sv_job *j)
 {
-	char windows[32];
-
 	if (--j->starting || j->stopping)
 		return;
-	log_info("job %u up, machines %u, windows %s, segment %u KiB", j->id, j->n,
-		 fmt_bytes(windows, sizeof(windows), j->windows_bytes), j->seg_bytes >> 10);
+	log_budget(j);
 	answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
 }
 

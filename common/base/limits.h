@@ -21,6 +21,7 @@
 #define SEG_BYTES_MAX		CHUNK_BYTES_MAX
 #define WINDOW_BYTES_MAX	(16u << 20)	/* credit per (job, agent, server) */
 #define WINDOW_BYTES_MIN	CHUNK_BYTES_MAX
+#define SERVER_OWN_BYTES	(64u << 20)	/* a server's, besides its share and windows */
 #define SLAB_BYTES_MAX		(1ull << 40)
 #define SLABS_PER_PROCESS_MAX	64u		/* arena slabs of one training process */
 #define SLABS_PER_LINK_MAX	8192u		/* slabs an agent shows its colocated server */

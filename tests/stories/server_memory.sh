@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 240
+# A server's memory at (n, k) = (8, 1): its share of the model, a window per agent, and
+# a fixed rest, as it says when the job starts; also at the busiest moment of rounds.
+. "$(dirname "$0")/../lib.sh"
+
+MODEL=$(( 64 << 20 ))
+export MODEL TMP BIN
+
+# Rank 0 looks at the servers, which are alive until it ends, after the last round.
+cat > "$TMP/rank" <<'END'
+#!/bin/bash
+"$BIN/tally" bench -b 64M -e 64M -n 4 -w 1 || exit 1
+[ "$TALLY_RANK" = 0 ] || exit 0
+for pid in $(pgrep -P "$PPID" -x tally-server); do
+	echo "$(tr '\0' ' ' < "/proc/$pid/cmdline" | sed 's/.*--name \([^ ]*\).*/\1/')" \
+		"$(awk '/^VmHWM:/ { print $2 * 1024 }' "/proc/$pid/status")"
+done > "$TMP/peaks"
+END
+chmod +x "$TMP/rank"
+"$BIN/tally" local --agents 8 --servers 1 --ranks 8 --keep-logs "$TMP/logs" -- "$TMP/rank" ||
+	fail 'the rounds did not run'
+
+"$PYTHON" - "$TMP/peaks" "$TMP/logs" "$MODEL" <<'END' || fail 'a server takes too much'
+import glob, re, sys
+
+UNIT = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+LINE = re.compile(r"job \d+ up, machines (\d+), .* memory at most ([\d.]+) (.iB) and "
+                  r"([\d.]+) % of the tensors")
+peaks = dict(line.split() for line in open(sys.argv[1]))
+assert len(peaks) == 9, peaks
+budgets, shares = {}, 0
+for path in glob.glob(sys.argv[2] + "/*.log"):
+    text = open(path).read()
+    name = re.search(r"tally-server: server (\S+) listens", text)
+    if not name:
+        continue
+    name = name[1]
+    machines, fixed, unit, share = LINE.search(text).groups()
+    fixed = float(fixed) * UNIT[unit]
+    assert fixed <= int(machines) * 2 * (16 << 20) + (64 << 20), text
+    budgets[name] = fixed + float(share) / 100 * int(sys.argv[3])
+    shares += float(share)
+assert abs(shares - 100) < 0.1, shares
+for name, peak in sorted(peaks.items()):
+    print(f"{name}: {int(peak) >> 20} MiB of {int(budgets[name]) >> 20}")
+    assert int(peak) <= budgets[name], name
+END
