@@ -350,7 +350,7 @@ struct want {
 static inline void declare_in(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank,
 			      const struct want *t, uint32_t n)
 {
-	struct msg_tensor tensors[8];
+	struct msg_tensor *tensors = calloc(n, sizeof(*tensors));
 	struct msg m = { .type = MSG_DECLARE, .declare = {
 		.req = req, .job = job, .rank = rank, .timeout_ms = 2000, .ntensors = n,
 		.tensors = tensors,
@@ -362,6 +362,7 @@ static inline void declare_in(uint32_t conn, uint64_t req, uint32_t job, uint32_
 			.dims = t[i].flat ? NULL : &t[i].count, .count = t[i].count,
 		};
 	send(conn, &m);
+	free(tensors);
 }
 
 static inline void ids_as(uint32_t conn, enum msg_type type, uint64_t req, uint32_t job,

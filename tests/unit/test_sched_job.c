@@ -363,6 +363,33 @@ START_TEST(batch_goes_to_servers_then_agents_then_ids)
 }
 END_TEST
 
+/* To the servers and back, to the agents, and the answers: nothing per tensor. */
+START_TEST(ten_thousand_tensors_take_one_round_trip)
+{
+	enum { N = 10000 };
+	struct pair p = pair_up();
+	struct want *t = calloc(N, sizeof(*t));
+	char (*names)[12] = calloc(N, sizeof(*names));
+	uint32_t before = w->n;
+
+	for (uint32_t i = 0; i < N; i++) {
+		snprintf(names[i], sizeof(names[i]), "t%u", i);
+		t[i] = (struct want){ names[i], DTYPE_F32, 1 + i };
+	}
+	declare_in(p.a, 2, p.job, 0, t, N);
+	ck_assert_uint_eq(w->n - before, 0);
+	declare_in(p.b, 2, p.job, 1, t, N);
+	ck_assert_uint_eq(w->n - before, 1);
+	ck_assert_uint_eq(last(p.server, MSG_TENSORS)->n, N);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 1, 0);
+	ck_assert_uint_eq(w->n - before, 1 + 2 + 2);
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->n, N);
+	ck_assert_uint_eq(answer(p.b, 2)->n, N);
+	free(t);
+	free(names);
+}
+END_TEST
+
 START_TEST(tensor_mismatch_names_both_sides_everywhere)
 {
 	static const struct want other[] = { { "t", DTYPE_F64, 500 } };
@@ -631,6 +658,7 @@ static void add(TCase *t)
 	tcase_add_test(t, dead_server_is_repaired_or_awaited);
 	tcase_add_test(t, away_node_hears_what_it_missed);
 	tcase_add_test(t, batch_goes_to_servers_then_agents_then_ids);
+	tcase_add_test(t, ten_thousand_tensors_take_one_round_trip);
 	tcase_add_test(t, tensor_mismatch_names_both_sides_everywhere);
 	tcase_add_test(t, mismatch_of_tensors_without_shape_names_their_counts);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch);
