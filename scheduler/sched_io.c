@@ -36,6 +36,8 @@ struct sched_io {
 	bool acting, any_gone, stopping, saved;
 	int save_code;
 	uint32_t open;
+	const struct msg *encoded;	/* in `wire`, during a step's actions */
+	struct ctl_wire wire;		/* owned */
 	struct sched_conn_io conns[CTL_CONNS_MAX];
 };
 
@@ -53,12 +55,30 @@ static void log_row(enum sched_level level, const char *text)
 	log_line(to[level], "%s", text);
 }
 
+/*
+ * The core sends one message to many in a row, and to encode it for each of a thousand
+ * nodes takes seconds, in which nobody's heartbeat would be heard.
+ */
+static int encode(struct sched_io *io, const struct msg *m, struct err *e)
+{
+	int err;
+
+	if (m == io->encoded)
+		return 0;
+	ctl_wire_free(&io->wire);
+	err = ctl_encode(m, &io->wire, e);
+	io->encoded = err ? NULL : m;
+	return err;
+}
+
 static void send_msg(struct sched_io *io, uint32_t conn, const struct msg *m)
 {
 	struct sched_conn_io *c = &io->conns[conn];
 	struct err e;
 
-	if (!c->ctl || c->gone || !ctl_send(c->ctl, m, &e))
+	if (!c->ctl || c->gone)
+		return;
+	if (!encode(io, m, &e) && !ctl_send_wire(c->ctl, &io->wire, &e))
 		return;
 	log_warn("connection %s is cut, message %s, reason %s", ctl_peer(c->ctl),
 		 msg_type_name(m->type), e.text);
@@ -129,6 +149,8 @@ static void step(struct sched_io *io, const struct sched_event *ev)
 	sched_step(io->core, ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next)
 		act(io, a);
+	ctl_wire_free(&io->wire);
+	io->encoded = NULL;
 }
 
 static void conn_gone(struct sched_io *io, struct sched_conn_io *c)

@@ -331,15 +331,12 @@ static int write_failed(struct ctl *c, int code, struct err *e)
 	return err_set(e, code, "cannot send to %s", ctl_peer(c));
 }
 
-int ctl_send_fds(struct ctl *c, const struct msg *m, const int *fds, uint32_t nfds,
-		 struct err *e)
+int ctl_encode(const struct msg *m, struct ctl_wire *w, struct err *e)
 {
 	uint32_t bytes;
 	uint8_t *out;
 	int code;
 
-	if (c->closing)
-		return err_set(e, TALLY_ESHUTDOWN, "the connection to %s is closed", ctl_peer(c));
 	code = msg_encode_size(m, &bytes, e);
 	if (code < 0)
 		return code;
@@ -347,12 +344,49 @@ int ctl_send_fds(struct ctl *c, const struct msg *m, const int *fds, uint32_t nf
 	if (!out)
 		return err_set(e, TALLY_ENOMEM, "no memory for a message of %u bytes", bytes);
 	code = msg_encode(m, out, bytes, e);
-	if (code == 0) {
-		code = stream_write_fds(c->s, out, bytes, fds, nfds);
-		if (code < 0)
-			code = write_failed(c, code, e);
+	if (code < 0) {
+		free(out);
+		return code;
 	}
-	free(out);
+	*w = (struct ctl_wire){ out, bytes };
+	return 0;
+}
+
+void ctl_wire_free(struct ctl_wire *w)
+{
+	free(w->bytes);
+	*w = (struct ctl_wire){ 0 };
+}
+
+static int send_wire(struct ctl *c, const struct ctl_wire *w, const int *fds, uint32_t nfds,
+		     struct err *e)
+{
+	int code;
+
+	if (c->closing)
+		return err_set(e, TALLY_ESHUTDOWN, "the connection to %s is closed", ctl_peer(c));
+	code = stream_write_fds(c->s, w->bytes, w->len, fds, nfds);
+	return code < 0 ? write_failed(c, code, e) : 0;
+}
+
+int ctl_send_wire(struct ctl *c, const struct ctl_wire *w, struct err *e)
+{
+	return send_wire(c, w, NULL, 0, e);
+}
+
+int ctl_send_fds(struct ctl *c, const struct msg *m, const int *fds, uint32_t nfds,
+		 struct err *e)
+{
+	struct ctl_wire w;
+	int code;
+
+	if (c->closing)
+		return err_set(e, TALLY_ESHUTDOWN, "the connection to %s is closed", ctl_peer(c));
+	code = ctl_encode(m, &w, e);
+	if (code < 0)
+		return code;
+	code = send_wire(c, &w, fds, nfds, e);
+	ctl_wire_free(&w);
 	return code;
 }
 

@@ -37,6 +37,16 @@ int ctl_adopt(struct loop *l, struct ctl **c, int fd, const struct ctl_cb *cb, v
 /* Queues a copy; before up() too.  EINVAL, ENOMEM: nothing was sent.  EQUOTA: the peer
  * does not read, and c is closed for it.  ESHUTDOWN: closed already. */
 int ctl_send(struct ctl *c, const struct msg *m, struct err *e);
+
+/* One message for many connections, encoded once. */
+struct ctl_wire {
+	uint8_t *bytes;			/* owned */
+	uint32_t len;
+};
+int ctl_encode(const struct msg *m, struct ctl_wire *w, struct err *e);	/* EINVAL, ENOMEM */
+void ctl_wire_free(struct ctl_wire *w);		/* zeroed is fine */
+int ctl_send_wire(struct ctl *c, const struct ctl_wire *w, struct err *e);	/* as ctl_send() */
+
 /* Unix only: with descriptors (duplicated; the caller keeps its own). */
 int ctl_send_fds(struct ctl *c, const struct msg *m, const int *fds, uint32_t nfds,
 		 struct err *e);

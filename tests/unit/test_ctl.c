@@ -181,6 +181,27 @@ START_TEST(messages_go_both_ways)
 }
 END_TEST
 
+START_TEST(message_encoded_once_goes_to_many)
+{
+	struct msg m = { .type = MSG_REPLY, .reply = { .req = 9, .text = "to all" } };
+	struct ctl_wire w = { 0 };
+
+	ctl_wire_free(&w);
+	ck_assert_int_eq(ctl_encode(&m, &w, NULL), 0);
+	ck_assert_int_eq(ctl_send_wire(a.c, &w, NULL), 0);
+	ck_assert_int_eq(ctl_send_wire(b.c, &w, NULL), 0);
+	ctl_wire_free(&w);
+	loop_wait_count(loop, &b.msgs, 1);
+	loop_wait_count(loop, &a.msgs, 1);
+	ck_assert_str_eq(a.text, "to all");
+	ck_assert_str_eq(b.text, "to all");
+	m.reply.text = NULL;
+	m.type = MSG_TYPE_END;
+	ck_assert_int_ne(ctl_encode(&m, &w, NULL), 0);
+	ck_assert_ptr_null(w.bytes);
+}
+END_TEST
+
 START_TEST(many_messages_keep_their_order)
 {
 	enum { N = 5000 };
@@ -583,6 +604,7 @@ static void add_pair_tests(TCase *c)
 	tcase_add_checked_fixture(c, setup_pair, teardown);
 	tcase_add_test(c, messages_go_both_ways);
 	tcase_add_test(c, many_messages_keep_their_order);
+	tcase_add_test(c, message_encoded_once_goes_to_many);
 	tcase_add_test(c, big_message_arrives_whole);
 	tcase_add_test(c, descriptors_belong_to_the_message_they_came_with);
 	tcase_add_test(c, descriptors_not_taken_are_closed);
