@@ -8,6 +8,9 @@
 
 VERSION := 0.1.0
 BUILD ?= build
+ifeq ($(strip $(BUILD)),)
+$(error BUILD is empty, everything would go to /: leave it out, or name a directory)
+endif
 PREFIX ?= /usr/local
 CC ?= gcc
 CLANG ?= clang
