@@ -388,6 +388,7 @@ struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id);
 struct ad_epoch *ad_epoch_new(struct ad_job *j, uint64_t epoch, const struct msg_server *servers,
 			      uint32_t nservers, struct err *e);
 void ad_epoch_free(struct ad_epoch *ep);
+void ad_routes_free(struct ad_job *j);
 int ad_epoch(struct agent *a, const struct msg *m, struct err *e);
 uint32_t ad_epoch_route(const struct ad_epoch *ep, uint32_t tensor, uint32_t chunk,
 			uint16_t owner);

@@ -149,6 +149,23 @@ static void free_moves(struct ad_epoch *ep)
 	ep->nmoves = 0;
 }
 
+static void free_routes(struct list *routes)
+{
+	while (!list_empty(routes)) {
+		struct ad_route *r = list_first(routes, struct ad_route, link);
+
+		list_del(&r->link);
+		free(r);
+	}
+}
+
+/* Those that engines had no time to let go of: only when the agent stops. */
+void ad_routes_free(struct ad_job *j)
+{
+	for (uint32_t i = 0; i < j->agent->nengines; i++)
+		free_routes(&j->routes[i]);
+}
+
 void ad_epoch_free(struct ad_epoch *ep)
 {
 	if (!ep)
@@ -157,12 +174,7 @@ void ad_epoch_free(struct ad_epoch *ep)
 	free_moves(ep);
 	for (uint32_t i = 0; i < ENGINES_MAX; i++) {
 		ad_peers_release(&ep->spare[i]);
-		while (!list_empty(&ep->blocks[i])) {
-			struct ad_route *r = list_first(&ep->blocks[i], struct ad_route, link);
-
-			list_del(&r->link);
-			free(r);
-		}
+		free_routes(&ep->blocks[i]);
 		free(ep->route[i]);
 	}
 	free(ep->servers);
