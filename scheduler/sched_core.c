@@ -229,11 +229,17 @@ static void on_msg(struct sched *s, uint32_t conn, const struct msg *m)
 
 /* ---- the step ---- */
 
-/* Everything re-arms what it still waits for. */
+/*
+ * Everything re-arms what it still waits for.  A timer that comes by a heartbeat too
+ * late says that the scheduler itself stood still (stopped, or its machine was), and
+ * nobody could be heard: that time counts against nobody.
+ */
 static void on_timer(struct sched *s)
 {
 	if (s->now < s->next)
 		return;
+	if (s->now - s->next >= mono_ms(s->config.heartbeat_ms))
+		node_deaf(s, s->now - s->next);
 	s->next = s->now + mono_ms(s->config.heartbeat_ms);
 	if (s->recover_until && s->now < s->recover_until)
 		sched_wake(s, s->recover_until);

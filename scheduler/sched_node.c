@@ -93,6 +93,16 @@ void node_closed(struct sched *s, struct sched_node *n)
 	sched_wake(s, s->now + mono_ms(RECONNECT_GRACE_MS));
 }
 
+void node_deaf(struct sched *s, mono_t ns)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		struct sched_node *n = s->nodes[i];
+
+		n->heard = MIN(n->heard + ns, s->now);
+		n->away = MIN(n->away + ns, s->now);
+	}
+}
+
 void node_timer(struct sched *s)
 {
 	for (uint32_t i = 0; i < s->nnodes; i++) {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Without the scheduler: who needs it says so and keeps trying, who trains trains on;
-# a new one on the same state takes everything back.
+# a new one on the same state takes everything back; one that stood still goes on.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
@@ -73,6 +73,30 @@ say 'killed and restarted: jobs train on, declare and meet at barriers, also tho
 
 works after a0 a1
 (( $(epoch) > before )) || fail 'a new job has no new epoch'
+# ---- stopped for longer than a lease, alone and with everybody else ----
+start_rank stop 0 2 a0 declare:w:100000 "train:w:$TMP/stop"
+start_rank stop 1 2 a1 declare:w:100000 "train:w:$TMP/stop"
+train_more stop.0 1 20
+lost() { grep -c "scheduler $SCHEDULER lost" "$TMP/$1.log"; }
+more_lost() { (( $(lost "$1") > $2 )); }
+declare -A losses
+for d in a0 a1 s0; do losses[$d]=$(lost $d); done
+kill_now scheduler STOP
+for d in a0 a1 s0; do wait_until 15 "$d misses it" more_lost $d ${losses[$d]}; done
+train_more stop.0 20
+kill_now scheduler CONT
+wait_until 15 'all nodes have found it again' nodes_up 3
+train_more stop.0 20
+stopped=$(now_ms)
+over_a_lease() { (( $(now_ms) > stopped + 3500 )); }
+for d in scheduler a0 a1 s0; do kill_now $d STOP; done
+wait_until 10 'a lease is over' over_a_lease
+for d in s0 scheduler a0 a1; do kill_now $d CONT; done
+train_more stop.0 20
+touch "$TMP/stop"
+for r in 0 1; do expect_end 30 stop.$r 0; done
+say 'stopped for longer than a lease: it blames nobody for what it did not hear'
+
 no_jobs() { ! "$BIN/tally" jobs --json --scheduler "$SCHEDULER" | grep -q '"name":'; }
 wait_until 10 'no job is left' no_jobs
 for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done

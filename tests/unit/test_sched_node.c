@@ -75,6 +75,27 @@ START_TEST(silence_ends_the_lease)
 }
 END_TEST
 
+/* Stopped and continued, or the machine was: what was said meanwhile has not been read. */
+START_TEST(deaf_scheduler_blames_nobody)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello_from(NODE_AGENT, "b", "m", 7, "");
+
+	pass(LEASE_MS / 2);
+	conn_closed(b);
+	w->now += mono_ms(20 * LEASE_MS);
+	pass(0);
+	ck_assert_uint_eq(sched_nodes_up(w->s), 1);
+	b = hello_from(NODE_AGENT, "b", "m", 7, "");
+	ck_assert_uint_eq(sched_nodes_up(w->s), 2);
+	heartbeat(a, 1);
+	heartbeat(b, 1);
+	pass(LEASE_MS - 1);
+	ck_assert_uint_eq(sched_nodes_up(w->s), 2);
+	pass(1);
+	ck_assert_uint_eq(sched_nodes_up(w->s), 0);
+}
+END_TEST
+
 START_TEST(strangers_are_turned_away)
 {
 	uint32_t c = conn_up(), v = conn_up();
@@ -248,6 +269,7 @@ static void add(TCase *t)
 	tcase_add_test(t, returning_instance_keeps_its_number);
 	tcase_add_test(t, new_process_takes_the_name_of_a_closed_one);
 	tcase_add_test(t, silence_ends_the_lease);
+	tcase_add_test(t, deaf_scheduler_blames_nobody);
 	tcase_add_test(t, strangers_are_turned_away);
 	tcase_add_test(t, secret_is_asked_for);
 	tcase_add_test(t, without_a_disk_no_number_is_handed_out);
