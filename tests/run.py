@@ -30,6 +30,7 @@ import time
 
 CHECKS = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 SKIPPED = 77
+FIRST_LINES = 12
 OUTPUT_LINES = 80
 
 running = set()
@@ -143,9 +144,10 @@ def show(result):
     print(f"{word(total):8}{name:36} {took:7.2f} s  {detail}", flush=True)
     if total[1] and text:
         lines = text.rstrip().split("\n")
-        if len(lines) > OUTPUT_LINES:
-            print(f"    ... {len(lines) - OUTPUT_LINES} lines left out")
-        for line in lines[-OUTPUT_LINES:]:
+        left_out = len(lines) - FIRST_LINES - OUTPUT_LINES
+        if left_out > 0: # what failed stands first, what it led to last
+            lines[FIRST_LINES:-OUTPUT_LINES] = [f"... {left_out} lines left out"]
+        for line in lines:
             print("    " + line)
         sys.stdout.flush()
 
