@@ -103,13 +103,21 @@ static bool nodes_table(const struct msg_report *r, FILE *out)
 	return ok;
 }
 
+/* Nothing while it is not known. */
+static void size_cell(struct table *t, uint64_t bytes)
+{
+	char text[32];
+
+	table_cell(t, "%s", bytes ? fmt_bytes(text, sizeof(text), bytes) : "");
+}
+
 static bool jobs_table(const struct msg_report *r, FILE *out)
 {
 	struct table t;
 	bool ok;
 
 	table_init(&t, ">JOB NAME STATE >RANKS >MACHINES >SERVERS >TENSORS >BYTES >EPOCH >ROUND "
-		       ">AGE WAITING-FOR");
+		       ">CHUNK >SEGMENT >WINDOW >AGE WAITING-FOR");
 	for (uint32_t i = 0; i < r->njobs; i++) {
 		const struct msg_job_row *j = &r->jobs[i];
 		char bytes[32], round[32], age[32];
@@ -125,6 +133,9 @@ static bool jobs_table(const struct msg_report *r, FILE *out)
 		table_cell(&t, "%" PRIu64, j->epoch);
 		table_cell(&t, "%s", j->round_time_s > 0
 			   ? fmt_seconds(round, sizeof(round), j->round_time_s) : "");
+		size_cell(&t, j->chunk_bytes);
+		size_cell(&t, j->seg_bytes);
+		size_cell(&t, j->window_bytes);
 		table_cell(&t, "%s", fmt_seconds(age, sizeof(age), (double)j->age_ms / 1e3));
 		table_cell(&t, "%s", j->waiting_for);
 	}
@@ -257,6 +268,9 @@ static void jobs_json(const struct msg_report *r, struct json *j)
 		json_u64(j, "epoch", n->epoch);
 		json_u64(j, "age_ms", n->age_ms);
 		json_double(j, "round_time_s", n->round_time_s);
+		json_u64(j, "chunk_bytes", n->chunk_bytes);
+		json_u64(j, "segment_bytes", n->seg_bytes);
+		json_u64(j, "window_bytes", n->window_bytes);
 		json_end_object(j);
 	}
 	json_end_array(j);

@@ -287,6 +287,7 @@ struct msg_job_row {
 	uint32_t world, attached, machines, servers, tensors;
 	uint64_t bytes, epoch, age_ms;
 	double round_time_s;		/* predicted for all its tensors */
+	uint32_t chunk_bytes, seg_bytes, window_bytes;	/* 0 until it begins */
 };
 
 struct msg_tensor_row {

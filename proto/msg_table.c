@@ -413,6 +413,9 @@ static const struct msg_row job_row_rows[] = {
 	U64(msg_job_row, epoch, ANY64),
 	U64(msg_job_row, age_ms, ANY64),
 	F64(msg_job_row, round_time_s),
+	U32(msg_job_row, chunk_bytes, ANY32),
+	U32(msg_job_row, seg_bytes, ANY32),
+	U32(msg_job_row, window_bytes, ANY32),
 };
 SHAPE(job_row, NULL);
 

@@ -125,6 +125,8 @@ static void fill_job(struct sched *s, const struct sched_job *j, struct msg_job_
 		.servers = count_servers(j), .tensors = j->ntensors, .bytes = j->bytes,
 		.epoch = j->epoch, .age_ms = (uint64_t)((s->now - j->since) / NS_PER_MS),
 		.round_time_s = j->seconds_per_byte * (double)j->bytes,
+		.chunk_bytes = j->chunk_bytes, .seg_bytes = j->seg_bytes,
+		.window_bytes = j->window_bytes,
 	};
 }
 

@@ -17,6 +17,12 @@ epoch()
 	"$BIN/tally" status --json --timeout 2 --scheduler "$SCHEDULER" |
 		sed -n 's/.*"epoch": *\([0-9]*\).*/\1/p' | head -1
 }
+# tuning JOB: what its chunks, segments and windows were made.
+tuning()
+{
+	"$BIN/tally" jobs --json --timeout 2 --job "$1" --scheduler "$SCHEDULER" |
+		sed -n 's/.*"\(chunk\|segment\|window\)_bytes": *\([1-9][0-9]*\).*/\1 \2/p' | xargs
+}
 
 # ---- none there ----
 start_scheduler
@@ -49,6 +55,8 @@ wait_line 20 ask.0 '^attached'
 wait_line 20 meet.1 '^there'
 before=$(epoch)
 [ -n "$before" ] || fail 'no epoch in the status'
+tuned=$(tuning job)
+[[ $tuned =~ ^chunk\ [0-9]+\ segment\ [0-9]+\ window\ [0-9]+$ ]] || fail "tuning is $tuned"
 kill_now scheduler KILL
 wait_until 5 'the scheduler is gone' ended scheduler
 train_more job.0 50
@@ -62,6 +70,7 @@ start_scheduler_at "$SCHEDULER"
 wait_until 15 'it answers' answers
 train_more job.0 20
 wait_until 20 'it has recovered' is_active
+[ "$(tuning job)" = "$tuned" ] || fail "tuning was $tuned, is $(tuning job)"
 expect_error 5 gone.0 'EWORKERLOST rank 1 on machine a1 is gone'
 train_more job.0 20
 for r in 0 1; do expect_end 10 meet.$r 0; done
