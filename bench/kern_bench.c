@@ -8,6 +8,7 @@
  */
 #include "common/kern/adder.h"
 #include "common/kern/kern.h"
+#include "common/shm/slab.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #define TOTAL_MAX	(640ull << 20)	/* larger cells are left out */
 
 struct options {
-	bool json;
+	bool json, shared;
 	enum dtype dtype;	/* DTYPE_NONE: all */
 	uint32_t n;		/* 0: the list */
 	size_t size;		/* bytes of an input; 0: the list */
@@ -45,6 +46,7 @@ static const char usage[] =
 	"  -n, --inputs N     only this number of inputs, 1 to 64 (default: 2 4 8 16)\n"
 	"  -s, --size BYTES   only this input size, up to 67108864 (default: 4 KiB to 64 MiB)\n"
 	"  -t, --time-ms MS   measure each number for at least this long (default: 4)\n"
+	"  -m, --shared       in memory as processes and daemons share it\n"
 	"  -j, --json         print JSON\n"
 	"  -h, --help         print this\n";
 
@@ -189,16 +191,33 @@ static void run_size(const struct options *o, enum dtype dtype, size_t size, cha
 	}
 }
 
+/* NULL after a message. */
+static char *get_memory(const struct options *o, struct slab *s)
+{
+	char *memory;
+	struct err e;
+
+	if (o->shared) {
+		if (!slab_new(s, "kern-bench", TOTAL_MAX, true, &e))
+			return (char *)s->base;
+		fprintf(stderr, "kern_bench: %s\n", e.text);
+		return NULL;
+	}
+	memory = malloc(TOTAL_MAX);
+	if (!memory)
+		fprintf(stderr, "kern_bench: no memory for %llu bytes\n", TOTAL_MAX);
+	return memory;
+}
+
 static int run(const struct options *o)
 {
 	static const size_t sizes[] = { 4u << 10, 64u << 10, 1u << 20, 16u << 20, 64u << 20 };
-	char *memory = malloc(TOTAL_MAX);
+	struct slab slab = { 0 };
+	char *memory = get_memory(o, &slab);
 	bool first = true;
 
-	if (!memory) {
-		fprintf(stderr, "kern_bench: no memory for %llu bytes\n", TOTAL_MAX);
+	if (!memory)
 		return EXIT_FAILURE;
-	}
 	memset(memory, 0, TOTAL_MAX);
 	kern_init(UINT32_MAX);
 	print_head(o, adder_measure(memory, ADDER_SCRATCH_BYTES, now));
@@ -210,7 +229,10 @@ static int run(const struct options *o)
 	}
 	if (o->json)
 		printf("\n  ]\n}\n");
-	free(memory);
+	if (slab.base)
+		slab_free(&slab);
+	else
+		free(memory);
 	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -243,6 +265,7 @@ int main(int argc, char **argv)
 		{ "inputs", required_argument, NULL, 'n' },
 		{ "size", required_argument, NULL, 's' },
 		{ "time-ms", required_argument, NULL, 't' },
+		{ "shared", no_argument, NULL, 'm' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -252,7 +275,7 @@ int main(int argc, char **argv)
 	bool ok = true;
 	int c;
 
-	while (ok && (c = getopt_long(argc, argv, "d:n:s:t:jh", names, NULL)) != -1) {
+	while (ok && (c = getopt_long(argc, argv, "d:n:s:t:mjh", names, NULL)) != -1) {
 		if (c == 'd')
 			ok = parse_dtype(optarg, &o.dtype);
 		else if (c == 'n')
@@ -261,6 +284,8 @@ int main(int argc, char **argv)
 			ok = parse("size", optarg, SIZE_MAX_BYTES, &size);
 		else if (c == 't')
 			ok = parse("time-ms", optarg, 10000, &time_ms);
+		else if (c == 'm')
+			o.shared = true;
 		else if (c == 'j')
 			o.json = true;
 		else if (c == 'h')

@@ -50,9 +50,14 @@ static uint64_t fd_page_bytes(int fd, bool *huge)
 	return *huge ? (uint64_t)fs.f_bsize : PAGE_BYTES;
 }
 
+/* Asks for transparent huge pages, too: the kernel has them where shmem_enabled says advise. */
 static void *map_shared(int fd, uint64_t bytes, bool writable)
 {
-	return mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	void *base = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+
+	if (base != MAP_FAILED)
+		(void)madvise(base, bytes, MADV_HUGEPAGE);
+	return base;
 }
 
 /* Fills s from a fresh memfd; on failure errno says why and fd is closed. */
