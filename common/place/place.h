@@ -49,12 +49,13 @@ struct plan {
  * GPU machines with a server of max(0, (T*B_j - M)/(n-2)), each capped by
  * T*A_i/n, must reach M; and T >= M / min B_gpu) by bisection.  share[i] gets the
  * bytes that machine i's server sums (as double; their sum is model_bytes; 0
- * without a server).  Where T leaves room, CPU machines come first, each in
- * proportion to what it can take; colocated servers take the rest.  The shares'
+ * without a server).  Where the slowest GPU card holds T up, the shares are those that
+ * load the other cards least: none is busy for T, so none has to be in step.  The shares'
  * proportions do not depend on model_bytes: pass 1 while it is not known.
  *
  * n = 1: T = 0, everything on the agent (shares 0).  n = 2: a colocated server
- * costs its machine nothing extra.  k > n gains nothing over k = n but is used.
+ * costs its machine nothing extra; CPU machines come first.  k > n gains nothing over
+ * k = n but is used.
  * TALLY_ENOSERVER when there is no server where one is needed (plan->bottleneck
  * says PLAN_NO_SERVER then), TALLY_EINVAL for no GPU machine, a GPU machine
  * without a card where one is needed, or a model_bytes that is no size.

@@ -7,9 +7,9 @@
  * moves its own M bytes anyhow and n-2 more for each byte its server sums, so it
  * can take (T*B - M)/(n-2); an adder reads n inputs, so it can take T*A/n.  All
  * of that grows with T, so the smallest T whose capacities reach M is found by
- * bisection, starting from M/B of the slowest GPU machine, below which nobody
- * has everything sent.  At that T the shares are the capacities themselves, or,
- * where the slowest card holds the round back, less than them.
+ * bisection, and the shares are the capacities at that T.  Below M/B of the slowest
+ * GPU machine nobody has everything sent, so a round takes that at least; where it
+ * takes longer than T the other cards have room to spare, all alike.
  *
  * Two sizes are special.  One GPU machine needs no network.  With two, a byte
  * summed at home saves its own sending and costs the other's receiving, so a
@@ -105,9 +105,9 @@ static bool suffices(const struct cluster *c, double t)
 }
 
 /* Some server can sum, and every capacity grows without bound: both loops end. */
-static double smallest_time(const struct cluster *c, double floor_s)
+static double smallest_time(const struct cluster *c, double guess_s)
 {
-	double lo = floor_s, hi = floor_s;
+	double lo = 0, hi = guess_s;
 
 	while (!suffices(c, hi)) {
 		lo = hi;
@@ -205,7 +205,7 @@ int plan_solve(const struct plan_machine *m, uint32_t count, double model_bytes,
 	       double *share, struct plan *plan, struct err *e)
 {
 	struct cluster c;
-	double slowest, floor_s;
+	double slowest, floor_s, t;
 	int r;
 
 	*plan = (struct plan){ .bottleneck = PLAN_NONE };
@@ -220,10 +220,11 @@ int plan_solve(const struct plan_machine *m, uint32_t count, double model_bytes,
 
 	slowest = card(&m[c.slowest_gpu]);
 	floor_s = model_bytes / slowest;
-	plan->round_time_s = smallest_time(&c, floor_s);
+	t = smallest_time(&c, floor_s);
+	plan->round_time_s = fmax(t, floor_s);
 	plan->ring_time_s = 2 * (c.gpus - 1.0) * model_bytes / (c.gpus * slowest);
 	plan->ps_time_s = ps_time(&c);
-	give_shares(&c, plan->round_time_s, share);
+	give_shares(&c, c.gpus == 2 ? plan->round_time_s : t, share);
 	name_bottleneck(&c, floor_s, plan);
 	return 0;
 }

@@ -192,6 +192,27 @@ START_TEST(plan_slow_gpu_card_is_named)
 }
 END_TEST
 
+/* Two CPU machines could sum it all in that time, but then they would be busy for all of it. */
+START_TEST(plan_slow_gpu_card_leaves_room_on_all_others_alike)
+{
+	double m = 0;
+
+	cluster(4, 100 * GBIT, 2, 100 * GBIT);
+	machine[1].bits_per_s = 50 * GBIT;
+	ck_assert_int_eq(solve(6), 0);
+	assert_near(plan.round_time_s, MODEL / 6.25e9, 1e-9);
+	assert_consistent(6);
+	for (uint32_t i = 0; i < 6; i++) {
+		/* 2 T'B/4 + 3 (T'B - M)/2 = M */
+		double t = (machine[i].is_gpu ? MODEL + 2 * share[i] : 4 * share[i]) / 12.5e9;
+
+		m += share[i];
+		assert_near(t, (i == 1 ? 1 : 1.25) * MODEL / 12.5e9, 1e-9);
+	}
+	assert_near(m, MODEL, 1e-9);
+}
+END_TEST
+
 START_TEST(plan_adder_cap_moves_the_share_and_is_named)
 {
 	cluster(4, 100 * GBIT, 4, 100 * GBIT);
@@ -457,6 +478,7 @@ int main(void)
 	tcase_add_test(tc, plan_missing_colocated_servers_leaves_the_rest_to_others);
 	tcase_add_test(tc, plan_only_one_colocated_server_is_found);
 	tcase_add_test(tc, plan_slow_gpu_card_is_named);
+	tcase_add_test(tc, plan_slow_gpu_card_leaves_room_on_all_others_alike);
 	tcase_add_test(tc, plan_adder_cap_moves_the_share_and_is_named);
 	tcase_add_test(tc, plan_adder_caps_alone_set_the_time);
 	tcase_add_test(tc, plan_cpu_machine_without_network_gets_nothing);
