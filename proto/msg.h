@@ -139,7 +139,7 @@ struct msg_rank_join {
 	uint32_t world, rank;
 	uint32_t pid, uid;
 	uint32_t timeout_ms;
-	uint32_t chunk_bytes;		/* wish; 0: default */
+	uint32_t chunk_bytes;		/* wish; 0: the scheduler's choice */
 };
 
 struct msg_rank_leave {

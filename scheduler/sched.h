@@ -216,7 +216,8 @@ struct sched_job {
 	mono_t no_server;		/* all have been gone since; 0: there is one */
 	struct place *place;		/* owned */
 	struct list placed;		/* sched_tensor.placed, log order */
-	uint32_t chunk_bytes, seg_bytes, window_bytes;
+	uint32_t chunk_bytes;		/* while ranks gather their wish, 0: none */
+	uint32_t seg_bytes, window_bytes;
 	double seconds_per_byte;	/* predicted by the planner */
 	mono_t since;
 	struct sched_rank *ranks;	/* world of them, owned */

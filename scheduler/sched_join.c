@@ -27,11 +27,6 @@ static int join_valid(const struct msg_rank_join *m, struct err *e)
 	return 0;
 }
 
-static uint32_t wish(const struct msg_rank_join *m)
-{
-	return m->chunk_bytes ? m->chunk_bytes : CHUNK_BYTES_DEFAULT;
-}
-
 static uint32_t first_in(const struct sched_job *j)
 {
 	uint32_t r = 0;
@@ -49,7 +44,7 @@ static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n
 	struct err e;
 	uint32_t r;
 
-	if (m->world == j->world && wish(m) == j->chunk_bytes)
+	if (m->world == j->world && m->chunk_bytes == j->chunk_bytes)
 		return false;
 	r = first_in(j);
 	if (m->world != j->world)
@@ -58,8 +53,8 @@ static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n
 			j->ranks[r].node->name, j->world, m->rank, n->name, m->world);
 	else
 		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants chunks "
-			"of %u bytes, rank %u on machine %.64s of %u", j->name, r,
-			j->ranks[r].node->name, j->chunk_bytes, m->rank, n->name, wish(m));
+			"of %u bytes (0: any), rank %u on machine %.64s of %u", j->name, r,
+			j->ranks[r].node->name, j->chunk_bytes, m->rank, n->name, m->chunk_bytes);
 	out_refuse(s, n, m->req, e.code, "%s", e.text);
 	job_down(s, j, e.code, "%s", e.text);
 	return true;
@@ -112,7 +107,7 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 		return NULL;
 	}
 	j->number = ++s->last.job;
-	j->chunk_bytes = wish(m);
+	j->chunk_bytes = m->chunk_bytes;
 	return j;
 }
 

@@ -14,12 +14,6 @@
 
 #include <stdio.h>
 
-#define SEG_NEAR_MIN	(64u << 10)
-#define SEG_NEAR_MAX	(512u << 10)
-#define WINDOW_MS	32u
-
-static_assert(CHUNK_BYTES_MIN % SEG_NEAR_MIN == 0, "the smallest segment divides any chunk");
-
 /* ---- who ---- */
 
 static uint32_t mark_machines(struct sched *s, struct sched_job *j)
@@ -199,44 +193,34 @@ int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
 	return 0;
 }
 
-/* What the slowest card carries in a millisecond, as a power of two that divides a chunk. */
-static uint32_t segment(const struct sched_job *j)
+/* All agents' windows take at most a quarter of the smallest server. */
+static uint32_t window_in_memory(const struct sched_job *j, uint32_t window)
 {
-	uint64_t bits = UINT64_MAX, per_ms;
-	uint32_t seg = SEG_NEAR_MIN;
+	uint64_t memory = UINT64_MAX;
 
-	for (uint32_t i = 0; i < j->nmachines; i++)
-		bits = MIN(bits, card_bits(j->machines[i].node));
 	for (uint32_t i = 0; i < j->nservers; i++)
-		bits = MIN(bits, card_bits(j->servers[i].node));
-	per_ms = bits / 8 / 1000;
-	while (seg < SEG_NEAR_MAX && 2ull * seg <= per_ms)
-		seg *= 2;
-	while (j->chunk_bytes % seg)
-		seg /= 2;
-	return seg;
-}
-
-/*
- * What the fastest server's cards carry in WINDOW_MS: so far may an agent be ahead of
- * the slowest.  With more of it those ahead take a busy card from those that every
- * sum waits for.  All agents' windows take at most a quarter of the smallest server.
- */
-static uint32_t window(const struct sched_job *j)
-{
-	uint32_t w = WINDOW_BYTES_MAX;
-	uint64_t memory = UINT64_MAX, bits = 0;
-
-	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].node->memory_bytes)
 			memory = MIN(memory, j->servers[i].node->memory_bytes);
-		bits = MAX(bits, card_bits(j->servers[i].node));
+	while (window > WINDOW_BYTES_MIN && (uint64_t)j->nmachines * window > memory / 4)
+		window /= 2;
+	return window;
+}
+
+static void set_sizes(struct sched_job *j)
+{
+	uint64_t slowest = UINT64_MAX, fastest = 0;
+	struct place_sizes z;
+
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		slowest = MIN(slowest, card_bits(j->machines[i].node));
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		slowest = MIN(slowest, card_bits(j->servers[i].node));
+		fastest = MAX(fastest, card_bits(j->servers[i].node));
 	}
-	while (w > WINDOW_BYTES_MIN && w > bits / 8 * WINDOW_MS / 1000)
-		w /= 2;
-	while (w > WINDOW_BYTES_MIN && (uint64_t)j->nmachines * w > memory / 4)
-		w /= 2;
-	return MAX(w, WINDOW_BYTES_MIN);
+	place_sizes(&z, j->chunk_bytes, j->nservers, slowest, fastest);
+	j->chunk_bytes = z.chunk_bytes;
+	j->seg_bytes = z.seg_bytes;
+	j->window_bytes = window_in_memory(j, z.window_bytes);
 }
 
 int plan_job(struct sched *s, struct sched_job *j, struct err *e)
@@ -247,8 +231,7 @@ int plan_job(struct sched *s, struct sched_job *j, struct err *e)
 		err = plan_weights_of(s, j, e);
 	if (err)
 		return err;
-	j->seg_bytes = segment(j);
-	j->window_bytes = window(j);
+	set_sizes(j);
 	if (!sched_take_epoch(s, &j->epoch))
 		return err_set(e, TALLY_EIO, "the scheduler cannot save its state just now");
 	j->settled = j->epoch;

@@ -15,7 +15,7 @@
 /* memory geometry */
 #define PAGE_BYTES		4096u
 #define CHUNK_BYTES_MIN		(64u << 10)	/* unit of placement */
-#define CHUNK_BYTES_DEFAULT	(512u << 10)
+#define CHUNK_BYTES_DEFAULT	(512u << 10)	/* less on slow cards: place_sizes() */
 #define CHUNK_BYTES_MAX		(4u << 20)
 #define SEG_BYTES_MIN		(32u << 10)	/* unit of travel and of summing */
 #define SEG_BYTES_MAX		CHUNK_BYTES_MAX

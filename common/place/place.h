@@ -2,11 +2,11 @@
 /*
  * place.h - which server sums which chunk, and how long a round will take.
  *
- * Two pure parts.  The planner turns a cluster description into byte shares per
- * server and a predicted round time.  The map turns shares and the declaration
- * log into chunk -> server.  Scheduler, agents, servers and the CLI replay the
- * same log through the same code and get the same answer, so placement travels
- * as a function, not as a table.
+ * Three pure parts.  The planner turns a cluster description into byte shares per
+ * server and a predicted round time.  The sizes say what tensors are cut into.  The
+ * map turns shares and the declaration log into chunk -> server.  Scheduler, agents,
+ * servers and the CLI replay the same log through the same code and get the same
+ * answer, so placement travels as a function, not as a table.
  *
  * Determinism: same inputs in the same order, same outputs, on every machine.
  * Shares are turned into integers (parts of PLACE_WEIGHT_SUM) by the scheduler
@@ -77,6 +77,22 @@ void plan_weights(const double *share, uint32_t count, uint32_t *weight);
  */
 double plan_time_of(const struct plan_machine *m, uint32_t count, double model_bytes,
 		    const double *bytes);
+
+/* ---- what tensors are cut into (sizes.c) ---- */
+
+struct place_sizes {
+	uint32_t chunk_bytes;	/* unit of placement */
+	uint32_t seg_bytes;	/* of travel and of summing; divides a chunk */
+	uint32_t window_bytes;	/* of one agent at one server */
+};
+
+/*
+ * For a job on so many servers whose slowest machine and fastest server have cards of
+ * that speed, nominal, all cards of one together.  chunk_bytes: what its ranks want, a
+ * multiple of CHUNK_BYTES_MIN, or 0.
+ */
+void place_sizes(struct place_sizes *s, uint32_t chunk_bytes, uint32_t nservers,
+		 uint64_t slowest_bits, uint64_t fastest_bits);
 
 /* ---- the map (place.c) ---- */
 

@@ -410,6 +410,64 @@ static void big_job(uint32_t servers, uint32_t chunk_bytes)
 	start(&job, servers);
 }
 
+static struct place_sizes sizes(uint32_t chunk_bytes, uint32_t nservers, uint64_t bits)
+{
+	struct place_sizes s;
+
+	place_sizes(&s, chunk_bytes, nservers, bits, bits);
+	ck_assert_uint_ge(s.chunk_bytes, CHUNK_BYTES_MIN);
+	ck_assert_uint_le(s.chunk_bytes, CHUNK_BYTES_MAX);
+	ck_assert_uint_eq(s.chunk_bytes % CHUNK_BYTES_MIN, 0);
+	ck_assert_uint_eq(s.chunk_bytes % s.seg_bytes, 0);
+	ck_assert_uint_ge(s.seg_bytes, SEG_BYTES_MIN);
+	ck_assert_uint_ge(s.window_bytes, MAX(WINDOW_BYTES_MIN, s.chunk_bytes));
+	ck_assert_uint_le(s.window_bytes, WINDOW_BYTES_MAX);
+	return s;
+}
+
+START_TEST(sizes_follow_the_cards)
+{
+	static const struct {
+		uint64_t bits;
+		uint32_t chunk, window;
+	} want[] = {
+		{ 1, 64u << 10, 4u << 20 }, { 1000000000, 64u << 10, 4u << 20 },
+		{ 2500000000, 256u << 10, 8u << 20 }, { 10000000000, 512u << 10, 16u << 20 },
+		{ 400000000000, CHUNK_BYTES_DEFAULT, WINDOW_BYTES_MAX },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+		struct place_sizes s = sizes(0, 4, want[i].bits);
+
+		ck_assert_uint_eq(s.chunk_bytes, want[i].chunk);
+		ck_assert_uint_eq(s.seg_bytes, want[i].chunk);
+		ck_assert_uint_eq(s.window_bytes, want[i].window);
+	}
+}
+END_TEST
+
+START_TEST(sizes_shrink_with_the_number_of_servers)
+{
+	uint32_t last = CHUNK_BYTES_DEFAULT;
+
+	for (uint32_t n = 0; n <= SERVERS_PER_JOB_MAX; n++) {
+		uint32_t chunk = sizes(0, n, 100000000000).chunk_bytes;
+
+		ck_assert_uint_eq(chunk, n <= 32 ? CHUNK_BYTES_DEFAULT : MIN(chunk, last));
+		last = chunk;
+	}
+	ck_assert_uint_eq(last, CHUNK_BYTES_MIN);
+}
+END_TEST
+
+START_TEST(sizes_are_as_the_ranks_want)
+{
+	for (uint32_t c = CHUNK_BYTES_MIN; c <= CHUNK_BYTES_MAX; c += CHUNK_BYTES_MIN)
+		for (uint64_t bits = 1000000000; bits <= 100000000000; bits *= 10)
+			ck_assert_uint_eq(sizes(c, SERVERS_PER_JOB_MAX, bits).chunk_bytes, c);
+}
+END_TEST
+
 START_TEST(place_large_jobs_are_fast)
 {
 	struct rng r = { 5 };
@@ -466,6 +524,9 @@ int main(void)
 	tcase_add_test(tc, place_random_batches_never_a_chunk_over);
 	tcase_add_test(tc, place_replay_gives_the_same_answer);
 	tcase_add_test(tc, place_ignores_what_scratch_held);
+	tcase_add_test(tc, sizes_follow_the_cards);
+	tcase_add_test(tc, sizes_shrink_with_the_number_of_servers);
+	tcase_add_test(tc, sizes_are_as_the_ranks_want);
 	tcase_add_test(tc, place_large_jobs_are_fast);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);

@@ -25,8 +25,8 @@ START_TEST(job_comes_up_servers_first)
 	ck_assert_uint_eq(up->nservers, 2);
 	ck_assert_str_eq(up->name, "b");	/* by lowest rank */
 	ck_assert_uint_le(up->weight[0] - up->weight[1], 1);	/* equal but for the rounding */
-	ck_assert_uint_eq(up->chunk, CHUNK_BYTES_DEFAULT);
-	ck_assert_uint_eq(up->seg, 64u << 10);	/* 1 Gbit/s: 125 kB in a millisecond */
+	ck_assert_uint_eq(up->chunk, 64u << 10);	/* 1 Gbit/s: 125 kB in a millisecond */
+	ck_assert_uint_eq(up->seg, 64u << 10);
 	ck_assert_uint_eq(up->window, 4u << 20);	/* 4 MB in 32 ms */
 	ready_as(s0, MSG_JOB_READY, up->job, up->epoch, 0);
 	ck_assert_uint_eq(count(a, MSG_JOB_UP, REQ_ANY), 0);
@@ -131,7 +131,8 @@ START_TEST(chunk_wishes_must_agree)
 
 	join_as(a, 1, 2, 0, 0, 64u << 10);
 	join_as(a, 2, 2, 1, 0, 0);
-	ck_answer(a, 1, TALLY_EMISMATCH, NULL);
+	ck_answer(a, 1, TALLY_EMISMATCH, "job 'x': rank 0 on machine a wants chunks of 65536 "
+		  "bytes (0: any), rank 1 on machine a of 0");
 	ck_answer(a, 2, TALLY_EMISMATCH, NULL);
 	join_as(a, 3, 2, 1, 0, 5);
 	ck_answer(a, 3, TALLY_EINVAL, NULL);
