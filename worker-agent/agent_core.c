@@ -4,9 +4,9 @@
  *
  * ag_post() notes a rank's input; with the last local rank's the segment is
  * READY and queued at its route by urgency.  ag_next() takes the most urgent one
- * over all routes that have room (in the window at the server, on the links),
- * adds up the local inputs at this moment, while they go out anyway, and hands
- * out the PUSH.  The RESULT lands in the result slot and frees the window.
+ * over all routes that have room (agent_core_turn.c), adds up the local inputs at
+ * this moment, while they go out anyway, and hands out the PUSH.  The RESULT lands
+ * in the result slot and frees the window.
  *
  * When something goes wrong: a pushed segment without a word for a while is
  * asked after (PROBE); the server answers with the result, with HELD, or with
@@ -53,37 +53,11 @@ void ag_todo_drop(struct ag_seg *s, uint8_t what)
 		list_del(&p->talk);
 }
 
-void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
-{
-	struct ag_route *r = s->route;
-
-	s->state = SEG_READY;
-	if (!pheap_min(&r->ready))
-		list_add(&c->active, &r->active);
-	pheap_add(&r->ready, &s->heap);
-	list_add(&r->waiting, &s->link);
-}
-
-void ag_seg_unready(struct ag_seg *s)
-{
-	struct ag_route *r = s->route;
-
-	pheap_del(&r->ready, &s->heap);
-	list_del(&s->link);
-	if (!pheap_min(&r->ready))
-		list_del(&r->active);
-}
-
-static uint32_t pages_of(const struct ag_seg *s)
-{
-	return (uint32_t)div_round_up(s->len, PAGE_BYTES);
-}
-
 void ag_seg_free_late(struct ag_seg *s)
 {
 	if (s->late_slot == UINT32_MAX)
 		return;
-	pagemap_put(&s->late_route->window, s->late_slot, pages_of(s));
+	pagemap_put(&s->late_route->window, s->late_slot, ag_seg_pages(s));
 	s->late_slot = UINT32_MAX;
 	s->late_route->full = false;
 }
@@ -96,22 +70,11 @@ void ag_seg_free_slot(struct ag_seg *s, mono_t now)
 		s->late_slot = s->slot;
 		s->late_route = s->route;
 	} else {
-		pagemap_put(&s->route->window, s->slot, pages_of(s));
+		pagemap_put(&s->route->window, s->slot, ag_seg_pages(s));
 	}
 	s->slot = UINT32_MAX;
 	s->route->full = false;
 	s->route->progress = now;
-}
-
-/* A broadcast's contribution without data: the root is on another machine. */
-static bool without_data(const struct ag_tensor *t)
-{
-	return t->rop == ROP_BROADCAST && t->root_local < 0;
-}
-
-static bool takes_window(const struct ag_seg *s)
-{
-	return s->route->peer && !s->route->peer->by_ref && !without_data(s->tensor);
 }
 
 /* ---- local inputs ---- */
@@ -222,7 +185,7 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 
 	hand_out(s);
 	if (s->state == SEG_READY)
-		ag_seg_unready(s);
+		ag_seg_unready(c, s);
 	list_del(&s->link);
 	ag_todo_drop(s, 0xff);
 	ag_seg_free_slot(s, now);
@@ -267,21 +230,20 @@ uint32_t ag_down_node(const struct ag_tensor *t)
 
 bool ag_work(struct ag_core *c, uint64_t budget)
 {
-	list_for_each_safe(&c->active, l, next) {
-		struct ag_route *r = list_entry(l, struct ag_route, active);
+	struct pheap *turn = &c->turn[AG_ALONE];
 
-		while (!r->peer && pheap_min(&r->ready)) {
-			struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
-			struct ag_tensor *t = s->tensor;
-			uint64_t cost = (uint64_t)(r->job->nlocal + 1) * s->len;
+	while (pheap_min(turn)) {
+		struct ag_route *r = container_of(pheap_min(turn), struct ag_route, turn);
+		struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
+		struct ag_tensor *t = s->tensor;
+		uint64_t cost = (uint64_t)(r->job->nlocal + 1) * s->len;
 
-			if (!budget)
-				return true;
-			sum_inputs(c, s, t->result[t->round & 1] + ag_seg_at(s),
-				   t->rop == ROP_MEAN ? r->job->world : 1);
-			seg_done(c, s, r->progress);
-			budget -= MIN(budget, cost);
-		}
+		if (!budget)
+			return true;
+		sum_inputs(c, s, t->result[t->round & 1] + ag_seg_at(s),
+			   t->rop == ROP_MEAN ? r->job->world : 1);
+		seg_done(c, s, r->progress);
+		budget -= MIN(budget, cost);
 	}
 	return false;
 }
@@ -357,79 +319,6 @@ static bool next_todo(struct ag_core *c, struct ag_peer *p, struct ag_send *out)
 	return true;
 }
 
-/*
- * The least urgent segment in flight that may be taken back; NULL: none.  One
- * that was asked for is no exception: an ASK may also have answered a PROBE, or
- * be old, and what the server does ask for it holds.
- */
-static struct ag_seg *victim(struct ag_route *r)
-{
-	struct ag_seg *worst = NULL;
-
-	list_for_each(&r->inflight, l) {
-		struct ag_seg *s = list_entry(l, struct ag_seg, link);
-
-		if (s->state == SEG_CANCELLING)
-			return NULL;	/* one at a time */
-		if (s->pinned || s->slot == UINT32_MAX)
-			continue;
-		if (!worst || ag_more_urgent(worst, s))
-			worst = s;
-	}
-	return worst;
-}
-
-/* The asked segment at the head finds no room: take something back. */
-static void make_room(struct ag_route *r)
-{
-	struct ag_seg *s = victim(r);
-
-	if (s)
-		ag_seg_recall(s);
-}
-
-static bool links_take(const struct ag_core *c, const struct ag_route *r)
-{
-	if (r->peer->busy)
-		return false;
-	return r->peer->by_ref ||
-	       (r->peer->tx_bytes < r->peer->tx_limit && c->tx_bytes < c->tx_limit);
-}
-
-/* The route's most urgent segment, with a slot when it needs one; NULL: not now. */
-static struct ag_seg *head(struct ag_core *c, struct ag_route *r)
-{
-	struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
-
-	if (!r->peer || !r->peer->up || !links_take(c, r))
-		return NULL;
-	if (s->slot != UINT32_MAX || !takes_window(s))
-		return s;
-	if (r->full || s->late_slot != UINT32_MAX)
-		return NULL;
-	s->slot = pagemap_get(&r->window, pages_of(s));
-	if (s->slot != UINT32_MAX)
-		return s;
-	r->full = true;
-	if (s->asked)
-		make_room(r);
-	return NULL;
-}
-
-static struct ag_seg *choose(struct ag_core *c)
-{
-	struct ag_seg *best = NULL;
-
-	list_for_each(&c->active, l) {
-		struct ag_route *r = list_entry(l, struct ag_route, active);
-		struct ag_seg *s = head(c, r);
-
-		if (s && (!best || ag_more_urgent(s, best)))
-			best = s;
-	}
-	return best;
-}
-
 static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
@@ -446,7 +335,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	out->peer = p;
 	out->data = NULL;
 	out->seg = NULL;
-	if (without_data(t)) {
+	if (ag_without_data(t)) {
 		f->flags |= FRAME_NODATA;
 	} else {
 		uint64_t slot;
@@ -454,7 +343,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 
 		ag_lend(c, s, out, data, slot);
 	}
-	ag_seg_unready(s);
+	ag_seg_unready(c, s);
 	ag_todo_drop(s, AG_OFFER);
 	s->state = SEG_PUSHED;
 	s->held = true;
@@ -483,7 +372,7 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 
 	if (next_talk(c, out))
 		return true;
-	s = choose(c);
+	s = ag_choose(c);
 	if (!s)
 		return next_talk(c, out);	/* a CANCEL, where room is wanted */
 	push(c, s, out, now);
@@ -625,7 +514,7 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 static void make_asked(struct ag_core *c, struct ag_seg *s)
 {
 	if (s->state == SEG_READY)
-		ag_seg_unready(s);
+		ag_seg_unready(c, s);
 	s->asked = true;
 	ag_seg_ready(c, s);
 	s->route->full = false;

@@ -66,6 +66,9 @@ struct ag_counters {
 
 #define AG_BUCKETS 16384u
 
+/* Routes over links, by reference, and of jobs on this machine alone. */
+enum { AG_BY_LINK, AG_BY_REF, AG_ALONE, AG_TURNS };
+
 /* One engine of one server, over whatever links. */
 struct ag_peer {
 	struct ag_core *core;
@@ -82,7 +85,8 @@ struct ag_peer {
 /* The way of one job to one server engine; n = 1: the only one, to itself. */
 struct ag_route {
 	struct list link;		/* in job->routes */
-	struct list active;		/* in ag_core.active while ready is not empty */
+	struct pheap_node turn;		/* in one of core->turn while ready is not empty */
+	struct list aside;		/* scratch of ag_choose() */
 	struct ag_job *job;
 	struct ag_peer *peer;		/* NULL: this machine alone */
 	uint32_t users;			/* segments that are here or are to come here */
@@ -184,7 +188,8 @@ struct ag_tensor {
 
 struct ag_core {
 	struct ag_counters count;
-	struct list jobs, active, done, talk;
+	struct list jobs, done, talk;
+	struct pheap turn[AG_TURNS];	/* ag_route.turn, by their most urgent segments */
 	uint64_t tx_bytes;
 	uint64_t tx_limit;		/* all links together; set by the shell */
 	struct ag_tensor *bucket[AG_BUCKETS];
@@ -301,6 +306,11 @@ struct ag_send {
 };
 
 bool ag_next(struct ag_core *c, mono_t now, struct ag_send *s);
+/* Something is READY that takes room on the links. */
+static inline bool ag_waits(const struct ag_core *c)
+{
+	return pheap_min(&c->turn[AG_BY_LINK]) != NULL;
+}
 /* The push of s is with the server, or lost with its link: exactly once for each. */
 void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len);
 
@@ -325,9 +335,13 @@ void ag_check(const struct ag_core *c);
 
 /* The segment that a frame names; NULL: not here. */
 struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);
-/* Into and out of the queue of its route. */
+/* agent_core_turn.c: into and out of the queue of its route. */
 void ag_seg_ready(struct ag_core *c, struct ag_seg *s);
-void ag_seg_unready(struct ag_seg *s);
+void ag_seg_unready(struct ag_core *c, struct ag_seg *s);
+void ag_turns_init(struct ag_core *c);
+struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r);
+/* The next to be pushed, with room in the window where it needs some; NULL: none now. */
+struct ag_seg *ag_choose(struct ag_core *c);
 /* Gives its room in the window back, if it has some. */
 void ag_seg_free_slot(struct ag_seg *s, mono_t now);
 void ag_seg_free_late(struct ag_seg *s);	/* harmless if it has none */
@@ -347,6 +361,15 @@ void ag_fill_head(struct frame *f, const struct ag_seg *s, uint8_t type);
 /* out's payload: data, or where it lies when the peer reads it by reference. */
 void ag_lend(struct ag_core *c, struct ag_seg *s, struct ag_send *out, const uint8_t *data,
 	     uint64_t slot);
+static inline uint32_t ag_seg_pages(const struct ag_seg *s)
+{
+	return (uint32_t)div_round_up(s->len, PAGE_BYTES);
+}
+/* A broadcast's contribution without data: the root is on another machine. */
+static inline bool ag_without_data(const struct ag_tensor *t)
+{
+	return t->rop == ROP_BROADCAST && t->root_local < 0;
+}
 static inline uint64_t ag_seg_at(const struct ag_seg *s)
 {
 	return (uint64_t)s->chunk * s->tensor->geom.chunk_bytes + s->offset;

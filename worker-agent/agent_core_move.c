@@ -58,7 +58,7 @@ void ag_route_gone(struct ag_route *r)
 void ag_route_del(struct ag_route *r)
 {
 	free_late(r);
-	ASSERT(!r->users && list_empty(&r->inflight) && list_empty(&r->active));
+	ASSERT(!r->users && list_empty(&r->inflight) && !pheap_min(&r->ready));
 	list_del(&r->link);
 }
 
@@ -69,7 +69,7 @@ void ag_seg_switch(struct ag_core *c, struct ag_seg *s, mono_t now)
 	bool ready = s->state == SEG_READY;
 
 	if (ready)
-		ag_seg_unready(s);
+		ag_seg_unready(c, s);
 	ag_todo_drop(s, 0xff);
 	ag_seg_free_slot(s, now);
 	s->route->users--;
@@ -105,7 +105,7 @@ void ag_seg_move(struct ag_core *c, struct ag_seg *s, mono_t now)
 	} else if (s->state == SEG_PUSHED || s->state == SEG_CANCELLING) {
 		return;
 	} else if (s->state == SEG_READY && s->held && !s->route->gone) {
-		ag_seg_unready(s);	/* to be pushed again after a link broke */
+		ag_seg_unready(c, s);	/* to be pushed again after a link broke */
 		list_add(&s->route->inflight, &s->link);
 		ag_seg_recall(s);
 		return;

@@ -14,10 +14,10 @@ void ag_init(struct ag_core *c)
 {
 	memset(c, 0, sizeof(*c));
 	list_init(&c->jobs);
-	list_init(&c->active);
 	list_init(&c->done);
 	list_init(&c->talk);
 	c->tx_limit = UINT64_MAX;
+	ag_turns_init(c);
 }
 
 /* ---- peers ---- */
@@ -33,9 +33,8 @@ void ag_peer_init(struct ag_core *c, struct ag_peer *p, uint32_t node, uint32_t 
 	list_init(&p->todo);
 }
 
-/* Calls fn for every segment in flight to p. */
-static void each_inflight(struct ag_core *c, struct ag_peer *p,
-			  void (*fn)(struct ag_core *, struct ag_seg *))
+static void each_route(struct ag_core *c, struct ag_peer *p,
+		       void (*fn)(struct ag_core *, struct ag_route *))
 {
 	list_for_each(&c->jobs, lj) {
 		struct ag_job *j = list_entry(lj, struct ag_job, link);
@@ -43,10 +42,8 @@ static void each_inflight(struct ag_core *c, struct ag_peer *p,
 		list_for_each(&j->routes, lr) {
 			struct ag_route *r = list_entry(lr, struct ag_route, link);
 
-			if (r->peer != p)
-				continue;
-			list_for_each_safe(&r->inflight, l, next)
-				fn(c, list_entry(l, struct ag_seg, link));
+			if (r->peer == p)
+				fn(c, r);
 		}
 	}
 }
@@ -64,24 +61,48 @@ static void push_again(struct ag_core *c, struct ag_seg *s)
 	ag_seg_ready(c, s);
 }
 
+static void push_all_again(struct ag_core *c, struct ag_route *r)
+{
+	list_for_each_safe(&r->inflight, l, next)
+		push_again(c, list_entry(l, struct ag_seg, link));
+}
+
+static void turn_out(struct ag_core *c, struct ag_route *r)
+{
+	if (pheap_min(&r->ready))
+		pheap_del(ag_turn_of(c, r), &r->turn);
+}
+
+static void turn_in(struct ag_core *c, struct ag_route *r)
+{
+	if (pheap_min(&r->ready))
+		pheap_add(ag_turn_of(c, r), &r->turn);
+}
+
 void ag_peer_up(struct ag_core *c, struct ag_peer *p, bool by_ref, mono_t now)
 {
 	(void)now;
+	each_route(c, p, turn_out);
 	p->by_ref = by_ref;
+	each_route(c, p, turn_in);
 	p->up = true;
-	each_inflight(c, p, push_again);
+	each_route(c, p, push_all_again);
 }
 
-static void heard_never(struct ag_core *c, struct ag_seg *s)
+static void heard_never(struct ag_core *c, struct ag_route *r)
 {
 	(void)c;
-	s->heard = 0;
-	s->hurt = true;
+	list_for_each(&r->inflight, l) {
+		struct ag_seg *s = list_entry(l, struct ag_seg, link);
+
+		s->heard = 0;
+		s->hurt = true;
+	}
 }
 
 void ag_peer_hurt(struct ag_core *c, struct ag_peer *p)
 {
-	each_inflight(c, p, heard_never);
+	each_route(c, p, heard_never);
 }
 
 void ag_peer_down(struct ag_core *c, struct ag_peer *p)
@@ -137,7 +158,7 @@ struct ag_route *ag_route_init(void *mem, struct ag_peer *peer, uint64_t window_
 	r->window_at = window_at;
 	r->progress = now;
 	list_init(&r->link);
-	list_init(&r->active);
+	list_init(&r->aside);
 	list_init(&r->waiting);
 	list_init(&r->inflight);
 	pheap_init(&r->ready, goes_first);
@@ -320,10 +341,10 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 	return t;
 }
 
-static void seg_drop(struct ag_seg *s)
+static void seg_drop(struct ag_core *c, struct ag_seg *s)
 {
 	if (s->state == SEG_READY)
-		ag_seg_unready(s);
+		ag_seg_unready(c, s);
 	ag_todo_drop(s, 0xff);
 	list_del(&s->link);
 	ag_seg_free_slot(s, s->route->progress);
@@ -338,14 +359,13 @@ static void seg_drop(struct ag_seg *s)
 
 void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t)
 {
-	(void)c;
 	if (t->removed)
 		return;
 	t->removed = true;
 	t->running = false;
 	list_del(&t->done_link);
 	for (uint32_t k = 0; k < t->nsegs; k++)
-		seg_drop(&t->seg[k]);
+		seg_drop(c, &t->seg[k]);
 }
 
 void ag_tensor_forget(struct ag_core *c, struct ag_tensor *t)
@@ -375,7 +395,18 @@ static void check_seg(const struct ag_seg *s, uint32_t *left)
 	ASSERT(s->slot == UINT32_MAX || s->held || s->state == SEG_READY);
 }
 
-static void check_route(const struct ag_job *j, const struct ag_route *r)
+/* In the heap of its kind, where it has something to push, and in no other. */
+static void check_turn(const struct ag_core *c, const struct ag_route *r)
+{
+	const struct pheap *mine = ag_turn_of((struct ag_core *)c, r);
+	bool in = r->turn.prev || pheap_min(mine) == &r->turn;
+
+	ASSERT(in == (pheap_min(&r->ready) != NULL));
+	for (uint32_t i = 0; i < AG_TURNS; i++)
+		ASSERT(&c->turn[i] == mine || pheap_min(&c->turn[i]) != &r->turn);
+}
+
+static void check_route(const struct ag_core *c, const struct ag_job *j, const struct ag_route *r)
 {
 	uint32_t pages = 0, users = 0;
 
@@ -394,7 +425,7 @@ static void check_route(const struct ag_job *j, const struct ag_route *r)
 	}
 	ASSERT(pages == r->window.used);
 	ASSERT(users == r->users);
-	ASSERT(!pheap_min(&r->ready) == list_empty(&r->active));
+	check_turn(c, r);
 }
 
 static uint32_t count_moving(const struct ag_tensor *t)
@@ -424,6 +455,6 @@ void ag_check(const struct ag_core *c)
 		}
 		ASSERT(moving == j->moving);
 		list_for_each(&j->routes, lr)
-			check_route(j, list_entry(lr, struct ag_route, link));
+			check_route(c, j, list_entry(lr, struct ag_route, link));
 	}
 }

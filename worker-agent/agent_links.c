@@ -654,7 +654,7 @@ static void make_flight(struct ad_engine *en)
 
 bool ad_links_full(const struct ad_engine *en)
 {
-	return en->flight_limit != UINT64_MAX && !list_empty(&en->core.active);
+	return en->flight_limit != UINT64_MAX && ag_waits(&en->core);
 }
 
 void ad_links_turn(struct ad_engine *en, mono_t now)

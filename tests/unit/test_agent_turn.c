@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * agent_core_turn.c: what is pushed next, against a look at every segment, while servers
+ * come and go, become local and remote, and have room or none.
+ */
+#include <check.h>
+#include <stdlib.h>
+
+#include "common/base/bytes.h"
+#include "worker-agent/agent_core.h"
+
+enum { SEG = 4096, ROUTES = 6, TENSORS = 8, CHUNKS = 24, STEPS = 3000 };
+
+static struct ag_core core;
+static struct ag_job job;
+static struct ag_peer peer[ROUTES];
+static struct ag_route *route[ROUTES];
+static struct ag_tensor *tensor[TENSORS];
+static uint8_t input[CHUNKS * SEG], result[CHUNKS * SEG];
+
+static void add_tensor(struct rng *rng, uint32_t k)
+{
+	uint32_t owner[CHUNKS];
+	struct ag_tensor_desc d = { .id = k + 1, .dtype = DTYPE_I32, .route = owner,
+				    .geom = { CHUNKS * SEG, SEG, SEG },
+				    .result = { result, result },
+				    .result_slot = { SLOT_NONE, SLOT_NONE } };
+
+	for (uint32_t ch = 0; ch < CHUNKS; ch++)
+		owner[ch] = rng_below(rng, ROUTES);
+	tensor[k] = ag_tensor_add(&core, &job, calloc(1, ag_tensor_size(&job, &d)), &d);
+}
+
+static void begin(struct rng *rng)
+{
+	const uint64_t window = TENSORS * CHUNKS * SEG;
+	struct ag_job_desc d = { .id = 4, .n = 2, .me = rng_below(rng, 2), .nlocal = 1, .world = 2,
+				 .chunk_bytes = SEG, .seg_bytes = SEG, .nroutes = ROUTES,
+				 .route = route };
+
+	ag_init(&core);
+	job = (struct ag_job){ 0 };
+	for (uint32_t r = 0; r < ROUTES; r++) {
+		ag_peer_init(&core, &peer[r], 77 + r, 0);
+		route[r] = ag_route_init(calloc(1, ag_route_size(window)), &peer[r], 0, window, 0);
+	}
+	ag_job_start(&core, &job, &d);
+	for (uint32_t k = 0; k < TENSORS; k++)
+		add_tensor(rng, k);
+}
+
+static void end(void)
+{
+	ag_job_stop(&core, &job);
+	for (uint32_t k = 0; k < TENSORS; k++) {
+		ag_tensor_forget(&core, tensor[k]);
+		free(tensor[k]);
+	}
+	ag_job_forget(&core, &job);
+	for (uint32_t r = 0; r < ROUTES; r++) {
+		ag_route_del(route[r]);
+		free(route[r]);
+	}
+}
+
+static void post(struct rng *rng, uint64_t seq)
+{
+	struct ag_tensor *t = tensor[rng_below(rng, TENSORS)];
+	struct ag_post p = { .round = 1, .rop = ROP_SUM, .root_local = -1, .seq = seq,
+			     .priority = (int32_t)rng_below(rng, 3), .length = CHUNKS * SEG,
+			     .base = input, .base_slot = SLOT_NONE };
+
+	if (!t->round)
+		ag_post(&core, t, &p, 0);
+}
+
+static void change(struct rng *rng, uint64_t seq)
+{
+	struct ag_peer *p = &peer[rng_below(rng, ROUTES)];
+
+	switch (rng_below(rng, 8)) {
+	case 0: post(rng, seq); break;
+	case 1: p->busy = !p->busy; break;
+	case 2: p->tx_limit = p->tx_limit ? 0 : UINT64_MAX; break;
+	case 3: core.tx_limit = core.tx_limit ? 0 : UINT64_MAX; break;
+	case 4: ag_peer_down(&core, p); break;
+	case 5: case 6: ag_peer_up(&core, p, rng_below(rng, 2), 0); break;
+	}
+}
+
+/* What has its room in the window goes before what has not, at the same server. */
+static struct ag_seg *first_at(const struct ag_route *r)
+{
+	struct ag_seg *best = NULL;
+
+	for (uint32_t k = 0; k < TENSORS; k++) {
+		for (uint32_t i = 0; i < tensor[k]->nsegs; i++) {
+			struct ag_seg *s = &tensor[k]->seg[i];
+			bool has = s->slot != UINT32_MAX, had = best && best->slot != UINT32_MAX;
+
+			if (s->route == r && s->state == SEG_READY &&
+			    (!best || (has == had ? ag_more_urgent(s, best) : has)))
+				best = s;
+		}
+	}
+	return best;
+}
+
+static bool may_push(const struct ag_peer *p)
+{
+	return p->up && !p->busy && (p->by_ref || (p->tx_limit && core.tx_limit));
+}
+
+static struct ag_seg *first_of_all(void)
+{
+	struct ag_seg *best = NULL;
+
+	for (uint32_t r = 0; r < ROUTES; r++) {
+		struct ag_seg *s = may_push(&peer[r]) ? first_at(route[r]) : NULL;
+
+		if (s && (!best || ag_more_urgent(s, best)))
+			best = s;
+	}
+	return best;
+}
+
+START_TEST(the_most_urgent_that_may_be_pushed_is_next)
+{
+	struct rng rng = { (uint64_t)_i + 1 };
+	uint64_t pushes = 0;
+
+	begin(&rng);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		const struct ag_seg *want, *got;
+		struct ag_send s;
+
+		change(&rng, i);
+		ag_check(&core);
+		want = first_of_all();
+		if (!ag_next(&core, 0, &s)) {
+			ck_assert_ptr_null(want);
+			continue;
+		}
+		ck_assert_uint_eq(s.frame.type, FRAME_PUSH);
+		got = ag_find(&core, &s.frame);
+		ck_assert_ptr_nonnull(want);
+		ck_assert(!ag_more_urgent(want, got) && !ag_more_urgent(got, want));
+		ck_assert(may_push(got->route->peer));
+		if (s.seg)
+			ag_sent(&core, s.peer, s.seg, s.frame.length);
+		ag_check(&core);
+		pushes++;
+	}
+	ck_assert_uint_gt(pushes, TENSORS * CHUNKS);
+	end();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("agent_turn");
+	TCase *t = tcase_create("turn");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, the_most_urgent_that_may_be_pushed_is_next, 0, 20);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
