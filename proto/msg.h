@@ -208,7 +208,8 @@ struct msg_ready {
 	uint64_t seq;			/* TENSORS_READY: the log entry; else: the epoch */
 	int32_t code;
 	const char *text;
-	uint64_t log;			/* JOB_READY: last log entry that the server has */
+	uint64_t log;			/* JOB_READY, an agent's EPOCH_READY: last log entry that
+					 * the sender has */
 };
 
 struct msg_job_down {

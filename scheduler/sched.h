@@ -16,6 +16,7 @@
  *	sched_declare.c	DECLARE and UNDECLARE
  *	sched_issue.c	what all ranks agree on becomes a log entry
  *	sched_log.c	a job's log: TENSORS and FORGET entries in order
+ *	sched_sent.c	what was sent of late, for those who lost it with a connection
  *	sched_barrier.c barriers
  *	sched_held.c	rebuilding jobs after a restart of the scheduler
  *	sched_report.c	the answer to QUERY
@@ -40,6 +41,8 @@
 #define SCHED_REQS_PER_RANK_MAX	64u		/* pending requests of one rank */
 #define SCHED_BITS_UNKNOWN	UINT64_C(10000000000)	/* a card that does not say */
 #define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
+#define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago it cannot have been */
+#define SCHED_SENT_MAX		64u	/* of one job */
 #define SCHED_BUCKETS		4096u		/* of a job's tensor tables; a power of two */
 
 /* ---- nodes ---- */
@@ -137,9 +140,8 @@ struct sched_part {
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch */
 	bool fresh;			/* servers: can take part, and no epoch has asked it yet */
-	bool unsure;			/* servers: back on a new connection; what was on its way
-					 * old one may be lost */
-	uint64_t sure_seq;		/* it must have the log up to here */
+	bool unsure;			/* back on a new connection, and has not said what it has:
+					 * what was on its way on the old one may be lost */
 	uint64_t seq;			/* highest log entry it was sent, or said it holds */
 	uint64_t settled;		/* agents: epoch it follows; servers: was told all follow */
 	uint64_t held_epoch;		/* agents: of its JOB_HELD */
@@ -190,6 +192,15 @@ struct sched_entry {
 	struct sched_tensor *t[];
 };
 
+/* JOB_UP (seq 0) or a log entry as it was sent, for those who may have lost it. */
+struct sched_sent {
+	struct list link;		/* job->sent, oldest first */
+	uint64_t seq;
+	mono_t at;
+	uint32_t bytes;
+	uint8_t wire[];
+};
+
 enum sched_req_kind { SQ_JOIN, SQ_DECLARE, SQ_UNDECLARE, SQ_BARRIER };
 
 /* A request that waits for others; answered exactly once, then gone. */
@@ -225,7 +236,9 @@ struct sched_job {
 	struct sched_part *machines, *servers;	/* owned; set when planned */
 	struct list reqs;		/* sched_req, owned */
 	struct list log;		/* sched_entry, owned; the head is being done */
+	struct list sent;		/* sched_sent, owned: what was sent of late */
 	uint64_t seq;			/* last log entry sent */
+	uint64_t told;			/* last one that was sent to the agents, too */
 	uint32_t last_id, ntensors;
 	uint64_t bytes;			/* of tensors that are UP */
 	struct list tensors;		/* sched_tensor, owned */
@@ -368,7 +381,10 @@ bool epoch_begin(struct sched *s, struct sched_job *j);	/* true: it is on its wa
 void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e);
 void epoch_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m);
 void epoch_settle(struct sched *s, struct sched_job *j);	/* as far as all agents say */
-void epoch_back(struct sched *s, struct sched_job *j, struct sched_node *n);	/* a server */
+void epoch_back(struct sched_job *j, const struct sched_node *n);
+bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none,
+		uint64_t has);
+void epoch_unsaid(struct sched *s, struct sched_node *n);
 void epoch_offer(struct sched *s, struct sched_node *n);	/* to jobs without it */
 void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
 		  const struct msg_ready *m);
@@ -440,6 +456,13 @@ const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64
 			      bool placed);
 void log_send_servers(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
 void log_send_machines(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
+
+/* sched_sent.c */
+void sent_keep(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
+/* To one who has the log up to `has` (none: not even JOB_UP) what follows, up to `last`. */
+bool sent_again(struct sched *s, struct sched_job *j, struct sched_part *p, bool none,
+		uint64_t has, uint64_t last);	/* false: it is not known any more */
+void sent_free(struct sched *s, struct sched_job *j);
 
 /* sched_barrier.c */
 void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barrier *m);

@@ -174,20 +174,65 @@ static void tell_all_settled(struct sched *s, struct sched_job *j)
 	}
 }
 
-/* A connection was lost, and with it perhaps what was on its way. */
-void epoch_back(struct sched *s, struct sched_job *j, struct sched_node *n)
+static struct sched_part *machine_part(struct sched_job *j, const struct sched_node *n)
 {
-	struct sched_part *p = job_server_part(j, n);
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (j->machines[i].node == n)
+			return &j->machines[i];
+	}
+	return NULL;
+}
+
+/* A connection was lost, and with it perhaps what was on its way. */
+void epoch_back(struct sched_job *j, const struct sched_node *n)
+{
+	struct sched_part *p = n->kind == NODE_SERVER ? job_server_part(j, n) : machine_part(j, n);
 
 	if (p && p->joining) {		/* it is told the job again */
 		p->node = NULL;
 		p->joining = p->told_up = false;
 	} else if (p) {
 		p->unsure = true;
-		p->sure_seq = p->seq;
-		p->settled = 0;
 	}
-	tell_all_settled(s, j);
+}
+
+/* It has said what it has of the log, and hears the rest.  False: it is out. */
+bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none, uint64_t has)
+{
+	struct sched_node *n = p->node;
+
+	p->unsure = false;
+	if (n->kind == NODE_AGENT) {
+		if (sent_again(s, j, p, none, has, j->told))
+			return true;
+		job_down(s, j, TALLY_EWORKERLOST, "machine %.128s was away and has missed too much",
+			 p->name);
+		return false;
+	}
+	if (!sent_again(s, j, p, none, has, j->seq)) {
+		node_die(s, n, "it has missed log entries");
+		return false;
+	}
+	p->settled = 0;
+	tell_settled(s, j, p);
+	return true;
+}
+
+/* After a return all that it has has been said by now. */
+void epoch_unsaid(struct sched *s, struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs && n->state == SN_UP; i++) {
+		struct sched_job *j = s->jobs[i];
+		struct sched_part *p = n->kind == NODE_SERVER ? job_server_part(j, n) :
+								machine_part(j, n);
+
+		if (!p || !p->unsure || (j->state != SJ_UP && j->state != SJ_RESERVING))
+			continue;
+		if (n->kind == NODE_SERVER)
+			node_die(s, n, "it has lost a job");
+		else
+			epoch_sure(s, j, p, true, 0);
+	}
 }
 
 void epoch_settle(struct sched *s, struct sched_job *j)
@@ -209,18 +254,18 @@ void epoch_settle(struct sched *s, struct sched_job *j)
 static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_part *p = j ? machine_part(j, n) : NULL;
 
-	for (uint32_t i = 0; j && i < j->nmachines; i++) {
-		struct sched_part *p = &j->machines[i];
-
-		if (p->node != n || m->seq > j->epoch)
-			continue;
-		p->settled = MAX(p->settled, m->seq);
-		if (j->state == SJ_UP)
-			epoch_settle(s, j);
+	if (!p || m->seq > j->epoch) {
+		s->counters.strays++;
 		return;
 	}
-	s->counters.strays++;
+	p->settled = MAX(p->settled, m->seq);
+	if (j->state != SJ_UP)
+		return;
+	if (p->unsure && !epoch_sure(s, j, p, false, m->log))
+		return;
+	epoch_settle(s, j);
 }
 
 static void server_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)

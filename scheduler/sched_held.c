@@ -233,7 +233,7 @@ static struct sched_part *next_entry(struct sched *s, struct sched_node *n, uint
 		return NULL;
 	}
 	p->seq = seq;
-	j->seq = MAX(j->seq, seq);
+	j->seq = j->told = MAX(j->seq, seq);
 	*out = j;
 	return p;
 }

@@ -72,6 +72,7 @@ struct sched_job *job_new(struct sched *s, const char *name, uint32_t world)
 	list_init(&j->log);
 	list_init(&j->tensors);
 	list_init(&j->placed);
+	list_init(&j->sent);
 	j->world = world;
 	j->since = s->now;
 	snprintf(j->name, sizeof(j->name), "%s", name);
@@ -107,6 +108,7 @@ void job_free(struct sched *s, struct sched_job *j)
 	}
 	while (!list_empty(&j->tensors))
 		tensor_free(s, j, list_first(&j->tensors, struct sched_tensor, link));
+	sent_free(s, j);
 	sched_release(s, j->place);
 	sched_release(s, j->by_id);
 	sched_release(s, j->by_name);
@@ -235,6 +237,7 @@ static void come_up(struct sched *s, struct sched_job *j)
 {
 	const struct msg *m = plan_job_up(s, j, false);
 
+	sent_keep(s, j, 0, m);
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		j->machines[i].told_up = out_send(s, j->machines[i].node, m);
 		j->machines[i].settled = j->epoch;
@@ -339,10 +342,8 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 		node_die(s, n, "it cannot follow a job");	/* and comes back as another one */
 		return;
 	}
-	if (p && p->unsure && j->state == SJ_UP && m->ready.log < p->sure_seq) {
-		node_die(s, n, "it has missed log entries");
+	if (p && p->unsure && j->state == SJ_UP && !epoch_sure(s, j, p, false, m->ready.log))
 		return;
-	}
 	if (p)
 		p->unsure = false;
 	if (p && p->ready && j->state != SJ_RESERVING)
@@ -594,8 +595,8 @@ void job_node_back(struct sched *s, struct sched_node *n)
 			tell_everybody_down(s, j);
 			continue;
 		}
-		if (j->state == SJ_UP)
-			epoch_back(s, j, n);
+		if (j->state == SJ_UP || (j->state == SJ_RESERVING && n->kind == NODE_SERVER))
+			epoch_back(j, n);
 		job_pump(s, j);
 	}
 }

@@ -108,8 +108,8 @@ static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, ui
 		       const struct msg *m)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (!parts[i].node)
-			continue;
+		if (!parts[i].node || parts[i].unsure)
+			continue;		/* hears it with all that it says it lacks */
 		out_send(s, parts[i].node, m);
 		parts[i].seq = seq;
 	}
@@ -117,11 +117,13 @@ static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, ui
 
 void log_send_servers(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m)
 {
+	sent_keep(s, j, seq, m);
 	send_parts(s, j->servers, j->nservers, seq, m);
 }
 
 void log_send_machines(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m)
 {
+	j->told = seq;
 	send_parts(s, j->machines, j->nmachines, seq, m);
 }
 
@@ -170,7 +172,7 @@ static void tensors_done(struct sched *s, struct sched_job *j, struct sched_entr
 {
 	const struct msg *m = tensors_msg(s, j, e->seq, e->t, e->n);
 
-	send_parts(s, j->machines, j->nmachines, e->seq, m);
+	log_send_machines(s, j, e->seq, m);
 	for (uint32_t i = 0; i < e->n; i++) {
 		j->bytes += tensor_bytes(e->t[i]);
 		e->t[i]->state = e->why.code ? ST_DROPPED : ST_UP;
@@ -188,8 +190,8 @@ static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
 {
 	const struct msg *m = forget_msg(s, j, ++j->seq, e->t, e->n);
 
-	send_parts(s, j->servers, j->nservers, j->seq, m);
-	send_parts(s, j->machines, j->nmachines, j->seq, m);
+	log_send_servers(s, j, j->seq, m);
+	log_send_machines(s, j, j->seq, m);
 	answer_undeclares(s, j, e);
 	for (uint32_t i = 0; i < e->n; i++) {
 		j->bytes -= tensor_bytes(e->t[i]);
@@ -209,7 +211,7 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e)
 	}
 	for (uint32_t i = 0; i < j->nservers; i++)
 		j->servers[i].ready = !j->servers[i].node || j->servers[i].joining;
-	send_parts(s, j->servers, j->nservers, e->seq, tensors_msg(s, j, e->seq, e->t, e->n));
+	log_send_servers(s, j, e->seq, tensors_msg(s, j, e->seq, e->t, e->n));
 }
 
 static bool reserved(const struct sched_job *j)

@@ -133,8 +133,9 @@ void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_hear
 		m->heartbeat.note = "";
 	}
 	out_send(s, n, m);
-	if (n->kind == NODE_SERVER)
-		epoch_offer(s, n);	/* what it held before it has told by now */
+	epoch_unsaid(s, n);		/* what it held before it has told by now */
+	if (n->kind == NODE_SERVER && n->state == SN_UP)
+		epoch_offer(s, n);
 }
 
 /* ---- registration ---- */

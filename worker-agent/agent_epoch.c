@@ -326,7 +326,7 @@ void ad_epoch_tell(struct ad_job *j)
 {
 	const struct msg m = {
 		.type = MSG_EPOCH_READY,
-		.ready = { .job = j->id, .seq = j->told_settled, .text = "" },
+		.ready = { .job = j->id, .seq = j->told_settled, .text = "", .log = j->seq },
 	};
 
 	(void)ad_tell_scheduler(j->agent, &m);
