@@ -70,6 +70,13 @@ struct sched_mail {
 	uint32_t ids[];			/* then the text */
 };
 
+/* What a server says that it holds, while the scheduler recovers. */
+struct sched_said {
+	struct list link;
+	uint32_t job;
+	uint64_t log;			/* last entry that it has */
+};
+
 struct sched_addr {
 	char host[ADDR_LEN_MAX + 1];
 	uint16_t port;
@@ -82,6 +89,7 @@ struct sched_node {
 	enum sched_node_state state;
 	uint32_t conn;			/* NO_CONN unless UP */
 	bool foreign;			/* its last cluster was another one */
+	bool came_back;			/* answers may have been lost with a connection */
 	bool draining;			/* servers: to have nothing to do */
 	mono_t offer_after;		/* servers: no running job before; one has refused */
 	uint8_t instance[ID_BYTES];
@@ -94,6 +102,7 @@ struct sched_node {
 	struct msg_heartbeat last;	/* its note points to `note` */
 	uint32_t mark;			/* scratch of one function */
 	struct list outbox;		/* sched_mail, owned */
+	struct list said;		/* sched_said, owned */
 	char name[NAME_LEN_MAX + 1];
 	char machine[NAME_LEN_MAX + 1];
 	char shm_path[ADDR_LEN_MAX + 1];
@@ -473,7 +482,9 @@ void barrier_pump(struct sched *s, struct sched_job *j);
 /* sched_held.c */
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
-void held_forget(struct sched *s, struct sched_node *n, const struct msg_ids *m);
+void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m); /* a server */
+void held_unsay(struct sched *s, struct sched_node *n);
+void held_last(struct sched_job *j, struct sched_part *p, uint64_t seq);
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 void held_over(struct sched *s);
 

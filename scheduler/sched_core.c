@@ -145,9 +145,6 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_TENSORS_HELD:
 		held_tensors(s, n, &m->tensors);
 		break;
-	case MSG_FORGET:
-		held_forget(s, n, &m->ids);
-		break;
 	case MSG_EPOCH_READY:
 		epoch_ready(s, n, &m->ready);
 		break;

@@ -132,6 +132,7 @@ static void fail_tensor(struct sched *s, struct sched_job *j, struct sched_tenso
 struct look {
 	struct sched_job *j;
 	uint32_t rank, n;
+	bool again;			/* it may have been done, and the answer lost */
 	struct sched_tensor **t;	/* n of them, in the order named */
 	struct sched_tensor *bad;	/* the one in the way, if that is the reason */
 	bool differs;			/* bad is wanted, but not like this */
@@ -151,7 +152,7 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 		k->bad = t;
 		return err_set(&k->e, TALLY_EMISMATCH, "%s", t->why->text);
 	}
-	if (t->state == ST_UP && t->recovered && tensor_equal(t, m) &&
+	if (t->state == ST_UP && (t->recovered || k->again) && tensor_equal(t, m) &&
 	    !(t->set && bits_test(t->set, k->rank)))
 		return 0;
 	if (t->state == ST_DROPPED)
@@ -252,7 +253,8 @@ static void declare_commit(struct sched *s, struct look *k, const struct msg_dec
 
 void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m)
 {
-	struct look k = { .j = job_of_request(s, n, m->req, m->job, m->rank), .rank = m->rank };
+	struct look k = { .j = job_of_request(s, n, m->req, m->job, m->rank), .rank = m->rank,
+			  .again = n->came_back };
 	struct sched_req *q;
 
 	if (!k.j || req_asked(k.j, n, SQ_DECLARE, m->rank, m->req))
@@ -318,6 +320,16 @@ static int look_at_ids(struct sched *s, struct look *k, const struct msg_ids *m)
 	return err;
 }
 
+/* Its FORGET was all that it asked for. */
+static bool are_forgotten(const struct sched_job *j, const struct msg_ids *m)
+{
+	for (uint32_t i = 0; i < m->nids; i++) {
+		if (!m->ids[i] || m->ids[i] > j->last_id || tensor_by_id(j, m->ids[i]))
+			return false;
+	}
+	return m->nids != 0;
+}
+
 void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_ids *m)
 {
 	struct look k = { .j = job_of_request(s, n, m->req, m->job, m->rank), .rank = m->rank };
@@ -326,6 +338,10 @@ void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_id
 
 	if (!k.j || req_asked(k.j, n, SQ_UNDECLARE, m->rank, m->req))
 		return;
+	if ((n->came_back || k.j->outlived) && are_forgotten(k.j, m)) {
+		out_answer(s, n, m->req, 0, "", NULL, 0);
+		return;
+	}
 	if (look_at_ids(s, &k, m)) {
 		out_refuse(s, n, m->req, k.e.code, "%s", k.e.text);
 		return;

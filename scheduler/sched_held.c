@@ -9,10 +9,11 @@
  * agents are all back go on; agents that are behind get the entries they miss, and
  * DECLAREs that came in meanwhile are served.  The others are over, and say who did
  * not come back.  Where chunks are the agents say, too, those of the newest epoch;
- * servers that did not come back are lost as any other.
+ * servers that did not come back, or do not have the job, are lost as any other.
  *
  * Outside that time a report of a known job needs nothing, and of an unknown one
- * is answered with JOB_DOWN.  Servers report their jobs by repeating JOB_READY.
+ * is answered with JOB_DOWN.  Servers report their jobs by repeating JOB_READY.  What
+ * they say while we recover is kept, since they may come back before the agents do.
  */
 #include "scheduler/sched.h"
 
@@ -313,19 +314,53 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 	}
 }
 
-void held_forget(struct sched *s, struct sched_node *n, const struct msg_ids *m)
+/* Its log ends here; FORGET and EPOCH entries are told by nothing else. */
+void held_last(struct sched_job *j, struct sched_part *p, uint64_t seq)
 {
-	struct sched_job *j;
-
-	if (!next_entry(s, n, m->job, m->seq, &j))
+	if (j->state != SJ_HELD || !p->held || seq > SCHED_EPOCH_MAX)
 		return;
-	for (uint32_t i = 0; i < m->nids; i++) {
-		struct sched_tensor *t = tensor_by_id(j, m->ids[i]);
+	p->seq = MAX(p->seq, seq);
+	j->seq = j->told = MAX(j->seq, seq);
+}
 
-		if (!t)
-			continue;
-		j->bytes -= tensor_bytes(t);
-		tensor_purge(s, j, t, TALLY_EBUSY, "the tensor was taken back meanwhile");
+/* ---- JOB_READY of servers ---- */
+
+static struct sched_said *said_of(const struct sched_node *n, uint32_t job)
+{
+	list_for_each(&n->said, l) {
+		struct sched_said *x = list_entry(l, struct sched_said, link);
+
+		if (x->job == job)
+			return x;
+	}
+	return NULL;
+}
+
+/* The job may not be known yet.  Without memory the server is as one that lacks it. */
+void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m)
+{
+	struct sched_said *x = said_of(n, m->job);
+	uint32_t count = 0;
+
+	list_for_each(&n->said, l)
+		count++;
+	if (!x && count < JOBS_MAX)
+		x = sched_alloc(s, sizeof(*x));
+	if (!x)
+		return;
+	if (!x->job)
+		list_add(&n->said, &x->link);
+	x->job = m->job;
+	x->log = m->log;
+}
+
+void held_unsay(struct sched *s, struct sched_node *n)
+{
+	while (!list_empty(&n->said)) {
+		struct sched_said *x = list_first(&n->said, struct sched_said, link);
+
+		list_del(&x->link);
+		sched_release(s, x);
 	}
 }
 
@@ -343,16 +378,25 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 	return true;
 }
 
+/* A server may have been drained out of the job, or have missed a FORGET that cannot be
+ * told again: such a one is lost as any other. */
 static void find_servers(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];
 		struct sched_node *n = node_by_name(s, NODE_SERVER, p->name);
+		const struct sched_said *x = n ? said_of(n, j->number) : NULL;
 
-		p->told_up = p->ready = true;
+		p->ready = true;
 		p->seq = j->seq;
-		if (n && n->state != SN_DEAD && n->number == p->number)
-			p->node = n;
+		if (!x || n->state == SN_DEAD || n->number != p->number)
+			continue;
+		if (x->log < j->seq) {
+			node_die(s, n, "it has missed log entries");
+			continue;
+		}
+		p->told_up = true;
+		p->node = n;
 	}
 }
 
@@ -468,5 +512,7 @@ void held_over(struct sched *s)
 		if (s->jobs[i]->state == SJ_HELD)
 			resume(s, s->jobs[i]);
 	}
+	for (uint32_t i = 0; i < s->nnodes; i++)
+		held_unsay(s, s->nodes[i]);
 	job_servers_changed(s);
 }

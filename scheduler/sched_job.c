@@ -323,6 +323,8 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 	struct sched_job *j = job_by_number(s, m->ready.job);
 	struct sched_part *p = j ? job_server_part(j, n) : NULL;
 
+	if (s->recover_until && m->type == MSG_JOB_READY && !m->ready.code)
+		held_said(s, n, &m->ready);
 	if (p && m->type == MSG_TENSORS_READY) {
 		log_ready(s, j, p, &m->ready);
 		return;

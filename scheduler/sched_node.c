@@ -63,6 +63,7 @@ void node_free(struct sched *s, struct sched_node *n)
 		break;
 	}
 	out_drop(s, n);
+	held_unsay(s, n);
 	sched_release(s, n);
 }
 
@@ -261,6 +262,7 @@ static int node_new(struct sched *s, const struct msg_hello *h, struct sched_nod
 	n->conn = NO_CONN;
 	n->last.note = n->note;
 	list_init(&n->outbox);
+	list_init(&n->said);
 	insert(s, n);
 	*out = n;
 	return 0;
@@ -335,6 +337,7 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	if (again) {
 		take_facts(s, n, h);
 		bind_conn(s, n, conn, "it came back");
+		n->came_back = true;
 		job_node_back(s, n);
 		out_flush(s, n);
 		return 0;

@@ -141,7 +141,6 @@ struct ad_job {
 	struct ad_epoch *epoch;		/* the newest */
 	struct ad_machine *machines;
 	struct list log;		/* ad_entry: JOB_UP first */
-	uint32_t last_forgotten;	/* tensor */
 	struct ad_left left[LOCAL_RANKS_MAX];
 	struct list tensors;		/* ad_tensor.link, log order */
 	struct idtab ids;		/* the same, by id */

@@ -6,7 +6,7 @@
  * An entry goes when its last tensor is forgotten, and what is told of the others
  * are the tensors that are left; so a job may declare and undeclare for ever.
  * FORGET is not kept: a tensor that this agent does not tell, although it tells
- * of a later entry, is forgotten.  The last number of the log is always told.
+ * of a later entry, is forgotten.  The last number of the log is told with EPOCH_READY.
  */
 #include <stdlib.h>
 
@@ -43,7 +43,6 @@ static void entry_free(struct ad_entry *entry)
 void ad_log_forget(struct ad_tensor *t)
 {
 	ASSERT(t->entry->tensors);
-	t->job->last_forgotten = t->id;
 	if (!--t->entry->tensors)
 		entry_free(t->entry);
 	t->entry = NULL;
@@ -108,23 +107,21 @@ static void *newest_epoch(struct ad_job *j, struct msg_job_up *up)
 	return mem.base;
 }
 
-/* Returns the number of the entry; 0: JOB_UP, or nothing could be told. */
-static uint64_t tell_entry(struct ad_job *j, const struct ad_entry *entry)
+static void tell_entry(struct ad_job *j, const struct ad_entry *entry)
 {
 	struct msg_mem mem = { 0 };
 	struct msg m;
 	uint32_t bytes, type;
-	uint64_t seq = 0, *placed = NULL;
+	uint64_t *placed = NULL;
 	void *epoch = NULL;
 
 	if (msg_prefix_decode(entry->wire, &bytes, &type, NULL))
-		return 0;
+		return;
 	mem.size = msg_mem_need(bytes);
 	mem.base = malloc(mem.size);
 	if (mem.base && !msg_decode(type, entry->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL)) {
 		if (m.type == MSG_TENSORS) {
 			drop_forgotten(j, &m.tensors);
-			seq = m.tensors.seq;
 			placed = tell_placed(j, &m.tensors);
 		} else {
 			epoch = newest_epoch(j, &m.job_up);
@@ -135,17 +132,6 @@ static uint64_t tell_entry(struct ad_job *j, const struct ad_entry *entry)
 	free(placed);
 	free(epoch);
 	free(mem.base);
-	return seq;
-}
-
-static void tell_last(struct ad_job *j)
-{
-	const struct msg m = {
-		.type = MSG_FORGET,
-		.ids = { .job = j->id, .seq = j->seq, .nids = 1, .ids = &j->last_forgotten },
-	};
-
-	(void)ad_tell_scheduler(j->agent, &m);
 }
 
 static void tell_left(struct ad_job *j, uint32_t local)
@@ -183,15 +169,9 @@ void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid)
 
 void ad_job_resend(struct ad_job *j)
 {
-	uint64_t seq, last = 0;
-
-	list_for_each(&j->log, l) {
-		seq = tell_entry(j, list_entry(l, struct ad_entry, link));
-		last = MAX(last, seq);
-	}
-	if (last < j->seq)
-		tell_last(j);
-	ad_epoch_tell(j);
+	list_for_each(&j->log, l)
+		tell_entry(j, list_entry(l, struct ad_entry, link));
+	ad_epoch_tell(j);	/* and how much of the log that was */
 	for (uint32_t local = 0; local < j->nlocal; local++)
 		if (j->left[local].gone)
 			tell_left(j, local);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sim - random clusters, one per seed, until there were enough rounds.
+ * sim - random clusters, one per seed.
  *
  * A run fails when a result is wrong, a round is done too early or never, a core
  * asserts, or something is still borrowed at the end.  A set of runs fails also
@@ -17,9 +17,9 @@
 #include "common/kern/kern.h"
 #include "tests/sim/sim.h"
 
-#define ROUNDS_DEFAULT	10000u
-#define RUN_ROUNDS	20u			/* a run that counts: this many tensor rounds */
-#define RUN_FAULTS	3u			/* and this many faults */
+#define SEEDS_DEFAULT	300u
+
+
 #define PATHS_RUNS	1000u			/* so many runs take all paths */
 #define STEPS_MAX	20000000u		/* of one run: it does not end */
 #define LIVENESS	(30 * NS_PER_SEC)	/* without faults something is done in this time */
@@ -33,44 +33,63 @@ static char repeat[128];		/* how to see the present run again */
 
 /* ---- one run ---- */
 
-/* When the job and its first tensors are up everywhere the run begins. */
+static bool all_up(const struct sim *s, const struct sim_job *j, uint32_t ntensors)
+{
+	for (uint32_t m = 0; m < j->p->n; m++) {
+		const struct sim_agent_job *aj = &s->agent[j->p->agent[m]]->job[j->index];
+
+		if (!aj->core || aj->log.n < ntensors)
+			return false;
+	}
+	return true;
+}
+
+static void job_start_perhaps(struct sim *s, struct sim_job *j)
+{
+	uint32_t first = j->p->ntensors - j->p->late;
+
+	if (!j->declared && all_up(s, j, 0)) {
+		j->declared = true;
+		sim_declare(s, j, 0, first);
+	}
+	j->started |= all_up(s, j, first);
+}
+
+/* When the jobs and their first tensors are up everywhere the run begins. */
 static void start_perhaps(struct sim *s)
 {
-	uint32_t first = s->p.ntensors - s->p.late;
+	bool all = true;
 
-	for (uint32_t i = 0; i < s->p.n; i++)
-		if (!s->agent[i]->job)
-			return;
-	if (!s->started && s->agent[0]->log.n == 0) {
-		if (s->declared)
-			return;
-		s->declared = true;
-		sim_declare(s, 0, first);
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		job_start_perhaps(s, &s->job[i]);
+		all &= s->job[i].started;
 	}
-	for (uint32_t i = 0; i < s->p.n; i++)
-		if (s->agent[i]->log.n < first)
-			return;
+	if (!all)
+		return;
 	sim_trace(s, "the run begins");
 	s->started = true;
 	s->p.faults_end += s->now;
-	s->p.stop_at += s->p.stop_at ? s->now : 0;
-	s->last_progress = s->now;
-	sim_ranks_start(s);
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		s->job[i].last_progress = s->now;
+		sim_ranks_start(s, &s->job[i]);
+		if (s->p.job[i].late)
+			sim_at(s, (mono_t)sim_below(s, 300000000), &(struct sim_event){
+				.type = EV_DECLARE, .proc = SIM_NOBODY, .c = i });
+	}
 	sim_net_faults(s);
 	sim_life_start(s);
-	if (s->p.late)
-		sim_at(s, (mono_t)sim_below(s, 300000000),
-		       &(struct sim_event){ .type = EV_DECLARE, .proc = SIM_NOBODY });
 }
 
 static bool declare_event(struct sim *s, const struct sim_event *e)
 {
+	struct sim_job *j = &s->job[e->c];
+
 	if (e->type != EV_DECLARE)
 		return false;
-	if (s->stopped)
+	if (j->over)
 		return true;
 	sim_totals.late_declares++;
-	sim_declare(s, s->p.ntensors - s->p.late, s->p.late);
+	sim_declare(s, j, j->p->ntensors - j->p->late, j->p->late);
 	return true;
 }
 
@@ -78,7 +97,7 @@ static void handle(struct sim *s, const struct sim_event *e)
 {
 	bool known = sim_net_event(s, e) || sim_lane_event(s, e) || sim_proc_event(s, e) ||
 		     sim_rank_event(s, e) || sim_ctl_event(s, e) || sim_life_event(s, e) ||
-		     declare_event(s, e);
+		     sim_ask_event(s, e) || declare_event(s, e);
 
 	ASSERT(known);
 	if (e->proc == SIM_NOBODY)
@@ -90,26 +109,99 @@ static void handle(struct sim *s, const struct sim_event *e)
 	sim_check(s, e->proc);
 }
 
+/* ---- the end ---- */
+
+/* An agent is lost, and with it the job: that is done when all others have been told. */
+static bool all_are_told(const struct sim *s, const struct sim_job *j)
+{
+	bool told = true;
+
+	for (uint32_t m = 0; m < j->p->n; m++) {
+		const struct sim_agent *a = s->agent[j->p->agent[m]];
+
+		told &= !a->alive || a->job[j->index].over;
+	}
+	return told;
+}
+
+static bool is_done(struct sim *s, struct sim_job *j)
+{
+	bool lost = sim_job_is_lost(s, j);
+
+	if (lost && all_are_told(s, j))
+		return true;
+	if (!lost && sim_all_done(j))
+		return s->now >= j->last_progress + mono_ms(50);
+	if (!lost && j->p->stop_at && j->rounds_done >= j->p->stop_at) {
+		sim_totals.stopped_early++;
+		return true;
+	}
+	if (s->now - MAX(s->p.faults_end, j->last_progress) > LIVENESS)
+		sim_fail(s, "job %u: nothing was done for %u s without faults, %llu of %u rounds "
+			 "done%s", j->index, (unsigned)(LIVENESS / NS_PER_SEC),
+			 (unsigned long long)j->rounds_done, j->p->ntensors * j->p->rounds,
+			 lost ? ", an agent is lost" : "");
+	return false;
+}
+
+/* Each run has its faults, however quiet its network. */
+static void force_faults(struct sim *s)
+{
+	uint64_t done = 0, all = 0, before = s->faults;
+
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		done += s->job[i].rounds_done;
+		all += s->job[i].p->stop_at ? s->job[i].p->stop_at :
+					      s->job[i].p->ntensors * s->job[i].p->rounds;
+	}
+	if (s->faults_due == RUN_FAULTS || done * (RUN_FAULTS + 2) < all * (s->faults_due + 1))
+		return;
+	if (s->faults <= s->faults_due)
+		sim_any_fault(s);
+	if (s->faults != before || s->faults > s->faults_due)
+		s->faults_due++;	/* else it was not possible just now */
+}
+
 static void end_perhaps(struct sim *s)
 {
-	bool all = sim_all_done(s), early = s->p.stop_at && s->now >= s->p.stop_at;
+	bool all = true;
 
 	if (s->stopped)
 		return;
-	if (!all && !early) {
-		if (s->now - MAX(s->p.faults_end, s->last_progress) > LIVENESS)
-			sim_fail(s, "nothing was done for %u s without faults, "
-				 "%llu of %u rounds done",
-				 (unsigned)(LIVENESS / NS_PER_SEC),
-				 (unsigned long long)s->rounds_done, s->p.ntensors * s->p.rounds);
-		return;
+	force_faults(s);
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_job *j = &s->job[i];
+
+		if (!j->over && is_done(s, j)) {
+			j->over = true;
+			sim_job_leaves(s, j);
+		}
+		all &= j->over;
 	}
-	if (all && s->now < s->last_progress + mono_ms(50))
+	if (!all)
 		return;
-	sim_totals.stopped_early += !all;
-	sim_stop_job(s);
+	sim_stop_jobs(s);
 	if (sim_below(s, 2))
 		sim_net_cut_all(s);
+}
+
+static void count(const struct sim *s)
+{
+	uint64_t rounds = 0;
+	bool lost = false;
+
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		rounds += s->job[i].rounds_done;
+	for (uint32_t i = 0; i < s->p.n; i++)
+		lost |= !s->agent[i]->alive;
+	sim_totals.runs++;
+	sim_totals.rounds += rounds;
+	sim_totals.steps += s->steps;
+	sim_totals.faults += s->faults;
+	sim_totals.two_jobs += s->p.njobs == 2;
+	sim_totals.spared += lost && s->p.njobs == 2 && (sim_all_done(&s->job[0]) ||
+							  sim_all_done(&s->job[1]));
+	sim_totals.full_runs += rounds >= RUN_ROUNDS && s->faults >= RUN_FAULTS;
 }
 
 void sim_run(struct sim *s)
@@ -130,28 +222,25 @@ void sim_run(struct sim *s)
 		else
 			start_perhaps(s);
 	}
+	if (!s->failed && !s->stopped)
+		sim_fail(s, "it never began");
 	if (!s->failed && (s->msgs || s->ctl_msgs))
 		sim_fail(s, "%llu frames never arrived",
 			 (unsigned long long)(s->msgs + s->ctl_msgs));
-	sim_totals.runs++;
-	sim_totals.rounds += s->rounds_done;
-	sim_totals.steps += s->steps;
-	sim_totals.faults += s->faults;
-	sim_totals.full_runs += s->rounds_done >= RUN_ROUNDS && s->faults >= RUN_FAULTS;
+	count(s);
 	sim_free(s);
 }
 
 /* ---- what a seed means ---- */
 
-static void make_machines(struct sim_params *p, struct rng *r)
+/* Ranks fall on machines in any order; machines are numbered by their lowest rank. */
+static void make_machines(struct sim_job_params *p, struct rng *r, uint32_t agents)
 {
-	uint32_t of[SIM_RANKS], name[SIM_AGENTS], seen = 0;
+	uint32_t of[SIM_RANKS], machine[SIM_AGENTS], most = agents > 4 ? 2 : SIM_LOCAL;
 
-	p->n = rng_below(r, 12) ? 2 + (uint32_t)rng_below(r, 5) : 1;
-	for (uint32_t i = 0; i < p->n; i++) {
-		p->nlocal[i] = 0;
-		name[i] = UINT32_MAX;
-		for (uint32_t l = 1 + (uint32_t)rng_below(r, SIM_LOCAL); l; l--)
+	for (uint32_t i = 0; i < agents; i++) {
+		machine[i] = UINT32_MAX;
+		for (uint32_t l = 1 + (uint32_t)rng_below(r, most); l; l--)
 			of[p->world++] = i;
 	}
 	for (uint32_t i = p->world; i > 1; i--) {
@@ -160,12 +249,40 @@ static void make_machines(struct sim_params *p, struct rng *r)
 		of[j] = of[i - 1];
 		of[i - 1] = t;
 	}
-	/* Machines are numbered by their lowest rank. */
 	for (uint32_t i = 0; i < p->world; i++) {
-		if (name[of[i]] == UINT32_MAX)
-			name[of[i]] = seen++;
-		p->machine[i] = name[of[i]];
+		if (machine[of[i]] == UINT32_MAX) {
+			machine[of[i]] = p->n;
+			p->agent[p->n++] = of[i];
+		}
+		p->machine[i] = machine[of[i]];
 		p->nlocal[p->machine[i]]++;
+	}
+}
+
+static void make_work(struct sim_job_params *p, struct rng *r, uint32_t njobs)
+{
+	uint32_t total;
+
+	p->ntensors = 1 + (uint32_t)rng_below(r, SIM_TENSORS / njobs);
+	p->late = p->ntensors > 1 && !rng_below(r, 3) ? 1 : 0;
+	p->rounds = 3 + (uint32_t)rng_below(r, 5);
+	p->rounds = MAX(p->rounds, (uint32_t)div_round_up(RUN_ROUNDS, p->ntensors));
+	total = p->ntensors * p->rounds;
+	if (total > RUN_ROUNDS && !rng_below(r, 8))
+		p->stop_at = RUN_ROUNDS + (uint32_t)rng_below(r, total - RUN_ROUNDS);
+	p->order = (uint32_t)rng_below(r, 4);
+	p->lookahead = rng_below(r, 2) ? 100 : 1 + (uint32_t)rng_below(r, 20);
+}
+
+/* The second job is on some of the machines, or all. */
+static void make_jobs(struct sim_params *p, struct rng *r)
+{
+	p->n = 1 + (uint32_t)rng_below(r, rng_below(r, 4) ? 4 : SIM_AGENTS);
+	p->njobs = rng_below(r, 3) ? 1 : 2;
+	for (uint32_t i = 0; i < p->njobs; i++) {
+		make_machines(&p->job[i], r, i && rng_below(r, 2) ?
+			      1 + (uint32_t)rng_below(r, p->n) : p->n);
+		make_work(&p->job[i], r, p->njobs);
 	}
 }
 
@@ -175,11 +292,11 @@ static void make_servers(struct sim_params *p, struct rng *r)
 
 	if (p->n == 1)
 		return;
-	p->k = (uint32_t)rng_below(r, 5);
+	p->k = (uint32_t)rng_below(r, rng_below(r, 4) ? 4 : 9);
 	for (p->nservers = 0; p->nservers < p->k; p->nservers++)
 		p->home[p->nservers] = UINT32_MAX;
 	for (uint32_t i = 0; i < p->n; i++)
-		if (rng_below(r, 4) < colocated || (!p->nservers && i == p->n - 1))
+		if (rng_below(r, 4) < colocated)
 			p->home[p->nservers++] = i;
 }
 
@@ -192,14 +309,8 @@ static void make_sizes(struct sim_params *p, struct rng *r)
 	p->chunk_bytes = p->seg_bytes * (1 + (uint32_t)rng_below(r, 4));
 	p->window_bytes = p->seg_bytes * segs[rng_below(r, ARRAY_SIZE(segs))] +
 			  PAGE_BYTES * (uint32_t)rng_below(r, 2);
-	p->ntensors = 1 + (uint32_t)rng_below(r, SIM_TENSORS);
-	p->late = p->ntensors > 1 && !rng_below(r, 3) ? 1 : 0;
-	p->rounds = 3 + (uint32_t)rng_below(r, 8);
-	p->rounds = MAX(p->rounds, (uint32_t)div_round_up(RUN_ROUNDS, p->ntensors));
 	p->tx_limit = (uint64_t)p->seg_bytes * limits[rng_below(r, ARRAY_SIZE(limits))];
 	p->server_queue = 1 + (uint32_t)rng_below(r, 30);
-	p->order = (uint32_t)rng_below(r, 4);
-	p->lookahead = rng_below(r, 2) ? 100 : 1 + (uint32_t)rng_below(r, 20);
 }
 
 static void make_faults(struct sim_params *p, struct rng *r)
@@ -208,7 +319,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->latency = 1000 + (mono_t)rng_below(r, 1000000);
 	p->jitter = 1 + (mono_t)rng_below(r, 2000000);
 	p->reorder = rng_below(r, 2);
-	p->stop_at = rng_below(r, 12) ? 0 : 1 + (mono_t)rng_below(r, 100000000);
+	p->refuse_save = !rng_below(r, 4);
 	if (!rng_below(r, 4))	/* a quiet network: crossing alone must not stop anything */
 		return;
 	p->faults_end = (mono_t)rng_below(r, 4 * NS_PER_SEC);
@@ -219,6 +330,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->break_every = rng_below(r, 3) ? 1000000 + (mono_t)rng_below(r, 100000000) : 0;
 	p->life_every = rng_below(r, 5) ? 20000000 + (mono_t)rng_below(r, 500000000) : 0;
 	p->pause_every = rng_below(r, 3) ? 10000000 + (mono_t)rng_below(r, 300000000) : 0;
+	p->agents_die = !rng_below(r, 6);
 }
 
 void sim_params_make(struct sim_params *p, uint64_t seed)
@@ -226,7 +338,7 @@ void sim_params_make(struct sim_params *p, uint64_t seed)
 	struct rng r = { seed * 0x2545f4914f6cdd1du };
 
 	*p = (struct sim_params){ .seed = seed };
-	make_machines(p, &r);
+	make_jobs(p, &r);
 	make_servers(p, &r);
 	make_sizes(p, &r);
 	make_faults(p, &r);
@@ -234,11 +346,14 @@ void sim_params_make(struct sim_params *p, uint64_t seed)
 
 void sim_params_print(const struct sim_params *p)
 {
-	printf("seed %llu: %u agents, %u ranks, %u servers (%u colocated), %u tensors, %u rounds, "
-	       "chunk %u, segment %u, window %u, lanes %u, order %u, loss %u, faults to %.3f s\n",
-	       (unsigned long long)p->seed, p->n, p->world, p->nservers, p->nservers - p->k,
-	       p->ntensors, p->rounds, p->chunk_bytes, p->seg_bytes, p->window_bytes, p->lanes,
-	       p->order, p->loss, (double)p->faults_end / 1e9);
+	printf("seed %llu: %u agents, %u servers (%u colocated), chunk %u, segment %u, window %u, "
+	       "lanes %u, loss %u, faults to %.3f s\n", (unsigned long long)p->seed, p->n,
+	       p->nservers, p->nservers - p->k, p->chunk_bytes, p->seg_bytes, p->window_bytes,
+	       p->lanes, p->loss, (double)p->faults_end / 1e9);
+	for (uint32_t i = 0; i < p->njobs; i++)
+		printf("  job %u: %u machines, %u ranks, %u tensors, %u rounds, order %u\n", i,
+		       p->job[i].n, p->job[i].world, p->job[i].ntensors, p->job[i].rounds,
+		       p->job[i].order);
 }
 
 /* ---- sets of runs ---- */
@@ -254,7 +369,7 @@ static bool run_seed(uint64_t seed, bool trace)
 	sim_params_make(&s->p, seed);
 	s->trace = trace;
 	s->rng.state = seed;
-	s->now = s->last_progress = 100 * NS_PER_SEC;
+	s->now = 100 * NS_PER_SEC;
 	if (trace)
 		sim_params_print(&s->p);
 	sim_run(s);
@@ -308,19 +423,24 @@ static uint32_t paths_missing(void)
 	NET(fenced);
 	NET(reborn);
 	NET(late_declares);
+	NET(resets);
+	NET(restarts);
+	NET(agent_crashes);
+	NET(two_jobs);
+	NET(spared);
+	NET(log_cuts);
+	NET(asked_again);
 	NET(faults);
 #undef NET
 #undef REPORT
 	return missing;
 }
 
-/* Seeds from `first` on: `seeds` of them, or (0) to `rounds` tensor rounds. */
-static int run_set(uint64_t first, uint64_t seeds, uint64_t rounds, uint32_t failures)
+static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 {
 	uint32_t passed = 0, failed = 0, missing;
 
-	for (uint64_t seed = first; seeds ? seed < first + seeds : sim_totals.rounds < rounds;
-	     seed++) {
+	for (uint64_t seed = first; seed < first + seeds; seed++) {
 		if (run_seed(seed, false))
 			passed++;
 		else if (++failed == failures)
@@ -328,7 +448,7 @@ static int run_set(uint64_t first, uint64_t seeds, uint64_t rounds, uint32_t fai
 	}
 	sim_cover_report();
 	missing = paths_missing();
-	if (!seeds || passed >= PATHS_RUNS)
+	if (passed >= PATHS_RUNS)
 		failed += missing;
 	printf("seeds from %llu: %llu tensor rounds, %llu events, %llu runs of at least %u "
 	       "rounds and %u faults\n", (unsigned long long)first,
@@ -348,25 +468,24 @@ static void on_abort(int sig)
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: sim [--rounds N | --seeds N] [--first S | --fresh] [--failures N]\n"
-		"           runs with seeds S, S + 1, ... to N tensor rounds, or N seeds\n"
+	fprintf(f, "usage: sim [--seeds N] [--first S | --fresh] [--failures N]\n"
+		"           runs with seeds S, S + 1, ...\n"
 		"       sim --seed S [--trace]         one run, and what happened in it\n"
 		"Random clusters of the real cores over a network that fails; N is %u, S is 1.\n",
-		ROUNDS_DEFAULT);
+		SEEDS_DEFAULT);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "seed", required_argument, NULL, 's' }, { "trace", no_argument, NULL, 't' },
-		{ "rounds", required_argument, NULL, 'r' },
 		{ "first", required_argument, NULL, 'f' },
 		{ "seeds", required_argument, NULL, 'n' }, { "fresh", no_argument, NULL, 'F' },
 		{ "failures", required_argument, NULL, 'x' },
 		{ "mutant", required_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
-	uint64_t seed = 0, seeds = 0, rounds = ROUNDS_DEFAULT, first = 1;
+	uint64_t seed = 0, seeds = SEEDS_DEFAULT, first = 1;
 	uint32_t failures = 10;
 	bool one = false, trace = false;
 	int o;
@@ -375,7 +494,6 @@ int main(int argc, char **argv)
 		switch (o) {
 		case 's': seed = strtoull(optarg, NULL, 0); one = true; break;
 		case 't': trace = true; break;
-		case 'r': rounds = strtoull(optarg, NULL, 0); break;
 		case 'f': first = strtoull(optarg, NULL, 0); break;
 		case 'n': seeds = strtoull(optarg, NULL, 0); break;
 		case 'F': first = (uint64_t)time(NULL) * 100000 + (uint64_t)getpid(); break;
@@ -391,7 +509,7 @@ int main(int argc, char **argv)
 	signal(SIGABRT, on_abort);
 	kern_init(~0u);
 	if (!one)
-		return run_set(first, seeds, rounds, failures);
+		return run_set(first, seeds, failures);
 	if (!run_seed(seed, trace))
 		return 1;
 	printf("1 passed, 0 failed\n");

@@ -3,9 +3,10 @@
  * sim.h - whole clusters in one process, every one repeatable from its seed.
  *
  * For: the real cores of scheduler, agents and servers, with real memory, over a
- * network that loses, repeats, reorders, delays and breaks, and with servers that
- * die, stand still, are cut off, drain and join; DESIGN section 3 checked after
- * every step.  Not for: sockets, rings, threads.
+ * network that loses, repeats, reorders, delays and breaks; servers that die, stand
+ * still, are cut off, drain and join; a scheduler that dies and comes back with no more
+ * than its numbers; agents that die.  One job or two, which must not notice each other.
+ * DESIGN section 3 is checked after every step.  Not for: sockets, rings, threads.
  *
  * A seed decides everything: machines, ranks, servers, tensors, faults, and the
  * order of all events (time, then sequence).  One struct sim is one run.
@@ -16,8 +17,10 @@
  *	sim_ctl.c	control connections, and the scheduler at the end of them
  *	sim_log.c	a job's log as one process has replayed it
  *	sim_agent.c	agents: what their control threads do
- *	sim_server.c	servers: the same
- *	sim_life.c	servers die, come, are cut off and drain
+ *	sim_ask.c	what ranks ask the scheduler through them, and ask again
+ *	sim_held.c	what agents tell after each registration
+ *	sim_server.c	servers: what their control threads do
+ *	sim_life.c	who dies, comes, is cut off, drains, and when
  *	sim_cluster.c	what the shells would do around the cores
  *	sim_rank.c	ranks: data, order of submission, what a result must be
  *	main.c		parameters from a seed, sets of runs, what was exercised
@@ -39,8 +42,11 @@
 #include "worker-agent/agent_front.h"
 
 enum {
-	SIM_AGENTS = 6,
-	SIM_SERVERS = 48,		/* every process start counts, and every registration */
+	SIM_AGENTS = 8,
+	SIM_JOBS = 2,
+	RUN_ROUNDS = 20,		/* of tensors, in each run at least */
+	RUN_FAULTS = 3,			/* and so many faults */
+	SIM_SERVERS = 64,		/* every process start counts, and every registration */
 	SIM_ROWS = 64,			/* of a job's list of servers */
 	SIM_PARTS = 24,			/* of one tensor at one server */
 	SIM_CHUNKS = 24,		/* of one tensor */
@@ -50,38 +56,47 @@ enum {
 					 * are for real tensors */
 	SIM_LOCAL = 3,
 	SIM_RANKS = SIM_AGENTS * SIM_LOCAL,
-	SIM_TENSORS = 10,
-	SIM_ROUNDS = 16,
+	SIM_TENSORS = 8,
+	SIM_ROUNDS = 24,
 	SIM_LANES = 6,			/* per link; half of them stand in for broken ones */
-	SIM_SLABS = SIM_TENSORS * (SIM_LOCAL + 2),
+	SIM_SLABS = SIM_JOBS * SIM_TENSORS * (SIM_LOCAL + 2),
+	SIM_ASKED = SIM_RANKS * (SIM_TENSORS + 3), /* join, declare twice, undeclare each */
 };
 
 struct sim;
 
 /* ---- what a seed decides before the first event ---- */
 
+struct sim_job_params {
+	uint32_t n, world;		/* machines, ranks */
+	uint32_t agent[SIM_AGENTS];	/* of a machine, by its lowest rank */
+	uint32_t nlocal[SIM_AGENTS];	/* ranks of a machine */
+	uint32_t machine[SIM_RANKS];	/* of a rank */
+	uint32_t ntensors, rounds;
+	uint32_t late;			/* tensors that are declared while others are trained */
+	uint32_t stop_at;		/* rounds until it is stopped in mid-flight; 0: never */
+	uint32_t order;			/* enum sim_order */
+	uint32_t lookahead;
+};
+
 struct sim_params {
 	uint64_t seed;
-	uint32_t n, k, world, nservers;
-	uint32_t nlocal[SIM_AGENTS];
-	uint32_t machine[SIM_RANKS];	/* of a rank */
+	uint32_t n, k, nservers, njobs;
+	struct sim_job_params job[SIM_JOBS];
 	uint32_t home[SIM_SERVERS];	/* of the first: agent on the same machine, or UINT32_MAX */
 	uint32_t chunk_bytes, seg_bytes, window_bytes;
-	uint32_t ntensors, rounds;
 	uint32_t lanes;
 	uint64_t tx_limit;
 	uint32_t server_queue;		/* frames a server hands a link at once */
-	uint32_t order;			/* enum sim_order */
-	uint32_t lookahead;
 	uint32_t loss, dup, forge;	/* of 1000 frames */
 	uint32_t spike;			/* of 1000 frames: late by up to a second */
 	bool reorder;			/* inside a lane too */
 	mono_t latency, jitter;
 	mono_t faults_end;		/* none after that */
 	mono_t break_every, pause_every; /* mean; 0: never */
-	mono_t life_every;		/* mean time between what happens to servers; 0: never */
-	uint32_t late;			/* tensors that are declared while others are trained */
-	mono_t stop_at;			/* the job is stopped in mid-flight; 0: when all is done */
+	mono_t life_every;		/* mean time between what happens to processes; 0: never */
+	bool agents_die;		/* one does, perhaps: its jobs end */
+	bool refuse_save;		/* the state directory is full now and then */
 };
 
 enum sim_order { ORDER_RANDOM, ORDER_FIRST, ORDER_LAST, ORDER_CROSSED };
@@ -93,8 +108,8 @@ void sim_params_print(const struct sim_params *p);
 
 enum sim_event_type {
 	EV_TICK,		/* agent */
-	EV_RANK,		/* rank: does something */
-	EV_SUBMIT,		/* agent; rank, tensor: a descriptor comes out of the ring */
+	EV_RANK,		/* rank a of job c: does something */
+	EV_SUBMIT,		/* rank a of job c, tensor b: a descriptor comes out of the ring */
 	EV_TRANSMIT, EV_ARRIVE, EV_LAND, /* msg */
 	EV_BREAK,		/* link; all: every lane */
 	EV_CLOSED,		/* link, lane, end: that end has noticed */
@@ -102,12 +117,15 @@ enum sim_event_type {
 	EV_OPENED,		/* link, lane */
 	EV_PAUSE,		/* a process */
 	EV_SCHED,		/* the scheduler's timer */
+	EV_SCHED_GONE,		/* conn a, use b of it: the scheduler is told that it is closed */
+	EV_SCHED_START,		/* it is started again */
 	EV_CTL,			/* a control message arrives: sim_ctl_msg */
 	EV_CTL_CLOSED,		/* proc a, generation b: one end of its connection has noticed */
 	EV_CTL_OPEN,		/* proc a connects */
 	EV_BEAT,		/* proc a: heartbeat */
-	EV_LIFE,		/* something happens to a server */
-	EV_DECLARE,		/* the late tensors */
+	EV_LIFE,		/* something happens to a process; a: server name and 1 to start */
+	EV_ASK,			/* agent a: what use b of its connection left unanswered */
+	EV_DECLARE,		/* the late tensors of job c */
 	EV_LET_GO,		/* proc a: what is no longer borrowed goes */
 };
 
@@ -120,7 +138,7 @@ struct sim_event {
 	uint64_t seq;
 	enum sim_event_type type;
 	uint32_t proc;			/* whose it is: waits while that one is stopped */
-	uint32_t a, b;			/* by type */
+	uint32_t a, b, c;		/* by type */
 	struct sim_msg *msg;
 	struct sim_link *link;
 	struct sim_ctl_msg *ctl;
@@ -168,7 +186,7 @@ struct sim_link {
 	bool by_ref;
 	bool ended;			/* the agent does not want it any more */
 	struct sim_link *before;	/* between the same two, ended */
-	bool dead;			/* the server's process has ended */
+	bool dead[2];			/* the process at this end has ended: server, agent */
 	mono_t blind_until[2];		/* by direction: nothing gets through before */
 	struct sim_lane lane[SIM_LANES];
 	struct list msgs;
@@ -179,6 +197,7 @@ struct sim_link {
 
 void sim_link_open(struct sim *s, struct sim_link *l);
 void sim_net_faults(struct sim *s);
+void sim_net_fault(struct sim *s);	/* a lane breaks, or all of a link, or a process stalls */
 void sim_pause(struct sim *s, uint32_t proc, mono_t time);
 bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame *f,
 	      const void *data, void *seg);
@@ -189,7 +208,8 @@ void sim_give_back(struct sim *s, struct sim_msg *m);	/* what was queued is the 
 void sim_msg_free(struct sim *s, struct sim_msg *m);
 void sim_net_cut_all(struct sim *s);	/* both ends notice at once */
 void sim_link_end(struct sim *s, struct sim_link *l);	/* the agent's end, at once and for good */
-void sim_link_died(struct sim *s, struct sim_link *l);	/* the server's process has ended */
+void sim_link_fence(struct sim *s, struct sim_link *l);	/* its lanes go, another job needs it */
+void sim_link_died(struct sim *s, struct sim_link *l, uint32_t end); /* that process has ended */
 struct sim_link *sim_link_get(struct sim *s, uint32_t agent, uint32_t server);
 void sim_link_break_all(struct sim *s, struct sim_link *l);
 
@@ -201,7 +221,6 @@ struct sim_slab {
 };
 
 struct sim_tensor {			/* what all agree on */
-	uint32_t id;			/* the scheduler's; 0 until it is declared */
 	uint8_t dtype;
 	struct geom geom;
 	uint8_t *expect[2];		/* by parity of the round */
@@ -214,7 +233,10 @@ struct sim_tensor {			/* what all agree on */
 struct sim_log {
 	struct place *place;		/* NULL: no job */
 	uint64_t seq, told;
+	uint64_t epoch_seq;		/* of the last EPOCH */
 	uint32_t n, k[SIM_TENSORS];	/* tensors in log order */
+	uint32_t id[SIM_TENSORS];	/* of tensor k */
+	uint64_t entry[SIM_TENSORS];
 	struct place_tensor pt[SIM_TENSORS];
 	uint16_t owner[SIM_TENSORS][SIM_CHUNKS];
 	uint32_t since[SIM_TENSORS][SIM_CHUNKS];
@@ -224,11 +246,13 @@ struct sim_log {
 struct sim_ctl {
 	bool open[2];			/* at the scheduler, at the node */
 	bool registered;
+	bool lost;			/* what is on its way will not arrive */
 	uint32_t gen, conn;
 	mono_t last[2];			/* arrival of the last message, by direction */
 	mono_t echo;			/* of the last heartbeat */
 	mono_t cut_until;		/* nothing gets through before */
 	uint64_t beats;
+	uint64_t epoch_seen;
 	uint8_t instance[ID_BYTES];
 };
 
@@ -241,21 +265,31 @@ struct sim_agent_tensor {
 	bool removed, undeclared;
 };
 
-struct sim_agent {
-	struct sim_ctl ctl;
-	uint32_t node;
-	struct ag_core core;
-	struct front front;
-	struct fr_job fjob;
-	struct ag_job *job;		/* NULL: has not come up */
+struct sim_agent_job {
+	struct fr_job front;
+	struct ag_job *core;		/* NULL: has not come up */
+	uint32_t me;			/* machine */
+	bool left;			/* its ranks have detached */
+	bool over;
+	int code;			/* why it ended */
 	struct sim_log log;
+	uint8_t *up_wire, *epoch_wire;	/* as they came; owned */
 	uint64_t epoch, settled_told;
 	uint32_t nrows, row[SIM_ROWS];	/* node of each server of the epoch, 0: gone */
 	struct ag_route *table[SIM_ROWS];
 	struct ag_route *route[SIM_SERVERS];	/* by server; NULL: none */
+	struct sim_agent_tensor tensor[SIM_TENSORS];
+};
+
+struct sim_agent {
+	struct sim_ctl ctl;
+	uint32_t node;
+	bool alive;
+	struct ag_core core;
+	struct front front;
+	struct sim_agent_job job[SIM_JOBS];
 	uint32_t nslabs;
 	struct sim_slab slab[SIM_SLABS];
-	struct sim_agent_tensor tensor[SIM_TENSORS];
 };
 
 struct sim_part {
@@ -267,6 +301,17 @@ struct sim_part {
 	bool left;			/* what leaves may go */
 };
 
+struct sim_server_job {
+	struct srv_job *core;		/* NULL: none */
+	struct sim_log log;
+	uint64_t epoch;			/* that it came up with */
+	uint32_t ready_type;		/* the last that it said of its log */
+	uint64_t ready_seq;
+	uint32_t me;			/* its row */
+	uint8_t *window[SIM_AGENTS];
+	struct { uint32_t n; struct sim_part part[SIM_PARTS]; } tensor[SIM_TENSORS];
+};
+
 struct sim_server {
 	struct sim_ctl ctl;
 	uint32_t node, home, name;
@@ -274,14 +319,7 @@ struct sim_server {
 	bool replaced;			/* it has registered anew as somebody else */
 	uint32_t next_life, last_life;	/* server in the table, or nobody */
 	struct srv_core core;
-	struct srv_job *job;		/* NULL: none */
-	struct sim_log log;
-	uint64_t job_epoch;
-	uint32_t ready_type;		/* the last that it said of its log */
-	uint64_t ready_seq;
-	uint32_t me;			/* its row */
-	uint8_t *window[SIM_AGENTS];
-	struct { uint32_t n; struct sim_part part[SIM_PARTS]; } tensor[SIM_TENSORS];
+	struct sim_server_job job[SIM_JOBS];
 };
 
 struct sim_rank {
@@ -291,33 +329,56 @@ struct sim_rank {
 	uint32_t submitted[SIM_TENSORS], done[SIM_TENSORS]; /* rounds */
 };
 
+struct sim_asked {
+	enum msg_type type;
+	uint32_t rank, first, n;	/* tensors */
+	uint32_t id;			/* UNDECLARE */
+	uint32_t gen;			/* of the agent's connection when it was asked last */
+	bool done;
+};
+
+struct sim_job {
+	const struct sim_job_params *p;
+	uint32_t index, number;		/* number: 0 until it is up */
+	bool declared, started, over;
+	uint64_t rounds_done;		/* tensor rounds complete on every agent */
+	mono_t last_progress;
+	struct sim_tensor tensor[SIM_TENSORS];
+	struct sim_rank rank[SIM_RANKS];
+	uint32_t norder;
+	struct { uint32_t tensor, round; } order[SIM_TENSORS * SIM_ROUNDS];
+	uint32_t nasked;
+	struct sim_asked asked[SIM_ASKED];
+};
+
 struct sim {
 	struct sim_params p;
 	bool trace;
 	struct rng rng;
-	mono_t now, last_progress;
+	mono_t now;
 	struct sim_queue queue;
-	uint64_t steps, rounds_done;	/* tensor rounds complete on every agent */
+	uint64_t steps;
 	uint64_t msgs;			/* alive */
 	bool stopped;
 	bool failed;
 	char why[256];
 	mono_t paused_until[SIM_PROCS];
-	struct sched *sched;
+	struct sched *sched;		/* NULL: it is not there */
+	struct sched_ids saved;		/* its state directory */
 	mono_t sched_at;		/* its timer */
-	uint32_t conn[SIM_CONNS];	/* process of each control connection, or nobody */
-	bool conn_busy[SIM_CONNS];
+	struct {
+		uint32_t proc;		/* whose connection, or nobody */
+		bool busy;
+		uint32_t use;		/* how often it was one */
+	} conn[SIM_CONNS];
 	uint64_t ctl_msgs;		/* under way */
-	uint32_t job, nservers;		/* job: its number, 0 until it is up */
-	bool declared, started;		/* started: faults and ranks have begun */
-	uint64_t faults;
+	uint32_t nservers;
+	bool started;			/* faults and ranks have begun */
+	uint64_t faults, faults_due;	/* had so far; and how many of RUN_FAULTS were forced */
 	struct sim_agent *agent[SIM_AGENTS];
 	struct sim_server *server[SIM_SERVERS];
 	struct sim_link *link[SIM_AGENTS][SIM_SERVERS];
-	struct sim_tensor tensor[SIM_TENSORS];
-	struct sim_rank rank[SIM_RANKS];
-	uint32_t norder;
-	struct { uint32_t tensor, round; } order[SIM_TENSORS * SIM_ROUNDS];
+	struct sim_job job[SIM_JOBS];
 };
 
 /* What has been exercised, over all runs. */
@@ -326,7 +387,8 @@ struct sim_totals {
 	uint64_t full_runs;		/* of RUN_ROUNDS rounds and RUN_FAULTS faults at least */
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
-		 reborn, late_declares, no_server;
+		 reborn, late_declares, resets, restarts, agent_crashes, two_jobs, spared,
+		 log_cuts, asked_again;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -336,11 +398,13 @@ extern struct sim_totals sim_totals;
 
 void sim_cover_server(struct srv_core *c, const struct frame *f);
 void sim_cover_agent(struct ag_core *c, const struct frame *f);
+void sim_cover_sched(struct sim *s, const struct sched_event *ev, uint32_t proc);
 void sim_cover_report(void);
 
 void sim_build(struct sim *s);
 void sim_free(struct sim *s);
-void sim_stop_job(struct sim *s);
+void sim_stop_jobs(struct sim *s);
+void sim_job_leaves(struct sim *s, struct sim_job *j);	/* all its ranks detach */
 void sim_pump_agent(struct sim *s, uint32_t agent);
 void sim_pump_server(struct sim *s, uint32_t server);
 void sim_check(struct sim *s, uint32_t proc);
@@ -352,27 +416,45 @@ void *sim_garbage(struct sim *s, size_t bytes);	/* old contents must not matter 
 /* ---- control ---- */
 
 void sim_sched_start(struct sim *s);
+void sim_sched_crash(struct sim *s);	/* comes back by itself */
+void sim_sched_count(struct sim *s);	/* its counters, before it goes */
 bool sim_ctl_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
 struct sim_ctl *sim_ctl_of(struct sim *s, uint32_t proc);
 void sim_ctl_send(struct sim *s, uint32_t proc, const struct msg *m);	/* to the scheduler */
 void sim_ctl_connect(struct sim *s, uint32_t proc);
 void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices);
+void sim_ctl_reset(struct sim *s, uint32_t proc); /* what is on its way is lost */
 void sim_drain(struct sim *s, uint32_t server, bool undo);
 
 void sim_log_start(struct sim_log *l, const struct msg_job_up *m);
-void sim_log_tensors(struct sim *s, struct sim_log *l, const struct msg_tensors *m);
-uint32_t sim_log_forget(struct sim *s, struct sim_log *l, uint32_t id);	/* its tensor */
+void sim_log_tensors(struct sim *s, struct sim_log *l, const struct sim_job *j,
+		     const struct msg_tensors *m);
+uint32_t sim_log_forget(struct sim_log *l, uint32_t id);	/* its tensor, or nobody */
 void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m);
 void sim_log_fini(struct sim_log *l);
-uint32_t sim_tensor_of(const struct sim *s, uint32_t id);
+/* The tensor with this id in a log; nobody: there is none. */
+uint32_t sim_log_tensor(const struct sim_log *l, uint32_t id);
+/* The job of a number; NULL: none of ours. */
+struct sim_job *sim_job_of(struct sim *s, uint32_t number);
 
 void sim_agent_new(struct sim *s, uint32_t agent);
 void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m);
 void sim_agent_turn(struct sim *s, uint32_t agent);	/* says what is settled */
+void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j);
 void sim_agent_let_go(struct sim *s, uint32_t agent);
 void sim_agent_free(struct sim *s, uint32_t agent);
-void sim_declare(struct sim *s, uint32_t first, uint32_t n);
-void sim_undeclare(struct sim *s, uint32_t agent, uint32_t k);
+void sim_agent_crash(struct sim *s, uint32_t agent);
+bool sim_job_is_lost(const struct sim *s, const struct sim_job *j);	/* with an agent */
+
+void sim_join(struct sim *s, struct sim_job *j);
+void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n);
+void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k);
+void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
+void sim_ask_welcomed(struct sim *s, uint32_t agent);
+bool sim_ask_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
+
+uint8_t *sim_wire(const struct msg *m);	/* encoded; the caller's */
+void sim_held_tell(struct sim *s, uint32_t agent);
 
 uint32_t sim_server_new(struct sim *s, uint32_t name, uint32_t home);
 void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m);
@@ -380,12 +462,15 @@ void sim_server_let_go(struct sim *s, uint32_t server);
 void sim_server_free(struct sim *s, uint32_t server);
 void sim_server_tell(struct sim *s, uint32_t server);
 void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node);
+void sim_server_stop_job(struct sim *s, uint32_t server, const struct sim_job *j);
 
 void sim_crash(struct sim *s, uint32_t server);
 void sim_fence(struct sim *s, uint32_t server);	/* ended by its machine's agent; starts again */
 bool sim_life_event(struct sim *s, const struct sim_event *e);
 void sim_life_start(struct sim *s);
 bool sim_life_ends(struct sim *s);	/* repairs the last faults; true: there were some */
+void sim_life_fault(struct sim *s);	/* something happens to some process */
+void sim_any_fault(struct sim *s);	/* one that heals by itself */
 
 static inline uint32_t sim_agent_proc(uint32_t agent)
 {
@@ -399,13 +484,14 @@ static inline uint32_t sim_server_proc(uint32_t server)
 
 /* ---- ranks ---- */
 
-uint8_t sim_rop(const struct sim *s, uint32_t tensor, uint32_t round);
-uint32_t sim_root(const struct sim *s, uint32_t tensor, uint32_t round);
-void sim_ranks_start(struct sim *s);
+uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round);
+uint32_t sim_root(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round);
+void sim_ranks_start(struct sim *s, struct sim_job *j);
 bool sim_rank_event(struct sim *s, const struct sim_event *e);	/* false: not a rank's */
 /* The agent has finished a round: what it shows its ranks must be right. */
-void sim_round_done(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t round);
-bool sim_all_done(const struct sim *s);
+void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
+		    uint32_t round);
+bool sim_all_done(const struct sim_job *j);
 
 /* ---- running ---- */
 

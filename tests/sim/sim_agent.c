@@ -5,7 +5,6 @@
  * sees each byte out of place, and holds garbage first where old contents must not
  * matter.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/sim/sim.h"
@@ -29,59 +28,6 @@ void *sim_resolve(struct sim_agent *a, uint64_t slot, uint64_t len)
 	return a->slab[id].base + SLOT_SLAB_OFF(slot);
 }
 
-/* ---- asking the scheduler ---- */
-
-static void join(struct sim *s, uint32_t agent)
-{
-	for (uint32_t r = 0; r < s->p.world; r++) {
-		const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
-			.req = 1 + r, .job = "job", .world = s->p.world, .rank = r, .pid = 1,
-			.timeout_ms = 100000, .chunk_bytes = s->p.chunk_bytes * SIM_SCALE,
-		} };
-
-		if (s->p.machine[r] == agent)
-			sim_ctl_send(s, sim_agent_proc(agent), &m);
-	}
-}
-
-void sim_declare(struct sim *s, uint32_t first, uint32_t n)
-{
-	struct msg_tensor t[SIM_TENSORS];
-	char name[SIM_TENSORS][8];
-
-	for (uint32_t i = 0; i < n; i++) {
-		const struct sim_tensor *k = &s->tensor[first + i];
-
-		snprintf(name[i], sizeof(name[i]), "t%u", first + i);
-		t[i] = (struct msg_tensor){
-			.name = name[i], .dtype = k->dtype,
-			.count = k->geom.bytes / dtype_bytes(k->dtype) * SIM_SCALE,
-		};
-	}
-	for (uint32_t r = 0; r < s->p.world; r++) {
-		const struct msg m = { .type = MSG_DECLARE, .declare = {
-			.req = 1000 + r + first * 100, .job = s->job, .rank = r,
-			.timeout_ms = 100000, .ntensors = n, .tensors = t,
-		} };
-
-		sim_ctl_send(s, sim_agent_proc(s->p.machine[r]), &m);
-	}
-}
-
-void sim_undeclare(struct sim *s, uint32_t agent, uint32_t k)
-{
-	for (uint32_t r = 0; r < s->p.world; r++) {
-		const struct msg m = { .type = MSG_UNDECLARE, .ids = {
-			.req = 10000 + r + k * 100, .job = s->job, .rank = r, .timeout_ms = 100000,
-			.nids = 1, .ids = &s->tensor[k].id,
-		} };
-
-		if (s->p.machine[r] == agent)
-			sim_ctl_send(s, sim_agent_proc(agent), &m);
-	}
-	s->agent[agent]->tensor[k].undeclared = true;
-}
-
 /* ---- routes ---- */
 
 static uint32_t server_of(const struct sim *s, uint32_t node)
@@ -93,98 +39,134 @@ static uint32_t server_of(const struct sim *s, uint32_t node)
 	return 0;
 }
 
-static void take_rows(struct sim_agent *a, const struct msg_server *servers, uint32_t n)
+static void take_rows(struct sim_agent_job *aj, const struct msg_server *servers, uint32_t n)
 {
 	ASSERT(n <= SIM_ROWS);
-	a->nrows = n;
+	aj->nrows = n;
 	for (uint32_t i = 0; i < n; i++)
-		a->row[i] = servers[i].node;
+		aj->row[i] = servers[i].node;
 }
 
-static void fill_table(struct sim *s, uint32_t agent)
+static bool link_is_used(const struct sim_agent *a, uint32_t server)
 {
-	struct sim_agent *a = s->agent[agent];
-
-	if (s->p.n == 1)
-		a->table[0] = a->route[0] = ag_route_init(sim_zeroed(ag_route_size(0)), NULL, 0, 0,
-							  s->now);
-	for (uint32_t i = 0; s->p.n > 1 && i < a->nrows; i++) {
-		uint32_t v;
-		struct sim_link *l;
-
-		a->table[i] = NULL;
-		if (!a->row[i])
-			continue;
-		v = server_of(s, a->row[i]);
-		if (!a->route[v]) {
-			l = sim_link_get(s, agent, v);
-			ag_peer_init(&a->core, &l->ag, a->row[i], 0);
-			l->ag.tx_limit = s->p.tx_limit;
-			a->route[v] = ag_route_init(sim_zeroed(ag_route_size(s->p.window_bytes)),
-						    &l->ag, 0, s->p.window_bytes, s->now);
-			for (uint32_t k = 0; k < s->p.lanes; k++)
-				sim_link_open(s, l);
-		}
-		a->table[i] = a->route[v];
-	}
-}
-
-static bool is_listed(const struct sim_agent *a, uint32_t node)
-{
-	for (uint32_t i = 0; i < a->nrows; i++)
-		if (a->row[i] == node)
+	for (uint32_t i = 0; i < SIM_JOBS; i++)
+		if (a->job[i].route[server] && a->job[i].route[server]->peer)
 			return true;
 	return false;
 }
 
-/* ---- messages ---- */
-
-static void job_up(struct sim *s, uint32_t agent, const struct msg_job_up *m)
+static struct ag_route *route_new(struct sim *s, uint32_t agent, uint32_t v)
 {
 	struct sim_agent *a = s->agent[agent];
-	uint32_t nlocal = 0;
+	bool first = !link_is_used(a, v);
+	struct sim_link *l = sim_link_get(s, agent, v);
+
+	if (first) {
+		ag_peer_init(&a->core, &l->ag, s->server[v]->node, 0);
+		l->ag.tx_limit = s->p.tx_limit;
+		for (uint32_t k = 0; k < s->p.lanes; k++)
+			sim_link_open(s, l);
+	}
+	return ag_route_init(sim_zeroed(ag_route_size(s->p.window_bytes)), &l->ag, 0,
+			     s->p.window_bytes, s->now);
+}
+
+static void fill_table(struct sim *s, const struct sim_job *j, uint32_t agent)
+{
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	if (j->p->n == 1)
+		aj->table[0] = aj->route[0] = ag_route_init(sim_zeroed(ag_route_size(0)), NULL, 0,
+							    0, s->now);
+	for (uint32_t i = 0; j->p->n > 1 && i < aj->nrows; i++) {
+		uint32_t v;
+
+		aj->table[i] = NULL;
+		if (!aj->row[i])
+			continue;
+		v = server_of(s, aj->row[i]);
+		if (!aj->route[v])
+			aj->route[v] = route_new(s, agent, v);
+		aj->table[i] = aj->route[v];
+	}
+}
+
+static bool is_listed(const struct sim_agent_job *aj, uint32_t node)
+{
+	for (uint32_t i = 0; i < aj->nrows; i++)
+		if (aj->row[i] == node)
+			return true;
+	return false;
+}
+
+static void end_route(struct sim *s, uint32_t agent, struct sim_agent_job *aj, uint32_t v)
+{
+	ag_route_del(aj->route[v]);
+	free(aj->route[v]);
+	aj->route[v] = NULL;
+	if (s->link[agent][v] && !link_is_used(s->agent[agent], v))
+		sim_link_end(s, s->link[agent][v]);
+}
+
+/* ---- messages ---- */
+
+static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
+{
+	const struct msg_job_up *m = &msg->job_up;
+	uint32_t index = (uint32_t)(m->name[3] - '0'), nlocal = 0, me = 0;
+	struct sim_job *j = &s->job[index];
+	struct sim_agent_job *aj = &s->agent[agent]->job[index];
 	struct ag_job_desc d = {
-		.id = m->job, .n = s->p.n, .me = agent, .nlocal = s->p.nlocal[agent],
-		.world = s->p.world, .epoch = (uint32_t)m->epoch,
-		.chunk_bytes = s->p.chunk_bytes, .seg_bytes = s->p.seg_bytes, .route = a->table,
+		.id = m->job, .n = j->p->n, .world = j->p->world, .epoch = (uint32_t)m->epoch,
+		.chunk_bytes = s->p.chunk_bytes, .seg_bytes = s->p.seg_bytes, .route = aj->table,
 		.nroutes = MAX(m->nservers, 1u),
 	};
 
-	s->job = m->job;
-	ASSERT(m->nmachines == s->p.n && m->machines[agent].node == a->node);
-	sim_log_start(&a->log, m);
-	take_rows(a, m->servers, m->nservers);
-	fill_table(s, agent);
-	a->job = ag_job_start(&a->core, sim_zeroed(sizeof(*a->job)), &d);
-	a->epoch = a->settled_told = m->epoch;
-	a->fjob.id = m->job;
-	a->fjob.world = s->p.world;
-	for (uint32_t r = 0; r < s->p.world; r++)
-		if (s->p.machine[r] == agent) {
-			s->rank[r].local = nlocal;
-			a->fjob.rank[nlocal++] = r;
+	if (aj->core)
+		return;			/* said again: it runs already */
+	j->number = m->job;
+	while (j->p->agent[me] != agent)
+		me++;
+	ASSERT(m->nmachines == j->p->n && m->machines[me].node == s->agent[agent]->node);
+	aj->me = d.me = me;
+	d.nlocal = j->p->nlocal[me];
+	sim_log_start(&aj->log, m);
+	aj->log.told = 0;		/* agents hear all of it */
+	aj->up_wire = sim_wire(msg);
+	take_rows(aj, m->servers, m->nservers);
+	fill_table(s, j, agent);
+	aj->core = ag_job_start(&s->agent[agent]->core, sim_zeroed(sizeof(*aj->core)), &d);
+	aj->epoch = aj->settled_told = m->epoch;
+	aj->front.id = m->job;
+	aj->front.world = j->p->world;
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (j->p->machine[r] == me) {
+			j->rank[r].local = nlocal;
+			aj->front.rank[nlocal++] = r;
 		}
-	a->fjob.nlocal = nlocal;
-	fr_job_start(&a->front, &a->fjob);
+	aj->front.nlocal = nlocal;
+	fr_job_start(&s->agent[agent]->front, &aj->front);
 }
 
-static void route_of(const struct sim *s, const struct sim_agent *a, uint32_t k, uint32_t *route)
+static void route_of(const struct sim_job *j, const struct sim_agent_job *aj, uint32_t k,
+		     uint32_t *route)
 {
-	for (uint32_t c = 0; c < geom_chunks(&s->tensor[k].geom); c++)
-		route[c] = s->p.n > 1 ? a->log.owner[k][c] : 0;
+	for (uint32_t c = 0; c < geom_chunks(&j->tensor[k].geom); c++)
+		route[c] = j->p->n > 1 ? aj->log.owner[k][c] : 0;
 }
 
-static void add_tensor(struct sim *s, uint32_t agent, uint32_t k)
+static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t k)
 {
 	struct sim_agent *a = s->agent[agent];
-	struct sim_agent_tensor *at = &a->tensor[k];
-	struct sim_tensor *t = &s->tensor[k];
-	uint32_t nlocal = s->p.nlocal[agent], route[SIM_CHUNKS];
+	struct sim_agent_job *aj = &a->job[j->index];
+	struct sim_agent_tensor *at = &aj->tensor[k];
+	const struct sim_tensor *t = &j->tensor[k];
+	uint32_t nlocal = aj->front.nlocal, route[SIM_CHUNKS];
 	uint64_t bytes = t->geom.bytes, slot;
-	struct ag_tensor_desc d = { .id = t->id, .dtype = t->dtype, .geom = t->geom,
-				    .route = route, .since = a->log.since[k] };
+	struct ag_tensor_desc d = { .id = aj->log.id[k], .dtype = t->dtype, .geom = t->geom,
+				    .route = route, .since = aj->log.since[k] };
 
-	route_of(s, a, k, route);
+	route_of(j, aj, k, route);
 	at->result = sim_garbage(s, 2 * bytes);
 	slot = slab_add(a, at->result, 2 * bytes);
 	at->slab = SLOT_SLAB_ID(slot);
@@ -201,35 +183,41 @@ static void add_tensor(struct sim *s, uint32_t agent, uint32_t k)
 		at->input[l] = sim_garbage(s, bytes);
 		ASSERT(slab_add(a, at->input[l], bytes) != SLOT_NONE);
 	}
-	at->mem = sim_zeroed(ag_tensor_size(a->job, &d));
-	at->core = ag_tensor_add(&a->core, a->job, at->mem, &d);
+	at->mem = sim_zeroed(ag_tensor_size(aj->core, &d));
+	at->core = ag_tensor_add(&a->core, aj->core, at->mem, &d);
 	at->front = sim_zeroed(fr_tensor_size(nlocal));
-	at->front->id = t->id;
+	at->front->id = aj->log.id[k];
 	at->front->name = "simulated";
 	at->front->bytes = bytes;
 	at->front->engines = bytes ? 1 : 0;
-	fr_tensor_add(&a->front, &a->fjob, at->front);
+	fr_tensor_add(&a->front, &aj->front, at->front);
 }
 
-static void tensors(struct sim *s, uint32_t agent, const struct msg_tensors *m)
+static void tensors(struct sim *s, const struct sim_job *j, uint32_t agent,
+		    const struct msg_tensors *m)
 {
-	struct sim_agent *a = s->agent[agent];
-	uint32_t first = a->log.n;
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	uint32_t first = aj->log.n;
 
-	sim_log_tensors(s, &a->log, m);
-	for (uint32_t i = first; i < a->log.n; i++)
-		add_tensor(s, agent, a->log.k[i]);
+	sim_log_tensors(s, &aj->log, j, m);
+	for (uint32_t i = first; i < aj->log.n; i++)
+		add_tensor(s, j, agent, aj->log.k[i]);
 }
 
-static void forget(struct sim *s, uint32_t agent, const struct msg_ids *m)
+static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const struct msg_ids *m)
 {
 	struct sim_agent *a = s->agent[agent];
+	struct sim_agent_job *aj = &a->job[j->index];
 
-	a->log.seq = m->seq;
+	if (m->seq != aj->log.seq + 1)
+		sim_fail(s, "agent %u: FORGET entry %llu after %llu", agent,
+			 (unsigned long long)m->seq, (unsigned long long)aj->log.seq);
+	aj->log.seq = m->seq;
 	for (uint32_t i = 0; i < m->nids; i++) {
-		uint32_t k = sim_log_forget(s, &a->log, m->ids[i]);
-		struct sim_agent_tensor *at = &a->tensor[k];
+		uint32_t k = sim_log_forget(&aj->log, m->ids[i]);
+		struct sim_agent_tensor *at = &aj->tensor[k];
 
+		ASSERT(k != SIM_NOBODY);
 		ag_tensor_remove(&a->core, at->core);
 		fr_tensor_remove(&a->front, at->front);
 		at->removed = true;
@@ -237,87 +225,127 @@ static void forget(struct sim *s, uint32_t agent, const struct msg_ids *m)
 	sim_agent_let_go(s, agent);
 }
 
-static void end_route(struct sim *s, uint32_t agent, uint32_t v)
-{
-	struct sim_agent *a = s->agent[agent];
-
-	ag_route_del(a->route[v]);
-	free(a->route[v]);
-	a->route[v] = NULL;
-	sim_link_end(s, s->link[agent][v]);
-}
-
 /* It registered anew, and has the job anew: it has let go of what it had before. */
-static bool came_back(const struct sim *s, const struct sim_agent *a, uint32_t v)
+static bool came_back(const struct sim *s, const struct sim_agent_job *aj, uint32_t v)
 {
 	while (s->server[v]->replaced)
 		v = s->server[v]->next_life;
-	return is_listed(a, s->server[v]->node);
+	return is_listed(aj, s->server[v]->node);
+}
+
+/* As leave_gone() of the daemon: nothing of a lost server lands any more. */
+static void leave_gone(struct sim *s, uint32_t agent, struct sim_agent_job *aj)
+{
+	for (uint32_t v = 0; v < s->nservers; v++) {
+		struct sim_link *l = s->link[agent][v];
+
+		if (!aj->route[v] || is_listed(aj, s->server[v]->node))
+			continue;
+		ag_route_gone(aj->route[v]);
+		if (!aj->route[v]->users)
+			continue;
+		if (l->by_ref && s->server[v]->alive && !came_back(s, aj, v))
+			sim_fence(s, v);
+		sim_link_fence(s, l);
+	}
 }
 
 /* As ad_epoch_adopt(): what is lost, where to go, all segments, an end with the lost. */
-static void epoch(struct sim *s, uint32_t agent, const struct msg_epoch *m)
+static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const struct msg *msg)
 {
+	const struct msg_epoch *m = &msg->epoch;
 	struct sim_agent *a = s->agent[agent];
+	struct sim_agent_job *aj = &a->job[j->index];
 	uint32_t route[SIM_CHUNKS];
 
-	if (m->seq != a->log.seq + 1)
-		sim_fail(s, "agent %u: epoch entry %llu after %llu", agent,
-			 (unsigned long long)m->seq, (unsigned long long)a->log.seq);
-	sim_log_epoch(&a->log, m);
-	take_rows(a, m->servers, m->nservers);
-	for (uint32_t v = 0; v < s->nservers; v++) {
-		if (!a->route[v] || is_listed(a, s->server[v]->node))
-			continue;
-		ag_route_gone(a->route[v]);
-		if (a->route[v]->users && s->link[agent][v]->by_ref && s->server[v]->alive &&
-		    !came_back(s, a, v))
-			sim_fence(s, v);
-		sim_link_end(s, s->link[agent][v]);
-	}
-	fill_table(s, agent);
-	ag_job_epoch(&a->core, a->job, (uint32_t)m->epoch, a->table, a->nrows);
-	for (uint32_t i = 0; i < a->log.n; i++) {
-		uint32_t k = a->log.k[i];
+	if (m->seq != aj->log.seq + 1 || m->epoch <= aj->epoch)
+		sim_fail(s, "agent %u: epoch %llu entry %llu after %llu entry %llu", agent,
+			 (unsigned long long)m->epoch, (unsigned long long)m->seq,
+			 (unsigned long long)aj->epoch, (unsigned long long)aj->log.seq);
+	sim_log_epoch(&aj->log, m);
+	free(aj->epoch_wire);
+	aj->epoch_wire = sim_wire(msg);
+	take_rows(aj, m->servers, m->nservers);
+	leave_gone(s, agent, aj);
+	fill_table(s, j, agent);
+	ag_job_epoch(&a->core, aj->core, (uint32_t)m->epoch, aj->table, aj->nrows);
+	for (uint32_t i = 0; i < aj->log.n; i++) {
+		uint32_t k = aj->log.k[i];
 
-		route_of(s, a, k, route);
-		ag_tensor_move(&a->core, a->tensor[k].core, route, a->log.since[k], s->now);
+		route_of(j, aj, k, route);
+		ag_tensor_move(&a->core, aj->tensor[k].core, route, aj->log.since[k], s->now);
 	}
 	for (uint32_t v = 0; v < s->nservers; v++)
-		if (a->route[v] && a->route[v]->gone)
-			end_route(s, agent, v);
-	a->epoch = m->epoch;
+		if (aj->route[v] && aj->route[v]->gone)
+			end_route(s, agent, aj, v);
+	aj->epoch = m->epoch;
+}
+
+/* Only a lost agent ends a job, for all others in the same way. */
+static void job_down(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg_job_down *m)
+{
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	if (aj->over)
+		return;
+	if (aj->left) {
+		sim_agent_stop_job(s, agent, j);
+		return;
+	}
+	if (!sim_job_is_lost(s, j)) {
+		sim_fail(s, "job %u has ended: %s", j->index, m->text);
+		return;
+	}
+	/* It may have been told already, and have lost that with its connection. */
+	if (m->code != TALLY_EWORKERLOST && m->code != TALLY_ESHUTDOWN)
+		sim_fail(s, "job %u has ended with %s, an agent is lost", j->index,
+			 err_name(m->code));
+	sim_trace(s, "a%u: job %u is over: %s", agent, j->index, m->text);
+	aj->code = m->code;
+	sim_agent_stop_job(s, agent, j);
+}
+
+static void log_entry(struct sim *s, uint32_t agent, uint32_t number, const struct msg *m)
+{
+	struct sim_job *j = sim_job_of(s, number);
+
+	if (!j || !s->agent[agent]->job[j->index].core || s->agent[agent]->job[j->index].over)
+		return;
+	switch (m->type) {
+	case MSG_TENSORS: tensors(s, j, agent, &m->tensors); break;
+	case MSG_FORGET: forget(s, j, agent, &m->ids); break;
+	case MSG_EPOCH: epoch(s, j, agent, m); break;
+	default: job_down(s, j, agent, &m->job_down); break;
+	}
 }
 
 void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m)
 {
 	switch (m->type) {
-	case MSG_JOB_UP: job_up(s, agent, &m->job_up); break;
-	case MSG_TENSORS: tensors(s, agent, &m->tensors); break;
-	case MSG_FORGET: forget(s, agent, &m->ids); break;
-	case MSG_EPOCH: epoch(s, agent, &m->epoch); break;
-	case MSG_JOB_DOWN:
-		sim_fail(s, "the job has ended: %s", m->job_down.text);
-		break;
-	case MSG_REPLY:
-		if (m->reply.code)
-			sim_fail(s, "agent %u is told: %s", agent, m->reply.text);
-		break;
-	default:
-		break;
+	case MSG_JOB_UP: job_up(s, agent, m); break;
+	case MSG_TENSORS: log_entry(s, agent, m->tensors.job, m); break;
+	case MSG_FORGET: log_entry(s, agent, m->ids.job, m); break;
+	case MSG_EPOCH: log_entry(s, agent, m->epoch.job, m); break;
+	case MSG_JOB_DOWN: log_entry(s, agent, m->job_down.job, m); break;
+	case MSG_REPLY: sim_answered(s, agent, &m->reply); break;
+	default: break;
 	}
 }
 
 void sim_agent_turn(struct sim *s, uint32_t agent)
 {
-	struct sim_agent *a = s->agent[agent];
-	struct msg m = { .type = MSG_EPOCH_READY };
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_agent_job *aj = &s->agent[agent]->job[i];
+		struct msg m = { .type = MSG_EPOCH_READY };
 
-	if (!a->job || s->stopped || !ag_job_settled(a->job) || a->settled_told == a->epoch)
-		return;
-	a->settled_told = a->epoch;
-	m.ready = (struct msg_ready){ .job = s->job, .seq = a->epoch, .text = "" };
-	sim_ctl_send(s, sim_agent_proc(agent), &m);
+		if (!aj->core || aj->over || !ag_job_settled(aj->core) ||
+		    aj->settled_told == aj->epoch)
+			continue;
+		aj->settled_told = aj->epoch;
+		m.ready = (struct msg_ready){ .job = s->job[i].number, .seq = aj->epoch,
+					      .text = "", .log = aj->log.seq };
+		sim_ctl_send(s, sim_agent_proc(agent), &m);
+	}
 }
 
 /* ---- life ---- */
@@ -327,29 +355,56 @@ void sim_agent_new(struct sim *s, uint32_t agent)
 	struct sim_agent *a = s->agent[agent] = sim_zeroed(sizeof(*a));
 
 	ag_init(&a->core);
+	a->alive = true;
 	a->core.tx_limit = s->p.tx_limit;
 	fr_init(&a->front);
 	memset(a->ctl.instance, 1 + (int)agent, ID_BYTES);
 	sim_ctl_connect(s, sim_agent_proc(agent));
-	join(s, agent);
 	sim_at(s, mono_ms(HEARTBEAT_MS), &(struct sim_event){ .type = EV_BEAT,
 		.proc = sim_agent_proc(agent), .a = sim_agent_proc(agent) });
 	sim_at(s, (mono_t)sim_below(s, 20000000),
 	       &(struct sim_event){ .type = EV_TICK, .proc = sim_agent_proc(agent), .a = agent });
 }
 
-void sim_agent_let_go(struct sim *s, uint32_t agent)
+void sim_agent_crash(struct sim *s, uint32_t agent)
 {
 	struct sim_agent *a = s->agent[agent];
-	bool again = false;
 
-	for (uint32_t k = 0; k < s->p.ntensors; k++) {
-		struct sim_agent_tensor *at = &a->tensor[k];
+	sim_trace(s, "a%u dies", agent);
+	sim_totals.agent_crashes++;
+	a->alive = false;
+	if (sim_chance(s, 300))		/* with its machine: nobody closes its connections */
+		a->ctl.cut_until = MONO_NEVER;
+	else
+		sim_ctl_break(s, sim_agent_proc(agent), (mono_t)sim_below(s, 5000000));
+	for (uint32_t v = 0; v < s->nservers; v++)
+		for (struct sim_link *l = s->link[agent][v]; l; l = l->before)
+			sim_link_died(s, l, 1);
+}
+
+void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j)
+{
+	struct sim_agent *a = s->agent[agent];
+	struct sim_agent_job *aj = &a->job[j->index];
+
+	if (!aj->over && aj->core && a->alive) {
+		ag_job_stop(&a->core, aj->core);
+		fr_job_stop(&a->front, &aj->front);
+	}
+	aj->over = true;
+}
+
+static bool let_go(struct sim *s, struct sim_agent *a, struct sim_agent_job *aj)
+{
+	bool all = true;
+
+	for (uint32_t k = 0; k < SIM_TENSORS; k++) {
+		struct sim_agent_tensor *at = &aj->tensor[k];
 
 		if (!at->mem || !at->removed)
 			continue;
 		if (at->core->borrowed) {
-			again = true;
+			all = false;
 			continue;
 		}
 		ag_tensor_forget(&a->core, at->core);
@@ -358,7 +413,17 @@ void sim_agent_let_go(struct sim *s, uint32_t agent)
 		at->mem = at->front = NULL;
 		sim_totals.removed++;
 	}
-	if (again && !s->stopped)
+	(void)s;
+	return all;
+}
+
+void sim_agent_let_go(struct sim *s, uint32_t agent)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		all &= let_go(s, s->agent[agent], &s->agent[agent]->job[i]);
+	if (!all && !s->stopped)
 		sim_at(s, 1000000, &(struct sim_event){ .type = EV_LET_GO,
 			.proc = sim_agent_proc(agent), .a = sim_agent_proc(agent) });
 }
@@ -369,31 +434,42 @@ static void add_counters(uint64_t *to, const uint64_t *from, size_t n)
 		to[i] += from[i];
 }
 
+static void job_free(struct sim *s, struct sim_agent *a, struct sim_agent_job *aj)
+{
+	bool clean = !s->failed && a->alive;
+
+	for (uint32_t k = 0; k < SIM_TENSORS; k++)
+		aj->tensor[k].removed = true;
+	if (clean)
+		ASSERT(let_go(s, a, aj));
+	for (uint32_t k = 0; k < SIM_TENSORS; k++) {
+		free(aj->tensor[k].result);
+		free(aj->tensor[k].sum);
+		free(aj->tensor[k].mem);
+		free(aj->tensor[k].front);
+		for (uint32_t l = 0; l < SIM_LOCAL; l++)
+			free(aj->tensor[k].input[l]);
+	}
+	if (clean && aj->core)
+		ag_job_forget(&a->core, aj->core);
+	for (uint32_t v = 0; v < SIM_SERVERS; v++) {
+		if (clean && aj->route[v])
+			ag_route_del(aj->route[v]);
+		free(aj->route[v]);
+	}
+	sim_log_fini(&aj->log);
+	free(aj->up_wire);
+	free(aj->epoch_wire);
+	free(aj->core);
+}
+
 void sim_agent_free(struct sim *s, uint32_t agent)
 {
 	struct sim_agent *a = s->agent[agent];
 
-	for (uint32_t k = 0; k < s->p.ntensors; k++) {
-		a->tensor[k].removed = true;
-		if (!s->failed)
-			sim_agent_let_go(s, agent);
-		ASSERT(s->failed || !a->tensor[k].mem);
-		free(a->tensor[k].result);
-		free(a->tensor[k].sum);
-		for (uint32_t l = 0; l < SIM_LOCAL; l++)
-			free(a->tensor[k].input[l]);
-	}
-	if (!s->failed && a->job) {
-		ag_job_forget(&a->core, a->job);
-		for (uint32_t v = 0; v < SIM_SERVERS; v++)
-			if (a->route[v])
-				ag_route_del(a->route[v]);
-	}
-	for (uint32_t v = 0; v < SIM_SERVERS; v++)
-		free(a->route[v]);
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		job_free(s, a, &a->job[i]);
 	add_counters((uint64_t *)&sim_totals.ag, (uint64_t *)&a->core.count,
 		     sizeof(a->core.count) / sizeof(uint64_t));
-	sim_log_fini(&a->log);
-	free(a->job);
 	free(a);
 }

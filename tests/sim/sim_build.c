@@ -39,10 +39,10 @@ static uint64_t some_bytes(struct sim *s, uint32_t esize)
 	return MIN(count * esize, UINT64_C(96) << 10);
 }
 
-static void make_tensors(struct sim *s)
+static void make_tensors(struct sim *s, struct sim_job *j)
 {
-	for (uint32_t k = 0; k < s->p.ntensors; k++) {
-		struct sim_tensor *t = &s->tensor[k];
+	for (uint32_t k = 0; k < j->p->ntensors; k++) {
+		struct sim_tensor *t = &j->tensor[k];
 
 		t->dtype = (uint8_t)(1 + sim_below(s, DTYPE_END - 1));
 		t->geom.bytes = some_bytes(s, dtype_bytes(t->dtype));
@@ -65,7 +65,7 @@ struct sim_link *sim_link_get(struct sim *s, uint32_t agent, uint32_t server)
 	l->agent = agent;
 	l->server = server;
 	l->by_ref = s->server[server]->home == agent;
-	l->dead = !s->server[server]->alive;
+	l->dead[0] = !s->server[server]->alive;
 	list_init(&l->msgs);
 	srv_peer_init(&s->server[server]->core, &l->srv, s->agent[agent]->node, 0);
 	return l;
@@ -73,10 +73,19 @@ struct sim_link *sim_link_get(struct sim *s, uint32_t agent, uint32_t server)
 
 void sim_build(struct sim *s)
 {
-	make_tensors(s);
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		s->job[i].index = i;
+		s->job[i].p = &s->p.job[i];
+		make_tensors(s, &s->job[i]);
+	}
 	sim_sched_start(s);
-	for (uint32_t j = 0; j < s->p.nservers; j++)
-		sim_ctl_connect(s, sim_server_proc(sim_server_new(s, j, s->p.home[j])));
+	for (uint32_t v = 0; v < s->p.nservers; v++)
+		sim_ctl_connect(s, sim_server_proc(sim_server_new(s, v, s->p.home[v])));
+	if (!s->p.nservers)
+		sim_at(s, (mono_t)sim_below(s, NS_PER_SEC),
+		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .a = 1 });
 	for (uint32_t i = 0; i < s->p.n; i++)
 		sim_agent_new(s, i);
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		sim_join(s, &s->job[i]);
 }

@@ -12,10 +12,17 @@
 
 /* ---- turns ---- */
 
-static void finish_round(struct sim *s, uint32_t agent, struct fr_tensor *ft)
+static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t)
 {
-	fr_finish(&s->agent[agent]->front, ft);
-	sim_round_done(s, agent, sim_tensor_of(s, ft->id), ft->round);
+	struct sim_agent *a = s->agent[agent];
+	struct sim_job *j = sim_job_of(s, t->job->id);
+	struct fr_tensor *ft = fr_tensor_find(&a->front, t->job->id, t->id);
+
+	ASSERT(j && ft);
+	if (!fr_engine_done(&a->front, ft))
+		return;
+	fr_finish(&a->front, ft);
+	sim_round_done(s, j, agent, sim_log_tensor(&a->job[j->index].log, t->id), ft->round);
 }
 
 void sim_pump_agent(struct sim *s, uint32_t agent)
@@ -24,7 +31,7 @@ void sim_pump_agent(struct sim *s, uint32_t agent)
 	struct ag_send out;
 	struct ag_tensor *t;
 
-	if (!a->job)
+	if (!a->alive)
 		return;
 	while (ag_work(&a->core, s->p.seg_bytes))
 		;
@@ -33,15 +40,12 @@ void sim_pump_agent(struct sim *s, uint32_t agent)
 
 		ASSERT(sim_send(s, l, TO_SERVER, &out.frame, out.data, out.seg));
 	}
-	while ((t = ag_done(&a->core))) {
-		struct fr_tensor *ft = fr_tensor_find(&a->front, s->job, t->id);
-
-		ASSERT(ft);
-		if (fr_engine_done(&a->front, ft))
-			finish_round(s, agent, ft);
-	}
-	if (a->job->fail_code && !s->stopped)
-		sim_fail(s, "agent %u: the job failed with %s", agent, err_name(a->job->fail_code));
+	while ((t = ag_done(&a->core)))
+		engine_done(s, agent, t);
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		if (a->job[i].core && !a->job[i].over && a->job[i].core->fail_code)
+			sim_fail(s, "agent %u: job %u failed with %s", agent, i,
+				 err_name(a->job[i].core->fail_code));
 	sim_agent_turn(s, agent);
 }
 
@@ -62,6 +66,8 @@ void sim_pump_server(struct sim *s, uint32_t server)
 
 void sim_check(struct sim *s, uint32_t proc)
 {
+	if (proc < SIM_AGENTS && !s->agent[proc]->alive)
+		return;
 	if (proc < SIM_AGENTS)
 		ag_check(&s->agent[proc]->core);
 	else
@@ -82,10 +88,9 @@ bool sim_proc_event(struct sim *s, const struct sim_event *e)
 {
 	switch (e->type) {
 	case EV_TICK:
-		if (s->stopped)
+		if (s->stopped || !s->agent[e->a]->alive)
 			return true;
-		if (s->agent[e->a]->job)
-			ag_tick(&s->agent[e->a]->core, s->now);
+		ag_tick(&s->agent[e->a]->core, s->now);
 		sim_at(s, mono_ms(OFFER_AFTER_MS), e);
 		return true;
 	case EV_LET_GO:
@@ -96,19 +101,19 @@ bool sim_proc_event(struct sim *s, const struct sim_event *e)
 	}
 }
 
-void sim_stop_job(struct sim *s)
+static void job_ends(struct sim *s, struct sim_job *j)
 {
-	sim_trace(s, "the job stops");
+	for (uint32_t i = 0; i < s->p.n; i++)
+		sim_agent_stop_job(s, i, j);
+	for (uint32_t v = 0; v < s->nservers; v++)
+		sim_server_stop_job(s, v, j);
+}
+
+void sim_stop_jobs(struct sim *s)
+{
 	s->stopped = true;
-	for (uint32_t i = 0; i < s->p.n; i++) {
-		if (!s->agent[i]->job)
-			continue;
-		ag_job_stop(&s->agent[i]->core, s->agent[i]->job);
-		fr_job_stop(&s->agent[i]->front, &s->agent[i]->fjob);
-	}
-	for (uint32_t j = 0; j < s->nservers; j++)
-		if (s->server[j]->job && !s->server[j]->job->stopped)
-			srv_job_stop(&s->server[j]->core, s->server[j]->job);
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		job_ends(s, &s->job[i]);
 }
 
 static void link_free(struct sim *s, struct sim_link *l)
@@ -123,21 +128,17 @@ static void link_free(struct sim *s, struct sim_link *l)
 /* After a failure only the memory goes that nothing points to; the run is over. */
 void sim_free(struct sim *s)
 {
-	const struct sched_counters *c = sched_counters(s->sched);
-
-	for (size_t i = 0; i < sizeof(*c) / sizeof(uint64_t); i++)
-		((uint64_t *)&sim_totals.sched)[i] += ((const uint64_t *)c)[i];
+	sim_sched_count(s);
 	for (uint32_t j = 0; j < s->nservers; j++)
 		sim_server_free(s, j);
 	for (uint32_t i = 0; i < s->p.n; i++) {
 		sim_agent_free(s, i);
-		for (uint32_t j = 0; j < s->nservers; j++) {
+		for (uint32_t j = 0; j < s->nservers; j++)
 			link_free(s, s->link[i][j]);
-		}
 	}
-	for (uint32_t k = 0; k < s->p.ntensors; k++) {
-		free(s->tensor[k].expect[0]);
-		free(s->tensor[k].expect[1]);
+	for (uint32_t i = 0; i < SIM_JOBS * SIM_TENSORS; i++) {
+		free(s->job[i / SIM_TENSORS].tensor[i % SIM_TENSORS].expect[0]);
+		free(s->job[i / SIM_TENSORS].tensor[i % SIM_TENSORS].expect[1]);
 	}
 	sched_free(s->sched);
 	free(s->queue.heap);

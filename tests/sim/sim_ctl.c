@@ -5,7 +5,12 @@
  * Messages go through the real codec, in order, as over TCP: where nothing gets
  * through for a while they come late, and where that takes too long one side gives the
  * connection up.  Each end notices for itself that it is over.  A node says that it
- * lives each second, and comes back with a new connection as the daemons do.
+ * lives each second, and comes back with a new connection as the daemons do.  A
+ * connection may break with all that is on its way, and a new one be there before the
+ * scheduler knows.
+ *
+ * The scheduler itself dies, and is started again with the numbers that it had saved;
+ * all else it learns from those who register.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +18,7 @@
 #include "tests/sim/sim.h"
 
 #define CLI_CONN	(SIM_CONNS - 1)
+#define RECOVER_MS	(LEASE_MS + 2000u)	/* as of the daemon */
 enum { TO_NODE, TO_SCHED };
 
 struct sim_ctl_msg {
@@ -42,16 +48,29 @@ static void arm(struct sim *s)
 	       &(struct sim_event){ .type = EV_SCHED, .proc = SIM_NOBODY });
 }
 
+static bool is_current(struct sim *s, uint32_t conn)
+{
+	uint32_t proc = s->conn[conn].proc;
+
+	return proc != SIM_NOBODY && sim_ctl_of(s, proc)->conn == conn &&
+	       sim_ctl_of(s, proc)->open[0];
+}
+
+static void gone_at(struct sim *s, uint32_t conn, mono_t delay)
+{
+	sim_at(s, delay, &(struct sim_event){ .type = EV_SCHED_GONE, .proc = SIM_NOBODY,
+					      .a = conn, .b = s->conn[conn].use });
+}
+
 /* The scheduler has closed its end; the node reads what was sent before and then sees it. */
 static void closed_by_sched(struct sim *s, uint32_t conn)
 {
-	uint32_t proc = s->conn[conn];
+	uint32_t proc = s->conn[conn].proc;
 	struct sim_ctl *c;
 	mono_t read;
 
-	sim_at(s, 0, &(struct sim_event){ .type = EV_SCHED, .proc = SIM_NOBODY, .a = conn,
-					  .b = 1 });
-	if (proc == SIM_NOBODY)
+	gone_at(s, conn, 0);
+	if (!is_current(s, conn))
 		return;
 	c = sim_ctl_of(s, proc);
 	c->open[0] = false;
@@ -62,27 +81,43 @@ static void closed_by_sched(struct sim *s, uint32_t conn)
 	       &(struct sim_event){ .type = EV_CTL_CLOSED, .proc = proc, .a = proc, .b = c->gen });
 }
 
+static void step(struct sim *s, struct sched_event ev);
+
+static void save(struct sim *s, const struct sched_ids *ids)
+{
+	int code = s->p.refuse_save && sim_faulty(s) && sim_chance(s, 500) ? TALLY_EIO : 0;
+
+	if (!code)
+		s->saved = *ids;
+	step(s, (struct sched_event){ .type = SCHED_EV_SAVED, .code = code });
+}
+
 static void step(struct sim *s, struct sched_event ev)
 {
 	struct sched_actions todo;
+	struct sched_ids ids;
 	bool saved = false;
 
+	if (!s->sched)
+		return;
 	ev.now = s->now;
+	sim_cover_sched(s, &ev, s->conn[ev.conn].proc);
 	sched_step(s->sched, &ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
-		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN &&
-		    s->conn[a->conn] != SIM_NOBODY)
-			carry(s, s->conn[a->conn], TO_NODE, a->msg);
+		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN && is_current(s, a->conn))
+			carry(s, s->conn[a->conn].proc, TO_NODE, a->msg);
 		else if (a->type == SCHED_DO_CLOSE)
 			closed_by_sched(s, a->conn);
 		else if (a->type == SCHED_DO_LOG)
 			sim_trace(s, "scheduler: %s", a->text);
-		else if (a->type == SCHED_DO_SAVE)
+		else if (a->type == SCHED_DO_SAVE) {
 			saved = true;
+			ids = a->ids;
+		}
 	}
 	sched_check(s->sched);
 	if (saved)
-		step(s, (struct sched_event){ .type = SCHED_EV_SAVED });
+		save(s, &ids);
 	arm(s);
 }
 
@@ -98,20 +133,63 @@ static void release(void *ctx, void *p)
 	free(p);
 }
 
-void sim_sched_start(struct sim *s)
+static void start(struct sim *s)
 {
 	const struct mem_ops mem = { NULL, alloc, release };
 	const struct sched_config config = {
-		.cluster = { 1 }, .secret = "", .version = "simulated",
-		.heartbeat_ms = HEARTBEAT_MS,
+		.cluster = { 1 }, .secret = "", .version = "simulated", .ids = s->saved,
+		.heartbeat_ms = HEARTBEAT_MS, .recover_ms = s->saved.node ? RECOVER_MS : 0,
 	};
 
-	for (uint32_t i = 0; i < SIM_CONNS; i++)
-		s->conn[i] = SIM_NOBODY;
 	s->sched = sched_new(&mem, &config, s->now);
 	ASSERT(s->sched);
+	s->sched_at = 0;
 	step(s, (struct sched_event){ .type = SCHED_EV_TIMER });
 	step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = CLI_CONN });
+}
+
+void sim_sched_start(struct sim *s)
+{
+	for (uint32_t i = 0; i < SIM_CONNS; i++)
+		s->conn[i].proc = SIM_NOBODY;
+	start(s);
+}
+
+void sim_sched_count(struct sim *s)
+{
+	const struct sched_counters *c = s->sched ? sched_counters(s->sched) : NULL;
+
+	for (size_t i = 0; c && i < sizeof(*c) / sizeof(uint64_t); i++)
+		((uint64_t *)&sim_totals.sched)[i] += ((const uint64_t *)c)[i];
+}
+
+/* Nothing of it is left but what it saved; nodes notice, each in its time. */
+void sim_sched_crash(struct sim *s)
+{
+	if (!s->sched)
+		return;
+	sim_trace(s, "the scheduler dies");
+	sim_totals.restarts++;
+	sim_sched_count(s);
+	sched_free(s->sched);
+	s->sched = NULL;
+	for (uint32_t i = 0; i < SIM_CONNS; i++) {
+		if (is_current(s, i)) {
+			struct sim_ctl *c = sim_ctl_of(s, s->conn[i].proc);
+
+			c->open[0] = false;
+			c->lost = true;
+			if (c->open[1] && c->cut_until != MONO_NEVER)
+				sim_at(s, (mono_t)sim_below(s, 20000000), &(struct sim_event){
+					.type = EV_CTL_CLOSED, .proc = s->conn[i].proc,
+					.a = s->conn[i].proc, .b = c->gen });
+		}
+		s->conn[i].proc = SIM_NOBODY;
+		s->conn[i].busy = false;
+		s->conn[i].use++;
+	}
+	sim_at(s, 10000000 + (mono_t)sim_below(s, 3 * NS_PER_SEC),
+	       &(struct sim_event){ .type = EV_SCHED_START, .proc = SIM_NOBODY });
 }
 
 void sim_drain(struct sim *s, uint32_t name, bool undo)
@@ -136,7 +214,7 @@ static void carry(struct sim *s, uint32_t proc, uint8_t dir, const struct msg *m
 	uint32_t bytes;
 	struct err e;
 
-	if (c->cut_until == MONO_NEVER)
+	if (c->cut_until == MONO_NEVER || c->lost)
 		return;			/* nobody will read it */
 	if (msg_encode_size(m, &bytes, &e)) {
 		sim_fail(s, "%s cannot be encoded: %s", msg_type_name(m->type), e.text);
@@ -170,9 +248,17 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 
 	c->registered = true;
 	c->echo = s->now;
+	if (w->epoch < c->epoch_seen)
+		sim_fail(s, "the epochs go back from %llu to %llu",
+			 (unsigned long long)c->epoch_seen, (unsigned long long)w->epoch);
+	c->epoch_seen = MAX(c->epoch_seen, w->epoch);
 	if (proc < SIM_AGENTS) {
-		ASSERT(!s->agent[proc]->node || s->agent[proc]->node == w->node);
+		if (s->agent[proc]->node && s->agent[proc]->node != w->node)
+			sim_fail(s, "agent %u was %u and is now %u", proc, s->agent[proc]->node,
+				 w->node);
 		s->agent[proc]->node = w->node;
+		sim_held_tell(s, proc);
+		sim_ask_welcomed(s, proc);
 	} else if (!s->server[proc - SIM_AGENTS]->node) {
 		s->server[proc - SIM_AGENTS]->node = w->node;
 	} else if (s->server[proc - SIM_AGENTS]->node != w->node) {
@@ -185,6 +271,9 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 
 static void at_node(struct sim *s, uint32_t proc, const struct msg *m)
 {
+	if (m->type == MSG_JOB_UP)
+		sim_ctl_of(s, proc)->epoch_seen = MAX(sim_ctl_of(s, proc)->epoch_seen,
+						      m->job_up.epoch);
 	if (m->type == MSG_WELCOME)
 		on_welcome(s, proc, &m->welcome);
 	else if (m->type == MSG_HEARTBEAT)
@@ -206,10 +295,11 @@ static void arrive(struct sim *s, struct sim_ctl_msg *cm)
 	s->ctl_msgs--;
 	/* A process that has registered anew reads on where its first life stopped. */
 	while (proc >= SIM_AGENTS && s->server[proc - SIM_AGENTS]->replaced) {
-		proc = s->server[proc - SIM_AGENTS]->next_life;
+		proc = sim_server_proc(s->server[proc - SIM_AGENTS]->next_life);
 		c = sim_ctl_of(s, proc);
 	}
-	if (c->gen != cm->gen || !c->open[cm->dir == TO_NODE] || s->stopped) {
+	if (c->gen != cm->gen || c->lost || !c->open[cm->dir == TO_NODE] || s->stopped ||
+	    (proc < SIM_AGENTS && !s->agent[proc]->alive && cm->dir == TO_NODE)) {
 		free(cm);
 		return;
 	}
@@ -250,6 +340,10 @@ static void hello(struct sim *s, uint32_t proc)
 	else
 		snprintf(machine, sizeof(machine), "m%u", v ? v->home : proc);
 	memcpy(m.hello.instance, c->instance, ID_BYTES);
+	m.hello.node = v ? v->node : s->agent[proc]->node;
+	m.hello.epoch_seen = c->epoch_seen;
+	if (m.hello.node)
+		m.hello.cluster[0] = 1;
 	sim_ctl_send(s, proc, &m);
 }
 
@@ -257,33 +351,43 @@ static uint32_t free_conn(const struct sim *s)
 {
 	uint32_t i = 0;
 
-	while (s->conn[i] != SIM_NOBODY || s->conn_busy[i])
+	while (s->conn[i].proc != SIM_NOBODY || s->conn[i].busy)
 		i++;
 	ASSERT(i < CLI_CONN);
 	return i;
+}
+
+static bool is_alive(const struct sim *s, uint32_t proc)
+{
+	if (proc < SIM_AGENTS)
+		return s->agent[proc]->alive;
+	return s->server[proc - SIM_AGENTS]->alive && !s->server[proc - SIM_AGENTS]->replaced;
 }
 
 void sim_ctl_connect(struct sim *s, uint32_t proc)
 {
 	struct sim_ctl *c = sim_ctl_of(s, proc);
 
-	if (proc >= SIM_AGENTS && (!s->server[proc - SIM_AGENTS]->alive ||
-				   s->server[proc - SIM_AGENTS]->replaced))
+	if (!is_alive(s, proc) || c->open[1] || s->stopped)
 		return;
-	if (c->open[1] || s->stopped)
-		return;
-	if (c->cut_until > s->now || c->open[0]) {	/* no route, or the old one still stands */
+	/* No route, nobody there, or the old one still stands, and it is waited for. */
+	if (c->cut_until > s->now || !s->sched ||
+	    (c->open[0] && proc >= SIM_AGENTS && sim_below(s, 2))) {
 		sim_at(s, 100000000 + (mono_t)sim_below(s, 300000000),
 		       &(struct sim_event){ .type = EV_CTL_OPEN, .proc = proc, .a = proc });
 		return;
 	}
+	if (c->open[0]) {
+		gone_at(s, c->conn, (mono_t)sim_below(s, NS_PER_SEC));
+		s->conn[c->conn].proc = SIM_NOBODY;
+	}
 	c->gen++;
 	c->conn = free_conn(s);
 	c->open[0] = c->open[1] = true;
-	c->registered = false;
+	c->registered = c->lost = false;
 	c->echo = s->now;
-	s->conn[c->conn] = proc;
-	s->conn_busy[c->conn] = true;
+	s->conn[c->conn].proc = proc;
+	s->conn[c->conn].busy = true;
 	step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = c->conn });
 	hello(s, proc);
 }
@@ -305,27 +409,52 @@ void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices)
 	node_end(s, proc, sched_notices);
 }
 
+void sim_ctl_reset(struct sim *s, uint32_t proc)
+{
+	struct sim_ctl *c = sim_ctl_of(s, proc);
+
+	/* Agents come back within their grace, or their jobs are lost. */
+	if (!c->open[0] || !c->open[1] || c->lost || !is_alive(s, proc) ||
+	    (proc < SIM_AGENTS && (!c->registered || s->paused_until[proc] > s->now)))
+		return;
+	sim_trace(s, "%c%u loses its connection to the scheduler", proc < SIM_AGENTS ? 'a' : 's',
+		  proc < SIM_AGENTS ? proc : proc - SIM_AGENTS);
+	sim_totals.resets++;
+	c->lost = true;
+	sim_at(s, (mono_t)sim_below(s, 50000000), &(struct sim_event){ .type = EV_CTL_CLOSED,
+		.proc = proc, .a = proc, .b = c->gen });
+	sim_at(s, (mono_t)sim_below(s, sim_below(s, 4) ? 50000000 : NS_PER_SEC),
+	       &(struct sim_event){ .type = EV_CTL_CLOSED, .proc = SIM_NOBODY, .a = proc,
+				    .b = c->gen });
+}
+
+static void free_closed(struct sim *s, uint32_t conn)
+{
+	s->conn[conn].proc = SIM_NOBODY;
+	s->conn[conn].busy = false;
+	s->conn[conn].use++;
+	step(s, (struct sched_event){ .type = SCHED_EV_CLOSED, .conn = conn });
+}
+
 static void closed(struct sim *s, const struct sim_event *e)
 {
 	uint32_t proc = e->a;
-	struct sim_ctl *c = sim_ctl_of(s, proc);
+	struct sim_ctl *c;
 
+	while (proc >= SIM_AGENTS && s->server[proc - SIM_AGENTS]->replaced)
+		proc = sim_server_proc(s->server[proc - SIM_AGENTS]->next_life);
+	c = sim_ctl_of(s, proc);
 	if (e->proc == SIM_NOBODY) {		/* the scheduler's end */
-		while (proc >= SIM_AGENTS && s->server[proc - SIM_AGENTS]->replaced)
-			proc = s->server[proc - SIM_AGENTS]->next_life;
-		c = sim_ctl_of(s, proc);
 		if (c->gen != e->b || !c->open[0])
 			return;
 		c->open[0] = false;
-		s->conn[c->conn] = SIM_NOBODY;
-		s->conn_busy[c->conn] = false;
-		step(s, (struct sched_event){ .type = SCHED_EV_CLOSED, .conn = c->conn });
+		free_closed(s, c->conn);
 		return;
 	}
 	if (c->gen != e->b || !c->open[1])
 		return;
 	c->open[1] = c->registered = false;
-	sim_at(s, 50000000 + (mono_t)sim_below(s, 300000000),
+	sim_at(s, 25000000 + (mono_t)sim_below(s, proc < SIM_AGENTS ? 100000000 : 300000000),
 	       &(struct sim_event){ .type = EV_CTL_OPEN, .proc = proc, .a = proc });
 }
 
@@ -336,8 +465,7 @@ static void beat(struct sim *s, const struct sim_event *e)
 	const struct msg m = { .type = MSG_HEARTBEAT,
 			       .heartbeat = { .seq = ++c->beats, .note = "" } };
 
-	if (s->stopped || (proc >= SIM_AGENTS && (!s->server[proc - SIM_AGENTS]->alive ||
-						  s->server[proc - SIM_AGENTS]->replaced)))
+	if (s->stopped || !is_alive(s, proc))
 		return;
 	if (c->registered && s->now - c->echo > mono_ms(LEASE_MS)) {
 		node_end(s, proc, 1000000);
@@ -348,24 +476,25 @@ static void beat(struct sim *s, const struct sim_event *e)
 	sim_at(s, mono_ms(HEARTBEAT_MS), e);
 }
 
-static void sched_event(struct sim *s, const struct sim_event *e)
-{
-	if (e->b) {			/* a connection that it closed is gone */
-		s->conn[e->a] = SIM_NOBODY;
-		s->conn_busy[e->a] = false;
-		step(s, (struct sched_event){ .type = SCHED_EV_CLOSED, .conn = e->a });
-		return;
-	}
-	if (s->now >= s->sched_at)
-		s->sched_at = 0;
-	if (!s->stopped)
-		step(s, (struct sched_event){ .type = SCHED_EV_TIMER });
-}
-
 bool sim_ctl_event(struct sim *s, const struct sim_event *e)
 {
 	switch (e->type) {
-	case EV_SCHED: sched_event(s, e); return true;
+	case EV_SCHED:
+		if (s->now >= s->sched_at)
+			s->sched_at = 0;
+		if (!s->stopped)
+			step(s, (struct sched_event){ .type = SCHED_EV_TIMER });
+		return true;
+	case EV_SCHED_GONE:
+		if (s->conn[e->a].use == e->b)
+			free_closed(s, e->a);
+		return true;
+	case EV_SCHED_START:
+		if (!s->stopped) {
+			sim_trace(s, "the scheduler starts again");
+			start(s);
+		}
+		return true;
 	case EV_CTL: arrive(s, e->ctl); return true;
 	case EV_CTL_CLOSED: closed(s, e); return true;
 	case EV_CTL_OPEN: sim_ctl_connect(s, e->a); return true;

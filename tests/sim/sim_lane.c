@@ -30,14 +30,15 @@ static void end_closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_
 			sim_give_back(s, m);
 			m->state = MSG_DEAD;
 		} else if (m->state == MSG_LANDING && !mine) {
-			if (m->dir == TO_AGENT || s->server[l->server]->alive)
-				memcpy(m->to, m->bytes, sim_below(s, m->frame.length + 1));
-			sim_totals.torn++;
-			if (m->dir == TO_SERVER && s->server[l->server]->alive)
-				srv_unplace(&s->server[l->server]->core, &l->srv, &m->frame);
-			else if (m->dir == TO_AGENT)
-				ag_unplace(&s->agent[l->agent]->core, &m->frame);
 			m->state = MSG_DEAD;
+			sim_totals.torn++;
+			if (l->dead[end])
+				continue;
+			memcpy(m->to, m->bytes, sim_below(s, m->frame.length + 1));
+			if (m->dir == TO_SERVER)
+				srv_unplace(&s->server[l->server]->core, &l->srv, &m->frame);
+			else
+				ag_unplace(&s->agent[l->agent]->core, &m->frame);
 		}
 	}
 	l->lane[lane].open[end] = false;
@@ -53,12 +54,14 @@ static void closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t en
 		  end ? "agent" : "server");
 	end_closed(s, l, lane, end);
 	if (!end) {
-		if (!sim_link_is_open(l, 0) && !l->dead)
+		if (!sim_link_is_open(l, 0) && !l->dead[0])
 			srv_peer_lost(&s->server[l->server]->core, &l->srv);
 		if (!sim_link_is_open(l, 0) && l->ended)
 			list_del(&l->srv.link);	/* as srv_peer_fini(), dead or alive */
 		return;
 	}
+	if (l->dead[1])
+		return;
 	if (l->ended)
 		l->ag.up = sim_link_is_open(l, 1);
 	else if (sim_link_is_open(l, 1))
@@ -100,7 +103,7 @@ void sim_link_open(struct sim *s, struct sim_link *l)
 	struct sim_event e = { .type = EV_OPENED, .link = l, .proc = sim_agent_proc(l->agent) };
 	uint32_t i = 0;
 
-	if (l->ended || l->dead)
+	if (l->ended || l->dead[0] || l->dead[1])
 		return;
 	while (i < SIM_LANES && (l->lane[i].open[0] || l->lane[i].open[1]))
 		i++;
@@ -122,7 +125,7 @@ static void opened(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t ge
 
 	if (l->lane[lane].gen != gen || l->lane[lane].cut)
 		return;
-	if (l->ended) {
+	if (l->ended || l->dead[1]) {
 		l->lane[lane].cut = true;
 		closed(s, l, lane, 0);
 		return;
@@ -165,18 +168,35 @@ void sim_link_end(struct sim *s, struct sim_link *l)
 	}
 }
 
-/* Its memory is gone: what was to be read there is lost, what was to land there, too. */
-void sim_link_died(struct sim *s, struct sim_link *l)
+/* All its lanes at the agent's end, at once; new ones come. */
+void sim_link_fence(struct sim *s, struct sim_link *l)
 {
-	l->dead = true;
+	for (uint32_t k = 0; k < SIM_LANES; k++) {
+		if (!l->lane[k].open[0] && !l->lane[k].open[1])
+			continue;
+		if (!l->lane[k].cut)
+			sim_at(s, (mono_t)sim_below(s, 100000000),
+			       &(struct sim_event){ .type = EV_OPEN, .link = l,
+						    .proc = sim_server_proc(l->server) });
+		l->lane[k].cut = true;
+		closed(s, l, k, 1);
+		sim_at(s, (mono_t)sim_below(s, 50000000), &(struct sim_event){ .type = EV_CLOSED,
+			.link = l, .a = k, .b = 0, .proc = sim_server_proc(l->server) });
+	}
+}
+
+/* Its memory is gone: what was to be read there is lost, what was to land there, too. */
+void sim_link_died(struct sim *s, struct sim_link *l, uint32_t end)
+{
+	l->dead[end] = true;
 	for (uint32_t k = 0; k < SIM_LANES; k++) {
 		if (!l->lane[k].open[0] && !l->lane[k].open[1])
 			continue;
 		l->lane[k].cut = true;
-		closed(s, l, k, 0);
+		closed(s, l, k, end);
 		sim_at(s, (mono_t)sim_below(s, sim_chance(s, 300) ? 3 * NS_PER_SEC : 20000000),
-		       &(struct sim_event){ .type = EV_CLOSED, .link = l, .a = k, .b = 1,
-			.proc = sim_agent_proc(l->agent) });
+		       &(struct sim_event){ .type = EV_CLOSED, .link = l, .a = k, .b = !end,
+			.proc = end ? sim_server_proc(l->server) : sim_agent_proc(l->agent) });
 	}
 }
 
@@ -191,24 +211,32 @@ static void later(struct sim *s, mono_t mean, enum sim_event_type type)
 
 void sim_net_faults(struct sim *s)
 {
-	if (s->p.nservers)
-		later(s, s->p.break_every, EV_BREAK);
+	later(s, s->p.break_every, EV_BREAK);
 	later(s, s->p.pause_every, EV_PAUSE);
 }
 
-static void break_some(struct sim *s, struct sim_link *given)
+static bool break_some(struct sim *s)
 {
-	struct sim_link *l = s->link[sim_below(s, s->p.n)][sim_below(s, s->nservers)];
+	struct sim_link *l = NULL;
 
+	if (s->nservers)
+		l = s->link[sim_below(s, s->p.n)][sim_below(s, s->nservers)];
+	if (!l || l->ended || l->dead[0] || l->dead[1])
+		return false;
+	break_link(s, l, sim_chance(s, 300));
+	s->faults++;
+	return true;
+}
+
+static void break_event(struct sim *s, struct sim_link *given)
+{
 	if (given) {
 		sim_link_break_all(s, given);
 		return;
 	}
 	if (!sim_faulty(s))
 		return;
-	if (l)
-		break_link(s, l, sim_chance(s, 300));
-	s->faults++;
+	break_some(s);
 	later(s, s->p.break_every, EV_BREAK);
 }
 
@@ -223,24 +251,36 @@ static void pause_some(struct sim *s)
 	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->nservers);
 	uint32_t proc = i < s->p.n ? sim_agent_proc(i) : sim_server_proc(i - s->p.n);
 
-	if (!sim_faulty(s))
-		return;
-	later(s, s->p.pause_every, EV_PAUSE);
 	/* An agent runs now and then: it is not to lose its lease. */
-	if (s->paused_until[proc] + NS_PER_SEC > s->now && proc < SIM_AGENTS)
+	if (proc < SIM_AGENTS && (s->paused_until[proc] + NS_PER_SEC > s->now ||
+				  !s->agent[proc]->ctl.registered || s->agent[proc]->ctl.lost))
 		return;
 	sim_totals.paused++;
 	s->faults++;
 	sim_pause(s, proc, (mono_t)sim_below(s, 400000000));
 }
 
+static void pause_event(struct sim *s)
+{
+	if (!sim_faulty(s))
+		return;
+	later(s, s->p.pause_every, EV_PAUSE);
+	pause_some(s);
+}
+
+void sim_net_fault(struct sim *s)
+{
+	if (sim_below(s, 3) == 0 || !break_some(s))
+		pause_some(s);
+}
+
 bool sim_lane_event(struct sim *s, const struct sim_event *e)
 {
 	switch (e->type) {
-	case EV_BREAK: break_some(s, e->link); return true;
+	case EV_BREAK: break_event(s, e->link); return true;
 	case EV_CLOSED: closed(s, e->link, e->a, e->b); return true;
 	case EV_OPENED: opened(s, e->link, e->a, e->b); return true;
-	case EV_PAUSE: pause_some(s); return true;
+	case EV_PAUSE: pause_event(s); return true;
 	case EV_OPEN:
 		if (!s->stopped)
 			sim_link_open(s, e->link);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What happens to servers: they die (the process, or the machine with its cables),
- * stand still for longer than their lease, are cut off from the scheduler, from agents
- * or from both, in one direction or in two, are drained and used again, and new ones
- * come.  At the end everything heals, and there is one at least.
+ * What happens to processes.  Servers die (the process, or the machine with its
+ * cables), stand still for longer than their lease, are cut off from the scheduler, from
+ * agents or from both, in one direction or in two, are drained and used again, and new
+ * ones come.  The scheduler dies and comes back.  Control connections break with what
+ * is on them.  An agent dies, and with it its jobs.  At the end everything heals, and
+ * there is one server at least.
  */
 #include "tests/sim/sim.h"
 
@@ -52,7 +54,7 @@ void sim_crash(struct sim *s, uint32_t server)
 		v->alive = false;
 		for (uint32_t i = 0; i < s->p.n; i++)
 			for (struct sim_link *l = s->link[i][server]; l; l = l->before)
-				sim_link_died(s, l);
+				sim_link_died(s, l, 0);
 		if (v->last_life == SIM_NOBODY)
 			return;
 	}
@@ -135,11 +137,10 @@ static void cut_off(struct sim *s, uint32_t server)
 
 /* ---- one thing at a time ---- */
 
-static void something(struct sim *s)
+static void to_server(struct sim *s)
 {
 	uint32_t server = some_living(s), left = living(s);
 
-	s->faults++;
 	switch (server == SIM_NOBODY ? 9 : sim_below(s, 10)) {
 	case 0:
 	case 1:
@@ -169,6 +170,64 @@ static void something(struct sim *s)
 	}
 }
 
+/* One in a run, and not before a job is up there. */
+static bool kill_agent(struct sim *s)
+{
+	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
+
+	if (!s->p.agents_die || !sim_faulty(s))
+		return false;
+	s->p.agents_die = false;
+	sim_agent_crash(s, agent);
+	return true;
+}
+
+static void reset_some(struct sim *s)
+{
+	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->nservers);
+	uint64_t before = sim_totals.resets;
+
+	sim_ctl_reset(s, i < s->p.n ? sim_agent_proc(i) : sim_server_proc(i - s->p.n));
+	s->faults += sim_totals.resets - before;
+}
+
+void sim_life_fault(struct sim *s)
+{
+	s->faults++;
+	switch (sim_below(s, s->p.n == 1 ? 4 : 16)) {
+	case 0:
+		sim_sched_crash(s);
+		break;
+	case 1:
+		if (kill_agent(s))
+			break;
+		/* fall through */
+	case 2:
+	case 3:
+		s->faults--;
+		reset_some(s);
+		break;
+	default:
+		to_server(s);
+	}
+}
+
+void sim_any_fault(struct sim *s)
+{
+	switch (sim_below(s, 8)) {
+	case 0:
+		s->faults += s->sched != NULL;
+		sim_sched_crash(s);
+		break;
+	case 1:
+	case 2:
+		reset_some(s);
+		break;
+	default:
+		sim_net_fault(s);
+	}
+}
+
 static void later(struct sim *s)
 {
 	if (s->p.life_every)
@@ -194,7 +253,7 @@ bool sim_life_event(struct sim *s, const struct sim_event *e)
 		sim_life_ends(s);
 		return true;
 	}
-	something(s);
+	sim_life_fault(s);
 	later(s);
 	return true;
 }

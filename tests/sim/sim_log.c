@@ -23,14 +23,20 @@ void sim_log_start(struct sim_log *l, const struct msg_job_up *m)
 	ASSERT(!place_start(l->place, weight, m->nservers, NULL));
 }
 
-uint32_t sim_tensor_of(const struct sim *s, uint32_t id)
+uint32_t sim_log_tensor(const struct sim_log *l, uint32_t id)
 {
-	uint32_t k = 0;
+	for (uint32_t i = 0; i < l->n; i++)
+		if (l->id[l->k[i]] == id)
+			return l->k[i];
+	return SIM_NOBODY;
+}
 
-	while (k < s->p.ntensors && s->tensor[k].id != id)
-		k++;
-	ASSERT(k < s->p.ntensors);
-	return k;
+struct sim_job *sim_job_of(struct sim *s, uint32_t number)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		if (number && s->job[i].number == number)
+			return &s->job[i];
+	return NULL;
 }
 
 static void next(struct sim *s, struct sim_log *l, uint64_t seq)
@@ -43,7 +49,8 @@ static void next(struct sim *s, struct sim_log *l, uint64_t seq)
 	l->seq = seq;
 }
 
-void sim_log_tensors(struct sim *s, struct sim_log *l, const struct msg_tensors *m)
+void sim_log_tensors(struct sim *s, struct sim_log *l, const struct sim_job *j,
+		     const struct msg_tensors *m)
 {
 	struct place_tensor *some = sim_zeroed(m->ntensors * sizeof(*some));
 	uint64_t at = 0;
@@ -51,10 +58,10 @@ void sim_log_tensors(struct sim *s, struct sim_log *l, const struct msg_tensors 
 	next(s, l, m->seq);
 	for (uint32_t i = 0; i < m->ntensors; i++) {
 		uint32_t k = (uint32_t)strtoul(m->tensors[i].name + 1, NULL, 10);
-		struct sim_tensor *t = &s->tensor[k];
+		const struct sim_tensor *t = &j->tensor[k];
 
-		ASSERT(!t->id || t->id == m->tensors[i].id);
-		t->id = m->tensors[i].id;
+		l->id[k] = m->tensors[i].id;
+		l->entry[k] = m->seq;
 		l->k[l->n++] = k;
 		l->pt[k] = (struct place_tensor){
 			.bytes = t->geom.bytes * SIM_SCALE, .owner = l->owner[k],
@@ -73,14 +80,14 @@ void sim_log_tensors(struct sim *s, struct sim_log *l, const struct msg_tensors 
 	free(some);
 }
 
-uint32_t sim_log_forget(struct sim *s, struct sim_log *l, uint32_t id)
+uint32_t sim_log_forget(struct sim_log *l, uint32_t id)
 {
-	uint32_t k = sim_tensor_of(s, id), i = 0;
+	uint32_t k = sim_log_tensor(l, id), i = 0;
 
-	while (i < l->n && l->k[i] != k)
+	if (k == SIM_NOBODY)
+		return k;
+	while (l->k[i] != k)
 		i++;
-	if (i == l->n)
-		return UINT32_MAX;
 	place_forget(l->place, &l->pt[k]);
 	memmove(&l->k[i], &l->k[i + 1], (l->n - i - 1) * sizeof(l->k[0]));
 	l->n--;
@@ -104,7 +111,7 @@ void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m)
 		place_repair(l->place, weight, alive, m->nservers, all, l->n);
 	else
 		place_rebalance(l->place, weight, m->nservers, all, l->n);
-	l->seq = m->seq;
+	l->seq = l->epoch_seq = m->seq;
 }
 
 void sim_log_fini(struct sim_log *l)

@@ -91,7 +91,7 @@ void sim_give_back(struct sim *s, struct sim_msg *m)
 	m->on->queued[m->dir]--;
 	if (!m->from)
 		return;
-	if (m->dir == TO_AGENT && m->on->dead)
+	if (m->on->dead[m->dir == TO_SERVER])
 		;			/* its memory is nobody's */
 	else if (m->dir == TO_SERVER)
 		ag_sent(&s->agent[m->on->agent]->core, &m->on->ag, m->seg, m->frame.length);
@@ -138,20 +138,20 @@ static void forge(struct sim *s, struct sim_msg *m)
 
 	m->forged = true;
 	switch (sim_below(s, sized ? 9 : 7)) {
-	case 0: f->job++; break;
+	case 0: f->job += 1000; break;
 	case 1: f->epoch--; break;
 	case 2: f->tensor += 1000; break;
 	case 3: f->chunk += 1u << 20; break;
 	case 4: f->offset += 1; break;
 	case 5:			/* young segments believe what they hear first */
 		if (s->p.life_every || f->epoch > 1)
-			f->job++;
+			f->job += 1000;
 		else
 			f->round += 7;
 		break;
 	case 6:
 		if (m->dir == TO_AGENT)
-			f->job++;
+			f->job += 1000;
 		else	/* another machine's, or nobody's */
 			f->worker = (uint16_t)((f->worker + 1) % (sim_below(s, 2) ? s->p.n : 9999));
 		break;
@@ -240,7 +240,7 @@ static void arrive(struct sim *s, struct sim_msg *m)
 	char text[200];
 
 	if (lane->gen != m->gen || lane->cut || !end_open(m->on, m->lane, !m->dir) ||
-	    (m->dir == TO_SERVER && m->on->dead)) {
+	    m->on->dead[m->dir == TO_AGENT]) {
 		sim_msg_free(s, m);
 		return;
 	}

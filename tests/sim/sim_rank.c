@@ -24,16 +24,16 @@ static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 	return rng_u64(&r);
 }
 
-uint8_t sim_rop(const struct sim *s, uint32_t tensor, uint32_t round)
+uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round)
 {
 	static const uint8_t ops[] = { ROP_SUM, ROP_SUM, ROP_SUM, ROP_MEAN, ROP_BROADCAST };
 
-	return ops[mix(s->p.seed, tensor, round) % ARRAY_SIZE(ops)];
+	return ops[mix(s->p.seed + j->index, tensor, round) % ARRAY_SIZE(ops)];
 }
 
-uint32_t sim_root(const struct sim *s, uint32_t tensor, uint32_t round)
+uint32_t sim_root(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round)
 {
-	return (uint32_t)(mix(s->p.seed, round, tensor + 77) % s->p.world);
+	return (uint32_t)(mix(s->p.seed + j->index, round, tensor + 77) % j->p->world);
 }
 
 /* ---- data ---- */
@@ -51,10 +51,11 @@ static uint64_t like_size(uint64_t v, uint8_t dtype)
 }
 
 /* Rank r's input; integers of every other round are 2^r: each counts once, or it shows. */
-static void fill(const struct sim *s, uint32_t tensor, uint32_t round, uint32_t rank, uint8_t *out)
+static void fill(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round,
+		 uint32_t rank, uint8_t *out)
 {
-	const struct sim_tensor *t = &s->tensor[tensor];
-	struct rng r = { mix(s->p.seed, (uint64_t)tensor << 32 | round, rank) };
+	const struct sim_tensor *t = &j->tensor[tensor];
+	struct rng r = { mix(s->p.seed + j->index, (uint64_t)tensor << 32 | round, rank) };
 	uint64_t at, v;
 
 	for (at = 0; at < t->geom.bytes; at += MIN(8u, t->geom.bytes - at)) {
@@ -67,14 +68,14 @@ static void fill(const struct sim *s, uint32_t tensor, uint32_t round, uint32_t 
 	}
 }
 
-static uint32_t inputs_of(const struct sim *s, uint32_t machine, uint32_t tensor, uint32_t round,
-			  uint8_t *in[])
+static uint32_t inputs_of(const struct sim *s, const struct sim_job *j, uint32_t machine,
+			  uint32_t tensor, uint32_t round, uint8_t *in[])
 {
 	uint32_t n = 0;
 
-	for (uint32_t r = 0; r < s->p.world; r++)
-		if (s->p.machine[r] == machine)
-			fill(s, tensor, round, r, in[n++]);
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (j->p->machine[r] == machine)
+			fill(s, j, tensor, round, r, in[n++]);
 	return n;
 }
 
@@ -87,74 +88,87 @@ static void *buffer(uint64_t bytes)
 }
 
 /* Rank order within a machine, then machine by machine; one machine: all at once. */
-static void expected_sum(const struct sim *s, uint32_t tensor, uint32_t round, uint8_t *out)
+static void expected_sum(const struct sim *s, const struct sim_job *j, uint32_t tensor,
+			 uint32_t round, uint8_t *out)
 {
-	const struct sim_tensor *t = &s->tensor[tensor];
+	const struct sim_tensor *t = &j->tensor[tensor];
 	uint64_t len = t->geom.bytes / dtype_bytes(t->dtype);
-	uint32_t div = sim_rop(s, tensor, round) == ROP_MEAN ? s->p.world : 1;
+	uint32_t div = sim_rop(s, j, tensor, round) == ROP_MEAN ? j->p->world : 1;
 	uint8_t *in[SIM_LOCAL], *sum[SIM_AGENTS];
 
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		in[l] = buffer(t->geom.bytes);
-	for (uint32_t m = 0; m < s->p.n; m++) {
-		uint32_t n = inputs_of(s, m, tensor, round, in);
+	for (uint32_t m = 0; m < j->p->n; m++) {
+		uint32_t n = inputs_of(s, j, m, tensor, round, in);
 
 		sum[m] = buffer(t->geom.bytes);
 		kern_sum_at(KERN_C, t->dtype, sum[m], (const void *const *)in, n, len,
-			    s->p.n == 1 ? div : 1);
+			    j->p->n == 1 ? div : 1);
 	}
-	if (s->p.n == 1)
+	if (j->p->n == 1)
 		memcpy(out, sum[0], t->geom.bytes);
 	else
-		kern_sum_at(KERN_C, t->dtype, out, (const void *const *)sum, s->p.n, len, div);
+		kern_sum_at(KERN_C, t->dtype, out, (const void *const *)sum, j->p->n, len, div);
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		free(in[l]);
-	for (uint32_t m = 0; m < s->p.n; m++)
+	for (uint32_t m = 0; m < j->p->n; m++)
 		free(sum[m]);
 }
 
-static const uint8_t *expected(struct sim *s, uint32_t tensor, uint32_t round)
+static const uint8_t *expected(const struct sim *s, struct sim_job *j, uint32_t tensor,
+			       uint32_t round)
 {
-	struct sim_tensor *t = &s->tensor[tensor];
+	struct sim_tensor *t = &j->tensor[tensor];
 	uint8_t *out = t->expect[round & 1];
 
 	if (t->expect_round[round & 1] == round)
 		return out;
-	if (sim_rop(s, tensor, round) == ROP_BROADCAST)
-		fill(s, tensor, round, sim_root(s, tensor, round), out);
+	if (sim_rop(s, j, tensor, round) == ROP_BROADCAST)
+		fill(s, j, tensor, round, sim_root(s, j, tensor, round), out);
 	else
-		expected_sum(s, tensor, round, out);
+		expected_sum(s, j, tensor, round, out);
 	t->expect_round[round & 1] = round;
 	return out;
 }
 
 /* ---- what must be true ---- */
 
-static uint8_t *result_of(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t round)
+static uint8_t *result_of(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t tensor,
+			  uint32_t round)
 {
-	return (uint8_t *)s->agent[agent]->tensor[tensor].result +
-	       (round & 1) * s->tensor[tensor].geom.bytes;
+	return (uint8_t *)s->agent[agent]->job[j->index].tensor[tensor].result +
+	       (round & 1) * j->tensor[tensor].geom.bytes;
 }
 
-static void must_equal(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t round,
-		       const char *when)
+static uint8_t *input_of(struct sim *s, const struct sim_job *j, uint32_t rank, uint32_t tensor)
 {
-	const uint8_t *want = expected(s, tensor, round), *got = result_of(s, agent, tensor, round);
-	uint64_t at = 0, bytes = s->tensor[tensor].geom.bytes;
+	uint32_t agent = j->p->agent[j->p->machine[rank]];
+
+	return s->agent[agent]->job[j->index].tensor[tensor].input[j->rank[rank].local];
+}
+
+static void must_equal(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
+		       uint32_t round, const char *when)
+{
+	const uint8_t *want = expected(s, j, tensor, round);
+	const uint8_t *got = result_of(s, j, agent, tensor, round);
+	uint64_t at = 0, bytes = j->tensor[tensor].geom.bytes;
 
 	if (!memcmp(want, got, bytes))
 		return;
 	while (want[at] == got[at])
 		at++;
-	sim_fail(s, "agent %u tensor %u (%s, %llu bytes) round %u (%s): result wrong %s, byte %llu",
-		 agent, tensor + 1, dtype_name(s->tensor[tensor].dtype), (unsigned long long)bytes,
-		 round, rop_name(sim_rop(s, tensor, round)), when, (unsigned long long)at);
+	sim_fail(s, "job %u agent %u tensor %u (%s, %llu bytes) round %u (%s): result wrong %s, "
+		 "byte %llu", j->index, agent, tensor + 1, dtype_name(j->tensor[tensor].dtype),
+		 (unsigned long long)bytes, round, rop_name(sim_rop(s, j, tensor, round)), when,
+		 (unsigned long long)at);
 }
 
-static void wake(struct sim *s, uint32_t rank)
+static void wake(struct sim *s, const struct sim_job *j, uint32_t rank)
 {
 	sim_at(s, (mono_t)sim_below(s, 300000),
-	       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank });
+	       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank,
+				    .c = j->index });
 }
 
 /* The rank wants the result where its input is. */
@@ -163,97 +177,117 @@ static bool in_place(const struct sim *s, uint32_t rank, uint32_t tensor)
 	return mix(s->p.seed, rank, 7 + tensor) & 1;
 }
 
-static void completed(struct sim *s, uint32_t rank, uint32_t agent, uint32_t tensor, uint32_t round)
+static void completed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t agent,
+		      uint32_t tensor, uint32_t round)
 {
-	struct sim_rank *r = &s->rank[rank];
+	struct sim_rank *r = &j->rank[rank];
+	uint64_t bytes = j->tensor[tensor].geom.bytes;
+	uint8_t *input = input_of(s, j, rank, tensor);
 
 	if (r->submitted[tensor] != round || r->done[tensor] != round - 1)
 		sim_fail(s, "rank %u: tensor %u round %u is done, submitted %u", rank, tensor + 1,
 			 round, r->submitted[tensor]);
 	r->done[tensor] = round;
 	if (in_place(s, rank, tensor) &&
-	    memcmp(s->agent[agent]->tensor[tensor].input[r->local],
-		   result_of(s, agent, tensor, round), s->tensor[tensor].geom.bytes))
+	    memcmp(input, result_of(s, j, agent, tensor, round), bytes))
 		sim_fail(s, "rank %u: tensor %u round %u: not the result in place", rank,
 			 tensor + 1, round);
-	memset(s->agent[agent]->tensor[tensor].input[r->local], 0xdb, s->tensor[tensor].geom.bytes);
+	memset(input, 0xdb, bytes);
 	if (r->waiting == (int32_t)tensor) {
 		r->waiting = -1;
-		wake(s, rank);
+		wake(s, j, rank);
 	}
 }
 
-void sim_round_done(struct sim *s, uint32_t agent, uint32_t tensor, uint32_t round)
+static void all_have(struct sim *s, struct sim_job *j, uint32_t tensor)
 {
-	struct sim_tensor *t = &s->tensor[tensor];
+	struct sim_tensor *t = &j->tensor[tensor];
 
-	sim_trace(s, "a%u: tensor %u round %u is done", agent, tensor + 1, round);
-	must_equal(s, agent, tensor, round, "when done");
-	for (uint32_t r = 0; r < s->p.world; r++) {
+	if (++t->completions % j->p->n == 0)
+		j->rounds_done++;
+	for (uint32_t m = 0; m < j->p->n && t->ends; m++)
+		if (t->completions == j->p->n * j->p->rounds)
+			sim_undeclare(s, j, j->p->agent[m], tensor);
+}
+
+void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
+		    uint32_t round)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	const struct sim_tensor *t = &j->tensor[tensor];
+
+	sim_trace(s, "a%u: job %u tensor %u round %u is done", agent, j->index, tensor + 1, round);
+	must_equal(s, j, agent, tensor, round, "when done");
+	for (uint32_t r = 0; r < j->p->world; r++) {
 		/* A tensor of no elements has nothing to wait for. */
-		if (s->rank[r].submitted[tensor] < round && t->geom.bytes)
+		if (j->rank[r].submitted[tensor] < round && t->geom.bytes)
 			sim_fail(s, "agent %u: tensor %u round %u is done without rank %u", agent,
 				 tensor + 1, round, r);
-		if (s->p.machine[r] == agent)
-			completed(s, r, agent, tensor, round);
+		if (j->p->machine[r] == aj->me)
+			completed(s, j, r, agent, tensor, round);
 	}
-	if (s->agent[agent]->tensor[tensor].sum)
-		memset(s->agent[agent]->tensor[tensor].sum, 0xdc, t->geom.bytes);
-	s->last_progress = s->now;
-	if (++t->completions % s->p.n == 0)
-		s->rounds_done++;
-	for (uint32_t i = 0; i < s->p.n && t->ends; i++)
-		if (t->completions == s->p.n * s->p.rounds)
-			sim_undeclare(s, i, tensor);
+	if (aj->tensor[tensor].sum)
+		memset(aj->tensor[tensor].sum, 0xdc, t->geom.bytes);
+	j->last_progress = s->now;
+	all_have(s, j, tensor);
 }
 
-bool sim_all_done(const struct sim *s)
+bool sim_all_done(const struct sim_job *j)
 {
-	return s->rounds_done == (uint64_t)s->p.ntensors * s->p.rounds;
+	return j->rounds_done == (uint64_t)j->p->ntensors * j->p->rounds;
 }
 
 /* ---- submitting ---- */
 
+static struct ring_sub descriptor(const struct sim *s, const struct sim_job *j, uint32_t rank,
+				  uint32_t k, uint32_t id)
+{
+	uint32_t round = j->rank[rank].submitted[k];
+	uint8_t rop = sim_rop(s, j, k, round);
+	bool listens = rop == ROP_BROADCAST && sim_root(s, j, k, round) != rank;
+
+	return (struct ring_sub){
+		.length = listens ? 0 : j->tensor[k].geom.bytes, .tensor = id, .round = round,
+		.root = sim_root(s, j, k, round), .rop = rop,
+		.priority = (int32_t)(mix(s->p.seed, k, 5) % 3),
+	};
+}
+
 /* The agent reads the descriptor from the rank's ring. */
 static void submit_event(struct sim *s, const struct sim_event *e)
 {
-	uint32_t rank = e->a, k = e->b, agent = s->p.machine[rank];
+	struct sim_job *j = &s->job[e->c];
+	uint32_t rank = e->a, k = e->b, agent = j->p->agent[j->p->machine[rank]];
 	struct sim_agent *a = s->agent[agent];
-	struct sim_agent_tensor *at = &a->tensor[k];
-	struct sim_rank *r = &s->rank[rank];
-	uint32_t round = r->submitted[k], first = s->p.nlocal[agent] > 1 ? 2 : 1, slab;
-	uint8_t rop = sim_rop(s, k, round);
-	bool listens = rop == ROP_BROADCAST && sim_root(s, k, round) != rank;
-	struct ring_sub sub = {
-		.length = listens ? 0 : s->tensor[k].geom.bytes, .tensor = s->tensor[k].id,
-		.round = round,
-		.root = sim_root(s, k, round), .rop = rop,
-		.priority = (int32_t)(mix(s->p.seed, k, 5) % 3),
-	};
+	struct sim_agent_job *aj = &a->job[e->c];
+	struct sim_agent_tensor *at = &aj->tensor[k];
+	struct sim_rank *r = &j->rank[rank];
+	struct ring_sub sub = descriptor(s, j, rank, k, aj->log.id[k]);
+	bool listens = sub.rop == ROP_BROADCAST && sub.root != rank;
+	uint32_t slab = at->slab + (aj->front.nlocal > 1 ? 2 : 1) + r->local;
 	struct fr_tensor *ft;
 	struct ag_post post;
 	struct err err;
 	int rc;
 
-	if (s->stopped)
+	if (s->stopped || aj->over || !a->alive)
 		return;
-	slab = at->slab + first + r->local;
-	rc = fr_submit(&a->front, &a->fjob, r->local, &sub, listens ? NULL : at->input[r->local],
+	rc = fr_submit(&a->front, &aj->front, r->local, &sub, listens ? NULL : at->input[r->local],
 		       listens ? SLOT_NONE : SLOT_SLAB(slab, 0), s->now, &ft, &post, &err);
 	if (rc) {
-		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, round, err.text);
+		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, sub.round, err.text);
 		return;
 	}
 	if (in_place(s, rank, k))
 		post.out = at->input[r->local];
 	/* Nobody may need the result of two rounds ago from here on. */
-	if (++at->posts % s->p.nlocal[agent] == 0)
-		memset(result_of(s, agent, k, round), 0xdd, s->tensor[k].geom.bytes);
+	if (++at->posts % aj->front.nlocal == 0)
+		memset(result_of(s, j, agent, k, sub.round), 0xdd, j->tensor[k].geom.bytes);
 	if (ft->engines)
 		ag_post(&a->core, at->core, &post, s->now);
 	else if (!ft->left && fr_all_posted(ft)) {
 		fr_finish(&a->front, ft);
-		sim_round_done(s, agent, k, round);
+		sim_round_done(s, j, agent, k, sub.round);
 	}
 }
 
@@ -262,89 +296,93 @@ static bool in_flight(const struct sim_rank *r, uint32_t tensor)
 	return r->submitted[tensor] != r->done[tensor];
 }
 
-static bool was_submitted(const struct sim *s, const struct sim_rank *r, uint32_t pos)
+static bool was_submitted(const struct sim_job *j, const struct sim_rank *r, uint32_t pos)
 {
-	return r->submitted[s->order[pos].tensor] >= s->order[pos].round;
+	return r->submitted[j->order[pos].tensor] >= j->order[pos].round;
 }
 
 /* Position of what the rank submits next; norder: nothing can be. */
-static uint32_t choose(struct sim *s, uint32_t rank)
+static uint32_t choose(struct sim *s, const struct sim_job *j, uint32_t rank)
 {
-	struct sim_rank *r = &s->rank[rank];
-	uint32_t can[SIM_TENSORS], n = 0;
-	uint32_t end = MIN(r->pos + s->p.lookahead, s->norder);
+	const struct sim_rank *r = &j->rank[rank];
+	uint32_t can[SIM_TENSORS], n = 0, machine = j->p->machine[rank];
+	uint32_t end = MIN(r->pos + j->p->lookahead, j->norder);
+	const struct sim_agent_job *aj = &s->agent[j->p->agent[machine]]->job[j->index];
 
 	for (uint32_t i = r->pos; i < end && n < SIM_TENSORS; i++) {
-		uint32_t k = s->order[i].tensor;
+		uint32_t k = j->order[i].tensor;
 
-		if (s->agent[s->p.machine[rank]]->tensor[k].core && !in_flight(r, k) &&
-		    s->order[i].round == r->submitted[k] + 1)
+		if (aj->tensor[k].core && !in_flight(r, k) &&
+		    j->order[i].round == r->submitted[k] + 1)
 			can[n++] = i;
 	}
 	if (!n)
-		return s->norder;
-	switch (s->p.order) {
+		return j->norder;
+	switch (j->p->order) {
 	case ORDER_FIRST: return can[0];
 	case ORDER_LAST: return can[n - 1];
-	case ORDER_CROSSED: return can[s->p.machine[rank] % 2 ? 0 : n - 1];
+	case ORDER_CROSSED: return can[machine % 2 ? 0 : n - 1];
 	default: return can[sim_below(s, n)];
 	}
 }
 
-static void submit(struct sim *s, uint32_t rank, uint32_t pos)
+static void submit(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t pos)
 {
-	struct sim_rank *r = &s->rank[rank];
-	uint32_t k = s->order[pos].tensor, round = s->order[pos].round;
-	uint32_t agent = s->p.machine[rank];
+	struct sim_rank *r = &j->rank[rank];
+	uint32_t k = j->order[pos].tensor, round = j->order[pos].round;
+	uint32_t agent = j->p->agent[j->p->machine[rank]];
 
 	for (uint32_t back = 1; back <= 2 && back < round; back++)
-		must_equal(s, agent, k, round - back, "when going on");
-	for (uint32_t o = 0; o < s->p.world; o++)
-		sim_totals.ahead += s->rank[o].submitted[k] + 1 == round &&
-				    s->rank[o].done[k] + 2 == round;
-	fill(s, k, round, rank, s->agent[agent]->tensor[k].input[r->local]);
+		must_equal(s, j, agent, k, round - back, "when going on");
+	for (uint32_t o = 0; o < j->p->world; o++)
+		sim_totals.ahead += j->rank[o].submitted[k] + 1 == round &&
+				    j->rank[o].done[k] + 2 == round;
+	fill(s, j, k, round, rank, input_of(s, j, rank, k));
 	r->submitted[k] = round;
-	while (r->pos < s->norder && was_submitted(s, r, r->pos))
+	while (r->pos < j->norder && was_submitted(j, r, r->pos))
 		r->pos++;
-	sim_trace(s, "rank %u submits tensor %u round %u", rank, k + 1, round);
+	sim_trace(s, "job %u rank %u submits tensor %u round %u", j->index, rank, k + 1, round);
 	sim_at(s, 5000, &(struct sim_event){ .type = EV_SUBMIT, .proc = sim_agent_proc(agent),
-					     .a = rank, .b = k });
+					     .a = rank, .b = k, .c = j->index });
 }
 
 /* Something before pos and not done; -1: none. */
-static int32_t wait_for(struct sim *s, const struct sim_rank *r)
+static int32_t wait_for(struct sim *s, const struct sim_job *j, const struct sim_rank *r)
 {
 	uint32_t can[SIM_TENSORS], n = 0;
 
 	for (uint32_t i = 0; i < r->pos; i++) {
-		uint32_t k = s->order[i].tensor;
+		uint32_t k = j->order[i].tensor;
 
-		if (in_flight(r, k) && s->order[i].round == r->submitted[k])
+		if (in_flight(r, k) && j->order[i].round == r->submitted[k])
 			can[n++] = k;
 	}
 	return n ? (int32_t)can[sim_below(s, n)] : -1;
 }
 
-static void rank_acts(struct sim *s, uint32_t rank)
+static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 {
-	struct sim_rank *r = &s->rank[rank];
-	uint32_t pos = choose(s, rank);
+	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
+	struct sim_rank *r = &j->rank[rank];
+	uint32_t pos;
 
-	if (s->stopped || r->waiting >= 0 || r->pos == s->norder)
+	if (s->stopped || r->waiting >= 0 || r->pos == j->norder || a->job[j->index].over ||
+	    !a->alive)
 		return;
-	if (pos == s->norder || sim_chance(s, 250))
-		r->waiting = wait_for(s, r);
+	pos = choose(s, j, rank);
+	if (pos == j->norder || sim_chance(s, 250))
+		r->waiting = wait_for(s, j, r);
 	if (r->waiting >= 0)
 		return;
-	if (pos < s->norder)
-		submit(s, rank, pos);
-	wake(s, rank);
+	if (pos < j->norder)
+		submit(s, j, rank, pos);
+	wake(s, j, rank);
 }
 
 bool sim_rank_event(struct sim *s, const struct sim_event *e)
 {
 	if (e->type == EV_RANK)
-		rank_acts(s, e->a);
+		rank_acts(s, &s->job[e->c], e->a);
 	else if (e->type == EV_SUBMIT)
 		submit_event(s, e);
 	else
@@ -352,21 +390,21 @@ bool sim_rank_event(struct sim *s, const struct sim_event *e)
 	return true;
 }
 
-void sim_ranks_start(struct sim *s)
+void sim_ranks_start(struct sim *s, struct sim_job *j)
 {
 	uint32_t next[SIM_TENSORS] = { 0 };
 
-	s->norder = 0;
-	while (s->norder < s->p.ntensors * s->p.rounds) {
-		uint32_t k = (uint32_t)sim_below(s, s->p.ntensors);
+	j->norder = 0;
+	while (j->norder < j->p->ntensors * j->p->rounds) {
+		uint32_t k = (uint32_t)sim_below(s, j->p->ntensors);
 
-		if (next[k] == s->p.rounds)
+		if (next[k] == j->p->rounds)
 			continue;
-		s->order[s->norder].tensor = k;
-		s->order[s->norder++].round = ++next[k];
+		j->order[j->norder].tensor = k;
+		j->order[j->norder++].round = ++next[k];
 	}
-	for (uint32_t r = 0; r < s->p.world; r++) {
-		s->rank[r].waiting = -1;
-		wake(s, r);
+	for (uint32_t r = 0; r < j->p->world; r++) {
+		j->rank[r].waiting = -1;
+		wake(s, j, r);
 	}
 }

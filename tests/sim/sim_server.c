@@ -8,226 +8,305 @@
 
 #include "tests/sim/sim.h"
 
-static void answer(struct sim *s, uint32_t server, enum msg_type type, uint32_t job, uint64_t seq)
+static void answer(struct sim *s, uint32_t server, const struct sim_job *j, enum msg_type type,
+		   uint64_t seq)
 {
-	struct sim_server *v = s->server[server];
-	const struct msg m = { .type = type, .ready = { .job = job, .seq = seq, .text = "",
-							.log = MAX(v->log.seq, v->log.told) } };
+	struct sim_server_job *sj = &s->server[server]->job[j->index];
+	const struct msg m = { .type = type, .ready = {
+		.job = j->number, .seq = seq, .text = "", .log = MAX(sj->log.seq, sj->log.told),
+	} };
 
 	if (type != MSG_JOB_READY) {
-		v->ready_type = type;
-		v->ready_seq = seq;
+		sj->ready_type = type;
+		sj->ready_seq = seq;
 	}
 	sim_ctl_send(s, sim_server_proc(server), &m);
+}
+
+static void refuse(struct sim *s, uint32_t server, uint32_t job, uint64_t epoch, int code,
+		   const char *why)
+{
+	const struct msg no = { .type = MSG_JOB_READY, .ready = {
+		.job = job, .seq = epoch, .code = code, .text = why,
+	} };
+
+	sim_ctl_send(s, sim_server_proc(server), &no);
+}
+
+static bool has_job(const struct sim_server_job *sj)
+{
+	return sj->core && !sj->core->stopped;
 }
 
 /* What it has, after each registration: it may not have been heard before. */
 void sim_server_tell(struct sim *s, uint32_t server)
 {
-	const struct sim_server *v = s->server[server];
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		const struct sim_server_job *sj = &s->server[server]->job[i];
 
-	if (!v->job || v->job->stopped)
-		return;
-	answer(s, server, MSG_JOB_READY, s->job, v->job_epoch);
-	if (v->ready_type)
-		answer(s, server, v->ready_type, s->job, v->ready_seq);
+		if (!has_job(sj))
+			continue;
+		answer(s, server, &s->job[i], MSG_JOB_READY, sj->epoch);
+		if (sj->ready_type)
+			answer(s, server, &s->job[i], sj->ready_type, sj->ready_seq);
+	}
 }
 
 /* ---- parts of tensors ---- */
 
-static void add_part(struct sim *s, uint32_t server, uint32_t k, const bool *mine, uint32_t epoch,
-		     bool young)
+static void add_part(struct sim *s, uint32_t server, const struct sim_job *j, uint32_t k,
+		     const bool *mine, uint32_t epoch, bool young)
 {
 	struct sim_server *v = s->server[server];
-	struct sim_tensor *t = &s->tensor[k];
-	struct srv_tensor_desc d = { .id = t->id, .dtype = t->dtype, .geom = t->geom,
+	struct sim_server_job *sj = &v->job[j->index];
+	const struct sim_tensor *t = &j->tensor[k];
+	struct srv_tensor_desc d = { .id = sj->log.id[k], .dtype = t->dtype, .geom = t->geom,
 				     .mine = mine, .epoch = epoch, .young = young };
-	struct sim_part *p = &v->tensor[k].part[v->tensor[k].n++];
+	struct sim_part *p = &sj->tensor[k].part[sj->tensor[k].n++];
 	uint64_t slots;
 
-	ASSERT(v->tensor[k].n <= SIM_PARTS);
+	ASSERT(sj->tensor[k].n <= SIM_PARTS);
 	*p = (struct sim_part){ .epoch = epoch };
 	memcpy(p->mine, mine, sizeof(p->mine));
-	p->mem = sim_zeroed(srv_tensor_size(s->p.n, &d, &slots));
+	p->mem = sim_zeroed(srv_tensor_size(j->p->n, &d, &slots));
 	p->slots = sim_garbage(s, slots);
-	p->core = srv_tensor_add(&v->core, v->job, p->mem, p->slots, &d);
+	p->core = srv_tensor_add(&v->core, sj->core, p->mem, p->slots, &d);
 }
 
-static void tensors(struct sim *s, uint32_t server, const struct msg_tensors *m)
+static void remove_parts(struct sim_server *v, struct sim_server_job *sj, uint32_t k)
 {
-	struct sim_server *v = s->server[server];
-	uint32_t first = v->log.n;
+	for (uint32_t p = 0; k != SIM_NOBODY && p < sj->tensor[k].n; p++)
+		if (sj->tensor[k].part[p].core && !sj->tensor[k].part[p].core->removed)
+			srv_tensor_remove(&v->core, sj->tensor[k].part[p].core);
+}
 
-	sim_log_tensors(s, &v->log, m);
-	for (uint32_t i = first; i < v->log.n; i++) {
-		uint32_t k = v->log.k[i];
+/* As log_cut(): entries that a restarted scheduler does not know never were. */
+static bool cut_log(struct sim *s, uint32_t server, const struct sim_job *j, uint64_t seq)
+{
+	struct sim_server_job *sj = &s->server[server]->job[j->index];
+
+	if (seq > sj->log.seq)
+		return true;
+	sim_totals.log_cuts++;
+	if (seq <= sj->log.epoch_seq) {
+		srv_job_stop(&s->server[server]->core, sj->core);
+		refuse(s, server, j->number, sj->epoch, TALLY_EBUSY, "cannot take an epoch back");
+		return false;
+	}
+	for (uint32_t i = sj->log.n; i-- > 0; ) {
+		uint32_t k = sj->log.k[i];
+
+		if (sj->log.entry[k] >= seq)
+			remove_parts(s->server[server], sj,
+				     sim_log_forget(&sj->log, sj->log.id[k]));
+	}
+	sj->log.seq = seq - 1;
+	return true;
+}
+
+static void tensors(struct sim *s, uint32_t server, const struct sim_job *j,
+		    const struct msg_tensors *m)
+{
+	struct sim_server_job *sj = &s->server[server]->job[j->index];
+	uint32_t first;
+
+	if (!cut_log(s, server, j, m->seq))
+		return;
+	first = sj->log.n;
+	sim_log_tensors(s, &sj->log, j, m);
+	for (uint32_t i = first; i < sj->log.n; i++) {
+		uint32_t k = sj->log.k[i];
 		bool mine[SIM_CHUNKS] = { false };
 
-		for (uint32_t c = 0; c < geom_chunks(&s->tensor[k].geom); c++)
-			mine[c] = v->log.owner[k][c] == v->me;
-		add_part(s, server, k, mine, v->log.place->epoch, false);
+		for (uint32_t c = 0; c < geom_chunks(&j->tensor[k].geom); c++)
+			mine[c] = sj->log.owner[k][c] == sj->me;
+		add_part(s, server, j, k, mine, sj->log.place->epoch, false);
 	}
-	answer(s, server, MSG_TENSORS_READY, m->job, m->seq);
+	answer(s, server, j, MSG_TENSORS_READY, m->seq);
+	sim_server_let_go(s, server);
 }
 
-static void forget(struct sim *s, uint32_t server, const struct msg_ids *m)
+static void forget(struct sim *s, uint32_t server, const struct sim_job *j, const struct msg_ids *m)
 {
-	struct sim_server *v = s->server[server];
+	struct sim_server_job *sj = &s->server[server]->job[j->index];
 
-	v->log.seq = m->seq;
-	for (uint32_t i = 0; i < m->nids; i++) {
-		uint32_t k = sim_log_forget(s, &v->log, m->ids[i]);
-
-		for (uint32_t p = 0; k != UINT32_MAX && p < v->tensor[k].n; p++)
-			if (v->tensor[k].part[p].core)
-				srv_tensor_remove(&v->core, v->tensor[k].part[p].core);
-	}
+	if (!cut_log(s, server, j, m->seq))
+		return;
+	if (m->seq != MAX(sj->log.seq, sj->log.told) + 1)
+		sim_fail(s, "server %u: FORGET entry %llu after %llu", server,
+			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
+	sj->log.seq = m->seq;
+	for (uint32_t i = 0; i < m->nids; i++)
+		remove_parts(s->server[server], sj, sim_log_forget(&sj->log, m->ids[i]));
 	sim_server_let_go(s, server);
 }
 
 /* ---- epochs ---- */
 
-static void mark_leaving(struct sim_server *v, uint32_t k, uint32_t chunk, uint32_t since)
+static void mark_leaving(struct sim_server_job *sj, uint32_t k, uint32_t chunk, uint32_t since)
 {
-	for (uint32_t i = 0; i < v->tensor[k].n; i++) {
-		struct sim_part *p = &v->tensor[k].part[i];
+	for (uint32_t i = 0; i < sj->tensor[k].n; i++) {
+		struct sim_part *p = &sj->tensor[k].part[i];
 
 		if (p->core && p->epoch == since && p->mine[chunk])
 			p->leaving[chunk] = true;
 	}
 }
 
-static void epoch(struct sim *s, uint32_t server, const struct msg_epoch *m)
+static void move_tensor(struct sim *s, uint32_t server, const struct sim_job *j, uint32_t k,
+			const uint32_t *before, uint32_t epoch)
 {
 	struct sim_server *v = s->server[server];
-	uint32_t before[SIM_TENSORS][SIM_CHUNKS];
+	struct sim_server_job *sj = &v->job[j->index];
+	bool mine[SIM_CHUNKS] = { false }, any = false;
 
-	if (m->seq != MAX(v->log.seq, v->log.told) + 1 || m->servers[v->me].node != v->node)
-		sim_fail(s, "server %u: epoch entry %llu after %llu", server,
-			 (unsigned long long)m->seq, (unsigned long long)v->log.seq);
-	memcpy(before, v->log.since, sizeof(before));
-	sim_log_epoch(&v->log, m);
-	for (uint32_t i = 0; i < v->log.n; i++) {
-		uint32_t k = v->log.k[i];
-		bool mine[SIM_CHUNKS] = { false }, any = false;
-
-		for (uint32_t c = 0; c < geom_chunks(&s->tensor[k].geom); c++) {
-			if (v->log.since[k][c] == before[k][c])
-				continue;
-			mark_leaving(v, k, c, before[k][c]);
-			mine[c] = v->log.owner[k][c] == v->me;
-			any |= mine[c];
-		}
-		for (uint32_t p = 0; p < v->tensor[k].n; p++)
-			if (v->tensor[k].part[p].core)
-				srv_tensor_leave(&v->core, v->tensor[k].part[p].core,
-						 v->tensor[k].part[p].leaving);
-		if (any)
-			add_part(s, server, k, mine, (uint32_t)m->epoch, true);
+	for (uint32_t c = 0; c < geom_chunks(&j->tensor[k].geom); c++) {
+		if (sj->log.since[k][c] == before[c])
+			continue;
+		mark_leaving(sj, k, c, before[c]);
+		mine[c] = sj->log.owner[k][c] == sj->me;
+		any |= mine[c];
 	}
-	answer(s, server, MSG_EPOCH_READY, m->job, m->epoch);
+	for (uint32_t p = 0; p < sj->tensor[k].n; p++)
+		if (sj->tensor[k].part[p].core && !sj->tensor[k].part[p].core->removed)
+			srv_tensor_leave(&v->core, sj->tensor[k].part[p].core,
+					 sj->tensor[k].part[p].leaving);
+	if (any)
+		add_part(s, server, j, k, mine, epoch, true);
 }
 
-static void settled(struct sim *s, uint32_t server, const struct msg_ready *m)
+static void epoch(struct sim *s, uint32_t server, const struct sim_job *j,
+		  const struct msg_epoch *m)
 {
 	struct sim_server *v = s->server[server];
+	struct sim_server_job *sj = &v->job[j->index];
+	uint32_t before[SIM_TENSORS][SIM_CHUNKS];
 
-	if (!v->job || m->seq < v->log.place->epoch)
+	if (!cut_log(s, server, j, m->seq))
 		return;
-	for (uint32_t k = 0; k < s->p.ntensors; k++)
-		for (uint32_t p = 0; p < v->tensor[k].n; p++)
-			if (v->tensor[k].part[p].core)
-				v->tensor[k].part[p].left = true;
+	if (m->seq != MAX(sj->log.seq, sj->log.told) + 1 || m->servers[sj->me].node != v->node)
+		sim_fail(s, "server %u: epoch entry %llu after %llu", server,
+			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
+	memcpy(before, sj->log.since, sizeof(before));
+	sim_log_epoch(&sj->log, m);
+	for (uint32_t i = 0; i < sj->log.n; i++)
+		move_tensor(s, server, j, sj->log.k[i], before[sj->log.k[i]], (uint32_t)m->epoch);
+	answer(s, server, j, MSG_EPOCH_READY, m->epoch);
+}
+
+static void settled(struct sim *s, uint32_t server, const struct sim_job *j,
+		    const struct msg_ready *m)
+{
+	struct sim_server_job *sj = &s->server[server]->job[j->index];
+
+	if (m->seq < sj->log.place->epoch)
+		return;
+	for (uint32_t k = 0; k < SIM_TENSORS; k++)
+		for (uint32_t p = 0; p < sj->tensor[k].n; p++)
+			if (sj->tensor[k].part[p].core)
+				sj->tensor[k].part[p].left = true;
 	sim_server_let_go(s, server);
 }
 
 /* ---- the job ---- */
 
-static bool let_all_go(struct sim *s, uint32_t server);
+static bool let_all_go(struct sim_server *v, struct sim_server_job *sj);
 
-static bool job_gone(struct sim *s, uint32_t server)
+static bool job_gone(struct sim_server *v, struct sim_server_job *sj)
 {
-	struct sim_server *v = s->server[server];
-
-	ASSERT(v->job->stopped);
-	if (!let_all_go(s, server) || srv_job_borrowed(v->job))
+	ASSERT(sj->core->stopped);
+	if (!let_all_go(v, sj) || srv_job_borrowed(sj->core))
 		return false;
-	srv_job_forget(&v->core, v->job);
-	free(v->job);
-	v->job = NULL;
-	for (uint32_t i = 0; i < s->p.n; i++) {
-		free(v->window[i]);
-		v->window[i] = NULL;
-	}
-	sim_log_fini(&v->log);
+	srv_job_forget(&v->core, sj->core);
+	free(sj->core);
+	for (uint32_t i = 0; i < SIM_AGENTS; i++)
+		free(sj->window[i]);
+	sim_log_fini(&sj->log);
+	memset(sj, 0, sizeof(*sj));
 	return true;
-}
-
-static void refuse(struct sim *s, uint32_t server, const struct msg_job_up *m)
-{
-	const struct msg no = { .type = MSG_JOB_READY, .ready = {
-		.job = m->job, .seq = m->epoch, .code = TALLY_EEXIST, .text = "not gone yet",
-	} };
-
-	sim_ctl_send(s, sim_server_proc(server), &no);
 }
 
 static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 {
 	struct sim_server *v = s->server[server];
+	struct sim_job *j = &s->job[m->name[3] - '0'];
+	struct sim_server_job *sj = &v->job[j->index];
 	struct srv_job_desc d = {
-		.id = m->job, .n = s->p.n, .world = s->p.world, .epoch = (uint32_t)m->epoch,
+		.id = m->job, .n = j->p->n, .world = j->p->world, .epoch = (uint32_t)m->epoch,
 		.chunk_bytes = s->p.chunk_bytes, .seg_bytes = s->p.seg_bytes,
 		.window_bytes = s->p.window_bytes,
 	};
 
-	if (v->job && !job_gone(s, server)) {	/* it was here before, and is not gone yet */
-		refuse(s, server, m);
+	/* It was here before, and is not gone yet. */
+	if (sj->core && (!sj->core->stopped || !job_gone(v, sj))) {
+		refuse(s, server, m->job, m->epoch, TALLY_EEXIST, "not gone yet");
 		return;
 	}
-	sim_log_start(&v->log, m);
-	v->job_epoch = m->epoch;
-	v->job = srv_job_start(&v->core, sim_zeroed(srv_job_size(s->p.n)), &d);
-	for (v->me = 0; m->servers[v->me].node != v->node; v->me++)
-		ASSERT(v->me < m->nservers);
-	for (uint32_t i = 0; i < s->p.n; i++) {
-		v->job->worker[i].node = m->machines[i].node;
-		if (v->home == i)
+	j->number = m->job;
+	sim_log_start(&sj->log, m);
+	sj->epoch = m->epoch;
+	sj->core = srv_job_start(&v->core, sim_zeroed(srv_job_size(j->p->n)), &d);
+	for (sj->me = 0; m->servers[sj->me].node != v->node; sj->me++)
+		ASSERT(sj->me < m->nservers);
+	for (uint32_t i = 0; i < j->p->n; i++) {
+		sj->core->worker[i].node = m->machines[i].node;
+		if (v->home == j->p->agent[i])
 			continue;
-		v->window[i] = sim_garbage(s, s->p.window_bytes);
-		v->job->worker[i].window = v->window[i];
+		sj->window[i] = sim_garbage(s, s->p.window_bytes);
+		sj->core->worker[i].window = sj->window[i];
 	}
-	answer(s, server, MSG_JOB_READY, m->job, m->epoch);
+	answer(s, server, j, MSG_JOB_READY, m->epoch);
+}
+
+void sim_server_stop_job(struct sim *s, uint32_t server, const struct sim_job *j)
+{
+	struct sim_server *v = s->server[server];
+	struct sim_server_job *sj = &v->job[j->index];
+
+	if (sj->core && !sj->core->stopped)
+		srv_job_stop(&v->core, sj->core);
 }
 
 /* A first life of this process may still have the job. */
-static void job_down(struct sim *s, uint32_t server)
+static void job_down(struct sim *s, uint32_t server, uint32_t number)
 {
-	struct sim_server *v = s->server[server];
+	const struct sim_job *j = sim_job_of(s, number);
 
-	while (!v->job && v->last_life != SIM_NOBODY)
-		v = s->server[v->last_life];
-	if (v->job && !v->job->stopped)
-		srv_job_stop(&v->core, v->job);
+	if (!j)
+		return;
+	while (!s->server[server]->job[j->index].core &&
+	       s->server[server]->last_life != SIM_NOBODY)
+		server = s->server[server]->last_life;
+	sim_server_stop_job(s, server, j);
+}
+
+static uint32_t job_number(const struct msg *m)
+{
+	switch (m->type) {
+	case MSG_TENSORS: return m->tensors.job;
+	case MSG_FORGET: return m->ids.job;
+	case MSG_EPOCH: return m->epoch.job;
+	case MSG_EPOCH_READY: return m->ready.job;
+	default: return 0;
+	}
 }
 
 void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 {
-	const struct sim_server *v = s->server[server];
+	const struct sim_job *j = sim_job_of(s, job_number(m));
 
-	switch (m->type) {
-	case MSG_JOB_UP: job_up(s, server, &m->job_up); break;
-	default: break;
-	}
+	if (m->type == MSG_JOB_UP)
+		job_up(s, server, &m->job_up);
+	else if (m->type == MSG_JOB_DOWN)
+		job_down(s, server, m->job_down.job);
 	/* What follows a JOB_UP that was refused is for nobody. */
-	if (m->type != MSG_JOB_DOWN && (!v->job || v->job->stopped))
+	if (!j || !has_job(&s->server[server]->job[j->index]))
 		return;
 	switch (m->type) {
-	case MSG_TENSORS: tensors(s, server, &m->tensors); break;
-	case MSG_FORGET: forget(s, server, &m->ids); break;
-	case MSG_EPOCH: epoch(s, server, &m->epoch); break;
-	case MSG_EPOCH_READY: settled(s, server, &m->ready); break;
-	case MSG_JOB_DOWN: job_down(s, server); break;
+	case MSG_TENSORS: tensors(s, server, j, &m->tensors); break;
+	case MSG_FORGET: forget(s, server, j, &m->ids); break;
+	case MSG_EPOCH: epoch(s, server, j, &m->epoch); break;
+	case MSG_EPOCH_READY: settled(s, server, j, &m->ready); break;
 	default: break;
 	}
 }
@@ -265,10 +344,11 @@ void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node)
 	v->last_life = server;
 	old->replaced = true;
 	old->next_life = next;
-	s->conn[v->ctl.conn] = sim_server_proc(next);
+	s->conn[v->ctl.conn].proc = sim_server_proc(next);
 	for (const struct sim_server *o = old; ; o = s->server[o->last_life]) {
-		if (o->job && !o->job->stopped)
-			answer(s, next, MSG_JOB_READY, s->job, o->job_epoch);
+		for (uint32_t i = 0; i < s->p.njobs; i++)
+			if (has_job(&o->job[i]))
+				answer(s, next, &s->job[i], MSG_JOB_READY, o->job[i].epoch);
 		if (o->last_life == SIM_NOBODY)
 			break;
 	}
@@ -296,30 +376,33 @@ static bool let_go(struct sim_server *v, struct sim_part *p)
 	return true;
 }
 
-static bool let_all_go(struct sim *s, uint32_t server)
+static bool let_all_go(struct sim_server *v, struct sim_server_job *sj)
 {
-	struct sim_server *v = s->server[server];
 	bool all = true;
 
-	for (uint32_t k = 0; k < s->p.ntensors; k++) {
+	for (uint32_t k = 0; k < SIM_TENSORS; k++) {
 		uint32_t n = 0;
 
-		for (uint32_t p = 0; p < v->tensor[k].n; p++) {
-			struct sim_part *x = &v->tensor[k].part[p];
+		for (uint32_t p = 0; p < sj->tensor[k].n; p++) {
+			struct sim_part *x = &sj->tensor[k].part[p];
 
 			if (x->core)
 				all &= let_go(v, x);
 			if (x->core)
-				v->tensor[k].part[n++] = *x;
+				sj->tensor[k].part[n++] = *x;
 		}
-		v->tensor[k].n = n;
+		sj->tensor[k].n = n;
 	}
 	return all;
 }
 
 void sim_server_let_go(struct sim *s, uint32_t server)
 {
-	if (!let_all_go(s, server) && !s->stopped && s->server[server]->alive)
+	bool all = true;
+
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		all &= let_all_go(s->server[server], &s->server[server]->job[i]);
+	if (!all && !s->stopped && s->server[server]->alive)
 		sim_at(s, 1000000, &(struct sim_event){ .type = EV_LET_GO,
 			.proc = sim_server_proc(server), .a = sim_server_proc(server) });
 }
@@ -330,25 +413,31 @@ static void add_counters(uint64_t *to, const uint64_t *from, size_t n)
 		to[i] += from[i];
 }
 
+static void job_free(struct sim *s, struct sim_server *v, struct sim_server_job *sj)
+{
+	/* What a process that has died had borrowed is nobody's. */
+	if (!s->failed && v->alive && sj->core) {
+		ASSERT(let_all_go(v, sj));
+		srv_job_forget(&v->core, sj->core);
+	}
+	for (uint32_t k = 0; k < SIM_TENSORS; k++)
+		for (uint32_t p = 0; p < sj->tensor[k].n; p++) {
+			free(sj->tensor[k].part[p].mem);
+			free(sj->tensor[k].part[p].slots);
+		}
+	for (uint32_t i = 0; i < SIM_AGENTS; i++)
+		free(sj->window[i]);
+	sim_log_fini(&sj->log);
+	free(sj->core);
+}
+
 void sim_server_free(struct sim *s, uint32_t server)
 {
 	struct sim_server *v = s->server[server];
 
-	/* What a process that has died had borrowed is nobody's. */
-	if (!s->failed && v->alive && v->job) {
-		ASSERT(let_all_go(s, server));
-		srv_job_forget(&v->core, v->job);
-	}
-	for (uint32_t k = 0; k < s->p.ntensors; k++)
-		for (uint32_t p = 0; p < v->tensor[k].n; p++) {
-			free(v->tensor[k].part[p].mem);
-			free(v->tensor[k].part[p].slots);
-		}
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		job_free(s, v, &v->job[i]);
 	add_counters((uint64_t *)&sim_totals.srv, (uint64_t *)&v->core.count,
 		     sizeof(v->core.count) / sizeof(uint64_t));
-	for (uint32_t i = 0; i < s->p.n; i++)
-		free(v->window[i]);
-	sim_log_fini(&v->log);
-	free(v->job);
 	free(v);
 }

@@ -374,7 +374,7 @@ static void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 		ck_assert_int_eq(ctl_send(c, &welcome, &e), 0);
 		return;
 	}
-	if (m->type == MSG_HEARTBEAT || m->type == MSG_EPOCH_READY)
+	if (m->type == MSG_HEARTBEAT)
 		return;
 	ck_assert_uint_lt(sched.n, ARRAY_SIZE(sched.row));
 	*h = (struct heard){ .type = m->type };
@@ -382,10 +382,8 @@ static void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 		h->seq = m->tensors.seq;
 		h->count = m->tensors.ntensors;
 		h->id = m->tensors.tensors[0].id;
-	} else if (m->type == MSG_FORGET) {
-		h->seq = m->ids.seq;
-		h->count = m->ids.nids;
-		h->id = m->ids.ids[0];
+	} else if (m->type == MSG_EPOCH_READY) {
+		h->seq = m->ready.log;
 	} else if (m->type == MSG_RANK_LEAVE) {
 		h->code = m->rank_leave.code;
 	}
@@ -493,21 +491,22 @@ START_TEST(job_is_told_again_as_it_is_now)
 	log_entry(j, 2, 3, 1);
 	batches_done(j);
 	ad_job_resend(j);
-	wait_for(&sched.n, 3);
+	wait_for(&sched.n, 4);
 	ck_heard(0, (struct heard){ .type = MSG_JOB_HELD });
 	ck_heard(1, (struct heard){ .type = MSG_TENSORS_HELD, .seq = 1, .count = 2, .id = 1 });
 	ck_heard(2, (struct heard){ .type = MSG_TENSORS_HELD, .seq = 2, .count = 1, .id = 3 });
+	ck_heard(3, (struct heard){ .type = MSG_EPOCH_READY, .seq = 2 });
 
 	/* What is forgotten is not told; the log's last number is, and who has left. */
 	forget(j, 3, (const uint32_t[]){ 1, 3 }, 2);
 	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711);
-	wait_for(&sched.n, 4);
+	wait_for(&sched.n, 5);
 	sched.n = 0;
 	ad_job_resend(j);
 	wait_for(&sched.n, 4);
 	ck_heard(0, (struct heard){ .type = MSG_JOB_HELD });
 	ck_heard(1, (struct heard){ .type = MSG_TENSORS_HELD, .seq = 1, .count = 1, .id = 2 });
-	ck_heard(2, (struct heard){ .type = MSG_FORGET, .seq = 3, .count = 1, .id = 3 });
+	ck_heard(2, (struct heard){ .type = MSG_EPOCH_READY, .seq = 3 });
 	ck_heard(3, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
 	unregister_agent();
 	end_job(j);

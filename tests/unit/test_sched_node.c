@@ -203,6 +203,7 @@ START_TEST(held_job_without_all_its_agents_is_over)
 	p.a = hello(NODE_AGENT, "a");
 	p.server = hello(NODE_SERVER, "cpu-0");
 	job_held(p.a, p.job, epoch);
+	ready_as(p.server, MSG_JOB_READY, p.job, epoch, 0);
 	pass_beating(5000, (uint32_t[]){ p.a, p.server }, 2);
 	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text,
 			 "machine b did not come back after the scheduler's restart");

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What ranks ask the scheduler through their agents.  Answers may be lost with a
+ * connection: a JOIN is asked again at once after a registration, the others a moment
+ * later if no answer has come, under the same number, and none may end in an error.
+ */
+#include <stdio.h>
+
+#include "tests/sim/sim.h"
+
+#define ASK_AGAIN_MS	300u
+#define REQ(job, i)	((uint64_t)((job)->index + 1) << 32 | ((i) + 1))
+
+bool sim_job_is_lost(const struct sim *s, const struct sim_job *j)
+{
+	for (uint32_t m = 0; m < j->p->n; m++)
+		if (!s->agent[j->p->agent[m]]->alive)
+			return true;
+	return false;
+}
+
+static uint32_t agent_of(const struct sim_job *j, uint32_t rank)
+{
+	return j->p->agent[j->p->machine[rank]];
+}
+
+static void ask_join(struct sim *s, const struct sim_job *j, uint32_t i)
+{
+	char name[8];
+	const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = REQ(j, i), .job = name, .world = j->p->world, .rank = j->asked[i].rank,
+		.pid = 1 + j->asked[i].rank, .timeout_ms = 1000000,
+		.chunk_bytes = s->p.chunk_bytes * SIM_SCALE,
+	} };
+
+	snprintf(name, sizeof(name), "job%u", j->index);
+	sim_ctl_send(s, sim_agent_proc(agent_of(j, j->asked[i].rank)), &m);
+}
+
+static void ask_declare(struct sim *s, const struct sim_job *j, uint32_t i)
+{
+	const struct sim_asked *q = &j->asked[i];
+	struct msg_tensor t[SIM_TENSORS];
+	char name[SIM_TENSORS][16];
+	const struct msg m = { .type = MSG_DECLARE, .declare = {
+		.req = REQ(j, i), .job = j->number, .rank = q->rank, .timeout_ms = 1000000,
+		.ntensors = q->n, .tensors = t,
+	} };
+
+	for (uint32_t k = 0; k < q->n; k++) {
+		const struct sim_tensor *x = &j->tensor[q->first + k];
+
+		snprintf(name[k], sizeof(name[k]), "t%u", q->first + k);
+		t[k] = (struct msg_tensor){
+			.name = name[k], .dtype = x->dtype,
+			.count = x->geom.bytes / dtype_bytes(x->dtype) * SIM_SCALE,
+		};
+	}
+	sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
+}
+
+static void ask_undeclare(struct sim *s, const struct sim_job *j, uint32_t i)
+{
+	const struct sim_asked *q = &j->asked[i];
+	const struct msg m = { .type = MSG_UNDECLARE, .ids = {
+		.req = REQ(j, i), .job = j->number, .rank = q->rank, .timeout_ms = 1000000,
+		.nids = 1, .ids = &q->id,
+	} };
+
+	sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
+}
+
+static void ask(struct sim *s, struct sim_job *j, uint32_t i)
+{
+	const struct sim_ctl *c = &s->agent[agent_of(j, j->asked[i].rank)]->ctl;
+
+	if (!c->registered)
+		return;			/* asked when it is */
+	j->asked[i].gen = c->gen;
+	if (j->asked[i].type == MSG_RANK_JOIN)
+		ask_join(s, j, i);
+	else if (j->asked[i].type == MSG_DECLARE)
+		ask_declare(s, j, i);
+	else
+		ask_undeclare(s, j, i);
+}
+
+static void ask_new(struct sim *s, struct sim_job *j, const struct sim_asked *q)
+{
+	ASSERT(j->nasked < SIM_ASKED);
+	j->asked[j->nasked] = *q;
+	ask(s, j, j->nasked++);
+}
+
+void sim_join(struct sim *s, struct sim_job *j)
+{
+	for (uint32_t r = 0; r < j->p->world; r++)
+		ask_new(s, j, &(struct sim_asked){ .type = MSG_RANK_JOIN, .rank = r });
+}
+
+void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n)
+{
+	for (uint32_t r = 0; r < j->p->world; r++)
+		ask_new(s, j, &(struct sim_asked){ .type = MSG_DECLARE, .rank = r, .first = first,
+						   .n = n });
+}
+
+void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k)
+{
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (agent_of(j, r) == agent)
+			ask_new(s, j, &(struct sim_asked){ .type = MSG_UNDECLARE, .rank = r,
+							   .first = k, .id = aj->log.id[k] });
+	aj->tensor[k].undeclared = true;
+}
+
+void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
+{
+	uint32_t job = (uint32_t)(m->req >> 32) - 1, i = (uint32_t)m->req - 1;
+	struct sim_asked *q;
+
+	if (!m->req)
+		return;			/* the registration was refused, and is tried again */
+	if (job >= s->p.njobs || i >= s->job[job].nasked) {
+		sim_fail(s, "agent %u hears an answer to nothing: %s", agent, m->text);
+		return;
+	}
+	q = &s->job[job].asked[i];
+	q->done = true;			/* asked again it may be answered again, and alike */
+	if (m->code && !s->agent[agent]->job[job].over && !s->agent[agent]->job[job].left &&
+	    !sim_job_is_lost(s, &s->job[job]))
+		sim_fail(s, "agent %u is told: %s", agent, m->text);
+}
+
+static void ask_again(struct sim *s, uint32_t agent, bool join)
+{
+	for (uint32_t n = 0; n < s->p.njobs; n++) {
+		struct sim_job *j = &s->job[n];
+
+		for (uint32_t i = 0; i < j->nasked && !s->agent[agent]->job[n].over; i++) {
+			const struct sim_asked *q = &j->asked[i];
+
+			if (q->done || agent_of(j, q->rank) != agent ||
+			    q->gen == s->agent[agent]->ctl.gen ||
+			    (q->type == MSG_RANK_JOIN) != join)
+				continue;
+			sim_totals.asked_again++;
+			ask(s, j, i);
+		}
+	}
+}
+
+void sim_ask_welcomed(struct sim *s, uint32_t agent)
+{
+	ask_again(s, agent, true);
+	sim_at(s, mono_ms(ASK_AGAIN_MS), &(struct sim_event){ .type = EV_ASK,
+		.proc = sim_agent_proc(agent), .a = agent, .b = s->agent[agent]->ctl.gen });
+}
+
+bool sim_ask_event(struct sim *s, const struct sim_event *e)
+{
+	if (e->type != EV_ASK)
+		return false;
+	if (s->agent[e->a]->ctl.gen == e->b && s->agent[e->a]->ctl.registered)
+		ask_again(s, e->a, false);
+	return true;
+}

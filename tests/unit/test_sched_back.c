@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * test_sched_back.c - what was on its way when a connection broke, or the scheduler
+ * ended, is heard again or not needed.
+ */
+#include "tests/unit/sched_rig.h"
+
+static const uint32_t both_ids[] = { 1, 2 };
+
+static uint32_t agent_back(uint32_t conn, const char *name, uint8_t instance)
+{
+	conn_closed(conn);
+	return hello_from(NODE_AGENT, name, name, instance, "");
+}
+
+static uint32_t server_back(uint32_t conn)
+{
+	conn_closed(conn);
+	return hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+}
+
+/* "I have the job, and its log up to here". */
+static void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint64_t epoch, uint64_t log)
+{
+	const struct msg m = { .type = type, .ready = {
+		.job = job, .seq = epoch, .text = "", .log = log,
+	} };
+
+	send(conn, &m);
+}
+
+static void undeclare_both(const struct pair *p, uint64_t req)
+{
+	ids_as(p->a, MSG_UNDECLARE, req, p->job, 0, both_ids, 2);
+	ids_as(p->b, MSG_UNDECLARE, req, p->job, 1, both_ids, 2);
+}
+
+START_TEST(server_that_lost_a_forget_hears_it_again)
+{
+	struct pair p = pair_declared();
+
+	undeclare_both(&p, 3);
+	p.server = server_back(p.server);
+	ck_assert_uint_eq(count(p.server, MSG_FORGET, REQ_ANY), 0);
+	has_log(p.server, MSG_JOB_READY, p.job, 1, 1);
+	ck_assert_uint_eq(last(p.server, MSG_FORGET)->seq, 2);
+	has_log(p.server, MSG_JOB_READY, p.job, 1, 2);		/* now and then, to no effect */
+	ck_assert_uint_eq(count(p.server, MSG_FORGET, REQ_ANY), 1);
+}
+END_TEST
+
+START_TEST(log_goes_on_only_where_it_stopped)
+{
+	struct pair p = pair_declared();
+
+	undeclare_both(&p, 3);
+	p.server = server_back(p.server);
+	declare_in(p.a, 4, p.job, 0, both, 2);
+	declare_in(p.b, 4, p.job, 1, both, 2);
+	ck_assert_uint_eq(count(p.server, MSG_TENSORS, REQ_ANY), 0);	/* it lacks 2 */
+	has_log(p.server, MSG_JOB_READY, p.job, 1, 1);
+	ck_assert_uint_eq(last(p.server, MSG_FORGET)->seq, 2);
+	ck_assert_uint_eq(last(p.server, MSG_TENSORS)->seq, 3);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 3, 0);
+	ck_answer(p.a, 4, 0, NULL);
+}
+END_TEST
+
+START_TEST(agent_that_lost_tensors_hears_them_again)
+{
+	struct pair p = pair_declared();
+
+	p.a = agent_back(p.a, "a", 1);
+	ck_assert_uint_eq(count(p.a, MSG_TENSORS, REQ_ANY), 0);
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 0);
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
+	p.b = agent_back(p.b, "b", 2);
+	has_log(p.b, MSG_EPOCH_READY, p.job, 1, 1);
+	ck_assert_uint_eq(count(p.b, MSG_TENSORS, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(agent_that_lost_its_job_up_hears_all_again)
+{
+	struct pair p = pair_declared();
+
+	p.a = agent_back(p.a, "a", 1);
+	heartbeat(p.a, 1);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->job, p.job);
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
+}
+END_TEST
+
+START_TEST(agent_that_missed_too_much_costs_its_job)
+{
+	struct pair p = pair_declared();
+	const uint32_t all[] = { p.a, p.b, p.server };
+
+	pass_beating(20000, all, 3);
+	undeclare_both(&p, 3);
+	p.a = agent_back(p.a, "a", 1);
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 0);	/* TENSORS, 20 s ago */
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+START_TEST(server_that_comes_back_without_the_job_is_lost)
+{
+	struct pair p = pair_declared();
+
+	p.server = server_back(p.server);
+	heartbeat(p.server, 1);
+	ck_assert_uint_eq(w->closes[p.server], 1);
+}
+END_TEST
+
+START_TEST(what_was_done_and_not_heard_may_be_asked_again)
+{
+	struct pair p = pair_declared();
+
+	declare_in(p.a, 9, p.job, 0, both, 2);
+	ck_answer(p.a, 9, TALLY_EEXIST, NULL);
+	p.a = agent_back(p.a, "a", 1);
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 1);
+	declare_in(p.a, 2, p.job, 0, both, 2);
+	ck_answer(p.a, 2, 0, NULL);
+	ck_assert_uint_eq(answer(p.a, 2)->ids[1], 2);
+	undeclare_both(&p, 3);
+	p.a = agent_back(p.a, "a", 1);
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 2);
+	ids_as(p.a, MSG_UNDECLARE, 3, p.job, 0, both_ids, 2);
+	ck_answer(p.a, 3, 0, NULL);
+}
+END_TEST
+
+/* ---- after a restart of the scheduler ---- */
+
+static struct pair come_back(const struct pair *before, uint64_t epoch, uint64_t log)
+{
+	struct pair p = { .job = before->job };
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	p.a = hello(NODE_AGENT, "a");
+	p.b = hello(NODE_AGENT, "b");
+	job_held(p.a, p.job, epoch);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, log);
+	job_held(p.b, p.job, epoch);
+	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, log);
+	return p;
+}
+
+static void recover(const struct pair *p)
+{
+	pass_beating(5000, (uint32_t[]){ p->a, p->b, p->server }, 3);
+	pass(1);
+}
+
+START_TEST(last_entry_is_known_whatever_it_was)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch, 2);		/* a TENSORS and its FORGET */
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 2);
+	recover(&p);
+	declare_in(p.a, 2, p.job, 0, both, 2);
+	declare_in(p.b, 2, p.job, 1, both, 2);
+	ck_assert_uint_eq(last(p.server, MSG_TENSORS)->seq, 3);
+}
+END_TEST
+
+START_TEST(server_that_has_left_the_job_is_not_waited_for)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+	uint32_t other;
+
+	p = come_back(&p, epoch, 0);		/* and the server says nothing of the job */
+	recover(&p);
+	ck_assert_uint_eq(w->closes[p.server], 0);
+	other = p.server;
+	heartbeat(other, 1);
+	ck_assert_uint_eq(last(other, MSG_JOB_UP)->job, p.job);
+	ready_as(other, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	ck_assert_uint_gt(last(other, MSG_EPOCH)->epoch, epoch);
+}
+END_TEST
+
+START_TEST(server_that_missed_an_entry_joins_anew)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch, 2);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 1);
+	recover(&p);
+	ck_assert_uint_eq(w->closes[p.server], 1);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, server_that_lost_a_forget_hears_it_again);
+	tcase_add_test(t, log_goes_on_only_where_it_stopped);
+	tcase_add_test(t, agent_that_lost_tensors_hears_them_again);
+	tcase_add_test(t, agent_that_lost_its_job_up_hears_all_again);
+	tcase_add_test(t, agent_that_missed_too_much_costs_its_job);
+	tcase_add_test(t, server_that_comes_back_without_the_job_is_lost);
+	tcase_add_test(t, what_was_done_and_not_heard_may_be_asked_again);
+	tcase_add_test(t, last_entry_is_known_whatever_it_was);
+	tcase_add_test(t, server_that_has_left_the_job_is_not_waited_for);
+	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
+}
+
+int main(void)
+{
+	return rig_main("sched_back", add);
+}
