@@ -503,6 +503,19 @@ static void resume(struct sched *s, struct sched_job *j)
 	job_pump(s, j);
 }
 
+/* What a server has of jobs that are over, or that go on without it. */
+static void end_strays(struct sched *s, struct sched_node *n)
+{
+	list_for_each(&n->said, l) {
+		const struct sched_said *x = list_entry(l, struct sched_said, link);
+		struct sched_job *j = job_by_number(s, x->job);
+
+		if (n->state == SN_UP && (!j || !job_server_part(j, n)))
+			held_unknown(s, n, x->job);
+	}
+	held_unsay(s, n);
+}
+
 void held_over(struct sched *s)
 {
 	s->recover_until = 0;
@@ -513,6 +526,6 @@ void held_over(struct sched *s)
 			resume(s, s->jobs[i]);
 	}
 	for (uint32_t i = 0; i < s->nnodes; i++)
-		held_unsay(s, s->nodes[i]);
+		end_strays(s, s->nodes[i]);
 	job_servers_changed(s);
 }

@@ -306,6 +306,8 @@ static struct msg_server *fill_servers(struct sched *s, const struct sched_job *
 	return servers;
 }
 
+/* The rows that it placed: servers that were offered the job since come with the next one,
+ * and everybody hears the same, whenever that is. */
 const struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
 {
 	struct msg *m = out_msg(s, MSG_EPOCH);
@@ -315,7 +317,7 @@ const struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
 		return NULL;
 	m->epoch = (struct msg_epoch){
 		.job = j->number, .seq = j->epoch_seq, .epoch = j->epoch, .repair = j->repair,
-		.nservers = j->nservers, .servers = servers,
+		.nservers = j->place->nservers, .servers = servers,
 	};
 	return m;
 }

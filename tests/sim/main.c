@@ -131,8 +131,9 @@ static bool is_done(struct sim *s, struct sim_job *j)
 	if (lost && all_are_told(s, j))
 		return true;
 	if (!lost && sim_all_done(j))
-		return s->now >= j->last_progress + mono_ms(50);
-	if (!lost && j->p->stop_at && j->rounds_done >= j->p->stop_at) {
+		return s->now >= j->last_progress + mono_ms(50) && s->faults >= RUN_FAULTS;
+	if (!lost && j->p->stop_at && j->rounds_done >= j->p->stop_at &&
+	    s->faults >= RUN_FAULTS) {
 		sim_totals.stopped_early++;
 		return true;
 	}
@@ -147,14 +148,12 @@ static bool is_done(struct sim *s, struct sim_job *j)
 /* Each run has its faults, however quiet its network. */
 static void force_faults(struct sim *s)
 {
-	uint64_t done = 0, all = 0, before = s->faults;
+	uint64_t all = 0, before = s->faults;
 
-	for (uint32_t i = 0; i < s->p.njobs; i++) {
-		done += s->job[i].rounds_done;
+	for (uint32_t i = 0; i < s->p.njobs; i++)
 		all += s->job[i].p->stop_at ? s->job[i].p->stop_at :
 					      s->job[i].p->ntensors * s->job[i].p->rounds;
-	}
-	if (s->faults_due == RUN_FAULTS || done * (RUN_FAULTS + 2) < all * (s->faults_due + 1))
+	if (s->faults_due == RUN_FAULTS || sim_rounds(s) * (RUN_FAULTS + 2) < all * (s->faults_due + 1))
 		return;
 	if (s->faults <= s->faults_due)
 		sim_any_fault(s);
@@ -187,11 +186,9 @@ static void end_perhaps(struct sim *s)
 
 static void count(const struct sim *s)
 {
-	uint64_t rounds = 0;
+	uint64_t rounds = sim_rounds(s);
 	bool lost = false;
 
-	for (uint32_t i = 0; i < s->p.njobs; i++)
-		rounds += s->job[i].rounds_done;
 	for (uint32_t i = 0; i < s->p.n; i++)
 		lost |= !s->agent[i]->alive;
 	sim_totals.runs++;

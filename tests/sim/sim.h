@@ -492,6 +492,7 @@ bool sim_rank_event(struct sim *s, const struct sim_event *e);	/* false: not a r
 void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
 		    uint32_t round);
 bool sim_all_done(const struct sim_job *j);
+uint64_t sim_rounds(const struct sim *s);	/* done, of all jobs */
 
 /* ---- running ---- */
 

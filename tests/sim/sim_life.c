@@ -170,12 +170,12 @@ static void to_server(struct sim *s)
 	}
 }
 
-/* One in a run, and not before a job is up there. */
+/* One in a run, when enough has been done. */
 static bool kill_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
-	if (!s->p.agents_die || !sim_faulty(s))
+	if (!s->p.agents_die || !sim_faulty(s) || sim_rounds(s) < RUN_ROUNDS)
 		return false;
 	s->p.agents_die = false;
 	sim_agent_crash(s, agent);

@@ -237,6 +237,15 @@ bool sim_all_done(const struct sim_job *j)
 	return j->rounds_done == (uint64_t)j->p->ntensors * j->p->rounds;
 }
 
+uint64_t sim_rounds(const struct sim *s)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		n += s->job[i].rounds_done;
+	return n;
+}
+
 /* ---- submitting ---- */
 
 static struct ring_sub descriptor(const struct sim *s, const struct sim_job *j, uint32_t rank,

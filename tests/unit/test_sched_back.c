@@ -133,6 +133,24 @@ START_TEST(what_was_done_and_not_heard_may_be_asked_again)
 }
 END_TEST
 
+/* Agents hear it later than servers; who has been offered the job meanwhile is not in it. */
+START_TEST(epoch_is_the_same_for_all)
+{
+	struct pair p = pair_declared();
+	uint32_t one = hello(NODE_SERVER, "cpu-1"), two;
+
+	heartbeat(one, 1);
+	ready_as(one, MSG_JOB_READY, p.job, last(one, MSG_JOB_UP)->epoch, 0);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->nservers, 2);
+	two = hello(NODE_SERVER, "cpu-2");
+	heartbeat(two, 1);
+	ck_assert_uint_eq(last(two, MSG_JOB_UP)->nservers, 3);
+	ready_as(p.server, MSG_EPOCH_READY, p.job, last(one, MSG_EPOCH)->epoch, 0);
+	ready_as(one, MSG_EPOCH_READY, p.job, last(one, MSG_EPOCH)->epoch, 0);
+	ck_assert_uint_eq(last(p.a, MSG_EPOCH)->nservers, 2);
+}
+END_TEST
+
 /* ---- after a restart of the scheduler ---- */
 
 static struct pair come_back(const struct pair *before, uint64_t epoch, uint64_t log)
@@ -199,6 +217,23 @@ START_TEST(server_that_missed_an_entry_joins_anew)
 }
 END_TEST
 
+START_TEST(server_that_was_about_to_join_is_told_to_end_that)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+	uint32_t other;
+
+	p = come_back(&p, epoch, 0);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 0);
+	other = hello(NODE_SERVER, "cpu-1");
+	has_log(other, MSG_JOB_READY, p.job, epoch, 0);
+	pass_beating(5000, (uint32_t[]){ p.a, p.b, p.server, other }, 4);
+	pass(1);
+	ck_assert_uint_eq(last(other, MSG_JOB_DOWN)->job, p.job);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, server_that_lost_a_forget_hears_it_again);
@@ -208,6 +243,8 @@ static void add(TCase *t)
 	tcase_add_test(t, agent_that_missed_too_much_costs_its_job);
 	tcase_add_test(t, server_that_comes_back_without_the_job_is_lost);
 	tcase_add_test(t, what_was_done_and_not_heard_may_be_asked_again);
+	tcase_add_test(t, epoch_is_the_same_for_all);
+	tcase_add_test(t, server_that_was_about_to_join_is_told_to_end_that);
 	tcase_add_test(t, last_entry_is_known_whatever_it_was);
 	tcase_add_test(t, server_that_has_left_the_job_is_not_waited_for);
 	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
