@@ -74,6 +74,7 @@ struct sched_mail {
 struct sched_said {
 	struct list link;
 	uint32_t job;
+	uint64_t epoch;			/* that the job came up with there */
 	uint64_t log;			/* last entry that it has */
 };
 
@@ -419,7 +420,8 @@ int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
 bool plan_can_serve(const struct sched_part *p);
 const struct msg *plan_epoch(struct sched *s, const struct sched_job *j);
 int plan_job(struct sched *s, struct sched_job *j, struct err *e);	/* parts, weights, sizes */
-const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool with_keys);
+const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32_t nservers,
+			      bool with_keys);	/* the first rows */
 
 /* sched_req.c */
 struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
@@ -481,6 +483,8 @@ void barrier_pump(struct sched *s, struct sched_job *j);
 
 /* sched_held.c */
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);
+bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint32_t rank,
+	       uint32_t pid, uint64_t req, uint32_t timeout_ms);	/* false: it cannot be */
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
 void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m); /* a server */
 void held_unsay(struct sched *s, struct sched_node *n);

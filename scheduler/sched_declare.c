@@ -320,11 +320,11 @@ static int look_at_ids(struct sched *s, struct look *k, const struct msg_ids *m)
 	return err;
 }
 
-/* Its FORGET was all that it asked for. */
+/* They have been, and the answer was lost; after a restart who asks knows better which were. */
 static bool are_forgotten(const struct sched_job *j, const struct msg_ids *m)
 {
 	for (uint32_t i = 0; i < m->nids; i++) {
-		if (!m->ids[i] || m->ids[i] > j->last_id || tensor_by_id(j, m->ids[i]))
+		if (tensor_by_id(j, m->ids[i]) || (!j->outlived && m->ids[i] > j->last_id))
 			return false;
 	}
 	return m->nids != 0;

@@ -297,12 +297,20 @@ void epoch_ready(struct sched *s, struct sched_node *n, const struct msg_ready *
 
 /* ---- servers that join ---- */
 
-/* The row of one that is gone for good, or a new one; NULL: there is no room. */
-static struct sched_part *free_part(struct sched *s, struct sched_job *j)
+/*
+ * The row that it had, where agents know it by that: who recovers the job from them must
+ * find it there.  Else of one that is gone for good, or a new one; NULL: there is no room.
+ */
+static struct sched_part *free_part(struct sched *s, struct sched_job *j,
+				    const struct sched_node *n)
 {
 	struct sched_part *more;
 	uint32_t room = j->servers_room + 8;
 
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (!j->servers[i].node && j->servers[i].number == n->number)
+			return &j->servers[i];
+	}
 	for (uint32_t i = 0; j->settled == j->epoch && i < j->nservers; i++) {
 		if (!j->servers[i].node && !has_chunks(j, &j->servers[i]))
 			return &j->servers[i];
@@ -337,10 +345,12 @@ static void tell_log(struct sched *s, struct sched_job *j, struct sched_node *n)
 
 static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
-	struct sched_part *p = free_part(s, j);
+	struct sched_part *p = free_part(s, j, n);
+	uint32_t rows;
 
 	if (!p)
 		return;
+	rows = MAX((uint32_t)(p - j->servers) + 1, j->place->nservers);
 	*p = (struct sched_part){
 		.node = n, .number = n->number, .engines = n->engines,
 		.joining = true, .joining_epoch = j->epoch,
@@ -349,7 +359,7 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 	};
 	snprintf(p->name, sizeof(p->name), "%s", n->name);
 	out_log(s, SCHED_INFO, "job %s is told to server %s", j->name, n->name);
-	out_send(s, n, plan_job_up(s, j, true));
+	out_send(s, n, plan_job_up(s, j, rows, true));
 	tell_log(s, j, n);
 }
 

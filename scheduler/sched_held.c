@@ -183,6 +183,46 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	}
 }
 
+/*
+ * A rank whose agent has not heard that the job is up, or who has not heard it from its
+ * agent.  Where nothing came after JOB_UP that agent can hear it when the wait is over.
+ */
+bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint32_t rank,
+	       uint32_t pid, uint64_t req, uint32_t timeout_ms)
+{
+	struct sched_part *p = part_named(j, n);
+	struct sched_rank *r = rank < j->world ? &j->ranks[rank] : NULL;
+
+	if (!p || !r || r->machine != (uint32_t)(p - j->machines) || (p->held && p->node != n) ||
+	    (!p->held && (j->seq || j->epoch_seq)) || r->state == SR_LEFT)
+		return false;
+	if (!p->held) {
+		p->node = n;
+		p->held = p->unsure = true;
+		p->held_epoch = p->settled = j->epoch;
+	}
+	if (r->state == SR_NONE) {
+		r->state = SR_IN;
+		r->node = n;
+		j->nin++;
+	}
+	r->pid = pid;
+	req_new(s, j, n, SQ_JOIN, rank, req, timeout_ms, 0);
+	return true;
+}
+
+/* Ranks that came before those who hold the job. */
+static void move_joins(struct sched *s, struct sched_job *from, struct sched_job *to)
+{
+	list_for_each_safe(&from->reqs, l, next) {
+		struct sched_req *q = list_entry(l, struct sched_req, link);
+		uint32_t ms = (uint32_t)((q->deadline - s->now) / mono_ms(1)) + 1;
+
+		if (held_join(s, to, q->node, q->rank, from->ranks[q->rank].pid, q->req, ms))
+			req_drop(s, from, q);
+	}
+}
+
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 {
 	struct sched_job *j = job_by_number(s, m->job), *same;
@@ -206,9 +246,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		return;
 	}
 	same = job_by_name(s, m->name);
-	if (same && same->state == SJ_GATHERING)
-		job_down(s, same, TALLY_EEXIST, "job '%.128s' is running already", m->name);
-	else if (same) {
+	if (same && same->state != SJ_GATHERING) {
 		down_for_one(s, n, m->job, TALLY_EMISMATCH, "another job has the same name");
 		return;
 	}
@@ -217,6 +255,10 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		enter(s, j, n, m);
 	else
 		down_for_one(s, n, m->job, TALLY_ENOMEM, "the scheduler is out of memory");
+	if (same && j)
+		move_joins(s, same, j);
+	if (same)
+		job_down(s, same, TALLY_EEXIST, "job '%.128s' is running already", m->name);
 }
 
 /* ---- TENSORS_HELD ---- */
@@ -317,7 +359,7 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 /* Its log ends here; FORGET and EPOCH entries are told by nothing else. */
 void held_last(struct sched_job *j, struct sched_part *p, uint64_t seq)
 {
-	if (j->state != SJ_HELD || !p->held || seq > SCHED_EPOCH_MAX)
+	if (j->state != SJ_HELD || !p->held || seq > SCHED_EPOCH_MAX || MUTATE(18))
 		return;
 	p->seq = MAX(p->seq, seq);
 	j->seq = j->told = MAX(j->seq, seq);
@@ -351,6 +393,7 @@ void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 	if (!x->job)
 		list_add(&n->said, &x->link);
 	x->job = m->job;
+	x->epoch = m->seq;
 	x->log = m->log;
 }
 
@@ -378,8 +421,11 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 	return true;
 }
 
-/* A server may have been drained out of the job, or have missed a FORGET that cannot be
- * told again: such a one is lost as any other. */
+/*
+ * A server may have been drained out of the job, or have been told it with an epoch that
+ * no agent has heard of, or have missed a FORGET that cannot be told again: such a one is
+ * lost as any other.
+ */
 static void find_servers(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
@@ -389,13 +435,15 @@ static void find_servers(struct sched *s, struct sched_job *j)
 
 		p->ready = true;
 		p->seq = j->seq;
-		if (!x || n->state == SN_DEAD || n->number != p->number)
+		if ((!x && !(n && MUTATE(17))) || n->state == SN_DEAD || n->number != p->number ||
+		    (x && x->epoch > j->epoch))
 			continue;
-		if (x->log < j->seq) {
+		if (x && x->log < j->seq) {
 			node_die(s, n, "it has missed log entries");
 			continue;
 		}
 		p->told_up = true;
+		p->fresh = !p->weight;		/* it may have been about to come again */
 		p->node = n;
 	}
 }
@@ -430,9 +478,16 @@ static bool sort_placed(struct sched_job *j)
 	return true;
 }
 
+/* Tensors that some agents still have, and the others have been told to forget. */
+struct gone {
+	uint32_t n, *ids;		/* NULL: no memory */
+};
+
 /* Whoever has that entry and not the tensor has been told to forget it. */
-static void drop_forgotten(struct sched *s, struct sched_job *j)
+static void drop_forgotten(struct sched *s, struct sched_job *j, struct gone *g)
 {
+	g->n = 0;
+	g->ids = out_scratch(s, (j->ntensors + 1) * sizeof(*g->ids));
 	list_for_each_safe(&j->tensors, p, next) {
 		struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
 		uint32_t expected = 0;
@@ -441,14 +496,31 @@ static void drop_forgotten(struct sched *s, struct sched_job *j)
 			expected += j->machines[i].seq >= t->seq;
 		if (t->state != ST_UP || t->nheld >= expected)
 			continue;
+		if (g->ids)
+			g->ids[g->n++] = t->id;
 		j->bytes -= tensor_bytes(t);
 		tensor_purge(s, j, t, TALLY_EBUSY, "the tensor was taken back meanwhile");
 		next = j->tensors.next;		/* the purge may have freed more */
 	}
 }
 
-static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p)
+static const struct msg *forget_gone(struct sched *s, const struct sched_job *j, uint64_t seq,
+				     const struct gone *g)
 {
+	struct msg *m = out_msg(s, MSG_FORGET);
+
+	if (m)
+		m->ids = (struct msg_ids){ .job = j->number, .seq = seq, .nids = g->n,
+					   .ids = g->ids };
+	return m;
+}
+
+/* One FORGET that it missed is known by what it still has; of several, which was when is not. */
+static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
+		     const struct gone *g)
+{
+	bool forgot = !g->n || g->n > TENSORS_PER_BATCH_MAX;
+
 	if (j->seq - p->seq > TENSORS_PER_JOB_MAX) {
 		job_down(s, j, TALLY_EMISMATCH, "machine %.128s is %llu log entries behind",
 			 p->name, (unsigned long long)(j->seq - p->seq));
@@ -458,7 +530,10 @@ static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p)
 		bool epoch = ++p->seq == j->epoch_seq;
 		const struct msg *m = epoch ? plan_epoch(s, j) : log_message(s, j, p->seq, false);
 
-		if (m && !epoch && !m->tensors.ntensors) {
+		if (m && !epoch && !m->tensors.ntensors && !forgot) {
+			m = forget_gone(s, j, p->seq, g);
+			forgot = true;
+		} else if (m && !epoch && !m->tensors.ntensors) {
 			job_down(s, j, TALLY_EMISMATCH, "machine %.128s missed tensors that were "
 				 "taken back while the scheduler was away", p->name);
 			return false;
@@ -468,8 +543,28 @@ static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p)
 	return true;
 }
 
+/* Those who lost it hear that the job is up, then all who wait for that. */
+static void answer_joins(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		struct sched_part *p = &j->machines[i];
+
+		if (p->unsure)
+			p->told_up = out_send(s, p->node, plan_job_up(s, j, j->nservers, false));
+		p->unsure = false;
+	}
+	list_for_each_safe(&j->reqs, l, next) {
+		struct sched_req *q = list_entry(l, struct sched_req, link);
+
+		if (q->kind == SQ_JOIN)
+			req_done(s, j, q, 0, "", &j->number, 1);
+	}
+}
+
 static void resume(struct sched *s, struct sched_job *j)
 {
+	struct gone gone;
+
 	find_servers(s, j);
 	if (!machines_back(s, j))
 		return;
@@ -483,20 +578,21 @@ static void resume(struct sched *s, struct sched_job *j)
 		job_down(s, j, 0, "all ranks have detached");
 		return;
 	}
-	drop_forgotten(s, j);
+	drop_forgotten(s, j, &gone);
 	if (!sort_placed(j)) {
 		job_down(s, j, TALLY_EMISMATCH, "job '%.128s': no agent says where its chunks are",
 			 j->name);
 		return;
 	}
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (!catch_up(s, j, &j->machines[i]))
+		if (!catch_up(s, j, &j->machines[i], &gone))
 			return;
 	}
 	/* Servers may know one entry that no agent has: its ids are not used again. */
 	if (j->last_id < UINT32_MAX - TENSORS_PER_BATCH_MAX)
 		j->last_id += TENSORS_PER_BATCH_MAX;
 	job_set_state(s, j, SJ_UP, "all agents and servers are back");
+	answer_joins(s, j);
 	epoch_settle(s, j);
 	tensor_issue(s, j, SQ_DECLARE);
 	tensor_issue(s, j, SQ_UNDECLARE);

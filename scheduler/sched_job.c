@@ -235,7 +235,7 @@ bool job_have_server(const struct sched *s)
 /* Everybody is ready: agents first hear of the job, then of their requests. */
 static void come_up(struct sched *s, struct sched_job *j)
 {
-	const struct msg *m = plan_job_up(s, j, false);
+	const struct msg *m = plan_job_up(s, j, j->nservers, false);
 
 	sent_keep(s, j, 0, m);
 	for (uint32_t i = 0; i < j->nmachines; i++) {
@@ -267,7 +267,7 @@ static void try_start(struct sched *s, struct sched_job *j)
 		return;
 	}
 	job_set_state(s, j, SJ_RESERVING, "all ranks are in");
-	m = plan_job_up(s, j, true);
+	m = plan_job_up(s, j, j->nservers, true);
 	for (uint32_t i = 0; i < j->nservers; i++)
 		j->servers[i].told_up = out_send(s, j->servers[i].node, m);
 }

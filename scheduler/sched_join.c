@@ -124,17 +124,18 @@ void job_rank_out(struct sched *s, struct sched_job *j, uint32_t rank)
 static bool joined_already(struct sched *s, struct sched_job *j, struct sched_node *n,
 			   const struct msg_rank_join *m)
 {
-	const struct sched_rank *r;
+	struct sched_rank *r;
 
 	if (m->world != j->world)
 		return false;
 	r = &j->ranks[m->rank];
-	if (r->state != SR_IN || r->node != n || r->pid != m->pid)
+	if (r->state != SR_IN || r->node != n || (r->pid && r->pid != m->pid))
 		return false;
 	if (req_asked(j, n, SQ_JOIN, m->rank, m->req))
 		return true;
 	if (j->state != SJ_UP)
 		return false;
+	r->pid = m->pid;		/* after a restart it was not known; agents take one */
 	out_answer(s, n, m->req, 0, "", &j->number, 1);
 	return true;
 }
@@ -151,7 +152,9 @@ void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join 
 	j = job_by_name(s, m->job);
 	if (!j)
 		j = job_begin(s, n, m);
-	if (!j || joined_already(s, j, n, m) || refused(s, j, n, m))
+	if (!j || joined_already(s, j, n, m) ||
+	    (j->state == SJ_HELD && held_join(s, j, n, m->rank, m->pid, m->req, m->timeout_ms)) ||
+	    refused(s, j, n, m))
 		return;
 	if (j->nin && disagrees(s, j, n, m))
 		return;
@@ -198,6 +201,11 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
 	char buf[ERR_TEXT_MAX + 1];
 	struct text t;
 
+	if (j->state == SJ_HELD) {	/* it runs, only this one has not heard it */
+		req_done(s, j, q, TALLY_ETIMEDOUT, "the scheduler recovers from a restart", NULL,
+			 0);
+		return;
+	}
 	if (j->nin == j->world) {
 		expire_complete(s, j);
 		return;

@@ -322,7 +322,8 @@ const struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
 	return m;
 }
 
-const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool with_keys)
+const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32_t nservers,
+			      bool with_keys)
 {
 	struct msg *m = out_msg(s, MSG_JOB_UP);
 	struct msg_machine *machines = out_scratch(s, j->nmachines * sizeof(*machines));
@@ -339,7 +340,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, bool w
 		.epoch = j->epoch, .algorithm = PLACE_ALGORITHM, .chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes, .window_bytes = j->window_bytes,
 		.nmachines = j->nmachines, .machines = machines,
-		.nservers = j->nservers, .servers = servers, .seq = j->seq,
+		.nservers = nservers, .servers = servers, .seq = j->seq,
 	};
 	return m;
 }

@@ -168,6 +168,20 @@ static void join_failed(struct ad_session *s, uint64_t theirs, int code, const c
 	ctl_close(s->ctl);		/* which tells the others */
 }
 
+/* A restarted scheduler does not know which process a rank was: we do. */
+static bool is_taken(const struct ad_session *s, uint32_t local)
+{
+	if (s->job->left[local].gone)
+		return true;
+	list_for_each(&s->agent->sessions, l) {
+		const struct ad_session *o = list_entry(l, struct ad_session, link);
+
+		if (o != s && o->placed && o->job == s->job && o->local == local)
+			return true;
+	}
+	return false;
+}
+
 /* The job is up and the scheduler has said yes. */
 static void joined(struct ad_session *s, uint64_t theirs)
 {
@@ -179,6 +193,10 @@ static void joined(struct ad_session *s, uint64_t theirs)
 		local++;
 	if (local == me->nranks) {
 		join_failed(s, theirs, TALLY_EINTERNAL, "the scheduler placed this rank elsewhere");
+		return;
+	}
+	if (is_taken(s, local)) {
+		join_failed(s, theirs, TALLY_EEXIST, "another process has been this rank");
 		return;
 	}
 	s->local = local;

@@ -27,7 +27,10 @@
 	X(12, "agent: does not push again what a dead server had") \
 	X(13, "agent: a push after a withdrawal has the old attempt") \
 	X(14, "agent: says that an epoch is settled when it is not") \
-	X(15, "scheduler: a lost server's chunks stay where they are")
+	X(15, "scheduler: a lost server's chunks stay where they are") \
+	X(16, "scheduler: what was lost with a connection is not sent again") \
+	X(17, "scheduler: after a restart a server that has left the job is waited for") \
+	X(18, "scheduler: after a restart the numbers of the log begin anew")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

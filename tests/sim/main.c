@@ -21,6 +21,7 @@
 
 
 #define PATHS_RUNS	1000u			/* so many runs take all paths */
+#define PAIRS_RUNS	8000u			/* and all pairs of a state and an event */
 #define STEPS_MAX	20000000u		/* of one run: it does not end */
 #define LIVENESS	(30 * NS_PER_SEC)	/* without faults something is done in this time */
 
@@ -128,6 +129,11 @@ static bool is_done(struct sim *s, struct sim_job *j)
 {
 	bool lost = sim_job_is_lost(s, j);
 
+	if (sim_all_done(j) && !j->shaken && s->p.njobs > 1) {
+		j->shaken = true;	/* somebody may not hear of its end */
+		for (uint32_t i = (uint32_t)sim_below(s, 4); i; i--)
+			sim_any_fault(s);
+	}
 	if (lost && all_are_told(s, j))
 		return true;
 	if (!lost && sim_all_done(j))
@@ -153,7 +159,8 @@ static void force_faults(struct sim *s)
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		all += s->job[i].p->stop_at ? s->job[i].p->stop_at :
 					      s->job[i].p->ntensors * s->job[i].p->rounds;
-	if (s->faults_due == RUN_FAULTS || sim_rounds(s) * (RUN_FAULTS + 2) < all * (s->faults_due + 1))
+	if (s->faults_due == RUN_FAULTS ||
+	    sim_rounds(s) * (RUN_FAULTS + 2) < all * (s->faults_due + 1))
 		return;
 	if (s->faults <= s->faults_due)
 		sim_any_fault(s);
@@ -317,6 +324,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->jitter = 1 + (mono_t)rng_below(r, 2000000);
 	p->reorder = rng_below(r, 2);
 	p->refuse_save = !rng_below(r, 4);
+	p->early = rng_below(r, 3) ? 0 : 1 + (uint32_t)rng_below(r, 3);
 	if (!rng_below(r, 4))	/* a quiet network: crossing alone must not stop anything */
 		return;
 	p->faults_end = (mono_t)rng_below(r, 4 * NS_PER_SEC);
@@ -435,7 +443,7 @@ static uint32_t paths_missing(void)
 
 static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 {
-	uint32_t passed = 0, failed = 0, missing;
+	uint32_t passed = 0, failed = 0, missing, pairs;
 
 	for (uint64_t seed = first; seed < first + seeds; seed++) {
 		if (run_seed(seed, false))
@@ -443,10 +451,9 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 		else if (++failed == failures)
 			break;
 	}
-	sim_cover_report();
+	pairs = sim_cover_report();
 	missing = paths_missing();
-	if (passed >= PATHS_RUNS)
-		failed += missing;
+	failed += (passed >= PATHS_RUNS ? missing : 0) + (passed >= PAIRS_RUNS ? pairs : 0);
 	printf("seeds from %llu: %llu tensor rounds, %llu events, %llu runs of at least %u "
 	       "rounds and %u faults\n", (unsigned long long)first,
 	       (unsigned long long)sim_totals.rounds, (unsigned long long)sim_totals.steps,

@@ -97,6 +97,7 @@ struct sim_params {
 	mono_t life_every;		/* mean time between what happens to processes; 0: never */
 	bool agents_die;		/* one does, perhaps: its jobs end */
 	bool refuse_save;		/* the state directory is full now and then */
+	uint32_t early;			/* faults while the jobs come up */
 };
 
 enum sim_order { ORDER_RANDOM, ORDER_FIRST, ORDER_LAST, ORDER_CROSSED };
@@ -123,7 +124,8 @@ enum sim_event_type {
 	EV_CTL_CLOSED,		/* proc a, generation b: one end of its connection has noticed */
 	EV_CTL_OPEN,		/* proc a connects */
 	EV_BEAT,		/* proc a: heartbeat */
-	EV_LIFE,		/* something happens to a process; a: server name and 1 to start */
+	EV_LIFE,		/* something happens to a process; a: server name and 1 to start;
+				 * b: while the jobs come up */
 	EV_ASK,			/* agent a: what use b of its connection left unanswered */
 	EV_DECLARE,		/* the late tensors of job c */
 	EV_LET_GO,		/* proc a: what is no longer borrowed goes */
@@ -326,6 +328,7 @@ struct sim_rank {
 	uint32_t local;
 	uint32_t pos;			/* everything before it in sim.order is submitted */
 	int32_t waiting;		/* tensor, or -1 */
+	bool declared[SIM_TENSORS];	/* it has been told so */
 	uint32_t submitted[SIM_TENSORS], done[SIM_TENSORS]; /* rounds */
 };
 
@@ -341,6 +344,7 @@ struct sim_job {
 	const struct sim_job_params *p;
 	uint32_t index, number;		/* number: 0 until it is up */
 	bool declared, started, over;
+	bool shaken;			/* a last time before its ranks detach */
 	uint64_t rounds_done;		/* tensor rounds complete on every agent */
 	mono_t last_progress;
 	struct sim_tensor tensor[SIM_TENSORS];
@@ -398,8 +402,8 @@ extern struct sim_totals sim_totals;
 
 void sim_cover_server(struct srv_core *c, const struct frame *f);
 void sim_cover_agent(struct ag_core *c, const struct frame *f);
-void sim_cover_sched(struct sim *s, const struct sched_event *ev, uint32_t proc);
-void sim_cover_report(void);
+void sim_cover_sched(struct sched *c, const struct sched_event *ev);	/* before the step */
+uint32_t sim_cover_report(void);	/* pairs that are missing */
 
 void sim_build(struct sim *s);
 void sim_free(struct sim *s);

@@ -217,7 +217,8 @@ static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const
 		uint32_t k = sim_log_forget(&aj->log, m->ids[i]);
 		struct sim_agent_tensor *at = &aj->tensor[k];
 
-		ASSERT(k != SIM_NOBODY);
+		if (k == SIM_NOBODY)
+			continue;
 		ag_tensor_remove(&a->core, at->core);
 		fr_tensor_remove(&a->front, at->front);
 		at->removed = true;

@@ -128,6 +128,8 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		return;
 	}
 	q = &s->job[job].asked[i];
+	for (uint32_t k = q->first; q->type == MSG_DECLARE && k < q->first + q->n; k++)
+		s->job[job].rank[q->rank].declared[k] = true;
 	q->done = true;			/* asked again it may be answered again, and alike */
 	if (m->code && !s->agent[agent]->job[job].over && !s->agent[agent]->job[job].left &&
 	    !sim_job_is_lost(s, &s->job[job]))

@@ -86,6 +86,9 @@ void sim_build(struct sim *s)
 		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .a = 1 });
 	for (uint32_t i = 0; i < s->p.n; i++)
 		sim_agent_new(s, i);
+	for (uint32_t i = 0; i < s->p.early; i++)
+		sim_at(s, (mono_t)sim_below(s, 12000000),
+		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .b = 1 });
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		sim_join(s, &s->job[i]);
 }

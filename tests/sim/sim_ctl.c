@@ -101,7 +101,7 @@ static void step(struct sim *s, struct sched_event ev)
 	if (!s->sched)
 		return;
 	ev.now = s->now;
-	sim_cover_sched(s, &ev, s->conn[ev.conn].proc);
+	sim_cover_sched(s->sched, &ev);
 	sched_step(s->sched, &ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
 		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN && is_current(s, a->conn))

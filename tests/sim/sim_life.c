@@ -249,6 +249,12 @@ bool sim_life_event(struct sim *s, const struct sim_event *e)
 			come(s, e->a - 1);
 		return true;
 	}
+	if (e->b && !s->started) {
+		sim_any_fault(s);
+		return true;
+	}
+	if (e->b)
+		return true;
 	if (!sim_faulty(s)) {
 		sim_life_ends(s);
 		return true;

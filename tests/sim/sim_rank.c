@@ -50,7 +50,27 @@ static uint64_t like_size(uint64_t v, uint8_t dtype)
 	}
 }
 
-/* Rank r's input; integers of every other round are 2^r: each counts once, or it shows. */
+/* 2^r in the first elements of each segment, where that is exact: each counts once. */
+static uint64_t one_bit(uint8_t dtype, uint32_t rank)
+{
+	union { double d; uint64_t u; } f64 = { .d = (double)(1u << rank) };
+	union { float f; uint32_t u; } f32 = { .f = (float)(1u << rank) };
+
+	switch (dtype) {
+	case DTYPE_F64: return f64.u;
+	case DTYPE_I64: return UINT64_C(1) << rank;
+	case DTYPE_F32: return (uint64_t)f32.u << 32 | f32.u;
+	default: return UINT64_C(0x100000001) << rank;
+	}
+}
+
+static bool has_bits(uint8_t dtype)
+{
+	return dtype == DTYPE_F64 || dtype == DTYPE_I64 || dtype == DTYPE_F32 ||
+	       dtype == DTYPE_I32;
+}
+
+/* Rank r's input: bits that say whose it is, and data whose sum depends on the order. */
 static void fill(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round,
 		 uint32_t rank, uint8_t *out)
 {
@@ -60,10 +80,8 @@ static void fill(const struct sim *s, const struct sim_job *j, uint32_t tensor, 
 
 	for (at = 0; at < t->geom.bytes; at += MIN(8u, t->geom.bytes - at)) {
 		v = like_size(rng_u64(&r), t->dtype);
-		if (t->dtype == DTYPE_I32 && round % 2)
-			v = UINT64_C(0x100000001) << rank;
-		else if (t->dtype == DTYPE_I64 && round % 2)
-			v = UINT64_C(1) << rank;
+		if (at % t->geom.seg_bytes == 0 && has_bits(t->dtype))
+			v = one_bit(t->dtype, rank);
 		memcpy(out + at, &v, MIN(8u, t->geom.bytes - at));
 	}
 }
@@ -147,6 +165,40 @@ static uint8_t *input_of(struct sim *s, const struct sim_job *j, uint32_t rank, 
 	return s->agent[agent]->job[j->index].tensor[tensor].input[j->rank[rank].local];
 }
 
+/* Whose contributions a segment's sum has, once each where all is well. */
+static uint64_t contributors(const struct sim_tensor *t, const uint8_t *result, uint64_t at)
+{
+	union { uint64_t u; double d; uint32_t u32; float f; } v = { 0 };
+
+	at -= at % t->geom.seg_bytes;
+	memcpy(&v, result + at, MIN(dtype_bytes(t->dtype), t->geom.bytes - at));
+	switch (t->dtype) {
+	case DTYPE_F64: return v.d >= 0 && v.d < 1e9 ? (uint64_t)v.d : UINT64_MAX;
+	case DTYPE_F32: return v.f >= 0 && v.f < 1e9f ? (uint64_t)v.f : UINT64_MAX;
+	case DTYPE_I32: return v.u32;
+	default: return v.u;
+	}
+}
+
+/* Beside the bits of the reference: said first, because it says what has gone wrong. */
+static void must_have_all(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t tensor,
+			  uint32_t round)
+{
+	const struct sim_tensor *t = &j->tensor[tensor];
+	const uint8_t *got = result_of(s, j, agent, tensor, round);
+	uint64_t all = (UINT64_C(1) << j->p->world) - 1;
+
+	if (!has_bits(t->dtype) || sim_rop(s, j, tensor, round) != ROP_SUM)
+		return;
+	for (uint64_t at = 0; at < t->geom.bytes; at += t->geom.seg_bytes)
+		if (contributors(t, got, at) != all)
+			sim_fail(s, "job %u agent %u tensor %u round %u: the sum at byte %llu has "
+				 "contributors 0x%llx, not 0x%llx", j->index, agent, tensor + 1,
+				 round, (unsigned long long)at,
+				 (unsigned long long)contributors(t, got, at),
+				 (unsigned long long)all);
+}
+
 static void must_equal(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
 		       uint32_t round, const char *when)
 {
@@ -217,6 +269,7 @@ void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t t
 	const struct sim_tensor *t = &j->tensor[tensor];
 
 	sim_trace(s, "a%u: job %u tensor %u round %u is done", agent, j->index, tensor + 1, round);
+	must_have_all(s, j, agent, tensor, round);
 	must_equal(s, j, agent, tensor, round, "when done");
 	for (uint32_t r = 0; r < j->p->world; r++) {
 		/* A tensor of no elements has nothing to wait for. */
@@ -321,7 +374,7 @@ static uint32_t choose(struct sim *s, const struct sim_job *j, uint32_t rank)
 	for (uint32_t i = r->pos; i < end && n < SIM_TENSORS; i++) {
 		uint32_t k = j->order[i].tensor;
 
-		if (aj->tensor[k].core && !in_flight(r, k) &&
+		if (aj->tensor[k].core && r->declared[k] && !in_flight(r, k) &&
 		    j->order[i].round == r->submitted[k] + 1)
 			can[n++] = i;
 	}

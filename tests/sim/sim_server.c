@@ -237,6 +237,8 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 		.window_bytes = s->p.window_bytes,
 	};
 
+	if (sj->core && sj->core->id != m->job)		/* of a scheduler that has forgotten it */
+		sim_server_stop_job(s, server, j);
 	/* It was here before, and is not gone yet. */
 	if (sj->core && (!sj->core->stopped || !job_gone(v, sj))) {
 		refuse(s, server, m->job, m->epoch, TALLY_EEXIST, "not gone yet");

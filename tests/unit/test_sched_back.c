@@ -205,6 +205,20 @@ START_TEST(server_that_has_left_the_job_is_not_waited_for)
 }
 END_TEST
 
+/* It was told the job anew with an epoch that the scheduler took with it. */
+START_TEST(server_of_an_epoch_that_never_was_joins_anew)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch, 0);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch + 1, 1);
+	recover(&p);
+	ck_assert_uint_eq(last(p.server, MSG_JOB_DOWN)->job, p.job);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+}
+END_TEST
+
 START_TEST(server_that_missed_an_entry_joins_anew)
 {
 	struct pair p = pair_up();
@@ -214,6 +228,49 @@ START_TEST(server_that_missed_an_entry_joins_anew)
 	has_log(p.server, MSG_JOB_READY, p.job, epoch, 1);
 	recover(&p);
 	ck_assert_uint_eq(w->closes[p.server], 1);
+}
+END_TEST
+
+/* The scheduler ended while it told everybody: b has heard nothing, a no answer. */
+START_TEST(job_that_was_about_to_come_up_does)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 0);
+	p.b = hello(NODE_AGENT, "b");
+	join_as(p.b, 1, 2, 1, 9000, 0);		/* before anybody has told of the job */
+	p.a = hello(NODE_AGENT, "a");
+	job_held(p.a, p.job, epoch);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 0);
+	join_as(p.a, 1, 2, 0, 9000, 0);
+	join_as(p.a, 2, 2, 1, 9000, 0);		/* that one is b's */
+	ck_answer(p.a, 2, TALLY_EEXIST, NULL);
+	recover(&p);
+	ck_assert_uint_eq(last(p.b, MSG_JOB_UP)->job, p.job);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
+	ck_answer(p.a, 1, 0, NULL);
+	ck_answer(p.b, 1, 0, NULL);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(agent_that_missed_one_forget_is_told_what_it_was)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch, 0);
+	tensors_held(p.b, p.job, 1, 1, &both[0]);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 2);		/* and has no tensor */
+	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, 1);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 2);
+	recover(&p);
+	ck_assert_uint_eq(last(p.b, MSG_FORGET)->seq, 2);
+	ck_assert_uint_eq(last(p.b, MSG_FORGET)->ids[0], 1);
+	ck_assert_uint_eq(count(p.a, MSG_FORGET, REQ_ANY), 0);
 }
 END_TEST
 
@@ -244,9 +301,12 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_comes_back_without_the_job_is_lost);
 	tcase_add_test(t, what_was_done_and_not_heard_may_be_asked_again);
 	tcase_add_test(t, epoch_is_the_same_for_all);
+	tcase_add_test(t, job_that_was_about_to_come_up_does);
+	tcase_add_test(t, agent_that_missed_one_forget_is_told_what_it_was);
 	tcase_add_test(t, server_that_was_about_to_join_is_told_to_end_that);
 	tcase_add_test(t, last_entry_is_known_whatever_it_was);
 	tcase_add_test(t, server_that_has_left_the_job_is_not_waited_for);
+	tcase_add_test(t, server_of_an_epoch_that_never_was_joins_anew);
 	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
 }
 
