@@ -26,14 +26,16 @@ LAYERS = {
     "common/kern": ["common/base"],
     "common/shm": ["common/base"],
     "common/place": ["common/base"],
+    "common/topo": ["common/base"],
     "proto": ["common/base"],
     "common/net": ["common/base", "common/shm", "proto/frame.h"],
-    "common/rt": ["common/base", "common/shm"],
+    # topo: what hwloc, NVML and override files say is put into its structs
+    "common/rt": ["common/base", "common/shm", "common/topo"],
     "common/ctl": ["common/base", "common/shm", "common/rt", "proto"],
     "client": ["common/base", "common/shm", "proto"],
     # kern: the plain C sums that `tally bench` compares with; rt: clock, host facts
-    "cli": ["common/base", "common/ctl", "common/rt", "common/place", "common/kern",
-            "common/net", "proto",
+    "cli": ["common/base", "common/ctl", "common/rt", "common/place", "common/topo",
+            "common/kern", "common/net", "proto",
             "client/tally.h"],
     "scheduler": ["common", "proto"],
     "server": ["common", "proto"],
@@ -51,7 +53,7 @@ PROGRAMS = ("scheduler", "server", "worker-agent")
 CORES = ("scheduler/sched.h", "scheduler/sched_*", "server/*_core*", "worker-agent/*_core*",
          "worker-agent/agent_front*")
 NOT_CORES = ("*/sched_io*",)
-PURE = ("common/base/*", "common/kern/*", "common/place/*")
+PURE = ("common/base/*", "common/kern/*", "common/place/*", "common/topo/*")
 
 CORE_BANS = {
     r"<(time|sys/time|sys/socket|sys/un|netinet/\w+|netdb|pthread|poll|sys/epoll|unistd|fcntl"

@@ -37,6 +37,13 @@
 #define ENGINES_MAX		16u		/* data threads of one daemon */
 #define LINKS_PER_RAIL_MAX	8u
 
+/* inside a machine: what a local plan can speak of */
+#define TOPO_GPUS_MAX		LOCAL_RANKS_MAX
+#define TOPO_CARDS_MAX		32u
+#define TOPO_SWITCHES_MAX	128u		/* nested ones counted */
+#define TOPO_NODES_MAX		32u		/* NUMA nodes that have CPUs */
+#define TOPO_NAME_MAX		63u
+
 /* tensors */
 #define TENSORS_PER_JOB_MAX	65536u
 #define TENSORS_PER_BATCH_MAX	16384u
