@@ -4,6 +4,7 @@
  *
  * Every check is a row: what was looked at, ok, note or bad, what was found and what to
  * change.  Notes are about speed; something bad keeps a daemon from working as it could.
+ * Then what hwloc sees of the machine's inside, and the local plan that follows from it.
  * --peer measures the link to a machine on which `tally doctor --listen` runs.
  */
 #include <getopt.h>
@@ -14,9 +15,11 @@
 #include <sys/resource.h>
 
 #include "cli/cmd.h"
+#include "cli/machine.h"
 #include "cli/probe.h"
 #include "common/base/parse.h"
 #include "common/rt/host.h"
+#include "common/rt/topo_read.h"
 
 #define SIZE_DEFAULT	(512u << 10)
 #define BYTES_DEFAULT	(256u << 20)
@@ -25,12 +28,16 @@
 
 static const char usage[] =
 "Usage: tally doctor [--rail ADDR]...\n"
+"       tally doctor --topology FILE\n"
 "       tally doctor --listen ADDR[:PORT]\n"
 "       tally doctor --peer ADDR[:PORT] [--rail ADDR] [--size BYTES] [--bytes BYTES]\n"
-"Looks at what a node needs of this machine, or measures the link to another one.\n"
+"Looks at what a node needs of this machine, shows its GPUs, switches and cards and how\n"
+"its GPUs would add up gradients; or measures the link to another machine.\n"
 "\n"
 "  --rail ADDR       an address of a card that shall be used; repeat it for several.\n"
 "                    With --peer: the card to go out by\n"
+"  --topology FILE   not of this machine, but of the one in FILE: hwloc's XML (lstopo\n"
+"                    FILE.xml), or lines as the picture of a machine has them\n"
 "  --listen ADDR     be the other end for --peer, until interrupted (port 7479)\n"
 "  --once            with --listen: for one peer only\n"
 "  --peer ADDR       latency and bandwidth to a machine that listens: by RDMA where\n"
@@ -42,10 +49,11 @@ static const char usage[] =
 "Exit status: 0 nothing is bad, 1 something is, or the peer cannot be measured.\n"
 "\n"
 "Example:\n"
-"  tally doctor --rail 10.0.0.1 --rail 10.1.0.1\n";
+"  tally doctor --rail 10.0.0.1 --rail 10.1.0.1\n"
+"  lstopo node7.xml; tally doctor --topology node7.xml\n";
 
 struct doctor_opts {
-	const char *rail[RAILS_MAX], *listen, *peer;
+	const char *rail[RAILS_MAX], *listen, *peer, *topology;
 	uint32_t nrails;
 	uint64_t size, bytes;
 	bool once;
@@ -163,6 +171,71 @@ static bool check_iommu(void)
 		   "translates for the cards, which costs speed: iommu=pt");
 }
 
+/* ---- the machine's inside ---- */
+
+/* The cards that rails name, if there are any: no others will be used. */
+static void keep_rails(const struct doctor_opts *o, struct topo *t)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t c = 0; c < t->cards; c++)
+		for (uint32_t i = 0; i < o->nrails; i++) {
+			char name[HOST_INTERFACE_LEN];
+
+			if (!host_interface_of(o->rail[i], name) || strcmp(name, t->card[c].name))
+				continue;
+			t->card[kept++] = t->card[c];
+			break;
+		}
+	if (kept)
+		t->cards = kept;
+	else
+		topo_drop_slow_cards(t);
+}
+
+static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_plan *p)
+{
+	uint32_t cards;
+	enum topo_source source;
+	struct err e;
+
+	if (topo_read(o->topology, t, &source, &e)) {
+		fprintf(stderr, "tally doctor: %s\n", e.text);
+		return CMD_FAILED;
+	}
+	cards = t->cards;
+	if (source == TOPO_LIVE)
+		keep_rails(o, t);
+	else if (source == TOPO_XML)
+		topo_drop_slow_cards(t);
+	topo_guess(t);
+	if (local_plan_make(t, p, &e)) {
+		fprintf(stderr, "tally doctor: %s\n", e.text);
+		return CMD_FAILED;
+	}
+	machine_print(t, stdout);
+	if (t->cards < cards)
+		printf("# %u network card%s left out: no rail, or below half of the fastest\n",
+		       cards - t->cards, cards - t->cards == 1 ? "" : "s");
+	putchar('\n');
+	return machine_print_plan(t, p, stdout) ? CMD_OK : CMD_FAILED;
+}
+
+static int check_inside(const struct doctor_opts *o)
+{
+	struct topo *t = malloc(sizeof(*t));
+	struct local_plan *p = malloc(sizeof(*p));
+	int rc = CMD_FAILED;
+
+	if (t && p)
+		rc = show_plan(o, t, p);
+	else
+		fputs("tally doctor: out of memory\n", stderr);
+	free(p);
+	free(t);
+	return rc;
+}
+
 static int check_machine(const struct doctor_opts *o)
 {
 	bool bad = check_devices();
@@ -172,6 +245,8 @@ static int check_machine(const struct doctor_opts *o)
 	bad |= check_limits();
 	bad |= check_memory();
 	bad |= check_iommu();
+	putchar('\n');
+	bad |= check_inside(o) != CMD_OK;
 	return bad ? CMD_FAILED : CMD_OK;
 }
 
@@ -225,6 +300,7 @@ static int serve(const struct doctor_opts *o)
 
 static const struct option long_options[] = {
 	{ "rail", required_argument, NULL, 'r' },
+	{ "topology", required_argument, NULL, 't' },
 	{ "listen", required_argument, NULL, 'l' },
 	{ "once", no_argument, NULL, 'o' },
 	{ "peer", required_argument, NULL, 'p' },
@@ -251,6 +327,9 @@ static int take_option(struct doctor_opts *o, int c)
 		if (o->nrails == RAILS_MAX)
 			return cmd_usage_error("doctor", "more than %u --rail", RAILS_MAX);
 		o->rail[o->nrails++] = optarg;
+		return 0;
+	case 't':
+		o->topology = optarg;
 		return 0;
 	case 'l':
 		o->listen = optarg;
@@ -289,7 +368,12 @@ int cmd_doctor(int argc, char **argv)
 		return cmd_usage_error("doctor", "unexpected '%s'", argv[optind]);
 	if (o.listen && o.peer)
 		return cmd_usage_error("doctor", "--listen and --peer are two machines'");
+	if (o.topology && (o.listen || o.peer || o.nrails))
+		return cmd_usage_error("doctor", "--topology goes alone: it is no measurement, and "
+				       "names its own cards");
 	if (o.listen)
 		return serve(&o);
+	if (o.topology)
+		return check_inside(&o);
 	return o.peer ? measure(&o) : check_machine(&o);
 }

@@ -113,8 +113,9 @@ static bool same_address(const struct sockaddr *sa, const char *addr)
 	return false;
 }
 
-/* The interface that owns addr. */
-static bool find_card(const char *addr, char name[IFNAMSIZ])
+static_assert(HOST_INTERFACE_LEN == IFNAMSIZ, "a name fits");
+
+bool host_interface_of(const char *addr, char *name)
 {
 	struct ifaddrs *all, *i;
 
@@ -147,7 +148,7 @@ static int ask_card(const char *name, void *request)
  * ETHTOOL_GLINKSETTINGS is asked twice: the first answer says (negated) how many
  * words of link modes the kernel wants room for.
  */
-static uint64_t card_speed(const char *name)
+uint64_t host_interface_bits_per_s(const char *name)
 {
 	union {
 		struct ethtool_link_settings s;
@@ -167,7 +168,7 @@ uint64_t host_card_bits_per_s(const char *addr)
 {
 	char name[IFNAMSIZ];
 
-	return find_card(addr, name) ? card_speed(name) : 0;
+	return host_interface_of(addr, name) ? host_interface_bits_per_s(name) : 0;
 }
 
 /* The kernel knows best: all of 127.0.0.0/8 is ours, though no interface lists it. */
@@ -233,7 +234,8 @@ uint32_t host_cpus_near(const char *addr, int *cpus, uint32_t max)
 
 	if (!addr)
 		return list_allowed(cpus, max);
-	if (!find_card(addr, name) || ask_card(name, &drv) < 0 || !strchr(drv.bus_info, ':'))
+	if (!host_interface_of(addr, name) || ask_card(name, &drv) < 0 ||
+	    !strchr(drv.bus_info, ':'))
 		return 0;
 	drv.bus_info[sizeof(drv.bus_info) - 1] = '\0';
 	if (hwloc_topology_init(&t) < 0)

@@ -17,6 +17,11 @@ int host_random(void *buf, size_t len);		/* getrandom; 0 or EIO */
 
 /* Speed of the interface that owns the numeric address, bits/s; 0: unknown. */
 uint64_t host_card_bits_per_s(const char *addr);
+/* The same of an interface by its name. */
+uint64_t host_interface_bits_per_s(const char *name);
+/* The interface that owns the numeric address; false: none does.  HOST_INTERFACE_LEN bytes. */
+#define HOST_INTERFACE_LEN 16
+bool host_interface_of(const char *addr, char *name);
 /* Whether this machine owns that numeric address. */
 bool host_has_address(const char *addr);
 

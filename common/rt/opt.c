@@ -2,20 +2,19 @@
 /*
  * Options: one table makes the parser, the file reader, the help and the errors.
  *
- * A value goes through set_value() whatever it came from; `struct source` says
- * where that was, so that every error can.  The order is defaults, then the file,
+ * A value goes through set_value() whatever it came from; `enum origin` says where
+ * that was, and ini_read() in which line.  The order is defaults, then the file,
  * then the command line, wherever --config stands on it.  A list given by a later
  * source replaces the earlier one's.  The free options (--config, --check, ...)
  * are rows like any other, in a table of our own.
  */
-#include <ctype.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/parse.h"
+#include "common/rt/ini.h"
 #include "common/rt/opt.h"
 
 #ifndef TALLY_VERSION
@@ -23,7 +22,6 @@
 #endif
 
 #define ROWS_MAX	64u
-#define LINE_BYTES	4096u
 #define NEAR_ENOUGH	3u		/* edits between a typo and what was meant */
 #define HELP_COLUMNS	80u
 
@@ -51,12 +49,6 @@ static const struct opt_program own_program = {
 
 enum origin { FROM_NOWHERE, FROM_DEFAULT, FROM_FILE, FROM_ARGV };
 
-struct source {
-	enum origin origin;
-	const char *file;		/* FROM_FILE */
-	uint32_t line;
-};
-
 struct parse {
 	const struct opt_program *p;
 	void *fields;
@@ -67,19 +59,11 @@ struct parse {
 
 /* ---- complaints ---- */
 
-__attribute__((format(printf, 3, 4)))
-static int complain(const struct parse *ps, const struct source *src, const char *fmt, ...)
+/* Says it, and returns e's code. */
+static int complain(const struct parse *ps, const struct err *e)
 {
-	va_list ap;
-
-	fprintf(ps->errout, "%s: ", ps->p->name);
-	if (src->origin == FROM_FILE)
-		fprintf(ps->errout, "%s:%u: ", src->file, src->line);
-	va_start(ap, fmt);
-	vfprintf(ps->errout, fmt, ap);
-	va_end(ap);
-	fputc('\n', ps->errout);
-	return TALLY_EINVAL;
+	fprintf(ps->errout, "%s: %s\n", ps->p->name, e->text);
+	return e->code;
 }
 
 /* Levenshtein, one row at a time; names longer than a row are far from everything. */
@@ -122,19 +106,20 @@ static void find_nearest(const struct opt_program *p, const char *name, const ch
 	}
 }
 
-static int complain_unknown(const struct parse *ps, const struct source *src, const char *name)
+static int unknown(const struct parse *ps, enum origin from, const char *name, struct err *e)
 {
-	const char *dashes = src->origin == FROM_ARGV ? "--" : "";
+	const char *dashes = from == FROM_ARGV ? "--" : "";
 	const char *best = NULL;
 	uint32_t best_distance = NEAR_ENOUGH + 1;
 
 	find_nearest(ps->p, name, &best, &best_distance);
-	if (src->origin == FROM_ARGV)
+	if (from == FROM_ARGV)
 		find_nearest(&own_program, name, &best, &best_distance);
 	if (best)
-		return complain(ps, src, "unknown option %s%s (did you mean %s%s?)", dashes, name,
-				dashes, best);
-	return complain(ps, src, "unknown option %s%s (--help lists them)", dashes, name);
+		return err_set(e, TALLY_EINVAL, "unknown option %s%.200s (did you mean %s%s?)",
+			       dashes, name, dashes, best);
+	return err_set(e, TALLY_EINVAL, "unknown option %s%.200s (--help lists them)", dashes,
+		       name);
 }
 
 /* ---- values ---- */
@@ -215,28 +200,26 @@ static int set_field(const struct opt *o, void *fields, const char *value, bool 
 	return TALLY_EINTERNAL;
 }
 
-static int set_value(struct parse *ps, const struct source *src, const struct opt *o,
-		     const char *value)
+static int set_value(struct parse *ps, enum origin from, const struct opt *o,
+		     const char *value, struct err *e)
 {
 	uint8_t *seen = &ps->seen[o - ps->p->table];
-	struct err e = { 0 };
 
-	if (set_field(o, ps->fields, value, *seen != src->origin, &e) < 0)
-		return complain(ps, src, "%s%s '%s': %s", src->origin == FROM_ARGV ? "--" : "",
-				o->name, value, e.text);
-	*seen = (uint8_t)src->origin;
+	if (set_field(o, ps->fields, value, *seen != from, e) < 0)
+		return err_wrap(e, "%s%s '%.200s'", from == FROM_ARGV ? "--" : "", o->name, value);
+	*seen = (uint8_t)from;
 	return 0;
 }
 
 static void set_defaults(struct parse *ps)
 {
-	const struct source src = { .origin = FROM_DEFAULT };
+	struct err e;
 
 	ASSERT(ps->p->count <= ROWS_MAX);
 	for (uint32_t i = 0; i < ps->p->count; i++) {
 		const struct opt *o = &ps->p->table[i];
 
-		ASSERT(!o->def || set_value(ps, &src, o, o->def) == 0);
+		ASSERT(!o->def || set_value(ps, FROM_DEFAULT, o, o->def, &e) == 0);
 	}
 }
 
@@ -263,76 +246,28 @@ static const char *keep(const char *text)
 	return k->text;
 }
 
-static char *trim(char *s)
+static int take_line(void *ctx, uint32_t line, char *name, char *value, struct err *e)
 {
-	size_t len;
+	struct parse *ps = ctx;
+	const struct opt *o = find_row(ps->p, name);
+	const char *text;
 
-	while (isspace((unsigned char)*s))
-		s++;
-	len = strlen(s);
-	while (len > 0 && isspace((unsigned char)s[len - 1]))
-		s[--len] = '\0';
-	return s;
-}
-
-/* '#' at the start of the line or after white space: a value may contain one. */
-static void cut_comment(char *line)
-{
-	for (char *c = line; *c; c++)
-		if (*c == '#' && (c == line || isspace((unsigned char)c[-1]))) {
-			*c = '\0';
-			return;
-		}
-}
-
-static int read_line(struct parse *ps, const struct source *src, char *line)
-{
-	const struct opt *o;
-	const char *value;
-	char *name, *eq;
-
-	cut_comment(line);
-	name = trim(line);
-	if (name[0] == '\0')
-		return 0;
-	eq = strchr(name, '=');
-	if (!eq)
-		return complain(ps, src, "'%s' is not of the form name = value", name);
-	*eq = '\0';
-	name = trim(name);
-	o = find_row(ps->p, name);
+	(void)line;
 	if (!o)
-		return complain_unknown(ps, src, name);
+		return unknown(ps, FROM_FILE, name, e);
 	if (o->type != OPT_LIST && ps->seen[o - ps->p->table] == FROM_FILE)
-		return complain(ps, src, "%s is given twice", name);
-	value = keep(trim(eq + 1));
-	if (!value)
-		return complain(ps, src, "out of memory");
-	return set_value(ps, src, o, value);
+		return err_set(e, TALLY_EINVAL, "%s is given twice", name);
+	text = keep(value);
+	if (!text)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	return set_value(ps, FROM_FILE, o, text, e);
 }
 
 static int read_file(struct parse *ps, const char *path)
 {
-	struct source src = { .origin = FROM_FILE, .file = path };
-	char line[LINE_BYTES];
-	FILE *f = fopen(path, "re");
-	int code = 0;
+	struct err e;
 
-	if (!f)
-		return complain(ps, &(struct source){ 0 }, "cannot read %s: %s", path,
-				strerror(errno));
-	while (code == 0 && fgets(line, sizeof(line), f)) {
-		src.line++;
-		if (strlen(line) == sizeof(line) - 1 && line[sizeof(line) - 2] != '\n')
-			code = complain(ps, &src, "longer than %u bytes", LINE_BYTES - 2);
-		else
-			code = read_line(ps, &src, line);
-	}
-	if (code == 0 && ferror(f))
-		code = complain(ps, &(struct source){ 0 }, "cannot read %s: %s", path,
-				strerror(errno));
-	fclose(f);
-	return code;
+	return ini_read(path, take_line, ps, &e) ? complain(ps, &e) : 0;
 }
 
 /* ---- the command line ---- */
@@ -340,20 +275,17 @@ static int read_file(struct parse *ps, const char *path)
 /* One pass for the free options, one for the program's: the file comes in between. */
 enum pass { PASS_OWN, PASS_PROGRAM };
 
-static int take_own(struct parse *ps, const struct source *src, const struct opt *o,
-		    const char *value)
+static int take_own(struct parse *ps, const struct opt *o, const char *value, struct err *e)
 {
-	struct err e = { 0 };
-
-	if (set_field(o, &ps->own, value, true, &e) < 0)
-		return complain(ps, src, "--%s '%s': %s", o->name, value, e.text);
+	if (set_field(o, &ps->own, value, true, e) < 0)
+		return err_wrap(e, "--%s '%.200s'", o->name, value);
 	return 0;
 }
 
 /* argv[*i] is an option; moves *i to its last word. */
-static int take_argument(struct parse *ps, enum pass pass, char **argv, int argc, int *i)
+static int take_argument(struct parse *ps, enum pass pass, char **argv, int argc, int *i,
+			 struct err *e)
 {
-	const struct source src = { .origin = FROM_ARGV };
 	const char *eq = strchr(argv[*i], '='), *value = eq ? eq + 1 : NULL;
 	size_t len = eq ? (size_t)(eq - argv[*i]) - 2 : strlen(argv[*i]) - 2;
 	const struct opt *o, *own;
@@ -363,34 +295,34 @@ static int take_argument(struct parse *ps, enum pass pass, char **argv, int argc
 	own = find_row(&own_program, name);
 	o = own ? own : find_row(ps->p, name);
 	if (!o)
-		return complain_unknown(ps, &src, name);
+		return unknown(ps, FROM_ARGV, name, e);
 	if (!value && o->type == OPT_FLAG)
 		value = "yes";
 	if (!value && ++*i < argc)
 		value = argv[*i];
 	if (!value)
-		return complain(ps, &src, "--%s needs a value: --%s %s", name, name,
-				o->arg ? o->arg : "VALUE");
+		return err_set(e, TALLY_EINVAL, "--%s needs a value: --%s %s", name, name,
+			       o->arg ? o->arg : "VALUE");
 	if (own)
-		return pass == PASS_OWN ? take_own(ps, &src, o, value) : 0;
-	return pass == PASS_PROGRAM ? set_value(ps, &src, o, value) : 0;
+		return pass == PASS_OWN ? take_own(ps, o, value, e) : 0;
+	return pass == PASS_PROGRAM ? set_value(ps, FROM_ARGV, o, value, e) : 0;
 }
 
 static int take_arguments(struct parse *ps, enum pass pass, int argc, char **argv)
 {
-	const struct source src = { .origin = FROM_ARGV };
+	struct err e;
 	int code = 0;
 
 	for (int i = 1; i < argc && code == 0; i++) {
 		if (strcmp(argv[i], "-h") == 0)
 			ps->own.help = true;
 		else if (strncmp(argv[i], "--", 2) == 0 && argv[i][2])
-			code = take_argument(ps, pass, argv, argc, &i);
+			code = take_argument(ps, pass, argv, argc, &i, &e);
 		else
-			code = complain(ps, &src, "unexpected argument '%s' (--help lists the "
-					"options)", argv[i]);
+			code = err_set(&e, TALLY_EINVAL, "unexpected argument '%.200s' (--help "
+				       "lists the options)", argv[i]);
 	}
-	return code;
+	return code ? complain(ps, &e) : 0;
 }
 
 /* ---- help and show-config ---- */

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tally doctor: what it finds wrong with a machine, and a link measured with a peer.
+# tally doctor: what it finds wrong with a machine, the local plan of this and of other
+# machines, and a link measured with a peer.
 . "$(dirname "$0")/../lib.sh"
 
 expect_status 0 "$BIN/tally" doctor --rail 127.0.0.1
@@ -10,7 +11,45 @@ expect_status 1 "$BIN/tally" doctor --rail 192.0.2.77
 expect_text "$TMP/out" '^BAD +rail +192\.0\.2\.77 is not an address'
 say 'a rail that is not here is bad'
 
-for wrong in '--peer 1 --listen 2' '--size 0' '--size 5M' '--bytes nothing' 'word'; do
+# Every machine: by hwloc's own parser of XML and by libxml (where that is installed) the
+# same; and the picture, taken as a topology file, has the same plan.
+plan_of()
+{
+	expect_status 0 "$BIN/tally" doctor --topology "$1"
+	sed -n '/^plan/,$p' "$TMP/out"
+}
+for xml in tests/data/topo/*.xml; do
+	HWLOC_LIBXML=0 plan_of "$xml" > "$TMP/plan"
+	sed '/^$/,$d' "$TMP/out" > "$TMP/lines"
+	plan_of "$xml" | diff -u "$TMP/plan" - || fail "$xml: XML is XML"
+	plan_of "$TMP/lines" | diff -u "$TMP/plan" - || fail "$xml: the picture is not the machine"
+	grep -q '100 %' "$TMP/plan" || fail "$xml: no link is the busiest"
+done
+say 'every machine has a plan, and its picture the same one'
+
+plan_of tests/data/topo/dgx1-one-card.xml > "$TMP/out.dgx"
+expect_text "$TMP/out.dgx" '^plan +reduce and broadcast'
+expect_text "$TMP/out.dgx" '^ +why +NVLink joins them across 4 switches, 1 of them with a card'
+expect_text "$TMP/out.dgx" '^switch 0000:01:00.0 +126 +1.000 +1.000 .* network 1/1$'
+plan_of tests/data/topo/pcie-2x4-card-apart.xml > "$TMP/out.pcie"
+expect_text "$TMP/out.pcie" '^plan +CPU-assisted aggregation'
+expect_text "$TMP/out.pcie" '^gpu 0000:84:00.0 +126 +1.750 +1.750 .* reduce 0.75/0.75, copy'
+expect_status 0 "$BIN/tally" doctor --rail 127.0.0.1
+expect_text "$TMP/out" '^node = '
+expect_text "$TMP/out" '^memory node'
+say 'the plan says what each link carries, and why'
+
+printf 'node = n\n# none\ngpu = g under=nothing\n' > "$TMP/wrong"
+expect_status 1 "$BIN/tally" doctor --topology "$TMP/wrong"
+expect_text "$TMP/err" 'wrong:3: g: under=nothing: no node or switch'
+echo '<no hwloc>' > "$TMP/wrong"
+expect_status 1 "$BIN/tally" doctor --topology "$TMP/wrong"
+expect_text "$TMP/err" 'wrong is not XML of hwloc'
+expect_status 1 "$BIN/tally" doctor --topology "$TMP/nowhere"
+expect_text "$TMP/err" 'nowhere: No such file'
+
+for wrong in '--topology x --rail 1' '--peer 1 --listen 2' '--size 0' '--size 5M' \
+	'--bytes nothing' 'word'; do
 	# shellcheck disable=SC2086 # options are words
 	expect_status 2 "$BIN/tally" doctor $wrong
 done
