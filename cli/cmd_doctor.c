@@ -209,7 +209,7 @@ static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_p
 	else if (source == TOPO_XML)
 		topo_drop_slow_cards(t);
 	topo_guess(t);
-	if (local_plan_make(t, p, &e)) {
+	if (local_plan_make(t, false, p, &e)) {
 		fprintf(stderr, "tally doctor: %s\n", e.text);
 		return CMD_FAILED;
 	}

@@ -49,9 +49,9 @@ static enum local_strategy strategy_of(const struct topo *t, const struct local_
 	return p->group[0].whole ? LOCAL_ROOTS : LOCAL_SCATTER;
 }
 
-int local_plan_make(const struct topo *t, struct local_plan *p, struct err *e)
+int local_plan_make(const struct topo *t, bool exact, struct local_plan *p, struct err *e)
 {
-	enum local_grouping best = LOCAL_GROUP_JOINED;
+	enum local_grouping best = exact ? LOCAL_GROUP_ALONE : LOCAL_GROUP_JOINED;
 	int rc = topo_check(t, e);
 
 	rc = rc ? rc : check_rates(t, e);
@@ -61,7 +61,7 @@ int local_plan_make(const struct topo *t, struct local_plan *p, struct err *e)
 	for (int how = 0; how < LOCAL_GROUPINGS; how++) {
 		make(t, how, p);
 		p->other_s_per_byte[how] = p->s_per_byte;
-		if (p->s_per_byte < p->other_s_per_byte[best] * (1 - FASTER))
+		if (!exact && p->s_per_byte < p->other_s_per_byte[best] * (1 - FASTER))
 			best = how;
 	}
 	make(t, best, p);

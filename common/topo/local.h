@@ -148,8 +148,11 @@ struct local_piece {
  * The plan for a description without unknown rates (topo_guess()).  EINVAL when the
  * description does not hold; a machine without GPUs has a plan, too: its processes'
  * gradients are in host memory already.
+ *
+ * exact: the bits shall be those of adding in rank order.  GPUs of a group reduce in
+ * their own order, so then every GPU is a group, and the CPU adds them one by one.
  */
-int local_plan_make(const struct topo *t, struct local_plan *p, struct err *e);
+int local_plan_make(const struct topo *t, bool exact, struct local_plan *p, struct err *e);
 
 /*
  * Cuts a chunk of the group into at most `copies` pieces, aligned to 256 bytes but for

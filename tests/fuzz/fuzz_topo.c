@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (t.nodes == 0)
 		return 0;
 	topo_guess(&t);
-	must(local_plan_make(&t, &p, &e) == 0);
+	must(local_plan_make(&t, false, &p, &e) == 0);
 	must(isfinite(p.s_per_byte));
 	for (uint32_t g = 0; g < p.groups; g++)
 		check_group(g);

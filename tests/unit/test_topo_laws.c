@@ -80,7 +80,7 @@ static void any_machine(uint32_t machine)
 	any_nvlinks();
 	topo_guess(&t);
 	ck_assert_msg(topo_check(&t, &e) == 0, "machine %u: %s", machine, e.text);
-	ck_assert_msg(local_plan_make(&t, &p, &e) == 0, "machine %u: %s", machine, e.text);
+	ck_assert_msg(local_plan_make(&t, false, &p, &e) == 0, "machine %u: %s", machine, e.text);
 }
 
 /* ---- the plan, carried out ---- */
@@ -351,7 +351,7 @@ START_TEST(the_same_machine_has_the_same_plan)
 		seed = machine;
 		any_machine(machine);
 		memset(&again, 0xff, sizeof(again));
-		must(local_plan_make(&t, &again, &e) == 0);
+		must(local_plan_make(&t, false, &again, &e) == 0);
 		must(again.s_per_byte == p.s_per_byte && again.groups == p.groups);
 		must(!memcmp(again.member, p.member, t.gpus * sizeof(p.member[0])));
 		must(again.copies == p.copies && again.links == p.links);

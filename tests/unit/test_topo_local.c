@@ -18,7 +18,7 @@ static void plan(const char *lines)
 	t = topo_make(lines);
 	p = calloc(1, sizeof(*p));
 	ck_assert_ptr_nonnull(p);
-	ck_assert_msg(local_plan_make(t, p, &e) == 0, "%s", e.text);
+	ck_assert_msg(local_plan_make(t, false, p, &e) == 0, "%s", e.text);
 }
 
 static void done(void)
@@ -401,7 +401,7 @@ START_TEST(unknown_rates_are_refused)
 	struct err e;
 
 	bare->gpu[0].pcie.bits_per_s = 0;
-	ck_assert_int_eq(local_plan_make(bare, out, &e), TALLY_EINVAL);
+	ck_assert_int_eq(local_plan_make(bare, false, out, &e), TALLY_EINVAL);
 	free(bare);
 	free(out);
 }

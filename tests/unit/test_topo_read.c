@@ -19,7 +19,7 @@ static void read_xml(const char *name)
 	ck_assert_msg(topo_read(path, &t, &source, &e) == 0, "%s", e.text);
 	topo_drop_slow_cards(&t);
 	topo_guess(&t);
-	ck_assert_msg(local_plan_make(&t, &p, &e) == 0, "%s: %s", name, e.text);
+	ck_assert_msg(local_plan_make(&t, false, &p, &e) == 0, "%s: %s", name, e.text);
 }
 
 START_TEST(every_machine_is_read_and_planned)
@@ -110,7 +110,7 @@ START_TEST(this_machine_can_be_read)
 	ck_assert_uint_gt(t.nodes, 0);
 	topo_drop_slow_cards(&t);
 	topo_guess(&t);
-	ck_assert_msg(local_plan_make(&t, &p, &e) == 0, "%s", e.text);
+	ck_assert_msg(local_plan_make(&t, false, &p, &e) == 0, "%s", e.text);
 }
 END_TEST
 
