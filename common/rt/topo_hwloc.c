@@ -10,7 +10,6 @@
  * hwloc tells a link's speed of the moment, and idle GPUs slow theirs down.  On this
  * machine sysfs also tells what the link can do.
  */
-#include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
@@ -317,9 +316,22 @@ static bool hwloc_knows_nvlinks(struct reading *r)
 
 /* ---- all of it ---- */
 
+/*
+ * Parts of hwloc that are not asked here: some start a GPU's driver, which takes seconds,
+ * and "pci" reads names of all devices there are, where sysfs tells of those here.
+ */
+static void leave_out(hwloc_topology_t h)
+{
+	static const char *const parts[] = { "pci", "opencl", "cuda", "gl", "rsmi", "levelzero" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+		hwloc_topology_set_components(h, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+					      parts[i]);
+}
+
 static int load(hwloc_topology_t h, const char *xml, struct err *e)
 {
-	errno = 0;
+	leave_out(h);
 	if (xml && hwloc_topology_set_xml(h, xml))
 		return err_set(e, TALLY_EINVAL, "%s is not XML of hwloc's", xml);
 	hwloc_topology_set_io_types_filter(h, HWLOC_TYPE_FILTER_KEEP_ALL);
