@@ -25,6 +25,7 @@
 struct reading {
 	hwloc_topology_t h;
 	bool live;			/* sysfs speaks of the same machine */
+	bool interfaces;		/* cards have them here; what has none is not used */
 	struct topo *t;
 	hwloc_obj_t sw[TOPO_SWITCHES_MAX];	/* the bridges that became switches */
 	hwloc_obj_t gpu[TOPO_GPUS_MAX];
@@ -84,17 +85,19 @@ static bool is_virtual(const struct reading *r, hwloc_obj_t o)
 	return r->live && access(path, F_OK) == 0;
 }
 
+static bool has_interface(hwloc_obj_t o)
+{
+	return interface_of(o, HWLOC_OBJ_OSDEV_NETWORK) ||
+	       interface_of(o, HWLOC_OBJ_OSDEV_OPENFABRICS);
+}
+
 static bool is_card(const struct reading *r, hwloc_obj_t o)
 {
-	bool used;
-
 	if (o->type != HWLOC_OBJ_PCI_DEVICE)
 		return false;
-	used = interface_of(o, HWLOC_OBJ_OSDEV_NETWORK) ||
-	       interface_of(o, HWLOC_OBJ_OSDEV_OPENFABRICS);
-	if (!used && (r->live || o->attr->pcidev.class_id >> 8 != CLASS_NETWORK))
-		return false;
-	return !is_virtual(r, o);
+	if (has_interface(o))
+		return !is_virtual(r, o);
+	return !r->interfaces && o->attr->pcidev.class_id >> 8 == CLASS_NETWORK;
 }
 
 static bool counts(const struct reading *r, hwloc_obj_t o)
@@ -260,6 +263,9 @@ static int add_devices(struct reading *r, struct err *e)
 {
 	int rc = 0;
 
+	r->interfaces = r->live;
+	for (hwloc_obj_t o = NULL; (o = hwloc_get_next_pcidev(r->h, o)) != NULL;)
+		r->interfaces |= has_interface(o);
 	for (hwloc_obj_t o = NULL; !rc && (o = hwloc_get_next_pcidev(r->h, o)) != NULL;)
 		if (is_gpu(o))
 			rc = add_gpu(r, o, e);
@@ -332,12 +338,14 @@ static void leave_out(hwloc_topology_t h)
 static int load(hwloc_topology_t h, const char *xml, struct err *e)
 {
 	leave_out(h);
-	if (xml && hwloc_topology_set_xml(h, xml))
-		return err_set(e, TALLY_EINVAL, "%s is not XML of hwloc's", xml);
 	hwloc_topology_set_io_types_filter(h, HWLOC_TYPE_FILTER_KEEP_ALL);
-	if (hwloc_topology_load(h))
-		return err_set(e, xml ? TALLY_EINVAL : TALLY_EIO, "%s%s", xml ? xml : "hwloc",
-			       xml ? " is not XML of hwloc's" : " cannot tell what is here");
+	if (!xml)
+		return hwloc_topology_load(h) ?
+		       err_set(e, TALLY_EIO, "hwloc cannot tell what is here") : 0;
+	if (hwloc_topology_set_xml(h, xml) || hwloc_topology_load(h))
+		return err_set(e, TALLY_EINVAL, "%s is not XML that this hwloc (%d.%d) reads; a "
+			       "newer one's can be had by lstopo --export-xml-flags v2", xml,
+			       HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 0xff);
 	return 0;
 }
 

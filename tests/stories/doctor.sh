@@ -44,7 +44,7 @@ expect_status 1 "$BIN/tally" doctor --topology "$TMP/wrong"
 expect_text "$TMP/err" 'wrong:3: g: under=nothing: no node or switch'
 echo '<no hwloc>' > "$TMP/wrong"
 expect_status 1 "$BIN/tally" doctor --topology "$TMP/wrong"
-expect_text "$TMP/err" 'wrong is not XML of hwloc'
+expect_text "$TMP/err" 'wrong is not XML that this hwloc'
 expect_status 1 "$BIN/tally" doctor --topology "$TMP/nowhere"
 expect_text "$TMP/err" 'nowhere: No such file'
 

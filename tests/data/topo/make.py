@@ -154,7 +154,8 @@ def main():
                                            card(f"mlx5_{i + 1}", GEN4), speed=GEN4)
                                     for i in range(4, 8, 2)]],
           [[1000000 if i == j else 300000 for j in range(8)] for i in range(8)])
-    write("single-switch", [[switch(*gpus4, card("mlx5_0")), ("vga", None, 0.25)]])
+    unused = card(None, kind="ethernet")        # no interface: lent to a virtual machine
+    write("single-switch", [[switch(*gpus4, card("mlx5_0")), unused, ("vga", None, 0.25)]])
     write("one-gpu", [[gpu(), card("eth0", 3.938462, "ethernet")]])
     write("one-of-two-sockets", [[card("mlx5_0")], [switch(*gpus4)]])
     write("two-cards-one-switch", [[switch(*gpus2, card("mlx5_0"), card("mlx5_1")),
