@@ -19,6 +19,7 @@
 #include "cli/probe.h"
 #include "common/base/parse.h"
 #include "common/rt/host.h"
+#include "common/rt/topo_probe.h"
 #include "common/rt/topo_read.h"
 
 #define SIZE_DEFAULT	(512u << 10)
@@ -27,7 +28,7 @@
 #define FILES_WANTED	4096u
 
 static const char usage[] =
-"Usage: tally doctor [--rail ADDR]...\n"
+"Usage: tally doctor [--rail ADDR]... [--probe]\n"
 "       tally doctor --topology FILE\n"
 "       tally doctor --listen ADDR[:PORT]\n"
 "       tally doctor --peer ADDR[:PORT] [--rail ADDR] [--size BYTES] [--bytes BYTES]\n"
@@ -36,6 +37,8 @@ static const char usage[] =
 "\n"
 "  --rail ADDR       an address of a card that shall be used; repeat it for several.\n"
 "                    With --peer: the card to go out by\n"
+"  --probe           measure host memory for the plan, instead of guessing; takes all\n"
+"                    CPUs for 0.2 s for each NUMA node\n"
 "  --topology FILE   not of this machine, but of the one in FILE: hwloc's XML (lstopo\n"
 "                    FILE.xml), or lines as the picture of a machine has them\n"
 "  --listen ADDR     be the other end for --peer, until interrupted (port 7479)\n"
@@ -56,7 +59,7 @@ struct doctor_opts {
 	const char *rail[RAILS_MAX], *listen, *peer, *topology;
 	uint32_t nrails;
 	uint64_t size, bytes;
-	bool once;
+	bool once, probe;
 };
 
 /* ---- checks ---- */
@@ -204,6 +207,8 @@ static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_p
 		return CMD_FAILED;
 	}
 	cards = t->cards;
+	if (o->probe && topo_probe_memory(t) < t->nodes)
+		puts("# not every node's memory could be measured");
 	if (source == TOPO_LIVE)
 		keep_rails(o, t);
 	else if (source == TOPO_XML)
@@ -301,6 +306,7 @@ static int serve(const struct doctor_opts *o)
 static const struct option long_options[] = {
 	{ "rail", required_argument, NULL, 'r' },
 	{ "topology", required_argument, NULL, 't' },
+	{ "probe", no_argument, NULL, 'P' },
 	{ "listen", required_argument, NULL, 'l' },
 	{ "once", no_argument, NULL, 'o' },
 	{ "peer", required_argument, NULL, 'p' },
@@ -327,6 +333,9 @@ static int take_option(struct doctor_opts *o, int c)
 		if (o->nrails == RAILS_MAX)
 			return cmd_usage_error("doctor", "more than %u --rail", RAILS_MAX);
 		o->rail[o->nrails++] = optarg;
+		return 0;
+	case 'P':
+		o->probe = true;
 		return 0;
 	case 't':
 		o->topology = optarg;
@@ -368,9 +377,9 @@ int cmd_doctor(int argc, char **argv)
 		return cmd_usage_error("doctor", "unexpected '%s'", argv[optind]);
 	if (o.listen && o.peer)
 		return cmd_usage_error("doctor", "--listen and --peer are two machines'");
-	if (o.topology && (o.listen || o.peer || o.nrails))
-		return cmd_usage_error("doctor", "--topology goes alone: it is no measurement, and "
-				       "names its own cards");
+	if (o.topology && (o.listen || o.peer || o.nrails || o.probe))
+		return cmd_usage_error("doctor", "--topology goes alone: it is not of this "
+				       "machine, and names its own cards");
 	if (o.listen)
 		return serve(&o);
 	if (o.topology)

@@ -254,7 +254,7 @@ static void add_node(struct reading *r, hwloc_obj_t o)
 
 	if (r->t->nodes == TOPO_NODES_MAX || !o->cpuset || hwloc_bitmap_iszero(o->cpuset))
 		return;
-	snprintf(n->name, sizeof(n->name), "node%u", o->os_index);
+	snprintf(n->name, sizeof(n->name), TOPO_NODE_NAME, o->os_index);
 	n->socket = package ? package->logical_index : 0;
 	r->node_os_index[r->t->nodes++] = o->os_index;
 }

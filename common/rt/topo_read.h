@@ -14,6 +14,8 @@
 
 #include "common/topo/topo.h"
 
+#define TOPO_NODE_NAME "node%u"	/* of hwloc's NUMA nodes, by the kernel's number */
+
 enum topo_source {
 	TOPO_LIVE,		/* this machine, by hwloc */
 	TOPO_XML,		/* hwloc's, of some machine */

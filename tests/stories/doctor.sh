@@ -34,8 +34,8 @@ expect_text "$TMP/out.dgx" '^switch 0000:01:00.0 +126 +1.000 +1.000 .* network 1
 plan_of tests/data/topo/pcie-2x4-card-apart.xml > "$TMP/out.pcie"
 expect_text "$TMP/out.pcie" '^plan +CPU-assisted aggregation'
 expect_text "$TMP/out.pcie" '^gpu 0000:84:00.0 +126 +1.750 +1.750 .* reduce 0.75/0.75, copy'
-expect_status 0 "$BIN/tally" doctor --rail 127.0.0.1
-expect_text "$TMP/out" '^node = '
+expect_status 0 "$BIN/tally" doctor --rail 127.0.0.1 --probe
+expect_text "$TMP/out" '^node = .* memory=[0-9.]+gbit$'
 expect_text "$TMP/out" '^memory node'
 say 'the plan says what each link carries, and why'
 

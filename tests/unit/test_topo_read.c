@@ -2,6 +2,7 @@
 /* Machines from hwloc's XML, from files of lines, from this machine; NVLinks by NVML. */
 #include <unistd.h>
 
+#include "common/rt/topo_probe.h"
 #include "common/rt/topo_read.h"
 #include "common/topo/local.h"
 #include "tests/unit/topo_make.h"
@@ -114,6 +115,22 @@ START_TEST(this_machine_can_be_read)
 }
 END_TEST
 
+START_TEST(memory_is_measured_node_by_node)
+{
+	struct err e;
+
+	ck_assert_msg(topo_read(NULL, &t, &source, &e) == 0, "%s", e.text);
+	ck_assert_uint_eq(topo_probe_memory(&t), t.nodes);
+	topo_guess(&t);
+	for (uint32_t i = 0; i < t.nodes; i++) {
+		ck_assert(!t.node[i].memory.guessed);
+		/* no machine copies 100 TB/s */
+		ck_assert_uint_gt(t.node[i].memory.bits_per_s, 0);
+		ck_assert_uint_lt(t.node[i].memory.bits_per_s, UINT64_C(800000000000000));
+	}
+}
+END_TEST
+
 /* ---- NVML, played: two GPUs with two links to each other, two into a switch ---- */
 
 static int nvml_open;
@@ -204,6 +221,7 @@ int main(void)
 	tcase_add_test(tc, places_names_and_rates_are_the_machines);
 	tcase_add_test(tc, files_that_cannot_be_used_say_why);
 	tcase_add_test(tc, this_machine_can_be_read);
+	tcase_add_test(tc, memory_is_measured_node_by_node);
 	tcase_add_test(tc, nvml_tells_of_links_once);
 	suite_add_tcase(s, tc);
 	srunner_run_all(r, CK_ENV);
