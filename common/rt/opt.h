@@ -3,9 +3,9 @@
  * opt.h - a daemon's options from one table: command line, file, help.
  *
  * Each row names a field of the program's option struct.  Sources, later wins:
- * default, --config FILE ("name = value" lines, '#' comments, read by inih-like
- * rules), command line.  An unknown name or a value out of range is an error
- * with file and line (or the argument) and the nearest name; the caller exits 2.
+ * default, --config FILE ("name = value" lines, see ini.h), command line.  An
+ * unknown name or a value out of range is an error with file and line (or the
+ * argument) and the nearest name; the caller exits 2.
  * --help, --version, --show-config and --check come for free.
  */
 #ifndef TALLY_RT_OPT_H
