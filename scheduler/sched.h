@@ -394,6 +394,7 @@ void epoch_settle(struct sched *s, struct sched_job *j);	/* as far as all agents
 void epoch_back(struct sched_job *j, const struct sched_node *n);
 bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none,
 		uint64_t has);
+bool epoch_has_chunks(const struct sched_job *j, const struct sched_part *p);
 void epoch_unsaid(struct sched *s, struct sched_node *n);
 void epoch_offer(struct sched *s, struct sched_node *n);	/* to jobs without it */
 void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,

@@ -33,7 +33,7 @@ static bool any_can_serve(const struct sched_job *j)
 }
 
 /* A repair moves what was lost and nothing else: also one without weight may have chunks. */
-static bool has_chunks(const struct sched_job *j, const struct sched_part *p)
+bool epoch_has_chunks(const struct sched_job *j, const struct sched_part *p)
 {
 	uint32_t i = (uint32_t)(p - j->servers);
 
@@ -43,7 +43,7 @@ static bool has_chunks(const struct sched_job *j, const struct sched_part *p)
 /* Chunks are there, or agents are still leaving it and wait for what it cannot say. */
 static bool is_lost(const struct sched_job *j, const struct sched_part *p)
 {
-	return !p->node && (has_chunks(j, p) || (p->number && j->settled < j->epoch));
+	return !p->node && (epoch_has_chunks(j, p) || (p->number && j->settled < j->epoch));
 }
 
 static enum want want(const struct sched_job *j)
@@ -55,7 +55,7 @@ static enum want want(const struct sched_job *j)
 
 		if (is_lost(j, p))
 			return WANT_REPAIR;
-		if (plan_can_serve(p) ? p->fresh : p->node && has_chunks(j, p))
+		if (plan_can_serve(p) ? p->fresh : p->node && epoch_has_chunks(j, p))
 			w = WANT_REBALANCE;
 	}
 	return j->settled < j->epoch ? WANT_NOTHING : w;
@@ -169,7 +169,8 @@ static void tell_all_settled(struct sched *s, struct sched_job *j)
 		struct sched_part *p = &j->servers[i];
 
 		tell_settled(s, j, p);
-		if (p->node && p->node->draining && !has_chunks(j, p) && j->settled == j->epoch)
+		if (p->node && p->node->draining && !epoch_has_chunks(j, p) &&
+		    j->settled == j->epoch)
 			part_out(s, j, p, "the server is drained");
 	}
 }
@@ -308,11 +309,12 @@ static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 	uint32_t room = j->servers_room + 8;
 
 	for (uint32_t i = 0; i < j->nservers; i++) {
-		if (!j->servers[i].node && j->servers[i].number == n->number)
+		if (!j->servers[i].node && j->servers[i].number == n->number &&
+		    !epoch_has_chunks(j, &j->servers[i]))
 			return &j->servers[i];
 	}
 	for (uint32_t i = 0; j->settled == j->epoch && i < j->nservers; i++) {
-		if (!j->servers[i].node && !has_chunks(j, &j->servers[i]))
+		if (!j->servers[i].node && !epoch_has_chunks(j, &j->servers[i]))
 			return &j->servers[i];
 	}
 	if (j->nservers == SERVERS_PER_JOB_MAX)
@@ -412,7 +414,7 @@ static void undrain(struct sched *s, struct sched_node *n)
 		struct sched_part *p = job_server_part(s->jobs[i], n);
 
 		if (p)
-			p->fresh = !has_chunks(s->jobs[i], p);
+			p->fresh = !epoch_has_chunks(s->jobs[i], p);
 	}
 	job_servers_changed(s);
 }
@@ -438,7 +440,7 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
 
 		if (!p || j->state != SJ_UP)
 			continue;
-		if (n->draining && !has_chunks(j, p) && !p->joining && j->settled == j->epoch)
+		if (n->draining && !epoch_has_chunks(j, p) && !p->joining && j->settled == j->epoch)
 			part_out(s, j, p, "the server is drained");
 		else
 			job_pump(s, j);

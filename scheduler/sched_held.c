@@ -423,8 +423,8 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 
 /*
  * A server may have been drained out of the job, or have been told it with an epoch that
- * no agent has heard of, or have missed a FORGET that cannot be told again: such a one is
- * lost as any other.
+ * no agent has heard of, or have missed a FORGET that cannot be told again.  Agents may
+ * wait for what such a one had under this number: it gets another one.
  */
 static void find_servers(struct sched *s, struct sched_job *j)
 {
@@ -435,11 +435,11 @@ static void find_servers(struct sched *s, struct sched_job *j)
 
 		p->ready = true;
 		p->seq = j->seq;
-		if ((!x && !(n && MUTATE(17))) || n->state == SN_DEAD || n->number != p->number ||
-		    (x && x->epoch > j->epoch))
+		if (!n || n->state == SN_DEAD || n->number != p->number)
 			continue;
-		if (x && x->log < j->seq) {
-			node_die(s, n, "it has missed log entries");
+		if (MUTATE(17) ? 0 : !x || x->epoch > j->epoch || x->log < j->seq) {
+			if (x || epoch_has_chunks(j, p))
+				node_die(s, n, "it has not the job as agents know it");
 			continue;
 		}
 		p->told_up = true;
