@@ -23,7 +23,7 @@
 struct query_opts {
 	struct query_where where;
 	const char *job;	/* "": all */
-	bool json;
+	bool json, stuck;
 };
 
 struct query_verb {
@@ -33,6 +33,7 @@ struct query_verb {
 	bool (*table)(const struct msg_report *r, FILE *out);
 	void (*json)(const struct msg_report *r, struct json *j);
 	bool takes_job;
+	const struct query_verb *stuck;	/* with --stuck; NULL: it has no such option */
 };
 
 /* ---- text of numbers ---- */
@@ -175,6 +176,53 @@ static bool tensors_table(const struct msg_report *r, FILE *out)
 	return ok;
 }
 
+/* "rank 3", "ranks 0, 1, 2, 3 and 4 more", "server s0", "agent a (rank 3), silent for 1.9 s" */
+static const char *stuck_who(char *buf, size_t size, const struct msg_stuck_row *n)
+{
+	char ranks[64] = "", silent[32];
+	size_t at = 0;
+
+	for (uint32_t i = 0; i < MIN(n->nranks, 4u); i++)
+		at += (size_t)snprintf(ranks + at, sizeof(ranks) - at, "%s%" PRIu32,
+				       i ? ", " : n->nranks > 1 ? "ranks " : "rank ", n->ranks[i]);
+	if (n->nranks > 4)
+		snprintf(ranks + at, sizeof(ranks) - at, " and %" PRIu32 " more", n->nranks - 4);
+	if (!n->silent_ms && n->nranks)
+		snprintf(buf, size, "%s", ranks);
+	else if (n->nranks)
+		snprintf(buf, size, "agent %s (%s)", n->name, ranks);
+	else
+		snprintf(buf, size, "server %s", n->name);
+	if (n->silent_ms)
+		snprintf(buf + strlen(buf), size - strlen(buf), ", silent for %s",
+			 fmt_seconds(silent, sizeof(silent), (double)n->silent_ms / 1e3));
+	return buf;
+}
+
+static bool stuck_table(const struct msg_report *r, FILE *out)
+{
+	struct table t;
+	bool ok;
+
+	table_init(&t, ">JOB TENSOR >ROUND >CHUNK >CHUNKS MACHINE >SINCE WAITING-FOR");
+	for (uint32_t i = 0; i < r->nstuck; i++) {
+		const struct msg_stuck_row *n = &r->stuck[i];
+		char who[2 * NAME_LEN_MAX], age[32];
+
+		table_cell(&t, "%" PRIu32, n->job);
+		table_cell(&t, "%s", n->tensor);
+		table_cell(&t, "%" PRIu32, n->round);
+		table_cell(&t, "%" PRIu32, n->chunk);
+		table_cell(&t, "%" PRIu32, n->chunks);
+		table_cell(&t, "%s", n->machine);
+		table_cell(&t, "%s", fmt_seconds(age, sizeof(age), (double)n->age_ms / 1e3));
+		table_cell(&t, "%s", stuck_who(who, sizeof(who), n));
+	}
+	ok = table_print(&t, out);
+	table_free(&t);
+	return ok;
+}
+
 struct tally_of_nodes {
 	uint32_t agents, servers;
 	uint64_t bits_per_s, rounds, drops;
@@ -298,6 +346,32 @@ static void tensors_json(const struct msg_report *r, struct json *j)
 	json_end_array(j);
 }
 
+static void stuck_json(const struct msg_report *r, struct json *j)
+{
+	json_array(j, "stuck");
+	for (uint32_t i = 0; i < r->nstuck; i++) {
+		const struct msg_stuck_row *n = &r->stuck[i];
+
+		json_object(j, NULL);
+		json_u64(j, "job", n->job);
+		json_str(j, "tensor", n->tensor);
+		json_u64(j, "round", n->round);
+		json_u64(j, "chunk", n->chunk);
+		json_u64(j, "chunks", n->chunks);
+		json_str(j, "kind", n->nranks ? "agent" : "server");
+		json_str(j, "name", n->name);
+		json_str(j, "machine", n->machine);
+		json_array(j, "ranks");
+		for (uint32_t k = 0; k < n->nranks; k++)
+			json_u64(j, NULL, n->ranks[k]);
+		json_end_array(j);
+		json_double(j, "seconds", (double)n->age_ms / 1e3);
+		json_double(j, "silent_seconds", (double)n->silent_ms / 1e3);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
 static void status_json(const struct msg_report *r, struct json *j)
 {
 	struct tally_of_nodes c = count_nodes(r);
@@ -336,6 +410,8 @@ static void print_usage(const struct query_verb *v)
 	puts("  --secret-file FILE     the cluster's join secret (TALLY_SECRET_FILE)");
 	if (v->takes_job)
 		puts("  --job NAME             of this job only");
+	if (v->stuck)
+		puts("  --stuck                rounds that wait: for whom, and since when");
 	puts("  --json                 for programs: one object with a \"schema\" number\n"
 	     "  --timeout SECONDS      how long to wait for the answer (5)");
 }
@@ -348,6 +424,7 @@ static int parse_opts(const struct query_verb *v, int argc, char **argv, struct 
 		{ "scheduler", required_argument, NULL, 's' },
 		{ "secret-file", required_argument, NULL, 'S' },
 		{ "job", required_argument, NULL, 'j' },
+		{ "stuck", no_argument, NULL, 'w' },
 		{ "json", no_argument, NULL, 'J' },
 		{ "timeout", required_argument, NULL, 't' },
 		{ "help", no_argument, NULL, 'h' },
@@ -367,6 +444,10 @@ static int parse_opts(const struct query_verb *v, int argc, char **argv, struct 
 			if (!v->takes_job)
 				return cmd_usage_error(v->name, "it has no option --job");
 			o->job = optarg;
+		} else if (c == 'w') {
+			if (!v->stuck)
+				return cmd_usage_error(v->name, "it has no option --stuck");
+			o->stuck = true;
 		} else if (c == 'J') {
 			o->json = true;
 		} else if (c == 't') {
@@ -401,6 +482,7 @@ static int query(const struct query_verb *v, int argc, char **argv)
 
 	if (status != GO)
 		return status;
+	v = o.stuck ? v->stuck : v;
 	if (query_ask(&s, &o.where, v->what, o.job, &e))
 		return query_failed(v->name, &o.where, &e);
 	status = CMD_OK;
@@ -421,7 +503,7 @@ int cmd_status(int argc, char **argv)
 {
 	static const struct query_verb v = {
 		"status", "Shows the cluster in a few lines: scheduler, nodes, jobs.",
-		QUERY_NODES | QUERY_JOBS, status_table, status_json, false,
+		QUERY_NODES | QUERY_JOBS, status_table, status_json, false, NULL,
 	};
 
 	return query(&v, argc, argv);
@@ -431,7 +513,7 @@ int cmd_nodes(int argc, char **argv)
 {
 	static const struct query_verb v = {
 		"nodes", "Shows every agent and server: state, cards, rates, memory, counters.",
-		QUERY_NODES, nodes_table, nodes_json, false,
+		QUERY_NODES, nodes_table, nodes_json, false, NULL,
 	};
 
 	return query(&v, argc, argv);
@@ -441,7 +523,7 @@ int cmd_jobs(int argc, char **argv)
 {
 	static const struct query_verb v = {
 		"jobs", "Shows every job: ranks, machines, tensors, and who is missing.",
-		QUERY_JOBS, jobs_table, jobs_json, true,
+		QUERY_JOBS, jobs_table, jobs_json, true, NULL,
 	};
 
 	return query(&v, argc, argv);
@@ -449,9 +531,11 @@ int cmd_jobs(int argc, char **argv)
 
 int cmd_tensors(int argc, char **argv)
 {
-	static const struct query_verb v = {
+	static const struct query_verb stuck = {
+		"tensors", "", QUERY_STUCK | QUERY_JOBS, stuck_table, stuck_json, true, NULL,
+	}, v = {
 		"tensors", "Shows every declared tensor: type, size, chunks, and who is missing.",
-		QUERY_TENSORS | QUERY_JOBS, tensors_table, tensors_json, true,
+		QUERY_TENSORS | QUERY_JOBS, tensors_table, tensors_json, true, &stuck,
 	};
 
 	return query(&v, argc, argv);

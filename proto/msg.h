@@ -69,7 +69,8 @@
 	X(DETACH,        26, msg_reply,      "process -> agent: orderly goodbye") \
 	X(EPOCH,         27, msg_epoch,      "scheduler -> servers, then agents: chunks move") \
 	X(EPOCH_READY,   28, msg_ready,      "server, agent -> scheduler -> servers: it is done") \
-	X(DRAIN,         29, msg_drain,      "CLI -> scheduler: give this server nothing to do")
+	X(DRAIN,         29, msg_drain,      "CLI -> scheduler: give this server nothing to do") \
+	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -203,6 +204,28 @@ struct msg_drain {
 	uint32_t undo;			/* 1: use it again */
 };
 
+enum wait_kind {
+	WAIT_NONE,			/* nothing, or nobody knows */
+	WAIT_RANK,			/* who: a rank of the agent's own machine */
+	WAIT_MACHINE,			/* who: index of an agent of the job */
+	WAIT_SERVER,			/* who: its node number; no link to it, or no answer */
+	WAIT_KIND_END
+};
+
+/* A round that waits, and for whom: a row each. */
+struct msg_wait {
+	uint32_t tensor, round;
+	uint32_t chunk, chunks;		/* the first that waits, and how many do */
+	uint32_t kind, who;		/* enum wait_kind */
+	uint64_t age_ms;		/* since the round began on the agent's machine */
+};
+
+struct msg_stuck {
+	uint32_t job;
+	uint32_t nwaits;		/* replaces what it said before */
+	const struct msg_wait *waits;
+};
+
 struct msg_ready {
 	uint32_t job;
 	uint64_t seq;			/* TENSORS_READY: the log entry; else: the epoch */
@@ -265,7 +288,7 @@ struct msg_barrier {
 	uint64_t generation;		/* barriers of the job that the rank has passed, and 1 */
 };
 
-enum query_what { QUERY_NODES = 1, QUERY_JOBS = 2, QUERY_TENSORS = 4 };
+enum query_what { QUERY_NODES = 1, QUERY_JOBS = 2, QUERY_TENSORS = 4, QUERY_STUCK = 8 };
 
 struct msg_query {
 	uint64_t req;
@@ -300,15 +323,30 @@ struct msg_tensor_row {
 	uint32_t chunks;
 };
 
+/* A round that waits, as all agents together know it. */
+struct msg_stuck_row {
+	uint32_t job;
+	const char *tensor;
+	uint32_t round, chunk, chunks;
+	uint32_t kind;			/* enum wait_kind: WAIT_MACHINE or WAIT_SERVER */
+	uint32_t nranks;
+	const uint32_t *ranks;		/* WAIT_MACHINE: that are missing */
+	const char *name;		/* of the ranks' agent, or of the server */
+	const char *machine;		/* its machine id */
+	uint64_t age_ms;
+	uint64_t silent_ms;		/* the node has missed heartbeats since; 0: it has not */
+};
+
 struct msg_report {
 	uint64_t req;
 	uint8_t cluster[ID_BYTES];
 	uint64_t epoch, uptime_ms;
 	const char *state, *version;	/* "active", "recovering" */
-	uint32_t nnodes, njobs, ntensors;
+	uint32_t nnodes, njobs, ntensors, nstuck;
 	const struct msg_node_row *nodes;
 	const struct msg_job_row *jobs;
 	const struct msg_tensor_row *tensors;
+	const struct msg_stuck_row *stuck;
 };
 
 struct msg_attach {
@@ -374,6 +412,7 @@ struct msg {
 		struct msg_declared declared;
 		struct msg_epoch epoch;
 		struct msg_drain drain;
+		struct msg_stuck stuck;
 	};
 };
 

@@ -311,6 +311,23 @@ static const struct msg_row drain_rows[] = {
 };
 SHAPE(drain, NULL);
 
+static const struct msg_row wait_rows[] = {
+	U32(msg_wait, tensor, 1, UINT32_MAX),
+	U32(msg_wait, round, ANY32),
+	U32(msg_wait, chunk, ANY32),
+	U32(msg_wait, chunks, 1, UINT32_MAX),
+	U32(msg_wait, kind, WAIT_RANK, WAIT_KIND_END - 1),
+	U32(msg_wait, who, ANY32),
+	U64(msg_wait, age_ms, ANY64),
+};
+SHAPE(wait, NULL);
+
+static const struct msg_row stuck_rows[] = {
+	U32(msg_stuck, job, ANY32),
+	SUBS(msg_stuck, waits, 0, STUCK_ROWS_MAX, msg_wait_shape),
+};
+SHAPE(stuck, NULL);
+
 static const struct msg_row ready_rows[] = {
 	U32(msg_ready, job, ANY32),
 	U64(msg_ready, seq, ANY64),
@@ -375,7 +392,8 @@ SHAPE(barrier, NULL);
 
 static const struct msg_row query_rows[] = {
 	U64(msg_query, req, ANY64),
-	U32(msg_query, what, 1, QUERY_NODES | QUERY_JOBS | QUERY_TENSORS),
+	U32(msg_query, what, 1, QUERY_NODES | QUERY_JOBS | QUERY_TENSORS |
+	    QUERY_STUCK),
 	NAME_OR_NONE(msg_query, job),
 };
 SHAPE(query, NULL);
@@ -432,6 +450,21 @@ static const struct msg_row tensor_row_rows[] = {
 };
 SHAPE(tensor_row, NULL);
 
+static const struct msg_row stuck_row_rows[] = {
+	U32(msg_stuck_row, job, ANY32),
+	NAME(msg_stuck_row, tensor),
+	U32(msg_stuck_row, round, ANY32),
+	U32(msg_stuck_row, chunk, ANY32),
+	U32(msg_stuck_row, chunks, ANY32),
+	U32(msg_stuck_row, kind, WAIT_MACHINE, WAIT_SERVER),
+	U32S(msg_stuck_row, ranks, 0, LOCAL_RANKS_MAX),
+	NAME(msg_stuck_row, name),
+	NAME_OR_NONE(msg_stuck_row, machine),
+	U64(msg_stuck_row, age_ms, ANY64),
+	U64(msg_stuck_row, silent_ms, ANY64),
+};
+SHAPE(stuck_row, NULL);
+
 static const struct msg_row report_rows[] = {
 	U64(msg_report, req, ANY64),
 	ID(msg_report, cluster),
@@ -442,6 +475,7 @@ static const struct msg_row report_rows[] = {
 	SUBS(msg_report, nodes, 0, NODES_MAX, msg_node_row_shape),
 	SUBS(msg_report, jobs, 0, JOBS_MAX, msg_job_row_shape),
 	SUBS(msg_report, tensors, 0, TENSORS_PER_JOB_MAX, msg_tensor_row_shape),
+	SUBS(msg_report, stuck, 0, STUCK_REPORT_MAX, msg_stuck_row_shape),
 };
 SHAPE(report, NULL);
 

@@ -20,6 +20,7 @@
  *	sched_barrier.c barriers
  *	sched_held.c	rebuilding jobs after a restart of the scheduler
  *	sched_report.c	the answer to QUERY
+ *	sched_stuck.c	rounds that wait, and for whom
  *	sched_place.c	which server has which chunk
  *	sched_check.c	invariants
  *
@@ -139,6 +140,8 @@ struct sched_rank {
 	uint32_t pending;		/* requests of this rank */
 };
 
+struct sched_stuck;			/* sched_stuck.c */
+
 /* One node's part in one job. */
 struct sched_part {
 	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
@@ -155,6 +158,7 @@ struct sched_part {
 	uint64_t seq;			/* highest log entry it was sent, or said it holds */
 	uint64_t settled;		/* agents: epoch it follows; servers: was told all follow */
 	uint64_t held_epoch;		/* agents: of its JOB_HELD */
+	struct sched_stuck *stuck;	/* agents: its last STUCK, owned; NULL: nothing waits */
 	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
 	uint32_t engines;		/* servers: of the last one here */
 	char name[NAME_LEN_MAX + 1];
@@ -370,6 +374,7 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
 bool job_one_machine(const struct sched_job *j);
 bool job_have_server(const struct sched *s);
 struct sched_part *job_server_part(struct sched_job *j, const struct sched_node *n);
+struct sched_part *job_machine_part(struct sched_job *j, const struct sched_node *n);
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_ready(struct sched *s, struct sched_node *n, const struct msg *m);	/* or TENSORS_ */
 void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
@@ -492,6 +497,12 @@ void held_unsay(struct sched *s, struct sched_node *n);
 void held_last(struct sched_job *j, struct sched_part *p, uint64_t seq);
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 void held_over(struct sched *s);
+
+/* sched_stuck.c */
+void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m);
+void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r);
+void stuck_text(struct text *t, const struct sched_job *j);	/* nothing, if nothing waits */
+void stuck_drop(struct sched *s, struct sched_job *j);
 
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);

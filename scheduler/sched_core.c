@@ -148,6 +148,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_EPOCH_READY:
 		epoch_ready(s, n, &m->ready);
 		break;
+	case MSG_STUCK:
+		stuck_take(s, n, &m->stuck);
+		break;
 	default:
 		s->counters.strays++;
 	}

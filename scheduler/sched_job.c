@@ -109,6 +109,7 @@ void job_free(struct sched *s, struct sched_job *j)
 	while (!list_empty(&j->tensors))
 		tensor_free(s, j, list_first(&j->tensors, struct sched_tensor, link));
 	sent_free(s, j);
+	stuck_drop(s, j);
 	sched_release(s, j->place);
 	sched_release(s, j->by_id);
 	sched_release(s, j->by_name);
@@ -314,6 +315,15 @@ struct sched_part *job_server_part(struct sched_job *j, const struct sched_node 
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].node == n)
 			return &j->servers[i];
+	}
+	return NULL;
+}
+
+struct sched_part *job_machine_part(struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (j->machines[i].node == n)
+			return &j->machines[i];
 	}
 	return NULL;
 }

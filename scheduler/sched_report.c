@@ -44,8 +44,10 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 	else if (j->state == SJ_UP && j->nbarrier) {
 		text_missing(&t, j, j->barrier);
 		text_add(&t, " at a barrier");
-	} else if (j->state == SJ_UP) {
+	} else if (j->state == SJ_UP && epoch_waiting(j)[0]) {
 		text_add(&t, "%s", epoch_waiting(j));
+	} else if (j->state == SJ_UP) {
+		stuck_text(&t, j);
 	} else if (j->state == SJ_HELD) {
 		for (uint32_t i = 0; i < j->nmachines; i++) {
 			if (!j->machines[i].held)
@@ -220,6 +222,14 @@ static void report_tensors(struct sched *s, const struct msg_query *q, struct ms
 	}
 }
 
+static void report_stuck(struct sched *s, const struct msg_query *q, struct msg_report *r)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (asked(q, s->jobs[i]) && s->jobs[i]->state == SJ_UP)
+			stuck_report(s, s->jobs[i], r);
+	}
+}
+
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
 {
 	struct msg *m = out_msg(s, MSG_REPORT);
@@ -241,5 +251,7 @@ void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
 		report_jobs(s, q, &m->report, &room);
 	if (q->what & QUERY_TENSORS)
 		report_tensors(s, q, &m->report, &room);
+	if (q->what & QUERY_STUCK)
+		report_stuck(s, q, &m->report);
 	out_send_conn(s, conn, m);
 }

@@ -165,6 +165,9 @@ struct ad_job {
 	struct fr_job front;		/* engine 0's */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
 	mono_t stall_logged;		/* control thread's */
+	bool stuck_said[ENGINES_MAX];	/* the engines': the last AD_STUCK was not empty */
+	struct ad_stuck *stuck[ENGINES_MAX];	/* the last one, owned; NULL: none, or empty */
+	struct ad_stuck *stuck_told;	/* what the scheduler knows, owned; NULL: nothing */
 };
 
 struct ad_tensor {
@@ -275,7 +278,7 @@ struct ad_engine {
 	struct list stopping;		/* ad_job.stop_link[index] */
 	struct list forgetting;		/* ad_batch.link[index] */
 	struct ad_shown *shown;		/* by slab id; fd -1: none */
-	mono_t next_tick, next_stall;
+	mono_t next_tick, next_stall, next_stuck;
 	uint64_t flight_limit;		/* this engine's part of the cards' */
 	uint64_t bytes_sent, bytes_received;
 	struct outbox out;		/* to the control thread */
@@ -311,6 +314,7 @@ enum ad_mail {
 	AD_RING_BROKEN,		/* engine 0 -> control: struct ad_trouble * */
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
+	AD_STUCK,		/* any engine -> control: struct ad_stuck * */
 };
 
 struct ad_post_mail {
@@ -324,7 +328,15 @@ struct ad_done_mail {
 
 /* What an engine's oldest open round of a job waits for. */
 struct ad_waits_mail {
-	uint32_t job, tensor, round, missing, node;	/* node: server whose links are down */
+	uint32_t job;
+	struct msg_wait wait;
+};
+
+/* All that an engine's open rounds of a job wait for. */
+struct ad_stuck {			/* the receiver's */
+	uint32_t job, engine, n;
+	mono_t at;			/* when the ages in it were right */
+	struct msg_wait row[STUCK_ROWS_MAX];
 };
 
 struct ad_settled_mail {
@@ -456,6 +468,12 @@ void ad_rings_stalls(struct ad_engine *en, mono_t now);
 /* Why a job failed by a round on which machines disagree: who wants what. */
 void ad_mismatch(const struct ag_job *j, const char *tensor, struct err *e);
 bool ad_is_ring(const struct ad_engine *en, const void *p);
+
+/* agent_stuck.c: which rounds wait for whom, as the scheduler is told */
+void ad_stuck_look(struct ad_engine *en, mono_t now);	/* the engine's: every STUCK_MS */
+void ad_stuck_take(struct agent *a, struct ad_stuck *st);
+void ad_stuck_tell(struct ad_job *j);		/* to a scheduler that may not know */
+void ad_stuck_free(struct ad_job *j);
 
 /* agent_links.c: an engine's links to servers */
 /* Memory for n peers, so that an engine that starts a job needs none; ENOMEM. */

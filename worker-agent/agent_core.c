@@ -124,7 +124,6 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 	t->priority = p->priority;
 	t->seq = p->seq;
 	t->since = now;
-	t->missing = UINT32_MAX;
 	t->left = t->nsegs;
 	for (uint32_t k = 0; k < t->nsegs; k++) {
 		struct ag_seg *s = &t->seg[k];
@@ -213,17 +212,6 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 {
 	t->running = true;
 	list_add(c->done.next, &t->done_link);
-}
-
-uint32_t ag_down_node(const struct ag_tensor *t)
-{
-	for (uint32_t k = 0; t->running && k < t->nsegs; k++) {
-		const struct ag_peer *p = t->seg[k].route->peer;
-
-		if (t->seg[k].state != SEG_DONE && p && !p->up)
-			return p->node;
-	}
-	return 0;
 }
 
 /* ---- one machine alone ---- */
@@ -348,8 +336,9 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	s->state = SEG_PUSHED;
 	s->held = true;
 	s->heard = now;
+	s->missing = UINT32_MAX;
 	s->probed = s->hurt = false;
-	s->probes = 0;
+	s->probes = s->unheard = 0;
 	list_add(&s->route->inflight, &s->link);
 	c->count.pushes++;
 }
@@ -523,6 +512,7 @@ static void make_asked(struct ag_core *c, struct ag_seg *s)
 static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 {
 	s->heard = now;
+	s->unheard = 0;
 	if (s->state == SEG_READY) {
 		make_asked(c, s);
 	} else if (s->state == SEG_PUSHED && s->next) {
@@ -553,7 +543,8 @@ static void on_cancelled(struct ag_core *c, struct ag_seg *s, const struct frame
 
 static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
 {
-	s->tensor->missing = f->aux;
+	s->missing = f->aux;
+	s->unheard = 0;
 	s->heard = now;
 	s->probed = false;
 	/* Else it answers a PROBE from before the CANCEL, whose own answer is to come. */
@@ -662,6 +653,7 @@ static void probe_inflight(struct ag_route *r, mono_t now)
 		s->backoff_ms = MIN(2 * s->backoff_ms, PROBE_MAX_MS);
 		s->probed = s->state == SEG_PUSHED;
 		s->probes += s->probes < UINT8_MAX;
+		s->unheard += s->unheard < UINT8_MAX;
 		ag_todo(s, s->state == SEG_CANCELLING ? AG_CANCEL : AG_PROBE);
 		list_del(&s->link);
 		list_add(&r->inflight, &s->link);

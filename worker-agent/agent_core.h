@@ -39,6 +39,7 @@
 #include "common/base/pagemap.h"
 #include "common/base/pheap.h"
 #include "proto/frame.h"
+#include "proto/msg.h"
 
 #define AG_COUNTER_TABLE(X) \
 	X(pushes,	"contributions pushed") \
@@ -140,6 +141,7 @@ struct ag_seg {
 	uint32_t late_slot;		/* given up, but pushes of before may still land in it */
 	struct ag_route *late_route;	/* whose slot that is */
 	uint32_t lent;			/* pushes handed out and not sent */
+	uint32_t missing;		/* worker the server waits for; UINT32_MAX: not said */
 	uint32_t backoff_ms;
 	mono_t heard;			/* pushed, or last word from the server */
 	uint16_t posted;		/* local ranks that gave it */
@@ -150,6 +152,7 @@ struct ag_seg {
 	bool hurt;			/* a link broke since it was pushed */
 	bool held;			/* the server may have this round's contribution */
 	uint8_t probes;			/* since it was pushed */
+	uint8_t unheard;		/* probes since the server has said anything of it */
 };
 
 struct ag_tensor {
@@ -170,7 +173,6 @@ struct ag_tensor {
 	int32_t priority;
 	uint64_t seq;			/* of the round's submission on this machine */
 	mono_t since;			/* the round's first post */
-	uint32_t missing;		/* worker index the server waits for; UINT32_MAX unknown */
 	uint8_t *sum;			/* local sums; NULL with one local rank */
 	uint64_t sum_slot;		/* its SLOT_SLAB, SLOT_NONE */
 	uint8_t *result[2];		/* by round parity */
@@ -325,8 +327,9 @@ void ag_tick(struct ag_core *c, mono_t now);
 struct ag_tensor *ag_done(struct ag_core *c);
 void ag_undone(struct ag_core *c, struct ag_tensor *t);	/* give it out again, first */
 
-/* The node of a server that a running tensor's open segments have no link to, or 0. */
-uint32_t ag_down_node(const struct ag_tensor *t);
+/* agent_core_wait.c: whom a running round waits for, as far as this engine knows; a row
+ * per somebody, at most max of them.  Returns how many. */
+uint32_t ag_waits_for(const struct ag_tensor *t, mono_t now, struct msg_wait *row, uint32_t max);
 
 /* Asserts every invariant. */
 void ag_check(const struct ag_core *c);

@@ -320,7 +320,6 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 		t->result[parity] = d->result[parity];
 		t->result_slot[parity] = d->result_slot[parity];
 	}
-	t->missing = UINT32_MAX;
 	t->seg = (struct ag_seg *)((char *)t + tensor_head_size(j->nlocal));
 	t->first = (uint32_t *)(t->seg + t->nsegs);
 	list_init(&t->done_link);

@@ -288,13 +288,13 @@ static void check_failures(struct ad_engine *en)
 	}
 }
 
-/* Every job's oldest round that all local ranks have posted: whom does it wait for? */
+/* Every job's oldest round: whom does it wait for? */
 static void tell_waits(struct ad_engine *en, mono_t now)
 {
 	list_for_each(&en->core.jobs, lj) {
 		struct ag_job *j = list_entry(lj, struct ag_job, link);
 		const struct ag_tensor *oldest = NULL;
-		struct ad_waits_mail w;
+		struct ad_waits_mail w = { .job = j->id };
 
 		list_for_each(&j->tensors, l) {
 			const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
@@ -303,10 +303,8 @@ static void tell_waits(struct ad_engine *en, mono_t now)
 			    (!oldest || t->since < oldest->since))
 				oldest = t;
 		}
-		if (!oldest)
+		if (!oldest || !ag_waits_for(oldest, now, &w.wait, 1))
 			continue;
-		w = (struct ad_waits_mail){ j->id, oldest->id, oldest->round, oldest->missing,
-					    ag_down_node(oldest) };
 		if (en->index == 0)
 			ad_rings_waits(en, &w);
 		else
@@ -352,7 +350,12 @@ static mono_t slow_things(struct ad_engine *en, mono_t now)
 			ad_rings_stalls(en, now);
 		en->next_stall = now + mono_ms(STALL_MS);
 	}
-	return list_empty(&en->core.jobs) ? MONO_NEVER : MIN(en->next_tick, en->next_stall);
+	if (now >= en->next_stuck) {
+		ad_stuck_look(en, now);
+		en->next_stuck = now + mono_ms(STUCK_MS);
+	}
+	return list_empty(&en->core.jobs) ? MONO_NEVER :
+	       MIN(en->next_tick, MIN(en->next_stall, en->next_stuck));
 }
 
 static mono_t on_turn(void *ctx, mono_t now)

@@ -116,8 +116,7 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->priority = s->priority;
 	t->seq = t->job->next_seq++;
 	t->since = now;
-	t->missing = UINT32_MAX;
-	t->down_node = 0;
+	t->waits.kind = WAIT_NONE;
 	t->left = (uint32_t)__builtin_popcount(t->engines);
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		t->in[l].posted = false;

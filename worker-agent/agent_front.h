@@ -46,8 +46,7 @@ struct fr_tensor {
 	int32_t priority;
 	uint64_t seq;
 	mono_t since;
-	uint32_t missing;		/* worker that a server waits for; UINT32_MAX unknown */
-	uint32_t down_node;		/* server whose links are down; 0 none */
+	struct msg_wait waits;		/* WAIT_NONE: as far as the engines know, for nobody */
 	const char *name;		/* for errors; borrowed */
 	void *user;
 	struct fr_input {

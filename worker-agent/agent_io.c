@@ -59,8 +59,10 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	list_for_each(&a->jobs, l) {
 		struct ad_job *j = list_entry(l, struct ad_job, link);
 
-		if (j->state != JOB_STOPPING)
-			ad_job_resend(j);
+		if (j->state == JOB_STOPPING)
+			continue;
+		ad_job_resend(j);
+		ad_stuck_tell(j);
 	}
 	ad_session_scheduler_up(a);
 }
@@ -252,6 +254,9 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_SETTLED:
 		memcpy(&settled, m->body, sizeof(settled));
 		ad_epoch_settled(a, &settled);
+		break;
+	case AD_STUCK:
+		ad_stuck_take(a, p);
 		break;
 	case AD_RING_READY:
 		ad_session_ring_ready(p);

@@ -435,6 +435,7 @@ void ad_job_free(struct ad_job *j)
 	slabs_free(a, &j->inputs);
 	ad_routes_free(j);
 	ad_log_free(j);
+	ad_stuck_free(j);
 	for (uint32_t i = 0; j->machines && i < j->n; i++)
 		free(j->machines[i].ranks);
 	free(j->machines);

@@ -284,12 +284,10 @@ void ad_rings_turn(struct ad_engine *en, mono_t now)
 
 void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w)
 {
-	struct fr_tensor *t = fr_tensor_find(&en->front, w->job, w->tensor);
+	struct fr_tensor *t = fr_tensor_find(&en->front, w->job, w->wait.tensor);
 
-	if (!t || !t->running || t->round != w->round)
-		return;
-	t->missing = w->missing;
-	t->down_node = w->node;
+	if (t && t->running && t->round == w->wait.round)
+		t->waits = w->wait;
 }
 
 static void machine_text(const struct ad_machine *m, char *buf, size_t len)
@@ -349,10 +347,10 @@ static void wait_text(const struct ad_job *j, const struct fr_tensor *t, mono_t 
 	if (who[0])
 		snprintf(who + strlen(who), sizeof(who) - strlen(who), " (machine %.80s)",
 			 j->machines[j->me].name);
-	else if (t->down_node)
-		snprintf(who, sizeof(who), "a link to server %.80s", server_name(j, t->down_node));
-	else if (t->missing < j->n && t->missing != j->me)
-		machine_text(&j->machines[t->missing], who, sizeof(who));
+	else if (t->waits.kind == WAIT_SERVER)
+		snprintf(who, sizeof(who), "server %.80s", server_name(j, t->waits.who));
+	else if (t->waits.kind == WAIT_MACHINE && t->waits.who < j->n)
+		machine_text(&j->machines[t->waits.who], who, sizeof(who));
 	else
 		snprintf(who, sizeof(who), "the servers");
 	snprintf(buf, len, "tensor '%.100s' round %u waits for %s since %.1f s", at->name, t->round,

@@ -76,6 +76,9 @@
 #define ATTACH_TIMEOUT_MS	60000u		/* default: wait for the other ranks */
 #define WAIT_TIMEOUT_MS		600000u		/* default: wait for a round */
 #define STALL_WARN_MS		10000u
+#define STUCK_MS		500u		/* a round that waits so long is told of */
+#define STUCK_ROWS_MAX		256u		/* of one job, that one agent tells of */
+#define STUCK_REPORT_MAX	1024u		/* of all jobs, in one answer */
 #define PROBE_MIN_MS		200u		/* ask after a pushed segment without a result */
 #define PROBE_MAX_MS		2000u
 #define OFFER_AFTER_MS		20u		/* a full window without progress for this long */

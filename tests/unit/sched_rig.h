@@ -22,7 +22,7 @@
 struct record {
 	uint32_t conn;
 	enum msg_type type;
-	uint64_t req, seq, epoch;
+	uint64_t req, seq, epoch, age_ms, silent_ms;
 	int code;
 	uint32_t job, rank, node, n, ids[IDS];
 	uint32_t nmachines, nservers, weight[8], chunk, seg, window;
@@ -98,6 +98,25 @@ static inline void note_job_up(struct record *r, const struct msg_job_up *m)
 	snprintf(r->name, sizeof(r->name), "%s", m->machines[0].name);
 }
 
+/* "t 3 0+16 a1 0 1, ", and so on. */
+static inline void note_stuck(struct record *r, const struct msg_report *m)
+{
+	size_t at = 0;
+
+	for (uint32_t i = 0; i < m->nstuck && at < sizeof(r->text); i++) {
+		const struct msg_stuck_row *k = &m->stuck[i];
+
+		at += (size_t)snprintf(r->text + at, sizeof(r->text) - at, "%s%s %u %u+%u %s",
+				       i ? ", " : "", k->tensor, k->round, k->chunk, k->chunks,
+				       k->name);
+		for (uint32_t n = 0; n < k->nranks && at < sizeof(r->text); n++)
+			at += (size_t)snprintf(r->text + at, sizeof(r->text) - at, " %u",
+					       k->ranks[n]);
+		r->age_ms = k->age_ms;
+		r->silent_ms = k->silent_ms;
+	}
+}
+
 static inline void note(const struct sched_action *a)
 {
 	struct record *r = &w->rec[w->n++ % RECORDS];
@@ -150,6 +169,7 @@ static inline void note(const struct sched_action *a)
 		else if (m->report.njobs)
 			snprintf(r->text, sizeof(r->text), "%s", m->report.jobs[0].waiting_for);
 		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
+		note_stuck(r, &m->report);
 		break;
 	case MSG_EPOCH:
 		r->job = m->epoch.job;

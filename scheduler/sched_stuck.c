@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_stuck.c - rounds that wait: what agents tell (STUCK), and what comes of it.
+ *
+ * An agent knows which of its own ranks has not given its input, and of other
+ * machines only that one is missing.  Together they know the ranks: what a machine
+ * says of itself goes before what others say of it; where it says nothing, none of its
+ * ranks has come.  A server's silence is told by who waits for it.
+ */
+#include "scheduler/sched.h"
+
+struct sched_stuck {
+	mono_t at;
+	uint32_t n;
+	struct msg_wait row[];
+};
+
+void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+	struct sched_stuck *st;
+
+	if (!p) {
+		s->counters.strays++;
+		return;
+	}
+	st = m->nwaits ? sched_alloc(s, sizeof(*st) + m->nwaits * sizeof(*st->row)) : NULL;
+	if (st) {
+		st->at = s->now;
+		st->n = m->nwaits;
+		memcpy(st->row, m->waits, m->nwaits * sizeof(*st->row));
+	}
+	sched_release(s, p->stuck);
+	p->stuck = st;
+}
+
+/* ---- who it is ---- */
+
+/* What a row of an agent says, put together with what others say of themselves. */
+struct found {
+	const struct sched_tensor *tensor;
+	const struct sched_node *node;	/* the ranks' agent, or the server */
+	uint32_t nranks;		/* 0: it is a server */
+	uint32_t ranks[LOCAL_RANKS_MAX];
+};
+
+static bool says_itself(const struct sched_part *p, const struct msg_wait *w)
+{
+	for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
+		const struct msg_wait *own = &p->stuck->row[i];
+
+		if (own->kind == WAIT_RANK && own->tensor == w->tensor && own->round == w->round)
+			return true;
+	}
+	return false;
+}
+
+static bool find_machine(const struct sched_job *j, const struct msg_wait *w, struct found *f)
+{
+	if (w->who >= j->nmachines || says_itself(&j->machines[w->who], w))
+		return false;
+	f->node = j->machines[w->who].node;
+	for (uint32_t r = 0; r < j->world && f->nranks < LOCAL_RANKS_MAX; r++) {
+		if (j->ranks[r].machine == w->who)
+			f->ranks[f->nranks++] = r;
+	}
+	return f->node && f->nranks;
+}
+
+static bool find_server(const struct sched_job *j, const struct msg_wait *w, struct found *f)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].number == w->who)
+			f->node = j->servers[i].node;
+	}
+	return f->node;
+}
+
+static bool find(const struct sched_job *j, const struct sched_part *p, const struct msg_wait *w,
+		 struct found *f)
+{
+	*f = (struct found){ .tensor = tensor_by_id(j, w->tensor) };
+	if (!f->tensor)
+		return false;
+	if (w->kind == WAIT_MACHINE)
+		return find_machine(j, w, f);
+	if (w->kind == WAIT_SERVER)
+		return find_server(j, w, f);
+	f->node = p->node;
+	f->nranks = 1;
+	f->ranks[0] = w->who;
+	return f->node && w->who < j->world;
+}
+
+/* ---- the report ---- */
+
+/* Rows to be added up, and where the last one was: agents tell of rounds in one order. */
+struct table {
+	struct msg_stuck_row *row;
+	uint32_t n, at;
+};
+
+static bool same(const struct msg_stuck_row *r, const struct sched_job *j, const struct msg_wait *w,
+		 const struct found *f)
+{
+	return r->job == j->number && r->round == w->round && r->nranks == f->nranks &&
+	       (!r->nranks || r->ranks[0] == f->ranks[0]) && !strcmp(r->name, f->node->name) &&
+	       !strcmp(r->tensor, f->tensor->name);
+}
+
+static struct msg_stuck_row *row_of(struct table *t, const struct sched_job *j,
+				    const struct msg_wait *w, const struct found *f)
+{
+	for (uint32_t i = 0; i < t->n; i++) {
+		uint32_t k = (t->at + i) % t->n;
+
+		if (!same(&t->row[k], j, w, f))
+			continue;
+		t->at = k + 1;
+		return &t->row[k];
+	}
+	return NULL;
+}
+
+/* A heartbeat may be late by half of one. */
+static uint64_t silent_ms(const struct sched *s, const struct sched_node *n)
+{
+	uint64_t ms = (uint64_t)((s->now - n->heard) / NS_PER_MS);
+
+	return ms > s->config.heartbeat_ms + s->config.heartbeat_ms / 2 ? ms : 0;
+}
+
+static bool fill(struct sched *s, const struct sched_job *j, const struct msg_wait *w,
+		 const struct found *f, struct msg_stuck_row *row)
+{
+	uint32_t *ranks = out_scratch(s, (f->nranks + 1) * sizeof(*ranks));
+
+	if (!ranks)
+		return false;
+	memcpy(ranks, f->ranks, f->nranks * sizeof(*ranks));
+	*row = (struct msg_stuck_row){
+		.job = j->number, .tensor = out_string(s, f->tensor->name), .round = w->round,
+		.chunk = w->chunk, .chunks = w->chunks,
+		.kind = f->nranks ? WAIT_MACHINE : WAIT_SERVER,
+		.nranks = f->nranks, .ranks = ranks, .name = out_string(s, f->node->name),
+		.machine = out_string(s, f->node->machine), .silent_ms = silent_ms(s, f->node),
+	};
+	return true;
+}
+
+static bool add(struct sched *s, struct table *t, const struct sched_job *j,
+		const struct sched_part *p, const struct msg_wait *w)
+{
+	uint64_t age = w->age_ms + (uint64_t)((s->now - p->stuck->at) / NS_PER_MS);
+	struct msg_stuck_row *row;
+	struct found f;
+
+	if (!find(j, p, w, &f))
+		return true;
+	row = row_of(t, j, w, &f);
+	if (!row && (t->n == STUCK_REPORT_MAX || !fill(s, j, w, &f, &t->row[t->n])))
+		return false;
+	if (!row)
+		row = &t->row[t->n++];
+	row->age_ms = MAX(row->age_ms, age);
+	row->chunk = MIN(row->chunk, w->chunk);
+	row->chunks = MAX(row->chunks, w->chunks);
+	return true;
+}
+
+void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r)
+{
+	struct table t = { .row = (struct msg_stuck_row *)r->stuck, .n = r->nstuck };
+
+	if (!t.row)
+		t.row = out_scratch(s, STUCK_REPORT_MAX * sizeof(*t.row));
+	for (uint32_t m = 0; t.row && m < j->nmachines; m++) {
+		const struct sched_part *p = &j->machines[m];
+
+		for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
+			if (!add(s, &t, j, p, &p->stuck->row[i]))
+				break;
+		}
+	}
+	r->stuck = t.row;
+	r->nstuck = t.n;
+}
+
+/* ---- in one line, for the job's row ---- */
+
+static void text_found(struct text *t, const struct found *f, const struct msg_wait *w)
+{
+	if (!f->nranks)
+		text_add(t, "server %.64s", f->node->name);
+	for (uint32_t i = 0; i < MIN(f->nranks, 4); i++)
+		text_add(t, "%s%u", i ? ", " : f->nranks > 1 ? "ranks " : "rank ", f->ranks[i]);
+	if (f->nranks > 4)
+		text_add(t, " and %u more", f->nranks - 4);
+	if (f->nranks)
+		text_add(t, " (machine %.64s)", f->node->name);
+	text_add(t, ", tensor %.64s round %u", f->tensor->name, w->round);
+}
+
+void stuck_text(struct text *t, const struct sched_job *j)
+{
+	for (uint32_t m = 0; m < j->nmachines; m++) {
+		const struct sched_part *p = &j->machines[m];
+
+		for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
+			struct found f;
+
+			if (find(j, p, &p->stuck->row[i], &f)) {
+				text_found(t, &f, &p->stuck->row[i]);
+				return;
+			}
+		}
+	}
+}
+
+void stuck_drop(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t m = 0; m < j->nmachines; m++) {
+		sched_release(s, j->machines[m].stuck);
+		j->machines[m].stuck = NULL;
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/* agent_core_wait.c: for whom a round waits, and for whom it does not. */
+#include "tests/unit/agent_rig.h"
+
+static struct msg_wait only_wait(uint32_t k)
+{
+	struct msg_wait rows[4];
+
+	ck_assert_uint_eq(ag_waits_for(tensor[k], now, rows, 4), 1);
+	ck_assert_uint_eq(rows[0].tensor, k + 1);
+	ck_assert_uint_eq(rows[0].round, tensor[k]->round);
+	return rows[0];
+}
+
+static void expect_no_wait(uint32_t k)
+{
+	struct msg_wait row;
+
+	ck_assert_uint_eq(ag_waits_for(tensor[k], now, &row, 1), 0);
+}
+
+START_TEST(a_server_that_answers_no_probe_is_what_a_round_waits_for)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	expect_no_wait(0);
+	for (uint32_t i = 0; i < SEGS; i++)	/* it lived, and then it does not */
+		say_held(0, i, 0);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_MACHINE);
+	later(PROBE_MIN_MS);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_MACHINE);	/* it has some time to answer */
+	for (uint32_t i = 0; i < 20; i++) {
+		later(100);
+		ck_assert_uint_eq(only_wait(0).kind, WAIT_SERVER);
+		ck_assert_uint_eq(only_wait(0).who, 77);
+		ck_assert_uint_eq(only_wait(0).chunks, SEGS);
+	}
+	ck_assert_uint_eq(only_wait(0).age_ms, 2000 + PROBE_MIN_MS);
+	while (next().type != FRAME_NONE)
+		;
+	for (uint32_t i = 0; i < SEGS; i++)
+		say_held(0, i, 0);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_MACHINE);
+	results(0);
+	expect_no_wait(0);
+}
+END_TEST
+
+START_TEST(a_round_waits_for_each_of_those_it_waits_for)
+{
+	struct msg_wait rows[4];
+
+	post(0, 1, 0);
+	expect_pushes(0);
+	later(PROBE_MIN_MS);
+	later(100);
+	for (uint32_t i = 0; i < SEGS; i++)
+		if (taken[i] == 1)
+			say_held(0, i, 0);
+	ck_assert_uint_eq(ag_waits_for(tensor[0], now, rows, 4), 2);
+	ck_assert_uint_eq(rows[0].kind, WAIT_SERVER);
+	ck_assert_uint_eq(rows[0].chunk, 0);
+	ck_assert_uint_eq(rows[0].chunks, SEGS - 1);
+	ck_assert_uint_eq(rows[1].kind, WAIT_MACHINE);
+	ck_assert_uint_eq(rows[1].chunk, 1);
+	ck_assert_uint_eq(rows[1].chunks, 1);
+	ck_assert_uint_eq(ag_waits_for(tensor[0], now, rows, 1), 1);
+}
+END_TEST
+
+START_TEST(without_a_link_a_round_waits_for_the_server)
+{
+	post(0, 1, 0);
+	expect_no_wait(0);		/* in the queue of a card is no waiting */
+	ag_peer_down(&core, &peer);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_SERVER);
+	ck_assert_uint_eq(only_wait(0).chunks, SEGS);
+}
+END_TEST
+
+START_TEST(without_room_a_round_waits_for_whom_the_window_waits_for)
+{
+	post(0, 1, 0);			/* two of its segments fill the window */
+	expect(FRAME_PUSH, 0, 0);
+	expect(FRAME_PUSH, 0, 1);
+	post(1, 1, 0);
+	expect_silence();
+	expect_no_wait(1);
+	say_held(0, 0, 0);
+	ck_assert_uint_eq(only_wait(0).chunks, SEGS - 1);	/* one was pushed, and not held */
+	ck_assert_uint_eq(only_wait(1).kind, WAIT_MACHINE);
+	ck_assert_uint_eq(only_wait(1).who, 0);
+	ck_assert_uint_eq(only_wait(1).chunks, SEGS);
+}
+END_TEST
+
+static TCase *tcase(const char *name, void (*set_up)(void))
+{
+	TCase *t = tcase_create(name);
+
+	tcase_add_checked_fixture(t, set_up, teardown);
+	return t;
+}
+
+int main(void)
+{
+	TCase *wide = tcase("wide window", setup), *small = tcase("small window", setup_small);
+	Suite *s = suite_create("agent_wait");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(wide, a_server_that_answers_no_probe_is_what_a_round_waits_for);
+	tcase_add_test(wide, a_round_waits_for_each_of_those_it_waits_for);
+	tcase_add_test(wide, without_a_link_a_round_waits_for_the_server);
+	tcase_add_test(small, without_room_a_round_waits_for_whom_the_window_waits_for);
+	suite_add_tcase(s, wide);
+	suite_add_tcase(s, small);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
