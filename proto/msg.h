@@ -69,7 +69,7 @@
 	X(DETACH,        26, msg_reply,      "process -> agent: orderly goodbye") \
 	X(EPOCH,         27, msg_epoch,      "scheduler -> servers, then agents: chunks move") \
 	X(EPOCH_READY,   28, msg_ready,      "server, agent -> scheduler -> servers: it is done") \
-	X(DRAIN,         29, msg_drain,      "CLI -> scheduler: give this server nothing to do") \
+	X(DRAIN,         29, msg_drain,      "CLI -> scheduler -> server: it gets nothing to do") \
 	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait")
 
 enum msg_type {
@@ -113,6 +113,7 @@ struct msg_hello {
 	uint64_t epoch_seen;		/* highest epoch ever heard: it never goes back */
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: never had one */
 	uint32_t node;			/* of the last WELCOME; a restarted scheduler keeps it */
+	uint32_t draining;		/* server: 1: the last DRAIN it heard was no undo */
 };
 
 struct msg_welcome {

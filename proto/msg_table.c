@@ -208,6 +208,7 @@ static const struct msg_row hello_rows[] = {
 	U64(msg_hello, epoch_seen, ANY64),
 	ID(msg_hello, cluster),
 	U32(msg_hello, node, ANY32),
+	U32(msg_hello, draining, 0, 1),
 };
 SHAPE(hello, hello_rule);
 

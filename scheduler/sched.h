@@ -355,6 +355,7 @@ void node_closed(struct sched *s, struct sched_node *n);
 void node_die(struct sched *s, struct sched_node *n, const char *why);
 void node_timer(struct sched *s);
 void node_deaf(struct sched *s, mono_t ns);	/* for so long nobody could be heard */
+void node_tell_drain(struct sched *s, struct sched_node *n);	/* or that it is used again */
 void node_free(struct sched *s, struct sched_node *n);
 struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name);
 const char *node_state_name(enum sched_node_state st);

@@ -434,6 +434,7 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
 	} else {
 		n->draining = true;
 	}
+	node_tell_drain(s, n);
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 		struct sched_part *p = job_server_part(j, n);

@@ -327,6 +327,25 @@ static void bind_conn(struct sched *s, struct sched_node *n, uint32_t conn, cons
 	out_send(s, n, welcome(s, n));
 }
 
+/* It keeps that for us: a restarted scheduler, or one that took it for dead, asks it. */
+void node_tell_drain(struct sched *s, struct sched_node *n)
+{
+	struct msg *m = out_msg(s, MSG_DRAIN);
+
+	if (m)
+		m->drain = (struct msg_drain){
+			.name = out_string(s, n->name), .undo = !n->draining,
+		};
+	out_send(s, n, m);
+}
+
+/* It was away when it was told, or was told by another cluster. */
+static void check_drain(struct sched *s, struct sched_node *n, const struct msg_hello *h)
+{
+	if (n->draining != h->draining)
+		node_tell_drain(s, n);
+}
+
 static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, struct err *e)
 {
 	struct sched_node *n = node_by_name(s, h->kind, h->name);
@@ -338,6 +357,7 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 		take_facts(s, n, h);
 		bind_conn(s, n, conn, "it came back");
 		n->came_back = true;
+		check_drain(s, n, h);
 		job_node_back(s, n);
 		out_flush(s, n);
 		return 0;
@@ -351,7 +371,9 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	if (err)
 		return err;
 	take_facts(s, n, h);
-	bind_conn(s, n, conn, "registered");
+	n->draining = n->kind == NODE_SERVER && h->draining && !n->foreign;
+	bind_conn(s, n, conn, n->draining ? "registered, draining" : "registered");
+	check_drain(s, n, h);
 	if (n->kind == NODE_SERVER)
 		job_servers_changed(s);
 	return 0;

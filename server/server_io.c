@@ -123,6 +123,9 @@ static void on_msg(void *ctx, const struct msg *m)
 			 m->job_down.code ? m->job_down.text : "all ranks detached");
 		sv_job_down(s, m->job_down.job);
 		break;
+	case MSG_DRAIN:			/* ctl_node keeps it, for a scheduler that does not know */
+		log_info("server %s is %s", s->name, m->drain.undo ? "used again" : "to drain");
+		break;
 	case MSG_REPLY:
 		log_warn("scheduler says %s", m->reply.text);
 		break;

@@ -83,8 +83,8 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answ
  * A heartbeat goes out each WELCOME.heartbeat_ms; when as many as fill lease_ms were
  * not echoed, the connection is given up and made anew.  Work on the loop's thread
  * that may take longer than a heartbeat goes in pieces with ctl_node_alive() between.
- * The highest epoch heard (WELCOME and JOB_UP) and the cluster id go into the next
- * HELLO.  Heartbeats and the REPLY to HELLO are not handed to msg().  ctl_node_stop()
+ * The highest epoch heard (WELCOME and JOB_UP), the cluster id and the last DRAIN go
+ * into the next HELLO.  Heartbeats and the REPLY to HELLO are not handed to msg().  ctl_node_stop()
  * is allowed in every callback.
  */
 struct ctl_node;

@@ -274,6 +274,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 	}
 	if (m->type == MSG_JOB_UP)
 		note_epoch(n, m->job_up.epoch);
+	if (m->type == MSG_DRAIN)
+		n->hello.hello.draining = !m->drain.undo;
 	n->cb.msg(n->ctx, m);
 }
 

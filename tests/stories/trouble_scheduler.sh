@@ -106,6 +106,25 @@ touch "$TMP/stop"
 for r in 0 1; do expect_end 30 stop.$r 0; done
 say 'stopped for longer than a lease: it blames nobody for what it did not hear'
 
+# ---- a drained server stays drained ----
+start_server s1
+wait_until 15 'it is registered' nodes_up 4
+expect_status 0 "$BIN/tally" drain s1
+wait_line 10 s1 'server s1 is to drain'
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+start_scheduler_at "$SCHEDULER"
+node_is() { "$BIN/tally" nodes --timeout 2 2>/dev/null | grep -Eq "^$1 .* $2( |\$)"; }
+wait_until 15 'it is drained, still' node_is s1 drained
+wait_until 20 'it has recovered' is_active
+wait_until 15 'all are back' node_is s0 up
+works drained a0 a1
+has_line s1 'job [0-9]+ up' && fail 'a drained server was used'
+expect_status 0 "$BIN/tally" drain --undo s1
+works undrained a0 a1
+wait_line 10 s1 'job [0-9]+ up'
+say 'killed and restarted: a drained server stays drained, until that is undone'
+
 no_jobs() { ! "$BIN/tally" jobs --json --scheduler "$SCHEDULER" | grep -q '"name":'; }
 wait_until 10 'no job is left' no_jobs
 for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done

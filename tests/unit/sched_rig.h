@@ -180,6 +180,9 @@ static inline void note(const struct sched_action *a)
 		for (uint32_t i = 0; i < MIN(m->epoch.nservers, 8); i++)
 			r->weight[i] = m->epoch.servers[i].weight;
 		break;
+	case MSG_DRAIN:
+		r->n = m->drain.undo;
+		break;
 	case MSG_EPOCH_READY:
 		r->job = m->ready.job;
 		r->seq = m->ready.seq;
@@ -291,6 +294,7 @@ static inline void conn_closed(uint32_t conn)
 }
 
 static uint64_t card_bits_per_s = 1000000000;	/* of whoever says hello */
+static uint32_t hello_draining;
 
 static inline uint32_t hello_from(enum node_kind kind, const char *name, const char *machine,
 				  uint8_t instance, const char *cluster)
@@ -301,6 +305,7 @@ static inline uint32_t hello_from(enum node_kind kind, const char *name, const c
 		.name = name, .machine = machine, .instance = { instance }, .secret = "",
 		.naddrs = 1, .addrs = &addr, .shm_path = "", .engines = 1,
 		.adder_bytes_per_s = 10000000000, .memory_bytes = 1ull << 30,
+		.draining = hello_draining,
 	} };
 	uint32_t conn = conn_up();
 

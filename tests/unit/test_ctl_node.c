@@ -18,6 +18,7 @@ static struct {
 	uint32_t live, accepted, hellos, heartbeats;
 	uint64_t epoch_seen, seq;
 	uint8_t cluster0;
+	uint32_t draining;
 	char name[32];
 	uint64_t epoch;			/* to hand out */
 	int refuse;			/* this code instead of WELCOME */
@@ -54,6 +55,7 @@ static void on_hello(struct ctl *c, const struct msg_hello *h)
 	sched.hellos++;
 	sched.epoch_seen = h->epoch_seen;
 	sched.cluster0 = h->cluster[0];
+	sched.draining = h->draining;
 	snprintf(sched.name, sizeof(sched.name), "%s", h->name);
 	if (sched.refuse)
 		ctl_reply(c, 0, sched.refuse, "not you");
@@ -264,6 +266,24 @@ START_TEST(lost_connection_is_made_again_with_epoch_and_cluster)
 }
 END_TEST
 
+START_TEST(drain_is_told_to_the_next_scheduler_until_it_is_undone)
+{
+	struct msg m = { .type = MSG_DRAIN, .drain = { .name = "gpu-a" } };
+
+	start_node(listener_port(sched.li));
+	for (uint32_t i = 1; i <= 3; i++) {
+		loop_wait_count(loop, &node.ups, i);
+		ck_assert_uint_eq(sched.draining, i == 2);
+		m.drain.undo = i == 2;
+		ck_assert_int_eq(ctl_send(sched.c, &m, NULL), 0);
+		loop_wait_count(loop, &node.msgs, i);
+		ck_assert_int_eq(node.type, MSG_DRAIN);
+		ctl_close(sched.c);
+		loop_wait_count(loop, &node.downs, i);
+	}
+}
+END_TEST
+
 /* Longer than the lease without a turn of the loop, as to map a large model takes. */
 START_TEST(long_work_keeps_its_lease)
 {
@@ -398,6 +418,7 @@ int main(void)
 	tcase_add_test(c, messages_pass_both_ways_once_up);
 	tcase_add_test(c, missing_scheduler_is_told_once_and_tried_until_it_is_there);
 	tcase_add_test(c, lost_connection_is_made_again_with_epoch_and_cluster);
+	tcase_add_test(c, drain_is_told_to_the_next_scheduler_until_it_is_undone);
 	tcase_add_test(c, long_work_keeps_its_lease);
 	tcase_add_test(c, long_silence_of_ours_is_not_the_schedulers);
 	tcase_add_test(c, heartbeats_without_echo_end_the_connection);
