@@ -70,6 +70,15 @@ static const char *cluster_text(char buf[2 * ID_BYTES + 1], const uint8_t id[ID_
 	return buf;
 }
 
+/* Of its planned share a server that is slower than that gets less. */
+static const char *pace_text(char buf[16], const struct msg_node_row *n)
+{
+	buf[0] = '\0';
+	if (n->pace)
+		snprintf(buf, 16, "%" PRIu32 " %%", n->pace);
+	return buf;
+}
+
 /* ---- tables ---- */
 
 static bool nodes_table(const struct msg_report *r, FILE *out)
@@ -78,10 +87,10 @@ static bool nodes_table(const struct msg_report *r, FILE *out)
 	bool ok;
 
 	table_init(&t, "NODE KIND STATE MACHINE ADDRESS >CARDS >RATE >ADDER >MEMORY >USED >JOBS "
-		       ">LINKS >ROUNDS >DROPS NOTE");
+		       ">LINKS >ROUNDS >DROPS >PACE NOTE");
 	for (uint32_t i = 0; i < r->nnodes; i++) {
 		const struct msg_node_row *n = &r->nodes[i];
-		char rate[32], adder[40], memory[32], used[32];
+		char rate[32], adder[40], memory[32], used[32], pace[16];
 
 		table_cell(&t, "%s", n->name);
 		table_cell(&t, "%s", kind_name(n->kind));
@@ -97,6 +106,7 @@ static bool nodes_table(const struct msg_report *r, FILE *out)
 		table_cell(&t, "%" PRIu32, n->last.links);
 		table_cell(&t, "%" PRIu64, n->last.rounds);
 		table_cell(&t, "%" PRIu64, n->last.drops);
+		table_cell(&t, "%s", pace_text(pace, n));
 		table_cell(&t, "%s", n->note[0] ? n->note : n->last.note);
 	}
 	ok = table_print(&t, out);
@@ -255,6 +265,11 @@ static bool status_table(const struct msg_report *r, FILE *out)
 	fprintf(out, "nodes      %" PRIu32 " agents, %" PRIu32 " servers\n", c.agents, c.servers);
 	fprintf(out, "rounds     %" PRIu64 " finished by the agents, %" PRIu64
 		" frames dropped\n", c.rounds, c.drops);
+	for (uint32_t i = 0; i < r->nnodes; i++) {
+		if (r->nodes[i].pace)
+			fprintf(out, "slow       server %s gets %" PRIu32 " %% of its share\n",
+				r->nodes[i].name, r->nodes[i].pace);
+	}
 	fprintf(out, "jobs       %" PRIu32 "\n", r->njobs);
 	if (!r->njobs)
 		return true;
@@ -291,6 +306,8 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 		json_u64(j, "bytes_received", n->last.bytes_received);
 		json_u64(j, "bytes_summed", n->last.bytes_summed);
 		json_u64(j, "drops", n->last.drops);
+		json_double(j, "busy_s", (double)n->last.busy_us / 1e6);
+		json_u64(j, "pace_percent", n->pace ? n->pace : 100);
 		json_end_object(j);
 	}
 	json_end_array(j);

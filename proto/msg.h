@@ -133,6 +133,7 @@ struct msg_heartbeat {
 	uint64_t drops;			/* stale, duplicate, malformed: counted and dropped */
 	uint32_t links;			/* data links up */
 	const char *note;		/* "" or one line for `tally status` */
+	uint64_t busy_us;		/* server: had something to sum or send, since start */
 };
 
 struct msg_rank_join {
@@ -304,6 +305,7 @@ struct msg_node_row {
 	uint32_t rails, jobs;
 	uint64_t heartbeat_age_ms;
 	struct msg_heartbeat last;
+	uint32_t pace;			/* server: percent of its share, where least; 0: all */
 };
 
 struct msg_job_row {

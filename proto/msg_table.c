@@ -233,6 +233,7 @@ static const struct msg_row heartbeat_rows[] = {
 	U64(msg_heartbeat, drops, ANY64),
 	U32(msg_heartbeat, links, ANY32),
 	TEXT(msg_heartbeat, note),
+	U64(msg_heartbeat, busy_us, ANY64),
 };
 SHAPE(heartbeat, NULL);
 
@@ -415,6 +416,7 @@ static const struct msg_row node_row_rows[] = {
 	U64(msg_node_row, heartbeat_age_ms, ANY64),
 	{ .name = "last", .kind = KIND_SUB, .at = offsetof(struct msg_node_row, last),
 	  .sub = &msg_heartbeat_shape },
+	U32(msg_node_row, pace, 0, 100),
 };
 SHAPE(node_row, NULL);
 

@@ -11,6 +11,8 @@
  *	sched_join.c	RANK_JOIN
  *	sched_plan.c	who sums how much; the JOB_UP message
  *	sched_epoch.c	servers come and go while a job trains; drain
+ *	sched_slow.c	servers that are too slow for their share
+ *	sched_pace.c	how much of it they keep up with, from what was measured
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
  *	sched_declare.c	DECLARE and UNDECLARE
@@ -34,6 +36,7 @@
 #include "common/base/mutate.h"
 #include "common/place/place.h"
 #include "scheduler/sched_core.h"
+#include "scheduler/sched_pace.h"
 
 #define NO_CONN			UINT32_MAX
 #define SCHED_ID_BLOCK		1024u		/* numbers saved ahead */
@@ -100,6 +103,7 @@ struct sched_node {
 	struct sched_addr addrs[RAILS_MAX];
 	uint64_t adder_bytes_per_s, memory_bytes;
 	mono_t heard;			/* last message; the lease runs from here */
+	mono_t beat;			/* last heartbeat */
 	mono_t away;			/* since */
 	struct msg_heartbeat last;	/* its note points to `note` */
 	uint32_t mark;			/* scratch of one function */
@@ -161,6 +165,9 @@ struct sched_part {
 	struct sched_stuck *stuck;	/* agents: its last STUCK, owned; NULL: nothing waits */
 	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
 	uint32_t engines;		/* servers: of the last one here */
+	struct pace_server pace;	/* servers */
+	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
+	mono_t from;				/* of then */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -239,6 +246,10 @@ struct sched_job {
 	uint64_t epoch_seq;		/* the last epoch's log entry; 0: it came with JOB_UP */
 	bool repair;			/* how it placed */
 	mono_t no_server;		/* all have been gone since; 0: there is one */
+	struct pace pace;		/* of its servers */
+	mono_t look_at;			/* when a window begins or ends; 0: begin anew */
+	bool looking;			/* in a window */
+	bool paced;			/* the plan is to be made again */
 	struct place *place;		/* owned */
 	struct list placed;		/* sched_tensor.placed, log order */
 	uint32_t chunk_bytes;		/* while ranks gather their wish, 0: none */
@@ -408,6 +419,10 @@ void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
 void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m);
 const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
 bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
+
+/* sched_slow.c */
+void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
+uint32_t slow_percent(const struct sched *s, const struct sched_node *n);	/* 0: all */
 
 /* sched_place.c */
 bool place_new(struct sched *s, struct sched_job *j);	/* false: no memory */

@@ -249,8 +249,10 @@ static void on_timer(struct sched *s)
 	for (uint32_t i = 0; i < s->njobs; i++)
 		req_timer(s, s->jobs[i]);
 	for (uint32_t i = 0; i < s->njobs; i++) {
-		if (s->jobs[i]->state == SJ_UP)
-			job_pump(s, s->jobs[i]);
+		if (s->jobs[i]->state != SJ_UP)
+			continue;
+		slow_look(s, s->jobs[i]);
+		job_pump(s, s->jobs[i]);
 	}
 }
 

@@ -13,6 +13,7 @@
  *				is out of the job
  *   a server registers		it is told the job as it is (JOB_UP and the log, placed);
  *				when it is ready, a rebalance gives it a share
+ *   a server is slow		a rebalance to what it was measured to do (sched_slow.c)
  *   all servers are gone	the job waits NO_SERVER_MS for one, and says so
  */
 #include "scheduler/sched.h"
@@ -58,6 +59,8 @@ static enum want want(const struct sched_job *j)
 		if (plan_can_serve(p) ? p->fresh : p->node && epoch_has_chunks(j, p))
 			w = WANT_REBALANCE;
 	}
+	if (j->paced)
+		w = WANT_REBALANCE;
 	return j->settled < j->epoch ? WANT_NOTHING : w;
 }
 
@@ -81,6 +84,8 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, b
 {
 	e->seq = j->epoch_seq = ++j->seq;
 	j->repair = repair;
+	j->paced = false;
+	j->look_at = 0;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];
 

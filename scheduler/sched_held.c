@@ -82,6 +82,7 @@ static bool take_epoch(struct sched *s, struct sched_job *j, const struct msg_jo
 		snprintf(servers[i].name, NAME_LEN_MAX + 1, "%s", m->servers[i].name);
 		servers[i].number = m->servers[i].node;
 		servers[i].weight = m->servers[i].weight;
+		servers[i].pace.planned = m->servers[i].weight;	/* as far as we know */
 		servers[i].engines = m->servers[i].engines;
 	}
 	sched_epoch_seen(s, j->epoch);

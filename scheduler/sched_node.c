@@ -127,6 +127,7 @@ void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_hear
 	struct msg *m = out_msg(s, MSG_HEARTBEAT);
 
 	n->last = *hb;
+	n->beat = s->now;
 	snprintf(n->note, sizeof(n->note), "%s", hb->note);
 	n->last.note = n->note;
 	if (m) {

@@ -185,8 +185,12 @@ int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
 	if (err)
 		return err_wrap(e, "job '%.128s'", j->name);
 	j->seconds_per_byte = plan.round_time_s / SCHED_NOMINAL_BYTES;
-	for (uint32_t i = 0; i < j->nservers; i++)
-		each[i] = server_share(j, &l, share, i);
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct pace_server *p = &j->servers[i].pace;
+
+		p->planned = server_share(j, &l, share, i);
+		each[i] = p->planned * pace_of(p->pace);
+	}
 	plan_weights(each, j->nservers, weight);
 	for (uint32_t i = 0; i < j->nservers; i++)
 		j->servers[i].weight = weight[i];

@@ -114,6 +114,7 @@ static void fill_node(struct sched *s, const struct sched_node *n, struct msg_no
 		.heartbeat_age_ms = (uint64_t)((s->now - n->heard) / NS_PER_MS), .last = n->last,
 	};
 	row->last.note = row->note;
+	row->pace = slow_percent(s, n);
 	for (uint32_t i = 0; i < n->naddrs; i++)
 		row->bits_per_s += n->addrs[i].bits_per_s;
 }

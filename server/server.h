@@ -168,6 +168,8 @@ struct sv_engine {
 	uint64_t bytes_sent, bytes_received;
 	uint64_t flight_limit;		/* this engine's part of the cards' */
 	struct outbox out;		/* to the control thread */
+	bool was_busy;			/* at the end of the turn before */
+	mono_t turned;			/* what came before is counted */
 	struct ctl_stats stats;
 };
 
@@ -232,6 +234,9 @@ int sv_listen_start(struct server *s, struct err *e);
 void sv_listen_stop(struct server *s);
 int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e);
 void sv_agents_del(struct server *s, const struct sv_job *j);
+
+/* server_stats.c */
+void sv_stats_turn(struct sv_engine *en, mono_t now);
 
 /* server_engine.c: one data thread */
 int sv_engine_start(struct server *s, uint32_t index, int cpu, struct err *e);

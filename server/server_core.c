@@ -290,6 +290,7 @@ void srv_unpark(struct srv_in *in, uint32_t worker)
 
 	if (in->state == IN_PARKED) {
 		s->tensor->job->worker[worker].parked_bytes -= srv_window_use(in);
+		s->tensor->job->parked--;
 		in->data = NULL;
 		s->parked--;
 		if (!s->parked)
@@ -442,6 +443,7 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 	in->attempt = f->attempt;
 	s->parked++;
 	j->worker[f->worker].parked_bytes += srv_window_use(in);
+	j->parked++;
 	c->count.pushes++;
 	srv_todo_drop(in, TODO_RESULT | TODO_FAIL | TODO_ASK);
 	s->side[1] = SIDE(f->worker, f->rop, f->rop == ROP_BROADCAST ? f->aux : 0);

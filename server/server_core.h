@@ -103,6 +103,7 @@ struct srv_job {
 	uint32_t chunk_bytes, seg_bytes;
 	bool stopped;
 	uint64_t borrowed;		/* payload addresses given out, landing or being sent */
+	uint64_t parked;		/* contributions that wait for others */
 	uint64_t asked_bytes, ask_limit; /* by srv_ask_cost */
 	struct list ask_wait;		/* srv_seg.ask: complete but for offers */
 	struct list tensors;		/* srv_tensor.link */
@@ -265,6 +266,10 @@ void srv_sent(struct srv_core *c, struct srv_seg *s);
  * 0 for frames without payload, SRV_NOTHING.  Whose is least is the furthest behind. */
 #define SRV_NOTHING UINT64_MAX
 uint64_t srv_due(const struct srv_peer *p);
+
+/* Something is landing, parked or to be sent: the time that this is so, over what is
+ * summed meanwhile, says how fast the server is, card, adder and all. */
+bool srv_busy(const struct srv_core *c);
 
 void srv_check(const struct srv_core *c);	/* asserts every invariant */
 

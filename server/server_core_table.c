@@ -287,9 +287,24 @@ void srv_peer_fini(struct srv_peer *p)
 	list_del(&p->link);
 }
 
+bool srv_busy(const struct srv_core *c)
+{
+	list_for_each(&c->jobs, l) {
+		const struct srv_job *j = list_entry(l, struct srv_job, link);
+
+		if (!j->stopped && (j->parked || j->borrowed))
+			return true;
+	}
+	list_for_each(&c->peers, l) {
+		if (!list_empty(&list_entry(l, struct srv_peer, link)->out))
+			return true;
+	}
+	return false;
+}
+
 /* ---- invariants ---- */
 
-static void check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint64_t *asked)
+static uint32_t check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint64_t *asked)
 {
 	uint32_t n = s->tensor->job->n, parked = 0, offered = 0, wants = 0;
 
@@ -310,21 +325,22 @@ static void check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint64_t
 	ASSERT(wants == s->wants && (!wants || (s->young && s->known)));
 	ASSERT(!s->giving || s->lent);
 	*asked += s->asking ? srv_ask_cost(s) : 0;
+	return parked;
 }
 
 void srv_check(const struct srv_core *c)
 {
 	list_for_each(&c->jobs, lj) {
 		const struct srv_job *j = list_entry(lj, struct srv_job, link);
-		uint64_t parked_bytes[AGENTS_PER_JOB_MAX] = { 0 }, asked = 0;
+		uint64_t parked_bytes[AGENTS_PER_JOB_MAX] = { 0 }, asked = 0, parked = 0;
 
 		list_for_each(&j->tensors, lt) {
 			const struct srv_tensor *t = list_entry(lt, struct srv_tensor, link);
 
 			for (uint32_t k = 0; k < t->nsegs; k++)
-				check_seg(&t->seg[k], parked_bytes, &asked);
+				parked += check_seg(&t->seg[k], parked_bytes, &asked);
 		}
-		ASSERT(asked == j->asked_bytes);
+		ASSERT(asked == j->asked_bytes && parked == j->parked);
 		for (uint32_t w = 0; w < j->n; w++) {
 			const struct srv_worker *wk = &j->worker[w];
 

@@ -711,18 +711,6 @@ static void on_event(void *ctx, void *data_ptr, uint32_t events)
 	(void)xport_event(en->group, data_ptr, events);
 }
 
-static void publish(struct sv_engine *en)
-{
-	const struct srv_counters *c = &en->core.count;
-
-	en->stats.bytes_sent = en->bytes_sent;
-	en->stats.bytes_received = en->bytes_received;
-	en->stats.bytes_summed = c->bytes_summed;
-	en->stats.rounds = c->rounds;
-	en->stats.drops = c->drop_job + c->drop_tensor + c->drop_epoch + c->drop_worker +
-			  c->drop_round + c->drop_attempt + c->drop_shape + c->duplicates;
-}
-
 static mono_t on_turn(void *ctx, mono_t now)
 {
 	struct sv_engine *en = ctx;
@@ -741,7 +729,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 		let_go(en);
 	if (!outbox_flush(&en->out))
 		next = MIN(next, now + mono_ms(1));
-	publish(en);
+	sv_stats_turn(en, now);
 	return next;
 }
 

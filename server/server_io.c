@@ -140,6 +140,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 
 	for (uint32_t i = 0; i < s->nengines; i++)
 		ctl_stats_add(hb, &s->engine[i]->stats);
+	hb->busy_us /= s->nengines;
 	hb->memory_used_bytes = s->memory_used;
 }
 

@@ -125,7 +125,7 @@ void ctl_daemon_refused(void *ctx, const struct err *why);
 
 /* An engine's counters, which the control thread may read at any time. */
 struct ctl_stats {
-	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops;
+	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops, busy_us;
 	_Atomic uint32_t links;
 };
 

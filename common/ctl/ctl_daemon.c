@@ -52,5 +52,6 @@ void ctl_stats_add(struct msg_heartbeat *hb, const struct ctl_stats *st)
 	hb->bytes_summed += st->bytes_summed;
 	hb->rounds += st->rounds;
 	hb->drops += st->drops;
+	hb->busy_us += st->busy_us;
 	hb->links += st->links;
 }

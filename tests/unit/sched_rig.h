@@ -25,7 +25,7 @@ struct record {
 	uint64_t req, seq, epoch, age_ms, silent_ms;
 	int code;
 	uint32_t job, rank, node, n, ids[IDS];
-	uint32_t nmachines, nservers, weight[8], chunk, seg, window;
+	uint32_t nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint8_t key;			/* some byte of a link key that is not zero */
 	char name[64], text[ERR_TEXT_MAX + 1];
 };
@@ -170,6 +170,8 @@ static inline void note(const struct sched_action *a)
 			snprintf(r->text, sizeof(r->text), "%s", m->report.jobs[0].waiting_for);
 		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
 		note_stuck(r, &m->report);
+		for (uint32_t i = 0; i < MIN(m->report.nnodes, 8); i++)
+			r->pace[i] = m->report.nodes[i].pace;
 		break;
 	case MSG_EPOCH:
 		r->job = m->epoch.job;

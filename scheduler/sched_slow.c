@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_slow.c - servers that are too slow for their share.
+ *
+ * Heartbeats say what a server has summed and how long it was busy.  While a job
+ * trains and nothing of it moves, two heartbeats PACE_WINDOW_MS apart make a window of
+ * each of its servers; sched_pace.c says what follows from them.  If it is another
+ * share, the next rebalance gives it, provided the others have the memory: being slow
+ * is no reason to end a job.
+ */
+#include "scheduler/sched.h"
+
+#define PACE_WINDOW_MS	(2 * HEARTBEAT_MS)
+#define PACE_SPARE	(16u << 20)	/* of a server's memory, for what goes with a share */
+
+static void window_open(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+
+		if (!p->node)
+			continue;
+		p->from = p->node->beat;
+		p->from_bytes = p->node->last.bytes_summed;
+		p->from_busy_us = p->node->last.busy_us;
+	}
+	j->looking = true;
+	j->look_at = s->now + mono_ms(PACE_WINDOW_MS);
+}
+
+/* What a server did in the window; false: it has not said so. */
+static bool measure(struct sched_part *p)
+{
+	const struct sched_node *n = p->node;
+	double seconds;
+
+	p->pace.bytes = p->pace.busy = 0;
+	if (!n || !plan_can_serve(p))
+		return true;
+	seconds = (double)(n->beat - p->from) / 1e9;
+	if (seconds * 1000 < PACE_WINDOW_MS / 2 || n->last.bytes_summed < p->from_bytes ||
+	    n->last.busy_us < p->from_busy_us)
+		return false;
+	p->pace.bytes = (double)(n->last.bytes_summed - p->from_bytes) / seconds;
+	p->pace.busy = MIN((double)(n->last.busy_us - p->from_busy_us) / 1e6 / seconds, 1);
+	return true;
+}
+
+static struct pace_server *collect(struct sched *s, struct sched_job *j)
+{
+	struct pace_server *sv = out_scratch(s, j->nservers * sizeof(*sv));
+
+	for (uint32_t i = 0; sv && i < j->nservers; i++) {
+		if (!measure(&j->servers[i]))
+			return NULL;
+		sv[i] = j->servers[i].pace;
+		if (!plan_can_serve(&j->servers[i]))
+			sv[i].planned = 0;
+	}
+	return sv;
+}
+
+/* All that get more have room for it. */
+static bool has_room(const struct sched_job *j, const struct pace_server *sv)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < j->nservers; i++)
+		sum += sv[i].planned * pace_of(sv[i].pace);
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		const struct sched_node *n = j->servers[i].node;
+		double more = sv[i].planned * pace_of(sv[i].pace) / sum * (double)j->bytes -
+			      (double)j->place->server[i].assigned_bytes;
+
+		if (n && n->memory_bytes && more > 0 && (double)n->memory_bytes <
+		    (double)n->last.memory_used_bytes + 2 * more + PACE_SPARE)
+			return false;
+	}
+	return true;
+}
+
+static void adopt(struct sched *s, struct sched_job *j, struct sched_part *p, double pace)
+{
+	if (pace_of(pace) != pace_of(p->pace.pace))
+		out_log(s, SCHED_WARN, "job %s server %s gets %.0f %% of its planned share, before "
+			"%.0f %%, as measured", j->name, p->name, 100 * pace_of(pace),
+			100 * pace_of(p->pace.pace));
+	p->pace.pace = pace;
+}
+
+static void window_close(struct sched *s, struct sched_job *j)
+{
+	struct pace_server *sv = collect(s, j);
+
+	if (!sv)
+		return;			/* a heartbeat is late: the next window */
+	j->paced = pace_look(&j->pace, sv, j->nservers, PACE_WINDOW_MS / 1e3) && has_room(j, sv);
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+
+		p->pace.bytes_sum = sv[i].bytes_sum;
+		p->pace.busy_sum = sv[i].busy_sum;
+		if (j->paced)
+			adopt(s, j, p, sv[i].pace);
+	}
+}
+
+void slow_look(struct sched *s, struct sched_job *j)
+{
+	if (j->nservers < 2 || j->settled < j->epoch || !list_empty(&j->log) || j->no_server ||
+	    j->paced || job_any_away(j)) {
+		j->look_at = 0;
+		return;
+	}
+	if (!j->look_at) {		/* heartbeats from before are of another time */
+		j->pace.windows = 0;
+		for (uint32_t i = 0; i < j->nservers; i++)
+			pace_forget(&j->pace, &j->servers[i].pace, 1);
+		j->looking = false;
+		j->look_at = s->now + mono_ms(2 * HEARTBEAT_MS);
+		return;
+	}
+	if (s->now < j->look_at)
+		return;
+	if (j->looking)
+		window_close(s, j);
+	window_open(s, j);
+}
+
+uint32_t slow_percent(const struct sched *s, const struct sched_node *n)
+{
+	double least = 1;
+
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *j = s->jobs[i];
+		const struct sched_part *p = job_server_part((struct sched_job *)j, n);
+
+		if (j->state == SJ_UP && p)
+			least = MIN(least, pace_of(p->pace.pace));
+	}
+	return least < 1 ? (uint32_t)(100 * least + 0.5) : 0;
+}

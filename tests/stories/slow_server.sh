@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A server's card drops to a quarter while a job trains: its share goes where it can be
+# summed, and comes back when the card does; the bits stay those of an undisturbed run.
+# TIMEOUT: 300
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+ns_cluster 2 2
+SCHEDULER=10.77.0.1:7470
+start_in() { local ns=$1 name=$2; shift 2; start_daemon "$name" ip netns exec "$RUN-$ns" "$@"; }
+start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+tally() { in_ns sw "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
+nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
+for i in 0 1; do
+	start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
+		--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
+	start_in cpu$i s$i "$BIN/tally-server" --scheduler "$SCHEDULER" \
+		--listen 10.77.0.$(( 110 + i )):0 --name s$i --machine-id cpu$i --engines 1 \
+		--memory 256M --shm-socket "$TMP/s$i.shm"
+done
+wait_until 15 'all nodes are registered' nodes_up 4
+
+# train JOB: two ranks, which stop after the round in which $TMP/JOB.stop is there.
+train()
+{
+	local r
+
+	for r in 0 1; do
+		: > "$TMP/$1.$r.count"
+		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=2 \
+			TALLY_SOCKET="$TMP/a$r.sock" TROUBLE_COUNT="$TMP/$1.$r.count" \
+			"$PYTHON" "$ROOT/tests/failover_rank.py" "${2:-$TMP/$1.stop}"
+	done
+	wait_until 30 "$1 trains" has_rounds "$1.0" 10
+}
+hash_of() { sed -n 's/^hash \([0-9a-f]\+\) .*/\1/p' "$TMP/$1.log" | grep . || echo "none, $1"; }
+rounds_in() { sed -n 's/^hash.* rounds \([0-9]*\) .*/\1/p' "$TMP/$1.log"; }
+
+# pace_of SERVER: percent of its share that it gets.
+pace_of()
+{
+	tally nodes --json 2>/dev/null | tr -d ' \n' |
+		sed -n "s/.*\"name\":\"$1\",[^}]*\"pace_percent\":\([0-9]*\).*/\1/p"
+}
+pace_is() { local p; p=$(pace_of "$1"); (( ${p:-0} >= $2 && ${p:-0} <= $3 )); }
+settled() { tally jobs --json | tr -d ' \n' | grep -q '"waiting_for":""'; }
+
+# shape NS RATE: both ends of its cable.
+shape()
+{
+	in_ns "$1" tc qdisc replace dev eth0 root tbf rate "$2" burst 256kb latency 50ms
+	in_ns sw tc qdisc replace dev "p-$1" root tbf rate "$2" burst 256kb latency 50ms
+}
+
+for i in gpu0 gpu1 cpu0 cpu1; do shape $i 400mbit; done
+train slow
+shape cpu1 100mbit
+wait_until 60 'the slow server gets less' pace_is s1 10 60
+wait_until 20 'its chunks have moved' settled
+pace_is s0 $(( 2 * $(pace_of s1) )) 100 || fail "the other one gets $(pace_of s0) % of its share"
+tally status > "$TMP/out"
+expect_text "$TMP/out" 'slow +server s1 gets [0-9]+ % of its share'
+wait_line 1 scheduler 'job slow server s1 gets [0-9]+ % of its planned share, before 100 %'
+say "a card at a quarter: its server gets $(pace_of s1) % of its share"
+train_more slow.0 20 60
+shape cpu1 400mbit
+wait_until 120 'it gets its share again' pace_is s1 65 100
+wait_until 20 'its chunks have moved back' settled
+say 'the card is itself again, and so is the share'
+train_more slow.0 10 60
+touch "$TMP/slow.stop"
+for r in 0 1; do expect_end 60 slow.$r 0; done
+changes=$(grep -c 'planned share' "$TMP/scheduler.log")
+(( changes <= 4 )) || fail "the shares have moved $changes times"
+
+for i in gpu0 gpu1 cpu0 cpu1; do shape $i 10gbit; done
+rounds=$(rounds_in slow.0)
+train calm "$rounds"
+for r in 0 1; do expect_end 120 calm.$r 0; done
+for x in slow.0 slow.1 calm.1; do
+	[ "$(hash_of $x)" = "$(hash_of calm.0)" ] || fail "$x has other bits"
+done
+say "$rounds rounds, the bits of an undisturbed run"

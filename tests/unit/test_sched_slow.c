@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sched_slow.c: what heartbeats say of servers becomes another share, if there is room. */
+#include "tests/unit/sched_rig.h"
+
+#define PLENTY (UINT64_C(1) << 30)
+
+static uint32_t agent[2], srv[2];
+static uint64_t summed[2], busy_us[2], used;
+
+/* Two agents, two servers with half of it each, one tensor. */
+static uint32_t job(void)
+{
+	static const struct want grad = { "grad", DTYPE_F32, 16 << 20 };	/* 64 MiB */
+	uint32_t number;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		agent[i] = hello(NODE_AGENT, i ? "b" : "a");
+		summed[i] = busy_us[i] = 0;
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		srv[i] = hello(NODE_SERVER, i ? "s1" : "s0");
+	used = 0;
+	for (uint32_t i = 0; i < 2; i++)
+		join(agent[i], 1, 2, i);
+	number = last(srv[0], MSG_JOB_UP)->job;
+	for (uint32_t i = 0; i < 2; i++)
+		ready_as(srv[i], MSG_JOB_READY, number, last(srv[0], MSG_JOB_UP)->epoch, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		declare_in(agent[i], 2, number, i, &grad, 1);
+	for (uint32_t i = 0; i < 2; i++)
+		ready_as(srv[i], MSG_TENSORS_READY, number, 1, 0);
+	ck_answer(agent[0], 2, 0, NULL);
+	return number;
+}
+
+static void beat(uint32_t i)
+{
+	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = {
+		.seq = 1, .bytes_summed = summed[i], .busy_us = busy_us[i], .note = "",
+		.memory_used_bytes = used,
+	} };
+
+	send(srv[i], &m);
+	heartbeat(agent[i], 1);
+}
+
+/* So many seconds in which both sum as much, server 1 in four times the time. */
+static void train(uint32_t seconds)
+{
+	for (uint32_t t = 0; t < seconds; t++) {
+		for (uint32_t i = 0; i < 2; i++) {
+			summed[i] += 100 << 20;
+			busy_us[i] += i ? 800000 : 200000;
+			beat(i);
+		}
+		pass(1000);
+	}
+}
+
+START_TEST(a_slow_server_gets_a_smaller_share_by_a_rebalance)
+{
+	uint32_t number = job();
+	const struct record *r;
+
+	train(20);
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 1);
+	r = last(srv[0], MSG_EPOCH);
+	ck_assert_uint_eq(r->job, number);
+	ck_assert_uint_eq(r->n, 0);
+	ck_assert_uint_eq(r->nservers, 2);
+	ck_assert_uint_ge(r->weight[1], UINT32_MAX / 100 * 19);
+	ck_assert_uint_le(r->weight[1], UINT32_MAX / 100 * 21);
+	ck_assert_uint_eq(sched_counters(w->s)->rebalances, 1);
+	query(conn_up());
+	ck_assert_uint_eq(last(w->conns - 1, MSG_REPORT)->pace[2], 0);
+	ck_assert_uint_eq(last(w->conns - 1, MSG_REPORT)->pace[3], 25);
+	train(200);		/* it is not settled yet: nothing more is decided */
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 1);
+}
+END_TEST
+
+START_TEST(what_is_not_measured_moves_nothing)
+{
+	job();
+	for (uint32_t t = 0; t < 60; t++) {	/* one of them has no work */
+		summed[0] += 100 << 20;
+		busy_us[0] += 500000;
+		beat(0);
+		beat(1);
+		pass(1000);
+	}
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(without_room_at_the_others_a_slow_server_keeps_its_share)
+{
+	job();
+	used = PLENTY - (32 << 20);	/* the other one would get 19 MiB more */
+	train(60);
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 0);
+	used = PLENTY - (128 << 20);
+	train(60);
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 1);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, a_slow_server_gets_a_smaller_share_by_a_rebalance);
+	tcase_add_test(t, what_is_not_measured_moves_nothing);
+	tcase_add_test(t, without_room_at_the_others_a_slow_server_keeps_its_share);
+}
+
+int main(void)
+{
+	return rig_main("sched_slow", add);
+}
