@@ -37,6 +37,7 @@ struct listener {
 	int fd;
 	struct loop_watch *watch;
 	struct loop_timer *pause;
+	bool paused;			/* since the last that was accepted; said once */
 	struct loop_task gone;
 	void (*accepted)(void *ctx, int fd);
 	void *ctx;
@@ -59,8 +60,10 @@ static void on_pause_over(void *ctx)
 
 static void pause_accepting(struct listener *li, int errnum)
 {
-	log_warn("listener %s port %u cannot accept, paused ms %u: %s", li->path, li->port,
-		 ACCEPT_PAUSE_MS, strerror(errnum));
+	if (!li->paused)
+		log_warn("listener %s port %u cannot accept, trying each %u ms: %s", li->path,
+			 li->port, ACCEPT_PAUSE_MS, strerror(errnum));
+	li->paused = true;
 	if (loop_timer_start(li->l, &li->pause, ACCEPT_PAUSE_MS, 0, on_pause_over, li) == 0)
 		loop_watch_change(li->watch, 0);
 }
@@ -75,6 +78,7 @@ static void on_acceptable(void *ctx, int events)
 		int fd = accept4(li->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
+			li->paused = false;
 			li->accepted(li->ctx, fd);
 			continue;
 		}

@@ -1,0 +1,100 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# No disk, no descriptors, no memory: what cannot be had is refused, by name, to who asked;
+# what runs runs on; and when there is enough again, all is as before.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_scheduler
+for i in 0 1; do start_agent a$i; done
+start_server s0
+wait_until 15 'all nodes are registered' nodes_up 3
+start_rank calm 0 2 a0 declare:w:200000 "train:w:$TMP/enough"
+start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
+train_more calm.0 5 20
+
+# ---- descriptors of an agent ----
+# hoard FILE: connections to the agent's socket, as many as it takes, until FILE is there.
+hoard()
+{
+	start_daemon hoard "$PYTHON" -c "
+import os, socket, sys, time
+held = []
+for i in range(64):
+    s = socket.socket(socket.AF_UNIX)
+    s.setblocking(False)
+    try:
+        s.connect(sys.argv[1])
+    except OSError:
+        break
+    held.append(s)
+print('holds', len(held), flush=True)
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)" "$TMP/a0.sock" "$1"
+	wait_line 10 hoard '^holds'
+}
+before=$(fds_of a0)
+prlimit --pid "$(pid_of a0)" --nofile=$(( before + 4 )):4096
+hoard "$TMP/enough.descriptors"
+wait_line 10 a0 'cannot accept, trying'
+train_more calm.0 20
+TROUBLE_TIMEOUT=2 start_rank late 0 1 a0
+wait_until 20 'one more process is refused in time' ended late.0
+has_line late.0 '^ERROR (ETIMEDOUT|EAGENT|EQUOTA|ENOMEM|ESHUTDOWN|EIO)' || fail 'without an error'
+touch "$TMP/enough.descriptors"
+expect_end 10 hoard 0
+prlimit --pid "$(pid_of a0)" --nofile=1024:4096
+works descriptors a0 a1
+train_more calm.0 5
+say "no descriptors: $(grep -h ^ERROR "$TMP/late.0.log")"
+
+# ---- descriptors of the scheduler, which nodes must outlive ----
+prlimit --pid "$(pid_of scheduler)" --nofile=5:4096
+refused() { ! "$BIN/tally" status --timeout 1 > /dev/null 2>&1; }
+wait_until 10 'nobody else gets an answer' refused
+wait_line 10 scheduler 'cannot accept, trying'
+train_more calm.0 20
+prlimit --pid "$(pid_of scheduler)" --nofile=1024:4096
+wait_until 10 'it answers again' nodes_up 3
+say 'no descriptors at the scheduler: who is connected stays, others wait'
+
+# ---- memory of an agent ----
+vm=$(sed -n 's/^VmSize:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of a0)/status")
+prlimit --pid "$(pid_of a0)" --as=$(( (vm + 8192) * 1024 )):unlimited
+start_rank big 0 2 a0 declare:w:30000000
+start_rank big 1 2 a1 declare:w:30000000
+for r in 0 1; do expect_error 20 big.$r '(ENOMEM|EQUOTA|EWORKERLOST) '; done
+train_more calm.0 20
+prlimit --pid "$(pid_of a0)" --as=unlimited:unlimited
+works memory a0 a1
+say "no memory: $(grep -h ^ERROR "$TMP/big.1.log")"
+
+# ---- the disk under the scheduler's state ----
+[ "$(id -u)" = 0 ] || skip 'what follows needs a file system of its own, and so root'
+kill_now scheduler TERM
+expect_end 5 scheduler 0
+mkdir "$TMP/small"
+mount -t tmpfs -o size=64k tally-story "$TMP/small" || skip 'mounting is not possible here'
+trap 'status=$?; umount -l "$TMP/small"; (exit $status); clean_up' EXIT
+cp -a "$TMP/state" "$TMP/small/state"
+start_at()
+{
+	start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
+		--state-dir "$TMP/small/state"
+}
+cat /dev/zero > "$TMP/small/fill" 2>/dev/null
+cp "$TMP/small/state/state" "$TMP/before"
+start_at
+wait_line 10 scheduler '(No space left|cannot write)'
+train_more calm.0 20
+wait_line 10 scheduler 'node a0 is refused, reason the scheduler cannot save its state'
+cmp -s "$TMP/before" "$TMP/small/state/state" || fail 'the state was spoilt'
+is_running "$(pid_of scheduler)" || fail 'the scheduler has ended'
+rm "$TMP/small/fill"
+wait_until 20 'all nodes are back' nodes_up 3
+train_more calm.0 5
+touch "$TMP/enough"
+for r in 0 1; do expect_end 20 calm.$r 0; done
+works disk a0 a1
+for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+say 'a full disk: no number is given that is not saved; nodes keep asking, and get in'
