@@ -492,6 +492,8 @@ void ad_links_turn(struct ad_engine *en, mono_t now);
 bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */
 mono_t ad_links_next(const struct ad_engine *en);
 void ad_links_show(struct ad_engine *en, const struct ad_shown *s);
+/* The job's again, to a server on this machine that may have let go of it. */
+void ad_links_show_job(struct ad_engine *en, struct ag_peer *p, uint32_t job);
 /* Takes back what servers may write of a job; whether some of it still can be. */
 void ad_links_hide(struct ad_engine *en, uint32_t job);
 bool ad_links_shown(const struct ad_engine *en, uint32_t job);

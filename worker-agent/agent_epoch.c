@@ -460,13 +460,38 @@ static void route_free(struct ad_route *r)
 	free(r);
 }
 
+/* It had no part in the job, and no place for the job's memory, while the link was up. */
+static bool takes_part_anew(const struct ad_epoch *ep, const struct ad_epoch *old, uint32_t i)
+{
+	const struct ad_server *sv = &ep->servers[i];
+
+	return sv->weight && (i >= old->nservers || old->servers[i].node != sv->node ||
+			      !old->servers[i].weight);
+}
+
+static void show_anew(struct ad_engine *en, struct ad_epoch *ep, const struct ad_epoch *old)
+{
+	for (uint32_t i = 0; i < ep->nservers; i++) {
+		const struct ad_server *sv = &ep->servers[i];
+
+		for (uint32_t e = 0; takes_part_anew(ep, old, i) && e < sv->engines; e++) {
+			const struct ag_route *r = ep->route[en->index][sv->route + e];
+
+			if (r && r->peer)
+				ad_links_show_job(en, r->peer, ep->job->id);
+		}
+	}
+}
+
 void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep)
 {
 	struct ad_job *j = ep->job;
+	const struct ad_epoch *old = j->view[en->index];
 	mono_t now = loop_now();
 
 	leave_gone(en, ep);
 	fill_table(en, ep);
+	show_anew(en, ep, old);
 	ag_job_epoch(&en->core, j->core[en->index], (uint32_t)ep->epoch, ep->route[en->index],
 		     ep->nroutes);
 	for (uint32_t i = 0; i < ep->nmoves; i++) {

@@ -128,6 +128,11 @@ expect_end 5 g1 0
 # ---- drained one by one, and all used again ----
 wait_until 15 'all are there' nodes_up 7
 train drain
+tally drain g0 > "$TMP/out" || fail "drain g0: $(cat "$TMP/out")"
+train_more drain.0 3
+tally drain --undo g0 > "$TMP/out" || fail 'undrain g0'
+wait_until 20 'it is used again, and sees the memory of the ranks again' job_has drain 4
+train_more drain.0 10
 for s in s0 s1 s2; do
 	tally drain $s > "$TMP/out" || fail "drain $s: $(cat "$TMP/out")"
 	node_is $s drained || fail "$s is not drained"
