@@ -8,7 +8,7 @@ void pace_forget(struct pace *p, struct pace_server *sv, uint32_t n)
 {
 	p->windows = 0;
 	for (uint32_t i = 0; i < n; i++)
-		sv[i].bytes_sum = sv[i].busy_sum = 0;
+		sv[i].bytes_sum = sv[i].busy_sum = sv[i].off = 0;
 }
 
 /* Bytes per busy time, over the planned share; 0: not known. */
@@ -79,14 +79,19 @@ static double other_pace(const struct pace_server *sv, double v, double usual)
 	return wanted == pace ? 0 : wanted;
 }
 
-static bool any_off(const struct pace_server *sv, uint32_t n)
+static bool any_off(struct pace_server *sv, uint32_t n)
 {
 	double usual = normal(sv, n, speed_now), busiest = 0;
 	bool off = false;
 
 	for (uint32_t i = 0; i < n && usual > 0; i++) {
+		double to = other_pace(&sv[i], speed_now(&sv[i]), usual);
+
 		busiest = MAX(busiest, sv[i].busy);
-		off |= other_pace(&sv[i], speed_now(&sv[i]), usual) > 0;
+		if (to <= 0)
+			continue;
+		sv[i].off += to > pace_of(sv[i].pace) ? 1 : -1;
+		off = true;
 	}
 	return off && busiest >= PACE_WORTH;
 }
@@ -98,10 +103,12 @@ static bool change(struct pace_server *sv, uint32_t n)
 
 	for (uint32_t i = 0; i < n && usual > 0; i++) {
 		double to = other_pace(&sv[i], speed_so_far(&sv[i]), usual);
+		bool up = to > pace_of(sv[i].pace);
 
-		if (to > 0)
-			sv[i].pace = to;
-		changed |= to > 0;
+		if (to <= 0 || sv[i].off != (up ? (int32_t)PACE_WINDOWS : -(int32_t)PACE_WINDOWS))
+			continue;
+		sv[i].pace = to;
+		changed = true;
 	}
 	return changed;
 }

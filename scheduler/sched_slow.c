@@ -100,6 +100,7 @@ static void window_close(struct sched *s, struct sched_job *j)
 
 		p->pace.bytes_sum = sv[i].bytes_sum;
 		p->pace.busy_sum = sv[i].busy_sum;
+		p->pace.off = sv[i].off;
 		if (j->paced)
 			adopt(s, j, p, sv[i].pace);
 	}

@@ -163,7 +163,7 @@ START_TEST(heavy_noise_changes_little_and_ever_less)
 {
 	for (uint32_t servers = 2; servers <= MANY; servers *= 2) {
 		start(servers, 7);
-		/* 40,000 s: waits of 10, 20, 40, ... 640 s, once they are long */
+		/* 40,000 s: waits of 20, 40, 80, ... 640 s, once they are long */
 		ck_assert_uint_le(changes(20000, 0.5, 1.0), 7 + 40000 / 640 + 1);
 		for (uint32_t i = 0; i < n; i++)
 			ck_assert_double_ge(pace_of(sv[i].pace), 0.2);
