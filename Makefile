@@ -73,7 +73,7 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 
-.PHONY: all help deps deps-vm build quickstart check check-rdma tests sim mutants lint fuzz bench
+.PHONY: all soak help deps deps-vm build quickstart check check-rdma tests sim mutants lint fuzz bench
 .PHONY: install clean san
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -87,6 +87,7 @@ help:
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
 	@echo 'make sim             the simulator: SEEDS=n runs, or SEED=s with its transcript'
 	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
+	@echo 'make soak            MINUTES=10 of trouble for real daemons in namespaces (SEED=)'
 	@echo 'make SAN=address,undefined tests   the unit tests and the simulator under a sanitizer'
 	@echo 'make SAN=thread tests'
 	@echo 'make lint            layering, bans, documentation'
@@ -250,6 +251,11 @@ $(BUILD)/mutants/sim: $(MUTANT_OBJ) $(PARTS_LIB) $(COMMON_LIB)
 
 mutants: $(BUILD)/mutants/sim
 	$(Q)tests/mutants.sh $<
+
+# Real daemons, and something that goes wrong every second.
+MINUTES ?= 10
+soak: build
+	$(Q)BUILD=$(BUILD) tests/soak.sh $$(( $(MINUTES) * 60 )) $(SEED)
 
 lint:
 	$(Q)python3 tests/lint.py

@@ -1,0 +1,269 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The soak: real daemons on machines of their own (network namespaces), two jobs that
+# train and check every bit, and something that goes wrong about every second.
+#
+#	tests/soak.sh [SECONDS [SEED]]	(make soak MINUTES=10 SEED=)
+#
+# Servers are killed, ended, stopped, cut off, drained and started again; agents and
+# ranks are stopped for less than their lease; the scheduler is killed; jobs come, and
+# lose a rank.  Between spells all is healed, and both jobs must go on.  At the end no
+# bit was wrong, no round is stuck, and nobody has kept memory, descriptors or shared
+# memory.  The seed decides what happens and when, but not how the processes take turns.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/trouble.sh"
+
+DURATION=${1:-600}
+SEED=${2:-$(( $(now_ms) % 32768 ))}
+RANDOM=$SEED
+SPELL_MS=15000			# of trouble, then everybody is healed and looked at
+HEAL_S=60
+AGENTS=(a0 a1 a2)
+SERVERS=(s0 s1 s2 g0)		# g0: on the machine of a0
+RSS_KIB=$(( 48 << 10 ))		# more than this is a leak, whatever it is
+declare -A HOW DUE DID		# of a server: what is wrong with it, and until when
+
+began=$(now_ms)
+elapsed() { echo $(( $(now_ms) - began )); }
+did() { printf '%8.1f s  %s\n' "$(elapsed)e-3" "$*"; }
+# roll N: a number below N in $ROLLED (no subshell: it would have a RANDOM of its own).
+roll() { ROLLED=$(( (RANDOM << 15 | RANDOM) % $1 )); }
+pause_ms() { read -r -t "$(( $1 / 1000 )).$(printf %03d $(( $1 % 1000 )))" <> <(:) || :; }
+
+ns_cluster 3 3
+SCHEDULER=10.77.0.1:7470
+start_in() { local ns=$1 name=$2; shift 2; start_daemon "$name" ip netns exec "$RUN-$ns" "$@"; }
+tally() { in_ns sw timeout 10 "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
+nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
+none_drain() { ! tally nodes 2>/dev/null | grep -Eq ' drain(ed|ing) '; }
+none_stuck() { tally tensors --stuck --json 2>/dev/null | tr -d ' \n' | grep -Fq '"stuck":[]'; }
+no_jobs() { tally jobs --json 2>/dev/null | tr -d ' \n' | grep -Fq '"jobs":[]'; }
+
+ns_of() { case $1 in g*) echo "gpu${1#?}" ;; *) echo "cpu${1#?}" ;; esac; }
+scheduler_start()
+{
+	start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
+		--state-dir "$TMP/state"
+}
+server_start()
+{
+	local ns address=10.77.0.$(( 110 + ${1#?} ))
+
+	ns=$(ns_of "$1")
+	[ "$ns" != "gpu${1#?}" ] || address=10.77.0.$(( 10 + ${1#?} ))
+	start_in "$ns" "$1" "$BIN/tally-server" --scheduler "$SCHEDULER" --listen "$address:0" \
+		--name "$1" --machine-id "$ns" --engines 1 --memory 256M \
+		--shm-socket "$TMP/$1.shm"
+}
+# gone NAME: it has ended, and its number may be anybody's.
+gone()
+{
+	local pid left=()
+
+	wait_until 20 "$1 ends" ended "$1"
+	wait "$(pid_of "$1")" 2>/dev/null
+	for pid in "${PIDS[@]}"; do [ "$pid" = "$(pid_of "$1")" ] || left+=("$pid"); done
+	PIDS=("${left[@]}")
+}
+job_start()			# NAME AGENT...: a rank on each
+{
+	local job=$1 r=0 agent
+
+	shift
+	for agent; do
+		: > "$TMP/$job.$r.count"
+		start_daemon "$job.$r" env TALLY_JOB="$job" TALLY_RANK=$r TALLY_WORLD_SIZE=$# \
+			TALLY_SOCKET="$TMP/$agent.sock" TROUBLE_COUNT="$TMP/$job.$r.count" \
+			PAUSE=0.02 "$PYTHON" "$ROOT/tests/soak_rank.py" "$TMP/$job.stop"
+		(( ++r ))
+	done
+}
+
+# ---- what goes wrong, and right again ----
+
+server_hurt()			# NAME HOW
+{
+	HOW[$1]=$2
+	roll 5000
+	DUE[$1]=$(( $(now_ms) + 300 + ROLLED ))
+	DID[$2]=$(( ${DID[$2]:-0} + 1 ))
+	did "server $1: $2"
+	case $2 in
+	killed) kill_now "$1" KILL; gone "$1" ;;
+	ended) kill_now "$1" TERM; gone "$1" ;;
+	stopped) kill_now "$1" STOP ;;
+	'cut off') in_ns sw ip link set "p-$(ns_of "$1")" down ;;
+	drained) tally drain --no-wait "$1" > /dev/null 2>&1 ;;
+	esac
+}
+
+server_heal()
+{
+	local how=${HOW[$1]:-}
+
+	unset "HOW[$1]"
+	case $how in
+	stopped) kill -CONT "$(pid_of "$1")" 2>/dev/null ;;
+	'cut off') in_ns sw ip link set "p-$(ns_of "$1")" up ;;
+	drained) wait_for 20 tally drain --undo "$1" > /dev/null 2>&1 ;;
+	esac
+	if ! is_running "$(pid_of "$1")"; then	# its agent may have ended it, too
+		[ "$how" = killed ] || [ "$how" = ended ] || gone "$1"
+		server_start "$1"
+	fi
+	did "server $1: well again"
+}
+
+# brief NAME: stopped, but not for long enough to be given up.
+brief()
+{
+	roll 1200
+	did "$1 stands still for $(( 100 + ROLLED )) ms"
+	DID[brief]=$(( ${DID[brief]:-0} + 1 ))
+	kill_now "$1" STOP
+	pause_ms $(( 100 + ROLLED ))
+	kill_now "$1" CONT
+}
+
+scheduler_kill()
+{
+	did 'scheduler: killed'
+	DID[scheduler]=$(( ${DID[scheduler]:-0} + 1 ))
+	kill_now scheduler KILL
+	gone scheduler
+	roll 1500
+	pause_ms "$ROLLED"
+	scheduler_start
+}
+
+# A job comes, and one of its ranks dies: its other rank hears it.
+visitor()
+{
+	did 'a job comes and loses a rank'
+	DID[visitor]=$(( ${DID[visitor]:-0} + 1 ))
+	job_start visit a1 a2
+	if wait_for 20 has_rounds visit.0 3; then
+		kill_now visit.1 KILL
+		wait_until 30 'its other rank hears it' ended visit.0
+		has_line visit.0 '^ERROR EWORKERLOST' || fail "it heard: $(cat "$TMP/visit.0.log")"
+	else			# no server, perhaps: then it goes as a whole
+		kill_now visit.0 KILL
+		kill_now visit.1 KILL
+	fi
+	gone visit.0
+	gone visit.1
+}
+
+trouble()
+{
+	local server how=(killed killed ended stopped stopped 'cut off' drained drained)
+
+	roll 20
+	case $ROLLED in
+	0) scheduler_kill ;;
+	1) visitor ;;
+	2 | 3) roll 3; brief "a$ROLLED" ;;
+	4 | 5) roll 3; brief "three.$ROLLED" ;;
+	*)
+		roll ${#SERVERS[@]}
+		server=${SERVERS[ROLLED]}
+		[ -z "${HOW[$server]:-}" ] && is_running "$(pid_of "$server")" || return
+		roll ${#how[@]}
+		how=${how[ROLLED]}
+		# With the cable of its machine its agent would be cut off, too.
+		[ "$server/$how" = 'g0/cut off' ] || server_hurt "$server" "$how"
+		;;
+	esac
+}
+
+heal_all()
+{
+	local server
+
+	for server in "${SERVERS[@]}"; do
+		[ -z "${HOW[$server]:-}" ] && is_running "$(pid_of "$server")" ||
+			server_heal "$server"
+	done
+}
+
+# ---- what must hold ----
+
+jobs_live()
+{
+	local rank
+
+	for rank in three.0 three.1 three.2 two.0 two.1; do
+		is_running "$(pid_of $rank)" ||
+			fail "$rank has ended: $(tail -n 1 "$TMP/$rank.log")"
+	done
+	for rank in scheduler "${AGENTS[@]}"; do
+		is_running "$(pid_of "$rank")" || fail "$rank has ended"
+	done
+}
+
+well()
+{
+	heal_all
+	wait_until $HEAL_S 'all nodes are back' nodes_up $(( ${#AGENTS[@]} + ${#SERVERS[@]} ))
+	wait_until $HEAL_S 'nobody is drained' none_drain
+	jobs_live
+	tally tensors --stuck > "$TMP/stuck.log" 2>&1	# for the case that it stays so
+	train_more three.0 5 $HEAL_S
+	train_more two.0 5 $HEAL_S
+	wait_until $HEAL_S 'no round is stuck' none_stuck
+	jobs_live
+	did "well, rounds $(rounds_of three.0) and $(rounds_of two.0)"
+}
+
+memfds_of() { ls -l "/proc/$(pid_of "$1")/fd" 2>/dev/null | grep -c memfd; }
+fds_are() { (( $(fds_of "$1") <= $2 )); }
+memfds_are() { (( $(memfds_of "$1") <= $2 )); }
+
+scheduler_start
+for i in 0 1 2; do
+	start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
+		--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
+done
+for server in "${SERVERS[@]}"; do server_start "$server"; done
+wait_until 30 'all nodes are registered' nodes_up 7
+declare -A FDS RSS
+for a in "${AGENTS[@]}"; do FDS[$a]=$(fds_of $a); done
+echo "soak: $DURATION s, seed $SEED"
+job_start three a0 a1 a2
+job_start two a0 a1
+well
+for a in "${AGENTS[@]}"; do RSS[$a]=$(rss_of $a); done
+
+until (( $(elapsed) >= DURATION * 1000 )); do
+	spell=$(( $(now_ms) + SPELL_MS ))
+	while (( $(now_ms) < spell && $(elapsed) < DURATION * 1000 )); do
+		trouble
+		roll 1200
+		pause_ms $(( 100 + ROLLED ))
+		for server in "${SERVERS[@]}"; do
+			[ -n "${HOW[$server]:-}" ] && (( $(now_ms) >= DUE[$server] )) &&
+				server_heal "$server"
+		done
+		jobs_live
+	done
+	well
+done
+
+for a in "${AGENTS[@]}"; do
+	(( $(rss_of $a) <= RSS[$a] + RSS_KIB )) ||
+		fail "$a uses $(rss_of $a) KiB of memory, at the beginning ${RSS[$a]}"
+done
+touch "$TMP/three.stop" "$TMP/two.stop"
+for rank in three.0 three.1 three.2 two.0 two.1; do expect_end 60 $rank 0; done
+wait_until 30 'no job is left' no_jobs
+# Links to servers outlive the job that made them; those to servers that are gone do not.
+for a in "${AGENTS[@]}"; do
+	wait_until 30 "$a has given all shared memory back" memfds_are $a 0
+	wait_until 30 "$a has no more than ${FDS[$a]} descriptors" fds_are $a "${FDS[$a]}"
+done
+for server in "${SERVERS[@]}"; do
+	wait_until 30 "$server has given all shared memory back" memfds_are "$server" 0
+done
+for rank in three.0 two.0; do say "$rank: $(tail -n 1 "$TMP/$rank.log")"; done
+for how in "${!DID[@]}"; do say "$how: ${DID[$how]} times"; done
+say "no wrong bit, no stuck round, nothing kept; seed $SEED"
