@@ -4,6 +4,7 @@
 # make check        install what is missing, build, run every test
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
+# make check-torch  the PyTorch tests (PYTHON=interpreter: with the torch of that one)
 # make help         the other targets and the variables
 
 VERSION := 0.1.0
@@ -73,7 +74,8 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 
-.PHONY: all soak help deps deps-vm build quickstart check check-rdma tests sim mutants lint fuzz bench
+.PHONY: all help deps deps-vm build quickstart check check-rdma check-torch tests sim mutants
+.PHONY: lint fuzz bench soak
 .PHONY: install clean san
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -85,6 +87,7 @@ help:
 	@echo '                     (TEXT=path: on that text)'
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
+	@echo 'make check-torch     the PyTorch tests; PYTHON=/path/to/python: with the torch of that one'
 	@echo 'make sim             the simulator: SEEDS=n runs, or SEED=s with its transcript'
 	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
 	@echo 'make soak            MINUTES=10 of trouble for real daemons in namespaces (SEED=)'
@@ -105,12 +108,18 @@ quickstart: deps
 
 check: deps
 	$(Q)deploy/install-packages.sh vm || echo 'what needs RDMA will be left out'
+	$(Q)deploy/install-packages.sh torch || echo 'what needs PyTorch will be left out'
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/check.sh
 
 check-rdma: deps-vm
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh
+
+check-torch:
+	$(Q)deploy/install-packages.sh $(if $(PYTHON),,torch)
+	$(Q)$(MAKE) --no-print-directory build
+	$(Q)BUILD=$(BUILD) $(if $(PYTHON),PYTHON=$(PYTHON)) tests/run.sh --stories -k torch_
 
 deps:
 	$(Q)deploy/install-packages.sh
@@ -294,7 +303,7 @@ dest = $(DESTDIR)$(PREFIX)
 # Units and pkg-config name paths, so they are written for this PREFIX, not copied.
 install: build
 	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include $(dest)/lib/systemd/system \
-		$(dest)/lib/sysusers.d $(dest)/share/doc/tally $(DESTDIR)$(PYTHON_DIR)/tally
+		$(dest)/lib/sysusers.d $(dest)/share/doc/tally $(DESTDIR)$(PYTHON_DIR)/tally/torch
 	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) $(dest)/bin
 	install -m 644 $(LIBTALLY_A) $(dest)/lib
 	cp -P $(BUILD)/lib/libtally.so* $(dest)/lib
@@ -306,6 +315,7 @@ install: build
 	install -m 644 deploy/systemd/tally.sysusers $(dest)/lib/sysusers.d/tally.conf
 	install -m 644 README.md $(wildcard docs/*.md) $(dest)/share/doc/tally
 	install -m 644 client/python/tally/*.py $(DESTDIR)$(PYTHON_DIR)/tally
+	install -m 644 client/python/tally/torch/*.py $(DESTDIR)$(PYTHON_DIR)/tally/torch
 
 clean:
 	rm -rf $(BUILD)

@@ -7,8 +7,14 @@ set -eu
 packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
 libprotobuf-c-dev libuv1-dev libhwloc-dev libjansson-dev check libglpk-dev
 rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps"
-[ "${1:-}" != vm ] || packages="$packages qemu-system-x86 busybox-static perftest rdmacm-utils
-ibverbs-providers"
+for more in "$@"; do
+	case $more in
+	vm) packages="$packages qemu-system-x86 busybox-static perftest rdmacm-utils
+		ibverbs-providers" ;;
+	torch) packages="$packages python3-torch python3-sklearn" ;;
+	*) echo "error: no packages for '$more'" >&2; exit 2 ;;
+	esac
+done
 
 missing=
 for p in $packages; do

@@ -103,7 +103,37 @@ def refusals_are_exceptions(s):
         assert (ticket.wait(DEADLINE_S) == s.world_size).all()
 
 
+def libraries_of_other_releases_are_refused():
+    """Only what the package can know; and its own version is the library's."""
+    assert tally.__version__ == tally.version()
+
+    class Library:
+        def __init__(self, version):
+            self.tally_version = lambda: version
+
+    tally._ffi.check_version(Library(tally.__version__.encode()), "good.so")
+    for other in (b"0.0.9", b"1.1.0", b"99.0"):
+        try:
+            tally._ffi.check_version(Library(other), "other.so")
+        except ImportError as e:
+            assert tally.__version__ in str(e) and f"other.so is version {other.decode()}" in str(e)
+        else:
+            raise AssertionError("a library of another release was taken")
+
+
+def a_missing_agent_is_explained():
+    try:
+        tally.Session(socket="/nowhere/agent.sock", timeout=5)
+    except tally.TallyError as e:
+        assert e.name == "EAGENT" and "/nowhere/agent.sock" in e.text
+        assert "systemctl start tally-agent" in e.text and "tally local" in e.text
+    else:
+        raise AssertionError("attached to nobody")
+
+
 def main():
+    libraries_of_other_releases_are_refused()
+    a_missing_agent_is_explained()
     with tally.Session() as s:
         for story in (
             sums_of_every_dtype,

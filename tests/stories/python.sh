@@ -10,3 +10,8 @@ expect_status 0 "$BIN/tally" local --agents 2 --servers 1 --ranks 4 -- \
 	"$PYTHON" "$ROOT/tests/test_python.py"
 expect_text "$TMP/out" 'rank 0 of 4: ok'
 say 'four ranks in Python agree'
+
+TALLY_LIBRARY=libc.so.6 PYTHONPATH=$ROOT/client/python \
+	expect_status 1 "$PYTHON" -c 'import tally'
+expect_text "$TMP/err" 'ImportError: .*libc.so.6 has no tally_attach'
+say 'another library is refused by name'

@@ -26,10 +26,12 @@ Errors are TallyError with ``code``, ``name`` and ``text``; deadlines are
 TallyTimeout, whose text names who is missing, and after which the ticket is still
 good.  Start the ranks with ``tally local``, torchrun, mpirun, srun, or with
 TALLY_RANK and TALLY_WORLD_SIZE set.  Nothing is compiled: libtally.so.0 is taken
-from TALLY_LIBRARY, the build tree, or the system.
+from TALLY_LIBRARY, the build tree, or the system; its version has to fit the package's.
+
+For PyTorch there is tally.torch.
 """
 
+from ._ffi import VERSION as __version__
 from ._session import MEAN, SUM, Session, TallyError, TallyTimeout, Tensor, Ticket, version
 
-__version__ = version()
 __all__ = ["MEAN", "SUM", "Session", "TallyError", "TallyTimeout", "Tensor", "Ticket", "version"]

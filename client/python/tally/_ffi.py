@@ -10,6 +10,7 @@ import os
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 SONAME = "libtally.so.0"
+VERSION = "0.1.0"  # of this package: tally.h's
 
 
 class Options(ctypes.Structure):
@@ -89,6 +90,20 @@ def _candidates():
     return ([built] if os.path.exists(built) else []) + [SONAME]
 
 
+def check_version(lib, path):
+    """A library whose structs may be others than those above is refused.
+
+    Before 1.0 the minor number counts, from then on the major one.
+    """
+    theirs = lib.tally_version().decode()
+    counts = 2 if VERSION.startswith("0.") else 1
+    if theirs.split(".")[:counts] != VERSION.split(".")[:counts]:
+        raise ImportError(
+            f"the Python package tally is version {VERSION}, but {path} is version {theirs}: "
+            "install both from one release, or set TALLY_LIBRARY"
+        )
+
+
 def load():
     """The loaded library with typed functions; ImportError says where it was sought."""
     failures = []
@@ -99,8 +114,12 @@ def load():
             failures.append(f"{path}: {why}")
             continue
         for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(lib, name)
+            try:
+                function = getattr(lib, name)
+            except AttributeError:
+                raise ImportError(f"{path} has no {name}(): it is no libtally {VERSION}") from None
             function.restype = result
             function.argtypes = arguments
+        check_version(lib, path)
         return lib
     raise ImportError("libtally was not found (set TALLY_LIBRARY): " + "; ".join(failures))

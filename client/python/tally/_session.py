@@ -2,6 +2,7 @@
 """Session, Tensor and Ticket over libtally's handles."""
 
 import ctypes
+import threading
 import time
 import weakref
 
@@ -26,7 +27,9 @@ _DTYPES = {
     "int64": (8, np.dtype(np.int64)),
 }
 
-_EAGAIN, _EINVAL, _ETIMEDOUT, _ESHUTDOWN = -1, -2, -9, -17
+_EAGAIN, _EINVAL, _ETIMEDOUT, _EAGENT, _ESHUTDOWN, _EBUSY = -1, -2, -9, -13, -17, -19
+_NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally-agent), set "
+             "TALLY_SOCKET to where it listens, or run under tally local")
 _SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
 _WAIT_MS = 600000  # libtally's own limit for a wait without one
 
@@ -213,10 +216,12 @@ class Session:
         code = _lib.tally_attach(ctypes.byref(options), ctypes.byref(pointer))
         self._pointer = pointer.value
         if code:
-            text = self.error_text
+            text = self.error_text + (_NO_AGENT if code == _EAGENT else "")
             self._close()
             raise _error(code, text)
         self._finalizer = weakref.finalize(self, _lib.tally_detach, self._pointer)
+        self._owner = None  # the one thread that may use it; None: whoever comes
+        self._last_words = None  # what detach() calls first
 
     def __enter__(self):
         return self
@@ -227,6 +232,8 @@ class Session:
     def _handle(self):
         if not self._pointer:
             raise TallyError(_ESHUTDOWN, "the session is detached")
+        if self._owner not in (None, threading.get_ident()):
+            raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
         return self._pointer
 
     def _close(self):
@@ -237,6 +244,12 @@ class Session:
         if code < 0:
             raise _error(code, self.error_text)
         return code
+
+    def _fact(self, question):
+        """What never changes may be asked from any thread."""
+        if not self._pointer:
+            raise TallyError(_ESHUTDOWN, "the session is detached")
+        return self._check(question(self._pointer))
 
     def _view(self, address, shape, dtype, writable=True):
         count = int(np.prod(shape, dtype=np.int64))
@@ -254,31 +267,33 @@ class Session:
     @property
     def rank(self):
         """This process's number in the job."""
-        return self._check(_lib.tally_rank(self._handle()))
+        return self._fact(_lib.tally_rank)
 
     @property
     def world_size(self):
         """Processes in the job."""
-        return self._check(_lib.tally_world_size(self._handle()))
+        return self._fact(_lib.tally_world_size)
 
     @property
     def local_rank(self):
         """This process's number on its machine."""
-        return self._check(_lib.tally_local_rank(self._handle()))
+        return self._fact(_lib.tally_local_rank)
 
     @property
     def local_size(self):
         """Processes of the job on this machine."""
-        return self._check(_lib.tally_local_size(self._handle()))
+        return self._fact(_lib.tally_local_size)
 
     @property
     def machines(self):
         """Machines of the job."""
-        return self._check(_lib.tally_machines(self._handle()))
+        return self._fact(_lib.tally_machines)
 
     def detach(self):
         """Leaves the job and frees everything; harmless when done already."""
         if self._pointer:
+            if self._last_words:
+                self._last_words()
             self._finalizer.detach()
             code = self._close()
             if code:

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives on any tensor, composed of Tally's two: the sum and the broadcast.
+
+Every operation goes through a channel for its kind, type and number of elements, which
+is declared when it is first needed and kept for the next time.  All ranks call the same
+operations in the same order, so they declare and drop the same channels.  Operations on
+different channels overlap; those on one channel follow each other.
+
+Inputs are read, and outputs written, between the call and the end of its future.
+"""
+
+import collections
+
+import torch
+
+from . import _memory
+from ._exchange import TIMEOUT_S, Exchange
+
+CHANNELS_MAX = 64  # kept for later use
+KEPT_BYTES_MAX = 256 << 20
+
+
+class Collectives:
+    """The operations of one session."""
+
+    def __init__(self, session, timeout=TIMEOUT_S):
+        self.exchange, self.timeout = Exchange.of(session), timeout
+        self.rank, self.world = self.exchange.rank, self.exchange.world
+        self._name = f"op{self.exchange.number('op')}"
+        self._kept = collections.OrderedDict()  # (channel, block) by use, oldest first
+        self._made = 0
+
+    def all_reduce(self, tensor, op="sum"):
+        """Sum or mean ("mean") over all ranks, in place; a Future of the tensor."""
+        _memory.check_summed(tensor, "a tensor to reduce")
+        return self._go(tensor, [("sum", tensor.dtype, tensor.numel(), tensor, tensor,
+                                  lambda t, a: t.push_pull(a, out=a, op=op))])
+
+    def broadcast(self, tensor, root=0):
+        """Everybody's tensor becomes root's; a Future of it.  Any type."""
+        return self._go(tensor, [self._from(root, tensor, tensor, 0)])
+
+    def all_gather(self, outputs, tensor):
+        """outputs[r] becomes rank r's tensor; a Future of outputs."""
+        return self._go(outputs, [self._from(r, tensor, out, r) for r, out in enumerate(outputs)])
+
+    def barrier(self):
+        """A Future that is done when all ranks have called this."""
+        return self.all_reduce(torch.zeros(1, dtype=torch.uint8))
+
+    def _from(self, root, source, target, lane):
+        """A round in which target gets root's source: bytes, so that any type will do."""
+        _memory.check(source, "a tensor to send")
+        _memory.check(target, "a tensor to receive")
+        if source.numel() * source.element_size() != target.numel() * target.element_size():
+            raise ValueError(f"{tuple(target.shape)} cannot receive {tuple(source.shape)}")
+        bytes_ = target.numel() * target.element_size()
+        return (f"from{lane}", torch.uint8, bytes_, source if root == self.rank else None, target,
+                lambda t, a: t.broadcast(a, out=a, root=root))
+
+    def _go(self, result, rounds):
+        future = torch.futures.Future()
+        self.exchange.post(self._start, future, result, rounds)
+        return future.then(lambda f: f.value())  # an exception becomes one of C++'s, with its text
+
+    # ---- in the exchange's thread ----
+
+    def _start(self, future, result, rounds):
+        left, failed = len(rounds), None
+
+        def ended(error):
+            nonlocal left, failed
+            left -= 1
+            failed = failed or error
+            if left:
+                return
+            if failed:
+                future.set_exception(failed)
+            else:
+                future.set_result(result)
+
+        if not rounds:
+            future.set_result(result)
+        for kind, dtype, count, source, target, submit in rounds:
+            try:
+                channel, block = self._channel(kind, dtype, count)
+            except Exception as error:
+                ended(error)
+            else:
+                self._round(channel, block, source, target, submit, ended)
+
+    def _round(self, channel, block, source, target, submit, ended):
+        def begin(tensor):
+            if source is not None:
+                _fill(block.tensor, source)
+            return submit(tensor, block.array)
+
+        def done(error):
+            if not error:
+                try:
+                    _empty(block.tensor, target)
+                except Exception as why:  # memory, say
+                    error = why
+            ended(error)
+
+        self.exchange.start(channel, begin, done, self.timeout)
+
+    def _channel(self, kind, dtype, count):
+        key = kind, dtype, count
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        self._drop_to(CHANNELS_MAX - 1, KEPT_BYTES_MAX - count * dtype_bytes(dtype))
+        self._made += 1
+        name = f"{self._name}/{kind}.{self._made}"
+        (channel,) = self.exchange.declare([(name, (count,), _memory.DTYPES[dtype][0])])
+        self._kept[key] = channel, _memory.Block(self.exchange.session, count, dtype)
+        return self._kept[key]
+
+    def _drop_to(self, channels, bytes_):
+        """Gives the longest unused back until so many are left, with so many bytes."""
+        have = sum(block.bytes for _, block in self._kept.values())
+        dropped = []
+        while self._kept and (len(self._kept) > channels or have > bytes_):
+            key = next(iter(self._kept))
+            channel, block = self._kept.pop(key)
+            have -= block.bytes
+            dropped.append((channel, block))
+        self.exchange.undeclare([channel for channel, _ in dropped])
+        for _, block in dropped:
+            block.free()
+
+    def drop(self):
+        """Gives all of them back, as all ranks must."""
+        self.exchange.call(self._drop_to, 0, 0)
+
+
+def dtype_bytes(dtype):
+    """Bytes of one element."""
+    return torch.empty(0, dtype=dtype).element_size()
+
+
+def _fill(block, source):
+    """A block's values become source's, or its bytes do."""
+    if block.dtype == source.dtype:
+        block.copy_(source.detach().reshape(-1))
+    else:
+        block.copy_(_memory.as_bytes(source.detach().contiguous()))
+
+
+def _empty(block, target):
+    """And the other way, into whatever strides target has."""
+    with torch.no_grad():
+        target.copy_(block.view(target.dtype).view(target.shape))

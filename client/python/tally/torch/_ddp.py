@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A communication hook for DistributedDataParallel.
+
+DDP hands its buckets over one by one while the backward pass runs, in the same order on
+all ranks.  Each becomes a tensor of Tally with a block of the arena.  The first time a
+bucket comes the exchange's thread declares it; from the second time on, where DDP lets
+gradients be views of buckets, the bucket itself moves to the block, so that gradients are
+written into the arena and read from there without a copy.  Else there is one copy in,
+and DDP's own copy out.
+
+DDP rebuilds its buckets after the first step, in the order in which gradients came.  A
+bucket that is not what it was is undeclared, its successor declared under a new name.
+"""
+
+import torch
+import torch.distributed as dist
+
+from .._session import TallyError
+from . import _memory
+from ._exchange import TIMEOUT_S, Exchange
+
+
+class _Slot:
+    """One bucket's tensor and block, and which of DDP's tensors live there."""
+
+    def __init__(self, channel, block):
+        self.channel, self.block = channel, block
+        self._base, self._views = None, ()
+
+    def fits(self, buffer):
+        return self.block.tensor.dtype == buffer.dtype and (
+            self.block.tensor.numel() == buffer.numel()
+        )
+
+    def take(self, bucket, buffer):
+        """The bucket's values are in the block afterwards, if need be by a copy."""
+        if buffer.data_ptr() == self.block.tensor.data_ptr():
+            return
+        grads = [p.grad for p in bucket.parameters()]
+        if all(_memory.is_within(g, buffer) for g in grads):
+            self.move_out()
+            _memory.move(buffer, grads, self.block.tensor)
+            self._base, self._views = buffer, grads
+        else:
+            self.block.tensor.copy_(buffer)
+
+    def move_out(self):
+        """DDP's tensors get memory of their own again."""
+        if self._base is not None:
+            _memory.move_out(self._base, self._views)
+        self._base, self._views = None, ()
+
+
+class _Buckets:
+    """The buckets of one DDP model."""
+
+    def __init__(self, exchange, timeout):
+        self._exchange, self._timeout = exchange, timeout
+        self._name = f"ddp{exchange.number('ddp')}"
+        self._slots = {}  # by the bucket's number
+        self._made = 0
+        self._trouble = None  # why tensors could not be given back
+        exchange.at_close(self)
+
+    def sum(self, bucket):
+        """Starts the bucket's mean over all ranks; a Future of it."""
+        index, buffer = bucket.index(), bucket.buffer()
+        _memory.check_summed(buffer, f"{self._name}: bucket {index}")
+        future = torch.futures.Future()
+        slot = self._slots.get(index)
+        if slot and slot.fits(buffer):
+            slot.take(bucket, buffer)
+            self._exchange.post(self._start, slot, future)
+        else:
+            self._forget([index])
+            self._exchange.post(self._declare, index, buffer, future)
+        if bucket.is_last():
+            self._forget([i for i in self._slots if i > index])
+        return future.then(lambda f: f.value())  # an exception becomes one of C++'s, with its text
+
+    def _forget(self, indices):
+        """Gives the tensors of those buckets back."""
+        slots = [self._slots.pop(i) for i in indices if i in self._slots]
+        for slot in slots:
+            slot.move_out()
+        if slots:
+            self._exchange.post(self._undeclare, slots)
+
+    def move_out(self):
+        """Everything of DDP's leaves the arena."""
+        for slot in self._slots.values():
+            slot.move_out()
+        self._slots.clear()
+
+    def close(self):
+        """Gives all tensors back, as all ranks must; the hook may be used again."""
+        indices = list(self._slots)
+        self._forget(indices)
+        self._exchange.call(lambda: None)
+        if self._trouble:
+            raise self._trouble
+
+    # ---- in the exchange's thread ----
+
+    def _undeclare(self, slots):
+        try:
+            self._exchange.undeclare([s.channel for s in slots])
+            for slot in slots:
+                slot.block.free()
+        except TallyError as error:  # mostly the end of the job, which the next round meets, too
+            self._trouble = error
+
+    def _declare(self, index, buffer, future):
+        try:
+            if self._trouble:
+                raise self._trouble
+            self._made += 1
+            dtype = _memory.DTYPES[buffer.dtype][0]
+            name = f"{self._name}/bucket{index}.{self._made}"
+            # the later a bucket, the earlier its layers: the next forward pass wants them first
+            description = (name, (buffer.numel(),), dtype, index)
+            (channel,) = self._exchange.declare([description])
+            block = _memory.Block(self._exchange.session, buffer.numel(), buffer.dtype)
+            slot = _Slot(channel, block)
+            slot.block.tensor.copy_(buffer)
+            self._slots[index] = slot
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            self._start(slot, future)
+
+    def _start(self, slot, future):
+        array = slot.block.array
+
+        def done(error):
+            if error:
+                future.set_exception(error)
+            else:
+                future.set_result(slot.block.tensor)
+
+        self._exchange.start(
+            slot.channel, lambda t: t.push_pull(array, out=array, op="mean"), done, self._timeout
+        )
+
+
+def _check_group(session, group):
+    """The process group whose model it is must be the session's job."""
+    if not dist.is_initialized():
+        return
+    ranks, mine = dist.get_world_size(group), dist.get_rank(group)
+    if (ranks, mine) != (session.world_size, session.rank):
+        raise ValueError(
+            f"this process is rank {mine} of {ranks} in the process group, but rank "
+            f"{session.rank} of {session.world_size} in the Tally session: start both with "
+            "the same ranks"
+        )
+
+
+def ddp_comm_hook(session, process_group=None, timeout=TIMEOUT_S):
+    """A hook that lets Tally average the gradients of a DistributedDataParallel model.
+
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        model.register_comm_hook(None, tally.torch.ddp_comm_hook(session))
+
+    Gradients become means over all ranks, as without a hook.  With
+    ``gradient_as_bucket_view=True`` buckets move into the arena and are not copied.
+    Types: those of Tally, also float16 and bfloat16; on the CPU.
+
+    ``process_group`` is the one given to DDP.  ``timeout`` in seconds is the limit for a
+    bucket; then backward() raises an error that names tensor, rank and machine.  A model
+    that is not trained any more gives its tensors back by ``hook.close()``, on all ranks.
+    The session belongs to tally.torch from then on; ``session.detach()`` ends it.
+    """
+    _check_group(session, process_group)
+    buckets = _Buckets(Exchange.of(session), timeout)
+
+    def tally_hook(_state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return buckets.sum(bucket)
+
+    tally_hook.close = buckets.close
+    return tally_hook

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torch tensors and the arena: types, blocks, and moving tensors in and out."""
+
+import numpy as np
+import torch
+
+# torch's type: (Tally's name, how NumPy holds it)
+DTYPES = {
+    torch.float32: ("float32", np.float32),
+    torch.float64: ("float64", np.float64),
+    torch.float16: ("float16", np.float16),
+    torch.bfloat16: ("bfloat16", np.uint16),
+    torch.int8: ("int8", np.int8),
+    torch.uint8: ("uint8", np.uint8),
+    torch.int32: ("int32", np.int32),
+    torch.int64: ("int64", np.int64),
+}
+
+
+def check(tensor, what):
+    """Refuses what cannot be summed, in words; ``what`` names it."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{what} is a {type(tensor).__name__}, not a torch.Tensor")
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"{what} is on {tensor.device}: this version of tally.torch exchanges CPU tensors only"
+        )
+    if tensor.layout != torch.strided:
+        raise ValueError(
+            f"{what} is sparse: make it dense (Embedding(sparse=False); for "
+            "DistributedOptimizer also sparse_as_dense=True)"
+        )
+
+
+def check_summed(tensor, what):
+    """check(), and that Tally can add its type."""
+    check(tensor, what)
+    if tensor.dtype not in DTYPES:
+        known = ", ".join(str(d) for d in DTYPES)
+        raise ValueError(f"{what} has type {tensor.dtype}; those that can be summed: {known}")
+
+
+def as_bytes(tensor):
+    """A contiguous tensor's memory as a flat tensor of uint8."""
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+class Block:
+    """A piece of the arena: ``tensor`` for torch, ``array`` for Tally, the same memory.
+
+    Made and freed by the thread that owns the session.
+    """
+
+    def __init__(self, session, count, dtype):
+        held = DTYPES[dtype][1]
+        self._session = session
+        self.bytes = count * np.dtype(held).itemsize
+        self._raw = session.empty(self.bytes, "uint8")
+        self.array = self._raw.view(held)
+        self.tensor = torch.from_numpy(self._raw).view(dtype)
+
+    def free(self):
+        """Gives the memory back; whoever uses it still must have been moved away."""
+        self._session.free(self._raw)
+        self.array = self.tensor = self._raw = None
+
+
+def _like(view, old_base, new_base):
+    """The part of new_base that view is of old_base: same place, sizes and strides."""
+    offset = view.storage_offset() - old_base.storage_offset() + new_base.storage_offset()
+    return new_base.as_strided(view.size(), view.stride(), offset)
+
+
+def is_within(view, base):
+    """Does the view's memory lie wholly in base, a flat tensor of the same type?"""
+    if view is None or view.layout != torch.strided or view.dtype != base.dtype:
+        return False
+    # last element + 1, in base's elements; only dense tensors move here
+    first = view.data_ptr() - base.data_ptr()
+    return first >= 0 and first + view.numel() * view.element_size() <= (
+        base.numel() * base.element_size()
+    )
+
+
+def move(base, views, new_base):
+    """Makes base and its views live in new_base, for everybody who holds them.
+
+    The tensors stay the same objects, in C++ too; only their memory is another.  The
+    values come along.
+    """
+    with torch.no_grad():
+        new_base.copy_(base)
+        moved = [_like(v, base, new_base) for v in views]
+        base.data = new_base
+        for view, to in zip(views, moved):
+            view.data = to
+
+
+def move_out(base, views):
+    """Moves them from the arena to memory of their own, e.g. before it goes away."""
+    move(base, views, torch.empty(base.numel(), dtype=base.dtype))

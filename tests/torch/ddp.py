@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DDP hook, run as every rank: means as Gloo's, in every type, in or out of place."""
+
+import os
+from unittest import mock
+
+import rig
+import torch
+import torch.distributed as dist
+from rig import loss_of, mlp, parameters, raises, same_on_all_ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import tally
+import tally.torch
+
+
+def train(rank, session, steps=4, lossy=loss_of, model=None, **options):
+    """The model after some steps; by Gloo without a session."""
+    model = model or mlp()
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.01, **options)
+    hook = tally.torch.ddp_comm_hook(session) if session else None
+    if hook:
+        ddp.register_comm_hook(None, hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.2, momentum=0.9)
+    for step in range(steps):
+        # both ways of clearing: gradients made anew, and gradients that stay
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        lossy(ddp, rank, step).backward()
+        optimizer.step()
+    if session:
+        in_arena = all(rig.is_in_arena(p.grad) for p in model.parameters() if p.requires_grad)
+        hook.close()
+        assert not any(rig.is_in_arena(p.grad) for p in model.parameters())
+        return model, in_arena
+    return model
+
+
+def close_to(got, want):
+    return torch.allclose(parameters(got), parameters(want), rtol=1e-5, atol=1e-6)
+
+
+def means_are_those_of_gloo(session):
+    for view in (False, True):
+        want = train(session.rank, None, gradient_as_bucket_view=view)
+        got, in_arena = train(session.rank, session, gradient_as_bucket_view=view)
+        same_on_all_ranks(parameters(got))
+        assert close_to(got, want)
+        assert not close_to(got, mlp()), "nothing was learned"
+        assert in_arena == view, "buckets that are views live in the arena, others do not"
+
+
+class Product(nn.Module):
+    """One layer that every type can do on a CPU."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        torch.manual_seed(1)
+        self.weight = nn.Parameter(torch.randn(1001).to(dtype))
+        self.bias = nn.Parameter(torch.randn(3, 5).to(dtype))
+
+    def forward(self, x):
+        return (self.weight.float() * x).sum() + (self.bias.float() * x[:15].view(3, 5)).sum()
+
+
+def every_type_is_rounded_once(session):
+    """One rank per machine: the mean of two is made in float32 and rounded once."""
+    inputs = [torch.randn(1001, generator=torch.Generator().manual_seed(r)) for r in (0, 1)]
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        with mock.patch("torch.nn.parallel.distributed._sync_module_states"):
+            # Gloo of torch 1.13 cannot broadcast bfloat16; the ranks' seeds are equal
+            ddp = DistributedDataParallel(Product(dtype), gradient_as_bucket_view=True)
+        hook = tally.torch.ddp_comm_hook(session)
+        ddp.register_comm_hook(None, hook)
+        wide = torch.promote_types(dtype, torch.float32)
+        want = (inputs[0].to(dtype).to(wide) + inputs[1].to(dtype).to(wide)) / 2
+        for _ in range(4):
+            ddp.zero_grad(set_to_none=False)
+            ddp(inputs[session.rank]).backward()
+            got = ddp.module.weight.grad
+            assert got.dtype == dtype and torch.equal(got, want.to(dtype)), dtype
+            assert torch.equal(ddp.module.bias.grad.reshape(-1), want[:15].to(dtype)), dtype
+        hook.close()
+
+
+def autocast_changes_no_type(session):
+    def loss(model, rank, step):
+        with torch.autocast("cpu", torch.bfloat16):
+            x, y = rig.batch(rank, step)
+            return nn.functional.cross_entropy(model(x).float(), y)
+
+    want = train(session.rank, None, lossy=loss)
+    got, _ = train(session.rank, session, lossy=loss)
+    same_on_all_ranks(parameters(got))
+    assert close_to(got, want)
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.first, self.odd, self.even = nn.Linear(33, 9), nn.Linear(9, 5), nn.Linear(9, 5)
+
+    def forward(self, x, odd):
+        return (self.odd if odd else self.even)(self.first(x))
+
+
+def parameters_may_be_unused(session):
+    def loss(model, rank, step):
+        x, y = rig.batch(rank, step)
+        return nn.functional.cross_entropy(model(x, odd=(rank + step) % 2), y)
+
+    for view in (False, True):
+        options = dict(find_unused_parameters=True, gradient_as_bucket_view=view)
+        want = train(session.rank, None, 6, loss, Branches(), **options)
+        got, _ = train(session.rank, session, 6, loss, Branches(), **options)
+        same_on_all_ranks(parameters(got))
+        assert close_to(got, want)
+
+
+def tensors_come_and_go(session):
+    """What rebuilt buckets and dropped models had is given back, on the servers too."""
+    assert rig.tensors() == [], "the models of the stories before left something"
+    empty = rig.server_memory()
+    rig.meet()
+    for width in (16, 40, 64, 24, 64):
+        train(session.rank, session, model=mlp(width=width))
+    assert rig.tensors() == []
+
+    hook = tally.torch.ddp_comm_hook(session)
+    ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.01)
+    ddp.register_comm_hook(None, hook)
+    names = []
+    for step in range(3):
+        loss_of(ddp, session.rank, step).backward()
+        rig.meet()
+        names.append(sorted(rig.tensors()))
+        rig.meet()
+    assert names[0] != names[1] == names[2], names
+    elements = sum(p.numel() for p in ddp.parameters())
+    assert sum(count for _, count in names[2]) == elements, names[2]
+    assert sum(rig.server_memory()) > sum(empty)
+    rig.meet()
+    hook.close()
+    assert rig.tensors() == []
+    rig.wait_until("the servers' memory is as before", lambda: rig.server_memory() == empty)
+
+
+def what_cannot_be_summed_is_said(session):
+    ddp = DistributedDataParallel(nn.Embedding(10, 3, sparse=True))
+    ddp.register_comm_hook(None, tally.torch.ddp_comm_hook(session))
+    loss = ddp(torch.tensor([1, 2])).sum()
+    raises((RuntimeError, ValueError), "bucket 0 is sparse: make it dense", loss.backward)
+
+    alone = [dist.new_group([r]) for r in range(session.world_size)][session.rank]
+    raises(ValueError, "rank 0 of 1 in the process group, but rank . of 2 in the Tally session",
+           tally.torch.ddp_comm_hook, session, alone)
+    raises(tally.TallyError, "EBUSY.*works for tally.torch", session.barrier)
+    check = tally.torch._memory.check_summed
+    raises(ValueError, "on meta: .*CPU tensors only", check, torch.empty(3, device="meta"), "it")
+    raises(ValueError, "it has type torch.bool", check, torch.ones(3).bool(), "it")
+
+
+def backward_does_not_wait_for_others(session):
+    """Rank 1 begins when rank 0 has handed over all its buckets."""
+    model = mlp()
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.01)
+    hook, flag = tally.torch.ddp_comm_hook(session), os.path.join(os.environ["RIG_DIR"], "handed")
+
+    def watched(state, bucket):
+        future = hook(state, bucket)
+        if session.rank == 0 and bucket.is_last():
+            open(flag, "w").close()
+        return future
+
+    ddp.register_comm_hook(None, watched)
+    loss = loss_of(ddp, session.rank, 0)
+    if session.rank == 1:
+        rig.wait_until("rank 0 handed its buckets over", lambda: os.path.exists(flag))
+    loss.backward()
+    same_on_all_ranks(torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
+    hook.close()
+
+
+def a_stuck_rank_is_named(session):
+    """The last story: the job does not survive it."""
+    ddp = DistributedDataParallel(mlp())
+    ddp.register_comm_hook(None, tally.torch.ddp_comm_hook(session, timeout=4))
+    for step in range(2):  # after which the buckets are what they will be
+        loss_of(ddp, session.rank, step).backward()
+    loss = loss_of(ddp, session.rank, 2)
+    if session.rank == 0:
+        raises(RuntimeError, r"ETIMEDOUT: rank 0: .*tensor ddp\d+/bucket0\S* ?.*not done after 4 s"
+               r".*waits for .*(rank 1|agent-1)", loss.backward)
+    rig.meet()
+
+
+def main():
+    rig.start_gloo()
+    with tally.Session() as session:
+        for story in (
+            means_are_those_of_gloo,
+            every_type_is_rounded_once,
+            autocast_changes_no_type,
+            parameters_may_be_unused,
+            tensors_come_and_go,
+            backward_does_not_wait_for_others,
+            what_cannot_be_summed_is_said,
+            a_stuck_rank_is_named,
+        ):
+            story(session)
+            rig.meet()
+            print(f"rank {session.rank}: {story.__name__}", flush=True)
+    dist.destroy_process_group()
+    print("all well")
+
+
+main()
