@@ -120,15 +120,14 @@ def parameters_may_be_unused(session):
 
 def tensors_come_and_go(session):
     """What rebuilt buckets and dropped models had is given back, on the servers too."""
-    assert rig.tensors() == [], "the models of the stories before left something"
     empty = rig.server_memory()
     rig.meet()
-    for width in (16, 40, 64, 24, 64):
+    for width in (16, 1200, 24, 1200):
         train(session.rank, session, model=mlp(width=width))
     assert rig.tensors() == []
 
     hook = tally.torch.ddp_comm_hook(session)
-    ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.01)
+    ddp = DistributedDataParallel(mlp(width=1200), bucket_cap_mb=0.01)
     ddp.register_comm_hook(None, hook)
     names = []
     for step in range(3):
@@ -139,11 +138,11 @@ def tensors_come_and_go(session):
     assert names[0] != names[1] == names[2], names
     elements = sum(p.numel() for p in ddp.parameters())
     assert sum(count for _, count in names[2]) == elements, names[2]
-    assert sum(rig.server_memory()) > sum(empty)
+    assert rig.server_memory() > empty + elements * 2
     rig.meet()
     hook.close()
     assert rig.tensors() == []
-    rig.wait_until("the servers' memory is as before", lambda: rig.server_memory() == empty)
+    rig.wait_until("the servers' memory is as before", lambda: rig.server_memory() <= empty)
 
 
 def what_cannot_be_summed_is_said(session):

@@ -61,7 +61,7 @@ class Collectives:
     def _go(self, result, rounds):
         future = torch.futures.Future()
         self.exchange.post(self._start, future, result, rounds)
-        return future.then(lambda f: f.value())  # an exception becomes one of C++'s, with its text
+        return future
 
     # ---- in the exchange's thread ----
 
@@ -92,13 +92,13 @@ class Collectives:
     def _round(self, channel, block, source, target, submit, ended):
         def begin(tensor):
             if source is not None:
-                _fill(block.tensor, source)
+                _memory.fill(block.tensor, source)
             return submit(tensor, block.array)
 
         def done(error):
             if not error:
                 try:
-                    _empty(block.tensor, target)
+                    _memory.empty(block.tensor, target)
                 except Exception as why:  # memory, say
                     error = why
             ended(error)
@@ -138,17 +138,3 @@ class Collectives:
 def dtype_bytes(dtype):
     """Bytes of one element."""
     return torch.empty(0, dtype=dtype).element_size()
-
-
-def _fill(block, source):
-    """A block's values become source's, or its bytes do."""
-    if block.dtype == source.dtype:
-        block.copy_(source.detach().reshape(-1))
-    else:
-        block.copy_(_memory.as_bytes(source.detach().contiguous()))
-
-
-def _empty(block, target):
-    """And the other way, into whatever strides target has."""
-    with torch.no_grad():
-        target.copy_(block.view(target.dtype).view(target.shape))

@@ -65,6 +65,20 @@ class Block:
         self.array = self.tensor = self._raw = None
 
 
+def fill(block, source):
+    """A block's values become source's, or its bytes do."""
+    if block.dtype == source.dtype:
+        block.copy_(source.detach().reshape(-1))
+    else:
+        block.copy_(as_bytes(source.detach().contiguous()))
+
+
+def empty(block, target):
+    """And the other way, into whatever strides target has."""
+    with torch.no_grad():
+        target.copy_(block.view(target.dtype).view(target.shape))
+
+
 def _like(view, old_base, new_base):
     """The part of new_base that view is of old_base: same place, sizes and strides."""
     offset = view.storage_offset() - old_base.storage_offset() + new_base.storage_offset()

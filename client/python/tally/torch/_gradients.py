@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradients of an optimizer's parameters: gathered as they come, summed, given back.
+
+Parameters are put together in buckets, the last ones first, as that is the order in which
+gradients come.  A bucket is one tensor of Tally and one block of the arena; each of its
+parameters has a view.  When autograd has accumulated the last gradient of a bucket, the
+bucket's round starts.  After the round p.grad is that view: a gradient that stays from
+step to step (zeroed, not None) is from then on written to the arena directly.
+
+The parameters' shapes, types and number may change between steps.  The first gradient
+of a step finds that out; then nothing is sent until synchronize(), which gives the old
+tensors back, declares new ones, and sends everything.
+"""
+
+import threading
+
+import torch
+
+from . import _memory
+
+BUCKET_BYTES = 1 << 20  # a bucket is sent as a whole: small enough to overlap
+
+
+class Bucket:
+    """Some parameters whose gradients travel together."""
+
+    def __init__(self, number, params, names, wire):
+        self.params, self.wire = params, wire
+        self.count = sum(p.numel() for p in params)
+        self.name = f"{number}:{names[0]}" + (f"..{names[-1]}" if len(names) > 1 else "")
+        self.missing = set(params)  # no gradient yet in this step
+        self.sent = False
+        self.ended = threading.Event()
+        self.error = self.channel = self.block = None
+        self.views = {}
+
+    def place(self, channel, block):
+        """Gets what was declared for it."""
+        self.channel, self.block, at = channel, block, 0
+        for p in self.params:
+            self.views[p] = block.tensor[at : at + p.numel()].view(p.shape)
+            at += p.numel()
+
+    def take(self, p, dense):
+        """The parameter's gradient is in the block afterwards; none counts as zeros."""
+        view, grad = self.views[p], p.grad
+        self.missing.discard(p)
+        if grad is None:
+            view.zero_()
+        elif grad.layout != torch.strided and dense:
+            view.copy_(grad.to_dense())
+        else:
+            _memory.check(grad, "a gradient")
+            if grad.data_ptr() != view.data_ptr():
+                view.copy_(grad)
+
+    def give(self):
+        """What the round brought becomes the parameters' gradients."""
+        for p in self.params:
+            if p.dtype != self.wire:
+                p.grad = self.views[p].to(p.dtype)
+            elif p.grad is not self.views[p]:
+                p.grad = self.views[p]
+
+    def begin(self):
+        """A new step: nothing has come yet."""
+        self.missing, self.sent, self.error = set(self.params), False, None
+        self.ended.clear()
+
+    def move_out(self):
+        """The views get memory of their own; who holds them keeps the values."""
+        for view in self.views.values():
+            view.data = view.clone()
+
+
+class Gradients:
+    """See above.  All ranks have the same parameters in the same order."""
+
+    def __init__(self, exchange, groups, names, options):
+        self.exchange, self._groups, self._names, self._options = exchange, groups, names, options
+        self._title = f"optimizer{exchange.number('optimizer')}"
+        self._made = 0
+        self._hooks = {}  # parameter: what keeps its hook alive
+        self._left = {}  # parameter: backward passes to come before it is sent
+        self.buckets, self._built, self._bucket_of = [], None, {}
+        self._checked = self._stale = False  # the signature, in this step; it has changed
+        self.busy = False  # a gradient of this step has been taken
+        self._build()
+        exchange.at_close(self)
+
+    # ---- which parameters ----
+
+    def _params(self):
+        return [p for g in self._groups() for p in g["params"] if p.requires_grad]
+
+    def _signature(self):
+        return [(id(p), p.shape, p.dtype) for p in self._params()]
+
+    def _wire(self, p):
+        squeeze = self._options.compression
+        return squeeze if squeeze and p.dtype.is_floating_point else p.dtype
+
+    def _name(self, p, number):
+        return self._names.get(p, f"parameter{number}")
+
+    def _grouped(self):
+        """(wire type, [(parameter, name)]) per bucket, the last parameters first."""
+        groups, size = [], 0
+        for number, p in reversed(list(enumerate(self._params()))):
+            name, wire = self._name(p, number), self._wire(p)
+            _memory.check_summed(p.detach(), f"parameter {name}")
+            bytes_ = p.numel() * p.element_size()
+            if groups and groups[-1][0] == wire and size + bytes_ <= self._options.bucket_bytes:
+                groups[-1][1].append((p, name))
+                size += bytes_
+            else:
+                groups.append((wire, [(p, name)]))
+                size = bytes_
+        return groups
+
+    def _build(self):
+        """Buckets for the parameters as they are; the old ones go."""
+        self.drop()
+        self._made += 1
+        self._built = self._signature()
+        self.buckets = [
+            Bucket(i, [p for p, _ in members], [n for _, n in members], wire)
+            for i, (wire, members) in enumerate(self._grouped())
+        ]
+        self._bucket_of = {p: b for b in self.buckets for p in b.params}
+        self.set_passes(self._options.passes)
+        self.exchange.call(self._declare, self.buckets)
+        for p in self._bucket_of:
+            self._hooks[p] = hook_gradient(p, self._arrived, self._hooks.get(p))
+
+    def _declare(self, buckets):
+        title = f"{self._title}.{self._made}/"
+        rows = [
+            # the first layers have the last buckets, and the next forward pass wants them first
+            ((title + b.name)[:255], (b.count,), _memory.DTYPES[b.wire][0], i)
+            for i, b in enumerate(buckets)
+        ]
+        for bucket, channel in zip(buckets, self.exchange.declare(rows) if rows else []):
+            bucket.place(channel, _memory.Block(self.exchange.session, bucket.count, bucket.wire))
+
+    def drop(self):
+        """Gives all tensors back, as all ranks must; gradients keep their values."""
+        gone = self.buckets
+        for bucket in gone:
+            if bucket.sent:
+                bucket.ended.wait()
+        self.move_out()
+        if gone:
+            self.exchange.call(self._undeclare, gone)
+
+    def _undeclare(self, buckets):
+        self.exchange.undeclare([b.channel for b in buckets])
+        for bucket in buckets:
+            bucket.block.free()
+
+    def move_out(self):
+        """Gradients leave the arena, and what was declared is forgotten."""
+        for bucket in self.buckets:
+            bucket.move_out()
+        self.buckets, self._built, self._bucket_of, self._left = [], None, {}, {}
+
+    def set_passes(self, passes):
+        """So many backward passes come before gradients are sent; counts from here."""
+        self._options.passes = passes
+        self._left = {p: passes for p in self._bucket_of}
+
+    # ---- one step ----
+
+    def _arrived(self, p):
+        """Autograd has accumulated p.grad."""
+        if p not in self._left:
+            return  # of a parameter that is no more, or not yet, among the buckets'
+        if self._left[p] <= 0:
+            raise AssertionError(
+                "Gradients were computed more than backward_passes_per_step times before call "
+                "to step(). Increase backward_passes_per_step to accumulate gradients locally."
+            )
+        self._check()
+        self._left[p] -= 1
+        if self._left[p] == 0 and not self._stale:
+            self._take(p)
+
+    def _take(self, p):
+        bucket = self._bucket_of[p]
+        self.busy = True
+        bucket.take(p, self._options.sparse_as_dense)
+        if not bucket.missing:
+            self._send(bucket)
+
+    def _send(self, bucket):
+        bucket.sent = True
+        self.exchange.post(self._start, bucket)
+
+    def _start(self, bucket):
+        array, op = bucket.block.array, self._options.op
+
+        def done(error):
+            bucket.error = error
+            bucket.ended.set()
+            self.ended(bucket)
+
+        self.exchange.start(
+            bucket.channel,
+            lambda t: t.push_pull(array, out=array, op=op),
+            done,
+            self._options.timeout,
+        )
+
+    def ended(self, bucket):
+        """A bucket's round is over; called in the exchange's thread."""
+
+    def _check(self):
+        """Finds out, once in a step, whether the parameters are what they were."""
+        if not self._checked:
+            self._checked, self._stale = True, self._signature() != self._built
+
+    def send_rest(self):
+        """Whatever has not been sent in this step is: the gradient as it is, or zeros."""
+        self._check()
+        if self._stale:
+            self._build()
+            self._stale = False
+        for bucket in self.buckets:
+            for p in list(bucket.missing):
+                self._take(p)
+
+    def synchronize(self):
+        """Returns when every gradient is the sum or mean over all ranks."""
+        self.send_rest()
+        for bucket in self.buckets:
+            bucket.ended.wait()
+        failed = [b.error for b in self.buckets if b.error]
+        for bucket in self.buckets:
+            if not bucket.error:
+                bucket.give()
+            bucket.begin()
+        self.busy = self._checked = False
+        self.set_passes(self._options.passes)
+        if failed:
+            raise failed[0]
+
+    def bind(self):
+        """Makes every p.grad a view of the arena, now; the values come along."""
+        if self.busy:
+            raise RuntimeError("gradients are on their way: call this between two steps")
+        if self._signature() != self._built:
+            self._build()
+        for bucket in self.buckets:
+            for p in bucket.params:
+                if p.dtype != bucket.wire:
+                    raise ValueError("compressed gradients cannot be views of the arena")
+                if p.grad is not bucket.views[p]:
+                    bucket.take(p, self._options.sparse_as_dense)
+            bucket.give()
+            bucket.begin()
+
+    def zero(self):
+        """Zeroes all gradients in the arena."""
+        self.bind()
+        for bucket in self.buckets:
+            bucket.block.tensor.zero_()
+
+
+def hook_gradient(p, function, held=None):
+    """Has function(p) called whenever p.grad was accumulated; keep what is returned.
+
+    ``held`` is what an earlier call for p returned: then it is hooked only if need be.
+    """
+    if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1
+        return held or p.register_post_accumulate_grad_hook(function)
+    accumulator = p.expand_as(p).grad_fn.next_functions[0][0]
+    if accumulator is not held:  # a parameter of another type gets another one
+        accumulator.register_hook(lambda *_: function(p))
+    return accumulator

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedOptimizer, with the names and the semantics of Horovod's."""
+
+import contextlib
+import dataclasses
+import typing
+import warnings
+
+import torch
+
+from . import _world
+from ._exchange import TIMEOUT_S
+from ._gradients import BUCKET_BYTES, Gradients
+
+
+class Compression:
+    """What gradients travel as: their own type, or a 16-bit one."""
+
+    none = None
+    fp16 = torch.float16
+    bf16 = torch.bfloat16
+
+
+@dataclasses.dataclass
+class _Options:
+    compression: typing.Optional[torch.dtype]
+    passes: int
+    op: str
+    sparse_as_dense: bool
+    bucket_bytes: int
+    timeout: float
+
+
+class _Distributed:
+    """Mixed into the class of the optimizer that is wrapped."""
+
+    def set_backward_passes_per_step(self, passes):
+        """As many backward passes are accumulated before gradients are sent."""
+        self._tally.set_passes(passes)
+
+    def synchronize(self):
+        """Returns when all gradients are summed; step() does it unless this was called."""
+        self._tally.synchronize()
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self):
+        """step() inside does not synchronize: for those who have, to clip, say."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure=None):
+        """Synchronizes, then does what the wrapped optimizer does."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). This can cause training slowdown."
+                )
+            self.synchronize()
+        self._synchronized = False
+        super().step()
+        return loss
+
+    def zero_grad(self, *args, **kwargs):
+        """As the wrapped optimizer; between backward() and step() it is an error."""
+        if self._tally.busy:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(). This is prohibited as it can "
+                "cause a race condition."
+            )
+        if self._flat:
+            self._tally.zero()
+        else:
+            super().zero_grad(*args, **kwargs)
+
+    def flat_gradients(self):
+        """Makes every p.grad a view of the arena, and keeps it so: nothing is copied.
+
+        zero_grad() zeroes from then on and never sets to None.
+        """
+        self._flat = True
+        self._tally.bind()
+
+    def close(self):
+        """Gives all tensors back, as all ranks must; p.grad keeps its values."""
+        self._tally.drop()
+
+
+def _named(optimizer, named_parameters):
+    """Names by parameter; the errors are Horovod's."""
+    params = [p for g in optimizer.param_groups for p in g["params"]]
+    if named_parameters is None:
+        return {p: f"parameter{i}" for i, p in enumerate(params)}
+    named = list(named_parameters)
+    if any(not isinstance(p, tuple) for p in named):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced "
+            "by model.named_parameters()."
+        )
+    names = [name for name, _ in named]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"Parameter names must be unique. Found duplicates: {', '.join(twice)}")
+    by_parameter = {p: name for name, p in named}
+    if any(p not in by_parameter for p in params):
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were not named."
+        )
+    return by_parameter
+
+
+def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
+                         backward_passes_per_step=1, op=_world.Average,
+                         gradient_predivide_factor=1.0, sparse_as_dense=False,
+                         timeout=TIMEOUT_S):
+    """An optimizer whose step() works with gradients averaged over all ranks.
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = tally.torch.DistributedOptimizer(
+            optimizer, named_parameters=model.named_parameters())
+
+    Gradients are sent while backward() runs.  The object is of the same class as the
+    optimizer, works on its parameter groups and has its state.  ``op`` is Average or
+    Sum, ``compression`` Compression.none, .fp16 or .bf16.  A parameter without a gradient
+    counts as zeros; sparse gradients need ``sparse_as_dense=True``.  ``timeout`` in
+    seconds is the limit for a bucket's round; the error names tensor, rank and machine.
+
+    Sums are made in float32, so ``gradient_predivide_factor`` has no use and must be 1.
+    """
+    if gradient_predivide_factor != 1.0:
+        raise ValueError("gradient_predivide_factor is not supported: sums of 16-bit types are "
+                         "made in float32")
+    if op not in (_world.Average, _world.Sum):
+        raise ValueError(f"op is {op!r}; there are Average and Sum")
+    names = _named(optimizer, named_parameters)
+    wrapped = type(optimizer)
+    made = object.__new__(type(wrapped.__name__, (_Distributed, wrapped), {}))
+    made.__dict__.update(optimizer.__dict__)
+    made.__dict__.pop("step", None)  # a scheduler's wrapper around the old one's
+    made._synchronized, made._should_synchronize, made._flat = False, True, False
+    made._tally = Gradients(
+        _world.exchange(),
+        lambda: made.param_groups,
+        names,
+        _Options(compression, backward_passes_per_step, op, sparse_as_dense, BUCKET_BYTES, timeout),
+    )
+    return made

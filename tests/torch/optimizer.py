@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedOptimizer and its companions, run as every rank: what a Horovod script does."""
+
+import copy
+
+import rig
+import torch
+import torch.distributed as dist
+from rig import batch, loss_of, mlp, parameters, raises, same_on_all_ranks
+from torch import nn
+
+import tally
+import tally.torch as hvd
+
+
+def reference(steps, world, make=mlp, lr=0.2, passes=1, skip=lambda rank, step: False,
+              optimizer=torch.optim.SGD, op=hvd.Average, lossy=loss_of):
+    """One process that sums the gradients of all ranks itself."""
+    model = make()
+    opt = optimizer(model.parameters(), lr=lr)
+    for step in range(steps):
+        total = [torch.zeros_like(p) for p in model.parameters()]
+        for rank in range(world):
+            for turn in range(passes):
+                grads = torch.autograd.grad(lossy(model, rank, step * passes + turn),
+                                            list(model.parameters()), allow_unused=True)
+                for t, g in zip(total, grads):
+                    t.add_(0 if g is None else g.to_dense())
+        for p, t in zip(model.parameters(), total):
+            p.grad = t / (world if op == hvd.Average else 1)
+        opt.step()
+    return parameters(model)
+
+
+def near(got, want):
+    same_on_all_ranks(got)
+    assert torch.allclose(got, want, rtol=1e-4, atol=1e-5), (got - want).abs().max()
+
+
+def a_horovod_script_trains():
+    """The usual lines, with either way of clearing gradients, flat or not."""
+    for flat, none in ((False, True), (False, False), (True, False), (True, True)):
+        model = mlp(seed=7 if hvd.rank() == 0 else 8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        assert isinstance(optimizer, torch.optim.SGD)
+        if flat:
+            optimizer.flat_gradients()
+            assert all(rig.is_in_arena(p.grad) for p in model.parameters())
+        for step in range(4):
+            optimizer.zero_grad(set_to_none=none)
+            loss_of(model, hvd.rank(), step).backward()
+            if flat:
+                assert all(rig.is_in_arena(p.grad) for p in model.parameters())
+            optimizer.step()
+        near(parameters(model), reference(4, hvd.size()))
+        kept = [p.grad.clone() for p in model.parameters()]
+        optimizer.close()
+        for p, k in zip(model.parameters(), kept):
+            assert torch.equal(p.grad, k) and not rig.is_in_arena(p.grad)
+
+
+def sums_passes_and_compression():
+    def run(steps=4, passes=1, **options):
+        model = mlp()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters(),
+            backward_passes_per_step=passes, **options)
+        for step in range(steps):
+            optimizer.zero_grad()
+            for turn in range(passes):
+                loss_of(model, hvd.rank(), step * passes + turn).backward()
+            optimizer.step()
+        optimizer.close()
+        return parameters(model)
+
+    near(run(op=hvd.Sum), reference(4, hvd.size(), lr=0.05, op=hvd.Sum))
+    near(run(passes=3), reference(4, hvd.size(), lr=0.05, passes=3))
+    for half in (hvd.Compression.fp16, hvd.Compression.bf16):
+        got = run(compression=half)
+        same_on_all_ranks(got)
+        assert torch.allclose(got, reference(4, hvd.size(), lr=0.05), rtol=0.02, atol=0.005)
+
+
+def clipping_between_synchronize_and_step():
+    model = mlp()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    loss_of(model, hvd.rank(), 0).backward()
+    optimizer.synchronize()
+    before = parameters(model)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert abs((parameters(model) - before).norm() - 0.01) < 1e-4
+    same_on_all_ranks(parameters(model))
+    optimizer.close()
+
+
+def schedulers_and_closures_work():
+    model = mlp()
+    plain = torch.optim.Adam(model.parameters(), lr=0.1)
+    # made before the optimizer is wrapped: the groups are the same; torch only warns
+    early = torch.optim.lr_scheduler.StepLR(plain, 1)
+    optimizer = hvd.DistributedOptimizer(plain)
+    late = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for step in range(3):
+        def closure():
+            optimizer.zero_grad()
+            loss = loss_of(model, hvd.rank(), step)
+            loss.backward()
+            return loss
+
+        assert optimizer.step(closure) > 0
+        same_on_all_ranks(parameters(model))
+        early.step()
+        late.step()
+    assert abs(optimizer.param_groups[0]["lr"] - 0.1 ** 7) < 1e-9
+    optimizer.close()
+
+
+def misuse_is_an_error():
+    model = mlp()
+    params = list(model.parameters())
+    raises(ValueError, "Found duplicates: a", hvd.DistributedOptimizer,
+           torch.optim.SGD(params[:2], lr=1), [("a", params[0]), ("a", params[1])])
+    raises(ValueError, "were not named", hvd.DistributedOptimizer,
+           torch.optim.SGD(params[:2], lr=1), [("a", params[0])])
+    raises(ValueError, "sequence of tuples", hvd.DistributedOptimizer,
+           torch.optim.SGD(params, lr=1), params)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1))
+    loss_of(model, hvd.rank(), 0).backward()
+    raises(AssertionError, "before optimizer.step()", optimizer.zero_grad)
+    raises((AssertionError, RuntimeError), "more than backward_passes_per_step",
+           loss_of(model, hvd.rank(), 0).backward)
+    optimizer.step()
+    optimizer.close()
+    meta = nn.Linear(2, 2, device="meta")
+    raises(ValueError, "parameter parameter1 is on meta", hvd.DistributedOptimizer,
+           torch.optim.SGD(meta.parameters(), lr=1))
+    raises(ValueError, "invalid params of type", hvd.broadcast_parameters, 3)
+
+
+class Odd(nn.Module):
+    """Unused on some ranks, sparse, not contiguous."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.table = nn.Embedding(20, 33, sparse=True)
+        self.here, self.there = nn.Linear(33, 5), nn.Linear(33, 5)
+        self.turned = nn.Parameter(torch.randn(5, 33).t())
+
+    def forward(self, x, rank, step):
+        chosen = self.here if (rank + step) % 2 else self.there
+        return chosen(x + self.table(torch.arange(len(x)) * (rank + 1) % 20)) + x @ self.turned
+
+
+def odd_gradients_are_taken():
+    def lossy(model, rank, step):
+        x, y = batch(rank, step)
+        return nn.functional.cross_entropy(model(x, rank, step), y)
+
+    model = Odd()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                         model.named_parameters(), sparse_as_dense=True)
+    for step in range(3):
+        optimizer.zero_grad(set_to_none=True)
+        lossy(model, hvd.rank(), step).backward()
+        optimizer.step()
+    near(parameters(model), reference(3, hvd.size(), Odd, lr=0.1, lossy=lossy))
+    optimizer.close()
+
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer.zero_grad(set_to_none=True)
+    raises((ValueError, RuntimeError), "is sparse: make it dense",
+           lossy(model, hvd.rank(), 0).backward)
+    optimizer.close()
+
+
+def a_model_may_change():
+    """New parameters, other shapes, another type; nothing stays on the servers."""
+    before = rig.tensors()
+    assert not [name for name, _ in before if name.startswith("optimizer")]
+    empty = rig.server_memory()
+    rig.meet()
+    model = mlp(width=1200)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer.flat_gradients()
+
+    def steps(n, dtype=torch.float32):
+        for step in range(n):
+            optimizer.zero_grad()
+            loss_of(model, hvd.rank(), step, dtype).backward()
+            optimizer.step()
+        same_on_all_ranks(parameters(model))
+        rig.meet()
+        elements = sum(c for _, c in rig.tensors()) - sum(c for _, c in before)
+        assert elements == sum(p.numel() for p in model.parameters())
+        assert rig.server_memory() > empty + elements * 2
+        rig.meet()
+
+    steps(2)
+    torch.manual_seed(5)
+    model[4] = nn.Linear(1201, 7)  # two classes more
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+    steps(2)
+    model.append(nn.Linear(7, 9))
+    optimizer.add_param_group({"params": list(model[5].parameters()), "lr": 0.05})
+    fresh = parameters(model[5])
+    steps(2)
+    assert not torch.equal(parameters(model[5]), fresh)
+    optimizer.zero_grad()
+    for p in model.parameters():
+        p.grad = None
+    model.double()
+    steps(2, torch.float64)
+    optimizer.close()
+    assert rig.tensors() == before
+    rig.wait_until("the servers' memory is as before", lambda: rig.server_memory() <= empty)
+
+
+def states_are_broadcast():
+    """Parameters of any type and shape; an optimizer that only root has used."""
+    torch.manual_seed(hvd.rank())
+    state = {"f": torch.randn(3, 4).t(), "d": torch.randn(2).double(), "h": torch.randn(5).half(),
+             "b": torch.tensor([hvd.rank() == 0, False]), "i": torch.tensor(hvd.rank()),
+             "c": torch.randn(2, dtype=torch.cfloat), "e": torch.empty(0),
+             "deep": torch.randn([1] * 9), "no": "tensor"}
+    torch.manual_seed(0)
+    want = {"f": torch.randn(3, 4).t(), "d": torch.randn(2).double(), "h": torch.randn(5).half(),
+            "b": torch.tensor([True, False]), "i": torch.tensor(0),
+            "c": torch.randn(2, dtype=torch.cfloat), "e": torch.empty(0),
+            "deep": torch.randn([1] * 9), "no": "tensor"}
+    hvd.broadcast_parameters(state)
+    for name, value in want.items():
+        assert state[name] == value if name == "no" else torch.equal(state[name], value), name
+
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.5 if hvd.rank() else 0.01)
+    if hvd.rank() == 0:
+        loss_of(model, 0, 0).backward()
+        optimizer.step()
+    hvd.broadcast_parameters(model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.param_groups[0]["lr"] == 0.01
+    optimizer.zero_grad()
+    loss_of(model, 0, 1).backward()
+    optimizer.step()
+    same_on_all_ranks(parameters(model))
+
+    other = {"w": torch.zeros(3 if hvd.rank() else 4)}
+    raises(tally.TallyError, "EMISMATCH.*/w'.*", hvd.broadcast_parameters, other)
+
+
+def small_calls():
+    rank, world = hvd.rank(), hvd.size()
+    assert hvd.local_size() == world // 2 and hvd.local_rank() < world
+    assert hvd.allreduce(torch.tensor([1.0 * rank])).item() == (world - 1) / 2
+    t = torch.full((3, 2), rank, dtype=torch.int64).t()  # not contiguous
+    assert hvd.allreduce_(t, op=hvd.Sum) is t and (t == sum(range(world))).all()
+    assert hvd.allreduce(torch.tensor(2.0), average=False).item() == 2 * world
+    rows = hvd.allgather(torch.full((rank + 1, 2), rank))
+    assert rows[:, 0].tolist() == [r for r in range(world) for _ in range(r + 1)]
+    assert hvd.broadcast(torch.tensor([rank]), world - 1).item() == world - 1
+    assert hvd.broadcast_object({"rank": rank, "x": [1, "two"]}, 1) == {"rank": 1, "x": [1, "two"]}
+    for n in range(100):  # more sizes than channels are kept
+        assert (hvd.allreduce(torch.full((n,), 1.0)) == 1).all()
+    assert len(rig.tensors()) <= 2 * 64
+    hvd.barrier()
+    raises((ValueError, tally.TallyError), "bool", hvd.allreduce, torch.ones(2).bool())
+
+
+def main():
+    rig.start_gloo()
+    raises(ValueError, "not been initialized", hvd.rank)
+    hvd.init()
+    rank = hvd.rank()
+    assert hvd.is_initialized() and hvd.size() == dist.get_world_size() and rank == dist.get_rank()
+    for story in (
+        a_horovod_script_trains,
+        sums_passes_and_compression,
+        clipping_between_synchronize_and_step,
+        schedulers_and_closures_work,
+        misuse_is_an_error,
+        odd_gradients_are_taken,
+        a_model_may_change,
+        states_are_broadcast,
+        small_calls,
+    ):
+        story()
+        rig.meet()
+        print(f"rank {rank}: {story.__name__}", flush=True)
+    model = mlp()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    loss_of(model, rank, 0).backward()
+    optimizer.step()
+    kept = copy.deepcopy([p.grad for p in model.parameters()])
+    hvd.shutdown()
+    assert all(torch.equal(p.grad, k) for p, k in zip(model.parameters(), kept))
+    hvd.shutdown()
+    dist.destroy_process_group()
+    print("all well")
+
+
+main()
