@@ -20,7 +20,7 @@ torch_ranks()
 	shift
 	expect_status 0 "$BIN/tally" local --agents 2 --servers "${SERVERS:-1}" --ranks "$ranks" \
 		-- "$PYTHON" "$@"
-	[ "$(cat "$TMP/out" "$TMP/err" | grep -c 'all well$')" = "$ranks" ] || {
+	[ "$(cat "$TMP/out" "$TMP/err" | grep -o 'all well' | wc -l)" = "$ranks" ] || {
 		cat "$TMP/out" "$TMP/err" >&2
 		fail "not all of $ranks ranks are well"
 	}

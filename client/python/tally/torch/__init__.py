@@ -17,6 +17,8 @@ With Horovod's names:
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 """
 
+from torch.distributed import Backend as _Backend
+
 from ._ddp import ddp_comm_hook
 from ._optimizer import Compression, DistributedOptimizer
 from ._world import (
@@ -39,6 +41,9 @@ from ._world import (
     shutdown,
     size,
 )
+
+if hasattr(_Backend, "register_backend") and hasattr(_Backend, "default_device_backend_map"):
+    from . import _backend  # noqa: F401  torch 2.1: init_process_group("tally")
 
 __all__ = [
     "Average", "Compression", "DistributedOptimizer", "Sum", "allgather", "allreduce",

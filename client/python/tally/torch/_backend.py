@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process group backend "tally", for torch 2.1 and later.
+
+    import tally.torch
+    torch.distributed.init_process_group("tally")
+
+Every group is a job of its own, whose name its first rank makes up and tells the others
+by the store.  Reductions other than sum and mean are made of a gather, reduce-scatter of
+a reduction; point-to-point messages are not there.
+"""
+
+import uuid
+
+import torch
+import torch.distributed as dist
+
+from .. import _session
+from ._collective import Collectives
+
+_REDUCE = {  # made on every rank from all contributions
+    dist.ReduceOp.MIN: lambda x: x.amin(0),
+    dist.ReduceOp.MAX: lambda x: x.amax(0),
+    dist.ReduceOp.PRODUCT: lambda x: x.prod(0),
+}
+
+
+class _Work(torch._C._distributed_c10d.Work):
+    """What c10d's calls return.  torch's own around a future forgets errors in wait()."""
+
+    def __init__(self, future, result):
+        super().__init__()
+        self._future, self._result = future.then(lambda ended: (ended.value(), result)[1]), result
+
+    def wait(self, timeout=None):
+        self._future.wait()
+        return True
+
+    def is_completed(self):
+        return self._future.done()
+
+    def get_future(self):
+        return self._future
+
+    def result(self):
+        return self._result
+
+
+def _then(futures, finish):
+    """A Future that is done when all are and finish() has run."""
+
+    def end(ended):
+        for future in ended.value():
+            future.value()
+        finish()
+
+    return torch.futures.collect_all(futures).then(end)
+
+
+class TallyGroup(dist.ProcessGroup):
+    """One group of processes, all of them ranks of one job."""
+
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self._here = (rank, size)
+        if rank == 0:
+            store.set("tally_job", f"group-{uuid.uuid4()}")
+        job = store.get("tally_job").decode()
+        seconds = timeout.total_seconds()
+        session = _session.Session(job=job, rank=rank, world=size, timeout=seconds)
+        self._do = Collectives(session, seconds)
+
+    def rank(self):
+        return self._here[0]
+
+    def size(self):
+        return self._here[1]
+
+    def getBackendName(self):
+        return "tally"
+
+    def name(self):
+        return "tally"
+
+    def shutdown(self):
+        """Ends the job of this rank."""
+        self._do.exchange.session.detach()
+
+    def _reduce(self, tensor, op):
+        """A Future of the tensor reduced over all ranks, in place."""
+        if op == dist.ReduceOp.SUM:
+            return self._do.all_reduce(tensor, "sum")
+        if op == dist.ReduceOp.AVG:
+            return self._do.all_reduce(tensor, "mean")
+        how = next((f for known, f in _REDUCE.items() if op == known), None)
+        if how is None:
+            raise ValueError(f"tally has no {op}; there are SUM, AVG, MIN, MAX and PRODUCT")
+        parts = [torch.empty_like(tensor) for _ in range(self.size())]
+        gathered = self._do.all_gather(parts, tensor)
+        return _then([gathered], lambda: tensor.copy_(how(torch.stack(parts))))
+
+    def allreduce(self, tensors, opts=None):
+        op = opts.reduceOp if opts else dist.ReduceOp.SUM
+        return _Work(_then([self._reduce(t, op) for t in tensors], lambda: None), tensors)
+
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors, opts):
+        """Root's tensor is reduced; the others keep theirs."""
+        mine = self.rank() == opts.rootRank
+        work = [t if mine else t.clone() for t in tensors]
+        return _Work(_then([self._reduce(t, opts.reduceOp) for t in work], lambda: None), tensors)
+
+    def broadcast(self, tensors, opts):
+        futures = [self._do.broadcast(t, opts.rootRank) for t in tensors]
+        return _Work(_then(futures, lambda: None), tensors)
+
+    def allgather(self, outputs, inputs, opts=None):
+        futures = [self._do.all_gather(o, t) for o, t in zip(outputs, inputs)]
+        return _Work(_then(futures, lambda: None), outputs[0])
+
+    def _allgather_base(self, output, tensor, opts=None):
+        parts = list(output.view(self.size(), -1).unbind(0))
+        return _Work(self._do.all_gather(parts, tensor.contiguous().view(-1)), output)
+
+    all_gather_single = _allgather_base
+
+    def gather(self, outputs, inputs, opts):
+        """As allgather: only root keeps what comes."""
+        mine = self.rank() == opts.rootRank
+        targets = outputs[0] if mine else [torch.empty_like(inputs[0]) for _ in range(self.size())]
+        return _Work(self._do.all_gather(targets, inputs[0]), inputs)
+
+    def scatter(self, outputs, inputs, opts):
+        """As a broadcast of everything."""
+        mine = self.rank() == opts.rootRank
+        out = outputs[0]
+        everything = torch.empty((self.size(), *out.shape), dtype=out.dtype)
+        if mine:
+            torch.stack(list(inputs[0]), out=everything)
+        sent = self._do.broadcast(everything, opts.rootRank)
+        return _Work(_then([sent], lambda: out.copy_(everything[self.rank()])), outputs)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        """As an all-reduce of everything."""
+        everything = torch.stack(list(inputs[0]))
+        reduced = self._reduce(everything, opts.reduceOp)
+        end = _then([reduced], lambda: outputs[0].copy_(everything[self.rank()]))
+        return _Work(end, outputs)
+
+    def _reduce_scatter_base(self, output, tensor, opts):
+        return self.reduce_scatter([output], [list(tensor.view(self.size(), *output.shape))], opts)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def barrier(self, opts=None):
+        return _Work(self._do.barrier(), [])
+
+
+dist.Backend.register_backend("tally", TallyGroup, devices=["cpu"])
