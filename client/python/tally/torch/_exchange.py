@@ -200,17 +200,17 @@ class Exchange:
             news = self.session.poll()
         except TallyError:  # the job is over: every ticket knows why
             self._over = True
-            news = len(self._flying)
+            news = True
+        if not news:
+            return
+        # all of them: a test takes in what comes meanwhile, so that counting would miss some
         for round_ in list(self._flying):
-            if not news:
-                return
             try:
                 if not round_.ticket.test():
                     continue
                 error = None
             except TallyError as why:
                 error = why
-            news -= 1
             del self._flying[round_]
             self._finish(round_, error)
 
