@@ -2,6 +2,7 @@
 """DistributedOptimizer and its companions, run as every rank: what a Horovod script does."""
 
 import copy
+import os
 
 import rig
 import torch
@@ -178,6 +179,66 @@ def odd_gradients_are_taken():
     optimizer.close()
 
 
+class Attends(nn.Module):
+    """Uses a layer's parameters without calling it, one layer twice, and one never."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.first, self.twice, self.never = nn.Linear(33, 8), nn.Linear(8, 8), nn.Linear(3, 3)
+        self.attention, self.last = nn.MultiheadAttention(8, 2), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.twice(self.twice(self.first(x)).tanh()).unsqueeze(0)
+        return self.last(self.attention(x, x, x)[0].squeeze(0))
+
+
+def updates_may_cross_the_barrier():
+    """Bit for bit the parameters of the version with a barrier, which waits in step()."""
+    def run(make, optimizer, cross):
+        model = make()
+        opt = optimizer(model.parameters())
+        opt = hvd.DistributedOptimizer(opt, model.named_parameters(),
+                                       cross_barrier=model if cross else None)
+        sheet = torch.optim.lr_scheduler.StepLR(opt, 2, 0.5)
+        for step in range(5):
+            opt.zero_grad(set_to_none=True)
+            loss_of(model, hvd.rank(), step).backward()
+            opt.step()
+            sheet.step()
+        state = opt.state_dict()["state"]
+        opt.close()
+        return parameters(model), [v for _, s in sorted(state.items()) for v in s.values()
+                                   if v is not None]
+
+    for make in (mlp, Attends):
+        for optimizer in (lambda p: torch.optim.SGD(p, lr=0.2, momentum=0.9),
+                          lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.1)):
+            (got, states), (want, wanted) = run(make, optimizer, True), run(make, optimizer, False)
+            assert torch.equal(got, want), (got - want).abs().max()
+            assert not torch.equal(got, parameters(make()))
+            assert len(states) == len(wanted)
+            assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+                       for a, b in zip(states, wanted))
+
+
+def a_step_that_crosses_does_not_wait():
+    """Rank 0's step() returns before rank 1 has begun its backward pass."""
+    model = mlp()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                         cross_barrier=model)
+    flag = os.path.join(os.environ["RIG_DIR"], "stepped")
+    if hvd.rank() == 1:
+        rig.wait_until("rank 0 has stepped", lambda: os.path.exists(flag))
+    loss_of(model, hvd.rank(), 0).backward()
+    optimizer.step()
+    if hvd.rank() == 0:
+        open(flag, "w").close()
+    optimizer.synchronize()
+    same_on_all_ranks(parameters(model))
+    optimizer.close()
+
+
 def a_model_may_change():
     """New parameters, other shapes, another type; nothing stays on the servers."""
     before = rig.tensors()
@@ -285,6 +346,8 @@ def main():
         misuse_is_an_error,
         odd_gradients_are_taken,
         a_model_may_change,
+        updates_may_cross_the_barrier,
+        a_step_that_crosses_does_not_wait,
         states_are_broadcast,
         small_calls,
     ):

@@ -201,7 +201,6 @@ class Gradients:
 
         def done(error):
             bucket.error = error
-            bucket.ended.set()
             self.ended(bucket)
 
         self.exchange.start(
@@ -213,6 +212,7 @@ class Gradients:
 
     def ended(self, bucket):
         """A bucket's round is over; called in the exchange's thread."""
+        bucket.ended.set()
 
     def _check(self):
         """Finds out, once in a step, whether the parameters are what they were."""
@@ -238,11 +238,16 @@ class Gradients:
         for bucket in self.buckets:
             if not bucket.error:
                 bucket.give()
+        self.begin_step()
+        if failed:
+            raise failed[0]
+
+    def begin_step(self):
+        """Nothing has come yet."""
+        for bucket in self.buckets:
             bucket.begin()
         self.busy = self._checked = False
         self.set_passes(self._options.passes)
-        if failed:
-            raise failed[0]
 
     def bind(self):
         """Makes every p.grad a view of the arena, now; the values come along."""

@@ -9,6 +9,7 @@ import warnings
 import torch
 
 from . import _world
+from ._cross import CrossGradients, update_one
 from ._exchange import TIMEOUT_S
 from ._gradients import BUCKET_BYTES, Gradients
 
@@ -31,12 +32,52 @@ class _Options:
     timeout: float
 
 
-class _Distributed:
-    """Mixed into the class of the optimizer that is wrapped."""
+class _Base:
+    """What both kinds of wrapped optimizer have."""
 
     def set_backward_passes_per_step(self, passes):
         """As many backward passes are accumulated before gradients are sent."""
         self._tally.set_passes(passes)
+
+    def close(self):
+        """Gives all tensors back, as all ranks must; p.grad keeps its values."""
+        self._tally.drop()
+
+
+class _Crossing(_Base):
+    """Mixed into the class of an optimizer whose updates cross the barrier."""
+
+    def synchronize(self):
+        """Returns when all parameters are updated: before they are read or saved."""
+        self._tally.finish()
+
+    def step(self, closure=None):
+        """Has every parameter updated when its gradient has come, and returns at once."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._tally.step()
+        return loss
+
+    def zero_grad(self, *args, **kwargs):
+        """As the wrapped optimizer; an update that is to come clears its gradient itself."""
+        if not self._tally.busy:
+            super().zero_grad(*args, **kwargs)
+
+    def state_dict(self):
+        """As the wrapped optimizer's, after all updates."""
+        self.synchronize()
+        return super().state_dict()
+
+    def close(self):
+        """As DistributedOptimizer's, after all updates."""
+        self.synchronize()
+        super().close()
+
+
+class _Distributed(_Base):
+    """Mixed into the class of the optimizer that is wrapped."""
 
     def synchronize(self):
         """Returns when all gradients are summed; step() does it unless this was called."""
@@ -90,10 +131,6 @@ class _Distributed:
         self._flat = True
         self._tally.bind()
 
-    def close(self):
-        """Gives all tensors back, as all ranks must; p.grad keeps its values."""
-        self._tally.drop()
-
 
 def _named(optimizer, named_parameters):
     """Names by parameter; the errors are Horovod's."""
@@ -121,7 +158,7 @@ def _named(optimizer, named_parameters):
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
                          backward_passes_per_step=1, op=_world.Average,
                          gradient_predivide_factor=1.0, sparse_as_dense=False,
-                         timeout=TIMEOUT_S):
+                         timeout=TIMEOUT_S, cross_barrier=None):
     """An optimizer whose step() works with gradients averaged over all ranks.
 
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -134,6 +171,11 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     counts as zeros; sparse gradients need ``sparse_as_dense=True``.  ``timeout`` in
     seconds is the limit for a bucket's round; the error names tensor, rank and machine.
 
+    ``cross_barrier=model`` lets step() return at once: each parameter is updated when its
+    own gradient has come, and the model's next forward pass waits layer by layer.  The
+    parameters become the same.  Call synchronize() before reading them otherwise, and do
+    not look at gradients between backward() and step().
+
     Sums are made in float32, so ``gradient_predivide_factor`` has no use and must be 1.
     """
     if gradient_predivide_factor != 1.0:
@@ -143,14 +185,16 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
         raise ValueError(f"op is {op!r}; there are Average and Sum")
     names = _named(optimizer, named_parameters)
     wrapped = type(optimizer)
-    made = object.__new__(type(wrapped.__name__, (_Distributed, wrapped), {}))
+    kind = _Distributed if cross_barrier is None else _Crossing
+    made = object.__new__(type(wrapped.__name__, (kind, wrapped), {}))
     made.__dict__.update(optimizer.__dict__)
     made.__dict__.pop("step", None)  # a scheduler's wrapper around the old one's
     made._synchronized, made._should_synchronize, made._flat = False, True, False
-    made._tally = Gradients(
-        _world.exchange(),
-        lambda: made.param_groups,
-        names,
-        _Options(compression, backward_passes_per_step, op, sparse_as_dense, BUCKET_BYTES, timeout),
-    )
+    options = _Options(compression, backward_passes_per_step, op, sparse_as_dense,
+                       BUCKET_BYTES if cross_barrier is None else 0, timeout)
+    what = _world.exchange(), lambda: made.param_groups, names, options
+    if cross_barrier is None:
+        made._tally = Gradients(*what)
+    else:
+        made._tally = CrossGradients(*what, cross_barrier, update_one(made, wrapped))
     return made

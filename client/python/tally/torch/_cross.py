@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates that cross the barrier between steps: ByteScheduler's gain.
+
+Without it a step ends when the last gradient has come, the first layer's, and only then
+the next forward pass begins.  Here step() returns at once; each parameter is updated when
+its own gradient has come, by a thread for updates, and a forward pass waits, layer by
+layer, for the parameters that the layer is about to use.  What is computed is the same:
+an update sees the same gradient, state and options, those at the time of step().
+
+A module waits for its own parameters.  Some modules use those of others without calling
+them (attention does so with its output layer), so the first forward pass waits for
+everything and notes who is called; the parameters of who is not belong to the nearest
+module above that is.
+"""
+
+import concurrent.futures
+import threading
+
+import torch
+
+from ._gradients import Gradients
+
+
+class CrossGradients(Gradients):
+    """Gradients whose optimizer takes each as it comes."""
+
+    def __init__(self, exchange, groups, names, options, model, update):
+        self._update = update  # update(parameter, options of its group)
+        self._updates = {}  # parameter: Future of its update, from step() to finish()
+        self._planned = {}  # bucket: what is to be done when its round is over
+        self._lock = threading.Lock()  # of the planned
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tally-update")
+        self._model, self._called, self._users = model, set(), None
+        super().__init__(exchange, groups, names, options)
+        for module in model.modules():
+            module.register_forward_pre_hook(self._before_forward)
+        model.register_forward_hook(self._after_forward)
+
+    # ---- step ----
+
+    def step(self):
+        """Every parameter is updated when its gradient has come; returns before that."""
+        self.send_rest()
+        for group in self._groups():
+            options = {key: value for key, value in group.items() if key != "params"}
+            for p in group["params"]:
+                if p in self._bucket_of:
+                    self._plan(self._bucket_of[p], p, options)
+
+    def _plan(self, bucket, p, options):
+        update = self._updates[p] = concurrent.futures.Future()
+        with self._lock:
+            if not bucket.ended.is_set():
+                self._planned[bucket] = (bucket, p, options, update)
+                return
+        self._pool.submit(self._take_in, bucket, p, options, update)
+
+    def ended(self, bucket):
+        with self._lock:  # both at once, or a plan of the next step would be taken for this one's
+            bucket.ended.set()
+            plan = self._planned.pop(bucket, None)
+        if plan:
+            self._pool.submit(self._take_in, *plan)
+
+    def _take_in(self, bucket, p, options, update):
+        try:
+            if bucket.error:
+                raise bucket.error
+            bucket.give()
+            self._update(p, options)
+            p.grad = None
+            update.set_result(None)
+        except BaseException as error:  # raised where the parameter is waited for
+            update.set_exception(error)
+
+    def _arrived(self, p):
+        if self._updates:  # of a model that was called in parts
+            self.finish()
+        super()._arrived(p)
+
+    def wait(self, params):
+        """Returns when these are updated."""
+        for p in params:
+            update = self._updates.get(p)
+            if update:
+                update.result()
+
+    def finish(self):
+        """Returns when all updates are done; the next step may begin."""
+        if self._updates:
+            self.wait(list(self._updates))
+            self._updates.clear()
+            self.begin_step()
+
+    # ---- forward ----
+
+    def _before_forward(self, module, _inputs):
+        self._called.add(module)
+        if self._users is None or module not in self._users:
+            self.wait(list(self._updates))
+        else:
+            self.wait(self._users[module])
+
+    def _after_forward(self, *_):
+        """The whole model's: now it is known who is called."""
+        if self._users is None and self._model in self._called:
+            self._users = {module: [] for module in self._called}
+            self._assign(self._model, self._model)
+        self.finish()
+
+    def _assign(self, module, above):
+        user = module if module in self._called else above
+        self._users[user] += [p for p in module.parameters(recurse=False) if p.requires_grad]
+        for child in module.children():
+            self._assign(child, user)
+
+
+def update_one(optimizer, wrapped):
+    """A function that lets the optimizer's own step() update one parameter."""
+
+    def update(p, options):
+        alone = object.__new__(wrapped)
+        alone.__dict__.update(optimizer.__dict__)
+        alone.__dict__.pop("step", None)
+        alone.param_groups = [{**options, "params": [p]}]
+        with torch.no_grad():
+            alone.step()
+
+    return update
