@@ -261,11 +261,25 @@ static uint8_t *raw_bytes(uint8_t *out, uint32_t id, const void *p, size_t len)
 	return out + head_len + len;
 }
 
+/* What the row points to; NULL where it holds its value itself. */
+static const void *pointer(const struct msg_row *row, const void *plain)
+{
+	switch (row->kind) {
+	case KIND_STR:
+	case KIND_U32S:
+	case KIND_U64S:
+	case KIND_SUBS:
+		return msg_row_ptr(row, plain);
+	default:
+		return NULL;
+	}
+}
+
 static uint8_t *raw(const struct msg_shape *shape, const uint8_t *plain, uint8_t *out)
 {
 	for (uint32_t r = 0; r < shape->nrows; r++) {
 		const struct msg_row *row = &shape->rows[r];
-		const uint8_t *at = plain + row->at, *p = msg_row_ptr(row, plain);
+		const uint8_t *at = plain + row->at, *p = pointer(row, plain);
 		uint32_t id = shape->desc->fields[r].id, n;
 		uint8_t *in = out + 16, *end = in;
 		uint64_t v = 0;
@@ -334,7 +348,7 @@ static bool same(const struct msg_shape *shape, const uint8_t *a, const uint8_t 
 
 	for (uint32_t r = 0; r < shape->nrows; r++) {
 		const struct msg_row *row = &shape->rows[r];
-		const uint8_t *pa = msg_row_ptr(row, a), *pb = msg_row_ptr(row, b);
+		const uint8_t *pa = pointer(row, a), *pb = pointer(row, b);
 		uint32_t n;
 
 		switch (row->kind) {

@@ -192,10 +192,11 @@ static void break_row(const struct msg *m, const struct msg_row *row, uint8_t *p
 {
 	size_t each = row->kind == KIND_U32S ? 4 : row->kind == KIND_U64S ? 8
 		    : row->sub ? row->sub->bytes : 0;
-	uint8_t saved[16], *p;
+	size_t bytes = row->kind == KIND_U32 || row->kind == KIND_I32 ? 4 : 8;
+	uint8_t saved[8], *p;
 	uint32_t n = (uint32_t)v, was = row->count_at ? msg_row_count(row, plain) : 0;
 
-	memcpy(saved, plain + row->at, 8);
+	memcpy(saved, plain + row->at, bytes);
 	switch (row->kind) {
 	case KIND_STR:
 		p = memset(get(v + 1), 'x', v);
@@ -209,10 +210,10 @@ static void break_row(const struct msg *m, const struct msg_row *row, uint8_t *p
 		memcpy(plain + row->count_at, &n, sizeof(n));
 		break;
 	default:
-		memcpy(plain + row->at, &v, row->kind == KIND_U64 || row->kind == KIND_F64 ? 8 : 4);
+		memcpy(plain + row->at, &v, bytes);
 	}
 	assert_refused(m, row->name);
-	memcpy(plain + row->at, saved, 8);
+	memcpy(plain + row->at, saved, bytes);
 	if (row->count_at)
 		memcpy(plain + row->count_at, &was, sizeof(was));
 }
