@@ -42,6 +42,7 @@ struct sv_job_piece {
 /* A job's results, or a part of them; results are given out of it page by page. */
 struct sv_slots {
 	struct list link;		/* in job->slots */
+	struct sv_job *job;
 	uint8_t *base;			/* mapped */
 	uint64_t bytes;
 	struct xport_region *region;	/* NULL: cards do not know it */
@@ -228,6 +229,7 @@ void sv_windows_unmap(struct server *s, struct sv_job *j);
 int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t batch_bytes,
 		 struct sv_place *out, struct err *e);
 void sv_slots_put(struct server *s, struct sv_place *p);	/* harmless on none */
+void sv_slots_free(struct server *s, struct sv_job *j);	/* the engines have let go of the job */
 
 /* server_listen.c: new links up to their hello */
 int sv_listen_start(struct server *s, struct err *e);

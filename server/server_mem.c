@@ -104,6 +104,7 @@ static struct sv_slots *slab_make(struct server *s, struct sv_job *j, uint64_t b
 		free(m);
 		return NULL;
 	}
+	m->job = j;
 	m->bytes = bytes;
 	pagemap_init(&m->pages, m->words, npages);
 	m->region = tell_cards(s, m->base, bytes, false);
@@ -145,12 +146,19 @@ int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t ba
 	return 0;
 }
 
+/* Engines that are told to stop a job look through all of its memory once more. */
 void sv_slots_put(struct server *s, struct sv_place *p)
 {
 	if (!p->in)
 		return;
 	pagemap_put(&p->in->pages, p->page, p->npages);
-	if (!p->in->pages.used)
+	if (!p->in->pages.used && !p->in->job->stopping)
 		slab_give_back(s, p->in);
 	p->in = NULL;
+}
+
+void sv_slots_free(struct server *s, struct sv_job *j)
+{
+	while (!list_empty(&j->slots))
+		slab_give_back(s, list_first(&j->slots, struct sv_slots, link));
 }
