@@ -180,19 +180,15 @@ static void tell_all_settled(struct sched *s, struct sched_job *j)
 	}
 }
 
-static struct sched_part *machine_part(struct sched_job *j, const struct sched_node *n)
+static struct sched_part *part_of(struct sched_job *j, const struct sched_node *n)
 {
-	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (j->machines[i].node == n)
-			return &j->machines[i];
-	}
-	return NULL;
+	return n->kind == NODE_SERVER ? job_server_part(j, n) : job_machine_part(j, n);
 }
 
 /* A connection was lost, and with it perhaps what was on its way. */
 void epoch_back(struct sched_job *j, const struct sched_node *n)
 {
-	struct sched_part *p = n->kind == NODE_SERVER ? job_server_part(j, n) : machine_part(j, n);
+	struct sched_part *p = part_of(j, n);
 
 	if (p && p->joining) {		/* it is told the job again */
 		p->node = NULL;
@@ -229,8 +225,7 @@ void epoch_unsaid(struct sched *s, struct sched_node *n)
 {
 	for (uint32_t i = 0; i < s->njobs && n->state == SN_UP; i++) {
 		struct sched_job *j = s->jobs[i];
-		struct sched_part *p = n->kind == NODE_SERVER ? job_server_part(j, n) :
-								machine_part(j, n);
+		struct sched_part *p = part_of(j, n);
 
 		if (!p || !p->unsure || (j->state != SJ_UP && j->state != SJ_RESERVING))
 			continue;
@@ -260,7 +255,7 @@ void epoch_settle(struct sched *s, struct sched_job *j)
 static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
-	struct sched_part *p = j ? machine_part(j, n) : NULL;
+	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
 
 	if (!p || m->seq > j->epoch) {
 		s->counters.strays++;

@@ -133,10 +133,9 @@ uint32_t slow_percent(const struct sched *s, const struct sched_node *n)
 	double least = 1;
 
 	for (uint32_t i = 0; i < s->njobs; i++) {
-		const struct sched_job *j = s->jobs[i];
-		const struct sched_part *p = job_server_part((struct sched_job *)j, n);
+		const struct sched_part *p = job_server_part(s->jobs[i], n);
 
-		if (j->state == SJ_UP && p)
+		if (s->jobs[i]->state == SJ_UP && p)
 			least = MIN(least, pace_of(p->pace.pace));
 	}
 	return least < 1 ? (uint32_t)(100 * least + 0.5) : 0;
