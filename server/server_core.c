@@ -82,15 +82,7 @@ static void refuse(struct srv_core *c, struct srv_peer *p, const struct frame *f
 static void not_here(struct srv_core *c, struct srv_peer *p, const struct frame *f,
 		     const struct srv_job *j)
 {
-	bool epoch = f->epoch < j->epoch;
-
-	list_for_each(&j->tensors, l) {
-		const struct srv_tensor *t = list_entry(l, struct srv_tensor, link);
-
-		epoch |= t->id == f->tensor && t->epoch != f->epoch && f->chunk < t->nchunks &&
-			 t->first[f->chunk] != SRV_NO_SEG;
-	}
-	if (epoch) {
+	if (f->epoch < j->epoch || srv_tensor_moved(c, f->job, f->tensor, f->chunk, f->epoch)) {
 		c->count.drop_epoch++;
 		refuse(c, p, f, TALLY_EBUSY, j->epoch);
 	} else {

@@ -224,6 +224,9 @@ struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *m
  */
 struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id, uint32_t chunk,
 				   uint32_t epoch);
+/* The chunk is here, but by another epoch. */
+bool srv_tensor_moved(const struct srv_core *c, uint32_t job, uint32_t id, uint32_t chunk,
+		      uint32_t epoch);
 /* Ends what it was doing; it stays known until nothing of it is borrowed (t->borrowed). */
 void srv_tensor_remove(struct srv_core *c, struct srv_tensor *t);
 /* Its mem is the caller's again. */

@@ -95,6 +95,17 @@ struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id
 	return t;
 }
 
+bool srv_tensor_moved(const struct srv_core *c, uint32_t job, uint32_t id, uint32_t chunk,
+		      uint32_t epoch)
+{
+	const struct srv_tensor *t = c->bucket[bucket_of(job, id)];
+
+	while (t && (t->id != id || t->job->id != job || t->epoch == epoch ||
+		     !has_chunk(t, chunk)))
+		t = t->hash_next;
+	return t;
+}
+
 /* Segments of this engine's chunks, and the page-aligned bytes of their results. */
 static uint32_t count_segs(const struct srv_tensor_desc *d, uint64_t *slot_bytes)
 {

@@ -402,7 +402,8 @@ static int fill_batch(struct server *s, struct sv_batch *b, struct sv_tensor **t
 		bool *mine = mine_of(t[i], &bytes);
 		struct sv_part *p;
 
-		rc = mine ? sv_check_room(s, bytes, "the job's share", e) : TALLY_ENOMEM;
+		rc = mine ? sv_check_room(s, bytes, "the job's share", e) :
+			    err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 		if (rc) {
 			free(mine);
 			return rc;
@@ -420,18 +421,19 @@ static int fill_batch(struct server *s, struct sv_batch *b, struct sv_tensor **t
 
 int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
 {
-	struct sv_tensor **t = calloc(m->ntensors + 1, sizeof(struct sv_tensor *));
+	struct sv_tensor **t;
 	struct sv_batch *b = NULL;
 	struct sv_job *j = NULL;
 	uint32_t n = 0;
 	bool placed;
-	int rc = t ? log_job(s, m->job, m->seq, &j, e) : TALLY_ENOMEM;
+	int rc = log_job(s, m->job, m->seq, &j, e);
 
-	if (rc) {
-		free(t);
+	if (rc)
 		return rc;
-	}
 	j->seq = m->seq;		/* refused or not: FORGET follows a refusal */
+	t = calloc(m->ntensors + 1, sizeof(struct sv_tensor *));
+	if (!t)
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	rc = make_tensors(j, t, m, &n, e);
 	placed = !rc;
 	b = rc ? NULL : batch_new(j, BATCH_ADD, m->seq, n);

@@ -141,9 +141,11 @@ static int tensors(uint64_t seq, uint32_t id, uint64_t count)
 		.id = id, .name = "t", .dtype = DTYPE_F32, .count = count,
 	};
 	const struct msg_tensors m = { .job = JOB, .seq = seq, .ntensors = 1, .tensors = &t };
-	struct err e;
+	struct err e = { 0 };
+	int rc = sv_tensors(&s, &m, &e);
 
-	return sv_tensors(&s, &m, &e);
+	ck_assert_int_eq(e.code, rc);
+	return rc;
 }
 
 static void forget(uint64_t seq, uint32_t id)
@@ -422,6 +424,31 @@ START_TEST(job_without_memory_is_refused_and_the_others_stay)
 	ck_assert_uint_eq(s.memory_used, used);
 }
 END_TEST
+
+START_TEST(entry_without_memory_is_refused_and_the_log_goes_on)
+{
+	uint64_t seq = 0;
+	uint32_t at = 0;
+	int rc;
+
+	heap_own = true;
+	while (true) {
+		heap_fail_at = ++at;
+		rc = tensors(++seq, at, 1000);
+		heap_fail_at = 0;
+		if (!rc)
+			break;
+		ck_assert_int_eq(rc, TALLY_ENOMEM);
+		ck_assert_uint_eq(job->seq, seq);
+		forget(++seq, at);
+		ck_assert_uint_eq(job->seq, seq);
+	}
+	ck_assert_uint_gt(at, 4);
+	settle(at);			/* what was forgotten, and what was added */
+	ck_assert_uint_eq(tensors_held(), 1);
+	ck_assert_uint_eq(job->place->total_bytes, 4 * 1000);
+}
+END_TEST
 #endif
 
 int main(void)
@@ -441,6 +468,7 @@ int main(void)
 	tcase_add_test(t, slab_stays_until_its_job_ends_when_the_link_is_gone);
 #if HEAP_FAULTS
 	tcase_add_test(t, job_without_memory_is_refused_and_the_others_stay);
+	tcase_add_test(t, entry_without_memory_is_refused_and_the_log_goes_on);
 #endif
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);
