@@ -15,7 +15,7 @@
 
 #define WORK_BUDGET	(4u << 20)	/* bytes summed before looking at the links again */
 #define TICK_MS		10u
-#define STALL_MS	1000u
+#define STALL_MS	500u
 
 static void wait_a_moment(void)
 {

@@ -18,7 +18,7 @@
 #include "worker-agent/agent.h"
 
 #define TURN_SUBS	256u		/* descriptors taken from one ring in one turn */
-#define STALL_SHOW_MS	1000u
+#define STALL_SHOW_MS	500u
 #define RANKS_NAMED	4u		/* of one machine */
 
 bool ad_is_ring(const struct ad_engine *en, const void *p)
