@@ -30,13 +30,13 @@ void *sim_resolve(struct sim_agent *a, uint64_t slot, uint64_t len)
 
 /* ---- routes ---- */
 
+/* SIM_NOBODY: it was lost before it had heard its own number, so it never had the job. */
 static uint32_t server_of(const struct sim *s, uint32_t node)
 {
 	for (uint32_t i = 0; i < s->nservers; i++)
 		if (s->server[i]->node == node)
 			return i;
-	ASSERT(!"a node that never registered");
-	return 0;
+	return SIM_NOBODY;
 }
 
 static void take_rows(struct sim_agent_job *aj, const struct msg_server *servers, uint32_t n)
@@ -85,6 +85,8 @@ static void fill_table(struct sim *s, const struct sim_job *j, uint32_t agent)
 		if (!aj->row[i])
 			continue;
 		v = server_of(s, aj->row[i]);
+		if (v == SIM_NOBODY)
+			continue;
 		if (!aj->route[v])
 			aj->route[v] = route_new(s, agent, v);
 		aj->table[i] = aj->route[v];
