@@ -298,7 +298,7 @@ static int log_cut(struct server *s, struct sv_job *j, uint64_t seq, struct err 
 	b = batch_new(j, BATCH_FORGET, 0, n);
 	if (!b)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
-	j->seq = seq - 1;
+	j->seq = j->told = seq - 1;
 	list_for_each_safe(&j->tensors, l, next) {
 		struct sv_tensor *t = list_entry(l, struct sv_tensor, link);
 

@@ -431,6 +431,8 @@ void sim_ctl_reset(struct sim *s, uint32_t proc); /* what is on its way is lost 
 void sim_drain(struct sim *s, uint32_t server, bool undo);
 
 void sim_log_start(struct sim_log *l, const struct msg_job_up *m);
+/* The next entry, or one that was told afterwards (up to l->told, with gaps). */
+bool sim_log_follows(const struct sim_log *l, uint64_t seq);
 void sim_log_tensors(struct sim *s, struct sim_log *l, const struct sim_job *j,
 		     const struct msg_tensors *m);
 uint32_t sim_log_forget(struct sim_log *l, uint32_t id);	/* its tensor, or nobody */

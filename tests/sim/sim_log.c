@@ -39,11 +39,14 @@ struct sim_job *sim_job_of(struct sim *s, uint32_t number)
 	return NULL;
 }
 
+bool sim_log_follows(const struct sim_log *l, uint64_t seq)
+{
+	return seq > l->seq && seq <= MAX(l->seq, l->told) + 1;
+}
+
 static void next(struct sim *s, struct sim_log *l, uint64_t seq)
 {
-	bool told = seq > l->seq && seq <= l->told;
-
-	if (!told && seq != MAX(l->seq, l->told) + 1)
+	if (!sim_log_follows(l, seq))
 		sim_fail(s, "log entry %llu after %llu", (unsigned long long)seq,
 			 (unsigned long long)l->seq);
 	l->seq = seq;

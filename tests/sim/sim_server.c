@@ -100,7 +100,7 @@ static bool cut_log(struct sim *s, uint32_t server, const struct sim_job *j, uin
 			remove_parts(s->server[server], sj,
 				     sim_log_forget(&sj->log, sj->log.id[k]));
 	}
-	sj->log.seq = seq - 1;
+	sj->log.seq = sj->log.told = seq - 1;
 	return true;
 }
 
@@ -132,7 +132,7 @@ static void forget(struct sim *s, uint32_t server, const struct sim_job *j, cons
 
 	if (!cut_log(s, server, j, m->seq))
 		return;
-	if (m->seq != MAX(sj->log.seq, sj->log.told) + 1)
+	if (!sim_log_follows(&sj->log, m->seq))
 		sim_fail(s, "server %u: FORGET entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
 	sj->log.seq = m->seq;
@@ -184,7 +184,7 @@ static void epoch(struct sim *s, uint32_t server, const struct sim_job *j,
 
 	if (!cut_log(s, server, j, m->seq))
 		return;
-	if (m->seq != MAX(sj->log.seq, sj->log.told) + 1 || m->servers[sj->me].node != v->node)
+	if (!sim_log_follows(&sj->log, m->seq) || m->servers[sj->me].node != v->node)
 		sim_fail(s, "server %u: epoch entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
 	memcpy(before, sj->log.since, sizeof(before));

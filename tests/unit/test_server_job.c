@@ -198,6 +198,20 @@ START_TEST(entry_that_comes_again_replaces_what_was_held)
 }
 END_TEST
 
+/* What a joining server was told and the scheduler has forgotten does not count as had. */
+START_TEST(entry_that_comes_again_ends_what_was_told)
+{
+	job->told = 5;
+	ck_assert_int_eq(tensors(2, 1, 1000), 0);
+	ck_assert_int_eq(tensors(4, 2, 1000), 0);
+	ck_assert_int_eq(tensors(4, 900, 1000), 0);
+	ck_assert_uint_eq(job->seq, 4);
+	ck_assert_uint_le(job->told, 4);
+	ck_assert_int_eq(tensors(6, 901, 1000), TALLY_EPROTO);
+	settle(4);
+}
+END_TEST
+
 START_TEST(gap_in_the_log_is_refused)
 {
 	ck_assert_int_eq(tensors(2, 1, 1000), TALLY_EPROTO);
@@ -470,6 +484,7 @@ int main(void)
 	tcase_set_timeout(t, 2 * DEADLINE_S);
 	tcase_add_test(t, refused_entry_keeps_its_number);
 	tcase_add_test(t, entry_that_comes_again_replaces_what_was_held);
+	tcase_add_test(t, entry_that_comes_again_ends_what_was_told);
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
 	tcase_add_test(t, slab_whose_number_is_another_jobs_stays_until_its_job_ends);
