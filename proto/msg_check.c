@@ -10,30 +10,8 @@
 #include <math.h>
 
 #include "common/base/bytes.h"
+#include "common/base/utf8.h"
 #include "proto/msg_table.h"
-
-/*
- * The length of the well-formed character at s (a NUL ends every string, so
- * looking one byte on is safe as long as the last was not NUL); 0: malformed,
- * overlong, a surrogate, out of range, or a control character (C0, DEL, C1).
- */
-static uint32_t utf8_char(const uint8_t *s)
-{
-	static const uint32_t least[] = { 0, 0x20, 0xa0, 0x800, 0x10000 };
-	uint32_t c = s[0], n = c < 0x80 ? 1 : c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 :
-			       c < 0xf8 ? 4 : 0;
-
-	if (n > 1)
-		c &= 0x7fu >> n;
-	for (uint32_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (s[i] & 0x3f);
-	}
-	if (c < least[n] || c == 0x7f || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-		return 0;
-	return n;
-}
 
 static int check_text(const struct msg_row *row, const void *plain, int code, struct err *e)
 {

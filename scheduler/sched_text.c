@@ -5,6 +5,9 @@
 #include "scheduler/sched.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#include "common/base/utf8.h"
 
 #define LISTED_MAX	8u	/* names in one list before "and N more" */
 
@@ -23,8 +26,10 @@ void text_add(struct text *t, const char *fmt, ...)
 	va_start(ap, fmt);
 	n = vsnprintf(t->buf + t->used, t->size - t->used, fmt, ap);
 	va_end(ap);
-	if (n > 0)
-		t->used = MIN(t->used + (size_t)n, t->size - 1);
+	if (n <= 0)
+		return;
+	utf8_mend(t->buf + t->used);	/* a name, or all of it, was cut */
+	t->used += strlen(t->buf + t->used);
 }
 
 /* One list of ranks: count first, so that "rank" or "ranks" can be chosen. */

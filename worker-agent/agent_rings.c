@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "common/base/utf8.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
@@ -355,6 +356,7 @@ static void wait_text(const struct ad_job *j, const struct fr_tensor *t, mono_t 
 		snprintf(who, sizeof(who), "the servers");
 	snprintf(buf, len, "tensor '%.100s' round %u waits for %s since %.1f s", at->name, t->round,
 		 who, (double)(now - t->since) / 1e9);
+	utf8_mend(buf);
 }
 
 static void show_stall(struct ad_engine *en, const struct ad_job *j, const char *text)

@@ -6,27 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/utf8.h"
+
 void assert_failed(const char *expr, const char *file, int line)
 {
 	fprintf(stderr, "<0>tally: bug at %s:%d: %s does not hold\n", file, line, expr);
 	abort();
-}
-
-/* A text cut at its end must not end in half a character (UTF-8). */
-static void trim(char *text)
-{
-	size_t len = strlen(text), n = len, need = 0;
-
-	if (len < ERR_TEXT_MAX)
-		return;
-	while (n && ((unsigned char)text[n - 1] & 0xc0) == 0x80)
-		n--;
-	if (!n)
-		return;
-	for (unsigned char lead = (unsigned char)text[n - 1]; lead & 0x80; lead <<= 1)
-		need++;
-	if (need > len - n + 1)
-		text[n - 1] = '\0';
 }
 
 int err_setv(struct err *e, int code, const char *fmt, va_list ap)
@@ -35,7 +20,7 @@ int err_setv(struct err *e, int code, const char *fmt, va_list ap)
 		return code;
 	e->code = code;
 	vsnprintf(e->text, sizeof(e->text), fmt, ap);
-	trim(e->text);
+	utf8_mend(e->text);
 	return code;
 }
 
@@ -66,7 +51,7 @@ int err_wrap(struct err *e, const char *fmt, ...)
 	memmove(e->text + n, e->text, rest);
 	memcpy(e->text, text, n);
 	e->text[n + rest] = '\0';
-	trim(e->text);
+	utf8_mend(e->text);
 	return e->code;
 }
 

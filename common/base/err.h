@@ -51,7 +51,11 @@ struct err {
 	char text[ERR_TEXT_MAX + 1];	/* one line, no newline */
 };
 
-/* Fills e (when not NULL) and returns code, so that callers `return err_set(...)`. */
+/*
+ * Fills e (when not NULL) and returns code, so that callers `return err_set(...)`.
+ * What a precision ("%.64s") or the text's end cuts is cut between characters: a text
+ * goes into messages, and one that is no UTF-8 cannot be sent.
+ */
 int err_set(struct err *e, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int err_setv(struct err *e, int code, const char *fmt, va_list ap);

@@ -3,8 +3,9 @@
  * sched_rig.h - what the tests of the scheduler's core stand on: a world,
  * driven by scripted events.
  *
- * A world is a core, a clock and everything it has sent.  SAVE is answered at
- * once, unless the disk is broken.  Invariants are checked after each step.
+ * A world is a core, a clock and everything it has sent, which must be fit to be
+ * sent.  SAVE is answered at once, unless the disk is broken.  Invariants are
+ * checked after each step.
  */
 #ifndef TALLY_TESTS_SCHED_RIG_H
 #define TALLY_TESTS_SCHED_RIG_H
@@ -121,7 +122,11 @@ static inline void note(const struct sched_action *a)
 {
 	struct record *r = &w->rec[w->n++ % RECORDS];
 	const struct msg *m = a->msg;
+	uint32_t bytes;
+	struct err e;
 
+	/* or the shell would cut the connection, and that of each node it is for */
+	ck_assert_msg(!msg_encode_size(m, &bytes, &e), "cannot be sent: %s", e.text);
 	*r = (struct record){ .conn = a->conn, .type = m->type };
 	switch (m->type) {
 	case MSG_REPLY:
@@ -444,7 +449,8 @@ static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
 	};
 	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
 		.job = job, .name = "x", .world = 2, .epoch = epoch,
-		.chunk_bytes = CHUNK_BYTES_DEFAULT, .nmachines = 2, .machines = machines,
+		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
+		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,
 		.nservers = 1, .servers = &server,
 	} };
 

@@ -83,6 +83,49 @@ START_TEST(world_mismatch_reaches_every_rank)
 END_TEST
 
 /* Fast cards need more of it, a server with little memory has less. */
+/* Texts that quote names cut these within an e with an accent, wherever they cut. */
+START_TEST(names_are_cut_between_characters)
+{
+	static const struct want other = { "t", DTYPE_F64, 500 };
+	char name[NAME_LEN_MAX + 1], mine[NAME_LEN_MAX + 1] = "a";
+	struct want t = { mine, DTYPE_F32, 1 };
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = 1, .job = mine, .world = 2, .rank = 0, .pid = 7, .timeout_ms = 2000,
+	} };
+	uint32_t a, b, s, job;
+
+	for (size_t at = 1; at + 2 < sizeof(mine); at += 2)
+		memcpy(mine + at, "\xc3\xa9", 3);
+	memcpy(name, mine, sizeof(name));
+	a = hello(NODE_AGENT, mine);
+	name[0] = 'b';
+	b = hello(NODE_AGENT, name);
+	s = hello(NODE_SERVER, mine);
+	send(a, &m);
+	m.rank_join.rank = 1;
+	m.rank_join.world = 3;
+	send(b, &m);
+	ck_answer(a, 1, TALLY_EMISMATCH, NULL);
+	ck_answer(b, 1, TALLY_EMISMATCH, NULL);
+
+	m.rank_join.req = 2;
+	m.rank_join.world = 2;
+	send(b, &m);
+	m.rank_join.rank = 0;
+	send(a, &m);
+	job = last(s, MSG_JOB_UP)->job;
+	ready_as(s, MSG_JOB_READY, job, last(s, MSG_JOB_UP)->epoch, 0);
+	declare_in(a, 3, job, 0, &t, 1);
+	t.count = 2;
+	declare_in(b, 3, job, 1, &t, 1);
+	ck_answer(a, 3, TALLY_EMISMATCH, NULL);
+	declare_in(a, 4, job, 0, &t, 1);
+	declare_in(b, 4, job, 1, &other, 1);
+	pass(2000);
+	ck_answer(a, 4, TALLY_ETIMEDOUT, NULL);
+}
+END_TEST
+
 START_TEST(windows_follow_the_cards)
 {
 	static const struct {
@@ -644,6 +687,7 @@ static void add(TCase *t)
 	tcase_add_test(t, one_machine_needs_no_server);
 	tcase_add_test(t, job_waits_for_a_server_and_says_so);
 	tcase_add_test(t, world_mismatch_reaches_every_rank);
+	tcase_add_test(t, names_are_cut_between_characters);
 	tcase_add_test(t, windows_follow_the_cards);
 	tcase_add_test(t, segments_divide_chunks);
 	tcase_add_test(t, chunk_wishes_must_agree);
