@@ -441,7 +441,7 @@ static void print_ratio(const struct paper *p, double other_s, const char *other
 	if (isnan(ratio))
 		return;
 	printf("  ");
-	if (ratio >= 1.005)
+	if (ratio < 0.995 || ratio >= 1.005)
 		printf("%.3g times ", ratio);
 	printf("as fast as %s (%s)\n", other, fmt_seconds(time, sizeof(time), other_s));
 }

@@ -56,6 +56,10 @@ expect_text "$TMP/out" 'Bottleneck: 4 of 8 GPU machines have 25 Gbit/s'
 expect_status 0 "$tally" plan --gpu 8 --cpu 8 --adder 11 --model vgg16
 expect_text "$TMP/out" 'cpu0 sums at 11 GB/s'
 
+# An all-reduce on cards alone is faster than servers that hardly sum.
+expect_status 0 "$tally" plan --gpu 4 --adder 0.1 --model 1G
+expect_text "$TMP/out" ' 0\.012 times as fast as ring all-reduce'
+
 expect_status 0 "$tally" plan --gpu 1 --model gpt2
 expect_text "$TMP/out" 'needs no network'
 
