@@ -23,7 +23,7 @@ struct options {
 #define FIELD(f) offsetof(struct options, f)
 
 static const struct opt table[] = {
-	{ "listen", OPT_STR, FIELD(listen), "0.0.0.0:7470", 0, 0, "HOST:PORT",
+	{ "listen", OPT_ENDPOINT, FIELD(listen), "0.0.0.0:7470", 0, 0, "HOST:PORT",
 	  "where nodes and the CLI connect; port 0: any" },
 	{ "state-dir", OPT_STR, FIELD(state_dir), "/var/lib/tally", 0, 0, "DIR",
 	  "keeps cluster id and epochs over restarts; made if it is not there; '' keeps them in "
@@ -112,22 +112,33 @@ static int serve(struct loop *l, struct state *st, const struct options *o, stru
 	return err;
 }
 
+/* What the table of options cannot know. */
+static int check(const struct options *o)
+{
+	char secret[NAME_LEN_MAX + 1];
+	struct err e;
+	int err = secret_read(o->secret_file, secret, sizeof(secret), &e);
+
+	if (!err)
+		return printf("tally-scheduler: the options are right\n") < 0;
+	fprintf(stderr, "tally-scheduler: --secret-file: %s\n", e.text);
+	return err == TALLY_EINVAL ? 2 : 1;
+}
+
 int main(int argc, char **argv)
 {
 	struct options o = { 0 };
 	struct state *st = NULL;
 	struct loop *l = NULL;
 	struct err e = { 0 };
+	enum opt_outcome todo;
 	int err;
 
-	switch (opt_parse(&program, argc, argv, &o, stdout, stderr)) {
-	case OPT_EXIT_OK:
+	todo = opt_parse(&program, argc, argv, &o, stdout, stderr);
+	if (todo == OPT_EXIT_OK)
 		return 0;
-	case OPT_EXIT_USAGE:
+	if (todo == OPT_EXIT_USAGE)
 		return 2;
-	case OPT_RUN:
-		break;
-	}
 	err = log_level_from_name(o.log_level);
 	if (err < 0) {
 		fprintf(stderr, "tally-scheduler: --log-level %s: error, warn, info or debug\n",
@@ -135,6 +146,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	log_init("tally-scheduler", (enum log_level)err);
+	if (todo == OPT_CHECK)
+		return check(&o);
 	err = state_open(&st, o.state_dir, &e);
 	if (!err)
 		err = loop_new(&l, &e);

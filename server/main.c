@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "common/base/parse.h"
+#include "common/base/utf8.h"
 #include "common/kern/adder.h"
 #include "common/kern/kern.h"
 #include "common/rt/host.h"
@@ -20,7 +21,7 @@
 
 static const struct opt options[] = {
 	DAEMON_OPTIONS,
-	{ "listen", OPT_LIST, OPT(listen), "0.0.0.0:7471", 0, 0, "HOST:PORT[@BITRATE]",
+	{ "listen", OPT_ENDPOINTS, OPT(listen), "0.0.0.0:7471", 0, 0, "HOST:PORT[@BITRATE]",
 	  "where agents connect; once per card; port 0: any" },
 	{ "shm-socket", OPT_STR, OPT(shm_socket), "auto", 0, 0, "PATH",
 	  "Unix socket for this machine's agent; auto: in $RUNTIME_DIRECTORY or /run/tally; none" },
@@ -37,8 +38,9 @@ static const struct opt_program program = {
 	.summary = "Summation server: adds up the gradients of a cluster's training jobs.",
 	.details = "Runs on CPU machines, and beside the agent on machines that train.  A\n"
 		   "scheduler that is not there is tried again; one that refuses (wrong\n"
-		   "secret, name taken) ends the server.  SIGTERM and SIGINT end it, and with\n"
-		   "it the jobs it sums for.  The log goes to standard error.\n"
+		   "secret, name taken) ends the server.  SIGTERM and SIGINT end it; the jobs\n"
+		   "it sums for go on with other servers, after a pause that \"tally drain\"\n"
+		   "spares them.  The log goes to standard error.\n"
 		   "Exit status: 0 ended by a signal, 1 cannot run, 2 wrong options.\n"
 		   "\n"
 		   "Example:\n"
@@ -58,6 +60,18 @@ static void measure_adder(struct server *s)
 	munmap(scratch, ADDER_SCRATCH_BYTES);
 }
 
+/* "/run/tally/server-NAME.sock"; a name may have slashes, and is cut between characters. */
+static void auto_shm_path(struct server *s, const char *dir)
+{
+	char name[31];
+
+	snprintf(name, sizeof(name), "%.30s", s->name);
+	utf8_mend(name);
+	for (char *c = name; *c; c++)
+		*c = *c == '/' ? '-' : *c;
+	snprintf(s->shm_path, sizeof(s->shm_path), "%.60s/server-%s.sock", dir, name);
+}
+
 static void set_shm_path(struct server *s)
 {
 	const char *dir = opt_runtime_dir();
@@ -67,7 +81,7 @@ static void set_shm_path(struct server *s)
 	if (strcmp(s->opt.shm_socket, "auto"))
 		snprintf(s->shm_path, sizeof(s->shm_path), "%s", s->opt.shm_socket);
 	else if (dir)
-		snprintf(s->shm_path, sizeof(s->shm_path), "%.60s/server-%.30s.sock", dir, s->name);
+		auto_shm_path(s, dir);
 }
 
 static int set_up(struct daemon *d, struct err *e)

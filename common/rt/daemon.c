@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/base/utf8.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
@@ -23,16 +24,29 @@ static int read_log_level(const char *program, const char *level, struct err *e)
 	return 0;
 }
 
-static void find_name(struct daemon *d)
+static int take_name(const char *option, const char *typed, char name[NAME_LEN_MAX + 1],
+		     struct err *e)
 {
+	if (!typed[0] || strlen(typed) > NAME_LEN_MAX || !utf8_is_text(typed))
+		return err_set(e, TALLY_EINVAL, "%s '%.200s': 1 to %u bytes of UTF-8 without "
+			       "control characters", option, typed, NAME_LEN_MAX);
+	snprintf(name, NAME_LEN_MAX + 1, "%s", typed);
+	return 0;
+}
+
+static int find_name(struct daemon *d, struct err *e)
+{
+	int rc = 0;
+
 	if (d->opt->name)
-		snprintf(d->name, sizeof(d->name), "%s", d->opt->name);
+		rc = take_name("--name", d->opt->name, d->name, e);
 	else
 		host_name(d->name, sizeof(d->name));
-	if (d->opt->machine)
-		snprintf(d->machine, sizeof(d->machine), "%s", d->opt->machine);
+	if (!rc && d->opt->machine)
+		rc = take_name("--machine-id", d->opt->machine, d->machine, e);
 	else
 		host_machine_id(d->machine);
+	return rc;
 }
 
 /* One for less than four CPUs, else half of them, at most four. */
@@ -50,9 +64,9 @@ static int set_up(struct daemon *d, struct err *e)
 	int rc = read_log_level(d->program->name, d->opt->log_level, e);
 
 	rc = rc ? rc : secret_read(d->opt->secret_file, d->secret, sizeof(d->secret), e);
+	rc = rc ? rc : find_name(d, e);
 	if (rc)
 		return rc;
-	find_name(d);
 	d->nengines = count_engines(d->opt->engines);
 	return d->ops->set_up(d, e);
 }
@@ -136,19 +150,21 @@ static int open_loop(struct daemon *d, struct err *e)
 int daemon_main(struct daemon *d, const struct opt_program *program, const struct daemon_ops *ops,
 		void *owner, struct daemon_options *opt, int argc, char **argv)
 {
+	enum opt_outcome todo;
 	struct err e;
 
 	*d = (struct daemon){ .program = program, .ops = ops, .owner = owner, .opt = opt };
-	switch (opt_parse(program, argc, argv, opt, stdout, stderr)) {
-	case OPT_EXIT_OK:
+	todo = opt_parse(program, argc, argv, opt, stdout, stderr);
+	if (todo == OPT_EXIT_OK)
 		return 0;
-	case OPT_EXIT_USAGE:
+	if (todo == OPT_EXIT_USAGE)
 		return 2;
-	case OPT_RUN:
-		break;
-	}
 	raise_descriptors();
-	if (set_up(d, &e) || open_loop(d, &e))
+	if (set_up(d, &e))
+		return failed(d, &e);
+	if (todo == OPT_CHECK)
+		return printf("%s: the options are right\n", program->name) < 0;
+	if (open_loop(d, &e))
 		return failed(d, &e);
 	if (ops->start(d, &e))
 		d->exit_code = failed(d, &e);

@@ -167,6 +167,15 @@ static int set_flag(const char *value, bool *field, struct err *e)
 	return err_set(e, TALLY_EINVAL, "must be yes or no");
 }
 
+static int check_endpoint(const char *value, struct err *e)
+{
+	char host[ADDR_LEN_MAX + 1];
+	uint64_t bits_per_s;
+	uint16_t port;
+
+	return parse_endpoint(value, 1, host, &port, &bits_per_s, e);
+}
+
 static int add_to_list(struct opt_list *list, const char *value, bool fresh, struct err *e)
 {
 	if (fresh)
@@ -182,13 +191,18 @@ static int set_field(const struct opt *o, void *fields, const char *value, bool 
 		     struct err *e)
 {
 	void *field = (uint8_t *)fields + o->offset;
+	int code;
 
 	switch (o->type) {
 	case OPT_STR:
 		*(const char **)field = value;
 		return 0;
-	case OPT_LIST:
-		return add_to_list(field, value, fresh, e);
+	case OPT_ENDPOINT:
+		*(const char **)field = value;
+		return check_endpoint(value, e);
+	case OPT_ENDPOINTS:
+		code = check_endpoint(value, e);
+		return code ? code : add_to_list(field, value, fresh, e);
 	case OPT_FLAG:
 		return set_flag(value, field, e);
 	case OPT_U64:
@@ -255,7 +269,7 @@ static int take_line(void *ctx, uint32_t line, char *name, char *value, struct e
 	(void)line;
 	if (!o)
 		return unknown(ps, FROM_FILE, name, e);
-	if (o->type != OPT_LIST && ps->seen[o - ps->p->table] == FROM_FILE)
+	if (o->type != OPT_ENDPOINTS && ps->seen[o - ps->p->table] == FROM_FILE)
 		return err_set(e, TALLY_EINVAL, "%s is given twice", name);
 	text = keep(value);
 	if (!text)
@@ -353,7 +367,7 @@ static void describe(const struct opt *o, char *buf, size_t len)
 	if (number && o->max)
 		snprintf(range, sizeof(range), "%s to %s", limit_text(o, o->min, min, sizeof(min)),
 			 limit_text(o, o->max, max, sizeof(max)));
-	if (o->type == OPT_LIST)
+	if (o->type == OPT_ENDPOINTS)
 		snprintf(range, sizeof(range), "may be repeated");
 	snprintf(buf, len, "%s%s%s%s%s%s", o->help, def[0] || range[0] ? " (" : "", def,
 		 def[0] && range[0] ? "; " : "", range, def[0] || range[0] ? ")" : "");
@@ -421,12 +435,13 @@ static void show_row(const struct opt *o, const void *field, FILE *out)
 
 	switch (o->type) {
 	case OPT_STR:
+	case OPT_ENDPOINT:
 		if (*(const char *const *)field)
 			fprintf(out, "%s = %s\n", o->name, *(const char *const *)field);
 		else
 			fprintf(out, "# %s =\n", o->name);
 		break;
-	case OPT_LIST:
+	case OPT_ENDPOINTS:
 		for (uint32_t i = 0; i < list->n; i++)
 			fprintf(out, "%s = %s\n", o->name, list->v[i]);
 		if (list->n == 0)
@@ -475,11 +490,10 @@ enum opt_outcome opt_parse(const struct opt_program *p, int argc, char **argv, v
 		return OPT_EXIT_USAGE;
 	if (take_arguments(&ps, PASS_PROGRAM, argc, argv) < 0)
 		return OPT_EXIT_USAGE;
-	if (ps.own.show_config)
-		show_config(&ps, out);
-	else if (ps.own.check)
-		fprintf(out, "%s: the options are right\n", p->name);
-	return ps.own.show_config || ps.own.check ? OPT_EXIT_OK : OPT_RUN;
+	if (!ps.own.show_config)
+		return ps.own.check ? OPT_CHECK : OPT_RUN;
+	show_config(&ps, out);
+	return OPT_EXIT_OK;
 }
 
 const char *opt_runtime_dir(void)

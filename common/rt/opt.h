@@ -17,7 +17,8 @@
 
 enum opt_type {
 	OPT_STR,		/* const char * */
-	OPT_LIST,		/* struct opt_list: may be given several times */
+	OPT_ENDPOINT,		/* const char *, as parse_endpoint() wants it */
+	OPT_ENDPOINTS,		/* struct opt_list of such: may be given several times */
 	OPT_U64,		/* uint64_t in [min, max] */
 	OPT_BYTES,		/* uint64_t, "64M" */
 	OPT_BITRATE,		/* uint64_t, "25gbit" */
@@ -48,7 +49,8 @@ struct opt_program {
 	uint32_t count;
 };
 
-enum opt_outcome { OPT_RUN, OPT_EXIT_OK, OPT_EXIT_USAGE };
+/* OPT_CHECK: the table has no objection; the program looks at what only it knows. */
+enum opt_outcome { OPT_RUN, OPT_CHECK, OPT_EXIT_OK, OPT_EXIT_USAGE };
 
 /* Fills *fields. Messages and help go to out/errout. Strings live as long as argv
  * (or until exit, from a file). */

@@ -19,7 +19,7 @@ struct fields {
 #define F(m) offsetof(struct fields, m)
 static const struct opt rows[] = {
 	{ "text", OPT_STR, F(text), "x", 0, 0, "TEXT", "a text" },
-	{ "list", OPT_LIST, F(list), NULL, 0, 0, "TEXT", "texts" },
+	{ "list", OPT_ENDPOINTS, F(list), NULL, 0, 0, "TEXT", "texts" },
 	{ "number", OPT_U64, F(number), "2", 1, 16, "N", "a number" },
 	{ "bytes", OPT_BYTES, F(bytes), "64M", 4096, 1u << 30, "BYTES", "a size" },
 	{ "rate", OPT_BITRATE, F(rate), NULL, 0, 0, "BITS", "a speed" },

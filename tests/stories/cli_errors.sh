@@ -86,6 +86,37 @@ try 2 '-f' bench -f 1
 try 2 '-b and -e' bench -b 64M -e 4K
 try 2 '-n' bench -n 0
 
+# ---- daemons: --check says yes only to what would run ----
+check()		# CODE REGEX PROGRAM ARGUMENT...
+{
+	local code=$1 words=$2 program=$3
+
+	shift 3
+	expect_status "$code" "$BIN/$program" --check "$@"
+	if [ "$code" = 0 ]; then
+		expect_text "$TMP/out" "$words"
+	else
+		expect_text "$TMP/err" "$words"
+	fi
+}
+for daemon in tally-server tally-agent; do
+	check 0 'are right' $daemon --scheduler '[::1]:7470' --name 'rack 1/ä'
+	check 2 "--scheduler ''.*no address" $daemon --scheduler ''
+	check 2 "--name ''.*1 to 255" $daemon --name ''
+	check 2 '--name.*control' $daemon --name $'a\nb'
+	check 2 '--name' $daemon --name "$(printf '%0300d' 1)"
+	check 2 '--machine-id' $daemon --machine-id ''
+	check 2 '--simd avx3' $daemon --simd avx3
+	check 2 '--log-level' $daemon --log-level loud
+	check 1 '/nonexistent' $daemon --secret-file /nonexistent
+done
+check 0 'are right' tally-scheduler --listen ':7470'
+check 2 '--listen' tally-scheduler --listen 127.0.0.1:99999
+check 1 '/nonexistent' tally-scheduler --secret-file /nonexistent
+check 2 '--listen.*no address' tally-server --listen 10.0.0.1:x
+check 2 '--rail.*@x' tally-agent --rail 10.0.0.1@x
+check 2 '--socket' tally-agent --socket "/$(printf '%0120d' 1)"
+
 # ---- a real scheduler, and what it does not have ----
 start_scheduler
 expect_status 0 tally status
@@ -98,3 +129,10 @@ assert d["schema"] == 1 and d["nodes"] == [] and len(d["cluster"]) == 32, d
 ' "$TMP/out" || fail 'nodes --json'
 try 4 "no job 'none'" jobs --job none
 try 4 "no job 'none'" tensors --job none
+
+# ---- names: a slash, and a character where the name is cut for the socket's ----
+mkdir -m 700 "$TMP/run"
+start_daemon oddly env RUNTIME_DIRECTORY="$TMP/run" "$BIN/tally-server" --scheduler "$SCHEDULER" \
+	--listen 127.0.0.1:0 --name "rack/7-$(printf 'ä%.0s' {1..60})"
+wait_until 10 'a server with an odd name is registered' nodes_are 1
+[ -S "$TMP/run/server-rack-7-$(printf 'ä%.0s' {1..11}).sock" ] || fail "$(ls "$TMP/run")"
