@@ -21,6 +21,7 @@
 #include "client/clock.h"
 #include "client/mem.h"
 
+#define ATTACH_AGAIN_MS	50u	/* while the job of that name before ends */
 #define ANSWER_BYTES	1024u	/* any answer but a DECLARED: a text and some numbers */
 
 /* ---- being over ---- */
@@ -224,9 +225,28 @@ static int take_attached(tally_session *s, const struct msg_attached *m)
 	return 0;
 }
 
+static int attach_by(tally_session *s, mono_t deadline)
+{
+	mono_t left = MAX(deadline - lt_now(), NS_PER_MS);
+	uint32_t timeout_ms = (uint32_t)div_round_up((uint64_t)left, NS_PER_MS);
+	struct msg answer, ask = { .type = MSG_ATTACH };
+	int rc = lt_conn_open(&s->conn, deadline, &s->err);
+
+	if (rc)
+		return rc;
+	ask.attach = (struct msg_attach){
+		.req = lt_session_req(s), .version = MSG_VERSION, .job = s->who.job,
+		.world = s->who.world, .rank = s->who.rank, .timeout_ms = timeout_ms,
+		.chunk_bytes = s->who.chunk_bytes,
+	};
+	rc = lt_session_call(s, &ask, ask.attach.req, MSG_ATTACHED, timeout_ms, &answer);
+	return rc ? rc : take_attached(s, &answer.attached);
+}
+
+/* EBUSY: some ranks of the job of this name before have not detached yet. */
 static int attach(tally_session *s, const tally_options *opt)
 {
-	struct msg answer, ask = { .type = MSG_ATTACH };
+	mono_t deadline;
 	int rc;
 
 	rc = lt_ident_fill(&s->who, opt, &s->err);
@@ -234,17 +254,16 @@ static int attach(tally_session *s, const tally_options *opt)
 		return rc;
 	lt_conn_init(&s->conn, s->who.socket);
 	rc = lt_conn_reserve(&s->conn, ANSWER_BYTES, &s->err);
-	if (!rc)
-		rc = lt_conn_open(&s->conn, lt_now() + mono_ms(s->who.timeout_ms), &s->err);
 	if (rc)
 		return rc;
-	ask.attach = (struct msg_attach){
-		.req = lt_session_req(s), .version = MSG_VERSION, .job = s->who.job,
-		.world = s->who.world, .rank = s->who.rank, .timeout_ms = s->who.timeout_ms,
-		.chunk_bytes = s->who.chunk_bytes,
-	};
-	rc = lt_session_call(s, &ask, ask.attach.req, MSG_ATTACHED, s->who.timeout_ms, &answer);
-	return rc ? rc : take_attached(s, &answer.attached);
+	deadline = lt_now() + mono_ms(s->who.timeout_ms);
+	for (;;) {
+		rc = attach_by(s, deadline);
+		if (rc != TALLY_EBUSY || lt_now() + mono_ms(ATTACH_AGAIN_MS) >= deadline)
+			return rc;
+		lt_conn_close(&s->conn);
+		(void)lt_poll(NULL, 0, lt_now() + mono_ms(ATTACH_AGAIN_MS));
+	}
 }
 
 int tally_attach(const tally_options *opt, tally_session **out)

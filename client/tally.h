@@ -114,7 +114,8 @@ typedef struct {
  * Joins the job: connects to this machine's agent and waits until all ranks are
  * there.  opt may be NULL.  EAGENT: no agent at that socket; ETIMEDOUT names the
  * missing ranks; EMISMATCH: another rank has another world size; EEXIST: this
- * rank is taken; EAUTH: not allowed to use that socket.
+ * rank is taken; EBUSY: ranks of the job of that name before have not detached by
+ * the deadline; EAUTH: not allowed to use that socket.
  * On failure *s is still set when memory allowed it, for tally_error_text() only;
  * pass it to tally_detach().
  */

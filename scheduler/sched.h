@@ -345,6 +345,7 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
 /* "rank 2 (machine a)" / "ranks 2, 3 and 9 more": those of the job whose bit is clear. */
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
+uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
 /* "float32[10,100]"; the count where no shape was given. */
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,

@@ -69,12 +69,31 @@ static bool machine_full(const struct sched_job *j, const struct sched_node *n)
 	return on >= LOCAL_RANKS_MAX;
 }
 
+/* Some ranks have detached: who comes now means the next job of that name. */
+static bool ending(const struct sched_job *j)
+{
+	for (uint32_t r = 0; j->state == SJ_UP && r < j->world; r++) {
+		if (j->ranks[r].state == SR_LEFT)
+			return true;
+	}
+	return false;
+}
+
 /* A job that this rank cannot enter (any more). */
 static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
 		    const struct msg_rank_join *m)
 {
 	const struct sched_rank *r = m->rank < j->world ? &j->ranks[m->rank] : NULL;
+	char who[ERR_TEXT_MAX / 2];
+	struct text t;
 
+	if (ending(j)) {
+		text_init(&t, who, sizeof(who));
+		text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
+		out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s",
+			   j->name, who);
+		return true;
+	}
 	if (r && r->state == SR_IN && r->node) {
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is on machine "
 			   "%.128s already, process %u", m->rank, j->name, r->node->name, r->pid);

@@ -77,6 +77,17 @@ uint32_t text_not_joined(struct text *t, const struct sched_job *j)
 	return ranks(t, j, not_joined, NULL);
 }
 
+static bool still_in(const struct sched_job *j, const uint64_t *set, uint32_t r)
+{
+	(void)set;
+	return j->ranks[r].state == SR_IN;
+}
+
+uint32_t text_not_left(struct text *t, const struct sched_job *j)
+{
+	return ranks(t, j, still_in, NULL);
+}
+
 uint32_t text_not_ready(struct text *t, const struct sched_job *j)
 {
 	uint32_t total = 0;

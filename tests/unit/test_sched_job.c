@@ -242,6 +242,23 @@ START_TEST(last_rank_that_leaves_ends_the_job)
 }
 END_TEST
 
+/* Its ranks do not detach in one moment; the next job of that name waits its turn. */
+START_TEST(next_job_of_a_name_is_told_who_has_not_left_the_last)
+{
+	struct pair p = pair_up();
+
+	leave(p.a, p.job, 0, 0);
+	join(p.a, 8, 1, 0);
+	ck_answer(p.a, 8, TALLY_EBUSY, "the job 'x' of before is not over, "
+		  "rank 1 (machine b) has not detached yet");
+	join(p.a, 9, 2, 1);		/* also where its place is taken */
+	ck_answer(p.a, 9, TALLY_EBUSY, NULL);
+	leave(p.b, p.job, 1, 0);
+	join(p.a, 10, 1, 0);
+	ck_answer(p.a, 10, 0, "");
+}
+END_TEST
+
 START_TEST(lost_rank_is_named_to_everybody)
 {
 	struct pair p = pair_up();
@@ -695,6 +712,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_is_full_fails_the_job);
 	tcase_add_test(t, server_that_is_silent_is_named);
 	tcase_add_test(t, last_rank_that_leaves_ends_the_job);
+	tcase_add_test(t, next_job_of_a_name_is_told_who_has_not_left_the_last);
 	tcase_add_test(t, lost_rank_is_named_to_everybody);
 	tcase_add_test(t, what_an_agent_found_is_told_as_it_is);
 	tcase_add_test(t, agent_that_cannot_take_the_job_says_why_to_everybody);
