@@ -62,7 +62,6 @@ PARTS_LIB := $(BUILD)/obj/libparts.a
 PARTS_SRC := $(filter-out %/main.c,$(SCHED_SRC) $(SERVER_SRC) $(AGENT_SRC) $(CLI_SRC) $(CHARLM_SRC))
 
 LIBS := $(shell $(PKG_CONFIG) --libs libuv libprotobuf-c hwloc libibverbs 2>/dev/null) -lm
-CLI_LIBS := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null)
 CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 
 LIBTALLY_SO := $(BUILD)/lib/libtally.so.$(VERSION)
@@ -138,12 +137,12 @@ define program
 $(BUILD)/bin/$(1): $(call obj,$(2)) $(3) $(COMMON_LIB)
 	@mkdir -p $$(@D)
 	@echo "  LD      $$@"
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(LIBS) $(4)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(LIBS)
 endef
 $(eval $(call program,tally-scheduler,$(SCHED_SRC)))
 $(eval $(call program,tally-server,$(SERVER_SRC)))
 $(eval $(call program,tally-agent,$(AGENT_SRC)))
-$(eval $(call program,tally,$(CLI_SRC),$(call obj,$(CLIENT_SRC)),$(CLI_LIBS)))
+$(eval $(call program,tally,$(CLI_SRC),$(call obj,$(CLIENT_SRC))))
 
 $(BUILD)/bin/charlm: $(call obj,$(CHARLM_SRC)) $(LIBTALLY_A)
 	@mkdir -p $(@D)
@@ -212,7 +211,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/gen/proto/tally.pb-c.h
 $(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(PARTS_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(PARTS_LIB) $(COMMON_LIB) $(CHECK_LIBS) $(LIBS) $(CLI_LIBS) \
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(PARTS_LIB) $(COMMON_LIB) $(CHECK_LIBS) $(LIBS) \
 		$$(sed -n 's|.*/\* LIBS: \(.*\) \*/.*|\1|p' tests/unit/test_$*.c)
 
 $(BUILD)/tests/sim: $(call obj,$(SIM_SRC)) $(PARTS_LIB) $(COMMON_LIB)
@@ -229,7 +228,7 @@ $(BUILD)/tests/e2e: $(call obj,$(E2E_SRC)) $(LIBTALLY_A)
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(PARTS_LIB) $(COMMON_LIB)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(PARTS_LIB) $(COMMON_LIB) $(LIBS) $(CLI_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(PARTS_LIB) $(COMMON_LIB) $(LIBS)
 
 # ONLY=word: the rows with that word; BENCH_FLAGS: see bench/run.py --help.
 bench: build $(BENCHES)
