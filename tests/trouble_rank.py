@@ -12,6 +12,7 @@
 	broadcast:NAME:ROOT		and waits for it
 	wait:SECONDS			for what was submitted
 	barrier:SECONDS
+	fork:FILE			a child, which lives until FILE is there
 	until:FILE			waits until FILE is there
 	say:WORD			a line in the log
 	pause				for ever
@@ -91,6 +92,13 @@ class Rank:
 
     def barrier(self, seconds="60"):
         self.session.barrier(float(seconds))
+
+    def fork(self, file):
+        if os.fork() == 0:
+            end = time.monotonic() + 60
+            while not os.path.exists(file) and time.monotonic() < end:
+                time.sleep(0.05)
+            os._exit(0)
 
     def until(self, file):
         while not os.path.exists(file):

@@ -234,6 +234,8 @@ struct ad_session {
 	enum ad_session_state state;
 	uint64_t serial;		/* never used again */
 	uint32_t pid, uid;
+	int process;			/* a pidfd; -1: the kernel shows us none */
+	bool died;			/* the process, at the last tick */
 	char job_name[NAME_LEN_MAX + 1];
 	uint32_t world, rank, chunk_bytes, timeout_ms;
 	uint64_t attach_req;

@@ -12,10 +12,12 @@
  * process.  Its memory outlives it until its job ends, since other machines may
  * still be sent what it had posted.
  */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/rt/log.h"
@@ -564,6 +566,8 @@ static void session_free(struct ad_session *s)
 	for (int i = 0; i < 4; i++)
 		if (s->bell[i] >= 0)
 			close(s->bell[i]);
+	if (s->process >= 0)
+		close(s->process);
 	slab_free(&s->ring_mem);
 	free(s->ring);
 	list_del(&s->link);
@@ -619,6 +623,17 @@ void ad_session_scheduler_up(struct agent *a)
 	}
 }
 
+/* Its children may hold the socket for long.  What it wrote is read first: a tick later. */
+static void look_after(struct ad_session *s)
+{
+	struct pollfd p = { .fd = s->process, .events = POLLIN };
+
+	if (s->died && s->ctl)
+		ctl_close(s->ctl);
+	else
+		s->died = poll(&p, 1, 0) > 0;
+}
+
 void ad_sessions_tick(struct agent *a, mono_t now)
 {
 	list_for_each_safe(&a->sessions, l, next) {
@@ -643,6 +658,7 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
 				 "the scheduler cannot be reached; is tally-scheduler running?");
 		}
+		look_after(s);
 	}
 }
 
@@ -735,12 +751,15 @@ static void on_accept(void *ctx, int fd)
 	s->serial = ++a->next_session;
 	s->pid = (uint32_t)cred.pid;
 	s->uid = cred.uid;
+	s->process = cred.pid > 0 ? (int)syscall(SYS_pidfd_open, cred.pid, 0) : -1;
 	s->ring_mem.fd = -1;
 	for (int i = 0; i < 4; i++)
 		s->bell[i] = -1;
 	if (ctl_adopt(a->loop, &s->ctl, fd, &callbacks, s, &e)) {
 		log_warn("process %u refused, reason %s", s->pid, e.text);
 		close(fd);
+		if (s->process >= 0)
+			close(s->process);
 		free(s);
 		return;
 	}

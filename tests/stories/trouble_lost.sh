@@ -32,6 +32,15 @@ for r in 0 1; do expect_end 20 job.$r 0; done
 train_more calm.0 20
 say 'the next job of that name starts, the other one went on'
 
+# ---- killed, and a child of its (a loader of data) still holds its socket ----
+start_rank child 0 2 a0 declare:w:300000 submit:w wait:60
+start_rank child 1 2 a1 declare:w:300000 "fork:$TMP/grown" say:forked pause
+wait_line 20 child.1 '^forked'
+kill_now child.1 KILL
+expect_error 10 child.0 'EWORKERLOST rank 1 on machine a1 is gone'
+: > "$TMP/grown"
+say 'killed while a child lives on: named all the same'
+
 # ---- killed while the others are still joining ----
 start_rank join 0 3 a0 declare:w:10
 start_rank join 1 3 a1 declare:w:10
