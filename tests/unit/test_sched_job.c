@@ -82,7 +82,6 @@ START_TEST(world_mismatch_reaches_every_rank)
 }
 END_TEST
 
-/* Fast cards need more of it, a server with little memory has less. */
 /* Texts that quote names cut these within an e with an accent, wherever they cut. */
 START_TEST(names_are_cut_between_characters)
 {
@@ -126,6 +125,7 @@ START_TEST(names_are_cut_between_characters)
 }
 END_TEST
 
+/* Fast cards need more of it, a server with little memory has less. */
 START_TEST(windows_follow_the_cards)
 {
 	static const struct {
