@@ -90,14 +90,16 @@ class Ticket:
         that is done answers again what it answered first.
         """
         session = self._tensor.session
-        left = _WAIT_MS if timeout is None else max(0, int(timeout * 1000))
+        whole = left = _WAIT_MS if timeout is None else max(0, int(timeout * 1000))
         end = time.monotonic() + left / 1000
         while not self.done:
-            code = _lib.tally_wait(session._handle(), self._number, min(left, _SLICE_MS))
+            part = min(left, _SLICE_MS)
+            code = _lib.tally_wait(session._handle(), self._number, part)
             left = max(0, int((end - time.monotonic()) * 1000))
             if code == _ETIMEDOUT:
                 if left == 0:
-                    raise _error(code, session.error_text)
+                    text = session.error_text.replace(f"after {part} ms", f"after {whole} ms", 1)
+                    raise _error(code, text)
                 continue
             self._finish(code)
         if self._error:
