@@ -273,7 +273,6 @@ void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
 {
 	struct sched_entry *e = list_empty(&j->log) ? NULL :
 				list_first(&j->log, struct sched_entry, link);
-	struct err why;
 
 	if (p->joining || (p->ready && e && e->seq == m->seq && !m->code))
 		return;			/* it has no part in it, so it was not waited for */
@@ -283,9 +282,7 @@ void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
 		return;
 	}
 	p->ready = true;
-	if (m->code) {
-		err_set(&why, m->code, "server %.128s: %.300s", p->name, m->text);
-		log_fail(s, j, e, why.code, why.text);
-	}
+	if (m->code)
+		log_fail(s, j, e, m->code, m->text);	/* which names the server */
 	log_pump(s, j);
 }

@@ -555,7 +555,7 @@ START_TEST(server_without_room_takes_the_batch_back)
 	declare_in(p.a, 2, p.job, 0, both, 2);
 	declare_in(p.b, 2, p.job, 1, both, 2);
 	ready_as(p.server, MSG_TENSORS_READY, p.job, 1, TALLY_EQUOTA);
-	ck_answer(p.a, 2, TALLY_EQUOTA, "server cpu-0: memory is full");
+	ck_answer(p.a, 2, TALLY_EQUOTA, "memory is full");
 	ck_answer(p.b, 2, TALLY_EQUOTA, NULL);
 	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);	/* numbers have no gaps */
 	ck_assert_uint_eq(last(p.a, MSG_FORGET)->seq, 2);
