@@ -77,11 +77,7 @@ bool place_change(struct sched *s, struct sched_job *j)
 		weight[i] = j->servers[i].weight;
 		alive[i] = j->servers[i].number != 0 || MUTATE(15);
 	}
-	j->place->epoch = (uint32_t)j->epoch;
-	if (j->repair)
-		place_repair(j->place, weight, alive, j->nservers, all, n);
-	else
-		place_rebalance(j->place, weight, j->nservers, all, n);
+	place_epoch(j->place, (uint32_t)j->epoch, j->repair, weight, alive, j->nservers, all, n);
 	return true;
 }
 

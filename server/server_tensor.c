@@ -512,11 +512,7 @@ static void move_all(struct sv_job *j, const struct msg_epoch *m, struct place_t
 		alive[i] = m->servers[i].node != 0;
 	}
 	j->nservers = m->nservers;
-	j->place->epoch = (uint32_t)m->epoch;
-	if (m->repair)
-		place_repair(j->place, weight, alive, m->nservers, all, n);
-	else
-		place_rebalance(j->place, weight, m->nservers, all, n);
+	place_epoch(j->place, (uint32_t)m->epoch, m->repair, weight, alive, m->nservers, all, n);
 }
 
 /* What has moved in one tensor: parts that lose chunks are marked, what comes is a new one. */

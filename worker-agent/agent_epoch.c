@@ -209,11 +209,7 @@ static int replay(struct ad_job *j, const struct msg_epoch *m, uint32_t n)
 		weight[i] = m->servers[i].weight;
 		alive[i] = m->servers[i].node != 0;
 	}
-	j->place->epoch = (uint32_t)m->epoch;
-	if (m->repair)
-		place_repair(j->place, weight, alive, m->nservers, all, n);
-	else
-		place_rebalance(j->place, weight, m->nservers, all, n);
+	place_epoch(j->place, (uint32_t)m->epoch, m->repair, weight, alive, m->nservers, all, n);
 	free(all);
 	return 0;
 }

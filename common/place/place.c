@@ -435,3 +435,12 @@ uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nserv
 	place_missing(p, t, count);
 	return moved;
 }
+
+uint64_t place_epoch(struct place *p, uint32_t epoch, bool repair, const uint32_t *weight,
+		     const bool *alive, uint32_t nservers, struct place_tensor *t, uint32_t count)
+{
+	p->epoch = epoch;
+	if (repair)
+		return place_repair(p, weight, alive, nservers, t, count);
+	return place_rebalance(p, weight, nservers, t, count);
+}

@@ -184,4 +184,11 @@ uint64_t place_repair(struct place *p, const uint32_t *weight, const bool *alive
 uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nservers,
 			 struct place_tensor *t, uint32_t count);
 
+/*
+ * The log's entry EPOCH carried out, as everybody does: a repair or a rebalance, and what
+ * moves is marked with the epoch.  Arguments and result are theirs.
+ */
+uint64_t place_epoch(struct place *p, uint32_t epoch, bool repair, const uint32_t *weight,
+		     const bool *alive, uint32_t nservers, struct place_tensor *t, uint32_t count);
+
 #endif

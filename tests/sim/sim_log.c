@@ -109,11 +109,7 @@ void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m)
 		weight[i] = m->servers[i].weight;
 		alive[i] = m->servers[i].node != 0;
 	}
-	l->place->epoch = (uint32_t)m->epoch;
-	if (m->repair)
-		place_repair(l->place, weight, alive, m->nservers, all, l->n);
-	else
-		place_rebalance(l->place, weight, m->nservers, all, l->n);
+	place_epoch(l->place, (uint32_t)m->epoch, m->repair, weight, alive, m->nservers, all, l->n);
 	l->seq = l->epoch_seq = m->seq;
 }
 
