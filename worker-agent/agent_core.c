@@ -133,7 +133,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 		s->posted = 0;
 		s->attempt = 0;
 		s->heard = 0;
-		s->asked = s->pinned = s->added = s->probed = s->hurt = s->held = false;
+		s->asked = s->pinned = s->added = s->probed = s->hurt = s->held = s->lost = false;
 		s->backoff_ms = PROBE_MIN_MS;
 	}
 	if (!t->left)
@@ -517,8 +517,10 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 		make_asked(c, s);
 	} else if (s->state == SEG_PUSHED && s->next) {
 		ag_seg_recall(s);	/* it shall be pushed to somebody else */
-	} else if (s->state == SEG_PUSHED && s->probed &&
-		   (s->hurt || s->probes >= AG_PATIENCE)) {
+	} else if (s->state == SEG_PUSHED && s->probed) {
+		s->lost |= s->probes > 1;
+		if (!s->hurt && s->probes < AG_PATIENCE)
+			return;
 		list_del(&s->link);
 		c->count.repushes++;
 		make_asked(c, s);
@@ -544,6 +546,7 @@ static void on_cancelled(struct ag_core *c, struct ag_seg *s, const struct frame
 static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
 {
 	s->missing = f->aux;
+	s->lost = false;
 	s->unheard = 0;
 	s->heard = now;
 	s->probed = false;

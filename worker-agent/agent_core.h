@@ -151,6 +151,7 @@ struct ag_seg {
 	bool landing, probed;
 	bool hurt;			/* a link broke since it was pushed */
 	bool held;			/* the server may have this round's contribution */
+	bool lost;			/* it was pushed, and the server says that it lacks it */
 	uint8_t probes;			/* since it was pushed */
 	uint8_t unheard;		/* probes since the server has said anything of it */
 };

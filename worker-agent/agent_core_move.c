@@ -78,7 +78,7 @@ void ag_seg_switch(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->next = NULL;
 	s->tensor->job->moving--;
 	s->attempt = 0;
-	s->asked = s->pinned = s->held = false;
+	s->asked = s->pinned = s->held = s->lost = false;
 	c->count.moves++;
 	if (ready)
 		ag_seg_ready(c, s);

@@ -3,17 +3,20 @@
  * The story of a round that does not end: whose fault it is.
  *
  * What was pushed is asked after (PROBE).  A server that has it says HELD and who is
- * missing; one that says nothing is itself what the round waits for, as is one that
- * there is no link to.  What finds no room in a window waits for whatever fills the
+ * missing; one that says nothing is itself what the round waits for, as is one that asks
+ * for what was pushed and gets it no more than before (a path that only small frames come
+ * through), and one that there is no link to.  What finds no room in a window waits for whatever fills the
  * window.  A segment that is merely in the queue of a slow card waits for nobody.
  */
 #include "worker-agent/agent_core.h"
 
 #define ANSWER_MS 100u		/* a server that lives has answered a PROBE by then */
 
+/* Nothing is heard from it, or that it still has not what was pushed. */
 static bool unanswered(const struct ag_seg *s, mono_t now)
 {
-	return s->unheard > 1 || (s->unheard && now - s->heard >= mono_ms(ANSWER_MS));
+	return s->lost || s->unheard > 1 ||
+	       (s->unheard && now - s->heard >= mono_ms(ANSWER_MS));
 }
 
 /* Of one that has been pushed. */
@@ -37,7 +40,7 @@ static bool queued(const struct ag_seg *s, mono_t now, struct msg_wait *w)
 {
 	const struct ag_route *r = s->route;
 
-	if (r->peer && !r->peer->up) {
+	if (r->peer && (!r->peer->up || s->lost)) {
 		w->kind = WAIT_SERVER;
 		w->who = r->peer->node;
 		return true;

@@ -68,6 +68,38 @@ START_TEST(a_round_waits_for_each_of_those_it_waits_for)
 }
 END_TEST
 
+/* PROBE and ASK come through, and no PUSH does. */
+START_TEST(a_server_that_asks_and_gets_nothing_is_what_a_round_waits_for)
+{
+	uint32_t asked = 0;
+
+	post(0, 1, 0);
+	expect_pushes(0);
+	for (uint32_t i = 0; i < 200; i++) {
+		struct frame f;
+
+		later(50);
+		while ((f = next()).type != FRAME_NONE) {
+			f.type = f.type == FRAME_PROBE ? FRAME_ASK : FRAME_NONE;
+			asked += f.type == FRAME_ASK && f.chunk == taken[0];
+			if (f.type == FRAME_ASK)
+				ag_frame(&core, &peer, &f, now);
+		}
+		if (asked < 2)		/* the first one may just be slow */
+			continue;
+		ck_assert_uint_eq(only_wait(0).kind, WAIT_SERVER);
+		ck_assert_uint_eq(only_wait(0).who, 77);
+		ck_assert_uint_eq(only_wait(0).chunks, SEGS);
+	}
+	ck_assert_uint_gt(asked, AG_PATIENCE + 2);
+	for (uint32_t i = 0; i < SEGS; i++)	/* at last */
+		say_held(0, i, 0);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_MACHINE);
+	results(0);
+	expect_no_wait(0);
+}
+END_TEST
+
 START_TEST(without_a_link_a_round_waits_for_the_server)
 {
 	post(0, 1, 0);
@@ -110,6 +142,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(wide, a_server_that_answers_no_probe_is_what_a_round_waits_for);
+	tcase_add_test(wide, a_server_that_asks_and_gets_nothing_is_what_a_round_waits_for);
 	tcase_add_test(wide, a_round_waits_for_each_of_those_it_waits_for);
 	tcase_add_test(wide, without_a_link_a_round_waits_for_the_server);
 	tcase_add_test(small, without_room_a_round_waits_for_whom_the_window_waits_for);
