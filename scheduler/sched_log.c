@@ -168,24 +168,6 @@ static void entry_drop(struct sched *s, struct sched_entry *e)
 	sched_release(s, e);
 }
 
-static void tensors_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
-{
-	const struct msg *m = tensors_msg(s, j, e->seq, e->t, e->n);
-
-	log_send_machines(s, j, e->seq, m);
-	for (uint32_t i = 0; i < e->n; i++) {
-		j->bytes += tensor_bytes(e->t[i]);
-		e->t[i]->state = e->why.code ? ST_DROPPED : ST_UP;
-	}
-	if (e->why.code) {
-		e->kind = SE_FORGET;	/* the same tensors, right after */
-		e->seq = 0;
-		return;
-	}
-	answer_declares(s, j, e);
-	entry_drop(s, e);
-}
-
 static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
 {
 	const struct msg *m = forget_msg(s, j, ++j->seq, e->t, e->n);
@@ -197,6 +179,23 @@ static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		j->bytes -= tensor_bytes(e->t[i]);
 		tensor_free(s, j, e->t[i]);
 	}
+	entry_drop(s, e);
+}
+
+static void tensors_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
+{
+	const struct msg *m = tensors_msg(s, j, e->seq, e->t, e->n);
+
+	log_send_machines(s, j, e->seq, m);
+	for (uint32_t i = 0; i < e->n; i++) {
+		j->bytes += tensor_bytes(e->t[i]);
+		e->t[i]->state = e->why.code ? ST_DROPPED : ST_UP;
+	}
+	if (e->why.code) {		/* before an EPOCH: who refused them has not placed them */
+		forget(s, j, e);
+		return;
+	}
+	answer_declares(s, j, e);
 	entry_drop(s, e);
 }
 

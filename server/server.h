@@ -214,7 +214,7 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e);
 int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e);
 int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e);
 void sv_epoch_settled(struct server *s, const struct msg_ready *m);
-void sv_forget(struct server *s, const struct msg_ids *m);
+int sv_forget(struct server *s, const struct msg_ids *m, struct err *e);
 void sv_job_down(struct server *s, uint32_t id);
 struct sv_job *sv_job_find(struct server *s, uint32_t id);
 void sv_job_free(struct server *s, struct sv_job *j);	/* the engines have let go */

@@ -78,13 +78,21 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	tell_jobs(s);
 }
 
-/* EBUSY: the log goes another way than the one we took, so we leave the job. */
+/* The scheduler takes us for lost, and we come back as somebody new. */
+static void leave_job(struct server *s, uint32_t job, const struct err *e)
+{
+	sv_job_down(s, job);
+	answer(s, MSG_JOB_READY, job, 0, e);
+}
+
+/* EBUSY: the log goes another way than the one we took. */
 static void cannot(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
 		   const struct err *e)
 {
 	if (e->code == TALLY_EBUSY)
-		sv_job_down(s, job);
-	answer(s, e->code == TALLY_EBUSY ? MSG_JOB_READY : type, job, seq, e);
+		leave_job(s, job, e);
+	else
+		answer(s, type, job, seq, e);
 }
 
 static void take_epoch(struct server *s, const struct msg *m)
@@ -110,7 +118,8 @@ static void on_msg(void *ctx, const struct msg *m)
 			cannot(s, MSG_TENSORS_READY, m->tensors.job, m->tensors.seq, &e);
 		break;
 	case MSG_FORGET:
-		sv_forget(s, &m->ids);
+		if (sv_forget(s, &m->ids, &e))
+			leave_job(s, m->ids.job, &e);
 		break;
 	case MSG_EPOCH:
 		take_epoch(s, m);

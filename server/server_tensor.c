@@ -213,7 +213,7 @@ static void batch_free(struct server *s, struct sv_batch *b)
 		p->batches--;
 		if (p->dropped && !p->batches)
 			part_free(s, p);
-		if (b->kind == BATCH_FORGET && list_empty(&t->parts))
+		if (list_empty(&t->parts) && list_empty(&t->link))	/* and it is forgotten */
 			tensor_free(s, t);
 	}
 	list_del(&b->in_job);
@@ -266,7 +266,7 @@ static uint32_t count_parts(const struct sv_tensor *t)
 }
 
 /* Takes the tensor out of the log; its parts go through the engines once more. */
-static void forget(struct sv_batch *b, struct sv_tensor *t)
+static void forget(struct server *s, struct sv_batch *b, struct sv_tensor *t)
 {
 	place_forget(b->job->place, &t->placed);
 	list_del(&t->link);
@@ -277,6 +277,8 @@ static void forget(struct sv_batch *b, struct sv_tensor *t)
 		p->dropped = true;
 		batch_put(b, p);
 	}
+	if (list_empty(&t->parts))
+		tensor_free(s, t);
 }
 
 /* ---- the log's order ---- */
@@ -297,13 +299,13 @@ static int log_cut(struct server *s, struct sv_job *j, uint64_t seq, struct err 
 	}
 	b = batch_new(j, BATCH_FORGET, 0, n);
 	if (!b)
-		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+		return err_set(e, TALLY_EBUSY, "server %s: out of memory", s->name);
 	j->seq = j->told = seq - 1;
 	list_for_each_safe(&j->tensors, l, next) {
 		struct sv_tensor *t = list_entry(l, struct sv_tensor, link);
 
 		if (t->seq >= seq)
-			forget(b, t);
+			forget(s, b, t);
 	}
 	batch_send(s, b);
 	return 0;
@@ -462,15 +464,16 @@ static struct sv_tensor *tensor_find(struct sv_job *j, uint32_t id)
 	return n ? container_of(n, struct sv_tensor, by_id) : NULL;
 }
 
-void sv_forget(struct server *s, const struct msg_ids *m)
+/* Left undone it would leave this server with a placement of its own. */
+int sv_forget(struct server *s, const struct msg_ids *m, struct err *e)
 {
 	struct sv_job *j;
 	struct sv_batch *b;
 	uint32_t n = 0;
+	int rc = log_job(s, m->job, m->seq, &j, e);
 
-	if (log_job(s, m->job, m->seq, &j, NULL))
-		return;
-	j->seq = m->seq;
+	if (rc)
+		return rc == TALLY_ENOENT ? 0 : rc;
 	for (uint32_t i = 0; i < m->nids; i++) {
 		const struct sv_tensor *t = tensor_find(j, m->ids[i]);
 
@@ -478,14 +481,16 @@ void sv_forget(struct server *s, const struct msg_ids *m)
 	}
 	b = batch_new(j, BATCH_FORGET, m->seq, n);
 	if (!b)
-		return;			/* they stay until the job ends */
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	j->seq = m->seq;
 	for (uint32_t i = 0; i < m->nids; i++) {
 		struct sv_tensor *t = tensor_find(j, m->ids[i]);
 
 		if (t)
-			forget(b, t);
+			forget(s, b, t);
 	}
 	batch_send(s, b);
+	return 0;
 }
 
 /* ---- epochs ---- */

@@ -390,7 +390,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end *
 struct ad_job *ad_job_find(struct agent *a, uint32_t id);
 int ad_job_up(struct agent *a, const struct msg *m, struct err *e);
 int ad_tensors(struct agent *a, const struct msg *m, struct err *e);
-void ad_forget(struct agent *a, const struct msg *m);
+int ad_forget(struct agent *a, const struct msg *m, struct err *e);
 void ad_job_down(struct ad_job *j, int code, const char *text);
 void ad_job_free(struct ad_job *j);
 void ad_job_forget(struct ad_job *j);	/* freed, and no session is left */

@@ -77,21 +77,14 @@ static void on_rank_leave(struct agent *a, const struct msg_rank_leave *m)
 	j->left_at = loop_now();
 }
 
-static void take_tensors(struct agent *a, const struct msg *m)
+/* A log entry: who cannot follow cannot be in the job. */
+static void take_entry(struct agent *a, uint32_t job, const struct msg *m,
+		       int (*take)(struct agent *, const struct msg *, struct err *))
 {
-	struct ad_job *j = ad_job_find(a, m->tensors.job);
+	struct ad_job *j = ad_job_find(a, job);
 	struct err e;
 
-	if (ad_tensors(a, m, &e) && j)
-		ad_job_fail(j, &e);
-}
-
-static void take_epoch(struct agent *a, const struct msg *m)
-{
-	struct ad_job *j = ad_job_find(a, m->epoch.job);
-	struct err e;
-
-	if (ad_epoch(a, m, &e) && j)
+	if (take(a, m, &e) && j)
 		ad_job_fail(j, &e);
 }
 
@@ -130,13 +123,13 @@ static void on_msg(void *ctx, const struct msg *m)
 		take_job(a, m);
 		break;
 	case MSG_TENSORS:
-		take_tensors(a, m);
+		take_entry(a, m->tensors.job, m, ad_tensors);
 		break;
 	case MSG_FORGET:
-		ad_forget(a, m);
+		take_entry(a, m->ids.job, m, ad_forget);
 		break;
 	case MSG_EPOCH:
-		take_epoch(a, m);
+		take_entry(a, m->epoch.job, m, ad_epoch);
 		break;
 	case MSG_JOB_DOWN:
 		j = ad_job_find(a, m->job_down.job);

@@ -349,18 +349,25 @@ struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id)
 	return n ? container_of(n, struct ad_tensor, by_id) : NULL;
 }
 
-void ad_forget(struct agent *a, const struct msg *msg)
+/*
+ * Left undone it would leave this machine with a placement of its own.  With the number of
+ * the last entry it is none itself: what was missed while the scheduler was away.
+ */
+int ad_forget(struct agent *a, const struct msg *msg, struct err *e)
 {
 	const struct msg_ids *m = &msg->ids;
 	struct ad_job *j = ad_job_find(a, m->job);
 	struct ad_batch *b;
 
-	if (!j || j->state == JOB_STOPPING || m->seq != j->seq + 1)
-		return;
-	j->seq = m->seq;
+	if (!j || j->state == JOB_STOPPING)
+		return 0;
+	if (m->seq != j->seq + 1 && m->seq != j->seq)
+		return err_set(e, TALLY_EPROTO, "job %u log entry %llu after %llu", m->job,
+			       (unsigned long long)m->seq, (unsigned long long)j->seq);
 	b = calloc(1, sizeof(*b) + m->nids * sizeof(b->tensor[0]));
 	if (!b)
-		return;			/* they stay until the job ends */
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	j->seq = m->seq;
 	b->job = j;
 	b->forget = true;
 	for (uint32_t i = 0; i < m->nids; i++) {
@@ -375,6 +382,7 @@ void ad_forget(struct agent *a, const struct msg *msg)
 		b->tensor[b->n++] = t;
 	}
 	send_batch(b);
+	return 0;
 }
 
 static void batch_free(struct ad_batch *b)

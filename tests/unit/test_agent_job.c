@@ -224,7 +224,7 @@ START_TEST(large_memory_is_freed_off_the_control_thread)
 END_TEST
 #endif
 
-/* ---- what a process may name ---- */
+/* ---- the log ---- */
 
 static void log_entry(struct ad_job *j, uint64_t seq, uint32_t first, uint32_t n)
 {
@@ -250,6 +250,38 @@ static void batches_done(struct ad_job *j)
 	while (!list_empty(&j->batches))
 		ad_batch_done(list_first(&j->batches, struct ad_batch, in_job));
 }
+
+#if HEAP_FAULTS
+START_TEST(forget_without_memory_is_said_and_changes_nothing)
+{
+	struct ad_job *j = start_job(2);
+	const uint32_t id = 1;
+	const struct msg m = { .type = MSG_FORGET, .ids = {
+		.job = JOB, .seq = 2, .nids = 1, .ids = &id,
+	} };
+	uint32_t batches;
+	struct err e;
+
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	heap_fail_at = 1;
+	ck_assert_int_eq(ad_forget(&a, &m, &e), TALLY_ENOMEM);
+	heap_fail_at = 0;
+	ck_assert_uint_eq(j->seq, 1);
+	ck_assert_ptr_nonnull(ad_tensor_find(j, id));
+	ck_assert_uint_eq(j->place->total_bytes, 4 * 1000);
+	batches = said.batches + ENGINES;
+	ck_assert_int_eq(ad_forget(&a, &m, &e), 0);
+	wait_for(&said.batches, batches);
+	batches_done(j);
+	ck_assert_ptr_null(ad_tensor_find(j, id));
+	ck_assert_uint_eq(j->place->total_bytes, 0);
+	end_job(j);
+}
+END_TEST
+#endif
+
+/* ---- what a process may name ---- */
 
 struct process {
 	struct ad_session session;
@@ -467,8 +499,9 @@ static void forget(struct ad_job *j, uint64_t seq, const uint32_t *ids, uint32_t
 		.job = JOB, .seq = seq, .nids = n, .ids = ids,
 	} };
 	uint32_t batches = said.batches + ENGINES;
+	struct err e;
 
-	ad_forget(&a, &m);
+	ck_assert_int_eq(ad_forget(&a, &m, &e), 0);
 	wait_for(&said.batches, batches);
 	batches_done(j);
 }
@@ -538,6 +571,7 @@ int main(void)
 	tcase_add_test(t, job_without_memory_is_refused_and_the_next_one_starts);
 	tcase_add_test(t, engines_need_no_memory_to_start_a_job);
 	tcase_add_test(t, large_memory_is_freed_off_the_control_thread);
+	tcase_add_test(t, forget_without_memory_is_said_and_changes_nothing);
 #endif
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);

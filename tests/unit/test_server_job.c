@@ -148,11 +148,12 @@ static int tensors(uint64_t seq, uint32_t id, uint64_t count)
 	return rc;
 }
 
-static void forget(uint64_t seq, uint32_t id)
+static int forget(uint64_t seq, uint32_t id)
 {
+	struct err e;
 	const struct msg_ids m = { .job = JOB, .seq = seq, .nids = 1, .ids = &id };
 
-	sv_forget(&s, &m);
+	return sv_forget(&s, &m, &e);
 }
 
 static uint32_t tensors_held(void)
@@ -471,6 +472,30 @@ START_TEST(entry_without_memory_is_refused_and_the_log_goes_on)
 	ck_assert_uint_eq(job->place->total_bytes, 4 * 1000);
 }
 END_TEST
+
+START_TEST(forget_without_memory_is_said_and_changes_nothing)
+{
+	uint32_t at = 0;
+	int rc;
+
+	heap_own = true;
+	ck_assert_int_eq(tensors(1, 1, 1000), 0);
+	while (true) {
+		heap_fail_at = ++at;
+		rc = forget(2, 1);
+		heap_fail_at = 0;
+		if (!rc)
+			break;
+		ck_assert_int_eq(rc, TALLY_ENOMEM);
+		ck_assert_uint_eq(job->seq, 1);
+		ck_assert_uint_eq(job->place->total_bytes, 4 * 1000);
+	}
+	ck_assert_uint_gt(at, 2);
+	settle(2);
+	ck_assert_uint_eq(tensors_held(), 0);
+	ck_assert_uint_eq(job->place->total_bytes, 0);
+}
+END_TEST
 #endif
 
 int main(void)
@@ -492,6 +517,7 @@ int main(void)
 #if HEAP_FAULTS
 	tcase_add_test(t, job_without_memory_is_refused_and_the_others_stay);
 	tcase_add_test(t, entry_without_memory_is_refused_and_the_log_goes_on);
+	tcase_add_test(t, forget_without_memory_is_said_and_changes_nothing);
 #endif
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);
