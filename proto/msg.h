@@ -195,9 +195,11 @@ struct msg_job_up {
 struct msg_epoch {
 	uint32_t job;
 	uint64_t seq, epoch;
-	uint32_t repair;		/* 1: place_repair(), 0: place_rebalance() */
+	uint32_t repair;		/* 1: only what was lost moves */
 	uint32_t nservers;
 	const struct msg_server *servers;
+	uint32_t nplaced;		/* 0: by place_epoch(); else where all chunks of the */
+	const uint64_t *placed;		/* tensors that are there are by now, as in TENSORS */
 };
 
 struct msg_drain {
@@ -235,6 +237,7 @@ struct msg_ready {
 	const char *text;
 	uint64_t log;			/* JOB_READY, an agent's EPOCH_READY: last log entry that
 					 * the sender has */
+	uint64_t barrier;		/* an agent's: barriers that some rank of its has passed */
 };
 
 struct msg_job_down {
@@ -267,12 +270,8 @@ struct msg_tensors {
 	uint32_t ntensors;
 	const struct msg_tensor *tensors;
 	uint32_t nplaced;		/* 0: place them; else where their chunks are by now, */
-	const uint64_t *placed;		/* in order: PLACED(epoch, server's index) */
+	const uint64_t *placed;		/* in order: PLACED(epoch, server's index) of place.h */
 };
-
-#define PLACED(epoch, owner)	((uint64_t)(epoch) << 16 | (owner))
-#define PLACED_EPOCH(p)		((uint32_t)((p) >> 16))
-#define PLACED_OWNER(p)		((uint16_t)(p))
 
 struct msg_ids {
 	uint64_t req;

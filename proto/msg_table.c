@@ -299,10 +299,11 @@ SHAPE(job_up, job_up_rule);
 
 static const struct msg_row epoch_rows[] = {
 	U32(msg_epoch, job, ANY32),
-	U64(msg_epoch, seq, 1, UINT64_MAX),
+	U64(msg_epoch, seq, ANY64),
 	U64(msg_epoch, epoch, ANY64),
 	U32(msg_epoch, repair, 0, 1),
 	SUBS(msg_epoch, servers, 1, SERVERS_PER_JOB_MAX, msg_server_shape),
+	U64S(msg_epoch, placed, 0, PLACED_MAX),
 };
 SHAPE(epoch, NULL);
 
@@ -336,6 +337,7 @@ static const struct msg_row ready_rows[] = {
 	CODE(msg_ready, code),
 	TEXT(msg_ready, text),
 	U64(msg_ready, log, ANY64),
+	U64(msg_ready, barrier, ANY64),
 };
 SHAPE(ready, NULL);
 
@@ -379,7 +381,7 @@ static const struct msg_row ids_rows[] = {
 	U32(msg_ids, rank, 0, WORLD_SIZE_MAX - 1),
 	U64(msg_ids, seq, ANY64),
 	U32(msg_ids, timeout_ms, ANY32),
-	U32S(msg_ids, ids, 1, TENSORS_PER_JOB_MAX),
+	U32S(msg_ids, ids, 0, TENSORS_PER_JOB_MAX),
 };
 SHAPE(ids, msg_ids_rule);
 

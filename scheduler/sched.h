@@ -441,7 +441,7 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 /* Of those who are there now. */
 int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
 bool plan_can_serve(const struct sched_part *p);
-const struct msg *plan_epoch(struct sched *s, const struct sched_job *j);
+struct msg *plan_epoch(struct sched *s, const struct sched_job *j);
 int plan_job(struct sched *s, struct sched_job *j, struct err *e);	/* parts, weights, sizes */
 const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32_t nservers,
 			      bool with_keys);	/* the first rows */
@@ -500,6 +500,7 @@ void sent_free(struct sched *s, struct sched_job *j);
 
 /* sched_barrier.c */
 void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barrier *m);
+void barrier_passed(struct sched *s, struct sched_job *j, uint64_t generation); /* by somebody */
 void barrier_leave(struct sched_job *j, struct sched_req *q);
 void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
 void barrier_pump(struct sched *s, struct sched_job *j);
@@ -511,7 +512,8 @@ bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint3
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
 void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m); /* a server */
 void held_unsay(struct sched *s, struct sched_node *n);
-void held_last(struct sched_job *j, struct sched_part *p, uint64_t seq);
+void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
+	       const struct msg_ready *m);
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 void held_over(struct sched *s);
 

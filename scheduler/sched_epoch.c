@@ -262,7 +262,7 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 		return;
 	}
 	p->settled = MAX(p->settled, m->seq);
-	held_last(j, p, m->log);
+	held_last(s, j, p, m);
 	if (j->state != SJ_UP)
 		return;
 	if (p->unsure && !epoch_sure(s, j, p, false, m->log))

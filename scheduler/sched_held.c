@@ -358,12 +358,14 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 }
 
 /* Its log ends here; FORGET and EPOCH entries are told by nothing else. */
-void held_last(struct sched_job *j, struct sched_part *p, uint64_t seq)
+void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
+	       const struct msg_ready *m)
 {
-	if (j->state != SJ_HELD || !p->held || seq > SCHED_EPOCH_MAX || MUTATE(18))
+	if (j->state != SJ_HELD || !p->held || m->log > SCHED_EPOCH_MAX || MUTATE(18))
 		return;
-	p->seq = MAX(p->seq, seq);
-	j->seq = j->told = MAX(j->seq, seq);
+	p->seq = MAX(p->seq, m->log);
+	j->seq = j->told = MAX(j->seq, m->log);
+	barrier_passed(s, j, m->barrier);
 }
 
 /* ---- JOB_READY of servers ---- */
@@ -481,14 +483,16 @@ static bool sort_placed(struct sched_job *j)
 
 /* Tensors that some agents still have, and the others have been told to forget. */
 struct gone {
-	uint32_t n, *ids;		/* NULL: no memory */
+	uint32_t n, *ids;
 };
 
 /* Whoever has that entry and not the tensor has been told to forget it. */
-static void drop_forgotten(struct sched *s, struct sched_job *j, struct gone *g)
+static bool drop_forgotten(struct sched *s, struct sched_job *j, struct gone *g)
 {
 	g->n = 0;
 	g->ids = out_scratch(s, (j->ntensors + 1) * sizeof(*g->ids));
+	if (!g->ids)
+		return false;
 	list_for_each_safe(&j->tensors, p, next) {
 		struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
 		uint32_t expected = 0;
@@ -497,12 +501,12 @@ static void drop_forgotten(struct sched *s, struct sched_job *j, struct gone *g)
 			expected += j->machines[i].seq >= t->seq;
 		if (t->state != ST_UP || t->nheld >= expected)
 			continue;
-		if (g->ids)
-			g->ids[g->n++] = t->id;
+		g->ids[g->n++] = t->id;
 		j->bytes -= tensor_bytes(t);
 		tensor_purge(s, j, t, TALLY_EBUSY, "the tensor was taken back meanwhile");
 		next = j->tensors.next;		/* the purge may have freed more */
 	}
+	return true;
 }
 
 static const struct msg *forget_gone(struct sched *s, const struct sched_job *j, uint64_t seq,
@@ -516,44 +520,74 @@ static const struct msg *forget_gone(struct sched *s, const struct sched_job *j,
 	return m;
 }
 
-/* One FORGET that it missed is known by what it still has; of several, which was when is not. */
+/* The epoch that it lacks, and where the chunks of what it has are. */
+static const struct msg *epoch_again(struct sched *s, const struct sched_job *j, uint64_t seq)
+{
+	struct sched_tensor **t = out_scratch(s, (j->ntensors + 1) * sizeof(struct sched_tensor *));
+	struct msg *m = plan_epoch(s, j);
+	uint32_t n = 0;
+
+	if (!t || !m)
+		return NULL;
+	list_for_each(&j->placed, p) {
+		struct sched_tensor *one = list_entry(p, struct sched_tensor, placed);
+
+		if (one->seq <= seq)
+			t[n++] = one;
+	}
+	m->epoch.seq = seq;
+	m->epoch.placed = place_told(s, j, t, n, &m->epoch.nplaced);
+	return m->epoch.placed ? m : NULL;
+}
+
+/* An entry of which tensors are left, or of which nothing is. */
+static const struct msg *entry_again(struct sched *s, const struct sched_job *j, uint64_t seq)
+{
+	static const struct gone nothing;
+	const struct msg *m = log_message(s, j, seq, true);
+
+	return m && !m->tensors.ntensors ? forget_gone(s, j, seq, &nothing) : m;
+}
+
+/*
+ * What an agent missed nobody tells entry by entry: of TENSORS those are known that are
+ * left, all else is an EPOCH, a FORGET, or tensors that are gone again.  It need not be:
+ * the agent has to come to where the others are.  So it first forgets what is gone and
+ * takes the newest epoch, under the number that it has, and then hears of the rest.
+ */
 static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 		     const struct gone *g)
 {
-	bool forgot = !g->n || g->n > TENSORS_PER_BATCH_MAX;
+	bool sent = true;
 
 	if (j->seq - p->seq > TENSORS_PER_JOB_MAX) {
 		job_down(s, j, TALLY_EMISMATCH, "machine %.128s is %llu log entries behind",
 			 p->name, (unsigned long long)(j->seq - p->seq));
 		return false;
 	}
-	while (p->seq < j->seq) {
-		bool epoch = ++p->seq == j->epoch_seq;
-		const struct msg *m = epoch ? plan_epoch(s, j) : log_message(s, j, p->seq, false);
-
-		if (m && !epoch && !m->tensors.ntensors && !forgot) {
-			m = forget_gone(s, j, p->seq, g);
-			forgot = true;
-		} else if (m && !epoch && !m->tensors.ntensors) {
-			job_down(s, j, TALLY_EMISMATCH, "machine %.128s missed tensors that were "
-				 "taken back while the scheduler was away", p->name);
-			return false;
-		}
-		out_send(s, p->node, m);
+	if (p->seq < j->seq && g->n && !MUTATE(19))
+		sent = out_send(s, p->node, forget_gone(s, j, p->seq, g));
+	if (p->seq < j->seq && p->held_epoch < j->epoch)
+		sent &= out_send(s, p->node, epoch_again(s, j, p->seq));
+	while (sent && p->seq < j->seq) {
+		p->seq++;
+		sent = out_send(s, p->node, entry_again(s, j, p->seq));
 	}
-	return true;
+	return sent;
 }
 
-/* Those who lost it hear that the job is up, then all who wait for that. */
+/* Who lost it hears that the job is up, as it is now. */
+static void tell_up(struct sched *s, const struct sched_job *j, struct sched_part *p)
+{
+	if (!p->unsure)
+		return;
+	p->told_up = out_send(s, p->node, plan_job_up(s, j, j->nservers, false));
+	p->unsure = false;
+	p->held_epoch = j->epoch;
+}
+
 static void answer_joins(struct sched *s, struct sched_job *j)
 {
-	for (uint32_t i = 0; i < j->nmachines; i++) {
-		struct sched_part *p = &j->machines[i];
-
-		if (p->unsure)
-			p->told_up = out_send(s, p->node, plan_job_up(s, j, j->nservers, false));
-		p->unsure = false;
-	}
 	list_for_each_safe(&j->reqs, l, next) {
 		struct sched_req *q = list_entry(l, struct sched_req, link);
 
@@ -579,13 +613,17 @@ static void resume(struct sched *s, struct sched_job *j)
 		job_down(s, j, 0, "all ranks have detached");
 		return;
 	}
-	drop_forgotten(s, j, &gone);
+	if (!drop_forgotten(s, j, &gone)) {
+		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
+		return;
+	}
 	if (!sort_placed(j)) {
 		job_down(s, j, TALLY_EMISMATCH, "job '%.128s': no agent says where its chunks are",
 			 j->name);
 		return;
 	}
 	for (uint32_t i = 0; i < j->nmachines; i++) {
+		tell_up(s, j, &j->machines[i]);
 		if (!catch_up(s, j, &j->machines[i], &gone))
 			return;
 	}

@@ -187,9 +187,9 @@ static void tensors_done(struct sched *s, struct sched_job *j, struct sched_entr
 	const struct msg *m = tensors_msg(s, j, e->seq, e->t, e->n);
 
 	log_send_machines(s, j, e->seq, m);
-	for (uint32_t i = 0; i < e->n; i++) {
+	for (uint32_t i = 0; i < e->n && !e->why.code; i++) {
 		j->bytes += tensor_bytes(e->t[i]);
-		e->t[i]->state = e->why.code ? ST_DROPPED : ST_UP;
+		e->t[i]->state = ST_UP;
 	}
 	if (e->why.code) {		/* before an EPOCH: who refused them has not placed them */
 		forget(s, j, e);
@@ -259,6 +259,10 @@ void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int c
 	if (e->why.code)
 		return;
 	err_set(&e->why, code, "%s", text);
+	for (uint32_t i = 0; i < e->n; i++) {
+		e->t[i]->state = ST_DROPPED;	/* who declares them now hears EBUSY */
+		j->bytes += tensor_bytes(e->t[i]);
+	}
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 

@@ -63,6 +63,10 @@ bool place_change(struct sched *s, struct sched_job *j)
 	struct place_tensor *all;
 	uint32_t *weight = out_scratch(s, j->nservers * sizeof(*weight));
 	bool *alive = out_scratch(s, j->nservers * sizeof(*alive));
+	struct place_change c = {
+		.epoch = (uint32_t)j->epoch, .repair = j->repair, .nservers = j->nservers,
+		.weight = weight, .alive = alive,
+	};
 	uint32_t n = 0;
 
 	list_for_each(&j->placed, p)
@@ -77,8 +81,7 @@ bool place_change(struct sched *s, struct sched_job *j)
 		weight[i] = j->servers[i].weight;
 		alive[i] = j->servers[i].number != 0 || MUTATE(15);
 	}
-	place_epoch(j->place, (uint32_t)j->epoch, j->repair, weight, alive, j->nservers, all, n);
-	return true;
+	return place_epoch(j->place, &c, all, n);
 }
 
 /* ---- for those who come late, and from those who were there ---- */
@@ -104,15 +107,9 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 {
 	if (!j->nservers)
 		return true;
-	if (n < div_round_up(tensor_bytes(t), j->chunk_bytes) || !give_memory(s, j, t))
+	if (n < div_round_up(tensor_bytes(t), j->chunk_bytes) || !give_memory(s, j, t) ||
+	    !place_adopt(j->place, &t->place, placed))
 		return false;
-	for (uint32_t c = 0; c < place_chunks(j->place, t->place.bytes); c++) {
-		if (PLACED_OWNER(placed[c]) >= j->nservers)
-			return false;
-		t->place.owner[c] = PLACED_OWNER(placed[c]);
-		t->place.since[c] = PLACED_EPOCH(placed[c]);
-	}
-	place_adopt(j->place, &t->place);
 	list_add(&j->placed, &t->placed);
 	return true;
 }

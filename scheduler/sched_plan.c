@@ -312,7 +312,7 @@ static struct msg_server *fill_servers(struct sched *s, const struct sched_job *
 
 /* The rows that it placed: servers that were offered the job since come with the next one,
  * and everybody hears the same, whenever that is. */
-const struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
+struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
 {
 	struct msg *m = out_msg(s, MSG_EPOCH);
 	struct msg_server *servers = fill_servers(s, j);

@@ -355,13 +355,9 @@ static int take_placed(struct sv_job *j, struct sv_tensor **t, uint32_t n,
 			       m->nplaced, (unsigned long long)at);
 	at = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		for (uint32_t c = 0; c < place_chunks(j->place, t[i]->placed.bytes); c++, at++) {
-			t[i]->placed.owner[c] = PLACED_OWNER(m->placed[at]);
-			t[i]->placed.since[c] = PLACED_EPOCH(m->placed[at]);
-			if (t[i]->placed.owner[c] >= j->nservers)
-				return err_set(e, TALLY_EPROTO, "job %u: no such server", j->id);
-		}
-		place_adopt(j->place, &t[i]->placed);
+		if (!place_adopt(j->place, &t[i]->placed, m->placed + at))
+			return err_set(e, TALLY_EPROTO, "job %u: no such server", j->id);
+		at += place_chunks(j->place, t[i]->placed.bytes);
 	}
 	return 0;
 }
@@ -511,13 +507,17 @@ static void move_all(struct sv_job *j, const struct msg_epoch *m, struct place_t
 {
 	uint32_t weight[SERVERS_PER_JOB_MAX];
 	bool alive[SERVERS_PER_JOB_MAX];
+	const struct place_change c = {
+		.epoch = (uint32_t)m->epoch, .repair = m->repair, .nservers = m->nservers,
+		.weight = weight, .alive = alive,
+	};
 
 	for (uint32_t i = 0; i < m->nservers; i++) {
 		weight[i] = m->servers[i].weight;
 		alive[i] = m->servers[i].node != 0;
 	}
 	j->nservers = m->nservers;
-	place_epoch(j->place, (uint32_t)m->epoch, m->repair, weight, alive, m->nservers, all, n);
+	(void)place_epoch(j->place, &c, all, n);	/* who missed something joins anew */
 }
 
 /* What has moved in one tensor: parts that lose chunks are marked, what comes is a new one. */

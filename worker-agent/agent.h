@@ -130,6 +130,7 @@ struct ad_job {
 	enum ad_job_state state;
 	uint32_t id, world, n, me, nlocal;
 	uint64_t seq, epoch_seq;	/* epoch_seq: log entry of the last epoch; 0: none yet */
+	uint64_t barriers;		/* that some rank here has passed */
 	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
 	uint64_t told_settled;		/* epoch */
 	uint32_t chunk_bytes, seg_bytes;
@@ -222,6 +223,7 @@ struct ad_req {				/* a question forwarded to the scheduler */
 	enum msg_type type;
 	uint32_t nids;
 	uint32_t *ids;			/* DECLARE: answered, waiting for the engines */
+	uint64_t generation;		/* BARRIER: its own */
 	mono_t deadline;
 	uint8_t *wire;			/* to ask again; NULL: nothing to */
 	uint64_t asked;			/* agent->registrations when it was asked last; 0: never */

@@ -3,10 +3,11 @@
  * The story of a round that does not end: whose fault it is.
  *
  * What was pushed is asked after (PROBE).  A server that has it says HELD and who is
- * missing; one that says nothing is itself what the round waits for, as is one that asks
- * for what was pushed and gets it no more than before (a path that only small frames come
- * through), and one that there is no link to.  What finds no room in a window waits for whatever fills the
- * window.  A segment that is merely in the queue of a slow card waits for nobody.
+ * missing; one that says nothing is itself what the round waits for, as is one that
+ * asks for what was pushed and gets it no more than before (a path that only small frames
+ * come through), and one that there is no link to.  What finds no room in a window waits
+ * for whatever fills the window.  A segment that is merely in the queue of a slow card
+ * waits for nobody.
  */
 #include "worker-agent/agent_core.h"
 

@@ -195,23 +195,28 @@ uint32_t ad_epoch_route(const struct ad_epoch *ep, uint32_t tensor, uint32_t chu
 
 /* ---- control thread: the log entry ---- */
 
-static int replay(struct ad_job *j, const struct msg_epoch *m, uint32_t n)
+static int replay(struct ad_job *j, const struct msg_epoch *m, uint32_t n, struct err *e)
 {
 	uint32_t weight[SERVERS_PER_JOB_MAX], at = 0;
-	bool alive[SERVERS_PER_JOB_MAX];
+	bool alive[SERVERS_PER_JOB_MAX], done;
 	struct place_tensor *all = calloc(n + 1, sizeof(*all));
+	const struct place_change c = {
+		.epoch = (uint32_t)m->epoch, .repair = m->repair, .nservers = m->nservers,
+		.weight = weight, .alive = alive, .nplaced = m->nplaced, .placed = m->placed,
+	};
 
 	if (!all)
-		return TALLY_ENOMEM;
+		return err_set(e, TALLY_ENOMEM, "out of memory");
 	list_for_each(&j->tensors, l)
 		all[at++] = list_entry(l, struct ad_tensor, link)->placed;
 	for (uint32_t i = 0; i < m->nservers; i++) {
 		weight[i] = m->servers[i].weight;
 		alive[i] = m->servers[i].node != 0;
 	}
-	place_epoch(j->place, (uint32_t)m->epoch, m->repair, weight, alive, m->nservers, all, n);
+	done = place_epoch(j->place, &c, all, n);
 	free(all);
-	return 0;
+	return done ? 0 : err_set(e, TALLY_EPROTO, "job %u epoch %llu: chunks where they cannot "
+				  "be", j->id, (unsigned long long)m->epoch);
 }
 
 static int fill_move(struct ad_epoch *ep, struct ad_move *mv, struct ad_tensor *t)
@@ -230,19 +235,21 @@ static int fill_move(struct ad_epoch *ep, struct ad_move *mv, struct ad_tensor *
 	return 0;
 }
 
-static int fill_moves(struct ad_epoch *ep, const struct msg_epoch *m)
+static int fill_moves(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e)
 {
 	struct ad_job *j = ep->job;
 	uint32_t n = 0;
+	int rc;
 
 	list_for_each(&j->tensors, l)
 		n++;
 	ep->move = calloc(n + 1, sizeof(*ep->move));
-	if (!ep->move || replay(j, m, n))
-		return TALLY_ENOMEM;
+	rc = ep->move ? replay(j, m, n, e) : err_set(e, TALLY_ENOMEM, "out of memory");
+	if (rc)
+		return rc;
 	list_for_each(&j->tensors, l) {
 		if (fill_move(ep, &ep->move[ep->nmoves++], list_entry(l, struct ad_tensor, link)))
-			return TALLY_ENOMEM;
+			return err_set(e, TALLY_ENOMEM, "out of memory");
 	}
 	return 0;
 }
@@ -251,14 +258,17 @@ static int keep_wire(struct ad_job *j, const struct msg *m, struct err *e)
 {
 	uint32_t bytes;
 	uint8_t *wire;
-	int rc = msg_encode_size(m, &bytes, e);
+	struct msg plain = *m;
+	int rc;
 
+	plain.epoch.nplaced = 0;	/* told anew for each tensor */
+	rc = msg_encode_size(&plain, &bytes, e);
 	if (rc)
 		return rc;
 	wire = malloc(bytes);
 	if (!wire)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
-	rc = msg_encode(m, wire, bytes, e);
+	rc = msg_encode(&plain, wire, bytes, e);
 	if (rc) {
 		free(wire);
 		return rc;
@@ -268,9 +278,10 @@ static int keep_wire(struct ad_job *j, const struct msg *m, struct err *e)
 	return 0;
 }
 
+/* As FORGET, it may come with the number of the last entry. */
 static int check(const struct ad_job *j, const struct msg_epoch *m, struct err *e)
 {
-	if (m->seq != j->seq + 1)
+	if (m->seq != j->seq + 1 && m->seq != j->seq)
 		return err_set(e, TALLY_EPROTO, "job %u log entry %llu after %llu", m->job,
 			       (unsigned long long)m->seq, (unsigned long long)j->seq);
 	if (m->epoch <= j->epoch->epoch || m->nservers < j->epoch->nservers || j->n == 1)
@@ -294,7 +305,8 @@ int ad_epoch(struct agent *a, const struct msg *msg, struct err *e)
 	ep = ad_epoch_new(j, m->epoch, m->servers, m->nservers, e);
 	if (!ep)
 		return e->code;
-	rc = fill_moves(ep, m) ? err_set(e, TALLY_ENOMEM, "out of memory") : keep_wire(j, msg, e);
+	rc = fill_moves(ep, m, e);
+	rc = rc ? rc : keep_wire(j, msg, e);
 	if (rc) {
 		ep->before = NULL;	/* the job's still */
 		ad_epoch_free(ep);
@@ -322,7 +334,8 @@ void ad_epoch_tell(struct ad_job *j)
 {
 	const struct msg m = {
 		.type = MSG_EPOCH_READY,
-		.ready = { .job = j->id, .seq = j->told_settled, .text = "", .log = j->seq },
+		.ready = { .job = j->id, .seq = j->told_settled, .text = "", .log = j->seq,
+			   .barrier = j->barriers },
 	};
 
 	(void)ad_tell_scheduler(j->agent, &m);

@@ -263,10 +263,31 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	return 0;
 }
 
-static int place_all(struct ad_batch *b, struct err *e)
+/* After a restart of the scheduler: what was placed when this machine was away. */
+static int take_placed(struct ad_batch *b, const struct msg_tensors *m, struct err *e)
 {
-	struct place_tensor *placed = calloc(b->n + 1, sizeof(*placed));
+	struct place *p = b->job->place;
+	uint64_t at = 0;
 
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct place_tensor *t = &b->tensor[i]->placed;
+
+		if (at + place_chunks(p, t->bytes) > m->nplaced ||
+		    !place_adopt(p, t, m->placed + at))
+			return err_set(e, TALLY_EPROTO, "job %u: chunks where they cannot be",
+				       b->job->id);
+		at += place_chunks(p, t->bytes);
+	}
+	return 0;
+}
+
+static int place_all(struct ad_batch *b, const struct msg_tensors *m, struct err *e)
+{
+	struct place_tensor *placed;
+
+	if (m->nplaced)
+		return take_placed(b, m, e);
+	placed = calloc(b->n + 1, sizeof(*placed));
 	if (!placed)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < b->n; i++)
@@ -289,7 +310,7 @@ static int fill_batch(struct ad_batch *b, const struct msg_tensors *m, struct er
 			return err_set(e, TALLY_EPROTO, "job %u has tensor %u already",
 				       b->job->id, b->tensor[i]->id);
 	}
-	rc = place_all(b, e);
+	rc = place_all(b, m, e);
 	for (uint32_t i = 0; !rc && i < b->n; i++) {
 		rc = give_memory(b->tensor[i], e);
 		rc = rc ? rc : make_pieces(b->tensor[i], e);

@@ -446,6 +446,8 @@ static void forward(struct ad_session *s, const struct msg *m)
 		copy.barrier.req = r ? r->ours : 0;
 		copy.barrier.job = s->job->id;
 		copy.barrier.rank = s->rank;
+		if (r)
+			r->generation = m->barrier.generation;
 	}
 	if (!r)
 		return;
@@ -473,6 +475,7 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 	if (m->code) {
 		req_fail(s, r, m->code, m->text);
 	} else if (r->type != MSG_DECLARE) {
+		s->job->barriers = MAX(s->job->barriers, r->generation);
 		reply(s, r->theirs, 0, "");
 		req_free(r);
 	} else {

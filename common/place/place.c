@@ -333,14 +333,21 @@ void place_forget(struct place *p, const struct place_tensor *t)
 	p->total_bytes -= t->bytes;
 }
 
-void place_adopt(struct place *p, const struct place_tensor *t)
+bool place_adopt(struct place *p, struct place_tensor *t, const uint64_t *placed)
 {
 	uint32_t chunks = place_chunks(p, t->bytes);
 
 	for (uint32_t c = 0; c < chunks; c++)
-		if (t->owner[c] != PLACE_NOWHERE)
-			give(p, t->owner[c], chunk_len(p, t, c));
+		if (PLACED_OWNER(placed[c]) >= p->nservers)
+			return false;
+	for (uint32_t c = 0; c < chunks; c++) {
+		t->owner[c] = PLACED_OWNER(placed[c]);
+		if (t->since)
+			t->since[c] = PLACED_EPOCH(placed[c]);
+		give(p, t->owner[c], chunk_len(p, t, c));
+	}
 	p->total_bytes += t->bytes;
+	return true;
 }
 
 typedef bool wants_fn(struct place *p, uint16_t server, uint64_t len);
@@ -436,11 +443,40 @@ uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nserv
 	return moved;
 }
 
-uint64_t place_epoch(struct place *p, uint32_t epoch, bool repair, const uint32_t *weight,
-		     const bool *alive, uint32_t nservers, struct place_tensor *t, uint32_t count)
+static void change(struct place *p, const struct place_change *c, struct place_tensor *t,
+		   uint32_t count)
 {
-	p->epoch = epoch;
-	if (repair)
-		return place_repair(p, weight, alive, nservers, t, count);
-	return place_rebalance(p, weight, nservers, t, count);
+	p->epoch = c->epoch;
+	if (c->repair)
+		place_repair(p, c->weight, c->alive, c->nservers, t, count);
+	else
+		place_rebalance(p, c->weight, c->nservers, t, count);
+}
+
+static bool adopt_all(struct place *p, const struct place_change *c, struct place_tensor *t,
+		      uint32_t count)
+{
+	uint64_t at = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t chunks = place_chunks(p, t[i].bytes);
+
+		if (at + chunks > c->nplaced || !place_adopt(p, &t[i], c->placed + at))
+			return false;
+		at += chunks;
+	}
+	return at == c->nplaced;
+}
+
+bool place_epoch(struct place *p, const struct place_change *c, struct place_tensor *t,
+		 uint32_t count)
+{
+	if (!c->nplaced) {
+		change(p, c, t, count);
+		return true;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		place_forget(p, &t[i]);
+	change(p, c, NULL, 0);		/* the servers alone */
+	return adopt_all(p, c, t, count);
 }

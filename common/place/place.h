@@ -164,8 +164,16 @@ void place_batch(struct place *p, struct place_tensor *t, uint32_t count);
 /* Takes a tensor out again (undeclare). */
 void place_forget(struct place *p, const struct place_tensor *t);
 
-/* Counts a tensor in whose owners are known: a latecomer is told what the log made of it. */
-void place_adopt(struct place *p, const struct place_tensor *t);
+/* Where a chunk is, as it travels: the epoch that placed it, and its owner. */
+#define PLACED(epoch, owner)	((uint64_t)(epoch) << 16 | (owner))
+#define PLACED_EPOCH(placed)	((uint32_t)((placed) >> 16))
+#define PLACED_OWNER(placed)	((uint16_t)(placed))
+
+/*
+ * Counts a tensor in whose chunks are where `placed` says, one after the other: a latecomer
+ * is told what the log made of it.  False, and nothing is done: there is no such server.
+ */
+bool place_adopt(struct place *p, struct place_tensor *t, const uint64_t *placed);
 
 /*
  * Repair: servers whose alive[] is false lose everything; only their chunks (and those
@@ -184,11 +192,22 @@ uint64_t place_repair(struct place *p, const uint32_t *weight, const bool *alive
 uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nservers,
 			 struct place_tensor *t, uint32_t count);
 
+/* A log entry EPOCH. */
+struct place_change {
+	uint32_t epoch;			/* what moves is marked with it */
+	bool repair;			/* else a rebalance */
+	uint32_t nservers;		/* weights and alive, as of those two */
+	const uint32_t *weight;
+	const bool *alive;
+	uint32_t nplaced;		/* 0, or of all chunks of all tensors where they are by */
+	const uint64_t *placed;		/* now: for who has missed what came before */
+};
+
 /*
- * The log's entry EPOCH carried out, as everybody does: a repair or a rebalance, and what
- * moves is marked with the epoch.  Arguments and result are theirs.
+ * Carries it out on all tensors, as everybody does.  False: `placed` cannot be, and the
+ * map is of no use any more.
  */
-uint64_t place_epoch(struct place *p, uint32_t epoch, bool repair, const uint32_t *weight,
-		     const bool *alive, uint32_t nservers, struct place_tensor *t, uint32_t count);
+bool place_epoch(struct place *p, const struct place_change *c, struct place_tensor *t,
+		 uint32_t count);
 
 #endif

@@ -87,8 +87,12 @@ static bool declare_event(struct sim *s, const struct sim_event *e)
 
 	if (e->type != EV_DECLARE)
 		return false;
-	if (j->over)
+	if (j->over || s->stopped)
 		return true;
+	if (e->a) {
+		sim_declare_one(s, j, e->a - 1, e->b >> 16, e->b & 0xffff);
+		return true;
+	}
 	sim_totals.late_declares++;
 	sim_declare(s, j, j->p->ntensors - j->p->late, j->p->late);
 	return true;
@@ -127,7 +131,7 @@ static bool all_are_told(const struct sim *s, const struct sim_job *j)
 
 static bool is_done(struct sim *s, struct sim_job *j)
 {
-	bool lost = sim_job_is_lost(s, j);
+	bool lost = sim_job_may_end(s, j);
 
 	if (sim_all_done(j) && !j->shaken && s->p.njobs > 1) {
 		j->shaken = true;	/* somebody may not hear of its end */
@@ -136,9 +140,9 @@ static bool is_done(struct sim *s, struct sim_job *j)
 	}
 	if (lost && all_are_told(s, j))
 		return true;
-	if (!lost && sim_all_done(j))
+	if (sim_all_done(j) && !sim_job_is_lost(s, j))
 		return s->now >= j->last_progress + mono_ms(50) && s->faults >= RUN_FAULTS;
-	if (!lost && j->p->stop_at && j->rounds_done >= j->p->stop_at &&
+	if (!sim_job_is_lost(s, j) && j->p->stop_at && j->rounds_done >= j->p->stop_at &&
 	    s->faults >= RUN_FAULTS) {
 		sim_totals.stopped_early++;
 		return true;
@@ -147,7 +151,7 @@ static bool is_done(struct sim *s, struct sim_job *j)
 		sim_fail(s, "job %u: nothing was done for %u s without faults, %llu of %u rounds "
 			 "done%s", j->index, (unsigned)(LIVENESS / NS_PER_SEC),
 			 (unsigned long long)j->rounds_done, j->p->ntensors * j->p->rounds,
-			 lost ? ", an agent is lost" : "");
+			 lost ? ", and it may end" : "");
 	return false;
 }
 
@@ -274,6 +278,7 @@ static void make_work(struct sim_job_params *p, struct rng *r, uint32_t njobs)
 	total = p->ntensors * p->rounds;
 	if (total > RUN_ROUNDS && !rng_below(r, 8))
 		p->stop_at = RUN_ROUNDS + (uint32_t)rng_below(r, total - RUN_ROUNDS);
+	p->barriers = (uint32_t)rng_below(r, SIM_BARRIERS);
 	p->order = (uint32_t)rng_below(r, 4);
 	p->lookahead = rng_below(r, 2) ? 100 : 1 + (uint32_t)rng_below(r, 20);
 }
@@ -325,6 +330,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->reorder = rng_below(r, 2);
 	p->refuse_save = !rng_below(r, 4);
 	p->early = rng_below(r, 3) ? 0 : 1 + (uint32_t)rng_below(r, 3);
+	p->skew = rng_below(r, 3) ? (uint32_t)rng_below(r, 50000) : 0;
 	if (!rng_below(r, 4))	/* a quiet network: crossing alone must not stop anything */
 		return;
 	p->faults_end = (mono_t)rng_below(r, 4 * NS_PER_SEC);
@@ -336,6 +342,8 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->life_every = rng_below(r, 5) ? 20000000 + (mono_t)rng_below(r, 500000000) : 0;
 	p->pause_every = rng_below(r, 3) ? 10000000 + (mono_t)rng_below(r, 300000000) : 0;
 	p->agents_die = !rng_below(r, 6);
+	p->starve = rng_below(r, 6) ? 0 : 30 + (uint32_t)rng_below(r, 300);
+	p->starve_hard = p->starve / 30;
 }
 
 void sim_params_make(struct sim_params *p, uint64_t seed)
@@ -435,6 +443,10 @@ static uint32_t paths_missing(void)
 	NET(spared);
 	NET(log_cuts);
 	NET(asked_again);
+	NET(barriers);
+	NET(starved);
+	NET(starved_jobs);
+	NET(caught_up);
 	NET(faults);
 #undef NET
 #undef REPORT

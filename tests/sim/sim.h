@@ -11,7 +11,8 @@
  * A seed decides everything: machines, ranks, servers, tensors, faults, and the
  * order of all events (time, then sequence).  One struct sim is one run.
  *
- *	sim_event.c	the clock and the queue of events
+ *	sim_event.c	true time and the queue of events
+ *	sim_clock.c	what each process's clock says
  *	sim_net.c	frames on their way, and what happens to them there
  *	sim_lane.c	lanes that break and come back, processes that stand still
  *	sim_ctl.c	control connections, and the scheduler at the end of them
@@ -51,6 +52,7 @@ enum {
 	SIM_PARTS = 24,			/* of one tensor at one server */
 	SIM_CHUNKS = 24,		/* of one tensor */
 	SIM_PROCS = SIM_AGENTS + SIM_SERVERS,
+	SIM_SCHED = SIM_PROCS,		/* its clock */
 	SIM_CONNS = 256,
 	SIM_SCALE = 16,			/* the scheduler sees everything so much larger: its limits
 					 * are for real tensors */
@@ -59,8 +61,11 @@ enum {
 	SIM_TENSORS = 8,
 	SIM_ROUNDS = 24,
 	SIM_LANES = 6,			/* per link; half of them stand in for broken ones */
-	SIM_SLABS = SIM_JOBS * SIM_TENSORS * (SIM_LOCAL + 2),
-	SIM_ASKED = SIM_RANKS * (SIM_TENSORS + 3), /* join, declare twice, undeclare each */
+	SIM_SLABS = SIM_JOBS * SIM_TENSORS * (SIM_LOCAL + 2) * 4,
+	SIM_BARRIERS = 4,
+	SIM_RETRIES = 16,		/* of a declaration that was refused */
+	/* Of each rank: join, declare twice and again, undeclare each, barriers. */
+	SIM_ASKED = SIM_RANKS * (SIM_TENSORS + 3 + SIM_RETRIES + SIM_BARRIERS),
 };
 
 struct sim;
@@ -75,6 +80,7 @@ struct sim_job_params {
 	uint32_t ntensors, rounds;
 	uint32_t late;			/* tensors that are declared while others are trained */
 	uint32_t stop_at;		/* rounds until it is stopped in mid-flight; 0: never */
+	uint32_t barriers;		/* at even distances in the common order */
 	uint32_t order;			/* enum sim_order */
 	uint32_t lookahead;
 };
@@ -98,6 +104,9 @@ struct sim_params {
 	bool agents_die;		/* one does, perhaps: its jobs end */
 	bool refuse_save;		/* the state directory is full now and then */
 	uint32_t early;			/* faults while the jobs come up */
+	uint32_t skew;			/* of a million: clocks are slow or fast by up to that */
+	uint32_t starve, starve_hard;	/* of 1000 times that memory is wanted; where that ends
+					 * the job */
 };
 
 enum sim_order { ORDER_RANDOM, ORDER_FIRST, ORDER_LAST, ORDER_CROSSED };
@@ -125,9 +134,9 @@ enum sim_event_type {
 	EV_CTL_OPEN,		/* proc a connects */
 	EV_BEAT,		/* proc a: heartbeat */
 	EV_LIFE,		/* something happens to a process; a: server name and 1 to start;
-				 * b: while the jobs come up */
+				 * b: 1 while the jobs come up, 2 the scheduler dies */
 	EV_ASK,			/* agent a: what use b of its connection left unanswered */
-	EV_DECLARE,		/* the late tensors of job c */
+	EV_DECLARE,		/* the late tensors of job c; again rank a - 1, b: what */
 	EV_LET_GO,		/* proc a: what is no longer borrowed goes */
 };
 
@@ -157,6 +166,18 @@ struct sim_queue {
 void sim_at(struct sim *s, mono_t delay, const struct sim_event *e);
 bool sim_pop(struct sim *s, struct sim_event *e);	/* moves the clock */
 void sim_again_at(struct sim *s, mono_t at, const struct sim_event *e); /* keeps its seq */
+
+/* ---- clocks: true time is s->now ---- */
+
+struct sim_clock {
+	mono_t zero, since;		/* what it said at that time */
+	int64_t rate;			/* of a million */
+};
+
+void sim_clock_start(struct sim *s, uint32_t proc);
+mono_t sim_clock(const struct sim *s, uint32_t proc);	/* what it says now */
+/* How long it takes until that time has passed on it. */
+mono_t sim_clock_wait(const struct sim *s, uint32_t proc, mono_t time);
 
 /* ---- the network ---- */
 
@@ -274,6 +295,7 @@ struct sim_agent_job {
 	bool left;			/* its ranks have detached */
 	bool over;
 	int code;			/* why it ended */
+	uint32_t starved_gen;		/* connection on which it said that it cannot follow */
 	struct sim_log log;
 	uint8_t *up_wire, *epoch_wire;	/* as they came; owned */
 	uint64_t epoch, settled_told;
@@ -328,6 +350,7 @@ struct sim_rank {
 	uint32_t local;
 	uint32_t pos;			/* everything before it in sim.order is submitted */
 	int32_t waiting;		/* tensor, or -1 */
+	uint32_t barriers, passed;	/* entered; and come out of again */
 	bool declared[SIM_TENSORS];	/* it has been told so */
 	uint32_t submitted[SIM_TENSORS], done[SIM_TENSORS]; /* rounds */
 };
@@ -335,7 +358,7 @@ struct sim_rank {
 struct sim_asked {
 	enum msg_type type;
 	uint32_t rank, first, n;	/* tensors */
-	uint32_t id;			/* UNDECLARE */
+	uint32_t id;			/* UNDECLARE; BARRIER: its generation */
 	uint32_t gen;			/* of the agent's connection when it was asked last */
 	bool done;
 };
@@ -344,6 +367,7 @@ struct sim_job {
 	const struct sim_job_params *p;
 	uint32_t index, number;		/* number: 0 until it is up */
 	bool declared, started, over;
+	bool starved;			/* memory was refused without which it cannot go on */
 	bool shaken;			/* a last time before its ranks detach */
 	uint64_t rounds_done;		/* tensor rounds complete on every agent */
 	mono_t last_progress;
@@ -367,6 +391,7 @@ struct sim {
 	bool failed;
 	char why[256];
 	mono_t paused_until[SIM_PROCS];
+	struct sim_clock clock[SIM_PROCS + 1];
 	struct sched *sched;		/* NULL: it is not there */
 	struct sched_ids saved;		/* its state directory */
 	mono_t sched_at;		/* its timer */
@@ -392,7 +417,8 @@ struct sim_totals {
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
 		 reborn, late_declares, resets, restarts, agent_crashes, two_jobs, spared,
-		 log_cuts, asked_again;
+		 log_cuts, asked_again, barriers, starved, starved_jobs,
+		 caught_up;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -436,7 +462,7 @@ bool sim_log_follows(const struct sim_log *l, uint64_t seq);
 void sim_log_tensors(struct sim *s, struct sim_log *l, const struct sim_job *j,
 		     const struct msg_tensors *m);
 uint32_t sim_log_forget(struct sim_log *l, uint32_t id);	/* its tensor, or nobody */
-void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m);
+void sim_log_epoch(struct sim *s, struct sim_log *l, const struct msg_epoch *m);
 void sim_log_fini(struct sim_log *l);
 /* The tensor with this id in a log; nobody: there is none. */
 uint32_t sim_log_tensor(const struct sim_log *l, uint32_t id);
@@ -451,10 +477,14 @@ void sim_agent_let_go(struct sim *s, uint32_t agent);
 void sim_agent_free(struct sim *s, uint32_t agent);
 void sim_agent_crash(struct sim *s, uint32_t agent);
 bool sim_job_is_lost(const struct sim *s, const struct sim_job *j);	/* with an agent */
+bool sim_job_may_end(const struct sim *s, const struct sim_job *j);	/* or for want of memory */
 
 void sim_join(struct sim *s, struct sim_job *j);
 void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n);
+void sim_declare_one(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t first, uint32_t n);
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k);
+void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank);	/* the next one */
+uint64_t sim_barriers_passed(const struct sim_job *j, uint32_t agent);	/* by its ranks */
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
 void sim_ask_welcomed(struct sim *s, uint32_t agent);
 bool sim_ask_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
@@ -494,6 +524,7 @@ uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, u
 uint32_t sim_root(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round);
 void sim_ranks_start(struct sim *s, struct sim_job *j);
 bool sim_rank_event(struct sim *s, const struct sim_event *e);	/* false: not a rank's */
+void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank); /* in a while */
 /* The agent has finished a round: what it shows its ranks must be right. */
 void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
 		    uint32_t round);
@@ -515,6 +546,9 @@ static inline bool sim_chance(struct sim *s, uint32_t of_1000)
 {
 	return sim_below(s, 1000) < of_1000;
 }
+
+/* Somebody wants memory and there is none; hard: its job ends. */
+bool sim_starves(struct sim *s, struct sim_job *j, bool hard);
 
 static inline bool sim_faulty(const struct sim *s)
 {

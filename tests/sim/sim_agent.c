@@ -68,7 +68,7 @@ static struct ag_route *route_new(struct sim *s, uint32_t agent, uint32_t v)
 			sim_link_open(s, l);
 	}
 	return ag_route_init(sim_zeroed(ag_route_size(s->p.window_bytes)), &l->ag, 0,
-			     s->p.window_bytes, s->now);
+			     s->p.window_bytes, sim_clock(s, sim_agent_proc(agent)));
 }
 
 static void fill_table(struct sim *s, const struct sim_job *j, uint32_t agent)
@@ -77,7 +77,7 @@ static void fill_table(struct sim *s, const struct sim_job *j, uint32_t agent)
 
 	if (j->p->n == 1)
 		aj->table[0] = aj->route[0] = ag_route_init(sim_zeroed(ag_route_size(0)), NULL, 0,
-							    0, s->now);
+							    0, sim_clock(s, agent));
 	for (uint32_t i = 0; j->p->n > 1 && i < aj->nrows; i++) {
 		uint32_t v;
 
@@ -157,6 +157,25 @@ static void route_of(const struct sim_job *j, const struct sim_agent_job *aj, ui
 		route[c] = j->p->n > 1 ? aj->log.owner[k][c] : 0;
 }
 
+/* Nobody gave any of it an input, so nothing of it is borrowed. */
+static void tensor_forget(struct sim_agent *a, struct sim_agent_tensor *at)
+{
+	ASSERT(!at->mem);
+	for (uint32_t i = 0; at->result && i < a->nslabs; i++)
+		for (uint32_t l = 0; l <= SIM_LOCAL + 1; l++) {
+			const void *p = l < SIM_LOCAL ? (void *)at->input[l] :
+					l == SIM_LOCAL ? at->result : at->sum;
+
+			if (p && a->slab[i].base == p)
+				a->slab[i] = (struct sim_slab){ 0 };
+		}
+	for (uint32_t l = 0; l < SIM_LOCAL; l++)
+		free(at->input[l]);
+	free(at->result);
+	free(at->sum);
+	*at = (struct sim_agent_tensor){ 0 };
+}
+
 static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t k)
 {
 	struct sim_agent *a = s->agent[agent];
@@ -169,6 +188,7 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 				    .route = route, .since = aj->log.since[k] };
 
 	route_of(j, aj, k, route);
+	tensor_forget(a, at);		/* of a declaration that was refused */
 	at->result = sim_garbage(s, 2 * bytes);
 	slot = slab_add(a, at->result, 2 * bytes);
 	at->slab = SLOT_SLAB_ID(slot);
@@ -211,9 +231,10 @@ static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
 
-	if (m->seq != aj->log.seq + 1)
+	if (m->seq != aj->log.seq + 1 && m->seq != aj->log.seq)	/* see catch_up() */
 		sim_fail(s, "agent %u: FORGET entry %llu after %llu", agent,
 			 (unsigned long long)m->seq, (unsigned long long)aj->log.seq);
+	sim_totals.caught_up += m->seq == aj->log.seq;
 	aj->log.seq = m->seq;
 	for (uint32_t i = 0; i < m->nids; i++) {
 		uint32_t k = sim_log_forget(&aj->log, m->ids[i]);
@@ -261,11 +282,11 @@ static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const 
 	struct sim_agent_job *aj = &a->job[j->index];
 	uint32_t route[SIM_CHUNKS];
 
-	if (m->seq != aj->log.seq + 1 || m->epoch <= aj->epoch)
+	if ((m->seq != aj->log.seq + 1 && m->seq != aj->log.seq) || m->epoch <= aj->epoch)
 		sim_fail(s, "agent %u: epoch %llu entry %llu after %llu entry %llu", agent,
 			 (unsigned long long)m->epoch, (unsigned long long)m->seq,
 			 (unsigned long long)aj->epoch, (unsigned long long)aj->log.seq);
-	sim_log_epoch(&aj->log, m);
+	sim_log_epoch(s, &aj->log, m);
 	free(aj->epoch_wire);
 	aj->epoch_wire = sim_wire(msg);
 	take_rows(aj, m->servers, m->nservers);
@@ -276,7 +297,8 @@ static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const 
 		uint32_t k = aj->log.k[i];
 
 		route_of(j, aj, k, route);
-		ag_tensor_move(&a->core, aj->tensor[k].core, route, aj->log.since[k], s->now);
+		ag_tensor_move(&a->core, aj->tensor[k].core, route, aj->log.since[k],
+			       sim_clock(s, sim_agent_proc(agent)));
 	}
 	for (uint32_t v = 0; v < s->nservers; v++)
 		if (aj->route[v] && aj->route[v]->gone)
@@ -284,7 +306,7 @@ static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const 
 	aj->epoch = m->epoch;
 }
 
-/* Only a lost agent ends a job, for all others in the same way. */
+/* Only a lost agent ends a job, and want of memory, for all others in the same way. */
 static void job_down(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg_job_down *m)
 {
 	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
@@ -295,24 +317,46 @@ static void job_down(struct sim *s, struct sim_job *j, uint32_t agent, const str
 		sim_agent_stop_job(s, agent, j);
 		return;
 	}
-	if (!sim_job_is_lost(s, j)) {
+	if (!sim_job_may_end(s, j)) {
 		sim_fail(s, "job %u has ended: %s", j->index, m->text);
 		return;
 	}
 	/* It may have been told already, and have lost that with its connection. */
-	if (m->code != TALLY_EWORKERLOST && m->code != TALLY_ESHUTDOWN)
-		sim_fail(s, "job %u has ended with %s, an agent is lost", j->index,
-			 err_name(m->code));
+	if (m->code != TALLY_ESHUTDOWN &&
+	    !(j->starved && (m->code == TALLY_ENOMEM || m->code == TALLY_ESERVERLOST)) &&
+	    !(sim_job_is_lost(s, j) && m->code == TALLY_EWORKERLOST))
+		sim_fail(s, "job %u has ended with %s: %s", j->index, err_name(m->code), m->text);
 	sim_trace(s, "a%u: job %u is over: %s", agent, j->index, m->text);
 	aj->code = m->code;
 	sim_agent_stop_job(s, agent, j);
+}
+
+/* As ad_job_fail(): it does not follow the log any more, and the job cannot go on. */
+static bool cannot_follow(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg *m)
+{
+	struct sim_agent *a = s->agent[agent];
+	struct sim_agent_job *aj = &a->job[j->index];
+	const struct msg no = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = j->number, .rank = aj->front.rank[0], .code = TALLY_ENOMEM,
+		.text = "out of memory",
+	} };
+
+	if (m->type == MSG_JOB_DOWN)
+		return false;
+	if (aj->starved_gen != a->ctl.gen && !sim_starves(s, j, true))
+		return false;
+	sim_trace(s, "a%u: job %u has no memory for %s", agent, j->index, msg_type_name(m->type));
+	aj->starved_gen = a->ctl.gen;	/* on the next connection it hears it again */
+	sim_ctl_send(s, sim_agent_proc(agent), &no);
+	return true;
 }
 
 static void log_entry(struct sim *s, uint32_t agent, uint32_t number, const struct msg *m)
 {
 	struct sim_job *j = sim_job_of(s, number);
 
-	if (!j || !s->agent[agent]->job[j->index].core || s->agent[agent]->job[j->index].over)
+	if (!j || !s->agent[agent]->job[j->index].core || s->agent[agent]->job[j->index].over ||
+	    cannot_follow(s, j, agent, m))
 		return;
 	switch (m->type) {
 	case MSG_TENSORS: tensors(s, j, agent, &m->tensors); break;
@@ -345,8 +389,10 @@ void sim_agent_turn(struct sim *s, uint32_t agent)
 		    aj->settled_told == aj->epoch)
 			continue;
 		aj->settled_told = aj->epoch;
-		m.ready = (struct msg_ready){ .job = s->job[i].number, .seq = aj->epoch,
-					      .text = "", .log = aj->log.seq };
+		m.ready = (struct msg_ready){
+			.job = s->job[i].number, .seq = aj->epoch, .text = "", .log = aj->log.seq,
+			.barrier = sim_barriers_passed(&s->job[i], agent),
+		};
 		sim_ctl_send(s, sim_agent_proc(agent), &m);
 	}
 }
@@ -358,6 +404,7 @@ void sim_agent_new(struct sim *s, uint32_t agent)
 	struct sim_agent *a = s->agent[agent] = sim_zeroed(sizeof(*a));
 
 	ag_init(&a->core);
+	sim_clock_start(s, sim_agent_proc(agent));
 	a->alive = true;
 	a->core.tx_limit = s->p.tx_limit;
 	fr_init(&a->front);

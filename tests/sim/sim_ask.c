@@ -19,6 +19,11 @@ bool sim_job_is_lost(const struct sim *s, const struct sim_job *j)
 	return false;
 }
 
+bool sim_job_may_end(const struct sim *s, const struct sim_job *j)
+{
+	return j->starved || sim_job_is_lost(s, j);
+}
+
 static uint32_t agent_of(const struct sim_job *j, uint32_t rank)
 {
 	return j->p->agent[j->p->machine[rank]];
@@ -70,6 +75,17 @@ static void ask_undeclare(struct sim *s, const struct sim_job *j, uint32_t i)
 	sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
 }
 
+static void ask_barrier(struct sim *s, const struct sim_job *j, uint32_t i)
+{
+	const struct sim_asked *q = &j->asked[i];
+	const struct msg m = { .type = MSG_BARRIER, .barrier = {
+		.req = REQ(j, i), .job = j->number, .rank = q->rank, .timeout_ms = 1000000,
+		.generation = q->id,
+	} };
+
+	sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
+}
+
 static void ask(struct sim *s, struct sim_job *j, uint32_t i)
 {
 	const struct sim_ctl *c = &s->agent[agent_of(j, j->asked[i].rank)]->ctl;
@@ -81,6 +97,8 @@ static void ask(struct sim *s, struct sim_job *j, uint32_t i)
 		ask_join(s, j, i);
 	else if (j->asked[i].type == MSG_DECLARE)
 		ask_declare(s, j, i);
+	else if (j->asked[i].type == MSG_BARRIER)
+		ask_barrier(s, j, i);
 	else
 		ask_undeclare(s, j, i);
 }
@@ -98,11 +116,16 @@ void sim_join(struct sim *s, struct sim_job *j)
 		ask_new(s, j, &(struct sim_asked){ .type = MSG_RANK_JOIN, .rank = r });
 }
 
+void sim_declare_one(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t first, uint32_t n)
+{
+	ask_new(s, j, &(struct sim_asked){ .type = MSG_DECLARE, .rank = rank, .first = first,
+					   .n = n });
+}
+
 void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n)
 {
 	for (uint32_t r = 0; r < j->p->world; r++)
-		ask_new(s, j, &(struct sim_asked){ .type = MSG_DECLARE, .rank = r, .first = first,
-						   .n = n });
+		sim_declare_one(s, j, r, first, n);
 }
 
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k)
@@ -116,10 +139,61 @@ void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k)
 	aj->tensor[k].undeclared = true;
 }
 
+void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank)
+{
+	ask_new(s, j, &(struct sim_asked){ .type = MSG_BARRIER, .rank = rank,
+					   .id = ++j->rank[rank].barriers });
+}
+
+uint64_t sim_barriers_passed(const struct sim_job *j, uint32_t agent)
+{
+	uint64_t most = 0;
+
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (agent_of(j, r) == agent)
+			most = MAX(most, j->rank[r].passed);
+	return most;
+}
+
+/* Nobody comes out before all have gone in. */
+static void passed(struct sim *s, struct sim_job *j, const struct sim_asked *q)
+{
+	struct sim_rank *r = &j->rank[q->rank];
+
+	if (r->passed + 1 != q->id)
+		sim_fail(s, "job %u rank %u passes barrier %u after %u", j->index, q->rank, q->id,
+			 r->passed);
+	r->passed = q->id;
+	sim_totals.barriers++;
+	for (uint32_t o = 0; o < j->p->world; o++)
+		if (j->rank[o].barriers < q->id)
+			sim_fail(s, "job %u rank %u passes barrier %u without rank %u", j->index,
+				 q->rank, q->id, o);
+	sim_rank_wakes(s, j, q->rank);
+}
+
+/* Tensors for which a server had no memory are declared again; nothing else may fail. */
+static void refused(struct sim *s, uint32_t agent, const struct sim_job *j,
+		    const struct sim_asked *q, const struct msg_reply *m, bool before)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	if (aj->over || aj->left || sim_job_may_end(s, j))
+		return;
+	if (q->type != MSG_DECLARE || (m->code != TALLY_ENOMEM && m->code != TALLY_EBUSY) ||
+	    !s->p.starve)
+		sim_fail(s, "agent %u is told: %s", agent, m->text);
+	else if (!before)
+		sim_at(s, (mono_t)sim_below(s, NS_PER_SEC), &(struct sim_event){
+			.type = EV_DECLARE, .proc = SIM_NOBODY, .a = q->rank + 1,
+			.b = q->first << 16 | q->n, .c = j->index });
+}
+
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 {
 	uint32_t job = (uint32_t)(m->req >> 32) - 1, i = (uint32_t)m->req - 1;
 	struct sim_asked *q;
+	bool before;
 
 	if (!m->req)
 		return;			/* the registration was refused, and is tried again */
@@ -128,12 +202,16 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		return;
 	}
 	q = &s->job[job].asked[i];
+	before = q->done;
+	q->done = true;			/* asked again it may be answered again, and alike */
+	if (m->code) {
+		refused(s, agent, &s->job[job], q, m, before);
+		return;
+	}
 	for (uint32_t k = q->first; q->type == MSG_DECLARE && k < q->first + q->n; k++)
 		s->job[job].rank[q->rank].declared[k] = true;
-	q->done = true;			/* asked again it may be answered again, and alike */
-	if (m->code && !s->agent[agent]->job[job].over && !s->agent[agent]->job[job].left &&
-	    !sim_job_is_lost(s, &s->job[job]))
-		sim_fail(s, "agent %u is told: %s", agent, m->text);
+	if (q->type == MSG_BARRIER && !before)
+		passed(s, &s->job[job], q);
 }
 
 static void ask_again(struct sim *s, uint32_t agent, bool join)

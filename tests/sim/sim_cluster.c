@@ -10,6 +10,17 @@
 
 #include "tests/sim/sim.h"
 
+bool sim_starves(struct sim *s, struct sim_job *j, bool hard)
+{
+	if (!sim_faulty(s) || !sim_chance(s, hard ? s->p.starve_hard : s->p.starve))
+		return false;
+	s->faults++;
+	sim_totals.starved++;
+	sim_totals.starved_jobs += hard && !j->starved;
+	j->starved |= hard;
+	return true;
+}
+
 /* ---- turns ---- */
 
 static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t)
@@ -28,6 +39,7 @@ static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t
 void sim_pump_agent(struct sim *s, uint32_t agent)
 {
 	struct sim_agent *a = s->agent[agent];
+	mono_t now = sim_clock(s, sim_agent_proc(agent));
 	struct ag_send out;
 	struct ag_tensor *t;
 
@@ -35,7 +47,7 @@ void sim_pump_agent(struct sim *s, uint32_t agent)
 		return;
 	while (ag_work(&a->core, s->p.seg_bytes))
 		;
-	while (!s->failed && ag_next(&a->core, s->now, &out)) {
+	while (!s->failed && ag_next(&a->core, now, &out)) {
 		struct sim_link *l = container_of(out.peer, struct sim_link, ag);
 
 		ASSERT(sim_send(s, l, TO_SERVER, &out.frame, out.data, out.seg));
@@ -90,8 +102,8 @@ bool sim_proc_event(struct sim *s, const struct sim_event *e)
 	case EV_TICK:
 		if (s->stopped || !s->agent[e->a]->alive)
 			return true;
-		ag_tick(&s->agent[e->a]->core, s->now);
-		sim_at(s, mono_ms(OFFER_AFTER_MS), e);
+		ag_tick(&s->agent[e->a]->core, sim_clock(s, e->proc));
+		sim_at(s, sim_clock_wait(s, e->proc, mono_ms(OFFER_AFTER_MS)), e);
 		return true;
 	case EV_LET_GO:
 		let_go(s, e->a);

@@ -2,8 +2,7 @@
 /*
  * Which (state, event) pairs of the state tables the runs have come to: of a segment at
  * a server and at an agent, where events are frames; of a node and of a job at the
- * scheduler, where they are messages, connections and time.  Barriers are left to unit
- * tests.
+ * scheduler, where they are messages, connections and time.
  *
  * Whatever can be must have been, in a set of some size; what cannot is listed, and why.
  */
@@ -65,6 +64,11 @@ void sim_cover_agent(struct ag_core *c, const struct frame *f)
 	X(EPOCH,	"EPOCH_READY") \
 	X(HELD,		"JOB_HELD") \
 	X(LOG,		"TENSORS_HELD") \
+	X(BARRIER,	"BARRIER") \
+	X(NO_JOB,	"JOB_READY: no") \
+	X(NO_TENSORS,	"TENSORS_READY: no") \
+	X(NO_EPOCH,	"EPOCH_READY: no") \
+	X(BROKEN,	"RANK_LEAVE: no") \
 	X(AGENT_AWAY,	"agent away") \
 	X(AGENT_BACK,	"agent back") \
 	X(SERVER_AWAY,	"server away") \
@@ -133,16 +137,26 @@ static void met_hello(struct sched *c, const struct msg_hello *h)
 		all_jobs_of(c, n, JE_AGENT_BACK, JE_SERVER_BACK);
 }
 
+static void met_ready(struct sched *c, const struct msg_ready *m, enum job_event yes,
+		      enum job_event no)
+{
+	job_met(job_by_number(c, m->job), m->code ? no : yes);
+}
+
 static void met_message(struct sched *c, const struct msg *m)
 {
 	switch (m->type) {
 	case MSG_RANK_JOIN: job_met(job_by_name(c, m->rank_join.job), JE_JOIN); break;
-	case MSG_RANK_LEAVE: job_met(job_by_number(c, m->rank_leave.job), JE_LEAVE); break;
+	case MSG_RANK_LEAVE:
+		job_met(job_by_number(c, m->rank_leave.job),
+			m->rank_leave.code ? JE_BROKEN : JE_LEAVE);
+		break;
 	case MSG_DECLARE: job_met(job_by_number(c, m->declare.job), JE_DECLARE); break;
 	case MSG_UNDECLARE: job_met(job_by_number(c, m->ids.job), JE_UNDECLARE); break;
-	case MSG_JOB_READY: job_met(job_by_number(c, m->ready.job), JE_READY); break;
-	case MSG_TENSORS_READY: job_met(job_by_number(c, m->ready.job), JE_TENSORS); break;
-	case MSG_EPOCH_READY: job_met(job_by_number(c, m->ready.job), JE_EPOCH); break;
+	case MSG_BARRIER: job_met(job_by_number(c, m->barrier.job), JE_BARRIER); break;
+	case MSG_JOB_READY: met_ready(c, &m->ready, JE_READY, JE_NO_JOB); break;
+	case MSG_TENSORS_READY: met_ready(c, &m->ready, JE_TENSORS, JE_NO_TENSORS); break;
+	case MSG_EPOCH_READY: met_ready(c, &m->ready, JE_EPOCH, JE_NO_EPOCH); break;
 	case MSG_JOB_HELD: job_met(job_by_number(c, m->job_up.job), JE_HELD); break;
 	case MSG_TENSORS_HELD: job_met(job_by_number(c, m->tensors.job), JE_LOG); break;
 	default: break;
@@ -211,6 +225,7 @@ static const struct impossible no_node[] = {
 
 #define UNNUMBERED "nobody has heard its number"
 #define UNHEARD "no agent has heard of it"
+#define HEARD "it answers what a scheduler that has died had said"
 #define CORPSE "it stays only while a node is away that is to hear it"
 
 static const struct impossible no_job[] = {
@@ -222,6 +237,11 @@ static const struct impossible no_job[] = {
 	{ SJ_GATHERING, JE_EPOCH, UNNUMBERED },
 	{ SJ_GATHERING, JE_HELD, UNNUMBERED },
 	{ SJ_GATHERING, JE_LOG, UNNUMBERED },
+	{ SJ_GATHERING, JE_BARRIER, UNNUMBERED },
+	{ SJ_GATHERING, JE_NO_JOB, UNNUMBERED },
+	{ SJ_GATHERING, JE_NO_TENSORS, UNNUMBERED },
+	{ SJ_GATHERING, JE_NO_EPOCH, UNNUMBERED },
+	{ SJ_GATHERING, JE_BROKEN, UNNUMBERED },
 	{ SJ_GATHERING, JE_SERVER_AWAY, "it has no servers yet" },
 	{ SJ_GATHERING, JE_SERVER_BACK, "it has no servers yet" },
 	{ SJ_RESERVING, JE_LEAVE, UNHEARD },
@@ -231,6 +251,15 @@ static const struct impossible no_job[] = {
 	{ SJ_RESERVING, JE_EPOCH, "it has no log yet" },
 	{ SJ_RESERVING, JE_HELD, UNHEARD },
 	{ SJ_RESERVING, JE_LOG, UNHEARD },
+	{ SJ_RESERVING, JE_BARRIER, UNHEARD },
+	{ SJ_RESERVING, JE_NO_JOB, "memory does not fail before the run begins", true },
+	{ SJ_RESERVING, JE_NO_TENSORS, "it has no log yet" },
+	{ SJ_RESERVING, JE_NO_EPOCH, "it has no log yet" },
+	{ SJ_RESERVING, JE_BROKEN, UNHEARD },
+	{ SJ_HELD, JE_NO_JOB, HEARD },
+	{ SJ_HELD, JE_NO_TENSORS, HEARD },
+	{ SJ_HELD, JE_NO_EPOCH, HEARD },
+	{ SJ_HELD, JE_BROKEN, HEARD },
 	{ SJ_HELD, JE_SERVER_AWAY, "its servers are its again when it goes on" },
 	{ SJ_HELD, JE_SERVER_BACK, "its servers are its again when it goes on" },
 	{ SJ_DOWN, JE_JOIN, "its name is free" },
@@ -260,7 +289,7 @@ static void pair(const char *who, const char *state, const char *kind, const cha
 
 	bool missed = seen ? never : !no;
 
-	printf("  %-9s %-10s%-7s %-14s %12llu%s%s%s\n", who, state, kind, event,
+	printf("  %-9s %-10s%-7s %-17s %12llu%s%s%s\n", who, state, kind, event,
 	       (unsigned long long)seen, missed ? "  WRONG" : "",
 	       never ? "  never: " : rare ? "  rare: " : "", never || rare ? no->why : "");
 	sum.all++;

@@ -39,7 +39,8 @@ static void carry(struct sim *s, uint32_t proc, uint8_t dir, const struct msg *m
 
 static void arm(struct sim *s)
 {
-	mono_t next = MAX(sched_next(s->sched), s->now);
+	mono_t wait = sched_next(s->sched) - sim_clock(s, SIM_SCHED);
+	mono_t next = wait > 0 ? s->now + sim_clock_wait(s, SIM_SCHED, wait) : s->now;
 
 	if (s->sched_at && s->sched_at <= next && s->sched_at > s->now)
 		return;
@@ -100,7 +101,7 @@ static void step(struct sim *s, struct sched_event ev)
 
 	if (!s->sched)
 		return;
-	ev.now = s->now;
+	ev.now = sim_clock(s, SIM_SCHED);
 	sim_cover_sched(s->sched, &ev);
 	sched_step(s->sched, &ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
@@ -141,7 +142,8 @@ static void start(struct sim *s)
 		.heartbeat_ms = HEARTBEAT_MS, .recover_ms = s->saved.node ? RECOVER_MS : 0,
 	};
 
-	s->sched = sched_new(&mem, &config, s->now);
+	sim_clock_start(s, SIM_SCHED);
+	s->sched = sched_new(&mem, &config, sim_clock(s, SIM_SCHED));
 	ASSERT(s->sched);
 	s->sched_at = 0;
 	step(s, (struct sched_event){ .type = SCHED_EV_TIMER });
@@ -247,7 +249,7 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 	struct sim_ctl *c = sim_ctl_of(s, proc);
 
 	c->registered = true;
-	c->echo = s->now;
+	c->echo = sim_clock(s, proc);
 	if (w->epoch < c->epoch_seen)
 		sim_fail(s, "the epochs go back from %llu to %llu",
 			 (unsigned long long)c->epoch_seen, (unsigned long long)w->epoch);
@@ -277,7 +279,7 @@ static void at_node(struct sim *s, uint32_t proc, const struct msg *m)
 	if (m->type == MSG_WELCOME)
 		on_welcome(s, proc, &m->welcome);
 	else if (m->type == MSG_HEARTBEAT)
-		sim_ctl_of(s, proc)->echo = s->now;
+		sim_ctl_of(s, proc)->echo = sim_clock(s, proc);
 	else if (proc < SIM_AGENTS)
 		sim_agent_msg(s, proc, m);
 	else
@@ -385,7 +387,7 @@ void sim_ctl_connect(struct sim *s, uint32_t proc)
 	c->conn = free_conn(s);
 	c->open[0] = c->open[1] = true;
 	c->registered = c->lost = false;
-	c->echo = s->now;
+	c->echo = sim_clock(s, proc);
 	s->conn[c->conn].proc = proc;
 	s->conn[c->conn].busy = true;
 	step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = c->conn });
@@ -467,13 +469,13 @@ static void beat(struct sim *s, const struct sim_event *e)
 
 	if (s->stopped || !is_alive(s, proc))
 		return;
-	if (c->registered && s->now - c->echo > mono_ms(LEASE_MS)) {
+	if (c->registered && sim_clock(s, proc) - c->echo > mono_ms(LEASE_MS)) {
 		node_end(s, proc, 1000000);
 		sim_ctl_connect(s, proc);
 	} else if (c->registered) {
 		sim_ctl_send(s, proc, &m);
 	}
-	sim_at(s, mono_ms(HEARTBEAT_MS), e);
+	sim_at(s, sim_clock_wait(s, proc, mono_ms(HEARTBEAT_MS)), e);
 }
 
 bool sim_ctl_event(struct sim *s, const struct sim_event *e)

@@ -100,6 +100,7 @@ static void tell_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 	const struct sim_log *l = &aj->log;
 	const struct msg follows = { .type = MSG_EPOCH_READY, .ready = {
 		.job = j->number, .seq = aj->settled_told, .text = "", .log = l->seq,
+		.barrier = sim_barriers_passed(j, agent),
 	} };
 	uint64_t seq = 0;
 

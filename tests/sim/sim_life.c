@@ -195,8 +195,11 @@ void sim_life_fault(struct sim *s)
 {
 	s->faults++;
 	switch (sim_below(s, s->p.n == 1 ? 4 : 16)) {
-	case 0:
-		sim_sched_crash(s);
+	case 0:		/* perhaps just when some have lost their connections */
+		for (uint32_t i = (uint32_t)sim_below(s, 3); i; i--)
+			reset_some(s);
+		sim_at(s, (mono_t)sim_below(s, 50000000),
+		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .b = 2 });
 		break;
 	case 1:
 		if (kill_agent(s))
@@ -249,12 +252,13 @@ bool sim_life_event(struct sim *s, const struct sim_event *e)
 			come(s, e->a - 1);
 		return true;
 	}
-	if (e->b && !s->started) {
-		sim_any_fault(s);
+	if (e->b) {
+		if (e->b == 2 && sim_faulty(s))
+			sim_sched_crash(s);
+		else if (e->b == 1 && !s->started)
+			sim_any_fault(s);
 		return true;
 	}
-	if (e->b)
-		return true;
 	if (!sim_faulty(s)) {
 		sim_life_ends(s);
 		return true;

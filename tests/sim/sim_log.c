@@ -70,13 +70,11 @@ void sim_log_tensors(struct sim *s, struct sim_log *l, const struct sim_job *j,
 			.bytes = t->geom.bytes * SIM_SCALE, .owner = l->owner[k],
 			.since = l->since[k],
 		};
-		for (uint32_t c = 0; m->nplaced && c < geom_chunks(&t->geom); c++, at++) {
-			l->owner[k][c] = PLACED_OWNER(m->placed[at]);
-			l->since[k][c] = PLACED_EPOCH(m->placed[at]);
-		}
 		some[i] = l->pt[k];
-		if (m->nplaced)
-			place_adopt(l->place, &l->pt[k]);
+		if (m->nplaced && !place_adopt(l->place, &l->pt[k], m->placed + at))
+			sim_fail(s, "log entry %llu places a chunk nowhere",
+				 (unsigned long long)m->seq);
+		at += geom_chunks(&t->geom);
 	}
 	if (!m->nplaced)
 		place_batch(l->place, some, m->ntensors);
@@ -97,11 +95,15 @@ uint32_t sim_log_forget(struct sim_log *l, uint32_t id)
 	return k;
 }
 
-void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m)
+void sim_log_epoch(struct sim *s, struct sim_log *l, const struct msg_epoch *m)
 {
 	struct place_tensor all[SIM_TENSORS];
 	uint32_t weight[SIM_ROWS];
 	bool alive[SIM_ROWS];
+	const struct place_change c = {
+		.epoch = (uint32_t)m->epoch, .repair = m->repair, .nservers = m->nservers,
+		.weight = weight, .alive = alive, .nplaced = m->nplaced, .placed = m->placed,
+	};
 
 	for (uint32_t i = 0; i < l->n; i++)
 		all[i] = l->pt[l->k[i]];
@@ -109,7 +111,9 @@ void sim_log_epoch(struct sim_log *l, const struct msg_epoch *m)
 		weight[i] = m->servers[i].weight;
 		alive[i] = m->servers[i].node != 0;
 	}
-	place_epoch(l->place, (uint32_t)m->epoch, m->repair, weight, alive, m->nservers, all, l->n);
+	if (!place_epoch(l->place, &c, all, l->n))
+		sim_fail(s, "epoch %llu places chunks where they cannot be",
+			 (unsigned long long)m->epoch);
 	l->seq = l->epoch_seq = m->seq;
 }
 

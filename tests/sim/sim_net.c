@@ -216,7 +216,8 @@ static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 
 	if (m->dir == TO_AGENT) {
 		sim_cover_agent(&a->core, f);
-		ag_frame(&a->core, &m->on->ag, f, s->now);
+		ag_frame(&a->core, &m->on->ag, f,
+			 sim_clock(s, sim_agent_proc(m->on->agent)));
 		return;
 	}
 	if (m->on->by_ref) {

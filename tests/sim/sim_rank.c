@@ -216,7 +216,7 @@ static void must_equal(struct sim *s, struct sim_job *j, uint32_t agent, uint32_
 		 (unsigned long long)at);
 }
 
-static void wake(struct sim *s, const struct sim_job *j, uint32_t rank)
+void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank)
 {
 	sim_at(s, (mono_t)sim_below(s, 300000),
 	       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank,
@@ -247,7 +247,7 @@ static void completed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t 
 	memset(input, 0xdb, bytes);
 	if (r->waiting == (int32_t)tensor) {
 		r->waiting = -1;
-		wake(s, j, rank);
+		sim_rank_wakes(s, j, rank);
 	}
 }
 
@@ -335,7 +335,8 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	if (s->stopped || aj->over || !a->alive)
 		return;
 	rc = fr_submit(&a->front, &aj->front, r->local, &sub, listens ? NULL : at->input[r->local],
-		       listens ? SLOT_NONE : SLOT_SLAB(slab, 0), s->now, &ft, &post, &err);
+		       listens ? SLOT_NONE : SLOT_SLAB(slab, 0),
+		       sim_clock(s, sim_agent_proc(agent)), &ft, &post, &err);
 	if (rc) {
 		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, sub.round, err.text);
 		return;
@@ -346,7 +347,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	if (++at->posts % aj->front.nlocal == 0)
 		memset(result_of(s, j, agent, k, sub.round), 0xdd, j->tensor[k].geom.bytes);
 	if (ft->engines)
-		ag_post(&a->core, at->core, &post, s->now);
+		ag_post(&a->core, at->core, &post, sim_clock(s, sim_agent_proc(agent)));
 	else if (!ft->left && fr_all_posted(ft)) {
 		fr_finish(&a->front, ft);
 		sim_round_done(s, j, agent, k, sub.round);
@@ -428,8 +429,13 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 	struct sim_rank *r = &j->rank[rank];
 	uint32_t pos;
 
-	if (s->stopped || r->waiting >= 0 || r->pos == j->norder || a->job[j->index].over ||
-	    !a->alive)
+	if (s->stopped || r->waiting >= 0 || a->job[j->index].over || !a->alive)
+		return;
+	/* All come there, because what is before it is submitted by then. */
+	if (r->barriers == r->passed && r->barriers < j->p->barriers &&
+	    r->pos >= (r->barriers + 1) * j->norder / (j->p->barriers + 1))
+		sim_barrier(s, j, rank);
+	if (r->barriers > r->passed || r->pos == j->norder)
 		return;
 	pos = choose(s, j, rank);
 	if (pos == j->norder || sim_chance(s, 250))
@@ -438,7 +444,7 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 		return;
 	if (pos < j->norder)
 		submit(s, j, rank, pos);
-	wake(s, j, rank);
+	sim_rank_wakes(s, j, rank);
 }
 
 bool sim_rank_event(struct sim *s, const struct sim_event *e)
@@ -467,6 +473,6 @@ void sim_ranks_start(struct sim *s, struct sim_job *j)
 	}
 	for (uint32_t r = 0; r < j->p->world; r++) {
 		j->rank[r].waiting = -1;
-		wake(s, j, r);
+		sim_rank_wakes(s, j, r);
 	}
 }

@@ -8,19 +8,26 @@
 
 #include "tests/sim/sim.h"
 
-static void answer(struct sim *s, uint32_t server, const struct sim_job *j, enum msg_type type,
-		   uint64_t seq)
+static void answer_code(struct sim *s, uint32_t server, const struct sim_job *j,
+			enum msg_type type, uint64_t seq, int code)
 {
 	struct sim_server_job *sj = &s->server[server]->job[j->index];
 	const struct msg m = { .type = type, .ready = {
-		.job = j->number, .seq = seq, .text = "", .log = MAX(sj->log.seq, sj->log.told),
+		.job = j->number, .seq = seq, .code = code, .text = code ? "out of memory" : "",
+		.log = MAX(sj->log.seq, sj->log.told),
 	} };
 
-	if (type != MSG_JOB_READY) {
+	if (type != MSG_JOB_READY && !code) {
 		sj->ready_type = type;
 		sj->ready_seq = seq;
 	}
 	sim_ctl_send(s, sim_server_proc(server), &m);
+}
+
+static void answer(struct sim *s, uint32_t server, const struct sim_job *j, enum msg_type type,
+		   uint64_t seq)
+{
+	answer_code(s, server, j, type, seq, 0);
 }
 
 static void refuse(struct sim *s, uint32_t server, uint32_t job, uint64_t epoch, int code,
@@ -80,6 +87,14 @@ static void remove_parts(struct sim_server *v, struct sim_server_job *sj, uint32
 			srv_tensor_remove(&v->core, sj->tensor[k].part[p].core);
 }
 
+/* It lets go of the job, and comes back as somebody new. */
+static void leave(struct sim *s, uint32_t server, const struct sim_job *j, int code,
+		  const char *why)
+{
+	srv_job_stop(&s->server[server]->core, s->server[server]->job[j->index].core);
+	refuse(s, server, j->number, 0, code, why);
+}
+
 /* As log_cut(): entries that a restarted scheduler does not know never were. */
 static bool cut_log(struct sim *s, uint32_t server, const struct sim_job *j, uint64_t seq)
 {
@@ -89,8 +104,7 @@ static bool cut_log(struct sim *s, uint32_t server, const struct sim_job *j, uin
 		return true;
 	sim_totals.log_cuts++;
 	if (seq <= sj->log.epoch_seq) {
-		srv_job_stop(&s->server[server]->core, sj->core);
-		refuse(s, server, j->number, sj->epoch, TALLY_EBUSY, "cannot take an epoch back");
+		leave(s, server, j, TALLY_EBUSY, "cannot take an epoch back");
 		return false;
 	}
 	for (uint32_t i = sj->log.n; i-- > 0; ) {
@@ -104,7 +118,7 @@ static bool cut_log(struct sim *s, uint32_t server, const struct sim_job *j, uin
 	return true;
 }
 
-static void tensors(struct sim *s, uint32_t server, const struct sim_job *j,
+static void tensors(struct sim *s, uint32_t server, struct sim_job *j,
 		    const struct msg_tensors *m)
 {
 	struct sim_server_job *sj = &s->server[server]->job[j->index];
@@ -112,6 +126,16 @@ static void tensors(struct sim *s, uint32_t server, const struct sim_job *j,
 
 	if (!cut_log(s, server, j, m->seq))
 		return;
+	if (sim_starves(s, j, false)) {
+		sim_trace(s, "s%u has no memory for tensors", server);
+		if (m->seq <= sj->log.told) {
+			leave(s, server, j, TALLY_EBUSY, "out of memory");
+			return;
+		}
+		sj->log.seq = m->seq;
+		answer_code(s, server, j, MSG_TENSORS_READY, m->seq, TALLY_ENOMEM);
+		return;
+	}
 	first = sj->log.n;
 	sim_log_tensors(s, &sj->log, j, m);
 	for (uint32_t i = first; i < sj->log.n; i++) {
@@ -126,12 +150,17 @@ static void tensors(struct sim *s, uint32_t server, const struct sim_job *j,
 	sim_server_let_go(s, server);
 }
 
-static void forget(struct sim *s, uint32_t server, const struct sim_job *j, const struct msg_ids *m)
+static void forget(struct sim *s, uint32_t server, struct sim_job *j, const struct msg_ids *m)
 {
 	struct sim_server_job *sj = &s->server[server]->job[j->index];
 
 	if (!cut_log(s, server, j, m->seq))
 		return;
+	if (sim_starves(s, j, false)) {
+		sim_trace(s, "s%u has no memory to forget tensors", server);
+		leave(s, server, j, TALLY_ENOMEM, "out of memory");
+		return;
+	}
 	if (!sim_log_follows(&sj->log, m->seq))
 		sim_fail(s, "server %u: FORGET entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
@@ -175,8 +204,7 @@ static void move_tensor(struct sim *s, uint32_t server, const struct sim_job *j,
 		add_part(s, server, j, k, mine, epoch, true);
 }
 
-static void epoch(struct sim *s, uint32_t server, const struct sim_job *j,
-		  const struct msg_epoch *m)
+static void epoch(struct sim *s, uint32_t server, struct sim_job *j, const struct msg_epoch *m)
 {
 	struct sim_server *v = s->server[server];
 	struct sim_server_job *sj = &v->job[j->index];
@@ -187,8 +215,14 @@ static void epoch(struct sim *s, uint32_t server, const struct sim_job *j,
 	if (!sim_log_follows(&sj->log, m->seq) || m->servers[sj->me].node != v->node)
 		sim_fail(s, "server %u: epoch entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
+	if (sim_starves(s, j, true)) {
+		sim_trace(s, "s%u has no memory to take over", server);
+		sj->log.seq = sj->log.epoch_seq = m->seq;
+		answer_code(s, server, j, MSG_EPOCH_READY, m->epoch, TALLY_ENOMEM);
+		return;
+	}
 	memcpy(before, sj->log.since, sizeof(before));
-	sim_log_epoch(&sj->log, m);
+	sim_log_epoch(s, &sj->log, m);
 	for (uint32_t i = 0; i < sj->log.n; i++)
 		move_tensor(s, server, j, sj->log.k[i], before[sj->log.k[i]], (uint32_t)m->epoch);
 	answer(s, server, j, MSG_EPOCH_READY, m->epoch);
@@ -244,6 +278,10 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 		refuse(s, server, m->job, m->epoch, TALLY_EEXIST, "not gone yet");
 		return;
 	}
+	if (j->started && sim_starves(s, j, false)) {
+		refuse(s, server, m->job, m->epoch, TALLY_ENOMEM, "out of memory");
+		return;
+	}
 	j->number = m->job;
 	sim_log_start(&sj->log, m);
 	sj->epoch = m->epoch;
@@ -295,7 +333,7 @@ static uint32_t job_number(const struct msg *m)
 
 void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 {
-	const struct sim_job *j = sim_job_of(s, job_number(m));
+	struct sim_job *j = sim_job_of(s, job_number(m));
 
 	if (m->type == MSG_JOB_UP)
 		job_up(s, server, &m->job_up);
@@ -327,6 +365,7 @@ uint32_t sim_server_new(struct sim *s, uint32_t name, uint32_t home)
 	v->alive = true;
 	v->next_life = v->last_life = SIM_NOBODY;
 	srv_init(&v->core);
+	sim_clock_start(s, sim_server_proc(server));
 	memset(v->ctl.instance, 100 + (int)server, ID_BYTES);
 	sim_at(s, mono_ms(HEARTBEAT_MS), &(struct sim_event){ .type = EV_BEAT,
 		.proc = sim_server_proc(server), .a = sim_server_proc(server) });
@@ -342,6 +381,7 @@ void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node)
 	sim_totals.reborn++;
 	v = s->server[next];
 	v->ctl = old->ctl;
+	s->clock[sim_server_proc(next)] = s->clock[sim_server_proc(server)];
 	v->node = node;
 	v->last_life = server;
 	old->replaced = true;

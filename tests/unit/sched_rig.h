@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/place/place.h"
 #include "scheduler/sched_core.h"
 
 #define RECORDS		16384
@@ -26,7 +27,7 @@ struct record {
 	uint64_t req, seq, epoch, age_ms, silent_ms;
 	int code;
 	uint32_t job, rank, node, n, ids[IDS];
-	uint32_t nmachines, nservers, weight[8], pace[8], chunk, seg, window;
+	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint8_t key;			/* some byte of a link key that is not zero */
 	char name[64], text[ERR_TEXT_MAX + 1];
 };
@@ -183,6 +184,7 @@ static inline void note(const struct sched_action *a)
 		r->seq = m->epoch.seq;
 		r->epoch = m->epoch.epoch;
 		r->n = m->epoch.repair;
+		r->nplaced = m->epoch.nplaced;
 		r->nservers = m->epoch.nservers;
 		for (uint32_t i = 0; i < MIN(m->epoch.nservers, 8); i++)
 			r->weight[i] = m->epoch.servers[i].weight;

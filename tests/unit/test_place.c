@@ -213,6 +213,64 @@ START_TEST(place_repair_without_survivors_leaves_chunks_nowhere)
 }
 END_TEST
 
+/* ---- epochs ---- */
+
+/* It missed the repair, and hears of the rebalance with where the chunks are. */
+START_TEST(place_epoch_brings_who_missed_one_to_the_same_map)
+{
+	static struct place late;
+	const bool alive[] = { true, false, true };
+	const uint32_t even[] = { 1, 1, 1 }, odd[] = { 1, 5, 2 };
+	struct place_change repair = {
+		.epoch = 2, .repair = true, .nservers = 3, .weight = even, .alive = alive,
+	}, next = { .epoch = 3, .nservers = 3, .weight = odd, .alive = alive };
+	uint16_t owner[40], more[40];
+	uint64_t placed[40];
+	struct place_tensor t = { .bytes = 30 * CHUNK + 17, .owner = owner };
+	struct place_tensor u = { .bytes = 39 * CHUNK, .owner = more };
+
+	job_init(&job, CHUNK);
+	memcpy(job.weight, even, sizeof(even));
+	start(&job, 3);
+	place_batch(&job.p, add_tensor(&job, t.bytes), 1);
+	late = job.p;
+	memcpy(owner, job.owner, 31 * sizeof(owner[0]));
+	ck_assert(place_epoch(&job.p, &repair, job.t, 1) && place_epoch(&job.p, &next, job.t, 1));
+	for (uint32_t c = 0; c < 31; c++)
+		placed[c] = PLACED(2, job.owner[c]);
+	next.placed = placed;
+	next.nplaced = 31;
+	ck_assert(place_epoch(&late, &next, &t, 1));
+	ck_assert_mem_eq(owner, job.owner, 31 * sizeof(owner[0]));
+	place_batch(&job.p, add_tensor(&job, u.bytes), 1);
+	place_batch(&late, &u, 1);
+	ck_assert_mem_eq(more, &job.owner[31], 39 * sizeof(more[0]));
+	check_map(&job);
+}
+END_TEST
+
+START_TEST(place_epoch_that_cannot_be_is_refused)
+{
+	const bool alive[] = { true, true };
+	uint64_t placed[] = { PLACED(2, 1), PLACED(2, 2), PLACED(2, 0) };
+	struct place_change c = {
+		.epoch = 2, .nservers = 2, .weight = job.weight, .alive = alive, .nplaced = 2,
+		.placed = placed,
+	};
+
+	for (int i = 0; i < 3; i++) {
+		job_init(&job, CHUNK);
+		job.weight[0] = job.weight[1] = 1;
+		start(&job, 2);
+		place_batch(&job.p, add_tensor(&job, 2 * CHUNK), 1);
+		ck_assert_int_eq(place_epoch(&job.p, &c, job.t, 1), i == 2);
+		placed[1] = PLACED(2, 1);	/* there is such a server, */
+		c.nplaced = i ? 2 : 3;		/* but not so many chunks, and then all is well */
+	}
+	check_map(&job);
+}
+END_TEST
+
 /* ---- rebalance ---- */
 
 START_TEST(place_rebalance_to_the_same_weights_moves_nothing)
@@ -509,6 +567,8 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, place_repair_keeps_the_dead_out_of_later_batches);
 	tcase_add_test(tc, place_repair_without_survivors_leaves_chunks_nowhere);
+	tcase_add_test(tc, place_epoch_brings_who_missed_one_to_the_same_map);
+	tcase_add_test(tc, place_epoch_that_cannot_be_is_refused);
 	tcase_add_test(tc, place_rebalance_to_the_same_weights_moves_nothing);
 	tcase_add_test(tc, place_rebalance_spreads_what_it_takes);
 	tcase_add_test(tc, place_without_weights_is_nowhere);

@@ -257,6 +257,34 @@ START_TEST(job_that_was_about_to_come_up_does)
 }
 END_TEST
 
+struct told {
+	enum msg_type type;
+	uint64_t seq;
+	uint32_t n, id;
+};
+
+/* What a connection heard of its job's log, in this order. */
+static void ck_told(uint32_t conn, const struct told *want, uint32_t n)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < w->n; i++) {
+		const struct record *r = &w->rec[i];
+
+		if (r->conn != conn || (r->type != MSG_TENSORS && r->type != MSG_FORGET &&
+					r->type != MSG_EPOCH))
+			continue;
+		ck_assert_uint_lt(at, n);
+		ck_assert_int_eq(r->type, want[at].type);
+		ck_assert_uint_eq(r->seq, want[at].seq);
+		ck_assert_uint_eq(r->type == MSG_EPOCH ? r->nplaced : r->n, want[at].n);
+		if (r->type != MSG_EPOCH && r->n)
+			ck_assert_uint_eq(r->ids[r->n - 1], want[at].id);
+		at++;
+	}
+	ck_assert_uint_eq(at, n);
+}
+
 START_TEST(agent_that_missed_one_forget_is_told_what_it_was)
 {
 	struct pair p = pair_declared();
@@ -268,9 +296,102 @@ START_TEST(agent_that_missed_one_forget_is_told_what_it_was)
 	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, 1);
 	has_log(p.server, MSG_JOB_READY, p.job, epoch, 2);
 	recover(&p);
-	ck_assert_uint_eq(last(p.b, MSG_FORGET)->seq, 2);
-	ck_assert_uint_eq(last(p.b, MSG_FORGET)->ids[0], 1);
-	ck_assert_uint_eq(count(p.a, MSG_FORGET, REQ_ANY), 0);
+	ck_told(p.b, (struct told[]){ { MSG_FORGET, 1, 1, 1 }, { MSG_FORGET, 2, 0, 0 } }, 2);
+	ck_told(p.a, NULL, 0);
+}
+END_TEST
+
+/* Tensors 1 and 2, two FORGETs, 3 and 4, one of them forgotten: b has heard of 1 and 2. */
+START_TEST(agent_that_missed_several_forgets_catches_up)
+{
+	static const struct want third = { "v", DTYPE_F32, 50 };
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch, 0);
+	tensors_held(p.a, p.job, 5, 3, &third);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 6);
+	tensors_held(p.b, p.job, 1, 1, &both[0]);
+	tensors_held(p.b, p.job, 2, 2, &both[1]);
+	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, 2);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 6);
+	recover(&p);
+	ck_told(p.b, (struct told[]){
+		{ MSG_FORGET, 2, 2, 2 }, { MSG_FORGET, 3, 0, 0 }, { MSG_FORGET, 4, 0, 0 },
+		{ MSG_TENSORS, 5, 1, 3 }, { MSG_FORGET, 6, 0, 0 },
+	}, 5);
+	ck_told(p.a, NULL, 0);
+	declare_in(p.a, 2, p.job, 0, both, 2);
+	declare_in(p.b, 2, p.job, 1, both, 2);
+	ck_assert_uint_eq(last(p.server, MSG_TENSORS)->seq, 7);
+}
+END_TEST
+
+/* Whatever else it missed with the epoch, it hears where chunks are by now. */
+START_TEST(agent_that_missed_an_epoch_hears_where_chunks_are)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = (struct pair){ .job = p.job };
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	p.a = hello(NODE_AGENT, "a");
+	p.b = hello(NODE_AGENT, "b");
+	job_held(p.a, p.job, epoch + 1);
+	tensors_held(p.a, p.job, 1, 1, &both[0]);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 4);
+	job_held(p.b, p.job, epoch);
+	tensors_held(p.b, p.job, 1, 1, &both[0]);
+	tensors_held(p.b, p.job, 2, 2, &both[1]);
+	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, 2);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 4);
+	recover(&p);
+	ck_told(p.b, (struct told[]){
+		{ MSG_FORGET, 2, 1, 2 }, { MSG_EPOCH, 2, 1, 0 }, { MSG_FORGET, 3, 0, 0 },
+		{ MSG_FORGET, 4, 0, 0 },
+	}, 4);
+	ck_assert_uint_eq(last(p.b, MSG_EPOCH)->epoch, epoch + 1);
+	ck_told(p.a, NULL, 0);
+}
+END_TEST
+
+/* The server that refused them has not placed them, and would compute another epoch. */
+START_TEST(refused_tensors_are_forgotten_before_an_epoch)
+{
+	static const struct want third = { "v", DTYPE_F32, 50 };
+	struct pair p = pair_declared();
+	uint32_t one = hello(NODE_SERVER, "cpu-1");
+
+	heartbeat(one, 1);
+	declare_in(p.a, 5, p.job, 0, &third, 1);
+	declare_in(p.b, 5, p.job, 1, &third, 1);
+	ready_as(one, MSG_JOB_READY, p.job, last(one, MSG_JOB_UP)->epoch, 0);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 2, TALLY_ENOMEM);
+	ck_answer(p.a, 5, TALLY_ENOMEM, NULL);
+	ck_told(p.server, (struct told[]){
+		{ MSG_TENSORS, 1, 2, 2 }, { MSG_TENSORS, 2, 1, 3 }, { MSG_FORGET, 3, 1, 3 },
+		{ MSG_EPOCH, 4, 0, 0 },
+	}, 4);
+}
+END_TEST
+
+/* Both had asked, and the scheduler ended when a had its answer and b had not. */
+START_TEST(barrier_that_one_rank_has_passed_is_passed)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+	struct msg m = { .type = MSG_EPOCH_READY, .ready = {
+		.job = p.job, .seq = epoch, .text = "", .barrier = 3,
+	} };
+
+	p = come_back(&p, epoch, 0);
+	barrier(p.b, 9, p.job, 1, 3);
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 9), 0);
+	send(p.a, &m);
+	ck_answer(p.b, 9, 0, "");
+	barrier(p.b, 10, p.job, 1, 4);
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 10), 0);
 }
 END_TEST
 
@@ -303,6 +424,10 @@ static void add(TCase *t)
 	tcase_add_test(t, epoch_is_the_same_for_all);
 	tcase_add_test(t, job_that_was_about_to_come_up_does);
 	tcase_add_test(t, agent_that_missed_one_forget_is_told_what_it_was);
+	tcase_add_test(t, agent_that_missed_several_forgets_catches_up);
+	tcase_add_test(t, agent_that_missed_an_epoch_hears_where_chunks_are);
+	tcase_add_test(t, refused_tensors_are_forgotten_before_an_epoch);
+	tcase_add_test(t, barrier_that_one_rank_has_passed_is_passed);
 	tcase_add_test(t, server_that_was_about_to_join_is_told_to_end_that);
 	tcase_add_test(t, last_entry_is_known_whatever_it_was);
 	tcase_add_test(t, server_that_has_lost_the_job_is_not_waited_for);
