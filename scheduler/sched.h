@@ -464,7 +464,7 @@ void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_id
 void tensor_withdraw(struct sched *s, struct sched_job *j, struct sched_req *q);
 void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
 void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t);
-/* Fails the requests that name it, then frees it. */
+/* Fails the requests that name it, but UNDECLARE, which has what it wants; then frees it. */
 void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, int code,
 		  const char *text);
 /* What is complete goes to the log; kind is SQ_DECLARE or SQ_UNDECLARE. */

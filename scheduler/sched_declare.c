@@ -45,6 +45,19 @@ static bool names(const struct sched_req *q, const struct sched_tensor *t)
 	return false;
 }
 
+/* It is what the request wants; true: nothing is left of it. */
+static bool strike_out(struct sched_req *q, const struct sched_tensor *t)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < q->n; i++) {
+		if (q->t[i] != t)
+			q->t[n++] = q->t[i];
+	}
+	q->n = n;
+	return !n;
+}
+
 void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, int code,
 		  const char *text)
 {
@@ -54,6 +67,11 @@ void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, 
 
 		if (q->entry || !names(q, t))
 			continue;
+		if (q->kind == SQ_UNDECLARE) {
+			if (strike_out(q, t))
+				req_done(s, j, q, 0, "", NULL, 0);
+			continue;
+		}
 		tensor_withdraw(s, j, q);
 		req_done(s, j, q, code, text, NULL, 0);
 	}

@@ -342,8 +342,9 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->life_every = rng_below(r, 5) ? 20000000 + (mono_t)rng_below(r, 500000000) : 0;
 	p->pause_every = rng_below(r, 3) ? 10000000 + (mono_t)rng_below(r, 300000000) : 0;
 	p->agents_die = !rng_below(r, 6);
-	p->starve = rng_below(r, 6) ? 0 : 30 + (uint32_t)rng_below(r, 300);
-	p->starve_hard = p->starve / 30;
+	p->starve = rng_below(r, 4) ? 0 : 100 + (uint32_t)rng_below(r, 300);
+	p->starve_hard = p->starve / 20;
+	p->untold = rng_below(r, 4) ? 0 : 1 + (uint32_t)rng_below(r, 60);
 }
 
 void sim_params_make(struct sim_params *p, uint64_t seed)

@@ -104,6 +104,7 @@ struct sim_params {
 	bool agents_die;		/* one does, perhaps: its jobs end */
 	bool refuse_save;		/* the state directory is full now and then */
 	uint32_t early;			/* faults while the jobs come up */
+	uint32_t untold;		/* of 1000 messages of a job: the scheduler dies then */
 	uint32_t skew;			/* of a million: clocks are slow or fast by up to that */
 	uint32_t starve, starve_hard;	/* of 1000 times that memory is wanted; where that ends
 					 * the job */

@@ -286,6 +286,7 @@ static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const 
 		sim_fail(s, "agent %u: epoch %llu entry %llu after %llu entry %llu", agent,
 			 (unsigned long long)m->epoch, (unsigned long long)m->seq,
 			 (unsigned long long)aj->epoch, (unsigned long long)aj->log.seq);
+	sim_totals.caught_up += m->seq == aj->log.seq;
 	sim_log_epoch(s, &aj->log, m);
 	free(aj->epoch_wire);
 	aj->epoch_wire = sim_wire(msg);

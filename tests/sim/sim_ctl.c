@@ -36,6 +36,7 @@ struct sim_ctl *sim_ctl_of(struct sim *s, uint32_t proc)
 /* ---- the scheduler's shell ---- */
 
 static void carry(struct sim *s, uint32_t proc, uint8_t dir, const struct msg *m);
+static void die_untold(struct sim *s, const struct msg *m);
 
 static void arm(struct sim *s)
 {
@@ -105,9 +106,10 @@ static void step(struct sim *s, struct sched_event ev)
 	sim_cover_sched(s->sched, &ev);
 	sched_step(s->sched, &ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
-		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN && is_current(s, a->conn))
+		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN && is_current(s, a->conn)) {
 			carry(s, s->conn[a->conn].proc, TO_NODE, a->msg);
-		else if (a->type == SCHED_DO_CLOSE)
+			die_untold(s, a->msg);
+		} else if (a->type == SCHED_DO_CLOSE)
 			closed_by_sched(s, a->conn);
 		else if (a->type == SCHED_DO_LOG)
 			sim_trace(s, "scheduler: %s", a->text);
@@ -235,6 +237,15 @@ static void carry(struct sim *s, uint32_t proc, uint8_t dir, const struct msg *m
 	s->ctl_msgs++;
 	sim_at(s, at - s->now, &(struct sim_event){ .type = EV_CTL, .ctl = cm,
 						    .proc = dir == TO_NODE ? proc : SIM_NOBODY });
+}
+
+/* It dies while it tells: some hear it and some do not. */
+static void die_untold(struct sim *s, const struct msg *m)
+{
+	if (m->type != MSG_WELCOME && m->type != MSG_HEARTBEAT && m->type != MSG_DRAIN &&
+	    sim_faulty(s) && sim_chance(s, s->p.untold))
+		sim_at(s, (mono_t)sim_below(s, 1000000),
+		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .b = 2 });
 }
 
 void sim_ctl_send(struct sim *s, uint32_t proc, const struct msg *m)

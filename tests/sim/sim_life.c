@@ -253,8 +253,10 @@ bool sim_life_event(struct sim *s, const struct sim_event *e)
 		return true;
 	}
 	if (e->b) {
-		if (e->b == 2 && sim_faulty(s))
+		if (e->b == 2 && sim_faulty(s) && s->sched) {
+			s->faults++;
 			sim_sched_crash(s);
+		}
 		else if (e->b == 1 && !s->started)
 			sim_any_fault(s);
 		return true;

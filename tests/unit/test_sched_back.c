@@ -356,6 +356,25 @@ START_TEST(agent_that_missed_an_epoch_hears_where_chunks_are)
 }
 END_TEST
 
+/* b lost the FORGET and its answer, and asks again before anybody knows of that. */
+START_TEST(undeclare_of_what_is_gone_is_done)
+{
+	static const uint32_t first = 1;
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch, 0);
+	tensors_held(p.b, p.job, 1, 1, &both[0]);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 2);
+	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, 1);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 2);
+	pass_beating(4000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ids_as(p.b, MSG_UNDECLARE, 7, p.job, 1, &first, 1);
+	recover(&p);
+	ck_answer(p.b, 7, 0, "");
+}
+END_TEST
+
 /* The server that refused them has not placed them, and would compute another epoch. */
 START_TEST(refused_tensors_are_forgotten_before_an_epoch)
 {
@@ -426,6 +445,7 @@ static void add(TCase *t)
 	tcase_add_test(t, agent_that_missed_one_forget_is_told_what_it_was);
 	tcase_add_test(t, agent_that_missed_several_forgets_catches_up);
 	tcase_add_test(t, agent_that_missed_an_epoch_hears_where_chunks_are);
+	tcase_add_test(t, undeclare_of_what_is_gone_is_done);
 	tcase_add_test(t, refused_tensors_are_forgotten_before_an_epoch);
 	tcase_add_test(t, barrier_that_one_rank_has_passed_is_passed);
 	tcase_add_test(t, server_that_was_about_to_join_is_told_to_end_that);
