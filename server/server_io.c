@@ -85,11 +85,16 @@ static void leave_job(struct server *s, uint32_t job, const struct err *e)
 	answer(s, MSG_JOB_READY, job, 0, e);
 }
 
-/* EBUSY: the log goes another way than the one we took. */
+/*
+ * EBUSY: the log goes another way than the one we took.  What a latecomer is told all the
+ * others have, and nobody forgets it because he cannot.
+ */
 static void cannot(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
 		   const struct err *e)
 {
-	if (e->code == TALLY_EBUSY)
+	const struct sv_job *j = sv_job_find(s, job);
+
+	if (e->code == TALLY_EBUSY || (type == MSG_TENSORS_READY && j && seq <= j->told))
 		leave_job(s, job, e);
 	else
 		answer(s, type, job, seq, e);
