@@ -37,7 +37,7 @@ static void open_all(struct sched *s, struct sched_job *j, uint64_t generation)
 
 void barrier_passed(struct sched *s, struct sched_job *j, uint64_t generation)
 {
-	if (generation > j->generation && !MUTATE(20))
+	if (generation > j->generation)
 		open_all(s, j, generation);
 }
 
@@ -74,7 +74,7 @@ void barrier_leave(struct sched_job *j, struct sched_req *q)
 
 void barrier_pump(struct sched *s, struct sched_job *j)
 {
-	if (j->state == SJ_UP && j->nbarrier + MUTATE(21) >= j->world && j->nbarrier)
+	if (j->state == SJ_UP && j->nbarrier && j->nbarrier + MUTATE(19) >= j->world)
 		open_all(s, j, j->generation + 1);
 }
 

@@ -565,7 +565,7 @@ static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 			 p->name, (unsigned long long)(j->seq - p->seq));
 		return false;
 	}
-	if (p->seq < j->seq && g->n && !MUTATE(19))
+	if (p->seq < j->seq && g->n)
 		sent = out_send(s, p->node, forget_gone(s, j, p->seq, g));
 	if (p->seq < j->seq && p->held_epoch < j->epoch)
 		sent &= out_send(s, p->node, epoch_again(s, j, p->seq));

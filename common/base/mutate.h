@@ -31,9 +31,7 @@
 	X(16, "scheduler: what was lost with a connection is not sent again") \
 	X(17, "scheduler: after a restart a server that has left the job is waited for") \
 	X(18, "scheduler: after a restart the numbers of the log begin anew") \
-	X(19, "scheduler: after a restart who missed a FORGET is not told what is gone") \
-	X(20, "scheduler: after a restart a barrier that was passed is waited at") \
-	X(21, "scheduler: a barrier opens without the last rank")
+	X(19, "scheduler: a barrier opens without the last rank")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */
