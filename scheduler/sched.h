@@ -493,6 +493,7 @@ void log_send_machines(struct sched *s, struct sched_job *j, uint64_t seq, const
 
 /* sched_sent.c */
 void sent_keep(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
+void sent_unkeep(struct sched *s, struct sched_job *j, uint64_t seq);	/* what was kept of it */
 /* To one who has the log up to `has` (none: not even JOB_UP) what follows, up to `last`. */
 bool sent_again(struct sched *s, struct sched_job *j, struct sched_part *p, bool none,
 		uint64_t has, uint64_t last);	/* false: it is not known any more */

@@ -6,10 +6,10 @@
  * then to the agents; then the DECLAREs whose tensors are all up are answered.
  * An EPOCH (sched_epoch.c) goes before others and in the same two steps.
  * A FORGET goes to everybody at once.  When a server cannot, or the deadline of
- * somebody who waits for it passes, the entry still goes its way, since numbers
- * have no gaps, and a FORGET follows it; the requests have the error by then.
- * One entry is on its way at any time: a restarted scheduler then has at most
- * one that servers know and agents do not.
+ * somebody who waits for it passes, agents hear of an entry without tensors, since
+ * numbers have no gaps, and a FORGET follows; the requests have the error by then.
+ * One entry is on its way at any time: servers know that one (and its FORGET) when a
+ * restarted scheduler and the agents do not, and begin its number anew.
  */
 #include "scheduler/sched.h"
 
@@ -75,6 +75,17 @@ static const struct msg *forget_msg(struct sched *s, const struct sched_job *j, 
 	for (uint32_t i = 0; i < n; i++)
 		ids[i] = t[i]->id;
 	m->ids = (struct msg_ids){ .job = j->number, .seq = seq, .nids = n, .ids = ids };
+	return m;
+}
+
+/* What a server has refused no agent needs to set memory aside for, only its number. */
+static const struct msg *refused_msg(struct sched *s, struct sched_job *j,
+				     const struct sched_entry *e)
+{
+	const struct msg *m = forget_msg(s, j, e->seq, NULL, 0);
+
+	sent_unkeep(s, j, e->seq);	/* the servers all have it */
+	sent_keep(s, j, e->seq, m);
 	return m;
 }
 
@@ -168,11 +179,15 @@ static void entry_drop(struct sched *s, struct sched_entry *e)
 	sched_release(s, e);
 }
 
+/* To the servers first: entries that no agent has heard of never were. */
 static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
 {
+	const struct msg *none = e->why.code ? refused_msg(s, j, e) : NULL;
 	const struct msg *m = forget_msg(s, j, ++j->seq, e->t, e->n);
 
 	log_send_servers(s, j, j->seq, m);
+	if (none)
+		log_send_machines(s, j, e->seq, none);
 	log_send_machines(s, j, j->seq, m);
 	answer_undeclares(s, j, e);
 	for (uint32_t i = 0; i < e->n; i++) {
@@ -184,16 +199,14 @@ static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
 
 static void tensors_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
 {
-	const struct msg *m = tensors_msg(s, j, e->seq, e->t, e->n);
-
-	log_send_machines(s, j, e->seq, m);
-	for (uint32_t i = 0; i < e->n && !e->why.code; i++) {
-		j->bytes += tensor_bytes(e->t[i]);
-		e->t[i]->state = ST_UP;
-	}
 	if (e->why.code) {		/* before an EPOCH: who refused them has not placed them */
 		forget(s, j, e);
 		return;
+	}
+	log_send_machines(s, j, e->seq, tensors_msg(s, j, e->seq, e->t, e->n));
+	for (uint32_t i = 0; i < e->n; i++) {
+		j->bytes += tensor_bytes(e->t[i]);
+		e->t[i]->state = ST_UP;
 	}
 	answer_declares(s, j, e);
 	entry_drop(s, e);

@@ -53,6 +53,18 @@ void sent_keep(struct sched *s, struct sched_job *j, uint64_t seq, const struct 
 		list_add(&j->sent, &x->link);
 }
 
+void sent_unkeep(struct sched *s, struct sched_job *j, uint64_t seq)
+{
+	list_for_each_safe(&j->sent, l, next) {
+		struct sched_sent *x = list_entry(l, struct sched_sent, link);
+
+		if (x->seq != seq)
+			continue;
+		list_del(&x->link);
+		sched_release(s, x);
+	}
+}
+
 static const struct msg *read_again(struct sched *s, const struct sched_sent *x)
 {
 	struct msg_mem mem = { .size = msg_mem_need(x->bytes - MSG_PREFIX_BYTES) };
