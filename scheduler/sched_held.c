@@ -445,6 +445,7 @@ static void find_servers(struct sched *s, struct sched_job *j)
 				node_die(s, n, "it has not the job as agents know it");
 			continue;
 		}
+		j->paced |= x && x->log > j->seq;	/* of an epoch, perhaps, that never was */
 		p->told_up = true;
 		p->fresh = !p->weight;		/* it may have been about to come again */
 		p->node = n;

@@ -431,6 +431,20 @@ START_TEST(server_that_was_about_to_join_is_told_to_end_that)
 }
 END_TEST
 
+/* It may be an epoch by which it gives its chunks away: what it has and we have differ. */
+START_TEST(server_with_an_entry_more_than_agents_gets_an_epoch)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch, 0);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 1);
+	pass_beating(5000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	pass(1);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->seq, 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, server_that_lost_a_forget_hears_it_again);
@@ -453,6 +467,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_has_lost_the_job_is_not_waited_for);
 	tcase_add_test(t, server_of_an_epoch_that_never_was_joins_anew);
 	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
+	tcase_add_test(t, server_with_an_entry_more_than_agents_gets_an_epoch);
 }
 
 int main(void)
