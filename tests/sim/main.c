@@ -158,13 +158,16 @@ static bool is_done(struct sim *s, struct sim_job *j)
 /* Each run has its faults, however quiet its network. */
 static void force_faults(struct sim *s)
 {
-	uint64_t all = 0, before = s->faults;
+	uint64_t all = 0, done = 0, before = s->faults;
 
-	for (uint32_t i = 0; i < s->p.njobs; i++)
-		all += s->job[i].p->stop_at ? s->job[i].p->stop_at :
-					      s->job[i].p->ntensors * s->job[i].p->rounds;
-	if (s->faults_due == RUN_FAULTS ||
-	    sim_rounds(s) * (RUN_FAULTS + 2) < all * (s->faults_due + 1))
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		const struct sim_job *j = &s->job[i];
+		uint64_t rounds = j->p->stop_at ? j->p->stop_at : j->p->ntensors * j->p->rounds;
+
+		all += rounds;
+		done += j->over ? rounds : j->rounds_done;
+	}
+	if (s->faults_due == RUN_FAULTS || done * (RUN_FAULTS + 2) < all * (s->faults_due + 1))
 		return;
 	if (s->faults <= s->faults_due)
 		sim_any_fault(s);
