@@ -106,7 +106,8 @@ expect_error 15 late.0 "ETIMEDOUT .*'grad' round 1 waits for rank 1 \(machine a0
 touch "$TMP/go3"
 start_rank far 0 2 a0 declare:grad:100000 submit:grad wait:3
 start_rank far 1 2 a1 declare:grad:100000 "until:$TMP/go4"
-expect_error 15 far.0 "ETIMEDOUT .*not done after 3000 ms; tensor 'grad' round 1 waits for rank 1 \(machine a1\)"
+expect_error 15 far.0 \
+	"ETIMEDOUT .*not done after 3000 ms; tensor 'grad' round 1 waits for rank 1 \(machine a1\)"
 touch "$TMP/go4"
 say 'missing ranks: attach, declare, barrier and wait name rank and machine'
 
