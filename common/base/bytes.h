@@ -48,6 +48,7 @@ static inline uint64_t get_le64(const void *p)
 
 /* CRC-32C (Castagnoli, reflected, init and final xor ~0), as in iSCSI. */
 uint32_t crc32c(const void *data, size_t len);
+uint32_t crc32c_by_table(const void *data, size_t len);	/* the same on every CPU; for tests */
 
 /* A deterministic generator (splitmix64) for cores, simulator and tests. */
 struct rng {

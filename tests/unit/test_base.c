@@ -17,6 +17,20 @@ START_TEST(crc32c_of_the_check_string_is_the_published_one)
 }
 END_TEST
 
+START_TEST(crc32c_by_table_and_by_instruction_agree)
+{
+	struct rng rng = { 1 };
+	uint8_t b[128 + 8];
+
+	for (size_t i = 0; i < sizeof(b); i++)
+		b[i] = (uint8_t)rng_u64(&rng);
+	for (size_t at = 0; at < 8; at++)
+		for (size_t len = 0; len <= 128; len++)
+			ck_assert_uint_eq(crc32c(b + at, len), crc32c_by_table(b + at, len));
+	ck_assert_uint_eq(crc32c_by_table("123456789", 9), 0xe3069283u);
+}
+END_TEST
+
 START_TEST(numbers_lie_little_end_first)
 {
 	uint8_t b[8];
@@ -248,6 +262,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(t, crc32c_of_the_check_string_is_the_published_one);
+	tcase_add_test(t, crc32c_by_table_and_by_instruction_agree);
 	tcase_add_test(t, numbers_lie_little_end_first);
 	tcase_add_loop_test(t, pheap_min_is_the_smallest_whatever_comes_and_goes, 0, 20);
 	tcase_add_test(t, pheap_gives_everything_back_in_order);
