@@ -74,9 +74,11 @@ void srv_job_forget(struct srv_core *c, struct srv_job *j)
 
 /* ---- tensors ---- */
 
+/* A job's tensors are numbered one after the other: so are their places here, and a step
+ * that goes through all of them goes through the table from end to end. */
 static uint32_t bucket_of(uint32_t job, uint32_t id)
 {
-	return (job * 0x9e3779b1u + id * 0x85ebca6bu) >> 16 & (SRV_BUCKETS - 1);
+	return (job * 0x9e3779b1u + id) & (SRV_BUCKETS - 1);
 }
 
 static bool has_chunk(const struct srv_tensor *t, uint32_t chunk)

@@ -193,13 +193,13 @@ static bool slab_writable(const struct sv_peer *p, uint64_t slot)
  * place with room for the longest one is asked for only when f has no length. */
 static void *result_place(struct sv_engine *en, const struct sv_link *k, const struct frame *f)
 {
-	const struct srv_tensor *t = srv_tensor_find(&en->core, f->job, f->tensor,
-							f->chunk, f->epoch);
+	const struct srv_tensor *t;
 
-	if (!xport_by_reference(k->ep) || !t ||
-	    f->offset >= geom_chunk_len(&t->geom, f->chunk))
+	if (!xport_by_reference(k->ep) || f->rslot == SLOT_NONE ||
+	    !slab_writable(k->peer, f->rslot))
 		return NULL;
-	if (f->rslot == SLOT_NONE || !slab_writable(k->peer, f->rslot))
+	t = srv_tensor_find(&en->core, f->job, f->tensor, f->chunk, f->epoch);
+	if (!t || f->offset >= geom_chunk_len(&t->geom, f->chunk))
 		return NULL;
 	return slab_at(k->peer, f->rslot, f->job, geom_seg_len(&t->geom, f->chunk, f->offset));
 }

@@ -212,9 +212,11 @@ void ag_job_forget(struct ag_core *c, struct ag_job *j)
 
 /* ---- tensors ---- */
 
+/* A job's tensors are numbered one after the other: so are their places here, and a step
+ * that goes through all of them goes through the table from end to end. */
 static uint32_t bucket_of(uint32_t job, uint32_t id)
 {
-	return (job * 0x9e3779b1u + id * 0x85ebca6bu) >> 16 & (AG_BUCKETS - 1);
+	return (job * 0x9e3779b1u + id) & (AG_BUCKETS - 1);
 }
 
 struct ag_tensor *ag_tensor_find(struct ag_core *c, uint32_t job, uint32_t id)

@@ -35,9 +35,11 @@ void fr_job_stop(struct front *f, struct fr_job *j)
 	list_del(&j->link);
 }
 
+/* A job's tensors are numbered one after the other: so are their places here, and a step
+ * that goes through all of them goes through the table from end to end. */
 static uint32_t bucket_of(uint32_t job, uint32_t id)
 {
-	return (job * 0x9e3779b1u + id * 0x85ebca6bu) >> 16 & (FR_BUCKETS - 1);
+	return (job * 0x9e3779b1u + id) & (FR_BUCKETS - 1);
 }
 
 size_t fr_tensor_size(uint32_t nlocal)
