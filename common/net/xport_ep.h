@@ -21,7 +21,7 @@
 #include "common/net/xport.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
-#define RX_FRAMES	512u	/* bytes of a batch read, in frames */
+#define BATCH_BYTES	(128u << 10)	/* read at once, where frames are small */
 #define SMALL_BYTES	(8u << 10) /* payloads up to this are read in batches and copied */
 #define SINK_BYTES	(64u << 10)	/* where refused payloads go */
 
@@ -87,13 +87,13 @@ struct tx {
 };
 
 struct rx {
-	uint32_t have;			/* bytes in buf, all of headers not yet decoded */
+	uint32_t have;			/* bytes in part, of a header not yet all here */
 	uint32_t left;			/* payload of f still to come */
 	bool bulk;			/* the last frame had a payload worth a read of its own */
 	uint8_t *dst;			/* of f's payload, borrowed from place(); NULL: sink */
 	struct frame f;			/* valid while left > 0 */
 	int fd;				/* came ahead of its SLAB frame; owned; -1 */
-	uint8_t buf[RX_FRAMES * FRAME_BYTES];
+	uint8_t part[FRAME_BYTES];
 };
 
 struct xport_ep {
@@ -136,6 +136,7 @@ struct xport_group {
 	uint32_t slots_used, slot_free;	/* high-water mark; index + 1 or 0 */
 	struct xport_slot *slots;	/* owned; XPORT_LINKS_MAX, events point here */
 	uint8_t sink[SINK_BYTES];
+	uint8_t batch[BATCH_BYTES];	/* of the endpoint that reads now */
 };
 
 static inline bool ep_live(const struct xport_ep *ep)

@@ -8,12 +8,12 @@
  * asked for while the stream is the bottleneck, so that a busy link costs no
  * epoll_ctl().
  *
- * Reading: behind a frame without payload the next header is likely another
- * small one, so a whole batch of headers is asked for; the few payload bytes that
- * such a read may catch are moved to their place.  Behind a payload the next
- * frame likely has one too, so the read asks for the rest of the payload, into
- * its place, and exactly one header.  A payload that nobody wants goes to the
- * group's sink, named many times by the same readv().
+ * Reading: behind a frame with a small payload or none the next one is likely such
+ * a frame, too, so a whole batch is asked for, into memory that all endpoints of the
+ * group share, and the payloads in it are copied to their place.  Behind a large
+ * payload the next frame likely has one too, so the read asks for the rest of the
+ * payload, into its place, and exactly one header.  A payload that nobody wants goes
+ * to the group's sink, named many times by the same readv().
  *
  * Either way an endpoint stops after XPORT_TURN_BYTES; the rest is reported again
  * by (level-triggered) epoll, or waits on the group's dirty list.
@@ -329,21 +329,24 @@ static uint32_t payload_spill(struct xport_ep *ep, const uint8_t *p, uint32_t av
 	return n;
 }
 
-/* Decodes all whole headers in buf, moves the rest of them to its start. */
-static void rx_headers(struct xport_ep *ep)
+/* Decodes all whole headers in the batch, of so many bytes, and keeps the rest of them. */
+static void rx_headers(struct xport_ep *ep, uint32_t have)
 {
+	const uint8_t *batch = ep->g->batch;
 	struct rx *r = &ep->rx;
 	uint32_t at = 0;
 
-	while (ep_live(ep) && r->have - at >= FRAME_BYTES) {
+	while (ep_live(ep) && have - at >= FRAME_BYTES) {
 		r->bulk = false;
-		take_header(ep, r->buf + at);
+		take_header(ep, batch + at);
 		at += FRAME_BYTES;
 		if (ep_live(ep) && r->left > 0)
-			at += payload_spill(ep, r->buf + at, r->have - at);
+			at += payload_spill(ep, batch + at, have - at);
 	}
-	r->have -= at;
-	memmove(r->buf, r->buf + at, r->have);
+	if (!ep_live(ep))
+		return;
+	r->have = have - at;
+	memcpy(r->part, batch + at, r->have);
 }
 
 static void rx_take(struct xport_ep *ep, size_t n)
@@ -356,9 +359,8 @@ static void rx_take(struct xport_ep *ep, size_t n)
 		n -= p;
 		payload_advance(ep, p);
 	}
-	r->have += (uint32_t)n;
 	if (ep_live(ep))
-		rx_headers(ep);
+		rx_headers(ep, r->have + (uint32_t)n);
 }
 
 /* Where the next bytes shall go; at most `room` of payload.  Returns their number. */
@@ -366,20 +368,21 @@ static size_t rx_gather(struct xport_ep *ep, size_t room, struct iovec *iov, int
 {
 	struct rx *r = &ep->rx;
 	size_t payload = MIN((size_t)r->left, room), bytes = 0;
+	uint8_t *batch = ep->g->batch;
 
 	*n = 0;
 	if (r->left == 0) {
-		size_t batch = r->bulk ? FRAME_BYTES : sizeof(r->buf);
-
-		return iov_put(iov, n, r->buf + r->have, batch - r->have);
+		memcpy(batch, r->part, r->have);
+		return iov_put(iov, n, batch + r->have,
+			       (r->bulk ? FRAME_BYTES : BATCH_BYTES) - r->have);
 	}
 	if (r->dst)
 		bytes = iov_put(iov, n, r->dst + (r->f.length - r->left), payload);
 	while (bytes < payload)
 		bytes += iov_put(iov, n, ep->g->sink, MIN(payload - bytes, (size_t)SINK_BYTES));
 	if (payload == r->left)
-		bytes += iov_put(iov, n, r->buf,
-				 r->f.length > SMALL_BYTES ? FRAME_BYTES : sizeof(r->buf));
+		bytes += iov_put(iov, n, batch,
+				 r->f.length > SMALL_BYTES ? FRAME_BYTES : BATCH_BYTES);
 	return bytes;
 }
 

@@ -260,6 +260,42 @@ START_TEST(two_links_carry_both_ways_at_once)
 }
 END_TEST
 
+static void expect_pattern(struct link *l, const struct frame *f, const void *data)
+{
+	ck_assert_int_eq(memcmp(data, l->arg, f->length), 0);
+}
+
+START_TEST(small_payloads_of_two_links_do_not_mix)
+{
+	static struct rig r;
+	static struct link a2, b2;
+	struct link *to[] = { &r.b, &b2 };
+	uint8_t *p[] = { pattern(1000, 1), pattern(1000, 2) };
+
+	memset(&a2, 0, sizeof(a2));
+	memset(&b2, 0, sizeof(b2));
+	if (rig_linked(&r, _i)) {
+		connect_link(&r, &a2);
+		accept_link(&r, &b2);
+		UNTIL(&r, a2.ups && b2.ups);
+		for (int k = 0; k < 2; k++) {
+			to[k]->arg = p[k];
+			to[k]->on_deliver = expect_pattern;
+		}
+		for (uint32_t i = 0; i < 500; i++) {
+			ck_assert_int_eq(send_push(&r.a, p[0], 1000, i), 0);
+			ck_assert_int_eq(send_push(&a2, p[1], 1000, i), 0);
+		}
+		UNTIL(&r, r.b.got == 500 && b2.got == 500 && !r.a.n_lent && !a2.n_lent);
+		rig_close(&r);
+		link_free(&a2);
+		link_free(&b2);
+	}
+	free(p[0]);
+	free(p[1]);
+}
+END_TEST
+
 START_TEST(one_flood_does_not_keep_others_waiting)
 {
 	static struct rig r;
@@ -440,6 +476,7 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, full_queue_says_again_and_takes_nothing, 0, MEDIA);
 	tcase_add_loop_test(t, refused_payload_is_thrown_away_and_the_stream_goes_on, 0, MEDIA);
 	tcase_add_loop_test(t, two_links_carry_both_ways_at_once, 0, MEDIA);
+	tcase_add_loop_test(t, small_payloads_of_two_links_do_not_mix, 0, MEDIA);
 	tcase_add_loop_test(t, closing_in_up_is_safe, 0, MEDIA);
 	tcase_add_loop_test(t, closing_in_place_or_resolve_is_safe, 0, MEDIA);
 	tcase_add_loop_test(t, closing_in_deliver_stops_the_batch, 0, MEDIA);
