@@ -99,6 +99,17 @@ static __attribute__((noinline)) void touch(uint64_t *restrict out, const void *
 	}
 }
 
+/* As one who has so much of it calls it; the level is set. */
+static void sum(enum dtype dtype, size_t size, void *out, const void *const in[], uint32_t n)
+{
+	size_t len = size / dtype_bytes((uint8_t)dtype);
+
+	if (size < KERN_COLD_BYTES)
+		kern_sum(dtype, out, in, n, len, 1);
+	else
+		kern_sum_cold(dtype, out, in, n, len, 1);
+}
+
 static struct row measure(const struct options *o, enum dtype dtype, uint32_t n, size_t size,
 			  void *out, const void *const in[])
 {
@@ -109,11 +120,13 @@ static struct row measure(const struct options *o, enum dtype dtype, uint32_t n,
 	r.memory = MEASURE(n * size, o->time_ms, touch(out, in, n, size / LINE * LINE));
 	if (dtype == DTYPE_F32)
 		r.loop = MEASURE(n * size, o->time_ms, plain_loop(out, in, n, len));
-	for (int l = 0; l < KERN_LEVELS; l++)
-		if (kern_level_usable((enum kern_level)l))
-			r.level[l] = MEASURE(n * size, o->time_ms,
-					     kern_sum_at((enum kern_level)l, dtype, out, in, n,
-							 len, 1));
+	for (int l = 0; l < KERN_LEVELS; l++) {
+		if (!kern_level_usable((enum kern_level)l))
+			continue;
+		kern_init(1u << l);
+		r.level[l] = MEASURE(n * size, o->time_ms, sum(dtype, size, out, in, n));
+	}
+	kern_init(UINT32_MAX);
 	return r;
 }
 

@@ -79,7 +79,8 @@ void ag_seg_free_slot(struct ag_seg *s, mono_t now)
 
 /* ---- local inputs ---- */
 
-static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *out, uint32_t div)
+static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *out, uint32_t div,
+			   bool cold)
 {
 	const struct ag_tensor *t = s->tensor;
 	const void *in[LOCAL_RANKS_MAX];
@@ -88,7 +89,8 @@ static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *o
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		if (t->rop != ROP_BROADCAST || (int32_t)l == t->root_local)
 			in[n++] = t->in[l].base + ag_seg_at(s);
-	kern_sum(t->dtype, out, in, n, s->len / dtype_bytes(t->dtype), div);
+	(cold ? kern_sum_cold : kern_sum)(t->dtype, out, in, n, s->len / dtype_bytes(t->dtype),
+					  div);
 	c->count.bytes_added += (uint64_t)n * s->len;
 	return n;
 }
@@ -105,7 +107,7 @@ static const uint8_t *contribution(struct ag_core *c, struct ag_seg *s, uint64_t
 	if (direct)
 		return t->in[only].base + ag_seg_at(s);
 	if (!s->added)
-		sum_inputs(c, s, t->sum + ag_seg_at(s), 1);
+		sum_inputs(c, s, t->sum + ag_seg_at(s), 1, false);	/* it is sent now */
 	s->added = true;
 	return t->sum + ag_seg_at(s);
 }
@@ -178,6 +180,15 @@ static void hand_out(const struct ag_seg *s)
 			       s->len);
 }
 
+/* Of such a result nothing is in a cache when a rank looks at it; a copy is made at once. */
+static bool goes_cold(const struct ag_tensor *t)
+{
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (t->in[l].out)
+			return false;
+	return t->geom.bytes >= KERN_COLD_BYTES;
+}
+
 static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
@@ -229,7 +240,8 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 		if (!budget)
 			return true;
 		sum_inputs(c, s, t->result[t->round & 1] + ag_seg_at(s),
-			   t->rop == ROP_MEAN ? r->job->world : 1);
+			   t->rop == ROP_MEAN ? r->job->world : 1,
+			   goes_cold(t));
 		seg_done(c, s, r->progress);
 		budget -= MIN(budget, cost);
 	}

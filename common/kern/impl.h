@@ -20,6 +20,10 @@ extern kern_fn *const kern_table_c[DTYPE_END];
 extern kern_fn *const kern_table_avx2[DTYPE_END];
 extern kern_fn *const kern_table_avx512[DTYPE_END];
 
+/* The same for kern_sum_cold(); out is a multiple of KERN_LINE. */
+extern kern_fn *const kern_cold_avx2[DTYPE_END];
+extern kern_fn *const kern_cold_avx512[DTYPE_END];
+
 /*
  * From so many inputs on a core's own prefetchers no longer keep up with memory: the
  * vector loops ask for what comes KERN_AHEAD_BYTES later.  With fewer it would only

@@ -8,7 +8,8 @@
  * loop over each piece of the result while it is in cache.
  *
  * Results are stored the ordinary way: the next reader (the network, a process
- * that maps the result) is near, and segments fit in the cache.
+ * that maps the result) is near, and segments fit in the cache.  Where neither is
+ * so, kern_sum_cold() is for.
  */
 #include "common/kern/kern.h"
 #include "common/kern/impl.h"
@@ -23,6 +24,11 @@ static kern_fn *const *const tables[KERN_LEVELS] = {
 	[KERN_C] = kern_table_c,
 	[KERN_AVX2] = kern_table_avx2,
 	[KERN_AVX512] = kern_table_avx512,
+};
+
+static kern_fn *const *const cold_tables[KERN_LEVELS] = {
+	[KERN_AVX2] = kern_cold_avx2,
+	[KERN_AVX512] = kern_cold_avx512,
 };
 
 static enum kern_level level = KERN_C;
@@ -202,6 +208,16 @@ void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, s
 	      uint32_t div)
 {
 	kern_sum_at(level, dtype, out, in, n, len, div);
+}
+
+void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
+		   uint32_t div)
+{
+	if (level == KERN_C || (n == 1 && div == 1) || (div > 1 && is_integer(dtype)) ||
+	    sums_in_groups(dtype, n) || (uintptr_t)out % KERN_LINE)
+		kern_sum(dtype, out, in, n, len, div);
+	else
+		cold_tables[level][dtype](out, in, n, 0, len, div);
 }
 
 bool kern_init_upto(const char *name)

@@ -99,20 +99,29 @@ KERN_ALWAYS_INLINE struct quad quad_op(struct quad q, struct quad r, op_fn *op)
 	return (struct quad){ op(q.a, r.a), op(q.b, r.b), op(q.c, r.c), op(q.d, r.d) };
 }
 
-KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q)
+/* Past the caches when they are not to hold it; p is a multiple of VEC then. */
+KERN_ALWAYS_INLINE void put(char *p, __m256i v, bool cold)
 {
-	store(p, q.a);
-	store(p + VEC, q.b);
-	store(p + 2 * VEC, q.c);
-	store(p + 3 * VEC, q.d);
+	if (cold)
+		_mm256_stream_si256((__m256i *)p, v);
+	else
+		store(p, v);
+}
+
+KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q, bool cold)
+{
+	put(p, q.a, cold);
+	put(p + VEC, q.b, cold);
+	put(p + 2 * VEC, q.c, cold);
+	put(p + 3 * VEC, q.d, cold);
 }
 
 /* Whole quads from byte `at`; div is NULL or divides by the lanes of `by`.
  * Returns where it stopped. */
 KERN_ALWAYS_INLINE size_t sum_same(char *out, const void *const in[], uint32_t n, size_t at,
-				   size_t end, op_fn *add, op_fn *div, __m256i by)
+				   size_t end, op_fn *add, op_fn *div, __m256i by, bool cold)
 {
-	const bool ahead = n >= KERN_AHEAD_INPUTS;
+	const bool ahead = cold || n >= KERN_AHEAD_INPUTS;
 
 	for (; end - at >= 4 * VEC; at += 4 * VEC) {
 		struct quad q = quad_ahead((const char *)in[0] + at, ahead);
@@ -121,8 +130,10 @@ KERN_ALWAYS_INLINE size_t sum_same(char *out, const void *const in[], uint32_t n
 			q = quad_op(q, quad_ahead((const char *)in[j] + at, ahead), add);
 		if (div)
 			q = quad_op(q, (struct quad){ by, by, by, by }, div);
-		quad_put(out + at, q);
+		quad_put(out + at, q, cold);
 	}
+	if (cold)
+		_mm_sfence();
 	return at;
 }
 
@@ -133,17 +144,17 @@ static void rest(enum dtype dtype, void *out, const void *const in[], uint32_t n
 		kern_table_c[dtype](out, in, n, from, to, div);
 }
 
-#define DEFINE_INTEGER(name, size, dtype, add) \
+#define DEFINE_INTEGER_AS(name, cold, size, dtype, add) \
 	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
 			 uint32_t div) \
 	{ \
 		size_t at = sum_same(out, in, n, from * (size), to * (size), add, NULL, \
-				     _mm256_setzero_si256()); \
+				     _mm256_setzero_si256(), cold); \
 \
 		rest(dtype, out, in, n, at / (size), to, div); \
 	}
 
-#define DEFINE_FLOAT(name, size, dtype, add, divide, splat) \
+#define DEFINE_FLOAT_AS(name, cold, size, dtype, add, divide, splat) \
 	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
 			 uint32_t div) \
 	{ \
@@ -151,12 +162,20 @@ static void rest(enum dtype dtype, void *out, const void *const in[], uint32_t n
 \
 		if (div > 1) \
 			at = sum_same(out, in, n, from * (size), to * (size), add, divide, \
-				      splat); \
+				      splat, cold); \
 		else \
 			at = sum_same(out, in, n, from * (size), to * (size), add, NULL, \
-				      _mm256_setzero_si256()); \
+				      _mm256_setzero_si256(), cold); \
 		rest(dtype, out, in, n, at / (size), to, div); \
 	}
+
+#define DEFINE_INTEGER(name, size, dtype, add) \
+	DEFINE_INTEGER_AS(name, false, size, dtype, add) \
+	DEFINE_INTEGER_AS(name##_cold, true, size, dtype, add)
+
+#define DEFINE_FLOAT(name, size, dtype, add, divide, splat) \
+	DEFINE_FLOAT_AS(name, false, size, dtype, add, divide, splat) \
+	DEFINE_FLOAT_AS(name##_cold, true, size, dtype, add, divide, splat)
 
 DEFINE_INTEGER(sum_i8, 1, DTYPE_I8, add_i8)
 DEFINE_INTEGER(sum_i32, 4, DTYPE_I32, add_i32)
@@ -167,6 +186,14 @@ DEFINE_FLOAT(sum_f64, 8, DTYPE_F64, add_f64, div_f64,
 	     _mm256_castpd_si256(_mm256_set1_pd((double)div)))
 
 /* Types that add as float32. */
+
+/* The first of the two vectors of a line. */
+KERN_ALWAYS_INLINE __m256i load_ahead(const char *p, bool ahead)
+{
+	if (ahead)
+		_mm_prefetch(p + KERN_AHEAD_BYTES, _MM_HINT_T1);
+	return load(p);
+}
 
 KERN_ALWAYS_INLINE struct wide widen_f16(__m256i v)
 {
@@ -221,43 +248,46 @@ KERN_ALWAYS_INLINE struct wide wide_div(struct wide w, __m256 by)
 
 /* Pairs of vectors from byte `at`.  Returns where it stopped. */
 KERN_ALWAYS_INLINE size_t sum_half(char *out, const void *const in[], uint32_t n, size_t at,
-				   size_t end, uint32_t div, widen_fn *widen, narrow_fn *narrow)
+				   size_t end, uint32_t div, widen_fn *widen, narrow_fn *narrow,
+				   bool cold)
 {
 	__m256 by = _mm256_set1_ps((float)div);
 
 	for (; end - at >= 2 * VEC; at += 2 * VEC) {
-		struct wide w = widen(load((const char *)in[0] + at));
+		struct wide w = widen(load_ahead((const char *)in[0] + at, cold));
 		struct wide x = widen(load((const char *)in[0] + at + VEC));
 
 		for (uint32_t j = 1; j < n; j++) {
-			w = wide_add(w, widen(load((const char *)in[j] + at)));
+			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, cold)));
 			x = wide_add(x, widen(load((const char *)in[j] + at + VEC)));
 		}
 		if (div > 1) {
 			w = wide_div(w, by);
 			x = wide_div(x, by);
 		}
-		store(out + at, narrow(w));
-		store(out + at + VEC, narrow(x));
+		put(out + at, narrow(w), cold);
+		put(out + at + VEC, narrow(x), cold);
 	}
+	if (cold)
+		_mm_sfence();
 	return at;
 }
 
-static void sum_f16(void *out, const void *const in[], uint32_t n, size_t from, size_t to,
-		    uint32_t div)
-{
-	size_t at = sum_half(out, in, n, 2 * from, 2 * to, div, widen_f16, narrow_f16);
+#define DEFINE_HALF_AS(name, cold, dtype, widen, narrow) \
+	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
+			 uint32_t div) \
+	{ \
+		size_t at = sum_half(out, in, n, 2 * from, 2 * to, div, widen, narrow, cold); \
+\
+		rest(dtype, out, in, n, at / 2, to, div); \
+	}
 
-	rest(DTYPE_F16, out, in, n, at / 2, to, div);
-}
+#define DEFINE_HALF(name, dtype, widen, narrow) \
+	DEFINE_HALF_AS(name, false, dtype, widen, narrow) \
+	DEFINE_HALF_AS(name##_cold, true, dtype, widen, narrow)
 
-static void sum_bf16(void *out, const void *const in[], uint32_t n, size_t from, size_t to,
-		     uint32_t div)
-{
-	size_t at = sum_half(out, in, n, 2 * from, 2 * to, div, widen_bf16, narrow_bf16);
-
-	rest(DTYPE_BF16, out, in, n, at / 2, to, div);
-}
+DEFINE_HALF(sum_f16, DTYPE_F16, widen_f16, narrow_f16)
+DEFINE_HALF(sum_bf16, DTYPE_BF16, widen_bf16, narrow_bf16)
 
 kern_fn *const kern_table_avx2[DTYPE_END] = {
 	[DTYPE_F32] = sum_f32,
@@ -268,4 +298,15 @@ kern_fn *const kern_table_avx2[DTYPE_END] = {
 	[DTYPE_U8] = sum_i8,
 	[DTYPE_I32] = sum_i32,
 	[DTYPE_I64] = sum_i64,
+};
+
+kern_fn *const kern_cold_avx2[DTYPE_END] = {
+	[DTYPE_F32] = sum_f32_cold,
+	[DTYPE_F64] = sum_f64_cold,
+	[DTYPE_F16] = sum_f16_cold,
+	[DTYPE_BF16] = sum_bf16_cold,
+	[DTYPE_I8] = sum_i8_cold,
+	[DTYPE_U8] = sum_i8_cold,
+	[DTYPE_I32] = sum_i32_cold,
+	[DTYPE_I64] = sum_i64_cold,
 };

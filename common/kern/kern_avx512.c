@@ -101,19 +101,28 @@ KERN_ALWAYS_INLINE struct quad quad_op(struct quad q, struct quad r, op_fn *op)
 	return (struct quad){ op(q.a, r.a), op(q.b, r.b), op(q.c, r.c), op(q.d, r.d) };
 }
 
-KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q)
+/* Past the caches when they are not to hold it; p is a multiple of VEC then. */
+KERN_ALWAYS_INLINE void put(char *p, __m512i v, bool cold)
 {
-	_mm512_storeu_si512(p, q.a);
-	_mm512_storeu_si512(p + VEC, q.b);
-	_mm512_storeu_si512(p + 2 * VEC, q.c);
-	_mm512_storeu_si512(p + 3 * VEC, q.d);
+	if (cold)
+		_mm512_stream_si512((__m512i *)p, v);
+	else
+		_mm512_storeu_si512(p, v);
+}
+
+KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q, bool cold)
+{
+	put(p, q.a, cold);
+	put(p + VEC, q.b, cold);
+	put(p + 2 * VEC, q.c, cold);
+	put(p + 3 * VEC, q.d, cold);
 }
 
 /* Bytes [at, end); div is NULL or divides by the lanes of `by`. */
 KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, size_t at,
-				 size_t end, op_fn *add, op_fn *div, __m512i by)
+				 size_t end, op_fn *add, op_fn *div, __m512i by, bool cold)
 {
-	const bool ahead = n >= KERN_AHEAD_INPUTS;
+	const bool ahead = cold || n >= KERN_AHEAD_INPUTS;
 
 	for (; end - at >= STEP; at += STEP) {
 		struct quad q = quad_ahead((const char *)in[0] + at, ahead);
@@ -122,7 +131,7 @@ KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, 
 			q = quad_op(q, quad_ahead((const char *)in[j] + at, ahead), add);
 		if (div)
 			q = quad_op(q, (struct quad){ by, by, by, by }, div);
-		quad_put(out + at, q);
+		quad_put(out + at, q, cold);
 	}
 	for (; at < end; at += VEC) {
 		__mmask64 m = mask_of(end - at);
@@ -136,27 +145,38 @@ KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, 
 		if (end - at < VEC)
 			break;
 	}
+	if (cold)
+		_mm_sfence();
 }
 
-#define DEFINE_INTEGER(name, size, add) \
+#define DEFINE_INTEGER_AS(name, cold, size, add) \
 	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
 			 uint32_t div) \
 	{ \
 		(void)div; \
 		sum_same(out, in, n, from * (size), to * (size), add, NULL, \
-			 _mm512_setzero_si512()); \
+			 _mm512_setzero_si512(), cold); \
 	}
 
-#define DEFINE_FLOAT(name, size, add, divide, splat) \
+#define DEFINE_FLOAT_AS(name, cold, size, add, divide, splat) \
 	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
 			 uint32_t div) \
 	{ \
 		if (div > 1) \
-			sum_same(out, in, n, from * (size), to * (size), add, divide, splat); \
+			sum_same(out, in, n, from * (size), to * (size), add, divide, splat, \
+				 cold); \
 		else \
 			sum_same(out, in, n, from * (size), to * (size), add, NULL, \
-				 _mm512_setzero_si512()); \
+				 _mm512_setzero_si512(), cold); \
 	}
+
+#define DEFINE_INTEGER(name, size, add) \
+	DEFINE_INTEGER_AS(name, false, size, add) \
+	DEFINE_INTEGER_AS(name##_cold, true, size, add)
+
+#define DEFINE_FLOAT(name, size, add, divide, splat) \
+	DEFINE_FLOAT_AS(name, false, size, add, divide, splat) \
+	DEFINE_FLOAT_AS(name##_cold, true, size, add, divide, splat)
 
 DEFINE_INTEGER(sum_i8, 1, add_i8)
 DEFINE_INTEGER(sum_i32, 4, add_i32)
@@ -165,6 +185,14 @@ DEFINE_FLOAT(sum_f32, 4, add_f32, div_f32, _mm512_castps_si512(_mm512_set1_ps((f
 DEFINE_FLOAT(sum_f64, 8, add_f64, div_f64, _mm512_castpd_si512(_mm512_set1_pd((double)div)))
 
 /* Types that add as float32. */
+
+/* The first of two vectors. */
+KERN_ALWAYS_INLINE __m512i load_ahead(const char *p, bool ahead)
+{
+	for (size_t at = 0; ahead && at < 2 * VEC; at += KERN_LINE)
+		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T1);
+	return load(p);
+}
 
 KERN_ALWAYS_INLINE struct wide widen_f16(__m512i v)
 {
@@ -219,24 +247,25 @@ KERN_ALWAYS_INLINE struct wide wide_div(struct wide w, __m512 by)
 
 /* Bytes [at, end). */
 KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], uint32_t n, size_t at,
-				 size_t end, uint32_t div, widen_fn *widen, narrow_fn *narrow)
+				 size_t end, uint32_t div, widen_fn *widen, narrow_fn *narrow,
+				 bool cold)
 {
 	__m512 by = _mm512_set1_ps((float)div);
 
 	for (; end - at >= 2 * VEC; at += 2 * VEC) {
-		struct wide w = widen(load((const char *)in[0] + at));
+		struct wide w = widen(load_ahead((const char *)in[0] + at, cold));
 		struct wide x = widen(load((const char *)in[0] + at + VEC));
 
 		for (uint32_t j = 1; j < n; j++) {
-			w = wide_add(w, widen(load((const char *)in[j] + at)));
+			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, cold)));
 			x = wide_add(x, widen(load((const char *)in[j] + at + VEC)));
 		}
 		if (div > 1) {
 			w = wide_div(w, by);
 			x = wide_div(x, by);
 		}
-		_mm512_storeu_si512(out + at, narrow(w));
-		_mm512_storeu_si512(out + at + VEC, narrow(x));
+		put(out + at, narrow(w), cold);
+		put(out + at + VEC, narrow(x), cold);
 	}
 	for (; at < end; at += VEC) {
 		__mmask64 m = mask_of(end - at);
@@ -251,19 +280,23 @@ KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], uint32_t n, 
 		if (end - at < VEC)
 			break;
 	}
+	if (cold)
+		_mm_sfence();
 }
 
-static void sum_f16(void *out, const void *const in[], uint32_t n, size_t from, size_t to,
-		    uint32_t div)
-{
-	sum_half(out, in, n, 2 * from, 2 * to, div, widen_f16, narrow_f16);
-}
+#define DEFINE_HALF_AS(name, cold, widen, narrow) \
+	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
+			 uint32_t div) \
+	{ \
+		sum_half(out, in, n, 2 * from, 2 * to, div, widen, narrow, cold); \
+	}
 
-static void sum_bf16(void *out, const void *const in[], uint32_t n, size_t from, size_t to,
-		     uint32_t div)
-{
-	sum_half(out, in, n, 2 * from, 2 * to, div, widen_bf16, narrow_bf16);
-}
+#define DEFINE_HALF(name, widen, narrow) \
+	DEFINE_HALF_AS(name, false, widen, narrow) \
+	DEFINE_HALF_AS(name##_cold, true, widen, narrow)
+
+DEFINE_HALF(sum_f16, widen_f16, narrow_f16)
+DEFINE_HALF(sum_bf16, widen_bf16, narrow_bf16)
 
 kern_fn *const kern_table_avx512[DTYPE_END] = {
 	[DTYPE_F32] = sum_f32,
@@ -274,4 +307,15 @@ kern_fn *const kern_table_avx512[DTYPE_END] = {
 	[DTYPE_U8] = sum_i8,
 	[DTYPE_I32] = sum_i32,
 	[DTYPE_I64] = sum_i64,
+};
+
+kern_fn *const kern_cold_avx512[DTYPE_END] = {
+	[DTYPE_F32] = sum_f32_cold,
+	[DTYPE_F64] = sum_f64_cold,
+	[DTYPE_F16] = sum_f16_cold,
+	[DTYPE_BF16] = sum_bf16_cold,
+	[DTYPE_I8] = sum_i8_cold,
+	[DTYPE_U8] = sum_i8_cold,
+	[DTYPE_I32] = sum_i32_cold,
+	[DTYPE_I64] = sum_i64_cold,
 };

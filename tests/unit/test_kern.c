@@ -17,6 +17,7 @@
 #define LEN_MAX		4200u	/* more than the piece in which integers are divided */
 #define GUARD		64u
 #define GUARD_BYTE	0xa5
+#define LINE		64u
 
 static const uint32_t counts[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64 };
 static const size_t lens[] = { 0,  1,  2,  3,  5,   7,   8,   9,   15,  16,  17,  31,   33,  47,
@@ -258,6 +259,7 @@ struct call {
 	size_t len;
 	enum values values;
 	int in_place;		/* the input that out is; -1: none */
+	bool cold;		/* by kern_sum_cold(), at the level that is set */
 };
 
 struct memory {
@@ -305,7 +307,9 @@ static void check_call(const struct call *c)
 	const void *ptrs[N_MAX];
 	size_t bytes = c->len * dtype_bytes((uint8_t)c->dtype);
 
-	out = memory_new(bytes, GUARD + rnd() % 65, GUARD);
+	out = memory_new(bytes, GUARD + (c->cold ? LINE : rnd() % 65), GUARD);
+	if (c->cold)
+		out.data -= (uintptr_t)out.data % LINE;	/* else it goes the ordinary way */
 	for (uint32_t j = 0; j < c->n; j++) {
 		in[j] = memory_new(bytes, 1 + rnd() % 65, 0);
 		ptrs[j] = (int)j == c->in_place ? out.data : in[j].data;
@@ -313,7 +317,10 @@ static void check_call(const struct call *c)
 	}
 	for (size_t i = 0; i < c->len; i++)
 		want[i] = reference(c->dtype, ptrs, c->n, i, c->div);
-	kern_sum_at(c->level, c->dtype, out.data, ptrs, c->n, c->len, c->div);
+	if (c->cold)
+		kern_sum_cold(c->dtype, out.data, ptrs, c->n, c->len, c->div);
+	else
+		kern_sum_at(c->level, c->dtype, out.data, ptrs, c->n, c->len, c->div);
 	check_result(c, out.data, want);
 	check_guards(out, bytes);
 	for (uint32_t j = 0; j < c->n; j++)
@@ -373,6 +380,25 @@ START_TEST(out_may_be_any_one_input)
 		c.in_place = (int)(rnd() % c.n);
 		check_all_lens(c);
 	}
+}
+END_TEST
+
+START_TEST(sum_past_the_caches_equals_reference)
+{
+	struct call c;
+
+	if (!pick(_i, &c))
+		return;
+	c.cold = true;
+	kern_init(1u << c.level);
+	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+		c.n = counts[i];
+		c.in_place = -1;
+		check_all_lens(c);
+		c.in_place = (int)(rnd() % c.n);
+		check_all_lens(c);
+	}
+	kern_init(UINT32_MAX);
 }
 END_TEST
 
@@ -543,6 +569,7 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, sum_of_n_inputs_of_any_length_equals_reference, 0, PAIRS);
 	tcase_add_loop_test(t, out_may_be_any_one_input, 0, PAIRS);
+	tcase_add_loop_test(t, sum_past_the_caches_equals_reference, 0, PAIRS);
 	tcase_add_loop_test(t, long_sums_and_means_equal_reference_for_every_kind_of_value, 0,
 			    PAIRS);
 	tcase_add_loop_test(t, sums_are_added_left_to_right, 0, PAIRS);
