@@ -71,35 +71,12 @@ int local_plan_make(const struct topo *t, bool exact, struct local_plan *p, stru
 
 /* ---- pieces ---- */
 
-/* The bits of i in reverse order, as a fraction: each new one halves the widest gap. */
-static double radical_inverse(uint64_t i)
-{
-	double f = 0, bit = 0.5;
-
-	for (; i; i >>= 1, bit /= 2)
-		if (i & 1)
-			f += bit;
-	return f;
-}
-
-/*
- * Where in [0, 1) chunk number i falls, so that roots take turns and get as many as their
- * shares say: equal roots in strict rotation, others as evenly as fractions can.
- */
-static double turn(uint64_t i, uint32_t roots)
-{
-	return ((double)(i % roots) + radical_inverse(i / roots)) / roots;
-}
-
 static uint32_t whole_chunk(const struct local_plan *p, const struct local_group *g,
 			    uint64_t chunk, uint64_t bytes, struct local_piece *out)
 {
-	double at = turn(chunk, g->copies) * LOCAL_WEIGHT_SUM;
-	uint32_t c = g->first_copy;
+	uint32_t c = g->first_copy + turn_of(&p->copy[g->first_copy].weight_end,
+					     sizeof(p->copy[0]), g->copies, chunk);
 
-	/* half a weight: thirds are no weights, and their turn comes right on the end */
-	while (p->copy[c].weight_end < at + 0.5 && c + 1 < g->first_copy + g->copies)
-		c++;
 	*out = (struct local_piece){ c, 0, bytes };
 	return bytes > 0;
 }

@@ -27,12 +27,13 @@
 #ifndef TALLY_TOPO_LOCAL_H
 #define TALLY_TOPO_LOCAL_H
 
+#include "common/base/turn.h"
 #include "common/topo/topo.h"
 
 #define LOCAL_COPIES_MAX	(TOPO_GPUS_MAX * TOPO_CARDS_MAX)
 #define LOCAL_LINKS_MAX		(3 * TOPO_GPUS_MAX + 2 * TOPO_CARDS_MAX + TOPO_SWITCHES_MAX + \
 				 TOPO_NODES_MAX * (TOPO_NODES_MAX + 1) / 2)
-#define LOCAL_WEIGHT_SUM	(1u << 24)
+#define LOCAL_WEIGHT_SUM	TURN_SUM
 
 /*	enum		what a machine does */
 #define LOCAL_STRATEGY_TABLE(X) \
