@@ -79,33 +79,44 @@ void ag_seg_free_slot(struct ag_seg *s, mono_t now)
 
 /* ---- local inputs ---- */
 
+/* Where input i of the segment lies: a group's piece of its chunk, or a rank's tensor. */
+static const uint8_t *input(const struct ag_seg *s, uint32_t i, uint64_t *slot)
+{
+	const struct ag_tensor *t = s->tensor;
+	const struct ag_piece *p = &t->piece[s->chunk * t->job->nlocal + i];
+	uint64_t at = t->groups ? s->offset : ag_seg_at(s);
+	uint64_t slab = t->groups ? p->slot : t->in[i].slot;
+
+	*slot = slab == SLOT_NONE ? SLOT_NONE : slab + at;
+	return (t->groups ? p->base : t->in[i].base) + at;
+}
+
 static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *out, uint32_t div,
 			   bool cold)
 {
 	const struct ag_tensor *t = s->tensor;
+	uint32_t inputs = t->groups ? t->groups : t->job->nlocal, n = 0;
 	const void *in[LOCAL_RANKS_MAX];
-	uint32_t n = 0;
+	uint64_t slot;
 
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (t->rop != ROP_BROADCAST || (int32_t)l == t->root_local)
-			in[n++] = t->in[l].base + ag_seg_at(s);
+	for (uint32_t i = 0; i < inputs; i++)
+		if (t->rop != ROP_BROADCAST || (int32_t)i == t->root_local)
+			in[n++] = input(s, i, &slot);
 	(cold ? kern_sum_cold : kern_sum)(t->dtype, out, in, n, s->len / dtype_bytes(t->dtype),
 					  div);
 	c->count.bytes_added += (uint64_t)n * s->len;
 	return n;
 }
 
-/* What this machine contributes: a rank's input as it is, or the sum of all. */
+/* What this machine contributes: its only input as it is, or the sum of all. */
 static const uint8_t *contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot)
 {
 	struct ag_tensor *t = s->tensor;
 	uint32_t only = t->rop == ROP_BROADCAST ? (uint32_t)t->root_local : 0;
-	bool direct = t->job->nlocal == 1 || t->rop == ROP_BROADCAST;
-	uint64_t slab = direct ? t->in[only].slot : t->sum_slot;
 
-	*slot = slab == SLOT_NONE ? SLOT_NONE : slab + ag_seg_at(s);
-	if (direct)
-		return t->in[only].base + ag_seg_at(s);
+	if (t->job->nlocal == 1 || t->groups == 1 || t->rop == ROP_BROADCAST)
+		return input(s, only, slot);
+	*slot = t->sum_slot == SLOT_NONE ? SLOT_NONE : t->sum_slot + ag_seg_at(s);
 	if (!s->added)
 		sum_inputs(c, s, t->sum + ag_seg_at(s), 1, false);	/* it is sent now */
 	s->added = true;
@@ -121,6 +132,9 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 	t->running = true;
 	t->last_rop = t->rop;
 	t->rop = p->rop;
+	t->groups = p->groups;
+	if (p->groups)
+		memset(t->piece, 0, t->nchunks * t->job->nlocal * sizeof(*t->piece));
 	t->root_local = p->root_local;
 	t->root = p->root;
 	t->priority = p->priority;
@@ -144,26 +158,56 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 
 static void seg_posted(struct ag_core *c, struct ag_seg *s)
 {
-	ASSERT(s->posted < s->tensor->job->nlocal);
-	if (++s->posted == s->tensor->job->nlocal)
+	ASSERT(s->posted < ag_seg_posts(s));
+	if (++s->posted == ag_seg_posts(s))
 		ag_seg_ready(c, s);
+}
+
+/* A process may say a thing twice; what was said first holds. */
+static bool take_piece(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p,
+		       uint32_t chunk)
+{
+	struct ag_piece *piece = &t->piece[chunk * t->job->nlocal + p->group];
+	uint64_t at = (uint64_t)chunk * t->geom.chunk_bytes - p->at;
+
+	if (piece->base) {
+		c->count.drop_state++;
+		return false;
+	}
+	piece->base = p->base + at;
+	piece->slot = p->base_slot == SLOT_NONE ? SLOT_NONE : p->base_slot + at;
+	return true;
+}
+
+static void take_whole(struct ag_input *in, const struct ag_post *p)
+{
+	bool open = p->part == PART_OPEN;
+
+	in->base = open ? NULL : p->base;
+	in->slot = p->base_slot;
+	in->out = p->out;
+	in->tell = open ? (_Atomic uint32_t *)(uintptr_t)p->base : NULL;
 }
 
 void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mono_t now)
 {
+	bool piece = p->part == PART_PIECE;
 	uint32_t ch, end;
 
+	if (piece && (!t->running || p->round != t->round)) {
+		c->count.drop_state++;	/* said twice, and the round is over here */
+		return;
+	}
 	ASSERT(p->local < t->job->nlocal && range_ok(p->at, p->length, t->geom.bytes));
 	if (!t->running)
 		round_open(c, t, p, now);
 	ASSERT(p->round == t->round && p->rop == t->rop && p->root_local == t->root_local &&
-	       p->root == t->root);
-	t->in[p->local].base = p->base;
-	t->in[p->local].slot = p->base_slot;
-	t->in[p->local].out = p->out;
+	       p->root == t->root && p->groups == t->groups);
+	if (!piece)
+		take_whole(&t->in[p->local], p);
 	end = (uint32_t)div_round_up(p->at + p->length, t->geom.chunk_bytes);
 	for (ch = (uint32_t)(p->at / t->geom.chunk_bytes); ch < end; ch++) {
-		if (t->first[ch] == AG_NO_SEG)
+		if (t->first[ch] == AG_NO_SEG || (piece && !take_piece(c, t, p, ch)))
 			continue;
 		for (uint32_t k = 0; k < geom_chunk_segs(&t->geom, ch); k++)
 			seg_posted(c, &t->seg[t->first[ch] + k]);
@@ -189,6 +233,27 @@ static bool goes_cold(const struct ag_tensor *t)
 	return t->geom.bytes >= KERN_COLD_BYTES;
 }
 
+static bool chunk_done(const struct ag_tensor *t, uint32_t chunk)
+{
+	for (uint32_t k = 0; k < geom_chunk_segs(&t->geom, chunk); k++)
+		if (t->seg[t->first[chunk] + k].state != SEG_DONE)
+			return false;
+	return true;
+}
+
+/* To ranks that take results chunk by chunk. */
+static void tell(const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+
+	if (!t->groups || !chunk_done(t, s->chunk))
+		return;
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (t->in[l].tell)
+			atomic_store_explicit(&t->in[l].tell[s->chunk], t->round,
+					      memory_order_release);
+}
+
 static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
@@ -202,6 +267,7 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->route->progress = now;
 	s->state = SEG_DONE;
 	s->held = false;
+	tell(s);
 	ag_seg_move(c, s, now);
 	if (--t->left == 0)
 		list_add(&c->done, &t->done_link);

@@ -38,6 +38,7 @@
 #include "common/base/mutate.h"
 #include "common/base/pagemap.h"
 #include "common/base/pheap.h"
+#include "common/shm/ring.h"
 #include "proto/frame.h"
 #include "proto/msg.h"
 
@@ -144,7 +145,7 @@ struct ag_seg {
 	uint32_t missing;		/* worker the server waits for; UINT32_MAX: not said */
 	uint32_t backoff_ms;
 	mono_t heard;			/* pushed, or last word from the server */
-	uint16_t posted;		/* local ranks that gave it */
+	uint16_t posted;		/* local ranks that gave it, or opened it, and its pieces */
 	uint8_t state, todo, attempt;
 	bool asked, pinned;		/* by the server; not to be taken back */
 	bool added;			/* the local sum is in the aggregate */
@@ -165,6 +166,7 @@ struct ag_tensor {
 	uint64_t borrowed;
 	uint32_t id;
 	uint8_t dtype, rop, last_rop;	/* last: of the round before */
+	uint8_t groups;			/* inputs of each chunk, by pieces; 0: by local rank */
 	struct geom geom;
 	uint32_t nchunks, nsegs, left;	/* left: not DONE in this round */
 	uint32_t round;			/* running or last finished; 0 none yet */
@@ -180,10 +182,15 @@ struct ag_tensor {
 	uint64_t result_slot[2];
 	uint32_t *first;		/* nchunks: the chunk's first segment or AG_NO_SEG */
 	struct ag_seg *seg;
+	struct ag_piece {
+		const uint8_t *base;	/* NULL: not here yet */
+		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
+	} *piece;			/* nchunks * nlocal: of the chunk and group */
 	struct ag_input {
 		const uint8_t *base;	/* of the rank's input in this round */
 		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
 		uint8_t *out;		/* where it wants the result, too; NULL: nowhere */
+		_Atomic uint32_t *tell;	/* nchunks: the round, when a result is there; or NULL */
 	} in[];				/* nlocal */
 };
 
@@ -283,12 +290,15 @@ void ag_route_del(struct ag_route *r);
 struct ag_post {
 	uint32_t round, local;		/* local rank's index */
 	uint8_t rop;
+	uint8_t part;			/* enum ring_part; PIECE: of a round that was opened */
+	uint8_t group, groups;		/* of a PIECE; of OPEN and PIECE, at most nlocal */
 	int32_t root_local;
 	uint32_t root;			/* broadcast's, else 0 */
 	int32_t priority;
 	uint64_t seq;
-	uint64_t at, length;		/* the piece: whole chunks of the tensor */
-	const uint8_t *base;		/* of the whole tensor; valid until the round is done */
+	uint64_t at, length;		/* what it is of: whole chunks of the tensor */
+	const uint8_t *base;		/* WHOLE, PIECE: the input; OPEN: nchunks words, to be told
+					 * in; valid until the round is done */
 	uint64_t base_slot;		/* its SLOT_SLAB, SLOT_NONE */
 	uint8_t *out;			/* the whole tensor's result is wanted there, too: base,
 					 * or memory apart from it; NULL: nowhere */
@@ -373,6 +383,11 @@ static inline uint32_t ag_seg_pages(const struct ag_seg *s)
 static inline bool ag_without_data(const struct ag_tensor *t)
 {
 	return t->rop == ROP_BROADCAST && t->root_local < 0;
+}
+/* How many posts make it ready: one of each local rank, and its pieces. */
+static inline uint32_t ag_seg_posts(const struct ag_seg *s)
+{
+	return s->tensor->job->nlocal + s->tensor->groups;
 }
 static inline uint64_t ag_seg_at(const struct ag_seg *s)
 {

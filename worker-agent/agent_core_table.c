@@ -252,7 +252,7 @@ static size_t tensor_head_size(uint32_t nlocal)
 size_t ag_tensor_size_max(uint32_t nlocal, const struct geom *g, uint64_t nsegs)
 {
 	return tensor_head_size(nlocal) + nsegs * sizeof(struct ag_seg) +
-	       geom_chunks(g) * sizeof(uint32_t);
+	       geom_chunks(g) * (nlocal * sizeof(struct ag_piece) + sizeof(uint32_t));
 }
 
 size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d)
@@ -323,7 +323,8 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 		t->result_slot[parity] = d->result_slot[parity];
 	}
 	t->seg = (struct ag_seg *)((char *)t + tensor_head_size(j->nlocal));
-	t->first = (uint32_t *)(t->seg + t->nsegs);
+	t->piece = (struct ag_piece *)(t->seg + t->nsegs);
+	t->first = (uint32_t *)(t->piece + t->nchunks * j->nlocal);
 	list_init(&t->done_link);
 	for (uint32_t ch = 0; ch < t->nchunks; ch++) {
 		t->first[ch] = AG_NO_SEG;
@@ -390,7 +391,7 @@ static void check_seg(const struct ag_seg *s, uint32_t *left)
 	ASSERT(!s->todo || s->route->peer);
 	ASSERT(s->state != SEG_DONE || s->slot == UINT32_MAX);
 	ASSERT(s->late_slot == UINT32_MAX || (s->lent && s->slot == UINT32_MAX));
-	ASSERT(s->state != SEG_IDLE || s->posted < s->tensor->job->nlocal || !s->tensor->running);
+	ASSERT(s->state != SEG_IDLE || s->posted < ag_seg_posts(s) || !s->tensor->running);
 	ASSERT(!s->next || s->state == SEG_PUSHED || s->state == SEG_CANCELLING);
 	ASSERT(!s->route->gone || s->tensor->removed);
 	ASSERT(s->slot == UINT32_MAX || s->held || s->state == SEG_READY);

@@ -97,6 +97,34 @@ static bool only_listens(const struct fr_job *j, uint32_t local, const struct ri
 	return s->rop == ROP_BROADCAST && s->root != j->rank[local] && !s->length;
 }
 
+static bool whole_chunks(const struct fr_tensor *t, const struct ring_sub *s)
+{
+	return s->length && range_ok(s->at, s->length, t->bytes) && s->at % t->chunk_bytes == 0 &&
+	       (s->length % t->chunk_bytes == 0 || s->at + s->length == t->bytes);
+}
+
+/* Of a round whose inputs come by pieces. */
+static int check_part(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
+		      const struct ring_sub *s, struct err *e)
+{
+	if (s->part >= PART_END || !t->bytes)
+		return bad(e, j, local, "part", s->part);
+	if (s->rop == ROP_BROADCAST)
+		return bad(e, j, local, "operation", s->rop);
+	if (s->part == PART_PIECE && (s->group >= t->groups || s->groups))
+		return bad(e, j, local, "group", s->group);
+	if (s->part == PART_PIECE && !whole_chunks(t, s))
+		return bad(e, j, local, "piece", s->at);
+	if (s->part == PART_PIECE)
+		return 0;
+	if (!s->groups || s->groups > j->nlocal || s->group)
+		return bad(e, j, local, "number of groups", s->groups);
+	if (s->at || s->offset % 4 || s->out_slab ||
+	    s->length != 4 * div_round_up(t->bytes, t->chunk_bytes))
+		return bad(e, j, local, "length", s->length);
+	return 0;
+}
+
 static int check_shape(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
 		       const struct ring_sub *s, struct err *e)
 {
@@ -104,6 +132,10 @@ static int check_shape(const struct fr_job *j, uint32_t local, const struct fr_t
 		return bad(e, j, local, "operation", s->rop);
 	if (s->rop == ROP_BROADCAST && s->root >= j->world)
 		return bad(e, j, local, "root", s->root);
+	if (s->part != PART_WHOLE)
+		return check_part(j, local, t, s, e);
+	if (s->groups || s->group)
+		return bad(e, j, local, "group", s->group);
 	if (s->at || (s->length != t->bytes && !only_listens(j, local, s)))
 		return bad(e, j, local, "length", s->length);
 	return 0;
@@ -114,6 +146,8 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->round = s->round;
 	t->running = true;
 	t->rop = s->rop;
+	t->groups = s->groups;
+	t->pieces = 0;
 	t->root = s->root;
 	t->priority = s->priority;
 	t->seq = t->job->next_seq++;
@@ -139,12 +173,32 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 			       "tensor '%.60s' round %u: rank %u: %s, rank %u: %s", t->name,
 			       t->round, j->rank[first], rop_name(t->rop), j->rank[local],
 			       rop_name(s->rop));
+	if (s->groups != t->groups)
+		return err_set(e, TALLY_EMISMATCH,
+			       "tensor '%.60s' round %u: rank %u: %u groups of GPUs, rank %u: %u "
+			       "(0: in host memory)", t->name, t->round, j->rank[first], t->groups,
+			       j->rank[local], s->groups);
 	if (t->rop == ROP_BROADCAST && s->root != t->root)
 		return err_set(e, TALLY_EMISMATCH,
 			       "tensor '%.60s' round %u: rank %u: broadcast from rank %u, "
 			       "rank %u: broadcast from rank %u", t->name, t->round, j->rank[first],
 			       t->root, j->rank[local], s->root);
 	return 0;
+}
+
+/* A piece belongs to the round that its rank has opened. */
+static int check_turn(struct front *f, const struct fr_job *j, uint32_t local,
+		      struct fr_tensor *t, const struct ring_sub *s, mono_t now, struct err *e)
+{
+	bool piece = s->part == PART_PIECE;
+
+	if (!t->running && s->round == round_next(t->round) && !piece)
+		open_round(f, t, s, now);
+	else if (!t->running || s->round != t->round || t->in[local].posted != piece)
+		return bad(e, j, local, "round", s->round);
+	if (piece)
+		return s->rop == t->rop ? 0 : bad(e, j, local, "operation", s->rop);
+	return check_agrees(j, local, t, s, e);
 }
 
 static int32_t local_of(const struct fr_job *j, uint32_t rank)
@@ -167,25 +221,24 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 	rc = check_shape(j, local, t, s, e);
 	if (rc)
 		return rc;
-	if (!t->running && s->round == round_next(t->round))
-		open_round(f, t, s, now);
-	else if (!t->running || s->round != t->round || t->in[local].posted)
-		return bad(e, j, local, "round", s->round);
-	rc = check_agrees(j, local, t, s, e);
+	rc = check_turn(f, j, local, t, s, now, e);
 	if (rc)
 		return rc;
 	t->in[local].posted = true;
-	t->in[local].base = base;
+	t->pieces += s->part == PART_PIECE ? s->length : 0;
 	*post = (struct ag_post){
 		.round = t->round,
 		.local = local,
 		.rop = t->rop,
+		.part = s->part,
+		.group = s->group,
+		.groups = t->groups,
 		.root_local = t->rop == ROP_BROADCAST ? local_of(j, t->root) : -1,
 		.root = t->rop == ROP_BROADCAST ? t->root : 0,
 		.priority = t->priority,
 		.seq = t->seq,
 		.at = s->at,
-		.length = t->bytes,
+		.length = s->part == PART_PIECE ? s->length : t->bytes,
 		.base = base,
 		.base_slot = base_slot,
 	};

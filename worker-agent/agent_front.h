@@ -37,11 +37,15 @@ struct fr_tensor {
 	struct fr_job *job;
 	uint32_t id;
 	uint64_t bytes;
+	uint32_t chunk_bytes;
 	uint32_t engines;		/* bit e: engine e owns some of it */
 	uint32_t left;			/* engines not done */
 	uint32_t round;			/* running or last finished */
 	bool running;
 	uint8_t rop;
+	uint8_t groups;			/* inputs of each chunk, which come by pieces; 0: whole
+					 * ones, one of each rank */
+	uint64_t pieces;		/* bytes of them so far */
 	uint32_t root;			/* rank */
 	int32_t priority;
 	uint64_t seq;
@@ -51,7 +55,6 @@ struct fr_tensor {
 	void *user;
 	struct fr_input {
 		bool posted;
-		const uint8_t *base;
 		struct list owed;	/* the shell's: a completion its ring had no room for */
 		uint32_t owed_tensor, owed_round;
 	} in[];				/* nlocal */
@@ -69,13 +72,13 @@ struct fr_job *fr_job_find(struct front *f, uint32_t id);
 void fr_job_stop(struct front *f, struct fr_job *j);	/* removes its tensors too */
 
 size_t fr_tensor_size(uint32_t nlocal);
-/* id, name, bytes, engines are filled by the caller; mem zeroed else. */
+/* id, name, bytes, chunk_bytes, engines are filled by the caller; mem zeroed else. */
 void fr_tensor_add(struct front *f, struct fr_job *j, struct fr_tensor *t);
 struct fr_tensor *fr_tensor_find(struct front *f, uint32_t job, uint32_t id);
 void fr_tensor_remove(struct front *f, struct fr_tensor *t);
 
 /*
- * A local rank submits.  base: where its whole tensor starts (resolved and
+ * A local rank submits.  base: where the descriptor's bytes start (resolved and
  * bounded by the shell).  0 with *post filled: give it to every engine in
  * t->engines; when t->left is 0 right away, the round is done (fr_finish).
  * EPROTO: this process broke the rules; its session ends.
@@ -88,7 +91,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 /* An engine is done with t's running round; true: that was the last one. */
 bool fr_engine_done(struct front *f, struct fr_tensor *t);
 
-/* Whether all local ranks have given everything of the running round. */
+/* Whether all local ranks have submitted to the running round. */
 bool fr_all_posted(const struct fr_tensor *t);
 
 /* Closes the round: the caller completes it to every local rank. */

@@ -252,6 +252,7 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	}
 	t->front->id = t->id;
 	t->front->bytes = t->placed.bytes;
+	t->front->chunk_bytes = j->chunk_bytes;
 	t->front->engines = engines;
 	t->front->name = t->name;
 	t->front->user = t;

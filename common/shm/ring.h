@@ -30,19 +30,30 @@
 
 #include "common/base/err.h"
 
+/*
+ * What a descriptor is.  WHOLE: the rank's input, all of it.  OPEN: the machine's inputs
+ * to this round come by pieces, `groups` of them for each chunk (one for each group of
+ * GPUs); every local rank opens the round, whether it brings pieces or not.  PIECE: group
+ * number `group`'s input for some chunks.
+ */
+enum ring_part { PART_WHOLE, PART_OPEN, PART_PIECE, PART_END };
+
 /* process -> agent: "my input for this round lies there" (64 bytes) */
 struct ring_sub {
 	uint64_t offset;	/* first byte in the slab */
-	uint64_t length;	/* bytes; the whole tensor, or a whole number of chunks of it;
-				 * 0 with slab 0: takes part without data (broadcast, not
-				 * the root; or a tensor of no elements) */
-	uint64_t at;		/* where in the tensor this piece starts */
+	uint64_t length;	/* bytes.  WHOLE: the tensor; 0 with slab 0: takes part without
+				 * data (broadcast, not the root; or a tensor of no elements).
+				 * PIECE: a whole number of chunks.  OPEN: 4 for each chunk,
+				 * words that get the round when the chunk's result is there */
+	uint64_t at;		/* where in the tensor a PIECE starts */
 	uint32_t tensor;
 	uint32_t round;
 	uint32_t slab;
 	uint32_t root;		/* broadcast: the root's rank */
 	uint8_t rop;
-	uint8_t pad[3];
+	uint8_t part;		/* enum ring_part */
+	uint8_t group;		/* PIECE: whose input it is */
+	uint8_t groups;		/* OPEN: inputs of each chunk, 1 .. local ranks; else 0 */
 	int32_t priority;	/* higher is more urgent */
 	uint64_t out_offset;	/* first byte in out_slab - 1 */
 	uint32_t out_slab;	/* slab + 1 where the result is wanted too, whole; 0: nowhere.

@@ -121,6 +121,7 @@ enum sim_event_type {
 	EV_TICK,		/* agent */
 	EV_RANK,		/* rank a of job c: does something */
 	EV_SUBMIT,		/* rank a of job c, tensor b: a descriptor comes out of the ring */
+	EV_PIECE,		/* the same for one chunk, b: tensor + chunk * SIM_TENSORS */
 	EV_TRANSMIT, EV_ARRIVE, EV_LAND, /* msg */
 	EV_BREAK,		/* link; all: every lane */
 	EV_CLOSED,		/* link, lane, end: that end has noticed */
@@ -285,6 +286,7 @@ struct sim_agent_tensor {
 	struct ag_tensor *core;
 	struct fr_tensor *front;
 	uint8_t *input[SIM_LOCAL];
+	_Atomic uint32_t words[SIM_LOCAL][SIM_CHUNKS];	/* of rounds by pieces */
 	uint32_t posts, slab;
 	bool removed, undeclared;
 };

@@ -211,6 +211,7 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 	at->front->id = aj->log.id[k];
 	at->front->name = "simulated";
 	at->front->bytes = bytes;
+	at->front->chunk_bytes = d.geom.chunk_bytes;
 	at->front->engines = bytes ? 1 : 0;
 	fr_tensor_add(&a->front, &aj->front, at->front);
 }

@@ -262,6 +262,26 @@ static void all_have(struct sim *s, struct sim_job *j, uint32_t tensor)
 			sim_undeclare(s, j, j->p->agent[m], tensor);
 }
 
+/* As ranks with GPUs do, each in a group of its own: sums are those of whole inputs. */
+static bool by_pieces(const struct sim *s, const struct sim_job *j, uint32_t k, uint32_t round)
+{
+	return j->tensor[k].geom.bytes && sim_rop(s, j, k, round) != ROP_BROADCAST &&
+	       mix(s->p.seed, k, 2 * round + 1) % 3 == 0;
+}
+
+/* Each local rank's words say so, too, where it has asked for that. */
+static void must_be_told(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t k,
+			 uint32_t round)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	for (uint32_t l = 0; by_pieces(s, j, k, round) && l < aj->front.nlocal; l++)
+		for (uint32_t c = 0; c < geom_chunks(&j->tensor[k].geom); c++)
+			if (aj->tensor[k].words[l][c] != round)
+				sim_fail(s, "agent %u: tensor %u round %u is done, chunk %u was "
+					 "not told to local rank %u", agent, k + 1, round, c, l);
+}
+
 void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
 		    uint32_t round)
 {
@@ -271,6 +291,7 @@ void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t t
 	sim_trace(s, "a%u: job %u tensor %u round %u is done", agent, j->index, tensor + 1, round);
 	must_have_all(s, j, agent, tensor, round);
 	must_equal(s, j, agent, tensor, round, "when done");
+	must_be_told(s, j, agent, tensor, round);
 	for (uint32_t r = 0; r < j->p->world; r++) {
 		/* A tensor of no elements has nothing to wait for. */
 		if (j->rank[r].submitted[tensor] < round && t->geom.bytes)
@@ -315,6 +336,47 @@ static struct ring_sub descriptor(const struct sim *s, const struct sim_job *j, 
 	};
 }
 
+/* Copies of chunks come to an end at any time, in any order. */
+static void pieces_follow(struct sim *s, const struct sim_job *j, const struct sim_event *e)
+{
+	struct sim_event piece = *e;
+
+	piece.type = EV_PIECE;
+	for (uint32_t c = 0; c < geom_chunks(&j->tensor[e->b].geom); c++) {
+		piece.b = e->b + c * SIM_TENSORS;
+		sim_at(s, (mono_t)sim_below(s, 2 * NS_PER_MS), &piece);
+	}
+}
+
+/* The agent reads the descriptor of one chunk. */
+static void piece_event(struct sim *s, const struct sim_event *e)
+{
+	struct sim_job *j = &s->job[e->c];
+	uint32_t rank = e->a, k = e->b % SIM_TENSORS, chunk = e->b / SIM_TENSORS;
+	struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
+	struct sim_agent_job *aj = &a->job[e->c];
+	struct sim_agent_tensor *at = &aj->tensor[k];
+	uint32_t local = j->rank[rank].local;
+	uint32_t slab = at->slab + (aj->front.nlocal > 1 ? 2 : 1) + local;
+	struct ring_sub sub = descriptor(s, j, rank, k, aj->log.id[k]);
+	struct fr_tensor *ft;
+	struct ag_post post;
+	struct err err;
+
+	if (s->stopped || aj->over || !a->alive)
+		return;
+	sub.part = PART_PIECE;
+	sub.group = (uint8_t)local;
+	sub.at = (uint64_t)chunk * j->tensor[k].geom.chunk_bytes;
+	sub.length = geom_chunk_len(&j->tensor[k].geom, chunk);
+	if (fr_submit(&a->front, &aj->front, local, &sub, at->input[local] + sub.at,
+		      SLOT_SLAB(slab, sub.at), s->now, &ft, &post, &err))
+		sim_fail(s, "rank %u: tensor %u round %u chunk %u: %s", rank, k + 1, sub.round,
+			 chunk, err.text);
+	else
+		ag_post(&a->core, at->core, &post, s->now);
+}
+
 /* The agent reads the descriptor from the rank's ring. */
 static void submit_event(struct sim *s, const struct sim_event *e)
 {
@@ -326,6 +388,8 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	struct sim_rank *r = &j->rank[rank];
 	struct ring_sub sub = descriptor(s, j, rank, k, aj->log.id[k]);
 	bool listens = sub.rop == ROP_BROADCAST && sub.root != rank;
+	bool pieces = by_pieces(s, j, k, sub.round);
+	const void *base = pieces ? (const void *)at->words[r->local] : at->input[r->local];
 	uint32_t slab = at->slab + (aj->front.nlocal > 1 ? 2 : 1) + r->local;
 	struct fr_tensor *ft;
 	struct ag_post post;
@@ -334,7 +398,13 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 
 	if (s->stopped || aj->over || !a->alive)
 		return;
-	rc = fr_submit(&a->front, &aj->front, r->local, &sub, listens ? NULL : at->input[r->local],
+	if (pieces) {
+		sub.part = PART_OPEN;
+		sub.groups = (uint8_t)aj->front.nlocal;
+		sub.length = 4 * geom_chunks(&j->tensor[k].geom);
+		pieces_follow(s, j, e);
+	}
+	rc = fr_submit(&a->front, &aj->front, r->local, &sub, listens ? NULL : base,
 		       listens ? SLOT_NONE : SLOT_SLAB(slab, 0),
 		       sim_clock(s, sim_agent_proc(agent)), &ft, &post, &err);
 	if (rc) {
@@ -453,6 +523,8 @@ bool sim_rank_event(struct sim *s, const struct sim_event *e)
 		rank_acts(s, &s->job[e->c], e->a);
 	else if (e->type == EV_SUBMIT)
 		submit_event(s, e);
+	else if (e->type == EV_PIECE)
+		piece_event(s, e);
 	else
 		return false;
 	return true;

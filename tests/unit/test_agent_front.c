@@ -6,7 +6,7 @@
 
 #include "worker-agent/agent_front.h"
 
-enum { JOB = 3, TENSOR = 8, WORLD = 6, LOCAL = 2, BYTES = 1000, ENGINES = 0x5 };
+enum { JOB = 3, TENSOR = 8, WORLD = 6, LOCAL = 2, BYTES = 1000, CHUNK = 300, ENGINES = 0x5 };
 
 static struct front *front;
 static struct fr_job job;
@@ -19,6 +19,7 @@ static struct fr_tensor *add(uint32_t id, uint64_t bytes, uint32_t engines)
 	t->id = id;
 	t->name = "grad";
 	t->bytes = bytes;
+	t->chunk_bytes = CHUNK;
 	t->engines = engines;
 	fr_tensor_add(front, &job, t);
 	return t;
@@ -230,6 +231,112 @@ START_TEST(a_broadcast_knows_its_root_by_local_index)
 }
 END_TEST
 
+/* ---- rounds by pieces ---- */
+
+static struct ring_sub open_sub(uint32_t round, uint8_t groups)
+{
+	struct ring_sub s = sub(round);
+
+	s.part = PART_OPEN;
+	s.groups = groups;
+	s.length = 4 * 4;		/* a word for each chunk */
+	return s;
+}
+
+static struct ring_sub piece(uint32_t round, uint8_t group, uint64_t at, uint64_t length)
+{
+	struct ring_sub s = sub(round);
+
+	s.part = PART_PIECE;
+	s.group = group;
+	s.at = at;
+	s.length = length;
+	return s;
+}
+
+START_TEST(a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any)
+{
+	struct ring_sub s = open_sub(1, 2);
+
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(post.part, PART_OPEN);
+	ck_assert_uint_eq(post.groups, 2);
+	ck_assert_uint_eq(post.at, 0);
+	ck_assert_uint_eq(post.length, BYTES);
+	s = piece(1, 1, 2 * CHUNK, BYTES - 2 * CHUNK);
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(post.part, PART_PIECE);
+	ck_assert_uint_eq(post.group, 1);
+	ck_assert_uint_eq(post.at, 2 * CHUNK);
+	ck_assert_uint_eq(post.length, BYTES - 2 * CHUNK);
+	ck_assert(!fr_all_posted(tensor));
+	s = open_sub(1, 2);
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert(fr_all_posted(tensor));
+	s = piece(1, 0, 0, CHUNK);
+	ck_assert_int_eq(submit(1, &s), 0);
+	finish(tensor);
+	s = sub(2);			/* the next one may be of host memory */
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(post.groups, 0);
+}
+END_TEST
+
+START_TEST(hostile_pieces_give_eproto_and_change_nothing)
+{
+	struct ring_sub s;
+
+#define HOSTILE(what, change) do { s = what; change; hostile(0, &s); } while (0)
+	HOSTILE(sub(1), s.groups = 1);
+	HOSTILE(sub(1), s.group = 1);
+	HOSTILE(sub(1), s.part = PART_END);
+	HOSTILE(sub(1), s.part = 255);
+	HOSTILE(open_sub(1, 0), (void)s);
+	HOSTILE(open_sub(1, LOCAL + 1), (void)s);
+	HOSTILE(open_sub(1, 1), s.group = 1);
+	HOSTILE(open_sub(1, 1), s.rop = ROP_BROADCAST);
+	HOSTILE(open_sub(1, 1), s.offset = 2);
+	HOSTILE(open_sub(1, 1), s.length = BYTES);
+	HOSTILE(open_sub(1, 1), s.length = 0);
+	HOSTILE(open_sub(1, 1), s.at = CHUNK);
+	HOSTILE(open_sub(1, 1), s.out_slab = 1);
+	HOSTILE(piece(1, 0, 0, CHUNK), (void)s);	/* of a round that nobody has opened */
+	s = open_sub(1, 1);
+	ck_assert_int_eq(submit(1, &s), 0);
+	HOSTILE(piece(1, 0, 0, CHUNK), (void)s);	/* that this rank has not opened */
+	s = open_sub(1, 1);
+	ck_assert_int_eq(submit(0, &s), 0);
+	HOSTILE(open_sub(1, 1), (void)s);
+	HOSTILE(piece(1, 1, 0, CHUNK), (void)s);
+	HOSTILE(piece(1, 0, 1, CHUNK), (void)s);
+	HOSTILE(piece(1, 0, 0, CHUNK + 1), (void)s);
+	HOSTILE(piece(1, 0, 0, 0), (void)s);
+	HOSTILE(piece(1, 0, 3 * CHUNK, CHUNK), (void)s);
+	HOSTILE(piece(1, 0, 4 * CHUNK, CHUNK), (void)s);
+	HOSTILE(piece(1, 0, UINT64_MAX - 1, CHUNK), (void)s);
+	HOSTILE(piece(2, 0, 0, CHUNK), (void)s);
+	HOSTILE(piece(1, 0, 0, CHUNK), s.rop = ROP_MEAN);
+	HOSTILE(piece(1, 0, 0, CHUNK), s.groups = 1);
+	finish(tensor);
+	HOSTILE(piece(1, 0, 0, CHUNK), (void)s);
+	HOSTILE(piece(2, 0, 0, CHUNK), (void)s);
+#undef HOSTILE
+}
+END_TEST
+
+START_TEST(ranks_that_disagree_on_groups_are_named)
+{
+	struct ring_sub s = open_sub(1, 2);
+
+	ck_assert_int_eq(submit(1, &s), 0);
+	s = sub(1);
+	ck_assert_int_eq(submit(0, &s), TALLY_EMISMATCH);
+	ck_assert_str_eq(error.text, "tensor 'grad' round 1: rank 4: 2 groups of GPUs, rank 1: 0 "
+			 "(0: in host memory)");
+	ck_assert(!tensor->in[0].posted);
+}
+END_TEST
+
 START_TEST(a_tensor_of_no_elements_waits_for_its_local_ranks_alone)
 {
 	struct fr_tensor *empty = add(TENSOR + 1, 0, 0);
@@ -287,6 +394,9 @@ int main(void)
 	tcase_add_test(t, broadcasts_from_different_roots_disagree);
 	tcase_add_test(t, a_broadcast_knows_its_root_by_local_index);
 	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
+	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
+	tcase_add_test(t, hostile_pieces_give_eproto_and_change_nothing);
+	tcase_add_test(t, ranks_that_disagree_on_groups_are_named);
 	tcase_add_test(t, rounds_wrap_past_zero);
 	tcase_add_test(t, a_stopped_job_is_forgotten_with_its_tensors);
 	suite_add_tcase(s, t);

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/* agent_core.c: rounds whose inputs come by pieces, one of each group of GPUs. */
+#include "tests/unit/agent_rig.h"
+
+static _Atomic uint32_t words[2][SEGS];
+
+static void open_one(uint32_t k, uint32_t round, uint32_t local, uint8_t groups)
+{
+	struct ag_post p = {
+		.round = round, .local = local, .rop = ROP_SUM, .part = PART_OPEN,
+		.groups = groups, .root_local = -1, .length = SEGS * SEG,
+		.base = (const uint8_t *)words[local], .base_slot = SLOT_SLAB(20 + local, 0),
+	};
+
+	ag_post(&core, tensor[k], &p, now);
+	ag_check(&core);
+}
+
+/* Chunks [from, to) for the group, from wherever the rank has put them. */
+static void piece(uint32_t k, uint32_t round, uint32_t local, uint8_t group, uint8_t groups,
+		  uint32_t from, uint32_t to)
+{
+	struct ag_post p = {
+		.round = round, .local = local, .rop = ROP_SUM, .part = PART_PIECE,
+		.group = group, .groups = groups, .root_local = -1, .at = from * SEG,
+		.length = (uint64_t)(to - from) * SEG, .base = input[k][local],
+		.base_slot = SLOT_SLAB(20 + local, 0),
+	};
+
+	ag_post(&core, tensor[k], &p, now);
+	ag_check(&core);
+}
+
+static void setup_words(void)
+{
+	setup();
+	memset(words, 0, sizeof(words));
+}
+
+static void setup_words_alone(void)
+{
+	setup_alone();
+	memset(words, 0, sizeof(words));
+}
+
+START_TEST(a_chunk_goes_when_all_have_opened_and_its_pieces_are_here)
+{
+	struct ag_send s;
+	int32_t v;
+
+	open_one(0, 1, 0, 2);
+	piece(0, 1, 0, 1, 2, 0, SEGS);
+	piece(0, 1, 0, 0, 2, 2, 3);
+	expect_silence();		/* rank 1 has not opened it */
+	open_one(0, 1, 1, 2);
+	ck_assert(ag_next(&core, now, &s));
+	ck_assert_uint_eq(s.frame.chunk, 2);
+	memcpy(&v, s.data, 4);
+	ck_assert_int_eq(v, 2);		/* rank 0's values, for both groups */
+	ag_sent(&core, &peer, s.seg, s.frame.length);
+	expect_silence();
+	piece(0, 1, 1, 0, 2, 0, 2);
+	for (int i = 0; i < 2; i++) {
+		ck_assert(ag_next(&core, now, &s));
+		memcpy(&v, s.data, 4);
+		ck_assert_int_eq(v, 3);
+		ag_sent(&core, &peer, s.seg, s.frame.length);
+	}
+	expect_silence();
+}
+END_TEST
+
+START_TEST(a_single_groups_pieces_are_pushed_from_where_they_lie)
+{
+	uint32_t of[SEGS] = { 0, 0, 1, 1 };
+
+	open_one(0, 1, 0, 1);
+	open_one(0, 1, 1, 1);
+	piece(0, 1, 0, 0, 1, 0, 2);
+	piece(0, 1, 1, 0, 1, 2, SEGS);
+	for (uint32_t i = 0; i < SEGS; i++) {
+		uint32_t chunk = taken[i];
+		struct ag_send s;
+
+		ck_assert(ag_next(&core, now, &s));
+		ck_assert_uint_eq(s.frame.chunk, chunk);
+		ck_assert_ptr_eq(s.data, input[0][of[chunk]] + (chunk % 2) * SEG);
+		ag_sent(&core, &peer, s.seg, s.frame.length);
+	}
+	ck_assert_uint_eq(core.count.bytes_added, 0);
+}
+END_TEST
+
+START_TEST(by_reference_a_piece_is_named_in_its_own_slab)
+{
+	ag_peer_down(&core, &peer);
+	ag_peer_up(&core, &peer, true, now);
+	open_one(0, 1, 0, 1);
+	open_one(0, 1, 1, 1);
+	piece(0, 1, 1, 0, 1, 2, SEGS);
+	for (int i = 0; i < 2; i++) {
+		struct frame f = next();
+
+		ck_assert_uint_eq(f.type, FRAME_PUSH);
+		ck_assert_uint_eq(f.slot, SLOT_SLAB(21, (f.chunk - 2) * SEG));
+	}
+	expect_silence();
+}
+END_TEST
+
+START_TEST(words_are_told_chunk_by_chunk)
+{
+	open_one(0, 1, 0, 1);
+	open_one(0, 1, 1, 1);
+	piece(0, 1, 0, 0, 1, 0, SEGS);
+	expect_pushes(0);
+	for (uint32_t i = 0; i < SEGS; i++) {
+		ck_assert_uint_eq(words[0][taken[i]], 0);
+		ck_assert(result_lands(0, i));
+		ck_assert_uint_eq(words[0][taken[i]], 1);
+		ck_assert_uint_eq(words[1][taken[i]], 1);
+	}
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	post(0, 2, 0);			/* a round of host memory tells nobody */
+	expect_pushes(0);
+	results(0);
+	ck_assert_uint_eq(words[0][0], 1);
+}
+END_TEST
+
+START_TEST(what_is_said_twice_is_dropped)
+{
+	open_one(0, 1, 0, 1);
+	open_one(0, 1, 1, 1);
+	piece(0, 1, 0, 0, 1, 0, SEGS);
+	piece(0, 1, 1, 0, 1, 1, 3);
+	ck_assert_uint_eq(core.count.drop_state, 2);
+	expect_pushes(0);
+	results(0);
+	piece(0, 1, 1, 0, 1, 0, 1);	/* before the next round is open here */
+	ck_assert_uint_eq(core.count.drop_state, 3);
+	open_one(0, 2, 0, 1);
+	piece(0, 1, 1, 0, 1, 0, 1);
+	ck_assert_uint_eq(core.count.drop_state, 4);
+	open_one(0, 2, 1, 1);
+	expect_silence();
+	piece(0, 2, 1, 0, 1, 0, SEGS);
+	expect_pushes(0);
+}
+END_TEST
+
+START_TEST(alone_groups_are_added_in_their_order)
+{
+	int32_t v;
+
+	open_one(0, 1, 0, 2);
+	open_one(0, 1, 1, 2);
+	piece(0, 1, 0, 1, 2, 0, SEGS);
+	ck_assert(!ag_work(&core, 1 << 20));
+	ck_assert_uint_eq(words[0][0], 0);
+	piece(0, 1, 1, 0, 2, 0, SEGS);
+	ck_assert(!ag_work(&core, 1 << 20));
+	memcpy(&v, result[0][1], 4);
+	ck_assert_int_eq(v, 3);
+	ck_assert_uint_eq(words[0][0], 1);
+	ck_assert_uint_eq(words[1][SEGS - 1], 1);
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("agent_pieces");
+	TCase *t = tcase_create("agent_pieces"), *alone = tcase_create("alone");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(t, setup_words, teardown);
+	tcase_add_test(t, a_chunk_goes_when_all_have_opened_and_its_pieces_are_here);
+	tcase_add_test(t, a_single_groups_pieces_are_pushed_from_where_they_lie);
+	tcase_add_test(t, by_reference_a_piece_is_named_in_its_own_slab);
+	tcase_add_test(t, words_are_told_chunk_by_chunk);
+	tcase_add_test(t, what_is_said_twice_is_dropped);
+	tcase_add_checked_fixture(alone, setup_words_alone, teardown);
+	tcase_add_test(alone, alone_groups_are_added_in_their_order);
+	suite_add_tcase(s, t);
+	suite_add_tcase(s, alone);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
