@@ -38,6 +38,7 @@
 #define MSG_PREFIX_BYTES	8u
 #define KEY_BYTES		16u
 #define ID_BYTES		16u
+#define GPU_ID_WORDS		32u	/* what a group of GPUs finds itself by; two NCCL ids */
 
 /*  enum	num  struct	     direction; meaning */
 #define MSG_TABLE(X) \
@@ -70,7 +71,9 @@
 	X(EPOCH,         27, msg_epoch,      "scheduler -> servers, then agents: chunks move") \
 	X(EPOCH_READY,   28, msg_ready,      "server, agent -> scheduler -> servers: it is done") \
 	X(DRAIN,         29, msg_drain,      "CLI -> scheduler -> server: it gets nothing to do") \
-	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait")
+	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait") \
+	X(GPU_JOIN,      31, msg_gpu_join,   "process -> agent: my gradients lie on that GPU") \
+	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -390,6 +393,36 @@ struct msg_declared {
 	const struct msg_declared_tensor *tensors;
 };
 
+/* Answered when every local rank has sent one. */
+struct msg_gpu_join {
+	uint64_t req;
+	const char *gpu;		/* its PCI address, or its name in the agent's topology */
+	uint32_t exact;			/* 1: sums in rank order, so every GPU is a group */
+	uint32_t timeout_ms;
+	uint32_t nids;			/* GPU_ID_WORDS */
+	const uint64_t *ids;		/* for the group, if this rank is its first member */
+};
+
+/*
+ * The group's chunks go to its roots by turns (turn_of()): root i gets those up to
+ * weights[i], of TURN_SUM.
+ */
+struct msg_gpu_plan {
+	uint64_t req;
+	uint32_t group, groups;		/* groups in the order of their lowest ranks */
+	uint32_t me;			/* index in members */
+	uint32_t nmembers;
+	const uint32_t *members;	/* ranks, as GPUs reduce along the ring */
+	uint32_t nroots;
+	const uint32_t *roots;		/* indices in members, ascending */
+	uint32_t nweights;		/* nroots */
+	const uint32_t *weights;	/* ascending, the last is TURN_SUM */
+	uint32_t scatter;		/* 1: all are roots with equal shares: reduce-scatter */
+	uint32_t nids;
+	const uint64_t *ids;		/* members[0]'s */
+	const char *why;		/* one line for people */
+};
+
 struct msg {
 	enum msg_type type;
 	union {
@@ -415,6 +448,8 @@ struct msg {
 		struct msg_epoch epoch;
 		struct msg_drain drain;
 		struct msg_stuck stuck;
+		struct msg_gpu_join gpu_join;
+		struct msg_gpu_plan gpu_plan;
 	};
 };
 

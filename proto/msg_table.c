@@ -7,6 +7,7 @@
  */
 #include "proto/msg_table.h"
 
+#include "common/base/turn.h"
 #include "proto/tally.pb-c.h"
 
 #define CODE_MIN	(-1023)		/* later versions may know more codes than we do */
@@ -173,6 +174,27 @@ static const char *attached_rule(const void *plain)
 	if (m->local_rank >= m->local_size)
 		return "local_rank: not below local_size";
 	return m->chunk_bytes ? chunk_rule(m->chunk_bytes) : "chunk_bytes: 0";
+}
+
+static const char *gpu_plan_rule(const void *plain)
+{
+	const struct msg_gpu_plan *m = plain;
+
+	if (m->group >= m->groups)
+		return "group: not below groups";
+	if (m->me >= m->nmembers)
+		return "me: no member";
+	if (m->nroots != m->nweights || m->nroots > m->nmembers)
+		return "roots: not as many as weights, or more than members";
+	for (uint32_t i = 0; i < m->nroots; i++) {
+		if (m->roots[i] >= m->nmembers || (i && m->roots[i] <= m->roots[i - 1]))
+			return "roots: no members, or not ascending";
+		if (i && m->weights[i] <= m->weights[i - 1])
+			return "weights: not ascending";
+	}
+	if (m->weights[m->nweights - 1] != TURN_SUM)
+		return "weights: the last is not TURN_SUM";
+	return m->scatter && m->nroots != m->nmembers ? "scatter: not all are roots" : NULL;
 }
 
 /* ---- rows ---- */
@@ -533,6 +555,29 @@ static const struct msg_row declared_rows[] = {
 	SUBS(msg_declared, tensors, 0, TENSORS_PER_BATCH_MAX, msg_declared_tensor_shape),
 };
 SHAPE(declared, NULL);
+
+static const struct msg_row gpu_join_rows[] = {
+	U64(msg_gpu_join, req, ANY64),
+	NAME(msg_gpu_join, gpu),
+	U32(msg_gpu_join, exact, 0, 1),
+	U32(msg_gpu_join, timeout_ms, ANY32),
+	U64S(msg_gpu_join, ids, GPU_ID_WORDS, GPU_ID_WORDS),
+};
+SHAPE(gpu_join, NULL);
+
+static const struct msg_row gpu_plan_rows[] = {
+	U64(msg_gpu_plan, req, ANY64),
+	U32(msg_gpu_plan, group, 0, LOCAL_RANKS_MAX - 1),
+	U32(msg_gpu_plan, groups, 1, LOCAL_RANKS_MAX),
+	U32(msg_gpu_plan, me, 0, LOCAL_RANKS_MAX - 1),
+	U32S(msg_gpu_plan, members, 1, LOCAL_RANKS_MAX),
+	U32S(msg_gpu_plan, roots, 1, LOCAL_RANKS_MAX),
+	U32S(msg_gpu_plan, weights, 1, LOCAL_RANKS_MAX),
+	U32(msg_gpu_plan, scatter, 0, 1),
+	U64S(msg_gpu_plan, ids, GPU_ID_WORDS, GPU_ID_WORDS),
+	TEXT(msg_gpu_plan, why),
+};
+SHAPE(gpu_plan, gpu_plan_rule);
 
 /* ---- type -> shape ---- */
 

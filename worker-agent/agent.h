@@ -36,6 +36,7 @@ struct ad_options {
 	struct opt_list rails;
 	uint64_t links;
 	bool no_shm, no_rdma;
+	const char *topology;
 };
 
 /* ---- memory ---- */
@@ -229,6 +230,14 @@ struct ad_req {				/* a question forwarded to the scheduler */
 	uint64_t asked;			/* agent->registrations when it was asked last; 0: never */
 };
 
+struct ad_gpu {				/* a GPU_JOIN that is not answered yet */
+	uint64_t req;
+	mono_t deadline;
+	bool exact;
+	char name[TOPO_NAME_MAX + 1];
+	uint64_t ids[GPU_ID_WORDS];
+};
+
 struct ad_session {
 	struct list link;		/* in agent->sessions */
 	struct agent *agent;
@@ -250,6 +259,7 @@ struct ad_session {
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
 	bool placed, detached, ring_busy;
+	struct ad_gpu *gpu;		/* owned; joins the others with its GPU; NULL: does not */
 	struct ad_req req[AD_REQS_MAX];
 };
 
@@ -385,6 +395,7 @@ struct agent {
 int ad_io_start(struct agent *a, struct err *e);
 void ad_io_stop(struct agent *a);
 void ad_on_mail(void *owner, const struct mail *m);
+void ad_set_timeout(struct msg *m, uint32_t timeout_ms);	/* of a process's question */
 int ad_tell_scheduler(struct agent *a, const struct msg *m);	/* 0 or TALLY_ESCHED */
 void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end */
 
@@ -431,6 +442,11 @@ void ad_slab_free(struct agent *a, struct ad_slab *s);
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
 		 uint32_t n, struct ad_slab **s, uint32_t *page, struct err *e);
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
+
+/* agent_gpu.c: the local plan of a job's GPUs, on the control thread */
+void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m);
+void ad_gpu_over(struct ad_session *s, int code, const char *text);	/* no answer will come */
+void ad_gpu_tick(struct ad_session *s, mono_t now);
 
 /* agent_session.c: processes */
 int ad_sessions_start(struct agent *a, struct err *e);

@@ -16,6 +16,16 @@
 
 #define LEFT_GRACE_MS	2000u	/* a round may end without a rank that left only so long */
 
+void ad_set_timeout(struct msg *m, uint32_t timeout_ms)
+{
+	if (m->type == MSG_DECLARE)
+		m->declare.timeout_ms = timeout_ms;
+	else if (m->type == MSG_UNDECLARE)
+		m->ids.timeout_ms = timeout_ms;
+	else
+		m->barrier.timeout_ms = timeout_ms;
+}
+
 int ad_tell_scheduler(struct agent *a, const struct msg *m)
 {
 	struct err e;

@@ -395,16 +395,6 @@ static void req_keep(struct ad_req *r, const struct msg *m)
 	}
 }
 
-static void set_timeout(struct msg *m, uint32_t timeout_ms)
-{
-	if (m->type == MSG_DECLARE)
-		m->declare.timeout_ms = timeout_ms;
-	else if (m->type == MSG_UNDECLARE)
-		m->ids.timeout_ms = timeout_ms;
-	else
-		m->barrier.timeout_ms = timeout_ms;
-}
-
 /* On a new connection; its answer would have come by now if it was waiting there. */
 static void ask_again(struct agent *a, struct ad_req *r, mono_t now)
 {
@@ -418,7 +408,7 @@ static void ask_again(struct agent *a, struct ad_req *r, mono_t now)
 	mem.size = msg_mem_need(bytes);
 	mem.base = malloc(mem.size);
 	if (mem.base && !msg_decode(type, r->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL)) {
-		set_timeout(&m, left > 0 ? (uint32_t)(left / NS_PER_MS) : 0);
+		ad_set_timeout(&m, left > 0 ? (uint32_t)(left / NS_PER_MS) : 0);
 		if (!ad_tell_scheduler(a, &m))
 			r->asked = a->registrations;
 	}
@@ -573,6 +563,7 @@ static void session_free(struct ad_session *s)
 		close(s->process);
 	slab_free(&s->ring_mem);
 	free(s->ring);
+	free(s->gpu);
 	list_del(&s->link);
 	free(s);
 	if (j && j->freed && !ad_session_of(j))
@@ -594,6 +585,8 @@ void ad_session_job_over(struct ad_job *j)
 
 		if (s->job == j)
 			reqs_fail(s, j->code, j->text);
+		if (s->job == j)
+			ad_gpu_over(s, j->code, j->text);
 	}
 }
 
@@ -642,6 +635,7 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 	list_for_each_safe(&a->sessions, l, next) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
 
+		ad_gpu_tick(s, now);
 		for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
 			struct ad_req *r = &s->req[i];
 
@@ -689,6 +683,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 			reply(s, m->barrier.req, s->job->code, s->job->text);
 		else if (m->type == MSG_SLAB_WANT)
 			reply(s, m->slab.req, s->job->code, s->job->text);
+		else if (m->type == MSG_GPU_JOIN)
+			reply(s, m->gpu_join.req, s->job->code, s->job->text);
 		return;
 	}
 	if (m->type == MSG_ATTACH) {
@@ -697,6 +693,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 		on_detach(s, m->reply.req);
 	} else if (open && m->type == MSG_SLAB_WANT) {
 		on_slab_want(s, &m->slab);
+	} else if (open && m->type == MSG_GPU_JOIN) {
+		ad_gpu_join(s, &m->gpu_join);
 	} else if (open && m->type == MSG_SLAB_MAPPED) {
 		on_slab_mapped(s, &m->slab);
 	} else if (open && (m->type == MSG_DECLARE || m->type == MSG_UNDECLARE ||

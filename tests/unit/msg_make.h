@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "common/base/turn.h"
 #include "proto/msg_table.h"
 
 /* ---- memory of one test ---- */
@@ -94,7 +95,8 @@ static uint32_t count(struct rng *rng, enum mode mode, const struct msg_row *row
 		return (uint32_t)row->hi;
 	if (mode == SMALLEST)
 		return (uint32_t)row->lo;
-	return (uint32_t)number(rng, mode, (uint64_t)row->lo, MIN(row->hi, 3));
+	return (uint32_t)number(rng, mode, (uint64_t)row->lo, MAX((uint64_t)row->lo,
+								  MIN(row->hi, 3)));
 }
 
 static void fill_array(struct rng *rng, enum mode mode, const struct msg_row *row, uint8_t *plain)
@@ -185,6 +187,17 @@ static void obey_tensor(struct msg_tensor *m)
 			    : MIN(m->count, TENSOR_BYTES_MAX / dtype_bytes((uint8_t)m->dtype));
 }
 
+static void obey_gpu_plan(struct msg_gpu_plan *m)
+{
+	m->group %= m->groups;
+	m->me %= m->nmembers;
+	m->nroots = m->nweights = MIN(MIN(m->nroots, m->nweights), m->nmembers);
+	for (uint32_t i = 0; i < m->nroots; i++)
+		((uint32_t *)m->roots)[i] = i;
+	((uint32_t *)m->weights)[m->nroots - 1] = TURN_SUM;
+	m->scatter &= m->nroots == m->nmembers;
+}
+
 /* Makes contents that keep their rows keep the rules between fields, too. */
 static void obey(const struct msg_shape *shape, void *plain)
 {
@@ -214,6 +227,8 @@ static void obey(const struct msg_shape *shape, void *plain)
 		m->chunk_bytes = pages(m->chunk_bytes, CHUNK_BYTES_MIN);
 	} else if (!strcmp(name, "JobUp")) {
 		obey_job_up(plain);
+	} else if (!strcmp(name, "GpuPlan")) {
+		obey_gpu_plan(plain);
 	} else if (!strcmp(name, "Tensor")) {
 		obey_tensor(plain);
 	} else if (!strcmp(name, "Tensors")) {

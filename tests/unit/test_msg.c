@@ -317,6 +317,46 @@ START_TEST(ranks_lie_below_their_world)
 }
 END_TEST
 
+START_TEST(a_plan_for_a_gpu_names_members_and_their_shares)
+{
+	const uint32_t members[3] = { 4, 1, 9 };
+	uint32_t roots[2] = { 0, 2 }, weights[2] = { TURN_SUM / 4, TURN_SUM };
+	uint64_t ids[GPU_ID_WORDS] = { 1, UINT64_MAX };
+	struct msg m = { .type = MSG_GPU_PLAN, .gpu_plan = {
+		.req = 3, .group = 1, .groups = 2, .me = 2, .nmembers = 3, .members = members,
+		.nroots = 2, .roots = roots, .nweights = 2, .weights = weights,
+		.nids = GPU_ID_WORDS, .ids = ids, .why = "so" } };
+
+	assert_round_trip(&m);
+	m.gpu_plan.scatter = 1;
+	assert_refused(&m, "scatter: not all are roots");
+	m.gpu_plan.scatter = 0;
+	weights[1]--;
+	assert_refused(&m, "weights: the last is not TURN_SUM");
+	weights[1]++;
+	weights[0] = TURN_SUM;
+	assert_refused(&m, "weights: not ascending");
+	weights[0] = 1;
+	roots[0] = 2;
+	assert_refused(&m, "roots: no members, or not ascending");
+	roots[1] = 3;
+	assert_refused(&m, "roots: no members, or not ascending");
+	roots[0] = 0;
+	roots[1] = 2;
+	m.gpu_plan.nweights = 1;
+	assert_refused(&m, "roots: not as many as weights");
+	m.gpu_plan.nweights = 2;
+	m.gpu_plan.me = 3;
+	assert_refused(&m, "me: no member");
+	m.gpu_plan.me = 0;
+	m.gpu_plan.group = 2;
+	assert_refused(&m, "group: not below groups");
+	m.gpu_plan.group = 0;
+	m.gpu_plan.nids = 1;
+	assert_refused(&m, "ids");
+}
+END_TEST
+
 START_TEST(chunks_are_whole_pages)
 {
 	struct msg m = { .type = MSG_ATTACH, .attach = { .version = 1, .job = "j", .world = 1 } };
@@ -668,6 +708,7 @@ int main(void)
 		golden_bytes_stay, null_texts_are_empty_and_come_back_as_such,
 		an_absent_nested_message_is_all_zeros, shapes_must_multiply_to_the_count,
 		ranks_lie_below_their_world, chunks_are_whole_pages, a_job_is_consistent,
+		a_plan_for_a_gpu_names_members_and_their_shares,
 		nodes_say_who_they_are, id_zero_is_no_tensor, a_nul_inside_a_text_is_refused,
 		ids_have_sixteen_bytes_or_none, ports_end_at_65535,
 		prefix_refuses_other_versions_types_and_lengths,
