@@ -5,6 +5,7 @@
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
 # make check-torch  the PyTorch tests (PYTHON=interpreter: with the torch of that one)
+# make check-gpu    what needs a GPU, where there is one
 # make help         the other targets and the variables
 
 VERSION := 0.1.0
@@ -72,8 +73,10 @@ UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
+GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank)
 
-.PHONY: all help deps deps-vm build quickstart check check-rdma check-torch tests sim mutants
+.PHONY: all help deps deps-vm build quickstart check check-rdma check-torch check-gpu tests sim
+.PHONY: mutants
 .PHONY: lint fuzz bench soak
 .PHONY: install clean san
 .DELETE_ON_ERROR:
@@ -87,6 +90,7 @@ help:
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
 	@echo 'make check-torch     the PyTorch tests; PYTHON=/path/to/python: with the torch of that one'
+	@echo 'make check-gpu       what needs a GPU, where there is one, with CUDA and NCCL'
 	@echo 'make sim             the simulator: SEEDS=n runs, or SEED=s with its transcript'
 	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
 	@echo 'make soak            MINUTES=10 of trouble for real daemons in namespaces (SEED=)'
@@ -128,10 +132,10 @@ deps-vm:
 
 # ---- programs ----------------------------------------------------------------
 
-build: $(PROGRAMS) $(LIBTALLY_SO) $(LIBTALLY_A)
+build: $(PROGRAMS) $(LIBTALLY_SO) $(LIBTALLY_A) libtally-cuda
 
 .PHONY: tests-build
-tests-build: $(UNITS) $(SIM) $(E2E) $(BENCHES)
+tests-build: $(UNITS) $(SIM) $(E2E) $(BENCHES) $(GPU_TESTS)
 
 define program
 $(BUILD)/bin/$(1): $(call obj,$(2)) $(3) $(COMMON_LIB)
@@ -169,6 +173,60 @@ $(LIBTALLY_A): $(call obj,$(LIB_SRC)) $(GEN_OBJ)
 		--localize-symbol='tally__*' $(BUILD)/obj/libtally.o
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtally.o
+
+# ---- libtally-cuda -----------------------------------------------------------
+
+# CUDA_HOME and NCCL_HOME: prefixes of a toolkit and of NCCL, where they are not found.
+CUDA_HOME ?= /usr/local/cuda
+NCCL_HOME ?= $(CUDA_HOME)
+gpu_dir = $(firstword $(patsubst %/include/$(1),%,$(wildcard $(addsuffix /include/$(1),$(2)))))
+gpu_lib = $(firstword $(wildcard $(foreach d,lib64 lib lib/x86_64-linux-gnu,$(2)/$(d)/$(1) \
+	$(2)/$(d)/$(1).*)))
+CUDA_DIR := $(call gpu_dir,cuda_runtime_api.h,$(CUDA_HOME) /usr)
+NCCL_DIR := $(call gpu_dir,nccl.h,$(NCCL_HOME) $(CUDA_HOME) /usr/local /usr)
+CUDART := $(if $(CUDA_DIR),$(call gpu_lib,libcudart.so,$(CUDA_DIR)))
+NCCL := $(if $(NCCL_DIR),$(call gpu_lib,libnccl.so,$(NCCL_DIR)))
+LIBTALLY_CUDA := $(if $(CUDART),$(if $(NCCL),$(BUILD)/lib/libtally-cuda.so.0))
+
+.PHONY: libtally-cuda
+libtally-cuda: $(LIBTALLY_CUDA)
+	$(if $(LIBTALLY_CUDA),@:,@echo '  no CUDA toolkit and NCCL found (CUDA_HOME, NCCL_HOME): libtally-cuda is left out')
+
+$(BUILD)/lib/libtally-cuda.so.0: client/gpu/cuda.c client/gpu/plugin.h $(call obj,$(wildcard common/base/*.c))
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -isystem $(CUDA_DIR)/include -isystem $(NCCL_DIR)/include \
+		-shared -Wl,-soname,$(@F) -Wl,--no-undefined -o $@ $(filter %.c %.o,$^) $(CUDART) $(NCCL)
+
+# The rank of the tests, on real GPUs.
+GPU_RANK := $(if $(LIBTALLY_CUDA),$(BUILD)/tests/gpu/rank-cuda)
+
+$(BUILD)/tests/gpu/rank-cuda: tests/gpu/rank.c $(LIBTALLY_A)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -isystem $(CUDA_DIR)/include -o $@ $^ $(CUDART) \
+		-lprotobuf-c -lm
+
+check-gpu: build $(GPU_RANK)
+	$(Q)BUILD=$(BUILD) tests/gpu/check.sh
+
+# The same plugin over CUDA and NCCL of host memory, which are for tests alone.
+DOUBLE := $(BUILD)/tests/gpu/libcuda.so.1
+GPU_CC = $(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -Itests/gpu/include -Wl,-rpath,'$$ORIGIN'
+
+$(DOUBLE): $(wildcard tests/gpu/*_double.c tests/gpu/*.h tests/gpu/include/*.h) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(GPU_CC) -shared -Wl,-soname,$(@F) -o $@ $(filter %.c %.a,$^)
+
+$(BUILD)/tests/gpu/libtally-cuda.so.0: client/gpu/cuda.c client/gpu/plugin.h $(DOUBLE) \
+		$(call obj,$(wildcard common/base/*.c))
+	@echo "  LD      $@"
+	$(Q)$(GPU_CC) -shared -Wl,-soname,$(@F) -o $@ $(filter %.c %.o %.1,$^)
+
+$(BUILD)/tests/gpu/rank: tests/gpu/rank.c $(DOUBLE) $(LIBTALLY_A)
+	@echo "  LD      $@"
+	$(Q)$(GPU_CC) -o $@ $^ -lprotobuf-c -lm
 
 # ---- objects -----------------------------------------------------------------
 
@@ -305,7 +363,7 @@ install: build
 		$(dest)/lib/sysusers.d $(dest)/share/doc/tally $(DESTDIR)$(PYTHON_DIR)/tally/torch
 	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) $(dest)/bin
 	install -m 644 $(LIBTALLY_A) $(dest)/lib
-	cp -P $(BUILD)/lib/libtally.so* $(dest)/lib
+	cp -P $(BUILD)/lib/libtally.so* $(LIBTALLY_CUDA) $(dest)/lib
 	install -m 644 client/tally.h $(dest)/include
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' client/libtally.pc.in \
 		> $(dest)/lib/pkgconfig/libtally.pc

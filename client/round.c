@@ -17,7 +17,9 @@
 #include <string.h>
 
 #include "client/clock.h"
+#include "client/gpu.h"
 
+#define GPU_LOOK_MS	100u
 #define SPIN_TURNS	64	/* some microseconds: a result that is about to come */
 
 /* A ticket: generation of the slot, slot, round.  Generations start at 1: never 0. */
@@ -26,7 +28,7 @@ static tally_ticket ticket_of(const tally_session *s, const struct tally_tensor 
 	return (uint64_t)s->slots[t->slot].generation << 48 | (uint64_t)t->slot << 32 | t->round;
 }
 
-static struct tally_tensor *tensor_of(const tally_session *s, tally_ticket k)
+struct tally_tensor *lt_round_of(const tally_session *s, tally_ticket k)
 {
 	uint32_t slot = (uint32_t)(k >> 32) & 0xffff;
 	struct tally_tensor *t = slot < s->nslots ? s->slots[slot].tensor : NULL;
@@ -78,7 +80,7 @@ int lt_round_take_all(tally_session *s)
 
 /* ---- submitting ---- */
 
-static int check_submit(tally_session *s, tally_tensor *t, const tally_ticket *k)
+int lt_round_check(tally_session *s, tally_tensor *t, const tally_ticket *k)
 {
 	int rc = lt_session_live(s);
 
@@ -86,6 +88,9 @@ static int check_submit(tally_session *s, tally_tensor *t, const tally_ticket *k
 		return rc;
 	if (!t || t->session != s || !k)
 		return err_set(&s->err, TALLY_EINVAL, "no tensor of this session, or no ticket");
+	rc = lt_gpu_settle(s, t);
+	if (rc)
+		return rc;
 	if (t->state == LT_FLYING)
 		return err_set(&s->err, TALLY_EEXIST, "round %u of tensor %s is in flight",
 			       t->round, t->name);
@@ -149,16 +154,23 @@ static bool agent_fills(tally_session *s, const struct tally_tensor *t, void *ou
 	return true;
 }
 
-static int submit(tally_session *s, struct tally_tensor *t, struct ring_sub *sub, void *out,
-		  tally_ticket *k)
+int lt_round_post(tally_session *s, const struct ring_sub *sub)
 {
 	int rc;
 
-	if (agent_fills(s, t, out, sub))
-		out = NULL;
+	pthread_mutex_lock(&s->sub_lock);
+	rc = ring_sub_post(&s->ring, sub);
+	pthread_mutex_unlock(&s->sub_lock);
+	return rc;
+}
+
+int lt_round_start(tally_session *s, tally_tensor *t, struct ring_sub *sub, tally_ticket *k)
+{
+	int rc;
+
 	sub->tensor = t->id;
 	sub->round = round_after(t->round);
-	if (ring_sub_post(&s->ring, sub)) {
+	if (lt_round_post(s, sub)) {
 		/* the agent may wait for room in the other ring before it reads this one */
 		rc = lt_round_take_all(s);
 		if (rc)
@@ -168,28 +180,46 @@ static int submit(tally_session *s, struct tally_tensor *t, struct ring_sub *sub
 	}
 	t->round = sub->round;
 	t->state = LT_FLYING;
-	t->out = out;
+	t->out = NULL;
 	*k = ticket_of(s, t);
+	return 0;
+}
+
+static int submit(tally_session *s, struct tally_tensor *t, struct ring_sub *sub, void *out,
+		  tally_ticket *k)
+{
+	bool theirs = agent_fills(s, t, out, sub);
+	int rc = lt_round_start(s, t, sub, k);
+
+	if (!rc && !theirs)
+		t->out = out;
+	return rc;
+}
+
+int lt_round_options(tally_session *s, const tally_tensor *t, const tally_push_pull_options *opt,
+		     struct ring_sub *sub)
+{
+	sub->rop = opt && opt->op == TALLY_MEAN ? ROP_MEAN : ROP_SUM;
+	sub->priority = opt && opt->override_priority ? opt->priority : t->priority;
+	if (opt && opt->op && opt->op != TALLY_SUM && opt->op != TALLY_MEAN)
+		return err_set(&s->err, TALLY_EINVAL, "no operation %d", (int)opt->op);
 	return 0;
 }
 
 int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 		    const tally_push_pull_options *opt, tally_ticket *k)
 {
-	struct ring_sub sub = { .rop = ROP_SUM };
+	struct ring_sub sub = { 0 };
 	int rc;
 
 	if (!s)
 		return TALLY_EINVAL;
-	rc = check_submit(s, t, k);
+	rc = lt_round_check(s, t, k);
 	if (rc)
 		return rc;
-	sub.priority = opt && opt->override_priority ? opt->priority : t->priority;
-	if (opt && opt->op == TALLY_MEAN)
-		sub.rop = ROP_MEAN;
-	else if (opt && opt->op && opt->op != TALLY_SUM)
-		return err_set(&s->err, TALLY_EINVAL, "no operation %d", (int)opt->op);
-	rc = place_input(s, t, in, &sub);
+	rc = lt_round_options(s, t, opt, &sub);
+	if (!rc)
+		rc = place_input(s, t, in, &sub);
 	return rc ? rc : submit(s, t, &sub, out, k);
 }
 
@@ -201,7 +231,7 @@ int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out
 
 	if (!s)
 		return TALLY_EINVAL;
-	rc = check_submit(s, t, k);
+	rc = lt_round_check(s, t, k);
 	if (rc)
 		return rc;
 	if (root < 0 || (uint32_t)root >= s->who.world)
@@ -217,17 +247,19 @@ int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out
 
 /* ---- handing over ---- */
 
-static void use_up(tally_session *s, struct tally_tensor *t)
+void lt_round_use_up(tally_session *s, tally_tensor *t)
 {
 	if (t->state == LT_DONE && t->announced == s->poll_count)
 		s->fresh--;
 	t->state = LT_IDLE;
 	t->in = NULL;
+	if (t->gpu)
+		t->gpu->flying = t->gpu->let_go = false;
 }
 
 static int hand_over(tally_session *s, struct tally_tensor *t)
 {
-	use_up(s, t);
+	lt_round_use_up(s, t);
 	if (t->code)
 		return err_set(&s->err, t->code, "round %u of tensor %s: %s", t->round, t->name,
 			       err_help(t->code));
@@ -284,14 +316,17 @@ static int sleep_for_news(tally_session *s, mono_t deadline)
 
 	if (!ring_cpl_sleep(&s->ring))
 		return 0;
-	n = lt_poll(p, ARRAY_SIZE(p), deadline);
+	if (s->gpu)			/* whose trouble rings no bell */
+		n = lt_poll(p, ARRAY_SIZE(p), MIN(deadline, lt_now() + mono_ms(GPU_LOOK_MS)));
+	else
+		n = lt_poll(p, ARRAY_SIZE(p), deadline);
 	bell = ring_cpl_wake(&s->ring);
 	if (n > 0 && (p[1].revents || bell))
 		return TALLY_EAGENT;
-	return n > 0 ? 0 : TALLY_ETIMEDOUT;
+	return n > 0 || lt_now() < deadline ? 0 : TALLY_ETIMEDOUT;
 }
 
-static int await_tensor(tally_session *s, const struct tally_tensor *t, mono_t deadline)
+int lt_round_await(tally_session *s, const tally_tensor *t, mono_t deadline)
 {
 	int slept = 0, rc;
 
@@ -318,22 +353,26 @@ static int say_timeout(tally_session *s, const struct tally_tensor *t, int timeo
 int tally_wait(tally_session *s, tally_ticket k, int timeout_ms)
 {
 	struct tally_tensor *t;
+	mono_t deadline;
 	int rc;
 
 	if (!s)
 		return TALLY_EINVAL;
-	t = tensor_of(s, k);
+	t = lt_round_of(s, k);
 	if (!t)
 		return no_such_ticket(s, k);
 	if (timeout_ms < 0)
 		timeout_ms = WAIT_TIMEOUT_MS;
-	rc = await_tensor(s, t, lt_now() + mono_ms((uint64_t)timeout_ms));
+	deadline = lt_now() + mono_ms((uint64_t)timeout_ms);
+	rc = lt_round_await(s, t, deadline);
+	if (!rc && !t->code)
+		rc = lt_gpu_landed(s, t, deadline);
 	if (!rc)
 		rc = hand_over(s, t);
 	else if (rc == TALLY_ETIMEDOUT && !s->over.code)
 		say_timeout(s, t, timeout_ms);
 	else
-		use_up(s, t);
+		lt_round_use_up(s, t);
 	lt_news_arm(s);
 	return rc;
 }
@@ -345,18 +384,20 @@ int tally_test(tally_session *s, tally_ticket k)
 
 	if (!s)
 		return TALLY_EINVAL;
-	t = tensor_of(s, k);
+	t = lt_round_of(s, k);
 	if (!t)
 		return no_such_ticket(s, k);
 	rc = look(s, t);
 	if (rc == TALLY_EAGAIN && lt_conn_gone(&s->conn))
 		rc = look(s, t) == 0 ? 0 : lt_session_agent_gone(s);
+	if (!rc && !t->code)
+		rc = lt_gpu_landed(s, t, 0);
 	if (!rc)
 		rc = hand_over(s, t);
 	else if (rc == TALLY_EAGAIN && !s->over.code)
 		err_set(&s->err, rc, "round %u of tensor %s is in flight", t->round, t->name);
 	else
-		use_up(s, t);
+		lt_round_use_up(s, t);
 	lt_news_arm(s);
 	return rc;
 }

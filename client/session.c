@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "client/clock.h"
+#include "client/gpu.h"
 #include "client/mem.h"
 
 #define ATTACH_AGAIN_MS	50u	/* while the job of that name before ends */
@@ -52,7 +53,7 @@ int lt_session_live(tally_session *s)
 	if (s->over.code)
 		return lt_session_over(s);
 	ring_status_get(&s->ring, &code, NULL, NULL);
-	return code ? lt_session_over(s) : 0;
+	return code ? lt_session_over(s) : lt_gpu_live(s);
 }
 
 int lt_session_protocol_error(tally_session *s, const char *what)
@@ -87,6 +88,8 @@ static uint64_t req_of(const struct msg *m)
 		return m->slab.req;
 	case MSG_DECLARED:
 		return m->declared.req;
+	case MSG_GPU_PLAN:
+		return m->gpu_plan.req;
 	default:
 		return UINT64_MAX;	/* no answer of ours: refused as one to come */
 	}
@@ -218,6 +221,7 @@ static int take_attached(tally_session *s, const struct msg_attached *m)
 	if (rc)
 		return rc;
 	s->job = m->job;
+	s->chunk_bytes = m->chunk_bytes;
 	s->local_rank = m->local_rank;
 	s->local_size = m->local_size;
 	s->machines = m->machines;
@@ -277,6 +281,7 @@ int tally_attach(const tally_options *opt, tally_session **out)
 	if (!s)
 		return TALLY_ENOMEM;
 	s->sub_bell = s->cpl_bell = s->poll_fd = s->news_fd = -1;
+	pthread_mutex_init(&s->sub_lock, NULL);
 	lt_conn_init(&s->conn, NULL);
 	rc = attach(s, opt);
 	if (!rc)
@@ -340,6 +345,7 @@ int tally_detach(tally_session *s)
 		return 0;
 	const int fds[] = { s->sub_bell, s->cpl_bell, s->poll_fd, s->news_fd };
 
+	lt_gpu_close(s);
 	rc = say_goodbye(s);
 	lt_conn_fini(&s->conn);
 	lt_tensors_fini(s);
@@ -347,6 +353,7 @@ int tally_detach(tally_session *s)
 		slab_free(&s->results[i].mem);
 	lt_arena_fini(&s->arena);
 	slab_free(&s->ring_mem);
+	pthread_mutex_destroy(&s->sub_lock);
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
 			close(fds[i]);

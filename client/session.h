@@ -12,6 +12,8 @@
 #ifndef TALLY_CLIENT_SESSION_H
 #define TALLY_CLIENT_SESSION_H
 
+#include <pthread.h>
+
 #include "client/tally.h"
 #include "client/arena.h"
 #include "client/conn.h"
@@ -45,6 +47,7 @@ struct tally_tensor {
 	uint8_t dtype;
 	uint8_t state;			/* enum lt_tensor_state */
 	bool leaving;			/* in the list that tally_undeclare() is checking */
+	struct lt_gpu_tensor *gpu;	/* owned; NULL: it has not been on a GPU */
 	char name[];
 };
 
@@ -68,10 +71,12 @@ struct tally_session {
 	bool attached;
 	uint32_t job;			/* the scheduler's number */
 	uint64_t barriers;		/* passed */
-	uint32_t local_rank, local_size, machines;
+	uint32_t local_rank, local_size, machines, chunk_bytes;
+	struct lt_gpu *gpu;		/* owned; NULL: none was opened */
 
 	struct slab ring_mem;		/* owned */
 	struct ring_end ring;
+	pthread_mutex_t sub_lock;	/* of posting: a GPU's driver posts, too */
 	int sub_bell, cpl_bell;		/* owned */
 
 	struct lt_arena arena;
@@ -120,6 +125,19 @@ const uint8_t *lt_session_result(const tally_session *s, uint32_t slab, uint64_t
 				 uint64_t bytes);
 
 int lt_round_take_all(tally_session *s);	/* completions; EPROTO: s is over */
+
+/* The steps of a round, for those that are not one descriptor.  Check: may it begin?  Post:
+ * from any thread, EAGAIN when the ring is full.  Start: posts the first descriptor, fills
+ * tensor and round in, gives the ticket.  Await: 0, ETIMEDOUT, or what ends the session. */
+int lt_round_check(tally_session *s, tally_tensor *t, const tally_ticket *k);
+int lt_round_post(tally_session *s, const struct ring_sub *sub);
+int lt_round_start(tally_session *s, tally_tensor *t, struct ring_sub *sub, tally_ticket *k);
+int lt_round_await(tally_session *s, const tally_tensor *t, mono_t deadline);
+void lt_round_use_up(tally_session *s, tally_tensor *t);	/* the ticket */
+struct tally_tensor *lt_round_of(const tally_session *s, tally_ticket k);	/* NULL: none */
+/* rop and priority of a push_pull; EINVAL. */
+int lt_round_options(tally_session *s, const tally_tensor *t, const tally_push_pull_options *opt,
+		     struct ring_sub *sub);
 void lt_news_arm(tally_session *s);	/* before returning to a user of tally_fd() */
 
 /* NULL: no such tensor.  Fini frees all of them, at the end. */

@@ -189,6 +189,40 @@ TALLY_API int tally_poll(tally_session *s);
  */
 TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t);
 
+/* ---- tensors on GPUs (docs/GPU.md) ---- */
+
+typedef struct {
+	int device;		/* which of the GPUs that this process sees */
+	int exact;		/* 1: add in rank order, not in NCCL's: bits as from host memory */
+	const char *plugin;	/* NULL: libtally-cuda.so.0, where the linker finds libraries */
+} tally_gpu_options;
+
+/*
+ * Gives the session a GPU, until it is detached; all ranks of the machine call it, with
+ * the same `exact`.  opt NULL: GPU number local rank.  Starts a thread, which looks after
+ * what waits on the GPU.  ENOENT: no plugin, no such GPU, or one that the agent does not
+ * see; ETIMEDOUT names who has not called it.  After an error there is no GPU.
+ */
+TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
+
+/*
+ * As tally_push_pull(), with in and out on the GPU: the same, or memory apart.  Begins
+ * when `stream` (a cudaStream_t, NULL: the default one) has done what it holds now; nobody
+ * else may use in or out until the round is done.  All ranks of the job start rounds on
+ * GPUs in the same order.  EINVAL: no GPU.  tally_fd() does not tell of these rounds: wait
+ * with tally_wait(), or with
+ */
+TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
+				  const tally_push_pull_options *opt, void *stream,
+				  tally_ticket *k);
+
+/*
+ * which returns at once and uses the ticket up: what `stream` gets from now on runs when
+ * the result is in out.  If the job fails, the stream goes on, out holds nothing of use,
+ * and the next call says why.
+ */
+TALLY_API int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream);
+
 /*
  * Returns when all ranks have called it; ETIMEDOUT names who has not.  After an error
  * the next call is for the same barrier.

@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+#include "client/clock.h"
+#include "client/gpu.h"
 #include "client/mem.h"
 
 #define DECLARED_BYTES_MAX	64u	/* one tensor's row in a DECLARED */
@@ -124,6 +126,7 @@ static void tensor_free(tally_session *s, struct tally_tensor *t)
 	s->ntensors--;
 	if (t->state == LT_DONE && t->announced == s->poll_count)
 		s->fresh--;
+	lt_gpu_tensor_free(s, t);
 	if (t->staging)
 		lt_arena_put(&s->arena, t->staging);
 	lt_mem_free(t);
@@ -347,11 +350,17 @@ static int check_leaving(tally_session *s, tally_tensor **t, uint32_t n, uint32_
 {
 	for (*marked = 0; *marked < n; ++*marked) {
 		struct tally_tensor *x = t[*marked];
+		int rc;
 
 		if (!x || x->session != s || x->leaving)
 			return err_set(&s->err, TALLY_EINVAL,
 				       "handle %u is not of this session, or twice there",
 				       *marked);
+		rc = lt_gpu_settle(s, x);
+		if (!rc && x->state == LT_IDLE)
+			rc = lt_gpu_landed(s, x, lt_now() + mono_ms(WAIT_TIMEOUT_MS));
+		if (rc)
+			return rc;
 		if (x->state == LT_FLYING)
 			return err_set(&s->err, TALLY_EBUSY, "round %u of tensor %s is in flight",
 				       x->round, x->name);

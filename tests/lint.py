@@ -74,6 +74,7 @@ HEAP = "the heap"
 C_BESIDES = ("tests/*", "bench/*", "examples/*")
 HOMES = [
     (r"<uv\.h>", "libuv", ("common/rt/*",)),
+    (r"<(cuda\w*|nccl)\.h>", "CUDA and NCCL", ("client/gpu/cuda.c", "tests/gpu/*")),
     (r"<(infiniband|rdma)/", "verbs", ("common/net/xport_rdma*",)),
     (r"<(\w*mmintrin|x86intrin|immintrin)\.h>", "intrinsics",
      ("common/*_avx2.c", "common/*_avx512.c", "common/*_sse42.c")),
@@ -86,12 +87,15 @@ HOMES = [
      ("common/rt/clock.c", "common/rt/log.c", "client/clock.c") + C_BESIDES),
     # and in the shells of the programs, see check_homes
     (r"\b(malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|asprintf|vasprintf)\s*\(",
-     HEAP, ("common/rt/*", "common/ctl/*", "common/net/*", "client/mem.c", "cli/*") + C_BESIDES),
+     HEAP, ("common/rt/*", "common/ctl/*", "common/net/*", "client/mem.c", "cli/*",
+            "client/gpu/cuda.c") + C_BESIDES),       # a library of its own
 ]
 CLIENT_BANS = {
     r"\b(exit|_exit|abort|printf|puts|perror|vprintf)\s*\(": "the library never prints or exits",
     r"\b(stderr|stdout)\b": "the library never prints",
     r"\b(signal|sigaction|sigprocmask|pthread_sigmask)\s*\(": "the library takes no signals",
+}
+CLIENT_THREADS = {          # but for gpu.c: who opens a GPU has asked
     r"\b(pthread_create|thrd_create|fork)\s*\(": "the library starts nothing unasked",
 }
 
@@ -314,6 +318,8 @@ def main():
             check_bans(path, bare, CORE_BANS)
         if folder_of(path) == "client":
             check_bans(path, bare, CLIENT_BANS)
+        if folder_of(path) == "client" and path != "client/gpu.c":
+            check_bans(path, bare, CLIENT_THREADS)
         if folder_of(path) in LAYERS and folder_of(path) != "examples":
             check_story(path, text)
             (headers if path.endswith(".h") else sources)[path] = text

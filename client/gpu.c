@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gpu.c - a session gets a GPU: plugin, plan, group, and somebody who watches.
+ *
+ * Opening: the plugin is loaded and names the GPU; the agent is told (GPU_JOIN) and, when
+ * all ranks of the machine have said theirs, answers with the group, its roots and the id
+ * of its first member, by which the members find each other.
+ *
+ * Watching: what waits on a GPU cannot look at a status page, so a thread does, ten times
+ * a second.  Breaking is letting go: all words get their round, the group is aborted, so
+ * whoever waits for the GPU gets it back, and the session is over with the reason.
+ */
+#include "client/gpu.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "client/clock.h"
+#include "client/mem.h"
+
+#define WATCH_MS	100u
+#define BLAME_MS	1000u	/* a group's failure may be the echo of a rank's end */
+#define PLUGIN		"libtally-cuda.so.0"
+
+static_assert(GPU_PLUGIN_IDS == GPU_ID_WORDS, "the message carries what the plugin says");
+
+/* ---- breaking ---- */
+
+static void let_go(struct lt_gpu *g)
+{
+	for (struct lt_gpu_tensor *t = g->tensors; t; t = t->next)
+		for (uint32_t c = 0; c < t->nchunks; c++)
+			atomic_store(&t->words[c], t->round);
+}
+
+static void break_it(struct lt_gpu *g, const struct err *why)
+{
+	pthread_mutex_lock(&g->lock);
+	if (!g->broken) {
+		g->err = *why;
+		g->broken = true;
+	}
+	let_go(g);
+	pthread_mutex_unlock(&g->lock);
+	g->ops->give_up(g->dev);
+}
+
+int lt_gpu_broken(tally_session *s, const struct err *why)
+{
+	break_it(s->gpu, why);
+	return lt_gpu_live(s);
+}
+
+int lt_gpu_live(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+
+	if (!g || !g->broken)
+		return 0;
+	s->err = g->err;
+	lt_conn_close(&s->conn);	/* so that the other ranks hear of it */
+	return lt_session_over(s);
+}
+
+/* ---- watching ---- */
+
+static bool all_there(const struct lt_gpu_tensor *t)
+{
+	for (uint32_t c = 0; c < t->nchunks; c++)
+		if (atomic_load(&t->words[c]) != t->round)
+			return false;
+	return true;
+}
+
+static int check_time(tally_session *s, struct err *e)
+{
+	mono_t limit = lt_now() - mono_ms(WAIT_TIMEOUT_MS);
+	char stall[ERR_TEXT_MAX + 1];
+	int rc = 0;
+
+	pthread_mutex_lock(&s->gpu->lock);
+	for (struct lt_gpu_tensor *t = s->gpu->tensors; t && !rc; t = t->next) {
+		if (!t->round || t->since > limit || all_there(t))
+			continue;
+		ring_status_get(&s->ring, NULL, NULL, stall);
+		rc = err_set(e, TALLY_ETIMEDOUT, "round %u of tensor %s: not done on its GPU after "
+			     "%u s%s%.300s", t->round, t->tensor->name, WAIT_TIMEOUT_MS / 1000,
+			     *stall ? "; " : "", stall);
+	}
+	pthread_mutex_unlock(&s->gpu->lock);
+	return rc;
+}
+
+/* Something that ends the session; 0: nothing. */
+static int look(tally_session *s, bool hung_up, struct err *e)
+{
+	int code = 0;
+
+	ring_status_get(&s->ring, &code, NULL, NULL);
+	if (code) {
+		code = code < 0 ? code : TALLY_EPROTO;
+		ring_status_get(&s->ring, NULL, e->text, NULL);
+		return e->code = code;
+	}
+	if (hung_up)
+		return err_set(e, TALLY_EAGENT, "the agent has hung up");
+	if (!s->gpu->ops->failed(s->gpu->dev, e))
+		return check_time(s, e);
+	if (!s->gpu->failed_at)
+		s->gpu->failed_at = lt_now();
+	return lt_now() - s->gpu->failed_at < mono_ms(BLAME_MS) ? 0 : e->code;
+}
+
+static void *watch(void *arg)
+{
+	tally_session *s = arg;
+	struct lt_gpu *g = s->gpu;
+	struct pollfd p[2] = {
+		{ .fd = g->stop_fd, .events = POLLIN },
+		{ .fd = g->agent_fd, .events = POLLRDHUP },
+	};
+	struct err e = { 0 };
+
+	while (lt_poll(p, g->broken ? 1 : 2, lt_now() + mono_ms(WATCH_MS)) <= 0 ||
+	       !p[0].revents) {
+		if (g->broken || look(s, p[1].revents, &e))
+			break_it(g, &e);
+		p[1].revents = 0;
+	}
+	return NULL;
+}
+
+/* ---- opening ---- */
+
+static int load(tally_session *s, const char *path, const struct gpu_plugin **ops)
+{
+	const char *file = path ? path : PLUGIN;
+	void *so = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	gpu_plugin_fn *get = so ? (gpu_plugin_fn *)dlsym(so, GPU_PLUGIN_SYMBOL) : NULL;
+
+	if (!get)
+		return err_set(&s->err, TALLY_ENOENT, "no plugin for GPUs: %.300s", dlerror());
+	*ops = get();
+	if ((*ops)->version != GPU_PLUGIN_VERSION)
+		return err_set(&s->err, TALLY_EVERSION, "%.200s is of version %u, libtally of %u",
+			       file, (*ops)->version, GPU_PLUGIN_VERSION);
+	return 0;
+}
+
+static void take_plan(struct lt_gpu *g, const struct msg_gpu_plan *m)
+{
+	g->group = m->group;
+	g->groups = m->groups;
+	g->me = m->me;
+	g->members = m->nmembers;
+	g->nroots = m->nroots;
+	g->scatter = m->scatter;
+	memcpy(g->roots, m->roots, m->nroots * sizeof(*g->roots));
+	memcpy(g->weights, m->weights, m->nroots * sizeof(*g->weights));
+}
+
+static int join(tally_session *s, const char *name, bool exact)
+{
+	struct lt_gpu *g = s->gpu;
+	uint64_t ids[GPU_ID_WORDS];
+	struct msg answer, ask = { .type = MSG_GPU_JOIN };
+	int rc = g->ops->new_id(g->dev, ids, &s->err);
+
+	if (rc)
+		return rc;
+	ask.gpu_join = (struct msg_gpu_join){
+		.req = lt_session_req(s), .gpu = name, .exact = exact,
+		.timeout_ms = s->who.timeout_ms, .nids = GPU_ID_WORDS, .ids = ids,
+	};
+	rc = lt_session_call(s, &ask, ask.gpu_join.req, MSG_GPU_PLAN, s->who.timeout_ms, &answer);
+	if (rc)
+		return rc;
+	take_plan(g, &answer.gpu_plan);
+	if (g->members == 1)
+		return 0;
+	return g->ops->join(g->dev, answer.gpu_plan.ids, g->me, g->members, s->who.timeout_ms,
+			    &s->err);
+}
+
+static int start_watch(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+
+	g->stop_fd = eventfd(0, EFD_CLOEXEC);
+	g->agent_fd = fcntl(s->conn.fd, F_DUPFD_CLOEXEC, 0);
+	if (g->stop_fd < 0 || g->agent_fd < 0 || pthread_create(&g->thread, NULL, watch, s))
+		return err_set(&s->err, TALLY_ENOMEM, "no descriptors or no thread for the GPU");
+	g->watched = true;
+	return 0;
+}
+
+static int open_device(tally_session *s, const tally_gpu_options *opt)
+{
+	struct lt_gpu *g = s->gpu;
+	char name[GPU_NAME_MAX + 1];
+	int rc;
+
+	rc = g->ops->open(opt ? opt->device : (int)s->local_rank, &g->dev, name, &s->err);
+	if (!rc)
+		rc = g->ops->event_new(g->dev, &g->step, &s->err);
+	if (!rc)
+		rc = join(s, name, opt && opt->exact);
+	if (!rc)
+		rc = lt_gpu_pin(s);
+	return rc ? rc : start_watch(s);
+}
+
+int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
+{
+	const struct gpu_plugin *ops = NULL;
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = lt_session_live(s);
+	if (rc)
+		return rc;
+	if (s->gpu)
+		return err_set(&s->err, TALLY_EEXIST, "this session has a GPU already");
+	rc = load(s, opt ? opt->plugin : NULL, &ops);
+	if (rc)
+		return rc;
+	s->gpu = lt_mem_new(1, sizeof(*s->gpu));
+	if (!s->gpu)
+		return err_set(&s->err, TALLY_ENOMEM, "no memory for a GPU");
+	s->gpu->ops = ops;
+	s->gpu->stop_fd = s->gpu->agent_fd = -1;
+	pthread_mutex_init(&s->gpu->lock, NULL);
+	rc = open_device(s, opt);
+	if (rc) {
+		struct err why = s->err;
+
+		lt_gpu_close(s);
+		s->err = why;
+	}
+	return rc;
+}
+
+int lt_gpu_pin(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+	int rc = 0;
+
+	for (; g->pinned_arena < s->arena.nslabs && !rc; g->pinned_arena += !rc) {
+		struct slab *m = &s->arena.slabs[g->pinned_arena].mem;
+
+		rc = g->ops->pin(g->dev, m->base, m->bytes, false, &s->err);
+	}
+	for (; g->pinned_results < s->nresults && !rc; g->pinned_results += !rc) {
+		struct slab *m = &s->results[g->pinned_results].mem;
+
+		rc = g->ops->pin(g->dev, m->base, m->bytes, true, &s->err);
+	}
+	return rc;
+}
+
+/* ---- closing ---- */
+
+static void stop_watch(struct lt_gpu *g)
+{
+	if (g->watched) {
+		(void)eventfd_write(g->stop_fd, 1);
+		pthread_join(g->thread, NULL);
+	}
+	if (g->stop_fd >= 0)
+		close(g->stop_fd);
+	if (g->agent_fd >= 0)
+		close(g->agent_fd);
+}
+
+/* Rounds that a stream waits for come to their end; others are given up. */
+static void settle_all(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+	struct err why = { .code = TALLY_ESHUTDOWN, .text = "detached with a round in flight" };
+	int rc = g->broken ? g->err.code : 0;
+
+	for (struct lt_gpu_tensor *t = g->tensors; t && !rc; t = t->next) {
+		if (t->let_go)
+			rc = lt_gpu_settle(s, t->tensor);
+		else if (t->flying)
+			rc = why.code;
+		if (!rc)
+			rc = lt_gpu_landed(s, t->tensor, lt_now() + mono_ms(s->who.timeout_ms));
+	}
+	if (rc)
+		break_it(g, &why);
+}
+
+static void unpin_all(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+
+	while (g->pinned_arena)
+		g->ops->unpin(g->dev, s->arena.slabs[--g->pinned_arena].mem.base);
+	while (g->pinned_results)
+		g->ops->unpin(g->dev, s->results[--g->pinned_results].mem.base);
+}
+
+void lt_gpu_close(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+
+	if (!g)
+		return;
+	if (g->dev)
+		settle_all(s);
+	stop_watch(g);
+	if (g->dev)
+		g->ops->drain(g->dev);
+	while (g->tensors)
+		lt_gpu_tensor_free(s, g->tensors->tensor);
+	unpin_all(s);
+	if (g->step)
+		g->ops->event_free(g->dev, g->step);
+	if (g->dev)
+		g->ops->close(g->dev);
+	pthread_mutex_destroy(&g->lock);
+	s->gpu = NULL;
+	lt_mem_free(g);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu.h - gradients on GPUs: the machine's local plan, carried out.
+ *
+ * gpu.c opens the plugin, gets this rank's part of the plan from the agent, and watches:
+ * a thread of its own sees the job end, the agent go, a group of GPUs fail or a round
+ * take too long; then it lets everything go on that waits on the GPU, and the next call
+ * says why.  gpu_round.c puts a round on the GPU's lanes.
+ *
+ * A round on a GPU opens with an OPEN descriptor, whose words the agent sets chunk by
+ * chunk as results are there.  The pieces are posted by callbacks of the driver, so the
+ * ring has a lock when there is a GPU.
+ *
+ * Owner: the session's thread, but for what lt_gpu_watch says.
+ */
+#ifndef TALLY_CLIENT_GPU_H
+#define TALLY_CLIENT_GPU_H
+
+#include <pthread.h>
+
+#include "client/session.h"
+#include "client/gpu/plugin.h"
+#include "proto/msg.h"
+
+/* A descriptor that a callback posts. */
+struct lt_gpu_post {
+	struct tally_session *session;
+	struct ring_sub sub;
+};
+
+/* What a tensor has on top when it has been on a GPU. */
+struct lt_gpu_tensor {
+	struct lt_gpu_tensor *next;	/* in lt_gpu.tensors, under its lock */
+	struct tally_tensor *tensor;
+	struct gpu_event *landed;	/* owned: the last round's result is in out */
+	void *block;			/* owned, of the arena: words, then this rank's chunks */
+	uint8_t *staging;		/* behind the words */
+	_Atomic uint32_t *words;	/* nchunks */
+	uint32_t nchunks, nposts;
+	struct lt_gpu_post *posts;	/* owned; one for each chunk of this rank */
+	uint32_t round;			/* last started, under the lock */
+	mono_t since;			/* when */
+	bool flying;			/* a round on the GPU, not handed over */
+	bool let_go;			/* nobody will wait for its ticket: a stream does */
+};
+
+struct lt_gpu {
+	const struct gpu_plugin *ops;
+	struct gpu *dev;		/* owned */
+	struct gpu_event *step;		/* owned: from lane to lane */
+	uint32_t group, groups, me, members, nroots;
+	uint32_t roots[LOCAL_RANKS_MAX], weights[LOCAL_RANKS_MAX];
+	bool scatter;
+	uint32_t pinned_arena, pinned_results;	/* slabs */
+	pthread_t thread;
+	bool watched;			/* the thread runs */
+	int stop_fd, agent_fd;		/* owned; the thread reads them */
+	mono_t failed_at;		/* the thread's: when the group failed; 0: it has not */
+	pthread_mutex_t lock;		/* of what follows, and of rounds of tensors */
+	struct lt_gpu_tensor *tensors;
+	struct err err;			/* why it is broken; written once */
+	_Atomic bool broken;
+};
+
+/* 0, or the code why the GPU's side is broken, which ends the session. */
+int lt_gpu_live(tally_session *s);
+
+/* What is known of the arena and of results since, pinned. */
+int lt_gpu_pin(tally_session *s);
+
+/* The GPU failed in a call: what happens then is the same as if the thread had seen it. */
+int lt_gpu_broken(tally_session *s, const struct err *why);
+
+/* Ends all: what flies is given up.  Harmless without a GPU. */
+void lt_gpu_close(tally_session *s);
+
+/* gpu_round.c: 0 when the last round's result is in its place on the GPU; EAGAIN,
+ * ETIMEDOUT at the deadline. */
+int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline);
+/* Waits for a round whose ticket was given to a stream.  0 at once if there is none. */
+int lt_gpu_settle(tally_session *s, struct tally_tensor *t);
+/* What the tensor has on the GPU's account. */
+void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t);
+
+#endif

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cuda.c - libtally-cuda: lanes are CUDA streams, groups are NCCL communicators.
+ *
+ * A group has two communicators, one for REDUCE and one for SPREAD, so that results come
+ * back while later chunks are still being added up.  They are non-blocking: a call that
+ * NCCL cannot finish at once is asked after until it has, and give_up() ends that, too.
+ *
+ * The words that a lane waits for are host memory that is pinned and mapped; the wait is
+ * the driver's cuStreamWaitValue32, found at run time, as libcuda comes with the driver
+ * and not with the toolkit.
+ *
+ * ncclCommAbort() frees a communicator while another thread may be using it, so every
+ * call on one is made under a lock, and none after the abort.
+ */
+#include "client/gpu/plugin.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PLUGIN_API	__attribute__((visibility("default")))
+#define WAIT_GEQ	0u		/* CU_STREAM_WAIT_VALUE_GEQ */
+#define NAP_NS		20000
+#define LEAVE_MS	5000u
+
+enum { COMM_REDUCE, COMM_SPREAD, COMMS };
+
+static_assert(COMMS * sizeof(ncclUniqueId) <= GPU_PLUGIN_IDS * sizeof(uint64_t), "ids fit");
+
+typedef int wait_value_fn(cudaStream_t stream, unsigned long long at, uint32_t value,
+			  unsigned flags);
+
+struct gpu {
+	int device;
+	cudaStream_t lane[GPU_LANES];
+	wait_value_fn *wait_value;
+	pthread_mutex_t lock;		/* of comm */
+	ncclComm_t comm[COMMS];		/* NULL: none, or aborted */
+	_Atomic bool aborted;
+};
+
+struct gpu_event {
+	cudaEvent_t event;
+};
+
+/* ---- errors ---- */
+
+static int cuda_error(cudaError_t rc, const char *what, struct err *e)
+{
+	int code = rc == cudaErrorMemoryAllocation ? TALLY_ENOMEM : TALLY_EIO;
+
+	(void)cudaGetLastError();	/* not the user's to find */
+	return err_set(e, code, "CUDA: %s: %s", what, cudaGetErrorString(rc));
+}
+
+#define CUDA(call, e) do { \
+		cudaError_t rc_ = (call); \
+		if (rc_ != cudaSuccess) \
+			return cuda_error(rc_, #call, e); \
+	} while (0)
+
+static int nccl_error(ncclResult_t rc, struct err *e)
+{
+	return err_set(e, TALLY_EIO, "NCCL: %s: %.300s", ncclGetErrorString(rc),
+		       ncclGetLastError(NULL));
+}
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+}
+
+/* ---- opening, closing ---- */
+
+static int find_wait_value(struct gpu *g, struct err *e)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	void *f = driver ? dlsym(driver, "cuStreamWaitValue32_v2") : NULL;
+
+	if (driver && !f)
+		f = dlsym(driver, "cuStreamWaitValue32");
+	if (!f)
+		return err_set(e, TALLY_EVERSION, "the driver has no cuStreamWaitValue32: %.200s",
+			       driver ? "too old" : dlerror());
+	g->wait_value = (wait_value_fn *)f;
+	return 0;
+}
+
+static int set_up(struct gpu *g, char *name, struct err *e)
+{
+	int count = 0;
+
+	CUDA(cudaGetDeviceCount(&count), e);
+	if (g->device < 0 || g->device >= count)
+		return err_set(e, TALLY_ENOENT, "no GPU %d: this process sees %d of them",
+			       g->device, count);
+	CUDA(cudaSetDevice(g->device), e);
+	CUDA(cudaDeviceGetPCIBusId(name, GPU_NAME_MAX + 1, g->device), e);
+	for (int i = 0; i < GPU_LANES; i++)
+		CUDA(cudaStreamCreateWithFlags(&g->lane[i], cudaStreamNonBlocking), e);
+	return find_wait_value(g, e);
+}
+
+static void cuda_close(struct gpu *g);
+static int finish(struct gpu *g, int comm, ncclResult_t rc, uint32_t timeout_ms, struct err *e);
+
+static int cuda_open(int device, struct gpu **out, char *name, struct err *e)
+{
+	struct gpu *g = calloc(1, sizeof(*g));
+	int rc;
+
+	if (!g)
+		return err_set(e, TALLY_ENOMEM, "no memory for a GPU");
+	g->device = device;
+	pthread_mutex_init(&g->lock, NULL);
+	rc = set_up(g, name, e);
+	if (rc)
+		cuda_close(g);
+	else
+		*out = g;
+	return rc;
+}
+
+static void cuda_give_up(struct gpu *g)
+{
+	g->aborted = true;
+	pthread_mutex_lock(&g->lock);
+	for (int i = 0; i < COMMS; i++) {
+		if (g->comm[i])
+			(void)ncclCommAbort(g->comm[i]);
+		g->comm[i] = NULL;
+	}
+	pthread_mutex_unlock(&g->lock);
+}
+
+static void cuda_drain(struct gpu *g)
+{
+	(void)cudaSetDevice(g->device);
+	for (int i = 0; i < GPU_LANES; i++)
+		(void)cudaStreamSynchronize(g->lane[i]);
+}
+
+/* Together with the other members: to them, one that merely goes is an error. */
+static void leave(struct gpu *g, int comm)
+{
+	ncclResult_t rc;
+	struct err e;
+
+	if (!g->comm[comm])
+		return;
+	rc = ncclCommFinalize(g->comm[comm]);
+	if (finish(g, comm, rc, LEAVE_MS, &e))
+		return;
+	(void)ncclCommDestroy(g->comm[comm]);
+	g->comm[comm] = NULL;
+}
+
+static void cuda_close(struct gpu *g)
+{
+	for (int i = 0; i < COMMS; i++)
+		leave(g, i);
+	cuda_give_up(g);		/* what is left: others have not come in time */
+	for (int i = 0; i < GPU_LANES; i++)
+		if (g->lane[i])
+			(void)cudaStreamDestroy(g->lane[i]);
+	(void)cudaGetLastError();
+	pthread_mutex_destroy(&g->lock);
+	free(g);
+}
+
+/* ---- groups ---- */
+
+static int cuda_new_id(struct gpu *g, uint64_t ids[GPU_PLUGIN_IDS], struct err *e)
+{
+	ncclUniqueId id;
+	ncclResult_t rc;
+
+	(void)g;
+	memset(ids, 0, GPU_PLUGIN_IDS * sizeof(*ids));
+	for (int i = 0; i < COMMS; i++) {
+		rc = ncclGetUniqueId(&id);
+		if (rc != ncclSuccess)
+			return nccl_error(rc, e);
+		memcpy((char *)ids + (size_t)i * sizeof(id), &id, sizeof(id));
+	}
+	return 0;
+}
+
+/* What the communicator is at; ncclInProgress: not done yet. */
+static ncclResult_t state_of(struct gpu *g, int comm)
+{
+	ncclResult_t state = ncclInternalError, rc = ncclInternalError;
+
+	pthread_mutex_lock(&g->lock);
+	if (g->comm[comm])
+		rc = ncclCommGetAsyncError(g->comm[comm], &state);
+	pthread_mutex_unlock(&g->lock);
+	return rc == ncclSuccess ? state : rc;
+}
+
+static int finish(struct gpu *g, int comm, ncclResult_t rc, uint32_t timeout_ms, struct err *e)
+{
+	uint64_t naps = (uint64_t)timeout_ms * (NS_PER_MS / NAP_NS);
+
+	while (rc == ncclInProgress) {
+		rc = state_of(g, comm);
+		if (rc != ncclInProgress)
+			break;
+		if (!naps--)
+			return err_set(e, TALLY_ETIMEDOUT, "NCCL: the group did not come about or "
+				       "does not go on, after %u ms", timeout_ms);
+		nap();
+	}
+	if (rc == ncclSuccess)
+		return 0;
+	if (g->aborted)
+		return err_set(e, TALLY_ESHUTDOWN, "the group of GPUs was given up");
+	return nccl_error(rc, e);
+}
+
+static int cuda_join(struct gpu *g, const uint64_t ids[GPU_PLUGIN_IDS], uint32_t me,
+		     uint32_t members, uint32_t timeout_ms, struct err *e)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId id;
+	ncclResult_t nrc;
+	int rc = 0;
+
+	CUDA(cudaSetDevice(g->device), e);
+	config.blocking = 0;
+	for (int i = 0; i < COMMS && !rc; i++) {
+		memcpy(&id, (const char *)ids + (size_t)i * sizeof(id), sizeof(id));
+		nrc = ncclCommInitRankConfig(&g->comm[i], (int)members, id, (int)me, &config);
+		rc = finish(g, i, nrc, timeout_ms, e);
+	}
+	if (rc)
+		cuda_give_up(g);
+	return rc;
+}
+
+static ncclDataType_t nccl_type(enum dtype dtype)
+{
+	switch (dtype) {
+	case DTYPE_F32:
+		return ncclFloat32;
+	case DTYPE_F64:
+		return ncclFloat64;
+	case DTYPE_F16:
+		return ncclFloat16;
+	case DTYPE_BF16:
+		return ncclBfloat16;
+	case DTYPE_I8:
+		return ncclInt8;
+	case DTYPE_U8:
+		return ncclUint8;
+	case DTYPE_I32:
+		return ncclInt32;
+	case DTYPE_I64:
+		return ncclInt64;
+	case DTYPE_NONE:
+	case DTYPE_END:
+		break;
+	}
+	ASSERT(!"a type that no tensor has");
+	return ncclInt8;
+}
+
+/* Several calls in one: p[i] by `one`; all of it under the lock, as the abort wants it. */
+typedef ncclResult_t one_fn(struct gpu *g, const struct gpu_part *p, ncclDataType_t type);
+
+static ncclResult_t all_of(struct gpu *g, int comm, one_fn *one, const struct gpu_part *p,
+			   uint32_t n, ncclDataType_t type)
+{
+	ncclResult_t rc = ncclInternalError, end;
+
+	pthread_mutex_lock(&g->lock);
+	if (g->comm[comm]) {
+		rc = ncclGroupStart();
+		for (uint32_t i = 0; i < n && (rc == ncclSuccess || rc == ncclInProgress); i++)
+			rc = one(g, &p[i], type);
+		end = ncclGroupEnd();
+		rc = rc == ncclSuccess || rc == ncclInProgress ? end : rc;
+	}
+	pthread_mutex_unlock(&g->lock);
+	return rc;
+}
+
+static int put(struct gpu *g, int comm, one_fn *one, const struct gpu_part *p, uint32_t n,
+	       enum dtype dtype, struct err *e)
+{
+	CUDA(cudaSetDevice(g->device), e);
+	return finish(g, comm, all_of(g, comm, one, p, n, nccl_type(dtype)), WAIT_TIMEOUT_MS, e);
+}
+
+static ncclResult_t reduce_one(struct gpu *g, const struct gpu_part *p, ncclDataType_t type)
+{
+	return ncclReduce(p->in, p->out, p->count, type, ncclSum, (int)p->root,
+			  g->comm[COMM_REDUCE], g->lane[GPU_REDUCE]);
+}
+
+static ncclResult_t broadcast_one(struct gpu *g, const struct gpu_part *p, ncclDataType_t type)
+{
+	return ncclBroadcast(p->in, p->out, p->count, type, (int)p->root, g->comm[COMM_SPREAD],
+			     g->lane[GPU_SPREAD]);
+}
+
+static ncclResult_t scatter_one(struct gpu *g, const struct gpu_part *p, ncclDataType_t type)
+{
+	return ncclReduceScatter(p->in, p->out, p->count, type, ncclSum, g->comm[COMM_REDUCE],
+				 g->lane[GPU_REDUCE]);
+}
+
+static ncclResult_t gather_one(struct gpu *g, const struct gpu_part *p, ncclDataType_t type)
+{
+	return ncclAllGather(p->in, p->out, p->count, type, g->comm[COMM_SPREAD],
+			     g->lane[GPU_SPREAD]);
+}
+
+static int cuda_reduce(struct gpu *g, const struct gpu_part *p, uint32_t n, enum dtype dtype,
+		       struct err *e)
+{
+	return put(g, COMM_REDUCE, reduce_one, p, n, dtype, e);
+}
+
+static int cuda_broadcast(struct gpu *g, const struct gpu_part *p, uint32_t n,
+			  enum dtype dtype, struct err *e)
+{
+	return put(g, COMM_SPREAD, broadcast_one, p, n, dtype, e);
+}
+
+static int cuda_reduce_scatter(struct gpu *g, const void *in, void *out, size_t count,
+			       enum dtype dtype, struct err *e)
+{
+	const struct gpu_part p = { .in = in, .out = out, .count = count };
+
+	return put(g, COMM_REDUCE, scatter_one, &p, 1, dtype, e);
+}
+
+static int cuda_all_gather(struct gpu *g, const void *in, void *out, size_t count,
+			   enum dtype dtype, struct err *e)
+{
+	const struct gpu_part p = { .in = in, .out = out, .count = count };
+
+	return put(g, COMM_SPREAD, gather_one, &p, 1, dtype, e);
+}
+
+/* ---- memory, events, lanes ---- */
+
+static int cuda_pin(struct gpu *g, void *p, size_t bytes, bool read_only, struct err *e)
+{
+	unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+
+	CUDA(cudaSetDevice(g->device), e);
+	if (!read_only)
+		CUDA(cudaHostRegister(p, bytes, flags), e);
+	else if (cudaHostRegister(p, bytes, flags | cudaHostRegisterReadOnly) != cudaSuccess)
+		(void)cudaGetLastError();	/* copies from it take the slow way */
+	return 0;
+}
+
+static void cuda_unpin(struct gpu *g, void *p)
+{
+	(void)g;
+	(void)cudaHostUnregister(p);
+	(void)cudaGetLastError();
+}
+
+static int cuda_event_new(struct gpu *g, struct gpu_event **out, struct err *e)
+{
+	struct gpu_event *ev = calloc(1, sizeof(*ev));
+	cudaError_t rc;
+
+	if (!ev)
+		return err_set(e, TALLY_ENOMEM, "no memory for an event");
+	rc = cudaSetDevice(g->device);
+	if (rc == cudaSuccess)
+		rc = cudaEventCreateWithFlags(&ev->event, cudaEventDisableTiming);
+	if (rc != cudaSuccess) {
+		free(ev);
+		return cuda_error(rc, "an event", e);
+	}
+	*out = ev;
+	return 0;
+}
+
+static void cuda_event_free(struct gpu *g, struct gpu_event *ev)
+{
+	(void)g;
+	(void)cudaEventDestroy(ev->event);
+	free(ev);
+}
+
+static int cuda_record(struct gpu *g, enum gpu_lane lane, struct gpu_event *ev, struct err *e)
+{
+	CUDA(cudaEventRecord(ev->event, g->lane[lane]), e);
+	return 0;
+}
+
+static int cuda_wait(struct gpu *g, enum gpu_lane lane, struct gpu_event *ev, struct err *e)
+{
+	CUDA(cudaStreamWaitEvent(g->lane[lane], ev->event, 0), e);
+	return 0;
+}
+
+static int cuda_done(struct gpu *g, struct gpu_event *ev, struct err *e)
+{
+	cudaError_t rc = cudaEventQuery(ev->event);
+
+	(void)g;
+	if (rc == cudaErrorNotReady) {
+		(void)cudaGetLastError();
+		return TALLY_EAGAIN;
+	}
+	return rc == cudaSuccess ? 0 : cuda_error(rc, "what was on the lanes", e);
+}
+
+static int cuda_follow(struct gpu *g, enum gpu_lane lane, void *stream, struct gpu_event *ev,
+		       struct err *e)
+{
+	CUDA(cudaSetDevice(g->device), e);
+	CUDA(cudaEventRecord(ev->event, (cudaStream_t)stream), e);
+	return cuda_wait(g, lane, ev, e);
+}
+
+static int cuda_lead(struct gpu *g, struct gpu_event *ev, void *stream, struct err *e)
+{
+	CUDA(cudaSetDevice(g->device), e);
+	CUDA(cudaStreamWaitEvent((cudaStream_t)stream, ev->event, 0), e);
+	return 0;
+}
+
+static int cuda_copy(struct gpu *g, enum gpu_lane lane, void *to, const void *from,
+		     size_t bytes, struct err *e)
+{
+	CUDA(cudaMemcpyAsync(to, from, bytes, lane == GPU_OUT ? cudaMemcpyDeviceToHost :
+			     cudaMemcpyHostToDevice, g->lane[lane]), e);
+	return 0;
+}
+
+static int cuda_call(struct gpu *g, enum gpu_lane lane, void (*fn)(void *), void *arg,
+		     struct err *e)
+{
+	CUDA(cudaLaunchHostFunc(g->lane[lane], fn, arg), e);
+	return 0;
+}
+
+static int cuda_await(struct gpu *g, enum gpu_lane lane, _Atomic uint32_t *word,
+		      uint32_t value, struct err *e)
+{
+	void *seen;
+	int rc;
+
+	CUDA(cudaHostGetDevicePointer(&seen, (void *)word, 0), e);
+	rc = g->wait_value(g->lane[lane], (uintptr_t)seen, value, WAIT_GEQ);
+	return rc ? err_set(e, TALLY_EIO, "CUDA: cuStreamWaitValue32: error %d", rc) : 0;
+}
+
+/* ---- trouble ---- */
+
+static int cuda_failed(struct gpu *g, struct err *e)
+{
+	ncclResult_t state = ncclSuccess;
+	cudaError_t rc;
+
+	(void)cudaSetDevice(g->device);
+	for (int i = 0; i < GPU_LANES; i++) {
+		rc = cudaStreamQuery(g->lane[i]);
+		if (rc != cudaSuccess && rc != cudaErrorNotReady)
+			return cuda_error(rc, "a lane", e);
+	}
+	(void)cudaGetLastError();
+	pthread_mutex_lock(&g->lock);
+	for (int i = 0; i < COMMS && state == ncclSuccess; i++)
+		if (g->comm[i])
+			(void)ncclCommGetAsyncError(g->comm[i], &state);
+	pthread_mutex_unlock(&g->lock);
+	return state == ncclSuccess || state == ncclInProgress ? 0 : nccl_error(state, e);
+}
+
+static const struct gpu_plugin plugin = {
+	.version = GPU_PLUGIN_VERSION,
+	.open = cuda_open,
+	.drain = cuda_drain,
+	.close = cuda_close,
+	.new_id = cuda_new_id,
+	.join = cuda_join,
+	.pin = cuda_pin,
+	.unpin = cuda_unpin,
+	.event_new = cuda_event_new,
+	.event_free = cuda_event_free,
+	.record = cuda_record,
+	.wait = cuda_wait,
+	.done = cuda_done,
+	.follow = cuda_follow,
+	.lead = cuda_lead,
+	.copy = cuda_copy,
+	.call = cuda_call,
+	.await = cuda_await,
+	.reduce = cuda_reduce,
+	.broadcast = cuda_broadcast,
+	.reduce_scatter = cuda_reduce_scatter,
+	.all_gather = cuda_all_gather,
+	.failed = cuda_failed,
+	.give_up = cuda_give_up,
+};
+
+PLUGIN_API const struct gpu_plugin *tally_gpu_plugin(void)
+{
+	return &plugin;
+}

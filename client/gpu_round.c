@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gpu_round.c - one round of a tensor that lies on GPUs.
+ *
+ * All of it is put on the lanes at once, and what is on them waits for what it needs:
+ *
+ *	REDUCE	the group adds a step's chunks up, each to its root
+ *	OUT	this rank's chunks are copied to the arena; a callback posts each
+ *	IN	when the agent has set a chunk's word, its result is copied to the GPU
+ *	SPREAD	the group gets the step's results from the roots
+ *
+ * A step is as many chunks as there are roots, so that each has one to do; the lanes work
+ * on different steps, and the network on others again.  A root's sum lies where the
+ * result will be, in `out`.  A group of one has neither sums nor roots: its chunks are
+ * copied from `in`.
+ *
+ * A driver may put lanes one behind the other that need not be.  That costs time and no
+ * more: what a lane waits for was put on the lanes before, here and, as all ranks start
+ * rounds in the same order, everywhere else.
+ *
+ * A ticket can be given to a stream (tally_gpu_wait()).  Then nobody takes the round's
+ * completion in until its tensor is used again, which waits for it.
+ */
+#include "client/gpu.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "client/clock.h"
+#include "client/mem.h"
+#include "common/base/geom.h"
+#include "common/base/turn.h"
+
+#define LOOK_NS		20000	/* between looks at an event */
+
+static void doze(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
+}
+
+/* ---- what a tensor has ---- */
+
+/* Whose chunk it is.  Those of a tensor with fewer chunks than roots begin anywhere. */
+static uint32_t root_of(const struct lt_gpu *g, const struct lt_gpu_tensor *t, uint32_t chunk)
+{
+	uint64_t first = t->nchunks < g->nroots ? t->tensor->id : 0;
+
+	return g->roots[turn_of(g->weights, sizeof(*g->weights), g->nroots, first + chunk)];
+}
+
+static struct geom geom_of(const struct tally_tensor *t)
+{
+	return (struct geom){ t->bytes, t->session->chunk_bytes, t->session->chunk_bytes };
+}
+
+/* Where each of this rank's chunks will be copied to, and what will be said of it. */
+static void place_chunks(tally_session *s, struct lt_gpu_tensor *gt)
+{
+	struct tally_tensor *t = gt->tensor;
+	struct geom geom = geom_of(t);
+	uint8_t *to = gt->staging;
+	uint32_t n = 0;
+
+	for (uint32_t c = 0; c < gt->nchunks; c++) {
+		struct ring_sub *sub = &gt->posts[n].sub;
+		bool found;
+
+		if (root_of(s->gpu, gt, c) != s->gpu->me)
+			continue;
+		gt->posts[n].session = s;
+		*sub = (struct ring_sub){
+			.length = geom_chunk_len(&geom, c), .part = PART_PIECE, .tensor = t->id,
+			.at = (uint64_t)c * geom.chunk_bytes, .group = (uint8_t)s->gpu->group,
+		};
+		found = lt_arena_find(&s->arena, to, sub->length, &sub->slab, &sub->offset);
+		ASSERT(found);
+		to += sub->length;
+		n++;
+	}
+}
+
+static void count_chunks(const struct lt_gpu *g, struct lt_gpu_tensor *gt, uint64_t *bytes)
+{
+	struct geom geom = geom_of(gt->tensor);
+
+	*bytes = 0;
+	for (uint32_t c = 0; c < gt->nchunks; c++) {
+		if (root_of(g, gt, c) != g->me)
+			continue;
+		*bytes += geom_chunk_len(&geom, c);
+		gt->nposts++;
+	}
+}
+
+static int fill(tally_session *s, struct lt_gpu_tensor *gt)
+{
+	uint64_t words = align_up(gt->nchunks * sizeof(uint32_t), PAGE_BYTES), bytes;
+	int rc;
+
+	count_chunks(s->gpu, gt, &bytes);
+	gt->posts = lt_mem_new(MAX(gt->nposts, 1), sizeof(*gt->posts));
+	if (!gt->posts)
+		return err_set(&s->err, TALLY_ENOMEM, "no memory for a tensor on a GPU");
+	rc = lt_session_alloc(s, words + bytes, &gt->block);
+	if (!rc)
+		rc = lt_gpu_pin(s);
+	if (!rc)
+		rc = s->gpu->ops->event_new(s->gpu->dev, &gt->landed, &s->err);
+	if (rc)
+		return rc;
+	gt->words = gt->block;
+	gt->staging = (uint8_t *)gt->block + words;
+	place_chunks(s, gt);
+	return 0;
+}
+
+static void drop(tally_session *s, struct lt_gpu_tensor *gt)
+{
+	if (gt->landed)
+		s->gpu->ops->event_free(s->gpu->dev, gt->landed);
+	if (gt->block)
+		lt_arena_put(&s->arena, gt->block);
+	lt_mem_free(gt->posts);
+	lt_mem_free(gt);
+}
+
+static int prepare(tally_session *s, struct tally_tensor *t)
+{
+	struct lt_gpu_tensor *gt;
+	struct geom geom = geom_of(t);
+	int rc;
+
+	if (t->gpu)
+		return 0;
+	gt = lt_mem_new(1, sizeof(*gt));
+	if (!gt)
+		return err_set(&s->err, TALLY_ENOMEM, "no memory for a tensor on a GPU");
+	gt->tensor = t;
+	gt->nchunks = geom_chunks(&geom);
+	rc = fill(s, gt);
+	if (rc) {
+		drop(s, gt);
+		return rc;
+	}
+	t->gpu = gt;
+	pthread_mutex_lock(&s->gpu->lock);
+	gt->next = s->gpu->tensors;
+	s->gpu->tensors = gt;
+	pthread_mutex_unlock(&s->gpu->lock);
+	return 0;
+}
+
+void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t)
+{
+	struct lt_gpu_tensor *gt = t->gpu, **at;
+
+	if (!gt)
+		return;
+	pthread_mutex_lock(&s->gpu->lock);
+	for (at = &s->gpu->tensors; *at != gt; at = &(*at)->next)
+		;
+	*at = gt->next;
+	pthread_mutex_unlock(&s->gpu->lock);
+	t->gpu = NULL;
+	drop(s, gt);
+}
+
+/* ---- on the lanes ---- */
+
+/* The driver's: the chunk is in the arena. A full ring has room soon, the agent sees to it. */
+static void post(void *arg)
+{
+	const struct lt_gpu_post *p = arg;
+
+	while (lt_round_post(p->session, &p->sub) && !p->session->gpu->broken)
+		doze();
+}
+
+struct flight {				/* of one round */
+	const struct gpu_plugin *ops;
+	struct lt_gpu *g;
+	struct lt_gpu_tensor *gt;
+	struct geom geom;
+	const uint8_t *in;
+	uint8_t *out;
+	enum dtype dtype;
+	uint32_t from, to;		/* chunks of the step */
+	uint32_t posts;			/* of this rank that are on the lane */
+	struct err *e;
+};
+
+static uint64_t at(const struct flight *f, uint32_t chunk)
+{
+	return (uint64_t)chunk * f->geom.chunk_bytes;
+}
+
+static bool mine(const struct flight *f, uint32_t chunk)
+{
+	return root_of(f->g, f->gt, chunk) == f->g->me;
+}
+
+static bool scatters(const struct flight *f)
+{
+	return f->g->scatter && f->to - f->from == f->g->members &&
+	       geom_chunk_len(&f->geom, f->to - 1) == f->geom.chunk_bytes;
+}
+
+/* The step's chunks, for a reduction or a broadcast. */
+static uint32_t parts(const struct flight *f, const uint8_t *in, struct gpu_part *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t c = f->from; c < f->to; c++)
+		p[n++] = (struct gpu_part){
+			.in = in + at(f, c), .out = f->out + at(f, c),
+			.count = geom_chunk_len(&f->geom, c) / dtype_bytes((uint8_t)f->dtype),
+			.root = root_of(f->g, f->gt, c),
+		};
+	return n;
+}
+
+static int sum_up(const struct flight *f)
+{
+	struct gpu_part p[LOCAL_RANKS_MAX];
+	uint32_t n;
+
+	if (scatters(f))
+		return f->ops->reduce_scatter(f->g->dev, f->in + at(f, f->from),
+					      f->out + at(f, f->from) + at(f, f->g->me),
+					      f->geom.chunk_bytes / dtype_bytes((uint8_t)f->dtype),
+					      f->dtype, f->e);
+	n = parts(f, f->in, p);
+	return f->ops->reduce(f->g->dev, p, n, f->dtype, f->e);
+}
+
+static int spread(const struct flight *f)
+{
+	struct gpu_part p[LOCAL_RANKS_MAX];
+	uint32_t n;
+
+	if (scatters(f))
+		return f->ops->all_gather(f->g->dev, f->out + at(f, f->from) + at(f, f->g->me),
+					  f->out + at(f, f->from),
+					  f->geom.chunk_bytes / dtype_bytes((uint8_t)f->dtype),
+					  f->dtype, f->e);
+	n = parts(f, f->out, p);
+	return f->ops->broadcast(f->g->dev, p, n, f->dtype, f->e);
+}
+
+/* What lane `to` does from now on comes after what lane `from` holds. */
+static int after(const struct flight *f, enum gpu_lane from, enum gpu_lane to)
+{
+	int rc = f->ops->record(f->g->dev, from, f->g->step, f->e);
+
+	return rc ? rc : f->ops->wait(f->g->dev, to, f->g->step, f->e);
+}
+
+static int bring_out(struct flight *f, uint32_t chunk)
+{
+	struct lt_gpu_post *p = &f->gt->posts[f->posts++];
+	const uint8_t *from = f->g->members > 1 ? f->out : f->in;
+	uint8_t *to = p->session->arena.slabs[p->sub.slab].mem.base + p->sub.offset;
+	int rc = f->ops->copy(f->g->dev, GPU_OUT, to, from + at(f, chunk), p->sub.length, f->e);
+
+	return rc ? rc : f->ops->call(f->g->dev, GPU_OUT, post, p, f->e);
+}
+
+static int bring_in(const struct flight *f, uint32_t chunk)
+{
+	const struct lt_gpu_tensor *gt = f->gt;
+	const uint8_t *from = gt->tensor->result[gt->round & 1];
+	int rc = f->ops->await(f->g->dev, GPU_IN, &gt->words[chunk], gt->round, f->e);
+
+	return rc ? rc : f->ops->copy(f->g->dev, GPU_IN, f->out + at(f, chunk),
+				      from + at(f, chunk), geom_chunk_len(&f->geom, chunk), f->e);
+}
+
+static int step(struct flight *f)
+{
+	bool group = f->g->members > 1;
+	int rc = group ? sum_up(f) : 0;
+
+	rc = rc ? rc : after(f, GPU_REDUCE, GPU_OUT);
+	for (uint32_t c = f->from; c < f->to && !rc; c++)
+		rc = mine(f, c) ? bring_out(f, c) : 0;
+	/* a result may be where the sum was, and that has been copied */
+	rc = rc ? rc : after(f, GPU_OUT, GPU_IN);
+	for (uint32_t c = f->from; c < f->to && !rc; c++)
+		rc = mine(f, c) ? bring_in(f, c) : 0;
+	if (!group)
+		return rc;
+	rc = rc ? rc : after(f, GPU_IN, GPU_SPREAD);
+	return rc ? rc : spread(f);
+}
+
+static int take_off(struct flight *f, void *stream)
+{
+	uint32_t width = f->g->members > 1 ? f->g->nroots : 1;
+	int rc = f->ops->follow(f->g->dev, GPU_REDUCE, stream, f->g->step, f->e);
+
+	/* out may still be on its way from the last round */
+	rc = rc ? rc : f->ops->wait(f->g->dev, GPU_REDUCE, f->gt->landed, f->e);
+	for (f->from = 0; f->from < f->gt->nchunks && !rc; f->from = f->to) {
+		f->to = MIN(f->from + width, f->gt->nchunks);
+		rc = step(f);
+	}
+	return rc ? rc : f->ops->record(f->g->dev, f->g->members > 1 ? GPU_SPREAD : GPU_IN,
+					f->gt->landed, f->e);
+}
+
+/* ---- rounds ---- */
+
+static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub *sub,
+		      tally_ticket *k)
+{
+	struct lt_gpu_tensor *gt = t->gpu;
+	bool found = lt_arena_find(&s->arena, gt->words, gt->nchunks * sizeof(uint32_t),
+				   &sub->slab, &sub->offset);
+	int rc;
+
+	ASSERT(found);
+	sub->part = PART_OPEN;
+	sub->groups = (uint8_t)s->gpu->groups;
+	sub->length = gt->nchunks * sizeof(uint32_t);
+	rc = lt_round_start(s, t, sub, k);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < gt->nposts; i++) {
+		gt->posts[i].sub.round = t->round;
+		gt->posts[i].sub.rop = sub->rop;
+	}
+	pthread_mutex_lock(&s->gpu->lock);
+	gt->round = t->round;
+	gt->since = lt_now();
+	pthread_mutex_unlock(&s->gpu->lock);
+	gt->flying = true;
+	return 0;
+}
+
+int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
+			const tally_push_pull_options *opt, void *stream, tally_ticket *k)
+{
+	struct ring_sub sub = { 0 };
+	struct err e;
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = lt_round_check(s, t, k);
+	if (rc)
+		return rc;
+	if (!s->gpu)
+		return err_set(&s->err, TALLY_EINVAL, "no GPU was opened: tally_gpu_open()");
+	if (!t->bytes)
+		return tally_push_pull(s, t, NULL, NULL, opt, k);
+	if (!in || !out)
+		return err_set(&s->err, TALLY_EINVAL, "tensor %s: no input or no output", t->name);
+	rc = lt_round_options(s, t, opt, &sub);
+	if (!rc)
+		rc = prepare(s, t);
+	if (!rc)
+		rc = open_round(s, t, &sub, k);
+	if (rc)
+		return rc;
+	struct flight f = {
+		.ops = s->gpu->ops, .g = s->gpu, .gt = t->gpu, .geom = geom_of(t), .in = in,
+		.out = out, .dtype = t->dtype, .e = &e,
+	};
+
+	rc = take_off(&f, stream);
+	if (!rc)
+		return 0;
+	err_wrap(&e, "round %u of tensor %s", t->round, t->name);
+	return lt_gpu_broken(s, &e);
+}
+
+int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline)
+{
+	struct err e = { 0 };
+	int rc;
+
+	if (!t->gpu)
+		return 0;
+	while ((rc = s->gpu->ops->done(s->gpu->dev, t->gpu->landed, &e)) == TALLY_EAGAIN) {
+		if (s->gpu->broken)
+			return lt_gpu_live(s);
+		if (!deadline || lt_now() >= deadline)
+			return deadline ? TALLY_ETIMEDOUT : TALLY_EAGAIN;
+		doze();
+	}
+	if (rc)
+		return lt_gpu_broken(s, &e);
+	return s->gpu->broken ? lt_gpu_live(s) : 0;
+}
+
+int lt_gpu_settle(tally_session *s, struct tally_tensor *t)
+{
+	int rc;
+
+	if (!t->gpu || !t->gpu->let_go)
+		return 0;
+	rc = lt_round_await(s, t, lt_now() + mono_ms(WAIT_TIMEOUT_MS));
+	if (!rc && t->code)
+		rc = err_set(&s->err, t->code, "round %u of tensor %s: %s", t->round, t->name,
+			     err_help(t->code));
+	if (rc == TALLY_ETIMEDOUT && !s->over.code)
+		return err_set(&s->err, rc, "round %u of tensor %s, which a stream waits for, is "
+			       "not done", t->round, t->name);
+	lt_round_use_up(s, t);
+	return rc;
+}
+
+int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream)
+{
+	struct tally_tensor *t;
+	struct err e;
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = lt_session_live(s);
+	if (rc)
+		return rc;
+	t = lt_round_of(s, k);
+	if (!t || (t->gpu && t->gpu->let_go))
+		return err_set(&s->err, TALLY_EINVAL, "ticket %#llx is used up, or never was one",
+			       (unsigned long long)k);
+	if (!t->gpu || !t->gpu->flying)
+		return tally_wait(s, k, -1);
+	rc = s->gpu->ops->lead(s->gpu->dev, t->gpu->landed, stream, &e);
+	if (rc)
+		return lt_gpu_broken(s, &e);
+	t->gpu->let_go = true;
+	return 0;
+}

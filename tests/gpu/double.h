@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * double.h - a CUDA and an NCCL made of host memory, for tests on machines without GPUs.
+ *
+ * A stream is a thread that does one thing after another, after odd pauses; device memory
+ * is any memory; members of an NCCL group are processes that meet in shared memory and add
+ * up in the order of members.  What the real ones forbid is an error here: copies between
+ * a device and host memory that was not registered, words in such memory, members that
+ * do not call the same collectives in the same order.
+ *
+ * Environment: DOUBLE_GPUS=name,name,... are the devices (g0 ... g15).
+ */
+#ifndef TALLY_TESTS_GPU_DOUBLE_H
+#define TALLY_TESTS_GPU_DOUBLE_H
+
+#include <cuda_runtime_api.h>
+
+/* Puts fn(arg) on the stream; arg is freed after it. */
+cudaError_t double_put(cudaStream_t s, void (*fn)(void *), void *arg);
+
+/* This process's next collective fails, and the group hangs as a real one does. */
+__attribute__((visibility("default"))) void double_nccl_fails(void);
+
+void double_nap(void);			/* a moment's sleep, of whoever polls */
+
+#endif

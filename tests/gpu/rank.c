@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rank [--exact] [--rounds N] [--lost | --fails | --shy | --mixed] PLUGIN
+ *
+ * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
+ * plays on the double of CUDA, and for tests/gpu/check.sh, where it has a real one: its
+ * tensors are managed memory.  Inputs are written and results read on a stream, so what the
+ * stream does not wait for shows as other values.
+ *
+ * Most tensors have small integers as values, so their sums are the same in every order;
+ * one has not, and is compared with the sum of the same values in host memory: bit by bit
+ * with --exact.  --lost: rank 1 dies in the middle; --fails: its group of GPUs does.  Then
+ * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
+ * no GPU; --mixed: it alone wants exact sums.
+ */
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/tally.h"
+
+#define BROKEN_ROUND	3u
+#define SOON_MS		20000
+
+struct item {
+	const char *name;
+	tally_dtype dtype;
+	uint64_t count;
+	tally_op op;
+	bool apart;			/* out is not in */
+	bool real;			/* values that are no integers */
+	tally_tensor *tensor, *twin;	/* twin: in host memory, of one that is real */
+	uint8_t *in, *out, *seen, *host;
+	uint32_t round;			/* what fill() is to write */
+	tally_ticket ticket;
+};
+
+static struct item items[] = {
+	{ "tiny", TALLY_INT32, 3, TALLY_SUM, false, false },
+	{ "bytes", TALLY_INT8, 200001, TALLY_SUM, true, false },
+	{ "layer0", TALLY_FLOAT32, 1000000, TALLY_SUM, false, false },
+	{ "layer1", TALLY_BFLOAT16, 700000, TALLY_SUM, true, false },
+	{ "mean", TALLY_INT64, 300000, TALLY_MEAN, false, false },
+	{ "half", TALLY_FLOAT16, 131072, TALLY_MEAN, true, false },
+	{ "real", TALLY_FLOAT32, 500001, TALLY_SUM, true, true },
+	{ "none", TALLY_FLOAT32, 0, TALLY_SUM, false, false },
+};
+
+#define ITEMS (sizeof(items) / sizeof(items[0]))
+
+static tally_session *s;
+static uint32_t rank, world;
+static bool exact;
+
+static void die(const char *format, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "rank %u: ", rank);
+	va_start(ap, format);
+	vfprintf(stderr, format, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	_exit(1);
+}
+
+static void must(int rc, const char *what)
+{
+	if (rc)
+		die("%s: %s: %s", what, tally_error_name(rc), tally_error_text(s));
+}
+
+/* ---- values ---- */
+
+static int32_t small(uint64_t i, uint32_t round, uint32_t of)
+{
+	return (int32_t)((i * 7 + of * 5 + round * 3 + i / 1000) % 13) - 6;
+}
+
+static float odd(uint64_t i, uint32_t round, uint32_t of)
+{
+	return (float)sin((double)(i + 1) * (of + 2) * 0.37 + round) * (float)(1 + i % 97);
+}
+
+static void store(tally_dtype dtype, void *p, uint64_t i, double v)
+{
+	float f = (float)v;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	switch (dtype) {
+	case TALLY_FLOAT32:
+		((float *)p)[i] = f;
+		break;
+	case TALLY_FLOAT16:
+		((_Float16 *)p)[i] = (_Float16)f;
+		break;
+	case TALLY_BFLOAT16:
+		((uint16_t *)p)[i] = (uint16_t)(bits >> 16);
+		break;
+	case TALLY_INT8:
+		((int8_t *)p)[i] = (int8_t)v;
+		break;
+	case TALLY_INT32:
+		((int32_t *)p)[i] = (int32_t)v;
+		break;
+	default:
+		((int64_t *)p)[i] = (int64_t)v;
+	}
+}
+
+static void fill(void *arg)
+{
+	const struct item *it = arg;
+
+	for (uint64_t i = 0; i < it->count; i++)
+		store(it->dtype, it->in, i, it->real ? (double)odd(i, it->round, rank) :
+		      small(i, it->round, rank));
+}
+
+static void look(void *arg)
+{
+	struct item *it = arg;
+
+	memcpy(it->seen, it->out, it->count * tally_dtype_size(it->dtype));
+}
+
+static void check_small(const struct item *it)
+{
+	size_t size = tally_dtype_size(it->dtype);
+	uint8_t want[8];
+
+	for (uint64_t i = 0; i < it->count; i++) {
+		int32_t sum = 0;
+		bool whole = it->dtype == TALLY_INT64;
+
+		for (uint32_t r = 0; r < world; r++)
+			sum += small(i, it->round, r);
+		if (it->op == TALLY_MEAN)
+			store(it->dtype, want, 0, whole ? sum / (int32_t)world :
+			      (double)sum / world);
+		else
+			store(it->dtype, want, 0, sum);
+		if (memcmp(it->seen + i * size, want, size))
+			die("tensor %s round %u: element %llu is wrong", it->name, it->round,
+			    (unsigned long long)i);
+	}
+}
+
+/* The same values from host memory. */
+static void check_real(struct item *it)
+{
+	const float *got = (const float *)it->seen, *want = (const float *)it->host;
+	tally_ticket k;
+
+	for (uint64_t i = 0; i < it->count; i++)
+		((float *)it->host)[i] = odd(i, it->round, rank);
+	must(tally_push_pull(s, it->twin, it->host, it->host, NULL, &k), "push_pull");
+	must(tally_wait(s, k, SOON_MS), "wait");
+	for (uint64_t i = 0; i < it->count; i++)
+		if (exact ? memcmp(&got[i], &want[i], 4) :
+		    fabsf(got[i] - want[i]) > 1e-3f)
+			die("tensor %s round %u: element %llu is %.9g, in host memory %.9g",
+			    it->name, it->round, (unsigned long long)i, (double)got[i],
+			    (double)want[i]);
+}
+
+/* ---- rounds ---- */
+
+static void *on_gpu(size_t bytes)
+{
+	void *p;
+
+	if (cudaMallocManaged(&p, bytes, cudaMemAttachGlobal))
+		die("no managed memory");
+	return p;
+}
+
+static void declare(void)
+{
+	for (size_t i = 0; i < ITEMS; i++) {
+		struct item *it = &items[i];
+		size_t bytes = it->count * tally_dtype_size(it->dtype);
+		tally_tensor_desc d = { .name = it->name, .dtype = it->dtype, .count = it->count };
+
+		must(tally_declare(s, &d, 1, &it->tensor), "declare");
+		d.name = "twin";
+		if (it->real)
+			must(tally_declare(s, &d, 1, &it->twin), "declare");
+		it->in = on_gpu(bytes + 1);
+		it->out = it->apart ? on_gpu(bytes + 1) : it->in;
+		it->seen = calloc(1, bytes + 1);
+		if (it->real)
+			must(tally_alloc(s, bytes, (void **)&it->host), "alloc");
+	}
+}
+
+static void start(struct item *it, uint32_t round, cudaStream_t stream)
+{
+	const tally_push_pull_options opt = { .op = it->op };
+
+	it->round = round;
+	(void)cudaLaunchHostFunc(stream, fill, it);
+	must(tally_gpu_push_pull(s, it->tensor, it->in, it->out, &opt, stream, &it->ticket),
+	     "gpu_push_pull");
+}
+
+/* In odd rounds the host waits, in even ones the stream does. */
+static void play_round(uint32_t round, cudaStream_t stream)
+{
+	for (size_t i = 0; i < ITEMS; i++)
+		start(&items[i], round, stream);
+	for (size_t i = 0; i < ITEMS; i++) {
+		if (round % 2)
+			must(tally_wait(s, items[i].ticket, SOON_MS), "wait");
+		else
+			must(tally_gpu_wait(s, items[i].ticket, stream), "gpu_wait");
+		(void)cudaLaunchHostFunc(stream, look, &items[i]);
+	}
+	(void)cudaStreamSynchronize(stream);
+	for (size_t i = 0; i < ITEMS; i++)
+		if (items[i].real)
+			check_real(&items[i]);
+		else
+			check_small(&items[i]);
+}
+
+static void say(int rc)
+{
+	fprintf(stderr, "rank %u got %s: %s\n", rank, tally_error_name(rc), tally_error_text(s));
+}
+
+/* The rank that is well: its round ends with an error, and its stream goes on. */
+static void expect_error(cudaStream_t stream)
+{
+	struct item *it = &items[2];
+	int rc = 0;
+
+	for (int i = 0; i < 100 && !rc; i++) {
+		it->round = BROKEN_ROUND;
+		(void)cudaLaunchHostFunc(stream, fill, it);
+		rc = tally_gpu_push_pull(s, it->tensor, it->in, it->out, NULL, stream,
+					 &it->ticket);
+		if (!rc)
+			rc = i % 2 ? tally_wait(s, it->ticket, SOON_MS) :
+			     tally_gpu_wait(s, it->ticket, stream);
+		(void)cudaStreamSynchronize(stream);
+	}
+	if (!rc || rc == TALLY_ETIMEDOUT)
+		die("no error, or a late one: %s", tally_error_text(s));
+	say(rc);
+}
+
+static void break_nccl(void)
+{
+	void (*f)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "double_nccl_fails");
+
+	if (!f)
+		die("only the double can fail when it is asked to");
+	f();
+}
+
+static void play(uint32_t rounds, bool lost, bool fails)
+{
+	cudaStream_t stream;
+
+	(void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+	for (uint32_t r = 1; r <= rounds; r++) {
+		if ((!lost && !fails) || r < BROKEN_ROUND) {
+			play_round(r, stream);
+			continue;
+		}
+		if (lost && rank == 1)
+			_exit(0);
+		if (fails && rank == 1)
+			break_nccl();
+		expect_error(stream);
+		_exit(0);
+	}
+	(void)cudaStreamDestroy(stream);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "exact", no_argument, NULL, 'e' },
+		{ "rounds", required_argument, NULL, 'r' },
+		{ "lost", no_argument, NULL, 'l' },
+		{ "fails", no_argument, NULL, 'f' },
+		{ "shy", no_argument, NULL, 's' },
+		{ "mixed", no_argument, NULL, 'm' },
+		{ 0 }
+	};
+	tally_gpu_options opt = { 0 };
+	uint32_t rounds = 3;
+	bool lost = false, fails = false, shy = false, mixed = false;
+	int c, rc, gpus;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		exact |= c == 'e';
+		lost |= c == 'l';
+		fails |= c == 'f';
+		shy |= c == 's';
+		mixed |= c == 'm';
+		if (c == 'r')
+			rounds = (uint32_t)atoi(optarg);
+	}
+	must(tally_attach(NULL, &s), "attach");
+	rank = (uint32_t)tally_rank(s);
+	world = (uint32_t)tally_world_size(s);
+	if (cudaGetDeviceCount(&gpus) || !gpus)
+		die("no GPU");
+	opt.device = tally_local_rank(s) % gpus;	/* which several ranks may share */
+	(void)cudaSetDevice(opt.device);
+	opt.exact = exact;
+	opt.plugin = argv[optind];
+	if (mixed && rank == 1)
+		opt.exact = true;
+	rc = shy && rank == 1 ? tally_barrier(s, SOON_MS) : tally_gpu_open(s, &opt);
+	if (shy || mixed) {
+		say(rc);
+		return 0;
+	}
+	must(rc, "gpu_open");
+	declare();
+	play(rounds, lost, fails);
+	for (size_t i = 0; i < ITEMS; i++)
+		must(tally_undeclare(s, &items[i].tensor, 1), "undeclare");
+	must(tally_detach(s), "detach");
+	for (size_t i = 0; i < ITEMS; i++) {
+		(void)cudaFree(items[i].in);
+		if (items[i].apart)
+			(void)cudaFree(items[i].out);
+		free(items[i].seen);
+	}
+	if (!rank)
+		printf("%u rounds of %zu tensors\n", rounds, ITEMS);
+	return 0;
+}

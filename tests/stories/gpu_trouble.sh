@@ -1,0 +1,54 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What waits on a GPU is let go when a rank dies or a group of GPUs fails: every other rank
+# gets an error that says why, and its stream goes on.
+# TIMEOUT: 300
+. "$(dirname "$0")/../lib.sh"
+
+GPU=${BUILD:-$ROOT/build}/tests/gpu
+PLUGIN=$GPU/libtally-cuda.so.0
+[ -x "$GPU/rank" ] || fail "$GPU/rank is not built: make tests-build"
+
+# play TOPOLOGY OPTION: machines of two ranks, all of which end well.
+machines=2
+play()
+{
+	timeout -k 10 100 "$BIN/tally" local --agents $machines --servers 1 \
+		--ranks $(( 2 * machines )) --agent-arg \
+		"--topology=$ROOT/tests/data/gpu/$1" -- "$GPU/rank" "$2" "$PLUGIN" \
+		> "$TMP/out" 2> "$TMP/err" < /dev/null || {
+		local status=$?
+
+		cat "$TMP/err" >&2
+		fail "$1 $2: ended with $status"
+	}
+}
+
+# heard TEXT RANK...: each of them got that.
+heard()
+{
+	local text=$1 r
+
+	shift
+	for r; do
+		grep "rank $r got $text" "$TMP/err" > /dev/null || {
+			cat "$TMP/err" >&2
+			fail "rank $r did not get '$text'"
+		}
+	done
+}
+
+play scatter.topo --lost
+heard 'EWORKERLOST: .*rank 1' 0 2 3
+play assisted.topo --lost
+heard 'EWORKERLOST: .*rank 1' 0 2 3
+play scatter.topo --fails
+heard 'EWORKERLOST: .*rank 1' 0 2 3
+heard 'EIO: NCCL: remote error' 1
+
+machines=1
+play scatter.topo --mixed
+heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
+export TALLY_TIMEOUT_MS=1000
+play scatter.topo --shy
+heard 'ETIMEDOUT: on machine .* these have not said which GPU they have: rank 1$' 0
