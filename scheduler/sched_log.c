@@ -6,8 +6,8 @@
  * then to the agents; then the DECLAREs whose tensors are all up are answered.
  * An EPOCH (sched_epoch.c) goes before others and in the same two steps.
  * A FORGET goes to everybody at once.  When a server cannot, or the deadline of
- * somebody who waits for it passes, agents hear of an entry without tensors, since
- * numbers have no gaps, and a FORGET follows; the requests have the error by then.
+ * somebody who waits for it passes, a FORGET follows, which is all that agents hear,
+ * for both numbers; the requests have the error by then.
  * One entry is on its way at any time: servers know that one (and its FORGET) when a
  * restarted scheduler and the agents do not, and begin its number anew.
  */
@@ -78,11 +78,15 @@ static const struct msg *forget_msg(struct sched *s, const struct sched_job *j, 
 	return m;
 }
 
-/* What a server has refused no agent needs to set memory aside for, only its number. */
+/*
+ * What a server has refused no agent sets memory aside for: it hears of that entry and of its
+ * FORGET in one.  So nobody has the one without the other, whenever a scheduler dies: where
+ * an agent has it servers must have the FORGET, and else neither has been.
+ */
 static const struct msg *refused_msg(struct sched *s, struct sched_job *j,
 				     const struct sched_entry *e)
 {
-	const struct msg *m = forget_msg(s, j, e->seq, NULL, 0);
+	const struct msg *m = forget_msg(s, j, e->seq + 1, NULL, 0);
 
 	sent_unkeep(s, j, e->seq);	/* the servers all have it */
 	sent_keep(s, j, e->seq, m);
@@ -179,16 +183,13 @@ static void entry_drop(struct sched *s, struct sched_entry *e)
 	sched_release(s, e);
 }
 
-/* To the servers first: entries that no agent has heard of never were. */
 static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
 {
-	const struct msg *none = e->why.code ? refused_msg(s, j, e) : NULL;
+	const struct msg *refused = e->why.code ? refused_msg(s, j, e) : NULL;
 	const struct msg *m = forget_msg(s, j, ++j->seq, e->t, e->n);
 
 	log_send_servers(s, j, j->seq, m);
-	if (none)
-		log_send_machines(s, j, e->seq, none);
-	log_send_machines(s, j, j->seq, m);
+	log_send_machines(s, j, j->seq, refused ? refused : m);
 	answer_undeclares(s, j, e);
 	for (uint32_t i = 0; i < e->n; i++) {
 		j->bytes -= tensor_bytes(e->t[i]);

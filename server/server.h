@@ -70,6 +70,8 @@ struct sv_job {
 	uint64_t window_bytes;		/* per worker and engine */
 	uint64_t part_bytes;		/* the least that one engine of an agent has of it */
 	uint64_t seq;			/* last log entry taken in */
+	uint64_t forget_seq;		/* the last FORGET's, and the oldest entry that it took */
+	uint64_t forget_from;		/* something of; see log_cut() */
 	uint64_t told;			/* up to here the log was told afterwards, with gaps */
 	uint32_t ready_type;		/* the last READY of an entry: enum msg_type, 0: none yet */
 	uint64_t ready_seq;

@@ -289,9 +289,9 @@ static int log_cut(struct server *s, struct sv_job *j, uint64_t seq, struct err 
 	struct sv_batch *b;
 	uint32_t n = 0;
 
-	if (seq <= j->epoch_seq)
-		return err_set(e, TALLY_EBUSY, "server %s cannot take epoch back, job %u", s->name,
-			       j->id);
+	if (seq <= j->epoch_seq || (seq <= j->forget_seq && j->forget_from < seq))
+		return err_set(e, TALLY_EBUSY, "server %s cannot take an entry back, job %u",
+			       s->name, j->id);
 	list_for_each(&j->tensors, l) {
 		const struct sv_tensor *t = list_entry(l, struct sv_tensor, link);
 
@@ -478,12 +478,14 @@ int sv_forget(struct server *s, const struct msg_ids *m, struct err *e)
 	b = batch_new(j, BATCH_FORGET, m->seq, n);
 	if (!b)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
-	j->seq = m->seq;
+	j->seq = j->forget_seq = j->forget_from = m->seq;
 	for (uint32_t i = 0; i < m->nids; i++) {
 		struct sv_tensor *t = tensor_find(j, m->ids[i]);
 
-		if (t)
-			forget(s, b, t);
+		if (!t)
+			continue;
+		j->forget_from = MIN(j->forget_from, t->seq);
+		forget(s, b, t);
 	}
 	batch_send(s, b);
 	return 0;

@@ -259,6 +259,7 @@ struct sim_log {
 	struct place *place;		/* NULL: no job */
 	uint64_t seq, told;
 	uint64_t epoch_seq;		/* of the last EPOCH */
+	uint64_t forget_seq, forget_from;	/* as a server's */
 	uint32_t n, k[SIM_TENSORS];	/* tensors in log order */
 	uint32_t id[SIM_TENSORS];	/* of tensor k */
 	uint64_t entry[SIM_TENSORS];

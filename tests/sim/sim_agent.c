@@ -232,7 +232,8 @@ static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
 
-	if (m->seq != aj->log.seq + 1 && m->seq != aj->log.seq)	/* see catch_up() */
+	if (m->seq != aj->log.seq + 1 && m->seq != aj->log.seq &&	/* see catch_up() */
+	    (m->nids || m->seq != aj->log.seq + 2))
 		sim_fail(s, "agent %u: FORGET entry %llu after %llu", agent,
 			 (unsigned long long)m->seq, (unsigned long long)aj->log.seq);
 	sim_totals.caught_up += m->seq == aj->log.seq;
@@ -326,7 +327,7 @@ static void job_down(struct sim *s, struct sim_job *j, uint32_t agent, const str
 	/* It may have been told already, and have lost that with its connection. */
 	if (m->code != TALLY_ESHUTDOWN &&
 	    !(j->starved && (m->code == TALLY_ENOMEM || m->code == TALLY_ESERVERLOST)) &&
-	    !(sim_job_is_lost(s, j) && m->code == TALLY_EWORKERLOST))
+	    !((j->starved || sim_job_is_lost(s, j)) && m->code == TALLY_EWORKERLOST))
 		sim_fail(s, "job %u has ended with %s: %s", j->index, err_name(m->code), m->text);
 	sim_trace(s, "a%u: job %u is over: %s", agent, j->index, m->text);
 	aj->code = m->code;

@@ -103,8 +103,9 @@ static bool cut_log(struct sim *s, uint32_t server, const struct sim_job *j, uin
 	if (seq > sj->log.seq)
 		return true;
 	sim_totals.log_cuts++;
-	if (seq <= sj->log.epoch_seq) {
-		leave(s, server, j, TALLY_EBUSY, "cannot take an epoch back");
+	if (seq <= sj->log.epoch_seq ||
+	    (seq <= sj->log.forget_seq && sj->log.forget_from < seq)) {
+		leave(s, server, j, TALLY_EBUSY, "cannot take an entry back");
 		return false;
 	}
 	for (uint32_t i = sj->log.n; i-- > 0; ) {
@@ -164,9 +165,14 @@ static void forget(struct sim *s, uint32_t server, struct sim_job *j, const stru
 	if (!sim_log_follows(&sj->log, m->seq))
 		sim_fail(s, "server %u: FORGET entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
-	sj->log.seq = m->seq;
-	for (uint32_t i = 0; i < m->nids; i++)
-		remove_parts(s->server[server], sj, sim_log_forget(&sj->log, m->ids[i]));
+	sj->log.seq = sj->log.forget_seq = sj->log.forget_from = m->seq;
+	for (uint32_t i = 0; i < m->nids; i++) {
+		uint32_t k = sim_log_forget(&sj->log, m->ids[i]);
+
+		if (k != SIM_NOBODY)
+			sj->log.forget_from = MIN(sj->log.forget_from, sj->log.entry[k]);
+		remove_parts(s->server[server], sj, k);
+	}
 	sim_server_let_go(s, server);
 }
 

@@ -199,6 +199,20 @@ START_TEST(entry_that_comes_again_replaces_what_was_held)
 }
 END_TEST
 
+/* What was forgotten since cannot be had again: the server joins anew. */
+START_TEST(forget_that_never_was_cannot_be_taken_back)
+{
+	ck_assert_int_eq(tensors(1, 1, 1000), 0);
+	ck_assert_int_eq(tensors(2, 2, 1000), 0);
+	ck_assert_int_eq(forget(3, 2), 0);
+	ck_assert_int_eq(tensors(2, 900, 1000), 0);	/* that tensor never was, either */
+	ck_assert_int_eq(forget(3, 1), 0);
+	ck_assert_int_eq(tensors(3, 901, 1000), TALLY_EBUSY);
+	ck_assert_uint_eq(job->seq, 3);
+	settle(5);
+}
+END_TEST
+
 /* What a joining server was told and the scheduler has forgotten does not count as had. */
 START_TEST(entry_that_comes_again_ends_what_was_told)
 {
@@ -509,6 +523,7 @@ int main(void)
 	tcase_set_timeout(t, 2 * DEADLINE_S);
 	tcase_add_test(t, refused_entry_keeps_its_number);
 	tcase_add_test(t, entry_that_comes_again_replaces_what_was_held);
+	tcase_add_test(t, forget_that_never_was_cannot_be_taken_back);
 	tcase_add_test(t, entry_that_comes_again_ends_what_was_told);
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
