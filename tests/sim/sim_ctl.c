@@ -167,10 +167,13 @@ void sim_sched_count(struct sim *s)
 		((uint64_t *)&sim_totals.sched)[i] += ((const uint64_t *)c)[i];
 }
 
-/* Nothing of it is left but what it saved; nodes notice, each in its time. */
+/*
+ * Nothing of it is left but what it saved; nodes notice, each in its time.  Not where memory
+ * is refused: see "Not repaired" in docs/FAILURES.md.
+ */
 void sim_sched_crash(struct sim *s)
 {
-	if (!s->sched)
+	if (!s->sched || s->p.starve)
 		return;
 	sim_trace(s, "the scheduler dies");
 	sim_totals.restarts++;
