@@ -139,6 +139,9 @@ struct msg_heartbeat {
 	uint64_t busy_us;		/* server: had something to sum or send, since start */
 };
 
+/* What becomes of a job that loses a rank. */
+enum on_loss { ON_LOSS_ERROR, ON_LOSS_SHRINK, ON_LOSS_END };
+
 struct msg_rank_join {
 	uint64_t req;
 	const char *job;
@@ -146,6 +149,7 @@ struct msg_rank_join {
 	uint32_t pid, uid;
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;		/* wish; 0: the scheduler's choice */
+	uint32_t on_loss;		/* enum on_loss */
 };
 
 struct msg_rank_leave {
@@ -192,6 +196,9 @@ struct msg_job_up {
 	uint64_t seq;			/* JOB_UP of a job that runs: the log up to here follows, as
 					 * placed; JOB_HELD: the entry of its last EPOCH */
 	uint32_t repair;		/* JOB_HELD: of that EPOCH */
+	uint32_t on_loss;		/* enum on_loss */
+	uint32_t ngone;			/* ranks that were lost, and the job goes on without; */
+	const uint32_t *gone;		/* ascending */
 };
 
 /* A log entry that changes who sums what: the servers with their new weights. */
@@ -203,6 +210,8 @@ struct msg_epoch {
 	const struct msg_server *servers;
 	uint32_t nplaced;		/* 0: by place_epoch(); else where all chunks of the */
 	const uint64_t *placed;		/* tensors that are there are by now, as in TENSORS */
+	uint32_t ngone;			/* more than before: the world is a smaller one, and all */
+	const uint32_t *gone;		/* chunks are placed anew, by their owners' epoch */
 };
 
 struct msg_drain {
@@ -361,6 +370,7 @@ struct msg_attach {
 	uint32_t world, rank;
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;
+	uint32_t on_loss;		/* enum on_loss */
 };
 
 struct msg_attached {

@@ -101,6 +101,14 @@ static const char *machine_rule(const void *plain)
 	return NULL;
 }
 
+static const char *gone_rule(const uint32_t *gone, uint32_t n, uint32_t world)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (gone[i] >= world || (i && gone[i] <= gone[i - 1]))
+			return "gone: not ascending, or not below world";
+	return n < world ? NULL : "gone: nobody is left";
+}
+
 static const char *job_up_rule(const void *plain)
 {
 	const struct msg_job_up *m = plain;
@@ -122,7 +130,9 @@ static const char *job_up_rule(const void *plain)
 	}
 	for (uint32_t i = 0; i < m->nservers; i++)
 		weight |= m->servers[i].weight;
-	return m->nmachines > 1 && !weight ? "servers: none sums for several machines" : NULL;
+	if (m->nmachines > 1 && !weight)
+		return "servers: none sums for several machines";
+	return gone_rule(m->gone, m->ngone, m->world);
 }
 
 static const char *tensor_rule(const void *plain)
@@ -156,6 +166,13 @@ static const char *msg_ids_rule(const void *plain)
 	const struct msg_ids *m = plain;
 
 	return ids_rule(m->ids, m->nids);
+}
+
+static const char *epoch_rule(const void *plain)
+{
+	const struct msg_epoch *m = plain;
+
+	return gone_rule(m->gone, m->ngone, WORLD_SIZE_MAX);
 }
 
 static const char *attach_rule(const void *plain)
@@ -268,6 +285,7 @@ static const struct msg_row rank_join_rows[] = {
 	U32(msg_rank_join, uid, ANY32),
 	U32(msg_rank_join, timeout_ms, ANY32),
 	U32(msg_rank_join, chunk_bytes, 0, CHUNK_BYTES_MAX),
+	U32(msg_rank_join, on_loss, 0, ON_LOSS_END - 1),
 };
 SHAPE(rank_join, rank_join_rule);
 
@@ -316,6 +334,8 @@ static const struct msg_row job_up_rows[] = {
 	SUBS(msg_job_up, servers, 0, SERVERS_PER_JOB_MAX, msg_server_shape),
 	U64(msg_job_up, seq, ANY64),
 	U32(msg_job_up, repair, 0, 1),
+	U32(msg_job_up, on_loss, 0, ON_LOSS_END - 1),
+	U32S(msg_job_up, gone, 0, WORLD_SIZE_MAX - 1),
 };
 SHAPE(job_up, job_up_rule);
 
@@ -324,10 +344,11 @@ static const struct msg_row epoch_rows[] = {
 	U64(msg_epoch, seq, ANY64),
 	U64(msg_epoch, epoch, ANY64),
 	U32(msg_epoch, repair, 0, 1),
-	SUBS(msg_epoch, servers, 1, SERVERS_PER_JOB_MAX, msg_server_shape),
+	SUBS(msg_epoch, servers, 0, SERVERS_PER_JOB_MAX, msg_server_shape),
 	U64S(msg_epoch, placed, 0, PLACED_MAX),
+	U32S(msg_epoch, gone, 0, WORLD_SIZE_MAX - 1),
 };
-SHAPE(epoch, NULL);
+SHAPE(epoch, epoch_rule);
 
 static const struct msg_row drain_rows[] = {
 	U64(msg_drain, req, ANY64),
@@ -514,6 +535,7 @@ static const struct msg_row attach_rows[] = {
 	U32(msg_attach, rank, 0, WORLD_SIZE_MAX - 1),
 	U32(msg_attach, timeout_ms, ANY32),
 	U32(msg_attach, chunk_bytes, 0, CHUNK_BYTES_MAX),
+	U32(msg_attach, on_loss, 0, ON_LOSS_END - 1),
 };
 SHAPE(attach, attach_rule);
 

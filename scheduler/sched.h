@@ -13,6 +13,7 @@
  *	sched_epoch.c	servers come and go while a job trains; drain
  *	sched_slow.c	servers that are too slow for their share
  *	sched_pace.c	how much of it they keep up with, from what was measured
+ *	sched_shrink.c	jobs that go on without the ranks that they lose
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
  *	sched_declare.c	DECLARE and UNDECLARE
@@ -134,13 +135,15 @@ enum sched_job_state {
 #undef X
 };
 
-enum sched_rank_state { SR_NONE, SR_IN, SR_LEFT };
+/* LOST: it has ended without a word, and its job goes on. */
+enum sched_rank_state { SR_NONE, SR_IN, SR_LEFT, SR_LOST };
 
 struct sched_rank {
 	enum sched_rank_state state;
 	uint32_t pid;
 	struct sched_node *node;	/* SR_IN: its agent; NULL after the node died */
 	uint32_t machine;		/* index in job->machines once they are set */
+	bool gone;			/* LOST, and an epoch has said so */
 	uint32_t pending;		/* requests of this rank */
 };
 
@@ -154,6 +157,7 @@ struct sched_part {
 	bool ready;			/* servers: answered JOB_UP, or the head of the log */
 	bool leaves_missed;		/* agents: a RANK_LEAVE found it away */
 	bool held;			/* agents: has sent JOB_HELD */
+	bool out;			/* agents: all its ranks are lost */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch */
 	bool fresh;			/* servers: can take part, and no epoch has asked it yet */
@@ -241,10 +245,13 @@ struct sched_req {
 struct sched_job {
 	uint32_t number;
 	enum sched_job_state state;
-	uint32_t world, nin, nleft;
+	uint32_t world, nin, nleft, nlost;
+	enum on_loss on_loss;
+	bool shrinks;			/* ranks are lost, and no epoch has said so yet */
 	uint64_t epoch, settled;	/* settled: followed by all agents, in everything */
 	uint64_t epoch_seq;		/* the last epoch's log entry; 0: it came with JOB_UP */
 	bool repair;			/* how it placed */
+	bool anew;			/* ... all chunks, for a smaller world */
 	mono_t no_server;		/* all have been gone since; 0: there is one */
 	struct pace pace;		/* of its servers */
 	mono_t look_at;			/* when a window begins or ends; 0: begin anew */
@@ -446,7 +453,20 @@ int plan_job(struct sched *s, struct sched_job *j, struct err *e);	/* parts, wei
 const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32_t nservers,
 			      bool with_keys);	/* the first rows */
 
+/* sched_shrink.c */
+/* A rank is lost, or all that a machine has: true: the job goes on without. */
+bool shrink_rank(struct sched *s, struct sched_job *j, uint32_t rank, const char *why);
+bool shrink_machine(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
+void shrink_begin(struct sched_job *j);		/* an epoch says who is gone */
+uint32_t shrink_live(const struct sched_job *j);	/* machines with ranks */
+/* Who is gone, for a message; NULL: no memory. */
+const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n);
+/* As an agent says it after a restart. */
+void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *m);
+
 /* sched_req.c */
+void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
+		 uint32_t rank);	/* all that it asked; rank UINT32_MAX: of all its ranks */
 struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
 			  enum sched_req_kind kind, uint32_t rank, uint64_t req,
 			  uint32_t timeout_ms, uint32_t ntensors);	/* NULL: refused */
@@ -467,6 +487,7 @@ void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t);
 /* Fails the requests that name it, but UNDECLARE, which has what it wants; then frees it. */
 void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, int code,
 		  const char *text);
+void tensor_lose(struct sched *s, struct sched_job *j, uint32_t rank);	/* it is lost */
 /* What is complete goes to the log; kind is SQ_DECLARE or SQ_UNDECLARE. */
 void tensor_issue(struct sched *s, struct sched_job *j, enum sched_req_kind kind);
 struct sched_tensor *tensor_by_name(const struct sched_job *j, const char *name);

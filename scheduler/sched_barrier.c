@@ -74,7 +74,7 @@ void barrier_leave(struct sched_job *j, struct sched_req *q)
 
 void barrier_pump(struct sched *s, struct sched_job *j)
 {
-	if (j->state == SJ_UP && j->nbarrier && j->nbarrier + MUTATE(19) >= j->world)
+	if (j->state == SJ_UP && j->nbarrier && j->nbarrier + MUTATE(19) >= j->world - j->nlost)
 		open_all(s, j, j->generation + 1);
 }
 
@@ -86,7 +86,7 @@ void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	text_init(&t, buf, sizeof(buf));
 	text_add(&t, "barrier %llu of job '%.128s' ", (unsigned long long)(j->generation + 1),
 		 j->name);
-	if (j->nbarrier == j->world)
+	if (j->nbarrier == j->world - j->nlost)
 		text_add(&t, "waits for the scheduler to recover");
 	else
 		text_add(&t, "waits for ");

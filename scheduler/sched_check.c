@@ -43,20 +43,22 @@ static bool living(const struct sched *s, const struct sched_node *n)
 
 static void check_ranks(const struct sched *s, const struct sched_job *j)
 {
-	uint32_t in = 0, left = 0, pending = 0, reqs = 0, barrier = 0;
+	uint32_t in = 0, left = 0, lost = 0, pending = 0, reqs = 0, barrier = 0;
 
 	for (uint32_t r = 0; r < j->world; r++) {
 		const struct sched_rank *k = &j->ranks[r];
 
 		in += k->state == SR_IN;
 		left += k->state == SR_LEFT;
+		lost += k->state == SR_LOST;
+		ASSERT(!k->gone || k->state == SR_LOST);
 		pending += k->pending;
 		barrier += bits_test(j->barrier, r);
 		if (k->node)
 			ASSERT(living(s, k->node) && k->node->kind == NODE_AGENT);
 		ASSERT(k->state != SR_IN || k->node || j->state == SJ_DOWN);
 	}
-	ASSERT(in == j->nin && left == j->nleft && barrier == j->nbarrier);
+	ASSERT(in == j->nin && left == j->nleft && lost == j->nlost && barrier == j->nbarrier);
 	list_for_each(&j->reqs, p)
 		reqs++;
 	ASSERT(reqs == pending);

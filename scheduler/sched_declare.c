@@ -86,10 +86,25 @@ static bool told(struct sched *s, struct sched_job *j, struct sched_tensor *t, u
 	if (bits_test(t->set, rank))
 		return false;
 	bits_set(t->set, rank);
-	if (++t->nset < j->world)
+	if (++t->nset < j->world - j->nlost)
 		return false;
 	tensor_free(s, j, t);
 	return true;
+}
+
+/* Nobody tells it any more; its own requests are dropped already. */
+void tensor_lose(struct sched *s, struct sched_job *j, uint32_t rank)
+{
+	list_for_each_safe(&j->tensors, p, next) {
+		struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
+
+		if (t->state != ST_FAILED)
+			continue;
+		if (bits_test(t->set, rank))
+			unset(t, rank);
+		if (t->nset == j->world - j->nlost)
+			tensor_free(s, j, t);
+	}
 }
 
 static uint32_t first_set(const struct sched_tensor *t)
@@ -263,7 +278,7 @@ static void declare_commit(struct sched *s, struct look *k, const struct msg_dec
 			t->priority = m->tensors[i].priority;
 		bits_set(t->set, m->rank);
 		t->nset++;
-		all = all && t->nset == k->j->world;
+		all = all && t->nset == k->j->world - k->j->nlost;
 	}
 	if (all)
 		tensor_issue(s, k->j, SQ_DECLARE);
@@ -370,7 +385,7 @@ void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_id
 	for (uint32_t i = 0; i < k.n; i++) {
 		q->t[i] = k.t[i];
 		bits_set(k.t[i]->set, m->rank);
-		all = ++k.t[i]->nset == k.j->world && all;
+		all = ++k.t[i]->nset == k.j->world - k.j->nlost && all;
 	}
 	if (all)
 		tensor_issue(s, k.j, SQ_UNDECLARE);
@@ -381,7 +396,7 @@ void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_id
 static bool incomplete(const struct sched_job *j, const struct sched_req *q,
 		       const struct sched_tensor *t)
 {
-	return t->nset < j->world &&
+	return t->nset < j->world - j->nlost &&
 	       t->state == (q->kind == SQ_DECLARE ? ST_WANTED : ST_UP) &&
 	       !(q->kind == SQ_DECLARE && t->state == ST_UP);
 }

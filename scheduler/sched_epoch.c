@@ -13,6 +13,8 @@
  *				is out of the job
  *   a server registers		it is told the job as it is (JOB_UP and the log, placed);
  *				when it is ready, a rebalance gives it a share
+ *   a rank is lost		a repair too, where the job goes on without it
+ *				(sched_shrink.c)
  *   a server is slow		a rebalance to what it was measured to do (sched_slow.c)
  *   all servers are gone	the job waits NO_SERVER_MS for one, and says so
  */
@@ -51,6 +53,8 @@ static enum want want(const struct sched_job *j)
 {
 	enum want w = WANT_NOTHING;
 
+	if (j->shrinks)
+		return WANT_REPAIR;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
@@ -84,6 +88,8 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, b
 {
 	e->seq = j->epoch_seq = ++j->seq;
 	j->repair = repair;
+	j->anew = j->shrinks;
+	shrink_begin(j);
 	j->paced = false;
 	j->look_at = 0;
 	for (uint32_t i = 0; i < j->nservers; i++) {
@@ -99,6 +105,7 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, b
 	}
 	repair ? s->counters.repairs++ : s->counters.rebalances++;
 	out_log(s, SCHED_INFO, "job %s epoch %llu, %s", j->name, (unsigned long long)j->epoch,
+		j->anew ? "the world is smaller" :
 		repair ? "a lost server's chunks move" : "chunks move to the servers' new shares");
 	log_send_servers(s, j, e->seq, plan_epoch(s, j));
 }
@@ -109,16 +116,16 @@ bool epoch_begin(struct sched *s, struct sched_job *j)
 	struct sched_entry *e;
 	struct err why;
 
-	if (!j->nservers || w == WANT_NOTHING)
+	if (w == WANT_NOTHING)
 		return false;
-	if (!any_can_serve(j)) {
+	if (j->nservers && !any_can_serve(j)) {
 		if (w == WANT_REPAIR)
 			no_server(s, j);
 		return false;
 	}
 	j->no_server = 0;
 	e = log_new(s, SE_EPOCH, 0);
-	if (!e || plan_weights_of(s, j, &why) || !sched_take_epoch(s, &j->epoch)) {
+	if (!e || (j->nservers && plan_weights_of(s, j, &why)) || !sched_take_epoch(s, &j->epoch)) {
 		sched_release(s, e);	/* the next timer tries again */
 		return false;
 	}
@@ -241,7 +248,8 @@ void epoch_settle(struct sched *s, struct sched_job *j)
 	uint64_t least = j->epoch;
 
 	for (uint32_t i = 0; i < j->nmachines; i++)
-		least = MIN(least, j->machines[i].settled);
+		if (!j->machines[i].out)
+			least = MIN(least, j->machines[i].settled);
 	if (least <= j->settled)
 		return;
 	j->settled = least;

@@ -108,17 +108,21 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 	j->chunk_bytes = m->chunk_bytes;
 	j->seg_bytes = m->seg_bytes;
 	j->window_bytes = m->window_bytes;
+	j->on_loss = (enum on_loss)m->on_loss;
 	j->nmachines = m->nmachines;
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].machine = UINT32_MAX;
 	for (uint32_t i = 0; i < m->nmachines; i++) {
 		snprintf(j->machines[i].name, NAME_LEN_MAX + 1, "%s", m->machines[i].name);
+		j->machines[i].number = m->machines[i].node;
+		j->machines[i].engines = m->machines[i].engines;
 		take_ranks(j, &m->machines[i], i);
 	}
 	if (!take_epoch(s, j, m)) {
 		job_free(s, j);
 		return NULL;
 	}
+	shrink_take(s, j, m);
 	out_log(s, SCHED_INFO, "job %s is held, number %u", j->name, j->number);
 	return j;
 }
@@ -126,7 +130,8 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 static bool agrees(const struct sched_job *j, const struct msg_job_up *m)
 {
 	if (strcmp(j->name, m->name) || j->world != m->world ||
-	    j->chunk_bytes != m->chunk_bytes || j->nmachines != m->nmachines)
+	    j->chunk_bytes != m->chunk_bytes || j->nmachines != m->nmachines ||
+	    j->on_loss != m->on_loss)
 		return false;
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		if (strcmp(j->machines[i].name, m->machines[i].name))
@@ -165,8 +170,15 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	}
 	if (p->held)
 		return;
-	if (m->epoch > j->epoch && !take_epoch(s, j, m)) {
-		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
+	if (m->epoch > j->epoch) {
+		if (!take_epoch(s, j, m)) {
+			job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
+			return;
+		}
+		shrink_take(s, j, m);
+	}
+	if (p->out) {
+		down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
 		return;
 	}
 	at = (uint32_t)(p - j->machines);
@@ -195,7 +207,8 @@ bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint3
 	struct sched_rank *r = rank < j->world ? &j->ranks[rank] : NULL;
 
 	if (!p || !r || r->machine != (uint32_t)(p - j->machines) || (p->held && p->node != n) ||
-	    (!p->held && (j->seq || j->epoch_seq)) || r->state == SR_LEFT)
+	    (!p->held && (j->seq || j->epoch_seq)) || p->out || r->state == SR_LEFT ||
+	    r->state == SR_LOST)
 		return false;
 	if (!p->held) {
 		p->node = n;
@@ -240,8 +253,11 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		down_for_one(s, n, m->job, j->why.code, j->why.text);
 		return;
 	}
-	if (j && j->state != SJ_GATHERING && part_named(j, n))
+	if (j && j->state != SJ_GATHERING && part_named(j, n)) {
+		if (part_named(j, n)->out)
+			down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
 		return;
+	}
 	if (j || !s->recover_until || !held_valid(s, m)) {
 		held_unknown(s, n, m->job);
 		return;
@@ -415,7 +431,10 @@ void held_unsay(struct sched *s, struct sched_node *n)
 static bool machines_back(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (j->machines[i].held && j->machines[i].node)
+		if (j->machines[i].out || (j->machines[i].held && j->machines[i].node))
+			continue;
+		if (shrink_machine(s, j, &j->machines[i], "it did not come back after the "
+				   "scheduler's restart"))
 			continue;
 		job_down(s, j, TALLY_EWORKERLOST, "machine %.128s did not come back after the "
 			 "scheduler's restart", j->machines[i].name);
@@ -611,7 +630,8 @@ static void resume(struct sched *s, struct sched_job *j)
 		j->nleft++;
 	}
 	if (!j->nin) {
-		job_down(s, j, 0, "all ranks have detached");
+		job_down(s, j, j->nleft ? 0 : TALLY_EWORKERLOST, "%s", j->nleft ?
+			 "all ranks have detached" : "all ranks are lost");
 		return;
 	}
 	if (!drop_forgotten(s, j, &gone)) {
@@ -624,6 +644,8 @@ static void resume(struct sched *s, struct sched_job *j)
 		return;
 	}
 	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (j->machines[i].out)
+			continue;
 		tell_up(s, j, &j->machines[i]);
 		if (!catch_up(s, j, &j->machines[i], &gone))
 			return;

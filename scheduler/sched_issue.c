@@ -25,7 +25,7 @@ static enum sched_tensor_state from_state(enum sched_req_kind kind)
 static bool complete(const struct sched_job *j, const struct sched_tensor *t,
 		     enum sched_req_kind kind)
 {
-	if (t->state == from_state(kind) && t->nset == j->world)
+	if (t->state == from_state(kind) && t->nset == j->world - j->nlost)
 		return true;
 	return kind == SQ_DECLARE && t->state == ST_UP;
 }
@@ -91,7 +91,7 @@ static void choose(struct sched_job *j, enum sched_req_kind kind)
 static bool goes(const struct sched_job *j, const struct sched_tensor *t,
 		 enum sched_req_kind kind)
 {
-	return !t->mark && t->state == from_state(kind) && t->nset == j->world;
+	return !t->mark && t->state == from_state(kind) && t->nset == j->world - j->nlost;
 }
 
 static struct sched_entry *collect(struct sched *s, struct sched_job *j,

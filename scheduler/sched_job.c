@@ -476,6 +476,9 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 		s->counters.strays++;
 		return;
 	}
+	if (m->code == TALLY_EWORKERLOST &&
+	    shrink_rank(s, j, m->rank, m->text[0] ? m->text : "its process has ended"))
+		return;
 	if (m->code) {
 		leave_broken(s, j, n, m);
 		return;
@@ -492,21 +495,6 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 }
 
 /* ---- nodes that die or come back ---- */
-
-static void drop_requests(struct sched *s, struct sched_job *j, const struct sched_node *n)
-{
-	list_for_each_safe(&j->reqs, p, next) {
-		struct sched_req *q = list_entry(p, struct sched_req, link);
-
-		if (q->node != n)
-			continue;
-		if (q->kind == SQ_BARRIER)
-			barrier_leave(j, q);
-		else if (q->kind != SQ_JOIN && !q->entry)
-			tensor_withdraw(s, j, q);
-		req_drop(s, j, q);
-	}
-}
 
 static void forget_node(struct sched_job *j, const struct sched_node *n)
 {
@@ -529,8 +517,13 @@ static void agent_dead(struct sched *s, struct sched_job *j, struct sched_node *
 {
 	uint32_t first = UINT32_MAX, lost = 0;
 	bool gathering = j->state == SJ_GATHERING;
+	struct sched_part *part = job_machine_part(j, n);
 
-	drop_requests(s, j, n);
+	req_drop_of(s, j, n, UINT32_MAX);
+	if (part && shrink_machine(s, j, part, why)) {
+		forget_node(j, n);
+		return;
+	}
 	for (uint32_t r = 0; r < j->world; r++) {
 		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN)
 			continue;

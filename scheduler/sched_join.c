@@ -37,6 +37,11 @@ static uint32_t first_in(const struct sched_job *j)
 	return r;
 }
 
+static const char *on_loss_name(uint32_t on_loss)
+{
+	return on_loss == ON_LOSS_SHRINK ? "shrink" : "end";
+}
+
 /* The ranks do not agree on the job: nobody gets it. */
 static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n,
 		      const struct msg_rank_join *m)
@@ -44,13 +49,18 @@ static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n
 	struct err e;
 	uint32_t r;
 
-	if (m->world == j->world && m->chunk_bytes == j->chunk_bytes)
+	if (m->world == j->world && m->chunk_bytes == j->chunk_bytes && m->on_loss == j->on_loss)
 		return false;
 	r = first_in(j);
 	if (m->world != j->world)
 		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s says world "
 			"size %u, rank %u on machine %.64s says %u", j->name, r,
 			j->ranks[r].node->name, j->world, m->rank, n->name, m->world);
+	else if (m->on_loss != j->on_loss)
+		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants to %s "
+			"when a rank is lost, rank %u on machine %.64s to %s", j->name, r,
+			j->ranks[r].node->name, on_loss_name(j->on_loss), m->rank, n->name,
+			on_loss_name(m->on_loss));
 	else
 		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants chunks "
 			"of %u bytes (0: any), rank %u on machine %.64s of %u", j->name, r,
@@ -127,6 +137,7 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 	}
 	j->number = ++s->last.job;
 	j->chunk_bytes = m->chunk_bytes;
+	j->on_loss = (enum on_loss)m->on_loss;
 	return j;
 }
 
@@ -245,6 +256,8 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 		s->counters.strays++;
 		return;
 	}
+	if (shrink_rank(s, j, m->rank, "its process has ended while it was joining"))
+		return;
 	if (j->state != SJ_GATHERING) {
 		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (process %u "
 			 "has ended while it was joining)", m->rank, n->name, m->pid);

@@ -61,11 +61,11 @@ void place_drop(struct sched *s, struct sched_job *j, struct sched_tensor *t)
 bool place_change(struct sched *s, struct sched_job *j)
 {
 	struct place_tensor *all;
-	uint32_t *weight = out_scratch(s, j->nservers * sizeof(*weight));
-	bool *alive = out_scratch(s, j->nservers * sizeof(*alive));
+	uint32_t *weight = out_scratch(s, MAX(j->nservers, 1) * sizeof(*weight));
+	bool *alive = out_scratch(s, MAX(j->nservers, 1) * sizeof(*alive));
 	struct place_change c = {
-		.epoch = (uint32_t)j->epoch, .repair = j->repair, .nservers = j->nservers,
-		.weight = weight, .alive = alive,
+		.epoch = (uint32_t)j->epoch, .repair = j->repair, .anew = j->anew,
+		.nservers = j->nservers, .weight = weight, .alive = alive,
 	};
 	uint32_t n = 0;
 
@@ -80,6 +80,10 @@ bool place_change(struct sched *s, struct sched_job *j)
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		weight[i] = j->servers[i].weight;
 		alive[i] = j->servers[i].number != 0 || MUTATE(15);
+	}
+	if (!j->nservers) {
+		j->place->epoch = (uint32_t)j->epoch;
+		return true;
 	}
 	return place_epoch(j->place, &c, all, n);
 }

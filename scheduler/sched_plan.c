@@ -101,15 +101,14 @@ static uint64_t add_rate(uint64_t sum, uint64_t rate, bool first)
 struct layout {
 	struct plan_machine *m;		/* agents' machines, then CPU machines */
 	const struct sched_node **host;	/* one node of each, for its machine id */
-	uint32_t n;
+	uint32_t n, agents;
 	uint32_t *of;			/* server -> machine */
 };
 
-static uint32_t machine_for(struct layout *l, const struct sched_job *j,
-			    const struct sched_node *server)
+static uint32_t machine_for(struct layout *l, const struct sched_node *server)
 {
 	for (uint32_t i = 0; i < l->n; i++) {
-		bool taken = i < j->nmachines && l->m[i].has_server;
+		bool taken = i < l->agents && l->m[i].has_server;
 
 		if (!taken && !strcmp(l->host[i]->machine, server->machine))
 			return i;
@@ -127,11 +126,14 @@ static int lay_out(struct sched *s, const struct sched_job *j, struct layout *l)
 	l->of = out_scratch(s, max * sizeof(*l->of));
 	if (!l->m || !l->host || !l->of)
 		return TALLY_ENOMEM;
-	for (l->n = 0; l->n < j->nmachines; l->n++) {
-		l->host[l->n] = j->machines[l->n].node;
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (!j->machines[i].node)
+			continue;	/* all its ranks are lost */
+		l->host[l->n] = j->machines[i].node;
 		l->m[l->n].is_gpu = true;
-		l->m[l->n].bits_per_s = card_bits(j->machines[l->n].node);
+		l->m[l->n++].bits_per_s = card_bits(j->machines[i].node);
 	}
+	l->agents = l->n;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_node *server = j->servers[i].node;
 		struct plan_machine *m;
@@ -140,7 +142,7 @@ static int lay_out(struct sched *s, const struct sched_job *j, struct layout *l)
 		l->of[i] = UINT32_MAX;
 		if (!plan_can_serve(&j->servers[i]))
 			continue;
-		at = machine_for(l, j, server);
+		at = machine_for(l, server);
 		m = &l->m[at];
 		l->of[i] = at;
 		m->adder_bytes_per_s = add_rate(m->adder_bytes_per_s, server->adder_bytes_per_s,
@@ -188,7 +190,9 @@ int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct pace_server *p = &j->servers[i].pace;
 
-		p->planned = server_share(j, &l, share, i);
+		/* One machine that is left of several still sums by way of servers. */
+		p->planned = l.agents > 1 ? server_share(j, &l, share, i) :
+			     l.of[i] != UINT32_MAX;
 		each[i] = p->planned * pace_of(p->pace);
 	}
 	plan_weights(each, j->nservers, weight);
@@ -247,23 +251,29 @@ int plan_job(struct sched *s, struct sched_job *j, struct err *e)
 static bool fill_machine(struct sched *s, const struct sched_job *j, uint32_t i, bool with_keys,
 			 struct msg_machine *m)
 {
-	const struct sched_node *n = j->machines[i].node;
+	const struct sched_part *p = &j->machines[i];
+	const struct sched_node *n = p->node;
 	uint32_t *ranks, count = 0;
 
 	for (uint32_t r = 0; r < j->world; r++)
-		count += j->ranks[r].node == n;
+		count += j->ranks[r].machine == i;
 	ranks = out_scratch(s, count * sizeof(*ranks));
 	if (!ranks)
 		return false;
 	*m = (struct msg_machine){
-		.node = n->number, .name = out_string(s, n->name),
-		.machine = out_string(s, n->machine), .bits_per_s = card_bits(n), .ranks = ranks,
-		.engines = n->engines,
+		.node = p->number, .name = out_string(s, p->name), .ranks = ranks, .machine = "",
+		.engines = p->engines,
 	};
-	if (with_keys)
+	if (n) {
+		m->node = n->number;
+		m->machine = out_string(s, n->machine);
+		m->bits_per_s = card_bits(n);
+		m->engines = n->engines;
+	}
+	if (n && with_keys)
 		memcpy(m->link_key, n->link_key, KEY_BYTES);
 	for (uint32_t r = 0; r < j->world; r++) {
-		if (j->ranks[r].node == n)
+		if (j->ranks[r].machine == i)
 			ranks[m->nranks++] = r;
 	}
 	return true;
@@ -317,11 +327,15 @@ struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
 	struct msg *m = out_msg(s, MSG_EPOCH);
 	struct msg_server *servers = fill_servers(s, j);
 
-	if (!m || !servers)
+	uint32_t ngone;
+	const uint32_t *gone = shrink_gone(s, j, &ngone);
+
+	if (!m || !servers || !gone)
 		return NULL;
 	m->epoch = (struct msg_epoch){
 		.job = j->number, .seq = j->epoch_seq, .epoch = j->epoch, .repair = j->repair,
 		.nservers = j->place->nservers, .servers = servers,
+		.ngone = ngone, .gone = gone,
 	};
 	return m;
 }
@@ -333,7 +347,10 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 	struct msg_machine *machines = out_scratch(s, j->nmachines * sizeof(*machines));
 	struct msg_server *servers = fill_servers(s, j);
 
-	if (!m || !machines || !servers)
+	uint32_t ngone;
+	const uint32_t *gone = shrink_gone(s, j, &ngone);
+
+	if (!m || !machines || !servers || !gone)
 		return NULL;
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		if (!fill_machine(s, j, i, with_keys, &machines[i]))
@@ -345,6 +362,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 		.seg_bytes = j->seg_bytes, .window_bytes = j->window_bytes,
 		.nmachines = j->nmachines, .machines = machines,
 		.nservers = nservers, .servers = servers, .seq = j->seq,
+		.on_loss = j->on_loss, .ngone = ngone, .gone = gone,
 	};
 	return m;
 }

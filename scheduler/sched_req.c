@@ -59,6 +59,21 @@ void req_drop(struct sched *s, struct sched_job *j, struct sched_req *q)
 	sched_release(s, q);
 }
 
+void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank)
+{
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->node != n || (rank != UINT32_MAX && q->rank != rank))
+			continue;
+		if (q->kind == SQ_BARRIER)
+			barrier_leave(j, q);
+		else if (q->kind != SQ_JOIN && !q->entry)
+			tensor_withdraw(s, j, q);
+		req_drop(s, j, q);
+	}
+}
+
 void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int code,
 	      const char *text, const uint32_t *ids, uint32_t nids)
 {

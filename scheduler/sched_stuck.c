@@ -62,7 +62,7 @@ static bool find_machine(const struct sched_job *j, const struct msg_wait *w, st
 		return false;
 	f->node = j->machines[w->who].node;
 	for (uint32_t r = 0; r < j->world && f->nranks < LOCAL_RANKS_MAX; r++) {
-		if (j->ranks[r].machine == w->who)
+		if (j->ranks[r].machine == w->who && j->ranks[r].state != SR_LOST)
 			f->ranks[f->nranks++] = r;
 	}
 	return f->node && f->nranks;

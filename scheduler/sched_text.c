@@ -57,8 +57,7 @@ static uint32_t ranks(struct text *t, const struct sched_job *j,
 
 static bool not_set(const struct sched_job *j, const uint64_t *set, uint32_t r)
 {
-	(void)j;
-	return !bits_test(set, r);
+	return !bits_test(set, r) && j->ranks[r].state != SR_LOST;
 }
 
 static bool not_joined(const struct sched_job *j, const uint64_t *set, uint32_t r)

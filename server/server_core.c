@@ -103,7 +103,8 @@ static struct srv_in *find_in(struct srv_core *c, struct srv_peer *p, const stru
 		refuse(c, p, f, TALLY_ENOENT, 0);
 		return NULL;
 	}
-	if (f->worker >= j->n || j->worker[f->worker].node != p->node) {
+	if (f->worker >= j->n || j->worker[f->worker].node != p->node ||
+	    bits_test(j->out, f->worker)) {
 		c->count.drop_worker++;
 		return NULL;
 	}
@@ -242,7 +243,7 @@ static void ask_check(struct srv_core *c, struct srv_seg *s)
 {
 	struct srv_job *j = s->tensor->job;
 
-	if (!s->offered || s->parked + s->offered != j->n || s->leaving) {
+	if (!s->offered || s->parked + s->offered != j->live || s->leaving || s->tensor->stale) {
 		list_del(&s->ask);
 		return;
 	}
@@ -326,7 +327,7 @@ static void complete(struct srv_core *c, struct srv_seg *s)
 	const struct srv_job *j = t->job;
 	uint32_t n = gather_inputs(s, in);
 
-	if (s->rop == ROP_BROADCAST ? n != 1 : n != j->n) {
+	if (s->rop == ROP_BROADCAST ? n != 1 : n != j->live) {
 		finish(c, s, TODO_FAIL);
 		return;
 	}
@@ -361,6 +362,13 @@ static bool push_shape_ok(const struct srv_in *in, const struct frame *f, const 
 		range_ok(f->slot, f->length, w->window_bytes));
 }
 
+/* The agent will hear of the smaller world, and push to that. */
+static bool is_stale(struct srv_core *c, const struct srv_in *in)
+{
+	c->count.drop_epoch += in->seg->tensor->stale;
+	return in->seg->tensor->stale;
+}
+
 void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 {
 	struct srv_in *in;
@@ -368,10 +376,10 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 
 	if (f->type == FRAME_GIVE) {
 		in = find_in(c, p, f);
-		return in ? srv_give_place(c, in->seg, f) : NULL;
+		return in && !is_stale(c, in) ? srv_give_place(c, in->seg, f) : NULL;
 	}
 	in = find_gathering(c, p, f, NULL);
-	if (!in)
+	if (!in || is_stale(c, in))
 		return NULL;
 	if ((in->state == IN_PARKED && !MUTATE(2)) || in->state == IN_LANDING) {
 		c->count.duplicates++;
@@ -446,7 +454,9 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 		return;
 	}
 	s->rop = f->rop;
-	if (s->parked < j->n - MUTATE(3)) {
+	if (s->tensor->stale)
+		return;
+	if (s->parked < j->live - MUTATE(3)) {
 		ask_check(c, s);
 		if (s->young && s->parked == 1)
 			srv_seek(c, s);
@@ -470,7 +480,7 @@ static void on_push(struct srv_core *c, struct srv_peer *p, const struct frame *
 		return;
 	}
 	in = find_gathering(c, p, f, result_at);
-	if (!in)
+	if (!in || is_stale(c, in))
 		return;
 	if ((in->state == IN_PARKED && !MUTATE(2)) || in->state == IN_LANDING) {
 		c->count.duplicates++;
@@ -538,7 +548,7 @@ void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, co
 		return;
 	case FRAME_GIVE:
 		in = frame_has_payload(f) ? landed(c, f) : find_in(c, p, f);
-		if (in)
+		if (in && !in->seg->tensor->stale)
 			srv_give(c, in->seg, f, data);
 		return;
 	case FRAME_OFFER:
@@ -566,7 +576,8 @@ static uint32_t first_missing(const struct srv_seg *s)
 {
 	uint32_t w = 0;
 
-	while (w < s->tensor->job->n && s->in[w].state == IN_PARKED)
+	while (w < s->tensor->job->n && (s->in[w].state == IN_PARKED ||
+					 (bits_test(s->tensor->job->out, w) && !s->tensor->stale)))
 		w++;
 	return w;
 }
@@ -615,9 +626,13 @@ static void fill_result(struct srv_core *c, struct srv_send *out, struct srv_in 
 	s->tensor->job->borrowed++;
 }
 
+/* All agree on a broadcast, and nobody has its data: its root is gone. */
 static void fill_mismatch(struct srv_send *out, const struct srv_in *in)
 {
-	out->frame.aux = (uint32_t)-TALLY_EMISMATCH;
+	bool agree = SIDE_ROP(in->seg->side[0]) == SIDE_ROP(in->seg->side[1]) &&
+		     SIDE_ROOT(in->seg->side[0]) == SIDE_ROOT(in->seg->side[1]);
+
+	out->frame.aux = (uint32_t)-(agree ? TALLY_ESHUTDOWN : TALLY_EMISMATCH);
 	out->frame.slot = in->seg->side[0];
 	out->frame.rslot = in->seg->side[1];
 }
@@ -679,6 +694,6 @@ void srv_sent(struct srv_core *c, struct srv_seg *s)
 	ASSERT(s->lent && t->borrowed && t->job->borrowed);
 	t->borrowed--;
 	t->job->borrowed--;
-	if (!--s->lent && s->parked == t->job->n && !t->removed)
+	if (!--s->lent && s->parked == t->job->live && !t->removed && !t->stale)
 		complete(c, s);
 }

@@ -26,6 +26,9 @@
  * result, summed or given, ends its youth.  One that an epoch took away is leaving:
  * it serves those who have not heard yet, until all agents have gone over.
  *
+ * A job that goes on without a lost machine does so in a new epoch of all its chunks
+ * (srv_job_shrink): no segment ever sees contributions of two worlds.
+ *
  * Shape: frames go in by srv_place/srv_frame, frames come out by srv_next, peer
  * by peer, as fast as its link takes them; nothing is queued per message.  All
  * memory is the caller's: struct srv_job (srv_job_size), struct srv_tensor
@@ -39,6 +42,7 @@
 #ifndef TALLY_SERVER_CORE_H
 #define TALLY_SERVER_CORE_H
 
+#include "common/base/bytes.h"
 #include "common/base/geom.h"
 #include "common/base/list.h"
 #include "common/base/mutate.h"
@@ -98,7 +102,8 @@ struct srv_job {
 	struct list link;		/* srv_core.jobs */
 	uint32_t id;
 	uint32_t n;			/* machines */
-	uint32_t world;
+	uint32_t live;			/* machines that take part: those not in out */
+	uint32_t world;			/* ranks that do: a mean's divisor */
 	uint32_t epoch;			/* that it came up with */
 	uint32_t chunk_bytes, seg_bytes;
 	bool stopped;
@@ -108,6 +113,7 @@ struct srv_job {
 	struct list ask_wait;		/* srv_seg.ask: complete but for offers */
 	struct list tensors;		/* srv_tensor.link */
 	void *user;
+	uint64_t out[BITS_WORDS(AGENTS_PER_JOB_MAX)];	/* machines that were lost */
 	struct srv_worker worker[];	/* n */
 };
 
@@ -168,6 +174,7 @@ struct srv_tensor {
 	uint32_t id;
 	uint32_t epoch;			/* that placed these chunks here */
 	bool removed;
+	bool stale;			/* of a larger world: sums no more, gives back */
 	uint8_t dtype;
 	struct geom geom;
 	uint32_t nchunks, nsegs;
@@ -198,6 +205,12 @@ struct srv_job_desc {
 /* mem: srv_job_size() zeroed bytes. Workers' node and window are filled by the caller. */
 struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_job_desc *d);
 struct srv_job *srv_job_find(struct srv_core *c, uint32_t id);
+/*
+ * Machines are lost (by index; what was lost before stays so), and the job goes on with
+ * `world` ranks.  What was summed can be had; what was not is given back on CANCEL, and
+ * gathered by the tensors that are added from here on, among those who are left.
+ */
+void srv_job_shrink(struct srv_core *c, struct srv_job *j, const bool *lost, uint32_t world);
 void srv_job_stop(struct srv_core *c, struct srv_job *j);
 void srv_job_forget(struct srv_core *c, struct srv_job *j); /* not borrowed; mem is the caller's */
 static inline uint64_t srv_job_borrowed(const struct srv_job *j)

@@ -30,6 +30,7 @@ struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_jo
 	ASSERT(d->seg_bytes <= d->chunk_bytes && d->window_bytes >= d->seg_bytes);
 	j->id = d->id;
 	j->n = d->n;
+	j->live = d->n;
 	j->world = d->world;
 	j->epoch = d->epoch;
 	j->chunk_bytes = d->chunk_bytes;
@@ -55,6 +56,25 @@ struct srv_job *srv_job_find(struct srv_core *c, uint32_t id)
 			return j;
 	}
 	return NULL;
+}
+
+void srv_job_shrink(struct srv_core *c, struct srv_job *j, const bool *lost, uint32_t world)
+{
+	for (uint32_t w = 0; w < j->n; w++) {
+		if (!lost[w] || bits_test(j->out, w))
+			continue;
+		bits_set(j->out, w);
+		j->live--;
+	}
+	j->world = MUTATE(22) ? j->world : world;
+	list_for_each(&j->tensors, l) {
+		struct srv_tensor *t = list_entry(l, struct srv_tensor, link);
+
+		t->stale = true;
+		for (uint32_t k = 0; k < t->nsegs; k++)
+			srv_ask_end(&t->seg[k]);
+	}
+	srv_ask_pump(c, j);
 }
 
 /* The job stays findable, so that what is borrowed finds its way back. */
@@ -332,7 +352,8 @@ static uint32_t check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint
 		ASSERT(!in->todo || in->peer);
 	}
 	ASSERT(parked == s->parked && offered == s->offered);
-	ASSERT(parked < n || s->lent);	/* else it would be complete */
+	/* Else it would be complete. */
+	ASSERT(parked < s->tensor->job->live || s->lent || s->tensor->stale);
 	ASSERT(!s->asking || list_empty(&s->ask));
 	ASSERT(parked ? s->rop != ROP_NONE : s->rop == ROP_NONE);
 	ASSERT(wants == s->wants && (!wants || (s->young && s->known)));

@@ -80,6 +80,8 @@ void srv_seek(struct srv_core *c, struct srv_seg *s)
 	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
 		struct srv_in *in = &s->in[w];
 
+		if (bits_test(s->tensor->job->out, w))
+			continue;
 		if (MUTATE(6) || (s->wants ? in->wants : in->state != IN_NONE))
 			continue;
 		if (!in->peer)

@@ -91,6 +91,16 @@ static const uint8_t *input(const struct ag_seg *s, uint32_t i, uint64_t *slot)
 	return (t->groups ? p->base : t->in[i].base) + at;
 }
 
+/* Whether the sum has it: a group's piece, or what a rank that takes part gave. */
+static bool is_input(const struct ag_seg *s, uint32_t i)
+{
+	const struct ag_tensor *t = s->tensor;
+
+	if (t->rop == ROP_BROADCAST)
+		return (int32_t)i == t->root_local;
+	return t->groups || (MUTATE(21) ? s->posted : t->job->live) >> i & 1;
+}
+
 static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *out, uint32_t div,
 			   bool cold)
 {
@@ -100,7 +110,7 @@ static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *o
 	uint64_t slot;
 
 	for (uint32_t i = 0; i < inputs; i++)
-		if (t->rop != ROP_BROADCAST || (int32_t)i == t->root_local)
+		if (is_input(s, i))
 			in[n++] = input(s, i, &slot);
 	(cold ? kern_sum_cold : kern_sum)(t->dtype, out, in, n, s->len / dtype_bytes(t->dtype),
 					  div);
@@ -112,9 +122,11 @@ static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *o
 static const uint8_t *contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot)
 {
 	struct ag_tensor *t = s->tensor;
-	uint32_t only = t->rop == ROP_BROADCAST ? (uint32_t)t->root_local : 0;
+	uint64_t inputs = t->groups ? UINT64_MAX >> (64 - t->groups) : t->job->live;
+	uint32_t only = t->rop == ROP_BROADCAST ? (uint32_t)t->root_local :
+						  (uint32_t)__builtin_ctzll(inputs);
 
-	if (t->job->nlocal == 1 || t->groups == 1 || t->rop == ROP_BROADCAST)
+	if (!(inputs & (inputs - 1)) || t->rop == ROP_BROADCAST)
 		return input(s, only, slot);
 	*slot = t->sum_slot == SLOT_NONE ? SLOT_NONE : t->sum_slot + ag_seg_at(s);
 	if (!s->added)
@@ -150,16 +162,24 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 		s->attempt = 0;
 		s->heard = 0;
 		s->asked = s->pinned = s->added = s->probed = s->hurt = s->held = s->lost = false;
+		s->voided = false;
+		s->pieces = 0;
 		s->backoff_ms = PROBE_MIN_MS;
 	}
 	if (!t->left)
 		list_add(&c->done, &t->done_link);
 }
 
-static void seg_posted(struct ag_core *c, struct ag_seg *s)
+static void seg_posted(struct ag_core *c, struct ag_seg *s, const struct ag_post *p)
 {
-	ASSERT(s->posted < ag_seg_posts(s));
-	if (++s->posted == ag_seg_posts(s))
+	if (p->part == PART_PIECE) {
+		ASSERT(s->pieces < s->tensor->groups);
+		s->pieces++;
+	} else {
+		ASSERT(!(s->posted >> p->local & 1));
+		s->posted |= UINT64_C(1) << p->local;
+	}
+	if (s->state == SEG_IDLE && ag_all_gave(s))
 		ag_seg_ready(c, s);
 }
 
@@ -210,7 +230,7 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 		if (t->first[ch] == AG_NO_SEG || (piece && !take_piece(c, t, p, ch)))
 			continue;
 		for (uint32_t k = 0; k < geom_chunk_segs(&t->geom, ch); k++)
-			seg_posted(c, &t->seg[t->first[ch] + k]);
+			seg_posted(c, &t->seg[t->first[ch] + k], p);
 	}
 }
 
@@ -269,7 +289,7 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->held = false;
 	tell(s);
 	ag_seg_move(c, s, now);
-	if (--t->left == 0)
+	if (--t->left == 0 && !t->job->frozen)
 		list_add(&c->done, &t->done_link);
 }
 
@@ -552,6 +572,19 @@ void ag_unplace(struct ag_core *c, const struct frame *f)
 	s->heard = 0;
 }
 
+/* Nothing of it is at its server: it is to be pushed again. */
+static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
+{
+	list_del(&s->link);
+	ag_todo_drop(s, AG_CANCEL | AG_PROBE);
+	ag_seg_free_slot(s, now);
+	s->attempt += !MUTATE(13);
+	s->heard = now;
+	s->asked = s->held = s->voided = false;
+	ag_seg_ready(c, s);
+	ag_seg_move(c, s, now);
+}
+
 static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
 {
 	struct ag_seg *s;
@@ -572,6 +605,11 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 			c->count.drop_shape++;
 			return;
 		}
+	}
+	if (s->voided) {
+		c->count.voided++;
+		taken_back(c, s, now);
+		return;
 	}
 	c->count.results++;
 	seg_done(c, s, now);
@@ -611,14 +649,7 @@ static void on_cancelled(struct ag_core *c, struct ag_seg *s, const struct frame
 		c->count.drop_state++;
 		return;
 	}
-	list_del(&s->link);
-	ag_todo_drop(s, AG_CANCEL);
-	ag_seg_free_slot(s, now);
-	s->attempt += !MUTATE(13);
-	s->heard = now;
-	s->asked = s->held = false;
-	ag_seg_ready(c, s);
-	ag_seg_move(c, s, now);
+	taken_back(c, s, now);
 }
 
 static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
@@ -629,7 +660,7 @@ static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
 	s->heard = now;
 	s->probed = false;
 	/* Else it answers a PROBE from before the CANCEL, whose own answer is to come. */
-	if (s->state == SEG_CANCELLING && f->slot == HELD_ASKED) {
+	if (s->state == SEG_CANCELLING && f->slot == HELD_ASKED && !s->voided) {
 		ag_todo_drop(s, AG_CANCEL);
 		s->state = SEG_PUSHED;
 		s->pinned = true;
@@ -643,13 +674,19 @@ static void on_held(struct ag_seg *s, const struct frame *f, mono_t now)
 		ag_seg_recall(s);	/* those it waits for may have gone over already */
 }
 
+/* Ranks disagree, or a broadcast's root is gone: the job is over. */
+static bool is_final(const struct frame *f)
+{
+	return f->aux == (uint32_t)-TALLY_EMISMATCH || f->aux == (uint32_t)-TALLY_ESHUTDOWN;
+}
+
 static void on_refused(struct ag_core *c, struct ag_seg *s, const struct frame *f)
 {
 	struct ag_job *j = s->tensor->job;
 
 	c->count.refused++;
-	if (f->aux == (uint32_t)-TALLY_EMISMATCH && !j->fail_code) {
-		j->fail_code = TALLY_EMISMATCH;
+	if (is_final(f) && !j->fail_code) {
+		j->fail_code = -(int)f->aux;
 		j->fail_tensor = f->tensor;
 		j->fail_round = f->round;
 		j->fail_side[0] = f->slot;
@@ -665,7 +702,7 @@ void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_
 		on_result(c, p, f, now);
 		return;
 	}
-	if (f->type == FRAME_REFUSED && f->aux != (uint32_t)-TALLY_EMISMATCH) {
+	if (f->type == FRAME_REFUSED && !is_final(f)) {
 		c->count.refused++;	/* the probe's clock goes on */
 		return;
 	}

@@ -20,6 +20,9 @@
  * the middle of whatever round they are in: what was pushed without a result is
  * pushed again to the new owner, and who has a result that others lack gives it.
  *
+ * A lost rank makes the world smaller (ag_job_shrink): rounds that are not whole in all
+ * engines are forgotten as far as they have come, and begin again among the survivors.
+ *
  * Retention: inputs (or the local sum) stay untouched until the segment's result
  * is here, results until the next but one round's, so there is always something
  * to push again or to give.  A rank that wants the result in memory of its own gets
@@ -58,7 +61,9 @@
 	X(probes,	"probes sent") \
 	X(cancels,	"contributions taken back") \
 	X(moves,	"segments that went to another server") \
-	X(gives,	"results given to a server that had none")
+	X(gives,	"results given to a server that had none") \
+	X(voided,	"results of a larger world that came too late") \
+	X(again,	"tensors' rounds that began again in a smaller world")
 
 struct ag_counters {
 #define X(name, help) uint64_t name;
@@ -112,6 +117,8 @@ struct ag_job {
 	uint32_t fail_tensor, fail_round;
 	uint64_t fail_side[2];		/* as the server has them */
 	uint64_t borrowed;
+	uint64_t live;			/* local ranks that take part: bits */
+	bool frozen;			/* no tensor's round ends */
 	struct list tensors;
 	void *user;
 	struct list routes;		/* ag_route.link: of this epoch, and older ones */
@@ -145,8 +152,10 @@ struct ag_seg {
 	uint32_t missing;		/* worker the server waits for; UINT32_MAX: not said */
 	uint32_t backoff_ms;
 	mono_t heard;			/* pushed, or last word from the server */
-	uint16_t posted;		/* local ranks that gave it, or opened it, and its pieces */
+	uint64_t posted;		/* local ranks that gave it, or opened it: bits; and */
+	uint8_t pieces;			/* groups that gave it */
 	uint8_t state, todo, attempt;
+	bool voided;			/* at its server is what counts no more: comes back first */
 	bool asked, pinned;		/* by the server; not to be taken back */
 	bool added;			/* the local sum is in the aggregate */
 	bool landing, probed;
@@ -285,6 +294,19 @@ static inline bool ag_job_settled(const struct ag_job *j)
 /* Takes a route without users out; mem is the caller's again. */
 void ag_route_del(struct ag_route *r);
 
+/* ---- a smaller world ---- */
+
+/*
+ * Ranks are lost, and the job goes on without them.  First no round ends any more in any
+ * engine (freeze): then the caller knows which tensors' rounds are whole, and those stay as
+ * they are.  Then, in the new epoch of all chunks, the job goes on with `live` local ranks
+ * (bits) of `world` in all, and every other running round begins again, from the inputs.
+ */
+void ag_job_freeze(struct ag_job *j);
+void ag_job_shrink(struct ag_job *j, uint64_t live, uint32_t world);	/* and thaws */
+/* Before its ag_tensor_move(). */
+void ag_tensor_again(struct ag_core *c, struct ag_tensor *t);
+
 /* ---- rounds ---- */
 
 struct ag_post {
@@ -375,19 +397,25 @@ void ag_fill_head(struct frame *f, const struct ag_seg *s, uint8_t type);
 /* out's payload: data, or where it lies when the peer reads it by reference. */
 void ag_lend(struct ag_core *c, struct ag_seg *s, struct ag_send *out, const uint8_t *data,
 	     uint64_t slot);
-static inline uint32_t ag_seg_pages(const struct ag_seg *s)
-{
-	return (uint32_t)div_round_up(s->len, PAGE_BYTES);
-}
 /* A broadcast's contribution without data: the root is on another machine. */
 static inline bool ag_without_data(const struct ag_tensor *t)
 {
 	return t->rop == ROP_BROADCAST && t->root_local < 0;
 }
-/* How many posts make it ready: one of each local rank, and its pieces. */
-static inline uint32_t ag_seg_posts(const struct ag_seg *s)
+/*
+ * It is ready: all local ranks gave it, or opened it, and all of its pieces are there.  On a
+ * machine alone a broadcast never is whose root was lost before it gave its data.
+ */
+static inline bool ag_all_gave(const struct ag_seg *s)
 {
-	return s->tensor->job->nlocal + s->tensor->groups;
+	const struct ag_tensor *t = s->tensor;
+
+	return (s->posted & t->job->live) == t->job->live && s->pieces == t->groups &&
+	       !(t->job->n == 1 && ag_without_data(t));
+}
+static inline uint32_t ag_seg_pages(const struct ag_seg *s)
+{
+	return (uint32_t)div_round_up(s->len, PAGE_BYTES);
 }
 static inline uint64_t ag_seg_at(const struct ag_seg *s)
 {

@@ -78,7 +78,7 @@ void ag_seg_switch(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->next = NULL;
 	s->tensor->job->moving--;
 	s->attempt = 0;
-	s->asked = s->pinned = s->held = s->lost = false;
+	s->asked = s->pinned = s->held = s->lost = s->voided = false;
 	c->count.moves++;
 	if (ready)
 		ag_seg_ready(c, s);
@@ -139,6 +139,73 @@ void ag_tensor_move(struct ag_core *c, struct ag_tensor *t, const uint32_t *rout
 		else
 			ag_seg_move(c, s, now);	/* its old server may have died */
 	}
+}
+
+/* ---- a smaller world ---- */
+
+void ag_job_freeze(struct ag_job *j)
+{
+	j->frozen = true;
+	list_for_each(&j->tensors, l)	/* not told yet: not whole */
+		list_del(&list_entry(l, struct ag_tensor, link)->done_link);
+}
+
+void ag_job_shrink(struct ag_job *j, uint64_t live, uint32_t world)
+{
+	j->frozen = false;
+	j->live = live;
+	j->world = world;
+}
+
+/* What its server has of it comes back first: that memory may be read until then. */
+static void seg_again(struct ag_core *c, struct ag_seg *s)
+{
+	bool out = s->state == SEG_PUSHED || s->state == SEG_CANCELLING ||
+		   (s->state == SEG_READY && s->held);
+
+	s->added = false;
+	s->voided = out;
+	s->pinned = false;
+	if (s->state == SEG_PUSHED)
+		ag_seg_recall(s);
+	if (s->state == SEG_DONE && !MUTATE(20)) {
+		s->state = SEG_IDLE;
+		s->attempt = 0;
+		s->asked = s->held = s->hurt = false;
+	}
+	if (s->state == SEG_IDLE && ag_all_gave(s))
+		ag_seg_ready(c, s);
+	s->tensor->left += s->state != SEG_DONE;
+}
+
+/* A broadcast whose root ended before it gave its data; others may have it. */
+static bool root_is_lost(const struct ag_tensor *t)
+{
+	return t->rop == ROP_BROADCAST && t->root_local >= 0 && t->nsegs &&
+	       !(t->job->live >> t->root_local & 1) && !(t->seg[0].posted >> t->root_local & 1);
+}
+
+void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
+{
+	struct ag_job *j = t->job;
+
+	if (t->removed)
+		return;
+	list_del(&t->done_link);
+	t->running = true;
+	t->left = 0;
+	c->count.again++;
+	if (root_is_lost(t)) {
+		t->root_local = -1;
+		if (j->n == 1 && !j->fail_code) {
+			j->fail_code = TALLY_ESHUTDOWN;
+			j->fail_tensor = t->id;
+			j->fail_round = t->round;
+			j->fail_side[0] = j->fail_side[1] = SIDE(j->me, t->rop, t->root);
+		}
+	}
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		seg_again(c, &t->seg[k]);
 }
 
 /* ---- results for those who lack them ---- */

@@ -175,6 +175,7 @@ struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_de
 	j->n = d->n;
 	j->me = d->me;
 	j->nlocal = d->nlocal;
+	j->live = UINT64_MAX >> (LOCAL_RANKS_MAX - d->nlocal);
 	j->world = d->world;
 	j->chunk_bytes = d->chunk_bytes;
 	j->seg_bytes = d->seg_bytes;
@@ -351,6 +352,7 @@ static void seg_drop(struct ag_core *c, struct ag_seg *s)
 	list_del(&s->link);
 	ag_seg_free_slot(s, s->route->progress);
 	s->state = SEG_IDLE;
+	s->voided = false;
 	s->route->users--;
 	if (!s->next)
 		return;
@@ -391,7 +393,8 @@ static void check_seg(const struct ag_seg *s, uint32_t *left)
 	ASSERT(!s->todo || s->route->peer);
 	ASSERT(s->state != SEG_DONE || s->slot == UINT32_MAX);
 	ASSERT(s->late_slot == UINT32_MAX || (s->lent && s->slot == UINT32_MAX));
-	ASSERT(s->state != SEG_IDLE || s->posted < ag_seg_posts(s) || !s->tensor->running);
+	ASSERT(s->state != SEG_IDLE || !ag_all_gave(s) || !s->tensor->running);
+	ASSERT(!s->voided || s->state == SEG_PUSHED || s->state == SEG_CANCELLING);
 	ASSERT(!s->next || s->state == SEG_PUSHED || s->state == SEG_CANCELLING);
 	ASSERT(!s->route->gone || s->tensor->removed);
 	ASSERT(s->slot == UINT32_MAX || s->held || s->state == SEG_READY);

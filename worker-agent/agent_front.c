@@ -14,6 +14,7 @@ void fr_init(struct front *f)
 void fr_job_start(struct front *f, struct fr_job *j)
 {
 	list_init(&j->tensors);
+	j->live = UINT64_MAX >> (LOCAL_RANKS_MAX - j->nlocal);
 	list_add(&f->jobs, &j->link);
 }
 
@@ -107,7 +108,7 @@ static bool whole_chunks(const struct fr_tensor *t, const struct ring_sub *s)
 static int check_part(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
 		      const struct ring_sub *s, struct err *e)
 {
-	if (s->part >= PART_END || !t->bytes)
+	if (s->part >= PART_END || !t->bytes || j->shrink)
 		return bad(e, j, local, "part", s->part);
 	if (s->rop == ROP_BROADCAST)
 		return bad(e, j, local, "operation", s->rop);
@@ -141,6 +142,14 @@ static int check_shape(const struct fr_job *j, uint32_t local, const struct fr_t
 	return 0;
 }
 
+static int32_t local_of(const struct fr_job *j, uint32_t rank)
+{
+	for (uint32_t l = 0; l < j->nlocal; l++)
+		if (j->rank[l] == rank && j->live >> l & 1)
+			return (int32_t)l;
+	return -1;
+}
+
 static void open_round(struct front *f, struct fr_tensor *t, const struct ring_sub *s, mono_t now)
 {
 	t->round = s->round;
@@ -149,6 +158,7 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->groups = s->groups;
 	t->pieces = 0;
 	t->root = s->root;
+	t->root_local = s->rop == ROP_BROADCAST ? local_of(t->job, s->root) : -1;
 	t->priority = s->priority;
 	t->seq = t->job->next_seq++;
 	t->since = now;
@@ -201,12 +211,12 @@ static int check_turn(struct front *f, const struct fr_job *j, uint32_t local,
 	return check_agrees(j, local, t, s, e);
 }
 
-static int32_t local_of(const struct fr_job *j, uint32_t rank)
+/* Where all ranks are on this machine: else the server finds that nobody has the data. */
+static int check_root(const struct fr_job *j, const struct ring_sub *s, struct err *e)
 {
-	for (uint32_t l = 0; l < j->nlocal; l++)
-		if (j->rank[l] == rank)
-			return (int32_t)l;
-	return -1;
+	if (s->rop != ROP_BROADCAST || j->world != j->nlocal || local_of(j, s->root) >= 0)
+		return 0;
+	return err_set(e, TALLY_ESHUTDOWN, "a broadcast from rank %u, which is gone", s->root);
 }
 
 int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ring_sub *s,
@@ -221,7 +231,8 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 	rc = check_shape(j, local, t, s, e);
 	if (rc)
 		return rc;
-	rc = check_turn(f, j, local, t, s, now, e);
+	rc = t->running ? 0 : check_root(j, s, e);
+	rc = rc ? rc : check_turn(f, j, local, t, s, now, e);
 	if (rc)
 		return rc;
 	t->in[local].posted = true;
@@ -233,7 +244,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		.part = s->part,
 		.group = s->group,
 		.groups = t->groups,
-		.root_local = t->rop == ROP_BROADCAST ? local_of(j, t->root) : -1,
+		.root_local = t->root_local,
 		.root = t->rop == ROP_BROADCAST ? t->root : 0,
 		.priority = t->priority,
 		.seq = t->seq,
@@ -249,9 +260,24 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 bool fr_all_posted(const struct fr_tensor *t)
 {
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (!t->in[l].posted)
+		if (!t->in[l].posted && t->job->live >> l & 1)
 			return false;
 	return true;
+}
+
+void fr_job_shrink(struct fr_job *j, uint64_t live)
+{
+	j->live = live;
+}
+
+void fr_again(struct fr_tensor *t)
+{
+	ASSERT(t->running);
+	t->left = (uint32_t)__builtin_popcount(t->engines);
+	t->waits.kind = WAIT_NONE;
+	if (t->root_local >= 0 && !(t->job->live >> t->root_local & 1) &&
+	    !t->in[t->root_local].posted)
+		t->root_local = -1;	/* it ended before it gave its data */
 }
 
 bool fr_engine_done(struct front *f, struct fr_tensor *t)
@@ -275,7 +301,7 @@ const char *fr_missing(const struct fr_tensor *t, char *buf, size_t len)
 
 	buf[0] = '\0';
 	for (uint32_t l = 0; l < t->job->nlocal && at < len; l++) {
-		if (t->in[l].posted)
+		if (t->in[l].posted || !(t->job->live >> l & 1))
 			continue;
 		at += (size_t)snprintf(buf + at, len - at, "%s%u", at ? ", " : "rank ",
 				       t->job->rank[l]);

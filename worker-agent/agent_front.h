@@ -27,6 +27,8 @@ struct fr_job {
 	uint64_t next_seq;		/* of submissions */
 	struct list tensors;
 	void *user;			/* the shell's */
+	uint64_t live;			/* local ranks that take part: bits */
+	bool shrink;			/* may go on without some: no rounds by pieces */
 	uint32_t rank[LOCAL_RANKS_MAX];	/* by local index, ascending */
 };
 
@@ -47,6 +49,7 @@ struct fr_tensor {
 					 * ones, one of each rank */
 	uint64_t pieces;		/* bytes of them so far */
 	uint32_t root;			/* rank */
+	int32_t root_local;		/* as ag_post's */
 	int32_t priority;
 	uint64_t seq;
 	mono_t since;
@@ -90,6 +93,10 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 
 /* An engine is done with t's running round; true: that was the last one. */
 bool fr_engine_done(struct front *f, struct fr_tensor *t);
+
+/* Local ranks are lost; then every running round of the job begins again. */
+void fr_job_shrink(struct fr_job *j, uint64_t live);
+void fr_again(struct fr_tensor *t);
 
 /* Whether all local ranks have submitted to the running round. */
 bool fr_all_posted(const struct fr_tensor *t);

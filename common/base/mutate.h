@@ -31,7 +31,10 @@
 	X(16, "scheduler: what was lost with a connection is not sent again") \
 	X(17, "scheduler: after a restart a server that has left the job is waited for") \
 	X(18, "scheduler: after a restart the numbers of the log begin anew") \
-	X(19, "scheduler: a barrier opens without the last rank")
+	X(19, "scheduler: a barrier opens without the last rank") \
+	X(20, "agent: in a smaller world keeps what it had of a round that is not whole") \
+	X(21, "agent: in a smaller world a lost rank still counts") \
+	X(22, "server: in a smaller world a mean divides by the larger one")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

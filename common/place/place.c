@@ -443,6 +443,14 @@ uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nserv
 	return moved;
 }
 
+/* Every chunk stays with its owner, but since p->epoch: the owner begins anew with it. */
+static void anew(const struct place *p, struct place_tensor *t, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t c = 0; t[i].since && c < place_chunks(p, t[i].bytes); c++)
+			t[i].since[c] = p->epoch;
+}
+
 static void change(struct place *p, const struct place_change *c, struct place_tensor *t,
 		   uint32_t count)
 {
@@ -451,6 +459,8 @@ static void change(struct place *p, const struct place_change *c, struct place_t
 		place_repair(p, c->weight, c->alive, c->nservers, t, count);
 	else
 		place_rebalance(p, c->weight, c->nservers, t, count);
+	if (c->anew)
+		anew(p, t, count);
 }
 
 static bool adopt_all(struct place *p, const struct place_change *c, struct place_tensor *t,

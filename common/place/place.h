@@ -196,6 +196,7 @@ uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nserv
 struct place_change {
 	uint32_t epoch;			/* what moves is marked with it */
 	bool repair;			/* else a rebalance */
+	bool anew;			/* chunks that stay are marked, too: a smaller world */
 	uint32_t nservers;		/* weights and alive, as of those two */
 	const uint32_t *weight;
 	const bool *alive;

@@ -294,6 +294,7 @@ static void make_jobs(struct sim_params *p, struct rng *r)
 	for (uint32_t i = 0; i < p->njobs; i++) {
 		make_machines(&p->job[i], r, i && rng_below(r, 2) ?
 			      1 + (uint32_t)rng_below(r, p->n) : p->n);
+		p->job[i].shrink = !rng_below(r, 3);
 		make_work(&p->job[i], r, p->njobs);
 	}
 }
@@ -368,9 +369,9 @@ void sim_params_print(const struct sim_params *p)
 	       p->nservers, p->nservers - p->k, p->chunk_bytes, p->seg_bytes, p->window_bytes,
 	       p->lanes, p->loss, (double)p->faults_end / 1e9);
 	for (uint32_t i = 0; i < p->njobs; i++)
-		printf("  job %u: %u machines, %u ranks, %u tensors, %u rounds, order %u\n", i,
+		printf("  job %u: %u machines, %u ranks, %u tensors, %u rounds, order %u%s\n", i,
 		       p->job[i].n, p->job[i].world, p->job[i].ntensors, p->job[i].rounds,
-		       p->job[i].order);
+		       p->job[i].order, p->job[i].shrink ? ", shrinks" : "");
 }
 
 /* ---- sets of runs ---- */
@@ -451,6 +452,9 @@ static uint32_t paths_missing(void)
 	NET(starved);
 	NET(starved_jobs);
 	NET(caught_up);
+	NET(ranks_lost);
+	NET(shrunk);
+	NET(roots_lost);
 	NET(faults);
 #undef NET
 #undef REPORT

@@ -49,7 +49,7 @@ enum {
 	RUN_FAULTS = 3,			/* and so many faults */
 	SIM_SERVERS = 64,		/* every process start counts, and every registration */
 	SIM_ROWS = 64,			/* of a job's list of servers */
-	SIM_PARTS = 24,			/* of one tensor at one server */
+	SIM_PARTS = 64,			/* of one tensor at one server */
 	SIM_CHUNKS = 24,		/* of one tensor */
 	SIM_PROCS = SIM_AGENTS + SIM_SERVERS,
 	SIM_SCHED = SIM_PROCS,		/* its clock */
@@ -58,6 +58,7 @@ enum {
 					 * are for real tensors */
 	SIM_LOCAL = 3,
 	SIM_RANKS = SIM_AGENTS * SIM_LOCAL,
+	SIM_WORLDS = SIM_RANKS + 1,
 	SIM_TENSORS = 8,
 	SIM_ROUNDS = 24,
 	SIM_LANES = 6,			/* per link; half of them stand in for broken ones */
@@ -83,6 +84,7 @@ struct sim_job_params {
 	uint32_t barriers;		/* at even distances in the common order */
 	uint32_t order;			/* enum sim_order */
 	uint32_t lookahead;
+	bool shrink;			/* goes on without the ranks that it loses */
 };
 
 struct sim_params {
@@ -250,7 +252,10 @@ struct sim_tensor {			/* what all agree on */
 	struct geom geom;
 	uint8_t *expect[2];		/* by parity of the round */
 	uint32_t expect_round[2];
-	uint32_t completions;		/* (agent, round) pairs */
+	uint32_t expect_world[2];	/* bits: ranks that the sum is of */
+	uint32_t fixed[2], world[2];	/* by parity: round that some machine shows, of whom */
+	uint32_t done[SIM_AGENTS], all;	/* rounds: of each machine, of all that live */
+	uint32_t root[SIM_ROUNDS + 1];	/* of a broadcast, and 1; 0: not chosen yet */
 	bool ends;			/* is undeclared once all rounds are done */
 };
 
@@ -260,6 +265,7 @@ struct sim_log {
 	uint64_t seq, told;
 	uint64_t epoch_seq;		/* of the last EPOCH */
 	uint64_t forget_seq, forget_from;	/* as a server's */
+	uint32_t ngone;			/* ranks that it was told are gone */
 	uint32_t n, k[SIM_TENSORS];	/* tensors in log order */
 	uint32_t id[SIM_TENSORS];	/* of tensor k */
 	uint64_t entry[SIM_TENSORS];
@@ -288,7 +294,7 @@ struct sim_agent_tensor {
 	struct fr_tensor *front;
 	uint8_t *input[SIM_LOCAL];
 	_Atomic uint32_t words[SIM_LOCAL][SIM_CHUNKS];	/* of rounds by pieces */
-	uint32_t posts, slab;
+	uint32_t slab;
 	bool removed, undeclared;
 };
 
@@ -374,6 +380,9 @@ struct sim_job {
 	bool starved;			/* memory was refused without which it cannot go on */
 	bool shaken;			/* a last time before its ranks detach */
 	uint64_t rounds_done;		/* tensor rounds complete on every agent */
+	uint32_t lost;			/* bits: ranks that have ended, or their agents */
+	uint32_t nworlds, worlds[SIM_WORLDS];	/* bits: that some agent has been in */
+	bool ended;			/* a broadcast's root is lost */
 	mono_t last_progress;
 	struct sim_tensor tensor[SIM_TENSORS];
 	struct sim_rank rank[SIM_RANKS];
@@ -421,8 +430,8 @@ struct sim_totals {
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
 		 reborn, late_declares, resets, restarts, agent_crashes, two_jobs, spared,
-		 log_cuts, asked_again, barriers, starved, starved_jobs,
-		 caught_up;
+		 log_cuts, asked_again, barriers, starved, starved_jobs, caught_up, ranks_lost,
+		 shrunk, roots_lost;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -480,6 +489,7 @@ void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j);
 void sim_agent_let_go(struct sim *s, uint32_t agent);
 void sim_agent_free(struct sim *s, uint32_t agent);
 void sim_agent_crash(struct sim *s, uint32_t agent);
+void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank);
 bool sim_job_is_lost(const struct sim *s, const struct sim_job *j);	/* with an agent */
 bool sim_job_may_end(const struct sim *s, const struct sim_job *j);	/* or for want of memory */
 
@@ -525,7 +535,7 @@ static inline uint32_t sim_server_proc(uint32_t server)
 /* ---- ranks ---- */
 
 uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round);
-uint32_t sim_root(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round);
+uint32_t sim_root(const struct sim *s, struct sim_job *j, uint32_t tensor, uint32_t round);
 void sim_ranks_start(struct sim *s, struct sim_job *j);
 bool sim_rank_event(struct sim *s, const struct sim_event *e);	/* false: not a rank's */
 void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank); /* in a while */
@@ -533,6 +543,13 @@ void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank); /* i
 void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
 		    uint32_t round);
 bool sim_all_done(const struct sim_job *j);
+void sim_ranks_lost(struct sim *s, struct sim_job *j, uint32_t ranks);	/* bits */
+bool sim_machine_lives(const struct sim_job *j, uint32_t machine);	/* some rank of it */
+static inline bool sim_rank_lives(const struct sim_job *j, uint32_t rank)
+{
+	return !(j->lost >> rank & 1);
+}
+void sim_world_add(struct sim_job *j, uint32_t world);
 uint64_t sim_rounds(const struct sim *s);	/* done, of all jobs */
 
 /* ---- running ---- */

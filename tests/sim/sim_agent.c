@@ -112,6 +112,25 @@ static void end_route(struct sim *s, uint32_t agent, struct sim_agent_job *aj, u
 
 /* ---- messages ---- */
 
+static void smaller(struct sim *s, struct sim_job *j, uint32_t agent, const uint32_t *gone,
+		    uint32_t n)
+{
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	uint64_t live = 0;
+	uint32_t world = (1u << j->p->world) - 1;
+
+	for (uint32_t i = 0; i < n; i++)
+		world &= ~(1u << gone[i]);
+	for (uint32_t l = 0; l < aj->front.nlocal; l++)
+		live |= (uint64_t)(world >> aj->front.rank[l] & 1) << l;
+	if (!live)
+		sim_fail(s, "agent %u hears of a world without any of its ranks", agent);
+	sim_world_add(j, world);
+	sim_totals.shrunk++;
+	ag_job_shrink(aj->core, live, j->p->world - n);
+	fr_job_shrink(&aj->front, live);
+}
+
 static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 {
 	const struct msg_job_up *m = &msg->job_up;
@@ -148,6 +167,8 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 		}
 	aj->front.nlocal = nlocal;
 	fr_job_start(&s->agent[agent]->front, &aj->front);
+	if (m->ngone)			/* it has heard so late */
+		smaller(s, j, agent, m->gone, m->ngone);
 }
 
 static void route_of(const struct sim_job *j, const struct sim_agent_job *aj, uint32_t k,
@@ -276,13 +297,37 @@ static void leave_gone(struct sim *s, uint32_t agent, struct sim_agent_job *aj)
 	}
 }
 
+/* As ad_epoch_frozen(): the one engine has stopped, so what is whole is known at once. */
+static void shrink(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg_epoch *m)
+{
+	struct sim_agent *a = s->agent[agent];
+	struct sim_agent_job *aj = &a->job[j->index];
+
+	ag_job_freeze(aj->core);
+	smaller(s, j, agent, m->gone, m->ngone);
+	for (uint32_t i = 0; i < aj->log.n; i++) {
+		struct sim_agent_tensor *at = &aj->tensor[aj->log.k[i]];
+
+		if (!at->front->running)
+			continue;
+		fr_again(at->front);
+		if (at->front->engines) {
+			ag_tensor_again(&a->core, at->core);
+		} else if (fr_all_posted(at->front)) {
+			fr_finish(&a->front, at->front);
+			sim_round_done(s, j, agent, aj->log.k[i], at->front->round);
+		}
+	}
+}
+
 /* As ad_epoch_adopt(): what is lost, where to go, all segments, an end with the lost. */
-static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const struct msg *msg)
+static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg *msg)
 {
 	const struct msg_epoch *m = &msg->epoch;
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
 	uint32_t route[SIM_CHUNKS];
+	bool shrinks = m->ngone > aj->log.ngone;
 
 	if ((m->seq != aj->log.seq + 1 && m->seq != aj->log.seq) || m->epoch <= aj->epoch)
 		sim_fail(s, "agent %u: epoch %llu entry %llu after %llu entry %llu", agent,
@@ -293,10 +338,14 @@ static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const 
 	free(aj->epoch_wire);
 	aj->epoch_wire = sim_wire(msg);
 	take_rows(aj, m->servers, m->nservers);
-	leave_gone(s, agent, aj);
-	fill_table(s, j, agent);
-	ag_job_epoch(&a->core, aj->core, (uint32_t)m->epoch, aj->table, aj->nrows);
-	for (uint32_t i = 0; i < aj->log.n; i++) {
+	if (j->p->n > 1) {
+		leave_gone(s, agent, aj);
+		fill_table(s, j, agent);
+	}
+	ag_job_epoch(&a->core, aj->core, (uint32_t)m->epoch, aj->table, MAX(aj->nrows, 1));
+	if (shrinks)
+		shrink(s, j, agent, m);
+	for (uint32_t i = 0; j->p->n > 1 && i < aj->log.n; i++) {
 		uint32_t k = aj->log.k[i];
 
 		route_of(j, aj, k, route);
@@ -309,7 +358,10 @@ static void epoch(struct sim *s, const struct sim_job *j, uint32_t agent, const 
 	aj->epoch = m->epoch;
 }
 
-/* Only a lost agent ends a job, and want of memory, for all others in the same way. */
+/*
+ * Only a lost agent ends a job, and want of memory, for all others in the same way; or
+ * one's own ranks do.
+ */
 static void job_down(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg_job_down *m)
 {
 	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
@@ -320,14 +372,15 @@ static void job_down(struct sim *s, struct sim_job *j, uint32_t agent, const str
 		sim_agent_stop_job(s, agent, j);
 		return;
 	}
-	if (!sim_job_may_end(s, j)) {
+	if (!sim_job_may_end(s, j) && sim_machine_lives(j, aj->me)) {
 		sim_fail(s, "job %u has ended: %s", j->index, m->text);
 		return;
 	}
 	/* It may have been told already, and have lost that with its connection. */
 	if (m->code != TALLY_ESHUTDOWN &&
 	    !(j->starved && (m->code == TALLY_ENOMEM || m->code == TALLY_ESERVERLOST)) &&
-	    !((j->starved || sim_job_is_lost(s, j)) && m->code == TALLY_EWORKERLOST))
+	    !((j->starved || sim_job_is_lost(s, j) || !sim_machine_lives(j, aj->me)) &&
+	      m->code == TALLY_EWORKERLOST))
 		sim_fail(s, "job %u has ended with %s: %s", j->index, err_name(m->code), m->text);
 	sim_trace(s, "a%u: job %u is over: %s", agent, j->index, m->text);
 	aj->code = m->code;
@@ -340,7 +393,8 @@ static bool cannot_follow(struct sim *s, struct sim_job *j, uint32_t agent, cons
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
 	const struct msg no = { .type = MSG_RANK_LEAVE, .rank_leave = {
-		.job = j->number, .rank = aj->front.rank[0], .code = TALLY_ENOMEM,
+		.job = j->number, .rank = aj->front.rank[__builtin_ctzll(aj->front.live)],
+		.code = TALLY_ENOMEM,
 		.text = "out of memory",
 	} };
 
@@ -426,6 +480,13 @@ void sim_agent_crash(struct sim *s, uint32_t agent)
 	sim_trace(s, "a%u dies", agent);
 	sim_totals.agent_crashes++;
 	a->alive = false;
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_job *j = &s->job[i];
+
+		for (uint32_t r = 0; r < j->p->world; r++)
+			if (j->p->agent[j->p->machine[r]] == agent)
+				sim_ranks_lost(s, j, 1u << r);
+	}
 	if (sim_chance(s, 300))		/* with its machine: nobody closes its connections */
 		a->ctl.cut_until = MONO_NEVER;
 	else
@@ -433,6 +494,18 @@ void sim_agent_crash(struct sim *s, uint32_t agent)
 	for (uint32_t v = 0; v < s->nservers; v++)
 		for (struct sim_link *l = s->link[agent][v]; l; l = l->before)
 			sim_link_died(s, l, 1);
+}
+
+void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank)
+{
+	const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = j->number, .rank = rank, .code = TALLY_EWORKERLOST, .text = "killed",
+	} };
+
+	sim_trace(s, "job %u rank %u dies", j->index, rank);
+	sim_totals.ranks_lost++;
+	sim_ranks_lost(s, j, 1u << rank);
+	sim_ctl_send(s, sim_agent_proc(j->p->agent[j->p->machine[rank]]), &m);
 }
 
 void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j)

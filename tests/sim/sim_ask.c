@@ -13,6 +13,8 @@
 
 bool sim_job_is_lost(const struct sim *s, const struct sim_job *j)
 {
+	if (j->p->shrink)
+		return j->ended || j->lost == (1u << j->p->world) - 1;
 	for (uint32_t m = 0; m < j->p->n; m++)
 		if (!s->agent[j->p->agent[m]]->alive)
 			return true;
@@ -36,6 +38,7 @@ static void ask_join(struct sim *s, const struct sim_job *j, uint32_t i)
 		.req = REQ(j, i), .job = name, .world = j->p->world, .rank = j->asked[i].rank,
 		.pid = 1 + j->asked[i].rank, .timeout_ms = 1000000,
 		.chunk_bytes = s->p.chunk_bytes * SIM_SCALE,
+		.on_loss = j->p->shrink ? ON_LOSS_SHRINK : ON_LOSS_ERROR,
 	} };
 
 	snprintf(name, sizeof(name), "job%u", j->index);
@@ -125,7 +128,8 @@ void sim_declare_one(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t f
 void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n)
 {
 	for (uint32_t r = 0; r < j->p->world; r++)
-		sim_declare_one(s, j, r, first, n);
+		if (sim_rank_lives(j, r))
+			sim_declare_one(s, j, r, first, n);
 }
 
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k)
@@ -133,7 +137,7 @@ void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k)
 	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
 	for (uint32_t r = 0; r < j->p->world; r++)
-		if (agent_of(j, r) == agent)
+		if (agent_of(j, r) == agent && sim_rank_lives(j, r))
 			ask_new(s, j, &(struct sim_asked){ .type = MSG_UNDECLARE, .rank = r,
 							   .first = k, .id = aj->log.id[k] });
 	aj->tensor[k].undeclared = true;
@@ -166,7 +170,7 @@ static void passed(struct sim *s, struct sim_job *j, const struct sim_asked *q)
 	r->passed = q->id;
 	sim_totals.barriers++;
 	for (uint32_t o = 0; o < j->p->world; o++)
-		if (j->rank[o].barriers < q->id)
+		if (j->rank[o].barriers < q->id && sim_rank_lives(j, o))
 			sim_fail(s, "job %u rank %u passes barrier %u without rank %u", j->index,
 				 q->rank, q->id, o);
 	sim_rank_wakes(s, j, q->rank);
@@ -178,7 +182,7 @@ static void refused(struct sim *s, uint32_t agent, const struct sim_job *j,
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
-	if (aj->over || aj->left || sim_job_may_end(s, j))
+	if (aj->over || aj->left || sim_job_may_end(s, j) || !sim_rank_lives(j, q->rank))
 		return;
 	if (q->type != MSG_DECLARE || (m->code != TALLY_ENOMEM && m->code != TALLY_EBUSY) ||
 	    !s->p.starve)
@@ -222,6 +226,8 @@ static void ask_again(struct sim *s, uint32_t agent, bool join)
 		for (uint32_t i = 0; i < j->nasked && !s->agent[agent]->job[n].over; i++) {
 			const struct sim_asked *q = &j->asked[i];
 
+			if (!sim_rank_lives(j, q->rank))
+				continue;
 			if (q->done || agent_of(j, q->rank) != agent ||
 			    q->gen == s->agent[agent]->ctl.gen ||
 			    (q->type == MSG_RANK_JOIN) != join)

@@ -76,6 +76,7 @@ void sim_build(struct sim *s)
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		s->job[i].index = i;
 		s->job[i].p = &s->p.job[i];
+		sim_world_add(&s->job[i], (1u << s->p.job[i].world) - 1);
 		make_tensors(s, &s->job[i]);
 	}
 	sim_sched_start(s);

@@ -259,7 +259,6 @@ static const struct impossible no_job[] = {
 	{ SJ_HELD, JE_NO_JOB, HEARD },
 	{ SJ_HELD, JE_NO_TENSORS, HEARD },
 	{ SJ_HELD, JE_NO_EPOCH, HEARD },
-	{ SJ_HELD, JE_BROKEN, HEARD },
 	{ SJ_HELD, JE_SERVER_AWAY, "its servers are its again when it goes on" },
 	{ SJ_HELD, JE_SERVER_BACK, "its servers are its again when it goes on" },
 	{ SJ_DOWN, JE_JOIN, "its name is free" },

@@ -48,6 +48,8 @@ static void tell_up(struct sim *s, uint32_t agent, const struct sim_agent_job *a
 		up.job_up.repair = epoch.epoch.repair;
 		up.job_up.nservers = epoch.epoch.nservers;
 		up.job_up.servers = epoch.epoch.servers;
+		up.job_up.ngone = epoch.epoch.ngone;
+		up.job_up.gone = epoch.epoch.gone;
 	}
 	sim_ctl_send(s, sim_agent_proc(agent), &up);
 	free(a);
@@ -82,14 +84,15 @@ static void tell_entry(struct sim *s, uint32_t agent, const struct sim_job *j,
 	sim_ctl_send(s, sim_agent_proc(agent), &m);
 }
 
-static void tell_left(struct sim *s, uint32_t agent, const struct sim_job *j)
+static void tell_left(struct sim *s, uint32_t agent, const struct sim_job *j, bool all)
 {
 	for (uint32_t r = 0; r < j->p->world; r++) {
 		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
 			.job = j->number, .rank = r, .text = "",
+			.code = sim_rank_lives(j, r) ? 0 : TALLY_EWORKERLOST,
 		} };
 
-		if (j->p->agent[j->p->machine[r]] == agent)
+		if (j->p->agent[j->p->machine[r]] == agent && (all || !sim_rank_lives(j, r)))
 			sim_ctl_send(s, sim_agent_proc(agent), &m);
 	}
 }
@@ -112,8 +115,7 @@ static void tell_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 		tell_entry(s, agent, j, l, seq);
 	}
 	sim_ctl_send(s, sim_agent_proc(agent), &follows);
-	if (aj->left)
-		tell_left(s, agent, j);
+	tell_left(s, agent, j, aj->left);
 }
 
 void sim_job_leaves(struct sim *s, struct sim_job *j)
@@ -125,7 +127,7 @@ void sim_job_leaves(struct sim *s, struct sim_job *j)
 		if (!a->alive || a->job[j->index].over)
 			continue;
 		a->job[j->index].left = true;
-		tell_left(s, j->p->agent[m], j);
+		tell_left(s, j->p->agent[m], j, true);
 	}
 }
 

@@ -170,12 +170,65 @@ static void to_server(struct sim *s)
 	}
 }
 
+/* All of its jobs go on without it. */
+static bool can_spare(const struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		const struct sim_job *j = &s->job[i];
+		bool others = false, here = false;
+
+		for (uint32_t m = 0; m < j->p->n; m++) {
+			here |= j->p->agent[m] == agent;
+			others |= j->p->agent[m] != agent && sim_machine_lives(j, m);
+		}
+		if (here && (!j->p->shrink || !others))
+			return false;
+	}
+	return s->agent[agent]->alive;
+}
+
+/* Its end may be the job's: a broadcast that nobody else has. */
+static bool is_root(const struct sim *s, const struct sim_job *j, uint32_t rank, bool machine)
+{
+	for (uint32_t k = 0; k < j->p->ntensors; k++)
+		for (uint32_t i = j->tensor[k].all + 1; i <= j->p->rounds; i++) {
+			uint32_t root = j->tensor[k].root[i] - 1;
+
+			if (!j->tensor[k].root[i] || sim_rop(s, j, k, i) != ROP_BROADCAST)
+				continue;
+			if (root == rank || (machine && j->p->machine[root] == j->p->machine[rank]))
+				return true;
+		}
+	return false;
+}
+
+/* A rank of a job that goes on without, or the agent of one. */
+static bool shrink_some(struct sim *s)
+{
+	struct sim_job *j = &s->job[sim_below(s, s->p.njobs)];
+	uint32_t rank = (uint32_t)sim_below(s, j->p->world);
+	uint32_t agent = j->p->agent[j->p->machine[rank]];
+	bool machine = sim_chance(s, 400);
+
+	if (sim_rounds(s) < RUN_ROUNDS && is_root(s, j, rank, machine))
+		return false;
+	if (!j->p->shrink || !sim_faulty(s) || !sim_rank_lives(j, rank) || j->over || j->ended ||
+	    __builtin_popcount(j->lost) + 1u >= j->p->world)
+		return false;
+	if (machine && can_spare(s, agent))
+		sim_agent_crash(s, agent);
+	else if (!s->agent[agent]->job[j->index].over)
+		sim_rank_dies(s, j, rank);
+	return true;
+}
+
 /* One in a run, when enough has been done. */
 static bool kill_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
-	if (!s->p.agents_die || !sim_faulty(s) || sim_rounds(s) < RUN_ROUNDS)
+	if (!s->p.agents_die || !sim_faulty(s) || sim_rounds(s) < RUN_ROUNDS ||
+	    !s->agent[agent]->alive)
 		return false;
 	s->p.agents_die = false;
 	sim_agent_crash(s, agent);
@@ -202,11 +255,13 @@ void sim_life_fault(struct sim *s)
 		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .b = 2 });
 		break;
 	case 1:
-		if (kill_agent(s))
+		if (shrink_some(s) || kill_agent(s))
 			break;
 		/* fall through */
 	case 2:
 	case 3:
+		if (shrink_some(s))
+			break;
 		s->faults--;
 		reset_some(s);
 		break;

@@ -20,6 +20,7 @@ void sim_log_start(struct sim_log *l, const struct msg_job_up *m)
 	place_init(l->place, m->chunk_bytes);
 	l->place->epoch = (uint32_t)m->epoch;
 	l->told = m->seq;
+	l->ngone = m->ngone;
 	ASSERT(!place_start(l->place, weight, m->nservers, NULL));
 }
 
@@ -101,8 +102,9 @@ void sim_log_epoch(struct sim *s, struct sim_log *l, const struct msg_epoch *m)
 	uint32_t weight[SIM_ROWS];
 	bool alive[SIM_ROWS];
 	const struct place_change c = {
-		.epoch = (uint32_t)m->epoch, .repair = m->repair, .nservers = m->nservers,
-		.weight = weight, .alive = alive, .nplaced = m->nplaced, .placed = m->placed,
+		.epoch = (uint32_t)m->epoch, .repair = m->repair, .anew = m->ngone > l->ngone,
+		.nservers = m->nservers, .weight = weight, .alive = alive, .nplaced = m->nplaced,
+		.placed = m->placed,
 	};
 
 	for (uint32_t i = 0; i < l->n; i++)
@@ -114,6 +116,7 @@ void sim_log_epoch(struct sim *s, struct sim_log *l, const struct msg_epoch *m)
 	if (!place_epoch(l->place, &c, all, l->n))
 		sim_fail(s, "epoch %llu places chunks where they cannot be",
 			 (unsigned long long)m->epoch);
+	l->ngone = m->ngone;
 	l->seq = l->epoch_seq = m->seq;
 }
 

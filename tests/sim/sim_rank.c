@@ -31,9 +31,35 @@ uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, u
 	return ops[mix(s->p.seed + j->index, tensor, round) % ARRAY_SIZE(ops)];
 }
 
-uint32_t sim_root(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round)
+/* One who lives when it is first asked for. */
+uint32_t sim_root(const struct sim *s, struct sim_job *j, uint32_t tensor, uint32_t round)
 {
-	return (uint32_t)(mix(s->p.seed + j->index, round, tensor + 77) % j->p->world);
+	uint32_t *root = &j->tensor[tensor].root[round];
+	uint32_t r = (uint32_t)(mix(s->p.seed + j->index, round, tensor + 77) % j->p->world);
+
+	if (*root)
+		return *root - 1;
+	while (j->p->shrink && !sim_rank_lives(j, r) && j->lost != (1u << j->p->world) - 1)
+		r = (r + 1) % j->p->world;
+	*root = r + 1;
+	return r;
+}
+
+void sim_world_add(struct sim_job *j, uint32_t world)
+{
+	for (uint32_t i = 0; i < j->nworlds; i++)
+		if (j->worlds[i] == world)
+			return;
+	ASSERT(j->nworlds < SIM_WORLDS);
+	j->worlds[j->nworlds++] = world;
+}
+
+bool sim_machine_lives(const struct sim_job *j, uint32_t machine)
+{
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (j->p->machine[r] == machine && sim_rank_lives(j, r))
+			return true;
+	return false;
 }
 
 /* ---- data ---- */
@@ -86,13 +112,13 @@ static void fill(const struct sim *s, const struct sim_job *j, uint32_t tensor, 
 	}
 }
 
-static uint32_t inputs_of(const struct sim *s, const struct sim_job *j, uint32_t machine,
-			  uint32_t tensor, uint32_t round, uint8_t *in[])
+static uint32_t inputs_of(const struct sim *s, const struct sim_job *j, uint32_t world,
+			  uint32_t machine, uint32_t tensor, uint32_t round, uint8_t *in[])
 {
 	uint32_t n = 0;
 
 	for (uint32_t r = 0; r < j->p->world; r++)
-		if (j->p->machine[r] == machine)
+		if (j->p->machine[r] == machine && world >> r & 1)
 			fill(s, j, tensor, round, r, in[n++]);
 	return n;
 }
@@ -106,46 +132,51 @@ static void *buffer(uint64_t bytes)
 }
 
 /* Rank order within a machine, then machine by machine; one machine: all at once. */
-static void expected_sum(const struct sim *s, const struct sim_job *j, uint32_t tensor,
-			 uint32_t round, uint8_t *out)
+static void expected_sum(const struct sim *s, const struct sim_job *j, uint32_t world,
+			 uint32_t tensor, uint32_t round, uint8_t *out)
 {
 	const struct sim_tensor *t = &j->tensor[tensor];
 	uint64_t len = t->geom.bytes / dtype_bytes(t->dtype);
-	uint32_t div = sim_rop(s, j, tensor, round) == ROP_MEAN ? j->p->world : 1;
+	uint32_t div = sim_rop(s, j, tensor, round) == ROP_MEAN ?
+		       (uint32_t)__builtin_popcount(world) : 1, machines = 0;
 	uint8_t *in[SIM_LOCAL], *sum[SIM_AGENTS];
 
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		in[l] = buffer(t->geom.bytes);
 	for (uint32_t m = 0; m < j->p->n; m++) {
-		uint32_t n = inputs_of(s, j, m, tensor, round, in);
+		uint32_t n = inputs_of(s, j, world, m, tensor, round, in);
 
-		sum[m] = buffer(t->geom.bytes);
-		kern_sum_at(KERN_C, t->dtype, sum[m], (const void *const *)in, n, len,
+		if (!n)
+			continue;
+		sum[machines] = buffer(t->geom.bytes);
+		kern_sum_at(KERN_C, t->dtype, sum[machines++], (const void *const *)in, n, len,
 			    j->p->n == 1 ? div : 1);
 	}
 	if (j->p->n == 1)
 		memcpy(out, sum[0], t->geom.bytes);
 	else
-		kern_sum_at(KERN_C, t->dtype, out, (const void *const *)sum, j->p->n, len, div);
+		kern_sum_at(KERN_C, t->dtype, out, (const void *const *)sum, machines, len,
+			    div);
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		free(in[l]);
-	for (uint32_t m = 0; m < j->p->n; m++)
-		free(sum[m]);
+	while (machines)
+		free(sum[--machines]);
 }
 
-static const uint8_t *expected(const struct sim *s, struct sim_job *j, uint32_t tensor,
-			       uint32_t round)
+static const uint8_t *expected(const struct sim *s, struct sim_job *j, uint32_t world,
+			       uint32_t tensor, uint32_t round)
 {
 	struct sim_tensor *t = &j->tensor[tensor];
 	uint8_t *out = t->expect[round & 1];
 
-	if (t->expect_round[round & 1] == round)
+	if (t->expect_round[round & 1] == round && t->expect_world[round & 1] == world)
 		return out;
 	if (sim_rop(s, j, tensor, round) == ROP_BROADCAST)
 		fill(s, j, tensor, round, sim_root(s, j, tensor, round), out);
 	else
-		expected_sum(s, j, tensor, round, out);
+		expected_sum(s, j, world, tensor, round, out);
 	t->expect_round[round & 1] = round;
+	t->expect_world[round & 1] = world;
 	return out;
 }
 
@@ -181,12 +212,12 @@ static uint64_t contributors(const struct sim_tensor *t, const uint8_t *result, 
 }
 
 /* Beside the bits of the reference: said first, because it says what has gone wrong. */
-static void must_have_all(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t tensor,
-			  uint32_t round)
+static void must_have_all(struct sim *s, const struct sim_job *j, uint32_t world, uint32_t agent,
+			  uint32_t tensor, uint32_t round)
 {
 	const struct sim_tensor *t = &j->tensor[tensor];
 	const uint8_t *got = result_of(s, j, agent, tensor, round);
-	uint64_t all = (UINT64_C(1) << j->p->world) - 1;
+	uint64_t all = world;
 
 	if (!has_bits(t->dtype) || sim_rop(s, j, tensor, round) != ROP_SUM)
 		return;
@@ -202,7 +233,7 @@ static void must_have_all(struct sim *s, const struct sim_job *j, uint32_t agent
 static void must_equal(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
 		       uint32_t round, const char *when)
 {
-	const uint8_t *want = expected(s, j, tensor, round);
+	const uint8_t *want = expected(s, j, j->tensor[tensor].world[round & 1], tensor, round);
 	const uint8_t *got = result_of(s, j, agent, tensor, round);
 	uint64_t at = 0, bytes = j->tensor[tensor].geom.bytes;
 
@@ -224,9 +255,9 @@ void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank)
 }
 
 /* The rank wants the result where its input is. */
-static bool in_place(const struct sim *s, uint32_t rank, uint32_t tensor)
+static bool in_place(const struct sim *s, const struct sim_job *j, uint32_t rank, uint32_t tensor)
 {
-	return mix(s->p.seed, rank, 7 + tensor) & 1;
+	return !j->p->shrink && mix(s->p.seed, rank, 7 + tensor) & 1;
 }
 
 static void completed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t agent,
@@ -240,7 +271,7 @@ static void completed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t 
 		sim_fail(s, "rank %u: tensor %u round %u is done, submitted %u", rank, tensor + 1,
 			 round, r->submitted[tensor]);
 	r->done[tensor] = round;
-	if (in_place(s, rank, tensor) &&
+	if (in_place(s, j, rank, tensor) &&
 	    memcmp(input, result_of(s, j, agent, tensor, round), bytes))
 		sim_fail(s, "rank %u: tensor %u round %u: not the result in place", rank,
 			 tensor + 1, round);
@@ -254,18 +285,25 @@ static void completed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t 
 static void all_have(struct sim *s, struct sim_job *j, uint32_t tensor)
 {
 	struct sim_tensor *t = &j->tensor[tensor];
+	uint32_t least = j->p->rounds;
 
-	if (++t->completions % j->p->n == 0)
-		j->rounds_done++;
-	for (uint32_t m = 0; m < j->p->n && t->ends; m++)
-		if (t->completions == j->p->n * j->p->rounds)
+	for (uint32_t m = 0; m < j->p->n; m++)
+		if (!j->p->shrink || sim_machine_lives(j, m))
+			least = MIN(least, t->done[m]);
+	if (least <= t->all)
+		return;
+	j->rounds_done += least - t->all;
+	t->all = least;
+	for (uint32_t m = 0; m < j->p->n && t->ends && least == j->p->rounds; m++)
+		if (s->agent[j->p->agent[m]]->alive)
 			sim_undeclare(s, j, j->p->agent[m], tensor);
 }
 
 /* As ranks with GPUs do, each in a group of its own: sums are those of whole inputs. */
 static bool by_pieces(const struct sim *s, const struct sim_job *j, uint32_t k, uint32_t round)
 {
-	return j->tensor[k].geom.bytes && sim_rop(s, j, k, round) != ROP_BROADCAST &&
+	return !j->p->shrink && j->tensor[k].geom.bytes &&
+	       sim_rop(s, j, k, round) != ROP_BROADCAST &&
 	       mix(s->p.seed, k, 2 * round + 1) % 3 == 0;
 }
 
@@ -282,27 +320,67 @@ static void must_be_told(struct sim *s, const struct sim_job *j, uint32_t agent,
 					 "not told to local rank %u", agent, k + 1, round, c, l);
 }
 
+void sim_ranks_lost(struct sim *s, struct sim_job *j, uint32_t ranks)
+{
+	j->lost |= ranks;
+	j->last_progress = s->now;
+	for (uint32_t k = 0; k < j->p->ntensors && j->p->shrink; k++)
+		all_have(s, j, k);
+}
+
+/* Some machine with a rank that lives shows the round: as that one is, so must all be. */
+static bool is_fixed(const struct sim_job *j, const struct sim_tensor *t, uint32_t round)
+{
+	for (uint32_t m = 0; m < j->p->n; m++)
+		if (t->done[m] >= round && (!j->p->shrink || sim_machine_lives(j, m)))
+			return t->fixed[round & 1] == round;
+	return false;
+}
+
+/* Of which world the first result is, whole: any that there was. */
+static void fix_world(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
+		      uint32_t round)
+{
+	struct sim_tensor *t = &j->tensor[tensor];
+	uint32_t w = j->nworlds;
+
+	while (w-- > 0)
+		if (!memcmp(expected(s, j, j->worlds[w], tensor, round),
+			    result_of(s, j, agent, tensor, round), t->geom.bytes))
+			break;
+	t->fixed[round & 1] = round;
+	t->world[round & 1] = j->worlds[w == UINT32_MAX ? j->nworlds - 1 : w];
+}
+
 void sim_round_done(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t tensor,
 		    uint32_t round)
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
-	const struct sim_tensor *t = &j->tensor[tensor];
+	struct sim_tensor *t = &j->tensor[tensor];
+	uint32_t world;
 
 	sim_trace(s, "a%u: job %u tensor %u round %u is done", agent, j->index, tensor + 1, round);
-	must_have_all(s, j, agent, tensor, round);
+	if (j->p->shrink && !sim_machine_lives(j, aj->me))
+		return;			/* nobody is left who sees it */
+	if (!is_fixed(j, t, round))
+		fix_world(s, j, agent, tensor, round);
+	world = t->world[round & 1];
+	must_have_all(s, j, world, agent, tensor, round);
 	must_equal(s, j, agent, tensor, round, "when done");
 	must_be_told(s, j, agent, tensor, round);
 	for (uint32_t r = 0; r < j->p->world; r++) {
 		/* A tensor of no elements has nothing to wait for. */
-		if (j->rank[r].submitted[tensor] < round && t->geom.bytes)
+		if (j->rank[r].submitted[tensor] < round && t->geom.bytes && world >> r & 1 &&
+		    (sim_rop(s, j, tensor, round) != ROP_BROADCAST || sim_rank_lives(j, r)))
 			sim_fail(s, "agent %u: tensor %u round %u is done without rank %u", agent,
 				 tensor + 1, round, r);
-		if (j->p->machine[r] == aj->me)
+		if (j->p->machine[r] == aj->me && sim_rank_lives(j, r))
 			completed(s, j, r, agent, tensor, round);
 	}
 	if (aj->tensor[tensor].sum)
 		memset(aj->tensor[tensor].sum, 0xdc, t->geom.bytes);
 	j->last_progress = s->now;
+	t->done[aj->me] = round;
 	all_have(s, j, tensor);
 }
 
@@ -322,7 +400,7 @@ uint64_t sim_rounds(const struct sim *s)
 
 /* ---- submitting ---- */
 
-static struct ring_sub descriptor(const struct sim *s, const struct sim_job *j, uint32_t rank,
+static struct ring_sub descriptor(const struct sim *s, struct sim_job *j, uint32_t rank,
 				  uint32_t k, uint32_t id)
 {
 	uint32_t round = j->rank[rank].submitted[k];
@@ -396,7 +474,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	struct err err;
 	int rc;
 
-	if (s->stopped || aj->over || !a->alive)
+	if (s->stopped || aj->over || !a->alive || !sim_rank_lives(j, rank))
 		return;
 	if (pieces) {
 		sub.part = PART_OPEN;
@@ -411,10 +489,10 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, sub.round, err.text);
 		return;
 	}
-	if (in_place(s, rank, k))
+	if (in_place(s, j, rank, k))
 		post.out = at->input[r->local];
 	/* Nobody may need the result of two rounds ago from here on. */
-	if (++at->posts % aj->front.nlocal == 0)
+	if (fr_all_posted(ft))
 		memset(result_of(s, j, agent, k, sub.round), 0xdd, j->tensor[k].geom.bytes);
 	if (ft->engines)
 		ag_post(&a->core, at->core, &post, sim_clock(s, sim_agent_proc(agent)));
@@ -499,7 +577,8 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 	struct sim_rank *r = &j->rank[rank];
 	uint32_t pos;
 
-	if (s->stopped || r->waiting >= 0 || a->job[j->index].over || !a->alive)
+	if (s->stopped || r->waiting >= 0 || a->job[j->index].over || !a->alive ||
+	    !sim_rank_lives(j, rank))
 		return;
 	/* All come there, because what is before it is submitted by then. */
 	if (r->barriers == r->passed && r->barriers < j->p->barriers &&

@@ -210,6 +210,21 @@ static void move_tensor(struct sim *s, uint32_t server, const struct sim_job *j,
 		add_part(s, server, j, k, mine, epoch, true);
 }
 
+static void shrink(struct sim_server *v, const struct sim_job *j, const uint32_t *gone,
+		   uint32_t n)
+{
+	bool lost[SIM_AGENTS];
+	uint32_t left[SIM_AGENTS] = { 0 };
+
+	for (uint32_t r = 0; r < j->p->world; r++)
+		left[j->p->machine[r]]++;
+	for (uint32_t i = 0; i < n; i++)
+		left[j->p->machine[gone[i]]]--;
+	for (uint32_t i = 0; i < j->p->n; i++)
+		lost[i] = !left[i];
+	srv_job_shrink(&v->core, v->job[j->index].core, lost, j->p->world - n);
+}
+
 static void epoch(struct sim *s, uint32_t server, struct sim_job *j, const struct msg_epoch *m)
 {
 	struct sim_server *v = s->server[server];
@@ -228,6 +243,8 @@ static void epoch(struct sim *s, uint32_t server, struct sim_job *j, const struc
 		return;
 	}
 	memcpy(before, sj->log.since, sizeof(before));
+	if (m->ngone > sj->log.ngone)
+		shrink(v, j, m->gone, m->ngone);
 	sim_log_epoch(s, &sj->log, m);
 	for (uint32_t i = 0; i < sj->log.n; i++)
 		move_tensor(s, server, j, sj->log.k[i], before[sj->log.k[i]], (uint32_t)m->epoch);
@@ -301,6 +318,8 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 		sj->window[i] = sim_garbage(s, s->p.window_bytes);
 		sj->core->worker[i].window = sj->window[i];
 	}
+	if (m->ngone)
+		shrink(v, j, m->gone, m->ngone);
 	answer(s, server, j, MSG_JOB_READY, m->epoch);
 }
 

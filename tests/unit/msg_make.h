@@ -160,8 +160,15 @@ static uint32_t pages(uint32_t bytes, uint32_t least)
 	return MAX(bytes & ~(PAGE_BYTES - 1), least);
 }
 
+static void obey_gone(const uint32_t *gone, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		((uint32_t *)gone)[i] = i;
+}
+
 static void obey_job_up(struct msg_job_up *m)
 {
+	obey_gone(m->gone, m->ngone);
 	m->chunk_bytes = pages(m->chunk_bytes, CHUNK_BYTES_MIN);
 	m->seg_bytes = pages(m->seg_bytes, SEG_BYTES_MIN);
 	if (m->chunk_bytes % m->seg_bytes)
@@ -229,6 +236,10 @@ static void obey(const struct msg_shape *shape, void *plain)
 		obey_job_up(plain);
 	} else if (!strcmp(name, "GpuPlan")) {
 		obey_gpu_plan(plain);
+	} else if (!strcmp(name, "Epoch")) {
+		const struct msg_epoch *m = plain;
+
+		obey_gone(m->gone, m->ngone);
 	} else if (!strcmp(name, "Tensor")) {
 		obey_tensor(plain);
 	} else if (!strcmp(name, "Tensors")) {

@@ -27,6 +27,7 @@ struct record {
 	uint64_t req, seq, epoch, age_ms, silent_ms;
 	int code;
 	uint32_t job, rank, node, n, ids[IDS];
+	uint32_t ngone, gone[4];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint8_t key;			/* some byte of a link key that is not zero */
 	char name[64], text[ERR_TEXT_MAX + 1];
@@ -186,6 +187,9 @@ static inline void note(const struct sched_action *a)
 		r->n = m->epoch.repair;
 		r->nplaced = m->epoch.nplaced;
 		r->nservers = m->epoch.nservers;
+		r->ngone = m->epoch.ngone;
+		for (uint32_t i = 0; i < MIN(m->epoch.ngone, 4); i++)
+			r->gone[i] = m->epoch.gone[i];
 		for (uint32_t i = 0; i < MIN(m->epoch.nservers, 8); i++)
 			r->weight[i] = m->epoch.servers[i].weight;
 		break;

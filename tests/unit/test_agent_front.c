@@ -320,6 +320,9 @@ START_TEST(hostile_pieces_give_eproto_and_change_nothing)
 	finish(tensor);
 	HOSTILE(piece(1, 0, 0, CHUNK), (void)s);
 	HOSTILE(piece(2, 0, 0, CHUNK), (void)s);
+	job.shrink = true;
+	HOSTILE(open_sub(2, 1), (void)s);
+	job.shrink = false;
 #undef HOSTILE
 }
 END_TEST

@@ -372,7 +372,7 @@ END_TEST
 
 START_TEST(a_job_is_consistent)
 {
-	uint32_t ranks[2][2] = { { 0, 2 }, { 1, 3 } };
+	uint32_t ranks[2][2] = { { 0, 2 }, { 1, 3 } }, gone[2] = { 1, 3 };
 	struct msg_machine machine[2] = {
 		{ .name = "a", .nranks = 2, .ranks = ranks[0] },
 		{ .name = "b", .nranks = 2, .ranks = ranks[1] },
@@ -413,6 +413,19 @@ START_TEST(a_job_is_consistent)
 	m.job_up.nmachines = 1;
 	m.job_up.window_bytes = 0;
 	assert_round_trip(&m);
+	m.job_up.gone = gone;
+	m.job_up.ngone = 2;
+	assert_round_trip(&m);
+	gone[0] = 3;
+	assert_refused(&m, "gone: not ascending");
+	gone[0] = 1;
+	gone[1] = 4;
+	assert_refused(&m, "gone: not ascending, or not below world");
+	m.job_up.world = 1;
+	m.job_up.ngone = 1;
+	ranks[0][1] = gone[0] = 0;
+	machine[0].nranks = 1;
+	assert_refused(&m, "gone: nobody is left");
 }
 END_TEST
 

@@ -271,6 +271,32 @@ START_TEST(place_epoch_that_cannot_be_is_refused)
 }
 END_TEST
 
+START_TEST(place_epoch_of_a_smaller_world_dates_all)
+{
+	const bool alive[] = { true, true };
+	const uint32_t weight[] = { 1, 2 };
+	struct place_change c = {
+		.epoch = 7, .repair = true, .anew = true, .nservers = 2, .weight = weight,
+		.alive = alive,
+	};
+	struct place p;
+	uint16_t owner[9], before[9];
+	uint32_t since[9] = { 0 };
+	struct place_tensor t = { .bytes = 8 * (uint64_t)CHUNK + 1, .owner = owner,
+				  .since = since };
+
+	place_init(&p, CHUNK);
+	p.epoch = 3;
+	ck_assert_int_eq(place_start(&p, weight, 2, NULL), 0);
+	place_batch(&p, &t, 1);
+	memcpy(before, owner, sizeof(owner));
+	ck_assert(place_epoch(&p, &c, &t, 1));
+	ck_assert_mem_eq(before, owner, sizeof(owner));
+	for (uint32_t i = 0; i < 9; i++)
+		ck_assert_uint_eq(since[i], 7);
+}
+END_TEST
+
 /* ---- rebalance ---- */
 
 START_TEST(place_rebalance_to_the_same_weights_moves_nothing)
@@ -569,6 +595,7 @@ int main(void)
 	tcase_add_test(tc, place_repair_without_survivors_leaves_chunks_nowhere);
 	tcase_add_test(tc, place_epoch_brings_who_missed_one_to_the_same_map);
 	tcase_add_test(tc, place_epoch_that_cannot_be_is_refused);
+	tcase_add_test(tc, place_epoch_of_a_smaller_world_dates_all);
 	tcase_add_test(tc, place_rebalance_to_the_same_weights_moves_nothing);
 	tcase_add_test(tc, place_rebalance_spreads_what_it_takes);
 	tcase_add_test(tc, place_without_weights_is_nowhere);

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/* ag_job_shrink(), ag_tensor_again(): what a smaller world leaves of a round at its agent. */
+#include "tests/unit/agent_rig.h"
+
+enum { NEXT = EPOCH + 5 };
+
+/* Local rank 1 is lost; tensor 0's round is not whole. */
+static void shrink(void)
+{
+	const uint32_t routes[SEGS] = { 0 };
+	uint32_t since[SEGS];
+
+	for (uint32_t i = 0; i < SEGS; i++)
+		since[i] = NEXT;
+	ag_job_freeze(job);
+	ag_job_epoch(&core, job, NEXT, &route, 1);
+	ag_job_shrink(job, 1, 3);
+	if (tensor[0]->round)
+		ag_tensor_again(&core, tensor[0]);
+	for (uint32_t k = 0; k < TENSORS; k++)
+		if (job->n > 1)
+			ag_tensor_move(&core, tensor[k], routes, since, now);
+	ag_check(&core);
+}
+
+/* The next frame is a push in the new world, of what rank 0 alone gave. */
+static void expect_new_push(void)
+{
+	struct ag_send s;
+	int32_t v;
+
+	ck_assert(ag_next(&core, now, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_PUSH);
+	ck_assert_uint_eq(s.frame.epoch, NEXT);
+	memcpy(&v, s.data, 4);
+	ck_assert_int_eq(v, 1);
+	ag_sent(&core, &peer, s.seg, s.frame.length);
+	ag_check(&core);
+}
+
+START_TEST(what_is_done_of_a_round_that_is_not_whole_begins_again)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	for (uint32_t i = 0; i + 1 < SEGS; i++)
+		ck_assert(result_lands(0, i));
+	shrink();
+	for (uint32_t i = 0; i < SEGS; i++)
+		if (next().type == FRAME_CANCEL)
+			break;
+	say(FRAME_CANCELLED, 0, SEGS - 1);
+	ck_assert_uint_eq(core.count.again, 1);
+	ck_assert_uint_eq(tensor[0]->left, SEGS);
+	ck_assert_ptr_null(ag_done(&core));
+}
+END_TEST
+
+START_TEST(what_is_pushed_comes_back_before_it_is_pushed_again)
+{
+	post(0, 1, 0);
+	expect(FRAME_PUSH, 0, 0);
+	shrink();
+	ck_assert_uint_eq(next().type, FRAME_CANCEL);
+	for (uint32_t i = 1; i < SEGS; i++)
+		expect_new_push();
+	expect_silence();
+	say(FRAME_CANCELLED, 0, 0);
+	expect_new_push();
+	expect_silence();
+}
+END_TEST
+
+START_TEST(a_result_of_the_larger_world_is_no_result)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	shrink();
+	while (next().type != FRAME_NONE)
+		;			/* CANCELs */
+	ck_assert(result_lands(0, 0));
+	ck_assert_uint_eq(core.count.voided, 1);
+	ck_assert_uint_eq(core.count.results, 0);
+	ck_assert_uint_eq(tensor[0]->left, SEGS);
+	expect_new_push();
+	expect_silence();
+	ck_assert(!result_lands(0, 0));		/* again, late: of an older epoch */
+}
+END_TEST
+
+START_TEST(a_round_that_waited_for_the_lost_rank_goes_on)
+{
+	post_one(0, 1, 0, 0);
+	expect_silence();
+	shrink();
+	for (uint32_t i = 0; i < SEGS; i++)
+		expect_new_push();
+	post_one(1, 1, 0, 0);
+	expect_new_push();
+}
+END_TEST
+
+START_TEST(frozen_no_round_ends)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	for (uint32_t i = 0; i + 1 < SEGS; i++)
+		ck_assert(result_lands(0, i));
+	ag_job_freeze(job);
+	ck_assert(result_lands(0, SEGS - 1));
+	ck_assert_ptr_null(ag_done(&core));
+}
+END_TEST
+
+START_TEST(what_ended_and_was_not_told_is_not_whole)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	for (uint32_t i = 0; i < SEGS; i++)
+		ck_assert(result_lands(0, i));
+	shrink();
+	ck_assert_ptr_null(ag_done(&core));
+	for (uint32_t i = 0; i < SEGS; i++)
+		expect_new_push();
+}
+END_TEST
+
+START_TEST(alone_a_mean_divides_by_the_survivors)
+{
+	struct ag_post p = { .round = 1, .rop = ROP_MEAN, .root_local = -1,
+			     .length = SEGS * SEG, .base = input[0][0], .base_slot = SLOT_NONE };
+	int32_t v;
+
+	memset(input[0][0], 0, SEGS * SEG);
+	memcpy(input[0][0], &(int32_t){ 12 }, 4);
+	ag_post(&core, tensor[0], &p, now);
+	ck_assert(!ag_work(&core, UINT64_MAX));
+	shrink();
+	ck_assert(!ag_work(&core, UINT64_MAX));
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	memcpy(&v, result[0][1], 4);
+	ck_assert_int_eq(v, 4);		/* shrink() says three */
+}
+END_TEST
+
+START_TEST(alone_a_broadcast_without_its_root_ends_the_job)
+{
+	struct ag_post p = { .round = 1, .rop = ROP_BROADCAST, .root_local = 1, .root = 1,
+			     .length = SEGS * SEG, .base_slot = SLOT_NONE };
+
+	ag_post(&core, tensor[0], &p, now);
+	shrink();
+	ck_assert_int_eq(job->fail_code, TALLY_ESHUTDOWN);
+	ck_assert(!ag_work(&core, UINT64_MAX));
+	ck_assert_ptr_null(ag_done(&core));	/* nobody is shown what nobody gave */
+}
+END_TEST
+
+START_TEST(a_broadcast_goes_on_with_what_its_lost_root_gave)
+{
+	struct ag_post p = { .round = 1, .local = 1, .rop = ROP_BROADCAST, .root_local = 1,
+			     .root = 1, .length = SEGS * SEG, .base = input[0][1],
+			     .base_slot = SLOT_NONE };
+
+	ag_post(&core, tensor[0], &p, now);
+	shrink();
+	ck_assert_int_eq(job->fail_code, 0);
+	p = (struct ag_post){ .round = 1, .rop = ROP_BROADCAST, .root_local = 1, .root = 1,
+			      .length = SEGS * SEG, .base_slot = SLOT_NONE };
+	ag_post(&core, tensor[0], &p, now);
+	ck_assert(!ag_work(&core, UINT64_MAX));
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	ck_assert_mem_eq(result[0][1], input[0][1], SEGS * SEG);
+}
+END_TEST
+
+static TCase *tcase(const char *name, void (*set_up)(void))
+{
+	TCase *t = tcase_create(name);
+
+	tcase_add_checked_fixture(t, set_up, teardown);
+	return t;
+}
+
+int main(void)
+{
+	TCase *wide = tcase("wide window", setup), *alone = tcase("alone", setup_alone);
+	Suite *s = suite_create("agent_shrink");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_test(wide, what_is_done_of_a_round_that_is_not_whole_begins_again);
+	tcase_add_test(wide, what_is_pushed_comes_back_before_it_is_pushed_again);
+	tcase_add_test(wide, a_result_of_the_larger_world_is_no_result);
+	tcase_add_test(wide, a_round_that_waited_for_the_lost_rank_goes_on);
+	tcase_add_test(wide, frozen_no_round_ends);
+	tcase_add_test(wide, what_ended_and_was_not_told_is_not_whole);
+	tcase_add_test(alone, alone_a_mean_divides_by_the_survivors);
+	tcase_add_test(alone, alone_a_broadcast_without_its_root_ends_the_job);
+	tcase_add_test(alone, a_broadcast_goes_on_with_what_its_lost_root_gave);
+	suite_add_tcase(s, wide);
+	suite_add_tcase(s, alone);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sched_shrink.c: jobs that go on without the ranks that they lose. */
+#include "tests/unit/sched_rig.h"
+
+static uint32_t agent[3], srv, number;
+
+static void join_shrink(uint32_t conn, uint32_t rank, uint32_t world, uint32_t on_loss)
+{
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = 1 + rank, .job = "x", .world = world, .rank = rank, .pid = 100 + rank,
+		.timeout_ms = 2000, .on_loss = on_loss,
+	} };
+
+	send(conn, &m);
+}
+
+/* Agents a (ranks 0, 1), b (2) and c (3), a server, and tensors t and u. */
+static void job(void)
+{
+	static const char *const name[] = { "a", "b", "c" };
+
+	for (uint32_t i = 0; i < 3; i++)
+		agent[i] = hello(NODE_AGENT, name[i]);
+	srv = hello(NODE_SERVER, "s0");
+	for (uint32_t r = 0; r < 4; r++)
+		join_shrink(agent[r ? r - 1 : 0], r, 4, ON_LOSS_SHRINK);
+	number = last(srv, MSG_JOB_UP)->job;
+	ready_as(srv, MSG_JOB_READY, number, last(srv, MSG_JOB_UP)->epoch, 0);
+	for (uint32_t r = 0; r < 4; r++)
+		declare_in(agent[r ? r - 1 : 0], 10 + r, number, r, both, 2);
+	ready_as(srv, MSG_TENSORS_READY, number, 1, 0);
+	ck_answer(agent[0], 10, 0, NULL);
+}
+
+static void ck_gone(uint32_t conn, uint32_t n, uint32_t first)
+{
+	const struct record *r = last(conn, MSG_EPOCH);
+
+	ck_assert_ptr_nonnull(r);
+	ck_assert_uint_eq(r->n, 1);		/* a repair */
+	ck_assert_uint_eq(r->ngone, n);
+	ck_assert_uint_eq(r->gone[0], first);
+}
+
+/* The server and all agents follow. */
+static void follow(const bool *of)
+{
+	const struct record *r = last(srv, MSG_EPOCH);
+	uint64_t epoch = r->epoch;
+
+	ready_as(srv, MSG_EPOCH_READY, number, epoch, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		if (of[i])
+			ready_as(agent[i], MSG_EPOCH_READY, number, epoch, 0);
+}
+
+START_TEST(a_lost_rank_is_an_epoch_that_servers_hear_first)
+{
+	job();
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	ck_gone(srv, 1, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(count(agent[i], MSG_EPOCH, REQ_ANY), 0);
+	follow((const bool[]){ true, true, true });
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_gone(agent[i], 1, 1);
+		ck_assert_uint_eq(count(agent[i], MSG_JOB_DOWN, REQ_ANY), 0);
+	}
+	ck_assert_uint_eq(count(srv, MSG_EPOCH_READY, REQ_ANY), 1);
+}
+END_TEST
+
+START_TEST(a_machine_without_ranks_is_out_and_not_waited_for)
+{
+	job();
+	leave(agent[1], number, 2, TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(agent[1], MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	follow((const bool[]){ true, false, true });
+	ck_gone(agent[0], 1, 2);
+	ck_gone(agent[2], 1, 2);
+	ck_assert_uint_eq(count(agent[1], MSG_EPOCH, REQ_ANY), 0);
+	ck_assert_uint_eq(count(srv, MSG_EPOCH_READY, REQ_ANY), 1);	/* settled */
+}
+END_TEST
+
+START_TEST(a_dead_agent_takes_its_ranks_along_and_the_rest_goes_on)
+{
+	job();
+	conn_closed(agent[0]);
+	pass_beating(1000, (const uint32_t[]){ agent[1], agent[2], srv }, 3);
+	ck_gone(srv, 2, 0);
+	follow((const bool[]){ false, true, true });
+	ck_gone(agent[1], 2, 0);
+	ck_gone(agent[2], 2, 0);
+	ck_assert_uint_eq(count(srv, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(declarations_and_barriers_wait_for_survivors_only)
+{
+	static const struct want late = { "late", DTYPE_F32, 5 };
+
+	job();
+	for (uint32_t r = 0; r < 3; r++) {
+		declare_in(agent[r ? r - 1 : 0], 20 + r, number, r, &late, 1);
+		barrier(agent[r ? r - 1 : 0], 30 + r, number, r, 1);
+	}
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 30), 0);
+	leave(agent[2], number, 3, TALLY_EWORKERLOST);
+	for (uint32_t r = 0; r < 3; r++)
+		ck_answer(agent[r ? r - 1 : 0], 30 + r, 0, NULL);
+	follow((const bool[]){ true, true, false });
+	ready_as(srv, MSG_TENSORS_READY, number, last(srv, MSG_TENSORS)->seq, 0);
+	for (uint32_t r = 0; r < 3; r++)
+		ck_answer(agent[r ? r - 1 : 0], 20 + r, 0, NULL);
+}
+END_TEST
+
+START_TEST(a_second_loss_is_told_though_the_first_is_not_settled)
+{
+	job();
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	leave(agent[2], number, 3, TALLY_EWORKERLOST);
+	ck_gone(srv, 1, 1);		/* everybody hears the same under that number */
+	ready_as(srv, MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+	ck_gone(agent[0], 1, 1);
+	ck_gone(srv, 2, 1);
+	follow((const bool[]){ true, true, false });
+	ck_gone(agent[0], 2, 1);
+	ck_gone(agent[1], 2, 1);
+}
+END_TEST
+
+START_TEST(the_last_rank_that_is_lost_ends_the_job)
+{
+	job();
+	for (uint32_t r = 0; r < 3; r++)
+		leave(agent[r ? r - 1 : 0], number, r, TALLY_EWORKERLOST);
+	ck_assert_uint_eq(count(agent[2], MSG_JOB_DOWN, REQ_ANY), 0);
+	leave(agent[2], number, 3, TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(srv, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+START_TEST(on_one_machine_agents_hear_it_without_servers)
+{
+	agent[0] = hello(NODE_AGENT, "a");
+	for (uint32_t r = 0; r < 3; r++)
+		join_shrink(agent[0], r, 3, ON_LOSS_SHRINK);
+	number = last(agent[0], MSG_JOB_UP)->job;
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	ck_gone(agent[0], 1, 1);
+	ck_assert_uint_eq(last(agent[0], MSG_EPOCH)->nservers, 0);
+}
+END_TEST
+
+START_TEST(ranks_that_want_different_things_hear_it)
+{
+	agent[0] = hello(NODE_AGENT, "a");
+	agent[1] = hello(NODE_AGENT, "b");
+	join_shrink(agent[0], 0, 2, ON_LOSS_SHRINK);
+	join_shrink(agent[1], 1, 2, ON_LOSS_ERROR);
+	ck_answer(agent[0], 1, TALLY_EMISMATCH,
+		  "job 'x': rank 0 on machine a wants to shrink when a rank is lost, rank 1 on "
+		  "machine b to end");
+	ck_assert_int_eq(answer(agent[1], 2)->code, TALLY_EMISMATCH);
+}
+END_TEST
+
+START_TEST(an_agent_that_was_left_behind_is_told_so)
+{
+	struct msg m = { .type = MSG_JOB_HELD, .job_up = { .name = "x" } };
+
+	job();
+	conn_closed(agent[1]);
+	pass_beating(1000, (const uint32_t[]){ agent[0], agent[2], srv }, 3);
+	follow((const bool[]){ true, false, true });
+	agent[1] = hello(NODE_AGENT, "b");
+	m.job_up.job = number;
+	send(agent[1], &m);
+	ck_assert_int_eq(last(agent[1], MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_uint_eq(count(agent[0], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, a_lost_rank_is_an_epoch_that_servers_hear_first);
+	tcase_add_test(t, a_machine_without_ranks_is_out_and_not_waited_for);
+	tcase_add_test(t, a_dead_agent_takes_its_ranks_along_and_the_rest_goes_on);
+	tcase_add_test(t, declarations_and_barriers_wait_for_survivors_only);
+	tcase_add_test(t, a_second_loss_is_told_though_the_first_is_not_settled);
+	tcase_add_test(t, the_last_rank_that_is_lost_ends_the_job);
+	tcase_add_test(t, on_one_machine_agents_hear_it_without_servers);
+	tcase_add_test(t, ranks_that_want_different_things_hear_it);
+	tcase_add_test(t, an_agent_that_was_left_behind_is_told_so);
+}
+
+int main(void)
+{
+	return rig_main("sched_shrink", add);
+}
