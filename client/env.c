@@ -171,6 +171,9 @@ static int fill_limits(struct lt_ident *id, const tally_options *opt, struct err
 		return err_set(e, TALLY_EINVAL, "chunk_bytes %zu; whole pages, %u to %u bytes",
 			       opt->chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
 	id->timeout_ms = (uint32_t)ms;
+	if (opt->on_loss != TALLY_ON_LOSS_ERROR && opt->on_loss != TALLY_ON_LOSS_SHRINK)
+		return err_set(e, TALLY_EINVAL, "no on_loss %d", (int)opt->on_loss);
+	id->on_loss = (uint32_t)opt->on_loss;
 	id->chunk_bytes = (uint32_t)opt->chunk_bytes;
 	return 0;
 }

@@ -24,6 +24,7 @@ struct lt_ident {
 	int local_rank;			/* -1: the launcher did not say */
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;
+	uint32_t on_loss;
 };
 
 /* Options first, then environment, then defaults.  EINVAL with the name of what is wrong. */

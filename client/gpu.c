@@ -225,6 +225,9 @@ int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
 		return rc;
 	if (s->gpu)
 		return err_set(&s->err, TALLY_EEXIST, "this session has a GPU already");
+	if (s->who.on_loss == TALLY_ON_LOSS_SHRINK)
+		return err_set(&s->err, TALLY_EINVAL, "no GPU in a job with on_loss = shrink: a "
+			       "group of GPUs does not go on without one of them");
 	rc = load(s, opt ? opt->plugin : NULL, &ops);
 	if (rc)
 		return rc;

@@ -32,6 +32,20 @@ int tally_machines(const tally_session *s)
 	return s ? (int)s->machines : TALLY_EINVAL;
 }
 
+int tally_live_ranks(const tally_session *s)
+{
+	if (!s)
+		return TALLY_EINVAL;
+	return (int)(s->who.world - (s->attached ? ring_lost_count(&s->ring) : 0));
+}
+
+int tally_rank_is_live(const tally_session *s, int rank)
+{
+	if (!s || rank < 0 || (uint32_t)rank >= s->who.world)
+		return TALLY_EINVAL;
+	return !s->attached || !ring_is_lost(&s->ring, (uint32_t)rank);
+}
+
 const char *tally_error_text(const tally_session *s)
 {
 	return s ? s->err.text : "";

@@ -147,6 +147,8 @@ static bool agent_fills(tally_session *s, const struct tally_tensor *t, void *ou
 {
 	uint32_t slab;
 
+	if (s->who.on_loss == TALLY_ON_LOSS_SHRINK)
+		return false;		/* the input is kept until the whole tensor is there */
 	if (!out || !t->bytes || !apart(t, out) ||
 	    !lt_arena_find(&s->arena, out, t->bytes, &slab, &sub->out_offset))
 		return false;

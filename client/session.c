@@ -241,7 +241,7 @@ static int attach_by(tally_session *s, mono_t deadline)
 	ask.attach = (struct msg_attach){
 		.req = lt_session_req(s), .version = MSG_VERSION, .job = s->who.job,
 		.world = s->who.world, .rank = s->who.rank, .timeout_ms = timeout_ms,
-		.chunk_bytes = s->who.chunk_bytes,
+		.chunk_bytes = s->who.chunk_bytes, .on_loss = s->who.on_loss,
 	};
 	rc = lt_session_call(s, &ask, ask.attach.req, MSG_ATTACHED, timeout_ms, &answer);
 	return rc ? rc : take_attached(s, &answer.attached);

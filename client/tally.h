@@ -80,6 +80,12 @@ typedef enum {
 
 typedef enum { TALLY_SUM = 1, TALLY_MEAN = 2 } tally_op;
 
+/*
+ * What becomes of a job that loses a rank, because its process or its machine ends without
+ * tally_detach(): an error on all others (EWORKERLOST), or a smaller job (tally_live_ranks).
+ */
+typedef enum { TALLY_ON_LOSS_ERROR = 0, TALLY_ON_LOSS_SHRINK = 1 } tally_on_loss;
+
 typedef struct tally_session tally_session;
 typedef struct tally_tensor tally_tensor;
 typedef uint64_t tally_ticket;		/* 0 is no ticket */
@@ -93,6 +99,7 @@ typedef struct {
 	int local_rank;		/* for the caller's use; -1 or 0 */
 	int timeout_ms;		/* for attach, declare, barrier; 0: TALLY_TIMEOUT_MS, 60000 */
 	size_t chunk_bytes;	/* unit of placement, the same on all ranks; 0: automatic */
+	tally_on_loss on_loss;	/* the same on all ranks */
 } tally_options;
 
 typedef struct {
@@ -130,6 +137,19 @@ TALLY_API int tally_world_size(const tally_session *s);
 TALLY_API int tally_local_rank(const tally_session *s);
 TALLY_API int tally_local_size(const tally_session *s);
 TALLY_API int tally_machines(const tally_session *s);	/* of the job */
+
+/*
+ * With TALLY_ON_LOSS_SHRINK a job goes on without the ranks that it loses.  All others
+ * keep their numbers, and tally_world_size() is as before; these tell who is left.  A round
+ * of a tensor that some survivor's machine had whole by then finishes for all with the
+ * lost rank's part; every other is summed again, whole, among the survivors, and
+ * TALLY_MEAN divides by their number.  All survivors have the same bits.  Declarations
+ * and barriers wait for survivors only.  A broadcast whose root is lost before anybody has
+ * its data ends the job (ESHUTDOWN).  Such a job's inputs are not written to before the
+ * round is over, so that in == out costs a copy there.
+ */
+TALLY_API int tally_live_ranks(const tally_session *s);		/* how many; world size at first */
+TALLY_API int tally_rank_is_live(const tally_session *s, int rank);	/* 1 or 0 */
 
 /* Memory in the arena, page aligned, zeroed: inputs there are never copied.
  * Freed by tally_free or tally_detach. */
@@ -201,7 +221,8 @@ typedef struct {
  * Gives the session a GPU, until it is detached; all ranks of the machine call it, with
  * the same `exact`.  opt NULL: GPU number local rank.  Starts a thread, which looks after
  * what waits on the GPU.  ENOENT: no plugin, no such GPU, or one that the agent does not
- * see; ETIMEDOUT names who has not called it.  After an error there is no GPU.
+ * see; EINVAL: the job has TALLY_ON_LOSS_SHRINK; ETIMEDOUT names who has not called it.
+ * After an error there is no GPU.
  */
 TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
 

@@ -89,6 +89,9 @@ struct sv_job {
 	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
 	bool stopping;
+	uint32_t *machine_of;		/* of each rank; owned */
+	uint32_t ngone;			/* ranks that the job goes on without, */
+	bool *lost;			/* n: machines of which none is left; owned */
 	struct sv_job_piece piece[ENGINES_MAX];
 };
 
@@ -141,6 +144,8 @@ struct sv_batch {
 	uint32_t n;
 	struct sv_part **part;		/* owned */
 	bool **leaving;			/* EPOCH: chunks that part i loses; NULL: new; owned */
+	bool *lost;			/* EPOCH, a smaller world: machines not in it; owned */
+	uint32_t world;			/* its ranks */
 };
 
 enum sv_mail {
@@ -218,6 +223,8 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e);
 void sv_epoch_settled(struct server *s, const struct msg_ready *m);
 int sv_forget(struct server *s, const struct msg_ids *m, struct err *e);
 void sv_job_down(struct server *s, uint32_t id);
+/* These ranks are gone; 0 or TALLY_ENOMEM. */
+int sv_job_shrink(struct sv_job *j, const uint32_t *gone, uint32_t ngone);
 struct sv_job *sv_job_find(struct server *s, uint32_t id);
 void sv_job_free(struct server *s, struct sv_job *j);	/* the engines have let go */
 void sv_batch_done(struct server *s, struct sv_batch *b);

@@ -534,6 +534,8 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 		c->worker[w].window =
 			j->windows + ((uint64_t)w * j->nengines + en->index) * j->window_bytes;
 	}
+	if (j->ngone)
+		srv_job_shrink(&en->core, c, j->lost, j->world - j->ngone);
 	j->piece[en->index].core = c;
 	c->user = j;
 	en->flight_limit = card_flight(en->server);
@@ -567,6 +569,8 @@ static void batch_part(struct sv_engine *en, struct sv_batch *b, uint32_t i)
 
 static void batch(struct sv_engine *en, struct sv_batch *b)
 {
+	if (b->lost)
+		srv_job_shrink(&en->core, b->job->piece[en->index].core, b->lost, b->world);
 	for (uint32_t i = 0; i < b->n; i++)
 		batch_part(en, b, i);
 	if (b->kind == BATCH_FORGET || b->kind == BATCH_LEFT)

@@ -64,18 +64,42 @@ static int start_place(struct sv_job *j, const struct msg_job_up *m, struct err 
 static int alloc_job(struct server *s, struct sv_job *j, const struct msg_job_up *m, struct err *e)
 {
 	j->worker = calloc(m->nmachines, sizeof(*j->worker));
-	if (!j->worker || !sv_windows_map(s, j))
+	j->machine_of = calloc(m->world, sizeof(*j->machine_of));
+	j->lost = calloc(m->nmachines, sizeof(*j->lost));
+	if (!j->worker || !j->machine_of || !j->lost || !sv_windows_map(s, j))
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	for (uint32_t i = 0; i < m->nmachines; i++) {
 		j->worker[i].node = m->machines[i].node;
 		j->worker[i].engines = MAX(m->machines[i].engines, 1);
+		for (uint32_t k = 0; k < m->machines[i].nranks; k++)
+			j->machine_of[m->machines[i].ranks[k]] = i;
 	}
+	if (sv_job_shrink(j, m->gone, m->ngone))
+		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	for (uint32_t i = 0; i < s->nengines; i++) {
 		j->piece[i].mem = calloc(1, srv_job_size(m->nmachines));
 		if (!j->piece[i].mem)
 			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	}
 	return start_place(j, m, e);
+}
+
+int sv_job_shrink(struct sv_job *j, const uint32_t *gone, uint32_t ngone)
+{
+	uint32_t *left = calloc(j->n, sizeof(*left));
+
+	if (!left)
+		return TALLY_ENOMEM;
+	for (uint32_t r = 0; r < j->world; r++)
+		left[j->machine_of[r]]++;
+	for (uint32_t i = 0; i < ngone; i++)
+		if (gone[i] < j->world)
+			left[j->machine_of[gone[i]]]--;
+	for (uint32_t i = 0; i < j->n; i++)
+		j->lost[i] = !left[i];
+	j->ngone = ngone;
+	free(left);
+	return 0;
 }
 
 static int check_job(struct server *s, const struct msg_job_up *m, struct err *e)
@@ -183,5 +207,7 @@ void sv_job_free(struct server *s, struct sv_job *j)
 	list_del(&j->link);
 	free(j->place);
 	free(j->worker);
+	free(j->machine_of);
+	free(j->lost);
 	free(j);
 }

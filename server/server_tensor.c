@@ -219,6 +219,7 @@ static void batch_free(struct server *s, struct sv_batch *b)
 	list_del(&b->in_job);
 	free(b->part);
 	free(b->leaving);
+	free(b->lost);
 	free(b);
 }
 
@@ -510,8 +511,8 @@ static void move_all(struct sv_job *j, const struct msg_epoch *m, struct place_t
 	uint32_t weight[SERVERS_PER_JOB_MAX];
 	bool alive[SERVERS_PER_JOB_MAX];
 	const struct place_change c = {
-		.epoch = (uint32_t)m->epoch, .repair = m->repair, .nservers = m->nservers,
-		.weight = weight, .alive = alive,
+		.epoch = (uint32_t)m->epoch, .repair = m->repair, .anew = m->ngone > j->ngone,
+		.nservers = m->nservers, .weight = weight, .alive = alive,
 	};
 
 	for (uint32_t i = 0; i < m->nservers; i++) {
@@ -622,13 +623,22 @@ static int moves_init(struct sv_moves *v, struct sv_job *j)
 }
 
 static int moves_send(struct server *s, struct sv_job *j, struct sv_moves *v, uint64_t epoch,
-		      struct err *e)
+		      bool lost, struct err *e)
 {
 	struct sv_batch *b = batch_new(j, BATCH_EPOCH, epoch, v->n + put_leaving(j, NULL));
 	uint32_t first;
 
 	if (!b)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	if (lost) {
+		b->lost = malloc(j->n);
+		if (!b->lost) {
+			batch_free(s, b);
+			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+		}
+		memcpy(b->lost, j->lost, j->n);
+		b->world = j->world - j->ngone;
+	}
 	for (uint32_t i = 0; i < v->n; i++)
 		if (v->part[i])
 			batch_put(b, v->part[i]);
@@ -653,10 +663,12 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 {
 	struct sv_moves v = { 0 };
 	struct sv_job *j;
+	bool shrinks;
 	int rc = log_job(s, m->job, m->seq, &j, e);
 
 	if (rc)
 		return rc;
+	shrinks = m->ngone > j->ngone;
 	if (m->nservers < j->nservers || j->me >= m->nservers ||
 	    m->servers[j->me].node != s->my_node)
 		return err_set(e, TALLY_EPROTO, "job %u does not name server %s", m->job, s->name);
@@ -667,8 +679,10 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 	for (uint32_t i = 0; !rc && i < v.n; i++)
 		rc = part_moves(s, v.t[i], v.since[i], &v.part[i], (uint32_t)m->epoch, e);
 	rc = rc ? rc : place_parts(s, j, v.part, v.n, e);
+	if (!rc && shrinks && sv_job_shrink(j, m->gone, m->ngone))
+		rc = err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	if (!rc)
-		rc = moves_send(s, j, &v, m->epoch, e);
+		rc = moves_send(s, j, &v, m->epoch, shrinks, e);
 	moves_free(&v);
 	if (!rc && s->memory_used > s->memory_bytes)
 		log_warn("job %u needs more than --memory, since there are fewer servers", j->id);

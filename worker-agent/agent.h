@@ -121,6 +121,9 @@ struct ad_epoch {
 	struct list spare[ENGINES_MAX];	/* ad_peers for new links */
 	uint32_t nmoves;
 	struct ad_move *move;
+	bool shrinks;			/* the world is a smaller one from here on */
+	uint32_t ngone, *gone;		/* owned: ranks that are not in it, ascending */
+	uint64_t live;			/* this machine's that are: bits */
 };
 
 enum ad_job_state { JOB_STARTING, JOB_RUNNING, JOB_STOPPING };
@@ -134,6 +137,12 @@ struct ad_job {
 	uint64_t barriers;		/* that some rank here has passed */
 	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
 	uint64_t told_settled;		/* epoch */
+	bool shrink;			/* it goes on without the ranks that it loses */
+	uint32_t ngone;			/* so many by now */
+	uint64_t live;			/* local ranks that it has: bits */
+	bool adopting;			/* engines are on their way into a smaller world: */
+	struct list later;		/* ad_entry: log entries that wait for that, or for all
+					 * engines to have the job */
 	uint32_t chunk_bytes, seg_bytes;
 	uint64_t window_bytes;
 	uint32_t node;			/* our number, as the servers of this job know it */
@@ -165,6 +174,10 @@ struct ad_job {
 	uint64_t settled_told[ENGINES_MAX];	/* the engines': the last that they said */
 	struct list stop_link[ENGINES_MAX];
 	struct fr_job front;		/* engine 0's */
+	struct ad_epoch *freezing[ENGINES_MAX];	/* the engines': no round ends until it is theirs */
+	bool frozen_told[ENGINES_MAX];	/* the engines': engine 0 knows */
+	uint32_t frozen;		/* engine 0's: engines that are */
+	uint64_t *lost;			/* engine 0's: ranks, bits; owned */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
 	mono_t stall_logged;		/* control thread's */
 	bool stuck_said[ENGINES_MAX];	/* the engines': the last AD_STUCK was not empty */
@@ -179,6 +192,7 @@ struct ad_tensor {
 	struct ad_job *job;
 	uint32_t id, dtype;
 	_Atomic bool ready;		/* all engines have it; engine 0 looks, too */
+	bool again;			/* its round begins anew: engine 0's word, before AD_THAW */
 	char name[NAME_LEN_MAX + 1];
 	struct place_tensor placed;
 	struct ad_slab *result, *sum;
@@ -248,7 +262,7 @@ struct ad_session {
 	int process;			/* a pidfd; -1: the kernel shows us none */
 	bool died;			/* the process, at the last tick */
 	char job_name[NAME_LEN_MAX + 1];
-	uint32_t world, rank, chunk_bytes, timeout_ms;
+	uint32_t world, rank, chunk_bytes, timeout_ms, on_loss;
 	uint64_t attach_req;
 	struct ad_job *job;
 	struct slab ring_mem;
@@ -317,6 +331,8 @@ enum ad_mail {
 	AD_POST,		/* engine 0 -> engine: struct ad_post_mail */
 	AD_DONE,		/* engine -> engine 0: struct ad_done_mail */
 	AD_WAITS,		/* engine -> engine 0: struct ad_waits_mail */
+	AD_FROZEN,		/* engine -> engine 0: struct ad_settled_mail */
+	AD_THAW,		/* engine 0 -> engine: struct ad_settled_mail */
 	AD_EPOCH_TAKEN,
 	AD_SETTLED,		/* engine -> control: struct ad_settled_mail */
 	AD_JOB_READY,
@@ -355,7 +371,8 @@ struct ad_stuck {			/* the receiver's */
 
 struct ad_settled_mail {
 	uint32_t job, engine;
-	uint64_t epoch;			/* nothing of it is with an older owner any more */
+	uint64_t epoch;			/* SETTLED: nothing of it is with an older owner any more;
+					 * FROZEN, THAW: that makes the world smaller */
 };
 
 struct ad_trouble {			/* the receiver frees it */
@@ -416,6 +433,7 @@ struct ad_epoch *ad_epoch_new(struct ad_job *j, uint64_t epoch, const struct msg
 void ad_epoch_free(struct ad_epoch *ep);
 void ad_routes_free(struct ad_job *j);
 int ad_epoch(struct agent *a, const struct msg *m, struct err *e);
+int ad_log_entry(struct agent *a, const struct msg *m, struct err *e);	/* any of a log */
 uint32_t ad_epoch_route(const struct ad_epoch *ep, uint32_t tensor, uint32_t chunk,
 			uint16_t owner);
 void ad_epoch_taken(struct ad_epoch *ep);	/* by one engine */
@@ -425,6 +443,17 @@ void ad_epoch_begin(struct ad_engine *en, struct ad_job *j);	/* the engine's: it
 void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep);
 void ad_epoch_turn(struct ad_engine *en);	/* says what is settled */
 void ad_epoch_end(struct ad_engine *en, struct ad_job *j);	/* its routes go */
+
+/* agent_shrink.c: a smaller world, in all engines at once */
+/* The local ranks (bits) of a world without those. */
+uint64_t ad_shrink_live(const struct ad_job *j, const uint32_t *gone, uint32_t n);
+int ad_shrink_fill(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e);
+bool ad_shrink_defer(struct ad_job *j, const struct msg *m);	/* true: it waits */
+void ad_shrink_done(struct ad_job *j);		/* all engines are in it */
+void ad_shrink_freeze(struct ad_engine *en, struct ad_epoch *ep);
+void ad_shrink_turn(struct ad_engine *en, struct ad_job *j);	/* tells engine 0 */
+void ad_shrink_mail(struct ad_engine *en, uint32_t type, const struct ad_settled_mail *m);
+void ad_shrink_show(const struct ad_job *j, struct ring_end *r);	/* who is lost */
 
 /* agent_log.c: what a restarted scheduler is told */
 int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, struct err *e);
@@ -481,6 +510,8 @@ void ad_rings_add(struct ad_engine *en, struct ad_session *s);
 void ad_rings_del(struct ad_engine *en, struct ad_session *s);
 void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m);
 void ad_rings_event(struct ad_engine *en, struct ad_ring *r);
+void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t);	/* its round is whole */
+void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes are shown */
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, uint32_t job, uint32_t tensor, uint32_t round);
 void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w);

@@ -78,6 +78,10 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 	en->flight_limit = card_flight(en->agent);
 	if (en->index == 0)
 		fr_job_start(&en->front, &j->front);
+	if (j->ngone && en->index == 0)
+		fr_job_shrink(&j->front, j->live);
+	if (j->ngone)
+		ag_job_shrink(j->core[en->index], j->live, j->world - j->ngone);
 }
 
 static void job_stop(struct ad_engine *en, struct ad_job *j)
@@ -196,6 +200,7 @@ static void on_data_mail(struct ad_engine *en, const struct mail *m)
 		struct ad_post_mail post;
 		struct ad_done_mail done;
 		struct ad_waits_mail waits;
+		struct ad_settled_mail settled;
 		struct ad_shown shown;
 		struct ad_slab_mail slab;
 	} u;
@@ -207,6 +212,8 @@ static void on_data_mail(struct ad_engine *en, const struct mail *m)
 		ad_rings_done(en, u.done.job, u.done.tensor, u.done.round);
 	else if (m->type == AD_WAITS)
 		ad_rings_waits(en, &u.waits);
+	else if (m->type == AD_FROZEN || m->type == AD_THAW)
+		ad_shrink_mail(en, m->type, &u.settled);
 	else if (m->type == AD_SHOW)
 		ad_links_show(en, &u.shown);
 	else
@@ -239,7 +246,10 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 		batch(en, p);
 		break;
 	case AD_EPOCH:
-		ad_epoch_adopt(en, p);
+		if (((struct ad_epoch *)p)->shrinks)
+			ad_shrink_freeze(en, p);
+		else
+			ad_epoch_adopt(en, p);
 		break;
 	case AD_RING_ADD:
 		ad_rings_add(en, p);

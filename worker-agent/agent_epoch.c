@@ -55,7 +55,7 @@ static int copy_servers(struct ad_epoch *ep, const struct msg_server *m, struct 
 		ep->nroutes += m[i].engines;
 	}
 	if (ep->job->n == 1)
-		ep->nroutes = 1;
+		ep->nroutes = 1;	/* for ever the first epoch's */
 	return 0;
 }
 
@@ -86,7 +86,7 @@ static int add_blocks(struct ad_epoch *ep, uint32_t engine)
 	uint32_t engines = j->agent->nengines;
 
 	if (j->n == 1)
-		return add_block(ep, engine, 0);
+		return ep->before ? 0 : add_block(ep, engine, 0);
 	for (uint32_t i = 0; i < ep->nservers; i++) {
 		const struct ad_server *sv = &ep->servers[i];
 		uint64_t window = geom_window(j->window_bytes, sv->engines, engines, j->seg_bytes);
@@ -178,6 +178,7 @@ void ad_epoch_free(struct ad_epoch *ep)
 		free(ep->route[i]);
 	}
 	free(ep->servers);
+	free(ep->gone);
 	free(ep);
 }
 
@@ -201,8 +202,9 @@ static int replay(struct ad_job *j, const struct msg_epoch *m, uint32_t n, struc
 	bool alive[SERVERS_PER_JOB_MAX], done;
 	struct place_tensor *all = calloc(n + 1, sizeof(*all));
 	const struct place_change c = {
-		.epoch = (uint32_t)m->epoch, .repair = m->repair, .nservers = m->nservers,
-		.weight = weight, .alive = alive, .nplaced = m->nplaced, .placed = m->placed,
+		.epoch = (uint32_t)m->epoch, .repair = m->repair, .anew = m->ngone > j->ngone,
+		.nservers = m->nservers, .weight = weight, .alive = alive,
+		.nplaced = m->nplaced, .placed = m->placed,
 	};
 
 	if (!all)
@@ -241,6 +243,8 @@ static int fill_moves(struct ad_epoch *ep, const struct msg_epoch *m, struct err
 	uint32_t n = 0;
 	int rc;
 
+	if (j->n == 1)
+		return 0;
 	list_for_each(&j->tensors, l)
 		n++;
 	ep->move = calloc(n + 1, sizeof(*ep->move));
@@ -284,7 +288,8 @@ static int check(const struct ad_job *j, const struct msg_epoch *m, struct err *
 	if (m->seq != j->seq + 1 && m->seq != j->seq)
 		return err_set(e, TALLY_EPROTO, "job %u log entry %llu after %llu", m->job,
 			       (unsigned long long)m->seq, (unsigned long long)j->seq);
-	if (m->epoch <= j->epoch->epoch || m->nservers < j->epoch->nservers || j->n == 1)
+	if (m->epoch <= j->epoch->epoch || m->nservers < j->epoch->nservers ||
+	    (j->n == 1) == (m->nservers > 0) || m->ngone < j->ngone || (m->ngone && !j->shrink))
 		return err_set(e, TALLY_EPROTO, "job %u epoch %llu after %llu cannot be", m->job,
 			       (unsigned long long)m->epoch, (unsigned long long)j->epoch->epoch);
 	return 0;
@@ -305,7 +310,8 @@ int ad_epoch(struct agent *a, const struct msg *msg, struct err *e)
 	ep = ad_epoch_new(j, m->epoch, m->servers, m->nservers, e);
 	if (!ep)
 		return e->code;
-	rc = fill_moves(ep, m, e);
+	rc = ad_shrink_fill(ep, m, e);
+	rc = rc ? rc : fill_moves(ep, m, e);
 	rc = rc ? rc : keep_wire(j, msg, e);
 	if (rc) {
 		ep->before = NULL;	/* the job's still */
@@ -314,7 +320,11 @@ int ad_epoch(struct agent *a, const struct msg *msg, struct err *e)
 	}
 	j->seq = j->epoch_seq = m->seq;
 	j->epoch = ep;
+	j->ngone = m->ngone;
+	j->live = ep->live;
+	j->adopting = ep->shrinks;
 	log_info("job %u '%s' epoch %llu, %s", j->id, j->name, (unsigned long long)m->epoch,
+		 ep->shrinks ? "it goes on without ranks that are lost" :
 		 m->repair ? "a lost server's chunks move" : "chunks move to new shares");
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ad_engine_tell(a->engine[i], AD_EPOCH, &ep, sizeof(ep));
@@ -328,6 +338,8 @@ void ad_epoch_taken(struct ad_epoch *ep)
 	free_moves(ep);
 	ad_epoch_free(ep->before);
 	ep->before = NULL;
+	if (ep->shrinks && ep->job->state != JOB_STOPPING)
+		ad_shrink_done(ep->job);
 }
 
 void ad_epoch_tell(struct ad_job *j)
@@ -407,8 +419,11 @@ static void fill_routes(struct ad_engine *en, struct ad_epoch *ep, const struct 
 
 static void fill_table(struct ad_engine *en, struct ad_epoch *ep)
 {
+	const struct ad_epoch *old = ep->job->view[en->index];
+
 	if (ep->job->n == 1)
-		ep->route[en->index][0] = route_new(en, ep, 0, NULL, 0)->core;
+		ep->route[en->index][0] = old ? old->route[en->index][0] :
+					  route_new(en, ep, 0, NULL, 0)->core;
 	for (uint32_t i = 0; ep->job->n > 1 && i < ep->nservers; i++)
 		fill_routes(en, ep, &ep->servers[i]);
 	ad_peers_release(&ep->spare[en->index]);
@@ -452,7 +467,7 @@ static void leave_gone(struct ad_engine *en, struct ad_epoch *ep)
 	list_for_each(&ep->job->routes[en->index], l) {
 		struct ad_route *r = list_entry(l, struct ad_route, link);
 
-		if (r->node && is_listed(ep, r->node))
+		if (ep->job->n == 1 || (r->node && is_listed(ep, r->node)))
 			continue;
 		ag_route_gone(r->core);
 		if (r->core->users)
@@ -492,6 +507,19 @@ static void show_anew(struct ad_engine *en, struct ad_epoch *ep, const struct ad
 	}
 }
 
+static void shrink(struct ad_engine *en, const struct ad_epoch *ep)
+{
+	struct ag_job *c = ep->job->core[en->index];
+
+	ag_job_shrink(c, ep->live, ep->job->world - ep->ngone);
+	list_for_each(&c->tensors, l) {
+		struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+		if (((const struct ad_tensor *)t->user)->again && t->round)
+			ag_tensor_again(&en->core, t);
+	}
+}
+
 void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep)
 {
 	struct ad_job *j = ep->job;
@@ -503,6 +531,8 @@ void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep)
 	show_anew(en, ep, old);
 	ag_job_epoch(&en->core, j->core[en->index], (uint32_t)ep->epoch, ep->route[en->index],
 		     ep->nroutes);
+	if (ep->shrinks)
+		shrink(en, ep);
 	for (uint32_t i = 0; i < ep->nmoves; i++) {
 		const struct ad_move *mv = &ep->move[i];
 
@@ -524,6 +554,8 @@ void ad_epoch_turn(struct ad_engine *en)
 		struct ad_job *j = c->user;
 		struct ad_settled_mail m = { c->id, en->index, j->view[en->index]->epoch };
 
+		if (!c->stopped)
+			ad_shrink_turn(en, j);
 		if (c->stopped || !ag_job_settled(c) || j->settled_told[en->index] == m.epoch)
 			continue;
 		j->settled_told[en->index] = m.epoch;

@@ -42,7 +42,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 		.type = MSG_RANK_LEAVE,
 		.rank_leave = {
 			.job = j->id,
-			.rank = j->machines[j->me].ranks[0],
+			.rank = j->machines[j->me].ranks[j->live ? __builtin_ctzll(j->live) : 0],
 			.code = why->code,
 			.text = why->text,
 		},
@@ -87,14 +87,20 @@ static void on_rank_leave(struct agent *a, const struct msg_rank_leave *m)
 	j->left_at = loop_now();
 }
 
+int ad_log_entry(struct agent *a, const struct msg *m, struct err *e)
+{
+	if (m->type == MSG_TENSORS)
+		return ad_tensors(a, m, e);
+	return m->type == MSG_EPOCH ? ad_epoch(a, m, e) : ad_forget(a, m, e);
+}
+
 /* A log entry: who cannot follow cannot be in the job. */
-static void take_entry(struct agent *a, uint32_t job, const struct msg *m,
-		       int (*take)(struct agent *, const struct msg *, struct err *))
+static void take_entry(struct agent *a, uint32_t job, const struct msg *m)
 {
 	struct ad_job *j = ad_job_find(a, job);
 	struct err e;
 
-	if (take(a, m, &e) && j)
+	if (j && !ad_shrink_defer(j, m) && ad_log_entry(a, m, &e))
 		ad_job_fail(j, &e);
 }
 
@@ -133,13 +139,13 @@ static void on_msg(void *ctx, const struct msg *m)
 		take_job(a, m);
 		break;
 	case MSG_TENSORS:
-		take_entry(a, m->tensors.job, m, ad_tensors);
+		take_entry(a, m->tensors.job, m);
 		break;
 	case MSG_FORGET:
-		take_entry(a, m->ids.job, m, ad_forget);
+		take_entry(a, m->ids.job, m);
 		break;
 	case MSG_EPOCH:
-		take_entry(a, m->epoch.job, m, ad_epoch);
+		take_entry(a, m->epoch.job, m);
 		break;
 	case MSG_JOB_DOWN:
 		j = ad_job_find(a, m->job_down.job);
@@ -230,6 +236,7 @@ static void on_engine_job(struct ad_job *j, uint32_t type)
 	} else if (!--j->starting && j->state == JOB_STARTING) {
 		j->state = JOB_RUNNING;
 		ad_session_tensors_ready(j);
+		ad_shrink_done(j);
 	}
 }
 

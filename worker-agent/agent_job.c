@@ -79,6 +79,7 @@ static void fill_front(struct ad_job *j)
 	j->front.world = j->world;
 	j->front.nlocal = j->nlocal;
 	j->front.user = j;
+	j->front.shrink = j->shrink;
 	memcpy(j->front.rank, j->machines[j->me].ranks, j->nlocal * sizeof(uint32_t));
 }
 
@@ -96,7 +97,7 @@ static int build(struct ad_job *j, const struct msg *m, struct err *e)
 {
 	const struct msg_job_up *up = &m->job_up;
 	struct ad_entry *entry;
-	int rc = copy_machines(j, up, e);
+	int rc = j->lost ? copy_machines(j, up, e) : err_set(e, TALLY_ENOMEM, "out of memory");
 
 	rc = rc ? rc : start_place(j, up, e);
 	if (!rc) {
@@ -104,9 +105,14 @@ static int build(struct ad_job *j, const struct msg *m, struct err *e)
 		rc = j->epoch ? 0 : e->code;
 	}
 	rc = rc ? rc : ad_log_keep(j, m, &entry, e);
-	if (!rc)
-		fill_front(j);
-	return rc;
+	if (rc)
+		return rc;
+	fill_front(j);
+	j->live = ad_shrink_live(j, up->gone, up->ngone);
+	j->ngone = up->ngone;
+	for (uint32_t i = 0; i < up->ngone; i++)
+		bits_set(j->lost, up->gone[i]);
+	return j->live ? 0 : err_set(e, TALLY_EPROTO, "all ranks that are here are gone");
 }
 
 int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
@@ -130,6 +136,9 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	j->node = a->my_node;
 	memcpy(j->link_key, a->link_key, KEY_BYTES);
 	memcpy(j->name, up->name, strlen(up->name) + 1);
+	j->shrink = up->on_loss == ON_LOSS_SHRINK;
+	j->lost = calloc(BITS_WORDS(up->world), sizeof(*j->lost));
+	list_init(&j->later);
 	list_init(&j->log);
 	list_init(&j->tensors);
 	list_init(&j->results);
@@ -472,6 +481,13 @@ void ad_job_free(struct ad_job *j)
 	free(j->machines);
 	ad_epoch_free(j->epoch);
 	free(j->epoch_wire);
+	free(j->lost);
+	while (!list_empty(&j->later)) {
+		struct ad_entry *entry = list_first(&j->later, struct ad_entry, link);
+
+		list_del(&entry->link);
+		free(entry);
+	}
 	free(j->place);
 	if (!ad_session_of(j))
 		ad_job_forget(j);

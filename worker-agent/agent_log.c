@@ -104,6 +104,8 @@ static void *newest_epoch(struct ad_job *j, struct msg_job_up *up)
 	up->repair = m.epoch.repair;
 	up->nservers = m.epoch.nservers;
 	up->servers = m.epoch.servers;
+	up->ngone = m.epoch.ngone;
+	up->gone = m.epoch.gone;
 	return mem.base;
 }
 

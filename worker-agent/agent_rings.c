@@ -44,6 +44,7 @@ void ad_rings_add(struct ad_engine *en, struct ad_session *s)
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s->ring };
 
 	list_init(&s->ring->owed);
+	ad_shrink_show(s->job, &s->ring->ring);
 	list_add(&en->rings, &s->ring->link);
 	s->ring->broken = epoll_ctl(engine_epfd(en->thread), EPOLL_CTL_ADD, s->bell[1], &ev) != 0;
 	ad_tell_control(en, AD_RING_READY, &s, sizeof(s));
@@ -86,6 +87,16 @@ void ad_rings_job_over(struct ad_engine *en, struct ad_job *j)
 	}
 }
 
+void ad_rings_lost(struct ad_engine *en, const struct ad_job *j)
+{
+	list_for_each(&en->rings, l) {
+		struct ad_ring *r = list_entry(l, struct ad_ring, link);
+
+		if (r->job == j && !r->broken)
+			ad_shrink_show(j, &r->ring);
+	}
+}
+
 /* ---- completions ---- */
 
 static struct ad_ring *ring_of(const struct ad_engine *en, const struct ad_job *j, uint32_t local)
@@ -106,7 +117,7 @@ static bool complete_one(struct ad_ring *r, uint32_t tensor, uint32_t round)
 	return !ring_cpl_post(&r->ring, &c);
 }
 
-static void finish(struct ad_engine *en, struct fr_tensor *t)
+void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 {
 	struct ad_job *j = t->job->user;
 
@@ -139,7 +150,7 @@ void ad_rings_done(struct ad_engine *en, uint32_t job, uint32_t tensor, uint32_t
 	struct fr_tensor *t = fr_tensor_find(&en->front, job, tensor);
 
 	if (t && t->running && t->round == round && fr_engine_done(&en->front, t))
-		finish(en, t);
+		ad_rings_finish(en, t);
 }
 
 /* ---- submissions ---- */
@@ -228,16 +239,16 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 		rc = fr_submit(&en->front, &r->job->front, r->local, s, base, slot, now, &t, &post,
 			       &e);
 	}
-	if (rc == TALLY_EMISMATCH) {
+	if (rc == TALLY_EMISMATCH || rc == TALLY_ESHUTDOWN) {
 		err_wrap(&e, "machine %.80s", en->agent->name);
 		ad_trouble(en, AD_JOB_FAILED, NULL, r->job->id, 0, &e);
 	} else if (rc) {
 		broken(en, r, &e);
 	} else {
-		post.out = out;
+		post.out = r->job->shrink ? NULL : out;	/* what it keeps is shown whole */
 		post_all(en, t, &post, now);
 		if (!t->left && fr_all_posted(t))	/* no elements: nothing to wait for */
-			finish(en, t);
+			ad_rings_finish(en, t);
 	}
 }
 
@@ -323,6 +334,11 @@ void ad_mismatch(const struct ag_job *j, const char *tensor, struct err *e)
 {
 	char side[2][200];
 
+	if (j->fail_code == TALLY_ESHUTDOWN) {
+		err_set(e, j->fail_code, "tensor '%.60s' round %u: rank %u, which was to "
+			"broadcast it, is lost", tensor, j->fail_round, SIDE_ROOT(j->fail_side[0]));
+		return;
+	}
 	for (int i = 0; i < 2; i++)
 		side_text(j->user, j->fail_side[i], side[i], sizeof(side[i]));
 	err_set(e, j->fail_code, "tensor '%.60s' round %u: %s, %s", tensor, j->fail_round, side[0],

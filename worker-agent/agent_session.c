@@ -114,6 +114,7 @@ static void ask_join(struct ad_session *s)
 			.uid = s->uid,
 			.timeout_ms = s->timeout_ms,
 			.chunk_bytes = s->chunk_bytes,
+			.on_loss = s->on_loss,
 		},
 	};
 
@@ -136,6 +137,7 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 	s->world = m->world;
 	s->rank = m->rank;
 	s->chunk_bytes = m->chunk_bytes;
+	s->on_loss = m->on_loss;
 	s->timeout_ms = m->timeout_ms ? m->timeout_ms : ATTACH_TIMEOUT_MS;
 	if (!req_new(s, MSG_RANK_JOIN, m->req, s->timeout_ms))
 		return;

@@ -333,3 +333,22 @@ void ring_status_get(const struct ring_end *r, int *job_code, char *job_text, ch
 	if (stall_text)
 		*stall_text = '\0';
 }
+
+void ring_lost_set(struct ring_end *r, uint32_t rank)
+{
+	struct ring_status *st = &r->mem->status;
+	uint64_t bit = UINT64_C(1) << rank % 64;
+
+	if (!(atomic_fetch_or(&st->lost[rank / 64], bit) & bit))
+		atomic_fetch_add(&st->nlost, 1);
+}
+
+uint32_t ring_lost_count(const struct ring_end *r)
+{
+	return atomic_load(&r->mem->status.nlost);
+}
+
+bool ring_is_lost(const struct ring_end *r, uint32_t rank)
+{
+	return atomic_load(&r->mem->status.lost[rank / 64]) >> rank % 64 & 1;
+}

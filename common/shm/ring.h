@@ -79,6 +79,9 @@ struct ring_status {
 	_Atomic int32_t job_code;	/* 0, or why the job is over (TALLY_E*) */
 	char job_text[ERR_TEXT_MAX + 1];
 	char stall_text[ERR_TEXT_MAX + 1]; /* what the oldest round waits for, or "" */
+	uint8_t pad[2];
+	_Atomic uint32_t nlost;		/* ranks that the job goes on without, */
+	_Atomic uint64_t lost[WORLD_SIZE_MAX / 64];	/* rank r: bit r % 64 of word r / 64 */
 };
 
 struct ring_shared;		/* the layout, in ring.c and docs/PROTOCOL.md */
@@ -113,7 +116,11 @@ int ring_cpl_wake(struct ring_end *r);		/* after the poll: clears flag and bell;
 void ring_status_get(const struct ring_end *r, int *job_code, char *job_text,
 		     char *stall_text);
 
+uint32_t ring_lost_count(const struct ring_end *r);
+bool ring_is_lost(const struct ring_end *r, uint32_t rank);	/* rank < WORLD_SIZE_MAX */
+
 /* agent's side */
+void ring_lost_set(struct ring_end *r, uint32_t rank);	/* once and for all; harmless again */
 int ring_sub_take(struct ring_end *r, struct ring_sub *s);	/* 0, EAGAIN: empty, EPROTO */
 bool ring_sub_sleep(struct ring_end *r);
 int ring_sub_wake(struct ring_end *r);		/* ESHUTDOWN: the session is over */

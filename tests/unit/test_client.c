@@ -80,6 +80,42 @@ START_TEST(client_agent_fills_memory_of_the_arena)
 }
 END_TEST
 
+START_TEST(client_that_may_shrink_keeps_its_input_and_sees_who_is_lost)
+{
+	enum { N = 1000 };
+	tally_options opt = {
+		.job = "test", .rank = 0, .world = 2, .timeout_ms = DEADLINE_MS,
+		.on_loss = TALLY_ON_LOSS_SHRINK,
+	};
+	float *mem;
+	tally_tensor *t;
+
+	agent = fake_start(NO_TRICK);
+	opt.socket = agent->path;
+	ck_assert_int_eq(tally_attach(&opt, &s), 0);
+	t = declare("w", TALLY_FLOAT32, N);
+	ck_assert_int_eq(tally_alloc(s, N * sizeof(*mem), (void **)&mem), 0);
+	for (int i = 0; i < N; i++)
+		mem[i] = (float)i;
+	wait_ok(push(t, mem, mem));
+	ck_assert_int_eq(atomic_load(&agent->last_out), 0);
+	for (int i = 0; i < N; i++)
+		ck_assert_float_eq(mem[i], (float)i);
+	ck_assert_int_eq(tally_live_ranks(s), 2);
+	ck_assert_int_eq(tally_gpu_open(s, NULL), TALLY_EINVAL);
+	ck_assert_ptr_nonnull(strstr(tally_error_text(s), "on_loss = shrink"));
+	ring_lost_set(&agent->ring, 1);
+	ring_lost_set(&agent->ring, 1);
+	ck_assert_int_eq(tally_live_ranks(s), 1);
+	ck_assert_int_eq(tally_world_size(s), 2);
+	ck_assert_int_eq(tally_rank_is_live(s, 0), 1);
+	ck_assert_int_eq(tally_rank_is_live(s, 1), 0);
+	ck_assert_int_eq(tally_rank_is_live(s, 2), TALLY_EINVAL);
+	ck_assert_int_eq(tally_live_ranks(NULL), TALLY_EINVAL);
+	finish();
+}
+END_TEST
+
 START_TEST(client_foreign_input_may_change_after_the_call)
 {
 	int64_t in[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, out[8];
@@ -630,6 +666,7 @@ int main(void)
 	tcase_add_test(tc, client_knows_its_place_after_attach);
 	tcase_add_test(tc, client_round_gives_results_in_place_elsewhere_or_in_view);
 	tcase_add_test(tc, client_agent_fills_memory_of_the_arena);
+	tcase_add_test(tc, client_that_may_shrink_keeps_its_input_and_sees_who_is_lost);
 	tcase_add_test(tc, client_foreign_input_may_change_after_the_call);
 	tcase_add_test(tc, client_tensors_may_be_waited_for_in_any_order);
 	tcase_add_test(tc, client_empty_tensor_works_like_any_other);

@@ -168,6 +168,7 @@ START_TEST(options_go_before_the_environment)
 	tally_options opt = {
 		.socket = "/tmp/s", .job = "other", .rank = 2, .world = 3, .local_rank = 1,
 		.timeout_ms = 1234, .chunk_bytes = CHUNK_BYTES_MIN,
+		.on_loss = TALLY_ON_LOSS_SHRINK,
 	};
 
 	set("TALLY_RANK", "nonsense");
@@ -180,6 +181,7 @@ START_TEST(options_go_before_the_environment)
 	ck_assert_int_eq(id.local_rank, 1);
 	ck_assert_uint_eq(id.timeout_ms, 1234);
 	ck_assert_uint_eq(id.chunk_bytes, CHUNK_BYTES_MIN);
+	ck_assert_uint_eq(id.on_loss, TALLY_ON_LOSS_SHRINK);
 	ck_assert_str_eq(id.job, "other");
 	ck_assert_str_eq(id.socket, "/tmp/s");
 	unsetenv("TALLY_RANK");
@@ -196,7 +198,7 @@ START_TEST(options_out_of_range_are_refused)
 		{ .world = -1 }, { .world = 16385 }, { .world = 2, .rank = 2 },
 		{ .world = 2, .rank = -1 }, { .timeout_ms = -1 }, { .chunk_bytes = 1 },
 		{ .chunk_bytes = CHUNK_BYTES_MIN + 1 }, { .chunk_bytes = CHUNK_BYTES_MAX + 4096 },
-		{ .job = name }, { .socket = name },
+		{ .on_loss = 2 }, { .on_loss = -1 }, { .job = name }, { .socket = name },
 	};
 
 	memset(name, 'n', sizeof(name) - 1);

@@ -282,6 +282,22 @@ START_TEST(ring_status_tells_code_and_texts)
 }
 END_TEST
 
+START_TEST(ring_tells_who_is_lost)
+{
+	static const uint32_t ranks[] = { 0, 63, 64, WORLD_SIZE_MAX - 1 };
+
+	ck_assert_uint_eq(ring_lost_count(&proc), 0);
+	for (uint32_t i = 0; i < ARRAY_SIZE(ranks); i++) {
+		ck_assert(!ring_is_lost(&proc, ranks[i]));
+		ring_lost_set(&agent, ranks[i]);
+		ring_lost_set(&agent, ranks[i]);
+		ck_assert(ring_is_lost(&proc, ranks[i]));
+		ck_assert_uint_eq(ring_lost_count(&proc), i + 1);
+	}
+	ck_assert(!ring_is_lost(&proc, 1));
+}
+END_TEST
+
 START_TEST(ring_failed_job_wakes_a_sleeper_and_lets_none_sleep)
 {
 	ck_assert(ring_cpl_sleep(&proc));
@@ -463,6 +479,7 @@ int main(void)
 	tcase_add_test(tc, ring_closed_bell_ends_the_session);
 	tcase_add_test(tc, ring_bell_is_told_from_other_descriptors);
 	tcase_add_test(tc, ring_status_tells_code_and_texts);
+	tcase_add_test(tc, ring_tells_who_is_lost);
 	tcase_add_test(tc, ring_failed_job_wakes_a_sleeper_and_lets_none_sleep);
 	tcase_add_test(tc, ring_status_garbage_ends_with_nul);
 	tcase_add_test(tc, ring_two_threads_lose_no_entry_and_no_wake_up);

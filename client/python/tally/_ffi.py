@@ -24,6 +24,7 @@ class Options(ctypes.Structure):
         ("local_rank", c_int),
         ("timeout_ms", c_int),
         ("chunk_bytes", c_size_t),
+        ("on_loss", c_int),
     ]
 
 
@@ -55,6 +56,8 @@ _FUNCTIONS = {
     "tally_local_rank": (c_int, [c_void_p]),
     "tally_local_size": (c_int, [c_void_p]),
     "tally_machines": (c_int, [c_void_p]),
+    "tally_live_ranks": (c_int, [c_void_p]),
+    "tally_rank_is_live": (c_int, [c_void_p, c_int]),
     "tally_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p)]),
     "tally_free": (c_int, [c_void_p, c_void_p]),
     "tally_declare": (c_int, [c_void_p, POINTER(TensorDesc), c_uint32, POINTER(c_void_p)]),

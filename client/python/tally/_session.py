@@ -13,6 +13,7 @@ from . import _ffi
 _lib = _ffi.load()
 
 SUM, MEAN = 1, 2
+_ON_LOSS = {"error": 0, "shrink": 1}
 _OPS = {"sum": SUM, "mean": MEAN, SUM: SUM, MEAN: MEAN}
 
 # name: (libtally's number, how NumPy holds it)
@@ -199,12 +200,17 @@ class Session:
     Open MPI, Slurm), then from defaults.  Times are in seconds.  A session belongs
     to one thread at a time and does not survive fork().
 
+    on_loss="shrink", on all ranks alike: the job goes on without the ranks that it loses
+    (tally.h says how); live_ranks and is_live() tell who is left.
+
     Arrays from empty() and results are libtally's memory: they must not be used
     after detach().
     """
 
     def __init__(self, socket=None, job=None, rank=0, world=0, local_rank=-1, timeout=None,
-                 chunk_bytes=0):
+                 chunk_bytes=0, on_loss="error"):
+        if on_loss not in _ON_LOSS:
+            raise TallyError(_EINVAL, f"on_loss is one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
         options = _ffi.Options(
             socket.encode() if socket else None,
             job.encode() if job else None,
@@ -213,6 +219,7 @@ class Session:
             local_rank,
             int(timeout * 1000) if timeout else 0,
             chunk_bytes,
+            _ON_LOSS[on_loss],
         )
         pointer = ctypes.c_void_p()
         code = _lib.tally_attach(ctypes.byref(options), ctypes.byref(pointer))
@@ -290,6 +297,15 @@ class Session:
     def machines(self):
         """Machines of the job."""
         return self._fact(_lib.tally_machines)
+
+    @property
+    def live_ranks(self):
+        """Processes of the job that are not lost: world_size, but with on_loss="shrink"."""
+        return self._fact(_lib.tally_live_ranks)
+
+    def is_live(self, rank):
+        """False: the job goes on without that rank."""
+        return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
 
     def detach(self):
         """Leaves the job and frees everything; harmless when done already."""

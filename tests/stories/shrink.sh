@@ -1,0 +1,97 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 300
+# A job that asked for it goes on without the ranks that it loses: a process killed, an agent
+# killed, in the middle of rounds.  All survivors have the same bits in every round, each
+# tensor's result is of one world, whole, and another job notices nothing.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_scheduler
+start_agent a0 --engines 2
+start_agent a1
+start_agent a2 --engines 3
+for s in s0 s1; do start_server $s; done
+start_server s2 --machine-id a0 --engines 2	# on the first agent's machine
+wait_until 15 'all nodes are registered' nodes_up 6
+
+start_shrink()
+{
+	start_daemon "$1.$2" env TALLY_JOB="$1" TALLY_RANK="$2" TALLY_WORLD_SIZE="$3" \
+		TALLY_SOCKET="$TMP/$4.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" "${@:5}"
+}
+at_round() { has_line "$1" "^round $2 "; }
+
+# survivors JOB RANK...: their lines are the same, word for word.
+survivors()
+{
+	local job=$1 first=$2 r
+
+	shift
+	for r; do
+		expect_end 60 "$job.$r" 0
+		has_line "$job.$r" '^detached' || fail "$job.$r did not end well"
+		grep '^round\|^live' "$TMP/$job.$r.log" > "$TMP/$job.$r.rounds"
+		cmp "$TMP/$job.$first.rounds" "$TMP/$job.$r.rounds" ||
+			fail "ranks $first and $r of $job do not have the same bits"
+	done
+}
+
+start_rank calm 0 2 a0 declare:w:200000 "train:w:$TMP/enough"
+start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
+train_more calm.0 1 20
+
+# ---- one of two processes of a machine, then a machine's only one, then a machine ----
+start_shrink job 0 6 a0 6 60 0.02
+start_shrink job 1 6 a0 6 60 0.02
+start_shrink job 2 6 a1 6 60 0.02
+start_shrink job 3 6 a1 6 60 0.02
+start_shrink job 4 6 a2 6 60 0.02
+start_shrink job 5 6 a2 6 60 0.02
+wait_until 60 'it trains' at_round job.0 5
+kill_now job.3 KILL
+wait_until 40 'it trains on without rank 3' at_round job.0 15
+kill_now job.2 KILL
+wait_until 40 'it trains on without machine a1' at_round job.0 25
+kill_now a2 KILL
+wait_until 40 'it trains on without agent a2' at_round job.0 40
+for r in 4 5; do expect_error 10 job.$r EAGENT; done
+survivors job 0 1
+has_line job.0 '^live 0 1$' || fail 'rank 0 does not know who is left'
+has_line job.0 '^round 60 3:' || fail 'the last rounds are not of ranks 0 and 1'
+say 'a process, the last one of its machine, an agent: the rest has the same bits throughout'
+train_more calm.0 5
+start_agent a2 --engines 3
+wait_until 15 'agent a2 is back' nodes_up 6
+
+# ---- on one machine alone ----
+start_shrink alone 0 3 a0 4 40 0.02
+start_shrink alone 1 3 a0 4 40 0.02
+start_shrink alone 2 3 a0 4 40 0.02
+wait_until 60 'it trains' at_round alone.0 5
+kill_now alone.1 KILL
+survivors alone 0 2
+has_line alone.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
+say 'on one machine: the same'
+
+# ---- together with a server, and with the scheduler ----
+start_shrink both 0 4 a0 6 60 0.02
+start_shrink both 1 4 a1 6 60 0.02
+start_shrink both 2 4 a2 6 60 0.02
+start_shrink both 3 4 a2 6 60 0.02
+wait_until 60 'it trains' at_round both.0 5
+kill_now s0 KILL
+kill_now both.1 KILL
+wait_until 40 'it trains on' at_round both.0 20
+kill_now scheduler KILL
+kill_now both.3 KILL
+wait "$(pid_of scheduler)" 2>/dev/null
+start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+survivors both 0 2
+has_line both.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
+say 'together with a server, and while the scheduler is away: the same'
+
+touch "$TMP/enough"
+for r in 0 1; do expect_end 20 calm.$r 0; done
+works after a0 a1 a2
+say 'nobody else noticed'
