@@ -50,7 +50,7 @@ static void take_rows(struct sim_agent_job *aj, const struct msg_server *servers
 static bool link_is_used(const struct sim_agent *a, uint32_t server)
 {
 	for (uint32_t i = 0; i < SIM_JOBS; i++)
-		if (a->job[i].route[server] && a->job[i].route[server]->peer)
+		if (!a->job[i].over && a->job[i].route[server] && a->job[i].route[server]->peer)
 			return true;
 	return false;
 }
@@ -59,8 +59,11 @@ static struct ag_route *route_new(struct sim *s, uint32_t agent, uint32_t v)
 {
 	struct sim_agent *a = s->agent[agent];
 	bool first = !link_is_used(a, v);
-	struct sim_link *l = sim_link_get(s, agent, v);
+	struct sim_link *l = s->link[agent][v];
 
+	if (first && l && !l->ended)
+		sim_link_end(s, l);	/* a job that is over here was the last to use it */
+	l = sim_link_get(s, agent, v);
 	if (first) {
 		ag_peer_init(&a->core, &l->ag, s->server[v]->node, 0);
 		l->ag.tx_limit = s->p.tx_limit;
