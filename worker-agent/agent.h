@@ -141,6 +141,7 @@ struct ad_job {
 	uint32_t ngone;			/* so many by now */
 	uint64_t live;			/* local ranks that it has: bits */
 	bool adopting;			/* engines are on their way into a smaller world: */
+	uint32_t nlater;
 	struct list later;		/* ad_entry: log entries that wait for that, or for all
 					 * engines to have the job */
 	uint32_t chunk_bytes, seg_bytes;
@@ -448,7 +449,8 @@ void ad_epoch_end(struct ad_engine *en, struct ad_job *j);	/* its routes go */
 /* The local ranks (bits) of a world without those. */
 uint64_t ad_shrink_live(const struct ad_job *j, const uint32_t *gone, uint32_t n);
 int ad_shrink_fill(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e);
-bool ad_shrink_defer(struct ad_job *j, const struct msg *m);	/* true: it waits */
+/* A log entry that has to wait (later) is kept; ENOMEM, EQUOTA: the job cannot go on here. */
+int ad_shrink_defer(struct ad_job *j, const struct msg *m, bool *later, struct err *e);
 void ad_shrink_done(struct ad_job *j);		/* all engines are in it */
 void ad_shrink_freeze(struct ad_engine *en, struct ad_epoch *ep);
 void ad_shrink_turn(struct ad_engine *en, struct ad_job *j);	/* tells engine 0 */

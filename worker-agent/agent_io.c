@@ -99,8 +99,15 @@ static void take_entry(struct agent *a, uint32_t job, const struct msg *m)
 {
 	struct ad_job *j = ad_job_find(a, job);
 	struct err e;
+	bool later;
+	int rc;
 
-	if (j && !ad_shrink_defer(j, m) && ad_log_entry(a, m, &e))
+	if (!j)
+		return;
+	rc = ad_shrink_defer(j, m, &later, &e);
+	if (!rc && !later)
+		rc = ad_log_entry(a, m, &e);
+	if (rc)
 		ad_job_fail(j, &e);
 }
 

@@ -17,6 +17,8 @@
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
+#define LATER_MAX	TENSORS_PER_JOB_MAX	/* as many as an agent may have to catch up with */
+
 /* ---- control thread ---- */
 
 uint64_t ad_shrink_live(const struct ad_job *j, const uint32_t *gone, uint32_t n)
@@ -49,27 +51,37 @@ int ad_shrink_fill(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e
 				      "are gone", m->job, (unsigned long long)m->epoch);
 }
 
-/*
- * Also until all engines have the job: engine 0 is to know what it hears of from others.
- * A log without a gap: an entry that cannot be kept is missed, and that is found out.
- */
-bool ad_shrink_defer(struct ad_job *j, const struct msg *m)
+static int keep_later(struct ad_job *j, const struct msg *m, struct err *e)
 {
 	struct ad_entry *entry;
 	uint32_t bytes;
+	int rc = msg_encode_size(m, &bytes, e);
 
+	if (rc)
+		return rc;
+	if (j->nlater == LATER_MAX)
+		return err_set(e, TALLY_EQUOTA, "job %u: more than %u log entries wait for a "
+			       "smaller world", j->id, LATER_MAX);
+	entry = malloc(sizeof(*entry) + bytes);
+	if (!entry)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	rc = msg_encode(m, entry->wire, bytes, e);
+	if (rc) {
+		free(entry);
+		return rc;
+	}
+	list_add(&j->later, &entry->link);
+	j->nlater++;
+	return 0;
+}
+
+/* Also until all engines have the job: engine 0 is to know what it hears of from others. */
+int ad_shrink_defer(struct ad_job *j, const struct msg *m, bool *later, struct err *e)
+{
 	bool early = j->state == JOB_STARTING && m->type == MSG_EPOCH;
 
-	if (!j->adopting && !early && list_empty(&j->later))
-		return false;
-	if (msg_encode_size(m, &bytes, NULL))
-		return true;
-	entry = malloc(sizeof(*entry) + bytes);
-	if (entry && !msg_encode(m, entry->wire, bytes, NULL))
-		list_add(&j->later, &entry->link);
-	else
-		free(entry);
-	return true;
+	*later = j->adopting || early || !list_empty(&j->later);
+	return *later ? keep_later(j, m, e) : 0;
 }
 
 static void take_later(struct ad_job *j, const struct ad_entry *entry)
@@ -96,6 +108,7 @@ void ad_shrink_done(struct ad_job *j)
 		struct ad_entry *entry = list_first(&j->later, struct ad_entry, link);
 
 		list_del(&entry->link);
+		j->nlater--;
 		take_later(j, entry);
 		free(entry);
 	}

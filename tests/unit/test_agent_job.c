@@ -281,6 +281,36 @@ START_TEST(forget_without_memory_is_said_and_changes_nothing)
 END_TEST
 #endif
 
+#if HEAP_FAULTS
+/* Nobody would miss it: it may be the last entry for a long time. */
+START_TEST(entry_that_cannot_wait_for_a_smaller_world_is_said)
+{
+	struct ad_job *j = start_job(2);
+	const uint32_t id = 1;
+	const struct msg m = { .type = MSG_FORGET, .ids = {
+		.job = JOB, .seq = 1, .nids = 1, .ids = &id,
+	} };
+	struct err e;
+	bool later;
+
+	ck_assert_int_eq(ad_shrink_defer(j, &m, &later, &e), 0);
+	ck_assert(!later);
+	j->adopting = true;
+	heap_fail_at = 1;
+	ck_assert_int_eq(ad_shrink_defer(j, &m, &later, &e), TALLY_ENOMEM);
+	heap_fail_at = 0;
+	ck_assert(list_empty(&j->later));
+	ck_assert_int_eq(ad_shrink_defer(j, &m, &later, &e), 0);
+	ck_assert(later && !list_empty(&j->later));
+	ad_shrink_done(j);
+	ck_assert(list_empty(&j->later));
+	ck_assert_uint_eq(j->seq, 1);
+	batches_done(j);
+	end_job(j);
+}
+END_TEST
+#endif
+
 /* ---- what a process may name ---- */
 
 struct process {
@@ -572,6 +602,7 @@ int main(void)
 	tcase_add_test(t, engines_need_no_memory_to_start_a_job);
 	tcase_add_test(t, large_memory_is_freed_off_the_control_thread);
 	tcase_add_test(t, forget_without_memory_is_said_and_changes_nothing);
+	tcase_add_test(t, entry_that_cannot_wait_for_a_smaller_world_is_said);
 #endif
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
