@@ -65,7 +65,10 @@ enum sched_node_state {
 #undef X
 };
 
-/* A REPLY that waits for an away node to come back. */
+/*
+ * A REPLY that waits for an away node to come back; then, until that connection ends,
+ * the note that it was sent: a node may ask again before it has read it.
+ */
 struct sched_mail {
 	struct list link;
 	uint64_t req;
@@ -94,6 +97,7 @@ struct sched_node {
 	enum node_kind kind;
 	enum sched_node_state state;
 	uint32_t conn;			/* NO_CONN unless UP */
+	uint32_t conns;			/* how many it has had */
 	bool foreign;			/* its last cluster was another one */
 	bool came_back;			/* answers may have been lost with a connection */
 	bool draining;			/* servers: to have nothing to do */
@@ -109,6 +113,7 @@ struct sched_node {
 	struct msg_heartbeat last;	/* its note points to `note` */
 	uint32_t mark;			/* scratch of one function */
 	struct list outbox;		/* sched_mail, owned */
+	struct list ahead;		/* sched_mail, owned: answered before asked again here */
 	struct list said;		/* sched_said, owned */
 	char name[NAME_LEN_MAX + 1];
 	char machine[NAME_LEN_MAX + 1];
@@ -234,6 +239,7 @@ struct sched_req {
 	enum sched_req_kind kind;
 	struct sched_node *node;	/* never dead: a dead node's requests are dropped */
 	uint64_t req;
+	uint32_t asked;			/* on which of the node's connections */
 	uint32_t rank;
 	mono_t deadline;
 	struct sched_entry *entry;	/* its log entry, once there is one */
@@ -341,6 +347,10 @@ void out_refuse(struct sched *s, struct sched_node *n, uint64_t req, int code, c
 	__attribute__((format(printf, 5, 6)));
 void out_flush(struct sched *s, struct sched_node *n);
 void out_drop(struct sched *s, struct sched_node *n);
+/* The node was answered on this connection what it had asked on an earlier one. */
+void out_ahead(struct sched *s, struct sched_node *n, uint64_t req);
+bool out_was_ahead(struct sched *s, struct sched_node *n, uint64_t req);	/* says so once */
+void out_forget_ahead(struct sched *s, struct sched_node *n);
 
 /* sched_text.c */
 struct text {

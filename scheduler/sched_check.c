@@ -27,6 +27,7 @@ static void check_nodes(const struct sched *s)
 		ASSERT(n->number && n->number <= s->last.node);
 		ASSERT(!i || s->nodes[i - 1]->number < n->number);
 		ASSERT(n->state == SN_AWAY || list_empty(&n->outbox));
+		ASSERT(n->state == SN_UP || list_empty(&n->ahead));
 		for (uint32_t k = 0; k < i; k++)
 			ASSERT(s->nodes[k]->kind != n->kind || strcmp(s->nodes[k]->name, n->name));
 	}

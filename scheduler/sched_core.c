@@ -121,8 +121,27 @@ static void on_closed(struct sched *s, uint32_t conn)
 		node_closed(s, n);
 }
 
+/* The number of a question that waits for its answer, 0: it is none. */
+static uint64_t asks(const struct msg *m)
+{
+	switch (m->type) {
+	case MSG_RANK_JOIN:
+		return m->rank_join.req;
+	case MSG_DECLARE:
+		return m->declare.req;
+	case MSG_UNDECLARE:
+		return m->ids.req;
+	case MSG_BARRIER:
+		return m->barrier.req;
+	default:
+		return 0;
+	}
+}
+
 static void from_agent(struct sched *s, struct sched_node *n, const struct msg *m)
 {
+	if (asks(m) && out_was_ahead(s, n, asks(m)))
+		return;			/* the answer was on its way when it asked again */
 	switch (m->type) {
 	case MSG_RANK_JOIN:
 		job_join(s, n, &m->rank_join);

@@ -76,6 +76,7 @@ void node_die(struct sched *s, struct sched_node *n, const char *why)
 	s->counters.nodes_lost++;
 	n->conn = NO_CONN;
 	out_drop(s, n);
+	out_forget_ahead(s, n);
 	if (conn != NO_CONN) {
 		s->conns[conn].node = NULL;
 		out_close(s, conn);
@@ -90,6 +91,7 @@ void node_closed(struct sched *s, struct sched_node *n)
 	s->conns[n->conn].node = NULL;
 	n->conn = NO_CONN;
 	n->away = s->now;
+	out_forget_ahead(s, n);
 	set_state(s, n, SN_AWAY, "connection closed");
 	sched_wake(s, s->now + mono_ms(RECONNECT_GRACE_MS));
 }
@@ -263,6 +265,7 @@ static int node_new(struct sched *s, const struct msg_hello *h, struct sched_nod
 	n->conn = NO_CONN;
 	n->last.note = n->note;
 	list_init(&n->outbox);
+	list_init(&n->ahead);
 	list_init(&n->said);
 	insert(s, n);
 	*out = n;
@@ -320,6 +323,7 @@ static void bind_conn(struct sched *s, struct sched_node *n, uint32_t conn, cons
 		out_close(s, old);
 	}
 	n->conn = conn;
+	n->conns++;
 	n->heard = s->now;
 	s->conns[conn].state = SC_NODE;
 	s->conns[conn].node = n;

@@ -275,16 +275,51 @@ void out_flush(struct sched *s, struct sched_node *n)
 		out_send(s, n, reply_msg(s, mail->req, mail->code, mail->text, mail->ids,
 					 mail->nids));
 		list_del(&mail->link);
+		list_add(&n->ahead, &mail->link);
+	}
+}
+
+static void drop_all(struct sched *s, struct list *of)
+{
+	while (!list_empty(of)) {
+		struct sched_mail *mail = list_first(of, struct sched_mail, link);
+
+		list_del(&mail->link);
 		sched_release(s, mail);
 	}
 }
 
 void out_drop(struct sched *s, struct sched_node *n)
 {
-	while (!list_empty(&n->outbox)) {
-		struct sched_mail *mail = list_first(&n->outbox, struct sched_mail, link);
+	drop_all(s, &n->outbox);
+}
 
+/* Without memory a question that crosses its answer is taken for a new one. */
+void out_ahead(struct sched *s, struct sched_node *n, uint64_t req)
+{
+	struct sched_mail *mail = sched_alloc(s, sizeof(*mail));
+
+	if (!mail)
+		return;
+	mail->req = req;
+	list_add(&n->ahead, &mail->link);
+}
+
+bool out_was_ahead(struct sched *s, struct sched_node *n, uint64_t req)
+{
+	list_for_each(&n->ahead, p) {
+		struct sched_mail *mail = list_entry(p, struct sched_mail, link);
+
+		if (mail->req != req)
+			continue;
 		list_del(&mail->link);
 		sched_release(s, mail);
+		return true;
 	}
+	return false;
+}
+
+void out_forget_ahead(struct sched *s, struct sched_node *n)
+{
+	drop_all(s, &n->ahead);
 }

@@ -14,11 +14,13 @@ bool req_asked(const struct sched_job *j, const struct sched_node *n, enum sched
 	if (!j->ranks[rank].pending)
 		return false;
 	list_for_each(&j->reqs, p) {
-		const struct sched_req *q = list_entry(p, struct sched_req, link);
+		struct sched_req *q = list_entry(p, struct sched_req, link);
 
 		if (q->node == n && q->req == req && q->kind == kind &&
-		    q->rank == rank)
+		    q->rank == rank) {
+			q->asked = n->conns;
 			return true;
+		}
 	}
 	return false;
 }
@@ -42,6 +44,7 @@ struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_nod
 	q->kind = kind;
 	q->node = n;
 	q->req = req;
+	q->asked = n->conns;
 	q->rank = rank;
 	q->n = ntensors;
 	q->deadline = s->now + mono_ms(timeout_ms ? timeout_ms : ATTACH_TIMEOUT_MS);
@@ -78,6 +81,8 @@ void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int cod
 	      const char *text, const uint32_t *ids, uint32_t nids)
 {
 	out_answer(s, q->node, q->req, code, text, ids, nids);
+	if (q->node->state == SN_UP && q->asked != q->node->conns)
+		out_ahead(s, q->node, q->req);
 	req_drop(s, j, q);
 }
 

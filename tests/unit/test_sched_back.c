@@ -133,6 +133,37 @@ START_TEST(what_was_done_and_not_heard_may_be_asked_again)
 }
 END_TEST
 
+/* The question is asked again while its answer, an error, is on its way. */
+static void refuse_and_ask_again(bool while_away)
+{
+	struct pair p = pair_up();
+
+	declare_in(p.a, 5, p.job, 0, both, 2);
+	declare_in(p.b, 5, p.job, 1, both, 2);
+	conn_closed(p.a);
+	if (while_away)
+		ready_as(p.server, MSG_TENSORS_READY, p.job, 1, TALLY_ENOMEM);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 0);
+	if (!while_away)
+		ready_as(p.server, MSG_TENSORS_READY, p.job, 1, TALLY_ENOMEM);
+	ck_answer(p.a, 5, TALLY_ENOMEM, NULL);
+	declare_in(p.a, 5, p.job, 0, both, 2);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 5), 1);
+	declare_in(p.a, 6, p.job, 0, both, 2);
+	declare_in(p.b, 6, p.job, 1, both, 2);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 3, 0);
+	ck_answer(p.a, 6, 0, NULL);
+	declare_in(p.a, 7, p.job, 0, both, 2);		/* not asked before: it has them */
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 7), 1);
+}
+
+START_TEST(question_that_crosses_its_answer_is_not_a_new_one)
+{
+	refuse_and_ask_again(_i);
+}
+END_TEST
+
 /* Agents hear it later than servers; who has been offered the job meanwhile is not in it. */
 START_TEST(epoch_is_the_same_for_all)
 {
@@ -454,6 +485,7 @@ static void add(TCase *t)
 	tcase_add_test(t, agent_that_missed_too_much_costs_its_job);
 	tcase_add_test(t, server_that_comes_back_without_the_job_is_lost);
 	tcase_add_test(t, what_was_done_and_not_heard_may_be_asked_again);
+	tcase_add_loop_test(t, question_that_crosses_its_answer_is_not_a_new_one, 0, 2);
 	tcase_add_test(t, epoch_is_the_same_for_all);
 	tcase_add_test(t, job_that_was_about_to_come_up_does);
 	tcase_add_test(t, agent_that_missed_one_forget_is_told_what_it_was);
