@@ -76,7 +76,6 @@ void node_die(struct sched *s, struct sched_node *n, const char *why)
 	s->counters.nodes_lost++;
 	n->conn = NO_CONN;
 	out_drop(s, n);
-	out_forget_ahead(s, n);
 	if (conn != NO_CONN) {
 		s->conns[conn].node = NULL;
 		out_close(s, conn);

@@ -289,11 +289,6 @@ static void drop_all(struct sched *s, struct list *of)
 	}
 }
 
-void out_drop(struct sched *s, struct sched_node *n)
-{
-	drop_all(s, &n->outbox);
-}
-
 /* Without memory a question that crosses its answer is taken for a new one. */
 void out_ahead(struct sched *s, struct sched_node *n, uint64_t req)
 {
@@ -321,5 +316,11 @@ bool out_was_ahead(struct sched *s, struct sched_node *n, uint64_t req)
 
 void out_forget_ahead(struct sched *s, struct sched_node *n)
 {
+	drop_all(s, &n->ahead);
+}
+
+void out_drop(struct sched *s, struct sched_node *n)
+{
+	drop_all(s, &n->outbox);
 	drop_all(s, &n->ahead);
 }
