@@ -5,12 +5,15 @@
 #	bench/cluster.sh MACHINE[:RATE]...	MACHINE: gpu or cpu; RATE: tc's words, 500mbit
 #
 # A gpu machine has an agent and a server, a cpu machine a server.  A card without RATE
-# is not shaped.  Prints "run NAME" (the namespaces are NAME-gpu0.., NAME-cpu0.., NAME-sw),
-# "tmp DIRECTORY" (the agents' sockets are DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of
-# each daemon, and "up" when all of them are; takes it all down at the end of its input.
+# is not shaped; where more than one machine is played each daemon has one engine.  Prints
+# "run NAME" (the namespaces are NAME-gpu0.., NAME-cpu0.., NAME-sw), "tmp DIRECTORY" (the
+# agents' sockets are DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of each daemon, and "up"
+# when all of them are; takes it all down at the end of its input.
 # Needs root.  A script that sources it has cluster_up and cluster_down instead.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../tests/lib.sh"
+
+ENGINES=()	# what daemons are told
 
 daemon()	# name, namespace, command...
 {
@@ -23,13 +26,13 @@ daemon()	# name, namespace, command...
 
 server()	# machine, address, rate
 {
-	daemon "server-$1" "$1" "$BIN/tally-server" --scheduler 10.77.0.1:7470 \
+	daemon "server-$1" "$1" "$BIN/tally-server" --scheduler 10.77.0.1:7470 "${ENGINES[@]}" \
 		--listen "$2:7471${3:+@$3}" --name "$1" --shm-socket "$TMP/$1.sock"
 }
 
 agent()		# machine, address, rate
 {
-	daemon "agent-$1" "$1" "$BIN/tally-agent" --scheduler 10.77.0.1:7470 \
+	daemon "agent-$1" "$1" "$BIN/tally-agent" --scheduler 10.77.0.1:7470 "${ENGINES[@]}" \
 		--rail "$2${3:+@$3}" --name "$1" --socket "$TMP/agent-$1.sock"
 }
 
@@ -44,6 +47,7 @@ cluster_up()	# machine[:rate]...
 	local machine name address rate gpus=0 cpus=0
 
 	can_make_namespaces || skip 'making network namespaces needs root'
+	[ $# -lt 2 ] || ENGINES=(--engines 1)
 	ns_switch
 	daemon scheduler sw "$BIN/tally-scheduler" --listen 10.77.0.1:7470 --state-dir ''
 	for machine; do

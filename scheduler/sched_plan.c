@@ -225,7 +225,7 @@ static void set_sizes(struct sched_job *j)
 		slowest = MIN(slowest, card_bits(j->servers[i].node));
 		fastest = MAX(fastest, card_bits(j->servers[i].node));
 	}
-	place_sizes(&z, j->chunk_bytes, j->nservers, slowest, fastest);
+	place_sizes(&z, j->chunk_bytes, j->nmachines > 1 ? j->nservers : 0, slowest, fastest);
 	j->chunk_bytes = z.chunk_bytes;
 	j->seg_bytes = z.seg_bytes;
 	j->window_bytes = window_in_memory(j, z.window_bytes);

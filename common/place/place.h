@@ -87,9 +87,9 @@ struct place_sizes {
 };
 
 /*
- * For a job on so many servers whose slowest machine and fastest server have cards of
- * that speed, nominal, all cards of one together.  chunk_bytes: what its ranks want, a
- * multiple of CHUNK_BYTES_MIN, or 0.
+ * For a job on so many servers (0: one machine alone) whose slowest machine and fastest
+ * server have cards of that speed, nominal, all cards of one together.  chunk_bytes: what
+ * its ranks want, a multiple of CHUNK_BYTES_MIN, or 0.
  */
 void place_sizes(struct place_sizes *s, uint32_t chunk_bytes, uint32_t nservers,
 		 uint64_t slowest_bits, uint64_t fastest_bits);

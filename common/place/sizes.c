@@ -8,6 +8,9 @@
  * share is met within a chunk, and whoever got one more is who all wait for.  For the
  * same reason both shrink when so many servers share the model that each has only a few.
  *
+ * One machine alone sends nothing: there a segment's inputs and its sum stay in a core's
+ * cache until the ranks have their copies.
+ *
  * A window is what the fastest card carries in WINDOW_MS: so far may an agent be ahead of
  * the slowest.  With more of it those ahead take a busy card from those that every sum
  * waits for.
@@ -16,6 +19,7 @@
 
 #define SEG_NEAR_MIN		(64u << 10)
 #define SEG_NEAR_MAX		CHUNK_BYTES_DEFAULT
+#define SEG_ALONE		(128u << 10)
 #define WINDOW_MS		32u
 #define MODEL_BYTES		(512u << 20)	/* few that need many machines are smaller */
 #define CHUNKS_PER_SERVER	32u
@@ -52,6 +56,7 @@ void place_sizes(struct place_sizes *s, uint32_t chunk_bytes, uint32_t nservers,
 
 	while (!chunk_bytes && chunk > CHUNK_BYTES_MIN && few_each(chunk, nservers))
 		chunk /= 2;
+	seg = nservers ? seg : MIN(seg, SEG_ALONE);
 	while (chunk % seg)
 		seg /= 2;
 	*s = (struct place_sizes){ chunk, seg, window(fastest_bits) };

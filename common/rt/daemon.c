@@ -49,14 +49,14 @@ static int find_name(struct daemon *d, struct err *e)
 	return rc;
 }
 
-/* One for less than four CPUs, else half of them, at most four. */
+/* Half of the CPUs, at least two where there are two, at most four. */
 static uint32_t count_engines(uint64_t asked)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (asked)
 		return (uint32_t)asked;
-	return cpus < 4 ? 1 : (uint32_t)MIN(cpus / 2, 4);
+	return cpus < 2 ? 1 : (uint32_t)MIN(MAX(cpus / 2, 2), 4);
 }
 
 static int set_up(struct daemon *d, struct err *e)
@@ -75,6 +75,8 @@ void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX])
 {
 	uint32_t n = d->nengines > 1 ? host_cpus_near(NULL, cpus, ENGINES_MAX) : 0;
 
+	if (n <= d->nengines)
+		n = 0;			/* whatever else runs would share each of them */
 	for (uint32_t i = n; i < ENGINES_MAX; i++)
 		cpus[i] = -1;
 }

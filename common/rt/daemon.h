@@ -69,7 +69,7 @@ struct daemon {
 int daemon_main(struct daemon *d, const struct opt_program *program, const struct daemon_ops *ops,
 		void *owner, struct daemon_options *opt, int argc, char **argv);
 
-/* Which CPU an engine is pinned to; -1 when there is only one engine. */
+/* Which CPU an engine is pinned to; -1 when there is only one, or not more CPUs than engines. */
 void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX]);
 
 /* From the loop: the daemon cannot go on, and ends with status 1. */

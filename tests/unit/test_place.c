@@ -530,6 +530,17 @@ START_TEST(sizes_follow_the_cards)
 }
 END_TEST
 
+START_TEST(one_machine_alone_sums_what_a_cache_holds)
+{
+	struct place_sizes s = sizes(0, 0, 10000000000);
+
+	ck_assert_uint_eq(s.chunk_bytes, CHUNK_BYTES_DEFAULT);
+	ck_assert_uint_eq(s.seg_bytes, 128u << 10);
+	ck_assert_uint_eq(sizes(192u << 10, 0, 10000000000).seg_bytes, 64u << 10);
+	ck_assert_uint_eq(sizes(0, 0, 1000000000).seg_bytes, 64u << 10);
+}
+END_TEST
+
 START_TEST(sizes_shrink_with_the_number_of_servers)
 {
 	uint32_t last = CHUNK_BYTES_DEFAULT;
@@ -612,6 +623,7 @@ int main(void)
 	tcase_add_test(tc, place_replay_gives_the_same_answer);
 	tcase_add_test(tc, place_ignores_what_scratch_held);
 	tcase_add_test(tc, sizes_follow_the_cards);
+	tcase_add_test(tc, one_machine_alone_sums_what_a_cache_holds);
 	tcase_add_test(tc, sizes_shrink_with_the_number_of_servers);
 	tcase_add_test(tc, sizes_are_as_the_ranks_want);
 	tcase_add_test(tc, place_large_jobs_are_fast);
