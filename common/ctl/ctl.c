@@ -23,6 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/utf8.h"
 #include "common/ctl/ctl.h"
 
 #define KEEP_BYTES	(16u << 10)	/* a buffer kept between messages */
@@ -398,9 +399,13 @@ int ctl_send(struct ctl *c, const struct msg *m, struct err *e)
 /* A text of ours may quote a peer's bytes; on the wire it must be clean. */
 static void clean(char *text)
 {
-	for (; *text; text++)
-		if (*text < ' ' || *text == 0x7f)	/* also what is not ASCII */
+	while (*text) {
+		uint32_t n = utf8_char((const uint8_t *)text);
+
+		if (!n)
 			*text = '?';
+		text += MAX(n, 1);
+	}
 }
 
 int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)

@@ -297,9 +297,9 @@ END_TEST
 
 START_TEST(reply_text_is_made_clean)
 {
-	ck_assert_int_eq(ctl_reply(a.c, 3, TALLY_EINVAL, "bad name '%s'", "a\nb\xff"), 0);
+	ck_assert_int_eq(ctl_reply(a.c, 3, TALLY_EINVAL, "bad name '%s'", "a\nb\xff\u00e9"), 0);
 	loop_wait_count(loop, &b.msgs, 1);
-	ck_assert_str_eq(b.text, "bad name 'a?b?'");
+	ck_assert_str_eq(b.text, "bad name 'a?b?\u00e9'");
 	ck_assert_int_eq(b.reply.code, TALLY_EINVAL);
 }
 END_TEST
