@@ -167,13 +167,21 @@ void sim_sched_count(struct sim *s)
 		((uint64_t *)&sim_totals.sched)[i] += ((const uint64_t *)c)[i];
 }
 
+static bool any_starved(const struct sim *s)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		if (s->job[i].starved)
+			return true;
+	return false;
+}
+
 /*
- * Nothing of it is left but what it saved; nodes notice, each in its time.  Not where memory
- * is refused: see "Not repaired" in docs/FAILURES.md.
+ * Nothing of it is left but what it saved; nodes notice, each in its time.  Not when it may be
+ * telling a job that it ends for want of memory: some would hear so, and the others go on.
  */
 void sim_sched_crash(struct sim *s)
 {
-	if (!s->sched || s->p.starve)
+	if (!s->sched || any_starved(s))
 		return;
 	sim_trace(s, "the scheduler dies");
 	sim_totals.restarts++;
