@@ -354,7 +354,7 @@ static void at_agent(struct frame_on_way *f)
 {
 	struct ag_core *c = &sim.agent[f->link->agent].core;
 
-	if (frame_has_payload(&f->frame) && !ag_place(c, &f->link->ag, &f->frame))
+	if (frame_has_payload(&f->frame) && !ag_place(c, &f->link->ag, &f->frame, sim.now))
 		return;
 	ag_frame(c, &f->link->ag, &f->frame, sim.now);
 }
@@ -381,7 +381,7 @@ static void on_sent(struct frame_on_way *f)
 	struct server *v = &sim.server[l->server];
 
 	if (f->to_server) {
-		ag_sent(&sim.agent[l->agent].core, &l->ag, f->seg, f->frame.length);
+		ag_sent(&sim.agent[l->agent].core, &l->ag, f->seg, f->frame.length, sim.now);
 		pump_agent(&sim.agent[l->agent]);
 	} else {
 		srv_sent(&v->core, f->seg);

@@ -355,6 +355,7 @@ struct ad_post_mail {
 
 struct ad_done_mail {
 	uint32_t job, tensor, round;
+	struct ag_times times;
 };
 
 /* What an engine's oldest open round of a job waits for. */
@@ -515,7 +516,7 @@ void ad_rings_event(struct ad_engine *en, struct ad_ring *r);
 void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t);	/* its round is whole */
 void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes are shown */
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
-void ad_rings_done(struct ad_engine *en, uint32_t job, uint32_t tensor, uint32_t round);
+void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m);
 void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w);
 void ad_rings_stalls(struct ad_engine *en, mono_t now);
 /* Why a job failed by a round on which machines disagree: who wants what. */

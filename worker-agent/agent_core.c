@@ -53,30 +53,6 @@ void ag_todo_drop(struct ag_seg *s, uint8_t what)
 		list_del(&p->talk);
 }
 
-void ag_seg_free_late(struct ag_seg *s)
-{
-	if (s->late_slot == UINT32_MAX)
-		return;
-	pagemap_put(&s->late_route->window, s->late_slot, ag_seg_pages(s));
-	s->late_slot = UINT32_MAX;
-	s->late_route->full = false;
-}
-
-void ag_seg_free_slot(struct ag_seg *s, mono_t now)
-{
-	if (s->slot == UINT32_MAX)
-		return;
-	if (s->lent && !s->route->gone) {
-		s->late_slot = s->slot;
-		s->late_route = s->route;
-	} else {
-		pagemap_put(&s->route->window, s->slot, ag_seg_pages(s));
-	}
-	s->slot = UINT32_MAX;
-	s->route->full = false;
-	s->route->progress = now;
-}
-
 /* ---- local inputs ---- */
 
 /* Where input i of the segment lies: a group's piece of its chunk, or a rank's tensor. */
@@ -152,6 +128,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 	t->priority = p->priority;
 	t->seq = p->seq;
 	t->since = now;
+	t->times = (struct ag_times){ 0 };
 	t->left = t->nsegs;
 	for (uint32_t k = 0; k < t->nsegs; k++) {
 		struct ag_seg *s = &t->seg[k];
@@ -221,6 +198,7 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 	ASSERT(p->local < t->job->nlocal && range_ok(p->at, p->length, t->geom.bytes));
 	if (!t->running)
 		round_open(c, t, p, now);
+	t->times.given = now;
 	ASSERT(p->round == t->round && p->rop == t->rop && p->root_local == t->root_local &&
 	       p->root == t->root && p->groups == t->groups);
 	if (!piece)
@@ -434,6 +412,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	s->state = SEG_PUSHED;
 	s->held = true;
 	s->heard = now;
+	ag_saw_push(t, now);
 	s->missing = UINT32_MAX;
 	s->probed = s->hurt = false;
 	s->probes = s->unheard = 0;
@@ -466,7 +445,7 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 	return true;
 }
 
-void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len)
+void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
 
@@ -474,6 +453,8 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 	ASSERT(s->lent);
 	if (!--s->lent)
 		ag_seg_free_late(s);
+	if (s->state == SEG_PUSHED)
+		ag_saw_push(t, now);
 	p->tx_bytes -= len;
 	c->tx_bytes -= len;
 	t->borrowed--;
@@ -528,7 +509,7 @@ static bool result_shape_ok(const struct ag_seg *s, const struct frame *f)
 	       (!(f->flags & FRAME_BYREF) || f->slot == want + ag_seg_at(s));
 }
 
-void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f)
+void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
 {
 	struct ag_seg *s = find_open(c, p, f);
 
@@ -543,6 +524,7 @@ void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f)
 		return NULL;
 	}
 	s->landing = true;
+	ag_saw_result(s->tensor, now);
 	s->tensor->borrowed++;
 	s->tensor->job->borrowed++;
 	return s->tensor->result[f->round & 1] + ag_seg_at(s);
@@ -605,6 +587,7 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 			c->count.drop_shape++;
 			return;
 		}
+		ag_saw_result(s->tensor, now);
 	}
 	if (s->voided) {
 		c->count.voided++;

@@ -166,6 +166,13 @@ struct ag_seg {
 	uint8_t unheard;		/* probes since the server has said anything of it */
 };
 
+/* How far a round has come, when; 0: not yet.  For people: nothing is decided by it. */
+struct ag_times {
+	mono_t given;			/* the last post */
+	mono_t begun, sent;		/* the first push handed out, the last push sent */
+	mono_t came, summed;		/* the first, the last result began to come */
+};
+
 struct ag_tensor {
 	struct ag_tensor *hash_next;
 	struct list link;		/* in job->tensors */
@@ -185,6 +192,7 @@ struct ag_tensor {
 	int32_t priority;
 	uint64_t seq;			/* of the round's submission on this machine */
 	mono_t since;			/* the round's first post */
+	struct ag_times times;
 	uint8_t *sum;			/* local sums; NULL with one local rank */
 	uint64_t sum_slot;		/* its SLOT_SLAB, SLOT_NONE */
 	uint8_t *result[2];		/* by round parity */
@@ -347,14 +355,25 @@ static inline bool ag_waits(const struct ag_core *c)
 	return pheap_min(&c->turn[AG_BY_LINK]) != NULL;
 }
 /* The push of s is with the server, or lost with its link: exactly once for each. */
-void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len);
+void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len, mono_t now);
 
-void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f);
+void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 void ag_unplace(struct ag_core *c, const struct frame *f);	/* its landing ended half-way */
 void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 
 /* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
 void ag_tick(struct ag_core *c, mono_t now);
+
+/* What several engines know of one round, together; all zeroed at first. */
+static inline void ag_times_join(struct ag_times *all, const struct ag_times *one)
+{
+	all->given = MAX(all->given, one->given);
+	all->begun = all->begun && (!one->begun || all->begun < one->begun) ? all->begun :
+									       one->begun;
+	all->sent = MAX(all->sent, one->sent);
+	all->came = all->came && (!one->came || all->came < one->came) ? all->came : one->came;
+	all->summed = MAX(all->summed, one->summed);
+}
 
 /* A tensor whose round just finished in this engine, once; NULL: none. */
 struct ag_tensor *ag_done(struct ag_core *c);
@@ -397,6 +416,16 @@ void ag_fill_head(struct frame *f, const struct ag_seg *s, uint8_t type);
 /* out's payload: data, or where it lies when the peer reads it by reference. */
 void ag_lend(struct ag_core *c, struct ag_seg *s, struct ag_send *out, const uint8_t *data,
 	     uint64_t slot);
+static inline void ag_saw_push(struct ag_tensor *t, mono_t now)
+{
+	t->times.begun = t->times.begun ? t->times.begun : now;
+	t->times.sent = now;
+}
+static inline void ag_saw_result(struct ag_tensor *t, mono_t now)
+{
+	t->times.came = t->times.came ? t->times.came : now;
+	t->times.summed = now;
+}
 /* A broadcast's contribution without data: the root is on another machine. */
 static inline bool ag_without_data(const struct ag_tensor *t)
 {

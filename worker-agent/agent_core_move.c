@@ -194,6 +194,7 @@ void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
 	list_del(&t->done_link);
 	t->running = true;
 	t->left = 0;
+	t->times = (struct ag_times){ .given = t->times.given };
 	c->count.again++;
 	if (root_is_lost(t)) {
 		t->root_local = -1;

@@ -126,6 +126,30 @@ static struct ag_seg *head(struct ag_route *r)
 	return NULL;
 }
 
+void ag_seg_free_late(struct ag_seg *s)
+{
+	if (s->late_slot == UINT32_MAX)
+		return;
+	pagemap_put(&s->late_route->window, s->late_slot, ag_seg_pages(s));
+	s->late_slot = UINT32_MAX;
+	s->late_route->full = false;
+}
+
+void ag_seg_free_slot(struct ag_seg *s, mono_t now)
+{
+	if (s->slot == UINT32_MAX)
+		return;
+	if (s->lent && !s->route->gone) {
+		s->late_slot = s->slot;
+		s->late_route = s->route;
+	} else {
+		pagemap_put(&s->route->window, s->slot, ag_seg_pages(s));
+	}
+	s->slot = UINT32_MAX;
+	s->route->full = false;
+	s->route->progress = now;
+}
+
 static struct ag_seg *first_of(struct pheap *turn)
 {
 	struct list aside;

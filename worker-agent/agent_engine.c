@@ -209,7 +209,7 @@ static void on_data_mail(struct ad_engine *en, const struct mail *m)
 	if (m->type == AD_POST)
 		post(en, &u.post, loop_now());
 	else if (m->type == AD_DONE)
-		ad_rings_done(en, u.done.job, u.done.tensor, u.done.round);
+		ad_rings_done(en, &u.done);
 	else if (m->type == AD_WAITS)
 		ad_rings_waits(en, &u.waits);
 	else if (m->type == AD_FROZEN || m->type == AD_THAW)
@@ -269,10 +269,10 @@ static void take_done(struct ad_engine *en)
 	struct ag_tensor *t;
 
 	while ((t = ag_done(&en->core))) {
-		struct ad_done_mail d = { t->job->id, t->id, t->round };
+		struct ad_done_mail d = { t->job->id, t->id, t->round, t->times };
 
 		if (en->index == 0) {
-			ad_rings_done(en, d.job, d.tensor, d.round);
+			ad_rings_done(en, &d);
 		} else if (engine_post(en->agent->engine[0]->thread, en->index, AD_DONE, &d,
 				       sizeof(d))) {
 			ag_undone(&en->core, t);	/* engine 0 is busy: next turn */

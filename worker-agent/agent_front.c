@@ -162,6 +162,7 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->priority = s->priority;
 	t->seq = t->job->next_seq++;
 	t->since = now;
+	t->times = (struct ag_times){ 0 };
 	t->waits.kind = WAIT_NONE;
 	t->left = (uint32_t)__builtin_popcount(t->engines);
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
@@ -274,16 +275,18 @@ void fr_again(struct fr_tensor *t)
 {
 	ASSERT(t->running);
 	t->left = (uint32_t)__builtin_popcount(t->engines);
+	t->times = (struct ag_times){ 0 };
 	t->waits.kind = WAIT_NONE;
 	if (t->root_local >= 0 && !(t->job->live >> t->root_local & 1) &&
 	    !t->in[t->root_local].posted)
 		t->root_local = -1;	/* it ended before it gave its data */
 }
 
-bool fr_engine_done(struct front *f, struct fr_tensor *t)
+bool fr_engine_done(struct front *f, struct fr_tensor *t, const struct ag_times *times)
 {
 	(void)f;
 	ASSERT(t->running && t->left);
+	ag_times_join(&t->times, times);
 	return --t->left == 0;
 }
 

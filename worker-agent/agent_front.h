@@ -53,6 +53,7 @@ struct fr_tensor {
 	int32_t priority;
 	uint64_t seq;
 	mono_t since;
+	struct ag_times times;		/* of the engines that are done */
 	struct msg_wait waits;		/* WAIT_NONE: as far as the engines know, for nobody */
 	const char *name;		/* for errors; borrowed */
 	void *user;
@@ -92,7 +93,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 	      struct ag_post *post, struct err *e);
 
 /* An engine is done with t's running round; true: that was the last one. */
-bool fr_engine_done(struct front *f, struct fr_tensor *t);
+bool fr_engine_done(struct front *f, struct fr_tensor *t, const struct ag_times *times);
 
 /* Local ranks are lost; then every running round of the job begins again. */
 void fr_job_shrink(struct fr_job *j, uint64_t live);

@@ -463,7 +463,7 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 {
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
-	void *at = ag_place(&en->core, &k->peer->core, f);
+	void *at = ag_place(&en->core, &k->peer->core, f, loop_now());
 
 	if (at) {
 		k->landing = true;
@@ -498,7 +498,8 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 
 	en->bytes_sent += len;
 	if (cookie)
-		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len);
+		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len,
+			loop_now());
 }
 
 static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
@@ -507,7 +508,8 @@ static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t 
 	struct ad_lane *k = xport_user(ep);
 
 	if (cookie)
-		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len);
+		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len,
+			loop_now());
 }
 
 static void fall_back(struct ad_peer *p, struct ad_lane *k)
@@ -631,13 +633,13 @@ static struct ad_lane *best_lane(const struct ad_peer *p)
 }
 
 /* A frame that no lane takes is lost, like one that a lane loses: asked after later. */
-static void send_one(struct ad_engine *en, const struct ag_send *s)
+static void send_one(struct ad_engine *en, const struct ag_send *s, mono_t now)
 {
 	struct ad_lane *k = best_lane(s->peer->user);
 
 	if (!k || xport_send(k->ep, &s->frame, s->data, (uintptr_t)s->seg))
 		if (s->seg)
-			ag_sent(&en->core, s->peer, s->seg, s->frame.length);
+			ag_sent(&en->core, s->peer, s->seg, s->frame.length, now);
 	s->peer->busy = !best_lane(s->peer->user);
 }
 
@@ -690,7 +692,7 @@ void ad_links_turn(struct ad_engine *en, mono_t now)
 		p->core.busy = !best_lane(p);
 	}
 	while (ag_next(&en->core, now, &s))
-		send_one(en, &s);
+		send_one(en, &s, now);
 }
 
 mono_t ad_links_next(const struct ad_engine *en)

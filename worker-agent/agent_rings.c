@@ -110,23 +110,32 @@ static struct ad_ring *ring_of(const struct ad_engine *en, const struct ad_job *
 	return NULL;
 }
 
-static bool complete_one(struct ad_ring *r, uint32_t tensor, uint32_t round)
+static bool complete_one(struct ad_ring *r, uint32_t tensor, uint32_t round,
+			 const struct ag_times *t, mono_t now)
 {
-	const struct ring_cpl c = { .tensor = tensor, .round = round };
+	const mono_t at[TIME_END] = {
+		[TIME_BEGUN] = t->begun ? t->begun : t->given, [TIME_SENT] = t->sent,
+		[TIME_CAME] = t->came, [TIME_SUMMED] = t->summed, [TIME_DONE] = now,
+	};
+	struct ring_cpl c = { .tensor = tensor, .round = round };
 
+	for (int i = 0; i < TIME_END; i++)
+		c.at[i] = at[i] ? RING_TIME(at[i]) : 0;
 	return !ring_cpl_post(&r->ring, &c);
 }
 
 void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 {
 	struct ad_job *j = t->job->user;
+	mono_t now = loop_now();
 
 	fr_finish(&en->front, t);
 	for (uint32_t l = 0; l < t->job->nlocal; l++) {
 		struct ad_ring *r = ring_of(en, j, l);
 		struct fr_input *in = &t->in[l];
 
-		if (!r || (list_empty(&r->owed) && complete_one(r, t->id, t->round)))
+		if (!r || (list_empty(&r->owed) &&
+			   complete_one(r, t->id, t->round, &t->times, now)))
 			continue;
 		in->owed_tensor = t->id;
 		in->owed_round = t->round;
@@ -134,22 +143,25 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	}
 }
 
+/* Without the times: by now they are of another round, maybe. */
 static void pay_owed(struct ad_ring *r)
 {
+	static const struct ag_times none;
+
 	while (!list_empty(&r->owed)) {
 		struct fr_input *in = list_first(&r->owed, struct fr_input, owed);
 
-		if (!complete_one(r, in->owed_tensor, in->owed_round))
+		if (!complete_one(r, in->owed_tensor, in->owed_round, &none, 0))
 			return;
 		list_del(&in->owed);
 	}
 }
 
-void ad_rings_done(struct ad_engine *en, uint32_t job, uint32_t tensor, uint32_t round)
+void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m)
 {
-	struct fr_tensor *t = fr_tensor_find(&en->front, job, tensor);
+	struct fr_tensor *t = fr_tensor_find(&en->front, m->job, m->tensor);
 
-	if (t && t->running && t->round == round && fr_engine_done(&en->front, t))
+	if (t && t->running && t->round == m->round && fr_engine_done(&en->front, t, &m->times))
 		ad_rings_finish(en, t);
 }
 

@@ -61,14 +61,34 @@ struct ring_sub {
 	uint32_t reserved;
 };
 
+/*
+ * When the round got how far at this machine's agent.  Where all ranks are on one machine:
+ * BEGUN when the last of them had given its input, and DONE; nothing else.
+ */
+#define RING_TIME_TABLE(X) \
+	X(BEGUN,	"the first part of it was handed to a link") \
+	X(SENT,		"the last part of it had left") \
+	X(CAME,		"the first sum began to come") \
+	X(SUMMED,	"the last sum began to come") \
+	X(DONE,		"the last sum was there")
+
+enum ring_time {
+#define X(name, help) TIME_##name,
+	RING_TIME_TABLE(X)
+#undef X
+	TIME_END
+};
+
 /* agent -> process: "that round of that tensor is done" (32 bytes) */
 struct ring_cpl {
 	uint32_t tensor;
 	uint32_t round;
 	int32_t code;		/* 0 or TALLY_E* */
-	uint32_t reserved0;
-	uint64_t reserved[2];
+	uint32_t at[TIME_END];	/* RING_TIME(), 0: not told */
 };
+
+/* CLOCK_BOOTTIME in microseconds, the low half: the same clock on both sides. */
+#define RING_TIME(t)	((uint32_t)((uint64_t)(t) / 1000) | 1u)
 
 _Static_assert(sizeof(struct ring_sub) == 64, "one cache line");
 _Static_assert(sizeof(struct ring_cpl) == 32, "half a cache line");

@@ -30,7 +30,7 @@ static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t
 	struct fr_tensor *ft = fr_tensor_find(&a->front, t->job->id, t->id);
 
 	ASSERT(j && ft);
-	if (!fr_engine_done(&a->front, ft))
+	if (!fr_engine_done(&a->front, ft, &t->times))
 		return;
 	fr_finish(&a->front, ft);
 	sim_round_done(s, j, agent, sim_log_tensor(&a->job[j->index].log, t->id), ft->round);

@@ -94,7 +94,8 @@ void sim_give_back(struct sim *s, struct sim_msg *m)
 	if (m->on->dead[m->dir == TO_SERVER])
 		;			/* its memory is nobody's */
 	else if (m->dir == TO_SERVER)
-		ag_sent(&s->agent[m->on->agent]->core, &m->on->ag, m->seg, m->frame.length);
+		ag_sent(&s->agent[m->on->agent]->core, &m->on->ag, m->seg, m->frame.length,
+			sim_clock(s, sim_agent_proc(m->on->agent)));
 	else
 		srv_sent(&s->server[m->on->server]->core, m->seg);
 	m->from = NULL;
@@ -255,7 +256,8 @@ static void arrive(struct sim *s, struct sim_msg *m)
 	}
 	m->to = m->dir == TO_SERVER ?
 		srv_place(&s->server[m->on->server]->core, &m->on->srv, &m->frame) :
-		ag_place(&s->agent[m->on->agent]->core, &m->on->ag, &m->frame);
+		ag_place(&s->agent[m->on->agent]->core, &m->on->ag, &m->frame,
+			 sim_clock(s, sim_agent_proc(m->on->agent)));
 	if (m->to && m->forged)
 		sim_fail(s, "a frame that cannot be was given a place: %s",
 			 frame_text(&m->frame, text, sizeof(text)));

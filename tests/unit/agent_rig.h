@@ -144,7 +144,7 @@ static inline struct frame next(void)
 		f = s.frame;
 		ck_assert_ptr_eq(s.peer, &peer);
 		if (s.data)
-			ag_sent(&core, &peer, s.seg, f.length);
+			ag_sent(&core, &peer, s.seg, f.length, now);
 	}
 	ag_check(&core);
 	return f;
@@ -208,7 +208,7 @@ static inline void say_held(uint32_t k, uint32_t at, uint64_t slot)
 static inline bool result_lands(uint32_t k, uint32_t at)
 {
 	struct frame f = answer(FRAME_RESULT, k, at);
-	uint8_t *to = ag_place(&core, &peer, &f);
+	uint8_t *to = ag_place(&core, &peer, &f, now);
 
 	if (!to)
 		return false;

@@ -17,7 +17,7 @@ START_TEST(nothing_is_pushed_before_all_local_ranks_gave_theirs)
 	ck_assert_int_eq(v, 3);
 	ck_assert_uint_eq(s.frame.length, SEG);
 	ck_assert_uint_eq(s.frame.rslot, SLOT_SLAB(1, (SEGS + taken[0]) * SEG));
-	ag_sent(&core, &peer, s.seg, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length, now);
 }
 END_TEST
 
@@ -44,6 +44,32 @@ START_TEST(results_end_the_round_and_the_next_may_open)
 }
 END_TEST
 
+START_TEST(a_round_knows_when_it_got_how_far)
+{
+	const struct ag_times *t = &tensor[0]->times;
+	mono_t at = now;
+
+	post_one(0, 1, 0, 0);
+	now += 10;
+	post_one(0, 1, 1, 0);
+	for (uint32_t i = 0; i < SEGS; i++) {
+		now += 10;
+		expect(FRAME_PUSH, 0, i);
+	}
+	now += 100;
+	results(0);
+	ck_assert_int_eq(t->given, at + 10);
+	ck_assert_int_eq(t->begun, at + 20);
+	ck_assert_int_eq(t->sent, at + 10 + 10 * SEGS);
+	ck_assert_int_eq(t->came, now);
+	ck_assert_int_eq(t->summed, now);
+	now += 10;
+	post(0, 2, 0);
+	ck_assert_int_eq(t->begun, 0);
+	ck_assert_int_eq(t->summed, 0);
+}
+END_TEST
+
 START_TEST(a_slot_serves_nobody_while_a_push_into_it_is_under_way)
 {
 	struct ag_send first, s;
@@ -55,11 +81,11 @@ START_TEST(a_slot_serves_nobody_while_a_push_into_it_is_under_way)
 	post(1, 1, 0);
 	while (ag_next(&core, now, &s)) {
 		ck_assert(s.frame.slot != first.frame.slot);
-		ag_sent(&core, &peer, s.seg, s.frame.length);
+		ag_sent(&core, &peer, s.seg, s.frame.length, now);
 	}
 	post(0, 2, 5);
 	expect_silence();
-	ag_sent(&core, &peer, first.seg, first.frame.length);
+	ag_sent(&core, &peer, first.seg, first.frame.length, now);
 	ck_assert_uint_eq(expect(FRAME_PUSH, 0, 0).round, 2);
 }
 END_TEST
@@ -115,7 +141,7 @@ START_TEST(bytes_on_the_links_have_a_limit)
 	post(0, 1, 0);
 	ck_assert(ag_next(&core, now, &a));
 	ck_assert(!ag_next(&core, now, &b));
-	ag_sent(&core, &peer, a.seg, a.frame.length);
+	ag_sent(&core, &peer, a.seg, a.frame.length, now);
 	expect(FRAME_PUSH, 0, 1);
 }
 END_TEST
@@ -184,7 +210,7 @@ START_TEST(results_that_cannot_be_are_counted_and_dropped)
 #define DROPPED(counter, change) do { \
 		f = answer(FRAME_RESULT, 0, 0); \
 		change; \
-		ck_assert_ptr_null(ag_place(&core, &peer, &f)); \
+		ck_assert_ptr_null(ag_place(&core, &peer, &f, now)); \
 		ck_assert_uint_eq(n->counter, 1); \
 		n->counter = 0; \
 	} while (0)
@@ -211,8 +237,8 @@ START_TEST(a_second_result_is_a_duplicate)
 	post(0, 1, 0);
 	expect(FRAME_PUSH, 0, 0);
 	f = answer(FRAME_RESULT, 0, 0);
-	ck_assert_ptr_nonnull(ag_place(&core, &peer, &f));
-	ck_assert_ptr_null(ag_place(&core, &peer, &f));	/* while the first one lands */
+	ck_assert_ptr_nonnull(ag_place(&core, &peer, &f, now));
+	ck_assert_ptr_null(ag_place(&core, &peer, &f, now));	/* while the first one lands */
 	ag_frame(&core, &peer, &f, now);
 	ck_assert(!result_lands(0, 0));
 	ck_assert_uint_eq(core.count.results, 1);
@@ -227,7 +253,7 @@ START_TEST(a_result_that_breaks_can_land_again)
 	post(0, 1, 0);
 	expect(FRAME_PUSH, 0, 0);
 	f = answer(FRAME_RESULT, 0, 0);
-	ck_assert_ptr_nonnull(ag_place(&core, &peer, &f));
+	ck_assert_ptr_nonnull(ag_place(&core, &peer, &f, now));
 	ag_unplace(&core, &f);
 	ck_assert_uint_eq(job->borrowed, 0);
 	ck_assert(result_lands(0, 0));
@@ -380,7 +406,7 @@ START_TEST(a_borrowed_payload_holds_the_tensor)
 	ag_tensor_remove(&core, tensor[0]);
 	ck_assert_uint_eq(tensor[0]->borrowed, 1);
 	ck_assert(!result_lands(0, 0));
-	ag_sent(&core, &peer, s.seg, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length, now);
 	ck_assert_uint_eq(tensor[0]->borrowed, 0);
 }
 END_TEST
@@ -514,6 +540,7 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, the_most_urgent_goes_first_then_the_oldest);
 	tcase_add_test(t, a_slot_serves_nobody_while_a_push_into_it_is_under_way);
 	tcase_add_test(t, results_end_the_round_and_the_next_may_open);
+	tcase_add_test(t, a_round_knows_when_it_got_how_far);
 	tcase_add_test(t, a_result_goes_where_the_ranks_want_it);
 	tcase_add_test(t, bytes_on_the_links_have_a_limit);
 	tcase_add_test(t, by_reference_a_push_names_the_slab_and_needs_no_window);

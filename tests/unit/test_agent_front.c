@@ -65,10 +65,28 @@ static int submit(uint32_t local, const struct ring_sub *s)
 
 static void finish(struct fr_tensor *t)
 {
-	ck_assert(!fr_engine_done(front, t));
-	ck_assert(fr_engine_done(front, t));
+	const struct ag_times one = { 10, 20, 50, 30, 60 }, other = { 11, 15, 40, 0, 0 };
+
+	ck_assert(!fr_engine_done(front, t, &one));
+	ck_assert(fr_engine_done(front, t, &other));
 	fr_finish(front, t);
 }
+
+START_TEST(a_round_has_the_times_of_all_its_engines)
+{
+	struct fr_tensor *t = fr_tensor_find(front, JOB, TENSOR);
+	const struct ag_times all = { 11, 15, 50, 30, 60 };
+	struct ring_sub s = sub(1);
+
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_int_eq(submit(1, &s), 0);
+	finish(t);
+	ck_assert_mem_eq(&t->times, &all, sizeof(all));
+	s.round = 2;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_int_eq(t->times.begun, 0);
+}
+END_TEST
 
 START_TEST(the_first_rank_opens_the_round_and_the_engines_close_it)
 {
@@ -389,6 +407,7 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, the_first_rank_opens_the_round_and_the_engines_close_it);
+	tcase_add_test(t, a_round_has_the_times_of_all_its_engines);
 	tcase_add_test(t, who_is_missing_is_named);
 	tcase_add_test(t, rounds_have_the_order_of_their_submission);
 	tcase_add_test(t, hostile_descriptors_give_eproto_and_change_nothing);

@@ -57,14 +57,14 @@ START_TEST(a_chunk_goes_when_all_have_opened_and_its_pieces_are_here)
 	ck_assert_uint_eq(s.frame.chunk, 2);
 	memcpy(&v, s.data, 4);
 	ck_assert_int_eq(v, 2);		/* rank 0's values, for both groups */
-	ag_sent(&core, &peer, s.seg, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length, now);
 	expect_silence();
 	piece(0, 1, 1, 0, 2, 0, 2);
 	for (int i = 0; i < 2; i++) {
 		ck_assert(ag_next(&core, now, &s));
 		memcpy(&v, s.data, 4);
 		ck_assert_int_eq(v, 3);
-		ag_sent(&core, &peer, s.seg, s.frame.length);
+		ag_sent(&core, &peer, s.seg, s.frame.length, now);
 	}
 	expect_silence();
 }
@@ -85,7 +85,7 @@ START_TEST(a_single_groups_pieces_are_pushed_from_where_they_lie)
 		ck_assert(ag_next(&core, now, &s));
 		ck_assert_uint_eq(s.frame.chunk, chunk);
 		ck_assert_ptr_eq(s.data, input[0][of[chunk]] + (chunk % 2) * SEG);
-		ag_sent(&core, &peer, s.seg, s.frame.length);
+		ag_sent(&core, &peer, s.seg, s.frame.length, now);
 	}
 	ck_assert_uint_eq(core.count.bytes_added, 0);
 }

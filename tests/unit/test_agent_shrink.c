@@ -34,7 +34,7 @@ static void expect_new_push(void)
 	ck_assert_uint_eq(s.frame.epoch, NEXT);
 	memcpy(&v, s.data, 4);
 	ck_assert_int_eq(v, 1);
-	ag_sent(&core, &peer, s.seg, s.frame.length);
+	ag_sent(&core, &peer, s.seg, s.frame.length, now);
 	ag_check(&core);
 }
 

@@ -147,7 +147,7 @@ START_TEST(the_most_urgent_that_may_be_pushed_is_next)
 		ck_assert(!ag_more_urgent(want, got) && !ag_more_urgent(got, want));
 		ck_assert(may_push(got->route->peer));
 		if (s.seg)
-			ag_sent(&core, s.peer, s.seg, s.frame.length);
+			ag_sent(&core, s.peer, s.seg, s.frame.length, 0);
 		ag_check(&core);
 		pushes++;
 	}
