@@ -5,12 +5,22 @@
 #include <limits.h>
 #include <time.h>
 
-mono_t lt_now(void)
+static mono_t read_clock(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_BOOTTIME, &t);
+	clock_gettime(clock, &t);
 	return (mono_t)t.tv_sec * NS_PER_SEC + t.tv_nsec;
+}
+
+mono_t lt_now(void)
+{
+	return read_clock(CLOCK_BOOTTIME);
+}
+
+mono_t lt_wall_offset(void)
+{
+	return read_clock(CLOCK_REALTIME) - lt_now();
 }
 
 int lt_poll(struct pollfd *p, nfds_t n, mono_t deadline)

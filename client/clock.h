@@ -10,6 +10,7 @@
 #include "common/base/base.h"
 
 mono_t lt_now(void);		/* CLOCK_BOOTTIME */
+mono_t lt_wall_offset(void);	/* what makes it the time of day: since 1970, UTC */
 
 /* poll(2) until the deadline, whatever signals come; 0: it passed. */
 int lt_poll(struct pollfd *p, nfds_t n, mono_t deadline);

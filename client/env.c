@@ -178,6 +178,38 @@ static int fill_limits(struct lt_ident *id, const tally_options *opt, struct err
 	return 0;
 }
 
+/* TALLY_TIMELINE with %r replaced; without it, ranks get names of their own by a suffix. */
+static int fill_timeline(struct lt_ident *id, struct err *e)
+{
+	const char *from = env_get("TALLY_TIMELINE");
+	bool told = id->world == 1;
+	char rank[16];
+	size_t at = 0;
+
+	if (!from)
+		return 0;
+	snprintf(rank, sizeof(rank), "%u", id->rank);
+	for (; *from && at < LT_PATH_MAX; from++) {
+		if (*from != '%') {
+			id->timeline[at++] = *from;
+			continue;
+		}
+		from++;
+		if (*from != 'r' && *from != '%')
+			return err_set(e, TALLY_EINVAL, "environment: TALLY_TIMELINE: %%r is the "
+				       "rank, %%%% a %%; nothing else stands behind a %%");
+		told |= *from == 'r';
+		at += (size_t)snprintf(id->timeline + at, LT_PATH_MAX + 1 - at, "%s",
+				       *from == 'r' ? rank : "%");
+	}
+	if (!told && at <= LT_PATH_MAX)
+		at += (size_t)snprintf(id->timeline + at, LT_PATH_MAX + 1 - at, ".%s", rank);
+	if (*from || at > LT_PATH_MAX)
+		return err_set(e, TALLY_EINVAL, "environment: TALLY_TIMELINE is longer than %u "
+			       "bytes", LT_PATH_MAX);
+	return 0;
+}
+
 int lt_ident_fill(struct lt_ident *id, const tally_options *opt, struct err *e)
 {
 	static const tally_options none = { 0 };
@@ -189,7 +221,7 @@ int lt_ident_fill(struct lt_ident *id, const tally_options *opt, struct err *e)
 	socket = opt->socket && *opt->socket ? opt->socket : env_get("TALLY_SOCKET");
 	if (put_text(id->socket, sizeof(id->socket), socket ? socket : LT_SOCKET_DEFAULT,
 		     "the agent's socket path", e) ||
-	    fill_ranks(f, id, opt, e) || fill_limits(id, opt, e))
+	    fill_ranks(f, id, opt, e) || fill_limits(id, opt, e) || fill_timeline(id, e))
 		return TALLY_EINVAL;
 	return fill_job(f, id, opt->job, e);
 }

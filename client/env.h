@@ -16,6 +16,7 @@
 
 #define LT_SOCKET_DEFAULT	"/run/tally/agent.sock"
 #define LT_JOB_DEFAULT		"default"
+#define LT_PATH_MAX		1023u		/* of a timeline, without the NUL */
 
 struct lt_ident {
 	char socket[ADDR_LEN_MAX + 1];
@@ -25,6 +26,7 @@ struct lt_ident {
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;
 	uint32_t on_loss;
+	char timeline[LT_PATH_MAX + 1];	/* this rank's file; "": none */
 };
 
 /* Options first, then environment, then defaults.  EINVAL with the name of what is wrong. */

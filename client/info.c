@@ -4,6 +4,8 @@
  */
 #include "client/session.h"
 
+#include "client/clock.h"
+
 int tally_rank(const tally_session *s)
 {
 	return s ? (int)s->who.rank : TALLY_EINVAL;
@@ -44,6 +46,28 @@ int tally_rank_is_live(const tally_session *s, int rank)
 	if (!s || rank < 0 || (uint32_t)rank >= s->who.world)
 		return TALLY_EINVAL;
 	return !s->attached || !ring_is_lost(&s->ring, (uint32_t)rank);
+}
+
+int tally_span(tally_session *s, tally_span_kind kind, const char *name, uint64_t begin_ns,
+	       uint64_t end_ns)
+{
+	const struct lt_span span = {
+		.kind = kind == TALLY_SPAN_COPY ? SPAN_COPY : SPAN_FRAMEWORK, .name = name,
+		.begin = (mono_t)begin_ns, .end = (mono_t)end_ns,
+	};
+
+	if (!s)
+		return TALLY_EINVAL;
+	if ((kind != TALLY_SPAN_FRAMEWORK && kind != TALLY_SPAN_COPY) || !name ||
+	    begin_ns > end_ns || end_ns > (uint64_t)lt_now())
+		return err_set(&s->err, TALLY_EINVAL, "no span: kind %d from %llu to %llu ns",
+			       (int)kind, (unsigned long long)begin_ns,
+			       (unsigned long long)end_ns);
+	if (s->timeline)
+		lt_timeline_span(s->timeline, &span);
+	if (s->timeline && s->poll_fd >= 0)
+		lt_timeline_flush(s->timeline);
+	return 0;
 }
 
 const char *tally_error_text(const tally_session *s)

@@ -36,6 +36,8 @@ void lt_news_arm(tally_session *s)
 	s->err = why;
 	if (s->fresh || s->over.code)
 		tell_news(s);
+	if (s->timeline)
+		lt_timeline_flush(s->timeline);	/* who polls may sleep now, elsewhere */
 }
 
 static bool watch(int epfd, int fd, uint32_t events)

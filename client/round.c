@@ -20,6 +20,7 @@
 #include "client/gpu.h"
 
 #define GPU_LOOK_MS	100u
+#define RING_TIME_ERROR_NS	2000
 #define SPIN_TURNS	64	/* some microseconds: a result that is about to come */
 
 /* A ticket: generation of the slot, slot, round.  Generations start at 1: never 0. */
@@ -49,6 +50,42 @@ static uint32_t round_after(uint32_t round)
 
 /* ---- taking completions in ---- */
 
+static void tell(tally_session *s, const struct tally_tensor *t, enum lt_span_kind kind,
+		 mono_t begin, mono_t end, uint32_t round)
+{
+	const struct lt_span span = {
+		.kind = kind, .name = t->name, .begin = begin, .end = end, .round = round,
+		.priority = t->priority, .bytes = t->bytes, .code = t->code,
+	};
+
+	lt_timeline_span(s->timeline, &span);
+}
+
+/* What the agent knows of the round; nothing when its clock is another one. */
+static void tell_agents(tally_session *s, const struct tally_tensor *t, const struct ring_cpl *c)
+{
+	mono_t now = lt_now(), last = t->since, at[TIME_END];
+
+	if (!c->at[TIME_BEGUN] || !c->at[TIME_DONE])
+		return;
+	for (int i = 0; i < TIME_END; i++) {
+		at[i] = now - 1000 * (mono_t)(RING_TIME(now) - c->at[i]);
+		if (c->at[i] && at[i] + RING_TIME_ERROR_NS < t->since)
+			return;
+		at[i] = MAX(at[i], t->since);
+		if (c->at[i] && i != TIME_CAME)
+			last = at[i] = MAX(at[i], last);
+	}
+	tell(s, t, SPAN_TURN, t->since, at[TIME_BEGUN], t->round);
+	if (!c->at[TIME_SENT] || !c->at[TIME_SUMMED]) {
+		tell(s, t, SPAN_SUM, at[TIME_BEGUN], at[TIME_DONE], t->round);
+		return;
+	}
+	tell(s, t, SPAN_PUSH, at[TIME_BEGUN], at[TIME_SENT], t->round);
+	tell(s, t, SPAN_AWAIT, at[TIME_SENT], at[TIME_SUMMED], t->round);
+	tell(s, t, SPAN_RESULT, MIN(at[TIME_CAME], at[TIME_SUMMED]), at[TIME_DONE], t->round);
+}
+
 /* A completion that matches nothing is an echo of something given up: ignored. */
 static void take_completion(tally_session *s, const struct ring_cpl *c)
 {
@@ -62,6 +99,8 @@ static void take_completion(tally_session *s, const struct ring_cpl *c)
 	s->fresh++;
 	if (!t->code)
 		t->result_round = t->round;
+	if (s->timeline)
+		tell_agents(s, t, c);
 }
 
 int lt_round_take_all(tally_session *s)
@@ -98,7 +137,21 @@ int lt_round_check(tally_session *s, tally_tensor *t, const tally_ticket *k)
 		return err_set(&s->err, TALLY_EEXIST,
 			       "round %u of tensor %s is done, but nobody waited for its ticket",
 			       t->round, t->name);
+	t->code = 0;
+	if (s->timeline)
+		t->since = lt_now();
 	return 0;
+}
+
+/* One copy of a tensor, and a span of it. */
+static void copy(tally_session *s, const struct tally_tensor *t, void *to, const void *from,
+		 uint32_t round)
+{
+	mono_t begin = s->timeline ? lt_now() : 0;
+
+	memcpy(to, from, t->bytes);
+	if (s->timeline)
+		tell(s, t, SPAN_COPY, begin, lt_now(), round);
 }
 
 /*
@@ -126,7 +179,7 @@ static int place_input(tally_session *s, struct tally_tensor *t, const void *in,
 		if (rc)
 			return rc;
 	}
-	memcpy(t->staging, in, t->bytes);
+	copy(s, t, t->staging, in, round_after(t->round));
 	t->in = t->staging;
 	found = lt_arena_find(&s->arena, t->staging, t->bytes, &sub->slab, &sub->offset);
 	ASSERT(found);
@@ -253,6 +306,10 @@ void lt_round_use_up(tally_session *s, tally_tensor *t)
 {
 	if (t->state == LT_DONE && t->announced == s->poll_count)
 		s->fresh--;
+	if (t->state != LT_DONE)
+		t->code = s->over.code;
+	if (s->timeline && !(t->gpu && t->gpu->let_go))	/* whose stream took it long ago */
+		tell(s, t, SPAN_ROUND, t->since, lt_now(), t->round);
 	t->state = LT_IDLE;
 	t->in = NULL;
 	if (t->gpu)
@@ -261,12 +318,14 @@ void lt_round_use_up(tally_session *s, tally_tensor *t)
 
 static int hand_over(tally_session *s, struct tally_tensor *t)
 {
+	void *out = t->code ? NULL : t->out;
+
+	if (out && t->bytes)
+		copy(s, t, out, t->result[t->round & 1], t->round);
 	lt_round_use_up(s, t);
 	if (t->code)
 		return err_set(&s->err, t->code, "round %u of tensor %s: %s", t->round, t->name,
 			       err_help(t->code));
-	if (t->out && t->bytes)
-		memcpy(t->out, t->result[t->round & 1], t->bytes);
 	return 0;
 }
 
@@ -316,6 +375,8 @@ static int sleep_for_news(tally_session *s, mono_t deadline)
 	};
 	int n, bell;
 
+	if (s->timeline)
+		lt_timeline_flush(s->timeline);
 	if (!ring_cpl_sleep(&s->ring))
 		return 0;
 	if (s->gpu)			/* whose trouble rings no bell */

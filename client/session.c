@@ -177,6 +177,8 @@ int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum 
 	mono_t deadline = lt_now() + mono_ms((uint64_t)timeout_ms + LT_CALL_SLACK_MS);
 	int rc;
 
+	if (s->timeline)
+		lt_timeline_flush(s->timeline);
 	rc = lt_conn_send(&s->conn, ask, deadline, &s->err);
 	if (!rc)
 		rc = await_answer(s, req, want, deadline, answer);
@@ -254,6 +256,9 @@ static int attach(tally_session *s, const tally_options *opt)
 	int rc;
 
 	rc = lt_ident_fill(&s->who, opt, &s->err);
+	if (!rc && s->who.timeline[0])
+		rc = lt_timeline_open(&s->timeline, s->who.timeline, s->who.job, s->who.rank,
+				      s->who.world, &s->err);
 	if (rc)
 		return rc;
 	lt_conn_init(&s->conn, s->who.socket);
@@ -349,6 +354,7 @@ int tally_detach(tally_session *s)
 	rc = say_goodbye(s);
 	lt_conn_fini(&s->conn);
 	lt_tensors_fini(s);
+	lt_timeline_close(s->timeline);
 	for (uint32_t i = 0; i < s->nresults; i++)
 		slab_free(&s->results[i].mem);
 	lt_arena_fini(&s->arena);

@@ -18,6 +18,7 @@
 #include "client/arena.h"
 #include "client/conn.h"
 #include "client/env.h"
+#include "client/timeline.h"
 #include "common/shm/ring.h"
 
 #define LT_RESULT_SLABS_MAX	1024u
@@ -40,6 +41,7 @@ struct tally_tensor {
 	uint64_t announced;		/* done: the session's poll_count when it came in */
 	uint32_t id;			/* the scheduler's */
 	uint32_t slot;			/* ours, for tickets */
+	mono_t since;			/* with a timeline: when the last round was asked for */
 	uint32_t round;			/* last submitted; 0: none */
 	uint32_t result_round;		/* last finished well; 0: none */
 	int32_t priority;
@@ -73,6 +75,7 @@ struct tally_session {
 	uint64_t barriers;		/* passed */
 	uint32_t local_rank, local_size, machines, chunk_bytes;
 	struct lt_gpu *gpu;		/* owned; NULL: none was opened */
+	struct lt_timeline *timeline;	/* owned; NULL: nobody wants one */
 
 	struct slab ring_mem;		/* owned */
 	struct ring_end ring;

@@ -209,6 +209,24 @@ TALLY_API int tally_poll(tally_session *s);
  */
 TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t);
 
+/* ---- timeline (docs/TIMELINE.md) ---- */
+
+/*
+ * With TALLY_TIMELINE=FILE in the environment a session writes what it does to FILE, as a
+ * Chrome trace: rounds, copies, and what the agent tells of pushes and sums.  A %r in FILE
+ * is the rank; without it, in a job of several, .RANK is appended.  EINVAL, EIO, ... of
+ * tally_attach(): FILE cannot be written.  Of 1 GiB on, and from a full disk on, events
+ * are left out.
+ *
+ * tally_span() adds one of the caller's own: from begin to end, nanoseconds of
+ * CLOCK_BOOTTIME, both past.  Without a timeline it does nothing.  EINVAL: no such kind,
+ * no name, or an end before the beginning or to come.
+ */
+typedef enum { TALLY_SPAN_FRAMEWORK = 1, TALLY_SPAN_COPY = 2 } tally_span_kind;
+
+TALLY_API int tally_span(tally_session *s, tally_span_kind kind, const char *name,
+			 uint64_t begin_ns, uint64_t end_ns);
+
 /* ---- tensors on GPUs (docs/GPU.md) ---- */
 
 typedef struct {

@@ -20,6 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/clock.h"
 #include "common/shm/ring.h"
 #include "common/shm/slab.h"
 #include "proto/msg.h"
@@ -53,6 +54,8 @@ enum fake_trick {
 	FAIL_JOB,		/* job_code EWORKERLOST on a round */
 	BREAK_RING,		/* impossible completion tail on a round */
 	STALE_COMPLETIONS,	/* three wrong completions before the right one */
+	TELL_TIMES,		/* of a round: in each completion */
+	TELL_OTHER_TIMES,	/* of another machine's clock */
 };
 
 #define FAKE_TENSORS	40000u
@@ -402,6 +405,8 @@ static inline void fake_complete(struct fake_agent *f, const struct ring_sub *s)
 		memcpy(f->input[s->out_slab - 101].base + s->out_offset,
 		       t->result + (s->round & 1) * t->bytes_up, t->bytes);
 	}
+	for (int i = 0; i < TIME_END && f->trick >= TELL_TIMES; i++)
+		c.at[i] = RING_TIME(lt_now()) - (f->trick == TELL_TIMES ? 0 : 1u << 30);
 	if (f->trick == FAIL_ROUND)
 		c.code = TALLY_ESERVERLOST;
 	if (f->trick == STALE_COMPLETIONS) {

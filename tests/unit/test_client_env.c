@@ -19,7 +19,7 @@ static void clean_environment(void)
 		"TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
 		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEPID", "OMPI_COMM_WORLD_RANK",
 		"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid",
-		"PMIX_NAMESPACE",
+		"PMIX_NAMESPACE", "TALLY_TIMELINE",
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
@@ -163,6 +163,45 @@ START_TEST(env_empty_variables_are_not_set)
 }
 END_TEST
 
+static void expect_timeline(const char *value, const char *path)
+{
+	set("TALLY_TIMELINE", value);
+	ck_assert_msg(lt_ident_fill(&id, NULL, &e) == 0, "%s", e.text);
+	ck_assert_str_eq(id.timeline, path);
+}
+
+START_TEST(env_every_rank_has_a_timeline_of_its_own)
+{
+	char name[2 * LT_PATH_MAX];
+
+	expect_timeline("", "");
+	expect_timeline("/t/x.json", "/t/x.json");
+	set("TALLY_RANK", "12");
+	set("TALLY_WORLD_SIZE", "16");
+	expect_timeline("/t/x.json", "/t/x.json.12");
+	expect_timeline("/t/%r%%%r.json", "/t/12%12.json");
+	set("TALLY_TIMELINE", "/t/%p");
+	expect_refusal("TALLY_TIMELINE: %r is the rank");
+	set("TALLY_TIMELINE", "/t/%");
+	expect_refusal("TALLY_TIMELINE");
+	for (size_t len = LT_PATH_MAX - 4; len < sizeof(name); len++) {
+		memset(name, 'x', len);
+		name[len] = '\0';
+		set("TALLY_TIMELINE", name);
+		if (len + 3 <= LT_PATH_MAX)
+			ck_assert_int_eq(lt_ident_fill(&id, NULL, &e), 0);
+		else
+			expect_refusal("TALLY_TIMELINE is longer");
+		memcpy(name + len - 2, "%r", 2);
+		set("TALLY_TIMELINE", name);
+		if (len <= LT_PATH_MAX)
+			ck_assert_int_eq(lt_ident_fill(&id, NULL, &e), 0);
+		else
+			expect_refusal("TALLY_TIMELINE is longer");
+	}
+}
+END_TEST
+
 START_TEST(options_go_before_the_environment)
 {
 	tally_options opt = {
@@ -223,6 +262,7 @@ int main(void)
 	tcase_add_test(tc, env_malformed_numbers_are_refused);
 	tcase_add_test(tc, env_numbers_that_contradict_each_other_are_refused);
 	tcase_add_test(tc, env_empty_variables_are_not_set);
+	tcase_add_test(tc, env_every_rank_has_a_timeline_of_its_own);
 	tcase_add_test(tc, options_go_before_the_environment);
 	tcase_add_test(tc, options_out_of_range_are_refused);
 	suite_add_tcase(s, tc);

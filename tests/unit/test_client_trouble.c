@@ -260,6 +260,98 @@ START_TEST(broken_completion_ring_ends_the_session)
 }
 END_TEST
 
+/* ---- timeline ---- */
+
+/* How many events of a category the file of a run has. */
+static int spans_of(const char *what)
+{
+	char path[96], line[2048];
+	int n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/line.0", agent->dir);
+	f = fopen(path, "r");
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, what) != NULL;
+	fclose(f);
+	return n;
+}
+
+static void run_with_timeline(enum fake_trick trick)
+{
+	char path[96];
+	float in[100] = { 1 };
+	tally_tensor *t;
+
+	agent = fake_start(trick);
+	snprintf(path, sizeof(path), "%s/line", agent->dir);
+	setenv("TALLY_TIMELINE", path, 1);
+	ck_assert_msg(attach_at(agent->path, DEADLINE_MS) == 0, "%s", tally_error_text(s));
+	unsetenv("TALLY_TIMELINE");
+	t = declare("grad", TALLY_FLOAT32, 100);
+	wait_ok(push(t, in, in));
+}
+
+static void end_with_timeline(void)
+{
+	char path[96];
+
+	tally_detach(s);
+	s = NULL;
+	ck_assert_int_eq(spans_of("left_out"), 1);
+	snprintf(path, sizeof(path), "%s/line.0", agent->dir);
+	unlink(path);
+	fake_end(agent);
+	agent = NULL;
+}
+
+START_TEST(timeline_has_the_round_its_copies_and_what_the_agent_told)
+{
+	uint64_t ns = (uint64_t)lt_now();
+
+	run_with_timeline(TELL_TIMES);
+	ck_assert_int_eq(tally_span(s, TALLY_SPAN_FRAMEWORK, "forward", ns, ns + 1), 0);
+	ck_assert_int_eq(tally_span(s, 0, "forward", ns, ns), TALLY_EINVAL);
+	ck_assert_int_eq(tally_span(s, TALLY_SPAN_COPY, NULL, ns, ns), TALLY_EINVAL);
+	ck_assert_int_eq(tally_span(s, TALLY_SPAN_COPY, "x", ns, ns - 1), TALLY_EINVAL);
+	ck_assert_int_eq(tally_span(s, TALLY_SPAN_COPY, "x", ns, UINT64_MAX), TALLY_EINVAL);
+	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), 0);	/* whatever waits lets lines out */
+	ck_assert_int_eq(spans_of("\"cat\":\"framework\",\"name\":\"grad\""), 1);
+	ck_assert_int_eq(spans_of("\"cat\":\"framework\",\"name\":\"forward\""), 1);
+	ck_assert_int_eq(spans_of("\"cat\":\"copy\""), 2);
+	ck_assert_int_eq(spans_of("\"cat\":\"network\""), 3);
+	ck_assert_int_eq(spans_of("\"cat\":\"sum\""), 1);
+	ck_assert_int_eq(spans_of("\"args\":{\"round\":1,\"bytes\":400,\"priority\":5}"), 7);
+	end_with_timeline();
+}
+END_TEST
+
+START_TEST(timeline_believes_no_other_clock)
+{
+	run_with_timeline(TELL_OTHER_TIMES);
+	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), 0);
+	ck_assert_int_eq(spans_of("\"cat\":\"copy\""), 2);
+	ck_assert_int_eq(spans_of("\"cat\":\"network\"") + spans_of("\"cat\":\"sum\""), 0);
+	end_with_timeline();
+}
+END_TEST
+
+START_TEST(timeline_that_cannot_be_written_is_said_before_anybody_is_joined)
+{
+	setenv("TALLY_TIMELINE", "/nowhere/trace", 1);
+	agent = fake_start(NO_TRICK);
+	ck_assert_int_ne(attach_at(agent->path, DEADLINE_MS), 0);
+	expect_text("TALLY_TIMELINE: /nowhere/trace.0: No such file");
+	unsetenv("TALLY_TIMELINE");
+	finish();
+	ck_assert_int_eq(tally_span(NULL, TALLY_SPAN_COPY, "x", 0, 1), TALLY_EINVAL);
+	start(NO_TRICK);
+	ck_assert_int_eq(tally_span(s, TALLY_SPAN_COPY, "x", 0, 1), 0);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_trouble");
@@ -284,6 +376,9 @@ int main(void)
 	tcase_add_test(tc, agent_that_dies_is_noticed_by_test);
 	tcase_add_test(tc, failed_job_is_the_answer_to_everything);
 	tcase_add_test(tc, broken_completion_ring_ends_the_session);
+	tcase_add_test(tc, timeline_has_the_round_its_copies_and_what_the_agent_told);
+	tcase_add_test(tc, timeline_believes_no_other_clock);
+	tcase_add_test(tc, timeline_that_cannot_be_written_is_said_before_anybody_is_joined);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);

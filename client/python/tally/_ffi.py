@@ -76,6 +76,7 @@ _FUNCTIONS = {
     "tally_poll": (c_int, [c_void_p]),
     "tally_result": (c_void_p, [c_void_p, c_void_p]),
     "tally_barrier": (c_int, [c_void_p, c_int]),
+    "tally_span": (c_int, [c_void_p, c_int, c_char_p, c_uint64, c_uint64]),
     "tally_error_text": (c_char_p, [c_void_p]),
     "tally_error_name": (c_char_p, [c_int]),
     "tally_error_help": (c_char_p, [c_int]),

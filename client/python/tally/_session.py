@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Session, Tensor and Ticket over libtally's handles."""
 
+import contextlib
 import ctypes
+import os
 import threading
 import time
 import weakref
@@ -13,6 +15,7 @@ from . import _ffi
 _lib = _ffi.load()
 
 SUM, MEAN = 1, 2
+_SPANS = {"framework": 1, "copy": 2}
 _ON_LOSS = {"error": 0, "shrink": 1}
 _OPS = {"sum": SUM, "mean": MEAN, SUM: SUM, MEAN: MEAN}
 
@@ -56,6 +59,11 @@ def _error(code, text):
 def version():
     """libtally's version, "0.1.0"."""
     return _lib.tally_version().decode()
+
+
+def now():
+    """The timeline's clock, in nanoseconds."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _dtype(dtype):
@@ -231,6 +239,8 @@ class Session:
         self._finalizer = weakref.finalize(self, _lib.tally_detach, self._pointer)
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
+        self._post = None  # has the owner call something
+        self.timeline = bool(os.environ.get("TALLY_TIMELINE"))
 
     def __enter__(self):
         return self
@@ -329,6 +339,36 @@ class Session:
     def free(self, array):
         """Gives an array of empty() back before the session ends; do not use it after."""
         self._check(_lib.tally_free(self._handle(), array.ctypes.data))
+
+    def span(self, name, kind="framework"):
+        """A context whose time is shown in the timeline (docs/TIMELINE.md), from any thread.
+
+        Without TALLY_TIMELINE it does nothing.  kind: framework or copy.
+        """
+        return self._timed(name, kind) if self.timeline else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _timed(self, name, kind):
+        begin = now()
+        try:
+            yield
+        finally:
+            self._add_span(name, begin, kind)
+
+    def _add_span(self, name, begin, kind="framework"):
+        """One that began then and ends now; begin 0: there is no timeline."""
+        if not begin or not self._pointer:
+            return
+        what = _SPANS[kind], name.encode(errors="replace"), begin, now()
+        if self._owner in (None, threading.get_ident()):
+            _lib.tally_span(self._pointer, *what)
+        else:
+            with contextlib.suppress(TallyError):  # it is about to end
+                self._post(_lib.tally_span, self._pointer, *what)
+
+    def _begin(self):
+        """What _add_span() wants."""
+        return now() if self.timeline else 0
 
     def declare(self, name, shape, dtype="float32", priority=0):
         """Declares one tensor, and returns when all ranks have.  Returns a Tensor."""

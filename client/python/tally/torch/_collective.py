@@ -27,22 +27,24 @@ class Collectives:
         self.exchange, self.timeout = Exchange.of(session), timeout
         self.rank, self.world = self.exchange.rank, self.exchange.world
         self._name = f"op{self.exchange.number('op')}"
+        self._session = self.exchange.session
         self._kept = collections.OrderedDict()  # (channel, block) by use, oldest first
         self._made = 0
 
     def all_reduce(self, tensor, op="sum"):
         """Sum or mean ("mean") over all ranks, in place; a Future of the tensor."""
         _memory.check_summed(tensor, "a tensor to reduce")
-        return self._go(tensor, [("sum", tensor.dtype, tensor.numel(), tensor, tensor,
-                                  lambda t, a: t.push_pull(a, out=a, op=op))])
+        return self._go("all_reduce", tensor, [("sum", tensor.dtype, tensor.numel(), tensor, tensor,
+                                                lambda t, a: t.push_pull(a, out=a, op=op))])
 
     def broadcast(self, tensor, root=0):
         """Everybody's tensor becomes root's; a Future of it.  Any type."""
-        return self._go(tensor, [self._from(root, tensor, tensor, 0)])
+        return self._go("broadcast", tensor, [self._from(root, tensor, tensor, 0)])
 
     def all_gather(self, outputs, tensor):
         """outputs[r] becomes rank r's tensor; a Future of outputs."""
-        return self._go(outputs, [self._from(r, tensor, out, r) for r, out in enumerate(outputs)])
+        rounds = [self._from(r, tensor, out, r) for r, out in enumerate(outputs)]
+        return self._go("all_gather", outputs, rounds)
 
     def barrier(self):
         """A Future that is done when all ranks have called this."""
@@ -58,14 +60,14 @@ class Collectives:
         return (f"from{lane}", torch.uint8, bytes_, source if root == self.rank else None, target,
                 lambda t, a: t.broadcast(a, out=a, root=root))
 
-    def _go(self, result, rounds):
+    def _go(self, what, result, rounds):
         future = torch.futures.Future()
-        self.exchange.post(self._start, future, result, rounds)
+        self.exchange.post(self._start, future, result, rounds, what, self._session._begin())
         return future
 
     # ---- in the exchange's thread ----
 
-    def _start(self, future, result, rounds):
+    def _start(self, future, result, rounds, what, begin):
         left, failed = len(rounds), None
 
         def ended(error):
@@ -74,6 +76,7 @@ class Collectives:
             failed = failed or error
             if left:
                 return
+            self._session._add_span(f"{self._name}: {what}", begin)
             if failed:
                 future.set_exception(failed)
             else:
@@ -92,13 +95,15 @@ class Collectives:
     def _round(self, channel, block, source, target, submit, ended):
         def begin(tensor):
             if source is not None:
-                _memory.fill(block.tensor, source)
+                with self._session.span(tensor.name, "copy"):
+                    _memory.fill(block.tensor, source)
             return submit(tensor, block.array)
 
         def done(error):
             if not error:
                 try:
-                    _memory.empty(block.tensor, target)
+                    with self._session.span(channel.tensor.name, "copy"):
+                        _memory.empty(block.tensor, target)
                 except Exception as why:  # memory, say
                     error = why
             ended(error)

@@ -67,7 +67,8 @@ class CrossGradients(Gradients):
             if bucket.error:
                 raise bucket.error
             bucket.give()
-            self._update(p, options)
+            with self._session.span(f"update {self._names.get(p, '')}"):
+                self._update(p, options)
             p.grad = None
             update.set_result(None)
         except BaseException as error:  # raised where the parameter is waited for
@@ -80,10 +81,11 @@ class CrossGradients(Gradients):
 
     def wait(self, params):
         """Returns when these are updated."""
-        for p in params:
-            update = self._updates.get(p)
-            if update:
-                update.result()
+        updates = [self._updates[p] for p in params if p in self._updates]
+        if updates:
+            with self._session.span(f"{self._title}: forward waits"):
+                for update in updates:
+                    update.result()
 
     def finish(self):
         """Returns when all updates are done; the next step may begin."""

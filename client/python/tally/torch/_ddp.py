@@ -23,8 +23,8 @@ from ._exchange import TIMEOUT_S, Exchange
 class _Slot:
     """One bucket's tensor and block, and which of DDP's tensors live there."""
 
-    def __init__(self, channel, block):
-        self.channel, self.block = channel, block
+    def __init__(self, session, channel, block):
+        self._session, self.channel, self.block = session, channel, block
         self._base, self._views = None, ()
 
     def fits(self, buffer):
@@ -42,6 +42,10 @@ class _Slot:
             _memory.move(buffer, grads, self.block.tensor)
             self._base, self._views = buffer, grads
         else:
+            self.copy(buffer)
+
+    def copy(self, buffer):
+        with self._session.span(self.channel.tensor.name, "copy"):
             self.block.tensor.copy_(buffer)
 
     def move_out(self):
@@ -60,22 +64,25 @@ class _Buckets:
         self._slots = {}  # by the bucket's number
         self._made = 0
         self._trouble = None  # why tensors could not be given back
+        self._session, self._begun = exchange.session, 0  # when the first bucket came
         exchange.at_close(self)
 
     def sum(self, bucket):
         """Starts the bucket's mean over all ranks; a Future of it."""
         index, buffer = bucket.index(), bucket.buffer()
         _memory.check_summed(buffer, f"{self._name}: bucket {index}")
-        future = torch.futures.Future()
+        future, begin = torch.futures.Future(), self._session._begin()
         slot = self._slots.get(index)
         if slot and slot.fits(buffer):
             slot.take(bucket, buffer)
-            self._exchange.post(self._start, slot, future)
+            self._exchange.post(self._start, slot, future, begin)
         else:
             self._forget([index])
-            self._exchange.post(self._declare, index, buffer, future)
+            self._exchange.post(self._declare, index, buffer, future, begin)
+        self._begun = begin if index == 0 else self._begun
         if bucket.is_last():
             self._forget([i for i in self._slots if i > index])
+            self._session._add_span(f"{self._name}: backward, first to last bucket", self._begun)
         return future.then(lambda f: f.value())  # an exception becomes one of C++'s, with its text
 
     def _forget(self, indices):
@@ -110,7 +117,7 @@ class _Buckets:
         except TallyError as error:  # mostly the end of the job, which the next round meets, too
             self._trouble = error
 
-    def _declare(self, index, buffer, future):
+    def _declare(self, index, buffer, future, begin):
         try:
             if self._trouble:
                 raise self._trouble
@@ -121,18 +128,19 @@ class _Buckets:
             description = (name, (buffer.numel(),), dtype, index)
             (channel,) = self._exchange.declare([description])
             block = _memory.Block(self._exchange.session, buffer.numel(), buffer.dtype)
-            slot = _Slot(channel, block)
-            slot.block.tensor.copy_(buffer)
+            slot = _Slot(self._session, channel, block)
+            slot.copy(buffer)
             self._slots[index] = slot
         except Exception as error:
             future.set_exception(error)
         else:
-            self._start(slot, future)
+            self._start(slot, future, begin)
 
-    def _start(self, slot, future):
+    def _start(self, slot, future, begin):
         array = slot.block.array
 
         def done(error):
+            self._session._add_span(slot.channel.tensor.name, begin)
             if error:
                 future.set_exception(error)
             else:

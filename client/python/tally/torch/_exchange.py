@@ -83,7 +83,7 @@ class Exchange:
         self._thread = threading.Thread(target=self._run, name="tally", daemon=True)
         session._last_words = self.close
         self._thread.start()
-        session._owner = self._thread.ident
+        session._owner, session._post = self._thread.ident, self.post
         atexit.register(self.close)  # before the session's own finalizer: last in, first out
 
     @classmethod

@@ -85,6 +85,7 @@ class Gradients:
         self.buckets, self._built, self._bucket_of = [], None, {}
         self._checked = self._stale = False  # the signature, in this step; it has changed
         self.busy = False  # a gradient of this step has been taken
+        self._session, self._begun = exchange.session, 0  # when the first one came
         self._build()
         exchange.at_close(self)
 
@@ -187,20 +188,23 @@ class Gradients:
 
     def _take(self, p):
         bucket = self._bucket_of[p]
-        self.busy = True
-        bucket.take(p, self._options.sparse_as_dense)
+        if not self.busy:
+            self.busy, self._begun = True, self._session._begin()
+        with self._session.span(bucket.name, "copy"):
+            bucket.take(p, self._options.sparse_as_dense)
         if not bucket.missing:
             self._send(bucket)
 
     def _send(self, bucket):
         bucket.sent = True
-        self.exchange.post(self._start, bucket)
+        self.exchange.post(self._start, bucket, self._session._begin())
 
-    def _start(self, bucket):
+    def _start(self, bucket, begin):
         array, op = bucket.block.array, self._options.op
 
         def done(error):
             bucket.error = error
+            self._session._add_span(bucket.channel.tensor.name, begin)
             self.ended(bucket)
 
         self.exchange.start(
@@ -228,12 +232,14 @@ class Gradients:
         for bucket in self.buckets:
             for p in list(bucket.missing):
                 self._take(p)
+        self._session._add_span(f"{self._title}: backward, first to last gradient", self._begun)
 
     def synchronize(self):
         """Returns when every gradient is the sum or mean over all ranks."""
         self.send_rest()
-        for bucket in self.buckets:
-            bucket.ended.wait()
+        with self._session.span(f"{self._title}: step waits"):
+            for bucket in self.buckets:
+                bucket.ended.wait()
         failed = [b.error for b in self.buckets if b.error]
         for bucket in self.buckets:
             if not bucket.error:
@@ -247,6 +253,7 @@ class Gradients:
         for bucket in self.buckets:
             bucket.begin()
         self.busy = self._checked = False
+        self._begun = 0
         self.set_passes(self._options.passes)
 
     def bind(self):
