@@ -9,7 +9,12 @@ Exits 0 when everything held on this rank.  Asserts are the checks.
 
 import os
 import select
+import shutil
+import socket
+import struct
 import sys
+import tempfile
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../client/python"))
 
@@ -131,9 +136,53 @@ def a_missing_agent_is_explained():
         raise AssertionError("attached to nobody")
 
 
+def an_agent_of_another_release_is_explained():
+    """It answers with messages of its own version."""
+    path = os.path.join(tempfile.mkdtemp(prefix="tally-python-"), "agent.sock")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+
+    def answer():
+        peer, _ = listener.accept()
+        peer.recv(4096)
+        peer.sendall(struct.pack("<IHH", 0, 1, 99))
+        peer.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        tally.Session(socket=path, rank=0, world=1, timeout=20)
+    except tally.TallyError as e:
+        assert e.name == "EVERSION" and path in e.text and "version 99" in e.text, e
+        assert "from one release" in e.text, e
+    else:
+        raise AssertionError("attached to an agent of another release")
+    thread.join()
+    listener.close()
+    shutil.rmtree(os.path.dirname(path))
+
+
+def other_world_sizes_are_an_error_on_every_rank(s):
+    """Which names two that disagree."""
+    if s.world_size == 1:
+        return
+    try:
+        tally.Session(job="sizes", rank=s.rank, world=s.world_size + (s.rank == 0),
+                      timeout=DEADLINE_S)
+    except tally.TallyError as e:
+        assert e.name == "EMISMATCH", e
+        assert f"says world size {s.world_size + 1}" in e.text or (
+            f"says {s.world_size + 1}" in e.text), e
+        assert "rank 0 on machine" in e.text, e
+    else:
+        raise AssertionError("worlds of two sizes met")
+
+
 def main():
     libraries_of_other_releases_are_refused()
     a_missing_agent_is_explained()
+    an_agent_of_another_release_is_explained()
     with tally.Session() as s:
         for story in (
             sums_of_every_dtype,
@@ -142,6 +191,7 @@ def main():
             many_in_flight_in_other_orders,
             descriptor_becomes_readable,
             refusals_are_exceptions,
+            other_world_sizes_are_an_error_on_every_rank,
         ):
             story(s)
             s.barrier(DEADLINE_S)

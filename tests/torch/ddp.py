@@ -118,6 +118,42 @@ def parameters_may_be_unused(session):
         assert close_to(got, want)
 
 
+def unused_parameters_that_nobody_announced(session):
+    """DDP's own error, on all ranks, as without a hook; then the next model trains."""
+    ddp = DistributedDataParallel(Branches(), bucket_cap_mb=0.0001)
+    hook = tally.torch.ddp_comm_hook(session)
+    ddp.register_comm_hook(None, hook)
+    x, _ = rig.batch(session.rank, 0)
+    ddp(x, odd=True).sum().backward()
+    raises(RuntimeError, "Expected to have finished reduction", ddp, x, True)
+    hook.close()
+    train(session.rank, session)
+
+
+class Strided(nn.Module):
+    """Parameters, and so gradients, that are not contiguous."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.turned = nn.Parameter(torch.randn(5, 32).t())
+        self.conv = nn.Conv2d(3, 4, 3, padding=1).to(memory_format=torch.channels_last)
+        assert not self.turned.is_contiguous() and not self.conv.weight.is_contiguous()
+
+    def forward(self, x):
+        pictures = x[:, :12].reshape(-1, 3, 2, 2)
+        return x[:, :32] @ self.turned + self.conv(pictures).sum((1, 2, 3)).unsqueeze(1)
+
+
+def parameters_may_have_any_strides(session):
+    for view in (False, True):
+        options = dict(gradient_as_bucket_view=view)
+        want = train(session.rank, None, model=Strided(), **options)
+        got, _ = train(session.rank, session, model=Strided(), **options)
+        same_on_all_ranks(parameters(got))
+        assert close_to(got, want)
+
+
 def tensors_come_and_go(session):
     """What rebuilt buckets and dropped models had is given back, on the servers too."""
     empty = rig.server_memory()
@@ -202,6 +238,8 @@ def main():
             every_type_is_rounded_once,
             autocast_changes_no_type,
             parameters_may_be_unused,
+            unused_parameters_that_nobody_announced,
+            parameters_may_have_any_strides,
             tensors_come_and_go,
             backward_does_not_wait_for_others,
             what_cannot_be_summed_is_said,

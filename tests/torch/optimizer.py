@@ -3,6 +3,7 @@
 
 import copy
 import os
+from unittest import mock
 
 import rig
 import torch
@@ -179,6 +180,25 @@ def odd_gradients_are_taken():
     optimizer.close()
 
 
+def autocast_changes_no_type():
+    """Of gradients, that is; and a step without autocast may follow."""
+    def lossy(model, rank, step):
+        with torch.autocast("cpu", torch.bfloat16, enabled=step % 2 == 0):
+            x, y = batch(rank, step)
+            return nn.functional.cross_entropy(model(x).float(), y)
+
+    model = mlp()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                         model.named_parameters())
+    for step in range(4):
+        optimizer.zero_grad()
+        lossy(model, hvd.rank(), step).backward()
+        optimizer.step()
+        assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+    near(parameters(model), reference(4, hvd.size(), lr=0.1, lossy=lossy))
+    optimizer.close()
+
+
 class Attends(nn.Module):
     """Uses a layer's parameters without calling it, one layer twice, and one never."""
 
@@ -335,6 +355,10 @@ def small_calls():
 def main():
     rig.start_gloo()
     raises(ValueError, "not been initialized", hvd.rank)
+    with mock.patch.dict(os.environ, TALLY_SOCKET="/nowhere/agent.sock"):
+        raises(tally.TallyError, "EAGENT: .*/nowhere/agent.sock.*systemctl start tally-agent",
+               hvd.init)
+    assert not hvd.is_initialized()
     hvd.init()
     rank = hvd.rank()
     assert hvd.is_initialized() and hvd.size() == dist.get_world_size() and rank == dist.get_rank()
@@ -345,6 +369,7 @@ def main():
         schedulers_and_closures_work,
         misuse_is_an_error,
         odd_gradients_are_taken,
+        autocast_changes_no_type,
         a_model_may_change,
         updates_may_cross_the_barrier,
         a_step_that_crosses_does_not_wait,

@@ -85,24 +85,24 @@ static void check_lines(void)
 
 	while ((line = strsep(&rest, "\n"))) {
 		int depth = 0;
-		bool quoted = false;
+		bool quoted = false, good = true;
 
 		if (!strcmp(line, "[") || !strcmp(line, "]") || !*line)
 			continue;
 		n++;
 		ck_assert(line[0] == '{' && (ends_with(line, "},") || ends_with(line, "}")));
 		for (const char *c = line; *c; c++) {
-			ck_assert_int_ge((uint8_t)*c, ' ');
+			good &= (uint8_t)*c >= ' ';
 			if (quoted && *c == '\\') {
 				c++;
-				ck_assert(*c == '\\' || *c == '"');
+				good &= *c == '\\' || *c == '"';
 			} else if (*c == '"') {
 				quoted = !quoted;
 			} else if (!quoted) {
 				depth += (*c == '{') - (*c == '}');
 			}
 		}
-		ck_assert(!quoted && depth == 0);
+		ck_assert(good && !quoted && depth == 0);
 	}
 	ck_assert_uint_gt(n, 0);
 	free(all);

@@ -31,9 +31,11 @@ _DTYPES = {
     "int64": (8, np.dtype(np.int64)),
 }
 
-_EAGAIN, _EINVAL, _ETIMEDOUT, _EAGENT, _ESHUTDOWN, _EBUSY = -1, -2, -9, -13, -17, -19
+_EAGAIN, _EINVAL, _ETIMEDOUT, _EAGENT, _EVERSION, _ESHUTDOWN = -1, -2, -9, -13, -15, -17
+_EBUSY = -19
 _NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally-agent), set "
              "TALLY_SOCKET to where it listens, or run under tally local")
+_OTHER_RELEASE = "; install tally-agent and libtally from one release, and start the agent again"
 _SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
 _WAIT_MS = 600000  # libtally's own limit for a wait without one
 
@@ -233,7 +235,7 @@ class Session:
         code = _lib.tally_attach(ctypes.byref(options), ctypes.byref(pointer))
         self._pointer = pointer.value
         if code:
-            text = self.error_text + (_NO_AGENT if code == _EAGENT else "")
+            text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
             self._close()
             raise _error(code, text)
         self._finalizer = weakref.finalize(self, _lib.tally_detach, self._pointer)

@@ -189,7 +189,9 @@ class Exchange:
 
     def _finish(self, round_, error):
         """The round is over; the channel's next one may go."""
-        rounds = round_.channel.rounds
+        rounds, name = round_.channel.rounds, round_.channel.tensor.name
+        if isinstance(error, TallyError) and name not in error.text:  # what ended the job
+            error = TallyError(error.code, f"rank {self.rank}: tensor {name}: {error.text}")
         rounds.popleft()
         if rounds:
             self._ready.append(rounds[0])
