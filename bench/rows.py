@@ -250,6 +250,15 @@ def train(order):
     return measure
 
 
+def communication(kind, order):
+    """The part of a step that it takes longer than without any communication."""
+    def measure(env):
+        job, count = ready(env, kind, order)
+        alone = statistics.median(job.steps(f"alone {count}"))
+        return 1 - alone / statistics.median(job.steps(f"run {count}"))
+    return measure
+
+
 def constant(value):
     return lambda env: value
 
@@ -354,6 +363,19 @@ def urgency():
     ])
 
 
+def pytorch():
+    model = "model 8 2048"      # 64 MiB
+    for n, k in ((4, 4), (4, 0), (2, 0)):
+        rows = [Row(f"PyTorch DDP ({n},{k}) step", step_time("ddp tally", model), "DDP by Gloo",
+                    step_time("ddp gloo", model), (">=", 1.3) if k else ("<=", 1.03),
+                    speedup=k > 0, needs="gloo")]
+        if k:
+            rows.append(Row(f"PyTorch DDP ({n},{k}) communication",
+                            communication("ddp gloo", model), "all of Gloo's step",
+                            constant(1.0), (">=", 0.85), unit="", needs="gloo"))
+        yield Scene(machines(n, k, ":1gbit", ":1gbit"), rows)
+
+
 def everything():
-    for family in (shaped, unequal, unshaped, one_machine, sums, paper, memory, urgency):
+    for family in (shaped, unequal, unshaped, one_machine, sums, paper, memory, urgency, pytorch):
         yield from family()
