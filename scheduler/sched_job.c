@@ -463,6 +463,17 @@ static void leave_broken(struct sched *s, struct sched_job *j, const struct sche
 		job_down(s, j, m->code, "machine %.128s: %.300s", n->name, text);
 }
 
+/* It cannot go on, and names a rank of its of which it has not heard yet that it is lost. */
+static bool found_by_agent(struct sched_job *j, const struct sched_node *n,
+			   const struct msg_rank_leave *m)
+{
+	const struct sched_part *p = job_machine_part(j, n);
+	const struct sched_rank *r = &j->ranks[m->rank];
+
+	return m->code && m->code != TALLY_EWORKERLOST && j->state == SJ_UP && p &&
+	       r->state == SR_LOST && r->machine == (uint32_t)(p - j->machines);
+}
+
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
@@ -470,6 +481,10 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 
 	if (!m->job) {
 		job_withdraw(s, n, m);
+		return;
+	}
+	if (r && found_by_agent(j, n, m)) {
+		leave_broken(s, j, n, m);
 		return;
 	}
 	if (!r || r->node != n || r->state != SR_IN || (j->state != SJ_UP && j->state != SJ_HELD)) {

@@ -70,6 +70,18 @@ START_TEST(a_lost_rank_is_an_epoch_that_servers_hear_first)
 }
 END_TEST
 
+/* It cannot take the epoch in that would tell it: what it names is a rank as it knew it. */
+START_TEST(an_agent_that_cannot_go_on_may_name_a_lost_rank)
+{
+	job();
+	leave(agent[0], number, 0, TALLY_EWORKERLOST);
+	leave(agent[1], number, 0, TALLY_ENOMEM);	/* not its own */
+	ck_assert_uint_eq(count(agent[2], MSG_JOB_DOWN, REQ_ANY), 0);
+	leave(agent[0], number, 0, TALLY_ENOMEM);
+	ck_assert_int_eq(last(agent[2], MSG_JOB_DOWN)->code, TALLY_ENOMEM);
+}
+END_TEST
+
 START_TEST(a_machine_without_ranks_is_out_and_not_waited_for)
 {
 	job();
@@ -186,6 +198,7 @@ END_TEST
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_lost_rank_is_an_epoch_that_servers_hear_first);
+	tcase_add_test(t, an_agent_that_cannot_go_on_may_name_a_lost_rank);
 	tcase_add_test(t, a_machine_without_ranks_is_out_and_not_waited_for);
 	tcase_add_test(t, a_dead_agent_takes_its_ranks_along_and_the_rest_goes_on);
 	tcase_add_test(t, declarations_and_barriers_wait_for_survivors_only);
