@@ -70,6 +70,11 @@ int tally_span(tally_session *s, tally_span_kind kind, const char *name, uint64_
 	return 0;
 }
 
+int tally_is_late(const tally_session *s)
+{
+	return s ? s->late : TALLY_EINVAL;
+}
+
 const char *tally_error_text(const tally_session *s)
 {
 	return s ? s->err.text : "";

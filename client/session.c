@@ -227,6 +227,9 @@ static int take_attached(tally_session *s, const struct msg_attached *m)
 	s->local_rank = m->local_rank;
 	s->local_size = m->local_size;
 	s->machines = m->machines;
+	s->barriers = m->barrier;
+	s->late = m->barrier != 0;
+	s->grown = ring_grown(&s->ring);
 	s->attached = true;
 	return 0;
 }
@@ -309,25 +312,65 @@ const uint8_t *lt_session_result(const tally_session *s, uint32_t slab, uint64_t
 	return NULL;
 }
 
-int tally_barrier(tally_session *s, int timeout_ms)
+static int enter_barrier(tally_session *s, int timeout_ms, bool grow)
 {
 	struct msg answer, ask = { .type = MSG_BARRIER };
 	int rc;
 
-	if (!s)
-		return TALLY_EINVAL;
-	rc = lt_session_live(s);
-	if (rc)
-		return rc;
 	ask.barrier = (struct msg_barrier){
 		.req = lt_session_req(s), .job = s->job, .rank = s->who.rank,
 		.timeout_ms = timeout_ms > 0 ? (uint32_t)timeout_ms : s->who.timeout_ms,
-		.generation = s->barriers + 1,
+		.generation = s->barriers + 1, .grow = grow,
 	};
 	rc = lt_session_call(s, &ask, ask.barrier.req, MSG_REPLY, ask.barrier.timeout_ms,
 			     &answer);
 	s->barriers += !rc;		/* else the next call is for the same one */
 	return rc;
+}
+
+int tally_barrier(tally_session *s, int timeout_ms)
+{
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = lt_session_live(s);
+	return rc ? rc : enter_barrier(s, timeout_ms, false);
+}
+
+/* All live ranks are at the same round of every tensor, if each of them has none under way. */
+static int check_idle(tally_session *s)
+{
+	for (uint32_t i = 0; i < s->nslots; i++) {
+		const struct tally_tensor *t = s->slots[i].tensor;
+
+		if (t && t->state != LT_IDLE)
+			return err_set(&s->err, TALLY_EBUSY, "round %u of tensor %s: wait for its "
+				       "ticket first", t->round, t->name);
+	}
+	return 0;
+}
+
+int tally_grow(tally_session *s, int timeout_ms)
+{
+	uint32_t before;
+	int rc;
+
+	if (!s)
+		return TALLY_EINVAL;
+	rc = lt_session_live(s);
+	if (!rc && s->who.on_loss != TALLY_ON_LOSS_SHRINK)
+		rc = err_set(&s->err, TALLY_EINVAL, "the job ends when it loses a rank, so none "
+			     "comes back: that is for TALLY_ON_LOSS_SHRINK");
+	if (!rc)
+		rc = check_idle(s);
+	if (!rc)
+		rc = enter_barrier(s, timeout_ms, true);
+	if (rc)
+		return rc;
+	before = s->grown;
+	s->grown = ring_grown(&s->ring);
+	return (int)(s->grown - before);
 }
 
 /* ---- detach ---- */

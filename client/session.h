@@ -73,6 +73,8 @@ struct tally_session {
 	bool attached;
 	uint32_t job;			/* the scheduler's number */
 	uint64_t barriers;		/* passed */
+	bool late;			/* the job ran before it attached */
+	uint32_t grown;			/* ranks that had come back, when we looked last */
 	uint32_t local_rank, local_size, machines, chunk_bytes;
 	struct lt_gpu *gpu;		/* owned; NULL: none was opened */
 	struct lt_timeline *timeline;	/* owned; NULL: nobody wants one */

@@ -268,6 +268,27 @@ TALLY_API int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream);
  */
 TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
 
+/*
+ * A barrier at which lost ranks come back, in a job with TALLY_ON_LOSS_SHRINK; the
+ * place for it is between two steps, as where a checkpoint would be taken.  A process that
+ * attaches as a rank that was lost (same job, world size and on_loss, on the machine where it
+ * was) waits in tally_attach() until all others call this; then both return.  Sums have its
+ * part again from the next round of each tensor on, as if it had always been there, and
+ * TALLY_MEAN divides by the new number.  It declares the same tensors (EMISMATCH for it alone
+ * if they differ), and then the application gives it what it lacks: tally_broadcast() of the
+ * parameters from a survivor, in the same order on all ranks.
+ *
+ * Returns how many came in, the same number on all ranks; 0: nobody was waiting.  Those who
+ * came in (tally_is_late()) do not call it for the step at which they did; one that detaches
+ * before it has declared a tensor counts as lost again.  EBUSY names a tensor whose round
+ * has not been waited for; EMISMATCH: others call tally_barrier().  After an error the
+ * next call is for the same one.
+ */
+TALLY_API int tally_grow(tally_session *s, int timeout_ms);
+
+/* 1: this process has come in so, and lacks what the others have; 0: it was there first. */
+TALLY_API int tally_is_late(const tally_session *s);
+
 /* Text of the last error of this session ("" if none); valid until the next call. */
 TALLY_API const char *tally_error_text(const tally_session *s);
 TALLY_API const char *tally_error_name(int code);	/* "EMISMATCH" */

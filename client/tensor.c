@@ -238,6 +238,7 @@ static int tensor_bind(tally_session *s, struct tally_tensor *t,
 		return err_set(&s->err, TALLY_EPROTO, "agent at %s: tensor %s has id %u",
 			       s->who.socket, t->name, row->id);
 	t->id = row->id;
+	t->round = row->round;		/* of a job that was there before us */
 	for (int i = 0; i < 2; i++) {
 		t->result[i] = t->bytes ?
 			lt_session_result(s, row->slab, row->off[i], t->bytes) : &nothing;

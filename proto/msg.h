@@ -199,6 +199,10 @@ struct msg_job_up {
 	uint32_t on_loss;		/* enum on_loss */
 	uint32_t ngone;			/* ranks that were lost, and the job goes on without; */
 	const uint32_t *gone;		/* ascending */
+	uint32_t grown;			/* as of EPOCH: these three */
+	uint64_t grown_at;
+	uint32_t njoined;
+	const uint32_t *joined;
 };
 
 /* A log entry that changes who sums what: the servers with their new weights. */
@@ -210,8 +214,14 @@ struct msg_epoch {
 	const struct msg_server *servers;
 	uint32_t nplaced;		/* 0: by place_epoch(); else where all chunks of the */
 	const uint64_t *placed;		/* tensors that are there are by now, as in TENSORS */
-	uint32_t ngone;			/* more than before: the world is a smaller one, and all */
-	const uint32_t *gone;		/* chunks are placed anew, by their owners' epoch */
+	uint32_t ngone;			/* more than before: the world is a smaller one, */
+	const uint32_t *gone;
+	uint32_t grown;			/* so many lost ranks came back, ever; more than before: it
+					 * is a larger one.  In both cases all chunks are placed
+					 * anew, by their owners' epoch */
+	uint64_t grown_at;		/* the barrier at which the last of them did, 0: none */
+	uint32_t njoined;		/* who did then, ascending */
+	const uint32_t *joined;
 };
 
 struct msg_drain {
@@ -299,6 +309,7 @@ struct msg_barrier {
 	uint32_t job, rank;
 	uint32_t timeout_ms;
 	uint64_t generation;		/* barriers of the job that the rank has passed, and 1 */
+	uint32_t grow;			/* 1: who waits in the place of a lost rank comes in */
 };
 
 enum query_what { QUERY_NODES = 1, QUERY_JOBS = 2, QUERY_TENSORS = 4, QUERY_STUCK = 8 };
@@ -378,6 +389,7 @@ struct msg_attached {
 	uint32_t job, world, rank, local_rank, local_size, machines;
 	uint32_t chunk_bytes;
 	const char *agent;		/* its name */
+	uint64_t barrier;		/* that the rank counts as having passed; 0: none yet */
 };
 
 enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT };
@@ -393,6 +405,7 @@ struct msg_declared_tensor {
 	uint32_t id;
 	uint32_t slab;			/* of kind RESULT */
 	uint64_t off[2];		/* result of an even round, of an odd round */
+	uint32_t round;			/* the last one that is over; 0: none */
 };
 
 struct msg_declared {

@@ -101,12 +101,22 @@ static const char *machine_rule(const void *plain)
 	return NULL;
 }
 
-static const char *gone_rule(const uint32_t *gone, uint32_t n, uint32_t world)
+static bool ascends(const uint32_t *ranks, uint32_t n, uint32_t world)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (gone[i] >= world || (i && gone[i] <= gone[i - 1]))
-			return "gone: not ascending, or not below world";
-	return n < world ? NULL : "gone: nobody is left";
+		if (ranks[i] >= world || (i && ranks[i] <= ranks[i - 1]))
+			return false;
+	return true;
+}
+
+static const char *world_rule(const uint32_t *gone, uint32_t ngone, const uint32_t *joined,
+			      uint32_t njoined, uint32_t world)
+{
+	if (!ascends(gone, ngone, world))
+		return "gone: not ascending, or not below world";
+	if (!ascends(joined, njoined, world))
+		return "joined: not ascending, or not below world";
+	return ngone < world ? NULL : "gone: nobody is left";
 }
 
 static const char *job_up_rule(const void *plain)
@@ -132,7 +142,7 @@ static const char *job_up_rule(const void *plain)
 		weight |= m->servers[i].weight;
 	if (m->nmachines > 1 && !weight)
 		return "servers: none sums for several machines";
-	return gone_rule(m->gone, m->ngone, m->world);
+	return world_rule(m->gone, m->ngone, m->joined, m->njoined, m->world);
 }
 
 static const char *tensor_rule(const void *plain)
@@ -172,7 +182,7 @@ static const char *epoch_rule(const void *plain)
 {
 	const struct msg_epoch *m = plain;
 
-	return gone_rule(m->gone, m->ngone, WORLD_SIZE_MAX);
+	return world_rule(m->gone, m->ngone, m->joined, m->njoined, WORLD_SIZE_MAX);
 }
 
 static const char *attach_rule(const void *plain)
@@ -336,6 +346,9 @@ static const struct msg_row job_up_rows[] = {
 	U32(msg_job_up, repair, 0, 1),
 	U32(msg_job_up, on_loss, 0, ON_LOSS_END - 1),
 	U32S(msg_job_up, gone, 0, WORLD_SIZE_MAX - 1),
+	U32(msg_job_up, grown, ANY32),
+	U64(msg_job_up, grown_at, ANY64),
+	U32S(msg_job_up, joined, 0, WORLD_SIZE_MAX - 1),
 };
 SHAPE(job_up, job_up_rule);
 
@@ -347,6 +360,9 @@ static const struct msg_row epoch_rows[] = {
 	SUBS(msg_epoch, servers, 0, SERVERS_PER_JOB_MAX, msg_server_shape),
 	U64S(msg_epoch, placed, 0, PLACED_MAX),
 	U32S(msg_epoch, gone, 0, WORLD_SIZE_MAX - 1),
+	U32(msg_epoch, grown, ANY32),
+	U64(msg_epoch, grown_at, ANY64),
+	U32S(msg_epoch, joined, 0, WORLD_SIZE_MAX - 1),
 };
 SHAPE(epoch, epoch_rule);
 
@@ -434,6 +450,7 @@ static const struct msg_row barrier_rows[] = {
 	U32(msg_barrier, rank, 0, WORLD_SIZE_MAX - 1),
 	U32(msg_barrier, timeout_ms, ANY32),
 	U64(msg_barrier, generation, 1, UINT64_MAX),
+	U32(msg_barrier, grow, 0, 1),
 };
 SHAPE(barrier, NULL);
 
@@ -549,6 +566,7 @@ static const struct msg_row attached_rows[] = {
 	U32(msg_attached, machines, 1, AGENTS_PER_JOB_MAX),
 	U32(msg_attached, chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
 	NAME_OR_NONE(msg_attached, agent),
+	U64(msg_attached, barrier, ANY64),
 };
 SHAPE(attached, attached_rule);
 
@@ -567,6 +585,7 @@ static const struct msg_row declared_tensor_rows[] = {
 	  .at = offsetof(struct msg_declared_tensor, off[0]), .hi = SLAB_BYTES_MAX },
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
+	U32(msg_declared_tensor, round, ANY32),
 };
 SHAPE(declared_tensor, NULL);
 

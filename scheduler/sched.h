@@ -14,6 +14,7 @@
  *	sched_slow.c	servers that are too slow for their share
  *	sched_pace.c	how much of it they keep up with, from what was measured
  *	sched_shrink.c	jobs that go on without the ranks that they lose
+ *	sched_grow.c	ranks that come back into such jobs
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
  *	sched_declare.c	DECLARE and UNDECLARE
@@ -48,6 +49,9 @@
 #define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
 #define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago it cannot have been */
 #define SCHED_SENT_MAX		64u	/* of one job */
+#define GROW_MORE_MS		1000u	/* what is about to end is given so much more time */
+#define GROW_HOPE_MS		(LEASE_MS + 1000u)	/* a process or machine that has ended is
+							 * found out by then */
 #define SCHED_BUCKETS		4096u		/* of a job's tensor tables; a power of two */
 
 /* ---- nodes ---- */
@@ -149,6 +153,8 @@ struct sched_rank {
 	struct sched_node *node;	/* SR_IN: its agent; NULL after the node died */
 	uint32_t machine;		/* index in job->machines once they are set */
 	bool gone;			/* LOST, and an epoch has said so */
+	bool joined;			/* came back, by the last epoch that let somebody in */
+	uint64_t since;			/* that epoch's log entry; 0: it was there from the start */
 	uint32_t pending;		/* requests of this rank */
 };
 
@@ -241,6 +247,9 @@ struct sched_req {
 	uint64_t req;
 	uint32_t asked;			/* on which of the node's connections */
 	uint32_t rank;
+	bool grow;			/* BARRIER: who waits may come in; JOIN: it is such a one */
+	uint32_t pid;			/* such a JOIN's, */
+	mono_t until;			/* and its deadline, if its rank turns out to be lost */
 	mono_t deadline;
 	struct sched_entry *entry;	/* its log entry, once there is one */
 	bool mark;			/* scratch of one function */
@@ -254,10 +263,13 @@ struct sched_job {
 	uint32_t world, nin, nleft, nlost;
 	enum on_loss on_loss;
 	bool shrinks;			/* ranks are lost, and no epoch has said so yet */
+	bool grows;			/* all are at a barrier, and some wait to come in */
+	uint32_t grown;			/* so many have come back, ever, */
+	uint64_t grown_at;		/* the last of them at this barrier; 0: none */
 	uint64_t epoch, settled;	/* settled: followed by all agents, in everything */
 	uint64_t epoch_seq;		/* the last epoch's log entry; 0: it came with JOB_UP */
 	bool repair;			/* how it placed */
-	bool anew;			/* ... all chunks, for a smaller world */
+	bool anew;			/* ... all chunks, for another world */
 	mono_t no_server;		/* all have been gone since; 0: there is one */
 	struct pace pace;		/* of its servers */
 	mono_t look_at;			/* when a window begins or ends; 0: begin anew */
@@ -473,6 +485,26 @@ uint32_t shrink_live(const struct sched_job *j);	/* machines with ranks */
 const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n);
 /* As an agent says it after a restart. */
 void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *m);
+
+/* sched_grow.c */
+/* A process in the place of a lost rank: true: it waits, or was refused. */
+bool grow_join(struct sched *s, struct sched_job *j, struct sched_node *n,
+	       const struct msg_rank_join *m);
+bool grow_withdraw(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank,
+		   uint32_t pid);
+bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
+bool grow_any(const struct sched_job *j);	/* somebody could come in */
+bool grow_joins(const struct sched_job *j, uint32_t rank);	/* came in, and is not answered */
+uint32_t grow_awaited(const struct sched_job *j);	/* ranks at a barrier: all but those */
+bool grow_under_way(const struct sched_job *j);	/* an epoch has let somebody in at this barrier */
+bool grow_holds(struct sched *s, struct sched_job *j);	/* a barrier where all are; or it is over */
+void grow_begin(struct sched *s, struct sched_job *j);	/* an epoch lets them in */
+void grow_answer(struct sched *s, struct sched_job *j);	/* they hear that they are in */
+const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t *n);
+void grow_take(struct sched_job *j, const struct msg_job_up *m);
+void grow_lose(const struct sched_job *j, uint32_t rank);
+void grow_machine_out(struct sched *s, struct sched_job *j, uint32_t machine);
+void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 
 /* sched_req.c */
 void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n,

@@ -33,6 +33,8 @@ static void open_all(struct sched *s, struct sched_job *j, uint64_t generation)
 	}
 	ASSERT(j->nbarrier == 0);
 	j->generation = generation;
+	if (generation >= j->grown_at)
+		grow_answer(s, j);
 }
 
 void barrier_passed(struct sched *s, struct sched_job *j, uint64_t generation)
@@ -61,6 +63,7 @@ void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barri
 	q = req_new(s, j, n, SQ_BARRIER, m->rank, m->req, m->timeout_ms, 0);
 	if (!q)
 		return;
+	q->grow = m->grow;
 	bits_set(j->barrier, m->rank);
 	j->nbarrier++;
 	barrier_pump(s, j);
@@ -70,11 +73,13 @@ void barrier_leave(struct sched_job *j, struct sched_req *q)
 {
 	bits_clear(j->barrier, q->rank);
 	j->nbarrier--;
+	j->grows = false;
 }
 
 void barrier_pump(struct sched *s, struct sched_job *j)
 {
-	if (j->state == SJ_UP && j->nbarrier && j->nbarrier + MUTATE(19) >= j->world - j->nlost)
+	if (j->state == SJ_UP && j->nbarrier && j->nbarrier + MUTATE(19) >= grow_awaited(j) &&
+	    !grow_holds(s, j))
 		open_all(s, j, j->generation + 1);
 }
 
@@ -83,10 +88,15 @@ void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	char buf[ERR_TEXT_MAX + 1];
 	struct text t;
 
+	if (grow_under_way(j) && j->nbarrier >= grow_awaited(j)) {
+		q->deadline = s->now + mono_ms(GROW_MORE_MS);
+		sched_wake(s, q->deadline);
+		return;
+	}
 	text_init(&t, buf, sizeof(buf));
 	text_add(&t, "barrier %llu of job '%.128s' ", (unsigned long long)(j->generation + 1),
 		 j->name);
-	if (j->nbarrier == j->world - j->nlost)
+	if (j->nbarrier == grow_awaited(j))
 		text_add(&t, "waits for the scheduler to recover");
 	else
 		text_add(&t, "waits for ");

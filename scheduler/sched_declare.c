@@ -131,6 +131,20 @@ static void mismatch_text(const struct sched_job *j, const struct sched_tensor *
 	text_shape(&x, m->dtype, m->dims, m->ndims, m->count);
 }
 
+/* Who came back late differs from what there is, and is alone with it. */
+static void mine_differs(const struct sched_job *j, const struct sched_tensor *t,
+			 const struct msg_tensor *m, uint32_t rank, struct err *e)
+{
+	struct text x;
+
+	e->code = TALLY_EMISMATCH;
+	text_init(&x, e->text, sizeof(e->text));
+	text_add(&x, "tensor '%.96s': the job has ", t->name);
+	text_shape(&x, t->dtype, t->dims, t->ndims, t->count);
+	text_add(&x, ", rank %u (machine %.48s) ", rank, j->ranks[rank].node->name);
+	text_shape(&x, m->dtype, m->dims, m->ndims, m->count);
+}
+
 /* Fails t for all who have declared it, and for `rank`, who differs. */
 static void fail_tensor(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 			uint32_t rank, const struct err *why)
@@ -188,6 +202,12 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 	if (t->state == ST_UP && (t->recovered || k->again) && tensor_equal(t, m) &&
 	    !(t->set && bits_test(t->set, k->rank)))
 		return 0;
+	if (t->state == ST_UP && t->seq <= k->j->ranks[k->rank].since) {
+		if (tensor_equal(t, m))
+			return 0;
+		mine_differs(k->j, t, m, k->rank, &k->e);
+		return k->e.code;
+	}
 	if (t->state == ST_DROPPED)
 		return err_set(&k->e, TALLY_EBUSY, "tensor '%s' of job '%.96s' is being taken back",
 			       t->name, k->j->name);

@@ -15,6 +15,7 @@
  *				when it is ready, a rebalance gives it a share
  *   a rank is lost		a repair too, where the job goes on without it
  *				(sched_shrink.c)
+ *   a rank comes back		the same, between two rounds (sched_grow.c)
  *   a server is slow		a rebalance to what it was measured to do (sched_slow.c)
  *   all servers are gone	the job waits NO_SERVER_MS for one, and says so
  */
@@ -24,7 +25,7 @@
 
 /* ---- what is wanted ---- */
 
-enum want { WANT_NOTHING, WANT_REPAIR, WANT_REBALANCE };
+enum want { WANT_NOTHING, WANT_REPAIR, WANT_REBALANCE, WANT_GROW };
 
 static bool any_can_serve(const struct sched_job *j)
 {
@@ -65,6 +66,8 @@ static enum want want(const struct sched_job *j)
 	}
 	if (j->paced)
 		w = WANT_REBALANCE;
+	if (j->grows && grow_any(j))
+		w = WANT_GROW;
 	return j->settled < j->epoch ? WANT_NOTHING : w;
 }
 
@@ -84,12 +87,16 @@ static void no_server(struct sched *s, struct sched_job *j)
 
 /* ---- an epoch begins ---- */
 
-static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, bool repair)
+static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, enum want w)
 {
+	bool repair = w != WANT_REBALANCE, smaller = j->shrinks;
+
 	e->seq = j->epoch_seq = ++j->seq;
 	j->repair = repair;
-	j->anew = j->shrinks;
+	j->anew = smaller || w == WANT_GROW;
 	shrink_begin(j);
+	if (w == WANT_GROW)
+		grow_begin(s, j);
 	j->paced = false;
 	j->look_at = 0;
 	for (uint32_t i = 0; i < j->nservers; i++) {
@@ -105,7 +112,7 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, b
 	}
 	repair ? s->counters.repairs++ : s->counters.rebalances++;
 	out_log(s, SCHED_INFO, "job %s epoch %llu, %s", j->name, (unsigned long long)j->epoch,
-		j->anew ? "the world is smaller" :
+		smaller ? "the world is smaller" : j->anew ? "the world is larger" :
 		repair ? "a lost server's chunks move" : "chunks move to the servers' new shares");
 	log_send_servers(s, j, e->seq, plan_epoch(s, j));
 }
@@ -130,7 +137,7 @@ bool epoch_begin(struct sched *s, struct sched_job *j)
 		return false;
 	}
 	list_add(j->log.next, &e->link);
-	begin(s, j, e, w == WANT_REPAIR);
+	begin(s, j, e, w);
 	return true;
 }
 

@@ -122,6 +122,7 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 		job_free(s, j);
 		return NULL;
 	}
+	grow_take(j, m);
 	shrink_take(s, j, m);
 	out_log(s, SCHED_INFO, "job %s is held, number %u", j->name, j->number);
 	return j;
@@ -175,6 +176,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 			job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
 			return;
 		}
+		grow_take(j, m);
 		shrink_take(s, j, m);
 	}
 	if (p->out) {
@@ -611,7 +613,7 @@ static void answer_joins(struct sched *s, struct sched_job *j)
 	list_for_each_safe(&j->reqs, l, next) {
 		struct sched_req *q = list_entry(l, struct sched_req, link);
 
-		if (q->kind == SQ_JOIN)
+		if (q->kind == SQ_JOIN && !q->grow && !grow_joins(j, q->rank))
 			req_done(s, j, q, 0, "", &j->number, 1);
 	}
 }

@@ -438,7 +438,7 @@ static void fail_collectives(struct sched *s, struct sched_job *j, uint32_t rank
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 
-		if (q->entry)
+		if (q->entry || (q->kind == SQ_JOIN && !q->grow))
 			continue;
 		if (q->kind == SQ_BARRIER)
 			barrier_leave(j, q);
@@ -446,6 +446,8 @@ static void fail_collectives(struct sched *s, struct sched_job *j, uint32_t rank
 			tensor_withdraw(s, j, q);
 		req_done(s, j, q, e.code, e.text, NULL, 0);
 	}
+	if (j->state == SJ_UP)
+		grow_answer(s, j);
 }
 
 /* A lost rank, or what an agent has found that makes the job impossible. */

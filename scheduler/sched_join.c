@@ -165,6 +165,10 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		return true;
 	if (j->state != SJ_UP)
 		return false;
+	if (grow_joins(j, m->rank)) {
+		req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
+		return true;
+	}
 	r->pid = m->pid;		/* after a restart it was not known; agents take one */
 	out_answer(s, n, m->req, 0, "", &j->number, 1);
 	return true;
@@ -184,7 +188,7 @@ void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join 
 		j = job_begin(s, n, m);
 	if (!j || joined_already(s, j, n, m) ||
 	    (j->state == SJ_HELD && held_join(s, j, n, m->rank, m->pid, m->req, m->timeout_ms)) ||
-	    refused(s, j, n, m))
+	    grow_join(s, j, n, m) || refused(s, j, n, m))
 		return;
 	if (j->nin && disagrees(s, j, n, m))
 		return;
@@ -231,6 +235,8 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
 	char buf[ERR_TEXT_MAX + 1];
 	struct text t;
 
+	if (grow_expire(s, j, q))
+		return;
 	if (j->state == SJ_HELD) {	/* it runs, only this one has not heard it */
 		req_done(s, j, q, TALLY_ETIMEDOUT, "the scheduler recovers from a restart", NULL,
 			 0);
@@ -252,6 +258,8 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 	struct sched_job *j = job_by_name(s, m->text);
 	const struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
 
+	if (r && grow_withdraw(s, j, n, m->rank, m->pid))
+		return;
 	if (!r || r->state != SR_IN || r->node != n || r->pid != m->pid || j->state == SJ_HELD) {
 		s->counters.strays++;
 		return;

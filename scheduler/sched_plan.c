@@ -329,13 +329,16 @@ struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
 
 	uint32_t ngone;
 	const uint32_t *gone = shrink_gone(s, j, &ngone);
+	uint32_t njoined;
+	const uint32_t *joined = grow_joined(s, j, &njoined);
 
-	if (!m || !servers || !gone)
+	if (!m || !servers || !gone || !joined)
 		return NULL;
 	m->epoch = (struct msg_epoch){
 		.job = j->number, .seq = j->epoch_seq, .epoch = j->epoch, .repair = j->repair,
 		.nservers = j->place->nservers, .servers = servers,
 		.ngone = ngone, .gone = gone,
+		.grown = j->grown, .grown_at = j->grown_at, .njoined = njoined, .joined = joined,
 	};
 	return m;
 }
@@ -349,8 +352,10 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 
 	uint32_t ngone;
 	const uint32_t *gone = shrink_gone(s, j, &ngone);
+	uint32_t njoined;
+	const uint32_t *joined = grow_joined(s, j, &njoined);
 
-	if (!m || !machines || !servers || !gone)
+	if (!m || !machines || !servers || !gone || !joined)
 		return NULL;
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		if (!fill_machine(s, j, i, with_keys, &machines[i]))
@@ -363,6 +368,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 		.nmachines = j->nmachines, .machines = machines,
 		.nservers = nservers, .servers = servers, .seq = j->seq,
 		.on_loss = j->on_loss, .ngone = ngone, .gone = gone,
+		.grown = j->grown, .grown_at = j->grown_at, .njoined = njoined, .joined = joined,
 	};
 	return m;
 }

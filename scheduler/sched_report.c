@@ -29,7 +29,7 @@ static bool fits(struct room *r, size_t texts)
 
 static const char *job_waiting(struct sched *s, const struct sched_job *j)
 {
-	char buf[200];
+	char buf[300];
 	struct text t;
 
 	text_init(&t, buf, sizeof(buf));
@@ -55,6 +55,8 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 					 j->machines[i].name);
 		}
 	}
+	if (j->state == SJ_UP)
+		grow_text(&t, j);
 	return out_string(s, buf);
 }
 

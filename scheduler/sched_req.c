@@ -67,7 +67,7 @@ void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 
-		if (q->node != n || (rank != UINT32_MAX && q->rank != rank))
+		if (q->node != n || (rank != UINT32_MAX && (q->rank != rank || q->kind == SQ_JOIN)))
 			continue;
 		if (q->kind == SQ_BARRIER)
 			barrier_leave(j, q);

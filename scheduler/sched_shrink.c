@@ -28,6 +28,8 @@ static void lose(struct sched *s, struct sched_job *j, uint32_t rank)
 	}
 	j->nleft -= r->state == SR_LEFT;
 	r->state = SR_LOST;
+	r->joined = false;
+	grow_lose(j, rank);
 	r->node = NULL;
 	j->nlost++;
 	j->shrinks = true;
@@ -41,6 +43,7 @@ static void machine_out(struct sched *s, struct sched_job *j, struct sched_part 
 	struct msg *m = out_msg(s, MSG_JOB_DOWN);
 
 	p->out = true;
+	grow_machine_out(s, j, (uint32_t)(p - j->machines));
 	if (m)
 		m->job_down = (struct msg_job_down){
 			.job = j->number, .code = TALLY_EWORKERLOST, .text = out_string(s, why),

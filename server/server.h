@@ -90,7 +90,7 @@ struct sv_job {
 	uint32_t engines_left;		/* that have not let go of it yet */
 	bool stopping;
 	uint32_t *machine_of;		/* of each rank; owned */
-	uint32_t ngone;			/* ranks that the job goes on without, */
+	uint32_t ngone, grown;		/* ranks that the job goes on without; that came back; */
 	bool *lost;			/* n: machines of which none is left; owned */
 	struct sv_job_piece piece[ENGINES_MAX];
 };
@@ -144,7 +144,7 @@ struct sv_batch {
 	uint32_t n;
 	struct sv_part **part;		/* owned */
 	bool **leaving;			/* EPOCH: chunks that part i loses; NULL: new; owned */
-	bool *lost;			/* EPOCH, a smaller world: machines not in it; owned */
+	bool *lost;			/* EPOCH, another world: machines not in it; owned */
 	uint32_t world;			/* its ranks */
 };
 

@@ -511,7 +511,8 @@ static void move_all(struct sv_job *j, const struct msg_epoch *m, struct place_t
 	uint32_t weight[SERVERS_PER_JOB_MAX];
 	bool alive[SERVERS_PER_JOB_MAX];
 	const struct place_change c = {
-		.epoch = (uint32_t)m->epoch, .repair = m->repair, .anew = m->ngone > j->ngone,
+		.epoch = (uint32_t)m->epoch, .repair = m->repair,
+		.anew = m->ngone > j->ngone || m->grown != j->grown,
 		.nservers = m->nservers, .weight = weight, .alive = alive,
 	};
 
@@ -663,12 +664,12 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 {
 	struct sv_moves v = { 0 };
 	struct sv_job *j;
-	bool shrinks;
+	bool anew;
 	int rc = log_job(s, m->job, m->seq, &j, e);
 
 	if (rc)
 		return rc;
-	shrinks = m->ngone > j->ngone;
+	anew = m->ngone > j->ngone || m->grown != j->grown;
 	if (m->nservers < j->nservers || j->me >= m->nservers ||
 	    m->servers[j->me].node != s->my_node)
 		return err_set(e, TALLY_EPROTO, "job %u does not name server %s", m->job, s->name);
@@ -679,10 +680,11 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 	for (uint32_t i = 0; !rc && i < v.n; i++)
 		rc = part_moves(s, v.t[i], v.since[i], &v.part[i], (uint32_t)m->epoch, e);
 	rc = rc ? rc : place_parts(s, j, v.part, v.n, e);
-	if (!rc && shrinks && sv_job_shrink(j, m->gone, m->ngone))
+	j->grown = m->grown;
+	if (!rc && anew && sv_job_shrink(j, m->gone, m->ngone))
 		rc = err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	if (!rc)
-		rc = moves_send(s, j, &v, m->epoch, shrinks, e);
+		rc = moves_send(s, j, &v, m->epoch, anew, e);
 	moves_free(&v);
 	if (!rc && s->memory_used > s->memory_bytes)
 		log_warn("job %u needs more than --memory, since there are fewer servers", j->id);

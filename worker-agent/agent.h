@@ -121,7 +121,8 @@ struct ad_epoch {
 	struct list spare[ENGINES_MAX];	/* ad_peers for new links */
 	uint32_t nmoves;
 	struct ad_move *move;
-	bool shrinks;			/* the world is a smaller one from here on */
+	bool anew;			/* the world is another one from here on */
+	uint32_t grown;			/* as of MSG_EPOCH */
 	uint32_t ngone, *gone;		/* owned: ranks that are not in it, ascending */
 	uint64_t live;			/* this machine's that are: bits */
 };
@@ -139,8 +140,10 @@ struct ad_job {
 	uint64_t told_settled;		/* epoch */
 	bool shrink;			/* it goes on without the ranks that it loses */
 	uint32_t ngone;			/* so many by now */
+	uint32_t grown;			/* so many have come back; the last of them, */
+	uint64_t grown_at;		/* at this barrier */
 	uint64_t live;			/* local ranks that it has: bits */
-	bool adopting;			/* engines are on their way into a smaller world: */
+	bool adopting;			/* engines are on their way into another world: */
 	uint32_t nlater;
 	struct list later;		/* ad_entry: log entries that wait for that, or for all
 					 * engines to have the job */
@@ -179,6 +182,7 @@ struct ad_job {
 	bool frozen_told[ENGINES_MAX];	/* the engines': engine 0 knows */
 	uint32_t frozen;		/* engine 0's: engines that are */
 	uint64_t *lost;			/* engine 0's: ranks, bits; owned */
+	uint32_t grown_shown;		/* engine 0's */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
 	mono_t stall_logged;		/* control thread's */
 	bool stuck_said[ENGINES_MAX];	/* the engines': the last AD_STUCK was not empty */
@@ -194,6 +198,7 @@ struct ad_tensor {
 	uint32_t id, dtype;
 	_Atomic bool ready;		/* all engines have it; engine 0 looks, too */
 	bool again;			/* its round begins anew: engine 0's word, before AD_THAW */
+	uint32_t round;			/* over when the world last became another one: the same */
 	char name[NAME_LEN_MAX + 1];
 	struct place_tensor placed;
 	struct ad_slab *result, *sum;
@@ -274,6 +279,7 @@ struct ad_session {
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
 	bool placed, detached, ring_busy;
+	bool unready;			/* came into a job that ran, and has none of its tensors */
 	struct ad_gpu *gpu;		/* owned; joins the others with its GPU; NULL: does not */
 	struct ad_req req[AD_REQS_MAX];
 };
@@ -446,10 +452,12 @@ void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep);
 void ad_epoch_turn(struct ad_engine *en);	/* says what is settled */
 void ad_epoch_end(struct ad_engine *en, struct ad_job *j);	/* its routes go */
 
-/* agent_shrink.c: a smaller world, in all engines at once */
+/* agent_shrink.c: a smaller or a larger world, in all engines at once */
 /* The local ranks (bits) of a world without those. */
 uint64_t ad_shrink_live(const struct ad_job *j, const uint32_t *gone, uint32_t n);
 int ad_shrink_fill(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e);
+/* The control thread's: that world is the job's; who of it has no process is told. */
+void ad_shrink_take(struct ad_job *j, const struct ad_epoch *ep, const struct msg_epoch *m);
 /* A log entry that has to wait (later) is kept; ENOMEM, EQUOTA: the job cannot go on here. */
 int ad_shrink_defer(struct ad_job *j, const struct msg *m, bool *later, struct err *e);
 void ad_shrink_done(struct ad_job *j);		/* all engines are in it */
@@ -480,6 +488,12 @@ void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m);
 void ad_gpu_over(struct ad_session *s, int code, const char *text);	/* no answer will come */
 void ad_gpu_tick(struct ad_session *s, mono_t now);
 
+/* agent_join.c: which process is which rank */
+bool ad_join_taken(const struct ad_session *s, const struct ad_job *j, uint32_t local);
+void ad_join_give_up(struct ad_session *s);	/* it has ended, or waited for too long */
+/* These local ranks (bits) are in the job from now on: who of them has no process? */
+void ad_join_check(struct ad_job *j, uint64_t locals);
+
 /* agent_session.c: processes */
 int ad_sessions_start(struct agent *a, struct err *e);
 void ad_sessions_stop(struct agent *a);	/* their sockets close with the loop */
@@ -487,7 +501,6 @@ void ad_sessions_free(struct agent *a);	/* which has; the engines are gone */
 struct ad_session *ad_session_of(struct ad_job *j);	/* any of them */
 void ad_sessions_tick(struct agent *a, mono_t now);
 void ad_session_scheduler_up(struct agent *a);
-void ad_sessions_check(struct ad_job *j);	/* it has just come up */
 /* The scheduler's answer to a question of one of the processes. */
 void ad_session_reply(struct agent *a, const struct msg_reply *r);
 void ad_session_job_ready(struct ad_job *j);

@@ -153,7 +153,7 @@ void ag_job_freeze(struct ag_job *j)
 void ag_job_shrink(struct ag_job *j, uint64_t live, uint32_t world)
 {
 	j->frozen = false;
-	j->live = live;
+	j->live = MUTATE(24) ? live & j->live : live;
 	j->world = world;
 }
 

@@ -246,7 +246,7 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 		batch(en, p);
 		break;
 	case AD_EPOCH:
-		if (((struct ad_epoch *)p)->shrinks)
+		if (((struct ad_epoch *)p)->anew)
 			ad_shrink_freeze(en, p);
 		else
 			ad_epoch_adopt(en, p);

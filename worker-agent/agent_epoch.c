@@ -202,7 +202,8 @@ static int replay(struct ad_job *j, const struct msg_epoch *m, uint32_t n, struc
 	bool alive[SERVERS_PER_JOB_MAX], done;
 	struct place_tensor *all = calloc(n + 1, sizeof(*all));
 	const struct place_change c = {
-		.epoch = (uint32_t)m->epoch, .repair = m->repair, .anew = m->ngone > j->ngone,
+		.epoch = (uint32_t)m->epoch, .repair = m->repair,
+		.anew = m->ngone > j->ngone || m->grown != j->grown,
 		.nservers = m->nservers, .weight = weight, .alive = alive,
 		.nplaced = m->nplaced, .placed = m->placed,
 	};
@@ -289,7 +290,8 @@ static int check(const struct ad_job *j, const struct msg_epoch *m, struct err *
 		return err_set(e, TALLY_EPROTO, "job %u log entry %llu after %llu", m->job,
 			       (unsigned long long)m->seq, (unsigned long long)j->seq);
 	if (m->epoch <= j->epoch->epoch || m->nservers < j->epoch->nservers ||
-	    (j->n == 1) == (m->nservers > 0) || m->ngone < j->ngone || (m->ngone && !j->shrink))
+	    (j->n == 1) == (m->nservers > 0) ||
+	    (m->ngone < j->ngone && m->grown == j->grown) || (m->ngone && !j->shrink))
 		return err_set(e, TALLY_EPROTO, "job %u epoch %llu after %llu cannot be", m->job,
 			       (unsigned long long)m->epoch, (unsigned long long)j->epoch->epoch);
 	return 0;
@@ -320,12 +322,11 @@ int ad_epoch(struct agent *a, const struct msg *msg, struct err *e)
 	}
 	j->seq = j->epoch_seq = m->seq;
 	j->epoch = ep;
-	j->ngone = m->ngone;
-	j->live = ep->live;
-	j->adopting = ep->shrinks;
 	log_info("job %u '%s' epoch %llu, %s", j->id, j->name, (unsigned long long)m->epoch,
-		 ep->shrinks ? "it goes on without ranks that are lost" :
+		 ep->anew && m->grown != j->grown ? "ranks have come back" :
+		 ep->anew ? "it goes on without ranks that are lost" :
 		 m->repair ? "a lost server's chunks move" : "chunks move to new shares");
+	ad_shrink_take(j, ep, m);
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ad_engine_tell(a->engine[i], AD_EPOCH, &ep, sizeof(ep));
 	return 0;
@@ -338,7 +339,7 @@ void ad_epoch_taken(struct ad_epoch *ep)
 	free_moves(ep);
 	ad_epoch_free(ep->before);
 	ep->before = NULL;
-	if (ep->shrinks && ep->job->state != JOB_STOPPING)
+	if (ep->anew && ep->job->state != JOB_STOPPING)
 		ad_shrink_done(ep->job);
 }
 
@@ -507,7 +508,7 @@ static void show_anew(struct ad_engine *en, struct ad_epoch *ep, const struct ad
 	}
 }
 
-static void shrink(struct ad_engine *en, const struct ad_epoch *ep)
+static void enter_world(struct ad_engine *en, const struct ad_epoch *ep)
 {
 	struct ag_job *c = ep->job->core[en->index];
 
@@ -531,8 +532,8 @@ void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep)
 	show_anew(en, ep, old);
 	ag_job_epoch(&en->core, j->core[en->index], (uint32_t)ep->epoch, ep->route[en->index],
 		     ep->nroutes);
-	if (ep->shrinks)
-		shrink(en, ep);
+	if (ep->anew)
+		enter_world(en, ep);
 	for (uint32_t i = 0; i < ep->nmoves; i++) {
 		const struct ad_move *mv = &ep->move[i];
 

@@ -119,7 +119,9 @@ static void take_job(struct agent *a, const struct msg *m)
 	if (ad_job_find(a, m->job_up.job))
 		return;			/* said again after an outage: it runs already */
 	if (!ad_job_up(a, m, &e)) {
-		ad_sessions_check(ad_job_find(a, m->job_up.job));
+		struct ad_job *j = ad_job_find(a, m->job_up.job);
+
+		ad_join_check(j, j->live);
 		return;
 	}
 	log_error("job %u refused, reason %s", m->job_up.job, e.text);

@@ -110,6 +110,8 @@ static int build(struct ad_job *j, const struct msg *m, struct err *e)
 	fill_front(j);
 	j->live = ad_shrink_live(j, up->gone, up->ngone);
 	j->ngone = up->ngone;
+	j->grown = j->grown_shown = up->grown;
+	j->grown_at = up->grown_at;
 	for (uint32_t i = 0; i < up->ngone; i++)
 		bits_set(j->lost, up->gone[i]);
 	return j->live ? 0 : err_set(e, TALLY_EPROTO, "all ranks that are here are gone");

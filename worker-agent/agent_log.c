@@ -106,6 +106,10 @@ static void *newest_epoch(struct ad_job *j, struct msg_job_up *up)
 	up->servers = m.epoch.servers;
 	up->ngone = m.epoch.ngone;
 	up->gone = m.epoch.gone;
+	up->grown = m.epoch.grown;
+	up->grown_at = m.epoch.grown_at;
+	up->njoined = m.epoch.njoined;
+	up->joined = m.epoch.joined;
 	return mem.base;
 }
 

@@ -172,20 +172,6 @@ static void join_failed(struct ad_session *s, uint64_t theirs, int code, const c
 	ctl_close(s->ctl);		/* which tells the others */
 }
 
-/* A restarted scheduler does not know which process a rank was: we do. */
-static bool is_taken(const struct ad_session *s, uint32_t local)
-{
-	if (s->job->left[local].gone)
-		return true;
-	list_for_each(&s->agent->sessions, l) {
-		const struct ad_session *o = list_entry(l, struct ad_session, link);
-
-		if (o != s && o->placed && o->job == s->job && o->local == local)
-			return true;
-	}
-	return false;
-}
-
 /* The job is up and the scheduler has said yes. */
 static void joined(struct ad_session *s, uint64_t theirs)
 {
@@ -199,7 +185,7 @@ static void joined(struct ad_session *s, uint64_t theirs)
 		join_failed(s, theirs, TALLY_EINTERNAL, "the scheduler placed this rank elsewhere");
 		return;
 	}
-	if (is_taken(s, local)) {
+	if (ad_join_taken(s, s->job, local)) {
 		join_failed(s, theirs, TALLY_EEXIST, "another process has been this rank");
 		return;
 	}
@@ -210,6 +196,7 @@ static void joined(struct ad_session *s, uint64_t theirs)
 		return;
 	}
 	s->ring->local = local;
+	s->unready = s->job->grown_at != 0;
 	s->attach_req = theirs;
 	s->state = SESSION_OPENING;
 	s->ring_busy = true;
@@ -231,6 +218,7 @@ void ad_session_ring_ready(struct ad_session *s)
 			.machines = s->job->n,
 			.chunk_bytes = s->job->chunk_bytes,
 			.agent = s->agent->name,
+			.barrier = s->job->grown_at,
 		},
 	};
 
@@ -361,6 +349,7 @@ static void declared(struct ad_session *s, struct ad_req *r)
 
 		rows[i].id = t->id;
 		rows[i].slab = t->result->index;
+		rows[i].round = t->round;
 		for (int k = 0; k < 2; k++)
 			rows[i].off[k] = (uint64_t)t->result_page[k] * PAGE_BYTES;
 	}
@@ -370,6 +359,7 @@ static void declared(struct ad_session *s, struct ad_req *r)
 	send_fds(s, &m, NULL, 0);
 	free(rows);
 	req_free(r);
+	s->unready = false;
 }
 
 void ad_session_tensors_ready(struct ad_job *j)
@@ -456,6 +446,7 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 		req_free(r);
 		s->job = m->code || !m->nids ? NULL : ad_job_find(s->agent, m->ids[0]);
 		if (s->job && s->job->state != JOB_STOPPING) {
+			s->job->barriers = MAX(s->job->barriers, s->job->grown_at);
 			joined(s, theirs);
 			return;
 		}
@@ -501,10 +492,13 @@ void ad_session_reply(struct agent *a, const struct msg_reply *m)
 
 /* ---- the end ---- */
 
+/* Who came late and could not take part was no member whose leaving would end the job. */
 static void tell_leave(struct ad_session *s)
 {
+	bool lost = !s->detached || s->unready;
+
 	if (s->placed)
-		ad_job_left(s->job, s->local, s->detached ? 0 : TALLY_EWORKERLOST, s->pid);
+		ad_job_left(s->job, s->local, lost ? TALLY_EWORKERLOST : 0, s->pid);
 }
 
 static void session_end(struct ad_session *s)
@@ -519,22 +513,6 @@ static void session_end(struct ad_session *s)
 	} else {
 		session_free(s);
 	}
-}
-
-/* A process that goes while it is joining: its RANK_JOIN is withdrawn. */
-static void give_up_joining(struct ad_session *s)
-{
-	const struct msg m = {
-		.type = MSG_RANK_LEAVE,
-		.rank_leave = {
-			.rank = s->rank,
-			.code = TALLY_EWORKERLOST,
-			.text = s->job_name,
-			.pid = s->pid,
-		},
-	};
-
-	(void)ad_tell_scheduler(s->agent, &m);
 }
 
 void ad_session_ring_gone(struct ad_session *s)
@@ -592,25 +570,6 @@ void ad_session_job_over(struct ad_job *j)
 	}
 }
 
-/* A rank that went when the scheduler could not be told is missed when its job is up. */
-void ad_sessions_check(struct ad_job *j)
-{
-	const struct ad_machine *me = &j->machines[j->me];
-
-	for (uint32_t local = 0; local < me->nranks; local++) {
-		bool here = false;
-
-		list_for_each(&j->agent->sessions, l) {
-			const struct ad_session *s = list_entry(l, struct ad_session, link);
-
-			here |= s->state == SESSION_JOINING && s->rank == me->ranks[local] &&
-				!strcmp(s->job_name, j->name);
-		}
-		if (!here)
-			ad_job_left(j, local, TALLY_EWORKERLOST, 0);
-	}
-}
-
 void ad_session_scheduler_up(struct agent *a)
 {
 	list_for_each(&a->sessions, l) {
@@ -651,7 +610,7 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 			}
 			if (r->type == MSG_RANK_JOIN) {
 				s->state = SESSION_OVER;
-				give_up_joining(s);
+				ad_join_give_up(s);
 			}
 			req_fail(s, r, ctl_node_is_up(a->node) ? TALLY_ETIMEDOUT : TALLY_ESCHED,
 				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
@@ -723,7 +682,7 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 	else if (!s->job && e->code)
 		log_warn("process %u uid %u cut off, reason %s", s->pid, s->uid, e->text);
 	if (s->state == SESSION_JOINING)
-		give_up_joining(s);
+		ad_join_give_up(s);
 	session_end(s);
 }
 

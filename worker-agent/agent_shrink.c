@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A smaller world, in all engines at once.
+ * A smaller or a larger world, in all engines at once.
  *
- * An epoch says that ranks are gone.  A round that is whole on this machine stays as it
- * is, all others begin again, and a tensor's segments are with several engines; so
- * there must be one moment that decides.  Each engine freezes the job when it hears of
- * the epoch (none of its rounds ends any more) and tells engine 0, behind whatever it
- * has told of rounds that ended.  When all have, engine 0's front knows which rounds
+ * An epoch says that ranks are gone, or that some are there again.  A round that is whole
+ * on this machine stays as it is, all others begin again, and a tensor's segments are with
+ * several engines; so there must be one moment that decides.  Each engine freezes the job
+ * when it hears of the epoch (none of its rounds ends any more) and tells engine 0, behind
+ * whatever it has told of rounds that ended.  When all have, engine 0's front knows which rounds
  * are whole: it marks the others, and with AD_THAW the engines adopt the epoch.
  * Meanwhile the control thread keeps what comes behind that epoch in the job's log.
+ *
+ * Who comes back does so when nobody has a round under way, so nothing begins again then
+ * but what a process has begun that did not wait for the answer.  It goes on with the round
+ * behind the one that is over by then (ad_tensor.round).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,13 +42,15 @@ int ad_shrink_fill(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e
 	struct ad_job *j = ep->job;
 
 	ep->live = j->live;
-	ep->shrinks = m->ngone > j->ngone;
-	if (!ep->shrinks)
+	ep->grown = m->grown;
+	ep->anew = m->ngone > j->ngone || m->grown != j->grown;
+	if (!ep->anew)
 		return 0;
-	ep->gone = calloc(m->ngone, sizeof(*ep->gone));
+	ep->gone = calloc(m->ngone + 1, sizeof(*ep->gone));
 	if (!ep->gone)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
-	memcpy(ep->gone, m->gone, m->ngone * sizeof(*ep->gone));
+	if (m->ngone)
+		memcpy(ep->gone, m->gone, m->ngone * sizeof(*ep->gone));
 	ep->ngone = m->ngone;
 	ep->live = ad_shrink_live(j, m->gone, m->ngone);
 	return ep->live ? 0 : err_set(e, TALLY_EPROTO, "job %u epoch %llu: all ranks that are here "
@@ -114,6 +120,21 @@ void ad_shrink_done(struct ad_job *j)
 	}
 }
 
+void ad_shrink_take(struct ad_job *j, const struct ad_epoch *ep, const struct msg_epoch *m)
+{
+	uint64_t came = ep->live & ~j->live;
+
+	j->adopting = ep->anew;
+	j->ngone = m->ngone;
+	j->grown = m->grown;
+	j->grown_at = m->grown_at;
+	j->live = ep->live;
+	for (uint32_t l = 0; l < j->nlocal; l++)
+		if (came >> l & 1)
+			j->left[l] = (struct ad_left){ 0 };
+	ad_join_check(j, came);
+}
+
 /* ---- engines ---- */
 
 static struct ad_job *find_job(struct ad_engine *en, uint32_t id)
@@ -156,21 +177,24 @@ void ad_shrink_turn(struct ad_engine *en, struct ad_job *j)
 void ad_shrink_show(const struct ad_job *j, struct ring_end *r)
 {
 	for (uint32_t rank = 0; rank < j->world; rank++)
-		if (bits_test(j->lost, rank))
-			ring_lost_set(r, rank);
+		ring_lost_set(r, rank, bits_test(j->lost, rank));
+	ring_grown_set(r, j->grown_shown);
 }
 
 /* Engine 0, when all have stopped: what is not whole by now begins again. */
 static void decide(struct ad_engine *en, struct ad_job *j, const struct ad_epoch *ep)
 {
+	memset(j->lost, 0, BITS_WORDS(j->world) * sizeof(*j->lost));
 	for (uint32_t i = 0; i < ep->ngone; i++)
 		bits_set(j->lost, ep->gone[i]);
+	j->grown_shown = ep->grown;
 	fr_job_shrink(&j->front, ep->live);
 	list_for_each(&j->front.tensors, l) {
 		struct fr_tensor *t = list_entry(l, struct fr_tensor, link);
 		struct ad_tensor *at = t->user;
 
 		at->again = t->running;
+		at->round = t->running ? round_prev(t->round) : t->round;
 		if (!t->running)
 			continue;
 		fr_again(t);

@@ -34,7 +34,9 @@
 	X(19, "scheduler: a barrier opens without the last rank") \
 	X(20, "agent: in a smaller world keeps what it had of a round that is not whole") \
 	X(21, "agent: in a smaller world a lost rank still counts") \
-	X(22, "server: in a smaller world a mean divides by the larger one")
+	X(22, "server: in a smaller world a mean divides by the larger one") \
+	X(23, "scheduler: ranks that come back are let in before all agents know") \
+	X(24, "agent: a rank that has come back does not count")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

@@ -334,13 +334,25 @@ void ring_status_get(const struct ring_end *r, int *job_code, char *job_text, ch
 		*stall_text = '\0';
 }
 
-void ring_lost_set(struct ring_end *r, uint32_t rank)
+void ring_lost_set(struct ring_end *r, uint32_t rank, bool lost)
 {
 	struct ring_status *st = &r->mem->status;
 	uint64_t bit = UINT64_C(1) << rank % 64;
 
-	if (!(atomic_fetch_or(&st->lost[rank / 64], bit) & bit))
+	if (lost && !(atomic_fetch_or(&st->lost[rank / 64], bit) & bit))
 		atomic_fetch_add(&st->nlost, 1);
+	if (!lost && atomic_fetch_and(&st->lost[rank / 64], ~bit) & bit)
+		atomic_fetch_sub(&st->nlost, 1);
+}
+
+void ring_grown_set(struct ring_end *r, uint32_t grown)
+{
+	atomic_store(&r->mem->status.grown, grown);
+}
+
+uint32_t ring_grown(const struct ring_end *r)
+{
+	return atomic_load(&r->mem->status.grown);
 }
 
 uint32_t ring_lost_count(const struct ring_end *r)

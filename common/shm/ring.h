@@ -102,6 +102,8 @@ struct ring_status {
 	uint8_t pad[2];
 	_Atomic uint32_t nlost;		/* ranks that the job goes on without, */
 	_Atomic uint64_t lost[WORLD_SIZE_MAX / 64];	/* rank r: bit r % 64 of word r / 64 */
+	_Atomic uint32_t grown;		/* so many lost ranks came back, ever */
+	uint32_t pad2;
 };
 
 struct ring_shared;		/* the layout, in ring.c and docs/PROTOCOL.md */
@@ -138,9 +140,11 @@ void ring_status_get(const struct ring_end *r, int *job_code, char *job_text,
 
 uint32_t ring_lost_count(const struct ring_end *r);
 bool ring_is_lost(const struct ring_end *r, uint32_t rank);	/* rank < WORLD_SIZE_MAX */
+uint32_t ring_grown(const struct ring_end *r);	/* so many lost ranks came back */
 
 /* agent's side */
-void ring_lost_set(struct ring_end *r, uint32_t rank);	/* once and for all; harmless again */
+void ring_lost_set(struct ring_end *r, uint32_t rank, bool lost);	/* harmless again */
+void ring_grown_set(struct ring_end *r, uint32_t grown);
 int ring_sub_take(struct ring_end *r, struct ring_sub *s);	/* 0, EAGAIN: empty, EPROTO */
 bool ring_sub_sleep(struct ring_end *r);
 int ring_sub_wake(struct ring_end *r);		/* ESHUTDOWN: the session is over */

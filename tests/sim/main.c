@@ -90,10 +90,12 @@ static bool declare_event(struct sim *s, const struct sim_event *e)
 	if (j->over || s->stopped)
 		return true;
 	if (e->a) {
-		sim_declare_one(s, j, e->a - 1, e->b >> 16, e->b & 0xffff);
+		if (j->rank[e->a - 1].life == (e->b >> 8 & 0xff))
+			sim_declare_one(s, j, e->a - 1, e->b >> 16, e->b & 0xff);
 		return true;
 	}
 	sim_totals.late_declares++;
+	j->late_declared = true;
 	sim_declare(s, j, j->p->ntensors - j->p->late, j->p->late);
 	return true;
 }
@@ -102,7 +104,7 @@ static void handle(struct sim *s, const struct sim_event *e)
 {
 	bool known = sim_net_event(s, e) || sim_lane_event(s, e) || sim_proc_event(s, e) ||
 		     sim_rank_event(s, e) || sim_ctl_event(s, e) || sim_life_event(s, e) ||
-		     sim_ask_event(s, e) || declare_event(s, e);
+		     sim_ask_event(s, e) || sim_grow_event(s, e) || declare_event(s, e);
 
 	ASSERT(known);
 	if (e->proc == SIM_NOBODY)
@@ -284,6 +286,8 @@ static void make_work(struct sim_job_params *p, struct rng *r, uint32_t njobs)
 	p->barriers = (uint32_t)rng_below(r, SIM_BARRIERS);
 	p->order = (uint32_t)rng_below(r, 4);
 	p->lookahead = rng_below(r, 2) ? 100 : 1 + (uint32_t)rng_below(r, 20);
+	p->grow = p->shrink && rng_below(r, 2);
+	p->barriers += p->grow && p->barriers < SIM_BARRIERS;
 }
 
 /* The second job is on some of the machines, or all. */
@@ -371,7 +375,8 @@ void sim_params_print(const struct sim_params *p)
 	for (uint32_t i = 0; i < p->njobs; i++)
 		printf("  job %u: %u machines, %u ranks, %u tensors, %u rounds, order %u%s\n", i,
 		       p->job[i].n, p->job[i].world, p->job[i].ntensors, p->job[i].rounds,
-		       p->job[i].order, p->job[i].shrink ? ", shrinks" : "");
+		       p->job[i].order, p->job[i].grow ? ", shrinks and grows" :
+		       p->job[i].shrink ? ", shrinks" : "");
 }
 
 /* ---- sets of runs ---- */
@@ -455,6 +460,9 @@ static uint32_t paths_missing(void)
 	NET(ranks_lost);
 	NET(shrunk);
 	NET(roots_lost);
+	NET(grown);
+	NET(came);
+	NET(gave_up);
 	NET(faults);
 #undef NET
 #undef REPORT

@@ -22,6 +22,7 @@
  *	sim_held.c	what agents tell after each registration
  *	sim_server.c	servers: what their control threads do
  *	sim_life.c	who dies, comes, is cut off, drains, and when
+ *	sim_grow.c	ranks that come in the place of lost ones
  *	sim_cluster.c	what the shells would do around the cores
  *	sim_rank.c	ranks: data, order of submission, what a result must be
  *	main.c		parameters from a seed, sets of runs, what was exercised
@@ -58,7 +59,8 @@ enum {
 					 * are for real tensors */
 	SIM_LOCAL = 3,
 	SIM_RANKS = SIM_AGENTS * SIM_LOCAL,
-	SIM_WORLDS = SIM_RANKS + 1,
+	SIM_WORLDS = SIM_RANKS + 1,	/* between two growths */
+	SIM_LIVES = 4,			/* of a rank */
 	SIM_TENSORS = 8,
 	SIM_ROUNDS = 24,
 	SIM_LANES = 6,			/* per link; half of them stand in for broken ones */
@@ -66,7 +68,7 @@ enum {
 	SIM_BARRIERS = 4,
 	SIM_RETRIES = 16,		/* of a declaration that was refused */
 	/* Of each rank: join, declare twice and again, undeclare each, barriers. */
-	SIM_ASKED = SIM_RANKS * (SIM_TENSORS + 3 + SIM_RETRIES + SIM_BARRIERS),
+	SIM_ASKED = SIM_RANKS * SIM_LIVES * (2 * SIM_TENSORS + 3 + SIM_RETRIES + SIM_BARRIERS),
 };
 
 struct sim;
@@ -85,6 +87,7 @@ struct sim_job_params {
 	uint32_t order;			/* enum sim_order */
 	uint32_t lookahead;
 	bool shrink;			/* goes on without the ranks that it loses */
+	bool grow;			/* and lets others come in their place at its barriers */
 };
 
 struct sim_params {
@@ -142,6 +145,7 @@ enum sim_event_type {
 	EV_ASK,			/* agent a: what use b of its connection left unanswered */
 	EV_DECLARE,		/* the late tensors of job c; again rank a - 1, b: what */
 	EV_LET_GO,		/* proc a: what is no longer borrowed goes */
+	EV_COME,		/* somebody wants to be rank a of job c, which was lost */
 };
 
 struct sim_msg;
@@ -265,7 +269,8 @@ struct sim_log {
 	uint64_t seq, told;
 	uint64_t epoch_seq;		/* of the last EPOCH */
 	uint64_t forget_seq, forget_from;	/* as a server's */
-	uint32_t ngone;			/* ranks that it was told are gone */
+	uint32_t ngone, grown;		/* ranks that it was told are gone; that came back, */
+	uint64_t grown_at;		/* the last of them at this barrier */
 	uint32_t n, k[SIM_TENSORS];	/* tensors in log order */
 	uint32_t id[SIM_TENSORS];	/* of tensor k */
 	uint64_t entry[SIM_TENSORS];
@@ -358,6 +363,8 @@ struct sim_server {
 
 struct sim_rank {
 	uint32_t local;
+	uint32_t life;			/* 0: its first process */
+	bool heard;			/* its agent's world has it, in this life */
 	uint32_t pos;			/* everything before it in sim.order is submitted */
 	int32_t waiting;		/* tensor, or -1 */
 	uint32_t barriers, passed;	/* entered; and come out of again */
@@ -368,6 +375,7 @@ struct sim_rank {
 struct sim_asked {
 	enum msg_type type;
 	uint32_t rank, first, n;	/* tensors */
+	uint32_t life;			/* of the rank that asks */
 	uint32_t id;			/* UNDECLARE; BARRIER: its generation */
 	uint32_t gen;			/* of the agent's connection when it was asked last */
 	bool done;
@@ -380,7 +388,11 @@ struct sim_job {
 	bool starved;			/* memory was refused without which it cannot go on */
 	bool shaken;			/* a last time before its ranks detach */
 	uint64_t rounds_done;		/* tensor rounds complete on every agent */
-	uint32_t lost;			/* bits: ranks that have ended, or their agents */
+	uint32_t lost;			/* bits: ranks that have ended, or their agents; */
+	uint32_t coming;		/* of these: others wait in their place */
+	uint32_t grown;			/* as the first agent heard it */
+	uint32_t grown_by[SIM_BARRIERS + 1];	/* what ranks heard at each barrier, and 1 */
+	bool late_declared;
 	uint32_t nworlds, worlds[SIM_WORLDS];	/* bits: that some agent has been in */
 	bool ended;			/* a broadcast's root is lost */
 	mono_t last_progress;
@@ -431,7 +443,7 @@ struct sim_totals {
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
 		 reborn, late_declares, resets, restarts, agent_crashes, two_jobs, spared,
 		 log_cuts, asked_again, barriers, starved, starved_jobs, caught_up, ranks_lost,
-		 shrunk, roots_lost;
+		 shrunk, roots_lost, grown, came, gave_up;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -499,6 +511,10 @@ void sim_declare_one(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t f
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k);
 void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank);	/* the next one */
 uint64_t sim_barriers_passed(const struct sim_job *j, uint32_t agent);	/* by its ranks */
+/* A rank whose process has ended, or whose agent has: nothing of it is asked again. */
+void sim_ask_ended(struct sim_job *j, uint32_t rank);
+void sim_ask_join(struct sim *s, struct sim_job *j, uint32_t rank);
+uint32_t sim_pid(const struct sim_job *j, uint32_t rank);
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
 void sim_ask_welcomed(struct sim *s, uint32_t agent);
 bool sim_ask_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
@@ -551,6 +567,24 @@ static inline bool sim_rank_lives(const struct sim_job *j, uint32_t rank)
 }
 void sim_world_add(struct sim_job *j, uint32_t world);
 uint64_t sim_rounds(const struct sim *s);	/* done, of all jobs */
+
+/* Where all come to a barrier, 1, 2, ...: everything before it is submitted, and nothing behind
+ * it before they have passed it, if some may come in there. */
+static inline uint32_t sim_barrier_pos(const struct sim_job *j, uint32_t barrier)
+{
+	return (uint32_t)((uint64_t)barrier * j->norder / (j->p->barriers + 1));
+}
+
+/* ---- growing ---- */
+
+void sim_grow_lost(struct sim *s, struct sim_job *j, uint32_t rank);	/* another may come */
+/* False: it does not wait. */
+bool sim_grow_give_up(struct sim *s, struct sim_job *j, uint32_t rank);
+bool sim_grow_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
+void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank);	/* it is in */
+/* Local ranks (bits) are in the agent's world from now on: a dead one is missed. */
+void sim_grow_heard(struct sim *s, struct sim_job *j, uint32_t agent, uint64_t came);
+void sim_grow_passed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t barrier);
 
 /* ---- running ---- */
 

@@ -115,8 +115,8 @@ static void end_route(struct sim *s, uint32_t agent, struct sim_agent_job *aj, u
 
 /* ---- messages ---- */
 
-static void smaller(struct sim *s, struct sim_job *j, uint32_t agent, const uint32_t *gone,
-		    uint32_t n)
+static void enter_world(struct sim *s, struct sim_job *j, uint32_t agent, const uint32_t *gone,
+			uint32_t n, uint32_t grown)
 {
 	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 	uint64_t live = 0;
@@ -128,8 +128,10 @@ static void smaller(struct sim *s, struct sim_job *j, uint32_t agent, const uint
 		live |= (uint64_t)(world >> aj->front.rank[l] & 1) << l;
 	if (!live)
 		sim_fail(s, "agent %u hears of a world without any of its ranks", agent);
+	if (grown > j->grown)		/* no round of before will be */
+		j->nworlds = 0;
+	j->grown = MAX(j->grown, grown);
 	sim_world_add(j, world);
-	sim_totals.shrunk++;
 	ag_job_shrink(aj->core, live, j->p->world - n);
 	fr_job_shrink(&aj->front, live);
 }
@@ -171,7 +173,7 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 	aj->front.nlocal = nlocal;
 	fr_job_start(&s->agent[agent]->front, &aj->front);
 	if (m->ngone)			/* it has heard so late */
-		smaller(s, j, agent, m->gone, m->ngone);
+		enter_world(s, j, agent, m->gone, m->ngone, m->grown);
 }
 
 static void route_of(const struct sim_job *j, const struct sim_agent_job *aj, uint32_t k,
@@ -301,13 +303,13 @@ static void leave_gone(struct sim *s, uint32_t agent, struct sim_agent_job *aj)
 }
 
 /* As ad_epoch_frozen(): the one engine has stopped, so what is whole is known at once. */
-static void shrink(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg_epoch *m)
+static void new_world(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg_epoch *m)
 {
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
 
 	ag_job_freeze(aj->core);
-	smaller(s, j, agent, m->gone, m->ngone);
+	enter_world(s, j, agent, m->gone, m->ngone, m->grown);
 	for (uint32_t i = 0; i < aj->log.n; i++) {
 		struct sim_agent_tensor *at = &aj->tensor[aj->log.k[i]];
 
@@ -330,7 +332,8 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
 	uint32_t route[SIM_CHUNKS];
-	bool shrinks = m->ngone > aj->log.ngone;
+	bool larger = m->grown != aj->log.grown, anew = larger || m->ngone > aj->log.ngone;
+	uint64_t live = aj->front.live;
 
 	if ((m->seq != aj->log.seq + 1 && m->seq != aj->log.seq) || m->epoch <= aj->epoch)
 		sim_fail(s, "agent %u: epoch %llu entry %llu after %llu entry %llu", agent,
@@ -346,8 +349,10 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 		fill_table(s, j, agent);
 	}
 	ag_job_epoch(&a->core, aj->core, (uint32_t)m->epoch, aj->table, MAX(aj->nrows, 1));
-	if (shrinks)
-		shrink(s, j, agent, m);
+	if (anew)
+		new_world(s, j, agent, m);
+	sim_totals.grown += larger;
+	sim_totals.shrunk += anew && !larger;
 	for (uint32_t i = 0; j->p->n > 1 && i < aj->log.n; i++) {
 		uint32_t k = aj->log.k[i];
 
@@ -359,6 +364,8 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 		if (aj->route[v] && aj->route[v]->gone)
 			end_route(s, agent, aj, v);
 	aj->epoch = m->epoch;
+	if (anew)
+		sim_grow_heard(s, j, agent, aj->front.live & ~live);
 }
 
 /*
@@ -486,9 +493,12 @@ void sim_agent_crash(struct sim *s, uint32_t agent)
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_job *j = &s->job[i];
 
-		for (uint32_t r = 0; r < j->p->world; r++)
-			if (j->p->agent[j->p->machine[r]] == agent)
-				sim_ranks_lost(s, j, 1u << r);
+		for (uint32_t r = 0; r < j->p->world; r++) {
+			if (j->p->agent[j->p->machine[r]] != agent)
+				continue;
+			sim_ranks_lost(s, j, 1u << r);
+			sim_ask_ended(j, r);
+		}
 	}
 	if (sim_chance(s, 300))		/* with its machine: nobody closes its connections */
 		a->ctl.cut_until = MONO_NEVER;
@@ -508,6 +518,8 @@ void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank)
 	sim_trace(s, "job %u rank %u dies", j->index, rank);
 	sim_totals.ranks_lost++;
 	sim_ranks_lost(s, j, 1u << rank);
+	sim_ask_ended(j, rank);
+	sim_grow_lost(s, j, rank);
 	sim_ctl_send(s, sim_agent_proc(j->p->agent[j->p->machine[rank]]), &m);
 }
 

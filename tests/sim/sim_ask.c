@@ -36,7 +36,7 @@ static void ask_join(struct sim *s, const struct sim_job *j, uint32_t i)
 	char name[8];
 	const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = REQ(j, i), .job = name, .world = j->p->world, .rank = j->asked[i].rank,
-		.pid = 1 + j->asked[i].rank, .timeout_ms = 1000000,
+		.pid = sim_pid(j, j->asked[i].rank), .timeout_ms = 1000000,
 		.chunk_bytes = s->p.chunk_bytes * SIM_SCALE,
 		.on_loss = j->p->shrink ? ON_LOSS_SHRINK : ON_LOSS_ERROR,
 	} };
@@ -83,7 +83,7 @@ static void ask_barrier(struct sim *s, const struct sim_job *j, uint32_t i)
 	const struct sim_asked *q = &j->asked[i];
 	const struct msg m = { .type = MSG_BARRIER, .barrier = {
 		.req = REQ(j, i), .job = j->number, .rank = q->rank, .timeout_ms = 1000000,
-		.generation = q->id,
+		.generation = q->id, .grow = j->p->grow,
 	} };
 
 	sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
@@ -110,7 +110,27 @@ static void ask_new(struct sim *s, struct sim_job *j, const struct sim_asked *q)
 {
 	ASSERT(j->nasked < SIM_ASKED);
 	j->asked[j->nasked] = *q;
+	j->asked[j->nasked].life = j->rank[q->rank].life;
 	ask(s, j, j->nasked++);
+}
+
+uint32_t sim_pid(const struct sim_job *j, uint32_t rank)
+{
+	return 1 + rank + 1000 * j->rank[rank].life;
+}
+
+void sim_ask_ended(struct sim_job *j, uint32_t rank)
+{
+	j->coming &= ~(1u << rank);
+	j->rank[rank].life++;
+	j->rank[rank].heard = false;
+	for (uint32_t i = 0; i < j->nasked; i++)
+		j->asked[i].done |= j->asked[i].rank == rank;
+}
+
+void sim_ask_join(struct sim *s, struct sim_job *j, uint32_t rank)
+{
+	ask_new(s, j, &(struct sim_asked){ .type = MSG_RANK_JOIN, .rank = rank });
 }
 
 void sim_join(struct sim *s, struct sim_job *j)
@@ -173,16 +193,22 @@ static void passed(struct sim *s, struct sim_job *j, const struct sim_asked *q)
 		if (j->rank[o].barriers < q->id && sim_rank_lives(j, o))
 			sim_fail(s, "job %u rank %u passes barrier %u without rank %u", j->index,
 				 q->rank, q->id, o);
+	sim_grow_passed(s, j, q->rank, q->id);
 	sim_rank_wakes(s, j, q->rank);
 }
 
 /* Tensors for which a server had no memory are declared again; nothing else may fail. */
-static void refused(struct sim *s, uint32_t agent, const struct sim_job *j,
+static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 		    const struct sim_asked *q, const struct msg_reply *m, bool before)
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
-	if (aj->over || aj->left || sim_job_may_end(s, j) || !sim_rank_lives(j, q->rank))
+	bool out = q->type == MSG_RANK_JOIN && m->code == TALLY_EWORKERLOST;
+
+	if (out)			/* its machine is out of the job */
+		j->coming &= ~(1u << q->rank);
+	if (aj->over || aj->left || sim_job_may_end(s, j) || out ||
+	    (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1)))
 		return;
 	if (q->type != MSG_DECLARE || (m->code != TALLY_ENOMEM && m->code != TALLY_EBUSY) ||
 	    !s->p.starve)
@@ -190,7 +216,7 @@ static void refused(struct sim *s, uint32_t agent, const struct sim_job *j,
 	else if (!before)
 		sim_at(s, (mono_t)sim_below(s, NS_PER_SEC), &(struct sim_event){
 			.type = EV_DECLARE, .proc = SIM_NOBODY, .a = q->rank + 1,
-			.b = q->first << 16 | q->n, .c = j->index });
+			.b = q->first << 16 | q->life << 8 | q->n, .c = j->index });
 }
 
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
@@ -206,6 +232,8 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		return;
 	}
 	q = &s->job[job].asked[i];
+	if (q->life != s->job[job].rank[q->rank].life)
+		return;			/* the process that asked has ended */
 	before = q->done;
 	q->done = true;			/* asked again it may be answered again, and alike */
 	if (m->code) {
@@ -214,6 +242,8 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 	}
 	for (uint32_t k = q->first; q->type == MSG_DECLARE && k < q->first + q->n; k++)
 		s->job[job].rank[q->rank].declared[k] = true;
+	if (q->type == MSG_RANK_JOIN && q->life && !before)
+		sim_grow_answered(s, &s->job[job], q->rank);
 	if (q->type == MSG_BARRIER && !before)
 		passed(s, &s->job[job], q);
 }
@@ -226,7 +256,7 @@ static void ask_again(struct sim *s, uint32_t agent, bool join)
 		for (uint32_t i = 0; i < j->nasked && !s->agent[agent]->job[n].over; i++) {
 			const struct sim_asked *q = &j->asked[i];
 
-			if (!sim_rank_lives(j, q->rank))
+			if (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1))
 				continue;
 			if (q->done || agent_of(j, q->rank) != agent ||
 			    q->gen == s->agent[agent]->ctl.gen ||

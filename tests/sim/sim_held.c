@@ -50,6 +50,10 @@ static void tell_up(struct sim *s, uint32_t agent, const struct sim_agent_job *a
 		up.job_up.servers = epoch.epoch.servers;
 		up.job_up.ngone = epoch.epoch.ngone;
 		up.job_up.gone = epoch.epoch.gone;
+		up.job_up.grown = epoch.epoch.grown;
+		up.job_up.grown_at = epoch.epoch.grown_at;
+		up.job_up.njoined = epoch.epoch.njoined;
+		up.job_up.joined = epoch.epoch.joined;
 	}
 	sim_ctl_send(s, sim_agent_proc(agent), &up);
 	free(a);
@@ -84,6 +88,12 @@ static void tell_entry(struct sim *s, uint32_t agent, const struct sim_job *j,
 	sim_ctl_send(s, sim_agent_proc(agent), &m);
 }
 
+/* As ad_job.left: its process has ended, and no other one is in its place. */
+static bool has_left(const struct sim_job *j, uint32_t rank)
+{
+	return !sim_rank_lives(j, rank) && !j->rank[rank].heard;
+}
+
 static void tell_left(struct sim *s, uint32_t agent, const struct sim_job *j, bool all)
 {
 	for (uint32_t r = 0; r < j->p->world; r++) {
@@ -92,7 +102,8 @@ static void tell_left(struct sim *s, uint32_t agent, const struct sim_job *j, bo
 			.code = sim_rank_lives(j, r) ? 0 : TALLY_EWORKERLOST,
 		} };
 
-		if (j->p->agent[j->p->machine[r]] == agent && (all || !sim_rank_lives(j, r)))
+		if (j->p->agent[j->p->machine[r]] == agent &&
+		    (all || has_left(j, r)))
 			sim_ctl_send(s, sim_agent_proc(agent), &m);
 	}
 }

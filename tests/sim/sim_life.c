@@ -202,14 +202,34 @@ static bool is_root(const struct sim *s, const struct sim_job *j, uint32_t rank,
 	return false;
 }
 
+/* Some rank; when enough has been done, often one whose data others wait for. */
+static uint32_t victim(struct sim *s, const struct sim_job *j)
+{
+	uint32_t rank = (uint32_t)sim_below(s, j->p->world);
+
+	if (!j->p->shrink || sim_rounds(s) < RUN_ROUNDS || !sim_chance(s, 500))
+		return rank;
+	for (uint32_t k = 0; k < j->p->ntensors; k++) {
+		uint32_t round = j->tensor[k].all + 1, root = j->tensor[k].root[round] - 1;
+
+		if (round <= j->p->rounds && j->tensor[k].root[round] &&
+		    j->rank[root].submitted[k] < round &&
+		    sim_rop(s, j, k, round) == ROP_BROADCAST)
+			return root;
+	}
+	return rank;
+}
+
 /* A rank of a job that goes on without, or the agent of one. */
 static bool shrink_some(struct sim *s)
 {
 	struct sim_job *j = &s->job[sim_below(s, s->p.njobs)];
-	uint32_t rank = (uint32_t)sim_below(s, j->p->world);
+	uint32_t rank = victim(s, j);
 	uint32_t agent = j->p->agent[j->p->machine[rank]];
 	bool machine = sim_chance(s, 400);
 
+	if (sim_grow_give_up(s, j, rank))
+		return true;
 	if (sim_rounds(s) < RUN_ROUNDS && is_root(s, j, rank, machine))
 		return false;
 	if (!j->p->shrink || !sim_faulty(s) || !sim_rank_lives(j, rank) || j->over || j->ended ||

@@ -21,6 +21,8 @@ void sim_log_start(struct sim_log *l, const struct msg_job_up *m)
 	l->place->epoch = (uint32_t)m->epoch;
 	l->told = m->seq;
 	l->ngone = m->ngone;
+	l->grown = m->grown;
+	l->grown_at = m->grown_at;
 	ASSERT(!place_start(l->place, weight, m->nservers, NULL));
 }
 
@@ -102,7 +104,8 @@ void sim_log_epoch(struct sim *s, struct sim_log *l, const struct msg_epoch *m)
 	uint32_t weight[SIM_ROWS];
 	bool alive[SIM_ROWS];
 	const struct place_change c = {
-		.epoch = (uint32_t)m->epoch, .repair = m->repair, .anew = m->ngone > l->ngone,
+		.epoch = (uint32_t)m->epoch, .repair = m->repair,
+		.anew = m->ngone > l->ngone || m->grown != l->grown,
 		.nservers = m->nservers, .weight = weight, .alive = alive, .nplaced = m->nplaced,
 		.placed = m->placed,
 	};
@@ -117,6 +120,8 @@ void sim_log_epoch(struct sim *s, struct sim_log *l, const struct msg_epoch *m)
 		sim_fail(s, "epoch %llu places chunks where they cannot be",
 			 (unsigned long long)m->epoch);
 	l->ngone = m->ngone;
+	l->grown = m->grown;
+	l->grown_at = m->grown_at;
 	l->seq = l->epoch_seq = m->seq;
 }
 

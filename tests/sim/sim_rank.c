@@ -518,8 +518,11 @@ static uint32_t choose(struct sim *s, const struct sim_job *j, uint32_t rank)
 	const struct sim_rank *r = &j->rank[rank];
 	uint32_t can[SIM_TENSORS], n = 0, machine = j->p->machine[rank];
 	uint32_t end = MIN(r->pos + j->p->lookahead, j->norder);
+	uint32_t fence = j->p->grow && r->passed < j->p->barriers ?
+			 sim_barrier_pos(j, r->passed + 1) : j->norder;
 	const struct sim_agent_job *aj = &s->agent[j->p->agent[machine]]->job[j->index];
 
+	end = MIN(end, fence);
 	for (uint32_t i = r->pos; i < end && n < SIM_TENSORS; i++) {
 		uint32_t k = j->order[i].tensor;
 
@@ -582,8 +585,12 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 		return;
 	/* All come there, because what is before it is submitted by then. */
 	if (r->barriers == r->passed && r->barriers < j->p->barriers &&
-	    r->pos >= (r->barriers + 1) * j->norder / (j->p->barriers + 1))
+	    r->pos >= sim_barrier_pos(j, r->barriers + 1)) {
+		r->waiting = j->p->grow ? wait_for(s, j, r) : -1;
+		if (r->waiting >= 0)
+			return;
 		sim_barrier(s, j, rank);
+	}
 	if (r->barriers > r->passed || r->pos == j->norder)
 		return;
 	pos = choose(s, j, rank);

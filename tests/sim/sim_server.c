@@ -243,7 +243,7 @@ static void epoch(struct sim *s, uint32_t server, struct sim_job *j, const struc
 		return;
 	}
 	memcpy(before, sj->log.since, sizeof(before));
-	if (m->ngone > sj->log.ngone)
+	if (m->ngone > sj->log.ngone || m->grown != sj->log.grown)
 		shrink(v, j, m->gone, m->ngone);
 	sim_log_epoch(s, &sj->log, m);
 	for (uint32_t i = 0; i < sj->log.n; i++)

@@ -104,14 +104,53 @@ START_TEST(client_that_may_shrink_keeps_its_input_and_sees_who_is_lost)
 	ck_assert_int_eq(tally_live_ranks(s), 2);
 	ck_assert_int_eq(tally_gpu_open(s, NULL), TALLY_EINVAL);
 	ck_assert_ptr_nonnull(strstr(tally_error_text(s), "on_loss = shrink"));
-	ring_lost_set(&agent->ring, 1);
-	ring_lost_set(&agent->ring, 1);
+	ring_lost_set(&agent->ring, 1, true);
+	ring_lost_set(&agent->ring, 1, true);
 	ck_assert_int_eq(tally_live_ranks(s), 1);
 	ck_assert_int_eq(tally_world_size(s), 2);
 	ck_assert_int_eq(tally_rank_is_live(s, 0), 1);
 	ck_assert_int_eq(tally_rank_is_live(s, 1), 0);
 	ck_assert_int_eq(tally_rank_is_live(s, 2), TALLY_EINVAL);
 	ck_assert_int_eq(tally_live_ranks(NULL), TALLY_EINVAL);
+	finish();
+}
+END_TEST
+
+START_TEST(client_grows_between_rounds_and_hears_how_many_came)
+{
+	tally_options opt = {
+		.job = "test", .rank = 0, .world = 2, .timeout_ms = DEADLINE_MS,
+		.on_loss = TALLY_ON_LOSS_SHRINK,
+	};
+	float in[4] = { 0 };
+	tally_tensor *t;
+	tally_ticket k;
+
+	agent = fake_start(NO_TRICK);
+	opt.socket = agent->path;
+	ck_assert_int_eq(tally_attach(&opt, &s), 0);
+	ck_assert_int_eq(tally_is_late(s), 0);
+	t = declare("w", TALLY_FLOAT32, 4);
+	k = push(t, in, in);
+	ck_assert_int_eq(tally_grow(s, -1), TALLY_EBUSY);
+	ck_assert_ptr_nonnull(strstr(tally_error_text(s), "round 1 of tensor w"));
+	wait_ok(k);
+	ck_assert_int_eq(tally_grow(s, -1), 0);
+	ring_lost_set(&agent->ring, 1, true);
+	ring_lost_set(&agent->ring, 1, false);
+	ring_grown_set(&agent->ring, 1);
+	ck_assert_int_eq(tally_grow(s, -1), 1);
+	ck_assert_int_eq(tally_grow(s, -1), 0);
+	ck_assert_int_eq(tally_live_ranks(s), 2);
+	ck_assert_int_eq(tally_grow(NULL, -1), TALLY_EINVAL);
+	finish();
+}
+END_TEST
+
+START_TEST(client_grows_no_job_that_ends_with_a_rank)
+{
+	start(NO_TRICK);
+	ck_assert_int_eq(tally_grow(s, -1), TALLY_EINVAL);
 	finish();
 }
 END_TEST
@@ -667,6 +706,8 @@ int main(void)
 	tcase_add_test(tc, client_round_gives_results_in_place_elsewhere_or_in_view);
 	tcase_add_test(tc, client_agent_fills_memory_of_the_arena);
 	tcase_add_test(tc, client_that_may_shrink_keeps_its_input_and_sees_who_is_lost);
+	tcase_add_test(tc, client_grows_between_rounds_and_hears_how_many_came);
+	tcase_add_test(tc, client_grows_no_job_that_ends_with_a_rank);
 	tcase_add_test(tc, client_foreign_input_may_change_after_the_call);
 	tcase_add_test(tc, client_tensors_may_be_waited_for_in_any_order);
 	tcase_add_test(tc, client_empty_tensor_works_like_any_other);

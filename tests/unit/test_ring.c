@@ -289,12 +289,20 @@ START_TEST(ring_tells_who_is_lost)
 	ck_assert_uint_eq(ring_lost_count(&proc), 0);
 	for (uint32_t i = 0; i < ARRAY_SIZE(ranks); i++) {
 		ck_assert(!ring_is_lost(&proc, ranks[i]));
-		ring_lost_set(&agent, ranks[i]);
-		ring_lost_set(&agent, ranks[i]);
+		ring_lost_set(&agent, ranks[i], true);
+		ring_lost_set(&agent, ranks[i], true);
 		ck_assert(ring_is_lost(&proc, ranks[i]));
 		ck_assert_uint_eq(ring_lost_count(&proc), i + 1);
 	}
 	ck_assert(!ring_is_lost(&proc, 1));
+	ring_lost_set(&agent, 64, false);
+	ring_lost_set(&agent, 64, false);
+	ring_lost_set(&agent, 1, false);
+	ck_assert(!ring_is_lost(&proc, 64));
+	ck_assert_uint_eq(ring_lost_count(&proc), ARRAY_SIZE(ranks) - 1);
+	ck_assert_uint_eq(ring_grown(&proc), 0);
+	ring_grown_set(&agent, 3);
+	ck_assert_uint_eq(ring_grown(&proc), 3);
 }
 END_TEST
 

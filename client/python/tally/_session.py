@@ -211,7 +211,8 @@ class Session:
     to one thread at a time and does not survive fork().
 
     on_loss="shrink", on all ranks alike: the job goes on without the ranks that it loses
-    (tally.h says how); live_ranks and is_live() tell who is left.
+    (tally.h says how); live_ranks and is_live() tell who is left.  At grow() lost ranks come
+    back: processes that attach under their numbers, for which is_late is true.
 
     Arrays from empty() and results are libtally's memory: they must not be used
     after detach().
@@ -315,6 +316,11 @@ class Session:
         """Processes of the job that are not lost: world_size, but with on_loss="shrink"."""
         return self._fact(_lib.tally_live_ranks)
 
+    @property
+    def is_late(self):
+        """True: the job was running when this process attached, and grow() let it in."""
+        return bool(self._fact(_lib.tally_is_late))
+
     def is_live(self, rank):
         """False: the job goes on without that rank."""
         return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
@@ -410,6 +416,13 @@ class Session:
     def barrier(self, timeout=None):
         """Returns when all ranks have called it; TallyTimeout names who has not."""
         self._check(_lib.tally_barrier(self._handle(), int(timeout * 1000) if timeout else -1))
+
+    def grow(self, timeout=None):
+        """A barrier at which processes come in that wait in the place of lost ranks.
+
+        Returns how many did, the same number on all ranks.  Then broadcast what they lack.
+        """
+        return self._check(_lib.tally_grow(self._handle(), int(timeout * 1000) if timeout else -1))
 
     def fileno(self):
         """A descriptor that becomes readable when tickets complete; then poll()."""

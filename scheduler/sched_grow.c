@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_grow.c - ranks that come back into a job that goes on without those it loses.
+ *
+ * A process that attaches in the place of a lost rank waits (its RANK_JOIN does).  At a
+ * barrier of the kind "grow" no survivor has a round under way, so all are at the same
+ * round of every tensor: that is where somebody can come in.  When all survivors are
+ * there and somebody waits, an epoch makes the world larger, as another one made it
+ * smaller: all chunks are placed anew, and nothing of the two worlds can meet.  When all
+ * agents follow it, the barrier opens for the survivors and for those who came in: they
+ * count as having been there.
+ *
+ * Who dies meanwhile is lost as at any other time; the barrier does not wait for it.  A
+ * scheduler that is restarted meanwhile hears from the agents at which barrier who came
+ * in: one that nobody has passed is waited for again.
+ */
+#include "scheduler/sched.h"
+
+#define OUT_TEXT "job '%.128s' goes on without machine %.128s, of which no rank is left: rank %u " \
+		 "cannot come back"
+
+/* ---- who waits, and who is coming in ---- */
+
+static bool waits(const struct sched_req *q)
+{
+	return q->kind == SQ_JOIN && q->grow;
+}
+
+static struct sched_req *waiter_of(const struct sched_job *j, uint32_t rank)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->rank == rank && waits(q))
+			return q;
+	}
+	return NULL;
+}
+
+/* An epoch has said that it is gone, and its machine is in the job. */
+static bool may_come(const struct sched_job *j, const struct sched_req *q)
+{
+	const struct sched_rank *r = &j->ranks[q->rank];
+
+	return waits(q) && r->gone && j->machines[r->machine].node == q->node;
+}
+
+bool grow_any(const struct sched_job *j)
+{
+	list_for_each(&j->reqs, p)
+		if (may_come(j, list_entry(p, struct sched_req, link)))
+			return true;
+	return false;
+}
+
+bool grow_joins(const struct sched_job *j, uint32_t rank)
+{
+	return j->ranks[rank].joined && j->ranks[rank].state == SR_IN &&
+	       j->generation < j->grown_at;
+}
+
+uint32_t grow_awaited(const struct sched_job *j)
+{
+	uint32_t n = j->world - j->nlost;
+
+	for (uint32_t r = 0; r < j->world; r++)
+		n -= grow_joins(j, r);
+	return n;
+}
+
+bool grow_under_way(const struct sched_job *j)
+{
+	return j->grown_at == j->generation + 1;
+}
+
+void grow_text(struct text *t, const struct sched_job *j)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].state == SR_LOST && waiter_of(j, r))
+			text_add(t, "%s%u", n++ ? ", " : t->used ? "; rank " : "rank ", r);
+	if (n)
+		text_add(t, " %s to come in, until the survivors call tally_grow",
+			 n == 1 ? "waits" : "wait");
+}
+
+/* ---- coming ---- */
+
+static const char *machine_name(const struct sched_job *j, uint32_t rank)
+{
+	return j->machines[j->ranks[rank].machine].name;
+}
+
+static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
+		 const struct msg_rank_join *m)
+{
+	const struct sched_part *p = &j->machines[j->ranks[m->rank].machine];
+	struct sched_req *q = waiter_of(j, m->rank);
+
+	if (q && q->node == n) {	/* as a rule it has ended, and that was lost on the way */
+		req_done(s, j, q, TALLY_EEXIST, "another process has taken its place", NULL, 0);
+		q = NULL;
+	}
+	if (q)
+		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is waited for by "
+			   "process %u on machine %.128s already", m->rank, j->name,
+			   q->pid, q->node->name);
+	else if (p->out)
+		out_refuse(s, n, m->req, TALLY_EWORKERLOST, OUT_TEXT, j->name, p->name, m->rank);
+	else if (j->state == SJ_UP ? p->node != n : strcmp(p->name, n->name))
+		out_refuse(s, n, m->req, TALLY_EINVAL, "rank %u of job '%.128s' can come back on "
+			   "machine %.128s, where it was, and nowhere else", m->rank, j->name,
+			   machine_name(j, m->rank));
+	else
+		return true;
+	return false;
+}
+
+/* It is alone in what it wants: the job goes on. */
+static bool agrees(struct sched *s, struct sched_job *j, struct sched_node *n,
+		   const struct msg_rank_join *m)
+{
+	if (m->world == j->world && m->on_loss == (uint32_t)j->on_loss &&
+	    (!m->chunk_bytes || m->chunk_bytes == j->chunk_bytes))
+		return true;
+	out_refuse(s, n, m->req, TALLY_EMISMATCH, "job '%.128s' has world size %u, chunks of %u "
+		   "bytes, and goes on without lost ranks; rank %u on machine %.64s says world "
+		   "size %u, chunks of %u (0: any)%s", j->name, j->world, j->chunk_bytes, m->rank,
+		   n->name, m->world, m->chunk_bytes,
+		   m->on_loss == ON_LOSS_SHRINK ? "" : ", and to end when a rank is lost");
+	return false;
+}
+
+/* The rank is lost; or was here, and its end may not have been noticed yet. */
+static bool is_free(const struct sched_job *j, const struct sched_node *n, uint32_t rank)
+{
+	const struct sched_rank *r = rank < j->world ? &j->ranks[rank] : NULL;
+
+	return r && (r->state == SR_LOST || (r->state == SR_IN && r->node == n));
+}
+
+bool grow_join(struct sched *s, struct sched_job *j, struct sched_node *n,
+	       const struct msg_rank_join *m)
+{
+	struct sched_req *q;
+
+	if (j->on_loss != ON_LOSS_SHRINK || j->nleft ||
+	    (j->state != SJ_UP && j->state != SJ_HELD) || !is_free(j, n, m->rank))
+		return false;
+	if (req_asked(j, n, SQ_JOIN, m->rank, m->req) || !agrees(s, j, n, m) || !fits(s, j, n, m))
+		return true;
+	q = req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
+	if (!q)
+		return true;
+	q->grow = true;
+	q->pid = m->pid;
+	q->until = q->deadline;
+	if (j->ranks[m->rank].state == SR_IN)
+		q->deadline = MIN(q->until, s->now + mono_ms(GROW_HOPE_MS));
+	sched_wake(s, q->deadline);
+	out_log(s, SCHED_INFO, "job %s: rank %u waits to come in", j->name, m->rank);
+	job_pump(s, j);
+	return true;
+}
+
+/* True: it was one that waited. */
+bool grow_withdraw(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank,
+		   uint32_t pid)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		bool waited = waits(q);
+
+		if (q->kind != SQ_JOIN || q->node != n || q->rank != rank ||
+		    (waited ? q->pid : j->ranks[rank].pid) != pid)
+			continue;
+		req_drop(s, j, q);
+		if (waited)
+			job_pump(s, j);
+		return waited;
+	}
+	return false;
+}
+
+/* True: not an ordinary one. */
+bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
+{
+	const struct sched_rank *r = &j->ranks[q->rank];
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	if (!waits(q) && grow_joins(j, q->rank)) {	/* in, when all have heard of it */
+		q->deadline = s->now + mono_ms(GROW_MORE_MS);
+		sched_wake(s, q->deadline);
+		return true;
+	}
+	if (!waits(q))
+		return false;
+	if (r->state == SR_LOST && s->now < q->until) {
+		q->deadline = q->until;
+		sched_wake(s, q->deadline);
+		return true;
+	}
+	text_init(&t, buf, sizeof(buf));
+	if (r->state == SR_IN) {
+		text_add(&t, "rank %u of job '%.128s' is on machine %.128s already, process %u",
+			 q->rank, j->name, r->node->name, r->pid);
+		req_done(s, j, q, TALLY_EEXIST, buf, NULL, 0);
+		return true;
+	}
+	text_add(&t, "rank %u of job '%.128s' waited to come in, and the survivors have not called "
+		 "tally_grow", q->rank, j->name);
+	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
+	job_pump(s, j);
+	return true;
+}
+
+/* Nobody can come back there. */
+void grow_machine_out(struct sched *s, struct sched_job *j, uint32_t machine)
+{
+	struct err e;
+
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (!waits(q) || j->ranks[q->rank].machine != machine)
+			continue;
+		err_set(&e, TALLY_EWORKERLOST, OUT_TEXT, j->name, j->machines[machine].name,
+			q->rank);
+		req_done(s, j, q, e.code, e.text, NULL, 0);
+	}
+}
+
+/* It was in, and nobody has told it: it waits again. */
+void grow_lose(const struct sched_job *j, uint32_t rank)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->kind != SQ_JOIN || q->rank != rank || q->grow)
+			continue;
+		q->grow = true;
+		q->pid = j->ranks[rank].pid;
+		q->until = q->deadline;
+	}
+}
+
+/* ---- the barrier ---- */
+
+static void differ(struct sched *s, struct sched_job *j)
+{
+	struct err e;
+
+	err_set(&e, TALLY_EMISMATCH, "job '%.128s': some ranks call tally_grow, others "
+		"tally_barrier", j->name);
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->kind != SQ_BARRIER)
+			continue;
+		barrier_leave(j, q);
+		req_done(s, j, q, e.code, e.text, NULL, 0);
+	}
+}
+
+bool grow_holds(struct sched *s, struct sched_job *j)
+{
+	uint32_t n = 0;
+
+	list_for_each(&j->reqs, p) {
+		const struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		n += q->kind == SQ_BARRIER && q->grow;
+	}
+	if (n && n < j->nbarrier) {
+		differ(s, j);
+		return true;
+	}
+	if (grow_under_way(j))
+		return j->settled < j->epoch && !MUTATE(23);
+	j->grows = n && grow_any(j);
+	if (!j->grows)
+		return false;
+	log_pump(s, j);		/* which may have to wait for its turn */
+	return true;
+}
+
+/* With the epoch that is about to begin. */
+void grow_begin(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		j->ranks[r].joined = false;
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+		struct sched_rank *r = &j->ranks[q->rank];
+
+		if (!may_come(j, q))
+			continue;
+		out_log(s, SCHED_INFO, "job %s has rank %u again, process %u", j->name, q->rank,
+			q->pid);
+		q->grow = false;
+		r->pid = q->pid;
+		r->state = SR_IN;
+		r->node = q->node;
+		r->gone = false;
+		r->joined = true;
+		r->since = j->seq;
+		j->nin++;
+		j->nlost--;
+		j->grown++;
+	}
+	j->grown_at = j->generation + 1;
+	j->grows = false;
+}
+
+/* The barrier at which they came in has opened; or the job ends, which they are to hear as
+ * members of it. */
+void grow_answer(struct sched *s, struct sched_job *j)
+{
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		const struct sched_rank *r = &j->ranks[q->rank];
+
+		if (q->kind == SQ_JOIN && !q->grow && r->joined && r->state == SR_IN)
+			req_done(s, j, q, 0, "", &j->number, 1);
+	}
+}
+
+/* ---- messages ---- */
+
+const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t *n)
+{
+	uint32_t *out = out_scratch(s, (j->world + 1) * sizeof(*out));
+
+	*n = 0;
+	for (uint32_t r = 0; out && r < j->world; r++)
+		if (j->ranks[r].joined)
+			out[(*n)++] = r;
+	return out;
+}
+
+/* As an agent with a newer epoch says it after a restart. */
+void grow_take(struct sched_job *j, const struct msg_job_up *m)
+{
+	uint32_t at = 0;
+
+	j->grown = m->grown;
+	j->grown_at = m->grown_at;
+	for (uint32_t r = 0; r < j->world; r++)
+		j->ranks[r].joined = false;
+	for (uint32_t i = 0; i < m->njoined; i++)
+		if (m->joined[i] < j->world)
+			j->ranks[m->joined[i]].joined = true;
+	for (uint32_t r = 0; r < j->world; r++) {
+		struct sched_rank *k = &j->ranks[r];
+		struct sched_part *p = k->machine < j->nmachines ? &j->machines[k->machine] : NULL;
+
+		while (at < m->ngone && m->gone[at] < r)
+			at++;
+		if (!k->gone || (at < m->ngone && m->gone[at] == r))
+			continue;
+		k->gone = false;	/* an older epoch said so */
+		k->state = p && p->held ? SR_IN : SR_NONE;
+		k->node = p && p->held ? p->node : NULL;
+		j->nin += k->state == SR_IN;
+		j->nlost--;
+	}
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sched_grow.c: ranks that come back into jobs that go on without those they lose. */
+#include "tests/unit/sched_rig.h"
+
+static uint32_t agent[2], srv, number;
+
+static void join_late(uint32_t conn, uint64_t req, uint32_t rank, uint32_t pid, uint32_t world)
+{
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = req, .job = "x", .world = world, .rank = rank, .pid = pid,
+		.timeout_ms = 20000, .on_loss = ON_LOSS_SHRINK,
+	} };
+
+	send(conn, &m);
+}
+
+static void grow(uint32_t conn, uint64_t req, uint32_t rank, uint64_t generation)
+{
+	struct msg m = { .type = MSG_BARRIER, .barrier = {
+		.req = req, .job = number, .rank = rank, .timeout_ms = 5000,
+		.generation = generation, .grow = 1,
+	} };
+
+	send(conn, &m);
+}
+
+/* The server and both agents follow the newest epoch. */
+static void follow(void)
+{
+	uint64_t epoch = last(srv, MSG_EPOCH)->epoch;
+
+	ready_as(srv, MSG_EPOCH_READY, number, epoch, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		ready_as(agent[i], MSG_EPOCH_READY, number, epoch, 0);
+}
+
+/* Agents a (ranks 0, 1) and b (2, 3), a server, tensors t and u; rank 1 is lost. */
+static void job(void)
+{
+	agent[0] = hello(NODE_AGENT, "a");
+	agent[1] = hello(NODE_AGENT, "b");
+	srv = hello(NODE_SERVER, "s0");
+	for (uint32_t r = 0; r < 4; r++)
+		join_late(agent[r / 2], 1 + r, r, 100 + r, 4);
+	number = last(srv, MSG_JOB_UP)->job;
+	ready_as(srv, MSG_JOB_READY, number, last(srv, MSG_JOB_UP)->epoch, 0);
+	for (uint32_t r = 0; r < 4; r++)
+		declare_in(agent[r / 2], 10 + r, number, r, both, 2);
+	ready_as(srv, MSG_TENSORS_READY, number, 1, 0);
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	follow();
+}
+
+static void beat(uint64_t ms)
+{
+	pass_beating(ms, (const uint32_t[]){ agent[0], agent[1], srv }, 3);
+}
+
+START_TEST(who_comes_is_let_in_when_all_grow_and_all_follow)
+{
+	job();
+	join_late(agent[0], 50, 1, 201, 4);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	ck_assert_uint_eq(last(srv, MSG_EPOCH)->ngone, 1);
+	grow(agent[1], 63, 3, 1);
+	ck_assert_uint_eq(last(srv, MSG_EPOCH)->ngone, 0);
+	ck_assert_uint_eq(last(agent[0], MSG_EPOCH)->ngone, 1);	/* servers first */
+	ready_as(srv, MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+	ck_assert_uint_eq(last(agent[0], MSG_EPOCH)->ngone, 0);
+	ready_as(agent[0], MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 60), 0);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	ready_as(agent[1], MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+	ck_answer(agent[0], 60, 0, "");
+	ck_answer(agent[1], 62, 0, "");
+	ck_answer(agent[1], 63, 0, "");
+	ck_assert_uint_eq(answer(agent[0], 50)->ids[0], number);
+}
+END_TEST
+
+START_TEST(nobody_waits_and_it_is_a_barrier)
+{
+	uint32_t epochs;
+
+	job();
+	epochs = count(srv, MSG_EPOCH, REQ_ANY);
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 60), 0);
+	grow(agent[1], 63, 3, 1);
+	ck_answer(agent[0], 60, 0, "");
+	ck_answer(agent[1], 63, 0, "");
+	ck_assert_uint_eq(count(srv, MSG_EPOCH, REQ_ANY), epochs);
+}
+END_TEST
+
+START_TEST(a_plain_barrier_lets_nobody_in)
+{
+	job();
+	join_late(agent[0], 50, 1, 201, 4);
+	barrier(agent[0], 60, number, 0, 1);
+	barrier(agent[1], 62, number, 2, 1);
+	barrier(agent[1], 63, number, 3, 1);
+	ck_answer(agent[0], 60, 0, "");
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	grow(agent[0], 70, 0, 2);
+	barrier(agent[1], 72, number, 2, 2);
+	grow(agent[1], 73, 3, 2);
+	ck_answer(agent[0], 70, TALLY_EMISMATCH, "job 'x': some ranks call tally_grow, others "
+		  "tally_barrier");
+	ck_assert_int_eq(answer(agent[1], 72)->code, TALLY_EMISMATCH);
+	beat(21000);
+	ck_answer(agent[0], 50, TALLY_ETIMEDOUT, "rank 1 of job 'x' waited to come in, and the "
+		  "survivors have not called tally_grow");
+}
+END_TEST
+
+static void come_in(void)
+{
+	job();
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	follow();
+	ck_answer(agent[0], 50, 0, NULL);
+}
+
+START_TEST(who_is_in_declares_what_is_there_and_is_one_of_all)
+{
+	static const struct want other = { "t", DTYPE_F32, 77 }, late = { "late", DTYPE_F32, 5 };
+
+	come_in();
+	declare_in(agent[0], 70, number, 1, &other, 1);
+	ck_assert_int_eq(answer(agent[0], 70)->code, TALLY_EMISMATCH);
+	ck_assert_ptr_nonnull(strstr(answer(agent[0], 70)->text, "tensor 't': the job has "));
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+	declare_in(agent[0], 71, number, 1, both, 2);
+	ck_answer(agent[0], 71, 0, NULL);
+	ck_assert_uint_eq(answer(agent[0], 71)->ids[0], answer(agent[1], 13)->ids[0]);
+	for (uint32_t r = 0; r < 4; r++)
+		barrier(agent[r / 2], 80 + r, number, r, 2);
+	ck_answer(agent[0], 81, 0, "");
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 80), 1);
+	for (uint32_t r = 0; r < 3; r++)
+		declare_in(agent[r / 2], 90 + r, number, r, &late, 1);
+	ck_assert_uint_eq(last(srv, MSG_TENSORS)->seq, 1);
+	declare_in(agent[1], 93, number, 3, &late, 1);
+	ck_assert_uint_gt(last(srv, MSG_TENSORS)->seq, 1);
+}
+END_TEST
+
+START_TEST(who_cannot_come_in_hears_why_at_once)
+{
+	job();
+	join_late(agent[1], 50, 1, 201, 4);
+	ck_answer(agent[1], 50, TALLY_EINVAL, "rank 1 of job 'x' can come back on machine a, where "
+		  "it was, and nowhere else");
+	join_late(agent[0], 51, 1, 201, 5);
+	ck_assert_int_eq(answer(agent[0], 51)->code, TALLY_EMISMATCH);
+	join_late(agent[1], 52, 0, 201, 4);
+	ck_assert_int_eq(answer(agent[1], 52)->code, TALLY_EEXIST);
+	join_late(agent[0], 53, 1, 201, 4);
+	leave(agent[0], number, 0, TALLY_EWORKERLOST);	/* the last one there */
+	ck_assert_int_eq(answer(agent[0], 53)->code, TALLY_EWORKERLOST);
+	join_late(agent[0], 54, 1, 202, 4);
+	ck_answer(agent[0], 54, TALLY_EWORKERLOST, "job 'x' goes on without machine a, of which no "
+		  "rank is left: rank 1 cannot come back");
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(a_process_may_come_before_the_end_of_the_one_before_is_known)
+{
+	job();
+	join_late(agent[1], 50, 3, 203, 4);
+	leave(agent[1], number, 3, TALLY_EWORKERLOST);
+	follow();
+	beat(6000);
+	ck_assert_uint_eq(count(agent[1], MSG_REPLY, 50), 0);
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	follow();
+	ck_answer(agent[1], 50, 0, NULL);
+	ck_answer(agent[0], 60, 0, "");
+	join_late(agent[1], 51, 3, 303, 4);		/* but that one lives */
+	beat(5000);
+	ck_answer(agent[1], 51, TALLY_EEXIST, "rank 3 of job 'x' is on machine b already, process "
+		  "203");
+}
+END_TEST
+
+START_TEST(who_dies_on_its_way_in_is_not_waited_for)
+{
+	struct msg gives_up = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.rank = 1, .code = TALLY_EWORKERLOST, .text = "x", .pid = 201,
+	} };
+
+	job();
+	join_late(agent[0], 50, 1, 201, 4);
+	send(agent[0], &gives_up);			/* while it waits */
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	ck_answer(agent[0], 60, 0, "");
+	join_late(agent[0], 51, 1, 202, 4);
+	grow(agent[0], 70, 0, 2);
+	grow(agent[1], 72, 2, 2);
+	grow(agent[1], 73, 3, 2);
+	gives_up.rank_leave.pid = 202;			/* when it is in, and not told */
+	send(agent[0], &gives_up);
+	follow();
+	follow();
+	ck_answer(agent[0], 70, 0, "");
+	ck_assert_uint_eq(last(agent[1], MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 51), 0);
+}
+END_TEST
+
+START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
+{
+	job();
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	leave(agent[1], number, 3, TALLY_EWORKERLOST);	/* first a smaller world, then a larger */
+	follow();
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	follow();
+	ck_answer(agent[0], 50, 0, NULL);
+	ck_answer(agent[0], 60, 0, "");
+	ck_assert_uint_eq(last(agent[0], MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(last(agent[0], MSG_EPOCH)->gone[0], 3);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, who_comes_is_let_in_when_all_grow_and_all_follow);
+	tcase_add_test(t, nobody_waits_and_it_is_a_barrier);
+	tcase_add_test(t, a_plain_barrier_lets_nobody_in);
+	tcase_add_test(t, who_is_in_declares_what_is_there_and_is_one_of_all);
+	tcase_add_test(t, who_cannot_come_in_hears_why_at_once);
+	tcase_add_test(t, a_process_may_come_before_the_end_of_the_one_before_is_known);
+	tcase_add_test(t, who_dies_on_its_way_in_is_not_waited_for);
+	tcase_add_test(t, a_survivor_that_dies_meanwhile_is_not_waited_for);
+}
+
+int main(void)
+{
+	return rig_main("sched_grow", add);
+}

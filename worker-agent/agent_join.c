@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which process is which rank of a job, while the scheduler decides and when it has.
+ *
+ * A process may end before the answer to its RANK_JOIN, and the scheduler, or what it is to
+ * be told, may be lost meanwhile.  So who is in a job and has no process here is told as lost
+ * when the agent hears that it is in.
+ */
+#include <string.h>
+
+#include "worker-agent/agent.h"
+
+/* A restarted scheduler does not know which process a rank was: we do. */
+bool ad_join_taken(const struct ad_session *s, const struct ad_job *j, uint32_t local)
+{
+	if (j->left[local].gone)
+		return true;
+	list_for_each(&s->agent->sessions, l) {
+		const struct ad_session *o = list_entry(l, struct ad_session, link);
+
+		if (o != s && o->placed && o->job == j && o->local == local)
+			return true;
+	}
+	return false;
+}
+
+/* Its rank, where its job is up; else UINT32_MAX. */
+static uint32_t local_in(const struct ad_session *s, struct ad_job *j)
+{
+	const struct ad_machine *me = &j->machines[j->me];
+
+	for (uint32_t l = 0; l < me->nranks && !strcmp(j->name, s->job_name); l++)
+		if (me->ranks[l] == s->rank && j->state != JOB_STOPPING && j->live >> l & 1)
+			return l;
+	return UINT32_MAX;
+}
+
+/* A process that goes while it is joining: it is lost if its job has it, or its RANK_JOIN is
+ * withdrawn. */
+void ad_join_give_up(struct ad_session *s)
+{
+	const struct msg m = {
+		.type = MSG_RANK_LEAVE,
+		.rank_leave = {
+			.rank = s->rank,
+			.code = TALLY_EWORKERLOST,
+			.text = s->job_name,
+			.pid = s->pid,
+		},
+	};
+
+	list_for_each(&s->agent->jobs, l) {
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+		uint32_t local = j->freed ? UINT32_MAX : local_in(s, j);
+
+		if (local == UINT32_MAX || ad_join_taken(s, j, local))
+			continue;
+		ad_job_left(j, local, TALLY_EWORKERLOST, 0);
+		return;
+	}
+	(void)ad_tell_scheduler(s->agent, &m);
+}
+
+/* A rank that went when the scheduler could not be told is missed when its job is up. */
+void ad_join_check(struct ad_job *j, uint64_t locals)
+{
+	const struct ad_machine *me = &j->machines[j->me];
+
+	for (uint32_t local = 0; local < me->nranks; local++) {
+		bool here = !(locals >> local & 1);
+
+		list_for_each(&j->agent->sessions, l) {
+			const struct ad_session *s = list_entry(l, struct ad_session, link);
+
+			here |= s->state == SESSION_JOINING && s->rank == me->ranks[local] &&
+				!strcmp(s->job_name, j->name);
+		}
+		if (!here)
+			ad_job_left(j, local, TALLY_EWORKERLOST, 0);
+	}
+}
