@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of a job into which others come in the place of lost ones: grow.sh.
+
+	grow_rank.py TENSORS STEPS STEP_S GROW_FROM [SHAPE [SEED]]
+
+Steps of TENSORS rounds each; from step GROW_FROM on all call grow() behind each step, once
+the file GROW_GATE is there.  Who comes in is given the step and the parameters by rank 0.
+A line for each step: the world of each tensor's result and a hash of its bits, and a hash of
+the parameters.  grow_rank.c does the same in C, and their lines can be compared.
+"""
+import os
+import sys
+import time
+
+import numpy as np
+
+import tally
+
+PAGE = 1024  # elements of 4 bytes
+PARAMS = 5000
+
+
+def size_of(tensor):
+    return 1 + (37777 * (tensor + 1)) % 100000
+
+
+def hash_of(array):
+    bits = array.view(np.uint32).astype(np.uint64)
+    return int((bits * (2 * np.arange(len(bits), dtype=np.uint64) + 1)).sum(dtype=np.uint64))
+
+
+def fill(array, rank, tensor, step):
+    i = np.arange(len(array), dtype=np.int64)
+    numbers = (rank * 7919 + tensor * 104729 + i * 31 + step * 17) % 1000
+    np.divide(numbers.astype(np.float32), np.float32(3), out=array)
+    array[::PAGE] = float(1 << rank)
+
+
+def main():
+    tensors, steps, step_s, grow_from = (
+        int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
+    extra = int(sys.argv[5]) if len(sys.argv) > 5 else 0
+    s = tally.Session(timeout=60, on_loss="shrink")
+    print("attached, late" if s.is_late else "attached", flush=True)
+    handles = s.declare_all([(f"t{k}", size_of(k) + extra) for k in range(tensors)]
+                            + [("params", PARAMS)])
+    clock = s.declare("step", 1, "int64")
+    arrays = [s.empty(size_of(k)) for k in range(tensors)]
+    params, now = s.empty(PARAMS), s.empty(1, "int64")
+
+    def catch_up():
+        handles[-1].broadcast(params, params, root=0).wait(60)
+        clock.broadcast(now, now, root=0).wait(60)
+
+    if s.is_late:
+        catch_up()
+    while now[0] < steps:
+        now[0] += 1
+        step, row = int(now[0]), []
+        tickets = []
+        for k, array in enumerate(arrays):
+            fill(array, s.rank, k, step)
+            tickets.append(handles[k].push_pull(array, array))
+        for array, ticket in zip(arrays, tickets):
+            ticket.wait(60)
+            row.append(f"{int(array[0]):x}:{hash_of(array):x}")
+            assert (array[::PAGE] == array[0]).all()
+        params += arrays[0][:PARAMS]
+        print("step", step, *row, flush=True)
+        print("params", step, f"{hash_of(params):x}", flush=True)
+        time.sleep(step_s)
+        if step < grow_from:
+            continue
+        while not os.path.exists(os.environ["GROW_GATE"]):
+            time.sleep(0.01)
+        came = s.grow(60)
+        if came:
+            print("came", came, "live", s.live_ranks, flush=True)
+            catch_up()
+    s.barrier(30)
+    s.detach()
+    print("detached", flush=True)
+
+
+try:
+    main()
+except tally.TallyError as e:
+    print("ERROR", e.name, e.text, flush=True)
+    sys.exit(1)
