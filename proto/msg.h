@@ -150,6 +150,8 @@ struct msg_rank_join {
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;		/* wish; 0: the scheduler's choice */
 	uint32_t on_loss;		/* enum on_loss */
+	uint32_t back;			/* number of the job that it is in already: its agent was
+					 * started again; 0: it joins */
 };
 
 struct msg_rank_leave {
@@ -195,10 +197,11 @@ struct msg_job_up {
 	const struct msg_server *servers;
 	uint64_t seq;			/* JOB_UP of a job that runs: the log up to here follows, as
 					 * placed; JOB_HELD: the entry of its last EPOCH */
-	uint32_t repair;		/* JOB_HELD: of that EPOCH */
+	uint32_t repair;		/* JOB_HELD, JOB_UP of a job that runs: of its last EPOCH */
 	uint32_t on_loss;		/* enum on_loss */
 	uint32_t ngone;			/* ranks that were lost, and the job goes on without; */
 	const uint32_t *gone;		/* ascending */
+	uint64_t epoch_seq;		/* JOB_UP of a job that runs: that EPOCH's entry; 0: none */
 };
 
 /* A log entry that changes who sums what: the servers with their new weights. */

@@ -286,6 +286,7 @@ static const struct msg_row rank_join_rows[] = {
 	U32(msg_rank_join, timeout_ms, ANY32),
 	U32(msg_rank_join, chunk_bytes, 0, CHUNK_BYTES_MAX),
 	U32(msg_rank_join, on_loss, 0, ON_LOSS_END - 1),
+	U32(msg_rank_join, back, ANY32),
 };
 SHAPE(rank_join, rank_join_rule);
 
@@ -336,6 +337,7 @@ static const struct msg_row job_up_rows[] = {
 	U32(msg_job_up, repair, 0, 1),
 	U32(msg_job_up, on_loss, 0, ON_LOSS_END - 1),
 	U32S(msg_job_up, gone, 0, WORLD_SIZE_MAX - 1),
+	U64(msg_job_up, epoch_seq, ANY64),
 };
 SHAPE(job_up, job_up_rule);
 
