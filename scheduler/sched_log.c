@@ -129,7 +129,7 @@ void log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, 
 		if (t->seq == seq || t->seq > last)
 			continue;
 		seq = t->seq;
-		out_send(s, n, log_message(s, j, seq, true));
+		out_send(s, n, log_message(s, j, seq, j->nservers > 0));
 	}
 }
 

@@ -160,6 +160,25 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 
 /* ---- time ---- */
 
+/* A job that goes on without lost ranks goes on with those that are back. */
+static void lose_ranks(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world && p->node; r++)
+		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN && !j->ranks[r].back)
+			shrink_rank(s, j, r, "its process did not come back to its agent");
+}
+
+static void give_up(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	if (j->on_loss == ON_LOSS_SHRINK && p->node->state == SN_UP) {
+		lose_ranks(s, j, p);
+		return;
+	}
+	answer_ranks(s, j, p, TALLY_EWORKERLOST, "other processes of this machine did not come "
+		     "back to their agent");
+	job_agent_dead(s, j, p->node, "processes did not come back");
+}
+
 void return_timer(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nmachines && j->state == SJ_UP; i++) {
@@ -172,9 +191,7 @@ void return_timer(struct sched *s, struct sched_job *j)
 			sched_wake(s, p->return_by);
 			continue;
 		}
-		answer_ranks(s, j, p, TALLY_EWORKERLOST, "other processes of this machine did not "
-			     "come back to their agent");
-		job_agent_dead(s, j, p->node, "processes did not come back");
+		give_up(s, j, p);
 	}
 }
 

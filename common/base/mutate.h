@@ -34,7 +34,9 @@
 	X(19, "scheduler: a barrier opens without the last rank") \
 	X(20, "agent: in a smaller world keeps what it had of a round that is not whole") \
 	X(21, "agent: in a smaller world a lost rank still counts") \
-	X(22, "server: in a smaller world a mean divides by the larger one")
+	X(22, "server: in a smaller world a mean divides by the larger one") \
+	X(23, "agent: started again it sums what may be a result by now") \
+	X(24, "server: keeps what an agent had in its window before it was started again")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */
