@@ -27,12 +27,13 @@ static uint64_t marks[TENSORS][2][SEGS];
 static mono_t now;
 
 /* With what is in its memory; round: the last that a process before had finished. */
-static inline void put_tensor(uint32_t k, uint32_t round)
+static inline void put_tensor(uint32_t k, uint32_t round, bool whole)
 {
 	const uint32_t routes[SEGS] = { 0 };
 	struct ag_tensor_desc d = {
 		.id = k + 1, .dtype = DTYPE_I32, .geom = { SEGS * SEG, SEG, SEG }, .route = routes,
 		.sum = sum[k], .sum_slot = SLOT_SLAB(9, 0), .round = round,
+		.whole = whole,
 	};
 
 	for (int i = 0; i < 2; i++) {
@@ -53,7 +54,7 @@ static inline void add_tensor(uint32_t k)
 			memcpy(input[k][i] + 4 * (size_t)e, &(int32_t){ i + 1 }, 4);
 		result[k][i] = calloc(1, SEGS * SEG);
 	}
-	put_tensor(k, 0);
+	put_tensor(k, 0, false);
 }
 
 /* The chunks in the order in which this machine takes them. */

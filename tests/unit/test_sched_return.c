@@ -152,6 +152,57 @@ START_TEST(nothing_begins_that_it_would_miss)
 }
 END_TEST
 
+/* Ranks 0 and 1 on a, 2 on b; the job goes on without those that it loses. */
+static struct pair trio(void)
+{
+	struct pair p = { .a = hello(NODE_AGENT, "a"), .b = hello(NODE_AGENT, "b") };
+
+	p.server = hello(NODE_SERVER, "cpu-0");
+	for (uint32_t r = 0; r < 3; r++) {
+		struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+			.req = 1 + r, .job = "x", .world = 3, .rank = r, .pid = 7,
+			.timeout_ms = 2000, .on_loss = ON_LOSS_SHRINK,
+		} };
+
+		send(r < 2 ? p.a : p.b, &m);
+	}
+	p.job = last(p.server, MSG_JOB_UP)->job;
+	ready_as(p.server, MSG_JOB_READY, p.job, last(p.server, MSG_JOB_UP)->epoch, 0);
+	return p;
+}
+
+START_TEST(a_job_that_shrinks_waits_for_its_agent_first)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	pass_with(&p, 29000);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+	pass_with(&p, 2000);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 2);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(a_job_that_shrinks_goes_on_with_the_ranks_that_come_back)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	pass_with(&p, 5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 1);
+	pass_beating(24000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_answer(p.a, 5, 0, NULL);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->gone[0], 0);
+	ready_as(p.server, MSG_EPOCH_READY, p.job, last(p.server, MSG_EPOCH)->epoch, 0);
+	ck_assert_uint_eq(last(p.a, MSG_EPOCH)->ngone, 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
@@ -161,6 +212,8 @@ static void add(TCase *t)
 	tcase_add_test(t, ranks_that_do_not_come_back_cost_the_job);
 	tcase_add_test(t, a_declare_on_its_way_is_asked_again);
 	tcase_add_test(t, nothing_begins_that_it_would_miss);
+	tcase_add_test(t, a_job_that_shrinks_waits_for_its_agent_first);
+	tcase_add_test(t, a_job_that_shrinks_goes_on_with_the_ranks_that_come_back);
 }
 
 int main(void)
