@@ -126,6 +126,7 @@ struct msg_welcome {
 	uint64_t epoch;
 	uint32_t heartbeat_ms, lease_ms;
 	uint8_t link_key[KEY_BYTES];	/* agent: what its data links present */
+	uint32_t agent_grace_ms;	/* how long jobs wait for an agent that is gone */
 };
 
 struct msg_heartbeat {
@@ -374,6 +375,10 @@ struct msg_attach {
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;
 	uint32_t on_loss;		/* enum on_loss */
+	uint32_t back;			/* number of the job that it is in already: its agent was
+					 * started again, and it has handed back what it has
+					 * (SLAB, DECLARED); 0: it joins */
+	uint64_t barriers;		/* back: that it has passed */
 };
 
 struct msg_attached {
@@ -381,6 +386,7 @@ struct msg_attached {
 	uint32_t job, world, rank, local_rank, local_size, machines;
 	uint32_t chunk_bytes;
 	const char *agent;		/* its name */
+	uint32_t grace_ms;		/* when the agent is gone, try so long to come back */
 };
 
 enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT };
@@ -396,6 +402,7 @@ struct msg_declared_tensor {
 	uint32_t id;
 	uint32_t slab;			/* of kind RESULT */
 	uint64_t off[2];		/* result of an even round, of an odd round */
+	uint32_t round;			/* handed back: the last that the process has had */
 };
 
 struct msg_declared {

@@ -259,6 +259,7 @@ static const struct msg_row welcome_rows[] = {
 	U32(msg_welcome, heartbeat_ms, 1, UINT32_MAX),
 	U32(msg_welcome, lease_ms, 1, UINT32_MAX),
 	ID(msg_welcome, link_key),
+	U32(msg_welcome, agent_grace_ms, ANY32),
 };
 SHAPE(welcome, NULL);
 
@@ -538,6 +539,8 @@ static const struct msg_row attach_rows[] = {
 	U32(msg_attach, timeout_ms, ANY32),
 	U32(msg_attach, chunk_bytes, 0, CHUNK_BYTES_MAX),
 	U32(msg_attach, on_loss, 0, ON_LOSS_END - 1),
+	U32(msg_attach, back, ANY32),
+	U64(msg_attach, barriers, ANY64),
 };
 SHAPE(attach, attach_rule);
 
@@ -551,6 +554,7 @@ static const struct msg_row attached_rows[] = {
 	U32(msg_attached, machines, 1, AGENTS_PER_JOB_MAX),
 	U32(msg_attached, chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
 	NAME_OR_NONE(msg_attached, agent),
+	U32(msg_attached, grace_ms, ANY32),
 };
 SHAPE(attached, attached_rule);
 
@@ -569,6 +573,7 @@ static const struct msg_row declared_tensor_rows[] = {
 	  .at = offsetof(struct msg_declared_tensor, off[0]), .hi = SLAB_BYTES_MAX },
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
+	U32(msg_declared_tensor, round, ANY32),
 };
 SHAPE(declared_tensor, NULL);
 

@@ -34,8 +34,8 @@ static const struct opt table[] = {
 	  "write the listening port here, for scripts" },
 	{ "heartbeat-ms", OPT_U64, FIELD(heartbeat_ms), "1000", 100, LEASE_MS / 3, "MS",
 	  "how often nodes report" },
-	{ "agent-grace", OPT_U64, FIELD(agent_grace_s), "0", 0, 3600, "S",
-	  "how long a job waits for an agent that is gone, before it is over on every rank" },
+	{ "agent-grace", OPT_U64, FIELD(agent_grace_s), "30", 0, 3600, "S",
+	  "how long a job waits for an agent that is gone, or is started again" },
 	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
 	  "error, warn, info, debug" },
 };

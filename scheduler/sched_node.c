@@ -319,6 +319,7 @@ static const struct msg *welcome(struct sched *s, const struct sched_node *n)
 	m->welcome = (struct msg_welcome){
 		.version = MSG_VERSION, .node = n ? n->number : 0, .epoch = s->last.epoch,
 		.heartbeat_ms = s->config.heartbeat_ms, .lease_ms = LEASE_MS,
+		.agent_grace_ms = s->config.agent_grace_ms,
 	};
 	memcpy(m->welcome.cluster, s->config.cluster, ID_BYTES);
 	if (n && n->kind == NODE_AGENT)
