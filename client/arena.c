@@ -128,3 +128,25 @@ bool lt_arena_find(const struct lt_arena *a, const void *p, uint64_t len, uint32
 	*slab = as->id;
 	return true;
 }
+
+static const struct lt_arena_slab *slab_by_id(const struct lt_arena *a, uint32_t id)
+{
+	for (uint32_t i = 0; i < a->nslabs; i++)
+		if (a->slabs[i].id == id)
+			return &a->slabs[i];
+	return NULL;
+}
+
+void *lt_arena_at(const struct lt_arena *a, uint32_t slab, uint64_t off)
+{
+	const struct lt_arena_slab *as = slab_by_id(a, slab);
+
+	return as ? as->mem.base + off : NULL;
+}
+
+bool lt_arena_read_only(const struct lt_arena *a, uint32_t slab)
+{
+	const struct lt_arena_slab *as = slab_by_id(a, slab);
+
+	return as && as->read_only;
+}

@@ -18,6 +18,7 @@ struct lt_arena_slab {
 	uint32_t *runs;			/* owned; pages of the block that starts at page i, or 0 */
 	uint32_t dirty;			/* pages from here on were never given out: they are zero */
 	uint32_t id;
+	bool read_only;			/* for the agent: it did not make it */
 };
 
 struct lt_arena {
@@ -42,5 +43,9 @@ void lt_arena_put(struct lt_arena *a, void *p);		/* a block's start: ASSERT */
 /* Which slab holds all of [p, p + len), and where. */
 bool lt_arena_find(const struct lt_arena *a, const void *p, uint64_t len, uint32_t *slab,
 		   uint64_t *off);
+
+/* The byte at `off` of a slab; NULL: no such slab. */
+void *lt_arena_at(const struct lt_arena *a, uint32_t slab, uint64_t off);
+bool lt_arena_read_only(const struct lt_arena *a, uint32_t slab);
 
 #endif

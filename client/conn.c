@@ -105,14 +105,14 @@ bool lt_conn_gone(const struct lt_conn *c)
 }
 
 /* Sends it all or breaks the stream: half a message cannot be taken back. */
-static int send_all(struct lt_conn *c, size_t len, mono_t deadline, struct err *e)
+static int send_all(struct lt_conn *c, size_t len, int fd, mono_t deadline, struct err *e)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLOUT };
 	size_t at = 0;
 	int n;
 
 	while (at < len) {
-		n = fdmsg_send(c->fd, c->out + at, len - at, NULL, 0);
+		n = fdmsg_send(c->fd, c->out + at, len - at, &fd, at == 0 && fd >= 0);
 		if (n > 0) {
 			at += (size_t)n;
 		} else if (n != TALLY_EAGAIN) {
@@ -131,6 +131,12 @@ static int send_all(struct lt_conn *c, size_t len, mono_t deadline, struct err *
 
 int lt_conn_send(struct lt_conn *c, const struct msg *m, mono_t deadline, struct err *e)
 {
+	return lt_conn_send_fd(c, m, -1, deadline, e);
+}
+
+int lt_conn_send_fd(struct lt_conn *c, const struct msg *m, int fd, mono_t deadline,
+		    struct err *e)
+{
 	uint32_t bytes;
 	int rc;
 
@@ -142,7 +148,7 @@ int lt_conn_send(struct lt_conn *c, const struct msg *m, mono_t deadline, struct
 	if (!lt_mem_reserve(&c->out, &c->out_size, bytes))
 		return err_set(e, TALLY_ENOMEM, "no memory for a message of %u bytes", bytes);
 	rc = msg_encode(m, c->out, bytes, e);
-	return rc ? rc : send_all(c, bytes, deadline, e);
+	return rc ? rc : send_all(c, bytes, fd, deadline, e);
 }
 
 /* Reads at least one byte of the current message, or says why not. */

@@ -41,6 +41,8 @@ int lt_conn_reserve(struct lt_conn *c, size_t body_bytes, struct err *e);
 
 /* Whole messages; ETIMEDOUT: no answer so far.  EINVAL: m breaks its own rules. */
 int lt_conn_send(struct lt_conn *c, const struct msg *m, mono_t deadline, struct err *e);
+int lt_conn_send_fd(struct lt_conn *c, const struct msg *m, int fd, mono_t deadline,
+		    struct err *e);	/* with a descriptor, which stays the caller's */
 int lt_conn_recv(struct lt_conn *c, struct msg *m, mono_t deadline, struct err *e);
 
 int lt_conn_take_fd(struct lt_conn *c, uint32_t i);	/* now the caller's; -1: none */

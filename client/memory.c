@@ -41,6 +41,8 @@ static int grow_by(tally_session *s, uint64_t bytes)
 	as.id = answer.slab.id;
 	lt_arena_add(&s->arena, &as);
 	rc = lt_session_mapped(s, &answer.slab);
+	if (rc == TALLY_EAGENT)
+		rc = lt_session_agent_gone(s);	/* or the next one is told, by handing it back */
 	return rc ? lt_session_over(s) : 0;
 drop:
 	lt_arena_slab_drop(&as);

@@ -8,12 +8,17 @@
  * came in on the way, while another ticket was waited for, rings nothing any
  * more, and is told by the eventfd instead.
  */
-#include "client/session.h"
+#include "client/back.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
+
+#include "client/clock.h"
+
+#define LOOK_MS	20
 
 /* Makes the descriptor readable, once; tally_poll() makes it quiet again. */
 static void tell_news(tally_session *s)
@@ -47,21 +52,47 @@ static bool watch(int epfd, int fd, uint32_t events)
 	return epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev) == 0;
 }
 
+/* While the agent is away a timer: then it is time to look whether it is back. */
+static bool watch_agent(tally_session *s)
+{
+	static const struct itimerspec each = {
+		.it_interval.tv_nsec = LOOK_MS * NS_PER_MS, .it_value.tv_nsec = LOOK_MS * NS_PER_MS,
+	};
+
+	if (s->away_fd >= 0)
+		close(s->away_fd);
+	s->away_fd = -1;
+	if (!s->away)
+		return watch(s->poll_fd, s->cpl_bell, EPOLLIN) &&
+		       watch(s->poll_fd, s->conn.fd, EPOLLRDHUP);
+	s->away_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return s->away_fd >= 0 && timerfd_settime(s->away_fd, 0, &each, NULL) == 0 &&
+	       watch(s->poll_fd, s->away_fd, EPOLLIN);
+}
+
+void lt_news_moved(tally_session *s)
+{
+	if (s->poll_fd < 0 || (s->away && s->away_fd >= 0))
+		return;
+	if (!watch_agent(s))		/* then somebody has to look on his own */
+		tell_news(s);
+}
+
 static int open_poll_fd(tally_session *s)
 {
 	int epfd = epoll_create1(EPOLL_CLOEXEC);
 	int news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
-	if (epfd < 0 || news < 0 || !watch(epfd, news, EPOLLIN) ||
-	    !watch(epfd, s->cpl_bell, EPOLLIN) || !watch(epfd, s->conn.fd, EPOLLRDHUP)) {
+	s->poll_fd = epfd;
+	if (epfd < 0 || news < 0 || !watch(epfd, news, EPOLLIN) || !watch_agent(s)) {
 		err_set(&s->err, err_from_errno(errno), "a descriptor to poll: %m");
 		if (epfd >= 0)
 			close(epfd);
 		if (news >= 0)
 			close(news);
+		s->poll_fd = -1;
 		return s->err.code;
 	}
-	s->poll_fd = epfd;
 	s->news_fd = news;
 	return 0;
 }
@@ -83,6 +114,16 @@ int tally_fd(tally_session *s)
 	return s->poll_fd;
 }
 
+static int look_away(tally_session *s)
+{
+	uint64_t ticks;
+	int rc;
+
+	(void)!read(s->away_fd, &ticks, sizeof(ticks));
+	rc = lt_back(s, lt_now());
+	return rc == TALLY_EAGAIN ? 0 : rc;
+}
+
 int tally_poll(tally_session *s)
 {
 	eventfd_t ignored;
@@ -91,13 +132,15 @@ int tally_poll(tally_session *s)
 	if (!s)
 		return TALLY_EINVAL;
 	rc = s->over.code ? lt_session_over(s) : lt_round_take_all(s);
-	if (!rc && ring_cpl_wake(&s->ring))
+	if (!rc && s->away)
+		rc = look_away(s);
+	else if (!rc && ring_cpl_wake(&s->ring))
 		rc = lt_session_agent_gone(s);
 	if (!rc)
 		rc = lt_round_take_all(s);
 	if (!rc)
 		rc = lt_session_live(s);
-	if (!rc && lt_conn_gone(&s->conn))
+	if (!rc && !s->away && lt_conn_gone(&s->conn))
 		rc = lt_session_agent_gone(s);
 	n = (int)s->fresh;
 	s->fresh = 0;

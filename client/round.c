@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+#include "client/back.h"
 #include "client/clock.h"
 #include "client/gpu.h"
 
@@ -203,8 +204,11 @@ static bool agent_fills(tally_session *s, const struct tally_tensor *t, void *ou
 	if (s->who.on_loss == TALLY_ON_LOSS_SHRINK)
 		return false;		/* the input is kept until the whole tensor is there */
 	if (!out || !t->bytes || !apart(t, out) ||
-	    !lt_arena_find(&s->arena, out, t->bytes, &slab, &sub->out_offset))
+	    !lt_arena_find(&s->arena, out, t->bytes, &slab, &sub->out_offset) ||
+	    lt_arena_read_only(&s->arena, slab)) {
+		sub->out_offset = 0;
 		return false;
+	}
 	sub->out_slab = slab + 1;
 	return true;
 }
@@ -233,6 +237,7 @@ int lt_round_start(tally_session *s, tally_tensor *t, struct ring_sub *sub, tall
 		return err_set(&s->err, TALLY_EAGAIN, "the submission ring is full (%u rounds)",
 			       RING_ENTRIES);
 	}
+	t->sub = *sub;
 	t->round = sub->round;
 	t->state = LT_FLYING;
 	t->out = NULL;
@@ -397,9 +402,12 @@ int lt_round_await(tally_session *s, const tally_tensor *t, mono_t deadline)
 		rc = look_for_a_moment(s, t);
 		if (rc != TALLY_EAGAIN || slept == TALLY_ETIMEDOUT)
 			return rc == TALLY_EAGAIN ? TALLY_ETIMEDOUT : rc;
-		if (slept == TALLY_EAGENT)
-			return lt_session_agent_gone(s);
-		slept = sleep_for_news(s, deadline);
+		rc = slept == TALLY_EAGENT ? lt_session_agent_gone(s) : 0;
+		if (!rc && s->away)
+			rc = lt_back(s, deadline);
+		if (rc && rc != TALLY_EAGAIN)
+			return rc;
+		slept = rc ? TALLY_ETIMEDOUT : sleep_for_news(s, deadline);
 	}
 }
 
@@ -440,6 +448,16 @@ int tally_wait(tally_session *s, tally_ticket k, int timeout_ms)
 	return rc;
 }
 
+/* Without waiting: the agent may be back. */
+static int look_away(tally_session *s)
+{
+	int rc = s->away ? 0 : lt_session_agent_gone(s);
+
+	if (!rc)
+		rc = lt_back(s, lt_now());
+	return rc ? rc : TALLY_EAGAIN;
+}
+
 int tally_test(tally_session *s, tally_ticket k)
 {
 	struct tally_tensor *t;
@@ -451,8 +469,8 @@ int tally_test(tally_session *s, tally_ticket k)
 	if (!t)
 		return no_such_ticket(s, k);
 	rc = look(s, t);
-	if (rc == TALLY_EAGAIN && lt_conn_gone(&s->conn))
-		rc = look(s, t) == 0 ? 0 : lt_session_agent_gone(s);
+	if (rc == TALLY_EAGAIN && (s->away || lt_conn_gone(&s->conn)))
+		rc = look(s, t) == 0 ? 0 : look_away(s);
 	if (!rc && !t->code)
 		rc = lt_gpu_landed(s, t, 0);
 	if (!rc)

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/back.h"
 #include "client/clock.h"
 #include "client/gpu.h"
 #include "client/mem.h"
@@ -65,6 +66,8 @@ int lt_session_protocol_error(tally_session *s, const char *what)
 
 int lt_session_agent_gone(tally_session *s)
 {
+	if (lt_back_begin(s))
+		return 0;
 	lt_conn_say_gone(&s->conn, &s->err);
 	lt_conn_close(&s->conn);
 	return lt_session_over(s);
@@ -105,13 +108,21 @@ int lt_session_mapped(tally_session *s, const struct msg_slab *slab)
 	return lt_conn_send(&s->conn, &m, lt_now() + mono_ms(HANDSHAKE_MS), &s->err);
 }
 
+static struct lt_result *result_slab(tally_session *s, uint32_t id)
+{
+	for (uint32_t i = 0; i < s->nresults; i++)
+		if (s->results[i].id == id)
+			return &s->results[i];
+	return NULL;
+}
+
 /*
  * A result slab nobody asked for.  One that cannot be mapped (address space) is
  * remembered: the tensors that lie in it will be refused with that error.
  */
-static int take_result_slab(tally_session *s, const struct msg_slab *slab)
+int lt_session_result_slab(tally_session *s, const struct msg_slab *slab)
 {
-	struct lt_result *r = &s->results[s->nresults];
+	struct lt_result *r = result_slab(s, slab->id);
 	int fd = lt_conn_take_fd(&s->conn, 0);
 
 	if (slab->kind != SLAB_RESULT || fd < 0) {
@@ -119,9 +130,16 @@ static int take_result_slab(tally_session *s, const struct msg_slab *slab)
 			close(fd);
 		return lt_session_protocol_error(s, "a slab of another kind, or without memory");
 	}
-	if (s->nresults == LT_RESULT_SLABS_MAX)
+	if (r) {			/* of an agent that was started again */
+		if (!slab_remap(&r->mem, fd, &s->err))
+			return lt_session_mapped(s, slab);
+		close(fd);
+		return s->err.code;
+	}
+	r = &s->results[s->nresults];
+	if (s->nresults == RESULT_SLABS_MAX)
 		err_set(&s->slab_err, TALLY_EQUOTA, "more than %u result slabs",
-			LT_RESULT_SLABS_MAX);
+			RESULT_SLABS_MAX);
 	else if (slab_map(&r->mem, fd, slab->bytes, false, &s->slab_err) == 0) {
 		r->id = slab->id;
 		s->nresults++;
@@ -165,7 +183,7 @@ static int await_answer(tally_session *s, uint64_t req, enum msg_type want, mono
 			return lt_session_protocol_error(s, "an answer that nobody waits for");
 		/* 0: unasked; less: a call that has given up since */
 		if (got == 0 && m->type == MSG_SLAB)
-			rc = take_result_slab(s, &m->slab);
+			rc = lt_session_result_slab(s, &m->slab);
 		if (rc)
 			return rc;
 	}
@@ -175,21 +193,30 @@ int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum 
 		    uint32_t timeout_ms, struct msg *answer)
 {
 	mono_t deadline = lt_now() + mono_ms((uint64_t)timeout_ms + LT_CALL_SLACK_MS);
-	int rc;
+	int rc = 0;
 
 	if (s->timeline)
 		lt_timeline_flush(s->timeline);
-	rc = lt_conn_send(&s->conn, ask, deadline, &s->err);
-	if (!rc)
-		rc = await_answer(s, req, want, deadline, answer);
-	if (rc && s->conn.fd < 0)
+	for (;;) {			/* an agent that was started again is asked again */
+		if (s->away)
+			rc = lt_back(s, deadline);
+		if (rc == TALLY_EAGAIN)
+			return err_set(&s->err, TALLY_ETIMEDOUT, "agent at %s is gone, and not "
+				       "back yet", s->who.socket);
+		rc = rc ? rc : lt_conn_send(&s->conn, ask, deadline, &s->err);
+		rc = rc ? rc : await_answer(s, req, want, deadline, answer);
+		if (rc != TALLY_EAGENT || s->conn.fd >= 0 || !lt_back_begin(s))
+			break;
+		rc = 0;
+	}
+	if (rc && s->conn.fd < 0 && !s->away)
 		return lt_session_over(s);
 	return rc;
 }
 
 /* ---- attach ---- */
 
-static int take_ring(tally_session *s)
+int lt_session_ring(tally_session *s)
 {
 	int ring = lt_conn_take_fd(&s->conn, 0);
 	int rc;
@@ -219,7 +246,7 @@ static int take_attached(tally_session *s, const struct msg_attached *m)
 	if (m->world != s->who.world || m->rank != s->who.rank)
 		return err_set(&s->err, TALLY_EPROTO, "agent at %s: attached as rank %u of %u",
 			       s->who.socket, m->rank, m->world);
-	rc = take_ring(s);
+	rc = lt_session_ring(s);
 	if (rc)
 		return rc;
 	s->job = m->job;
@@ -230,6 +257,7 @@ static int take_attached(tally_session *s, const struct msg_attached *m)
 	s->barriers = m->barrier;
 	s->late = m->barrier != 0;
 	s->grown = ring_grown(&s->ring);
+	s->grace_ms = m->grace_ms;
 	s->attached = true;
 	return 0;
 }
@@ -288,7 +316,7 @@ int tally_attach(const tally_options *opt, tally_session **out)
 	*out = s = lt_mem_new(1, sizeof(*s));
 	if (!s)
 		return TALLY_ENOMEM;
-	s->sub_bell = s->cpl_bell = s->poll_fd = s->news_fd = -1;
+	s->sub_bell = s->cpl_bell = s->poll_fd = s->news_fd = s->away_fd = -1;
 	pthread_mutex_init(&s->sub_lock, NULL);
 	lt_conn_init(&s->conn, NULL);
 	rc = attach(s, opt);
@@ -379,7 +407,7 @@ static int say_goodbye(tally_session *s)
 {
 	struct msg answer, ask = { .type = MSG_DETACH };
 
-	if (!s->attached || s->conn.fd < 0)
+	if (!s->attached || (s->conn.fd < 0 && !s->away))
 		return 0;
 	ask.reply = (struct msg_reply){ .req = lt_session_req(s), .text = "" };
 	return lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, HANDSHAKE_MS, &answer);
@@ -391,10 +419,10 @@ int tally_detach(tally_session *s)
 
 	if (!s)
 		return 0;
-	const int fds[] = { s->sub_bell, s->cpl_bell, s->poll_fd, s->news_fd };
-
 	lt_gpu_close(s);
 	rc = say_goodbye(s);
+	const int fds[] = { s->sub_bell, s->cpl_bell, s->poll_fd, s->news_fd, s->away_fd };
+
 	lt_conn_fini(&s->conn);
 	lt_tensors_fini(s);
 	lt_timeline_close(s->timeline);

@@ -21,11 +21,12 @@
 #include "client/timeline.h"
 #include "common/shm/ring.h"
 
-#define LT_RESULT_SLABS_MAX	1024u
 #define LT_ID_BUCKETS		4096u
 #define LT_CALL_SLACK_MS	2000u		/* so that the agent's text comes before our own */
 #define LT_ARENA_GROW_MIN	(4ull << 20)
 #define LT_ARENA_GROW_MAX	(1ull << 30)
+
+enum lt_away { LT_HERE, LT_AWAY, LT_ASKED };	/* the agent; see back.c */
 
 enum lt_tensor_state { LT_IDLE, LT_FLYING, LT_DONE };
 
@@ -38,6 +39,7 @@ struct tally_tensor {
 	void *out;			/* flying, done: where to copy the result; NULL: nowhere,
 					 * or the agent has put it there */
 	uint64_t count, bytes;
+	struct ring_sub sub;		/* flying: as it was submitted, to do so again */
 	uint64_t announced;		/* done: the session's poll_count when it came in */
 	uint32_t id;			/* the scheduler's */
 	uint32_t slot;			/* ours, for tickets */
@@ -76,6 +78,10 @@ struct tally_session {
 	bool late;			/* the job ran before it attached */
 	uint32_t grown;			/* ranks that had come back, when we looked last */
 	uint32_t local_rank, local_size, machines, chunk_bytes;
+	uint32_t grace_ms;		/* to come back in; 0: not at all */
+	enum lt_away away;
+	mono_t away_until, try_at;	/* away */
+	uint64_t back_req;		/* asked: of the ATTACH */
 	struct lt_gpu *gpu;		/* owned; NULL: none was opened */
 	struct lt_timeline *timeline;	/* owned; NULL: nobody wants one */
 
@@ -85,14 +91,17 @@ struct tally_session {
 	int sub_bell, cpl_bell;		/* owned */
 
 	struct lt_arena arena;
-	struct lt_result results[LT_RESULT_SLABS_MAX];
+	struct lt_result results[RESULT_SLABS_MAX];
 	uint32_t nresults;
 
 	struct lt_slot *slots;		/* owned */
 	uint32_t nslots, ntensors;
+	struct tally_tensor *const *bound;	/* borrowed: of a declaration under way, those */
+	uint32_t nbound;		/* that have been answered */
 	uint64_t poll_count;		/* tally_poll() calls: separates news from old */
 	uint32_t fresh;			/* done since the last tally_poll(), ticket not used */
 	int poll_fd, news_fd;		/* owned; -1 until tally_fd() was called */
+	int away_fd;			/* owned: a timer, while away; -1: none */
 	bool news_told;			/* news_fd is readable */
 	struct tally_tensor *buckets[LT_ID_BUCKETS];
 };
@@ -116,8 +125,15 @@ int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum 
 /* The agent broke the protocol: closes the connection; s is over. EPROTO, mostly. */
 int lt_session_protocol_error(tally_session *s, const char *what);
 
-/* The agent hung up: the end of s, unless the job's end explains it.  EAGENT, mostly. */
+/* The agent hung up: 0, it may come back (s->away); else the end of s, by EAGENT unless the
+ * job's end explains it. */
 int lt_session_agent_gone(tally_session *s);
+
+/* Takes the ring that came with ATTACHED; EPROTO, ENOMEM in s->err. */
+int lt_session_ring(tally_session *s);
+
+/* A result slab: a new one, or one that is to lie where another has; acknowledged. */
+int lt_session_result_slab(tally_session *s, const struct msg_slab *slab);
 
 /* Tells the agent that a slab is mapped. */
 int lt_session_mapped(tally_session *s, const struct msg_slab *slab);
@@ -143,6 +159,7 @@ struct tally_tensor *lt_round_of(const tally_session *s, tally_ticket k);	/* NUL
 /* rop and priority of a push_pull; EINVAL. */
 int lt_round_options(tally_session *s, const tally_tensor *t, const tally_push_pull_options *opt,
 		     struct ring_sub *sub);
+void lt_news_moved(tally_session *s);	/* other descriptors tell of them now */
 void lt_news_arm(tally_session *s);	/* before returning to a user of tally_fd() */
 
 /* NULL: no such tensor.  Fini frees all of them, at the end. */

@@ -123,6 +123,11 @@ typedef struct {
  * missing ranks; EMISMATCH: another rank has another world size; EEXIST: this
  * rank is taken; EBUSY: ranks of the job of that name before have not detached by
  * the deadline; EAUTH: not allowed to use that socket.
+ * An agent that goes, also in the middle of rounds, and is started again within the
+ * scheduler's grace (--agent-grace, 30 s) is a pause in whatever waits: rounds in flight,
+ * memory and results stay as they are.  Every rank of the machine has to call something
+ * here within that time.  Else EAGENT.  With a GPU opened (tally_gpu_open) it is EAGENT at
+ * once.
  * On failure *s is still set when memory allowed it, for tally_error_text() only;
  * pass it to tally_detach().
  */

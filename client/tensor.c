@@ -309,7 +309,10 @@ static int declare_all(tally_session *s, struct declaration *d)
 
 	for (from = 0; from < d->n; from += n) {
 		n = MIN(d->n - from, TENSORS_PER_BATCH_MAX);
+		s->bound = d->made;
+		s->nbound = from;
 		rc = declare_batch(s, d, from, n);
+		s->nbound = 0;
 		if (rc) {
 			take_back(s, d, 0, from);
 			return rc;

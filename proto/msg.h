@@ -126,6 +126,7 @@ struct msg_welcome {
 	uint64_t epoch;
 	uint32_t heartbeat_ms, lease_ms;
 	uint8_t link_key[KEY_BYTES];	/* agent: what its data links present */
+	uint32_t agent_grace_ms;	/* how long jobs wait for an agent that is gone */
 };
 
 struct msg_heartbeat {
@@ -150,6 +151,8 @@ struct msg_rank_join {
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;		/* wish; 0: the scheduler's choice */
 	uint32_t on_loss;		/* enum on_loss */
+	uint32_t back;			/* number of the job that it is in already: its agent was
+					 * started again; 0: it joins */
 };
 
 struct msg_rank_leave {
@@ -195,7 +198,7 @@ struct msg_job_up {
 	const struct msg_server *servers;
 	uint64_t seq;			/* JOB_UP of a job that runs: the log up to here follows, as
 					 * placed; JOB_HELD: the entry of its last EPOCH */
-	uint32_t repair;		/* JOB_HELD: of that EPOCH */
+	uint32_t repair;		/* JOB_HELD, JOB_UP of a job that runs: of its last EPOCH */
 	uint32_t on_loss;		/* enum on_loss */
 	uint32_t ngone;			/* ranks that were lost, and the job goes on without; */
 	const uint32_t *gone;		/* ascending */
@@ -203,6 +206,7 @@ struct msg_job_up {
 	uint64_t grown_at;
 	uint32_t njoined;
 	const uint32_t *joined;
+	uint64_t epoch_seq;		/* JOB_UP of a job that runs: that EPOCH's entry; 0: none */
 };
 
 /* A log entry that changes who sums what: the servers with their new weights. */
@@ -382,6 +386,10 @@ struct msg_attach {
 	uint32_t timeout_ms;
 	uint32_t chunk_bytes;
 	uint32_t on_loss;		/* enum on_loss */
+	uint32_t back;			/* number of the job that it is in already: its agent was
+					 * started again, and it has handed back what it has
+					 * (SLAB, DECLARED); 0: it joins */
+	uint64_t barriers;		/* back: that it has passed */
 };
 
 struct msg_attached {
@@ -390,6 +398,7 @@ struct msg_attached {
 	uint32_t chunk_bytes;
 	const char *agent;		/* its name */
 	uint64_t barrier;		/* that the rank counts as having passed; 0: none yet */
+	uint32_t grace_ms;		/* when the agent is gone, try so long to come back */
 };
 
 enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT };
@@ -405,7 +414,8 @@ struct msg_declared_tensor {
 	uint32_t id;
 	uint32_t slab;			/* of kind RESULT */
 	uint64_t off[2];		/* result of an even round, of an odd round */
-	uint32_t round;			/* the last one that is over; 0: none */
+	uint32_t round;			/* the last one that is over, or, handed back, that the
+					 * process has had; 0: none */
 };
 
 struct msg_declared {

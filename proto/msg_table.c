@@ -269,6 +269,7 @@ static const struct msg_row welcome_rows[] = {
 	U32(msg_welcome, heartbeat_ms, 1, UINT32_MAX),
 	U32(msg_welcome, lease_ms, 1, UINT32_MAX),
 	ID(msg_welcome, link_key),
+	U32(msg_welcome, agent_grace_ms, ANY32),
 };
 SHAPE(welcome, NULL);
 
@@ -296,6 +297,7 @@ static const struct msg_row rank_join_rows[] = {
 	U32(msg_rank_join, timeout_ms, ANY32),
 	U32(msg_rank_join, chunk_bytes, 0, CHUNK_BYTES_MAX),
 	U32(msg_rank_join, on_loss, 0, ON_LOSS_END - 1),
+	U32(msg_rank_join, back, ANY32),
 };
 SHAPE(rank_join, rank_join_rule);
 
@@ -349,6 +351,7 @@ static const struct msg_row job_up_rows[] = {
 	U32(msg_job_up, grown, ANY32),
 	U64(msg_job_up, grown_at, ANY64),
 	U32S(msg_job_up, joined, 0, WORLD_SIZE_MAX - 1),
+	U64(msg_job_up, epoch_seq, ANY64),
 };
 SHAPE(job_up, job_up_rule);
 
@@ -553,6 +556,8 @@ static const struct msg_row attach_rows[] = {
 	U32(msg_attach, timeout_ms, ANY32),
 	U32(msg_attach, chunk_bytes, 0, CHUNK_BYTES_MAX),
 	U32(msg_attach, on_loss, 0, ON_LOSS_END - 1),
+	U32(msg_attach, back, ANY32),
+	U64(msg_attach, barriers, ANY64),
 };
 SHAPE(attach, attach_rule);
 
@@ -567,6 +572,7 @@ static const struct msg_row attached_rows[] = {
 	U32(msg_attached, chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
 	NAME_OR_NONE(msg_attached, agent),
 	U64(msg_attached, barrier, ANY64),
+	U32(msg_attached, grace_ms, ANY32),
 };
 SHAPE(attached, attached_rule);
 

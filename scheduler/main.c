@@ -17,7 +17,7 @@
 
 struct options {
 	const char *listen, *state_dir, *secret_file, *port_file, *log_level;
-	uint64_t heartbeat_ms;
+	uint64_t heartbeat_ms, agent_grace_s;
 };
 
 #define FIELD(f) offsetof(struct options, f)
@@ -34,6 +34,8 @@ static const struct opt table[] = {
 	  "write the listening port here, for scripts" },
 	{ "heartbeat-ms", OPT_U64, FIELD(heartbeat_ms), "1000", 100, LEASE_MS / 3, "MS",
 	  "how often nodes report" },
+	{ "agent-grace", OPT_U64, FIELD(agent_grace_s), "30", 0, 3600, "S",
+	  "how long a job waits for an agent that is gone, or is started again" },
 	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
 	  "error, warn, info, debug" },
 };
@@ -83,6 +85,7 @@ static int serve(struct loop *l, struct state *st, const struct options *o, stru
 	char host[ADDR_LEN_MAX + 1], secret[NAME_LEN_MAX + 1];
 	struct sched_io_config config = {
 		.host = host, .secret = secret, .heartbeat_ms = (uint32_t)o->heartbeat_ms,
+		.agent_grace_ms = (uint32_t)o->agent_grace_s * 1000,
 	};
 	uint64_t bits, watchdog_ms = notify_watchdog_ms();
 	struct sched_io *io;

@@ -23,6 +23,7 @@
  *	sched_sent.c	what was sent of late, for those who lost it with a connection
  *	sched_barrier.c barriers
  *	sched_held.c	rebuilding jobs after a restart of the scheduler
+ *	sched_return.c	agents that are away for longer, and those started again
  *	sched_report.c	the answer to QUERY
  *	sched_stuck.c	rounds that wait, and for whom
  *	sched_place.c	which server has which chunk
@@ -156,6 +157,7 @@ struct sched_rank {
 	bool joined;			/* came back, by the last epoch that let somebody in */
 	uint64_t since;			/* that epoch's log entry; 0: it was there from the start */
 	uint32_t pending;		/* requests of this rank */
+	bool back;			/* it has come to its agent, which was started again */
 };
 
 struct sched_stuck;			/* sched_stuck.c */
@@ -169,6 +171,7 @@ struct sched_part {
 	bool leaves_missed;		/* agents: a RANK_LEAVE found it away */
 	bool held;			/* agents: has sent JOB_HELD */
 	bool out;			/* agents: all its ranks are lost */
+	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch */
 	bool fresh;			/* servers: can take part, and no epoch has asked it yet */
@@ -244,7 +247,7 @@ struct sched_req {
 	struct list link;		/* job->reqs, by arrival */
 	enum sched_req_kind kind;
 	struct sched_node *node;	/* never dead: a dead node's requests are dropped */
-	uint64_t req;
+	uint64_t req;			/* 0: of an agent that was started again since */
 	uint32_t asked;			/* on which of the node's connections */
 	uint32_t rank;
 	bool grow;			/* BARRIER: who waits may come in; JOIN: it is such a one */
@@ -423,6 +426,9 @@ void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, .
 	__attribute__((format(printf, 4, 5)));
 void job_node_dead(struct sched *s, struct sched_node *n, const char *why);
 void job_node_back(struct sched *s, struct sched_node *n);
+/* For one job. */
+void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why);
+void job_tell_leaves(struct sched *s, struct sched_job *j, struct sched_part *p); /* missed */
 void job_servers_changed(struct sched *s);		/* one more to start with */
 void job_reap(struct sched *s);				/* frees jobs that are over */
 void job_pump(struct sched *s, struct sched_job *j);	/* does what can be done now */
@@ -474,6 +480,8 @@ struct msg *plan_epoch(struct sched *s, const struct sched_job *j);
 int plan_job(struct sched *s, struct sched_job *j, struct err *e);	/* parts, weights, sizes */
 const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32_t nservers,
 			      bool with_keys);	/* the first rows */
+/* For an agent that was started again. */
+const struct msg *plan_job_again(struct sched *s, const struct sched_job *j);
 
 /* sched_shrink.c */
 /* A rank is lost, or all that a machine has: true: the job goes on without. */
@@ -507,8 +515,14 @@ void grow_machine_out(struct sched *s, struct sched_job *j, uint32_t machine);
 void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 
 /* sched_req.c */
+/* All that it asked; rank UINT32_MAX: of all its ranks. */
 void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
-		 uint32_t rank);	/* all that it asked; rank UINT32_MAX: of all its ranks */
+		 uint32_t rank);
+/* Of an agent that was started again: what is in the log stays, with nobody to answer. */
+void req_orphan(struct sched *s, struct sched_job *j, const struct sched_node *n);
+/* What is in the log of a request of the process before, that names t, is this one's. */
+bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
+		    uint32_t rank, const struct sched_tensor *t, uint64_t req);
 struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
 			  enum sched_req_kind kind, uint32_t rank, uint64_t req,
 			  uint32_t timeout_ms, uint32_t ntensors);	/* NULL: refused */
@@ -551,6 +565,8 @@ void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int c
 	      const char *text);
 const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq,
 			      bool placed);
+/* To one who comes late: the tensors' entries up to `last`, placed. */
+void log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, uint64_t last);
 void log_send_servers(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
 void log_send_machines(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
 
@@ -568,6 +584,18 @@ void barrier_passed(struct sched *s, struct sched_job *j, uint64_t generation); 
 void barrier_leave(struct sched_job *j, struct sched_req *q);
 void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
 void barrier_pump(struct sched *s, struct sched_job *j);
+
+/* sched_return.c */
+/* How long it may be away. */
+mono_t return_grace(struct sched *s, const struct sched_node *n);
+/* It was started again, and h is its new process; then its jobs wait for its ranks. */
+bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h);
+void return_begin(struct sched *s, struct sched_node *n);
+void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
+bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
+void return_pump(struct sched *s, struct sched_job *j);
+void return_timer(struct sched *s, struct sched_job *j);
+void return_text(const struct sched *s, const struct sched_job *j, struct text *t);
 
 /* sched_held.c */
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);

@@ -271,6 +271,7 @@ static void on_timer(struct sched *s)
 		if (s->jobs[i]->state != SJ_UP)
 			continue;
 		slow_look(s, s->jobs[i]);
+		return_timer(s, s->jobs[i]);
 		job_pump(s, s->jobs[i]);
 	}
 }

@@ -312,6 +312,9 @@ void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_decl
 
 	if (!k.j || req_asked(k.j, n, SQ_DECLARE, m->rank, m->req))
 		return;
+	if (m->ntensors && req_asked_anew(k.j, n, SQ_DECLARE, m->rank,
+					  tensor_by_name(k.j, m->tensors[0].name), m->req))
+		return;
 	if (look_at_all(s, &k, m)) {
 		declare_refused(s, n, m, &k);
 		return;
@@ -390,6 +393,9 @@ void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_id
 	bool all = true;
 
 	if (!k.j || req_asked(k.j, n, SQ_UNDECLARE, m->rank, m->req))
+		return;
+	if (m->nids && req_asked_anew(k.j, n, SQ_UNDECLARE, m->rank,
+				      tensor_by_id(k.j, m->ids[0]), m->req))
 		return;
 	if ((n->came_back || k.j->outlived) && are_forgotten(k.j, m)) {
 		out_answer(s, n, m->req, 0, "", NULL, 0);

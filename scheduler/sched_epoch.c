@@ -204,6 +204,8 @@ void epoch_back(struct sched_job *j, const struct sched_node *n)
 {
 	struct sched_part *p = part_of(j, n);
 
+	if (p && p->return_by)		/* it is yet to hear all of it */
+		return;
 	if (p && p->joining) {		/* it is told the job again */
 		p->node = NULL;
 		p->joining = p->told_up = false;
@@ -346,20 +348,6 @@ static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 	return &j->servers[j->nservers++];
 }
 
-static void tell_log(struct sched *s, struct sched_job *j, struct sched_node *n)
-{
-	uint64_t seq = 0;
-
-	list_for_each(&j->placed, p) {
-		const struct sched_tensor *t = list_entry(p, struct sched_tensor, placed);
-
-		if (t->seq == seq)
-			continue;
-		seq = t->seq;
-		out_send(s, n, log_message(s, j, seq, true));
-	}
-}
-
 static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
 	struct sched_part *p = free_part(s, j, n);
@@ -377,7 +365,7 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 	snprintf(p->name, sizeof(p->name), "%s", n->name);
 	out_log(s, SCHED_INFO, "job %s is told to server %s", j->name, n->name);
 	out_send(s, n, plan_job_up(s, j, rows, true));
-	tell_log(s, j, n);
+	log_send_again(s, j, n, j->seq);
 }
 
 void epoch_offer(struct sched *s, struct sched_node *n)

@@ -273,7 +273,7 @@ static struct sched *core_new(const struct state *st, const struct sched_io_conf
 	static const struct mem_ops mem = { .alloc = mem_alloc, .free = mem_free };
 	struct sched_config c = {
 		.ids = *state_ids(st), .secret = config->secret, .version = TALLY_VERSION,
-		.heartbeat_ms = config->heartbeat_ms,
+		.heartbeat_ms = config->heartbeat_ms, .agent_grace_ms = config->agent_grace_ms,
 		.recover_ms = state_is_new(st) ? 0 : RECOVER_MS,
 	};
 

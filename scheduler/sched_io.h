@@ -19,7 +19,7 @@ struct sched_io_config {
 	const char *host;		/* to listen on */
 	uint16_t port;			/* 0: any */
 	const char *secret;		/* "" none; borrowed for life */
-	uint32_t heartbeat_ms;
+	uint32_t heartbeat_ms, agent_grace_ms;
 };
 
 /* st stays the caller's and must outlive the result. */

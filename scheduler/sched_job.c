@@ -294,6 +294,7 @@ void job_pump(struct sched *s, struct sched_job *j)
 		break;
 	case SJ_UP:
 		log_pump(s, j);
+		return_pump(s, j);
 		barrier_pump(s, j);
 		break;
 	case SJ_HELD:
@@ -529,8 +530,7 @@ static void forget_node(struct sched_job *j, const struct sched_node *n)
 	}
 }
 
-static void agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n,
-		       const char *why)
+void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why)
 {
 	uint32_t first = UINT32_MAX, lost = 0;
 	bool gathering = j->state == SJ_GATHERING;
@@ -577,14 +577,14 @@ void job_node_dead(struct sched *s, struct sched_node *n, const char *why)
 {
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		if (n->kind == NODE_AGENT)
-			agent_dead(s, s->jobs[i], n, why);
+			job_agent_dead(s, s->jobs[i], n, why);
 		else
 			server_dead(s, s->jobs[i], n);
 	}
 	s->any_down = true;
 }
 
-static void tell_missed_leaves(struct sched *s, struct sched_job *j, struct sched_part *p)
+void job_tell_leaves(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	if (!p->leaves_missed)
 		return;
@@ -610,7 +610,7 @@ void job_node_back(struct sched *s, struct sched_node *n)
 
 		for (uint32_t k = 0; k < j->nmachines; k++) {
 			if (j->machines[k].node == n)
-				tell_missed_leaves(s, j, &j->machines[k]);
+				job_tell_leaves(s, j, &j->machines[k]);
 		}
 		if (j->state == SJ_DOWN) {
 			tell_everybody_down(s, j);

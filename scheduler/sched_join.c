@@ -179,6 +179,10 @@ void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join 
 	struct sched_job *j;
 	struct err e;
 
+	if (m->back) {
+		return_rank(s, n, m);
+		return;
+	}
 	if (join_valid(m, &e)) {
 		out_refuse(s, n, m->req, e.code, "%s", e.text);
 		return;
@@ -237,9 +241,10 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
 
 	if (grow_expire(s, j, q))
 		return;
-	if (j->state == SJ_HELD) {	/* it runs, only this one has not heard it */
-		req_done(s, j, q, TALLY_ETIMEDOUT, "the scheduler recovers from a restart", NULL,
-			 0);
+	if (j->state == SJ_HELD || j->state == SJ_UP) {	/* only this one has not heard it */
+		req_done(s, j, q, TALLY_ETIMEDOUT, j->state == SJ_HELD ?
+			 "the scheduler recovers from a restart" :
+			 "other processes of this machine did not come back", NULL, 0);
 		return;
 	}
 	if (j->nin == j->world) {

@@ -119,11 +119,25 @@ const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64
 	return m->tensors.placed ? m : NULL;
 }
 
+void log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, uint64_t last)
+{
+	uint64_t seq = 0;
+
+	list_for_each(&j->placed, p) {
+		const struct sched_tensor *t = list_entry(p, struct sched_tensor, placed);
+
+		if (t->seq == seq || t->seq > last)
+			continue;
+		seq = t->seq;
+		out_send(s, n, log_message(s, j, seq, j->nservers > 0));
+	}
+}
+
 static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, uint64_t seq,
 		       const struct msg *m)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (!parts[i].node || parts[i].unsure)
+		if (!parts[i].node || parts[i].unsure || parts[i].return_by)
 			continue;		/* hears it with all that it says it lacks */
 		out_send(s, parts[i].node, m);
 		parts[i].seq = seq;
@@ -254,6 +268,8 @@ void log_pump(struct sched *s, struct sched_job *j)
 			return;		/* with the servers */
 		if (e && e->seq)
 			entry_done(s, j, e);
+		else if (return_awaited(j))
+			return;		/* it would miss what begins now */
 		else if (epoch_begin(s, j))
 			continue;
 		else if (!e)

@@ -92,7 +92,7 @@ void node_closed(struct sched *s, struct sched_node *n)
 	n->away = s->now;
 	out_forget_ahead(s, n);
 	set_state(s, n, SN_AWAY, "connection closed");
-	sched_wake(s, s->now + mono_ms(RECONNECT_GRACE_MS));
+	sched_wake(s, s->now + return_grace(s, n));
 }
 
 void node_deaf(struct sched *s, mono_t ns)
@@ -105,15 +105,28 @@ void node_deaf(struct sched *s, mono_t ns)
 	}
 }
 
+/* Agents have longer, where processes wait for them. */
+static void lease_over(struct sched *s, struct sched_node *n)
+{
+	uint32_t conn = n->conn;
+
+	if (return_grace(s, n) <= mono_ms(RECONNECT_GRACE_MS)) {
+		node_die(s, n, "lease ran out");
+		return;
+	}
+	node_closed(s, n);
+	out_close(s, conn);
+}
+
 void node_timer(struct sched *s)
 {
 	for (uint32_t i = 0; i < s->nnodes; i++) {
 		struct sched_node *n = s->nodes[i];
 		mono_t lease = n->heard + mono_ms(LEASE_MS);
-		mono_t grace = n->away + mono_ms(RECONNECT_GRACE_MS);
+		mono_t grace = n->away + return_grace(s, n);
 
 		if (n->state == SN_UP && s->now >= lease)
-			node_die(s, n, "lease ran out");
+			lease_over(s, n);
 		else if (n->state == SN_UP)
 			sched_wake(s, lease);
 		else if (n->state == SN_AWAY && s->now >= grace)
@@ -306,6 +319,7 @@ static const struct msg *welcome(struct sched *s, const struct sched_node *n)
 	m->welcome = (struct msg_welcome){
 		.version = MSG_VERSION, .node = n ? n->number : 0, .epoch = s->last.epoch,
 		.heartbeat_ms = s->config.heartbeat_ms, .lease_ms = LEASE_MS,
+		.agent_grace_ms = s->config.agent_grace_ms,
 	};
 	memcpy(m->welcome.cluster, s->config.cluster, ID_BYTES);
 	if (n && n->kind == NODE_AGENT)
@@ -350,6 +364,21 @@ static void check_drain(struct sched *s, struct sched_node *n, const struct msg_
 		node_tell_drain(s, n);
 }
 
+/* The same number and key: servers know the agent by them. */
+static void started_again(struct sched *s, uint32_t conn, struct sched_node *n,
+			  const struct msg_hello *h)
+{
+	uint8_t key[KEY_BYTES];
+
+	out_drop(s, n);
+	memcpy(key, n->link_key, KEY_BYTES);
+	take_facts(s, n, h);
+	memcpy(n->link_key, key, KEY_BYTES);
+	return_begin(s, n);
+	bind_conn(s, n, conn, "it was started again");
+	n->came_back = true;
+}
+
 static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, struct err *e)
 {
 	struct sched_node *n = node_by_name(s, h->kind, h->name);
@@ -364,6 +393,10 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 		check_drain(s, n, h);
 		job_node_back(s, n);
 		out_flush(s, n);
+		return 0;
+	}
+	if (n && return_can(s, n, h)) {
+		started_again(s, conn, n, h);
 		return 0;
 	}
 	if (n) {

@@ -372,3 +372,16 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 	};
 	return m;
 }
+
+const struct msg *plan_job_again(struct sched *s, const struct sched_job *j)
+{
+	uint32_t rows = j->place ? j->place->nservers : 0;
+	struct msg *m = (struct msg *)plan_job_up(s, j, rows, false);
+
+	if (!m)
+		return NULL;
+	m->job_up.seq = j->told;
+	m->job_up.epoch_seq = j->epoch_seq;
+	m->job_up.repair = j->repair;
+	return m;
+}

@@ -37,7 +37,11 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 		text_not_joined(&t, j);
 	else if (j->state == SJ_GATHERING)
 		text_add(&t, "%s", s->recover_until ? "recovery" : "a server");
-	else if (j->state == SJ_UP && j->no_server)
+	else if (j->state == SJ_UP)
+		return_text(s, j, &t);
+	if (t.used)
+		return out_string(s, buf);
+	if (j->state == SJ_UP && j->no_server)
 		text_add(&t, "%s", epoch_waiting(j));
 	else if (j->state == SJ_RESERVING || (j->state == SJ_UP && !list_empty(&j->log)))
 		text_not_ready(&t, j);

@@ -62,28 +62,65 @@ void req_drop(struct sched *s, struct sched_job *j, struct sched_req *q)
 	sched_release(s, q);
 }
 
+static void give_up(struct sched *s, struct sched_job *j, struct sched_req *q)
+{
+	if (q->kind == SQ_BARRIER)
+		barrier_leave(j, q);
+	else if (q->kind != SQ_JOIN && !q->entry)
+		tensor_withdraw(s, j, q);
+	req_drop(s, j, q);
+}
+
 void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank)
 {
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 
-		if (q->node != n || (rank != UINT32_MAX && (q->rank != rank || q->kind == SQ_JOIN)))
-			continue;
-		if (q->kind == SQ_BARRIER)
-			barrier_leave(j, q);
-		else if (q->kind != SQ_JOIN && !q->entry)
-			tensor_withdraw(s, j, q);
-		req_drop(s, j, q);
+		if (q->node == n && (rank == UINT32_MAX ||
+				     (q->rank == rank && q->kind != SQ_JOIN)))
+			give_up(s, j, q);
+	}
+}
+
+void req_orphan(struct sched *s, struct sched_job *j, const struct sched_node *n)
+{
+	list_for_each_safe(&j->reqs, p, next) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->node == n && q->entry)
+			q->req = 0;
+		else if (q->node == n)
+			give_up(s, j, q);
 	}
 }
 
 void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int code,
 	      const char *text, const uint32_t *ids, uint32_t nids)
 {
-	out_answer(s, q->node, q->req, code, text, ids, nids);
-	if (q->node->state == SN_UP && q->asked != q->node->conns)
-		out_ahead(s, q->node, q->req);
+	if (q->req) {
+		out_answer(s, q->node, q->req, code, text, ids, nids);
+		if (q->node->state == SN_UP && q->asked != q->node->conns)
+			out_ahead(s, q->node, q->req);
+	}
 	req_drop(s, j, q);
+}
+
+bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
+		    uint32_t rank, const struct sched_tensor *t, uint64_t req)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->node != n || q->req || q->kind != kind || q->rank != rank)
+			continue;
+		for (uint32_t i = 0; i < q->n; i++) {
+			if (q->t[i] != t)
+				continue;
+			q->req = req;
+			return true;
+		}
+	}
+	return false;
 }
 
 static void expire(struct sched *s, struct sched_job *j, struct sched_req *q)

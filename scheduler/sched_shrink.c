@@ -52,6 +52,7 @@ static void machine_out(struct sched *s, struct sched_job *j, struct sched_part 
 		out_send(s, p->node, m);	/* away: it tells of the job, and is told then */
 	p->node = NULL;
 	p->unsure = false;
+	p->return_by = 0;
 	sched_release(s, p->stuck);
 	p->stuck = NULL;
 }

@@ -173,6 +173,7 @@ struct sv_engine {
 	struct list peers;		/* sv_peer.link */
 	struct list stopping;		/* sv_job_piece.link */
 	struct list forgetting;		/* sv_batch.link[index] */
+	struct list waiting;		/* sv_waiting.link */
 	uint64_t bytes_sent, bytes_received;
 	uint64_t flight_limit;		/* this engine's part of the cards' */
 	struct outbox out;		/* to the control thread */

@@ -68,6 +68,7 @@
 	X(seeks,	"agents asked for a round that began elsewhere") \
 	X(given,	"results taken from an agent that had them") \
 	X(skipped,	"rounds that turned out to be done elsewhere") \
+	X(let_go,	"contributions dropped, of agents that were started again") \
 	X(refusals_lost, "refusals not sent, too many at once")
 
 struct srv_counters {
@@ -257,6 +258,12 @@ void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32
  * mention of it, so that it may be used for new links, or, after srv_peer_fini(), freed. */
 void srv_peer_lost(struct srv_core *c, struct srv_peer *p);
 void srv_peer_fini(struct srv_peer *p);
+/*
+ * Behind its links is another process than before: the agent was started again.  What the
+ * first one had here counts no more, and its window is empty; results that are done stay.
+ * None of its links is left.
+ */
+void srv_peer_anew(struct srv_core *c, struct srv_peer *p);
 
 /* Where f's payload shall land; NULL: nowhere. Then exactly one of srv_frame (it
  * landed) or srv_unplace (the link broke). */

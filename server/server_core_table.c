@@ -314,6 +314,52 @@ void srv_peer_lost(struct srv_core *c, struct srv_peer *p)
 	ASSERT(list_empty(&p->out));
 }
 
+/*
+ * It pushes again what it has, from inputs that its ranks have kept.  What was being asked
+ * for still is: others may have been told so, and wait for it with their windows full.
+ */
+static void in_anew(struct srv_core *c, struct srv_in *in, uint32_t worker)
+{
+	struct srv_seg *s = in->seg;
+
+	ASSERT(in->state != IN_LANDING);
+	c->count.let_go += in->state == IN_PARKED;
+	if (in->state != IN_NONE && !s->asking)
+		list_del(&s->ask);
+	srv_unpark(in, worker);
+	if (in->todo)
+		srv_todo_drop(in, 0xff);
+	srv_let_go(in);
+	in->peer = NULL;
+	in->attempt = 0;
+	in->probes = 0;
+	in->told = in->by_ref = false;
+	in->result_at = NULL;
+}
+
+static void worker_anew(struct srv_core *c, struct srv_job *j, uint32_t worker, uint32_t engine)
+{
+	list_for_each(&j->tensors, l) {
+		struct srv_tensor *t = list_entry(l, struct srv_tensor, link);
+
+		for (uint32_t k = 0; k < t->nsegs && !t->removed; k++)
+			if (geom_shard(t->id, t->seg[k].chunk, j->worker[worker].engines) == engine)
+				in_anew(c, &t->seg[k].in[worker], worker);
+	}
+}
+
+void srv_peer_anew(struct srv_core *c, struct srv_peer *p)
+{
+	p->nrefusals = 0;
+	list_for_each(&c->jobs, l) {
+		struct srv_job *j = list_entry(l, struct srv_job, link);
+
+		for (uint32_t w = 0; w < j->n && !j->stopped; w++)
+			if (j->worker[w].node == p->node && !MUTATE(26))
+				worker_anew(c, j, w, p->engine);
+	}
+}
+
 void srv_peer_fini(struct srv_peer *p)
 {
 	ASSERT(list_empty(&p->out));

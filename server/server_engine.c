@@ -4,8 +4,8 @@
  *
  * A link is adopted with its hello and joins the peer it speaks for (one engine
  * of one agent); several links of a peer share its queue, each taking a frame
- * when it has room.  By shared memory the agent shows slabs, which stay mapped
- * until the job they belong to has ended.
+ * when it has room.  An agent that was started again is another process under the
+ * same number: its links wait until the last of the one before has ended.
  *
  * Letting go: a stopped job or a forgotten tensor goes back to the control
  * thread as soon as no link borrows its memory.
@@ -18,66 +18,9 @@
 
 #include "common/net/flight.h"
 #include "common/rt/log.h"
-#include "common/shm/slab.h"
-#include "server/server.h"
+#include "server/server_peer.h"
 
 #define LINK_QUEUE_BYTES (1u << 20)	/* handed to one link ahead of the kernel */
-
-struct sv_slab {
-	struct list link;		/* in peer->retired, or nowhere */
-	uint32_t job;
-	struct slab mem;
-	struct xport_region *region;	/* NULL: cards do not read it */
-};
-
-struct sv_peer {
-	struct list link;		/* in engine->peers */
-	struct list links;		/* sv_link.link */
-	struct list retired;		/* sv_slab.link: their number is another's by now */
-	struct srv_peer core;
-	uint32_t agent_engine;
-	uint32_t nslabs;
-	uint64_t room;			/* bytes it may be sent in this turn */
-	struct sv_slab *slab[SLABS_PER_LINK_MAX];
-};
-
-struct sv_link {
-	struct list link;
-	struct sv_peer *peer;
-	struct xport_ep *ep;
-	bool up, landing;
-	struct frame landing_frame;
-	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
-};
-
-static struct sv_peer *peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_engine)
-{
-	struct sv_peer *p;
-
-	list_for_each(&en->peers, l) {
-		p = list_entry(l, struct sv_peer, link);
-		if (p->core.node == node && p->agent_engine == agent_engine)
-			return p;
-	}
-	p = calloc(1, sizeof(*p));
-	if (!p)
-		return NULL;
-	srv_peer_init(&en->core, &p->core, node, agent_engine);
-	p->agent_engine = agent_engine;
-	list_init(&p->links);
-	list_init(&p->retired);
-	list_add(&en->peers, &p->link);
-	return p;
-}
-
-static void peer_put(struct sv_peer *p)
-{
-	if (!list_empty(&p->links) || p->nslabs)
-		return;
-	srv_peer_fini(&p->core);
-	list_del(&p->link);
-	free(p);
-}
 
 /* ---- what cards may read and agents may write ---- */
 
@@ -161,32 +104,12 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	return at;
 }
 
-static void *slab_at(const struct sv_peer *p, uint64_t slot, uint32_t job, uint64_t len)
-{
-	uint32_t id = SLOT_SLAB_ID(slot);
-	const struct sv_slab *s;
-
-	if (slot == SLOT_NONE || id >= SLABS_PER_LINK_MAX)
-		return NULL;
-	s = p->slab[id];
-	if (!s || s->job != job || !range_ok(SLOT_SLAB_OFF(slot), len, s->mem.bytes))
-		return NULL;
-	return s->mem.base + SLOT_SLAB_OFF(slot);
-}
-
 static const void *on_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
 {
 	const struct sv_link *k = xport_user(ep);
 
 	(void)ctx;
-	return slab_at(k->peer, f->slot, f->job, f->length);
-}
-
-static bool slab_writable(const struct sv_peer *p, uint64_t slot)
-{
-	uint32_t id = SLOT_SLAB_ID(slot);
-
-	return id < SLABS_PER_LINK_MAX && p->slab[id] && p->slab[id]->mem.writable;
+	return sv_slab_at(k->peer, f->slot, f->job, f->length);
 }
 
 /* The result of a segment is as long as the segment, which the core knows; a
@@ -196,12 +119,12 @@ static void *result_place(struct sv_engine *en, const struct sv_link *k, const s
 	const struct srv_tensor *t;
 
 	if (!xport_by_reference(k->ep) || f->rslot == SLOT_NONE ||
-	    !slab_writable(k->peer, f->rslot))
+	    !sv_slab_writable(k->peer, f->rslot))
 		return NULL;
 	t = srv_tensor_find(&en->core, f->job, f->tensor, f->chunk, f->epoch);
 	if (!t || f->offset >= geom_chunk_len(&t->geom, f->chunk))
 		return NULL;
-	return slab_at(k->peer, f->rslot, f->job, geom_seg_len(&t->geom, f->chunk, f->offset));
+	return sv_slab_at(k->peer, f->rslot, f->job, geom_seg_len(&t->geom, f->chunk, f->offset));
 }
 
 static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
@@ -234,77 +157,12 @@ static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t 
 		srv_sent(&en->core, (struct srv_seg *)(uintptr_t)cookie);
 }
 
-static void slab_drop(struct sv_engine *en, struct sv_peer *p, struct sv_slab *s)
-{
-	list_del(&s->link);
-	if (s->region && en->group)
-		xport_unlend(en->group, s->region);
-	xport_region_free(s->region);
-	slab_free(&s->mem);
-	free(s);
-	p->nslabs--;
-}
-
-/* Contributions of its job may still be read where they lie. */
-static void slab_retire(struct sv_engine *en, struct sv_peer *p, uint32_t id)
-{
-	struct sv_slab *s = p->slab[id];
-
-	p->slab[id] = NULL;
-	if (!s)
-		return;
-	if (srv_job_find(&en->core, s->job))
-		list_add(&p->retired, &s->link);
-	else
-		slab_drop(en, p, s);
-}
-
-/* Slabs of jobs that are not here are other servers' business. */
-static bool slab_wanted(struct sv_engine *en, const struct sv_peer *p, uint32_t job, uint32_t id)
-{
-	const struct srv_job *j = srv_job_find(&en->core, job);
-
-	return id < SLABS_PER_LINK_MAX && p->nslabs < 2 * SLABS_PER_LINK_MAX && j && !j->stopped &&
-	       (!p->slab[id] || p->slab[id]->job != job);
-}
-
-/* Results are written; inputs may be sealed against new writers by now, and are read. */
-static int map_slab(struct slab *s, int fd, uint64_t bytes, struct err *e)
-{
-	return slab_map(s, fd, bytes, true, e) ? slab_map(s, fd, bytes, false, e) : 0;
-}
-
-/* A slab that is mapped already is shown again when a broken link comes back. */
 static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
 		    uint64_t bytes)
 {
-	struct sv_engine *en = ctx;
-	struct sv_link *k = xport_user(ep);
-	struct sv_peer *p = k->peer;
-	struct sv_slab *s;
-	struct err e;
+	const struct sv_link *k = xport_user(ep);
 
-	if (!slab_wanted(en, p, job, id)) {
-		close(fd);
-		return;
-	}
-	s = calloc(1, sizeof(*s));
-	if (!s || map_slab(&s->mem, fd, bytes, &e)) {
-		log_warn("agent node %u slab %u not mapped, reason %s", p->core.node, id,
-			 s ? e.text : "out of memory");
-		free(s);
-		close(fd);
-		return;
-	}
-	slab_retire(en, p, id);
-	list_init(&s->link);
-	s->job = job;
-	/* Sums are made in a local agent's results, and go to the others from there. */
-	if (s->mem.writable && xport_rdma_devices() &&
-	    !xport_region_new(&s->region, s->mem.base, s->mem.bytes, false, &e))
-		(void)xport_lend(en->group, s->region);
-	p->slab[id] = s;
-	p->nslabs++;
+	sv_slab_take(ctx, k->peer, job, id, fd, bytes);
 }
 
 static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)
@@ -324,7 +182,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	free(k);
 	if (list_empty(&p->links))
 		srv_peer_lost(&en->core, &p->core);
-	peer_put(p);
+	sv_peer_put(en, p);
 }
 
 static const struct xport_cb callbacks = {
@@ -479,17 +337,44 @@ static void open_group(struct sv_engine *en)
 	exit(1);
 }
 
+/* A link of another process of its agent waits until those of the one before have ended. */
+struct sv_waiting {
+	struct list link;		/* in engine->waiting */
+	struct sv_adopt adopt;
+};
+
+static bool wait_for_old(struct sv_engine *en, const struct sv_adopt *a)
+{
+	struct sv_waiting *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return false;
+	w->adopt = *a;
+	list_add(&en->waiting, &w->link);
+	return true;
+}
+
+static void waiting_drop(struct sv_waiting *w)
+{
+	list_del(&w->link);
+	close(w->adopt.fd);
+	free(w);
+}
+
 static void adopt(struct sv_engine *en, const struct sv_adopt *a)
 {
-	struct sv_peer *p = peer_get(en, a->hello.job, a->hello.chunk);
-	struct sv_link *k = calloc(1, sizeof(*k));
+	struct sv_peer *p = sv_peer_get(en, a->hello.job, a->hello.chunk);
+	struct sv_link *k;
 	struct frame welcome = a->hello;
 	struct err e;
 
+	if (p && !sv_peer_is(en, p, a->hello.round) && wait_for_old(en, a))
+		return;
+	k = p && p->start == a->hello.round ? calloc(1, sizeof(*k)) : NULL;
 	welcome.type = FRAME_WELCOME;
-	welcome.slot = welcome.rslot = welcome.offset = 0;
+	welcome.slot = welcome.rslot = welcome.offset = welcome.round = 0;
 	welcome.aux = FRAME_VERSION;
-	if (p && k) {
+	if (k) {
 		k->peer = p;
 		list_add(&p->links, &k->link);
 		if (!xport_adopt(en->group, a->fd, &a->hello, &welcome, k, loop_now(), &k->ep, &e))
@@ -500,7 +385,27 @@ static void adopt(struct sv_engine *en, const struct sv_adopt *a)
 	close(a->fd);
 	free(k);
 	if (p)
-		peer_put(p);
+		sv_peer_put(en, p);
+}
+
+static void adopt_waiting(struct sv_engine *en)
+{
+	struct list now;
+
+	list_init(&now);
+	while (!list_empty(&en->waiting)) {
+		struct list *l = en->waiting.next;
+
+		list_del(l);
+		list_add(&now, l);
+	}
+	while (!list_empty(&now)) {
+		struct sv_waiting *w = list_first(&now, struct sv_waiting, link);
+
+		list_del(&w->link);
+		adopt(en, &w->adopt);
+		free(w);
+	}
 }
 
 /* This engine's part of what all cards together may have under way. */
@@ -643,32 +548,6 @@ static bool batch_let_go(struct sv_engine *en, struct sv_batch *b)
 	return all;
 }
 
-static void drop_slabs(struct sv_engine *en, struct sv_peer *p, bool all, uint32_t job)
-{
-	list_for_each_safe(&p->retired, l, next) {
-		struct sv_slab *s = list_entry(l, struct sv_slab, link);
-
-		if (all || s->job == job)
-			slab_drop(en, p, s);
-	}
-	for (uint32_t id = 0; p->nslabs && id < SLABS_PER_LINK_MAX; id++) {
-		if (!p->slab[id] || (!all && p->slab[id]->job != job))
-			continue;
-		slab_drop(en, p, p->slab[id]);
-		p->slab[id] = NULL;
-	}
-}
-
-static void drop_job_slabs(struct sv_engine *en, uint32_t job)
-{
-	list_for_each_safe(&en->peers, l, next) {
-		struct sv_peer *p = list_entry(l, struct sv_peer, link);
-
-		drop_slabs(en, p, false, job);
-		peer_put(p);
-	}
-}
-
 static void unlend_job(struct sv_engine *en, struct sv_job *j)
 {
 	list_for_each(&j->slots, l) {
@@ -701,7 +580,7 @@ static void let_go(struct sv_engine *en)
 			srv_tensor_forget(&en->core, list_entry(lt, struct srv_tensor, link));
 		unlend_job(en, j);
 		srv_job_forget(&en->core, jp->core);
-		drop_job_slabs(en, j->id);
+		sv_slabs_drop_job(en, j->id);
 		tell_control(en, SV_JOB_FREE, j);
 	}
 }
@@ -729,6 +608,10 @@ static mono_t on_turn(void *ctx, mono_t now)
 	if (full)
 		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
 	next = MIN(next, xport_poll(en->group, now));
+	if (!list_empty(&en->waiting)) {
+		adopt_waiting(en);
+		next = MIN(next, now + mono_ms(1));
+	}
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
 		let_go(en);
 	if (!outbox_flush(&en->out))
@@ -756,6 +639,7 @@ int sv_engine_start(struct server *s, uint32_t index, int cpu, struct err *e)
 	list_init(&en->peers);
 	list_init(&en->stopping);
 	list_init(&en->forgetting);
+	list_init(&en->waiting);
 	outbox_init(&en->out, s->mail, index);
 	rc = engine_start(&en->thread, "server", index, cpu, 0, &engine_callbacks, en, e);
 	if (rc) {
@@ -783,9 +667,10 @@ void sv_engine_stop(struct sv_engine *en)
 	while (!list_empty(&en->peers)) {
 		struct sv_peer *p = list_first(&en->peers, struct sv_peer, link);
 
-		drop_slabs(en, p, true, 0);
-		peer_put(p);
+		sv_peer_free(en, p);
 	}
+	while (!list_empty(&en->waiting))
+		waiting_drop(list_first(&en->waiting, struct sv_waiting, link));
 	outbox_fini(&en->out);
 	free(en);
 }

@@ -29,15 +29,16 @@ start_agent()
 		--machine-id "$name" --engines 1 --socket "$TMP/$name.sock" "$@"
 }
 
-# start_cluster AGENTS SERVERS: scheduler, a0.., s0.., all registered.
+# start_cluster AGENTS SERVERS [OPTION...]: scheduler, a0.., s0.., all registered.
 start_cluster()
 {
-	local i
+	local i agents=$1 servers=$2
 
-	start_scheduler
-	for (( i = 0; i < $1; i++ )); do start_agent "a$i"; done
-	for (( i = 0; i < $2; i++ )); do start_server "s$i"; done
-	wait_until 15 'all nodes are registered' nodes_up $(( $1 + $2 ))
+	shift 2
+	start_scheduler "$@"
+	for (( i = 0; i < agents; i++ )); do start_agent "a$i"; done
+	for (( i = 0; i < servers; i++ )); do start_server "s$i"; done
+	wait_until 15 'all nodes are registered' nodes_up $(( agents + servers ))
 }
 
 # start_rank JOB RANK WORLD AGENT STEP...: log $TMP/JOB.RANK.log, rounds $TMP/JOB.RANK.count.

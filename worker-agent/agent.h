@@ -134,6 +134,10 @@ struct ad_job {
 	struct agent *agent;
 	enum ad_job_state state;
 	uint32_t id, world, n, me, nlocal;
+	uint64_t told;			/* log entry up to which it was told again */
+	bool taking;			/* just now: entries may be left out */
+	uint32_t nkept;
+	struct ad_kept *kept;		/* owned, by id: where results were; agent_back.c */
 	uint64_t seq, epoch_seq;	/* epoch_seq: log entry of the last epoch; 0: none yet */
 	uint64_t barriers;		/* that some rank here has passed */
 	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
@@ -234,6 +238,7 @@ struct ad_ring {
 		uint8_t *base;
 		uint64_t bytes;
 		uint32_t id;
+		bool writable;
 	} slab[SLABS_PER_PROCESS_MAX];
 };
 
@@ -280,6 +285,8 @@ struct ad_session {
 	uint32_t local;			/* index in its job here */
 	bool placed, detached, ring_busy;
 	bool unready;			/* came into a job that ran, and has none of its tensors */
+	struct ad_back *back;		/* owned: what it hands back; NULL: nothing */
+	bool waits;			/* OPENING: for tensors of a job that came back */
 	struct ad_gpu *gpu;		/* owned; joins the others with its GPU; NULL: does not */
 	struct ad_req req[AD_REQS_MAX];
 };
@@ -407,10 +414,14 @@ struct agent {
 	uint32_t my_node;
 	uint64_t next_req, next_session, memory_bytes;
 	struct list jobs, sessions;
+	struct list returning;		/* ad_returning.link: jobs as they are told again */
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
 	char note[80];			/* in heartbeats */
+	uint32_t start;			/* random, not 0: tells servers one process from the next */
+	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
+					 * does not */
 	uint64_t registrations;		/* WELCOMEs so far */
 	mono_t registered;		/* the last one */
 	bool stopping;			/* sessions end without a word */
@@ -423,6 +434,7 @@ void ad_on_mail(void *owner, const struct mail *m);
 void ad_set_timeout(struct msg *m, uint32_t timeout_ms);	/* of a process's question */
 int ad_tell_scheduler(struct agent *a, const struct msg *m);	/* 0 or TALLY_ESCHED */
 void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end */
+void ad_job_refuse(struct agent *a, const struct msg_job_up *m, const struct err *why);
 
 /* agent_job.c: jobs and tensors */
 struct ad_job *ad_job_find(struct agent *a, uint32_t id);
@@ -466,7 +478,22 @@ void ad_shrink_turn(struct ad_engine *en, struct ad_job *j);	/* tells engine 0 *
 void ad_shrink_mail(struct ad_engine *en, uint32_t type, const struct ad_settled_mail *m);
 void ad_shrink_show(const struct ad_job *j, struct ring_end *r);	/* who is lost */
 
+/* agent_back.c: processes that come back to an agent that was started again */
+void ad_back_slab(struct ad_session *s, const struct msg_slab *m);	/* handed back, */
+void ad_back_rows(struct ad_session *s, const struct msg_declared *m);	/* before it attaches */
+int ad_back_attach(struct ad_session *s, const struct msg_attach *m, struct err *e);
+uint32_t ad_back_job(const struct ad_session *s);	/* that it comes back to; 0: none */
+bool ad_back_late(const struct ad_session *s, mono_t now);	/* it hands back, and no more */
+void ad_back_free(struct ad_session *s);
+bool ad_back_keeps(struct agent *a, const struct msg *m);	/* JOB_UP or TENSORS, for later */
+void ad_back_forget(struct agent *a);		/* all of that: it will be told anew */
+void ad_back_take_in(struct agent *a, uint32_t job);
+int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e);	/* of its results */
+int ad_back_resume(struct ad_tensor *t, struct err *e);	/* at the round that its ranks are in */
+int ad_back_inputs(struct ad_session *s, struct err *e);
+
 /* agent_log.c: what a restarted scheduler is told */
+int ad_entry_new(const struct msg *m, struct ad_entry **entry, struct err *e);	/* in no list */
 int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, struct err *e);
 void ad_log_forget(struct ad_tensor *t);
 void ad_log_free(struct ad_job *j);
@@ -482,6 +509,15 @@ void ad_slab_free(struct agent *a, struct ad_slab *s);
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
 		 uint32_t n, struct ad_slab **s, uint32_t *page, struct err *e);
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
+/* Memory that a process has handed back; on success *mem is the slab's. */
+struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e);
+/* One more for results, and the same bytes of another's in it. */
+struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e);
+int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
+		  struct err *e);
+void ad_arena_want(struct ad_session *s, const struct msg_slab *m);
+void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m);
+void ad_session_slab_ready(const struct ad_slab_mail *m);
 
 /* agent_gpu.c: the local plan of a job's GPUs, on the control thread */
 void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m);
@@ -508,7 +544,7 @@ void ad_session_tensors_ready(struct ad_job *j);
 void ad_session_job_over(struct ad_job *j);
 void ad_session_ring_ready(struct ad_session *s);
 void ad_session_ring_gone(struct ad_session *s);
-void ad_session_slab_ready(const struct ad_slab_mail *m);
+void ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds);
 void ad_session_broken(struct ad_session *s, const struct err *why);
 
 /* agent_engine.c: one data thread */

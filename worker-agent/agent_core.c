@@ -156,7 +156,11 @@ static void seg_posted(struct ag_core *c, struct ag_seg *s, const struct ag_post
 		ASSERT(!(s->posted >> p->local & 1));
 		s->posted |= UINT64_C(1) << p->local;
 	}
-	if (s->state == SEG_IDLE && ag_all_gave(s))
+	if (s->state != SEG_IDLE || !ag_all_gave(s))
+		return;
+	if (ag_was_done(s))
+		ag_seg_kept(c, s);
+	else
 		ag_seg_ready(c, s);
 }
 
@@ -231,31 +235,11 @@ static bool goes_cold(const struct ag_tensor *t)
 	return t->geom.bytes >= KERN_COLD_BYTES;
 }
 
-static bool chunk_done(const struct ag_tensor *t, uint32_t chunk)
-{
-	for (uint32_t k = 0; k < geom_chunk_segs(&t->geom, chunk); k++)
-		if (t->seg[t->first[chunk] + k].state != SEG_DONE)
-			return false;
-	return true;
-}
-
-/* To ranks that take results chunk by chunk. */
-static void tell(const struct ag_seg *s)
-{
-	const struct ag_tensor *t = s->tensor;
-
-	if (!t->groups || !chunk_done(t, s->chunk))
-		return;
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (t->in[l].tell)
-			atomic_store_explicit(&t->in[l].tell[s->chunk], t->round,
-					      memory_order_release);
-}
-
 static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
 
+	ag_mark(s);
 	hand_out(s);
 	if (s->state == SEG_READY)
 		ag_seg_unready(c, s);
@@ -265,7 +249,7 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->route->progress = now;
 	s->state = SEG_DONE;
 	s->held = false;
-	tell(s);
+	ag_tell(s);
 	ag_seg_move(c, s, now);
 	if (--t->left == 0 && !t->job->frozen)
 		list_add(&c->done, &t->done_link);

@@ -63,7 +63,8 @@
 	X(moves,	"segments that went to another server") \
 	X(gives,	"results given to a server that had none") \
 	X(voided,	"results of a larger world that came too late") \
-	X(again,	"tensors' rounds that began again in a smaller world")
+	X(again,	"tensors' rounds that began again in a smaller world") \
+	X(kept,		"results that were here before this process was")
 
 struct ag_counters {
 #define X(name, help) uint64_t name;
@@ -197,12 +198,14 @@ struct ag_tensor {
 	uint64_t sum_slot;		/* its SLOT_SLAB, SLOT_NONE */
 	uint8_t *result[2];		/* by round parity */
 	uint64_t result_slot[2];
+	uint64_t *mark[2];		/* by parity: AG_MARK() of each segment; NULL: none */
 	uint32_t *first;		/* nchunks: the chunk's first segment or AG_NO_SEG */
 	struct ag_seg *seg;
 	struct ag_piece {
 		const uint8_t *base;	/* NULL: not here yet */
 		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
 	} *piece;			/* nchunks * nlocal: of the chunk and group */
+	uint32_t kept;			/* round of which marks say what the process before had */
 	struct ag_input {
 		const uint8_t *base;	/* of the rank's input in this round */
 		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
@@ -265,7 +268,31 @@ struct ag_tensor_desc {
 	uint64_t sum_slot;
 	uint8_t *result[2];
 	uint64_t result_slot[2];
+	/*
+	 * Beside the results, in memory that outlives this process: whose result is there,
+	 * whole.  It says so before a rank's input may be overwritten by it.  ag_marks() of
+	 * them, zeros at first; NULL: nobody wants to know.
+	 */
+	uint64_t *mark[2];
+	uint32_t round;			/* that this machine had finished before its agent was
+					 * started again, and ag_is_whole(); 0: none */
+	bool whole;			/* of the next round it keeps all or nothing */
 };
+
+/* Of a result: its operation, its round, and in how large a world it was summed. */
+#define AG_MARK(world, rop, round) \
+	((uint64_t)(world) << 40 | (uint64_t)(rop) << 32 | (round))
+#define AG_MARK_ROP(m)		((uint8_t)((m) >> 32))
+#define AG_MARK_ROUND(m)	((uint32_t)(m))
+
+/* Marks of one parity: a tensor has as many as segments, in all engines together. */
+static inline uint64_t ag_marks(const struct geom *g)
+{
+	return (uint64_t)geom_chunks(g) * div_round_up(g->chunk_bytes, g->seg_bytes);
+}
+
+/* The result of a round is there, all of it, and of one world. */
+bool ag_is_whole(const struct geom *g, const uint64_t *marks, uint32_t round);
 
 size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d);
 /* The same for a tensor with nsegs segments in this engine at most. */
@@ -388,6 +415,12 @@ void ag_check(const struct ag_core *c);
 
 /* ---- between the core's own files ---- */
 
+/* agent_core_mark.c */
+void ag_mark(const struct ag_seg *s);		/* its result is there */
+bool ag_was_done(const struct ag_seg *s);	/* in this round, by the process before */
+void ag_seg_kept(struct ag_core *c, struct ag_seg *s);	/* then, when all have given it */
+void ag_tell(const struct ag_seg *s);		/* ranks that take results chunk by chunk */
+void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d);
 /* The segment that a frame names; NULL: not here. */
 struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);
 /* agent_core_turn.c: into and out of the queue of its route. */

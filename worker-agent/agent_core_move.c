@@ -195,6 +195,7 @@ void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
 	t->running = true;
 	t->left = 0;
 	t->times = (struct ag_times){ .given = t->times.given };
+	t->kept = 0;
 	c->count.again++;
 	if (root_is_lost(t)) {
 		t->root_local = -1;

@@ -322,6 +322,7 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 	for (int parity = 0; parity < 2; parity++) {
 		t->result[parity] = d->result[parity];
 		t->result_slot[parity] = d->result_slot[parity];
+		t->mark[parity] = d->mark[parity];
 	}
 	t->seg = (struct ag_seg *)((char *)t + tensor_head_size(j->nlocal));
 	t->piece = (struct ag_piece *)(t->seg + t->nsegs);
@@ -338,6 +339,7 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 				 d->since ? d->since[ch] : j->epoch, ch, off);
 	}
 	put_in_order(t, d->route);
+	ag_tensor_resume(t, d);
 	list_add(&j->tensors, &t->link);
 	t->hash_next = *head;
 	*head = t;

@@ -59,6 +59,7 @@ struct fr_tensor {
 	void *user;
 	struct fr_input {
 		bool posted;
+		uint32_t behind;	/* finished round of which it was not told; 0: none */
 		struct list owed;	/* the shell's: a completion its ring had no room for */
 		uint32_t owed_tensor, owed_round;
 	} in[];				/* nlocal */

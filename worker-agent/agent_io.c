@@ -62,6 +62,8 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	a->my_node = w->node;
 	a->registrations++;
 	a->registered = loop_now();
+	a->grace_ms = w->agent_grace_ms;
+	ad_back_forget(a);
 	memcpy(a->link_key, w->link_key, KEY_BYTES);
 	log_info("agent %s registered, node %u, epoch %llu", a->name, w->node,
 		 (unsigned long long)w->epoch);
@@ -111,10 +113,27 @@ static void take_entry(struct agent *a, uint32_t job, const struct msg *m)
 		ad_job_fail(j, &e);
 }
 
+void ad_job_refuse(struct agent *a, const struct msg_job_up *m, const struct err *why)
+{
+	struct msg leave = { .type = MSG_RANK_LEAVE };
+
+	log_error("job %u refused, reason %s", m->job, why->text);
+	for (uint32_t i = 0; i < m->nmachines; i++) {
+		if (m->machines[i].node != a->my_node || !m->machines[i].nranks)
+			continue;
+		leave.rank_leave = (struct msg_rank_leave){
+			.job = m->job,
+			.rank = m->machines[i].ranks[0],
+			.code = why->code,
+			.text = why->text,
+		};
+		(void)ad_tell_scheduler(a, &leave);
+	}
+}
+
 static void take_job(struct agent *a, const struct msg *m)
 {
 	struct err e;
-	struct msg leave = { .type = MSG_RANK_LEAVE };
 
 	if (ad_job_find(a, m->job_up.job))
 		return;			/* said again after an outage: it runs already */
@@ -124,18 +143,7 @@ static void take_job(struct agent *a, const struct msg *m)
 		ad_join_check(j, j->live);
 		return;
 	}
-	log_error("job %u refused, reason %s", m->job_up.job, e.text);
-	for (uint32_t i = 0; i < m->job_up.nmachines; i++) {
-		if (m->job_up.machines[i].node != a->my_node || !m->job_up.machines[i].nranks)
-			continue;
-		leave.rank_leave = (struct msg_rank_leave){
-			.job = m->job_up.job,
-			.rank = m->job_up.machines[i].ranks[0],
-			.code = e.code,
-			.text = e.text,
-		};
-		(void)ad_tell_scheduler(a, &leave);
-	}
+	ad_job_refuse(a, &m->job_up, &e);
 }
 
 static void on_msg(void *ctx, const struct msg *m)
@@ -145,10 +153,12 @@ static void on_msg(void *ctx, const struct msg *m)
 
 	switch (m->type) {
 	case MSG_JOB_UP:
-		take_job(a, m);
+		if (!ad_back_keeps(a, m))
+			take_job(a, m);
 		break;
 	case MSG_TENSORS:
-		take_entry(a, m->tensors.job, m);
+		if (!ad_back_keeps(a, m))
+			take_entry(a, m->tensors.job, m);
 		break;
 	case MSG_FORGET:
 		take_entry(a, m->ids.job, m);

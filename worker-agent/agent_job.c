@@ -196,6 +196,10 @@ static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m
 	memcpy(t->name, m->name, strlen(m->name) + 1);
 	list_init(&t->link);
 	t->placed.bytes = m->count * dtype_bytes((uint8_t)m->dtype);
+	t->desc.id = t->id;
+	t->desc.dtype = (uint8_t)t->dtype;
+	t->desc.geom = (struct geom){ t->placed.bytes, j->chunk_bytes, j->seg_bytes };
+	t->desc.whole = j->shrink;
 	chunks = place_chunks(j->place, t->placed.bytes);
 	t->placed.owner = calloc(chunks + 1, sizeof(uint16_t));
 	t->placed.since = calloc(chunks + 1, sizeof(uint32_t));
@@ -219,18 +223,27 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 {
 	struct ad_job *j = t->job;
 	struct agent *a = j->agent;
+	uint64_t marks_at = align_up(t->placed.bytes, sizeof(uint64_t));
+	uint64_t marks_bytes = ag_marks(&t->desc.geom) * sizeof(uint64_t);
+	bool kept = false;
 	int rc = 0;
 
-	t->npages = (uint32_t)div_round_up(MAX(t->placed.bytes, 1), PAGE_BYTES);
+	t->npages = (uint32_t)div_round_up(MAX(marks_at + marks_bytes, 1), PAGE_BYTES);
+	if (j->taking)
+		rc = ad_back_memory(t, &kept, e);
 	/* Both parities from one slab: DECLARED names one. */
-	rc = ad_pages_get(a, j, &j->results, "tally-result", 2 * t->npages, &t->result,
-			  &t->result_page[0], e);
+	if (!rc && !kept)
+		rc = ad_pages_get(a, j, &j->results, "tally-result", 2 * t->npages, &t->result,
+				  &t->result_page[0], e);
 	if (rc)
 		return rc;
 	t->result_page[1] = t->result_page[0] + t->npages;
 	for (int k = 0; k < 2; k++) {
 		t->desc.result[k] = t->result->mem.base + (uint64_t)t->result_page[k] * PAGE_BYTES;
 		t->desc.result_slot[k] = slot_of(t->result, t->result_page[k]);
+		t->desc.mark[k] = (uint64_t *)(t->desc.result[k] + marks_at);
+		if (!kept)
+			memset(t->desc.mark[k], 0, marks_bytes);
 	}
 	t->desc.sum_slot = SLOT_NONE;
 	if (j->nlocal == 1 || j->n == 1)
@@ -252,9 +265,6 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	uint32_t engines = 0;
 	uint64_t nsegs = 0;
 
-	t->desc.id = t->id;
-	t->desc.dtype = (uint8_t)t->dtype;
-	t->desc.geom = (struct geom){ t->placed.bytes, j->chunk_bytes, j->seg_bytes };
 	for (uint32_t c = 0; c < geom_chunks(&t->desc.geom); c++) {
 		route[c] = ad_epoch_route(j->epoch, t->id, c, t->placed.owner[c]);
 		since[c] = t->placed.since[c];
@@ -326,6 +336,8 @@ static int fill_batch(struct ad_batch *b, const struct msg_tensors *m, struct er
 	for (uint32_t i = 0; !rc && i < b->n; i++) {
 		rc = give_memory(b->tensor[i], e);
 		rc = rc ? rc : make_pieces(b->tensor[i], e);
+		if (!rc && b->job->taking)
+			rc = ad_back_resume(b->tensor[i], e);
 	}
 	return rc;
 }
@@ -351,7 +363,7 @@ int ad_tensors(struct agent *a, const struct msg *msg, struct err *e)
 
 	if (!j || j->state == JOB_STOPPING)
 		return 0;
-	if (m->seq != j->seq + 1)
+	if (m->seq != j->seq + 1 && (!j->taking || m->seq <= j->seq))
 		return err_set(e, TALLY_EPROTO, "job %u log entry %llu after %llu", m->job,
 			       (unsigned long long)m->seq, (unsigned long long)j->seq);
 	b = calloc(1, sizeof(*b) + m->ntensors * sizeof(b->tensor[0]));
@@ -430,11 +442,13 @@ static void batch_free(struct ad_batch *b)
 /* All engines are through with it. */
 void ad_batch_done(struct ad_batch *b)
 {
+	struct ad_job *j = b->job;
+
 	for (uint32_t i = 0; i < b->n; i++)
 		b->tensor[i]->ready = true;
-	if (!b->forget && b->job->state == JOB_RUNNING)
-		ad_session_tensors_ready(b->job);
 	batch_free(b);
+	if (j->state == JOB_RUNNING)
+		ad_session_tensors_ready(j);
 }
 
 /* ---- the end ---- */

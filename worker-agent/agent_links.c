@@ -131,6 +131,7 @@ static void lane_open(struct ad_lane *k, mono_t now)
 		.worker = (uint16_t)k->index,
 		.tensor = p->server_engine,
 		.chunk = p->engine->index,
+		.round = p->engine->agent->start,
 		.epoch = ++p->generation,
 		.slot = get_le64(p->key),
 		.rslot = get_le64(p->key + 8),

@@ -12,7 +12,7 @@
 
 #include "worker-agent/agent.h"
 
-int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **out, struct err *e)
+int ad_entry_new(const struct msg *m, struct ad_entry **out, struct err *e)
 {
 	struct ad_entry *entry;
 	uint32_t bytes;
@@ -29,9 +29,18 @@ int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **out, st
 		return rc;
 	}
 	entry->tensors = m->type == MSG_TENSORS ? m->tensors.ntensors : 0;
-	list_add(&j->log, &entry->link);
+	list_init(&entry->link);
 	*out = entry;
 	return 0;
+}
+
+int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **out, struct err *e)
+{
+	int rc = ad_entry_new(m, out, e);
+
+	if (!rc)
+		list_add(&j->log, &(*out)->link);
+	return rc;
 }
 
 static void entry_free(struct ad_entry *entry)

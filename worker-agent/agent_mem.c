@@ -2,9 +2,12 @@
 /*
  * Slabs of the agent: every piece of memory that a process or a colocated server
  * may map.  Each has a number under which links show it; results and local sums
- * are given out of them page by page.
+ * are given out of them page by page; arenas are a process's own.
  */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "common/base/bytes.h"
 #include "common/rt/log.h"
@@ -26,10 +29,11 @@ static int take_id(struct agent *a, struct ad_slab *s, struct err *e)
 		       SLABS_PER_LINK_MAX);
 }
 
-static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages, struct err *e)
+static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages, bool huge,
+		struct err *e)
 {
 	uint32_t npages;
-	int rc = slab_new(&s->mem, what, bytes, true, e);
+	int rc = slab_new(&s->mem, what, bytes, huge, e);
 
 	if (rc || !pages)
 		return rc;
@@ -68,11 +72,24 @@ static void tell_cards(struct agent *a, struct ad_slab *s, bool servers_write)
 	ctl_node_alive(a->node);
 }
 
-static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *what,
-				 uint64_t bytes, bool pages, bool servers_write, struct err *e)
+/* All engines' links may show it from here on. */
+static void show(struct agent *a, struct ad_slab *s, bool servers_write)
+{
+	struct ad_shown shown = {
+		.job = s->job, .id = s->id, .fd = s->mem.fd, .bytes = s->mem.bytes,
+		.servers_write = servers_write,
+	};
+
+	tell_cards(a, s, servers_write);
+	shown.region = s->region;
+	for (uint32_t i = 0; i < a->nengines; i++)
+		ad_engine_tell(a->engine[i], AD_SHOW, &shown, sizeof(shown));
+}
+
+/* With a number; without memory yet. */
+static struct ad_slab *slab_number(struct agent *a, struct ad_job *j, struct err *e)
 {
 	struct ad_slab *s = calloc(1, sizeof(*s));
-	struct ad_shown shown;
 
 	if (!s) {
 		err_set(e, TALLY_ENOMEM, "out of memory");
@@ -85,24 +102,73 @@ static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *
 		free(s);
 		return NULL;
 	}
-	if (make(s, what, bytes, pages, e)) {
+	return s;
+}
+
+static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *what,
+				 uint64_t bytes, bool pages, bool servers_write, bool huge,
+				 struct err *e)
+{
+	struct ad_slab *s = slab_number(a, j, e);
+
+	if (!s)
+		return NULL;
+	if (make(s, what, bytes, pages, huge, e)) {
 		ad_slab_free(a, s);
 		return NULL;
 	}
-	tell_cards(a, s, servers_write);
-	shown = (struct ad_shown){
-		.job = j->id, .id = s->id, .fd = s->mem.fd, .bytes = s->mem.bytes,
-		.region = s->region, .servers_write = servers_write,
-	};
-	for (uint32_t i = 0; i < a->nengines; i++)
-		ad_engine_tell(a->engine[i], AD_SHOW, &shown, sizeof(shown));
+	show(a, s, servers_write);
 	return s;
 }
 
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
 			    bool pages, struct err *e)
 {
-	return slab_make(a, j, what, bytes, pages, false, e);
+	return slab_make(a, j, what, bytes, pages, false, true, e);
+}
+
+struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e)
+{
+	struct ad_slab *s = slab_number(a, j, e);
+
+	if (!s)
+		return NULL;
+	s->mem = *mem;
+	*mem = (struct slab){ .fd = -1 };
+	show(a, s, false);
+	return s;
+}
+
+/* Of small pages: processes map it where the one before was. */
+struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e)
+{
+	struct ad_slab *s = slab_make(a, j, "tally-result", bytes, true, true, false, e);
+
+	if (!s)
+		return NULL;
+	list_for_each(&j->results, l)
+		s->index++;
+	list_add(&j->results, &s->link);
+	return s;
+}
+
+int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
+		  struct err *e)
+{
+	uint64_t at = (uint64_t)page * PAGE_BYTES, end = at + (uint64_t)n * PAGE_BYTES;
+	int rc = prefault(a, &s->mem, at, end - at, e);
+
+	while (!rc && at < end) {
+		ssize_t got = pread(fd, s->mem.base + at, MIN(end - at, PREFAULT_BYTES),
+				    (off_t)at);
+
+		if (got <= 0)
+			return err_set(e, TALLY_EPROTO, "results that were handed back: %s",
+				       got ? strerror(errno) : "too short");
+		at += (uint64_t)got;
+		ctl_node_alive(a->node);
+	}
+	return rc;
 }
 
 static void free_memory(void *ctx)
@@ -161,7 +227,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		index++;
 	}
 	bytes = MAX(bytes, (uint64_t)n * PAGE_BYTES);
-	fresh = slab_make(a, j, what, bytes, true, slabs == &j->results, e);
+	fresh = slab_make(a, j, what, bytes, true, slabs == &j->results, true, e);
 	if (!fresh)
 		return e->code;
 	fresh->index = index;
@@ -172,4 +238,69 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n)
 {
 	pagemap_put(&s->pages, page, n);
+}
+
+/* ---- arenas ---- */
+
+void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
+{
+	struct ad_slab_mail mail = { .session = s, .req = m->req };
+	struct err e;
+
+	if (s->nslabs == SLABS_PER_PROCESS_MAX) {
+		(void)ctl_reply(s->ctl, m->req, TALLY_EQUOTA,
+				"no more arena slabs for this process");
+		return;
+	}
+	if (!m->bytes || m->bytes > SLAB_BYTES_MAX) {
+		(void)ctl_reply(s->ctl, m->req, TALLY_EINVAL, "impossible slab size");
+		return;
+	}
+	if (m->bytes > s->agent->memory_bytes - MIN(s->arena_bytes, s->agent->memory_bytes)) {
+		(void)ctl_reply(s->ctl, m->req, TALLY_EQUOTA, "the arenas of this process would be "
+				"larger than the machine's memory");
+		return;
+	}
+	mail.slab = ad_slab_new(s->agent, s->job, "tally-arena", m->bytes, false, &e);
+	if (!mail.slab) {
+		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
+		return;
+	}
+	mail.slab->index = s->nslabs++;
+	mail.slab->owner = s->serial;
+	s->arena_bytes += mail.slab->mem.bytes;
+	list_add(&s->job->inputs, &mail.slab->link);
+	ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
+}
+
+void ad_session_slab_ready(const struct ad_slab_mail *mail)
+{
+	const struct msg m = {
+		.type = MSG_SLAB,
+		.slab = {
+			.req = mail->req,
+			.id = mail->slab->index,
+			.kind = SLAB_INPUT,
+			.bytes = mail->slab->mem.bytes,
+		},
+	};
+
+	if (mail->req)			/* else it has handed it back */
+		ad_session_send(mail->session, &m, &mail->slab->mem.fd, 1);
+}
+
+/* Once the process has mapped it, nobody can make another writable mapping. */
+void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m)
+{
+	struct err e;
+
+	if (m->kind != SLAB_INPUT)
+		return;
+	list_for_each(&s->job->inputs, l) {
+		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
+
+		if (slab->owner == s->serial && slab->index == m->id &&
+		    slab_seal_writers(&slab->mem, &e))
+			log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
+	}
 }

@@ -71,6 +71,7 @@ void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m)
 	r->slab[m->slab->index].base = m->slab->mem.base;
 	r->slab[m->slab->index].bytes = m->slab->mem.bytes;
 	r->slab[m->slab->index].id = m->slab->id;
+	r->slab[m->slab->index].writable = m->slab->mem.writable;
 	ad_tell_control(en, AD_SLAB_READY, m, sizeof(*m));
 }
 
@@ -124,6 +125,16 @@ static bool complete_one(struct ad_ring *r, uint32_t tensor, uint32_t round,
 	return !ring_cpl_post(&r->ring, &c);
 }
 
+static void complete(struct ad_ring *r, struct fr_input *in, uint32_t tensor, uint32_t round,
+		     const struct ag_times *times, mono_t now)
+{
+	if (list_empty(&r->owed) && complete_one(r, tensor, round, times, now))
+		return;
+	in->owed_tensor = tensor;
+	in->owed_round = round;
+	list_add(&r->owed, &in->owed);
+}
+
 void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 {
 	struct ad_job *j = t->job->user;
@@ -132,15 +143,23 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	fr_finish(&en->front, t);
 	for (uint32_t l = 0; l < t->job->nlocal; l++) {
 		struct ad_ring *r = ring_of(en, j, l);
-		struct fr_input *in = &t->in[l];
 
-		if (!r || (list_empty(&r->owed) &&
-			   complete_one(r, t->id, t->round, &t->times, now)))
-			continue;
-		in->owed_tensor = t->id;
-		in->owed_round = t->round;
-		list_add(&r->owed, &in->owed);
+		if (r)
+			complete(r, &t->in[l], t->id, t->round, &t->times, now);
 	}
+}
+
+/* It was done before this process was, and the rank has not been told. */
+static bool was_done(struct ad_ring *r, struct fr_tensor *t, uint32_t round)
+{
+	static const struct ag_times none;
+	struct fr_input *in = &t->in[r->local];
+
+	if (!in->behind || in->behind != round)
+		return false;
+	in->behind = 0;
+	complete(r, in, t->id, round, &none, 0);
+	return true;
 }
 
 /* Without the times: by now they are of another round, maybe. */
@@ -182,7 +201,8 @@ static int resolve(const struct ad_ring *r, const struct ring_sub *s, const uint
 	if (!s->length)
 		return 0;
 	if (s->slab >= SLABS_PER_PROCESS_MAX || !r->slab[s->slab].base ||
-	    !range_ok(s->offset, s->length, r->slab[s->slab].bytes))
+	    !range_ok(s->offset, s->length, r->slab[s->slab].bytes) ||
+	    (s->part == PART_OPEN && !r->slab[s->slab].writable))
 		return TALLY_EPROTO;
 	*base = r->slab[s->slab].base + s->offset;
 	*slot = SLOT_SLAB(r->slab[s->slab].id, s->offset);
@@ -215,7 +235,7 @@ static int resolve_out(const struct ad_ring *r, const struct ring_sub *s, uint64
 	*out = NULL;
 	if (!s->out_slab)
 		return 0;
-	if (slab >= SLABS_PER_PROCESS_MAX || !r->slab[slab].base ||
+	if (slab >= SLABS_PER_PROCESS_MAX || !r->slab[slab].writable ||
 	    !range_ok(s->out_offset, bytes, r->slab[slab].bytes))
 		return TALLY_EPROTO;
 	*out = r->slab[slab].base + s->out_offset;
@@ -241,6 +261,8 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	if (!rc)
 		rc = resolve_out(r, s, t ? t->bytes : 0, &out);
 
+	if (!rc && t && was_done(r, t, s->round))
+		return;
 	if (rc) {
 		err_set(&e, rc, "rank %u named memory that it does not have",
 			r->job->front.rank[r->local]);

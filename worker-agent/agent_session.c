@@ -30,7 +30,7 @@ static void session_free(struct ad_session *s);
 
 /* ---- answers ---- */
 
-static void send_fds(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds)
+void ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds)
 {
 	struct err e;
 
@@ -51,7 +51,7 @@ static void declared_error(struct ad_session *s, uint64_t req, int code, const c
 		.declared = { .req = req, .code = code, .text = text },
 	};
 
-	send_fds(s, &m, NULL, 0);
+	ad_session_send(s, &m, NULL, 0);
 }
 
 /* ---- questions on their way ---- */
@@ -115,6 +115,7 @@ static void ask_join(struct ad_session *s)
 			.timeout_ms = s->timeout_ms,
 			.chunk_bytes = s->chunk_bytes,
 			.on_loss = s->on_loss,
+			.back = ad_back_job(s),
 		},
 	};
 
@@ -123,6 +124,8 @@ static void ask_join(struct ad_session *s)
 
 static void on_attach(struct ad_session *s, const struct msg_attach *m)
 {
+	struct err e;
+
 	if (s->state != SESSION_NEW) {
 		reply(s, m->req, TALLY_EPROTO, "attached already");
 		return;
@@ -139,6 +142,10 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 	s->chunk_bytes = m->chunk_bytes;
 	s->on_loss = m->on_loss;
 	s->timeout_ms = m->timeout_ms ? m->timeout_ms : ATTACH_TIMEOUT_MS;
+	if (m->back && ad_back_attach(s, m, &e)) {
+		reply(s, m->req, e.code, e.text);
+		return;
+	}
 	if (!req_new(s, MSG_RANK_JOIN, m->req, s->timeout_ms))
 		return;
 	s->state = SESSION_JOINING;
@@ -191,110 +198,17 @@ static void joined(struct ad_session *s, uint64_t theirs)
 	}
 	s->local = local;
 	s->placed = true;
-	if (open_ring(s, &e)) {
+	if (open_ring(s, &e) || (s->back && ad_back_inputs(s, &e))) {
 		join_failed(s, theirs, e.code, e.text);
 		return;
 	}
 	s->ring->local = local;
-	s->unready = s->job->grown_at != 0;
+	s->unready = s->job->grown_at && !s->back;
 	s->attach_req = theirs;
 	s->state = SESSION_OPENING;
 	s->ring_busy = true;
 	ad_engine_tell(s->agent->engine[0], AD_RING_ADD, &s, sizeof(s));
 }
-
-void ad_session_ring_ready(struct ad_session *s)
-{
-	const int fds[3] = { s->ring_mem.fd, s->bell[0], s->bell[3] };
-	const struct msg m = {
-		.type = MSG_ATTACHED,
-		.attached = {
-			.req = s->attach_req,
-			.job = s->job->id,
-			.world = s->world,
-			.rank = s->rank,
-			.local_rank = s->ring->local,
-			.local_size = s->job->nlocal,
-			.machines = s->job->n,
-			.chunk_bytes = s->job->chunk_bytes,
-			.agent = s->agent->name,
-			.barrier = s->job->grown_at,
-		},
-	};
-
-	if (s->state != SESSION_OPENING)
-		return;
-	s->state = SESSION_OPEN;
-	if (s->job->state == JOB_STOPPING)
-		reply(s, s->attach_req, s->job->code, s->job->text);
-	else
-		send_fds(s, &m, fds, 3);
-}
-
-/* ---- memory ---- */
-
-static void on_slab_want(struct ad_session *s, const struct msg_slab *m)
-{
-	struct ad_slab_mail mail = { .session = s, .req = m->req };
-	struct err e;
-
-	if (s->nslabs == SLABS_PER_PROCESS_MAX) {
-		reply(s, m->req, TALLY_EQUOTA, "no more arena slabs for this process");
-		return;
-	}
-	if (!m->bytes || m->bytes > SLAB_BYTES_MAX) {
-		reply(s, m->req, TALLY_EINVAL, "impossible slab size");
-		return;
-	}
-	if (m->bytes > s->agent->memory_bytes - MIN(s->arena_bytes, s->agent->memory_bytes)) {
-		reply(s, m->req, TALLY_EQUOTA,
-		      "the arenas of this process would be larger than the machine's memory");
-		return;
-	}
-	mail.slab = ad_slab_new(s->agent, s->job, "tally-arena", m->bytes, false, &e);
-	if (!mail.slab) {
-		reply(s, m->req, e.code, e.text);
-		return;
-	}
-	mail.slab->index = s->nslabs++;
-	mail.slab->owner = s->serial;
-	s->arena_bytes += mail.slab->mem.bytes;
-	list_add(&s->job->inputs, &mail.slab->link);
-	ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
-}
-
-void ad_session_slab_ready(const struct ad_slab_mail *mail)
-{
-	const struct msg m = {
-		.type = MSG_SLAB,
-		.slab = {
-			.req = mail->req,
-			.id = mail->slab->index,
-			.kind = SLAB_INPUT,
-			.bytes = mail->slab->mem.bytes,
-		},
-	};
-
-	send_fds(mail->session, &m, &mail->slab->mem.fd, 1);
-}
-
-/* Once the process has mapped it, nobody can make another writable mapping. */
-static void on_slab_mapped(struct ad_session *s, const struct msg_slab *m)
-{
-	struct err e;
-
-	if (m->kind != SLAB_INPUT)
-		return;
-	list_for_each(&s->job->inputs, l) {
-		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
-
-		if (slab->owner == s->serial && slab->index == m->id &&
-		    slab_seal_writers(&slab->mem, &e))
-			log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
-	}
-}
-
-/* ---- tensors ---- */
 
 static int show_results(struct ad_session *s, struct err *e)
 {
@@ -315,12 +229,51 @@ static int show_results(struct ad_session *s, struct err *e)
 		rc = slab_readonly_fd(&slab->mem, &fd, e);
 		if (rc)
 			return rc;
-		send_fds(s, &m, &fd, 1);
+		ad_session_send(s, &m, &fd, 1);
 		close(fd);
 		s->results_shown = slab->index + 1;
 	}
 	return 0;
 }
+
+void ad_session_ring_ready(struct ad_session *s)
+{
+	const int fds[3] = { s->ring_mem.fd, s->bell[0], s->bell[3] };
+	const struct msg m = {
+		.type = MSG_ATTACHED,
+		.attached = {
+			.req = s->attach_req,
+			.job = s->job->id,
+			.world = s->world,
+			.rank = s->rank,
+			.local_rank = s->ring->local,
+			.local_size = s->job->nlocal,
+			.machines = s->job->n,
+			.chunk_bytes = s->job->chunk_bytes,
+			.agent = s->agent->name,
+			.barrier = s->job->grown_at,
+			.grace_ms = s->agent->grace_ms,
+		},
+	};
+	struct err e;
+
+	if (s->state != SESSION_OPENING)
+		return;
+	s->waits = s->back && (s->job->state == JOB_STARTING ||
+			       (s->job->state == JOB_RUNNING && !list_empty(&s->job->batches)));
+	if (s->waits)
+		return;			/* it submits to tensors that it knows */
+	s->state = SESSION_OPEN;
+	if (s->job->state == JOB_STOPPING)
+		reply(s, s->attach_req, s->job->code, s->job->text);
+	else if (s->back && show_results(s, &e))
+		join_failed(s, s->attach_req, e.code, e.text);
+	else
+		ad_session_send(s, &m, fds, 3);
+	ad_back_free(s);
+}
+
+/* ---- tensors ---- */
 
 static bool all_ready(struct ad_job *j, const struct ad_req *r)
 {
@@ -356,7 +309,7 @@ static void declared(struct ad_session *s, struct ad_req *r)
 	m.declared = (struct msg_declared){
 		.req = r->theirs, .text = "", .ntensors = r->nids, .tensors = rows,
 	};
-	send_fds(s, &m, NULL, 0);
+	ad_session_send(s, &m, NULL, 0);
 	free(rows);
 	req_free(r);
 	s->unready = false;
@@ -370,6 +323,8 @@ void ad_session_tensors_ready(struct ad_job *j)
 		for (uint32_t i = 0; s->job == j && i < AD_REQS_MAX; i++)
 			if (s->req[i].ids && all_ready(j, &s->req[i]))
 				declared(s, &s->req[i]);
+		if (s->job == j && s->waits)
+			ad_session_ring_ready(s);
 	}
 }
 
@@ -444,9 +399,12 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 		uint64_t theirs = r->theirs;
 
 		req_free(r);
+		if (s->back && !m->code && m->nids)
+			ad_back_take_in(s->agent, m->ids[0]);
 		s->job = m->code || !m->nids ? NULL : ad_job_find(s->agent, m->ids[0]);
 		if (s->job && s->job->state != JOB_STOPPING) {
-			s->job->barriers = MAX(s->job->barriers, s->job->grown_at);
+			if (!s->back)
+				s->job->barriers = MAX(s->job->barriers, s->job->grown_at);
 			joined(s, theirs);
 			return;
 		}
@@ -544,6 +502,7 @@ static void session_free(struct ad_session *s)
 	slab_free(&s->ring_mem);
 	free(s->ring);
 	free(s->gpu);
+	ad_back_free(s);
 	list_del(&s->link);
 	free(s);
 	if (j && j->freed && !ad_session_of(j))
@@ -565,6 +524,8 @@ void ad_session_job_over(struct ad_job *j)
 
 		if (s->job == j)
 			reqs_fail(s, j->code, j->text);
+		if (s->job == j && s->waits)
+			ad_session_ring_ready(s);
 		if (s->job == j)
 			ad_gpu_over(s, j->code, j->text);
 	}
@@ -581,11 +542,11 @@ void ad_session_scheduler_up(struct agent *a)
 }
 
 /* Its children may hold the socket for long.  What it wrote is read first: a tick later. */
-static void look_after(struct ad_session *s)
+static void look_after(struct ad_session *s, mono_t now)
 {
 	struct pollfd p = { .fd = s->process, .events = POLLIN };
 
-	if (s->died && s->ctl)
+	if ((s->died || ad_back_late(s, now)) && s->ctl)
 		ctl_close(s->ctl);
 	else
 		s->died = poll(&p, 1, 0) > 0;
@@ -616,7 +577,7 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
 				 "the scheduler cannot be reached; is tally-scheduler running?");
 		}
-		look_after(s);
+		look_after(s, now);
 	}
 }
 
@@ -648,16 +609,20 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 			reply(s, m->gpu_join.req, s->job->code, s->job->text);
 		return;
 	}
-	if (m->type == MSG_ATTACH) {
+	if (m->type == MSG_SLAB && s->state == SESSION_NEW) {
+		ad_back_slab(s, &m->slab);
+	} else if (m->type == MSG_DECLARED && s->state == SESSION_NEW) {
+		ad_back_rows(s, &m->declared);
+	} else if (m->type == MSG_ATTACH) {
 		on_attach(s, &m->attach);
 	} else if (m->type == MSG_DETACH) {
 		on_detach(s, m->reply.req);
 	} else if (open && m->type == MSG_SLAB_WANT) {
-		on_slab_want(s, &m->slab);
+		ad_arena_want(s, &m->slab);
 	} else if (open && m->type == MSG_GPU_JOIN) {
 		ad_gpu_join(s, &m->gpu_join);
 	} else if (open && m->type == MSG_SLAB_MAPPED) {
-		on_slab_mapped(s, &m->slab);
+		ad_arena_mapped(s, &m->slab);
 	} else if (open && (m->type == MSG_DECLARE || m->type == MSG_UNDECLARE ||
 			    m->type == MSG_BARRIER)) {
 		forward(s, m);

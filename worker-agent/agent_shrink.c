@@ -60,22 +60,14 @@ int ad_shrink_fill(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e
 static int keep_later(struct ad_job *j, const struct msg *m, struct err *e)
 {
 	struct ad_entry *entry;
-	uint32_t bytes;
-	int rc = msg_encode_size(m, &bytes, e);
+	int rc;
 
-	if (rc)
-		return rc;
 	if (j->nlater == LATER_MAX)
 		return err_set(e, TALLY_EQUOTA, "job %u: more than %u log entries wait for a "
 			       "smaller world", j->id, LATER_MAX);
-	entry = malloc(sizeof(*entry) + bytes);
-	if (!entry)
-		return err_set(e, TALLY_ENOMEM, "out of memory");
-	rc = msg_encode(m, entry->wire, bytes, e);
-	if (rc) {
-		free(entry);
+	rc = ad_entry_new(m, &entry, e);
+	if (rc)
 		return rc;
-	}
 	list_add(&j->later, &entry->link);
 	j->nlater++;
 	return 0;

@@ -68,6 +68,10 @@ static int set_up(struct daemon *d, struct err *e)
 	a->memory_bytes = host_memory_bytes();
 	list_init(&a->jobs);
 	list_init(&a->sessions);
+	list_init(&a->returning);
+	if (host_random(&a->start, sizeof(a->start)))
+		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
+	a->start = MAX(a->start, 1);
 	return 0;
 }
 
@@ -118,6 +122,7 @@ static void clear(void *owner)
 
 	a->loop = NULL;
 	ad_sessions_free(a);
+	ad_back_forget(a);
 	while (!list_empty(&a->jobs))
 		ad_job_free(list_first(&a->jobs, struct ad_job, link));
 }

@@ -24,6 +24,7 @@
 #define SERVER_OWN_BYTES	(64u << 20)	/* a server's, besides its share and windows */
 #define SLAB_BYTES_MAX		(1ull << 40)
 #define SLABS_PER_PROCESS_MAX	64u		/* arena slabs of one training process */
+#define RESULT_SLABS_MAX	1024u		/* of a job on one machine */
 #define SLABS_PER_LINK_MAX	8192u		/* slabs an agent shows its colocated server */
 
 /* cluster */

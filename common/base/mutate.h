@@ -36,7 +36,9 @@
 	X(21, "agent: in a smaller world a lost rank still counts") \
 	X(22, "server: in a smaller world a mean divides by the larger one") \
 	X(23, "scheduler: ranks that come back are let in before all agents know") \
-	X(24, "agent: a rank that has come back does not count")
+	X(24, "agent: a rank that has come back does not count") \
+	X(25, "agent: started again it sums what may be a result by now") \
+	X(26, "server: keeps what an agent had in its window before it was started again")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

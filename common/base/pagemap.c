@@ -51,6 +51,17 @@ uint32_t pagemap_get(struct pagemap *m, uint32_t n)
 	return UINT32_MAX;
 }
 
+bool pagemap_take(struct pagemap *m, uint32_t first, uint32_t n)
+{
+	if (!n || !range_ok(first, n, m->pages) ||
+	    find_next(m, first, first + n, true) != first + n)
+		return false;
+	for (uint32_t i = first; i < first + n; i++)
+		bits_set(m->words, i);
+	m->used += n;
+	return true;
+}
+
 void pagemap_put(struct pagemap *m, uint32_t first, uint32_t n)
 {
 	ASSERT(n >= 1 && range_ok(first, n, m->pages));

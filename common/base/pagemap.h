@@ -20,6 +20,7 @@ struct pagemap {
 void pagemap_init(struct pagemap *m, uint64_t *words, uint32_t pages);
 /* First page of a free run of n, now taken; UINT32_MAX: none.  n >= 1. */
 uint32_t pagemap_get(struct pagemap *m, uint32_t n);
+bool pagemap_take(struct pagemap *m, uint32_t first, uint32_t n);	/* false: not all free */
 void pagemap_put(struct pagemap *m, uint32_t first, uint32_t n);	/* must be taken: ASSERT */
 
 #endif

@@ -127,25 +127,36 @@ int slab_seal_writers(struct slab *s, struct err *e)
 	return 0;
 }
 
-int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e)
+/* Whether a descriptor from somebody else is a slab of that many bytes, which are rounded up. */
+static int check(int fd, uint64_t *bytes, bool *huge, struct err *e)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
-	bool huge = false;
 	uint64_t page;
 	struct stat st;
-	void *base;
 
 	if (seals < 0)
 		return err_set(e, TALLY_EPROTO, "a slab's descriptor is no memfd: %m");
 	if ((seals & SEALS_SIZE) != SEALS_SIZE)
 		return err_set(e, TALLY_EPROTO, "a slab is not sealed against resizing");
-	page = fd_page_bytes(fd, &huge);
+	page = fd_page_bytes(fd, huge);
 	if (!page || fstat(fd, &st) < 0)
 		return err_set(e, err_from_errno(errno), "fstat of a slab: %m");
-	if (bytes == 0 || bytes > SLAB_BYTES_MAX || align_up(bytes, page) > (uint64_t)st.st_size)
+	if (*bytes == 0 || *bytes > SLAB_BYTES_MAX ||
+	    align_up(*bytes, page) > (uint64_t)st.st_size)
 		return err_set(e, TALLY_EPROTO, "a slab has %lld bytes, %llu were announced",
-			       (long long)st.st_size, (unsigned long long)bytes);
-	bytes = align_up(bytes, page);
+			       (long long)st.st_size, (unsigned long long)*bytes);
+	*bytes = align_up(*bytes, page);
+	return 0;
+}
+
+int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e)
+{
+	bool huge = false;
+	void *base;
+	int rc = check(fd, &bytes, &huge, e);
+
+	if (rc)
+		return rc;
 	base = map_shared(fd, bytes, writable);
 	if (base == MAP_FAILED)
 		return err_set(e, err_from_errno(errno), "mapping a slab of %llu bytes: %m",
@@ -153,6 +164,27 @@ int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *
 	*s = (struct slab){
 		.base = base, .bytes = bytes, .fd = fd, .huge = huge, .writable = writable,
 	};
+	return 0;
+}
+
+int slab_remap(struct slab *s, int fd, struct err *e)
+{
+	int prot = PROT_READ | (s->writable ? PROT_WRITE : 0), rc;
+	uint64_t bytes = s->bytes;
+	bool huge = false;
+
+	rc = check(fd, &bytes, &huge, e);
+	if (rc)
+		return rc;
+	if (bytes != s->bytes ||
+	    mmap(s->base, s->bytes, prot, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+		return err_set(e, err_from_errno(errno), "mapping a slab of %llu bytes again: %m",
+			       (unsigned long long)s->bytes);
+	(void)madvise(s->base, s->bytes, MADV_HUGEPAGE);
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = fd;
+	s->huge = huge;
 	return 0;
 }
 

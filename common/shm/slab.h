@@ -42,6 +42,9 @@ int slab_seal_writers(struct slab *s, struct err *e);	/* F_SEAL_FUTURE_WRITE and
  */
 int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e);
 
+/* The same in place of what s has, at its address; on success fd is its own, the first closed. */
+int slab_remap(struct slab *s, int fd, struct err *e);
+
 int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e);
 void slab_free(struct slab *s);				/* harmless on a zeroed/freed slab */
 

@@ -20,7 +20,7 @@
 #define SEEDS_DEFAULT	300u
 
 
-#define PATHS_RUNS	1000u			/* so many runs take all paths */
+#define PATHS_RUNS	4000u			/* so many runs take all paths */
 #define PAIRS_RUNS	8000u			/* and all pairs of a state and an event */
 #define STEPS_MAX	20000000u		/* of one run: it does not end */
 #define LIVENESS	(30 * NS_PER_SEC)	/* without faults something is done in this time */
@@ -104,7 +104,8 @@ static void handle(struct sim *s, const struct sim_event *e)
 {
 	bool known = sim_net_event(s, e) || sim_lane_event(s, e) || sim_proc_event(s, e) ||
 		     sim_rank_event(s, e) || sim_ctl_event(s, e) || sim_life_event(s, e) ||
-		     sim_ask_event(s, e) || sim_grow_event(s, e) || declare_event(s, e);
+		     sim_ask_event(s, e) || sim_grow_event(s, e) || sim_return_event(s, e) ||
+		     declare_event(s, e);
 
 	ASSERT(known);
 	if (e->proc == SIM_NOBODY)
@@ -133,19 +134,19 @@ static bool all_are_told(const struct sim *s, const struct sim_job *j)
 
 static bool is_done(struct sim *s, struct sim_job *j)
 {
-	bool lost = sim_job_may_end(s, j);
+	bool lost = sim_job_may_end(s, j), returns = sim_job_returns(s, j);
 
-	if (sim_all_done(j) && !j->shaken && s->p.njobs > 1) {
+	if (sim_all_done(j) && !returns && !j->shaken && s->p.njobs > 1) {
 		j->shaken = true;	/* somebody may not hear of its end */
 		for (uint32_t i = (uint32_t)sim_below(s, 4); i; i--)
 			sim_any_fault(s);
 	}
 	if (lost && all_are_told(s, j))
 		return true;
-	if (sim_all_done(j) && !sim_job_is_lost(s, j))
+	if (sim_all_done(j) && !returns && !sim_job_is_lost(s, j))
 		return s->now >= j->last_progress + mono_ms(50) && s->faults >= RUN_FAULTS;
-	if (!sim_job_is_lost(s, j) && j->p->stop_at && j->rounds_done >= j->p->stop_at &&
-	    s->faults >= RUN_FAULTS) {
+	if (!sim_job_is_lost(s, j) && !returns && j->p->stop_at &&
+	    j->rounds_done >= j->p->stop_at && s->faults >= RUN_FAULTS) {
 		sim_totals.stopped_early++;
 		return true;
 	}
@@ -353,6 +354,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->starve = rng_below(r, 4) ? 0 : 100 + (uint32_t)rng_below(r, 300);
 	p->starve_hard = p->starve / 20;
 	p->untold = rng_below(r, 4) ? 0 : 1 + (uint32_t)rng_below(r, 60);
+	p->agents_return = !rng_below(r, 2) && !p->starve;
 }
 
 void sim_params_make(struct sim_params *p, uint64_t seed)
@@ -449,6 +451,7 @@ static uint32_t paths_missing(void)
 	NET(resets);
 	NET(restarts);
 	NET(agent_crashes);
+	NET(agent_restarts);
 	NET(two_jobs);
 	NET(spared);
 	NET(log_cuts);

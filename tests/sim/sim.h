@@ -20,6 +20,7 @@
  *	sim_agent.c	agents: what their control threads do
  *	sim_ask.c	what ranks ask the scheduler through them, and ask again
  *	sim_held.c	what agents tell after each registration
+ *	sim_return.c	agents that are started again
  *	sim_server.c	servers: what their control threads do
  *	sim_life.c	who dies, comes, is cut off, drains, and when
  *	sim_grow.c	ranks that come in the place of lost ones
@@ -51,6 +52,7 @@ enum {
 	SIM_SERVERS = 64,		/* every process start counts, and every registration */
 	SIM_ROWS = 64,			/* of a job's list of servers */
 	SIM_PARTS = 64,			/* of one tensor at one server */
+	SIM_AGENT_LIVES = 8,		/* of one agent, after the first */
 	SIM_CHUNKS = 24,		/* of one tensor */
 	SIM_PROCS = SIM_AGENTS + SIM_SERVERS,
 	SIM_SCHED = SIM_PROCS,		/* its clock */
@@ -65,6 +67,7 @@ enum {
 	SIM_ROUNDS = 24,
 	SIM_LANES = 6,			/* per link; half of them stand in for broken ones */
 	SIM_SLABS = SIM_JOBS * SIM_TENSORS * (SIM_LOCAL + 2) * 4,
+	SIM_WIRES = SIM_TENSORS + 2,
 	SIM_BARRIERS = 4,
 	SIM_RETRIES = 16,		/* of a declaration that was refused */
 	/* Of each rank: join, declare twice and again, undeclare each, barriers. */
@@ -107,6 +110,7 @@ struct sim_params {
 	mono_t break_every, pause_every; /* mean; 0: never */
 	mono_t life_every;		/* mean time between what happens to processes; 0: never */
 	bool agents_die;		/* one does, perhaps: its jobs end */
+	bool agents_return;		/* they die and are started again */
 	bool refuse_save;		/* the state directory is full now and then */
 	uint32_t early;			/* faults while the jobs come up */
 	uint32_t untold;		/* of 1000 messages of a job: the scheduler dies then */
@@ -144,6 +148,7 @@ enum sim_event_type {
 				 * b: 1 while the jobs come up, 2 the scheduler dies */
 	EV_ASK,			/* agent a: what use b of its connection left unanswered */
 	EV_DECLARE,		/* the late tensors of job c; again rank a - 1, b: what */
+	EV_AGENT_START,		/* agent a is started again */
 	EV_LET_GO,		/* proc a: what is no longer borrowed goes */
 	EV_COME,		/* somebody wants to be rank a of job c, which was lost */
 };
@@ -214,7 +219,9 @@ struct sim_lane {
 
 struct sim_link {
 	uint32_t agent, server;
+	uint32_t life;			/* of the agent */
 	bool by_ref;
+	bool greeted;			/* the server has seen that it is another process */
 	bool ended;			/* the agent does not want it any more */
 	struct sim_link *before;	/* between the same two, ended */
 	bool dead[2];			/* the process at this end has ended: server, agent */
@@ -295,6 +302,7 @@ struct sim_ctl {
 
 struct sim_agent_tensor {
 	void *mem, *sum, *result;
+	uint64_t *marks;		/* of both parities; ranks keep them */
 	struct ag_tensor *core;
 	struct fr_tensor *front;
 	uint8_t *input[SIM_LOCAL];
@@ -318,12 +326,19 @@ struct sim_agent_job {
 	struct ag_route *table[SIM_ROWS];
 	struct ag_route *route[SIM_SERVERS];	/* by server; NULL: none */
 	struct sim_agent_tensor tensor[SIM_TENSORS];
+	uint32_t nback;			/* ranks that are not back yet */
+	bool back[SIM_RANKS];
+	uint32_t nwires;		/* of the job as it is told again; owned */
+	uint8_t *wire[SIM_WIRES];
 };
 
 struct sim_agent {
 	struct sim_ctl ctl;
-	uint32_t node;
+	uint32_t node, was_node;	/* was_node: before it was started again */
+	uint32_t life;
+	struct sim_agent *before;	/* the process before; owned: its memory is shared */
 	bool alive;
+	bool coming;			/* is to be started again */
 	struct ag_core core;
 	struct front front;
 	struct sim_agent_job job[SIM_JOBS];
@@ -370,6 +385,7 @@ struct sim_rank {
 	uint32_t barriers, passed;	/* entered; and come out of again */
 	bool declared[SIM_TENSORS];	/* it has been told so */
 	uint32_t submitted[SIM_TENSORS], done[SIM_TENSORS]; /* rounds */
+	uint32_t again[SIM_TENSORS];	/* the round that was submitted to two agents */
 };
 
 struct sim_asked {
@@ -443,7 +459,7 @@ struct sim_totals {
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
 		 reborn, late_declares, resets, restarts, agent_crashes, two_jobs, spared,
 		 log_cuts, asked_again, barriers, starved, starved_jobs, caught_up, ranks_lost,
-		 shrunk, roots_lost, grown, came, gave_up;
+		 shrunk, roots_lost, grown, came, gave_up, agent_restarts;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -464,6 +480,8 @@ void sim_pump_agent(struct sim *s, uint32_t agent);
 void sim_pump_server(struct sim *s, uint32_t server);
 void sim_check(struct sim *s, uint32_t proc);
 bool sim_proc_event(struct sim *s, const struct sim_event *e);
+/* The process of the agent that a link belongs to. */
+struct sim_agent *sim_agent_at(struct sim *s, const struct sim_link *l);
 void *sim_resolve(struct sim_agent *a, uint64_t slot, uint64_t len); /* NULL: no such bytes */
 void *sim_zeroed(size_t bytes);
 void *sim_garbage(struct sim *s, size_t bytes);	/* old contents must not matter */
@@ -495,6 +513,22 @@ uint32_t sim_log_tensor(const struct sim_log *l, uint32_t id);
 struct sim_job *sim_job_of(struct sim *s, uint32_t number);
 
 void sim_agent_new(struct sim *s, uint32_t agent);
+struct sim_agent *sim_agent_make(struct sim *s, uint32_t agent);	/* only its memory */
+void sim_agent_begin(struct sim *s, uint32_t agent);	/* connects, beats and ticks */
+void sim_agent_take(struct sim *s, uint32_t agent, const struct msg *m); /* at once */
+bool sim_agent_again(struct sim *s, uint32_t agent);	/* dies, comes again; false: not now */
+bool sim_agents_return(const struct sim *s);		/* some are on their way */
+bool sim_job_returns(const struct sim *s, const struct sim_job *j);
+void sim_back_ask(struct sim *s, uint32_t agent);
+bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m);
+void sim_back_drop(struct sim_agent_job *aj);
+void sim_back_lost(struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank);
+bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
+/* The last round of tensor k that the ranks of this agent know to be done. */
+uint32_t sim_back_round(const struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t k);
+const struct sim_agent_tensor *sim_back_tensor(const struct sim_agent *a, uint32_t job,
+					       uint32_t k);	/* NULL: none */
+bool sim_return_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
 void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m);
 void sim_agent_turn(struct sim *s, uint32_t agent);	/* says what is settled */
 void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j);
@@ -520,6 +554,7 @@ void sim_ask_welcomed(struct sim *s, uint32_t agent);
 bool sim_ask_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
 
 uint8_t *sim_wire(const struct msg *m);	/* encoded; the caller's */
+void *sim_read_wire(const uint8_t *wire, struct msg *m);	/* what it lies in; the caller's */
 void sim_held_tell(struct sim *s, uint32_t agent);
 
 uint32_t sim_server_new(struct sim *s, uint32_t name, uint32_t home);
@@ -552,6 +587,7 @@ static inline uint32_t sim_server_proc(uint32_t server)
 
 uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round);
 uint32_t sim_root(const struct sim *s, struct sim_job *j, uint32_t tensor, uint32_t round);
+void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank);	/* at a new agent */
 void sim_ranks_start(struct sim *s, struct sim_job *j);
 bool sim_rank_event(struct sim *s, const struct sim_event *e);	/* false: not a rank's */
 void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank); /* in a while */

@@ -18,6 +18,15 @@ static uint64_t slab_add(struct sim_agent *a, uint8_t *base, uint64_t bytes)
 	return SLOT_SLAB(a->nslabs++, 0);
 }
 
+struct sim_agent *sim_agent_at(struct sim *s, const struct sim_link *l)
+{
+	struct sim_agent *a = s->agent[l->agent];
+
+	while (a->life != l->life)
+		a = a->before;
+	return a;
+}
+
 void *sim_resolve(struct sim_agent *a, uint64_t slot, uint64_t len)
 {
 	uint32_t id = SLOT_SLAB_ID(slot);
@@ -157,7 +166,8 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 	aj->me = d.me = me;
 	d.nlocal = j->p->nlocal[me];
 	sim_log_start(&aj->log, m);
-	aj->log.told = 0;		/* agents hear all of it */
+	aj->log.told = aj->nback ? m->seq : 0;	/* else it hears all of it */
+	aj->log.epoch_seq = m->epoch_seq;
 	aj->up_wire = sim_wire(msg);
 	take_rows(aj, m->servers, m->nservers);
 	fill_table(s, j, agent);
@@ -198,6 +208,7 @@ static void tensor_forget(struct sim_agent *a, struct sim_agent_tensor *at)
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		free(at->input[l]);
 	free(at->result);
+	free(at->marks);
 	free(at->sum);
 	*at = (struct sim_agent_tensor){ 0 };
 }
@@ -210,17 +221,26 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 	const struct sim_tensor *t = &j->tensor[k];
 	uint32_t nlocal = aj->front.nlocal, route[SIM_CHUNKS];
 	uint64_t bytes = t->geom.bytes, slot;
+	const struct sim_agent_tensor *kept = sim_back_tensor(a, j->index, k);
 	struct ag_tensor_desc d = { .id = aj->log.id[k], .dtype = t->dtype, .geom = t->geom,
 				    .route = route, .since = aj->log.since[k] };
 
+	d.whole = j->p->shrink;
 	route_of(j, aj, k, route);
 	tensor_forget(a, at);		/* of a declaration that was refused */
 	at->result = sim_garbage(s, 2 * bytes);
+	at->marks = sim_zeroed(2 * ag_marks(&t->geom) * sizeof(uint64_t));
+	if (kept) {
+		memcpy(at->result, kept->result, 2 * bytes);
+		memcpy(at->marks, kept->marks, 2 * ag_marks(&t->geom) * sizeof(uint64_t));
+		d.round = sim_back_round(s, j, agent, k);
+	}
 	slot = slab_add(a, at->result, 2 * bytes);
 	at->slab = SLOT_SLAB_ID(slot);
 	for (int parity = 0; parity < 2; parity++) {
 		d.result[parity] = (uint8_t *)at->result + (uint64_t)parity * bytes;
 		d.result_slot[parity] = slot + (uint64_t)parity * bytes;
+		d.mark[parity] = at->marks + (uint64_t)parity * ag_marks(&t->geom);
 	}
 	if (nlocal > 1) {
 		at->sum = sim_garbage(s, bytes);
@@ -228,7 +248,7 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 		d.sum_slot = slab_add(a, at->sum, bytes);
 	}
 	for (uint32_t l = 0; l < nlocal; l++) {
-		at->input[l] = sim_garbage(s, bytes);
+		at->input[l] = kept ? kept->input[l] : sim_garbage(s, bytes);
 		ASSERT(slab_add(a, at->input[l], bytes) != SLOT_NONE);
 	}
 	at->mem = sim_zeroed(ag_tensor_size(aj->core, &d));
@@ -239,6 +259,7 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 	at->front->bytes = bytes;
 	at->front->chunk_bytes = d.geom.chunk_bytes;
 	at->front->engines = bytes ? 1 : 0;
+	at->front->round = d.round;
 	fr_tensor_add(&a->front, &aj->front, at->front);
 }
 
@@ -257,12 +278,13 @@ static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const
 {
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
+	uint64_t seq = MAX(aj->log.seq, aj->log.told);
 
-	if (m->seq != aj->log.seq + 1 && m->seq != aj->log.seq &&	/* see catch_up() */
-	    (m->nids || m->seq != aj->log.seq + 2))
+	if (m->seq != seq + 1 && m->seq != seq &&	/* see catch_up() */
+	    (m->nids || m->seq != seq + 2))
 		sim_fail(s, "agent %u: FORGET entry %llu after %llu", agent,
-			 (unsigned long long)m->seq, (unsigned long long)aj->log.seq);
-	sim_totals.caught_up += m->seq == aj->log.seq;
+			 (unsigned long long)m->seq, (unsigned long long)seq);
+	sim_totals.caught_up += m->seq == seq;
 	aj->log.seq = m->seq;
 	for (uint32_t i = 0; i < m->nids; i++) {
 		uint32_t k = sim_log_forget(&aj->log, m->ids[i]);
@@ -333,13 +355,13 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 	struct sim_agent_job *aj = &a->job[j->index];
 	uint32_t route[SIM_CHUNKS];
 	bool larger = m->grown != aj->log.grown, anew = larger || m->ngone > aj->log.ngone;
-	uint64_t live = aj->front.live;
+	uint64_t live = aj->front.live, seq = MAX(aj->log.seq, aj->log.told);
 
-	if ((m->seq != aj->log.seq + 1 && m->seq != aj->log.seq) || m->epoch <= aj->epoch)
+	if ((m->seq != seq + 1 && m->seq != seq) || m->epoch <= aj->epoch)
 		sim_fail(s, "agent %u: epoch %llu entry %llu after %llu entry %llu", agent,
 			 (unsigned long long)m->epoch, (unsigned long long)m->seq,
-			 (unsigned long long)aj->epoch, (unsigned long long)aj->log.seq);
-	sim_totals.caught_up += m->seq == aj->log.seq;
+			 (unsigned long long)aj->epoch, (unsigned long long)seq);
+	sim_totals.caught_up += m->seq == seq;
 	sim_log_epoch(s, &aj->log, m);
 	free(aj->epoch_wire);
 	aj->epoch_wire = sim_wire(msg);
@@ -433,7 +455,7 @@ static void log_entry(struct sim *s, uint32_t agent, uint32_t number, const stru
 	}
 }
 
-void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m)
+void sim_agent_take(struct sim *s, uint32_t agent, const struct msg *m)
 {
 	switch (m->type) {
 	case MSG_JOB_UP: job_up(s, agent, m); break;
@@ -444,6 +466,16 @@ void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m)
 	case MSG_REPLY: sim_answered(s, agent, &m->reply); break;
 	default: break;
 	}
+}
+
+void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m)
+{
+	bool told = m->type == MSG_JOB_UP || m->type == MSG_TENSORS;
+
+	if (m->type == MSG_REPLY && sim_back_answered(s, agent, &m->reply))
+		return;
+	if (!told || !sim_back_keeps(s, agent, m))
+		sim_agent_take(s, agent, m);
 }
 
 void sim_agent_turn(struct sim *s, uint32_t agent)
@@ -457,7 +489,8 @@ void sim_agent_turn(struct sim *s, uint32_t agent)
 			continue;
 		aj->settled_told = aj->epoch;
 		m.ready = (struct msg_ready){
-			.job = s->job[i].number, .seq = aj->epoch, .text = "", .log = aj->log.seq,
+			.job = s->job[i].number, .seq = aj->epoch, .text = "",
+			.log = MAX(aj->log.seq, aj->log.told),
 			.barrier = sim_barriers_passed(&s->job[i], agent),
 		};
 		sim_ctl_send(s, sim_agent_proc(agent), &m);
@@ -466,7 +499,7 @@ void sim_agent_turn(struct sim *s, uint32_t agent)
 
 /* ---- life ---- */
 
-void sim_agent_new(struct sim *s, uint32_t agent)
+struct sim_agent *sim_agent_make(struct sim *s, uint32_t agent)
 {
 	struct sim_agent *a = s->agent[agent] = sim_zeroed(sizeof(*a));
 
@@ -476,11 +509,22 @@ void sim_agent_new(struct sim *s, uint32_t agent)
 	a->core.tx_limit = s->p.tx_limit;
 	fr_init(&a->front);
 	memset(a->ctl.instance, 1 + (int)agent, ID_BYTES);
+	return a;
+}
+
+void sim_agent_begin(struct sim *s, uint32_t agent)
+{
 	sim_ctl_connect(s, sim_agent_proc(agent));
 	sim_at(s, mono_ms(HEARTBEAT_MS), &(struct sim_event){ .type = EV_BEAT,
 		.proc = sim_agent_proc(agent), .a = sim_agent_proc(agent) });
 	sim_at(s, (mono_t)sim_below(s, 20000000),
 	       &(struct sim_event){ .type = EV_TICK, .proc = sim_agent_proc(agent), .a = agent });
+}
+
+void sim_agent_new(struct sim *s, uint32_t agent)
+{
+	(void)sim_agent_make(s, agent);
+	sim_agent_begin(s, agent);
 }
 
 void sim_agent_crash(struct sim *s, uint32_t agent)
@@ -514,13 +558,17 @@ void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank)
 	const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
 		.job = j->number, .rank = rank, .code = TALLY_EWORKERLOST, .text = "killed",
 	} };
+	uint32_t agent = j->p->agent[j->p->machine[rank]];
 
 	sim_trace(s, "job %u rank %u dies", j->index, rank);
 	sim_totals.ranks_lost++;
 	sim_ranks_lost(s, j, 1u << rank);
 	sim_ask_ended(j, rank);
 	sim_grow_lost(s, j, rank);
-	sim_ctl_send(s, sim_agent_proc(j->p->agent[j->p->machine[rank]]), &m);
+	if (!s->agent[agent]->alive)	/* nobody sees it, and it does not come back */
+		return;
+	sim_ctl_send(s, sim_agent_proc(agent), &m);
+	sim_back_lost(s, agent, j, rank);
 }
 
 void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j)
@@ -585,11 +633,13 @@ static void job_free(struct sim *s, struct sim_agent *a, struct sim_agent_job *a
 		ASSERT(let_go(s, a, aj));
 	for (uint32_t k = 0; k < SIM_TENSORS; k++) {
 		free(aj->tensor[k].result);
+		free(aj->tensor[k].marks);
 		free(aj->tensor[k].sum);
 		free(aj->tensor[k].mem);
 		free(aj->tensor[k].front);
 		for (uint32_t l = 0; l < SIM_LOCAL; l++)
-			free(aj->tensor[k].input[l]);
+			if (!sim_back_tensor(a, (uint32_t)(aj - a->job), k))
+				free(aj->tensor[k].input[l]);	/* the first's */
 	}
 	if (clean && aj->core)
 		ag_job_forget(&a->core, aj->core);
@@ -599,18 +649,24 @@ static void job_free(struct sim *s, struct sim_agent *a, struct sim_agent_job *a
 		free(aj->route[v]);
 	}
 	sim_log_fini(&aj->log);
+	sim_back_drop(aj);
 	free(aj->up_wire);
 	free(aj->epoch_wire);
 	free(aj->core);
 }
 
-void sim_agent_free(struct sim *s, uint32_t agent)
+static void agent_free(struct sim *s, struct sim_agent *a)
 {
-	struct sim_agent *a = s->agent[agent];
-
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		job_free(s, a, &a->job[i]);
 	add_counters((uint64_t *)&sim_totals.ag, (uint64_t *)&a->core.count,
 		     sizeof(a->core.count) / sizeof(uint64_t));
+	if (a->before)
+		agent_free(s, a->before);
 	free(a);
+}
+
+void sim_agent_free(struct sim *s, uint32_t agent)
+{
+	agent_free(s, s->agent[agent]);
 }

@@ -64,6 +64,7 @@ struct sim_link *sim_link_get(struct sim *s, uint32_t agent, uint32_t server)
 	l->before = before;
 	l->agent = agent;
 	l->server = server;
+	l->life = s->agent[agent]->life;
 	l->by_ref = s->server[server]->home == agent;
 	l->dead[0] = !s->server[server]->alive;
 	list_init(&l->msgs);

@@ -18,6 +18,7 @@
 #include "tests/sim/sim.h"
 
 #define CLI_CONN	(SIM_CONNS - 1)
+#define AGENT_GRACE_MS	4000u
 #define RECOVER_MS	(LEASE_MS + 2000u)	/* as of the daemon */
 enum { TO_NODE, TO_SCHED };
 
@@ -141,7 +142,8 @@ static void start(struct sim *s)
 	const struct mem_ops mem = { NULL, alloc, release };
 	const struct sched_config config = {
 		.cluster = { 1 }, .secret = "", .version = "simulated", .ids = s->saved,
-		.heartbeat_ms = HEARTBEAT_MS, .recover_ms = s->saved.node ? RECOVER_MS : 0,
+		.heartbeat_ms = HEARTBEAT_MS, .agent_grace_ms = AGENT_GRACE_MS,
+		.recover_ms = s->saved.node ? RECOVER_MS : 0,
 	};
 
 	sim_clock_start(s, SIM_SCHED);
@@ -181,7 +183,7 @@ static bool any_starved(const struct sim *s)
  */
 void sim_sched_crash(struct sim *s)
 {
-	if (!s->sched || any_starved(s))
+	if (!s->sched || any_starved(s) || sim_agents_return(s))
 		return;
 	sim_trace(s, "the scheduler dies");
 	sim_totals.restarts++;
@@ -280,8 +282,12 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 		if (s->agent[proc]->node && s->agent[proc]->node != w->node)
 			sim_fail(s, "agent %u was %u and is now %u", proc, s->agent[proc]->node,
 				 w->node);
+		if (s->agent[proc]->was_node && s->agent[proc]->was_node != w->node)
+			sim_fail(s, "agent %u was %u before it was started again and is now %u",
+				 proc, s->agent[proc]->was_node, w->node);
 		s->agent[proc]->node = w->node;
 		sim_held_tell(s, proc);
+		sim_back_ask(s, proc);
 		sim_ask_welcomed(s, proc);
 	} else if (!s->server[proc - SIM_AGENTS]->node) {
 		s->server[proc - SIM_AGENTS]->node = w->node;

@@ -21,8 +21,7 @@ uint8_t *sim_wire(const struct msg *m)
 	return wire;
 }
 
-/* Returns what it lies in. */
-static void *read_wire(const uint8_t *wire, struct msg *m)
+void *sim_read_wire(const uint8_t *wire, struct msg *m)
 {
 	uint32_t bytes, type;
 	struct msg_mem mem = { 0 };
@@ -38,12 +37,12 @@ static void *read_wire(const uint8_t *wire, struct msg *m)
 static void tell_up(struct sim *s, uint32_t agent, const struct sim_agent_job *aj)
 {
 	struct msg up, epoch;
-	void *a = read_wire(aj->up_wire, &up), *b = NULL;
+	void *a = sim_read_wire(aj->up_wire, &up), *b = NULL;
 
 	up.type = MSG_JOB_HELD;
 	up.job_up.seq = aj->log.epoch_seq;
 	if (aj->epoch_wire) {
-		b = read_wire(aj->epoch_wire, &epoch);
+		b = sim_read_wire(aj->epoch_wire, &epoch);
 		up.job_up.epoch = epoch.epoch.epoch;
 		up.job_up.repair = epoch.epoch.repair;
 		up.job_up.nservers = epoch.epoch.nservers;
@@ -113,8 +112,8 @@ static void tell_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 	const struct sim_log *l = &aj->log;
 	const struct msg follows = { .type = MSG_EPOCH_READY, .ready = {
-		.job = j->number, .seq = aj->settled_told, .text = "", .log = l->seq,
-		.barrier = sim_barriers_passed(j, agent),
+		.job = j->number, .seq = aj->settled_told, .text = "",
+		.log = MAX(l->seq, l->told), .barrier = sim_barriers_passed(j, agent),
 	} };
 	uint64_t seq = 0;
 

@@ -98,6 +98,19 @@ static void break_link(struct sim *s, struct sim_link *l, bool all)
 	}
 }
 
+/* As adopt() of the daemon: nothing of the process before lands any more. */
+static void greet(struct sim *s, struct sim_link *l)
+{
+	if (l->greeted)
+		return;
+	l->greeted = true;
+	for (struct sim_link *old = l->before; old; old = old->before)
+		for (uint32_t k = 0; k < SIM_LANES && old->life != l->life; k++)
+			closed(s, old, k, 0);
+	if (l->life)
+		srv_peer_anew(&s->server[l->server]->core, &l->srv);
+}
+
 void sim_link_open(struct sim *s, struct sim_link *l)
 {
 	struct sim_event e = { .type = EV_OPENED, .link = l, .proc = sim_agent_proc(l->agent) };
@@ -113,6 +126,7 @@ void sim_link_open(struct sim *s, struct sim_link *l)
 							 .proc = sim_server_proc(l->server) });
 		return;
 	}
+	greet(s, l);
 	l->lane[i] = (struct sim_lane){ .open = { true, false }, .gen = l->lane[i].gen + 1 };
 	e.a = i;
 	e.b = l->lane[i].gen;

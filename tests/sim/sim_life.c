@@ -255,6 +255,14 @@ static bool kill_agent(struct sim *s)
 	return true;
 }
 
+/* It dies, and its supervisor starts it again. */
+static bool restart_agent(struct sim *s)
+{
+	if (!s->p.agents_return || !sim_faulty(s))
+		return false;
+	return sim_agent_again(s, (uint32_t)sim_below(s, s->p.n));
+}
+
 static void reset_some(struct sim *s)
 {
 	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->nservers);
@@ -267,6 +275,8 @@ static void reset_some(struct sim *s)
 void sim_life_fault(struct sim *s)
 {
 	s->faults++;
+	if (sim_chance(s, 150) && restart_agent(s))
+		return;
 	switch (sim_below(s, s->p.n == 1 ? 4 : 16)) {
 	case 0:		/* perhaps just when some have lost their connections */
 		for (uint32_t i = (uint32_t)sim_below(s, 3); i; i--)

@@ -210,7 +210,7 @@ static void transmit(struct sim *s, struct sim_msg *m)
 
 static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 {
-	struct sim_agent *a = s->agent[m->on->agent];
+	struct sim_agent *a = sim_agent_at(s, m->on);
 	struct sim_server *v = s->server[m->on->server];
 	const struct frame *f = &m->frame;
 	void *result_at = NULL;

@@ -271,6 +271,8 @@ static void completed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t 
 		sim_fail(s, "rank %u: tensor %u round %u is done, submitted %u", rank, tensor + 1,
 			 round, r->submitted[tensor]);
 	r->done[tensor] = round;
+	if (r->again[tensor] == round)		/* the agent cannot write there any more */
+		memcpy(input, result_of(s, j, agent, tensor, round), bytes);
 	if (in_place(s, j, rank, tensor) &&
 	    memcmp(input, result_of(s, j, agent, tensor, round), bytes))
 		sim_fail(s, "rank %u: tensor %u round %u: not the result in place", rank,
@@ -489,10 +491,10 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, sub.round, err.text);
 		return;
 	}
-	if (in_place(s, j, rank, k))
+	if (in_place(s, j, rank, k) && r->again[k] != sub.round)
 		post.out = at->input[r->local];
 	/* Nobody may need the result of two rounds ago from here on. */
-	if (fr_all_posted(ft))
+	if (fr_all_posted(ft) && r->again[k] != sub.round)
 		memset(result_of(s, j, agent, k, sub.round), 0xdd, j->tensor[k].geom.bytes);
 	if (ft->engines)
 		ag_post(&a->core, at->core, &post, sim_clock(s, sim_agent_proc(agent)));
@@ -540,6 +542,14 @@ static uint32_t choose(struct sim *s, const struct sim_job *j, uint32_t rank)
 	}
 }
 
+static void submit_at(struct sim *s, const struct sim_job *j, uint32_t rank, uint32_t k)
+{
+	uint32_t agent = j->p->agent[j->p->machine[rank]];
+
+	sim_at(s, 5000, &(struct sim_event){ .type = EV_SUBMIT, .proc = sim_agent_proc(agent),
+					     .a = rank, .b = k, .c = j->index });
+}
+
 static void submit(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t pos)
 {
 	struct sim_rank *r = &j->rank[rank];
@@ -556,8 +566,7 @@ static void submit(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t pos
 	while (r->pos < j->norder && was_submitted(j, r, r->pos))
 		r->pos++;
 	sim_trace(s, "job %u rank %u submits tensor %u round %u", j->index, rank, k + 1, round);
-	sim_at(s, 5000, &(struct sim_event){ .type = EV_SUBMIT, .proc = sim_agent_proc(agent),
-					     .a = rank, .b = k, .c = j->index });
+	submit_at(s, j, rank, k);
 }
 
 /* Something before pos and not done; -1: none. */
@@ -614,6 +623,21 @@ bool sim_rank_event(struct sim *s, const struct sim_event *e)
 	else
 		return false;
 	return true;
+}
+
+void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank)
+{
+	struct sim_rank *r = &j->rank[rank];
+
+	for (uint32_t k = 0; k < j->p->ntensors; k++) {
+		if (!in_flight(r, k))
+			continue;
+		r->again[k] = r->submitted[k];
+		sim_trace(s, "job %u rank %u submits tensor %u round %u again", j->index, rank,
+			  k + 1, r->submitted[k]);
+		submit_at(s, j, rank, k);
+	}
+	sim_rank_wakes(s, j, rank);
 }
 
 void sim_ranks_start(struct sim *s, struct sim_job *j)

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_scheduler
+start_scheduler --agent-grace 0
 start_agent a0 --engines 2
 start_agent a1
 start_agent a2 --engines 3
@@ -86,7 +86,8 @@ wait_until 40 'it trains on' at_round both.0 20
 kill_now scheduler KILL
 kill_now both.3 KILL
 wait "$(pid_of scheduler)" 2>/dev/null
-start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
+	--agent-grace 0
 survivors both 0 2
 has_line both.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
 say 'together with a server, and while the scheduler is away: the same'

@@ -8,7 +8,8 @@
 ns_cluster 3 1
 SCHEDULER=10.77.0.1:7470
 start_in() { local ns=$1 name=$2; shift 2; start_daemon "$name" ip netns exec "$RUN-$ns" "$@"; }
-start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
+	--agent-grace 0
 tally() { in_ns sw "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
 nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
 for i in 0 1 2; do

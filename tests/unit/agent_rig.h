@@ -23,24 +23,38 @@ static struct ag_peer peer;
 static struct ag_route *route;
 static struct ag_tensor *tensor[TENSORS];
 static uint8_t *input[TENSORS][2], *sum[TENSORS], *result[TENSORS][2];
+static uint64_t marks[TENSORS][2][SEGS];
 static mono_t now;
 
-static inline void add_tensor(uint32_t k)
+/* With what is in its memory; round: the last that a process before had finished. */
+static inline void put_tensor(uint32_t k, uint32_t round, bool whole)
 {
 	const uint32_t routes[SEGS] = { 0 };
 	struct ag_tensor_desc d = {
 		.id = k + 1, .dtype = DTYPE_I32, .geom = { SEGS * SEG, SEG, SEG }, .route = routes,
-		.sum = sum[k] = malloc(SEGS * SEG), .sum_slot = SLOT_SLAB(9, 0),
+		.sum = sum[k], .sum_slot = SLOT_SLAB(9, 0), .round = round,
+		.whole = whole,
 	};
 
+	for (int i = 0; i < 2; i++) {
+		d.result[i] = result[k][i];
+		d.result_slot[i] = SLOT_SLAB(k + 1, (uint64_t)i * SEGS * SEG);
+		d.mark[i] = marks[k][i];
+	}
+	tensor[k] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+}
+
+static inline void add_tensor(uint32_t k)
+{
+	sum[k] = malloc(SEGS * SEG);
+	memset(marks[k], 0, sizeof(marks[k]));
 	for (int i = 0; i < 2; i++) {
 		input[k][i] = malloc(SEGS * SEG);
 		for (uint32_t e = 0; e < SEGS * SEG / 4; e++)
 			memcpy(input[k][i] + 4 * (size_t)e, &(int32_t){ i + 1 }, 4);
-		d.result[i] = result[k][i] = calloc(1, SEGS * SEG);
-		d.result_slot[i] = SLOT_SLAB(k + 1, (uint64_t)i * SEGS * SEG);
+		result[k][i] = calloc(1, SEGS * SEG);
 	}
-	tensor[k] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+	put_tensor(k, 0, false);
 }
 
 /* The chunks in the order in which this machine takes them. */

@@ -17,6 +17,9 @@
 #include "common/place/place.h"
 #include "scheduler/sched_core.h"
 
+#ifndef RIG_AGENT_GRACE_MS
+#define RIG_AGENT_GRACE_MS 0
+#endif
 #define RECORDS		16384
 #define IDS		64
 #define REQ_ANY		UINT64_MAX
@@ -242,7 +245,7 @@ static inline void world_open(struct sched_ids ids, uint32_t recover_ms, const c
 	struct sched_config c = {
 		.cluster = "one cluster", .key_seed = "seed of the keys", .ids = ids,
 		.secret = secret, .version = "test", .heartbeat_ms = HEARTBEAT_MS,
-		.recover_ms = recover_ms,
+		.recover_ms = recover_ms, .agent_grace_ms = RIG_AGENT_GRACE_MS,
 	};
 
 	w->saved = ids;

@@ -121,6 +121,85 @@ START_TEST(a_result_goes_where_the_ranks_want_it)
 }
 END_TEST
 
+/* Its process ends, and another one finds its memory. */
+static void again(uint32_t k, uint32_t round, bool whole)
+{
+	ag_tensor_remove(&core, tensor[k]);
+	ag_tensor_forget(&core, tensor[k]);
+	free(tensor[k]);
+	put_tensor(k, round, whole);
+	ag_check(&core);
+}
+
+/* The inputs of those that have a result may be gone: they are not pushed again. */
+START_TEST(started_again_it_pushes_what_has_no_result)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	ck_assert(result_lands(0, 1));
+	ck_assert(result_lands(0, 3));
+	again(0, 0, false);
+	post_one(0, 1, 1, 0);
+	expect_silence();
+	post_one(0, 1, 0, 0);
+	expect(FRAME_PUSH, 0, 0);
+	expect(FRAME_PUSH, 0, 2);
+	expect_silence();
+	ck_assert_uint_eq(core.count.kept, 2);
+	ck_assert(!result_lands(0, 1));
+	ck_assert(result_lands(0, 0));
+	ck_assert(result_lands(0, 2));
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	post(0, 2, 0);
+	expect_pushes(0);
+	results(0);
+}
+END_TEST
+
+/* Where a world may become smaller a tensor is of one, whole: it keeps all or nothing. */
+START_TEST(started_again_it_keeps_a_whole_round_or_none_of_it)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	ck_assert(result_lands(0, 1));
+	again(0, 0, true);
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+	again(0, 0, true);
+	post_one(0, 1, 1, 0);
+	ck_assert_ptr_null(ag_done(&core));
+	post_one(0, 1, 0, 0);
+	expect_silence();
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	ck_assert_uint_eq(core.count.kept, SEGS);
+
+	marks[0][1][1] += AG_MARK(1, 0, 0);		/* a result of another world */
+	again(0, 0, true);
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+}
+END_TEST
+
+START_TEST(started_again_it_gives_the_round_before_and_goes_on)
+{
+	struct frame f;
+
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+	again(0, 1, false);
+	say(FRAME_SEEK, 0, 2);
+	f = expect(FRAME_GIVE, 0, 2);
+	ck_assert_uint_eq(f.round, 1);
+	ck_assert_uint_eq(f.rop, ROP_SUM);
+	post(0, 2, 0);
+	expect_pushes(0);
+	results(0);
+}
+END_TEST
+
 START_TEST(a_full_window_stops_pushes_and_a_result_frees_it)
 {
 	post(0, 1, 0);
@@ -558,6 +637,9 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, a_link_that_comes_back_gets_everything_again_into_the_same_slots);
 	tcase_add_test(t, one_broken_link_of_several_is_asked_after_at_once);
 	tcase_add_test(t, a_borrowed_payload_holds_the_tensor);
+	tcase_add_test(t, started_again_it_pushes_what_has_no_result);
+	tcase_add_test(t, started_again_it_keeps_a_whole_round_or_none_of_it);
+	tcase_add_test(t, started_again_it_gives_the_round_before_and_goes_on);
 }
 
 static void add_small(TCase *t)

@@ -30,6 +30,57 @@ START_TEST(a_duplicate_push_counts_once)
 }
 END_TEST
 
+/* Its agent was started again, and may use the window as it likes. */
+static void anew(uint32_t w)
+{
+	srv_peer_lost(&core, &peer[w]);
+	srv_peer_anew(&core, &peer[w]);
+	srv_check(&core);
+	ck_assert_uint_eq(job->worker[w].parked_bytes, 0);
+}
+
+START_TEST(an_agent_started_again_contributes_again)
+{
+	say(FRAME_OFFER, 2, 1);
+	ck_assert(push(0, 1, 1));
+	ck_assert(push(1, 1, 2));
+	anew(0);
+	anew(2);
+	ck_assert_uint_eq(core.count.let_go, 1);
+	ck_assert(push(0, 1, 1));
+	ck_assert(push(2, 1, 4));
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), 7);
+	anew(0);
+	ck_assert(!push(0, 1, 99));			/* its round is done */
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 7);
+	whole_round(2);
+}
+END_TEST
+
+/* Who was told that it is asked for does not take it back: it would fill a window for ever. */
+START_TEST(an_ask_outlives_an_agent_that_starts_again)
+{
+	for (uint32_t w = 0; w < N; w++)
+		say(FRAME_OFFER, w, 1);
+	for (uint32_t w = 0; w < N; w++)
+		(void)expect(w, FRAME_ASK, 1);
+	ck_assert(push(0, 1, 1));
+	ck_assert(push(2, 1, 4));
+	say(FRAME_CANCEL, 0, 1);
+	(void)expect(0, FRAME_HELD, 1);
+	anew(1);
+	ck_assert_uint_gt(job->asked_bytes, 0);
+	expect_silence();
+	say(FRAME_OFFER, 1, 1);
+	(void)expect(1, FRAME_ASK, 1);
+	ck_assert(push(1, 1, 2));
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), 7);
+	ck_assert_uint_eq(job->asked_bytes, 0);
+}
+END_TEST
+
 START_TEST(a_push_that_is_landing_is_not_placed_again)
 {
 	struct frame f = frame(FRAME_PUSH, 0, 1);
@@ -529,6 +580,8 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, the_last_contribution_completes_for_everybody);
 	tcase_add_test(t, a_duplicate_push_counts_once);
+	tcase_add_test(t, an_agent_started_again_contributes_again);
+	tcase_add_test(t, an_ask_outlives_an_agent_that_starts_again);
 	tcase_add_test(t, a_push_that_is_landing_is_not_placed_again);
 	tcase_add_test(t, a_landing_that_breaks_can_be_pushed_again);
 	tcase_add_test(t, a_lost_result_is_sent_again_to_who_asks);

@@ -136,6 +136,37 @@ START_TEST(slab_readonly_descriptor_cannot_be_mapped_writable)
 }
 END_TEST
 
+/* Pointers into it stay good, and see the other one's bytes. */
+START_TEST(slab_mapped_again_lies_where_the_first_was)
+{
+	struct slab a, b, seen;
+	uint8_t *at;
+	int ro;
+
+	ck_assert_int_eq(slab_new(&a, "first", 2 * PAGE_BYTES, false, &e), 0);
+	ck_assert_int_eq(slab_new(&b, "second", 2 * PAGE_BYTES, false, &e), 0);
+	ck_assert_int_eq(slab_readonly_fd(&a, &ro, &e), 0);
+	ck_assert_int_eq(slab_map(&seen, ro, 2 * PAGE_BYTES, false, &e), 0);
+	at = seen.base + PAGE_BYTES;
+	a.base[PAGE_BYTES] = 1;
+	b.base[PAGE_BYTES] = 2;
+	ck_assert_uint_eq(*at, 1);
+	ck_assert_int_eq(slab_readonly_fd(&b, &ro, &e), 0);
+	ck_assert_int_eq(slab_remap(&seen, ro, &e), 0);
+	ck_assert_uint_eq(*at, 2);
+	ck_assert_ptr_eq(seen.base + PAGE_BYTES, at);
+	slab_free(&a);
+	ck_assert_int_eq(slab_new(&a, "small", PAGE_BYTES, false, &e), 0);
+	ck_assert_int_eq(slab_readonly_fd(&a, &ro, &e), 0);
+	ck_assert_int_eq(slab_remap(&seen, ro, &e), TALLY_EPROTO);
+	close(ro);
+	ck_assert_uint_eq(*at, 2);
+	slab_free(&seen);
+	slab_free(&a);
+	slab_free(&b);
+}
+END_TEST
+
 START_TEST(slab_sealed_for_writers_gets_no_new_one_and_keeps_the_old)
 {
 	struct slab a, b;
@@ -271,6 +302,27 @@ static int open_descriptors(void)
 	return n;
 }
 
+START_TEST(pagemap_takes_a_place_that_is_free)
+{
+	uint64_t words[2];
+	struct pagemap m;
+
+	pagemap_init(&m, words, 100);
+	ck_assert(pagemap_take(&m, 60, 10));
+	ck_assert(!pagemap_take(&m, 69, 1));
+	ck_assert(!pagemap_take(&m, 50, 11));
+	ck_assert(!pagemap_take(&m, 95, 6));
+	ck_assert(!pagemap_take(&m, UINT32_MAX, 2));
+	ck_assert(pagemap_take(&m, 50, 10));
+	ck_assert_uint_eq(m.used, 20);
+	ck_assert_uint_eq(pagemap_get(&m, 51), UINT32_MAX);
+	ck_assert_uint_eq(pagemap_get(&m, 50), 0);
+	ck_assert_uint_eq(pagemap_get(&m, 30), 70);
+	pagemap_put(&m, 50, 20);
+	ck_assert_uint_eq(pagemap_get(&m, 20), 50);
+}
+END_TEST
+
 START_TEST(fdmsg_carries_bytes_and_descriptors)
 {
 	int sv[2], p[2], fds[FDS_PER_MSG_MAX];
@@ -341,11 +393,13 @@ int main(void)
 	tcase_add_test(tc, slab_truncated_memfd_is_refused);
 	tcase_add_test(tc, slab_other_descriptors_are_refused);
 	tcase_add_test(tc, slab_readonly_descriptor_cannot_be_mapped_writable);
+	tcase_add_test(tc, slab_mapped_again_lies_where_the_first_was);
 	tcase_add_test(tc, slab_sealed_for_writers_gets_no_new_one_and_keeps_the_old);
 	tcase_add_test(tc, slab_pages_are_charged_by_prefault_and_keep_their_bytes);
 	tcase_add_test(tc, slab_free_twice_or_of_nothing_is_harmless);
 	tcase_add_test(tc, pagemap_equals_the_plain_model);
 	tcase_add_test(tc, pagemap_gives_all_or_nothing_at_its_ends);
+	tcase_add_test(tc, pagemap_takes_a_place_that_is_free);
 	tcase_add_test(tc, fdmsg_carries_bytes_and_descriptors);
 	tcase_add_test(tc, fdmsg_closes_descriptors_beyond_the_room);
 	suite_add_tcase(s, tc);

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * back.c - to an agent that was started again.
+ *
+ *   here -> its socket is at its end -> AWAY: connect, again and again -> hand back what
+ *   there is, ATTACH -> ASKED: its results are mapped where the first agent's were, ATTACHED
+ *   -> here; a socket that breaks on the way leads back to AWAY
+ *
+ * Completions that the first agent wrote are taken in before: what the new one is told to be
+ * done is done.  Rounds in flight are submitted again, in place of nothing: the agent cannot
+ * write into an arena that it did not make, so the result is copied when it is handed over.
+ * Of what it had written there before it died the agent has marks, and reads no input again
+ * that may be the result by now.
+ *
+ * Failures: an agent that refuses (the job is over, other processes of the machine did not
+ * come back) ends the session with its reason; one that does not come, with EAGENT.
+ */
+#include "client/back.h"
+
+#include <unistd.h>
+
+#include "client/clock.h"
+#include "client/mem.h"
+
+#define TRY_MS		20u
+#define ROWS_MAX	4096u		/* of one message */
+
+bool lt_back_begin(tally_session *s)
+{
+	if (s->over.code || !s->attached || !s->grace_ms || s->gpu || lt_session_live(s) ||
+	    lt_round_take_all(s))
+		return false;
+	if (s->away)
+		return true;
+	lt_conn_close(&s->conn);
+	s->away = LT_AWAY;
+	s->away_until = lt_now() + mono_ms((uint64_t)s->grace_ms + LT_CALL_SLACK_MS);
+	s->try_at = lt_now();
+	lt_news_moved(s);
+	return true;
+}
+
+static int gone_for_good(tally_session *s)
+{
+	err_set(&s->err, TALLY_EAGENT, "agent at %s is gone, and was not back within %u s",
+		s->who.socket, (s->grace_ms + 999) / 1000);
+	lt_conn_close(&s->conn);
+	return lt_session_over(s);
+}
+
+static int over(tally_session *s)
+{
+	lt_conn_close(&s->conn);
+	return lt_session_over(s);
+}
+
+static void try_later(tally_session *s)
+{
+	lt_conn_close(&s->conn);
+	s->away = LT_AWAY;
+	s->try_at = lt_now() + mono_ms(TRY_MS);
+}
+
+/* ---- handing back ---- */
+
+static int hand_slab(tally_session *s, uint32_t kind, uint32_t id, const struct slab *mem,
+		     mono_t deadline)
+{
+	const struct msg m = {
+		.type = MSG_SLAB,
+		.slab = { .id = id, .kind = kind, .bytes = mem->bytes },
+	};
+
+	return lt_conn_send_fd(&s->conn, &m, mem->fd, deadline, &s->err);
+}
+
+static int hand_slabs(tally_session *s, mono_t deadline)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < s->arena.nslabs; i++)
+		rc = hand_slab(s, SLAB_INPUT, s->arena.slabs[i].id, &s->arena.slabs[i].mem,
+			       deadline);
+	for (uint32_t i = 0; !rc && i < s->nresults; i++)
+		rc = hand_slab(s, SLAB_RESULT, s->results[i].id, &s->results[i].mem, deadline);
+	return rc;
+}
+
+/* The slab that a result lies in; one of no bytes lies in none. */
+static void find_result(const tally_session *s, const uint8_t *at, struct msg_declared_tensor *row,
+			int k)
+{
+	for (uint32_t i = 0; i < s->nresults; i++) {
+		uint64_t off = (uint64_t)((uintptr_t)at - (uintptr_t)s->results[i].mem.base);
+
+		if (off >= s->results[i].mem.bytes)
+			continue;
+		row->slab = s->results[i].id;
+		row->off[k] = off;
+	}
+}
+
+static struct msg_declared_tensor row_of(const tally_session *s, const struct tally_tensor *t)
+{
+	struct msg_declared_tensor row = { .id = t->id };
+	bool flies = t->state == LT_FLYING;
+
+	for (int k = 0; k < 2; k++)
+		find_result(s, t->result[k], &row, k);
+	row.round = flies ? t->result_round : t->round;
+	return row;
+}
+
+static int hand_rows(tally_session *s, const struct msg_declared_tensor *row, uint32_t n,
+		     mono_t deadline)
+{
+	const struct msg m = {
+		.type = MSG_DECLARED,
+		.declared = { .text = "", .ntensors = n, .tensors = row },
+	};
+
+	return n ? lt_conn_send(&s->conn, &m, deadline, &s->err) : 0;
+}
+
+/* Also of a declaration that is under way: what was answered of it has its place. */
+static int hand_tensors(tally_session *s, mono_t deadline)
+{
+	struct msg_declared_tensor *row = lt_mem_new(ROWS_MAX, sizeof(*row));
+	uint32_t n = 0;
+	int rc = 0;
+
+	if (!row)
+		return err_set(&s->err, TALLY_ENOMEM, "no memory to come back to the agent");
+	for (uint32_t i = 0; !rc && i < s->nslots + s->nbound; i++) {
+		const struct tally_tensor *t = i < s->nslots ? s->slots[i].tensor :
+							       s->bound[i - s->nslots];
+
+		if (t)
+			row[n++] = row_of(s, t);
+		if (n < ROWS_MAX)
+			continue;
+		rc = hand_rows(s, row, n, deadline);
+		n = 0;
+	}
+	rc = rc ? rc : hand_rows(s, row, n, deadline);
+	lt_mem_free(row);
+	return rc;
+}
+
+static int ask(tally_session *s, mono_t deadline)
+{
+	mono_t left = MAX(s->away_until - lt_now(), NS_PER_MS);
+	struct msg m = { .type = MSG_ATTACH };
+
+	s->back_req = lt_session_req(s);
+	m.attach = (struct msg_attach){
+		.req = s->back_req, .version = MSG_VERSION, .job = s->who.job,
+		.world = s->who.world, .rank = s->who.rank,
+		.timeout_ms = (uint32_t)div_round_up((uint64_t)left, NS_PER_MS),
+		.chunk_bytes = s->who.chunk_bytes, .on_loss = s->who.on_loss,
+		.back = s->job, .barriers = s->barriers,
+	};
+	return lt_conn_send(&s->conn, &m, deadline, &s->err);
+}
+
+/* EAGENT: tried again; anything else is the end. */
+static int connect_and_ask(tally_session *s)
+{
+	mono_t deadline = lt_now() + mono_ms(HANDSHAKE_MS);
+	int rc = lt_conn_open(&s->conn, lt_now() + mono_ms(TRY_MS), &s->err);
+
+	rc = rc ? rc : hand_slabs(s, deadline);
+	rc = rc ? rc : hand_tensors(s, deadline);
+	rc = rc ? rc : ask(s, deadline);
+	if (!rc)
+		s->away = LT_ASKED;
+	return rc;
+}
+
+/* ---- being back ---- */
+
+static int post_again(tally_session *s, struct tally_tensor *t)
+{
+	mono_t deadline = lt_now() + mono_ms(HANDSHAKE_MS);
+	int rc;
+
+	if (t->sub.out_slab) {
+		t->out = lt_arena_at(&s->arena, t->sub.out_slab - 1, t->sub.out_offset);
+		t->sub.out_slab = 0;
+		t->sub.out_offset = 0;
+	}
+	while ((rc = lt_round_post(s, &t->sub)) == TALLY_EAGAIN) {
+		rc = lt_round_take_all(s);
+		if (rc || lt_now() >= deadline)
+			return rc ? rc : lt_session_protocol_error(s, "a ring that nobody reads");
+		(void)lt_poll(NULL, 0, lt_now() + NS_PER_MS);
+	}
+	return rc;
+}
+
+static int take_back(tally_session *s, const struct msg_attached *m)
+{
+	int old[2] = { s->sub_bell, s->cpl_bell }, rc;
+	struct slab ring_mem = s->ring_mem;
+
+	if (m->job != s->job || m->rank != s->who.rank || m->world != s->who.world)
+		return lt_session_protocol_error(s, "attached to another job");
+	s->sub_bell = s->cpl_bell = -1;
+	rc = lt_session_ring(s);
+	slab_free(&ring_mem);
+	close(old[0]);
+	close(old[1]);
+	if (rc) {
+		s->attached = false;		/* there is no ring to read a reason from */
+		lt_conn_close(&s->conn);
+		return lt_session_over(s);
+	}
+	s->away = LT_HERE;
+	s->grace_ms = m->grace_ms;
+	for (uint32_t i = 0; i < s->arena.nslabs; i++)
+		s->arena.slabs[i].read_only = true;
+	for (uint32_t i = 0; !rc && i < s->nslots; i++)
+		if (s->slots[i].tensor && s->slots[i].tensor->state == LT_FLYING)
+			rc = post_again(s, s->slots[i].tensor);
+	lt_news_moved(s);
+	return rc;
+}
+
+static int refused(tally_session *s, const struct msg_reply *m)
+{
+	err_set(&s->err, m->code < 0 ? m->code : TALLY_EPROTO, "%s", *m->text ? m->text :
+		err_help(m->code));
+	lt_conn_close(&s->conn);
+	return lt_session_over(s);
+}
+
+static int answered(tally_session *s, const struct msg *m)
+{
+	if (m->type == MSG_SLAB && !m->slab.req)
+		return lt_session_result_slab(s, &m->slab);
+	if (m->type == MSG_ATTACHED && m->attached.req == s->back_req)
+		return take_back(s, &m->attached);
+	if (m->type == MSG_REPLY && m->reply.code)
+		return refused(s, &m->reply);
+	return lt_session_protocol_error(s, "an answer of another kind");
+}
+
+int lt_back(tally_session *s, mono_t deadline)
+{
+	mono_t until = MIN(deadline, s->away_until);
+	struct msg m;
+	int rc = 0;
+
+	while (s->away && !s->over.code) {
+		mono_t now = lt_now();
+
+		if (now >= s->away_until)
+			return gone_for_good(s);
+		if (s->away == LT_AWAY && now < s->try_at) {
+			if (now >= deadline)
+				return TALLY_EAGAIN;
+			(void)lt_poll(NULL, 0, MIN(until, s->try_at));
+			continue;
+		}
+		if (s->away == LT_AWAY) {
+			rc = connect_and_ask(s);
+			lt_news_moved(s);
+		} else {
+			rc = lt_conn_recv(&s->conn, &m, until, &s->err);
+			if (rc == TALLY_ETIMEDOUT && lt_now() < s->away_until)
+				return TALLY_EAGAIN;
+			rc = rc ? rc : answered(s, &m);
+		}
+		if (rc == TALLY_ETIMEDOUT && !s->over.code)
+			continue;
+		if (rc == TALLY_EAGENT && !s->over.code)
+			try_later(s);
+		else if (rc && !s->over.code)
+			rc = over(s);
+	}
+	return s->over.code ? lt_session_over(s) : 0;
+}

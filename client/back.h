@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * back.h - a session whose agent is gone, and may have been started again.
+ *
+ * Nothing of a session is lost with its agent: the arena, the results and the rounds in
+ * flight are the process's, too.  For as long as the agent said when it was there
+ * (ATTACHED.grace_ms) every call tries to come back instead of failing.
+ */
+#ifndef TALLY_CLIENT_BACK_H
+#define TALLY_CLIENT_BACK_H
+
+#include "client/session.h"
+
+/* Its connection has broken.  True: it may come back (lt_back()); false: s is over, or shall
+ * be: no grace, a GPU, or the job has ended. */
+bool lt_back_begin(tally_session *s);
+
+/*
+ * While s->away: tries, until the deadline.  0: it is back, and every round in flight has
+ * been submitted again; EAGAIN: not yet; else s is over.
+ */
+int lt_back(tally_session *s, mono_t deadline);
+
+#endif

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_return.c - an agent that is lost, while its job's processes live.
+ *
+ * An agent of a running job that is silent is away for agent_grace_ms before it is dead.
+ * The same process may come back, as any node does; or it was started again: then it has
+ * the name and the machine of the first one and takes its number over, so that the
+ * servers know it, and its part in the job is returning.  Its ranks come back to it one
+ * by one (RANK_JOIN that names the job's number); with the last of them it hears the job
+ * as it is by now: JOB_UP, and its log with where the chunks are.  Meanwhile nothing new
+ * begins in the job, and when the grace is over, the agent is as good as dead.
+ */
+#include "scheduler/sched.h"
+
+/* A job that trains, with processes that wait for this agent. */
+static struct sched_part *waiting_part(struct sched_job *j, const struct sched_node *n)
+{
+	return j->state == SJ_UP && n->kind == NODE_AGENT ? job_machine_part(j, n) : NULL;
+}
+
+mono_t return_grace(struct sched *s, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		if (waiting_part(s->jobs[i], n))
+			return mono_ms(MAX(s->config.agent_grace_ms, RECONNECT_GRACE_MS));
+	}
+	return mono_ms(RECONNECT_GRACE_MS);
+}
+
+bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h)
+{
+	return n->kind == NODE_AGENT && n->state == SN_AWAY && s->config.agent_grace_ms &&
+	       !s->recover_until && !strcmp(n->machine, h->machine) && n->engines == h->engines &&
+	       return_grace(s, n) > mono_ms(RECONNECT_GRACE_MS);
+}
+
+static void drop_stuck(struct sched *s, struct sched_part *p)
+{
+	sched_release(s, p->stuck);
+	p->stuck = NULL;
+}
+
+/* For all its ranks, from here on. */
+static void await(struct sched *s, struct sched_job *j, struct sched_part *p, mono_t since)
+{
+	p->return_by = since + return_grace(s, p->node);
+	p->unsure = false;
+	for (uint32_t r = 0; r < j->world; r++)
+		j->ranks[r].back &= j->ranks[r].node != p->node;
+	out_log(s, SCHED_INFO, "job %s waits for the processes of machine %s", j->name, p->name);
+}
+
+void return_begin(struct sched *s, struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+		struct sched_part *p = waiting_part(j, n);
+
+		if (!p) {
+			job_agent_dead(s, j, n, "process was started again");
+			continue;
+		}
+		req_orphan(s, j, n);
+		drop_stuck(s, p);
+		await(s, j, p, n->away);
+	}
+	s->any_down = true;
+}
+
+bool return_awaited(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		if (j->machines[i].return_by)
+			return true;
+	}
+	return false;
+}
+
+/* ---- it hears the job ---- */
+
+static bool all_back(const struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN && !j->ranks[r].back)
+			return false;
+	}
+	return true;
+}
+
+static void answer_ranks(struct sched *s, struct sched_job *j, const struct sched_part *p,
+			 int code, const char *text)
+{
+	list_for_each_safe(&j->reqs, l, next) {
+		struct sched_req *q = list_entry(l, struct sched_req, link);
+
+		if (q->kind == SQ_JOIN && !q->grow && q->node == p->node)
+			req_done(s, j, q, code, text, &j->number, !code);
+	}
+}
+
+static void resume(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	p->return_by = 0;
+	p->seq = j->told;
+	p->settled = j->epoch;
+	p->leaves_missed = j->nleft > 0;
+	out_log(s, SCHED_INFO, "job %s goes on with machine %s", j->name, p->name);
+	out_send(s, p->node, plan_job_again(s, j));
+	log_send_again(s, j, p->node, j->told);
+	answer_ranks(s, j, p, 0, "");
+	job_tell_leaves(s, j, p);
+	epoch_settle(s, j);
+}
+
+/* An epoch that is with the servers comes first: the placement is that one's already. */
+void return_pump(struct sched *s, struct sched_job *j)
+{
+	const struct sched_entry *e = list_empty(&j->log) ? NULL :
+				      list_first(&j->log, struct sched_entry, link);
+
+	if (e && e->seq && e->kind == SE_EPOCH)
+		return;
+	for (uint32_t i = 0; i < j->nmachines && j->state == SJ_UP; i++) {
+		struct sched_part *p = &j->machines[i];
+
+		if (p->return_by && p->node->state == SN_UP && all_back(j, p)) {
+			resume(s, j, p);
+			log_pump(s, j);
+		}
+	}
+}
+
+void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m)
+{
+	struct sched_job *j = job_by_number(s, m->back);
+	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+	struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
+
+	if (!j || (j->state == SJ_DOWN && j->why.code)) {
+		out_refuse(s, n, m->req, j ? j->why.code : TALLY_EWORKERLOST,
+			   "job '%.128s' is over: %.300s", m->job, j ? j->why.text :
+			   "its agent was gone for too long");
+		return;
+	}
+	if (!p || !r || r->node != n || r->state != SR_IN || j->state != SJ_UP) {
+		out_refuse(s, n, m->req, TALLY_EWORKERLOST, "rank %u of job '%.128s' cannot come "
+			   "back to machine %.128s", m->rank, m->job, n->name);
+		return;
+	}
+	if (!p->return_by && p->unsure)		/* it never heard what it was told */
+		await(s, j, p, s->now);
+	r->pid = m->pid;
+	r->back = true;
+	if (!p->return_by)
+		out_answer(s, n, m->req, 0, "", &j->number, 1);
+	else if (!req_asked(j, n, SQ_JOIN, m->rank, m->req))
+		req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
+	job_pump(s, j);
+}
+
+/* ---- time ---- */
+
+/* A job that goes on without lost ranks goes on with those that are back. */
+static void lose_ranks(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world && p->node; r++)
+		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN && !j->ranks[r].back)
+			shrink_rank(s, j, r, "its process did not come back to its agent");
+}
+
+static void give_up(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	if (j->on_loss == ON_LOSS_SHRINK && p->node->state == SN_UP) {
+		lose_ranks(s, j, p);
+		return;
+	}
+	answer_ranks(s, j, p, TALLY_EWORKERLOST, "other processes of this machine did not come "
+		     "back to their agent");
+	job_agent_dead(s, j, p->node, "processes did not come back");
+}
+
+void return_timer(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines && j->state == SJ_UP; i++) {
+		struct sched_part *p = &j->machines[i];
+
+		/* With all its ranks back it waits for servers, as the others do. */
+		if (!p->return_by || (p->node->state == SN_UP && all_back(j, p)))
+			continue;
+		if (s->now < p->return_by) {
+			sched_wake(s, p->return_by);
+			continue;
+		}
+		give_up(s, j, p);
+	}
+}
+
+/* Whom the job waits for, and how long it will; nothing, if for nobody. */
+void return_text(const struct sched *s, const struct sched_job *j, struct text *t)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		const struct sched_part *p = &j->machines[i];
+		mono_t by = p->return_by;
+
+		if (!by && p->node && p->node->state == SN_AWAY)
+			by = p->node->away + mono_ms(MAX(s->config.agent_grace_ms,
+							 RECONNECT_GRACE_MS));
+		if (!by || j->state != SJ_UP)
+			continue;
+		text_add(t, "%sagent %s, %llu s left", t->used ? ", " : "", p->name,
+			 (unsigned long long)(by > s->now ? (by - s->now) / NS_PER_SEC : 0));
+	}
+}

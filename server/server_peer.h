@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_peer.h - an engine's view of one engine of an agent: links, and memory it shows.
+ *
+ * A peer lives while it has links or slabs, or while a job names its agent: an agent that
+ * was started again is known by its HELLO, and what its first process had here counts no
+ * more then.  Owned by the engine's thread.
+ */
+#ifndef TALLY_SERVER_PEER_H
+#define TALLY_SERVER_PEER_H
+
+#include "common/shm/slab.h"
+#include "server/server.h"
+
+struct sv_slab {
+	struct list link;		/* in peer->retired, or nowhere */
+	uint32_t job;
+	struct slab mem;
+	struct xport_region *region;	/* NULL: cards do not read it */
+};
+
+struct sv_peer {
+	struct list link;		/* in engine->peers */
+	struct list links;		/* sv_link.link */
+	struct list retired;		/* sv_slab.link: their number is another's by now */
+	struct srv_peer core;
+	uint32_t agent_engine;
+	uint32_t start;			/* of the agent's process, as its HELLO says; 0: none yet */
+	uint32_t nslabs;
+	uint64_t room;			/* bytes it may be sent in this turn */
+	struct sv_slab *slab[SLABS_PER_LINK_MAX];
+};
+
+struct sv_link {
+	struct list link;
+	struct sv_peer *peer;
+	struct xport_ep *ep;
+	bool up, landing;
+	struct frame landing_frame;
+	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
+};
+
+struct sv_peer *sv_peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_engine);
+void sv_peer_put(struct sv_engine *en, struct sv_peer *p);	/* frees it, if it may go */
+void sv_peer_free(struct sv_engine *en, struct sv_peer *p);	/* no links are left */
+/*
+ * Links of the process with that start may be adopted.  False: those of the one before have
+ * been cut, and are yet to end.
+ */
+bool sv_peer_is(struct sv_engine *en, struct sv_peer *p, uint32_t start);
+
+/* Where the peer's slab has those bytes; NULL: nowhere. */
+void *sv_slab_at(const struct sv_peer *p, uint64_t slot, uint32_t job, uint64_t len);
+bool sv_slab_writable(const struct sv_peer *p, uint64_t slot);
+/* The peer shows a slab; fd is ours from here on. */
+void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
+		  uint64_t bytes);
+void sv_slabs_drop_job(struct sv_engine *en, uint32_t job);	/* of all peers */
+
+#endif

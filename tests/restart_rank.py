@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of agent_restart.sh that makes every kind of call again and again, whatever its
+agent is doing: declares, barriers, rounds that it waits for in three ways, undeclares.
+
+	restart_rank.py ROUNDS
+
+TROUBLE_COUNT shows how many rounds are done; a wrong sum ends it with status 3.
+"""
+import os
+import select
+import sys
+
+import numpy as np
+
+import tally
+
+COUNT = 200003
+
+
+def by_descriptor(session, ticket):
+    poll = select.poll()
+    poll.register(session.fileno(), select.POLLIN)
+    while not ticket.test():
+        if not poll.poll(60000):
+            raise SystemExit("nothing was heard for a minute")
+        session.poll()
+
+
+def by_testing(session, ticket):
+    while not ticket.test():
+        pass
+
+
+def by_waiting(session, ticket):
+    ticket.wait(60)
+
+
+def main():
+    session = tally.Session(timeout=60)
+    count = os.open(os.environ["TROUBLE_COUNT"], os.O_WRONLY | os.O_CREAT, 0o644)
+    kept = session.declare("kept", (COUNT,), "int32")
+    shown = session.empty((COUNT,), "int32")
+    ways = (by_descriptor, by_testing, by_waiting)
+    world = session.world_size
+    for r in range(int(sys.argv[1])):
+        t = session.declare(f"t{r}", (COUNT + r,), "int64")
+        x = session.empty((COUNT + r,), "int64")
+        x[:] = session.rank + r
+        shown[:] = session.rank * r
+        first = t.push_pull(x, x if r % 2 else None)
+        second = kept.push_pull(shown, shown)
+        session.barrier(60)
+        ways[r % 3](session, first)
+        ways[(r + 1) % 3](session, second)
+        ranks = world * (world - 1) // 2
+        result = x if r % 2 else t.result()
+        if (result != ranks + world * r).any() or (shown != ranks * r).any():
+            print("WRONG in round", r, flush=True)
+            sys.exit(3)
+        del result
+        session.undeclare(t)
+        session.free(x)
+        os.pwrite(count, b"%10d\n" % (r + 1), 0)
+    session.detach()
+
+
+try:
+    main()
+except tally.TallyError as e:
+    print("ERROR", e.name, e.text, flush=True)
+    sys.exit(1)

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * An agent dies and is started again, while its ranks live.  They keep what they share
+ * with it: inputs, results, and the marks that say whose result is where.  The new
+ * process registers, says that its ranks are back, hears the jobs anew (all of it or
+ * nothing counts), copies results and marks, and the ranks submit again what had no
+ * completion.  Servers know the agent by its number, and see that it is another process.
+ */
+#include <stdlib.h>
+
+#include "tests/sim/sim.h"
+
+#define BACK	(UINT64_C(1) << 62)
+
+/* ---- dying ---- */
+
+static bool can_die(struct sim *s, const struct sim_agent *a)
+{
+	bool busy = false;
+
+	if (!s->started || !s->sched || sched_recovering(s->sched) || !a->alive ||
+	    !a->ctl.registered || a->ctl.lost || a->life == SIM_AGENT_LIVES)
+		return false;
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		const struct sim_agent_job *aj = &a->job[i];
+
+		if (aj->left || aj->nback || s->job[i].over)
+			return false;
+		busy |= aj->core && !aj->over;
+	}
+	return busy;
+}
+
+/* It is on its way; one that has died for good since is not. */
+static bool returns(const struct sim_agent *a, uint32_t job)
+{
+	return a->coming || (a->alive && a->job[job].nback);
+}
+
+bool sim_agents_return(const struct sim *s)
+{
+	for (uint32_t i = 0; i < s->p.n; i++)
+		for (uint32_t k = 0; k < s->p.njobs; k++)
+			if (returns(s->agent[i], k))
+				return true;
+	return false;
+}
+
+bool sim_job_returns(const struct sim *s, const struct sim_job *j)
+{
+	for (uint32_t m = 0; m < j->p->n; m++)
+		if (returns(s->agent[j->p->agent[m]], j->index))
+			return true;
+	return false;
+}
+
+bool sim_agent_again(struct sim *s, uint32_t agent)
+{
+	struct sim_agent *a = s->agent[agent];
+	mono_t at = s->now + 20000000 + (mono_t)sim_below(s, NS_PER_SEC);
+
+	if (!can_die(s, a))
+		return false;
+	sim_trace(s, "a%u dies, to be started again", agent);
+	sim_totals.agent_restarts++;
+	a->alive = false;
+	a->coming = true;
+	sim_ctl_break(s, sim_agent_proc(agent), (mono_t)sim_below(s, 5000000));
+	for (uint32_t v = 0; v < s->nservers; v++)
+		for (struct sim_link *l = s->link[agent][v]; l; l = l->before)
+			sim_link_died(s, l, 1);
+	at = MAX(at, s->paused_until[sim_agent_proc(agent)] + 1);
+	sim_at(s, at - s->now, &(struct sim_event){ .type = EV_AGENT_START, .proc = SIM_NOBODY,
+						    .a = agent });
+	return true;
+}
+
+/* ---- being started ---- */
+
+static void end_links(struct sim *s, uint32_t agent)
+{
+	for (uint32_t v = 0; v < s->nservers; v++) {
+		struct sim_link *l = s->link[agent][v];
+
+		if (!l || l->ended)
+			continue;
+		l->ended = true;
+		if (!sim_link_is_open(l, 0))
+			list_del(&l->srv.link);
+	}
+}
+
+static void keep_job(const struct sim_job *j, const struct sim_agent_job *from,
+		     struct sim_agent_job *to)
+{
+	to->over = from->over;
+	to->code = from->code;
+	if (!from->core || from->over)
+		return;
+	for (uint32_t r = 0; r < j->p->world; r++)
+		to->nback += j->p->machine[r] == from->me && sim_rank_lives(j, r);
+	for (uint32_t k = 0; k < SIM_TENSORS; k++)
+		to->tensor[k].undeclared = from->tensor[k].undeclared;
+}
+
+static void start(struct sim *s, uint32_t agent)
+{
+	struct sim_agent *old = s->agent[agent], *a;
+
+	if (s->stopped)
+		return;
+	sim_trace(s, "a%u is started again", agent);
+	old->coming = false;
+	end_links(s, agent);
+	a = sim_agent_make(s, agent);
+	a->before = old;
+	a->life = old->life + 1;
+	a->was_node = old->node;
+	a->ctl = old->ctl;
+	a->ctl.epoch_seen = a->ctl.beats = 0;
+	memset(a->ctl.instance, (int)(10 + 8 * a->life + agent), ID_BYTES);
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		keep_job(&s->job[i], &old->job[i], &a->job[i]);
+	sim_agent_begin(s, agent);
+}
+
+/* ---- coming back ---- */
+
+void sim_back_ask(struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		const struct sim_job *j = &s->job[i];
+		const struct sim_agent_job *aj = &s->agent[agent]->job[i];
+
+		for (uint32_t r = 0; r < j->p->world && aj->nback; r++) {
+			const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+				.req = BACK | (uint64_t)i << 32 | r, .job = "back",
+				.world = j->p->world, .rank = r, .pid = 1 + r,
+				.timeout_ms = 1000000, .back = j->number,
+			} };
+
+			if (j->p->agent[j->p->machine[r]] == agent && !aj->back[r] &&
+			    sim_rank_lives(j, r))
+				sim_ctl_send(s, sim_agent_proc(agent), &m);
+		}
+	}
+}
+
+/* Its agent waits for one less. */
+void sim_back_lost(struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank)
+{
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	if (aj->nback && !aj->back[rank]) {
+		aj->back[rank] = true;
+		aj->nback--;
+	}
+}
+
+/* A job that comes back is taken in as a whole, or, if a connection breaks, not at all. */
+bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m)
+{
+	uint32_t number = m->type == MSG_JOB_UP ? m->job_up.job : m->tensors.job;
+	const struct sim_job *j = sim_job_of(s, number);
+	struct sim_agent_job *aj = j ? &s->agent[agent]->job[j->index] : NULL;
+
+	if (!aj || !aj->nback || aj->core)
+		return false;
+	if (m->type == MSG_JOB_UP)
+		sim_back_drop(aj);
+	ASSERT(aj->nwires < ARRAY_SIZE(aj->wire));
+	aj->wire[aj->nwires++] = sim_wire(m);
+	return true;
+}
+
+void sim_back_drop(struct sim_agent_job *aj)
+{
+	while (aj->nwires)
+		free(aj->wire[--aj->nwires]);
+}
+
+static void take_in(struct sim *s, uint32_t agent, struct sim_agent_job *aj)
+{
+	uint32_t n = aj->nwires;
+	uint8_t *wire[ARRAY_SIZE(aj->wire)];
+
+	memcpy(wire, aj->wire, sizeof(wire));
+	aj->nwires = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct msg m;
+		void *mem = sim_read_wire(wire[i], &m);
+
+		sim_agent_take(s, agent, &m);
+		free(mem);
+		free(wire[i]);
+	}
+	if (!aj->core)
+		sim_fail(s, "agent %u: told that it has a job again, and not the job", agent);
+}
+
+bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
+{
+	struct sim_job *j = &s->job[m->req >> 32 & 1];
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	uint32_t rank = (uint32_t)m->req;
+
+	if (!(m->req & BACK))
+		return false;
+	if (aj->over || aj->back[rank] || !sim_rank_lives(j, rank))
+		return true;
+	if (m->code) {
+		if (!sim_job_may_end(s, j))
+			sim_fail(s, "agent %u rank %u does not come back: %s", agent, rank,
+				 m->text);
+		sim_agent_stop_job(s, agent, j);
+		aj->nback = 0;
+		return true;
+	}
+	if (!aj->core)
+		take_in(s, agent, aj);
+	aj->back[rank] = true;
+	if (!s->failed)
+		sim_rank_back(s, j, rank);
+	aj->nback--;
+	return true;
+}
+
+/* ---- what the ranks have kept ---- */
+
+uint32_t sim_back_round(const struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t k)
+{
+	uint32_t round = 0;
+
+	for (uint32_t r = 0; r < j->p->world && s->agent[agent]->life; r++)
+		if (j->p->agent[j->p->machine[r]] == agent)
+			round = MAX(round, j->rank[r].done[k]);
+	return round;
+}
+
+/* The newest that any process of this agent had. */
+const struct sim_agent_tensor *sim_back_tensor(const struct sim_agent *a, uint32_t job,
+					       uint32_t k)
+{
+	for (a = a->before; a; a = a->before)
+		if (a->job[job].tensor[k].result)
+			return &a->job[job].tensor[k];
+	return NULL;
+}
+
+bool sim_return_event(struct sim *s, const struct sim_event *e)
+{
+	if (e->type != EV_AGENT_START)
+		return false;
+	start(s, e->a);
+	return true;
+}

@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Agents are killed, or stopped, and started again while their ranks train: a pause, no
+# error, and the bits of the run without.  One that does not come back is named in time.
+# TIMEOUT: 300
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+ROUNDS=${ROUNDS:-150}
+start_scheduler --agent-grace 20
+for a in a0 a1; do start_agent $a; done
+start_server s0
+start_server g0 --machine-id a0		# its agent shows it the ranks' memory
+wait_until 15 'all nodes are registered' nodes_up 4
+
+# train JOB PLACE: two ranks on each agent; PLACE: in-place, or results apart.
+train()
+{
+	local r
+
+	for r in 0 1 2 3; do
+		: > "$TMP/$1.$r.count"
+		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=4 \
+			TALLY_SOCKET="$TMP/a$(( r / 2 )).sock" \
+			TROUBLE_COUNT="$TMP/$1.$r.count" TROUBLE_PLACE="$2" \
+			"$PYTHON" "$ROOT/tests/failover_rank.py" "$ROUNDS"
+	done
+	wait_until 30 "$1 trains" has_rounds "$1.0" 5
+}
+
+hash_of() { sed -n 's/^hash \([0-9a-f]*\) .*/\1/p' "$TMP/$1.log"; }
+longest_of() { sed -n 's/.* longest \([0-9]*\) ms/\1/p' "$TMP/$1.log"; }
+
+# finished JOB WHAT: all ranks end well, with the bits of the undisturbed run.
+finished()
+{
+	local r
+
+	for r in 0 1 2 3; do
+		expect_end 120 "$1.$r" 0
+		[ "$(hash_of "$1.$r")" = "${reference:=$(hash_of "$1.$r")}" ] &&
+			[ -n "$reference" ] || fail "rank $r of $1 has other bits"
+	done
+	say "$2: same bits, longest round $(longest_of "$1.0") ms"
+}
+
+# again AGENT SIGNAL JOB: it ends, is started with the same arguments, the job goes on.
+again()
+{
+	local before=$(( $(date +%s%N) / 1000000 )) down
+
+	kill_now "$1" "$2"
+	wait "$(pid_of "$1")" 2>/dev/null
+	down=$(( $(date +%s%N) / 1000000 ))
+	start_agent "$1"
+	wait_until 10 "$1 takes $3 over" has_line "$1" "'$3' goes on"
+	train_more "$3.0" 1 20
+	say "$1 $2: ended in $(( down - before )) ms, training again" \
+		"$(( $(date +%s%N) / 1000000 - down )) ms after the start"
+}
+
+train calm apart
+finished calm 'undisturbed'
+
+for place in apart in-place; do
+	train "kill-$place" $place
+	for a in a0 a1 a0 a0; do again $a KILL "kill-$place"; done
+	finished "kill-$place" "killed four times, results $place"
+done
+
+train term in-place
+for a in a1 a0; do again $a TERM term; done
+finished term 'stopped and started'
+
+train both in-place
+kill_now a0 KILL
+kill_now a1 KILL
+for a in a0 a1; do wait "$(pid_of $a)" 2>/dev/null; start_agent $a; done
+train_more both.0 1 20
+finished both 'both at once'
+
+# ---- every call, in one job over both machines and in one on a machine of its own ----
+calls()
+{
+	local job=$1 r=0 a
+
+	shift
+	for a; do
+		: > "$TMP/$job.$r.count"
+		start_daemon "$job.$r" env TALLY_JOB="$job" TALLY_RANK=$r TALLY_WORLD_SIZE=$# \
+			TALLY_SOCKET="$TMP/$a.sock" TROUBLE_COUNT="$TMP/$job.$r.count" \
+			"$PYTHON" "$ROOT/tests/restart_rank.py" "${CALLS:-120}"
+		(( ++r ))
+	done
+	wait_until 30 "$job trains" has_rounds "$job.0" 3
+}
+
+calls wide a0 a0 a1 a1
+calls narrow a0 a0
+for a in a0 a1 a0; do again $a KILL wide; done
+for r in 0 1 2 3; do expect_end 120 wide.$r 0; done
+for r in 0 1; do expect_end 120 narrow.$r 0; done
+say 'every kind of call: right sums, no error'
+
+# ---- a job that would go on without them does not have to ----
+export TROUBLE_ON_LOSS=shrink
+train shrink apart
+for a in a1 a0; do again $a KILL shrink; done
+finished shrink 'a job that may shrink'
+unset TROUBLE_ON_LOSS
+
+# ---- for good ----
+train lost apart
+before=$(date +%s)
+kill_now a1 KILL
+for r in 2 3; do expect_error 40 lost.$r 'EAGENT .*not back within 20 s'; done
+for r in 0 1; do expect_error 10 lost.$r 'EWORKERLOST rank 2 and 1 more on machine a1'; done
+took=$(( $(date +%s) - before ))
+(( took >= 19 && took <= 30 )) || fail "the ranks heard after $took s of a grace of 20 s"
+say "gone for good: named after $took s"

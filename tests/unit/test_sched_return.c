@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * test_sched_return.c - an agent that is gone for longer than other nodes may be, and one
+ * that was started again: a pause for its job, and an error only when the grace is over.
+ */
+#define RIG_AGENT_GRACE_MS 30000u
+#include "tests/unit/sched_rig.h"
+
+static void back_as(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank)
+{
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = req, .job = "x", .world = 2, .rank = rank, .pid = 7, .timeout_ms = 60000,
+		.back = job,
+	} };
+
+	send(conn, &m);
+}
+
+static void pass_with(const struct pair *p, uint64_t ms)
+{
+	pass_beating(ms, (uint32_t[]){ p->b, p->server }, 2);
+}
+
+static const char *waiting_for(void)
+{
+	uint32_t cli = conn_up();
+	struct msg m = { .type = MSG_QUERY, .query = { .req = 1, .what = QUERY_JOBS, .job = "" } };
+
+	send(cli, &m);
+	return last(cli, MSG_REPORT)->text;
+}
+
+START_TEST(a_job_waits_for_its_agent_and_then_names_its_ranks)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	pass_with(&p, 20000);
+	ck_assert_str_eq(waiting_for(), "agent a, 10 s left");
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_with(&p, 11000);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_str_eq(last(p.b, MSG_JOB_DOWN)->text,
+			 "rank 0 on machine a is gone (the agent's connection closed)");
+}
+END_TEST
+
+START_TEST(a_silent_agent_has_its_lease_and_then_the_grace)
+{
+	struct pair p = pair_declared();
+
+	pass_with(&p, 20000);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");	/* the same process */
+	pass_beating(40000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(agents_without_a_job_and_servers_have_no_grace)
+{
+	struct pair p = pair_declared();
+	uint32_t idle = hello(NODE_AGENT, "c");
+	uint64_t epoch = sched_epoch(w->s);
+
+	conn_closed(idle);
+	conn_closed(p.server);
+	pass(600);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 2);
+	ck_assert_uint_eq(sched_epoch(w->s), epoch);	/* nobody is left to sum */
+}
+END_TEST
+
+START_TEST(started_again_it_keeps_its_number_and_hears_the_job_anew)
+{
+	struct pair p = pair_declared();
+	uint32_t node = last(p.a, MSG_WELCOME)->node;
+
+	conn_closed(p.a);
+	pass_with(&p, 5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	ck_assert_uint_eq(last(p.a, MSG_WELCOME)->node, node);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);	/* not before its rank is back */
+	ck_assert_str_eq(waiting_for(), "agent a, 25 s left");
+	back_as(p.a, 5, p.job, 0);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->job, p.job);
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
+	ck_answer(p.a, 5, 0, NULL);
+	ck_assert_str_eq(waiting_for(), "");
+	pass_beating(60000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(ranks_that_do_not_come_back_cost_the_job)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	pass_with(&p, 5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	pass_beating(24000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	back_as(p.a, 5, p.job, 0);
+	ck_answer(p.a, 5, TALLY_EWORKERLOST, NULL);
+}
+END_TEST
+
+/* It was lost with the first connection, and the second process asks for it again. */
+START_TEST(a_declare_on_its_way_is_asked_again)
+{
+	struct pair p = pair_up();
+
+	declare_in(p.a, 2, p.job, 0, both, 2);
+	declare_in(p.b, 2, p.job, 1, swapped, 2);
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 0);
+	declare_in(p.a, 6, p.job, 0, both, 2);
+	ck_assert_uint_eq(count(p.a, MSG_TENSORS, REQ_ANY), 0);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 1, 0);
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
+	ck_answer(p.a, 6, 0, NULL);
+	ck_answer(p.b, 2, 0, NULL);
+	declare_in(p.a, 7, p.job, 0, both, 2);		/* answered, and the answer was lost */
+	ck_answer(p.a, 7, 0, NULL);
+}
+END_TEST
+
+/* A server dies meanwhile: its chunks move when all are there. */
+START_TEST(nothing_begins_that_it_would_miss)
+{
+	struct pair p = pair_declared();
+	uint32_t other = hello(NODE_SERVER, "cpu-1");
+
+	conn_closed(p.a);
+	pass_with(&p, 1000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	heartbeat(other, 1);				/* it may be offered the job */
+	if (count(other, MSG_JOB_UP, REQ_ANY))
+		ready_as(other, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+	back_as(p.a, 5, p.job, 0);
+	ck_answer(p.a, 5, 0, NULL);
+	heartbeat(other, 2);
+	ck_assert_uint_eq(count(other, MSG_JOB_UP, REQ_ANY), 1);
+	if (!count(p.server, MSG_EPOCH, REQ_ANY))
+		ready_as(other, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->seq, 2);
+}
+END_TEST
+
+/* Ranks 0 and 1 on a, 2 on b; the job goes on without those that it loses. */
+static struct pair trio(void)
+{
+	struct pair p = { .a = hello(NODE_AGENT, "a"), .b = hello(NODE_AGENT, "b") };
+
+	p.server = hello(NODE_SERVER, "cpu-0");
+	for (uint32_t r = 0; r < 3; r++) {
+		struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+			.req = 1 + r, .job = "x", .world = 3, .rank = r, .pid = 7,
+			.timeout_ms = 2000, .on_loss = ON_LOSS_SHRINK,
+		} };
+
+		send(r < 2 ? p.a : p.b, &m);
+	}
+	p.job = last(p.server, MSG_JOB_UP)->job;
+	ready_as(p.server, MSG_JOB_READY, p.job, last(p.server, MSG_JOB_UP)->epoch, 0);
+	return p;
+}
+
+START_TEST(a_job_that_shrinks_waits_for_its_agent_first)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	pass_with(&p, 29000);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+	pass_with(&p, 2000);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 2);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(a_job_that_shrinks_goes_on_with_the_ranks_that_come_back)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	pass_with(&p, 5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 1);
+	pass_beating(24000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_answer(p.a, 5, 0, NULL);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->gone[0], 0);
+	ready_as(p.server, MSG_EPOCH_READY, p.job, last(p.server, MSG_EPOCH)->epoch, 0);
+	ck_assert_uint_eq(last(p.a, MSG_EPOCH)->ngone, 1);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
+	tcase_add_test(t, a_silent_agent_has_its_lease_and_then_the_grace);
+	tcase_add_test(t, agents_without_a_job_and_servers_have_no_grace);
+	tcase_add_test(t, started_again_it_keeps_its_number_and_hears_the_job_anew);
+	tcase_add_test(t, ranks_that_do_not_come_back_cost_the_job);
+	tcase_add_test(t, a_declare_on_its_way_is_asked_again);
+	tcase_add_test(t, nothing_begins_that_it_would_miss);
+	tcase_add_test(t, a_job_that_shrinks_waits_for_its_agent_first);
+	tcase_add_test(t, a_job_that_shrinks_goes_on_with_the_ranks_that_come_back);
+}
+
+int main(void)
+{
+	return rig_main("sched_return", add);
+}

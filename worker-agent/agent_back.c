@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Processes that come back to an agent which was started again.
+ *
+ * A process that lost its agent hands back what it had of it, then attaches: the memfds of
+ * its arena and of the results, where each tensor's results lie, and the last round that it
+ * has had (SLAB, DECLARED, ATTACH that names the job).  With the last of the machine's
+ * processes the scheduler tells the job again.  That is kept until it says that this was
+ * all, and then taken in as a whole: a connection that breaks in the middle leaves nothing.
+ *
+ * Arenas are mapped as they are, to be read.  Results go into fresh memory, at the places
+ * where they were, so that processes map it where the first was and no pointer of theirs
+ * changes; what servers on this machine still write into the first is nobody's any more.
+ * The marks beside the results say which segments had theirs (agent_core_mark.c).
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/rt/log.h"
+#include "worker-agent/agent.h"
+
+struct ad_back {
+	uint32_t job;			/* 0: it has not asked to attach yet */
+	mono_t attach_by;
+	uint64_t barriers;
+	struct slab input[SLABS_PER_PROCESS_MAX];	/* by index; owned */
+	uint32_t nresults;
+	struct {
+		int fd;			/* owned */
+		uint64_t bytes;
+	} result[RESULT_SLABS_MAX];
+	uint32_t nrows, room;
+	struct msg_declared_tensor *row;	/* owned; by id once it asks to attach */
+};
+
+/* Where a tensor's results were, by what the processes say. */
+struct ad_kept {
+	uint32_t id, page, npages;	/* npages: of one round's */
+	struct ad_slab *slab;
+	bool claimed;
+};
+
+/* The job as it is told again. */
+struct ad_returning {
+	struct list link;		/* in agent->returning */
+	uint32_t job;
+	struct list wires;		/* ad_entry.link */
+};
+
+/* ---- what a process hands back ---- */
+
+static struct ad_back *back_of(struct ad_session *s)
+{
+	if (s->back)
+		return s->back;
+	s->back = calloc(1, sizeof(*s->back));
+	if (s->back)
+		s->back->attach_by = loop_now() + mono_ms(HANDSHAKE_MS);
+	return s->back;
+}
+
+bool ad_back_late(const struct ad_session *s, mono_t now)
+{
+	return s->state == SESSION_NEW && s->back && now >= s->back->attach_by;
+}
+
+void ad_back_free(struct ad_session *s)
+{
+	struct ad_back *b = s->back;
+
+	if (!b)
+		return;
+	for (uint32_t i = 0; i < SLABS_PER_PROCESS_MAX; i++)
+		slab_free(&b->input[i]);
+	while (b->nresults)
+		close(b->result[--b->nresults].fd);
+	free(b->row);
+	free(b);
+	s->back = NULL;
+}
+
+/* Only what an agent has made: nobody else can give it to our user. */
+static int check_owner(int fd, uint64_t bytes, struct err *e)
+{
+	int seals = fcntl(fd, F_GET_SEALS), want = F_SEAL_SHRINK | F_SEAL_GROW;
+	struct stat st;
+
+	if (fd < 0 || seals < 0 || (seals & want) != want || fstat(fd, &st) ||
+	    st.st_uid != geteuid() || !bytes || bytes > (uint64_t)st.st_size)
+		return err_set(e, TALLY_EPROTO, "a slab that no agent has given");
+	return 0;
+}
+
+static int take_input(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
+{
+	struct slab *mem = &b->input[MIN(m->id, SLABS_PER_PROCESS_MAX - 1)];
+	int rc;
+
+	if (m->id >= SLABS_PER_PROCESS_MAX || mem->base)
+		return err_set(e, TALLY_EPROTO, "slab %u cannot be", m->id);
+	rc = slab_map(mem, fd, m->bytes, true, e);
+	if (rc)				/* sealed against new writers, as it should be */
+		rc = slab_map(mem, fd, m->bytes, false, e);
+	if (!rc)
+		(void)slab_seal_writers(mem, NULL);
+	return rc;
+}
+
+static int take_result(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
+{
+	if (m->id != b->nresults || m->id == RESULT_SLABS_MAX)
+		return err_set(e, TALLY_EPROTO, "result slab %u after %u", m->id, b->nresults);
+	b->result[b->nresults].fd = fd;
+	b->result[b->nresults++].bytes = m->bytes;
+	return 0;
+}
+
+static void refuse(struct ad_session *s, const struct err *e)
+{
+	log_warn("process %u uid %u does not come back, reason %s", s->pid, s->uid, e->text);
+	(void)ctl_reply(s->ctl, 0, e->code, "%s", e->text);
+	ctl_close(s->ctl);
+}
+
+void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
+{
+	struct ad_back *b = back_of(s);
+	struct err e;
+	int fd = -1, rc;
+
+	if (!ctl_take_fds(s->ctl, &fd, 1))
+		fd = -1;
+	rc = b ? check_owner(fd, m->bytes, &e) : err_set(&e, TALLY_ENOMEM, "out of memory");
+	if (!rc)
+		rc = (m->kind == SLAB_INPUT ? take_input : take_result)(b, m, fd, &e);
+	if (!rc)
+		return;
+	if (fd >= 0)
+		close(fd);
+	refuse(s, &e);
+}
+
+void ad_back_rows(struct ad_session *s, const struct msg_declared *m)
+{
+	struct ad_back *b = back_of(s);
+	struct msg_declared_tensor *more;
+	struct err e = { .code = TALLY_ENOMEM, .text = "out of memory" };
+
+	if (b && m->ntensors > TENSORS_PER_JOB_MAX - b->nrows)
+		err_set(&e, TALLY_EPROTO, "more than %u tensors", TENSORS_PER_JOB_MAX);
+	else if (b && m->ntensors) {
+		more = realloc(b->row, (b->nrows + m->ntensors) * sizeof(*more));
+		if (more) {
+			memcpy(more + b->nrows, m->tensors, m->ntensors * sizeof(*more));
+			b->row = more;
+			b->nrows += m->ntensors;
+			return;
+		}
+	} else if (b) {
+		return;
+	}
+	refuse(s, &e);
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;	/* id comes first in rows and in ad_kept */
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static_assert(offsetof(struct msg_declared_tensor, id) == 0, "rows are sorted by it");
+static_assert(offsetof(struct ad_kept, id) == 0, "they are, too");
+
+int ad_back_attach(struct ad_session *s, const struct msg_attach *m, struct err *e)
+{
+	struct ad_back *b = back_of(s);
+
+	if (!b)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	b->job = m->back;
+	b->barriers = m->barriers;
+	if (b->nrows)
+		qsort(b->row, b->nrows, sizeof(*b->row), by_id);
+	return 0;
+}
+
+uint32_t ad_back_job(const struct ad_session *s)
+{
+	return s->back ? s->back->job : 0;
+}
+
+/* ---- the job is told again ---- */
+
+static struct ad_session *next_of(const struct agent *a, uint32_t job, struct ad_session *after)
+{
+	const struct list *l = after ? after->link.next : a->sessions.next;
+
+	for (; l != &a->sessions; l = l->next) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->state == SESSION_JOINING && ad_back_job(s) == job)
+			return s;
+	}
+	return NULL;
+}
+
+static struct ad_returning *returning(struct agent *a, uint32_t job)
+{
+	list_for_each(&a->returning, l)
+		if (list_entry(l, struct ad_returning, link)->job == job)
+			return list_entry(l, struct ad_returning, link);
+	return NULL;
+}
+
+static void drop(struct ad_returning *r)
+{
+	while (!list_empty(&r->wires)) {
+		struct ad_entry *entry = list_first(&r->wires, struct ad_entry, link);
+
+		list_del(&entry->link);
+		free(entry);
+	}
+	list_del(&r->link);
+	free(r);
+}
+
+void ad_back_forget(struct agent *a)
+{
+	while (!list_empty(&a->returning))
+		drop(list_first(&a->returning, struct ad_returning, link));
+}
+
+/* What cannot be kept is missed when it is to be taken in. */
+bool ad_back_keeps(struct agent *a, const struct msg *m)
+{
+	uint32_t job = m->type == MSG_JOB_UP ? m->job_up.job : m->tensors.job;
+	struct ad_returning *r = returning(a, job);
+	struct ad_entry *entry;
+	struct err e;
+
+	if (ad_job_find(a, job) || !next_of(a, job, NULL))
+		return false;
+	if (m->type == MSG_JOB_UP) {
+		if (r)
+			drop(r);
+		r = calloc(1, sizeof(*r));
+		if (!r)
+			return true;
+		r->job = job;
+		list_init(&r->wires);
+		list_add(&a->returning, &r->link);
+	}
+	if (r && ad_entry_new(m, &entry, &e))
+		drop(r);
+	else if (r)
+		list_add(&r->wires, &entry->link);
+	return true;
+}
+
+/* ---- where results were ---- */
+
+static uint32_t results_of(const struct agent *a, uint32_t job, const struct ad_session **most)
+{
+	uint32_t n = 0;
+
+	for (struct ad_session *s = NULL; (s = next_of(a, job, s)); ) {
+		if (s->back->nresults < n)
+			continue;
+		n = s->back->nresults;
+		*most = s;
+	}
+	return n;
+}
+
+static int make_results(struct ad_job *j, struct err *e)
+{
+	const struct ad_session *s = NULL;
+	uint32_t n = results_of(j->agent, j->id, &s);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (!ad_results_again(j->agent, j, s->back->result[i].bytes, e))
+			return e->code;
+	return 0;
+}
+
+static struct ad_slab *result_at(struct ad_job *j, uint32_t index)
+{
+	list_for_each(&j->results, l)
+		if (list_entry(l, struct ad_slab, link)->index == index)
+			return list_entry(l, struct ad_slab, link);
+	return NULL;
+}
+
+static int bad_row(uint32_t id, struct err *e)
+{
+	return err_set(e, TALLY_EPROTO, "results of tensor %u are handed back where they cannot "
+		       "be", id);
+}
+
+static int keep_row(struct ad_job *j, const struct msg_declared_tensor *row, struct err *e)
+{
+	struct ad_kept *k = &j->kept[j->nkept];
+	uint64_t bytes = row->off[1] - row->off[0];
+
+	if (row->off[0] == row->off[1])
+		return 0;		/* it has no elements */
+	*k = (struct ad_kept){ .id = row->id, .slab = result_at(j, row->slab) };
+	if (!k->slab || row->off[1] < row->off[0] || bytes % PAGE_BYTES ||
+	    row->off[0] % PAGE_BYTES || !range_ok(row->off[0], 2 * bytes, k->slab->mem.bytes))
+		return bad_row(row->id, e);
+	k->page = (uint32_t)(row->off[0] / PAGE_BYTES);
+	k->npages = (uint32_t)(bytes / PAGE_BYTES);
+	j->nkept++;
+	return 0;
+}
+
+/* All processes say the same of a tensor that they both have. */
+static int merge_rows(struct ad_job *j, struct err *e)
+{
+	uint32_t n = 0;
+
+	if (j->nkept)
+		qsort(j->kept, j->nkept, sizeof(*j->kept), by_id);
+	for (uint32_t i = 0; i < j->nkept; i++) {
+		const struct ad_kept *k = &j->kept[i], *last = n ? &j->kept[n - 1] : NULL;
+
+		if (!last || last->id != k->id)
+			j->kept[n++] = *k;
+		else if (last->slab != k->slab || last->page != k->page ||
+			 last->npages != k->npages)
+			return bad_row(k->id, e);
+	}
+	j->nkept = n;
+	for (uint32_t i = 0; i < n; i++) {
+		if (pagemap_take(&j->kept[i].slab->pages, j->kept[i].page, 2 * j->kept[i].npages))
+			continue;
+		j->nkept = i;		/* what follows is not taken */
+		return bad_row(j->kept[i].id, e);
+	}
+	return 0;
+}
+
+static int keep_rows(struct ad_job *j, struct err *e)
+{
+	uint64_t all = 1;
+	int rc = 0;
+
+	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); )
+		all += s->back->nrows;
+	j->kept = calloc(all, sizeof(*j->kept));
+	if (!j->kept)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	for (struct ad_session *s = NULL; !rc && (s = next_of(j->agent, j->id, s)); )
+		for (uint32_t i = 0; !rc && i < s->back->nrows; i++)
+			rc = keep_row(j, &s->back->row[i], e);
+	return rc ? rc : merge_rows(j, e);
+}
+
+int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e)
+{
+	const struct ad_session *s = NULL;
+	struct ad_job *j = t->job;
+	struct ad_kept *k = j->nkept ? bsearch(&t->id, j->kept, j->nkept, sizeof(*k), by_id) :
+				       NULL;
+
+	*kept = k != NULL;
+	if (!k)
+		return 0;
+	if (k->npages != t->npages || k->claimed)
+		return bad_row(t->id, e);
+	k->claimed = true;
+	t->result = k->slab;
+	t->result_page[0] = k->page;
+	(void)results_of(j->agent, j->id, &s);
+	return ad_pages_copy(j->agent, k->slab, k->page, 2 * k->npages,
+			     s->back->result[k->slab->index].fd, e);
+}
+
+/* ---- how far the ranks are ---- */
+
+static uint32_t round_of(const struct ad_session *s, uint32_t id)
+{
+	const struct msg_declared_tensor *row = NULL;
+
+	if (s->back->nrows)
+		row = bsearch(&id, s->back->row, s->back->nrows, sizeof(*row), by_id);
+	return row ? row->round : 0;
+}
+
+static uint32_t local_of(const struct ad_job *j, uint32_t rank)
+{
+	uint32_t l = 0;
+
+	while (l < j->nlocal && j->front.rank[l] != rank)
+		l++;
+	return l;
+}
+
+int ad_back_resume(struct ad_tensor *t, struct err *e)
+{
+	struct ad_job *j = t->job;
+	uint32_t newest = 0;
+	uint64_t m;
+
+	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); )
+		if (!newest || round_of(s, t->id) == round_next(newest))
+			newest = round_of(s, t->id);
+	for (struct ad_session *s = NULL; newest && (s = next_of(j->agent, j->id, s)); ) {
+		uint32_t round = round_of(s, t->id), l = local_of(j, s->rank);
+
+		if (round != newest && round_next(round) != newest)
+			return err_set(e, TALLY_EPROTO, "tensor %u: rank %u has had round %u, "
+				       "another one %u", t->id, s->rank, round, newest);
+		if (l < j->nlocal && round != newest)
+			t->front->in[l].behind = newest;
+	}
+	t->desc.round = t->front->round = newest;
+	if (!newest || !t->placed.bytes)
+		return 0;
+	m = t->desc.mark[newest & 1][0];
+	if (!ag_is_whole(&t->desc.geom, t->desc.mark[newest & 1], newest) ||
+	    AG_MARK_ROP(m) == ROP_NONE || AG_MARK_ROP(m) >= ROP_END)
+		return err_set(e, TALLY_EPROTO, "tensor %u: the results of round %u are not all "
+			       "in what was handed back", t->id, newest);
+	return 0;
+}
+
+/* ---- taking it in ---- */
+
+static void end_rows(struct ad_job *j)
+{
+	for (uint32_t i = 0; i < j->nkept; i++)
+		if (!j->kept[i].claimed)	/* forgotten since */
+			ad_pages_put(j->kept[i].slab, j->kept[i].page, 2 * j->kept[i].npages);
+	free(j->kept);
+	j->kept = NULL;
+	j->nkept = 0;
+}
+
+static int take_up(struct agent *a, const struct msg *m, struct ad_job **j, struct err *e)
+{
+	int rc = ad_job_up(a, m, e);
+
+	if (rc) {
+		ad_job_refuse(a, &m->job_up, e);
+		return rc;
+	}
+	*j = ad_job_find(a, m->job_up.job);
+	(*j)->epoch_seq = m->job_up.epoch_seq;
+	(*j)->told = m->job_up.seq;
+	(*j)->taking = true;
+	rc = make_results(*j, e);
+	return rc ? rc : keep_rows(*j, e);
+}
+
+static int take_wire(struct agent *a, const struct ad_entry *entry, struct ad_job **j,
+		     struct err *e)
+{
+	struct msg_mem mem = { 0 };
+	uint32_t bytes, type;
+	struct msg m;
+	int rc = msg_prefix_decode(entry->wire, &bytes, &type, e);
+
+	if (rc)
+		return rc;
+	mem.size = msg_mem_need(bytes);
+	mem.base = malloc(mem.size);
+	rc = mem.base ? msg_decode(type, entry->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, e) :
+			err_set(e, TALLY_ENOMEM, "out of memory");
+	if (!rc)
+		rc = m.type == MSG_JOB_UP ? take_up(a, &m, j, e) : ad_tensors(a, &m, e);
+	free(mem.base);
+	return rc;
+}
+
+void ad_back_take_in(struct agent *a, uint32_t job)
+{
+	struct ad_returning *r = returning(a, job);
+	struct ad_job *j = NULL;
+	struct err e;
+	int rc = 0;
+
+	if (!r)
+		return;
+	for (struct list *l = r->wires.next; !rc && l != &r->wires; l = l->next)
+		rc = take_wire(a, list_entry(l, struct ad_entry, link), &j, &e);
+	drop(r);
+	if (!j)
+		return;
+	j->taking = false;
+	j->seq = j->told;
+	end_rows(j);
+	if (rc)
+		ad_job_fail(j, &e);
+	ad_join_check(j, j->live);
+	log_info("job %u '%s' goes on, tensors as the processes have kept them", j->id, j->name);
+}
+
+/* Before its ring is opened: what comes through it may name them. */
+int ad_back_inputs(struct ad_session *s, struct err *e)
+{
+	struct ad_job *j = s->job;
+
+	j->barriers = MAX(j->barriers, s->back->barriers);
+	for (uint32_t i = 0; i < SLABS_PER_PROCESS_MAX; i++) {
+		struct ad_slab_mail mail = { .session = s };
+
+		if (!s->back->input[i].base)
+			continue;
+		mail.slab = ad_slab_adopt(s->agent, j, &s->back->input[i], e);
+		if (!mail.slab)
+			return e->code;
+		mail.slab->index = i;
+		mail.slab->owner = s->serial;
+		s->nslabs = i + 1;
+		s->arena_bytes += mail.slab->mem.bytes;
+		list_add(&j->inputs, &mail.slab->link);
+		ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
+	}
+	return 0;
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What an agent that is started again finds of the process before it.
+ *
+ * Beside each result lies a mark, in memory that ranks keep: the round, once the result is
+ * there.  It is set before the result may be copied over a rank's input, so an input whose
+ * result is not marked is still an input.  The new process finishes the segments with a mark
+ * from what is there, and pushes the others again.  Where a job goes on without lost ranks
+ * inputs stay until the whole tensor is done, and a round of which it has not all may begin
+ * again in a smaller world: there it keeps all or nothing, and nothing of two worlds.
+ */
+#include "worker-agent/agent_core.h"
+
+static_assert(WORLD_SIZE_MAX < 1u << 24, "a mark has 24 bits for it");
+
+static uint32_t mark_index(const struct geom *g, uint32_t chunk, uint32_t offset)
+{
+	return chunk * (uint32_t)div_round_up(g->chunk_bytes, g->seg_bytes) +
+	       offset / g->seg_bytes;
+}
+
+/* Where s's result of a round is marked; NULL: nowhere. */
+static uint64_t *mark_of(const struct ag_seg *s, uint32_t round)
+{
+	const struct ag_tensor *t = s->tensor;
+	uint64_t *m = t->mark[round & 1];
+
+	return m ? m + mark_index(&t->geom, s->chunk, s->offset) : NULL;
+}
+
+static bool chunk_done(const struct ag_tensor *t, uint32_t chunk)
+{
+	for (uint32_t k = 0; k < geom_chunk_segs(&t->geom, chunk); k++)
+		if (t->seg[t->first[chunk] + k].state != SEG_DONE)
+			return false;
+	return true;
+}
+
+/* To ranks that take results chunk by chunk. */
+void ag_tell(const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+
+	if (!t->groups || !chunk_done(t, s->chunk))
+		return;
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (t->in[l].tell)
+			atomic_store_explicit(&t->in[l].tell[s->chunk], t->round,
+					      memory_order_release);
+}
+
+/* Nothing that follows may come before it, whenever this process ends. */
+void ag_mark(const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+	uint64_t *m = mark_of(s, t->round);
+
+	if (m)
+		__atomic_store_n(m, AG_MARK(t->job->world, t->rop, t->round), __ATOMIC_SEQ_CST);
+}
+
+bool ag_was_done(const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+
+	return t->kept && t->kept == t->round &&
+	       AG_MARK_ROUND(*mark_of(s, t->round)) == t->round && !MUTATE(25);
+}
+
+bool ag_is_whole(const struct geom *g, const uint64_t *marks, uint32_t round)
+{
+	for (uint32_t c = 0; c < geom_chunks(g); c++)
+		for (uint32_t k = 0; k < geom_chunk_segs(g, c); k++) {
+			uint64_t m = marks[mark_index(g, c, k * g->seg_bytes)];
+
+			if (AG_MARK_ROUND(m) != round || m != marks[0])
+				return false;
+		}
+	return true;
+}
+
+void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d)
+{
+	uint32_t next = round_next(d->round);
+
+	if (!d->mark[0])
+		return;
+	if (!d->whole || ag_is_whole(&t->geom, d->mark[next & 1], next))
+		t->kept = next;
+	if (!d->round)
+		return;
+	ASSERT(ag_is_whole(&t->geom, d->mark[d->round & 1], d->round));
+	t->round = d->round;
+	t->rop = AG_MARK_ROP(d->mark[d->round & 1][0]);
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		t->seg[k].state = SEG_DONE;
+}
+
+/* Nobody wants it elsewhere now: who submits again copies it. */
+void ag_seg_kept(struct ag_core *c, struct ag_seg *s)
+{
+	struct ag_tensor *t = s->tensor;
+
+	s->state = SEG_DONE;
+	c->count.kept++;
+	ag_tell(s);
+	if (--t->left == 0 && !t->job->frozen)
+		list_add(&c->done, &t->done_link);
+}
