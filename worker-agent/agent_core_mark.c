@@ -91,7 +91,8 @@ void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d)
 		return;
 	ASSERT(ag_is_whole(&t->geom, d->mark[d->round & 1], d->round));
 	t->round = d->round;
-	t->rop = AG_MARK_ROP(d->mark[d->round & 1][0]);
+	if (ag_marks(&t->geom))		/* an empty tensor has none */
+		t->rop = AG_MARK_ROP(d->mark[d->round & 1][0]);
 	for (uint32_t k = 0; k < t->nsegs; k++)
 		t->seg[k].state = SEG_DONE;
 }
