@@ -5,7 +5,8 @@
 #	bench/cluster.sh MACHINE[:RATE]...	MACHINE: gpu or cpu; RATE: tc's words, 500mbit
 #
 # A gpu machine has an agent and a server, a cpu machine a server.  A card without RATE
-# is not shaped; where more than one machine is played each daemon has one engine.  Prints
+# is not shaped; where more than one machine is played each daemon has one engine, or as
+# many as BENCH_ENGINES says.  Prints
 # "run NAME" (the namespaces are NAME-gpu0.., NAME-cpu0.., NAME-sw), "tmp DIRECTORY" (the
 # agents' sockets are DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of each daemon, and "up"
 # when all of them are; takes it all down at the end of its input.
@@ -48,6 +49,7 @@ cluster_up()	# machine[:rate]...
 
 	can_make_namespaces || skip 'making network namespaces needs root'
 	[ $# -lt 2 ] || ENGINES=(--engines 1)
+	[ -z "${BENCH_ENGINES:-}" ] || ENGINES=(--engines "$BENCH_ENGINES")
 	ns_switch
 	daemon scheduler sw "$BIN/tally-scheduler" --listen 10.77.0.1:7470 --state-dir ''
 	for machine; do
