@@ -163,8 +163,8 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		return false;
 	if (req_asked(j, n, SQ_JOIN, m->rank, m->req))
 		return true;
-	if (j->state != SJ_UP)
-		return false;
+	if (j->state != SJ_UP || j->machines[r->machine].return_by)
+		return false;		/* or its agent has yet to hear of the job again */
 	if (grow_joins(j, m->rank)) {
 		req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
 		return true;

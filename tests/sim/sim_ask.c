@@ -203,9 +203,11 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
-	bool out = q->type == MSG_RANK_JOIN && m->code == TALLY_EWORKERLOST;
+	bool anew = q->life && s->agent[agent]->life;	/* both are, the scheduler perhaps, too */
+	bool out = q->type == MSG_RANK_JOIN && (m->code == TALLY_EWORKERLOST ||
+						(m->code == TALLY_EEXIST && anew));
 
-	if (out)			/* its machine is out of the job */
+	if (out)			/* its machine is out of the job, or about to be */
 		j->coming &= ~(1u << q->rank);
 	if (aj->over || aj->left || sim_job_may_end(s, j) || out ||
 	    (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1)))
