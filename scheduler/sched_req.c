@@ -117,6 +117,7 @@ bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_
 			if (q->t[i] != t)
 				continue;
 			q->req = req;
+			q->asked = n->conns;
 			return true;
 		}
 	}

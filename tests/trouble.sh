@@ -41,6 +41,38 @@ start_cluster()
 	wait_until 15 'all nodes are registered' nodes_up $(( agents + servers ))
 }
 
+# start_ns_cluster AGENTS SERVERS [OPTION...]: the scheduler, with those; a0.., s0.. on machines
+# of their own (namespaces gpu0.., cpu0..), all registered.  Leaves start_in, tally, nodes_up.
+start_ns_cluster()
+{
+	local i agents=$1 servers=$2
+
+	shift 2
+	ns_cluster "$agents" "$servers"
+	SCHEDULER=10.77.0.1:7470
+	start_in()
+	{
+		local ns=$1 name=$2
+
+		shift 2
+		start_daemon "$name" ip netns exec "$RUN-$ns" "$@"
+	}
+	tally() { in_ns sw "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
+	nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
+	start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
+		--state-dir "$TMP/state" "$@"
+	for (( i = 0; i < agents; i++ )); do
+		start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
+			--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
+	done
+	for (( i = 0; i < servers; i++ )); do
+		start_in cpu$i s$i "$BIN/tally-server" --scheduler "$SCHEDULER" \
+			--listen 10.77.0.$(( 110 + i )):0 --name s$i --machine-id cpu$i \
+			--engines 1 --memory 256M --shm-socket "$TMP/s$i.shm"
+	done
+	wait_until 15 'all nodes are registered' nodes_up $(( agents + servers ))
+}
+
 # start_rank JOB RANK WORLD AGENT STEP...: log $TMP/JOB.RANK.log, rounds $TMP/JOB.RANK.count.
 start_rank()
 {

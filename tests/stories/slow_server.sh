@@ -6,20 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-ns_cluster 2 2
-SCHEDULER=10.77.0.1:7470
-start_in() { local ns=$1 name=$2; shift 2; start_daemon "$name" ip netns exec "$RUN-$ns" "$@"; }
-start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
-tally() { in_ns sw "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
-nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
-for i in 0 1; do
-	start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
-		--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
-	start_in cpu$i s$i "$BIN/tally-server" --scheduler "$SCHEDULER" \
-		--listen 10.77.0.$(( 110 + i )):0 --name s$i --machine-id cpu$i --engines 1 \
-		--memory 256M --shm-socket "$TMP/s$i.shm"
-done
-wait_until 15 'all nodes are registered' nodes_up 4
+start_ns_cluster 2 2
 
 # train JOB: two ranks, which stop after the round in which $TMP/JOB.stop is there.
 train()

@@ -5,20 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-ns_cluster 3 1
-SCHEDULER=10.77.0.1:7470
-start_in() { local ns=$1 name=$2; shift 2; start_daemon "$name" ip netns exec "$RUN-$ns" "$@"; }
-start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
-	--agent-grace 0
-tally() { in_ns sw "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
-nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
-for i in 0 1 2; do
-	start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
-		--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
-done
-start_in cpu0 s0 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.110:0 \
-	--name s0 --machine-id cpu0 --engines 1 --memory 256M --shm-socket "$TMP/s0.shm"
-wait_until 15 'all nodes are registered' nodes_up 4
+start_ns_cluster 3 1 --agent-grace 0
 
 for r in 0 1 2; do start_rank cut $r 3 a$r declare:w:500000 "train:w:$TMP/never"; done
 for r in 0 1; do start_rank calm $r 2 a$r declare:w:500000 "train:w:$TMP/enough"; done
