@@ -132,12 +132,25 @@ static bool agrees(struct sched *s, struct sched_job *j, struct sched_node *n,
 	return false;
 }
 
-/* The rank is lost; or was here, and its end may not have been noticed yet. */
+/*
+ * The rank is lost; or was here, and its end may not have been noticed yet; or nobody has
+ * spoken for it since the scheduler was restarted.
+ */
 static bool is_free(const struct sched_job *j, const struct sched_node *n, uint32_t rank)
 {
 	const struct sched_rank *r = rank < j->world ? &j->ranks[rank] : NULL;
 
-	return r && (r->state == SR_LOST || (r->state == SR_IN && r->node == n));
+	return r && (r->state == SR_LOST || (r->state == SR_IN && r->node == n) ||
+		     (r->state == SR_NONE && j->state == SJ_HELD));
+}
+
+/* Until when it waits: not for long for an end that is to be noticed. */
+static void await(struct sched *s, const struct sched_job *j, struct sched_req *q)
+{
+	q->deadline = q->until;
+	if (j->ranks[q->rank].state != SR_LOST)
+		q->deadline = MIN(q->until, s->now + mono_ms(GROW_HOPE_MS));
+	sched_wake(s, q->deadline);
 }
 
 bool grow_join(struct sched *s, struct sched_job *j, struct sched_node *n,
@@ -156,9 +169,7 @@ bool grow_join(struct sched *s, struct sched_job *j, struct sched_node *n,
 	q->grow = true;
 	q->pid = m->pid;
 	q->until = q->deadline;
-	if (j->ranks[m->rank].state == SR_IN)
-		q->deadline = MIN(q->until, s->now + mono_ms(GROW_HOPE_MS));
-	sched_wake(s, q->deadline);
+	await(s, j, q);
 	out_log(s, SCHED_INFO, "job %s: rank %u waits to come in", j->name, m->rank);
 	job_pump(s, j);
 	return true;
@@ -198,9 +209,8 @@ bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	}
 	if (!waits(q))
 		return false;
-	if (r->state == SR_LOST && s->now < q->until) {
-		q->deadline = q->until;
-		sched_wake(s, q->deadline);
+	if ((r->state == SR_LOST || j->state == SJ_HELD) && s->now < q->until) {
+		await(s, j, q);
 		return true;
 	}
 	text_init(&t, buf, sizeof(buf));

@@ -61,6 +61,15 @@ static void take_ranks(struct sched_job *j, const struct msg_machine *m, uint32_
 	}
 }
 
+static bool all_placed(const struct sched_job *j)
+{
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].machine == UINT32_MAX)
+			return false;
+	}
+	return true;
+}
+
 /* The servers as the newest epoch has them; placements of older ones do not count. */
 static bool take_epoch(struct sched *s, struct sched_job *j, const struct msg_job_up *m)
 {
@@ -118,7 +127,7 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 		j->machines[i].engines = m->machines[i].engines;
 		take_ranks(j, &m->machines[i], i);
 	}
-	if (!take_epoch(s, j, m)) {
+	if (!all_placed(j) || !take_epoch(s, j, m)) {
 		job_free(s, j);
 		return NULL;
 	}
@@ -273,7 +282,8 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	if (j)
 		enter(s, j, n, m);
 	else
-		down_for_one(s, n, m->job, TALLY_ENOMEM, "the scheduler is out of memory");
+		down_for_one(s, n, m->job, TALLY_ENOMEM, "the scheduler is out of memory, or a "
+			     "rank of the job has no machine");
 	if (same && j)
 		move_joins(s, same, j);
 	if (same)

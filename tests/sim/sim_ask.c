@@ -203,9 +203,7 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
-	bool anew = q->life && s->agent[agent]->life;	/* both are, the scheduler perhaps, too */
-	bool out = q->type == MSG_RANK_JOIN && (m->code == TALLY_EWORKERLOST ||
-						(m->code == TALLY_EEXIST && anew));
+	bool out = q->type == MSG_RANK_JOIN && m->code == TALLY_EWORKERLOST;
 
 	if (out)			/* its machine is out of the job, or about to be */
 		j->coming &= ~(1u << q->rank);

@@ -200,6 +200,35 @@ START_TEST(started_again_it_gives_the_round_before_and_goes_on)
 }
 END_TEST
 
+/* It has no marks, and rounds as any other has. */
+START_TEST(started_again_an_empty_tensor_goes_on)
+{
+	const uint32_t no_route = 0;
+	uint64_t other = ~0ull;		/* somebody else's */
+	struct ag_tensor_desc d = {
+		.id = TENSORS + 1, .dtype = DTYPE_I32, .geom = { 0, SEG, SEG }, .route = &no_route,
+		.sum = sum[0], .sum_slot = SLOT_SLAB(9, 0), .round = 3, .whole = true,
+		.result = { result[0][0], result[0][1] }, .mark = { &other, &other },
+	};
+	struct ag_post p = { .round = 4, .rop = ROP_SUM, .root_local = -1, .base = input[0][0],
+			     .base_slot = SLOT_SLAB(20, 0) };
+	struct ag_tensor *t;
+
+	ck_assert_uint_eq(ag_marks(&d.geom), 0);
+	t = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+	ck_assert_uint_eq(t->round, 3);
+	ck_assert_uint_eq(t->rop, 0);
+	for (p.local = 0; p.local < 2; p.local++)
+		ag_post(&core, t, &p, now);
+	expect_silence();
+	ck_assert_ptr_eq(ag_done(&core), t);
+	ck_assert_uint_eq(t->round, 4);
+	ag_tensor_remove(&core, t);
+	ag_tensor_forget(&core, t);
+	free(t);
+}
+END_TEST
+
 START_TEST(a_full_window_stops_pushes_and_a_result_frees_it)
 {
 	post(0, 1, 0);
@@ -640,6 +669,7 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, started_again_it_pushes_what_has_no_result);
 	tcase_add_test(t, started_again_it_keeps_a_whole_round_or_none_of_it);
 	tcase_add_test(t, started_again_it_gives_the_round_before_and_goes_on);
+	tcase_add_test(t, started_again_an_empty_tensor_goes_on);
 }
 
 static void add_small(TCase *t)

@@ -236,6 +236,43 @@ START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
 }
 END_TEST
 
+/* Agent a was started again while the scheduler was away: nobody speaks for its ranks. */
+START_TEST(who_comes_while_the_scheduler_recovers_waits_for_what_it_finds)
+{
+	static const uint32_t ranks[] = { 0, 1, 2, 3 };
+	static const struct msg_machine machines[] = {
+		{ .name = "a", .machine = "a", .nranks = 2, .ranks = &ranks[0] },
+		{ .name = "b", .machine = "b", .nranks = 2, .ranks = &ranks[2] },
+	};
+	struct msg held = { .type = MSG_JOB_HELD, .job_up = {
+		.name = "x", .world = 4, .chunk_bytes = CHUNK_BYTES_DEFAULT,
+		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MAX,
+		.nmachines = 2, .machines = machines, .on_loss = ON_LOSS_SHRINK,
+		.ngone = 1, .gone = &ranks[1],
+	} };
+
+	job();
+	held.job_up.job = number;
+	held.job_up.epoch = last(agent[1], MSG_EPOCH)->epoch;
+	held.job_up.seq = last(agent[1], MSG_EPOCH)->seq;
+	restart(10000);
+	agent[1] = hello(NODE_AGENT, "b");
+	held.job_up.world = 5;		/* and one has no machine: such a job cannot be */
+	send(agent[1], &held);
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 1);
+	held.job_up.world = 4;
+	send(agent[1], &held);
+	agent[0] = hello(NODE_AGENT, "a");
+	join_late(agent[0], 50, 0, 200, 4);
+	pass_beating(8000, agent, 2);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	pass_beating(3000, agent, 2);
+	ck_answer(agent[0], 50, TALLY_EWORKERLOST, "job 'x' goes on without machine a, of which no "
+		  "rank is left: rank 0 cannot come back");
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, who_comes_is_let_in_when_all_grow_and_all_follow);
@@ -246,6 +283,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_process_may_come_before_the_end_of_the_one_before_is_known);
 	tcase_add_test(t, who_dies_on_its_way_in_is_not_waited_for);
 	tcase_add_test(t, a_survivor_that_dies_meanwhile_is_not_waited_for);
+	tcase_add_test(t, who_comes_while_the_scheduler_recovers_waits_for_what_it_finds);
 }
 
 int main(void)

@@ -203,6 +203,58 @@ START_TEST(a_job_that_shrinks_goes_on_with_the_ranks_that_come_back)
 }
 END_TEST
 
+/* It has the rank's number, its process's perhaps, and none of its memory. */
+START_TEST(who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	join(p.a, 1, 2, 0);
+	ck_answer(p.a, 1, TALLY_EEXIST, "rank 0 of job 'x' is on machine a already, process 101");
+	back_as(p.a, 5, p.job, 0);
+	ck_answer(p.a, 5, 0, NULL);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* The others of its machine come back, which lets nobody in. */
+START_TEST(who_waits_to_come_in_waits_until_the_survivors_grow)
+{
+	struct pair p = trio();
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = 6, .job = "x", .world = 3, .rank = 0, .pid = 9, .timeout_ms = 20000,
+		.on_loss = ON_LOSS_SHRINK,
+	} };
+	struct msg b = { .type = MSG_BARRIER, .barrier = {
+		.req = 7, .job = p.job, .rank = 1, .timeout_ms = 5000, .generation = 1, .grow = 1,
+	} };
+	uint64_t epoch;
+
+	leave(p.a, p.job, 0, TALLY_EWORKERLOST);
+	epoch = last(p.server, MSG_EPOCH)->epoch;
+	ready_as(p.server, MSG_EPOCH_READY, p.job, epoch, 0);
+	ready_as(p.a, MSG_EPOCH_READY, p.job, epoch, 0);
+	ready_as(p.b, MSG_EPOCH_READY, p.job, epoch, 0);
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	send(p.a, &m);
+	back_as(p.a, 5, p.job, 1);
+	ck_answer(p.a, 5, 0, NULL);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
+	send(p.a, &b);
+	b.barrier.rank = 2;
+	send(p.b, &b);
+	epoch = last(p.server, MSG_EPOCH)->epoch;
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 0);
+	ready_as(p.server, MSG_EPOCH_READY, p.job, epoch, 0);
+	ready_as(p.a, MSG_EPOCH_READY, p.job, epoch, 0);
+	ready_as(p.b, MSG_EPOCH_READY, p.job, epoch, 0);
+	ck_answer(p.a, 6, 0, NULL);
+	ck_answer(p.b, 7, 0, "");
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
@@ -214,6 +266,8 @@ static void add(TCase *t)
 	tcase_add_test(t, nothing_begins_that_it_would_miss);
 	tcase_add_test(t, a_job_that_shrinks_waits_for_its_agent_first);
 	tcase_add_test(t, a_job_that_shrinks_goes_on_with_the_ranks_that_come_back);
+	tcase_add_test(t, who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks);
+	tcase_add_test(t, who_waits_to_come_in_waits_until_the_survivors_grow);
 }
 
 int main(void)
