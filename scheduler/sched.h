@@ -108,7 +108,6 @@ struct sched_node {
 	bool draining;			/* servers: to have nothing to do */
 	mono_t offer_after;		/* servers: no running job before; one has refused */
 	uint8_t instance[ID_BYTES];
-	uint8_t link_key[KEY_BYTES];
 	uint32_t naddrs, engines;
 	struct sched_addr addrs[RAILS_MAX];
 	uint64_t adder_bytes_per_s, memory_bytes;
@@ -384,8 +383,7 @@ void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t n
 		uint64_t count);
 
 /* sched_key.c */
-void key_derive(const uint8_t seed[KEY_BYTES], const uint8_t instance[ID_BYTES],
-		uint8_t key[KEY_BYTES]);
+void key_derive(const uint8_t seed[KEY_BYTES], uint32_t number, uint8_t key[KEY_BYTES]);
 
 /* sched_core.c */
 void sched_wake(struct sched *s, mono_t at);		/* TIMER no later than this */

@@ -2,11 +2,12 @@
 /*
  * sched_key.c - what an agent's data links present to the servers.
  *
- * The key is a function of the cluster's secret seed and the agent's instance,
- * so a restarted scheduler hands out the same one and links that reconnect
- * meanwhile are let in.  The function is SipHash-2-4 with 128 bits of output
- * (Aumasson and Bernstein, 2012): a keyed pseudo-random function, which is what
- * is needed to keep one agent from computing another's key.
+ * The key is a function of the cluster's secret seed and the agent's number, by
+ * which servers know it: a restarted scheduler hands out the same one, an agent that
+ * was started again has it, too, and links that reconnect are let in.  The function is
+ * SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012): a keyed
+ * pseudo-random function, which is what is needed to keep one agent from computing
+ * another's key.
  */
 #include "scheduler/sched.h"
 
@@ -38,8 +39,7 @@ static void absorb(uint64_t v[4], uint64_t word)
 	v[0] ^= word;
 }
 
-void key_derive(const uint8_t seed[KEY_BYTES], const uint8_t instance[ID_BYTES],
-		uint8_t key[KEY_BYTES])
+void key_derive(const uint8_t seed[KEY_BYTES], uint32_t number, uint8_t key[KEY_BYTES])
 {
 	uint64_t k0 = get_le64(seed), k1 = get_le64(seed + 8);
 	uint64_t v[4] = {
@@ -47,9 +47,8 @@ void key_derive(const uint8_t seed[KEY_BYTES], const uint8_t instance[ID_BYTES],
 		k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573),
 	};
 
-	absorb(v, get_le64(instance));
-	absorb(v, get_le64(instance + 8));
-	absorb(v, (uint64_t)ID_BYTES << 56);
+	absorb(v, number);
+	absorb(v, (uint64_t)sizeof(uint64_t) << 56);
 	v[2] ^= 0xee;
 	rounds(v, 4);
 	put_le64(key, v[0] ^ v[1] ^ v[2] ^ v[3]);

@@ -293,7 +293,6 @@ static void take_facts(struct sched *s, struct sched_node *n, const struct msg_h
 	snprintf(n->machine, sizeof(n->machine), "%s", h->machine);
 	snprintf(n->shm_path, sizeof(n->shm_path), "%s", h->shm_path);
 	memcpy(n->instance, h->instance, ID_BYTES);
-	key_derive(s->config.key_seed, n->instance, n->link_key);
 	n->naddrs = h->naddrs;
 	for (uint32_t i = 0; i < h->naddrs; i++) {
 		snprintf(n->addrs[i].host, sizeof(n->addrs[i].host), "%s", h->addrs[i].host);
@@ -323,7 +322,7 @@ static const struct msg *welcome(struct sched *s, const struct sched_node *n)
 	};
 	memcpy(m->welcome.cluster, s->config.cluster, ID_BYTES);
 	if (n && n->kind == NODE_AGENT)
-		memcpy(m->welcome.link_key, n->link_key, KEY_BYTES);
+		key_derive(s->config.key_seed, n->number, m->welcome.link_key);
 	return m;
 }
 
@@ -364,16 +363,12 @@ static void check_drain(struct sched *s, struct sched_node *n, const struct msg_
 		node_tell_drain(s, n);
 }
 
-/* The same number and key: servers know the agent by them. */
+/* The same number, and so the same key: servers know the agent by them. */
 static void started_again(struct sched *s, uint32_t conn, struct sched_node *n,
 			  const struct msg_hello *h)
 {
-	uint8_t key[KEY_BYTES];
-
 	out_drop(s, n);
-	memcpy(key, n->link_key, KEY_BYTES);
 	take_facts(s, n, h);
-	memcpy(n->link_key, key, KEY_BYTES);
 	return_begin(s, n);
 	bind_conn(s, n, conn, "it was started again");
 	n->came_back = true;

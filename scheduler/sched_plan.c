@@ -270,8 +270,8 @@ static bool fill_machine(struct sched *s, const struct sched_job *j, uint32_t i,
 		m->bits_per_s = card_bits(n);
 		m->engines = n->engines;
 	}
-	if (n && with_keys)
-		memcpy(m->link_key, n->link_key, KEY_BYTES);
+	if (with_keys)
+		key_derive(s->config.key_seed, m->node, m->link_key);
 	for (uint32_t r = 0; r < j->world; r++) {
 		if (j->ranks[r].machine == i)
 			ranks[m->nranks++] = r;

@@ -32,7 +32,7 @@ struct record {
 	uint32_t job, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
-	uint8_t key;			/* some byte of a link key that is not zero */
+	uint64_t key;			/* a link key's; 0: it is all zeros */
 	char name[64], text[ERR_TEXT_MAX + 1];
 };
 
@@ -72,13 +72,13 @@ static inline void mem_free(void *ctx, void *p)
 	free(p);
 }
 
-static inline uint8_t key_byte(const uint8_t key[KEY_BYTES])
+static inline uint64_t key_sum(const uint8_t key[KEY_BYTES])
 {
-	uint8_t any = 0;
+	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < KEY_BYTES; i++)
-		any |= key[i];
-	return any;
+		sum = 31 * sum + key[i];
+	return sum;
 }
 
 static inline void note_ids(struct record *r, const uint32_t *ids, uint32_t n)
@@ -97,7 +97,7 @@ static inline void note_job_up(struct record *r, const struct msg_job_up *m)
 	r->chunk = m->chunk_bytes;
 	r->seg = m->seg_bytes;
 	r->window = m->window_bytes;
-	r->key = key_byte(m->machines[0].link_key);
+	r->key = key_sum(m->machines[0].link_key);
 	r->rank = m->machines[0].ranks[0];
 	for (uint32_t i = 0; i < m->nservers && i < 8; i++)
 		r->weight[i] = m->servers[i].weight;
@@ -143,7 +143,7 @@ static inline void note(const struct sched_action *a)
 	case MSG_WELCOME:
 		r->node = m->welcome.node;
 		r->epoch = m->welcome.epoch;
-		r->key = key_byte(m->welcome.link_key);
+		r->key = key_sum(m->welcome.link_key);
 		break;
 	case MSG_JOB_UP:
 		note_job_up(r, &m->job_up);

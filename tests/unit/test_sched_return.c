@@ -255,6 +255,30 @@ START_TEST(who_waits_to_come_in_waits_until_the_survivors_grow)
 }
 END_TEST
 
+/* Servers let its links in by the key that they were told when the job began. */
+START_TEST(its_key_outlives_it_and_the_scheduler)
+{
+	struct pair p = pair_declared();
+	uint64_t key = last(p.a, MSG_WELCOME)->key;
+	const struct msg_addr addr = { "10.0.0.1", 7471, 1 };
+	struct msg m = { .type = MSG_HELLO, .hello = {
+		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = NODE_AGENT,
+		.name = "a", .machine = "a", .instance = { 9 }, .secret = "", .naddrs = 1,
+		.addrs = &addr, .shm_path = "", .engines = 1, .cluster = "one cluster",
+		.node = last(p.a, MSG_WELCOME)->node,
+	} };
+
+	ck_assert_uint_eq(last(p.server, MSG_JOB_UP)->key, key);
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	ck_assert_uint_eq(last(p.a, MSG_WELCOME)->key, key);
+	restart(5000);
+	p.a = conn_up();
+	send(p.a, &m);
+	ck_assert_uint_eq(last(p.a, MSG_WELCOME)->key, key);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
@@ -268,6 +292,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_job_that_shrinks_goes_on_with_the_ranks_that_come_back);
 	tcase_add_test(t, who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks);
 	tcase_add_test(t, who_waits_to_come_in_waits_until_the_survivors_grow);
+	tcase_add_test(t, its_key_outlives_it_and_the_scheduler);
 }
 
 int main(void)
