@@ -264,6 +264,8 @@ struct msg_ready {
 	uint64_t log;			/* JOB_READY, an agent's EPOCH_READY: last log entry that
 					 * the sender has */
 	uint64_t barrier;		/* an agent's: barriers that some rank of its has passed */
+	uint32_t nrounds;		/* an agent's, while ranks come in: for machines that come */
+	const uint64_t *rounds;		/* with them, tensor << 32 | the last round of it */
 };
 
 struct msg_job_down {
@@ -280,6 +282,7 @@ struct msg_tensor {
 	const uint64_t *dims;		/* product = count */
 	uint64_t count;
 	int32_t priority;
+	uint32_t round;			/* TENSORS for a machine that comes in: its last; else 0 */
 };
 
 struct msg_declare {

@@ -400,6 +400,7 @@ static const struct msg_row ready_rows[] = {
 	TEXT(msg_ready, text),
 	U64(msg_ready, log, ANY64),
 	U64(msg_ready, barrier, ANY64),
+	U64S(msg_ready, rounds, 0, TENSORS_PER_JOB_MAX),
 };
 SHAPE(ready, NULL);
 
@@ -417,6 +418,7 @@ static const struct msg_row tensor_rows[] = {
 	U64S(msg_tensor, dims, 0, DIMS_MAX),
 	U64(msg_tensor, count, ANY64),
 	PRIORITY(msg_tensor, priority),
+	U32(msg_tensor, round, ANY32),
 };
 SHAPE(tensor, tensor_rule);
 

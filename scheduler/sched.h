@@ -170,6 +170,8 @@ struct sched_part {
 	bool leaves_missed;		/* agents: a RANK_LEAVE found it away */
 	bool held;			/* agents: has sent JOB_HELD */
 	bool out;			/* agents: all its ranks are lost */
+	bool coming;			/* agents: was out, and hears the job when all others are in
+					 * the world that it comes into */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch */
@@ -207,6 +209,7 @@ struct sched_tensor {
 	uint64_t dims[DIMS_MAX];
 	uint64_t count;
 	int32_t priority;		/* rank 0's, once it has declared */
+	uint32_t round;			/* the last, as agents said when ranks came in */
 	bool recovered;			/* known from a TENSORS_HELD: DECLARE may be asked again */
 	bool mark;			/* scratch of one function */
 	uint32_t nset;
@@ -505,6 +508,11 @@ uint32_t grow_awaited(const struct sched_job *j);	/* ranks at a barrier: all but
 bool grow_under_way(const struct sched_job *j);	/* an epoch has let somebody in at this barrier */
 bool grow_holds(struct sched *s, struct sched_job *j);	/* a barrier where all are; or it is over */
 void grow_begin(struct sched *s, struct sched_job *j);	/* an epoch lets them in */
+/* The agent of a machine, also of one that comes in with that epoch; or NULL. */
+struct sched_node *grow_node(const struct sched_job *j, uint32_t machine);
+/* Of an agent with this name that a job has lost; 0: of none. */
+uint32_t grow_number(const struct sched *s, const char *name);
+void grow_rounds(struct sched_job *j, const struct msg_ready *m);	/* as an agent says them */
 void grow_answer(struct sched *s, struct sched_job *j);	/* they hear that they are in */
 const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t *n);
 void grow_take(struct sched_job *j, const struct msg_job_up *m);
@@ -592,6 +600,8 @@ void return_begin(struct sched *s, struct sched_node *n);
 void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
 bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
 void return_pump(struct sched *s, struct sched_job *j);
+/* The job as it is by now, to a node that has nothing of it. */
+void return_tell(struct sched *s, struct sched_job *j, struct sched_part *p);
 void return_timer(struct sched *s, struct sched_job *j);
 void return_text(const struct sched *s, const struct sched_job *j, struct text *t);
 

@@ -204,7 +204,7 @@ void epoch_back(struct sched_job *j, const struct sched_node *n)
 {
 	struct sched_part *p = part_of(j, n);
 
-	if (p && p->return_by)		/* it is yet to hear all of it */
+	if (p && (p->return_by || p->coming))	/* it is yet to hear all of it */
 		return;
 	if (p && p->joining) {		/* it is told the job again */
 		p->node = NULL;
@@ -257,7 +257,7 @@ void epoch_settle(struct sched *s, struct sched_job *j)
 	uint64_t least = j->epoch;
 
 	for (uint32_t i = 0; i < j->nmachines; i++)
-		if (!j->machines[i].out)
+		if (!j->machines[i].out && !j->machines[i].coming)
 			least = MIN(least, j->machines[i].settled);
 	if (least <= j->settled)
 		return;
@@ -282,6 +282,7 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 	held_last(s, j, p, m);
 	if (j->state != SJ_UP)
 		return;
+	grow_rounds(j, m);
 	if (p->unsure && !epoch_sure(s, j, p, false, m->log))
 		return;
 	epoch_settle(s, j);

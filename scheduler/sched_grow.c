@@ -10,14 +10,18 @@
  * agents follow it, the barrier opens for the survivors and for those who came in: they
  * count as having been there.
  *
+ * A machine of which no rank was left comes back with them: by its name, and with the
+ * number by which servers know it.  Its agent has nothing of the job, and is told all of
+ * it, with the rounds that the others say, when they all follow the epoch.
+ *
  * Who dies meanwhile is lost as at any other time; the barrier does not wait for it.  A
  * scheduler that is restarted meanwhile hears from the agents at which barrier who came
  * in: one that nobody has passed is waited for again.
  */
 #include "scheduler/sched.h"
 
-#define OUT_TEXT "job '%.128s' goes on without machine %.128s, of which no rank is left: rank %u " \
-		 "cannot come back"
+#define OUT_TEXT "job '%.128s' goes on without machine %.128s, and does not know its agent by the " \
+		 "number it has since: rank %u can come back when that agent is started once more"
 
 /* ---- who waits, and who is coming in ---- */
 
@@ -37,12 +41,20 @@ static struct sched_req *waiter_of(const struct sched_job *j, uint32_t rank)
 	return NULL;
 }
 
-/* An epoch has said that it is gone, and its machine is in the job. */
+/* A machine's agent, also when the job goes on without it. */
+static bool is_agent(const struct sched_part *p, const struct sched_node *n)
+{
+	return p->node ? p->node == n : p->number == n->number;
+}
+
+/* An epoch has said that it is gone, and its machine is in the job, or comes in with it. */
 static bool may_come(const struct sched_job *j, const struct sched_req *q)
 {
 	const struct sched_rank *r = &j->ranks[q->rank];
+	const struct sched_part *p = &j->machines[r->machine];
 
-	return waits(q) && r->gone && j->machines[r->machine].node == q->node;
+	return waits(q) && r->gone && is_agent(p, q->node) &&
+	       (p->node || q->node->state == SN_UP);
 }
 
 bool grow_any(const struct sched_job *j)
@@ -51,6 +63,33 @@ bool grow_any(const struct sched_job *j)
 		if (may_come(j, list_entry(p, struct sched_req, link)))
 			return true;
 	return false;
+}
+
+struct sched_node *grow_node(const struct sched_job *j, uint32_t machine)
+{
+	if (j->machines[machine].node || !j->grows)
+		return j->machines[machine].node;
+	list_for_each(&j->reqs, p) {
+		const struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (j->ranks[q->rank].machine == machine && may_come(j, q))
+			return q->node;
+	}
+	return NULL;
+}
+
+uint32_t grow_number(const struct sched *s, const char *name)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *j = s->jobs[i];
+
+		if (j->on_loss != ON_LOSS_SHRINK || (j->state != SJ_UP && j->state != SJ_HELD))
+			continue;
+		for (uint32_t m = 0; m < j->nmachines; m++)
+			if (!j->machines[m].node && !strcmp(j->machines[m].name, name))
+				return j->machines[m].number;
+	}
+	return 0;
 }
 
 bool grow_joins(const struct sched_job *j, uint32_t rank)
@@ -87,11 +126,6 @@ void grow_text(struct text *t, const struct sched_job *j)
 
 /* ---- coming ---- */
 
-static const char *machine_name(const struct sched_job *j, uint32_t rank)
-{
-	return j->machines[j->ranks[rank].machine].name;
-}
-
 static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 		 const struct msg_rank_join *m)
 {
@@ -106,12 +140,16 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is waited for by "
 			   "process %u on machine %.128s already", m->rank, j->name,
 			   q->pid, q->node->name);
-	else if (p->out)
-		out_refuse(s, n, m->req, TALLY_EWORKERLOST, OUT_TEXT, j->name, p->name, m->rank);
-	else if (j->state == SJ_UP ? p->node != n : strcmp(p->name, n->name))
+	else if (strcmp(p->name, n->name))
 		out_refuse(s, n, m->req, TALLY_EINVAL, "rank %u of job '%.128s' can come back on "
 			   "machine %.128s, where it was, and nowhere else", m->rank, j->name,
-			   machine_name(j, m->rank));
+			   p->name);
+	else if (!is_agent(p, n))
+		out_refuse(s, n, m->req, TALLY_EWORKERLOST, OUT_TEXT, j->name, p->name, m->rank);
+	else if (p->engines != n->engines)
+		out_refuse(s, n, m->req, TALLY_EINVAL, "agent %.128s has %u engines, and had %u "
+			   "when job '%.128s' began: start it with --engines %u", n->name,
+			   n->engines, p->engines, j->name, p->engines);
 	else
 		return true;
 	return false;
@@ -227,7 +265,7 @@ bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	return true;
 }
 
-/* Nobody can come back there. */
+/* Who waits there goes on waiting, if it is the agent that the job knows. */
 void grow_machine_out(struct sched *s, struct sched_job *j, uint32_t machine)
 {
 	struct err e;
@@ -235,7 +273,8 @@ void grow_machine_out(struct sched *s, struct sched_job *j, uint32_t machine)
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 
-		if (!waits(q) || j->ranks[q->rank].machine != machine)
+		if (!waits(q) || j->ranks[q->rank].machine != machine ||
+		    is_agent(&j->machines[machine], q->node))
 			continue;
 		err_set(&e, TALLY_EWORKERLOST, OUT_TEXT, j->name, j->machines[machine].name,
 			q->rank);
@@ -275,6 +314,22 @@ static void differ(struct sched *s, struct sched_job *j)
 	}
 }
 
+/* False: one is away just now. */
+static bool tell_coming(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		struct sched_part *p = &j->machines[i];
+
+		if (!p->coming)
+			continue;
+		if (p->node->state != SN_UP)
+			return false;
+		p->coming = false;
+		return_tell(s, j, p);
+	}
+	return true;
+}
+
 bool grow_holds(struct sched *s, struct sched_job *j)
 {
 	uint32_t n = 0;
@@ -289,7 +344,7 @@ bool grow_holds(struct sched *s, struct sched_job *j)
 		return true;
 	}
 	if (grow_under_way(j))
-		return j->settled < j->epoch && !MUTATE(23);
+		return (j->settled < j->epoch && !MUTATE(23)) || !tell_coming(s, j);
 	j->grows = n && grow_any(j);
 	if (!j->grows)
 		return false;
@@ -297,11 +352,22 @@ bool grow_holds(struct sched *s, struct sched_job *j)
 	return true;
 }
 
+static void machine_in(struct sched *s, struct sched_job *j, struct sched_part *p,
+		       struct sched_node *n)
+{
+	out_log(s, SCHED_INFO, "job %s has machine %s again", j->name, p->name);
+	p->node = n;
+	p->out = p->told_up = p->told_down = false;
+	p->coming = true;
+}
+
 /* With the epoch that is about to begin. */
 void grow_begin(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].joined = false;
+	list_for_each(&j->tensors, p)
+		list_entry(p, struct sched_tensor, link)->round = 0;
 	list_for_each(&j->reqs, p) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 		struct sched_rank *r = &j->ranks[q->rank];
@@ -310,6 +376,8 @@ void grow_begin(struct sched *s, struct sched_job *j)
 			continue;
 		out_log(s, SCHED_INFO, "job %s has rank %u again, process %u", j->name, q->rank,
 			q->pid);
+		if (!j->machines[r->machine].node)
+			machine_in(s, j, &j->machines[r->machine], q->node);
 		q->grow = false;
 		r->pid = q->pid;
 		r->state = SR_IN;
@@ -325,10 +393,25 @@ void grow_begin(struct sched *s, struct sched_job *j)
 	j->grows = false;
 }
 
+/* Their agent has not heard of the job, and will not any more. */
+static void turn_away(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	list_for_each_safe(&j->reqs, l, next) {
+		struct sched_req *q = list_entry(l, struct sched_req, link);
+
+		if (q->kind == SQ_JOIN && !q->grow && q->node == p->node)
+			req_done(s, j, q, TALLY_ESHUTDOWN, "the job ends", NULL, 0);
+	}
+	shrink_machine(s, j, p, "the job ends before it is in");
+}
+
 /* The barrier at which they came in has opened; or the job ends, which they are to hear as
  * members of it. */
 void grow_answer(struct sched *s, struct sched_job *j)
 {
+	for (uint32_t i = 0; i < j->nmachines && j->state == SJ_UP; i++)
+		if (j->machines[i].coming)
+			turn_away(s, j, &j->machines[i]);
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 
@@ -350,6 +433,16 @@ const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t
 		if (j->ranks[r].joined)
 			out[(*n)++] = r;
 	return out;
+}
+
+void grow_rounds(struct sched_job *j, const struct msg_ready *m)
+{
+	for (uint32_t i = 0; i < m->nrounds && grow_under_way(j); i++) {
+		struct sched_tensor *t = tensor_by_id(j, (uint32_t)(m->rounds[i] >> 32));
+
+		if (t)
+			t->round = (uint32_t)m->rounds[i];
+	}
 }
 
 /* As an agent with a newer epoch says it after a restart. */
@@ -377,5 +470,7 @@ void grow_take(struct sched_job *j, const struct msg_job_up *m)
 		k->node = p && p->held ? p->node : NULL;
 		j->nin += k->state == SR_IN;
 		j->nlost--;
+		if (p)
+			p->out = false;
 	}
 }

@@ -44,7 +44,7 @@ static struct msg_tensor *fill_tensors(struct sched *s, struct sched_tensor *con
 		out[i] = (struct msg_tensor){
 			.id = t[i]->id, .name = out_string(s, t[i]->name), .dtype = t[i]->dtype,
 			.ndims = t[i]->ndims, .dims = dims, .count = t[i]->count,
-			.priority = t[i]->priority,
+			.priority = t[i]->priority, .round = t[i]->round,
 		};
 	}
 	return out;
@@ -137,7 +137,7 @@ static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, ui
 		       const struct msg *m)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (!parts[i].node || parts[i].unsure || parts[i].return_by)
+		if (!parts[i].node || parts[i].unsure || parts[i].return_by || parts[i].coming)
 			continue;		/* hears it with all that it says it lacks */
 		out_send(s, parts[i].node, m);
 		parts[i].seq = seq;

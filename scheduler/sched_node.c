@@ -236,14 +236,20 @@ static bool number_taken(const struct sched *s, uint32_t number)
 	return false;
 }
 
-/* Those who outlived a restart of the scheduler keep their numbers: links know them by it. */
+/*
+ * Those who outlived a restart of the scheduler keep their numbers: links know them by it.
+ * So has a machine the number by which the jobs that went on without it know it.
+ */
 static uint32_t choose_number(struct sched *s, const struct msg_hello *h)
 {
 	bool ours = !memcmp(h->cluster, s->config.cluster, ID_BYTES);
+	uint32_t missed = h->kind == NODE_AGENT ? grow_number(s, h->name) : 0;
 
 	if (s->recover_until && ours && h->node && h->node <= s->config.ids.node &&
 	    !number_taken(s, h->node))
 		return h->node;
+	if (missed && !number_taken(s, missed))
+		return missed;
 	return ++s->last.node;
 }
 

@@ -127,11 +127,13 @@ static int lay_out(struct sched *s, const struct sched_job *j, struct layout *l)
 	if (!l->m || !l->host || !l->of)
 		return TALLY_ENOMEM;
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (!j->machines[i].node)
+		const struct sched_node *n = grow_node(j, i);
+
+		if (!n)
 			continue;	/* all its ranks are lost */
-		l->host[l->n] = j->machines[i].node;
+		l->host[l->n] = n;
 		l->m[l->n].is_gpu = true;
-		l->m[l->n++].bits_per_s = card_bits(j->machines[i].node);
+		l->m[l->n++].bits_per_s = card_bits(n);
 	}
 	l->agents = l->n;
 	for (uint32_t i = 0; i < j->nservers; i++) {

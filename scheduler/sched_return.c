@@ -56,7 +56,7 @@ void return_begin(struct sched *s, struct sched_node *n)
 		struct sched_job *j = s->jobs[i];
 		struct sched_part *p = waiting_part(j, n);
 
-		if (!p) {
+		if (!p || p->coming) {
 			job_agent_dead(s, j, n, "process was started again");
 			continue;
 		}
@@ -98,15 +98,22 @@ static void answer_ranks(struct sched *s, struct sched_job *j, const struct sche
 	}
 }
 
-static void resume(struct sched *s, struct sched_job *j, struct sched_part *p)
+void return_tell(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
-	p->return_by = 0;
+	p->told_up = true;
+	p->told_down = false;
 	p->seq = j->told;
 	p->settled = j->epoch;
 	p->leaves_missed = j->nleft > 0;
 	out_log(s, SCHED_INFO, "job %s goes on with machine %s", j->name, p->name);
 	out_send(s, p->node, plan_job_again(s, j));
 	log_send_again(s, j, p->node, j->told);
+}
+
+static void resume(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	p->return_by = 0;
+	return_tell(s, j, p);
 	answer_ranks(s, j, p, 0, "");
 	job_tell_leaves(s, j, p);
 	epoch_settle(s, j);

@@ -6,7 +6,8 @@
  * Rounds learn of it by an epoch (sched_epoch.c) which says who is gone and gives all
  * chunks to their owners anew.  No epoch, no smaller world: servers and agents never
  * see contributions of two worlds under one.  A machine all of whose ranks are lost is
- * out of the job; its place in the list stays, so that nobody's index changes.
+ * out of the job; its place in the list stays, so that nobody's index changes, and it may
+ * come back to it (sched_grow.c).
  */
 #include "scheduler/sched.h"
 
@@ -51,7 +52,7 @@ static void machine_out(struct sched *s, struct sched_job *j, struct sched_part 
 	if (p->node && p->told_up)
 		out_send(s, p->node, m);	/* away: it tells of the job, and is told then */
 	p->node = NULL;
-	p->unsure = false;
+	p->unsure = p->coming = false;
 	p->return_by = 0;
 	sched_release(s, p->stuck);
 	p->stuck = NULL;

@@ -30,7 +30,7 @@ struct record {
 	uint64_t req, seq, epoch, age_ms, silent_ms;
 	int code;
 	uint32_t job, rank, node, n, ids[IDS];
-	uint32_t ngone, gone[4];
+	uint32_t ngone, gone[4], rounds[2];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint64_t key;			/* a link key's; 0: it is all zeros */
 	char name[64], text[ERR_TEXT_MAX + 1];
@@ -159,6 +159,8 @@ static inline void note(const struct sched_action *a)
 		r->n = m->tensors.ntensors;
 		for (uint32_t i = 0; i < r->n && i < IDS; i++)
 			r->ids[i] = m->tensors.tensors[i].id;
+		for (uint32_t i = 0; i < MIN(r->n, 2); i++)
+			r->rounds[i] = m->tensors.tensors[i].round;
 		break;
 	case MSG_FORGET:
 		r->seq = m->ids.seq;
@@ -310,7 +312,7 @@ static inline void conn_closed(uint32_t conn)
 }
 
 static uint64_t card_bits_per_s = 1000000000;	/* of whoever says hello */
-static uint32_t hello_draining;
+static uint32_t hello_draining, hello_engines = 1;
 
 static inline uint32_t hello_from(enum node_kind kind, const char *name, const char *machine,
 				  uint8_t instance, const char *cluster)
@@ -319,7 +321,7 @@ static inline uint32_t hello_from(enum node_kind kind, const char *name, const c
 	struct msg m = { .type = MSG_HELLO, .hello = {
 		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = kind,
 		.name = name, .machine = machine, .instance = { instance }, .secret = "",
-		.naddrs = 1, .addrs = &addr, .shm_path = "", .engines = 1,
+		.naddrs = 1, .addrs = &addr, .shm_path = "", .engines = hello_engines,
 		.adder_bytes_per_s = 10000000000, .memory_bytes = 1ull << 30,
 		.draining = hello_draining,
 	} };

@@ -162,13 +162,128 @@ START_TEST(who_cannot_come_in_hears_why_at_once)
 	ck_assert_int_eq(answer(agent[0], 51)->code, TALLY_EMISMATCH);
 	join_late(agent[1], 52, 0, 201, 4);
 	ck_assert_int_eq(answer(agent[1], 52)->code, TALLY_EEXIST);
-	join_late(agent[0], 53, 1, 201, 4);
-	leave(agent[0], number, 0, TALLY_EWORKERLOST);	/* the last one there */
-	ck_assert_int_eq(answer(agent[0], 53)->code, TALLY_EWORKERLOST);
-	join_late(agent[0], 54, 1, 202, 4);
-	ck_answer(agent[0], 54, TALLY_EWORKERLOST, "job 'x' goes on without machine a, of which no "
-		  "rank is left: rank 1 cannot come back");
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* What the survivors' agent says when it follows the epoch: tensor 1 has had round 7. */
+static void follow_with_rounds(void)
+{
+	static const uint64_t rounds[] = { 1ull << 32 | 7, 2ull << 32, 99ull << 32 | 5 };
+	struct msg m = { .type = MSG_EPOCH_READY, .ready = {
+		.job = number, .seq = last(srv, MSG_EPOCH)->epoch, .text = "",
+		.nrounds = 3, .rounds = rounds,
+	} };
+
+	ready_as(srv, MSG_EPOCH_READY, number, m.ready.seq, 0);
+	send(agent[1], &m);
+}
+
+/* Both ranks of a are lost; the agent lives, or another process has its name. */
+static void machine_out(bool agent_dies)
+{
+	uint32_t node;
+
+	job();
+	node = last(agent[0], MSG_WELCOME)->node;
+	if (agent_dies) {
+		conn_closed(agent[0]);
+		pass_beating(6000, (const uint32_t[]){ agent[1], srv }, 2);
+		ready_as(srv, MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+		ready_as(agent[1], MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+		agent[0] = hello_from(NODE_AGENT, "a", "another", 77, "");
+		ck_assert_uint_eq(last(agent[0], MSG_WELCOME)->node, node);
+	} else {
+		leave(agent[0], number, 0, TALLY_EWORKERLOST);
+		ck_assert_int_eq(last(agent[0], MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+		follow();
+	}
+}
+
+static void comes_back(void)
+{
+	uint32_t ups = count(agent[0], MSG_JOB_UP, REQ_ANY);
+	uint32_t epochs = count(agent[0], MSG_EPOCH, REQ_ANY);
+
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	ck_assert_uint_eq(last(srv, MSG_EPOCH)->ngone, 1);	/* rank 0 */
+	ck_assert_uint_eq(count(agent[0], MSG_JOB_UP, REQ_ANY), ups);
+	follow_with_rounds();
+	ck_assert_uint_eq(count(agent[0], MSG_JOB_UP, REQ_ANY), ups + 1);
+	ck_assert_uint_eq(count(agent[0], MSG_EPOCH, REQ_ANY), epochs);	/* it is in JOB_UP */
+	ck_assert_uint_eq(last(agent[0], MSG_TENSORS)->rounds[0], 7);
+	ck_assert_uint_eq(last(agent[0], MSG_TENSORS)->rounds[1], 0);
+	ck_answer(agent[0], 50, 0, NULL);
+	ck_answer(agent[1], 62, 0, "");
+	join_late(agent[0], 51, 0, 202, 4);	/* and from then on it is as any other */
+	grow(agent[0], 71, 1, 2);
+	grow(agent[1], 72, 2, 2);
+	grow(agent[1], 73, 3, 2);
+	follow();
+	ck_assert_uint_eq(count(agent[0], MSG_EPOCH, REQ_ANY), epochs + 1);
+	ck_answer(agent[0], 51, 0, NULL);
+	ck_answer(agent[1], 73, 0, "");
+}
+
+START_TEST(a_machine_comes_back_when_its_ranks_do)
+{
+	machine_out(false);
+	comes_back();
+}
+END_TEST
+
+START_TEST(a_machine_comes_back_with_another_agent)
+{
+	machine_out(true);
+	comes_back();
+}
+END_TEST
+
+/* It was never told of the job, and is not missed for long. */
+START_TEST(a_machine_that_dies_on_its_way_in_is_not_waited_for)
+{
+	machine_out(true);
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	conn_closed(agent[0]);
+	pass_beating(6000, (const uint32_t[]){ agent[1], srv }, 2);
+	follow_with_rounds();
+	follow_with_rounds();
+	ck_answer(agent[1], 62, 0, "");
+	ck_assert_uint_eq(last(srv, MSG_EPOCH)->ngone, 2);
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* So its ranks cannot, and hear that. */
+START_TEST(a_machine_does_not_come_into_a_job_that_ends)
+{
+	machine_out(true);
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	leave(agent[1], number, 2, 0);
+	ck_assert_int_eq(answer(agent[0], 50)->code, TALLY_ESHUTDOWN);
+	ck_assert_uint_eq(count(agent[0], MSG_JOB_UP, REQ_ANY), 0);
+	leave(agent[1], number, 3, 0);
+	ck_assert_int_eq(last(agent[1], MSG_JOB_DOWN)->code, 0);
+}
+END_TEST
+
+START_TEST(a_machine_comes_back_as_it_was)
+{
+	machine_out(true);
+	conn_closed(agent[0]);
+	pass_beating(6000, (const uint32_t[]){ agent[1], srv }, 2);
+	hello_engines = 4;
+	agent[0] = hello_from(NODE_AGENT, "a", "a", 78, "");
+	join_late(agent[0], 50, 1, 201, 4);
+	ck_answer(agent[0], 50, TALLY_EINVAL, "agent a has 4 engines, and had 1 when job 'x' "
+		  "began: start it with --engines 1");
+	hello_engines = 1;
 }
 END_TEST
 
@@ -240,9 +355,9 @@ END_TEST
 START_TEST(who_comes_while_the_scheduler_recovers_waits_for_what_it_finds)
 {
 	static const uint32_t ranks[] = { 0, 1, 2, 3 };
-	static const struct msg_machine machines[] = {
-		{ .name = "a", .machine = "a", .nranks = 2, .ranks = &ranks[0] },
-		{ .name = "b", .machine = "b", .nranks = 2, .ranks = &ranks[2] },
+	struct msg_machine machines[] = {
+		{ .name = "a", .machine = "a", .engines = 1, .nranks = 2, .ranks = &ranks[0] },
+		{ .name = "b", .machine = "b", .engines = 1, .nranks = 2, .ranks = &ranks[2] },
 	};
 	struct msg held = { .type = MSG_JOB_HELD, .job_up = {
 		.name = "x", .world = 4, .chunk_bytes = CHUNK_BYTES_DEFAULT,
@@ -255,6 +370,7 @@ START_TEST(who_comes_while_the_scheduler_recovers_waits_for_what_it_finds)
 	held.job_up.job = number;
 	held.job_up.epoch = last(agent[1], MSG_EPOCH)->epoch;
 	held.job_up.seq = last(agent[1], MSG_EPOCH)->seq;
+	machines[0].node = last(agent[0], MSG_WELCOME)->node;
 	restart(10000);
 	agent[1] = hello(NODE_AGENT, "b");
 	held.job_up.world = 5;		/* and one has no machine: such a job cannot be */
@@ -263,12 +379,10 @@ START_TEST(who_comes_while_the_scheduler_recovers_waits_for_what_it_finds)
 	held.job_up.world = 4;
 	send(agent[1], &held);
 	agent[0] = hello(NODE_AGENT, "a");
+	ck_assert_uint_eq(last(agent[0], MSG_WELCOME)->node, machines[0].node);
 	join_late(agent[0], 50, 0, 200, 4);
-	pass_beating(8000, agent, 2);
+	pass_beating(11000, agent, 2);		/* that no rank of a is left: it waits on */
 	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
-	pass_beating(3000, agent, 2);
-	ck_answer(agent[0], 50, TALLY_EWORKERLOST, "job 'x' goes on without machine a, of which no "
-		  "rank is left: rank 0 cannot come back");
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 1);
 }
 END_TEST
@@ -283,6 +397,11 @@ static void add(TCase *t)
 	tcase_add_test(t, a_process_may_come_before_the_end_of_the_one_before_is_known);
 	tcase_add_test(t, who_dies_on_its_way_in_is_not_waited_for);
 	tcase_add_test(t, a_survivor_that_dies_meanwhile_is_not_waited_for);
+	tcase_add_test(t, a_machine_comes_back_when_its_ranks_do);
+	tcase_add_test(t, a_machine_comes_back_with_another_agent);
+	tcase_add_test(t, a_machine_that_dies_on_its_way_in_is_not_waited_for);
+	tcase_add_test(t, a_machine_does_not_come_into_a_job_that_ends);
+	tcase_add_test(t, a_machine_comes_back_as_it_was);
 	tcase_add_test(t, who_comes_while_the_scheduler_recovers_waits_for_what_it_finds);
 }
 
