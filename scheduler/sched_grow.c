@@ -437,7 +437,9 @@ const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t
 
 void grow_rounds(struct sched_job *j, const struct msg_ready *m)
 {
-	for (uint32_t i = 0; i < m->nrounds && grow_under_way(j); i++) {
+	if (!grow_under_way(j) || m->seq != j->epoch)
+		return;
+	for (uint32_t i = 0; i < m->nrounds; i++) {
 		struct sched_tensor *t = tensor_by_id(j, (uint32_t)(m->rounds[i] >> 32));
 
 		if (t)

@@ -207,9 +207,9 @@ struct srv_job_desc {
 struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_job_desc *d);
 struct srv_job *srv_job_find(struct srv_core *c, uint32_t id);
 /*
- * Machines are lost (by index; what was lost before stays so), and the job goes on with
- * `world` ranks.  What was summed can be had; what was not is given back on CANCEL, and
- * gathered by the tensors that are added from here on, among those who are left.
+ * The machines that are lost (by index; others may have come back), and the job goes on
+ * with `world` ranks.  What was summed can be had; what was not is given back on CANCEL, and
+ * gathered by the tensors that are added from here on, among those who are there.
  */
 void srv_job_shrink(struct srv_core *c, struct srv_job *j, const bool *lost, uint32_t world);
 void srv_job_stop(struct srv_core *c, struct srv_job *j);

@@ -61,10 +61,13 @@ struct srv_job *srv_job_find(struct srv_core *c, uint32_t id)
 void srv_job_shrink(struct srv_core *c, struct srv_job *j, const bool *lost, uint32_t world)
 {
 	for (uint32_t w = 0; w < j->n; w++) {
-		if (!lost[w] || bits_test(j->out, w))
+		if (lost[w] == bits_test(j->out, w))
 			continue;
-		bits_set(j->out, w);
-		j->live--;
+		if (lost[w])
+			bits_set(j->out, w);
+		else
+			bits_clear(j->out, w);	/* come back, with nothing of the world before */
+		j->live += lost[w] ? -1u : 1;
 	}
 	j->world = MUTATE(22) ? j->world : world;
 	list_for_each(&j->tensors, l) {

@@ -472,8 +472,22 @@ static void batch_part(struct sv_engine *en, struct sv_batch *b, uint32_t i)
 		srv_tensor_remove(&en->core, p->core);
 }
 
+/* Machines that come back show slabs of their own, by numbers that were others' before. */
+static void forget_slabs(struct sv_engine *en, const struct srv_job *c, const bool *lost)
+{
+	list_for_each(&en->peers, l) {
+		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+
+		for (uint32_t w = 0; w < c->n; w++)
+			if (c->worker[w].node == p->core.node && bits_test(c->out, w) && !lost[w])
+				sv_slabs_retire(en, p, c->id);
+	}
+}
+
 static void batch(struct sv_engine *en, struct sv_batch *b)
 {
+	if (b->lost)
+		forget_slabs(en, b->job->piece[en->index].core, b->lost);
 	if (b->lost)
 		srv_job_shrink(&en->core, b->job->piece[en->index].core, b->lost, b->world);
 	for (uint32_t i = 0; i < b->n; i++)

@@ -145,6 +145,13 @@ void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_
 	p->nslabs++;
 }
 
+void sv_slabs_retire(struct sv_engine *en, struct sv_peer *p, uint32_t job)
+{
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
+		if (p->slab[id] && p->slab[id]->job == job)
+			slab_retire(en, p, id);
+}
+
 static void drop_slabs(struct sv_engine *en, struct sv_peer *p, bool all, uint32_t job)
 {
 	list_for_each_safe(&p->retired, l, next) {

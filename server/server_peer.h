@@ -55,6 +55,8 @@ bool sv_slab_writable(const struct sv_peer *p, uint64_t slot);
 /* The peer shows a slab; fd is ours from here on. */
 void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
 		  uint64_t bytes);
+void sv_slabs_retire(struct sv_engine *en, struct sv_peer *p, uint32_t job);	/* they are no
+						 * one's now; what lies in them can be read */
 void sv_slabs_drop_job(struct sv_engine *en, uint32_t job);	/* of all peers */
 
 #endif

@@ -487,7 +487,8 @@ bool ad_back_late(const struct ad_session *s, mono_t now);	/* it hands back, and
 void ad_back_free(struct ad_session *s);
 bool ad_back_keeps(struct agent *a, const struct msg *m);	/* JOB_UP or TENSORS, for later */
 void ad_back_forget(struct agent *a);		/* all of that: it will be told anew */
-void ad_back_take_in(struct agent *a, uint32_t job);
+void ad_back_take_in(struct agent *a, uint32_t job);	/* what was kept of that job, if any */
+void ad_back_drop(struct agent *a, uint32_t job);	/* it is over */
 int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e);	/* of its results */
 int ad_back_resume(struct ad_tensor *t, struct err *e);	/* at the round that its ranks are in */
 int ad_back_inputs(struct ad_session *s, struct err *e);

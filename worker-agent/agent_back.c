@@ -12,6 +12,9 @@
  * where they were, so that processes map it where the first was and no pointer of theirs
  * changes; what servers on this machine still write into the first is nobody's any more.
  * The marks beside the results say which segments had theirs (agent_core_mark.c).
+ *
+ * A machine that comes into a running job with ranks in the place of lost ones hears it in
+ * the same way, and there is nothing to hand back.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -234,15 +237,21 @@ void ad_back_forget(struct agent *a)
 		drop(list_first(&a->returning, struct ad_returning, link));
 }
 
+static bool is_running(const struct msg *m)
+{
+	return m->type == MSG_JOB_UP && m->job_up.seq;
+}
+
 /* What cannot be kept is missed when it is to be taken in. */
 bool ad_back_keeps(struct agent *a, const struct msg *m)
 {
 	uint32_t job = m->type == MSG_JOB_UP ? m->job_up.job : m->tensors.job;
 	struct ad_returning *r = returning(a, job);
+	struct ad_job *j = ad_job_find(a, job);
 	struct ad_entry *entry;
 	struct err e;
 
-	if (ad_job_find(a, job) || !next_of(a, job, NULL))
+	if ((j && j->state != JOB_STOPPING) || (!r && !next_of(a, job, NULL) && !is_running(m)))
 		return false;
 	if (m->type == MSG_JOB_UP) {
 		if (r)
@@ -406,6 +415,9 @@ int ad_back_resume(struct ad_tensor *t, struct err *e)
 	uint32_t newest = 0;
 	uint64_t m;
 
+	if (!next_of(j->agent, j->id, NULL))
+		return 0;		/* nobody was here before */
+	t->desc.elsewhere = false;
 	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); )
 		if (!newest || round_of(s, t->id) == round_next(newest))
 			newest = round_of(s, t->id);
@@ -441,10 +453,29 @@ static void end_rows(struct ad_job *j)
 	j->nkept = 0;
 }
 
+/* All engines have yet to be through with what this machine had of it before. */
+static bool still_ends(struct agent *a, const struct msg_job_up *m)
+{
+	struct ad_job *j = ad_job_find(a, m->job);
+
+	for (uint32_t l = 0; j && l < j->nlocal; l++) {
+		const struct msg lost = { .type = MSG_RANK_LEAVE, .rank_leave = {
+			.job = m->job, .rank = j->front.rank[l], .code = TALLY_EWORKERLOST,
+			.text = "what its machine had of the job has not ended yet",
+		} };
+
+		(void)ad_tell_scheduler(a, &lost);
+	}
+	return j;
+}
+
 static int take_up(struct agent *a, const struct msg *m, struct ad_job **j, struct err *e)
 {
-	int rc = ad_job_up(a, m, e);
+	int rc;
 
+	if (still_ends(a, &m->job_up))
+		return err_set(e, TALLY_EWORKERLOST, "job %u still ends here", m->job_up.job);
+	rc = ad_job_up(a, m, e);
 	if (rc) {
 		ad_job_refuse(a, &m->job_up, e);
 		return rc;
@@ -477,6 +508,14 @@ static int take_wire(struct agent *a, const struct ad_entry *entry, struct ad_jo
 	return rc;
 }
 
+void ad_back_drop(struct agent *a, uint32_t job)
+{
+	struct ad_returning *r = returning(a, job);
+
+	if (r)
+		drop(r);
+}
+
 void ad_back_take_in(struct agent *a, uint32_t job)
 {
 	struct ad_returning *r = returning(a, job);
@@ -497,7 +536,8 @@ void ad_back_take_in(struct agent *a, uint32_t job)
 	if (rc)
 		ad_job_fail(j, &e);
 	ad_join_check(j, j->live);
-	log_info("job %u '%s' goes on, tensors as the processes have kept them", j->id, j->name);
+	log_info("job %u '%s' goes on here, %s", j->id, j->name, next_of(a, job, NULL) ?
+		 "tensors as the processes have kept them" : "with ranks in the place of lost ones");
 }
 
 /* Before its ring is opened: what comes through it may name them. */

@@ -276,6 +276,7 @@ struct ag_tensor_desc {
 	uint64_t *mark[2];
 	uint32_t round;			/* that this machine had finished before its agent was
 					 * started again, and ag_is_whole(); 0: none */
+	bool elsewhere;			/* others had finished it: its result is not here */
 	bool whole;			/* of the next round it keeps all or nothing */
 };
 

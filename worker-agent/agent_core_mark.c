@@ -83,7 +83,9 @@ void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d)
 {
 	uint32_t next = round_next(d->round);
 
-	if (!d->mark[0])
+	if (d->elsewhere)
+		t->round = d->round;
+	if (!d->mark[0] || d->elsewhere)
 		return;
 	if (!d->whole || ag_is_whole(&t->geom, d->mark[next & 1], next))
 		t->kept = next;

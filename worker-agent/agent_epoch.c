@@ -343,15 +343,39 @@ void ad_epoch_taken(struct ad_epoch *ep)
 		ad_shrink_done(ep->job);
 }
 
+/* While ranks come in: a machine may come with them that has nothing of the job. */
+static uint64_t *tell_rounds(struct ad_job *j, struct msg_ready *m)
+{
+	uint64_t *rounds;
+	uint32_t n = 0;
+
+	if (j->barriers >= j->grown_at || j->told_settled != j->epoch->epoch)
+		return NULL;
+	list_for_each(&j->tensors, l)
+		n++;
+	rounds = calloc(n + 1, sizeof(*rounds));
+	if (!rounds)
+		return NULL;
+	list_for_each(&j->tensors, l) {
+		const struct ad_tensor *t = list_entry(l, struct ad_tensor, link);
+
+		rounds[m->nrounds++] = (uint64_t)t->id << 32 | t->round;
+	}
+	m->rounds = rounds;
+	return rounds;
+}
+
 void ad_epoch_tell(struct ad_job *j)
 {
-	const struct msg m = {
+	struct msg m = {
 		.type = MSG_EPOCH_READY,
 		.ready = { .job = j->id, .seq = j->told_settled, .text = "", .log = j->seq,
 			   .barrier = j->barriers },
 	};
+	uint64_t *rounds = tell_rounds(j, &m.ready);
 
 	(void)ad_tell_scheduler(j->agent, &m);
+	free(rounds);
 }
 
 void ad_epoch_settled(struct agent *a, const struct ad_settled_mail *m)

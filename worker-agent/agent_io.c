@@ -170,6 +170,7 @@ static void on_msg(void *ctx, const struct msg *m)
 		j = ad_job_find(a, m->job_down.job);
 		if (j)
 			ad_job_down(j, m->job_down.code, m->job_down.text);
+		ad_back_drop(a, m->job_down.job);
 		break;
 	case MSG_RANK_LEAVE:
 		on_rank_leave(a, &m->rank_leave);

@@ -200,6 +200,8 @@ static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m
 	t->desc.dtype = (uint8_t)t->dtype;
 	t->desc.geom = (struct geom){ t->placed.bytes, j->chunk_bytes, j->seg_bytes };
 	t->desc.whole = j->shrink;
+	t->desc.elsewhere = m->round;
+	t->desc.round = t->round = m->round;
 	chunks = place_chunks(j->place, t->placed.bytes);
 	t->placed.owner = calloc(chunks + 1, sizeof(uint16_t));
 	t->placed.since = calloc(chunks + 1, sizeof(uint32_t));
@@ -272,6 +274,7 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 		nsegs += geom_chunk_segs(&t->desc.geom, c);
 	}
 	t->front->id = t->id;
+	t->front->round = t->round;
 	t->front->bytes = t->placed.bytes;
 	t->front->chunk_bytes = j->chunk_bytes;
 	t->front->engines = engines;
@@ -482,6 +485,7 @@ void ad_job_free(struct ad_job *j)
 	struct agent *a = j->agent;
 
 	j->freed = true;
+	j->id = 0;				/* this machine may come into it again */
 	while (!list_empty(&j->batches))	/* only when the agent stops */
 		batch_free(list_first(&j->batches, struct ad_batch, in_job));
 	while (!list_empty(&j->tensors))

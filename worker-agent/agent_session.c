@@ -399,7 +399,7 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 		uint64_t theirs = r->theirs;
 
 		req_free(r);
-		if (s->back && !m->code && m->nids)
+		if (!m->code && m->nids)
 			ad_back_take_in(s->agent, m->ids[0]);
 		s->job = m->code || !m->nids ? NULL : ad_job_find(s->agent, m->ids[0]);
 		if (s->job && s->job->state != JOB_STOPPING) {
