@@ -83,7 +83,7 @@ uint32_t grow_number(const struct sched *s, const char *name)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		const struct sched_job *j = s->jobs[i];
 
-		if (j->on_loss != ON_LOSS_SHRINK || (j->state != SJ_UP && j->state != SJ_HELD))
+		if (j->on_loss != ON_LOSS_SHRINK || j->state != SJ_UP)
 			continue;
 		for (uint32_t m = 0; m < j->nmachines; m++)
 			if (!j->machines[m].node && !strcmp(j->machines[m].name, name))

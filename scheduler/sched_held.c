@@ -210,6 +210,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 /*
  * A rank whose agent has not heard that the job is up, or who has not heard it from its
  * agent.  Where nothing came after JOB_UP that agent can hear it when the wait is over.
+ * One with another number was started since: its processes are none of the job's.
  */
 bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint32_t rank,
 	       uint32_t pid, uint64_t req, uint32_t timeout_ms)
@@ -217,7 +218,8 @@ bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint3
 	struct sched_part *p = part_named(j, n);
 	struct sched_rank *r = rank < j->world ? &j->ranks[rank] : NULL;
 
-	if (!p || !r || r->machine != (uint32_t)(p - j->machines) || (p->held && p->node != n) ||
+	if (!p || !r || r->machine != (uint32_t)(p - j->machines) || p->number != n->number ||
+	    (p->held && p->node != n) ||
 	    (!p->held && (j->seq || j->epoch_seq)) || p->out || r->state == SR_LEFT ||
 	    r->state == SR_LOST)
 		return false;
@@ -440,10 +442,29 @@ void held_unsay(struct sched *s, struct sched_node *n)
 
 /* ---- the end of the wait ---- */
 
+/*
+ * Its ranks asked before anybody had said what came after JOB_UP; by that they are not those
+ * that were in, and its agent has nothing of the job.  They hear so.
+ */
+static bool is_stranger(struct sched *s, struct sched_job *j, const struct sched_part *p)
+{
+	if (!p->held || p->told_up || !j->seq)
+		return false;
+	list_for_each_safe(&j->reqs, l, next) {
+		struct sched_req *q = list_entry(l, struct sched_req, link);
+
+		if (q->kind == SQ_JOIN && !q->grow && q->node == p->node)
+			req_done(s, j, q, TALLY_EWORKERLOST, "the job is running already, and "
+				 "its machine has lost it", NULL, 0);
+	}
+	return true;
+}
+
 static bool machines_back(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (j->machines[i].out || (j->machines[i].held && j->machines[i].node))
+		if (j->machines[i].out || (j->machines[i].held && j->machines[i].node &&
+					   !is_stranger(s, j, &j->machines[i])))
 			continue;
 		if (shrink_machine(s, j, &j->machines[i], "it did not come back after the "
 				   "scheduler's restart"))

@@ -243,7 +243,7 @@ static bool number_taken(const struct sched *s, uint32_t number)
 static uint32_t choose_number(struct sched *s, const struct msg_hello *h)
 {
 	bool ours = !memcmp(h->cluster, s->config.cluster, ID_BYTES);
-	uint32_t missed = h->kind == NODE_AGENT ? grow_number(s, h->name) : 0;
+	uint32_t missed = h->kind == NODE_AGENT && !s->recover_until ? grow_number(s, h->name) : 0;
 
 	if (s->recover_until && ours && h->node && h->node <= s->config.ids.node &&
 	    !number_taken(s, h->node))

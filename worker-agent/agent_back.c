@@ -239,7 +239,7 @@ void ad_back_forget(struct agent *a)
 
 static bool is_running(const struct msg *m)
 {
-	return m->type == MSG_JOB_UP && m->job_up.seq;
+	return m->type == MSG_JOB_UP && m->job_up.epoch_seq;
 }
 
 /* What cannot be kept is missed when it is to be taken in. */

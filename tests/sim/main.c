@@ -452,6 +452,7 @@ static uint32_t paths_missing(void)
 	NET(restarts);
 	NET(agent_crashes);
 	NET(agent_restarts);
+	NET(machines_came);
 	NET(two_jobs);
 	NET(spared);
 	NET(log_cuts);

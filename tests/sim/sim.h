@@ -66,7 +66,7 @@ enum {
 	SIM_TENSORS = 8,
 	SIM_ROUNDS = 24,
 	SIM_LANES = 6,			/* per link; half of them stand in for broken ones */
-	SIM_SLABS = SIM_JOBS * SIM_TENSORS * (SIM_LOCAL + 2) * 4,
+	SIM_SLABS = SIM_JOBS * SIM_TENSORS * (SIM_LOCAL + 2) * 8,
 	SIM_WIRES = SIM_TENSORS + 2,
 	SIM_BARRIERS = 4,
 	SIM_RETRIES = 16,		/* of a declaration that was refused */
@@ -309,6 +309,8 @@ struct sim_agent_tensor {
 	_Atomic uint32_t words[SIM_LOCAL][SIM_CHUNKS];	/* of rounds by pieces */
 	uint32_t slab;
 	bool removed, undeclared;
+	uint32_t elsewhere;		/* last round that this machine missed */
+	bool kept;			/* inputs are those of the process before */
 };
 
 struct sim_agent_job {
@@ -338,7 +340,8 @@ struct sim_agent {
 	uint32_t life;
 	struct sim_agent *before;	/* the process before; owned: its memory is shared */
 	bool alive;
-	bool coming;			/* is to be started again */
+	bool coming;			/* is to be started again, with its ranks */
+	bool alone;			/* without them */
 	struct ag_core core;
 	struct front front;
 	struct sim_agent_job job[SIM_JOBS];
@@ -459,7 +462,7 @@ struct sim_totals {
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
 		 reborn, late_declares, resets, restarts, agent_crashes, two_jobs, spared,
 		 log_cuts, asked_again, barriers, starved, starved_jobs, caught_up, ranks_lost,
-		 shrunk, roots_lost, grown, came, gave_up, agent_restarts;
+		 shrunk, roots_lost, grown, came, gave_up, agent_restarts, machines_came;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -522,6 +525,7 @@ bool sim_job_returns(const struct sim *s, const struct sim_job *j);
 void sim_back_ask(struct sim *s, uint32_t agent);
 bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m);
 void sim_back_drop(struct sim_agent_job *aj);
+void sim_back_take_in(struct sim *s, uint32_t agent, struct sim_job *j);	/* what it keeps */
 void sim_back_lost(struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank);
 bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
 /* The last round of tensor k that the ranks of this agent know to be done. */
@@ -533,8 +537,10 @@ void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m);
 void sim_agent_turn(struct sim *s, uint32_t agent);	/* says what is settled */
 void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j);
 void sim_agent_let_go(struct sim *s, uint32_t agent);
+void sim_agent_ready(struct sim *s, uint32_t agent, const struct sim_job *j);
+bool sim_agent_anew(struct sim *s, uint32_t agent, const struct sim_job *j);
 void sim_agent_free(struct sim *s, uint32_t agent);
-void sim_agent_crash(struct sim *s, uint32_t agent);
+void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good);
 void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank);
 bool sim_job_is_lost(const struct sim *s, const struct sim_job *j);	/* with an agent */
 bool sim_job_may_end(const struct sim *s, const struct sim_job *j);	/* or for want of memory */
@@ -615,6 +621,8 @@ static inline uint32_t sim_barrier_pos(const struct sim_job *j, uint32_t barrier
 
 void sim_grow_lost(struct sim *s, struct sim_job *j, uint32_t rank);	/* another may come */
 /* False: it does not wait. */
+void sim_grow_machine(struct sim *s, struct sim_job *j, uint32_t agent);	/* started again */
+void sim_machine_crash(struct sim *s, uint32_t agent);
 bool sim_grow_give_up(struct sim *s, struct sim_job *j, uint32_t rank);
 bool sim_grow_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
 void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank);	/* it is in */

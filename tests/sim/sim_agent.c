@@ -166,7 +166,7 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 	aj->me = d.me = me;
 	d.nlocal = j->p->nlocal[me];
 	sim_log_start(&aj->log, m);
-	aj->log.told = aj->nback ? m->seq : 0;	/* else it hears all of it */
+	aj->log.told = aj->nback || m->epoch_seq ? m->seq : 0;	/* else it hears all of it */
 	aj->log.epoch_seq = m->epoch_seq;
 	aj->up_wire = sim_wire(msg);
 	take_rows(aj, m->servers, m->nservers);
@@ -193,10 +193,8 @@ static void route_of(const struct sim_job *j, const struct sim_agent_job *aj, ui
 		route[c] = j->p->n > 1 ? aj->log.owner[k][c] : 0;
 }
 
-/* Nobody gave any of it an input, so nothing of it is borrowed. */
-static void tensor_forget(struct sim_agent *a, struct sim_agent_tensor *at)
+static void forget_slabs(struct sim_agent *a, const struct sim_agent_tensor *at)
 {
-	ASSERT(!at->mem);
 	for (uint32_t i = 0; at->result && i < a->nslabs; i++)
 		for (uint32_t l = 0; l <= SIM_LOCAL + 1; l++) {
 			const void *p = l < SIM_LOCAL ? (void *)at->input[l] :
@@ -205,6 +203,13 @@ static void tensor_forget(struct sim_agent *a, struct sim_agent_tensor *at)
 			if (p && a->slab[i].base == p)
 				a->slab[i] = (struct sim_slab){ 0 };
 		}
+}
+
+/* Nobody gave any of it an input, so nothing of it is borrowed. */
+static void tensor_forget(struct sim_agent *a, struct sim_agent_tensor *at)
+{
+	ASSERT(!at->mem);
+	forget_slabs(a, at);
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		free(at->input[l]);
 	free(at->result);
@@ -213,7 +218,9 @@ static void tensor_forget(struct sim_agent *a, struct sim_agent_tensor *at)
 	*at = (struct sim_agent_tensor){ 0 };
 }
 
-static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t k)
+/* round: that the others had finished when this machine came in. */
+static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, uint32_t k,
+		       uint32_t round)
 {
 	struct sim_agent *a = s->agent[agent];
 	struct sim_agent_job *aj = &a->job[j->index];
@@ -221,19 +228,24 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 	const struct sim_tensor *t = &j->tensor[k];
 	uint32_t nlocal = aj->front.nlocal, route[SIM_CHUNKS];
 	uint64_t bytes = t->geom.bytes, slot;
-	const struct sim_agent_tensor *kept = sim_back_tensor(a, j->index, k);
+	const struct sim_agent_tensor *kept = aj->nback ? sim_back_tensor(a, j->index, k) : NULL;
 	struct ag_tensor_desc d = { .id = aj->log.id[k], .dtype = t->dtype, .geom = t->geom,
 				    .route = route, .since = aj->log.since[k] };
 
 	d.whole = j->p->shrink;
+	d.round = round;
+	d.elsewhere = round;
 	route_of(j, aj, k, route);
 	tensor_forget(a, at);		/* of a declaration that was refused */
+	at->kept = kept;
+	at->elsewhere = kept ? kept->elsewhere : round;
 	at->result = sim_garbage(s, 2 * bytes);
 	at->marks = sim_zeroed(2 * ag_marks(&t->geom) * sizeof(uint64_t));
 	if (kept) {
 		memcpy(at->result, kept->result, 2 * bytes);
 		memcpy(at->marks, kept->marks, 2 * ag_marks(&t->geom) * sizeof(uint64_t));
 		d.round = sim_back_round(s, j, agent, k);
+		d.elsewhere = false;
 	}
 	slot = slab_add(a, at->result, 2 * bytes);
 	at->slab = SLOT_SLAB_ID(slot);
@@ -271,7 +283,7 @@ static void tensors(struct sim *s, const struct sim_job *j, uint32_t agent,
 
 	sim_log_tensors(s, &aj->log, j, m);
 	for (uint32_t i = first; i < aj->log.n; i++)
-		add_tensor(s, j, agent, aj->log.k[i]);
+		add_tensor(s, j, agent, aj->log.k[i], m->tensors[i - first].round);
 }
 
 static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const struct msg_ids *m)
@@ -478,22 +490,37 @@ void sim_agent_msg(struct sim *s, uint32_t agent, const struct msg *m)
 		sim_agent_take(s, agent, m);
 }
 
+/* As ad_epoch_tell(). */
+void sim_agent_ready(struct sim *s, uint32_t agent, const struct sim_job *j)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	uint64_t rounds[SIM_TENSORS];
+	struct msg m = { .type = MSG_EPOCH_READY, .ready = {
+		.job = j->number, .seq = aj->settled_told, .text = "",
+		.log = MAX(aj->log.seq, aj->log.told),
+		.barrier = sim_barriers_passed(j, agent), .rounds = rounds,
+	} };
+
+	for (uint32_t i = 0; i < aj->log.n && m.ready.barrier < aj->log.grown_at &&
+			     aj->settled_told == aj->epoch; i++) {
+		const struct fr_tensor *t = aj->tensor[aj->log.k[i]].front;
+
+		rounds[m.ready.nrounds++] = (uint64_t)aj->log.id[aj->log.k[i]] << 32 |
+					    (t->running ? round_prev(t->round) : t->round);
+	}
+	sim_ctl_send(s, sim_agent_proc(agent), &m);
+}
+
 void sim_agent_turn(struct sim *s, uint32_t agent)
 {
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_agent_job *aj = &s->agent[agent]->job[i];
-		struct msg m = { .type = MSG_EPOCH_READY };
 
 		if (!aj->core || aj->over || !ag_job_settled(aj->core) ||
 		    aj->settled_told == aj->epoch)
 			continue;
 		aj->settled_told = aj->epoch;
-		m.ready = (struct msg_ready){
-			.job = s->job[i].number, .seq = aj->epoch, .text = "",
-			.log = MAX(aj->log.seq, aj->log.told),
-			.barrier = sim_barriers_passed(&s->job[i], agent),
-		};
-		sim_ctl_send(s, sim_agent_proc(agent), &m);
+		sim_agent_ready(s, agent, &s->job[i]);
 	}
 }
 
@@ -527,7 +554,7 @@ void sim_agent_new(struct sim *s, uint32_t agent)
 	sim_agent_begin(s, agent);
 }
 
-void sim_agent_crash(struct sim *s, uint32_t agent)
+void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good)
 {
 	struct sim_agent *a = s->agent[agent];
 
@@ -544,7 +571,7 @@ void sim_agent_crash(struct sim *s, uint32_t agent)
 			sim_ask_ended(j, r);
 		}
 	}
-	if (sim_chance(s, 300))		/* with its machine: nobody closes its connections */
+	if (for_good && sim_chance(s, 300))	/* with its machine: nobody closes its connections */
 		a->ctl.cut_until = MONO_NEVER;
 	else
 		sim_ctl_break(s, sim_agent_proc(agent), (mono_t)sim_below(s, 5000000));
@@ -583,7 +610,7 @@ void sim_agent_stop_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 	aj->over = true;
 }
 
-static bool let_go(struct sim *s, struct sim_agent *a, struct sim_agent_job *aj)
+static bool let_go(struct sim_agent *a, struct sim_agent_job *aj)
 {
 	bool all = true;
 
@@ -602,7 +629,6 @@ static bool let_go(struct sim *s, struct sim_agent *a, struct sim_agent_job *aj)
 		at->mem = at->front = NULL;
 		sim_totals.removed++;
 	}
-	(void)s;
 	return all;
 }
 
@@ -611,7 +637,7 @@ void sim_agent_let_go(struct sim *s, uint32_t agent)
 	bool all = true;
 
 	for (uint32_t i = 0; i < s->p.njobs; i++)
-		all &= let_go(s, s->agent[agent], &s->agent[agent]->job[i]);
+		all &= let_go(s->agent[agent], &s->agent[agent]->job[i]);
 	if (!all && !s->stopped)
 		sim_at(s, 1000000, &(struct sim_event){ .type = EV_LET_GO,
 			.proc = sim_agent_proc(agent), .a = sim_agent_proc(agent) });
@@ -630,7 +656,7 @@ static void job_free(struct sim *s, struct sim_agent *a, struct sim_agent_job *a
 	for (uint32_t k = 0; k < SIM_TENSORS; k++)
 		aj->tensor[k].removed = true;
 	if (clean)
-		ASSERT(let_go(s, a, aj));
+		ASSERT(let_go(a, aj));
 	for (uint32_t k = 0; k < SIM_TENSORS; k++) {
 		free(aj->tensor[k].result);
 		free(aj->tensor[k].marks);
@@ -638,8 +664,8 @@ static void job_free(struct sim *s, struct sim_agent *a, struct sim_agent_job *a
 		free(aj->tensor[k].mem);
 		free(aj->tensor[k].front);
 		for (uint32_t l = 0; l < SIM_LOCAL; l++)
-			if (!sim_back_tensor(a, (uint32_t)(aj - a->job), k))
-				free(aj->tensor[k].input[l]);	/* the first's */
+			if (!aj->tensor[k].kept)
+				free(aj->tensor[k].input[l]);	/* else the first's */
 	}
 	if (clean && aj->core)
 		ag_job_forget(&a->core, aj->core);
@@ -653,6 +679,23 @@ static void job_free(struct sim *s, struct sim_agent *a, struct sim_agent_job *a
 	free(aj->up_wire);
 	free(aj->epoch_wire);
 	free(aj->core);
+}
+
+/* Nothing of what it had of the job is left; false: some of it is still borrowed. */
+bool sim_agent_anew(struct sim *s, uint32_t agent, const struct sim_job *j)
+{
+	struct sim_agent *a = s->agent[agent];
+	struct sim_agent_job *aj = &a->job[j->index];
+
+	for (uint32_t k = 0; k < SIM_TENSORS; k++)
+		aj->tensor[k].removed = true;
+	if (!let_go(a, aj))
+		return false;
+	for (uint32_t k = 0; k < SIM_TENSORS; k++)
+		forget_slabs(a, &aj->tensor[k]);
+	job_free(s, a, aj);
+	*aj = (struct sim_agent_job){ 0 };
+	return true;
 }
 
 static void agent_free(struct sim *s, struct sim_agent *a)

@@ -205,8 +205,10 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 
 	bool out = q->type == MSG_RANK_JOIN && m->code == TALLY_EWORKERLOST;
 
-	if (out)			/* its machine is out of the job, or about to be */
+	if (q->type == MSG_RANK_JOIN && (out || aj->over)) {	/* not, or not yet */
 		j->coming &= ~(1u << q->rank);
+		sim_grow_lost(s, j, q->rank);
+	}
 	if (aj->over || aj->left || sim_job_may_end(s, j) || out ||
 	    (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1)))
 		return;
@@ -253,9 +255,11 @@ static void ask_again(struct sim *s, uint32_t agent, bool join)
 	for (uint32_t n = 0; n < s->p.njobs; n++) {
 		struct sim_job *j = &s->job[n];
 
-		for (uint32_t i = 0; i < j->nasked && !s->agent[agent]->job[n].over; i++) {
+		for (uint32_t i = 0; i < j->nasked; i++) {
 			const struct sim_asked *q = &j->asked[i];
 
+			if (s->agent[agent]->job[n].over && !(j->coming >> q->rank & 1))
+				continue;
 			if (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1))
 				continue;
 			if (q->done || agent_of(j, q->rank) != agent ||

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ranks that come in the place of lost ones, where their machine is in the job still.
+ * Ranks that come in the place of lost ones; where none was left on their machine it comes
+ * into the job with them, and its agent may have been started again.
  *
  * A process that takes a lost rank's number asks to join, and waits.  Barriers of such a
  * job are of the kind "grow": nobody has a round under way there, and no rank submits what
@@ -31,6 +32,28 @@ void sim_grow_lost(struct sim *s, struct sim_job *j, uint32_t rank)
 		later(s, j, rank);
 }
 
+void sim_grow_machine(struct sim *s, struct sim_job *j, uint32_t agent)
+{
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (j->p->agent[j->p->machine[r]] == agent && !sim_rank_lives(j, r))
+			sim_grow_lost(s, j, r);
+}
+
+/* Somebody may start it again. */
+void sim_machine_crash(struct sim *s, uint32_t agent)
+{
+	struct sim_agent *a = s->agent[agent];
+	bool for_good = a->life == SIM_AGENT_LIVES || sim_chance(s, 300);
+
+	sim_agent_crash(s, agent, for_good);
+	if (for_good)
+		return;
+	a->alone = true;
+	sim_at(s, MAX(s->paused_until[sim_agent_proc(agent)] + 1, s->now + 20000000 +
+		      (mono_t)sim_below(s, 8 * NS_PER_SEC)) - s->now,
+	       &(struct sim_event){ .type = EV_AGENT_START, .proc = SIM_NOBODY, .a = agent });
+}
+
 bool sim_grow_event(struct sim *s, const struct sim_event *e)
 {
 	struct sim_job *j = &s->job[e->c];
@@ -38,9 +61,9 @@ bool sim_grow_event(struct sim *s, const struct sim_event *e)
 
 	if (e->type != EV_COME)
 		return false;
-	if (s->stopped || j->over || j->ended || sim_rank_lives(j, rank) ||
-	    j->coming >> rank & 1 || !sim_machine_lives(j, j->p->machine[rank]) ||
-	    at_agent(s, j, rank)->over)
+	if (s->stopped || j->over || j->ended || j->starved || sim_rank_lives(j, rank) ||
+	    j->coming >> rank & 1 || !s->agent[j->p->agent[j->p->machine[rank]]]->alive ||
+	    (sim_machine_lives(j, j->p->machine[rank]) && at_agent(s, j, rank)->over))
 		return true;
 	sim_trace(s, "job %u: another process wants to be rank %u", j->index, rank);
 	j->coming |= 1u << rank;
@@ -98,13 +121,43 @@ static void declare(struct sim *s, struct sim_job *j, uint32_t rank)
 			sim_declare_one(s, j, rank, k, 1);
 }
 
+/* The agent has the job now, or what it had of it before has not ended yet. */
+static void machine_in(struct sim *s, struct sim_job *j, uint32_t agent)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	sim_back_take_in(s, agent, j);
+	if (aj->core && !aj->over) {
+		sim_totals.machines_came++;
+		sim_grow_heard(s, j, agent, aj->front.live);
+		return;
+	}
+	for (uint32_t r = 0; r < j->p->world; r++) {
+		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+			.job = j->number, .rank = r, .code = TALLY_EWORKERLOST, .text = "",
+		} };
+
+		if (j->p->agent[j->p->machine[r]] != agent)
+			continue;
+		sim_ctl_send(s, sim_agent_proc(agent), &m);
+		if (!(j->coming >> r & 1))
+			continue;
+		sim_ask_ended(j, r);
+		sim_grow_lost(s, j, r);
+	}
+}
+
 void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank)
 {
 	const struct sim_agent_job *aj = at_agent(s, j, rank);
+	uint32_t machine = j->p->machine[rank], barrier;
+	bool first = !sim_machine_lives(j, machine);
 	struct sim_rank *r = &j->rank[rank];
-	uint32_t barrier = (uint32_t)aj->log.grown_at;
 
-	if (aj->over)
+	if (aj->nwires)
+		machine_in(s, j, j->p->agent[machine]);
+	barrier = (uint32_t)aj->log.grown_at;
+	if (aj->over || !aj->core)
 		return;
 	if (!r->heard)
 		sim_fail(s, "job %u rank %u is in before its agent has heard of it", j->index,
@@ -123,6 +176,8 @@ void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank)
 		const struct fr_tensor *t = aj->tensor[k].front;
 
 		r->done[k] = r->submitted[k];
+		if (first)
+			j->tensor[k].done[machine] = r->submitted[k];
 		if (t && !aj->tensor[k].removed && t->round != r->submitted[k] &&
 		    !(t->running && t->round == r->submitted[k] + 1))
 			sim_fail(s, "job %u rank %u comes in at round %u of tensor %u, which is at "

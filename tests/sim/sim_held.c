@@ -111,10 +111,6 @@ static void tell_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 	const struct sim_log *l = &aj->log;
-	const struct msg follows = { .type = MSG_EPOCH_READY, .ready = {
-		.job = j->number, .seq = aj->settled_told, .text = "",
-		.log = MAX(l->seq, l->told), .barrier = sim_barriers_passed(j, agent),
-	} };
 	uint64_t seq = 0;
 
 	tell_up(s, agent, aj);
@@ -124,7 +120,7 @@ static void tell_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 		seq = l->entry[l->k[i]];
 		tell_entry(s, agent, j, l, seq);
 	}
-	sim_ctl_send(s, sim_agent_proc(agent), &follows);
+	sim_agent_ready(s, agent, j);
 	tell_left(s, agent, j, aj->left);
 }
 

@@ -236,7 +236,7 @@ static bool shrink_some(struct sim *s)
 	    __builtin_popcount(j->lost) + 1u >= j->p->world)
 		return false;
 	if (machine && can_spare(s, agent))
-		sim_agent_crash(s, agent);
+		sim_machine_crash(s, agent);
 	else if (!s->agent[agent]->job[j->index].over)
 		sim_rank_dies(s, j, rank);
 	return true;
@@ -251,7 +251,7 @@ static bool kill_agent(struct sim *s)
 	    !s->agent[agent]->alive)
 		return false;
 	s->p.agents_die = false;
-	sim_agent_crash(s, agent);
+	sim_agent_crash(s, agent, true);
 	return true;
 }
 

@@ -97,6 +97,7 @@ static void keep_job(const struct sim_job *j, const struct sim_agent_job *from,
 	to->code = from->code;
 	if (!from->core || from->over)
 		return;
+	to->over = j->p->shrink && !sim_machine_lives(j, from->me);
 	for (uint32_t r = 0; r < j->p->world; r++)
 		to->nback += j->p->machine[r] == from->me && sim_rank_lives(j, r);
 	for (uint32_t k = 0; k < SIM_TENSORS; k++)
@@ -115,13 +116,16 @@ static void start(struct sim *s, uint32_t agent)
 	a = sim_agent_make(s, agent);
 	a->before = old;
 	a->life = old->life + 1;
-	a->was_node = old->node;
+	a->was_node = old->alone ? 0 : old->node;
 	a->ctl = old->ctl;
+	a->ctl.cut_until = 0;
 	a->ctl.epoch_seen = a->ctl.beats = 0;
 	memset(a->ctl.instance, (int)(10 + 8 * a->life + agent), ID_BYTES);
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		keep_job(&s->job[i], &old->job[i], &a->job[i]);
 	sim_agent_begin(s, agent);
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		sim_grow_machine(s, &s->job[i], agent);
 }
 
 /* ---- coming back ---- */
@@ -164,7 +168,8 @@ bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m)
 	const struct sim_job *j = sim_job_of(s, number);
 	struct sim_agent_job *aj = j ? &s->agent[agent]->job[j->index] : NULL;
 
-	if (!aj || !aj->nback || aj->core)
+	if (!aj || (aj->core && !aj->over) ||
+	    !(aj->nback || aj->nwires || (m->type == MSG_JOB_UP && m->job_up.epoch_seq)))
 		return false;
 	if (m->type == MSG_JOB_UP)
 		sim_back_drop(aj);
@@ -179,22 +184,27 @@ void sim_back_drop(struct sim_agent_job *aj)
 		free(aj->wire[--aj->nwires]);
 }
 
-static void take_in(struct sim *s, uint32_t agent, struct sim_agent_job *aj)
+void sim_back_take_in(struct sim *s, uint32_t agent, struct sim_job *j)
 {
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 	uint32_t n = aj->nwires;
 	uint8_t *wire[ARRAY_SIZE(aj->wire)];
+	bool here = true;
 
 	memcpy(wire, aj->wire, sizeof(wire));
 	aj->nwires = 0;
+	if (aj->over && n)
+		here = sim_agent_anew(s, agent, j);
 	for (uint32_t i = 0; i < n; i++) {
 		struct msg m;
 		void *mem = sim_read_wire(wire[i], &m);
 
-		sim_agent_take(s, agent, &m);
+		if (here)
+			sim_agent_take(s, agent, &m);
 		free(mem);
 		free(wire[i]);
 	}
-	if (!aj->core)
+	if (here && !aj->core)
 		sim_fail(s, "agent %u: told that it has a job again, and not the job", agent);
 }
 
@@ -217,7 +227,7 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		return true;
 	}
 	if (!aj->core)
-		take_in(s, agent, aj);
+		sim_back_take_in(s, agent, j);
 	aj->back[rank] = true;
 	if (!s->failed)
 		sim_rank_back(s, j, rank);

@@ -44,6 +44,7 @@ struct world {
 	struct sched_ids saved;
 	uint64_t epoch;			/* highest announced */
 	uint32_t server_node;		/* number of the server that registered last */
+	uint32_t agent_node[2];		/* of agents a and b */
 	uint32_t fail_every;		/* allocation that fails; 0 none */
 	uint32_t allocs;
 	long blocks;			/* living ones */
@@ -332,6 +333,9 @@ static inline uint32_t hello_from(enum node_kind kind, const char *name, const c
 	for (uint32_t i = 0; kind == NODE_SERVER && i < w->n; i++)
 		if (w->rec[i].conn == conn && w->rec[i].type == MSG_WELCOME)
 			w->server_node = w->rec[i].node;
+	for (uint32_t i = 0; kind == NODE_AGENT && (*name == 'a' || *name == 'b') && i < w->n; i++)
+		if (w->rec[i].conn == conn && w->rec[i].type == MSG_WELCOME)
+			w->agent_node[*name - 'a'] = w->rec[i].node;
 	return conn;
 }
 
@@ -450,9 +454,11 @@ static inline void query(uint32_t conn)
 static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
 {
 	static const uint32_t ranks[] = { 0, 1 };
-	static const struct msg_machine machines[] = {
-		{ .name = "a", .machine = "a", .nranks = 1, .ranks = &ranks[0] },
-		{ .name = "b", .machine = "b", .nranks = 1, .ranks = &ranks[1] },
+	const struct msg_machine machines[] = {
+		{ .node = w->agent_node[0], .name = "a", .machine = "a", .nranks = 1,
+		  .ranks = &ranks[0] },
+		{ .node = w->agent_node[1], .name = "b", .machine = "b", .nranks = 1,
+		  .ranks = &ranks[1] },
 	};
 	const struct msg_server server = {
 		.node = w->server_node, .engines = 1, .name = "cpu-0",

@@ -352,7 +352,7 @@ START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
 END_TEST
 
 /* Agent a was started again while the scheduler was away: nobody speaks for its ranks. */
-START_TEST(who_comes_while_the_scheduler_recovers_waits_for_what_it_finds)
+START_TEST(who_comes_while_the_scheduler_recovers_is_a_stranger)
 {
 	static const uint32_t ranks[] = { 0, 1, 2, 3 };
 	struct msg_machine machines[] = {
@@ -379,11 +379,18 @@ START_TEST(who_comes_while_the_scheduler_recovers_waits_for_what_it_finds)
 	held.job_up.world = 4;
 	send(agent[1], &held);
 	agent[0] = hello(NODE_AGENT, "a");
-	ck_assert_uint_eq(last(agent[0], MSG_WELCOME)->node, machines[0].node);
-	join_late(agent[0], 50, 0, 200, 4);
-	pass_beating(11000, agent, 2);		/* that no rank of a is left: it waits on */
-	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	join_late(agent[0], 50, 0, 200, 4);	/* which is not the agent that the job knows */
+	ck_answer(agent[0], 50, TALLY_EWORKERLOST, "job 'x' goes on without machine a, and does "
+		  "not know its agent by the number it has since: rank 0 can come back when that "
+		  "agent is started once more");
+	pass_beating(11000, agent, 2);
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 1);
+	conn_closed(agent[0]);
+	pass(600);
+	agent[0] = hello(NODE_AGENT, "a");
+	ck_assert_uint_eq(last(agent[0], MSG_WELCOME)->node, machines[0].node);
+	join_late(agent[0], 51, 0, 200, 4);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 51), 0);
 }
 END_TEST
 
@@ -402,7 +409,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_machine_that_dies_on_its_way_in_is_not_waited_for);
 	tcase_add_test(t, a_machine_does_not_come_into_a_job_that_ends);
 	tcase_add_test(t, a_machine_comes_back_as_it_was);
-	tcase_add_test(t, who_comes_while_the_scheduler_recovers_waits_for_what_it_finds);
+	tcase_add_test(t, who_comes_while_the_scheduler_recovers_is_a_stranger);
 }
 
 int main(void)
