@@ -264,8 +264,8 @@ struct msg_ready {
 	uint64_t log;			/* JOB_READY, an agent's EPOCH_READY: last log entry that
 					 * the sender has */
 	uint64_t barrier;		/* an agent's: barriers that some rank of its has passed */
-	uint32_t nrounds;		/* an agent's, while ranks come in: for machines that come */
-	const uint64_t *rounds;		/* with them, tensor << 32 | the last round of it */
+	uint32_t nrounds;		/* an agent's, while ranks come in, for machines that do */
+	const uint64_t *rounds;		/* as well: tensor << 32 | its last round */
 };
 
 struct msg_job_down {

@@ -20,8 +20,8 @@
  */
 #include "scheduler/sched.h"
 
-#define OUT_TEXT "job '%.128s' goes on without machine %.128s, and does not know its agent by the " \
-		 "number it has since: rank %u can come back when that agent is started once more"
+#define OUT_TEXT "job '%.128s' goes on without machine %.128s, and does not know its agent by " \
+		 "the number it has since: rank %u can come back when that is started once more"
 
 /* ---- who waits, and who is coming in ---- */
 

@@ -537,7 +537,7 @@ void ad_back_take_in(struct agent *a, uint32_t job)
 		ad_job_fail(j, &e);
 	ad_join_check(j, j->live);
 	log_info("job %u '%s' goes on here, %s", j->id, j->name, next_of(a, job, NULL) ?
-		 "tensors as the processes have kept them" : "with ranks in the place of lost ones");
+		 "tensors as the processes have kept them" : "ranks are in the place of lost ones");
 }
 
 /* Before its ring is opened: what comes through it may name them. */

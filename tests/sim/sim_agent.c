@@ -571,7 +571,7 @@ void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good)
 			sim_ask_ended(j, r);
 		}
 	}
-	if (for_good && sim_chance(s, 300))	/* with its machine: nobody closes its connections */
+	if (for_good && sim_chance(s, 300))	/* with its machine: nobody closes them */
 		a->ctl.cut_until = MONO_NEVER;
 	else
 		sim_ctl_break(s, sim_agent_proc(agent), (mono_t)sim_below(s, 5000000));

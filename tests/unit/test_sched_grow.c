@@ -382,7 +382,7 @@ START_TEST(who_comes_while_the_scheduler_recovers_is_a_stranger)
 	join_late(agent[0], 50, 0, 200, 4);	/* which is not the agent that the job knows */
 	ck_answer(agent[0], 50, TALLY_EWORKERLOST, "job 'x' goes on without machine a, and does "
 		  "not know its agent by the number it has since: rank 0 can come back when that "
-		  "agent is started once more");
+		  "is started once more");
 	pass_beating(11000, agent, 2);
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 1);
 	conn_closed(agent[0]);
