@@ -26,10 +26,15 @@
 /*
  * A write that is not acknowledged is repeated RDMA_RETRIES times, RDMA_TIMEOUT apart
  * (4.096 us * 2^it); not 7, which is for ever on some devices.  A peer whose process
- * died is noticed by the TCP connection long before.
+ * died is noticed by the TCP connection long before.  Soft RoCE acknowledges a message
+ * when the CPU has time for its last packet, which may be later than a card ever is, and
+ * what it repeats for nothing costs it more time: it waits longer, and repeats once.
  */
 #define RDMA_TIMEOUT	16u
 #define RDMA_RETRIES	6u
+#define RDMA_SOFT_TIMEOUT 18u
+#define RDMA_SOFT_RETRIES 1u
+#define RDMA_SOFT_VENDOR 0xffffffu
 #define RDMA_RNR_RETRIES 6u
 #define RDMA_RNR_TIMER	12u		/* 0.64 ms */
 
@@ -63,12 +68,13 @@ bool rdma_gid_of(const struct sockaddr_storage *sa, uint8_t gid[16]);
 void rdma_netdev_of(const struct sockaddr_storage *sa, char netdev[IF_NAMESIZE]);
 uint32_t rdma_mtu_bytes(uint8_t mtu);
 /* How long a write may go unanswered before its link ends, at least, in ms. */
-uint32_t rdma_patience_ms(void);
+uint32_t rdma_patience_ms(bool soft);
 
 struct rdma_dev {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_device_attr attr;
+	bool soft;			/* soft RoCE */
 	bool windows;			/* type 2 memory windows, bound to a queue pair */
 	_Atomic uint32_t trouble;	/* counts what ends all its links */
 	_Atomic uint32_t moved;		/* counts changes of its addresses */

@@ -45,6 +45,7 @@ static bool dev_open(struct rdma_dev *d, struct ibv_device *from)
 	    !fcntl(d->ctx->async_fd, F_SETFL, flags | O_NONBLOCK)) {
 		d->windows = d->attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B &&
 			     d->attr.max_mw > 0;
+		d->soft = d->attr.vendor_id == RDMA_SOFT_VENDOR;
 		return true;
 	}
 	if (d->pd)
@@ -257,7 +258,7 @@ void xport_rdma_say(const char *addr, char *buf, size_t len)
 	snprintf(buf, len, "rdma, %s; %s memory windows, %d queue pairs, %d regions, %s memory; "
 		 "a link ends when a write is not answered for %u ms", why,
 		 devs[row.dev].windows ? "with" : "without", devs[row.dev].attr.max_qp,
-		 devs[row.dev].attr.max_mr, lock, rdma_patience_ms());
+		 devs[row.dev].attr.max_mr, lock, rdma_patience_ms(devs[row.dev].soft));
 }
 
 /* ---- memory ---- */

@@ -34,9 +34,12 @@ uint32_t rdma_mtu_bytes(uint8_t mtu)
 	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
 }
 
-uint32_t rdma_patience_ms(void)
+uint32_t rdma_patience_ms(bool soft)
 {
-	return (uint32_t)(UINT64_C(4096) * (1u << RDMA_TIMEOUT) * (RDMA_RETRIES + 1) / 1000000);
+	uint32_t timeout = soft ? RDMA_SOFT_TIMEOUT : RDMA_TIMEOUT;
+	uint32_t retries = soft ? RDMA_SOFT_RETRIES : RDMA_RETRIES;
+
+	return (uint32_t)(UINT64_C(4096) * (1u << timeout) * (retries + 1) / 1000000);
 }
 
 static bool serves(const struct rdma_gid *r, const uint8_t addr[16], const char *netdev)

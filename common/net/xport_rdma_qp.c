@@ -194,10 +194,11 @@ static int to_rtr(struct rdma_link *k, const struct frame *f)
 
 static int to_rts(struct rdma_link *k)
 {
+	bool soft = k->cq->dev->soft;
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_RTS,
-		.timeout = RDMA_TIMEOUT,
-		.retry_cnt = RDMA_RETRIES,
+		.timeout = soft ? RDMA_SOFT_TIMEOUT : RDMA_TIMEOUT,
+		.retry_cnt = soft ? RDMA_SOFT_RETRIES : RDMA_RETRIES,
 		.rnr_retry = RDMA_RNR_RETRIES,
 		.sq_psn = k->psn,
 		.max_rd_atomic = 0,

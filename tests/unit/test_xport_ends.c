@@ -435,19 +435,19 @@ END_TEST
 
 static void add(TCase *t)
 {
-	tcase_add_loop_test(t, nobody_there_is_refused, 0, MEDIA);
-	tcase_add_loop_test(t, peers_close_is_eof, 0, MEDIA);
-	tcase_add_loop_test(t, cut_inside_a_frame_is_reset, 0, MEDIA);
-	tcase_add_loop_test(t, killed_peer_is_noticed, 0, MEDIA);
-	tcase_add_loop_test(t, garbage_is_bad_frame, 0, MEDIA);
-	tcase_add_loop_test(t, other_version_is_version, 0, MEDIA);
-	tcase_add_loop_test(t, frames_out_of_place_are_bad_frames, 0, MEDIA);
-	tcase_add_loop_test(t, wrong_answers_to_hello_end_the_handshake, 0, MEDIA);
-	tcase_add_loop_test(t, silent_listener_times_out, 0, MEDIA);
-	tcase_add_loop_test(t, silent_peer_is_asked_and_then_given_up, 0, MEDIA);
-	tcase_add_loop_test(t, idle_links_stay_up, 0, MEDIA);
-	tcase_add_loop_test(t, our_own_stall_is_not_the_peers_silence, 0, MEDIA);
-	tcase_add_loop_test(t, hello_read_takes_64_bytes_and_no_more, 0, MEDIA);
+	tcase_add_loop_test(t, nobody_there_is_refused, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, peers_close_is_eof, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, cut_inside_a_frame_is_reset, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, killed_peer_is_noticed, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, garbage_is_bad_frame, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, other_version_is_version, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, frames_out_of_place_are_bad_frames, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, wrong_answers_to_hello_end_the_handshake, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, silent_listener_times_out, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, silent_peer_is_asked_and_then_given_up, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, idle_links_stay_up, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, our_own_stall_is_not_the_peers_silence, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, hello_read_takes_64_bytes_and_no_more, MEDIUM_FIRST, MEDIA);
 	tcase_add_test(t, bad_addresses_are_einval);
 	tcase_add_test(t, foreign_source_address_is_unreachable);
 	tcase_add_test(t, tcp_reset_is_reset);

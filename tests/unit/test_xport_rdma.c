@@ -133,8 +133,10 @@ END_TEST
 START_TEST(a_writes_patience_is_below_a_links)
 {
 	/* 4.096 us * 2^16, seven times: what is lost for longer ends the link. */
-	ck_assert_uint_eq(rdma_patience_ms(), 1879);
-	ck_assert_uint_lt(rdma_patience_ms(), LINK_DEAD_MS);
+	ck_assert_uint_eq(rdma_patience_ms(false), 1879);
+	ck_assert_uint_lt(rdma_patience_ms(false), LINK_DEAD_MS);
+	ck_assert_uint_eq(rdma_patience_ms(true), 2147);	/* 2^18, twice */
+	ck_assert_uint_lt(rdma_patience_ms(true), LINK_DEAD_MS);
 }
 END_TEST
 

@@ -6,12 +6,13 @@
  * rig_turn() is one turn of both engines' loops; UNTIL() turns until a condition
  * holds.  Raw tests replace one side by a plain socket that says whatever it
  * likes.  Time is the real clock plus a skew that tests move at will.  Each test
- * program runs its tests over every row of `media`; the callbacks check what holds
+ * program runs its tests over the rows of `media`; the callbacks check what holds
  * for all of them (who calls closed() when, what comes back once).
  *
- * RDMA: between the two addresses in TALLY_TEST_RDMA ("10.0.0.1 10.0.0.2"), or from a
- * device that this machine has to itself.  Payloads are registered for as long as
- * they are lent; both ends show their room as soon as they are up.
+ * RDMA: between the first two addresses of the family in TALLY_TEST_RDMA ("10.0.0.1
+ * 10.0.0.2 fd00::1 fd00::2"), or without it from a device that this machine has to itself.
+ * Payloads are registered for as long as they are lent; both ends show their room as soon
+ * as they are up.
  */
 #ifndef TALLY_TESTS_XPORT_RIG_H
 #define TALLY_TESTS_XPORT_RIG_H
@@ -52,10 +53,13 @@ static const struct medium {
 	{ "tcp v4", XPORT_TCP, AF_INET, "127.0.0.1", "tcp" },
 	{ "tcp v6", XPORT_TCP, AF_INET6, "::1", "tcp" },
 	{ "shm", XPORT_SHM, AF_UNIX, "", "shm" },
-	{ "rdma", XPORT_RDMA, AF_INET, NULL, "rdma" },
+	{ "rdma v4", XPORT_RDMA, AF_INET, NULL, "rdma" },
+	{ "rdma v6", XPORT_RDMA, AF_INET6, NULL, "rdma" },
 };
-#define MEDIUM_RDMA	3
+#define MEDIUM_RDMA	3		/* and the next */
 #define MEDIA ((int)ARRAY_SIZE(media))
+/* Where cards are given it is they that are tested. */
+#define MEDIUM_FIRST (getenv("TALLY_TEST_RDMA") ? MEDIUM_RDMA : 0)
 
 struct side;
 
@@ -96,6 +100,8 @@ struct side {
 	int depth;			/* calls into the group, callbacks among them */
 	bool polling;
 };
+
+static char last_end[512];	/* of a link, in words: for those that wait in vain */
 
 struct rig {
 	const struct medium *m;
@@ -252,6 +258,8 @@ static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason w
 	ck_assert_int_eq(l->side->depth, 0);
 	ck_assert_int_lt(e->code, 0);
 	ck_assert_int_ne(e->text[0], 0);
+	snprintf(last_end, sizeof(last_end), " (last end: %s, %.400s)", close_reason_name(why),
+		 e->text);
 	l->closes++;
 	l->why = why;
 	l->err = *e;
@@ -306,7 +314,7 @@ static inline void rig_turn(struct rig *r)
 	do { \
 		mono_t until_ = real_now() + DEADLINE_S * NS_PER_SEC; \
 		while (!(cond)) { \
-			ck_assert_msg(real_now() < until_, "never: " #cond); \
+			ck_assert_msg(real_now() < until_, "never: " #cond "%s", last_end); \
 			rig_turn(r); \
 		} \
 	} while (0)
@@ -348,29 +356,51 @@ static inline socklen_t any_addr(const struct medium *m, struct sockaddr_storage
 	return sizeof(struct sockaddr_in6);
 }
 
-/* Addresses of the agent's and the server's card; false: there is none. */
-static inline bool rdma_addrs(char local[ADDR_LEN_MAX + 1], char remote[ADDR_LEN_MAX + 1])
+/* As bytes behind the family's own fields; false: not of this family, or no address. */
+static inline bool addr_parse(int family, const char *text, struct sockaddr_storage *sa)
 {
-	const char *given = getenv("TALLY_TEST_RDMA");
-	struct ifaddrs *all, *i;
+	sa->ss_family = (sa_family_t)family;
+	return inet_pton(family, text, family == AF_INET ?
+			 (void *)&((struct sockaddr_in *)sa)->sin_addr :
+			 (void *)&((struct sockaddr_in6 *)sa)->sin6_addr) == 1;
+}
+
+/* The first address of this machine that a device serves; link-local ones need more. */
+static inline bool rdma_own_addr(int family, char addr[ADDR_LEN_MAX + 1])
+{
+	socklen_t len = family == AF_INET ? sizeof(struct sockaddr_in) :
+			sizeof(struct sockaddr_in6);
+	struct ifaddrs *all;
 	char why[256];
 
-	if (given)
-		return sscanf(given, "%107s %107s", local, remote) == 2;
-	local[0] = '\0';
+	addr[0] = '\0';
 	ck_assert_int_eq(getifaddrs(&all), 0);
-	for (i = all; i && !local[0]; i = i->ifa_next) {
-		char host[NI_MAXHOST];
-
-		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET ||
-		    getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), host, sizeof(host), NULL,
-				0, NI_NUMERICHOST) || !xport_rdma_serves(host, why, sizeof(why)))
-			continue;
-		snprintf(local, ADDR_LEN_MAX + 1, "%.100s", host);
-		strcpy(remote, local);
-	}
+	for (struct ifaddrs *i = all; i && !addr[0]; i = i->ifa_next)
+		if (!i->ifa_addr || i->ifa_addr->sa_family != family ||
+		    getnameinfo(i->ifa_addr, len, addr, ADDR_LEN_MAX, NULL, 0, NI_NUMERICHOST) ||
+		    strchr(addr, '%') || !xport_rdma_serves(addr, why, sizeof(why)))
+			addr[0] = '\0';
 	freeifaddrs(all);
-	return local[0];
+	return addr[0];
+}
+
+/* Addresses of the agent's and the server's card; false: there is none. */
+static inline bool rdma_addrs(int family, char local[ADDR_LEN_MAX + 1],
+			      char remote[ADDR_LEN_MAX + 1])
+{
+	const char *given = getenv("TALLY_TEST_RDMA");
+	struct sockaddr_storage sa;
+	char word[ADDR_LEN_MAX + 1];
+	int n = 0, at = 0;
+
+	if (!given) {
+		strcpy(remote, rdma_own_addr(family, local) ? local : "");
+		return local[0];
+	}
+	for (; n < 2 && sscanf(given, "%107s%n", word, &at) == 1; given += at)
+		if (addr_parse(family, word, &sa))
+			strcpy(n++ ? remote : local, word);
+	return n == 2;
 }
 
 static inline bool listener_open(struct rig *r)
@@ -380,11 +410,10 @@ static inline bool listener_open(struct rig *r)
 
 	if (r->m->kind == XPORT_RDMA) {
 		r->listener = -1;
-		if (!rdma_addrs(r->addr.local, r->addr.remote))
+		if (!rdma_addrs(r->m->family, r->addr.local, r->addr.remote) ||
+		    !addr_parse(r->m->family, r->addr.remote, &sa))
 			return false;
-		inet_pton(AF_INET, r->addr.remote, &((struct sockaddr_in *)&sa)->sin_addr);
 	}
-
 	r->listener = socket(r->m->family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (r->listener < 0 || bind(r->listener, (struct sockaddr *)&sa, len) < 0)
 		return false;
@@ -408,6 +437,7 @@ static inline bool listener_open(struct rig *r)
 static inline bool rig_open(struct rig *r, int medium)
 {
 	memset(r, 0, sizeof(*r));
+	last_end[0] = '\0';
 	r->m = &media[medium];
 	if (!listener_open(r)) {
 		ck_assert_msg(r->m->family == AF_INET6 ||

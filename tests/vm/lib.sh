@@ -2,10 +2,13 @@
 # Helpers of what runs inside the virtual machine: source it first, after ../lib.sh.
 #
 # Soft RoCE of this kernel answers in the first network namespace only, so machines
-# are not namespaces here but cards: machine i has the address 10.66.r.i on card r,
-# a veth on a bridge with an rxe device of its own.  What goes from one machine's
-# address to another's leaves by the one's card and comes in by the other's, although
-# both are addresses of the same kernel (rules before the local table).
+# are not namespaces here but cards: machine i has the addresses 10.66.r.i and
+# fd66:r::i on card r, a veth on a bridge with an rxe device of its own.  What goes from
+# one machine's address to another's leaves by the one's card and comes in by the
+# other's, although both are addresses of the same kernel (rules before the local table).
+#
+# Cards keep their link-local addresses: what the kernel's RDMA asks a neighbour for it
+# asks from those, and without one it asks nobody.
 
 [ -n "${IN_VM:-}" ] || skip 'runs inside tests/vm/vm.py only'
 
@@ -20,15 +23,27 @@ machines_start()
 	for scope in all default; do
 		quiet_sysctl net.ipv4.conf.$scope.{rp_filter=0,accept_local=1} \
 			net.ipv4.conf.$scope.{arp_ignore=1,arp_announce=2} \
-			net.ipv6.conf.$scope.{accept_dad=0,addr_gen_mode=1}
+			net.ipv6.conf.$scope.accept_dad=0
 	done
-	ip rule add pref 100 lookup local && ip rule del pref 0 || fail 'rules'
+	for scope in -4 -6; do
+		ip $scope rule add pref 100 lookup local && ip $scope rule del pref 0 ||
+			fail 'rules'
+	done
+}
+
+# address FAMILY DEVICE TABLE ADDRESS NET: what comes from it leaves by this card.
+address()
+{
+	ip "$1" addr add "$4/${5#*/}" dev "$2" && ip "$1" route add "$5" dev "$2" table "$3" &&
+		ip "$1" rule add pref 5 iif lo from "$4" to "$4" lookup local &&
+		ip "$1" rule add pref 10 iif lo from "$4" to "$5" lookup "$3" ||
+		fail "the address $4"
 }
 
 # card MACHINE RAIL: eth<rail>m<machine> with rxe<rail>m<machine>.
 card()
 {
-	local name=m$1r$2 net=10.66.$2 table=$(( 1000 + $2 * 100 + $1 ))
+	local name=m$1r$2 table=$(( 1000 + $2 * 100 + $1 ))
 
 	machines_start
 	if [ ! -e "/sys/class/net/sw$2" ]; then
@@ -36,13 +51,11 @@ card()
 	fi
 	ip link add "$name" mtu 9000 type veth peer name "p$name" mtu 9000 || fail "card $name"
 	ip link set "p$name" master "sw$2" up
-	ip addr add "$net.$1/24" dev "$name"
 	ip link set "$name" up
-	ip route add "$net.0/24" dev "$name" table "$table"
-	ip rule add pref 5 iif lo from "$net.$1" to "$net.$1" lookup local
-	ip rule add pref 10 iif lo from "$net.$1" to "$net.0/24" lookup "$table"
+	address -4 "$name" "$table" "10.66.$2.$1" "10.66.$2.0/24"
+	address -6 "$name" "$table" "fd66:$2::$1" "fd66:$2::/64"
 	rdma link add "rxe$name" type rxe netdev "$name" || fail "no soft RoCE on $name"
-	wait_until 10 "rxe$name has its address" has_gid "$1" "$2"
+	wait_until 10 "rxe$name has its addresses" has_gids "$1" "$2"
 }
 
 # machines N [RAILS]: N machines with so many cards each, unless they are there.
@@ -57,28 +70,33 @@ machines()
 	done
 }
 
-# gid_index MACHINE RAIL: of the IPv4 address in its device's table.
+# gid_index MACHINE RAIL [-6]: of the IPv4 or IPv6 address in its device's table.
 gid_index()
 {
-	local f gid
+	local f gid table=/sys/class/infiniband/rxem$1r$2/ports/1/gids
 
 	gid=$(printf '0000:0000:0000:0000:0000:ffff:0a42:%02x%02x' "$2" "$1")
-	f=$(grep -lx "$gid" "/sys/class/infiniband/rxem$1r$2"/ports/1/gids/* 2>/dev/null) ||
-		return 1
+	[ -z "${3:-}" ] || gid=$(printf 'fd66:%04x:0000:0000:0000:0000:0000:%04x' "$2" "$1")
+	f=$(grep -lx "$gid" "$table"/* 2>/dev/null) || return 1
 	echo "${f##*/}"
 }
 
-has_gid() { gid_index "$@" > /dev/null; }
+has_gids() { gid_index "$@" > /dev/null && gid_index "$@" -6 > /dev/null; }
+
+# sent DEVICE: how many bytes it has, ever.
+sent() { cat "/sys/class/net/$1/statistics/tx_bytes"; }
 
 # listens PORT: somebody does, over TCP.
 listens() { ss -Hltn "sport = :$1" | grep -q .; }
 
-# write_bw SIZE COUNT: MB/s (10^6) of ib_write_bw from machine 1 to machine 2, one queue pair.
+# write_bw SIZE COUNT [-6]: MB/s (10^6) of ib_write_bw from machine 1 to machine 2, one queue
+# pair.  They find each other over IPv4, in any case.
 write_bw()
 {
 	local to from
 
-	to=$(gid_index 2 0) && from=$(gid_index 1 0) || fail 'no address to measure between'
+	to=$(gid_index 2 0 ${3:-}) && from=$(gid_index 1 0 ${3:-}) ||
+		fail 'no address to measure between'
 	timeout 60 ib_write_bw -F -d rxem2r0 -x "$to" -s "$1" -n "$2" > "$TMP/bw-server" 2>&1 &
 	wait_until 30 'ib_write_bw listens' listens 18515
 	timeout 60 ib_write_bw -F -d rxem1r0 -x "$from" -s "$1" -n "$2" --source_ip 10.66.0.1 \

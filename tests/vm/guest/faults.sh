@@ -9,7 +9,6 @@
 
 bench() { start_job "$BIN/tally" bench -b 1M -e 1M -w 0 -n "$1"; }
 right() { end_job; expect_text "$TMP/rank0.log" '^# 0 wrong elements'; }
-sent() { cat "/sys/class/net/$1/statistics/tx_bytes"; }
 has_sent() { (( $(sent "$1") > $2 )); }
 says() { grep -Eq -- "$2" "$TMP/$1.log"; }
 flows() { wait_until 30 "bytes flow over $1" has_sent "$1" $(( $(sent "$1") + 1500000 )); }
