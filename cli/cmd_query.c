@@ -81,6 +81,12 @@ static const char *pace_text(char buf[16], const struct msg_node_row *n)
 
 /* ---- tables ---- */
 
+/* The scheduler's word about it, else its own; "" without any. */
+static const char *node_note(const struct msg_node_row *n)
+{
+	return n->note[0] ? n->note : n->last.note;
+}
+
 static bool nodes_table(const struct msg_report *r, FILE *out)
 {
 	struct table t;
@@ -107,7 +113,7 @@ static bool nodes_table(const struct msg_report *r, FILE *out)
 		table_cell(&t, "%" PRIu64, n->last.rounds);
 		table_cell(&t, "%" PRIu64, n->last.drops);
 		table_cell(&t, "%s", pace_text(pace, n));
-		table_cell(&t, "%s", n->note[0] ? n->note : n->last.note);
+		table_cell(&t, "%s", node_note(n));
 	}
 	ok = table_print(&t, out);
 	table_free(&t);
@@ -269,6 +275,9 @@ static bool status_table(const struct msg_report *r, FILE *out)
 		if (r->nodes[i].pace)
 			fprintf(out, "slow       server %s gets %" PRIu32 " %% of its share\n",
 				r->nodes[i].name, r->nodes[i].pace);
+		if (node_note(&r->nodes[i])[0])
+			fprintf(out, "note       %s: %s\n", r->nodes[i].name,
+				node_note(&r->nodes[i]));
 	}
 	fprintf(out, "jobs       %" PRIu32 "\n", r->njobs);
 	if (!r->njobs)
@@ -292,7 +301,7 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 		json_str(j, "machine", n->machine);
 		json_str(j, "address", n->addr);
 		json_str(j, "state", n->state);
-		json_str(j, "note", n->note[0] ? n->note : n->last.note);
+		json_str(j, "note", node_note(n));
 		json_u64(j, "rails", n->rails);
 		json_u64(j, "bits_per_s", n->bits_per_s);
 		json_u64(j, "adder_bytes_per_s", n->adder_bytes_per_s);

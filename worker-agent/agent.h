@@ -308,6 +308,19 @@ struct ad_shown {			/* a slab as links show it */
 	bool servers_write;		/* by RDMA */
 };
 
+/* Why a link is TCP's although there are RDMA devices; people see it in `tally status`. */
+#define NO_RDMA_TABLE(X) \
+	X(CARD,		"no card has its address") \
+	X(JOIN,		"not joined") \
+	X(ENDS,		"ended too often")
+
+enum ad_no_rdma {
+#define X(e, text) NO_RDMA_##e,
+	NO_RDMA_TABLE(X)
+#undef X
+	NO_RDMA_END
+};
+
 struct ad_engine {
 	struct agent *agent;
 	uint32_t index;
@@ -326,7 +339,7 @@ struct ad_engine {
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ctl_stats stats;
-	_Atomic uint32_t rdma_links;
+	_Atomic uint32_t rdma_links, no_rdma[NO_RDMA_END];
 	_Atomic uint64_t detours;
 	uint64_t detours_before;	/* of links that are gone */
 };
@@ -418,7 +431,7 @@ struct agent {
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
-	char note[80];			/* in heartbeats */
+	char note[320];			/* in heartbeats */
 	uint32_t start;			/* random, not 0: tells servers one process from the next */
 	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
 					 * does not */

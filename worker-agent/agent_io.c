@@ -183,22 +183,41 @@ static void on_msg(void *ctx, const struct msg *m)
 	}
 }
 
+/* "rdma on 1 of 2 links, 0 payloads over tcp; on 1 not: ended too often" */
+static const char *rdma_note(struct agent *a, uint32_t links)
+{
+	static const char *const why[] = {
+#define X(e, text) text,
+		NO_RDMA_TABLE(X)
+#undef X
+	};
+	uint32_t rdma = 0, n[NO_RDMA_END] = { 0 };
+	uint64_t detours = 0;
+	int at;
+
+	for (uint32_t i = 0; i < a->nengines; i++) {
+		rdma += a->engine[i]->rdma_links;
+		detours += a->engine[i]->detours;
+		for (uint32_t w = 0; w < NO_RDMA_END; w++)
+			n[w] += a->engine[i]->no_rdma[w];
+	}
+	at = snprintf(a->note, sizeof(a->note), "rdma on %u of %u links, %llu payloads over tcp",
+		      rdma, links, (unsigned long long)detours);
+	for (uint32_t w = 0; w < NO_RDMA_END; w++)
+		if (n[w])
+			at += snprintf(a->note + at, sizeof(a->note) - (size_t)at,
+				       "; on %u not: %s", n[w], why[w]);
+	return a->note;
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
-	uint32_t rdma = 0;
-	uint64_t detours = 0;
 
-	for (uint32_t i = 0; i < a->nengines; i++) {
+	for (uint32_t i = 0; i < a->nengines; i++)
 		ctl_stats_add(hb, &a->engine[i]->stats);
-		rdma += a->engine[i]->rdma_links;
-		detours += a->engine[i]->detours;
-	}
-	if (xport_rdma_devices() && hb->links) {
-		snprintf(a->note, sizeof(a->note), "rdma on %u of %u links, %llu payloads over tcp",
-			 rdma, hb->links, (unsigned long long)detours);
-		hb->note = a->note;
-	}
+	if (xport_rdma_devices() && hb->links)
+		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
 }

@@ -52,6 +52,7 @@ struct ad_lane {
 	mono_t retry_at, rdma_failed;	/* rdma_failed: the first of rdma_failures */
 	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 	bool up, landing, going;	/* going: freed once closed */
+	enum ad_no_rdma no_rdma;	/* why addr says tcp */
 	struct frame landing_frame;
 };
 
@@ -372,7 +373,7 @@ bool ad_links_shown(const struct ad_engine *en, uint32_t job)
 }
 
 struct tally {
-	uint32_t rdma;
+	uint32_t rdma, no_rdma[NO_RDMA_END];
 	uint64_t detours;
 };
 
@@ -383,15 +384,18 @@ static void count_in(struct ad_lane *k, void *arg)
 	if (!k->up)
 		return;
 	t->rdma += xport_takes_regions(k->ep);
+	t->no_rdma[k->no_rdma] += k->addr.kind == XPORT_TCP;
 	t->detours += xport_detours(k->ep);
 }
 
 void ad_links_count(struct ad_engine *en)
 {
-	struct tally t = { 0, en->detours_before };
+	struct tally t = { .detours = en->detours_before };
 
 	each_lane(en, count_in, &t);
 	en->rdma_links = t.rdma;
+	for (uint32_t i = 0; i < NO_RDMA_END; i++)
+		en->no_rdma[i] = t.no_rdma[i];
 	en->detours = t.detours;
 }
 
@@ -416,6 +420,13 @@ static bool may_be_fenced(struct ad_peer *p, const struct xport_ep *ep)
 	return p->process >= 0 && !syscall(SYS_pidfd_send_signal, p->process, 0, NULL, 0);
 }
 
+/* From now on, and for as long as the peer is known. */
+static void use_tcp(struct ad_lane *k, enum ad_no_rdma why)
+{
+	k->addr.kind = XPORT_TCP;
+	k->no_rdma = why;
+}
+
 /* Once for each peer, and again for a card that could not. */
 static void tell_path(struct ad_lane *k)
 {
@@ -424,7 +435,7 @@ static void tell_path(struct ad_lane *k)
 	if (k->addr.kind != XPORT_RDMA)
 		return;
 	if (!xport_takes_regions(k->ep)) {
-		k->addr.kind = XPORT_TCP;	/* what is missing does not come back by itself */
+		use_tcp(k, NO_RDMA_JOIN);	/* what is missing does not come back by itself */
 		log_warn("rdma to server %s is not possible, using tcp, reason %s",
 			 p->server.name, xport_path(k->ep));
 	} else if (!p->path_told) {
@@ -532,7 +543,7 @@ static void rdma_failed(struct ad_lane *k, mono_t now)
 	}
 	if (++k->rdma_failures < RDMA_TRIES)
 		return;
-	k->addr.kind = XPORT_TCP;
+	use_tcp(k, NO_RDMA_ENDS);
 	log_warn("rdma to server %s ended %u times within %u s, using tcp for this link",
 		 k->peer->server.name, RDMA_TRIES, RDMA_TRIES_MS / 1000);
 }

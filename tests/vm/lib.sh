@@ -54,8 +54,14 @@ card()
 	ip link set "$name" up
 	address -4 "$name" "$table" "10.66.$2.$1" "10.66.$2.0/24"
 	address -6 "$name" "$table" "fd66:$2::$1" "fd66:$2::/64"
-	rdma link add "rxe$name" type rxe netdev "$name" || fail "no soft RoCE on $name"
-	wait_until 10 "rxe$name has its addresses" has_gids "$1" "$2"
+	roce "$1" "$2"
+}
+
+# roce MACHINE RAIL: a device on that card.
+roce()
+{
+	rdma link add "rxem$1r$2" type rxe netdev "m$1r$2" || fail "no soft RoCE on m$1r$2"
+	wait_until 10 "rxem$1r$2 has its addresses" has_gids "$1" "$2"
 }
 
 # machines N [RAILS]: N machines with so many cards each, unless they are there.
@@ -109,12 +115,17 @@ write_bw()
 
 CLUSTER=10.66.0.1:7470
 
-# of_each RAILS OPTION MACHINE PORT: OPTION and the address of each card ("": no port).
+# of_each RAILS OPTION MACHINE [PORT]: OPTION and the address of each card, its PORT or
+# else what RAIL_RATE says of that rail.
+RAIL_RATE=()		# @BITRATE
 of_each()
 {
 	local r
 
-	for (( r = 0; r < $1; r++ )); do printf '%s\n' "$2" "10.66.$r.$3${4:+:$(( $4 + r ))}"; done
+	for (( r = 0; r < $1; r++ )); do
+		[ -z "$4" ] && printf '%s\n' "$2" "10.66.$r.$3${RAIL_RATE[r]:-}" ||
+			printf '%s\n' "$2" "10.66.$r.$3:$(( $4 + r ))"
+	done
 }
 
 # rdma_agent MACHINE RAILS [OPTION...]: a<machine - 1>, its socket $TMP/a<machine - 1>.sock.
@@ -189,18 +200,20 @@ notes()
 	"$BIN/tally" nodes --json --scheduler "$CLUSTER" |
 		grep -o 'rdma on [0-9]* of [0-9]* links, [0-9]* payloads over tcp'
 }
-# all_by_rdma: every link of the agents, and every payload.
-all_by_rdma()
+# all_links_by_rdma [DETOURS]: every link of the agents; and that many payloads not.
+all_links_by_rdma()
 {
 	local note n=0
 
 	while read -r note; do
 		n=$(( n + 1 ))
-		[[ $note =~ ^rdma\ on\ ([0-9]+)\ of\ ([0-9]+)\ links,\ 0\  ]] &&
-			(( BASH_REMATCH[1] == BASH_REMATCH[2] )) || return 1
+		[[ $note =~ ^rdma\ on\ ([0-9]+)\ of\ ([0-9]+)\ links,\ ([0-9]+)\  ]] &&
+			(( BASH_REMATCH[1] == BASH_REMATCH[2] )) &&
+			(( BASH_REMATCH[3] == ${1:-BASH_REMATCH[3]} )) || return 1
 	done < <(notes)
 	(( n > 0 ))
 }
+all_by_rdma() { all_links_by_rdma 0; }
 
 # nodes_up_are N: so many are up; the dead are shown for a while.
 nodes_up_are()

@@ -1,31 +1,50 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What breaks, and goes on: one of two cards gone, loss until retries are exhausted while
-# TCP still gets through, a killed server, a killed agent, memory that may not be locked.
+# What breaks, and goes on: one of two cards gone and back, loss until retries are exhausted
+# while TCP still gets through, addresses that no card has, a killed server, a killed agent,
+# memory that may not be locked.
 # Results are checked throughout, bit for bit.
 # TIMEOUT: 300
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 
-bench() { start_job "$BIN/tally" bench -b 1M -e 1M -w 0 -n "$1"; }
+# bench ROUNDS [BYTES]
+bench() { start_job "$BIN/tally" bench -b "${2:-1M}" -e "${2:-1M}" -w 0 -n "$1"; }
 right() { end_job; expect_text "$TMP/rank0.log" '^# 0 wrong elements'; }
 has_sent() { (( $(sent "$1") > $2 )); }
 says() { grep -Eq -- "$2" "$TMP/$1.log"; }
+status_says() { "$BIN/tally" status --scheduler "$CLUSTER" | grep -Eq -- "$1"; }
 flows() { wait_until 30 "bytes flow over $1" has_sent "$1" $(( $(sent "$1") + 1500000 )); }
 
-# ---- two cards ----
+# grown DEVICE SINCE: how many bytes it has sent since then.
+grown() { echo $(( $(sent "$1") - $2 )); }
+
+# ---- two cards, the second one said to have a quarter of the first one's speed ----
+RAIL_RATE=(@10gbit @2500mbit)
 rdma_cluster 2 1 2
-bench 60
+before=("$(sent m1r0)" "$(sent m1r1)")
+bench 6 4M
+right
+share=$(( 100 * $(grown m1r1 "${before[1]}") /
+	($(grown m1r0 "${before[0]}") + $(grown m1r1 "${before[1]}")) ))
+say "two cards, 4 to 1: the slower one carries $share %"
+(( share >= 10 && share <= 35 )) || fail "a card of a fifth of the speed carries $share %"
+bench 12 4M
 flows m1r0
 flows m1r1
 wait_until 30 'all links use rdma' all_by_rdma
 ip link set pm1r1 down
 flows m1r0
 right
-say 'two cards: both carry, one cable is pulled, the job goes on over the other'
+say 'one cable is pulled: the job goes on over the other card'
 wait_until 10 'the loss is told' says a0 'link to server s3 lost, reason'
 grep -ho 'lost, reason [a-z_]*' "$TMP"/a0.log | sort | uniq -c | sed 's/^/  /'
 ip link set pm1r1 up
+bench 10 4M
+flows m1r1
+wait_until 30 'all links use rdma again' all_links_by_rdma
+right
+say 'the cable is back: both carry again'
 
 # ---- RoCE is lost, TCP is not ----
 drop_roce()	# what goes to machine 3 over rail $1
@@ -34,16 +53,32 @@ drop_roce()	# what goes to machine 3 over rail $1
 		tc filter add dev "pm3r$1" parent 1: protocol ip u32 match ip protocol 17 0xff \
 			match ip dport 4791 0xffff action drop
 }
-bench 60
+bench 30
 flows m1r0
 for r in 0 1; do drop_roce $r || fail 'tc'; done
 wait_until 90 'tcp takes over' says a0 'ended 3 times within 60 s, using tcp for this link'
+wait_until 10 'the status says why' status_says '^note +a0: .*not: ended too often'
 grep -q 'reason retries' "$TMP"/{a0,a1,s3}.log || fail 'nobody says that retries were in vain'
 right
 say 'RoCE packets dropped: retries exhausted, then TCP, and every sum is right'
-notes | sed 's/^/  /'
 for r in 0 1; do tc qdisc del dev pm3r$r root; done
 cluster_stop
+
+# ---- no card where one is wanted ----
+RAIL_RATE=()
+machines 4
+for m in 2 4; do rdma link delete rxem${m}r0 || fail 'rdma link delete'; done
+rdma_cluster 2 2 1
+bench 40
+wait_until 20 'the status says why' status_says '^note +a0: rdma on [1-9].*not: not joined'
+wait_until 20 'the status says why' status_says '^note +a1: rdma on 0 .*not: no card has its'
+right
+says a1 'rail 10.66.0.2: no rdma: no RDMA device has the address' || fail 'a1 does not say why'
+says a0 'rdma to server s4 is not possible, using tcp, reason the server has no queue pair' ||
+	fail 'a0 does not say why'
+cluster_stop
+for m in 2 4; do roce "$m" 0; done
+say 'addresses without a card: TCP, and every sum is right'
 
 # ---- killed in the middle ----
 rdma_cluster 2 2 1
