@@ -340,8 +340,9 @@ struct ad_engine {
 	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ctl_stats stats;
 	_Atomic uint32_t rdma_links, no_rdma[NO_RDMA_END];
-	_Atomic uint64_t detours;
+	_Atomic uint64_t detours, direct_bytes, copied_bytes;	/* struct xport_moved */
 	uint64_t detours_before;	/* of links that are gone */
+	struct xport_moved moved_before;
 };
 
 enum ad_mail {

@@ -183,7 +183,8 @@ static void on_msg(void *ctx, const struct msg *m)
 	}
 }
 
-/* "rdma on 1 of 2 links, 0 payloads over tcp; on 1 not: ended too often" */
+/* "rdma on 1 of 2 links, 0 payloads over tcp; on 1 not: ended too often; 1048576 bytes by
+ * card, 0 copied" */
 static const char *rdma_note(struct agent *a, uint32_t links)
 {
 	static const char *const why[] = {
@@ -192,12 +193,14 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 #undef X
 	};
 	uint32_t rdma = 0, n[NO_RDMA_END] = { 0 };
-	uint64_t detours = 0;
-	int at;
+	uint64_t detours = 0, direct = 0, copied = 0;
+	int at;		/* the note has room for the largest numbers */
 
 	for (uint32_t i = 0; i < a->nengines; i++) {
 		rdma += a->engine[i]->rdma_links;
 		detours += a->engine[i]->detours;
+		direct += a->engine[i]->direct_bytes;
+		copied += a->engine[i]->copied_bytes;
 		for (uint32_t w = 0; w < NO_RDMA_END; w++)
 			n[w] += a->engine[i]->no_rdma[w];
 	}
@@ -207,6 +210,8 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 		if (n[w])
 			at += snprintf(a->note + at, sizeof(a->note) - (size_t)at,
 				       "; on %u not: %s", n[w], why[w]);
+	snprintf(a->note + at, sizeof(a->note) - (size_t)at, "; %llu bytes by card, %llu copied",
+		 (unsigned long long)direct, (unsigned long long)copied);
 	return a->note;
 }
 

@@ -375,7 +375,16 @@ bool ad_links_shown(const struct ad_engine *en, uint32_t job)
 struct tally {
 	uint32_t rdma, no_rdma[NO_RDMA_END];
 	uint64_t detours;
+	struct xport_moved moved;
 };
+
+static void add_moved(struct xport_moved *sum, const struct xport_ep *ep)
+{
+	struct xport_moved m = xport_moved(ep);
+
+	sum->direct += m.direct;
+	sum->copied += m.copied;
+}
 
 static void count_in(struct ad_lane *k, void *arg)
 {
@@ -386,17 +395,20 @@ static void count_in(struct ad_lane *k, void *arg)
 	t->rdma += xport_takes_regions(k->ep);
 	t->no_rdma[k->no_rdma] += k->addr.kind == XPORT_TCP;
 	t->detours += xport_detours(k->ep);
+	add_moved(&t->moved, k->ep);
 }
 
 void ad_links_count(struct ad_engine *en)
 {
-	struct tally t = { .detours = en->detours_before };
+	struct tally t = { .detours = en->detours_before, .moved = en->moved_before };
 
 	each_lane(en, count_in, &t);
 	en->rdma_links = t.rdma;
 	for (uint32_t i = 0; i < NO_RDMA_END; i++)
 		en->no_rdma[i] = t.no_rdma[i];
 	en->detours = t.detours;
+	en->direct_bytes = t.moved.direct;
+	en->copied_bytes = t.moved.copied;
 }
 
 void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
@@ -556,6 +568,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	bool was_up = k->up;
 
 	en->detours_before += xport_detours(ep);
+	add_moved(&en->moved_before, ep);
 	k->ep = NULL;
 	if (k->landing)
 		ag_unplace(&en->core, &k->landing_frame);

@@ -644,6 +644,11 @@ uint64_t xport_detours(const struct xport_ep *ep)
 	return rdma_detours(ep);
 }
 
+struct xport_moved xport_moved(const struct xport_ep *ep)
+{
+	return ep->moved;
+}
+
 /* ---- the listener's half ---- */
 
 int xport_hello_read(struct xport_hello *h, int fd, struct frame *hello)

@@ -221,6 +221,16 @@ const char *xport_path(const struct xport_ep *ep);
 uint64_t xport_detours(const struct xport_ep *ep);
 
 /*
+ * Payload bytes of a link so far, sent (done) and received.  direct: by the card, from and
+ * to registered memory, which is where their owner put them and wants them.  copied: by the
+ * kernel on their way (TCP), or into a work request (tiny ones).  By reference: neither.
+ */
+struct xport_moved {
+	uint64_t direct, copied;
+};
+struct xport_moved xport_moved(const struct xport_ep *ep);
+
+/*
  * The listener's half, on the control thread: reads one HELLO from a fresh
  * connection.  xport_hello_read() is called when fd is readable: TALLY_EAGAIN
  * (not all there), 0 (*hello filled), else close it.  Never reads past the HELLO.

@@ -115,6 +115,7 @@ struct xport_ep {
 	char peer[ADDR_LEN_MAX + 16];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
 	char path[160];			/* xport_path() */
+	struct xport_moved moved;
 	struct rx rx;
 	struct tx tx;
 };

@@ -225,6 +225,7 @@ static void retire(struct xport_ep *ep, uint32_t index)
 		k->done++;
 		k->bytes -= FRAME_BYTES + it.len;
 		k->posted_bytes -= it.len;
+		*(it.len > k->inline_bytes ? &ep->moved.direct : &ep->moved.copied) += it.len;
 		if (it.data)
 			ep->g->cb->sent(ep->g->ctx, ep, it.cookie, it.len);
 	}
@@ -249,10 +250,12 @@ static void take_payload(struct xport_ep *ep, const struct frame *f)
 
 	if (!at || !ep_live(ep))
 		return;
-	if (at == landed_at(ep->rdma, f))
-		ep_deliver(ep, f, at);
-	else
+	if (at != landed_at(ep->rdma, f)) {
 		ep_kill(ep, CLOSE_BAD_FRAME, "a payload was written elsewhere");
+		return;
+	}
+	ep->moved.direct += f->length;
+	ep_deliver(ep, f, at);
 }
 
 static void take_header(struct xport_ep *ep, const uint8_t *wire)

@@ -133,6 +133,7 @@ static void tx_retire(struct xport_ep *ep, size_t done)
 		t->head = (t->head + 1) % XPORT_QUEUE;
 		t->count--;
 		t->head_off = 0;
+		ep->moved.copied += it->len;
 		if (it->data)
 			ep->g->cb->sent(ep->g->ctx, ep, it->cookie, it->len);
 	}
@@ -312,6 +313,7 @@ static void payload_advance(struct xport_ep *ep, uint32_t n)
 	if (r->left == 0 && r->dst) {
 		struct frame f = r->f;
 
+		ep->moved.copied += f.length;
 		ep_deliver(ep, &f, r->dst);
 	}
 }

@@ -69,6 +69,17 @@ START_TEST(late_and_foreign_events_are_harmless)
 }
 END_TEST
 
+/* What went by the card and what was copied; a card copies what a work request holds. */
+static void moved_are(const struct link *l, uint64_t bytes, uint64_t tiny)
+{
+	struct xport_moved m = xport_moved(l->ep);
+	bool rdma = l->side->rig->m->kind == XPORT_RDMA, shm = xport_by_reference(l->ep);
+
+	ck_assert_uint_eq(m.direct + m.copied, shm ? 0 : bytes);
+	ck_assert_uint_le(m.copied, rdma ? tiny : bytes);
+	ck_assert(rdma || m.direct == 0);
+}
+
 /* ---- frames ---- */
 
 static void expect_next_round(struct link *l, const struct frame *f, const void *data)
@@ -103,6 +114,7 @@ START_TEST(payloads_of_any_size_arrive_whole)
 	static const uint32_t sizes[] = { 0, 1, 63, 64, 65, 4095, 4096, 65537, 131072,
 					  XPORT_TURN_BYTES - 1, XPORT_TURN_BYTES + 3,
 					  SEG_BYTES_MAX };
+	uint64_t all = 0;
 	struct rig r;
 
 	if (!rig_linked(&r, _i))
@@ -121,7 +133,10 @@ START_TEST(payloads_of_any_size_arrive_whole)
 		if (_i != 2)
 			guards_ok(&r.b, sizes[i]);
 		free(p);
+		all += sizes[i];
 	}
+	moved_are(&r.a, all, 1 + 63 + 64 + 65);
+	moved_are(&r.b, all, 0);
 	rig_close(&r);
 }
 END_TEST
