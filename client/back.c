@@ -12,6 +12,8 @@
  * Of what it had written there before it died the agent has marks, and reads no input again
  * that may be the result by now.
  *
+ * Our ring goes first: the name that its agent gave to it tells the new one who we are.
+ *
  * Failures: an agent that refuses (the job is over, other processes of the machine did not
  * come back) ends the session with its reason; one that does not come, with EAGENT.
  */
@@ -76,7 +78,7 @@ static int hand_slab(tally_session *s, uint32_t kind, uint32_t id, const struct 
 
 static int hand_slabs(tally_session *s, mono_t deadline)
 {
-	int rc = 0;
+	int rc = hand_slab(s, SLAB_RING, 0, &s->ring_mem, deadline);	/* says who we are */
 
 	for (uint32_t i = 0; !rc && i < s->arena.nslabs; i++)
 		rc = hand_slab(s, SLAB_INPUT, s->arena.slabs[i].id, &s->arena.slabs[i].mem,
@@ -207,7 +209,6 @@ static int take_back(tally_session *s, const struct msg_attached *m)
 		return lt_session_protocol_error(s, "attached to another job");
 	s->sub_bell = s->cpl_bell = -1;
 	rc = lt_session_ring(s);
-	slab_free(&ring_mem);
 	close(old[0]);
 	close(old[1]);
 	if (rc) {
@@ -215,6 +216,7 @@ static int take_back(tally_session *s, const struct msg_attached *m)
 		lt_conn_close(&s->conn);
 		return lt_session_over(s);
 	}
+	slab_free(&ring_mem);
 	s->away = LT_HERE;
 	s->grace_ms = m->grace_ms;
 	for (uint32_t i = 0; i < s->arena.nslabs; i++)

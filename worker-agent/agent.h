@@ -29,6 +29,7 @@
 
 #define AD_SESSIONS_MAX	1024u
 #define AD_REQS_MAX	64u		/* questions of one process at the scheduler */
+#define AD_NAME_MAX	64u		/* of a memfd */
 
 struct ad_options {
 	struct daemon_options daemon;	/* first */
@@ -517,6 +518,12 @@ void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid);
 void ad_job_resend(struct ad_job *j);
 
 /* agent_mem.c: slabs */
+#define AD_ARENA	"tally-arena"
+#define AD_RESULTS	"tally-result"
+/* What memfds are called, for a job and for a rank of it.  Nobody can change it, so it says
+ * what they were made for when they are handed back. */
+void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
+void ad_ring_name(char name[AD_NAME_MAX], uint32_t job, uint32_t rank);
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
 			    bool pages, struct err *e);
 void ad_slab_free(struct agent *a, struct ad_slab *s);

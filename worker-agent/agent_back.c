@@ -8,6 +8,10 @@
  * processes the scheduler tells the job again.  That is kept until it says that this was
  * all, and then taken in as a whole: a connection that breaks in the middle leaves nothing.
  *
+ * Nobody is believed who has not what the first agent gave to that rank of that job alone:
+ * each memfd is ours, and was called by its maker after what it is for; a ring after its
+ * rank, too.  So no process can come back as another user's, nor disturb its job.
+ *
  * Arenas are mapped as they are, to be read.  Results go into fresh memory, at the places
  * where they were, so that processes map it where the first was and no pointer of theirs
  * changes; what servers on this machine still write into the first is nobody's any more.
@@ -29,11 +33,13 @@ struct ad_back {
 	uint32_t job;			/* 0: it has not asked to attach yet */
 	mono_t attach_by;
 	uint64_t barriers;
+	int ring;			/* owned; -1: not yet */
 	struct slab input[SLABS_PER_PROCESS_MAX];	/* by index; owned */
 	uint32_t nresults;
 	struct {
 		int fd;			/* owned */
 		uint64_t bytes;
+		ino_t ino;
 	} result[RESULT_SLABS_MAX];
 	uint32_t nrows, room;
 	struct msg_declared_tensor *row;	/* owned; by id once it asks to attach */
@@ -60,29 +66,16 @@ static struct ad_back *back_of(struct ad_session *s)
 	if (s->back)
 		return s->back;
 	s->back = calloc(1, sizeof(*s->back));
-	if (s->back)
-		s->back->attach_by = loop_now() + mono_ms(HANDSHAKE_MS);
+	if (!s->back)
+		return NULL;
+	s->back->attach_by = loop_now() + mono_ms(HANDSHAKE_MS);
+	s->back->ring = -1;
 	return s->back;
 }
 
 bool ad_back_late(const struct ad_session *s, mono_t now)
 {
 	return s->state == SESSION_NEW && s->back && now >= s->back->attach_by;
-}
-
-void ad_back_free(struct ad_session *s)
-{
-	struct ad_back *b = s->back;
-
-	if (!b)
-		return;
-	for (uint32_t i = 0; i < SLABS_PER_PROCESS_MAX; i++)
-		slab_free(&b->input[i]);
-	while (b->nresults)
-		close(b->result[--b->nresults].fd);
-	free(b->row);
-	free(b);
-	s->back = NULL;
 }
 
 /* Only what an agent has made: nobody else can give it to our user. */
@@ -97,6 +90,7 @@ static int check_owner(int fd, uint64_t bytes, struct err *e)
 	return 0;
 }
 
+/* To be read; sealed first, if the first agent has not come to that. */
 static int take_input(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
 {
 	struct slab *mem = &b->input[MIN(m->id, SLABS_PER_PROCESS_MAX - 1)];
@@ -104,20 +98,38 @@ static int take_input(struct ad_back *b, const struct msg_slab *m, int fd, struc
 
 	if (m->id >= SLABS_PER_PROCESS_MAX || mem->base)
 		return err_set(e, TALLY_EPROTO, "slab %u cannot be", m->id);
-	rc = slab_map(mem, fd, m->bytes, true, e);
-	if (rc)				/* sealed against new writers, as it should be */
-		rc = slab_map(mem, fd, m->bytes, false, e);
-	if (!rc)
-		(void)slab_seal_writers(mem, NULL);
-	return rc;
+	(void)slab_seal_writers(&(struct slab){ .fd = fd }, NULL);
+	rc = slab_map(mem, fd, m->bytes, false, e);
+	if (rc || slab_is_solid(mem))
+		return rc;
+	mem->fd = -1;			/* still the caller's */
+	slab_free(mem);
+	return err_set(e, TALLY_EPROTO, "slab %u can be punched", m->id);
 }
 
+/* Each once: there will be as much memory of our own. */
 static int take_result(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
 {
+	struct stat st = { 0 };
+
+	(void)fstat(fd, &st);
+	for (uint32_t i = 0; i < b->nresults; i++)
+		if (b->result[i].ino == st.st_ino)
+			return err_set(e, TALLY_EPROTO, "result slab %u is slab %u", m->id, i);
 	if (m->id != b->nresults || m->id == RESULT_SLABS_MAX)
 		return err_set(e, TALLY_EPROTO, "result slab %u after %u", m->id, b->nresults);
 	b->result[b->nresults].fd = fd;
+	b->result[b->nresults].ino = st.st_ino;
 	b->result[b->nresults++].bytes = m->bytes;
+	return 0;
+}
+
+static int take_ring(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
+{
+	(void)m;
+	if (b->ring >= 0)
+		return err_set(e, TALLY_EPROTO, "a second ring");
+	b->ring = fd;
 	return 0;
 }
 
@@ -130,6 +142,9 @@ static void refuse(struct ad_session *s, const struct err *e)
 
 void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 {
+	static int (*const take[])(struct ad_back *, const struct msg_slab *, int, struct err *) = {
+		[SLAB_INPUT] = take_input, [SLAB_RESULT] = take_result, [SLAB_RING] = take_ring,
+	};
 	struct ad_back *b = back_of(s);
 	struct err e;
 	int fd = -1, rc;
@@ -137,8 +152,7 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 	if (!ctl_take_fds(s->ctl, &fd, 1))
 		fd = -1;
 	rc = b ? check_owner(fd, m->bytes, &e) : err_set(&e, TALLY_ENOMEM, "out of memory");
-	if (!rc)
-		rc = (m->kind == SLAB_INPUT ? take_input : take_result)(b, m, fd, &e);
+	rc = rc ? rc : take[m->kind](b, m, fd, &e);
 	if (!rc)
 		return;
 	if (fd >= 0)
@@ -178,12 +192,37 @@ static int by_id(const void *a, const void *b)
 static_assert(offsetof(struct msg_declared_tensor, id) == 0, "rows are sorted by it");
 static_assert(offsetof(struct ad_kept, id) == 0, "they are, too");
 
+/* All of it was that rank's of that job, and nobody else's. */
+static bool are_its(const struct ad_back *b, uint32_t job, uint32_t rank)
+{
+	char name[AD_NAME_MAX];
+
+	ad_ring_name(name, job, rank);
+	if (b->ring < 0 || !slab_is_named(b->ring, name))
+		return false;
+	ad_slab_name(name, AD_ARENA, job);
+	for (uint32_t i = 0; i < SLABS_PER_PROCESS_MAX; i++)
+		if (b->input[i].base && !slab_is_named(b->input[i].fd, name))
+			return false;
+	ad_slab_name(name, AD_RESULTS, job);
+	for (uint32_t i = 0; i < b->nresults; i++)
+		if (!slab_is_named(b->result[i].fd, name))
+			return false;
+	return true;
+}
+
 int ad_back_attach(struct ad_session *s, const struct msg_attach *m, struct err *e)
 {
-	struct ad_back *b = back_of(s);
+	struct ad_back *b = s->back;
 
-	if (!b)
-		return err_set(e, TALLY_ENOMEM, "out of memory");
+	if (!m->back && !b)
+		return 0;
+	if (!m->back || !b || !are_its(b, m->back, m->rank)) {
+		err_set(e, TALLY_EPROTO, "what was handed back is not that of rank %u of job %u",
+			m->rank, m->back);
+		refuse(s, e);
+		return e->code;
+	}
 	b->job = m->back;
 	b->barriers = m->barriers;
 	if (b->nrows)
@@ -229,6 +268,26 @@ static void drop(struct ad_returning *r)
 	}
 	list_del(&r->link);
 	free(r);
+}
+
+void ad_back_free(struct ad_session *s)
+{
+	struct ad_returning *r = s->back ? returning(s->agent, s->back->job) : NULL;
+	struct ad_back *b = s->back;
+
+	if (!b)
+		return;
+	for (uint32_t i = 0; i < SLABS_PER_PROCESS_MAX; i++)
+		slab_free(&b->input[i]);
+	while (b->nresults)
+		close(b->result[--b->nresults].fd);
+	if (b->ring >= 0)
+		close(b->ring);
+	free(b->row);
+	free(b);
+	s->back = NULL;
+	if (r && !next_of(s->agent, r->job, NULL))
+		drop(r);		/* nobody is left who wants it */
 }
 
 void ad_back_forget(struct agent *a)
@@ -296,7 +355,7 @@ static int make_results(struct ad_job *j, struct err *e)
 	return 0;
 }
 
-static struct ad_slab *result_at(struct ad_job *j, uint32_t index)
+static struct ad_slab *result_at(const struct ad_job *j, uint32_t index)
 {
 	list_for_each(&j->results, l)
 		if (list_entry(l, struct ad_slab, link)->index == index)
@@ -310,9 +369,10 @@ static int bad_row(uint32_t id, struct err *e)
 		       "be", id);
 }
 
-static int keep_row(struct ad_job *j, const struct msg_declared_tensor *row, struct err *e)
+static int keep_row(const struct ad_job *j, const struct msg_declared_tensor *row, uint32_t *n,
+		    struct err *e)
 {
-	struct ad_kept *k = &j->kept[j->nkept];
+	struct ad_kept *k = &j->kept[*n];
 	uint64_t bytes = row->off[1] - row->off[0];
 
 	if (row->off[0] == row->off[1])
@@ -323,18 +383,18 @@ static int keep_row(struct ad_job *j, const struct msg_declared_tensor *row, str
 		return bad_row(row->id, e);
 	k->page = (uint32_t)(row->off[0] / PAGE_BYTES);
 	k->npages = (uint32_t)(bytes / PAGE_BYTES);
-	j->nkept++;
+	++*n;
 	return 0;
 }
 
 /* All processes say the same of a tensor that they both have. */
-static int merge_rows(struct ad_job *j, struct err *e)
+static int merge_rows(const struct ad_job *j, uint32_t *rows, struct err *e)
 {
 	uint32_t n = 0;
 
-	if (j->nkept)
-		qsort(j->kept, j->nkept, sizeof(*j->kept), by_id);
-	for (uint32_t i = 0; i < j->nkept; i++) {
+	if (*rows)
+		qsort(j->kept, *rows, sizeof(*j->kept), by_id);
+	for (uint32_t i = 0; i < *rows; i++) {
 		const struct ad_kept *k = &j->kept[i], *last = n ? &j->kept[n - 1] : NULL;
 
 		if (!last || last->id != k->id)
@@ -343,19 +403,15 @@ static int merge_rows(struct ad_job *j, struct err *e)
 			 last->npages != k->npages)
 			return bad_row(k->id, e);
 	}
-	j->nkept = n;
-	for (uint32_t i = 0; i < n; i++) {
-		if (pagemap_take(&j->kept[i].slab->pages, j->kept[i].page, 2 * j->kept[i].npages))
-			continue;
-		j->nkept = i;		/* what follows is not taken */
-		return bad_row(j->kept[i].id, e);
-	}
+	*rows = n;
 	return 0;
 }
 
+/* nkept: those whose pages are theirs now. */
 static int keep_rows(struct ad_job *j, struct err *e)
 {
 	uint64_t all = 1;
+	uint32_t n = 0;
 	int rc = 0;
 
 	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); )
@@ -365,8 +421,15 @@ static int keep_rows(struct ad_job *j, struct err *e)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
 	for (struct ad_session *s = NULL; !rc && (s = next_of(j->agent, j->id, s)); )
 		for (uint32_t i = 0; !rc && i < s->back->nrows; i++)
-			rc = keep_row(j, &s->back->row[i], e);
-	return rc ? rc : merge_rows(j, e);
+			rc = keep_row(j, &s->back->row[i], &n, e);
+	rc = rc ? rc : merge_rows(j, &n, e);
+	for (; !rc && j->nkept < n; j->nkept += !rc) {
+		struct ad_kept *k = &j->kept[j->nkept];
+
+		if (!pagemap_take(&k->slab->pages, k->page, 2 * k->npages))
+			rc = bad_row(k->id, e);
+	}
+	return rc;
 }
 
 int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e)
@@ -409,15 +472,15 @@ static uint32_t local_of(const struct ad_job *j, uint32_t rank)
 	return l;
 }
 
+/* The marks are read once, here: servers on this machine can write beside them. */
 int ad_back_resume(struct ad_tensor *t, struct err *e)
 {
 	struct ad_job *j = t->job;
 	uint32_t newest = 0;
-	uint64_t m;
 
 	if (!next_of(j->agent, j->id, NULL))
 		return 0;		/* nobody was here before */
-	t->desc.elsewhere = false;
+	t->desc.round = 0;
 	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); )
 		if (!newest || round_of(s, t->id) == round_next(newest))
 			newest = round_of(s, t->id);
@@ -430,14 +493,10 @@ int ad_back_resume(struct ad_tensor *t, struct err *e)
 		if (l < j->nlocal && round != newest)
 			t->front->in[l].behind = newest;
 	}
-	t->desc.round = t->front->round = newest;
-	if (!newest || !t->placed.bytes)
-		return 0;
-	m = t->desc.mark[newest & 1][0];
-	if (!ag_is_whole(&t->desc.geom, t->desc.mark[newest & 1], newest) ||
-	    AG_MARK_ROP(m) == ROP_NONE || AG_MARK_ROP(m) >= ROP_END)
+	if (!ag_desc_resume(&t->desc, newest))
 		return err_set(e, TALLY_EPROTO, "tensor %u: the results of round %u are not all "
 			       "in what was handed back", t->id, newest);
+	t->front->round = newest;
 	return 0;
 }
 

@@ -163,6 +163,7 @@ struct ag_seg {
 	bool hurt;			/* a link broke since it was pushed */
 	bool held;			/* the server may have this round's contribution */
 	bool lost;			/* it was pushed, and the server says that it lacks it */
+	bool kept;			/* its result of round tensor->kept was there */
 	uint8_t probes;			/* since it was pushed */
 	uint8_t unheard;		/* probes since the server has said anything of it */
 };
@@ -274,10 +275,11 @@ struct ag_tensor_desc {
 	 * them, zeros at first; NULL: nobody wants to know.
 	 */
 	uint64_t *mark[2];
-	uint32_t round;			/* that this machine had finished before its agent was
-					 * started again, and ag_is_whole(); 0: none */
-	bool elsewhere;			/* others had finished it: its result is not here */
 	bool whole;			/* of the next round it keeps all or nothing */
+	/* Of the process before this one, as ag_desc_resume() found it; else 0. */
+	uint32_t round;			/* that this machine had finished; 0: none */
+	uint8_t rop;			/* of that round; ROP_NONE: only others had finished it */
+	bool kept;			/* of the next one there may be results */
 };
 
 /* Of a result: its operation, its round, and in how large a world it was summed. */
@@ -292,8 +294,12 @@ static inline uint64_t ag_marks(const struct geom *g)
 	return (uint64_t)geom_chunks(g) * div_round_up(g->chunk_bytes, g->seg_bytes);
 }
 
-/* The result of a round is there, all of it, and of one world. */
-bool ag_is_whole(const struct geom *g, const uint64_t *marks, uint32_t round);
+/*
+ * What the process before has left of the tensor, whose ranks have finished that round (0:
+ * none).  Marks are not to be trusted, nor to stay as they are: they are read once, here and
+ * when the tensor is added.  False: they do not say that the round is whole, of one world.
+ */
+bool ag_desc_resume(struct ag_tensor_desc *d, uint32_t round);
 
 size_t ag_tensor_size(const struct ag_job *j, const struct ag_tensor_desc *d);
 /* The same for a tensor with nsegs segments in this engine at most. */

@@ -61,42 +61,60 @@ void ag_mark(const struct ag_seg *s)
 
 bool ag_was_done(const struct ag_seg *s)
 {
-	const struct ag_tensor *t = s->tensor;
-
-	return t->kept && t->kept == t->round &&
-	       AG_MARK_ROUND(*mark_of(s, t->round)) == t->round && !MUTATE(25);
+	return s->tensor->kept && s->tensor->kept == s->tensor->round && s->kept && !MUTATE(25);
 }
 
-bool ag_is_whole(const struct geom *g, const uint64_t *marks, uint32_t round)
+/* Ranks, or servers on this machine, may be able to write where a mark lies. */
+static uint64_t read_mark(const uint64_t *m)
+{
+	return __atomic_load_n(m, __ATOMIC_RELAXED);
+}
+
+/* The result of a round is there, all of it, and of one world: as the first mark has it. */
+static bool is_whole(const struct geom *g, const uint64_t *marks, uint64_t first, uint32_t round)
 {
 	for (uint32_t c = 0; c < geom_chunks(g); c++)
-		for (uint32_t k = 0; k < geom_chunk_segs(g, c); k++) {
-			uint64_t m = marks[mark_index(g, c, k * g->seg_bytes)];
-
-			if (AG_MARK_ROUND(m) != round || m != marks[0])
+		for (uint32_t k = 0; k < geom_chunk_segs(g, c); k++)
+			if (read_mark(&marks[mark_index(g, c, k * g->seg_bytes)]) != first)
 				return false;
-		}
+	return AG_MARK_ROUND(first) == round;
+}
+
+bool ag_desc_resume(struct ag_tensor_desc *d, uint32_t round)
+{
+	const uint64_t *done = d->mark[round & 1], *next = d->mark[round_next(round) & 1];
+	uint64_t first;
+
+	if (!ag_marks(&d->geom)) {
+		d->round = round;
+		return true;
+	}
+	d->kept = !d->whole || is_whole(&d->geom, next, read_mark(next), round_next(round));
+	if (!round)
+		return true;
+	first = read_mark(done);
+	if (!is_whole(&d->geom, done, first, round) || AG_MARK_ROP(first) == ROP_NONE ||
+	    AG_MARK_ROP(first) >= ROP_END)
+		return false;
+	d->round = round;
+	d->rop = AG_MARK_ROP(first);
 	return true;
 }
 
 void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d)
 {
-	uint32_t next = round_next(d->round);
-
-	if (d->elsewhere)
-		t->round = d->round;
-	if (!d->mark[0] || d->elsewhere)
-		return;
-	if (!d->whole || ag_is_whole(&t->geom, d->mark[next & 1], next))
-		t->kept = next;
-	if (!d->round)
-		return;
-	ASSERT(ag_is_whole(&t->geom, d->mark[d->round & 1], d->round));
 	t->round = d->round;
-	if (ag_marks(&t->geom))		/* an empty tensor has none */
-		t->rop = AG_MARK_ROP(d->mark[d->round & 1][0]);
-	for (uint32_t k = 0; k < t->nsegs; k++)
-		t->seg[k].state = SEG_DONE;
+	t->rop = d->rop;
+	if (d->kept)
+		t->kept = round_next(d->round);
+	for (uint32_t k = 0; k < t->nsegs; k++) {
+		struct ag_seg *s = &t->seg[k];
+
+		s->kept = d->kept && (d->whole || AG_MARK_ROUND(read_mark(mark_of(s, t->kept))) ==
+						  t->kept);
+		if (d->rop != ROP_NONE)
+			s->state = SEG_DONE;
+	}
 }
 
 /* Nobody wants it elsewhere now: who submits again copies it. */

@@ -197,6 +197,16 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 	return 0;
 }
 
+/* A completion that found no room is owed, one for each tensor. */
+static int check_heard(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
+		       struct err *e)
+{
+	if (list_empty(&t->in[local].owed))
+		return 0;
+	return err_set(e, TALLY_EPROTO, "rank %u went on with tensor '%.60s' before it had heard "
+		       "that round %u is done", j->rank[local], t->name, t->in[local].owed_round);
+}
+
 /* A piece belongs to the round that its rank has opened. */
 static int check_turn(struct front *f, const struct fr_job *j, uint32_t local,
 		      struct fr_tensor *t, const struct ring_sub *s, mono_t now, struct err *e)
@@ -230,6 +240,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 	if (!t)
 		return bad(e, j, local, "tensor", s->tensor);
 	rc = check_shape(j, local, t, s, e);
+	rc = rc ? rc : check_heard(j, local, t, e);
 	if (rc)
 		return rc;
 	rc = t->running ? 0 : check_root(j, s, e);

@@ -200,7 +200,6 @@ static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m
 	t->desc.dtype = (uint8_t)t->dtype;
 	t->desc.geom = (struct geom){ t->placed.bytes, j->chunk_bytes, j->seg_bytes };
 	t->desc.whole = j->shrink;
-	t->desc.elsewhere = m->round;
 	t->desc.round = t->round = m->round;
 	chunks = place_chunks(j->place, t->placed.bytes);
 	t->placed.owner = calloc(chunks + 1, sizeof(uint16_t));
@@ -235,7 +234,7 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 		rc = ad_back_memory(t, &kept, e);
 	/* Both parities from one slab: DECLARED names one. */
 	if (!rc && !kept)
-		rc = ad_pages_get(a, j, &j->results, "tally-result", 2 * t->npages, &t->result,
+		rc = ad_pages_get(a, j, &j->results, AD_RESULTS, 2 * t->npages, &t->result,
 				  &t->result_page[0], e);
 	if (rc)
 		return rc;

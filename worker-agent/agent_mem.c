@@ -5,6 +5,7 @@
  * are given out of them page by page; arenas are a process's own.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,12 +30,25 @@ static int take_id(struct agent *a, struct ad_slab *s, struct err *e)
 		       SLABS_PER_LINK_MAX);
 }
 
+void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job)
+{
+	snprintf(name, AD_NAME_MAX, "%s %u", what, job);
+}
+
+void ad_ring_name(char name[AD_NAME_MAX], uint32_t job, uint32_t rank)
+{
+	snprintf(name, AD_NAME_MAX, "tally-ring %u.%u", job, rank);
+}
+
 static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages, bool huge,
 		struct err *e)
 {
+	char name[AD_NAME_MAX];
 	uint32_t npages;
-	int rc = slab_new(&s->mem, what, bytes, huge, e);
+	int rc;
 
+	ad_slab_name(name, what, s->job);
+	rc = slab_new(&s->mem, name, bytes, huge, e);
 	if (rc || !pages)
 		return rc;
 	npages = (uint32_t)(s->mem.bytes / PAGE_BYTES);
@@ -142,7 +156,7 @@ struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *me
 /* Of small pages: processes map it where the one before was. */
 struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e)
 {
-	struct ad_slab *s = slab_make(a, j, "tally-result", bytes, true, true, false, e);
+	struct ad_slab *s = slab_make(a, j, AD_RESULTS, bytes, true, true, false, e);
 
 	if (!s)
 		return NULL;
@@ -261,7 +275,7 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 				"larger than the machine's memory");
 		return;
 	}
-	mail.slab = ad_slab_new(s->agent, s->job, "tally-arena", m->bytes, false, &e);
+	mail.slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, false, &e);
 	if (!mail.slab) {
 		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;

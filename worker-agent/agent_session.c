@@ -142,10 +142,8 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 	s->chunk_bytes = m->chunk_bytes;
 	s->on_loss = m->on_loss;
 	s->timeout_ms = m->timeout_ms ? m->timeout_ms : ATTACH_TIMEOUT_MS;
-	if (m->back && ad_back_attach(s, m, &e)) {
-		reply(s, m->req, e.code, e.text);
+	if (ad_back_attach(s, m, &e))
 		return;
-	}
 	if (!req_new(s, MSG_RANK_JOIN, m->req, s->timeout_ms))
 		return;
 	s->state = SESSION_JOINING;
@@ -154,8 +152,11 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 
 static int open_ring(struct ad_session *s, struct err *e)
 {
-	int rc = slab_new(&s->ring_mem, "tally-ring", ring_shared_bytes(), false, e);
+	char name[AD_NAME_MAX];
+	int rc;
 
+	ad_ring_name(name, s->job->id, s->rank);
+	rc = slab_new(&s->ring_mem, name, ring_shared_bytes(), false, e);
 	if (rc)
 		return rc;
 	s->ring = calloc(1, sizeof(*s->ring));
@@ -409,6 +410,7 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 			return;
 		}
 		s->state = SESSION_OVER;
+		ad_back_free(s);
 		reply(s, theirs, m->code ? m->code : TALLY_ESHUTDOWN,
 		      m->code ? m->text : "the job is over");
 		return;

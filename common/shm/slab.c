@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -125,6 +126,23 @@ int slab_seal_writers(struct slab *s, struct err *e)
 	if (fcntl(s->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
 		return err_set(e, err_from_errno(errno), "sealing a slab: %m");
 	return 0;
+}
+
+bool slab_is_named(int fd, const char *name)
+{
+	char path[32], is[300], want[300];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	snprintf(want, sizeof(want), "/memfd:%s (deleted)", name);
+	n = readlink(path, is, sizeof(is) - 1);
+	is[MAX(n, 0)] = '\0';
+	return !strcmp(is, want);
+}
+
+bool slab_is_solid(const struct slab *s)
+{
+	return !s->huge || fcntl(s->fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE;
 }
 
 /* Whether a descriptor from somebody else is a slab of that many bytes, which are rounded up. */

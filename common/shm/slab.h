@@ -36,6 +36,11 @@ int slab_readonly_fd(const struct slab *s, int *fd, struct err *e);
 
 int slab_seal_writers(struct slab *s, struct err *e);	/* F_SEAL_FUTURE_WRITE and F_SEAL_SEAL */
 
+/* Whether its maker gave a memfd that name (slab_new()); nobody else can give it another. */
+bool slab_is_named(int fd, const char *name);
+/* No hole can be punched that kills a reader. */
+bool slab_is_solid(const struct slab *s);
+
 /*
  * Maps a descriptor from somebody else.  Checks: a memfd, sealed SHRINK and
  * GROW, at least `bytes` long.  On success s owns fd; on error the caller does.

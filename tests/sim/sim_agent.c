@@ -233,8 +233,7 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 				    .route = route, .since = aj->log.since[k] };
 
 	d.whole = j->p->shrink;
-	d.round = round;
-	d.elsewhere = round;
+	d.round = kept ? 0 : round;
 	route_of(j, aj, k, route);
 	tensor_forget(a, at);		/* of a declaration that was refused */
 	at->kept = kept;
@@ -244,8 +243,6 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 	if (kept) {
 		memcpy(at->result, kept->result, 2 * bytes);
 		memcpy(at->marks, kept->marks, 2 * ag_marks(&t->geom) * sizeof(uint64_t));
-		d.round = sim_back_round(s, j, agent, k);
-		d.elsewhere = false;
 	}
 	slot = slab_add(a, at->result, 2 * bytes);
 	at->slab = SLOT_SLAB_ID(slot);
@@ -254,6 +251,8 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 		d.result_slot[parity] = slot + (uint64_t)parity * bytes;
 		d.mark[parity] = at->marks + (uint64_t)parity * ag_marks(&t->geom);
 	}
+	if (kept && !ag_desc_resume(&d, sim_back_round(s, j, agent, k)))
+		sim_fail(s, "agent %u: tensor %u, results of a round are not all there", agent, k);
 	if (nlocal > 1) {
 		at->sum = sim_garbage(s, bytes);
 		d.sum = at->sum;

@@ -26,14 +26,14 @@ static uint8_t *input[TENSORS][2], *sum[TENSORS], *result[TENSORS][2];
 static uint64_t marks[TENSORS][2][SEGS];
 static mono_t now;
 
-/* With what is in its memory; round: the last that a process before had finished. */
-static inline void put_tensor(uint32_t k, uint32_t round, bool whole)
+static const uint32_t the_route[SEGS];	/* of all chunks: number 0 */
+
+static inline struct ag_tensor_desc desc_of(uint32_t k, bool whole)
 {
-	const uint32_t routes[SEGS] = { 0 };
 	struct ag_tensor_desc d = {
-		.id = k + 1, .dtype = DTYPE_I32, .geom = { SEGS * SEG, SEG, SEG }, .route = routes,
-		.sum = sum[k], .sum_slot = SLOT_SLAB(9, 0), .round = round,
-		.whole = whole,
+		.id = k + 1, .dtype = DTYPE_I32, .geom = { SEGS * SEG, SEG, SEG },
+		.route = the_route,
+		.sum = sum[k], .sum_slot = SLOT_SLAB(9, 0), .whole = whole,
 	};
 
 	for (int i = 0; i < 2; i++) {
@@ -41,6 +41,15 @@ static inline void put_tensor(uint32_t k, uint32_t round, bool whole)
 		d.result_slot[i] = SLOT_SLAB(k + 1, (uint64_t)i * SEGS * SEG);
 		d.mark[i] = marks[k][i];
 	}
+	return d;
+}
+
+/* With what is in its memory; round: the last that a process before had finished. */
+static inline void put_tensor(uint32_t k, uint32_t round, bool whole)
+{
+	struct ag_tensor_desc d = desc_of(k, whole);
+
+	ck_assert(ag_desc_resume(&d, round));
 	tensor[k] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
 }
 

@@ -200,6 +200,78 @@ START_TEST(started_again_it_gives_the_round_before_and_goes_on)
 }
 END_TEST
 
+static void scribble(uint32_t k)
+{
+	for (int parity = 0; parity < 2; parity++)
+		for (uint32_t i = 0; i < SEGS; i++)
+			marks[k][parity][i] = (uint64_t)random() << 32 | (random() & 7);
+}
+
+/* They lie where others may be able to write: who says what he likes is not believed. */
+START_TEST(started_again_it_takes_no_marks_that_cannot_be)
+{
+	uint64_t good[2][SEGS];
+	struct ag_tensor_desc d;
+
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+	memcpy(good, marks[0], sizeof(good));
+	for (uint32_t i = 0; i < 10000; i++) {
+		d = desc_of(0, i & 1);
+		scribble(0);
+		if (ag_desc_resume(&d, 1 + i % 8))
+			ck_assert(d.rop > ROP_NONE && d.rop < ROP_END && d.round == 1 + i % 8);
+	}
+	for (uint32_t k = 0; k < SEGS; k++) {
+		memcpy(marks[0], good, sizeof(good));
+		d = desc_of(0, false);
+		ck_assert(!ag_desc_resume(&d, 2));
+		ck_assert(!ag_desc_resume(&d, 3));	/* of the same parity */
+		ck_assert(!ag_desc_resume(&d, UINT32_MAX));
+		ck_assert(ag_desc_resume(&d, 1));
+		marks[0][1][k] += AG_MARK(1, 0, 0);
+		ck_assert(!ag_desc_resume(&d, 1));
+	}
+	for (uint32_t rop = 0; rop < 256; rop++) {
+		for (uint32_t k = 0; k < SEGS; k++)
+			marks[0][1][k] = AG_MARK(4, rop, 1);
+		ck_assert(ag_desc_resume(&d, 1) == (rop != ROP_NONE && rop < ROP_END));
+	}
+}
+END_TEST
+
+/* They are looked at once: what they say later changes nothing. */
+START_TEST(started_again_it_does_not_mind_marks_that_change)
+{
+	struct ag_tensor_desc d;
+
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+	for (uint32_t i = 0; i < 100; i++) {
+		ag_tensor_remove(&core, tensor[0]);
+		ag_tensor_forget(&core, tensor[0]);
+		free(tensor[0]);
+		for (uint32_t k = 0; k < SEGS; k++)
+			marks[0][1][k] = AG_MARK(4, ROP_SUM, 1);
+		d = desc_of(0, i & 1);
+		ck_assert(ag_desc_resume(&d, 1));
+		scribble(0);
+		tensor[0] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+		ck_assert_uint_eq(tensor[0]->round, 1);
+		ck_assert_uint_eq(tensor[0]->rop, ROP_SUM);
+		scribble(0);
+		ag_check(&core);
+	}
+	memset(marks[0], 0, sizeof(marks[0]));
+	again(0, 0, false);
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+}
+END_TEST
+
 /* It has no marks, and rounds as any other has. */
 START_TEST(started_again_an_empty_tensor_goes_on)
 {
@@ -207,7 +279,7 @@ START_TEST(started_again_an_empty_tensor_goes_on)
 	uint64_t other = ~0ull;		/* somebody else's */
 	struct ag_tensor_desc d = {
 		.id = TENSORS + 1, .dtype = DTYPE_I32, .geom = { 0, SEG, SEG }, .route = &no_route,
-		.sum = sum[0], .sum_slot = SLOT_SLAB(9, 0), .round = 3, .whole = true,
+		.sum = sum[0], .sum_slot = SLOT_SLAB(9, 0), .whole = true,
 		.result = { result[0][0], result[0][1] }, .mark = { &other, &other },
 	};
 	struct ag_post p = { .round = 4, .rop = ROP_SUM, .root_local = -1, .base = input[0][0],
@@ -215,6 +287,7 @@ START_TEST(started_again_an_empty_tensor_goes_on)
 	struct ag_tensor *t;
 
 	ck_assert_uint_eq(ag_marks(&d.geom), 0);
+	ck_assert(ag_desc_resume(&d, 3));
 	t = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
 	ck_assert_uint_eq(t->round, 3);
 	ck_assert_uint_eq(t->rop, 0);
@@ -669,6 +742,8 @@ static void add_wide(TCase *t)
 	tcase_add_test(t, started_again_it_pushes_what_has_no_result);
 	tcase_add_test(t, started_again_it_keeps_a_whole_round_or_none_of_it);
 	tcase_add_test(t, started_again_it_gives_the_round_before_and_goes_on);
+	tcase_add_test(t, started_again_it_takes_no_marks_that_cannot_be);
+	tcase_add_test(t, started_again_it_does_not_mind_marks_that_change);
 	tcase_add_test(t, started_again_an_empty_tensor_goes_on);
 }
 

@@ -206,6 +206,28 @@ START_TEST(a_rank_submits_a_round_once)
 }
 END_TEST
 
+/* Else there would be two completions to be owed, and room for one. */
+START_TEST(a_rank_that_does_not_listen_cannot_go_on)
+{
+	struct ring_sub s = sub(1);
+	struct list owed;
+
+	list_init(&owed);
+	for (uint32_t local = 0; local < LOCAL; local++)
+		ck_assert_int_eq(submit(local, &s), 0);
+	finish(tensor);
+	tensor->in[1].owed_round = 1;
+	list_add(&owed, &tensor->in[1].owed);
+	s.round = 2;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_int_eq(submit(1, &s), TALLY_EPROTO);
+	ck_assert_str_eq(error.text, "rank 4 went on with tensor 'grad' before it had heard that "
+			 "round 1 is done");
+	list_del(&tensor->in[1].owed);
+	ck_assert_int_eq(submit(1, &s), 0);
+}
+END_TEST
+
 START_TEST(ranks_of_one_machine_that_disagree_are_named)
 {
 	struct ring_sub s = sub(1);
@@ -412,6 +434,7 @@ int main(void)
 	tcase_add_test(t, rounds_have_the_order_of_their_submission);
 	tcase_add_test(t, hostile_descriptors_give_eproto_and_change_nothing);
 	tcase_add_test(t, a_rank_submits_a_round_once);
+	tcase_add_test(t, a_rank_that_does_not_listen_cannot_go_on);
 	tcase_add_test(t, ranks_of_one_machine_that_disagree_are_named);
 	tcase_add_test(t, broadcasts_from_different_roots_disagree);
 	tcase_add_test(t, a_broadcast_knows_its_root_by_local_index);

@@ -48,6 +48,28 @@ START_TEST(slab_cannot_be_resized_by_anybody)
 }
 END_TEST
 
+START_TEST(slab_has_the_name_of_its_maker_and_no_other)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct slab s;
+
+	ck_assert_int_eq(slab_new(&s, "tally-ring 3.1", PAGE_BYTES, false, &e), 0);
+	ck_assert(slab_is_named(s.fd, "tally-ring 3.1"));
+	ck_assert(!slab_is_named(s.fd, "tally-ring 3.11"));
+	ck_assert(!slab_is_named(s.fd, "tally-ring 3."));
+	ck_assert(!slab_is_named(s.fd, ""));
+	ck_assert(!slab_is_named(fd, "tally-ring 3.1"));
+	ck_assert(!slab_is_named(-1, "tally-ring 3.1"));
+	ck_assert(slab_is_solid(&s));		/* its holes read as zeros */
+	s.huge = true;
+	ck_assert(!slab_is_solid(&s));
+	ck_assert_int_eq(slab_seal_writers(&s, &e), 0);
+	ck_assert(slab_is_solid(&s));
+	slab_free(&s);
+	close(fd);
+}
+END_TEST
+
 START_TEST(slab_of_impossible_size_is_refused)
 {
 	struct slab s;
@@ -387,6 +409,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, slab_is_zeroed_rounded_up_and_shared);
 	tcase_add_test(tc, slab_cannot_be_resized_by_anybody);
+	tcase_add_test(tc, slab_has_the_name_of_its_maker_and_no_other);
 	tcase_add_test(tc, slab_of_impossible_size_is_refused);
 	tcase_add_test(tc, slab_falls_back_to_small_pages);
 	tcase_add_test(tc, slab_unsealed_memfd_is_refused);

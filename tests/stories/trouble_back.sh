@@ -1,0 +1,125 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Processes that lie when they hand their memory back to an agent that was started again:
+# refused, or their own job ends of it.  The agent stays, a job beside them notices nothing.
+# TIMEOUT: 300
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_scheduler --agent-grace 40
+for a in a0 a1; do start_agent $a; done
+start_server s0 --memory 2G		# many jobs at once
+start_server g0 --memory 2G --machine-id a0
+wait_until 15 'all nodes are registered' nodes_up 4
+for r in 0 1; do start_rank calm $r 2 a$r declare:w:200000 "train:w:$TMP/enough"; done
+train_more calm.0 20 20
+
+# again: a0 is killed and started again.
+again()
+{
+	rm -f "$TMP/again"
+	kill_now a0 KILL
+	wait "$(pid_of a0)" 2>/dev/null
+	start_agent a0
+	wait_until 10 'the calm job goes on' has_line a0 "'calm' goes on"
+	: > "$TMP/again"
+}
+
+# liar JOB RANK WORLD LIE...
+liar()
+{
+	local job=$1 rank=$2 world=$3
+
+	shift 3
+	rm -f "$TMP/again"
+	start_daemon "$job.$rank" env TALLY_JOB="$job" TALLY_RANK="$rank" \
+		TALLY_WORLD_SIZE="$world" TALLY_SOCKET="$TMP/a0.sock" TROUBLE_AGAIN="$TMP/again" \
+		"$PYTHON" "$ROOT/tests/trouble_back.py" "$@"
+}
+
+again
+train_more calm.0 5 20
+fds=$(fds_of a0)
+
+# ---- what is refused at once, and the same process is believed when it tells the truth ----
+calm=$(sed -n "s/.*job \([0-9]*\) 'calm' goes on.*/\1/p" "$TMP/a0.log" | tail -n 1)
+start_rank refused 0 2 a1 declare:w:300000 rounds:w:4
+liar refused 1 2 refused "$calm"
+wait_line 20 refused.1 '^ready'
+again
+wait_line 60 refused.1 '^came back'
+expect_end 20 refused.1 0
+expect_end 20 refused.0 0
+is_running "$(pid_of a0)" || fail 'the agent did not survive'
+say "$(grep -c ": (1, -" "$TMP/refused.1.log") lies refused, then the truth believed"
+
+if [ "$(id -u)" = 0 ]; then
+	chmod 711 "$TMP"
+	chmod 666 "$TMP/a0.sock"
+	for victim in "$calm 0" "$calm 1"; do
+		# shellcheck disable=SC2086
+		TALLY_SOCKET="$TMP/a0.sock" setpriv --reuid 65534 --regid 65534 --clear-groups \
+			"$PYTHON" "$ROOT/tests/trouble_back.py" thief $victim ||
+			fail "a thief came into job $victim"
+	done
+	train_more calm.0 5
+	say 'another user is nobody else'"'"'s rank'
+fi
+
+# ---- what only its own job shows ----
+# lies LIE...: rank 0 on a1 waits in round 4 of a job of that name, rank 1 on a0 lies.
+lies()
+{
+	local lie
+
+	for lie; do
+		start_rank "$lie" 0 2 a1 declare:w:300000 rounds:w:3 submit:w wait:60
+		liar "$lie" 1 2 "$lie"
+	done
+	for lie; do wait_line 40 "$lie.1" '^ready'; done
+	again
+	for lie; do
+		wait_line 40 "$lie.1" '^struck'
+		is_running "$(pid_of a0)" || fail "the agent did not survive: $lie"
+	done
+	train_more calm.0 5 20
+}
+
+end_by_itself='offset backwards unaligned smaller larger slab empty overlap second future next
+	past last short noise operation none worlds'
+# shellcheck disable=SC2086
+lies $end_by_itself
+for lie in $end_by_itself; do
+	expect_error 20 "$lie.0" 'EPROTO .*(handed back|has had round)'
+	kill_now "$lie.1" KILL
+done
+say 'places and rounds that cannot be: their jobs end, and say so'
+
+end_with_it='faked restless twice often'
+# shellcheck disable=SC2086
+lies $end_with_it
+for lie in $end_with_it; do
+	kill_now "$lie.1" KILL
+	expect_error 20 "$lie.0" '(EWORKERLOST rank 1 |EPROTO .*handed back)'
+done
+say 'what cannot be told from the truth hurts its own job alone'
+
+# Two stories of one rank, told while another one is awaited.
+start_rank stories 0 3 a1 declare:w:300000 rounds:w:3 submit:w wait:60
+start_rank stories 2 3 a0 declare:w:300000 rounds:w:3 "until:$TMP/told" submit:w wait:60
+liar stories 1 3 stories
+wait_line 20 stories.1 '^ready'
+wait_line 20 stories.2 '^done rounds'
+again
+: > "$TMP/told"
+for r in 0 2; do expect_error 30 stories.$r 'EPROTO .*handed back'; done
+kill_now stories.1 KILL
+say 'two stories of one rank: their job ends'
+
+same_fds() { (( $(fds_of a0) <= fds )); }
+wait_until 20 "a0 has $fds descriptors again" same_fds
+touch "$TMP/enough"
+for r in 0 1; do expect_end 20 calm.$r 0; done
+works after a0 a1
+for d in scheduler a0 a1 s0 g0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+say 'nobody else noticed, nothing leaked'
