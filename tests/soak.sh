@@ -1,13 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The soak: real daemons on machines of their own (network namespaces), two jobs that
+# The soak: real daemons on machines of their own (network namespaces), three jobs that
 # train and check every bit, and something that goes wrong about every second.
 #
 #	tests/soak.sh [SECONDS [SEED]]	(make soak MINUTES=10 SEED=)
 #
-# Servers are killed, ended, stopped, cut off, drained and started again; agents and
-# ranks are stopped for less than their lease; the scheduler is killed; jobs come, and
-# lose a rank.  Between spells all is healed, and both jobs must go on.  At the end no
+# Servers are killed, ended, stopped, cut off, drained and started again; agents are killed
+# and started again, and their ranks come back; agents and ranks are stopped for less than
+# their lease; the scheduler is killed; jobs come, and lose a rank; one job goes on without
+# the ranks that it loses, and others come in their place.  Between spells all is healed, and
+# all jobs must go on.  At the end no
 # bit was wrong, no round is stuck, and nobody has kept memory, descriptors or shared
 # memory.  The seed decides what happens and when, but not how the processes take turns.
 . "$(dirname "$0")/lib.sh"
@@ -22,6 +24,7 @@ AGENTS=(a0 a1 a2)
 SERVERS=(s0 s1 s2 g0)		# g0: on the machine of a0
 RSS_KIB=$(( 48 << 10 ))		# more than this is a leak, whatever it is
 declare -A HOW DUE DID		# of a server: what is wrong with it, and until when
+declare -A LOST			# ranks of the job "less": when another process comes for them
 
 began=$(now_ms)
 elapsed() { echo $(( $(now_ms) - began )); }
@@ -55,6 +58,11 @@ server_start()
 		--name "$1" --machine-id "$ns" --engines 1 --memory 256M \
 		--shm-socket "$TMP/$1.shm"
 }
+agent_start()
+{
+	start_in "gpu${1#?}" "$1" "$BIN/tally-agent" --scheduler "$SCHEDULER" --name "$1" \
+		--machine-id "gpu${1#?}" --engines 1 --socket "$TMP/$1.sock"
+}
 # gone NAME: it has ended, and its number may be anybody's.
 gone()
 {
@@ -77,6 +85,15 @@ job_start()			# NAME AGENT...: a rank on each
 			PAUSE=0.02 "$PYTHON" "$ROOT/tests/soak_rank.py" "$TMP/$job.stop"
 		(( ++r ))
 	done
+}
+# A job of two ranks on each of two machines that goes on without those that it loses.
+less_start()			# RANK
+{
+	: > "$TMP/less.$1.count"
+	start_daemon "less.$1" env TALLY_JOB=less TALLY_RANK="$1" TALLY_WORLD_SIZE=4 \
+		TALLY_SOCKET="$TMP/a$(( 1 + $1 / 2 )).sock" \
+		TROUBLE_COUNT="$TMP/less.$1.count" ON_LOSS=shrink PER_MACHINE=2 \
+		PAUSE=0.02 "$PYTHON" "$ROOT/tests/soak_rank.py" "$TMP/less.stop"
 }
 
 # ---- what goes wrong, and right again ----
@@ -136,6 +153,55 @@ scheduler_kill()
 	scheduler_start
 }
 
+# Its ranks come back to it, unless they are stopped or somebody kills them, too.
+agent_again()			# NAME
+{
+	local a=$1
+
+	did "agent $a: killed"
+	DID[agent]=$(( ${DID[agent]:-0} + 1 ))
+	kill_now "$a" KILL
+	gone "$a"
+	roll 1500
+	pause_ms "$ROLLED"
+	agent_start "$a"
+	unset "RSS[$a]"
+}
+
+# It needs another rank on its machine to come back, and rank 0 knows how far the job is.
+rank_lose()			# RANK
+{
+	local mate=$(( $1 ^ 1 ))
+
+	[ -z "${LOST[$1]:-}${LOST[$mate]:-}" ] || return
+	roll 4000
+	LOST[$1]=$(( $(now_ms) + ROLLED ))
+	DID[rank]=$(( ${DID[rank]:-0} + 1 ))
+	did "rank less.$1: killed"
+	kill_now "less.$1" KILL
+	gone "less.$1"
+}
+
+# Who comes is lost again if it cannot come in just now: it had a second in its place to wait
+# for, or its agent died meanwhile.
+ranks_come()			# NOW
+{
+	local r
+
+	for r in 1 2 3; do
+		if [ -z "${LOST[$r]:-}" ] && ended "less.$r" && ! has_line "less.$r" '^in$' &&
+		   has_line "less.$r" '^ERROR (EEXIST|EAGENT|ETIMEDOUT|EWORKERLOST|ESCHED)'; then
+			did "rank less.$r: $(tail -n 1 "$TMP/less.$r.log")"
+			gone "less.$r"
+			LOST[$r]=$1
+		fi
+		[ -n "${LOST[$r]:-}" ] && (( $1 >= LOST[$r] )) || continue
+		unset "LOST[$r]"
+		did "rank less.$r: another one"
+		less_start "$r"
+	done
+}
+
 # A job comes, and one of its ranks dies: its other rank hears it.
 visitor()
 {
@@ -158,12 +224,14 @@ trouble()
 {
 	local server how=(killed killed ended stopped stopped 'cut off' drained drained)
 
-	roll 20
+	roll 26
 	case $ROLLED in
 	0) scheduler_kill ;;
 	1) visitor ;;
 	2 | 3) roll 3; brief "a$ROLLED" ;;
 	4 | 5) roll 3; brief "three.$ROLLED" ;;
+	6 | 7 | 8) roll 3; agent_again "a$ROLLED" ;;
+	9 | 10 | 11) roll 3; rank_lose $(( 1 + ROLLED )) ;;
 	*)
 		roll ${#SERVERS[@]}
 		server=${SERVERS[ROLLED]}
@@ -192,8 +260,10 @@ jobs_live()
 {
 	local rank
 
-	for rank in three.0 three.1 three.2 two.0 two.1; do
-		is_running "$(pid_of $rank)" ||
+	ranks_come "$(now_ms)"
+	for rank in three.0 three.1 three.2 two.0 two.1 less.{0,1,2,3}; do
+		[ -n "${LOST[${rank#less.}]:-}" ] || is_running "$(pid_of $rank)" ||
+			{ [ "${rank%.*}" = less ] && ! has_line $rank '^in$'; } ||
 			fail "$rank has ended: $(tail -n 1 "$TMP/$rank.log")"
 	done
 	for rank in scheduler "${AGENTS[@]}"; do
@@ -203,27 +273,33 @@ jobs_live()
 
 well()
 {
+	local r
+
 	heal_all
+	for r in "${!LOST[@]}"; do LOST[$r]=0; done
 	wait_until $HEAL_S 'all nodes are back' nodes_up $(( ${#AGENTS[@]} + ${#SERVERS[@]} ))
 	wait_until $HEAL_S 'nobody is drained' none_drain
 	jobs_live
 	tally tensors --stuck > "$TMP/stuck.log" 2>&1	# for the case that it stays so
 	train_more three.0 5 $HEAL_S
 	train_more two.0 5 $HEAL_S
+	for r in 0 1 2 3; do
+		wait_until $HEAL_S "less.$r goes on" goes_on "$r" $(( $(rounds_of "less.$r") + 5 ))
+	done
 	wait_until $HEAL_S 'no round is stuck' none_stuck
 	jobs_live
-	did "well, rounds $(rounds_of three.0) and $(rounds_of two.0)"
+	for r in "${AGENTS[@]}"; do : "${RSS[$r]:=$(rss_of "$r")}"; done
+	did "well, rounds $(rounds_of three.0), $(rounds_of two.0) and $(rounds_of less.0)"
 }
+# goes_on RANK ROUND: whoever it is by now.
+goes_on() { ranks_come "$(now_ms)"; [ -z "${LOST[$1]:-}" ] && has_rounds "less.$1" "$2"; }
 
 memfds_of() { ls -l "/proc/$(pid_of "$1")/fd" 2>/dev/null | grep -c memfd; }
 fds_are() { (( $(fds_of "$1") <= $2 )); }
 memfds_are() { (( $(memfds_of "$1") <= $2 )); }
 
 scheduler_start
-for i in 0 1 2; do
-	start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
-		--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
-done
+for a in "${AGENTS[@]}"; do agent_start "$a"; done
 for server in "${SERVERS[@]}"; do server_start "$server"; done
 wait_until 30 'all nodes are registered' nodes_up 7
 declare -A FDS RSS
@@ -231,8 +307,8 @@ for a in "${AGENTS[@]}"; do FDS[$a]=$(fds_of $a); done
 echo "soak: $DURATION s, seed $SEED"
 job_start three a0 a1 a2
 job_start two a0 a1
+for r in 0 1 2 3; do less_start $r; done
 well
-for a in "${AGENTS[@]}"; do RSS[$a]=$(rss_of $a); done
 
 until (( $(elapsed) >= DURATION * 1000 )); do
 	spell=$(( $(now_ms) + SPELL_MS ))
@@ -253,8 +329,8 @@ for a in "${AGENTS[@]}"; do
 	(( $(rss_of $a) <= RSS[$a] + RSS_KIB )) ||
 		fail "$a uses $(rss_of $a) KiB of memory, at the beginning ${RSS[$a]}"
 done
-touch "$TMP/three.stop" "$TMP/two.stop"
-for rank in three.0 three.1 three.2 two.0 two.1; do expect_end 60 $rank 0; done
+touch "$TMP"/{three,two,less}.stop
+for rank in three.0 three.1 three.2 two.0 two.1 less.{0,1,2,3}; do expect_end 60 $rank 0; done
 wait_until 30 'no job is left' no_jobs
 # Links to servers outlive the job that made them; those to servers that are gone do not.
 for a in "${AGENTS[@]}"; do
@@ -264,6 +340,6 @@ done
 for server in "${SERVERS[@]}"; do
 	wait_until 30 "$server has given all shared memory back" memfds_are "$server" 0
 done
-for rank in three.0 two.0; do say "$rank: $(tail -n 1 "$TMP/$rank.log")"; done
+for rank in three.0 two.0 less.0; do say "$rank: $(tail -n 1 "$TMP/$rank.log")"; done
 for how in "${!DID[@]}"; do say "$how: ${DID[$how]} times"; done
 say "no wrong bit, no stuck round, nothing kept; seed $SEED"
