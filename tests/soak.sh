@@ -151,6 +151,7 @@ scheduler_kill()
 	roll 1500
 	pause_ms "$ROLLED"
 	scheduler_start
+	APART=$(( $(now_ms) + 7000 ))
 }
 
 # Its ranks come back to it, unless they are stopped or somebody kills them, too.
@@ -166,6 +167,7 @@ agent_again()			# NAME
 	pause_ms "$ROLLED"
 	agent_start "$a"
 	unset "RSS[$a]"
+	APART=$(( $(now_ms) + 3000 ))
 }
 
 # It needs another rank on its machine to come back, and rank 0 knows how far the job is.
@@ -220,17 +222,21 @@ visitor()
 	gone visit.1
 }
 
+# An agent that is started again while the scheduler recovers does not get its jobs back.
+APART=0
+apart() { (( $(now_ms) >= APART )); }
+
 trouble()
 {
 	local server how=(killed killed ended stopped stopped 'cut off' drained drained)
 
 	roll 26
 	case $ROLLED in
-	0) scheduler_kill ;;
+	0) ! apart || scheduler_kill ;;
 	1) visitor ;;
 	2 | 3) roll 3; brief "a$ROLLED" ;;
 	4 | 5) roll 3; brief "three.$ROLLED" ;;
-	6 | 7 | 8) roll 3; agent_again "a$ROLLED" ;;
+	6 | 7 | 8) roll 3; ! apart || agent_again "a$ROLLED" ;;
 	9 | 10 | 11) roll 3; rank_lose $(( 1 + ROLLED )) ;;
 	*)
 		roll ${#SERVERS[@]}
