@@ -238,14 +238,20 @@ bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint3
 	return true;
 }
 
-/* Ranks that came before those who hold the job. */
+/* Ranks that came before those who hold the job, and perhaps in the place of lost ones. */
 static void move_joins(struct sched *s, struct sched_job *from, struct sched_job *to)
 {
 	list_for_each_safe(&from->reqs, l, next) {
 		struct sched_req *q = list_entry(l, struct sched_req, link);
-		uint32_t ms = (uint32_t)((q->deadline - s->now) / mono_ms(1)) + 1;
+		const struct msg_rank_join m = {
+			.req = q->req, .job = to->name, .world = from->world, .rank = q->rank,
+			.pid = from->ranks[q->rank].pid, .on_loss = (uint32_t)from->on_loss,
+			.timeout_ms = (uint32_t)((q->deadline - s->now) / mono_ms(1)) + 1,
+			.chunk_bytes = from->chunk_bytes,
+		};
 
-		if (held_join(s, to, q->node, q->rank, from->ranks[q->rank].pid, q->req, ms))
+		if (held_join(s, to, q->node, m.rank, m.pid, m.req, m.timeout_ms) ||
+		    grow_join(s, to, q->node, &m))
 			req_drop(s, from, q);
 	}
 }

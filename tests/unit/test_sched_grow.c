@@ -351,6 +351,37 @@ START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
 }
 END_TEST
 
+/* It asks again before anybody has told the scheduler of the job. */
+START_TEST(who_waits_goes_on_waiting_when_the_scheduler_is_back)
+{
+	static const uint32_t ranks[] = { 0, 1, 2, 3 };
+	struct msg_machine machines[] = {
+		{ .name = "a", .machine = "a", .engines = 1, .nranks = 2, .ranks = &ranks[0] },
+		{ .name = "b", .machine = "b", .engines = 1, .nranks = 2, .ranks = &ranks[2] },
+	};
+	struct msg held = { .type = MSG_JOB_HELD, .job_up = {
+		.name = "x", .world = 4, .chunk_bytes = CHUNK_BYTES_DEFAULT,
+		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MAX,
+		.nmachines = 2, .machines = machines, .on_loss = ON_LOSS_SHRINK,
+		.ngone = 2, .gone = ranks,
+	} };
+
+	machine_out(false);
+	held.job_up.job = number;
+	held.job_up.epoch = last(agent[1], MSG_EPOCH)->epoch;
+	held.job_up.seq = last(agent[1], MSG_EPOCH)->seq;
+	restart(10000);
+	agent[0] = hello(NODE_AGENT, "a");
+	machines[0].node = last(agent[0], MSG_WELCOME)->node;
+	join_late(agent[0], 50, 1, 201, 4);
+	agent[1] = hello(NODE_AGENT, "b");
+	send(agent[1], &held);
+	pass_beating(11000, agent, 2);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 /* Agent a was started again while the scheduler was away: nobody speaks for its ranks. */
 START_TEST(who_comes_while_the_scheduler_recovers_is_a_stranger)
 {
@@ -409,6 +440,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_machine_that_dies_on_its_way_in_is_not_waited_for);
 	tcase_add_test(t, a_machine_does_not_come_into_a_job_that_ends);
 	tcase_add_test(t, a_machine_comes_back_as_it_was);
+	tcase_add_test(t, who_waits_goes_on_waiting_when_the_scheduler_is_back);
 	tcase_add_test(t, who_comes_while_the_scheduler_recovers_is_a_stranger);
 }
 
