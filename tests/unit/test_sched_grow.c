@@ -351,31 +351,38 @@ START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
 }
 END_TEST
 
+/* What b says after a restart, of a job whose ranks from `gone` on are lost up to 1. */
+static void held_by_b(const struct record *epoch, uint32_t a, uint32_t world, uint32_t gone)
+{
+	static const uint32_t ranks[] = { 0, 1, 2, 3 };
+	const struct msg_machine machines[] = {
+		{ .node = a, .name = "a", .machine = "a", .engines = 1, .nranks = 2,
+		  .ranks = &ranks[0] },
+		{ .name = "b", .machine = "b", .engines = 1, .nranks = 2, .ranks = &ranks[2] },
+	};
+	const struct msg held = { .type = MSG_JOB_HELD, .job_up = {
+		.job = number, .name = "x", .world = world, .epoch = epoch->epoch,
+		.seq = epoch->seq, .chunk_bytes = CHUNK_BYTES_DEFAULT,
+		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MAX,
+		.nmachines = 2, .machines = machines, .on_loss = ON_LOSS_SHRINK,
+		.ngone = 2 - gone, .gone = &ranks[gone],
+	} };
+
+	send(agent[1], &held);
+}
+
 /* It asks again before anybody has told the scheduler of the job. */
 START_TEST(who_waits_goes_on_waiting_when_the_scheduler_is_back)
 {
-	static const uint32_t ranks[] = { 0, 1, 2, 3 };
-	struct msg_machine machines[] = {
-		{ .name = "a", .machine = "a", .engines = 1, .nranks = 2, .ranks = &ranks[0] },
-		{ .name = "b", .machine = "b", .engines = 1, .nranks = 2, .ranks = &ranks[2] },
-	};
-	struct msg held = { .type = MSG_JOB_HELD, .job_up = {
-		.name = "x", .world = 4, .chunk_bytes = CHUNK_BYTES_DEFAULT,
-		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MAX,
-		.nmachines = 2, .machines = machines, .on_loss = ON_LOSS_SHRINK,
-		.ngone = 2, .gone = ranks,
-	} };
+	struct record epoch;
 
 	machine_out(false);
-	held.job_up.job = number;
-	held.job_up.epoch = last(agent[1], MSG_EPOCH)->epoch;
-	held.job_up.seq = last(agent[1], MSG_EPOCH)->seq;
+	epoch = *last(agent[1], MSG_EPOCH);
 	restart(10000);
 	agent[0] = hello(NODE_AGENT, "a");
-	machines[0].node = last(agent[0], MSG_WELCOME)->node;
 	join_late(agent[0], 50, 1, 201, 4);
 	agent[1] = hello(NODE_AGENT, "b");
-	send(agent[1], &held);
+	held_by_b(&epoch, last(agent[0], MSG_WELCOME)->node, 4, 0);
 	pass_beating(11000, agent, 2);
 	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
@@ -385,30 +392,17 @@ END_TEST
 /* Agent a was started again while the scheduler was away: nobody speaks for its ranks. */
 START_TEST(who_comes_while_the_scheduler_recovers_is_a_stranger)
 {
-	static const uint32_t ranks[] = { 0, 1, 2, 3 };
-	struct msg_machine machines[] = {
-		{ .name = "a", .machine = "a", .engines = 1, .nranks = 2, .ranks = &ranks[0] },
-		{ .name = "b", .machine = "b", .engines = 1, .nranks = 2, .ranks = &ranks[2] },
-	};
-	struct msg held = { .type = MSG_JOB_HELD, .job_up = {
-		.name = "x", .world = 4, .chunk_bytes = CHUNK_BYTES_DEFAULT,
-		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MAX,
-		.nmachines = 2, .machines = machines, .on_loss = ON_LOSS_SHRINK,
-		.ngone = 1, .gone = &ranks[1],
-	} };
+	struct record epoch;
+	uint32_t node;
 
 	job();
-	held.job_up.job = number;
-	held.job_up.epoch = last(agent[1], MSG_EPOCH)->epoch;
-	held.job_up.seq = last(agent[1], MSG_EPOCH)->seq;
-	machines[0].node = last(agent[0], MSG_WELCOME)->node;
+	epoch = *last(agent[1], MSG_EPOCH);
+	node = last(agent[0], MSG_WELCOME)->node;
 	restart(10000);
 	agent[1] = hello(NODE_AGENT, "b");
-	held.job_up.world = 5;		/* and one has no machine: such a job cannot be */
-	send(agent[1], &held);
+	held_by_b(&epoch, node, 5, 1);	/* one has no machine: such a job cannot be */
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 1);
-	held.job_up.world = 4;
-	send(agent[1], &held);
+	held_by_b(&epoch, node, 4, 1);
 	agent[0] = hello(NODE_AGENT, "a");
 	join_late(agent[0], 50, 0, 200, 4);	/* which is not the agent that the job knows */
 	ck_answer(agent[0], 50, TALLY_EWORKERLOST, "job 'x' goes on without machine a, and does "
@@ -419,7 +413,7 @@ START_TEST(who_comes_while_the_scheduler_recovers_is_a_stranger)
 	conn_closed(agent[0]);
 	pass(600);
 	agent[0] = hello(NODE_AGENT, "a");
-	ck_assert_uint_eq(last(agent[0], MSG_WELCOME)->node, machines[0].node);
+	ck_assert_uint_eq(last(agent[0], MSG_WELCOME)->node, node);
 	join_late(agent[0], 51, 0, 200, 4);
 	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 51), 0);
 }
