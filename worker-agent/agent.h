@@ -550,7 +550,7 @@ void ad_gpu_tick(struct ad_session *s, mono_t now);
 bool ad_join_taken(const struct ad_session *s, const struct ad_job *j, uint32_t local);
 void ad_join_give_up(struct ad_session *s);	/* it has ended, or waited for too long */
 /* These local ranks (bits) are in the job from now on: who of them has no process? */
-void ad_join_check(struct ad_job *j, uint64_t locals);
+void ad_join_check(struct ad_job *j, uint64_t locals, bool back);
 
 /* agent_session.c: processes */
 int ad_sessions_start(struct agent *a, struct err *e);

@@ -594,7 +594,7 @@ void ad_back_take_in(struct agent *a, uint32_t job)
 	end_rows(j);
 	if (rc)
 		ad_job_fail(j, &e);
-	ad_join_check(j, j->live);
+	ad_join_check(j, j->live, next_of(a, job, NULL));
 	log_info("job %u '%s' goes on here, %s", j->id, j->name, next_of(a, job, NULL) ?
 		 "tensors as the processes have kept them" : "ranks are in the place of lost ones");
 }

@@ -61,8 +61,11 @@ void ad_join_give_up(struct ad_session *s)
 	(void)ad_tell_scheduler(s->agent, &m);
 }
 
-/* A rank that went when the scheduler could not be told is missed when its job is up. */
-void ad_join_check(struct ad_job *j, uint64_t locals)
+/*
+ * A rank that went when the scheduler could not be told is missed when its job is up.  Who
+ * waits to come in its place is not it: back says which of the two the ranks have to be.
+ */
+void ad_join_check(struct ad_job *j, uint64_t locals, bool back)
 {
 	const struct ad_machine *me = &j->machines[j->me];
 
@@ -73,7 +76,8 @@ void ad_join_check(struct ad_job *j, uint64_t locals)
 			const struct ad_session *s = list_entry(l, struct ad_session, link);
 
 			here |= s->state == SESSION_JOINING && s->rank == me->ranks[local] &&
-				!strcmp(s->job_name, j->name);
+				!strcmp(s->job_name, j->name) &&
+				ad_back_job(s) == (back ? j->id : 0);
 		}
 		if (!here)
 			ad_job_left(j, local, TALLY_EWORKERLOST, 0);

@@ -124,7 +124,7 @@ void ad_shrink_take(struct ad_job *j, const struct ad_epoch *ep, const struct ms
 	for (uint32_t l = 0; l < j->nlocal; l++)
 		if (came >> l & 1)
 			j->left[l] = (struct ad_left){ 0 };
-	ad_join_check(j, came);
+	ad_join_check(j, came, false);
 }
 
 /* ---- engines ---- */

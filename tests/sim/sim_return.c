@@ -208,6 +208,22 @@ void sim_back_take_in(struct sim *s, uint32_t agent, struct sim_job *j)
 		sim_fail(s, "agent %u: told that it has a job again, and not the job", agent);
 }
 
+/* As ad_join_check() of the daemon: whose end was not heard is told to be lost. */
+static void check_ranks(struct sim *s, struct sim_job *j, uint32_t agent)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	for (uint32_t l = 0; l < aj->front.nlocal; l++) {
+		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+			.job = j->number, .rank = aj->front.rank[l], .code = TALLY_EWORKERLOST,
+			.text = "",
+		} };
+
+		if (aj->front.live >> l & 1 && !sim_rank_lives(j, aj->front.rank[l]))
+			sim_ctl_send(s, sim_agent_proc(agent), &m);
+	}
+}
+
 bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 {
 	struct sim_job *j = &s->job[m->req >> 32 & 1];
@@ -226,8 +242,10 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		aj->nback = 0;
 		return true;
 	}
-	if (!aj->core)
+	if (!aj->core) {
 		sim_back_take_in(s, agent, j);
+		check_ranks(s, j, agent);
+	}
 	aj->back[rank] = true;
 	if (!s->failed)
 		sim_rank_back(s, j, rank);
