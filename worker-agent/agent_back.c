@@ -296,9 +296,54 @@ void ad_back_forget(struct agent *a)
 		drop(list_first(&a->returning, struct ad_returning, link));
 }
 
-static bool is_running(const struct msg *m)
+/* A process that waits for its answer; also one that comes in the place of a lost rank. */
+static bool is_wanted(const struct agent *a, const struct msg_job_up *m)
 {
-	return m->type == MSG_JOB_UP && m->job_up.epoch_seq;
+	list_for_each(&a->sessions, l) {
+		const struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->state == SESSION_JOINING && !strcmp(s->job_name, m->name))
+			return true;
+	}
+	return false;
+}
+
+/* They ended when the scheduler could not be told, or have nothing that they could go on with. */
+static void lose_all(struct agent *a, const struct msg_job_up *m, const char *why)
+{
+	for (uint32_t i = 0; i < m->nmachines; i++)
+		for (uint32_t k = 0; m->machines[i].node == a->my_node &&
+				     k < m->machines[i].nranks; k++) {
+			const struct msg lost = { .type = MSG_RANK_LEAVE, .rank_leave = {
+				.job = m->job, .rank = m->machines[i].ranks[k],
+				.code = TALLY_EWORKERLOST, .text = why,
+			} };
+
+			(void)ad_tell_scheduler(a, &lost);
+		}
+}
+
+/* True: it is taken in later, or not at all. */
+static bool keeps_up(struct agent *a, const struct msg_job_up *m, struct ad_returning **r)
+{
+	bool again = m->seq || m->epoch_seq;	/* the job is running */
+
+	if (*r)
+		drop(*r);
+	*r = NULL;
+	if (again && !is_wanted(a, m)) {
+		lose_all(a, m, "its process has ended");
+		return true;
+	}
+	if (!next_of(a, m->job, NULL) && !m->epoch_seq)
+		return false;
+	*r = calloc(1, sizeof(**r));
+	if (!*r)
+		return true;
+	(*r)->job = m->job;
+	list_init(&(*r)->wires);
+	list_add(&a->returning, &(*r)->link);
+	return true;
 }
 
 /* What cannot be kept is missed when it is to be taken in. */
@@ -310,18 +355,10 @@ bool ad_back_keeps(struct agent *a, const struct msg *m)
 	struct ad_entry *entry;
 	struct err e;
 
-	if ((j && j->state != JOB_STOPPING) || (!r && !next_of(a, job, NULL) && !is_running(m)))
+	if (j && j->state != JOB_STOPPING)
 		return false;
-	if (m->type == MSG_JOB_UP) {
-		if (r)
-			drop(r);
-		r = calloc(1, sizeof(*r));
-		if (!r)
-			return true;
-		r->job = job;
-		list_init(&r->wires);
-		list_add(&a->returning, &r->link);
-	}
+	if (m->type == MSG_JOB_UP ? !keeps_up(a, &m->job_up, &r) : !r)
+		return false;
 	if (r && ad_entry_new(m, &entry, &e))
 		drop(r);
 	else if (r)
@@ -512,28 +549,14 @@ static void end_rows(struct ad_job *j)
 	j->nkept = 0;
 }
 
-/* All engines have yet to be through with what this machine had of it before. */
-static bool still_ends(struct agent *a, const struct msg_job_up *m)
-{
-	struct ad_job *j = ad_job_find(a, m->job);
-
-	for (uint32_t l = 0; j && l < j->nlocal; l++) {
-		const struct msg lost = { .type = MSG_RANK_LEAVE, .rank_leave = {
-			.job = m->job, .rank = j->front.rank[l], .code = TALLY_EWORKERLOST,
-			.text = "what its machine had of the job has not ended yet",
-		} };
-
-		(void)ad_tell_scheduler(a, &lost);
-	}
-	return j;
-}
-
 static int take_up(struct agent *a, const struct msg *m, struct ad_job **j, struct err *e)
 {
 	int rc;
 
-	if (still_ends(a, &m->job_up))
+	if (ad_job_find(a, m->job_up.job)) {	/* not all engines are through with it */
+		lose_all(a, &m->job_up, "what its machine had of the job has not ended yet");
 		return err_set(e, TALLY_EWORKERLOST, "job %u still ends here", m->job_up.job);
+	}
 	rc = ad_job_up(a, m, e);
 	if (rc) {
 		ad_job_refuse(a, &m->job_up, e);

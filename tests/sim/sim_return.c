@@ -161,18 +161,41 @@ void sim_back_lost(struct sim *s, uint32_t agent, const struct sim_job *j, uint3
 	}
 }
 
+/* As keeps_up() of the daemon. */
+static bool nobody_wants(struct sim *s, const struct sim_job *j, uint32_t agent)
+{
+	bool nobody = true;
+
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (j->p->agent[j->p->machine[r]] == agent)
+			nobody &= !sim_rank_lives(j, r) && !(j->coming >> r & 1);
+	for (uint32_t r = 0; r < j->p->world && nobody; r++) {
+		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+			.job = j->number, .rank = r, .code = TALLY_EWORKERLOST, .text = "",
+		} };
+
+		if (j->p->agent[j->p->machine[r]] == agent)
+			sim_ctl_send(s, sim_agent_proc(agent), &m);
+	}
+	return nobody;
+}
+
 /* A job that comes back is taken in as a whole, or, if a connection breaks, not at all. */
 bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m)
 {
 	uint32_t number = m->type == MSG_JOB_UP ? m->job_up.job : m->tensors.job;
 	const struct sim_job *j = sim_job_of(s, number);
 	struct sim_agent_job *aj = j ? &s->agent[agent]->job[j->index] : NULL;
+	bool up = m->type == MSG_JOB_UP, again = up && (m->job_up.seq || m->job_up.epoch_seq);
 
-	if (!aj || (aj->core && !aj->over) ||
-	    !(aj->nback || aj->nwires || (m->type == MSG_JOB_UP && m->job_up.epoch_seq)))
+	if (!aj || (aj->core && !aj->over))
 		return false;
-	if (m->type == MSG_JOB_UP)
+	if (up)
 		sim_back_drop(aj);
+	if (again && nobody_wants(s, j, agent))
+		return true;
+	if (up ? !aj->nback && !m->job_up.epoch_seq : !aj->nwires)
+		return false;
 	ASSERT(aj->nwires < ARRAY_SIZE(aj->wire));
 	aj->wire[aj->nwires++] = sim_wire(m);
 	return true;
