@@ -209,7 +209,7 @@ struct sched_tensor {
 	uint64_t dims[DIMS_MAX];
 	uint64_t count;
 	int32_t priority;		/* rank 0's, once it has declared */
-	uint32_t round;			/* the last, as agents said when ranks came in */
+	uint32_t round;			/* the last, as agents say it while ranks come in; else 0 */
 	bool recovered;			/* known from a TENSORS_HELD: DECLARE may be asked again */
 	bool mark;			/* scratch of one function */
 	uint32_t nset;
@@ -517,7 +517,6 @@ void grow_answer(struct sched *s, struct sched_job *j);	/* they hear that they a
 const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t *n);
 void grow_take(struct sched_job *j, const struct msg_job_up *m);
 void grow_lose(const struct sched_job *j, uint32_t rank);
-void grow_machine_out(struct sched *s, struct sched_job *j, uint32_t machine);
 void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 
 /* sched_req.c */

@@ -20,9 +20,6 @@
  */
 #include "scheduler/sched.h"
 
-#define OUT_TEXT "job '%.128s' goes on without machine %.128s, and does not know its agent by " \
-		 "the number it has since: rank %u can come back when that is started once more"
-
 /* ---- who waits, and who is coming in ---- */
 
 static bool waits(const struct sched_req *q)
@@ -145,7 +142,10 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 			   "machine %.128s, where it was, and nowhere else", m->rank, j->name,
 			   p->name);
 	else if (!is_agent(p, n))
-		out_refuse(s, n, m->req, TALLY_EWORKERLOST, OUT_TEXT, j->name, p->name, m->rank);
+		out_refuse(s, n, m->req, TALLY_EWORKERLOST, "job '%.128s' goes on without machine "
+			   "%.128s, and does not know its agent by the number it has since: rank "
+			   "%u can come back when that is started once more", j->name, p->name,
+			   m->rank);
 	else if (p->engines != n->engines)
 		out_refuse(s, n, m->req, TALLY_EINVAL, "agent %.128s has %u engines, and had %u "
 			   "when job '%.128s' began: start it with --engines %u", n->name,
@@ -265,23 +265,6 @@ bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	return true;
 }
 
-/* Who waits there goes on waiting, if it is the agent that the job knows. */
-void grow_machine_out(struct sched *s, struct sched_job *j, uint32_t machine)
-{
-	struct err e;
-
-	list_for_each_safe(&j->reqs, p, next) {
-		struct sched_req *q = list_entry(p, struct sched_req, link);
-
-		if (!waits(q) || j->ranks[q->rank].machine != machine ||
-		    is_agent(&j->machines[machine], q->node))
-			continue;
-		err_set(&e, TALLY_EWORKERLOST, OUT_TEXT, j->name, j->machines[machine].name,
-			q->rank);
-		req_done(s, j, q, e.code, e.text, NULL, 0);
-	}
-}
-
 /* It was in, and nobody has told it: it waits again. */
 void grow_lose(const struct sched_job *j, uint32_t rank)
 {
@@ -314,7 +297,7 @@ static void differ(struct sched *s, struct sched_job *j)
 	}
 }
 
-/* False: one is away just now. */
+/* False: one is away just now.  From here on the rounds that were said are old ones. */
 static bool tell_coming(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++) {
@@ -327,6 +310,8 @@ static bool tell_coming(struct sched *s, struct sched_job *j)
 		p->coming = false;
 		return_tell(s, j, p);
 	}
+	list_for_each(&j->tensors, l)
+		list_entry(l, struct sched_tensor, link)->round = 0;
 	return true;
 }
 
@@ -366,8 +351,6 @@ void grow_begin(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].joined = false;
-	list_for_each(&j->tensors, p)
-		list_entry(p, struct sched_tensor, link)->round = 0;
 	list_for_each(&j->reqs, p) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 		struct sched_rank *r = &j->ranks[q->rank];

@@ -44,7 +44,6 @@ static void machine_out(struct sched *s, struct sched_job *j, struct sched_part 
 	struct msg *m = out_msg(s, MSG_JOB_DOWN);
 
 	p->out = true;
-	grow_machine_out(s, j, (uint32_t)(p - j->machines));
 	if (m)
 		m->job_down = (struct msg_job_down){
 			.job = j->number, .code = TALLY_EWORKERLOST, .text = out_string(s, why),

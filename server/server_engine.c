@@ -486,10 +486,12 @@ static void forget_slabs(struct sv_engine *en, const struct srv_job *c, const bo
 
 static void batch(struct sv_engine *en, struct sv_batch *b)
 {
-	if (b->lost)
-		forget_slabs(en, b->job->piece[en->index].core, b->lost);
-	if (b->lost)
-		srv_job_shrink(&en->core, b->job->piece[en->index].core, b->lost, b->world);
+	struct srv_job *c = b->job->piece[en->index].core;
+
+	if (b->lost) {
+		forget_slabs(en, c, b->lost);
+		srv_job_shrink(&en->core, c, b->lost, b->world);
+	}
 	for (uint32_t i = 0; i < b->n; i++)
 		batch_part(en, b, i);
 	if (b->kind == BATCH_FORGET || b->kind == BATCH_LEFT)

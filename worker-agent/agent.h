@@ -549,7 +549,8 @@ void ad_gpu_tick(struct ad_session *s, mono_t now);
 /* agent_join.c: which process is which rank */
 bool ad_join_taken(const struct ad_session *s, const struct ad_job *j, uint32_t local);
 void ad_join_give_up(struct ad_session *s);	/* it has ended, or waited for too long */
-/* These local ranks (bits) are in the job from now on: who of them has no process? */
+/* These local ranks (bits) are in the job from now on: who of them has no process?  back: of
+ * those that were in it already. */
 void ad_join_check(struct ad_job *j, uint64_t locals, bool back);
 
 /* agent_session.c: processes */

@@ -533,7 +533,7 @@ int ad_back_resume(struct ad_tensor *t, struct err *e)
 	if (!ag_desc_resume(&t->desc, newest))
 		return err_set(e, TALLY_EPROTO, "tensor %u: the results of round %u are not all "
 			       "in what was handed back", t->id, newest);
-	t->front->round = newest;
+	t->front->round = t->round = newest;
 	return 0;
 }
 

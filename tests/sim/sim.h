@@ -623,6 +623,7 @@ void sim_grow_lost(struct sim *s, struct sim_job *j, uint32_t rank);	/* another 
 /* False: it does not wait. */
 void sim_grow_machine(struct sim *s, struct sim_job *j, uint32_t agent);	/* started again */
 void sim_machine_crash(struct sim *s, uint32_t agent);
+void sim_tell_lost(struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank);
 bool sim_grow_give_up(struct sim *s, struct sim_job *j, uint32_t rank);
 bool sim_grow_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
 void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank);	/* it is in */

@@ -93,6 +93,15 @@ bool sim_grow_give_up(struct sim *s, struct sim_job *j, uint32_t rank)
 
 /* ---- who is let in ---- */
 
+void sim_tell_lost(struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank)
+{
+	const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = j->number, .rank = rank, .code = TALLY_EWORKERLOST, .text = "",
+	} };
+
+	sim_ctl_send(s, sim_agent_proc(agent), &m);
+}
+
 /* As ad_join_check() of the daemon. */
 void sim_grow_heard(struct sim *s, struct sim_job *j, uint32_t agent, uint64_t came)
 {
@@ -100,15 +109,12 @@ void sim_grow_heard(struct sim *s, struct sim_job *j, uint32_t agent, uint64_t c
 
 	for (uint32_t l = 0; l < aj->front.nlocal; l++) {
 		uint32_t rank = aj->front.rank[l];
-		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
-			.job = j->number, .rank = rank, .code = TALLY_EWORKERLOST, .text = "",
-		} };
 
 		if (!(came >> l & 1))
 			continue;
 		j->rank[rank].heard = j->coming >> rank & 1;
 		if (!j->rank[rank].heard)
-			sim_ctl_send(s, sim_agent_proc(agent), &m);
+			sim_tell_lost(s, agent, j, rank);
 	}
 }
 
@@ -133,13 +139,9 @@ static void machine_in(struct sim *s, struct sim_job *j, uint32_t agent)
 		return;
 	}
 	for (uint32_t r = 0; r < j->p->world; r++) {
-		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
-			.job = j->number, .rank = r, .code = TALLY_EWORKERLOST, .text = "",
-		} };
-
 		if (j->p->agent[j->p->machine[r]] != agent)
 			continue;
-		sim_ctl_send(s, sim_agent_proc(agent), &m);
+		sim_tell_lost(s, agent, j, r);
 		if (!(j->coming >> r & 1))
 			continue;
 		sim_ask_ended(j, r);

@@ -169,14 +169,9 @@ static bool nobody_wants(struct sim *s, const struct sim_job *j, uint32_t agent)
 	for (uint32_t r = 0; r < j->p->world; r++)
 		if (j->p->agent[j->p->machine[r]] == agent)
 			nobody &= !sim_rank_lives(j, r) && !(j->coming >> r & 1);
-	for (uint32_t r = 0; r < j->p->world && nobody; r++) {
-		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
-			.job = j->number, .rank = r, .code = TALLY_EWORKERLOST, .text = "",
-		} };
-
+	for (uint32_t r = 0; r < j->p->world && nobody; r++)
 		if (j->p->agent[j->p->machine[r]] == agent)
-			sim_ctl_send(s, sim_agent_proc(agent), &m);
-	}
+			sim_tell_lost(s, agent, j, r);
 	return nobody;
 }
 
@@ -236,15 +231,9 @@ static void check_ranks(struct sim *s, struct sim_job *j, uint32_t agent)
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
-	for (uint32_t l = 0; l < aj->front.nlocal; l++) {
-		const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
-			.job = j->number, .rank = aj->front.rank[l], .code = TALLY_EWORKERLOST,
-			.text = "",
-		} };
-
+	for (uint32_t l = 0; l < aj->front.nlocal; l++)
 		if (aj->front.live >> l & 1 && !sim_rank_lives(j, aj->front.rank[l]))
-			sim_ctl_send(s, sim_agent_proc(agent), &m);
-	}
+			sim_tell_lost(s, agent, j, aj->front.rank[l]);
 }
 
 bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)

@@ -203,7 +203,7 @@ static void machine_out(bool agent_dies)
 static void comes_back(void)
 {
 	uint32_t ups = count(agent[0], MSG_JOB_UP, REQ_ANY);
-	uint32_t epochs = count(agent[0], MSG_EPOCH, REQ_ANY);
+	uint32_t epochs = count(agent[0], MSG_EPOCH, REQ_ANY), late;
 
 	join_late(agent[0], 50, 1, 201, 4);
 	grow(agent[1], 62, 2, 1);
@@ -217,6 +217,9 @@ static void comes_back(void)
 	ck_assert_uint_eq(last(agent[0], MSG_TENSORS)->rounds[1], 0);
 	ck_answer(agent[0], 50, 0, NULL);
 	ck_answer(agent[1], 62, 0, "");
+	late = hello(NODE_SERVER, "s1");	/* the rounds are old ones now: told to nobody */
+	heartbeat(late, 1);
+	ck_assert_uint_eq(last(late, MSG_TENSORS)->rounds[0], 0);
 	join_late(agent[0], 51, 0, 202, 4);	/* and from then on it is as any other */
 	grow(agent[0], 71, 1, 2);
 	grow(agent[1], 72, 2, 2);
