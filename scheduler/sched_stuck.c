@@ -4,8 +4,9 @@
  *
  * An agent knows which of its own ranks has not given its input, and of other
  * machines only that one is missing.  Together they know the ranks: what a machine
- * says of itself goes before what others say of it; where it says nothing, none of its
- * ranks has come.  A server's silence is told by who waits for it.
+ * says of itself goes before what others say of it: which ranks, or that a server keeps
+ * it back, which others may have heard in time.  Where it says nothing, none of its ranks
+ * has come.  A server's silence is told by who waits for it.
  */
 #include "scheduler/sched.h"
 
@@ -45,29 +46,6 @@ struct found {
 	uint32_t ranks[LOCAL_RANKS_MAX];
 };
 
-static bool says_itself(const struct sched_part *p, const struct msg_wait *w)
-{
-	for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
-		const struct msg_wait *own = &p->stuck->row[i];
-
-		if (own->kind == WAIT_RANK && own->tensor == w->tensor && own->round == w->round)
-			return true;
-	}
-	return false;
-}
-
-static bool find_machine(const struct sched_job *j, const struct msg_wait *w, struct found *f)
-{
-	if (w->who >= j->nmachines || says_itself(&j->machines[w->who], w))
-		return false;
-	f->node = j->machines[w->who].node;
-	for (uint32_t r = 0; r < j->world && f->nranks < LOCAL_RANKS_MAX; r++) {
-		if (j->ranks[r].machine == w->who && j->ranks[r].state != SR_LOST)
-			f->ranks[f->nranks++] = r;
-	}
-	return f->node && f->nranks;
-}
-
 static bool find_server(const struct sched_job *j, const struct msg_wait *w, struct found *f)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
@@ -75,6 +53,34 @@ static bool find_server(const struct sched_job *j, const struct msg_wait *w, str
 			f->node = j->servers[i].node;
 	}
 	return f->node;
+}
+
+/* It names its own ranks, or goes on as soon as a server that it waits for answers. */
+static bool says_why(const struct sched_job *j, const struct sched_part *p,
+		     const struct msg_wait *w)
+{
+	for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
+		const struct msg_wait *own = &p->stuck->row[i];
+		struct found server = { .node = NULL };
+
+		if (own->kind == WAIT_RANK && own->tensor == w->tensor && own->round == w->round)
+			return true;
+		if (own->kind == WAIT_SERVER && find_server(j, own, &server))
+			return true;
+	}
+	return false;
+}
+
+static bool find_machine(const struct sched_job *j, const struct msg_wait *w, struct found *f)
+{
+	if (w->who >= j->nmachines || says_why(j, &j->machines[w->who], w))
+		return false;
+	f->node = j->machines[w->who].node;
+	for (uint32_t r = 0; r < j->world && f->nranks < LOCAL_RANKS_MAX; r++) {
+		if (j->ranks[r].machine == w->who && j->ranks[r].state != SR_LOST)
+			f->ranks[f->nranks++] = r;
+	}
+	return f->node && f->nranks;
 }
 
 static bool find(const struct sched_job *j, const struct sched_part *p, const struct msg_wait *w,

@@ -98,6 +98,26 @@ START_TEST(a_server_is_named_once_however_many_wait_for_it)
 }
 END_TEST
 
+START_TEST(whom_a_server_keeps_back_is_not_blamed)
+{
+	struct pair p = fours();
+	struct msg_wait far = wait_of(WAIT_MACHINE, 1, 700);
+	struct msg_wait held = wait_of(WAIT_SERVER, w->server_node, 900);
+
+	far.round = 4;			/* a had its result of round 3, b did not */
+	stuck(p.a, p.job, &far, 1);
+	expect("t 4 2+4 b 2 3");
+	stuck(p.b, p.job, &held, 1);
+	expect("t 3 2+4 cpu-0");
+	held.tensor = 2;		/* of whatever tensor: ranks wait for it first */
+	stuck(p.b, p.job, &held, 1);
+	expect("u 3 2+4 cpu-0");
+	held.who = 999;			/* a server that is none explains nothing */
+	stuck(p.b, p.job, &held, 1);
+	expect("t 4 2+4 b 2 3");
+}
+END_TEST
+
 START_TEST(a_node_that_misses_heartbeats_is_called_silent)
 {
 	struct pair p = fours();
@@ -155,6 +175,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_machine_that_says_nothing_lacks_all_its_ranks);
 	tcase_add_test(t, what_a_machine_says_of_itself_goes_before_what_others_say);
 	tcase_add_test(t, a_server_is_named_once_however_many_wait_for_it);
+	tcase_add_test(t, whom_a_server_keeps_back_is_not_blamed);
 	tcase_add_test(t, a_node_that_misses_heartbeats_is_called_silent);
 	tcase_add_test(t, nonsense_names_nobody);
 	tcase_add_test(t, a_job_that_is_over_waits_for_nobody);
