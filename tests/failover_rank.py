@@ -7,8 +7,9 @@ all results together one hash, so that runs can be compared bit for bit.
 	failover_rank.py FILE		until FILE is there: rank 0 sees it, all agree
 
 TROUBLE_COUNT is a file that shows how many rounds are done; with TROUBLE_PLACE=in-place
-results lie where the inputs were.  TROUBLE_ON_LOSS is the job's on_loss.  At the end a line
-"hash H rounds N longest M ms": the longest round.
+results lie where the inputs were.  TROUBLE_ON_LOSS is the job's on_loss.  A round begins
+PACE after the one before at the earliest: what stories do meanwhile fits into a job on fast
+machines, too.  At the end a line "hash H rounds N longest M ms": the longest round.
 """
 import hashlib
 import os
@@ -20,6 +21,7 @@ import numpy as np
 import tally
 
 SIZES = (1 << 19, 300001, 77)
+PACE = 0.02			# seconds
 
 
 def main():
@@ -48,6 +50,7 @@ def main():
         flag[0] = session.rank == 0 and os.path.exists(sys.argv[1])
         if stop and stop.push_pull(flag).wait(120)[0]:
             break
+        time.sleep(max(0, start + PACE - time.monotonic()))
     session.detach()
     print(f"hash {digest.hexdigest()[:16]} rounds {r} longest {longest * 1000:.0f} ms",
           flush=True)
