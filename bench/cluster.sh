@@ -69,9 +69,7 @@ cluster_up()	# machine[:rate]...
 
 cluster_down()
 {
-	local pid
-
-	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null; done
+	signal_all TERM
 	wait_for 10 none_running || fail 'a daemon does not end'
 	wait
 	PIDS=()

@@ -4,10 +4,10 @@
 #	. "$(dirname "$0")/../lib.sh"
 #
 # A story is a bash script: it exits 0 (passed), 77 (cannot run here, says why) or
-# anything else (failed).  It gets a directory $TMP and a name $RUN of its own;
-# when it ends, however it ends, every process started with start_daemon or
-# start_job, every namespace and $TMP are gone.  Nothing waits by sleeping: use
-# wait_until with a condition and a deadline.
+# anything else (failed).  It gets a directory $TMP and a name $RUN of its own; when it
+# ends, however it ends, every process started with start_daemon, every namespace and
+# $TMP are gone.  Nothing waits by sleeping: use wait_until with a condition and a
+# deadline.
 
 set -u -o pipefail
 
@@ -20,7 +20,8 @@ PYTHON=${PYTHON:-/usr/bin/python3}
 RUN=t$(printf '%06x' $(( ($$ * 32749 + RANDOM) & 0xffffff )))
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/tally-story-XXXXXX")
 
-PIDS=()			# of what start_daemon and start_job started
+PIDS=()			# of what start_daemon started, and adopt()
+declare -A BEGAN	# by pid, when that was: a later process may have the same number
 NAMESPACES=()
 
 say() { printf '  %s\n' "$*"; }
@@ -49,13 +50,36 @@ show_logs()
 	done
 }
 
-# The start time and state of a process tell it from a later one with its number.
-is_running()
+# look_at PID: its $STATE, and $START in ticks since boot; false if there is none.
+look_at()
 {
-	local state
+	local stat fields
 
-	state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
-	[ -n "$state" ] && [ "$state" != Z ]
+	read -r stat 2>/dev/null < "/proc/$1/stat" || return 1
+	read -r -a fields <<< "${stat##*) }"
+	STATE=${fields[0]} START=${fields[19]}
+}
+
+# is_running PID: it is, and is the process that was adopted, if one of that number was.
+is_running() { look_at "$1" && [ "$STATE" != Z ] && [ "${BEGAN[$1]:-$START}" = "$START" ]; }
+
+# adopt PID...: to be ended with the story.
+adopt()
+{
+	local pid
+
+	for pid; do
+		PIDS+=("$pid")
+		look_at "$pid" && BEGAN[$pid]=$START || BEGAN[$pid]=ended
+	done
+}
+
+# signal_all SIGNAL: to all that run.
+signal_all()
+{
+	local pid
+
+	for pid in "${PIDS[@]}"; do is_running "$pid" && kill -"$1" "$pid"; done 2>/dev/null
 }
 
 none_running()
@@ -70,12 +94,11 @@ none_running()
 
 clean_up()
 {
-	local status=$? pid ns
+	local status=$? ns
 
 	trap - EXIT
-	for pid in "${PIDS[@]}"; do kill -TERM "$pid" 2>/dev/null; done
-	(( ${#PIDS[@]} )) && ! wait_for 3 none_running &&
-		for pid in "${PIDS[@]}"; do kill -KILL "$pid" 2>/dev/null; done
+	signal_all TERM
+	wait_for 3 none_running || signal_all KILL
 	wait 2>/dev/null
 	for ns in "${NAMESPACES[@]}"; do ip netns del "$ns" 2>/dev/null; done
 	[ -n "${KEEP:-}" ] && printf 'kept: %s\n' "$TMP" || rm -rf "$TMP"
@@ -140,7 +163,7 @@ start_daemon()
 	shift
 	"$@" > "$TMP/$name.log" 2>&1 < /dev/null &
 	PID=$!
-	PIDS+=("$PID")
+	adopt "$PID"
 	printf -v "PID_${name//[^A-Za-z0-9]/_}" '%s' "$PID"
 }
 

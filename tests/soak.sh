@@ -63,15 +63,11 @@ agent_start()
 	start_in "gpu${1#?}" "$1" "$BIN/tally-agent" --scheduler "$SCHEDULER" --name "$1" \
 		--machine-id "gpu${1#?}" --engines 1 --socket "$TMP/$1.sock"
 }
-# gone NAME: it has ended, and its number may be anybody's.
+# gone NAME: it has ended.
 gone()
 {
-	local pid left=()
-
 	wait_until 20 "$1 ends" ended "$1"
 	wait "$(pid_of "$1")" 2>/dev/null
-	for pid in "${PIDS[@]}"; do [ "$pid" = "$(pid_of "$1")" ] || left+=("$pid"); done
-	PIDS=("${left[@]}")
 }
 job_start()			# NAME AGENT...: a rank on each
 {
@@ -120,7 +116,7 @@ server_heal()
 
 	unset "HOW[$1]"
 	case $how in
-	stopped) kill -CONT "$(pid_of "$1")" 2>/dev/null ;;
+	stopped) ended "$1" || kill_now "$1" CONT ;;
 	'cut off') in_ns sw ip link set "p-$(ns_of "$1")" up ;;
 	drained) wait_for 20 tally drain --undo "$1" > /dev/null 2>&1 ;;
 	esac

@@ -153,6 +153,6 @@ train_more()
 	wait_until "${3:-10}" "$1 goes on, from round $now" has_rounds "$1" $(( now + $2 ))
 }
 
-kill_now() { kill -"$2" "$(pid_of "$1")" || fail "no $1 to signal"; }
+kill_now() { ! ended "$1" && kill -"$2" "$(pid_of "$1")" || fail "no $1 to signal"; }
 fds_of() { ls "/proc/$(pid_of "$1")/fd" | wc -l; }
 rss_of() { sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of "$1")/status"; }

@@ -62,7 +62,7 @@ s = socket.create_server(("127.0.0.1", 0))
 open(sys.argv[1], "w").write(str(s.getsockname()[1]) + "\n")
 held = [s.accept() for _ in range(2)]
 input()' "$TMP/mute" < <(sleep 60) > /dev/null 2>&1 &
-PIDS+=($!)
+adopt $!
 wait_until 10 'the mute listener is up' has_port "$TMP/mute"
 start=$(now_ms)
 try 5 'did not answer' nodes --timeout 1 --scheduler "127.0.0.1:$(tr -d '\n' < "$TMP/mute")"

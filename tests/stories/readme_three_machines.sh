@@ -36,7 +36,7 @@ remember_pids()
 	local m
 
 	for m in a b c; do
-		PIDS+=($(ip netns pids "$NET-$m" 2>/dev/null))
+		adopt $(ip netns pids "$NET-$m" 2>/dev/null)
 	done
 }
 

@@ -43,7 +43,7 @@ start_in cpu0 s1 "$BIN/tally-server" --scheduler 10.77.0.1:7480 --listen 10.77.0
 	--name s1 --machine-id cpu0 --engines 1 --memory 256M --shm-socket "$TMP/s1.shm"
 for r in 0 1; do start_rank lost $r 2 b$r declare:w:500000 "train:w:$TMP/never"; done
 train_more lost.0 5 20
-kill -9 "$(pid_of b1)"
+kill_now b1 KILL
 is_running "$(pid_of lost.0)" || fail 'the grace is not over'
 expect_error 15 lost.1 'EAGENT .*not back within 3 s'
 expect_error 10 lost.0 'EWORKERLOST rank 1 on machine b1 is gone'

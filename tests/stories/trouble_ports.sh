@@ -49,7 +49,7 @@ expect_busy()
 	shift 2
 	"$@" > "$TMP/out" 2> "$TMP/err" < /dev/null &
 	PID=$!
-	PIDS+=("$PID")
+	adopt "$PID"
 	PID_busy=$PID
 	wait_until 10 "$what ends" ended busy
 	wait "$PID" && fail "$what: exit status 0"

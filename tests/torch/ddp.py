@@ -174,7 +174,8 @@ def tensors_come_and_go(session):
     assert names[0] != names[1] == names[2], names
     elements = sum(p.numel() for p in ddp.parameters())
     assert sum(count for _, count in names[2]) == elements, names[2]
-    assert rig.server_memory() > empty + elements * 2
+    rig.wait_until("the servers have memory for it",
+                   lambda: rig.server_memory() > empty + elements * 2)
     rig.meet()
     hook.close()
     assert rig.tensors() == []

@@ -122,7 +122,8 @@ def raises(kinds, text, function, *args):
 
 
 def server_memory():
-    """Bytes that the servers use, all together, said after this question was asked."""
+    """Bytes that the servers use, all together, heard after this question was asked: wait for
+    what they should be, as what is heard may have been said before."""
     begin, said = time.monotonic(), []
 
     def heard():

@@ -165,7 +165,7 @@ cluster_stop()
 {
 	local p
 
-	for p in "${PIDS[@]}"; do kill "$p" 2>/dev/null; done
+	signal_all TERM
 	for p in "${PIDS[@]}"; do wait_until 20 "process $p ends" not_running "$p"; done
 	PIDS=()
 }
@@ -183,7 +183,7 @@ start_job()
 		env TALLY_JOB="j$JOBS" TALLY_RANK=$r TALLY_WORLD_SIZE=2 \
 			TALLY_SOCKET="$TMP/a$r.sock" timeout 150 "$@" > "$TMP/rank$r.log" 2>&1 &
 		RANK[r]=$!
-		PIDS+=($!)
+		adopt $!
 	done
 }
 end_job()
