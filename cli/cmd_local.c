@@ -393,21 +393,22 @@ int cmd_local(int argc, char **argv)
 	if (status != GO)
 		return status;
 	find_bin_dir(&l);
-	if (make_dirs(&l, &e))
+	/* From here on a signal waits until somebody is there who will remove the directory. */
+	if (sup_init(&l.sup, 1 + 2 * l.agents + l.servers + l.ranks, &e))
 		goto failed;
+	if (make_dirs(&l, &e))
+		goto fini;
 	if (broom_start(&l.broom, l.dir, &e)) {
 		rmdir(l.dir);
-		goto failed;
-	}
-	if (sup_init(&l.sup, 1 + 2 * l.agents + l.servers + l.ranks, &e)) {
-		broom_sweep(&l.broom);
-		goto failed;
+		goto fini;
 	}
 	status = cluster_and_job(&l);
 	broom_sweep(&l.broom);
 	sup_fini(&l.sup);
 	return status;
 
+fini:
+	sup_fini(&l.sup);
 failed:
 	fprintf(stderr, "tally local: %s\n", e.text);
 	return CMD_FAILED;

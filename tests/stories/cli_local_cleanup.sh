@@ -97,6 +97,27 @@ kill -TERM "$PID"
 wait "$PID"
 expect_nothing_left 'after SIGTERM during the start'
 
+# The moment it is there: a mkdtemp that ends with SIGTERM.
+cat > "$TMP/mkdtemp.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+
+char *mkdtemp(char *path)
+{
+	char *(*real)(char *) = (char *(*)(char *))dlsym(RTLD_NEXT, "mkdtemp");
+
+	path = real(path);
+	raise(SIGTERM);
+	return path;
+}
+END
+if [ -z "${SAN:-}" ]; then	# a sanitizer wants to be loaded first
+	"${CC:-cc}" -shared -fPIC -o "$TMP/mkdtemp.so" "$TMP/mkdtemp.c" || fail 'no mkdtemp'
+	LD_PRELOAD=$TMP/mkdtemp.so expect_status 143 "$BIN/tally" local -- true
+	expect_nothing_left 'after SIGTERM as its directory was made'
+fi
+
 # ---- SIGKILL: nobody of ours is left to clean up but the broom ----
 start_local "$STUBBORN"
 wait_until 30 'all ranks are up' ranks_up 3

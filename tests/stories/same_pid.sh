@@ -9,8 +9,12 @@
 cat > "$TMP/inner" <<'END'
 . "$1/tests/lib.sh"
 . "$1/tests/trouble.sh"
-start_daemon short true
-wait "$PID"
+start_daemon short sleep 600
+kill_now short KILL
+wait "$PID" 2> /dev/null
+# Two that begin within the same hundredth of a second look alike.
+later() { local up; read -r up _ < /proc/uptime; (( ${up/./} > BEGAN[$PID] + 1 )); }
+wait_until 5 'the clock goes on' later
 echo $(( PID - 1 )) > /proc/sys/kernel/ns_last_pid
 sleep 600 &
 disown
