@@ -408,8 +408,10 @@ def short(r):
 
 
 def marks_of(r, number):
-    at = r.odd if number % 2 else r.even
-    return at + (4 * COUNT + 7) // 8 * 8, abs(r.odd - r.even) - (4 * COUNT + 7) // 8 * 8
+    """Where they lie in the slab, and how many bytes they have at most."""
+    pages, result = size(r.results[0]) // PAGE, abs(r.odd - r.even) // PAGE
+    table = (pages - (8 * pages + PAGE - 1) // PAGE) * PAGE
+    return table + 8 * ((r.odd if number % 2 else r.even) // PAGE), 8 * result
 
 
 def all_marks(value, number=ROUNDS):

@@ -53,6 +53,8 @@ struct ad_slab {
 	uint64_t owner;			/* ad_session.serial; 0: the agent itself */
 	struct pagemap pages;		/* results and sums: what is given out */
 	uint64_t *words;
+	uint64_t *marks;		/* results: the last pages of mem, a word for each page of
+					 * it: the mark of the segment that begins there */
 };
 
 /* ---- jobs ---- */
@@ -525,7 +527,7 @@ void ad_job_resend(struct ad_job *j);
 void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
 void ad_ring_name(char name[AD_NAME_MAX], uint32_t job, uint32_t rank);
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
-			    bool pages, struct err *e);
+			    struct err *e);
 void ad_slab_free(struct agent *a, struct ad_slab *s);
 /* Pages out of the slabs of a list, which grows by new slabs; index: its place in it. */
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
@@ -533,7 +535,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
 /* Memory that a process has handed back; on success *mem is the slab's. */
 struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e);
-/* One more for results, and the same bytes of another's in it. */
+/* One more for results, and the same pages of another's in it, with their marks. */
 struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e);
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e);

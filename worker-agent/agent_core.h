@@ -291,7 +291,10 @@ struct ag_tensor_desc {
 /* Marks of one parity: a tensor has as many as segments, in all engines together. */
 static inline uint64_t ag_marks(const struct geom *g)
 {
-	return (uint64_t)geom_chunks(g) * div_round_up(g->chunk_bytes, g->seg_bytes);
+	uint32_t n = geom_chunks(g);
+	uint64_t each = div_round_up(g->chunk_bytes, g->seg_bytes);
+
+	return n ? (n - 1) * each + geom_chunk_segs(g, n - 1) : 0;
 }
 
 /*

@@ -2,7 +2,7 @@
 /*
  * What an agent that is started again finds of the process before it.
  *
- * Beside each result lies a mark, in memory that ranks keep: the round, once the result is
+ * To each result belongs a mark, in memory that ranks keep: the round, once the result is
  * there.  It is set before the result may be copied over a rank's input, so an input whose
  * result is not marked is still an input.  The new process finishes the segments with a mark
  * from what is there, and pushes the others again.  Where a job goes on without lost ranks

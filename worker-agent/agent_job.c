@@ -224,12 +224,11 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 {
 	struct ad_job *j = t->job;
 	struct agent *a = j->agent;
-	uint64_t marks_at = align_up(t->placed.bytes, sizeof(uint64_t));
-	uint64_t marks_bytes = ag_marks(&t->desc.geom) * sizeof(uint64_t);
 	bool kept = false;
 	int rc = 0;
 
-	t->npages = (uint32_t)div_round_up(MAX(marks_at + marks_bytes, 1), PAGE_BYTES);
+	t->npages = (uint32_t)div_round_up(MAX(t->placed.bytes, 1), PAGE_BYTES);
+	ASSERT(ag_marks(&t->desc.geom) <= t->npages);
 	if (j->taking)
 		rc = ad_back_memory(t, &kept, e);
 	/* Both parities from one slab: DECLARED names one. */
@@ -242,9 +241,9 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 	for (int k = 0; k < 2; k++) {
 		t->desc.result[k] = t->result->mem.base + (uint64_t)t->result_page[k] * PAGE_BYTES;
 		t->desc.result_slot[k] = slot_of(t->result, t->result_page[k]);
-		t->desc.mark[k] = (uint64_t *)(t->desc.result[k] + marks_at);
+		t->desc.mark[k] = &t->result->marks[t->result_page[k]];
 		if (!kept)
-			memset(t->desc.mark[k], 0, marks_bytes);
+			memset(t->desc.mark[k], 0, t->npages * sizeof(uint64_t));
 	}
 	t->desc.sum_slot = SLOT_NONE;
 	if (j->nlocal == 1 || j->n == 1)

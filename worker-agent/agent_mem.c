@@ -40,8 +40,19 @@ void ad_ring_name(char name[AD_NAME_MAX], uint32_t job, uint32_t rank)
 	snprintf(name, AD_NAME_MAX, "tally-ring %u.%u", job, rank);
 }
 
-static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages, bool huge,
-		struct err *e)
+enum layout { WHOLE, PAGES, MARKED_PAGES };	/* PAGES: given out one by one */
+
+/*
+ * Marks of small tensors that follow each other are neighbours, and no tensor takes a page
+ * more for them.
+ */
+static uint32_t mark_pages(uint32_t npages)
+{
+	return (uint32_t)div_round_up(npages * sizeof(uint64_t), PAGE_BYTES);
+}
+
+static int make(struct ad_slab *s, const char *what, uint64_t bytes, enum layout layout,
+		bool huge, struct err *e)
 {
 	char name[AD_NAME_MAX];
 	uint32_t npages;
@@ -49,9 +60,13 @@ static int make(struct ad_slab *s, const char *what, uint64_t bytes, bool pages,
 
 	ad_slab_name(name, what, s->job);
 	rc = slab_new(&s->mem, name, bytes, huge, e);
-	if (rc || !pages)
+	if (rc || layout == WHOLE)
 		return rc;
 	npages = (uint32_t)(s->mem.bytes / PAGE_BYTES);
+	if (layout == MARKED_PAGES) {
+		npages -= mark_pages(npages);
+		s->marks = (uint64_t *)(s->mem.base + (uint64_t)npages * PAGE_BYTES);
+	}
 	s->words = calloc(BITS_WORDS(npages), sizeof(uint64_t));
 	if (!s->words)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
@@ -120,25 +135,24 @@ static struct ad_slab *slab_number(struct agent *a, struct ad_job *j, struct err
 }
 
 static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *what,
-				 uint64_t bytes, bool pages, bool servers_write, bool huge,
-				 struct err *e)
+				 uint64_t bytes, enum layout layout, bool huge, struct err *e)
 {
 	struct ad_slab *s = slab_number(a, j, e);
 
 	if (!s)
 		return NULL;
-	if (make(s, what, bytes, pages, huge, e)) {
+	if (make(s, what, bytes, layout, huge, e)) {
 		ad_slab_free(a, s);
 		return NULL;
 	}
-	show(a, s, servers_write);
+	show(a, s, layout == MARKED_PAGES);	/* results */
 	return s;
 }
 
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
-			    bool pages, struct err *e)
+			    struct err *e)
 {
-	return slab_make(a, j, what, bytes, pages, false, true, e);
+	return slab_make(a, j, what, bytes, WHOLE, true, e);
 }
 
 struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e)
@@ -156,7 +170,7 @@ struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *me
 /* Of small pages: processes map it where the one before was. */
 struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e)
 {
-	struct ad_slab *s = slab_make(a, j, AD_RESULTS, bytes, true, true, false, e);
+	struct ad_slab *s = slab_make(a, j, AD_RESULTS, bytes, MARKED_PAGES, false, e);
 
 	if (!s)
 		return NULL;
@@ -166,11 +180,11 @@ struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t byt
 	return s;
 }
 
-int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
-		  struct err *e)
+static int copy_bytes(struct agent *a, struct ad_slab *s, uint64_t at, uint64_t len, int fd,
+		      struct err *e)
 {
-	uint64_t at = (uint64_t)page * PAGE_BYTES, end = at + (uint64_t)n * PAGE_BYTES;
-	int rc = prefault(a, &s->mem, at, end - at, e);
+	uint64_t end = at + len;
+	int rc = prefault(a, &s->mem, at, len, e);
 
 	while (!rc && at < end) {
 		ssize_t got = pread(fd, s->mem.base + at, MIN(end - at, PREFAULT_BYTES),
@@ -183,6 +197,19 @@ int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n,
 		ctl_node_alive(a->node);
 	}
 	return rc;
+}
+
+static uint64_t marks_at(const struct ad_slab *s, uint32_t page)
+{
+	return (uint64_t)((const uint8_t *)&s->marks[page] - s->mem.base);
+}
+
+int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
+		  struct err *e)
+{
+	int rc = copy_bytes(a, s, (uint64_t)page * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, fd, e);
+
+	return rc ? rc : copy_bytes(a, s, marks_at(s, page), n * sizeof(uint64_t), fd, e);
 }
 
 static void free_memory(void *ctx)
@@ -214,6 +241,8 @@ static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_sl
 	if (first == UINT32_MAX)
 		return TALLY_EAGAIN;
 	rc = prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, e);
+	if (!rc && s->marks)
+		rc = prefault(a, &s->mem, marks_at(s, first), n * sizeof(uint64_t), e);
 	if (rc) {
 		pagemap_put(&s->pages, first, n);
 		return rc;
@@ -226,6 +255,7 @@ static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_sl
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
 		 uint32_t n, struct ad_slab **out, uint32_t *page, struct err *e)
 {
+	enum layout layout = slabs == &j->results ? MARKED_PAGES : PAGES;
 	uint64_t bytes = GROW_BYTES_MIN;
 	struct ad_slab *fresh;
 	uint32_t index = 0;
@@ -240,8 +270,8 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		bytes = MAX(bytes, 2 * s->mem.bytes);
 		index++;
 	}
-	bytes = MAX(bytes, (uint64_t)n * PAGE_BYTES);
-	fresh = slab_make(a, j, what, bytes, true, slabs == &j->results, true, e);
+	bytes = MAX(bytes, ((uint64_t)n + 2 * mark_pages(n)) * PAGE_BYTES);
+	fresh = slab_make(a, j, what, bytes, layout, true, e);
 	if (!fresh)
 		return e->code;
 	fresh->index = index;
@@ -275,7 +305,7 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 				"larger than the machine's memory");
 		return;
 	}
-	mail.slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, false, &e);
+	mail.slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, &e);
 	if (!mail.slab) {
 		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;

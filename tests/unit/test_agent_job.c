@@ -212,7 +212,7 @@ START_TEST(large_memory_is_freed_off_the_control_thread)
 	struct err e;
 
 	for (uint32_t i = 0; i < slabs; i++) {
-		s = ad_slab_new(&a, j, "input", 8u << 20, false, &e);
+		s = ad_slab_new(&a, j, "input", 8u << 20, &e);
 		ck_assert_ptr_nonnull(s);
 		list_add(i ? &j->inputs : &j->results, &s->link);
 	}
@@ -238,7 +238,7 @@ static void log_entry(struct ad_job *j, uint64_t seq, uint32_t first, uint32_t n
 	for (uint32_t i = 0; i < n; i++)
 		t[i] = (struct msg_tensor){
 			.id = first + i, .name = (const char *[]){ "t", "u", "v", "w" }[i],
-			.dtype = DTYPE_F32, .count = 1000,
+			.dtype = DTYPE_F32, .count = PAGE_BYTES / 4,
 		};
 	ck_assert_int_eq(ad_tensors(&a, &m, &e), 0);
 	wait_for(&said.batches, batches);
@@ -269,7 +269,7 @@ START_TEST(forget_without_memory_is_said_and_changes_nothing)
 	heap_fail_at = 0;
 	ck_assert_uint_eq(j->seq, 1);
 	ck_assert_ptr_nonnull(ad_tensor_find(j, id));
-	ck_assert_uint_eq(j->place->total_bytes, 4 * 1000);
+	ck_assert_uint_eq(j->place->total_bytes, PAGE_BYTES);
 	batches = said.batches + ENGINES;
 	ck_assert_int_eq(ad_forget(&a, &m, &e), 0);
 	wait_for(&said.batches, batches);
@@ -311,6 +311,30 @@ START_TEST(entry_that_cannot_wait_for_a_smaller_world_is_said)
 END_TEST
 #endif
 
+/* A model of many small tensors would take twice the memory, and its marks a page each. */
+START_TEST(tensors_of_a_page_take_one_for_each_parity_and_marks_are_neighbours)
+{
+	struct ad_job *j = start_job(1);
+	const uint64_t *next = NULL;
+
+	log_entry(j, 1, 1, 4);
+	batches_done(j);
+	for (uint32_t id = 1; id <= 4; id++) {
+		const struct ad_tensor *t = ad_tensor_find(j, id);
+		const struct ad_slab *s = t->result;
+
+		ck_assert_uint_eq(t->npages, 1);
+		ck_assert_uint_eq(t->result_page[1], t->result_page[0] + 1);
+		ck_assert(!next || t->desc.mark[0] == next);
+		ck_assert(t->desc.mark[1] == t->desc.mark[0] + 1);
+		next = t->desc.mark[1] + 1;
+		ck_assert(s->marks == (uint64_t *)(s->mem.base + s->pages.pages * PAGE_BYTES));
+		ck_assert((uint8_t *)(s->marks + s->pages.pages) <= s->mem.base + s->mem.bytes);
+	}
+	end_job(j);
+}
+END_TEST
+
 /* ---- what a process may name ---- */
 
 struct process {
@@ -335,7 +359,7 @@ static void process_start(struct process *p, struct ad_job *j)
 	ring_end_init(&p->end, s->ring_mem.base, s->bell[0], s->bell[3]);
 	s->ring->session = s;
 	s->ring->job = j;
-	mail.slab = ad_slab_new(&a, j, "input", 4096, false, &e);
+	mail.slab = ad_slab_new(&a, j, "input", 4096, &e);
 	ck_assert_ptr_nonnull(mail.slab);
 	list_add(&j->inputs, &mail.slab->link);
 	s->ring->slab[0].base = mail.slab->mem.base;
@@ -360,7 +384,7 @@ static void process_end(struct process *p)
 static void submit(struct process *p, uint32_t tensor)
 {
 	const struct ring_sub sub = {
-		.length = 4000, .tensor = tensor, .round = 1, .rop = ROP_SUM,
+		.length = PAGE_BYTES, .tensor = tensor, .round = 1, .rop = ROP_SUM,
 	};
 
 	ck_assert_int_eq(ring_sub_post(&p->end, &sub), 0);
@@ -604,6 +628,7 @@ int main(void)
 	tcase_add_test(t, forget_without_memory_is_said_and_changes_nothing);
 	tcase_add_test(t, entry_that_cannot_wait_for_a_smaller_world_is_said);
 #endif
+	tcase_add_test(t, tensors_of_a_page_take_one_for_each_parity_and_marks_are_neighbours);
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
