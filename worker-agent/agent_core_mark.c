@@ -49,14 +49,20 @@ void ag_tell(const struct ag_seg *s)
 					      memory_order_release);
 }
 
-/* Nothing that follows may come before it, whenever this process ends. */
+/*
+ * Nothing that follows may come before it, whenever this process ends.  Who reads it comes
+ * after that end, when all stores up to some point of the program were made and none behind:
+ * so the order in the program is enough, and waiting for the result's bytes would not help.
+ */
 void ag_mark(const struct ag_seg *s)
 {
 	const struct ag_tensor *t = s->tensor;
 	uint64_t *m = mark_of(s, t->round);
 
-	if (m)
-		__atomic_store_n(m, AG_MARK(t->job->world, t->rop, t->round), __ATOMIC_SEQ_CST);
+	if (!m)
+		return;
+	__atomic_store_n(m, AG_MARK(t->job->world, t->rop, t->round), __ATOMIC_RELEASE);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 bool ag_was_done(const struct ag_seg *s)
