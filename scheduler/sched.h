@@ -313,6 +313,8 @@ enum sched_conn_state { SC_FREE, SC_NEW, SC_NODE, SC_CLI, SC_CLOSING };
 struct sched_conn {
 	enum sched_conn_state state;
 	bool doomed;			/* a message for it was lost: close it */
+	bool early;			/* asked while we recover what is known when we have: it is
+					 * closed then, and asks again */
 	struct sched_node *node;	/* SC_NODE */
 };
 
@@ -403,6 +405,11 @@ void node_deaf(struct sched *s, mono_t ns);	/* for so long nobody could be heard
 void node_tell_drain(struct sched *s, struct sched_node *n);	/* or that it is used again */
 void node_free(struct sched *s, struct sched_node *n);
 struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name);
+bool node_is_machine(const struct sched_node *n, const char *machine);	/* it may be there */
+/* The agent of a part that nobody spoke for: away from now on if it is not there, with its
+ * number; NULL: another one has its name by now, or there is no memory. */
+struct sched_node *node_away(struct sched *s, const struct sched_part *p);
+void node_recovered(struct sched *s);	/* who asked too early asks again; graces begin */
 const char *node_state_name(enum sched_node_state st);
 
 /* sched_job.c */
@@ -596,6 +603,8 @@ mono_t return_grace(struct sched *s, const struct sched_node *n);
 /* It was started again, and h is its new process; then its jobs wait for its ranks. */
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h);
 void return_begin(struct sched *s, struct sched_node *n);
+/* The scheduler has recovered, and nobody spoke for that part: true: it is waited for. */
+bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
 void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
 bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
 void return_pump(struct sched *s, struct sched_job *j);

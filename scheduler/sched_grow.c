@@ -137,15 +137,10 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is waited for by "
 			   "process %u on machine %.128s already", m->rank, j->name,
 			   q->pid, q->node->name);
-	else if (strcmp(p->name, n->name))
+	else if (strcmp(p->name, n->name) || !is_agent(p, n))
 		out_refuse(s, n, m->req, TALLY_EINVAL, "rank %u of job '%.128s' can come back on "
 			   "machine %.128s, where it was, and nowhere else", m->rank, j->name,
 			   p->name);
-	else if (!is_agent(p, n))
-		out_refuse(s, n, m->req, TALLY_EWORKERLOST, "job '%.128s' goes on without machine "
-			   "%.128s, and does not know its agent by the number it has since: rank "
-			   "%u can come back when that is started once more", j->name, p->name,
-			   m->rank);
 	else if (p->engines != n->engines)
 		out_refuse(s, n, m->req, TALLY_EINVAL, "agent %.128s has %u engines, and had %u "
 			   "when job '%.128s' began: start it with --engines %u", n->name,

@@ -7,9 +7,10 @@
  * otherwise is told that its job is over.  A job that ends meanwhile is remembered
  * for those who are yet to come back.  When the time is up, jobs whose
  * agents are all back go on; agents that are behind get the entries they miss, and
- * DECLAREs that came in meanwhile are served.  The others are over, and say who did
- * not come back.  Where chunks are the agents say, too, those of the newest epoch;
- * servers that did not come back, or do not have the job, are lost as any other.
+ * DECLAREs that came in meanwhile are served.  An agent that did not come back has its
+ * grace from then on (sched_return.c); without one the job is over, and says who it was.
+ * Where chunks are the agents say, too, those of the newest epoch; servers that did not
+ * come back, or do not have the job, are lost as any other.
  *
  * Outside that time a report of a known job needs nothing, and of an unknown one
  * is answered with JOB_DOWN.  Servers report their jobs by repeating JOB_READY.  What
@@ -210,7 +211,6 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 /*
  * A rank whose agent has not heard that the job is up, or who has not heard it from its
  * agent.  Where nothing came after JOB_UP that agent can hear it when the wait is over.
- * One with another number was started since: its processes are none of the job's.
  */
 bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint32_t rank,
 	       uint32_t pid, uint64_t req, uint32_t timeout_ms)
@@ -259,6 +259,7 @@ static void move_joins(struct sched *s, struct sched_job *from, struct sched_job
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 {
 	struct sched_job *j = job_by_number(s, m->job), *same;
+	struct sched_part *p;
 
 	if (n->foreign) {
 		down_for_one(s, n, m->job, TALLY_EAUTH, "the job belongs to another cluster");
@@ -273,8 +274,12 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		return;
 	}
 	if (j && j->state != SJ_GATHERING && part_named(j, n)) {
-		if (part_named(j, n)->out)
-			down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
+		p = part_named(j, n);
+		if (p->node == n && p->return_by)
+			job_agent_dead(s, j, n, "report of the job came too late");
+		else if (!p->out)
+			return;
+		down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
 		return;
 	}
 	if (j || !s->recover_until || !held_valid(s, m)) {
@@ -469,14 +474,15 @@ static bool is_stranger(struct sched *s, struct sched_job *j, const struct sched
 static bool machines_back(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (j->machines[i].out || (j->machines[i].held && j->machines[i].node &&
-					   !is_stranger(s, j, &j->machines[i])))
+		struct sched_part *p = &j->machines[i];
+
+		if (p->out || (p->held && p->node && !is_stranger(s, j, p)))
 			continue;
-		if (shrink_machine(s, j, &j->machines[i], "it did not come back after the "
-				   "scheduler's restart"))
+		if (return_expect(s, j, p) ||
+		    shrink_machine(s, j, p, "it did not come back after the scheduler's restart"))
 			continue;
 		job_down(s, j, TALLY_EWORKERLOST, "machine %.128s did not come back after the "
-			 "scheduler's restart", j->machines[i].name);
+			 "scheduler's restart", p->name);
 		return false;
 	}
 	return true;
@@ -683,10 +689,12 @@ static void resume(struct sched *s, struct sched_job *j)
 		return;
 	}
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (j->machines[i].out)
+		struct sched_part *p = &j->machines[i];
+
+		if (p->out || p->return_by || p->node->state == SN_AWAY)
 			continue;
-		tell_up(s, j, &j->machines[i]);
-		if (!catch_up(s, j, &j->machines[i], &gone))
+		tell_up(s, j, p);
+		if (!catch_up(s, j, p, &gone))
 			return;
 	}
 	/* Servers may know one entry that no agent has: its ids are not used again. */
@@ -724,5 +732,6 @@ void held_over(struct sched *s)
 	}
 	for (uint32_t i = 0; i < s->nnodes; i++)
 		end_strays(s, s->nodes[i]);
+	node_recovered(s);
 	job_servers_changed(s);
 }

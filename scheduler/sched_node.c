@@ -95,6 +95,21 @@ void node_closed(struct sched *s, struct sched_node *n)
 	sched_wake(s, s->now + return_grace(s, n));
 }
 
+void node_recovered(struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		struct sched_node *n = s->nodes[i];
+		uint32_t conn = n->conn;
+
+		if (n->state == SN_AWAY)
+			n->away = s->now;
+		if (conn == NO_CONN || !s->conns[conn].early)
+			continue;
+		node_closed(s, n);
+		out_close(s, conn);
+	}
+}
+
 void node_deaf(struct sched *s, mono_t ns)
 {
 	for (uint32_t i = 0; i < s->nnodes; i++) {
@@ -154,6 +169,11 @@ void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_hear
 		epoch_offer(s, n);
 }
 
+bool node_is_machine(const struct sched_node *n, const char *machine)
+{
+	return !n->machine[0] || !strcmp(n->machine, machine);
+}
+
 /* ---- registration ---- */
 
 /* The time it takes says nothing about where the first difference is. */
@@ -209,7 +229,7 @@ static int claim_name(struct sched *s, struct sched_node *old, const struct msg_
 		return err_set(e, TALLY_EEXIST, "%s '%.128s' is registered already, from machine "
 			       "%.64s; give this one another --name",
 			       kind_name(h->kind), h->name, old->machine);
-	if (old->state == SN_AWAY && strcmp(old->machine, h->machine))
+	if (old->state == SN_AWAY && !node_is_machine(old, h->machine))
 		return err_set(e, TALLY_EBUSY, "%s '%.128s' of machine %.64s may still come back",
 			       kind_name(h->kind), h->name, old->machine);
 	if (old->state == SN_AWAY)
@@ -262,32 +282,58 @@ static void insert(struct sched *s, struct sched_node *n)
 	s->nodes[at] = n;
 }
 
-static int node_new(struct sched *s, const struct msg_hello *h, struct sched_node **out,
-		    struct err *e)
+/* NULL: no memory, or too many. */
+static struct sched_node *row_new(struct sched *s, uint32_t number)
 {
-	struct sched_node *n, *dead;
+	struct sched_node *dead = s->nnodes == NODES_MAX ? oldest_dead(s) : NULL, *n;
 
-	if (s->last.node >= s->saved.node)
-		return err_set(e, TALLY_EIO, "the scheduler cannot save its state just now");
-	if (s->nnodes == NODES_MAX) {
-		dead = oldest_dead(s);
-		if (!dead)
-			return err_set(e, TALLY_EQUOTA, "%u nodes are registered already",
-				       NODES_MAX);
+	if (dead)
 		node_free(s, dead);
-	}
-	n = sched_alloc(s, sizeof(*n));
+	n = s->nnodes < NODES_MAX ? sched_alloc(s, sizeof(*n)) : NULL;
 	if (!n)
-		return err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
-	n->number = choose_number(s, h);
+		return NULL;
+	n->number = number;
 	n->conn = NO_CONN;
 	n->last.note = n->note;
 	list_init(&n->outbox);
 	list_init(&n->ahead);
 	list_init(&n->said);
 	insert(s, n);
-	*out = n;
-	return 0;
+	return n;
+}
+
+static int node_new(struct sched *s, const struct msg_hello *h, struct sched_node **out,
+		    struct err *e)
+{
+	if (s->last.node >= s->saved.node)
+		return err_set(e, TALLY_EIO, "the scheduler cannot save its state just now");
+	*out = row_new(s, choose_number(s, h));
+	if (*out)
+		return 0;
+	return s->nnodes == NODES_MAX ?
+		err_set(e, TALLY_EQUOTA, "%u nodes are registered already", NODES_MAX) :
+		err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
+}
+
+struct sched_node *node_away(struct sched *s, const struct sched_part *p)
+{
+	struct sched_node *n = node_by_name(s, NODE_AGENT, p->name);
+
+	if (n && n->state != SN_DEAD)
+		return n->number == p->number ? n : NULL;
+	if (!p->number || p->number > s->config.ids.node)
+		return NULL;
+	if (n)
+		node_free(s, n);
+	n = number_taken(s, p->number) ? NULL : row_new(s, p->number);
+	if (!n)
+		return NULL;
+	n->kind = NODE_AGENT;
+	n->state = SN_AWAY;
+	n->away = s->now;
+	n->engines = p->engines;
+	snprintf(n->name, sizeof(n->name), "%s", p->name);
+	return n;
 }
 
 static void take_facts(struct sched *s, struct sched_node *n, const struct msg_hello *h)
@@ -396,6 +442,9 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 		out_flush(s, n);
 		return 0;
 	}
+	if (s->recover_until && h->kind == NODE_AGENT && !h->node)
+		return err_set(e, TALLY_EBUSY, "the scheduler recovers from a restart, and agents "
+			       "that it did not know register when it has");
 	if (n && return_can(s, n, h)) {
 		started_again(s, conn, n, h);
 		return 0;

@@ -9,20 +9,31 @@
  * by one (RANK_JOIN that names the job's number); with the last of them it hears the job
  * as it is by now: JOB_UP, and its log with where the chunks are.  Meanwhile nothing new
  * begins in the job, and when the grace is over, the agent is as good as dead.
+ *
+ * While we recover from a restart of our own nobody knows yet whose processes they are: an
+ * agent that was started then registers when that is over, and one that was started just
+ * before asks for its ranks again.  A machine that no agent has spoken for by then, in a job
+ * that others hold, is returning from there on, and has all its grace.
  */
 #include "scheduler/sched.h"
 
 /* A job that trains, with processes that wait for this agent. */
 static struct sched_part *waiting_part(struct sched_job *j, const struct sched_node *n)
 {
-	return j->state == SJ_UP && n->kind == NODE_AGENT ? job_machine_part(j, n) : NULL;
+	return (j->state == SJ_UP || j->state == SJ_HELD) && n->kind == NODE_AGENT ?
+	       job_machine_part(j, n) : NULL;
 }
 
+/* It begins when we have recovered (node_recovered()): before, nobody can come back. */
 mono_t return_grace(struct sched *s, const struct sched_node *n)
 {
+	mono_t grace = mono_ms(MAX(s->config.agent_grace_ms, RECONNECT_GRACE_MS));
+
+	if (s->recover_until && s->config.agent_grace_ms)
+		grace += s->recover_until - n->away;
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		if (waiting_part(s->jobs[i], n))
-			return mono_ms(MAX(s->config.agent_grace_ms, RECONNECT_GRACE_MS));
+			return grace;
 	}
 	return mono_ms(RECONNECT_GRACE_MS);
 }
@@ -30,7 +41,7 @@ mono_t return_grace(struct sched *s, const struct sched_node *n)
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h)
 {
 	return n->kind == NODE_AGENT && n->state == SN_AWAY && s->config.agent_grace_ms &&
-	       !s->recover_until && !strcmp(n->machine, h->machine) && n->engines == h->engines &&
+	       !s->recover_until && node_is_machine(n, h->machine) && n->engines == h->engines &&
 	       return_grace(s, n) > mono_ms(RECONNECT_GRACE_MS);
 }
 
@@ -65,6 +76,31 @@ void return_begin(struct sched *s, struct sched_node *n)
 		await(s, j, p, n->away);
 	}
 	s->any_down = true;
+}
+
+/* Its agent may be there, and have nothing of the job; who of its ranks has left is not known. */
+bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	struct sched_node *n = s->config.agent_grace_ms ? node_away(s, p) : NULL;
+	uint32_t at = (uint32_t)(p - j->machines);
+
+	if (!n)
+		return false;
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].machine != at || j->ranks[r].state != SR_NONE)
+			continue;
+		j->ranks[r].state = SR_IN;
+		j->ranks[r].node = n;
+		j->nin++;
+	}
+	p->node = n;
+	p->told_up = true;
+	p->unsure = false;
+	p->return_by = s->now + mono_ms(s->config.agent_grace_ms);
+	sched_wake(s, p->return_by);
+	out_log(s, SCHED_INFO, "job %s waits for machine %s, which did not come back after the "
+		"scheduler's restart", j->name, p->name);
+	return true;
 }
 
 bool return_awaited(const struct sched_job *j)
@@ -143,6 +179,10 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
 	struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
 
+	if (s->recover_until) {
+		s->conns[n->conn].early = true;
+		return;
+	}
 	if (!j || (j->state == SJ_DOWN && j->why.code)) {
 		out_refuse(s, n, m->req, j ? j->why.code : TALLY_EWORKERLOST,
 			   "job '%.128s' is over: %.300s", m->job, j ? j->why.text :

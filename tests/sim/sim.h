@@ -520,7 +520,9 @@ struct sim_agent *sim_agent_make(struct sim *s, uint32_t agent);	/* only its mem
 void sim_agent_begin(struct sim *s, uint32_t agent);	/* connects, beats and ticks */
 void sim_agent_take(struct sim *s, uint32_t agent, const struct msg *m); /* at once */
 bool sim_agent_again(struct sim *s, uint32_t agent);	/* dies, comes again; false: not now */
-bool sim_agents_return(const struct sim *s);		/* some are on their way */
+/* Each job that somebody waits for has an agent, but that one, which can tell all of it. */
+bool sim_jobs_are_held(const struct sim *s, uint32_t but);
+bool sim_agent_may_die(const struct sim *s, uint32_t agent);	/* else a job may be lost */
 bool sim_job_returns(const struct sim *s, const struct sim_job *j);
 void sim_back_ask(struct sim *s, uint32_t agent);
 bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m);
@@ -556,6 +558,7 @@ void sim_ask_ended(struct sim_job *j, uint32_t rank);
 void sim_ask_join(struct sim *s, struct sim_job *j, uint32_t rank);
 uint32_t sim_pid(const struct sim_job *j, uint32_t rank);
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
+void sim_ask_back(struct sim *s, uint32_t agent);	/* a rank is with it again */
 void sim_ask_welcomed(struct sim *s, uint32_t agent);
 bool sim_ask_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
 

@@ -203,7 +203,9 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
-	bool out = q->type == MSG_RANK_JOIN && m->code == TALLY_EWORKERLOST;
+	/* Its machine is out of the job, or who was there before is waited for. */
+	bool out = q->type == MSG_RANK_JOIN && (m->code == TALLY_EWORKERLOST ||
+						(m->code == TALLY_EEXIST && aj->nback));
 
 	if (q->type == MSG_RANK_JOIN && (out || aj->over)) {	/* not, or not yet */
 		j->coming &= ~(1u << q->rank);
@@ -262,6 +264,9 @@ static void ask_again(struct sim *s, uint32_t agent, bool join)
 				continue;
 			if (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1))
 				continue;
+			if (sim_rank_lives(j, q->rank) && s->agent[agent]->job[n].nback &&
+			    !s->agent[agent]->job[n].back[q->rank])
+				continue;	/* it is not with its agent yet */
 			if (q->done || agent_of(j, q->rank) != agent ||
 			    q->gen == s->agent[agent]->ctl.gen ||
 			    (q->type == MSG_RANK_JOIN) != join)
@@ -270,6 +275,11 @@ static void ask_again(struct sim *s, uint32_t agent, bool join)
 			ask(s, j, i);
 		}
 	}
+}
+
+void sim_ask_back(struct sim *s, uint32_t agent)
+{
+	ask_again(s, agent, false);
 }
 
 void sim_ask_welcomed(struct sim *s, uint32_t agent)

@@ -180,10 +180,11 @@ static bool any_starved(const struct sim *s)
 /*
  * Nothing of it is left but what it saved; nodes notice, each in its time.  Not when it may be
  * telling a job that it ends for want of memory: some would hear so, and the others go on.
+ * Nor when a job is with ranks alone, which wait for their agents: then it is lost.
  */
 void sim_sched_crash(struct sim *s)
 {
-	if (!s->sched || any_starved(s) || sim_agents_return(s))
+	if (!s->sched || any_starved(s) || !sim_jobs_are_held(s, SIM_NOBODY))
 		return;
 	sim_trace(s, "the scheduler dies");
 	sim_totals.restarts++;

@@ -235,7 +235,7 @@ static bool shrink_some(struct sim *s)
 	if (!j->p->shrink || !sim_faulty(s) || !sim_rank_lives(j, rank) || j->over || j->ended ||
 	    __builtin_popcount(j->lost) + 1u >= j->p->world)
 		return false;
-	if (machine && can_spare(s, agent))
+	if (machine && can_spare(s, agent) && sim_agent_may_die(s, agent))
 		sim_machine_crash(s, agent);
 	else if (!s->agent[agent]->job[j->index].over)
 		sim_rank_dies(s, j, rank);
@@ -248,7 +248,7 @@ static bool kill_agent(struct sim *s)
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
 	if (!s->p.agents_die || !sim_faulty(s) || sim_rounds(s) < RUN_ROUNDS ||
-	    !s->agent[agent]->alive)
+	    !s->agent[agent]->alive || !sim_agent_may_die(s, agent))
 		return false;
 	s->p.agents_die = false;
 	sim_agent_crash(s, agent, true);

@@ -14,12 +14,61 @@
 
 /* ---- dying ---- */
 
-static bool can_die(struct sim *s, const struct sim_agent *a)
+/* It is on its way; one that has died for good since is not. */
+static bool returns(const struct sim_agent *a, uint32_t job)
 {
+	return a->coming || (a->alive && a->job[job].nback);
+}
+
+static bool holds(const struct sim_agent *a, uint32_t job)
+{
+	return a->alive && a->job[job].core && !a->job[job].over;
+}
+
+/* The last entry of the job's log that it, or a process before it, has heard. */
+static uint64_t heard(const struct sim_agent *a, uint32_t job)
+{
+	uint64_t seq = 0;
+
+	for (; a; a = a->before)
+		seq = MAX(seq, MAX(a->job[job].log.seq, a->job[job].log.told));
+	return seq;
+}
+
+bool sim_jobs_are_held(const struct sim *s, uint32_t but)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		const struct sim_job *j = &s->job[i];
+		bool held = j->over, wanted = false;
+		uint64_t last = 0;
+
+		for (uint32_t m = 0; m < j->p->n; m++)
+			last = MAX(last, heard(s->agent[j->p->agent[m]], i));
+		for (uint32_t m = 0; m < j->p->n; m++) {
+			const struct sim_agent *a = s->agent[j->p->agent[m]];
+
+			held |= holds(a, i) && j->p->agent[m] != but && heard(a, i) == last;
+			wanted |= holds(a, i) || returns(a, i);
+		}
+		if (wanted && !held)
+			return false;
+	}
+	return true;
+}
+
+/* A scheduler that is not there, or recovers, knows of a job only what is told yet. */
+bool sim_agent_may_die(const struct sim *s, uint32_t agent)
+{
+	return (s->sched && !sched_recovering(s->sched)) || sim_jobs_are_held(s, agent);
+}
+
+static bool can_die(struct sim *s, uint32_t agent)
+{
+	const struct sim_agent *a = s->agent[agent];
 	bool busy = false;
 
-	if (!s->started || !s->sched || sched_recovering(s->sched) || !a->alive ||
-	    !a->ctl.registered || a->ctl.lost || a->life == SIM_AGENT_LIVES)
+	if (!s->started || !a->alive || a->life == SIM_AGENT_LIVES ||
+	    !sim_agent_may_die(s, agent))
 		return false;
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		const struct sim_agent_job *aj = &a->job[i];
@@ -29,21 +78,6 @@ static bool can_die(struct sim *s, const struct sim_agent *a)
 		busy |= aj->core && !aj->over;
 	}
 	return busy;
-}
-
-/* It is on its way; one that has died for good since is not. */
-static bool returns(const struct sim_agent *a, uint32_t job)
-{
-	return a->coming || (a->alive && a->job[job].nback);
-}
-
-bool sim_agents_return(const struct sim *s)
-{
-	for (uint32_t i = 0; i < s->p.n; i++)
-		for (uint32_t k = 0; k < s->p.njobs; k++)
-			if (returns(s->agent[i], k))
-				return true;
-	return false;
 }
 
 bool sim_job_returns(const struct sim *s, const struct sim_job *j)
@@ -59,7 +93,7 @@ bool sim_agent_again(struct sim *s, uint32_t agent)
 	struct sim_agent *a = s->agent[agent];
 	mono_t at = s->now + 20000000 + (mono_t)sim_below(s, NS_PER_SEC);
 
-	if (!can_die(s, a))
+	if (!can_die(s, agent))
 		return false;
 	sim_trace(s, "a%u dies, to be started again", agent);
 	sim_totals.agent_restarts++;
@@ -90,14 +124,15 @@ static void end_links(struct sim *s, uint32_t agent)
 	}
 }
 
-static void keep_job(const struct sim_job *j, const struct sim_agent_job *from,
+static void keep_job(const struct sim_job *j, uint32_t agent, const struct sim_agent_job *from,
 		     struct sim_agent_job *to)
 {
 	to->over = from->over;
 	to->code = from->code;
+	for (uint32_t m = 0; m < j->p->n; m++)	/* also if its job was not back yet */
+		to->over |= j->p->shrink && j->p->agent[m] == agent && !sim_machine_lives(j, m);
 	if (!from->core || from->over)
 		return;
-	to->over = j->p->shrink && !sim_machine_lives(j, from->me);
 	for (uint32_t r = 0; r < j->p->world; r++)
 		to->nback += j->p->machine[r] == from->me && sim_rank_lives(j, r);
 	for (uint32_t k = 0; k < SIM_TENSORS; k++)
@@ -122,7 +157,7 @@ static void start(struct sim *s, uint32_t agent)
 	a->ctl.epoch_seen = a->ctl.beats = 0;
 	memset(a->ctl.instance, (int)(10 + 8 * a->life + agent), ID_BYTES);
 	for (uint32_t i = 0; i < s->p.njobs; i++)
-		keep_job(&s->job[i], &old->job[i], &a->job[i]);
+		keep_job(&s->job[i], agent, &old->job[i], &a->job[i]);
 	sim_agent_begin(s, agent);
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		sim_grow_machine(s, &s->job[i], agent);
@@ -262,6 +297,7 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 	if (!s->failed)
 		sim_rank_back(s, j, rank);
 	aj->nback--;
+	sim_ask_back(s, agent);
 	return true;
 }
 

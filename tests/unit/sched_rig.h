@@ -314,6 +314,15 @@ static inline void conn_closed(uint32_t conn)
 
 static uint64_t card_bits_per_s = 1000000000;	/* of whoever says hello */
 static uint32_t hello_draining, hello_engines = 1;
+static bool hello_anew;		/* agents: by a process that no scheduler has heard of */
+
+/* The number that it has, as a node that outlives the scheduler says it. */
+static inline uint32_t number_of(enum node_kind kind, const char *name)
+{
+	if (kind != NODE_AGENT || hello_anew || !sched_recovering(w->s))
+		return 0;
+	return *name == 'a' || *name == 'b' ? w->agent_node[*name - 'a'] : 0;
+}
 
 static inline uint32_t hello_from(enum node_kind kind, const char *name, const char *machine,
 				  uint8_t instance, const char *cluster)
@@ -324,11 +333,12 @@ static inline uint32_t hello_from(enum node_kind kind, const char *name, const c
 		.name = name, .machine = machine, .instance = { instance }, .secret = "",
 		.naddrs = 1, .addrs = &addr, .shm_path = "", .engines = hello_engines,
 		.adder_bytes_per_s = 10000000000, .memory_bytes = 1ull << 30,
-		.draining = hello_draining,
+		.draining = hello_draining, .node = number_of(kind, name),
 	} };
 	uint32_t conn = conn_up();
 
-	snprintf((char *)m.hello.cluster, ID_BYTES, "%s", cluster);
+	snprintf((char *)m.hello.cluster, ID_BYTES, "%s",
+		 m.hello.node && !*cluster ? "one cluster" : cluster);
 	send(conn, &m);
 	for (uint32_t i = 0; kind == NODE_SERVER && i < w->n; i++)
 		if (w->rec[i].conn == conn && w->rec[i].type == MSG_WELCOME)
@@ -455,10 +465,10 @@ static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
 {
 	static const uint32_t ranks[] = { 0, 1 };
 	const struct msg_machine machines[] = {
-		{ .node = w->agent_node[0], .name = "a", .machine = "a", .nranks = 1,
-		  .ranks = &ranks[0] },
-		{ .node = w->agent_node[1], .name = "b", .machine = "b", .nranks = 1,
-		  .ranks = &ranks[1] },
+		{ .node = w->agent_node[0], .name = "a", .machine = "a", .engines = 1,
+		  .nranks = 1, .ranks = &ranks[0] },
+		{ .node = w->agent_node[1], .name = "b", .machine = "b", .engines = 1,
+		  .nranks = 1, .ranks = &ranks[1] },
 	};
 	const struct msg_server server = {
 		.node = w->server_node, .engines = 1, .name = "cpu-0",

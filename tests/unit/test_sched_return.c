@@ -279,6 +279,162 @@ START_TEST(its_key_outlives_it_and_the_scheduler)
 }
 END_TEST
 
+/* ---- while the scheduler recovers from a restart of its own ---- */
+
+/* Agent b and the server are back, and tell of the job. */
+static void told_by_b(struct pair *p, uint64_t epoch)
+{
+	struct msg log = { .type = MSG_JOB_READY, .ready = {
+		.job = p->job, .seq = epoch, .text = "", .log = 1,
+	} };
+
+	p->server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	send(p->server, &log);
+	p->b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	job_held(p->b, p->job, epoch);
+	tensors_held(p->b, p->job, 1, 1, &both[0]);
+	log.type = MSG_EPOCH_READY;
+	send(p->b, &log);
+}
+
+static uint32_t process_anew(void)
+{
+	uint32_t conn;
+
+	hello_anew = true;
+	conn = hello_from(NODE_AGENT, "a", "a", 9, "");
+	hello_anew = false;
+	return conn;
+}
+
+static void until_recovered(const struct pair *p)
+{
+	pass_with(p, 5000);
+	pass(1);
+	ck_assert(!sched_recovering(w->s));
+}
+
+static void ck_takes_over(struct pair *p, uint32_t node, uint64_t key)
+{
+	ck_assert_uint_eq(last(p->a, MSG_WELCOME)->node, node);
+	ck_assert_uint_eq(last(p->a, MSG_WELCOME)->key, key);
+	back_as(p->a, 5, p->job, 0);
+	ck_assert_uint_eq(last(p->a, MSG_JOB_UP)->job, p->job);
+	ck_assert_uint_eq(last(p->a, MSG_TENSORS)->seq, 1);
+	ck_answer(p->a, 5, 0, NULL);
+	pass_beating(60000, (uint32_t[]){ p->a, p->b, p->server }, 3);
+	ck_assert_uint_eq(count(p->b, MSG_JOB_DOWN, REQ_ANY), 0);
+	declare_in(p->a, 6, p->job, 0, both, 2);
+	declare_in(p->b, 6, p->job, 1, both, 2);
+	ck_assert_uint_eq(last(p->server, MSG_TENSORS)->seq, 2);
+}
+
+/* Nobody knows yet what was the first process's. */
+START_TEST(started_while_the_scheduler_recovers_it_registers_when_that_is_over)
+{
+	struct pair p = pair_declared();
+	struct record before = *last(p.a, MSG_WELCOME);
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.a = process_anew();
+	ck_assert_int_eq(last(p.a, MSG_REPLY)->code, TALLY_EBUSY);
+	ck_assert_uint_eq(w->closes[p.a], 1);
+	told_by_b(&p, epoch);
+	until_recovered(&p);
+	ck_assert_str_eq(waiting_for(), "agent a, 29 s left");
+	pass_with(&p, 20000);
+	p.a = process_anew();
+	ck_takes_over(&p, before.node, before.key);
+}
+END_TEST
+
+/* Its ranks came back to it before anybody told of their job. */
+START_TEST(started_just_before_its_ranks_ask_again)
+{
+	struct pair p = pair_declared();
+	struct record before = *last(p.a, MSG_WELCOME);
+	uint64_t epoch = sched_epoch(w->s);
+
+	conn_closed(p.a);
+	p.a = process_anew();
+	restart(5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 0);
+	told_by_b(&p, epoch);
+	pass_beating(5000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	pass(1);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 5), 0);
+	ck_assert_uint_eq(w->closes[p.a], 1);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	ck_takes_over(&p, before.node, before.key);
+}
+END_TEST
+
+/* The first process has told of the job, and is killed then: its grace begins with the job. */
+START_TEST(killed_while_the_scheduler_recovers_it_has_its_grace)
+{
+	struct pair p = pair_declared();
+	struct record before = *last(p.a, MSG_WELCOME);
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(60000);
+	told_by_b(&p, epoch);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	job_held(p.a, p.job, epoch);
+	tensors_held(p.a, p.job, 1, 1, &both[0]);
+	conn_closed(p.a);
+	pass_with(&p, 60000);
+	pass(1);
+	ck_assert_str_eq(waiting_for(), "agent a, 29 s left");
+	p.a = process_anew();
+	ck_takes_over(&p, before.node, before.key);
+}
+END_TEST
+
+START_TEST(who_does_not_come_after_the_scheduler_costs_the_job)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	told_by_b(&p, epoch);
+	until_recovered(&p);
+	pass_with(&p, 29000);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_with(&p, 2000);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+/* It has missed what the scheduler does not know any more, and holds nothing of it up. */
+START_TEST(the_first_process_comes_too_late)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	told_by_b(&p, epoch);
+	until_recovered(&p);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	job_held(p.a, p.job, epoch);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+START_TEST(a_job_that_nobody_tells_of_is_over)
+{
+	struct pair p = pair_declared();
+
+	restart(5000);
+	pass(5001);
+	p.a = process_anew();
+	back_as(p.a, 5, p.job, 0);
+	ck_answer(p.a, 5, TALLY_EWORKERLOST, NULL);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
@@ -293,6 +449,12 @@ static void add(TCase *t)
 	tcase_add_test(t, who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks);
 	tcase_add_test(t, who_waits_to_come_in_waits_until_the_survivors_grow);
 	tcase_add_test(t, its_key_outlives_it_and_the_scheduler);
+	tcase_add_test(t, started_while_the_scheduler_recovers_it_registers_when_that_is_over);
+	tcase_add_test(t, started_just_before_its_ranks_ask_again);
+	tcase_add_test(t, killed_while_the_scheduler_recovers_it_has_its_grace);
+	tcase_add_test(t, who_does_not_come_after_the_scheduler_costs_the_job);
+	tcase_add_test(t, the_first_process_comes_too_late);
+	tcase_add_test(t, a_job_that_nobody_tells_of_is_over);
 }
 
 int main(void)
