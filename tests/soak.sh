@@ -147,7 +147,8 @@ scheduler_kill()
 	roll 1500
 	pause_ms "$ROLLED"
 	scheduler_start
-	APART=$(( $(now_ms) + 7000 ))
+	RECOVERED=$(( $(now_ms) + 6000 ))
+	(( $(now_ms) >= BACK )) || BACK=$(( RECOVERED + 3000 ))
 }
 
 # Its ranks come back to it, unless they are stopped or somebody kills them, too.
@@ -163,7 +164,8 @@ agent_again()			# NAME
 	pause_ms "$ROLLED"
 	agent_start "$a"
 	unset "RSS[$a]"
-	APART=$(( $(now_ms) + 3000 ))
+	BACK=$(( $(now_ms) + 3000 ))
+	(( BACK >= RECOVERED + 3000 )) || BACK=$(( RECOVERED + 3000 ))
 }
 
 # It needs another rank on its machine to come back, and rank 0 knows how far the job is.
@@ -218,9 +220,10 @@ visitor()
 	gone visit.1
 }
 
-# An agent that is started again while the scheduler recovers does not get its jobs back.
-APART=0
-apart() { (( $(now_ms) >= APART )); }
+# What no agent has any more a scheduler that recovers cannot know: one dies after the other.
+RECOVERED=0			# the scheduler, and
+BACK=0				# the agent that died last has its jobs, by then
+all_back() { (( $(now_ms) >= BACK )); }
 
 trouble()
 {
@@ -228,11 +231,11 @@ trouble()
 
 	roll 26
 	case $ROLLED in
-	0) ! apart || scheduler_kill ;;
+	0) scheduler_kill ;;
 	1) visitor ;;
 	2 | 3) roll 3; brief "a$ROLLED" ;;
 	4 | 5) roll 3; brief "three.$ROLLED" ;;
-	6 | 7 | 8) roll 3; ! apart || agent_again "a$ROLLED" ;;
+	6 | 7 | 8) roll 3; ! all_back || agent_again "a$ROLLED" ;;
 	9 | 10 | 11) roll 3; rank_lose $(( 1 + ROLLED )) ;;
 	*)
 		roll ${#SERVERS[@]}

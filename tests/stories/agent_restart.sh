@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Agents are killed, or stopped, and started again while their ranks train: a pause, no
-# error, and the bits of the run without.  One that does not come back is named in time.
+# Agents are killed, or stopped, and started again while their ranks train, alone and with the
+# scheduler: a pause, no error, and the bits of the run without.  One that does not come back
+# is named in time.
 # TIMEOUT: 300
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
@@ -78,6 +79,56 @@ kill_now a1 KILL
 for a in a0 a1; do wait "$(pid_of $a)" 2>/dev/null; start_agent $a; done
 train_more both.0 1 20
 finished both 'both at once'
+
+# ---- together with the scheduler, which has to recover first ----
+start_again()
+{
+	case $1 in
+	scheduler) start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
+			--state-dir "$TMP/state" --agent-grace 20 ;;
+	*) start_agent "$1" ;;
+	esac
+}
+# kill_all NAME...: at once.
+kill_all()
+{
+	local d
+
+	for d; do kill_now "$d" KILL; done
+	for d; do wait "$(pid_of "$d")" 2>/dev/null; done
+}
+recovers() { "$BIN/tally" status --timeout 1 2>/dev/null | grep -q recovering; }
+
+train scheduler-first in-place
+kill_all a1 scheduler
+start_again scheduler
+wait_until 10 'it recovers' recovers
+start_again a1
+wait_line 10 a1 'agents that it did not know register when it has'
+train_more scheduler-first.0 1 30
+finished scheduler-first 'killed with the scheduler, which came first'
+
+train agent-first in-place
+kill_all scheduler a1
+start_again a1
+wait_line 10 a1 "scheduler $SCHEDULER lost.*trying again"
+start_again scheduler
+train_more agent-first.0 1 30
+finished agent-first 'killed with the scheduler, which came last'
+
+# The agent is back when the scheduler dies, and one of its ranks is not.
+train between apart
+kill_now between.3 STOP
+kill_all a1
+start_again a1
+wait_until 10 'a1 is registered' nodes_up 4
+wait_until 10 'its ranks are waited for' job_says between 'agent a1, [0-9]+ s left'
+kill_all scheduler
+start_again scheduler
+wait_until 15 'they are waited for again' job_says between 'agent a1, [0-9]+ s left'
+kill_now between.3 CONT
+train_more between.0 1 30
+finished between 'the scheduler killed while its ranks come back'
 
 # ---- every call, in one job over both machines and in one on a machine of its own ----
 calls()
