@@ -280,6 +280,8 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 	}
 	p->settled = MAX(p->settled, m->seq);
 	held_last(s, j, p, m);
+	if (j->state == SJ_UP && j->outlived)	/* by ranks that came back after the others */
+		barrier_passed(s, j, m->barrier);
 	if (j->state != SJ_UP)
 		return;
 	grow_rounds(j, m);
