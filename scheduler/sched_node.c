@@ -479,7 +479,10 @@ void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 	if (!err)
 		err = admit(s, conn, h, &e);
 	if (err) {
-		out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name, e.text);
+		/* Who may have to wait until we have recovered asks again and again. */
+		if (err != TALLY_EBUSY || !s->recover_until)
+			out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name,
+				e.text);
 		out_reply(s, conn, 0, err, "%s", e.text);
 		out_close(s, conn);
 		return;
