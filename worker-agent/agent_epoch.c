@@ -437,7 +437,10 @@ static void fill_routes(struct ad_engine *en, struct ad_epoch *ep, const struct 
 			continue;
 		(void)geom_window_part(window, en->index, engines, e, sv->engines, &at);
 		r = route_find(en, ep->job, sv->node, e);
-		r = r ? r : route_new(en, ep, at, sv, e);
+		if (r)
+			ad_peer_learn(r->peer, sv);
+		else
+			r = route_new(en, ep, at, sv, e);
 		ep->route[en->index][sv->route + e] = r->core;
 	}
 }

@@ -190,6 +190,16 @@ void ad_peers_release(struct list *spare)
 	}
 }
 
+void ad_peer_learn(struct ag_peer *core, const struct ad_server *sv)
+{
+	struct ad_peer *p = core->user;
+
+	if (p->server.naddrs || !sv->naddrs)
+		return;
+	p->server = *sv;
+	make_lanes(p);
+}
+
 struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j, struct list *spare,
 			    const struct ad_server *sv, uint32_t server_engine)
 {
@@ -212,6 +222,7 @@ struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j, struct
 	p->server.weight = sv->weight;	/* the latest job's plan */
 	if (p->jobs++ == 0)
 		make_lanes(p);
+	ad_peer_learn(&p->core, sv);
 	return &p->core;
 }
 

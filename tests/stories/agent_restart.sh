@@ -80,6 +80,15 @@ for a in a0 a1; do wait "$(pid_of $a)" 2>/dev/null; start_agent $a; done
 train_more both.0 1 20
 finished both 'both at once'
 
+# ---- while a server is out of the job, which then comes into it again ----
+servers_are() { "$BIN/tally" jobs --json --job "$1" | grep -Eq "\"servers\": *$2(,|\$)"; }
+train drained in-place
+expect_status 0 "$BIN/tally" drain s0
+again a1 KILL drained
+expect_status 0 "$BIN/tally" drain --undo s0
+wait_until 10 's0 is used again' servers_are drained 2
+finished drained 'killed while a server was drained'
+
 # ---- together with the scheduler, which has to recover first ----
 start_again()
 {
