@@ -102,7 +102,7 @@ struct frame {
 
 /*
  * HELLO: job = the agent's node id, worker = lane (connection) number, tensor =
- *   server engine wanted, chunk = agent engine, epoch = link generation,
+ *   server engine wanted, chunk = agent engine, epoch = node id of the server meant,
  *   round = the agent's process: another number, another process,
  *   slot and rslot = the 16-byte link key, aux = agent's version of the protocol.
  *   offset = HELLO_RDMA when the agent would like a queue pair beside the link.

@@ -408,6 +408,14 @@ static void adopt_waiting(struct sv_engine *en)
 	}
 }
 
+static void cut_links(struct sv_engine *en)
+{
+	while (!list_empty(&en->waiting))
+		waiting_drop(list_first(&en->waiting, struct sv_waiting, link));
+	list_for_each(&en->peers, l)
+		sv_peer_cut(list_entry(l, struct sv_peer, link));
+}
+
 /* This engine's part of what all cards together may have under way. */
 static uint64_t card_flight(const struct server *s)
 {
@@ -516,6 +524,10 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	}
 	if (m->type == SV_OPEN) {
 		open_group(en);
+		return;
+	}
+	if (m->type == SV_CUT) {
+		cut_links(en);
 		return;
 	}
 	memcpy(&p, m->body, sizeof(p));

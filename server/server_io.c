@@ -53,6 +53,12 @@ static void tell_jobs(void *ctx)
 	}
 }
 
+static void end_jobs(struct server *s)
+{
+	list_for_each(&s->jobs, l)
+		sv_job_down(s, list_entry(l, struct sv_job, link)->id);
+}
+
 static void check_cluster(struct server *s, const uint8_t cluster[ID_BYTES])
 {
 	static const uint8_t none[ID_BYTES];
@@ -60,18 +66,29 @@ static void check_cluster(struct server *s, const uint8_t cluster[ID_BYTES])
 	if (memcmp(s->cluster, none, ID_BYTES) && memcmp(s->cluster, cluster, ID_BYTES)) {
 		log_warn("scheduler %s is of another cluster, all jobs end",
 			 s->opt.daemon.scheduler);
-		list_for_each(&s->jobs, l)
-			sv_job_down(s, list_entry(l, struct sv_job, link)->id);
+		end_jobs(s);
 	}
 	memcpy(s->cluster, cluster, ID_BYTES);
+}
+
+/* Jobs and links name servers by number: with another one we are none of theirs. */
+static void take_number(struct server *s, uint32_t node)
+{
+	if (s->my_node && s->my_node != node) {
+		log_warn("server node %u was taken for lost, all jobs end", s->my_node);
+		end_jobs(s);
+		for (uint32_t i = 0; i < s->nengines; i++)
+			sv_engine_tell(s->engine[i], SV_CUT, NULL, 0);
+	}
+	s->my_node = node;
 }
 
 static void on_up(void *ctx, const struct msg_welcome *w)
 {
 	struct server *s = ctl_daemon_owner(ctx);
 
-	s->my_node = w->node;
 	check_cluster(s, w->cluster);
+	take_number(s, w->node);
 	log_info("server %s registered, node %u, epoch %llu", s->name, w->node,
 		 (unsigned long long)w->epoch);
 	notify("READY=1\nSTATUS=registered");

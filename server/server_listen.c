@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * New data links: each connection has HANDSHAKE_MS to say HELLO with the key of
- * an agent that a job of ours names, then it goes to the engine it asks for.
- * Anything else is closed and logged once; nothing is answered to strangers.
+ * an agent that a job of ours names and with our number, then it goes to the engine it
+ * asks for.  Anything else is closed and logged once; nothing is answered to strangers.
  *
  * When too many are silent at a time, the one that has been for longest makes
  * room: an agent says its HELLO at once, so a crowd of strangers keeps none out.
@@ -40,13 +40,18 @@ static void greeting_free(struct greeting *g)
 	free(g);
 }
 
-static void greeting_refuse(struct greeting *g, const char *why)
+static void greeting_close(struct greeting *g)
 {
 	int fd = g->fd;
 
-	log_warn("link refused, reason %s", why);
 	greeting_free(g);		/* its watch ends before the number is another's */
 	close(fd);
+}
+
+static void greeting_refuse(struct greeting *g, const char *why)
+{
+	log_warn("link refused, reason %s", why);
+	greeting_close(g);
 }
 
 static struct sv_agent *agent_find(struct server *s, uint32_t node)
@@ -85,6 +90,11 @@ static void on_greeting(void *ctx, int events)
 		return;
 	if (rc) {
 		greeting_refuse(g, "not a hello");
+		return;
+	}
+	if (adopt.hello.epoch != s->my_node) {	/* it tries until its job hears of us */
+		log_debug("link refused, reason server node %u is meant", adopt.hello.epoch);
+		greeting_close(g);
 		return;
 	}
 	a = agent_find(s, adopt.hello.job);

@@ -189,12 +189,17 @@ void sv_peer_free(struct sv_engine *en, struct sv_peer *p)
 
 /* ---- another process ---- */
 
+void sv_peer_cut(struct sv_peer *p)
+{
+	list_for_each(&p->links, l)
+		xport_close(list_entry(l, struct sv_link, link)->ep, CLOSE_LOCAL);
+}
+
 bool sv_peer_is(struct sv_engine *en, struct sv_peer *p, uint32_t start)
 {
 	if (p->start == start)
 		return true;
-	list_for_each(&p->links, l)
-		xport_close(list_entry(l, struct sv_link, link)->ep, CLOSE_LOCAL);
+	sv_peer_cut(p);
 	if (!list_empty(&p->links))
 		return false;
 	if (p->start) {

@@ -43,6 +43,7 @@ struct sv_link {
 struct sv_peer *sv_peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_engine);
 void sv_peer_put(struct sv_engine *en, struct sv_peer *p);	/* frees it, if it may go */
 void sv_peer_free(struct sv_engine *en, struct sv_peer *p);	/* no links are left */
+void sv_peer_cut(struct sv_peer *p);	/* its links end, from the next turn on */
 /*
  * Links of the process with that start may be adopted.  False: those of the one before have
  * been cut, and are yet to end.

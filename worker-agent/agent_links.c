@@ -37,7 +37,7 @@ struct ad_peer {
 	struct ad_server server;	/* a copy: jobs come and go */
 	uint8_t key[KEY_BYTES];
 	uint32_t node;			/* this agent's number, as the server knows it */
-	uint32_t server_engine, jobs, lanes_up, shm_failures, generation;
+	uint32_t server_engine, jobs, lanes_up, shm_failures;
 	int process;			/* pidfd of a server that writes here; -1: none does */
 	bool lost_told, path_told;
 };
@@ -133,7 +133,7 @@ static void lane_open(struct ad_lane *k, mono_t now)
 		.tensor = p->server_engine,
 		.chunk = p->engine->index,
 		.round = p->engine->agent->start,
-		.epoch = ++p->generation,
+		.epoch = p->server.node,
 		.slot = get_le64(p->key),
 		.rslot = get_le64(p->key + 8),
 		.aux = FRAME_VERSION,
