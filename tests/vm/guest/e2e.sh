@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Real daemons over RDMA: sums of every type and operation equal the reference bit for
-# bit, with 2 agents and 2 servers on four machines; 20 steps of charlm write the same
-# words as over TCP.
+# bit, with 2 agents and 2 servers on four machines; no byte of whole segments is copied on
+# its way to the card; 20 steps of charlm write the same words as over TCP.
 # TIMEOUT: 200
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -13,10 +13,27 @@ charlm() { job "$BIN/charlm" --steps 20 --batch 2 --sample 60; }
 words() { LC_ALL=C sed '/^step/d; /^trained in/d' "$TMP/rank0.log"; }
 
 rdma_cluster 2 2 1
+
+# moved: of each agent, bytes that its card read where a rank wrote them, and copied ones.
+moved()
+{
+	"$BIN/tally" nodes --json --scheduler "$CLUSTER" |
+		sed -n 's/.*; \([0-9]*\) bytes by card, \([0-9]*\) copied.*/\1 \2/p'
+}
+both_moved() { moved | awk -v n="$1" '$1 < n { exit 1 } END { exit NR != 2 }'; }
+start_job "$BIN/tally" bench -b 1M -e 1M -w 0 -n 50
+wait_until 30 'the agents tell what their cards have moved' both_moved 3145728
+moved > "$TMP/moved"
+awk '$2 >= 4096 { exit 1 }' "$TMP/moved" || fail "whole segments copied: $(paste -sd ' ' "$TMP/moved")"
+say "bytes by card and copied, of each agent: $(paste -sd ' ' "$TMP/moved")"
+end_job
+expect_text "$TMP/rank0.log" '^# 0 wrong elements'
+
 start_job "$BUILD/tests/e2e" sums
 wait_until 60 'all links use rdma' all_by_rdma
 end_job
 say "$(tail -n 1 "$TMP/rank0.log")"
+
 charlm
 words > "$TMP/over-rdma"
 notes | sed 's/^/  /'
