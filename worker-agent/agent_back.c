@@ -513,6 +513,7 @@ static uint32_t local_of(const struct ad_job *j, uint32_t rank)
 int ad_back_resume(struct ad_tensor *t, struct err *e)
 {
 	struct ad_job *j = t->job;
+	bool behind = false;
 	uint32_t newest = 0;
 
 	if (!next_of(j->agent, j->id, NULL))
@@ -529,8 +530,10 @@ int ad_back_resume(struct ad_tensor *t, struct err *e)
 				       "another one %u", t->id, s->rank, round, newest);
 		if (l < j->nlocal && round != newest)
 			t->front->in[l].behind = newest;
+		behind |= round != newest;
 	}
-	if (!ag_desc_resume(&t->desc, newest))
+	if (!ag_desc_resume(&t->desc, newest) ||
+	    (behind && t->desc.rop == ROP_NONE && ag_marks(&t->desc.geom)))
 		return err_set(e, TALLY_EPROTO, "tensor %u: the results of round %u are not all "
 			       "in what was handed back", t->id, newest);
 	t->front->round = t->round = newest;

@@ -8,6 +8,8 @@
  * from what is there, and pushes the others again.  Where a job goes on without lost ranks
  * inputs stay until the whole tensor is done, and a round of which it has not all may begin
  * again in a smaller world: there it keeps all or nothing, and nothing of two worlds.
+ * A round that only others had finished, when this machine came into the job, is marked by no
+ * operation.
  */
 #include "worker-agent/agent_core.h"
 
@@ -99,8 +101,7 @@ bool ag_desc_resume(struct ag_tensor_desc *d, uint32_t round)
 	if (!round)
 		return true;
 	first = read_mark(done);
-	if (!is_whole(&d->geom, done, first, round) || AG_MARK_ROP(first) == ROP_NONE ||
-	    AG_MARK_ROP(first) >= ROP_END)
+	if (!is_whole(&d->geom, done, first, round) || AG_MARK_ROP(first) >= ROP_END)
 		return false;
 	d->round = round;
 	d->rop = AG_MARK_ROP(first);
@@ -120,6 +121,8 @@ void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d)
 						  t->kept);
 		if (d->rop != ROP_NONE)
 			s->state = SEG_DONE;
+		else if (t->round)
+			ag_mark(s);
 	}
 }
 

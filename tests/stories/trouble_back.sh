@@ -86,7 +86,7 @@ lies()
 }
 
 end_by_itself='offset backwards unaligned smaller larger slab empty overlap second future next
-	past last short noise operation none worlds'
+	past last short noise operation worlds'
 # shellcheck disable=SC2086
 lies $end_by_itself
 for lie in $end_by_itself; do
@@ -95,7 +95,7 @@ for lie in $end_by_itself; do
 done
 say 'places and rounds that cannot be: their jobs end, and say so'
 
-end_with_it='faked restless twice often'
+end_with_it='faked restless twice often none'
 # shellcheck disable=SC2086
 lies $end_with_it
 for lie in $end_with_it; do

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ag_job_shrink(), ag_tensor_again(): what a smaller world leaves of a round at its agent. */
+/* ag_job_shrink(), ag_tensor_again(): what a smaller world leaves of a round at its agent, and
+ * what a machine that comes into a job leaves to the next process of its agent. */
 #include "tests/unit/agent_rig.h"
 
 enum { NEXT = EPOCH + 5 };
@@ -173,6 +174,31 @@ START_TEST(a_broadcast_goes_on_with_what_its_lost_root_gave)
 }
 END_TEST
 
+/* Its machine came into the job behind round 5, of which it has nothing. */
+START_TEST(started_again_it_may_have_missed_the_last_round)
+{
+	struct ag_tensor_desc d = desc_of(0, true);
+
+	d.round = 5;
+	for (uint32_t i = 0; i < 2; i++) {
+		ag_tensor_remove(&core, tensor[0]);
+		ag_tensor_forget(&core, tensor[0]);
+		free(tensor[0]);
+		tensor[0] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+		ck_assert_uint_eq(tensor[0]->round, 5);
+		d = desc_of(0, true);
+		ck_assert(!ag_desc_resume(&d, 4));
+		ck_assert(!ag_desc_resume(&d, 6));
+		ck_assert(ag_desc_resume(&d, 5));
+		ck_assert_uint_eq(d.rop, ROP_NONE);
+	}
+	post(0, 6, 0);
+	expect_pushes(0);
+	results(0);
+	ck_assert(ag_desc_resume(&d, 6));
+}
+END_TEST
+
 static TCase *tcase(const char *name, void (*set_up)(void))
 {
 	TCase *t = tcase_create(name);
@@ -194,6 +220,7 @@ int main(void)
 	tcase_add_test(wide, a_round_that_waited_for_the_lost_rank_goes_on);
 	tcase_add_test(wide, frozen_no_round_ends);
 	tcase_add_test(wide, what_ended_and_was_not_told_is_not_whole);
+	tcase_add_test(wide, started_again_it_may_have_missed_the_last_round);
 	tcase_add_test(alone, alone_a_mean_divides_by_the_survivors);
 	tcase_add_test(alone, alone_a_broadcast_without_its_root_ends_the_job);
 	tcase_add_test(alone, a_broadcast_goes_on_with_what_its_lost_root_gave);
