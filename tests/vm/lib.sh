@@ -95,6 +95,8 @@ sent() { cat "/sys/class/net/$1/statistics/tx_bytes"; }
 # listens PORT: somebody does, over TCP.
 listens() { ss -Hltn "sport = :$1" | grep -q .; }
 
+bw_listens_or_ended() { listens 18515 || ! is_running "$1"; }
+
 # write_bw SIZE COUNT [-6]: MB/s (10^6) of ib_write_bw from machine 1 to machine 2, one queue
 # pair.  They find each other over IPv4, in any case.
 write_bw()
@@ -104,7 +106,8 @@ write_bw()
 	to=$(gid_index 2 0 ${3:-}) && from=$(gid_index 1 0 ${3:-}) ||
 		fail 'no address to measure between'
 	timeout 60 ib_write_bw -F -d rxem2r0 -x "$to" -s "$1" -n "$2" > "$TMP/bw-server" 2>&1 &
-	wait_until 30 'ib_write_bw listens' listens 18515
+	wait_until 30 'ib_write_bw listens' bw_listens_or_ended $!
+	listens 18515 || { cat "$TMP/bw-server" >&2; fail 'ib_write_bw does not listen'; }
 	timeout 60 ib_write_bw -F -d rxem1r0 -x "$from" -s "$1" -n "$2" --source_ip 10.66.0.1 \
 		10.66.0.2 > "$TMP/bw" 2>&1 || { cat "$TMP/bw" >&2; fail 'ib_write_bw failed'; }
 	wait $! || { cat "$TMP/bw-server" >&2; fail 'ib_write_bw failed at the far end'; }

@@ -24,7 +24,8 @@ both_moved() { moved | awk -v n="$1" '$1 < n { exit 1 } END { exit NR != 2 }'; }
 start_job "$BIN/tally" bench -b 1M -e 1M -w 0 -n 50
 wait_until 30 'the agents tell what their cards have moved' both_moved 3145728
 moved > "$TMP/moved"
-awk '$2 >= 4096 { exit 1 }' "$TMP/moved" || fail "whole segments copied: $(paste -sd ' ' "$TMP/moved")"
+awk '$2 >= 4096 { exit 1 }' "$TMP/moved" ||
+	fail "whole segments copied: $(paste -sd ' ' "$TMP/moved")"
 say "bytes by card and copied, of each agent: $(paste -sd ' ' "$TMP/moved")"
 end_job
 expect_text "$TMP/rank0.log" '^# 0 wrong elements'
