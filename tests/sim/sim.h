@@ -480,6 +480,8 @@ void sim_free(struct sim *s);
 void sim_stop_jobs(struct sim *s);
 void sim_job_leaves(struct sim *s, struct sim_job *j);	/* all its ranks detach */
 void sim_pump_agent(struct sim *s, uint32_t agent);
+/* That round is a broadcast of which nobody has the data: the agent ends the job. */
+bool sim_root_is_lost(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k, uint32_t round);
 void sim_pump_server(struct sim *s, uint32_t server);
 void sim_check(struct sim *s, uint32_t proc);
 bool sim_proc_event(struct sim *s, const struct sim_event *e);

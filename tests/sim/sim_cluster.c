@@ -37,30 +37,34 @@ static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t
 }
 
 /* What nobody has, and nobody will get: the job ends, and says so. */
-static bool root_is_lost(struct sim *s, struct sim_job *j, uint32_t agent)
+bool sim_root_is_lost(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k, uint32_t round)
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
-	uint32_t k = sim_log_tensor(&aj->log, aj->core->fail_tensor);
-	uint32_t round = aj->core->fail_round;
 	const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
 		.job = j->number, .rank = aj->front.rank[__builtin_ctzll(aj->core->live)],
 		.code = TALLY_ESHUTDOWN, .text = "a broadcast's root is gone",
 	} };
 
-	if (aj->core->fail_code != TALLY_ESHUTDOWN || k == SIM_NOBODY ||
-	    sim_rop(s, j, k, round) != ROP_BROADCAST ||
-	    sim_rank_lives(j, sim_root(s, j, k, round)))
+	if (sim_rop(s, j, k, round) != ROP_BROADCAST || sim_rank_lives(j, sim_root(s, j, k, round)))
 		return false;
 	for (uint32_t i = 0; i < j->p->n; i++)
 		if (sim_machine_lives(j, i) && j->tensor[k].done[i] >= round)
 			return false;
-	if (!aj->core->fail_told) {
-		sim_totals.roots_lost++;
-		sim_ctl_send(s, sim_agent_proc(agent), &m);
-	}
-	aj->core->fail_told = true;
+	sim_totals.roots_lost++;
+	sim_ctl_send(s, sim_agent_proc(agent), &m);
 	j->ended = true;
 	return true;
+}
+
+static bool may_fail(struct sim *s, struct sim_job *j, uint32_t agent)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	uint32_t k = sim_log_tensor(&aj->log, aj->core->fail_tensor);
+
+	if (!aj->core->fail_told)
+		aj->core->fail_told = aj->core->fail_code == TALLY_ESHUTDOWN && k != SIM_NOBODY &&
+			sim_root_is_lost(s, j, agent, k, aj->core->fail_round);
+	return aj->core->fail_told;
 }
 
 void sim_pump_agent(struct sim *s, uint32_t agent)
@@ -83,7 +87,7 @@ void sim_pump_agent(struct sim *s, uint32_t agent)
 		engine_done(s, agent, t);
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		if (a->job[i].core && !a->job[i].over && a->job[i].core->fail_code &&
-		    !root_is_lost(s, &s->job[i], agent))
+		    !may_fail(s, &s->job[i], agent))
 			sim_fail(s, "agent %u: job %u failed with %s", agent, i,
 				 err_name(a->job[i].core->fail_code));
 	sim_agent_turn(s, agent);

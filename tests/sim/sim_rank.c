@@ -487,6 +487,8 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	rc = fr_submit(&a->front, &aj->front, r->local, &sub, listens ? NULL : base,
 		       listens ? SLOT_NONE : SLOT_SLAB(slab, 0),
 		       sim_clock(s, sim_agent_proc(agent)), &ft, &post, &err);
+	if (rc == TALLY_ESHUTDOWN && sim_root_is_lost(s, j, agent, k, sub.round))
+		return;
 	if (rc) {
 		sim_fail(s, "rank %u: tensor %u round %u: %s", rank, k + 1, sub.round, err.text);
 		return;
