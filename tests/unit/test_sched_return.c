@@ -218,14 +218,54 @@ START_TEST(who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks)
 }
 END_TEST
 
+/* A late process of rank 0 of trio(); timeout 40 s. */
+static void join_late(uint32_t conn, uint64_t req)
+{
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = req, .job = "x", .world = 3, .rank = 0, .pid = 9, .timeout_ms = 40000,
+		.on_loss = ON_LOSS_SHRINK,
+	} };
+
+	send(conn, &m);
+}
+
+/* It may come back to its agent until the grace is over. */
+START_TEST(who_waits_to_come_in_does_until_the_one_before_is_lost)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 1);
+	join_late(p.a, 6);
+	pass_beating(31000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
+	pass_beating(10000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_int_eq(answer(p.a, 6)->code, TALLY_ETIMEDOUT);
+}
+END_TEST
+
+START_TEST(who_waits_to_come_in_hears_that_the_one_before_is_back)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	join_late(p.a, 6);
+	pass_beating(20000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
+	back_as(p.a, 4, p.job, 0);
+	back_as(p.a, 5, p.job, 1);
+	pass_beating(15000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_answer(p.a, 6, TALLY_EEXIST, "rank 0 of job 'x' is on machine a already, process 7");
+}
+END_TEST
+
 /* The others of its machine come back, which lets nobody in. */
 START_TEST(who_waits_to_come_in_waits_until_the_survivors_grow)
 {
 	struct pair p = trio();
-	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
-		.req = 6, .job = "x", .world = 3, .rank = 0, .pid = 9, .timeout_ms = 20000,
-		.on_loss = ON_LOSS_SHRINK,
-	} };
 	struct msg b = { .type = MSG_BARRIER, .barrier = {
 		.req = 7, .job = p.job, .rank = 1, .timeout_ms = 5000, .generation = 1, .grow = 1,
 	} };
@@ -238,7 +278,7 @@ START_TEST(who_waits_to_come_in_waits_until_the_survivors_grow)
 	ready_as(p.b, MSG_EPOCH_READY, p.job, epoch, 0);
 	conn_closed(p.a);
 	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
-	send(p.a, &m);
+	join_late(p.a, 6);
 	back_as(p.a, 5, p.job, 1);
 	ck_answer(p.a, 5, 0, NULL);
 	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
@@ -447,6 +487,8 @@ static void add(TCase *t)
 	tcase_add_test(t, a_job_that_shrinks_waits_for_its_agent_first);
 	tcase_add_test(t, a_job_that_shrinks_goes_on_with_the_ranks_that_come_back);
 	tcase_add_test(t, who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks);
+	tcase_add_test(t, who_waits_to_come_in_does_until_the_one_before_is_lost);
+	tcase_add_test(t, who_waits_to_come_in_hears_that_the_one_before_is_back);
 	tcase_add_test(t, who_waits_to_come_in_waits_until_the_survivors_grow);
 	tcase_add_test(t, its_key_outlives_it_and_the_scheduler);
 	tcase_add_test(t, started_while_the_scheduler_recovers_it_registers_when_that_is_over);
