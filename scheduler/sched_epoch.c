@@ -280,10 +280,10 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 	}
 	p->settled = MAX(p->settled, m->seq);
 	held_last(s, j, p, m);
-	if (j->state == SJ_UP && j->outlived)	/* by ranks that came back after the others */
-		barrier_passed(s, j, m->barrier);
 	if (j->state != SJ_UP)
 		return;
+	if (j->outlived)		/* by ranks that came back after the others */
+		barrier_passed(s, j, m->barrier);
 	grow_rounds(j, m);
 	if (p->unsure && !epoch_sure(s, j, p, false, m->log))
 		return;

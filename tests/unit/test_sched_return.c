@@ -389,6 +389,27 @@ START_TEST(started_while_the_scheduler_recovers_it_registers_when_that_is_over)
 }
 END_TEST
 
+/* Its rank had the answer, and nobody else who has come back had. */
+START_TEST(its_ranks_may_have_passed_a_barrier_that_nobody_else_has)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+	struct msg m = { .type = MSG_EPOCH_READY, .ready = {
+		.job = p.job, .seq = epoch, .text = "", .barrier = 1,
+	} };
+
+	restart(5000);
+	told_by_b(&p, epoch);
+	until_recovered(&p);
+	barrier(p.b, 7, p.job, 1, 1);
+	p.a = process_anew();
+	back_as(p.a, 5, p.job, 0);
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 7), 0);
+	send(p.a, &m);
+	ck_answer(p.b, 7, 0, "");
+}
+END_TEST
+
 /* Its ranks came back to it before anybody told of their job. */
 START_TEST(started_just_before_its_ranks_ask_again)
 {
@@ -492,6 +513,7 @@ static void add(TCase *t)
 	tcase_add_test(t, who_waits_to_come_in_waits_until_the_survivors_grow);
 	tcase_add_test(t, its_key_outlives_it_and_the_scheduler);
 	tcase_add_test(t, started_while_the_scheduler_recovers_it_registers_when_that_is_over);
+	tcase_add_test(t, its_ranks_may_have_passed_a_barrier_that_nobody_else_has);
 	tcase_add_test(t, started_just_before_its_ranks_ask_again);
 	tcase_add_test(t, killed_while_the_scheduler_recovers_it_has_its_grace);
 	tcase_add_test(t, who_does_not_come_after_the_scheduler_costs_the_job);
