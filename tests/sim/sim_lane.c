@@ -79,6 +79,7 @@ static void cut(struct sim *s, struct sim_link *l, uint32_t lane)
 	for (uint32_t end = 0; end < 2; end++)
 		sim_at(s, end == first ? 0 : later,
 		       &(struct sim_event){ .type = EV_CLOSED, .link = l, .a = lane, .b = end,
+			.c = l->lane[lane].gen,
 			.proc = end ? sim_agent_proc(l->agent) : sim_server_proc(l->server) });
 	sim_at(s, (mono_t)sim_below(s, 100000000),
 	       &(struct sim_event){ .type = EV_OPEN, .link = l,
@@ -179,7 +180,8 @@ void sim_link_end(struct sim *s, struct sim_link *l)
 		l->lane[k].cut = true;
 		closed(s, l, k, 1);
 		sim_at(s, (mono_t)sim_below(s, 50000000), &(struct sim_event){ .type = EV_CLOSED,
-			.link = l, .a = k, .b = 0, .proc = sim_server_proc(l->server) });
+			.link = l, .a = k, .b = 0, .c = l->lane[k].gen,
+			.proc = sim_server_proc(l->server) });
 	}
 }
 
@@ -196,7 +198,8 @@ void sim_link_fence(struct sim *s, struct sim_link *l)
 		l->lane[k].cut = true;
 		closed(s, l, k, 1);
 		sim_at(s, (mono_t)sim_below(s, 50000000), &(struct sim_event){ .type = EV_CLOSED,
-			.link = l, .a = k, .b = 0, .proc = sim_server_proc(l->server) });
+			.link = l, .a = k, .b = 0, .c = l->lane[k].gen,
+			.proc = sim_server_proc(l->server) });
 	}
 }
 
@@ -211,6 +214,7 @@ void sim_link_died(struct sim *s, struct sim_link *l, uint32_t end)
 		closed(s, l, k, end);
 		sim_at(s, (mono_t)sim_below(s, sim_chance(s, 300) ? 3 * NS_PER_SEC : 20000000),
 		       &(struct sim_event){ .type = EV_CLOSED, .link = l, .a = k, .b = !end,
+			.c = l->lane[k].gen,
 			.proc = end ? sim_server_proc(l->server) : sim_agent_proc(l->agent) });
 	}
 }
@@ -293,7 +297,10 @@ bool sim_lane_event(struct sim *s, const struct sim_event *e)
 {
 	switch (e->type) {
 	case EV_BREAK: break_event(s, e->link); return true;
-	case EV_CLOSED: closed(s, e->link, e->a, e->b); return true;
+	case EV_CLOSED:			/* unless a new one is in its place */
+		if (e->link->lane[e->a].gen == e->c)
+			closed(s, e->link, e->a, e->b);
+		return true;
 	case EV_OPENED: opened(s, e->link, e->a, e->b); return true;
 	case EV_PAUSE: pause_event(s); return true;
 	case EV_OPEN:
