@@ -169,7 +169,7 @@ struct ad_job {
 	struct list results, sums;	/* ad_slab.link */
 	struct list inputs;		/* ad_slab.link: of processes that are gone too */
 	struct list batches;		/* ad_batch.in_job: with the engines */
-	int code;			/* why it ended */
+	int code;			/* why it ended, or cannot go on: said until it ends */
 	char text[ERR_TEXT_MAX + 1];
 	uint32_t left_rank;		/* the first that detached */
 	mono_t left_at;			/* when; 0: none has */

@@ -36,20 +36,34 @@ int ad_tell_scheduler(struct agent *a, const struct msg *m)
 	return rc;
 }
 
-void ad_job_fail(struct ad_job *j, const struct err *why)
+static int tell_failed(struct ad_job *j)
 {
 	const struct msg m = {
 		.type = MSG_RANK_LEAVE,
 		.rank_leave = {
 			.job = j->id,
 			.rank = j->machines[j->me].ranks[j->live ? __builtin_ctzll(j->live) : 0],
-			.code = why->code,
-			.text = why->text,
+			.code = j->code,
+			.text = j->text,
 		},
 	};
 
-	/* Everybody hears it from the scheduler; without one, at least this machine. */
-	if (j->state != JOB_STOPPING && ad_tell_scheduler(j->agent, &m))
+	return ad_tell_scheduler(j->agent, &m);
+}
+
+/*
+ * Everybody hears it from the scheduler; without one, at least this machine.  One that goes
+ * away just now may not have read it, and hears it again when it is back.
+ */
+void ad_job_fail(struct ad_job *j, const struct err *why)
+{
+	if (j->state == JOB_STOPPING)
+		return;
+	if (!j->code) {
+		j->code = why->code;
+		snprintf(j->text, sizeof(j->text), "%s", why->text);
+	}
+	if (tell_failed(j))
 		ad_job_down(j, why->code, why->text);
 }
 
@@ -74,6 +88,8 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 		if (j->state == JOB_STOPPING)
 			continue;
 		ad_job_resend(j);
+		if (j->code)
+			(void)tell_failed(j);
 		ad_stuck_tell(j);
 	}
 	ad_session_scheduler_up(a);

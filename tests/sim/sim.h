@@ -321,6 +321,7 @@ struct sim_agent_job {
 	bool over;
 	int code;			/* why it ended */
 	uint32_t starved_gen;		/* connection on which it said that it cannot follow */
+	bool root_lost;			/* it cannot go on, as it says until it ends */
 	struct sim_log log;
 	uint8_t *up_wire, *epoch_wire;	/* as they came; owned */
 	uint64_t epoch, settled_told;
@@ -480,6 +481,7 @@ void sim_free(struct sim *s);
 void sim_stop_jobs(struct sim *s);
 void sim_job_leaves(struct sim *s, struct sim_job *j);	/* all its ranks detach */
 void sim_pump_agent(struct sim *s, uint32_t agent);
+void sim_root_tell(struct sim *s, const struct sim_job *j, uint32_t agent);	/* if it is lost */
 /* That round is a broadcast of which nobody has the data: the agent ends the job. */
 bool sim_root_is_lost(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k, uint32_t round);
 void sim_pump_server(struct sim *s, uint32_t server);

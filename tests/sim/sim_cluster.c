@@ -36,8 +36,7 @@ static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t
 	sim_round_done(s, j, agent, sim_log_tensor(&a->job[j->index].log, t->id), ft->round);
 }
 
-/* What nobody has, and nobody will get: the job ends, and says so. */
-bool sim_root_is_lost(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k, uint32_t round)
+void sim_root_tell(struct sim *s, const struct sim_job *j, uint32_t agent)
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 	const struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
@@ -45,13 +44,21 @@ bool sim_root_is_lost(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t
 		.code = TALLY_ESHUTDOWN, .text = "a broadcast's root is gone",
 	} };
 
+	if (aj->root_lost)
+		sim_ctl_send(s, sim_agent_proc(agent), &m);
+}
+
+/* What nobody has, and nobody will get: the job ends, and says so. */
+bool sim_root_is_lost(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k, uint32_t round)
+{
 	if (sim_rop(s, j, k, round) != ROP_BROADCAST || sim_rank_lives(j, sim_root(s, j, k, round)))
 		return false;
 	for (uint32_t i = 0; i < j->p->n; i++)
 		if (sim_machine_lives(j, i) && j->tensor[k].done[i] >= round)
 			return false;
 	sim_totals.roots_lost++;
-	sim_ctl_send(s, sim_agent_proc(agent), &m);
+	s->agent[agent]->job[j->index].root_lost = true;
+	sim_root_tell(s, j, agent);
 	j->ended = true;
 	return true;
 }

@@ -122,6 +122,7 @@ static void tell_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 	}
 	sim_agent_ready(s, agent, j);
 	tell_left(s, agent, j, aj->left);
+	sim_root_tell(s, j, agent);
 }
 
 void sim_job_leaves(struct sim *s, struct sim_job *j)

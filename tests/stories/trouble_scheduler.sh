@@ -106,6 +106,25 @@ touch "$TMP/stop"
 for r in 0 1; do expect_end 30 stop.$r 0; done
 say 'stopped for longer than a lease: it blames nobody for what it did not hear'
 
+# ---- a job that fails just when it dies ----
+start_rank calm 0 1 a0 declare:w:1000 "train:w:$TMP/calm"
+start_rank fail 0 2 a0 declare:grad:1000 "until:$TMP/fail" submit:grad:sum say:there wait:60
+start_rank fail 1 2 a0 declare:grad:1000 "until:$TMP/fail" submit:grad:mean say:there wait:60
+for r in 0 1; do wait_line 20 fail.$r '^done declare'; done
+train_more calm.0 5
+kill_now scheduler STOP
+touch "$TMP/fail"
+for r in 0 1; do wait_line 10 fail.$r '^there'; done
+train_more calm.0 20			# by now the agent has seen it, too
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+start_scheduler_at "$SCHEDULER"
+for r in 0 1; do expect_error 20 fail.$r "EMISMATCH .*'grad' round 1"; done
+touch "$TMP/calm"
+expect_end 20 calm.0 0
+wait_until 20 'it has recovered' is_active
+say 'killed before it has read that a job failed: it is told again'
+
 # ---- a drained server stays drained ----
 start_server s1
 wait_until 15 'it is registered' nodes_up 4
