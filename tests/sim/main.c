@@ -126,8 +126,9 @@ static bool all_are_told(const struct sim *s, const struct sim_job *j)
 
 	for (uint32_t m = 0; m < j->p->n; m++) {
 		const struct sim_agent *a = s->agent[j->p->agent[m]];
+		const struct sim_agent_job *aj = &a->job[j->index];
 
-		told &= !a->alive || a->job[j->index].over;
+		told &= !a->alive || aj->over || !aj->core;	/* started again, without it */
 	}
 	return told;
 }
