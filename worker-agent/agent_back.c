@@ -630,7 +630,10 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 {
 	struct ad_job *j = s->job;
 
-	j->barriers = MAX(j->barriers, s->back->barriers);
+	if (s->back->barriers > j->barriers) {	/* nobody else may have heard of it */
+		j->barriers = s->back->barriers;
+		ad_epoch_tell(j);
+	}
 	for (uint32_t i = 0; i < SLABS_PER_PROCESS_MAX; i++) {
 		struct ad_slab_mail mail = { .session = s };
 

@@ -292,6 +292,8 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 	if (!aj->core) {
 		sim_back_take_in(s, agent, j);
 		check_ranks(s, j, agent);
+		if (aj->core && !aj->over && sim_barriers_passed(j, agent))
+			sim_agent_ready(s, agent, j);
 	}
 	aj->back[rank] = true;
 	if (!s->failed)
