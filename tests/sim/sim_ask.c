@@ -206,21 +206,22 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 	/* Its machine is out of the job, or who was there before is waited for. */
 	bool out = q->type == MSG_RANK_JOIN && (m->code == TALLY_EWORKERLOST ||
 						(m->code == TALLY_EEXIST && aj->nback));
+	bool memory = q->type == MSG_DECLARE && s->p.starve &&
+		      (m->code == TALLY_ENOMEM || m->code == TALLY_EBUSY);
 
 	if (q->type == MSG_RANK_JOIN && (out || aj->over)) {	/* not, or not yet */
 		j->coming &= ~(1u << q->rank);
 		sim_grow_lost(s, j, q->rank);
 	}
-	if (aj->over || aj->left || sim_job_may_end(s, j) || out ||
+	if (aj->over || aj->left || out ||
 	    (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1)))
 		return;
-	if (q->type != MSG_DECLARE || (m->code != TALLY_ENOMEM && m->code != TALLY_EBUSY) ||
-	    !s->p.starve)
-		sim_fail(s, "agent %u is told: %s", agent, m->text);
-	else if (!before)
+	if (memory && !before)
 		sim_at(s, (mono_t)sim_below(s, NS_PER_SEC), &(struct sim_event){
 			.type = EV_DECLARE, .proc = SIM_NOBODY, .a = q->rank + 1,
 			.b = q->first << 16 | q->life << 8 | q->n, .c = j->index });
+	else if (!memory && !sim_job_may_end(s, j))
+		sim_fail(s, "agent %u is told: %s", agent, m->text);
 }
 
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
