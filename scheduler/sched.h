@@ -179,6 +179,8 @@ struct sched_part {
 	bool unsure;			/* back on a new connection, and has not said what it has:
 					 * what was on its way on the old one may be lost */
 	uint64_t seq;			/* highest log entry it was sent, or said it holds */
+	uint64_t stale;			/* servers: its last entry, which no agent has after a
+					 * restart; 0: it has been told what is there instead */
 	uint64_t settled;		/* agents: epoch it follows; servers: was told all follow */
 	uint64_t held_epoch;		/* agents: of its JOB_HELD */
 	struct sched_stuck *stuck;	/* agents: its last STUCK, owned; NULL: nothing waits */
@@ -294,6 +296,7 @@ struct sched_job {
 	struct list sent;		/* sched_sent, owned: what was sent of late */
 	uint64_t seq;			/* last log entry sent */
 	uint64_t told;			/* last one that was sent to the agents, too */
+	uint64_t resumed;		/* last one of before a restart */
 	uint32_t last_id, ntensors;
 	uint64_t bytes;			/* of tensors that are UP */
 	struct list tensors;		/* sched_tensor, owned */

@@ -50,9 +50,14 @@ static bool is_lost(const struct sched_job *j, const struct sched_part *p)
 	return !p->node && (epoch_has_chunks(j, p) || (p->number && j->settled < j->epoch));
 }
 
+/*
+ * Stale entries are taken back by the first one that follows.  It is an epoch, settled or not: its
+ * number is no scheduler's before, so a server's answer to it is not to what it had.
+ */
 static enum want want(const struct sched_job *j)
 {
 	enum want w = WANT_NOTHING;
+	bool stale = false;
 
 	if (j->shrinks)
 		return WANT_REPAIR;
@@ -63,12 +68,15 @@ static enum want want(const struct sched_job *j)
 			return WANT_REPAIR;
 		if (plan_can_serve(p) ? p->fresh : p->node && epoch_has_chunks(j, p))
 			w = WANT_REBALANCE;
+		stale |= p->node && p->stale;
 	}
-	if (j->paced)
+	if (j->paced || stale)
 		w = WANT_REBALANCE;
 	if (j->grows && grow_any(j))
 		w = WANT_GROW;
-	return j->settled < j->epoch ? WANT_NOTHING : w;
+	if (j->settled < j->epoch)
+		w = stale && any_can_serve(j) ? WANT_REPAIR : WANT_NOTHING;
+	return w;
 }
 
 /* Nobody is left to sum: the clock of the job's patience runs. */
@@ -214,7 +222,10 @@ void epoch_back(struct sched_job *j, const struct sched_node *n)
 	}
 }
 
-/* It has said what it has of the log, and hears the rest.  False: it is out. */
+/*
+ * It has said what it has of the log, and hears the rest.  False: it is out.  A stale entry has
+ * the number of one of ours, which it lacks as long as it says so: or it says all up to there.
+ */
 bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none, uint64_t has)
 {
 	struct sched_node *n = p->node;
@@ -227,7 +238,8 @@ bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool
 			 p->name);
 		return false;
 	}
-	if (!sent_again(s, j, p, none, has, j->seq)) {
+	p->stale = has == p->stale ? has : 0;
+	if (!sent_again(s, j, p, none, p->stale ? j->resumed : has, j->seq)) {
 		node_die(s, n, "it has missed log entries");
 		return false;
 	}
@@ -302,6 +314,7 @@ static void server_ready(struct sched *s, struct sched_node *n, const struct msg
 		return;
 	}
 	p->ready = true;
+	p->stale = 0;
 	if (m->code && !e->why.code)
 		err_set(&e->why, m->code, "server %.128s cannot take over: %.300s", p->name,
 			m->text);

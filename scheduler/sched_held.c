@@ -491,7 +491,8 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 /*
  * A server may have been drained out of the job, or have been told it with an epoch that
  * no agent has heard of, or have missed a FORGET that cannot be told again.  Agents may
- * wait for what such a one had under this number: it gets another one.
+ * wait for what such a one had under this number: it gets another one.  What it was told and no
+ * agent, perhaps an epoch, never was.
  */
 static void find_servers(struct sched *s, struct sched_job *j)
 {
@@ -509,7 +510,7 @@ static void find_servers(struct sched *s, struct sched_job *j)
 				node_die(s, n, "it has not the job as agents know it");
 			continue;
 		}
-		j->paced |= x && x->log > j->seq;	/* of an epoch, perhaps, that never was */
+		p->stale = x && x->log > j->seq ? x->log : 0;
 		p->told_up = true;
 		p->fresh = !p->weight;		/* it may have been about to come again */
 		p->node = n;
@@ -665,6 +666,7 @@ static void resume(struct sched *s, struct sched_job *j)
 {
 	struct gone gone;
 
+	j->resumed = j->seq;
 	find_servers(s, j);
 	if (!machines_back(s, j))
 		return;

@@ -315,6 +315,7 @@ void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
 		return;
 	}
 	p->ready = true;
+	p->stale = 0;
 	if (m->code)
 		log_fail(s, j, e, m->code, m->text);	/* which names the server */
 	log_pump(s, j);

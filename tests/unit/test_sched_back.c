@@ -184,7 +184,8 @@ END_TEST
 
 /* ---- after a restart of the scheduler ---- */
 
-static struct pair come_back(const struct pair *before, uint64_t epoch, uint64_t log)
+static struct pair come_back_to(const struct pair *before, uint64_t epoch, uint64_t settled,
+				uint64_t log)
 {
 	struct pair p = { .job = before->job };
 
@@ -193,10 +194,15 @@ static struct pair come_back(const struct pair *before, uint64_t epoch, uint64_t
 	p.a = hello(NODE_AGENT, "a");
 	p.b = hello(NODE_AGENT, "b");
 	job_held(p.a, p.job, epoch);
-	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, log);
+	has_log(p.a, MSG_EPOCH_READY, p.job, settled, log);
 	job_held(p.b, p.job, epoch);
-	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, log);
+	has_log(p.b, MSG_EPOCH_READY, p.job, settled, log);
 	return p;
+}
+
+static struct pair come_back(const struct pair *before, uint64_t epoch, uint64_t log)
+{
+	return come_back_to(before, epoch, epoch, log);
 }
 
 static void recover(const struct pair *p)
@@ -476,6 +482,48 @@ START_TEST(server_with_an_entry_more_than_agents_gets_an_epoch)
 }
 END_TEST
 
+static struct pair recovered_stale(bool settled)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back_to(&p, epoch, settled ? epoch : epoch - 1, 0);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 1);
+	recover(&p);
+	return p;
+}
+
+/* The one that it has is of the scheduler before, under the same number. */
+START_TEST(entry_that_never_was_is_not_the_one_that_is)
+{
+	struct pair p = recovered_stale(true);
+	uint64_t epoch = last(p.server, MSG_EPOCH)->epoch;
+
+	p.server = server_back(p.server);
+	has_log(p.server, MSG_JOB_READY, p.job, 1, 1);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->epoch, epoch);
+	ck_assert_uint_eq(count(p.a, MSG_EPOCH, REQ_ANY), 0);
+	ready_as(p.server, MSG_EPOCH_READY, p.job, epoch, 0);
+	ck_assert_uint_eq(last(p.a, MSG_EPOCH)->epoch, epoch);
+	p.server = server_back(p.server);
+	has_log(p.server, MSG_JOB_READY, p.job, 1, 1);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+}
+END_TEST
+
+/* Tensors would have the number that it has answered for already. */
+START_TEST(entry_that_never_was_is_taken_back_by_an_epoch)
+{
+	struct pair p = recovered_stale(false);
+
+	declare_in(p.a, 2, p.job, 0, both, 2);
+	declare_in(p.b, 2, p.job, 1, both, 2);
+	ck_assert_uint_eq(count(p.server, MSG_TENSORS, REQ_ANY), 0);
+	ready_as(p.server, MSG_EPOCH_READY, p.job, last(p.server, MSG_EPOCH)->epoch, 0);
+	ck_assert_uint_eq(last(p.server, MSG_TENSORS)->seq, 2);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, server_that_lost_a_forget_hears_it_again);
@@ -500,6 +548,8 @@ static void add(TCase *t)
 	tcase_add_test(t, server_of_an_epoch_that_never_was_joins_anew);
 	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
 	tcase_add_test(t, server_with_an_entry_more_than_agents_gets_an_epoch);
+	tcase_add_test(t, entry_that_never_was_is_not_the_one_that_is);
+	tcase_add_test(t, entry_that_never_was_is_taken_back_by_an_epoch);
 }
 
 int main(void)
