@@ -260,6 +260,7 @@ struct sim_slab {
 
 struct sim_tensor {			/* what all agree on */
 	uint8_t dtype;
+	uint32_t id;			/* as ranks are told */
 	struct geom geom;
 	uint8_t *expect[2];		/* by parity of the round */
 	uint32_t expect_round[2];
@@ -308,7 +309,7 @@ struct sim_agent_tensor {
 	uint8_t *input[SIM_LOCAL];
 	_Atomic uint32_t words[SIM_LOCAL][SIM_CHUNKS];	/* of rounds by pieces */
 	uint32_t slab;
-	bool removed, undeclared;
+	bool removed;
 	uint32_t elsewhere;		/* last round that this machine missed */
 	bool kept;			/* inputs are those of the process before */
 };

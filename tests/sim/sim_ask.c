@@ -89,11 +89,19 @@ static void ask_barrier(struct sim *s, const struct sim_job *j, uint32_t i)
 	sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
 }
 
+/* Whose agent was started again asks through it when it is back there. */
+static bool is_with_agent(const struct sim *s, const struct sim_job *j, uint32_t rank)
+{
+	const struct sim_agent_job *aj = &s->agent[agent_of(j, rank)]->job[j->index];
+
+	return !aj->nback || aj->back[rank] || !sim_rank_lives(j, rank);
+}
+
 static void ask(struct sim *s, struct sim_job *j, uint32_t i)
 {
 	const struct sim_ctl *c = &s->agent[agent_of(j, j->asked[i].rank)]->ctl;
 
-	if (!c->registered)
+	if (!c->registered || !is_with_agent(s, j, j->asked[i].rank))
 		return;			/* asked when it is */
 	j->asked[i].gen = c->gen;
 	if (j->asked[i].type == MSG_RANK_JOIN)
@@ -154,13 +162,10 @@ void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n)
 
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k)
 {
-	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
-
 	for (uint32_t r = 0; r < j->p->world; r++)
 		if (agent_of(j, r) == agent && sim_rank_lives(j, r))
 			ask_new(s, j, &(struct sim_asked){ .type = MSG_UNDECLARE, .rank = r,
-							   .first = k, .id = aj->log.id[k] });
-	aj->tensor[k].undeclared = true;
+							   .first = k, .id = j->tensor[k].id });
 }
 
 void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank)
@@ -245,8 +250,10 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		refused(s, agent, &s->job[job], q, m, before);
 		return;
 	}
-	for (uint32_t k = q->first; q->type == MSG_DECLARE && k < q->first + q->n; k++)
-		s->job[job].rank[q->rank].declared[k] = true;
+	for (uint32_t k = 0; q->type == MSG_DECLARE && k < m->nids; k++) {
+		s->job[job].rank[q->rank].declared[q->first + k] = true;
+		s->job[job].tensor[q->first + k].id = m->ids[k];
+	}
 	if (q->type == MSG_RANK_JOIN && q->life && !before)
 		sim_grow_answered(s, &s->job[job], q->rank);
 	if (q->type == MSG_BARRIER && !before)
@@ -265,10 +272,8 @@ static void ask_again(struct sim *s, uint32_t agent, bool join)
 				continue;
 			if (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1))
 				continue;
-			if (sim_rank_lives(j, q->rank) && s->agent[agent]->job[n].nback &&
-			    !s->agent[agent]->job[n].back[q->rank])
-				continue;	/* it is not with its agent yet */
 			if (q->done || agent_of(j, q->rank) != agent ||
+			    !is_with_agent(s, j, q->rank) ||
 			    q->gen == s->agent[agent]->ctl.gen ||
 			    (q->type == MSG_RANK_JOIN) != join)
 				continue;

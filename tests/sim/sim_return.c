@@ -135,8 +135,6 @@ static void keep_job(const struct sim_job *j, uint32_t agent, const struct sim_a
 		return;
 	for (uint32_t r = 0; r < j->p->world; r++)
 		to->nback += j->p->machine[r] == from->me && sim_rank_lives(j, r);
-	for (uint32_t k = 0; k < SIM_TENSORS; k++)
-		to->tensor[k].undeclared = from->tensor[k].undeclared;
 }
 
 static void start(struct sim *s, uint32_t agent)
