@@ -541,7 +541,7 @@ static bool sort_placed(struct sched_job *j)
 	list_for_each(&j->tensors, p) {
 		const struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
 
-		if (t->state == ST_UP && j->nservers && list_empty(&t->placed))
+		if (t->state == ST_UP && list_empty(&t->placed))
 			return false;
 	}
 	return true;

@@ -109,10 +109,8 @@ const uint64_t *place_told(struct sched *s, const struct sched_job *j,
 bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 		const uint64_t *placed, uint32_t n)
 {
-	if (!j->nservers)
-		return true;
-	if (n < div_round_up(tensor_bytes(t), j->chunk_bytes) || !give_memory(s, j, t) ||
-	    !place_adopt(j->place, &t->place, placed))
+	if (j->nservers && (n < div_round_up(tensor_bytes(t), j->chunk_bytes) ||
+			    !give_memory(s, j, t) || !place_adopt(j->place, &t->place, placed)))
 		return false;
 	list_add(&j->placed, &t->placed);
 	return true;

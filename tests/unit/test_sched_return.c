@@ -453,6 +453,60 @@ START_TEST(killed_while_the_scheduler_recovers_it_has_its_grace)
 }
 END_TEST
 
+/* A job of one machine, without servers, as its agent tells of it. */
+static uint32_t held_alone(uint32_t job, uint64_t epoch)
+{
+	static const uint32_t ranks[] = { 0, 1 };
+	const struct msg_machine machine = {
+		.node = w->agent_node[0], .name = "a", .machine = "a", .engines = 1,
+		.nranks = 2, .ranks = ranks,
+	};
+	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
+		.job = job, .name = "x", .world = 2, .epoch = epoch,
+		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
+		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 1, .machines = &machine,
+	} };
+	struct msg log = { .type = MSG_EPOCH_READY, .ready = {
+		.job = job, .seq = epoch, .text = "", .log = 1,
+	} };
+	uint32_t a = hello_from(NODE_AGENT, "a", "a", 1, "");
+
+	send(a, &m);
+	tensors_held(a, job, 1, 1, &both[0]);
+	send(a, &log);
+	return a;
+}
+
+/* Nobody says where chunks are, as there is none: the log is known all the same. */
+START_TEST(without_servers_it_hears_what_the_scheduler_was_told)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), job;
+	uint64_t epoch;
+
+	join(a, 1, 2, 0);
+	join(a, 2, 2, 1);
+	job = last(a, MSG_JOB_UP)->job;
+	epoch = last(a, MSG_JOB_UP)->epoch;
+	declare_in(a, 3, job, 0, both, 1);
+	declare_in(a, 4, job, 1, both, 1);
+	restart(5000);
+	a = held_alone(job, epoch);
+	pass_beating(5000, &a, 1);
+	pass(1);
+	conn_closed(a);
+	a = process_anew();
+	back_as(a, 5, job, 0);
+	back_as(a, 6, job, 1);
+	ck_assert_uint_eq(last(a, MSG_JOB_UP)->nservers, 0);
+	ck_assert_uint_eq(last(a, MSG_TENSORS)->seq, 1);
+	ck_assert_uint_eq(last(a, MSG_TENSORS)->ids[0], 1);
+	ck_answer(a, 6, 0, NULL);
+	ids_as(a, MSG_UNDECLARE, 7, job, 0, (const uint32_t[]){ 1 }, 1);
+	ids_as(a, MSG_UNDECLARE, 8, job, 1, (const uint32_t[]){ 1 }, 1);
+	ck_answer(a, 8, 0, NULL);
+}
+END_TEST
+
 START_TEST(who_does_not_come_after_the_scheduler_costs_the_job)
 {
 	struct pair p = pair_declared();
@@ -516,6 +570,7 @@ static void add(TCase *t)
 	tcase_add_test(t, its_ranks_may_have_passed_a_barrier_that_nobody_else_has);
 	tcase_add_test(t, started_just_before_its_ranks_ask_again);
 	tcase_add_test(t, killed_while_the_scheduler_recovers_it_has_its_grace);
+	tcase_add_test(t, without_servers_it_hears_what_the_scheduler_was_told);
 	tcase_add_test(t, who_does_not_come_after_the_scheduler_costs_the_job);
 	tcase_add_test(t, the_first_process_comes_too_late);
 	tcase_add_test(t, a_job_that_nobody_tells_of_is_over);
