@@ -638,6 +638,8 @@ void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank);	/* it i
 /* Local ranks (bits) are in the agent's world from now on: a dead one is missed. */
 void sim_grow_heard(struct sim *s, struct sim_job *j, uint32_t agent, uint64_t came);
 void sim_grow_passed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t barrier);
+/* Who is lost has taken with it that a barrier had opened. */
+void sim_grow_forgotten(struct sim_job *j);
 
 /* ---- running ---- */
 

@@ -190,6 +190,22 @@ void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank)
 	sim_rank_wakes(s, j, rank);
 }
 
+static bool any_passed(const struct sim_job *j, uint32_t barrier)
+{
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (sim_rank_lives(j, r) && j->rank[r].passed >= barrier)
+			return true;
+	return false;
+}
+
+/* The others may come out of it anew, with who waits by then. */
+void sim_grow_forgotten(struct sim_job *j)
+{
+	for (uint32_t b = 0; b < ARRAY_SIZE(j->grown_by); b++)
+		if (!any_passed(j, b))
+			j->grown_by[b] = 0;
+}
+
 /* All hear the same number of ranks that came in, and all agents are in their world. */
 void sim_grow_passed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t barrier)
 {

@@ -326,6 +326,7 @@ void sim_ranks_lost(struct sim *s, struct sim_job *j, uint32_t ranks)
 {
 	j->lost |= ranks;
 	j->last_progress = s->now;
+	sim_grow_forgotten(j);
 	for (uint32_t k = 0; k < j->p->ntensors && j->p->shrink; k++)
 		all_have(s, j, k);
 }
