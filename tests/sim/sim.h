@@ -326,6 +326,7 @@ struct sim_agent_job {
 	struct sim_log log;
 	uint8_t *up_wire, *epoch_wire;	/* as they came; owned */
 	uint64_t epoch, settled_told;
+	uint64_t barriers;		/* that some rank has passed, as this process knows */
 	uint32_t nrows, row[SIM_ROWS];	/* node of each server of the epoch, 0: gone */
 	struct ag_route *table[SIM_ROWS];
 	struct ag_route *route[SIM_SERVERS];	/* by server; NULL: none */
@@ -557,7 +558,6 @@ void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n);
 void sim_declare_one(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t first, uint32_t n);
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k);
 void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank);	/* the next one */
-uint64_t sim_barriers_passed(const struct sim_job *j, uint32_t agent);	/* by its ranks */
 /* A rank whose process has ended, or whose agent has: nothing of it is asked again. */
 void sim_ask_ended(struct sim_job *j, uint32_t rank);
 void sim_ask_join(struct sim *s, struct sim_job *j, uint32_t rank);
@@ -586,6 +586,7 @@ void sim_life_start(struct sim *s);
 bool sim_life_ends(struct sim *s);	/* repairs the last faults; true: there were some */
 void sim_life_fault(struct sim *s);	/* something happens to some process */
 void sim_any_fault(struct sim *s);	/* one that heals by itself */
+void sim_life_opened(struct sim *s, uint32_t agent);	/* a barrier has: it is the first to hear */
 
 static inline uint32_t sim_agent_proc(uint32_t agent)
 {

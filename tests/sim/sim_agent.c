@@ -497,7 +497,7 @@ void sim_agent_ready(struct sim *s, uint32_t agent, const struct sim_job *j)
 	struct msg m = { .type = MSG_EPOCH_READY, .ready = {
 		.job = j->number, .seq = aj->settled_told, .text = "",
 		.log = MAX(aj->log.seq, aj->log.told),
-		.barrier = sim_barriers_passed(j, agent), .rounds = rounds,
+		.barrier = aj->barriers, .rounds = rounds,
 	} };
 
 	for (uint32_t i = 0; i < aj->log.n && m.ready.barrier < aj->log.grown_at &&

@@ -174,25 +174,22 @@ void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank)
 					   .id = ++j->rank[rank].barriers });
 }
 
-uint64_t sim_barriers_passed(const struct sim_job *j, uint32_t agent)
-{
-	uint64_t most = 0;
-
-	for (uint32_t r = 0; r < j->p->world; r++)
-		if (agent_of(j, r) == agent)
-			most = MAX(most, j->rank[r].passed);
-	return most;
-}
-
 /* Nobody comes out before all have gone in. */
 static void passed(struct sim *s, struct sim_job *j, const struct sim_asked *q)
 {
+	struct sim_agent_job *aj = &s->agent[agent_of(j, q->rank)]->job[j->index];
 	struct sim_rank *r = &j->rank[q->rank];
+	bool first = true;
 
+	for (uint32_t o = 0; o < j->p->world; o++)
+		first &= j->rank[o].passed < q->id;
+	if (first)
+		sim_life_opened(s, agent_of(j, q->rank));
 	if (r->passed + 1 != q->id)
 		sim_fail(s, "job %u rank %u passes barrier %u after %u", j->index, q->rank, q->id,
 			 r->passed);
 	r->passed = q->id;
+	aj->barriers = MAX(aj->barriers, q->id);
 	sim_totals.barriers++;
 	for (uint32_t o = 0; o < j->p->world; o++)
 		if (j->rank[o].barriers < q->id && sim_rank_lives(j, o))

@@ -151,7 +151,7 @@ static void machine_in(struct sim *s, struct sim_job *j, uint32_t agent)
 
 void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank)
 {
-	const struct sim_agent_job *aj = at_agent(s, j, rank);
+	struct sim_agent_job *aj = at_agent(s, j, rank);
 	uint32_t machine = j->p->machine[rank], barrier;
 	bool first = !sim_machine_lives(j, machine);
 	struct sim_rank *r = &j->rank[rank];
@@ -166,6 +166,7 @@ void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank)
 			 rank);
 	sim_trace(s, "job %u has rank %u again, behind barrier %u", j->index, rank, barrier);
 	sim_totals.came++;
+	aj->barriers = MAX(aj->barriers, barrier);
 	j->coming &= ~(1u << rank);
 	j->lost &= ~(1u << rank);
 	j->last_progress = s->now;

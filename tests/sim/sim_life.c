@@ -316,6 +316,14 @@ void sim_any_fault(struct sim *s)
 	}
 }
 
+/* Perhaps nobody else hears of it, nor anybody who tells a new scheduler. */
+void sim_life_opened(struct sim *s, uint32_t agent)
+{
+	if (s->p.agents_return && sim_faulty(s) && s->sched && sim_chance(s, 100))
+		sim_at(s, 0, &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .b = 3,
+						  .c = agent });
+}
+
 static void later(struct sim *s)
 {
 	if (s->p.life_every)
@@ -338,9 +346,10 @@ bool sim_life_event(struct sim *s, const struct sim_event *e)
 		return true;
 	}
 	if (e->b) {
-		if (e->b == 2 && sim_faulty(s) && s->sched) {
+		if (e->b >= 2 && sim_faulty(s) && s->sched) {
 			s->faults++;
 			sim_sched_crash(s);
+			s->faults += e->b == 3 && sim_agent_again(s, e->c);
 		}
 		else if (e->b == 1 && !s->started)
 			sim_any_fault(s);

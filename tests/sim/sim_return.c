@@ -290,10 +290,13 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 	if (!aj->core) {
 		sim_back_take_in(s, agent, j);
 		check_ranks(s, j, agent);
-		if (aj->core && !aj->over && sim_barriers_passed(j, agent))
-			sim_agent_ready(s, agent, j);
 	}
 	aj->back[rank] = true;
+	/* As ad_back_inputs() of the daemon. */
+	if (aj->core && !aj->over && j->rank[rank].passed > aj->barriers) {
+		aj->barriers = j->rank[rank].passed;
+		sim_agent_ready(s, agent, j);
+	}
 	if (!s->failed)
 		sim_rank_back(s, j, rank);
 	aj->nback--;

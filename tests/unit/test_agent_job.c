@@ -6,6 +6,7 @@
 #include <check.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -132,6 +133,7 @@ static void setup(void)
 	a.opt.links = 2;
 	list_init(&a.jobs);
 	list_init(&a.sessions);
+	list_init(&a.returning);
 	ck_assert_int_eq(loop_new(&a.loop, &e), 0);
 	ck_assert_int_eq(loop_bell_start(a.loop, &bell, on_bell, NULL), 0);
 	ck_assert_int_eq(mailbox_new(&a.mail, ring_bell, NULL, &e), 0);
@@ -443,6 +445,7 @@ static struct {
 		uint64_t seq;
 		uint32_t count, id;	/* of tensors, the first one's */
 		int32_t code;
+		uint64_t barrier;
 	} row[8];
 } sched;
 
@@ -470,6 +473,7 @@ static void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 		h->id = m->tensors.tensors[0].id;
 	} else if (m->type == MSG_EPOCH_READY) {
 		h->seq = m->ready.log;
+		h->barrier = m->ready.barrier;
 	} else if (m->type == MSG_RANK_LEAVE) {
 		h->code = m->rank_leave.code;
 	}
@@ -567,6 +571,7 @@ static void ck_heard(uint32_t i, struct heard want)
 	ck_assert_uint_eq(sched.row[i].count, want.count);
 	ck_assert_uint_eq(sched.row[i].id, want.id);
 	ck_assert_int_eq(sched.row[i].code, want.code);
+	ck_assert_uint_eq(sched.row[i].barrier, want.barrier);
 }
 
 START_TEST(job_is_told_again_as_it_is_now)
@@ -595,6 +600,90 @@ START_TEST(job_is_told_again_as_it_is_now)
 	ck_heard(1, (struct heard){ .type = MSG_TENSORS_HELD, .seq = 1, .count = 1, .id = 2 });
 	ck_heard(2, (struct heard){ .type = MSG_EPOCH_READY, .seq = 3 });
 	ck_heard(3, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
+/* A process that hands back its ring to a new agent, and attaches. */
+struct returning {
+	struct ad_session session;
+	struct ctl *end;		/* the process's */
+	struct slab ring;
+	uint32_t attached;
+};
+
+static void returning_msg(void *ctx, struct ctl *c, const struct msg *m)
+{
+	struct returning *r = ctx;
+	struct err e;
+
+	(void)c;
+	if (m->type == MSG_SLAB) {
+		ad_back_slab(&r->session, &m->slab);
+	} else {
+		ck_assert_int_eq(ad_back_attach(&r->session, &m->attach, &e), 0);
+		r->attached++;
+	}
+}
+
+static void returning_closed(void *ctx, struct ctl *c, const struct err *e)
+{
+	(void)ctx;
+	(void)c;
+	(void)e;
+}
+
+static void returning_start(struct returning *r, struct ad_job *j, uint64_t barriers)
+{
+	static const struct ctl_cb cb = { .msg = returning_msg, .closed = returning_closed };
+	const struct msg slab = { .type = MSG_SLAB, .slab = {
+		.kind = SLAB_RING, .bytes = ring_shared_bytes(),
+	} };
+	const struct msg attach = { .type = MSG_ATTACH, .attach = {
+		.version = MSG_VERSION, .job = "x", .world = 1, .back = JOB, .barriers = barriers,
+	} };
+	char name[AD_NAME_MAX];
+	struct err e;
+	int p[2];
+
+	*r = (struct returning){ .session = { .agent = &a, .job = j } };
+	ad_ring_name(name, JOB, 0);
+	ck_assert_int_eq(slab_new(&r->ring, name, slab.slab.bytes, false, &e), 0);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &r->session.ctl, p[0], &cb, r, &e), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &r->end, p[1], &cb, r, &e), 0);
+	ck_assert_int_eq(ctl_send_fds(r->end, &slab, &r->ring.fd, 1, &e), 0);
+	ck_assert_int_eq(ctl_send(r->end, &attach, &e), 0);
+	wait_for(&r->attached, 1);
+}
+
+static void returning_end(struct returning *r)
+{
+	ad_back_free(&r->session);
+	ctl_close(r->session.ctl);
+	ctl_close(r->end);
+	slab_free(&r->ring);
+}
+
+/* The scheduler may have been started again since, and nobody else may have passed them. */
+START_TEST(barriers_that_who_comes_back_has_passed_are_told)
+{
+	struct ad_job *j = start_job(1);
+	struct returning some[3];
+	struct err e;
+
+	register_agent();
+	for (uint32_t i = 0; i < 3; i++) {
+		returning_start(&some[i], j, i ? 2 : 0);
+		ck_assert_int_eq(ad_back_inputs(&some[i].session, &e), 0);
+	}
+	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711);
+	wait_for(&sched.n, 2);
+	ck_heard(0, (struct heard){ .type = MSG_EPOCH_READY, .barrier = 2 });
+	ck_heard(1, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
+	for (uint32_t i = 0; i < 3; i++)
+		returning_end(&some[i]);
 	unregister_agent();
 	end_job(j);
 }
@@ -632,6 +721,7 @@ int main(void)
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
+	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);
