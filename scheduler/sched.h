@@ -526,7 +526,7 @@ void grow_rounds(struct sched_job *j, const struct msg_ready *m);	/* as an agent
 void grow_answer(struct sched *s, struct sched_job *j);	/* they hear that they are in */
 const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t *n);
 void grow_take(struct sched_job *j, const struct msg_job_up *m);
-void grow_lose(const struct sched_job *j, uint32_t rank);
+void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank);
 void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 
 /* sched_req.c */
@@ -608,6 +608,7 @@ bool return_can(struct sched *s, const struct sched_node *n, const struct msg_he
 void return_begin(struct sched *s, struct sched_node *n);
 /* The scheduler has recovered, and nobody spoke for that part: true: it is waited for. */
 bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
+void return_anew(struct sched_job *j, const struct sched_part *p);	/* none is back by now */
 void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
 bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
 void return_pump(struct sched *s, struct sched_job *j);

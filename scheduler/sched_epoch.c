@@ -212,8 +212,10 @@ void epoch_back(struct sched_job *j, const struct sched_node *n)
 {
 	struct sched_part *p = part_of(j, n);
 
-	if (p && (p->return_by || p->coming))	/* it is yet to hear all of it */
+	if (p && (p->return_by || p->coming)) {	/* it is yet to hear all of it */
+		return_anew(j, p);
 		return;
+	}
 	if (p && p->joining) {		/* it is told the job again */
 		p->node = NULL;
 		p->joining = p->told_up = false;

@@ -269,14 +269,20 @@ bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	return true;
 }
 
-/* It was in, and nobody has told it: it waits again. */
-void grow_lose(const struct sched_job *j, uint32_t rank)
+/* Who was in, and has not been told, waits again; one of another kind has ended. */
+void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank)
 {
-	list_for_each(&j->reqs, p) {
+	bool joins = grow_joins(j, rank);
+
+	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 
 		if (q->kind != SQ_JOIN || q->rank != rank || q->grow)
 			continue;
+		if (!joins) {
+			req_drop(s, j, q);
+			continue;
+		}
 		q->grow = true;
 		q->pid = j->ranks[rank].pid;
 		q->until = q->deadline;

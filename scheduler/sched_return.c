@@ -51,13 +51,19 @@ static void drop_stuck(struct sched *s, struct sched_part *p)
 	p->stuck = NULL;
 }
 
+/* Those that live ask again, also on another connection: the end of one may be lost with it. */
+void return_anew(struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		j->ranks[r].back &= j->ranks[r].node != p->node;
+}
+
 /* For all its ranks, from here on. */
 static void await(struct sched *s, struct sched_job *j, struct sched_part *p, mono_t since)
 {
 	p->return_by = since + return_grace(s, p->node);
 	p->unsure = false;
-	for (uint32_t r = 0; r < j->world; r++)
-		j->ranks[r].back &= j->ranks[r].node != p->node;
+	return_anew(j, p);
 	out_log(s, SCHED_INFO, "job %s waits for the processes of machine %s", j->name, p->name);
 }
 

@@ -23,6 +23,7 @@ static void lose(struct sched *s, struct sched_job *j, uint32_t rank)
 {
 	struct sched_rank *r = &j->ranks[rank];
 
+	grow_lose(s, j, rank);
 	if (r->state == SR_IN) {
 		req_drop_of(s, j, r->node, rank);
 		j->nin--;
@@ -30,7 +31,6 @@ static void lose(struct sched *s, struct sched_job *j, uint32_t rank)
 	j->nleft -= r->state == SR_LEFT;
 	r->state = SR_LOST;
 	r->joined = false;
-	grow_lose(j, rank);
 	r->node = NULL;
 	j->nlost++;
 	j->shrinks = true;

@@ -229,6 +229,30 @@ static void join_late(uint32_t conn, uint64_t req)
 	send(conn, &m);
 }
 
+static void all_follow(const struct pair *p)
+{
+	uint64_t epoch = last(p->server, MSG_EPOCH)->epoch;
+
+	ready_as(p->server, MSG_EPOCH_READY, p->job, epoch, 0);
+	ready_as(p->a, MSG_EPOCH_READY, p->job, epoch, 0);
+	ready_as(p->b, MSG_EPOCH_READY, p->job, epoch, 0);
+}
+
+/* Ranks 1 and 2 of trio(), and who waits comes in. */
+static void survivors_grow(const struct pair *p)
+{
+	struct msg b = { .type = MSG_BARRIER, .barrier = {
+		.req = 70, .job = p->job, .rank = 1, .timeout_ms = 5000, .generation = 1, .grow = 1,
+	} };
+
+	send(p->a, &b);
+	b.barrier.rank = 2;
+	send(p->b, &b);
+	ck_assert_uint_eq(last(p->server, MSG_EPOCH)->ngone, 0);
+	all_follow(p);
+	ck_answer(p->b, 70, 0, "");
+}
+
 /* It may come back to its agent until the grace is over. */
 START_TEST(who_waits_to_come_in_does_until_the_one_before_is_lost)
 {
@@ -243,6 +267,29 @@ START_TEST(who_waits_to_come_in_does_until_the_one_before_is_lost)
 	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
 	pass_beating(10000, (uint32_t[]){ p.a, p.b, p.server }, 3);
 	ck_assert_int_eq(answer(p.a, 6)->code, TALLY_ETIMEDOUT);
+}
+END_TEST
+
+START_TEST(who_was_back_and_does_not_ask_again_may_be_lost)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 0);
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	join_late(p.a, 6);
+	back_as(p.a, 7, p.job, 1);
+	pass_beating(10000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
+	pass_beating(21000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 1);
+	all_follow(&p);
+	survivors_grow(&p);
+	ck_answer(p.a, 6, 0, NULL);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 5), 0);		/* it is not the one who came in */
 }
 END_TEST
 
@@ -266,32 +313,17 @@ END_TEST
 START_TEST(who_waits_to_come_in_waits_until_the_survivors_grow)
 {
 	struct pair p = trio();
-	struct msg b = { .type = MSG_BARRIER, .barrier = {
-		.req = 7, .job = p.job, .rank = 1, .timeout_ms = 5000, .generation = 1, .grow = 1,
-	} };
-	uint64_t epoch;
 
 	leave(p.a, p.job, 0, TALLY_EWORKERLOST);
-	epoch = last(p.server, MSG_EPOCH)->epoch;
-	ready_as(p.server, MSG_EPOCH_READY, p.job, epoch, 0);
-	ready_as(p.a, MSG_EPOCH_READY, p.job, epoch, 0);
-	ready_as(p.b, MSG_EPOCH_READY, p.job, epoch, 0);
+	all_follow(&p);
 	conn_closed(p.a);
 	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
 	join_late(p.a, 6);
 	back_as(p.a, 5, p.job, 1);
 	ck_answer(p.a, 5, 0, NULL);
 	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
-	send(p.a, &b);
-	b.barrier.rank = 2;
-	send(p.b, &b);
-	epoch = last(p.server, MSG_EPOCH)->epoch;
-	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 0);
-	ready_as(p.server, MSG_EPOCH_READY, p.job, epoch, 0);
-	ready_as(p.a, MSG_EPOCH_READY, p.job, epoch, 0);
-	ready_as(p.b, MSG_EPOCH_READY, p.job, epoch, 0);
+	survivors_grow(&p);
 	ck_answer(p.a, 6, 0, NULL);
-	ck_answer(p.b, 7, 0, "");
 }
 END_TEST
 
@@ -563,6 +595,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_job_that_shrinks_goes_on_with_the_ranks_that_come_back);
 	tcase_add_test(t, who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks);
 	tcase_add_test(t, who_waits_to_come_in_does_until_the_one_before_is_lost);
+	tcase_add_test(t, who_was_back_and_does_not_ask_again_may_be_lost);
 	tcase_add_test(t, who_waits_to_come_in_hears_that_the_one_before_is_back);
 	tcase_add_test(t, who_waits_to_come_in_waits_until_the_survivors_grow);
 	tcase_add_test(t, its_key_outlives_it_and_the_scheduler);
