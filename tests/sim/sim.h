@@ -572,6 +572,7 @@ void *sim_read_wire(const uint8_t *wire, struct msg *m);	/* what it lies in; the
 void sim_held_tell(struct sim *s, uint32_t agent);
 
 uint32_t sim_server_new(struct sim *s, uint32_t name, uint32_t home);
+void sim_server_never(struct sim *s, uint32_t node);
 void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m);
 void sim_server_let_go(struct sim *s, uint32_t server);
 void sim_server_free(struct sim *s, uint32_t server);

@@ -39,7 +39,7 @@ void *sim_resolve(struct sim_agent *a, uint64_t slot, uint64_t len)
 
 /* ---- routes ---- */
 
-/* SIM_NOBODY: it was lost before it had heard its own number, so it never had the job. */
+/* SIM_NOBODY: it has not heard its own number, and perhaps never will. */
 static uint32_t server_of(const struct sim *s, uint32_t node)
 {
 	for (uint32_t i = 0; i < s->nservers; i++)
@@ -48,12 +48,17 @@ static uint32_t server_of(const struct sim *s, uint32_t node)
 	return SIM_NOBODY;
 }
 
-static void take_rows(struct sim_agent_job *aj, const struct msg_server *servers, uint32_t n)
+/* One that has chunks and was lost before it had heard its number is there as one that died. */
+static void take_rows(struct sim *s, struct sim_agent_job *aj, const struct msg_server *servers,
+		      uint32_t n)
 {
 	ASSERT(n <= SIM_ROWS);
 	aj->nrows = n;
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		aj->row[i] = servers[i].node;
+		if (aj->row[i] && servers[i].weight && server_of(s, aj->row[i]) == SIM_NOBODY)
+			sim_server_never(s, aj->row[i]);
+	}
 }
 
 static bool link_is_used(const struct sim_agent *a, uint32_t server)
@@ -169,7 +174,7 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 	aj->log.told = aj->nback || m->epoch_seq ? m->seq : 0;	/* else it hears all of it */
 	aj->log.epoch_seq = m->epoch_seq;
 	aj->up_wire = sim_wire(msg);
-	take_rows(aj, m->servers, m->nservers);
+	take_rows(s, aj, m->servers, m->nservers);
 	fill_table(s, j, agent);
 	aj->core = ag_job_start(&s->agent[agent]->core, sim_zeroed(sizeof(*aj->core)), &d);
 	aj->epoch = aj->settled_told = m->epoch;
@@ -376,7 +381,7 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 	sim_log_epoch(s, &aj->log, m);
 	free(aj->epoch_wire);
 	aj->epoch_wire = sim_wire(msg);
-	take_rows(aj, m->servers, m->nservers);
+	take_rows(s, aj, m->servers, m->nservers);
 	if (j->p->n > 1) {
 		leave_gone(s, agent, aj);
 		fill_table(s, j, agent);

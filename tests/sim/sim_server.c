@@ -397,6 +397,15 @@ uint32_t sim_server_new(struct sim *s, uint32_t name, uint32_t home)
 	return server;
 }
 
+/* Nobody has heard that this is his number, and nobody will. */
+void sim_server_never(struct sim *s, uint32_t node)
+{
+	struct sim_server *v = s->server[sim_server_new(s, SIM_NOBODY, SIM_NOBODY)];
+
+	v->node = node;
+	v->alive = false;
+}
+
 /* It goes on under another number: a new row, and a ghost that still has the old links. */
 void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node)
 {
