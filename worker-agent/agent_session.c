@@ -422,6 +422,7 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 		reply(s, r->theirs, 0, "");
 		req_free(r);
 	} else {
+		free(r->ids);		/* of a scheduler that had to be asked again */
 		r->ids = calloc(m->nids + 1, sizeof(*r->ids));
 		if (!r->ids) {
 			req_fail(s, r, TALLY_ENOMEM, "out of memory");
@@ -563,7 +564,8 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 		for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
 			struct ad_req *r = &s->req[i];
 
-			if (!r->ours || r->ids)
+			/* Its answer has come, and its tensors are on their way behind that. */
+			if (!r->ours || (r->ids && r->asked == a->registrations))
 				continue;
 			if (now < r->deadline) {
 				if (r->wire && r->asked != a->registrations &&

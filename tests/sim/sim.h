@@ -400,7 +400,7 @@ struct sim_asked {
 	uint32_t life;			/* of the rank that asks */
 	uint32_t id;			/* UNDECLARE; BARRIER: its generation */
 	uint32_t gen;			/* of the agent's connection when it was asked last */
-	bool done;
+	bool answered, done;
 };
 
 struct sim_job {
@@ -556,6 +556,7 @@ bool sim_job_may_end(const struct sim *s, const struct sim_job *j);	/* or for wa
 void sim_join(struct sim *s, struct sim_job *j);
 void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n);
 void sim_declare_one(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t first, uint32_t n);
+void sim_declared(struct sim *s, struct sim_job *j, uint32_t agent);	/* it has more tensors */
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k);
 void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank);	/* the next one */
 /* A rank whose process has ended, or whose agent has: nothing of it is asked again. */

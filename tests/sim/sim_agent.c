@@ -279,8 +279,7 @@ static void add_tensor(struct sim *s, const struct sim_job *j, uint32_t agent, u
 	fr_tensor_add(&a->front, &aj->front, at->front);
 }
 
-static void tensors(struct sim *s, const struct sim_job *j, uint32_t agent,
-		    const struct msg_tensors *m)
+static void tensors(struct sim *s, struct sim_job *j, uint32_t agent, const struct msg_tensors *m)
 {
 	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 	uint32_t first = aj->log.n;
@@ -288,6 +287,7 @@ static void tensors(struct sim *s, const struct sim_job *j, uint32_t agent,
 	sim_log_tensors(s, &aj->log, j, m);
 	for (uint32_t i = first; i < aj->log.n; i++)
 		add_tensor(s, j, agent, aj->log.k[i], m->tensors[i - first].round);
+	sim_declared(s, j, agent);
 }
 
 static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const struct msg_ids *m)

@@ -104,6 +104,7 @@ static void ask(struct sim *s, struct sim_job *j, uint32_t i)
 	if (!c->registered || !is_with_agent(s, j, j->asked[i].rank))
 		return;			/* asked when it is */
 	j->asked[i].gen = c->gen;
+	j->asked[i].answered = false;
 	if (j->asked[i].type == MSG_RANK_JOIN)
 		ask_join(s, j, i);
 	else if (j->asked[i].type == MSG_DECLARE)
@@ -226,6 +227,32 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 		sim_fail(s, "agent %u is told: %s", agent, m->text);
 }
 
+static bool has_all(const struct sim_agent_job *aj, const struct sim_asked *q)
+{
+	for (uint32_t k = q->first; k < q->first + q->n; k++)
+		if (!aj->tensor[k].front)
+			return false;
+	return true;
+}
+
+/* As all_ready() of the daemon: an answer counts when the tensors are there, too. */
+void sim_declared(struct sim *s, struct sim_job *j, uint32_t agent)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	for (uint32_t i = 0; i < j->nasked; i++) {
+		struct sim_asked *q = &j->asked[i];
+
+		if (!q->answered || q->done || agent_of(j, q->rank) != agent || !has_all(aj, q))
+			continue;
+		q->done = true;
+		for (uint32_t k = q->first; k < q->first + q->n; k++) {
+			j->rank[q->rank].declared[k] = true;
+			j->tensor[k].id = aj->log.id[k];
+		}
+	}
+}
+
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 {
 	uint32_t job = (uint32_t)(m->req >> 32) - 1, i = (uint32_t)m->req - 1;
@@ -247,9 +274,10 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		refused(s, agent, &s->job[job], q, m, before);
 		return;
 	}
-	for (uint32_t k = 0; q->type == MSG_DECLARE && k < m->nids; k++) {
-		s->job[job].rank[q->rank].declared[q->first + k] = true;
-		s->job[job].tensor[q->first + k].id = m->ids[k];
+	if (q->type == MSG_DECLARE && !before) {
+		q->done = false;
+		q->answered = true;
+		sim_declared(s, &s->job[job], agent);
 	}
 	if (q->type == MSG_RANK_JOIN && q->life && !before)
 		sim_grow_answered(s, &s->job[job], q->rank);

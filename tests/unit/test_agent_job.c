@@ -691,6 +691,49 @@ END_TEST
 
 /* ---- cards ---- */
 
+/*
+ * The answer says which tensors, which come behind it; a scheduler that dies in between knows
+ * nothing of them.
+ */
+START_TEST(who_declares_asks_again_until_its_tensors_are_there)
+{
+	const struct msg_tensor t = { .name = "t", .dtype = DTYPE_F32, .count = 8, .ndims = 1,
+				      .dims = &(uint64_t){ 8 } };
+	const struct msg declare = { .type = MSG_DECLARE, .declare = {
+		.req = 9, .job = JOB, .timeout_ms = 60000, .ntensors = 1, .tensors = &t,
+	} };
+	const struct msg_reply answer = { .req = 9, .text = "", .nids = 1,
+					  .ids = &(uint32_t){ 5 } };
+	struct ad_job *j = start_job(1);
+	struct ad_session s = { .agent = &a, .job = j, .state = SESSION_OPEN, .process = -1 };
+	struct ad_req *r = &s.req[0];
+	uint32_t bytes;
+
+	ck_assert_int_eq(msg_encode_size(&declare, &bytes, NULL), 0);
+	register_agent();
+	*r = (struct ad_req){ .ours = 9, .type = MSG_DECLARE, .deadline = MONO_NEVER,
+			      .wire = malloc(bytes), .asked = 1 };
+	ck_assert_int_eq(msg_encode(&declare, r->wire, bytes, NULL), 0);
+	a.registrations = 1;
+	list_add(&a.sessions, &s.link);
+	for (uint32_t i = 0; i < 2; i++) {
+		ad_session_reply(&a, &answer);
+		ad_sessions_tick(&a, loop_now() + NS_PER_SEC);
+		ck_assert_uint_eq(r->asked, a.registrations);	/* the tensor is on its way */
+		ck_assert_uint_eq(sched.n, i);
+		a.registrations++;
+		ad_sessions_tick(&a, loop_now() + NS_PER_SEC);
+		wait_for(&sched.n, i + 1);
+		ck_assert_int_eq(sched.row[i].type, MSG_DECLARE);
+	}
+	list_del(&s.link);
+	free(r->ids);
+	free(r->wire);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
 START_TEST(card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to)
 {
 	ck_assert_uint_eq(ad_slower_card(1000, 3000), 1000);
@@ -722,6 +765,7 @@ int main(void)
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
 	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
+	tcase_add_test(t, who_declares_asks_again_until_its_tensors_are_there);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);
