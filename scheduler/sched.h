@@ -172,6 +172,7 @@ struct sched_part {
 	bool out;			/* agents: all its ranks are lost */
 	bool coming;			/* agents: was out, and hears the job when all others are in
 					 * the world that it comes into */
+	bool came;			/* agents: has heard the job so, and not said it yet */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch */

@@ -225,14 +225,19 @@ void epoch_back(struct sched_job *j, const struct sched_node *n)
 }
 
 /*
- * It has said what it has of the log, and hears the rest.  False: it is out.  A stale entry has
- * the number of one of ours, which it lacks as long as it says so: or it says all up to there.
+ * It has said what it has of the log, or that it has none, and hears the rest.  False: it is out.
+ * A stale entry has the number of one of ours, which it lacks as long as it says so: or it says
+ * all up to there.  Who came in, and did not hear so, waits to come in once more: all others'
+ * rounds are not known any more.
  */
 bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none, uint64_t has)
 {
 	struct sched_node *n = p->node;
 
 	p->unsure = false;
+	if (none && p->came && shrink_machine(s, j, p, "its connection broke as it came in"))
+		return false;
+	p->came = false;
 	if (n->kind == NODE_AGENT) {
 		if (sent_again(s, j, p, none, has, j->told))
 			return true;
@@ -293,6 +298,7 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 		return;
 	}
 	p->settled = MAX(p->settled, m->seq);
+	p->came = false;
 	held_last(s, j, p, m);
 	if (j->state != SJ_UP)
 		return;

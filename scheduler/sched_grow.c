@@ -318,6 +318,7 @@ static bool tell_coming(struct sched *s, struct sched_job *j)
 		if (p->node->state != SN_UP)
 			return false;
 		p->coming = false;
+		p->came = true;
 		return_tell(s, j, p);
 	}
 	list_for_each(&j->tensors, l)
@@ -352,7 +353,7 @@ static void machine_in(struct sched *s, struct sched_job *j, struct sched_part *
 {
 	out_log(s, SCHED_INFO, "job %s has machine %s again", j->name, p->name);
 	p->node = n;
-	p->out = p->told_up = p->told_down = false;
+	p->out = p->told_up = p->told_down = p->came = false;
 	p->coming = true;
 }
 

@@ -154,6 +154,7 @@ void job_rank_out(struct sched *s, struct sched_job *j, uint32_t rank)
 static bool joined_already(struct sched *s, struct sched_job *j, struct sched_node *n,
 			   const struct msg_rank_join *m)
 {
+	struct sched_part *p;
 	struct sched_rank *r;
 
 	if (m->world != j->world)
@@ -163,8 +164,11 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		return false;
 	if (req_asked(j, n, SQ_JOIN, m->rank, m->req))
 		return true;
-	if (j->state != SJ_UP || j->machines[r->machine].return_by)
+	p = &j->machines[r->machine];
+	if (j->state != SJ_UP || p->return_by)
 		return false;		/* or its agent has yet to hear of the job again */
+	if (p->unsure && !epoch_sure(s, j, p, true, 0))		/* it would have said so by now */
+		return false;
 	if (grow_joins(j, m->rank)) {
 		req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
 		return true;

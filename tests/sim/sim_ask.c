@@ -256,6 +256,7 @@ void sim_declared(struct sim *s, struct sim_job *j, uint32_t agent)
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 {
 	uint32_t job = (uint32_t)(m->req >> 32) - 1, i = (uint32_t)m->req - 1;
+	const struct sim_agent_job *aj;
 	struct sim_asked *q;
 	bool before;
 
@@ -279,6 +280,10 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		q->answered = true;
 		sim_declared(s, &s->job[job], agent);
 	}
+	aj = &s->agent[agent]->job[job];
+	if (q->type == MSG_RANK_JOIN && !before && !aj->core && !aj->nwires && !aj->over)
+		sim_fail(s, "agent %u: rank %u is in a job that it has not heard of", agent,
+			 q->rank);
 	if (q->type == MSG_RANK_JOIN && q->life && !before)
 		sim_grow_answered(s, &s->job[job], q->rank);
 	if (q->type == MSG_BARRIER && !before)

@@ -261,6 +261,32 @@ START_TEST(a_machine_that_dies_on_its_way_in_is_not_waited_for)
 }
 END_TEST
 
+/* Its connection broke with what it was told. */
+START_TEST(a_machine_that_does_not_hear_that_it_is_in_waits_again)
+{
+	machine_out(true);
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	follow_with_rounds();
+	ck_answer(agent[1], 62, 0, "");
+	conn_closed(agent[0]);
+	agent[0] = hello_from(NODE_AGENT, "a", "another", 77, "");
+	join_late(agent[0], 50, 1, 201, 4);
+	ck_assert_uint_eq(last(srv, MSG_EPOCH)->ngone, 2);
+	follow_with_rounds();
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
+	ck_assert_uint_eq(count(agent[0], MSG_JOB_UP, REQ_ANY), 0);
+	grow(agent[1], 72, 2, 2);
+	grow(agent[1], 73, 3, 2);
+	follow_with_rounds();
+	ck_assert_uint_eq(count(agent[0], MSG_JOB_UP, REQ_ANY), 1);
+	ck_assert_uint_eq(last(agent[0], MSG_TENSORS)->rounds[0], 7);
+	ck_answer(agent[0], 50, 0, NULL);
+	ck_answer(agent[1], 72, 0, "");
+}
+END_TEST
+
 /* So its ranks cannot, and hear that. */
 START_TEST(a_machine_does_not_come_into_a_job_that_ends)
 {
@@ -432,6 +458,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_machine_comes_back_when_its_ranks_do);
 	tcase_add_test(t, a_machine_comes_back_with_another_agent);
 	tcase_add_test(t, a_machine_that_dies_on_its_way_in_is_not_waited_for);
+	tcase_add_test(t, a_machine_that_does_not_hear_that_it_is_in_waits_again);
 	tcase_add_test(t, a_machine_does_not_come_into_a_job_that_ends);
 	tcase_add_test(t, a_machine_comes_back_as_it_was);
 	tcase_add_test(t, who_waits_goes_on_waiting_when_the_scheduler_is_back);

@@ -45,6 +45,26 @@ START_TEST(a_job_waits_for_its_agent_and_then_names_its_ranks)
 }
 END_TEST
 
+/* The answer says that it is up, which its agent is to know by then. */
+START_TEST(whose_agent_lost_the_job_on_its_way_hears_of_it_before_the_answer)
+{
+	struct pair p = pair_up();
+	uint32_t up = 0, answered = 0;
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	join(p.a, 1, 2, 0);
+	for (uint32_t i = 0; i < w->n; i++) {
+		if (w->rec[i].conn == p.a && w->rec[i].type == MSG_JOB_UP)
+			up = i;
+		else if (w->rec[i].conn == p.a && w->rec[i].type == MSG_REPLY)
+			answered = i;
+	}
+	ck_assert(up && up < answered);
+	ck_answer(p.a, 1, 0, NULL);
+}
+END_TEST
+
 START_TEST(a_silent_agent_has_its_lease_and_then_the_grace)
 {
 	struct pair p = pair_declared();
@@ -585,6 +605,7 @@ END_TEST
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
+	tcase_add_test(t, whose_agent_lost_the_job_on_its_way_hears_of_it_before_the_answer);
 	tcase_add_test(t, a_silent_agent_has_its_lease_and_then_the_grace);
 	tcase_add_test(t, agents_without_a_job_and_servers_have_no_grace);
 	tcase_add_test(t, started_again_it_keeps_its_number_and_hears_the_job_anew);
