@@ -233,6 +233,10 @@ static void epoch(struct sim *s, uint32_t server, struct sim_job *j, const struc
 
 	if (!cut_log(s, server, j, m->seq))
 		return;
+	if (m->nservers < sj->log.place->nservers) {
+		leave(s, server, j, TALLY_EBUSY, "has heard of servers that no agent has");
+		return;
+	}
 	if (!sim_log_follows(&sj->log, m->seq) || m->servers[sj->me].node != v->node)
 		sim_fail(s, "server %u: epoch entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);

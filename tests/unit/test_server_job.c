@@ -227,6 +227,28 @@ START_TEST(entry_that_comes_again_ends_what_was_told)
 }
 END_TEST
 
+/* They came when a scheduler before was about to begin an epoch with them: it leaves the job. */
+START_TEST(epoch_without_servers_that_no_agent_has_heard_of_is_not_followed)
+{
+	const struct msg_server server = {
+		.node = NODE, .name = "s", .machine = "s", .shm_path = "", .engines = 2,
+		.weight = UINT32_MAX,
+	};
+	const struct msg_epoch m = {
+		.job = JOB, .seq = 1, .epoch = 6, .nservers = 1, .servers = &server,
+	};
+	struct err e;
+
+	job->nservers = 2;
+	ck_assert_int_eq(sv_epoch(&s, &m, &e), TALLY_EBUSY);
+	ck_assert_uint_eq(job->seq, 0);
+	job->nservers = 1;
+	ck_assert_int_eq(sv_epoch(&s, &m, &e), 0);
+	settle(1);
+	ck_assert_uint_eq(job->seq, 1);
+}
+END_TEST
+
 START_TEST(gap_in_the_log_is_refused)
 {
 	ck_assert_int_eq(tensors(2, 1, 1000), TALLY_EPROTO);
@@ -525,6 +547,7 @@ int main(void)
 	tcase_add_test(t, entry_that_comes_again_replaces_what_was_held);
 	tcase_add_test(t, forget_that_never_was_cannot_be_taken_back);
 	tcase_add_test(t, entry_that_comes_again_ends_what_was_told);
+	tcase_add_test(t, epoch_without_servers_that_no_agent_has_heard_of_is_not_followed);
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
 	tcase_add_test(t, slab_whose_number_is_another_jobs_stays_until_its_job_ends);
