@@ -2,7 +2,8 @@
 /*
  * New data links: each connection has HANDSHAKE_MS to say HELLO with the key of
  * an agent that a job of ours names and with our number, then it goes to the engine it
- * asks for.  Anything else is closed and logged once; nothing is answered to strangers.
+ * asks for.  Anything else is closed and logged once, another number at debug level only:
+ * agents that have yet to hear of ours try again.  Nothing is answered to strangers.
  *
  * When too many are silent at a time, the one that has been for longest makes
  * room: an agent says its HELLO at once, so a crowd of strangers keeps none out.
