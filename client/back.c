@@ -36,7 +36,7 @@ bool lt_back_begin(tally_session *s)
 		return true;
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
-	s->away_until = lt_now() + mono_ms((uint64_t)s->grace_ms + LT_CALL_SLACK_MS);
+	s->away_until = lt_now() + mono_ms((uint64_t)s->grace_ms + LT_BACK_SLACK_MS);
 	s->try_at = lt_now();
 	lt_news_moved(s);
 	return true;
@@ -45,7 +45,7 @@ bool lt_back_begin(tally_session *s)
 static int gone_for_good(tally_session *s)
 {
 	err_set(&s->err, TALLY_EAGENT, "agent at %s is gone, and was not back within %u s",
-		s->who.socket, (s->grace_ms + 999) / 1000);
+		s->who.socket, (s->grace_ms + LT_BACK_SLACK_MS + 999) / 1000);
 	lt_conn_close(&s->conn);
 	return lt_session_over(s);
 }

@@ -45,6 +45,6 @@ for r in 0 1; do start_rank lost $r 2 b$r declare:w:500000 "train:w:$TMP/never";
 train_more lost.0 5 20
 kill_now b1 KILL
 is_running "$(pid_of lost.0)" || fail 'the grace is not over'
-expect_error 15 lost.1 'EAGENT .*not back within 3 s'
+expect_error 25 lost.1 'EAGENT .*not back within 13 s'
 expect_error 10 lost.0 'EWORKERLOST rank 1 on machine b1 is gone'
 say "killed: $(grep -h ^ERROR "$TMP/lost.0.log")"
