@@ -6,6 +6,10 @@
  *   there is, ATTACH -> ASKED: its results are mapped where the first agent's were, ATTACHED
  *   -> here; a socket that breaks on the way leads back to AWAY
  *
+ * AWAY has an end, and begins anew when an agent goes that had taken the question.  ASKED has
+ * none: such an agent answers when the scheduler has, who may be gone, too, and says no when
+ * the grace is over.  Calls have their own deadlines all along.
+ *
  * Completions that the first agent wrote are taken in before: what the new one is told to be
  * done is done.  Rounds in flight are submitted again, in place of nothing: the agent cannot
  * write into an arena that it did not make, so the result is copied when it is handed over.
@@ -25,7 +29,14 @@
 #include "client/mem.h"
 
 #define TRY_MS		20u
+#define TAKEN_MS	1000u		/* an agent that hangs up before has not taken it */
+#define ASK_MS		(24u * 3600 * 1000)
 #define ROWS_MAX	4096u		/* of one message */
+
+static mono_t patience(const tally_session *s)
+{
+	return lt_now() + mono_ms((uint64_t)s->grace_ms + LT_BACK_SLACK_MS);
+}
 
 bool lt_back_begin(tally_session *s)
 {
@@ -36,7 +47,7 @@ bool lt_back_begin(tally_session *s)
 		return true;
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
-	s->away_until = lt_now() + mono_ms((uint64_t)s->grace_ms + LT_BACK_SLACK_MS);
+	s->away_until = patience(s);
 	s->try_at = lt_now();
 	lt_news_moved(s);
 	return true;
@@ -58,6 +69,8 @@ static int over(tally_session *s)
 
 static void try_later(tally_session *s)
 {
+	if (s->away == LT_ASKED && lt_now() - s->asked_at >= mono_ms(TAKEN_MS))
+		s->away_until = patience(s);
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
 	s->try_at = lt_now() + mono_ms(TRY_MS);
@@ -151,16 +164,14 @@ static int hand_tensors(tally_session *s, mono_t deadline)
 
 static int ask(tally_session *s, mono_t deadline)
 {
-	mono_t left = MAX(s->away_until - lt_now(), NS_PER_MS);
 	struct msg m = { .type = MSG_ATTACH };
 
 	s->back_req = lt_session_req(s);
 	m.attach = (struct msg_attach){
 		.req = s->back_req, .version = MSG_VERSION, .job = s->who.job,
 		.world = s->who.world, .rank = s->who.rank,
-		.timeout_ms = (uint32_t)div_round_up((uint64_t)left, NS_PER_MS),
-		.chunk_bytes = s->who.chunk_bytes, .on_loss = s->who.on_loss,
-		.back = s->job, .barriers = s->barriers,
+		.timeout_ms = ASK_MS, .chunk_bytes = s->who.chunk_bytes,
+		.on_loss = s->who.on_loss, .back = s->job, .barriers = s->barriers,
 	};
 	return lt_conn_send(&s->conn, &m, deadline, &s->err);
 }
@@ -176,6 +187,7 @@ static int connect_and_ask(tally_session *s)
 	rc = rc ? rc : ask(s, deadline);
 	if (!rc)
 		s->away = LT_ASKED;
+	s->asked_at = lt_now();
 	return rc;
 }
 
@@ -249,27 +261,26 @@ static int answered(tally_session *s, const struct msg *m)
 
 int lt_back(tally_session *s, mono_t deadline)
 {
-	mono_t until = MIN(deadline, s->away_until);
 	struct msg m;
 	int rc = 0;
 
 	while (s->away && !s->over.code) {
 		mono_t now = lt_now();
 
-		if (now >= s->away_until)
+		if (s->away == LT_AWAY && now >= s->away_until)
 			return gone_for_good(s);
 		if (s->away == LT_AWAY && now < s->try_at) {
 			if (now >= deadline)
 				return TALLY_EAGAIN;
-			(void)lt_poll(NULL, 0, MIN(until, s->try_at));
+			(void)lt_poll(NULL, 0, MIN(deadline, s->try_at));
 			continue;
 		}
 		if (s->away == LT_AWAY) {
 			rc = connect_and_ask(s);
 			lt_news_moved(s);
 		} else {
-			rc = lt_conn_recv(&s->conn, &m, until, &s->err);
-			if (rc == TALLY_ETIMEDOUT && lt_now() < s->away_until)
+			rc = lt_conn_recv(&s->conn, &m, deadline, &s->err);
+			if (rc == TALLY_ETIMEDOUT)
 				return TALLY_EAGAIN;
 			rc = rc ? rc : answered(s, &m);
 		}

@@ -23,7 +23,7 @@
 
 #define LT_ID_BUCKETS		4096u
 #define LT_CALL_SLACK_MS	2000u		/* so that the agent's text comes before our own */
-/* Where the scheduler died as well, the grace begins when it is up again and has recovered. */
+/* Where the scheduler died as well, agents can register when it is up, and has recovered. */
 #define LT_BACK_SLACK_MS	10000u
 #define LT_ARENA_GROW_MIN	(4ull << 20)
 #define LT_ARENA_GROW_MAX	(1ull << 30)
@@ -83,6 +83,7 @@ struct tally_session {
 	uint32_t grace_ms;		/* to come back in; 0: not at all */
 	enum lt_away away;
 	mono_t away_until, try_at;	/* away */
+	mono_t asked_at;		/* asked */
 	uint64_t back_req;		/* asked: of the ATTACH */
 	struct lt_gpu *gpu;		/* owned; NULL: none was opened */
 	struct lt_timeline *timeline;	/* owned; NULL: nobody wants one */

@@ -126,8 +126,8 @@ typedef struct {
  * An agent that goes, also in the middle of rounds, and is started again within the
  * scheduler's grace (--agent-grace, 30 s) is a pause in whatever waits: rounds in flight,
  * memory and results stay as they are.  Every rank of the machine has to call something
- * here within that time.  Else EAGENT, 10 s after it: where the scheduler dies as well, the
- * grace begins later.  With a GPU opened (tally_gpu_open) it is EAGENT at once.
+ * here within that time.  Else EAGENT, 10 s after it.  With a GPU opened (tally_gpu_open) it
+ * is EAGENT at once.
  * On failure *s is still set when memory allowed it, for tally_error_text() only;
  * pass it to tally_detach().
  */

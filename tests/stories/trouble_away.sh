@@ -32,17 +32,37 @@ for r in 0 1 2; do expect_end 20 away.$r 0; done
 for r in 0 1; do expect_end 20 calm.$r 0; done
 has_line scheduler 'agent a2 .* dead' && fail 'the agent was taken for dead'
 
-# Killed, and not started again: its ranks are named when the grace is over.
-start_in sw short "$BIN/tally-scheduler" --listen 10.77.0.1:7480 --state-dir "$TMP/short" \
-	--agent-grace 3
-for i in 0 1; do
-	start_in gpu$i b$i "$BIN/tally-agent" --scheduler 10.77.0.1:7480 --name b$i \
-		--machine-id gpu$i --engines 1 --socket "$TMP/b$i.sock"
-done
+start_short()
+{
+	start_in sw short "$BIN/tally-scheduler" --listen 10.77.0.1:7480 \
+		--state-dir "$TMP/short" --agent-grace 3
+}
+start_b()
+{
+	start_in gpu$1 b$1 "$BIN/tally-agent" --scheduler 10.77.0.1:7480 --name b$1 \
+		--machine-id gpu$1 --engines 1 --socket "$TMP/b$1.sock"
+}
+kill_hard() { kill_now $1 KILL; wait "$(pid_of $1)" 2>/dev/null; }
+start_short
+for i in 0 1; do start_b $i; done
 start_in cpu0 s1 "$BIN/tally-server" --scheduler 10.77.0.1:7480 --listen 10.77.0.110:0 \
 	--name s1 --machine-id cpu0 --engines 1 --memory 256M --shm-socket "$TMP/s1.shm"
 for r in 0 1; do start_rank lost $r 2 b$r declare:w:500000 "train:w:$TMP/never"; done
 train_more lost.0 5 20
+
+# The scheduler is away for longer than the grace and what a rank adds to it (10 s): who has
+# found an agent waits there, and at the next one when that is killed, too.
+kill_hard short
+kill_hard b1
+start_b 1
+! wait_for 15 ended lost.1 || fail "rank 1 did not wait: $(tail -n 1 "$TMP/lost.1.log")"
+kill_hard b1
+start_b 1
+start_short
+train_more lost.0 5 30
+say 'a scheduler that was away for longer than the grace: its agent was killed twice meanwhile'
+
+# Killed, and not started again: its ranks are named when the grace is over.
 kill_now b1 KILL
 is_running "$(pid_of lost.0)" || fail 'the grace is not over'
 expect_error 25 lost.1 'EAGENT .*not back within 13 s'
