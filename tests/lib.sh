@@ -20,6 +20,11 @@ PYTHON=${PYTHON:-/usr/bin/python3}
 RUN=t$(printf '%06x' $(( ($$ * 32749 + RANDOM) & 0xffffff )))
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/tally-story-XXXXXX")
 
+# What nobody ever writes to: reading it with a timeout is a pause without a process.  (One
+# for each pause, by substitution, has made a bash wait for ever for a child of a number
+# that had come round again.)
+mkfifo "$TMP/.pause" && exec {PAUSE_FD}<> "$TMP/.pause"
+
 PIDS=()			# of what start_daemon started, and adopt()
 declare -A BEGAN	# by pid, when that was: a later process may have the same number
 NAMESPACES=()
@@ -109,17 +114,24 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+pause_ms()
+{
+	local digits=000$1
+
+	read -r -t "$(( $1 / 1000 )).${digits: -3}" -u "$PAUSE_FD" || :
+}
+
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $(( t / 1000 )); }
 
 # wait_for SECONDS COMMAND...: true as soon as COMMAND is, false at the deadline.
 wait_for()
 {
-	local end=$(( $(now_ms) + $1 * 1000 ))
+	local end=$(( ${EPOCHREALTIME/[.,]/} + $1 * 1000000 ))
 
 	shift
 	until "$@"; do
-		(( $(now_ms) < end )) || return 1
-		read -r -t 0.02 <> <(:) || :	# a pause without a process
+		(( ${EPOCHREALTIME/[.,]/} < end )) || return 1
+		pause_ms 20
 	done
 }
 
@@ -161,7 +173,7 @@ start_daemon()
 	local name=$1
 
 	shift
-	"$@" > "$TMP/$name.log" 2>&1 < /dev/null &
+	"$@" > "$TMP/$name.log" 2>&1 < /dev/null {PAUSE_FD}<&- &
 	PID=$!
 	adopt "$PID"
 	printf -v "PID_${name//[^A-Za-z0-9]/_}" '%s' "$PID"

@@ -31,7 +31,6 @@ elapsed() { echo $(( $(now_ms) - began )); }
 did() { printf '%8.1f s  %s\n' "$(elapsed)e-3" "$*"; }
 # roll N: a number below N in $ROLLED (no subshell: it would have a RANDOM of its own).
 roll() { ROLLED=$(( (RANDOM << 15 | RANDOM) % $1 )); }
-pause_ms() { read -r -t "$(( $1 / 1000 )).$(printf %03d $(( $1 % 1000 )))" <> <(:) || :; }
 
 ns_cluster 3 3
 SCHEDULER=10.77.0.1:7470
