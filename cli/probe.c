@@ -303,6 +303,9 @@ static int serve_one(int fd, struct err *e)
 		close(fd);
 	while (!rc && !s.over)
 		turn(&s);
+	if (!rc && s.why != CLOSE_EOF)
+		fprintf(stderr, "tally doctor: the link to a peer ended, reason %s: %s\n",
+			close_reason_name(s.why), s.err.text);
 	side_close(&s);
 	return rc;
 }

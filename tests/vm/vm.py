@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a command inside a small virtual machine that has real verbs.
 
-	tests/vm/vm.py [-t SECONDS] [-m MIB] COMMAND...
+	tests/vm/vm.py [-c] [-t SECONDS] [-m MIB] COMMAND...
 
 The machine is Debian's kernel under QEMU's software emulation: it needs no KVM
 and no rights.  Its root file system is this machine's own, read-only over 9p, so
 what was built here runs there; /tmp, /run and /dev/shm are fresh.  It has the
 modules of MODULES: soft RoCE on any network device, veth, bridges, tbf and netem.
 It has no network to the outside.
+
+With -c its clock counts instructions, one for each nanosecond, of the one processor that it
+has then: what is measured inside, and which deadlines pass, does not depend on what else
+this machine does.
 
 The command runs as root in the directory that vm.py was called in.  What it prints
 is printed here as it comes, its exit status is vm.py's.  When the machine hangs,
@@ -45,7 +49,7 @@ MODULES = ["virtio_pci", "9pnet_virtio", "9p", "crc32_generic", "veth", "bridge"
 # no_timer_check: the emulated IO-APIC's timer is late now and then, which panics else.
 KERNEL_ARGS = ("console=ttyS0 panic=-1 oops=panic no_timer_check quiet loglevel=4 "
                "random.trust_cpu=on")
-BOOT_SECONDS = 60
+BOOT_SECONDS = 90
 CONSOLE_LINES = 40
 TIME_UP, BROKEN = 124, 125
 
@@ -165,9 +169,11 @@ def prepare():
 # ---- the machine -----------------------------------------------------------------
 
 
-def qemu_command(image, initramfs, out, memory):
+def qemu_command(image, initramfs, out, memory, counted):
     share = "local,security_model=none,multidevs=remap"
-    return ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
+    time = ["-accel", "tcg,thread=single", "-icount", "shift=0", "-smp", "1"] if counted else \
+        ["-accel", "tcg,thread=multi", "-smp", "2"]
+    return ["qemu-system-x86_64", *time, "-cpu", "max",
             "-m", str(memory), "-display", "none", "-no-reboot", "-nodefaults",
             "-kernel", image, "-initrd", initramfs, "-append", KERNEL_ARGS,
             "-serial", "file:" + os.path.join(out, "console"), "-serial", "stdio",
@@ -228,11 +234,11 @@ def show_console(out):
     sys.stderr.write("--- the machine's console\n" + "".join(lines) + "---\n")
 
 
-def run(command, seconds, memory):
+def run(command, seconds, memory, counted):
     image, initramfs = prepare()
     with tempfile.TemporaryDirectory(prefix="tally-vm-") as out:
         write_job(out, command)
-        with subprocess.Popen(qemu_command(image, initramfs, out, memory),
+        with subprocess.Popen(qemu_command(image, initramfs, out, memory, counted),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as machine:
             reader = threading.Thread(target=copy_output, args=(machine.stdout,), daemon=True)
             reader.start()
@@ -253,13 +259,14 @@ def run(command, seconds, memory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("-c", action="store_true", help="its clock counts instructions")
     parser.add_argument("-t", type=int, default=300, metavar="SECONDS", help="for all of it")
     parser.add_argument("-m", type=int, default=2048, metavar="MIB", help="of memory")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
     if not args.command:
         parser.error("no command")
-    sys.exit(run(args.command, args.t, args.m))
+    sys.exit(run(args.command, args.t, args.m, args.c))
 
 
 if __name__ == "__main__":

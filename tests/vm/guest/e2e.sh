@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Real daemons over RDMA: sums of every type and operation equal the reference bit for
 # bit, with 2 agents and 2 servers on four machines; no byte of whole segments is copied on
-# its way to the card; 20 steps of charlm write the same words as over TCP.
+# its way to the card; queue pairs and memory regions are as many for all those tensors as
+# for one, and few; 20 steps of charlm write the same words as over TCP.
 # TIMEOUT: 200
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -13,6 +14,26 @@ charlm() { job "$BIN/charlm" --steps 20 --batch 2 --sample 60; }
 words() { LC_ALL=C sed '/^step/d; /^trained in/d' "$TMP/rank0.log"; }
 
 rdma_cluster 2 2 1
+
+# objects: of each card, the queue pairs and memory regions of the process that uses it, which
+# are those of one protection domain.  (All processes see all cards of this kernel.)
+objects()
+{
+	{ rdma resource show qp; rdma resource show mr; } | awk '
+		{ at = 0; for (i = 1; i < NF; i++) if ($i == "pdn") at = i + 1 }
+		/ type RC / { sub("/.*", "", $2); pd[$2] = $at; q[$2]++ }
+		/ mrn / && $at == pd[$2] { m[$2]++ }
+		END { for (c in q) print c, q[c], m[c] }' | sort
+}
+# objects_during: the most of each while the job runs.
+objects_during()
+{
+	while is_running "${RANK[0]}"; do
+		objects
+		pause_ms 500
+	done | awk '{ q[$1] = $2 > q[$1] ? $2 : q[$1]; m[$1] = $3 > m[$1] ? $3 : m[$1] }
+		END { for (c in q) print c, q[c], m[c] }' | sort
+}
 
 # moved: of each agent, bytes that its card read where a rank wrote them, and copied ones.
 moved()
@@ -27,13 +48,20 @@ moved > "$TMP/moved"
 awk '$2 >= 4096 { exit 1 }' "$TMP/moved" ||
 	fail "whole segments copied: $(paste -sd ' ' "$TMP/moved")"
 say "bytes by card and copied, of each agent: $(paste -sd ' ' "$TMP/moved")"
+objects > "$TMP/one-tensor"
 end_job
 expect_text "$TMP/rank0.log" '^# 0 wrong elements'
 
 start_job "$BUILD/tests/e2e" sums
 wait_until 60 'all links use rdma' all_by_rdma
+objects_during > "$TMP/many-tensors"
 end_job
 say "$(tail -n 1 "$TMP/rank0.log")"
+say "queue pairs and regions of each: $(paste -sd ' ' "$TMP/one-tensor"), and for many" \
+	"tensors $(paste -sd ' ' "$TMP/many-tensors")"
+awk '$3 > 2 * 8 { exit 1 } NR == FNR { q[$1] = $2; next } $2 != q[$1] { exit 1 }
+	END { exit FNR != 4 }' "$TMP/one-tensor" "$TMP/many-tensors" ||
+	fail 'other queue pairs for more tensors, or more than 8 regions for a pair'
 
 charlm
 words > "$TMP/over-rdma"
