@@ -171,9 +171,9 @@ def prepare():
 
 def qemu_command(image, initramfs, out, memory, counted):
     share = "local,security_model=none,multidevs=remap"
-    time = ["-accel", "tcg,thread=single", "-icount", "shift=0", "-smp", "1"] if counted else \
+    clock = ["-accel", "tcg,thread=single", "-icount", "shift=0", "-smp", "1"] if counted else \
         ["-accel", "tcg,thread=multi", "-smp", "2"]
-    return ["qemu-system-x86_64", *time, "-cpu", "max",
+    return ["qemu-system-x86_64", *clock, "-cpu", "max",
             "-m", str(memory), "-display", "none", "-no-reboot", "-nodefaults",
             "-kernel", image, "-initrd", initramfs, "-append", KERNEL_ARGS,
             "-serial", "file:" + os.path.join(out, "console"), "-serial", "stdio",

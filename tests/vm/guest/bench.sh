@@ -32,6 +32,7 @@ for row in '65536 400' '524288 60' '4194304 8'; do
 	done | sort -n | awk -v size="$size" '
 		{ each = each " " $1 }
 		NR == 2 { r = $1; bare = $2; ours = $3 }
-		END { printf "  %8s %12s MB/s %12s MB/s %8s %s\n", size, bare, ours, r, each }'
+		END { printf "  %8s %12s MB/s %12s MB/s %8s %s\n", size, bare, ours, r, each }
+	' || exit 1
 done
 grep -E '^(link|latency|both)' "$TMP/out" | sed 's/^/  /'

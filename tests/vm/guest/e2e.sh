@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Real daemons over RDMA: sums of every type and operation equal the reference bit for
 # bit, with 2 agents and 2 servers on four machines; no byte of whole segments is copied on
-# its way to the card; queue pairs and memory regions are as many for all those tensors as
-# for one, and few; 20 steps of charlm write the same words as over TCP.
+# its way to the card; queue pairs are as many for all those tensors as for one, and memory
+# regions few; 20 steps of charlm write the same words as over TCP.
 # TIMEOUT: 200
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
