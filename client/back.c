@@ -30,12 +30,13 @@
 
 #define TRY_MS		20u
 #define TAKEN_MS	1000u		/* an agent that hangs up before has not taken it */
-#define ASK_MS		(24u * 3600 * 1000)
+#define ASK_MS		(24u * 3600 * 1000) /* the scheduler's grace ends it, not this */
+#define SLACK_MS	10000u		/* a scheduler that died, too, comes up and recovers */
 #define ROWS_MAX	4096u		/* of one message */
 
-static mono_t patience(const tally_session *s)
+static uint64_t patience_ms(const tally_session *s)
 {
-	return lt_now() + mono_ms((uint64_t)s->grace_ms + LT_BACK_SLACK_MS);
+	return (uint64_t)s->grace_ms + SLACK_MS;
 }
 
 bool lt_back_begin(tally_session *s)
@@ -47,7 +48,7 @@ bool lt_back_begin(tally_session *s)
 		return true;
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
-	s->away_until = patience(s);
+	s->away_until = lt_now() + mono_ms(patience_ms(s));
 	s->try_at = lt_now();
 	lt_news_moved(s);
 	return true;
@@ -56,7 +57,7 @@ bool lt_back_begin(tally_session *s)
 static int gone_for_good(tally_session *s)
 {
 	err_set(&s->err, TALLY_EAGENT, "agent at %s is gone, and was not back within %u s",
-		s->who.socket, (s->grace_ms + LT_BACK_SLACK_MS + 999) / 1000);
+		s->who.socket, (uint32_t)div_round_up(patience_ms(s), 1000));
 	lt_conn_close(&s->conn);
 	return lt_session_over(s);
 }
@@ -70,7 +71,7 @@ static int over(tally_session *s)
 static void try_later(tally_session *s)
 {
 	if (s->away == LT_ASKED && lt_now() - s->asked_at >= mono_ms(TAKEN_MS))
-		s->away_until = patience(s);
+		s->away_until = lt_now() + mono_ms(patience_ms(s));
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
 	s->try_at = lt_now() + mono_ms(TRY_MS);
@@ -185,10 +186,11 @@ static int connect_and_ask(tally_session *s)
 	rc = rc ? rc : hand_slabs(s, deadline);
 	rc = rc ? rc : hand_tensors(s, deadline);
 	rc = rc ? rc : ask(s, deadline);
-	if (!rc)
-		s->away = LT_ASKED;
+	if (rc)
+		return rc;
+	s->away = LT_ASKED;
 	s->asked_at = lt_now();
-	return rc;
+	return 0;
 }
 
 /* ---- being back ---- */

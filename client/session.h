@@ -23,8 +23,6 @@
 
 #define LT_ID_BUCKETS		4096u
 #define LT_CALL_SLACK_MS	2000u		/* so that the agent's text comes before our own */
-/* Where the scheduler died as well, agents can register when it is up, and has recovered. */
-#define LT_BACK_SLACK_MS	10000u
 #define LT_ARENA_GROW_MIN	(4ull << 20)
 #define LT_ARENA_GROW_MAX	(1ull << 30)
 

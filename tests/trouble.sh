@@ -156,3 +156,12 @@ train_more()
 kill_now() { ! ended "$1" && kill -"$2" "$(pid_of "$1")" || fail "no $1 to signal"; }
 fds_of() { ls "/proc/$(pid_of "$1")/fd" | wc -l; }
 rss_of() { sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of "$1")/status"; }
+
+# kill_all NAME...: at once.
+kill_all()
+{
+	local d
+
+	for d; do kill_now "$d" KILL; done
+	for d; do wait "$(pid_of "$d")" 2>/dev/null; done
+}

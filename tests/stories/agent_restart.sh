@@ -98,14 +98,6 @@ start_again()
 	*) start_agent "$1" ;;
 	esac
 }
-# kill_all NAME...: at once.
-kill_all()
-{
-	local d
-
-	for d; do kill_now "$d" KILL; done
-	for d; do wait "$(pid_of "$d")" 2>/dev/null; done
-}
 recovers() { "$BIN/tally" status --timeout 1 2>/dev/null | grep -q recovering; }
 
 train scheduler-first in-place

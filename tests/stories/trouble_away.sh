@@ -42,7 +42,6 @@ start_b()
 	start_in gpu$1 b$1 "$BIN/tally-agent" --scheduler 10.77.0.1:7480 --name b$1 \
 		--machine-id gpu$1 --engines 1 --socket "$TMP/b$1.sock"
 }
-kill_hard() { kill_now $1 KILL; wait "$(pid_of $1)" 2>/dev/null; }
 start_short
 for i in 0 1; do start_b $i; done
 start_in cpu0 s1 "$BIN/tally-server" --scheduler 10.77.0.1:7480 --listen 10.77.0.110:0 \
@@ -52,11 +51,10 @@ train_more lost.0 5 20
 
 # The scheduler is away for longer than the grace and what a rank adds to it (10 s): who has
 # found an agent waits there, and at the next one when that is killed, too.
-kill_hard short
-kill_hard b1
+kill_all short b1
 start_b 1
 ! wait_for 15 ended lost.1 || fail "rank 1 did not wait: $(tail -n 1 "$TMP/lost.1.log")"
-kill_hard b1
+kill_all b1
 start_b 1
 start_short
 train_more lost.0 5 30
