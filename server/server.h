@@ -175,6 +175,8 @@ struct sv_engine {
 	struct list stopping;		/* sv_job_piece.link */
 	struct list forgetting;		/* sv_batch.link[index] */
 	struct list waiting;		/* sv_waiting.link */
+	uint32_t nretired;		/* slabs in peers' retired */
+	mono_t next_sweep;		/* a look at whether they may go */
 	uint64_t bytes_sent, bytes_received;
 	uint64_t flight_limit;		/* this engine's part of the cards' */
 	struct outbox out;		/* to the control thread */

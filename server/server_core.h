@@ -218,6 +218,8 @@ static inline uint64_t srv_job_borrowed(const struct srv_job *j)
 {
 	return j->borrowed;
 }
+/* Whether contributions or results of the job lie in those bytes, or are to. */
+bool srv_job_uses(const struct srv_job *j, const uint8_t *base, uint64_t bytes);
 
 struct srv_tensor_desc {
 	uint32_t id;

@@ -281,6 +281,27 @@ bool srv_tensor_empty(const struct srv_tensor *t)
 	return true;
 }
 
+static bool within(const uint8_t *p, const uint8_t *base, uint64_t bytes)
+{
+	return p >= base && p < base + bytes;
+}
+
+bool srv_job_uses(const struct srv_job *j, const uint8_t *base, uint64_t bytes)
+{
+	list_for_each(&j->tensors, l) {
+		const struct srv_tensor *t = list_entry(l, struct srv_tensor, link);
+
+		for (uint32_t k = 0; k < t->nsegs; k++)
+			if (within(t->seg[k].result, base, bytes))
+				return true;
+		for (size_t i = 0; i < (size_t)t->nsegs * j->n; i++)
+			if (within(t->seg->in[i].data, base, bytes) ||
+			    within(t->seg->in[i].result_at, base, bytes))
+				return true;
+	}
+	return false;
+}
+
 /* ---- peers ---- */
 
 void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32_t engine)

@@ -21,6 +21,7 @@
 #include "server/server_peer.h"
 
 #define LINK_QUEUE_BYTES (1u << 20)	/* handed to one link ahead of the kernel */
+#define SWEEP_MS	500u		/* memory that is not shown any more: still in use? */
 
 /* ---- what cards may read and agents may write ---- */
 
@@ -622,6 +623,15 @@ static void on_event(void *ctx, void *data_ptr, uint32_t events)
 	(void)xport_event(en->group, data_ptr, events);
 }
 
+static mono_t sweep(struct sv_engine *en, mono_t now)
+{
+	if (now >= en->next_sweep) {
+		sv_slabs_sweep(en);
+		en->next_sweep = now + mono_ms(SWEEP_MS);
+	}
+	return en->next_sweep;
+}
+
 static mono_t on_turn(void *ctx, mono_t now)
 {
 	struct sv_engine *en = ctx;
@@ -642,6 +652,8 @@ static mono_t on_turn(void *ctx, mono_t now)
 	}
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
 		let_go(en);
+	if (en->nretired)
+		next = MIN(next, sweep(en, now));
 	if (!outbox_flush(&en->out))
 		next = MIN(next, now + mono_ms(1));
 	sv_stats_turn(en, now);

@@ -2,10 +2,11 @@
 /*
  * Peers of an engine: who they are, and the slabs that they show by shared memory.
  *
- * A slab stays mapped until the job it belongs to has ended, also when its number is
- * another's by now, or its process is gone: results may lie in it that others wait for.
+ * A slab that is shown no more, its number another's or its process gone, stays mapped while
+ * something of its job lies in it: results that others wait for, or contributions.
  */
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/rt/log.h"
@@ -77,6 +78,8 @@ bool sv_slab_writable(const struct sv_peer *p, uint64_t slot)
 
 static void slab_drop(struct sv_engine *en, struct sv_peer *p, struct sv_slab *s)
 {
+	if (!list_empty(&s->link))
+		en->nretired--;
 	list_del(&s->link);
 	if (s->region && en->group)
 		xport_unlend(en->group, s->region);
@@ -94,19 +97,54 @@ static void slab_retire(struct sv_engine *en, struct sv_peer *p, uint32_t id)
 	p->slab[id] = NULL;
 	if (!s)
 		return;
-	if (srv_job_find(&en->core, s->job))
+	if (srv_job_find(&en->core, s->job)) {
 		list_add(&p->retired, &s->link);
-	else
+		en->nretired++;
+	} else {
 		slab_drop(en, p, s);
+	}
+}
+
+/* What cards still send of results is known by the job, not by the slab. */
+static bool in_use(struct sv_engine *en, const struct sv_slab *s)
+{
+	const struct srv_job *j = srv_job_find(&en->core, s->job);
+
+	return j && ((s->mem.writable && srv_job_borrowed(j)) ||
+		     srv_job_uses(j, s->mem.base, s->mem.bytes));
+}
+
+void sv_slabs_sweep(struct sv_engine *en)
+{
+	list_for_each(&en->peers, lp) {
+		struct sv_peer *p = list_entry(lp, struct sv_peer, link);
+
+		list_for_each_safe(&p->retired, l, next) {
+			struct sv_slab *s = list_entry(l, struct sv_slab, link);
+
+			if (!in_use(en, s))
+				slab_drop(en, p, s);
+		}
+	}
+}
+
+/* One that is mapped already is shown again when a broken link comes back. */
+static bool slab_known(const struct sv_slab *s, uint32_t job, int fd)
+{
+	struct stat here, there;
+
+	return s && s->job == job && !fstat(s->mem.fd, &here) && !fstat(fd, &there) &&
+	       here.st_ino == there.st_ino && here.st_dev == there.st_dev;
 }
 
 /* Slabs of jobs that are not here are other servers' business. */
-static bool slab_wanted(struct sv_engine *en, const struct sv_peer *p, uint32_t job, uint32_t id)
+static bool slab_wanted(struct sv_engine *en, const struct sv_peer *p, uint32_t job, uint32_t id,
+			int fd)
 {
 	const struct srv_job *j = srv_job_find(&en->core, job);
 
 	return id < SLABS_PER_LINK_MAX && p->nslabs < 2 * SLABS_PER_LINK_MAX && j && !j->stopped &&
-	       (!p->slab[id] || p->slab[id]->job != job);
+	       !slab_known(p->slab[id], job, fd);
 }
 
 /* Results are written; inputs may be sealed against new writers by now, and are read. */
@@ -115,14 +153,23 @@ static int map_slab(struct slab *s, int fd, uint64_t bytes, struct err *e)
 	return slab_map(s, fd, bytes, true, e) ? slab_map(s, fd, bytes, false, e) : 0;
 }
 
-/* A slab that is mapped already is shown again when a broken link comes back. */
+static void taken_back(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id)
+{
+	if (id < SLABS_PER_LINK_MAX && p->slab[id] && p->slab[id]->job == job)
+		slab_retire(en, p, id);
+}
+
 void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
 		  uint64_t bytes)
 {
 	struct sv_slab *s;
 	struct err e;
 
-	if (!slab_wanted(en, p, job, id)) {
+	if (fd < 0) {
+		taken_back(en, p, job, id);
+		return;
+	}
+	if (!slab_wanted(en, p, job, id, fd)) {
 		close(fd);
 		return;
 	}

@@ -22,7 +22,7 @@ struct sv_slab {
 struct sv_peer {
 	struct list link;		/* in engine->peers */
 	struct list links;		/* sv_link.link */
-	struct list retired;		/* sv_slab.link: their number is another's by now */
+	struct list retired;		/* sv_slab.link: no number names them any more */
 	struct srv_peer core;
 	uint32_t agent_engine;
 	uint32_t start;			/* of the agent's process, as its HELLO says; 0: none yet */
@@ -53,9 +53,10 @@ bool sv_peer_is(struct sv_engine *en, struct sv_peer *p, uint32_t start);
 /* Where the peer's slab has those bytes; NULL: nowhere. */
 void *sv_slab_at(const struct sv_peer *p, uint64_t slot, uint32_t job, uint64_t len);
 bool sv_slab_writable(const struct sv_peer *p, uint64_t slot);
-/* The peer shows a slab; fd is ours from here on. */
+/* The peer shows a slab; fd is ours from here on.  -1: the number names none any more. */
 void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
 		  uint64_t bytes);
+void sv_slabs_sweep(struct sv_engine *en);	/* drops retired ones that nothing lies in */
 void sv_slabs_retire(struct sv_engine *en, struct sv_peer *p, uint32_t job);	/* they are no
 						 * one's now; what lies in them can be read */
 void sv_slabs_drop_job(struct sv_engine *en, uint32_t job);	/* of all peers */

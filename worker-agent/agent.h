@@ -51,6 +51,8 @@ struct ad_slab {
 	uint32_t job;
 	uint32_t index;			/* what its process calls it */
 	uint64_t owner;			/* ad_session.serial; 0: the agent itself */
+	uint32_t local;			/* and its process's index in the job */
+	uint32_t hiding;		/* engines that may use it still, and will say when not */
 	struct pagemap pages;		/* results and sums: what is given out */
 	uint64_t *words;
 	uint64_t *marks;		/* results: the last pages of mem, a word for each page of
@@ -309,6 +311,7 @@ struct ad_shown {			/* a slab as links show it */
 	uint64_t bytes;
 	const struct xport_region *region;	/* the same; NULL: cards do not know it */
 	bool servers_write;		/* by RDMA */
+	bool hiding;			/* its process is gone: no longer, once it may be */
 };
 
 /* Why a link is TCP's although there are RDMA devices; people see it in `tally status`. */
@@ -336,6 +339,7 @@ struct ad_engine {
 	struct list stopping;		/* ad_job.stop_link[index] */
 	struct list forgetting;		/* ad_batch.link[index] */
 	struct ad_shown *shown;		/* by slab id; fd -1: none */
+	uint32_t nhiding;		/* of them */
 	mono_t next_tick, next_stall, next_stuck;
 	uint64_t flight_limit;		/* this engine's part of the cards' */
 	uint64_t bytes_sent, bytes_received;
@@ -358,6 +362,7 @@ enum ad_mail {
 	AD_RING_DEL,		/* struct ad_session *, and back as AD_RING_GONE */
 	AD_SLAB,		/* struct ad_slab_mail, and back as AD_SLAB_READY */
 	AD_SHOW,		/* struct ad_shown: links may show it */
+	AD_HIDE,		/* the same: not any more, and back as AD_HIDDEN */
 	AD_EPOCH,		/* struct ad_epoch *, and back as AD_EPOCH_TAKEN */
 	AD_POST,		/* engine 0 -> engine: struct ad_post_mail */
 	AD_DONE,		/* engine -> engine 0: struct ad_done_mail */
@@ -372,6 +377,7 @@ enum ad_mail {
 	AD_RING_READY,
 	AD_RING_GONE,
 	AD_SLAB_READY,
+	AD_HIDDEN,
 	AD_RING_BROKEN,		/* engine 0 -> control: struct ad_trouble * */
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
@@ -542,6 +548,9 @@ int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n,
 void ad_arena_want(struct ad_session *s, const struct msg_slab *m);
 void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m);
 void ad_session_slab_ready(const struct ad_slab_mail *m);
+/* Memory of processes that are gone, whose ranks the job goes on without, is given back. */
+void ad_arenas_tidy(struct ad_job *j);
+void ad_arena_hidden(struct agent *a, const struct ad_shown *m);	/* by one engine */
 
 /* agent_gpu.c: the local plan of a job's GPUs, on the control thread */
 void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m);
@@ -623,6 +632,9 @@ void ad_links_turn(struct ad_engine *en, mono_t now);
 bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */
 mono_t ad_links_next(const struct ad_engine *en);
 void ad_links_show(struct ad_engine *en, const struct ad_shown *s);
+void ad_links_forget(struct ad_engine *en, struct ad_shown *s);	/* for links to come */
+/* Slabs on their way out: those that no round reads any more are taken back, and said so. */
+void ad_links_take_back(struct ad_engine *en);
 /* The job's again, to a server on this machine that may have let go of it. */
 void ad_links_show_job(struct ad_engine *en, struct ag_peer *p, uint32_t job);
 /* Takes back what servers may write of a job; whether some of it still can be. */

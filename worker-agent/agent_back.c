@@ -644,6 +644,7 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 			return e->code;
 		mail.slab->index = i;
 		mail.slab->owner = s->serial;
+		mail.slab->local = s->local;
 		s->nslabs = i + 1;
 		s->arena_bytes += mail.slab->mem.bytes;
 		list_add(&j->inputs, &mail.slab->link);

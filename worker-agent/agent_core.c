@@ -118,6 +118,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 	ASSERT(p->round == round_next(t->round) && !t->running);
 	t->round = p->round;
 	t->running = true;
+	t->past &= t->borrowed > 0;
 	t->last_rop = t->rop;
 	t->rop = p->rop;
 	t->groups = p->groups;

@@ -189,6 +189,8 @@ struct ag_tensor {
 	uint32_t nchunks, nsegs, left;	/* left: not DONE in this round */
 	uint32_t round;			/* running or last finished; 0 none yet */
 	bool running, removed;
+	bool past;			/* its round is from before the world last changed, or a
+					 * link has something from then */
 	int32_t root_local;		/* broadcast: local rank of the root, -1: elsewhere */
 	uint32_t root;			/* broadcast: the root's rank, else 0 */
 	int32_t priority;
@@ -351,6 +353,8 @@ void ag_job_freeze(struct ag_job *j);
 void ag_job_shrink(struct ag_job *j, uint64_t live, uint32_t world);	/* and thaws */
 /* Before its ag_tensor_move(). */
 void ag_tensor_again(struct ag_core *c, struct ag_tensor *t);
+/* Whether inputs of ranks that were lost may be read still, here or by reference. */
+bool ag_job_past(struct ag_job *j);
 
 /* ---- rounds ---- */
 

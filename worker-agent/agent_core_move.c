@@ -155,6 +155,24 @@ void ag_job_shrink(struct ag_job *j, uint64_t live, uint32_t world)
 	j->frozen = false;
 	j->live = MUTATE(24) ? live & j->live : live;
 	j->world = world;
+	list_for_each(&j->tensors, l) {
+		struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+		t->past = t->running || t->borrowed;
+	}
+}
+
+bool ag_job_past(struct ag_job *j)
+{
+	bool past = false;
+
+	list_for_each(&j->tensors, l) {
+		struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+		t->past &= t->running || t->borrowed;
+		past |= t->past;
+	}
+	return past;
 }
 
 /* What its server has of it comes back first: that memory may be read until then. */

@@ -132,11 +132,8 @@ static bool batch_borrowed(const struct ad_batch *b, uint32_t index)
 static void drop_shown(struct ad_engine *en, uint32_t job)
 {
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
-		if (en->shown[id].fd >= 0 && en->shown[id].job == job) {
-			if (en->shown[id].region)
-				xport_unlend(en->group, en->shown[id].region);
-			en->shown[id].fd = -1;
-		}
+		if (en->shown[id].fd >= 0 && en->shown[id].job == job)
+			ad_links_forget(en, &en->shown[id]);
 }
 
 static void job_gone(struct ad_engine *en, struct ad_job *j)
@@ -194,6 +191,12 @@ static void post(struct ad_engine *en, const struct ad_post_mail *p, mono_t now)
 		ag_post(&en->core, t, &p->post, now);
 }
 
+static void hide(struct ad_engine *en, const struct ad_shown *s)
+{
+	en->shown[s->id].hiding = true;
+	en->nhiding++;
+}
+
 static void on_data_mail(struct ad_engine *en, const struct mail *m)
 {
 	union {
@@ -216,6 +219,8 @@ static void on_data_mail(struct ad_engine *en, const struct mail *m)
 		ad_shrink_mail(en, m->type, &u.settled);
 	else if (m->type == AD_SHOW)
 		ad_links_show(en, &u.shown);
+	else if (m->type == AD_HIDE)
+		hide(en, &u.shown);
 	else
 		ad_rings_slab(en, &u.slab);
 }
@@ -356,6 +361,7 @@ static mono_t slow_things(struct ad_engine *en, mono_t now)
 	if (now >= en->next_stall) {
 		tell_waits(en, now);
 		ad_links_count(en);
+		ad_links_take_back(en);
 		if (en->index == 0)
 			ad_rings_stalls(en, now);
 		en->next_stall = now + mono_ms(STALL_MS);

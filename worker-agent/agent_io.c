@@ -304,6 +304,7 @@ void ad_on_mail(void *owner, const struct mail *m)
 {
 	struct ad_settled_mail settled;
 	struct agent *a = owner;
+	struct ad_shown shown;
 	struct ad_slab_mail slab;
 	void *p;
 
@@ -324,6 +325,10 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_SETTLED:
 		memcpy(&settled, m->body, sizeof(settled));
 		ad_epoch_settled(a, &settled);
+		break;
+	case AD_HIDDEN:
+		memcpy(&shown, m->body, sizeof(shown));
+		ad_arena_hidden(a, &shown);
 		break;
 	case AD_STUCK:
 		ad_stuck_take(a, p);

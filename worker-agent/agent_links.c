@@ -422,6 +422,15 @@ void ad_links_count(struct ad_engine *en)
 	en->copied_bytes = t.moved.copied;
 }
 
+void ad_links_forget(struct ad_engine *en, struct ad_shown *s)
+{
+	if (s->region)
+		xport_unlend(en->group, s->region);
+	en->nhiding -= s->hiding;
+	s->hiding = false;
+	s->fd = -1;
+}
+
 void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
 {
 	en->shown[s->id] = *s;
@@ -430,6 +439,35 @@ void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
 	list_for_each(&en->peers, lp)
 		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l)
 			show_one(en, list_entry(l, struct ad_lane, link), s);
+}
+
+/* False: a link has no room to hear of it now.  Hearing it twice does no harm. */
+static bool take_back(struct ad_engine *en, const struct ad_shown *s)
+{
+	bool all = true;
+
+	list_for_each(&en->peers, lp) {
+		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l) {
+			struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+			if (k->up && xport_by_reference(k->ep))
+				all &= xport_send_slab(k->ep, s->job, s->id, -1, 0) != TALLY_EAGAIN;
+		}
+	}
+	return all;
+}
+
+void ad_links_take_back(struct ad_engine *en)
+{
+	for (uint32_t id = 0; en->nhiding && id < SLABS_PER_LINK_MAX; id++) {
+		struct ad_shown *s = &en->shown[id];
+		struct ag_job *j = s->hiding ? ag_job_find(&en->core, s->job) : NULL;
+
+		if (!j || j->stopped || ag_job_past(j) || !take_back(en, s))
+			continue;	/* the end of a job takes all */
+		ad_links_forget(en, s);
+		ad_tell_control(en, AD_HIDDEN, s, sizeof(*s));
+	}
 }
 
 /* ---- transport callbacks ---- */

@@ -312,6 +312,7 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 	}
 	mail.slab->index = s->nslabs++;
 	mail.slab->owner = s->serial;
+	mail.slab->local = s->local;
 	s->arena_bytes += mail.slab->mem.bytes;
 	list_add(&s->job->inputs, &mail.slab->link);
 	ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
@@ -347,4 +348,42 @@ void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m)
 		    slab_seal_writers(&slab->mem, &e))
 			log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
 	}
+}
+
+static bool has_process(const struct agent *a, uint64_t serial)
+{
+	list_for_each(&a->sessions, l)
+		if (list_entry(l, struct ad_session, link)->serial == serial)
+			return true;
+	return false;
+}
+
+/* Engines that are in the world without its rank know when they have done with it. */
+void ad_arenas_tidy(struct ad_job *j)
+{
+	struct agent *a = j->agent;
+
+	if (a->stopping || j->adopting || j->state != JOB_RUNNING)
+		return;
+	list_for_each(&j->inputs, l) {
+		struct ad_slab *s = list_entry(l, struct ad_slab, link);
+		struct ad_shown shown = { .job = j->id, .id = s->id };
+
+		if (s->hiding || j->live >> s->local & 1 || has_process(a, s->owner))
+			continue;
+		s->hiding = a->nengines;
+		for (uint32_t i = 0; i < a->nengines; i++)
+			ad_engine_tell(a->engine[i], AD_HIDE, &shown, sizeof(shown));
+	}
+}
+
+void ad_arena_hidden(struct agent *a, const struct ad_shown *m)
+{
+	struct ad_slab *s = a->slab[m->id];
+
+	if (--s->hiding)
+		return;
+	log_info("job %u: %llu MiB of a process that is gone are free again", m->job,
+		 (unsigned long long)s->mem.bytes >> 20);
+	ad_slab_free(a, s);
 }

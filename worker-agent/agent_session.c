@@ -508,7 +508,9 @@ static void session_free(struct ad_session *s)
 	ad_back_free(s);
 	list_del(&s->link);
 	free(s);
-	if (j && j->freed && !ad_session_of(j))
+	if (j && !j->freed)
+		ad_arenas_tidy(j);
+	else if (j && !ad_session_of(j))
 		ad_job_forget(j);
 }
 

@@ -102,6 +102,7 @@ static void take_later(struct ad_job *j, const struct ad_entry *entry)
 void ad_shrink_done(struct ad_job *j)
 {
 	j->adopting = false;
+	ad_arenas_tidy(j);
 	while (!j->adopting && !list_empty(&j->later)) {
 		struct ad_entry *entry = list_first(&j->later, struct ad_entry, link);
 

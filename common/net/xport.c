@@ -417,8 +417,8 @@ int xport_send_slab(struct xport_ep *ep, uint32_t job, uint32_t id, int fd, uint
 		return TALLY_EINVAL;
 	if (rc < 0)
 		return rc;
-	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (copy < 0)
+	copy = bytes ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	if (bytes && copy < 0)
 		return errno == EMFILE ? TALLY_EQUOTA : TALLY_EINVAL;
 	tx_push(ep, &f, 0)->fd = copy;
 	return 0;

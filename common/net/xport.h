@@ -110,7 +110,7 @@ struct xport_cb {
 	/* The same for one whose link has ended: whether the peer has it nobody knows. */
 	void (*unsent)(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len);
 	/* shm: the peer shows a slab of a job; fd is the callee's from here on.  An id
-	 * that was shown before has a new slab now. */
+	 * that was shown before has a new slab now.  fd -1, no bytes: it has none any more. */
 	void (*slab)(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
 		     uint64_t bytes);
 	void (*closed)(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e);
@@ -156,6 +156,7 @@ int xport_send(struct xport_ep *ep, const struct frame *f, const void *data, uin
 /*
  * shm only: shows the peer a memfd, in order with the frames; the fd stays the
  * caller's.  id < SLABS_PER_LINK_MAX; one used before replaces the slab it named.
+ * fd -1, no bytes: the id names none from here on.
  * EINVAL (not shm, id or bytes too large), EAGAIN, ESHUTDOWN, EQUOTA (no
  * descriptor left in this process).
  */

@@ -214,10 +214,11 @@ static void take_welcome(struct xport_ep *ep, const struct frame *f)
 
 static void take_slab(struct xport_ep *ep, const struct frame *f)
 {
+	bool none = f->type == FRAME_SLAB && !f->rslot;
 	struct rx *r = &ep->rx;
-	int fd = r->fd;
+	int fd = none ? -1 : r->fd;
 
-	if (fd < 0 || f->type != FRAME_SLAB) {
+	if ((fd < 0 && !none) || f->type != FRAME_SLAB) {
 		ep_kill(ep, CLOSE_BAD_FRAME, "a %s came without %s", frame_type_name(f->type),
 			f->type == FRAME_SLAB ? "its descriptor" : "being asked for");
 		return;
@@ -227,10 +228,11 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 			(unsigned long long)f->slot, (unsigned long long)f->rslot);
 		return;
 	}
-	r->fd = -1;
+	if (!none)
+		r->fd = -1;
 	if (ep->g->cb->slab)
 		ep->g->cb->slab(ep->g->ctx, ep, f->job, (uint32_t)f->slot, fd, f->rslot);
-	else
+	else if (!none)
 		close(fd);
 }
 

@@ -92,6 +92,26 @@ survivors both 0 2
 has_line both.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
 say 'together with a server, and while the scheduler is away: the same'
 
+# ---- what a killed process had ----
+arenas() { grep -c 'memfd:tally-arena' "/proc/$(pid_of "$1")/maps"; }
+has_arenas() { [ "$(arenas "$1")" = "$2" ]; }
+calm=$(arenas a0)
+for r in 0 1 2; do start_shrink room $r 4 a0 3 100000 0.02; done
+start_shrink room 3 4 a1 3 100000 0.02
+wait_until 60 'it trains' at_round room.0 5
+before=$(arenas a0) at_server=$(arenas s2)
+[ "$before" -gt "$calm" ] && [ "$at_server" -gt 0 ] || fail 'no arenas are seen'
+each=$(( (before - calm) / 3 ))
+kill_now room.1 KILL
+wait_until 20 'the agent has its memory back' has_arenas a0 $(( before - each ))
+wait_until 20 'the server on its machine, too' has_arenas s2 $(( at_server - 2 * each ))
+kill_now room.2 KILL		# now rank 0's inputs are summed where they lie
+wait_until 20 'and that of the next' has_arenas a0 $(( before - 2 * each ))
+last=$(grep -c '^round' "$TMP/room.0.log")
+wait_until 30 'it trains on' at_round room.0 $(( last + 20 ))
+for r in 0 3; do kill_now room.$r KILL; done
+say 'memory of a killed process comes back while its job goes on'
+
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 calm.$r 0; done
 works after a0 a1 a2

@@ -174,6 +174,37 @@ START_TEST(a_broadcast_goes_on_with_what_its_lost_root_gave)
 }
 END_TEST
 
+START_TEST(what_a_lost_rank_gave_is_in_use_until_its_rounds_are_over)
+{
+	struct ag_send lent;
+
+	post(0, 1, 0);
+	ck_assert(ag_next(&core, now, &lent));	/* a link has it, and is slow */
+	ck_assert(!ag_job_past(job));
+	shrink();
+	ck_assert(ag_job_past(job));
+	ck_assert_uint_eq(next().type, FRAME_CANCEL);
+	for (uint32_t i = 1; i < SEGS; i++)
+		expect_new_push();
+	say(FRAME_CANCELLED, 0, 0);
+	expect_silence();
+	ag_sent(&core, &peer, lent.seg, lent.frame.length, now);
+	expect_new_push();
+	for (uint32_t i = 0; i < SEGS; i++) {
+		struct frame f = answer(FRAME_RESULT, 0, i);
+
+		ck_assert(ag_job_past(job));
+		f.epoch = NEXT;
+		ck_assert_ptr_nonnull(ag_place(&core, &peer, &f, now));
+		ag_frame(&core, &peer, &f, now);
+	}
+	ck_assert(ag_job_past(job));
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	post_one(0, 2, 0, 0);			/* nobody looks between two rounds */
+	ck_assert(!ag_job_past(job));
+}
+END_TEST
+
 /* Its machine came into the job behind round 5, of which it has nothing. */
 START_TEST(started_again_it_may_have_missed_the_last_round)
 {
@@ -214,6 +245,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
+	tcase_add_test(wide, what_a_lost_rank_gave_is_in_use_until_its_rounds_are_over);
 	tcase_add_test(wide, what_is_done_of_a_round_that_is_not_whole_begins_again);
 	tcase_add_test(wide, what_is_pushed_comes_back_before_it_is_pushed_again);
 	tcase_add_test(wide, a_result_of_the_larger_world_is_no_result);

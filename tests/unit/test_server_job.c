@@ -283,6 +283,7 @@ static struct {
 	struct xport_group *group;
 	struct xport_ep *ep;		/* NULL: closed */
 	bool up;
+	uint32_t results;
 } agent;
 
 static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
@@ -298,7 +299,16 @@ static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, co
 	(void)ctx;
 	(void)ep;
 	(void)data;
-	ck_abort_msg("the server says %s", frame_type_name(f->type));
+	ck_assert_str_eq(frame_type_name(f->type), "RESULT");
+	agent.results++;
+}
+
+/* A result by reference is in its place, and any address says "go on". */
+static const void *on_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	(void)ctx;
+	(void)f;
+	return ep;
 }
 
 static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
@@ -347,7 +357,8 @@ static bool said_hello(struct xport_hello *h, int fd, struct frame *hello)
 static void agent_connect(void)
 {
 	static const struct xport_cb cb = {
-		.up = on_up, .deliver = on_deliver, .sent = on_sent, .closed = on_closed,
+		.up = on_up, .resolve = on_resolve, .deliver = on_deliver, .sent = on_sent,
+		.closed = on_closed,
 	};
 	const struct frame hello = { .type = FRAME_HELLO, .job = 1, .aux = FRAME_VERSION };
 	struct xport_addr to = { .kind = XPORT_SHM };
@@ -364,6 +375,7 @@ static void agent_connect(void)
 	ck_assert_int_eq(listen(listener, 1), 0);
 	agent.epfd = epoll_create1(EPOLL_CLOEXEC);
 	agent.up = false;
+	agent.results = 0;
 	ck_assert_int_eq(xport_group_new(&agent.group, agent.epfd, &cb, NULL, &e), 0);
 	ck_assert_int_eq(xport_connect(agent.group, &to, &hello, NULL, loop_now(), &agent.ep, &e),
 			 0);
@@ -397,13 +409,48 @@ static uint32_t mapped(const char *name)
 	return n;
 }
 
-static void show(uint32_t id, const char *name, struct slab *mem)
+static void show_as(uint32_t number, uint32_t id, const char *name, struct slab *mem)
 {
 	struct err e;
 
 	ck_assert_int_eq(slab_new(mem, name, PAGE_BYTES, false, &e), 0);
-	ck_assert_int_eq(xport_send_slab(agent.ep, id, 5, mem->fd, mem->bytes), 0);
+	ck_assert_int_eq(xport_send_slab(agent.ep, id, number, mem->fd, mem->bytes), 0);
 	UNTIL(mapped(name) == 2);
+}
+
+static void show(uint32_t id, const char *name, struct slab *mem)
+{
+	show_as(5, id, name, mem);
+}
+
+/* A round of one worker: its input and its result lie in slab 5. */
+static void sum_there(void)
+{
+	struct frame push = {
+		.type = FRAME_PUSH, .job = JOB, .epoch = 5, .round = 1, .dtype = DTYPE_F32,
+		.rop = ROP_SUM, .length = PAGE_BYTES, .slot = SLOT_SLAB(5, 0),
+		.rslot = SLOT_SLAB(5, 0),
+	};
+	uint32_t id = 1;
+
+	while (geom_shard(id, 0, 2))
+		id++;			/* one of engine 0's */
+	push.tensor = id;
+	ck_assert_int_eq(tensors(1, id, PAGE_BYTES / 4), 0);
+	settle(1);
+	ck_assert_int_eq(xport_send(agent.ep, &push, NULL, 0), 0);
+	UNTIL(agent.results == 1);
+}
+
+/* When this slab has gone, all have gone that may. */
+static void sweep_once(void)
+{
+	struct slab mem;
+
+	show_as(6, JOB, "broom", &mem);
+	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 6, -1, 0), 0);
+	UNTIL(mapped("broom") == 1);
+	slab_free(&mem);
 }
 
 /* An agent hears of a job, and shows its slabs, when the engines have it. */
@@ -423,8 +470,10 @@ START_TEST(slab_whose_number_is_another_jobs_stays_until_its_job_ends)
 
 	agent_connect();
 	show(JOB, "one", &one);
+	sum_there();
 	second_job();
 	show(JOB + 1, "two", &two);
+	sweep_once();
 	ck_assert_uint_eq(mapped("one"), 2);
 	end_job(JOB);
 	ck_assert_uint_eq(mapped("one"), 1);
@@ -437,12 +486,54 @@ START_TEST(slab_whose_number_is_another_jobs_stays_until_its_job_ends)
 }
 END_TEST
 
+START_TEST(slab_that_is_taken_back_goes_when_nothing_lies_in_it)
+{
+	struct slab one, two;
+
+	agent_connect();
+	show(JOB, "one", &one);
+	sum_there();
+	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 5, -1, 0), 0);
+	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 5, -1, 0), 0);
+	sweep_once();
+	ck_assert_uint_eq(mapped("one"), 2);	/* the last result */
+	forget(2, list_first(&job->tensors, struct sv_tensor, link)->id);
+	settle(1);
+	UNTIL(mapped("one") == 1);
+	show(JOB, "two", &two);			/* its number */
+	sweep_once();
+	ck_assert_uint_eq(mapped("two"), 2);
+	slab_free(&one);
+	slab_free(&two);
+	agent_close();
+}
+END_TEST
+
+/* The link broke before it could be taken back. */
+START_TEST(another_slab_by_a_number_that_is_known_takes_its_place)
+{
+	struct slab one, two;
+
+	agent_connect();
+	show(JOB, "one", &one);
+	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 5, one.fd, one.bytes), 0);
+	show(JOB, "two", &two);
+	UNTIL(mapped("one") == 1);
+	sweep_once();
+	ck_assert_uint_eq(mapped("two"), 2);
+	slab_free(&one);
+	slab_free(&two);
+	agent_close();
+}
+END_TEST
+
 START_TEST(slab_stays_until_its_job_ends_when_the_link_is_gone)
 {
 	struct slab one, two;
 
 	agent_connect();
 	show(JOB, "one", &one);
+	sum_there();
 	second_job();
 	show(JOB + 1, "two", &two);
 	agent_close();
@@ -551,6 +642,8 @@ int main(void)
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
 	tcase_add_test(t, slab_whose_number_is_another_jobs_stays_until_its_job_ends);
+	tcase_add_test(t, slab_that_is_taken_back_goes_when_nothing_lies_in_it);
+	tcase_add_test(t, another_slab_by_a_number_that_is_known_takes_its_place);
 	tcase_add_test(t, slab_stays_until_its_job_ends_when_the_link_is_gone);
 #if HEAP_FAULTS
 	tcase_add_test(t, job_without_memory_is_refused_and_the_others_stay);

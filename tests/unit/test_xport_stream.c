@@ -252,6 +252,42 @@ START_TEST(slabs_come_in_order_with_their_descriptors)
 }
 END_TEST
 
+static void count_none(struct link *l, uint32_t job, uint32_t id, int fd, uint64_t bytes)
+{
+	uint32_t *none = l->arg;
+
+	ck_assert_uint_eq(job, 7);
+	ck_assert_uint_eq(id, 3);
+	ck_assert_int_eq(fd < 0, !bytes);
+	if (fd < 0)
+		++*none;
+	else
+		close(fd);
+}
+
+/* With a slab right behind it, whose descriptor may come ahead of both. */
+START_TEST(slabs_are_taken_back_in_order)
+{
+	int before = open_fds(), fd = numbered_memfd(3);
+	uint32_t none = 0;
+	struct rig r;
+
+	ck_assert(rig_linked(&r, 2));
+	r.b.on_slab = count_none;
+	r.b.arg = &none;
+	for (uint32_t i = 0; i < 50; i++) {
+		ck_assert_int_eq(xport_send_slab(r.a.ep, 7, 3, fd, 4096), 0);
+		ck_assert_int_eq(xport_send_slab(r.a.ep, 7, 3, -1, 0), 0);
+	}
+	ck_assert_int_eq(send_small(&r.a, 1), 0);
+	UNTIL(&r, r.b.got == 1);
+	ck_assert_uint_eq(none, 50);
+	close(fd);
+	rig_close(&r);
+	ck_assert_int_eq(open_fds(), before);
+}
+END_TEST
+
 static void raw_frame_with_fds(int sock, const struct frame *f, int fd, uint32_t n)
 {
 	uint8_t wire[FRAME_BYTES];
@@ -355,6 +391,7 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, any_fragmentation_gives_the_same_frames, MEDIUM_FIRST, MEDIA);
 	tcase_add_loop_test(t, random_frames_both_ways_through_small_buffers, MEDIUM_FIRST, MEDIA);
 	tcase_add_test(t, slabs_come_in_order_with_their_descriptors);
+	tcase_add_test(t, slabs_are_taken_back_in_order);
 	tcase_add_test(t, slabs_have_bounds);
 	tcase_add_test(t, slabs_unsent_at_close_leak_nothing);
 	tcase_add_test(t, slabs_do_not_go_over_tcp);
