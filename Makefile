@@ -4,7 +4,8 @@
 # make check        install what is missing, build, run every test
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
-# make check-torch  the PyTorch tests (PYTHON=interpreter: with the torch of that one)
+# make check-torch  the PyTorch tests (PYTHON=interpreter: with the torch of that one;
+#                   TORCH=current or a version: from the package index, in build/)
 # make check-gpu    what needs a GPU, where there is one
 # make help         the other targets and the variables
 
@@ -89,7 +90,8 @@ help:
 	@echo '                     (TEXT=path: on that text)'
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
-	@echo 'make check-torch     the PyTorch tests; PYTHON=/path/to/python: with the torch of that one'
+	@echo 'make check-torch     the PyTorch tests; PYTHON=/path/to/python: with the torch of that one;'
+	@echo '                     TORCH=current or a version: from the package index (some GB)'
 	@echo 'make check-gpu       what needs a GPU, where there is one, with CUDA and NCCL'
 	@echo 'make sim             the simulator: SEEDS=n runs, or SEED=s with its transcript'
 	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
@@ -120,9 +122,11 @@ check-rdma: deps-vm
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh
 
 check-torch:
-	$(Q)deploy/install-packages.sh $(if $(PYTHON),,torch)
+	$(Q)deploy/install-packages.sh $(if $(TORCH),venv,$(if $(PYTHON),,torch))
 	$(Q)$(MAKE) --no-print-directory build
-	$(Q)BUILD=$(BUILD) $(if $(PYTHON),PYTHON=$(PYTHON)) tests/run.sh --stories -k torch_
+	$(Q)python='$(PYTHON)'; $(if $(TORCH),\
+	python=$$(BUILD=$(BUILD) tests/torch/venv.sh $(TORCH)) || exit 1;) \
+	BUILD=$(BUILD) PYTHON=$$python tests/run.sh --stories -k torch_
 
 deps:
 	$(Q)deploy/install-packages.sh

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that Tally is built and tested with, those that
-# are missing; says nothing when all are there.  "vm": also those of tests/vm.
+# are missing; says nothing when all are there.  "vm": also those of tests/vm, "torch",
+# "venv": of the PyTorch tests.
 set -eu
 
 packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
@@ -12,6 +13,7 @@ for more in "$@"; do
 	vm) packages="$packages qemu-system-x86 busybox-static perftest rdmacm-utils
 		ibverbs-providers" ;;
 	torch) packages="$packages python3-torch python3-sklearn" ;;
+	venv) packages="$packages python3-venv" ;;
 	*) echo "error: no packages for '$more'" >&2; exit 2 ;;
 	esac
 done
