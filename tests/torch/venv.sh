@@ -19,7 +19,8 @@ if [ ! -e "$where/complete" ]; then
 	rm -rf "$where"
 	trap 'rm -rf "$where"' EXIT
 	/usr/bin/python3 -m venv "$where"
-	"$where/bin/pip" install -q --disable-pip-version-check "$what" "$numpy" scikit-learn >&2 || {
+	PIP_DISABLE_PIP_VERSION_CHECK=1 "$where/bin/pip" install -q "$what" "$numpy" \
+		scikit-learn >&2 || {
 		echo "error: no $what from the package index; PYTHON=/path/to/python runs" \
 			"the tests with a torch that is there" >&2
 		exit 1

@@ -3,8 +3,9 @@
 # Bytes per second of pushes alone over one link of the transport (`tally doctor --peer`)
 # beside ib_write_bw with the same message size and one queue pair, in turn, three times in
 # one run; the ratios are printed, not judged.  What must hold: the link is rdma, and every
-# payload goes by the card.
-# TIMEOUT: 200
+# payload goes by the card.  Then what each of the ways in which a card is used is worth
+# (bench/rdma_ladder.c).
+# TIMEOUT: 260
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 
@@ -36,3 +37,9 @@ for row in '65536 400' '524288 60' '4194304 8'; do
 	' || exit 1
 done
 grep -E '^(link|latency|both)' "$TMP/out" | sed 's/^/  /'
+from=rxem1r0:$(gid_index 1 0) to=rxem2r0:$(gid_index 2 0) || fail 'no address'
+for row in '65536 200' '524288 30'; do
+	read -r size count <<< "$row"
+	timeout 90 "$BUILD/bench/rdma_ladder" -s "$size" -n "$count" "$from" "$to" ||
+		fail "rdma_ladder -s $size"
+done
