@@ -62,7 +62,10 @@ static void tell(tally_session *s, const struct tally_tensor *t, enum lt_span_ki
 	lt_timeline_span(s->timeline, &span);
 }
 
-/* What the agent knows of the round; nothing when its clock is another one. */
+/*
+ * What the agent knows of the round; nothing when its clock is another one.  It reads the clock
+ * once a turn, so what it did with a round at once may seem to be from before that was asked for.
+ */
 static void tell_agents(tally_session *s, const struct tally_tensor *t, const struct ring_cpl *c)
 {
 	mono_t now = lt_now(), last = t->since, at[TIME_END];
@@ -71,7 +74,7 @@ static void tell_agents(tally_session *s, const struct tally_tensor *t, const st
 		return;
 	for (int i = 0; i < TIME_END; i++) {
 		at[i] = now - 1000 * (mono_t)(RING_TIME(now) - c->at[i]);
-		if (c->at[i] && at[i] + RING_TIME_ERROR_NS < t->since)
+		if (i == TIME_DONE && at[i] + RING_TIME_ERROR_NS < t->since)
 			return;
 		at[i] = MAX(at[i], t->since);
 		if (c->at[i] && i != TIME_CAME)

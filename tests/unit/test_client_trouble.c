@@ -327,6 +327,17 @@ START_TEST(timeline_has_the_round_its_copies_and_what_the_agent_told)
 }
 END_TEST
 
+/* The agent had read its clock before the round was asked for, and looked at its rings then. */
+START_TEST(timeline_has_a_round_that_an_agent_took_in_late_in_its_turn)
+{
+	run_with_timeline(TELL_EARLY_TIMES);
+	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), 0);
+	ck_assert_int_eq(spans_of("\"cat\":\"network\""), 3);
+	ck_assert_int_eq(spans_of("\"cat\":\"sum\""), 1);
+	end_with_timeline();
+}
+END_TEST
+
 START_TEST(timeline_believes_no_other_clock)
 {
 	run_with_timeline(TELL_OTHER_TIMES);
@@ -377,6 +388,7 @@ int main(void)
 	tcase_add_test(tc, failed_job_is_the_answer_to_everything);
 	tcase_add_test(tc, broken_completion_ring_ends_the_session);
 	tcase_add_test(tc, timeline_has_the_round_its_copies_and_what_the_agent_told);
+	tcase_add_test(tc, timeline_has_a_round_that_an_agent_took_in_late_in_its_turn);
 	tcase_add_test(tc, timeline_believes_no_other_clock);
 	tcase_add_test(tc, timeline_that_cannot_be_written_is_said_before_anybody_is_joined);
 	suite_add_tcase(suite, tc);
