@@ -8,7 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/parse.h"
 #include "common/rt/loop.h"
 
 #define ROOM_BYTES	(8u << 20)
@@ -310,20 +311,39 @@ static int serve_one(int fd, struct err *e)
 	return rc;
 }
 
+/* host "": all addresses. */
+static int listen_on(const char *host, uint16_t port, int *listener, struct err *e)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
+	char service[8], where[ENDPOINT_TEXT];
+	struct addrinfo *ai;
+	int fd, on = 1, rc;
+
+	fmt_endpoint(where, sizeof(where), host, port);
+	snprintf(service, sizeof(service), "%u", port);
+	rc = getaddrinfo(host[0] ? host : NULL, service, &hints, &ai);
+	if (rc)
+		return err_set(e, TALLY_EINVAL, "cannot listen on %s: %s", where, gai_strerror(rc));
+	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	rc = fd < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, 4);
+	freeaddrinfo(ai);
+	if (!rc) {
+		*listener = fd;
+		return 0;
+	}
+	err_set(e, err_from_errno(errno), "cannot listen on %s: %m", where);
+	if (fd >= 0)
+		close(fd);
+	return e->code;
+}
+
 int probe_serve(const char *host, uint16_t port, uint32_t peers, struct err *e)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int on = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int listener = -1, rc = listen_on(host, port, &listener, e);
 
-	if (inet_pton(AF_INET, host, &sa.sin_addr) != 1)
-		return err_set(e, TALLY_EINVAL, "%s is no IPv4 address", host);
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (listener < 0 || bind(listener, (struct sockaddr *)&sa, sizeof(sa)) < 0 ||
-	    listen(listener, 4) < 0) {
-		err_set(e, err_from_errno(errno), "cannot listen on %s:%u: %m", host, port);
-		close(listener);
-		return e->code;
-	}
+	if (rc)
+		return rc;
 	for (uint32_t i = 0; !peers || i < peers; i++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 

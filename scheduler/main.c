@@ -70,10 +70,12 @@ static void on_watchdog(void *ctx)
 static int announce(struct sched_io *io, const struct options *o, const char *host, struct err *e)
 {
 	int err = daemon_write_port(o->port_file, sched_io_port(io), e);
+	char where[ENDPOINT_TEXT];
 
 	if (err)
 		return err;
-	log_info("scheduler listens on %s:%u, state in %s", host, sched_io_port(io),
+	log_info("scheduler listens on %s, state in %s",
+		 fmt_endpoint(where, sizeof(where), host, sched_io_port(io)),
 		 o->state_dir[0] ? o->state_dir : "memory only");
 	notify("READY=1");
 	return 0;

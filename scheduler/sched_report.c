@@ -5,6 +5,7 @@
  * Rows stop before the message would outgrow what a control message may be; a
  * question about one job shows the rest.
  */
+#include "common/base/parse.h"
 #include "scheduler/sched.h"
 
 #include <stdio.h>
@@ -83,10 +84,10 @@ static uint32_t jobs_of(const struct sched *s, const struct sched_node *n)
 
 static const char *node_addr(struct sched *s, const struct sched_node *n)
 {
-	char buf[ADDR_LEN_MAX + 16] = "";
+	char buf[ENDPOINT_TEXT] = "";
 
 	if (n->naddrs && n->addrs[0].port)
-		snprintf(buf, sizeof(buf), "%s:%u", n->addrs[0].host, n->addrs[0].port);
+		fmt_endpoint(buf, sizeof(buf), n->addrs[0].host, n->addrs[0].port);
 	else if (n->naddrs)
 		snprintf(buf, sizeof(buf), "%s", n->addrs[0].host);
 	return out_string(s, buf);

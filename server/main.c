@@ -125,8 +125,9 @@ static int start(struct daemon *d, struct err *e)
 		xport_rdma_say(s->addr[i].host, text, sizeof(text));
 		log_info("address %s: %s", s->addr[i].host, text);
 	}
-	log_info("server %s listens on %s:%u, engines %u, sums %s, adder %s/s, memory %s", s->name,
-		 s->addr[0].host, s->addr[0].port, s->nengines, kern_level_name(kern_level()),
+	fmt_endpoint(text, sizeof(text), s->addr[0].host, s->addr[0].port);
+	log_info("server %s listens on %s, engines %u, sums %s, adder %s/s, memory %s", s->name,
+		 text, s->nengines, kern_level_name(kern_level()),
 		 fmt_bytes(adder, sizeof(adder), s->adder_bytes_per_s),
 		 fmt_bytes(memory, sizeof(memory), s->memory_bytes));
 	return sv_io_start(s, e);

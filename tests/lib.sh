@@ -182,12 +182,13 @@ start_daemon()
 has_port() { [ -s "$1" ]; }
 
 # start_scheduler [OPTION...]: on any port of 127.0.0.1; $SCHEDULER is where it listens.
+LOOPBACK=127.0.0.1
 start_scheduler()
 {
-	start_daemon scheduler "$BIN/tally-scheduler" --listen 127.0.0.1:0 \
+	start_daemon scheduler "$BIN/tally-scheduler" --listen "$LOOPBACK:0" \
 		--state-dir "$TMP/state" --port-file "$TMP/port" "$@"
 	wait_until 10 'the scheduler writes its port' has_port "$TMP/port"
-	SCHEDULER=127.0.0.1:$(tr -d '[:space:]' < "$TMP/port")
+	SCHEDULER=$LOOPBACK:$(tr -d '[:space:]' < "$TMP/port")
 	export TALLY_SCHEDULER=$SCHEDULER
 }
 

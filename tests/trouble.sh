@@ -14,7 +14,7 @@ start_server()
 
 	shift
 	rm -f "$TMP/$name.port"
-	start_daemon "$name" "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 127.0.0.1:0 \
+	start_daemon "$name" "$BIN/tally-server" --scheduler "$SCHEDULER" --listen "$LOOPBACK:0" \
 		--name "$name" --machine-id "$name" --engines 1 --memory 256M \
 		--shm-socket "$TMP/$name.shm" --port-file "$TMP/$name.port" "$@"
 }

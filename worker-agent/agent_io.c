@@ -354,22 +354,28 @@ static void on_tick(void *ctx)
 	ad_sessions_tick(ctx, loop_now());
 }
 
-static int add_rail(struct agent *a, const char *spec, struct err *e)
+/* rate 0: as the card says. */
+static void add_rail(struct agent *a, const char *addr, uint64_t rate)
 {
-	char *text = a->rail_text[a->nrails];
 	struct msg_addr *r = &a->rail[a->nrails];
+
+	r->host = strcpy(a->rail_text[a->nrails++], addr);
+	r->bits_per_s = rate ? rate : host_card_bits_per_s(addr);
+}
+
+static int take_rail(struct agent *a, const char *spec, struct err *e)
+{
+	char addr[ADDR_LEN_MAX + 1];
 	uint16_t port;
 	uint64_t rate;
-	int rc = parse_endpoint(spec, 1, text, &port, &rate, e);
+	int rc = parse_endpoint(spec, 1, addr, &port, &rate, e);
 
 	if (rc)
 		return err_wrap(e, "--rail %s", spec);
-	if (!host_has_address(text))
+	if (!host_has_address(addr))
 		return err_set(e, TALLY_EINVAL, "--rail %s: this machine has no address %s", spec,
-			       text);
-	r->host = text;
-	r->bits_per_s = rate ? rate : host_card_bits_per_s(text);
-	a->nrails++;
+			       addr);
+	add_rail(a, addr, rate);
 	return 0;
 }
 
@@ -383,7 +389,7 @@ static int add_rails(struct agent *a, struct err *e)
 	if (a->opt.rails.n > RAILS_MAX)
 		return err_set(e, TALLY_EINVAL, "more than %u --rail", RAILS_MAX);
 	for (uint32_t i = 0; i < a->opt.rails.n; i++) {
-		rc = add_rail(a, a->opt.rails.v[i], e);
+		rc = take_rail(a, a->opt.rails.v[i], e);
 		if (rc)
 			return rc;
 	}
@@ -391,7 +397,9 @@ static int add_rails(struct agent *a, struct err *e)
 		return 0;
 	rc = parse_endpoint(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, &rate, e);
 	rc = rc ? rc : route_source(sched, port, source, e);
-	return rc ? rc : add_rail(a, source, e);
+	if (!rc)
+		add_rail(a, source, 0);
+	return rc;
 }
 
 int ad_io_start(struct agent *a, struct err *e)

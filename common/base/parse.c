@@ -197,6 +197,12 @@ int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX 
 	return 0;
 }
 
+const char *fmt_endpoint(char *buf, size_t len, const char *host, uint16_t port)
+{
+	snprintf(buf, len, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+	return buf;
+}
+
 /* v in the largest unit that leaves at least 1 of it, one decimal where it is not 0. */
 static const char *fmt_scaled(char *buf, size_t len, uint64_t v, uint32_t base,
 			      const char *const *units, uint32_t nunits)

@@ -27,6 +27,10 @@ int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err
 int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 		   uint16_t *port, uint64_t *bits_per_s, struct err *e);
 
+/* "10.0.0.1:7000", "[fe80::1]:7000"; returns buf. */
+#define ENDPOINT_TEXT	(ADDR_LEN_MAX + 16)	/* room enough */
+const char *fmt_endpoint(char *buf, size_t len, const char *host, uint16_t port);
+
 /* "64 MiB", "1.5 GiB", "17 B" / "25 Gbit/s" / "1.2 ms"; returns buf. */
 const char *fmt_bytes(char *buf, size_t len, uint64_t bytes);
 const char *fmt_bitrate(char *buf, size_t len, uint64_t bits_per_s);

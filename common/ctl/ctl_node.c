@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "common/base/parse.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
@@ -80,6 +81,7 @@ struct ctl_node {
 	uint8_t *hello_mem;		/* owned */
 	uint16_t port;
 	char host[ADDR_LEN_MAX + 1];
+	char where[ENDPOINT_TEXT];	/* both, for people */
 	char local[ADDR_LEN_MAX + 1];
 };
 
@@ -91,7 +93,7 @@ static void set_state(struct ctl_node *n, enum node_state to, const char *why)
 {
 	ASSERT(may_follow[n->state] & (1u << to));
 	if (n->state != to)
-		log_debug("scheduler %s:%u %s -> %s, reason %s", n->host, n->port,
+		log_debug("scheduler %s %s -> %s, reason %s", n->where,
 			  state_names[n->state], state_names[to], why);
 	n->state = to;
 	loop_timer_stop(n->timer);
@@ -136,7 +138,7 @@ static void retry(struct ctl_node *n, const struct err *why)
 	ASSERT(code == 0 || code == TALLY_ENOMEM);
 	n->told_down = true;
 	if (code < 0)
-		log_error("scheduler %s:%u out of memory, not tried again", n->host, n->port);
+		log_error("scheduler %s out of memory, not tried again", n->where);
 	if (tell)
 		n->cb.down(n->ctx, why);	/* the last thing: it may stop us */
 }
@@ -164,7 +166,7 @@ static void send_heartbeat(struct ctl_node *n)
 	n->beaten = loop_now();
 	m.heartbeat.seq = ++n->seq;
 	if (n->state == NODE_UP && ctl_send(n->c, &m, &e) < 0)
-		log_warn("scheduler %s:%u heartbeat not sent: %s", n->host, n->port, e.text);
+		log_warn("scheduler %s heartbeat not sent: %s", n->where, e.text);
 }
 
 /*
@@ -177,8 +179,8 @@ static void on_heartbeat_due(void *ctx)
 	struct err e;
 
 	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
-		err_set(&e, TALLY_ETIMEDOUT, "scheduler %s:%u echoed no heartbeat for %u ms",
-			n->host, n->port, n->lease_ms);
+		err_set(&e, TALLY_ETIMEDOUT, "scheduler %s echoed no heartbeat for %u ms",
+			n->where, n->lease_ms);
 		retry(n, &e);
 		return;
 	}
@@ -246,13 +248,13 @@ static void on_greeting_msg(struct ctl_node *n, const struct msg *m)
 		return;
 	}
 	if (m->type != MSG_REPLY) {
-		err_set(&e, TALLY_EPROTO, "scheduler %s:%u answered HELLO with %s", n->host,
-			n->port, msg_type_name(m->type));
+		err_set(&e, TALLY_EPROTO, "scheduler %s answered HELLO with %s", n->where,
+			msg_type_name(m->type));
 		retry(n, &e);
 		return;
 	}
-	err_set(&e, m->reply.code ? m->reply.code : TALLY_EPROTO, "scheduler %s:%u: %s", n->host,
-		n->port, m->reply.text);
+	err_set(&e, m->reply.code ? m->reply.code : TALLY_EPROTO, "scheduler %s: %s", n->where,
+		m->reply.text);
 	if (is_final(e.code))
 		refuse(n, &e);
 	else
@@ -303,8 +305,8 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *why)
 		return;
 	}
 	n->c = NULL;
-	err_set(&e, why->code ? why->code : TALLY_ESCHED, "scheduler %s:%u: %s", n->host,
-		n->port, why->code ? why->text : "connection closed");
+	err_set(&e, why->code ? why->code : TALLY_ESCHED, "scheduler %s: %s", n->where,
+		why->code ? why->text : "connection closed");
 	if (n->state == NODE_GREETING && why->code == TALLY_EVERSION)
 		refuse(n, &e);
 	else
@@ -364,6 +366,7 @@ int ctl_node_start(struct loop *l, struct ctl_node **out, const char *host, uint
 	n->port = port;
 	n->backoff_ms = BACKOFF_MIN_MS;
 	snprintf(n->host, sizeof(n->host), "%s", host);
+	fmt_endpoint(n->where, sizeof(n->where), host, port);
 	host_random(&n->rng.state, sizeof(n->rng.state));
 	code = copy_hello(n, hello, e);
 	if (code == 0 && loop_timer_start(l, &n->timer, 0, BACKOFF_MAX_MS, begin_connecting, n) < 0)
@@ -389,8 +392,8 @@ void ctl_node_stop(struct ctl_node *n)
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e)
 {
 	if (n->state != NODE_UP)
-		return err_set(e, TALLY_ESCHED, "the scheduler %s:%u cannot be reached just now",
-			       n->host, n->port);
+		return err_set(e, TALLY_ESCHED, "the scheduler %s cannot be reached just now",
+			       n->where);
 	return ctl_send(n->c, m, e);
 }
 

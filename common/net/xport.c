@@ -145,8 +145,10 @@ int xport_connect(struct xport_group *g, const struct xport_addr *a, const struc
 		return rc;
 	}
 	ep->fd = fd;
-	snprintf(ep->peer, sizeof(ep->peer), a->kind == XPORT_SHM ? "%s" : "%s:%u", a->remote,
-		 a->port);
+	if (a->kind == XPORT_SHM)
+		snprintf(ep->peer, sizeof(ep->peer), "%s", a->remote);
+	else
+		fmt_endpoint(ep->peer, sizeof(ep->peer), a->remote, a->port);
 	ops->tune(fd);
 	if (ops->shake)
 		ep->hello.offset = HELLO_RDMA;

@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 
 #include "common/base/list.h"
+#include "common/base/parse.h"
 #include "common/net/xport.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
@@ -112,7 +113,7 @@ struct xport_ep {
 	mono_t deadline;		/* of the handshake */
 	mono_t heard_at, ping_at;	/* last sign of life (by ticks), next PING */
 	bool heard;			/* bytes since the last tick */
-	char peer[ADDR_LEN_MAX + 16];	/* for people: "10.0.0.1:7001" */
+	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
 	char path[160];			/* xport_path() */
 	struct xport_moved moved;

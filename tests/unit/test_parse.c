@@ -124,15 +124,19 @@ static const char *const bad_endpoints[] = {
 
 START_TEST(endpoints_have_host_port_and_rate)
 {
-	char host[ADDR_LEN_MAX + 1];
+	char host[ADDR_LEN_MAX + 1], again[ADDR_LEN_MAX + 1], text[ENDPOINT_TEXT];
 	uint64_t rate = 1;
-	uint16_t port = 1;
+	uint16_t port = 1, same;
 
 	ck_assert_int_eq(parse_endpoint(good_endpoints[_i].text, 4242, host, &port, &rate, NULL),
 			 0);
 	ck_assert_str_eq(host, good_endpoints[_i].host);
 	ck_assert_uint_eq(port, good_endpoints[_i].port);
 	ck_assert_uint_eq(rate, good_endpoints[_i].rate);
+	fmt_endpoint(text, sizeof(text), host, port);	/* what people read they can type */
+	ck_assert_int_eq(parse_endpoint(text, 0, again, &same, &rate, NULL), 0);
+	ck_assert_str_eq(host, again);
+	ck_assert_uint_eq(port, same);
 }
 END_TEST
 
