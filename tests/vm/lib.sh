@@ -121,13 +121,15 @@ CLUSTER=10.66.0.1:7470
 # of_each RAILS OPTION MACHINE [PORT]: OPTION and the address of each card, its PORT or
 # else what RAIL_RATE says of that rail.
 RAIL_RATE=()		# @BITRATE
+FAMILY=			# -6: cards by their IPv6 addresses
 of_each()
 {
-	local r
+	local r at
 
 	for (( r = 0; r < $1; r++ )); do
-		[ -z "$4" ] && printf '%s\n' "$2" "10.66.$r.$3${RAIL_RATE[r]:-}" ||
-			printf '%s\n' "$2" "10.66.$r.$3:$(( $4 + r ))"
+		[ -z "$FAMILY" ] && at=10.66.$r.$3 || at=[fd66:$r::$3]
+		[ -z "$4" ] && at+=${RAIL_RATE[r]:-} || at+=:$(( $4 + r ))
+		printf '%s\n' "$2" "$at"
 	done
 }
 

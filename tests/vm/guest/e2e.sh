@@ -3,7 +3,7 @@
 # Real daemons over RDMA: sums of every type and operation equal the reference bit for
 # bit, with 2 agents and 2 servers on four machines; no byte of whole segments is copied on
 # its way to the card; queue pairs are as many for all those tensors as for one, and memory
-# regions few; 20 steps of charlm write the same words as over TCP.
+# regions few; 20 steps of charlm write the same words as over TCP; sums over IPv6.
 # TIMEOUT: 200
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -74,3 +74,13 @@ words > "$TMP/over-tcp"
 cmp "$TMP/over-rdma" "$TMP/over-tcp" || fail 'charlm says something else over TCP'
 ! grep 'by rdma' "$TMP"/a?.log || fail 'rdma was used although it was not wanted'
 say "charlm over RDMA and TCP: $(grep -a '^loss before' "$TMP/over-tcp")"
+cluster_stop
+
+FAMILY=-6
+rdma_cluster 2 2 1
+start_job "$BIN/tally" bench -b 64K -e 1M -f 16 -n 10
+wait_until 60 'all links use rdma over IPv6' all_links_by_rdma
+end_job
+expect_text "$TMP/rank0.log" '^# 0 wrong elements'
+grep -q 'is reached by rdma, rxem1r0' "$TMP/a0.log" || fail 'no link by rdma over IPv6'
+say "over IPv6: $(notes | head -n 1)"
