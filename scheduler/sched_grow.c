@@ -139,8 +139,8 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 			   q->pid, q->node->name);
 	else if (strcmp(p->name, n->name) || !is_agent(p, n))
 		out_refuse(s, n, m->req, TALLY_EINVAL, "rank %u of job '%.128s' can come back on "
-			   "machine %.128s, where it was, and nowhere else", m->rank, j->name,
-			   p->name);
+			   "machine %.128s, where it was; a machine in its place takes its name, "
+			   "by tally-agent --name", m->rank, j->name, p->name);
 	else if (p->engines != n->engines)
 		out_refuse(s, n, m->req, TALLY_EINVAL, "agent %.128s has %u engines, and had %u "
 			   "when job '%.128s' began: start it with --engines %u", n->name,

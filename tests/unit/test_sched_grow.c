@@ -157,7 +157,7 @@ START_TEST(who_cannot_come_in_hears_why_at_once)
 	job();
 	join_late(agent[1], 50, 1, 201, 4);
 	ck_answer(agent[1], 50, TALLY_EINVAL, "rank 1 of job 'x' can come back on machine a, where "
-		  "it was, and nowhere else");
+		  "it was; a machine in its place takes its name, by tally-agent --name");
 	join_late(agent[0], 51, 1, 201, 5);
 	ck_assert_int_eq(answer(agent[0], 51)->code, TALLY_EMISMATCH);
 	join_late(agent[1], 52, 0, 201, 4);
