@@ -19,6 +19,7 @@
 #include "cli/probe.h"
 #include "common/base/parse.h"
 #include "common/rt/host.h"
+#include "common/rt/route.h"
 #include "common/rt/topo_probe.h"
 #include "common/rt/topo_read.h"
 
@@ -92,13 +93,17 @@ static bool check_devices(void)
 	return row(NOTE, "rdma", "no device that can be opened: everything goes over TCP");
 }
 
-static bool check_rail(const char *addr)
+static bool check_rail(const char *host)
 {
-	char text[ERR_TEXT_MAX], rate[32] = "unknown";
-	uint64_t bits = host_card_bits_per_s(addr);
+	char addr[ADDR_LEN_MAX + 1], text[ERR_TEXT_MAX], rate[32] = "unknown";
+	uint64_t bits;
+	struct err e;
 
+	if (route_numeric(host, addr, &e))
+		return row(BAD, "rail", "%s", e.text);
 	if (!host_has_address(addr))
 		return row(BAD, "rail", "%s is not an address of this machine", addr);
+	bits = host_card_bits_per_s(addr);
 	if (bits)
 		snprintf(rate, sizeof(rate), "%.1f Gbit/s", (double)bits / 1e9);
 	row(bits ? OK : NOTE, "rail", "%s, card's speed %s%s", addr, rate,
@@ -263,13 +268,15 @@ static int measure(const struct doctor_opts *o)
 	struct probe_result r = { .detours = 0 };
 	uint64_t none;
 	struct err e;
-	int rc = parse_endpoint(o->peer, PROBE_PORT, to.remote, &to.port, &none, &e);
+	char host[ADDR_LEN_MAX + 1];
+	int rc = parse_endpoint(o->peer, PROBE_PORT, host, &to.port, &none, &e);
 
 	if (rc)
 		return cmd_usage_error("doctor", "--peer: %s", e.text);
-	if (o->nrails)
-		snprintf(to.local, sizeof(to.local), "%s", o->rail[0]);
-	rc = probe_run(&to, (uint32_t)o->size, o->bytes, &r, &e);
+	rc = route_numeric(host, to.remote, &e);
+	if (!rc && o->nrails)
+		rc = route_numeric(o->rail[0], to.local, &e);
+	rc = rc ? rc : probe_run(&to, (uint32_t)o->size, o->bytes, &r, &e);
 	if (rc) {
 		fprintf(stderr, "tally doctor: %s: %s\n", o->peer, e.text);
 		return CMD_FAILED;

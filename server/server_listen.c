@@ -202,12 +202,16 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 	rc = parse_endpoint(spec, 7471, host, &port, &rate, e);
 	if (rc)
 		return err_wrap(e, "--listen %s", spec);
-	rc = listener_tcp(s->loop, li, host, port, on_accept, s, e);
+	text[0] = '\0';
+	if (!route_is_wildcard(host))	/* agents are told the number */
+		rc = route_numeric(host, text, e);
+	if (rc)
+		return err_wrap(e, "--listen %s", spec);
+	rc = listener_tcp(s->loop, li, text[0] ? text : host, port, on_accept, s, e);
 	if (rc)
 		return rc;
 	s->nlisteners++;
-	snprintf(text, ADDR_LEN_MAX + 1, "%s", host);
-	if (route_is_wildcard(host)) {
+	if (!text[0]) {
 		rc = parse_endpoint(s->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, &none,
 				    e);
 		rc = rc ? rc : route_source(sched, port, text, e);

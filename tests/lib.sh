@@ -185,6 +185,7 @@ has_port() { [ -s "$1" ]; }
 LOOPBACK=127.0.0.1
 start_scheduler()
 {
+	rm -f "$TMP/port"
 	start_daemon scheduler "$BIN/tally-scheduler" --listen "$LOOPBACK:0" \
 		--state-dir "$TMP/state" --port-file "$TMP/port" "$@"
 	wait_until 10 'the scheduler writes its port' has_port "$TMP/port"

@@ -365,11 +365,12 @@ static void add_rail(struct agent *a, const char *addr, uint64_t rate)
 
 static int take_rail(struct agent *a, const char *spec, struct err *e)
 {
-	char addr[ADDR_LEN_MAX + 1];
+	char host[ADDR_LEN_MAX + 1], addr[ADDR_LEN_MAX + 1];
 	uint16_t port;
 	uint64_t rate;
-	int rc = parse_endpoint(spec, 1, addr, &port, &rate, e);
+	int rc = parse_endpoint(spec, 1, host, &port, &rate, e);
 
+	rc = rc ? rc : route_numeric(host, addr, e);
 	if (rc)
 		return err_wrap(e, "--rail %s", spec);
 	if (!host_has_address(addr))

@@ -179,8 +179,7 @@ static void on_heartbeat_due(void *ctx)
 	struct err e;
 
 	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
-		err_set(&e, TALLY_ETIMEDOUT, "scheduler %s echoed no heartbeat for %u ms",
-			n->where, n->lease_ms);
+		err_set(&e, TALLY_ETIMEDOUT, "it echoed no heartbeat for %u ms", n->lease_ms);
 		retry(n, &e);
 		return;
 	}
@@ -248,13 +247,12 @@ static void on_greeting_msg(struct ctl_node *n, const struct msg *m)
 		return;
 	}
 	if (m->type != MSG_REPLY) {
-		err_set(&e, TALLY_EPROTO, "scheduler %s answered HELLO with %s", n->where,
+		err_set(&e, TALLY_EPROTO, "it answered HELLO with %s",
 			msg_type_name(m->type));
 		retry(n, &e);
 		return;
 	}
-	err_set(&e, m->reply.code ? m->reply.code : TALLY_EPROTO, "scheduler %s: %s", n->where,
-		m->reply.text);
+	err_set(&e, m->reply.code ? m->reply.code : TALLY_EPROTO, "%s", m->reply.text);
 	if (is_final(e.code))
 		refuse(n, &e);
 	else
@@ -305,7 +303,7 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *why)
 		return;
 	}
 	n->c = NULL;
-	err_set(&e, why->code ? why->code : TALLY_ESCHED, "scheduler %s: %s", n->where,
+	err_set(&e, why->code ? why->code : TALLY_ESCHED, "%s",
 		why->code ? why->text : "connection closed");
 	if (n->state == NODE_GREETING && why->code == TALLY_EVERSION)
 		refuse(n, &e);

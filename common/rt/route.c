@@ -34,6 +34,20 @@ static int source_of(const struct addrinfo *ai, char addr[ADDR_LEN_MAX + 1])
 	return rc;
 }
 
+int route_numeric(const char *host, char addr[ADDR_LEN_MAX + 1], struct err *e)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+	struct addrinfo *all;
+	int rc = getaddrinfo(host, NULL, &hints, &all);
+
+	if (rc)
+		return err_set(e, TALLY_EINVAL, "cannot resolve %s: %s", host, gai_strerror(rc));
+	rc = getnameinfo(all->ai_addr, all->ai_addrlen, addr, ADDR_LEN_MAX + 1, NULL, 0,
+			 NI_NUMERICHOST);
+	freeaddrinfo(all);
+	return rc ? err_set(e, TALLY_EINVAL, "%s: %s", host, gai_strerror(rc)) : 0;
+}
+
 int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], struct err *e)
 {
 	const struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };

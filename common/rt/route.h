@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.h - which of this machine's addresses leads to a host.
+ * route.h - addresses of hosts, and which of this machine's leads to one.  They ask a name
+ * server where they are given a name, and wait for it: for starts.
  */
 #ifndef TALLY_RT_ROUTE_H
 #define TALLY_RT_ROUTE_H
@@ -12,6 +13,9 @@
  * number).  Sends nothing.  EIO: not resolvable, or no route.
  */
 int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], struct err *e);
+
+/* The (first) numeric address of host, a name or a number.  EINVAL: not resolvable. */
+int route_numeric(const char *host, char addr[ADDR_LEN_MAX + 1], struct err *e);
 
 /* "0.0.0.0", "::", "": every address of the machine. */
 bool route_is_wildcard(const char *host);

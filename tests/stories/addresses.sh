@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Clusters whose daemons are told names, and that have IPv6 addresses only, found by themselves
+# or told: sums over their links, addresses as they are shown and can be typed again, links
+# measured with a peer.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+# sums: a job of a0 and a1.
+sums()
+{
+	local r
+
+	for r in 0 1; do
+		start_daemon "rank$r" env TALLY_JOB=x TALLY_RANK="$r" TALLY_WORLD_SIZE=2 \
+			TALLY_SOCKET="$TMP/a$r.sock" "$BIN/tally" bench -b 4K -e 1M -f 16 -n 5
+	done
+	for r in 0 1; do expect_end 60 "rank$r" 0; done
+	expect_text "$TMP/rank0.log" '^# 0 wrong elements'
+}
+listens() { ss -Hltn "sport = :$1" | grep -q .; }
+not_listens() { ! listens "$1"; }
+
+# measure HOST PORT
+measure()
+{
+	start_daemon peer "$BIN/tally" doctor --listen "$1:$2" --once
+	wait_until 10 'the peer listens' listens "$2"
+	expect_status 0 "$BIN/tally" doctor --peer "$1:$2" --size 64K --bytes 16M
+	expect_text "$TMP/out" '^there +[0-9.]+ MB/s'
+	wait "$PID" || fail 'the peer ended badly'
+	say "$(sed -n 's/^there  *//p' "$TMP/out") with a peer on $1"
+}
+
+# ---- names: who is told one tells the others the number ----
+LOOPBACK=localhost
+start_scheduler
+start_agent a0 --rail localhost
+start_agent a1 --rail localhost@10gbit
+start_server s0
+wait_until 15 'all nodes are registered' nodes_up 3
+sums
+expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
+expect_text "$TMP/out" '^s0 .* (127\.0\.0\.1|\[::1\]):[0-9]+ '
+expect_status 2 "$BIN/tally-agent" --scheduler "$SCHEDULER" --rail nowhere.invalid \
+	--socket "$TMP/x.sock"
+expect_text "$TMP/err" '--rail nowhere.invalid: cannot resolve nowhere.invalid: '
+expect_status 2 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen nowhere.invalid:0
+expect_text "$TMP/err" '--listen nowhere.invalid:0: cannot resolve nowhere.invalid: '
+port=$(tr -d '[:space:]' < "$TMP/s0.port")
+for p in a0 a1 s0 scheduler; do kill_now $p TERM; done
+wait_until 10 'the port is free' not_listens "$port"
+measure localhost "$port"
+say 'a cluster by name'
+
+# ---- IPv6 ----
+ip -6 -o addr show dev lo 2>/dev/null | grep -q ' ::1/' || {
+	say 'this machine has no IPv6: left out'
+	exit 0
+}
+LOOPBACK='[::1]'
+start_scheduler
+start_agent a0
+start_agent a1 --rail '[::1]@10gbit'
+start_server s0
+start_daemon s1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen '[::]:0' --name s1 \
+	--machine-id s1 --shm-socket "$TMP/s1.shm" --memory 256M
+wait_until 15 'all nodes are registered' nodes_up 4
+
+sums
+expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
+for s in s0 s1; do
+	at=$(awk -v s="$s" '$1 == s { print $5 }' "$TMP/out")
+	[[ $at =~ ^\[::1\]:[0-9]+$ ]] || fail "server $s is shown at $at"
+	expect_text "$TMP/$s.log" "server $s listens on \\[::1\\]:${at##*:},"
+done
+expect_status 2 "$BIN/tally-agent" --scheduler "$SCHEDULER" --rail ::1 --socket "$TMP/x.sock"
+expect_text "$TMP/err" 'is no address; say .*\[fe80::1\]:7000'
+say 'two agents, two servers over IPv6'
+
+port=${at##*:}
+kill_now s1 TERM
+wait_until 10 'its port is free' not_listens "$port"
+measure '[::1]' "$port"
