@@ -143,7 +143,9 @@ static void lane_open(struct ad_lane *k, mono_t now)
 	k->retry_at = MONO_NEVER;
 	if (!xport_connect(p->engine->group, &k->addr, &hello, k, now, &k->ep, &e))
 		return;
-	log_warn("link to server %s not made, reason %s", p->server.name, e.text);
+	if (!p->lost_told)
+		log_warn("link to server %s not made, reason %s", p->server.name, e.text);
+	p->lost_told = true;
 	k->ep = NULL;
 	k->retry_at = now + mono_ms(BACKOFF_MAX_MS);
 }
