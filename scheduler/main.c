@@ -154,6 +154,8 @@ int main(int argc, char **argv)
 	if (todo == OPT_CHECK)
 		return check(&o);
 	err = state_open(&st, o.state_dir, &e);
+	if (err)
+		err_wrap(&e, "--state-dir");
 	if (!err)
 		err = loop_new(&l, &e);
 	if (!err)

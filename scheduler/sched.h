@@ -48,7 +48,9 @@
 #define SCHED_REQS_PER_RANK_MAX	64u		/* pending requests of one rank */
 #define SCHED_BITS_UNKNOWN	UINT64_C(10000000000)	/* a card that does not say */
 #define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
-#define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago it cannot have been */
+#define FOREIGN_LOG_MS		10000u	/* between words about nodes of another cluster */
+#define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago than that and an
+					 * agent's grace it cannot have been */
 #define SCHED_SENT_MAX		64u	/* of one job */
 #define GROW_MORE_MS		1000u	/* what is about to end is given so much more time */
 #define GROW_HOPE_MS		(LEASE_MS + 1000u)	/* a process or machine that has ended is
@@ -103,7 +105,6 @@ struct sched_node {
 	enum sched_node_state state;
 	uint32_t conn;			/* NO_CONN unless UP */
 	uint32_t conns;			/* how many it has had */
-	bool foreign;			/* its last cluster was another one */
 	bool came_back;			/* answers may have been lost with a connection */
 	bool draining;			/* servers: to have nothing to do */
 	mono_t offer_after;		/* servers: no running job before; one has refused */
@@ -325,6 +326,7 @@ struct sched_conn {
 struct sched_block;			/* scratch memory, sched_out.c */
 
 struct sched {
+	mono_t foreign_log;		/* when nodes of another cluster are spoken of again */
 	struct mem_ops mem;
 	struct sched_config config;
 	mono_t now, started, next;

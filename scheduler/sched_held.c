@@ -261,10 +261,6 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	struct sched_job *j = job_by_number(s, m->job), *same;
 	struct sched_part *p;
 
-	if (n->foreign) {
-		down_for_one(s, n, m->job, TALLY_EAUTH, "the job belongs to another cluster");
-		return;
-	}
 	if (j && j->state == SJ_HELD) {
 		enter(s, j, n, m);
 		return;

@@ -535,6 +535,7 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 	uint32_t first = UINT32_MAX, lost = 0;
 	bool gathering = j->state == SJ_GATHERING;
 	struct sched_part *part = job_machine_part(j, n);
+	bool some_back = part && part->return_by && n->state == SN_UP;	/* they live */
 
 	req_drop_of(s, j, n, UINT32_MAX);
 	if (part && shrink_machine(s, j, part, why)) {
@@ -542,7 +543,8 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 		return;
 	}
 	for (uint32_t r = 0; r < j->world; r++) {
-		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN)
+		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN ||
+		    (some_back && j->ranks[r].back))
 			continue;
 		first = MIN(first, r);
 		lost++;

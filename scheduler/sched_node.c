@@ -336,10 +336,8 @@ struct sched_node *node_away(struct sched *s, const struct sched_part *p)
 	return n;
 }
 
-static void take_facts(struct sched *s, struct sched_node *n, const struct msg_hello *h)
+static void take_facts(struct sched_node *n, const struct msg_hello *h)
 {
-	static const uint8_t zeros[ID_BYTES];
-
 	n->kind = h->kind;
 	snprintf(n->name, sizeof(n->name), "%s", h->name);
 	snprintf(n->machine, sizeof(n->machine), "%s", h->machine);
@@ -354,11 +352,6 @@ static void take_facts(struct sched *s, struct sched_node *n, const struct msg_h
 	n->engines = h->engines;
 	n->adder_bytes_per_s = h->adder_bytes_per_s;
 	n->memory_bytes = h->memory_bytes;
-	n->foreign = memcmp(h->cluster, zeros, ID_BYTES) &&
-		     memcmp(h->cluster, s->config.cluster, ID_BYTES);
-	if (n->foreign)
-		out_log(s, SCHED_WARN, "%s %s comes from another cluster, what it holds is refused",
-			kind_name(n->kind), n->name);
 }
 
 static const struct msg *welcome(struct sched *s, const struct sched_node *n)
@@ -420,10 +413,23 @@ static void started_again(struct sched *s, uint32_t conn, struct sched_node *n,
 			  const struct msg_hello *h)
 {
 	out_drop(s, n);
-	take_facts(s, n, h);
+	take_facts(n, h);
 	return_begin(s, n);
 	bind_conn(s, n, conn, "it was started again");
 	n->came_back = true;
+}
+
+/*
+ * Whose jobs a scheduler does not know it would end.  One that has lost its state, or was
+ * given another's, shall not: jobs train on without it, and nodes without any forget where
+ * they belonged and come again.
+ */
+static bool is_foreign(const struct sched *s, const struct msg_hello *h)
+{
+	static const uint8_t none[ID_BYTES];
+
+	return memcmp(h->cluster, none, ID_BYTES) &&
+	       memcmp(h->cluster, s->config.cluster, ID_BYTES);
 }
 
 static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, struct err *e)
@@ -433,8 +439,12 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 		     !strcmp(n->machine, h->machine);
 	int err;
 
+	if (is_foreign(s, h))
+		return err_set(e, TALLY_EMISMATCH, "%.64s belongs to another cluster, and joins "
+			       "this one when its jobs are over; or has this scheduler lost its "
+			       "--state-dir?", h->name);
 	if (again) {
-		take_facts(s, n, h);
+		take_facts(n, h);
 		bind_conn(s, n, conn, "it came back");
 		n->came_back = true;
 		check_drain(s, n, h);
@@ -457,8 +467,8 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	err = node_new(s, h, &n, e);
 	if (err)
 		return err;
-	take_facts(s, n, h);
-	n->draining = n->kind == NODE_SERVER && h->draining && !n->foreign;
+	take_facts(n, h);
+	n->draining = n->kind == NODE_SERVER && h->draining;
 	bind_conn(s, n, conn, n->draining ? "registered, draining" : "registered");
 	check_drain(s, n, h);
 	if (n->kind == NODE_SERVER)
@@ -479,10 +489,13 @@ void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 	if (!err)
 		err = admit(s, conn, h, &e);
 	if (err) {
-		/* Who may have to wait until we have recovered asks again and again. */
-		if (err != TALLY_EBUSY || !s->recover_until)
+		/* Who may have to wait, until we have recovered, say, asks again and again. */
+		if (err == TALLY_EMISMATCH ? s->now >= s->foreign_log :
+		    err != TALLY_EBUSY || !s->recover_until)
 			out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name,
 				e.text);
+		if (err == TALLY_EMISMATCH && s->now >= s->foreign_log)
+			s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
 		out_reply(s, conn, 0, err, "%s", e.text);
 		out_close(s, conn);
 		return;

@@ -5,7 +5,7 @@
  * A connection that breaks takes along what was on its way.  Nobody acknowledges a log
  * entry by itself: a node that comes back says how much of the log it has, and hears
  * the rest again from here.  A connection that is silently dead is found out by the
- * lease, so what is older than a few of them has arrived.
+ * lease, and who is away may come back within the grace: what is older has arrived.
  */
 #include "scheduler/sched.h"
 
@@ -19,6 +19,7 @@ static void forget_first(struct sched *s, struct sched_job *j)
 
 static void forget_old(struct sched *s, struct sched_job *j)
 {
+	mono_t keep = mono_ms(SCHED_SENT_MS + s->config.agent_grace_ms);
 	uint32_t n = 0;
 
 	list_for_each(&j->sent, p)
@@ -26,7 +27,7 @@ static void forget_old(struct sched *s, struct sched_job *j)
 	for (; n; n--) {
 		const struct sched_sent *x = list_first(&j->sent, struct sched_sent, link);
 
-		if (n <= SCHED_SENT_MAX && s->now - x->at <= mono_ms(SCHED_SENT_MS))
+		if (n <= SCHED_SENT_MAX && s->now - x->at <= keep)
 			return;
 		forget_first(s, j);
 	}

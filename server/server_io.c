@@ -8,7 +8,7 @@
  * know a job that no agent holds any more.  So each job is told again after each
  * registration and every TELL_JOBS_MS, with how much of its log is here and what was
  * answered last; what the scheduler does not know it ends.
- * A scheduler of another cluster knows none of them.
+ * A scheduler of another cluster knows none of them, and is joined when nobody trains here.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +64,9 @@ static void check_cluster(struct server *s, const uint8_t cluster[ID_BYTES])
 	static const uint8_t none[ID_BYTES];
 
 	if (memcmp(s->cluster, none, ID_BYTES) && memcmp(s->cluster, cluster, ID_BYTES)) {
-		log_warn("scheduler %s is of another cluster, all jobs end",
+		log_warn("scheduler %s is of another cluster, which this server joins",
 			 s->opt.daemon.scheduler);
-		end_jobs(s);
+		end_jobs(s);		/* nobody trains in them */
 	}
 	memcpy(s->cluster, cluster, ID_BYTES);
 }
@@ -175,12 +175,24 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	hb->memory_used_bytes = s->memory_used;
 }
 
+/* Agents keep links for as long as they have jobs. */
+static bool trains(void *ctx)
+{
+	const struct server *s = ctl_daemon_owner(ctx);
+	uint32_t links = 0;
+
+	for (uint32_t i = 0; i < s->nengines; i++)
+		links += s->engine[i]->stats.links;
+	return links && !list_empty(&s->jobs);
+}
+
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
 	.down = ctl_daemon_down,
 	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
+	.trains = trains,
 };
 
 /* What the job may cost here at most: the share's percentage is the plan's. */

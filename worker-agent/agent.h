@@ -434,6 +434,7 @@ struct agent {
 	char rail_text[RAILS_MAX][ADDR_LEN_MAX + 1];
 	bool rail_rdma[RAILS_MAX];	/* a card here serves it */
 	uint8_t link_key[KEY_BYTES];
+	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
 	uint32_t my_node;
 	uint64_t next_req, next_session, memory_bytes;
 	struct list jobs, sessions;

@@ -69,10 +69,26 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 
 /* ---- what the scheduler says ---- */
 
+/* Nobody trains in what is left of jobs of the cluster before. */
+static void check_cluster(struct agent *a, const uint8_t cluster[ID_BYTES])
+{
+	static const uint8_t none[ID_BYTES];
+
+	if (memcmp(a->cluster, none, ID_BYTES) && memcmp(a->cluster, cluster, ID_BYTES)) {
+		log_warn("scheduler %s is of another cluster, which this agent joins",
+			 a->opt.daemon.scheduler);
+		list_for_each(&a->jobs, l)
+			ad_job_down(list_entry(l, struct ad_job, link), TALLY_ESHUTDOWN,
+				    "its machine has joined another cluster");
+	}
+	memcpy(a->cluster, cluster, ID_BYTES);
+}
+
 static void on_up(void *ctx, const struct msg_welcome *w)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
 
+	check_cluster(a, w->cluster);
 	a->my_node = w->node;
 	a->registrations++;
 	a->registered = loop_now();
@@ -243,12 +259,26 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
 }
 
+static bool trains(void *ctx)
+{
+	const struct agent *a = ctl_daemon_owner(ctx);
+
+	list_for_each(&a->sessions, l) {
+		const struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->job && !s->detached && s->job->state != JOB_STOPPING)
+			return true;
+	}
+	return false;
+}
+
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
 	.down = ctl_daemon_down,
 	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
+	.trains = trains,
 };
 
 /* ---- what the engines say ---- */

@@ -701,7 +701,9 @@ static void on_accept(void *ctx, int fd)
 
 int ad_sessions_start(struct agent *a, struct err *e)
 {
-	return listener_unix(a->loop, &a->listener, a->opt.socket, 0660, on_accept, a, e);
+	int rc = listener_unix(a->loop, &a->listener, a->opt.socket, 0660, on_accept, a, e);
+
+	return rc ? err_wrap(e, "--socket") : 0;
 }
 
 void ad_sessions_stop(struct agent *a)

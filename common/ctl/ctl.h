@@ -84,8 +84,9 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answ
  * not echoed, the connection is given up and made anew.  Work on the loop's thread
  * that may take longer than a heartbeat goes in pieces with ctl_node_alive() between.
  * The highest epoch heard (WELCOME and JOB_UP), the cluster id and the last DRAIN go
- * into the next HELLO.  Heartbeats and the REPLY to HELLO are not handed to msg().  ctl_node_stop()
- * is allowed in every callback.
+ * into the next HELLO.  Refused by another cluster's scheduler (EMISMATCH) it forgets which
+ * cluster that was, unless jobs train here.  Heartbeats and the REPLY to HELLO are not handed
+ * to msg().  ctl_node_stop() is allowed in every callback.
  */
 struct ctl_node;
 
@@ -93,12 +94,15 @@ struct ctl_node_cb {
 	/* Registered (again); a node that holds jobs tells them now. */
 	void (*up)(void *ctx, const struct msg_welcome *w);
 	void (*msg)(void *ctx, const struct msg *m);
-	/* Once per outage (also when the first try fails); it tries again by itself. */
+	/* Once per outage (also when the first try fails), and again where another cluster's
+	 * scheduler is there (EMISMATCH); it tries again by itself. */
 	void (*down)(void *ctx, const struct err *why);
 	/* Refused for good (EVERSION, EAUTH, EEXIST name taken): the daemon should exit. */
 	void (*refused)(void *ctx, const struct err *why);
 	/* Fills the numbers of a heartbeat; seq is ours. */
 	void (*heartbeat)(void *ctx, struct msg_heartbeat *hb);
+	/* Jobs train here: it registers with no other cluster's scheduler.  NULL: never. */
+	bool (*trains)(void *ctx);
 };
 
 int ctl_node_start(struct loop *l, struct ctl_node **n, const char *host, uint16_t port,

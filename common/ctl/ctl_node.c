@@ -72,7 +72,7 @@ struct ctl_node {
 	struct loop_timer *timer;	/* waiting: back-off; up: heartbeat */
 	uint32_t backoff_ms;
 	struct rng rng;
-	bool told_down;
+	int told_down;			/* code of what was told last of this outage; 0: nothing */
 	uint32_t heartbeat_ms, lease_ms;
 	uint64_t seq;
 	mono_t beaten;			/* when the last heartbeat was sent */
@@ -128,7 +128,8 @@ static uint64_t next_backoff_ms(struct ctl_node *n)
 /* Back to waiting, whatever it was that went wrong. */
 static void retry(struct ctl_node *n, const struct err *why)
 {
-	bool tell = !n->told_down;
+	bool foreign = why->code == TALLY_EMISMATCH && n->told_down != TALLY_EMISMATCH;
+	bool tell = !n->told_down || foreign;
 	int code;
 
 	drop_connection(n);
@@ -136,7 +137,7 @@ static void retry(struct ctl_node *n, const struct err *why)
 	code = loop_timer_start(n->l, &n->timer, next_backoff_ms(n), BACKOFF_MAX_MS,
 				begin_connecting, n);
 	ASSERT(code == 0 || code == TALLY_ENOMEM);
-	n->told_down = true;
+	n->told_down = tell ? why->code : n->told_down;
 	if (code < 0)
 		log_error("scheduler %s out of memory, not tried again", n->where);
 	if (tell)
@@ -224,7 +225,7 @@ static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 	n->beaten = loop_now();
 	n->unheard = 0;
 	n->backoff_ms = BACKOFF_MIN_MS;
-	n->told_down = false;
+	n->told_down = 0;
 	note_epoch(n, w->epoch);
 	memcpy(n->hello.hello.cluster, w->cluster, ID_BYTES);
 	n->hello.hello.node = w->node;
@@ -253,6 +254,11 @@ static void on_greeting_msg(struct ctl_node *n, const struct msg *m)
 		return;
 	}
 	err_set(&e, m->reply.code ? m->reply.code : TALLY_EPROTO, "%s", m->reply.text);
+	if (e.code == TALLY_EMISMATCH && !(n->cb.trains && n->cb.trains(n->ctx))) {
+		memset(n->hello.hello.cluster, 0, ID_BYTES);
+		n->hello.hello.node = 0;
+		n->hello.hello.draining = 0;
+	}
 	if (is_final(e.code))
 		refuse(n, &e);
 	else

@@ -8,7 +8,8 @@
 # start_scheduler_at ADDRESS: as start_scheduler, on a port known before.
 start_scheduler_at()
 {
-	start_daemon scheduler "$BIN/tally-scheduler" --listen "$1" --state-dir "$TMP/state"
+	start_daemon scheduler "$BIN/tally-scheduler" --listen "$1" \
+		--state-dir "${state:-$TMP/state}"
 }
 answers() { "$BIN/tally" status --timeout 1 --scheduler "$SCHEDULER" > "$TMP/status" 2>&1; }
 is_active() { answers && ! grep -q recovering "$TMP/status"; }
@@ -124,6 +125,29 @@ touch "$TMP/calm"
 expect_end 20 calm.0 0
 wait_until 20 'it has recovered' is_active
 say 'killed before it has read that a job failed: it is told again'
+
+# ---- it comes back without its state ----
+start_rank kept 0 2 a0 declare:w:1000 "train:w:$TMP/kept-enough" say:through
+start_rank kept 1 2 a1 declare:w:1000 "train:w:$TMP/kept-enough" say:through
+train_more kept.0 5 20
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+state=$TMP/other-state start_scheduler_at "$SCHEDULER"
+wait_line 20 scheduler 'node (a0|a1|s0) is refused, reason .* belongs to another cluster'
+wait_line 20 a0 'scheduler .* lost, reason .*belongs to another cluster'
+train_more kept.0 20
+train_more kept.1 20
+expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
+expect_text "$TMP/out" '^NODE '
+grep -E '^(a0|a1|s0) ' "$TMP/out" && fail 'who trains has joined another cluster'
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+start_scheduler_at "$SCHEDULER"
+wait_until 20 'it has recovered' is_active
+train_more kept.0 5
+touch "$TMP/kept-enough"
+for r in 0 1; do expect_end 20 kept.$r 0; done
+say 'back without its state: it gets nobody who trains, and the jobs go on when it has it again'
 
 # ---- a drained server stays drained ----
 start_server s1

@@ -580,6 +580,25 @@ static inline struct pair pair_declared(void)
 	return p;
 }
 
+/* "I have the job, and its log up to here". */
+static inline void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint64_t epoch,
+			   uint64_t log)
+{
+	const struct msg m = { .type = type, .ready = {
+		.job = job, .seq = epoch, .text = "", .log = log,
+	} };
+
+	send(conn, &m);
+}
+
+static const uint32_t both_ids[] = { 1, 2 };
+
+static inline void undeclare_both(const struct pair *p, uint64_t req)
+{
+	ids_as(p->a, MSG_UNDECLARE, req, p->job, 0, both_ids, 2);
+	ids_as(p->b, MSG_UNDECLARE, req, p->job, 1, both_ids, 2);
+}
+
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
 static inline int rig_main(const char *name, void (*add)(TCase *t))
 {

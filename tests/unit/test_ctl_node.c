@@ -33,7 +33,7 @@ static struct {
 	struct err why;
 	struct msg_welcome welcome;
 	enum msg_type type;
-	bool stop_in_down, stop_in_up, stop_in_refused;
+	bool stop_in_down, stop_in_up, stop_in_refused, trains;
 } node;
 
 static struct loop *loop;
@@ -153,9 +153,15 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	hb->links = 3;
 }
 
+static bool trains(void *ctx)
+{
+	(void)ctx;
+	return node.trains;
+}
+
 static const struct ctl_node_cb node_cb = {
 	.up = on_up, .msg = on_msg, .down = on_down, .refused = on_refused,
-	.heartbeat = on_heartbeat,
+	.heartbeat = on_heartbeat, .trains = trains,
 };
 
 static void start_node(uint16_t port)
@@ -241,6 +247,27 @@ START_TEST(missing_scheduler_is_told_once_and_tried_until_it_is_there)
 	listen_on(port);
 	loop_wait_count(loop, &node.ups, 1);
 	ck_assert_uint_eq(node.downs, 1);
+}
+END_TEST
+
+START_TEST(another_clusters_scheduler_is_joined_when_nothing_trains)
+{
+	start_node(listener_port(sched.li));
+	loop_wait_count(loop, &node.ups, 1);
+	node.trains = true;
+	sched.refuse = TALLY_EMISMATCH;
+	ctl_close(sched.c);
+	loop_wait_count(loop, &sched.hellos, 4);
+	ck_assert_uint_eq(sched.cluster0, 42);
+	ck_assert_uint_eq(node.refusals, 0);
+	ck_assert_uint_eq(node.downs, 2);	/* closed, and why it stays so */
+	node.trains = false;
+	loop_wait_count(loop, &sched.hellos, 6);
+	ck_assert_uint_eq(sched.cluster0, 0);
+	sched.refuse = 0;
+	sched.seq = node.beats;
+	loop_wait_count(loop, &node.ups, 2);
+	ck_assert_uint_eq(node.downs, 2);
 }
 END_TEST
 
@@ -417,6 +444,7 @@ int main(void)
 	tcase_add_test(c, node_registers_and_keeps_its_heartbeat);
 	tcase_add_test(c, messages_pass_both_ways_once_up);
 	tcase_add_test(c, missing_scheduler_is_told_once_and_tried_until_it_is_there);
+	tcase_add_test(c, another_clusters_scheduler_is_joined_when_nothing_trains);
 	tcase_add_test(c, lost_connection_is_made_again_with_epoch_and_cluster);
 	tcase_add_test(c, drain_is_told_to_the_next_scheduler_until_it_is_undone);
 	tcase_add_test(c, long_work_keeps_its_lease);

@@ -5,7 +5,6 @@
  */
 #include "tests/unit/sched_rig.h"
 
-static const uint32_t both_ids[] = { 1, 2 };
 
 static uint32_t agent_back(uint32_t conn, const char *name, uint8_t instance)
 {
@@ -17,22 +16,6 @@ static uint32_t server_back(uint32_t conn)
 {
 	conn_closed(conn);
 	return hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
-}
-
-/* "I have the job, and its log up to here". */
-static void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint64_t epoch, uint64_t log)
-{
-	const struct msg m = { .type = type, .ready = {
-		.job = job, .seq = epoch, .text = "", .log = log,
-	} };
-
-	send(conn, &m);
-}
-
-static void undeclare_both(const struct pair *p, uint64_t req)
-{
-	ids_as(p->a, MSG_UNDECLARE, req, p->job, 0, both_ids, 2);
-	ids_as(p->b, MSG_UNDECLARE, req, p->job, 1, both_ids, 2);
 }
 
 START_TEST(server_that_lost_a_forget_hears_it_again)

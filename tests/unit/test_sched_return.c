@@ -45,6 +45,24 @@ START_TEST(a_job_waits_for_its_agent_and_then_names_its_ranks)
 }
 END_TEST
 
+/* While it is away a server dies, and late in its grace another one: what it missed first it
+ * hears when it is back. */
+START_TEST(an_agent_back_within_its_grace_hears_all_that_it_missed)
+{
+	struct pair p = pair_declared();
+	const uint32_t all[] = { p.a, p.b, p.server };
+
+	pass_beating(25000, all, 3);
+	undeclare_both(&p, 3);
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 0);	/* nothing since JOB_UP */
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
+	ck_assert_uint_eq(last(p.a, MSG_FORGET)->seq, 2);
+}
+END_TEST
+
 /* The answer says that it is up, which its agent is to know by then. */
 START_TEST(whose_agent_lost_the_job_on_its_way_hears_of_it_before_the_answer)
 {
@@ -172,8 +190,8 @@ START_TEST(nothing_begins_that_it_would_miss)
 }
 END_TEST
 
-/* Ranks 0 and 1 on a, 2 on b; the job goes on without those that it loses. */
-static struct pair trio(void)
+/* Ranks 0 and 1 on a, 2 on b. */
+static struct pair trio_that(uint32_t on_loss)
 {
 	struct pair p = { .a = hello(NODE_AGENT, "a"), .b = hello(NODE_AGENT, "b") };
 
@@ -181,7 +199,7 @@ static struct pair trio(void)
 	for (uint32_t r = 0; r < 3; r++) {
 		struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 			.req = 1 + r, .job = "x", .world = 3, .rank = r, .pid = 7,
-			.timeout_ms = 2000, .on_loss = ON_LOSS_SHRINK,
+			.timeout_ms = 2000, .on_loss = on_loss,
 		} };
 
 		send(r < 2 ? p.a : p.b, &m);
@@ -190,6 +208,25 @@ static struct pair trio(void)
 	ready_as(p.server, MSG_JOB_READY, p.job, last(p.server, MSG_JOB_UP)->epoch, 0);
 	return p;
 }
+
+/* It goes on without those that it loses. */
+static struct pair trio(void)
+{
+	return trio_that(ON_LOSS_SHRINK);
+}
+
+START_TEST(only_who_did_not_come_back_is_gone)
+{
+	struct pair p = trio_that(ON_LOSS_ERROR);
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 1);
+	pass_beating(31000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_str_eq(last(p.b, MSG_JOB_DOWN)->text,
+			 "rank 0 on machine a is gone (the agent's processes did not come back)");
+}
+END_TEST
 
 START_TEST(a_job_that_shrinks_waits_for_its_agent_first)
 {
@@ -605,6 +642,8 @@ END_TEST
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
+	tcase_add_test(t, only_who_did_not_come_back_is_gone);
+	tcase_add_test(t, an_agent_back_within_its_grace_hears_all_that_it_missed);
 	tcase_add_test(t, whose_agent_lost_the_job_on_its_way_hears_of_it_before_the_answer);
 	tcase_add_test(t, a_silent_agent_has_its_lease_and_then_the_grace);
 	tcase_add_test(t, agents_without_a_job_and_servers_have_no_grace);
