@@ -252,18 +252,25 @@ END_TEST
 
 START_TEST(another_clusters_scheduler_is_joined_when_nothing_trains)
 {
+	struct msg drain = { .type = MSG_DRAIN, .drain = { .name = "gpu-a" } };
+	struct err e;
+
 	start_node(listener_port(sched.li));
 	loop_wait_count(loop, &node.ups, 1);
+	ck_assert_int_eq(ctl_send(sched.c, &drain, &e), 0);
+	loop_wait_count(loop, &node.msgs, 1);
 	node.trains = true;
 	sched.refuse = TALLY_EMISMATCH;
 	ctl_close(sched.c);
 	loop_wait_count(loop, &sched.hellos, 4);
 	ck_assert_uint_eq(sched.cluster0, 42);
+	ck_assert_uint_eq(sched.draining, 1);
 	ck_assert_uint_eq(node.refusals, 0);
 	ck_assert_uint_eq(node.downs, 2);	/* closed, and why it stays so */
 	node.trains = false;
 	loop_wait_count(loop, &sched.hellos, 6);
 	ck_assert_uint_eq(sched.cluster0, 0);
+	ck_assert_uint_eq(sched.draining, 0);	/* it was the other's wish */
 	sched.refuse = 0;
 	sched.seq = node.beats;
 	loop_wait_count(loop, &node.ups, 2);

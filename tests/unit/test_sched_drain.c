@@ -105,23 +105,12 @@ START_TEST(server_that_was_away_is_told_when_it_is_back)
 }
 END_TEST
 
-START_TEST(another_clusters_drain_is_undone)
-{
-	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
-	uint32_t s = server("s", "some other one", true);
-
-	ck_assert_uint_eq(last(s, MSG_DRAIN)->n, 1);
-	ck_assert_uint_eq(used_by_a_job(a, b, 1), 1);
-}
-END_TEST
-
 static void add(TCase *t)
 {
 	tcase_add_test(t, server_hears_that_it_is_drained);
 	tcase_add_test(t, restarted_scheduler_does_not_use_a_drained_server);
 	tcase_add_test(t, server_taken_for_dead_comes_back_drained);
 	tcase_add_test(t, server_that_was_away_is_told_when_it_is_back);
-	tcase_add_test(t, another_clusters_drain_is_undone);
 }
 
 int main(void)
