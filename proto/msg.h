@@ -73,7 +73,8 @@
 	X(DRAIN,         29, msg_drain,      "CLI -> scheduler -> server: it gets nothing to do") \
 	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait") \
 	X(GPU_JOIN,      31, msg_gpu_join,   "process -> agent: my gradients lie on that GPU") \
-	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan")
+	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan") \
+	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -258,15 +259,20 @@ struct msg_stuck {
 
 struct msg_ready {
 	uint32_t job;
-	uint64_t seq;			/* TENSORS_READY: the log entry; else: the epoch */
+	uint64_t seq;			/* TENSORS_READY: the log entry; JOB_END: enum msg_end;
+					 * else: the epoch */
 	int32_t code;
 	const char *text;
 	uint64_t log;			/* JOB_READY, an agent's EPOCH_READY: last log entry that
 					 * the sender has */
 	uint64_t barrier;		/* an agent's: barriers that some rank of its has passed */
 	uint32_t nrounds;		/* an agent's, while ranks come in, for machines that do */
-	const uint64_t *rounds;		/* as well: tensor << 32 | its last round */
+	const uint64_t *rounds;		/* as well; JOB_END's: tensor << 32 | its last round */
 };
+
+/* GIVEN: take no more inputs, and say the last rounds for which all here was given;
+ * DONE: say when these are over. */
+enum msg_end { END_NONE, END_GIVEN, END_DONE };
 
 struct msg_job_down {
 	uint32_t job;

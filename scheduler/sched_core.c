@@ -167,6 +167,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_EPOCH_READY:
 		epoch_ready(s, n, &m->ready);
 		break;
+	case MSG_JOB_END:
+		end_ready(s, n, &m->ready);
+		break;
 	case MSG_STUCK:
 		stuck_take(s, n, &m->stuck);
 		break;
@@ -272,6 +275,7 @@ static void on_timer(struct sched *s)
 			continue;
 		slow_look(s, s->jobs[i]);
 		return_timer(s, s->jobs[i]);
+		end_timer(s, s->jobs[i]);
 		job_pump(s, s->jobs[i]);
 	}
 }

@@ -61,6 +61,13 @@ struct ad_slab {
 
 /* ---- jobs ---- */
 
+struct ad_end {				/* what the scheduler asks when it ends */
+	enum msg_end step;
+	bool busy;			/* with engine 0 */
+	uint32_t n, room;
+	uint64_t *rounds;		/* owned; tensor << 32 | round */
+};
+
 struct ad_server {			/* of one epoch, in placement order */
 	uint32_t weight;		/* of its share in the plan; 0: it sums nothing */
 	uint32_t node;			/* 0: it is gone */
@@ -192,6 +199,9 @@ struct ad_job {
 	uint32_t frozen;		/* engine 0's: engines that are */
 	uint64_t *lost;			/* engine 0's: ranks, bits; owned */
 	uint32_t grown_shown;		/* engine 0's */
+	struct ad_end end;		/* engine 0's while busy, else the control thread's */
+	bool ending, finishing;		/* engine 0's: nothing more is taken from rings; and the
+					 * rounds in end are waited for */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
 	mono_t stall_logged;		/* control thread's */
 	bool stuck_said[ENGINES_MAX];	/* the engines': the last AD_STUCK was not empty */
@@ -382,6 +392,8 @@ enum ad_mail {
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
 	AD_STUCK,		/* any engine -> control: struct ad_stuck * */
+	AD_END,			/* control -> engine 0: struct ad_job *, and back as AD_ENDED */
+	AD_ENDED,
 };
 
 struct ad_post_mail {
@@ -501,6 +513,12 @@ void ad_shrink_freeze(struct ad_engine *en, struct ad_epoch *ep);
 void ad_shrink_turn(struct ad_engine *en, struct ad_job *j);	/* tells engine 0 */
 void ad_shrink_mail(struct ad_engine *en, uint32_t type, const struct ad_settled_mail *m);
 void ad_shrink_show(const struct ad_job *j, struct ring_end *r);	/* who is lost */
+
+/* agent_end.c: a job that ends, on the same round everywhere */
+void ad_end_asked(struct agent *a, const struct msg_ready *m);
+void ad_end_answer(struct ad_job *j);
+void ad_end_mail(struct ad_engine *en, struct ad_job *j);
+void ad_end_turn(struct ad_engine *en);
 
 /* agent_back.c: processes that come back to an agent that was started again */
 void ad_back_slab(struct ad_session *s, const struct msg_slab *m);	/* handed back, */

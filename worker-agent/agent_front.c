@@ -277,6 +277,13 @@ bool fr_all_posted(const struct fr_tensor *t)
 	return true;
 }
 
+uint32_t fr_given(const struct fr_tensor *t)
+{
+	bool all = fr_all_posted(t) && t->pieces == t->groups * t->bytes;
+
+	return t->running && !all ? round_prev(t->round) : t->round;
+}
+
 void fr_job_shrink(struct fr_job *j, uint64_t live)
 {
 	j->live = live;

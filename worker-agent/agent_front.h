@@ -103,6 +103,9 @@ void fr_again(struct fr_tensor *t);
 /* Whether all local ranks have submitted to the running round. */
 bool fr_all_posted(const struct fr_tensor *t);
 
+/* The last round for which all local ranks have given all of their inputs. */
+uint32_t fr_given(const struct fr_tensor *t);
+
 /* Closes the round: the caller completes it to every local rank. */
 void fr_finish(struct front *f, struct fr_tensor *t);
 

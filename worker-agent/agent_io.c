@@ -198,6 +198,9 @@ static void on_msg(void *ctx, const struct msg *m)
 	case MSG_EPOCH:
 		take_entry(a, m->epoch.job, m);
 		break;
+	case MSG_JOB_END:
+		ad_end_asked(a, &m->ready);
+		break;
 	case MSG_JOB_DOWN:
 		j = ad_job_find(a, m->job_down.job);
 		if (j)
@@ -348,6 +351,9 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_BATCH_READY:
 		if (--((struct ad_batch *)p)->engines_left == 0)
 			ad_batch_done(p);
+		break;
+	case AD_ENDED:
+		ad_end_answer(p);
 		break;
 	case AD_EPOCH_TAKEN:
 		ad_epoch_taken(p);

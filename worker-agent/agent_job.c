@@ -500,6 +500,7 @@ void ad_job_free(struct ad_job *j)
 	ad_epoch_free(j->epoch);
 	free(j->epoch_wire);
 	free(j->lost);
+	free(j->end.rounds);
 	while (!list_empty(&j->later)) {
 		struct ad_entry *entry = list_first(&j->later, struct ad_entry, link);
 

@@ -320,6 +320,8 @@ void ad_rings_turn(struct ad_engine *en, mono_t now)
 		if (r->broken)
 			continue;
 		pay_owed(r);
+		if (r->job->ending)
+			continue;
 		do
 			take_subs(en, r, now);
 		while (!r->broken && !ring_sub_sleep(&r->ring));

@@ -203,8 +203,12 @@ static inline void note(const struct sched_action *a)
 		r->n = m->drain.undo;
 		break;
 	case MSG_EPOCH_READY:
+	case MSG_JOB_END:
 		r->job = m->ready.job;
 		r->seq = m->ready.seq;
+		r->n = m->ready.nrounds;
+		for (uint32_t i = 0; i < MIN(r->n, 2); i++)
+			r->rounds[i] = (uint32_t)m->ready.rounds[i];
 		break;
 	default:
 		ck_abort_msg("the scheduler never sends %d", m->type);
@@ -578,6 +582,17 @@ static inline struct pair pair_declared(void)
 	ready_as(p.server, MSG_TENSORS_READY, p.job, 1, 0);
 	ck_answer(p.a, 2, 0, NULL);
 	return p;
+}
+
+/* A rank is lost, and these agents say that nothing is left to be done. */
+static inline void end_job_of(uint32_t job, const uint32_t *conn, uint32_t n)
+{
+	for (uint64_t step = END_GIVEN; step <= END_DONE; step++) {
+		for (uint32_t i = 0; i < n; i++) {
+			ck_assert_uint_eq(last(conn[i], MSG_JOB_END)->seq, step);
+			ready_as(conn[i], MSG_JOB_END, job, step, 0);
+		}
+	}
 }
 
 /* "I have the job, and its log up to here". */

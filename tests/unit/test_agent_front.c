@@ -101,11 +101,14 @@ START_TEST(the_first_rank_opens_the_round_and_the_engines_close_it)
 	ck_assert_int_eq(post.root_local, -1);
 	ck_assert_ptr_eq(post.base, input[1]);
 	ck_assert(!fr_all_posted(tensor));
+	ck_assert_uint_eq(fr_given(tensor), round_prev(1));
 	s.priority = 1;			/* the first one's counts */
 	ck_assert_int_eq(submit(0, &s), 0);
 	ck_assert_int_eq(post.priority, 9);
 	ck_assert(fr_all_posted(tensor));
+	ck_assert_uint_eq(fr_given(tensor), 1);
 	finish(tensor);
+	ck_assert_uint_eq(fr_given(tensor), 1);
 	ck_assert(list_empty(&front->running));
 	ck_assert_uint_eq(front->rounds, 1);
 	s.round = 2;
@@ -315,6 +318,12 @@ START_TEST(a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any)
 	ck_assert(fr_all_posted(tensor));
 	s = piece(1, 0, 0, CHUNK);
 	ck_assert_int_eq(submit(1, &s), 0);
+	s = piece(1, 1, 0, 2 * CHUNK);
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), round_prev(1));
+	s = piece(1, 0, CHUNK, BYTES - CHUNK);
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 1);
 	finish(tensor);
 	s = sub(2);			/* the next one may be of host memory */
 	ck_assert_int_eq(submit(0, &s), 0);

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_end.c - a job that ends because a process is lost: on the same round for everybody.
+ *
+ * A round for which all machines have given their inputs, the lost rank's too, is summed, and
+ * its result may be at one machine when the others' is on its way.  So the end has two steps
+ * before it.  Agents take no more inputs, and say which rounds theirs are for.  What all
+ * have given comes: its sums are made, or will be.  What one has not never does.  Then
+ * they wait for the former, tell their ranks, and say so; and only then the job is over,
+ * for servers and agents.
+ *
+ * Agents that cannot answer are not waited for, nor is anybody for longer than END_MS: a server
+ * that is lost just now may take a result along.
+ */
+#include "common/base/geom.h"
+#include "scheduler/sched.h"
+
+#define END_MS	3000u
+
+static bool is_asked(const struct sched_part *p)
+{
+	return p->node && p->node->state == SN_UP && !p->return_by && p->told_up;
+}
+
+static const struct msg *question(struct sched *s, struct sched_job *j)
+{
+	struct msg *m = out_msg(s, MSG_JOB_END);
+	uint64_t *rounds = NULL;
+	uint32_t n = 0;
+
+	if (!m)
+		return NULL;
+	if (j->ending == END_DONE)
+		rounds = out_scratch(s, (j->ntensors + 1) * sizeof(*rounds));
+	list_for_each(&j->tensors, l) {
+		const struct sched_tensor *t = list_entry(l, struct sched_tensor, link);
+
+		if (rounds && t->round && !t->never)
+			rounds[n++] = (uint64_t)t->id << 32 | t->round;
+	}
+	m->ready = (struct msg_ready){
+		.job = j->number, .seq = j->ending, .text = "", .nrounds = n, .rounds = rounds,
+	};
+	return m;
+}
+
+static void ask_all(struct sched *s, struct sched_job *j)
+{
+	const struct msg *m = question(s, j);
+
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		struct sched_part *p = &j->machines[i];
+
+		p->ended = false;
+		if (is_asked(p))
+			out_send(s, p->node, m);
+	}
+	j->end_by = s->now + mono_ms(END_MS);
+	sched_wake(s, j->end_by);
+}
+
+static void over(struct sched *s, struct sched_job *j)
+{
+	const struct err why = j->why;
+
+	job_down(s, j, why.code, "%s", why.text);
+}
+
+void end_step(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		if (is_asked(&j->machines[i]) && !j->machines[i].ended)
+			return;
+	if (j->ending == END_DONE) {
+		over(s, j);
+		return;
+	}
+	j->ending = END_DONE;
+	ask_all(s, j);
+}
+
+bool end_begin(struct sched *s, struct sched_job *j, const struct err *why)
+{
+	if (j->state != SJ_UP || j->nmachines < 2)
+		return false;
+	j->why = *why;
+	j->ending = END_GIVEN;
+	out_log(s, SCHED_WARN, "job %s ends when its last rounds are over, reason %s", j->name,
+		why->text);
+	list_for_each(&j->tensors, l) {
+		struct sched_tensor *t = list_entry(l, struct sched_tensor, link);
+
+		t->round = 0;
+		t->never = false;
+	}
+	ask_all(s, j);
+	return true;
+}
+
+void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+
+	if (!p || j->state != SJ_UP || !j->ending || m->seq != j->ending || p->ended) {
+		s->counters.strays++;
+		return;
+	}
+	p->ended = true;
+	for (uint32_t i = 0; j->ending == END_GIVEN && i < m->nrounds; i++) {
+		struct sched_tensor *t = tensor_by_id(j, (uint32_t)(m->rounds[i] >> 32));
+		uint32_t round = (uint32_t)m->rounds[i];
+
+		if (!t)
+			continue;
+		t->never |= !round;
+		/* machines are at most one round apart */
+		if (!t->round || round == round_prev(t->round))
+			t->round = round;
+	}
+	end_step(s, j);
+}
+
+void end_lose(struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN)
+			continue;
+		j->ranks[r].state = SR_LOST;
+		j->nin--;
+		j->nlost++;
+	}
+}
+
+/* What it was asked may be lost with the connection before. */
+void end_back(struct sched *s, struct sched_job *j, struct sched_node *n)
+{
+	struct sched_part *p = job_machine_part(j, n);
+
+	if (p && !p->ended && is_asked(p))
+		out_send(s, n, question(s, j));
+}
+
+void end_timer(struct sched *s, struct sched_job *j)
+{
+	if (!j->ending)
+		return;
+	if (s->now >= j->end_by)
+		over(s, j);
+	else
+		sched_wake(s, j->end_by);
+}

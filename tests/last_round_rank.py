@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of a job of which a process will be killed: trouble_round.sh.
+
+	last_round_rank.py TENSORS SIZE
+
+Trains until the job is over, and says of each tensor which round's sum was the last that it
+was given, and how often it has begun one: "last 7 7 8 ..., begun 9".
+"""
+import sys
+
+import numpy as np
+
+import tally
+
+
+def main():
+    tensors, size = int(sys.argv[1]), int(sys.argv[2])
+    s = tally.Session(timeout=30)
+    handles = s.declare_all([(f"t{k}", size) for k in range(tensors)])
+    arrays = [s.empty(size) for _ in handles]
+    last = [0] * tensors
+    number = 0
+    error = None
+    print("attached", flush=True)
+    while not error:
+        number += 1
+        tickets = []
+        for k, (handle, array) in enumerate(zip(handles, arrays)):
+            array[:] = (s.rank + 1) * (number % 50 + 1) + k
+            try:
+                tickets.append(handle.push_pull(array))
+            except tally.TallyError as e:
+                error = e
+                break
+        for k, ticket in enumerate(tickets):
+            try:
+                result = ticket.wait(60)
+            except tally.TallyError as e:
+                error = e
+                continue
+            want = sum((r + 1) * (number % 50 + 1) + k for r in range(s.world_size))
+            if not (result == want).all():
+                print("WRONG round", number, "tensor", k, result[0], "instead of", want)
+                sys.exit(3)
+            last[k] = number
+        if number % 5 == 0:
+            print("round", number, flush=True)
+    print("last", *last, flush=True)
+    print("begun", number, flush=True)
+    print("ERROR", error.name, error.text, flush=True)
+    sys.exit(1)
+
+
+main()

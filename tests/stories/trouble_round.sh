@@ -1,0 +1,54 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 200
+# A process is killed at any moment of a round: all others have the sums of the same rounds,
+# tensor by tensor, and none has one that another lacks.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_scheduler
+start_agent a0 --engines 2
+start_agent a1 --engines 3
+start_agent a2
+for s in s0 s1; do start_server $s; done
+start_server s2 --machine-id a0 --engines 2	# on the first agent's machine
+wait_until 15 'all nodes are registered' nodes_up 6
+
+# ranks JOB SIZE: 0 and 1 on a0, 2 and 3 on a1, 4 on a2.
+ranks()
+{
+	local r
+
+	for r in 0 1 2 3 4; do
+		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=5 \
+			TALLY_SOCKET="$TMP/a$(( r / 2 )).sock" \
+			"$PYTHON" "$ROOT/tests/last_round_rank.py" 6 "$2"
+	done
+}
+apart=0
+# kill_one JOB SIZE RANK AFTER_MS
+kill_one()
+{
+	local r first=
+
+	ranks "$1" "$2"
+	wait_line 30 "$1.0" '^round 5$'
+	pause_ms "$4"
+	kill_now "$1.$3" KILL
+	for r in 0 1 2 3 4; do
+		(( r == $3 )) && continue
+		expect_error 20 "$1.$r" "EWORKERLOST rank $3 on machine a$(( $3 / 2 )) is gone"
+		[ -n "$first" ] || first=$(grep '^last' "$TMP/$1.$r.log")
+		[ "$(grep '^last' "$TMP/$1.$r.log")" = "$first" ] ||
+			fail "$1: ranks 0 and $r do not have the same rounds: $(
+				grep -h '^last' "$TMP/$1".?.log | paste -sd '|')"
+	done
+	[ "$(tr ' ' '\n' <<< "${first#last }" | sort -u | wc -l)" = 1 ] || apart=$(( apart + 1 ))
+}
+for i in 1 2 3 4 5; do
+	kill_one "large$i" 400000 4 $(( RANDOM % 100 ))
+	kill_one "small$i" 1000 3 $(( RANDOM % 30 ))
+	kill_one "half$i" 100000 $(( 3 + i % 2 )) $(( RANDOM % 60 ))
+done
+say "15 processes killed, $apart times between two tensors of a step"
+works after a0 a1 a2

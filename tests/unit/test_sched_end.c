@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/* test_sched_end.c - a job that a lost process ends: on the same round for everybody. */
+#include "tests/unit/sched_rig.h"
+
+static const uint32_t steps[] = { END_GIVEN, END_DONE };
+
+/* "Of tensors 1 and 2 all here was given for these rounds." */
+static void given(uint32_t conn, uint32_t job, uint32_t first, uint32_t second)
+{
+	const uint64_t rounds[] = { UINT64_C(1) << 32 | first, UINT64_C(2) << 32 | second };
+	const struct msg m = { .type = MSG_JOB_END, .ready = {
+		.job = job, .seq = END_GIVEN, .text = "", .nrounds = 2, .rounds = rounds,
+	} };
+
+	send(conn, &m);
+}
+
+static struct pair pair_that_lost_rank_1(void)
+{
+	struct pair p = pair_declared();
+
+	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
+	return p;
+}
+
+START_TEST(rounds_that_all_have_given_are_over_before_the_job_is)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	given(p.a, p.job, 7, 8);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_GIVEN);
+	given(p.b, p.job, 8, 7);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
+	ck_assert_uint_eq(last(p.b, MSG_JOB_END)->rounds[0], 7);
+	ck_assert_uint_eq(last(p.b, MSG_JOB_END)->rounds[1], 7);
+	ready_as(p.b, MSG_JOB_END, p.job, END_DONE, 0);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);
+	ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
+	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text,
+			 "rank 1 on machine b is gone (process ended)");
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(p.server, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+START_TEST(a_first_round_that_one_has_not_given_is_not_waited_for)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	given(p.a, p.job, 1, 0);
+	given(p.b, p.job, 0, 1);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->n, 0);
+}
+END_TEST
+
+START_TEST(rounds_begin_again_at_one)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	given(p.a, p.job, 1, UINT32_MAX);
+	given(p.b, p.job, UINT32_MAX, 1);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[0], UINT32_MAX);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[1], UINT32_MAX);
+}
+END_TEST
+
+START_TEST(who_does_not_answer_is_not_waited_for_long)
+{
+	struct pair p = pair_that_lost_rank_1();
+	const uint32_t all[] = { p.a, p.b, p.server };
+
+	if (steps[_i] == END_DONE) {
+		given(p.a, p.job, 1, 1);
+		given(p.b, p.job, 1, 1);
+	}
+	ready_as(p.a, MSG_JOB_END, p.job, steps[_i], 0);
+	pass_beating(2900, all, 3);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(1100, all, 3);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+START_TEST(agents_that_are_gone_are_not_waited_for)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	given(p.a, p.job, 3, 3);
+	conn_closed(p.b);
+	pass_beating(1000, (uint32_t[]){ p.a, p.server }, 2);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
+	ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
+	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text,
+			 "rank 1 on machine b is gone (process ended)");
+}
+END_TEST
+
+START_TEST(an_agent_that_lost_the_question_is_asked_again)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_GIVEN);
+	given(p.b, p.job, 3, 3);
+	given(p.a, p.job, 3, 3);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
+}
+END_TEST
+
+START_TEST(nothing_new_begins_and_further_losses_change_nothing)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	declare_in(p.a, 9, p.job, 0, both, 2);
+	ck_answer(p.a, 9, TALLY_EWORKERLOST, NULL);
+	barrier(p.a, 10, p.job, 0, 1);
+	ck_answer(p.a, 10, TALLY_EWORKERLOST, NULL);
+	leave(p.a, p.job, 0, TALLY_EWORKERLOST);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	given(p.a, p.job, 3, 3);
+	given(p.a, p.job, 2, 2);		/* said twice */
+	given(p.b, p.job, 3, 3);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[0], 3);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, rounds_that_all_have_given_are_over_before_the_job_is);
+	tcase_add_test(t, a_first_round_that_one_has_not_given_is_not_waited_for);
+	tcase_add_test(t, rounds_begin_again_at_one);
+	tcase_add_loop_test(t, who_does_not_answer_is_not_waited_for_long, 0, ARRAY_SIZE(steps));
+	tcase_add_test(t, agents_that_are_gone_are_not_waited_for);
+	tcase_add_test(t, an_agent_that_lost_the_question_is_asked_again);
+	tcase_add_test(t, nothing_new_begins_and_further_losses_change_nothing);
+}
+
+int main(void)
+{
+	return rig_main("sched_end", add);
+}

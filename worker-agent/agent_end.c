@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a job of which a process is lost: on the same round for all its ranks.
+ *
+ * The scheduler asks twice (JOB_END).  First engine 0 takes nothing more from the job's
+ * rings, and says of each tensor the last round for which this machine's ranks have all given
+ * their inputs.  Then it is told the rounds for which all machines have, waits until these
+ * are over, as any round ends, and says so.  JOB_DOWN comes when all have.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "worker-agent/agent.h"
+
+/* ---- control thread ---- */
+
+static void answer(struct agent *a, uint32_t job, const struct ad_end *end)
+{
+	const struct msg m = {
+		.type = MSG_JOB_END,
+		.ready = {
+			.job = job, .seq = end->step, .text = "", .nrounds = end->n,
+			.rounds = end->rounds,
+		},
+	};
+
+	(void)ad_tell_scheduler(a, &m);		/* it does not wait for long */
+}
+
+static uint32_t tensors_of(const struct ad_job *j)
+{
+	uint32_t n = 0;
+
+	list_for_each(&j->tensors, l)
+		n++;
+	return n;
+}
+
+void ad_end_asked(struct agent *a, const struct msg_ready *m)
+{
+	struct ad_end none = { .step = (enum msg_end)m->seq };
+	struct ad_job *j = ad_job_find(a, m->job);
+
+	if (!j || j->state != JOB_RUNNING) {
+		answer(a, m->job, &none);
+		return;
+	}
+	if (j->end.busy)
+		return;			/* asked again, on another connection */
+	free(j->end.rounds);
+	j->end = none;
+	j->end.room = MAX(tensors_of(j), m->nrounds) + 1;
+	j->end.rounds = calloc(j->end.room, sizeof(*j->end.rounds));
+	if (!j->end.rounds) {
+		answer(a, m->job, &none);
+		return;
+	}
+	j->end.n = m->nrounds;
+	if (m->nrounds)
+		memcpy(j->end.rounds, m->rounds, m->nrounds * sizeof(*m->rounds));
+	j->end.busy = true;
+	ad_engine_tell(a->engine[0], AD_END, &j, sizeof(j));
+}
+
+void ad_end_answer(struct ad_job *j)
+{
+	j->end.busy = false;
+	if (j->state != JOB_STOPPING)
+		answer(j->agent, j->id, &j->end);
+}
+
+/* ---- engine 0 ---- */
+
+static bool is_over(struct front *f, const struct ad_job *j, uint64_t round)
+{
+	const struct fr_tensor *t = fr_tensor_find(f, j->id, (uint32_t)(round >> 32));
+
+	return !t || !t->running || t->round != (uint32_t)round;
+}
+
+static void look(struct ad_engine *en, struct ad_job *j)
+{
+	struct ad_end *end = &j->end;
+
+	while (end->n && is_over(&en->front, j, end->rounds[end->n - 1]))
+		end->n--;
+	if (end->n)
+		return;
+	j->finishing = false;
+	ad_tell_control(en, AD_ENDED, &j, sizeof(j));
+}
+
+void ad_end_mail(struct ad_engine *en, struct ad_job *j)
+{
+	struct ad_end *end = &j->end;
+
+	j->ending = true;
+	if (end->step != END_GIVEN) {
+		j->finishing = true;
+		look(en, j);
+		return;
+	}
+	end->n = 0;
+	list_for_each(&j->front.tensors, l) {
+		const struct fr_tensor *t = list_entry(l, struct fr_tensor, link);
+
+		if (end->n < end->room)
+			end->rounds[end->n++] = (uint64_t)t->id << 32 | fr_given(t);
+	}
+	ad_tell_control(en, AD_ENDED, &j, sizeof(j));
+}
+
+void ad_end_turn(struct ad_engine *en)
+{
+	list_for_each(&en->front.jobs, l) {
+		struct ad_job *j = list_entry(l, struct fr_job, link)->user;
+
+		if (j->finishing)
+			look(en, j);
+	}
+}
