@@ -66,17 +66,23 @@ static void over(struct sched *s, struct sched_job *j)
 	job_down(s, j, why.code, "%s", why.text);
 }
 
-void end_step(struct sched *s, struct sched_job *j)
+/* With what those have said who could. */
+static void go_on(struct sched *s, struct sched_job *j)
 {
-	for (uint32_t i = 0; i < j->nmachines; i++)
-		if (is_asked(&j->machines[i]) && !j->machines[i].ended)
-			return;
 	if (j->ending == END_DONE) {
 		over(s, j);
 		return;
 	}
 	j->ending = END_DONE;
 	ask_all(s, j);
+}
+
+void end_step(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		if (is_asked(&j->machines[i]) && !j->machines[i].ended)
+			return;
+	go_on(s, j);
 }
 
 bool end_begin(struct sched *s, struct sched_job *j, const struct err *why)
@@ -145,8 +151,10 @@ void end_timer(struct sched *s, struct sched_job *j)
 {
 	if (!j->ending)
 		return;
-	if (s->now >= j->end_by)
-		over(s, j);
-	else
-		sched_wake(s, j->end_by);
+	if (s->now >= j->end_by) {
+		go_on(s, j);
+		return;
+	}
+	sched_wake(s, j->end_by);
+	end_step(s, j);			/* somebody may be away by now */
 }

@@ -78,7 +78,13 @@ START_TEST(who_does_not_answer_is_not_waited_for_long)
 	ready_as(p.a, MSG_JOB_END, p.job, steps[_i], 0);
 	pass_beating(2900, all, 3);
 	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, steps[_i]);
 	pass_beating(1100, all, 3);
+	if (steps[_i] == END_GIVEN) {	/* those who have answered end on the same round still */
+		ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+		ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
+		pass_beating(3100, all, 3);
+	}
 	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 }
 END_TEST
