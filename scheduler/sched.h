@@ -473,6 +473,7 @@ void epoch_offer(struct sched *s, struct sched_node *n);	/* to jobs without it *
 void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
 		  const struct msg_ready *m);
 void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m);
+void epoch_leave(struct sched *s, struct sched_node *n);	/* it asks for it itself */
 const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
 bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
 

@@ -184,6 +184,8 @@ static void from_server(struct sched *s, struct sched_node *n, const struct msg 
 		job_ready(s, n, m);
 	else if (m->type == MSG_EPOCH_READY)
 		epoch_ready(s, n, &m->ready);
+	else if (m->type == MSG_DRAIN && !m->drain.undo)
+		epoch_leave(s, n);
 	else
 		s->counters.strays++;
 }

@@ -10,7 +10,7 @@
  *
  *   a server dies		a repair, at once, whatever else is under way
  *   a server is to drain	a rebalance that gives it no weight; when that is settled it
- *				is out of the job
+ *				is out of the job; so too one that was told to end
  *   a server registers		it is told the job as it is (JOB_UP and the log, placed);
  *				when it is ready, a rebalance gives it a share
  *   a rank is lost		a repair too, where the job goes on without it
@@ -190,14 +190,19 @@ static void part_out(struct sched *s, struct sched_job *j, struct sched_part *p,
 	p->ready = true;
 }
 
+static bool is_drained(const struct sched_job *j, const struct sched_part *p)
+{
+	return p->node && p->node->draining && !p->joining && !epoch_has_chunks(j, p) &&
+	       j->settled == j->epoch;
+}
+
 static void tell_all_settled(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];
 
 		tell_settled(s, j, p);
-		if (p->node && p->node->draining && !epoch_has_chunks(j, p) &&
-		    j->settled == j->epoch)
+		if (is_drained(j, p))
 			part_out(s, j, p, "the server is drained");
 	}
 }
@@ -419,6 +424,8 @@ void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
 	}
 	p->joining = false;
 	p->fresh = true;
+	if (is_drained(j, p))
+		part_out(s, j, p, "the server is drained");
 	job_pump(s, j);
 }
 
@@ -446,19 +453,13 @@ static void undrain(struct sched *s, struct sched_node *n)
 	job_servers_changed(s);
 }
 
-void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
+static void drain(struct sched *s, struct sched_node *n, bool undo)
 {
-	struct sched_node *n = node_by_name(s, NODE_SERVER, m->name);
-
-	if (!n || n->state == SN_DEAD) {
-		out_reply(s, conn, m->req, TALLY_ENOENT, "there is no server '%.128s'", m->name);
-		return;
-	}
-	if (!m->undo && !n->draining)
-		out_log(s, SCHED_INFO, "server %s is to drain", n->name);
-	if (m->undo) {
+	if (undo) {
 		undrain(s, n);
 	} else {
+		if (!n->draining)
+			out_log(s, SCHED_INFO, "server %s is to drain", n->name);
 		n->draining = true;
 	}
 	node_tell_drain(s, n);
@@ -468,12 +469,37 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
 
 		if (!p || j->state != SJ_UP)
 			continue;
-		if (n->draining && !epoch_has_chunks(j, p) && !p->joining && j->settled == j->epoch)
+		if (is_drained(j, p))
 			part_out(s, j, p, "the server is drained");
 		else
 			job_pump(s, j);
 	}
+}
+
+void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
+{
+	struct sched_node *n = node_by_name(s, NODE_SERVER, m->name);
+
+	if (!n || n->state == SN_DEAD) {
+		out_reply(s, conn, m->req, TALLY_ENOENT, "there is no server '%.128s'", m->name);
+		return;
+	}
+	drain(s, n, m->undo);
 	out_reply(s, conn, m->req, 0, "%s", "");
+}
+
+void epoch_leave(struct sched *s, struct sched_node *n)
+{
+	drain(s, n, false);
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+
+		if (j->state != SJ_UP || !job_server_part(j, n) || any_can_serve(j))
+			continue;
+		out_reply(s, n->conn, 0, TALLY_ENOSERVER, "job '%.128s' has no other server",
+			  j->name);
+		return;
+	}
 }
 
 const char *epoch_waiting(const struct sched_job *j)

@@ -38,9 +38,9 @@ static const struct opt_program program = {
 	.summary = "Summation server: adds up the gradients of a cluster's training jobs.",
 	.details = "Runs on CPU machines, and beside the agent on machines that train.  A\n"
 		   "scheduler that is not there is tried again; one that refuses (wrong\n"
-		   "secret, name taken) ends the server.  SIGTERM and SIGINT end it; the jobs\n"
-		   "it sums for go on with other servers, after a pause that \"tally drain\"\n"
-		   "spares them.  The log goes to standard error.\n"
+		   "secret, name taken) ends the server.  SIGTERM and SIGINT end it when it has\n"
+		   "given its jobs to other servers, after 10 s at most; a second one at once.\n"
+		   "The log goes to standard error.\n"
 		   "Exit status: 0 ended by a signal, 1 cannot run, 2 wrong options.\n"
 		   "\n"
 		   "Example:\n"
@@ -150,6 +150,7 @@ static const struct daemon_ops ops = {
 	.set_up = set_up,
 	.start = start,
 	.mail = sv_on_mail,
+	.leave = sv_leave,
 	.stop = stop,
 };
 

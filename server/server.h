@@ -211,13 +211,14 @@ struct server {
 	mono_t crowd_told;		/* when that was in the log last */
 	uint32_t nengines, my_node;
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
-	struct loop_timer *tick;
+	struct loop_timer *tick, *leave_by;
 	struct sv_engine *engine[ENGINES_MAX];
 };
 
 /* server_io.c: the scheduler's side */
 int sv_io_start(struct server *s, struct err *e);
 void sv_io_stop(struct server *s);
+bool sv_leave(void *owner);	/* a signal to end: true: it has jobs that go to others first */
 void sv_on_mail(void *owner, const struct mail *m);
 
 /* server_job.c, server_tensor.c: jobs' memory, and what the engines get of it */

@@ -9,6 +9,8 @@
  * registration and every TELL_JOBS_MS, with how much of its log is here and what was
  * answered last; what the scheduler does not know it ends.
  * A scheduler of another cluster knows none of them, and is joined when nobody trains here.
+ *
+ * A server that is told to end asks to be drained first, and ends when it has no jobs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 #include "server/server.h"
 
 #define TELL_JOBS_MS	10000u
+#define LEAVE_MS	10000u
 
 static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
 		   const struct err *e)
@@ -125,6 +128,42 @@ static void take_epoch(struct server *s, const struct msg *m)
 		cannot(s, MSG_EPOCH_READY, m->epoch.job, m->epoch.epoch, &e);
 }
 
+/* ---- the end ---- */
+
+static void leave_now(struct server *s, const char *why)
+{
+	if (!s->daemon.leaving)
+		return;
+	log_info("server %s ends, %s", s->name, why);
+	daemon_end(&s->daemon);
+}
+
+static void on_leave_by(void *ctx)
+{
+	leave_now(ctx, "though agents have not gone over yet");
+}
+
+bool sv_leave(void *owner)
+{
+	struct server *s = owner;
+	struct msg m = { .type = MSG_DRAIN, .drain = { .req = 1, .name = s->name } };
+
+	if (list_empty(&s->jobs) || !s->node || ctl_node_send(s->node, &m, NULL) ||
+	    loop_timer_start(s->loop, &s->leave_by, LEAVE_MS, LEAVE_MS, on_leave_by, s))
+		return false;
+	log_info("server %s gives its jobs to others first, for %u s at most; a second signal "
+		 "ends it at once", s->name, LEAVE_MS / 1000);
+	return true;
+}
+
+static void on_down(void *ctx, const struct err *why)
+{
+	ctl_daemon_down(ctx, why);
+	leave_now(ctl_daemon_owner(ctx), "there is nobody to take its jobs away");
+}
+
+/* ---- messages ---- */
+
 static void on_msg(void *ctx, const struct msg *m)
 {
 	struct server *s = ctl_daemon_owner(ctx);
@@ -159,6 +198,8 @@ static void on_msg(void *ctx, const struct msg *m)
 		break;
 	case MSG_REPLY:
 		log_warn("scheduler says %s", m->reply.text);
+		if (m->reply.code == TALLY_ENOSERVER)
+			leave_now(s, "nobody can take its jobs over");
 		break;
 	default:
 		log_debug("message %s ignored", msg_type_name(m->type));
@@ -189,7 +230,7 @@ static bool trains(void *ctx)
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
-	.down = ctl_daemon_down,
+	.down = on_down,
 	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
 	.trains = trains,
@@ -243,6 +284,8 @@ void sv_on_mail(void *owner, const struct mail *m)
 			return;
 		sv_agents_del(s, j);
 		sv_job_free(s, j);
+		if (list_empty(&s->jobs))
+			leave_now(s, "it has no jobs any more");
 	}
 }
 
@@ -270,4 +313,6 @@ void sv_io_stop(struct server *s)
 	s->node = NULL;
 	loop_timer_stop(s->tick);
 	s->tick = NULL;
+	loop_timer_stop(s->leave_by);
+	s->leave_by = NULL;
 }

@@ -35,6 +35,7 @@ fail()
 {
 	printf 'FAILED: %s\n' "$*" >&2
 	show_logs >&2
+	printf 'FAILED: %s\n' "$*" >&2	# a runner may leave out the middle
 	exit 1
 }
 

@@ -522,7 +522,9 @@ def main():
         time.sleep(0.01)
     if what == "refused":
         sys.exit(refused(r, int(sys.argv[2])))
-    for p in JOB_LIES[what](r):
+    peers = JOB_LIES[what](r)
+    print("said", flush=True)
+    for p in peers:
         print("told", p.hear(20), flush=True)
         keep.append(p)
     print("struck", flush=True)

@@ -111,7 +111,10 @@ static void on_signal(void *ctx, int signum)
 
 	log_info("%s stops, signal %d", d->program->name, signum);
 	notify("STOPPING=1");
-	loop_stop(d->loop);
+	if (!d->leaving && d->ops->leave && d->ops->leave(d->owner))
+		d->leaving = true;
+	else
+		loop_stop(d->loop);
 }
 
 static void on_watchdog(void *ctx)
@@ -201,6 +204,11 @@ int daemon_write_port(const char *path, uint16_t port, struct err *e)
 		return err_set(e, err_from_errno(errno), "cannot write %s: %s", path,
 			       strerror(errno));
 	return 0;
+}
+
+void daemon_end(struct daemon *d)
+{
+	loop_stop(d->loop);
 }
 
 void daemon_give_up(struct daemon *d)

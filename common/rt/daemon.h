@@ -4,8 +4,9 @@
  *
  * daemon_main() reads the options, finds out who the daemon is, makes loop and
  * mailbox, and calls what the program adds: set_up, start, then mail as it comes,
- * stop, clear.  SIGTERM and SIGINT stop the loop; systemd's watchdog is fed from
- * it.  All on the main thread.  common/ctl/ctl.h has its way to the scheduler.
+ * leave, stop, clear.  SIGTERM and SIGINT stop the loop, the first of them when leave
+ * says so; systemd's watchdog is fed from it.  All on the main thread.
+ * common/ctl/ctl.h has its way to the scheduler.
  */
 #ifndef TALLY_RT_DAEMON_H
 #define TALLY_RT_DAEMON_H
@@ -47,6 +48,8 @@ struct daemon_ops {
 	/* From here on stop() is called, also after an error. */
 	int (*start)(struct daemon *d, struct err *e);
 	void (*mail)(void *owner, const struct mail *m);	/* from engines */
+	/* A signal to end: true: not yet, daemon_end() follows.  May be NULL. */
+	bool (*leave)(void *owner);
 	void (*stop)(void *owner);
 	void (*clear)(void *owner);	/* loop and mailbox are gone; may be NULL */
 };
@@ -62,6 +65,7 @@ struct daemon {
 	struct mailbox *mail;
 	struct loop_bell *bell;
 	struct loop_timer *watchdog;
+	bool leaving;
 	int exit_code;
 };
 
@@ -71,6 +75,9 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 
 /* Which CPU an engine is pinned to; -1 when there is only one, or not more CPUs than engines. */
 void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX]);
+
+/* From the loop: the daemon has left, and ends. */
+void daemon_end(struct daemon *d);
 
 /* From the loop: the daemon cannot go on, and ends with status 1. */
 void daemon_give_up(struct daemon *d);

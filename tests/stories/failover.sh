@@ -146,6 +146,19 @@ for s in s0 s2; do tally drain --undo $s > "$TMP/out" || fail "undrain $s"; done
 wait_until 20 'all are used again' job_has drain 4
 finished drain 'drained to none, and all used again'
 
+# ---- told to end, not drained before: it is missed by nobody; the last one ends at once ----
+train term
+for s in s0 s1; do
+	kill_now $s TERM
+	expect_end 12 $s 0
+	has_line $s 'it has no jobs any more' || fail "$s ended with the job"
+	train_more term.0 3
+done
+has_line scheduler 'job term epoch [0-9]+, a lost' && fail 'one that was told to end was missed'
+for i in 0 1; do cpu_server $i; done
+wait_until 20 'the next ones are used' job_has term 4
+finished term 'servers told to end while they sum'
+
 # ---- all at once: the job waits, says for what, and goes on ----
 train none
 for s in s0 s1 s2 g0; do kill_now $s KILL; done
@@ -154,3 +167,11 @@ rounds=$(rounds_of none.0)
 cpu_server 0
 train_more none.0 20 30
 finished none 'no server left, and one that comes'
+
+train alone
+kill_now s0 TERM
+expect_end 3 s0 0
+has_line s0 'nobody can take its jobs over' || fail 'the last server does not say why it ended'
+wait_until 10 'the job says what it waits for' job_waits alone 'a server, all are gone'
+cpu_server 0
+finished alone 'the last server told to end, and one that comes'

@@ -111,6 +111,7 @@ liar stories 1 3 stories
 wait_line 20 stories.1 '^ready'
 wait_line 20 stories.2 '^done rounds'
 again
+wait_line 20 stories.1 '^said'
 : > "$TMP/told"
 for r in 0 2; do expect_error 30 stories.$r 'EPROTO .*handed back'; done
 kill_now stories.1 KILL

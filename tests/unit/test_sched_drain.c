@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A drained server stays drained as long as its process lives, whatever its scheduler does. */
+/*
+ * A drained server stays drained as long as its process lives, whatever its scheduler does;
+ * one that is told to end asks for it.
+ */
 #include "tests/unit/sched_rig.h"
 
 static void drain(uint32_t cli, uint64_t req, const char *name, bool undo)
@@ -105,8 +108,82 @@ START_TEST(server_that_was_away_is_told_when_it_is_back)
 }
 END_TEST
 
+/* All that have the epoch say so: servers first, then agents. */
+static void follow(const struct pair *p, const uint32_t *servers, uint32_t n)
+{
+	uint64_t epoch = last(servers[0], MSG_EPOCH)->epoch;
+
+	for (uint32_t i = 0; i < n; i++)
+		ready_as(servers[i], MSG_EPOCH_READY, p->job, epoch, 0);
+	ck_assert_uint_eq(last(p->a, MSG_EPOCH)->epoch, epoch);
+	ready_as(p->a, MSG_EPOCH_READY, p->job, epoch, 0);
+	ready_as(p->b, MSG_EPOCH_READY, p->job, epoch, 0);
+}
+
+static void leaves(uint32_t conn)
+{
+	struct msg m = { .type = MSG_DRAIN, .drain = { .req = 1, .name = "whatever it says" } };
+
+	send(conn, &m);
+}
+
+START_TEST(server_that_ends_is_drained_first)
+{
+	struct pair p = pair_declared();
+	uint32_t servers[] = { p.server, hello(NODE_SERVER, "cpu-1") };
+
+	heartbeat(servers[1], 1);
+	ready_as(servers[1], MSG_JOB_READY, p.job, last(servers[1], MSG_JOB_UP)->epoch, 0);
+	follow(&p, servers, 2);
+	ck_assert_uint_eq(count(servers[0], MSG_JOB_DOWN, REQ_ANY), 0);
+	leaves(servers[0]);
+	follow(&p, servers, 2);
+	ck_assert_int_eq(last(servers[0], MSG_JOB_DOWN)->code, 0);
+	ck_assert_uint_eq(count(servers[0], MSG_REPLY, REQ_ANY), 0);
+	ck_assert_uint_eq(count(servers[1], MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 0);
+	ck_assert_uint_eq(sched_counters(w->s)->rebalances, 2);
+	conn_closed(servers[0]);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, servers[1] }, 3);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 0);
+	servers[0] = hello(NODE_SERVER, "cpu-0");	/* the next process is used again */
+	heartbeat(servers[0], 1);
+	ck_assert_uint_eq(last(servers[0], MSG_JOB_UP)->job, p.job);
+}
+END_TEST
+
+START_TEST(server_that_ends_hears_that_there_is_no_other)
+{
+	struct pair p = pair_declared();
+
+	leaves(p.server);
+	ck_assert_int_eq(last(p.server, MSG_REPLY)->code, TALLY_ENOSERVER);
+	ck_assert_str_eq(last(p.server, MSG_REPLY)->text, "job 'x' has no other server");
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* It has been told the job, and no epoch has given it anything. */
+START_TEST(server_that_is_drained_while_it_joins_does_not_stay)
+{
+	struct pair p = pair_declared();
+	uint32_t one = hello(NODE_SERVER, "cpu-1");
+
+	heartbeat(one, 1);
+	leaves(one);
+	ck_assert_uint_eq(count(one, MSG_JOB_DOWN, REQ_ANY), 0);
+	ready_as(one, MSG_JOB_READY, p.job, last(one, MSG_JOB_UP)->epoch, 0);
+	ck_assert_int_eq(last(one, MSG_JOB_DOWN)->code, 0);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, server_that_ends_is_drained_first);
+	tcase_add_test(t, server_that_ends_hears_that_there_is_no_other);
+	tcase_add_test(t, server_that_is_drained_while_it_joins_does_not_stay);
 	tcase_add_test(t, server_hears_that_it_is_drained);
 	tcase_add_test(t, restarted_scheduler_does_not_use_a_drained_server);
 	tcase_add_test(t, server_taken_for_dead_comes_back_drained);
