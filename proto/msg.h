@@ -50,7 +50,7 @@
 	X(RANK_LEAVE,     6, msg_rank_leave, "agent -> scheduler -> agents: a rank is gone") \
 	X(JOB_UP,         7, msg_job_up,     "scheduler -> servers, then agents: it is complete") \
 	X(JOB_READY,      8, msg_ready,      "server -> scheduler: reserved, or not (code)") \
-	X(JOB_DOWN,       9, msg_job_down,   "scheduler -> all: the job is over, and why") \
+	X(JOB_DOWN,       9, msg_job_down,   "scheduler -> all: it is over; server: it is let go") \
 	X(DECLARE,       10, msg_declare,    "process -> agent -> scheduler: a batch of tensors") \
 	X(TENSORS,       11, msg_tensors,    "scheduler -> servers, then agents: a log entry") \
 	X(TENSORS_READY, 12, msg_ready,      "server -> scheduler: reserved, or not (code)") \
@@ -239,7 +239,8 @@ enum wait_kind {
 	WAIT_NONE,			/* nothing, or nobody knows */
 	WAIT_RANK,			/* who: a rank of the agent's own machine */
 	WAIT_MACHINE,			/* who: index of an agent of the job */
-	WAIT_SERVER,			/* who: its node number; no link to it, or no answer */
+	WAIT_SERVER,			/* who: its node number; it does not answer */
+	WAIT_LINK,			/* the same; there is no link to it */
 	WAIT_KIND_END
 };
 

@@ -191,6 +191,11 @@ struct sched_part {
 	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
 	uint32_t engines;		/* servers: of the last one here */
 	struct pace_server pace;	/* servers */
+	mono_t cut_since;		/* servers: an agent has no link to it; 0: all have */
+	mono_t let_go_by;		/* was told that the job is over, because of that */
+	uint8_t let_go[ID_BYTES];	/* the process that has said that it has nothing of it */
+	uint32_t cuts;			/* so often, of late; */
+	mono_t cut_until;		/* not offered the job again before */
 	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
 	mono_t from;				/* of then */
 	char name[NAME_LEN_MAX + 1];
@@ -440,6 +445,7 @@ bool job_one_machine(const struct sched_job *j);
 bool job_have_server(const struct sched *s);
 struct sched_part *job_server_part(struct sched_job *j, const struct sched_node *n);
 struct sched_part *job_machine_part(struct sched_job *j, const struct sched_node *n);
+void job_server_lost(struct sched *s, struct sched_job *j, struct sched_part *p);
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_ready(struct sched *s, struct sched_node *n, const struct msg *m);	/* or TENSORS_ */
 void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
@@ -476,6 +482,13 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m);
 void epoch_leave(struct sched *s, struct sched_node *n);	/* it asks for it itself */
 const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
 bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
+
+/* sched_cut.c */
+void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
+void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
+bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
+/* What is known of a server of that name, as it gets a part. */
+void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);
 
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
@@ -653,6 +666,8 @@ void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m
 void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r);
 void stuck_text(struct text *t, const struct sched_job *j);	/* nothing, if nothing waits */
 void stuck_drop(struct sched *s, struct sched_job *j);
+/* A machine that is there and has no link to that server, or NULL. */
+const char *stuck_no_link(const struct sched_job *j, uint32_t server);
 
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);

@@ -186,6 +186,8 @@ static void from_server(struct sched *s, struct sched_node *n, const struct msg 
 		epoch_ready(s, n, &m->ready);
 	else if (m->type == MSG_DRAIN && !m->drain.undo)
 		epoch_leave(s, n);
+	else if (m->type == MSG_JOB_DOWN)
+		cut_let_go(s, n, m->job_down.job);
 	else
 		s->counters.strays++;
 }
@@ -275,6 +277,7 @@ static void on_timer(struct sched *s)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		if (s->jobs[i]->state != SJ_UP)
 			continue;
+		cut_look(s, s->jobs[i]);
 		slow_look(s, s->jobs[i]);
 		return_timer(s, s->jobs[i]);
 		end_timer(s, s->jobs[i]);

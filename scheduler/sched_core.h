@@ -117,6 +117,7 @@ struct sched_actions {
 	X(jobs_started,	"jobs that came up") \
 	X(jobs_failed,	"jobs that ended with an error") \
 	X(repairs,	"epochs that moved a lost server's chunks") \
+	X(cuts,		"servers that a job went on without: an agent had no link to them") \
 	X(rebalances,	"epochs that moved chunks because servers came or went") \
 	X(nomem,	"times memory was missing")
 

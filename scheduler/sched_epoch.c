@@ -16,6 +16,7 @@
  *   a rank is lost		a repair too, where the job goes on without it
  *				(sched_shrink.c)
  *   a rank comes back		the same, between two rounds (sched_grow.c)
+ *   an agent cannot reach it	as if it were dead, for that job (sched_cut.c)
  *   a server is slow		a rebalance to what it was measured to do (sched_slow.c)
  *   all servers are gone	the job waits NO_SERVER_MS for one, and says so
  */
@@ -348,6 +349,11 @@ void epoch_ready(struct sched *s, struct sched_node *n, const struct msg_ready *
  * The row that it had, where agents know it by that: who recovers the job from them must
  * find it there.  Else of one that is gone for good, or a new one; NULL: there is no room.
  */
+static bool is_free(const struct sched_job *j, const struct sched_part *p)
+{
+	return !p->node && !epoch_has_chunks(j, p);
+}
+
 static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 				    const struct sched_node *n)
 {
@@ -355,12 +361,11 @@ static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 	uint32_t room = j->servers_room + 8;
 
 	for (uint32_t i = 0; i < j->nservers; i++) {
-		if (!j->servers[i].node && j->servers[i].number == n->number &&
-		    !epoch_has_chunks(j, &j->servers[i]))
+		if (is_free(j, &j->servers[i]) && j->servers[i].number == n->number)
 			return &j->servers[i];
 	}
 	for (uint32_t i = 0; j->settled == j->epoch && i < j->nservers; i++) {
-		if (!j->servers[i].node && !epoch_has_chunks(j, &j->servers[i]))
+		if (is_free(j, &j->servers[i]) && s->now >= j->servers[i].cut_until)
 			return &j->servers[i];
 	}
 	if (j->nservers == SERVERS_PER_JOB_MAX)
@@ -379,17 +384,19 @@ static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 
 static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
-	struct sched_part *p = free_part(s, j, n);
+	struct sched_part *p = free_part(s, j, n), past = { .cuts = 0 };
 	uint32_t rows;
 
 	if (!p)
 		return;
 	rows = MAX((uint32_t)(p - j->servers) + 1, j->place->nservers);
+	cut_remember(j, n, &past);
 	*p = (struct sched_part){
 		.node = n, .number = n->number, .engines = n->engines,
 		.joining = true, .joining_epoch = j->epoch,
 		.told_up = true, .ready = true,
 		.seq = j->seq, .settled = j->settled,
+		.cuts = past.cuts, .cut_until = past.cut_until,
 	};
 	snprintf(p->name, sizeof(p->name), "%s", n->name);
 	out_log(s, SCHED_INFO, "job %s is told to server %s", j->name, n->name);
@@ -405,7 +412,7 @@ void epoch_offer(struct sched *s, struct sched_node *n)
 		struct sched_job *j = s->jobs[i];
 
 		if (j->state == SJ_UP && j->nmachines > 1 && !job_any_away(j) &&
-		    !job_server_part(j, n))
+		    !job_server_part(j, n) && !cut_bars(s, j, n))
 			offer(s, j, n);
 	}
 }

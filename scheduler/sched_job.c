@@ -579,25 +579,24 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 }
 
 /* Its chunks move (sched_epoch.c), as soon as the job trains. */
-static void server_dead(struct sched *s, struct sched_job *j, struct sched_node *n)
+void job_server_lost(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
-	struct sched_part *p = job_server_part(j, n);
-
-	if (!p)
-		return;
 	p->node = NULL;
 	p->ready = true;
 	p->joining = p->fresh = p->told_up = p->unsure = false;
+	p->let_go_by = p->cut_since = 0;
 	job_pump(s, j);
 }
 
 void job_node_dead(struct sched *s, struct sched_node *n, const char *why)
 {
 	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_part *p = job_server_part(s->jobs[i], n);
+
 		if (n->kind == NODE_AGENT)
 			job_agent_dead(s, s->jobs[i], n, why);
-		else
-			server_dead(s, s->jobs[i], n);
+		else if (p)
+			job_server_lost(s, s->jobs[i], p);
 	}
 	s->any_down = true;
 }

@@ -292,6 +292,7 @@ static bool fill_server(struct sched *s, const struct sched_part *p, struct msg_
 			.machine = "", .shm_path = "",
 			.engines = p->engines, .weight = p->weight,
 		};
+		memcpy(m->instance, p->let_go, ID_BYTES);
 		return true;
 	}
 	addrs = out_scratch(s, MAX(n->naddrs, 1) * sizeof(*addrs));

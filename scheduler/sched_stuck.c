@@ -46,6 +46,11 @@ struct found {
 	uint32_t ranks[LOCAL_RANKS_MAX];
 };
 
+static bool of_server(const struct msg_wait *w)
+{
+	return w->kind == WAIT_SERVER || w->kind == WAIT_LINK;
+}
+
 static bool find_server(const struct sched_job *j, const struct msg_wait *w, struct found *f)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
@@ -65,7 +70,7 @@ static bool says_why(const struct sched_job *j, const struct sched_part *p,
 
 		if (own->kind == WAIT_RANK && own->tensor == w->tensor && own->round == w->round)
 			return true;
-		if (own->kind == WAIT_SERVER && find_server(j, own, &server))
+		if (of_server(own) && find_server(j, own, &server))
 			return true;
 	}
 	return false;
@@ -91,7 +96,7 @@ static bool find(const struct sched_job *j, const struct sched_part *p, const st
 		return false;
 	if (w->kind == WAIT_MACHINE)
 		return find_machine(j, w, f);
-	if (w->kind == WAIT_SERVER)
+	if (of_server(w))
 		return find_server(j, w, f);
 	f->node = p->node;
 	f->nranks = 1;
@@ -195,10 +200,13 @@ void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report 
 
 /* ---- in one line, for the job's row ---- */
 
-static void text_found(struct text *t, const struct found *f, const struct msg_wait *w)
+static void text_found(struct text *t, const struct found *f, const struct msg_wait *w,
+		       const char *machine)
 {
 	if (!f->nranks)
 		text_add(t, "server %.64s", f->node->name);
+	if (w->kind == WAIT_LINK)
+		text_add(t, " (no link from machine %.64s)", machine);
 	for (uint32_t i = 0; i < MIN(f->nranks, 4); i++)
 		text_add(t, "%s%u", i ? ", " : f->nranks > 1 ? "ranks " : "rank ", f->ranks[i]);
 	if (f->nranks > 4)
@@ -217,11 +225,26 @@ void stuck_text(struct text *t, const struct sched_job *j)
 			struct found f;
 
 			if (find(j, p, &p->stuck->row[i], &f)) {
-				text_found(t, &f, &p->stuck->row[i]);
+				text_found(t, &f, &p->stuck->row[i], p->name);
 				return;
 			}
 		}
 	}
+}
+
+const char *stuck_no_link(const struct sched_job *j, uint32_t server)
+{
+	for (uint32_t m = 0; m < j->nmachines; m++) {
+		const struct sched_part *p = &j->machines[m];
+
+		if (!p->stuck || !p->node || p->node->state != SN_UP)
+			continue;
+		for (uint32_t i = 0; i < p->stuck->n; i++) {
+			if (p->stuck->row[i].kind == WAIT_LINK && p->stuck->row[i].who == server)
+				return p->name;
+		}
+	}
+	return NULL;
 }
 
 void stuck_drop(struct sched *s, struct sched_job *j)

@@ -283,6 +283,8 @@ void sv_on_mail(void *owner, const struct mail *m)
 		if (--j->engines_left)
 			return;
 		sv_agents_del(s, j);
+		(void)ctl_node_send(s->node, &(struct msg){ .type = MSG_JOB_DOWN, .job_down = {
+			.job = j->id, .text = "" } }, NULL);
 		sv_job_free(s, j);
 		if (list_empty(&s->jobs))
 			leave_now(s, "it has no jobs any more");

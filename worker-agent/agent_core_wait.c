@@ -20,14 +20,19 @@ static bool unanswered(const struct ag_seg *s, mono_t now)
 	       (s->unheard && now - s->heard >= mono_ms(ANSWER_MS));
 }
 
+static void wait_for_server(const struct ag_peer *p, struct msg_wait *w)
+{
+	w->kind = p->up ? WAIT_SERVER : WAIT_LINK;
+	w->who = p->node;
+}
+
 /* Of one that has been pushed. */
 static bool under_way(const struct ag_seg *s, mono_t now, struct msg_wait *w)
 {
 	const struct ag_peer *p = s->route->peer;
 
 	if (!p->up || unanswered(s, now)) {
-		w->kind = WAIT_SERVER;
-		w->who = p->node;
+		wait_for_server(p, w);
 	} else if (s->missing != UINT32_MAX && s->missing != s->tensor->job->me) {
 		w->kind = WAIT_MACHINE;
 		w->who = s->missing;
@@ -42,8 +47,7 @@ static bool queued(const struct ag_seg *s, mono_t now, struct msg_wait *w)
 	const struct ag_route *r = s->route;
 
 	if (r->peer && (!r->peer->up || s->lost)) {
-		w->kind = WAIT_SERVER;
-		w->who = r->peer->node;
+		wait_for_server(r->peer, w);
 		return true;
 	}
 	if (!r->peer || !r->full)

@@ -473,15 +473,18 @@ static bool is_listed(const struct ad_epoch *ep, uint32_t node)
 	return false;
 }
 
-/* A server that registered anew, and has the job anew, has let go of what it had before. */
-static bool came_back(const struct ad_epoch *ep, const struct ad_epoch *old, uint32_t node)
+/* A server that registered anew, and has the job anew, has let go of what it had before. So
+ * has one that the job goes on without because it cannot be reached: it is gone, and named. */
+static bool has_let_go(const struct ad_epoch *ep, const struct ad_epoch *old, uint32_t node)
 {
+	static const uint8_t unknown[ID_BYTES];
+
 	for (uint32_t i = 0; i < old->nservers; i++) {
-		if (old->servers[i].node != node)
+		if (old->servers[i].node != node ||
+		    !memcmp(old->servers[i].instance, unknown, ID_BYTES))
 			continue;
 		for (uint32_t k = 0; k < ep->nservers; k++)
-			if (ep->servers[k].node && !memcmp(ep->servers[k].instance,
-							   old->servers[i].instance, ID_BYTES))
+			if (!memcmp(ep->servers[k].instance, old->servers[i].instance, ID_BYTES))
 				return true;
 	}
 	return false;
@@ -499,7 +502,7 @@ static void leave_gone(struct ad_engine *en, struct ad_epoch *ep)
 			continue;
 		ag_route_gone(r->core);
 		if (r->core->users)
-			ad_peer_fence(r->peer, came_back(ep, old, r->node));
+			ad_peer_fence(r->peer, has_let_go(ep, old, r->node));
 	}
 }
 

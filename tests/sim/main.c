@@ -428,6 +428,8 @@ static uint32_t paths_missing(void)
 #define X(name, help) REPORT("agent", #name, sim_totals.ag.name, true);
 	AG_COUNTER_TABLE(X)
 #undef X
+	REPORT("sched", "repairs", sim_totals.sched.repairs, true);
+	REPORT("sched", "cuts", sim_totals.sched.cuts, true);
 #define NET(name) REPORT("net", #name, sim_totals.name, true)
 	NET(lost);
 	NET(repeated);

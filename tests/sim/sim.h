@@ -319,6 +319,7 @@ struct sim_agent_job {
 	struct ag_job *core;		/* NULL: has not come up */
 	uint32_t me;			/* machine */
 	bool left;			/* its ranks have detached */
+	bool stuck;			/* some round waited, as it said last */
 	bool over;
 	int code;			/* why it ended */
 	uint32_t starved_gen;		/* connection on which it said that it cannot follow */
@@ -524,6 +525,7 @@ struct sim_job *sim_job_of(struct sim *s, uint32_t number);
 void sim_agent_new(struct sim *s, uint32_t agent);
 struct sim_agent *sim_agent_make(struct sim *s, uint32_t agent);	/* only its memory */
 void sim_agent_begin(struct sim *s, uint32_t agent);	/* connects, beats and ticks */
+void sim_agent_stuck(struct sim *s, uint32_t agent);
 void sim_agent_take(struct sim *s, uint32_t agent, const struct msg *m); /* at once */
 bool sim_agent_again(struct sim *s, uint32_t agent);	/* dies, comes again; false: not now */
 /* Each job that somebody waits for has an agent, but that one, which can tell all of it. */

@@ -315,16 +315,18 @@ static void forget(struct sim *s, const struct sim_job *j, uint32_t agent, const
 	sim_agent_let_go(s, agent);
 }
 
-/* It registered anew, and has the job anew: it has let go of what it had before. */
-static bool came_back(const struct sim *s, const struct sim_agent_job *aj, uint32_t v)
+/* It registered anew, and has the job anew, or the job goes on without it as it lives. */
+static bool has_let_go(const struct sim *s, const struct msg_epoch *m, uint32_t v)
 {
-	while (s->server[v]->replaced)
-		v = s->server[v]->next_life;
-	return is_listed(aj, s->server[v]->node);
+	for (uint32_t i = 0; i < m->nservers; i++)
+		if (!memcmp(m->servers[i].instance, s->server[v]->ctl.instance, ID_BYTES))
+			return true;
+	return false;
 }
 
 /* As leave_gone() of the daemon: nothing of a lost server lands any more. */
-static void leave_gone(struct sim *s, uint32_t agent, struct sim_agent_job *aj)
+static void leave_gone(struct sim *s, uint32_t agent, struct sim_agent_job *aj,
+		       const struct msg_epoch *m)
 {
 	for (uint32_t v = 0; v < s->nservers; v++) {
 		struct sim_link *l = s->link[agent][v];
@@ -334,7 +336,7 @@ static void leave_gone(struct sim *s, uint32_t agent, struct sim_agent_job *aj)
 		ag_route_gone(aj->route[v]);
 		if (!aj->route[v]->users)
 			continue;
-		if (l->by_ref && s->server[v]->alive && !came_back(s, aj, v))
+		if (l->by_ref && s->server[v]->alive && !has_let_go(s, m, v))
 			sim_fence(s, v);
 		sim_link_fence(s, l);
 	}
@@ -383,7 +385,7 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 	aj->epoch_wire = sim_wire(msg);
 	take_rows(s, aj, m->servers, m->nservers);
 	if (j->p->n > 1) {
-		leave_gone(s, agent, aj);
+		leave_gone(s, agent, aj, m);
 		fill_table(s, j, agent);
 	}
 	ag_job_epoch(&a->core, aj->core, (uint32_t)m->epoch, aj->table, MAX(aj->nrows, 1));
@@ -404,6 +406,30 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 	aj->epoch = m->epoch;
 	if (anew)
 		sim_grow_heard(s, j, agent, aj->front.live & ~live);
+}
+
+/* As ad_stuck_look() and ad_stuck_tell(), on each heartbeat. */
+void sim_agent_stuck(struct sim *s, uint32_t agent)
+{
+	struct msg_wait row[STUCK_ROWS_MAX];
+	struct msg m = { .type = MSG_STUCK, .stuck = { .waits = row } };
+
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_agent_job *aj = &s->agent[agent]->job[i];
+		uint32_t n = 0;
+
+		if (!aj->core || aj->core->stopped)
+			continue;
+		list_for_each(&aj->core->tensors, l)
+			n += ag_waits_for(list_entry(l, struct ag_tensor, link),
+					  sim_clock(s, sim_agent_proc(agent)), &row[n],
+					  STUCK_ROWS_MAX - n);
+		m.stuck.job = aj->core->id;
+		m.stuck.nwaits = n;
+		if (n || aj->stuck)
+			sim_ctl_send(s, sim_agent_proc(agent), &m);
+		aj->stuck = n != 0;
+	}
 }
 
 /*

@@ -129,6 +129,8 @@ static void cut_off(struct sim *s, uint32_t server)
 	mono_t until = s->now + 100000000 + (mono_t)sim_below(s, 5 * NS_PER_SEC);
 	uint32_t what = (uint32_t)sim_below(s, 3);
 
+	if (what == 1)			/* the scheduler hears both, often for long enough */
+		until += (mono_t)sim_below(s, 12 * NS_PER_SEC);
 	if (what != 1)
 		cut_ctl(s, server, until);
 	if (what != 0)

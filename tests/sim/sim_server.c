@@ -347,6 +347,10 @@ static void job_down(struct sim *s, uint32_t server, uint32_t number)
 	       s->server[server]->last_life != SIM_NOBODY)
 		server = s->server[server]->last_life;
 	sim_server_stop_job(s, server, j);
+	while (s->server[server]->replaced)
+		server = s->server[server]->next_life;
+	sim_ctl_send(s, sim_server_proc(server), &(struct msg){
+		.type = MSG_JOB_DOWN, .job_down = { .job = number, .text = "" } });
 }
 
 static uint32_t job_number(const struct msg *m)

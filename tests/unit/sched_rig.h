@@ -32,6 +32,7 @@ struct record {
 	uint32_t job, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], rounds[2];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
+	uint32_t nlet_go;		/* servers that are gone and named as living */
 	uint64_t key;			/* a link key's; 0: it is all zeros */
 	char name[64], text[ERR_TEXT_MAX + 1];
 };
@@ -198,6 +199,9 @@ static inline void note(const struct sched_action *a)
 			r->gone[i] = m->epoch.gone[i];
 		for (uint32_t i = 0; i < MIN(m->epoch.nservers, 8); i++)
 			r->weight[i] = m->epoch.servers[i].weight;
+		for (uint32_t i = 0; i < m->epoch.nservers; i++)
+			r->nlet_go += !m->epoch.servers[i].node &&
+				      *m->epoch.servers[i].instance;
 		break;
 	case MSG_DRAIN:
 		r->n = m->drain.undo;

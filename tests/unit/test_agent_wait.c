@@ -105,7 +105,7 @@ START_TEST(without_a_link_a_round_waits_for_the_server)
 	post(0, 1, 0);
 	expect_no_wait(0);		/* in the queue of a card is no waiting */
 	ag_peer_down(&core, &peer);
-	ck_assert_uint_eq(only_wait(0).kind, WAIT_SERVER);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_LINK);
 	ck_assert_uint_eq(only_wait(0).chunks, SEGS);
 }
 END_TEST

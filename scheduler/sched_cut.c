@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sched_cut.c - servers that the scheduler hears, and to which an agent has no link.
+ *
+ * An agent says so of rounds that wait (STUCK).  When it has said so for a lease, and there
+ * is another server to which nobody lacks a link, the job goes on without this one: it hears
+ * that the job is over, says when it has let go of it, and is lost to that job alone, as if
+ * it were dead (sched_epoch.c).  It is offered the job again after CUT_AGAIN_MS, and after
+ * twice as long each time that it does not last.
+ *
+ * Where no server is left that all agents can reach, the job waits, and its row says for whom.
+ */
+#include "scheduler/sched.h"
+
+#define CUT_MS		LEASE_MS
+#define CUT_AGAIN_MS	20000u
+#define CUT_DOUBLINGS	6u
+#define LET_GO_MS	1000u
+
+static mono_t pause_of(const struct sched_part *p)
+{
+	return mono_ms((uint64_t)CUT_AGAIN_MS << MIN(p->cuts ? p->cuts - 1 : 0, CUT_DOUBLINGS));
+}
+
+/* That of its name, which may have been another process. */
+static struct sched_part *row_of(struct sched_job *j, const char *name)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].cuts && !strcmp(j->servers[i].name, name))
+			return &j->servers[i];
+	}
+	return NULL;
+}
+
+bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n)
+{
+	const struct sched_part *p = row_of(j, n->name);
+
+	return p && s->now < p->cut_until;
+}
+
+void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to)
+{
+	struct sched_part *p = row_of(j, n->name);
+
+	to->cuts = p ? p->cuts : 0;
+	to->cut_until = p ? p->cut_until : 0;
+	if (!p)
+		return;
+	p->cuts = 0;
+	memset(p->let_go, 0, ID_BYTES);		/* it will have something of it again */
+}
+
+void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job)
+{
+	struct sched_job *j = job_by_number(s, job);
+	struct sched_part *p = j ? job_server_part(j, n) : NULL;
+
+	if (!p || !p->let_go_by)
+		return;			/* the job is over, or was never told here */
+	memcpy(p->let_go, n->instance, ID_BYTES);
+	job_server_lost(s, j, p);
+}
+
+static void give_up(struct sched *s, struct sched_job *j, struct sched_part *p,
+		    const char *machine)
+{
+	struct msg *m = out_msg(s, MSG_JOB_DOWN);
+	char buf[NAME_LEN_MAX + 64];
+	struct text t;
+
+	text_init(&t, buf, sizeof(buf));
+	text_add(&t, "machine %.128s has no link to it", machine);
+	s->counters.cuts++;
+	out_log(s, SCHED_WARN, "job %s goes on without server %s, reason %s", j->name, p->name,
+		buf);
+	p->cuts = p->cuts && s->now - p->cut_until < 2 * pause_of(p) ? p->cuts + 1 : 1;
+	p->cut_until = s->now + pause_of(p);
+	p->cut_since = 0;
+	p->let_go_by = s->now + mono_ms(LET_GO_MS);
+	sched_wake(s, p->let_go_by);
+	if (m)
+		m->job_down = (struct msg_job_down){
+			.job = j->number, .code = TALLY_ENOSERVER, .text = out_string(s, buf),
+		};
+	if (!out_send(s, p->node, m))
+		job_server_lost(s, j, p);
+}
+
+static bool is_used(const struct sched_part *p)
+{
+	return p->node && p->number == p->node->number && !p->joining && !p->let_go_by;
+}
+
+static bool any_reached(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		const struct sched_part *p = &j->servers[i];
+
+		if (is_used(p) && plan_can_serve(p) && !p->cut_since)
+			return true;
+	}
+	return false;
+}
+
+static void look_at(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	if (p->let_go_by && s->now >= p->let_go_by)
+		job_server_lost(s, j, p);
+	if (p->let_go_by)
+		sched_wake(s, p->let_go_by);
+	if (!is_used(p) || !stuck_no_link(j, p->number))
+		p->cut_since = 0;
+	else if (!p->cut_since)
+		p->cut_since = s->now;
+	if (p->cut_since)
+		sched_wake(s, MAX(p->cut_since + mono_ms(CUT_MS), s->now + mono_ms(HEARTBEAT_MS)));
+}
+
+void cut_look(struct sched *s, struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++)
+		look_at(s, j, &j->servers[i]);
+	if (job_any_away(j) || j->ending)
+		return;
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+
+		if (p->cut_since && s->now - p->cut_since >= mono_ms(CUT_MS) && any_reached(j))
+			give_up(s, j, p, stuck_no_link(j, p->number));
+	}
+}

@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The path between one agent and one server is cut, and the scheduler reaches both: that
+# agent's jobs go on without the server, others with it; where there is no other server the
+# job waits, and says for which path.
+# TIMEOUT: 200
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_ns_cluster 3 2
+
+# path cut|back GPU ADDRESS: what gpuN sends there reaches nobody, and nobody says so.
+path()
+{
+	if [ "$1" = cut ]; then
+		in_ns "gpu$2" ip neigh replace "$3" lladdr 02:00:00:00:00:99 dev eth0 nud permanent
+	else
+		in_ns "gpu$2" ip neigh del "$3" dev eth0
+	fi
+}
+
+job_is() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }
+servers_of() { tally jobs --json --job "$1" 2>/dev/null | grep -Eq "\"servers\": *$2(,|\$)"; }
+
+for r in 0 1 2; do start_rank all $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
+for r in 1 2; do start_rank two $(( r - 1 )) 2 a$r declare:w:500000 "train:w:$TMP/enough"; done
+train_more all.0 5 20
+train_more two.0 5 20
+
+path cut 0 10.77.0.111
+wait_line 15 scheduler 'job all goes on without server s1, reason machine a0 has no link to it'
+train_more all.0 20
+train_more two.0 20
+servers_of all 1 || fail 'the server is still in the job'
+servers_of two 2 || fail 'the other job lost the server, too'
+is_running "$(pid_of s1)" || fail 'the server has ended'
+has_line scheduler 'job two epoch [0-9]+, a lost' && fail 'the other job was repaired'
+say 'no path to one server: the job goes on with the other one, another job with both'
+
+path cut 0 10.77.0.110
+wait_until 15 'the job says what it waits for' \
+	job_is all 'server s0 \(no link from machine a0\), tensor w round'
+train_more two.0 20
+path back 0 10.77.0.110
+train_more all.0 20 30
+servers_of all 1 || fail 'the only server was given up'
+say 'no path to any server: the job waits, and goes on'
+
+path back 0 10.77.0.111
+wait_until 40 'the server is used again' servers_of all 2
+train_more all.0 20
+touch "$TMP/enough"
+for r in 0 1 2; do expect_end 20 all.$r 0; done
+for r in 0 1; do expect_end 20 two.$r 0; done
+say 'the path is back: the server is used again'
+
+# A server on an agent's machine writes into its memory, and lets go before others go on.
+start_in gpu1 g1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.11:0 --name g1 \
+	--machine-id gpu1 --engines 1 --memory 256M --shm-socket "$TMP/g1.shm"
+tally drain s1 > "$TMP/out" || fail "drain s1: $(cat "$TMP/out")"
+wait_line 15 g1 'registered, node'
+rm "$TMP/enough"
+for r in 0 1 2; do start_rank near $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
+train_more near.0 5 20
+servers_of near 2 || fail 'the job has other servers'
+path cut 0 10.77.0.11
+wait_line 15 scheduler 'job near goes on without server g1, reason machine a0 has no link to it'
+train_more near.0 20
+is_running "$(pid_of g1)" || fail 'the server was ended'
+has_line scheduler 'server g1 .*-> dead' && fail 'the server was taken for dead'
+touch "$TMP/enough"
+for r in 0 1 2; do expect_end 20 near.$r 0; done
+say "no path to a machine's own server: it lets go, and lives"

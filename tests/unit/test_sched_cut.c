@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sched_cut.c: a server that one agent of a job has no link to. */
+#include "tests/unit/sched_rig.h"
+
+struct cut {
+	struct pair p;
+	uint32_t one, two;		/* servers' connections */
+	uint32_t node_one, node_two;
+};
+
+static void stuck(uint32_t conn, uint32_t job, enum wait_kind kind, uint32_t who)
+{
+	const struct msg_wait row = {
+		.tensor = 1, .round = 3, .chunk = 2, .chunks = 4, .kind = kind, .who = who,
+	};
+	struct msg m = { .type = MSG_STUCK, .stuck = { .job = job, .nwaits = kind != WAIT_NONE,
+						       .waits = &row } };
+
+	send(conn, &m);
+}
+
+static void let_go(uint32_t conn, uint32_t job)
+{
+	struct msg m = { .type = MSG_JOB_DOWN, .job_down = { .job = job, .text = "" } };
+
+	send(conn, &m);
+}
+
+static void beat_for(const struct cut *c, uint64_t ms)
+{
+	pass_beating(ms, (uint32_t[]){ c->p.a, c->p.b, c->one, c->two }, 4);
+}
+
+/* All that are in the epoch follow it. */
+static void follow(const struct cut *c, bool one, bool two)
+{
+	uint64_t epoch = last(two ? c->two : c->one, MSG_EPOCH)->epoch;
+
+	if (one)
+		ready_as(c->one, MSG_EPOCH_READY, c->p.job, epoch, 0);
+	if (two)
+		ready_as(c->two, MSG_EPOCH_READY, c->p.job, epoch, 0);
+	ck_assert_uint_eq(last(c->p.a, MSG_EPOCH)->epoch, epoch);
+	ready_as(c->p.a, MSG_EPOCH_READY, c->p.job, epoch, 0);
+	ready_as(c->p.b, MSG_EPOCH_READY, c->p.job, epoch, 0);
+}
+
+/* Agents a and b, servers cpu-0 and cpu-1, each with a share. */
+static struct cut two_servers(void)
+{
+	struct cut c = { .p = pair_declared() };
+
+	c.one = c.p.server;
+	c.node_one = w->server_node;
+	c.two = hello(NODE_SERVER, "cpu-1");
+	c.node_two = w->server_node;
+	heartbeat(c.two, 1);
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	follow(&c, true, true);
+	return c;
+}
+
+static uint32_t given_up(uint32_t conn)
+{
+	return count(conn, MSG_JOB_DOWN, REQ_ANY);
+}
+
+static void until_given_up(const struct cut *c, uint32_t conn, uint32_t times)
+{
+	for (uint32_t i = 0; given_up(conn) < times && i < 2 * LEASE_MS / 500; i++)
+		beat_for(c, 500);
+	ck_assert_uint_eq(given_up(conn), times);
+}
+
+START_TEST(job_goes_on_without_a_server_that_an_agent_cannot_reach)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	beat_for(&c, LEASE_MS - 1);
+	ck_assert_uint_eq(given_up(c.two), 0);
+	until_given_up(&c, c.two, 1);
+	ck_assert_str_eq(last(c.two, MSG_JOB_DOWN)->text, "machine a has no link to it");
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 0);	/* it may still write */
+	let_go(c.two, c.p.job);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+	follow(&c, true, false);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nservers, 2);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 1);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+	ck_assert_uint_eq(given_up(c.one), 0);
+}
+END_TEST
+
+START_TEST(server_that_does_not_say_that_it_let_go_is_not_waited_for_long)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.b, c.p.job, WAIT_LINK, c.node_one);
+	until_given_up(&c, c.one, 1);
+	beat_for(&c, 2000);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+	follow(&c, false, true);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 0);
+	let_go(c.one, c.p.job);			/* late */
+	let_go(c.one, 999);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+}
+END_TEST
+
+START_TEST(server_that_dies_meanwhile_is_lost_once)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	conn_closed(c.two);
+	pass_beating(RECONNECT_GRACE_MS + 10, (uint32_t[]){ c.p.a, c.p.b, c.one }, 3);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+	follow(&c, true, false);
+	pass_beating(5000, (uint32_t[]){ c.p.a, c.p.b, c.one }, 3);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+}
+END_TEST
+
+START_TEST(server_that_all_others_lack_is_not_given_up)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	stuck(c.p.b, c.p.job, WAIT_LINK, c.node_one);
+	beat_for(&c, 60000);
+	ck_assert_uint_eq(given_up(c.one) + given_up(c.two), 0);
+	stuck(c.p.b, c.p.job, WAIT_NONE, 0);
+	beat_for(&c, 1000);
+	ck_assert_uint_eq(given_up(c.two), 1);
+}
+END_TEST
+
+START_TEST(what_does_not_last_or_is_no_missing_link_costs_no_server)
+{
+	struct cut c = two_servers();
+
+	for (uint32_t i = 0; i < 10; i++) {
+		stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+		beat_for(&c, LEASE_MS - 1000);
+		stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+		beat_for(&c, 1000);
+	}
+	stuck(c.p.a, c.p.job, WAIT_SERVER, c.node_two);
+	beat_for(&c, 10000);
+	stuck(c.p.a, c.p.job, WAIT_LINK, 999);
+	beat_for(&c, 10000);
+	ck_assert_uint_eq(given_up(c.one) + given_up(c.two), 0);
+}
+END_TEST
+
+/* Until it is offered the job again: so long. */
+static uint32_t pause_s(const struct cut *c)
+{
+	uint32_t before = count(c->two, MSG_JOB_UP, REQ_ANY), s = 0;
+
+	while (count(c->two, MSG_JOB_UP, REQ_ANY) == before && ++s < 5000)
+		beat_for(c, 1000);
+	return s;
+}
+
+START_TEST(server_that_was_given_up_is_asked_again_later_and_later)
+{
+	static const uint32_t want[] = { 20, 40, 80, 160 };
+	struct cut c = two_servers();
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(want); i++) {
+		stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+		until_given_up(&c, c.two, i + 1);
+		let_go(c.two, c.p.job);
+		stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+		follow(&c, true, false);
+		uint32_t s = pause_s(&c);
+
+		ck_assert_uint_ge(s, want[i]);
+		ck_assert_uint_le(s, want[i] + 1);
+		ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+		follow(&c, true, true);
+	}
+	beat_for(&c, 400000);			/* it has lasted */
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, ARRAY_SIZE(want) + 1);
+	let_go(c.two, c.p.job);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	follow(&c, true, false);
+	ck_assert_uint_le(pause_s(&c), want[0] + 1);
+}
+END_TEST
+
+/* It is in the job again, perhaps in another row: nobody may take it for one that has let go. */
+START_TEST(server_that_is_back_has_not_let_go)
+{
+	struct cut c = two_servers();
+	uint32_t more;
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	let_go(c.two, c.p.job);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	follow(&c, true, false);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 1);
+	more = hello(NODE_SERVER, "cpu-2");	/* does not take its row yet */
+	heartbeat(more, 1);
+	ck_assert_uint_eq(last(more, MSG_JOB_UP)->nservers, 3);
+	ready_as(more, MSG_JOB_READY, c.p.job, last(more, MSG_JOB_UP)->epoch, 0);
+	ready_as(c.one, MSG_EPOCH_READY, c.p.job, last(c.one, MSG_EPOCH)->epoch, 0);
+	follow(&(struct cut){ .p = c.p, .one = c.one, .two = more }, false, true);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 1);
+	for (uint32_t i = 0; i < 25; i++) {
+		heartbeat(more, 1);
+		beat_for(&c, 1000);
+	}
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	ready_as(more, MSG_EPOCH_READY, c.p.job, last(more, MSG_EPOCH)->epoch, 0);
+	follow(&c, true, true);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 0);
+}
+END_TEST
+
+/* Its next process, which has another number. */
+START_TEST(next_process_of_that_name_waits_as_long)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	let_go(c.two, c.p.job);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	follow(&c, true, false);
+	conn_closed(c.two);
+	pass_beating(RECONNECT_GRACE_MS + 10, (uint32_t[]){ c.p.a, c.p.b, c.one }, 3);
+	c.two = hello(NODE_SERVER, "cpu-1");
+	beat_for(&c, 10000);
+	ck_assert_uint_eq(count(c.two, MSG_JOB_UP, REQ_ANY), 0);
+	beat_for(&c, 12000);
+	ck_assert_uint_eq(count(c.two, MSG_JOB_UP, REQ_ANY), 1);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, job_goes_on_without_a_server_that_an_agent_cannot_reach);
+	tcase_add_test(t, server_that_does_not_say_that_it_let_go_is_not_waited_for_long);
+	tcase_add_test(t, server_that_dies_meanwhile_is_lost_once);
+	tcase_add_test(t, server_that_all_others_lack_is_not_given_up);
+	tcase_add_test(t, what_does_not_last_or_is_no_missing_link_costs_no_server);
+	tcase_add_test(t, server_that_was_given_up_is_asked_again_later_and_later);
+	tcase_add_test(t, server_that_is_back_has_not_let_go);
+	tcase_add_test(t, next_process_of_that_name_waits_as_long);
+}
+
+int main(void)
+{
+	return rig_main("sched_cut", add);
+}
