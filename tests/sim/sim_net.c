@@ -131,6 +131,19 @@ static struct sim_msg *msg_clone(struct sim *s, const struct sim_msg *m)
 	return c;
 }
 
+/* Whom it is for has heard of the frame's epoch: an earlier one is none for him. */
+static bool knows_epoch(struct sim *s, const struct sim_msg *m)
+{
+	const struct sim_job *j = sim_job_of(s, m->frame.job);
+
+	if (!j)
+		return false;
+	if (m->dir == TO_AGENT)
+		return s->agent[m->on->agent]->job[j->index].epoch >= m->frame.epoch;
+	return s->server[m->on->server]->job[j->index].log.place &&
+	       s->server[m->on->server]->job[j->index].log.place->epoch >= m->frame.epoch;
+}
+
 /* One field from another time or place, so that nobody may take it for good. */
 static void forge(struct sim *s, struct sim_msg *m)
 {
@@ -140,7 +153,7 @@ static void forge(struct sim *s, struct sim_msg *m)
 	m->forged = true;
 	switch (sim_below(s, sized ? 9 : 7)) {
 	case 0: f->job += 1000; break;
-	case 1: f->epoch--; break;
+	case 1: f->epoch += knows_epoch(s, m) ? UINT32_MAX : 1000; break;
 	case 2: f->tensor += 1000; break;
 	case 3: f->chunk += 1u << 20; break;
 	case 4: f->offset += 1; break;
