@@ -74,7 +74,8 @@
 	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait") \
 	X(GPU_JOIN,      31, msg_gpu_join,   "process -> agent: my gradients lie on that GPU") \
 	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan") \
-	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds")
+	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds") \
+	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -274,6 +275,10 @@ struct msg_ready {
 /* GIVEN: take no more inputs, and say the last rounds for which all here was given;
  * DONE: say when these are over. */
 enum msg_end { END_NONE, END_GIVEN, END_DONE };
+
+struct msg_heard {
+	uint32_t node;			/* the agent's number */
+};
 
 struct msg_job_down {
 	uint32_t job;
@@ -478,6 +483,7 @@ struct msg {
 		struct msg_job_up job_up;	/* JOB_UP, JOB_HELD */
 		struct msg_ready ready;		/* JOB_READY, TENSORS_READY */
 		struct msg_job_down job_down;
+		struct msg_heard heard;
 		struct msg_declare declare;
 		struct msg_tensors tensors;	/* TENSORS, TENSORS_HELD */
 		struct msg_ids ids;		/* UNDECLARE, FORGET */

@@ -404,6 +404,11 @@ static const struct msg_row ready_rows[] = {
 };
 SHAPE(ready, NULL);
 
+static const struct msg_row heard_rows[] = {
+	U32(msg_heard, node, ANY32),
+};
+SHAPE(heard, NULL);
+
 static const struct msg_row job_down_rows[] = {
 	U32(msg_job_down, job, ANY32),
 	CODE(msg_job_down, code),

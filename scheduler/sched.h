@@ -116,6 +116,9 @@ struct sched_node {
 	mono_t heard;			/* last message; the lease runs from here */
 	mono_t beat;			/* last heartbeat */
 	mono_t away;			/* since */
+	mono_t seen;			/* agents, away: a server has heard it then */
+	mono_t ask_at;			/* servers are asked then */
+	uint32_t asked;			/* so often: what came before the first does not count */
 	struct msg_heartbeat last;	/* its note points to `note` */
 	uint32_t mark;			/* scratch of one function */
 	struct list outbox;		/* sched_mail, owned */
@@ -638,6 +641,10 @@ mono_t return_grace(struct sched *s, const struct sched_node *n);
 /* It was started again, and h is its new process; then its jobs wait for its ranks. */
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h);
 void return_begin(struct sched *s, struct sched_node *n);
+/* It is away: servers of its jobs are asked whether they hear it; one does. */
+void return_ask(struct sched *s, struct sched_node *n);
+void return_seen(struct sched *s, const struct sched_node *server, uint32_t number);
+mono_t return_until(struct sched *s, const struct sched_node *n);	/* it is given up then */
 /* The scheduler has recovered, and nobody spoke for that part: true: it is waited for. */
 bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
 void return_anew(struct sched_job *j, const struct sched_part *p);	/* none is back by now */

@@ -186,6 +186,8 @@ static void from_server(struct sched *s, struct sched_node *n, const struct msg 
 		epoch_ready(s, n, &m->ready);
 	else if (m->type == MSG_DRAIN && !m->drain.undo)
 		epoch_leave(s, n);
+	else if (m->type == MSG_HEARD)
+		return_seen(s, n, m->heard.node);
 	else if (m->type == MSG_JOB_DOWN)
 		cut_let_go(s, n, m->job_down.job);
 	else

@@ -92,6 +92,7 @@ void node_closed(struct sched *s, struct sched_node *n)
 	n->away = s->now;
 	out_forget_ahead(s, n);
 	set_state(s, n, SN_AWAY, "connection closed");
+	n->seen = n->ask_at = n->asked = 0;
 	sched_wake(s, s->now + return_grace(s, n));
 }
 
@@ -117,6 +118,7 @@ void node_deaf(struct sched *s, mono_t ns)
 
 		n->heard = MIN(n->heard + ns, s->now);
 		n->away = MIN(n->away + ns, s->now);
+		n->seen = MIN(n->seen + ns, s->now);
 	}
 }
 
@@ -138,7 +140,7 @@ void node_timer(struct sched *s)
 	for (uint32_t i = 0; i < s->nnodes; i++) {
 		struct sched_node *n = s->nodes[i];
 		mono_t lease = n->heard + mono_ms(LEASE_MS);
-		mono_t grace = n->away + return_grace(s, n);
+		mono_t grace = return_until(s, n);
 
 		if (n->state == SN_UP && s->now >= lease)
 			lease_over(s, n);
@@ -146,8 +148,10 @@ void node_timer(struct sched *s)
 			sched_wake(s, lease);
 		else if (n->state == SN_AWAY && s->now >= grace)
 			node_die(s, n, "connection closed");
-		else if (n->state == SN_AWAY)
+		else if (n->state == SN_AWAY) {
 			sched_wake(s, grace);
+			return_ask(s, n);
+		}
 	}
 }
 

@@ -10,6 +10,9 @@
  * as it is by now: JOB_UP, and its log with where the chunks are.  Meanwhile nothing new
  * begins in the job, and when the grace is over, the agent is as good as dead.
  *
+ * One that is away may train on: it is we whom it cannot reach.  So servers of its jobs are
+ * asked each second whether they hear it, and as long as one does its grace begins anew.
+ *
  * While we recover from a restart of our own nobody knows yet whose processes they are: an
  * agent that was started then registers when that is over, and one that was started just
  * before asks for its ranks again.  A machine that no agent has spoken for by then, in a job
@@ -36,6 +39,48 @@ mono_t return_grace(struct sched *s, const struct sched_node *n)
 			return grace;
 	}
 	return mono_ms(RECONNECT_GRACE_MS);
+}
+
+mono_t return_until(struct sched *s, const struct sched_node *n)
+{
+	return MAX(n->away, n->seen) + return_grace(s, n);
+}
+
+void return_ask(struct sched *s, struct sched_node *n)
+{
+	struct msg *m;
+
+	if (n->kind != NODE_AGENT || !s->config.agent_grace_ms || s->now < n->ask_at)
+		return;
+	n->ask_at = s->now + mono_ms(s->config.heartbeat_ms);
+	m = out_msg(s, MSG_HEARD);
+	if (!m)
+		return;
+	m->heard.node = n->number;
+	n->asked++;
+	for (uint32_t i = 0; i < s->nnodes; i++)
+		s->nodes[i]->mark = 0;
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *j = s->jobs[i];
+
+		for (uint32_t k = 0; waiting_part(s->jobs[i], n) && k < j->nservers; k++)
+			if (j->servers[k].node && !j->servers[k].node->mark++)
+				out_send(s, j->servers[k].node, m);
+	}
+}
+
+void return_seen(struct sched *s, const struct sched_node *server, uint32_t number)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		struct sched_node *n = s->nodes[i];
+
+		if (n->number != number || n->state != SN_AWAY || n->asked < 2)
+			continue;
+		if (!n->seen)
+			out_log(s, SCHED_WARN, "agent %s is away, and server %s hears it: it is "
+				"waited for", n->name, server->name);
+		n->seen = s->now;
+	}
 }
 
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h)
@@ -254,13 +299,15 @@ void return_text(const struct sched *s, const struct sched_job *j, struct text *
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		const struct sched_part *p = &j->machines[i];
 		mono_t by = p->return_by;
+		bool seen = !by && p->node && p->node->state == SN_AWAY && p->node->seen;
 
 		if (!by && p->node && p->node->state == SN_AWAY)
-			by = p->node->away + mono_ms(MAX(s->config.agent_grace_ms,
-							 RECONNECT_GRACE_MS));
+			by = MAX(p->node->away, p->node->seen) +
+			     mono_ms(MAX(s->config.agent_grace_ms, RECONNECT_GRACE_MS));
 		if (!by || j->state != SJ_UP)
 			continue;
-		text_add(t, "%sagent %s, %llu s left", t->used ? ", " : "", p->name,
+		text_add(t, "%sagent %s%s, %llu s left", t->used ? ", " : "", p->name,
+			 seen ? " (servers have heard it)" : "",
 			 (unsigned long long)(by > s->now ? (by - s->now) / NS_PER_SEC : 0));
 	}
 }

@@ -152,6 +152,7 @@ enum sv_mail {
 	SV_OPEN,		/* the first: set up what belongs to the thread */
 	SV_ADOPT,		/* control -> engine: struct sv_adopt */
 	SV_CUT,			/* links that are there, as none of them is for us any more */
+	SV_HEARD,		/* uint32_t, an agent's number, and back if it is heard */
 	SV_JOB_START,		/* struct sv_job *, and back as SV_JOB_READY */
 	SV_JOB_STOP,		/* struct sv_job *, and back as SV_JOB_FREE */
 	SV_BATCH,		/* struct sv_batch *, and back as SV_BATCH_READY */

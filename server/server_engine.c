@@ -134,6 +134,7 @@ static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, co
 	struct sv_link *k = xport_user(ep);
 
 	k->landing = false;
+	k->peer->heard = true;
 	en->bytes_received += f->length;
 	srv_frame(&en->core, &k->peer->core, f, data, result_place(en, k, f));
 }
@@ -509,10 +510,27 @@ static void batch(struct sv_engine *en, struct sv_batch *b)
 		tell_control(en, SV_BATCH_READY, b);
 }
 
+static void say_heard(struct sv_engine *en, uint32_t node)
+{
+	bool heard = false;
+
+	list_for_each(&en->peers, l) {
+		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+
+		if (p->core.node != node)
+			continue;
+		heard |= p->heard;
+		p->heard = false;
+	}
+	if (heard)
+		outbox_post(&en->out, SV_HEARD, &node, sizeof(node));
+}
+
 static void on_mail(void *ctx, const struct mail *m, bool stopping)
 {
 	struct sv_engine *en = ctx;
 	struct sv_adopt a;
+	uint32_t node;
 	void *p;
 
 	if (m->type == SV_ADOPT) {
@@ -529,6 +547,11 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	}
 	if (m->type == SV_CUT) {
 		cut_links(en);
+		return;
+	}
+	if (m->type == SV_HEARD) {
+		memcpy(&node, m->body, sizeof(node));
+		say_heard(en, node);
 		return;
 	}
 	memcpy(&p, m->body, sizeof(p));

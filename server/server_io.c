@@ -193,6 +193,11 @@ static void on_msg(void *ctx, const struct msg *m)
 			 m->job_down.code ? m->job_down.text : "all ranks detached");
 		sv_job_down(s, m->job_down.job);
 		break;
+	case MSG_HEARD:
+		for (uint32_t i = 0; i < s->nengines; i++)
+			sv_engine_tell(s->engine[i], SV_HEARD, &m->heard.node,
+				       sizeof(m->heard.node));
+		break;
 	case MSG_DRAIN:			/* ctl_node keeps it, for a scheduler that does not know */
 		log_info("server %s is %s", s->name, m->drain.undo ? "used again" : "to drain");
 		break;
@@ -260,8 +265,14 @@ static void job_ready(struct server *s, struct sv_job *j)
 void sv_on_mail(void *owner, const struct mail *m)
 {
 	struct server *s = owner;
+	struct msg heard = { .type = MSG_HEARD };
 	void *p;
 
+	if (m->type == SV_HEARD) {
+		memcpy(&heard.heard.node, m->body, sizeof(heard.heard.node));
+		(void)ctl_node_send(s->node, &heard, NULL);
+		return;
+	}
 	memcpy(&p, m->body, sizeof(p));
 	if (m->type == SV_JOB_READY) {
 		job_ready(s, p);

@@ -27,6 +27,7 @@ struct sv_peer {
 	uint32_t agent_engine;
 	uint32_t start;			/* of the agent's process, as its HELLO says; 0: none yet */
 	uint32_t nslabs;
+	bool heard;			/* a frame has come since somebody asked */
 	uint64_t room;			/* bytes it may be sent in this turn */
 	struct sv_slab *slab[SLABS_PER_LINK_MAX];
 };

@@ -447,6 +447,8 @@ static uint32_t paths_missing(void)
 	NET(drains);
 	NET(undrains);
 	NET(cut_off);
+	NET(deaf);
+	NET(heard);
 	NET(blind);
 	NET(fenced);
 	NET(reborn);

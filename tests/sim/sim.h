@@ -379,6 +379,7 @@ struct sim_server {
 	bool alive;			/* the process runs */
 	bool replaced;			/* it has registered anew as somebody else */
 	uint32_t next_life, last_life;	/* server in the table, or nobody */
+	bool heard[SIM_AGENTS];		/* a frame has come since the scheduler asked */
 	struct srv_core core;
 	struct sim_server_job job[SIM_JOBS];
 };
@@ -463,10 +464,11 @@ struct sim_totals {
 	uint64_t rounds, steps, runs, faults;
 	uint64_t full_runs;		/* of RUN_ROUNDS rounds and RUN_FAULTS faults at least */
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
-		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, blind, fenced,
-		 reborn, late_declares, resets, restarts, agent_crashes, two_jobs, spared,
-		 log_cuts, asked_again, barriers, starved, starved_jobs, caught_up, ranks_lost,
-		 shrunk, roots_lost, grown, came, gave_up, agent_restarts, machines_came;
+		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, heard,
+		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
+		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
+		 ranks_lost, shrunk, roots_lost, grown, came, gave_up, agent_restarts,
+		 machines_came;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;

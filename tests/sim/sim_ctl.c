@@ -268,6 +268,21 @@ void sim_ctl_send(struct sim *s, uint32_t proc, const struct msg *m)
 		carry(s, proc, TO_SCHED, m);
 }
 
+/* Nobody waited for it: that may be when its jobs are lost by others' fault. */
+static void lost_meanwhile(struct sim *s, uint32_t agent, uint32_t node)
+{
+	struct sim_agent *a = s->agent[agent];
+
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		if (!a->job[i].core || a->job[i].over)
+			continue;
+		if (!sim_job_may_end(s, &s->job[i]))
+			sim_fail(s, "agent %u was %u and is now %u", agent, a->node, node);
+		a->job[i].code = TALLY_EWORKERLOST;
+		sim_agent_stop_job(s, agent, &s->job[i]);
+	}
+}
+
 /* A registered server that hears another number than it had is dead to the cluster. */
 static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcome *w)
 {
@@ -281,8 +296,7 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 	c->epoch_seen = MAX(c->epoch_seen, w->epoch);
 	if (proc < SIM_AGENTS) {
 		if (s->agent[proc]->node && s->agent[proc]->node != w->node)
-			sim_fail(s, "agent %u was %u and is now %u", proc, s->agent[proc]->node,
-				 w->node);
+			lost_meanwhile(s, proc, w->node);
 		if (s->agent[proc]->was_node && s->agent[proc]->was_node != w->node)
 			sim_fail(s, "agent %u was %u before it was started again and is now %u",
 				 proc, s->agent[proc]->was_node, w->node);

@@ -5,7 +5,7 @@
  * agents or from both, in one direction or in two, are drained and used again, and new
  * ones come.  The scheduler dies and comes back.  Control connections break with what
  * is on them.  An agent dies, and with it its jobs.  At the end everything heals, and
- * there is one server at least.
+ * there is one server at least.  Agents are cut off from the scheduler, too.
  */
 #include "tests/sim/sim.h"
 
@@ -265,6 +265,24 @@ static bool restart_agent(struct sim *s)
 	return sim_agent_again(s, (uint32_t)sim_below(s, s->p.n));
 }
 
+/*
+ * From the scheduler, for longer than its lease, and less than its grace: which is not to be
+ * used up by its own restart before.
+ */
+static void cut_some_agent(struct sim *s)
+{
+	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
+	struct sim_ctl *c = &s->agent[agent]->ctl;
+
+	if (s->p.agents_return || !s->agent[agent]->alive || !c->registered || c->lost ||
+	    c->cut_until > s->now || s->paused_until[sim_agent_proc(agent)] > s->now)
+		return;
+	sim_totals.deaf++;
+	s->faults++;
+	sim_trace(s, "a%u is cut off from the scheduler", agent);
+	c->cut_until = s->now + (mono_t)sim_below(s, mono_ms(LEASE_MS + 400));
+}
+
 static void reset_some(struct sim *s)
 {
 	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->nservers);
@@ -295,7 +313,10 @@ void sim_life_fault(struct sim *s)
 		if (shrink_some(s))
 			break;
 		s->faults--;
-		reset_some(s);
+		if (sim_chance(s, 200))
+			cut_some_agent(s);
+		else
+			reset_some(s);
 		break;
 	default:
 		to_server(s);

@@ -246,6 +246,7 @@ static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 		}
 	}
 	sim_cover_server(&v->core, f);
+	v->heard[m->on->agent] = true;
 	srv_frame(&v->core, &m->on->srv, f, data, result_at);
 }
 

@@ -353,6 +353,20 @@ static void job_down(struct sim *s, uint32_t server, uint32_t number)
 		.type = MSG_JOB_DOWN, .job_down = { .job = number, .text = "" } });
 }
 
+static void say_heard(struct sim *s, uint32_t server, uint32_t node)
+{
+	struct sim_server *v = s->server[server];
+
+	for (uint32_t i = 0; i < s->p.n; i++) {
+		if (s->agent[i]->node != node || !v->heard[i])
+			continue;
+		v->heard[i] = false;
+		sim_totals.heard++;
+		sim_ctl_send(s, sim_server_proc(server), &(struct msg){
+			.type = MSG_HEARD, .heard = { .node = node } });
+	}
+}
+
 static uint32_t job_number(const struct msg *m)
 {
 	switch (m->type) {
@@ -372,6 +386,8 @@ void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 		job_up(s, server, &m->job_up);
 	else if (m->type == MSG_JOB_DOWN)
 		job_down(s, server, m->job_down.job);
+	else if (m->type == MSG_HEARD)
+		say_heard(s, server, m->heard.node);
 	/* What follows a JOB_UP that was refused is for nobody. */
 	if (!j || !has_job(&s->server[server]->job[j->index]))
 		return;

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # The path between one agent and one server is cut, and the scheduler reaches both: that
 # agent's jobs go on without the server, others with it; where there is no other server the
-# job waits, and says for which path.
+# job waits, and says for which path.  The path between an agent and the scheduler is cut:
+# as long as servers hear the agent its job trains on.
 # TIMEOUT: 200
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_ns_cluster 3 2
+start_ns_cluster 3 2 --agent-grace 4
 
 # path cut|back GPU ADDRESS: what gpuN sends there reaches nobody, and nobody says so.
 path()
@@ -71,3 +72,31 @@ has_line scheduler 'server g1 .*-> dead' && fail 'the server was taken for dead'
 touch "$TMP/enough"
 for r in 0 1 2; do expect_end 20 near.$r 0; done
 say "no path to a machine's own server: it lets go, and lives"
+
+# ---- an agent and the scheduler ----
+path back 0 10.77.0.11
+rm "$TMP/enough"
+for r in 0 1 2; do start_rank deaf $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
+train_more deaf.0 5 20
+path cut 0 10.77.0.1
+wait_line 15 scheduler 'agent a0 up -> away'
+wait_line 10 scheduler 'agent a0 is away, and server [a-z0-9]+ hears it'
+over=$(( $(now_ms) + 6000 ))
+is_over() { (( $(now_ms) > over )); }
+wait_until 10 'the grace is over' is_over
+train_more deaf.1 20
+job_is deaf 'agent a0 \(servers have heard it\), [0-9] s left' || fail 'its row does not say so'
+path back 0 10.77.0.1
+wait_line 20 scheduler 'agent a0 away -> up'
+train_more deaf.0 20
+touch "$TMP/enough"
+for r in 0 1 2; do expect_end 20 deaf.$r 0; done
+say 'no path from an agent to the scheduler: its job trains on'
+
+rm "$TMP/enough"
+for r in 0 1 2; do start_rank gone $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
+train_more gone.0 5 20
+path cut 0 10.77.0.1
+kill_now a0 STOP
+for r in 1 2; do expect_error 20 gone.$r 'EWORKERLOST rank 0 on machine a0 is gone'; done
+say 'one that nobody hears is given up when its grace is over'

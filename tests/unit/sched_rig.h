@@ -206,6 +206,9 @@ static inline void note(const struct sched_action *a)
 	case MSG_DRAIN:
 		r->n = m->drain.undo;
 		break;
+	case MSG_HEARD:
+		r->node = m->heard.node;
+		break;
 	case MSG_EPOCH_READY:
 	case MSG_JOB_END:
 		r->job = m->ready.job;

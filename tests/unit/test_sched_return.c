@@ -95,6 +95,58 @@ START_TEST(a_silent_agent_has_its_lease_and_then_the_grace)
 }
 END_TEST
 
+static void heard(uint32_t server, uint32_t node)
+{
+	send(server, &(struct msg){ .type = MSG_HEARD, .heard = { .node = node } });
+}
+
+/* It cannot reach the scheduler, and trains: its grace begins when nobody hears it any more. */
+START_TEST(an_agent_that_servers_hear_is_waited_for)
+{
+	struct pair p = pair_declared();
+	uint32_t asked;
+
+	conn_closed(p.a);
+	for (uint32_t i = 0; i < 100; i++) {
+		asked = count(p.server, MSG_HEARD, REQ_ANY);
+		pass_with(&p, 1000);
+		ck_assert_uint_eq(count(p.server, MSG_HEARD, REQ_ANY), asked + 1);
+		ck_assert_uint_eq(last(p.server, MSG_HEARD)->node, w->agent_node[0]);
+		heard(p.server, w->agent_node[0]);
+	}
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_str_eq(waiting_for(), "agent a (servers have heard it), 30 s left");
+	heard(p.server, w->agent_node[1]);	/* is not away, */
+	heard(p.server, w->server_node);	/* nor that one, */
+	heard(p.server, 999);			/* and there is none of that number */
+	pass_with(&p, 29000);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_with(&p, 2000);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+START_TEST(an_agent_that_servers_heard_comes_back)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	for (uint32_t i = 0; i < 100; i++) {
+		pass_with(&p, 1000);
+		heard(p.server, w->agent_node[0]);
+	}
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 0);	/* nothing since JOB_UP */
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
+	conn_closed(p.a);
+	pass_with(&p, 1000);
+	heard(p.server, w->agent_node[0]);	/* what was heard before is of before */
+	ck_assert_str_eq(waiting_for(), "agent a, 29 s left");
+	pass_with(&p, 30000);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
 START_TEST(agents_without_a_job_and_servers_have_no_grace)
 {
 	struct pair p = pair_declared();
@@ -646,6 +698,8 @@ static void add(TCase *t)
 	tcase_add_test(t, an_agent_back_within_its_grace_hears_all_that_it_missed);
 	tcase_add_test(t, whose_agent_lost_the_job_on_its_way_hears_of_it_before_the_answer);
 	tcase_add_test(t, a_silent_agent_has_its_lease_and_then_the_grace);
+	tcase_add_test(t, an_agent_that_servers_hear_is_waited_for);
+	tcase_add_test(t, an_agent_that_servers_heard_comes_back);
 	tcase_add_test(t, agents_without_a_job_and_servers_have_no_grace);
 	tcase_add_test(t, started_again_it_keeps_its_number_and_hears_the_job_anew);
 	tcase_add_test(t, ranks_that_do_not_come_back_cost_the_job);
