@@ -376,6 +376,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 	return m;
 }
 
+/* The rows as all others have them: who was offered the job since its last epoch is in none. */
 const struct msg *plan_job_again(struct sched *s, const struct sched_job *j)
 {
 	uint32_t rows = j->place ? j->place->nservers : 0;
@@ -383,6 +384,10 @@ const struct msg *plan_job_again(struct sched *s, const struct sched_job *j)
 
 	if (!m)
 		return NULL;
+	for (uint32_t i = 0; i < rows; i++) {
+		if (j->servers[i].joining_epoch == j->epoch)
+			((struct msg_server *)m->job_up.servers)[i].node = 0;
+	}
 	m->job_up.seq = j->told;
 	m->job_up.epoch_seq = j->epoch_seq;
 	m->job_up.repair = j->repair;

@@ -32,6 +32,7 @@ struct record {
 	uint32_t job, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], rounds[2];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
+	uint32_t server[8];		/* their numbers, of a JOB_UP */
 	uint32_t nlet_go;		/* servers that are gone and named as living */
 	uint64_t key;			/* a link key's; 0: it is all zeros */
 	char name[64], text[ERR_TEXT_MAX + 1];
@@ -101,8 +102,10 @@ static inline void note_job_up(struct record *r, const struct msg_job_up *m)
 	r->window = m->window_bytes;
 	r->key = key_sum(m->machines[0].link_key);
 	r->rank = m->machines[0].ranks[0];
-	for (uint32_t i = 0; i < m->nservers && i < 8; i++)
+	for (uint32_t i = 0; i < m->nservers && i < 8; i++) {
 		r->weight[i] = m->servers[i].weight;
+		r->server[i] = m->servers[i].node;
+	}
 	snprintf(r->name, sizeof(r->name), "%s", m->machines[0].name);
 }
 

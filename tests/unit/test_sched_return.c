@@ -182,6 +182,44 @@ START_TEST(started_again_it_keeps_its_number_and_hears_the_job_anew)
 }
 END_TEST
 
+static void follow(const struct pair *p, const uint32_t *servers, uint32_t n)
+{
+	uint64_t epoch = last(servers[0], MSG_EPOCH)->epoch;
+
+	for (uint32_t i = 0; i < n; i++)
+		ready_as(servers[i], MSG_EPOCH_READY, p->job, epoch, 0);
+	ready_as(p->a, MSG_EPOCH_READY, p->job, epoch, 0);
+	ready_as(p->b, MSG_EPOCH_READY, p->job, epoch, 0);
+}
+
+/* A server in the row of a lost one, that no epoch has named yet: the others have nobody there,
+ * and a restarted scheduler would find that the agents do not agree. */
+START_TEST(started_again_it_hears_of_the_servers_that_the_others_know)
+{
+	struct pair p = pair_declared();
+	uint32_t servers[] = { p.server, hello(NODE_SERVER, "cpu-1") }, next;
+
+	heartbeat(servers[1], 1);
+	ready_as(servers[1], MSG_JOB_READY, p.job, last(servers[1], MSG_JOB_UP)->epoch, 0);
+	follow(&p, servers, 2);
+	conn_closed(servers[1]);
+	pass_beating(RECONNECT_GRACE_MS + 10, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	follow(&p, servers, 1);
+	next = hello(NODE_SERVER, "cpu-2");
+	heartbeat(next, 1);
+	ck_assert_uint_eq(last(next, MSG_JOB_UP)->server[1], w->server_node);
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 0);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->nservers, 2);
+	ck_assert_uint_ne(last(p.a, MSG_JOB_UP)->server[0], 0);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->server[1], 0);
+	ready_as(next, MSG_JOB_READY, p.job, last(next, MSG_JOB_UP)->epoch, 0);
+	follow(&p, (uint32_t[]){ p.server, next }, 2);
+	ck_assert_uint_eq(last(p.a, MSG_EPOCH)->nservers, 2);
+}
+END_TEST
+
 START_TEST(ranks_that_do_not_come_back_cost_the_job)
 {
 	struct pair p = pair_declared();
@@ -702,6 +740,7 @@ static void add(TCase *t)
 	tcase_add_test(t, an_agent_that_servers_heard_comes_back);
 	tcase_add_test(t, agents_without_a_job_and_servers_have_no_grace);
 	tcase_add_test(t, started_again_it_keeps_its_number_and_hears_the_job_anew);
+	tcase_add_test(t, started_again_it_hears_of_the_servers_that_the_others_know);
 	tcase_add_test(t, ranks_that_do_not_come_back_cost_the_job);
 	tcase_add_test(t, a_declare_on_its_way_is_asked_again);
 	tcase_add_test(t, nothing_begins_that_it_would_miss);
