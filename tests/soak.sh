@@ -24,6 +24,7 @@ AGENTS=(a0 a1 a2)
 SERVERS=(s0 s1 s2 g0)		# g0: on the machine of a0
 RSS_KIB=$(( 48 << 10 ))		# more than this is a leak, whatever it is
 declare -A HOW DUE DID		# of a server: what is wrong with it, and until when
+declare -A FDS RSS		# of daemons: at the start; when they were first well
 declare -A LOST			# ranks of the job "less": when another process comes for them
 
 began=$(now_ms)
@@ -44,6 +45,7 @@ no_jobs() { tally jobs --json 2>/dev/null | tr -d ' \n' | grep -Fq '"jobs":[]'; 
 ns_of() { case $1 in g*) echo "gpu${1#?}" ;; *) echo "cpu${1#?}" ;; esac; }
 scheduler_start()
 {
+	unset 'RSS[scheduler]'
 	start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
 		--state-dir "$TMP/state"
 }
@@ -51,6 +53,7 @@ server_start()
 {
 	local ns address=10.77.0.$(( 110 + ${1#?} ))
 
+	unset "RSS[$1]"
 	ns=$(ns_of "$1")
 	[ "$ns" != "gpu${1#?}" ] || address=10.77.0.$(( 10 + ${1#?} ))
 	start_in "$ns" "$1" "$BIN/tally-server" --scheduler "$SCHEDULER" --listen "$address:0" \
@@ -59,6 +62,7 @@ server_start()
 }
 agent_start()
 {
+	unset "RSS[$1]"
 	start_in "gpu${1#?}" "$1" "$BIN/tally-agent" --scheduler "$SCHEDULER" --name "$1" \
 		--machine-id "gpu${1#?}" --engines 1 --socket "$TMP/$1.sock"
 }
@@ -162,7 +166,6 @@ agent_again()			# NAME
 	roll 1500
 	pause_ms "$ROLLED"
 	agent_start "$a"
-	unset "RSS[$a]"
 	BACK=$(( $(now_ms) + 3000 ))
 	(( BACK >= RECOVERED + 3000 )) || BACK=$(( RECOVERED + 3000 ))
 }
@@ -292,7 +295,9 @@ well()
 	done
 	wait_until $HEAL_S 'no round is stuck' none_stuck
 	jobs_live
-	for r in "${AGENTS[@]}"; do : "${RSS[$r]:=$(rss_of "$r")}"; done
+	for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
+		: "${RSS[$r]:=$(rss_of "$r")}"	# unset by who starts it
+	done
 	did "well, rounds $(rounds_of three.0), $(rounds_of two.0) and $(rounds_of less.0)"
 }
 # goes_on RANK ROUND: whoever it is by now.
@@ -306,8 +311,7 @@ scheduler_start
 for a in "${AGENTS[@]}"; do agent_start "$a"; done
 for server in "${SERVERS[@]}"; do server_start "$server"; done
 wait_until 30 'all nodes are registered' nodes_up 7
-declare -A FDS RSS
-for a in "${AGENTS[@]}"; do FDS[$a]=$(fds_of $a); done
+for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do FDS[$r]=$(fds_of "$r"); done
 echo "soak: $DURATION s, seed $SEED"
 job_start three a0 a1 a2
 job_start two a0 a1
@@ -329,20 +333,16 @@ until (( $(elapsed) >= DURATION * 1000 )); do
 	well
 done
 
-for a in "${AGENTS[@]}"; do
-	(( $(rss_of $a) <= RSS[$a] + RSS_KIB )) ||
-		fail "$a uses $(rss_of $a) KiB of memory, at the beginning ${RSS[$a]}"
+for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
+	(( $(rss_of "$r") <= RSS[$r] + RSS_KIB )) ||
+		fail "$r uses $(rss_of "$r") KiB of memory, at the beginning ${RSS[$r]}"
 done
 touch "$TMP"/{three,two,less}.stop
 for rank in three.0 three.1 three.2 two.0 two.1 less.{0,1,2,3}; do expect_end 60 $rank 0; done
 wait_until 30 'no job is left' no_jobs
-# Links to servers outlive the job that made them; those to servers that are gone do not.
-for a in "${AGENTS[@]}"; do
-	wait_until 30 "$a has given all shared memory back" memfds_are $a 0
-	wait_until 30 "$a has no more than ${FDS[$a]} descriptors" fds_are $a "${FDS[$a]}"
-done
-for server in "${SERVERS[@]}"; do
-	wait_until 30 "$server has given all shared memory back" memfds_are "$server" 0
+for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
+	wait_until 30 "$r has given all shared memory back" memfds_are "$r" 0
+	wait_until 30 "$r has no more than ${FDS[$r]} descriptors" fds_are "$r" "${FDS[$r]}"
 done
 for rank in three.0 two.0 less.0; do say "$rank: $(tail -n 1 "$TMP/$rank.log")"; done
 for how in "${!DID[@]}"; do say "$how: ${DID[$how]} times"; done
