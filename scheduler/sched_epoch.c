@@ -345,15 +345,15 @@ void epoch_ready(struct sched *s, struct sched_node *n, const struct msg_ready *
 
 /* ---- servers that join ---- */
 
-/*
- * The row that it had, where agents know it by that: who recovers the job from them must
- * find it there.  Else of one that is gone for good, or a new one; NULL: there is no room.
- */
 static bool is_free(const struct sched_job *j, const struct sched_part *p)
 {
 	return !p->node && !epoch_has_chunks(j, p);
 }
 
+/*
+ * The row that it had, where agents know it by that: who recovers the job from them must
+ * find it there.  Else of one that is gone for good, or a new one; NULL: there is no room.
+ */
 static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 				    const struct sched_node *n)
 {

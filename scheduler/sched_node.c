@@ -118,7 +118,8 @@ void node_deaf(struct sched *s, mono_t ns)
 
 		n->heard = MIN(n->heard + ns, s->now);
 		n->away = MIN(n->away + ns, s->now);
-		n->seen = MIN(n->seen + ns, s->now);
+		if (n->seen)
+			n->seen = MIN(n->seen + ns, s->now);
 	}
 }
 
@@ -142,13 +143,13 @@ void node_timer(struct sched *s)
 		mono_t lease = n->heard + mono_ms(LEASE_MS);
 		mono_t grace = return_until(s, n);
 
-		if (n->state == SN_UP && s->now >= lease)
+		if (n->state == SN_UP && s->now >= lease) {
 			lease_over(s, n);
-		else if (n->state == SN_UP)
+		} else if (n->state == SN_UP) {
 			sched_wake(s, lease);
-		else if (n->state == SN_AWAY && s->now >= grace)
+		} else if (n->state == SN_AWAY && s->now >= grace) {
 			node_die(s, n, "connection closed");
-		else if (n->state == SN_AWAY) {
+		} else if (n->state == SN_AWAY) {
 			sched_wake(s, grace);
 			return_ask(s, n);
 		}

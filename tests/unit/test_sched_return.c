@@ -126,6 +126,19 @@ START_TEST(an_agent_that_servers_hear_is_waited_for)
 }
 END_TEST
 
+/* The scheduler itself stands still, which is nobody's fault: and nobody has heard the agent. */
+START_TEST(an_agent_that_nobody_heard_is_not_said_to_be)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	pass_with(&p, 2000);
+	w->now += mono_ms(20000);
+	pass_with(&p, 1000);
+	ck_assert_str_eq(waiting_for(), "agent a, 26 s left");
+}
+END_TEST
+
 START_TEST(an_agent_that_servers_heard_comes_back)
 {
 	struct pair p = pair_declared();
@@ -737,6 +750,7 @@ static void add(TCase *t)
 	tcase_add_test(t, whose_agent_lost_the_job_on_its_way_hears_of_it_before_the_answer);
 	tcase_add_test(t, a_silent_agent_has_its_lease_and_then_the_grace);
 	tcase_add_test(t, an_agent_that_servers_hear_is_waited_for);
+	tcase_add_test(t, an_agent_that_nobody_heard_is_not_said_to_be);
 	tcase_add_test(t, an_agent_that_servers_heard_comes_back);
 	tcase_add_test(t, agents_without_a_job_and_servers_have_no_grace);
 	tcase_add_test(t, started_again_it_keeps_its_number_and_hears_the_job_anew);
