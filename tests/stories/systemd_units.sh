@@ -33,6 +33,7 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 	for option in $(sed -n '/^ExecStart=/s/ /\n/gp' "$unit" | grep '^--'); do
 		expect_text "$TMP/help.txt" "$option"
 	done
+	grep -q '^OOMScoreAdjust=-[1-9]' "$unit" || fail "$unit: the kernel's next victim"
 done
 
 # Every daemon says READY=1 and answers the watchdog, or systemd would kill it.
