@@ -22,7 +22,7 @@ timeout 60 "$BUILD/bin/tally" local --agents 2 --servers 1 --ranks 3 --agent-arg
 	--server-arg --engines=2 -- "$ranks" ahead soak || status=1
 # Ranks, servers, agents that die or are stopped, with all kinds of work in flight.
 for story in trouble_lost trouble_daemons failover shrink grow agent_restart trouble_back \
-	trouble_number; do
+	trouble_number trouble_together; do
 	tests/run.sh --stories -t 300 -k $story || status=1
 done
 for report in "$reports"/*; do

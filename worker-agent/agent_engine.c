@@ -465,12 +465,8 @@ void ad_engine_stop(struct ad_engine *en)
 	if (en->group)
 		xport_group_free(en->group);
 	ad_links_free(en);
-	while (!list_empty(&en->rings)) {
-		struct ad_ring *r = list_first(&en->rings, struct ad_ring, link);
-
-		list_del(&r->link);
-		free(r);
-	}
+	while (!list_empty(&en->rings))
+		list_del(en->rings.next);	/* they are the sessions' */
 	outbox_fini(&en->out);
 	free(en->shown);
 	free(en);

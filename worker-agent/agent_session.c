@@ -723,10 +723,6 @@ void ad_sessions_stop(struct agent *a)
 
 void ad_sessions_free(struct agent *a)
 {
-	list_for_each_safe(&a->sessions, l, next) {
-		struct ad_session *s = list_entry(l, struct ad_session, link);
-
-		s->ring = NULL;			/* freed with its engine */
-		session_free(s);
-	}
+	list_for_each_safe(&a->sessions, l, next)
+		session_free(list_entry(l, struct ad_session, link));
 }
