@@ -186,6 +186,7 @@ static void end_perhaps(struct sim *s)
 	if (s->stopped)
 		return;
 	force_faults(s);
+	sim_end_begin(s);
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_job *j = &s->job[i];
 
@@ -356,6 +357,9 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->starve_hard = p->starve / 20;
 	p->untold = rng_below(r, 4) ? 0 : 1 + (uint32_t)rng_below(r, 60);
 	p->agents_return = !rng_below(r, 2) && !p->starve;
+	p->ranks_die = !p->agents_die && !rng_below(r, 3);
+	for (uint32_t i = 0; p->ranks_die && i < p->njobs; i++)
+		p->job[i].rounds = MIN(2 * p->job[i].rounds, SIM_ROUNDS);
 }
 
 void sim_params_make(struct sim_params *p, uint64_t seed)
@@ -467,6 +471,7 @@ static uint32_t paths_missing(void)
 	NET(starved_jobs);
 	NET(caught_up);
 	NET(ranks_lost);
+	NET(same_end);
 	NET(shrunk);
 	NET(roots_lost);
 	NET(grown);

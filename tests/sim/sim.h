@@ -23,6 +23,7 @@
  *	sim_return.c	agents that are started again
  *	sim_server.c	servers: what their control threads do
  *	sim_life.c	who dies, comes, is cut off, drains, and when
+ *	sim_end.c	jobs that a lost rank ends
  *	sim_grow.c	ranks that come in the place of lost ones
  *	sim_cluster.c	what the shells would do around the cores
  *	sim_rank.c	ranks: data, order of submission, what a result must be
@@ -111,6 +112,7 @@ struct sim_params {
 	mono_t life_every;		/* mean time between what happens to processes; 0: never */
 	bool agents_die;		/* one does, perhaps: its jobs end */
 	bool agents_return;		/* they die and are started again */
+	bool ranks_die;			/* one, of a job that cannot go on without */
 	bool refuse_save;		/* the state directory is full now and then */
 	uint32_t early;			/* faults while the jobs come up */
 	uint32_t untold;		/* of 1000 messages of a job: the scheduler dies then */
@@ -320,6 +322,9 @@ struct sim_agent_job {
 	uint32_t me;			/* machine */
 	bool left;			/* its ranks have detached */
 	bool stuck;			/* some round waited, as it said last */
+	bool ending, finishing;		/* no more inputs; waits for these rounds */
+	uint32_t nend;
+	uint64_t end[SIM_TENSORS];
 	bool over;
 	int code;			/* why it ended */
 	uint32_t starved_gen;		/* connection on which it said that it cannot follow */
@@ -419,6 +424,8 @@ struct sim_job {
 	bool late_declared;
 	uint32_t nworlds, worlds[SIM_WORLDS];	/* bits: that some agent has been in */
 	bool ended;			/* a broadcast's root is lost */
+	bool dying;			/* a rank has ended, and it cannot go on without */
+	uint32_t ended_by;		/* bits: machines that have said that all is over then */
 	mono_t last_progress;
 	struct sim_tensor tensor[SIM_TENSORS];
 	struct sim_rank rank[SIM_RANKS];
@@ -467,7 +474,7 @@ struct sim_totals {
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, heard,
 		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
-		 ranks_lost, shrunk, roots_lost, grown, came, gave_up, agent_restarts,
+		 ranks_lost, same_end, shrunk, roots_lost, grown, came, gave_up, agent_restarts,
 		 machines_came;
 	struct srv_counters srv;
 	struct ag_counters ag;
@@ -589,6 +596,12 @@ void sim_crash(struct sim *s, uint32_t server);
 void sim_fence(struct sim *s, uint32_t server);	/* ended by its machine's agent; starts again */
 bool sim_life_event(struct sim *s, const struct sim_event *e);
 void sim_life_start(struct sim *s);
+/* sim_end.c */
+void sim_end_begin(struct sim *s);
+void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m);
+void sim_end_turn(struct sim *s, uint32_t agent);
+void sim_end_told(struct sim *s, uint32_t number);	/* that it is over */
+
 bool sim_life_ends(struct sim *s);	/* repairs the last faults; true: there were some */
 void sim_life_fault(struct sim *s);	/* something happens to some process */
 void sim_any_fault(struct sim *s);	/* one that heals by itself */

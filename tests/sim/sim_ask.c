@@ -15,6 +15,8 @@ bool sim_job_is_lost(const struct sim *s, const struct sim_job *j)
 {
 	if (j->p->shrink)
 		return j->ended || j->lost == (1u << j->p->world) - 1;
+	if (j->dying)
+		return true;
 	for (uint32_t m = 0; m < j->p->n; m++)
 		if (!s->agent[j->p->agent[m]]->alive && !s->agent[j->p->agent[m]]->coming)
 			return true;

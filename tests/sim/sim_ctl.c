@@ -108,6 +108,8 @@ static void step(struct sim *s, struct sched_event ev)
 	sched_step(s->sched, &ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
 		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN && is_current(s, a->conn)) {
+			if (a->msg->type == MSG_JOB_DOWN)
+				sim_end_told(s, a->msg->job_down.job);
 			carry(s, s->conn[a->conn].proc, TO_NODE, a->msg);
 			die_untold(s, a->msg);
 		} else if (a->type == SCHED_DO_CLOSE)

@@ -444,7 +444,7 @@ static void piece_event(struct sim *s, const struct sim_event *e)
 	struct ag_post post;
 	struct err err;
 
-	if (s->stopped || aj->over || !a->alive)
+	if (s->stopped || aj->over || aj->ending || !a->alive)
 		return;
 	sub.part = PART_PIECE;
 	sub.group = (uint8_t)local;
@@ -477,7 +477,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	struct err err;
 	int rc;
 
-	if (s->stopped || aj->over || !a->alive || !sim_rank_lives(j, rank))
+	if (s->stopped || aj->over || aj->ending || !a->alive || !sim_rank_lives(j, rank))
 		return;
 	if (pieces) {
 		sub.part = PART_OPEN;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A job that ends because one of its ranks does: on the same round for all the others.
+ *
+ * As agent_end.c: asked the first time, an agent takes no more inputs, and says which rounds
+ * its ranks have all given; asked the second time, it waits until the rounds that it is told
+ * are over.  When all have said so no machine may be a round before another.
+ */
+#include "tests/sim/sim.h"
+
+/* In any moment, when enough has been done: a rank of a job that cannot go on without. */
+void sim_end_begin(struct sim *s)
+{
+	struct sim_job *j = &s->job[sim_below(s, s->p.njobs)];
+	uint32_t rank = (uint32_t)sim_below(s, j->p->world);
+	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
+	const struct sim_agent_job *aj = &a->job[j->index];
+
+	if (!s->p.ranks_die || sim_rounds(s) < RUN_ROUNDS || !sim_chance(s, 2) || j->p->shrink ||
+	    j->over || !a->alive || !aj->core || aj->over || aj->left || aj->nback)
+		return;
+	s->p.ranks_die = false;
+	s->faults++;
+	j->dying = true;
+	sim_rank_dies(s, j, rank);
+}
+
+static void answer(struct sim *s, uint32_t agent, uint32_t job, uint64_t step,
+		   const uint64_t *rounds, uint32_t n)
+{
+	sim_ctl_send(s, sim_agent_proc(agent), &(struct msg){ .type = MSG_JOB_END, .ready = {
+		.job = job, .seq = step, .text = "", .nrounds = n, .rounds = rounds } });
+}
+
+static void say_given(struct sim *s, uint32_t agent, const struct sim_job *j)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	uint64_t rounds[SIM_TENSORS];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < aj->log.n; i++) {
+		uint32_t k = aj->log.k[i];
+
+		rounds[n++] = (uint64_t)aj->log.id[k] << 32 | fr_given(aj->tensor[k].front);
+	}
+	answer(s, agent, j->number, END_GIVEN, rounds, n);
+}
+
+void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m)
+{
+	struct sim_job *j = sim_job_of(s, m->job);
+	struct sim_agent_job *aj = j ? &s->agent[agent]->job[j->index] : NULL;
+
+	if (!aj || !aj->core || aj->over) {
+		answer(s, agent, m->job, m->seq, NULL, 0);
+		return;
+	}
+	if (aj->finishing)
+		return;			/* asked again, on another connection */
+	aj->ending = true;
+	if (m->seq == END_GIVEN) {
+		say_given(s, agent, j);
+		return;
+	}
+	ASSERT(m->nrounds <= SIM_TENSORS);
+	aj->nend = m->nrounds;
+	for (uint32_t i = 0; i < m->nrounds; i++)
+		aj->end[i] = m->rounds[i];
+	aj->finishing = true;
+	sim_end_turn(s, agent);
+}
+
+static bool is_over(const struct sim_agent_job *aj, uint64_t round)
+{
+	for (uint32_t i = 0; i < aj->log.n; i++) {
+		const struct fr_tensor *t = aj->tensor[aj->log.k[i]].front;
+
+		if (aj->log.id[aj->log.k[i]] == round >> 32)
+			return !t->running || t->round != (uint32_t)round;
+	}
+	return true;
+}
+
+void sim_end_turn(struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_agent_job *aj = &s->agent[agent]->job[i];
+
+		if (!aj->finishing || aj->over)
+			continue;
+		while (aj->nend && is_over(aj, aj->end[aj->nend - 1]))
+			aj->nend--;
+		if (aj->nend)
+			continue;
+		aj->finishing = false;
+		s->job[i].ended_by |= 1u << aj->me;
+		answer(s, agent, s->job[i].number, END_DONE, NULL, 0);
+	}
+}
+
+void sim_end_told(struct sim *s, uint32_t number)
+{
+	struct sim_job *j = sim_job_of(s, number);
+
+	if (!j || !j->dying || j->ended_by != (1u << j->p->n) - 1)
+		return;			/* somebody was not waited for */
+	j->ended_by = 0;
+	sim_totals.same_end++;
+	/* A tensor of no elements waits for nobody. */
+	for (uint32_t k = 0; k < j->p->ntensors; k++)
+		for (uint32_t m = 1; m < j->p->n && j->tensor[k].geom.bytes; m++)
+			if (j->tensor[k].done[m] != j->tensor[k].done[0])
+				sim_fail(s, "job %u ends with round %u of tensor %u on machine "
+					 "%u, and with round %u on machine 0", j->index,
+					 j->tensor[k].done[m], k + 1, m, j->tensor[k].done[0]);
+}
