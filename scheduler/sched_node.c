@@ -35,11 +35,14 @@ static const char *kind_name(uint32_t kind)
 	return kind == NODE_AGENT ? "agent" : "server";
 }
 
+/* Nobody misses a server that was drained. */
 static void set_state(struct sched *s, struct sched_node *n, enum sched_node_state to,
 		      const char *why)
 {
+	bool missed = to == SN_DEAD && !(n->draining && epoch_idle(s, n));
+
 	ASSERT(state_next[n->state] & 1u << to);
-	out_log(s, to == SN_DEAD ? SCHED_WARN : SCHED_INFO, "%s %s %s -> %s, number %u, reason %s",
+	out_log(s, missed ? SCHED_WARN : SCHED_INFO, "%s %s %s -> %s, number %u, reason %s",
 		kind_name(n->kind), n->name, state_name[n->state], state_name[to], n->number, why);
 	n->state = to;
 }

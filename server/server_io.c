@@ -189,8 +189,7 @@ static void on_msg(void *ctx, const struct msg *m)
 		sv_epoch_settled(s, &m->ready);
 		break;
 	case MSG_JOB_DOWN:
-		log_info("job %u ends, %s", m->job_down.job,
-			 m->job_down.code ? m->job_down.text : "all ranks detached");
+		log_info("job %u ends here, %s", m->job_down.job, m->job_down.text);
 		sv_job_down(s, m->job_down.job);
 		break;
 	case MSG_HEARD:
