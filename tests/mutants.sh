@@ -5,7 +5,7 @@
 # as there are processors.
 set -u
 cd "$(dirname "$0")/.."
-sim=$1 seeds=${2:-1000}
+sim=$1 seeds=${2:-4000}
 
 # Its line of the report; fails when the bug is not found.
 one_mutant() {

@@ -38,7 +38,8 @@
 	X(23, "scheduler: ranks that come back are let in before all agents know") \
 	X(24, "agent: a rank that has come back does not count") \
 	X(25, "agent: started again it sums what may be a result by now") \
-	X(26, "server: keeps what an agent had in its window before it was started again")
+	X(26, "server: keeps what an agent had in its window before it was started again") \
+	X(27, "scheduler: a job that a lost rank ends does not wait for its last rounds")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */
