@@ -20,11 +20,11 @@ status=0
 # Two engines each, so that they speak to each other; sums, and ranks out of step.
 timeout 60 "$BUILD/bin/tally" local --agents 2 --servers 1 --ranks 3 --agent-arg --engines=2 \
 	--server-arg --engines=2 -- "$ranks" ahead soak || status=1
-# Ranks, servers, agents that die or are stopped, with all kinds of work in flight.
-for story in trouble_lost trouble_daemons failover shrink grow agent_restart trouble_back \
-	trouble_number trouble_together; do
-	tests/run.sh --stories -t 300 -k $story || status=1
-done
+# Ranks, servers, agents that die or are stopped, with all kinds of work in flight: two at a
+# time, the longest first.
+printf '%s\n' failover agent_restart grow trouble_daemons trouble_lost shrink trouble_back \
+	trouble_number trouble_together |
+	xargs -P 2 -I{} tests/run.sh --stories -t 300 -k {} || status=1
 for report in "$reports"/*; do
 	[ -e "$report" ] || continue
 	cat "$report"

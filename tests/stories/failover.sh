@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Servers die, are cut off, drain and join while a job trains, on machines of their
 # own (network namespaces): the results are those of an undisturbed run, bit for bit.
-# TIMEOUT: 400
+# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
