@@ -159,16 +159,6 @@ for i in 0 1; do cpu_server $i; done
 wait_until 20 'the next ones are used' job_has term 4
 finished term 'servers told to end while they sum'
 
-# ---- all CPU servers at once: the one on an agent's machine carries on ----
-train colo
-for s in s0 s1 s2; do kill_now $s KILL; done
-wait_until 10 'their chunks move' has_line scheduler 'job colo epoch [0-9]+, a lost server'
-train_more colo.0 20
-job_has colo 1 || fail 'others are left'
-for i in 0 1 2; do cpu_server $i; done
-wait_until 20 'the next ones are used' job_has colo 4
-finished colo 'all CPU servers killed, and new ones'
-
 # ---- all at once: the job waits, says for what, and goes on ----
 train none
 for s in s0 s1 s2 g0; do kill_now $s KILL; done
