@@ -654,7 +654,7 @@ void return_pump(struct sched *s, struct sched_job *j);
 /* The job as it is by now, to a node that has nothing of it. */
 void return_tell(struct sched *s, struct sched_job *j, struct sched_part *p);
 void return_timer(struct sched *s, struct sched_job *j);
-void return_text(const struct sched *s, const struct sched_job *j, struct text *t);
+void return_text(struct sched *s, const struct sched_job *j, struct text *t);
 
 /* sched_held.c */
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);

@@ -294,7 +294,7 @@ void return_timer(struct sched *s, struct sched_job *j)
 }
 
 /* Whom the job waits for, and how long it will; nothing, if for nobody. */
-void return_text(const struct sched *s, const struct sched_job *j, struct text *t)
+void return_text(struct sched *s, const struct sched_job *j, struct text *t)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		const struct sched_part *p = &j->machines[i];
@@ -302,8 +302,7 @@ void return_text(const struct sched *s, const struct sched_job *j, struct text *
 		bool seen = !by && p->node && p->node->state == SN_AWAY && p->node->seen;
 
 		if (!by && p->node && p->node->state == SN_AWAY)
-			by = MAX(p->node->away, p->node->seen) +
-			     mono_ms(MAX(s->config.agent_grace_ms, RECONNECT_GRACE_MS));
+			by = return_until(s, p->node);
 		if (!by || j->state != SJ_UP)
 			continue;
 		text_add(t, "%sagent %s%s, %llu s left", t->used ? ", " : "", p->name,

@@ -616,6 +616,18 @@ static inline void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint
 	send(conn, &m);
 }
 
+/* All that have the last epoch say so: these servers first, then the agents. */
+static inline void follow_epoch(const struct pair *p, const uint32_t *servers, uint32_t n)
+{
+	uint64_t epoch = last(servers[0], MSG_EPOCH)->epoch;
+
+	for (uint32_t i = 0; i < n; i++)
+		ready_as(servers[i], MSG_EPOCH_READY, p->job, epoch, 0);
+	ck_assert_uint_eq(last(p->a, MSG_EPOCH)->epoch, epoch);
+	ready_as(p->a, MSG_EPOCH_READY, p->job, epoch, 0);
+	ready_as(p->b, MSG_EPOCH_READY, p->job, epoch, 0);
+}
+
 static const uint32_t both_ids[] = { 1, 2 };
 
 static inline void undeclare_both(const struct pair *p, uint64_t req)

@@ -31,18 +31,16 @@ static void beat_for(const struct cut *c, uint64_t ms)
 	pass_beating(ms, (uint32_t[]){ c->p.a, c->p.b, c->one, c->two }, 4);
 }
 
-/* All that are in the epoch follow it. */
+/* Those of its servers that are in the epoch follow it, and the agents. */
 static void follow(const struct cut *c, bool one, bool two)
 {
-	uint64_t epoch = last(two ? c->two : c->one, MSG_EPOCH)->epoch;
+	uint32_t servers[2], n = 0;
 
-	if (one)
-		ready_as(c->one, MSG_EPOCH_READY, c->p.job, epoch, 0);
 	if (two)
-		ready_as(c->two, MSG_EPOCH_READY, c->p.job, epoch, 0);
-	ck_assert_uint_eq(last(c->p.a, MSG_EPOCH)->epoch, epoch);
-	ready_as(c->p.a, MSG_EPOCH_READY, c->p.job, epoch, 0);
-	ready_as(c->p.b, MSG_EPOCH_READY, c->p.job, epoch, 0);
+		servers[n++] = c->two;
+	if (one)
+		servers[n++] = c->one;
+	follow_epoch(&c->p, servers, n);
 }
 
 /* Agents a and b, servers cpu-0 and cpu-1, each with a share. */

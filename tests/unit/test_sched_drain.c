@@ -108,18 +108,6 @@ START_TEST(server_that_was_away_is_told_when_it_is_back)
 }
 END_TEST
 
-/* All that have the epoch say so: servers first, then agents. */
-static void follow(const struct pair *p, const uint32_t *servers, uint32_t n)
-{
-	uint64_t epoch = last(servers[0], MSG_EPOCH)->epoch;
-
-	for (uint32_t i = 0; i < n; i++)
-		ready_as(servers[i], MSG_EPOCH_READY, p->job, epoch, 0);
-	ck_assert_uint_eq(last(p->a, MSG_EPOCH)->epoch, epoch);
-	ready_as(p->a, MSG_EPOCH_READY, p->job, epoch, 0);
-	ready_as(p->b, MSG_EPOCH_READY, p->job, epoch, 0);
-}
-
 static void leaves(uint32_t conn)
 {
 	struct msg m = { .type = MSG_DRAIN, .drain = { .req = 1, .name = "whatever it says" } };
@@ -134,10 +122,10 @@ START_TEST(server_that_ends_is_drained_first)
 
 	heartbeat(servers[1], 1);
 	ready_as(servers[1], MSG_JOB_READY, p.job, last(servers[1], MSG_JOB_UP)->epoch, 0);
-	follow(&p, servers, 2);
+	follow_epoch(&p, servers, 2);
 	ck_assert_uint_eq(count(servers[0], MSG_JOB_DOWN, REQ_ANY), 0);
 	leaves(servers[0]);
-	follow(&p, servers, 2);
+	follow_epoch(&p, servers, 2);
 	ck_assert_int_eq(last(servers[0], MSG_JOB_DOWN)->code, 0);
 	ck_assert_uint_eq(count(servers[0], MSG_REPLY, REQ_ANY), 0);
 	ck_assert_uint_eq(count(servers[1], MSG_JOB_DOWN, REQ_ANY), 0);

@@ -195,16 +195,6 @@ START_TEST(started_again_it_keeps_its_number_and_hears_the_job_anew)
 }
 END_TEST
 
-static void follow(const struct pair *p, const uint32_t *servers, uint32_t n)
-{
-	uint64_t epoch = last(servers[0], MSG_EPOCH)->epoch;
-
-	for (uint32_t i = 0; i < n; i++)
-		ready_as(servers[i], MSG_EPOCH_READY, p->job, epoch, 0);
-	ready_as(p->a, MSG_EPOCH_READY, p->job, epoch, 0);
-	ready_as(p->b, MSG_EPOCH_READY, p->job, epoch, 0);
-}
-
 /* A server in the row of a lost one, that no epoch has named yet: the others have nobody there,
  * and a restarted scheduler would find that the agents do not agree. */
 START_TEST(started_again_it_hears_of_the_servers_that_the_others_know)
@@ -214,10 +204,10 @@ START_TEST(started_again_it_hears_of_the_servers_that_the_others_know)
 
 	heartbeat(servers[1], 1);
 	ready_as(servers[1], MSG_JOB_READY, p.job, last(servers[1], MSG_JOB_UP)->epoch, 0);
-	follow(&p, servers, 2);
+	follow_epoch(&p, servers, 2);
 	conn_closed(servers[1]);
 	pass_beating(RECONNECT_GRACE_MS + 10, (uint32_t[]){ p.a, p.b, p.server }, 3);
-	follow(&p, servers, 1);
+	follow_epoch(&p, servers, 1);
 	next = hello(NODE_SERVER, "cpu-2");
 	heartbeat(next, 1);
 	ck_assert_uint_eq(last(next, MSG_JOB_UP)->server[1], w->server_node);
@@ -228,7 +218,7 @@ START_TEST(started_again_it_hears_of_the_servers_that_the_others_know)
 	ck_assert_uint_ne(last(p.a, MSG_JOB_UP)->server[0], 0);
 	ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->server[1], 0);
 	ready_as(next, MSG_JOB_READY, p.job, last(next, MSG_JOB_UP)->epoch, 0);
-	follow(&p, (uint32_t[]){ p.server, next }, 2);
+	follow_epoch(&p, (uint32_t[]){ p.server, next }, 2);
 	ck_assert_uint_eq(last(p.a, MSG_EPOCH)->nservers, 2);
 }
 END_TEST
