@@ -108,8 +108,8 @@ struct sv_part {
 	struct list link;		/* in tensor->parts */
 	struct sv_tensor *tensor;
 	uint32_t epoch;
-	uint32_t nchunks;		/* ours, not yet let go of */
-	bool *mine, *leaving, *gone;	/* per chunk: ours at first, going, let go; owned */
+	uint32_t nchunks;		/* ours */
+	bool *mine, *leaving;		/* per chunk: ours, going; owned */
 	uint32_t batches;		/* it is in, with the engines */
 	bool dropped;			/* to be freed when it is in none */
 	struct sv_tensor_piece piece[];	/* nengines */
@@ -233,7 +233,7 @@ void sv_job_down(struct server *s, uint32_t id);
 int sv_job_shrink(struct sv_job *j, const uint32_t *gone, uint32_t ngone);
 struct sv_job *sv_job_find(struct server *s, uint32_t id);
 void sv_job_free(struct server *s, struct sv_job *j);	/* the engines have let go */
-void sv_batch_done(struct server *s, struct sv_batch *b);
+void sv_batch_free(struct server *s, struct sv_batch *b);	/* engines are through with it */
 void sv_tensors_free(struct server *s, struct sv_job *j);
 int sv_check_room(const struct server *s, uint64_t bytes, const char *what, struct err *e);
 

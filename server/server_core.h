@@ -160,6 +160,7 @@ struct srv_seg {
 	bool known;			/* young: done_round is what an agent's round says */
 	bool giving;			/* a result lands in own */
 	bool leaving;			/* an epoch has given it to another server */
+	bool left;			/* and all agents have gone over */
 	uint32_t wants;			/* workers that want done_round's result */
 	uint8_t *own;			/* this server's result slot */
 	uint8_t *result;		/* where done_round's result lies */
@@ -249,7 +250,10 @@ void srv_tensor_remove(struct srv_core *c, struct srv_tensor *t);
 void srv_tensor_forget(struct srv_core *c, struct srv_tensor *t);
 /* An epoch has given these chunks (of this struct, by index) to others. */
 void srv_tensor_leave(struct srv_core *c, struct srv_tensor *t, const bool *chunks);
-/* All agents have gone over: lets go of them. False: some are borrowed still, call again. */
+/* All agents have gone over to the epoch: ends what these chunks were doing.  What an epoch
+ * after that takes away is not meant, whenever that comes. */
+void srv_tensor_settled(struct srv_core *c, struct srv_tensor *t);
+/* Lets go of what has ended.  False: some of it is borrowed still, call again. */
 bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t);
 bool srv_tensor_empty(const struct srv_tensor *t);	/* all have left */
 

@@ -254,6 +254,13 @@ void srv_tensor_leave(struct srv_core *c, struct srv_tensor *t, const bool *chun
 	srv_ask_pump(c, t->job);
 }
 
+void srv_tensor_settled(struct srv_core *c, struct srv_tensor *t)
+{
+	(void)c;
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		t->seg[k].left = t->seg[k].leaving;
+}
+
 bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t)
 {
 	bool all = true;
@@ -262,13 +269,13 @@ bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t)
 	for (uint32_t k = 0; k < t->nsegs; k++) {
 		struct srv_seg *s = &t->seg[k];
 
-		if (!s->leaving)
+		if (!(MUTATE(28) ? s->leaving : s->left))
 			continue;
 		seg_end(s);
 		all &= !s->lent;
 	}
 	for (uint32_t k = 0; all && k < t->nsegs; k++)
-		if (t->seg[k].leaving)
+		if (t->seg[k].left)
 			t->first[t->seg[k].chunk] = SRV_NO_SEG;
 	return all;
 }

@@ -472,13 +472,15 @@ static void batch_part(struct sv_engine *en, struct sv_batch *b, uint32_t i)
 {
 	struct sv_tensor_piece *p = &b->part[i]->piece[en->index];
 
-	if (b->kind == BATCH_LEFT || (b->kind != BATCH_ADD && b->leaving[i] && !p->core))
-		return;			/* in let_go(), or all of it has left */
-	if (b->kind == BATCH_EPOCH && b->leaving[i])
-		srv_tensor_leave(&en->core, p->core, b->leaving[i]);
-	else if (b->kind != BATCH_FORGET)
+	if (b->kind == BATCH_ADD || (b->kind == BATCH_EPOCH && !b->leaving[i]))
 		add_tensor(en, b->job->piece[en->index].core, p);
-	else if (p->core)
+	else if (!p->core)
+		return;			/* all of it has left */
+	else if (b->kind == BATCH_EPOCH)
+		srv_tensor_leave(&en->core, p->core, b->leaving[i]);
+	else if (b->kind == BATCH_LEFT)
+		srv_tensor_settled(&en->core, p->core);
+	else
 		srv_tensor_remove(&en->core, p->core);
 }
 

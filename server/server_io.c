@@ -286,7 +286,7 @@ void sv_on_mail(void *owner, const struct mail *m)
 			b->job->ready_seq = b->seq;
 			answer(s, b->job->ready_type, b->job->id, b->seq, NULL);
 		}
-		sv_batch_done(s, b);
+		sv_batch_free(s, b);
 	} else if (m->type == SV_JOB_FREE) {
 		struct sv_job *j = p;
 

@@ -198,7 +198,7 @@ void sv_job_down(struct server *s, uint32_t id)
 void sv_job_free(struct server *s, struct sv_job *j)
 {
 	while (!list_empty(&j->batches))	/* only when the server stops */
-		sv_batch_done(s, list_first(&j->batches, struct sv_batch, in_job));
+		sv_batch_free(s, list_first(&j->batches, struct sv_batch, in_job));
 	sv_tensors_free(s, j);
 	sv_slots_free(s, j);
 	for (uint32_t i = 0; i < s->nengines; i++)

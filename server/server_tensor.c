@@ -34,7 +34,6 @@ static void part_free(struct server *s, struct sv_part *p)
 	list_del(&p->link);
 	free(p->mine);
 	free(p->leaving);
-	free(p->gone);
 	free(p);
 }
 
@@ -54,11 +53,8 @@ static struct sv_part *part_new(struct server *s, struct sv_tensor *t, bool *min
 	p->epoch = epoch;
 	p->mine = mine;
 	p->leaving = calloc(chunks + 1, sizeof(bool));
-	p->gone = calloc(chunks + 1, sizeof(bool));
 	list_init(&p->link);
-	if (!p->leaving || !p->gone) {
-		free(p->leaving);
-		free(p->gone);
+	if (!p->leaving) {
 		free(p->mine);
 		free(p);
 		return NULL;
@@ -199,7 +195,7 @@ static void batch_put(struct sv_batch *b, struct sv_part *p)
 	b->part[b->n++] = p;
 }
 
-static void batch_free(struct server *s, struct sv_batch *b)
+void sv_batch_free(struct server *s, struct sv_batch *b)
 {
 	for (uint32_t i = 0; i < b->n; i++) {
 		struct sv_part *p = b->part[i];
@@ -231,7 +227,7 @@ static void batch_send(struct server *s, struct sv_batch *b)
 		sv_engine_tell(s->engine[i], SV_BATCH, &b, sizeof(b));
 }
 
-/* The part's memory goes when all of its chunks have left. */
+/* All agents have gone over: the part's memory goes when all of its chunks have left. */
 static void part_left(struct sv_part *p)
 {
 	uint32_t chunks = place_chunks(p->tensor->job->place, p->tensor->placed.bytes);
@@ -239,22 +235,10 @@ static void part_left(struct sv_part *p)
 	for (uint32_t c = 0; c < chunks; c++) {
 		if (!p->mine[c] || !p->leaving[c])
 			continue;
-		p->leaving[c] = false;
-		p->gone[c] = true;
+		p->leaving[c] = p->mine[c] = false;
 		p->nchunks--;
 	}
-}
-
-/* All engines are through with it. */
-void sv_batch_done(struct server *s, struct sv_batch *b)
-{
-	for (uint32_t i = 0; b->kind == BATCH_LEFT && i < b->n; i++) {
-		if (b->part[i]->dropped)
-			continue;
-		part_left(b->part[i]);
-		b->part[i]->dropped = !b->part[i]->nchunks;
-	}
-	batch_free(s, b);
+	p->dropped |= !p->nchunks;
 }
 
 static uint32_t count_parts(const struct sv_tensor *t)
@@ -444,7 +428,7 @@ int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
 		return 0;
 	}
 	if (b)
-		batch_free(s, b);
+		sv_batch_free(s, b);
 	for (uint32_t i = 0; i < n; i++) {
 		if (placed)
 			place_forget(j->place, &t[i]->placed);
@@ -499,7 +483,7 @@ static struct sv_part *part_of(const struct sv_tensor *t, uint32_t epoch, uint32
 	list_for_each(&t->parts, l) {
 		struct sv_part *p = list_entry(l, struct sv_part, link);
 
-		if (p->epoch == epoch && p->mine[chunk] && !p->gone[chunk])
+		if (p->epoch == epoch && p->mine[chunk])
 			return p;
 	}
 	return NULL;
@@ -634,7 +618,7 @@ static int moves_send(struct server *s, struct sv_job *j, struct sv_moves *v, ui
 	if (lost) {
 		b->lost = malloc(j->n);
 		if (!b->lost) {
-			batch_free(s, b);
+			sv_batch_free(s, b);
 			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 		}
 		memcpy(b->lost, j->lost, j->n);
@@ -651,7 +635,7 @@ static int moves_send(struct server *s, struct sv_job *j, struct sv_moves *v, ui
 
 		b->leaving[i] = malloc(chunks + 1);
 		if (!b->leaving[i]) {
-			batch_free(s, b);
+			sv_batch_free(s, b);
 			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 		}
 		memcpy(b->leaving[i], p->leaving, chunks);
@@ -704,5 +688,7 @@ void sv_epoch_settled(struct server *s, const struct msg_ready *m)
 	if (!b)
 		return;			/* what left stays until the job ends */
 	put_leaving(j, b);
+	for (uint32_t i = 0; i < b->n; i++)
+		part_left(b->part[i]);
 	batch_send(s, b);
 }

@@ -39,7 +39,8 @@
 	X(24, "agent: a rank that has come back does not count") \
 	X(25, "agent: started again it sums what may be a result by now") \
 	X(26, "server: keeps what an agent had in its window before it was started again") \
-	X(27, "scheduler: a job that a lost rank ends does not wait for its last rounds")
+	X(27, "scheduler: a job that a lost rank ends does not wait for its last rounds") \
+	X(28, "server: one epoch's end ends what the next one takes away, too")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

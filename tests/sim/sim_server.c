@@ -8,6 +8,8 @@
 
 #include "tests/sim/sim.h"
 
+#define LET_GO_NS 1000000u	/* between two looks at whether what has ended is lent still */
+
 static void answer_code(struct sim *s, uint32_t server, const struct sim_job *j,
 			enum msg_type type, uint64_t seq, int code)
 {
@@ -255,6 +257,12 @@ static void epoch(struct sim *s, uint32_t server, struct sim_job *j, const struc
 	answer(s, server, j, MSG_EPOCH_READY, m->epoch);
 }
 
+static void let_go_in(struct sim *s, uint32_t server, mono_t ns)
+{
+	sim_at(s, ns, &(struct sim_event){ .type = EV_LET_GO,
+		.proc = sim_server_proc(server), .a = sim_server_proc(server) });
+}
+
 static void settled(struct sim *s, uint32_t server, const struct sim_job *j,
 		    const struct msg_ready *m)
 {
@@ -264,9 +272,13 @@ static void settled(struct sim *s, uint32_t server, const struct sim_job *j,
 		return;
 	for (uint32_t k = 0; k < SIM_TENSORS; k++)
 		for (uint32_t p = 0; p < sj->tensor[k].n; p++)
-			if (sj->tensor[k].part[p].core)
+			if (sj->tensor[k].part[p].core) {
+				srv_tensor_settled(&s->server[server]->core,
+						   sj->tensor[k].part[p].core);
 				sj->tensor[k].part[p].left = true;
-	sim_server_let_go(s, server);
+			}
+	/* The engine's next turn; by then it may have heard of the next epoch. */
+	let_go_in(s, server, (mono_t)sim_below(s, LET_GO_NS));
 }
 
 /* ---- the job ---- */
@@ -503,8 +515,7 @@ void sim_server_let_go(struct sim *s, uint32_t server)
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		all &= let_all_go(s->server[server], &s->server[server]->job[i]);
 	if (!all && !s->stopped && s->server[server]->alive)
-		sim_at(s, 1000000, &(struct sim_event){ .type = EV_LET_GO,
-			.proc = sim_server_proc(server), .a = sim_server_proc(server) });
+		let_go_in(s, server, LET_GO_NS);
 }
 
 static void add_counters(uint64_t *to, const uint64_t *from, size_t n)

@@ -570,6 +570,28 @@ START_TEST(a_result_being_sent_holds_the_memory_of_its_tensor)
 }
 END_TEST
 
+/* The next epoch may be heard of before what the last one took away has been let go of. */
+START_TEST(the_end_of_an_epoch_is_not_the_end_of_what_the_next_one_takes_away)
+{
+	const bool chunk_0[2] = { true, false };
+
+	srv_tensor_settled(&core, tensor);
+	srv_tensor_leave(&core, tensor, chunk_0);
+	ck_assert(push(0, 1, 1));
+	ck_assert(push(1, 1, 2));
+	ck_assert(srv_tensor_left(&core, tensor));
+	ck_assert(!srv_tensor_empty(tensor));
+	ck_assert(push(2, 1, 4));
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), 7);
+	srv_tensor_settled(&core, tensor);
+	ck_assert(srv_tensor_left(&core, tensor));
+	ck_assert(srv_tensor_empty(tensor));
+	ck_assert(!push(0, 2, 1));
+	srv_tensor_remove(&core, tensor);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("server_core");
@@ -610,6 +632,7 @@ int main(void)
 	tcase_add_test(t, a_landing_outlives_its_tensor);
 	tcase_add_test(t, a_sum_waits_for_the_last_rounds_result_to_be_read);
 	tcase_add_test(t, a_result_being_sent_holds_the_memory_of_its_tensor);
+	tcase_add_test(t, the_end_of_an_epoch_is_not_the_end_of_what_the_next_one_takes_away);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -41,7 +41,7 @@ static void take(const struct mail *m, uint32_t *batches)
 		((struct sv_job *)p)->starting--;
 	} else if (m->type == SV_BATCH_READY) {
 		if (--((struct sv_batch *)p)->engines_left == 0) {
-			sv_batch_done(&s, p);
+			sv_batch_free(&s, p);
 			++*batches;
 		}
 	} else if (m->type == SV_JOB_FREE && --((struct sv_job *)p)->engines_left == 0) {
@@ -246,6 +246,61 @@ START_TEST(epoch_without_servers_that_no_agent_has_heard_of_is_not_followed)
 	ck_assert_int_eq(sv_epoch(&s, &m, &e), 0);
 	settle(1);
 	ck_assert_uint_eq(job->seq, 1);
+}
+END_TEST
+
+/* Epoch n of the job, by log entry seq, with n - 5 servers of the same weight. */
+static void epoch(uint64_t seq, uint64_t n)
+{
+	struct msg_server server[3] = { 0 };
+	const struct msg_epoch m = {
+		.job = JOB, .seq = seq, .epoch = n, .nservers = (uint32_t)n - 5,
+		.servers = server,
+	};
+	struct err e;
+
+	for (uint32_t i = 0; i < m.nservers; i++)
+		server[i] = (struct msg_server){
+			.node = NODE + i, .name = "s", .machine = "s", .shm_path = "",
+			.engines = 2, .weight = UINT32_MAX / m.nservers,
+		};
+	ck_assert_int_eq(sv_epoch(&s, &m, &e), 0);
+}
+
+static uint32_t leaving(const struct sv_part *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t c = 0; c < place_chunks(job->place, p->tensor->placed.bytes); c++)
+		n += p->leaving[c];
+	return n;
+}
+
+/* The next epoch comes before the engines have let go of what the last one took away. */
+START_TEST(what_the_next_epoch_takes_away_waits_for_that_ones_end)
+{
+	const struct sv_part *p;
+	uint32_t all, gone;
+
+	ck_assert_int_eq(tensors(1, 1, 6 * CHUNK_BYTES_DEFAULT / 4), 0);
+	settle(1);
+	p = list_first(&list_first(&job->tensors, struct sv_tensor, link)->parts, struct sv_part,
+		       link);
+	all = p->nchunks;
+	epoch(2, 7);
+	settle(1);
+	gone = leaving(p);
+	ck_assert(gone && gone < all);
+	sv_epoch_settled(&s, &(struct msg_ready){ .job = JOB, .seq = 7 });
+	epoch(3, 8);
+	settle(2);
+	ck_assert_uint_eq(p->nchunks, all - gone);
+	ck_assert(leaving(p) && leaving(p) < p->nchunks);
+	gone += leaving(p);
+	sv_epoch_settled(&s, &(struct msg_ready){ .job = JOB, .seq = 8 });
+	settle(1);
+	ck_assert_uint_eq(p->nchunks, all - gone);
+	ck_assert_uint_eq(leaving(p), 0);
 }
 END_TEST
 
@@ -639,6 +694,7 @@ int main(void)
 	tcase_add_test(t, forget_that_never_was_cannot_be_taken_back);
 	tcase_add_test(t, entry_that_comes_again_ends_what_was_told);
 	tcase_add_test(t, epoch_without_servers_that_no_agent_has_heard_of_is_not_followed);
+	tcase_add_test(t, what_the_next_epoch_takes_away_waits_for_that_ones_end);
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
 	tcase_add_test(t, slab_whose_number_is_another_jobs_stays_until_its_job_ends);
