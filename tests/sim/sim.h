@@ -248,6 +248,7 @@ void sim_give_back(struct sim *s, struct sim_msg *m);	/* what was queued is the 
 void sim_msg_free(struct sim *s, struct sim_msg *m);
 void sim_net_cut_all(struct sim *s);	/* both ends notice at once */
 void sim_link_end(struct sim *s, struct sim_link *l);	/* the agent's end, at once and for good */
+void sim_link_unlist(struct sim *s, struct sim_link *l);	/* the server has noticed, too */
 void sim_link_fence(struct sim *s, struct sim_link *l);	/* its lanes go, another job needs it */
 void sim_link_died(struct sim *s, struct sim_link *l, uint32_t end); /* that process has ended */
 struct sim_link *sim_link_get(struct sim *s, uint32_t agent, uint32_t server);

@@ -168,12 +168,23 @@ void sim_link_break_all(struct sim *s, struct sim_link *l)
 	break_link(s, l, true);
 }
 
+/*
+ * The server has noticed.  A real one finds the same peer for the next link, which sends what waits
+ * for it; here that one is another, so nothing may wait for this one any more.
+ */
+void sim_link_unlist(struct sim *s, struct sim_link *l)
+{
+	if (!l->dead[0])
+		srv_peer_lost(&s->server[l->server]->core, &l->srv);
+	list_del(&l->srv.link);
+}
+
 /* The server notices in its own time. */
 void sim_link_end(struct sim *s, struct sim_link *l)
 {
 	l->ended = true;
 	if (!sim_link_is_open(l, 0))
-		list_del(&l->srv.link);		/* it has noticed */
+		sim_link_unlist(s, l);
 	for (uint32_t k = 0; k < SIM_LANES; k++) {
 		if (!l->lane[k].open[0] && !l->lane[k].open[1])
 			continue;

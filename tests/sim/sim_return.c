@@ -120,7 +120,7 @@ static void end_links(struct sim *s, uint32_t agent)
 			continue;
 		l->ended = true;
 		if (!sim_link_is_open(l, 0))
-			list_del(&l->srv.link);
+			sim_link_unlist(s, l);
 	}
 }
 
