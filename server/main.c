@@ -106,19 +106,32 @@ static int set_up(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* An agent on this machine begins with the first CPUs. */
+static void choose_cpus(const struct server *s, int cpus[ENGINES_MAX])
+{
+	const char *addr[SV_LISTEN_MAX];
+	struct near m;
+
+	for (uint32_t i = 0; i < s->naddrs; i++)
+		addr[i] = s->addr[i].host;
+	daemon_cpus(&s->daemon, addr, s->naddrs, true, &m, cpus);
+}
+
 static int start(struct daemon *d, struct err *e)
 {
 	struct server *s = d->owner;
-	int cpus[ENGINES_MAX], rc = 0;
+	int cpus[ENGINES_MAX], rc;
 	char adder[32], memory[32], text[ERR_TEXT_MAX];
 
 	s->loop = d->loop;
 	s->mail = d->mail;
 	measure_adder(s);
-	daemon_cpus(d, cpus);
+	rc = sv_listen_start(s, e);
+	if (rc)
+		return rc;
+	choose_cpus(s, cpus);
 	for (uint32_t i = 0; !rc && i < s->nengines; i++)
 		rc = sv_engine_start(s, i, cpus[i], e);
-	rc = rc ? rc : sv_listen_start(s, e);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; xport_rdma_devices() && i < s->naddrs; i++) {

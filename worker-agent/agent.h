@@ -445,6 +445,7 @@ struct agent {
 	struct msg_addr rail[RAILS_MAX];
 	char rail_text[RAILS_MAX][ADDR_LEN_MAX + 1];
 	bool rail_rdma[RAILS_MAX];	/* a card here serves it */
+	uint32_t rail_order[ENGINES_MAX][RAILS_MAX];	/* the engine's nearest first */
 	uint8_t link_key[KEY_BYTES];
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
 	uint32_t my_node;
@@ -464,6 +465,8 @@ struct agent {
 };
 
 /* agent_io.c: the scheduler's side */
+/* The agent's cards, as --rail says, or the one that leads to the scheduler. */
+int ad_rails_start(struct agent *a, struct err *e);
 int ad_io_start(struct agent *a, struct err *e);
 void ad_io_stop(struct agent *a);
 void ad_on_mail(void *owner, const struct mail *m);

@@ -416,7 +416,7 @@ static int take_rail(struct agent *a, const char *spec, struct err *e)
 	return 0;
 }
 
-static int add_rails(struct agent *a, struct err *e)
+int ad_rails_start(struct agent *a, struct err *e)
 {
 	char sched[ADDR_LEN_MAX + 1], source[ADDR_LEN_MAX + 1];
 	uint16_t port;
@@ -442,10 +442,8 @@ static int add_rails(struct agent *a, struct err *e)
 int ad_io_start(struct agent *a, struct err *e)
 {
 	struct msg_hello hello = { .kind = NODE_AGENT, .addrs = a->rail, .shm_path = "" };
-	int rc = add_rails(a, e);
+	int rc;
 
-	if (rc)
-		return rc;
 	hello.naddrs = a->nrails;
 	rc = loop_timer_start(a->loop, &a->tick, 500, 500, on_tick, a);
 	if (rc)

@@ -89,14 +89,17 @@ uint64_t ad_slower_card(uint64_t a, uint64_t b)
 	return a && b ? MIN(a, b) : MAX(a, b);
 }
 
+/* The nearest card's first: it goes first where others could take a frame as soon. */
 static void make_tcp_lanes(struct ad_peer *p)
 {
 	const struct agent *a = p->engine->agent;
+	const uint32_t *order = a->rail_order[p->engine->index];
 	uint32_t rails = MAX(MAX(a->nrails, p->server.naddrs), 1);
 
 	for (uint32_t i = 0; i < rails * a->opt.links; i++) {
-		uint32_t remote = p->server.naddrs ? i % p->server.naddrs : 0;
-		uint32_t local = a->nrails ? i % a->nrails : 0;
+		uint32_t rail = rails == a->nrails ? order[i % rails] : i % rails;
+		uint32_t remote = p->server.naddrs ? rail % p->server.naddrs : 0;
+		uint32_t local = a->nrails ? rail % a->nrails : 0;
 		bool rdma = a->nrails && a->rail_rdma[local];
 		struct ad_lane *k;
 

@@ -75,15 +75,31 @@ static int set_up(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* And which rail each engine takes first. */
+static void choose_cpus(struct agent *a, int cpus[ENGINES_MAX])
+{
+	const char *addr[RAILS_MAX];
+	struct near m;
+
+	for (uint32_t i = 0; i < a->nrails; i++)
+		addr[i] = a->rail_text[i];
+	daemon_cpus(&a->daemon, addr, a->nrails, false, &m, cpus);
+	for (uint32_t i = 0; i < a->nengines; i++)
+		near_order(&m, cpus[i], a->rail_order[i]);
+}
+
 static int start(struct daemon *d, struct err *e)
 {
 	struct agent *a = d->owner;
-	int cpus[ENGINES_MAX], rc = 0;
+	int cpus[ENGINES_MAX], rc;
 	char text[ERR_TEXT_MAX];
 
 	a->loop = d->loop;
 	a->mail = d->mail;
-	daemon_cpus(d, cpus);
+	rc = ad_rails_start(a, e);
+	if (rc)
+		return rc;
+	choose_cpus(a, cpus);
 	for (uint32_t i = 0; !rc && i < a->nengines; i++)
 		rc = ad_engine_start(a, i, cpus[i], e);
 	rc = rc ? rc : ad_sessions_start(a, e);

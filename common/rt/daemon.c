@@ -71,14 +71,23 @@ static int set_up(struct daemon *d, struct err *e)
 	return d->ops->set_up(d, e);
 }
 
-void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX])
+void daemon_cpus(const struct daemon *d, const char *const *addr, uint32_t n, bool from_last,
+		 struct near *m, int cpus[ENGINES_MAX])
 {
-	uint32_t n = d->nengines > 1 ? host_cpus_near(NULL, cpus, ENGINES_MAX) : 0;
+	char text[RAILS_MAX][HOST_BUS_ID_LEN], where[ERR_TEXT_MAX];
+	const char *bus_id[RAILS_MAX];
 
-	if (n <= d->nengines)
-		n = 0;			/* whatever else runs would share each of them */
-	for (uint32_t i = n; i < ENGINES_MAX; i++)
-		cpus[i] = -1;
+	n = MIN(n, RAILS_MAX);
+	for (uint32_t i = 0; i < n; i++) {
+		host_bus_id(addr[i], text[i]);
+		bus_id[i] = text[i];
+	}
+	near_read(m, NULL, bus_id, n);
+	near_pin(m, d->nengines, from_last, cpus);
+	if (cpus[0] < 0)
+		return;
+	near_text(m, addr, cpus, d->nengines, where, sizeof(where));
+	log_info("engines on cpus %s", where);
 }
 
 static int failed(const struct daemon *d, const struct err *e)

@@ -14,6 +14,7 @@
 #include "common/base/err.h"
 #include "common/rt/engine.h"
 #include "common/rt/loop.h"
+#include "common/rt/near.h"
 #include "common/rt/opt.h"
 
 /* A program's options begin with these, and its table with DAEMON_OPTIONS. */
@@ -73,8 +74,10 @@ struct daemon {
 int daemon_main(struct daemon *d, const struct opt_program *program, const struct daemon_ops *ops,
 		void *owner, struct daemon_options *opt, int argc, char **argv);
 
-/* Which CPU an engine is pinned to; -1 when there is only one, or not more CPUs than engines. */
-void daemon_cpus(const struct daemon *d, int cpus[ENGINES_MAX]);
+/* Which CPU each engine is pinned to, by near_pin(), and says so; fills m for the daemon's
+ * cards, which own these numeric addresses. */
+void daemon_cpus(const struct daemon *d, const char *const *addr, uint32_t n, bool from_last,
+		 struct near *m, int cpus[ENGINES_MAX]);
 
 /* From the loop: the daemon has left, and ends. */
 void daemon_end(struct daemon *d);

@@ -4,13 +4,12 @@
  *
  * Everything about cards is asked by ioctl on a socket: /sys may be mounted from
  * another network namespace and speak of cards that are not ours.  For the same
- * reason the card is found in hwloc's tree by its PCI bus id, which the driver
+ * reason a card is found in hwloc's tree by its PCI address, which the driver
  * tells, and not by its name.  What cannot be found out is "unknown", never an
  * error: a machine without answers must work too.
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <hwloc.h>
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
@@ -171,6 +170,20 @@ uint64_t host_card_bits_per_s(const char *addr)
 	return host_interface_of(addr, name) ? host_interface_bits_per_s(name) : 0;
 }
 
+void host_bus_id(const char *addr, char *bus_id)
+{
+	struct ethtool_drvinfo drv = { .cmd = ETHTOOL_GDRVINFO };
+	char name[IFNAMSIZ];
+
+	static_assert(HOST_BUS_ID_LEN == sizeof(drv.bus_info), "one is copied to the other");
+	bus_id[0] = '\0';
+	if (!host_interface_of(addr, name) || ask_card(name, &drv) < 0)
+		return;
+	drv.bus_info[sizeof(drv.bus_info) - 1] = '\0';
+	if (strchr(drv.bus_info, ':'))
+		memcpy(bus_id, drv.bus_info, sizeof(drv.bus_info));
+}
+
 /* The kernel knows best: all of 127.0.0.0/8 is ours, though no interface lists it. */
 bool host_has_address(const char *addr)
 {
@@ -190,61 +203,6 @@ bool host_has_address(const char *addr)
 		close(fd);
 	freeaddrinfo(ai);
 	return ours;
-}
-
-/* ---- CPUs ---- */
-
-static uint32_t list_allowed(int *cpus, uint32_t max)
-{
-	cpu_set_t set;
-	uint32_t n = 0;
-
-	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		return 0;
-	for (int i = 0; i < CPU_SETSIZE && n < max; i++)
-		if (CPU_ISSET((size_t)i, &set))
-			cpus[n++] = i;
-	return n;
-}
-
-/* CPUs that are both near the PCI device and ours to use. */
-static uint32_t list_near(hwloc_topology_t t, const char *bus_id, int *cpus, uint32_t max)
-{
-	hwloc_obj_t dev = hwloc_get_pcidev_by_busidstring(t, bus_id);
-	hwloc_obj_t near = dev ? hwloc_get_non_io_ancestor_obj(t, dev) : NULL;
-	hwloc_bitmap_t set = hwloc_bitmap_alloc();
-	uint32_t n = 0;
-
-	if (near && set && hwloc_get_cpubind(t, set, HWLOC_CPUBIND_PROCESS) == 0) {
-		hwloc_bitmap_and(set, set, near->cpuset);
-		for (int i = hwloc_bitmap_first(set); i >= 0 && n < max;
-		     i = hwloc_bitmap_next(set, i))
-			cpus[n++] = i;
-	}
-	hwloc_bitmap_free(set);
-	return n;
-}
-
-uint32_t host_cpus_near(const char *addr, int *cpus, uint32_t max)
-{
-	struct ethtool_drvinfo drv = { .cmd = ETHTOOL_GDRVINFO };
-	char name[IFNAMSIZ];
-	hwloc_topology_t t;
-	uint32_t n = 0;
-
-	if (!addr)
-		return list_allowed(cpus, max);
-	if (!host_interface_of(addr, name) || ask_card(name, &drv) < 0 ||
-	    !strchr(drv.bus_info, ':'))
-		return 0;
-	drv.bus_info[sizeof(drv.bus_info) - 1] = '\0';
-	if (hwloc_topology_init(&t) < 0)
-		return 0;
-	hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-	if (hwloc_topology_load(t) == 0)
-		n = list_near(t, drv.bus_info, cpus, max);
-	hwloc_topology_destroy(t);
-	return n;
 }
 
 /* ---- memory ---- */

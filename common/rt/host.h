@@ -22,12 +22,11 @@ uint64_t host_interface_bits_per_s(const char *name);
 /* The interface that owns the numeric address; false: none does.  HOST_INTERFACE_LEN bytes. */
 #define HOST_INTERFACE_LEN 16
 bool host_interface_of(const char *addr, char *name);
+/* The PCI address of the card that owns the numeric address, "": none.  HOST_BUS_ID_LEN bytes. */
+#define HOST_BUS_ID_LEN 32
+void host_bus_id(const char *addr, char *bus_id);
 /* Whether this machine owns that numeric address. */
 bool host_has_address(const char *addr);
-
-/* CPUs near the card that owns addr (hwloc), for pinning: fills cpus[], returns
- * how many (0: no opinion).  NULL addr: all CPUs this process may use. */
-uint32_t host_cpus_near(const char *addr, int *cpus, uint32_t max);
 
 uint64_t host_memory_bytes(void);		/* cgroup limit counted */
 

@@ -10,12 +10,12 @@
  * hwloc tells a link's speed of the moment, and idle GPUs slow theirs down.  On this
  * machine sysfs also tells what the link can do.
  */
-#include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/rt/host.h"
+#include "common/rt/hwloc_load.h"
 #include "common/rt/topo_read.h"
 
 #define CLASS_NETWORK	0x02
@@ -335,7 +335,7 @@ static void leave_out(hwloc_topology_t h)
 					      parts[i]);
 }
 
-static int load(hwloc_topology_t h, const char *xml, struct err *e)
+int hwloc_load(hwloc_topology_t h, const char *xml, struct err *e)
 {
 	leave_out(h);
 	hwloc_topology_set_io_types_filter(h, HWLOC_TYPE_FILTER_KEEP_ALL);
@@ -351,7 +351,7 @@ static int load(hwloc_topology_t h, const char *xml, struct err *e)
 
 static int read_all(struct reading *r, const char *xml, struct err *e)
 {
-	int rc = load(r->h, xml, e);
+	int rc = hwloc_load(r->h, xml, e);
 
 	if (rc)
 		return rc;
