@@ -95,8 +95,8 @@ static int hand_slabs(tally_session *s, mono_t deadline)
 	int rc = hand_slab(s, SLAB_RING, 0, &s->ring_mem, deadline);	/* says who we are */
 
 	for (uint32_t i = 0; !rc && i < s->arena.nslabs; i++)
-		rc = hand_slab(s, SLAB_INPUT, s->arena.slabs[i].id, &s->arena.slabs[i].mem,
-			       deadline);
+		rc = hand_slab(s, s->arena.slabs[i].mem.device ? SLAB_DEVICE : SLAB_INPUT,
+			       s->arena.slabs[i].id, &s->arena.slabs[i].mem, deadline);
 	for (uint32_t i = 0; !rc && i < s->nresults; i++)
 		rc = hand_slab(s, SLAB_RESULT, s->results[i].id, &s->results[i].mem, deadline);
 	return rc;

@@ -6,9 +6,14 @@
  * (so a program that allocates piece by piece makes few slabs); when it has not
  * that much, for what is needed and no more.  The new slab is mapped writable and
  * acknowledged; then the agent lets nobody else map it so.
+ *
+ * tally_import() adds a slab that is a device's: none of it is given out, and the agent reads it
+ * only, or has its cards read it.
  */
 #include "client/session.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 /* Gets one more slab of `bytes` from the agent and cuts it in pages. */
@@ -93,6 +98,61 @@ int tally_alloc(tally_session *s, size_t bytes, void **p)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
 	return rc ? rc : lt_session_alloc(s, bytes, p);
+}
+
+/* A dma-buf, mapped here; writable where its descriptor is, of which mem has its own. */
+static int map_device(tally_session *s, int fd, uint64_t bytes, struct slab *mem)
+{
+	int rc = slab_map_device(mem, fd, bytes, true, &s->err);
+
+	rc = rc ? slab_map_device(mem, fd, bytes, false, &s->err) : 0;
+	if (rc)
+		return rc;
+	mem->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (mem->fd >= 0)
+		return 0;
+	err_set(&s->err, err_from_errno(errno), "another descriptor of a dma-buf: %m");
+	slab_free(mem);
+	return s->err.code;
+}
+
+static int import(tally_session *s, int fd, uint64_t bytes, void **p)
+{
+	struct msg answer, ask = { .type = MSG_SLAB };
+	struct lt_arena_slab as = { .mem.fd = -1, .read_only = true };
+	int rc;
+
+	if (s->arena.nslabs == SLABS_PER_PROCESS_MAX)
+		return err_set(&s->err, TALLY_EQUOTA, "the arena has its %u slabs already",
+			       SLABS_PER_PROCESS_MAX);
+	rc = map_device(s, fd, bytes, &as.mem);
+	if (rc)
+		return rc;
+	ask.slab = (struct msg_slab){
+		.req = lt_session_req(s), .kind = SLAB_DEVICE, .bytes = as.mem.bytes,
+	};
+	rc = lt_session_call_fd(s, &ask, as.mem.fd, ask.slab.req, MSG_SLAB, s->who.timeout_ms,
+				&answer);
+	if (!rc && (answer.slab.kind != SLAB_DEVICE || answer.slab.bytes != as.mem.bytes))
+		rc = lt_session_protocol_error(s, "another slab than the one that was given");
+	if (rc) {
+		slab_free(&as.mem);
+		return rc;
+	}
+	as.id = answer.slab.id;
+	*p = as.mem.base;
+	lt_arena_add(&s->arena, &as);
+	return 0;
+}
+
+int tally_import(tally_session *s, int fd, size_t bytes, void **p)
+{
+	int rc;
+
+	if (!s || !p)
+		return TALLY_EINVAL;
+	rc = lt_session_live(s);
+	return rc ? rc : import(s, fd, bytes, p);
 }
 
 /* A block that the agent still reads, or that libtally keeps for itself, stays. */

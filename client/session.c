@@ -192,6 +192,12 @@ static int await_answer(tally_session *s, uint64_t req, enum msg_type want, mono
 int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum msg_type want,
 		    uint32_t timeout_ms, struct msg *answer)
 {
+	return lt_session_call_fd(s, ask, -1, req, want, timeout_ms, answer);
+}
+
+int lt_session_call_fd(tally_session *s, const struct msg *ask, int fd, uint64_t req,
+		       enum msg_type want, uint32_t timeout_ms, struct msg *answer)
+{
 	mono_t deadline = lt_now() + mono_ms((uint64_t)timeout_ms + LT_CALL_SLACK_MS);
 	int rc = 0;
 
@@ -203,7 +209,7 @@ int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum 
 		if (rc == TALLY_EAGAIN)
 			return err_set(&s->err, TALLY_ETIMEDOUT, "agent at %s is gone, and not "
 				       "back yet", s->who.socket);
-		rc = rc ? rc : lt_conn_send(&s->conn, ask, deadline, &s->err);
+		rc = rc ? rc : lt_conn_send_fd(&s->conn, ask, fd, deadline, &s->err);
 		rc = rc ? rc : await_answer(s, req, want, deadline, answer);
 		if (rc != TALLY_EAGENT || s->conn.fd >= 0 || !lt_back_begin(s))
 			break;

@@ -162,6 +162,18 @@ TALLY_API int tally_alloc(tally_session *s, size_t bytes, void **p);
 TALLY_API int tally_free(tally_session *s, void *p);
 
 /*
+ * Memory of a device (a GPU) as a part of the arena, for inputs: fd is a dma-buf that its driver
+ * has exported, of `bytes` bytes at least, and stays the caller's; *p is where the CPU sees it.
+ * A round whose in lies there is read from the device without a copy: by RDMA cards directly
+ * (GPUDirect), else by the CPU through *p, which is right but may be slow.  What the device has
+ * written must be visible to others when the round starts (synchronize its stream; where the
+ * driver wants it, DMA_BUF_IOCTL_SYNC around the round).  Lent until tally_detach().
+ * EINVAL: no dma-buf, too short, or one that its driver does not let the CPU map; EAUTH: the
+ * agent takes none (tally-agent --dma-buf); EQUOTA.
+ */
+TALLY_API int tally_import(tally_session *s, int fd, size_t bytes, void **p);
+
+/*
  * Declares n tensors in one round trip, out[i] for desc[i]; returns when all
  * ranks have declared them.  All or nothing.  EMISMATCH names the tensor and
  * both sides, on every rank; ETIMEDOUT names who has not declared.

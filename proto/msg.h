@@ -64,7 +64,7 @@
 	X(ATTACH,        20, msg_attach,     "process -> agent") \
 	X(ATTACHED,      21, msg_attached,   "agent -> process, with ring memory and bells") \
 	X(SLAB_WANT,     22, msg_slab,       "process -> agent: more arena, please") \
-	X(SLAB,          23, msg_slab,       "agent -> process, with a memfd; and handed back") \
+	X(SLAB,          23, msg_slab,       "agent -> process, with a memfd; or the other way") \
 	X(SLAB_MAPPED,   24, msg_slab,       "process -> agent: mapped; seal it") \
 	X(DECLARED,      25, msg_declared,   "agent -> process: ids and where results will lie") \
 	X(DETACH,        26, msg_reply,      "process -> agent: orderly goodbye") \
@@ -416,7 +416,8 @@ struct msg_attached {
 	uint32_t grace_ms;		/* when the agent is gone, try so long to come back */
 };
 
-enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT, SLAB_RING };	/* RING: handed back */
+/* RING: handed back alone.  DEVICE: a dma-buf, which the process gives, and hands back. */
+enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT, SLAB_RING, SLAB_DEVICE };
 
 struct msg_slab {
 	uint64_t req;

@@ -586,7 +586,7 @@ SHAPE(attached, attached_rule);
 static const struct msg_row slab_rows[] = {
 	U64(msg_slab, req, ANY64),
 	U32(msg_slab, id, 0, UINT16_MAX),
-	U32(msg_slab, kind, SLAB_INPUT, SLAB_RING),
+	U32(msg_slab, kind, SLAB_INPUT, SLAB_DEVICE),
 	U64(msg_slab, bytes, 0, SLAB_BYTES_MAX),
 };
 SHAPE(slab, NULL);

@@ -150,6 +150,8 @@ static bool slab_wanted(struct sv_engine *en, const struct sv_peer *p, uint32_t 
 /* Results are written; inputs may be sealed against new writers by now, and are read. */
 static int map_slab(struct slab *s, int fd, uint64_t bytes, struct err *e)
 {
+	if (slab_is_device(fd))		/* its agent was told to trust it */
+		return slab_map_device(s, fd, bytes, false, e);
 	return slab_map(s, fd, bytes, true, e) ? slab_map(s, fd, bytes, false, e) : 0;
 }
 

@@ -108,6 +108,16 @@ def refusals_are_exceptions(s):
         assert (ticket.wait(DEADLINE_S) == s.world_size).all()
 
 
+def only_a_dma_buf_is_memory_of_a_device(s):
+    with open("/dev/zero", "rb") as zero:
+        try:
+            s.from_dma_buf(zero.fileno(), (1024,))
+        except tally.TallyError as e:
+            assert e.name == "EINVAL" and "no dma-buf" in e.text, e
+        else:
+            raise AssertionError("/dev/zero was taken for a device's memory")
+
+
 def libraries_of_other_releases_are_refused():
     """Only what the package can know; and its own version is the library's."""
     assert tally.__version__ == tally.version()
@@ -189,6 +199,7 @@ def main():
             many_in_flight_in_other_orders,
             descriptor_becomes_readable,
             refusals_are_exceptions,
+            only_a_dma_buf_is_memory_of_a_device,
             other_world_sizes_are_an_error_on_every_rank,
         ):
             story(s)

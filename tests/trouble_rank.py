@@ -8,6 +8,7 @@
 	rounds:NAME:N			sums, each checked; every rank gives rank + round
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement
 	alloc:MIB			arena memory
+	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
 	submit:NAME[:OP]		starts a round and does not wait
 	broadcast:NAME:ROOT		and waits for it
 	wait:SECONDS			for what was submitted
@@ -28,6 +29,7 @@ import time
 
 import numpy as np
 
+import dma_buf
 import tally
 
 
@@ -52,6 +54,13 @@ class Rank:
 
     def alloc(self, mib):
         self.session.empty((int(mib) << 20,), "uint8")
+
+    def device(self, name, rank):
+        if self.session.rank == int(rank):
+            like = self.arrays[name]
+            fd = dma_buf.make(like.nbytes)
+            self.arrays[name] = self.session.from_dma_buf(fd, like.shape, like.dtype.name)
+            os.close(fd)
 
     def submit(self, name, op="sum"):
         self.rounds[name] += 1

@@ -36,7 +36,7 @@ struct ad_options {
 	const char *socket;
 	struct opt_list rails;
 	uint64_t links;
-	bool no_shm, no_rdma;
+	bool no_shm, no_rdma, dma_buf;
 	const char *topology;
 };
 
@@ -568,6 +568,9 @@ struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t byt
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e);
 void ad_arena_want(struct ad_session *s, const struct msg_slab *m);
+void ad_arena_import(struct ad_session *s, const struct msg_slab *m);	/* a dma-buf came with m */
+/* Maps one; EAUTH: this agent takes none.  On success mem owns fd. */
+int ad_device_map(const struct agent *a, struct slab *mem, int fd, uint64_t bytes, struct err *e);
 void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m);
 void ad_session_slab_ready(const struct ad_slab_mail *m);
 /* Memory of processes that are gone, whose ranks the job goes on without, is given back. */

@@ -91,13 +91,15 @@ static int check_owner(int fd, uint64_t bytes, struct err *e)
 }
 
 /* To be read; sealed first, if the first agent has not come to that. */
-static int take_input(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
+static int take_input(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
 {
-	struct slab *mem = &b->input[MIN(m->id, SLABS_PER_PROCESS_MAX - 1)];
+	struct slab *mem = &s->back->input[MIN(m->id, SLABS_PER_PROCESS_MAX - 1)];
 	int rc;
 
 	if (m->id >= SLABS_PER_PROCESS_MAX || mem->base)
 		return err_set(e, TALLY_EPROTO, "slab %u cannot be", m->id);
+	if (m->kind == SLAB_DEVICE)
+		return ad_device_map(s->agent, mem, fd, m->bytes, e);
 	(void)slab_seal_writers(&(struct slab){ .fd = fd }, NULL);
 	rc = slab_map(mem, fd, m->bytes, false, e);
 	if (rc || slab_is_solid(mem))
@@ -108,8 +110,9 @@ static int take_input(struct ad_back *b, const struct msg_slab *m, int fd, struc
 }
 
 /* Each once: there will be as much memory of our own. */
-static int take_result(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
+static int take_result(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
 {
+	struct ad_back *b = s->back;
 	struct stat st = { 0 };
 
 	(void)fstat(fd, &st);
@@ -124,12 +127,12 @@ static int take_result(struct ad_back *b, const struct msg_slab *m, int fd, stru
 	return 0;
 }
 
-static int take_ring(struct ad_back *b, const struct msg_slab *m, int fd, struct err *e)
+static int take_ring(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
 {
 	(void)m;
-	if (b->ring >= 0)
+	if (s->back->ring >= 0)
 		return err_set(e, TALLY_EPROTO, "a second ring");
-	b->ring = fd;
+	s->back->ring = fd;
 	return 0;
 }
 
@@ -142,8 +145,10 @@ static void refuse(struct ad_session *s, const struct err *e)
 
 void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 {
-	static int (*const take[])(struct ad_back *, const struct msg_slab *, int, struct err *) = {
+	static int (*const take[])(struct ad_session *, const struct msg_slab *, int,
+				   struct err *) = {
 		[SLAB_INPUT] = take_input, [SLAB_RESULT] = take_result, [SLAB_RING] = take_ring,
+		[SLAB_DEVICE] = take_input,
 	};
 	struct ad_back *b = back_of(s);
 	struct err e;
@@ -151,8 +156,10 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 
 	if (!ctl_take_fds(s->ctl, &fd, 1))
 		fd = -1;
-	rc = b ? check_owner(fd, m->bytes, &e) : err_set(&e, TALLY_ENOMEM, "out of memory");
-	rc = rc ? rc : take[m->kind](b, m, fd, &e);
+	rc = b ? 0 : err_set(&e, TALLY_ENOMEM, "out of memory");
+	if (!rc && m->kind != SLAB_DEVICE)
+		rc = check_owner(fd, m->bytes, &e);
+	rc = rc ? rc : take[m->kind](s, m, fd, &e);
 	if (!rc)
 		return;
 	if (fd >= 0)
@@ -202,7 +209,8 @@ static bool are_its(const struct ad_back *b, uint32_t job, uint32_t rank)
 		return false;
 	ad_slab_name(name, AD_ARENA, job);
 	for (uint32_t i = 0; i < SLABS_PER_PROCESS_MAX; i++)
-		if (b->input[i].base && !slab_is_named(b->input[i].fd, name))
+		if (b->input[i].base && !b->input[i].device &&
+		    !slab_is_named(b->input[i].fd, name))
 			return false;
 	ad_slab_name(name, AD_RESULTS, job);
 	for (uint32_t i = 0; i < b->nresults; i++)

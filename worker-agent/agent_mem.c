@@ -91,11 +91,17 @@ static int prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t le
 static void tell_cards(struct agent *a, struct ad_slab *s, bool servers_write)
 {
 	struct err e;
+	int rc;
 
 	if (!xport_rdma_devices())
 		return;
-	(void)prefault(a, &s->mem, 0, s->mem.bytes, &e);	/* else by one long call */
-	if (xport_region_new(&s->region, s->mem.base, s->mem.bytes, servers_write, &e))
+	if (s->mem.device) {
+		rc = xport_region_device(&s->region, s->mem.fd, s->mem.base, s->mem.bytes, &e);
+	} else {
+		(void)prefault(a, &s->mem, 0, s->mem.bytes, &e);	/* else by one long call */
+		rc = xport_region_new(&s->region, s->mem.base, s->mem.bytes, servers_write, &e);
+	}
+	if (rc)
 		log_warn("rdma cannot be used for %llu MiB, which go over tcp, reason %s",
 			 (unsigned long long)s->mem.bytes >> 20, e.text);
 	ctl_node_alive(a->node);
@@ -286,16 +292,31 @@ void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n)
 
 /* ---- arenas ---- */
 
+static bool has_room(struct ad_session *s, uint64_t req)
+{
+	if (s->nslabs < SLABS_PER_PROCESS_MAX)
+		return true;
+	(void)ctl_reply(s->ctl, req, TALLY_EQUOTA, "no more arena slabs for this process");
+	return false;
+}
+
+/* The process is answered when all engines know it. */
+static void arena_add(struct ad_session *s, struct ad_slab_mail *mail)
+{
+	mail->slab->index = s->nslabs++;
+	mail->slab->owner = s->serial;
+	mail->slab->local = s->local;
+	list_add(&s->job->inputs, &mail->slab->link);
+	ad_engine_tell(s->agent->engine[0], AD_SLAB, mail, sizeof(*mail));
+}
+
 void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 {
 	struct ad_slab_mail mail = { .session = s, .req = m->req };
 	struct err e;
 
-	if (s->nslabs == SLABS_PER_PROCESS_MAX) {
-		(void)ctl_reply(s->ctl, m->req, TALLY_EQUOTA,
-				"no more arena slabs for this process");
+	if (!has_room(s, m->req))
 		return;
-	}
 	if (!m->bytes || m->bytes > SLAB_BYTES_MAX) {
 		(void)ctl_reply(s->ctl, m->req, TALLY_EINVAL, "impossible slab size");
 		return;
@@ -310,12 +331,42 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;
 	}
-	mail.slab->index = s->nslabs++;
-	mail.slab->owner = s->serial;
-	mail.slab->local = s->local;
 	s->arena_bytes += mail.slab->mem.bytes;
-	list_add(&s->job->inputs, &mail.slab->link);
-	ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
+	arena_add(s, &mail);
+}
+
+int ad_device_map(const struct agent *a, struct slab *mem, int fd, uint64_t bytes, struct err *e)
+{
+	if (!a->opt.dma_buf)
+		return err_set(e, TALLY_EAUTH, "agent %s takes no memory of devices (tally-agent "
+			       "--dma-buf)", a->name);
+	return slab_map_device(mem, fd, bytes, false, e);
+}
+
+void ad_arena_import(struct ad_session *s, const struct msg_slab *m)
+{
+	struct ad_slab_mail mail = { .session = s, .req = m->req };
+	struct slab mem = { .fd = -1 };
+	int fd = -1, rc;
+	struct err e;
+
+	if (!ctl_take_fds(s->ctl, &fd, 1))
+		fd = -1;
+	rc = ad_device_map(s->agent, &mem, fd, m->bytes, &e);
+	if (rc) {
+		if (fd >= 0)
+			close(fd);
+		(void)ctl_reply(s->ctl, m->req, rc, "%s", e.text);
+		return;
+	}
+	if (has_room(s, m->req)) {
+		mail.slab = ad_slab_adopt(s->agent, s->job, &mem, &e);
+		if (mail.slab)
+			arena_add(s, &mail);
+		else
+			(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
+	}
+	slab_free(&mem);		/* harmless once it is adopted */
 }
 
 void ad_session_slab_ready(const struct ad_slab_mail *mail)
@@ -325,13 +376,13 @@ void ad_session_slab_ready(const struct ad_slab_mail *mail)
 		.slab = {
 			.req = mail->req,
 			.id = mail->slab->index,
-			.kind = SLAB_INPUT,
+			.kind = mail->slab->mem.device ? SLAB_DEVICE : SLAB_INPUT,
 			.bytes = mail->slab->mem.bytes,
 		},
 	};
 
 	if (mail->req)			/* else it has handed it back */
-		ad_session_send(mail->session, &m, &mail->slab->mem.fd, 1);
+		ad_session_send(mail->session, &m, &mail->slab->mem.fd, !mail->slab->mem.device);
 }
 
 /* Once the process has mapped it, nobody can make another writable mapping. */

@@ -609,7 +609,7 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 			reply(s, m->ids.req, s->job->code, s->job->text);
 		else if (m->type == MSG_BARRIER)
 			reply(s, m->barrier.req, s->job->code, s->job->text);
-		else if (m->type == MSG_SLAB_WANT)
+		else if (m->type == MSG_SLAB_WANT || m->type == MSG_SLAB)
 			reply(s, m->slab.req, s->job->code, s->job->text);
 		else if (m->type == MSG_GPU_JOIN)
 			reply(s, m->gpu_join.req, s->job->code, s->job->text);
@@ -625,6 +625,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 		on_detach(s, m->reply.req);
 	} else if (open && m->type == MSG_SLAB_WANT) {
 		ad_arena_want(s, &m->slab);
+	} else if (open && m->type == MSG_SLAB && m->slab.kind == SLAB_DEVICE) {
+		ad_arena_import(s, &m->slab);
 	} else if (open && m->type == MSG_GPU_JOIN) {
 		ad_gpu_join(s, &m->gpu_join);
 	} else if (open && m->type == MSG_SLAB_MAPPED) {

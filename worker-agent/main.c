@@ -30,6 +30,8 @@ static const struct opt options[] = {
 	  "do not use shared memory to a server on this machine" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
 	  "do not use RDMA, although a card here and one there can" },
+	{ "dma-buf", OPT_FLAG, OPT(dma_buf), NULL, 0, 0, NULL,
+	  "take memory of devices that processes hand over, for cards to read it (GPUDirect)" },
 	{ "topology", OPT_STR, OPT(topology), "", 0, 0, "FILE",
 	  "where GPUs and cards sit, instead of what the machine says: see tally doctor" },
 };

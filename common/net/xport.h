@@ -172,6 +172,12 @@ int xport_send_slab(struct xport_ep *ep, uint32_t job, uint32_t id, int fd, uint
 struct xport_region;
 int xport_region_new(struct xport_region **r, void *base, uint64_t bytes, bool peers_write,
 		     struct err *e);
+/*
+ * The same for memory of a device that links send from: a dma-buf, which the CPU has mapped at
+ * base.  Cards read the device by themselves.  EIO: a card or its driver cannot.
+ */
+int xport_region_device(struct xport_region **r, int fd, void *base, uint64_t bytes,
+			struct err *e);
 void xport_region_free(struct xport_region *r);	/* NULL: harmless */
 uint64_t xport_regions_bytes(void);		/* registered by this process now */
 

@@ -289,32 +289,57 @@ static int access_of(const struct rdma_dev *d, bool peers_write)
 	       (d->windows ? IBV_ACCESS_MW_BIND : IBV_ACCESS_REMOTE_WRITE);
 }
 
-int xport_region_new(struct xport_region **out, void *base, uint64_t bytes, bool peers_write,
-		     struct err *e)
+static struct ibv_mr *reg_memory(const struct rdma_dev *d, const struct xport_region *r, int fd)
+{
+	if (fd >= 0)
+		return ibv_reg_dmabuf_mr(d->pd, 0, r->bytes, (uintptr_t)r->base, fd, 0);
+	return ibv_reg_mr(d->pd, r->base, r->bytes, access_of(d, r->peers_write));
+}
+
+/* With every device, or none.  fd: of a dma-buf, or -1. */
+static int region_new(struct xport_region **out, const struct xport_region *want, int fd,
+		      struct err *e)
 {
 	struct xport_region *r = calloc(1, sizeof(*r));
 	uint32_t n;
 	struct rdma_dev *all = rdma_devs(&n);
+	int rc;
 
 	if (!r)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
-	r->base = base;
-	r->bytes = bytes;
-	r->peers_write = peers_write;
+	*r = *want;
 	for (uint32_t i = 0; i < n; i++) {
 		if (all[i].dead)
 			continue;
-		r->mr[i] = ibv_reg_mr(all[i].pd, base, bytes, access_of(&all[i], peers_write));
+		r->mr[i] = reg_memory(&all[i], r, fd);
 		if (r->mr[i])
 			continue;
-		register_error(e, &all[i], bytes, errno);
+		rc = fd < 0 ? register_error(e, &all[i], r->bytes, errno) :
+			      err_set(e, TALLY_EIO, "%s cannot read the device by itself: %m",
+				      ibv_get_device_name(all[i].ctx->device));
 		xport_region_free(r);
-		return TALLY_EQUOTA;
+		return rc;
 	}
 	r->counted = n > 0;
-	registered += r->counted ? bytes : 0;
+	registered += r->counted ? r->bytes : 0;
 	*out = r;
 	return 0;
+}
+
+int xport_region_new(struct xport_region **out, void *base, uint64_t bytes, bool peers_write,
+		     struct err *e)
+{
+	const struct xport_region want = {
+		.base = base, .bytes = bytes, .peers_write = peers_write,
+	};
+
+	return region_new(out, &want, -1, e);
+}
+
+int xport_region_device(struct xport_region **out, int fd, void *base, uint64_t bytes,
+			struct err *e)
+{
+	return region_new(out, &(struct xport_region){ .base = base, .bytes = bytes }, fd, e);
 }
 
 void xport_region_free(struct xport_region *r)

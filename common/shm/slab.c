@@ -29,6 +29,10 @@
 #define MADV_POPULATE_WRITE	23
 #endif
 
+#ifndef DMA_BUF_MAGIC
+#define DMA_BUF_MAGIC		0x444d4142	/* Linux 5.2 */
+#endif
+
 #define SEALS_SIZE	(F_SEAL_SHRINK | F_SEAL_GROW)
 
 /* Never executable where the kernel knows how to say so. */
@@ -181,6 +185,35 @@ int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *
 			       (unsigned long long)bytes);
 	*s = (struct slab){
 		.base = base, .bytes = bytes, .fd = fd, .huge = huge, .writable = writable,
+	};
+	return 0;
+}
+
+bool slab_is_device(int fd)
+{
+	struct statfs fs;
+
+	return !fstatfs(fd, &fs) && fs.f_type == DMA_BUF_MAGIC;
+}
+
+int slab_map_device(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e)
+{
+	off_t size;
+	void *base;
+
+	if (!slab_is_device(fd))
+		return err_set(e, TALLY_EINVAL, "the descriptor is no dma-buf");
+	size = lseek(fd, 0, SEEK_END);
+	if (!bytes || bytes > SLAB_BYTES_MAX || size < 0 || bytes > (uint64_t)size)
+		return err_set(e, TALLY_EINVAL, "a dma-buf has %lld bytes, %llu were announced",
+			       (long long)size, (unsigned long long)bytes);
+	bytes = MIN(align_up(bytes, PAGE_BYTES), (uint64_t)size);
+	base = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return err_set(e, TALLY_EINVAL, "the driver of the dma-buf does not let the CPU "
+			       "map it: %m");
+	*s = (struct slab){
+		.base = base, .bytes = bytes, .fd = fd, .writable = writable, .device = true,
 	};
 	return 0;
 }

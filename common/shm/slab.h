@@ -10,6 +10,9 @@
  * punched hole there kills the reader.  Whoever receives a descriptor checks
  * size and seals (slab_map) before touching a byte.
  *
+ * Memory of a device (a GPU) comes as a dma-buf: its size never changes, but what its driver
+ * does when the device fails is its own (SIGBUS, say), so only who was told to trusts it.
+ *
  * Pages are touched (and so charged) by slab_prefault(), not before: a large
  * slab may be created and filled part by part.
  */
@@ -25,6 +28,7 @@ struct slab {
 	int fd;			/* owned; -1: none */
 	bool huge;
 	bool writable;
+	bool device;		/* a dma-buf; its pages may be no memory of this machine */
 };
 
 /* bytes is rounded up to pages (or huge pages). EINVAL (0 or too many), EQUOTA,
@@ -46,6 +50,13 @@ bool slab_is_solid(const struct slab *s);
  * GROW, at least `bytes` long.  On success s owns fd; on error the caller does.
  */
 int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e);
+
+/*
+ * The same for a dma-buf, whose driver must let the CPU map: EINVAL else.  Its bytes may
+ * be slow to read, and what the device wrote is seen once its driver has been told so.
+ */
+int slab_map_device(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e);
+bool slab_is_device(int fd);
 
 /* The same in place of what s has, at its address; on success fd is its own, the first closed. */
 int slab_remap(struct slab *s, int fd, struct err *e);

@@ -689,6 +689,23 @@ START_TEST(barriers_that_who_comes_back_has_passed_are_told)
 }
 END_TEST
 
+START_TEST(only_dma_bufs_are_taken_for_a_device_and_only_where_wanted)
+{
+	struct slab other, mem = { .fd = -1 };
+	struct err e;
+
+	ck_assert_int_eq(slab_new(&other, "test", PAGE_BYTES, false, &e), 0);
+	ck_assert_int_eq(ad_device_map(&a, &mem, other.fd, PAGE_BYTES, &e), TALLY_EAUTH);
+	ck_assert_ptr_nonnull(strstr(e.text, "tally-agent --dma-buf"));
+	a.opt.dma_buf = true;
+	ck_assert_int_eq(ad_device_map(&a, &mem, other.fd, PAGE_BYTES, &e), TALLY_EINVAL);
+	ck_assert_int_eq(ad_device_map(&a, &mem, -1, PAGE_BYTES, &e), TALLY_EINVAL);
+	ck_assert_ptr_null(mem.base);
+	a.opt.dma_buf = false;
+	slab_free(&other);
+}
+END_TEST
+
 /* ---- cards ---- */
 
 /*
@@ -765,6 +782,7 @@ int main(void)
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
 	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
+	tcase_add_test(t, only_dma_bufs_are_taken_for_a_device_and_only_where_wanted);
 	tcase_add_test(t, who_declares_asks_again_until_its_tensors_are_there);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 	suite_add_tcase(suite, t);

@@ -546,6 +546,11 @@ START_TEST(misuse_is_refused_and_harmless)
 	ck_assert_int_eq(tally_free(s, p), TALLY_EINVAL);
 	ck_assert_int_eq(tally_free(s, NULL), 0);
 	ck_assert_int_eq(tally_alloc(s, SIZE_MAX, (void **)&p), TALLY_EINVAL);
+	ck_assert_int_eq(tally_import(s, -1, PAGE_BYTES, (void **)&p), TALLY_EINVAL);
+	ck_assert_int_eq(tally_import(s, STDERR_FILENO, PAGE_BYTES, (void **)&p), TALLY_EINVAL);
+	ck_assert_str_eq(tally_error_text(s), "the descriptor is no dma-buf");
+	ck_assert_int_eq(tally_import(s, STDERR_FILENO, PAGE_BYTES, NULL), TALLY_EINVAL);
+	ck_assert_int_eq(tally_import(NULL, STDERR_FILENO, PAGE_BYTES, (void **)&p), TALLY_EINVAL);
 	wait_ok(push(t, x, x));
 	finish();
 }

@@ -138,6 +138,26 @@ START_TEST(slab_other_descriptors_are_refused)
 }
 END_TEST
 
+/* Real ones: tests/vm/guest/device.sh. */
+START_TEST(slab_of_a_device_is_a_dma_buf_and_nothing_else)
+{
+	int file = open("/dev/zero", O_RDWR | O_CLOEXEC), fds[3] = { file, -1, -1 };
+	struct slab a, s = { .fd = -1 };
+
+	ck_assert_int_eq(slab_new(&a, "test", PAGE_BYTES, false, &e), 0);
+	fds[1] = a.fd;
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert(!slab_is_device(fds[i]));
+		ck_assert_int_eq(slab_map_device(&s, fds[i], PAGE_BYTES, false, &e), TALLY_EINVAL);
+		ck_assert_str_eq(e.text, "the descriptor is no dma-buf");
+	}
+	ck_assert_ptr_null(s.base);
+	ck_assert_int_eq(fcntl(file, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);	/* still ours */
+	close(file);
+	slab_free(&a);
+}
+END_TEST
+
 START_TEST(slab_readonly_descriptor_cannot_be_mapped_writable)
 {
 	struct slab a, b;
@@ -415,6 +435,7 @@ int main(void)
 	tcase_add_test(tc, slab_unsealed_memfd_is_refused);
 	tcase_add_test(tc, slab_truncated_memfd_is_refused);
 	tcase_add_test(tc, slab_other_descriptors_are_refused);
+	tcase_add_test(tc, slab_of_a_device_is_a_dma_buf_and_nothing_else);
 	tcase_add_test(tc, slab_readonly_descriptor_cannot_be_mapped_writable);
 	tcase_add_test(tc, slab_mapped_again_lies_where_the_first_was);
 	tcase_add_test(tc, slab_sealed_for_writers_gets_no_new_one_and_keeps_the_old);

@@ -60,6 +60,7 @@ _FUNCTIONS = {
     "tally_is_late": (c_int, [c_void_p]),
     "tally_rank_is_live": (c_int, [c_void_p, c_int]),
     "tally_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p)]),
+    "tally_import": (c_int, [c_void_p, c_int, c_size_t, POINTER(c_void_p)]),
     "tally_free": (c_int, [c_void_p, c_void_p]),
     "tally_declare": (c_int, [c_void_p, POINTER(TensorDesc), c_uint32, POINTER(c_void_p)]),
     "tally_undeclare": (c_int, [c_void_p, POINTER(c_void_p), c_uint32]),

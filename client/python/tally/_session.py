@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import threading
 import time
@@ -343,6 +344,20 @@ class Session:
         bytes_ = int(np.prod(shape, dtype=np.int64)) * held.itemsize
         self._check(_lib.tally_alloc(self._handle(), bytes_, ctypes.byref(pointer)))
         return self._view(pointer.value, shape, held)
+
+    def from_dma_buf(self, fd, shape, dtype="float32"):
+        """A device's memory, exported as the dma-buf fd, as an array for push_pull()'s input.
+
+        Cards read it from the device directly where they can (tally_import() in tally.h); the
+        agent must run with --dma-buf.  Lent until the session ends; fd stays the caller's.
+        """
+        _, held, _ = _dtype(dtype)
+        shape = (shape,) if np.isscalar(shape) else tuple(shape)
+        pointer = ctypes.c_void_p()
+        bytes_ = int(np.prod(shape, dtype=np.int64)) * held.itemsize
+        self._check(_lib.tally_import(self._handle(), fd, bytes_, ctypes.byref(pointer)))
+        writable = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+        return self._view(pointer.value, shape, held, writable)
 
     def free(self, array):
         """Gives an array of empty() back before the session ends; do not use it after."""
