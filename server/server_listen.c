@@ -2,8 +2,9 @@
 /*
  * New data links: each connection has HANDSHAKE_MS to say HELLO with the key of
  * an agent that a job of ours names and with our number, then it goes to the engine it
- * asks for.  Anything else is closed and logged once, another number at debug level only:
- * agents that have yet to hear of ours try again.  Nothing is answered to strangers.
+ * asks for.  Anything else is closed and logged once: at debug level only another number,
+ * for agents that have yet to hear of ours try again, and a link that its own side closes
+ * before it has said a word.  Nothing is answered to strangers.
  *
  * When too many are silent at a time, the one that has been for longest makes
  * room: an agent says its HELLO at once, so a crowd of strangers keeps none out.
@@ -78,42 +79,55 @@ static bool key_ok(const struct sv_agent *a, const struct frame *hello)
 	return !diff;
 }
 
-static void on_greeting(void *ctx, int events)
+/* Ends the greeting, well or not; false while the HELLO is not all there. */
+static bool hear(struct greeting *g)
 {
-	struct greeting *g = ctx;
 	struct server *s = g->server;
 	struct sv_adopt adopt = { .fd = g->fd };
 	struct sv_agent *a;
 	int rc = xport_hello_read(&g->hello, g->fd, &adopt.hello);
 
-	(void)events;
 	if (rc == TALLY_EAGAIN)
-		return;
+		return false;
+	if (rc && !g->hello.got) {	/* an agent that has thought better of it, a port scan */
+		log_debug("link refused, reason closed without a word");
+		greeting_close(g);
+		return true;
+	}
 	if (rc) {
 		greeting_refuse(g, "not a hello");
-		return;
+		return true;
 	}
 	if (adopt.hello.epoch != s->my_node) {	/* it tries until its job hears of us */
 		log_debug("link refused, reason server node %u is meant", adopt.hello.epoch);
 		greeting_close(g);
-		return;
+		return true;
 	}
 	a = agent_find(s, adopt.hello.job);
 	if (!a || !key_ok(a, &adopt.hello)) {
 		greeting_refuse(g, "unknown agent or wrong key");
-		return;
+		return true;
 	}
 	if (adopt.hello.tensor >= s->nengines || adopt.hello.chunk >= ENGINES_MAX) {
 		greeting_refuse(g, "no such engine");
-		return;
+		return true;
 	}
 	greeting_free(g);
 	sv_engine_tell(s->engine[adopt.hello.tensor], SV_ADOPT, &adopt, sizeof(adopt));
+	return true;
 }
 
+static void on_greeting(void *ctx, int events)
+{
+	(void)events;
+	(void)hear(ctx);
+}
+
+/* After a standstill of ours it may be there by now. */
 static void on_late(void *ctx)
 {
-	greeting_refuse(ctx, "no hello in time");
+	if (!hear(ctx))
+		greeting_refuse(ctx, "no hello in time");
 }
 
 static void make_room(struct server *s)

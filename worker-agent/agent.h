@@ -643,8 +643,8 @@ int ad_peers_reserve(struct list *spare, uint32_t n);
 void ad_peers_release(struct list *spare);
 struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j, struct list *spare,
 			    const struct ad_server *sv, uint32_t server_engine);
-/* One that was out of a job when we first heard of it, and comes into it again as the same
- * node, has its addresses only now. */
+/* An epoch's news of it: its share; and its addresses, where it was out of the job when we
+ * first heard of it and comes into it again as the same node. */
 void ad_peer_learn(struct ag_peer *p, const struct ad_server *sv);
 void ad_peer_put(struct ag_peer *p);
 /* The server is dead, or as good as: nothing of it lands here any more.  ended: its

@@ -199,6 +199,7 @@ void ad_peer_learn(struct ag_peer *core, const struct ad_server *sv)
 {
 	struct ad_peer *p = core->user;
 
+	p->server.weight = sv->weight;	/* the latest job's plan */
 	if (p->server.naddrs || !sv->naddrs)
 		return;
 	p->server = *sv;
@@ -224,7 +225,6 @@ struct ag_peer *ad_peer_get(struct ad_engine *en, const struct ad_job *j, struct
 		list_add(&en->peers, &p->link);
 	}
 	memcpy(p->key, j->link_key, KEY_BYTES);
-	p->server.weight = sv->weight;	/* the latest job's plan */
 	if (p->jobs++ == 0)
 		make_lanes(p);
 	ad_peer_learn(&p->core, sv);
@@ -643,8 +643,8 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 		return;
 	}
 	if (!p->lost_told)
-		log_warn("link to server %s lost, reason %s: %s", p->server.name,
-			 close_reason_name(why), e->text);
+		log_line(p->server.weight ? LOG_WARN : LOG_INFO, "link to server %s lost, reason "
+			 "%s: %s", p->server.name, close_reason_name(why), e->text);
 	p->lost_told = true;
 	if (k->addr.kind == XPORT_SHM && p->shm_failures >= SHM_TRIES) {
 		fall_back(p, k);

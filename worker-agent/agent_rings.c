@@ -403,8 +403,9 @@ static void wait_text(const struct ad_job *j, const struct fr_tensor *t, mono_t 
 	else if (t->pieces < t->groups * t->bytes)
 		snprintf(who, sizeof(who), "copies from GPUs of machine %.80s",
 			 j->machines[j->me].name);
-	else if (t->waits.kind == WAIT_SERVER)
-		snprintf(who, sizeof(who), "server %.80s", server_name(j, t->waits.who));
+	else if (t->waits.kind == WAIT_SERVER || t->waits.kind == WAIT_LINK)
+		snprintf(who, sizeof(who), "server %.80s%s", server_name(j, t->waits.who),
+			 t->waits.kind == WAIT_LINK ? " (no link)" : "");
 	else if (t->waits.kind == WAIT_MACHINE && t->waits.who < j->n)
 		machine_text(&j->machines[t->waits.who], who, sizeof(who));
 	else

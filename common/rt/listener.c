@@ -60,9 +60,12 @@ static void on_pause_over(void *ctx)
 
 static void pause_accepting(struct listener *li, int errnum)
 {
+	char port[16];
+
+	snprintf(port, sizeof(port), "port %u", li->port);
 	if (!li->paused)
-		log_warn("listener %s port %u cannot accept, trying each %u ms: %s", li->path,
-			 li->port, ACCEPT_PAUSE_MS, strerror(errnum));
+		log_warn("listener %s cannot accept, trying each %u ms: %s",
+			 li->path[0] ? li->path : port, ACCEPT_PAUSE_MS, strerror(errnum));
 	li->paused = true;
 	if (loop_timer_start(li->l, &li->pause, ACCEPT_PAUSE_MS, 0, on_pause_over, li) == 0)
 		loop_watch_change(li->watch, 0);

@@ -147,24 +147,71 @@ static bool tell_dropped(void)
 	return false;
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+/* note: what follows the text, if anything does. */
+__attribute__((format(printf, 2, 0)))
+static void say(enum log_level level, const char *fmt, va_list ap, const char *note)
 {
 	int errnum = errno;		/* %m means the caller's */
 	char line[LINE_BYTES];
 	size_t head;
-	va_list ap;
 	int n;
 
-	if (level > cfg.level)
-		return;
 	head = put_head(line, level);
-	va_start(ap, fmt);
 	errno = errnum;
 	n = vsnprintf(line + head, LINE_BYTES - head, fmt, ap);
-	va_end(ap);
+	if (note[0] && n >= 0 && head + (size_t)n < LINE_BYTES)
+		n += snprintf(line + head + n, LINE_BYTES - head - (size_t)n, "%s", note);
 	if (!tell_dropped() || !emit(line, put_tail(line, head, n)))
 		atomic_fetch_add(&dropped, 1);
 	errno = errnum;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (level > cfg.level)
+		return;
+	va_start(ap, fmt);
+	say(level, fmt, ap, "");
+	va_end(ap);
+}
+
+/* True if the line is to be said, with its note; else it is counted. */
+static bool within_bounds(struct log_site *site, char *note, size_t size)
+{
+	uint64_t since = atomic_load(&site->since), now;
+	struct timespec ts;
+	uint32_t n;
+
+	note[0] = '\0';
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	now = (uint64_t)ts.tv_sec + LOG_WINDOW_S;	/* 0 is long ago, however new the machine */
+	if (now - since >= LOG_WINDOW_S &&
+	    atomic_compare_exchange_strong(&site->since, &since, now)) {
+		atomic_store(&site->said, 0);
+		n = atomic_exchange(&site->left_out, 0);
+		if (n)
+			snprintf(note, size, " (%u more like this were left out)", n);
+	}
+	n = atomic_fetch_add(&site->said, 1) + 1;
+	if (n == LOG_BURST)
+		snprintf(note, size, " (more like this are left out for %u s)", LOG_WINDOW_S);
+	if (n > LOG_BURST)
+		atomic_fetch_add(&site->left_out, 1);
+	return n <= LOG_BURST;
+}
+
+void log_bounded(struct log_site *site, enum log_level level, const char *fmt, ...)
+{
+	char note[64];
+	va_list ap;
+
+	if (level > cfg.level || !within_bounds(site, note, sizeof(note)))
+		return;
+	va_start(ap, fmt);
+	say(level, fmt, ap, note);
+	va_end(ap);
 }
 
 uint64_t log_dropped(void)

@@ -36,7 +36,7 @@ while not os.path.exists(sys.argv[2]):
 before=$(fds_of a0)
 prlimit --pid "$(pid_of a0)" --nofile=$(( before + 4 )):4096
 hoard "$TMP/enough.descriptors"
-wait_line 10 a0 'cannot accept, trying'
+wait_line 10 a0 'listener /.*/a0.sock cannot accept, trying'
 train_more calm.0 20
 TROUBLE_TIMEOUT=2 start_rank late 0 1 a0
 wait_until 20 'one more process is refused in time' ended late.0
@@ -52,11 +52,24 @@ say "no descriptors: $(grep -h ^ERROR "$TMP/late.0.log")"
 prlimit --pid "$(pid_of scheduler)" --nofile=5:4096
 refused() { ! "$BIN/tally" status --timeout 1 > /dev/null 2>&1; }
 wait_until 10 'nobody else gets an answer' refused
-wait_line 10 scheduler 'cannot accept, trying'
+wait_line 10 scheduler 'listener port [0-9]+ cannot accept, trying'
 train_more calm.0 20
 prlimit --pid "$(pid_of scheduler)" --nofile=1024:4096
 wait_until 10 'it answers again' nodes_up 3
 say 'no descriptors at the scheduler: who is connected stays, others wait'
+
+# ---- descriptors of a server: links that are there stay, a new agent's wait ----
+prlimit --pid "$(pid_of s0)" --nofile=$(fds_of s0):4096
+start_agent a2
+wait_until 15 'a third agent is registered' nodes_up 4
+start_rank far 0 2 a0 declare:w:70000 rounds:w:5
+start_rank far 1 2 a2 declare:w:70000 rounds:w:5
+wait_line 10 s0 'listener port [0-9]+ cannot accept, trying'
+wait_until 10 'the job says what it waits for' job_says far 'no link from machine a2'
+train_more calm.0 20
+prlimit --pid "$(pid_of s0)" --nofile=1024:4096
+for r in 0 1; do expect_end 40 far.$r 0; done
+say 'no descriptors at a server: the others train on, the new one when there are some'
 
 # ---- memory of an agent ----
 vm=$(sed -n 's/^VmSize:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of a0)/status")
@@ -91,10 +104,10 @@ wait_line 10 scheduler 'node a0 is refused, reason the scheduler cannot save its
 cmp -s "$TMP/before" "$TMP/small/state/state" || fail 'the state was spoilt'
 is_running "$(pid_of scheduler)" || fail 'the scheduler has ended'
 rm "$TMP/small/fill"
-wait_until 20 'all nodes are back' nodes_up 3
+wait_until 20 'all nodes are back' nodes_up 4
 train_more calm.0 5
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 calm.$r 0; done
 works disk a0 a1
-for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+for d in scheduler a0 a1 a2 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
 say 'a full disk: no number is given that is not saved; nodes keep asking, and get in'

@@ -5,6 +5,7 @@
 # job waits, and says for which path.  The path between an agent and the scheduler is cut:
 # as long as servers hear the agent its job trains on.
 # TIMEOUT: 200
+# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
@@ -40,8 +41,9 @@ say 'no path to one server: the job goes on with the other one, another job with
 
 path cut 0 10.77.0.110
 wait_until 15 'the job says what it waits for' \
-	job_is all 'server s0 \(no link from machine a0\), tensor w round'
+	job_is all 'server s0 \(no link from machine a0\), tensor w(\.stop)? round'
 train_more two.0 20
+wait_line 20 a0 "job [0-9]+ 'all' is stuck, .* waits for server s0 \(no link\)"
 path back 0 10.77.0.110
 train_more all.0 20 30
 has_line scheduler 'goes on without server s0' && fail 'the only server was given up'

@@ -16,5 +16,6 @@ say 'training starts in the middle of the crowd'
 
 kill_now crowd KILL
 works after a0 a1
+has_line s0 'reason not a hello' && fail 'those who close without a word are no warning'
 for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
 say 'and after it'

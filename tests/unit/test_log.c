@@ -183,6 +183,61 @@ START_TEST(full_journal_socket_does_not_block)
 }
 END_TEST
 
+/* Lines of text that have this in them. */
+static uint32_t count(const char *what)
+{
+	uint32_t n = 0;
+
+	for (const char *p = text; (p = strstr(p, what)); p++)
+		n++;
+	return n;
+}
+
+START_TEST(a_storm_of_warnings_is_bounded_place_by_place)
+{
+	struct log_site site = { 0 };
+
+	redirect_pipe();
+	log_init("t", LOG_WARN);
+	for (uint32_t i = 0; i < 3 * LOG_BURST; i++) {
+		log_bounded(&site, LOG_WARN, "storm %u", i);
+		log_bounded(&site, LOG_INFO, "unheard, and not counted");
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		log_warn("another place");
+	read_all();
+	ck_assert_uint_eq(count("storm"), LOG_BURST);
+	ck_assert_ptr_nonnull(strstr(text, "storm 99 (more like this are left out for 10 s)\n"));
+	ck_assert_uint_eq(count("(more"), 1);
+	ck_assert_uint_eq(count("another place\n"), 2);
+
+	atomic_fetch_sub(&site.since, LOG_WINDOW_S);	/* time goes by */
+	log_bounded(&site, LOG_WARN, "later");
+	log_bounded(&site, LOG_WARN, "and on");
+	read_all();
+	restore();
+	ck_assert_ptr_nonnull(strstr(text, "later (200 more like this were left out)\n"));
+	ck_assert_ptr_nonnull(strstr(text, "and on\n"));
+}
+END_TEST
+
+START_TEST(log_error_and_log_warn_are_bounded)
+{
+	redirect_pipe();
+	log_init("t", LOG_INFO);
+	for (uint32_t i = 0; i < 2 * LOG_BURST; i++) {
+		log_warn("w");
+		log_error("e");
+		log_info("i");
+	}
+	read_all();
+	restore();
+	ck_assert_uint_eq(count("t: w"), LOG_BURST);
+	ck_assert_uint_eq(count("t: e"), LOG_BURST);
+	ck_assert_uint_eq(count("t: i"), 2 * LOG_BURST);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("log");
@@ -198,6 +253,8 @@ int main(void)
 	tcase_add_test(c, full_pipe_drops_counts_and_later_tells);
 	tcase_add_test(c, under_the_journal_lines_carry_a_priority);
 	tcase_add_test(c, full_journal_socket_does_not_block);
+	tcase_add_test(c, a_storm_of_warnings_is_bounded_place_by_place);
+	tcase_add_test(c, log_error_and_log_warn_are_bounded);
 	suite_add_tcase(s, c);
 	srunner_set_fork_status(r, CK_NOFORK);
 	srunner_run_all(r, CK_NORMAL);
