@@ -4,5 +4,5 @@
 # every fuzz target, and the stories with real daemons.  Ends with the totals.
 set -eu
 cd "$(dirname "$0")/.."
-"${MAKE:-make}" --no-print-directory BUILD="${BUILD:-build}" fuzz-build
+MAKEFLAGS= "${MAKE:-make}" -j"$(nproc)" --no-print-directory BUILD="${BUILD:-build}" fuzz-build
 exec tests/run.sh "$@"

@@ -21,7 +21,7 @@ import numpy as np
 import tally
 
 SIZES = (1 << 19, 300001, 77)
-PACE = 0.02			# seconds
+PACE = 0.03			# seconds
 
 
 def main():

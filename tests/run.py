@@ -10,8 +10,8 @@ Errors: 0" says) or anything else that exits 0 (one test), 77 (skipped, says why
 in its last line) or otherwise (failed).  Each gets a deadline and a process
 group of its own, which is killed as a whole.  Python and shell programs are
 run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 300"
-for a longer deadline, and "# ALONE" to run after all others and by itself, because
-it measures time.
+for a longer deadline, "# ALONE" to run after all others and by itself, because it
+measures time, and "# LIGHT" to run beside the others, because it waits most of the time.
 
 One line per program, the output of those that failed, and alone on the last
 line "N passed, N failed".  Exit status 1 when one failed, or none ran.
@@ -47,17 +47,18 @@ def command(program):
 
 
 def wishes(program, seconds):
-    """(deadline, alone) as the script itself says, near its top."""
+    """(deadline, ALONE, LIGHT or nothing) as the script itself says, near its top."""
     path = shlex.split(program)[0]
     if not path.endswith((".py", ".sh")):
-        return seconds, False
+        return seconds, ""
     try:
         with open(path, encoding="utf-8") as f:
             head = "".join(f.readlines(1000))
     except OSError:
-        return seconds, False
+        return seconds, ""
     wish = re.search(r"^# TIMEOUT: (\d+)$", head, re.M)
-    return (int(wish[1]) if wish else seconds), bool(re.search(r"^# ALONE$", head, re.M))
+    when = re.search(r"^# (ALONE|LIGHT)$", head, re.M)
+    return (int(wish[1]) if wish else seconds), (when[1] if when else "")
 
 
 def signal_group(pid, signum):
@@ -170,12 +171,16 @@ def main():
     a = p.parse_args()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, stop)
-    programs = [x for x in a.program if a.k in x]
+    when = {"": [], "LIGHT": [], "ALONE": []}
+    for x in a.program:
+        if a.k in x:
+            seconds, wish = wishes(x, a.t)
+            when[wish].append((x, seconds))
     passed = failed = skipped = 0
-    for alone in (False, True):
-        some = [(x, wishes(x, a.t)[0]) for x in programs if wishes(x, a.t)[1] == alone]
-        with concurrent.futures.ThreadPoolExecutor(1 if alone else max(1, a.j)) as pool:
-            jobs = [pool.submit(run, *x) for x in some]
+    for some, beside in ((when[""], when["LIGHT"]), ([], when["ALONE"])):
+        with (concurrent.futures.ThreadPoolExecutor(max(1, a.j)) as pool,
+              concurrent.futures.ThreadPoolExecutor(1) as one):
+            jobs = [pool.submit(run, *x) for x in some] + [one.submit(run, *x) for x in beside]
             for job in concurrent.futures.as_completed(jobs):
                 result = job.result()
                 show(result)

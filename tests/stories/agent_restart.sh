@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-ROUNDS=${ROUNDS:-150}
+ROUNDS=${ROUNDS:-110}
 start_scheduler --agent-grace 20
 for a in a0 a1; do start_agent $a; done
 start_server s0

@@ -3,6 +3,7 @@
 # tally local leaves nothing behind: no process, no socket, no directory, whatever
 # ended it; and it says what ended it, by its exit status and in words.
 # TIMEOUT: 240
+# LIGHT
 . "$(dirname "$0")/../lib.sh"
 
 # A TMPDIR of the story's own: what lies in it is tally local's.

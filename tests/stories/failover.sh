@@ -8,7 +8,7 @@
 
 ns_cluster 3 3
 CLUSTER=10.77.0.1
-ROUNDS=${ROUNDS:-300}
+ROUNDS=${ROUNDS:-220}
 
 # In namespaces: start_in NS NAME COMMAND...
 start_in()
@@ -147,7 +147,11 @@ wait_until 20 'all are used again' job_has drain 4
 finished drain 'drained to none, and all used again'
 
 # ---- told to end, not drained before: it is missed by nobody; the last one ends at once ----
+# warned NAME: how often the log of NAME warns of a link.
+warned() { grep -c 'warn .*link to server' "$TMP/$1.log"; }
+
 train term
+warnings=$(warned a1)
 for s in s0 s1; do
 	kill_now $s TERM
 	expect_end 12 $s 0
@@ -155,9 +159,20 @@ for s in s0 s1; do
 	train_more term.0 3
 done
 has_line scheduler 'job term epoch [0-9]+, a lost' && fail 'one that was told to end was missed'
+[ "$(warned a1)" = "$warnings" ] || fail 'an agent warns of links that nobody needs'
 for i in 0 1; do cpu_server $i; done
 wait_until 20 'the next ones are used' job_has term 4
 finished term 'servers told to end while they sum'
+
+# ---- all but the one on an agent's machine, and as many come in a moment ----
+train colocated
+for s in s0 s1 s2; do kill_now $s KILL; done
+wait_until 10 'its chunks move' \
+	has_line scheduler 'job colocated epoch [0-9]+, a lost server'
+train_more colocated.0 20
+for i in 0 1 2; do cpu_server $i; done
+wait_until 20 'the next ones are used' job_has colocated 4
+finished colocated "a machine's own server carries on, others come"
 
 # ---- all at once: the job waits, says for what, and goes on ----
 train none

@@ -117,6 +117,7 @@ write_bw()
 # ---- daemons on the machines ----
 
 CLUSTER=10.66.0.1:7470
+GRACE=30		# of the scheduler for agents
 
 # of_each RAILS OPTION MACHINE [PORT]: OPTION and the address of each card, its PORT or
 # else what RAIL_RATE says of that rail.
@@ -159,7 +160,8 @@ rdma_cluster()
 	local m
 
 	machines $(( $1 + $2 )) "$3"
-	start_daemon scheduler "$BIN/tally-scheduler" --listen "$CLUSTER" --state-dir ''
+	start_daemon scheduler "$BIN/tally-scheduler" --listen "$CLUSTER" --state-dir '' \
+		--agent-grace "$GRACE"
 	for (( m = 1; m <= $1; m++ )); do rdma_agent "$m" "$3" "${@:4}"; done
 	for (( ; m <= $1 + $2; m++ )); do rdma_server "$m" "$3" "${@:4}"; done
 	wait_until 30 'all nodes are registered' nodes_are $(( $1 + $2 )) "$CLUSTER"

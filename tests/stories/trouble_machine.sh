@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Two machines lose their power at once, one with an agent, a server and ranks, one with a
+# server: nothing says goodbye, no connection ends.  Jobs of that machine hear it or go on
+# without its ranks, all others notice a long round; the machines come back.
+# TIMEOUT: 240
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_ns_cluster 3 2 --agent-grace 2
+gpu_server()
+{
+	start_in gpu2 g2 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.12:0 \
+		--name g2 --machine-id gpu2 --engines 1 --memory 256M --shm-socket "$TMP/g2.shm"
+}
+gpu_server
+wait_until 15 'the server on the third machine is registered' nodes_up 6
+
+# start_job JOB ON_LOSS RANKS ROUNDS: one on each agent; so many rounds, or until that file is
+# there.
+start_job()
+{
+	local r
+
+	for (( r = 0; r < $3; r++ )); do
+		: > "$TMP/$1.$r.count"
+		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE="$3" \
+			TALLY_SOCKET="$TMP/a$r.sock" TROUBLE_COUNT="$TMP/$1.$r.count" \
+			TROUBLE_ON_LOSS="$2" "$PYTHON" "$ROOT/tests/failover_rank.py" "$4"
+	done
+	wait_until 30 "$1 trains" has_rounds "$1.0" 10
+}
+hash_of() { sed -n 's/^hash \([0-9a-f]*\) .*/\1/p' "$TMP/$1.log"; }
+rounds_in() { sed -n 's/^hash.* rounds \([0-9]*\) .*/\1/p' "$TMP/$1.log"; }
+
+start_job ends error 3 "$TMP/never"
+start_job shrinks shrink 3 "$TMP/shrinks.stop"
+start_job calm error 2 "$TMP/calm.stop"
+
+# Pulls the cables first: the last words of those who die reach nobody.
+for m in gpu2 cpu1; do in_ns sw ip link set "p-$m" down; done
+lost=$(date +%s%N)
+kill_all a2 g2 s1 ends.2 shrinks.2
+for r in 0 1; do expect_error 20 ends.$r 'EWORKERLOST rank 2 on machine a2 is gone'; done
+say "its job ends after $(( ($(date +%s%N) - lost) / 1000000 )) ms:" \
+	"$(grep -h ^ERROR "$TMP/ends.1.log")"
+train_more shrinks.0 20 30
+train_more calm.0 20 30
+for s in s1 g2; do
+	has_line scheduler "server $s .*-> dead" || fail "server $s is not declared dead"
+done
+
+# ---- the machines boot ----
+for m in gpu2 cpu1; do in_ns sw ip link set "p-$m" up; done
+start_in gpu2 a2 "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a2 --machine-id gpu2 \
+	--engines 1 --socket "$TMP/a2.sock"
+gpu_server
+start_in cpu1 s1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.111:0 \
+	--name s1 --machine-id cpu1 --engines 1 --memory 256M --shm-socket "$TMP/s1.shm"
+wait_until 20 'all nodes are up again' nodes_up 6
+used() { tally jobs --json --job calm | grep -Eq '"servers": *3(,|$)'; }
+wait_until 30 'the servers are used again' used
+for j in shrinks calm; do train_more $j.0 10 30; touch "$TMP/$j.stop"; done
+for r in 0 1; do for j in shrinks calm; do expect_end 30 $j.$r 0; done; done
+[ "$(hash_of shrinks.0)" = "$(hash_of shrinks.1)" ] || fail 'the survivors have different bits'
+works again a0 a1 a2
+say "$(sed -n 's/^hash.* longest/another job: the longest round took/p' "$TMP/calm.0.log")"
+
+start_job same error 2 "$(rounds_in calm.0)"
+for r in 0 1; do expect_end 60 same.$r 0; done
+for x in calm.1 same.0 same.1; do
+	[ "$(hash_of $x)" = "$(hash_of calm.0)" ] || fail "$x has other bits than calm.0"
+done
+say 'and has the bits of an undisturbed run'
