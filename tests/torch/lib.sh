@@ -18,6 +18,7 @@ torch_ranks()
 	local ranks=$1
 
 	shift
+	export RIG_SERVERS=$(( 2 + ${SERVERS:-1} ))	# each machine has its own
 	expect_status 0 "$BIN/tally" local --agents 2 --servers "${SERVERS:-1}" --ranks "$ranks" \
 		-- "$PYTHON" "$@"
 	[ "$(cat "$TMP/out" "$TMP/err" | grep -o 'all well' | wc -l)" = "$ranks" ] || {
