@@ -124,15 +124,19 @@ pause_ms()
 
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $(( t / 1000 )); }
 
-# wait_for SECONDS COMMAND...: true as soon as COMMAND is, false at the deadline.
+# wait_for SECONDS COMMAND...: true as soon as COMMAND is, false at the deadline.  While the
+# machine stands still (a pause takes a second and more) nobody could have made it true.
 wait_for()
 {
-	local end=$(( ${EPOCHREALTIME/[.,]/} + $1 * 1000000 ))
+	local end=$(( ${EPOCHREALTIME/[.,]/} + $1 * 1000000 )) begin took
 
 	shift
 	until "$@"; do
-		(( ${EPOCHREALTIME/[.,]/} < end )) || return 1
+		begin=${EPOCHREALTIME/[.,]/}
+		(( begin < end )) || return 1
 		pause_ms 20
+		took=$(( ${EPOCHREALTIME/[.,]/} - begin ))
+		(( took < 1000000 )) || (( end += took ))
 	done
 }
 
