@@ -580,6 +580,7 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 		return;
 	}
 	c->count.results++;
+	p->doubtful = false;
 	seg_done(c, s, now);
 }
 
@@ -689,6 +690,7 @@ void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_
 		on_cancelled(c, s, f, now);
 		break;
 	case FRAME_HELD:
+		p->doubtful = false;
 		on_held(s, f, now);
 		break;
 	case FRAME_REFUSED:

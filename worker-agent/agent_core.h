@@ -83,6 +83,7 @@ struct ag_peer {
 	struct list talk;		/* in core->talk while todo is not empty */
 	uint32_t node, engine;
 	bool up, by_ref;
+	bool doubtful;			/* a link was lost, and nothing has come of a push since */
 	bool busy;			/* the shell's: its links' queues are full */
 	uint64_t tx_bytes;		/* payload handed out, not yet sent */
 	uint64_t tx_limit;		/* set by the shell */

@@ -102,6 +102,7 @@ static void heard_never(struct ag_core *c, struct ag_route *r)
 
 void ag_peer_hurt(struct ag_core *c, struct ag_peer *p)
 {
+	p->doubtful = true;
 	each_route(c, p, heard_never);
 }
 
@@ -109,6 +110,7 @@ void ag_peer_down(struct ag_core *c, struct ag_peer *p)
 {
 	(void)c;
 	p->up = false;
+	p->doubtful = true;
 }
 
 /* ---- jobs ---- */

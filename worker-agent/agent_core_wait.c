@@ -5,7 +5,8 @@
  * What was pushed is asked after (PROBE).  A server that has it says HELD and who is
  * missing; one that says nothing is itself what the round waits for, as is one that
  * asks for what was pushed and gets it no more than before (a path that only small frames
- * come through), and one that there is no link to.  What finds no room in a window waits
+ * come through), and one that there is no link to, or only links that come up, carry nothing
+ * and are lost again (a path that loses large packets).  What finds no room in a window waits
  * for whatever fills the window.  A segment that is merely in the queue of a slow card
  * waits for nobody.
  */
@@ -20,9 +21,14 @@ static bool unanswered(const struct ag_seg *s, mono_t now)
 	       (s->unheard && now - s->heard >= mono_ms(ANSWER_MS));
 }
 
+static bool is_reached(const struct ag_peer *p)
+{
+	return p->up && !p->doubtful;
+}
+
 static void wait_for_server(const struct ag_peer *p, struct msg_wait *w)
 {
-	w->kind = p->up ? WAIT_SERVER : WAIT_LINK;
+	w->kind = is_reached(p) ? WAIT_SERVER : WAIT_LINK;
 	w->who = p->node;
 }
 
@@ -31,7 +37,7 @@ static bool under_way(const struct ag_seg *s, mono_t now, struct msg_wait *w)
 {
 	const struct ag_peer *p = s->route->peer;
 
-	if (!p->up || unanswered(s, now)) {
+	if (!is_reached(p) || unanswered(s, now)) {
 		wait_for_server(p, w);
 	} else if (s->missing != UINT32_MAX && s->missing != s->tensor->job->me) {
 		w->kind = WAIT_MACHINE;
@@ -46,7 +52,7 @@ static bool queued(const struct ag_seg *s, mono_t now, struct msg_wait *w)
 {
 	const struct ag_route *r = s->route;
 
-	if (r->peer && (!r->peer->up || s->lost)) {
+	if (r->peer && (!is_reached(r->peer) || s->lost)) {
 		wait_for_server(r->peer, w);
 		return true;
 	}

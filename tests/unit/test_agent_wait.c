@@ -110,6 +110,37 @@ START_TEST(without_a_link_a_round_waits_for_the_server)
 }
 END_TEST
 
+/* They come up, and are lost again: large packets do not pass. */
+START_TEST(a_link_that_comes_back_and_carries_nothing_is_none)
+{
+	struct frame ask;
+
+	post(0, 1, 0);
+	expect_pushes(0);
+	ag_peer_down(&core, &peer);
+	ag_peer_up(&core, &peer, false, now);
+	expect_pushes(0);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_LINK);
+	ck_assert_uint_eq(only_wait(0).chunks, SEGS);
+	later(PROBE_MIN_MS);
+	ask = next();
+	ck_assert_uint_eq(ask.type, FRAME_PROBE);
+	ask.type = FRAME_ASK;		/* what is small passes */
+	ag_frame(&core, &peer, &ask, now);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_LINK);
+	for (uint32_t i = 0; i < SEGS; i++)
+		say_held(0, i, 0);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_MACHINE);
+	ag_peer_hurt(&core, &peer);	/* one of several */
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_LINK);
+	results(0);
+	expect_no_wait(0);
+	post(0, 2, 0);
+	expect_pushes(0);
+	expect_no_wait(0);
+}
+END_TEST
+
 START_TEST(without_room_a_round_waits_for_whom_the_window_waits_for)
 {
 	post(0, 1, 0);			/* two of its segments fill the window */
@@ -145,6 +176,7 @@ int main(void)
 	tcase_add_test(wide, a_server_that_asks_and_gets_nothing_is_what_a_round_waits_for);
 	tcase_add_test(wide, a_round_waits_for_each_of_those_it_waits_for);
 	tcase_add_test(wide, without_a_link_a_round_waits_for_the_server);
+	tcase_add_test(wide, a_link_that_comes_back_and_carries_nothing_is_none);
 	tcase_add_test(small, without_room_a_round_waits_for_whom_the_window_waits_for);
 	suite_add_tcase(s, wide);
 	suite_add_tcase(s, small);
