@@ -10,34 +10,28 @@
 
 start_ns_cluster 2 2
 
-# path narrow|wide SERVER: what is larger than the bucket does not get through to it.
-path()
-{
-	if [ "$1" = narrow ]; then
-		in_ns sw tc qdisc replace dev "p-cpu$2" root tbf rate 1gbit burst 600 limit 1mb
-	else
-		in_ns sw tc qdisc del dev "p-cpu$2" root
-	fi
-}
+# What is larger than the bucket does not get through.
+narrow() { in_ns "$1" tc qdisc replace dev "$2" root tbf rate 1gbit burst 600 limit 1mb; }
+wide() { in_ns "$1" tc qdisc del dev "$2" root; }
 job_is() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }
 none_stuck() { tally tensors --stuck --json 2>/dev/null | tr -d ' \n' | grep -Fq '"stuck":[]'; }
 
 for r in 0 1; do start_rank all $r 2 a$r declare:w:500000 "train:w:$TMP/enough"; done
 train_more all.0 5 20
-path narrow 0
+narrow sw p-cpu0			# what goes to s0
 wait_until 10 'the server is named' job_is all 'server s0'
 wait_line 20 scheduler 'job all goes on without server s0, reason machine a[01] has no link to it'
 train_more all.0 20
 is_running "$(pid_of s0)" || fail 'the server has ended'
 say 'large packets are lost: the job goes on without that server'
 
-path narrow 1
+narrow cpu1 eth0		# what comes from s1
 wait_until 10 'the other server is named, too' job_is all 'server s1'
-path wide 1
+wide cpu1 eth0
 train_more all.0 20 30
 wait_until 10 'nothing waits' none_stuck
 has_line scheduler 'goes on without server s1' && fail 'the only server was given up'
-path wide 0
+wide sw p-cpu0
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 all.$r 0; done
-say 'on the way to the only server: the job waits, and goes on'
+say 'on the way from the only server: the job waits, and goes on'
