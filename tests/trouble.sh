@@ -73,18 +73,23 @@ start_ns_cluster()
 	wait_until 15 'all nodes are registered' nodes_up $(( agents + servers ))
 }
 
-# start_rank JOB RANK WORLD AGENT STEP...: log $TMP/JOB.RANK.log, rounds $TMP/JOB.RANK.count.
-start_rank()
+# start_program PROGRAM JOB RANK WORLD AGENT ARG...: log $TMP/JOB.RANK.log, rounds
+# $TMP/JOB.RANK.count.
+start_program()
 {
-	local job=$1 rank=$2 world=$3 agent=$4
+	local program=$1 job=$2 rank=$3 world=$4 agent=$5
 
-	shift 4
+	shift 5
 	: > "$TMP/$job.$rank.count"
 	start_daemon "$job.$rank" env TALLY_JOB="$job" TALLY_RANK="$rank" \
 		TALLY_WORLD_SIZE="$world" TALLY_SOCKET="$TMP/$agent.sock" \
-		TROUBLE_COUNT="$TMP/$job.$rank.count" \
-		"$PYTHON" "$ROOT/tests/trouble_rank.py" "$@"
+		TROUBLE_COUNT="$TMP/$job.$rank.count" "$PYTHON" "$ROOT/tests/$program" "$@"
 }
+
+# start_rank JOB RANK WORLD AGENT STEP...: does those; start_trainer JOB RANK WORLD AGENT
+# ROUNDS|FILE: trains, and says a hash of all results when it has ended (hash_of).
+start_rank() { start_program trouble_rank.py "$@"; }
+start_trainer() { start_program failover_rank.py "$@"; }
 
 # nodes_up N: so many are up; the dead are shown for a while.
 nodes_up()
@@ -100,6 +105,7 @@ pid_of() { local v=PID_${1//[^A-Za-z0-9]/_}; echo "${!v}"; }
 ended() { ! is_running "$(pid_of "$1")"; }
 has_line() { grep -Eq -- "$2" "$TMP/$1.log"; }
 rounds_of() { local n; read -r n < "$TMP/$1.count" 2>/dev/null; echo "${n:-0}"; }
+hash_of() { sed -n 's/^hash \([0-9a-f]\+\) .*/\1/p' "$TMP/$1.log" | grep . || echo "none, $1"; }
 has_rounds() { (( $(rounds_of "$1") >= $2 )); }
 
 # job_says JOB REGEX: the line of `tally jobs` for it matches.

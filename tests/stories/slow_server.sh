@@ -15,14 +15,10 @@ train()
 	local r
 
 	for r in 0 1; do
-		: > "$TMP/$1.$r.count"
-		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=2 \
-			TALLY_SOCKET="$TMP/a$r.sock" TROUBLE_COUNT="$TMP/$1.$r.count" \
-			"$PYTHON" "$ROOT/tests/failover_rank.py" "${2:-$TMP/$1.stop}"
+		start_trainer "$1" $r 2 a$r "${2:-$TMP/$1.stop}"
 	done
 	wait_until 30 "$1 trains" has_rounds "$1.0" 10
 }
-hash_of() { sed -n 's/^hash \([0-9a-f]\+\) .*/\1/p' "$TMP/$1.log" | grep . || echo "none, $1"; }
 rounds_in() { sed -n 's/^hash.* rounds \([0-9]*\) .*/\1/p' "$TMP/$1.log"; }
 
 # pace_of SERVER: percent of its share that it gets.

@@ -10,19 +10,6 @@
 start_ns_cluster 2 2
 MACHINES=(gpu0 gpu1 cpu0 cpu1)
 
-# train JOB ROUNDS: two ranks.
-train()
-{
-	local r
-
-	for r in 0 1; do
-		: > "$TMP/$1.$r.count"
-		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=2 \
-			TALLY_SOCKET="$TMP/a$r.sock" TROUBLE_COUNT="$TMP/$1.$r.count" \
-			"$PYTHON" "$ROOT/tests/failover_rank.py" "$2"
-	done
-}
-hash_of() { sed -n 's/^hash \([0-9a-f]\+\) .*/\1/p' "$TMP/$1.log" | grep . || echo "none, $1"; }
 
 # retransmitted: segments that TCP sent again, on all machines together.
 retransmitted()
@@ -46,11 +33,11 @@ drop()
 	done
 }
 
-train calm 40
+for r in 0 1; do start_trainer calm $r 2 a$r 40; done
 for r in 0 1; do expect_end 60 calm.$r 0; done
 before=$(retransmitted)
 drop
-train lossy 40
+for r in 0 1; do start_trainer lossy $r 2 a$r 40; done
 wait_until 60 'it trains' has_rounds lossy.0 10
 sent=$(( $(retransmitted) - before ))
 (( sent > 50 )) || fail "TCP sent $sent segments again, that is not a lossy network"

@@ -23,14 +23,10 @@ start_job()
 	local r
 
 	for (( r = 0; r < $3; r++ )); do
-		: > "$TMP/$1.$r.count"
-		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE="$3" \
-			TALLY_SOCKET="$TMP/a$r.sock" TROUBLE_COUNT="$TMP/$1.$r.count" \
-			TROUBLE_ON_LOSS="$2" "$PYTHON" "$ROOT/tests/failover_rank.py" "$4"
+		TROUBLE_ON_LOSS=$2 start_trainer "$1" $r "$3" a$r "$4"
 	done
 	wait_until 30 "$1 trains" has_rounds "$1.0" 10
 }
-hash_of() { sed -n 's/^hash \([0-9a-f]*\) .*/\1/p' "$TMP/$1.log"; }
 rounds_in() { sed -n 's/^hash.* rounds \([0-9]*\) .*/\1/p' "$TMP/$1.log"; }
 
 start_job ends error 3 "$TMP/never"
