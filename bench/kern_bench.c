@@ -216,7 +216,7 @@ static char *get_memory(const struct options *o, struct slab *s)
 		fprintf(stderr, "kern_bench: %s\n", e.text);
 		return NULL;
 	}
-	memory = malloc(TOTAL_MAX);
+	memory = aligned_alloc(PAGE_BYTES, TOTAL_MAX);	/* as arenas and slots are */
 	if (!memory)
 		fprintf(stderr, "kern_bench: no memory for %llu bytes\n", TOTAL_MAX);
 	return memory;

@@ -90,7 +90,7 @@ KERN_ALWAYS_INLINE struct quad quad_of(const char *p)
 KERN_ALWAYS_INLINE struct quad quad_ahead(const char *p, bool ahead)
 {
 	for (size_t at = 0; ahead && at < sizeof(struct quad); at += KERN_LINE)
-		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T1);
+		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T0);
 	return quad_of(p);
 }
 
@@ -191,7 +191,7 @@ DEFINE_FLOAT(sum_f64, 8, DTYPE_F64, add_f64, div_f64,
 KERN_ALWAYS_INLINE __m256i load_ahead(const char *p, bool ahead)
 {
 	if (ahead)
-		_mm_prefetch(p + KERN_AHEAD_BYTES, _MM_HINT_T1);
+		_mm_prefetch(p + KERN_AHEAD_BYTES, _MM_HINT_T0);
 	return load(p);
 }
 

@@ -92,7 +92,7 @@ KERN_ALWAYS_INLINE struct quad quad_of(const char *p)
 KERN_ALWAYS_INLINE struct quad quad_ahead(const char *p, bool ahead)
 {
 	for (size_t at = 0; ahead && at < sizeof(struct quad); at += KERN_LINE)
-		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T1);
+		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T0);
 	return quad_of(p);
 }
 
@@ -190,7 +190,7 @@ DEFINE_FLOAT(sum_f64, 8, add_f64, div_f64, _mm512_castpd_si512(_mm512_set1_pd((d
 KERN_ALWAYS_INLINE __m512i load_ahead(const char *p, bool ahead)
 {
 	for (size_t at = 0; ahead && at < 2 * VEC; at += KERN_LINE)
-		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T1);
+		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T0);
 	return load(p);
 }
 
