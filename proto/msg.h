@@ -241,7 +241,7 @@ enum wait_kind {
 	WAIT_RANK,			/* who: a rank of the agent's own machine */
 	WAIT_MACHINE,			/* who: index of an agent of the job */
 	WAIT_SERVER,			/* who: its node number; it does not answer */
-	WAIT_LINK,			/* the same; there is no link to it */
+	WAIT_LINK,			/* the same; no link to it, or none that carries a push */
 	WAIT_KIND_END
 };
 

@@ -41,11 +41,12 @@ async def serve(reader, writer, address):
 
 
 def reset():
-    for end in ends:
+    live = [end for end in ends if not end.transport.is_closing()]
+    for end in live:
         end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                                                 struct.pack("ii", 1, 0))
         end.transport.abort()
-    print("reset", len(ends), flush=True)
+    print("reset", len(live), flush=True)
 
 
 async def main():

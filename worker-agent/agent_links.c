@@ -643,7 +643,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 		return;
 	}
 	if (!p->lost_told)
-		log_line(p->server.weight ? LOG_WARN : LOG_INFO, "link to server %s lost, reason "
+		log_here(p->server.weight ? LOG_WARN : LOG_INFO, "link to server %s lost, reason "
 			 "%s: %s", p->server.name, close_reason_name(why), e->text);
 	p->lost_told = true;
 	if (k->addr.kind == XPORT_SHM && p->shm_failures >= SHM_TRIES) {

@@ -38,6 +38,7 @@ struct log_site {
 void log_bounded(struct log_site *site, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Where the level depends: bounded, whatever it is. */
 #define log_here(level, ...) do {					\
 	static struct log_site log_site_;				\
 	log_bounded(&log_site_, level, __VA_ARGS__);			\

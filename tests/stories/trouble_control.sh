@@ -35,7 +35,7 @@ come()
 	done
 }
 gone() { ended "$1.0" && ended "$1.1"; }
-resets() { grep -c '^reset' "$TMP/breaker.log"; }
+resets() { grep -c '^reset [1-9]' "$TMP/breaker.log"; }
 
 for r in 0 1; do start_rank calm $r 2 a$r declare:w:100000 "train:w:$TMP/enough"; done
 train_more calm.0 1 20

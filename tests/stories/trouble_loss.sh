@@ -10,7 +10,6 @@
 start_ns_cluster 2 2
 MACHINES=(gpu0 gpu1 cpu0 cpu1)
 
-
 # retransmitted: segments that TCP sent again, on all machines together.
 retransmitted()
 {
