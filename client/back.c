@@ -10,11 +10,11 @@
  * none: such an agent answers when the scheduler has, who may be gone, too, and says no when
  * the grace is over.  Calls have their own deadlines all along.
  *
- * Completions that the first agent wrote are taken in before: what the new one is told to be
- * done is done.  Rounds in flight are submitted again, in place of nothing: the agent cannot
- * write into an arena that it did not make, so the result is copied when it is handed over.
- * Of what it had written there before it died the agent has marks, and reads no input again
- * that may be the result by now.
+ * Completions that the first agent wrote are taken in when it goes, and none after that: what
+ * the new one is told to be done is done, and nothing else is.  Rounds in flight are submitted
+ * again, in place of nothing: the agent cannot write into an arena that it did not make, so the
+ * result is copied when it is handed over.  Of what it had written there before it died the
+ * agent has marks, and reads no input again that may be the result by now.
  *
  * Our ring goes first: the name that its agent gave to it tells the new one who we are.
  *

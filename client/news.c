@@ -35,7 +35,7 @@ void lt_news_arm(tally_session *s)
 	if (s->poll_fd < 0)
 		return;
 	why = s->err;
-	while (!s->over.code && !ring_cpl_sleep(&s->ring))
+	while (!s->over.code && !s->away && !ring_cpl_sleep(&s->ring))
 		if (lt_round_take_all(s) == 0)
 			(void)lt_session_live(s);
 	s->err = why;

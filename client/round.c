@@ -107,11 +107,14 @@ static void take_completion(tally_session *s, const struct ring_cpl *c)
 		tell_agents(s, t, c);
 }
 
+/* While the agent is away there is nothing: the next one hears how far we were when it went. */
 int lt_round_take_all(tally_session *s)
 {
 	struct ring_cpl c;
 	int rc;
 
+	if (s->away)
+		return 0;
 	while ((rc = ring_cpl_take(&s->ring, &c)) == 0)
 		take_completion(s, &c);
 	if (rc == TALLY_EAGAIN)

@@ -337,7 +337,7 @@ static void on_event(void *ctx, void *data_ptr, uint32_t events)
 {
 	struct ad_engine *en = ctx;
 
-	if (xport_event(en->group, data_ptr, events))
+	if (en->quiet || xport_event(en->group, data_ptr, events))
 		return;
 	if (en->index == 0 && ad_is_ring(en, data_ptr))
 		ad_rings_event(en, data_ptr);

@@ -119,15 +119,16 @@ static int start(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* Who hears that we go may find another agent next: by then nothing writes results any more. */
 static void stop(void *owner)
 {
 	struct agent *a = owner;
 
-	ad_sessions_stop(a);
-	ad_io_stop(a);
 	for (uint32_t i = 0; i < a->nengines; i++)
 		if (a->engine[i])
 			ad_engine_quiet(a->engine[i]);
+	ad_sessions_stop(a);
+	ad_io_stop(a);
 	for (uint32_t i = 0; i < a->nengines; i++)
 		if (a->engine[i])
 			ad_engine_stop(a->engine[i]);

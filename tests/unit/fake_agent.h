@@ -50,6 +50,7 @@ enum fake_trick {
 	REFUSE_SECOND_DECLARE,
 	HOLD_ROUNDS,		/* completes nothing until `release` */
 	DIE_ON_ROUND,
+	LEAVE_ON_ROUND,		/* is started again; has finished the round meanwhile, unheard */
 	FAIL_ROUND,		/* completion with ESERVERLOST */
 	FAIL_JOB,		/* job_code EWORKERLOST on a round */
 	BREAK_RING,		/* impossible completion tail on a round */
@@ -86,6 +87,9 @@ struct fake_agent {
 	struct ring_end ring;
 	int sub_bell[2], cpl_bell[2];
 	uint64_t late_req;
+	bool left;			/* by LEAVE_ON_ROUND: it keeps what it had */
+	struct msg_attach back;
+	atomic_uint backs, back_round;	/* asked to take a process back, with that round done */
 	struct ring_sub held[FAKE_HELD];
 	uint32_t nheld;
 	struct fake_tensor tensors[FAKE_TENSORS];
@@ -148,10 +152,11 @@ static inline void fake_attach(struct fake_agent *f, const struct msg_attach *a)
 	ring_format(f->ring_mem.base);
 	ASSERT(ring_bell_new(f->sub_bell) == 0 && ring_bell_new(f->cpl_bell) == 0);
 	ring_end_init(&f->ring, f->ring_mem.base, f->sub_bell[1], f->cpl_bell[0]);
+	ASSERT(ring_sub_sleep(&f->ring));
 	m.attached = (struct msg_attached){
 		.req = a->req, .job = 1, .world = a->world, .rank = a->rank, .local_size = 2,
 		.local_rank = 1, .machines = 3, .chunk_bytes = CHUNK_BYTES_DEFAULT,
-		.agent = "fake",
+		.agent = "fake", .grace_ms = f->trick == LEAVE_ON_ROUND || a->back ? 60000 : 0,
 	};
 	if (f->trick == OTHER_RANK_ATTACH)
 		m.attached.world++;
@@ -172,12 +177,18 @@ static inline void fake_attach(struct fake_agent *f, const struct msg_attach *a)
 		close(pipefd[1]);
 	}
 	slab_free(&shorty);
-	(void)ring_sub_sleep(&f->ring);
 }
+
+/* The first one's ring is there until `release`: then the process is answered. */
+static inline void fake_on_back(struct fake_agent *f, const struct msg_attach *a);
 
 /* False: the connection is over. */
 static inline bool fake_on_attach(struct fake_agent *f, const struct msg_attach *a)
 {
+	if (a->back) {
+		fake_on_back(f, a);
+		return true;
+	}
 	switch (f->trick) {
 	case REFUSE_ATTACH:
 		fake_reply(f, a->req, TALLY_EMISMATCH, "rank 1 says 2 ranks, rank 0 says 4");
@@ -345,6 +356,11 @@ static inline bool fake_on_msg(struct fake_agent *f, const struct msg *m)
 	case MSG_DETACH:
 		fake_reply(f, m->reply.req, 0, "");
 		return false;
+	case MSG_SLAB:
+		return true;		/* handed back: it is here */
+	case MSG_DECLARED:
+		f->back_round = m->declared.tensors[0].round;
+		return true;
 	default:
 		ASSERT(!"a message that no client sends");
 		return false;
@@ -430,6 +446,25 @@ static inline void fake_complete(struct fake_agent *f, const struct ring_sub *s)
 		sched_yield();
 }
 
+static inline void fake_on_back(struct fake_agent *f, const struct msg_attach *a)
+{
+	f->back = *a;
+	for (uint32_t i = 0; i < f->nheld; i++)
+		fake_complete(f, &f->held[i]);
+	f->nheld = 0;
+	atomic_fetch_add(&f->backs, 1);
+}
+
+static inline void fake_take_back(struct fake_agent *f)
+{
+	slab_free(&f->ring_mem);
+	close(f->sub_bell[1]);
+	close(f->cpl_bell[0]);
+	f->left = false;
+	f->trick = NO_TRICK;
+	fake_attach(f, &f->back);
+}
+
 /* False: the agent dies of it. */
 static inline bool fake_on_sub(struct fake_agent *f, const struct ring_sub *s)
 {
@@ -440,6 +475,10 @@ static inline bool fake_on_sub(struct fake_agent *f, const struct ring_sub *s)
 	atomic_fetch_add(&f->rounds, 1);
 	switch (f->trick) {
 	case DIE_ON_ROUND:
+		return false;
+	case LEAVE_ON_ROUND:
+		f->held[f->nheld++] = *s;
+		f->left = true;
 		return false;
 	case FAIL_JOB:
 		ring_status_set(&f->ring, TALLY_EWORKERLOST, "rank 3 is gone", NULL);
@@ -492,6 +531,8 @@ static inline void fake_serve(struct fake_agent *f)
 			for (uint32_t i = 0; i < f->nheld; i++)
 				fake_complete(f, &f->held[i]);
 			f->nheld = 0;
+			if (f->left)
+				fake_take_back(f);
 		}
 		if (p[1].fd >= 0 && p[1].revents && !fake_ring(f))
 			return;
@@ -514,7 +555,10 @@ static inline void *fake_main(void *arg)
 		f->conn = accept(f->listener, NULL, NULL);
 		if (f->conn >= 0)
 			fake_serve(f);
-		fake_forget(f);
+		if (!f->left)
+			fake_forget(f);
+		else if (f->conn >= 0)
+			close(f->conn);
 	}
 }
 

@@ -212,6 +212,40 @@ START_TEST(agent_that_dies_wakes_the_waiter)
 }
 END_TEST
 
+/* It is told how far this process is; what the first one says after that is not so any more. */
+static void come_back(bool polls)
+{
+	float x[4] = { 1, 2, 3, 4 }, out[4] = { 0 };
+	tally_tensor *t;
+	tally_ticket k;
+
+	start(LEAVE_ON_ROUND);
+	t = declare("w", TALLY_FLOAT32, 4);
+	if (polls)
+		ck_assert_int_ge(tally_fd(s), 0);
+	k = push(t, x, out);
+	while (!atomic_load(&agent->backs))
+		ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
+		ck_assert_int_eq(tally_test(s, k), TALLY_EAGAIN);
+		ck_assert_int_eq(polls ? tally_poll(s) : 0, 0);
+	}
+	ck_assert_uint_eq(agent->back_round, 0);
+	fake_release(agent);
+	wait_ok(k);
+	ck_assert_mem_eq(out, x, sizeof(x));
+	ck_assert_uint_eq(agent->rounds, 2);
+	finish();
+}
+
+START_TEST(agent_that_comes_back_hears_the_round_that_the_process_goes_by)
+{
+	come_back(false);
+	come_back(true);
+}
+END_TEST
+
 START_TEST(agent_that_dies_is_noticed_by_test)
 {
 	float x = 1;
@@ -384,6 +418,7 @@ int main(void)
 	tcase_add_test(tc, declare_answer_that_makes_no_sense_ends_the_session);
 	tcase_add_test(tc, declare_that_fails_halfway_takes_the_first_half_back);
 	tcase_add_test(tc, agent_that_dies_wakes_the_waiter);
+	tcase_add_test(tc, agent_that_comes_back_hears_the_round_that_the_process_goes_by);
 	tcase_add_test(tc, agent_that_dies_is_noticed_by_test);
 	tcase_add_test(tc, failed_job_is_the_answer_to_everything);
 	tcase_add_test(tc, broken_completion_ring_ends_the_session);
