@@ -285,6 +285,15 @@ static void lost_meanwhile(struct sim *s, uint32_t agent, uint32_t node)
 	}
 }
 
+/* A job that has ended while it was away does not keep its number. */
+static bool is_awaited(const struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		if (s->agent[agent]->job[i].nback && !sim_job_may_end(s, &s->job[i]))
+			return true;
+	return false;
+}
+
 /* A registered server that hears another number than it had is dead to the cluster. */
 static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcome *w)
 {
@@ -299,7 +308,8 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 	if (proc < SIM_AGENTS) {
 		if (s->agent[proc]->node && s->agent[proc]->node != w->node)
 			lost_meanwhile(s, proc, w->node);
-		if (s->agent[proc]->was_node && s->agent[proc]->was_node != w->node)
+		if (s->agent[proc]->was_node && s->agent[proc]->was_node != w->node &&
+		    is_awaited(s, proc))
 			sim_fail(s, "agent %u was %u before it was started again and is now %u",
 				 proc, s->agent[proc]->was_node, w->node);
 		s->agent[proc]->node = w->node;
