@@ -112,7 +112,7 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, e
 		struct sched_part *p = &j->servers[i];
 
 		p->number = p->node ? p->node->number : 0;	/* and stays, whoever dies now */
-		p->ready = !p->node || p->joining;
+		p->ready = !p->node || p->joining || p->let_go_by;
 		p->fresh &= !plan_can_serve(p);
 	}
 	if (!place_change(s, j)) {

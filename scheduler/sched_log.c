@@ -137,7 +137,8 @@ static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, ui
 		       const struct msg *m)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (!parts[i].node || parts[i].unsure || parts[i].return_by || parts[i].coming)
+		if (!parts[i].node || parts[i].unsure || parts[i].return_by || parts[i].coming ||
+		    parts[i].let_go_by)
 			continue;		/* hears it with all that it says it lacks */
 		out_send(s, parts[i].node, m);
 		parts[i].seq = seq;
@@ -236,8 +237,11 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
 		return;
 	}
-	for (uint32_t i = 0; i < j->nservers; i++)
-		j->servers[i].ready = !j->servers[i].node || j->servers[i].joining;
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+
+		p->ready = !p->node || p->joining || p->let_go_by;
+	}
 	log_send_servers(s, j, e->seq, tensors_msg(s, j, e->seq, e->t, e->n));
 }
 

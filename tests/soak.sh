@@ -38,6 +38,10 @@ SCHEDULER=10.77.0.1:7470
 start_in() { local ns=$1 name=$2; shift 2; start_daemon "$name" ip netns exec "$RUN-$ns" "$@"; }
 tally() { in_ns sw timeout 10 "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
 nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
+is_active()
+{
+	tally status --timeout 1 > "$TMP/status" 2>/dev/null && ! grep -q recovering "$TMP/status"
+}
 none_drain() { ! tally nodes 2>/dev/null | grep -Eq ' drain(ed|ing) '; }
 none_stuck() { tally tensors --stuck --json 2>/dev/null | tr -d ' \n' | grep -Fq '"stuck":[]'; }
 no_jobs() { tally jobs --json 2>/dev/null | tr -d ' \n' | grep -Fq '"jobs":[]'; }
@@ -278,13 +282,17 @@ jobs_live()
 	done
 }
 
+# An agent may end a server on its machine when a scheduler has recovered, too.
+all_back() { heal_all; nodes_up $(( ${#AGENTS[@]} + ${#SERVERS[@]} )); }
+
 well()
 {
 	local r
 
 	heal_all
 	for r in "${!LOST[@]}"; do LOST[$r]=0; done
-	wait_until $HEAL_S 'all nodes are back' nodes_up $(( ${#AGENTS[@]} + ${#SERVERS[@]} ))
+	wait_until $HEAL_S 'the scheduler has recovered' is_active
+	wait_until $HEAL_S 'all nodes are back' all_back
 	wait_until $HEAL_S 'nobody is drained' none_drain
 	jobs_live
 	tally tensors --stuck > "$TMP/stuck.log" 2>&1	# for the case that it stays so
@@ -295,6 +303,7 @@ well()
 	done
 	wait_until $HEAL_S 'no round is stuck' none_stuck
 	jobs_live
+	wait_until $HEAL_S 'all nodes are back, still' all_back
 	for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
 		: "${RSS[$r]:=$(rss_of "$r")}"	# unset by who starts it
 	done

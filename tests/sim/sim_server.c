@@ -390,6 +390,20 @@ static uint32_t job_number(const struct msg *m)
 	}
 }
 
+/* What follows a JOB_UP that was refused, or a JOB_DOWN that was on its way. */
+static void no_job(struct sim *s, uint32_t server, const struct msg *m)
+{
+	const struct msg no = { .type = m->type == MSG_EPOCH ? MSG_EPOCH_READY : MSG_TENSORS_READY,
+		.ready = {
+			.job = job_number(m), .code = TALLY_ENOENT, .text = "no such job",
+			.seq = m->type == MSG_EPOCH ? m->epoch.epoch : m->tensors.seq,
+		},
+	};
+
+	if (m->type == MSG_EPOCH || m->type == MSG_TENSORS)
+		sim_ctl_send(s, sim_server_proc(server), &no);
+}
+
 void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 {
 	struct sim_job *j = sim_job_of(s, job_number(m));
@@ -400,9 +414,12 @@ void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 		job_down(s, server, m->job_down.job);
 	else if (m->type == MSG_HEARD)
 		say_heard(s, server, m->heard.node);
-	/* What follows a JOB_UP that was refused is for nobody. */
-	if (!j || !has_job(&s->server[server]->job[j->index]))
+	if (!j)
 		return;
+	if (!has_job(&s->server[server]->job[j->index])) {
+		no_job(s, server, m);
+		return;
+	}
 	switch (m->type) {
 	case MSG_TENSORS: tensors(s, server, j, &m->tensors); break;
 	case MSG_FORGET: forget(s, server, j, &m->ids); break;

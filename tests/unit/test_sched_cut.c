@@ -221,6 +221,50 @@ START_TEST(server_that_is_back_has_not_let_go)
 }
 END_TEST
 
+/* It has no job any more, and would refuse what somebody declares just then. */
+START_TEST(tensors_are_not_asked_of_a_server_that_lets_go)
+{
+	static const struct want more = { "more", DTYPE_F32, 1000, false };
+	struct cut c = two_servers();
+	uint32_t told;
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	told = count(c.two, MSG_TENSORS, REQ_ANY);
+	declare_in(c.p.a, 9, c.p.job, 0, &more, 1);
+	declare_in(c.p.b, 9, c.p.job, 1, &more, 1);
+	ck_assert_uint_eq(count(c.two, MSG_TENSORS, REQ_ANY), told);
+	ready_as(c.two, MSG_TENSORS_READY, c.p.job, last(c.one, MSG_TENSORS)->seq, TALLY_ENOENT);
+	ready_as(c.one, MSG_TENSORS_READY, c.p.job, last(c.one, MSG_TENSORS)->seq, 0);
+	ck_answer(c.p.a, 9, 0, NULL);
+	ck_answer(c.p.b, 9, 0, NULL);
+	let_go(c.two, c.p.job);
+	follow(&c, true, false);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+}
+END_TEST
+
+/* One that was asked just before: its refusal does not count. */
+START_TEST(server_that_lets_go_refuses_nothing)
+{
+	static const struct want more = { "more", DTYPE_F32, 1000, false };
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	beat_for(&c, LEASE_MS - 100);
+	declare_in(c.p.a, 9, c.p.job, 0, &more, 1);
+	declare_in(c.p.b, 9, c.p.job, 1, &more, 1);
+	until_given_up(&c, c.two, 1);
+	ready_as(c.one, MSG_TENSORS_READY, c.p.job, last(c.one, MSG_TENSORS)->seq, 0);
+	ready_as(c.two, MSG_TENSORS_READY, c.p.job, last(c.two, MSG_TENSORS)->seq, TALLY_ENOENT);
+	ck_assert_uint_eq(count(c.p.a, MSG_REPLY, 9), 0);
+	let_go(c.two, c.p.job);
+	ck_answer(c.p.a, 9, 0, NULL);
+	ck_answer(c.p.b, 9, 0, NULL);
+	follow(&c, true, false);
+}
+END_TEST
+
 /* Its next process, which has another number. */
 START_TEST(next_process_of_that_name_waits_as_long)
 {
@@ -250,6 +294,8 @@ static void add(TCase *t)
 	tcase_add_test(t, what_does_not_last_or_is_no_missing_link_costs_no_server);
 	tcase_add_test(t, server_that_was_given_up_is_asked_again_later_and_later);
 	tcase_add_test(t, server_that_is_back_has_not_let_go);
+	tcase_add_test(t, tensors_are_not_asked_of_a_server_that_lets_go);
+	tcase_add_test(t, server_that_lets_go_refuses_nothing);
 	tcase_add_test(t, next_process_of_that_name_waits_as_long);
 }
 
