@@ -9,6 +9,7 @@
 	slab | range | length | tensor | round | rop
 			a descriptor with that field out of its bounds
 	memory		truncates, grows and punches its memory under the agent
+	unheard		goes on and on, and takes in no result; its peer is trouble_rank.py
 
 The layout is docs/PROTOCOL.md section 5's.  Says "struck" when it is done, then
 waits to be told that its job is over and prints what it was told.
@@ -26,15 +27,16 @@ import numpy as np
 
 import tally
 
-TAIL, SUB_WORDS, SUB_BYTES, ENTRIES = 0, 8192, 64, 4096
+TAIL, DONE_TAIL, SUB_WORDS, SUB_BYTES, ENTRIES = 0, 192, 8192, 64, 4096
 COUNT = 100000
+RESULT_BYTES = (4 * COUNT + 4095) // 4096 * 4096
 
 
-def mappings(name):
+def mappings(name, how="rw"):
     """(start, end) of what is mapped of a memfd with that name, writable."""
     with open("/proc/self/maps") as f:
         for line in f:
-            m = re.match(r"(\w+)-(\w+) rw-s .*/memfd:" + name, line)
+            m = re.match(rf"(\w+)-(\w+) {how}-s .*/memfd:{name}", line)
             if m:
                 yield int(m[1], 16), int(m[2], 16)
 
@@ -75,6 +77,9 @@ class Ring:
         self.tail(1)
         self.ring()
 
+    def completions(self):
+        return struct.unpack_from("<I", self.memory, DONE_TAIL)[0]
+
     def scribble(self):
         data = random.randbytes(len(self.memory))
         ctypes.memmove(self.memory, data, len(data))
@@ -98,6 +103,25 @@ def attack_memory(ring):
     ring.post()
 
 
+def attack_unheard(ring):
+    """The completion that finds no room is seen by its result; no result before was the same."""
+    def give(number):
+        ring.array[:] = (1 + number) % 50
+        ring.post(number=number)
+
+    start, last = ring.completions(), ENTRIES + 1
+    for number in range(1, last):
+        give(number)
+        while ring.completions() - start < number:
+            pass
+    give(last)
+    ((at, _),) = mappings("tally-result", "r-")
+    results = [ctypes.c_float.from_address(at + i * RESULT_BYTES) for i in range(2)]
+    while last % 50 + (1 + last) % 50 not in (r.value for r in results):
+        pass
+    give(last + 1)
+
+
 ATTACKS = {
     "index": lambda r: (r.tail(ENTRIES + 1), r.ring()),
     "slab": lambda r: r.post(slab=7),
@@ -107,6 +131,7 @@ ATTACKS = {
     "round": lambda r: r.post(number=77),
     "rop": lambda r: r.post(rop=200),
     "memory": attack_memory,
+    "unheard": attack_unheard,
 }
 
 
@@ -128,6 +153,7 @@ def main():
     array = session.empty((COUNT,))
     array[:] = 1
     ring = Ring()
+    ring.array = array
     if what == "random":
         end = time.monotonic() + 1
         while time.monotonic() < end:

@@ -21,7 +21,7 @@
 The attach is the first step, with TROUBLE_TIMEOUT seconds for it and for every
 declare (10).  A line is printed per step done; "ERROR name text" and exit status
 1 where Tally says no; exit status 3 for a wrong sum.  TROUBLE_COUNT is a file
-that shows how many rounds are done.
+that shows how many rounds are done, TROUBLE_ON_LOSS the job's on_loss.
 """
 import os
 import sys
@@ -39,7 +39,8 @@ def say(*words):
 
 class Rank:
     def __init__(self):
-        self.session = tally.Session(timeout=float(os.environ.get("TROUBLE_TIMEOUT", "10")))
+        self.session = tally.Session(timeout=float(os.environ.get("TROUBLE_TIMEOUT", "10")),
+                                     on_loss=os.environ.get("TROUBLE_ON_LOSS", "error"))
         self.tensors, self.arrays, self.rounds, self.tickets = {}, {}, {}, []
         count = os.environ.get("TROUBLE_COUNT")
         self.count = os.open(count, os.O_WRONLY | os.O_CREAT, 0o644) if count else -1

@@ -33,6 +33,17 @@ done
 expect_text "$TMP/a0.log" "cut off, reason .*rank 1"
 say 'garbage in the ring: the liar is cut off, by name, and its job alone ends'
 
+# Thousands of rounds, and not one result is taken in.
+start_rank unheard 0 2 a0 declare:w:100000 rounds:w:5000
+start_daemon unheard.1 env TALLY_JOB=unheard TALLY_RANK=1 TALLY_WORLD_SIZE=2 \
+	TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_hostile.py" unheard
+wait_line 60 unheard.1 '^struck'
+expect_error 10 unheard.0 'EWORKERLOST rank 1 on machine a0 is gone'
+expect_end 10 unheard.1 0
+wait_line 5 a0 'cut off, reason rank 1 went on with tensor .w. before it had heard'
+train_more calm.0 5
+say 'results that nobody takes in: cut off when there is no room for more'
+
 # Sealed memory: nothing to truncate; a punched hole reads as zeros.
 if [ "$(id -u)" = 0 ]; then
 	start_hostile memory

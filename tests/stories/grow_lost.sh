@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# While a rank comes into a job in the place of a lost one it dies, a survivor dies, or its
+# machine is cut off: the others train on, and it, or the next one, comes in later.  And the
+# root of a broadcast is lost before it gave its data: the job ends, and says whose it was.
+# TIMEOUT: 240
+# LIGHT
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+start_ns_cluster 2 2
+STEPS=400 GROW_FROM=1
+
+# grow NAME RANK AGENT: a rank of the job, or another process in its place.
+grow()
+{
+	start_daemon "$1" env TALLY_JOB=job TALLY_RANK="$2" TALLY_WORLD_SIZE=4 \
+		TALLY_SOCKET="$TMP/$3.sock" GROW_GATE="$TMP/gate" \
+		"$PYTHON" "$ROOT/tests/grow_rank.py" 4 $STEPS 0.02 $GROW_FROM
+}
+job_says() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }
+step_of() { sed -n 's/^step \([0-9]*\) .*/\1/p' "$TMP/$1.log" | tail -n 1; }
+steps_on() { local n; n=$(step_of "$1"); (( ${n:-0} > $2 )); }
+goes_on() { wait_until 30 "$1 goes on" steps_on "$1" $(( $(step_of "$1") + 2 )); }
+larger() { grep -c 'job job epoch [0-9]*, the world is larger' "$TMP/scheduler.log"; }
+larger_again() { (( $(larger) > $1 )); }
+losses() { grep -c 'job job loses' "$TMP/scheduler.log"; }
+more_lost() { (( $(losses) > $1 )); }
+closed() { rm -f "$TMP/gate"; }
+opened() { touch "$TMP/gate"; }
+world_is() { [[ $(grep '^step' "$TMP/$1.log" | tail -n 1) =~ ^step\ [0-9]+\ $2: ]]; }
+
+# Somebody waits: the survivors let it in, and a server that stands still holds that up.
+coming_in()
+{
+	local before
+
+	wait_until 20 "tally jobs shows that $1 waits" job_says job "rank $1 waits to come in"
+	before=$(larger)
+	kill_now s0 STOP
+	opened
+	wait_until 10 'it comes in' larger_again "$before"
+	closed
+}
+
+opened
+for r in 0 1 2 3; do grow job.$r $r a$(( r / 2 )); done
+for r in 0 1 2 3; do wait_until 30 "rank $r trains" steps_on job.$r 3; done
+kill_now job.3 KILL
+wait_until 20 'it is missed' more_lost 0
+closed
+
+# ---- who comes in dies ----
+grow job.3a 3 a1
+coming_in 3
+lost=$(losses)
+kill_now job.3a KILL
+wait_until 10 'it is missed' more_lost "$lost"
+kill_now s0 CONT
+opened
+for r in 0 1 2; do goes_on job.$r; done
+world_is job.0 7 || fail 'the world is not ranks 0 to 2'
+closed
+say 'who comes in dies: the survivors train on without it'
+
+# ---- a survivor dies ----
+grow job.3b 3 a1
+coming_in 3
+lost=$(losses)
+kill_now job.1 KILL
+wait_until 10 'it is missed' more_lost "$lost"
+kill_now s0 CONT
+opened
+for r in 0 2 3b; do goes_on job.$r; done
+world_is job.0 d || fail 'the world is not ranks 0, 2 and 3'
+closed
+say 'a survivor dies: the others train on with who came in'
+
+# ---- the machine of who comes in is cut off, and nobody else is on it ----
+lost=$(losses)
+for r in 2 3b; do kill_now job.$r KILL; done
+wait_until 10 'both are missed' more_lost $(( lost + 1 ))
+opened
+goes_on job.0
+world_is job.0 1 || fail 'the world is not rank 0'
+closed
+grow job.1c 1 a0
+grow job.2c 2 a1
+wait_until 20 'both wait' job_says job 'rank 1, 2 wait to come in'
+before=$(larger)
+kill_now s0 STOP
+opened
+wait_until 10 'they come in' larger_again "$before"
+in_ns sw ip link set p-gpu1 down
+kill_now s0 CONT
+wait_line 20 scheduler 'agent a1 up -> away'
+in_ns sw ip link set p-gpu1 up
+wait_line 20 scheduler 'agent a1 away -> up'
+wait_until 60 'it comes in when it is back' has_line job.2c '^step '
+for r in 0 1c 2c; do goes_on job.$r; done
+world_is job.0 7 || fail 'the world is not ranks 0 to 2'
+say 'its machine is cut off meanwhile: it comes in when that is back'
+for r in 0 1c 2c; do expect_end 60 job.$r 0; done
+grep '^step' "$TMP/job.2c.log" > "$TMP/last"
+for r in 0 1c; do
+	grep '^step' "$TMP/job.$r.log" | tail -n "$(wc -l < "$TMP/last")" | cmp - "$TMP/last" ||
+		fail "rank $r has other bits than who came in"
+done
+say "from then on all have the same bits, in $(wc -l < "$TMP/last") steps"
+
+# ---- the root of a broadcast is lost ----
+export TROUBLE_ON_LOSS=shrink
+for r in 0 1 2; do
+	start_rank root $r 3 a$(( r / 2 )) declare:w:200000 say:ready \
+		$( (( r )) || echo "until:$TMP/never" ) broadcast:w:0
+done
+for r in 0 1 2; do wait_line 20 root.$r '^ready'; done
+waits() { tally tensors --stuck 2>/dev/null | grep -q 'w .*rank 0'; }
+wait_until 20 'the others wait for the root' waits
+kill_now root.0 KILL
+for r in 1 2; do expect_error 20 root.$r "ESHUTDOWN .*rank 0"; done
+say "$(sed -n 's/^ERROR //p' "$TMP/root.1.log")"
+works after a0 a1

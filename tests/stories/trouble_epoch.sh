@@ -1,0 +1,169 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Chunks are on their way to another server, or somebody has heard of it and others have not,
+# when a server or the scheduler dies; and a barrier of which some have the answer and others
+# have not.  The job goes on, with the bits of an undisturbed run.
+# TIMEOUT: 300
+# LIGHT
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../trouble.sh"
+
+SHORT=100 LONG=330		# rounds; the long ones outlast a scheduler's restart
+start_ns_cluster 2 3
+
+# deaf yes|no: what the scheduler sends to agent a1's machine reaches nobody; a1 it can hear.
+deaf()
+{
+	if [ "$1" = yes ]; then
+		in_ns sw ip neigh replace 10.77.0.11 lladdr 02:00:00:00:00:99 dev br0 nud permanent
+	else
+		in_ns sw ip neigh del 10.77.0.11 dev br0
+	fi
+}
+drain() { tally drain --no-wait "$@" > "$TMP/out" 2>&1 || fail "drain $*: $(cat "$TMP/out")"; }
+server() { start_in "cpu$1" "s$1" "$BIN/tally-server" --scheduler "$SCHEDULER" \
+	--listen "10.77.0.$(( 110 + $1 )):0" --name "s$1" --machine-id "cpu$1" --engines 1 \
+	--memory 256M --shm-socket "$TMP/s$1.shm"; }
+servers_of() { tally jobs --json --job "$1" 2>/dev/null | grep -Eq "\"servers\": *$2(,|\$)"; }
+epoch_of() { sed -n "s/.* job $1 epoch \([0-9]*\), .*/\1/p" "$TMP/scheduler.log" | tail -n 1; }
+moved_on() { local e; e=$(epoch_of "$1"); (( ${e:-0} > $2 )); }
+new_scheduler()
+{
+	start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+}
+kill_scheduler()
+{
+	kill_now scheduler KILL
+	wait_until 5 'the scheduler is gone' ended scheduler
+}
+is_active()
+{
+	tally status --timeout 1 2>/dev/null > "$TMP/status" &&
+		! grep -q recovering "$TMP/status"
+}
+
+# train JOB ROUNDS: a rank on each machine.
+train()
+{
+	local r
+
+	for r in 0 1; do start_trainer "$1" $r 2 a$r "$2"; done
+	wait_until 30 "$1 trains" has_rounds "$1.0" 5
+}
+# finished JOB ROUNDS WHAT: with the bits of the undisturbed run of as many rounds.
+finished()
+{
+	local r
+
+	for r in 0 1; do
+		expect_end 90 "$1.$r" 0
+		[ "$(hash_of "$1.$r")" = "$(hash_of "calm$2.0")" ] ||
+			fail "rank $r of $1 has other bits"
+	done
+	say "$3: $(sed -n 's/^hash.* longest/the longest round took/p' "$TMP/$1.0.log")"
+}
+
+for n in $SHORT $LONG; do train calm$n $n; done
+for n in $SHORT $LONG; do finished calm$n $n 'undisturbed'; done
+
+# ---- a server dies while an epoch is under way: an agent that stands still holds that up ----
+deaths_of() { grep -c "server $1 .*-> dead" "$TMP/scheduler.log"; }
+died_again() { (( $(deaths_of "$1") > $2 )); }
+
+# under_way JOB SERVER WHAT TALLY-DRAIN...: that moves chunks, and meanwhile SERVER dies.
+under_way()
+{
+	local job=$1 server=$2 what=$3 before now deaths
+
+	train "$job" $SHORT
+	before=$(epoch_of "$job")
+	kill_now a1 STOP
+	drain "${@:4}"
+	wait_until 10 "$job has an epoch" moved_on "$job" "${before:-0}"
+	now=$(epoch_of "$job")
+	wait_line 10 a0 "'$job' epoch $now"
+	deaths=$(deaths_of "$server")
+	kill_now "$server" KILL
+	wait_until 10 "$server is declared dead" died_again "$server" "$deaths"
+	has_line scheduler "job $job epoch $now is settled" && fail "epoch $now is over already"
+	kill_now a1 CONT
+	finished "$job" $SHORT "$what, and meanwhile $server dies"
+	server "${server#s}"
+	wait_line 15 "$server" 'registered, node'
+}
+repaired() { has_line scheduler "job $1 epoch [0-9]+, a lost server" || fail "$1: no repair"; }
+
+for s in s1 s2; do
+	drain s2
+	under_way "join-$s" $s 's2 comes in' --undo s2
+	repaired "join-$s"
+done
+for s in s1 s0; do
+	under_way "drain-$s" $s 's0 is drained' s0
+	[ $s = s0 ] || repaired "drain-$s"	# who has no share in the newest is not missed
+	[ $s = s0 ] || drain --undo s0
+done
+
+# ---- the scheduler dies, and only servers have heard of the newest epoch ----
+drain s2
+train servers $LONG
+kill_now s1 STOP			# it has no answer: no agent hears of it
+drain --undo s2
+wait_line 10 s2 'job [0-9]+ up'
+wait_line 10 scheduler 'job servers epoch [0-9]+'
+now=$(epoch_of servers)
+kill_scheduler
+kill_now s1 CONT
+has_line a0 "'servers' epoch $now" && fail 'an agent has heard of it'
+new_scheduler
+wait_until 20 'it has recovered' is_active
+wait_until 20 'all three serve' servers_of servers 3
+finished servers $LONG 'only servers have heard of an epoch when the scheduler dies'
+
+# ---- an agent has missed an epoch, a tensor and a barrier's end when the scheduler dies ----
+# missed NAME WHAT: that of agent a1; with NAME "agent" who has heard is another process then.
+missed()
+{
+	local train=train-$1 declare=declare-$1 meet=meet-$1 before now j r
+
+	train "$train" $LONG
+	for r in 0 1; do
+		start_rank "$declare" $r 2 a$r "until:$TMP/$declare" declare:x:3000 rounds:x:3
+		start_rank "$meet" $r 2 a$r declare:w:1000 rounds:w:1 "until:$TMP/$meet.go.$r" \
+			say:there barrier:60 rounds:w:3
+	done
+	for r in 0 1; do
+		wait_line 20 "$declare.$r" '^attached'
+		wait_line 20 "$meet.$r" '^done rounds'
+	done
+	touch "$TMP/$meet.go.1"
+	wait_line 10 "$meet.1" '^there'
+	deaf yes
+	touch "$TMP/$declare" "$TMP/$meet.go.0"
+	before=$(epoch_of "$train")
+	drain s0
+	wait_line 10 "$meet.0" '^done barrier'
+	wait_line 10 "$declare.0" '^done declare'
+	wait_until 10 'there is a new epoch' moved_on "$train" "${before:-0}"
+	now=$(epoch_of "$train")
+	wait_line 10 a0 "'$train' epoch $now"
+	kill_scheduler
+	has_line "$meet.1" '^done barrier' && fail 'rank 1 has heard of the end of the barrier'
+	has_line "$declare.1" '^done declare' && fail 'rank 1 has heard of the tensor'
+	has_line a1 "'$train' epoch $now" && fail 'a1 has heard of the epoch'
+	if [ "$1" = agent ]; then
+		kill_now a0 KILL
+		wait "$(pid_of a0)" 2>/dev/null
+		start_in gpu0 a0 "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a0 \
+			--machine-id gpu0 --engines 1 --socket "$TMP/a0.sock"
+	fi
+	deaf no
+	new_scheduler
+	wait_until 20 'it has recovered' is_active
+	for j in "$declare" "$meet"; do for r in 0 1; do expect_end 30 "$j.$r" 0; done; done
+	finished "$train" $LONG "$2"
+}
+
+missed scheduler 'an agent has missed an epoch, a tensor and the end of a barrier'
+drain --undo s0
+missed agent 'the same, and the agent that has heard of them is started again'
