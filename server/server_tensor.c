@@ -347,15 +347,13 @@ static int take_placed(struct sv_job *j, struct sv_tensor **t, uint32_t n,
 	return 0;
 }
 
-static bool *mine_of(const struct sv_tensor *t, uint64_t *bytes)
+static bool *mine_of(const struct sv_tensor *t)
 {
 	uint32_t chunks = place_chunks(t->job->place, t->placed.bytes);
 	bool *mine = calloc(chunks + 1, sizeof(*mine));
 
-	for (uint32_t c = 0; mine && c < chunks; c++) {
+	for (uint32_t c = 0; mine && c < chunks; c++)
 		mine[c] = t->placed.owner[c] == t->job->me;
-		*bytes += mine[c] ? t->job->chunk_bytes : 0;
-	}
 	return mine;
 }
 
@@ -382,20 +380,17 @@ static int fill_batch(struct server *s, struct sv_batch *b, struct sv_tensor **t
 	int rc = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		bool *mine = mine_of(t[i], &bytes);
+		bool *mine = mine_of(t[i]);
 		struct sv_part *p;
 
-		rc = mine ? sv_check_room(s, bytes, "the job's share", e) :
-			    err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
-		if (rc) {
-			free(mine);
-			return rc;
-		}
-		p = part_new(s, t[i], mine, b->job->place->epoch, false);
+		p = mine ? part_new(s, t[i], mine, b->job->place->epoch, false) : NULL;
 		if (!p)
 			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 		batch_put(b, p);
 		rc = part_alloc(s, p, e);
+		for (uint32_t k = 0; k < s->nengines; k++)
+			bytes += p->piece[k].slot_bytes;
+		rc = rc ? rc : sv_check_room(s, bytes, "the job's share", e);
 		if (rc)
 			return rc;
 	}

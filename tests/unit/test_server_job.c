@@ -180,6 +180,27 @@ START_TEST(refused_entry_keeps_its_number)
 }
 END_TEST
 
+/* A page for each, though chunks are of another size. */
+START_TEST(small_tensors_take_what_they_need)
+{
+	enum { N = 1000 };
+	struct msg_tensor *t = calloc(N, sizeof(*t));
+	const struct msg_tensors m = { .job = JOB, .seq = 1, .ntensors = N, .tensors = t };
+	uint64_t before = s.memory_used;
+	struct err e;
+
+	ck_assert_ptr_nonnull(t);
+	for (uint32_t i = 0; i < N; i++)
+		t[i] = (struct msg_tensor){ .id = 1 + i, .name = "t", .dtype = DTYPE_F32,
+					    .count = 1 + i };
+	ck_assert_uint_gt((uint64_t)N * CHUNK_BYTES_DEFAULT, s.memory_bytes);
+	ck_assert_int_eq(sv_tensors(&s, &m, &e), 0);
+	ck_assert_uint_eq(s.memory_used - before, (uint64_t)N * PAGE_BYTES);
+	settle(1);
+	free(t);
+}
+END_TEST
+
 START_TEST(entry_that_comes_again_replaces_what_was_held)
 {
 	ck_assert_int_eq(tensors(1, 1, 1000), 0);
@@ -690,6 +711,7 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 2 * DEADLINE_S);
 	tcase_add_test(t, refused_entry_keeps_its_number);
+	tcase_add_test(t, small_tensors_take_what_they_need);
 	tcase_add_test(t, entry_that_comes_again_replaces_what_was_held);
 	tcase_add_test(t, forget_that_never_was_cannot_be_taken_back);
 	tcase_add_test(t, entry_that_comes_again_ends_what_was_told);
