@@ -109,6 +109,7 @@ struct sched_node {
 	bool came_back;			/* answers may have been lost with a connection */
 	bool draining;			/* servers: to have nothing to do */
 	mono_t offer_after;		/* servers: no running job before; one has refused */
+	bool astray;			/* it cannot follow a job, and dies when it has let go */
 	uint8_t instance[ID_BYTES];
 	uint32_t naddrs, engines;
 	struct sched_addr addrs[RAILS_MAX];
@@ -488,6 +489,7 @@ bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job ha
 
 /* sched_cut.c */
 void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
+void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
 bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
 /* What is known of a server of that name, as it gets a part. */

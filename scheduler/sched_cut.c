@@ -9,6 +9,10 @@
  * twice as long each time that it does not last.
  *
  * Where no server is left that all agents can reach, the job waits, and its row says for whom.
+ *
+ * One that cannot follow the log of a job (it has heard an epoch of a scheduler that died,
+ * which nobody else has) lets go of all its jobs in the same way, and comes back as another
+ * server: it may be on an agent's machine, and that agent ends what has not let go.
  */
 #include "scheduler/sched.h"
 
@@ -51,6 +55,27 @@ void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_
 	memset(p->let_go, 0, ID_BYTES);		/* it will have something of it again */
 }
 
+static bool lets_go(const struct sched *s, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_part *p = job_server_part(s->jobs[i], n);
+
+		if (p && p->let_go_by && s->jobs[i]->state == SJ_UP)
+			return true;
+	}
+	return false;
+}
+
+/* Its part in the job is over; with the last one it is, where it cannot follow a job. */
+static void lost(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	struct sched_node *n = p->node;
+
+	job_server_lost(s, j, p);
+	if (n && n->astray && n->state != SN_DEAD && !lets_go(s, n))
+		node_die(s, n, "it cannot follow a job");	/* and comes back as another one */
+}
+
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job)
 {
 	struct sched_job *j = job_by_number(s, job);
@@ -59,32 +84,51 @@ void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job)
 	if (!p || !p->let_go_by)
 		return;			/* the job is over, or was never told here */
 	memcpy(p->let_go, n->instance, ID_BYTES);
-	job_server_lost(s, j, p);
+	lost(s, j, p);
+}
+
+static void ask_to_let_go(struct sched *s, struct sched_job *j, struct sched_part *p,
+			  const char *why)
+{
+	struct msg *m = out_msg(s, MSG_JOB_DOWN);
+
+	out_log(s, SCHED_WARN, "job %s goes on without server %s, reason %s", j->name, p->name,
+		why);
+	p->cut_since = 0;
+	p->let_go_by = s->now + mono_ms(LET_GO_MS);
+	sched_wake(s, p->let_go_by);
+	if (m)
+		m->job_down = (struct msg_job_down){
+			.job = j->number, .code = TALLY_ENOSERVER, .text = out_string(s, why),
+		};
+	if (!out_send(s, p->node, m))
+		lost(s, j, p);
+}
+
+void cut_server(struct sched *s, struct sched_node *n, const char *why)
+{
+	n->astray = true;
+	n->offer_after = s->now + mono_ms(LET_GO_MS);
+	for (uint32_t i = 0; i < s->njobs && n->state != SN_DEAD; i++) {
+		struct sched_part *p = job_server_part(s->jobs[i], n);
+
+		if (p && s->jobs[i]->state == SJ_UP && !p->let_go_by)
+			ask_to_let_go(s, s->jobs[i], p, why);
+	}
 }
 
 static void give_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 		    const char *machine)
 {
-	struct msg *m = out_msg(s, MSG_JOB_DOWN);
 	char buf[NAME_LEN_MAX + 64];
 	struct text t;
 
 	text_init(&t, buf, sizeof(buf));
 	text_add(&t, "machine %.128s has no link to it", machine);
 	s->counters.cuts++;
-	out_log(s, SCHED_WARN, "job %s goes on without server %s, reason %s", j->name, p->name,
-		buf);
 	p->cuts = p->cuts && s->now - p->cut_until < 2 * pause_of(p) ? p->cuts + 1 : 1;
 	p->cut_until = s->now + pause_of(p);
-	p->cut_since = 0;
-	p->let_go_by = s->now + mono_ms(LET_GO_MS);
-	sched_wake(s, p->let_go_by);
-	if (m)
-		m->job_down = (struct msg_job_down){
-			.job = j->number, .code = TALLY_ENOSERVER, .text = out_string(s, buf),
-		};
-	if (!out_send(s, p->node, m))
-		job_server_lost(s, j, p);
+	ask_to_let_go(s, j, p, buf);
 }
 
 static bool is_used(const struct sched_part *p)
@@ -106,7 +150,7 @@ static bool any_reached(const struct sched_job *j)
 static void look_at(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	if (p->let_go_by && s->now >= p->let_go_by)
-		job_server_lost(s, j, p);
+		lost(s, j, p);
 	if (p->let_go_by)
 		sched_wake(s, p->let_go_by);
 	if (!is_used(p) || !stuck_no_link(j, p->number))

@@ -351,9 +351,7 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 		return;
 	}
 	if (p && m->ready.code && j->state == SJ_UP) {
-		out_log(s, SCHED_WARN, "server %s has let go of job %s, reason %s", n->name,
-			j->name, m->ready.text);
-		node_die(s, n, "it cannot follow a job");	/* and comes back as another one */
+		cut_server(s, n, m->ready.text);
 		return;
 	}
 	if (p && p->unsure && j->state == SJ_UP && !epoch_sure(s, j, p, false, m->ready.log))

@@ -106,6 +106,9 @@ done
 
 # ---- the scheduler dies, and only servers have heard of the newest epoch ----
 drain s2
+start_in gpu0 g0 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.10:0 --name g0 \
+	--machine-id gpu0 --engines 1 --memory 256M --shm-socket "$TMP/g0.shm"
+wait_line 10 g0 'registered, node'
 train servers $LONG
 kill_now s1 STOP			# it has no answer: no agent hears of it
 drain --undo s2
@@ -117,7 +120,9 @@ kill_now s1 CONT
 has_line a0 "'servers' epoch $now" && fail 'an agent has heard of it'
 new_scheduler
 wait_until 20 'it has recovered' is_active
-wait_until 20 'all three serve' servers_of servers 3
+wait_until 20 'all four serve' servers_of servers 4
+for s in s0 g0 s2; do is_running "$(pid_of $s)" || fail "$s was ended"; done
+for s in s0 g0; do has_line $s 'cannot take an entry back' || fail "$s has not heard of it"; done
 finished servers $LONG 'only servers have heard of an epoch when the scheduler dies'
 
 # ---- an agent has missed an epoch, a tensor and a barrier's end when the scheduler dies ----

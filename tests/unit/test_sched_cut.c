@@ -265,6 +265,51 @@ START_TEST(server_that_lets_go_refuses_nothing)
 }
 END_TEST
 
+/* It has heard what nobody else has; an agent on its machine need not end what has let go. */
+static struct cut astray(void)
+{
+	struct cut c = two_servers();
+
+	ready_as(c.two, MSG_JOB_READY, c.p.job, 0, TALLY_EBUSY);
+	ck_assert_uint_eq(given_up(c.two), 1);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 0);
+	ready_as(c.two, MSG_EPOCH_READY, c.p.job, last(c.two, MSG_EPOCH)->epoch, TALLY_ENOENT);
+	ready_as(c.two, MSG_JOB_READY, c.p.job, 0, TALLY_ENOENT);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+	return c;
+}
+
+START_TEST(server_that_cannot_follow_lets_go_and_is_another_one_then)
+{
+	struct cut c = astray();
+	uint32_t number = c.node_two;
+
+	let_go(c.two, c.p.job);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 1);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+	follow(&c, true, false);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 1);
+	c.two = hello(NODE_SERVER, "cpu-1");
+	ck_assert_uint_ne(w->server_node, number);
+	heartbeat(c.two, 1);
+	ck_assert_uint_eq(count(c.two, MSG_JOB_UP, REQ_ANY), 1);
+}
+END_TEST
+
+START_TEST(server_that_cannot_follow_and_does_not_let_go_is_lost_all_the_same)
+{
+	struct cut c = astray();
+
+	beat_for(&c, 900);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+	pass_beating(500, (uint32_t[]){ c.p.a, c.p.b, c.one }, 3);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 1);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+	follow(&c, true, false);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 0);
+}
+END_TEST
+
 /* Its next process, which has another number. */
 START_TEST(next_process_of_that_name_waits_as_long)
 {
@@ -296,6 +341,8 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_is_back_has_not_let_go);
 	tcase_add_test(t, tensors_are_not_asked_of_a_server_that_lets_go);
 	tcase_add_test(t, server_that_lets_go_refuses_nothing);
+	tcase_add_test(t, server_that_cannot_follow_lets_go_and_is_another_one_then);
+	tcase_add_test(t, server_that_cannot_follow_and_does_not_let_go_is_lost_all_the_same);
 	tcase_add_test(t, next_process_of_that_name_waits_as_long);
 }
 
