@@ -137,8 +137,9 @@ static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, ui
 		       const struct msg *m)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (!parts[i].node || parts[i].unsure || parts[i].return_by || parts[i].coming ||
-		    parts[i].let_go_by)
+		if (parts[i].let_go_by)
+			continue;		/* has nothing of the job any more */
+		if (!parts[i].node || parts[i].unsure || parts[i].return_by || parts[i].coming)
 			continue;		/* hears it with all that it says it lacks */
 		out_send(s, parts[i].node, m);
 		parts[i].seq = seq;

@@ -5,6 +5,7 @@
 	trouble_rank.py STEP...
 
 	declare:NAME:COUNT[:DTYPE]	a tensor
+	many:NAME:N			tensors of one element, at once; forget:NAME: no more
 	rounds:NAME:N			sums, each checked; every rank gives rank + round
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement
 	alloc:MIB			arena memory
@@ -52,6 +53,13 @@ class Rank:
         self.tensors[name] = self.session.declare(name, shape, dtype)
         self.arrays[name] = self.session.empty(shape, dtype)
         self.rounds[name] = 0
+
+    def many(self, name, count):
+        self.tensors[name] = self.session.declare_all(
+            [(f"{name}.{i}", 1) for i in range(int(count))])
+
+    def forget(self, name):
+        self.session.undeclare(*self.tensors.pop(name))
 
     def alloc(self, mib):
         self.session.empty((int(mib) << 20,), "uint8")

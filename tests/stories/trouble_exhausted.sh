@@ -82,6 +82,36 @@ prlimit --pid "$(pid_of a0)" --as=unlimited:unlimited
 works memory a0 a1
 say "no memory: $(grep -h ^ERROR "$TMP/big.1.log")"
 
+# ---- memory of a server that is told to forget tensors ----
+servers_are() { "$BIN/tally" jobs --json --job "$1" | grep -Eq "\"servers\": *$2(,|\$)"; }
+cannot_forget()
+{
+	local r
+
+	"${CC:-cc}" -shared -fPIC -O1 -o "$TMP/no_memory.so" "$ROOT/tests/no_memory.c" ||
+		fail 'what is to be preloaded cannot be built'
+	LD_PRELOAD=$TMP/no_memory.so NO_MEMORY=$TMP/none start_server s1
+	wait_line 10 s1 'registered, node'
+	for r in 0 1; do
+		start_rank forget $r 2 a$r declare:w:70000 many:m:4000 rounds:w:3 say:there \
+			"until:$TMP/forget" forget:m rounds:w:50 say:gone \
+			"train:w:$TMP/enough.forget"
+	done
+	for r in 0 1; do wait_line 20 forget.$r '^there'; done
+	touch "$TMP/none" "$TMP/forget"
+	wait_line 10 scheduler 'job forget goes on without server s1, .* s1: out of memory'
+	for r in 0 1; do wait_line 20 forget.$r '^gone'; done
+	rm "$TMP/none"
+	wait_until 20 'the server is used again' servers_are forget 2
+	touch "$TMP/enough.forget"
+	for r in 0 1; do expect_end 20 forget.$r 0; done
+	train_more calm.0 20
+	kill_now s1 TERM
+	expect_end 12 s1 0
+	say 'no memory to forget tensors: the server leaves the job, and comes again'
+}
+[ -n "${SAN:-}" ] || cannot_forget		# a sanitizer wants to be loaded first
+
 # ---- the disk under the scheduler's state ----
 [ "$(id -u)" = 0 ] || skip 'what follows needs a file system of its own, and so root'
 kill_now scheduler TERM
