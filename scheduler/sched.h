@@ -467,6 +467,8 @@ const char *job_state_name(enum sched_job_state st);
 /* The job and the rank of a request, or NULL after it was refused. */
 struct sched_job *job_of_request(struct sched *s, struct sched_node *n, uint64_t req,
 				 uint32_t job, uint32_t rank);
+/* A rank has left: what is not done yet never will be, and is refused. */
+bool job_refuses(struct sched *s, const struct sched_job *j, struct sched_node *n, uint64_t req);
 
 /* sched_epoch.c */
 bool epoch_begin(struct sched *s, struct sched_job *j);	/* true: it is on its way */

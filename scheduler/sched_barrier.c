@@ -54,6 +54,8 @@ void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barri
 		out_answer(s, n, m->req, 0, "", NULL, 0);
 		return;
 	}
+	if (job_refuses(s, j, n, m->req))
+		return;
 	barrier_passed(s, j, m->generation - 1);
 	q = waiting(j, m->rank);
 	if (q) {

@@ -304,6 +304,18 @@ static void declare_commit(struct sched *s, struct look *k, const struct msg_dec
 		tensor_issue(s, k->j, SQ_DECLARE);
 }
 
+static bool are_up(const struct sched_job *j, const struct msg_declare *m)
+{
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		const struct sched_tensor *t = tensor_by_name(j, m->tensors[i].name);
+
+		if (!t || t->state != ST_UP)
+			return false;
+	}
+	return true;
+}
+
+/* Done already, and the answer was lost: who was quicker may have detached since. */
 void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m)
 {
 	struct look k = { .j = job_of_request(s, n, m->req, m->job, m->rank), .rank = m->rank,
@@ -314,6 +326,8 @@ void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_decl
 		return;
 	if (m->ntensors && req_asked_anew(k.j, n, SQ_DECLARE, m->rank,
 					  tensor_by_name(k.j, m->tensors[0].name), m->req))
+		return;
+	if (!((k.again || k.j->outlived) && are_up(k.j, m)) && job_refuses(s, k.j, n, m->req))
 		return;
 	if (look_at_all(s, &k, m)) {
 		declare_refused(s, n, m, &k);
@@ -401,6 +415,8 @@ void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_id
 		out_answer(s, n, m->req, 0, "", NULL, 0);
 		return;
 	}
+	if (job_refuses(s, k.j, n, m->req))
+		return;
 	if (look_at_ids(s, &k, m)) {
 		out_refuse(s, n, m->req, k.e.code, "%s", k.e.text);
 		return;

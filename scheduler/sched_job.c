@@ -405,12 +405,15 @@ struct sched_job *job_of_request(struct sched *s, struct sched_node *n, uint64_t
 			   "%.128s", rank, j->name, n->name);
 		return NULL;
 	}
-	if (j->nleft) {
+	return j;
+}
+
+bool job_refuses(struct sched *s, const struct sched_job *j, struct sched_node *n, uint64_t req)
+{
+	if (j->nleft)
 		out_refuse(s, n, req, TALLY_ESHUTDOWN, "rank %u of job '%.128s' has detached",
 			   first_left(j), j->name);
-		return NULL;
-	}
-	return j;
+	return j->nleft != 0;
 }
 
 static void tell_left(struct sched *s, struct sched_job *j, const struct sched_node *from,

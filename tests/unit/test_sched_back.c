@@ -148,6 +148,37 @@ START_TEST(question_that_crosses_its_answer_is_not_a_new_one)
 END_TEST
 
 /* Agents hear it later than servers; who has been offered the job meanwhile is not in it. */
+/* Its answer was lost with a connection, and another rank has detached by then. */
+START_TEST(what_was_done_is_answered_though_a_rank_has_left)
+{
+	static const struct want other[] = { { "v", DTYPE_F32, 10 } };
+	static const char left[] = "rank 1 of job 'x' has detached";
+	struct pair p = pair_declared();
+
+	declare_in(p.a, 3, p.job, 0, other, 1);
+	declare_in(p.b, 3, p.job, 1, other, 1);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 2, 0);
+	undeclare_both(&p, 4);
+	barrier(p.a, 5, p.job, 0, 1);
+	barrier(p.b, 5, p.job, 1, 1);
+	p.a = agent_back(p.a, "a", 1);
+	leave(p.b, p.job, 1, 0);
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 3);
+	declare_in(p.a, 3, p.job, 0, other, 1);
+	ck_answer(p.a, 3, 0, NULL);
+	ids_as(p.a, MSG_UNDECLARE, 4, p.job, 0, both_ids, 2);
+	ck_answer(p.a, 4, 0, NULL);
+	barrier(p.a, 5, p.job, 0, 1);
+	ck_answer(p.a, 5, 0, NULL);
+	declare_in(p.a, 6, p.job, 0, both, 1);
+	ck_answer(p.a, 6, TALLY_ESHUTDOWN, left);
+	ids_as(p.a, MSG_UNDECLARE, 7, p.job, 0, &(uint32_t){ 3 }, 1);
+	ck_answer(p.a, 7, TALLY_ESHUTDOWN, left);
+	barrier(p.a, 8, p.job, 0, 2);
+	ck_answer(p.a, 8, TALLY_ESHUTDOWN, left);
+}
+END_TEST
+
 START_TEST(epoch_is_the_same_for_all)
 {
 	struct pair p = pair_declared();
@@ -517,6 +548,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_comes_back_without_the_job_is_lost);
 	tcase_add_test(t, what_was_done_and_not_heard_may_be_asked_again);
 	tcase_add_loop_test(t, question_that_crosses_its_answer_is_not_a_new_one, 0, 2);
+	tcase_add_test(t, what_was_done_is_answered_though_a_rank_has_left);
 	tcase_add_test(t, epoch_is_the_same_for_all);
 	tcase_add_test(t, job_that_was_about_to_come_up_does);
 	tcase_add_test(t, agent_that_missed_one_forget_is_told_what_it_was);
