@@ -45,7 +45,8 @@ for (( n = 0; n < JOBS; n++ )); do
 	come reset$n
 	until wait_for 0 gone reset$n; do
 		kill_now breaker USR1
-		pause_ms $(( 50 + RANDOM % 800 ))
+		# Who has said nothing of a job by its second heartbeat is told it again.
+		pause_ms $(( RANDOM % 6 ? 50 + RANDOM % 800 : 3000 ))
 	done
 	for r in 0 1; do expect_end 5 reset$n.$r 0; done
 done
