@@ -109,7 +109,7 @@ struct sched_node {
 	bool came_back;			/* answers may have been lost with a connection */
 	bool draining;			/* servers: to have nothing to do */
 	mono_t offer_after;		/* servers: no running job before; one has refused */
-	bool astray;			/* it cannot follow a job, and dies when it has let go */
+	bool astray;			/* it cannot follow a job; dies when it has let go of all */
 	uint8_t instance[ID_BYTES];
 	uint32_t naddrs, engines;
 	struct sched_addr addrs[RAILS_MAX];
@@ -492,6 +492,7 @@ bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job ha
 /* sched_cut.c */
 void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
 void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
+void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
 bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
 /* What is known of a server of that name, as it gets a part. */
@@ -517,6 +518,13 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 /* Of those who are there now. */
 int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
 bool plan_can_serve(const struct sched_part *p);
+
+/* A server that is told an entry, and says when it has memory for it. */
+static inline bool part_answers(const struct sched_part *p)
+{
+	return p->node && !p->joining && !p->let_go_by;
+}
+
 struct msg *plan_epoch(struct sched *s, const struct sched_job *j);
 int plan_job(struct sched *s, struct sched_job *j, struct err *e);	/* parts, weights, sizes */
 const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32_t nservers,

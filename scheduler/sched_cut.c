@@ -66,14 +66,19 @@ static bool lets_go(const struct sched *s, const struct sched_node *n)
 	return false;
 }
 
-/* Its part in the job is over; with the last one it is, where it cannot follow a job. */
+void cut_end(struct sched *s, struct sched_node *n)
+{
+	if (n->astray && n->state != SN_DEAD && !lets_go(s, n))
+		node_die(s, n, "it cannot follow a job");	/* and comes back as another one */
+}
+
 static void lost(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	struct sched_node *n = p->node;
 
 	job_server_lost(s, j, p);
-	if (n && n->astray && n->state != SN_DEAD && !lets_go(s, n))
-		node_die(s, n, "it cannot follow a job");	/* and comes back as another one */
+	if (n)
+		cut_end(s, n);
 }
 
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job)
@@ -108,7 +113,6 @@ static void ask_to_let_go(struct sched *s, struct sched_job *j, struct sched_par
 void cut_server(struct sched *s, struct sched_node *n, const char *why)
 {
 	n->astray = true;
-	n->offer_after = s->now + mono_ms(LET_GO_MS);
 	for (uint32_t i = 0; i < s->njobs && n->state != SN_DEAD; i++) {
 		struct sched_part *p = job_server_part(s->jobs[i], n);
 

@@ -112,7 +112,7 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, e
 		struct sched_part *p = &j->servers[i];
 
 		p->number = p->node ? p->node->number : 0;	/* and stays, whoever dies now */
-		p->ready = !p->node || p->joining || p->let_go_by;
+		p->ready = !part_answers(p);
 		p->fresh &= !plan_can_serve(p);
 	}
 	if (!place_change(s, j)) {
@@ -407,6 +407,10 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 
 void epoch_offer(struct sched *s, struct sched_node *n)
 {
+	if (n->astray) {		/* the last of its jobs may have ended meanwhile */
+		cut_end(s, n);
+		return;
+	}
 	if (n->draining || s->recover_until || s->now < n->offer_after)
 		return;
 	for (uint32_t i = 0; i < s->njobs; i++) {

@@ -238,11 +238,8 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
 		return;
 	}
-	for (uint32_t i = 0; i < j->nservers; i++) {
-		struct sched_part *p = &j->servers[i];
-
-		p->ready = !p->node || p->joining || p->let_go_by;
-	}
+	for (uint32_t i = 0; i < j->nservers; i++)
+		j->servers[i].ready = !part_answers(&j->servers[i]);
 	log_send_servers(s, j, e->seq, tensors_msg(s, j, e->seq, e->t, e->n));
 }
 

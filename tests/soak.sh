@@ -128,7 +128,7 @@ server_heal()
 	drained) wait_for 20 tally drain --undo "$1" > /dev/null 2>&1 ;;
 	esac
 	if ! is_running "$(pid_of "$1")"; then	# its agent may have ended it, too
-		[ "$how" = killed ] || [ "$how" = ended ] || gone "$1"
+		[ "$how" = killed ] || [ "$how" = ended ] || expect_end 20 "$1" 137
 		server_start "$1"
 	fi
 	did "server $1: well again"

@@ -43,6 +43,21 @@ coming_in()
 	closed
 }
 
+# dies VICTIM WORLD RANK...: meanwhile; these train on, and that is who they are.
+dies()
+{
+	local lost r
+
+	lost=$(losses)
+	kill_now "$1" KILL
+	wait_until 10 'it is missed' more_lost "$lost"
+	kill_now s0 CONT
+	opened
+	for r in "${@:3}"; do goes_on "$r"; done
+	world_is job.0 "$2" || fail "the world is not $2, of ${*:3}"
+	closed
+}
+
 opened
 for r in 0 1 2 3; do grow job.$r $r a$(( r / 2 )); done
 for r in 0 1 2 3; do wait_until 30 "rank $r trains" steps_on job.$r 3; done
@@ -53,27 +68,13 @@ closed
 # ---- who comes in dies ----
 grow job.3a 3 a1
 coming_in 3
-lost=$(losses)
-kill_now job.3a KILL
-wait_until 10 'it is missed' more_lost "$lost"
-kill_now s0 CONT
-opened
-for r in 0 1 2; do goes_on job.$r; done
-world_is job.0 7 || fail 'the world is not ranks 0 to 2'
-closed
+dies job.3a 7 job.0 job.1 job.2
 say 'who comes in dies: the survivors train on without it'
 
 # ---- a survivor dies ----
 grow job.3b 3 a1
 coming_in 3
-lost=$(losses)
-kill_now job.1 KILL
-wait_until 10 'it is missed' more_lost "$lost"
-kill_now s0 CONT
-opened
-for r in 0 2 3b; do goes_on job.$r; done
-world_is job.0 d || fail 'the world is not ranks 0, 2 and 3'
-closed
+dies job.1 d job.0 job.2 job.3b
 say 'a survivor dies: the others train on with who came in'
 
 # ---- the machine of who comes in is cut off, and nobody else is on it ----

@@ -147,7 +147,6 @@ START_TEST(question_that_crosses_its_answer_is_not_a_new_one)
 }
 END_TEST
 
-/* Agents hear it later than servers; who has been offered the job meanwhile is not in it. */
 /* Its answer was lost with a connection, and another rank has detached by then. */
 START_TEST(what_was_done_is_answered_though_a_rank_has_left)
 {
@@ -179,6 +178,7 @@ START_TEST(what_was_done_is_answered_though_a_rank_has_left)
 }
 END_TEST
 
+/* Agents hear it later than servers; who has been offered the job meanwhile is not in it. */
 START_TEST(epoch_is_the_same_for_all)
 {
 	struct pair p = pair_declared();

@@ -310,6 +310,18 @@ START_TEST(server_that_cannot_follow_and_does_not_let_go_is_lost_all_the_same)
 }
 END_TEST
 
+START_TEST(server_that_cannot_follow_is_another_one_though_its_job_has_ended)
+{
+	struct cut c = astray();
+
+	leave(c.p.a, c.p.job, 0, 0);
+	leave(c.p.b, c.p.job, 1, 0);
+	heartbeat(c.two, 1);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 1);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 0);
+}
+END_TEST
+
 /* Its next process, which has another number. */
 START_TEST(next_process_of_that_name_waits_as_long)
 {
@@ -343,6 +355,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_lets_go_refuses_nothing);
 	tcase_add_test(t, server_that_cannot_follow_lets_go_and_is_another_one_then);
 	tcase_add_test(t, server_that_cannot_follow_and_does_not_let_go_is_lost_all_the_same);
+	tcase_add_test(t, server_that_cannot_follow_is_another_one_though_its_job_has_ended);
 	tcase_add_test(t, next_process_of_that_name_waits_as_long);
 }
 
