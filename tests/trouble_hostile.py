@@ -28,7 +28,7 @@ import numpy as np
 import tally
 
 TAIL, DONE_TAIL, SUB_WORDS, SUB_BYTES, ENTRIES = 0, 192, 8192, 64, 4096
-COUNT = 100000
+COUNT = 1000 if sys.argv[1] == "unheard" else 100000	# it fills the ring: thousands of rounds
 RESULT_BYTES = (4 * COUNT + 4095) // 4096 * 4096
 
 
@@ -104,7 +104,8 @@ def attack_memory(ring):
 
 
 def attack_unheard(ring):
-    """The completion that finds no room is seen by its result; no result before was the same."""
+    """The completion that finds no room is seen by its result, all of it: until then our input
+    is being read.  No result before was the same."""
     def give(number):
         ring.array[:] = (1 + number) % 50
         ring.post(number=number)
@@ -113,12 +114,13 @@ def attack_unheard(ring):
     for number in range(1, last):
         give(number)
         while ring.completions() - start < number:
-            pass
+            os.sched_yield()
     give(last)
     ((at, _),) = mappings("tally-result", "r-")
-    results = [ctypes.c_float.from_address(at + i * RESULT_BYTES) for i in range(2)]
-    while last % 50 + (1 + last) % 50 not in (r.value for r in results):
-        pass
+    results = [np.ctypeslib.as_array((ctypes.c_float * COUNT).from_address(at + i * RESULT_BYTES))
+               for i in range(2)]
+    while not any((r == last % 50 + (1 + last) % 50).all() for r in results):
+        os.sched_yield()
     give(last + 1)
 
 
