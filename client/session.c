@@ -2,8 +2,8 @@
 /*
  * session.c - a process joins a job, talks to its agent, and leaves.
  *
- * Attach: ATTACH goes out, ATTACHED comes back with three descriptors (ring page,
- * submission bell, completion bell) once all ranks are there, or a REPLY says
+ * Attach: ATTACH goes out, ATTACHED comes back with descriptors (ring page, submission bell,
+ * completion bell, a file to lock) once all ranks are there, or a REPLY says
  * why not.  Then requests are answered one at a time; before a DECLARED that
  * needs new result memory the agent sends SLABs unasked, which are mapped
  * read-only and acknowledged on the way.
@@ -15,6 +15,7 @@
  */
 #include "client/session.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +28,13 @@
 #define ANSWER_BYTES	1024u	/* any answer but a DECLARED: a text and some numbers */
 
 /* ---- being over ---- */
+
+void lt_session_no_return(tally_session *s)
+{
+	if (s->alive >= 0)
+		close(s->alive);
+	s->alive = -1;
+}
 
 int lt_session_over(tally_session *s)
 {
@@ -43,6 +51,7 @@ int lt_session_over(tally_session *s)
 	} else if (!s->over.code) {
 		s->over = s->err;
 	}
+	lt_session_no_return(s);
 	s->err = s->over;
 	return s->over.code;
 }
@@ -245,6 +254,16 @@ int lt_session_ring(tally_session *s)
 	return 0;
 }
 
+/* The lock is the process's, and ends with it. */
+static void show_alive(tally_session *s)
+{
+	struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
+
+	s->alive = lt_conn_take_fd(&s->conn, 3);
+	if (s->alive >= 0 && fcntl(s->alive, F_SETLK, &lock))
+		lt_session_no_return(s);
+}
+
 static int take_attached(tally_session *s, const struct msg_attached *m)
 {
 	int rc;
@@ -255,6 +274,7 @@ static int take_attached(tally_session *s, const struct msg_attached *m)
 	rc = lt_session_ring(s);
 	if (rc)
 		return rc;
+	show_alive(s);
 	s->job = m->job;
 	s->chunk_bytes = m->chunk_bytes;
 	s->local_rank = m->local_rank;
@@ -322,7 +342,7 @@ int tally_attach(const tally_options *opt, tally_session **out)
 	*out = s = lt_mem_new(1, sizeof(*s));
 	if (!s)
 		return TALLY_ENOMEM;
-	s->sub_bell = s->cpl_bell = s->poll_fd = s->news_fd = s->away_fd = -1;
+	s->sub_bell = s->cpl_bell = s->alive = s->poll_fd = s->news_fd = s->away_fd = -1;
 	pthread_mutex_init(&s->sub_lock, NULL);
 	lt_conn_init(&s->conn, NULL);
 	rc = attach(s, opt);
@@ -427,7 +447,8 @@ int tally_detach(tally_session *s)
 		return 0;
 	lt_gpu_close(s);
 	rc = say_goodbye(s);
-	const int fds[] = { s->sub_bell, s->cpl_bell, s->poll_fd, s->news_fd, s->away_fd };
+	const int fds[] = { s->sub_bell, s->cpl_bell, s->alive, s->poll_fd, s->news_fd,
+			    s->away_fd };
 
 	lt_conn_fini(&s->conn);
 	lt_tensors_fini(s);

@@ -90,6 +90,8 @@ struct tally_session {
 	struct ring_end ring;
 	pthread_mutex_t sub_lock;	/* of posting: a GPU's driver posts, too */
 	int sub_bell, cpl_bell;		/* owned */
+	int alive;			/* owned: locked, so that an agent that is started again
+					 * sees that we live; -1: we could not come back */
 
 	struct lt_arena arena;
 	struct lt_result results[RESULT_SLABS_MAX];
@@ -112,6 +114,9 @@ int lt_session_live(tally_session *s);
 
 /* Makes s->err the reason why the session is over; the job's own reason goes first. */
 int lt_session_over(tally_session *s);
+
+/* It cannot come back to an agent that is started again: nobody is to wait for it. */
+void lt_session_no_return(tally_session *s);
 
 uint64_t lt_session_req(tally_session *s);	/* a number for the next request */
 

@@ -125,9 +125,10 @@ typedef struct {
  * the deadline; EAUTH: not allowed to use that socket.
  * An agent that goes, also in the middle of rounds, and is started again within the
  * scheduler's grace (--agent-grace, 30 s) is a pause in whatever waits: rounds in flight,
- * memory and results stay as they are.  Every rank of the machine has to call something
- * here within that time.  Else EAGENT, 10 s after it.  With a GPU opened (tally_gpu_open) it
- * is EAGENT at once.
+ * memory and results stay as they are.  Rounds go on when every rank of the machine has
+ * called something here since, which one that computes may do much later.  An agent that is
+ * not started again: EAGENT, 10 s after that time.  With a GPU opened (tally_gpu_open) it is
+ * EAGENT at once.
  * On failure *s is still set when memory allowed it, for tally_error_text() only;
  * pass it to tally_detach().
  */

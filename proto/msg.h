@@ -75,7 +75,8 @@
 	X(GPU_JOIN,      31, msg_gpu_join,   "process -> agent: my gradients lie on that GPU") \
 	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan") \
 	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds") \
-	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is")
+	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is") \
+	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -278,6 +279,12 @@ enum msg_end { END_NONE, END_GIVEN, END_DONE };
 
 struct msg_heard {
 	uint32_t node;			/* the agent's number */
+};
+
+/* Of a job that the agent, which was started again, does not have. */
+struct msg_rank_alive {
+	uint32_t job;
+	uint32_t rank;
 };
 
 struct msg_job_down {
@@ -485,6 +492,7 @@ struct msg {
 		struct msg_ready ready;		/* JOB_READY, TENSORS_READY */
 		struct msg_job_down job_down;
 		struct msg_heard heard;
+		struct msg_rank_alive rank_alive;
 		struct msg_declare declare;
 		struct msg_tensors tensors;	/* TENSORS, TENSORS_HELD */
 		struct msg_ids ids;		/* UNDECLARE, FORGET */

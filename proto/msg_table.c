@@ -409,6 +409,12 @@ static const struct msg_row heard_rows[] = {
 };
 SHAPE(heard, NULL);
 
+static const struct msg_row rank_alive_rows[] = {
+	U32(msg_rank_alive, job, ANY32),
+	U32(msg_rank_alive, rank, 0, WORLD_SIZE_MAX - 1),
+};
+SHAPE(rank_alive, NULL);
+
 static const struct msg_row job_down_rows[] = {
 	U32(msg_job_down, job, ANY32),
 	CODE(msg_job_down, code),

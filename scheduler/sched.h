@@ -163,6 +163,7 @@ struct sched_rank {
 	uint64_t since;			/* that epoch's log entry; 0: it was there from the start */
 	uint32_t pending;		/* requests of this rank */
 	bool back;			/* it has come to its agent, which was started again */
+	mono_t alive_until;		/* its agent says that it lives, and will come */
 };
 
 struct sched_stuck;			/* sched_stuck.c */
@@ -661,6 +662,8 @@ mono_t return_until(struct sched *s, const struct sched_node *n);	/* it is given
 bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
 void return_anew(struct sched_job *j, const struct sched_part *p);	/* none is back by now */
 void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
+/* Its agent, which was started again, says that it lives: it is waited for. */
+void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_alive *m);
 bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
 void return_pump(struct sched *s, struct sched_job *j);
 /* The job as it is by now, to a node that has nothing of it. */

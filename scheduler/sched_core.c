@@ -170,6 +170,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_JOB_END:
 		end_ready(s, n, &m->ready);
 		break;
+	case MSG_RANK_ALIVE:
+		return_alive(s, n, &m->rank_alive);
+		break;
 	case MSG_STUCK:
 		stuck_take(s, n, &m->stuck);
 		break;

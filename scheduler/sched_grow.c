@@ -178,17 +178,18 @@ static bool is_free(const struct sched_job *j, const struct sched_node *n, uint3
 }
 
 /* Until when it is not known whether the process before it comes back to its agent; 0: it is. */
-static mono_t unknown_until(const struct sched_job *j, uint32_t rank)
+static mono_t unknown_until(const struct sched *s, const struct sched_job *j, uint32_t rank)
 {
 	const struct sched_rank *r = &j->ranks[rank];
+	bool unknown = r->state == SR_IN && !r->back && r->alive_until <= s->now;
 
-	return r->state == SR_IN && !r->back ? j->machines[r->machine].return_by : 0;
+	return unknown ? j->machines[r->machine].return_by : 0;
 }
 
 /* Until when it waits: not for long for an end that is to be noticed. */
 static void await(struct sched *s, const struct sched_job *j, struct sched_req *q)
 {
-	mono_t hope = MAX(s->now, unknown_until(j, q->rank)) + mono_ms(GROW_HOPE_MS);
+	mono_t hope = MAX(s->now, unknown_until(s, j, q->rank)) + mono_ms(GROW_HOPE_MS);
 
 	q->deadline = j->ranks[q->rank].state == SR_LOST ? q->until : MIN(q->until, hope);
 	sched_wake(s, q->deadline);
@@ -250,7 +251,7 @@ bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	}
 	if (!waits(q))
 		return false;
-	if ((r->state == SR_LOST || j->state == SJ_HELD || unknown_until(j, q->rank)) &&
+	if ((r->state == SR_LOST || j->state == SJ_HELD || unknown_until(s, j, q->rank)) &&
 	    s->now < q->until) {
 		await(s, j, q);
 		return true;

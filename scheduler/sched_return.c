@@ -10,6 +10,9 @@
  * as it is by now: JOB_UP, and its log with where the chunks are.  Meanwhile nothing new
  * begins in the job, and when the grace is over, the agent is as good as dead.
  *
+ * A process that computes for longer than that has not heard of it yet.  Its agent sees that
+ * it lives, and says so each second (RANK_ALIVE): the grace of who lives begins anew.
+ *
  * One that is away may train on: it is we whom it cannot reach.  So servers of its jobs are
  * asked each second whether they hear it, and as long as one does its grace begins anew.
  *
@@ -165,13 +168,30 @@ bool return_awaited(const struct sched_job *j)
 
 /* ---- it hears the job ---- */
 
+static bool is_missing(const struct sched_rank *r, const struct sched_part *p)
+{
+	return p->node && r->node == p->node && r->state == SR_IN && !r->back;
+}
+
 static bool all_back(const struct sched_job *j, const struct sched_part *p)
 {
 	for (uint32_t r = 0; r < j->world; r++) {
-		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN && !j->ranks[r].back)
+		if (is_missing(&j->ranks[r], p))
 			return false;
 	}
 	return true;
+}
+
+/* Until when all that are missing are known to live; in the past where one is not. */
+static mono_t alive_until(const struct sched_job *j, const struct sched_part *p)
+{
+	mono_t until = MONO_NEVER;
+
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (is_missing(&j->ranks[r], p))
+			until = MIN(until, j->ranks[r].alive_until);
+	}
+	return until;
 }
 
 static void answer_ranks(struct sched *s, struct sched_job *j, const struct sched_part *p,
@@ -256,13 +276,23 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 	job_pump(s, j);
 }
 
+void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_alive *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+	struct sched_rank *r = p && m->rank < j->world ? &j->ranks[m->rank] : NULL;
+
+	if (r && is_missing(r, p))	/* else the job is over for it, which it has to hear */
+		r->alive_until = s->now + mono_ms(s->config.agent_grace_ms);
+}
+
 /* ---- time ---- */
 
-/* A job that goes on without lost ranks goes on with those that are back. */
+/* A job that goes on without lost ranks goes on with those that are back, or live. */
 static void lose_ranks(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	for (uint32_t r = 0; r < j->world && p->node; r++)
-		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN && !j->ranks[r].back)
+		if (is_missing(&j->ranks[r], p) && s->now >= j->ranks[r].alive_until)
 			shrink_rank(s, j, r, "its process did not come back to its agent");
 }
 
@@ -285,6 +315,8 @@ void return_timer(struct sched *s, struct sched_job *j)
 		/* With all its ranks back it waits for servers, as the others do. */
 		if (!p->return_by || (p->node->state == SN_UP && all_back(j, p)))
 			continue;
+		if (p->node->state == SN_UP)
+			p->return_by = MAX(p->return_by, alive_until(j, p));
 		if (s->now < p->return_by) {
 			sched_wake(s, p->return_by);
 			continue;
@@ -300,13 +332,17 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t)
 		const struct sched_part *p = &j->machines[i];
 		mono_t by = p->return_by;
 		bool seen = !by && p->node && p->node->state == SN_AWAY && p->node->seen;
+		bool alive = by && p->node->state == SN_UP && alive_until(j, p) > s->now;
 
 		if (!by && p->node && p->node->state == SN_AWAY)
 			by = return_until(s, p->node);
 		if (!by || j->state != SJ_UP)
 			continue;
+		if (alive)
+			by = MAX(by, alive_until(j, p));
 		text_add(t, "%sagent %s%s, %llu s left", t->used ? ", " : "", p->name,
-			 seen ? " (servers have heard it)" : "",
+			 seen ? " (servers have heard it)" :
+			 alive ? " (its processes live)" : "",
 			 (unsigned long long)(by > s->now ? (by - s->now) / NS_PER_SEC : 0));
 	}
 }

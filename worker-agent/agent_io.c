@@ -260,6 +260,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
+	ad_alive_look(a);
 }
 
 static bool trains(void *ctx)

@@ -237,9 +237,20 @@ static int show_results(struct ad_session *s, struct err *e)
 	return 0;
 }
 
+/* Who has come back has its lock already. */
+static void send_attached(struct ad_session *s, const struct msg *m)
+{
+	bool may_return = s->agent->grace_ms && !s->back;
+	int alive = may_return ? ad_alive_file(s->agent, s->job->id, s->rank) : -1;
+	const int fds[4] = { s->ring_mem.fd, s->bell[0], s->bell[3], alive };
+
+	ad_session_send(s, m, fds, alive < 0 ? 3 : 4);
+	if (alive >= 0)
+		close(alive);
+}
+
 void ad_session_ring_ready(struct ad_session *s)
 {
-	const int fds[3] = { s->ring_mem.fd, s->bell[0], s->bell[3] };
 	const struct msg m = {
 		.type = MSG_ATTACHED,
 		.attached = {
@@ -270,7 +281,7 @@ void ad_session_ring_ready(struct ad_session *s)
 	else if (s->back && show_results(s, &e))
 		join_failed(s, s->attach_req, e.code, e.text);
 	else
-		ad_session_send(s, &m, fds, 3);
+		send_attached(s, &m);
 	ad_back_free(s);
 }
 

@@ -128,6 +128,7 @@ static void stop(void *owner)
 		if (a->engine[i])
 			ad_engine_quiet(a->engine[i]);
 	ad_sessions_stop(a);
+	ad_alive_end(a);
 	ad_io_stop(a);
 	for (uint32_t i = 0; i < a->nengines; i++)
 		if (a->engine[i])

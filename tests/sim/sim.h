@@ -340,6 +340,7 @@ struct sim_agent_job {
 	struct sim_agent_tensor tensor[SIM_TENSORS];
 	uint32_t nback;			/* ranks that are not back yet */
 	bool back[SIM_RANKS];
+	mono_t busy_until[SIM_RANKS];	/* it computes, and has not heard of it; 0: it does not */
 	uint32_t nwires;		/* of the job as it is told again; owned */
 	uint8_t *wire[SIM_WIRES];
 };
@@ -543,6 +544,7 @@ bool sim_jobs_are_held(const struct sim *s, uint32_t but);
 bool sim_agent_may_die(const struct sim *s, uint32_t agent);	/* else a job may be lost */
 bool sim_job_returns(const struct sim *s, const struct sim_job *j);
 void sim_back_ask(struct sim *s, uint32_t agent);
+void sim_back_beat(struct sim *s, uint32_t agent);
 bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m);
 void sim_back_drop(struct sim_agent_job *aj);
 void sim_back_take_in(struct sim *s, uint32_t agent, struct sim_job *j);	/* what it keeps */

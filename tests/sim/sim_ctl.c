@@ -529,8 +529,10 @@ static void beat(struct sim *s, const struct sim_event *e)
 		sim_ctl_connect(s, proc);
 	} else if (c->registered) {
 		sim_ctl_send(s, proc, &m);
-		if (proc < SIM_AGENTS)
+		if (proc < SIM_AGENTS) {
 			sim_agent_stuck(s, proc);
+			sim_back_beat(s, proc);
+		}
 	}
 	sim_at(s, sim_clock_wait(s, proc, mono_ms(HEARTBEAT_MS)), e);
 }

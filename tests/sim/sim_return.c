@@ -4,13 +4,15 @@
  * with it: inputs, results, and the marks that say whose result is where.  The new
  * process registers, says that its ranks are back, hears the jobs anew (all of it or
  * nothing counts), copies results and marks, and the ranks submit again what had no
- * completion.  Servers know the agent by its number, and see that it is another process.
+ * completion.  A rank that computes comes later, and its agent says that it lives.  Servers
+ * know the agent by its number, and see that it is another process.
  */
 #include <stdlib.h>
 
 #include "tests/sim/sim.h"
 
 #define BACK	(UINT64_C(1) << 62)
+#define BUSY_MS	12000u		/* the scheduler's grace in here is 4 s */
 
 /* ---- dying ---- */
 
@@ -124,8 +126,14 @@ static void end_links(struct sim *s, uint32_t agent)
 	}
 }
 
-static void keep_job(const struct sim_job *j, uint32_t agent, const struct sim_agent_job *from,
-		     struct sim_agent_job *to)
+/* One of eight computes for longer than the grace, perhaps. */
+static mono_t busy_until(struct sim *s)
+{
+	return sim_below(s, 8) ? 0 : s->now + (mono_t)sim_below(s, BUSY_MS) * NS_PER_MS;
+}
+
+static void keep_job(struct sim *s, const struct sim_job *j, uint32_t agent,
+		     const struct sim_agent_job *from, struct sim_agent_job *to)
 {
 	to->over = from->over;
 	to->code = from->code;
@@ -133,8 +141,12 @@ static void keep_job(const struct sim_job *j, uint32_t agent, const struct sim_a
 		to->over |= j->p->shrink && j->p->agent[m] == agent && !sim_machine_lives(j, m);
 	if (!from->core || from->over)
 		return;
-	for (uint32_t r = 0; r < j->p->world; r++)
-		to->nback += j->p->machine[r] == from->me && sim_rank_lives(j, r);
+	for (uint32_t r = 0; r < j->p->world; r++) {
+		if (j->p->machine[r] != from->me || !sim_rank_lives(j, r))
+			continue;
+		to->nback++;
+		to->busy_until[r] = MAX(from->busy_until[r], busy_until(s));
+	}
 }
 
 static void start(struct sim *s, uint32_t agent)
@@ -155,7 +167,7 @@ static void start(struct sim *s, uint32_t agent)
 	a->ctl.epoch_seen = a->ctl.beats = 0;
 	memset(a->ctl.instance, (int)(10 + 8 * a->life + agent), ID_BYTES);
 	for (uint32_t i = 0; i < s->p.njobs; i++)
-		keep_job(&s->job[i], agent, &old->job[i], &a->job[i]);
+		keep_job(s, &s->job[i], agent, &old->job[i], &a->job[i]);
 	sim_agent_begin(s, agent);
 	for (uint32_t i = 0; i < s->p.njobs; i++)
 		sim_grow_machine(s, &s->job[i], agent);
@@ -163,22 +175,64 @@ static void start(struct sim *s, uint32_t agent)
 
 /* ---- coming back ---- */
 
+static void say_join(struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank)
+{
+	const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = BACK | (uint64_t)j->index << 32 | rank, .job = "back",
+		.world = j->p->world, .rank = rank, .pid = 1 + rank, .timeout_ms = 1000000,
+		.back = j->number,
+	} };
+
+	sim_ctl_send(s, sim_agent_proc(agent), &m);
+}
+
+static void say_alive(struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank)
+{
+	const struct msg m = { .type = MSG_RANK_ALIVE, .rank_alive = {
+		.job = j->number, .rank = rank,
+	} };
+
+	sim_ctl_send(s, sim_agent_proc(agent), &m);
+}
+
+static bool is_missing(const struct sim *s, uint32_t agent, const struct sim_job *j, uint32_t rank)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	return aj->nback && j->p->agent[j->p->machine[rank]] == agent &&
+	       !aj->back[rank] && sim_rank_lives(j, rank);
+}
+
 void sim_back_ask(struct sim *s, uint32_t agent)
 {
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
-		const struct sim_job *j = &s->job[i];
-		const struct sim_agent_job *aj = &s->agent[agent]->job[i];
+		struct sim_job *j = &s->job[i];
+		struct sim_agent_job *aj = &s->agent[agent]->job[i];
 
-		for (uint32_t r = 0; r < j->p->world && aj->nback; r++) {
-			const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
-				.req = BACK | (uint64_t)i << 32 | r, .job = "back",
-				.world = j->p->world, .rank = r, .pid = 1 + r,
-				.timeout_ms = 1000000, .back = j->number,
-			} };
+		for (uint32_t r = 0; r < j->p->world; r++) {
+			if (!is_missing(s, agent, j, r) || s->now < aj->busy_until[r])
+				continue;
+			aj->busy_until[r] = 0;
+			say_join(s, agent, j, r);
+		}
+	}
+}
 
-			if (j->p->agent[j->p->machine[r]] == agent && !aj->back[r] &&
-			    sim_rank_lives(j, r))
-				sim_ctl_send(s, sim_agent_proc(agent), &m);
+/* As ad_alive_look() of the daemon; and who has computed enough is back. */
+void sim_back_beat(struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_job *j = &s->job[i];
+		struct sim_agent_job *aj = &s->agent[agent]->job[i];
+
+		for (uint32_t r = 0; r < j->p->world; r++) {
+			if (!is_missing(s, agent, j, r) || !aj->busy_until[r])
+				continue;
+			say_alive(s, agent, j, r);
+			if (s->now < aj->busy_until[r])
+				continue;
+			aj->busy_until[r] = 0;
+			say_join(s, agent, j, r);
 		}
 	}
 }

@@ -113,15 +113,16 @@ train_more agent-first.0 1 30
 finished agent-first 'killed with the scheduler, which came last'
 
 # The agent is back when the scheduler dies, and one of its ranks is not.
+lives='agent a1 \(its processes live\), [0-9]+ s left'
 train between apart
 kill_now between.3 STOP
 kill_all a1
 start_again a1
 wait_until 10 'a1 is registered' nodes_up 4
-wait_until 10 'its ranks are waited for' job_says between 'agent a1, [0-9]+ s left'
+wait_until 10 'its ranks are waited for' job_says between "$lives"
 kill_all scheduler
 start_again scheduler
-wait_until 15 'they are waited for again' job_says between 'agent a1, [0-9]+ s left'
+wait_until 15 'they are waited for again' job_says between "$lives"
 kill_now between.3 CONT
 train_more between.0 1 30
 finished between 'the scheduler killed while its ranks come back'

@@ -3,32 +3,7 @@
  * test_sched_return.c - an agent that is gone for longer than other nodes may be, and one
  * that was started again: a pause for its job, and an error only when the grace is over.
  */
-#define RIG_AGENT_GRACE_MS 30000u
-#include "tests/unit/sched_rig.h"
-
-static void back_as(uint32_t conn, uint64_t req, uint32_t job, uint32_t rank)
-{
-	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
-		.req = req, .job = "x", .world = 2, .rank = rank, .pid = 7, .timeout_ms = 60000,
-		.back = job,
-	} };
-
-	send(conn, &m);
-}
-
-static void pass_with(const struct pair *p, uint64_t ms)
-{
-	pass_beating(ms, (uint32_t[]){ p->b, p->server }, 2);
-}
-
-static const char *waiting_for(void)
-{
-	uint32_t cli = conn_up();
-	struct msg m = { .type = MSG_QUERY, .query = { .req = 1, .what = QUERY_JOBS, .job = "" } };
-
-	send(cli, &m);
-	return last(cli, MSG_REPORT)->text;
-}
+#include "tests/unit/return_rig.h"
 
 START_TEST(a_job_waits_for_its_agent_and_then_names_its_ranks)
 {
@@ -283,31 +258,6 @@ START_TEST(nothing_begins_that_it_would_miss)
 }
 END_TEST
 
-/* Ranks 0 and 1 on a, 2 on b. */
-static struct pair trio_that(uint32_t on_loss)
-{
-	struct pair p = { .a = hello(NODE_AGENT, "a"), .b = hello(NODE_AGENT, "b") };
-
-	p.server = hello(NODE_SERVER, "cpu-0");
-	for (uint32_t r = 0; r < 3; r++) {
-		struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
-			.req = 1 + r, .job = "x", .world = 3, .rank = r, .pid = 7,
-			.timeout_ms = 2000, .on_loss = on_loss,
-		} };
-
-		send(r < 2 ? p.a : p.b, &m);
-	}
-	p.job = last(p.server, MSG_JOB_UP)->job;
-	ready_as(p.server, MSG_JOB_READY, p.job, last(p.server, MSG_JOB_UP)->epoch, 0);
-	return p;
-}
-
-/* It goes on without those that it loses. */
-static struct pair trio(void)
-{
-	return trio_that(ON_LOSS_SHRINK);
-}
-
 START_TEST(only_who_did_not_come_back_is_gone)
 {
 	struct pair p = trio_that(ON_LOSS_ERROR);
@@ -367,17 +317,6 @@ START_TEST(who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks)
 	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
 }
 END_TEST
-
-/* A late process of rank 0 of trio(); timeout 40 s. */
-static void join_late(uint32_t conn, uint64_t req)
-{
-	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
-		.req = req, .job = "x", .world = 3, .rank = 0, .pid = 9, .timeout_ms = 40000,
-		.on_loss = ON_LOSS_SHRINK,
-	} };
-
-	send(conn, &m);
-}
 
 static void all_follow(const struct pair *p)
 {

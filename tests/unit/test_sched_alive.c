@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * test_sched_alive.c - ranks that compute while their agent is started again, for longer than
+ * the grace: its new process says that they live, and they are waited for.
+ */
+#include "tests/unit/return_rig.h"
+
+static void alive(uint32_t conn, uint32_t job, uint32_t rank)
+{
+	send(conn, &(struct msg){ .type = MSG_RANK_ALIVE,
+				  .rank_alive = { .job = job, .rank = rank } });
+}
+
+/* It computes; the others, and jobs and ranks that there are not, say nothing of it. */
+START_TEST(a_rank_that_lives_is_waited_for)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	pass_with(&p, 5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	for (uint32_t i = 0; i < 100; i++) {
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+		alive(p.a, p.job, 0);
+	}
+	ck_assert_str_eq(waiting_for(), "agent a (its processes live), 30 s left");
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
+	for (uint32_t i = 0; i < 29; i++) {
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+		alive(p.b, p.job, 0);
+		alive(p.a, p.job, 1);
+		alive(p.a, p.job, 2);
+		alive(p.a, p.job + 1, 0);
+	}
+	ck_assert_str_eq(waiting_for(), "agent a (its processes live), 1 s left");
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+START_TEST(a_rank_that_lived_and_comes_back_goes_on)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	for (uint32_t i = 0; i < 40; i++) {
+		alive(p.a, p.job, 0);
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	}
+	back_as(p.a, 5, p.job, 0);
+	ck_answer(p.a, 5, 0, NULL);
+	alive(p.a, p.job, 0);			/* was on its way */
+	ck_assert_str_eq(waiting_for(), "");
+	pass_beating(60000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* Rank 1 lives, and computes; nobody has seen rank 0. */
+START_TEST(a_job_that_shrinks_waits_for_the_ranks_that_live)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	for (uint32_t i = 0; i < 90; i++) {
+		alive(p.a, p.job, 1);
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+		if (i < 28)
+			ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+	}
+	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
+	ck_assert_str_eq(waiting_for(), "agent a (its processes live), 29 s left");
+	back_as(p.a, 5, p.job, 1);
+	ck_answer(p.a, 5, 0, NULL);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->gone[0], 0);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* And does not have to wait for the end of that one's grace, which may never come. */
+START_TEST(who_wants_to_come_in_for_a_rank_that_lives_is_refused)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	alive(p.a, p.job, 0);
+	join_late(p.a, 6);
+	for (uint32_t i = 0; i < 6; i++) {
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+		alive(p.a, p.job, 0);
+	}
+	ck_assert_int_eq(answer(p.a, 6)->code, TALLY_EEXIST);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, a_rank_that_lives_is_waited_for);
+	tcase_add_test(t, a_rank_that_lived_and_comes_back_goes_on);
+	tcase_add_test(t, a_job_that_shrinks_waits_for_the_ranks_that_live);
+	tcase_add_test(t, who_wants_to_come_in_for_a_rank_that_lives_is_refused);
+}
+
+int main(void)
+{
+	return rig_main("sched_alive", add);
+}
