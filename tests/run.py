@@ -9,7 +9,7 @@ library (counts as many tests as its line "100%: Checks: 12, Failures: 0,
 Errors: 0" says) or anything else that exits 0 (one test), 77 (skipped, says why
 in its last line) or otherwise (failed).  Each gets a deadline and a process
 group of its own, which is killed as a whole.  Python and shell programs are
-run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 300"
+run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 600"
 for a longer deadline, "# ALONE" to run after all others and by itself, because it
 measures time, and "# LIGHT" to run beside the others, because it waits most of the time.
 
@@ -164,8 +164,8 @@ def stop(signum, _frame):
 def main():
     p = argparse.ArgumentParser(description="Runs test programs and sums them up.")
     p.add_argument("-j", type=int, default=2, metavar="N", help="programs at a time (2)")
-    p.add_argument("-t", type=float, default=120, metavar="SECONDS",
-                   help="deadline of each program (120)")
+    p.add_argument("-t", type=float, default=300, metavar="SECONDS",
+                   help="deadline of each program (300)")
     p.add_argument("-k", default="", metavar="WORD", help="only programs whose path has it")
     p.add_argument("program", nargs="*")
     a = p.parse_args()

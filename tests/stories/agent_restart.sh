@@ -3,7 +3,6 @@
 # Agents are killed, or stopped, and started again while their ranks train, alone and with the
 # scheduler: a pause, no error, and the bits of the run without.  One that does not come back
 # is named in time.
-# TIMEOUT: 300
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

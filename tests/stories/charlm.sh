@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 120
 # A real model trains a little on four ranks: the loss falls, the ranks stay the same;
 # and what is no text to train on is refused.
 . "$(dirname "$0")/../lib.sh"

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two jobs at once on the same machines, with the same tensor names and other data,
 # share nothing: each gets its own sums, the same as when it is alone.
-# TIMEOUT: 300
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/lib.sh"
 

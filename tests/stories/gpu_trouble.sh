@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What waits on a GPU is let go when a rank dies or a group of GPUs fails: every other rank
 # gets an error that says why, and its stream goes on.
-# TIMEOUT: 300
 . "$(dirname "$0")/../lib.sh"
 
 GPU=${BUILD:-$ROOT/build}/tests/gpu

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
 # Processes come in the place of ranks that were killed: they wait until the survivors call
 # tally_grow, get the parameters from one of them, and from there on every bit is as in a job
 # that never lost anybody.  In Python and in C; together with the scheduler; and those who

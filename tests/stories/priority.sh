@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 240
 # An urgent tensor that is given last, when 128 others are under way on slow cards, is done
 # before nine tenths of their bytes; without a priority of its own it is among the last.
 # LIGHT

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 120
 # The Python package on four ranks of two machines: the same calls, the same sums.
 . "$(dirname "$0")/../lib.sh"
 

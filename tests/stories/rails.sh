@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 120
 # Two machines with two cards each, one three times as fast as the other: a job's bytes
 # take both, in proportion; when one cable is pulled, the job goes on over the other.
 . "$(dirname "$0")/../lib.sh"

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 150
 # ALONE
 # A smoke test of what `make check-rdma` runs in whole: in a virtual machine with soft
 # RoCE the conformance suite passes over RDMA.

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A round in simulated time (bench/round_sim.c) takes at most 3 % longer than the plan says,
 # however many machines there are, whether CPU machines help, and with some cards slower.
+# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 
 cd "$ROOT" || exit 1

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 240
 # A server's memory at (n, k) = (8, 1): its share of the model, a window per agent, and
 # a fixed rest, as it says when the job starts; also at the busiest moment of rounds.
 . "$(dirname "$0")/../lib.sh"

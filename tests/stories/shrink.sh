@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
 # A job that asked for it goes on without the ranks that it loses: a process killed, an agent
 # killed, in the middle of rounds.  All survivors have the same bits in every round, each
 # tensor's result is of one world, whole, and another job notices nothing.

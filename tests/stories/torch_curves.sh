@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
 # The PyTorch examples: losses as Gloo's, parameters the same on all ranks, and the same
 # bits with no CPU server and with two.
+# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 . "$ROOT/tests/torch/lib.sh"
 

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
 # DistributedDataParallel with the hook: Gloo's means, every type, rebuilt buckets,
 # nothing left on the servers, a stuck rank named.
 . "$(dirname "$0")/../lib.sh"

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
 # The process group backend "tally": on two machines, and under torchrun on one.
 . "$(dirname "$0")/../lib.sh"
 . "$ROOT/tests/torch/lib.sh"

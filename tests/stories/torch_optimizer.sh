@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
 # DistributedOptimizer and what a Horovod script calls beside it, on two ranks of each of
 # two machines; models that change; nothing left on the servers.
 . "$(dirname "$0")/../lib.sh"

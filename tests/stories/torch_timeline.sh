@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
 # TALLY_TIMELINE while PyTorch trains: a file for each rank that JSON can read, with spans of
 # the framework, of copies, of the network and of sums that fit together; what a killed rank
 # leaves can be read, too.

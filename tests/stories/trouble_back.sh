@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Processes that lie when they hand their memory back to an agent that was started again:
 # refused, or their own job ends of it.  The agent stays, a job beside them notices nothing.
-# TIMEOUT: 300
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

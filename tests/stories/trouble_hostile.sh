@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A process that attacks its agent through their shared memory loses its own job;
 # the agent stays, and serves a job that notices nothing.
-# TIMEOUT: 300
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

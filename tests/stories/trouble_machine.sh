@@ -3,7 +3,6 @@
 # Two machines lose their power at once, one with an agent, a server and ranks, one with a
 # server: nothing says goodbye, no connection ends.  Jobs of that machine hear it or go on
 # without its ranks, all others notice a long round; the machines come back.
-# TIMEOUT: 240
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The last server is lost and none comes: a job waits for as long as it is said to, and then
 # every call of every rank says why it ends; a job of one machine alone needs none.
-# TIMEOUT: 180
 # LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"

@@ -3,7 +3,6 @@
 # A server stands still until it is taken for lost, and comes back as another node, while a
 # job that waits for a process has yet to hear of either: its agents mean the old node, on the
 # same address.  Other jobs use the new one at once, and the one that waited goes on well.
-# TIMEOUT: 180
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 200
 # A process is killed at any moment of a round: all others have the sums of the same rounds,
 # tensor by tensor, and none has one that another lacks.
 . "$(dirname "$0")/../lib.sh"

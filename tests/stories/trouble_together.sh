@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # An agent is told to end in the moment in which its processes die: it ends, and leaves
 # nothing (under a sanitizer: no memory, either).
-# TIMEOUT: 200
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

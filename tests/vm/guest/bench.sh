@@ -5,7 +5,6 @@
 # one run; the ratios are printed, not judged.  What must hold: the link is rdma, and every
 # payload goes by the card.  Then what each of the ways in which a card is used is worth
 # (bench/rdma_ladder.c).
-# TIMEOUT: 260
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 

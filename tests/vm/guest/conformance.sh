@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The transports' conformance suite, over RDMA between two machines, too, by IPv4 and IPv6.
-# TIMEOUT: 300
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 

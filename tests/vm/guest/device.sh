@@ -3,7 +3,6 @@
 # Inputs in the memory of a device: a dma-buf, of which soft RoCE cannot make a region, so the
 # CPU reads it, for the server behind the card, and the server on the same machine reads it by
 # itself.  An agent that is killed gets it back, and one that was not told to takes none.
-# TIMEOUT: 200
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 

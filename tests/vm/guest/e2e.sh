@@ -4,7 +4,6 @@
 # bit, with 2 agents and 2 servers on four machines; no byte of whole segments is copied on
 # its way to the card; queue pairs are as many for all those tensors as for one, and memory
 # regions few; 20 steps of charlm write the same words as over TCP; sums over IPv6.
-# TIMEOUT: 200
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -4,7 +4,6 @@
 # while TCP still gets through, addresses that no card has, a server killed, stopped, drained,
 # an agent killed, with and without another one in time, memory that may not be locked.
 # Results are checked throughout, bit for bit.
-# TIMEOUT: 300
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 
