@@ -234,7 +234,6 @@ int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
 	s->gpu = lt_mem_new(1, sizeof(*s->gpu));
 	if (!s->gpu)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory for a GPU");
-	lt_session_no_return(s);
 	s->gpu->ops = ops;
 	s->gpu->stop_fd = s->gpu->agent_fd = -1;
 	pthread_mutex_init(&s->gpu->lock, NULL);
@@ -244,8 +243,10 @@ int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
 
 		lt_gpu_close(s);
 		s->err = why;
+		return rc;
 	}
-	return rc;
+	lt_session_no_return(s);
+	return 0;
 }
 
 int lt_gpu_pin(tally_session *s)

@@ -283,7 +283,7 @@ void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_a
 	struct sched_rank *r = p && m->rank < j->world ? &j->ranks[m->rank] : NULL;
 
 	if (r && is_missing(r, p))	/* else the job is over for it, which it has to hear */
-		r->alive_until = s->now + mono_ms(s->config.agent_grace_ms);
+		r->alive_until = s->now + mono_ms(MAX(s->config.agent_grace_ms, LEASE_MS));
 }
 
 /* ---- time ---- */
