@@ -30,7 +30,7 @@
 
 #define TRY_MS		20u
 #define TAKEN_MS	1000u		/* an agent that hangs up before has not taken it */
-#define ASK_MS		(24u * 3600 * 1000) /* the scheduler's grace ends it, not this */
+#define ASK_MS		(24u * 3600 * 1000) /* for ranks that compute; lost ones end it */
 #define SLACK_MS	10000u		/* a scheduler that died, too, comes up and recovers */
 #define ROWS_MAX	4096u		/* of one message */
 

@@ -163,7 +163,7 @@ struct sched_rank {
 	uint64_t since;			/* that epoch's log entry; 0: it was there from the start */
 	uint32_t pending;		/* requests of this rank */
 	bool back;			/* it has come to its agent, which was started again */
-	mono_t alive_until;		/* its agent says that it lives, and will come */
+	mono_t seen;			/* its agent said that it lives, and will come; 0: never */
 };
 
 struct sched_stuck;			/* sched_stuck.c */
@@ -451,6 +451,8 @@ bool job_have_server(const struct sched *s);
 struct sched_part *job_server_part(struct sched_job *j, const struct sched_node *n);
 struct sched_part *job_machine_part(struct sched_job *j, const struct sched_node *n);
 void job_server_lost(struct sched *s, struct sched_job *j, struct sched_part *p);
+/* A server, of a job that comes up: what it was told was lost with a connection. */
+void job_tell_again(struct sched *s, struct sched_job *j, struct sched_part *p);
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_ready(struct sched *s, struct sched_node *n, const struct msg *m);	/* or TENSORS_ */
 void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
@@ -481,6 +483,7 @@ void epoch_back(struct sched_job *j, const struct sched_node *n);
 bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none,
 		uint64_t has);
 bool epoch_has_chunks(const struct sched_job *j, const struct sched_part *p);
+bool epoch_repair_due(const struct sched_job *j);	/* what a lost server had has to move */
 void epoch_unsaid(struct sched *s, struct sched_node *n);
 void epoch_offer(struct sched *s, struct sched_node *n);	/* to jobs without it */
 void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
@@ -664,6 +667,8 @@ void return_anew(struct sched_job *j, const struct sched_part *p);	/* none is ba
 void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
 /* Its agent, which was started again, says that it lives: it is waited for. */
 void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_alive *m);
+bool return_lives(const struct sched *s, const struct sched_rank *r);	/* it said so of late */
+void return_deaf(struct sched *s, mono_t ns);	/* as node_deaf() */
 bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
 void return_pump(struct sched *s, struct sched_job *j);
 /* The job as it is by now, to a node that has nothing of it. */

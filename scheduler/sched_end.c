@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sched_end.c - a job that ends because a process is lost: on the same round for everybody.
+ * sched_end.c - a job that ends because a process, or an agent for good, is lost: on the same
+ * round for everybody.
  *
  * A round for which all machines have given their inputs, the lost rank's too, is summed, and
  * its result may be at one machine when the others' is on its way.  So the end has two steps
@@ -87,7 +88,11 @@ void end_step(struct sched *s, struct sched_job *j)
 
 bool end_begin(struct sched *s, struct sched_job *j, const struct err *why)
 {
-	if (j->state != SJ_UP || j->nmachines < 2)
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		n += j->machines[i].node != NULL;
+	if (j->state != SJ_UP || n < 2)		/* ranks of one machine have the same rounds */
 		return false;
 	j->why = *why;
 	j->ending = END_GIVEN;

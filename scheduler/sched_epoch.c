@@ -51,6 +51,15 @@ static bool is_lost(const struct sched_job *j, const struct sched_part *p)
 	return !p->node && (epoch_has_chunks(j, p) || (p->number && j->settled < j->epoch));
 }
 
+bool epoch_repair_due(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (is_lost(j, &j->servers[i]))
+			return true;
+	}
+	return j->shrinks;
+}
+
 /*
  * Stale entries are taken back by the first one that follows.  It is an epoch, settled or not: its
  * number is no scheduler's before, so a server's answer to it is not to what it had.
@@ -60,13 +69,11 @@ static enum want want(const struct sched_job *j)
 	enum want w = WANT_NOTHING;
 	bool stale = false;
 
-	if (j->shrinks)
+	if (epoch_repair_due(j))
 		return WANT_REPAIR;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
-		if (is_lost(j, p))
-			return WANT_REPAIR;
 		if (plan_can_serve(p) ? p->fresh : p->node && epoch_has_chunks(j, p))
 			w = WANT_REBALANCE;
 		stale |= p->node && p->stale;
@@ -270,10 +277,12 @@ void epoch_unsaid(struct sched *s, struct sched_node *n)
 
 		if (!p || !p->unsure || (j->state != SJ_UP && j->state != SJ_RESERVING))
 			continue;
-		if (n->kind == NODE_SERVER)
-			node_die(s, n, "it has lost a job");
-		else
+		if (n->kind == NODE_AGENT)
 			epoch_sure(s, j, p, true, 0);
+		else if (j->state == SJ_RESERVING && !p->ready)
+			job_tell_again(s, j, p);
+		else
+			node_die(s, n, "it has lost a job");
 	}
 }
 

@@ -181,7 +181,7 @@ static bool is_free(const struct sched_job *j, const struct sched_node *n, uint3
 static mono_t unknown_until(const struct sched *s, const struct sched_job *j, uint32_t rank)
 {
 	const struct sched_rank *r = &j->ranks[rank];
-	bool unknown = r->state == SR_IN && !r->back && r->alive_until <= s->now;
+	bool unknown = r->state == SR_IN && !r->back && !return_lives(s, r);
 
 	return unknown ? j->machines[r->machine].return_by : 0;
 }

@@ -250,6 +250,12 @@ static void come_up(struct sched *s, struct sched_job *j)
 	job_pump(s, j);			/* a server may have died meanwhile */
 }
 
+void job_tell_again(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	p->unsure = false;
+	p->told_up = out_send(s, p->node, plan_job_up(s, j, j->nservers, true));
+}
+
 static void try_start(struct sched *s, struct sched_job *j)
 {
 	const struct msg *m;
@@ -534,8 +540,13 @@ static void forget_node(struct sched_job *j, const struct sched_node *n)
 			j->ranks[r].node = NULL;
 	}
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		if (j->machines[i].node == n)
-			j->machines[i].node = NULL;
+		struct sched_part *p = &j->machines[i];
+
+		if (p->node != n)
+			continue;
+		p->node = NULL;
+		p->return_by = 0;
+		p->unsure = p->coming = false;
 	}
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].node == n)
@@ -549,6 +560,7 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 	bool gathering = j->state == SJ_GATHERING;
 	struct sched_part *part = job_machine_part(j, n);
 	bool some_back = part && part->return_by && n->state == SN_UP;	/* they live */
+	struct err e;
 
 	req_drop_of(s, j, n, UINT32_MAX);
 	if (j->state == SJ_UP && j->ending) {
@@ -563,22 +575,28 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 	}
 	for (uint32_t r = 0; r < j->world; r++) {
 		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN ||
-		    (some_back && j->ranks[r].back))
+		    (some_back && (j->ranks[r].back || return_lives(s, &j->ranks[r]))))
 			continue;
 		first = MIN(first, r);
 		lost++;
 		if (gathering)
 			job_rank_out(s, j, r);
 	}
-	forget_node(j, n);
-	if (gathering)
-		return;
 	if (lost == 1)
-		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's "
-			 "%s)", first, n->name, why);
-	else if (lost)
-		job_down(s, j, TALLY_EWORKERLOST, "rank %u and %u more on machine %.128s are gone "
-			 "(the agent's %s)", first, lost - 1, n->name, why);
+		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's %s)",
+			first, n->name, why);
+	else
+		err_set(&e, TALLY_EWORKERLOST, "rank %u and %u more on machine %.128s are gone "
+			"(the agent's %s)", first, lost - 1, n->name, why);
+	if (lost && !gathering && j->state == SJ_UP)
+		end_lose(j, n);
+	forget_node(j, n);
+	if (!lost || gathering)
+		return;
+	if (end_begin(s, j, &e))
+		job_pump(s, j);		/* what a server of its has given to some goes to all */
+	else
+		job_down(s, j, e.code, "%s", e.text);
 }
 
 /* Its chunks move (sched_epoch.c), as soon as the job trains. */

@@ -116,6 +116,7 @@ void node_recovered(struct sched *s)
 
 void node_deaf(struct sched *s, mono_t ns)
 {
+	return_deaf(s, ns);
 	for (uint32_t i = 0; i < s->nnodes; i++) {
 		struct sched_node *n = s->nodes[i];
 

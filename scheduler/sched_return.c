@@ -14,7 +14,8 @@
  * it lives, and says so each second (RANK_ALIVE): the grace of who lives begins anew.
  *
  * One that is away may train on: it is we whom it cannot reach.  So servers of its jobs are
- * asked each second whether they hear it, and as long as one does its grace begins anew.
+ * asked each second whether they hear it, and as long as one does its grace begins anew; not
+ * where a server is lost, too, whose chunks cannot move without it.
  *
  * While we recover from a restart of our own nobody knows yet whose processes they are: an
  * agent that was started then registers when that is over, and one that was started just
@@ -72,12 +73,21 @@ void return_ask(struct sched *s, struct sched_node *n)
 	}
 }
 
+/* A job of its cannot go on before it is back, or given up. */
+static bool holds_up(const struct sched *s, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs; i++)
+		if (waiting_part(s->jobs[i], n) && epoch_repair_due(s->jobs[i]))
+			return true;
+	return false;
+}
+
 void return_seen(struct sched *s, const struct sched_node *server, uint32_t number)
 {
 	for (uint32_t i = 0; i < s->nnodes; i++) {
 		struct sched_node *n = s->nodes[i];
 
-		if (n->number != number || n->state != SN_AWAY || n->asked < 2)
+		if (n->number != number || n->state != SN_AWAY || n->asked < 2 || holds_up(s, n))
 			continue;
 		if (!n->seen)
 			out_log(s, SCHED_WARN, "agent %s is away, and server %s hears it: it is "
@@ -182,16 +192,38 @@ static bool all_back(const struct sched_job *j, const struct sched_part *p)
 	return true;
 }
 
-/* Until when all that are missing are known to live; in the past where one is not. */
-static mono_t alive_until(const struct sched_job *j, const struct sched_part *p)
+bool return_lives(const struct sched *s, const struct sched_rank *r)
 {
-	mono_t until = MONO_NEVER;
+	return r->seen && s->now < r->seen + mono_ms(LEASE_MS);
+}
+
+/* Its grace, from when it was known to live. */
+static mono_t wait_until(const struct sched *s, const struct sched_rank *r)
+{
+	return r->seen ? r->seen + mono_ms(MAX(s->config.agent_grace_ms, LEASE_MS)) : 0;
+}
+
+/* All that are missing live. */
+static bool all_live(const struct sched *s, const struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (is_missing(&j->ranks[r], p) && !return_lives(s, &j->ranks[r]))
+			return false;
+	}
+	return true;
+}
+
+/* When it is given up; p->return_by, but for ranks that live. */
+static mono_t give_up_at(const struct sched *s, const struct sched_job *j,
+			 const struct sched_part *p)
+{
+	mono_t at = MONO_NEVER;
 
 	for (uint32_t r = 0; r < j->world; r++) {
 		if (is_missing(&j->ranks[r], p))
-			until = MIN(until, j->ranks[r].alive_until);
+			at = MIN(at, wait_until(s, &j->ranks[r]));
 	}
-	return until;
+	return at == MONO_NEVER ? p->return_by : MAX(p->return_by, at);
 }
 
 static void answer_ranks(struct sched *s, struct sched_job *j, const struct sched_part *p,
@@ -283,7 +315,20 @@ void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_a
 	struct sched_rank *r = p && m->rank < j->world ? &j->ranks[m->rank] : NULL;
 
 	if (r && is_missing(r, p))	/* else the job is over for it, which it has to hear */
-		r->alive_until = s->now + mono_ms(MAX(s->config.agent_grace_ms, LEASE_MS));
+		r->seen = s->now;
+}
+
+void return_deaf(struct sched *s, mono_t ns)
+{
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+
+		for (uint32_t k = 0; k < j->nmachines; k++)
+			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
+		for (uint32_t r = 0; r < j->world; r++)
+			if (j->ranks[r].seen)
+				j->ranks[r].seen = MIN(j->ranks[r].seen + ns, s->now);
+	}
 }
 
 /* ---- time ---- */
@@ -292,7 +337,7 @@ void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_a
 static void lose_ranks(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	for (uint32_t r = 0; r < j->world && p->node; r++)
-		if (is_missing(&j->ranks[r], p) && s->now >= j->ranks[r].alive_until)
+		if (is_missing(&j->ranks[r], p) && s->now >= wait_until(s, &j->ranks[r]))
 			shrink_rank(s, j, r, "its process did not come back to its agent");
 }
 
@@ -315,8 +360,7 @@ void return_timer(struct sched *s, struct sched_job *j)
 		/* With all its ranks back it waits for servers, as the others do. */
 		if (!p->return_by || (p->node->state == SN_UP && all_back(j, p)))
 			continue;
-		if (p->node->state == SN_UP)
-			p->return_by = MAX(p->return_by, alive_until(j, p));
+		p->return_by = give_up_at(s, j, p);
 		if (s->now < p->return_by) {
 			sched_wake(s, p->return_by);
 			continue;
@@ -332,14 +376,14 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t)
 		const struct sched_part *p = &j->machines[i];
 		mono_t by = p->return_by;
 		bool seen = !by && p->node && p->node->state == SN_AWAY && p->node->seen;
-		bool alive = by && p->node->state == SN_UP && alive_until(j, p) > s->now;
+		bool alive = by && all_live(s, j, p);
 
 		if (!by && p->node && p->node->state == SN_AWAY)
 			by = return_until(s, p->node);
 		if (!by || j->state != SJ_UP)
 			continue;
-		if (alive)
-			by = MAX(by, alive_until(j, p));
+		if (p->return_by)
+			by = give_up_at(s, j, p);
 		text_add(t, "%sagent %s%s, %llu s left", t->used ? ", " : "", p->name,
 			 seen ? " (servers have heard it)" :
 			 alive ? " (its processes live)" : "",

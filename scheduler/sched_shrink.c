@@ -106,9 +106,10 @@ bool shrink_machine(struct sched *s, struct sched_job *j, struct sched_part *p, 
 	return go_on(s, j, why);
 }
 
+/* A job that ends, since it cannot go on without them, has its last rounds of all ranks. */
 void shrink_begin(struct sched_job *j)
 {
-	for (uint32_t r = 0; r < j->world; r++)
+	for (uint32_t r = 0; r < j->world && j->on_loss == ON_LOSS_SHRINK; r++)
 		j->ranks[r].gone = j->ranks[r].state == SR_LOST;
 	j->shrinks = false;
 }

@@ -592,6 +592,7 @@ void ad_join_check(struct ad_job *j, uint64_t locals, bool back);
 /* agent_alive.c: processes of the agent before this one */
 /* To be locked by that rank's process for as long as it lives; the caller's. -1 after a warning. */
 int ad_alive_file(const struct agent *a, uint32_t job, uint32_t rank);
+void ad_alive_over(const struct ad_job *j);
 void ad_alive_look(struct agent *a);	/* each second: who has not come back is told of */
 void ad_alive_end(struct agent *a);
 

@@ -109,6 +109,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 		ad_stuck_tell(j);
 	}
 	ad_session_scheduler_up(a);
+	ad_alive_look(a);		/* the grace may be over in less than a second */
 }
 
 static void on_rank_leave(struct agent *a, const struct msg_rank_leave *m)

@@ -482,6 +482,8 @@ void ad_job_free(struct ad_job *j)
 {
 	struct agent *a = j->agent;
 
+	if (j->machines && !a->stopping)
+		ad_alive_over(j);
 	j->freed = true;
 	j->id = 0;				/* this machine may come into it again */
 	while (!list_empty(&j->batches))	/* only when the agent stops */

@@ -22,11 +22,11 @@
 	X(EMISMATCH,	 4, false, "the ranks disagree; fix the program") \
 	X(EEXIST,	 5, false, "it exists already, or is in flight") \
 	X(ENOENT,	 6, false, "no such thing") \
-	X(ENOMEM,	 7, true,  "out of memory; nothing happened") \
+	X(ENOMEM,	 7, true,  "out of memory; see the text") \
 	X(EQUOTA,	 8, true,  "a server's or machine's limit is reached; see the text") \
 	X(ETIMEDOUT,	 9, true,  "the deadline passed; the text names who is missing") \
 	X(EWORKERLOST,	10, false, "a rank of the job is gone; the job is over") \
-	X(ESERVERLOST,	11, false, "a summation server is gone and the round with it") \
+	X(ESERVERLOST,	11, false, "no server can take a lost one's part; the job is over") \
 	X(ENOSERVER,	12, true,  "no summation server is registered") \
 	X(EAGENT,	13, true,  "the machine's agent cannot be reached") \
 	X(ESCHED,	14, true,  "the scheduler cannot be reached") \

@@ -473,6 +473,7 @@ static uint32_t paths_missing(bool all)
 	NET(caught_up);
 	NET(ranks_lost);
 	NET(same_end);
+	NET(same_end_agents);
 	NET(shrunk);
 	NET(roots_lost);
 	NET(grown);

@@ -476,8 +476,8 @@ struct sim_totals {
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, heard,
 		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
-		 ranks_lost, same_end, shrunk, roots_lost, grown, came, gave_up, agent_restarts,
-		 machines_came;
+		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
+		 agent_restarts, machines_came;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;

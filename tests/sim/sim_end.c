@@ -98,19 +98,33 @@ void sim_end_turn(struct sim *s, uint32_t agent)
 	}
 }
 
+/* Machines whose agents were not lost, too. */
+static uint32_t living(const struct sim *s, const struct sim_job *j)
+{
+	uint32_t machines = 0;
+
+	for (uint32_t m = 0; m < j->p->n; m++)
+		if (s->agent[j->p->agent[m]]->alive)
+			machines |= 1u << m;
+	return machines;
+}
+
 void sim_end_told(struct sim *s, uint32_t number)
 {
 	struct sim_job *j = sim_job_of(s, number);
+	uint32_t who = j ? living(s, j) : 0, first = who ? (uint32_t)__builtin_ctz(who) : 0;
 
-	if (!j || !j->dying || j->ended_by != (1u << j->p->n) - 1)
+	if (!who || j->p->shrink || !sim_job_is_lost(s, j) || j->ended_by != who)
 		return;			/* somebody was not waited for */
 	j->ended_by = 0;
 	sim_totals.same_end++;
+	sim_totals.same_end_agents += !j->dying;
 	/* A tensor of no elements waits for nobody. */
 	for (uint32_t k = 0; k < j->p->ntensors; k++)
-		for (uint32_t m = 1; m < j->p->n && j->tensor[k].geom.bytes; m++)
-			if (j->tensor[k].done[m] != j->tensor[k].done[0])
+		for (uint32_t m = first + 1; m < j->p->n && j->tensor[k].geom.bytes; m++)
+			if (who >> m & 1 && j->tensor[k].done[m] != j->tensor[k].done[first])
 				sim_fail(s, "job %u ends with round %u of tensor %u on machine "
-					 "%u, and with round %u on machine 0", j->index,
-					 j->tensor[k].done[m], k + 1, m, j->tensor[k].done[0]);
+					 "%u, and with round %u on machine %u", j->index,
+					 j->tensor[k].done[m], k + 1, m, j->tensor[k].done[first],
+					 first);
 }

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A process is killed at any moment of a round: all others have the sums of the same rounds,
-# tensor by tensor, and none has one that another lacks.
+# A process is killed at any moment of a round, or an agent, alone or with a server: all others
+# have the sums of the same rounds, tensor by tensor, and none has one that another lacks.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_scheduler
+start_scheduler --agent-grace 0
 start_agent a0 --engines 2
 start_agent a1 --engines 3
 start_agent a2
@@ -25,15 +25,16 @@ ranks()
 	done
 }
 apart=0
-# kill_one JOB SIZE RANK AFTER_MS
+# kill_one JOB SIZE RANK AFTER_MS [DAEMON...]: the process, or these, one of which is its agent.
 kill_one()
 {
-	local r first=
+	local r d first=
 
 	ranks "$1" "$2"
 	wait_line 30 "$1.0" '^round 5$'
 	pause_ms "$4"
-	kill_now "$1.$3" KILL
+	[ $# -gt 4 ] || kill_now "$1.$3" KILL
+	for d in "${@:5}"; do kill_now "$d" KILL; done
 	for r in 0 1 2 3 4; do
 		(( r == $3 )) && continue
 		expect_error 20 "$1.$r" "EWORKERLOST rank $3 on machine a$(( $3 / 2 )) is gone"
@@ -50,4 +51,15 @@ for i in 1 2 3 4 5; do
 	kill_one "half$i" 100000 $(( 3 + i % 2 )) $(( RANDOM % 60 ))
 done
 say "15 processes killed, $apart times between two tensors of a step"
+apart=0
+for i in 1 2 3 4; do
+	kill_one "agent$i" 100000 4 $(( RANDOM % 60 )) a2
+	start_agent a2
+	wait_until 15 'it is back' nodes_up 6
+	kill_one "both$i" 400000 4 $(( RANDOM % 100 )) s1 a2
+	start_agent a2
+	start_server s1
+	wait_until 15 'both are back' nodes_up 6
+done
+say "8 agents killed, 4 times with a server, $apart times between two tensors of a step"
 works after a0 a1 a2

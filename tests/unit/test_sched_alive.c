@@ -32,7 +32,7 @@ START_TEST(a_rank_that_lives_is_waited_for)
 		alive(p.a, p.job, 2);
 		alive(p.a, p.job + 1, 0);
 	}
-	ck_assert_str_eq(waiting_for(), "agent a (its processes live), 1 s left");
+	ck_assert_str_eq(waiting_for(), "agent a, 1 s left");
 	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
 	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
 	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
@@ -98,8 +98,81 @@ START_TEST(who_wants_to_come_in_for_a_rank_that_lives_is_refused)
 }
 END_TEST
 
+/* It has ended since it was seen, which is not known yet. */
+START_TEST(who_wants_to_come_in_for_a_rank_that_lived_waits)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 1);
+	alive(p.a, p.job, 0);
+	join_late(p.a, 6);
+	pass_beating(29000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 6), 0);
+}
+END_TEST
+
+START_TEST(who_lives_is_not_said_to_be_gone)
+{
+	struct pair p = trio_that(ON_LOSS_ERROR);
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	for (uint32_t i = 0; i < 31; i++) {
+		alive(p.a, p.job, 1);
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	}
+	ck_assert_str_eq(last(p.b, MSG_JOB_DOWN)->text,
+			 "rank 0 on machine a is gone (the agent's processes did not come back)");
+}
+END_TEST
+
+START_TEST(time_in_which_the_scheduler_stood_still_does_not_count)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	alive(p.a, p.job, 0);
+	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	w->now += mono_ms(60000);
+	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(30000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+/* Machine a waits for its ranks when b loses its own, and is given up before b has answered. */
+START_TEST(its_grace_may_be_over_while_the_job_ends)
+{
+	struct pair p = trio_that(ON_LOSS_ERROR);
+	const uint32_t all[] = { p.a, p.b, p.server };
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	pass_beating(28000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	leave(p.b, p.job, 2, TALLY_EWORKERLOST);
+	ck_assert_uint_eq(last(p.b, MSG_JOB_END)->seq, END_GIVEN);
+	pass_beating(3500, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_str_eq(waiting_for(), "");
+	pass_beating(3000, all + 1, 2);
+	ck_assert_str_eq(last(p.b, MSG_JOB_DOWN)->text,
+			 "rank 2 on machine b is gone (process ended)");
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, who_wants_to_come_in_for_a_rank_that_lived_waits);
+	tcase_add_test(t, who_lives_is_not_said_to_be_gone);
+	tcase_add_test(t, time_in_which_the_scheduler_stood_still_does_not_count);
+	tcase_add_test(t, its_grace_may_be_over_while_the_job_ends);
 	tcase_add_test(t, a_rank_that_lives_is_waited_for);
 	tcase_add_test(t, a_rank_that_lived_and_comes_back_goes_on);
 	tcase_add_test(t, a_job_that_shrinks_waits_for_the_ranks_that_live);

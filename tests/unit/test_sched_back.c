@@ -97,6 +97,30 @@ START_TEST(server_that_comes_back_without_the_job_is_lost)
 }
 END_TEST
 
+/* It was told of the job on a connection that broke just then. */
+START_TEST(server_that_has_not_heard_of_a_job_that_comes_up_is_told_again)
+{
+	struct pair p = { .a = hello(NODE_AGENT, "a"), .b = hello(NODE_AGENT, "b") };
+	struct record up;
+
+	p.server = hello(NODE_SERVER, "cpu-0");
+	join(p.a, 1, 2, 0);
+	join(p.b, 1, 2, 1);
+	up = *last(p.server, MSG_JOB_UP);
+	p.server = server_back(p.server);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_UP, REQ_ANY), 0);	/* it may have it */
+	heartbeat(p.server, 1);
+	ck_assert_uint_eq(w->closes[p.server], 0);
+	ck_assert_uint_eq(last(p.server, MSG_JOB_UP)->job, up.job);
+	ck_assert_uint_eq(last(p.server, MSG_JOB_UP)->epoch, up.epoch);
+	heartbeat(p.server, 2);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_UP, REQ_ANY), 1);
+	ready_as(p.server, MSG_JOB_READY, up.job, up.epoch, 0);
+	ck_answer(p.a, 1, 0, NULL);
+	ck_answer(p.b, 1, 0, NULL);
+}
+END_TEST
+
 START_TEST(what_was_done_and_not_heard_may_be_asked_again)
 {
 	struct pair p = pair_declared();
@@ -546,6 +570,7 @@ static void add(TCase *t)
 	tcase_add_test(t, agent_that_lost_its_job_up_hears_all_again);
 	tcase_add_test(t, agent_that_missed_too_much_costs_its_job);
 	tcase_add_test(t, server_that_comes_back_without_the_job_is_lost);
+	tcase_add_test(t, server_that_has_not_heard_of_a_job_that_comes_up_is_told_again);
 	tcase_add_test(t, what_was_done_and_not_heard_may_be_asked_again);
 	tcase_add_loop_test(t, question_that_crosses_its_answer_is_not_a_new_one, 0, 2);
 	tcase_add_test(t, what_was_done_is_answered_though_a_rank_has_left);

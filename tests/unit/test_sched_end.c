@@ -103,6 +103,39 @@ START_TEST(agents_that_are_gone_are_not_waited_for)
 }
 END_TEST
 
+/* Agents a, b and c, with ranks 0, 1 and 2; c is lost for good. */
+START_TEST(a_lost_agent_ends_it_in_the_same_way)
+{
+	uint32_t conn[3], job, server, other, step = 0;
+
+	for (uint32_t r = 0; r < 3; r++)
+		conn[r] = hello(NODE_AGENT, (const char *[]){ "a", "b", "c" }[r]);
+	server = hello(NODE_SERVER, "cpu-0");
+	other = hello(NODE_SERVER, "cpu-1");
+	for (uint32_t r = 0; r < 3; r++)
+		join(conn[r], 1, 3, r);
+	job = last(server, MSG_JOB_UP)->job;
+	ready_as(server, MSG_JOB_READY, job, last(server, MSG_JOB_UP)->epoch, 0);
+	ready_as(other, MSG_JOB_READY, job, last(server, MSG_JOB_UP)->epoch, 0);
+	conn_closed(conn[2]);
+	pass_beating(1000, (uint32_t[]){ conn[0], conn[1], server, other }, 4);
+	for (; step < 2; step++) {
+		ck_assert_uint_eq(last(conn[0], MSG_JOB_END)->seq, steps[step]);
+		ck_assert_uint_eq(count(conn[1], MSG_JOB_DOWN, REQ_ANY), 0);
+		ready_as(conn[0], MSG_JOB_END, job, steps[step], 0);
+		if (step == 1) {	/* what it has given to some comes to all */
+			conn_closed(other);
+			pass_beating(1000, (uint32_t[]){ conn[0], conn[1], server }, 3);
+			ck_assert_uint_eq(last(server, MSG_EPOCH)->ngone, 0);
+		}
+		ready_as(conn[1], MSG_JOB_END, job, steps[step], 0);
+	}
+	ck_assert_str_eq(last(conn[1], MSG_JOB_DOWN)->text,
+			 "rank 2 on machine c is gone (the agent's connection closed)");
+	ck_assert_int_eq(last(server, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
 START_TEST(an_agent_that_lost_the_question_is_asked_again)
 {
 	struct pair p = pair_that_lost_rank_1();
@@ -140,6 +173,7 @@ static void add(TCase *t)
 	tcase_add_test(t, rounds_begin_again_at_one);
 	tcase_add_loop_test(t, who_does_not_answer_is_not_waited_for_long, 0, ARRAY_SIZE(steps));
 	tcase_add_test(t, agents_that_are_gone_are_not_waited_for);
+	tcase_add_test(t, a_lost_agent_ends_it_in_the_same_way);
 	tcase_add_test(t, an_agent_that_lost_the_question_is_asked_again);
 	tcase_add_test(t, nothing_new_begins_and_further_losses_change_nothing);
 }

@@ -101,6 +101,32 @@ START_TEST(an_agent_that_servers_hear_is_waited_for)
 }
 END_TEST
 
+/* It is heard; but what the lost one had cannot move without it. */
+START_TEST(an_agent_that_servers_hear_is_not_waited_for_for_ever_when_one_is_lost)
+{
+	struct pair p = { .a = hello(NODE_AGENT, "a"), .b = hello(NODE_AGENT, "b") };
+	uint32_t other;
+
+	p.server = hello(NODE_SERVER, "cpu-0");
+	other = hello(NODE_SERVER, "cpu-1");
+	join(p.a, 1, 2, 0);
+	join(p.b, 1, 2, 1);
+	p.job = last(p.server, MSG_JOB_UP)->job;
+	ready_as(p.server, MSG_JOB_READY, p.job, last(p.server, MSG_JOB_UP)->epoch, 0);
+	ready_as(other, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	conn_closed(p.a);
+	for (uint32_t i = 0; i < 98; i++) {
+		if (i == 70)
+			conn_closed(other);
+		pass_beating(1000, (uint32_t[]){ p.b, p.server, other }, i < 70 ? 3 : 2);
+		heard(p.server, w->agent_node[0]);
+	}
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_with(&p, 4000);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
 /* The scheduler itself stands still, which is nobody's fault: and nobody has heard the agent. */
 START_TEST(an_agent_that_nobody_heard_is_not_said_to_be)
 {
@@ -679,6 +705,7 @@ static void add(TCase *t)
 	tcase_add_test(t, whose_agent_lost_the_job_on_its_way_hears_of_it_before_the_answer);
 	tcase_add_test(t, a_silent_agent_has_its_lease_and_then_the_grace);
 	tcase_add_test(t, an_agent_that_servers_hear_is_waited_for);
+	tcase_add_test(t, an_agent_that_servers_hear_is_not_waited_for_for_ever_when_one_is_lost);
 	tcase_add_test(t, an_agent_that_nobody_heard_is_not_said_to_be);
 	tcase_add_test(t, an_agent_that_servers_heard_comes_back);
 	tcase_add_test(t, agents_without_a_job_and_servers_have_no_grace);
