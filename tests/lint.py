@@ -234,6 +234,16 @@ def check_story(path, text):
         complain(path, 2, "the header does not begin with what it is for")
 
 
+def check_shell(path, text):
+    """The second function of a name replaces the first, without a word."""
+    names = {}
+    for m in re.finditer(r"^(\w+)\(\)", text, re.M):
+        line = text.count("\n", 0, m.start()) + 1
+        if m[1] in names:
+            complain(path, line, f"{m[1]}() is in line {names[m[1]]}, too")
+        names[m[1]] = line
+
+
 DEFINITION = re.compile(
     r"^(?!static\b|typedef\b|return\b|else\b|extern\b|[A-Z_]*INLINE\b|#)"
     r"((?:[A-Za-z_][\w ]*[\s*]+)+?)(\w+)\(([^;{}]*)\)\s*\{", re.M)
@@ -300,6 +310,16 @@ def check_functions(sources, headers):
                 complain(path, line, f"{name}() is neither static nor declared in a header")
 
 
+def check_errors():
+    """docs/FAILURES.md says of every code what it means for the job."""
+    with open(os.path.join(ROOT, "common/base/err.h"), encoding="utf-8") as f:
+        codes = re.findall(r"^\tX\((E\w+),\s+\d+, (\w+),", f.read(), re.M)
+    with open(os.path.join(ROOT, "docs/FAILURES.md"), encoding="utf-8") as f:
+        rows = re.findall(r"^\| (E[A-Z]+) \| (yes|no) \|", f.read(), re.M)
+    if not codes or rows != [(name, "yes" if again == "true" else "no") for name, again in codes]:
+        complain("docs/FAILURES.md", 1, "its codes are not those of common/base/err.h, in order")
+
+
 def main():
     sources, headers = {}, {}
     for path in files():
@@ -309,6 +329,8 @@ def main():
             text = f.read()
         check_licence(path, text)
         check_shape(path, text)
+        if path.endswith(".sh"):
+            check_shell(path, text)
         if not path.endswith((".c", ".h")):
             continue
         code, bare = without_comments(text, False), without_comments(text, True)
@@ -324,6 +346,7 @@ def main():
             check_story(path, text)
             (headers if path.endswith(".h") else sources)[path] = text
     check_functions(sources, headers)
+    check_errors()
     for p in sorted(set(problems)):
         print(p)
     print(f"lint: {len(set(problems))} problems" if problems else "lint: clean")

@@ -229,7 +229,7 @@ visitor()
 # What no agent has any more a scheduler that recovers cannot know: one dies after the other.
 RECOVERED=0			# the scheduler, and
 BACK=0				# the agent that died last has its jobs, by then
-all_back() { (( $(now_ms) >= BACK )); }
+agents_back() { (( $(now_ms) >= BACK )); }
 
 trouble()
 {
@@ -241,7 +241,7 @@ trouble()
 	1) visitor ;;
 	2 | 3) roll 3; brief "a$ROLLED" ;;
 	4 | 5) roll 3; brief "three.$ROLLED" ;;
-	6 | 7 | 8) roll 3; ! all_back || agent_again "a$ROLLED" ;;
+	6 | 7 | 8) roll 3; ! agents_back || agent_again "a$ROLLED" ;;
 	9 | 10 | 11) roll 3; rank_lose $(( 1 + ROLLED )) ;;
 	*)
 		roll ${#SERVERS[@]}
@@ -283,7 +283,7 @@ jobs_live()
 }
 
 # An agent may end a server on its machine when a scheduler has recovered, too.
-all_back() { heal_all; nodes_up $(( ${#AGENTS[@]} + ${#SERVERS[@]} )); }
+nodes_back() { heal_all; nodes_up $(( ${#AGENTS[@]} + ${#SERVERS[@]} )); }
 
 well()
 {
@@ -292,7 +292,7 @@ well()
 	heal_all
 	for r in "${!LOST[@]}"; do LOST[$r]=0; done
 	wait_until $HEAL_S 'the scheduler has recovered' is_active
-	wait_until $HEAL_S 'all nodes are back' all_back
+	wait_until $HEAL_S 'all nodes are back' nodes_back
 	wait_until $HEAL_S 'nobody is drained' none_drain
 	jobs_live
 	tally tensors --stuck > "$TMP/stuck.log" 2>&1	# for the case that it stays so
@@ -303,7 +303,7 @@ well()
 	done
 	wait_until $HEAL_S 'no round is stuck' none_stuck
 	jobs_live
-	wait_until $HEAL_S 'all nodes are back, still' all_back
+	wait_until $HEAL_S 'all nodes are back, still' nodes_back
 	for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
 		: "${RSS[$r]:=$(rss_of "$r")}"	# unset by who starts it
 	done
@@ -354,5 +354,8 @@ for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
 	wait_until 30 "$r has no more than ${FDS[$r]} descriptors" fds_are "$r" "${FDS[$r]}"
 done
 for rank in three.0 two.0 less.0; do say "$rank: $(tail -n 1 "$TMP/$rank.log")"; done
+for how in killed ended stopped 'cut off' drained agent brief rank scheduler visitor; do
+	(( ${DID[$how]:-0} || DURATION < 300 )) || fail "in $DURATION s not once: $how"
+done
 for how in "${!DID[@]}"; do say "$how: ${DID[$how]} times"; done
 say "no wrong bit, no stuck round, nothing kept; seed $SEED"

@@ -87,9 +87,13 @@ class Ring:
 
 
 def attack_memory(ring):
-    """All of it must be refused or harmless; then the agent is to read the memory."""
-    for name in ("tally-arena", "tally-ring", "tally-result"):
-        for start, end in list(mappings(name)):
+    """All of it must be refused or harmless; then the agent is to read the memory.  Results are
+    the machine's, and open to be read; but we are root, so only their size is attacked."""
+    for name, how in (("tally-arena", "rw"), ("tally-ring", "rw"), ("tally-result", "r-")):
+        found = list(mappings(name, how))
+        if not found:
+            print("WRONG: no memory called", name, flush=True)
+        for start, end in found:
             fd = os.open(f"/proc/self/map_files/{start:x}-{end:x}", os.O_RDWR)
             for size in (0, 2 * (end - start)):
                 try:
@@ -97,8 +101,9 @@ def attack_memory(ring):
                     print("WRONG: resized", name, flush=True)
                 except OSError:
                     pass
-            punch = ctypes.CDLL(None, use_errno=True).fallocate
-            punch(fd, 3, ctypes.c_long(0), ctypes.c_long(end - start))
+            if how == "rw":
+                punch = ctypes.CDLL(None, use_errno=True).fallocate
+                punch(fd, 3, ctypes.c_long(0), ctypes.c_long(end - start))
             os.close(fd)
     ring.post()
 

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 export BUILD=${BUILD:-build}
 SECONDS_MAX=${VM_SECONDS:-360}
 
-[ $# -gt 0 ] || set -- verbs conformance e2e device faults
+[ $# -gt 0 ] || set -- verbs conformance e2e device faults shrink
 [ "$*" != bench ] || exec tests/vm/vm.py -c -t "$SECONDS_MAX" bash tests/vm/guest/bench.sh
 scripts=()
 for name; do scripts+=("tests/vm/guest/$name.sh"); done
