@@ -69,6 +69,12 @@ void sim_cover_agent(struct ag_core *c, const struct frame *f)
 	X(NO_TENSORS,	"TENSORS_READY: no") \
 	X(NO_EPOCH,	"EPOCH_READY: no") \
 	X(BROKEN,	"RANK_LEAVE: no") \
+	X(RETURN,	"RANK_JOIN: back") \
+	X(ALIVE,	"RANK_ALIVE") \
+	X(GROW,		"BARRIER: grow") \
+	X(END,		"JOB_END") \
+	X(LET_GO,	"JOB_DOWN") \
+	X(STUCK,	"STUCK") \
 	X(AGENT_AWAY,	"agent away") \
 	X(AGENT_BACK,	"agent back") \
 	X(SERVER_AWAY,	"server away") \
@@ -101,12 +107,14 @@ static const char *const job_event[] = {
 #undef X
 };
 
-static uint64_t node_seen[SN_DEAD + 1][NODE_EVENTS], job_seen[SJ_DOWN + 1][JOB_EVENTS];
+#define SJ_ENDING (SJ_DOWN + 1)		/* up, and a rank is lost without which it cannot go on */
+
+static uint64_t node_seen[SN_DEAD + 1][NODE_EVENTS], job_seen[SJ_ENDING + 1][JOB_EVENTS];
 
 static void job_met(const struct sched_job *j, enum job_event e)
 {
 	if (j)
-		job_seen[j->state][e]++;
+		job_seen[j->state == SJ_UP && j->ending ? SJ_ENDING : j->state][e]++;
 }
 
 static bool is_part(struct sched_job *j, const struct sched_node *n)
@@ -146,14 +154,26 @@ static void met_ready(struct sched *c, const struct msg_ready *m, enum job_event
 static void met_message(struct sched *c, const struct msg *m)
 {
 	switch (m->type) {
-	case MSG_RANK_JOIN: job_met(job_by_name(c, m->rank_join.job), JE_JOIN); break;
+	case MSG_RANK_JOIN:
+		if (m->rank_join.back)
+			job_met(job_by_number(c, m->rank_join.back), JE_RETURN);
+		else
+			job_met(job_by_name(c, m->rank_join.job), JE_JOIN);
+		break;
 	case MSG_RANK_LEAVE:
 		job_met(job_by_number(c, m->rank_leave.job),
 			m->rank_leave.code ? JE_BROKEN : JE_LEAVE);
 		break;
 	case MSG_DECLARE: job_met(job_by_number(c, m->declare.job), JE_DECLARE); break;
 	case MSG_UNDECLARE: job_met(job_by_number(c, m->ids.job), JE_UNDECLARE); break;
-	case MSG_BARRIER: job_met(job_by_number(c, m->barrier.job), JE_BARRIER); break;
+	case MSG_BARRIER:
+		job_met(job_by_number(c, m->barrier.job),
+			m->barrier.grow ? JE_GROW : JE_BARRIER);
+		break;
+	case MSG_RANK_ALIVE: job_met(job_by_number(c, m->rank_alive.job), JE_ALIVE); break;
+	case MSG_JOB_END: job_met(job_by_number(c, m->ready.job), JE_END); break;
+	case MSG_JOB_DOWN: job_met(job_by_number(c, m->job_down.job), JE_LET_GO); break;
+	case MSG_STUCK: job_met(job_by_number(c, m->stuck.job), JE_STUCK); break;
 	case MSG_JOB_READY: met_ready(c, &m->ready, JE_READY, JE_NO_JOB); break;
 	case MSG_TENSORS_READY: met_ready(c, &m->ready, JE_TENSORS, JE_NO_TENSORS); break;
 	case MSG_EPOCH_READY: met_ready(c, &m->ready, JE_EPOCH, JE_NO_EPOCH); break;
@@ -242,6 +262,12 @@ static const struct impossible no_job[] = {
 	{ SJ_GATHERING, JE_NO_TENSORS, UNNUMBERED },
 	{ SJ_GATHERING, JE_NO_EPOCH, UNNUMBERED },
 	{ SJ_GATHERING, JE_BROKEN, UNNUMBERED },
+	{ SJ_GATHERING, JE_RETURN, UNNUMBERED },
+	{ SJ_GATHERING, JE_ALIVE, UNNUMBERED },
+	{ SJ_GATHERING, JE_GROW, UNNUMBERED },
+	{ SJ_GATHERING, JE_END, UNNUMBERED },
+	{ SJ_GATHERING, JE_LET_GO, UNNUMBERED },
+	{ SJ_GATHERING, JE_STUCK, UNNUMBERED },
 	{ SJ_GATHERING, JE_SERVER_AWAY, "it has no servers yet" },
 	{ SJ_GATHERING, JE_SERVER_BACK, "it has no servers yet" },
 	{ SJ_RESERVING, JE_LEAVE, UNHEARD },
@@ -256,11 +282,29 @@ static const struct impossible no_job[] = {
 	{ SJ_RESERVING, JE_NO_TENSORS, "it has no log yet" },
 	{ SJ_RESERVING, JE_NO_EPOCH, "it has no log yet" },
 	{ SJ_RESERVING, JE_BROKEN, UNHEARD },
+	{ SJ_RESERVING, JE_RETURN, UNHEARD },
+	{ SJ_RESERVING, JE_ALIVE, UNHEARD },
+	{ SJ_RESERVING, JE_GROW, UNHEARD },
+	{ SJ_RESERVING, JE_END, UNHEARD },
+	{ SJ_RESERVING, JE_LET_GO, "no agent has found that it has no path to it" },
+	{ SJ_RESERVING, JE_STUCK, UNHEARD },
 	{ SJ_HELD, JE_NO_JOB, HEARD },
 	{ SJ_HELD, JE_NO_TENSORS, HEARD },
 	{ SJ_HELD, JE_NO_EPOCH, HEARD },
+	{ SJ_HELD, JE_END, HEARD, true },
+	{ SJ_HELD, JE_LET_GO, HEARD, true },
 	{ SJ_HELD, JE_SERVER_AWAY, "its servers are its again when it goes on" },
 	{ SJ_HELD, JE_SERVER_BACK, "its servers are its again when it goes on" },
+	{ SJ_UP, JE_END, "nobody has been asked", true },
+	{ SJ_ENDING, JE_LEAVE, "a rank leaves just then", true },
+	{ SJ_ENDING, JE_JOIN, "its ranks are all there", true },
+	{ SJ_ENDING, JE_BROKEN, "a second rank is lost just then", true },
+	{ SJ_ENDING, JE_GROW, "such a job does not grow" },
+	{ SJ_ENDING, JE_NO_JOB, "memory fails just then", true },
+	{ SJ_ENDING, JE_NO_TENSORS, "memory fails just then", true },
+	{ SJ_ENDING, JE_NO_EPOCH, "memory fails just then", true },
+	{ SJ_ENDING, JE_RETURN, "an agent is away just then", true },
+	{ SJ_ENDING, JE_LET_GO, "a path is cut just then", true },
 	{ SJ_DOWN, JE_JOIN, "its name is free" },
 	{ SJ_DOWN, ANY, CORPSE, true },
 	{ 0 }
@@ -328,10 +372,10 @@ uint32_t sim_cover_report(void)
 		for (uint32_t e = 0; e < NODE_EVENTS; e++)
 			pair("node", node_state_name(i), "", node_event[e], node_seen[i][e],
 			     find(no_node, i, e));
-	for (uint32_t i = 0; i <= SJ_DOWN; i++)
+	for (uint32_t i = 0; i <= SJ_ENDING; i++)
 		for (uint32_t e = 0; e < JOB_EVENTS; e++)
-			pair("job", job_state_name(i), "", job_event[e], job_seen[i][e],
-			     find(no_job, i, e));
+			pair("job", i == SJ_ENDING ? "ending" : job_state_name(i), "",
+			     job_event[e], job_seen[i][e], find(no_job, i, e));
 	printf("%u of %u pairs of a state and an event were met, %u cannot be, %u are rare, "
 	       "%u are missing\n", sum.met, sum.all, sum.never, sum.rare, sum.missed);
 	return sum.missed;

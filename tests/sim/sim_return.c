@@ -203,38 +203,35 @@ static bool is_missing(const struct sim *s, uint32_t agent, const struct sim_job
 	       !aj->back[rank] && sim_rank_lives(j, rank);
 }
 
-void sim_back_ask(struct sim *s, uint32_t agent)
+/* As ad_alive_look() of the daemon; and who has computed enough is back. */
+static void look(struct sim *s, uint32_t agent, struct sim_job *j, bool again)
 {
-	for (uint32_t i = 0; i < s->p.njobs; i++) {
-		struct sim_job *j = &s->job[i];
-		struct sim_agent_job *aj = &s->agent[agent]->job[i];
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
-		for (uint32_t r = 0; r < j->p->world; r++) {
-			if (!is_missing(s, agent, j, r) || s->now < aj->busy_until[r])
-				continue;
-			aj->busy_until[r] = 0;
-			say_join(s, agent, j, r);
-		}
+	for (uint32_t r = 0; r < j->p->world; r++) {
+		bool busy = aj->busy_until[r] != 0;
+
+		if (!is_missing(s, agent, j, r) || (!busy && !again))
+			continue;
+		if (busy)
+			say_alive(s, agent, j, r);
+		if (s->now < aj->busy_until[r])
+			continue;
+		aj->busy_until[r] = 0;
+		say_join(s, agent, j, r);
 	}
 }
 
-/* As ad_alive_look() of the daemon; and who has computed enough is back. */
+void sim_back_ask(struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		look(s, agent, &s->job[i], true);
+}
+
 void sim_back_beat(struct sim *s, uint32_t agent)
 {
-	for (uint32_t i = 0; i < s->p.njobs; i++) {
-		struct sim_job *j = &s->job[i];
-		struct sim_agent_job *aj = &s->agent[agent]->job[i];
-
-		for (uint32_t r = 0; r < j->p->world; r++) {
-			if (!is_missing(s, agent, j, r) || !aj->busy_until[r])
-				continue;
-			say_alive(s, agent, j, r);
-			if (s->now < aj->busy_until[r])
-				continue;
-			aj->busy_until[r] = 0;
-			say_join(s, agent, j, r);
-		}
-	}
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		look(s, agent, &s->job[i], false);
 }
 
 /* Its agent waits for one less. */
