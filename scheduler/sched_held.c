@@ -260,6 +260,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 {
 	struct sched_job *j = job_by_number(s, m->job), *same;
 	struct sched_part *p;
+	bool late;
 
 	if (j && j->state == SJ_HELD) {
 		enter(s, j, n, m);
@@ -271,11 +272,13 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	}
 	if (j && j->state != SJ_GATHERING && part_named(j, n)) {
 		p = part_named(j, n);
-		if (p->node == n && p->return_by)
+		late = p->node == n && p->return_by;
+		if (late)
 			job_agent_dead(s, j, n, "report of the job came too late");
-		else if (!p->out)
-			return;
-		down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
+		if (j->state == SJ_DOWN || (j->ending && p->node != n))
+			down_for_one(s, n, m->job, j->why.code, j->why.text);
+		else if (late || p->out)
+			down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
 		return;
 	}
 	if (j || !s->recover_until || !held_valid(s, m)) {

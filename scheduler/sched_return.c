@@ -323,6 +323,7 @@ void return_deaf(struct sched *s, mono_t ns)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 
+		j->end_by += j->ending ? ns : 0;
 		for (uint32_t k = 0; k < j->nmachines; k++)
 			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
 		for (uint32_t r = 0; r < j->world; r++)

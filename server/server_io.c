@@ -164,6 +164,18 @@ static void on_down(void *ctx, const struct err *why)
 
 /* ---- messages ---- */
 
+/* It was read, and not answered before the connection broke; an answer may be on its way. */
+static bool is_told_again(struct server *s, const struct msg_job_up *m)
+{
+	const struct sv_job *j = sv_job_find(s, m->job);
+
+	if (!j || j->stopping || j->epoch != m->epoch)
+		return false;
+	if (!j->starting)
+		answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
+	return true;
+}
+
 static void on_msg(void *ctx, const struct msg *m)
 {
 	struct server *s = ctl_daemon_owner(ctx);
@@ -171,7 +183,7 @@ static void on_msg(void *ctx, const struct msg *m)
 
 	switch (m->type) {
 	case MSG_JOB_UP:
-		if (sv_job_up(s, &m->job_up, &e))
+		if (!is_told_again(s, &m->job_up) && sv_job_up(s, &m->job_up, &e))
 			answer(s, MSG_JOB_READY, m->job_up.job, m->job_up.epoch, &e);
 		break;
 	case MSG_TENSORS:

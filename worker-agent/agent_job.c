@@ -482,7 +482,7 @@ void ad_job_free(struct ad_job *j)
 {
 	struct agent *a = j->agent;
 
-	if (j->machines && !a->stopping)
+	if (j->machines && j->me < j->n && !a->stopping)
 		ad_alive_over(j);
 	j->freed = true;
 	j->id = 0;				/* this machine may come into it again */

@@ -117,8 +117,13 @@ START_TEST(a_lost_agent_ends_it_in_the_same_way)
 	job = last(server, MSG_JOB_UP)->job;
 	ready_as(server, MSG_JOB_READY, job, last(server, MSG_JOB_UP)->epoch, 0);
 	ready_as(other, MSG_JOB_READY, job, last(server, MSG_JOB_UP)->epoch, 0);
+	barrier(conn[0], 10, job, 0, 1);	/* which nobody passes without rank 2 */
+	barrier(conn[1], 10, job, 1, 1);
 	conn_closed(conn[2]);
 	pass_beating(1000, (uint32_t[]){ conn[0], conn[1], server, other }, 4);
+	conn[2] = hello_from(NODE_AGENT, "c", "c", 1, "");
+	job_held(conn[2], job, last(server, MSG_JOB_UP)->epoch);	/* it was given up */
+	ck_assert_int_eq(last(conn[2], MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 	for (; step < 2; step++) {
 		ck_assert_uint_eq(last(conn[0], MSG_JOB_END)->seq, steps[step]);
 		ck_assert_uint_eq(count(conn[1], MSG_JOB_DOWN, REQ_ANY), 0);
@@ -133,6 +138,18 @@ START_TEST(a_lost_agent_ends_it_in_the_same_way)
 	ck_assert_str_eq(last(conn[1], MSG_JOB_DOWN)->text,
 			 "rank 2 on machine c is gone (the agent's connection closed)");
 	ck_assert_int_eq(last(server, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_int_lt(answer(conn[0], 10)->code, 0);	/* its deadline, or the job's end */
+	ck_assert_int_lt(answer(conn[1], 10)->code, 0);
+}
+END_TEST
+
+START_TEST(time_in_which_the_scheduler_stood_still_is_not_their_silence)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	w->now += mono_ms(60000);
+	pass_beating(100, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_GIVEN);
 }
 END_TEST
 
@@ -175,6 +192,7 @@ static void add(TCase *t)
 	tcase_add_test(t, agents_that_are_gone_are_not_waited_for);
 	tcase_add_test(t, a_lost_agent_ends_it_in_the_same_way);
 	tcase_add_test(t, an_agent_that_lost_the_question_is_asked_again);
+	tcase_add_test(t, time_in_which_the_scheduler_stood_still_is_not_their_silence);
 	tcase_add_test(t, nothing_new_begins_and_further_losses_change_nothing);
 }
 
