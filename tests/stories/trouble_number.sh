@@ -12,11 +12,12 @@ for job in waits goes; do
 done
 for job in waits goes; do train_more $job.0 5 20; done
 
+lives='agent a1 \(its processes live\), [0-9]+ s left'
 kill_now waits.1 STOP
 kill_now a1 KILL
 wait "$(pid_of a1)" 2>/dev/null
 start_agent a1
-wait_until 10 'the job waits' job_says waits 'agent a1.*, [0-9]+ s left'
+wait_until 10 'the job waits' job_says waits "$lives"
 train_more goes.0 20
 
 kill_now s0 STOP
@@ -25,7 +26,7 @@ train_more goes.0 20
 kill_now s0 CONT
 wait_line 15 scheduler "job goes epoch .* the servers' new shares"
 train_more goes.0 100 20
-job_says waits 'agent a1.*, [0-9]+ s left' || fail 'the job that waits does no more'
+job_says waits "$lives" || fail 'the job that waits does no more'
 say 'a job that goes on uses the server that is back'
 
 kill_now waits.1 CONT
