@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands between daemons and their scheduler, and breaks all their connections when told to.
 
-	breaker.py ADDRESS PORT_FILE
+	breaker.py ADDRESS PORT_FILE [SECONDS]
 
-Passes on what comes on a port of its own, which PORT_FILE names, to ADDRESS and back.  On
-SIGUSR1 all connections are reset, with what is on its way lost, and a line says how many.
+Passes on what comes on a port of its own, which PORT_FILE names, to ADDRESS and back, that
+much later: a scheduler far away.  On SIGUSR1 all connections are reset, with what is on its
+way lost, and a line says how many.
 """
 import asyncio
 import os
@@ -15,11 +16,13 @@ import struct
 import sys
 
 ends = set()			# of every connection, both
+later = float(sys.argv[3]) if len(sys.argv) > 3 else 0
 
 
 async def copy(reader, writer):
     try:
         while data := await reader.read(65536):
+            await asyncio.sleep(later)
             writer.write(data)
             await writer.drain()
     except OSError:

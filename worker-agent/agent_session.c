@@ -271,10 +271,12 @@ void ad_session_ring_ready(struct ad_session *s)
 
 	if (s->state != SESSION_OPENING)
 		return;
+	/* It submits to tensors that it knows; a job that cannot go on may not have them. */
 	s->waits = s->back && (s->job->state == JOB_STARTING ||
-			       (s->job->state == JOB_RUNNING && !list_empty(&s->job->batches)));
+			       (s->job->state == JOB_RUNNING &&
+				(s->job->code || !list_empty(&s->job->batches))));
 	if (s->waits)
-		return;			/* it submits to tensors that it knows */
+		return;
 	s->state = SESSION_OPEN;
 	if (s->job->state == JOB_STOPPING)
 		reply(s, s->attach_req, s->job->code, s->job->text);

@@ -103,7 +103,11 @@ for lie in $end_with_it; do
 done
 say 'what cannot be told from the truth hurts its own job alone'
 
-# Two stories of one rank, told while another one is awaited.
+# Two stories of one rank, told while another one is awaited, which waits for its round: it
+# hears the reason, although its ring could be open before the job ends on a far scheduler's word.
+start_daemon far "$PYTHON" "$ROOT/tests/breaker.py" "$SCHEDULER" "$TMP/far.port" 0.2
+wait_until 10 'the far scheduler listens' test -s "$TMP/far.port"
+SCHEDULER=$LOOPBACK:$(< "$TMP/far.port")
 start_rank stories 0 3 a1 declare:w:300000 rounds:w:3 submit:w wait:60
 start_rank stories 2 3 a0 declare:w:300000 rounds:w:3 "until:$TMP/told" submit:w wait:60
 liar stories 1 3 stories
@@ -113,6 +117,7 @@ again
 wait_line 20 stories.1 '^said'
 : > "$TMP/told"
 for r in 0 2; do expect_error 30 stories.$r 'EPROTO .*handed back'; done
+grep "of job 'stories' cut off" "$TMP/a0.log" && fail 'who had told the truth was cut off'
 kill_now stories.1 KILL
 say 'two stories of one rank: their job ends'
 
