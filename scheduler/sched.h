@@ -174,7 +174,6 @@ struct sched_part {
 	uint32_t weight;		/* servers: parts per 2^32 */
 	bool told_up, told_down;
 	bool ready;			/* servers: answered JOB_UP, or the head of the log */
-	bool leaves_missed;		/* agents: a RANK_LEAVE found it away */
 	bool held;			/* agents: has sent JOB_HELD */
 	bool out;			/* agents: all its ranks are lost */
 	bool coming;			/* agents: was out, and hears the job when all others are in
@@ -461,7 +460,8 @@ void job_node_dead(struct sched *s, struct sched_node *n, const char *why);
 void job_node_back(struct sched *s, struct sched_node *n);
 /* For one job. */
 void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why);
-void job_tell_leaves(struct sched *s, struct sched_job *j, struct sched_part *p); /* missed */
+/* Those that have left, and may be told again: what was said to it may have been lost. */
+void job_tell_leaves(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 void job_servers_changed(struct sched *s);		/* one more to start with */
 void job_reap(struct sched *s);				/* frees jobs that are over */
 void job_pump(struct sched *s, struct sched_job *j);	/* does what can be done now */

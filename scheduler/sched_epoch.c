@@ -252,8 +252,10 @@ bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool
 		return false;
 	p->came = false;
 	if (n->kind == NODE_AGENT) {
-		if (sent_again(s, j, p, none, has, j->told))
+		if (sent_again(s, j, p, none, has, j->told)) {
+			job_tell_leaves(s, j, p);
 			return true;
+		}
 		job_down(s, j, TALLY_EWORKERLOST, "machine %.128s was away and has missed too much",
 			 p->name);
 		return false;

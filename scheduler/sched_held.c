@@ -206,6 +206,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 		j->ranks[r].node = n;
 		j->nin++;
 	}
+	job_tell_leaves(s, j, p);	/* who came before it */
 }
 
 /*

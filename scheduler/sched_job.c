@@ -432,10 +432,8 @@ static void tell_left(struct sched *s, struct sched_job *j, const struct sched_n
 			.job = j->number, .rank = rank, .text = "",
 		};
 	for (uint32_t i = 0; i < j->nmachines; i++) {
-		struct sched_part *p = &j->machines[i];
-
-		if (p->node && p->node != from && !out_send(s, p->node, m))
-			p->leaves_missed = true;
+		if (j->machines[i].node && j->machines[i].node != from)
+			out_send(s, j->machines[i].node, m);
 	}
 }
 
@@ -481,15 +479,17 @@ static void leave_broken(struct sched *s, struct sched_job *j, const struct sche
 		job_down(s, j, m->code, "machine %.128s: %.300s", n->name, text);
 }
 
-/* It cannot go on, and names a rank of its of which it has not heard yet that it is lost. */
+/* It cannot go on, and names any rank of its: also one that is lost, or has detached. */
 static bool found_by_agent(struct sched_job *j, const struct sched_node *n,
 			   const struct msg_rank_leave *m)
 {
 	const struct sched_part *p = job_machine_part(j, n);
 	const struct sched_rank *r = &j->ranks[m->rank];
 
-	return m->code && m->code != TALLY_EWORKERLOST && j->state == SJ_UP && p &&
-	       r->state == SR_LOST && r->machine == (uint32_t)(p - j->machines);
+	return m->code && m->code != TALLY_EWORKERLOST && p &&
+	       (j->state == SJ_UP || j->state == SJ_HELD) &&
+	       (r->state == SR_LOST || r->state == SR_LEFT) &&
+	       r->machine == (uint32_t)(p - j->machines);
 }
 
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)
@@ -622,15 +622,12 @@ void job_node_dead(struct sched *s, struct sched_node *n, const char *why)
 	s->any_down = true;
 }
 
-void job_tell_leaves(struct sched *s, struct sched_job *j, struct sched_part *p)
+void job_tell_leaves(struct sched *s, const struct sched_job *j, const struct sched_part *p)
 {
-	if (!p->leaves_missed)
-		return;
-	p->leaves_missed = false;
-	for (uint32_t r = 0; r < j->world; r++) {
+	for (uint32_t r = 0; j->nleft && r < j->world; r++) {
 		struct msg *m;
 
-		if (j->ranks[r].state != SR_LEFT || j->ranks[r].node == p->node)
+		if (j->ranks[r].state != SR_LEFT)
 			continue;
 		m = out_msg(s, MSG_RANK_LEAVE);
 		if (m)
@@ -646,10 +643,6 @@ void job_node_back(struct sched *s, struct sched_node *n)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 
-		for (uint32_t k = 0; k < j->nmachines; k++) {
-			if (j->machines[k].node == n)
-				job_tell_leaves(s, j, &j->machines[k]);
-		}
 		if (j->state == SJ_DOWN) {
 			tell_everybody_down(s, j);
 			continue;

@@ -243,7 +243,6 @@ void return_tell(struct sched *s, struct sched_job *j, struct sched_part *p)
 	p->told_down = false;
 	p->seq = j->told;
 	p->settled = j->epoch;
-	p->leaves_missed = j->nleft > 0;
 	out_log(s, SCHED_INFO, "job %s goes on with machine %s", j->name, p->name);
 	out_send(s, p->node, plan_job_again(s, j));
 	log_send_again(s, j, p->node, j->told);

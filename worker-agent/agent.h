@@ -180,8 +180,8 @@ struct ad_job {
 	struct list batches;		/* ad_batch.in_job: with the engines */
 	int code;			/* why it ended, or cannot go on: said until it ends */
 	char text[ERR_TEXT_MAX + 1];
-	uint32_t left_rank;		/* the first that detached */
-	mono_t left_at;			/* when; 0: none has */
+	uint64_t *detached;		/* ranks that have: bits; owned */
+	mono_t detached_at;		/* the last of them; 0: none has */
 	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
 	bool freed;			/* all but this struct */
@@ -428,7 +428,9 @@ struct ad_settled_mail {
 struct ad_trouble {			/* the receiver frees it */
 	struct ad_session *session;	/* RING_BROKEN */
 	uint32_t job;
-	mono_t since;
+	mono_t since;			/* STALLED: the round's begin, and whom it waits for: */
+	uint64_t locals;		/* ranks of this machine, bits; */
+	uint32_t machine;		/* those of that one of the job's; UINT32_MAX: of none */
 	struct err err;
 };
 
@@ -545,6 +547,7 @@ void ad_log_forget(struct ad_tensor *t);
 void ad_log_free(struct ad_job *j);
 /* A local rank is gone; told now, and again to a scheduler that may not know it. */
 void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid);
+void ad_job_detached(struct ad_job *j, uint32_t rank);	/* of any machine; said again or not */
 void ad_job_resend(struct ad_job *j);
 
 /* agent_mem.c: slabs */
@@ -619,8 +622,7 @@ void ad_engine_quiet(struct ad_engine *en);	/* all of them, before the first is 
 void ad_engine_stop(struct ad_engine *en);
 void ad_engine_tell(struct ad_engine *en, enum ad_mail type, const void *body, size_t len);
 void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, size_t len);
-void ad_trouble(struct ad_engine *en, enum ad_mail type, struct ad_session *s, uint32_t job,
-		mono_t since, const struct err *err);
+void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t);	/* a copy */
 
 /* agent_rings.c: engine 0's front */
 void ad_rings_turn(struct ad_engine *en, mono_t now);

@@ -33,15 +33,14 @@ void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, 
 	outbox_post(&en->out, type, body, len);
 }
 
-void ad_trouble(struct ad_engine *en, enum ad_mail type, struct ad_session *s, uint32_t job,
-		mono_t since, const struct err *err)
+void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t)
 {
-	struct ad_trouble *t = malloc(sizeof(*t));
+	struct ad_trouble *copy = malloc(sizeof(*copy));
 
-	if (!t)
+	if (!copy)
 		return;
-	*t = (struct ad_trouble){ .session = s, .job = job, .since = since, .err = *err };
-	ad_tell_control(en, type, &t, sizeof(t));
+	*copy = *t;
+	ad_tell_control(en, type, &copy, sizeof(copy));
 }
 
 /* ---- jobs and tensors ---- */
@@ -302,7 +301,7 @@ static void check_failures(struct ad_engine *en)
 		j->fail_told = true;
 		t = ag_tensor_find(&en->core, j->id, j->fail_tensor);
 		ad_mismatch(j, t ? ((const struct ad_tensor *)t->user)->name : "?", &e);
-		ad_trouble(en, AD_JOB_FAILED, NULL, j->id, 0, &e);
+		ad_trouble(en, AD_JOB_FAILED, &(struct ad_trouble){ .job = j->id, .err = e });
 	}
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/bytes.h"
 #include "common/base/parse.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
@@ -116,10 +117,8 @@ static void on_rank_leave(struct agent *a, const struct msg_rank_leave *m)
 {
 	struct ad_job *j = ad_job_find(a, m->job);
 
-	if (!j || j->left_at)
-		return;
-	j->left_rank = m->rank;
-	j->left_at = loop_now();
+	if (j && m->rank < j->world)
+		ad_job_detached(j, m->rank);
 }
 
 int ad_log_entry(struct agent *a, const struct msg *m, struct err *e)
@@ -288,17 +287,32 @@ static const struct ctl_node_cb callbacks = {
 
 /* ---- what the engines say ---- */
 
+/* One that has detached, of those that the round waits for; UINT32_MAX: none. */
+static uint32_t awaited_leaver(const struct ad_job *j, const struct ad_trouble *t)
+{
+	uint32_t at = t->locals ? j->me : t->machine;
+
+	for (uint32_t i = 0; at < j->n && i < j->machines[at].nranks; i++)
+		if ((!t->locals || t->locals >> i & 1) &&
+		    bits_test(j->detached, j->machines[at].ranks[i]))
+			return j->machines[at].ranks[i];
+	return UINT32_MAX;
+}
+
 static void on_stalled(struct agent *a, const struct ad_trouble *t)
 {
 	struct ad_job *j = ad_job_find(a, t->job);
 	mono_t now = loop_now();
+	uint32_t leaver;
 	struct err e;
 
 	if (!j || j->state == JOB_STOPPING)
 		return;
-	if (j->left_at && now - MAX(j->left_at, t->since) > mono_ms(LEFT_GRACE_MS)) {
+	leaver = awaited_leaver(j, t);
+	if (leaver != UINT32_MAX &&
+	    now - MAX(j->detached_at, t->since) > mono_ms(LEFT_GRACE_MS)) {
 		err_set(&e, TALLY_ESHUTDOWN, "rank %u of job '%.100s' has detached, %.250s",
-			j->left_rank, j->name, t->err.text);
+			leaver, j->name, t->err.text);
 		ad_job_fail(j, &e);
 		return;
 	}

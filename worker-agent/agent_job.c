@@ -97,7 +97,7 @@ static int build(struct ad_job *j, const struct msg *m, struct err *e)
 {
 	const struct msg_job_up *up = &m->job_up;
 	struct ad_entry *entry;
-	int rc = j->lost ? copy_machines(j, up, e) : err_set(e, TALLY_ENOMEM, "out of memory");
+	int rc = j->lost && j->detached ? copy_machines(j, up, e) : err_set(e, TALLY_ENOMEM, "out of memory");
 
 	rc = rc ? rc : start_place(j, up, e);
 	if (!rc) {
@@ -140,6 +140,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	memcpy(j->name, up->name, strlen(up->name) + 1);
 	j->shrink = up->on_loss == ON_LOSS_SHRINK;
 	j->lost = calloc(BITS_WORDS(up->world), sizeof(*j->lost));
+	j->detached = calloc(BITS_WORDS(up->world), sizeof(*j->detached));
 	list_init(&j->later);
 	list_init(&j->log);
 	list_init(&j->tensors);
@@ -502,6 +503,7 @@ void ad_job_free(struct ad_job *j)
 	ad_epoch_free(j->epoch);
 	free(j->epoch_wire);
 	free(j->lost);
+	free(j->detached);
 	free(j->end.rounds);
 	while (!list_empty(&j->later)) {
 		struct ad_entry *entry = list_first(&j->later, struct ad_entry, link);

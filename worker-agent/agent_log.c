@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 
+#include "common/base/bytes.h"
 #include "worker-agent/agent.h"
 
 int ad_entry_new(const struct msg *m, struct ad_entry **out, struct err *e)
@@ -174,11 +175,21 @@ static void tell_left(struct ad_job *j, uint32_t local)
 	(void)ad_tell_scheduler(j->agent, &m);
 }
 
+void ad_job_detached(struct ad_job *j, uint32_t rank)
+{
+	if (bits_test(j->detached, rank))
+		return;
+	bits_set(j->detached, rank);
+	j->detached_at = loop_now();
+}
+
 void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid)
 {
 	if (j->state == JOB_STOPPING || j->left[local].gone)
 		return;
 	j->left[local] = (struct ad_left){ .gone = true, .code = code, .pid = pid };
+	if (!code)
+		ad_job_detached(j, j->machines[j->me].ranks[local]);
 	tell_left(j, local);
 }
 

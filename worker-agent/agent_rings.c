@@ -189,7 +189,8 @@ void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m)
 static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
 {
 	quiet(en, r);
-	ad_trouble(en, AD_RING_BROKEN, r->session, r->job->id, 0, e);
+	ad_trouble(en, AD_RING_BROKEN, &(struct ad_trouble){
+		.session = r->session, .job = r->job->id, .err = *e });
 }
 
 /* Where the descriptor's bytes lie; without data it names none. */
@@ -275,7 +276,8 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 	if (rc == TALLY_EMISMATCH || rc == TALLY_ESHUTDOWN) {
 		err_wrap(&e, "machine %.80s", en->agent->name);
-		ad_trouble(en, AD_JOB_FAILED, NULL, r->job->id, 0, &e);
+		ad_trouble(en, AD_JOB_FAILED, &(struct ad_trouble){
+			.job = r->job->id, .err = e });
 	} else if (rc) {
 		broken(en, r, &e);
 	} else {
@@ -415,6 +417,22 @@ static void wait_text(const struct ad_job *j, const struct fr_tensor *t, mono_t 
 	utf8_mend(buf);
 }
 
+/* As wait_text() says it. */
+static void say_stall(struct ad_engine *en, const struct ad_job *j, const struct fr_tensor *t,
+		      const struct err *e)
+{
+	struct ad_trouble st = {
+		.job = j->id, .since = t->since, .machine = UINT32_MAX, .err = *e,
+	};
+
+	for (uint32_t l = 0; l < j->nlocal; l++)
+		if (!t->in[l].posted && j->front.live >> l & 1)
+			st.locals |= 1ull << l;
+	if (!st.locals && t->pieces == t->groups * t->bytes && t->waits.kind == WAIT_MACHINE)
+		st.machine = t->waits.who;
+	ad_trouble(en, AD_STALLED, &st);
+}
+
 static void show_stall(struct ad_engine *en, const struct ad_job *j, const char *text)
 {
 	list_for_each(&en->rings, l) {
@@ -453,6 +471,6 @@ void ad_rings_stalls(struct ad_engine *en, mono_t now)
 		wait_text(j, t, now, e.text, sizeof(e.text));
 		show_stall(en, j, e.text);
 		j->stall_shown = true;
-		ad_trouble(en, AD_STALLED, NULL, j->id, t->since, &e);
+		say_stall(en, j, t, &e);
 	}
 }

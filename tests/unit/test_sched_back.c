@@ -202,6 +202,27 @@ START_TEST(what_was_done_is_answered_though_a_rank_has_left)
 }
 END_TEST
 
+/* What was said of it was lost with a connection; or its machine's agent came back last. */
+START_TEST(who_comes_back_hears_who_has_left)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = last(p.a, MSG_JOB_UP)->epoch;
+
+	leave(p.b, p.job, 1, 0);
+	p.a = agent_back(p.a, "a", 1);
+	has_log(p.a, MSG_EPOCH_READY, p.job, 1, 0);
+	ck_assert_uint_eq(last(p.a, MSG_RANK_LEAVE)->rank, 1);
+
+	restart(5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	p.b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	job_held(p.b, p.job, epoch);
+	leave(p.b, p.job, 1, 0);
+	job_held(p.a, p.job, epoch);
+	ck_assert_uint_eq(last(p.a, MSG_RANK_LEAVE)->rank, 1);
+}
+END_TEST
+
 /* Agents hear it later than servers; who has been offered the job meanwhile is not in it. */
 START_TEST(epoch_is_the_same_for_all)
 {
@@ -574,6 +595,7 @@ static void add(TCase *t)
 	tcase_add_test(t, what_was_done_and_not_heard_may_be_asked_again);
 	tcase_add_loop_test(t, question_that_crosses_its_answer_is_not_a_new_one, 0, 2);
 	tcase_add_test(t, what_was_done_is_answered_though_a_rank_has_left);
+	tcase_add_test(t, who_comes_back_hears_who_has_left);
 	tcase_add_test(t, epoch_is_the_same_for_all);
 	tcase_add_test(t, job_that_was_about_to_come_up_does);
 	tcase_add_test(t, agent_that_missed_one_forget_is_told_what_it_was);

@@ -289,6 +289,17 @@ START_TEST(what_an_agent_found_is_told_as_it_is)
 }
 END_TEST
 
+/* The rank that it names has detached; others on its machine wait for what cannot be. */
+START_TEST(what_an_agent_found_is_told_also_of_a_rank_that_has_left)
+{
+	struct pair p = pair_up();
+
+	leave(p.b, p.job, 1, 0);
+	leave(p.b, p.job, 1, TALLY_ESHUTDOWN);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_ESHUTDOWN);
+}
+END_TEST
+
 START_TEST(agent_that_cannot_take_the_job_says_why_to_everybody)
 {
 	struct pair p = pair_up();
@@ -719,6 +730,7 @@ static void add(TCase *t)
 	tcase_add_test(t, next_job_of_a_name_is_told_who_has_not_left_the_last);
 	tcase_add_test(t, lost_rank_is_named_to_everybody);
 	tcase_add_test(t, what_an_agent_found_is_told_as_it_is);
+	tcase_add_test(t, what_an_agent_found_is_told_also_of_a_rank_that_has_left);
 	tcase_add_test(t, agent_that_cannot_take_the_job_says_why_to_everybody);
 	tcase_add_test(t, process_that_ends_while_joining_gives_its_place_back);
 	tcase_add_test(t, dead_agent_ends_the_job);
