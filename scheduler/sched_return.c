@@ -325,6 +325,8 @@ void return_deaf(struct sched *s, mono_t ns)
 		j->end_by += j->ending ? ns : 0;
 		for (uint32_t k = 0; k < j->nmachines; k++)
 			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
+		for (uint32_t k = 0; k < j->nservers; k++)
+			j->servers[k].let_go_by += j->servers[k].let_go_by ? ns : 0;
 		for (uint32_t r = 0; r < j->world; r++)
 			if (j->ranks[r].seen)
 				j->ranks[r].seen = MIN(j->ranks[r].seen + ns, s->now);

@@ -131,9 +131,11 @@ wait_for()
 	local end=$(( ${EPOCHREALTIME/[.,]/} + $1 * 1000000 )) begin took
 
 	shift
-	until "$@"; do
+	while :; do			# it is looked at once more when the time is over
 		begin=${EPOCHREALTIME/[.,]/}
+		"$@" && return 0
 		(( begin < end )) || return 1
+		begin=${EPOCHREALTIME/[.,]/}
 		pause_ms 20
 		took=$(( ${EPOCHREALTIME/[.,]/} - begin ))
 		(( took < 1000000 )) || (( end += took ))

@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 FUZZ_SECONDS=${FUZZ_SECONDS:-5}
-export BUILD
+export BUILD CK_DEFAULT_TIMEOUT=60	# s, of a unit test
 
 kinds=()
 while [ $# -gt 0 ]; do

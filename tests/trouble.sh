@@ -94,11 +94,10 @@ start_trainer() { start_program failover_rank.py "$@"; }
 # nodes_up N: so many are up; the dead are shown for a while.
 nodes_up()
 {
-	local n
+	local out
 
-	n=$("$BIN/tally" nodes --json --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null |
-		grep -c '"state": *"up"')
-	[ "$n" = "$1" ]
+	out=$("$BIN/tally" nodes --json --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null) &&
+		[ "$(grep -c '"state": *"up"' <<< "$out")" = "$1" ]
 }
 
 pid_of() { local v=PID_${1//[^A-Za-z0-9]/_}; echo "${!v}"; }
@@ -108,12 +107,11 @@ rounds_of() { local n; read -r n < "$TMP/$1.count" 2>/dev/null; echo "${n:-0}"; 
 hash_of() { sed -n 's/^hash \([0-9a-f]\+\) .*/\1/p' "$TMP/$1.log" | grep . || echo "none, $1"; }
 has_rounds() { (( $(rounds_of "$1") >= $2 )); }
 
-# job_says JOB REGEX: the line of `tally jobs` for it matches.
-job_says()
-{
-	"$BIN/tally" jobs --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null |
-		grep -Eq -- "(^| )$1 .*$2"
-}
+# job_says JOB REGEX: the line of `tally jobs` for it matches; no_job_says: it does not, or
+# there is none.
+jobs_table() { "$BIN/tally" jobs --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null; }
+job_says() { jobs_table | grep -E -- "(^| )$1 .*$2" > /dev/null; }
+no_job_says() { local out; out=$(jobs_table) && ! grep -Eq -- "(^| )$1 .*$2" <<< "$out"; }
 
 # wait_line SECONDS NAME REGEX: its log has such a line.
 wait_line() { wait_until "$1" "$2 says: $3" has_line "$2" "$3"; }

@@ -40,7 +40,7 @@ def say(*words):
 
 class Rank:
     def __init__(self):
-        self.session = tally.Session(timeout=float(os.environ.get("TROUBLE_TIMEOUT", "10")),
+        self.session = tally.Session(timeout=float(os.environ.get("TROUBLE_TIMEOUT", "60")),
                                      on_loss=os.environ.get("TROUBLE_ON_LOSS", "error"))
         self.tensors, self.arrays, self.rounds, self.tickets = {}, {}, {}, []
         count = os.environ.get("TROUBLE_COUNT")

@@ -97,7 +97,8 @@ static int build(struct ad_job *j, const struct msg *m, struct err *e)
 {
 	const struct msg_job_up *up = &m->job_up;
 	struct ad_entry *entry;
-	int rc = j->lost && j->detached ? copy_machines(j, up, e) : err_set(e, TALLY_ENOMEM, "out of memory");
+	int rc = j->lost && j->detached ? copy_machines(j, up, e) :
+				      err_set(e, TALLY_ENOMEM, "out of memory");
 
 	rc = rc ? rc : start_place(j, up, e);
 	if (!rc) {

@@ -142,8 +142,8 @@ calls()
 	wait_until 30 "$job trains" has_rounds "$job.0" 3
 }
 
-calls wide a0 a0 a1 a1
 calls narrow a0 a0
+calls wide a0 a0 a1 a1
 for a in a0 a1 a0; do again $a KILL wide; done
 for r in 0 1 2 3; do expect_end 120 wide.$r 0; done
 for r in 0 1; do expect_end 120 narrow.$r 0; done

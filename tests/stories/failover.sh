@@ -179,7 +179,7 @@ finished none 'no server left, and one that comes'
 
 train alone
 kill_now s0 TERM
-expect_end 3 s0 0
+expect_end 8 s0 0
 has_line s0 'nobody can take its jobs over' || fail 'the last server does not say why it ended'
 wait_until 10 'the job says what it waits for' job_waits alone 'a server, all are gone'
 cpu_server 0

@@ -39,6 +39,9 @@ survivors()
 start_rank calm 0 2 a0 declare:w:200000 "train:w:$TMP/enough"
 start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
 train_more calm.0 1 20
+arenas() { grep -c 'memfd:tally-arena' "/proc/$(pid_of "$1")/maps"; }
+has_arenas() { [ "$(arenas "$1")" = "$2" ]; }
+calm=$(arenas a0)
 
 # ---- one of two processes of a machine, then a machine's only one, then a machine ----
 start_shrink job 0 6 a0 6 60 0.02
@@ -92,9 +95,7 @@ has_line both.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
 say 'together with a server, and while the scheduler is away: the same'
 
 # ---- what a killed process had ----
-arenas() { grep -c 'memfd:tally-arena' "/proc/$(pid_of "$1")/maps"; }
-has_arenas() { [ "$(arenas "$1")" = "$2" ]; }
-calm=$(arenas a0)
+wait_until 20 'what the jobs before had is gone' has_arenas a0 "$calm"
 for r in 0 1 2; do start_shrink room $r 4 a0 3 100000 0.02; done
 start_shrink room 3 4 a1 3 100000 0.02
 wait_until 60 'it trains' at_round room.0 5

@@ -5,7 +5,8 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_cluster 2 2 --agent-grace 0
+# Who stands still is named for as long as its lease runs: often enough to be seen.
+start_cluster 2 2 --agent-grace 0 --heartbeat-ms 200
 stuck() { "$BIN/tally" tensors --stuck --timeout 2 --scheduler "$SCHEDULER" "$@"; }
 
 # is_stuck REGEX JSON-REGEX NOBODY: a line says so, with JSON in one line, and none names

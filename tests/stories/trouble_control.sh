@@ -51,7 +51,9 @@ for (( n = 0; n < JOBS; n++ )); do
 done
 (( $(resets) >= JOBS )) || fail 'nothing was reset'
 train_more calm.0 20
-grep -E -- '-> dead' "$TMP/scheduler.log" && fail 'somebody was given up who was there'
+# But for who was not back in half a second, as busy as the machine may be.
+grep -E -- '-> dead' "$TMP/scheduler.log" | grep -v 'reason connection closed' &&
+	fail 'somebody was given up who was there'
 say "$JOBS jobs came and went, connections were reset $(resets) times"
 
 # ---- the scheduler ----

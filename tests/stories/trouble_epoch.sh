@@ -8,7 +8,8 @@
 . "$(dirname "$0")/../trouble.sh"
 
 SHORT=100 LONG=330		# rounds; the long ones outlast a scheduler's restart
-start_ns_cluster 2 3
+# An offer goes with a server's heartbeat, and who is stopped has a lease of 3 s for it.
+start_ns_cluster 2 3 --heartbeat-ms 200
 
 # deaf yes|no: what the scheduler sends to agent a1's machine reaches nobody; a1 it can hear.
 deaf()
@@ -28,7 +29,8 @@ epoch_of() { sed -n "s/.* job $1 epoch \([0-9]*\), .*/\1/p" "$TMP/scheduler.log"
 moved_on() { local e; e=$(epoch_of "$1"); (( ${e:-0} > $2 )); }
 new_scheduler()
 {
-	start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+	start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
+		--state-dir "$TMP/state" --heartbeat-ms 200
 }
 kill_scheduler()
 {

@@ -59,8 +59,7 @@ start_rank many 2 4 a1 declare:w:300000 "train:w:$TMP/never"
 start_rank many 3 4 a1 declare:w:300000 "train:w:$TMP/never"
 train_more many.0 1 20
 for r in 0 1 2 3; do ended many.$r || kill -KILL "$(pid_of many.$r)"; done
-no_job() { ! job_says "$1" ''; }
-wait_until 5 'the job is gone' no_job many
+wait_until 5 'the job is gone' no_job_says many ''
 works many a0 a1
 say 'all killed at once: the next job of that name starts'
 

@@ -30,7 +30,7 @@ for r in 0 1 2; do
 done
 waited=$(( $(date +%s) - lost ))
 (( waited >= 59 )) || fail "it was given up after $waited s"
-wait_until 5 'the job is gone' eval "! job_says job ."
+wait_until 5 'the job is gone' no_job_says job .
 train_more alone.0 20
 say "given up after $waited s, by every call; a job of one machine trains on"
 

@@ -86,9 +86,9 @@ say 'another root of a broadcast, on one machine or two: every rank hears both s
 TROUBLE_TIMEOUT=1 start_rank absent 0 2 a0
 expect_error 8 absent.0 "ETIMEDOUT .*rank 1 of job 'absent' has not attached"
 
-TROUBLE_TIMEOUT=1 start_rank undecl 0 2 a0 declare:grad:100
-TROUBLE_TIMEOUT=1 start_rank undecl 1 2 a1 "until:$TMP/go"
-expect_error 10 undecl.0 "ETIMEDOUT .*'grad'.*rank 1"
+TROUBLE_TIMEOUT=5 start_rank undecl 0 2 a0 declare:grad:100
+TROUBLE_TIMEOUT=5 start_rank undecl 1 2 a1 "until:$TMP/go"
+expect_error 20 undecl.0 "ETIMEDOUT .*'grad'.*rank 1"
 expect_text "$TMP/undecl.0.log" 'a1'
 touch "$TMP/go"
 

@@ -169,7 +169,12 @@ works undrained a0 a1
 wait_line 10 s1 'job [0-9]+ up'
 say 'killed and restarted: a drained server stays drained, until that is undone'
 
-no_jobs() { ! "$BIN/tally" jobs --json --scheduler "$SCHEDULER" | grep -q '"name":'; }
+no_jobs()
+{
+	local out
+
+	out=$("$BIN/tally" jobs --json --scheduler "$SCHEDULER") && ! grep -q '"name":' <<< "$out"
+}
 wait_until 10 'no job is left' no_jobs
 for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
 say "epochs only grow: $before, $after, $(epoch)"
