@@ -75,6 +75,7 @@ struct sv_job {
 	uint64_t told;			/* up to here the log was told afterwards, with gaps */
 	uint32_t ready_type;		/* the last READY of an entry: enum msg_type, 0: none yet */
 	uint64_t ready_seq;
+	struct err ready_err;		/* with a code: that entry was refused */
 	struct place *place;
 	struct list tensors;		/* log order */
 	struct idtab ids;		/* the same, by id */

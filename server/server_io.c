@@ -36,9 +36,27 @@ static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t 
 		},
 	};
 
-	if (e)
-		log_warn("job %u refused, reason %s", job, e->text);
 	(void)ctl_node_send(s->node, &m, NULL);	/* if it is gone, it will ask again */
+}
+
+static void refuse(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
+		   const struct err *e)
+{
+	log_warn("job %u refused, reason %s", job, e->text);
+	answer(s, type, job, seq, e);
+}
+
+/* Of a log entry; kept, to be told again. */
+static void answer_entry(struct server *s, struct sv_job *j, enum msg_type type, uint64_t seq,
+			 const struct err *e)
+{
+	j->ready_type = type;
+	j->ready_seq = seq;
+	j->ready_err = e ? *e : (struct err){ 0 };
+	if (e)
+		refuse(s, type, j->id, seq, e);
+	else
+		answer(s, type, j->id, seq, NULL);
 }
 
 static void tell_jobs(void *ctx)
@@ -52,7 +70,8 @@ static void tell_jobs(void *ctx)
 			continue;
 		answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
 		if (j->ready_type)
-			answer(s, j->ready_type, j->id, j->ready_seq, NULL);
+			answer(s, j->ready_type, j->id, j->ready_seq,
+			       j->ready_err.code ? &j->ready_err : NULL);
 	}
 }
 
@@ -102,7 +121,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 static void leave_job(struct server *s, uint32_t job, const struct err *e)
 {
 	sv_job_down(s, job);
-	answer(s, MSG_JOB_READY, job, 0, e);
+	refuse(s, MSG_JOB_READY, job, 0, e);
 }
 
 /*
@@ -112,12 +131,14 @@ static void leave_job(struct server *s, uint32_t job, const struct err *e)
 static void cannot(struct server *s, enum msg_type type, uint32_t job, uint64_t seq,
 		   const struct err *e)
 {
-	const struct sv_job *j = sv_job_find(s, job);
+	struct sv_job *j = sv_job_find(s, job);
 
 	if (e->code == TALLY_EBUSY || (type == MSG_TENSORS_READY && j && seq <= j->told))
 		leave_job(s, job, e);
+	else if (j)
+		answer_entry(s, j, type, seq, e);
 	else
-		answer(s, type, job, seq, e);
+		refuse(s, type, job, seq, e);
 }
 
 static void take_epoch(struct server *s, const struct msg *m)
@@ -184,7 +205,7 @@ static void on_msg(void *ctx, const struct msg *m)
 	switch (m->type) {
 	case MSG_JOB_UP:
 		if (!is_told_again(s, &m->job_up) && sv_job_up(s, &m->job_up, &e))
-			answer(s, MSG_JOB_READY, m->job_up.job, m->job_up.epoch, &e);
+			refuse(s, MSG_JOB_READY, m->job_up.job, m->job_up.epoch, &e);
 		break;
 	case MSG_TENSORS:
 		if (sv_tensors(s, &m->tensors, &e))
@@ -292,12 +313,9 @@ void sv_on_mail(void *owner, const struct mail *m)
 
 		if (--b->engines_left)
 			return;
-		if ((b->kind == BATCH_ADD || b->kind == BATCH_EPOCH) && !b->job->stopping) {
-			b->job->ready_type = b->kind == BATCH_ADD ? MSG_TENSORS_READY :
-								    MSG_EPOCH_READY;
-			b->job->ready_seq = b->seq;
-			answer(s, b->job->ready_type, b->job->id, b->seq, NULL);
-		}
+		if ((b->kind == BATCH_ADD || b->kind == BATCH_EPOCH) && !b->job->stopping)
+			answer_entry(s, b->job, b->kind == BATCH_ADD ? MSG_TENSORS_READY :
+				     MSG_EPOCH_READY, b->seq, NULL);
 		sv_batch_free(s, b);
 	} else if (m->type == SV_JOB_FREE) {
 		struct sv_job *j = p;

@@ -459,6 +459,7 @@ int sv_forget(struct server *s, const struct msg_ids *m, struct err *e)
 	if (!b)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	j->seq = j->forget_seq = j->forget_from = m->seq;
+	j->ready_type = 0;		/* the scheduler has heard what was before, or refused */
 	for (uint32_t i = 0; i < m->nids; i++) {
 		struct sv_tensor *t = tensor_find(j, m->ids[i]);
 
