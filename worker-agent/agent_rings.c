@@ -43,7 +43,6 @@ void ad_rings_add(struct ad_engine *en, struct ad_session *s)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s->ring };
 
-	list_init(&s->ring->owed);
 	ad_shrink_show(s->job, &s->ring->ring);
 	list_add(&en->rings, &s->ring->link);
 	s->ring->broken = epoll_ctl(engine_epfd(en->thread), EPOLL_CTL_ADD, s->bell[1], &ev) != 0;
@@ -276,6 +275,7 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 	if (rc == TALLY_EMISMATCH || rc == TALLY_ESHUTDOWN) {
 		err_wrap(&e, "machine %.80s", en->agent->name);
+		r->job->ending = true;	/* what its ranks say from here on makes no sense */
 		ad_trouble(en, AD_JOB_FAILED, &(struct ad_trouble){
 			.job = r->job->id, .err = e });
 	} else if (rc) {
@@ -294,7 +294,7 @@ static void take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 	struct err e;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < TURN_SUBS && !r->broken; i++) {
+	for (uint32_t i = 0; i < TURN_SUBS && !r->broken && !r->job->ending; i++) {
 		rc = ring_sub_take(&r->ring, &s);
 		if (rc)
 			break;
@@ -326,7 +326,7 @@ void ad_rings_turn(struct ad_engine *en, mono_t now)
 			continue;
 		do
 			take_subs(en, r, now);
-		while (!r->broken && !ring_sub_sleep(&r->ring));
+		while (!r->broken && !r->job->ending && !ring_sub_sleep(&r->ring));
 	}
 }
 

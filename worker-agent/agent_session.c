@@ -170,6 +170,7 @@ static int open_ring(struct ad_session *s, struct err *e)
 	s->ring->session = s;
 	s->ring->job = s->job;
 	list_init(&s->ring->link);
+	list_init(&s->ring->owed);
 	return 0;
 }
 
@@ -199,15 +200,19 @@ static void joined(struct ad_session *s, uint64_t theirs)
 	}
 	s->local = local;
 	s->placed = true;
-	if (open_ring(s, &e) || (s->back && ad_back_inputs(s, &e))) {
+	if (open_ring(s, &e)) {
 		join_failed(s, theirs, e.code, e.text);
 		return;
 	}
 	s->ring->local = local;
+	s->ring_busy = true;		/* engine 0 is told of it from here on */
+	if (s->back && ad_back_inputs(s, &e)) {
+		join_failed(s, theirs, e.code, e.text);
+		return;
+	}
 	s->unready = s->job->grown_at && !s->back;
 	s->attach_req = theirs;
 	s->state = SESSION_OPENING;
-	s->ring_busy = true;
 	ad_engine_tell(s->agent->engine[0], AD_RING_ADD, &s, sizeof(s));
 }
 

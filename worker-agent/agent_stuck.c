@@ -168,8 +168,7 @@ void ad_stuck_take(struct agent *a, struct ad_stuck *st)
 
 void ad_stuck_tell(struct ad_job *j)
 {
-	if (j->stuck_told)
-		tell(j, j->stuck_told);
+	tell(j, j->stuck_told);		/* that nothing waits, too: that may have been lost */
 }
 
 void ad_stuck_free(struct ad_job *j)

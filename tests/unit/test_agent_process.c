@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Processes on an agent's control thread and in its engine 0: what they may name, what they
+ * hand back, what they ask.
+ */
+#include "tests/unit/agent_job_rig.h"
+
+/* ---- what a process may name ---- */
+
+/* All engines have it by now, but nobody has said so: the process can only guess. */
+START_TEST(tensor_that_a_process_was_not_told_of_ends_its_session)
+{
+	struct ad_job *j = start_job(1);
+	struct process p;
+
+	process_start(&p, j, 0);
+	log_entry(j, 1, 1, 1);
+	submit(&p, 1, ROP_SUM);
+	wait_for(&said.broken, 1);
+	ck_assert_int_eq(said.why.code, TALLY_EPROTO);
+	ck_assert_str_eq(said.why.text, "rank 0 submitted tensor 1, which it was not told of");
+	batches_done(j);
+	process_end(&p);
+	end_job(j);
+}
+END_TEST
+
+START_TEST(tensor_that_a_process_was_told_of_is_summed)
+{
+	struct ad_job *j = start_job(1);
+	struct process p;
+
+	process_start(&p, j, 0);
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	submit(&p, 1, ROP_SUM);
+	ck_assert(loop_wait(a.loop, completed, &p));
+	ck_assert_uint_eq(said.broken, 0);
+	process_end(&p);
+	end_job(j);
+}
+END_TEST
+
+/* What the second one says after that makes no sense either, and is no fault of its own. */
+START_TEST(ranks_that_disagree_are_not_cut_off_before_they_hear_it)
+{
+	struct ad_job *j;
+	struct process p[2];
+
+	register_agent();
+	j = start_pair();
+	for (uint32_t l = 0; l < 2; l++)
+		process_start(&p[l], j, l);
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	submit(&p[0], 1, ROP_SUM);
+	submit(&p[1], 1, ROP_MEAN);
+	submit(&p[1], 7, ROP_SUM);
+	wait_for(&sched.n, 1);
+	ck_heard(0, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EMISMATCH });
+	for (uint32_t l = 0; l < 2; l++)
+		process_end(&p[l]);
+	ck_assert_uint_eq(said.broken, 0);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
+/* A process that hands back its ring to a new agent, and attaches. */
+struct returning {
+	struct ad_session session;
+	struct ctl *end;		/* the process's */
+	struct slab ring;
+	uint32_t attached;
+};
+
+static void returning_msg(void *ctx, struct ctl *c, const struct msg *m)
+{
+	struct returning *r = ctx;
+	struct err e;
+
+	(void)c;
+	if (m->type == MSG_SLAB) {
+		ad_back_slab(&r->session, &m->slab);
+	} else {
+		ck_assert_int_eq(ad_back_attach(&r->session, &m->attach, &e), 0);
+		r->attached++;
+	}
+}
+
+static void returning_closed(void *ctx, struct ctl *c, const struct err *e)
+{
+	(void)ctx;
+	(void)c;
+	(void)e;
+}
+
+static void returning_start(struct returning *r, struct ad_job *j, uint64_t barriers)
+{
+	static const struct ctl_cb cb = { .msg = returning_msg, .closed = returning_closed };
+	const struct msg slab = { .type = MSG_SLAB, .slab = {
+		.kind = SLAB_RING, .bytes = ring_shared_bytes(),
+	} };
+	const struct msg attach = { .type = MSG_ATTACH, .attach = {
+		.version = MSG_VERSION, .job = "x", .world = 1, .back = JOB, .barriers = barriers,
+	} };
+	char name[AD_NAME_MAX];
+	struct err e;
+	int p[2];
+
+	*r = (struct returning){ .session = { .agent = &a, .job = j } };
+	ad_ring_name(name, JOB, 0);
+	ck_assert_int_eq(slab_new(&r->ring, name, slab.slab.bytes, false, &e), 0);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &r->session.ctl, p[0], &cb, r, &e), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &r->end, p[1], &cb, r, &e), 0);
+	ck_assert_int_eq(ctl_send_fds(r->end, &slab, &r->ring.fd, 1, &e), 0);
+	ck_assert_int_eq(ctl_send(r->end, &attach, &e), 0);
+	wait_for(&r->attached, 1);
+}
+
+static void returning_end(struct returning *r)
+{
+	ad_back_free(&r->session);
+	ctl_close(r->session.ctl);
+	ctl_close(r->end);
+	slab_free(&r->ring);
+}
+
+/* The scheduler may have been started again since, and nobody else may have passed them. */
+START_TEST(barriers_that_who_comes_back_has_passed_are_told)
+{
+	struct ad_job *j = start_job(1);
+	struct returning some[3];
+	struct err e;
+
+	register_agent();
+	for (uint32_t i = 0; i < 3; i++) {
+		returning_start(&some[i], j, i ? 2 : 0);
+		ck_assert_int_eq(ad_back_inputs(&some[i].session, &e), 0);
+	}
+	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711);
+	wait_for(&sched.n, 2);
+	ck_heard(0, (struct heard){ .type = MSG_EPOCH_READY, .barrier = 2 });
+	ck_heard(1, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
+	for (uint32_t i = 0; i < 3; i++)
+		returning_end(&some[i]);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
+START_TEST(only_dma_bufs_are_taken_for_a_device_and_only_where_wanted)
+{
+	struct slab other, mem = { .fd = -1 };
+	struct err e;
+
+	ck_assert_int_eq(slab_new(&other, "test", PAGE_BYTES, false, &e), 0);
+	ck_assert_int_eq(ad_device_map(&a, &mem, other.fd, PAGE_BYTES, &e), TALLY_EAUTH);
+	ck_assert_ptr_nonnull(strstr(e.text, "tally-agent --dma-buf"));
+	a.opt.dma_buf = true;
+	ck_assert_int_eq(ad_device_map(&a, &mem, other.fd, PAGE_BYTES, &e), TALLY_EINVAL);
+	ck_assert_int_eq(ad_device_map(&a, &mem, -1, PAGE_BYTES, &e), TALLY_EINVAL);
+	ck_assert_ptr_null(mem.base);
+	a.opt.dma_buf = false;
+	slab_free(&other);
+}
+END_TEST
+
+/*
+ * The answer says which tensors, which come behind it; a scheduler that dies in between knows
+ * nothing of them.
+ */
+START_TEST(who_declares_asks_again_until_its_tensors_are_there)
+{
+	const struct msg_tensor t = { .name = "t", .dtype = DTYPE_F32, .count = 8, .ndims = 1,
+				      .dims = &(uint64_t){ 8 } };
+	const struct msg declare = { .type = MSG_DECLARE, .declare = {
+		.req = 9, .job = JOB, .timeout_ms = 60000, .ntensors = 1, .tensors = &t,
+	} };
+	const struct msg_reply answer = { .req = 9, .text = "", .nids = 1,
+					  .ids = &(uint32_t){ 5 } };
+	struct ad_job *j = start_job(1);
+	struct ad_session s = { .agent = &a, .job = j, .state = SESSION_OPEN, .process = -1 };
+	struct ad_req *r = &s.req[0];
+	uint32_t bytes;
+
+	ck_assert_int_eq(msg_encode_size(&declare, &bytes, NULL), 0);
+	register_agent();
+	*r = (struct ad_req){ .ours = 9, .type = MSG_DECLARE, .deadline = MONO_NEVER,
+			      .wire = malloc(bytes), .asked = 1 };
+	ck_assert_int_eq(msg_encode(&declare, r->wire, bytes, NULL), 0);
+	a.registrations = 1;
+	list_add(&a.sessions, &s.link);
+	for (uint32_t i = 0; i < 2; i++) {
+		ad_session_reply(&a, &answer);
+		ad_sessions_tick(&a, loop_now() + NS_PER_SEC);
+		ck_assert_uint_eq(r->asked, a.registrations);	/* the tensor is on its way */
+		ck_assert_uint_eq(sched.n, i);
+		a.registrations++;
+		ad_sessions_tick(&a, loop_now() + NS_PER_SEC);
+		wait_for(&sched.n, i + 1);
+		ck_assert_int_eq(sched.row[i].type, MSG_DECLARE);
+	}
+	list_del(&s.link);
+	free(r->ids);
+	free(r->wire);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("agent_process");
+	TCase *t = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
+	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
+	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);
+	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
+	tcase_add_test(t, only_dma_bufs_are_taken_for_a_device_and_only_where_wanted);
+	tcase_add_test(t, who_declares_asks_again_until_its_tensors_are_there);
+	suite_add_tcase(suite, t);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
