@@ -23,6 +23,7 @@
  */
 #include "client/back.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #include "client/clock.h"
@@ -34,9 +35,29 @@
 #define SLACK_MS	10000u		/* a scheduler that died, too, comes up and recovers */
 #define ROWS_MAX	4096u		/* of one message */
 
-static uint64_t patience_ms(const tally_session *s)
+uint32_t lt_back_patience_ms(const tally_session *s)
 {
-	return (uint64_t)s->grace_ms + SLACK_MS;
+	return (uint32_t)MIN((uint64_t)s->grace_ms + SLACK_MS, UINT32_MAX);
+}
+
+void lt_back_text(const tally_session *s, char *buf, size_t len)
+{
+	mono_t left = s->away_until - lt_now();
+
+	if (s->away == LT_AWAY)
+		snprintf(buf, len, "agent at %s is gone, and is waited for until %u s from now",
+			 s->who.socket, left > 0 ? (uint32_t)(left / NS_PER_SEC) : 0);
+	else
+		snprintf(buf, len, "agent at %s was started again, and waits for other processes "
+			 "of this machine, or for the scheduler (see tally jobs)", s->who.socket);
+}
+
+int lt_back_late(tally_session *s)
+{
+	char buf[ERR_TEXT_MAX + 1];
+
+	lt_back_text(s, buf, sizeof(buf));
+	return err_set(&s->err, TALLY_ETIMEDOUT, "%s", buf);
 }
 
 bool lt_back_begin(tally_session *s)
@@ -46,9 +67,10 @@ bool lt_back_begin(tally_session *s)
 		return false;
 	if (s->away)
 		return true;
+	lt_news_unwatch(s);
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
-	s->away_until = lt_now() + mono_ms(patience_ms(s));
+	s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
 	s->try_at = lt_now();
 	lt_news_moved(s);
 	return true;
@@ -57,7 +79,7 @@ bool lt_back_begin(tally_session *s)
 static int gone_for_good(tally_session *s)
 {
 	err_set(&s->err, TALLY_EAGENT, "agent at %s is gone, and was not back within %u s",
-		s->who.socket, (uint32_t)div_round_up(patience_ms(s), 1000));
+		s->who.socket, (uint32_t)div_round_up(lt_back_patience_ms(s), 1000));
 	lt_conn_close(&s->conn);
 	return lt_session_over(s);
 }
@@ -71,7 +93,7 @@ static int over(tally_session *s)
 static void try_later(tally_session *s)
 {
 	if (s->away == LT_ASKED && lt_now() - s->asked_at >= mono_ms(TAKEN_MS))
-		s->away_until = lt_now() + mono_ms(patience_ms(s));
+		s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
 	s->try_at = lt_now() + mono_ms(TRY_MS);
@@ -123,7 +145,7 @@ static struct msg_declared_tensor row_of(const tally_session *s, const struct ta
 
 	for (int k = 0; k < 2; k++)
 		find_result(s, t->result[k], &row, k);
-	row.round = flies ? t->result_round : t->round;
+	row.round = flies ? t->before : t->round;
 	return row;
 }
 

@@ -21,4 +21,9 @@ bool lt_back_begin(tally_session *s);
  */
 int lt_back(tally_session *s, mono_t deadline);
 
+/* While s->away: what is waited for, with a remedy; the same as s->err, ETIMEDOUT. */
+void lt_back_text(const tally_session *s, char *buf, size_t len);
+int lt_back_late(tally_session *s);
+uint32_t lt_back_patience_ms(const tally_session *s);	/* for an agent that has gone just now */
+
 #endif

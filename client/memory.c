@@ -155,7 +155,20 @@ int tally_import(tally_session *s, int fd, size_t bytes, void **p)
 	return rc ? rc : import(s, fd, bytes, p);
 }
 
-/* A block that the agent still reads, or that libtally keeps for itself, stays. */
+static bool lies_in(const void *at, const void *p, uint64_t bytes)
+{
+	return at && (uintptr_t)at - (uintptr_t)p < bytes;
+}
+
+/* Where a round's result is yet to go, besides its slot; NULL: nowhere. */
+static const void *out_of(const tally_session *s, const struct tally_tensor *t)
+{
+	if (t->state == LT_FLYING && t->sub.out_slab)
+		return lt_arena_at(&s->arena, t->sub.out_slab - 1, t->sub.out_offset);
+	return t->state == LT_IDLE ? NULL : t->out;
+}
+
+/* A block that a round reads or writes, or that libtally keeps for itself, stays. */
 static int check_unused(tally_session *s, const void *p, uint64_t bytes)
 {
 	const struct tally_tensor *t;
@@ -166,10 +179,13 @@ static int check_unused(tally_session *s, const void *p, uint64_t bytes)
 			continue;
 		if (t->staging == p)
 			return err_set(&s->err, TALLY_EINVAL, "%p was not given out", p);
-		if (t->state == LT_FLYING && t->in && (uintptr_t)t->in - (uintptr_t)p < bytes)
+		if (t->state == LT_FLYING && lies_in(t->in, p, bytes))
 			return err_set(&s->err, TALLY_EBUSY,
 				       "round %u of tensor %s still reads that memory", t->round,
 				       t->name);
+		if (lies_in(out_of(s, t), p, bytes))
+			return err_set(&s->err, TALLY_EBUSY, "round %u of tensor %s still writes "
+				       "that memory: wait for its ticket first", t->round, t->name);
 	}
 	return 0;
 }

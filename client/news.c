@@ -70,11 +70,21 @@ static bool watch_agent(tally_session *s)
 	       watch(s->poll_fd, s->away_fd, EPOLLIN);
 }
 
+/* A child that was forked has them, too: they would stay, and at their end. */
+void lt_news_unwatch(tally_session *s)
+{
+	if (s->poll_fd < 0)
+		return;
+	epoll_ctl(s->poll_fd, EPOLL_CTL_DEL, s->conn.fd, NULL);
+	epoll_ctl(s->poll_fd, EPOLL_CTL_DEL, s->cpl_bell, NULL);
+}
+
+/* Back at an agent, whose bell is not armed, or without a timer somebody has to look on his own. */
 void lt_news_moved(tally_session *s)
 {
 	if (s->poll_fd < 0 || (s->away && s->away_fd >= 0))
 		return;
-	if (!watch_agent(s))		/* then somebody has to look on his own */
+	if (!watch_agent(s) || !s->away)
 		tell_news(s);
 }
 

@@ -244,6 +244,7 @@ int lt_round_start(tally_session *s, tally_tensor *t, struct ring_sub *sub, tall
 			       RING_ENTRIES);
 	}
 	t->sub = *sub;
+	t->before = t->round;
 	t->round = sub->round;
 	t->state = LT_FLYING;
 	t->out = NULL;
@@ -421,7 +422,10 @@ static int say_timeout(tally_session *s, const struct tally_tensor *t, int timeo
 {
 	char stall[ERR_TEXT_MAX + 1];
 
-	ring_status_get(&s->ring, NULL, NULL, stall);
+	if (s->away)			/* what the ring says is the last agent's word */
+		lt_back_text(s, stall, sizeof(stall));
+	else
+		ring_status_get(&s->ring, NULL, NULL, stall);
 	return err_set(&s->err, TALLY_ETIMEDOUT,
 		       "round %u of tensor %s: not done after %d ms%s%.300s", t->round, t->name,
 		       timeout_ms, *stall ? "; " : "", stall);

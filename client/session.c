@@ -216,8 +216,7 @@ int lt_session_call_fd(tally_session *s, const struct msg *ask, int fd, uint64_t
 		if (s->away)
 			rc = lt_back(s, deadline);
 		if (rc == TALLY_EAGAIN)
-			return err_set(&s->err, TALLY_ETIMEDOUT, "agent at %s is gone, and not "
-				       "back yet", s->who.socket);
+			return lt_back_late(s);
 		rc = rc ? rc : lt_conn_send_fd(&s->conn, ask, fd, deadline, &s->err);
 		rc = rc ? rc : await_answer(s, req, want, deadline, answer);
 		if (rc != TALLY_EAGENT || s->conn.fd >= 0 || !lt_back_begin(s))
@@ -432,11 +431,18 @@ int tally_grow(tally_session *s, int timeout_ms)
 static int say_goodbye(tally_session *s)
 {
 	struct msg answer, ask = { .type = MSG_DETACH };
+	int rc;
 
 	if (!s->attached || (s->conn.fd < 0 && !s->away))
 		return 0;
 	ask.reply = (struct msg_reply){ .req = lt_session_req(s), .text = "" };
-	return lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, HANDSHAKE_MS, &answer);
+	rc = lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, HANDSHAKE_MS, &answer);
+	if (rc == TALLY_ETIMEDOUT && s->away == LT_AWAY)
+		rc = lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, lt_back_patience_ms(s),
+				     &answer);
+	if (rc == TALLY_ETIMEDOUT && s->away == LT_ASKED)	/* others keep it from answering */
+		rc = lt_conn_send(&s->conn, &ask, lt_now() + mono_ms(HANDSHAKE_MS), &s->err);
+	return rc;
 }
 
 int tally_detach(tally_session *s)

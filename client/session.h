@@ -32,7 +32,7 @@ enum lt_tensor_state { LT_IDLE, LT_FLYING, LT_DONE };
 
 struct tally_tensor {
 	struct tally_session *session;	/* borrowed */
-	struct tally_tensor *next;	/* in its bucket */
+	struct tally_tensor *next, *next_named;	/* in their buckets */
 	const uint8_t *result[2];	/* borrowed: of an even, of an odd round */
 	void *staging;			/* owned arena block for foreign inputs; NULL: none yet */
 	const void *in;			/* flying: what the agent reads; NULL: nothing */
@@ -45,6 +45,7 @@ struct tally_tensor {
 	uint32_t slot;			/* ours, for tickets */
 	mono_t since;			/* with a timeline: when the last round was asked for */
 	uint32_t round;			/* last submitted; 0: none */
+	uint32_t before;		/* flying: the one before it; 0: none */
 	uint32_t result_round;		/* last finished well; 0: none */
 	int32_t priority;
 	int32_t code;			/* done: how it went */
@@ -68,7 +69,8 @@ struct lt_result {
 struct tally_session {
 	struct err err;			/* of the last call that failed */
 	struct err over;		/* code not 0: why nothing works any more */
-	struct err slab_err;		/* code not 0: a result slab that could not be mapped */
+	struct err slab_err;		/* code not 0: of the last result slab that could not be
+					 * mapped, and is not shown again */
 	struct lt_ident who;
 	struct lt_conn conn;
 	uint64_t next_req;
@@ -106,7 +108,7 @@ struct tally_session {
 	int poll_fd, news_fd;		/* owned; -1 until tally_fd() was called */
 	int away_fd;			/* owned: a timer, while away; -1: none */
 	bool news_told;			/* news_fd is readable */
-	struct tally_tensor *buckets[LT_ID_BUCKETS];
+	struct tally_tensor *buckets[LT_ID_BUCKETS], *named[LT_ID_BUCKETS];
 };
 
 /* 0, or the code for which nothing works any more (its text is in s->err then). */
@@ -169,6 +171,7 @@ struct tally_tensor *lt_round_of(const tally_session *s, tally_ticket k);	/* NUL
 int lt_round_options(tally_session *s, const tally_tensor *t, const tally_push_pull_options *opt,
 		     struct ring_sub *sub);
 void lt_news_moved(tally_session *s);	/* other descriptors tell of them now */
+void lt_news_unwatch(tally_session *s);	/* the agent's, before they are closed */
 void lt_news_arm(tally_session *s);	/* before returning to a user of tally_fd() */
 
 /* NULL: no such tensor.  Fini frees all of them, at the end. */

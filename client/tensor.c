@@ -61,7 +61,44 @@ static int check_desc(tally_session *s, const tally_tensor_desc *d, uint32_t i)
 	return 0;
 }
 
-/* ---- slots and ids ---- */
+/* ---- names, slots and ids ---- */
+
+static struct tally_tensor **named(tally_session *s, const char *name)
+{
+	uint32_t h = 2166136261u;	/* FNV-1a */
+
+	for (; *name; name++)
+		h = (h ^ (uint8_t)*name) * 16777619u;
+	return &s->named[h % LT_ID_BUCKETS];
+}
+
+/* The scheduler takes a tensor that is declared twice for one whose answer was lost. */
+static int check_new(tally_session *s, const char *name)
+{
+	const struct tally_tensor *t = *named(s, name);
+
+	while (t && strcmp(t->name, name))
+		t = t->next_named;
+	return t ? err_set(&s->err, TALLY_EEXIST, "tensor '%s' of job '%.96s' is declared already, "
+			   "or twice in this call", name, s->who.job) : 0;
+}
+
+static void name_add(tally_session *s, struct tally_tensor *t)
+{
+	struct tally_tensor **head = named(s, t->name);
+
+	t->next_named = *head;
+	*head = t;
+}
+
+static void name_del(tally_session *s, struct tally_tensor *t)
+{
+	struct tally_tensor **at = named(s, t->name);
+
+	while (*at != t)
+		at = &(*at)->next_named;
+	*at = t->next_named;
+}
 
 static struct tally_tensor **bucket_of(tally_session *s, uint32_t id)
 {
@@ -122,6 +159,7 @@ static void tensor_free(tally_session *s, struct tally_tensor *t)
 	while (*at != t)
 		at = &(*at)->next;
 	*at = t->next;
+	name_del(s, t);
 	s->slots[t->slot].tensor = NULL;
 	s->ntensors--;
 	if (t->state == LT_DONE && t->announced == s->poll_count)
@@ -169,10 +207,13 @@ static struct tally_tensor *tensor_new(tally_session *s, const tally_tensor_desc
 	return t;
 }
 
-static void declaration_drop(struct declaration *d)
+static void declaration_drop(tally_session *s, struct declaration *d)
 {
-	for (uint32_t i = 0; d->made && i < d->n; i++)
+	for (uint32_t i = 0; d->made && i < d->n; i++) {
+		if (d->made[i])
+			name_del(s, d->made[i]);
 		lt_mem_free(d->made[i]);
+	}
 	lt_mem_free(d->made);
 	lt_mem_free(d->wire);
 	lt_mem_free(d->ids);
@@ -192,14 +233,16 @@ static int declaration_prepare(tally_session *s, struct declaration *d)
 	d->wire = lt_mem_new(batch, sizeof(*d->wire));
 	d->ids = lt_mem_new(batch, sizeof(*d->ids));
 	for (uint32_t i = 0; d->made && i < d->n; i++) {
-		d->made[i] = tensor_new(s, &d->desc[i]);
+		rc = check_new(s, d->desc[i].name);
+		d->made[i] = rc ? NULL : tensor_new(s, &d->desc[i]);
 		if (!d->made[i])
 			break;
+		name_add(s, d->made[i]);
 	}
 	if (d->made && d->wire && d->ids && d->made[d->n - 1])
 		return 0;
-	declaration_drop(d);
-	return err_set(&s->err, TALLY_ENOMEM, "no memory for %u tensors", d->n);
+	declaration_drop(s, d);
+	return rc ? rc : err_set(&s->err, TALLY_ENOMEM, "no memory for %u tensors", d->n);
 }
 
 static int undeclare_ids(tally_session *s, const uint32_t *ids, uint32_t n)
@@ -334,7 +377,6 @@ int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n, t
 		rc = check_desc(s, &desc[i], i);
 	if (rc || n == 0)
 		return rc;
-	s->slab_err.code = 0;
 	rc = declaration_prepare(s, &d);
 	if (rc)
 		return rc;
@@ -344,7 +386,7 @@ int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n, t
 		out[i] = d.made[i];
 		d.made[i] = NULL;
 	}
-	declaration_drop(&d);
+	declaration_drop(s, &d);
 	return rc;
 }
 

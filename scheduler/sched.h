@@ -106,7 +106,6 @@ struct sched_node {
 	enum sched_node_state state;
 	uint32_t conn;			/* NO_CONN unless UP */
 	uint32_t conns;			/* how many it has had */
-	bool came_back;			/* answers may have been lost with a connection */
 	bool draining;			/* servers: to have nothing to do */
 	mono_t offer_after;		/* servers: no running job before; one has refused */
 	bool astray;			/* it cannot follow a job; dies when it has let go of all */
@@ -227,7 +226,6 @@ struct sched_tensor {
 	uint32_t round;			/* the last, as agents say it while ranks come in, or that
 					 * comes in the end; else 0 */
 	bool never;			/* in the end: a machine has never given all for it */
-	bool recovered;			/* known from a TENSORS_HELD: DECLARE may be asked again */
 	bool mark;			/* scratch of one function */
 	uint32_t nset;
 	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */

@@ -179,7 +179,6 @@ static void fail_tensor(struct sched *s, struct sched_job *j, struct sched_tenso
 struct look {
 	struct sched_job *j;
 	uint32_t rank, n;
-	bool again;			/* it may have been done, and the answer lost */
 	struct sched_tensor **t;	/* n of them, in the order named */
 	struct sched_tensor *bad;	/* the one in the way, if that is the reason */
 	bool differs;			/* bad is wanted, but not like this */
@@ -199,9 +198,8 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 		k->bad = t;
 		return err_set(&k->e, TALLY_EMISMATCH, "%s", t->why->text);
 	}
-	if (t->state == ST_UP && (t->recovered || k->again) && tensor_equal(t, m) &&
-	    !(t->set && bits_test(t->set, k->rank)))
-		return 0;
+	if (t->state == ST_UP && tensor_equal(t, m) && !(t->set && bits_test(t->set, k->rank)))
+		return 0;		/* done, and not heard; libtally finds doubles itself */
 	if (t->state == ST_UP && t->seq <= k->j->ranks[k->rank].since) {
 		if (tensor_equal(t, m))
 			return 0;
@@ -318,8 +316,7 @@ static bool are_up(const struct sched_job *j, const struct msg_declare *m)
 /* Done already, and the answer was lost: who was quicker may have detached since. */
 void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m)
 {
-	struct look k = { .j = job_of_request(s, n, m->req, m->job, m->rank), .rank = m->rank,
-			  .again = n->came_back };
+	struct look k = { .j = job_of_request(s, n, m->req, m->job, m->rank), .rank = m->rank };
 	struct sched_req *q;
 
 	if (!k.j || req_asked(k.j, n, SQ_DECLARE, m->rank, m->req))
@@ -327,7 +324,7 @@ void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_decl
 	if (m->ntensors && req_asked_anew(k.j, n, SQ_DECLARE, m->rank,
 					  tensor_by_name(k.j, m->tensors[0].name), m->req))
 		return;
-	if (!((k.again || k.j->outlived) && are_up(k.j, m)) && job_refuses(s, k.j, n, m->req))
+	if (!are_up(k.j, m) && job_refuses(s, k.j, n, m->req))
 		return;
 	if (look_at_all(s, &k, m)) {
 		declare_refused(s, n, m, &k);
@@ -362,7 +359,7 @@ static int look_at_id(struct sched *s, struct look *k, uint32_t id)
 		return err_set(&k->e, TALLY_ENOENT, "job '%.96s' has no tensor %u", k->j->name, id);
 	if (t->mark)
 		return err_set(&k->e, TALLY_EINVAL, "tensor %u is named twice", id);
-	if (t->state != ST_UP || (t->recovered && declaring(k->j, t, k->rank)))
+	if (t->state != ST_UP || declaring(k->j, t, k->rank))
 		return err_set(&k->e, TALLY_EBUSY, "tensor '%s' is still being declared", t->name);
 	if (!tensor_wants_set(s, k->j, t))
 		return err_set(&k->e, TALLY_ENOMEM, "the scheduler is out of memory");
@@ -411,7 +408,7 @@ void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_id
 	if (m->nids && req_asked_anew(k.j, n, SQ_UNDECLARE, m->rank,
 				      tensor_by_id(k.j, m->ids[0]), m->req))
 		return;
-	if ((n->came_back || k.j->outlived) && are_forgotten(k.j, m)) {
+	if (are_forgotten(k.j, m)) {
 		out_answer(s, n, m->req, 0, "", NULL, 0);
 		return;
 	}

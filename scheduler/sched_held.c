@@ -332,7 +332,6 @@ static bool promote(struct sched *s, struct sched_job *j, struct sched_tensor *t
 	tensor_set_id(j, t, m->id);
 	t->state = ST_UP;
 	t->priority = m->priority;
-	t->recovered = true;
 	t->seq = seq;
 	t->nheld = 1;
 	j->bytes += tensor_bytes(t);

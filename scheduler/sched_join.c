@@ -266,18 +266,22 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 {
 	struct sched_job *j = job_by_name(s, m->text);
 	const struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
+	struct err e;
 
 	if (r && grow_withdraw(s, j, n, m->rank, m->pid))
 		return;
-	if (!r || r->state != SR_IN || r->node != n || r->pid != m->pid || j->state == SJ_HELD) {
+	if (!r || r->state != SR_IN || r->node != n || r->pid != m->pid || j->state == SJ_HELD ||
+	    j->ending) {
 		s->counters.strays++;
 		return;
 	}
 	if (shrink_rank(s, j, m->rank, "its process has ended while it was joining"))
 		return;
 	if (j->state != SJ_GATHERING) {
-		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (process %u "
-			 "has ended while it was joining)", m->rank, n->name, m->pid);
+		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (process %u "
+			"has ended while it was joining)", m->rank, n->name, m->pid);
+		if (!end_begin(s, j, &e))
+			job_down(s, j, e.code, "%s", e.text);
 		return;
 	}
 	list_for_each_safe(&j->reqs, p, next) {

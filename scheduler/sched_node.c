@@ -425,7 +425,6 @@ static void started_again(struct sched *s, uint32_t conn, struct sched_node *n,
 	take_facts(n, h);
 	return_begin(s, n);
 	bind_conn(s, n, conn, "it was started again");
-	n->came_back = true;
 }
 
 /*
@@ -455,8 +454,7 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	if (again) {
 		take_facts(n, h);
 		bind_conn(s, n, conn, "it came back");
-		n->came_back = true;
-		check_drain(s, n, h);
+			check_drain(s, n, h);
 		job_node_back(s, n);
 		out_flush(s, n);
 		return 0;

@@ -99,7 +99,8 @@ struct ad_entry {			/* of the log, as it came: for a new scheduler */
 struct ad_left {			/* a local rank that is gone */
 	bool gone;
 	int code;			/* 0: it detached */
-	uint32_t pid;
+	uint32_t pid;			/* 0: none came */
+	const char *why;		/* static */
 };
 
 /* An engine's way to an engine of a server, for one job. */
@@ -298,7 +299,7 @@ struct ad_session {
 	uint64_t arena_bytes;		/* of all of them */
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
-	bool placed, detached, ring_busy;
+	bool placed, detached, cut, ring_busy;
 	bool unready;			/* came into a job that ran, and has none of its tensors */
 	struct ad_back *back;		/* owned: what it hands back; NULL: nothing */
 	bool waits;			/* OPENING: for tensors of a job that came back */
@@ -546,7 +547,8 @@ int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, 
 void ad_log_forget(struct ad_tensor *t);
 void ad_log_free(struct ad_job *j);
 /* A local rank is gone; told now, and again to a scheduler that may not know it. */
-void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid);
+void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid,
+		 const char *why);	/* static; NULL: its process has ended */
 void ad_job_detached(struct ad_job *j, uint32_t rank);	/* of any machine; said again or not */
 void ad_job_resend(struct ad_job *j);
 

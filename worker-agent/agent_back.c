@@ -21,6 +21,7 @@
  * the same way, and there is nothing to hand back.
  */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -499,13 +500,15 @@ int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e)
 
 /* ---- how far the ranks are ---- */
 
-static uint32_t round_of(const struct ad_session *s, uint32_t id)
+/* False: it has not heard of that tensor, as who came into the job late, or declares it now. */
+static bool round_of(const struct ad_session *s, uint32_t id, uint32_t *round)
 {
 	const struct msg_declared_tensor *row = NULL;
 
 	if (s->back->nrows)
 		row = bsearch(&id, s->back->row, s->back->nrows, sizeof(*row), by_id);
-	return row ? row->round : 0;
+	*round = row ? row->round : 0;
+	return row != NULL;
 }
 
 static uint32_t local_of(const struct ad_job *j, uint32_t rank)
@@ -521,18 +524,25 @@ static uint32_t local_of(const struct ad_job *j, uint32_t rank)
 int ad_back_resume(struct ad_tensor *t, struct err *e)
 {
 	struct ad_job *j = t->job;
-	bool behind = false;
-	uint32_t newest = 0;
+	bool behind = false, any = false;
+	uint32_t newest = 0, round;
 
 	if (!next_of(j->agent, j->id, NULL))
 		return 0;		/* nobody was here before */
 	t->desc.round = 0;
-	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); )
-		if (!newest || round_of(s, t->id) == round_next(newest))
-			newest = round_of(s, t->id);
+	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); ) {
+		any |= s->back->nrows != 0;
+		if (round_of(s, t->id, &round) && (!newest || round == round_next(newest)))
+			newest = round;
+	}
+	if (!any && j->grown_at)	/* who came late, and has declared nothing yet */
+		return err_set(e, TALLY_EWORKERLOST, "tensor %u: nobody here knows its round",
+			       t->id);
 	for (struct ad_session *s = NULL; newest && (s = next_of(j->agent, j->id, s)); ) {
-		uint32_t round = round_of(s, t->id), l = local_of(j, s->rank);
+		uint32_t l = local_of(j, s->rank);
 
+		if (!round_of(s, t->id, &round))
+			continue;
 		if (round != newest && round_next(round) != newest)
 			return err_set(e, TALLY_EPROTO, "tensor %u: rank %u has had round %u, "
 				       "another one %u", t->id, s->rank, round, newest);
@@ -609,6 +619,17 @@ void ad_back_drop(struct agent *a, uint32_t job)
 		drop(r);
 }
 
+/* The others go on, and where they are these ranks have not heard: they may come in anew. */
+static void lose_here(struct ad_job *j, const struct err *why)
+{
+	j->code = why->code;		/* rings stay closed until they hear that they are out */
+	snprintf(j->text, sizeof(j->text), "%s", why->text);
+	for (uint32_t l = 0; l < j->nlocal; l++)
+		if (j->live >> l & 1)
+			ad_job_left(j, l, why->code, 0, "came into the job just before its "
+				    "agent was started again");
+}
+
 void ad_back_take_in(struct agent *a, uint32_t job)
 {
 	struct ad_returning *r = returning(a, job);
@@ -626,7 +647,9 @@ void ad_back_take_in(struct agent *a, uint32_t job)
 	j->taking = false;
 	j->seq = j->told;
 	end_rows(j);
-	if (rc)
+	if (rc == TALLY_EWORKERLOST)
+		lose_here(j, &e);
+	else if (rc)
 		ad_job_fail(j, &e);
 	ad_join_check(j, j->live, next_of(a, job, NULL));
 	log_info("job %u '%s' goes on here, %s", j->id, j->name, next_of(a, job, NULL) ?

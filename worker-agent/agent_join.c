@@ -35,16 +35,21 @@ static uint32_t local_in(const struct ad_session *s, struct ad_job *j)
 	return UINT32_MAX;
 }
 
-/* A process that goes while it is joining: it is lost if its job has it, or its RANK_JOIN is
- * withdrawn. */
+/*
+ * A process that goes while it is joining: its job hears it as any other, where it is in it; or
+ * its RANK_JOIN is withdrawn.
+ */
 void ad_join_give_up(struct ad_session *s)
 {
+	bool detached = s->detached && ad_back_job(s);
+	int code = detached ? 0 : TALLY_EWORKERLOST;
 	const struct msg m = {
 		.type = MSG_RANK_LEAVE,
 		.rank_leave = {
+			.job = detached ? ad_back_job(s) : 0,
 			.rank = s->rank,
-			.code = TALLY_EWORKERLOST,
-			.text = s->job_name,
+			.code = code,
+			.text = detached ? "" : s->job_name,
 			.pid = s->pid,
 		},
 	};
@@ -55,7 +60,7 @@ void ad_join_give_up(struct ad_session *s)
 
 		if (local == UINT32_MAX || ad_join_taken(s, j, local))
 			continue;
-		ad_job_left(j, local, TALLY_EWORKERLOST, 0);
+		ad_job_left(j, local, code, 0, NULL);
 		return;
 	}
 	(void)ad_tell_scheduler(s->agent, &m);
@@ -80,6 +85,6 @@ void ad_join_check(struct ad_job *j, uint64_t locals, bool back)
 				ad_back_job(s) == (back ? j->id : 0);
 		}
 		if (!here)
-			ad_job_left(j, local, TALLY_EWORKERLOST, 0);
+			ad_job_left(j, local, TALLY_EWORKERLOST, 0, NULL);
 	}
 }

@@ -166,10 +166,11 @@ static void tell_left(struct ad_job *j, uint32_t local)
 
 	if (left->code) {
 		if (left->pid)
-			err_set(&e, left->code, "process %u has ended without detaching",
-				left->pid);
+			err_set(&e, left->code, "process %u %s", left->pid,
+				left->why ? left->why : "has ended without detaching");
 		else
-			err_set(&e, left->code, "its process has ended while it was joining");
+			err_set(&e, left->code, "its process %s",
+				left->why ? left->why : "has ended while it was joining");
 		m.rank_leave.text = e.text;
 	}
 	(void)ad_tell_scheduler(j->agent, &m);
@@ -183,11 +184,12 @@ void ad_job_detached(struct ad_job *j, uint32_t rank)
 	j->detached_at = loop_now();
 }
 
-void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid)
+void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid,
+		 const char *why)
 {
 	if (j->state == JOB_STOPPING || j->left[local].gone)
 		return;
-	j->left[local] = (struct ad_left){ .gone = true, .code = code, .pid = pid };
+	j->left[local] = (struct ad_left){ .gone = true, .code = code, .pid = pid, .why = why };
 	if (!code)
 		ad_job_detached(j, j->machines[j->me].ranks[local]);
 	tell_left(j, local);

@@ -188,6 +188,7 @@ void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m)
 static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
 {
 	quiet(en, r);
+	ring_status_set(&r->ring, e->code, e->text, "");
 	ad_trouble(en, AD_RING_BROKEN, &(struct ad_trouble){
 		.session = r->session, .job = r->job->id, .err = *e });
 }

@@ -477,7 +477,8 @@ static void tell_leave(struct ad_session *s)
 	bool lost = !s->detached || s->unready;
 
 	if (s->placed)
-		ad_job_left(s->job, s->local, lost ? TALLY_EWORKERLOST : 0, s->pid);
+		ad_job_left(s->job, s->local, lost ? TALLY_EWORKERLOST : 0, s->pid, s->cut ?
+			    "has broken the rules of its ring, and was cut off" : NULL);
 }
 
 static void session_end(struct ad_session *s)
@@ -536,6 +537,7 @@ void ad_session_broken(struct ad_session *s, const struct err *why)
 {
 	log_warn("process %u uid %u of job '%s' cut off, reason %s", s->pid, s->uid, s->job_name,
 		 why->text);
+	s->cut = true;
 	if (s->ctl)
 		ctl_close(s->ctl);
 }

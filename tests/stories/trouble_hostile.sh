@@ -24,9 +24,12 @@ start_hostile()
 for attack in index slab range length tensor round rop random; do
 	start_hostile $attack
 	for r in 0 2; do
-		expect_error 10 $attack.$r 'EWORKERLOST rank 1 on machine a0 is gone'
+		expect_error 10 $attack.$r \
+			'EWORKERLOST rank 1 on machine a0 is gone .* has broken the rules'
 	done
 	expect_end 10 $attack.1 0
+	[ $attack = random ] || has_line $attack.1 '^told EPROTO rank 1 ' ||
+		fail 'the liar does not hear why'
 	is_running "$(pid_of a0)" || fail "the agent did not survive: $attack"
 	train_more calm.0 5
 done

@@ -139,7 +139,7 @@ START_TEST(barriers_that_who_comes_back_has_passed_are_told)
 		returning_start(&some[i], j, i ? 2 : 0);
 		ck_assert_int_eq(ad_back_inputs(&some[i].session, &e), 0);
 	}
-	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711);
+	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711, NULL);
 	wait_for(&sched.n, 2);
 	ck_heard(0, (struct heard){ .type = MSG_EPOCH_READY, .barrier = 2 });
 	ck_heard(1, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
