@@ -430,19 +430,23 @@ int tally_grow(tally_session *s, int timeout_ms)
 
 static int say_goodbye(tally_session *s)
 {
+	mono_t deadline = lt_now() + mono_ms(lt_back_patience_ms(s) + HANDSHAKE_MS);
 	struct msg answer, ask = { .type = MSG_DETACH };
-	int rc;
+	int rc = TALLY_ETIMEDOUT;
 
 	if (!s->attached || (s->conn.fd < 0 && !s->away))
 		return 0;
 	ask.reply = (struct msg_reply){ .req = lt_session_req(s), .text = "" };
-	rc = lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, HANDSHAKE_MS, &answer);
+	if (s->away != LT_ASKED)
+		rc = lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, HANDSHAKE_MS, &answer);
 	if (rc == TALLY_ETIMEDOUT && s->away == LT_AWAY)
 		rc = lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, lt_back_patience_ms(s),
 				     &answer);
-	if (rc == TALLY_ETIMEDOUT && s->away == LT_ASKED)	/* others keep it from answering */
-		rc = lt_conn_send(&s->conn, &ask, lt_now() + mono_ms(HANDSHAKE_MS), &s->err);
-	return rc;
+	if (rc != TALLY_ETIMEDOUT || s->away != LT_ASKED)
+		return rc;
+	/* others keep it from taking us back, and we do not have to be */
+	rc = lt_conn_send(&s->conn, &ask, deadline, &s->err);
+	return rc ? rc : await_answer(s, ask.reply.req, MSG_REPLY, deadline, &answer);
 }
 
 int tally_detach(tally_session *s)

@@ -77,7 +77,7 @@ struct fake_agent {
 	int bell[2], stop[2];
 	pthread_t thread;
 	pthread_mutex_t pause;		/* while locked, the ring is not read */
-	atomic_uint live_tensors, declares, slabs_mapped, input_slabs, rounds;
+	atomic_uint live_tensors, declares, detaches, slabs_mapped, input_slabs, rounds;
 	atomic_int last_priority, last_rop;
 	atomic_uint last_out;		/* slab + 1 that the result was wanted in */
 	_Atomic uint64_t last_generation;	/* of a barrier */
@@ -88,6 +88,8 @@ struct fake_agent {
 	int sub_bell[2], cpl_bell[2];
 	uint64_t late_req;
 	bool left;			/* by LEAVE_ON_ROUND: it keeps what it had */
+	atomic_bool at_once;		/* takes back whom it left, without `release` */
+	atomic_uint first_round;	/* that tensors have when they are declared */
 	struct msg_attach back;
 	atomic_uint backs, back_round;	/* asked to take a process back, with that round done */
 	struct ring_sub held[FAKE_HELD];
@@ -252,6 +254,7 @@ static inline void fake_lay_out(struct fake_agent *f, const struct msg_declare *
 		ASSERT(id < FAKE_TENSORS);
 		rows[i] = (struct msg_declared_tensor){
 			.id = id, .slab = f->noutput - 1, .off = { at, at + up },
+			.round = f->first_round,
 		};
 		if (f->trick == NO_SLAB_DECLARE)
 			rows[i].slab = 4711;
@@ -354,6 +357,7 @@ static inline bool fake_on_msg(struct fake_agent *f, const struct msg *m)
 		fake_on_barrier(f, &m->barrier);
 		return true;
 	case MSG_DETACH:
+		atomic_fetch_add(&f->detaches, 1);
 		fake_reply(f, m->reply.req, 0, "");
 		return false;
 	case MSG_SLAB:
@@ -446,15 +450,6 @@ static inline void fake_complete(struct fake_agent *f, const struct ring_sub *s)
 		sched_yield();
 }
 
-static inline void fake_on_back(struct fake_agent *f, const struct msg_attach *a)
-{
-	f->back = *a;
-	for (uint32_t i = 0; i < f->nheld; i++)
-		fake_complete(f, &f->held[i]);
-	f->nheld = 0;
-	atomic_fetch_add(&f->backs, 1);
-}
-
 static inline void fake_take_back(struct fake_agent *f)
 {
 	slab_free(&f->ring_mem);
@@ -463,6 +458,17 @@ static inline void fake_take_back(struct fake_agent *f)
 	f->left = false;
 	f->trick = NO_TRICK;
 	fake_attach(f, &f->back);
+}
+
+static inline void fake_on_back(struct fake_agent *f, const struct msg_attach *a)
+{
+	f->back = *a;
+	for (uint32_t i = 0; i < f->nheld; i++)
+		fake_complete(f, &f->held[i]);
+	f->nheld = 0;
+	atomic_fetch_add(&f->backs, 1);
+	if (f->at_once)
+		fake_take_back(f);
 }
 
 /* False: the agent dies of it. */

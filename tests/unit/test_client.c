@@ -532,6 +532,15 @@ START_TEST(misuse_is_refused_and_harmless)
 	ck_assert_int_eq(tally_declare(s, NULL, 1, &t), TALLY_EINVAL);
 	ck_assert_int_eq(tally_declare(s, NULL, 0, NULL), 0);
 	t = declare("w", TALLY_FLOAT32, 4);
+	for (uint32_t n = 1; n <= 2; n++) {	/* declared before; twice in one call */
+		const tally_tensor_desc again = {
+			.name = n == 1 ? "w" : "v", .dtype = TALLY_FLOAT32, .count = 4,
+		};
+
+		ck_assert_int_eq(tally_declare(s, (tally_tensor_desc[]){ again, again }, n, two),
+				 TALLY_EEXIST);
+	}
+	(void)declare("v", TALLY_FLOAT32, 4);
 	ck_assert_int_eq(tally_push_pull(s, NULL, x, x, NULL, &k), TALLY_EINVAL);
 	ck_assert_int_eq(tally_push_pull(s, t, NULL, x, NULL, &k), TALLY_EINVAL);
 	ck_assert_int_eq(tally_push_pull(s, t, x, x, NULL, NULL), TALLY_EINVAL);
@@ -560,18 +569,21 @@ START_TEST(memory_in_use_is_not_freed)
 {
 	tally_tensor *t;
 	tally_ticket k;
-	float *p;
+	float *p, *out;
 
 	start(HOLD_ROUNDS);
 	t = declare("w", TALLY_FLOAT32, 10);
 	ck_assert_int_eq(tally_alloc(s, 40, (void **)&p), 0);
-	k = push(t, p, NULL);
+	ck_assert_int_eq(tally_alloc(s, 40, (void **)&out), 0);
+	k = push(t, p, out);
 	ck_assert_int_eq(tally_free(s, p), TALLY_EBUSY);
+	ck_assert_int_eq(tally_free(s, out), TALLY_EBUSY);
 	while (atomic_load(&agent->rounds) == 0)
 		sched_yield();
 	fake_release(agent);
 	wait_ok(k);
 	ck_assert_int_eq(tally_free(s, p), 0);
+	ck_assert_int_eq(tally_free(s, out), 0);
 	finish();
 }
 END_TEST

@@ -3,6 +3,9 @@
  * libtally with an agent that refuses, lies, falls silent or dies, and with a job
  * that fails: a clear error each time, and no descriptor left behind.
  */
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "tests/unit/client_rig.h"
 
 /* ---- attach that fails ---- */
@@ -213,13 +216,14 @@ START_TEST(agent_that_dies_wakes_the_waiter)
 END_TEST
 
 /* It is told how far this process is; what the first one says after that is not so any more. */
-static void come_back(bool polls)
+static void come_back(bool polls, uint32_t first_round)
 {
 	float x[4] = { 1, 2, 3, 4 }, out[4] = { 0 };
 	tally_tensor *t;
 	tally_ticket k;
 
 	start(LEAVE_ON_ROUND);
+	agent->first_round = first_round;
 	t = declare("w", TALLY_FLOAT32, 4);
 	if (polls)
 		ck_assert_int_ge(tally_fd(s), 0);
@@ -231,7 +235,9 @@ static void come_back(bool polls)
 		ck_assert_int_eq(tally_test(s, k), TALLY_EAGAIN);
 		ck_assert_int_eq(polls ? tally_poll(s) : 0, 0);
 	}
-	ck_assert_uint_eq(agent->back_round, 0);
+	ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
+	expect_text("was started again, and waits for other processes");
+	ck_assert_uint_eq(agent->back_round, first_round);
 	fake_release(agent);
 	wait_ok(k);
 	ck_assert_mem_eq(out, x, sizeof(x));
@@ -241,8 +247,95 @@ static void come_back(bool polls)
 
 START_TEST(agent_that_comes_back_hears_the_round_that_the_process_goes_by)
 {
-	come_back(false);
-	come_back(true);
+	come_back(false, 0);
+	come_back(true, 0);
+	come_back(false, 17);		/* it came late: its first round is not the job's */
+}
+END_TEST
+
+static bool readable(int fd, int timeout_ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, timeout_ms) == 1;
+}
+
+/* Not for ever: as an event loop, which looks whenever there may be news. */
+static bool falls_silent(int fd)
+{
+	for (int i = 0; i < 1000; i++) {
+		ck_assert_int_ge(tally_poll(s), 0);
+		if (!readable(fd, 0))
+			return true;
+	}
+	return false;
+}
+
+/* Another call has found the agent gone, and back: who polls hears of the round all the same. */
+START_TEST(descriptor_tells_of_rounds_though_another_call_came_back)
+{
+	float x = 1;
+	tally_ticket k;
+	int fd;
+
+	start(LEAVE_ON_ROUND);
+	agent->at_once = true;
+	fd = tally_fd(s);
+	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
+	while (atomic_load(&agent->rounds) < 1)
+		sched_yield();
+	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), 0);
+	ck_assert_uint_eq(agent->backs, 1);
+	ck_assert(readable(fd, DEADLINE_MS));
+	wait_ok(k);
+	finish();
+}
+END_TEST
+
+/* A child, such as loads data, has the first agent's descriptors, too. */
+START_TEST(descriptor_falls_silent_while_the_agent_is_away_and_after)
+{
+	float x = 1;
+	tally_ticket k;
+	pid_t child;
+	int fd;
+
+	start(LEAVE_ON_ROUND);
+	fd = tally_fd(s);
+	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
+	child = fork();
+	if (!child) {			/* which has none of the agent's ends */
+		close(agent->conn);
+		close(agent->sub_bell[1]);
+		close(agent->cpl_bell[0]);
+		for (;;)
+			pause();
+	}
+	while (!atomic_load(&agent->backs))
+		ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
+	ck_assert(falls_silent(fd));
+	fake_release(agent);
+	wait_ok(k);
+	ck_assert(falls_silent(fd));
+	kill(child, SIGKILL);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	finish();
+}
+END_TEST
+
+START_TEST(detach_does_not_wait_to_be_taken_back)
+{
+	float x = 1;
+	tally_ticket k;
+
+	start(LEAVE_ON_ROUND);
+	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
+	while (!atomic_load(&agent->backs))
+		ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
+	ck_assert_int_eq(tally_detach(s), 0);
+	ck_assert_uint_eq(agent->detaches, 1);
+	agent->left = false;
+	fake_end(agent);
 }
 END_TEST
 
@@ -419,6 +512,9 @@ int main(void)
 	tcase_add_test(tc, declare_that_fails_halfway_takes_the_first_half_back);
 	tcase_add_test(tc, agent_that_dies_wakes_the_waiter);
 	tcase_add_test(tc, agent_that_comes_back_hears_the_round_that_the_process_goes_by);
+	tcase_add_test(tc, descriptor_tells_of_rounds_though_another_call_came_back);
+	tcase_add_test(tc, descriptor_falls_silent_while_the_agent_is_away_and_after);
+	tcase_add_test(tc, detach_does_not_wait_to_be_taken_back);
 	tcase_add_test(tc, agent_that_dies_is_noticed_by_test);
 	tcase_add_test(tc, failed_job_is_the_answer_to_everything);
 	tcase_add_test(tc, broken_completion_ring_ends_the_session);
