@@ -136,6 +136,24 @@ def libraries_of_other_releases_are_refused():
             raise AssertionError("a library of another release was taken")
 
 
+def a_child_is_not_its_parents_rank(s):
+    """It ends as a script does, through everything that Python does then."""
+    if s.rank == 0:
+        child = os.fork()
+        if not child:
+            try:
+                s.barrier(DEADLINE_S)
+            except tally.TallyError as e:
+                assert e.name == "ESHUTDOWN" and "the parent process's" in e.text, e
+                sys.exit(7)
+            sys.exit(1)
+        status = os.waitpid(child, 0)[1]
+        assert os.WEXITSTATUS(status) == 7, status
+    t = s.declare("behind a child", 4)
+    x = np.full(4, s.rank, np.float32)
+    assert (t.push_pull(x).wait(DEADLINE_S) == sum(range(s.world_size))).all()
+
+
 def a_missing_agent_is_explained():
     try:
         tally.Session(socket="/nowhere/agent.sock", timeout=5)
@@ -200,6 +218,7 @@ def main():
             descriptor_becomes_readable,
             refusals_are_exceptions,
             only_a_dma_buf_is_memory_of_a_device,
+            a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,
         ):
             story(s)

@@ -109,6 +109,18 @@ def suffers(way, trouble, rank):
           f"after {took:.1f} s", flush=True)
 
 
+def gives_up(optimizer):
+    """Its tensors cannot be given back while a round of theirs is on its way."""
+    begin = time.monotonic()
+    try:
+        optimizer.close()
+    except tally.TallyTimeout as error:
+        assert "rank 1" in str(error), error
+    else:
+        raise AssertionError("closed, though rank 1 stands still")
+    assert time.monotonic() - begin < TIMEOUT_S + SLACK_S
+
+
 def causes(way, trouble, rank, told):
     """Rank 1; its parent ends it."""
     if trouble == "dies":
@@ -133,6 +145,8 @@ def case(kind, trouble):
     if session.rank == 1:
         causes(way, trouble, session.rank, told)
     suffers(way, trouble, session.rank)
+    if trouble == "stands still" and isinstance(way, Optimizer):
+        gives_up(way.optimizer)
     open(told, "w", encoding="utf-8").close()
     sys.exit(0)  # as a script ends whose exception nobody caught: nothing may hang there
 

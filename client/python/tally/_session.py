@@ -204,6 +204,12 @@ class Tensor:
         return self.session._view(address, self.shape, self.dtype, writable=False)
 
 
+def _detach(pointer, pid):
+    """A child that was forked has the session, and ends; the rank is its parent."""
+    if os.getpid() == pid:
+        _lib.tally_detach(pointer)
+
+
 class Session:
     """This process's place in a job.  A context manager: leaving it detaches.
 
@@ -240,7 +246,8 @@ class Session:
             text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
             self._close()
             raise _error(code, text)
-        self._finalizer = weakref.finalize(self, _lib.tally_detach, self._pointer)
+        self._pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _detach, self._pointer, self._pid)
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
         self._post = None  # has the owner call something
@@ -257,6 +264,8 @@ class Session:
             raise TallyError(_ESHUTDOWN, "the session is detached")
         if self._owner not in (None, threading.get_ident()):
             raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
+        if self._pid != os.getpid():
+            raise TallyError(_ESHUTDOWN, "the session is the parent process's")
         return self._pointer
 
     def _close(self):
@@ -327,8 +336,8 @@ class Session:
         return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
 
     def detach(self):
-        """Leaves the job and frees everything; harmless when done already."""
-        if self._pointer:
+        """Leaves the job and frees everything; harmless when done already, and in a child."""
+        if self._pointer and self._pid == os.getpid():
             if self._last_words:
                 self._last_words()
             self._finalizer.detach()

@@ -80,6 +80,7 @@ class Exchange:
         self._next_check = 0.0
         self._news = session.fileno()
         self._wake_read, self._wake_write = os.pipe()
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="tally", daemon=True)
         session._last_words = self.close
         self._thread.start()
@@ -131,8 +132,11 @@ class Exchange:
     def close(self):
         """Moves everybody out of the arena, stops the thread and gives the session back.
 
-        Rounds on their way end with an error.  Harmless when done already.
+        Rounds on their way end with an error.  Harmless when done already, and in a child
+        that was forked, which has neither the thread nor the rank.
         """
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             if self._stopping:
                 return
@@ -160,8 +164,13 @@ class Exchange:
             self.session.undeclare(*[c.tensor for c in channels])
 
     def settle(self, channel):
-        """Returns when no round of the channel is left."""
+        """Returns when no round of the channel is left, or raises: after the last one's timeout."""
+        end = time.monotonic() + (channel.rounds[-1].timeout if channel.rounds else 0)
         while channel.rounds:
+            if self._stopping:
+                raise TallyError(_ESHUTDOWN, "the session is closing")
+            if time.monotonic() > end:
+                raise self._say_late(channel.rounds[0])
             self._turn()
 
     def start(self, channel, submit, done, timeout=TIMEOUT_S):
