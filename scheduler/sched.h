@@ -338,6 +338,13 @@ struct sched_conn {
 
 struct sched_block;			/* scratch memory, sched_out.c */
 
+#define SCHED_ENDED_MAX 64u
+
+struct sched_ended {			/* why a job that is gone has ended */
+	uint32_t number;		/* 0: none yet */
+	struct err why;
+};
+
 struct sched {
 	mono_t foreign_log;		/* when nodes of another cluster are spoken of again */
 	struct mem_ops mem;
@@ -352,6 +359,8 @@ struct sched {
 	uint32_t nnodes, njobs;
 	struct sched_node *nodes[NODES_MAX];	/* owned, by number */
 	struct sched_job *jobs[JOBS_MAX];	/* owned, by creation */
+	struct sched_ended ended[SCHED_ENDED_MAX];	/* the last that failed; a ring */
+	uint32_t nended;
 	struct sched_conn conns[CTL_CONNS_MAX];
 	bool any_doomed;
 	bool any_down;			/* a job may be ready to be freed */
@@ -436,6 +445,8 @@ struct sched_job *job_by_number(struct sched *s, uint32_t number);
 struct sched_job *job_by_name(struct sched *s, const char *name);	/* not DOWN */
 struct sched_job *job_new(struct sched *s, const char *name, uint32_t world);
 void job_free(struct sched *s, struct sched_job *j);
+/* Of a job that failed and is gone, for who was away when all were told; NULL: not known. */
+const struct err *job_ended(const struct sched *s, uint32_t number);
 void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to, const char *why);
 /* sched_join.c */
 void job_rank_out(struct sched *s, struct sched_job *j, uint32_t rank);	/* gathering only */

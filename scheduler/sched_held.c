@@ -36,7 +36,10 @@ static void down_for_one(struct sched *s, struct sched_node *n, uint32_t job, in
 /* What nobody else has: no agent held it, or it ended while this server was away. */
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job)
 {
-	down_for_one(s, n, job, TALLY_ESHUTDOWN, "the scheduler does not know the job any more");
+	const struct err *why = job_ended(s, job);
+
+	down_for_one(s, n, job, why ? why->code : TALLY_ESHUTDOWN, why ? why->text :
+		     "the scheduler does not know the job any more");
 }
 
 /* ---- JOB_HELD ---- */

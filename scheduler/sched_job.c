@@ -138,6 +138,22 @@ static bool all_told(const struct sched_job *j)
 	return true;
 }
 
+static void remember(struct sched *s, const struct sched_job *j)
+{
+	if (j->why.code)
+		s->ended[s->nended++ % SCHED_ENDED_MAX] = (struct sched_ended){
+			.number = j->number, .why = j->why,
+		};
+}
+
+const struct err *job_ended(const struct sched *s, uint32_t number)
+{
+	for (uint32_t i = 0; number && i < SCHED_ENDED_MAX; i++)
+		if (s->ended[i].number == number)
+			return &s->ended[i].why;
+	return NULL;
+}
+
 void job_reap(struct sched *s)
 {
 	s->any_down = false;
@@ -146,6 +162,7 @@ void job_reap(struct sched *s)
 
 		if (j->state != SJ_DOWN || !all_told(j) || (j->outlived && s->recover_until))
 			continue;
+		remember(s, j);
 		job_free(s, s->jobs[i]);
 	}
 }

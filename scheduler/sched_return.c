@@ -280,14 +280,16 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 	struct sched_job *j = job_by_number(s, m->back);
 	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
 	struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
+	const struct err *why = j && j->state == SJ_DOWN && j->why.code ? &j->why :
+				j ? NULL : job_ended(s, m->back);
 
 	if (s->recover_until) {
 		s->conns[n->conn].early = true;
 		return;
 	}
-	if (!j || (j->state == SJ_DOWN && j->why.code)) {
-		out_refuse(s, n, m->req, j ? j->why.code : TALLY_EWORKERLOST,
-			   "job '%.128s' is over: %.300s", m->job, j ? j->why.text :
+	if (!j || why) {
+		out_refuse(s, n, m->req, why ? why->code : TALLY_EWORKERLOST,
+			   "job '%.128s' is over: %.300s", m->job, why ? why->text :
 			   "its agent was gone for too long");
 		return;
 	}

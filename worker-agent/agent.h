@@ -455,6 +455,8 @@ struct agent {
 	uint64_t next_req, next_session, memory_bytes;
 	struct list jobs, sessions;
 	struct list returning;		/* ad_returning.link: jobs as they are told again */
+	uint32_t refused_job;		/* the last that could not be taken; 0: none */
+	struct err refused;		/* why */
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];

@@ -53,8 +53,8 @@ static int tell_failed(struct ad_job *j)
 }
 
 /*
- * Everybody hears it from the scheduler; without one, at least this machine.  One that goes
- * away just now may not have read it, and hears it again when it is back.
+ * Everybody hears it from the scheduler.  One that goes away just now may not have read it, and
+ * hears it again when it is back; a job of this machine alone does not wait for that.
  */
 void ad_job_fail(struct ad_job *j, const struct err *why)
 {
@@ -64,7 +64,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 		j->code = why->code;
 		snprintf(j->text, sizeof(j->text), "%s", why->text);
 	}
-	if (tell_failed(j))
+	if (tell_failed(j) && j->n == 1)
 		ad_job_down(j, why->code, why->text);
 }
 
@@ -150,6 +150,8 @@ void ad_job_refuse(struct agent *a, const struct msg_job_up *m, const struct err
 	struct msg leave = { .type = MSG_RANK_LEAVE };
 
 	log_error("job %u refused, reason %s", m->job, why->text);
+	a->refused = *why;
+	a->refused_job = m->job;
 	for (uint32_t i = 0; i < m->nmachines; i++) {
 		if (m->machines[i].node != a->my_node || !m->machines[i].nranks)
 			continue;

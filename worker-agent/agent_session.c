@@ -412,6 +412,19 @@ static void forward(struct ad_session *s, const struct msg *m)
 		r->asked = s->agent->registrations;
 }
 
+/* The scheduler says yes, but the job is not here: it has been refused, or has ended. */
+static void joined_nothing(struct ad_session *s, uint64_t theirs, uint32_t job)
+{
+	const struct agent *a = s->agent;
+
+	if (s->job && s->job->code)
+		reply(s, theirs, s->job->code, s->job->text);
+	else if (a->refused_job == job)
+		reply(s, theirs, a->refused.code, a->refused.text);
+	else
+		reply(s, theirs, TALLY_ESHUTDOWN, "the job is over");
+}
+
 static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg_reply *m)
 {
 	if (r->type == MSG_RANK_JOIN) {
@@ -429,8 +442,10 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 		}
 		s->state = SESSION_OVER;
 		ad_back_free(s);
-		reply(s, theirs, m->code ? m->code : TALLY_ESHUTDOWN,
-		      m->code ? m->text : "the job is over");
+		if (m->code)
+			reply(s, theirs, m->code, m->text);
+		else
+			joined_nothing(s, theirs, m->nids ? m->ids[0] : 0);
 		return;
 	}
 	if (m->code) {

@@ -122,10 +122,27 @@ kill_now scheduler KILL
 wait_until 5 'the scheduler is gone' ended scheduler
 start_scheduler_at "$SCHEDULER"
 for r in 0 1; do expect_error 20 fail.$r "EMISMATCH .*'grad' round 1"; done
+wait_until 20 'it has recovered' is_active
+say 'killed before it has read that a job failed: it is told again'
+
+# While it is gone; another machine, too, has to hear why.
+for r in 0 1 2; do
+	(( r == 1 )) && op=mean || op=sum
+	start_rank fail2 $r 3 a$(( r / 2 )) declare:grad:1000 "until:$TMP/fail2" submit:grad:$op \
+		say:there wait:60
+done
+for r in 0 1 2; do wait_line 20 fail2.$r '^done declare'; done
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+touch "$TMP/fail2"
+for r in 0 1 2; do wait_line 10 fail2.$r '^there'; done
+train_more calm.0 20
+start_scheduler_at "$SCHEDULER"
+for r in 0 1 2; do expect_error 30 fail2.$r "EMISMATCH .*'grad' round 1"; done
 touch "$TMP/calm"
 expect_end 20 calm.0 0
 wait_until 20 'it has recovered' is_active
-say 'killed before it has read that a job failed: it is told again'
+say 'a job that failed while it was gone: every machine hears why'
 
 # ---- it comes back without its state ----
 start_rank kept 0 2 a0 declare:w:1000 "train:w:$TMP/kept-enough" say:through

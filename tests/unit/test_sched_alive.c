@@ -39,6 +39,52 @@ START_TEST(a_rank_that_lives_is_waited_for)
 }
 END_TEST
 
+/* It has computed all along; the others have ended the job meanwhile, and all were told. */
+START_TEST(a_rank_that_comes_back_too_late_hears_why_its_job_has_ended)
+{
+	struct pair p = pair_declared();
+	const struct msg failed = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = p.job, .rank = 1, .code = TALLY_EMISMATCH, .text = "what they disagree on",
+	} };
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	send(p.b, &failed);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EMISMATCH);
+	back_as(p.a, 5, p.job, 0);
+	ck_answer(p.a, 5, TALLY_EMISMATCH, "job 'x' is over: what they disagree on");
+	job_held(p.a, p.job, 1);
+	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text, "what they disagree on");
+	back_as(p.a, 6, p.job + 1, 0);
+	ck_answer(p.a, 6, TALLY_EWORKERLOST, "job 'x' is over: its agent was gone for too long");
+}
+END_TEST
+
+/* The process waits to be taken back while another one computes, and detaches, or dies. */
+START_TEST(who_goes_while_it_waits_to_be_taken_back_goes_as_any_other)
+{
+	struct pair p = trio_that(ON_LOSS_ERROR);
+	const struct msg dies = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.rank = 0, .code = TALLY_EWORKERLOST, .text = "x", .pid = 7,
+	} };
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 1);
+	leave(p.a, p.job, 1, 0);
+	ck_assert_uint_eq(last(p.b, MSG_RANK_LEAVE)->rank, 1);
+	back_as(p.a, 6, p.job, 0);
+	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_answer(p.a, 6, 0, NULL);		/* that rank is not waited for */
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 8, "");
+	send(p.a, &dies);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(last(p.b, MSG_JOB_END)->seq, END_GIVEN);
+}
+END_TEST
+
 START_TEST(a_rank_that_lived_and_comes_back_goes_on)
 {
 	struct pair p = pair_declared();
@@ -174,6 +220,8 @@ static void add(TCase *t)
 	tcase_add_test(t, time_in_which_the_scheduler_stood_still_does_not_count);
 	tcase_add_test(t, its_grace_may_be_over_while_the_job_ends);
 	tcase_add_test(t, a_rank_that_lives_is_waited_for);
+	tcase_add_test(t, a_rank_that_comes_back_too_late_hears_why_its_job_has_ended);
+	tcase_add_test(t, who_goes_while_it_waits_to_be_taken_back_goes_as_any_other);
 	tcase_add_test(t, a_rank_that_lived_and_comes_back_goes_on);
 	tcase_add_test(t, a_job_that_shrinks_waits_for_the_ranks_that_live);
 	tcase_add_test(t, who_wants_to_come_in_for_a_rank_that_lives_is_refused);

@@ -212,7 +212,7 @@ START_TEST(held_job_without_all_its_agents_is_over)
 	ck_assert_int_eq(last(p.server, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 	p.b = hello(NODE_AGENT, "b");
 	job_held(p.b, p.job, epoch);
-	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_ESHUTDOWN);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 	join(p.a, 4, 1, 0);
 	ck_assert_uint_gt(answer(p.a, 4)->ids[0], p.job);	/* never reused */
 	ck_assert_uint_gt(last(p.a, MSG_JOB_UP)->epoch, epoch);
