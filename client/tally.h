@@ -158,7 +158,8 @@ TALLY_API int tally_live_ranks(const tally_session *s);		/* how many; world size
 TALLY_API int tally_rank_is_live(const tally_session *s, int rank);	/* 1 or 0 */
 
 /* Memory in the arena, page aligned, zeroed: inputs there are never copied.
- * Freed by tally_free or tally_detach. */
+ * Freed by tally_free or tally_detach.  tally_free: EBUSY while a round reads it, or is yet to
+ * write its result there. */
 TALLY_API int tally_alloc(tally_session *s, size_t bytes, void **p);
 TALLY_API int tally_free(tally_session *s, void *p);
 
@@ -177,7 +178,8 @@ TALLY_API int tally_import(tally_session *s, int fd, size_t bytes, void **p);
 /*
  * Declares n tensors in one round trip, out[i] for desc[i]; returns when all
  * ranks have declared them.  All or nothing.  EMISMATCH names the tensor and
- * both sides, on every rank; ETIMEDOUT names who has not declared.
+ * both sides, on every rank; ETIMEDOUT names who has not declared, and the call
+ * may be made again; EEXIST: this process has a tensor of that name.
  */
 TALLY_API int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n,
 			    tally_tensor **out);

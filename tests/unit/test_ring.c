@@ -403,7 +403,7 @@ START_TEST(ring_two_threads_lose_no_entry_and_no_wake_up)
 }
 END_TEST
 
-#define STATUS_WRITES	5000
+#define STATUS_WRITES	1000
 
 struct status_story {
 	atomic_uint reads;
