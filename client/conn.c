@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ static_assert(ADDR_LEN_MAX < sizeof(((struct sockaddr_un *)0)->sun_path), "a pat
 
 void lt_conn_init(struct lt_conn *c, const char *path)
 {
-	*c = (struct lt_conn){ .fd = -1, .path = path };
+	*c = (struct lt_conn){ .fd = -1, .epfd = -1, .path = path };
 }
 
 static void drop_fds(struct lt_conn *c)
@@ -38,6 +39,9 @@ static void drop_fds(struct lt_conn *c)
 void lt_conn_close(struct lt_conn *c)
 {
 	drop_fds(c);
+	/* A child that was forked has it, too: it would be watched for ever, at its end. */
+	if (c->fd >= 0 && c->epfd >= 0)
+		epoll_ctl(c->epfd, EPOLL_CTL_DEL, c->fd, NULL);
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;

@@ -21,6 +21,7 @@
 
 struct lt_conn {
 	int fd;				/* owned; -1: none */
+	int epfd;			/* borrowed: may watch fd until that is closed; -1: none */
 	const char *path;		/* borrowed until close */
 	uint8_t *in, *out, *mem;	/* owned: body received, message sent, decoded texts */
 	size_t in_size, out_size, mem_size;

@@ -52,6 +52,18 @@ static bool watch(int epfd, int fd, uint32_t events)
 	return epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev) == 0;
 }
 
+/* As lt_conn_close() does, and for the same reason. */
+static void unwatch(const tally_session *s, int fd)
+{
+	if (s->poll_fd >= 0 && fd >= 0)
+		epoll_ctl(s->poll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void lt_news_unwatch(tally_session *s)
+{
+	unwatch(s, s->cpl_bell);
+}
+
 /* While the agent is away a timer: then it is time to look whether it is back. */
 static bool watch_agent(tally_session *s)
 {
@@ -59,8 +71,10 @@ static bool watch_agent(tally_session *s)
 		.it_interval.tv_nsec = LOOK_MS * NS_PER_MS, .it_value.tv_nsec = LOOK_MS * NS_PER_MS,
 	};
 
-	if (s->away_fd >= 0)
+	if (s->away_fd >= 0) {
+		unwatch(s, s->away_fd);
 		close(s->away_fd);
+	}
 	s->away_fd = -1;
 	if (!s->away)
 		return watch(s->poll_fd, s->cpl_bell, EPOLLIN) &&
@@ -68,15 +82,6 @@ static bool watch_agent(tally_session *s)
 	s->away_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	return s->away_fd >= 0 && timerfd_settime(s->away_fd, 0, &each, NULL) == 0 &&
 	       watch(s->poll_fd, s->away_fd, EPOLLIN);
-}
-
-/* A child that was forked has them, too: they would stay, and at their end. */
-void lt_news_unwatch(tally_session *s)
-{
-	if (s->poll_fd < 0)
-		return;
-	epoll_ctl(s->poll_fd, EPOLL_CTL_DEL, s->conn.fd, NULL);
-	epoll_ctl(s->poll_fd, EPOLL_CTL_DEL, s->cpl_bell, NULL);
 }
 
 /* Back at an agent, whose bell is not armed, or without a timer somebody has to look on his own. */
@@ -104,6 +109,7 @@ static int open_poll_fd(tally_session *s)
 		return s->err.code;
 	}
 	s->news_fd = news;
+	s->conn.epfd = epfd;
 	return 0;
 }
 

@@ -24,6 +24,7 @@
 #include "client/gpu.h"
 #include "client/mem.h"
 
+#define AGENT_LOOK_MS	20u
 #define ATTACH_AGAIN_MS	50u	/* while the job of that name before ends */
 #define ANSWER_BYTES	1024u	/* any answer but a DECLARED: a text and some numbers */
 
@@ -428,35 +429,55 @@ int tally_grow(tally_session *s, int timeout_ms)
 
 /* ---- detach ---- */
 
-static int say_goodbye(tally_session *s)
+/* Its agent answers at once, also one that others keep from taking us back. */
+static int goodbye(tally_session *s)
 {
-	mono_t deadline = lt_now() + mono_ms(lt_back_patience_ms(s) + HANDSHAKE_MS);
+	mono_t deadline = lt_now() + mono_ms(HANDSHAKE_MS + LT_CALL_SLACK_MS);
 	struct msg answer, ask = { .type = MSG_DETACH };
-	int rc = TALLY_ETIMEDOUT;
+	int rc;
 
-	if (!s->attached || (s->conn.fd < 0 && !s->away))
-		return 0;
 	ask.reply = (struct msg_reply){ .req = lt_session_req(s), .text = "" };
-	if (s->away != LT_ASKED)
-		rc = lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, HANDSHAKE_MS, &answer);
-	if (rc == TALLY_ETIMEDOUT && s->away == LT_AWAY)
-		rc = lt_session_call(s, &ask, ask.reply.req, MSG_REPLY, lt_back_patience_ms(s),
-				     &answer);
-	if (rc != TALLY_ETIMEDOUT || s->away != LT_ASKED)
-		return rc;
-	/* others keep it from taking us back, and we do not have to be */
 	rc = lt_conn_send(&s->conn, &ask, deadline, &s->err);
 	return rc ? rc : await_answer(s, ask.reply.req, MSG_REPLY, deadline, &answer);
 }
 
+/* returns: an agent that is gone is waited for, as anything else waits for it. */
+static int say_goodbye(tally_session *s, bool returns)
+{
+	mono_t end = lt_now() + mono_ms(returns ? lt_back_patience_ms(s) : HANDSHAKE_MS);
+	int rc;
+
+	if (!s->attached || (s->conn.fd < 0 && !s->away))
+		return 0;
+	if (s->conn.fd < 0 && s->over.code)
+		return lt_session_over(s);
+	if (s->timeline)
+		lt_timeline_flush(s->timeline);
+	for (;;) {
+		rc = s->away == LT_AWAY ? lt_back(s, lt_now() + mono_ms(AGENT_LOOK_MS)) : 0;
+		if (rc && rc != TALLY_EAGAIN)
+			return rc;
+		if (s->away == LT_AWAY && lt_now() >= end)
+			return lt_back_late(s);
+		if (s->away == LT_AWAY)
+			continue;
+		rc = goodbye(s);
+		if (rc != TALLY_EAGENT || s->conn.fd >= 0 || lt_now() >= end || !lt_back_begin(s))
+			break;
+	}
+	return rc && s->conn.fd < 0 && !s->away ? lt_session_over(s) : rc;
+}
+
 int tally_detach(tally_session *s)
 {
+	bool returns;
 	int rc;
 
 	if (!s)
 		return 0;
+	returns = s->grace_ms && !s->gpu;
 	lt_gpu_close(s);
-	rc = say_goodbye(s);
+	rc = say_goodbye(s, returns);
 	const int fds[] = { s->sub_bell, s->cpl_bell, s->alive, s->poll_fd, s->news_fd,
 			    s->away_fd };
 

@@ -171,7 +171,7 @@ struct tally_tensor *lt_round_of(const tally_session *s, tally_ticket k);	/* NUL
 int lt_round_options(tally_session *s, const tally_tensor *t, const tally_push_pull_options *opt,
 		     struct ring_sub *sub);
 void lt_news_moved(tally_session *s);	/* other descriptors tell of them now */
-void lt_news_unwatch(tally_session *s);	/* the agent's, before they are closed */
+void lt_news_unwatch(tally_session *s);	/* the bell, before it is closed */
 void lt_news_arm(tally_session *s);	/* before returning to a user of tally_fd() */
 
 /* NULL: no such tensor.  Fini frees all of them, at the end. */

@@ -182,8 +182,11 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 			     "agree on it");
 		return;
 	}
-	if (p->held)
+	if (p->held) {
+		if (p->node == n)
+			job_tell_leaves(s, j, p);	/* it was away once more */
 		return;
+	}
 	if (m->epoch > j->epoch) {
 		if (!take_epoch(s, j, m)) {
 			job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
@@ -700,6 +703,7 @@ static void resume(struct sched *s, struct sched_job *j)
 		tell_up(s, j, p);
 		if (!catch_up(s, j, p, &gone))
 			return;
+		job_tell_leaves(s, j, p);
 	}
 	/* Servers may know one entry that no agent has: its ids are not used again. */
 	if (j->last_id < UINT32_MAX - TENSORS_PER_BATCH_MAX)

@@ -454,7 +454,7 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	if (again) {
 		take_facts(n, h);
 		bind_conn(s, n, conn, "it came back");
-			check_drain(s, n, h);
+		check_drain(s, n, h);
 		job_node_back(s, n);
 		out_flush(s, n);
 		return 0;

@@ -20,7 +20,7 @@
 	pause				for ever
 
 The attach is the first step, with TROUBLE_TIMEOUT seconds for it and for every
-declare (10).  A line is printed per step done; "ERROR name text" and exit status
+declare (60).  A line is printed per step done; "ERROR name text" and exit status
 1 where Tally says no; exit status 3 for a wrong sum.  TROUBLE_COUNT is a file
 that shows how many rounds are done, TROUBLE_ON_LOSS the job's on_loss.
 """
@@ -79,7 +79,7 @@ class Rank:
 
     def broadcast(self, name, root):
         array = self.arrays[name] if self.session.rank == int(root) else None
-        self.tensors[name].broadcast(array, root=int(root)).wait(20)
+        self.tensors[name].broadcast(array, root=int(root)).wait(60)
 
     def wait(self, seconds="60"):
         for name, number, ticket in self.tickets:

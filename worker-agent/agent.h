@@ -540,7 +540,8 @@ void ad_back_forget(struct agent *a);		/* all of that: it will be told anew */
 void ad_back_take_in(struct agent *a, uint32_t job);	/* what was kept of that job, if any */
 void ad_back_drop(struct agent *a, uint32_t job);	/* it is over */
 int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e);	/* of its results */
-int ad_back_resume(struct ad_tensor *t, struct err *e);	/* at the round that its ranks are in */
+/* At the round that its ranks are in; seq: the log entry that it came with. */
+int ad_back_resume(struct ad_tensor *t, uint64_t seq, struct err *e);
 int ad_back_inputs(struct ad_session *s, struct err *e);
 
 /* agent_log.c: what a restarted scheduler is told */

@@ -521,23 +521,26 @@ static uint32_t local_of(const struct ad_job *j, uint32_t rank)
 }
 
 /* The marks are read once, here: servers on this machine can write beside them. */
-int ad_back_resume(struct ad_tensor *t, struct err *e)
+int ad_back_resume(struct ad_tensor *t, uint64_t seq, struct err *e)
 {
 	struct ad_job *j = t->job;
-	bool behind = false, any = false;
+	bool behind = false, known = false;
 	uint32_t newest = 0, round;
 
 	if (!next_of(j->agent, j->id, NULL))
 		return 0;		/* nobody was here before */
 	t->desc.round = 0;
 	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); ) {
-		any |= s->back->nrows != 0;
-		if (round_of(s, t->id, &round) && (!newest || round == round_next(newest)))
+		if (!round_of(s, t->id, &round))
+			continue;
+		known = true;
+		if (!newest || round == round_next(newest))
 			newest = round;
 	}
-	if (!any && j->grown_at)	/* who came late, and has declared nothing yet */
-		return err_set(e, TALLY_EWORKERLOST, "tensor %u: nobody here knows its round",
-			       t->id);
+	/* Who came late has not declared it yet.  What is younger all declare as it is declared. */
+	if (!known && j->grown_at && seq <= j->epoch_seq)
+		return err_set(e, TALLY_EWORKERLOST, "the ranks of this machine came into the job "
+			       "just before their agent was started again");
 	for (struct ad_session *s = NULL; newest && (s = next_of(j->agent, j->id, s)); ) {
 		uint32_t l = local_of(j, s->rank);
 

@@ -55,6 +55,7 @@ struct fr_tensor {
 	mono_t since;
 	struct ag_times times;		/* of the engines that are done */
 	struct msg_wait waits;		/* WAIT_NONE: as far as the engines know, for nobody */
+	mono_t waits_at;		/* when one said so last */
 	const char *name;		/* for errors; borrowed */
 	void *user;
 	struct fr_input {

@@ -15,7 +15,8 @@
 #include "common/rt/route.h"
 #include "worker-agent/agent.h"
 
-#define LEFT_GRACE_MS	2000u	/* a round may end without a rank that left only so long */
+/* A round may end without a rank that left only so long: what is known of it is older by 3 s. */
+#define LEFT_GRACE_MS	4000u
 
 void ad_set_timeout(struct msg *m, uint32_t timeout_ms)
 {
@@ -117,7 +118,7 @@ static void on_rank_leave(struct agent *a, const struct msg_rank_leave *m)
 {
 	struct ad_job *j = ad_job_find(a, m->job);
 
-	if (j && m->rank < j->world)
+	if (j && j->state != JOB_STOPPING && m->rank < j->world)
 		ad_job_detached(j, m->rank);
 }
 
@@ -263,6 +264,12 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
 	ad_alive_look(a);
+	list_for_each(&a->jobs, l) {	/* what could not be sent, for want of memory, say */
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+
+		if (j->code && j->state != JOB_STOPPING)
+			(void)tell_failed(j);
+	}
 }
 
 static bool trains(void *ctx)

@@ -340,7 +340,7 @@ static int fill_batch(struct ad_batch *b, const struct msg_tensors *m, struct er
 		rc = give_memory(b->tensor[i], e);
 		rc = rc ? rc : make_pieces(b->tensor[i], e);
 		if (!rc && b->job->taking)
-			rc = ad_back_resume(b->tensor[i], e);
+			rc = ad_back_resume(b->tensor[i], m->seq, e);
 	}
 	return rc;
 }

@@ -337,8 +337,10 @@ void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w)
 {
 	struct fr_tensor *t = fr_tensor_find(&en->front, w->job, w->wait.tensor);
 
-	if (t && t->running && t->round == w->wait.round)
-		t->waits = w->wait;
+	if (!t || !t->running || t->round != w->wait.round)
+		return;
+	t->waits = w->wait;
+	t->waits_at = loop_now();
 }
 
 static void machine_text(const struct ad_machine *m, char *buf, size_t len)
@@ -418,9 +420,9 @@ static void wait_text(const struct ad_job *j, const struct fr_tensor *t, mono_t 
 	utf8_mend(buf);
 }
 
-/* As wait_text() says it. */
+/* As wait_text() says it; but nobody says it when a machine is waited for no more. */
 static void say_stall(struct ad_engine *en, const struct ad_job *j, const struct fr_tensor *t,
-		      const struct err *e)
+		      mono_t now, const struct err *e)
 {
 	struct ad_trouble st = {
 		.job = j->id, .since = t->since, .machine = UINT32_MAX, .err = *e,
@@ -429,7 +431,8 @@ static void say_stall(struct ad_engine *en, const struct ad_job *j, const struct
 	for (uint32_t l = 0; l < j->nlocal; l++)
 		if (!t->in[l].posted && j->front.live >> l & 1)
 			st.locals |= 1ull << l;
-	if (!st.locals && t->pieces == t->groups * t->bytes && t->waits.kind == WAIT_MACHINE)
+	if (!st.locals && t->pieces == t->groups * t->bytes && t->waits.kind == WAIT_MACHINE &&
+	    now - t->waits_at <= mono_ms(2 * STALL_SHOW_MS))
 		st.machine = t->waits.who;
 	ad_trouble(en, AD_STALLED, &st);
 }
@@ -472,6 +475,6 @@ void ad_rings_stalls(struct ad_engine *en, mono_t now)
 		wait_text(j, t, now, e.text, sizeof(e.text));
 		show_stall(en, j, e.text);
 		j->stall_shown = true;
-		say_stall(en, j, t, &e);
+		say_stall(en, j, t, now, &e);
 	}
 }

@@ -194,6 +194,10 @@ static void joined(struct ad_session *s, uint64_t theirs)
 		join_failed(s, theirs, TALLY_EINTERNAL, "the scheduler placed this rank elsewhere");
 		return;
 	}
+	if (s->job->code && s->job->left[local].gone) {		/* just now, with all others here */
+		join_failed(s, theirs, s->job->code, s->job->text);
+		return;
+	}
 	if (ad_join_taken(s, s->job, local)) {
 		join_failed(s, theirs, TALLY_EEXIST, "another process has been this rank");
 		return;
@@ -419,7 +423,7 @@ static void joined_nothing(struct ad_session *s, uint64_t theirs, uint32_t job)
 
 	if (s->job && s->job->code)
 		reply(s, theirs, s->job->code, s->job->text);
-	else if (a->refused_job == job)
+	else if (job && a->refused_job == job)
 		reply(s, theirs, a->refused.code, a->refused.text);
 	else
 		reply(s, theirs, TALLY_ESHUTDOWN, "the job is over");

@@ -50,17 +50,17 @@ for r in 0 1 2 3; do py calm.$r calm $r 4 a$(( r / 2 )) 5 $STEPS 0 1; done
 for r in 0 1 2 3; do expect_end 60 calm.$r 0; done
 
 # ---- a process killed, another one in its place; in Python, then in C ----
-for r in 0 1 2 3; do py job.$r job $r 4 a$(( r / 2 )) 5 $STEPS 0.02 $FROM; done
+for r in 0 1 2 3; do py job.$r job $r 4 a$(( r / 2 )) 5 $STEPS 0.05 $FROM; done
 wait_until 60 'it trains' at_step job.0 1
 kill_now job.3 KILL
 wait_until 30 'it goes on without rank 3' has_line job.0 "^step $FROM 7:"
-py job.3b job 3 4 a1 5 $STEPS 0.02 $FROM
+py job.3b job 3 4 a1 5 $STEPS 0.05 $FROM
 wait_until 20 'tally jobs shows who waits' job_says job 'rank 3 waits to come in'
 touch "$TMP/job.gate"
 wait_until 30 'rank 3 is back' has_line job.3b '^step '
 rm "$TMP/job.gate"
 kill_now job.1 KILL
-start_grow job.1c job 1 4 a0 "$TMP/grow_rank" 5 $STEPS 20 $FROM
+start_grow job.1c job 1 4 a0 "$TMP/grow_rank" 5 $STEPS 50 $FROM
 wait_until 20 'tally jobs shows who waits' job_says job 'rank 1 waits to come in'
 touch "$TMP/job.gate"
 for r in 0 1c 2 3b; do expect_end 60 job.$r 0; done
@@ -75,14 +75,14 @@ has_line job.0 '^came 1 live 4$' || fail 'rank 0 does not know that the world is
 say 'from there on every bit is that of the undisturbed job, in Python and in C'
 
 # ---- on one machine alone; who comes first is killed while it waits ----
-for r in 0 1 2; do py one.$r one $r 3 a2 3 $STEPS 0.02 $FROM; done
+for r in 0 1 2; do py one.$r one $r 3 a2 3 $STEPS 0.05 $FROM; done
 wait_until 60 'it trains' at_step one.0 1
 kill_now one.2 KILL
-py one.2a one 2 3 a2 3 $STEPS 0.02 $FROM
+py one.2a one 2 3 a2 3 $STEPS 0.05 $FROM
 wait_until 20 'it waits' job_says one 'rank 2 waits to come in'
 kill_now one.2a KILL
 wait_until 20 'it waits no more' nobody_waits one
-py one.2b one 2 3 a2 3 $STEPS 0.02 $FROM
+py one.2b one 2 3 a2 3 $STEPS 0.05 $FROM
 wait_until 20 'another one waits' job_says one 'rank 2 waits to come in'
 touch "$TMP/one.gate"
 for r in 0 1 2b; do expect_end 60 one.$r 0; done
@@ -118,26 +118,26 @@ done
 say 'the machine came back twice, and every bit is as the survivors have it'
 
 # ---- who cannot come in hears why; and the scheduler dies while all wait ----
-for r in 0 1 2 3 4; do py two.$r two $r 5 a$(( r / 2 )) 5 $STEPS 0.02 $FROM; done
+for r in 0 1 2 3 4; do py two.$r two $r 5 a$(( r / 2 )) 5 $STEPS 0.05 $FROM; done
 wait_until 60 'it trains' at_step two.0 1
 kill_now two.3 KILL
 kill_now two.4 KILL
 wait_until 30 'it goes on without them' has_line two.0 "^step $FROM 7:"
-py two.0x two 0 5 a0 5 $STEPS 0.02 $FROM
+py two.0x two 0 5 a0 5 $STEPS 0.05 $FROM
 expect_error 20 two.0x EEXIST
-py two.3x two 3 5 a0 5 $STEPS 0.02 $FROM
+py two.3x two 3 5 a0 5 $STEPS 0.05 $FROM
 expect_error 20 two.3x EINVAL
 has_line two.3x 'on machine a1' || fail 'it does not say where rank 3 can come back'
-py two.3y two 3 6 a1 5 $STEPS 0.02 $FROM
+py two.3y two 3 6 a1 5 $STEPS 0.05 $FROM
 expect_error 20 two.3y EMISMATCH
-py two.3z two 3 5 a1 5 $STEPS 0.02 $FROM 1		# its tensors are longer by one
+py two.3z two 3 5 a1 5 $STEPS 0.05 $FROM 1		# its tensors are longer by one
 wait_until 20 'it waits' job_says two 'rank 3 waits to come in'
 touch "$TMP/two.gate"
 expect_error 30 two.3z EMISMATCH
 has_line two.3z "tensor 't0': the job has float32" || fail 'it does not say what differs'
 rm "$TMP/two.gate"
-py two.3 two 3 5 a1 5 $STEPS 0.02 $FROM
-py two.4 two 4 5 a2 5 $STEPS 0.02 $FROM
+py two.3 two 3 5 a1 5 $STEPS 0.05 $FROM
+py two.4 two 4 5 a2 5 $STEPS 0.05 $FROM
 wait_until 20 'they wait' job_says two 'ranks? (3, 4|4, 3) wait to come in'
 kill_now scheduler KILL
 wait "$(pid_of scheduler)" 2>/dev/null

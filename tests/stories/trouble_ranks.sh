@@ -115,7 +115,7 @@ say 'missing ranks: attach, declare, barrier and wait name rank and machine'
 start_rank left 0 2 a0 declare:grad:1000 submit:grad wait:30
 start_rank left 1 2 a1 declare:grad:1000
 expect_end 10 left.1 0
-expect_error 10 left.0 "ESHUTDOWN rank 1 of job 'left' has detached, tensor 'grad' round 1"
+expect_error 20 left.0 "ESHUTDOWN rank 1 of job 'left' has detached, tensor 'grad' round 1"
 say 'a rank that has left: named, as left'
 
 # ---- a rank that wants more than there is ----

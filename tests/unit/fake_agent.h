@@ -87,7 +87,7 @@ struct fake_agent {
 	struct ring_end ring;
 	int sub_bell[2], cpl_bell[2];
 	uint64_t late_req;
-	bool left;			/* by LEAVE_ON_ROUND: it keeps what it had */
+	atomic_bool left;		/* by LEAVE_ON_ROUND: it keeps what it had */
 	atomic_bool at_once;		/* takes back whom it left, without `release` */
 	atomic_uint first_round;	/* that tensors have when they are declared */
 	struct msg_attach back;
@@ -358,6 +358,7 @@ static inline bool fake_on_msg(struct fake_agent *f, const struct msg *m)
 		return true;
 	case MSG_DETACH:
 		atomic_fetch_add(&f->detaches, 1);
+		f->left = false;
 		fake_reply(f, m->reply.req, 0, "");
 		return false;
 	case MSG_SLAB:

@@ -55,8 +55,8 @@ START_TEST(ranks_that_disagree_are_not_cut_off_before_they_hear_it)
 	batches_done(j);
 	submit(&p[0], 1, ROP_SUM);
 	submit(&p[1], 1, ROP_MEAN);
-	submit(&p[1], 7, ROP_SUM);
 	wait_for(&sched.n, 1);
+	submit(&p[1], 7, ROP_SUM);
 	ck_heard(0, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EMISMATCH });
 	for (uint32_t l = 0; l < 2; l++)
 		process_end(&p[l]);

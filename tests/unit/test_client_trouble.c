@@ -271,23 +271,47 @@ static bool falls_silent(int fd)
 	return false;
 }
 
+/* It has our descriptors, and none of the agent's. */
+static pid_t child_of_ours(void)
+{
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	close(agent->conn);
+	close(agent->sub_bell[1]);
+	close(agent->cpl_bell[0]);
+	for (;;)
+		pause();
+}
+
+static void end_child(pid_t child)
+{
+	kill(child, SIGKILL);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+}
+
 /* Another call has found the agent gone, and back: who polls hears of the round all the same. */
 START_TEST(descriptor_tells_of_rounds_though_another_call_came_back)
 {
 	float x = 1;
 	tally_ticket k;
+	pid_t child;
 	int fd;
 
 	start(LEAVE_ON_ROUND);
 	agent->at_once = true;
 	fd = tally_fd(s);
 	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
+	child = child_of_ours();
 	while (atomic_load(&agent->rounds) < 1)
 		sched_yield();
 	ck_assert_int_eq(tally_barrier(s, DEADLINE_MS), 0);
 	ck_assert_uint_eq(agent->backs, 1);
 	ck_assert(readable(fd, DEADLINE_MS));
 	wait_ok(k);
+	ck_assert(falls_silent(fd));
+	end_child(child);
 	finish();
 }
 END_TEST
@@ -303,22 +327,14 @@ START_TEST(descriptor_falls_silent_while_the_agent_is_away_and_after)
 	start(LEAVE_ON_ROUND);
 	fd = tally_fd(s);
 	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
-	child = fork();
-	if (!child) {			/* which has none of the agent's ends */
-		close(agent->conn);
-		close(agent->sub_bell[1]);
-		close(agent->cpl_bell[0]);
-		for (;;)
-			pause();
-	}
+	child = child_of_ours();
 	while (!atomic_load(&agent->backs))
 		ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
 	ck_assert(falls_silent(fd));
 	fake_release(agent);
 	wait_ok(k);
 	ck_assert(falls_silent(fd));
-	kill(child, SIGKILL);
-	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	end_child(child);
 	finish();
 }
 END_TEST
@@ -334,7 +350,6 @@ START_TEST(detach_does_not_wait_to_be_taken_back)
 		ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
 	ck_assert_int_eq(tally_detach(s), 0);
 	ck_assert_uint_eq(agent->detaches, 1);
-	agent->left = false;
 	fake_end(agent);
 }
 END_TEST

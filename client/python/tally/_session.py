@@ -262,10 +262,10 @@ class Session:
     def _handle(self):
         if not self._pointer:
             raise TallyError(_ESHUTDOWN, "the session is detached")
-        if self._owner not in (None, threading.get_ident()):
-            raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
         if self._pid != os.getpid():
             raise TallyError(_ESHUTDOWN, "the session is the parent process's")
+        if self._owner not in (None, threading.get_ident()):
+            raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
         return self._pointer
 
     def _close(self):
@@ -389,7 +389,7 @@ class Session:
 
     def _add_span(self, name, begin, kind="framework"):
         """One that began then and ends now; begin 0: there is no timeline."""
-        if not begin or not self._pointer:
+        if not begin or not self._pointer or self._pid != os.getpid():
             return
         what = _SPANS[kind], name.encode(errors="replace"), begin, now()
         if self._owner in (None, threading.get_ident()):

@@ -97,6 +97,8 @@ class Exchange:
 
     def post(self, order, *args):
         """Has the owner call order(*args), which answers for its own errors."""
+        if os.getpid() != self._pid:
+            raise TallyError(_ESHUTDOWN, "the session is the parent process's")
         with self._lock:
             if self._stopping:
                 raise TallyError(_ESHUTDOWN, "the session is closed, or about to be")
@@ -158,14 +160,14 @@ class Exchange:
 
     def undeclare(self, channels):
         """Gives tensors back, as all ranks must; waits for their rounds first."""
+        end = time.monotonic() + max((r.timeout for c in channels for r in c.rounds), default=0)
         for channel in channels:
-            self.settle(channel)
+            self.settle(channel, end)
         if channels:
             self.session.undeclare(*[c.tensor for c in channels])
 
-    def settle(self, channel):
-        """Returns when no round of the channel is left, or raises: after the last one's timeout."""
-        end = time.monotonic() + (channel.rounds[-1].timeout if channel.rounds else 0)
+    def settle(self, channel, end):
+        """Returns when no round of the channel is left, or raises, at the latest then."""
         while channel.rounds:
             if self._stopping:
                 raise TallyError(_ESHUTDOWN, "the session is closing")
