@@ -74,6 +74,13 @@ static bool all_placed(const struct sched_job *j)
 	return true;
 }
 
+static void name_row(struct sched_part *p, const struct msg_server *m)
+{
+	snprintf(p->name, NAME_LEN_MAX + 1, "%s", m->name);
+	p->number = m->node;
+	p->engines = m->engines;
+}
+
 /* The servers as the newest epoch has them; placements of older ones do not count. */
 static bool take_epoch(struct sched *s, struct sched_job *j, const struct msg_job_up *m)
 {
@@ -92,11 +99,9 @@ static bool take_epoch(struct sched *s, struct sched_job *j, const struct msg_jo
 	j->epoch_seq = m->seq;
 	j->repair = m->repair;
 	for (uint32_t i = 0; i < m->nservers; i++) {
-		snprintf(servers[i].name, NAME_LEN_MAX + 1, "%s", m->servers[i].name);
-		servers[i].number = m->servers[i].node;
+		name_row(&servers[i], &m->servers[i]);
 		servers[i].weight = m->servers[i].weight;
 		servers[i].pace.planned = m->servers[i].weight;	/* as far as we know */
-		servers[i].engines = m->servers[i].engines;
 	}
 	sched_epoch_seen(s, j->epoch);
 	return place_new(s, j);
@@ -141,6 +146,15 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 	return j;
 }
 
+/*
+ * A row without a number is one of a server that was being offered the job when its agent heard
+ * of it once more (plan_job_again()): the others have who was there before, with nothing to sum.
+ */
+static bool same_row(const struct sched_part *p, const struct msg_server *m)
+{
+	return (p->number == m->node || !p->number || !m->node) && p->weight == m->weight;
+}
+
 static bool agrees(const struct sched_job *j, const struct msg_job_up *m)
 {
 	if (strcmp(j->name, m->name) || j->world != m->world ||
@@ -154,8 +168,7 @@ static bool agrees(const struct sched_job *j, const struct msg_job_up *m)
 	if (j->epoch == m->epoch && j->nservers != m->nservers)
 		return false;
 	for (uint32_t i = 0; j->epoch == m->epoch && i < j->nservers; i++) {
-		if (j->servers[i].number != m->servers[i].node ||
-		    j->servers[i].weight != m->servers[i].weight)
+		if (!same_row(&j->servers[i], &m->servers[i]))
 			return false;
 	}
 	return true;
@@ -199,6 +212,9 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 		down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
 		return;
 	}
+	for (uint32_t i = 0; m->epoch == j->epoch && i < j->nservers; i++)
+		if (!j->servers[i].number)
+			name_row(&j->servers[i], &m->servers[i]);
 	at = (uint32_t)(p - j->machines);
 	p->node = n;
 	p->held = p->told_up = true;

@@ -475,7 +475,9 @@ static inline void query(uint32_t conn)
 	send(conn, &m);
 }
 
-static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
+/* A second server, with nothing to sum, has that number; 0: it is being offered the job; -1:
+ * there is none. */
+static inline void job_held_by(uint32_t conn, uint32_t job, uint64_t epoch, int32_t second)
 {
 	static const uint32_t ranks[] = { 0, 1 };
 	const struct msg_machine machines[] = {
@@ -484,18 +486,25 @@ static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
 		{ .node = w->agent_node[1], .name = "b", .machine = "b", .engines = 1,
 		  .nranks = 1, .ranks = &ranks[1] },
 	};
-	const struct msg_server server = {
-		.node = w->server_node, .engines = 1, .name = "cpu-0",
-		.machine = "cpu-0", .shm_path = "", .weight = UINT32_MAX,
+	const struct msg_server servers[] = {
+		{ .node = w->server_node, .engines = 1, .name = "cpu-0",
+		  .machine = "cpu-0", .shm_path = "", .weight = UINT32_MAX },
+		{ .node = (uint32_t)second, .engines = 1, .name = "cpu-1",
+		  .machine = "cpu-1", .shm_path = "" },
 	};
 	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
 		.job = job, .name = "x", .world = 2, .epoch = epoch,
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,
-		.nservers = 1, .servers = &server,
+		.nservers = second < 0 ? 1 : 2, .servers = servers,
 	} };
 
 	send(conn, &m);
+}
+
+static inline void job_held(uint32_t conn, uint32_t job, uint64_t epoch)
+{
+	job_held_by(conn, job, epoch, -1);
 }
 
 static inline void tensors_held(uint32_t conn, uint32_t job, uint64_t seq, uint32_t id,

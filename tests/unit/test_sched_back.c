@@ -316,6 +316,32 @@ START_TEST(server_of_an_epoch_that_never_was_joins_anew)
 }
 END_TEST
 
+/* One of them heard of the job once more while a server was offered it in another one's row. */
+static void agents_know_a_row_by(int32_t a, int32_t b, uint32_t ends)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	p.a = hello(NODE_AGENT, "a");
+	p.b = hello(NODE_AGENT, "b");
+	job_held_by(p.a, p.job, epoch, a);
+	job_held_by(p.b, p.job, epoch, b);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), ends);
+}
+
+START_TEST(row_of_a_server_that_is_offered_the_job_is_any)
+{
+	static const struct {
+		int32_t a, b;
+		uint32_t ends;
+	} c[] = { { 77, 77, 0 }, { 0, 77, 0 }, { 77, 0, 0 }, { 76, 77, 1 } };
+
+	agents_know_a_row_by(c[_i].a, c[_i].b, c[_i].ends);
+}
+END_TEST
+
 START_TEST(server_that_missed_an_entry_joins_anew)
 {
 	struct pair p = pair_up();
@@ -609,6 +635,7 @@ static void add(TCase *t)
 	tcase_add_test(t, last_entry_is_known_whatever_it_was);
 	tcase_add_test(t, server_that_has_lost_the_job_is_not_waited_for);
 	tcase_add_test(t, server_of_an_epoch_that_never_was_joins_anew);
+	tcase_add_loop_test(t, row_of_a_server_that_is_offered_the_job_is_any, 0, 4);
 	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
 	tcase_add_test(t, server_with_an_entry_more_than_agents_gets_an_epoch);
 	tcase_add_test(t, entry_that_never_was_is_not_the_one_that_is);
