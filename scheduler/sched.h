@@ -488,7 +488,7 @@ bool epoch_begin(struct sched *s, struct sched_job *j);	/* true: it is on its wa
 void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e);
 void epoch_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m);
 void epoch_settle(struct sched *s, struct sched_job *j);	/* as far as all agents say */
-void epoch_back(struct sched_job *j, const struct sched_node *n);
+void epoch_back(struct sched *s, struct sched_job *j, const struct sched_node *n);
 bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none,
 		uint64_t has);
 bool epoch_has_chunks(const struct sched_job *j, const struct sched_part *p);
@@ -672,7 +672,8 @@ void return_seen(struct sched *s, const struct sched_node *server, uint32_t numb
 mono_t return_until(struct sched *s, const struct sched_node *n);	/* it is given up then */
 /* The scheduler has recovered, and nobody spoke for that part: true: it is waited for. */
 bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
-void return_anew(struct sched_job *j, const struct sched_part *p);	/* none is back by now */
+/* None is back by now. */
+void return_anew(struct sched *s, struct sched_job *j, struct sched_part *p);
 void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
 /* Its agent, which was started again, says that it lives: it is waited for. */
 void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_alive *m);

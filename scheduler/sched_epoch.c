@@ -221,12 +221,12 @@ static struct sched_part *part_of(struct sched_job *j, const struct sched_node *
 }
 
 /* A connection was lost, and with it perhaps what was on its way. */
-void epoch_back(struct sched_job *j, const struct sched_node *n)
+void epoch_back(struct sched *s, struct sched_job *j, const struct sched_node *n)
 {
 	struct sched_part *p = part_of(j, n);
 
 	if (p && (p->return_by || p->coming)) {	/* it is yet to hear all of it */
-		return_anew(j, p);
+		return_anew(s, j, p);
 		return;
 	}
 	if (p && p->joining) {		/* it is told the job again */

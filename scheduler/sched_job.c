@@ -665,7 +665,7 @@ void job_node_back(struct sched *s, struct sched_node *n)
 			continue;
 		}
 		if (j->state == SJ_UP || (j->state == SJ_RESERVING && n->kind == NODE_SERVER))
-			epoch_back(j, n);
+			epoch_back(s, j, n);
 		if (j->state == SJ_UP && j->ending)
 			end_back(s, j, n);
 		job_pump(s, j);

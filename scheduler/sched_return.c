@@ -109,9 +109,14 @@ static void drop_stuck(struct sched *s, struct sched_part *p)
 	p->stuck = NULL;
 }
 
-/* Those that live ask again, also on another connection: the end of one may be lost with it. */
-void return_anew(struct sched_job *j, const struct sched_part *p)
+/*
+ * Those that live ask again, also on another connection: the end of one may be lost with it.
+ * They have the time for that, also where the grace is over just now.
+ */
+void return_anew(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
+	if (p->return_by)
+		p->return_by = MAX(p->return_by, s->now + mono_ms(RECONNECT_GRACE_MS));
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].back &= j->ranks[r].node != p->node;
 }
@@ -121,7 +126,7 @@ static void await(struct sched *s, struct sched_job *j, struct sched_part *p, mo
 {
 	p->return_by = since + return_grace(s, p->node);
 	p->unsure = false;
-	return_anew(j, p);
+	return_anew(s, j, p);
 	out_log(s, SCHED_INFO, "job %s waits for the processes of machine %s", j->name, p->name);
 }
 
@@ -363,6 +368,9 @@ void return_timer(struct sched *s, struct sched_job *j)
 
 		/* With all its ranks back it waits for servers, as the others do. */
 		if (!p->return_by || (p->node->state == SN_UP && all_back(j, p)))
+			continue;
+		/* Who of its ranks is back it says when it is, or is lost itself. */
+		if (p->node->state == SN_AWAY && j->on_loss == ON_LOSS_SHRINK)
 			continue;
 		p->return_by = give_up_at(s, j, p);
 		if (s->now < p->return_by) {

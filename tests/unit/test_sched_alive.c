@@ -39,6 +39,27 @@ START_TEST(a_rank_that_lives_is_waited_for)
 }
 END_TEST
 
+/* Its connection breaks as the grace ends; who is back stays, the other one is lost. */
+START_TEST(an_agent_that_blinks_as_its_grace_ends_keeps_the_ranks_that_are_back)
+{
+	struct pair p = trio();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	back_as(p.a, 5, p.job, 0);
+	pass_beating(29800, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	conn_closed(p.a);
+	pass_with(&p, 400);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	pass_beating(100, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	back_as(p.a, 6, p.job, 0);
+	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_answer(p.a, 6, 0, NULL);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 1);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->gone[0], 1);
+}
+END_TEST
+
 /* It has computed all along; the others have ended the job meanwhile, and all were told. */
 START_TEST(a_rank_that_comes_back_too_late_hears_why_its_job_has_ended)
 {
@@ -220,6 +241,7 @@ static void add(TCase *t)
 	tcase_add_test(t, time_in_which_the_scheduler_stood_still_does_not_count);
 	tcase_add_test(t, its_grace_may_be_over_while_the_job_ends);
 	tcase_add_test(t, a_rank_that_lives_is_waited_for);
+	tcase_add_test(t, an_agent_that_blinks_as_its_grace_ends_keeps_the_ranks_that_are_back);
 	tcase_add_test(t, a_rank_that_comes_back_too_late_hears_why_its_job_has_ended);
 	tcase_add_test(t, who_goes_while_it_waits_to_be_taken_back_goes_as_any_other);
 	tcase_add_test(t, a_rank_that_lived_and_comes_back_goes_on);
