@@ -550,8 +550,8 @@ int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, 
 void ad_log_forget(struct ad_tensor *t);
 void ad_log_free(struct ad_job *j);
 /* A local rank is gone; told now, and again to a scheduler that may not know it. */
-void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid,
-		 const char *why);	/* static; NULL: its process has ended */
+/* why: static; NULL: its process has ended. */
+void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid, const char *why);
 void ad_job_detached(struct ad_job *j, uint32_t rank);	/* of any machine; said again or not */
 void ad_job_resend(struct ad_job *j);
 

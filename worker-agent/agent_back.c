@@ -625,7 +625,7 @@ void ad_back_drop(struct agent *a, uint32_t job)
 /* The others go on, and where they are these ranks have not heard: they may come in anew. */
 static void lose_here(struct ad_job *j, const struct err *why)
 {
-	j->code = why->code;		/* rings stay closed until they hear that they are out */
+	j->code = why->code;		/* joined() tells who waits */
 	snprintf(j->text, sizeof(j->text), "%s", why->text);
 	for (uint32_t l = 0; l < j->nlocal; l++)
 		if (j->live >> l & 1)

@@ -184,8 +184,7 @@ void ad_job_detached(struct ad_job *j, uint32_t rank)
 	j->detached_at = loop_now();
 }
 
-void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid,
-		 const char *why)
+void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid, const char *why)
 {
 	if (j->state == JOB_STOPPING || j->left[local].gone)
 		return;

@@ -409,4 +409,6 @@ static inline void ck_heard(uint32_t i, struct heard want)
 	ck_assert_uint_eq(sched.row[i].barrier, want.barrier);
 }
 
+#include "tests/unit/rig_main.h"
+
 #endif

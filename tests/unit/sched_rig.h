@@ -646,22 +646,6 @@ static inline void undeclare_both(const struct pair *p, uint64_t req)
 }
 
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
-static inline int rig_main(const char *name, void (*add)(TCase *t))
-{
-	Suite *suite = suite_create(name);
-	TCase *t = tcase_create("all");
-	SRunner *runner;
-	int failed;
-
-	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 60);
-	add(t);
-	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+#include "tests/unit/rig_main.h"
 
 #endif

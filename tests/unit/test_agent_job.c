@@ -210,15 +210,8 @@ START_TEST(card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *suite = suite_create("agent_job");
-	TCase *t = tcase_create("all");
-	SRunner *runner;
-	int failed;
-
-	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 60);
 #if HEAP_FAULTS
 	tcase_add_test(t, job_without_memory_is_refused_and_the_next_one_starts);
 	tcase_add_test(t, engines_need_no_memory_to_start_a_job);
@@ -229,10 +222,9 @@ int main(void)
 	tcase_add_test(t, tensors_of_a_page_take_one_for_each_parity_and_marks_are_neighbours);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
-	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return rig_main("agent_job", add);
 }

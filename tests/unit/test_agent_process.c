@@ -210,25 +210,17 @@ START_TEST(who_declares_asks_again_until_its_tensors_are_there)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *suite = suite_create("agent_process");
-	TCase *t = tcase_create("all");
-	SRunner *runner;
-	int failed;
-
-	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);
 	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
 	tcase_add_test(t, only_dma_bufs_are_taken_for_a_device_and_only_where_wanted);
 	tcase_add_test(t, who_declares_asks_again_until_its_tensors_are_there);
-	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return rig_main("agent_process", add);
 }
