@@ -630,7 +630,7 @@ void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, 
 void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t);	/* a copy */
 
 /* agent_rings.c: engine 0's front */
-void ad_rings_turn(struct ad_engine *en, mono_t now);
+bool ad_rings_turn(struct ad_engine *en, mono_t now);
 void ad_rings_add(struct ad_engine *en, struct ad_session *s);
 void ad_rings_del(struct ad_engine *en, struct ad_session *s);
 void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m);

@@ -384,10 +384,9 @@ static mono_t on_turn(void *ctx, mono_t now)
 
 	if (!en->group || en->quiet)
 		return MONO_NEVER;
-	if (en->index == 0)
-		ad_rings_turn(en, now);
+	more = en->index == 0 && ad_rings_turn(en, now);
 	next = slow_things(en, now);
-	more = ag_work(&en->core, WORK_BUDGET);
+	more |= ag_work(&en->core, WORK_BUDGET);
 	ad_links_turn(en, now);
 	next = MIN(next, xport_poll(en->group, now));
 	ad_links_turn(en, now);		/* what was sent has made room */

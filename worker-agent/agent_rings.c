@@ -289,7 +289,8 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 }
 
-static void take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
+/* True: there may be more. */
+static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 {
 	struct ring_sub s;
 	struct err e;
@@ -306,6 +307,7 @@ static void take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 			r->job->front.rank[r->local]);
 		broken(en, r, &e);
 	}
+	return !r->broken && !r->job->ending && !rc;
 }
 
 void ad_rings_event(struct ad_engine *en, struct ad_ring *r)
@@ -314,9 +316,14 @@ void ad_rings_event(struct ad_engine *en, struct ad_ring *r)
 		quiet(en, r);		/* the socket's end tells the control thread */
 }
 
-/* Takes what is there; a ring that is empty is asked to ring its bell next time. */
-void ad_rings_turn(struct ad_engine *en, mono_t now)
+/*
+ * Takes what is there, of each ring so much that others have their turn, too; a ring that is
+ * empty is asked to ring its bell next time.  True: there is more.
+ */
+bool ad_rings_turn(struct ad_engine *en, mono_t now)
 {
+	bool more = false;
+
 	list_for_each(&en->rings, l) {
 		struct ad_ring *r = list_entry(l, struct ad_ring, link);
 
@@ -325,10 +332,10 @@ void ad_rings_turn(struct ad_engine *en, mono_t now)
 		pay_owed(r);
 		if (r->job->ending)
 			continue;
-		do
-			take_subs(en, r, now);
-		while (!r->broken && !r->job->ending && !ring_sub_sleep(&r->ring));
+		more |= take_subs(en, r, now) ||
+			(!r->broken && !r->job->ending && !ring_sub_sleep(&r->ring));
 	}
+	return more;
 }
 
 /* ---- what rounds wait for ---- */

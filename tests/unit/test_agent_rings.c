@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/* agent_rings.c: a process that submits faster than the agent takes has its turn, and no more. */
+#include <check.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "worker-agent/agent.h"
+
+enum { JOB = 3, TURN = 256, TENSOR = 8, RINGS = 2, ROUNDS = 1000 };
+
+static struct agent a;
+static struct ad_engine en;
+static struct ad_job job[RINGS];
+static struct ad_tensor tensor[RINGS];
+static struct ad_ring ring[RINGS];
+static struct ring_end process[RINGS];
+static void *memory[RINGS];
+static int bell[RINGS][4];
+
+/* One rank on the machine, and a tensor of no elements: a round is done when it is submitted. */
+static void job_start(uint32_t i)
+{
+	struct fr_tensor *t = calloc(1, fr_tensor_size(1));
+
+	job[i].id = job[i].front.id = JOB + i;
+	job[i].front.world = 2;
+	job[i].front.nlocal = job[i].front.live = 1;
+	job[i].front.user = &job[i];
+	fr_job_start(&en.front, &job[i].front);
+	tensor[i].ready = true;
+	t->id = TENSOR;
+	t->name = "z";
+	t->user = &tensor[i];
+	fr_tensor_add(&en.front, &job[i].front, t);
+	tensor[i].front = t;
+}
+
+static void ring_start(uint32_t i)
+{
+	memory[i] = aligned_alloc(PAGE_BYTES, ring_shared_bytes());
+	ck_assert_int_eq(ring_bell_new(&bell[i][0]), 0);
+	ck_assert_int_eq(ring_bell_new(&bell[i][2]), 0);
+	ring_format(memory[i]);
+	ring_end_init(&process[i], memory[i], bell[i][0], bell[i][3]);
+	ring[i].job = &job[i];
+	ring_end_init(&ring[i].ring, memory[i], bell[i][1], bell[i][2]);
+	list_init(&ring[i].owed);
+	list_add(&en.rings, &ring[i].link);
+}
+
+static void setup(void)
+{
+	a.nengines = 1;
+	en.agent = &a;
+	fr_init(&en.front);
+	list_init(&en.rings);
+	for (uint32_t i = 0; i < RINGS; i++) {
+		job_start(i);
+		ring_start(i);
+	}
+}
+
+static void teardown(void)
+{
+	for (uint32_t i = 0; i < RINGS; i++) {
+		fr_job_stop(&en.front, &job[i].front);
+		free(tensor[i].front);
+		free(memory[i]);
+		for (int b = 0; b < 4; b++)
+			close(bell[i][b]);
+	}
+}
+
+static void submit(uint32_t i, uint32_t from, uint32_t to)
+{
+	for (uint32_t round = from; round <= to; round++) {
+		const struct ring_sub s = { .tensor = TENSOR, .round = round, .rop = ROP_SUM };
+
+		ck_assert_int_eq(ring_sub_post(&process[i], &s), 0);
+	}
+}
+
+static uint32_t taken_in(uint32_t i)
+{
+	struct ring_cpl c;
+	uint32_t n = 0;
+
+	while (!ring_cpl_take(&process[i], &c))
+		n++;
+	return n;
+}
+
+START_TEST(flood_of_one_ring_waits_for_the_turns_of_others)
+{
+	uint32_t done = 0, n;
+	bool more = true;
+
+	submit(0, 1, ROUNDS);
+	submit(1, 1, 1);
+	for (uint32_t turn = 0; more; turn++) {
+		more = ad_rings_turn(&en, 1);
+		n = taken_in(0);
+		ck_assert_uint_gt(n, 0);
+		ck_assert_uint_le(n, TURN);
+		ck_assert_uint_eq(taken_in(1), turn == 0);
+		done += n;
+	}
+	ck_assert_uint_eq(done, ROUNDS);
+	submit(1, 2, 2);		/* an empty ring is asked for its bell */
+	ck_assert_int_eq(ring_sub_wake(&ring[1].ring), 0);
+	ck_assert(!ad_rings_turn(&en, 1));
+	ck_assert_uint_eq(taken_in(1), 1);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("agent_rings");
+	TCase *tc = tcase_create("turn");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, flood_of_one_ring_waits_for_the_turns_of_others);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+int main(void)
+{
+	SRunner *r = srunner_create(suite());
+	int failed;
+
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
