@@ -46,6 +46,14 @@ void lt_arena_add(struct lt_arena *a, const struct lt_arena_slab *as)
 	a->bytes += as->mem.bytes;
 }
 
+void lt_arena_take_back(struct lt_arena *a)
+{
+	struct lt_arena_slab *as = &a->slabs[--a->nslabs];
+
+	a->bytes -= as->mem.bytes;
+	lt_arena_slab_drop(as);
+}
+
 void lt_arena_fini(struct lt_arena *a)
 {
 	for (uint32_t i = 0; i < a->nslabs; i++)

@@ -33,6 +33,7 @@ void lt_arena_slab_drop(struct lt_arena_slab *as);
 
 /* Takes over a prepared slab whose mem is mapped; there is room (ASSERT). */
 void lt_arena_add(struct lt_arena *a, const struct lt_arena_slab *as);
+void lt_arena_take_back(struct lt_arena *a);	/* the last that was added; no block is in it */
 void lt_arena_fini(struct lt_arena *a);
 
 void *lt_arena_get(struct lt_arena *a, uint64_t bytes);	/* zeroed; NULL: no room, grow */

@@ -16,7 +16,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Gets one more slab of `bytes` from the agent and cuts it in pages. */
+/*
+ * Gets one more slab of `bytes` from the agent and cuts it in pages.  The agent reads nothing
+ * there before it has sealed what we have mapped.
+ */
 static int grow_by(tally_session *s, uint64_t bytes)
 {
 	struct msg answer, ask = { .type = MSG_SLAB_WANT };
@@ -45,10 +48,12 @@ static int grow_by(tally_session *s, uint64_t bytes)
 	}
 	as.id = answer.slab.id;
 	lt_arena_add(&s->arena, &as);
-	rc = lt_session_mapped(s, &answer.slab);
-	if (rc == TALLY_EAGENT)
-		rc = lt_session_agent_gone(s);	/* or the next one is told, by handing it back */
-	return rc ? lt_session_over(s) : 0;
+	ask = (struct msg){ .type = MSG_SLAB_MAPPED, .slab = answer.slab };
+	ask.slab.req = lt_session_req(s);
+	rc = lt_session_call(s, &ask, ask.slab.req, MSG_REPLY, s->who.timeout_ms, &answer);
+	if (rc)
+		lt_arena_take_back(&s->arena);
+	return rc;
 drop:
 	lt_arena_slab_drop(&as);
 	return rc;

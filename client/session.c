@@ -108,7 +108,7 @@ static uint64_t req_of(const struct msg *m)
 	}
 }
 
-int lt_session_mapped(tally_session *s, const struct msg_slab *slab)
+static int mapped(tally_session *s, const struct msg_slab *slab)
 {
 	struct msg m = {
 		.type = MSG_SLAB_MAPPED,
@@ -142,7 +142,7 @@ int lt_session_result_slab(tally_session *s, const struct msg_slab *slab)
 	}
 	if (r) {			/* of an agent that was started again */
 		if (!slab_remap(&r->mem, fd, &s->err))
-			return lt_session_mapped(s, slab);
+			return mapped(s, slab);
 		close(fd);
 		return s->err.code;
 	}
@@ -153,7 +153,7 @@ int lt_session_result_slab(tally_session *s, const struct msg_slab *slab)
 	else if (slab_map(&r->mem, fd, slab->bytes, false, &s->slab_err) == 0) {
 		r->id = slab->id;
 		s->nresults++;
-		return lt_session_mapped(s, slab);
+		return mapped(s, slab);
 	}
 	close(fd);
 	return 0;

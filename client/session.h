@@ -146,9 +146,6 @@ int lt_session_ring(tally_session *s);
 /* A result slab: a new one, or one that is to lie where another has; acknowledged. */
 int lt_session_result_slab(tally_session *s, const struct msg_slab *slab);
 
-/* Tells the agent that a slab is mapped. */
-int lt_session_mapped(tally_session *s, const struct msg_slab *slab);
-
 /* A block of the arena, grown when there is no room; then a zeroed, page-aligned *p. */
 int lt_session_alloc(tally_session *s, uint64_t bytes, void **p);
 

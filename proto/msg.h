@@ -65,7 +65,7 @@
 	X(ATTACHED,      21, msg_attached,   "agent -> process, with ring memory and bells") \
 	X(SLAB_WANT,     22, msg_slab,       "process -> agent: more arena, please") \
 	X(SLAB,          23, msg_slab,       "agent -> process, with a memfd; or the other way") \
-	X(SLAB_MAPPED,   24, msg_slab,       "process -> agent: mapped; seal it") \
+	X(SLAB_MAPPED,   24, msg_slab,       "process -> agent: mapped; sealed -> REPLY") \
 	X(DECLARED,      25, msg_declared,   "agent -> process: ids and where results will lie") \
 	X(DETACH,        26, msg_reply,      "process -> agent: orderly goodbye") \
 	X(EPOCH,         27, msg_epoch,      "scheduler -> servers, then agents: chunks move") \

@@ -300,19 +300,40 @@ static bool has_room(struct ad_session *s, uint64_t req)
 	return false;
 }
 
-/* The process is answered when all engines know it. */
-static void arena_add(struct ad_session *s, struct ad_slab_mail *mail)
+static void arena_add(struct ad_session *s, struct ad_slab *slab)
 {
-	mail->slab->index = s->nslabs++;
-	mail->slab->owner = s->serial;
-	mail->slab->local = s->local;
-	list_add(&s->job->inputs, &mail->slab->link);
-	ad_engine_tell(s->agent->engine[0], AD_SLAB, mail, sizeof(*mail));
+	slab->index = s->nslabs++;
+	slab->owner = s->serial;
+	slab->local = s->local;
+	list_add(&s->job->inputs, &slab->link);
+}
+
+static void arena_give(struct ad_session *s, const struct ad_slab *slab, uint64_t req)
+{
+	const struct msg m = {
+		.type = MSG_SLAB,
+		.slab = {
+			.req = req,
+			.id = slab->index,
+			.kind = slab->mem.device ? SLAB_DEVICE : SLAB_INPUT,
+			.bytes = slab->mem.bytes,
+		},
+	};
+
+	ad_session_send(s, &m, &slab->mem.fd, !slab->mem.device);
+}
+
+/* The ring may name it from here on; the process is answered then. */
+static void arena_open(struct ad_session *s, struct ad_slab *slab, uint64_t req)
+{
+	const struct ad_slab_mail mail = { .session = s, .slab = slab, .req = req };
+
+	ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
 }
 
 void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 {
-	struct ad_slab_mail mail = { .session = s, .req = m->req };
+	struct ad_slab *slab;
 	struct err e;
 
 	if (!has_room(s, m->req))
@@ -326,13 +347,14 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 				"larger than the machine's memory");
 		return;
 	}
-	mail.slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, &e);
-	if (!mail.slab) {
+	slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, &e);
+	if (!slab) {
 		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;
 	}
-	s->arena_bytes += mail.slab->mem.bytes;
-	arena_add(s, &mail);
+	s->arena_bytes += slab->mem.bytes;
+	arena_add(s, slab);
+	arena_give(s, slab, m->req);
 }
 
 int ad_device_map(const struct agent *a, struct slab *mem, int fd, uint64_t bytes, struct err *e)
@@ -345,8 +367,8 @@ int ad_device_map(const struct agent *a, struct slab *mem, int fd, uint64_t byte
 
 void ad_arena_import(struct ad_session *s, const struct msg_slab *m)
 {
-	struct ad_slab_mail mail = { .session = s, .req = m->req };
 	struct slab mem = { .fd = -1 };
+	struct ad_slab *slab;
 	int fd = -1, rc;
 	struct err e;
 
@@ -360,45 +382,59 @@ void ad_arena_import(struct ad_session *s, const struct msg_slab *m)
 		return;
 	}
 	if (has_room(s, m->req)) {
-		mail.slab = ad_slab_adopt(s->agent, s->job, &mem, &e);
-		if (mail.slab)
-			arena_add(s, &mail);
-		else
+		slab = ad_slab_adopt(s->agent, s->job, &mem, &e);
+		if (slab) {
+			arena_add(s, slab);
+			arena_open(s, slab, m->req);
+		} else {
 			(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
+		}
 	}
 	slab_free(&mem);		/* harmless once it is adopted */
 }
 
 void ad_session_slab_ready(const struct ad_slab_mail *mail)
 {
-	const struct msg m = {
-		.type = MSG_SLAB,
-		.slab = {
-			.req = mail->req,
-			.id = mail->slab->index,
-			.kind = mail->slab->mem.device ? SLAB_DEVICE : SLAB_INPUT,
-			.bytes = mail->slab->mem.bytes,
-		},
-	};
-
-	if (mail->req)			/* else it has handed it back */
-		ad_session_send(mail->session, &m, &mail->slab->mem.fd, !mail->slab->mem.device);
+	if (mail->req && mail->slab->mem.device)
+		arena_give(mail->session, mail->slab, mail->req);
+	else if (mail->req && mail->session->ctl)	/* else it has handed it back */
+		(void)ctl_reply(mail->session->ctl, mail->req, 0, "%s", "");
 }
 
-/* Once the process has mapped it, nobody can make another writable mapping. */
+static struct ad_slab *arena_of(const struct ad_session *s, uint32_t index)
+{
+	list_for_each(&s->job->inputs, l) {
+		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
+
+		if (slab->owner == s->serial && slab->index == index)
+			return slab;
+	}
+	return NULL;
+}
+
+/*
+ * The process has mapped it, and nobody can make another writable mapping from here on, or
+ * punch a hole: not before is anything read there.
+ */
 void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m)
 {
+	struct ad_slab *slab = arena_of(s, m->id);
 	struct err e;
 
 	if (m->kind != SLAB_INPUT)
 		return;
-	list_for_each(&s->job->inputs, l) {
-		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
-
-		if (slab->owner == s->serial && slab->index == m->id &&
-		    slab_seal_writers(&slab->mem, &e))
-			log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
+	if (!slab || slab->mem.device) {
+		(void)ctl_reply(s->ctl, m->req, TALLY_EINVAL, "no such slab");
+		return;
 	}
+	if (slab_seal_writers(&slab->mem, &e)) {
+		log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
+		if (slab->mem.huge) {	/* small pages that were punched read as zeros */
+			(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
+			return;
+		}
+	}
+	arena_open(s, slab, m->req);
 }
 
 static bool has_process(const struct agent *a, uint64_t serial)

@@ -648,7 +648,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 			reply(s, m->ids.req, s->job->code, s->job->text);
 		else if (m->type == MSG_BARRIER)
 			reply(s, m->barrier.req, s->job->code, s->job->text);
-		else if (m->type == MSG_SLAB_WANT || m->type == MSG_SLAB)
+		else if (m->type == MSG_SLAB_WANT || m->type == MSG_SLAB ||
+			 (m->type == MSG_SLAB_MAPPED && m->slab.kind == SLAB_INPUT))
 			reply(s, m->slab.req, s->job->code, s->job->text);
 		else if (m->type == MSG_GPU_JOIN)
 			reply(s, m->gpu_join.req, s->job->code, s->job->text);

@@ -125,10 +125,24 @@ int slab_readonly_fd(const struct slab *s, int *fd, struct err *e)
 	return 0;
 }
 
+/* Huge pages that were punched are nobody's; a mapping has all that it may need kept for it. */
+static bool keep_pages(const struct slab *s)
+{
+	void *p = s->huge ? mmap(NULL, s->bytes, PROT_READ, MAP_SHARED, s->fd, 0) : NULL;
+
+	if (p && p != MAP_FAILED)
+		munmap(p, s->bytes);	/* they are kept for the file */
+	return p != MAP_FAILED;
+}
+
 int slab_seal_writers(struct slab *s, struct err *e)
 {
-	if (fcntl(s->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+	int want = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+	if ((fcntl(s->fd, F_GET_SEALS) & want) != want && fcntl(s->fd, F_ADD_SEALS, want) < 0)
 		return err_set(e, err_from_errno(errno), "sealing a slab: %m");
+	if (!keep_pages(s))
+		return err_set(e, TALLY_ENOMEM, "huge pages of a slab that were given back: %m");
 	return 0;
 }
 

@@ -38,7 +38,11 @@ int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, st
 /* Another descriptor of s, read-only, mode 0400; the caller closes it. */
 int slab_readonly_fd(const struct slab *s, int *fd, struct err *e);
 
-int slab_seal_writers(struct slab *s, struct err *e);	/* F_SEAL_FUTURE_WRITE and F_SEAL_SEAL */
+/*
+ * F_SEAL_FUTURE_WRITE and F_SEAL_SEAL, harmless when it has them.  ENOMEM: huge pages that
+ * were punched before cannot be had again, and nobody may touch them.
+ */
+int slab_seal_writers(struct slab *s, struct err *e);
 
 /* Whether its maker gave a memfd that name (slab_new()); nobody else can give it another. */
 bool slab_is_named(int fd, const char *name);

@@ -346,6 +346,8 @@ static inline bool fake_on_msg(struct fake_agent *f, const struct msg *m)
 		return true;
 	case MSG_SLAB_MAPPED:
 		atomic_fetch_add(&f->slabs_mapped, 1);
+		if (m->slab.kind == SLAB_INPUT)
+			fake_reply(f, m->slab.req, 0, "");
 		return true;
 	case MSG_DECLARE:
 		fake_on_declare(f, &m->declare);
