@@ -98,6 +98,10 @@ none_running()
 	return 0
 }
 
+# at_exit COMMAND...: once, when all daemons have ended, however the story ends.
+AT_EXIT=(:)
+at_exit() { AT_EXIT=("$@"); }
+
 clean_up()
 {
 	local status=$? ns
@@ -107,6 +111,7 @@ clean_up()
 	wait_for 3 none_running || signal_all KILL
 	wait 2>/dev/null
 	for ns in "${NAMESPACES[@]}"; do ip netns del "$ns" 2>/dev/null; done
+	"${AT_EXIT[@]}"
 	[ -n "${KEEP:-}" ] && printf 'kept: %s\n' "$TMP" || rm -rf "$TMP"
 	exit "$status"
 }
@@ -180,7 +185,8 @@ start_daemon()
 	local name=$1
 
 	shift
-	"$@" > "$TMP/$name.log" 2>&1 < /dev/null {PAUSE_FD}<&- &
+	: > "$TMP/$name.log"		# now: what one before wrote is not taken for this one's
+	"$@" >> "$TMP/$name.log" 2>&1 < /dev/null {PAUSE_FD}<&- &
 	PID=$!
 	adopt "$PID"
 	printf -v "PID_${name//[^A-Za-z0-9]/_}" '%s' "$PID"

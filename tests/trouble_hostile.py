@@ -9,12 +9,16 @@
 	slab | range | length | tensor | round | rop
 			a descriptor with that field out of its bounds
 	memory		truncates, grows and punches its memory under the agent
+	flood		rounds of a tensor without elements, faster than the agent can take them
+	huge		gives huge pages back before they are sealed, and takes them elsewhere
 	unheard		goes on and on, and takes in no result; its peer is trouble_rank.py
 
 The layout is docs/PROTOCOL.md section 5's.  Says "struck" when it is done, then
 waits to be told that its job is over and prints what it was told.
 """
 import ctypes
+import fcntl
+import mmap
 import os
 import random
 import re
@@ -27,8 +31,13 @@ import numpy as np
 
 import tally
 
-TAIL, DONE_TAIL, SUB_WORDS, SUB_BYTES, ENTRIES = 0, 192, 8192, 64, 4096
-COUNT = 1000 if sys.argv[1] == "unheard" else 100000	# it fills the ring: thousands of rounds
+TAIL, SUB_SLEEPS, DONE_TAIL, DONE_HEAD = 0, 128, 192, 256
+SUB_WORDS, SUB_BYTES, ENTRIES = 8192, 64, 4096
+PAGE_HUGE = 2 << 20
+F_GET_SEALS, F_SEAL_FUTURE_WRITE = 1034, 0x10
+PUNCH_KEEP = 3      # fallocate(): FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+REPLY, SLAB_WANT, SLAB, SLAB_MAPPED, INPUT = 1, 22, 23, 24, 1
+COUNT = 1000 if sys.argv[1] in ("unheard", "flood") else 100000  # 1000: it fills the ring
 RESULT_BYTES = (4 * COUNT + 4095) // 4096 * 4096
 
 
@@ -56,6 +65,7 @@ class Ring:
     def __init__(self):
         ((start, end),) = mappings("tally-ring")
         self.memory = (ctypes.c_uint8 * (end - start)).from_address(start)
+        self.words = np.frombuffer(self.memory, "<u4")  # each is written at once, not by bytes
         self.bells = list(bells())
 
     def ring(self):
@@ -66,19 +76,17 @@ class Ring:
                 pass
 
     def tail(self, add):
-        tail = struct.unpack_from("<I", self.memory, TAIL)[0]
-        struct.pack_into("<I", self.memory, TAIL, (tail + add) & 0xFFFFFFFF)
-        return tail
+        self.words[TAIL // 4] = (int(self.words[TAIL // 4]) + add) & 0xFFFFFFFF
 
     def post(self, offset=0, length=4 * COUNT, at=0, tensor=1, number=1, slab=0, root=0, rop=1):
-        tail = struct.unpack_from("<I", self.memory, TAIL)[0]
+        tail = int(self.words[TAIL // 4])
         struct.pack_into("<QQQIIIIB3xi", self.memory, SUB_WORDS + tail % ENTRIES * SUB_BYTES,
                          offset, length, at, tensor, number, slab, root, rop, 0)
         self.tail(1)
         self.ring()
 
     def completions(self):
-        return struct.unpack_from("<I", self.memory, DONE_TAIL)[0]
+        return int(self.words[DONE_TAIL // 4])
 
     def scribble(self):
         data = random.randbytes(len(self.memory))
@@ -86,9 +94,34 @@ class Ring:
         self.ring()
 
 
+def punch(fd, size):
+    ctypes.CDLL(None).fallocate(fd, PUNCH_KEEP, ctypes.c_long(0), ctypes.c_long(size))
+
+
+def check_descriptors():
+    """What we were given cannot be shown to another who writes there, or to us."""
+    seen = set()
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            name, fd = os.readlink(f"/proc/self/fd/{entry}"), int(entry)
+        except OSError:
+            continue
+        if name.startswith("/memfd:tally-arena"):
+            seen.add("arena")
+            if not fcntl.fcntl(fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE:
+                print("WRONG: an arena that is not sealed", flush=True)
+        elif name.startswith("/memfd:tally-result"):
+            seen.add("results")
+            if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                print("WRONG: results that can be written", flush=True)
+    if seen != {"arena", "results"}:
+        print("WRONG: descriptors of", seen, flush=True)
+
+
 def attack_memory(ring):
     """All of it must be refused or harmless; then the agent is to read the memory.  Results are
     the machine's, and open to be read; but we are root, so only their size is attacked."""
+    check_descriptors()
     for name, how in (("tally-arena", "rw"), ("tally-ring", "rw"), ("tally-result", "r-")):
         found = list(mappings(name, how))
         if not found:
@@ -102,10 +135,117 @@ def attack_memory(ring):
                 except OSError:
                     pass
             if how == "rw":
-                punch = ctypes.CDLL(None, use_errno=True).fallocate
-                punch(fd, 3, ctypes.c_long(0), ctypes.c_long(end - start))
+                punch(fd, end - start)
             os.close(fd)
     ring.post()
+
+
+def attack_flood(ring):
+    """So many at once that the ring is never empty; results are taken in as they come."""
+    sub = np.dtype({"names": ["tensor", "round", "rop"], "formats": ["<u4", "<u4", "u1"],
+                    "offsets": [24, 28, 40], "itemsize": SUB_BYTES})
+    subs = np.frombuffer(ring.memory, sub, ENTRIES, SUB_WORDS)
+    subs[:] = (2, 0, 1)
+    rounds, batch, posted, done = subs["round"], ENTRIES // 4, 0, ring.completions()
+    rounds[:] = np.arange(1 - ENTRIES, 1).astype("<u4")
+    print("flooding", flush=True)
+    while True:
+        taken = ring.completions()
+        ring.words[DONE_HEAD // 4] = taken
+        if posted - (taken - done) > ENTRIES // 2:
+            continue
+        at = posted % ENTRIES
+        rounds[at:at + batch] += ENTRIES
+        posted += batch
+        ring.words[TAIL // 4] = posted
+        if ring.words[SUB_SLEEPS // 4]:
+            ring.ring()
+
+
+def varint(n):
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def fields(body):
+    """Those of a message that are numbers."""
+    out, at = {}, 0
+
+    def number():
+        nonlocal at
+        n = shift = 0
+        while True:
+            byte = body[at]
+            at += 1
+            n |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return n
+
+    while at < len(body):
+        tag = number()
+        if tag & 7 == 2:
+            length = number()
+            at += length
+        else:
+            out[tag >> 3] = number()
+    return out
+
+
+def ask(agent, kind, numbers, want):
+    """One of our own over the library's connection; it does not listen just now."""
+    body = b"".join(varint(k << 3) + varint(v) for k, v in numbers.items())
+    agent.sendall(struct.pack("<IHH", len(body), kind, 1) + body)
+    head, fds, _, _ = socket.recv_fds(agent, 8, 4)
+    length, got, _ = struct.unpack("<IHH", head)
+    body = agent.recv(length, socket.MSG_WAITALL)
+    if got != want:
+        print("WRONG: answer", got, flush=True)
+    return fields(body), fds
+
+
+def connection():
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            s = socket.socket(fileno=os.dup(int(entry)))
+            if s.family == socket.AF_UNIX and s.getpeername() == os.environ["TALLY_SOCKET"]:
+                s.setblocking(True)
+                return s
+        except OSError:
+            continue
+    raise SystemExit("no connection to the agent")
+
+
+def steal():
+    """All huge pages that are left."""
+    taken = []
+    while True:
+        try:
+            fd = os.memfd_create("thief", os.MFD_HUGETLB)
+            os.ftruncate(fd, PAGE_HUGE)
+            taken.append(mmap.mmap(fd, PAGE_HUGE))
+            taken[-1][0] = 1
+        except OSError:
+            return taken
+
+
+def attack_huge(ring):
+    agent, size = connection(), 8 << 20
+    slab, (fd,) = ask(agent, SLAB_WANT, {1: 1 << 40, 3: INPUT, 4: size}, SLAB)
+    ours = mmap.mmap(fd, size)
+    if os.fstatvfs(fd).f_bsize != PAGE_HUGE:
+        print("WRONG: small pages", flush=True)
+    ours[::PAGE_HUGE] = b"\1" * (size // PAGE_HUGE)     # none is ours before it is touched
+    punch(fd, size)
+    ring.stolen = ours, steal()
+    answer, _ = ask(agent, SLAB_MAPPED, {1: 1 << 40 | 1, 2: slab.get(2, 0), 3: INPUT, 4: size},
+                    REPLY)
+    print("refused" if answer.get(2) else "WRONG: accepted", flush=True)
+    ring.post(slab=slab.get(2, 0))
 
 
 def attack_unheard(ring):
@@ -138,6 +278,8 @@ ATTACKS = {
     "round": lambda r: r.post(number=77),
     "rop": lambda r: r.post(rop=200),
     "memory": attack_memory,
+    "flood": attack_flood,
+    "huge": attack_huge,
     "unheard": attack_unheard,
 }
 
@@ -159,6 +301,8 @@ def main():
     tensor = session.declare("w", (COUNT,))
     array = session.empty((COUNT,))
     array[:] = 1
+    if what == "flood":
+        session.declare("z", (0,))
     ring = Ring()
     ring.array = array
     if what == "random":

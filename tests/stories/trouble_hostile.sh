@@ -47,6 +47,18 @@ wait_line 5 a0 'cut off, reason rank 1 went on with tensor .w. before it had hea
 train_more calm.0 5
 say 'results that nobody takes in: cut off when there is no room for more'
 
+# Never an empty ring: the agent has others to serve, and its links.
+start_rank flood 0 2 a1 declare:w:1000 declare:z:0 barrier:60
+start_daemon flood.1 env TALLY_JOB=flood TALLY_RANK=1 TALLY_WORLD_SIZE=2 \
+	TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_hostile.py" flood
+wait_line 20 flood.1 '^flooding'
+train_more calm.0 5
+is_running "$(pid_of flood.1)" || fail 'the flood has ended'
+has_line flood.0 '^ERROR' && fail 'the flood is not what was to be shown'
+kill_now flood.1 KILL
+expect_error 20 flood.0 'EWORKERLOST rank 1 on machine a0 is gone'
+say 'a flood of rounds: others have their turn'
+
 # Sealed memory: nothing to truncate; a punched hole reads as zeros.
 if [ "$(id -u)" = 0 ]; then
 	start_hostile memory
