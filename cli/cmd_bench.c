@@ -114,12 +114,9 @@ static bool wrong(const char *option, const char *why)
 
 static bool take_factor(struct bench_opts *o)
 {
-	char *end;
+	struct err e;
 
-	o->factor = strtod(optarg, &end);
-	if (end == optarg || *end || !(o->factor >= 1.1 && o->factor <= 1e6))
-		return wrong("-f", "a number from 1.1 to 1e6, e.g. 2");
-	return true;
+	return parse_decimal(optarg, 1.1, 1e6, &o->factor, &e) ? wrong("-f", e.text) : true;
 }
 
 static bool take_number(int c, uint64_t *out)

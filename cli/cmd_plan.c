@@ -7,11 +7,11 @@
  * CPU machine), and the answer is printed in words or as JSON.  Nothing is
  * asked of any cluster.
  */
+#include <ctype.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cmd.h"
@@ -39,7 +39,8 @@ static const char usage[] =
 "                    the option for machines with other cards\n"
 "  --cpu K[xGBIT]    K CPU machines with a server, likewise (none)\n"
 "  --model BYTES     gradients of one round: 1300M, 1.3G (powers of 1024), or the\n"
-"                    name of a network, whose gradients are float32:\n"
+"                    name of a network, whose gradients are float32; case and\n"
+"                    dashes do not count:\n"
 "                   "
 #define X(name, parameters) " " name
 MODEL_TABLE(X)
@@ -66,7 +67,7 @@ struct machine_class {
 struct plan_opts {
 	struct machine_class classes[CLASSES_MAX];
 	uint32_t nclasses, gpus, cpus;
-	const char *model;		/* borrowed from argv */
+	const char *model;		/* borrowed: of the table, or of argv */
 	uint64_t model_bytes;		/* 0: not said yet */
 	uint64_t adder_bytes_per_s;
 	bool json;
@@ -132,6 +133,19 @@ static bool take_class(struct plan_opts *o, bool is_gpu, const char *typed)
 	return true;
 }
 
+/* VGG-16, ResNet_50: people's spellings of one name differ in case and dashes alone. */
+static bool same_model(const char *a, const char *b)
+{
+	for (;; a++, b++) {
+		a += strspn(a, "-_");
+		b += strspn(b, "-_");
+		if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
+			return false;
+		if (!*a)
+			return true;
+	}
+}
+
 static bool take_model(struct plan_opts *o, const char *typed)
 {
 	static const char *const names[] = {
@@ -144,12 +158,18 @@ static bool take_model(struct plan_opts *o, const char *typed)
 		MODEL_TABLE(X)
 #undef X
 	};
+	static const char known[] =
+#define X(name, parameters) " " name
+		MODEL_TABLE(X)
+#undef X
+		;
 	const char *near;
-	char should[64];
+	char should[sizeof(known) + 80];
 
 	o->model = typed;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (!strcmp(names[i], typed)) {
+		if (same_model(names[i], typed)) {
+			o->model = names[i];
 			o->model_bytes = parameters[i] * MODEL_BYTES_PER_PARAMETER;
 			return true;
 		}
@@ -159,18 +179,17 @@ static bool take_model(struct plan_opts *o, const char *typed)
 		return wrong("--model", typed, "from 1 byte to 1024T");
 	}
 	near = cmd_nearest(typed, names, ARRAY_SIZE(names));
-	snprintf(should, sizeof(should), "no size and no known network%s%s%s",
-		 near ? "; did you mean " : ", e.g. 1.3G or ", near ? near : "bert-large",
-		 near ? "?" : "");
+	snprintf(should, sizeof(should), "no size, e.g. 1.3G, and no known network%s%s%s:%s",
+		 near ? "; did you mean " : "", near ? near : "", near ? "?  Known" : "; known",
+		 known);
 	return wrong("--model", typed, should);
 }
 
 static bool take_adder(struct plan_opts *o, const char *typed)
 {
-	char *end;
-	double gb = strtod(typed, &end);
+	double gb;
 
-	if (end == typed || *end || !(gb >= 1e-3 && gb <= 1e6))
+	if (parse_decimal(typed, 1e-3, 1e6, &gb, NULL))
 		return wrong("--adder", typed, "say 10^9 bytes per second, e.g. 34.5");
 	o->adder_bytes_per_s = (uint64_t)(gb * 1e9);
 	return true;
@@ -346,6 +365,12 @@ static double speedup(const struct paper *p, double other_s)
 	return p->plan.round_time_s > 0 && other_s > 0 ? other_s / p->plan.round_time_s : NAN;
 }
 
+/* Nobody needs time for the sums of one machine: JSON's null. */
+static double other_time(double other_s)
+{
+	return other_s > 0 ? other_s : NAN;
+}
+
 static bool has_culprit(const struct plan *plan)
 {
 	return plan->bottleneck == PLAN_GPU_CARD || plan->bottleneck == PLAN_ADDER;
@@ -389,8 +414,8 @@ static void print_json(const struct paper *p, const struct plan_opts *o)
 	json_u64(&j, "gpu_machines", o->gpus);
 	json_u64(&j, "cpu_machines", o->cpus);
 	json_double(&j, "round_time_s", p->plan.round_time_s);
-	json_double(&j, "all_reduce_time_s", p->plan.ring_time_s);
-	json_double(&j, "parameter_server_time_s", o->cpus ? p->plan.ps_time_s : NAN);
+	json_double(&j, "all_reduce_time_s", other_time(p->plan.ring_time_s));
+	json_double(&j, "parameter_server_time_s", other_time(p->plan.ps_time_s));
 	json_double(&j, "speedup_vs_all_reduce", speedup(p, p->plan.ring_time_s));
 	json_double(&j, "speedup_vs_parameter_server", speedup(p, p->plan.ps_time_s));
 	json_str(&j, "bottleneck", bottleneck_word(&p->plan));

@@ -132,6 +132,22 @@ int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err
 	return 0;
 }
 
+int parse_decimal(const char *s, double min, double max, double *v, struct err *e)
+{
+	struct decimal d;
+	const char *p = read_decimal(s, &d);
+	double x;
+
+	if (!p || *p)
+		return err_set(e, TALLY_EINVAL, "\"%s\" is no decimal number; say 34.5", s);
+	x = (double)d.whole + (double)d.fraction / FRACTION;
+	if (!(x >= min && x <= max))
+		return err_set(e, TALLY_EINVAL, "%s is out of range; from %.10g to %.10g", s, min,
+			       max);
+	*v = x;
+	return 0;
+}
+
 /* A host's characters, or a bracketed address's; names are not looked up here. */
 static bool host_ok(const char *host, size_t len, bool bracketed)
 {

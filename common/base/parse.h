@@ -19,6 +19,9 @@ int parse_bitrate(const char *s, uint64_t *bits_per_s, struct err *e);
 /* A decimal number in [min, max]. */
 int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err *e);
 
+/* The same with a fraction, nine digits of which count: "34.5". */
+int parse_decimal(const char *s, double min, double max, double *v, struct err *e);
+
 /*
  * "host:port", "[v6]:port", ":port" (all addresses) or "host" (then
  * port = default_port), each optionally followed by "@bitrate" (then

@@ -83,6 +83,7 @@ TALLY_SOCKET=/nonexistent try 5 '/nonexistent' bench
 try 2 '--dtype' bench --dtype float31
 try 2 '--op' bench --op product
 try 2 '-f' bench -f 1
+try 2 '-f' bench -f 0x2
 try 2 '-b and -e' bench -b 64M -e 4K
 try 2 '-n' bench -n 0
 

@@ -45,6 +45,26 @@ assert abs(p["speedup_vs_all_reduce"] - 1) < 1e-9
 assert p["model_bytes"] == 64 * 2**20
 END
 
+# One GPU machine: there is nobody to be faster than, with CPU machines or without.
+for cpu in 0 3; do
+	expect_status 0 "$tally" plan --gpu 1 --cpu $cpu --model 64M --json
+	"$PYTHON" - "$TMP/out" <<- 'END' || fail 'one GPU machine: a time without a meaning'
+		import json, sys
+
+		p = json.load(open(sys.argv[1]))
+		assert p["round_time_s"] == 0, p
+		for other in "all_reduce", "parameter_server":
+		    assert p[other + "_time_s"] is None and p["speedup_vs_" + other] is None, p
+	END
+done
+
+# A name is known by its letters and digits.
+for name in VGG-16:vgg16 GPT2:gpt2 gpt-2:gpt2 ResNet-50:resnet50 resnet_50:resnet50 \
+	BERT-Large:bert-large bertlarge:bert-large GPT2-XL:gpt2-xl; do
+	expect_status 0 "$tally" plan --gpu 2 --model "${name%:*}" --json
+	expect_text "$TMP/out" "\"model\": \"${name#*:}\""
+done
+
 expect_status 0 "$tally" plan --gpu 8 --cpu 4 --model bert-large
 expect_text "$TMP/out" '1\.38 times as fast as ring all-reduce'
 expect_text "$TMP/out" '1\.57 times as fast as a plain parameter server'
@@ -78,6 +98,10 @@ refused()	# REGEX ARGUMENT...
 refused 'no GPU machines' --model 1G
 refused 'no model' --gpu 8
 refused 'did you mean bert-large' --gpu 8 --model bert-larg
+refused 'known: resnet18 .* bert-large .* gpt2-xl$' --gpu 8 --model alexnet
+refused 'known: resnet18 ' --gpu 8 --model ''
+refused 'known: resnet18 ' --gpu 8 --model -
+refused 'known: resnet18 ' --gpu 8 --model 0x10
 refused '1 byte' --gpu 8 --model 0
 refused 'e\.g\. 8x25' --gpu 0 --model 1G
 refused 'e\.g\. 8x25' --gpu 8x --model 1G
@@ -85,5 +109,8 @@ refused 'e\.g\. 8x25' --gpu 8x0 --model 1G
 refused 'e\.g\. 8x25' --gpu 8 --cpu -1 --model 1G
 refused 'at most 1024' --gpu 1025 --model 1G
 refused 'bytes per second' --gpu 8 --model 1G --adder 0
+refused 'bytes per second' --gpu 8 --model 1G --adder 0x10
+refused 'bytes per second' --gpu 8 --model 1G --adder nan
+refused 'bytes per second' --gpu 8 --model 1G --adder ' 5'
 refused 'frobnicate' --gpu 8 --model 1G --frobnicate
 refused 'unexpected' --gpu 8 --model 1G more

@@ -100,6 +100,26 @@ START_TEST(whole_numbers_keep_their_range)
 }
 END_TEST
 
+START_TEST(decimals_are_decimal_and_keep_their_range)
+{
+	static const char *const bad[] = { "", " 2", "2 ", "-2", "+2", ".5", "2.", "0x2", "2e0",
+					   "nan", "inf", "2,5", "0.99", "3.1" };
+	struct err e = { 0 };
+	double v = 7;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		ck_assert_int_eq(parse_decimal(bad[i], 1, 3, &v, &e), TALLY_EINVAL);
+	ck_assert_str_eq(e.text, "3.1 is out of range; from 1 to 3");
+	ck_assert_double_eq(v, 7);
+	ck_assert_int_eq(parse_decimal("1", 1, 3, &v, &e), 0);
+	ck_assert_double_eq(v, 1);
+	ck_assert_int_eq(parse_decimal("02.250000000999", 1, 3, &v, &e), 0);
+	ck_assert_double_eq(v, 2.25);
+	ck_assert_int_eq(parse_decimal("3.0", 1, 3, &v, NULL), 0);
+	ck_assert_double_eq(v, 3);
+}
+END_TEST
+
 static const struct {
 	const char *text, *host;
 	uint16_t port;
@@ -251,6 +271,7 @@ START_TEST(random_text_never_crashes_a_parser)
 	char text[24];
 	uint64_t v;
 	uint16_t port;
+	double d;
 	int good = 0;
 
 	for (int i = 0; i < 100000; i++) {
@@ -262,6 +283,7 @@ START_TEST(random_text_never_crashes_a_parser)
 		good += !parse_bytes(text, &v, NULL);
 		good += !parse_bitrate(text, &v, NULL);
 		good += !parse_u64(text, 0, UINT64_MAX, &v, NULL);
+		good += !parse_decimal(text, 0, 1e9, &d, NULL);
 		good += !parse_endpoint(text, 1, host, &port, &v, NULL);
 	}
 	ck_assert_int_gt(good, 100);
@@ -282,6 +304,7 @@ int main(void)
 	tcase_add_loop_test(t, bit_rates_refuse_the_whole_string_and_write_nothing, 0,
 			    ARRAY_SIZE(bad_rates));
 	tcase_add_test(t, whole_numbers_keep_their_range);
+	tcase_add_test(t, decimals_are_decimal_and_keep_their_range);
 	tcase_add_loop_test(t, endpoints_have_host_port_and_rate, 0, ARRAY_SIZE(good_endpoints));
 	tcase_add_loop_test(t, endpoints_refuse_the_whole_string_and_write_nothing, 0,
 			    ARRAY_SIZE(bad_endpoints));
