@@ -456,6 +456,14 @@ static void print_start(struct bench *b)
 	       "(us)", "(Gbit/s)", "(Gbit/s)", "");
 }
 
+static void print_errors(struct bench *b, uint64_t errors)
+{
+	if (b->o.check)
+		json_u64(&b->json, "errors", errors);
+	else
+		json_null(&b->json, "errors");
+}
+
 static void print_row(struct bench *b, const struct bench_row *row)
 {
 	const char *dtype = dtype_name((uint8_t)b->o.dtype);
@@ -470,7 +478,7 @@ static void print_row(struct bench *b, const struct bench_row *row)
 		json_double(&b->json, "p99_us", row->p99_us);
 		json_double(&b->json, "algbw_gbit_s", row->algbw);
 		json_double(&b->json, "busbw_gbit_s", row->busbw);
-		json_u64(&b->json, "errors", row->errors);
+		print_errors(b, row->errors);
 		json_end_object(&b->json);
 		return;
 	}
@@ -481,13 +489,17 @@ static void print_row(struct bench *b, const struct bench_row *row)
 	fflush(stdout);
 }
 
-static void print_end(struct bench *b)
+/* Also after a failure: what was measured until then is a whole document. */
+static void print_end(struct bench *b, bool complete)
 {
 	if (b->o.json) {
 		json_end_array(&b->json);
-		json_u64(&b->json, "errors", b->errors);
+		print_errors(b, b->errors);
+		json_bool(&b->json, "complete", complete);
 		json_end_object(&b->json);
 		json_end_document(&b->json);
+	} else if (!complete) {
+		puts("# not complete");
 	} else if (b->o.check) {
 		printf("# %" PRIu64 " wrong elements\n", b->errors);
 	} else {
@@ -508,29 +520,36 @@ static uint64_t next_size(const struct bench_opts *o, uint64_t bytes)
 	return MAX((uint64_t)next / size * size, bytes + size);
 }
 
-static int run(struct bench *b)
+static int measure_all(struct bench *b)
 {
 	uint32_t size = dtype_bytes((uint8_t)b->o.dtype);
-	int status = set_up(b);
 
-	if (status)
-		return status;
-	if (b->rank == 0)
-		print_start(b);
 	for (uint64_t bytes = b->o.bytes_min / size * size; bytes <= b->o.bytes_max;
 	     bytes = next_size(&b->o, bytes)) {
 		struct bench_row row = { .bytes = bytes, .count = bytes / size };
+		int status = measure(b, &row);
 
-		status = measure(b, &row);
 		if (status)
 			return status;
 		b->errors += row.errors;
 		if (b->rank == 0)
 			print_row(b, &row);
 	}
+	return CMD_OK;
+}
+
+static int run(struct bench *b)
+{
+	int status = set_up(b);
+
+	if (status)
+		return status;
 	if (b->rank == 0)
-		print_end(b);
-	return b->errors ? CMD_FAILED : CMD_OK;
+		print_start(b);
+	status = measure_all(b);
+	if (b->rank == 0)
+		print_end(b, status == CMD_OK);
+	return b->errors ? CMD_FAILED : status;
 }
 
 int cmd_bench(int argc, char **argv)

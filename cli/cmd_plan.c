@@ -423,7 +423,7 @@ static void print_json(const struct paper *p, const struct plan_opts *o)
 		json_str(&j, "bottleneck_machine",
 			 machine_name(p, p->plan.bottleneck_machine, name));
 	else
-		json_double(&j, "bottleneck_machine", NAN);	/* null */
+		json_null(&j, "bottleneck_machine");
 	json_str(&j, "explanation", explain_bottleneck(p, o, text));
 	json_double(&j, "round_time_s_with_one_more_cpu_machine", p->extra_time_s);
 	json_shares(&j, p, o);

@@ -108,11 +108,11 @@ void json_double(struct json *j, const char *key, double value)
 {
 	char buf[40];
 
-	start_value(j, key);
 	if (!isfinite(value)) {
-		fputs("null", j->out);
+		json_null(j, key);
 		return;
 	}
+	start_value(j, key);
 	for (int digits = 6; digits <= 17; digits++) {
 		snprintf(buf, sizeof(buf), "%.*g", digits, value);
 		if (!(strtod(buf, NULL) < value) && !(strtod(buf, NULL) > value))
@@ -125,6 +125,12 @@ void json_bool(struct json *j, const char *key, bool value)
 {
 	start_value(j, key);
 	fputs(value ? "true" : "false", j->out);
+}
+
+void json_null(struct json *j, const char *key)
+{
+	start_value(j, key);
+	fputs("null", j->out);
 }
 
 void json_end_document(struct json *j)

@@ -38,6 +38,7 @@ void json_u64(struct json *j, const char *key, uint64_t value);
 void json_i64(struct json *j, const char *key, int64_t value);
 void json_double(struct json *j, const char *key, double value);
 void json_bool(struct json *j, const char *key, bool value);
+void json_null(struct json *j, const char *key);
 
 /* Asserts that everything is closed and ends the line. */
 void json_end_document(struct json *j);

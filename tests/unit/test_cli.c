@@ -115,11 +115,12 @@ START_TEST(json_puts_commas_escapes_and_closes)
 	json_array(&j, "none");
 	json_end_array(&j);
 	json_bool(&j, "b", true);
+	json_null(&j, "n");
 	json_end_object(&j);
 	json_end_document(&j);
 	expect_text(f, "{\n  \"s\": \"a\\\"b\\\\c\\u000ad\",\n  \"l\": [\n"
 		       "    18446744073709551615,\n    -1\n  ],\n  \"none\": [],\n"
-		       "  \"b\": true\n}\n");
+		       "  \"b\": true,\n  \"n\": null\n}\n");
 }
 END_TEST
 
