@@ -102,7 +102,8 @@ help:
 	@echo 'make fuzz            every fuzz target for FUZZ_SECONDS=10 each'
 	@echo 'make bench           Tally and its peers measured side by side: docs/BENCHMARKS.md'
 	@echo '                     (ONLY=word: those rows; BENCH_FLAGS=--quick: 5 minutes)'
-	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured)'
+	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured; PYTHON_DIR=dir: the'
+	@echo '                     Python package, else where the python3 of that PREFIX looks)'
 	@echo 'variables: BUILD=dir CC= OPT= SAN= V=1'
 
 # ---- the two commands --------------------------------------------------------
@@ -358,7 +359,12 @@ fuzz-build: $(FUZZERS)
 
 # ---- the rest ----------------------------------------------------------------
 
-PYTHON_DIR ?= $(PREFIX)/lib/python3/dist-packages
+# Where python3 looks below this PREFIX: Debian's has other places for /usr and /usr/local.
+python_sites = import site; print(next((d for d in site.getsitepackages() \
+	if d.startswith("$(abspath $(PREFIX))/lib/")), ""))
+python_dir = $(shell for p in $(PYTHON) python3 /usr/bin/python3; do \
+	d=$$($$p -c '$(python_sites)' 2>/dev/null); [ -z "$$d" ] || { echo "$$d"; break; }; done)
+PYTHON_DIR ?= $(or $(python_dir),$(PREFIX)/lib/python3/dist-packages)
 UNITS_SYSTEMD := $(wildcard deploy/systemd/*.service deploy/systemd/*.target)
 dest = $(DESTDIR)$(PREFIX)
 

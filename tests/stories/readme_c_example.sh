@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The C example of README.md compiles against an installed copy, found by pkg-config
-# alone, and gives the sum that README.md says; so does its Python example, from the
-# tree.  A program linked statically needs no library of ours when it runs.
+# alone, and gives the sum that README.md says; so does its Python example, with the copy of
+# the package that was installed.  A program linked statically needs no library of ours when
+# it runs.  Both libraries have the names of tally.h, and no others.
 
 . "$(dirname "$0")/../lib.sh"
 
@@ -17,12 +18,41 @@ readme_example()
 }
 
 # What was built is installed, not built again: other tests are running from it.
-install_copy()
+install_copy()	# DESTDIR [VARIABLE=VALUE]...
 {
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$ROOT" -s -o build \
-		BUILD="$(realpath "$BIN/..")" DESTDIR="$TMP/root" install \
+		BUILD="$(realpath "$BIN/..")" PYTHON="$PYTHON" DESTDIR="$@" install \
 		> "$TMP/install.log" 2>&1 || fail 'make install failed'
-	PC_DIR=$(dirname "$(find "$TMP/root" -name libtally.pc)")
+}
+
+# The directory of $PYTHON's own below PREFIX, by its own word; none: it is of another prefix.
+python_dir()
+{
+	"$PYTHON" -c 'import site, sys
+print(*[d for d in site.getsitepackages() if d.startswith(sys.argv[1])][:1])' "$1/lib/"
+}
+
+# The package lies where python looks for it, and nowhere else.
+expect_package()	# DESTDIR PREFIX
+{
+	local dir got
+
+	dir=$(python_dir "$2")
+	got=$(find "$1" -path '*/tally/_ffi.py')
+	[ "$got" = "$1${dir:-$2/lib/python3/dist-packages}/tally/_ffi.py" ] ||
+		fail "PREFIX=$2: the Python package is $got, and python looks in $dir"
+}
+
+# The functions that tally.h declares, each in a line of its own.
+names_of_header()
+{
+	sed -n 's/^TALLY_API .*\b\(tally_[a-z_]*\)(.*/\1/p' "$ROOT/client/tally.h" | LC_ALL=C sort
+}
+
+expect_names()	# WHAT: those in $TMP/names
+{
+	LC_ALL=C sort -o "$TMP/names" "$TMP/names"
+	diff "$TMP/declared" "$TMP/names" >&2 || fail "$1 has other names than tally.h"
 }
 
 # Paths of an installation that lies under another root.
@@ -39,7 +69,11 @@ ranks()
 }
 
 readme_example sum.c
-install_copy
+install_copy "$TMP/usr" PREFIX=/usr
+expect_package "$TMP/usr" /usr
+install_copy "$TMP/root" PREFIX=/usr/local
+expect_package "$TMP/root" /usr/local
+PC_DIR=$(dirname "$(find "$TMP/root" -name libtally.pc)")
 INSTALLED_LIB=$(dirname "$PC_DIR")
 say "installed, headers: $(flags --cflags)"
 
@@ -52,6 +86,28 @@ for rank in 1 2 3; do
 done
 say 'the C example: 0 + 1 + 2 + 3 is 6 on every rank'
 
+names_of_header > "$TMP/declared"
+[ -s "$TMP/declared" ] || fail 'tally.h declares nothing'
+nm -D --defined-only "$INSTALLED_LIB/libtally.so.0" |
+	awk '$2 != "A" { print $3 }' |
+	sed 's/@@TALLY_[0-9.]*$//; t; s/$/ has no version/' > "$TMP/names"
+expect_names libtally.so
+nm -g --defined-only "$INSTALLED_LIB/libtally.a" | awk 'NF == 3 { print $3 }' > "$TMP/names"
+expect_names libtally.a
+say "both libraries have the $(wc -l < "$TMP/declared") names of tally.h, and no others"
+
+if "$PYTHON" -c 'import numpy' 2>/dev/null; then
+	readme_example sum.py
+	package=$(dirname "$(find "$TMP/root" -path '*/tally/_ffi.py')")
+	echo 'print("from", tally.__file__)' >> "$TMP/sum.py"
+	PYTHONPATH=$(dirname "$package") expect_status 0 ranks "$PYTHON" "$TMP/sum.py"
+	expect_text "$TMP/out" '^rank 0 of 4: 1\.5$'
+	expect_text "$TMP/out" "^from $package/__init__.py\$"
+	say "the Python example, installed in ${package#"$TMP/root"}: the mean is 1.5"
+else
+	say 'no NumPy: the Python example is left out'
+fi
+
 rm "$INSTALLED_LIB"/libtally.so*
 INSTALLED_LIB=
 expect_status 0 ${CC:-cc} -Wall -Wextra -Werror "$TMP/sum.c" $(flags --cflags --libs --static) \
@@ -59,14 +115,3 @@ expect_status 0 ${CC:-cc} -Wall -Wextra -Werror "$TMP/sum.c" $(flags --cflags --
 expect_status 0 ranks "$TMP/sum-static"
 expect_text "$TMP/out" '^rank 0 of 4: 6$'
 say 'the same, linked statically'
-
-"$PYTHON" -c 'import numpy' 2>/dev/null || {
-	say 'no NumPy: the Python example is left out'
-	exit 0
-}
-readme_example sum.py
-expect_status 0 env PYTHONPATH="$ROOT/client/python" TALLY_LIBRARY="$LIB/libtally.so.0" \
-	"$BIN/tally" local --agents 2 --ranks 4 -- "$PYTHON" "$TMP/sum.py"
-expect_text "$TMP/out" '^rank 0 of 4: 1\.5$'
-say 'the Python example: the mean is 1.5'
-exit 0
