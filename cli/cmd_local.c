@@ -2,7 +2,7 @@
 /*
  * tally local: a whole cluster and one job on this machine.
  *
- * The way: a private directory, the broom that will remove it (proc.h), the
+ * The way: a private directory, the broom that will remove it (broom.h), the
  * daemons, then COMMAND once per rank; when the last rank has ended, or one has
  * failed, or a daemon died, or somebody pressed Ctrl-C, everything is stopped in
  * reverse.  Ranks that lose a companion get a few seconds to print Tally's own
@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/broom.h"
 #include "cli/cmd.h"
 #include "cli/local.h"
 #include "common/base/parse.h"
@@ -264,7 +265,7 @@ static int start_rank(struct local *l, uint32_t rank, struct err *e)
 	if (rank)
 		fcntl(out[0], F_SETFL, O_NONBLOCK);
 	spec.out_fd = spec.err_fd = out[1];
-	rc = proc_start(&l->broom, &spec, &pid, e);
+	rc = proc_start(&spec, &pid, e);
 	if (out[1] >= 0)
 		close(out[1]);
 	if (rc) {
@@ -372,15 +373,23 @@ static int job_run(struct local *l)
 	return job_exit(l, local_daemon_died(l));
 }
 
-static int cluster_and_job(struct local *l)
+static int cluster_and_job(void *arg)
 {
-	int status = local_cluster_up(l);
+	struct local *l = arg;
+	struct err e;
+	int status;
 
+	if (sup_init(&l->sup, 1 + 2 * l->agents + l->servers + l->ranks, &e)) {
+		fprintf(stderr, "tally local: %s\n", e.text);
+		return CMD_FAILED;
+	}
+	status = local_cluster_up(l);
 	if (status == CMD_OK)
 		status = job_run(l);
 	else if (l->sup.signum)
 		status = 128 + l->sup.signum;
 	local_cluster_down(l);
+	sup_fini(&l->sup);
 	return status;
 }
 
@@ -388,27 +397,20 @@ int cmd_local(int argc, char **argv)
 {
 	struct local l = { .agents = 1, .colocated = true };
 	struct err e = { 0 };
+	sigset_t held;
 	int status = parse_opts(&l, argc, argv);
 
 	if (status != GO)
 		return status;
 	find_bin_dir(&l);
 	/* From here on a signal waits until somebody is there who will remove the directory. */
-	if (sup_init(&l.sup, 1 + 2 * l.agents + l.servers + l.ranks, &e))
-		goto failed;
+	broom_hold_signals(&held);
 	if (make_dirs(&l, &e))
-		goto fini;
-	if (broom_start(&l.broom, l.dir, &e)) {
-		rmdir(l.dir);
-		goto fini;
-	}
-	status = cluster_and_job(&l);
-	broom_sweep(&l.broom);
-	sup_fini(&l.sup);
-	return status;
-
-fini:
-	sup_fini(&l.sup);
+		goto failed;
+	status = broom_run(l.dir, cluster_and_job, &l, &e);
+	if (status >= 0)
+		return status;
+	rmdir(l.dir);
 failed:
 	fprintf(stderr, "tally local: %s\n", e.text);
 	return CMD_FAILED;

@@ -38,7 +38,6 @@ struct local {
 	char log_dir[PATH_MAX];
 	char bin_dir[PATH_MAX];		/* where this program lies; "" unknown */
 	char scheduler[64];		/* "127.0.0.1:PORT" once it listens */
-	struct broom broom;
 	struct sup sup;
 };
 

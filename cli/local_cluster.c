@@ -100,7 +100,7 @@ static int spawn(struct local *l, struct args *a, const char *name, struct err *
 	if (spec.in_fd < 0 || spec.out_fd < 0)
 		rc = err_set(e, err_from_errno(errno), "%s: %s", log, strerror(errno));
 	else
-		rc = proc_start(&l->broom, &spec, &pid, e);
+		rc = proc_start(&spec, &pid, e);
 	if (spec.in_fd >= 0)
 		close(spec.in_fd);
 	if (spec.out_fd >= 0)

@@ -16,22 +16,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/broom.h"
 #include "common/rt/loop.h"
 
 int sup_init(struct sup *s, uint32_t max, struct err *e)
 {
-	struct sigaction hup;
 	sigset_t set;
 
 	ASSERT(max <= SUP_CHILDREN_MAX);
 	*s = (struct sup){ .max = max };
-	sigemptyset(&set);
+	broom_hold_signals(&set);
 	sigaddset(&set, SIGCHLD);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaction(SIGHUP, NULL, &hup);
-	if (hup.sa_handler != SIG_IGN)		/* nohup means what it says */
-		sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

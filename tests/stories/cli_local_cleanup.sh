@@ -125,6 +125,38 @@ kill -KILL "$PID"
 wait "$PID" 2>/dev/null
 expect_nothing_left 'after SIGKILL'
 
+# ---- processes that have left their group, their session, or all their ancestors ----
+# Five sleeps: below a timeout, which leads a group; of a session; two of a shell with job
+# control, and one whose shell hears nothing and lost its parent.
+ESCAPE='timeout 500 sleep 600 & setsid sleep 600 & (set -m; sleep 600 & exec sleep 600) &
+	(setsid sh -c "trap \"\" TERM INT; sleep 600 & wait" &);'
+sleeps_up()
+{
+	[ "$(for p in $(runs_of_ours); do cat "/proc/$p/comm"; done | grep -c '^sleep$')" = "$1" ]
+}
+
+start_local "$ESCAPE $SLEEP"
+wait_until 30 'all sleep' sleeps_up 18
+kill -TERM "$PID"
+expect_end 143 'SIGTERM, and some have left'
+nothing_left || fail 'something is left the moment it ended'
+say 'after SIGTERM, and some have left: nothing left the moment it ended'
+
+start_local "$ESCAPE $SLEEP"
+wait_until 30 'all sleep' sleeps_up 18
+kill -KILL "$PID"
+wait "$PID" 2>/dev/null
+expect_nothing_left 'after SIGKILL, and some have left'
+
+mkfifo "$TMP/gate"
+exec {GATE}<> "$TMP/gate"
+start_local "$ESCAPE read -r < '$TMP/gate'"
+wait_until 30 'all sleep' sleeps_up 15
+printf '\n\n\n' >&"$GATE"
+expect_end 0 'a job that leaves processes behind'
+nothing_left || fail 'something is left the moment it ended'
+say 'after a job that leaves processes behind: nothing left'
+
 # ---- a rank fails ----
 start_local '[ $TALLY_RANK = 1 ] && exit 7; trap "exit 0" TERM; sleep 600 & wait'
 expect_end 7 'a failing rank'

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/bench.h"
+#include "cli/broom.h"
 #include "cli/cmd.h"
 #include "cli/json.h"
 #include "cli/proc.h"
@@ -320,67 +321,150 @@ static void make_dir(char dir[64])
 	close(fd);
 }
 
-/* Deaf to everything but SIGKILL, with a child of its own. */
+/*
+ * Deaf to everything but SIGKILL; its child leaves the session, its parent's end does not
+ * move it, and it has a child of its own.  Tells the numbers of all three.
+ */
 static const char *const stubborn[] = {
-	"sh", "-c", "trap '' TERM INT HUP; echo up; sleep 600 & wait; sleep 600", NULL,
+	"sh", "-c", "trap '' TERM INT HUP; setsid sh -c 'sleep 600 & echo $$ $!; wait' & "
+	"echo $$; wait; sleep 600", NULL,
 };
+
+/* Who is there while the work goes on: broom, work, and those three. */
+struct crew {
+	pid_t broom, work, of_child[3];
+};
+
+struct job {
+	int tell_fd;		/* gets the crew */
+	int status;		/* that the work returns at once; -1: it stays for ever */
+};
+
+static int start_stubborn(void *arg)
+{
+	const struct job *j = arg;
+	struct proc_spec spec = { stubborn, NULL, -1, -1, -1 };
+	struct crew crew = { .broom = getppid(), .work = getpid() };
+	struct err e;
+	int out[2];
+	pid_t pid;
+	FILE *f;
+
+	if (pipe2(out, O_CLOEXEC))
+		return 99;
+	spec.out_fd = out[1];
+	if (proc_start(&spec, &pid, &e))
+		return 99;
+	f = fdopen(out[0], "re");
+	for (int i = 0; f && i < 3; i++)
+		if (fscanf(f, "%d", &crew.of_child[i]) != 1)
+			return 99;
+	if (!f || write(j->tell_fd, &crew, sizeof(crew)) != (ssize_t)sizeof(crew))
+		return 99;
+	while (j->status < 0)
+		pause();
+	fclose(f);
+	close(out[1]);
+	return j->status;
+}
+
+static bool until_crew_gone(const struct crew *c, const char *dir)
+{
+	const pid_t all[] = { c->broom, c->work, c->of_child[0], c->of_child[1],
+			      c->of_child[2] };
+
+	return until_gone(all, ARRAY_SIZE(all), dir);
+}
+
+/* In a process of its own, so that it can be killed; returns when the crew is there. */
+static pid_t own_a_broom(const char *dir, struct crew *crew)
+{
+	int tell[2];
+	pid_t owner;
+
+	ck_assert_int_eq(pipe2(tell, O_CLOEXEC), 0);
+	owner = fork();
+	if (owner == 0) {
+		struct job j = { .tell_fd = tell[1], .status = -1 };
+		struct err e;
+
+		_exit(broom_run(dir, start_stubborn, &j, &e));
+	}
+	close(tell[1]);
+	ck_assert_int_eq(read(tell[0], crew, sizeof(*crew)), (ssize_t)sizeof(*crew));
+	close(tell[0]);
+	for (int i = 0; i < 3; i++)
+		ck_assert(!is_gone(crew->of_child[i]));
+	return owner;
+}
 
 START_TEST(broom_sweeps_after_its_owner_was_killed)
 {
-	char dir[64], byte;
-	pid_t owner, pids[2];
-	int tell[2], up[2];
+	struct crew crew;
+	char dir[64];
+	pid_t owner;
 
 	make_dir(dir);
-	ck_assert_int_eq(pipe2(tell, O_CLOEXEC), 0);
-	ck_assert_int_eq(pipe2(up, O_CLOEXEC), 0);
-	owner = fork();
-	if (owner == 0) {
-		struct proc_spec spec = { stubborn, NULL, -1, up[1], -1 };
-		struct broom b;
-		struct err e;
-
-		if (broom_start(&b, dir, &e) || proc_start(&b, &spec, &pids[0], &e))
-			_exit(1);
-		pids[1] = b.group;
-		if (write(tell[1], pids, sizeof(pids)) != (ssize_t)sizeof(pids))
-			_exit(1);
-		for (;;)
-			pause();
-	}
-	ck_assert_int_eq(read(tell[0], pids, sizeof(pids)), (ssize_t)sizeof(pids));
-	ck_assert_int_eq(read(up[0], &byte, 1), 1);
-	ck_assert(!is_gone(pids[0]));
+	owner = own_a_broom(dir, &crew);
 	kill(owner, SIGKILL);
 	waitpid(owner, NULL, 0);
-	ck_assert(until_gone(pids, 2, dir));
+	ck_assert(until_crew_gone(&crew, dir));
 }
 END_TEST
 
-START_TEST(broom_kills_grandchildren_when_it_is_told_to_sweep)
+START_TEST(broom_sweeps_after_the_work_was_killed)
 {
-	static const char *const leaves_one[] = { "sh", "-c", "sleep 600 & echo $!", NULL };
-	char dir[64], line[32] = "";
-	struct proc_spec spec = { leaves_one, NULL, -1, -1, -1 };
-	struct broom b;
-	struct err e;
-	pid_t pid, grandchild;
-	int out[2];
+	struct crew crew;
+	char dir[64];
+	pid_t owner;
+	int status;
 
 	make_dir(dir);
-	ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
-	spec.out_fd = out[1];
-	ck_assert_int_eq(broom_start(&b, dir, &e), 0);
-	ck_assert_int_eq(proc_start(&b, &spec, &pid, &e), 0);
-	ck_assert_int_gt(read(out[0], line, sizeof(line) - 1), 0);
-	grandchild = (pid_t)atoi(line);
-	ck_assert_int_gt(grandchild, 1);
-	ck_assert(!is_gone(grandchild));
-	broom_sweep(&b);
-	ck_assert(is_gone(grandchild));
+	owner = own_a_broom(dir, &crew);
+	kill(crew.work, SIGKILL);
+	waitpid(owner, &status, 0);
+	ck_assert_int_eq(proc_exit_code(status), 128 + SIGKILL);
+	ck_assert(until_crew_gone(&crew, dir));
+}
+END_TEST
+
+START_TEST(broom_that_is_killed_takes_the_work_along)
+{
+	struct crew crew;
+	char dir[64];
+	pid_t owner;
+	int status;
+
+	make_dir(dir);
+	owner = own_a_broom(dir, &crew);
+	kill(crew.broom, SIGKILL);
+	waitpid(owner, &status, 0);
+	ck_assert_int_eq(proc_exit_code(status), 128 + SIGKILL);
+	ck_assert(until_gone((pid_t[]){ crew.broom, crew.work, crew.of_child[0] }, 3, dir));
+	kill(crew.of_child[1], SIGKILL);
+	kill(crew.of_child[2], SIGKILL);
+}
+END_TEST
+
+START_TEST(broom_kills_who_has_left_its_group_before_it_returns)
+{
+	struct crew crew;
+	struct err e;
+	char dir[64];
+	int tell[2];
+	struct job j;
+
+	make_dir(dir);
+	ck_assert_int_eq(pipe2(tell, O_CLOEXEC), 0);
+	j = (struct job){ .tell_fd = tell[1], .status = 7 };
+	ck_assert_int_eq(broom_run(dir, start_stubborn, &j, &e), 7);
+	ck_assert_int_eq(read(tell[0], &crew, sizeof(crew)), (ssize_t)sizeof(crew));
+	ck_assert(is_gone(crew.broom) && is_gone(crew.work));
+	for (int i = 0; i < 3; i++)
+		ck_assert(is_gone(crew.of_child[i]));
 	ck_assert_int_ne(access(dir, F_OK), 0);
-	close(out[0]);
-	close(out[1]);
+	close(tell[0]);
+	close(tell[1]);
 }
 END_TEST
 
@@ -388,16 +472,11 @@ START_TEST(starting_what_does_not_exist_says_so)
 {
 	static const char *const nothing[] = { "/nonexistent/program", NULL };
 	struct proc_spec spec = { nothing, NULL, -1, -1, -1 };
-	char dir[64];
-	struct broom b;
 	struct err e;
 	pid_t pid;
 
-	make_dir(dir);
-	ck_assert_int_eq(broom_start(&b, dir, &e), 0);
-	ck_assert_int_eq(proc_start(&b, &spec, &pid, &e), TALLY_ENOENT);
+	ck_assert_int_eq(proc_start(&spec, &pid, &e), TALLY_ENOENT);
 	ck_assert_ptr_nonnull(strstr(e.text, "/nonexistent/program"));
-	broom_sweep(&b);
 }
 END_TEST
 
@@ -407,23 +486,19 @@ START_TEST(supervisor_sees_who_ended_first_and_how)
 	static const char *const two[] = { "sh", "-c", "exec sleep 600", NULL };
 	struct proc_spec spec = { one, NULL, -1, -1, -1 };
 	int gate[2];
-	char dir[64];
-	struct broom b;
 	struct sup s;
 	struct err e;
 	pid_t pid;
 	const struct child *first;
 
-	make_dir(dir);
 	ck_assert_int_eq(pipe2(gate, O_CLOEXEC), 0);
-	ck_assert_int_eq(broom_start(&b, dir, &e), 0);
 	ck_assert_int_eq(sup_init(&s, 2, &e), 0);
 	spec.in_fd = gate[0];
-	ck_assert_int_eq(proc_start(&b, &spec, &pid, &e), 0);
+	ck_assert_int_eq(proc_start(&spec, &pid, &e), 0);
 	ck_assert_ptr_nonnull(sup_add(&s, CHILD_RANK, "rank 0", pid, -1, &e));
 	spec.argv = two;
 	spec.in_fd = -1;
-	ck_assert_int_eq(proc_start(&b, &spec, &pid, &e), 0);
+	ck_assert_int_eq(proc_start(&spec, &pid, &e), 0);
 	ck_assert_ptr_nonnull(sup_add(&s, CHILD_RANK, "rank 1", pid, -1, &e));
 	ck_assert_uint_eq(sup_running(&s, CHILD_RANK), 2);
 	ck_assert(!sup_wait(&s, CHILD_RANK, 1));
@@ -437,7 +512,6 @@ START_TEST(supervisor_sees_who_ended_first_and_how)
 	ck_assert(sup_wait(&s, CHILD_RANK, DEADLINE_MS));
 	ck_assert_int_eq(proc_exit_code(s.children[1].wait_status), 128 + SIGKILL);
 	ck_assert_ptr_eq(sup_first_ended(&s, CHILD_RANK, true), first);
-	broom_sweep(&b);
 	sup_fini(&s);
 	close(gate[0]);
 }
@@ -466,7 +540,9 @@ int main(void)
 	tcase_add_test(c, differences_are_counted_by_element);
 	tcase_add_test(c, quantiles_are_by_nearest_rank);
 	tcase_add_test(c, broom_sweeps_after_its_owner_was_killed);
-	tcase_add_test(c, broom_kills_grandchildren_when_it_is_told_to_sweep);
+	tcase_add_test(c, broom_sweeps_after_the_work_was_killed);
+	tcase_add_test(c, broom_that_is_killed_takes_the_work_along);
+	tcase_add_test(c, broom_kills_who_has_left_its_group_before_it_returns);
 	tcase_add_test(c, starting_what_does_not_exist_says_so);
 	tcase_add_test(c, supervisor_sees_who_ended_first_and_how);
 	suite_add_tcase(s, c);
