@@ -23,6 +23,9 @@
 	X("slurm",	"SLURM_PROCID",	"SLURM_NTASKS",	"SLURM_LOCALID", "SLURM_JOB_ID", \
 	  "SLURM_STEP_ID|SLURM_STEPID")
 
+/* torchrun's id where nobody gave it --rdzv-id: the same for all of its jobs. */
+#define NO_RUN_ID "none"
+
 struct env_family {
 	const char *launcher, *rank, *world, *local_rank;
 	const char *job, *step;		/* "A|B": A, or else B; NULL: none */
@@ -113,7 +116,7 @@ static int put_text(char *to, size_t size, const char *from, const char *what, s
 static int fill_job(const struct env_family *f, struct lt_ident *id, const char *wish,
 		    struct err *e)
 {
-	const char *job, *step;
+	const char *job, *step, *dot = ".";
 	int n;
 
 	if (!wish || !*wish)
@@ -121,10 +124,15 @@ static int fill_job(const struct env_family *f, struct lt_ident *id, const char 
 	if (wish)
 		return put_text(id->job, sizeof(id->job), wish, "the job's name", e);
 	job = f ? env_get_either(f->job) : NULL;
+	step = f ? env_get_either(f->step) : NULL;
+	if (job && !strcmp(job, NO_RUN_ID)) {
+		job = env_get("MASTER_ADDR");
+		step = env_get("MASTER_PORT");
+		dot = ":";
+	}
 	if (!job)
 		return put_text(id->job, sizeof(id->job), LT_JOB_DEFAULT, "the job's name", e);
-	step = env_get_either(f->step);
-	n = snprintf(id->job, sizeof(id->job), "%s-%s%s%s", f->launcher, job, step ? "." : "",
+	n = snprintf(id->job, sizeof(id->job), "%s-%s%s%s", f->launcher, job, step ? dot : "",
 		     step ? step : "");
 	if (n < 0 || (size_t)n >= sizeof(id->job))
 		return err_set(e, TALLY_EINVAL, "the launcher's job id is too long for a name");

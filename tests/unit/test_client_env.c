@@ -19,7 +19,7 @@ static void clean_environment(void)
 		"TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
 		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEPID", "OMPI_COMM_WORLD_RANK",
 		"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid",
-		"PMIX_NAMESPACE", "TALLY_TIMELINE",
+		"PMIX_NAMESPACE", "TALLY_TIMELINE", "MASTER_ADDR", "MASTER_PORT",
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
@@ -83,6 +83,24 @@ START_TEST(env_every_launcher_is_understood)
 	set("TALLY_LOCAL_RANK", "0");
 	set("TALLY_JOB", "mine");
 	expect(0, 16, 0, "mine");
+}
+END_TEST
+
+START_TEST(env_torchrun_jobs_without_an_id_have_names_of_their_own)
+{
+	set("RANK", "1");
+	set("WORLD_SIZE", "2");
+	set("TORCHELASTIC_RUN_ID", "none");
+	expect(1, 2, -1, "default");
+	set("MASTER_ADDR", "node-7");
+	set("MASTER_PORT", "29500");
+	expect(1, 2, -1, "torchrun-node-7:29500");
+	set("MASTER_PORT", "29501");
+	expect(1, 2, -1, "torchrun-node-7:29501");
+	set("TORCHELASTIC_RUN_ID", "nonesuch");
+	expect(1, 2, -1, "torchrun-nonesuch");
+	unsetenv("TORCHELASTIC_RUN_ID");	/* by hand: addresses may differ by machine */
+	expect(1, 2, -1, "default");
 }
 END_TEST
 
@@ -257,6 +275,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, clean_environment, clean_environment);
 	tcase_add_test(tc, env_empty_is_one_rank_of_the_default_job);
 	tcase_add_test(tc, env_every_launcher_is_understood);
+	tcase_add_test(tc, env_torchrun_jobs_without_an_id_have_names_of_their_own);
 	tcase_add_test(tc, env_half_a_family_is_refused);
 	tcase_add_test(tc, env_a_broken_family_hides_no_good_one);
 	tcase_add_test(tc, env_malformed_numbers_are_refused);
