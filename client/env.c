@@ -175,9 +175,9 @@ static int fill_limits(struct lt_ident *id, const tally_options *opt, struct err
 		return TALLY_EINVAL;
 	if (opt->chunk_bytes && (opt->chunk_bytes < CHUNK_BYTES_MIN ||
 				 opt->chunk_bytes > CHUNK_BYTES_MAX ||
-				 opt->chunk_bytes % PAGE_BYTES))
-		return err_set(e, TALLY_EINVAL, "chunk_bytes %zu; whole pages, %u to %u bytes",
-			       opt->chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+				 opt->chunk_bytes % CHUNK_BYTES_MIN))
+		return err_set(e, TALLY_EINVAL, "chunk_bytes %zu; multiples of %u up to %u are "
+			       "possible", opt->chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
 	id->timeout_ms = (uint32_t)ms;
 	if (opt->on_loss != TALLY_ON_LOSS_ERROR && opt->on_loss != TALLY_ON_LOSS_SHRINK)
 		return err_set(e, TALLY_EINVAL, "no on_loss %d", (int)opt->on_loss);

@@ -98,7 +98,8 @@ typedef struct {
 	int world;		/* 0: RANK and WORLD_SIZE as TALLY_*, torchrun, Slurm, Open MPI */
 	int local_rank;		/* for the caller's use; -1 or 0 */
 	int timeout_ms;		/* for attach, declare, barrier; 0: TALLY_TIMEOUT_MS, 60000 */
-	size_t chunk_bytes;	/* unit of placement, the same on all ranks; 0: automatic */
+	size_t chunk_bytes;	/* unit of placement, a multiple of 64 KiB up to 4 MiB, the same
+				 * on all ranks; 0: automatic */
 	tally_on_loss on_loss;	/* the same on all ranks */
 } tally_options;
 

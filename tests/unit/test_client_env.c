@@ -254,7 +254,8 @@ START_TEST(options_out_of_range_are_refused)
 	const tally_options bad[] = {
 		{ .world = -1 }, { .world = 16385 }, { .world = 2, .rank = 2 },
 		{ .world = 2, .rank = -1 }, { .timeout_ms = -1 }, { .chunk_bytes = 1 },
-		{ .chunk_bytes = CHUNK_BYTES_MIN + 1 }, { .chunk_bytes = CHUNK_BYTES_MAX + 4096 },
+		{ .chunk_bytes = CHUNK_BYTES_MIN + PAGE_BYTES }, { .chunk_bytes = PAGE_BYTES },
+		{ .chunk_bytes = CHUNK_BYTES_MAX + CHUNK_BYTES_MIN },
 		{ .on_loss = 2 }, { .on_loss = -1 }, { .job = name }, { .socket = name },
 	};
 
@@ -262,6 +263,22 @@ START_TEST(options_out_of_range_are_refused)
 	name[sizeof(name) - 1] = '\0';
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		ck_assert_int_eq(lt_ident_fill(&id, &bad[i], &e), TALLY_EINVAL);
+}
+END_TEST
+
+/* Those that the scheduler takes, no others, and the error says which they are. */
+START_TEST(options_take_chunks_in_steps_of_the_smallest)
+{
+	tally_options opt = { .chunk_bytes = CHUNK_BYTES_MIN };
+
+	for (; opt.chunk_bytes <= CHUNK_BYTES_MAX; opt.chunk_bytes += CHUNK_BYTES_MIN) {
+		ck_assert_int_eq(lt_ident_fill(&id, &opt, &e), 0);
+		ck_assert_uint_eq(id.chunk_bytes, opt.chunk_bytes);
+	}
+	opt.chunk_bytes = CHUNK_BYTES_MIN + PAGE_BYTES;
+	ck_assert_int_eq(lt_ident_fill(&id, &opt, &e), TALLY_EINVAL);
+	ck_assert_str_eq(e.text, "chunk_bytes 69632; multiples of 65536 up to 4194304 are "
+			 "possible");
 }
 END_TEST
 
@@ -284,6 +301,7 @@ int main(void)
 	tcase_add_test(tc, env_every_rank_has_a_timeline_of_its_own);
 	tcase_add_test(tc, options_go_before_the_environment);
 	tcase_add_test(tc, options_out_of_range_are_refused);
+	tcase_add_test(tc, options_take_chunks_in_steps_of_the_smallest);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);
