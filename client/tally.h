@@ -139,10 +139,17 @@ TALLY_API int tally_attach(const tally_options *opt, tally_session **s);
  * Work in flight is given up (that costs the other ranks the job). */
 TALLY_API int tally_detach(tally_session *s);
 
-TALLY_API int tally_rank(const tally_session *s);
-TALLY_API int tally_world_size(const tally_session *s);
+/*
+ * Who this process is; the same from tally_attach() to tally_detach().  EINVAL, which
+ * is negative, for no session.
+ */
+TALLY_API int tally_rank(const tally_session *s);	/* 0 to world size - 1 */
+TALLY_API int tally_world_size(const tally_session *s);	/* processes of the job */
+
+/* This process's number on its machine: the launcher's, which frameworks choose the GPU by,
+ * else the agent's, from 0 to tally_local_size() - 1. */
 TALLY_API int tally_local_rank(const tally_session *s);
-TALLY_API int tally_local_size(const tally_session *s);
+TALLY_API int tally_local_size(const tally_session *s);	/* processes of the job on the machine */
 TALLY_API int tally_machines(const tally_session *s);	/* of the job */
 
 /*
@@ -232,6 +239,8 @@ TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t
 
 /* ---- timeline (docs/TIMELINE.md) ---- */
 
+typedef enum { TALLY_SPAN_FRAMEWORK = 1, TALLY_SPAN_COPY = 2 } tally_span_kind;
+
 /*
  * With TALLY_TIMELINE=FILE in the environment a session writes what it does to FILE, as a
  * Chrome trace: rounds, copies, and what the agent tells of pushes and sums.  A %r in FILE
@@ -243,8 +252,6 @@ TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t
  * CLOCK_BOOTTIME, both past.  Without a timeline it does nothing.  EINVAL: no such kind,
  * no name, or an end before the beginning or to come.
  */
-typedef enum { TALLY_SPAN_FRAMEWORK = 1, TALLY_SPAN_COPY = 2 } tally_span_kind;
-
 TALLY_API int tally_span(tally_session *s, tally_span_kind kind, const char *name,
 			 uint64_t begin_ns, uint64_t end_ns);
 
@@ -314,7 +321,7 @@ TALLY_API int tally_is_late(const tally_session *s);
 TALLY_API const char *tally_error_text(const tally_session *s);
 TALLY_API const char *tally_error_name(int code);	/* "EMISMATCH" */
 TALLY_API const char *tally_error_help(int code);	/* one sentence */
-TALLY_API const char *tally_version(void);
+TALLY_API const char *tally_version(void);		/* of the library that runs: "0.1.0" */
 TALLY_API size_t tally_dtype_size(tally_dtype d);	/* 0: no such type */
 
 #ifdef __cplusplus

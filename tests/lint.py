@@ -296,6 +296,24 @@ def declarations(text):
     return found
 
 
+API = "client/tally.h"
+API_FUNCTION = re.compile(r"^TALLY_API [^;]*?\b(tally_\w+)\(")
+
+
+def check_api(text):
+    """What users call is explained one by one: in the comment that ends just above it, behind
+    it, or by name in a comment of its paragraph."""
+    for start, para in paragraphs(text):
+        above = False
+        told = " ".join(re.findall(r"/\*.*?\*/", para, re.S))
+        for m in re.finditer(r"/\*.*?\*/|^TALLY_API [^;]*;([ \t]*/\*)?", para, re.S | re.M):
+            name = API_FUNCTION.match(m[0])
+            if name and not (above or m[1] or re.search(rf"\b{name[1]}\b", told)):
+                line = start + para.count("\n", 0, m.start())
+                complain(API, line, f"{name[1]}() has no comment of its own")
+            above = name is None
+
+
 def check_functions(sources, headers):
     declared, pasted = {}, []
     for path, text in headers.items():
@@ -346,6 +364,7 @@ def main():
             check_story(path, text)
             (headers if path.endswith(".h") else sources)[path] = text
     check_functions(sources, headers)
+    check_api(headers[API])
     check_errors()
     for p in sorted(set(problems)):
         print(p)
