@@ -13,8 +13,9 @@ run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 60
 for a longer deadline, "# ALONE" to run after all others and by itself, because it
 measures time, and "# LIGHT" to run beside the others, because it waits most of the time.
 
-One line per program, the output of those that failed, and alone on the last
-line "N passed, N failed".  Exit status 1 when one failed, or none ran.
+One line per program, the output of those that failed, how many were skipped, for want of
+root above all, and alone on the last line "N passed, N failed".  Exit status 1 when one
+failed, or none ran.
 """
 import argparse
 import concurrent.futures
@@ -30,6 +31,7 @@ import time
 
 CHECKS = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 SKIPPED = 77
+NEEDS_ROOT = re.compile(r"\broot\b")
 FIRST_LINES = 12
 OUTPUT_LINES = 80
 
@@ -176,7 +178,7 @@ def main():
         if a.k in x:
             seconds, wish = wishes(x, a.t)
             when[wish].append((x, seconds))
-    passed = failed = skipped = 0
+    passed = failed = skipped = rootless = 0
     for some, beside in ((when[""], when["LIGHT"]), ([], when["ALONE"])):
         with (concurrent.futures.ThreadPoolExecutor(max(1, a.j)) as pool,
               concurrent.futures.ThreadPoolExecutor(1) as one):
@@ -187,8 +189,11 @@ def main():
                 passed += result[2][0]
                 failed += result[2][1]
                 skipped += result[2][2]
+                rootless += result[2][2] and NEEDS_ROOT.search(result[3]) is not None
     if skipped:
         print(f"{skipped} skipped")
+    if rootless and os.geteuid():
+        print(f"NOT RUN: {rootless} that need root; `sudo make check` runs them, too")
     if not passed and not failed:
         print("no test ran")
     print(f"{passed} passed, {failed} failed")

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What tests/run.py says at the end: what was left out, and last the totals."""
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import run      # noqa: E402
+
+FINE = "exit 0"
+NO_TOOL = "echo 'cannot run here: no such tool'; exit 77"
+NO_ROOT = "echo first; echo 'cannot run here: making network namespaces needs root'; exit 77"
+
+
+class Ends(unittest.TestCase):
+    def lines(self, scripts, user):
+        """The last lines of a run of those, by a user of that number."""
+        said = io.StringIO()
+        with tempfile.TemporaryDirectory() as folder:
+            paths = []
+            for n, script in enumerate(scripts):
+                paths.append(os.path.join(folder, f"{n}.sh"))
+                with open(paths[-1], "w", encoding="utf-8") as f:
+                    f.write(script + "\n")
+            with (mock.patch.object(sys, "argv", ["run.py", *paths]),
+                  mock.patch.object(run.signal, "signal"),
+                  mock.patch.object(os, "geteuid", lambda: user),
+                  contextlib.redirect_stdout(said)):
+                self.status = run.main()
+        return said.getvalue().splitlines()[len(scripts):]
+
+    def test_what_needs_root_is_told_loudly_to_who_is_not(self):
+        self.assertEqual(self.lines([NO_ROOT, FINE, NO_TOOL, NO_ROOT], 1000), [
+            "3 skipped",
+            "NOT RUN: 2 that need root; `sudo make check` runs them, too",
+            "1 passed, 0 failed"])
+        self.assertEqual(self.status, 0)
+
+    def test_root_itself_is_told_the_number_alone(self):
+        self.assertEqual(self.lines([NO_ROOT, FINE], 0), ["1 skipped", "1 passed, 0 failed"])
+
+    def test_other_things_that_are_missing_are_no_matter_of_root(self):
+        self.assertEqual(self.lines([FINE, NO_TOOL], 1000), ["1 skipped", "1 passed, 0 failed"])
+
+    def test_nothing_but_skipped_is_no_success(self):
+        self.assertEqual(self.lines([NO_ROOT], 1000)[-1], "0 passed, 0 failed")
+        self.assertEqual(self.status, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
