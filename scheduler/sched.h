@@ -451,6 +451,9 @@ void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to
 /* sched_join.c */
 void job_rank_out(struct sched *s, struct sched_job *j, uint32_t rank);	/* gathering only */
 void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
+/* True: of another world size than the job has, and was told so. */
+bool join_other_world(struct sched *s, struct sched_job *j, struct sched_node *n,
+		      const struct msg_rank_join *m);
 void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
 /* sched_job.c again */

@@ -154,13 +154,12 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 static bool agrees(struct sched *s, struct sched_job *j, struct sched_node *n,
 		   const struct msg_rank_join *m)
 {
-	if (m->world == j->world && m->on_loss == (uint32_t)j->on_loss &&
+	if (m->on_loss == (uint32_t)j->on_loss &&
 	    (!m->chunk_bytes || m->chunk_bytes == j->chunk_bytes))
 		return true;
-	out_refuse(s, n, m->req, TALLY_EMISMATCH, "job '%.128s' has world size %u, chunks of %u "
-		   "bytes, and goes on without lost ranks; rank %u on machine %.64s says world "
-		   "size %u, chunks of %u (0: any)%s", j->name, j->world, j->chunk_bytes, m->rank,
-		   n->name, m->world, m->chunk_bytes,
+	out_refuse(s, n, m->req, TALLY_EMISMATCH, "job '%.128s' has chunks of %u bytes, and goes "
+		   "on without lost ranks; rank %u on machine %.64s says chunks of %u (0: any)%s",
+		   j->name, j->chunk_bytes, m->rank, n->name, m->chunk_bytes,
 		   m->on_loss == ON_LOSS_SHRINK ? "" : ", and to end when a rank is lost");
 	return false;
 }

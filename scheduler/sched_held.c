@@ -273,7 +273,8 @@ static void move_joins(struct sched *s, struct sched_job *from, struct sched_job
 			.chunk_bytes = from->chunk_bytes,
 		};
 
-		if (held_join(s, to, q->node, m.rank, m.pid, m.req, m.timeout_ms) ||
+		if (join_other_world(s, to, q->node, &m) ||
+		    held_join(s, to, q->node, m.rank, m.pid, m.req, m.timeout_ms) ||
 		    grow_join(s, to, q->node, &m))
 			req_drop(s, from, q);
 	}

@@ -3,10 +3,11 @@
  * sched_join.c - ranks come in, until all are there or somebody's time is up.
  *
  * A rank that cannot be (no such number, a second process, a full machine) is
- * refused alone.  Ranks that disagree on the world size or the chunk size end
- * the job for everybody: there is no telling who is right.  A process that ends
- * while it waits gives its place back; when all were in by then, that costs the
- * job as any lost rank does.
+ * refused alone.  Ranks that disagree on the world size or the chunk size while they
+ * gather end the job for everybody: there is no telling who is right.  Who comes with
+ * another world size when all are in is alone with it, and hears both; the job goes on.
+ * A process that ends while it waits gives its place back; when all were in by then, that
+ * costs the job as any lost rank does.
  */
 #include "scheduler/sched.h"
 
@@ -37,26 +38,63 @@ static uint32_t first_in(const struct sched_job *j)
 	return r;
 }
 
+/* Some ranks have detached: who comes now means the next job of that name. */
+static bool ending(const struct sched_job *j)
+{
+	for (uint32_t r = 0; j->state == SJ_UP && r < j->world; r++) {
+		if (j->ranks[r].state == SR_LEFT)
+			return true;
+	}
+	return false;
+}
+
+static void world_text(struct err *e, const struct sched_job *j, const char *machine,
+		       const struct msg_rank_join *m)
+{
+	uint32_t r;
+
+	if (!j->nin) {		/* after a restart: nobody has spoken for a rank yet */
+		err_set(e, TALLY_EMISMATCH, "job '%.128s' has world size %u, rank %u on machine "
+			"%.64s says %u", j->name, j->world, m->rank, machine, m->world);
+		return;
+	}
+	r = first_in(j);
+	err_set(e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s says world size %u, "
+		"rank %u on machine %.64s says %u", j->name, r, j->ranks[r].node->name, j->world,
+		m->rank, machine, m->world);
+}
+
+/* While ranks gather nobody gets the job then; later it is this one that is wrong. */
+bool join_other_world(struct sched *s, struct sched_job *j, struct sched_node *n,
+		      const struct msg_rank_join *m)
+{
+	struct err e;
+
+	if (m->world == j->world || ending(j))
+		return false;
+	world_text(&e, j, n->name, m);
+	out_refuse(s, n, m->req, e.code, "%s", e.text);
+	if (j->state == SJ_GATHERING)
+		job_down(s, j, e.code, "%s", e.text);
+	return true;
+}
+
 static const char *on_loss_name(uint32_t on_loss)
 {
 	return on_loss == ON_LOSS_SHRINK ? "shrink" : "end";
 }
 
-/* The ranks do not agree on the job: nobody gets it. */
+/* The ranks do not agree on how the job is to be: nobody gets it. */
 static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n,
 		      const struct msg_rank_join *m)
 {
 	struct err e;
 	uint32_t r;
 
-	if (m->world == j->world && m->chunk_bytes == j->chunk_bytes && m->on_loss == j->on_loss)
+	if (m->chunk_bytes == j->chunk_bytes && m->on_loss == j->on_loss)
 		return false;
 	r = first_in(j);
-	if (m->world != j->world)
-		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s says world "
-			"size %u, rank %u on machine %.64s says %u", j->name, r,
-			j->ranks[r].node->name, j->world, m->rank, n->name, m->world);
-	else if (m->on_loss != j->on_loss)
+	if (m->on_loss != j->on_loss)
 		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants to %s "
 			"when a rank is lost, rank %u on machine %.64s to %s", j->name, r,
 			j->ranks[r].node->name, on_loss_name(j->on_loss), m->rank, n->name,
@@ -77,16 +115,6 @@ static bool machine_full(const struct sched_job *j, const struct sched_node *n)
 	for (uint32_t r = 0; r < j->world; r++)
 		on += j->ranks[r].node == n;
 	return on >= LOCAL_RANKS_MAX;
-}
-
-/* Some ranks have detached: who comes now means the next job of that name. */
-static bool ending(const struct sched_job *j)
-{
-	for (uint32_t r = 0; j->state == SJ_UP && r < j->world; r++) {
-		if (j->ranks[r].state == SR_LEFT)
-			return true;
-	}
-	return false;
 }
 
 /* A job that this rank cannot enter (any more). */
@@ -195,6 +223,7 @@ void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join 
 	if (!j)
 		j = job_begin(s, n, m);
 	if (!j || joined_already(s, j, n, m) ||
+	    join_other_world(s, j, n, m) ||
 	    (j->state == SJ_HELD && held_join(s, j, n, m->rank, m->pid, m->req, m->timeout_ms)) ||
 	    grow_join(s, j, n, m) || refused(s, j, n, m))
 		return;

@@ -41,6 +41,15 @@ start_rank world2 0 2 a0
 wait_until 10 'rank 0 waits for rank 1' job_says world2 'rank 1'
 start_rank world2 1 3 a0
 for r in 0 1; do expect_error 10 world2.$r "EMISMATCH .*world size (2.*3|3.*2)"; done
+# Ranks 0 and 1 were enough for each other: the one that is left over hears of them.
+for r in 0 1; do
+	start_rank world3 $r 2 a$r declare:grad:1000 "until:$TMP/go0" submit:grad wait:20
+done
+for r in 0 1; do wait_line 10 world3.$r '^done declare'; done
+start_rank world3 2 3 a0
+expect_error 10 world3.2 'EMISMATCH .*rank 0 .*world size 2, rank 2 on machine .* says 3'
+touch "$TMP/go0"
+for r in 0 1; do expect_end 20 world3.$r 0; done
 say 'another world size: every rank hears both sides'
 
 # both SECONDS JOB RANKS ONE OTHER: every rank hears of 'grad', in its first round, and both.

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/* test_sched_join.c - who may come into a job, in whatever order they come. */
+#include "tests/unit/sched_rig.h"
+
+#define PAIR_IS_2 "job 'x': rank 0 on machine a says world size 2, "
+
+/* ---- another world size ---- */
+
+START_TEST(another_world_size_hears_both_when_the_job_is_up)
+{
+	struct pair p = pair_up();
+
+	join(p.a, 5, 3, 2);
+	ck_answer(p.a, 5, TALLY_EMISMATCH, PAIR_IS_2 "rank 2 on machine a says 3");
+	join(p.b, 5, 3, 1);		/* a rank that is in: another process, another world */
+	ck_answer(p.b, 5, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3");
+	join(p.b, 6, 1, 0);
+	ck_answer(p.b, 6, TALLY_EMISMATCH, PAIR_IS_2 "rank 0 on machine b says 1");
+	join(p.a, 7, 2, 1);		/* the same one is a second job of that name */
+	ck_answer(p.a, 7, TALLY_EEXIST, NULL);
+	barrier(p.a, 8, p.job, 0, 1);
+	barrier(p.b, 8, p.job, 1, 1);
+	ck_answer(p.a, 8, 0, "");
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(a_world_of_one_that_runs_says_so_to_a_larger_one)
+{
+	uint32_t a = hello(NODE_AGENT, "a");
+
+	join(a, 1, 1, 0);
+	ck_answer(a, 1, 0, "");
+	join(a, 2, 2, 1);
+	ck_answer(a, 2, TALLY_EMISMATCH, "job 'x': rank 0 on machine a says world size 1, rank 1 "
+		  "on machine a says 2");
+	join(a, 3, 2, 0);
+	ck_answer(a, 3, TALLY_EMISMATCH, "job 'x': rank 0 on machine a says world size 1, rank 0 "
+		  "on machine a says 2");
+	ck_assert_uint_eq(sched_jobs(w->s), 1);
+}
+END_TEST
+
+START_TEST(another_world_size_hears_both_while_servers_make_room)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
+	uint32_t s = hello(NODE_SERVER, "cpu-0");
+	const struct record *up;
+
+	join(a, 1, 2, 0);
+	join(b, 1, 2, 1);
+	up = last(s, MSG_JOB_UP);
+	join(b, 2, 3, 2);
+	ck_answer(b, 2, TALLY_EMISMATCH, PAIR_IS_2 "rank 2 on machine b says 3");
+	ready_as(s, MSG_JOB_READY, up->job, up->epoch, 0);
+	ck_answer(a, 1, 0, "");
+	ck_answer(b, 1, 0, "");
+}
+END_TEST
+
+/* Nobody is refused alone while ranks gather: the others would wait for their deadlines. */
+START_TEST(the_same_rank_of_two_worlds_ends_what_gathers)
+{
+	static const uint32_t worlds[][2] = { { 2, 1 }, { 2, 3 }, { 3, 2 } };
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
+	char text[ERR_TEXT_MAX + 1];
+
+	snprintf(text, sizeof(text), "job 'x': rank 0 on machine a says world size %u, rank 0 on "
+		 "machine b says %u", worlds[_i][0], worlds[_i][1]);
+	join(a, 1, worlds[_i][0], 0);
+	join(b, 1, worlds[_i][1], 0);
+	ck_answer(a, 1, TALLY_EMISMATCH, text);
+	ck_answer(b, 1, TALLY_EMISMATCH, text);
+	ck_assert_uint_eq(sched_jobs(w->s), 0);
+}
+END_TEST
+
+/* Before and after somebody has said that the job is held. */
+START_TEST(another_world_size_hears_both_when_the_scheduler_is_back)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 0);
+	p.a = hello(NODE_AGENT, "a");
+	p.b = hello(NODE_AGENT, "b");
+	join_as(p.b, 2, 3, 1, 9000, 0);
+	job_held(p.a, p.job, epoch);
+	ck_answer(p.b, 2, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3");
+	join_as(p.b, 3, 3, 1, 9000, 0);
+	ck_answer(p.b, 3, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3");
+	job_held(p.b, p.job, epoch);
+	pass_beating(5000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert(!sched_recovering(w->s));
+	ck_assert_uint_eq(sched_jobs(w->s), 1);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	join(p.b, 4, 1, 0);
+	ck_answer(p.b, 4, TALLY_EMISMATCH, PAIR_IS_2 "rank 0 on machine b says 1");
+}
+END_TEST
+
+/* It may be the next one, of any size. */
+START_TEST(another_world_size_waits_for_a_job_that_ranks_have_left)
+{
+	struct pair p = pair_up();
+
+	leave(p.a, p.job, 0, 0);
+	join(p.a, 5, 3, 0);
+	ck_answer(p.a, 5, TALLY_EBUSY, NULL);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, another_world_size_hears_both_when_the_job_is_up);
+	tcase_add_test(t, a_world_of_one_that_runs_says_so_to_a_larger_one);
+	tcase_add_test(t, another_world_size_hears_both_while_servers_make_room);
+	tcase_add_loop_test(t, the_same_rank_of_two_worlds_ends_what_gathers, 0, 3);
+	tcase_add_test(t, another_world_size_hears_both_when_the_scheduler_is_back);
+	tcase_add_test(t, another_world_size_waits_for_a_job_that_ranks_have_left);
+}
+
+int main(void)
+{
+	return rig_main("sched_join", add);
+}
