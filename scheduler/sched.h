@@ -282,6 +282,8 @@ struct sched_job {
 	enum sched_job_state state;
 	uint32_t world, nin, nleft, nlost;
 	enum on_loss on_loss;
+	uint32_t uid;			/* whose ranks come in: the first one's; `owned` is false */
+	bool owned;			/* after a restart, until one has come that may */
 	bool shrinks;			/* ranks are lost, and no epoch has said so yet */
 	bool grows;			/* all are at a barrier, and some wait to come in */
 	uint32_t grown;			/* so many have come back, ever, */
@@ -454,6 +456,8 @@ void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join 
 /* True: of another world size than the job has, and was told so. */
 bool join_other_world(struct sched *s, struct sched_job *j, struct sched_node *n,
 		      const struct msg_rank_join *m);
+/* Whose job it is, unless that is known. */
+void join_take_user(struct sched_job *j, uint32_t uid);
 void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
 /* sched_job.c again */
@@ -691,8 +695,8 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t);
 
 /* sched_held.c */
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);
-bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint32_t rank,
-	       uint32_t pid, uint64_t req, uint32_t timeout_ms);	/* false: it cannot be */
+bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n,
+	       const struct msg_rank_join *m);			/* false: it cannot be */
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
 void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m); /* a server */
 void held_unsay(struct sched *s, struct sched_node *n);

@@ -207,6 +207,7 @@ bool grow_join(struct sched *s, struct sched_job *j, struct sched_node *n,
 	q = req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
 	if (!q)
 		return true;
+	join_take_user(j, m->uid);
 	q->grow = true;
 	q->pid = m->pid;
 	q->until = q->deadline;

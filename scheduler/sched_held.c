@@ -235,11 +235,11 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
  * A rank whose agent has not heard that the job is up, or who has not heard it from its
  * agent.  Where nothing came after JOB_UP that agent can hear it when the wait is over.
  */
-bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint32_t rank,
-	       uint32_t pid, uint64_t req, uint32_t timeout_ms)
+bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n,
+	       const struct msg_rank_join *m)
 {
 	struct sched_part *p = part_named(j, n);
-	struct sched_rank *r = rank < j->world ? &j->ranks[rank] : NULL;
+	struct sched_rank *r = m->rank < j->world ? &j->ranks[m->rank] : NULL;
 
 	if (!p || !r || r->machine != (uint32_t)(p - j->machines) || p->number != n->number ||
 	    (p->held && p->node != n) ||
@@ -256,8 +256,9 @@ bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n, uint3
 		r->node = n;
 		j->nin++;
 	}
-	r->pid = pid;
-	req_new(s, j, n, SQ_JOIN, rank, req, timeout_ms, 0);
+	r->pid = m->pid;
+	join_take_user(j, m->uid);
+	req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
 	return true;
 }
 
@@ -270,11 +271,11 @@ static void move_joins(struct sched *s, struct sched_job *from, struct sched_job
 			.req = q->req, .job = to->name, .world = from->world, .rank = q->rank,
 			.pid = from->ranks[q->rank].pid, .on_loss = (uint32_t)from->on_loss,
 			.timeout_ms = (uint32_t)((q->deadline - s->now) / mono_ms(1)) + 1,
-			.chunk_bytes = from->chunk_bytes,
+			.chunk_bytes = from->chunk_bytes, .uid = from->uid,
 		};
 
 		if (join_other_world(s, to, q->node, &m) ||
-		    held_join(s, to, q->node, m.rank, m.pid, m.req, m.timeout_ms) ||
+		    held_join(s, to, q->node, &m) ||
 		    grow_join(s, to, q->node, &m))
 			req_drop(s, from, q);
 	}

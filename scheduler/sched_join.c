@@ -6,6 +6,7 @@
  * refused alone.  Ranks that disagree on the world size or the chunk size while they
  * gather end the job for everybody: there is no telling who is right.  Who comes with
  * another world size when all are in is alone with it, and hears both; the job goes on.
+ * Who is another user than the first rank's has nothing to say in it at all.
  * A process that ends while it waits gives its place back; when all were in by then, that
  * costs the job as any lost rank does.
  */
@@ -117,21 +118,49 @@ static bool machine_full(const struct sched_job *j, const struct sched_node *n)
 	return on >= LOCAL_RANKS_MAX;
 }
 
+static bool not_over(struct sched *s, const struct sched_job *j, struct sched_node *n,
+		     const struct msg_rank_join *m)
+{
+	char who[ERR_TEXT_MAX / 2];
+	struct text t;
+
+	if (!ending(j))
+		return false;
+	text_init(&t, who, sizeof(who));
+	text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
+	out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s",
+		   j->name, who);
+	return true;
+}
+
+void join_take_user(struct sched_job *j, uint32_t uid)
+{
+	if (j->owned)
+		return;
+	j->owned = true;
+	j->uid = uid;
+}
+
+static bool other_user(struct sched *s, const struct sched_job *j, struct sched_node *n,
+		       const struct msg_rank_join *m)
+{
+	if (!j->owned || m->uid == j->uid)
+		return false;
+	if (!not_over(s, j, n, m))
+		out_refuse(s, n, m->req, TALLY_EAUTH, "job '%.128s' belongs to user id %u, rank "
+			   "%u on machine %.64s is user id %u; give this job another name",
+			   j->name, j->uid, m->rank, n->name, m->uid);
+	return true;
+}
+
 /* A job that this rank cannot enter (any more). */
 static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
 		    const struct msg_rank_join *m)
 {
 	const struct sched_rank *r = m->rank < j->world ? &j->ranks[m->rank] : NULL;
-	char who[ERR_TEXT_MAX / 2];
-	struct text t;
 
-	if (ending(j)) {
-		text_init(&t, who, sizeof(who));
-		text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
-		out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s",
-			   j->name, who);
+	if (not_over(s, j, n, m))
 		return true;
-	}
 	if (r && r->state == SR_IN && r->node) {
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is on machine "
 			   "%.128s already, process %u", m->rank, j->name, r->node->name, r->pid);
@@ -166,6 +195,7 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 	j->number = ++s->last.job;
 	j->chunk_bytes = m->chunk_bytes;
 	j->on_loss = (enum on_loss)m->on_loss;
+	join_take_user(j, m->uid);
 	return j;
 }
 
@@ -202,6 +232,7 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		return true;
 	}
 	r->pid = m->pid;		/* after a restart it was not known; agents take one */
+	join_take_user(j, m->uid);
 	out_answer(s, n, m->req, 0, "", &j->number, 1);
 	return true;
 }
@@ -222,9 +253,8 @@ void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join 
 	j = job_by_name(s, m->job);
 	if (!j)
 		j = job_begin(s, n, m);
-	if (!j || joined_already(s, j, n, m) ||
-	    join_other_world(s, j, n, m) ||
-	    (j->state == SJ_HELD && held_join(s, j, n, m->rank, m->pid, m->req, m->timeout_ms)) ||
+	if (!j || other_user(s, j, n, m) || joined_already(s, j, n, m) ||
+	    join_other_world(s, j, n, m) || (j->state == SJ_HELD && held_join(s, j, n, m)) ||
 	    grow_join(s, j, n, m) || refused(s, j, n, m))
 		return;
 	if (j->nin && disagrees(s, j, n, m))

@@ -305,6 +305,7 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 	}
 	if (!p->return_by && p->unsure)		/* it never heard what it was told */
 		await(s, j, p, s->now);
+	join_take_user(j, m->uid);	/* it was in, as what it handed back says */
 	r->pid = m->pid;
 	r->back = true;
 	if (!p->return_by)

@@ -13,7 +13,7 @@ static inline void back_as(uint32_t conn, uint64_t req, uint32_t job, uint32_t r
 {
 	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = req, .job = "x", .world = 2, .rank = rank, .pid = 7, .timeout_ms = 60000,
-		.back = job,
+		.back = job, .uid = rank_uid,
 	} };
 
 	send(conn, &m);
@@ -42,7 +42,7 @@ static inline struct pair trio_that(uint32_t on_loss)
 	for (uint32_t r = 0; r < 3; r++) {
 		struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 			.req = 1 + r, .job = "x", .world = 3, .rank = r, .pid = 7,
-			.timeout_ms = 2000, .on_loss = on_loss,
+			.timeout_ms = 2000, .on_loss = on_loss, .uid = rank_uid,
 		} };
 
 		send(r < 2 ? p.a : p.b, &m);
@@ -63,7 +63,7 @@ static inline void join_late(uint32_t conn, uint64_t req)
 {
 	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = req, .job = "x", .world = 3, .rank = 0, .pid = 9, .timeout_ms = 40000,
-		.on_loss = ON_LOSS_SHRINK,
+		.on_loss = ON_LOSS_SHRINK, .uid = rank_uid,
 	} };
 
 	send(conn, &m);

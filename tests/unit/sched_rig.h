@@ -385,12 +385,14 @@ static inline void pass_beating(uint64_t ms, const uint32_t *conn, uint32_t n)
 	}
 }
 
+static uint32_t rank_uid = 1000;	/* of whoever joins, or comes back */
+
 static inline void join_as(uint32_t conn, uint64_t req, uint32_t world, uint32_t rank,
 			   uint32_t timeout_ms, uint32_t chunk)
 {
 	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = req, .job = "x", .world = world, .rank = rank, .pid = 100 + (uint32_t)req,
-		.timeout_ms = timeout_ms, .chunk_bytes = chunk,
+		.timeout_ms = timeout_ms, .chunk_bytes = chunk, .uid = rank_uid,
 	} };
 
 	send(conn, &m);

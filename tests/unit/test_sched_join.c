@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* test_sched_join.c - who may come into a job, in whatever order they come. */
-#include "tests/unit/sched_rig.h"
+#include "tests/unit/return_rig.h"
 
 #define PAIR_IS_2 "job 'x': rank 0 on machine a says world size 2, "
 
@@ -112,6 +112,101 @@ START_TEST(another_world_size_waits_for_a_job_that_ranks_have_left)
 }
 END_TEST
 
+/* ---- another user ---- */
+
+static void join_by(uint32_t uid, uint32_t conn, uint64_t req, uint32_t world, uint32_t rank)
+{
+	rank_uid = uid;
+	join(conn, req, world, rank);
+	rank_uid = 1000;
+}
+
+START_TEST(another_user_neither_joins_nor_ends_what_gathers)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
+
+	hello(NODE_SERVER, "cpu-0");
+	join(a, 1, 2, 0);
+	join_by(1001, b, 1, 2, 1);
+	ck_answer(b, 1, TALLY_EAUTH, "job 'x' belongs to user id 1000, rank 1 on machine b is user "
+		  "id 1001; give this job another name");
+	join_by(1001, a, 2, 3, 0);
+	ck_answer(a, 2, TALLY_EAUTH, NULL);
+	join_by(0, b, 2, 2, 1);			/* the superuser of a machine is not that user */
+	ck_answer(b, 2, TALLY_EAUTH, NULL);
+	ck_assert_uint_eq(count(a, MSG_REPLY, 1), 0);
+	join(b, 3, 2, 1);
+	ck_assert_uint_eq(last(b, MSG_REPLY)->req, 2);
+	ck_assert_uint_eq(sched_jobs(w->s), 1);
+}
+END_TEST
+
+START_TEST(another_user_hears_whose_job_runs_and_waits_for_its_end)
+{
+	struct pair p = pair_up();
+
+	join_by(1001, p.a, 5, 3, 2);
+	ck_answer(p.a, 5, TALLY_EAUTH, NULL);
+	leave(p.a, p.job, 0, 0);
+	join_by(1001, p.a, 6, 1, 0);
+	ck_answer(p.a, 6, TALLY_EBUSY, NULL);
+	leave(p.b, p.job, 1, 0);
+	join_by(1001, p.a, 7, 1, 0);
+	ck_answer(p.a, 7, 0, "");
+}
+END_TEST
+
+START_TEST(another_user_does_not_take_a_lost_rank)
+{
+	struct pair p = trio();
+
+	leave(p.a, p.job, 0, TALLY_EWORKERLOST);
+	rank_uid = 1001;
+	join_late(p.a, 11);
+	rank_uid = 1000;
+	ck_answer(p.a, 11, TALLY_EAUTH, NULL);
+	join_late(p.a, 12);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 12), 0);	/* it waits to come in */
+	ck_assert_ptr_nonnull(strstr(waiting_for(), "rank 0 waits to come in"));
+}
+END_TEST
+
+/* Agents do not say whose a job is: who was in and asks again does. */
+START_TEST(whose_a_job_is_is_known_again_after_a_restart)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 0);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	p.b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	if (_i == 0)
+		join_as(p.a, 4, 2, 0, 9000, 0);	/* before anybody has told of the job */
+	job_held(p.a, p.job, epoch);
+	job_held(p.b, p.job, epoch);
+	if (_i == 1)
+		join_as(p.a, 4, 2, 0, 9000, 0);
+	pass_beating(5000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert(!sched_recovering(w->s));
+	if (_i == 2)
+		join(p.a, 4, 2, 0);
+	if (_i == 3) {
+		conn_closed(p.a);
+		p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+		back_as(p.a, 4, p.job, 0);
+	}
+	ck_answer(p.a, 4, 0, "");
+	join_by(1001, p.a, 5, 2, 1);
+	ck_answer(p.a, 5, TALLY_EAUTH, NULL);
+	join_by(1001, p.b, 5, 2, 1);		/* whose process is not known */
+	ck_answer(p.b, 5, TALLY_EAUTH, NULL);
+	join(p.b, 6, 2, 1);
+	ck_answer(p.b, 6, 0, "");
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, another_world_size_hears_both_when_the_job_is_up);
@@ -120,6 +215,10 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, the_same_rank_of_two_worlds_ends_what_gathers, 0, 3);
 	tcase_add_test(t, another_world_size_hears_both_when_the_scheduler_is_back);
 	tcase_add_test(t, another_world_size_waits_for_a_job_that_ranks_have_left);
+	tcase_add_test(t, another_user_neither_joins_nor_ends_what_gathers);
+	tcase_add_test(t, another_user_hears_whose_job_runs_and_waits_for_its_end);
+	tcase_add_test(t, another_user_does_not_take_a_lost_rank);
+	tcase_add_loop_test(t, whose_a_job_is_is_known_again_after_a_restart, 0, 4);
 }
 
 int main(void)
