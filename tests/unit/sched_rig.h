@@ -327,6 +327,8 @@ static inline void conn_closed(uint32_t conn)
 }
 
 static uint64_t card_bits_per_s = 1000000000;	/* of whoever says hello */
+static uint64_t second_bits_per_s;		/* of another card that it has; 0: it has one */
+static uint64_t hello_adder = 10000000000;
 static uint32_t hello_draining, hello_engines = 1;
 static bool hello_anew;		/* agents: by a process that no scheduler has heard of */
 
@@ -341,12 +343,15 @@ static inline uint32_t number_of(enum node_kind kind, const char *name)
 static inline uint32_t hello_from(enum node_kind kind, const char *name, const char *machine,
 				  uint8_t instance, const char *cluster)
 {
-	const struct msg_addr addr = { "10.0.0.1", 7471, card_bits_per_s };
+	const struct msg_addr addr[] = {
+		{ "10.0.0.1", 7471, card_bits_per_s }, { "10.0.1.1", 7471, second_bits_per_s },
+	};
 	struct msg m = { .type = MSG_HELLO, .hello = {
 		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = kind,
 		.name = name, .machine = machine, .instance = { instance }, .secret = "",
-		.naddrs = 1, .addrs = &addr, .shm_path = "", .engines = hello_engines,
-		.adder_bytes_per_s = 10000000000, .memory_bytes = 1ull << 30,
+		.naddrs = second_bits_per_s ? 2 : 1, .addrs = addr, .shm_path = "",
+		.engines = hello_engines,
+		.adder_bytes_per_s = hello_adder, .memory_bytes = 1ull << 30,
 		.draining = hello_draining, .node = number_of(kind, name),
 	} };
 	uint32_t conn = conn_up();
