@@ -2,16 +2,14 @@
 /*
  * tally-server: receives chunks, sums them, sends the sums back.
  *
- * Starts in this order: options, adder measured, engines, listeners, scheduler;
+ * Starts in this order: options, listeners, adder measured, engines, scheduler;
  * ends in the reverse.
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/base/parse.h"
 #include "common/base/utf8.h"
-#include "common/kern/adder.h"
 #include "common/kern/kern.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
@@ -48,17 +46,6 @@ static const struct opt_program program = {
 	.table = options,
 	.count = ARRAY_SIZE(options),
 };
-
-static void measure_adder(struct server *s)
-{
-	void *scratch = mmap(NULL, ADDER_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (scratch == MAP_FAILED)
-		return;			/* 0: the planner takes it for no limit */
-	s->adder_bytes_per_s = s->nengines * adder_measure(scratch, ADDER_SCRATCH_BYTES, loop_now);
-	munmap(scratch, ADDER_SCRATCH_BYTES);
-}
 
 /* "/run/tally/server-NAME.sock"; a name may have slashes, and is cut between characters. */
 static void auto_shm_path(struct server *s, const char *dir)
@@ -125,11 +112,11 @@ static int start(struct daemon *d, struct err *e)
 
 	s->loop = d->loop;
 	s->mail = d->mail;
-	measure_adder(s);
 	rc = sv_listen_start(s, e);
 	if (rc)
 		return rc;
 	choose_cpus(s, cpus);
+	rc = sv_adder_measure(s->nengines, cpus, loop_now, &s->adder_bytes_per_s, e);
 	for (uint32_t i = 0; !rc && i < s->nengines; i++)
 		rc = sv_engine_start(s, i, cpus[i], e);
 	if (rc)

@@ -217,6 +217,12 @@ struct server {
 	struct sv_engine *engine[ENGINES_MAX];
 };
 
+/* server_adder.c: what the engines on these CPUs (-1: any) sum together, > 0 */
+#define SV_ADDER_EACH_MIN	(20u << 20)	/* of each one's memory, where there is enough */
+#define SV_ADDER_EACH_LEAST	(2u << 20)
+int sv_adder_measure(uint32_t engines, const int *cpus, mono_t (*now)(void),
+		     uint64_t *bytes_per_s, struct err *e);
+
 /* server_io.c: the scheduler's side */
 int sv_io_start(struct server *s, struct err *e);
 void sv_io_stop(struct server *s);

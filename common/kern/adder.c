@@ -12,39 +12,41 @@
 
 #define INPUTS		4u
 #define SEG		(256u << 10)
-#define ROUNDS_MAX	64u
 
-/* One pass over all inputs, `part` bytes each. */
-static void sum_all(char *scratch, size_t part)
+size_t adder_pass(void *scratch, size_t bytes)
 {
+	size_t part = bytes / (INPUTS + 1) / SEG * SEG;
+	char *base = scratch;
 	const void *in[INPUTS];
 
 	for (size_t at = 0; at < part; at += SEG) {
 		for (uint32_t i = 0; i < INPUTS; i++)
-			in[i] = scratch + i * part + at;
-		kern_sum(DTYPE_F32, scratch + INPUTS * part + at, in, INPUTS, SEG / 4, 1);
+			in[i] = base + i * part + at;
+		kern_sum(DTYPE_F32, base + INPUTS * part + at, in, INPUTS, SEG / 4, 1);
 	}
+	return INPUTS * part;
+}
+
+uint64_t adder_rate(size_t bytes, mono_t took)
+{
+	return took > 0 ? (uint64_t)((double)bytes * (double)NS_PER_SEC / (double)took) : 0;
 }
 
 uint64_t adder_measure(void *scratch, size_t bytes, mono_t (*now)(void))
 {
-	size_t part = bytes / (INPUTS + 1) / SEG * SEG;
 	mono_t began, t, best = MONO_NEVER;
+	size_t read = 0;
 
-	if (part == 0)
-		return 0;
 	memset(scratch, 0, bytes);
 	began = now();
-	for (uint32_t i = 0; i < ROUNDS_MAX; i++) {
+	for (uint32_t i = 0; i < ADDER_ROUNDS_MAX; i++) {
 		mono_t from = now();
 
-		sum_all(scratch, part);
+		read = adder_pass(scratch, bytes);
 		t = now();
 		best = MIN(best, t - from);
 		if (t - began >= mono_ms(ADDER_MEASURE_MS))
 			break;
 	}
-	if (best <= 0)
-		return 0;
-	return (uint64_t)((double)(INPUTS * part) * (double)NS_PER_SEC / (double)best);
+	return adder_rate(read, best);
 }
