@@ -12,10 +12,11 @@ group of its own, which is killed as a whole.  Python and shell programs are
 run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 600"
 for a longer deadline, "# ALONE" to run after all others and by itself, because it
 measures time, and "# LIGHT" to run beside the others, because it waits most of the time.
+-t SECONDS gives those more time, too, that ask for less.
 
-One line per program, the output of those that failed, how many were skipped, for want of
-root above all, and alone on the last line "N passed, N failed".  Exit status 1 when one
-failed, or none ran.
+One line per program, with what its first line "note: ..." says (what a passed test has not
+tested here), the output of those that failed, how many were skipped, for want of root above all,
+and alone on the last line "N passed, N failed".  Exit status 1 when one failed, or none ran.
 """
 import argparse
 import concurrent.futures
@@ -29,6 +30,7 @@ import tempfile
 import threading
 import time
 
+NOTE = re.compile(r"^\s*note: (.*)$", re.M)
 CHECKS = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 SKIPPED = 77
 NEEDS_ROOT = re.compile(r"\broot\b")
@@ -60,7 +62,7 @@ def wishes(program, seconds):
         return seconds, ""
     wish = re.search(r"^# TIMEOUT: (\d+)$", head, re.M)
     when = re.search(r"^# (ALONE|LIGHT)$", head, re.M)
-    return (int(wish[1]) if wish else seconds), (when[1] if when else "")
+    return (max(int(wish[1]), seconds) if wish else seconds), (when[1] if when else "")
 
 
 def signal_group(pid, signum):
@@ -144,6 +146,8 @@ def show(result):
         detail = why
     elif why:
         detail += f" ({why})"
+    elif note := NOTE.search(text):
+        detail += f"; {note[1]}"
     print(f"{word(total):8}{name:36} {took:7.2f} s  {detail}", flush=True)
     if total[1] and text:
         lines = text.rstrip().split("\n")

@@ -38,12 +38,13 @@ bool kern_level_usable(enum kern_level l)
 	switch (l) {
 	case KERN_C:
 		return true;
+	/* All that the level's file is compiled for.  A hypervisor may hide any of it. */
 	case KERN_AVX2:
-		/* F16C is older than AVX2: there is no CPU with only the latter. */
-		return __builtin_cpu_supports("avx2");
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 	case KERN_AVX512:
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+		return kern_level_usable(KERN_AVX2) && __builtin_cpu_supports("avx512f") &&
+		       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+		       __builtin_cpu_supports("avx512dq");
 	case KERN_LEVELS:
 		break;
 	}
