@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # A server's memory at (n, k) = (8, 1): its share of the model, a window per agent, and
 # a fixed rest, as it says when the job starts; also at the busiest moment of rounds.
+# (A server beside an agent has what it reads and writes of the agent's memory in its peak,
+# too.  With a model of this size there is room for that.)
 . "$(dirname "$0")/../lib.sh"
 
 MODEL=$(( 64 << 20 ))
