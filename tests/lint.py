@@ -6,6 +6,7 @@ Layers: who may include whom, and what a core may not touch (LAYERS, CORE_BANS).
 Homes:  things that live in one greppable place each (HOMES).
 Shape:  licence line, line length, file length, headers that say what they are for,
         every function with external linkage declared and explained in a header.
+Documents: error codes, frames, control messages and limits are those of the code.
 """
 import fnmatch
 import os
@@ -328,14 +329,80 @@ def check_functions(sources, headers):
                 complain(path, line, f"{name}() is neither static nor declared in a header")
 
 
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
 def check_errors():
     """docs/FAILURES.md says of every code what it means for the job."""
-    with open(os.path.join(ROOT, "common/base/err.h"), encoding="utf-8") as f:
-        codes = re.findall(r"^\tX\((E\w+),\s+\d+, (\w+),", f.read(), re.M)
-    with open(os.path.join(ROOT, "docs/FAILURES.md"), encoding="utf-8") as f:
-        rows = re.findall(r"^\| (E[A-Z]+) \| (yes|no) \|", f.read(), re.M)
+    codes = re.findall(r"^\tX\((E\w+),\s+\d+, (\w+),", read("common/base/err.h"), re.M)
+    rows = re.findall(r"^\| (E[A-Z]+) \| (yes|no) \|", read("docs/FAILURES.md"), re.M)
     if not codes or rows != [(name, "yes" if again == "true" else "no") for name, again in codes]:
         complain("docs/FAILURES.md", 1, "its codes are not those of common/base/err.h, in order")
+
+
+def camel(struct):
+    return "".join(word.capitalize() for word in struct.removeprefix("msg_").split("_"))
+
+
+def proto_fields():
+    """message of tally.proto -> [(number, name, type)] as docs/PROTOCOL.md has them."""
+    found = {}
+    for m in re.finditer(r"^message (\w+) \{\n(.*?)^\}", read("proto/tally.proto"), re.M | re.S):
+        found[m[1]] = [(int(no), name, kind) for kind, name, no in
+                       re.findall(r"^\t((?:repeated )?\w+) (\w+) = (\d+)", m[2], re.M)]
+    return found
+
+
+# Frames end where control messages begin; a message's section ends at the next heading.
+DOC_FRAME = re.compile(r"^\| (\d+) \| ([A-Z]+) \| (agent|server|both) \|", re.M)
+DOC_SECTION = re.compile(r"^#### (.+)\n((?:(?!#).*\n?)*)", re.M)
+DOC_FIELD = re.compile(r"^\| (\d+) \| (\w+) \| ([\w ]+) \|", re.M)
+
+
+def check_protocol():
+    """docs/PROTOCOL.md has every frame, message and field, with its number and type."""
+    path = "docs/PROTOCOL.md"
+    text = read(path)
+    frames = re.findall(r'^\tX\((\w+), +(\d+), (?:true|false), +"(\w+)"', read("proto/frame.h"),
+                        re.M)
+    if not frames or DOC_FRAME.findall(text) != [(no, name, who) for name, no, who in frames]:
+        complain(path, 1, "its frames are not those of proto/frame.h, in order")
+
+    table = re.findall(r"^\tX\((\w+), +(\d+), (msg_\w+),", read("proto/msg.h"), re.M)
+    messages = {name: (no, camel(struct)) for name, no, struct in table}
+    fields = proto_fields()
+    told, explained = [], set()
+    for m in DOC_SECTION.finditer(text):
+        line = text.count("\n", 0, m.start()) + 1
+        here = re.findall(r"(\w+) \((\d+)\)", m[1])
+        shapes = {messages[name][1] for name, _ in here if name in messages}
+        if not here:
+            shapes = {m[1].partition(",")[0]}
+        told += here
+        for shape in shapes:
+            rows = [(int(no), name, kind) for no, name, kind in DOC_FIELD.findall(m[2])]
+            if rows and rows != fields.get(shape):
+                complain(path, line, f"its fields are not those of {shape} in proto/tally.proto")
+            if rows:
+                explained.add(shape)
+    if not table or sorted(told) != sorted((name, no) for name, (no, _) in messages.items()):
+        complain(path, 1, "its control messages are not those of proto/msg.h")
+    for shape in sorted(fields.keys() - explained):
+        complain(path, 1, f"it does not have the fields of {shape}")
+    if f"| type | 1 to {max(int(no) for _, no, _ in table)}, below |" not in text:
+        complain(path, 1, "it does not say how many types there are")
+
+
+def check_limits():
+    """A limit that docs/PROTOCOL.md names exists."""
+    limits = set(re.findall(r"^#define (\w+)", read("common/base/limits.h"), re.M))
+    text = read("docs/PROTOCOL.md")
+    for m in re.finditer(r"`([A-Z][A-Z0-9_]*_(?:MAX|MIN|MS))`", text):
+        if m[1] not in limits:
+            complain("docs/PROTOCOL.md", text.count("\n", 0, m.start()) + 1,
+                     f"there is no {m[1]} in common/base/limits.h")
 
 
 def main():
@@ -366,6 +433,8 @@ def main():
     check_functions(sources, headers)
     check_api(headers[API])
     check_errors()
+    check_protocol()
+    check_limits()
     for p in sorted(set(problems)):
         print(p)
     print(f"lint: {len(set(problems))} problems" if problems else "lint: clean")
