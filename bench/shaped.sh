@@ -6,11 +6,13 @@
 #	bench/shaped.sh [-r GBIT] [-s SIZE] [-i ITERATIONS] N,K...
 #
 # Needs root.  One line per cluster: p50 and p99 of the slowest rank, t_opt at the
-# payload rate (1448 of the 1514 bytes that the shaper counts per frame), their ratio.
+# payload rate (1448 of the 1514 bytes that the shaper counts per frame), their ratio, and
+# whether that is the 1.10 that is promised.  A missed one is no failure: read the output.
 
 . "$(dirname "$0")/cluster.sh"
 
 PAYLOAD=0.9564
+TARGET=1.10
 rate=1 size=64M iterations=10
 while getopts r:s:i: option; do
 	case $option in
@@ -32,16 +34,19 @@ rank()		# rank, world size
 
 report()	# n, k
 {
-	"$PYTHON" - "$1" "$2" "$rate" "$PAYLOAD" "$TMP/rank0" <<-'END'
+	"$PYTHON" - "$1" "$2" "$rate" "$PAYLOAD" "$TMP/rank0" "$TARGET" <<-'END'
 	import json, sys
 	n, k = int(sys.argv[1]), int(sys.argv[2])
 	gbit, payload = float(sys.argv[3]), float(sys.argv[4])
 	r = json.load(open(sys.argv[5]))["results"][0]
 	size, p50, p99 = r["size_bytes"], r["p50_us"] / 1e6, r["p99_us"] / 1e6
 	card = gbit * payload * 1e9 / 8
+	target = float(sys.argv[6])
 	optimum = 2 * n * (n - 1) * size / ((n * n + k * n - 2 * k) * card)
+	ratio = p50 / optimum
 	print(f"({n},{k})  {size} B  p50 {p50:.3f} s  p99 {p99:.3f} s  t_opt {optimum:.3f} s"
-	      f"  {p50 / optimum:.3f} x t_opt  errors {r['errors']}")
+	      f"  {ratio:.3f} x t_opt  target {target:.2f} {'met' if ratio <= target else 'MISSED'}"
+	      f"  errors {r['errors']}")
 	END
 }
 
