@@ -77,7 +77,7 @@ E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank)
 
 .PHONY: all help deps deps-vm build quickstart check check-rdma check-torch check-gpu tests sim
-.PHONY: mutants
+.PHONY: mutants e2e-full
 .PHONY: lint fuzz bench soak
 .PHONY: install clean san
 .DELETE_ON_ERROR:
@@ -95,6 +95,7 @@ help:
 	@echo 'make check-gpu       what needs a GPU, where there is one, with CUDA and NCCL'
 	@echo 'make sim             the simulator: SEEDS=n runs, or SEED=s with its transcript'
 	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
+	@echo 'make e2e-full        every bit of the sums, over all numbers of ranks, machines and servers'
 	@echo 'make soak            MINUTES=10 of trouble for real daemons in namespaces (SEED=)'
 	@echo 'make SAN=address,undefined tests   the unit tests and the simulator under a sanitizer'
 	@echo 'make SAN=thread tests'
@@ -323,6 +324,10 @@ $(BUILD)/mutants/sim: $(MUTANT_OBJ) $(PARTS_LIB) $(COMMON_LIB)
 
 mutants: $(BUILD)/mutants/sim
 	$(Q)tests/mutants.sh $<
+
+# The stories of tests/e2e with their whole matrices, and their times to match.
+e2e-full: build tests-build
+	$(Q)BUILD=$(BUILD) E2E_FULL=1 E2E_SECONDS=600 tests/run.sh --stories -t 3600 -k stories/e2e_
 
 # Real daemons, and something that goes wrong every second.
 MINUTES ?= 10

@@ -24,6 +24,7 @@
 #define E2E_WORLD_MAX	16u	/* float16 sums of more could overflow */
 #define E2E_WAIT_MS	60000
 #define E2E_DTYPES	8u	/* 1 ... 8 in tally.h */
+#define E2E_EDGES	4u
 
 enum op { OP_SUM, OP_MEAN, OP_BROADCAST, OPS };
 
@@ -44,6 +45,9 @@ struct run {
 	tally_session *s;
 	uint32_t rank, world, machines;
 	uint64_t seed;
+	uint64_t edge[E2E_EDGES];	/* bytes; sizes lie there, and one element to each side */
+	uint32_t nedges;
+	const char *look;	/* a command, while tensors with edges are declared; NULL: none */
 	uint64_t hash;		/* of all results so far, in any order */
 	uint64_t results, bytes;
 };

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # For the stories tests/stories/e2e_*.sh, after lib.sh: clusters that play tests/e2e.
 #
-# E2E_FULL=1 makes the matrices as large as they should be on a quiet machine.
+# E2E_FULL=1 (make e2e-full) makes the matrices as large as they should be on a quiet machine.
 
 E2E=${BUILD:-$ROOT/build}/tests/e2e
 E2E_FULL=${E2E_FULL:-}
 E2E_SECONDS=${E2E_SECONDS:-100}
+# An argument for scenarios with edges: whether these are the edges of the job's chunks.
+LOOK="--look=$PYTHON $ROOT/tests/e2e/look.py"
+export BIN
 
 [ -x "$E2E" ] || fail "$E2E is not built: make tests-build"
 

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * e2e [--chunk BYTES] [--seed N] [--effort N] SCENARIO...
+ * e2e [--chunk BYTES] [--edge BYTES]... [--look COMMAND] [--seed N] [--effort N] SCENARIO...
  *
  * Attaches as the launcher's variables say, plays the scenarios, detaches.  Rank
  * 0 prints one line: "hash 0123456789abcdef results N bytes N".
+ *
+ * What the sizes lie around is not the chunk that the job has, so that runs with other
+ * chunks have the same tensors: 256 KiB and 512 KiB, which `tally local` chooses, unless
+ * --edge says otherwise.  Rank 0 runs COMMAND while the tensors of `sums` or `edges` are
+ * declared: it can see whether theirs are chunks' edges, and the run fails unless it exits 0.
  */
 #include <getopt.h>
 #include <stdarg.h>
@@ -48,7 +53,8 @@ static const struct scenario *find(const char *name)
 
 static void usage(void)
 {
-	fputs("Usage: e2e [--chunk BYTES] [--seed N] [--effort N] SCENARIO...\n", stderr);
+	fputs("Usage: e2e [--chunk BYTES] [--edge BYTES]... [--look COMMAND] [--seed N] "
+	      "[--effort N] SCENARIO...\n", stderr);
 	for (const struct scenario *s = scenarios; s->name; s++)
 		fprintf(stderr, "  %-10s %s\n", s->name, s->help);
 	exit(2);
@@ -78,6 +84,8 @@ int main(int argc, char **argv)
 {
 	static const struct option longs[] = {
 		{ "chunk", required_argument, NULL, 'c' },
+		{ "edge", required_argument, NULL, 'E' },
+		{ "look", required_argument, NULL, 'l' },
 		{ "seed", required_argument, NULL, 's' },
 		{ "effort", required_argument, NULL, 'e' },
 		{ 0 },
@@ -89,6 +97,10 @@ int main(int argc, char **argv)
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		if (c == 'c')
 			opt.chunk_bytes = strtoull(optarg, NULL, 0);
+		else if (c == 'E' && r.nedges < E2E_EDGES)
+			r.edge[r.nedges++] = strtoull(optarg, NULL, 0);
+		else if (c == 'l')
+			r.look = optarg;
 		else if (c == 's')
 			r.seed = strtoull(optarg, NULL, 0);
 		else if (c == 'e')
@@ -101,6 +113,10 @@ int main(int argc, char **argv)
 	for (int i = optind; i < argc; i++)
 		if (!find(argv[i]))
 			usage();
+	if (!r.nedges) {
+		r.edge[r.nedges++] = 256 << 10;
+		r.edge[r.nedges++] = 512 << 10;
+	}
 	attach(&r, &opt);
 	for (int i = optind; i < argc; i++)
 		find(argv[i])->play(&r);

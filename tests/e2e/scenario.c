@@ -111,12 +111,26 @@ static void play_box(struct run *r, struct box *b)
 	}
 }
 
+/* Neighbours differ in op, so large ones have each op in one pass, too. */
 static void add_edges(struct run *r, struct box *b, tally_dtype d, uint64_t bytes)
 {
 	uint64_t count = bytes / tally_dtype_size(d);
+	uint32_t passes = bytes < MIB ? OPS * effort() : effort();
 
 	for (int i = -1; i <= 1; i++)
-		box_add(r, b, d, count + (uint64_t)i, OPS * effort());
+		box_add(r, b, d, count + (uint64_t)i, passes);
+}
+
+static void add_all_edges(struct run *r, struct box *b, tally_dtype d)
+{
+	for (uint32_t i = 0; i < r->nedges; i++)
+		add_edges(r, b, d, r->edge[i]);
+}
+
+static void look_at_edges(const struct run *r)
+{
+	if (r->look && r->rank == 0 && system(r->look))
+		die(r, "%s: not what it should be", r->look);
 }
 
 static void sums(struct run *r)
@@ -127,12 +141,12 @@ static void sums(struct run *r)
 	for (tally_dtype d = 1; d <= E2E_DTYPES; d++) {
 		for (size_t i = 0; i < sizeof(small) / sizeof(*small); i++)
 			box_add(r, &b, d, small[i], OPS * PLACES);
-		add_edges(r, &b, d, 256 * KIB);
+		add_all_edges(r, &b, d);
 		box_add(r, &b, d, (1300 * KIB + 40) / tally_dtype_size(d), OPS * effort());
 	}
-	add_edges(r, &b, TALLY_FLOAT32, 512 * KIB);
 	add_edges(r, &b, TALLY_FLOAT16, 64 * KIB);
 	box_open(r, &b);
+	look_at_edges(r);
 	play_box(r, &b);
 	box_close(r, &b);
 }
@@ -142,22 +156,42 @@ static void edges(struct run *r)
 	struct box b = { 0 };
 
 	for (tally_dtype d = 1; d <= E2E_DTYPES; d++)
-		add_edges(r, &b, d, 512 * KIB);
-	add_edges(r, &b, TALLY_FLOAT32, 4 * MIB);
-	add_edges(r, &b, TALLY_BFLOAT16, 4 * MIB);
+		add_all_edges(r, &b, d);
 	box_open(r, &b);
+	look_at_edges(r);
 	play_box(r, &b);
 	box_close(r, &b);
 }
 
+/* A sum and a mean of each, one of them in place; on the next rank the other one. */
+static void play_large(struct run *r, uint64_t bytes)
+{
+	static const enum place places[] = { ARENA_IN_PLACE, FOREIGN_TO_FOREIGN,
+					     FOREIGN_IN_PLACE, ARENA_TO_ARENA };
+
+	for (tally_dtype d = 1; d <= E2E_DTYPES; d++) {
+		struct box b = { 0 };
+
+		box_add(r, &b, d, bytes / tally_dtype_size(d), 0);
+		box_open(r, &b);
+		for (uint32_t i = 0; i < 2; i++) {
+			toy_submit(r, b.toys, i ? OP_MEAN : OP_SUM,
+				   places[(r->rank + d + i) % 4], 0);
+			toy_collect(r, b.toys);
+		}
+		box_close(r, &b);
+	}
+}
+
 static void big(struct run *r)
 {
-	struct box b = { 0 };
+	play_large(r, 64 * MIB);
+}
 
-	box_add(r, &b, TALLY_FLOAT32, 64 * MIB / 4, 2);
-	box_open(r, &b);
-	play_box(r, &b);
-	box_close(r, &b);
+/* What a single machine sums past the caches, and not a multiple of anything. */
+static void cold(struct run *r)
+{
+	play_large(r, 9 * MIB + 40);
 }
 
 /* That the inputs are worth adding: in another order they give other bits. */
@@ -338,9 +372,10 @@ static void circle(struct run *r)
 
 const struct scenario scenarios[] = {
 	{ "order", "the inputs' sums depend on their order (3 ranks or more)", order },
-	{ "sums", "every dtype, op and memory, sizes around a chunk's", sums },
-	{ "edges", "sizes around 512 KiB and 4 MiB", edges },
-	{ "big", "64 MiB", big },
+	{ "sums", "every dtype, op and memory, small and around the edges", sums },
+	{ "edges", "every dtype and op, around the edges", edges },
+	{ "big", "every dtype, 64 MiB", big },
+	{ "cold", "every dtype, 9 MiB", cold },
 	{ "ahead", "one rank a round ahead of the others", ahead },
 	{ "soak", "many tensors, nobody in step", soak },
 	{ "cross", "one floods before what the others wait for", cross },

@@ -68,9 +68,20 @@ static SPECIAL void fill_as(tally_dtype dtype, size_t size, uint64_t at, uint32_
 	}
 }
 
+/* Eight from one draw: a tensor of bytes has the most elements.  at is that of the first. */
+static void fill_bytes(uint64_t at, uint32_t n, uint8_t *p)
+{
+	for (uint32_t i = 0; i < n; i += 8) {
+		uint64_t v = mix64(at += GOLDEN);
+
+		memcpy(p + i, &v, n - i < 8 ? n - i : 8);
+	}
+}
+
+/* first is a multiple of BLOCK. */
 static void fill(const struct recipe *r, uint32_t rank, uint64_t first, uint32_t n, void *out)
 {
-	uint64_t at = mix64(r->seed + (rank + 1) * GOLDEN) + first * GOLDEN;
+	uint64_t from = mix64(r->seed + (rank + 1) * GOLDEN), at = from + first * GOLDEN;
 
 	switch (r->dtype) {
 	case TALLY_FLOAT32:
@@ -83,7 +94,7 @@ static void fill(const struct recipe *r, uint32_t rank, uint64_t first, uint32_t
 		return fill_as(TALLY_BFLOAT16, 2, at, n, out);
 	case TALLY_INT8:
 	case TALLY_UINT8:
-		return fill_as(TALLY_INT8, 1, at, n, out);
+		return fill_bytes(from + first / 8 * GOLDEN, n, out);
 	case TALLY_INT32:
 		return fill_as(TALLY_INT32, 4, at, n, out);
 	default:
@@ -112,11 +123,28 @@ struct wide {
 	uint64_t u;
 };
 
+/* Every float16's value, since where no instruction widens one a call per element takes long. */
+static float halves[65536];
+
+static void halves_init(void)
+{
+	static bool done;
+	_Float16 half;
+
+	for (uint32_t h = 0; !done && h < 65536; h++) {
+		uint16_t bits = (uint16_t)h;
+
+		memcpy(&half, &bits, 2);
+		halves[h] = (float)half;
+	}
+	done = true;
+}
+
 static SPECIAL struct wide widen(tally_dtype dtype, const uint8_t *p)
 {
 	struct wide w = { .u = 0 };
-	_Float16 half;
 	uint32_t bits = 0;
+	uint16_t half;
 	int32_t i32;
 
 	switch (dtype) {
@@ -128,7 +156,7 @@ static SPECIAL struct wide widen(tally_dtype dtype, const uint8_t *p)
 		break;
 	case TALLY_FLOAT16:
 		memcpy(&half, p, 2);
-		w.f = (float)half;
+		w.f = halves[half];
 		break;
 	case TALLY_BFLOAT16:
 		memcpy((uint8_t *)&bits + 2, p, 2);
@@ -284,6 +312,7 @@ static void expect(const struct recipe *r, bool turned, uint64_t first, uint32_t
 		fill(r, r->root, first, n, out);
 		return;
 	}
+	halves_init();
 	for (uint32_t k = 0; k < r->world; k++)
 		fill(r, turned ? (k + 1) % r->world : k, first, n,
 		     rows + (size_t)k * BLOCK * size);

@@ -6,22 +6,34 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/lib.sh"
 
-# agents ranks servers; 3 agents with 4 ranks are uneven.
-cases=("1 1 0" "1 4 0" "2 2 1" "2 4 0" "3 4 2" "4 8 4" "8 8 3")
-full && cases=({1,2,3,4,8}" "{1,2,3,4,5,6,7,8}" "{0,1,2,3,4})
+# agents ranks servers: every number of each; 2 with 3, 3 with 4 and 3 with 5 are uneven.
+cases=("1 1 0" "1 4 0" "2 2 1" "2 3 3" "2 4 0" "3 4 2" "3 5 4" "5 5 1" "6 6 2" "7 7 0" "4 8 4"
+	"8 8 3")
+full && cases=({1..8}" "{1..8}" "{0..4})
 
+# Every second cluster has chunks of 256 KiB, the others what the cards call for.  The sizes
+# of `sums` are at the edges of both, which is looked up in every cluster.
+chunk=()
 for case in "${cases[@]}"; do
 	read -r agents ranks servers <<< "$case"
 	[ "$ranks" -ge "$agents" ] || continue
 	scenarios=(sums)
 	[ "$ranks" -lt 3 ] || scenarios=(order sums)
-	cluster "--agents $agents --ranks $ranks --servers $servers" "$E2E" "${scenarios[@]}"
+	cluster "--agents $agents --ranks $ranks --servers $servers" \
+		"$E2E" "${chunk[@]}" "$LOOK" "${scenarios[@]}"
+	[ ${#chunk[@]} -gt 0 ] && chunk=() || chunk=(--chunk $(( 256 << 10 )))
 done
 
 # Servers on CPU machines alone.
-cluster '--agents 2 --ranks 3 --servers 2 --no-colocated' "$E2E" order sums
-cluster '--agents 3 --ranks 3 --servers 1 --no-colocated' "$E2E" order edges
+cluster '--agents 2 --ranks 3 --servers 2 --no-colocated' "$E2E" "$LOOK" order sums
+cluster '--agents 3 --ranks 3 --servers 1 --no-colocated' "$E2E" "$LOOK" order edges
 
-# 64 MiB, and sizes around 4 MiB in chunks of 4 MiB.
-cluster '--agents 2 --ranks 3 --servers 1' "$E2E" big
-cluster '--agents 2 --ranks 2 --servers 1' "$E2E" --chunk $(( 4 << 20 )) edges
+# Chunks of 4 MiB, and sizes around that.
+edge=$(( 4 << 20 ))
+cluster '--agents 2 --ranks 3 --servers 1' "$E2E" --chunk $edge --edge $edge --effort 3 \
+	"$LOOK" order edges
+
+# Large ones: a machine alone sums these past the caches; 64 MiB over three ranks and two.
+cluster '--agents 1 --ranks 4' "$E2E" order cold
+cluster '--agents 2 --ranks 3 --servers 1' "$E2E" order big
+cluster '--agents 2 --ranks 2 --servers 2 --no-colocated' "$E2E" big
