@@ -341,7 +341,8 @@ FUZZ_SECONDS ?= 10
 FUZZ_FLAGS := -std=gnu17 -g -O1 -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen \
 	-ffp-contract=off -fno-sanitize-recover=all -pthread -Wno-missing-field-initializers
 FUZZ_OBJ := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(filter-out common/kern/%,$(COMMON_SRC)) \
-	gen/proto/tally.pb-c.c scheduler/state.c)
+	gen/proto/tally.pb-c.c scheduler/state.c client/conn.c client/clock.c client/mem.c \
+	worker-agent/agent_core_mark.c)
 
 $(BUILD)/fuzz/obj/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
@@ -356,11 +357,19 @@ $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJ)
 	@echo "  FUZZ LD $@"
 	$(Q)$(CLANG) -fsanitize=fuzzer,address,undefined -pthread -o $@ $^ $(LIBS)
 
-fuzz: $(FUZZERS)
+# What some of them begin with.
+FUZZ_SEEDS := $(BUILD)/fuzz/seeds
+
+$(FUZZ_SEEDS): $(BUILD)/obj/tests/fuzz/seeds.o $(COMMON_LIB)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+fuzz: $(FUZZERS) $(FUZZ_SEEDS)
 	$(Q)for f in $(FUZZERS); do tests/fuzz/run.sh $$f $(FUZZ_SECONDS) || exit 1; done
 
 .PHONY: fuzz-build
-fuzz-build: $(FUZZERS)
+fuzz-build: $(FUZZERS) $(FUZZ_SEEDS)
 
 # ---- the rest ----------------------------------------------------------------
 

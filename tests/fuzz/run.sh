@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/fuzz/run.sh TARGET SECONDS: fuzzes for so long, from the seeds in
-# tests/fuzz/corpus/NAME where there are some.  What it finds is printed (base64)
-# and fails; nothing is written into the tree.
+# tests/fuzz/corpus/NAME where there are some, and those that tests/fuzz/seeds.c makes.
+# What it finds is printed (base64) and fails; nothing is written into the tree.
 set -eu
 target=$1 seconds=$2
 name=$(basename "$target")
@@ -11,6 +11,7 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/tally-fuzz-XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 mkdir "$tmp/corpus"
 [ -d "$seeds" ] && cp "$seeds"/* "$tmp/corpus/"
+"$(dirname "$target")/seeds" "$name" "$tmp/corpus"
 if ! "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 \
 	-artifact_prefix="$tmp/" -print_final_stats=1 "$tmp/corpus" > "$tmp/log" 2>&1; then
 	cat "$tmp/log"

@@ -5,12 +5,11 @@
  * fill() makes any struct: every row at its least, at its most, or at random, and
  * obeys the rules between fields.  raw() is a second encoder, which checks nothing
  * and can therefore say what the real one refuses to.  same() compares deeply.
- * Included by one test program only.
+ * Included by one program each.
  */
 #ifndef TALLY_TESTS_MSG_MAKE_H
 #define TALLY_TESTS_MSG_MAKE_H
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +29,7 @@ static void *get(size_t bytes)
 	void *p = pool + pool_used;
 
 	pool_used += align_up(bytes, 16);
-	ck_assert_uint_le(pool_used, POOL_BYTES);
+	ASSERT(pool_used <= POOL_BYTES);
 	return memset(p, 0, bytes);
 }
 
@@ -39,7 +38,7 @@ static void setup(void)
 	pool = malloc(POOL_BYTES);
 	wire = malloc(2 * (size_t)CTL_MSG_BYTES_MAX);
 	block = malloc(msg_mem_need(CTL_MSG_BYTES_MAX));
-	ck_assert(pool && wire && block);
+	ASSERT(pool && wire && block);
 	pool_used = 0;
 }
 
