@@ -17,8 +17,8 @@
 #include "common/kern/kern.h"
 #include "tests/sim/sim.h"
 
-#define SEEDS_DEFAULT	300u
-
+#define SEEDS_DEFAULT	320u
+#define ROUNDS_LEAST	10000u			/* in a set of so many */
 
 #define PATHS_RUNS	4000u			/* so many runs take all paths */
 #define PAIRS_RUNS	8000u			/* and all pairs of a state and an event */
@@ -498,6 +498,10 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 	pairs = sim_cover_report();
 	missing = paths_missing(passed >= PATHS_RUNS);
 	failed += missing + (passed >= PAIRS_RUNS ? pairs : 0);
+	if (passed >= SEEDS_DEFAULT && sim_totals.rounds < ROUNDS_LEAST) {
+		printf("FAILED: less than %u tensor rounds\n", ROUNDS_LEAST);
+		failed++;
+	}
 	printf("seeds from %llu: %llu tensor rounds, %llu events, %llu runs of at least %u "
 	       "rounds and %u faults\n", (unsigned long long)first,
 	       (unsigned long long)sim_totals.rounds, (unsigned long long)sim_totals.steps,
@@ -506,12 +510,20 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 	return failed ? 1 : 0;
 }
 
-static void on_abort(int sig)
+/* A sanitizer says more of a crash, and then aborts. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const int deaths[] = { SIGABRT, SIGTERM };
+#else
+static const int deaths[] = { SIGABRT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL };
+#endif
+
+static void on_death(int sig)
 {
 	ssize_t n = write(STDERR_FILENO, repeat, strlen(repeat));
 
 	(void)n;
-	(void)sig;
+	signal(sig, SIG_DFL);
+	raise(sig);
 }
 
 static void usage(FILE *f)
@@ -554,7 +566,8 @@ int main(int argc, char **argv)
 		}
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);	/* a trace is wanted most when a core asserts */
-	signal(SIGABRT, on_abort);
+	for (size_t i = 0; i < ARRAY_SIZE(deaths); i++)
+		signal(deaths[i], on_death);
 	kern_init(~0u);
 	if (!one)
 		return run_set(first, seeds, failures);
