@@ -326,8 +326,8 @@ static void make_dir(char dir[64])
  * move it, and it has a child of its own.  Tells the numbers of all three.
  */
 static const char *const stubborn[] = {
-	"sh", "-c", "trap '' TERM INT HUP; setsid sh -c 'sleep 600 & echo $$ $!; wait' & "
-	"echo $$; wait; sleep 600", NULL,
+	"sh", "-c", "trap '' TERM INT HUP; echo $$; setsid sh -c 'sleep 600 & echo $$ $!; wait' & "
+	"wait; sleep 600", NULL,
 };
 
 /* Who is there while the work goes on: broom, work, and those three. */
