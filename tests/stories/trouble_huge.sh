@@ -9,6 +9,8 @@
 PAGES=96
 knob=/proc/sys/vm/nr_hugepages
 grep -q '^Hugepagesize: *2048 kB' /proc/meminfo || skip 'huge pages of 2 MiB are needed'
+exec {lock}< $knob
+flock $lock				# one run at a time: the knob is the machine's
 before=$(< $knob)
 give_back() { echo "$before" > $knob; }
 at_exit give_back
