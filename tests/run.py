@@ -74,8 +74,10 @@ def signal_group(pid, signum):
 
 def run_to_end(program, seconds, out):
     """Returns the exit status, or None when the time was up."""
+    # Not a session of its own: the kernel shares each CPU out among sessions first, and a shell
+    # that mostly sleeps is then kept waiting for seconds while what it watches goes on.
     child = subprocess.Popen(command(program), stdin=subprocess.DEVNULL, stdout=out,
-                             stderr=subprocess.STDOUT, start_new_session=True)
+                             stderr=subprocess.STDOUT, process_group=0)
     with lock:
         running.add(child.pid)
     try:

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of a job that goes on without the ranks that it loses: shrink.sh.
 
-	shrink_rank.py TENSORS ROUNDS STEP_S
+	shrink_rank.py TENSORS ROUNDS STEP_S FILE
 
-Trains TENSORS tensors of several sizes for ROUNDS rounds, whoever is lost meanwhile.
+Trains TENSORS tensors of several sizes for ROUNDS rounds, whoever is lost meanwhile; the last
+LAST of them when FILE is there: nobody is done before all who shall be lost are.
 Each result has to be of one world, whole: every rank's input begins each page with its bit,
 so the sum is the set of those who are in it.  A line per round says which world each tensor's
 result was of, and a checksum of all its bits: the story compares them between ranks.
@@ -19,6 +20,7 @@ import numpy as np
 import tally
 
 PAGE = 1024  # elements of 4 bytes
+LAST = 10
 
 
 def make_base(size, rank, tensor):
@@ -42,6 +44,7 @@ def world_of(result, op, live):
 
 def main():
     tensors, rounds, step_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    go = sys.argv[4]
     s = tally.Session(timeout=20, on_loss="shrink")
     sizes = [1 + (37777 * (k + 1)) % 300000 for k in range(tensors)]
     handles = s.declare_all([(f"t{k}", n) for k, n in enumerate(sizes)])
@@ -49,6 +52,8 @@ def main():
     bases = [make_base(n, s.rank, k) for k, n in enumerate(sizes)]
     print("attached", flush=True)
     for number in range(1, rounds + 1):
+        while number > rounds - LAST and not os.path.exists(go):
+            time.sleep(step_s)
         tickets = []
         for k, (handle, array) in enumerate(zip(handles, arrays)):
             np.multiply(bases[k], np.float32(number), out=array)

@@ -319,7 +319,7 @@ memfds_are() { (( $(memfds_of "$1") <= $2 )); }
 scheduler_start
 for a in "${AGENTS[@]}"; do agent_start "$a"; done
 for server in "${SERVERS[@]}"; do server_start "$server"; done
-wait_until 30 'all nodes are registered' nodes_up 7
+wait_until 60 'all nodes are registered' nodes_up 7
 for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do FDS[$r]=$(fds_of "$r"); done
 echo "soak: $DURATION s, seed $SEED"
 job_start three a0 a1 a2

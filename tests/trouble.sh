@@ -38,7 +38,7 @@ start_cluster()
 	start_scheduler "$@"
 	for (( i = 0; i < agents; i++ )); do start_agent "a$i"; done
 	for (( i = 0; i < servers; i++ )); do start_server "s$i"; done
-	wait_until 15 'all nodes are registered' nodes_up $(( agents + servers ))
+	wait_until 60 'all nodes are registered' nodes_up $(( agents + servers ))
 }
 
 # start_ns_cluster AGENTS SERVERS [OPTION...]: the scheduler, with those; a0.., s0.. on machines
@@ -70,7 +70,7 @@ start_ns_cluster()
 			--listen 10.77.0.$(( 110 + i )):0 --name s$i --machine-id cpu$i \
 			--engines 1 --memory 256M --shm-socket "$TMP/s$i.shm"
 	done
-	wait_until 15 'all nodes are registered' nodes_up $(( agents + servers ))
+	wait_until 60 'all nodes are registered' nodes_up $(( agents + servers ))
 }
 
 # start_program PROGRAM JOB RANK WORLD AGENT ARG...: log $TMP/JOB.RANK.log, rounds
@@ -157,7 +157,17 @@ train_more()
 	wait_until "${3:-10}" "$1 goes on, from round $now" has_rounds "$1" $(( now + $2 ))
 }
 
-kill_now() { ! ended "$1" && kill -"$2" "$(pid_of "$1")" || fail "no $1 to signal"; }
+# kill_now NAME SIGNAL: it runs; if it does not, how it ended is said.
+kill_now()
+{
+	local pid
+
+	pid=$(pid_of "$1")
+	! ended "$1" && kill -"$2" "$pid" && return
+	wait "$pid" 2>/dev/null
+	fail "no $1 to signal: ended with $?, last line: $(tail -n 1 "$TMP/$1.log")"
+}
+
 fds_of() { ls "/proc/$(pid_of "$1")/fd" | wc -l; }
 rss_of() { sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of "$1")/status"; }
 

@@ -38,7 +38,7 @@ start_scheduler
 start_agent a0 --rail localhost
 start_agent a1 --rail localhost@10gbit
 start_server s0
-wait_until 15 'all nodes are registered' nodes_up 3
+wait_until 60 'all nodes are registered' nodes_up 3
 sums
 expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
 expect_text "$TMP/out" '^s0 .* (127\.0\.0\.1|\[::1\]):[0-9]+ '
@@ -65,7 +65,7 @@ start_agent a1 --rail '[::1]@10gbit'
 start_server s0
 start_daemon s1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen '[::]:0' --name s1 \
 	--machine-id s1 --shm-socket "$TMP/s1.shm" --memory 256M
-wait_until 15 'all nodes are registered' nodes_up 4
+wait_until 60 'all nodes are registered' nodes_up 4
 
 sums
 expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"

@@ -52,7 +52,7 @@ done
 # Where no file can be made there is the grace, and a word of it.
 : > "$TMP/a2.sock.ranks"
 start_agent a2
-wait_until 10 'a2 is registered' nodes_up 2
+wait_until 60 'a2 is registered' nodes_up 2
 works plain a2
 has_line a2 'rank 0 of job [0-9]+ has 3 s to come back .*a2.sock.ranks: Not a directory' ||
 	fail "a2 does not say so"

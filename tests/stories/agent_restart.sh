@@ -11,7 +11,7 @@ start_scheduler --agent-grace 20
 for a in a0 a1; do start_agent $a; done
 start_server s0
 start_server g0 --machine-id a0		# its agent shows it the ranks' memory
-wait_until 15 'all nodes are registered' nodes_up 4
+wait_until 60 'all nodes are registered' nodes_up 4
 
 # train JOB PLACE: two ranks on each agent; PLACE: in-place, or results apart.
 train()
@@ -117,7 +117,7 @@ train between apart
 kill_now between.3 STOP
 kill_all a1
 start_again a1
-wait_until 10 'a1 is registered' nodes_up 4
+wait_until 60 'a1 is registered' nodes_up 4
 wait_until 10 'its ranks are waited for' job_says between "$lives"
 kill_all scheduler
 start_again scheduler

@@ -12,7 +12,7 @@ start_server s1 --engines 3
 start_agent a0 --engines 2
 start_agent a1 --engines 1
 start_agent a2 --engines 3 --no-shm
-wait_until 20 'all are registered' nodes_are 5
+wait_until 60 'all are registered' nodes_are 5
 expect_text "$TMP/s1.log" 'engines 3'
 expect_text "$TMP/a0.log" 'engines 2'
 

@@ -12,13 +12,16 @@ start_agent a1
 start_agent a2 --engines 3
 for s in s0 s1; do start_server $s; done
 start_server s2 --machine-id a0 --engines 2	# on the first agent's machine
-wait_until 15 'all nodes are registered' nodes_up 6
+wait_until 60 'all nodes are registered' nodes_up 6
 
+# start_shrink JOB RANK WORLD AGENT TENSORS ROUNDS STEP_S: until all_lost JOB the last rounds wait.
 start_shrink()
 {
 	start_daemon "$1.$2" env TALLY_JOB="$1" TALLY_RANK="$2" TALLY_WORLD_SIZE="$3" \
-		TALLY_SOCKET="$TMP/$4.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" "${@:5}"
+		TALLY_SOCKET="$TMP/$4.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" "${@:5}" \
+		"$TMP/$1.go"
 }
+all_lost() { touch "$TMP/$1.go"; }
 at_round() { has_line "$1" "^round $2 "; }
 
 # survivors JOB RANK...: their lines are the same, word for word.
@@ -56,6 +59,7 @@ wait_until 40 'it trains on without rank 3' at_round job.0 15
 kill_now job.2 KILL
 wait_until 40 'it trains on without machine a1' at_round job.0 25
 kill_now a2 KILL
+all_lost job
 wait_until 40 'it trains on without agent a2' at_round job.0 40
 for r in 4 5; do expect_error 10 job.$r EAGENT; done
 survivors job 0 1
@@ -64,7 +68,7 @@ has_line job.0 '^round 60 3:' || fail 'the last rounds are not of ranks 0 and 1'
 say 'a process, the last one of its machine, an agent: the rest has the same bits throughout'
 train_more calm.0 5
 start_agent a2 --engines 3
-wait_until 15 'agent a2 is back' nodes_up 6
+wait_until 60 'agent a2 is back' nodes_up 6
 
 # ---- on one machine alone ----
 start_shrink alone 0 3 a0 4 40 0.02
@@ -72,6 +76,7 @@ start_shrink alone 1 3 a0 4 40 0.02
 start_shrink alone 2 3 a0 4 40 0.02
 wait_until 60 'it trains' at_round alone.0 5
 kill_now alone.1 KILL
+all_lost alone
 survivors alone 0 2
 has_line alone.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
 say 'on one machine: the same'
@@ -87,6 +92,7 @@ kill_now both.1 KILL
 wait_until 40 'it trains on' at_round both.0 20
 kill_now scheduler KILL
 kill_now both.3 KILL
+all_lost both
 wait "$(pid_of scheduler)" 2>/dev/null
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
 	--agent-grace 0

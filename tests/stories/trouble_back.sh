@@ -9,7 +9,7 @@ start_scheduler --agent-grace 40
 for a in a0 a1; do start_agent $a; done
 start_server s0 --memory 2G		# many jobs at once
 start_server g0 --memory 2G --machine-id a0
-wait_until 15 'all nodes are registered' nodes_up 4
+wait_until 60 'all nodes are registered' nodes_up 4
 for r in 0 1; do start_rank calm $r 2 a$r declare:w:200000 "train:w:$TMP/enough"; done
 train_more calm.0 20 20
 

@@ -21,7 +21,7 @@ SCHEDULER=$LOOPBACK:$(< "$TMP/breaker.port")
 for d in a0 a1; do start_agent $d; done
 for d in s0 s1; do start_server $d; done
 SCHEDULER=$DIRECT
-wait_until 15 'all nodes are registered' nodes_up 4
+wait_until 60 'all nodes are registered' nodes_up 4
 
 # come JOB: a job of two that comes up, declares twice, meets twice, and goes.
 come()

@@ -10,7 +10,7 @@
 start_ns_cluster 2 0
 start_in gpu0 g0 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.10:0 --name g0 \
 	--machine-id gpu0 --engines 1 --memory 256M --shm-socket "$TMP/g0.shm"
-wait_until 15 'all nodes are registered' nodes_up 3
+wait_until 60 'all nodes are registered' nodes_up 3
 ns_shape sw p-gpu1 50mbit
 for r in 0 1; do start_rank early $r 2 a$r declare:w:12000000 broadcast:w:0; done
 expect_end 60 early.0 0

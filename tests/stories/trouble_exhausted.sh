@@ -8,7 +8,7 @@
 start_scheduler
 for i in 0 1; do start_agent a$i; done
 start_server s0
-wait_until 15 'all nodes are registered' nodes_up 3
+wait_until 60 'all nodes are registered' nodes_up 3
 start_rank calm 0 2 a0 declare:w:200000 "train:w:$TMP/enough"
 start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
 train_more calm.0 5 20
@@ -61,7 +61,7 @@ say 'no descriptors at the scheduler: who is connected stays, others wait'
 # ---- descriptors of a server: links that are there stay, a new agent's wait ----
 prlimit --pid "$(pid_of s0)" --nofile=5:4096	# all of these are open
 start_agent a2
-wait_until 15 'a third agent is registered' nodes_up 4
+wait_until 60 'a third agent is registered' nodes_up 4
 start_rank far 0 2 a0 declare:w:70000 rounds:w:5
 start_rank far 1 2 a2 declare:w:70000 rounds:w:5
 wait_line 10 s0 'listener port [0-9]+ cannot accept, trying'
@@ -134,7 +134,7 @@ wait_line 10 scheduler 'node a0 is refused, reason the scheduler cannot save its
 cmp -s "$TMP/before" "$TMP/small/state/state" || fail 'the state was spoilt'
 is_running "$(pid_of scheduler)" || fail 'the scheduler has ended'
 rm "$TMP/small/fill"
-wait_until 20 'all nodes are back' nodes_up 4
+wait_until 60 'all nodes are back' nodes_up 4
 train_more calm.0 5
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 calm.$r 0; done

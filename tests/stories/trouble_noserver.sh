@@ -35,7 +35,7 @@ train_more alone.0 20
 say "given up after $waited s, by every call; a job of one machine trains on"
 
 start_server s1
-wait_until 15 'a server is registered' nodes_up 3
+wait_until 60 'a server is registered' nodes_up 3
 works job a0 a1
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 alone.$r 0; done

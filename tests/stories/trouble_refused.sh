@@ -14,7 +14,7 @@ for a in a0 a1; do start_agent $a; done
 SCHEDULER=$LOOPBACK:$(< "$TMP/far.port")
 start_server s0 --memory 128M
 SCHEDULER=$DIRECT
-wait_until 15 'all nodes are registered' nodes_up 3
+wait_until 60 'all nodes are registered' nodes_up 3
 
 lines_of() { grep -Ec -- "$2" "$TMP/$1.log"; }
 more_lines() { (( $(lines_of "$1" "$2") > $3 )); }

@@ -11,7 +11,7 @@ start_agent a1 --engines 3
 start_agent a2
 for s in s0 s1; do start_server $s; done
 start_server s2 --machine-id a0 --engines 2	# on the first agent's machine
-wait_until 15 'all nodes are registered' nodes_up 6
+wait_until 60 'all nodes are registered' nodes_up 6
 
 # ranks JOB SIZE: 0 and 1 on a0, 2 and 3 on a1, 4 on a2.
 ranks()
@@ -55,11 +55,11 @@ apart=0
 for i in 1 2 3 4; do
 	kill_one "agent$i" 100000 4 $(( RANDOM % 60 )) a2
 	start_agent a2
-	wait_until 15 'it is back' nodes_up 6
+	wait_until 60 'it is back' nodes_up 6
 	kill_one "both$i" 400000 4 $(( RANDOM % 100 )) s1 a2
 	start_agent a2
 	start_server s1
-	wait_until 15 'both are back' nodes_up 6
+	wait_until 60 'both are back' nodes_up 6
 done
 say "8 agents killed, 4 times with a server, $apart times between two tensors of a step"
 works after a0 a1 a2

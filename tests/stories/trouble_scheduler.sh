@@ -169,7 +169,7 @@ say 'back without its state: it gets nobody who trains, and the jobs go on when 
 
 # ---- a drained server stays drained ----
 start_server s1
-wait_until 15 'it is registered' nodes_up 4
+wait_until 60 'it is registered' nodes_up 4
 expect_status 0 "$BIN/tally" drain s1
 wait_line 10 s1 'server s1 is to drain'
 kill_now scheduler KILL

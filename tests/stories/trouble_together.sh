@@ -10,7 +10,7 @@ start_scheduler --agent-grace 0
 all_in() { job_says "$1" "up .*$RANKS/$RANKS"; }
 for (( i = 0; i < 10; i++ )); do
 	start_agent a0
-	wait_until 15 'the agent is registered' nodes_up 1
+	wait_until 60 'the agent is registered' nodes_up 1
 	for (( r = 0; r < RANKS; r++ )); do
 		start_daemon "j$i.$r" env TALLY_JOB="j$i" TALLY_RANK=$r TALLY_WORLD_SIZE=$RANKS \
 			TALLY_SOCKET="$TMP/a0.sock" "$BIN/tally" bench -b 4K -e 64M -n 100000

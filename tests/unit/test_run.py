@@ -53,6 +53,11 @@ class Ends(unittest.TestCase):
         self.assertEqual(self.lines([NO_ROOT], 1000)[-1], "0 passed, 0 failed")
         self.assertEqual(self.status, 1)
 
+    def test_a_program_has_a_group_of_its_own_in_the_session_of_the_runner(self):
+        says = "read -r _ _ _ _ group session _ < /proc/$$/stat; " \
+               f'[ "$group $session" = "$$ {os.getsid(0)}" ]'
+        self.assertEqual(self.lines([says], 0)[-1], "1 passed, 0 failed")
+
 
 if __name__ == "__main__":
     unittest.main()

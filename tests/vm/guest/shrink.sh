@@ -12,7 +12,8 @@ at_round() { grep -q "^round $2 " "$TMP/rank$1.log"; }
 rank()
 {
 	start_daemon "rank$1" env TALLY_JOB=shrink TALLY_RANK="$1" TALLY_WORLD_SIZE=4 \
-		TALLY_SOCKET="$TMP/$2.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" 4 30 0.02
+		TALLY_SOCKET="$TMP/$2.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" 4 30 0.02 \
+		"$TMP/go"
 }
 
 rdma_cluster 3 2 1
@@ -24,6 +25,7 @@ wait_until 90 'it trains' at_round 0 3
 kill -9 "$PID_rank2"
 wait_until 60 'it trains on without rank 2' at_round 0 12
 kill -9 "$PID_rank3"
+touch "$TMP/go"
 wait_until 60 'it trains on without machine a2' at_round 0 20
 all_links_by_rdma || fail "not all links use rdma: $(notes)"
 for r in 0 1; do
