@@ -10,8 +10,8 @@ Errors: 0" says) or anything else that exits 0 (one test), 77 (skipped, says why
 in its last line) or otherwise (failed).  Each gets a deadline and a process
 group of its own, which is killed as a whole.  Python and shell programs are
 run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 600"
-for a longer deadline, "# ALONE" to run after all others and by itself, because it
-measures time, and "# LIGHT" to run beside the others, because it waits most of the time.
+for a longer deadline, "# ALONE" or "# ALONE: why" to run after all others and by itself, and
+"# LIGHT" to run beside the others, because it waits most of the time.
 -t SECONDS gives those more time, too, that ask for less.
 
 One line per program, with what its first line "note: ..." says (what a passed test has not
@@ -61,7 +61,7 @@ def wishes(program, seconds):
     except OSError:
         return seconds, ""
     wish = re.search(r"^# TIMEOUT: (\d+)$", head, re.M)
-    when = re.search(r"^# (ALONE|LIGHT)$", head, re.M)
+    when = re.search(r"^# (ALONE|LIGHT)(?:: .*)?$", head, re.M)
     return (max(int(wish[1]), seconds) if wish else seconds), (when[1] if when else "")
 
 
