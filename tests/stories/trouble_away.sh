@@ -47,6 +47,7 @@ start_short
 for i in 0 1; do start_b $i; done
 start_in cpu0 s1 "$BIN/tally-server" --scheduler 10.77.0.1:7480 --listen 10.77.0.110:0 \
 	--name s1 --machine-id cpu0 --engines 1 --memory 256M --shm-socket "$TMP/s1.shm"
+for node in 'agent b0' 'agent b1' 'server s1'; do wait_line 60 short "$node new -> up"; done
 for r in 0 1; do start_rank lost $r 2 b$r declare:w:500000 "train:w:$TMP/never"; done
 train_more lost.0 5 20
 
