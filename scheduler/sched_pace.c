@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "common/base/mutate.h"
+
 void pace_forget(struct pace *p, struct pace_server *sv, uint32_t n)
 {
 	p->windows = 0;
@@ -16,7 +18,7 @@ static double speed(const struct pace_server *sv, double bytes, double busy, uin
 {
 	if (sv->planned <= 0 || bytes <= 0 || busy < PACE_IDLE * windows)
 		return 0;
-	return bytes / busy / sv->planned;
+	return bytes / busy / (MUTATE(30) ? 1 : sv->planned);
 }
 
 static double speed_now(const struct pace_server *sv)
@@ -140,7 +142,7 @@ bool pace_look(struct pace *p, struct pace_server *sv, uint32_t n, double second
 	}
 	if (++p->windows < PACE_WINDOWS)
 		return false;
-	changed = p->wait_s <= 0 && change(sv, n);
+	changed = p->wait_s <= 0 && !MUTATE(29) && change(sv, n);
 	pace_forget(p, sv, n);
 	if (changed) {
 		p->wait_s = p->hold_s;

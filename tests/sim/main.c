@@ -70,6 +70,7 @@ static void start_perhaps(struct sim *s)
 	sim_trace(s, "the run begins");
 	s->started = true;
 	s->p.faults_end += s->now;
+	s->slow_until = s->now + s->p.slow_time;
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		s->job[i].last_progress = s->now;
 		sim_ranks_start(s, &s->job[i]);
@@ -371,6 +372,7 @@ void sim_params_make(struct sim_params *p, uint64_t seed)
 	make_servers(p, &r);
 	make_sizes(p, &r);
 	make_faults(p, &r);
+	sim_slow_make(p);
 }
 
 void sim_params_print(const struct sim_params *p)
@@ -379,6 +381,9 @@ void sim_params_print(const struct sim_params *p)
 	       "lanes %u, loss %u, faults to %.3f s\n", (unsigned long long)p->seed, p->n,
 	       p->nservers, p->nservers - p->k, p->chunk_bytes, p->seg_bytes, p->window_bytes,
 	       p->lanes, p->loss, (double)p->faults_end / 1e9);
+	if (p->slow)
+		printf("  server s%u is %u times too slow for %.3f s\n", p->slow_name, p->slow,
+		       (double)p->slow_time / 1e9);
 	for (uint32_t i = 0; i < p->njobs; i++)
 		printf("  job %u: %u machines, %u ranks, %u tensors, %u rounds, order %u%s\n", i,
 		       p->job[i].n, p->job[i].world, p->job[i].ntensors, p->job[i].rounds,
@@ -479,6 +484,8 @@ static uint32_t paths_missing(bool all)
 	NET(grown);
 	NET(came);
 	NET(gave_up);
+	NET(slowed);
+	NET(given_back);
 	NET(faults);
 #undef NET
 #undef REPORT

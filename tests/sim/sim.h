@@ -23,6 +23,7 @@
  *	sim_return.c	agents that are started again
  *	sim_server.c	servers: what their control threads do
  *	sim_life.c	who dies, comes, is cut off, drains, and when
+ *	sim_slow.c	servers that are too slow for their share
  *	sim_end.c	jobs that a lost rank ends
  *	sim_grow.c	ranks that come in the place of lost ones
  *	sim_cluster.c	what the shells would do around the cores
@@ -119,6 +120,9 @@ struct sim_params {
 	uint32_t skew;			/* of a million: clocks are slow or fast by up to that */
 	uint32_t starve, starve_hard;	/* of 1000 times that memory is wanted; where that ends
 					 * the job */
+	uint32_t slow, slow_name;	/* servers of that name take so many times as long */
+	mono_t slow_time;		/* from when the run begins; */
+	mono_t think;			/* and ranks so long, from one round to the next */
 };
 
 enum sim_order { ORDER_RANDOM, ORDER_FIRST, ORDER_LAST, ORDER_CROSSED };
@@ -387,6 +391,8 @@ struct sim_server {
 	bool replaced;			/* it has registered anew as somebody else */
 	uint32_t next_life, last_life;	/* server in the table, or nobody */
 	bool heard[SIM_AGENTS];		/* a frame has come since the scheduler asked */
+	double bytes, busy;		/* as its heartbeats say: summed, and seconds */
+	mono_t beat_at;
 	struct srv_core core;
 	struct sim_server_job job[SIM_JOBS];
 };
@@ -461,6 +467,9 @@ struct sim {
 	uint64_t ctl_msgs;		/* under way */
 	uint32_t nservers;
 	bool started;			/* faults and ranks have begun */
+	mono_t slow_until, slow_since;	/* since: nothing has kept it from being told */
+	double slow_pace;		/* that slow_node had last */
+	uint32_t slow_node;
 	uint64_t faults, faults_due;	/* had so far; and how many of RUN_FAULTS were forced */
 	struct sim_agent *agent[SIM_AGENTS];
 	struct sim_server *server[SIM_SERVERS];
@@ -477,7 +486,7 @@ struct sim_totals {
 		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
 		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
-		 agent_restarts, machines_came;
+		 agent_restarts, machines_came, slowed, given_back;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -663,6 +672,12 @@ void sim_grow_heard(struct sim *s, struct sim_job *j, uint32_t agent, uint64_t c
 void sim_grow_passed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t barrier);
 /* Who is lost has taken with it that a barrier had opened. */
 void sim_grow_forgotten(struct sim_job *j);
+
+/* ---- servers that are too slow ---- */
+
+void sim_slow_make(struct sim_params *p);
+void sim_slow_beat(struct sim *s, uint32_t server, struct msg_heartbeat *m);
+void sim_slow_check(struct sim *s);	/* the scheduler has done something */
 
 /* ---- running ---- */
 

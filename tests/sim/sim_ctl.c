@@ -122,6 +122,7 @@ static void step(struct sim *s, struct sched_event ev)
 		}
 	}
 	sched_check(s->sched);
+	sim_slow_check(s);
 	if (saved)
 		save(s, &ids);
 	arm(s);
@@ -519,11 +520,13 @@ static void beat(struct sim *s, const struct sim_event *e)
 {
 	uint32_t proc = e->a;
 	struct sim_ctl *c = sim_ctl_of(s, proc);
-	const struct msg m = { .type = MSG_HEARTBEAT,
-			       .heartbeat = { .seq = ++c->beats, .note = "" } };
+	struct msg m = { .type = MSG_HEARTBEAT,
+			 .heartbeat = { .seq = ++c->beats, .note = "" } };
 
 	if (s->stopped || !is_alive(s, proc))
 		return;
+	if (proc >= SIM_AGENTS)
+		sim_slow_beat(s, proc - SIM_AGENTS, &m.heartbeat);
 	if (c->registered && sim_clock(s, proc) - c->echo > mono_ms(LEASE_MS)) {
 		node_end(s, proc, 1000000);
 		sim_ctl_connect(s, proc);

@@ -247,11 +247,16 @@ static void must_equal(struct sim *s, struct sim_job *j, uint32_t agent, uint32_
 		 (unsigned long long)at);
 }
 
-void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank)
+static void wakes_in(struct sim *s, const struct sim_job *j, uint32_t rank, mono_t most)
 {
-	sim_at(s, (mono_t)sim_below(s, 300000),
+	sim_at(s, (mono_t)sim_below(s, (uint64_t)most),
 	       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank,
 				    .c = j->index });
+}
+
+void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank)
+{
+	wakes_in(s, j, rank, 300000);
 }
 
 /* The rank wants the result where its input is. */
@@ -613,7 +618,7 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 		return;
 	if (pos < j->norder)
 		submit(s, j, rank, pos);
-	sim_rank_wakes(s, j, rank);
+	wakes_in(s, j, rank, s->p.think ? 2 * s->p.think : 300000);
 }
 
 bool sim_rank_event(struct sim *s, const struct sim_event *e)
