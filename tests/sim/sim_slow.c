@@ -84,7 +84,7 @@ static bool can_be_told(const struct sim *s, const struct sched_job *j, const st
 		others += &j->servers[i] != p && plan_can_serve(&j->servers[i]) &&
 			  j->servers[i].pace.planned > 0;
 	return !sim_faulty(s) && j->look_at && j->pace.wait_s <= 0 && others &&
-	       plan_can_serve(p) && p->pace.planned > 0 && p->pace.pace == 0;
+	       plan_can_serve(p) && p->pace.planned > 0 && pace_of(p->pace.pace) == 1;
 }
 
 static void look_at_slow(struct sim *s, const struct sched_job *j, const struct sched_part *p)

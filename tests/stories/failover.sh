@@ -89,7 +89,7 @@ in_ns sw ip link set p-cpu2 down
 wait_until 10 'it is declared dead' has_line scheduler 'server s2 .*-> dead'
 train_more cut.0 20
 in_ns sw ip link set p-cpu2 up
-wait_until 60 'it is back' nodes_up 7
+wait_until 20 'it is back' nodes_up 7
 wait_until 20 'it is used again' job_has cut 4
 finished cut 'a server cut off, and back'
 
@@ -120,7 +120,7 @@ kill_now g1 TERM
 expect_end 5 g1 0
 
 # ---- drained one by one, and all used again ----
-wait_until 60 'all are there' nodes_up 7
+wait_until 15 'all are there' nodes_up 7
 train drain
 tally drain g0 > "$TMP/out" || fail "drain g0: $(cat "$TMP/out")"
 train_more drain.0 3

@@ -105,7 +105,7 @@ wait_until 30 'both are missed again' lost_of far 4
 kill_now a1 KILL
 wait_until 10 'a1 is gone' nodes_up 5
 start_agent a1 --engines 3 --machine-id another
-wait_until 60 'another a1 is there' nodes_up 6
+wait_until 10 'another a1 is there' nodes_up 6
 py far.3c far 3 4 a1 5 $STEPS 0.05 $FROM
 wait_until 40 'tally jobs shows who waits' job_says far 'rank 3 waits to come in'
 touch "$TMP/far.gate"

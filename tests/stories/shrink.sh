@@ -68,7 +68,7 @@ has_line job.0 '^round 60 3:' || fail 'the last rounds are not of ranks 0 and 1'
 say 'a process, the last one of its machine, an agent: the rest has the same bits throughout'
 train_more calm.0 5
 start_agent a2 --engines 3
-wait_until 60 'agent a2 is back' nodes_up 6
+wait_until 15 'agent a2 is back' nodes_up 6
 
 # ---- on one machine alone ----
 start_shrink alone 0 3 a0 4 40 0.02

@@ -18,7 +18,7 @@ train_more calm.0 20
 is_running "$(pid_of cut.2)" || fail 'the one that was cut off knows already: of whom?'
 wait_line 20 a2 'scheduler .* lost'
 in_ns sw ip link set p-gpu2 up
-wait_until 60 'the machine is back' nodes_up 4
+wait_until 20 'the machine is back' nodes_up 4
 expect_error 20 cut.2 '(EWORKERLOST|ESHUTDOWN|EAGENT) '
 say "cut off: $(grep -h ^ERROR "$TMP/cut.0.log"); back: $(grep -h ^ERROR "$TMP/cut.2.log")"
 touch "$TMP/enough"

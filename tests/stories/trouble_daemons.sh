@@ -29,7 +29,7 @@ wait_until 5 'the server is forgotten' nodes_up 3
 train_more server.0 20
 works server2 a0 a1
 start_server s1
-wait_until 60 'the next one of that name and socket is there' nodes_up 4
+wait_until 10 'the next one of that name and socket is there' nodes_up 4
 works server3 a0 a1
 train_more server.0 20
 touch "$TMP/end.server"
@@ -47,7 +47,7 @@ train_more alone.0 20
 wait_until 5 'the agent is forgotten' nodes_up 3
 [ -S "$TMP/a1.sock" ] || fail 'the story needs a stale socket'
 start_agent a1
-wait_until 60 'the next one of that name and socket is there' nodes_up 4
+wait_until 10 'the next one of that name and socket is there' nodes_up 4
 works agent2 a0 a1
 touch "$TMP/enough"
 expect_end 10 alone.0 0
@@ -60,7 +60,7 @@ expect_end 5 scheduler 0
 train_more term.0 20
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
 	--agent-grace 0
-wait_until 60 'all nodes are back' nodes_up 4
+wait_until 15 'all nodes are back' nodes_up 4
 train_more term.0 20
 say 'SIGTERM of the scheduler: exit 0, jobs train on, also with the next one'
 
@@ -84,7 +84,7 @@ say 'SIGTERM of server and agent: exit 0 in time, every rank hears which one'
 # ---- all at once, and all again ----
 start_agent a1
 start_server s0
-wait_until 60 'all nodes are there' nodes_up 4
+wait_until 10 'all nodes are there' nodes_up 4
 start_training all
 for d in scheduler a0 a1 s0 s1; do kill_now $d KILL; done
 for r in 0 1; do expect_error 5 all.$r 'EAGENT '; done
@@ -92,7 +92,7 @@ start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir 
 	--agent-grace 0
 for d in a0 a1; do start_agent $d; done
 for d in s0 s1; do start_server $d; done
-wait_until 60 'all nodes are there again' nodes_up 4
+wait_until 15 'all nodes are there again' nodes_up 4
 works again a0 a1
 for d in a0 a1 s0 s1 scheduler; do kill_now $d TERM; done
 for d in a0 a1 s0 s1 scheduler; do expect_end 5 $d 0; done

@@ -134,7 +134,7 @@ wait_line 10 scheduler 'node a0 is refused, reason the scheduler cannot save its
 cmp -s "$TMP/before" "$TMP/small/state/state" || fail 'the state was spoilt'
 is_running "$(pid_of scheduler)" || fail 'the scheduler has ended'
 rm "$TMP/small/fill"
-wait_until 60 'all nodes are back' nodes_up 4
+wait_until 20 'all nodes are back' nodes_up 4
 train_more calm.0 5
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 calm.$r 0; done

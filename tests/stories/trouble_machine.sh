@@ -52,7 +52,7 @@ start_in gpu2 a2 "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a2 --machine
 gpu_server
 start_in cpu1 s1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.111:0 \
 	--name s1 --machine-id cpu1 --engines 1 --memory 256M --shm-socket "$TMP/s1.shm"
-wait_until 60 'all nodes are up again' nodes_up 6
+wait_until 20 'all nodes are up again' nodes_up 6
 used() { tally jobs --json --job calm | grep -Eq '"servers": *3(,|$)'; }
 wait_until 30 'the servers are used again' used
 for j in shrinks calm; do train_more $j.0 10 30; touch "$TMP/$j.stop"; done

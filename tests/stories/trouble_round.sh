@@ -55,11 +55,11 @@ apart=0
 for i in 1 2 3 4; do
 	kill_one "agent$i" 100000 4 $(( RANDOM % 60 )) a2
 	start_agent a2
-	wait_until 60 'it is back' nodes_up 6
+	wait_until 15 'it is back' nodes_up 6
 	kill_one "both$i" 400000 4 $(( RANDOM % 100 )) s1 a2
 	start_agent a2
 	start_server s1
-	wait_until 60 'both are back' nodes_up 6
+	wait_until 15 'both are back' nodes_up 6
 done
 say "8 agents killed, 4 times with a server, $apart times between two tensors of a step"
 works after a0 a1 a2
