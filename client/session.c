@@ -429,7 +429,7 @@ int tally_grow(tally_session *s, int timeout_ms)
 
 /* ---- detach ---- */
 
-/* Its agent answers at once, also one that others keep from taking us back. */
+/* Its agent answers in 3 s at most, also one that others keep from taking us back. */
 static int goodbye(tally_session *s)
 {
 	mono_t deadline = lt_now() + mono_ms(HANDSHAKE_MS + LT_CALL_SLACK_MS);

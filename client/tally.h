@@ -136,7 +136,9 @@ typedef struct {
 TALLY_API int tally_attach(const tally_options *opt, tally_session **s);
 
 /* Leaves the job and frees everything of s, arena memory too.  NULL is fine.
- * Work in flight is given up (that costs the other ranks the job). */
+ * Work in flight is given up (that costs the other ranks the job).  When all ranks' calls have
+ * returned, a job of the same name can be started anywhere (unless the scheduler is away, or
+ * takes more than 3 s to hear of it). */
 TALLY_API int tally_detach(tally_session *s);
 
 /*

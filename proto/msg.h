@@ -163,6 +163,7 @@ struct msg_rank_leave {
 	int32_t code;			/* 0: detached; EWORKERLOST; else found by the agent */
 	const char *text;
 	uint32_t pid;			/* with job 0: as in its RANK_JOIN */
+	uint64_t req;			/* of a detach that waits for a REPLY; 0: none does */
 };
 
 struct msg_machine {		/* one agent of a job; order = by lowest rank = worker index */

@@ -307,6 +307,7 @@ static const struct msg_row rank_leave_rows[] = {
 	CODE(msg_rank_leave, code),
 	TEXT(msg_rank_leave, text),
 	U32(msg_rank_leave, pid, ANY32),
+	U64(msg_rank_leave, req, ANY64),
 };
 SHAPE(rank_leave, NULL);
 

@@ -148,6 +148,8 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 		break;
 	case MSG_RANK_LEAVE:
 		job_leave(s, n, &m->rank_leave);
+		if (m->rank_leave.req)
+			out_reply(s, n->conn, m->rank_leave.req, 0, "%s", "");
 		break;
 	case MSG_DECLARE:
 		tensor_declare(s, n, &m->declare);

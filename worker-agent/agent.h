@@ -100,7 +100,8 @@ struct ad_left {			/* a local rank that is gone */
 	bool gone;
 	int code;			/* 0: it detached */
 	uint32_t pid;			/* 0: none came */
-	const char *why;		/* static */
+	const char *why;		/* static; NULL: its process has ended */
+	uint64_t req;			/* the scheduler's answer goes there; 0: nobody waits */
 };
 
 /* An engine's way to an engine of a server, for one job. */
@@ -549,9 +550,11 @@ int ad_entry_new(const struct msg *m, struct ad_entry **entry, struct err *e);	/
 int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, struct err *e);
 void ad_log_forget(struct ad_tensor *t);
 void ad_log_free(struct ad_job *j);
-/* A local rank is gone; told now, and again to a scheduler that may not know it. */
-/* why: static; NULL: its process has ended. */
-void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid, const char *why);
+/*
+ * A local rank is gone; told now, and again to a scheduler that may not know it.  False: known
+ * already, or there is no scheduler now, so that no answer may come.
+ */
+bool ad_job_left(struct ad_job *j, uint32_t local, const struct ad_left *left);
 void ad_job_detached(struct ad_job *j, uint32_t rank);	/* of any machine; said again or not */
 void ad_job_resend(struct ad_job *j);
 

@@ -629,8 +629,8 @@ static void lose_here(struct ad_job *j, const struct err *why)
 	snprintf(j->text, sizeof(j->text), "%s", why->text);
 	for (uint32_t l = 0; l < j->nlocal; l++)
 		if (j->live >> l & 1)
-			ad_job_left(j, l, why->code, 0, "came into the job just before its "
-				    "agent was started again");
+			ad_job_left(j, l, &(struct ad_left){ .code = why->code, .why = "came into "
+				    "the job just before its agent was started again" });
 }
 
 void ad_back_take_in(struct agent *a, uint32_t job)

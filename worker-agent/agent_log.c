@@ -150,7 +150,7 @@ static void tell_entry(struct ad_job *j, const struct ad_entry *entry)
 	free(mem.base);
 }
 
-static void tell_left(struct ad_job *j, uint32_t local)
+static bool tell_left(struct ad_job *j, uint32_t local)
 {
 	const struct ad_left *left = &j->left[local];
 	struct msg m = {
@@ -160,6 +160,7 @@ static void tell_left(struct ad_job *j, uint32_t local)
 			.rank = j->machines[j->me].ranks[local],
 			.code = left->code,
 			.text = "",
+			.req = left->req,
 		},
 	};
 	struct err e;
@@ -173,7 +174,7 @@ static void tell_left(struct ad_job *j, uint32_t local)
 				left->why ? left->why : "has ended while it was joining");
 		m.rank_leave.text = e.text;
 	}
-	(void)ad_tell_scheduler(j->agent, &m);
+	return !ad_tell_scheduler(j->agent, &m);
 }
 
 void ad_job_detached(struct ad_job *j, uint32_t rank)
@@ -184,14 +185,15 @@ void ad_job_detached(struct ad_job *j, uint32_t rank)
 	j->detached_at = loop_now();
 }
 
-void ad_job_left(struct ad_job *j, uint32_t local, int code, uint32_t pid, const char *why)
+bool ad_job_left(struct ad_job *j, uint32_t local, const struct ad_left *left)
 {
 	if (j->state == JOB_STOPPING || j->left[local].gone)
-		return;
-	j->left[local] = (struct ad_left){ .gone = true, .code = code, .pid = pid, .why = why };
-	if (!code)
+		return false;
+	j->left[local] = *left;
+	j->left[local].gone = true;
+	if (!left->code)
 		ad_job_detached(j, j->machines[j->me].ranks[local]);
-	tell_left(j, local);
+	return tell_left(j, local);
 }
 
 void ad_job_resend(struct ad_job *j)
@@ -201,5 +203,5 @@ void ad_job_resend(struct ad_job *j)
 	ad_epoch_tell(j);	/* and how much of the log that was */
 	for (uint32_t local = 0; local < j->nlocal; local++)
 		if (j->left[local].gone)
-			tell_left(j, local);
+			(void)tell_left(j, local);
 }

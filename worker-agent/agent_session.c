@@ -25,6 +25,7 @@
 
 #define ASK_AGAIN_MS	300u	/* after a registration: answers that waited there are in */
 #define ANSWER_SLACK_MS 1000u	/* the scheduler answers by its own deadline; then we do */
+#define DETACH_MS	2000u	/* that the scheduler may take to hear of it */
 
 static void session_free(struct ad_session *s);
 
@@ -54,6 +55,18 @@ static void declared_error(struct ad_session *s, uint64_t req, int code, const c
 	ad_session_send(s, &m, NULL, 0);
 }
 
+/* Whatever becomes of its question, who detaches is gone. */
+static void fail(struct ad_session *s, enum msg_type type, uint64_t req, int code,
+		 const char *text)
+{
+	if (type == MSG_DECLARE)
+		declared_error(s, req, code, text);
+	else if (type == MSG_DETACH)
+		reply(s, req, 0, "");
+	else
+		reply(s, req, code, text);
+}
+
 /* ---- questions on their way ---- */
 
 static struct ad_req *req_new(struct ad_session *s, enum msg_type type, uint64_t theirs,
@@ -72,7 +85,7 @@ static struct ad_req *req_new(struct ad_session *s, enum msg_type type, uint64_t
 		};
 		return r;
 	}
-	reply(s, theirs, TALLY_EAGAIN, "too many questions at once");
+	fail(s, type, theirs, TALLY_EAGAIN, "too many questions at once");
 	return NULL;
 }
 
@@ -85,10 +98,7 @@ static void req_free(struct ad_req *r)
 
 static void req_fail(struct ad_session *s, struct ad_req *r, int code, const char *text)
 {
-	if (r->type == MSG_DECLARE)
-		declared_error(s, r->theirs, code, text);
-	else
-		reply(s, r->theirs, code, text);
+	fail(s, r->type, r->theirs, code, text);
 	req_free(r);
 }
 
@@ -455,7 +465,7 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 	if (m->code) {
 		req_fail(s, r, m->code, m->text);
 	} else if (r->type != MSG_DECLARE) {
-		s->job->barriers = MAX(s->job->barriers, r->generation);
+		s->job->barriers = MAX(s->job->barriers, r->generation);	/* 0: no barrier */
 		reply(s, r->theirs, 0, "");
 		req_free(r);
 	} else {
@@ -490,19 +500,25 @@ void ad_session_reply(struct agent *a, const struct msg_reply *m)
 
 /* ---- the end ---- */
 
-/* Who came late and could not take part was no member whose leaving would end the job. */
-static void tell_leave(struct ad_session *s)
+/*
+ * Who came late and could not take part was no member whose leaving would end the job.
+ * req: as in struct ad_left.  True: the scheduler answers.
+ */
+static bool tell_leave(struct ad_session *s, uint64_t req)
 {
-	bool lost = !s->detached || s->unready;
+	const struct ad_left left = {
+		.code = !s->detached || s->unready ? TALLY_EWORKERLOST : 0,
+		.pid = s->pid,
+		.why = s->cut ? "has broken the rules of its ring, and was cut off" : NULL,
+		.req = req,
+	};
 
-	if (s->placed)
-		ad_job_left(s->job, s->local, lost ? TALLY_EWORKERLOST : 0, s->pid, s->cut ?
-			    "has broken the rules of its ring, and was cut off" : NULL);
+	return s->placed && ad_job_left(s->job, s->local, &left);
 }
 
 static void session_end(struct ad_session *s)
 {
-	tell_leave(s);
+	(void)tell_leave(s, 0);
 	s->state = SESSION_OVER;
 	for (uint32_t i = 0; i < AD_REQS_MAX; i++)
 		req_free(&s->req[i]);
@@ -628,11 +644,18 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 
 /* ---- the socket ---- */
 
+/*
+ * Answered when the scheduler knows it: the next job of that name may be asked for by way of
+ * another agent, and waits for what the scheduler knows to be leaving.
+ */
 static void on_detach(struct ad_session *s, uint64_t req)
 {
+	struct ad_req *r;
+
 	s->detached = true;
-	tell_leave(s);
-	reply(s, req, 0, "");
+	r = req_new(s, MSG_DETACH, req, DETACH_MS);
+	if (!tell_leave(s, r ? r->ours : 0) && r)
+		req_fail(s, r, 0, "");
 }
 
 static void on_msg(void *ctx, struct ctl *c, const struct msg *m)

@@ -1,32 +1,49 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A job, and another one of the same name after it: its first ranks may come while the
-# last ones of the job before are still on their way out.
+# last ones of the job before are still on their way out.  What one agent says reaches the
+# scheduler later than what the other says: detach returns when the scheduler knows.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_cluster 2 1
+start_scheduler
+start_daemon far "$PYTHON" "$ROOT/tests/breaker.py" "$SCHEDULER" "$TMP/far.port" 0.03
+wait_until 10 'the far scheduler listens' test -s "$TMP/far.port"
+near=$SCHEDULER
+SCHEDULER=$LOOPBACK:$(< "$TMP/far.port")
+start_agent a0
+SCHEDULER=$near
+start_agent a1
+start_server s0
+wait_until 60 'all nodes are registered' nodes_up 3
 expect_status 0 "$PYTHON" -c '
 import sys, threading, tally
 
-def attach(rank, world, timeout=30):
-    return tally.Session(socket=f"{sys.argv[1]}/a{rank}.sock", job="again", rank=rank,
+def attach(rank, world, timeout=30, agent=None):
+    agent = rank if agent is None else agent
+    return tally.Session(socket=f"{sys.argv[1]}/a{agent}.sock", job="again", rank=rank,
                          world=world, timeout=timeout)
 
-def pair():
+def pair(first=0):
     out = [None, None]
     def go(rank):
-        out[rank] = attach(rank, 2)
+        out[rank] = attach(rank, 2, agent=rank ^ first)
     threads = [threading.Thread(target=go, args=(rank,)) for rank in (0, 1)]
     [t.start() for t in threads]
     [t.join() for t in threads]
     return out
 
-for _ in range(20):
-    for session in pair():
+for i in range(20):
+    for session in reversed(pair(i % 2)):
         session.detach()
-    attach(0, 1).detach()
+    attach(0, 1, agent=i // 2 % 2).detach()
 print("one after the other")
+
+for session in pair(1):
+    session.detach()
+for session in pair(0):
+    session.detach()
+print("on other machines")
 
 old = pair()
 old[0].detach()

@@ -181,7 +181,7 @@ START_TEST(job_is_told_again_as_it_is_now)
 
 	/* What is forgotten is not told; the log's last number is, and who has left. */
 	forget(j, 3, (const uint32_t[]){ 1, 3 }, 2);
-	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711, NULL);
+	ad_job_left(j, 0, &(struct ad_left){ .code = TALLY_EWORKERLOST, .pid = 4711 });
 	wait_for(&sched.n, 5);
 	sched.n = 0;
 	ad_job_resend(j);

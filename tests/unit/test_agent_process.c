@@ -139,7 +139,7 @@ START_TEST(barriers_that_who_comes_back_has_passed_are_told)
 		returning_start(&some[i], j, i ? 2 : 0);
 		ck_assert_int_eq(ad_back_inputs(&some[i].session, &e), 0);
 	}
-	ad_job_left(j, 0, TALLY_EWORKERLOST, 4711, NULL);
+	ad_job_left(j, 0, &(struct ad_left){ .code = TALLY_EWORKERLOST, .pid = 4711 });
 	wait_for(&sched.n, 2);
 	ck_heard(0, (struct heard){ .type = MSG_EPOCH_READY, .barrier = 2 });
 	ck_heard(1, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
@@ -210,6 +210,33 @@ START_TEST(who_declares_asks_again_until_its_tensors_are_there)
 }
 END_TEST
 
+/* A scheduler that does not answer keeps nobody here. */
+START_TEST(who_detaches_waits_for_the_scheduler_a_while_only)
+{
+	struct ad_job *j = start_job(1);
+	struct ad_session s = { .agent = &a, .job = j, .state = SESSION_OPEN, .process = -1 };
+	struct ad_req *r = &s.req[0];
+	const struct ad_req asked = {
+		.ours = 9, .type = MSG_DETACH, .deadline = loop_now() + NS_PER_SEC,
+	};
+	const struct msg_reply answer = { .req = 9, .text = "" };
+
+	register_agent();
+	list_add(&a.sessions, &s.link);
+	*r = asked;
+	ad_sessions_tick(&a, asked.deadline - 1);
+	ck_assert_uint_eq(r->ours, 9);
+	ad_sessions_tick(&a, asked.deadline);
+	ck_assert_uint_eq(r->ours, 0);
+	*r = asked;
+	ad_session_reply(&a, &answer);
+	ck_assert_uint_eq(r->ours, 0);
+	list_del(&s.link);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
@@ -218,6 +245,7 @@ static void add(TCase *t)
 	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
 	tcase_add_test(t, only_dma_bufs_are_taken_for_a_device_and_only_where_wanted);
 	tcase_add_test(t, who_declares_asks_again_until_its_tensors_are_there);
+	tcase_add_test(t, who_detaches_waits_for_the_scheduler_a_while_only);
 }
 
 int main(void)

@@ -242,6 +242,29 @@ START_TEST(last_rank_that_leaves_ends_the_job)
 }
 END_TEST
 
+/* Its agent holds a detaching process back until then, whatever became of its job. */
+START_TEST(who_leaves_is_answered)
+{
+	struct pair p = pair_up();
+	struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = p.job, .text = "", .req = 5,
+	} };
+
+	leave(p.b, p.job, 1, 0);		/* nobody waits */
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 0), 0);
+	send(p.a, &m);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 1);
+	ck_answer(p.a, 5, 0, "");
+	m.rank_leave.req++;
+	send(p.a, &m);
+	ck_answer(p.a, 6, 0, "");
+	m.rank_leave.job = 99;
+	m.rank_leave.req++;
+	send(p.a, &m);
+	ck_answer(p.a, 7, 0, "");
+}
+END_TEST
+
 /* Its ranks do not detach in one moment; the next job of that name waits its turn. */
 START_TEST(next_job_of_a_name_is_told_who_has_not_left_the_last)
 {
@@ -728,6 +751,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_is_full_fails_the_job);
 	tcase_add_test(t, server_that_is_silent_is_named);
 	tcase_add_test(t, last_rank_that_leaves_ends_the_job);
+	tcase_add_test(t, who_leaves_is_answered);
 	tcase_add_test(t, next_job_of_a_name_is_told_who_has_not_left_the_last);
 	tcase_add_test(t, lost_rank_is_named_to_everybody);
 	tcase_add_test(t, what_an_agent_found_is_told_as_it_is);
