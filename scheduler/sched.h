@@ -352,7 +352,7 @@ struct sched {
 	struct mem_ops mem;
 	struct sched_config config;
 	mono_t now, started, next;
-	mono_t recover_until;		/* 0: active */
+	mono_t recover_until;		/* 0: active; MONO_NEVER: when it begins is not known */
 	struct sched_ids last;		/* handed out */
 	struct sched_ids saved;		/* may be handed out */
 	struct sched_ids saving;	/* asked for by SAVE */

@@ -24,7 +24,7 @@ struct sched *sched_new(const struct mem_ops *mem, const struct sched_config *co
 	s->now = s->started = s->next = s->save_after = now;
 	s->last = s->saved = config->ids;
 	if (config->recover_ms)
-		s->recover_until = now + mono_ms(config->recover_ms);
+		s->recover_until = MONO_NEVER;		/* until on_saved() */
 	return s;
 }
 
@@ -90,6 +90,15 @@ static void look_after_block(struct sched *s)
 	out_save(s, want);
 }
 
+/* No node can register before there are numbers: those of held jobs have all the time then. */
+static void recover_begin(struct sched *s)
+{
+	if (s->recover_until != MONO_NEVER)
+		return;
+	s->recover_until = s->now + mono_ms(s->config.recover_ms);
+	sched_wake(s, s->recover_until);
+}
+
 static void on_saved(struct sched *s, int code)
 {
 	if (!s->save_pending)
@@ -101,6 +110,7 @@ static void on_saved(struct sched *s, int code)
 		return;
 	}
 	s->saved = s->saving;
+	recover_begin(s);
 }
 
 /* ---- connections ---- */

@@ -49,7 +49,7 @@ struct sched_config {
 	const char *secret;		/* join secret, "" none; borrowed for life */
 	const char *version;		/* shown in reports; borrowed for life */
 	uint32_t heartbeat_ms;		/* what nodes are told */
-	uint32_t recover_ms;		/* wait this long for held jobs; 0: fresh cluster */
+	uint32_t recover_ms;		/* for held jobs, once saved; 0: fresh cluster */
 	uint32_t agent_grace_ms;	/* jobs wait so long for a lost agent; 0: not at all */
 };
 

@@ -459,6 +459,7 @@ struct sim {
 	struct sched *sched;		/* NULL: it is not there */
 	struct sched_ids saved;		/* its state directory */
 	mono_t sched_at;		/* its timer */
+	mono_t full_until;		/* its disk, where refuse_save */
 	struct {
 		uint32_t proc;		/* whose connection, or nobody */
 		bool busy;

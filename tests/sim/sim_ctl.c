@@ -86,9 +86,22 @@ static void closed_by_sched(struct sim *s, uint32_t conn)
 
 static void step(struct sim *s, struct sched_event ev);
 
+/* For a moment, or for longer than a scheduler takes to recover. */
+static bool disk_full(struct sim *s)
+{
+	mono_t most = mono_ms(sim_below(s, 2) ? 2 : 2 * RECOVER_MS);
+
+	if (s->now < s->full_until)
+		return true;
+	if (!s->p.refuse_save || !sim_faulty(s) || !sim_chance(s, 500))
+		return false;
+	s->full_until = s->now + 1 + (mono_t)sim_below(s, (uint64_t)most);
+	return true;
+}
+
 static void save(struct sim *s, const struct sched_ids *ids)
 {
-	int code = s->p.refuse_save && sim_faulty(s) && sim_chance(s, 500) ? TALLY_EIO : 0;
+	int code = disk_full(s) ? TALLY_EIO : 0;
 
 	if (!code)
 		s->saved = *ids;

@@ -130,7 +130,10 @@ cp "$TMP/small/state/state" "$TMP/before"
 start_at
 wait_line 10 scheduler '(No space left|cannot write)'
 train_more calm.0 20
-wait_line 10 scheduler 'node a0 is refused, reason the scheduler cannot save its state'
+# Nodes ask each second at most: for longer than a scheduler waits for who holds jobs, 5 s.
+refused_so_often() { (( $(grep -c "node $1 is refused, reason the scheduler cannot save" \
+	"$TMP/scheduler.log") >= $2 )); }
+wait_until 60 'a0 is refused again and again' refused_so_often a0 16
 cmp -s "$TMP/before" "$TMP/small/state/state" || fail 'the state was spoilt'
 is_running "$(pid_of scheduler)" || fail 'the scheduler has ended'
 rm "$TMP/small/fill"
