@@ -188,6 +188,10 @@ static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, con
 		if (f->type == FRAME_PROBE && !f->aux && in->told &&
 		    (++in->probes < SRV_PATIENCE || MUTATE(5)))
 			return NULL;
+		if (result_at && srv_gone_on(c, in, f->worker)) {
+			c->count.drop_epoch++;
+			return NULL;
+		}
 		srv_resend(c, in, result_at);
 		return NULL;
 	case PHASE_OTHER:
@@ -421,10 +425,21 @@ static struct srv_in *landed(struct srv_core *c, const struct frame *f)
 	return in;
 }
 
+static bool take_recall(struct srv_in *in)
+{
+	bool recalled = in->recalled;
+
+	in->recalled = false;
+	return recalled;
+}
+
 void srv_unplace(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 {
+	struct srv_in *in = landed(c, f);
+
 	(void)p;
-	(void)landed(c, f);
+	if (in && f->type == FRAME_PUSH)
+		(void)take_recall(in);	/* it will be asked again */
 }
 
 static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, const void *data,
@@ -465,6 +480,47 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 	}
 }
 
+static void on_cancel(struct srv_core *c, struct srv_in *in, const struct frame *f)
+{
+	struct srv_seg *s = in->seg;
+
+	if (attempt_older(f->attempt, in->attempt)) {
+		/* Taken out before: the answer may have been lost. */
+		if (f->attempt == (uint8_t)(in->attempt - 1) && in->state < IN_LANDING)
+			srv_todo(in, TODO_CANCELLED);
+		return;
+	}
+	if (in->state == IN_LANDING) {
+		in->recalled = true;
+		return;
+	}
+	if (s->asking) {
+		srv_todo(in, TODO_HELD);
+		return;
+	}
+	srv_unpark(in, f->worker);
+	in->attempt = (uint8_t)(f->attempt + 1);
+	c->count.cancels++;
+	srv_todo_drop(in, TODO_HELD);
+	srv_todo(in, TODO_CANCELLED);
+	ask_check(c, s);
+}
+
+static void on_landed(struct srv_core *c, struct srv_in *in, const struct frame *f,
+		      const void *data)
+{
+	bool recalled = take_recall(in);
+
+	/* The round may have failed meanwhile; it cannot have been summed. */
+	if (phase_of(in->seg, f->round) != PHASE_GATHERING) {
+		srv_resend(c, in, NULL);
+		return;
+	}
+	park(c, in, f, data, NULL);
+	if (recalled && in->state == IN_PARKED)		/* else it was the last, or failed */
+		on_cancel(c, in, f);
+}
+
 static void on_push(struct srv_core *c, struct srv_peer *p, const struct frame *f,
 		    const void *data, uint8_t *result_at)
 {
@@ -472,11 +528,8 @@ static void on_push(struct srv_core *c, struct srv_peer *p, const struct frame *
 
 	if (frame_has_payload(f)) {
 		in = landed(c, f);
-		/* The round may have failed meanwhile; it cannot have been summed. */
-		if (in && phase_of(in->seg, f->round) == PHASE_GATHERING)
-			park(c, in, f, data, NULL);
-		else if (in)
-			srv_resend(c, in, NULL);
+		if (in)
+			on_landed(c, in, f, data);
 		return;
 	}
 	in = find_gathering(c, p, f, result_at);
@@ -504,30 +557,6 @@ static void on_offer(struct srv_core *c, struct srv_in *in)
 		ask_check(c, s);
 	if (s->young)
 		srv_seek(c, s);
-}
-
-static void on_cancel(struct srv_core *c, struct srv_in *in, const struct frame *f)
-{
-	struct srv_seg *s = in->seg;
-
-	if (attempt_older(f->attempt, in->attempt)) {
-		/* Taken out before: the answer may have been lost. */
-		if (f->attempt == (uint8_t)(in->attempt - 1) && in->state < IN_LANDING)
-			srv_todo(in, TODO_CANCELLED);
-		return;
-	}
-	if (in->state == IN_LANDING)
-		return;
-	if (s->asking) {
-		srv_todo(in, TODO_HELD);
-		return;
-	}
-	srv_unpark(in, f->worker);
-	in->attempt = (uint8_t)(f->attempt + 1);
-	c->count.cancels++;
-	srv_todo_drop(in, TODO_HELD);
-	srv_todo(in, TODO_CANCELLED);
-	ask_check(c, s);
 }
 
 static void on_probe(struct srv_core *c, struct srv_in *in)

@@ -138,6 +138,7 @@ struct srv_in {				/* one worker's part in one segment */
 	bool by_ref;
 	bool told;			/* done_round's result was handed to a link */
 	bool wants;			/* done_round's result, which is not here yet */
+	bool recalled;			/* a CANCEL came while it lands */
 };
 
 /* A link that lives delivers what it was given: so many probes are answered by
@@ -244,6 +245,9 @@ struct srv_tensor *srv_tensor_find(struct srv_core *c, uint32_t job, uint32_t id
 /* The chunk is here, but by another epoch. */
 bool srv_tensor_moved(const struct srv_core *c, uint32_t job, uint32_t id, uint32_t chunk,
 		      uint32_t epoch);
+/* By reference the worker has pushed to the smaller world: nothing of the larger one may be
+ * written any more where that one's result lies. */
+bool srv_gone_on(const struct srv_core *c, const struct srv_in *in, uint32_t worker);
 /* Ends what it was doing; it stays known until nothing of it is borrowed (t->borrowed). */
 void srv_tensor_remove(struct srv_core *c, struct srv_tensor *t);
 /* Its mem is the caller's again. */

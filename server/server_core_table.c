@@ -131,6 +131,19 @@ bool srv_tensor_moved(const struct srv_core *c, uint32_t job, uint32_t id, uint3
 	return t;
 }
 
+bool srv_gone_on(const struct srv_core *c, const struct srv_in *in, uint32_t worker)
+{
+	const struct srv_seg *s = in->seg;
+	const struct srv_tensor *old = s->tensor, *t = c->bucket[bucket_of(old->job->id, old->id)];
+
+	for (; t && old->stale; t = t->hash_next)
+		if (t->id == old->id && t->job == old->job && t->epoch > old->epoch &&
+		    has_chunk(t, s->chunk) &&
+		    t->seg[t->first[s->chunk] + s->offset / t->geom.seg_bytes].in[worker].by_ref)
+			return true;
+	return false;
+}
+
 /* Segments of this engine's chunks, and the page-aligned bytes of their results. */
 static uint32_t count_segs(const struct srv_tensor_desc *d, uint64_t *slot_bytes)
 {

@@ -504,6 +504,7 @@ START_TEST(a_cancel_of_what_is_asked_for_is_held)
 }
 END_TEST
 
+/* It has overtaken its PUSH on another rail, and is answered as if it had not. */
 START_TEST(a_cancel_while_it_lands_waits)
 {
 	struct frame f = frame(FRAME_PUSH, 0, 1);
@@ -512,8 +513,63 @@ START_TEST(a_cancel_while_it_lands_waits)
 	say_attempt(FRAME_CANCEL, 0, 1, 0);
 	expect_silence();
 	srv_frame(&core, &peer[0], &f, at, NULL);
-	say_attempt(FRAME_CANCEL, 0, 1, 0);
 	expect(0, FRAME_CANCELLED, 1);
+	expect_silence();
+	ck_assert_uint_eq(job->worker[0].parked_bytes, 0);
+	ck_assert(!push_frame(&f, 99));		/* the first push once more */
+	f.attempt = 1;
+	ck_assert(push_frame(&f, 1));
+	expect_silence();
+	ck_assert(push(1, 1, 2) && push(2, 1, 4));
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 7);
+}
+END_TEST
+
+START_TEST(a_cancel_while_the_last_one_lands_hears_the_result)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	void *at;
+
+	ck_assert(push(1, 1, 2) && push(2, 1, 4));
+	at = srv_place(&core, &peer[0], &f);
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	fill(at, 1);
+	srv_frame(&core, &peer[0], &f, at, NULL);
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert_int_eq(expect(w, FRAME_RESULT, 1), 7);
+	expect_silence();
+}
+END_TEST
+
+START_TEST(a_cancel_while_what_is_asked_for_lands_is_held)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	void *at;
+
+	for (uint32_t w = 0; w < N; w++)
+		say(FRAME_OFFER, w, 1);
+	for (uint32_t w = 0; w < N; w++)
+		expect(w, FRAME_ASK, 1);
+	at = srv_place(&core, &peer[0], &f);
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	srv_frame(&core, &peer[0], &f, at, NULL);
+	expect(0, FRAME_HELD, 1);
+	ck_assert_uint_eq(core.count.cancels, 0);
+}
+END_TEST
+
+START_TEST(a_cancel_is_forgotten_with_the_landing_that_breaks)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+
+	ck_assert_ptr_nonnull(srv_place(&core, &peer[0], &f));
+	say_attempt(FRAME_CANCEL, 0, 1, 0);
+	srv_unplace(&core, &peer[0], &f);
+	expect_silence();
+	ck_assert(push(0, 1, 1));
+	expect_silence();
+	ck_assert(push(1, 1, 2) && push(2, 1, 4));
+	ck_assert_int_eq(expect(0, FRAME_RESULT, 1), 7);
 }
 END_TEST
 
@@ -629,6 +685,9 @@ int main(void)
 	tcase_add_test(t, a_cancel_before_its_push_turns_the_push_away);
 	tcase_add_test(t, a_cancel_of_what_is_asked_for_is_held);
 	tcase_add_test(t, a_cancel_while_it_lands_waits);
+	tcase_add_test(t, a_cancel_while_the_last_one_lands_hears_the_result);
+	tcase_add_test(t, a_cancel_while_what_is_asked_for_lands_is_held);
+	tcase_add_test(t, a_cancel_is_forgotten_with_the_landing_that_breaks);
 	tcase_add_test(t, a_landing_outlives_its_tensor);
 	tcase_add_test(t, a_sum_waits_for_the_last_rounds_result_to_be_read);
 	tcase_add_test(t, a_result_being_sent_holds_the_memory_of_its_tensor);

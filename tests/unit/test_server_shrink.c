@@ -30,21 +30,42 @@ START_TEST(what_was_summed_before_a_loss_can_still_be_had)
 }
 END_TEST
 
-START_TEST(a_smaller_world_sums_without_the_lost_and_divides_by_the_rest)
+/* The chunk as the smaller world's epoch has it, beside the larger one's. */
+struct anew {
+	struct srv_tensor *tensor;
+	uint8_t *own;
+};
+
+static struct anew shrink(void)
 {
 	const bool mine[2] = { true, false };
 	struct srv_tensor_desc d = { .id = TENSOR, .dtype = DTYPE_I32, .geom = geom, .mine = mine,
 				     .epoch = EPOCH + 1, .young = true };
-	struct frame f = frame(FRAME_PUSH, 0, 5);
-	struct srv_tensor *t;
+	struct anew a;
 	uint64_t bytes;
-	uint8_t *own;
+
+	srv_job_shrink(&core, job, lost_2, 2);
+	a.tensor = calloc(1, srv_tensor_size(N, &d, &bytes));
+	a.own = malloc(bytes);
+	srv_tensor_add(&core, job, a.tensor, a.own, &d);
+	return a;
+}
+
+static void anew_end(struct anew *a)
+{
+	srv_tensor_remove(&core, a->tensor);
+	srv_tensor_forget(&core, a->tensor);
+	free(a->tensor);
+	free(a->own);
+}
+
+START_TEST(a_smaller_world_sums_without_the_lost_and_divides_by_the_rest)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 5);
+	struct anew a;
 
 	ck_assert(push(2, 1, 100));
-	srv_job_shrink(&core, job, lost_2, 2);
-	t = calloc(1, srv_tensor_size(N, &d, &bytes));
-	own = malloc(bytes);
-	srv_tensor_add(&core, job, t, own, &d);
+	a = shrink();
 	f.epoch = EPOCH + 1;
 	f.rop = ROP_MEAN;
 	ck_assert(push_frame(&f, 10));
@@ -57,28 +78,53 @@ START_TEST(a_smaller_world_sums_without_the_lost_and_divides_by_the_rest)
 	ck_assert_int_eq(expect(0, FRAME_RESULT, 5), 15);
 	ck_assert_int_eq(expect(1, FRAME_RESULT, 5), 15);
 	expect_silence();
-	srv_tensor_remove(&core, t);
-	srv_tensor_forget(&core, t);
-	free(t);
-	free(own);
+	anew_end(&a);
+}
+END_TEST
+
+/*
+ * What the larger world summed is written by reference until its agent has gone on; here to
+ * where the agent, which was started again, has its results now.
+ */
+START_TEST(a_late_push_does_not_overwrite_the_smaller_worlds_result)
+{
+	uint8_t *input = malloc(SEG), *before = malloc(SEG), *result = malloc(SEG);
+	struct frame late = frame(FRAME_PUSH, 0, 1), f;
+	struct anew a;
+	int32_t v;
+
+	late.flags = FRAME_BYREF;
+	fill(input, 1);
+	srv_frame(&core, &peer[0], &late, input, before);
+	ck_assert(push(1, 1, 2) && push(2, 1, 4));
+	a = shrink();
+	srv_frame(&core, &peer[0], &late, input, result);
+	memcpy(&v, result, 4);
+	ck_assert_int_eq(v, 7);
+	f = late;
+	f.epoch = EPOCH + 1;
+	srv_frame(&core, &peer[0], &f, input, result);
+	f = frame(FRAME_PUSH, 1, 1);
+	f.epoch = EPOCH + 1;
+	ck_assert(push_frame(&f, 2));
+	memcpy(&v, result, 4);
+	ck_assert_int_eq(v, 3);
+	srv_frame(&core, &peer[0], &late, input, result);
+	memcpy(&v, result, 4);
+	ck_assert_int_eq(v, 3);
+	anew_end(&a);
+	free(input);
+	free(before);
+	free(result);
 }
 END_TEST
 
 START_TEST(a_broadcast_whose_root_is_lost_ends_for_all)
 {
-	const bool mine[2] = { true, false };
-	struct srv_tensor_desc d = { .id = TENSOR, .dtype = DTYPE_I32, .geom = geom, .mine = mine,
-				     .epoch = EPOCH + 1, .young = true };
 	struct frame f = frame(FRAME_PUSH, 0, 1);
-	struct srv_tensor *t;
+	struct anew a = shrink();
 	struct srv_send s;
-	uint64_t bytes;
-	uint8_t *own;
 
-	srv_job_shrink(&core, job, lost_2, 2);
-	t = calloc(1, srv_tensor_size(N, &d, &bytes));
-	own = malloc(bytes);
-	srv_tensor_add(&core, job, t, own, &d);
 	f.epoch = EPOCH + 1;
 	f.rop = ROP_BROADCAST;
 	f.flags = FRAME_NODATA;
@@ -92,10 +138,7 @@ START_TEST(a_broadcast_whose_root_is_lost_ends_for_all)
 		ck_assert_uint_eq(s.frame.aux, -TALLY_ESHUTDOWN);
 		ck_assert_uint_eq(SIDE_ROOT(s.frame.slot), 2);
 	}
-	srv_tensor_remove(&core, t);
-	srv_tensor_forget(&core, t);
-	free(t);
-	free(own);
+	anew_end(&a);
 }
 END_TEST
 
@@ -110,6 +153,7 @@ int main(void)
 	tcase_add_test(t, after_a_loss_nothing_of_the_larger_world_is_summed);
 	tcase_add_test(t, what_was_summed_before_a_loss_can_still_be_had);
 	tcase_add_test(t, a_smaller_world_sums_without_the_lost_and_divides_by_the_rest);
+	tcase_add_test(t, a_late_push_does_not_overwrite_the_smaller_worlds_result);
 	tcase_add_test(t, a_broadcast_whose_root_is_lost_ends_for_all);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_ENV);
