@@ -201,6 +201,18 @@ end_job()
 }
 job() { start_job "$@"; end_job; }
 
+# start_rounds COUNT STEP...: a job whose ranks have a tensor w of COUNT float32 and do those
+# steps of trouble_rank.py, sums checked; until FILE and train:w:FILE keep it as long as somebody
+# looks, on fast machines too.  start_training COUNT and end_training: train, and no longer.
+start_rounds()
+{
+	start_job env PYTHONPATH="$ROOT/client/python" TALLY_LIBRARY="$LIB/libtally.so.0" \
+		PYTHONDONTWRITEBYTECODE=1 "$PYTHON" "$ROOT/tests/trouble_rank.py" \
+		"declare:w:$1" "${@:2}"
+}
+start_training() { start_rounds "$1" "train:w:$TMP/enough.$(( JOBS + 1 ))"; }
+end_training() { touch "$TMP/enough.$JOBS"; end_job; }
+
 # notes: what the agents say of themselves in `tally nodes`.
 notes()
 {

@@ -6,8 +6,6 @@
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 
-export PYTHONPATH=$ROOT/client/python TALLY_LIBRARY=$LIB/libtally.so.0 PYTHONDONTWRITEBYTECODE=1
-ranks() { start_job "$PYTHON" "$ROOT/tests/trouble_rank.py" declare:w:300000 "$@"; }
 has_rounds() { (( $(cat "$TROUBLE_COUNT") >= $1 )); }
 export TROUBLE_COUNT=$TMP/count
 
@@ -15,13 +13,13 @@ rdma_cluster 0 2 1
 rdma_agent 1 1 --dma-buf
 rdma_agent 2 1
 wait_until 30 'the agents beside the servers are there' nodes_up_are 4
-ranks device:w:0 rounds:w:10
+start_rounds 300000 device:w:0 rounds:w:10
 end_job
 expect_text "$TMP/a0.log" 'rdma cannot be used for .*, reason rxem.* cannot read the device'
 say "device memory: $(grep -o 'reason rxem.*' "$TMP/a0.log" | head -n 1)"
 
 echo 0 > "$TROUBLE_COUNT"
-ranks device:w:0 "train:w:$TMP/enough"
+start_rounds 300000 device:w:0 "train:w:$TMP/enough"
 wait_until 60 'rounds of device memory' has_rounds 20
 kill -KILL "$PID_a0"
 wait "$PID_a0" 2>/dev/null
@@ -33,7 +31,7 @@ end_job
 expect_text "$TMP/a0.log" 'goes on here, tensors as the processes have kept them'
 say 'and after its agent was killed'
 
-ranks device:w:1 rounds:w:1
+start_rounds 300000 device:w:1 rounds:w:1
 wait "${RANK[@]}" && fail 'an agent took what it was not told to take'
 expect_text "$TMP/rank1.log" '^ERROR EAUTH .*--dma-buf'
 say 'who was not told to takes none'

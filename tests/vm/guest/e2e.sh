@@ -24,16 +24,6 @@ objects()
 		/ mrn / && $at == pd[$2] { m[$2]++ }
 		END { for (c in q) print c, q[c], m[c] }' | sort
 }
-# objects_during: the most of each while the job runs.
-objects_during()
-{
-	while is_running "${RANK[0]}"; do
-		objects
-		pause_ms 500
-	done | awk '{ q[$1] = $2 > q[$1] ? $2 : q[$1]; m[$1] = $3 > m[$1] ? $3 : m[$1] }
-		END { for (c in q) print c, q[c], m[c] }' | sort
-}
-
 # moved: of each agent, bytes that its card read where a rank wrote them, and copied ones.
 moved()
 {
@@ -41,19 +31,29 @@ moved()
 		sed -n 's/.*; \([0-9]*\) bytes by card, \([0-9]*\) copied.*/\1 \2/p'
 }
 both_moved() { moved | awk -v n="$1" '$1 < n { exit 1 } END { exit NR != 2 }'; }
-start_job "$BIN/tally" bench -b 1M -e 1M -w 0 -n 50
-wait_until 30 'the agents tell what their cards have moved' both_moved 3145728
+start_rounds 262144 rounds:w:50 "until:$TMP/seen"
+wait_until 60 'the agents tell what their cards have moved' both_moved 3145728
 moved > "$TMP/moved"
 awk '$2 >= 4096 { exit 1 }' "$TMP/moved" ||
 	fail "whole segments copied: $(paste -sd ' ' "$TMP/moved")"
 say "bytes by card and copied, of each agent: $(paste -sd ' ' "$TMP/moved")"
 objects > "$TMP/one-tensor"
+touch "$TMP/seen"
 end_job
-expect_text "$TMP/rank0.log" '^# 0 wrong elements'
 
-start_job "$BUILD/tests/e2e" sums
+# Rank 0 looks twice, and the second time all of `sums` is done.
+cat > "$TMP/look" <<-'EOF'
+	echo >> "$TMP/looks"
+	[ "$(wc -l < "$TMP/looks")" = 1 ] || timeout 60 head -n 1 "$TMP/gate"
+EOF
+export TMP
+mkfifo "$TMP/gate" && exec {gate}<> "$TMP/gate" || fail 'no fifo'
+sums_done() { [ "$(wc -l < "$TMP/looks")" = 2 ]; } 2>/dev/null
+start_job "$BUILD/tests/e2e" --look "sh '$TMP/look'" sums edges
+wait_until 90 'all sums are done' sums_done
 wait_until 60 'all links use rdma' all_by_rdma
-objects_during > "$TMP/many-tensors"
+objects > "$TMP/many-tensors"
+echo >&"$gate"
 end_job
 say "$(tail -n 1 "$TMP/rank0.log")"
 say "queue pairs and regions of each: $(paste -sd ' ' "$TMP/one-tensor"), and for many" \
@@ -77,9 +77,11 @@ cluster_stop
 
 FAMILY=-6
 rdma_cluster 2 2 1
-start_job "$BIN/tally" bench -b 64K -e 1M -f 16 -n 10
+start_rounds 300000 rounds:w:10 "until:$TMP/seen6"
 wait_until 60 'all links use rdma over IPv6' all_links_by_rdma
+touch "$TMP/seen6"
 end_job
+job "$BIN/tally" bench -b 64K -e 1M -f 16 -n 10
 expect_text "$TMP/rank0.log" '^# 0 wrong elements'
 grep -q 'is reached by rdma, rxem1r0' "$TMP/a0.log" || fail 'no link by rdma over IPv6'
 say "over IPv6: $(notes | head -n 1)"
