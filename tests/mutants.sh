@@ -11,10 +11,13 @@ sim=$1 seeds=${2:-4000}
 one_mutant() {
 	local n=${1%% *} what=${1#* } out why seed
 
-	if out=$("$sim" --mutant "$n" --seeds "$seeds" --failures 1 2>&1); then
-		echo "FAILED: mutant $n is not found in $seeds seeds: $what"
-		return 1
-	fi
+	out=$("$sim" --mutant "$n" --seeds "$seeds" --failures 1 2>&1)
+	case $? in
+	0)	echo "FAILED: mutant $n is not found in $seeds seeds: $what"
+		return 1 ;;
+	2)	echo "FAILED: $sim is built without mutants"
+		return 1 ;;
+	esac
 	why=$(grep -am1 'FAILED:\|bug:\|ASSERT' <<< "$out")
 	seed=$(grep -aom1 'sim --seed [0-9]*' <<< "$out")
 	echo "mutant $n, $what: ${seed#sim --}, ${why:-ended by a signal}"
