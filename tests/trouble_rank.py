@@ -6,8 +6,7 @@
 
 	declare:NAME:COUNT[:DTYPE]	a tensor
 	many:NAME:N			tensors of one element, at once; forget:NAME: no more
-	rounds:NAME:N			sums, each checked; every rank gives rank + round + a
-					ramp of RAMP, which no chunk's length is a multiple of
+	rounds:NAME:N			sums, each checked; every rank gives rank + round + a ramp
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement
 	alloc:MIB			arena memory
 	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
@@ -33,9 +32,7 @@ import numpy as np
 
 import dma_buf
 import tally
-
-
-RAMP = 13
+from ramp import Ramp
 
 
 def say(*words):
@@ -57,7 +54,7 @@ class Rank:
         shape = tuple(int(n) for n in count.split("x"))
         self.tensors[name] = self.session.declare(name, shape, dtype)
         self.arrays[name] = self.session.empty(shape, dtype)
-        self.ramps[name] = np.resize(np.arange(RAMP, dtype=dtype), shape)
+        self.ramps[name] = Ramp(shape, dtype)
         self.rounds[name] = 0
 
     def many(self, name, count):
@@ -80,8 +77,7 @@ class Rank:
     def submit(self, name, op="sum"):
         self.rounds[name] += 1
         array = self.arrays[name]
-        np.add(self.ramps[name], (self.session.rank + self.rounds[name]) % 50, out=array,
-               casting="unsafe")
+        self.ramps[name].fill(array, self.session.rank, self.rounds[name])
         self.tickets.append((name, self.rounds[name], self.tensors[name].push_pull(array, op=op)))
 
     def broadcast(self, name, root):
@@ -91,9 +87,7 @@ class Rank:
     def wait(self, seconds="60"):
         for name, number, ticket in self.tickets:
             result = ticket.wait(float(seconds))
-            world = self.session.world_size
-            want = sum((r + number) % 50 for r in range(world))
-            wrong = np.flatnonzero(result - world * self.ramps[name] != want)
+            wrong = self.ramps[name].wrong(result, self.session.world_size, number)
             if len(wrong):
                 say("WRONG", name, "round", number, len(wrong), "elements, first", wrong[0])
                 sys.exit(3)
