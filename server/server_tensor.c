@@ -654,7 +654,8 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 		return err_set(e, TALLY_EBUSY, "server %s has heard of servers, job %u, that no "
 			       "agent has", s->name, m->job);
 	if (j->me >= m->nservers || m->servers[j->me].node != s->my_node)
-		return err_set(e, TALLY_EPROTO, "job %u does not name server %s", m->job, s->name);
+		return err_set(e, TALLY_EBUSY, "job %u has server %s in another row than it was "
+			       "told", m->job, s->name);
 	j->seq = j->epoch_seq = m->seq;
 	rc = moves_init(&v, j) ? err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name) : 0;
 	if (!rc)

@@ -239,7 +239,11 @@ static void epoch(struct sim *s, uint32_t server, struct sim_job *j, const struc
 		leave(s, server, j, TALLY_EBUSY, "has heard of servers that no agent has");
 		return;
 	}
-	if (!sim_log_follows(&sj->log, m->seq) || m->servers[sj->me].node != v->node)
+	if (m->servers[sj->me].node != v->node) {
+		leave(s, server, j, TALLY_EBUSY, "is in another row than it was told");
+		return;
+	}
+	if (!sim_log_follows(&sj->log, m->seq))
 		sim_fail(s, "server %u: epoch entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
 	if (sim_starves(s, j, true)) {

@@ -270,6 +270,29 @@ START_TEST(epoch_without_servers_that_no_agent_has_heard_of_is_not_followed)
 }
 END_TEST
 
+/* A scheduler that was started again knows rows from agents, and those it had lost since. */
+START_TEST(epoch_that_has_us_in_another_row_is_not_followed)
+{
+	struct msg_server server[] = {
+		{ .node = NODE, .name = "s", .machine = "s", .shm_path = "", .engines = 2 },
+		{ .node = NODE + 1, .name = "t", .machine = "t", .shm_path = "", .engines = 2,
+		  .weight = UINT32_MAX },
+	};
+	const struct msg_epoch m = {
+		.job = JOB, .seq = 1, .epoch = 6, .nservers = 2, .servers = server,
+	};
+	struct err e;
+
+	job->me = 1;
+	ck_assert_int_eq(sv_epoch(&s, &m, &e), TALLY_EBUSY);
+	ck_assert_uint_eq(job->seq, 0);
+	job->me = 0;
+	ck_assert_int_eq(sv_epoch(&s, &m, &e), 0);
+	settle(1);
+	ck_assert_uint_eq(job->seq, 1);
+}
+END_TEST
+
 /* Epoch n of the job, by log entry seq, with n - 5 servers of the same weight. */
 static void epoch(uint64_t seq, uint64_t n)
 {
@@ -716,6 +739,7 @@ int main(void)
 	tcase_add_test(t, forget_that_never_was_cannot_be_taken_back);
 	tcase_add_test(t, entry_that_comes_again_ends_what_was_told);
 	tcase_add_test(t, epoch_without_servers_that_no_agent_has_heard_of_is_not_followed);
+	tcase_add_test(t, epoch_that_has_us_in_another_row_is_not_followed);
 	tcase_add_test(t, what_the_next_epoch_takes_away_waits_for_that_ones_end);
 	tcase_add_test(t, gap_in_the_log_is_refused);
 	tcase_add_test(t, job_that_ends_while_it_starts_is_freed);
