@@ -162,23 +162,34 @@ static int fill_ranks(const struct env_family *f, struct lt_ident *id, const tal
 	return 0;
 }
 
+/* ms: its default before, what was wished for after. */
+static int fill_time(const char *option, int wish, const char *name, uint32_t *ms, struct err *e)
+{
+	uint64_t v = *ms;
+
+	if (wish < 0)
+		return err_set(e, TALLY_EINVAL, "%s %d is negative", option, wish);
+	if (wish > 0)
+		v = (uint64_t)wish;
+	else if (env_get(name) && env_number(name, 1, INT_MAX, &v, e))
+		return TALLY_EINVAL;
+	*ms = (uint32_t)v;
+	return 0;
+}
+
 static int fill_limits(struct lt_ident *id, const tally_options *opt, struct err *e)
 {
-	uint64_t ms = ATTACH_TIMEOUT_MS;
-
-	if (opt->timeout_ms < 0)
-		return err_set(e, TALLY_EINVAL, "timeout_ms %d is negative", opt->timeout_ms);
-	if (opt->timeout_ms > 0)
-		ms = (uint64_t)opt->timeout_ms;
-	else if (env_get("TALLY_TIMEOUT_MS") &&
-		 env_number("TALLY_TIMEOUT_MS", 1, INT_MAX, &ms, e))
+	id->timeout_ms = ATTACH_TIMEOUT_MS;
+	id->round_timeout_ms = WAIT_TIMEOUT_MS;
+	if (fill_time("timeout_ms", opt->timeout_ms, "TALLY_TIMEOUT_MS", &id->timeout_ms, e) ||
+	    fill_time("round_timeout_ms", opt->round_timeout_ms, "TALLY_ROUND_TIMEOUT_MS",
+		      &id->round_timeout_ms, e))
 		return TALLY_EINVAL;
 	if (opt->chunk_bytes && (opt->chunk_bytes < CHUNK_BYTES_MIN ||
 				 opt->chunk_bytes > CHUNK_BYTES_MAX ||
 				 opt->chunk_bytes % CHUNK_BYTES_MIN))
 		return err_set(e, TALLY_EINVAL, "chunk_bytes %zu; multiples of %u up to %u are "
 			       "possible", opt->chunk_bytes, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-	id->timeout_ms = (uint32_t)ms;
 	if (opt->on_loss != TALLY_ON_LOSS_ERROR && opt->on_loss != TALLY_ON_LOSS_SHRINK)
 		return err_set(e, TALLY_EINVAL, "no on_loss %d", (int)opt->on_loss);
 	id->on_loss = (uint32_t)opt->on_loss;

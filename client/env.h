@@ -23,7 +23,7 @@ struct lt_ident {
 	char job[NAME_LEN_MAX + 1];
 	uint32_t world, rank;
 	int local_rank;			/* -1: the launcher did not say */
-	uint32_t timeout_ms;
+	uint32_t timeout_ms, round_timeout_ms;
 	uint32_t chunk_bytes;
 	uint32_t on_loss;
 	char timeline[LT_PATH_MAX + 1];	/* this rank's file; "": none */

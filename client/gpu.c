@@ -77,7 +77,7 @@ static bool all_there(const struct lt_gpu_tensor *t)
 
 static int check_time(tally_session *s, struct err *e)
 {
-	mono_t limit = lt_now() - mono_ms(WAIT_TIMEOUT_MS);
+	mono_t limit = lt_now() - mono_ms(s->who.round_timeout_ms);
 	char stall[ERR_TEXT_MAX + 1];
 	int rc = 0;
 
@@ -87,8 +87,8 @@ static int check_time(tally_session *s, struct err *e)
 			continue;
 		ring_status_get(&s->ring, NULL, NULL, stall);
 		rc = err_set(e, TALLY_ETIMEDOUT, "round %u of tensor %s: not done on its GPU after "
-			     "%u s%s%.300s", t->round, t->tensor->name, WAIT_TIMEOUT_MS / 1000,
-			     *stall ? "; " : "", stall);
+			     "%u ms%s%.300s", t->round, t->tensor->name,
+			     s->who.round_timeout_ms, *stall ? "; " : "", stall);
 	}
 	pthread_mutex_unlock(&s->gpu->lock);
 	return rc;

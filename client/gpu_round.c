@@ -399,7 +399,7 @@ int lt_gpu_settle(tally_session *s, struct tally_tensor *t)
 
 	if (!t->gpu || !t->gpu->let_go)
 		return 0;
-	rc = lt_round_await(s, t, lt_now() + mono_ms(WAIT_TIMEOUT_MS));
+	rc = lt_round_await(s, t, lt_now() + mono_ms(s->who.round_timeout_ms));
 	if (!rc && t->code)
 		rc = err_set(&s->err, t->code, "round %u of tensor %s: %s", t->round, t->name,
 			     err_help(t->code));

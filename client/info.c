@@ -29,6 +29,11 @@ int tally_local_size(const tally_session *s)
 	return s ? (int)s->local_size : TALLY_EINVAL;
 }
 
+int tally_round_timeout_ms(const tally_session *s)
+{
+	return s ? (int)s->who.round_timeout_ms : TALLY_EINVAL;
+}
+
 int tally_machines(const tally_session *s)
 {
 	return s ? (int)s->machines : TALLY_EINVAL;

@@ -443,7 +443,7 @@ int tally_wait(tally_session *s, tally_ticket k, int timeout_ms)
 	if (!t)
 		return no_such_ticket(s, k);
 	if (timeout_ms < 0)
-		timeout_ms = WAIT_TIMEOUT_MS;
+		timeout_ms = (int)s->who.round_timeout_ms;
 	deadline = lt_now() + mono_ms((uint64_t)timeout_ms);
 	rc = lt_round_await(s, t, deadline);
 	if (!rc && !t->code)

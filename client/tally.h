@@ -101,6 +101,7 @@ typedef struct {
 	size_t chunk_bytes;	/* unit of placement, a multiple of 64 KiB up to 4 MiB, the same
 				 * on all ranks; 0: automatic */
 	tally_on_loss on_loss;	/* the same on all ranks */
+	int round_timeout_ms;	/* for each round; 0: TALLY_ROUND_TIMEOUT_MS, 600000 */
 } tally_options;
 
 typedef struct {
@@ -153,6 +154,7 @@ TALLY_API int tally_world_size(const tally_session *s);	/* processes of the job 
 TALLY_API int tally_local_rank(const tally_session *s);
 TALLY_API int tally_local_size(const tally_session *s);	/* processes of the job on the machine */
 TALLY_API int tally_machines(const tally_session *s);	/* of the job */
+TALLY_API int tally_round_timeout_ms(const tally_session *s);	/* of its tally_options */
 
 /*
  * With TALLY_ON_LOSS_SHRINK a job goes on without the ranks that it loses.  All others
@@ -215,7 +217,7 @@ TALLY_API int tally_broadcast(tally_session *s, tally_tensor *t, const void *in,
 
 /*
  * Waits for k (done: its out is filled, the ticket is used up).  timeout_ms < 0:
- * the session's limit (10 minutes).  ETIMEDOUT: the text names who is missing;
+ * the session's limit (round_timeout_ms).  ETIMEDOUT: the text names who is missing;
  * the ticket stays valid.  Any other error: the round is void and the ticket used up.
  */
 TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);

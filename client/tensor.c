@@ -404,7 +404,7 @@ static int check_leaving(tally_session *s, tally_tensor **t, uint32_t n, uint32_
 				       *marked);
 		rc = lt_gpu_settle(s, x);
 		if (!rc && x->state == LT_IDLE)
-			rc = lt_gpu_landed(s, x, lt_now() + mono_ms(WAIT_TIMEOUT_MS));
+			rc = lt_gpu_landed(s, x, lt_now() + mono_ms(s->who.round_timeout_ms));
 		if (rc)
 			return rc;
 		if (x->state == LT_FLYING)

@@ -205,6 +205,27 @@ def other_world_sizes_are_an_error_on_every_rank(s):
         raise AssertionError("worlds of two sizes met")
 
 
+def a_session_has_a_limit_for_its_rounds(s):
+    if s.world_size == 1 or s.rank > 1:
+        return
+    with tally.Session(job="limit", rank=s.rank, world=2, timeout=DEADLINE_S,
+                       round_timeout=0.25) as own:
+        assert own.round_timeout == 0.25 and s.round_timeout == 600
+        t = own.declare("limited", (4,))
+        ticket = t.push_pull(np.ones(4, np.float32)) if s.rank == 0 else None
+        if ticket:
+            try:
+                ticket.wait()
+            except tally.TallyTimeout as e:
+                assert "round 1 of tensor limited: not done after 250 ms" in e.text, e
+            else:
+                raise AssertionError("a round without the other rank was done")
+        own.barrier(DEADLINE_S)
+        if not ticket:
+            ticket = t.push_pull(np.ones(4, np.float32))
+        assert (ticket.wait(DEADLINE_S) == 2).all()
+
+
 def main():
     libraries_of_other_releases_are_refused()
     a_missing_agent_is_explained()
@@ -220,6 +241,7 @@ def main():
             only_a_dma_buf_is_memory_of_a_device,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,
+            a_session_has_a_limit_for_its_rounds,
         ):
             story(s)
             s.barrier(DEADLINE_S)

@@ -405,10 +405,15 @@ START_TEST(ticket_outlives_a_timeout_that_names_who_is_missing)
 	float x = 4, out = 0;
 	tally_ticket k;
 
+	setenv("TALLY_ROUND_TIMEOUT_MS", "70", 1);
 	start(HOLD_ROUNDS);
+	unsetenv("TALLY_ROUND_TIMEOUT_MS");
+	ck_assert_int_eq(tally_round_timeout_ms(s), 70);
 	k = push(declare("w", TALLY_FLOAT32, 1), &x, &out);
 	while (atomic_load(&agent->rounds) == 0)
 		sched_yield();
+	ck_assert_int_eq(tally_wait(s, k, -1), TALLY_ETIMEDOUT);
+	expect_text("not done after 70 ms");
 	ck_assert_int_eq(tally_wait(s, k, 0), TALLY_ETIMEDOUT);
 	ck_assert_int_eq(tally_wait(s, k, SHORT_MS), TALLY_ETIMEDOUT);
 	expect_text("round 1 of tensor w");

@@ -15,7 +15,8 @@ static void clean_environment(void)
 {
 	static const char *const all[] = {
 		"TALLY_RANK", "TALLY_WORLD_SIZE", "TALLY_LOCAL_RANK", "TALLY_JOB",
-		"TALLY_SOCKET", "TALLY_TIMEOUT_MS", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+		"TALLY_SOCKET", "TALLY_TIMEOUT_MS", "TALLY_ROUND_TIMEOUT_MS", "RANK",
+		"WORLD_SIZE", "LOCAL_RANK",
 		"TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
 		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEPID", "OMPI_COMM_WORLD_RANK",
 		"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid",
@@ -52,6 +53,7 @@ START_TEST(env_empty_is_one_rank_of_the_default_job)
 	expect(0, 1, -1, "default");
 	ck_assert_str_eq(id.socket, LT_SOCKET_DEFAULT);
 	ck_assert_uint_eq(id.timeout_ms, ATTACH_TIMEOUT_MS);
+	ck_assert_uint_eq(id.round_timeout_ms, WAIT_TIMEOUT_MS);
 }
 END_TEST
 
@@ -225,18 +227,20 @@ START_TEST(options_go_before_the_environment)
 	tally_options opt = {
 		.socket = "/tmp/s", .job = "other", .rank = 2, .world = 3, .local_rank = 1,
 		.timeout_ms = 1234, .chunk_bytes = CHUNK_BYTES_MIN,
-		.on_loss = TALLY_ON_LOSS_SHRINK,
+		.on_loss = TALLY_ON_LOSS_SHRINK, .round_timeout_ms = 5678,
 	};
 
 	set("TALLY_RANK", "nonsense");
 	set("TALLY_JOB", "mine");
 	set("TALLY_SOCKET", "/tmp/t");
 	set("TALLY_TIMEOUT_MS", "99");
+	set("TALLY_ROUND_TIMEOUT_MS", "77");
 	ck_assert_int_eq(lt_ident_fill(&id, &opt, &e), 0);
 	ck_assert_uint_eq(id.rank, 2);
 	ck_assert_uint_eq(id.world, 3);
 	ck_assert_int_eq(id.local_rank, 1);
 	ck_assert_uint_eq(id.timeout_ms, 1234);
+	ck_assert_uint_eq(id.round_timeout_ms, 5678);
 	ck_assert_uint_eq(id.chunk_bytes, CHUNK_BYTES_MIN);
 	ck_assert_uint_eq(id.on_loss, TALLY_ON_LOSS_SHRINK);
 	ck_assert_str_eq(id.job, "other");
@@ -245,6 +249,7 @@ START_TEST(options_go_before_the_environment)
 	expect(0, 1, -1, "mine");
 	ck_assert_str_eq(id.socket, "/tmp/t");
 	ck_assert_uint_eq(id.timeout_ms, 99);
+	ck_assert_uint_eq(id.round_timeout_ms, 77);
 }
 END_TEST
 
@@ -253,7 +258,8 @@ START_TEST(options_out_of_range_are_refused)
 	char name[300];
 	const tally_options bad[] = {
 		{ .world = -1 }, { .world = 16385 }, { .world = 2, .rank = 2 },
-		{ .world = 2, .rank = -1 }, { .timeout_ms = -1 }, { .chunk_bytes = 1 },
+		{ .world = 2, .rank = -1 }, { .timeout_ms = -1 }, { .round_timeout_ms = -1 },
+		{ .chunk_bytes = 1 },
 		{ .chunk_bytes = CHUNK_BYTES_MIN + PAGE_BYTES }, { .chunk_bytes = PAGE_BYTES },
 		{ .chunk_bytes = CHUNK_BYTES_MAX + CHUNK_BYTES_MIN },
 		{ .on_loss = 2 }, { .on_loss = -1 }, { .job = name }, { .socket = name },

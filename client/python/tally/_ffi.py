@@ -25,6 +25,7 @@ class Options(ctypes.Structure):
         ("timeout_ms", c_int),
         ("chunk_bytes", c_size_t),
         ("on_loss", c_int),
+        ("round_timeout_ms", c_int),
     ]
 
 
@@ -55,6 +56,7 @@ _FUNCTIONS = {
     "tally_world_size": (c_int, [c_void_p]),
     "tally_local_rank": (c_int, [c_void_p]),
     "tally_local_size": (c_int, [c_void_p]),
+    "tally_round_timeout_ms": (c_int, [c_void_p]),
     "tally_machines": (c_int, [c_void_p]),
     "tally_live_ranks": (c_int, [c_void_p]),
     "tally_is_late": (c_int, [c_void_p]),

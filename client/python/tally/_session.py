@@ -38,7 +38,6 @@ _NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally
              "TALLY_SOCKET to where it listens, or run under tally local")
 _OTHER_RELEASE = "; install tally-agent and libtally from one release, and start the agent again"
 _SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
-_WAIT_MS = 600000  # libtally's own limit for a wait without one
 
 
 class TallyError(Exception):
@@ -96,13 +95,15 @@ class Ticket:
             raise self._error
 
     def wait(self, timeout=None):
-        """Waits (timeout in seconds; None: ten minutes), then returns the tensor's result.
+        """Waits, then returns the tensor's result.
 
-        TallyTimeout leaves the ticket valid; any other error uses it up.  A ticket
-        that is done answers again what it answered first.
+        timeout is in seconds; None: the session's round_timeout.  TallyTimeout leaves the
+        ticket valid; any other error uses it up.  A ticket that is done answers again what it
+        answered first.
         """
         session = self._tensor.session
-        whole = left = _WAIT_MS if timeout is None else max(0, int(timeout * 1000))
+        timeout = session.round_timeout if timeout is None else timeout
+        whole = left = max(0, int(timeout * 1000))
         end = time.monotonic() + left / 1000
         while not self.done:
             part = min(left, _SLICE_MS)
@@ -214,7 +215,8 @@ class Session:
     """This process's place in a job.  A context manager: leaving it detaches.
 
     Everything that is not given comes from the environment (TALLY_*, torchrun,
-    Open MPI, Slurm), then from defaults.  Times are in seconds.  A session belongs
+    Open MPI, Slurm), then from defaults.  Times are in seconds: timeout for joining,
+    declare and barrier (60), round_timeout for each round (600).  A session belongs
     to one thread at a time and does not survive fork().
 
     on_loss="shrink", on all ranks alike: the job goes on without the ranks that it loses
@@ -226,7 +228,7 @@ class Session:
     """
 
     def __init__(self, socket=None, job=None, rank=0, world=0, local_rank=-1, timeout=None,
-                 chunk_bytes=0, on_loss="error"):
+                 chunk_bytes=0, on_loss="error", round_timeout=None):
         if on_loss not in _ON_LOSS:
             raise TallyError(_EINVAL, f"on_loss is one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
         options = _ffi.Options(
@@ -238,6 +240,7 @@ class Session:
             int(timeout * 1000) if timeout else 0,
             chunk_bytes,
             _ON_LOSS[on_loss],
+            int(round_timeout * 1000) if round_timeout else 0,
         )
         pointer = ctypes.c_void_p()
         code = _lib.tally_attach(ctypes.byref(options), ctypes.byref(pointer))
@@ -320,6 +323,11 @@ class Session:
     def machines(self):
         """Machines of the job."""
         return self._fact(_lib.tally_machines)
+
+    @property
+    def round_timeout(self):
+        """Seconds that a round may take, where a wait says nothing else."""
+        return self._fact(_lib.tally_round_timeout_ms) / 1000
 
     @property
     def live_ranks(self):

@@ -14,7 +14,7 @@ import collections
 import torch
 
 from . import _memory
-from ._exchange import TIMEOUT_S, Exchange
+from ._exchange import Exchange
 
 CHANNELS_MAX = 64  # kept for later use
 KEPT_BYTES_MAX = 256 << 20
@@ -23,7 +23,7 @@ KEPT_BYTES_MAX = 256 << 20
 class Collectives:
     """The operations of one session."""
 
-    def __init__(self, session, timeout=TIMEOUT_S):
+    def __init__(self, session, timeout=None):
         self.exchange, self.timeout = Exchange.of(session), timeout
         self.rank, self.world = self.exchange.rank, self.exchange.world
         self._name = f"op{self.exchange.number('op')}"

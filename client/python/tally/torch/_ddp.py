@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from .._session import TallyError
 from . import _memory
-from ._exchange import TIMEOUT_S, Exchange
+from ._exchange import Exchange
 
 
 class _Slot:
@@ -164,7 +164,7 @@ def _check_group(session, group):
         )
 
 
-def ddp_comm_hook(session, process_group=None, timeout=TIMEOUT_S):
+def ddp_comm_hook(session, process_group=None, timeout=None):
     """A hook that lets Tally average the gradients of a DistributedDataParallel model.
 
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -175,8 +175,9 @@ def ddp_comm_hook(session, process_group=None, timeout=TIMEOUT_S):
     Types: those of Tally, also float16 and bfloat16; on the CPU.
 
     ``process_group`` is the one given to DDP.  ``timeout`` in seconds is the limit for a
-    bucket; then backward() raises an error that names tensor, rank and machine.  A model
-    that is not trained any more gives its tensors back by ``hook.close()``, on all ranks.
+    bucket (None: the session's round_timeout); then backward() raises an error that names
+    tensor, rank and machine.  A model that is not trained any more gives its tensors back
+    by ``hook.close()``, on all ranks.
     The session belongs to tally.torch from then on; ``session.detach()`` ends it.
     """
     _check_group(session, process_group)

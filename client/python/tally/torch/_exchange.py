@@ -28,7 +28,6 @@ import weakref
 from .._session import TallyError, TallyTimeout
 
 _EAGAIN, _ETIMEDOUT, _ESHUTDOWN = -1, -9, -17
-TIMEOUT_S = 600.0  # of a round, unless somebody says otherwise
 _CHECK_S = 0.25  # between two looks at the deadlines
 
 
@@ -175,8 +174,13 @@ class Exchange:
                 raise self._say_late(channel.rounds[0])
             self._turn()
 
-    def start(self, channel, submit, done, timeout=TIMEOUT_S):
-        """Starts a round of the channel, or puts it behind those that are there."""
+    def start(self, channel, submit, done, timeout=None):
+        """Starts a round of the channel, or puts it behind those that are there.
+
+        timeout in seconds; None: the session's round_timeout.
+        """
+        if timeout is None:
+            timeout = self.session.round_timeout
         round_ = Round(channel, submit, done, timeout)
         channel.rounds.append(round_)
         if len(channel.rounds) == 1:

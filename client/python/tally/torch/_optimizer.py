@@ -10,7 +10,6 @@ import torch
 
 from . import _world
 from ._cross import CrossGradients, update_one
-from ._exchange import TIMEOUT_S
 from ._gradients import BUCKET_BYTES, Gradients
 
 
@@ -29,7 +28,7 @@ class _Options:
     op: str
     sparse_as_dense: bool
     bucket_bytes: int
-    timeout: float
+    timeout: typing.Optional[float]
 
 
 class _Base:
@@ -158,7 +157,7 @@ def _named(optimizer, named_parameters):
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
                          backward_passes_per_step=1, op=_world.Average,
                          gradient_predivide_factor=1.0, sparse_as_dense=False,
-                         timeout=TIMEOUT_S, cross_barrier=None):
+                         timeout=None, cross_barrier=None):
     """An optimizer whose step() works with gradients averaged over all ranks.
 
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -169,7 +168,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     optimizer, works on its parameter groups and has its state.  ``op`` is Average or
     Sum, ``compression`` Compression.none, .fp16 or .bf16.  A parameter without a gradient
     counts as zeros; sparse gradients need ``sparse_as_dense=True``.  ``timeout`` in
-    seconds is the limit for a bucket's round; the error names tensor, rank and machine.
+    seconds is the limit for a bucket's round (None: the session's round_timeout); the
+    error names tensor, rank and machine.
 
     ``cross_barrier=model`` lets step() return at once: each parameter is updated when its
     own gradient has come, and the model's next forward pass waits layer by layer.  The

@@ -11,7 +11,6 @@ import torch
 from .. import _session
 from . import _memory
 from ._collective import Collectives
-from ._exchange import TIMEOUT_S
 
 Average, Sum = "mean", "sum"
 DIMS_MAX = 8  # of a declared shape
@@ -19,10 +18,11 @@ DIMS_MAX = 8  # of a declared shape
 _here = None  # the Collectives of this process
 
 
-def init(session=None, timeout=TIMEOUT_S):
+def init(session=None, timeout=None):
     """Joins the job, with everything taken from the environment, or uses that session.
 
-    ``timeout`` in seconds is the limit for each of the calls below.  Again it does nothing.
+    ``timeout`` in seconds is the limit for each of the calls below; None: the session's
+    round_timeout.  Again it does nothing.
     """
     global _here
     if not is_initialized():
