@@ -416,6 +416,21 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 	log_send_again(s, j, n, j->seq);
 }
 
+/*
+ * It let go of the job, and no epoch has said so, since no server was left.  Agents, who know
+ * servers by their numbers, would wait for what it had: it gets another one.
+ */
+static bool is_missed(const struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		const struct sched_part *p = &j->servers[i];
+
+		if (p->number == n->number && is_lost(j, p) && p->joining_epoch != j->epoch)
+			return true;
+	}
+	return false;
+}
+
 void epoch_offer(struct sched *s, struct sched_node *n)
 {
 	if (n->astray) {		/* the last of its jobs may have ended meanwhile */
@@ -427,9 +442,14 @@ void epoch_offer(struct sched *s, struct sched_node *n)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 
-		if (j->state == SJ_UP && j->nmachines > 1 && !job_any_away(j) &&
-		    !job_server_part(j, n) && !cut_bars(s, j, n))
-			offer(s, j, n);
+		if (j->state != SJ_UP || j->nmachines == 1 || job_any_away(j) ||
+		    job_server_part(j, n) || cut_bars(s, j, n))
+			continue;
+		if (is_missed(j, n)) {
+			node_die(s, n, "agents wait for what it had under this number");
+			return;
+		}
+		offer(s, j, n);
 	}
 }
 

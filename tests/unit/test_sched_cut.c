@@ -191,6 +191,31 @@ START_TEST(server_that_was_given_up_is_asked_again_later_and_later)
 }
 END_TEST
 
+/* No epoch has said that it let go: agents would wait for what it had, under its number. */
+START_TEST(server_that_let_go_as_the_last_one_is_another_one_then)
+{
+	struct cut c = two_servers();
+	uint32_t number = c.node_two;
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	conn_closed(c.one);
+	let_go(c.two, c.p.job);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	pass_beating(RECONNECT_GRACE_MS + 10, (uint32_t[]){ c.p.a, c.p.b, c.two }, 3);
+	for (uint32_t i = 0; sched_counters(w->s)->nodes_lost < 2 && i < 25; i++)
+		pass_beating(1000, (uint32_t[]){ c.p.a, c.p.b, c.two }, 3);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 2);
+	ck_assert_uint_eq(count(c.two, MSG_JOB_UP, REQ_ANY), 1);
+	c.two = hello(NODE_SERVER, "cpu-1");
+	ck_assert_uint_ne(w->server_node, number);
+	heartbeat(c.two, 1);
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	follow(&c, false, true);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 2);
+}
+END_TEST
+
 /* It is in the job again, perhaps in another row: nobody may take it for one that has let go. */
 START_TEST(server_that_is_back_has_not_let_go)
 {
@@ -350,6 +375,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_all_others_lack_is_not_given_up);
 	tcase_add_test(t, what_does_not_last_or_is_no_missing_link_costs_no_server);
 	tcase_add_test(t, server_that_was_given_up_is_asked_again_later_and_later);
+	tcase_add_test(t, server_that_let_go_as_the_last_one_is_another_one_then);
 	tcase_add_test(t, server_that_is_back_has_not_let_go);
 	tcase_add_test(t, tensors_are_not_asked_of_a_server_that_lets_go);
 	tcase_add_test(t, server_that_lets_go_refuses_nothing);
