@@ -588,6 +588,8 @@ void sim_ask_ended(struct sim_job *j, uint32_t rank);
 void sim_ask_join(struct sim *s, struct sim_job *j, uint32_t rank);
 uint32_t sim_pid(const struct sim_job *j, uint32_t rank);
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
+/* Whose agent was started again asks through it, and submits, when it is back there. */
+bool sim_is_with_agent(const struct sim *s, const struct sim_job *j, uint32_t rank);
 void sim_ask_back(struct sim *s, uint32_t agent);	/* a rank is with it again */
 void sim_ask_welcomed(struct sim *s, uint32_t agent);
 bool sim_ask_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */

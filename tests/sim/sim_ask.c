@@ -91,8 +91,7 @@ static void ask_barrier(struct sim *s, const struct sim_job *j, uint32_t i)
 	sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
 }
 
-/* Whose agent was started again asks through it when it is back there. */
-static bool is_with_agent(const struct sim *s, const struct sim_job *j, uint32_t rank)
+bool sim_is_with_agent(const struct sim *s, const struct sim_job *j, uint32_t rank)
 {
 	const struct sim_agent_job *aj = &s->agent[agent_of(j, rank)]->job[j->index];
 
@@ -103,7 +102,7 @@ static void ask(struct sim *s, struct sim_job *j, uint32_t i)
 {
 	const struct sim_ctl *c = &s->agent[agent_of(j, j->asked[i].rank)]->ctl;
 
-	if (!c->registered || !is_with_agent(s, j, j->asked[i].rank))
+	if (!c->registered || !sim_is_with_agent(s, j, j->asked[i].rank))
 		return;			/* asked when it is */
 	j->asked[i].gen = c->gen;
 	j->asked[i].answered = false;
@@ -305,7 +304,7 @@ static void ask_again(struct sim *s, uint32_t agent, bool join)
 			if (!sim_rank_lives(j, q->rank) && !(j->coming >> q->rank & 1))
 				continue;
 			if (q->done || agent_of(j, q->rank) != agent ||
-			    !is_with_agent(s, j, q->rank) ||
+			    !sim_is_with_agent(s, j, q->rank) ||
 			    q->gen == s->agent[agent]->ctl.gen ||
 			    (q->type == MSG_RANK_JOIN) != join)
 				continue;

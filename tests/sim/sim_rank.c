@@ -599,7 +599,7 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 	uint32_t pos;
 
 	if (s->stopped || r->waiting >= 0 || a->job[j->index].over || !a->alive ||
-	    !sim_rank_lives(j, rank))
+	    !sim_rank_lives(j, rank) || !sim_is_with_agent(s, j, rank))
 		return;
 	/* All come there, because what is before it is submitted by then. */
 	if (r->barriers == r->passed && r->barriers < j->p->barriers &&
