@@ -222,7 +222,9 @@ void sim_grow_passed(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t b
 		const struct sim_agent *a = s->agent[j->p->agent[m]];
 		const struct sim_agent_job *aj = &a->job[j->index];
 
-		if (a->alive && !aj->over && sim_machine_lives(j, m) && aj->log.grown < grown)
+		if (!a->alive || !aj->core)
+			continue;		/* hears of it with the job, when it is back */
+		if (!aj->over && sim_machine_lives(j, m) && aj->log.grown < grown)
 			sim_fail(s, "job %u rank %u passes barrier %u, agent %u is not in that "
 				 "world", j->index, rank, barrier, j->p->agent[m]);
 	}
