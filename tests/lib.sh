@@ -16,6 +16,8 @@ BIN=${BIN:-${BUILD:-$ROOT/build}/bin}
 LIB=${LIB:-${BUILD:-$ROOT/build}/lib}
 PYTHON=${PYTHON:-/usr/bin/python3}
 
+unset PYTHONUNBUFFERED	# what a rank prints comes as a line, not in pieces
+
 # Unique to the run, short enough for an interface name (15) with a suffix.
 RUN=t$(printf '%06x' $(( ($$ * 32749 + RANDOM) & 0xffffff )))
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/tally-story-XXXXXX")
