@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which (state, event) pairs of the state tables the runs have come to: of a segment at
- * a server and at an agent, where events are frames; of a node and of a job at the
- * scheduler, where they are messages, connections and time.
+ * a server and at an agent, where events are frames; at the scheduler of a node, a job, and
+ * its ranks, tensors, machines and servers, where they are messages, connections and time.
  *
  * Whatever can be must have been, in a set of some size; what cannot is listed, and why.
  */
@@ -117,6 +117,64 @@ static void job_met(const struct sched_job *j, enum job_event e)
 		job_seen[j->state == SJ_UP && j->ending ? SJ_ENDING : j->state][e]++;
 }
 
+/* ---- what a job is made of: ranks, tensors, and its part of each node ---- */
+
+enum { RANK_GONE = SR_LOST + 1, RANK_STATES };
+enum { TENSOR_STATES = ST_FAILED + 1 };
+enum { PART_IN, PART_UNSURE, PART_NEW, PART_BETWEEN, PART_STATES };
+
+static const char *const rank_state[] = { "none", "in", "left", "lost", "gone" };
+static const char *const tensor_state[] = { "wanted", "logged", "up", "dropped", "failed" };
+static const char *const machine_state[] = { "in", "unsure", "coming", "returning" };
+static const char *const server_state[] = { "in", "unsure", "joining", "letting go" };
+
+static uint64_t rank_seen[RANK_STATES][JOB_EVENTS], tensor_seen[TENSOR_STATES][JOB_EVENTS],
+		machine_seen[PART_STATES][JOB_EVENTS], server_seen[PART_STATES][JOB_EVENTS];
+
+static uint32_t rank_is(const struct sched_rank *r)
+{
+	return r->gone ? RANK_GONE : r->state;
+}
+
+static void rank_met(const struct sched_job *j, uint32_t rank, enum job_event e)
+{
+	if (j && rank < j->world)
+		rank_seen[rank_is(&j->ranks[rank])][e]++;
+}
+
+static void tensor_met(const struct sched_tensor *t, enum job_event e)
+{
+	if (t)
+		tensor_seen[t->state][e]++;
+}
+
+static void all_tensors_of(const struct sched_job *j, enum job_event e)
+{
+	if (j)
+		list_for_each(&j->tensors, p)
+			tensor_met(list_entry(p, struct sched_tensor, link), e);
+}
+
+static uint32_t part_is(const struct sched_part *p)
+{
+	if (p->return_by || p->let_go_by)
+		return PART_BETWEEN;
+	if (p->unsure)
+		return PART_UNSURE;
+	return p->joining || p->coming ? PART_NEW : PART_IN;
+}
+
+static void part_met(struct sched_job *j, const struct sched_node *n, enum job_event e)
+{
+	struct sched_part *p;
+
+	if (!j)
+		return;
+	p = n->kind == NODE_AGENT ? job_machine_part(j, n) : job_server_part(j, n);
+	if (p)
+		(n->kind == NODE_AGENT ? machine_seen : server_seen)[part_is(p)][e]++;
+}
+
 static bool is_part(struct sched_job *j, const struct sched_node *n)
 {
 	for (uint32_t r = 0; r < j->world; r++)
@@ -128,9 +186,20 @@ static bool is_part(struct sched_job *j, const struct sched_node *n)
 static void all_jobs_of(struct sched *c, const struct sched_node *n, enum job_event agent,
 			enum job_event server)
 {
-	for (uint32_t i = 0; i < c->njobs; i++)
-		if (is_part(c->jobs[i], n))
-			job_met(c->jobs[i], n->kind == NODE_AGENT ? agent : server);
+	enum job_event e = n->kind == NODE_AGENT ? agent : server;
+
+	for (uint32_t i = 0; i < c->njobs; i++) {
+		struct sched_job *j = c->jobs[i];
+
+		if (!is_part(j, n))
+			continue;
+		job_met(j, e);
+		part_met(j, n, e);
+		all_tensors_of(j, e);
+		for (uint32_t r = 0; r < j->world; r++)
+			if (j->ranks[r].node == n)
+				rank_met(j, r, e);
+	}
 }
 
 static void met_hello(struct sched *c, const struct msg_hello *h)
@@ -145,40 +214,80 @@ static void met_hello(struct sched *c, const struct msg_hello *h)
 		all_jobs_of(c, n, JE_AGENT_BACK, JE_SERVER_BACK);
 }
 
-static void met_ready(struct sched *c, const struct msg_ready *m, enum job_event yes,
-		      enum job_event no)
+/* The answer of a node to what it was told last. */
+static void met_ready(struct sched *c, const struct sched_node *n, const struct msg_ready *m,
+		      enum job_event e)
 {
-	job_met(job_by_number(c, m->job), m->code ? no : yes);
+	struct sched_job *j = job_by_number(c, m->job);
+
+	if (m->code)
+		e = e == JE_READY ? JE_NO_JOB : e == JE_TENSORS ? JE_NO_TENSORS : JE_NO_EPOCH;
+	job_met(j, e);
+	part_met(j, n, e);
+	all_tensors_of(j, e);
 }
 
-static void met_message(struct sched *c, const struct msg *m)
+static void met_rank(struct sched_job *j, uint32_t rank, enum job_event e)
+{
+	job_met(j, e);
+	rank_met(j, rank, e);
+}
+
+static void met_declare(struct sched_job *j, const struct msg_declare *m)
+{
+	met_rank(j, m->rank, JE_DECLARE);
+	for (uint32_t i = 0; j && i < m->ntensors; i++)
+		tensor_met(tensor_by_name(j, m->tensors[i].name), JE_DECLARE);
+}
+
+static void met_undeclare(struct sched_job *j, const struct msg_ids *m)
+{
+	met_rank(j, m->rank, JE_UNDECLARE);
+	for (uint32_t i = 0; j && i < m->nids; i++)
+		tensor_met(tensor_by_id(j, m->ids[i]), JE_UNDECLARE);
+}
+
+static void met_leave(struct sched_job *j, const struct msg_rank_leave *m)
+{
+	enum job_event e = m->code ? JE_BROKEN : JE_LEAVE;
+
+	met_rank(j, m->rank, e);
+	all_tensors_of(j, e);
+}
+
+static void met_part(struct sched_job *j, const struct sched_node *n, enum job_event e)
+{
+	job_met(j, e);
+	part_met(j, n, e);
+}
+
+static void met_message(struct sched *c, const struct sched_node *n, const struct msg *m)
 {
 	switch (m->type) {
 	case MSG_RANK_JOIN:
 		if (m->rank_join.back)
-			job_met(job_by_number(c, m->rank_join.back), JE_RETURN);
+			met_rank(job_by_number(c, m->rank_join.back), m->rank_join.rank, JE_RETURN);
 		else
-			job_met(job_by_name(c, m->rank_join.job), JE_JOIN);
+			met_rank(job_by_name(c, m->rank_join.job), m->rank_join.rank, JE_JOIN);
 		break;
-	case MSG_RANK_LEAVE:
-		job_met(job_by_number(c, m->rank_leave.job),
-			m->rank_leave.code ? JE_BROKEN : JE_LEAVE);
-		break;
-	case MSG_DECLARE: job_met(job_by_number(c, m->declare.job), JE_DECLARE); break;
-	case MSG_UNDECLARE: job_met(job_by_number(c, m->ids.job), JE_UNDECLARE); break;
+	case MSG_RANK_LEAVE: met_leave(job_by_number(c, m->rank_leave.job), &m->rank_leave); break;
+	case MSG_DECLARE: met_declare(job_by_number(c, m->declare.job), &m->declare); break;
+	case MSG_UNDECLARE: met_undeclare(job_by_number(c, m->ids.job), &m->ids); break;
 	case MSG_BARRIER:
-		job_met(job_by_number(c, m->barrier.job),
-			m->barrier.grow ? JE_GROW : JE_BARRIER);
+		met_rank(job_by_number(c, m->barrier.job), m->barrier.rank,
+			 m->barrier.grow ? JE_GROW : JE_BARRIER);
 		break;
-	case MSG_RANK_ALIVE: job_met(job_by_number(c, m->rank_alive.job), JE_ALIVE); break;
-	case MSG_JOB_END: job_met(job_by_number(c, m->ready.job), JE_END); break;
-	case MSG_JOB_DOWN: job_met(job_by_number(c, m->job_down.job), JE_LET_GO); break;
-	case MSG_STUCK: job_met(job_by_number(c, m->stuck.job), JE_STUCK); break;
-	case MSG_JOB_READY: met_ready(c, &m->ready, JE_READY, JE_NO_JOB); break;
-	case MSG_TENSORS_READY: met_ready(c, &m->ready, JE_TENSORS, JE_NO_TENSORS); break;
-	case MSG_EPOCH_READY: met_ready(c, &m->ready, JE_EPOCH, JE_NO_EPOCH); break;
-	case MSG_JOB_HELD: job_met(job_by_number(c, m->job_up.job), JE_HELD); break;
-	case MSG_TENSORS_HELD: job_met(job_by_number(c, m->tensors.job), JE_LOG); break;
+	case MSG_RANK_ALIVE:
+		met_rank(job_by_number(c, m->rank_alive.job), m->rank_alive.rank, JE_ALIVE);
+		break;
+	case MSG_JOB_END: met_part(job_by_number(c, m->ready.job), n, JE_END); break;
+	case MSG_JOB_DOWN: met_part(job_by_number(c, m->job_down.job), n, JE_LET_GO); break;
+	case MSG_STUCK: met_part(job_by_number(c, m->stuck.job), n, JE_STUCK); break;
+	case MSG_JOB_READY: met_ready(c, n, &m->ready, JE_READY); break;
+	case MSG_TENSORS_READY: met_ready(c, n, &m->ready, JE_TENSORS); break;
+	case MSG_EPOCH_READY: met_ready(c, n, &m->ready, JE_EPOCH); break;
+	case MSG_JOB_HELD: met_part(job_by_number(c, m->job_up.job), n, JE_HELD); break;
+	case MSG_TENSORS_HELD: met_part(job_by_number(c, m->tensors.job), n, JE_LOG); break;
 	default: break;
 	}
 }
@@ -204,7 +313,7 @@ void sim_cover_sched(struct sched *c, const struct sched_event *ev)
 		met_hello(c, &ev->msg->hello);
 	} else if (ev->type == SCHED_EV_MSG && n) {
 		node_seen[n->state][NE_MESSAGE]++;
-		met_message(c, ev->msg);
+		met_message(c, n, ev->msg);
 	}
 }
 
@@ -310,6 +419,104 @@ static const struct impossible no_job[] = {
 	{ 0 }
 };
 
+#define OUTSIDE "only who is in has an agent that speaks for it"
+#define DETACHED "its agent was started again, or asks again, just then"
+#define UNKNOWN "its agent has not heard yet that it is lost"
+
+static const struct impossible no_rank[] = {
+	{ SR_NONE, JE_DECLARE, OUTSIDE },
+	{ SR_NONE, JE_UNDECLARE, OUTSIDE },
+	{ SR_NONE, JE_BARRIER, OUTSIDE },
+	{ SR_NONE, JE_GROW, OUTSIDE },
+	{ SR_NONE, JE_LEAVE, "the scheduler was started again just then", true },
+	{ SR_NONE, JE_BROKEN, "the scheduler was started again just then", true },
+	{ SR_NONE, JE_AGENT_AWAY, OUTSIDE },
+	{ SR_NONE, JE_AGENT_BACK, OUTSIDE },
+	{ SR_LEFT, JE_JOIN, "nobody comes while a job ends", true },
+	{ SR_LEFT, JE_DECLARE, DETACHED, true },
+	{ SR_LEFT, JE_BARRIER, DETACHED, true },
+	{ SR_LEFT, JE_BROKEN, DETACHED, true },
+	{ SR_LEFT, JE_RETURN, DETACHED, true },
+	{ SR_LEFT, JE_ALIVE, DETACHED, true },
+	{ SR_LEFT, JE_GROW, DETACHED, true },
+	{ SR_LOST, JE_LEAVE, UNKNOWN, true },
+	{ SR_LOST, JE_DECLARE, UNKNOWN, true },
+	{ SR_LOST, JE_UNDECLARE, UNKNOWN, true },
+	{ SR_LOST, JE_BARRIER, UNKNOWN, true },
+	{ SR_LOST, JE_RETURN, UNKNOWN, true },
+	{ SR_LOST, JE_ALIVE, UNKNOWN, true },
+	{ SR_LOST, JE_GROW, UNKNOWN, true },
+	{ SR_LOST, JE_AGENT_AWAY, OUTSIDE },
+	{ SR_LOST, JE_AGENT_BACK, OUTSIDE },
+	{ RANK_GONE, JE_LEAVE, UNKNOWN, true },
+	{ RANK_GONE, JE_DECLARE, UNKNOWN, true },
+	{ RANK_GONE, JE_UNDECLARE, UNKNOWN, true },
+	{ RANK_GONE, JE_BARRIER, UNKNOWN, true },
+	{ RANK_GONE, JE_RETURN, UNKNOWN, true },
+	{ RANK_GONE, JE_ALIVE, UNKNOWN, true },
+	{ RANK_GONE, JE_GROW, UNKNOWN, true },
+	{ RANK_GONE, JE_AGENT_AWAY, OUTSIDE },
+	{ RANK_GONE, JE_AGENT_BACK, OUTSIDE },
+	{ 0 }
+};
+
+static const struct impossible no_tensor[] = {
+	{ ST_WANTED, JE_LEAVE, "ranks detach after their rounds", true },
+	{ ST_WANTED, JE_UNDECLARE, "nobody has heard its id" },
+	{ ST_WANTED, JE_NO_TENSORS, "memory fails just then", true },
+	{ ST_WANTED, JE_NO_EPOCH, "memory fails just then", true },
+	{ ST_LOGGED, JE_LEAVE, "ranks detach after their rounds", true },
+	{ ST_LOGGED, JE_UNDECLARE, "nobody has heard its id" },
+	{ ST_LOGGED, JE_NO_EPOCH, "memory fails just then", true },
+	{ ST_DROPPED, JE_UNDECLARE, "a rank asks again", true },
+	{ ST_DROPPED, JE_NO_EPOCH, "memory fails just then", true },
+	{ ST_DROPPED, JE_BROKEN, "a rank is lost just then", true },
+	{ ST_FAILED, ANY, "all ranks agree here" },
+	{ 0 }
+};
+
+#define FIRST "it says first what it has"
+#define NOT_HEARD "it has not heard of the job yet"
+
+static const struct impossible no_machine[] = {
+	{ PART_UNSURE, JE_END, FIRST, true },
+	{ PART_UNSURE, JE_STUCK, FIRST, true },
+	{ PART_UNSURE, JE_AGENT_AWAY, "a second time just then", true },
+	{ PART_UNSURE, JE_AGENT_BACK, "a second time just then", true },
+	{ PART_NEW, JE_AGENT_AWAY, "it is so for a moment", true },
+	{ PART_NEW, JE_AGENT_BACK, "it is so for a moment", true },
+	{ PART_NEW, ANY, NOT_HEARD },
+	{ PART_BETWEEN, JE_EPOCH, NOT_HEARD },
+	{ PART_BETWEEN, JE_HELD, NOT_HEARD },
+	{ PART_BETWEEN, JE_LOG, NOT_HEARD },
+	{ PART_BETWEEN, JE_END, NOT_HEARD },
+	{ PART_BETWEEN, JE_STUCK, NOT_HEARD },
+	{ 0 }
+};
+
+static const struct impossible no_server[] = {
+	{ PART_UNSURE, JE_TENSORS, FIRST },
+	{ PART_UNSURE, JE_EPOCH, FIRST },
+	{ PART_UNSURE, JE_NO_JOB, FIRST, true },
+	{ PART_UNSURE, JE_NO_TENSORS, FIRST },
+	{ PART_UNSURE, JE_NO_EPOCH, FIRST },
+	{ PART_UNSURE, JE_LET_GO, FIRST, true },
+	{ PART_UNSURE, JE_SERVER_AWAY, "a second time just then", true },
+	{ PART_UNSURE, JE_SERVER_BACK, "a second time just then", true },
+	{ PART_NEW, JE_TENSORS, NOT_HEARD },
+	{ PART_NEW, JE_EPOCH, NOT_HEARD },
+	{ PART_NEW, JE_NO_TENSORS, NOT_HEARD },
+	{ PART_NEW, JE_NO_EPOCH, NOT_HEARD },
+	{ PART_NEW, JE_LET_GO, "memory fails just then", true },
+	{ PART_NEW, JE_SERVER_AWAY, "it is so for a moment", true },
+	{ PART_NEW, JE_SERVER_BACK, "it is so for a moment", true },
+	{ PART_BETWEEN, JE_READY, "it is so for a moment", true },
+	{ PART_BETWEEN, JE_TENSORS, "it is so for a moment", true },
+	{ PART_BETWEEN, JE_SERVER_AWAY, "it is so for a moment", true },
+	{ PART_BETWEEN, JE_SERVER_BACK, "it is so for a moment", true },
+	{ 0 }
+};
+
 static const struct impossible *find(const struct impossible *no, uint32_t state, uint32_t event)
 {
 	for (; no->why; no++)
@@ -365,6 +572,28 @@ static void report_segments(void)
 				     find(no_ag, i / KINDS, ag_event[e]));
 }
 
+/* Of those events that can be meant for it. */
+static void report(const char *who, const char *const state[], uint32_t nstates,
+		   uint64_t seen[][JOB_EVENTS], const uint8_t *events, uint32_t nevents,
+		   const struct impossible *no)
+{
+	for (uint32_t i = 0; i < nstates; i++)
+		for (uint32_t e = 0; e < nevents; e++)
+			pair(who, state[i], "", job_event[events[e]], seen[i][events[e]],
+			     find(no, i, events[e]));
+}
+
+static const uint8_t rank_event[] = { JE_JOIN, JE_LEAVE, JE_DECLARE, JE_UNDECLARE, JE_BARRIER,
+				      JE_BROKEN, JE_RETURN, JE_ALIVE, JE_GROW, JE_AGENT_AWAY,
+				      JE_AGENT_BACK };
+static const uint8_t tensor_event[] = { JE_LEAVE, JE_DECLARE, JE_UNDECLARE, JE_TENSORS, JE_EPOCH,
+					JE_NO_TENSORS, JE_NO_EPOCH, JE_BROKEN, JE_AGENT_AWAY,
+					JE_AGENT_BACK, JE_SERVER_AWAY, JE_SERVER_BACK };
+static const uint8_t machine_event[] = { JE_EPOCH, JE_HELD, JE_LOG, JE_END, JE_STUCK,
+					 JE_AGENT_AWAY, JE_AGENT_BACK };
+static const uint8_t server_event[] = { JE_READY, JE_TENSORS, JE_EPOCH, JE_NO_JOB, JE_NO_TENSORS,
+					JE_NO_EPOCH, JE_LET_GO, JE_SERVER_AWAY, JE_SERVER_BACK };
+
 uint32_t sim_cover_report(void)
 {
 	report_segments();
@@ -376,6 +605,14 @@ uint32_t sim_cover_report(void)
 		for (uint32_t e = 0; e < JOB_EVENTS; e++)
 			pair("job", i == SJ_ENDING ? "ending" : job_state_name(i), "",
 			     job_event[e], job_seen[i][e], find(no_job, i, e));
+	report("rank", rank_state, RANK_STATES, rank_seen, rank_event, ARRAY_SIZE(rank_event),
+	       no_rank);
+	report("tensor", tensor_state, TENSOR_STATES, tensor_seen, tensor_event,
+	       ARRAY_SIZE(tensor_event), no_tensor);
+	report("machine", machine_state, PART_STATES, machine_seen, machine_event,
+	       ARRAY_SIZE(machine_event), no_machine);
+	report("server of", server_state, PART_STATES, server_seen, server_event,
+	       ARRAY_SIZE(server_event), no_server);
 	printf("%u of %u pairs of a state and an event were met, %u cannot be, %u are rare, "
 	       "%u are missing\n", sum.met, sum.all, sum.never, sum.rare, sum.missed);
 	return sum.missed;
