@@ -174,6 +174,15 @@ static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
 	return false;
 }
 
+static uint32_t jobs_of(const struct sched *s, uint32_t uid)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->njobs; i++)
+		n += s->jobs[i]->owned && s->jobs[i]->uid == uid;
+	return n;
+}
+
 static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 				   const struct msg_rank_join *m)
 {
@@ -181,6 +190,12 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 
 	if (s->njobs == JOBS_MAX) {
 		out_refuse(s, n, m->req, TALLY_EQUOTA, "the cluster has %u jobs already", JOBS_MAX);
+		return NULL;
+	}
+	if (!user_has_room(jobs_of(s, m->uid), s->njobs, JOBS_MAX)) {
+		out_refuse(s, n, m->req, TALLY_EQUOTA, "user id %u has %u jobs already, and the "
+			   "last %u places of the cluster are for others; let one end first",
+			   m->uid, jobs_of(s, m->uid), JOBS_MAX - s->njobs);
 		return NULL;
 	}
 	if (s->last.job >= s->saved.job) {

@@ -2,28 +2,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """A crowd that says nothing.
 
-	trouble_strangers.py PORT COUNT
+	trouble_strangers.py PORT|PATH COUNT
 
-Opens COUNT connections to PORT of 127.0.0.1 and sends nothing.  One that the
-other side closes is opened again, until the crowd is killed.  "crowded" is
-printed when all were open once.
+Opens COUNT connections to PORT of 127.0.0.1, or to the Unix socket PATH, and
+sends nothing.  One that the other side closes is opened again, until the crowd
+is killed.  "crowded" is printed when all were open once.
 """
 import resource
 import select
 import socket
 import sys
+import time
 
 AT_ONCE = 50        # opened again before the next look: a crowd, not a flood
+LOOK_S = 0.02       # from look to look
 
 
 def main():
-    port, count = int(sys.argv[1]), int(sys.argv[2])
+    where, count = sys.argv[1], int(sys.argv[2])
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     poll, crowd = select.poll(), {}
 
     def come():
-        s = socket.create_connection(("127.0.0.1", port))
+        if where.isdigit():
+            s = socket.create_connection(("127.0.0.1", int(where)))
+        else:
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(where)
         crowd[s.fileno()] = s
         poll.register(s, select.POLLIN)
 
@@ -35,6 +41,7 @@ def main():
             poll.unregister(fd)
             crowd.pop(fd).close()
             come()
+        time.sleep(LOOK_S)
 
 
 main()

@@ -140,6 +140,10 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 		reply(s, m->req, TALLY_EPROTO, "attached already");
 		return;
 	}
+	if (s->refused) {
+		ad_crowd_refuse(s, m->req);
+		return;
+	}
 	if (m->version != MSG_VERSION) {
 		(void)ctl_reply(s->ctl, m->req, TALLY_EVERSION,
 				"this agent speaks version %u, libtally %u", MSG_VERSION,
@@ -733,14 +737,13 @@ static void on_accept(void *ctx, int fd)
 	struct ad_session *s;
 	struct ucred cred = { 0 };
 	socklen_t len = sizeof(cred);
-	uint32_t n = 0;
 	struct err e;
 
-	list_for_each(&a->sessions, l)
-		n++;
-	s = n < AD_SESSIONS_MAX ? calloc(1, sizeof(*s)) : NULL;
-	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
-		log_warn("process refused, reason %s", s ? "no credentials" : "too many processes");
+	s = calloc(1, sizeof(*s));
+	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+	    !ad_crowd_admits(a, cred.uid, &s->refused)) {
+		log_warn("process %d uid %u refused, reason %s", cred.pid, cred.uid,
+			 s ? "too many processes" : "out of memory");
 		free(s);
 		close(fd);
 		return;

@@ -49,6 +49,15 @@ static inline uint64_t align_up(uint64_t a, uint64_t to)
 	return (a + to - 1) & ~(to - 1);
 }
 
+/*
+ * Places that users share, max of them, all taken, mine among those: nobody takes more than half
+ * of what the others leave, so whoever comes next finds room.
+ */
+static inline bool user_has_room(uint32_t mine, uint32_t all, uint32_t max)
+{
+	return all < max && mine < max - all;
+}
+
 /* True when [off, off + len) lies inside [0, size); safe against overflow. */
 static inline bool range_ok(uint64_t off, uint64_t len, uint64_t size)
 {

@@ -207,6 +207,55 @@ START_TEST(whose_a_job_is_is_known_again_after_a_restart)
 }
 END_TEST
 
+/* ---- how many jobs a user may have ---- */
+
+/* A job of its own, which never comes up: of two ranks one. */
+static void begin(uint32_t uid, uint32_t conn, uint32_t number)
+{
+	char name[16];
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = number, .job = name, .world = 2, .rank = 0, .pid = number,
+		.timeout_ms = 1000 * number, .uid = uid,
+	} };
+
+	snprintf(name, sizeof(name), "j%u", number);
+	send(conn, &m);
+}
+
+START_TEST(a_user_leaves_half_of_the_jobs_to_others)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), half = JOBS_MAX / 2, i = 1;
+
+	while (i <= half)
+		begin(1000, a, i++);
+	ck_assert_uint_eq(sched_jobs(w->s), half);
+	begin(1000, a, i);
+	ck_answer(a, i++, TALLY_EQUOTA, "user id 1000 has 128 jobs already, and the last 128 "
+		  "places of the cluster are for others; let one end first");
+	for (uint32_t uid = 1001, left = half; left; uid++, left /= 2)
+		for (uint32_t n = 0; n < (left + 1) / 2; n++)
+			begin(uid, a, i++);
+	ck_assert_uint_eq(sched_jobs(w->s), JOBS_MAX);
+	begin(1, a, i);
+	ck_answer(a, i, TALLY_EQUOTA, "the cluster has 256 jobs already");
+}
+END_TEST
+
+START_TEST(a_user_whose_job_has_ended_may_begin_another)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), half = JOBS_MAX / 2;
+
+	for (uint32_t i = 1; i <= half; i++)
+		begin(1000, a, i);
+	pass_beating(1500, &a, 1);		/* the first one's deadline */
+	ck_answer(a, 1, TALLY_ETIMEDOUT, NULL);
+	begin(1000, a, half + 1);
+	ck_assert_uint_eq(count(a, MSG_REPLY, half + 1), 0);
+	begin(1000, a, half + 2);
+	ck_answer(a, half + 2, TALLY_EQUOTA, NULL);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, another_world_size_hears_both_when_the_job_is_up);
@@ -218,6 +267,8 @@ static void add(TCase *t)
 	tcase_add_test(t, another_user_neither_joins_nor_ends_what_gathers);
 	tcase_add_test(t, another_user_hears_whose_job_runs_and_waits_for_its_end);
 	tcase_add_test(t, another_user_does_not_take_a_lost_rank);
+	tcase_add_test(t, a_user_leaves_half_of_the_jobs_to_others);
+	tcase_add_test(t, a_user_whose_job_has_ended_may_begin_another);
 	tcase_add_loop_test(t, whose_a_job_is_is_known_again_after_a_restart, 0, 4);
 }
 
