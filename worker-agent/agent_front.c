@@ -170,13 +170,21 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	list_add(&f->running, &t->running_link);
 }
 
-static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
-			const struct ring_sub *s, struct err *e)
+/* j->nlocal: nobody has. */
+static uint32_t first_posted(const struct fr_job *j, const struct fr_tensor *t)
 {
 	uint32_t first = 0;
 
 	while (first < j->nlocal && !t->in[first].posted)
 		first++;
+	return first;
+}
+
+static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
+			const struct ring_sub *s, struct err *e)
+{
+	uint32_t first = first_posted(j, t);
+
 	if (first == j->nlocal)
 		return 0;		/* it opened the round */
 	if (s->rop != t->rop)
@@ -195,6 +203,47 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 			       "rank %u: broadcast from rank %u", t->name, t->round, j->rank[first],
 			       t->root, j->rank[local], s->root);
 	return 0;
+}
+
+#define SAME_ORDER "all ranks start rounds on GPUs in the same order"
+
+/* What others began with as their `turn`-th round on GPUs; NULL: nobody has yet. */
+static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j, uint64_t turn)
+{
+	list_for_each(&f->running, l) {
+		const struct fr_tensor *t = list_entry(l, struct fr_tensor, running_link);
+
+		if (t->job == j && t->groups && t->turn == turn)
+			return t;
+	}
+	return NULL;
+}
+
+/*
+ * A group's GPUs take part in what its ranks start, one after the other, whatever it is called:
+ * in another order they would add one tensor to another.  Seen before any round that got mixed up
+ * is whole, since it needs all of them.
+ */
+static int check_order(struct front *f, struct fr_job *j, uint32_t local, struct fr_tensor *t,
+		       struct err *e)
+{
+	uint32_t first = first_posted(j, t);
+	uint64_t turn = ++j->turns[local];
+	const struct fr_tensor *other;
+
+	if (first == j->nlocal)
+		t->turn = turn;		/* it opened the round */
+	if (t->turn == turn)
+		return 0;
+	other = of_turn(f, j, turn);
+	if (other)
+		return err_set(e, TALLY_EMISMATCH, "tensor '%.60s' round %u: rank %u starts it on "
+			       "its GPU where others start '%.60s'; " SAME_ORDER, t->name,
+			       t->round, j->rank[local], other->name);
+	return err_set(e, TALLY_EMISMATCH, "tensor '%.60s' round %u: on GPUs rank %u starts it as "
+		       "round %llu of all, rank %u as round %llu; " SAME_ORDER, t->name, t->round,
+		       j->rank[local], (unsigned long long)turn, j->rank[first],
+		       (unsigned long long)t->turn);
 }
 
 /* A completion that found no room is owed, one for each tensor. */
@@ -245,6 +294,8 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		return rc;
 	rc = t->running ? 0 : check_root(j, s, e);
 	rc = rc ? rc : check_turn(f, j, local, t, s, now, e);
+	if (!rc && s->part == PART_OPEN)
+		rc = check_order(f, j, local, t, e);
 	if (rc)
 		return rc;
 	t->in[local].posted = true;

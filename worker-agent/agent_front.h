@@ -30,6 +30,7 @@ struct fr_job {
 	uint64_t live;			/* local ranks that take part: bits */
 	bool shrink;			/* may go on without some: no rounds by pieces */
 	uint32_t rank[LOCAL_RANKS_MAX];	/* by local index, ascending */
+	uint64_t turns[LOCAL_RANKS_MAX];	/* rounds by pieces that each has opened */
 };
 
 struct fr_tensor {
@@ -48,6 +49,7 @@ struct fr_tensor {
 	uint8_t groups;			/* inputs of each chunk, which come by pieces; 0: whole
 					 * ones, one of each rank */
 	uint64_t pieces;		/* bytes of them so far */
+	uint64_t turn;			/* and which of its opener's such rounds it is */
 	uint32_t root;			/* rank */
 	int32_t root_local;		/* as ag_post's */
 	int32_t priority;

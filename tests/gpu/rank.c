@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rank [--exact] [--rounds N] [--lost | --fails | --shy | --mixed] PLUGIN
+ * rank [--exact] [--rounds N] [--lost | --fails | --shy | --mixed | --crossed] PLUGIN
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
  * plays on the double of CUDA, and for tests/gpu/check.sh, where it has a real one: its
@@ -11,7 +11,7 @@
  * one has not, and is compared with the sum of the same values in host memory: bit by bit
  * with --exact.  --lost: rank 1 dies in the middle; --fails: its group of GPUs does.  Then
  * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
- * no GPU; --mixed: it alone wants exact sums.
+ * no GPU; --mixed: it alone wants exact sums; --crossed: it starts two rounds the other way round.
  */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -258,6 +258,32 @@ static void expect_error(cudaStream_t stream)
 	say(rc);
 }
 
+/* Rank 1 starts two tensors of one size in another order: nobody may be shown a sum of both. */
+static void cross(void)
+{
+	struct item *it[2] = { &items[2], &items[3] };
+	uint32_t first = rank == 1;
+	cudaStream_t stream;
+	int rc = 0;
+
+	it[1]->dtype = it[0]->dtype;
+	it[1]->count = it[0]->count;
+	declare();
+	(void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct item *now = it[i ^ first];
+
+		rc = rc ? rc : tally_gpu_push_pull(s, now->tensor, now->in, now->out, NULL,
+						   stream, &now->ticket);
+	}
+	for (uint32_t i = 0; i < 2 && !rc; i++)
+		rc = tally_wait(s, it[i]->ticket, SOON_MS);
+	if (!rc)
+		die("ranks crossed, and nobody has said so");
+	say(rc);
+	_exit(0);
+}
+
 static void break_nccl(void)
 {
 	void (*f)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "double_nccl_fails");
@@ -296,11 +322,12 @@ int main(int argc, char **argv)
 		{ "fails", no_argument, NULL, 'f' },
 		{ "shy", no_argument, NULL, 's' },
 		{ "mixed", no_argument, NULL, 'm' },
+		{ "crossed", no_argument, NULL, 'c' },
 		{ 0 }
 	};
 	tally_gpu_options opt = { 0 };
 	uint32_t rounds = 3;
-	bool lost = false, fails = false, shy = false, mixed = false;
+	bool lost = false, fails = false, shy = false, mixed = false, crossed = false;
 	int c, rc, gpus;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -309,6 +336,7 @@ int main(int argc, char **argv)
 		fails |= c == 'f';
 		shy |= c == 's';
 		mixed |= c == 'm';
+		crossed |= c == 'c';
 		if (c == 'r')
 			rounds = (uint32_t)atoi(optarg);
 	}
@@ -329,6 +357,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	must(rc, "gpu_open");
+	if (crossed)
+		cross();
 	declare();
 	play(rounds, lost, fails);
 	for (size_t i = 0; i < ITEMS; i++)

@@ -47,8 +47,12 @@ play scatter.topo --fails
 heard 'EIO: (.*: )?NCCL: remote error' 1
 heard '(EIO: (.*: )?NCCL: remote error|EWORKERLOST: .*rank 1)' 0
 heard 'EWORKERLOST: .*rank [01] ' 2 3
+play scatter.topo --crossed
+heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 0 1 2 3
 
 machines=1
+play scatter.topo --crossed
+heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 0 1
 play scatter.topo --mixed
 heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
 export TALLY_TIMEOUT_MS=1000

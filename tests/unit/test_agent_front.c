@@ -49,6 +49,8 @@ static struct ring_sub sub(uint32_t round)
 				  .rop = ROP_SUM };
 }
 
+#define SAME_ORDER "all ranks start rounds on GPUs in the same order"
+
 static const uint8_t input[LOCAL][BYTES];
 static struct ag_post post;
 static struct err error;
@@ -331,6 +333,59 @@ START_TEST(a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any)
 }
 END_TEST
 
+/* Two tensors, whose rounds ranks start on GPUs in an order of their own. */
+static int open_of(uint32_t local, uint32_t id, uint32_t round)
+{
+	struct ring_sub s = open_sub(round, 2);
+
+	s.tensor = id;
+	return submit(local, &s);
+}
+
+START_TEST(ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole)
+{
+	struct fr_tensor *second = add(TENSOR + 1, BYTES, ENGINES);
+
+	second->name = "bias";
+	ck_assert_int_eq(open_of(0, TENSOR, 1), 0);
+	ck_assert_int_eq(open_of(_i, TENSOR + 1, 1), 0);
+	if (_i) {			/* each has started the one that the other has not */
+		ck_assert_int_eq(open_of(1, TENSOR, 1), TALLY_EMISMATCH);
+		ck_assert_str_eq(error.text, "tensor 'grad' round 1: on GPUs rank 4 starts it as "
+				 "round 2 of all, rank 1 as round 1; " SAME_ORDER);
+	} else {			/* one is ahead of the other */
+		ck_assert_int_eq(open_of(1, TENSOR + 1, 1), TALLY_EMISMATCH);
+		ck_assert_str_eq(error.text, "tensor 'bias' round 1: rank 4 starts it on its GPU "
+				 "where others start 'grad'; " SAME_ORDER);
+	}
+	ck_assert(!fr_all_posted(tensor));
+	fr_tensor_remove(front, second);
+	free(second);
+}
+END_TEST
+
+START_TEST(ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between)
+{
+	struct fr_tensor *second = add(TENSOR + 1, BYTES, ENGINES);
+	struct ring_sub s = sub(2);
+
+	ck_assert_int_eq(open_of(0, TENSOR, 1), 0);
+	ck_assert_int_eq(open_of(0, TENSOR + 1, 1), 0);
+	ck_assert_int_eq(open_of(1, TENSOR, 1), 0);
+	finish(tensor);
+	ck_assert_int_eq(submit(0, &s), 0);		/* rank 1 not yet */
+	ck_assert_int_eq(open_of(1, TENSOR + 1, 1), 0);
+	finish(second);
+	ck_assert_int_eq(submit(1, &s), 0);
+	finish(tensor);
+	ck_assert_int_eq(open_of(1, TENSOR + 1, 2), 0);
+	ck_assert_int_eq(open_of(0, TENSOR + 1, 2), 0);
+	finish(second);
+	fr_tensor_remove(front, second);
+	free(second);
+}
+END_TEST
+
 START_TEST(hostile_pieces_give_eproto_and_change_nothing)
 {
 	struct ring_sub s;
@@ -449,6 +504,8 @@ int main(void)
 	tcase_add_test(t, a_broadcast_knows_its_root_by_local_index);
 	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
 	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
+	tcase_add_loop_test(t, ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole, 0, 2);
+	tcase_add_test(t, ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between);
 	tcase_add_test(t, hostile_pieces_give_eproto_and_change_nothing);
 	tcase_add_test(t, ranks_that_disagree_on_groups_are_named);
 	tcase_add_test(t, rounds_wrap_past_zero);
