@@ -222,7 +222,7 @@ static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j, 
 /*
  * A group's GPUs take part in what its ranks start, one after the other, whatever it is called:
  * in another order they would add one tensor to another.  Seen before any round that got mixed up
- * is whole, since it needs all of them.
+ * is whole, since it needs all of them.  Where each GPU is a group nobody's order matters.
  */
 static int check_order(struct front *f, struct fr_job *j, uint32_t local, struct fr_tensor *t,
 		       struct err *e)
@@ -294,7 +294,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		return rc;
 	rc = t->running ? 0 : check_root(j, s, e);
 	rc = rc ? rc : check_turn(f, j, local, t, s, now, e);
-	if (!rc && s->part == PART_OPEN)
+	if (!rc && s->part == PART_OPEN && s->groups < j->nlocal)
 		rc = check_order(f, j, local, t, e);
 	if (rc)
 		return rc;

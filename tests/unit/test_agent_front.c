@@ -334,9 +334,11 @@ START_TEST(a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any)
 END_TEST
 
 /* Two tensors, whose rounds ranks start on GPUs in an order of their own. */
+static uint8_t groups;
+
 static int open_of(uint32_t local, uint32_t id, uint32_t round)
 {
-	struct ring_sub s = open_sub(round, 2);
+	struct ring_sub s = open_sub(round, groups);
 
 	s.tensor = id;
 	return submit(local, &s);
@@ -347,6 +349,7 @@ START_TEST(ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole)
 	struct fr_tensor *second = add(TENSOR + 1, BYTES, ENGINES);
 
 	second->name = "bias";
+	groups = 1;
 	ck_assert_int_eq(open_of(0, TENSOR, 1), 0);
 	ck_assert_int_eq(open_of(_i, TENSOR + 1, 1), 0);
 	if (_i) {			/* each has started the one that the other has not */
@@ -369,6 +372,7 @@ START_TEST(ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between)
 	struct fr_tensor *second = add(TENSOR + 1, BYTES, ENGINES);
 	struct ring_sub s = sub(2);
 
+	groups = 1;
 	ck_assert_int_eq(open_of(0, TENSOR, 1), 0);
 	ck_assert_int_eq(open_of(0, TENSOR + 1, 1), 0);
 	ck_assert_int_eq(open_of(1, TENSOR, 1), 0);
@@ -381,6 +385,21 @@ START_TEST(ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between)
 	ck_assert_int_eq(open_of(1, TENSOR + 1, 2), 0);
 	ck_assert_int_eq(open_of(0, TENSOR + 1, 2), 0);
 	finish(second);
+	fr_tensor_remove(front, second);
+	free(second);
+}
+END_TEST
+
+START_TEST(ranks_may_cross_where_each_gpu_is_a_group)
+{
+	struct fr_tensor *second = add(TENSOR + 1, BYTES, ENGINES);
+
+	groups = LOCAL;
+	ck_assert_int_eq(open_of(0, TENSOR, 1), 0);
+	ck_assert_int_eq(open_of(1, TENSOR + 1, 1), 0);
+	ck_assert_int_eq(open_of(1, TENSOR, 1), 0);
+	ck_assert_int_eq(open_of(0, TENSOR + 1, 1), 0);
+	ck_assert(fr_all_posted(tensor) && fr_all_posted(second));
 	fr_tensor_remove(front, second);
 	free(second);
 }
@@ -506,6 +525,7 @@ int main(void)
 	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
 	tcase_add_loop_test(t, ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole, 0, 2);
 	tcase_add_test(t, ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between);
+	tcase_add_test(t, ranks_may_cross_where_each_gpu_is_a_group);
 	tcase_add_test(t, hostile_pieces_give_eproto_and_change_nothing);
 	tcase_add_test(t, ranks_that_disagree_on_groups_are_named);
 	tcase_add_test(t, rounds_wrap_past_zero);
