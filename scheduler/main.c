@@ -144,6 +144,7 @@ int main(int argc, char **argv)
 		return 0;
 	if (todo == OPT_EXIT_USAGE)
 		return 2;
+	daemon_raise_descriptors();
 	err = log_level_from_name(o.log_level);
 	if (err < 0) {
 		fprintf(stderr, "tally-scheduler: --log-level %s: error, warn, info or debug\n",
@@ -158,6 +159,8 @@ int main(int argc, char **argv)
 		err_wrap(&e, "--state-dir");
 	if (!err)
 		err = loop_new(&l, &e);
+	if (!err && loop_reserve(l))
+		err = err_set(&e, TALLY_ENOMEM, "out of memory");
 	if (!err)
 		err = serve(l, st, &o, &e);
 	if (err)

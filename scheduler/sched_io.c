@@ -36,6 +36,7 @@ struct sched_io {
 	bool acting, any_gone, stopping, saved;
 	int save_code;
 	uint32_t open;
+	struct ctl_crowd crowd;		/* who has said nothing yet */
 	const struct msg *encoded;	/* in `wire`, during a step's actions */
 	struct ctl_wire wire;		/* owned */
 	struct sched_conn_io conns[CTL_CONNS_MAX];
@@ -52,7 +53,12 @@ static void log_row(enum sched_level level, const char *text)
 		[SCHED_INFO] = LOG_INFO, [SCHED_DEBUG] = LOG_DEBUG,
 	};
 
-	log_line(to[level], "%s", text);
+	static struct log_site site[ARRAY_SIZE(to)];
+
+	if (level <= SCHED_WARN)	/* strangers can have those said */
+		log_bounded(&site[level], to[level], "%s", text);
+	else
+		log_line(to[level], "%s", text);
 }
 
 /*
@@ -133,11 +139,8 @@ static void arm(struct sched_io *io)
 
 	if (io->stopping || next == io->armed)
 		return;
-	loop_timer_stop(io->timer);
-	io->timer = NULL;
 	io->armed = next;
-	if (loop_timer_start(io->loop, &io->timer, ms, HEARTBEAT_MS, on_timer, io))
-		log_error("timer cannot be set, reason out of memory");
+	loop_timer_set(io->timer, ms, HEARTBEAT_MS);
 }
 
 /* ---- events ---- */
@@ -200,9 +203,9 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 {
 	struct sched_conn_io *conn = ctx;
 
-	(void)c;
 	if (conn->gone || conn->io->stopping)
 		return;
+	ctl_known(c);
 	feed(conn->io, (struct sched_event){
 		.type = SCHED_EV_MSG, .conn = (uint32_t)(conn - conn->io->conns), .msg = m,
 	});
@@ -214,7 +217,7 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 	struct sched_io *io = conn->io;
 
 	if (e->code)
-		log_info("connection %s closed, reason %s", ctl_peer(c), e->text);
+		log_here(LOG_INFO, "connection %s closed, reason %s", ctl_peer(c), e->text);
 	if (io->acting) {
 		conn->gone = io->any_gone = true;
 		return;
@@ -246,8 +249,10 @@ static void on_accepted(void *ctx, int fd)
 	if (ctl_adopt(io->loop, &c->ctl, fd, &conn_cb, c, &e)) {
 		log_warn("connection refused, reason %s", e.text);
 		c->ctl = NULL;
+		close(fd);
 		return;
 	}
+	ctl_crowd_join(&io->crowd, c->ctl);
 	io->open++;
 	feed(io, (struct sched_event){
 		.type = SCHED_EV_UP, .conn = (uint32_t)(c - io->conns),
@@ -292,6 +297,7 @@ int sched_io_start(struct sched_io **out, struct loop *l, struct state *st,
 		return err_set(e, TALLY_ENOMEM, "out of memory");
 	io->loop = l;
 	io->state = st;
+	ctl_crowd_init(&io->crowd, STRANGERS_MAX);
 	io->armed = MONO_NEVER;
 	for (uint32_t i = 0; i < CTL_CONNS_MAX; i++)
 		io->conns[i].io = io;
@@ -300,8 +306,14 @@ int sched_io_start(struct sched_io **out, struct loop *l, struct state *st,
 		free(io);
 		return err_set(e, TALLY_ENOMEM, "out of memory");
 	}
-	err = listener_tcp(l, &io->listener, config->host, config->port, on_accepted, io, e);
+	err = loop_timer_start(l, &io->timer, HEARTBEAT_MS, HEARTBEAT_MS, on_timer, io);
+	if (err)
+		err_set(e, err, "out of memory");
+	else
+		err = listener_tcp(l, &io->listener, config->host, config->port, on_accepted, io,
+				   e);
 	if (err) {
+		loop_timer_stop(io->timer);
 		sched_free(io->core);
 		free(io);
 		return err;

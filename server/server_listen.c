@@ -21,7 +21,6 @@
 #include "common/rt/route.h"
 #include "server/server.h"
 
-#define GREETINGS_MAX	1024u
 #define CROWD_TELL_MS	10000u
 
 struct greeting {
@@ -153,7 +152,7 @@ static void on_accept(void *ctx, int fd)
 		close(fd);
 		return;
 	}
-	if (s->ngreetings == GREETINGS_MAX)
+	if (s->ngreetings == STRANGERS_MAX)
 		make_room(s);
 	g->server = s;
 	g->fd = fd;

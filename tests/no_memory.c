@@ -1,21 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large arrays of pointers cannot be had while the file NO_MEMORY is there: to be preloaded.
+ * To be preloaded: while the file NO_MEMORY is there, large arrays of pointers cannot be had, or
+ * NO_MEMORY_PERMILLE of 1000 allocations, whatever they are for.
  */
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define LARGE	500
 
+extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t size);
+
+static _Atomic uint64_t asked;
+
+/* In no order that a program could fall into step with. */
+static bool by_chance(uint64_t permille)
+{
+	uint64_t x = atomic_fetch_add(&asked, 1) * 0x9e3779b97f4a7c15u;
+
+	x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+	return (x >> 32) % 1000 < permille;
+}
+
+static bool fails(bool large)
+{
+	const char *file = getenv("NO_MEMORY"), *permille = getenv("NO_MEMORY_PERMILLE");
+
+	if (!file || !(permille ? by_chance(strtoul(permille, NULL, 10)) : large) ||
+	    access(file, F_OK))
+		return false;
+	errno = ENOMEM;
+	return true;
+}
+
+void *malloc(size_t size)
+{
+	return fails(false) ? NULL : __libc_malloc(size);
+}
 
 void *calloc(size_t n, size_t size)
 {
-	const char *file = n >= LARGE && size == sizeof(void *) ? getenv("NO_MEMORY") : NULL;
+	return fails(n >= LARGE && size == sizeof(void *)) ? NULL : __libc_calloc(n, size);
+}
 
-	if (!file || access(file, F_OK))
-		return __libc_calloc(n, size);
-	errno = ENOMEM;
-	return NULL;
+void *realloc(void *p, size_t size)
+{
+	return size && fails(false) ? NULL : __libc_realloc(p, size);
 }

@@ -27,8 +27,7 @@
 #include "worker-agent/agent_core.h"
 #include "worker-agent/agent_front.h"
 
-#define AD_SESSIONS_MAX	1024u		/* processes; of one user half of what others leave, */
-#define AD_REFUSED_MAX	16u		/* and so many more hear why they are refused */
+#define AD_SESSIONS_MAX	1024u		/* processes; of one user half of what others leave */
 #define AD_REQS_MAX	64u		/* questions of one process at the scheduler */
 #define AD_NAME_MAX	64u		/* of a memfd */
 
@@ -302,7 +301,7 @@ struct ad_session {
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
 	bool placed, detached, cut, ring_busy;
-	bool refused;			/* its user has too many: said when it asks */
+	bool admitted;			/* one of AD_SESSIONS_MAX; else a stranger */
 	bool unready;			/* came into a job that ran, and has none of its tensors */
 	struct ad_back *back;		/* owned: what it hands back; NULL: nothing */
 	bool waits;			/* OPENING: for tensors of a job that came back */
@@ -457,6 +456,7 @@ struct agent {
 	uint32_t my_node;
 	uint64_t next_req, next_session, memory_bytes;
 	struct list jobs, sessions;
+	struct ctl_crowd crowd;		/* processes that have not attached yet */
 	struct list returning;		/* ad_returning.link: jobs as they are told again */
 	uint32_t refused_job;		/* the last that could not be taken; 0: none */
 	struct err refused;		/* why */
@@ -609,9 +609,8 @@ void ad_alive_over(const struct ad_job *j);
 void ad_alive_look(struct agent *a);	/* each second: who has not come back is told of */
 void ad_alive_end(struct agent *a);
 
-/* agent_crowd.c: false: it is shut out at once; *refused: admitted, to hear why it is not */
-bool ad_crowd_admits(const struct agent *a, uint32_t uid, bool *refused);
-void ad_crowd_refuse(struct ad_session *s, uint64_t req);	/* closes it */
+/* agent_admit.c: false: it has been told why not, and is closed */
+bool ad_admit(struct ad_session *s, uint64_t req);
 
 /* agent_session.c: processes */
 int ad_sessions_start(struct agent *a, struct err *e);

@@ -160,7 +160,7 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->root = s->root;
 	t->root_local = s->rop == ROP_BROADCAST ? local_of(t->job, s->root) : -1;
 	t->priority = s->priority;
-	t->seq = t->job->next_seq++;
+	t->seq = f->next_seq++;
 	t->since = now;
 	t->times = (struct ag_times){ 0 };
 	t->waits.kind = WAIT_NONE;

@@ -24,7 +24,6 @@
 struct fr_job {
 	struct list link;
 	uint32_t id, world, nlocal;
-	uint64_t next_seq;		/* of submissions */
 	struct list tensors;
 	void *user;			/* the shell's */
 	uint64_t live;			/* local ranks that take part: bits */
@@ -72,6 +71,7 @@ struct front {
 	struct list jobs, running;
 	struct fr_tensor *bucket[FR_BUCKETS];
 	uint64_t rounds;		/* finished */
+	uint64_t next_seq;		/* of rounds that open: jobs do not go before each other */
 };
 
 void fr_init(struct front *f);

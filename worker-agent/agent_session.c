@@ -140,16 +140,14 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 		reply(s, m->req, TALLY_EPROTO, "attached already");
 		return;
 	}
-	if (s->refused) {
-		ad_crowd_refuse(s, m->req);
-		return;
-	}
 	if (m->version != MSG_VERSION) {
 		(void)ctl_reply(s->ctl, m->req, TALLY_EVERSION,
 				"this agent speaks version %u, libtally %u", MSG_VERSION,
 				m->version);
 		return;
 	}
+	if (!ad_admit(s, m->req))
+		return;
 	memcpy(s->job_name, m->job, strlen(m->job) + 1);
 	s->world = m->world;
 	s->rank = m->rank;
@@ -740,10 +738,8 @@ static void on_accept(void *ctx, int fd)
 	struct err e;
 
 	s = calloc(1, sizeof(*s));
-	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
-	    !ad_crowd_admits(a, cred.uid, &s->refused)) {
-		log_warn("process %d uid %u refused, reason %s", cred.pid, cred.uid,
-			 s ? "too many processes" : "out of memory");
+	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
+		log_warn("process refused, reason %s", s ? "no credentials" : "out of memory");
 		free(s);
 		close(fd);
 		return;
@@ -764,12 +760,16 @@ static void on_accept(void *ctx, int fd)
 		free(s);
 		return;
 	}
+	ctl_crowd_join(&a->crowd, s->ctl);
 	list_add(&a->sessions, &s->link);
 }
 
 int ad_sessions_start(struct agent *a, struct err *e)
 {
-	int rc = listener_unix(a->loop, &a->listener, a->opt.socket, 0660, on_accept, a, e);
+	int rc;
+
+	ctl_crowd_init(&a->crowd, STRANGERS_MAX);
+	rc = listener_unix(a->loop, &a->listener, a->opt.socket, 0660, on_accept, a, e);
 
 	return rc ? err_wrap(e, "--socket") : 0;
 }

@@ -62,6 +62,9 @@
 #define CTL_QUEUE_BYTES_MAX	(64u << 20)	/* unsent bytes before a slow peer is cut */
 #define CTL_CONNS_MAX		8192u
 
+/* connections of a listener that have not said who they are; the oldest makes room for one more */
+#define STRANGERS_MAX		1024u
+
 /* rings of a training process */
 #define RING_ENTRIES		4096u		/* a power of two */
 
@@ -89,6 +92,7 @@ static_assert(CHUNK_BYTES_MIN % SEG_BYTES_MIN == 0, "chunks hold whole segments"
 static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
 static_assert(WINDOW_BYTES_MIN >= SEG_BYTES_MAX, "a window takes any segment");
 static_assert((RING_ENTRIES & (RING_ENTRIES - 1)) == 0, "ring size is a power of two");
+static_assert(STRANGERS_MAX < CTL_CONNS_MAX - NODES_MAX, "nodes find room beside a crowd");
 static_assert(LEASE_MS >= 3 * HEARTBEAT_MS, "a lease survives two lost heartbeats");
 static_assert(LINK_DEAD_MS >= 2 * LINK_PING_MS, "a ping has time to be answered");
 static_assert(WORLD_SIZE_MAX <= AGENTS_PER_JOB_MAX * LOCAL_RANKS_MAX, "ranks fit");

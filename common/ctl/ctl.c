@@ -25,6 +25,7 @@
 
 #include "common/base/utf8.h"
 #include "common/ctl/ctl.h"
+#include "common/rt/log.h"
 
 #define KEEP_BYTES	(16u << 10)	/* a buffer kept between messages */
 
@@ -35,6 +36,8 @@ struct ctl {
 	void *user;
 	bool closing;			/* no callback but closed() from here on */
 	bool heard;			/* the first message is in */
+	struct ctl_crowd *crowd;	/* NULL: known, or closing */
+	struct list link;		/* in its strangers */
 	uint32_t patience_ms;
 	struct loop_timer *deadline;
 	struct err why;			/* code 0: the stream knows better */
@@ -48,6 +51,42 @@ struct ctl {
 	uint32_t nfds;			/* of the message in msg(), not taken */
 	int fds[STREAM_FDS_MAX];
 };
+
+/* ---- strangers ---- */
+
+#define CROWD_TELL_MS	10000u
+
+void ctl_crowd_init(struct ctl_crowd *w, uint32_t max)
+{
+	*w = (struct ctl_crowd){ .max = max };
+	list_init(&w->strangers);
+}
+
+void ctl_known(struct ctl *c)
+{
+	if (!c->crowd)
+		return;
+	list_del(&c->link);
+	c->crowd->n--;
+	c->crowd = NULL;
+}
+
+void ctl_crowd_join(struct ctl_crowd *w, struct ctl *c)
+{
+	mono_t now = loop_now();
+
+	ASSERT(!c->crowd);
+	if (w->n == w->max) {
+		if (!w->told || now - w->told > mono_ms(CROWD_TELL_MS)) {
+			log_warn("%u connections say nothing, the oldest are closed", w->n);
+			w->told = now;
+		}
+		ctl_close(list_first(&w->strangers, struct ctl, link));
+	}
+	c->crowd = w;
+	list_add(&w->strangers, &c->link);
+	w->n++;
+}
 
 /* ---- the end ---- */
 
@@ -63,6 +102,7 @@ static void on_closed(void *ctx, struct stream *s, const struct err *e)
 
 	(void)s;
 	loop_timer_stop(c->deadline);
+	ctl_known(c);
 	if (!c->closing && c->have > 0 && e->code == 0)
 		err_set(&c->why, TALLY_EPROTO, "%s closed in the middle of a message",
 			stream_peer(s));
@@ -79,6 +119,7 @@ void ctl_close(struct ctl *c)
 	if (c->closing)
 		return;
 	c->closing = true;
+	ctl_known(c);
 	loop_timer_stop(c->deadline);
 	c->deadline = NULL;
 	stream_finish(c->s, c->patience_ms);

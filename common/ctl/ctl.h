@@ -17,6 +17,7 @@
 #define TALLY_CTL_H
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/rt/daemon.h"
 #include "common/rt/loop.h"
 #include "proto/msg.h"
@@ -34,6 +35,19 @@ int ctl_connect(struct loop *l, struct ctl **c, const char *host, uint16_t port,
 		const struct ctl_cb *cb, void *ctx, struct err *e);
 int ctl_adopt(struct loop *l, struct ctl **c, int fd, const struct ctl_cb *cb, void *ctx,
 	      struct err *e);
+
+/*
+ * The connections of a listener that nobody knows yet, oldest first: whoever means it says so at
+ * once, so when there are too many the oldest is closed, and a crowd keeps nobody out.
+ */
+struct ctl_crowd {
+	struct list strangers;
+	uint32_t n, max;
+	mono_t told;			/* that there are too many; 0: never */
+};
+void ctl_crowd_init(struct ctl_crowd *w, uint32_t max);
+void ctl_crowd_join(struct ctl_crowd *w, struct ctl *c);	/* until ctl_known(), or its end */
+void ctl_known(struct ctl *c);
 /* Queues a copy; before up() too.  EINVAL, ENOMEM: nothing was sent.  EQUOTA: the peer
  * does not read, and c is closed for it.  ESHUTDOWN: closed already. */
 int ctl_send(struct ctl *c, const struct msg *m, struct err *e);

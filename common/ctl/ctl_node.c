@@ -69,7 +69,7 @@ struct ctl_node {
 	enum node_state state;
 	struct ctl *c;			/* NULL: none, or already told to close */
 	uint32_t closing;		/* connections whose closed() is still to come */
-	struct loop_timer *timer;	/* waiting: back-off; up: heartbeat */
+	struct loop_timer *timer;	/* waiting: back-off; up: heartbeat; there for life */
 	uint32_t backoff_ms;
 	struct rng rng;
 	int told_down;			/* code of what was told last of this outage; 0: nothing */
@@ -85,8 +85,6 @@ struct ctl_node {
 	char local[ADDR_LEN_MAX + 1];
 };
 
-static void begin_connecting(void *ctx);
-
 /* ---- states ---- */
 
 static void set_state(struct ctl_node *n, enum node_state to, const char *why)
@@ -96,13 +94,13 @@ static void set_state(struct ctl_node *n, enum node_state to, const char *why)
 		log_debug("scheduler %s %s -> %s, reason %s", n->where,
 			  state_names[n->state], state_names[to], why);
 	n->state = to;
-	loop_timer_stop(n->timer);
-	n->timer = NULL;
+	loop_timer_pause(n->timer);
 	n->local[0] = '\0';
 }
 
 static void node_free(struct ctl_node *n)
 {
+	loop_timer_stop(n->timer);
 	free(n->hello_mem);
 	free(n);
 }
@@ -125,23 +123,29 @@ static uint64_t next_backoff_ms(struct ctl_node *n)
 	return ms / 2 + rng_below(&n->rng, ms / 2 + 1);
 }
 
+/* What does not change by trying again. */
+static bool is_final(int code)
+{
+	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;
+}
+
 /* Back to waiting, whatever it was that went wrong. */
 static void retry(struct ctl_node *n, const struct err *why)
 {
-	bool foreign = why->code == TALLY_EMISMATCH && n->told_down != TALLY_EMISMATCH;
-	bool tell = !n->told_down || foreign;
-	int code;
+	bool foreign = why->code == TALLY_EMISMATCH || is_final(why->code);
+	bool tell = !n->told_down || (foreign && n->told_down != why->code);
 
 	drop_connection(n);
 	set_state(n, NODE_WAITING, why->text);
-	code = loop_timer_start(n->l, &n->timer, next_backoff_ms(n), BACKOFF_MAX_MS,
-				begin_connecting, n);
-	ASSERT(code == 0 || code == TALLY_ENOMEM);
+	loop_timer_set(n->timer, next_backoff_ms(n), BACKOFF_MAX_MS);
 	n->told_down = tell ? why->code : n->told_down;
-	if (code < 0)
-		log_error("scheduler %s out of memory, not tried again", n->where);
 	if (tell)
 		n->cb.down(n->ctx, why);	/* the last thing: it may stop us */
+}
+
+static bool trains(const struct ctl_node *n)
+{
+	return n->cb.trains && n->cb.trains(n->ctx);
 }
 
 static void refuse(struct ctl_node *n, const struct err *why)
@@ -151,9 +155,16 @@ static void refuse(struct ctl_node *n, const struct err *why)
 	n->cb.refused(n->ctx, why);
 }
 
-static bool is_final(int code)
+/*
+ * A scheduler that takes us for a stranger: wrong secret, other version, name in use.  Who has jobs
+ * in which somebody trains needs no scheduler for that, and waits for one that knows it.
+ */
+static void refused(struct ctl_node *n, const struct err *why)
 {
-	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;
+	if (is_final(why->code) && !trains(n))
+		refuse(n, why);
+	else
+		retry(n, why);
 }
 
 /* ---- heartbeats ---- */
@@ -174,9 +185,8 @@ static void send_heartbeat(struct ctl_node *n)
  * Silence is counted in turns of the loop, not by the clock: when we were busy for
  * longer than a lease, the echoes lie in the socket and nobody is to blame.
  */
-static void on_heartbeat_due(void *ctx)
+static void on_heartbeat_due(struct ctl_node *n)
 {
-	struct ctl_node *n = ctx;
 	struct err e;
 
 	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
@@ -217,8 +227,6 @@ static void note_local(struct ctl_node *n)
 
 static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 {
-	struct err e;
-
 	set_state(n, NODE_UP, "registered");
 	n->heartbeat_ms = MIN(MAX(w->heartbeat_ms, HEARTBEAT_FLOOR_MS), HEARTBEAT_CEIL_MS);
 	n->lease_ms = MAX(w->lease_ms, n->heartbeat_ms);
@@ -230,12 +238,7 @@ static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 	memcpy(n->hello.hello.cluster, w->cluster, ID_BYTES);
 	n->hello.hello.node = w->node;
 	note_local(n);
-	if (loop_timer_start(n->l, &n->timer, n->heartbeat_ms, n->heartbeat_ms,
-			     on_heartbeat_due, n) < 0) {
-		err_set(&e, TALLY_ENOMEM, "no memory for the heartbeat timer");
-		retry(n, &e);
-		return;
-	}
+	loop_timer_set(n->timer, n->heartbeat_ms, n->heartbeat_ms);
 	n->cb.up(n->ctx, w);
 }
 
@@ -254,15 +257,12 @@ static void on_greeting_msg(struct ctl_node *n, const struct msg *m)
 		return;
 	}
 	err_set(&e, m->reply.code ? m->reply.code : TALLY_EPROTO, "%s", m->reply.text);
-	if (e.code == TALLY_EMISMATCH && !(n->cb.trains && n->cb.trains(n->ctx))) {
+	if (e.code == TALLY_EMISMATCH && !trains(n)) {
 		memset(n->hello.hello.cluster, 0, ID_BYTES);
 		n->hello.hello.node = 0;
 		n->hello.hello.draining = 0;
 	}
-	if (is_final(e.code))
-		refuse(n, &e);
-	else
-		retry(n, &e);
+	refused(n, &e);
 }
 
 static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
@@ -312,21 +312,30 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *why)
 	err_set(&e, why->code ? why->code : TALLY_ESCHED, "%s",
 		why->code ? why->text : "connection closed");
 	if (n->state == NODE_GREETING && why->code == TALLY_EVERSION)
-		refuse(n, &e);
+		refused(n, &e);
 	else
 		retry(n, &e);
 }
 
 static const struct ctl_cb ctl_cb = { .up = on_up, .msg = on_msg, .closed = on_closed };
 
-static void begin_connecting(void *ctx)
+static void begin_connecting(struct ctl_node *n)
 {
-	struct ctl_node *n = ctx;
 	struct err e;
 
 	set_state(n, NODE_CONNECTING, "back-off over");
 	if (ctl_connect(n->l, &n->c, n->host, n->port, &ctl_cb, n, &e) < 0)
 		retry(n, &e);
+}
+
+static void on_timer(void *ctx)
+{
+	struct ctl_node *n = ctx;
+
+	if (n->state == NODE_UP)
+		on_heartbeat_due(n);
+	else
+		begin_connecting(n);
 }
 
 /* ---- life ---- */
@@ -373,7 +382,7 @@ int ctl_node_start(struct loop *l, struct ctl_node **out, const char *host, uint
 	fmt_endpoint(n->where, sizeof(n->where), host, port);
 	host_random(&n->rng.state, sizeof(n->rng.state));
 	code = copy_hello(n, hello, e);
-	if (code == 0 && loop_timer_start(l, &n->timer, 0, BACKOFF_MAX_MS, begin_connecting, n) < 0)
+	if (code == 0 && loop_timer_start(l, &n->timer, 0, BACKOFF_MAX_MS, on_timer, n) < 0)
 		code = err_set(e, TALLY_ENOMEM, "no memory for a timer");
 	if (code < 0) {
 		node_free(n);

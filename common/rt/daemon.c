@@ -132,14 +132,13 @@ static void on_watchdog(void *ctx)
 	notify("WATCHDOG=1");
 }
 
-/* As many descriptors as the system allows: connections, and memory of processes. */
-static void raise_descriptors(void)
+void daemon_raise_descriptors(void)
 {
 	struct rlimit l;
 
 	if (getrlimit(RLIMIT_NOFILE, &l))
 		return;
-	l.rlim_cur = l.rlim_max;
+	l.rlim_cur = MAX(l.rlim_cur, MIN(l.rlim_max, LOOP_FDS));
 	(void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
@@ -149,7 +148,8 @@ static int open_loop(struct daemon *d, struct err *e)
 
 	if (rc)
 		return rc;
-	rc = loop_bell_start(d->loop, &d->bell, on_bell, d);
+	rc = loop_reserve(d->loop);
+	rc = rc ? rc : loop_bell_start(d->loop, &d->bell, on_bell, d);
 	rc = rc ? rc : loop_on_signals(d->loop, on_signal, d);
 	if (!rc && notify_watchdog_ms())
 		rc = loop_timer_start(d->loop, &d->watchdog, 0, notify_watchdog_ms() / 2,
@@ -173,7 +173,7 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 		return 0;
 	if (todo == OPT_EXIT_USAGE)
 		return 2;
-	raise_descriptors();
+	daemon_raise_descriptors();
 	if (set_up(d, &e))
 		return failed(d, &e);
 	if (todo == OPT_CHECK)

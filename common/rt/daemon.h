@@ -88,4 +88,7 @@ void daemon_give_up(struct daemon *d);
 /* --port-file PATH, for scripts; NULL or "": none. */
 int daemon_write_port(const char *path, uint16_t port, struct err *e);
 
+/* As many descriptors as the system allows, LOOP_FDS at most: connections, processes' memory. */
+void daemon_raise_descriptors(void);
+
 #endif

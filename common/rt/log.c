@@ -4,14 +4,16 @@
  *
  * A line is made on the stack and handed over in one call that does not block: a
  * pipe or terminal is reopened, so that O_NONBLOCK is ours alone and not also
- * that of whoever shares our stderr; a socket (the journal) is sent to with
- * MSG_DONTWAIT; a file does not block.  A line that finds no room is counted, and
- * the next one that gets through is preceded by how many were lost.
+ * that of whoever shares our stderr, or looked at before each line where it is
+ * another user's; a socket (the journal) is sent to with MSG_DONTWAIT; a file does
+ * not block.  A line that finds no room is counted, and the next one that gets
+ * through is preceded by how many were lost.
  *
  * Text from peers may be in a line: control characters become '?'.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -42,6 +44,7 @@ static struct {
 	enum log_level level;
 	int fd;
 	bool is_socket, journal;
+	bool may_block;			/* it could not be reopened: looked at before each line */
 } cfg = { .program = "tally", .level = LOG_INFO, .fd = STDERR_FILENO };
 
 static _Atomic uint64_t dropped, dropped_told;
@@ -60,6 +63,7 @@ static int reopen_stderr(void)
 {
 	int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 
+	cfg.may_block = fd < 0;		/* another user's */
 	return fd < 0 ? STDERR_FILENO : fd;
 }
 
@@ -72,7 +76,7 @@ void log_init(const char *program, enum log_level level)
 	if (cfg.fd != STDERR_FILENO)
 		close(cfg.fd);
 	cfg.fd = STDERR_FILENO;
-	cfg.is_socket = cfg.journal = false;
+	cfg.is_socket = cfg.journal = cfg.may_block = false;
 	if (fstat(STDERR_FILENO, &st) < 0)
 		return;
 	cfg.is_socket = S_ISSOCK(st.st_mode);
@@ -117,10 +121,14 @@ static size_t put_tail(char *line, size_t head, int text)
 	return len;
 }
 
+/* A pipe that is writable takes PIPE_BUF bytes: more than a line has. */
 static bool emit(const char *line, size_t len)
 {
+	struct pollfd p = { .fd = cfg.fd, .events = POLLOUT };
 	ssize_t n;
 
+	if (cfg.may_block && poll(&p, 1, 0) != 1)
+		return false;
 	do {
 		n = cfg.is_socket ? send(cfg.fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL)
 				  : write(cfg.fd, line, len);

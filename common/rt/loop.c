@@ -11,8 +11,12 @@
  * still closing finish, then takes the loop's own handles down; something that
  * its owner forgot to close is our bug and trips the guard.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <uv.h>
 #undef MIN			/* uv.h drags in sys/param.h's */
 #undef MAX
@@ -26,6 +30,7 @@ struct loop {
 	uv_async_t keep;		/* holds uv_run() until loop_stop() */
 	uv_timer_t defer;
 	uv_timer_t guard;
+	uv_poll_t reserve;
 	struct list tasks;
 	uint32_t works;
 	uv_signal_t signals[2];
@@ -193,11 +198,21 @@ int loop_timer_start(struct loop *l, struct loop_timer **out, uint64_t first_ms,
 	t->ctx = ctx;
 	uv_timer_init(&l->uv, &t->uv);
 	t->uv.data = t;
-	/* Deadlines count from now, not from when this turn of the loop began. */
-	uv_update_time(&l->uv);
-	uv_timer_start(&t->uv, on_timer, first_ms, repeat_ms);
+	loop_timer_set(t, first_ms, repeat_ms);
 	*out = t;
 	return 0;
+}
+
+void loop_timer_set(struct loop_timer *t, uint64_t first_ms, uint64_t repeat_ms)
+{
+	/* Deadlines count from now, not from when this turn of the loop began. */
+	uv_update_time(t->uv.loop);
+	uv_timer_start(&t->uv, on_timer, first_ms, repeat_ms);
+}
+
+void loop_timer_pause(struct loop_timer *t)
+{
+	uv_timer_stop(&t->uv);
 }
 
 void loop_timer_stop(struct loop_timer *t)
@@ -357,6 +372,46 @@ int loop_work(struct loop *l, void (*fn)(void *), void *ctx)
 	}
 	l->works++;
 	return 0;
+}
+
+/* ---- what libuv ends the process for where there is no memory ---- */
+
+static void on_reserve(uv_poll_t *h, int status, int events)
+{
+	(void)h;
+	(void)status;
+	(void)events;
+}
+
+/* It has a table by descriptor, which grows with the highest one that was ever watched. */
+static void reserve_watches(struct loop *l)
+{
+	struct rlimit r;
+	int low, high;
+
+	if (getrlimit(RLIMIT_NOFILE, &r))
+		return;
+	low = eventfd(0, EFD_CLOEXEC);
+	high = fcntl(low, F_DUPFD_CLOEXEC, (int)MIN(r.rlim_cur, LOOP_FDS) - 1);
+	if (high >= 0 && !uv_poll_init(&l->uv, &l->reserve, high)) {
+		uv_poll_start(&l->reserve, UV_READABLE, on_reserve);
+		uv_close((uv_handle_t *)&l->reserve, NULL);
+	}
+	if (high >= 0)
+		close(high);
+	if (low >= 0)
+		close(low);
+}
+
+static void do_nothing(void *ctx)
+{
+	(void)ctx;
+}
+
+int loop_reserve(struct loop *l)
+{
+	reserve_watches(l);
+	return loop_work(l, do_nothing, NULL);		/* its threads */
 }
 
 /* ---- signals ---- */

@@ -22,9 +22,19 @@ void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 mono_t loop_now(void);				/* CLOCK_BOOTTIME */
 
+/*
+ * What is made only once, and what libuv ends the process for when there is no memory for it: its
+ * threads, and its table of descriptors, up to LOOP_FDS.  For daemons, at the start.  ENOMEM.
+ */
+int loop_reserve(struct loop *l);
+#define LOOP_FDS	65536u
+
 struct loop_timer;	/* repeats until stopped (repeat_ms 0: once); first after `first_ms` */
 int loop_timer_start(struct loop *l, struct loop_timer **t, uint64_t first_ms, uint64_t repeat_ms,
 		     void (*fn)(void *), void *ctx);
+/* The same one anew, which needs no memory; or not at all until it is set again. */
+void loop_timer_set(struct loop_timer *t, uint64_t first_ms, uint64_t repeat_ms);
+void loop_timer_pause(struct loop_timer *t);
 void loop_timer_stop(struct loop_timer *t);	/* NULL is fine; t is gone */
 
 struct loop_watch;	/* a descriptor is readable (and/or writable) */

@@ -217,6 +217,8 @@ static void learn_socket(struct stream *s)
 		name_unix_peer(s);
 	else if (getpeername(s->fd, &a.sa, &a.len) == 0)
 		sock_addr_text(&a, s->peer, sizeof(s->peer));
+	else if (!s->peer[0] && !s->host[0])
+		snprintf(s->peer, sizeof(s->peer), "of somebody who has gone");
 	if (!s->is_unix)
 		tune_tcp(s->fd);
 }

@@ -154,13 +154,13 @@ static void hostile(uint32_t local, const struct ring_sub *s)
 {
 	size_t size = fr_tensor_size(LOCAL);
 	struct fr_tensor *before = malloc(size);
-	uint64_t seq = job.next_seq;
+	uint64_t seq = front->next_seq;
 
 	memcpy(before, tensor, size);
 	ck_assert_int_eq(submit(local, s), TALLY_EPROTO);
 	ck_assert_int_eq(error.code, TALLY_EPROTO);
 	ck_assert_mem_eq(before, tensor, size);
-	ck_assert_uint_eq(job.next_seq, seq);
+	ck_assert_uint_eq(front->next_seq, seq);
 	free(before);
 }
 

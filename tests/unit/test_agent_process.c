@@ -5,6 +5,83 @@
  */
 #include "tests/unit/agent_job_rig.h"
 
+/* ---- who comes in ---- */
+
+struct asker {
+	struct ad_session session;
+	struct ctl *end;		/* the process's */
+	uint32_t heard, closed;
+	struct err answer;
+};
+
+static void asker_msg(void *ctx, struct ctl *c, const struct msg *m)
+{
+	struct asker *k = ctx;
+
+	(void)c;
+	ck_assert_int_eq(m->type, MSG_REPLY);
+	err_set(&k->answer, m->reply.code, "%s", m->reply.text);
+	k->heard++;
+}
+
+static void asker_closed(void *ctx, struct ctl *c, const struct err *e)
+{
+	struct asker *k = ctx;
+
+	(void)c;
+	(void)e;
+	k->closed++;
+}
+
+/* Whether a process of that user is admitted, and what it hears else. */
+static bool asks_in(uint32_t uid, struct asker *k)
+{
+	static const struct ctl_cb cb = { .msg = asker_msg, .closed = asker_closed };
+	struct err e;
+	bool in;
+	int p[2];
+
+	*k = (struct asker){ .session = { .agent = &a, .uid = uid } };
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &k->session.ctl, p[0], &cb, k, &e), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &k->end, p[1], &cb, k, &e), 0);
+	list_add(&a.sessions, &k->session.link);
+	in = ad_admit(&k->session, 3);
+	if (!in)
+		wait_for(&k->heard, 1);
+	list_del(&k->session.link);
+	ctl_close(k->session.ctl);
+	ctl_close(k->end);
+	wait_for(&k->closed, 2);
+	return in;
+}
+
+START_TEST(a_user_leaves_half_of_the_places_to_others)
+{
+	static struct ad_session in[AD_SESSIONS_MAX];
+	uint32_t half = AD_SESSIONS_MAX / 2;
+	struct asker k;
+
+	for (uint32_t i = 0; i < AD_SESSIONS_MAX; i++) {	/* a half stays among strangers */
+		in[i] = (struct ad_session){ .agent = &a, .uid = 1000, .admitted = i < half - 1 };
+		list_add(&a.sessions, &in[i].link);
+	}
+	ck_assert(asks_in(1000, &k));
+	in[half].admitted = true;
+	ck_assert(!asks_in(1000, &k));
+	ck_assert_int_eq(k.answer.code, TALLY_EQUOTA);
+	ck_assert_str_eq(k.answer.text, "user id 1000 has 512 processes at agent a, and the last "
+			 "512 places are for others; let one end first");
+	ck_assert(asks_in(1001, &k));
+	for (uint32_t i = 0; i < AD_SESSIONS_MAX; i++)
+		in[i].admitted = true;
+	ck_assert(!asks_in(1001, &k));
+	ck_assert_str_eq(k.answer.text, "agent a has 1024 processes already");
+	for (uint32_t i = 0; i < AD_SESSIONS_MAX; i++)
+		list_del(&in[i].link);
+}
+END_TEST
+
 /* ---- what a process may name ---- */
 
 /* All engines have it by now, but nobody has said so: the process can only guess. */
@@ -239,6 +316,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_user_leaves_half_of_the_places_to_others);
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);

@@ -599,6 +599,38 @@ START_TEST(client_says_that_nobody_is_there)
 }
 END_TEST
 
+START_TEST(crowd_closes_its_oldest_stranger_and_nobody_who_is_known)
+{
+	static struct side t[4];
+	struct ctl_crowd crowd;
+	struct err e;
+	int p[4][2];
+
+	ctl_crowd_init(&crowd, 2);
+	for (int i = 0; i < 4; i++) {
+		t[i] = (struct side){ 0 };
+		ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, p[i]), 0);
+		ck_assert_int_eq(ctl_adopt(loop, &t[i].c, p[i][0], &cb, &t[i], &e), 0);
+		ctl_crowd_join(&crowd, t[i].c);
+		if (i == 0)
+			ctl_known(t[i].c);
+	}
+	loop_wait_count(loop, &t[1].closed, 1);
+	ck_assert_int_eq(t[1].why.code, 0);
+	ck_assert_uint_eq(crowd.n, 2);
+	close(p[2][1]);			/* who leaves makes room, too */
+	loop_wait_count(loop, &t[2].closed, 1);
+	ck_assert_uint_eq(crowd.n, 1);
+	ck_assert_uint_eq(t[0].closed + t[3].closed, 0);
+	for (int i = 0; i < 4; i++) {
+		if (i != 2)
+			close(p[i][1]);
+		loop_wait_count(loop, &t[i].closed, 1);
+	}
+	ck_assert_uint_eq(crowd.n, 0);
+}
+END_TEST
+
 static void add_pair_tests(TCase *c)
 {
 	tcase_add_checked_fixture(c, setup_pair, teardown);
@@ -627,6 +659,7 @@ static void add_other_tests(TCase *c)
 	tcase_add_test(c, slow_loris_is_cut_however_often_it_sends_a_byte);
 	tcase_add_test(c, message_in_single_bytes_is_a_message);
 	tcase_add_test(c, end_in_the_middle_of_a_message_is_eproto);
+	tcase_add_test(c, crowd_closes_its_oldest_stranger_and_nobody_who_is_known);
 	tcase_add_test(c, client_asks_and_is_answered);
 	tcase_add_test(c, client_gives_up_on_a_silent_scheduler);
 	tcase_add_test(c, client_says_that_nobody_is_there);

@@ -400,6 +400,31 @@ START_TEST(refusal_is_final)
 }
 END_TEST
 
+/* A scheduler that was started again with another secret, or is of another version. */
+START_TEST(who_trains_waits_for_a_scheduler_that_knows_it)
+{
+	static const int codes[] = { TALLY_EVERSION, TALLY_EAUTH, TALLY_EEXIST };
+
+	start_node(listener_port(sched.li));
+	loop_wait_count(loop, &node.ups, 1);
+	node.trains = true;
+	sched.refuse = codes[_i];
+	ctl_close(sched.c);
+	loop_wait_count(loop, &sched.hellos, 4);
+	ck_assert_uint_eq(node.refusals, 0);
+	ck_assert_uint_eq(node.downs, 2);	/* closed, and why it stays so */
+	ck_assert_int_eq(node.why.code, codes[_i]);
+	sched.refuse = 0;
+	sched.seq = node.beats;
+	loop_wait_count(loop, &node.ups, 2);
+	ck_assert_uint_eq(node.downs, 2);
+	ctl_close(sched.c);
+	sched.refuse = codes[_i];
+	node.trains = false;
+	loop_wait_count(loop, &node.refusals, 1);
+}
+END_TEST
+
 START_TEST(other_refusals_are_tried_again)
 {
 	sched.refuse = TALLY_EBUSY;
@@ -457,6 +482,7 @@ int main(void)
 	tcase_add_test(c, long_silence_of_ours_is_not_the_schedulers);
 	tcase_add_test(c, heartbeats_without_echo_end_the_connection);
 	tcase_add_test(c, refusal_is_final);
+	tcase_add_loop_test(c, who_trains_waits_for_a_scheduler_that_knows_it, 0, 3);
 	tcase_add_test(c, other_refusals_are_tried_again);
 	tcase_add_test(c, node_may_be_stopped_in_any_callback_and_state);
 	tcase_set_timeout(c, 120);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/rt/log.h"
@@ -146,6 +147,36 @@ START_TEST(full_pipe_drops_counts_and_later_tells)
 }
 END_TEST
 
+/* It cannot be reopened, so it blocks whoever writes to it when it is full. */
+START_TEST(full_pipe_of_another_user_does_not_block)
+{
+	int p[2], status;
+	pid_t child;
+
+	ck_assert_int_eq(pipe(p), 0);
+	ck_assert_int_eq(fchmod(p[1], 0), 0);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (!child) {
+		alarm(20);
+		dup2(p[1], STDERR_FILENO);
+		if (!getuid() && setresuid(65534, 65534, 65534))
+			_exit(2);
+		if (open("/proc/self/fd/2", O_WRONLY) >= 0)
+			_exit(3);
+		log_init("t", LOG_INFO);
+		for (int i = 0; i < 5000; i++)
+			log_info("line %d of quite some length, so that the pipe is full", i);
+		_exit(!log_dropped());
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+	close(p[0]);
+	close(p[1]);
+}
+END_TEST
+
 START_TEST(under_the_journal_lines_carry_a_priority)
 {
 	struct stat st;
@@ -251,6 +282,7 @@ int main(void)
 	tcase_add_test(c, text_of_a_peer_cannot_make_lines_of_its_own);
 	tcase_add_test(c, long_line_is_cut_and_stays_one_line);
 	tcase_add_test(c, full_pipe_drops_counts_and_later_tells);
+	tcase_add_test(c, full_pipe_of_another_user_does_not_block);
 	tcase_add_test(c, under_the_journal_lines_carry_a_priority);
 	tcase_add_test(c, full_journal_socket_does_not_block);
 	tcase_add_test(c, a_storm_of_warnings_is_bounded_place_by_place);
