@@ -278,7 +278,7 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 
 bool ag_work(struct ag_core *c, uint64_t budget)
 {
-	struct pheap *turn = &c->turn[AG_ALONE];
+	struct pheap *turn = &c->alone;
 
 	while (pheap_min(turn)) {
 		struct ag_route *r = container_of(pheap_min(turn), struct ag_route, turn);
@@ -427,6 +427,7 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 	if (!s)
 		return next_talk(c, out);	/* a CANCEL, where room is wanted */
 	push(c, s, out, now);
+	ag_served(c, s->tensor->job, s->route->peer->by_ref ? 0 : s->len + FRAME_BYTES);
 	return true;
 }
 

@@ -74,8 +74,8 @@ struct ag_counters {
 
 #define AG_BUCKETS 16384u
 
-/* Routes over links, by reference, and of jobs on this machine alone. */
-enum { AG_BY_LINK, AG_BY_REF, AG_ALONE, AG_TURNS };
+/* Routes over links, and by reference. */
+enum { AG_BY_LINK, AG_BY_REF, AG_TURNS };
 
 /* One engine of one server, over whatever links. */
 struct ag_peer {
@@ -94,7 +94,8 @@ struct ag_peer {
 /* The way of one job to one server engine; n = 1: the only one, to itself. */
 struct ag_route {
 	struct list link;		/* in job->routes */
-	struct pheap_node turn;		/* in one of core->turn while ready is not empty */
+	struct pheap_node turn;		/* in one of job->turn while ready is not empty; without
+					 * a peer in core->alone */
 	struct list aside;		/* scratch of ag_choose() */
 	struct ag_job *job;
 	struct ag_peer *peer;		/* NULL: this machine alone */
@@ -123,6 +124,11 @@ struct ag_job {
 	bool frozen;			/* no tensor's round ends */
 	struct list tensors;
 	void *user;
+	struct pheap turn[AG_TURNS];	/* ag_route.turn, by their most urgent segments */
+	struct list busy;		/* in core->busy while some segment is READY for a link */
+	uint32_t nready;		/* of those */
+	uint64_t served;		/* bytes for links since it is busy, on top of what the
+					 * least served one had then */
 	struct list routes;		/* ag_route.link: of this epoch, and older ones */
 	struct ag_route *const *route;	/* of this epoch, by number; borrowed */
 	uint32_t nroutes;
@@ -223,7 +229,8 @@ struct ag_tensor {
 struct ag_core {
 	struct ag_counters count;
 	struct list jobs, done, talk;
-	struct pheap turn[AG_TURNS];	/* ag_route.turn, by their most urgent segments */
+	struct list busy;		/* ag_job.busy, who was served least first */
+	struct pheap alone;		/* ag_route.turn of jobs on this machine alone */
 	uint64_t tx_bytes;
 	uint64_t tx_limit;		/* all links together; set by the shell */
 	struct ag_tensor *bucket[AG_BUCKETS];
@@ -391,11 +398,7 @@ struct ag_send {
 };
 
 bool ag_next(struct ag_core *c, mono_t now, struct ag_send *s);
-/* Something is READY that takes room on the links. */
-static inline bool ag_waits(const struct ag_core *c)
-{
-	return pheap_min(&c->turn[AG_BY_LINK]) != NULL;
-}
+bool ag_waits(const struct ag_core *c);	/* something is READY that takes room on the links */
 /* The push of s is with the server, or lost with its link: exactly once for each. */
 void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t len, mono_t now);
 
@@ -441,10 +444,12 @@ struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);
 /* agent_core_turn.c: into and out of the queue of its route. */
 void ag_seg_ready(struct ag_core *c, struct ag_seg *s);
 void ag_seg_unready(struct ag_core *c, struct ag_seg *s);
-void ag_turns_init(struct ag_core *c);
+void ag_turns_init(struct pheap *turn, uint32_t n);
 struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r);
 /* The next to be pushed, with room in the window where it needs some; NULL: none now. */
 struct ag_seg *ag_choose(struct ag_core *c);
+/* So much of the job was pushed: others come before it until they had as much. */
+void ag_served(struct ag_core *c, struct ag_job *j, uint64_t bytes);
 /* Gives its room in the window back, if it has some. */
 void ag_seg_free_slot(struct ag_seg *s, mono_t now);
 void ag_seg_free_late(struct ag_seg *s);	/* harmless if it has none */

@@ -16,8 +16,9 @@ void ag_init(struct ag_core *c)
 	list_init(&c->jobs);
 	list_init(&c->done);
 	list_init(&c->talk);
+	list_init(&c->busy);
 	c->tx_limit = UINT64_MAX;
-	ag_turns_init(c);
+	ag_turns_init(&c->alone, 1);
 }
 
 /* ---- peers ---- */
@@ -183,6 +184,8 @@ struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_de
 	j->seg_bytes = d->seg_bytes;
 	list_init(&j->tensors);
 	list_init(&j->routes);
+	list_init(&j->busy);
+	ag_turns_init(j->turn, AG_TURNS);
 	ag_job_epoch(c, j, d->epoch, d->route, d->nroutes);
 	list_add(&c->jobs, &j->link);
 	return j;
@@ -412,7 +415,33 @@ static void check_turn(const struct ag_core *c, const struct ag_route *r)
 
 	ASSERT(in == (pheap_min(&r->ready) != NULL));
 	for (uint32_t i = 0; i < AG_TURNS; i++)
-		ASSERT(&c->turn[i] == mine || pheap_min(&c->turn[i]) != &r->turn);
+		ASSERT(&r->job->turn[i] == mine || pheap_min(&r->job->turn[i]) != &r->turn);
+	ASSERT(&c->alone == mine || pheap_min(&c->alone) != &r->turn);
+}
+
+/* Those with something to push, who was served least first. */
+static void check_busy(const struct ag_core *c)
+{
+	uint64_t served = 0;
+
+	list_for_each(&c->busy, l) {
+		const struct ag_job *j = list_entry(l, struct ag_job, busy);
+
+		ASSERT(j->nready && j->served >= served);
+		served = j->served;
+	}
+	list_for_each(&c->jobs, l) {
+		const struct ag_job *j = list_entry(l, struct ag_job, link);
+		uint32_t ready = 0;
+
+		list_for_each(&j->routes, lr) {
+			const struct ag_route *r = list_entry(lr, struct ag_route, link);
+
+			list_for_each(&r->waiting, lw)
+				ready += r->peer != NULL;
+		}
+		ASSERT(j->nready == ready && list_empty(&j->busy) == !ready);
+	}
 }
 
 static void check_route(const struct ag_core *c, const struct ag_job *j, const struct ag_route *r)
@@ -466,4 +495,5 @@ void ag_check(const struct ag_core *c)
 		list_for_each(&j->routes, lr)
 			check_route(c, j, list_entry(lr, struct ag_route, link));
 	}
+	check_busy(c);
 }

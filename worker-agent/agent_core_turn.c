@@ -2,8 +2,11 @@
 /*
  * Which segment an agent pushes next.
  *
- * A route, the way to one server, has its READY segments in a heap by urgency, and is
- * itself in a heap by the most urgent of them.  So the next push costs the logarithm of
+ * Jobs take turns by bytes: first the one that has been served least since it has had
+ * something to push, so that no other one's flood, age or priorities hold it up.
+ *
+ * A route, the way of a job to one server, has its READY segments in a heap by urgency, and
+ * is itself in a heap by the most urgent of them.  So the next push costs the logarithm of
  * the number of servers, not the number: with hundreds of them a look at each was most
  * of the work.  Those found at the top that may not push now (no link, no room on the links
  * or in the window) are few, as a rule: the card's queue holds a few segments.  They go
@@ -24,18 +27,64 @@ static bool route_before(const struct pheap_node *x, const struct pheap_node *y)
 			      first_ready(container_of(y, struct ag_route, turn)));
 }
 
-void ag_turns_init(struct ag_core *c)
+void ag_turns_init(struct pheap *turn, uint32_t n)
 {
-	for (uint32_t i = 0; i < AG_TURNS; i++)
-		pheap_init(&c->turn[i], route_before);
+	for (uint32_t i = 0; i < n; i++)
+		pheap_init(&turn[i], route_before);
 }
 
 struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r)
 {
 	if (!r->peer)
-		return &c->turn[AG_ALONE];
-	return &c->turn[r->peer->by_ref ? AG_BY_REF : AG_BY_LINK];
+		return &c->alone;
+	return &r->job->turn[r->peer->by_ref ? AG_BY_REF : AG_BY_LINK];
 }
+
+/* ---- jobs ---- */
+
+/* Behind those who were served as little. */
+static void queue_up(struct ag_core *c, struct ag_job *j)
+{
+	struct list *at = c->busy.next;
+
+	while (at != &c->busy && list_entry(at, struct ag_job, busy)->served <= j->served)
+		at = at->next;
+	list_add(at, &j->busy);
+}
+
+static void job_ready(struct ag_core *c, struct ag_job *j)
+{
+	if (j->nready++)
+		return;
+	/* Whatever it had before: nobody saves up, and nobody pays later. */
+	j->served = list_empty(&c->busy) ? 0 : list_first(&c->busy, struct ag_job, busy)->served;
+	queue_up(c, j);
+}
+
+static void job_unready(struct ag_job *j)
+{
+	if (!--j->nready)
+		list_del(&j->busy);
+}
+
+void ag_served(struct ag_core *c, struct ag_job *j, uint64_t bytes)
+{
+	j->served += bytes;
+	if (!j->nready)
+		return;
+	list_del(&j->busy);
+	queue_up(c, j);
+}
+
+bool ag_waits(const struct ag_core *c)
+{
+	list_for_each(&c->busy, l)
+		if (pheap_min(&list_entry(l, struct ag_job, busy)->turn[AG_BY_LINK]))
+			return true;
+	return false;
+}
+
+/* ---- segments ---- */
 
 void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
 {
@@ -50,6 +99,8 @@ void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
 	list_add(&r->waiting, &s->link);
 	if (leads)
 		pheap_add(ag_turn_of(c, r), &r->turn);
+	if (r->peer)
+		job_ready(c, r->job);
 }
 
 void ag_seg_unready(struct ag_core *c, struct ag_seg *s)
@@ -63,6 +114,8 @@ void ag_seg_unready(struct ag_core *c, struct ag_seg *s)
 	list_del(&s->link);
 	if (leads && pheap_min(&r->ready))
 		pheap_add(ag_turn_of(c, r), &r->turn);
+	if (r->peer)
+		job_unready(r->job);
 }
 
 /*
@@ -174,11 +227,37 @@ static struct ag_seg *first_of(struct pheap *turn)
 	return s;
 }
 
-struct ag_seg *ag_choose(struct ag_core *c)
+static struct ag_seg *first_of_job(struct ag_core *c, struct ag_job *j)
 {
-	struct ag_seg *near = first_of(&c->turn[AG_BY_REF]), *far = NULL;
+	struct ag_seg *near = first_of(&j->turn[AG_BY_REF]), *far = NULL;
 
 	if (c->tx_bytes < c->tx_limit)
-		far = first_of(&c->turn[AG_BY_LINK]);
+		far = first_of(&j->turn[AG_BY_LINK]);
 	return !far || (near && ag_more_urgent(near, far)) ? near : far;
+}
+
+/* Who could not push now has no claim to it later. */
+static void pass_over(struct ag_core *c, const struct ag_job *next)
+{
+	list_for_each(&c->busy, l) {
+		struct ag_job *j = list_entry(l, struct ag_job, busy);
+
+		if (j == next)
+			return;
+		j->served = next->served;
+	}
+}
+
+struct ag_seg *ag_choose(struct ag_core *c)
+{
+	list_for_each(&c->busy, l) {
+		struct ag_job *j = list_entry(l, struct ag_job, busy);
+		struct ag_seg *s = first_of_job(c, j);
+
+		if (s && !s->route->peer->by_ref)
+			pass_over(c, j);
+		if (s)
+			return s;
+	}
+	return NULL;
 }

@@ -264,11 +264,12 @@ static void cross(void)
 	struct item *it[2] = { &items[2], &items[3] };
 	uint32_t first = rank == 1;
 	cudaStream_t stream;
-	int rc = 0;
+	int rc;
 
 	it[1]->dtype = it[0]->dtype;
 	it[1]->count = it[0]->count;
 	declare();
+	rc = tally_barrier(s, SOON_MS);		/* who is quick ends the job */
 	(void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
 	for (uint32_t i = 0; i < 2; i++) {
 		struct item *now = it[i ^ first];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * agent_core_turn.c: what is pushed next, against a look at every segment, while servers
- * come and go, become local and remote, and have room or none.
+ * come and go, become local and remote, and have room or none; jobs beside each other.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -156,6 +156,120 @@ START_TEST(the_most_urgent_that_may_be_pushed_is_next)
 }
 END_TEST
 
+/* ---- jobs ---- */
+
+/* A job of one tensor of so many segments, all at one server. */
+struct flow {
+	struct ag_job job;
+	struct ag_route *route;
+	struct ag_tensor *tensor;
+	uint64_t bytes;			/* pushed */
+};
+
+enum { FLOW_SEGS = 400 };
+
+static uint8_t data[FLOW_SEGS * SEG];
+
+static void flow_start(struct flow *f, uint32_t id, struct ag_peer *p, uint64_t window)
+{
+	uint32_t owner[FLOW_SEGS] = { 0 };
+	struct ag_job_desc jd = { .id = id, .n = 2, .nlocal = 1, .world = 2, .chunk_bytes = SEG,
+				  .seg_bytes = SEG, .nroutes = 1, .route = &f->route };
+	struct ag_tensor_desc d = { .id = 1, .dtype = DTYPE_I32, .route = owner,
+				    .geom = { FLOW_SEGS * SEG, SEG, SEG },
+				    .result = { data, data },
+				    .result_slot = { SLOT_NONE, SLOT_NONE } };
+
+	*f = (struct flow){ 0 };
+	f->route = ag_route_init(calloc(1, ag_route_size(window)), p, 0, window, 0);
+	ag_job_start(&core, &f->job, &jd);
+	f->tensor = ag_tensor_add(&core, &f->job, calloc(1, ag_tensor_size(&f->job, &d)), &d);
+}
+
+static void flow_post(struct flow *f, int32_t priority, uint64_t seq)
+{
+	struct ag_post p = { .round = 1, .rop = ROP_SUM, .root_local = -1, .seq = seq,
+			     .priority = priority, .length = FLOW_SEGS * SEG, .base = data,
+			     .base_slot = SLOT_NONE };
+
+	ag_post(&core, f->tensor, &p, 0);
+}
+
+static void flow_end(struct flow *f)
+{
+	ag_job_stop(&core, &f->job);
+	ag_tensor_forget(&core, f->tensor);
+	free(f->tensor);
+	ag_job_forget(&core, &f->job);
+	ag_route_del(f->route);
+	free(f->route);
+}
+
+/* Pushes n segments, or until nobody may push; how many. */
+static uint32_t push_some(uint32_t n)
+{
+	struct ag_send s;
+	uint32_t i = 0;
+
+	for (; i < n && ag_next(&core, 0, &s); i++) {
+		struct flow *f = container_of(ag_job_find(&core, s.frame.job), struct flow, job);
+
+		f->bytes += s.frame.length;
+		ag_sent(&core, s.peer, s.seg, s.frame.length, 0);
+		ag_check(&core);
+	}
+	return i;
+}
+
+static struct flow flow[3];
+
+static void flows_start(uint64_t window_of_first)
+{
+	ag_init(&core);
+	ag_peer_init(&core, &peer[0], 77, 0);
+	ag_peer_up(&core, &peer[0], false, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		flow_start(&flow[i], 4 + i, &peer[0], i ? FLOW_SEGS * SEG : window_of_first);
+}
+
+static void flows_end(void)
+{
+	for (uint32_t i = 0; i < 3; i++)
+		flow_end(&flow[i]);
+}
+
+START_TEST(jobs_take_turns_whatever_their_priorities_and_age)
+{
+	flows_start(FLOW_SEGS * SEG);
+	flow_post(&flow[0], 100, 1);
+	flow_post(&flow[1], 0, 2);
+	ck_assert_uint_eq(push_some(100), 100);
+	ck_assert_uint_eq(flow[0].bytes, 50 * SEG);
+	ck_assert_uint_eq(flow[1].bytes, 50 * SEG);
+	flow_post(&flow[2], -7, 3);		/* who comes late is not owed what others had */
+	ck_assert_uint_eq(push_some(90), 90);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(flow[i].bytes, (i < 2 ? 80 : 30) * SEG);
+	ck_assert_uint_eq(push_some(3 * FLOW_SEGS), 3 * FLOW_SEGS - 190);
+	flows_end();
+}
+END_TEST
+
+START_TEST(a_job_that_could_not_push_has_no_claim_to_it_later)
+{
+	flows_start(8 * SEG);			/* room in its window for so much */
+	flow_post(&flow[0], 0, 1);
+	flow_post(&flow[1], 0, 2);
+	ck_assert_uint_eq(push_some(208), 208);
+	ck_assert_uint_eq(flow[0].bytes, 8 * SEG);
+	for (uint32_t k = 0; k < 8; k++)
+		ag_seg_free_slot(&flow[0].tensor->seg[k], 0);
+	ck_assert_uint_eq(push_some(16), 16);
+	ck_assert_uint_eq(flow[0].bytes, 16 * SEG);
+	flows_end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("agent_turn");
@@ -165,6 +279,8 @@ int main(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, the_most_urgent_that_may_be_pushed_is_next, 0, 20);
+	tcase_add_test(t, jobs_take_turns_whatever_their_priorities_and_age);
+	tcase_add_test(t, a_job_that_could_not_push_has_no_claim_to_it_later);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
