@@ -36,7 +36,9 @@ static const char usage[] =
 "Looks at what a node needs of this machine, shows its GPUs, switches and cards and how\n"
 "its GPUs would add up gradients; or measures the link to another machine.\n"
 "\n"
-"  --rail ADDR       an address of a card that shall be used; repeat it for several.\n"
+"  --rail ADDR       an address of a card that shall be used; repeat it for several, as\n"
+"                    the agent's: without, it takes the card that leads to the\n"
+"                    scheduler, and doctor all that are fast.\n"
 "                    With --peer: the card to go out by\n"
 "  --probe           measure host memory for the plan, instead of guessing; takes all\n"
 "                    CPUs for 0.2 s for each NUMA node\n"
@@ -181,52 +183,43 @@ static bool check_iommu(void)
 
 /* ---- the machine's inside ---- */
 
-/* The cards that rails name, if there are any: no others will be used. */
-static void keep_rails(const struct doctor_opts *o, struct topo *t)
+/* The machine as an agent with these rails takes it. */
+static int read_inside(const struct doctor_opts *o, struct topo *t, uint32_t *left_out,
+		       struct err *e)
 {
-	uint32_t kept = 0;
+	char addr[RAILS_MAX][ADDR_LEN_MAX + 1];
+	const char *rail[RAILS_MAX];
+	uint32_t n = 0;
+	struct err none;
 
-	for (uint32_t c = 0; c < t->cards; c++)
-		for (uint32_t i = 0; i < o->nrails; i++) {
-			char name[HOST_INTERFACE_LEN];
-
-			if (!host_interface_of(o->rail[i], name) || strcmp(name, t->card[c].name))
-				continue;
-			t->card[kept++] = t->card[c];
-			break;
+	for (uint32_t i = 0; i < o->nrails; i++)
+		if (!route_numeric(o->rail[i], addr[n], &none)) {
+			rail[n] = addr[n];
+			n++;
 		}
-	if (kept)
-		t->cards = kept;
-	else
-		topo_drop_slow_cards(t);
+	return topo_read_used(o->topology, rail, n, t, left_out, e);
 }
 
 static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_plan *p)
 {
-	uint32_t cards;
-	enum topo_source source;
+	uint32_t left_out;
 	struct err e;
 
-	if (topo_read(o->topology, t, &source, &e)) {
+	if (read_inside(o, t, &left_out, &e)) {
 		fprintf(stderr, "tally doctor: %s\n", e.text);
 		return CMD_FAILED;
 	}
-	cards = t->cards;
 	if (o->probe && topo_probe_memory(t) < t->nodes)
 		puts("# not every node's memory could be measured");
-	if (source == TOPO_LIVE)
-		keep_rails(o, t);
-	else if (source == TOPO_XML)
-		topo_drop_slow_cards(t);
 	topo_guess(t);
 	if (local_plan_make(t, false, p, &e)) {
 		fprintf(stderr, "tally doctor: %s\n", e.text);
 		return CMD_FAILED;
 	}
 	machine_print(t, stdout);
-	if (t->cards < cards)
+	if (left_out)
 		printf("# %u network card%s left out: no rail, or below half of the fastest\n",
-		       cards - t->cards, cards - t->cards == 1 ? "" : "s");
+		       left_out, left_out == 1 ? "" : "s");
 	putchar('\n');
 	return machine_print_plan(t, p, stdout) ? CMD_OK : CMD_FAILED;
 }

@@ -32,15 +32,17 @@ static void gpu_fail(struct ad_session *s, int code, const char *text)
 
 /* ---- the description, of these GPUs alone ---- */
 
-static int read_machine(const char *file, struct topo *t, struct err *e)
+static int read_machine(const struct agent *a, struct topo *t, struct err *e)
 {
-	enum topo_source source;
-	int rc = topo_read(file && *file ? file : NULL, t, &source, e);
+	const char *file = a->opt.topology, *rail[RAILS_MAX];
+	uint32_t left_out;
+	int rc;
 
+	for (uint32_t i = 0; i < a->nrails; i++)
+		rail[i] = a->rail_text[i];
+	rc = topo_read_used(file && *file ? file : NULL, rail, a->nrails, t, &left_out, e);
 	if (rc)
 		return rc;
-	if (source != TOPO_LINES)
-		topo_drop_slow_cards(t);
 	topo_guess(t);
 	return 0;
 }
@@ -182,7 +184,7 @@ static int plan(struct ad_job *j, struct ad_session *const *s, struct err *e)
 			rc = err_set(e, TALLY_EMISMATCH,
 				     "rank %u wants exact sums, rank %u does not",
 				     s[exact ? 0 : i]->rank, s[exact ? i : 0]->rank);
-	rc = rc ? rc : read_machine(j->agent->opt.topology, &p->all, e);
+	rc = rc ? rc : read_machine(j->agent, &p->all, e);
 	rc = rc ? rc : pick(&p->all, s, j->nlocal, &p->used, e);
 	rc = rc ? rc : local_plan_make(&p->used, exact, &p->plan, e);
 	if (!rc) {

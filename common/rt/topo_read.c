@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A machine's description from a file, whichever of the two kinds, or from hwloc. */
+/*
+ * A machine's description from a file, whichever of the two kinds, or from hwloc; and which
+ * of its cards count.
+ */
 #include "common/rt/topo_read.h"
 
 #include <ctype.h>
@@ -7,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/rt/host.h"
 #include "common/rt/ini.h"
 
 static int take_line(void *ctx, uint32_t line, char *name, char *value, struct err *e)
@@ -48,4 +52,44 @@ int topo_read(const char *file, struct topo *t, enum topo_source *source, struct
 		return rc;
 	*source = from;
 	return topo_check(t, e) ? err_wrap(e, "%s", file ? file : "hwloc") : 0;
+}
+
+static bool is_rail(const struct topo_card *c, const char *const *rail, uint32_t nrails)
+{
+	char name[HOST_INTERFACE_LEN];
+
+	for (uint32_t i = 0; i < nrails; i++)
+		if (host_interface_of(rail[i], name) && !strcmp(name, c->name))
+			return true;
+	return false;
+}
+
+void topo_keep_rails(struct topo *t, const char *const *rail, uint32_t nrails)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t c = 0; c < t->cards; c++)
+		if (is_rail(&t->card[c], rail, nrails))
+			t->card[kept++] = t->card[c];
+	if (kept)
+		t->cards = kept;
+	else
+		topo_drop_slow_cards(t);
+}
+
+int topo_read_used(const char *file, const char *const *rail, uint32_t nrails, struct topo *t,
+		   uint32_t *left_out, struct err *e)
+{
+	enum topo_source source;
+	int rc = topo_read(file, t, &source, e);
+	uint32_t cards = t->cards;
+
+	if (rc)
+		return rc;
+	if (source == TOPO_LIVE)
+		topo_keep_rails(t, rail, nrails);
+	else if (source == TOPO_XML)
+		topo_drop_slow_cards(t);
+	*left_out = cards - t->cards;
+	return 0;
 }

@@ -30,6 +30,20 @@ enum topo_source {
 int topo_read(const char *file, struct topo *t, enum topo_source *source, struct err *e);
 
 /*
+ * Leaves the cards that rails name, by numeric addresses, as no others will be used.  Where
+ * none of them is a card in t (loopback, a bridge, no rails): topo_drop_slow_cards().
+ */
+void topo_keep_rails(struct topo *t, const char *const *rail, uint32_t nrails);
+
+/*
+ * topo_read() and, of its cards, those that an agent with these rails uses: the plan that
+ * follows is the agent's, whoever makes it.  Rails are of this machine; a file of lines
+ * means every card in it, and of XML the fast ones are used.  left_out: so many cards went.
+ */
+int topo_read_used(const char *file, const char *const *rail, uint32_t nrails, struct topo *t,
+		   uint32_t *left_out, struct err *e);
+
+/*
  * The functions of NVML that are used, as in its header; none is NULL.  nvlink_remote_pci
  * fills 68 bytes, of which the last 32 are the PCI address as text.
  */

@@ -115,6 +115,51 @@ START_TEST(this_machine_can_be_read)
 }
 END_TEST
 
+/* Two switches with a card each; a rail on one of them moves the roots to the other. */
+START_TEST(cards_that_no_rail_names_do_not_count)
+{
+	static const char *const here[] = { "127.0.0.1" }, *const elsewhere[] = { "192.0.2.77" };
+	static const char machine[] =
+		"node = n;switch = s0 under=n;switch = s1 under=n;"
+		"gpu = g0 under=s0 nvswitch=2400gbit;gpu = g1 under=s1 nvswitch=2400gbit;"
+		"card = lo under=s0 net=100gbit;card = far under=s1 net=100gbit";
+	struct topo *made = topo_make(machine);
+	struct err e;
+
+	t = *made;
+	topo_keep_rails(&t, elsewhere, 1);
+	ck_assert_uint_eq(t.cards, 2);
+	ck_assert_msg(local_plan_make(&t, false, &p, &e) == 0, "%s", e.text);
+	ck_assert_int_eq(p.strategy, LOCAL_SCATTER);
+	topo_keep_rails(&t, here, 1);
+	ck_assert_uint_eq(t.cards, 1);
+	ck_assert_str_eq(t.card[0].name, "lo");
+	ck_assert_msg(local_plan_make(&t, false, &p, &e) == 0, "%s", e.text);
+	ck_assert_int_eq(p.strategy, LOCAL_ROOTS);
+	free(made);
+}
+END_TEST
+
+START_TEST(a_file_of_lines_means_all_its_cards)
+{
+	static const char *const rail[] = { "127.0.0.1" };
+	static const char lines[] = "node = n\ncard = lo under=n net=100gbit\n"
+				    "card = slow under=n net=1gbit\n";
+	char path[] = "/tmp/test_topo.XXXXXX";
+	int fd = mkstemp(path);
+	uint32_t left_out = 7;
+	struct err e;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, lines, strlen(lines)), strlen(lines));
+	close(fd);
+	ck_assert_msg(topo_read_used(path, rail, 1, &t, &left_out, &e) == 0, "%s", e.text);
+	unlink(path);
+	ck_assert_uint_eq(t.cards, 2);
+	ck_assert_uint_eq(left_out, 0);
+}
+END_TEST
+
 START_TEST(memory_is_measured_node_by_node)
 {
 	struct err e;
@@ -221,6 +266,8 @@ int main(void)
 	tcase_add_test(tc, places_names_and_rates_are_the_machines);
 	tcase_add_test(tc, files_that_cannot_be_used_say_why);
 	tcase_add_test(tc, this_machine_can_be_read);
+	tcase_add_test(tc, cards_that_no_rail_names_do_not_count);
+	tcase_add_test(tc, a_file_of_lines_means_all_its_cards);
 	tcase_add_test(tc, memory_is_measured_node_by_node);
 	tcase_add_test(tc, nvml_tells_of_links_once);
 	suite_add_tcase(s, tc);
