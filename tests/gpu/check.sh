@@ -1,32 +1,89 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-gpu: the ranks of tests/stories/gpu_*.sh on real GPUs, with real NCCL, on one
-# machine and on two that are played on it. Where GPUs are fewer than ranks, several have
-# one; NCCL allows that to processes that seem to be of different hosts.
-set -eu
+# make check-gpu: the ranks of tests/stories/gpu_*.sh on real GPUs, with real NCCL: one for each
+# GPU of the machine, on one machine and on two that are played on it.  Where GPUs are fewer
+# than a machine's ranks, several have one; NCCL allows that to processes that seem to be of
+# different hosts, and then goes by sockets.  How NCCL went is said after each play, and what
+# could not be played at the end.
+#
+# Exits 77 where there is no GPU.  GPU_RANK, GPU_PLUGIN: those of tests/gpu's double.
+set -eu -o pipefail
 cd "$(dirname "$0")/../.."
 BUILD=$(realpath "${BUILD:-build}")
+GPU_RANK=${GPU_RANK:-$BUILD/tests/gpu/rank-cuda}
+GPU_PLUGIN=${GPU_PLUGIN:-$BUILD/lib/libtally-cuda.so.0}
 
-skip() { echo "check-gpu skipped: $1"; exit 0; }
-[ -x "$BUILD/tests/gpu/rank-cuda" ] || skip 'libtally-cuda was not built, no CUDA toolkit and NCCL'
-[ -e /dev/nvidia0 ] || skip 'no GPU here'
+skip() { echo "cannot run here: $1"; exit 77; }
 
-# play AGENTS RANKS OPTION...
+[ -x "$GPU_RANK" ] || skip 'libtally-cuda was not built, no CUDA toolkit and NCCL were found'
+gpus=$("$GPU_RANK" --gpus 2>&1) || skip "no GPU: $gpus"
+TMP=$(mktemp -d "${TMPDIR:-/tmp}/tally-gpu-XXXXXX")
+trap 'rm -rf "$TMP"' EXIT
+
+# play MACHINES RANKS OPTION...
 play()
 {
-	local where="--agents $1 --servers 1 --ranks $2"
+	local machines=$1 ranks=$2 each=$(( $2 / $1 )) host=''
 
 	shift 2
-	echo "$where $*"
-	# shellcheck disable=SC2016,SC2086 # the rank's own variable; options are words
-	timeout -k 10 300 "$BUILD/bin/tally" local $where -- sh -c \
-		'NCCL_HOSTID=$TALLY_RANK exec "$0" "$@"' \
-		"$BUILD/tests/gpu/rank-cuda" "$@" "$BUILD/lib/libtally-cuda.so.0"
+	# shellcheck disable=SC2016 # the rank's own variable
+	[ "$each" -le "$gpus" ] || host='NCCL_HOSTID=$TALLY_RANK'
+	echo "machines $machines, ranks $ranks${host:+, several on one GPU}${1:+, $*}"
+	rm -rf "${TMP:?}"/*
+	NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$TMP/nccl.%h.%p \
+		timeout -k 10 300 "$BUILD/bin/tally" local --agents "$machines" --servers 1 \
+		--ranks "$ranks" --keep-logs "$TMP/logs" -- sh -c "$host exec \"\$0\" \"\$@\"" \
+		"$GPU_RANK" "$@" "$GPU_PLUGIN" 2> "$TMP/err" || {
+		local status=$?
+
+		cat "$TMP/err" >&2
+		echo "FAILED: ended with $status" >&2
+		exit 1
+	}
+	grep -h 'got E' "$TMP/err" | sed 's/^/  /' || :
+	grep -ho 'GPUs [0-9].*' "$TMP"/logs/*agent* | sort -u | sed 's/^/  plan: /' || :
+	cat "$TMP"/nccl.* 2> "$TMP/none" | grep -Eo ' via [A-Z][A-Za-z0-9/]*' | sort | uniq -c |
+		sed 's/^ */  NCCL: /' || :
+}
+
+# heard TEXT RANK...: each of them got that in the last play.
+heard()
+{
+	local text=$1 r
+
+	shift
+	for r; do
+		grep -Eq "rank $r got $text" "$TMP/err" || {
+			cat "$TMP/err" >&2
+			echo "FAILED: rank $r did not get '$text'" >&2
+			exit 1
+		}
+	done
 }
 
 play 1 1
 play 1 2
+all=$(( gpus < 8 ? gpus : 8 ))
+if [ "$all" -gt 1 ]; then
+	[ "$all" -eq 2 ] || play 1 "$all"
+	play 1 "$all" --exact
+	play 2 $(( 2 * all ))
+	play 1 "$all" --lost
+	heard 'EWORKERLOST: .*rank 1' 0
+fi
 play 2 4
 play 2 4 --exact
 play 2 4 --lost
+heard 'EWORKERLOST: .*rank 1' 0 2 3
+play 2 4 --crossed
+heard 'EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order' 0 1 2 3
+play 1 2 --mixed
+heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
+TALLY_TIMEOUT_MS=5000 play 1 2 --shy
+heard 'ETIMEDOUT: .*these have not said which GPU they have: rank 1' 0
+
+skipped='a group that fails when it is asked to (the double does)'
+[ "$gpus" -gt 1 ] || skipped="a GPU for each rank (NVLink, PCIe between GPUs), $skipped"
+[ "$gpus" -le 8 ] || skipped="more than 8 of its GPUs, $skipped"
+echo "note: GPUs $gpus; not tested: $skipped"
 echo 'check-gpu passed'

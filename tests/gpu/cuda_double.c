@@ -57,7 +57,8 @@ API cudaError_t cudaGetLastError(void)
 
 API const char *cudaGetErrorString(cudaError_t rc)
 {
-	static const char *const text[] = { "no error", "invalid value", "no memory", "not ready" };
+	static const char *const text[] = { "no error", "invalid value", "no memory", "not ready",
+					    "no device", "no driver" };
 
 	return text[rc];
 }
@@ -84,7 +85,9 @@ API cudaError_t cudaGetDeviceCount(int *count)
 	char name[DEVICES_MAX][64];
 
 	*count = names(name);
-	return cudaSuccess;
+	if (*count == 1 && !strcmp(name[0], "no-driver"))
+		return cudaErrorInsufficientDriver;
+	return *count ? cudaSuccess : cudaErrorNoDevice;
 }
 
 API cudaError_t cudaSetDevice(int device)

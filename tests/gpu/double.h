@@ -8,7 +8,8 @@
  * a device and host memory that was not registered, words in such memory, members that
  * do not call the same collectives in the same order.
  *
- * Environment: DOUBLE_GPUS=name,name,... are the devices (g0 ... g15).
+ * Environment: DOUBLE_GPUS=name,name,... are the devices (g0 ... g15); empty: there is none;
+ * no-driver: not even a driver.
  */
 #ifndef TALLY_TESTS_GPU_DOUBLE_H
 #define TALLY_TESTS_GPU_DOUBLE_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rank [--exact] [--rounds N] [--lost | --fails | --shy | --mixed | --crossed] PLUGIN
+ * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
  * plays on the double of CUDA, and for tests/gpu/check.sh, where it has a real one: its
@@ -12,6 +13,7 @@
  * with --exact.  --lost: rank 1 dies in the middle; --fails: its group of GPUs does.  Then
  * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
  * no GPU; --mixed: it alone wants exact sums; --crossed: it starts two rounds the other way round.
+ * --gpus prints how many there are, or why there is none and exits 1.
  */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -285,6 +287,18 @@ static void cross(void)
 	_exit(0);
 }
 
+static int count_gpus(void)
+{
+	int gpus = 0;
+	cudaError_t rc = cudaGetDeviceCount(&gpus);
+
+	if (rc || !gpus)
+		fprintf(stderr, "%s\n", rc ? cudaGetErrorString(rc) : "CUDA sees none");
+	else
+		printf("%d\n", gpus);
+	return rc || !gpus;
+}
+
 static void break_nccl(void)
 {
 	void (*f)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "double_nccl_fails");
@@ -324,6 +338,7 @@ int main(int argc, char **argv)
 		{ "shy", no_argument, NULL, 's' },
 		{ "mixed", no_argument, NULL, 'm' },
 		{ "crossed", no_argument, NULL, 'c' },
+		{ "gpus", no_argument, NULL, 'g' },
 		{ 0 }
 	};
 	tally_gpu_options opt = { 0 };
@@ -338,6 +353,8 @@ int main(int argc, char **argv)
 		shy |= c == 's';
 		mixed |= c == 'm';
 		crossed |= c == 'c';
+		if (c == 'g')
+			return count_gpus();
 		if (c == 'r')
 			rounds = (uint32_t)atoi(optarg);
 	}

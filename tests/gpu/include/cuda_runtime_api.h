@@ -15,6 +15,8 @@ typedef enum {
 	cudaErrorInvalidValue,
 	cudaErrorMemoryAllocation,
 	cudaErrorNotReady,
+	cudaErrorNoDevice,
+	cudaErrorInsufficientDriver,
 } cudaError_t;
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
