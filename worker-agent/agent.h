@@ -592,7 +592,10 @@ void ad_arena_hidden(struct agent *a, const struct ad_shown *m);	/* by one engin
 
 /* agent_gpu.c: the local plan of a job's GPUs, on the control thread */
 void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m);
-void ad_gpu_over(struct ad_session *s, int code, const char *text);	/* no answer will come */
+void ad_gpu_over(struct ad_job *j);	/* it ends: no answer will come */
+/* The text of an error that a process of j gets (NULL: it has none yet): where others wait for
+ * GPUs, with whose, put together in `out`; where nobody does as it is. */
+const char *ad_gpu_remark(struct ad_job *j, const char *text, char out[ERR_TEXT_MAX + 1]);
 void ad_gpu_tick(struct ad_session *s, mono_t now);
 
 /* agent_join.c: which process is which rank */

@@ -248,26 +248,57 @@ void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m)
 	}
 }
 
-void ad_gpu_over(struct ad_session *s, int code, const char *text)
+/* Who waits is answered with that, as without the others there will be no plan. */
+static void fail_all(struct ad_job *j, int code, const char *text)
 {
-	gpu_fail(s, code, text);
+	list_for_each(&j->agent->sessions, l) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		if (s->job == j)
+			gpu_fail(s, code, text);
+	}
+}
+
+/* The local ranks that the others wait for, "rank 1 rank 3"; false: nobody waits. */
+static bool list_missing(struct ad_job *j, char *text, size_t len)
+{
+	struct ad_session *by_rank[LOCAL_RANKS_MAX];
+	size_t at = 0;
+
+	if (!joined(j, by_rank))
+		return false;
+	for (uint32_t i = 0; i < j->nlocal && at + 16 < len; i++)
+		if (!by_rank[i])
+			at += (size_t)snprintf(text + at, len - at, "%srank %u", at ? " " : "",
+					       j->front.rank[i]);
+	return true;
+}
+
+const char *ad_gpu_remark(struct ad_job *j, const char *text, char out[ERR_TEXT_MAX + 1])
+{
+	char missing[ERR_TEXT_MAX + 1];
+
+	if (!j || !list_missing(j, missing, sizeof(missing)))
+		return text;
+	snprintf(out, ERR_TEXT_MAX + 1, "%.230s; tally_gpu_open() on machine %.80s waits for "
+		 "%.110s", text, j->agent->name, missing);
+	return out;
+}
+
+void ad_gpu_over(struct ad_job *j)
+{
+	char text[ERR_TEXT_MAX + 1];
+
+	fail_all(j, j->code, ad_gpu_remark(j, j->text, text));
 }
 
 void ad_gpu_tick(struct ad_session *s, mono_t now)
 {
-	struct ad_session *by_rank[LOCAL_RANKS_MAX];
-	char text[ERR_TEXT_MAX + 1];
-	size_t at;
+	char missing[ERR_TEXT_MAX + 1], text[ERR_TEXT_MAX + 1];
 
-	if (!s->gpu || now < s->gpu->deadline)
+	if (!s->gpu || now < s->gpu->deadline || !list_missing(s->job, missing, sizeof(missing)))
 		return;
-	joined(s->job, by_rank);
-	at = (size_t)snprintf(text, sizeof(text), "on machine %.80s these have not said which GPU "
-			      "they have: ", s->agent->name);
-	for (uint32_t i = 0; i < s->job->nlocal && at < sizeof(text) - 16; i++)
-		if (!by_rank[i])
-			at += (size_t)snprintf(text + at, sizeof(text) - at, "rank %u ",
-					       s->job->front.rank[i]);
-	text[at - 1] = '\0';
-	gpu_fail(s, TALLY_ETIMEDOUT, text);
+	snprintf(text, sizeof(text), "on machine %.80s these have not said which GPU they have: "
+		 "%.300s", s->agent->name, missing);
+	fail_all(s->job, TALLY_ETIMEDOUT, text);
 }

@@ -98,6 +98,10 @@ static void req_free(struct ad_req *r)
 
 static void req_fail(struct ad_session *s, struct ad_req *r, int code, const char *text)
 {
+	char more[ERR_TEXT_MAX + 1];
+
+	if (code == TALLY_ETIMEDOUT)
+		text = ad_gpu_remark(s->job, text, more);
 	fail(s, r->type, r->theirs, code, text);
 	req_free(r);
 }
@@ -588,9 +592,8 @@ void ad_session_job_over(struct ad_job *j)
 			reqs_fail(s, j->code, j->text);
 		if (s->job == j && s->waits)
 			ad_session_ring_ready(s);
-		if (s->job == j)
-			ad_gpu_over(s, j->code, j->text);
 	}
+	ad_gpu_over(j);
 }
 
 void ad_session_scheduler_up(struct agent *a)

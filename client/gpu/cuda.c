@@ -95,8 +95,13 @@ static int find_wait_value(struct gpu *g, struct err *e)
 static int set_up(struct gpu *g, char *name, struct err *e)
 {
 	int count = 0;
+	cudaError_t rc = cudaGetDeviceCount(&count);
 
-	CUDA(cudaGetDeviceCount(&count), e);
+	if (rc != cudaSuccess) {
+		(void)cudaGetLastError();
+		return err_set(e, TALLY_ENOENT, "this process sees no GPU: CUDA: %s; nvidia-smi "
+			       "and CUDA_VISIBLE_DEVICES tell why", cudaGetErrorString(rc));
+	}
 	if (g->device < 0 || g->device >= count)
 		return err_set(e, TALLY_ENOENT, "no GPU %d: this process sees %d of them",
 			       g->device, count);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rank [--exact] [--rounds N] [--lost | --fails | --shy | --mixed | --crossed] PLUGIN
+ * rank [--exact] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
+ *       --crossed] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -12,7 +13,8 @@
  * one has not, and is compared with the sum of the same values in host memory: bit by bit
  * with --exact.  --lost: rank 1 dies in the middle; --fails: its group of GPUs does.  Then
  * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
- * no GPU; --mixed: it alone wants exact sums; --crossed: it starts two rounds the other way round.
+ * no GPU; --host: nor does it then, and declares a tensor, for which it has 1 s; --mixed: it
+ * alone wants exact sums; --crossed: it starts two rounds the other way round.
  * --gpus prints how many there are, or why there is none and exits 1.
  */
 #include <cuda_runtime_api.h>
@@ -299,6 +301,15 @@ static int count_gpus(void)
 	return rc || !gpus;
 }
 
+/* As a program that has been written for host memory does. */
+static int declare_alone(void)
+{
+	tally_tensor_desc d = { .name = "a", .dtype = TALLY_FLOAT32, .count = 1000 };
+	tally_tensor *t;
+
+	return tally_declare(s, &d, 1, &t);
+}
+
 static void break_nccl(void)
 {
 	void (*f)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "double_nccl_fails");
@@ -336,6 +347,7 @@ int main(int argc, char **argv)
 		{ "lost", no_argument, NULL, 'l' },
 		{ "fails", no_argument, NULL, 'f' },
 		{ "shy", no_argument, NULL, 's' },
+		{ "host", no_argument, NULL, 'h' },
 		{ "mixed", no_argument, NULL, 'm' },
 		{ "crossed", no_argument, NULL, 'c' },
 		{ "gpus", no_argument, NULL, 'g' },
@@ -343,7 +355,10 @@ int main(int argc, char **argv)
 	};
 	tally_gpu_options opt = { 0 };
 	uint32_t rounds = 3;
-	bool lost = false, fails = false, shy = false, mixed = false, crossed = false;
+	bool lost = false, fails = false, shy = false, host = false, mixed = false;
+	bool crossed = false;
+	tally_options how = { .timeout_ms = 0 };
+	const char *me = getenv("TALLY_RANK");
 	int c, rc, gpus;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -351,6 +366,7 @@ int main(int argc, char **argv)
 		lost |= c == 'l';
 		fails |= c == 'f';
 		shy |= c == 's';
+		host |= c == 'h';
 		mixed |= c == 'm';
 		crossed |= c == 'c';
 		if (c == 'g')
@@ -358,19 +374,24 @@ int main(int argc, char **argv)
 		if (c == 'r')
 			rounds = (uint32_t)atoi(optarg);
 	}
-	must(tally_attach(NULL, &s), "attach");
+	if (host && me && atoi(me) == 1)
+		how.timeout_ms = 1000;
+	must(tally_attach(&how, &s), "attach");
 	rank = (uint32_t)tally_rank(s);
 	world = (uint32_t)tally_world_size(s);
 	if (cudaGetDeviceCount(&gpus) || !gpus)
-		die("no GPU");
+		gpus = 1;				/* gpu_open() says what is wrong */
 	opt.device = tally_local_rank(s) % gpus;	/* which several ranks may share */
 	(void)cudaSetDevice(opt.device);
 	opt.exact = exact;
 	opt.plugin = argv[optind];
 	if (mixed && rank == 1)
 		opt.exact = true;
-	rc = shy && rank == 1 ? tally_barrier(s, SOON_MS) : tally_gpu_open(s, &opt);
-	if (shy || mixed) {
+	if (rank == 1 && (shy || host))
+		rc = host ? declare_alone() : tally_barrier(s, SOON_MS);
+	else
+		rc = tally_gpu_open(s, &opt);
+	if (shy || host || mixed) {
 		say(rc);
 		return 0;
 	}

@@ -8,12 +8,12 @@ GPU=${BUILD:-$ROOT/build}/tests/gpu
 PLUGIN=$GPU/libtally-cuda.so.0
 [ -x "$GPU/rank" ] || fail "$GPU/rank is not built: make tests-build"
 
-# play TOPOLOGY OPTION: machines of two ranks, all of which end well.
-machines=2
+# play TOPOLOGY OPTION: machines of two ranks (each), all of which end well.
+machines=2 each=2
 play()
 {
 	timeout -k 10 100 "$BIN/tally" local --agents $machines --servers 1 \
-		--ranks $(( 2 * machines )) --agent-arg \
+		--ranks $(( each * machines )) --agent-arg \
 		"--topology=$ROOT/tests/data/gpu/$1" -- "$GPU/rank" "$2" "$PLUGIN" \
 		> "$TMP/out" 2> "$TMP/err" < /dev/null || {
 		local status=$?
@@ -55,6 +55,19 @@ play scatter.topo --crossed
 heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 0 1
 play scatter.topo --mixed
 heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
+
+# One that has opened no GPU: whoever hears of anything, the one or the others, hears who.
+each=4
+play scatter.topo --host
+waits='tally_gpu_open\(\) on machine .* waits for rank 1$'
+heard "ETIMEDOUT: tensor 'a' .* not declared it; $waits" 1
+heard "EWORKERLOST: .*rank 1 .*; $waits" 0 2 3
 export TALLY_TIMEOUT_MS=1000
 play scatter.topo --shy
-heard 'ETIMEDOUT: on machine .* these have not said which GPU they have: rank 1$' 0
+heard 'ETIMEDOUT: on machine .* these have not said which GPU they have: rank 1$' 0 2 3
+
+# No GPU and no driver: what the user can do is in the text.
+for none in '' no-driver; do
+	DOUBLE_GPUS=$none expect_status 1 timeout 60 "$BIN/tally" local -- "$GPU/rank" "$PLUGIN"
+	expect_text "$TMP/err" 'ENOENT: this process sees no GPU: CUDA: .*nvidia-smi'
+done
