@@ -6,7 +6,7 @@
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
 # make check-torch  the PyTorch tests (PYTHON=interpreter: with the torch of that one;
 #                   TORCH=current or a version: from the package index, in build/)
-# make check-gpu    what needs a GPU, where there is one
+# make check-gpu    what needs a GPU, where there is one; make bench-gpu
 # make help         the other targets and the variables
 
 VERSION := 0.1.0
@@ -74,11 +74,11 @@ UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
-GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank)
+GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 
 .PHONY: all help deps deps-vm build quickstart check check-rdma check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
-.PHONY: lint fuzz bench soak
+.PHONY: lint fuzz bench bench-gpu soak
 .PHONY: install clean san
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -103,6 +103,7 @@ help:
 	@echo 'make fuzz            every fuzz target for FUZZ_SECONDS=10 each'
 	@echo 'make bench           Tally and its peers measured side by side: docs/BENCHMARKS.md'
 	@echo '                     (ONLY=word: those rows; BENCH_FLAGS=--quick: 5 minutes)'
+	@echo 'make bench-gpu       gradients on GPUs next to plain copies and a kernel, where there is one'
 	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured; PYTHON_DIR=dir: the'
 	@echo '                     Python package, else where the python3 of that PREFIX looks)'
 	@echo 'variables: BUILD=dir CC= OPT= SAN= V=1'
@@ -213,10 +214,24 @@ $(BUILD)/tests/gpu/rank-cuda: tests/gpu/rank.c $(LIBTALLY_A)
 	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -isystem $(CUDA_DIR)/include -o $@ $^ $(CUDART) \
 		-lprotobuf-c -lm
 
-tests-build: $(GPU_RANK)
+# And what push_pulls of them cost.
+GPU_BENCH := $(if $(LIBTALLY_CUDA),$(BUILD)/bench/gpu/gpu_bench)
+GPU_BENCH_SRC := $(wildcard bench/gpu/*.c)
+
+$(BUILD)/bench/gpu/gpu_bench: $(GPU_BENCH_SRC) $(wildcard bench/gpu/*.h) $(LIBTALLY_A)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -isystem $(CUDA_DIR)/include -o $@ \
+		$(filter %.c %.a,$^) $(CUDART) -lprotobuf-c -lm
+
+tests-build: $(GPU_RANK) $(GPU_BENCH)
 
 check-gpu: build $(GPU_RANK)
 	$(Q)BUILD=$(BUILD) tests/gpu/check.sh || [ $$? = 77 ]
+
+# BENCH_FLAGS: see gpu_bench --help.
+bench-gpu: build $(GPU_BENCH)
+	$(Q)BUILD=$(BUILD) bench/gpu/run.sh $(BENCH_FLAGS) || [ $$? = 77 ]
 
 # The same plugin over CUDA and NCCL of host memory, which are for tests alone.
 DOUBLE := $(BUILD)/tests/gpu/libcuda.so.1
@@ -235,6 +250,10 @@ $(BUILD)/tests/gpu/libtally-cuda.so.0: client/gpu/cuda.c client/gpu/plugin.h $(D
 $(BUILD)/tests/gpu/rank: tests/gpu/rank.c $(DOUBLE) $(LIBTALLY_A)
 	@echo "  LD      $@"
 	$(Q)$(GPU_CC) -o $@ $^ -lprotobuf-c -lm
+
+$(BUILD)/tests/gpu/gpu_bench: $(GPU_BENCH_SRC) $(wildcard bench/gpu/*.h) $(DOUBLE) $(LIBTALLY_A)
+	@echo "  LD      $@"
+	$(Q)$(GPU_CC) -o $@ $(filter-out %.h,$^) -lprotobuf-c -lm
 
 # ---- objects -----------------------------------------------------------------
 

@@ -75,7 +75,8 @@ HEAP = "the heap"
 C_BESIDES = ("tests/*", "bench/*", "examples/*")
 HOMES = [
     (r"<uv\.h>", "libuv", ("common/rt/*",)),
-    (r"<(cuda\w*|nccl)\.h>", "CUDA and NCCL", ("client/gpu/cuda.c", "tests/gpu/*")),
+    (r"<(cuda\w*|nccl)\.h>", "CUDA and NCCL", ("client/gpu/cuda.c", "tests/gpu/*",
+                                                   "bench/gpu/*")),
     (r"<(infiniband|rdma)/", "verbs", ("common/net/xport_rdma*", "bench/rdma_ladder.c")),
     (r"<(\w*mmintrin|x86intrin|immintrin)\.h>", "intrinsics",
      ("common/*_avx2.c", "common/*_avx512.c", "common/*_sse42.c")),

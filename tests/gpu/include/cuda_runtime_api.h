@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_runtime_api.h - as much of CUDA's as libtally-cuda uses, for the test double.
+ * cuda_runtime_api.h - as much of CUDA's as libtally-cuda and its bench use, for the
+ * test double.
  *
  * Names and meanings are those of NVIDIA's manual; numbers are as good as any others,
  * since nothing but the double stands behind them.
@@ -45,9 +46,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ev, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t ev);
 cudaError_t cudaEventRecord(cudaEvent_t ev, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t ev);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 #define cudaMemAttachGlobal 1u
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned flags);
+cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
+cudaError_t cudaMallocHost(void **p, size_t bytes);
+cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *p);
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
