@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 
 #include "cli/cmd.h"
+#include "cli/gpu_probe.h"
 #include "cli/machine.h"
 #include "cli/probe.h"
 #include "common/base/parse.h"
@@ -40,8 +41,9 @@ static const char usage[] =
 "                    the agent's: without, it takes the card that leads to the\n"
 "                    scheduler, and doctor all that are fast.\n"
 "                    With --peer: the card to go out by\n"
-"  --probe           measure host memory for the plan, instead of guessing; takes all\n"
-"                    CPUs for 0.2 s for each NUMA node\n"
+"  --probe           measure host memory and, by libtally-cuda, the links of GPUs for\n"
+"                    the plan; takes all CPUs for 0.2 s for each NUMA node, and each\n"
+"                    link for as long\n"
 "  --topology FILE   not of this machine, but of the one in FILE: hwloc's XML (lstopo\n"
 "                    FILE.xml), or lines as the picture of a machine has them\n"
 "  --listen ADDR     be the other end for --peer, until interrupted (port 7479)\n"
@@ -211,6 +213,8 @@ static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_p
 	}
 	if (o->probe && topo_probe_memory(t) < t->nodes)
 		puts("# not every node's memory could be measured");
+	if (o->probe)
+		gpu_probe(t, stdout);
 	topo_guess(t);
 	if (local_plan_make(t, false, p, &e)) {
 		fprintf(stderr, "tally doctor: %s\n", e.text);

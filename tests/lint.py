@@ -37,7 +37,7 @@ LAYERS = {
     # kern: the plain C sums that `tally bench` compares with; rt: clock, host facts
     "cli": ["common/base", "common/ctl", "common/rt", "common/place", "common/topo",
             "common/kern", "common/net", "proto",
-            "client/tally.h"],
+            "client/tally.h", "client/gpu/plugin.h"],   # doctor measures by it
     "scheduler": ["common", "proto"],
     "server": ["common", "proto"],
     "worker-agent": ["common", "proto"],

@@ -28,6 +28,9 @@
 #define WAIT_GEQ	0u		/* CU_STREAM_WAIT_VALUE_GEQ */
 #define NAP_NS		20000
 #define LEAVE_MS	5000u
+#define PROBE_BYTES	(32u << 20)
+#define PROBE_COPIES	4u		/* that are measured together */
+#define PROBE_TURNS	3u
 
 enum { COMM_REDUCE, COMM_SPREAD, COMMS };
 
@@ -177,6 +180,95 @@ static void cuda_close(struct gpu *g)
 	(void)cudaGetLastError();
 	pthread_mutex_destroy(&g->lock);
 	free(g);
+}
+
+/* ---- measuring ---- */
+
+struct probe {
+	enum gpu_way way;
+	struct gpu *g, *peer;
+	void *near, *far;		/* owned: on g; on peer, or pinned */
+	cudaEvent_t begin, end;		/* owned */
+};
+
+static int probe_init(struct probe *p, struct err *e)
+{
+	if (p->way == GPU_TO_GPU) {
+		CUDA(cudaSetDevice(p->peer->device), e);
+		CUDA(cudaMalloc(&p->far, PROBE_BYTES), e);
+	} else {
+		CUDA(cudaMallocHost(&p->far, PROBE_BYTES), e);
+	}
+	CUDA(cudaSetDevice(p->g->device), e);
+	CUDA(cudaMalloc(&p->near, PROBE_BYTES), e);
+	CUDA(cudaEventCreateWithFlags(&p->begin, 0), e);
+	CUDA(cudaEventCreateWithFlags(&p->end, 0), e);
+	/* else copies go by host memory, as they do where there is no other way */
+	if (p->way == GPU_TO_GPU && cudaDeviceEnablePeerAccess(p->peer->device, 0) != cudaSuccess)
+		(void)cudaGetLastError();
+	return 0;
+}
+
+static void probe_fini(struct probe *p)
+{
+	if (p->end)
+		(void)cudaEventDestroy(p->end);
+	if (p->begin)
+		(void)cudaEventDestroy(p->begin);
+	if (p->near)
+		(void)cudaFree(p->near);
+	if (p->far && p->way == GPU_TO_GPU)
+		(void)cudaFree(p->far);
+	else if (p->far)
+		(void)cudaFreeHost(p->far);
+	(void)cudaGetLastError();
+}
+
+static cudaError_t probe_copy(const struct probe *p)
+{
+	cudaStream_t lane = p->g->lane[GPU_OUT];
+
+	if (p->way == GPU_TO_GPU)
+		return cudaMemcpyPeerAsync(p->far, p->peer->device, p->near, p->g->device,
+					   PROBE_BYTES, lane);
+	if (p->way == GPU_TO_HOST)
+		return cudaMemcpyAsync(p->far, p->near, PROBE_BYTES, cudaMemcpyDeviceToHost, lane);
+	return cudaMemcpyAsync(p->near, p->far, PROBE_BYTES, cudaMemcpyHostToDevice, lane);
+}
+
+/* The best of some turns, behind a copy that finds the link asleep. */
+static int probe_run(const struct probe *p, float *ms, struct err *e)
+{
+	float now;
+
+	*ms = 0;
+	CUDA(probe_copy(p), e);
+	for (uint32_t turn = 0; turn < PROBE_TURNS; turn++) {
+		CUDA(cudaEventRecord(p->begin, p->g->lane[GPU_OUT]), e);
+		for (uint32_t i = 0; i < PROBE_COPIES; i++)
+			CUDA(probe_copy(p), e);
+		CUDA(cudaEventRecord(p->end, p->g->lane[GPU_OUT]), e);
+		CUDA(cudaStreamSynchronize(p->g->lane[GPU_OUT]), e);
+		CUDA(cudaEventElapsedTime(&now, p->begin, p->end), e);
+		*ms = turn && *ms < now ? *ms : now;
+	}
+	return 0;
+}
+
+static int cuda_measure(struct gpu *g, enum gpu_way way, struct gpu *peer, uint64_t *bytes_per_s,
+			struct err *e)
+{
+	struct probe p = { .way = way, .g = g, .peer = peer };
+	int rc = probe_init(&p, e);
+	float ms = 0;
+
+	rc = rc ? rc : probe_run(&p, &ms, e);
+	probe_fini(&p);
+	if (!rc && ms <= 0)
+		rc = err_set(e, TALLY_EIO, "CUDA: copies that take no time");
+	if (!rc)
+		*bytes_per_s = (uint64_t)((double)PROBE_BYTES * PROBE_COPIES * 1e3 / (double)ms);
+	return rc;
 }
 
 /* ---- groups ---- */
@@ -493,6 +585,7 @@ static const struct gpu_plugin plugin = {
 	.open = cuda_open,
 	.drain = cuda_drain,
 	.close = cuda_close,
+	.measure = cuda_measure,
 	.new_id = cuda_new_id,
 	.join = cuda_join,
 	.pin = cuda_pin,

@@ -23,12 +23,15 @@
 #include "common/base/dtype.h"
 #include "common/base/err.h"
 
-#define GPU_PLUGIN_VERSION	1u
+#define GPU_PLUGIN_VERSION	2u
 #define GPU_PLUGIN_SYMBOL	"tally_gpu_plugin"
 #define GPU_PLUGIN_IDS		32u	/* 64-bit words by which a group finds itself */
 #define GPU_NAME_MAX		63u
 
 enum gpu_lane { GPU_REDUCE, GPU_OUT, GPU_IN, GPU_SPREAD, GPU_LANES };
+
+/* What is measured: copies out of a GPU and into it, of pinned memory; from one to another. */
+enum gpu_way { GPU_TO_HOST, GPU_FROM_HOST, GPU_TO_GPU };
 
 struct gpu;			/* an opened device: the plugin's */
 struct gpu_event;
@@ -52,6 +55,10 @@ struct gpu_plugin {
 	/* Drained, events and pinned memory went before.  Waits some seconds for the others of
 	 * the group, unless it was given up. */
 	void (*close)(struct gpu *g);
+	/* Bytes/s of copies that way and nothing else; peer: for GPU_TO_GPU.  Waits for them,
+	 * some tenths of a second.  The host's memory is near the CPU that calls. */
+	int (*measure)(struct gpu *g, enum gpu_way way, struct gpu *peer, uint64_t *bytes_per_s,
+		       struct err *e);
 	int (*new_id)(struct gpu *g, uint64_t ids[GPU_PLUGIN_IDS], struct err *e);
 	/* All members with the ids of member 0.  A group of one needs no join. */
 	int (*join)(struct gpu *g, const uint64_t ids[GPU_PLUGIN_IDS], uint32_t me,

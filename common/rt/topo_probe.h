@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topo_probe.h - measures what would otherwise be guessed: host memory, so far.
+ * topo_probe.h - measures host memory, which would otherwise be guessed.
  *
  * Takes some tenths of a second for each NUMA node, all of its CPUs and 32 MiB for each
  * of them (at most PROBE_THREADS_MAX).  What else runs on the machine slows it down.

@@ -455,6 +455,24 @@ API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
 	return double_put(s, do_copy, c);
 }
 
+API cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+				    size_t bytes, cudaStream_t s)
+{
+	struct copy *c = calloc(1, sizeof(*c));
+
+	if (!c || cudaSetDevice(to_device) || cudaSetDevice(from_device)) {
+		free(c);
+		return cudaErrorInvalidValue;
+	}
+	*c = (struct copy){ to, from, bytes };
+	return double_put(s, do_copy, c);
+}
+
+API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+	return flags ? cudaErrorInvalidValue : cudaSetDevice(peer);
+}
+
 /* ---- callbacks, words ---- */
 
 struct callback {
