@@ -41,7 +41,7 @@ struct options {
 
 struct lane {
 	tally_tensor *tensor;
-	cudaStream_t stream;		/* of its own: results come back in any order */
+	tally_ticket ticket;
 	float *in, *out;		/* on the GPU */
 };
 
@@ -51,7 +51,8 @@ struct bench {
 	int device;
 	tally_tensor *numbers;		/* a number of each rank's */
 	struct work work;
-	cudaStream_t compute, away, back;
+	/* Not more, with those of libtally: GPUs have few queues, and streams may share one. */
+	cudaStream_t train, compute, away, back;
 	cudaEvent_t begin, end;
 	uint64_t size;			/* bytes, of each lane's tensor */
 	struct lane lane[LANES];
@@ -229,7 +230,6 @@ static void have(struct bench *b, uint64_t size)
 		must(b, tally_declare(b->s, &d, 1, &l->tensor), "declare");
 		cuda(cudaMalloc((void **)&l->in, size), "memory of the GPU");
 		cuda(cudaMalloc((void **)&l->out, size), "memory of the GPU");
-		cuda(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "a stream");
 		fill(b, i);
 	}
 }
@@ -242,7 +242,6 @@ static void drop(struct bench *b)
 		must(b, tally_undeclare(b->s, &l->tensor, 1), "undeclare");
 		(void)cudaFree(l->in);
 		(void)cudaFree(l->out);
-		(void)cudaStreamDestroy(l->stream);
 	}
 	(void)cudaFreeHost(b->from);
 	(void)cudaFreeHost(b->to);
@@ -296,32 +295,36 @@ static double compute_alone(const struct bench *b, uint32_t launches)
 	return end_compute(b);
 }
 
-/* The stream waits for the result; the host, when the tensor is used again. */
-static void push(const struct bench *b, const struct lane *l)
+static void push(const struct bench *b, struct lane *l)
 {
-	tally_ticket k;
-
-	must(b, tally_gpu_push_pull(b->s, l->tensor, l->in, l->out, NULL, l->stream, &k),
+	must(b, tally_gpu_push_pull(b->s, l->tensor, l->in, l->out, NULL, b->train, &l->ticket),
 	     "gpu_push_pull");
-	must(b, tally_gpu_wait(b->s, k, l->stream), "gpu_wait");
+}
+
+/* The host waits for the tensor that is due; the others are under way. */
+static void pull(const struct bench *b, const struct lane *l)
+{
+	must(b, tally_wait(b->s, l->ticket, WAIT_MS), "wait");
 }
 
 /* launches > 0: the kernel begins when the first round is under way; *compute is its time. */
-static double push_rounds(const struct bench *b, uint32_t rounds, uint32_t launches,
-			  double *compute)
+static double push_rounds(struct bench *b, uint32_t rounds, uint32_t launches, double *compute)
 {
 	double began, took;
 
 	barrier(b);
 	began = now();
-	for (uint32_t r = 0; r < rounds; r++) {
-		for (uint32_t i = 0; i < LANES; i++)
-			push(b, &b->lane[i]);
-		if (!r && launches)
+	for (uint32_t i = 0; i < rounds * LANES; i++) {
+		struct lane *l = &b->lane[i % LANES];
+
+		if (i >= LANES)
+			pull(b, l);
+		push(b, l);
+		if (i + 1 == LANES && launches)
 			start_compute(b, launches);
 	}
 	for (uint32_t i = 0; i < LANES; i++)
-		sync_stream(b->lane[i].stream);
+		pull(b, &b->lane[i]);
 	took = now() - began;
 	if (launches)
 		*compute = end_compute(b);
@@ -457,6 +460,7 @@ static void open_all(struct bench *b, const struct options *o)
 	if (wrong)
 		die("%s", wrong);
 	must(b, tally_declare(b->s, &d, 1, &b->numbers), "declare");
+	cuda(cudaStreamCreateWithFlags(&b->train, cudaStreamNonBlocking), "a stream");
 	cuda(cudaStreamCreateWithFlags(&b->compute, cudaStreamNonBlocking), "a stream");
 	cuda(cudaStreamCreateWithFlags(&b->away, cudaStreamNonBlocking), "a stream");
 	cuda(cudaStreamCreateWithFlags(&b->back, cudaStreamNonBlocking), "a stream");
@@ -469,6 +473,7 @@ static void close_all(struct bench *b)
 	work_fini(&b->work);
 	(void)cudaEventDestroy(b->begin);
 	(void)cudaEventDestroy(b->end);
+	(void)cudaStreamDestroy(b->train);
 	(void)cudaStreamDestroy(b->compute);
 	(void)cudaStreamDestroy(b->away);
 	(void)cudaStreamDestroy(b->back);

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # make check-gpu: the ranks of tests/stories/gpu_*.sh on real GPUs, with real NCCL: one for each
-# GPU of the machine, on one machine and on two that are played on it.  Where GPUs are fewer
-# than a machine's ranks, several have one; NCCL allows that to processes that seem to be of
-# different hosts, and then goes by sockets.  How NCCL went is said after each play, and what
+# GPU of the machine, up to 8, on one machine and on two that are played on it.  On a machine
+# with one GPU two ranks have it; NCCL allows that to processes that seem to be of different
+# hosts (--apart), and then goes by sockets.  How NCCL went is said after each play, and what
 # could not be played at the end.
 #
 # Exits 77 where there is no GPU.  GPU_RANK, GPU_PLUGIN: those of tests/gpu's double.
@@ -23,17 +23,16 @@ trap 'rm -rf "$TMP"' EXIT
 # play MACHINES RANKS OPTION...
 play()
 {
-	local machines=$1 ranks=$2 each=$(( $2 / $1 )) host=''
+	local machines=$1 ranks=$2
 
 	shift 2
-	# shellcheck disable=SC2016 # the rank's own variable
-	[ "$each" -le "$gpus" ] || host='NCCL_HOSTID=$TALLY_RANK'
-	echo "machines $machines, ranks $ranks${host:+, several on one GPU}${1:+, $*}"
+	[ $(( ranks / machines )) -le "$gpus" ] || set -- --apart "$@"
+	echo "machines $machines, ranks $ranks${1:+, $*}"
 	rm -rf "${TMP:?}"/*
 	NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$TMP/nccl.%h.%p \
 		timeout -k 10 300 "$BUILD/bin/tally" local --agents "$machines" --servers 1 \
-		--ranks "$ranks" --keep-logs "$TMP/logs" -- sh -c "$host exec \"\$0\" \"\$@\"" \
-		"$GPU_RANK" "$@" "$GPU_PLUGIN" 2> "$TMP/err" || {
+		--ranks "$ranks" --keep-logs "$TMP/logs" -- "$GPU_RANK" "$@" "$GPU_PLUGIN" \
+		2> "$TMP/err" || {
 		local status=$?
 
 		cat "$TMP/err" >&2
@@ -61,20 +60,14 @@ heard()
 	done
 }
 
+each=$(( gpus < 2 ? 2 : gpus > 8 ? 8 : gpus ))	# ranks of a machine
 play 1 1
-play 1 2
-all=$(( gpus < 8 ? gpus : 8 ))
-if [ "$all" -gt 1 ]; then
-	[ "$all" -eq 2 ] || play 1 "$all"
-	play 1 "$all" --exact
-	play 2 $(( 2 * all ))
-	play 1 "$all" --lost
-	heard 'EWORKERLOST: .*rank 1' 0
-fi
-play 2 4
-play 2 4 --exact
-play 2 4 --lost
-heard 'EWORKERLOST: .*rank 1' 0 2 3
+play 1 $each
+[ $each -eq 2 ] || play 1 2
+play 2 $(( 2 * each ))
+play 2 $(( 2 * each )) --exact
+play 2 $(( 2 * each )) --lost
+heard 'EWORKERLOST: .*rank 1' 0 2 $(( 2 * each - 1 ))
 play 2 4 --crossed
 heard 'EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order' 0 1 2 3
 play 1 2 --mixed

@@ -91,20 +91,30 @@ API cudaError_t cudaGetDeviceCount(int *count)
 	return *count ? cudaSuccess : cudaErrorNoDevice;
 }
 
+static _Thread_local int current;	/* device */
+
 API cudaError_t cudaSetDevice(int device)
 {
 	char name[DEVICES_MAX][64];
 
-	return device >= 0 && device < names(name) ? cudaSuccess : cudaErrorInvalidValue;
+	if (device < 0 || device >= names(name))
+		return cudaErrorInvalidValue;
+	current = device;
+	return cudaSuccess;
+}
+
+API cudaError_t cudaGetDevice(int *device)
+{
+	*device = current;
+	return cudaSuccess;
 }
 
 API cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device)
 {
 	char name[DEVICES_MAX][64];
 
-	if (cudaSetDevice(device))
+	if (device < 0 || device >= names(name))
 		return cudaErrorInvalidValue;
-	(void)names(name);
 	snprintf(id, (size_t)len, "%s", name[device]);
 	return cudaSuccess;
 }
@@ -459,8 +469,9 @@ API cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, i
 				    size_t bytes, cudaStream_t s)
 {
 	struct copy *c = calloc(1, sizeof(*c));
+	char name[DEVICES_MAX][64];
 
-	if (!c || cudaSetDevice(to_device) || cudaSetDevice(from_device)) {
+	if (!c || to_device >= names(name) || from_device >= names(name)) {
 		free(c);
 		return cudaErrorInvalidValue;
 	}
@@ -470,7 +481,9 @@ API cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, i
 
 API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
-	return flags ? cudaErrorInvalidValue : cudaSetDevice(peer);
+	char name[DEVICES_MAX][64];
+
+	return flags || peer >= names(name) ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 /* ---- callbacks, words ---- */

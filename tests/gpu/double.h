@@ -6,7 +6,8 @@
  * is any memory; members of an NCCL group are processes that meet in shared memory and add
  * up in the order of members.  What the real ones forbid is an error here: copies between
  * a device and host memory that was not registered, words in such memory, members that
- * do not call the same collectives in the same order.
+ * do not call the same collectives in the same order, or that are on one GPU of one host
+ * (NCCL_HOSTID).
  *
  * Environment: DOUBLE_GPUS=name,name,... are the devices (g0 ... g15); empty: there is none;
  * no-driver: not even a driver.

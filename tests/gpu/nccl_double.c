@@ -19,6 +19,7 @@
 #define API		__attribute__((visibility("default")))
 #define MEMBERS_MAX	16
 #define SLOT_BYTES	(256u << 10)
+#define GPU_TEXT	96
 
 enum kind { REDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER };
 
@@ -36,6 +37,7 @@ struct call {
 struct meeting {
 	_Atomic uint32_t joined, arrived, turn, left;
 	_Atomic bool broken;		/* a member went without a word */
+	char gpu[MEMBERS_MAX][GPU_TEXT];	/* which member has which, on which host */
 	struct {
 		uint64_t kind, count, type, root;
 	} said[MEMBERS_MAX];
@@ -111,6 +113,28 @@ static struct meeting *meet(const char *name)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/* Before it has joined.  NCCL_HOSTID is what makes one host seem to be several. */
+static void name_gpu(struct double_comm *c)
+{
+	const char *host = getenv("NCCL_HOSTID");
+	char id[64] = "";
+	int device = 0;
+
+	(void)cudaGetDevice(&device);
+	(void)cudaDeviceGetPCIBusId(id, sizeof(id), device);
+	snprintf(c->m->gpu[c->me], GPU_TEXT, "%.20s %.60s", host ? host : "", id);
+}
+
+/* Two members on one GPU would wait for each other for ever. */
+static bool shared(const struct double_comm *c)
+{
+	for (int i = 0; i < c->n; i++)
+		for (int k = 0; k < i; k++)
+			if (!strcmp(c->m->gpu[i], c->m->gpu[k]))
+				return true;
+	return false;
+}
+
 API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int me,
 					ncclConfig_t *config)
 {
@@ -126,6 +150,7 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id,
 	c->m = meet(c->name);
 	if (!c->m)
 		return ncclInternalError;
+	name_gpu(c);
 	c->m->joined++;
 	*out = c;
 	return ncclInProgress;
@@ -138,6 +163,8 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
 		*state = ncclInProgress;
 	else if (c->me == 0)
 		(void)shm_unlink(c->name);
+	if (*state == ncclSuccess && shared(c))
+		*state = ncclInvalidUsage;
 	if (*state == ncclSuccess && c->leaves && c->m->left < (uint32_t)c->n)
 		*state = ncclInProgress;
 	if (*state == ncclSuccess && c->m->broken)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rank [--exact] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
- *       --crossed] PLUGIN
+ * rank [--exact] [--apart] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
+ *	--crossed] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -15,7 +15,8 @@
  * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
  * no GPU; --host: nor does it then, and declares a tensor, for which it has 1 s; --mixed: it
  * alone wants exact sums; --crossed: it starts two rounds the other way round.
- * --gpus prints how many there are, or why there is none and exits 1.
+ * --apart: several ranks may have one GPU, as if they were of different hosts, which NCCL
+ * wants then.  --gpus prints how many there are, or why there is none and exits 1.
  */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -343,6 +344,7 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "exact", no_argument, NULL, 'e' },
+		{ "apart", no_argument, NULL, 'a' },
 		{ "rounds", required_argument, NULL, 'r' },
 		{ "lost", no_argument, NULL, 'l' },
 		{ "fails", no_argument, NULL, 'f' },
@@ -369,6 +371,8 @@ int main(int argc, char **argv)
 		host |= c == 'h';
 		mixed |= c == 'm';
 		crossed |= c == 'c';
+		if (c == 'a')
+			(void)setenv("NCCL_HOSTID", me ? me : "0", 1);
 		if (c == 'g')
 			return count_gpus();
 		if (c == 'r')

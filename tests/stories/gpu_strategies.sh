@@ -33,7 +33,7 @@ strategy uneven.topo 'GPUs 1, groups 1, copies of one GPU' 2
 strategy scatter.topo 'GPUs 4, groups 4, CPU-assisted aggregation' 8 --exact
 
 # Two ranks on one GPU, and all that the agent refuses.
-DOUBLE_GPUS=g1,g1,g0,g0 strategy scatter.topo 'GPUs 4, groups 1, ' 8
+DOUBLE_GPUS=g1,g1,g0,g0 strategy scatter.topo 'GPUs 4, groups 1, ' 8 --apart
 if DOUBLE_GPUS=nothing timeout 60 "$BIN/tally" local --agent-arg \
 	"--topology=$ROOT/tests/data/gpu/roots.topo" -- "$GPU/rank" "$PLUGIN" 2> "$TMP/err"; then
 	fail 'a GPU that the agent does not see was taken'
