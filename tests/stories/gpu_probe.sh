@@ -37,8 +37,10 @@ DOUBLE_GPUS=0000:03:00.0,0000:04:00.0 timeout 60 "$BIN/tally" local --ranks 2 \
 	> "$TMP/out" 2> "$TMP/err" || fail "no agent takes it: $(cat "$TMP/err")"
 say 'an agent takes what was measured'
 
-LD_LIBRARY_PATH='' DOUBLE_GPUS='' expect_status 0 "$BIN/tally" doctor --probe
-expect_text "$TMP/out" '^# not measured: GPUs: libtally-cuda.so.0'
+mkdir "$TMP/broken"		# found before one that may be installed
+: > "$TMP/broken/libtally-cuda.so.0"
+LD_LIBRARY_PATH=$TMP/broken expect_status 0 "$BIN/tally" doctor --probe
+expect_text "$TMP/out" '^# not measured: GPUs: .*libtally-cuda.so.0'
 probe
 expect_text "$TMP/out" '^# not measured: this process sees no GPU: CUDA: no device'
 [ "$(grep -c 'measured:' "$TMP/out")" = 1 ] || fail "more than the reason: $(cat "$TMP/out")"
