@@ -110,7 +110,7 @@ static bool take_class(struct plan_opts *o, bool is_gpu, const char *typed)
 	const char *option = is_gpu ? "--gpu" : "--cpu";
 	uint32_t *sum = is_gpu ? &o->gpus : &o->cpus;
 	struct machine_class c = { .is_gpu = is_gpu, .bits_per_s = GBIT_DEFAULT };
-	size_t digits = strcspn(typed, "x");
+	size_t digits = strcspn(typed, "xX");
 	char number[16];
 	uint64_t count;
 

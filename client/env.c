@@ -21,6 +21,10 @@
 	X("openmpi",	"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", \
 	  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid|PMIX_NAMESPACE", NULL) \
 	X("slurm",	"SLURM_PROCID",	"SLURM_NTASKS",	"SLURM_LOCALID", "SLURM_JOB_ID", \
+	  "SLURM_STEP_ID|SLURM_STEPID") \
+	X("slurm",	"SLURM_PROCID",	"SLURM_STEP_NUM_TASKS",	"SLURM_LOCALID", "SLURM_JOB_ID", \
+	  "SLURM_STEP_ID|SLURM_STEPID") \
+	X("slurm",	"SLURM_PROCID",	"SLURM_NPROCS",	"SLURM_LOCALID", "SLURM_JOB_ID", \
 	  "SLURM_STEP_ID|SLURM_STEPID")
 
 /* torchrun's id where nobody gave it --rdzv-id: the same for all of its jobs. */
@@ -71,12 +75,21 @@ static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t *v,
 	return 0;
 }
 
+/* The first launcher that has said anything, by the names of its with which it has said both. */
 static const struct env_family *env_family(void)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(families); i++)
-		if (env_get(families[i].rank) || env_get(families[i].world))
-			return &families[i];
-	return NULL;
+	const struct env_family *first = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(families); i++) {
+		const struct env_family *f = &families[i];
+		bool rank = env_get(f->rank), world = env_get(f->world);
+
+		if ((rank || world) && !first)
+			first = f;
+		if (rank && world && !strcmp(f->launcher, first->launcher))
+			return f;
+	}
+	return first;
 }
 
 static int env_read_ranks(const struct env_family *f, struct lt_ident *id, struct err *e)

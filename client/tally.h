@@ -295,8 +295,8 @@ TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void 
 TALLY_API int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream);
 
 /*
- * Returns when all ranks have called it; ETIMEDOUT names who has not.  After an error
- * the next call is for the same barrier.
+ * Returns when all ranks have called it; ETIMEDOUT names who has not, timeout_ms later (0 or
+ * less: the session's timeout_ms).  After an error the next call is for the same barrier.
  */
 TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
 
@@ -313,8 +313,8 @@ TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
  * Returns how many came in, the same number on all ranks; 0: nobody was waiting.  Those who
  * came in (tally_is_late()) do not call it for the step at which they did; one that detaches
  * before it has declared a tensor counts as lost again.  EBUSY names a tensor whose round
- * has not been waited for; EMISMATCH: others call tally_barrier().  After an error the
- * next call is for the same one.
+ * has not been waited for; EMISMATCH: others call tally_barrier().  timeout_ms, and after an
+ * error, as with tally_barrier().
  */
 TALLY_API int tally_grow(tally_session *s, int timeout_ms);
 

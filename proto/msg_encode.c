@@ -172,7 +172,7 @@ int msg_encode_size(const struct msg *m, uint32_t *bytes, struct err *e)
 
 int msg_encode(const struct msg *m, uint8_t *out, uint32_t bytes, struct err *e)
 {
-	uint32_t need;
+	uint32_t need = 0;
 	uint8_t *end;
 	int rc = msg_encode_size(m, &need, e);
 

@@ -419,7 +419,7 @@ int ctl_send_wire(struct ctl *c, const struct ctl_wire *w, struct err *e)
 int ctl_send_fds(struct ctl *c, const struct msg *m, const int *fds, uint32_t nfds,
 		 struct err *e)
 {
-	struct ctl_wire w;
+	struct ctl_wire w = { 0 };
 	int code;
 
 	if (c->closing)

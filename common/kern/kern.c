@@ -11,6 +11,7 @@
  * that maps the result) is near, and segments fit in the cache.  Where neither is
  * so, kern_sum_cold() is for.
  */
+#include <cpuid.h>
 #include "common/kern/kern.h"
 #include "common/kern/impl.h"
 
@@ -33,6 +34,14 @@ static kern_fn *const *const cold_tables[KERN_LEVELS] = {
 
 static enum kern_level level = KERN_C;
 
+/* clang 14's __builtin_cpu_supports() does not know it. */
+static bool has_f16c(void)
+{
+	unsigned int a, b, c, d;
+
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 bool kern_level_usable(enum kern_level l)
 {
 	switch (l) {
@@ -40,7 +49,7 @@ bool kern_level_usable(enum kern_level l)
 		return true;
 	/* All that the level's file is compiled for.  A hypervisor may hide any of it. */
 	case KERN_AVX2:
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+		return __builtin_cpu_supports("avx2") && has_f16c();
 	case KERN_AVX512:
 		return kern_level_usable(KERN_AVX2) && __builtin_cpu_supports("avx512f") &&
 		       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

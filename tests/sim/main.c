@@ -355,7 +355,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->pause_every = rng_below(r, 3) ? 10000000 + (mono_t)rng_below(r, 300000000) : 0;
 	p->agents_die = !rng_below(r, 6);
 	p->starve = rng_below(r, 4) ? 0 : 100 + (uint32_t)rng_below(r, 300);
-	p->starve_hard = p->starve / 20;
+	p->starve_hard = p->starve / 4;
 	p->untold = rng_below(r, 4) ? 0 : 1 + (uint32_t)rng_below(r, 60);
 	p->agents_return = !rng_below(r, 2) && !p->starve;
 	p->ranks_die = !p->agents_die && !rng_below(r, 3);
@@ -505,6 +505,11 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 	pairs = sim_cover_report();
 	missing = paths_missing(passed >= PATHS_RUNS);
 	failed += missing + (passed >= PAIRS_RUNS ? pairs : 0);
+	if (sim_totals.full_runs < passed) {
+		printf("FAILED: %llu runs had fewer than %u rounds or %u faults\n",
+		       (unsigned long long)(passed - sim_totals.full_runs), RUN_ROUNDS, RUN_FAULTS);
+		failed++;
+	}
 	if (passed >= SEEDS_DEFAULT && sim_totals.rounds < ROUNDS_LEAST) {
 		printf("FAILED: less than %u tensor rounds\n", ROUNDS_LEAST);
 		failed++;

@@ -12,7 +12,8 @@
 
 bool sim_starves(struct sim *s, struct sim_job *j, bool hard)
 {
-	if (!sim_faulty(s) || !sim_chance(s, hard ? s->p.starve_hard : s->p.starve))
+	if (!sim_faulty(s) || (hard && !sim_had_enough(s)) ||
+	    !sim_chance(s, hard ? s->p.starve_hard : s->p.starve))
 		return false;
 	s->faults++;
 	sim_totals.starved++;

@@ -16,7 +16,7 @@ void sim_end_begin(struct sim *s)
 	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
 	const struct sim_agent_job *aj = &a->job[j->index];
 
-	if (!s->p.ranks_die || sim_rounds(s) < RUN_ROUNDS || !sim_chance(s, 2) || j->p->shrink ||
+	if (!s->p.ranks_die || !sim_had_enough(s) || !sim_chance(s, 2) || j->p->shrink ||
 	    j->over || !a->alive || !aj->core || aj->over || aj->left || aj->nback)
 		return;
 	s->p.ranks_die = false;

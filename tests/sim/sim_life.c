@@ -249,7 +249,7 @@ static bool kill_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
-	if (!s->p.agents_die || !sim_faulty(s) || sim_rounds(s) < RUN_ROUNDS ||
+	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) ||
 	    !s->agent[agent]->alive || !sim_agent_may_die(s, agent))
 		return false;
 	s->p.agents_die = false;

@@ -406,6 +406,11 @@ uint64_t sim_rounds(const struct sim *s)
 	return n;
 }
 
+bool sim_had_enough(const struct sim *s)
+{
+	return sim_rounds(s) >= RUN_ROUNDS && s->faults >= RUN_FAULTS - 1;
+}
+
 /* ---- submitting ---- */
 
 static struct ring_sub descriptor(const struct sim *s, struct sim_job *j, uint32_t rank,

@@ -33,6 +33,7 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 	for option in $(sed -n '/^ExecStart=/s/ /\n/gp' "$unit" | grep '^--'); do
 		expect_text "$TMP/help.txt" "$option"
 	done
+	grep -q '^User=tally$' "$unit" || fail "$unit: who runs it cannot own a secret file"
 	grep -q '^OOMScoreAdjust=-[1-9]' "$unit" || fail "$unit: the kernel's next victim"
 done
 

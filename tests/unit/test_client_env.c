@@ -17,7 +17,8 @@ static void clean_environment(void)
 		"TALLY_RANK", "TALLY_WORLD_SIZE", "TALLY_LOCAL_RANK", "TALLY_JOB",
 		"TALLY_SOCKET", "TALLY_TIMEOUT_MS", "TALLY_ROUND_TIMEOUT_MS", "RANK",
 		"WORLD_SIZE", "LOCAL_RANK",
-		"TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+		"TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS",
+		"SLURM_NPROCS", "SLURM_LOCALID",
 		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEPID", "OMPI_COMM_WORLD_RANK",
 		"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid",
 		"PMIX_NAMESPACE", "TALLY_TIMELINE", "MASTER_ADDR", "MASTER_PORT",
@@ -66,6 +67,11 @@ START_TEST(env_every_launcher_is_understood)
 	set("SLURM_JOB_ID", "77");
 	expect(5, 8, 1, "slurm-77");
 	set("SLURM_STEP_ID", "2");
+	expect(5, 8, 1, "slurm-77.2");
+	ck_assert_int_eq(unsetenv("SLURM_NTASKS"), 0);
+	set("SLURM_NPROCS", "16");		/* its older name */
+	expect(5, 16, 1, "slurm-77.2");
+	set("SLURM_STEP_NUM_TASKS", "8");
 	expect(5, 8, 1, "slurm-77.2");
 	set("OMPI_COMM_WORLD_RANK", "3");
 	set("OMPI_COMM_WORLD_SIZE", "4");

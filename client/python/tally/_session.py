@@ -76,6 +76,11 @@ def _dtype(dtype):
     return (*_DTYPES[name], name)
 
 
+def _ms(seconds):
+    """For libtally, to which 0 means a default: None does here, and 0 s is 1 ms."""
+    return 0 if seconds is None else max(1, int(seconds * 1000))
+
+
 class Ticket:
     """One round on its way.  Keeps the arrays it uses alive until it is done."""
 
@@ -237,10 +242,10 @@ class Session:
             rank,
             world,
             local_rank,
-            int(timeout * 1000) if timeout else 0,
+            _ms(timeout),
             chunk_bytes,
             _ON_LOSS[on_loss],
-            int(round_timeout * 1000) if round_timeout else 0,
+            _ms(round_timeout),
         )
         pointer = ctypes.c_void_p()
         code = _lib.tally_attach(ctypes.byref(options), ctypes.byref(pointer))
@@ -447,14 +452,14 @@ class Session:
 
     def barrier(self, timeout=None):
         """Returns when all ranks have called it; TallyTimeout names who has not."""
-        self._check(_lib.tally_barrier(self._handle(), int(timeout * 1000) if timeout else -1))
+        self._check(_lib.tally_barrier(self._handle(), _ms(timeout)))
 
     def grow(self, timeout=None):
         """A barrier at which processes come in that wait in the place of lost ranks.
 
         Returns how many did, the same number on all ranks.  Then broadcast what they lack.
         """
-        return self._check(_lib.tally_grow(self._handle(), int(timeout * 1000) if timeout else -1))
+        return self._check(_lib.tally_grow(self._handle(), _ms(timeout)))
 
     def fileno(self):
         """A descriptor that becomes readable when tickets complete; then poll()."""
