@@ -19,25 +19,66 @@ With Horovod's names:
 
 from torch.distributed import Backend as _Backend
 
-from ._ddp import ddp_comm_hook
-from ._optimizer import Compression, DistributedOptimizer
-from ._world import (
+from ._byteps import (
+    DistributedDataParallel,
+    byteps_push_pull,
+    declare,
+    push_pull,
+    push_pull_async,
+    push_pull_async_inplace,
+    push_pull_inplace,
+    resume,
+    suspend,
+)
+from ._calls import (
+    Adasum,
     Average,
+    Compression,
+    Max,
+    Min,
+    Product,
     Sum,
     allgather,
+    allgather_async,
+    allgather_object,
     allreduce,
     allreduce_,
-    barrier,
+    allreduce_async,
+    allreduce_async_,
     broadcast,
     broadcast_,
+    broadcast_async,
+    broadcast_async_,
     broadcast_object,
-    broadcast_optimizer_state,
-    broadcast_parameters,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    poll,
+    synchronize,
+)
+from ._ddp import ddp_comm_hook
+from ._optimizer import DistributedOptimizer
+from ._states import broadcast_optimizer_state, broadcast_parameters
+from ._world import (
+    barrier,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
     init,
     is_initialized,
     local_rank,
     local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
     rank,
+    rocm_built,
     shutdown,
     size,
 )
@@ -46,8 +87,16 @@ if hasattr(_Backend, "register_backend") and hasattr(_Backend, "default_device_b
     from . import _backend  # noqa: F401  torch 2.1: init_process_group("tally")
 
 __all__ = [
-    "Average", "Compression", "DistributedOptimizer", "Sum", "allgather", "allreduce",
-    "allreduce_", "barrier", "broadcast", "broadcast_", "broadcast_object",
-    "broadcast_optimizer_state", "broadcast_parameters", "ddp_comm_hook", "init",
-    "is_initialized", "local_rank", "local_size", "rank", "shutdown", "size",
+    "Adasum", "Average", "Compression", "DistributedDataParallel", "DistributedOptimizer",
+    "Max", "Min", "Product", "Sum", "allgather", "allgather_async", "allgather_object",
+    "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "barrier", "broadcast",
+    "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",
+    "broadcast_optimizer_state", "broadcast_parameters", "byteps_push_pull", "ccl_built",
+    "cross_rank", "cross_size", "cuda_built", "ddl_built", "ddp_comm_hook", "declare",
+    "gloo_built", "gloo_enabled", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "init", "is_initialized",
+    "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported",
+    "nccl_built", "poll", "push_pull", "push_pull_async", "push_pull_async_inplace",
+    "push_pull_inplace", "rank", "resume", "rocm_built", "shutdown", "size", "suspend",
+    "synchronize",
 ]

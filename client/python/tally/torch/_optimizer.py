@@ -3,22 +3,16 @@
 
 import contextlib
 import dataclasses
+import math
 import typing
 import warnings
 
 import torch
 
 from . import _world
+from ._calls import Average, Compression, Sum, check_op
 from ._cross import CrossGradients, update_one
 from ._gradients import BUCKET_BYTES, Gradients
-
-
-class Compression:
-    """What gradients travel as: their own type, or a 16-bit one."""
-
-    none = None
-    fp16 = torch.float16
-    bf16 = torch.bfloat16
 
 
 @dataclasses.dataclass
@@ -154,10 +148,32 @@ def _named(optimizer, named_parameters):
     return by_parameter
 
 
+def _squeezed(compression, params):
+    """The compression that Horovod's keyword and BytePS's ask for."""
+    Compression.check(compression)
+    for what in ("compressor", "ef", "momentum"):
+        if params.get(what):
+            raise ValueError(f"compression_params has {what} {params[what]!r}; there is only fp16")
+    return Compression.fp16 if params.get("fp16") else compression
+
+
+def _scaled(op, before, after):
+    """The op that gives what BytePS's factors around a sum do."""
+    if before is None and after is None:
+        return check_op(op)
+    factor = (1 if before is None else before) * (1 if after is None else after)
+    for known, its in ((Average, 1 / _world.size()), (Sum, 1)):
+        if math.isclose(factor, its):
+            return known
+    raise ValueError(f"pre_scale_factor times post_scale_factor is {factor:g}; there are "
+                     "1 / size(), the mean, and 1, the sum: scale the loss, or the learning rate")
+
+
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
-                         backward_passes_per_step=1, op=_world.Average,
-                         gradient_predivide_factor=1.0, sparse_as_dense=False,
-                         timeout=None, cross_barrier=None):
+                         backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
+                         num_groups=0, groups=None, sparse_as_dense=False, process_set=None, *,
+                         timeout=None, cross_barrier=None, compression_params=None,
+                         pre_scale_factor=None, post_scale_factor=None):
     """An optimizer whose step() works with gradients averaged over all ranks.
 
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -176,13 +192,19 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     parameters become the same.  Call synchronize() before reading them otherwise, and do
     not look at gradients between backward() and step().
 
-    Sums are made in float32, so ``gradient_predivide_factor`` has no use and must be 1.
+    ``gradient_predivide_factor``, ``num_groups`` and ``groups`` are Horovod's and change
+    nothing: 16-bit types are added in float32 anyway, and Tally makes its own buckets.  A
+    ``process_set`` is refused.  ``compression_params``, ``pre_scale_factor`` and
+    ``post_scale_factor`` are BytePS's: fp16 is there, other compressors are not; the factors'
+    product is 1 / size(), for the mean, or 1, for the sum.
     """
-    if gradient_predivide_factor != 1.0:
-        raise ValueError("gradient_predivide_factor is not supported: sums of 16-bit types are "
-                         "made in float32")
-    if op not in (_world.Average, _world.Sum):
-        raise ValueError(f"op is {op!r}; there are Average and Sum")
+    del num_groups, groups
+    op = _scaled(op, pre_scale_factor, post_scale_factor)
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor goes with op=Average only")
+    if process_set is not None:
+        raise ValueError("there are no process sets: a set of ranks would be a job of its own")
+    compression = _squeezed(compression, compression_params or {})
     names = _named(optimizer, named_parameters)
     wrapped = type(optimizer)
     kind = _Distributed if cross_barrier is None else _Crossing

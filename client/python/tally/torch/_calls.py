@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collective calls on tensors, with Horovod's names.
+
+What ends in _async returns a handle, for poll() and synchronize(); what ends in _ works on
+the tensor itself.  Tensors meet by the order of calls, which is the same on all ranks: names
+are taken and not used.  allreduce(), grouped_allreduce(), allgather() and broadcast() are
+differentiable, the others are not.
+"""
+
+import io
+import pickle
+
+import torch
+
+from . import _world
+
+Average, Sum = "mean", "sum"
+Min, Max, Product, Adasum = "min", "max", "product", "adasum"  # names only, to be refused
+
+
+class Compression:
+    """What travels: a tensor's own type, or a 16-bit one."""
+
+    none = None
+    fp16 = torch.float16
+    bf16 = torch.bfloat16
+
+    @staticmethod
+    def check(compression):
+        """Refuses what is none of these."""
+        if compression not in (Compression.none, Compression.fp16, Compression.bf16):
+            raise ValueError(f"compression is {compression!r}; there are Compression.none, "
+                             "Compression.fp16 and Compression.bf16")
+
+
+def check_op(op):
+    """The operation, or a ValueError: Tally adds."""
+    if op not in (Average, Sum):
+        raise ValueError(f"op is {op!r}; there are Average and Sum")
+    return op
+
+
+def _op(average, op):
+    if average is None:
+        return check_op(Average if op is None else op)
+    if op is not None:
+        raise ValueError("average and op are given; op alone says it")
+    return Average if average else Sum
+
+
+class Handle:
+    """A call on its way: its futures, and what makes their values its result."""
+
+    def __init__(self, futures, finish):
+        self.futures, self._finish, self._value = futures, finish, None
+
+    def done(self):
+        """Would result() return at once?"""
+        return all(future.done() for future in self.futures)
+
+    def result(self):
+        """Waits, then returns the result or raises what went wrong; again the same."""
+        values = [_world.wait(future) for future in self.futures]
+        if self._finish:
+            self._value, self._finish = self._finish(values), None
+        return self._value
+
+
+def poll(handle):
+    """Is the call done?  Then synchronize() returns at once."""
+    return handle.done()
+
+
+def synchronize(handle):
+    """Waits for the call and returns its result."""
+    return handle.result()
+
+
+class _Through(torch.autograd.Function):
+    """Tensors through do(tensors), gradients through back(gradients)."""
+
+    @staticmethod
+    def forward(ctx, do, back, *tensors):
+        ctx.back = back
+        return tuple(do(tensors))
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return (None, None, *ctx.back(grads))
+
+
+# ---- sums and means ----
+
+def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
+                     postscale_factor=1.0):
+    """As allreduce_(), and returns a handle at once."""
+    del name
+    op = _op(average, op)
+
+    def scale(factor):
+        with torch.no_grad():
+            return tensor if factor == 1 else tensor.mul_(factor)
+
+    return Handle([_world.collectives().all_reduce(scale(prescale_factor), op)],
+                  lambda _: scale(postscale_factor))
+
+
+def allreduce_async(tensor, *args, **kwargs):
+    """As allreduce_async_(), in a new tensor."""
+    return allreduce_async_(tensor.detach().clone(), *args, **kwargs)
+
+
+def allreduce_(tensor, *args, **kwargs):
+    """The tensor becomes the mean (op=Sum: the sum) over all ranks; returns it."""
+    return synchronize(allreduce_async_(tensor, *args, **kwargs))
+
+
+def grouped_allreduce_async_(tensors, *args, **kwargs):
+    """As allreduce_async_(), for some tensors together; the result is a list."""
+    handles = [allreduce_async_(t, *args, **kwargs) for t in tensors]
+    return Handle([f for h in handles for f in h.futures],
+                  lambda _: [synchronize(h) for h in handles])
+
+
+def grouped_allreduce_async(tensors, *args, **kwargs):
+    """As grouped_allreduce_async_(), in new tensors."""
+    return grouped_allreduce_async_([t.detach().clone() for t in tensors], *args, **kwargs)
+
+
+def grouped_allreduce_(tensors, *args, **kwargs):
+    """As allreduce_(), for some tensors together."""
+    return synchronize(grouped_allreduce_async_(tensors, *args, **kwargs))
+
+
+def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None,
+                      prescale_factor=1.0, postscale_factor=1.0):
+    """As allreduce(), for some tensors together; a list of new tensors."""
+    op = _op(average, op)
+    Compression.check(compression)
+
+    def reduce(tensors):
+        wires = [compression if compression and t.is_floating_point() else t.dtype
+                 for t in tensors]
+        sent = [t.detach().to(wire, copy=True) for t, wire in zip(tensors, wires)]
+        came = grouped_allreduce_(sent, None, name, op, prescale_factor, postscale_factor)
+        return [c.to(t.dtype) for c, t in zip(came, tensors)]
+
+    return list(_Through.apply(reduce, reduce, *tensors))
+
+
+def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None,
+              prescale_factor=1.0, postscale_factor=1.0):
+    """The mean (op=Sum, or average=False: the sum) over all ranks, in a new tensor.
+
+    The factors are multiplied with before and after.
+    """
+    return grouped_allreduce([tensor], average, name, compression, op, prescale_factor,
+                             postscale_factor)[0]
+
+
+# ---- broadcasts and gathers ----
+
+def broadcast_async_(tensor, root_rank, name=None):
+    """As broadcast_(), and returns a handle at once."""
+    del name
+    return Handle([_world.collectives().broadcast(tensor, root_rank)], lambda _: tensor)
+
+
+def broadcast_async(tensor, root_rank, name=None):
+    """As broadcast_async_(), in a new tensor."""
+    return broadcast_async_(tensor.detach().clone(), root_rank, name)
+
+
+def broadcast_(tensor, root_rank, name=None):
+    """The tensor becomes that of root_rank; returns it."""
+    return synchronize(broadcast_async_(tensor, root_rank, name))
+
+
+def broadcast(tensor, root_rank, name=None):
+    """As broadcast_(), in a new tensor; root's gradient is the mean over all ranks."""
+    mine = _world.rank() == root_rank
+    return _Through.apply(lambda t: [synchronize(broadcast_async(t[0], root_rank, name))],
+                          lambda grads: [allreduce(grads[0]) * mine], tensor)[0]
+
+
+def _gather(tensor):
+    """A handle, and the rows of its result that are this rank's.  Waits for their numbers."""
+    here = _world.collectives()
+    tensor = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+    rows = torch.tensor([tensor.shape[0]])
+    counts = [torch.empty_like(rows) for _ in range(here.world)]
+    counts = [int(n) for n in _world.wait(here.all_gather(counts, rows))]
+    parts = [tensor.new_empty((n, *tensor.shape[1:])) for n in counts]
+    futures = [here.broadcast(tensor.clone() if r == here.rank else part, r)
+               for r, part in enumerate(parts)]
+    first = sum(counts[: here.rank])
+    return Handle(futures, torch.cat), slice(first, first + counts[here.rank])
+
+
+def allgather_async(tensor, name=None):
+    """As allgather(); returns a handle when all ranks have called this."""
+    del name
+    return _gather(tensor)[0]
+
+
+def allgather(tensor, name=None):
+    """All ranks' tensors, one after the other in the first dimension, which may differ.
+
+    The gradient is this rank's part of the mean over all ranks.
+    """
+    del name
+    mine = None
+
+    def gather(tensors):
+        nonlocal mine
+        handle, mine = _gather(tensors[0])
+        return [synchronize(handle)]
+
+    return _Through.apply(gather, lambda grads: [allreduce(grads[0])[mine].reshape(tensor.shape)],
+                          tensor)[0]
+
+
+def _pickled(obj):
+    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+
+
+def _unpickled(data):
+    return pickle.load(io.BytesIO(data.numpy().tobytes()))
+
+
+def broadcast_object(obj=None, root_rank=0, name=None):
+    """Root's object for everybody, by pickle."""
+    mine = _world.rank() == root_rank
+    data = _pickled(obj) if mine else None
+    length = broadcast_(torch.tensor([data.numel() if mine else 0]), root_rank)
+    if not mine:
+        data = torch.empty(int(length), dtype=torch.uint8)
+    broadcast_(data, root_rank, name)
+    return obj if mine else _unpickled(data)
+
+
+def allgather_object(obj, name=None):
+    """A list of all ranks' objects, by pickle."""
+    data = _pickled(obj)
+    lengths = allgather(torch.tensor([data.numel()]), name).tolist()
+    return [_unpickled(part) for part in allgather(data, name).split(lengths)]

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models and optimizers that become root's on every rank."""
+
+import math
+import threading
+
+import torch
+
+from . import _memory, _world
+from ._calls import broadcast_object
+
+DIMS_MAX = 8  # of a declared shape
+
+
+def _described(name, tensor):
+    """(name, shape, dtype) to declare: other types go as bytes, long shapes flat."""
+    if tensor.dtype not in _memory.DTYPES:
+        return name, [tensor.numel() * tensor.element_size()], torch.uint8
+    shape = tensor.shape if tensor.dim() <= DIMS_MAX else [tensor.numel()]
+    return name, list(shape), tensor.dtype
+
+
+def _broadcast_all(named, root):
+    """Every tensor becomes root's, all in flight together, then forgotten."""
+    exch, timeout = _world.exchange(), _world.collectives().timeout
+    title = f"broadcast{exch.number('broadcast')}/"
+    rows = [_described(name, tensor) for name, tensor in named]
+    left, failed, ended = len(rows), [], threading.Event()
+
+    def done(error):
+        nonlocal left
+        left -= 1
+        failed.extend([error] if error else [])
+        if not left:
+            ended.set()
+
+    def begin():
+        channels = exch.declare(
+            [((title + n)[-255:], s, _memory.DTYPES[d][0]) for n, s, d in rows]
+        )
+        blocks = [_memory.Block(exch.session, math.prod(s), d) for _, s, d in rows]
+        for channel, block, (_, tensor) in zip(channels, blocks, named):
+            if exch.rank == root:
+                _memory.fill(block.tensor, tensor)
+            array = block.array
+            exch.start(channel, lambda t, a=array: t.broadcast(a, out=a, root=root), done, timeout)
+        return channels, blocks
+
+    def end(channels, blocks):
+        if not failed and exch.rank != root:
+            for block, (_, tensor) in zip(blocks, named):
+                _memory.empty(block.tensor, tensor)
+        exch.undeclare(channels)
+        for block in blocks:
+            block.free()
+
+    if rows:
+        channels, blocks = exch.call(begin)
+        ended.wait()
+        if failed:
+            raise failed[0]
+        exch.call(end, channels, blocks)
+
+
+def broadcast_parameters(params, root_rank=0, prefix=None):
+    """Everybody gets root's values: of a model.state_dict() or model.named_parameters()."""
+    if isinstance(params, dict):
+        named = sorted(params.items())
+    elif isinstance(params, (list, tuple)) or hasattr(params, "__next__"):
+        named = [p if isinstance(p, tuple) else (f"parameter{i}", p) for i, p in enumerate(params)]
+    else:
+        raise ValueError(f"invalid params of type: {type(params)}")
+    start = prefix or ""
+    named = [(start + name, p) for name, p in named if isinstance(p, torch.Tensor)]
+    for name, tensor in named:
+        _memory.check(tensor, name)
+    _broadcast_all(named, root_rank)
+
+
+class _Hole:
+    """Where a tensor belongs in a state that travels without its tensors."""
+
+    def __init__(self, tensor):
+        self.shape, self.dtype = tensor.shape, tensor.dtype
+
+
+def _walk(state, visit):
+    """The state with visit(x) in place of everything that is no container."""
+    if isinstance(state, dict):
+        return {key: _walk(value, visit) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_walk(value, visit) for value in state)
+    return visit(state)
+
+
+def broadcast_optimizer_state(optimizer, root_rank=0, prefix="optimizer."):
+    """Everybody's optimizer gets root's state and options, those that it lacks, too."""
+    state = optimizer.state_dict() if _world.rank() == root_rank else None
+    plan = state and _walk(state, lambda x: _Hole(x) if isinstance(x, torch.Tensor) else x)
+    plan = broadcast_object(plan, root_rank)
+    if _world.rank() != root_rank:
+        state = _walk(
+            plan, lambda x: torch.empty(x.shape, dtype=x.dtype) if isinstance(x, _Hole) else x
+        )
+    tensors = []
+    _walk(state, lambda x: tensors.append(x) if isinstance(x, torch.Tensor) else None)
+    _broadcast_all([(f"{prefix}{i}", t) for i, t in enumerate(tensors)], root_rank)
+    if _world.rank() != root_rank:
+        optimizer.load_state_dict(state)
