@@ -2,7 +2,10 @@
 """DistributedOptimizer and its companions, run as every rank: what a Horovod script does."""
 
 import copy
+import gc
 import os
+import threading
+import weakref
 from unittest import mock
 
 import rig
@@ -242,6 +245,76 @@ def updates_may_cross_the_barrier():
                        for a, b in zip(states, wanted))
 
 
+def a_state_dict_waits_for_updates():
+    """The model's, or that of a part: it has what step() makes of the parameters."""
+    def after(get, cross):
+        model = mlp(width=300)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.2),
+                                             cross_barrier=model if cross else None)
+        if hvd.rank() == 1 and cross:
+            rig.wait_until("rank 0 has stepped", lambda: os.path.exists(flag))
+        loss_of(model, hvd.rank(), 0).backward()
+        optimizer.step()
+        if hvd.rank() == 0 and cross:
+            open(flag, "w").close()
+        taken = copy.deepcopy(get(model))
+        optimizer.close()
+        return taken
+
+    for name, get in (("whole", lambda m: m.state_dict()), ("part", lambda m: m[2].state_dict())):
+        flag = os.path.join(os.environ["RIG_DIR"], f"state-{name}")
+        got, want = after(get, True), after(get, False)
+        assert got.keys() == want.keys()
+        assert all(torch.equal(got[key], want[key]) for key in want), name
+
+
+def nothing_is_left_of_what_is_closed():
+    """Nor of an optimizer that is gone: no thread, no hook, and no gradient in the arena."""
+    def train(optimizer, model, step=0):
+        optimizer.zero_grad(set_to_none=True)
+        loss_of(model, hvd.rank(), step).backward()
+        optimizer.step()
+
+    def left(model):
+        names = [t.name for t in threading.enumerate()]
+        return sum(n.startswith("tally-update") for n in names) + sum(
+            len(m._forward_pre_hooks) + len(m._forward_hooks) + len(m._state_dict_hooks)
+            + len(getattr(m, "_state_dict_pre_hooks", ())) for m in model.modules())
+
+    model = mlp()
+    for turn in range(6):
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                             cross_barrier=model if turn % 2 else None)
+        train(optimizer, model)
+        assert turn % 2 == (left(model) > 0)
+        hooks = list(optimizer._tally.handles)
+        optimizer.close()
+        assert hooks and not any(h.id in (h.hooks_dict_ref() or ()) for h in hooks)
+        if turn >= 4:  # a closed one may go on
+            train(optimizer, model, 1)
+            optimizer.close()
+        rig.wait_until("nothing is left", lambda: left(model) == 0)
+        same_on_all_ranks(parameters(model))
+
+    for cross in (False, True):
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                             cross_barrier=model if cross else None)
+        before = parameters(model)
+        train(optimizer, model)
+        state = model.state_dict()
+        assert not torch.equal(parameters(model), before)
+        assert cross or rig.is_in_arena(model[0].weight.grad)
+        gone = weakref.ref(optimizer)
+        del optimizer
+        gc.collect()
+        assert gone() is None
+        assert cross or not rig.is_in_arena(model[0].weight.grad)
+        rig.wait_until("nothing is left", lambda: left(model) == 0)
+        loss_of(model, hvd.rank(), 1).backward()
+        loss_of(model, hvd.rank(), 2).backward()  # nobody counts them
+        del state
+
+
 def a_step_that_crosses_does_not_wait():
     """Rank 0's step() returns before rank 1 has begun its backward pass."""
     model = mlp()
@@ -254,6 +327,8 @@ def a_step_that_crosses_does_not_wait():
     optimizer.step()
     if hvd.rank() == 0:
         open(flag, "w").close()
+    raises(ValueError, "needs the barrier", optimizer.flat_gradients)
+    raises(ValueError, "needs the barrier", optimizer.skip_synchronize)
     optimizer.synchronize()
     same_on_all_ranks(parameters(model))
     optimizer.close()
@@ -374,6 +449,8 @@ def main():
         a_model_may_change,
         updates_may_cross_the_barrier,
         a_step_that_crosses_does_not_wait,
+        a_state_dict_waits_for_updates,
+        nothing_is_left_of_what_is_closed,
         states_are_broadcast,
         small_calls,
     ):

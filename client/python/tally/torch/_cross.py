@@ -18,23 +18,44 @@ import threading
 
 import torch
 
-from ._gradients import Gradients
+from ._gradients import Gradients, weakly
 
 
 class CrossGradients(Gradients):
-    """Gradients whose optimizer takes each as it comes."""
+    """Gradients whose optimizer takes each as it comes.
+
+    The model is hooked while tensors are declared; who reads its state_dict() waits, too.
+    """
 
     def __init__(self, exchange, groups, names, options, model, update):
         self._update = update  # update(parameter, options of its group)
         self._updates = {}  # parameter: Future of its update, from step() to finish()
         self._planned = {}  # bucket: what is to be done when its round is over
         self._lock = threading.Lock()  # of the planned
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tally-update")
+        self._pool = None
         self._model, self._called, self._users = model, set(), None
         super().__init__(exchange, groups, names, options)
-        for module in model.modules():
-            module.register_forward_pre_hook(self._before_forward)
-        model.register_forward_hook(self._after_forward)
+
+    def _build(self):
+        super()._build()
+        if self._pool:
+            return
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tally-update")
+        before, finish = weakly(self._before_forward), weakly(self.finish)
+        for module in self._model.modules():
+            self.handles += [module.register_forward_pre_hook(before), hook_state(module, finish)]
+        self.handles.append(self._model.register_forward_hook(weakly(self._after_forward)))
+
+    def let_go(self):
+        super().let_go()
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool:
+            pool.shutdown()
+
+    def move_out(self):
+        concurrent.futures.wait(self._updates.values())  # an update reads the arena
+        super().move_out()
 
     # ---- step ----
 
@@ -53,14 +74,20 @@ class CrossGradients(Gradients):
             if not bucket.ended.is_set():
                 self._planned[bucket] = (bucket, p, options, update)
                 return
-        self._pool.submit(self._take_in, bucket, p, options, update)
+        self._submit(bucket, p, options, update)
+
+    def _submit(self, bucket, p, options, update):
+        try:
+            self._pool.submit(self._take_in, bucket, p, options, update)
+        except RuntimeError as error:  # the interpreter is about to end, and takes no more work
+            update.set_exception(error)
 
     def ended(self, bucket):
         with self._lock:  # both at once, or a plan of the next step would be taken for this one's
             bucket.ended.set()
             plan = self._planned.pop(bucket, None)
-        if plan:
-            self._pool.submit(self._take_in, *plan)
+            if plan:
+                self._submit(*plan)
 
     def _take_in(self, bucket, p, options, update):
         try:
@@ -115,6 +142,16 @@ class CrossGradients(Gradients):
         self._users[user] += [p for p in module.parameters(recurse=False) if p.requires_grad]
         for child in module.children():
             self._assign(child, user)
+
+
+def hook_state(module, function):
+    """Has function() called by the module's state_dict(); what is returned removes it.
+
+    In torch 1.13 it comes after the tensors were taken, which are the parameters' own memory.
+    """
+    if hasattr(module, "register_state_dict_pre_hook"):  # torch 2.0
+        return module.register_state_dict_pre_hook(lambda *_: function())
+    return module._register_state_dict_hook(lambda *_: function())
 
 
 def update_one(optimizer, wrapped):

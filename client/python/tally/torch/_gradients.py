@@ -13,6 +13,7 @@ tensors back, declares new ones, and sends everything.
 """
 
 import threading
+import weakref
 
 import torch
 
@@ -81,6 +82,8 @@ class Gradients:
         self._title = f"optimizer{exchange.number('optimizer')}"
         self._made = 0
         self._hooks = {}  # parameter: what keeps its hook alive
+        self.handles = []  # what removes hooks, those of models, too
+        weakref.finalize(self, remove, self.handles).atexit = False
         self._left = {}  # parameter: backward passes to come before it is sent
         self.buckets, self._built, self._bucket_of = [], None, {}
         self._checked = self._stale = False  # the signature, in this step; it has changed
@@ -132,7 +135,8 @@ class Gradients:
         self.set_passes(self._options.passes)
         self.exchange.call(self._declare, self.buckets)
         for p in self._bucket_of:
-            self._hooks[p] = hook_gradient(p, self._arrived, self._hooks.get(p))
+            self._hooks[p] = hook_gradient(p, weakly(self._arrived), self.handles,
+                                           self._hooks.get(p))
 
     def _declare(self, buckets):
         title = f"{self._title}.{self._made}/"
@@ -150,7 +154,7 @@ class Gradients:
         for bucket in gone:
             if bucket.sent:
                 bucket.ended.wait()
-        self.move_out()
+        self._forget()
         if gone:
             self.exchange.call(self._undeclare, gone)
 
@@ -159,11 +163,31 @@ class Gradients:
         for bucket in buckets:
             bucket.block.free()
 
-    def move_out(self):
+    def _forget(self):
         """Gradients leave the arena, and what was declared is forgotten."""
         for bucket in self.buckets:
             bucket.move_out()
         self.buckets, self._built, self._bucket_of, self._left = [], None, {}, {}
+
+    def let_go(self):
+        """Parameters, and models, are as if nobody had ever hooked them."""
+        self._hooks = {}
+        remove(self.handles)
+
+    def close(self):
+        """drop() and let_go(); another step begins anew."""
+        try:
+            self.drop()
+        finally:
+            self.let_go()
+
+    def move_out(self):
+        """The session is about to end, and the arena with it."""
+        self._forget()
+        self.let_go()
+
+    def __del__(self):
+        self._forget()  # p.grad outlives this, and nobody would move it when the session ends
 
     def set_passes(self, passes):
         """So many backward passes come before gradients are sent; counts from here."""
@@ -278,14 +302,34 @@ class Gradients:
             bucket.block.tensor.zero_()
 
 
-def hook_gradient(p, function, held=None):
+def weakly(method):
+    """A function that calls the bound method as long as its object is there."""
+    method = weakref.WeakMethod(method)
+
+    def call(*args):
+        function = method()
+        return function(*args) if function else None
+
+    return call
+
+
+def remove(handles):
+    """Removes the hooks; the list is empty afterwards."""
+    while handles:
+        handles.pop().remove()
+
+
+def hook_gradient(p, function, handles, held=None):
     """Has function(p) called whenever p.grad was accumulated; keep what is returned.
 
     ``held`` is what an earlier call for p returned: then it is hooked only if need be.
+    ``handles`` gets what removes the hook.
     """
     if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1
-        return held or p.register_post_accumulate_grad_hook(function)
+        if held is None:
+            handles.append(p.register_post_accumulate_grad_hook(function))
+        return p
     accumulator = p.expand_as(p).grad_fn.next_functions[0][0]
     if accumulator is not held:  # a parameter of another type gets another one
-        accumulator.register_hook(lambda *_: function(p))
+        handles.append(accumulator.register_hook(lambda *_: function(p)))
     return accumulator

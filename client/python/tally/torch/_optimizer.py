@@ -33,8 +33,11 @@ class _Base:
         self._tally.set_passes(passes)
 
     def close(self):
-        """Gives all tensors back, as all ranks must; p.grad keeps its values."""
-        self._tally.drop()
+        """Gives all tensors back, as all ranks must; p.grad keeps its values.
+
+        Nothing of it is left on parameters and models; another step() begins anew.
+        """
+        self._tally.close()
 
 
 class _Crossing(_Base):
@@ -64,9 +67,22 @@ class _Crossing(_Base):
         return super().state_dict()
 
     def close(self):
-        """As DistributedOptimizer's, after all updates."""
-        self.synchronize()
-        super().close()
+        """As without cross_barrier, after all updates."""
+        try:
+            self.synchronize()
+        finally:
+            super().close()
+
+    def flat_gradients(self):
+        """Is not there: an error says why."""
+        raise ValueError("with cross_barrier an update clears its gradient as soon as it has "
+                         "used it, so there is none to keep in the arena: flat_gradients() needs "
+                         "the barrier")
+
+    def skip_synchronize(self):
+        """Is not there: an error says why."""
+        raise ValueError("with cross_barrier an update uses its gradient as soon as it has come: "
+                         "what changes gradients before step() needs the barrier")
 
 
 class _Distributed(_Base):
@@ -188,9 +204,9 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     error names tensor, rank and machine.
 
     ``cross_barrier=model`` lets step() return at once: each parameter is updated when its
-    own gradient has come, and the model's next forward pass waits layer by layer.  The
-    parameters become the same.  Call synchronize() before reading them otherwise, and do
-    not look at gradients between backward() and step().
+    own gradient has come, and the model's next forward pass waits layer by layer, as does
+    its state_dict() for all.  The parameters become the same.  Call synchronize() before
+    reading them otherwise, and do not look at gradients between backward() and step().
 
     ``gradient_predivide_factor``, ``num_groups`` and ``groups`` are Horovod's and change
     nothing: 16-bit types are added in float32 anyway, and Tally makes its own buckets.  A
