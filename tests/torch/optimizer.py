@@ -124,6 +124,27 @@ def schedulers_and_closures_work():
     optimizer.close()
 
 
+def gradients_may_have_a_graph():
+    """create_graph=True in every step; what is summed are their values."""
+    def penalty(model, rank, step):
+        loss = loss_of(model, rank, step)
+        grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        return loss + 0.1 * sum(g.pow(2).sum() for g in grads)
+
+    for flat in (False, True):
+        model = mlp()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        if flat:
+            optimizer.flat_gradients()
+        for step in range(3):
+            optimizer.zero_grad()
+            penalty(model, hvd.rank(), step).backward(create_graph=True)
+            optimizer.step()
+            assert not any(p.grad.requires_grad for p in model.parameters())
+        near(parameters(model), reference(3, hvd.size(), lr=0.1, lossy=penalty))
+        optimizer.close()
+
+
 def misuse_is_an_error():
     model = mlp()
     params = list(model.parameters())
@@ -443,6 +464,7 @@ def main():
         sums_passes_and_compression,
         clipping_between_synchronize_and_step,
         schedulers_and_closures_work,
+        gradients_may_have_a_graph,
         misuse_is_an_error,
         odd_gradients_are_taken,
         autocast_changes_no_type,

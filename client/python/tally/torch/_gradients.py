@@ -45,6 +45,7 @@ class Bucket:
     def take(self, p, dense):
         """The parameter's gradient is in the block afterwards; none counts as zeros."""
         view, grad = self.views[p], p.grad
+        grad = None if grad is None else grad.detach()  # create_graph=True: it has a graph
         self.missing.discard(p)
         if grad is None:
             view.zero_()
