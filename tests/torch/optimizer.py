@@ -124,6 +124,43 @@ def schedulers_and_closures_work():
     optimizer.close()
 
 
+def lbfgs_takes_the_way_of_all_ranks():
+    """As on one process with all the data: every evaluation is everybody's."""
+    def run(optimizer, loss):
+        def closure():
+            optimizer.zero_grad()
+            value = loss()
+            value.backward()
+            return value
+
+        return [float(optimizer.step(closure)) for _ in range(2)]
+
+    def make(model):
+        return torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4,
+                                 line_search_fn="strong_wolfe")
+
+    model, alone = mlp(), mlp()
+    optimizer = hvd.DistributedOptimizer(make(model), model.named_parameters())
+    ranks = range(hvd.size())
+    want = run(make(alone), lambda: sum(loss_of(alone, r, 0) for r in ranks) / hvd.size())
+    got = run(optimizer, lambda: loss_of(model, hvd.rank(), 0))
+    same_on_all_ranks(torch.tensor(got))
+    assert all(abs(a - b) < 1e-3 for a, b in zip(got, want)), (got, want)
+    assert got[1] < got[0]
+    same_on_all_ranks(parameters(model))
+    assert torch.allclose(parameters(model), parameters(alone), rtol=1e-2, atol=1e-2)
+    other = make(model)
+    if hvd.rank() == 0:
+        other.load_state_dict(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(other, root_rank=0)
+    came, want = (o.state_dict()["state"][0]["old_dirs"] for o in (other, optimizer))
+    assert len(came) == len(want) > 0 and all(map(torch.equal, came, want))
+    raises(ValueError, "LBFGS.step.* needs a closure", optimizer.step)
+    optimizer.close()
+    raises(ValueError, "LBFGS looks at all gradients", lambda: hvd.DistributedOptimizer(
+        make(model), cross_barrier=model))
+
+
 def gradients_may_have_a_graph():
     """create_graph=True in every step; what is summed are their values."""
     def penalty(model, rank, step):
@@ -464,6 +501,7 @@ def main():
         sums_passes_and_compression,
         clipping_between_synchronize_and_step,
         schedulers_and_closures_work,
+        lbfgs_takes_the_way_of_all_ranks,
         gradients_may_have_a_graph,
         misuse_is_an_error,
         odd_gradients_are_taken,

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import math
 import typing
 import warnings
@@ -10,7 +11,7 @@ import warnings
 import torch
 
 from . import _world
-from ._calls import Average, Compression, Sum, check_op
+from ._calls import Average, Compression, Sum, allreduce, check_op
 from ._cross import CrossGradients, update_one
 from ._gradients import BUCKET_BYTES, Gradients
 
@@ -103,7 +104,13 @@ class _Distributed(_Base):
             self._should_synchronize = True
 
     def step(self, closure=None):
-        """Synchronizes, then does what the wrapped optimizer does."""
+        """Synchronizes, then does what the wrapped optimizer does.
+
+        One that needs a closure, as LBFGS, gets the loss and the gradients of all ranks
+        whenever it calls it, so that all ranks take the same way.
+        """
+        if self._needs_closure:
+            return super().step(self._of_all_ranks(closure))
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -118,6 +125,18 @@ class _Distributed(_Base):
         self._synchronized = False
         super().step()
         return loss
+
+    def _of_all_ranks(self, closure):
+        if closure is None:
+            raise ValueError(f"{type(self).__name__}.step() needs a closure")
+
+        def evaluate():
+            with torch.enable_grad():
+                loss = closure()
+            self._tally.synchronize()
+            return allreduce(torch.as_tensor(loss).detach(), op=self._op)
+
+        return evaluate
 
     def zero_grad(self, *args, **kwargs):
         """As the wrapped optimizer; between backward() and step() it is an error."""
@@ -162,6 +181,12 @@ def _named(optimizer, named_parameters):
             "named_parameters was specified, but one or more model parameters were not named."
         )
     return by_parameter
+
+
+def needs_closure(kind):
+    """Is step() of that class of optimizers one that evaluates the loss itself?"""
+    closure = inspect.signature(kind.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _squeezed(compression, params):
@@ -223,11 +248,16 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     compression = _squeezed(compression, compression_params or {})
     names = _named(optimizer, named_parameters)
     wrapped = type(optimizer)
+    evaluates = needs_closure(wrapped)
+    if cross_barrier is not None and evaluates:
+        raise ValueError(f"{wrapped.__name__} looks at all gradients together, so that no update "
+                         "can cross the barrier: leave cross_barrier out")
     kind = _Distributed if cross_barrier is None else _Crossing
     made = object.__new__(type(wrapped.__name__, (kind, wrapped), {}))
     made.__dict__.update(optimizer.__dict__)
     made.__dict__.pop("step", None)  # a scheduler's wrapper around the old one's
     made._synchronized, made._should_synchronize, made._flat = False, True, False
+    made._op, made._needs_closure = op, evaluates
     options = _Options(compression, backward_passes_per_step, op, sparse_as_dense,
                        BUCKET_BYTES if cross_barrier is None else 0, timeout)
     what = _world.exchange(), lambda: made.param_groups, names, options
