@@ -24,14 +24,27 @@ _REDUCE = {  # made on every rank from all contributions
 }
 
 
+HELD_MAX = 1024
+
+
 class _Work(torch._C._distributed_c10d.Work):
-    """What c10d's calls return.  torch's own around a future forgets errors in wait()."""
+    """What c10d's calls return.  torch's own around a future forgets errors in wait().
+
+    C++ holds only its own half (that of torch 2.4 does), which without the Python object waits
+    for ever: so each is held here until its end is asked for, or HELD_MAX others are.
+    """
+
+    _held = {}  # in the order of calls
 
     def __init__(self, future, result):
         super().__init__()
         self._future, self._result = future.then(lambda ended: (ended.value(), result)[1]), result
+        self._held[self] = None
+        if len(self._held) > HELD_MAX:
+            self._held.pop(next(iter(self._held)), None)
 
     def wait(self, timeout=None):
+        self._held.pop(self, None)
         self._future.wait()
         return True
 
@@ -39,6 +52,7 @@ class _Work(torch._C._distributed_c10d.Work):
         return self._future.done()
 
     def get_future(self):
+        self._held.pop(self, None)
         return self._future
 
     def result(self):
