@@ -47,6 +47,19 @@ static int read_machine(const struct agent *a, struct topo *t, struct err *e)
 	return 0;
 }
 
+int ad_gpu_check(const struct agent *a, struct err *e)
+{
+	struct topo *t;
+	int rc;
+
+	if (!a->opt.topology || !*a->opt.topology)
+		return 0;
+	t = calloc(1, sizeof(*t));
+	rc = t ? read_machine(a, t, e) : err_set(e, TALLY_ENOMEM, "out of memory");
+	free(t);
+	return rc ? err_wrap(e, "--topology %s", a->opt.topology) : 0;
+}
+
 static uint32_t find_gpu(const struct topo *t, const char *name)
 {
 	for (uint32_t i = 0; i < t->gpus; i++)

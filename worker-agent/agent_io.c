@@ -437,6 +437,10 @@ static int take_rail(struct agent *a, const char *spec, struct err *e)
 	if (!host_has_address(addr))
 		return err_set(e, TALLY_EINVAL, "--rail %s: this machine has no address %s", spec,
 			       addr);
+	for (uint32_t i = 0; i < a->nrails; i++)
+		if (!strcmp(a->rail_text[i], addr))
+			return err_set(e, TALLY_EINVAL, "--rail %s: the second one with address "
+				       "%s", spec, addr);
 	add_rail(a, addr, rate);
 	return 0;
 }

@@ -71,6 +71,8 @@ static int set_up(struct daemon *d, struct err *e)
 	list_init(&a->jobs);
 	list_init(&a->sessions);
 	list_init(&a->returning);
+	if (ad_gpu_check(a, e))
+		return e->code;
 	if (host_random(&a->start, sizeof(a->start)))
 		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
 	a->start = MAX(a->start, 1);

@@ -205,6 +205,8 @@ int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX 
 
 		if (rc)
 			return rc;
+		if (!ep.bits_per_s)
+			return err_set(e, TALLY_EINVAL, "\"%s\": a card of 0 bit/s", s);
 	}
 	memcpy(host, ep.host, ep.host_len);
 	host[ep.host_len] = '\0';

@@ -13,6 +13,8 @@ int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *he
 	uint16_t port;
 	int rc = parse_endpoint(d->opt->scheduler, SCHEDULER_PORT, host, &port, &rate, e);
 
+	if (!rc && !port)
+		rc = err_set(e, TALLY_EINVAL, "its port cannot be 0");
 	if (rc)
 		return err_wrap(e, "--scheduler %s", d->opt->scheduler);
 	hello->version_min = hello->version_max = MSG_VERSION;

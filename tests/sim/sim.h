@@ -652,7 +652,7 @@ static inline bool sim_rank_lives(const struct sim_job *j, uint32_t rank)
 }
 void sim_world_add(struct sim_job *j, uint32_t world);
 uint64_t sim_rounds(const struct sim *s);	/* done, of all jobs */
-bool sim_had_enough(const struct sim *s);	/* all that a run has to have, with one more fault */
+bool sim_had_enough(const struct sim *s);	/* what a run has to have, with one more fault */
 
 /* Where all come to a barrier, 1, 2, ...: everything before it is submitted, and nothing behind
  * it before they have passed it, if some may come in there. */

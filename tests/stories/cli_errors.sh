@@ -116,6 +116,13 @@ check 2 '--listen' tally-scheduler --listen 127.0.0.1:99999
 check 1 '/nonexistent' tally-scheduler --secret-file /nonexistent
 check 2 '--listen.*no address' tally-server --listen 10.0.0.1:x
 check 2 '--rail.*@x' tally-agent --rail 10.0.0.1@x
+check 2 '--rail.*0 bit/s' tally-agent --rail 10.0.0.1@0bit
+check 1 '--topology.*cannot read /nonexistent' tally-agent --topology /nonexistent
+for twice in '--rail 127.0.0.1 --rail localhost' '--scheduler 127.0.0.1:0'; do
+	# shellcheck disable=SC2086
+	expect_status 2 "$BIN/tally-agent" --socket "$TMP/x.sock" $twice
+	expect_text "$TMP/err" 'second one with address 127.0.0.1|port cannot be 0'
+done
 check 2 '--socket' tally-agent --socket "/$(printf '%0120d' 1)"
 
 # ---- a real scheduler, and what it does not have ----
