@@ -141,7 +141,8 @@ int query_failed(const char *verb, const struct query_where *w, const struct err
 		fprintf(stderr,
 			"Is tally-scheduler running there?  Start it with"
 			" 'tally-scheduler --listen %s',\n"
-			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n",
+			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n"
+			"Jobs that train go on without it.\n",
 			w->endpoint);
 		return CMD_UNREACHABLE;
 	default:

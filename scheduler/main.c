@@ -159,7 +159,7 @@ int main(int argc, char **argv)
 		err_wrap(&e, "--state-dir");
 	if (!err)
 		err = loop_new(&l, &e);
-	if (!err && loop_reserve(l))
+	if (!err && loop_reserve(l, false))
 		err = err_set(&e, TALLY_ENOMEM, "out of memory");
 	if (!err)
 		err = serve(l, st, &o, &e);

@@ -358,6 +358,7 @@ struct sched {
 	struct sched_ids saving;	/* asked for by SAVE */
 	bool save_pending;
 	mono_t save_after;		/* no new SAVE before */
+	bool save_failed;		/* the last one; nobody new comes in who needs a number */
 	uint32_t nnodes, njobs;
 	struct sched_node *nodes[NODES_MAX];	/* owned, by number */
 	struct sched_job *jobs[JOBS_MAX];	/* owned, by creation */

@@ -104,6 +104,7 @@ static void on_saved(struct sched *s, int code)
 	if (!s->save_pending)
 		return;
 	s->save_pending = false;
+	s->save_failed = code;
 	if (code) {
 		s->save_after = s->now + mono_ms(SCHED_SAVE_RETRY_MS);
 		sched_wake(s, s->save_after);

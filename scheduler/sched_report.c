@@ -238,6 +238,13 @@ static void report_stuck(struct sched *s, const struct msg_query *q, struct msg_
 	}
 }
 
+static const char *state_word(const struct sched *s)
+{
+	if (s->save_failed)
+		return "cannot save";
+	return s->recover_until ? "recovering" : "active";
+}
+
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
 {
 	struct msg *m = out_msg(s, MSG_REPORT);
@@ -250,7 +257,7 @@ void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
 	m->report = (struct msg_report){
 		.req = q->req, .epoch = s->last.epoch,
 		.uptime_ms = (uint64_t)((s->now - s->started) / NS_PER_MS),
-		.state = s->recover_until ? "recovering" : "active", .version = s->config.version,
+		.state = state_word(s), .version = s->config.version,
 	};
 	memcpy(m->report.cluster, s->config.cluster, ID_BYTES);
 	if (q->what & QUERY_NODES)

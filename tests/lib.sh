@@ -69,7 +69,16 @@ look_at()
 }
 
 # is_running PID: it is, and is the process that was adopted, if one of that number was.
-is_running() { look_at "$1" && [ "$STATE" != Z ] && [ "${BEGAN[$1]:-$START}" = "$START" ]; }
+# One whose first thread has ended still has its files, until the others have, too.
+is_running()
+{
+	local threads
+
+	look_at "$1" && [ "${BEGAN[$1]:-$START}" = "$START" ] || return
+	[ "$STATE" = Z ] || return 0
+	threads=("/proc/$1/task/"*)
+	[ ${#threads[@]} -gt 1 ]
+}
 
 # adopt PID...: to be ended with the story.
 adopt()

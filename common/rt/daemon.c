@@ -148,7 +148,7 @@ static int open_loop(struct daemon *d, struct err *e)
 
 	if (rc)
 		return rc;
-	rc = loop_reserve(d->loop);
+	rc = loop_reserve(d->loop, true);
 	rc = rc ? rc : loop_bell_start(d->loop, &d->bell, on_bell, d);
 	rc = rc ? rc : loop_on_signals(d->loop, on_signal, d);
 	if (!rc && notify_watchdog_ms())

@@ -408,10 +408,10 @@ static void do_nothing(void *ctx)
 	(void)ctx;
 }
 
-int loop_reserve(struct loop *l)
+int loop_reserve(struct loop *l, bool threads)
 {
 	reserve_watches(l);
-	return loop_work(l, do_nothing, NULL);		/* its threads */
+	return threads ? loop_work(l, do_nothing, NULL) : 0;
 }
 
 /* ---- signals ---- */

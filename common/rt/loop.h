@@ -24,9 +24,10 @@ mono_t loop_now(void);				/* CLOCK_BOOTTIME */
 
 /*
  * What is made only once, and what libuv ends the process for when there is no memory for it: its
- * threads, and its table of descriptors, up to LOOP_FDS.  For daemons, at the start.  ENOMEM.
+ * table of descriptors, up to LOOP_FDS, and the threads of loop_work() and of resolving names.
+ * For daemons, at the start.  ENOMEM.
  */
-int loop_reserve(struct loop *l);
+int loop_reserve(struct loop *l, bool threads);
 #define LOOP_FDS	65536u
 
 struct loop_timer;	/* repeats until stopped (repeat_ms 0: once); first after `first_ms` */

@@ -134,6 +134,8 @@ train_more calm.0 20
 refused_so_often() { (( $(grep -c "node $1 is refused, reason the scheduler cannot save" \
 	"$TMP/scheduler.log") >= $2 )); }
 wait_until 60 'a0 is refused again and again' refused_so_often a0 16
+"$BIN/tally" status --timeout 2 > "$TMP/out" 2>&1 || fail 'no status'
+expect_text "$TMP/out" 'cannot save'
 cmp -s "$TMP/before" "$TMP/small/state/state" || fail 'the state was spoilt'
 is_running "$(pid_of scheduler)" || fail 'the scheduler has ended'
 rm "$TMP/small/fill"
