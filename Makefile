@@ -4,8 +4,9 @@
 # make check        install what is missing, build, run every test
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
-# make check-torch  the PyTorch tests (PYTHON=interpreter: with the torch of that one;
-#                   TORCH=current or a version: from the package index, in build/)
+# make check-torch  the PyTorch tests, with Debian's torch and with the newest of the package
+#                   index, in build/ (PYTHON=interpreter: with the torch of that one alone;
+#                   TORCH=current or a version: with that one of the package index alone)
 # make check-gpu    what needs a GPU, where there is one; make bench-gpu
 # make help         the other targets and the variables
 
@@ -90,8 +91,9 @@ help:
 	@echo '                     (TEXT=path: on that text)'
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
-	@echo 'make check-torch     the PyTorch tests; PYTHON=/path/to/python: with the torch of that one;'
-	@echo '                     TORCH=current or a version: from the package index (some GB)'
+	@echo 'make check-torch     the PyTorch tests, with Debian'"'"'s torch, then with the newest of the'
+	@echo '                     package index (some GB, once). TORCH=current or a version: that one'
+	@echo '                     alone; PYTHON=/path/to/python: the torch of that one alone'
 	@echo 'make check-gpu       what needs a GPU, where there is one, with CUDA and NCCL'
 	@echo 'make sim             the simulator: SEEDS=n runs, or SEED=s with its transcript'
 	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
@@ -124,12 +126,20 @@ check-rdma: deps-vm
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh
 
+# Debian's torch, and where the package index can be asked, its newest.
 check-torch:
-	$(Q)deploy/install-packages.sh $(if $(TORCH),venv,$(if $(PYTHON),,torch))
+	$(Q)deploy/install-packages.sh $(if $(TORCH)$(PYTHON),,torch) $(if $(PYTHON),,venv)
 	$(Q)$(MAKE) --no-print-directory build
+ifeq ($(TORCH)$(PYTHON),)
+	$(Q)BUILD=$(BUILD) tests/run.sh --stories -k torch_
+	$(Q)if python=$$(BUILD=$(BUILD) tests/torch/venv.sh current); then \
+		BUILD=$(BUILD) PYTHON=$$python tests/run.sh --stories -k torch_; \
+	else echo 'the newest torch is left out'; fi
+else
 	$(Q)python='$(PYTHON)'; $(if $(TORCH),\
 	python=$$(BUILD=$(BUILD) tests/torch/venv.sh $(TORCH)) || exit 1;) \
 	BUILD=$(BUILD) PYTHON=$$python tests/run.sh --stories -k torch_
+endif
 
 deps:
 	$(Q)deploy/install-packages.sh
