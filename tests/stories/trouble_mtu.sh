@@ -15,7 +15,8 @@ wide() { in_ns "$1" tc qdisc del dev "$2" root; }
 job_is() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }
 none_stuck() { tally tensors --stuck --json 2>/dev/null | tr -d ' \n' | grep -Fq '"stuck":[]'; }
 
-for r in 0 1; do start_rank all $r 2 a$r declare:w:500000 "train:w:$TMP/enough"; done
+# So many chunks that each server has some, however slow a busy machine measured it to be.
+for r in 0 1; do start_rank all $r 2 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 train_more all.0 5 20
 narrow sw p-cpu0			# what goes to s0
 begin=$(now_ms)

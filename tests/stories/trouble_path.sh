@@ -23,8 +23,9 @@ path()
 job_is() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }
 servers_of() { tally jobs --json --job "$1" 2>/dev/null | grep -Eq "\"servers\": *$2(,|\$)"; }
 
-for r in 0 1 2; do start_rank all $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
-for r in 1 2; do start_rank two $(( r - 1 )) 2 a$r declare:w:500000 "train:w:$TMP/enough"; done
+# So many chunks that each server has some, however slow a busy machine measured it to be.
+for r in 0 1 2; do start_rank all $r 3 a$r declare:w:2000000 "train:w:$TMP/enough"; done
+for r in 1 2; do start_rank two $(( r - 1 )) 2 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 train_more all.0 5 20
 train_more two.0 5 20
 
@@ -62,7 +63,7 @@ start_in gpu1 g1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.1
 tally drain s1 > "$TMP/out" || fail "drain s1: $(cat "$TMP/out")"
 wait_line 15 g1 'registered, node'
 rm "$TMP/enough"
-for r in 0 1 2; do start_rank near $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
+for r in 0 1 2; do start_rank near $r 3 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 train_more near.0 5 20
 wait_until 5 'the job has the two' servers_of near 2
 path cut 0 10.77.0.11
@@ -77,7 +78,7 @@ say "no path to a machine's own server: it lets go, and lives"
 # ---- an agent and the scheduler ----
 path back 0 10.77.0.11
 rm "$TMP/enough"
-for r in 0 1 2; do start_rank deaf $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
+for r in 0 1 2; do start_rank deaf $r 3 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 train_more deaf.0 5 20
 path cut 0 10.77.0.1
 wait_line 15 scheduler 'agent a0 up -> away'
@@ -95,7 +96,7 @@ for r in 0 1 2; do expect_end 20 deaf.$r 0; done
 say 'no path from an agent to the scheduler: its job trains on'
 
 rm "$TMP/enough"
-for r in 0 1 2; do start_rank gone $r 3 a$r declare:w:500000 "train:w:$TMP/enough"; done
+for r in 0 1 2; do start_rank gone $r 3 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 train_more gone.0 5 20
 path cut 0 10.77.0.1
 kill_now a0 STOP
