@@ -28,8 +28,8 @@ static void asker_closed(void *ctx, struct ctl *c, const struct err *e)
 {
 	struct asker *k = ctx;
 
-	(void)c;
 	(void)e;
+	*(c == k->end ? &k->end : &k->session.ctl) = NULL;
 	k->closed++;
 }
 
@@ -50,8 +50,10 @@ static bool asks_in(uint32_t uid, struct asker *k)
 	if (!in)
 		wait_for(&k->heard, 1);
 	list_del(&k->session.link);
-	ctl_close(k->session.ctl);
-	ctl_close(k->end);
+	if (k->session.ctl)
+		ctl_close(k->session.ctl);
+	if (k->end)
+		ctl_close(k->end);
 	wait_for(&k->closed, 2);
 	return in;
 }
