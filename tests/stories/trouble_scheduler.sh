@@ -6,11 +6,11 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-# start_scheduler_at ADDRESS: as start_scheduler, on a port known before.
+# start_scheduler_at ADDRESS [OPTION...]: as start_scheduler, on a port known before.
 start_scheduler_at()
 {
 	start_daemon scheduler "$BIN/tally-scheduler" --listen "$1" \
-		--state-dir "${state:-$TMP/state}"
+		--state-dir "${state:-$TMP/state}" "${@:2}"
 }
 answers() { "$BIN/tally" status --timeout 1 --scheduler "$SCHEDULER" > "$TMP/status" 2>&1; }
 is_active() { answers && ! grep -q recovering "$TMP/status"; }
@@ -166,6 +166,25 @@ train_more kept.0 5
 touch "$TMP/kept-enough"
 for r in 0 1; do expect_end 20 kept.$r 0; done
 say 'back without its state: it gets nobody who trains, and the jobs go on when it has it again'
+
+# ---- it comes back with a secret that nobody knows ----
+for r in 0 1; do start_rank secret $r 2 a$r declare:w:1000 "train:w:$TMP/secret-enough"; done
+train_more secret.0 5 20
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+(umask 077; echo sesame > "$TMP/secret")
+start_scheduler_at "$SCHEDULER" --secret-file "$TMP/secret"
+for d in a0 a1 s0; do wait_line 20 $d 'scheduler .* lost, reason .*wrong join secret'; done
+train_more secret.0 20
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+start_scheduler_at "$SCHEDULER"
+wait_until 20 'it has recovered' is_active
+wait_until 15 'all are back' nodes_up 3
+train_more secret.0 5
+touch "$TMP/secret-enough"
+for r in 0 1; do expect_end 20 secret.$r 0; done
+say 'back with a secret that nobody knows: who trains goes on, and asks again'
 
 # ---- a drained server stays drained ----
 start_server s1
