@@ -74,7 +74,7 @@ is_running()
 {
 	local threads
 
-	look_at "$1" && [ "${BEGAN[$1]:-$START}" = "$START" ] || return
+	look_at "$1" && [ "${BEGAN[$1]:-$START}" = "$START" ] || return 1
 	[ "$STATE" = Z ] || return 0
 	threads=("/proc/$1/task/"*)
 	[ ${#threads[@]} -gt 1 ]
