@@ -219,6 +219,8 @@ notes()
 	"$BIN/tally" nodes --json --scheduler "$CLUSTER" |
 		grep -o 'rdma on [0-9]* of [0-9]* links, [0-9]* payloads over tcp'
 }
+# detours: payloads that the agents have sent by TCP so far, in all.
+detours() { notes | awk '{ n += $7 } END { print n + 0 }'; }
 # all_links_by_rdma [DETOURS]: every link of the agents; and that many payloads not.
 all_links_by_rdma()
 {
