@@ -14,3 +14,10 @@ TALLY_LIBRARY=libc.so.6 PYTHONPATH=$ROOT/client/python \
 	expect_status 1 "$PYTHON" -c 'import tally'
 expect_text "$TMP/err" 'ImportError: .*libc.so.6 has no tally_attach'
 say 'another library is refused by name'
+
+for call in join declare barrier; do
+	expect_status 0 "$BIN/tally" local --agents 1 --ranks 2 -- \
+		"$PYTHON" "$ROOT/tests/ctrl_c_rank.py" $call
+done
+expect_text "$TMP/err" 'heard: .*rank 0'
+say 'Ctrl-C ends the wait for others'

@@ -216,13 +216,41 @@ def _detach(pointer, pid):
         _lib.tally_detach(pointer)
 
 
+def _heard(pointer, function, *args):
+    """function(*args), a call that waits for other ranks; Ctrl-C is heard meanwhile.
+
+    The main thread hears of a signal between two calls of C only, so another thread makes this
+    one.  When the main thread goes on without its answer, the session at pointer is given up,
+    by whoever is through last.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function(*args)
+    through, answer = threading.Lock(), []
+
+    def call():
+        answer.append(function(*args))
+        if not through.acquire(blocking=False):
+            _lib.tally_detach(pointer)
+
+    caller = threading.Thread(target=call, name="tally call", daemon=True)
+    caller.start()
+    try:
+        caller.join()
+    except BaseException:
+        if not through.acquire(blocking=False):
+            _lib.tally_detach(pointer)
+        raise
+    return answer[0]
+
+
 class Session:
     """This process's place in a job.  A context manager: leaving it detaches.
 
     Everything that is not given comes from the environment (TALLY_*, torchrun,
     Open MPI, Slurm), then from defaults.  Times are in seconds: timeout for joining,
-    declare and barrier (60), round_timeout for each round (600).  A session belongs
-    to one thread at a time and does not survive fork().
+    declare and barrier (60), round_timeout for each round (600); Ctrl-C ends each of them, and
+    the session where it was not a round.  A session belongs to one thread at a time and does
+    not survive fork().
 
     on_loss="shrink", on all ranks alike: the job goes on without the ranks that it loses
     (tally.h says how); live_ranks and is_live() tell who is left.  At grow() lost ranks come
@@ -248,7 +276,7 @@ class Session:
             _ms(round_timeout),
         )
         pointer = ctypes.c_void_p()
-        code = _lib.tally_attach(ctypes.byref(options), ctypes.byref(pointer))
+        code = _heard(pointer, _lib.tally_attach, ctypes.byref(options), ctypes.byref(pointer))
         self._pointer = pointer.value
         if code:
             text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
@@ -279,6 +307,16 @@ class Session:
     def _close(self):
         pointer, self._pointer = self._pointer, None
         return _lib.tally_detach(pointer)
+
+    def _together(self, function, *args):
+        """function(pointer, *args), which waits for other ranks.  Ctrl-C ends the session."""
+        pointer = self._handle()
+        try:
+            return _heard(ctypes.c_void_p(pointer), function, pointer, *args)
+        except BaseException:
+            self._pointer = None
+            self._finalizer.detach()
+            raise
 
     def _check(self, code):
         if code < 0:
@@ -431,13 +469,13 @@ class Session:
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
             row.priority = more[1] if len(more) > 1 else 0
             made.append((name, shape, held, held_name))
-        self._check(_lib.tally_declare(self._handle(), rows, n, handles))
+        self._check(self._together(_lib.tally_declare, rows, n, handles))
         return [Tensor(self, handles[i], *made[i]) for i in range(n)]
 
     def undeclare(self, *tensors):
         """Gives tensors back, as all ranks must; their handles die."""
         handles = (ctypes.c_void_p * len(tensors))(*[t._handle() for t in tensors])
-        code = _lib.tally_undeclare(self._handle(), handles, len(tensors))
+        code = self._together(_lib.tally_undeclare, handles, len(tensors))
         for i, tensor in enumerate(tensors):
             tensor._pointer = handles[i]
         self._check(code)
@@ -452,14 +490,14 @@ class Session:
 
     def barrier(self, timeout=None):
         """Returns when all ranks have called it; TallyTimeout names who has not."""
-        self._check(_lib.tally_barrier(self._handle(), _ms(timeout)))
+        self._check(self._together(_lib.tally_barrier, _ms(timeout)))
 
     def grow(self, timeout=None):
         """A barrier at which processes come in that wait in the place of lost ranks.
 
         Returns how many did, the same number on all ranks.  Then broadcast what they lack.
         """
-        return self._check(_lib.tally_grow(self._handle(), _ms(timeout)))
+        return self._check(self._together(_lib.tally_grow, _ms(timeout)))
 
     def fileno(self):
         """A descriptor that becomes readable when tickets complete; then poll()."""
