@@ -47,7 +47,6 @@
 #define SCHED_EPOCH_MAX		(UINT64_C(1) << 62)
 #define SCHED_SAVE_RETRY_MS	1000u
 #define SCHED_REQS_PER_RANK_MAX	64u		/* pending requests of one rank */
-#define SCHED_BITS_UNKNOWN	UINT64_C(10000000000)	/* a card that does not say */
 #define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
 #define FOREIGN_LOG_MS		10000u	/* between words about nodes of another cluster */
 #define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago than that and an

@@ -87,7 +87,7 @@ static uint64_t card_bits(const struct sched_node *n)
 
 	for (uint32_t i = 0; i < n->naddrs; i++)
 		bits += n->addrs[i].bits_per_s;
-	return bits ? bits : SCHED_BITS_UNKNOWN;
+	return bits ? bits : CARD_BITS_UNKNOWN;
 }
 
 /* 0 means "not the limit", and stays that in any company. */

@@ -677,7 +677,7 @@ void ad_peer_put(struct ag_peer *p);
  * process has let go of the job, so that it need not be ended. */
 void ad_peer_fence(struct ag_peer *p, bool ended);
 /* Of two cards, in bit/s; one whose speed nobody knows (0) counts as the other, or as
- * FLIGHT_FAST_BITS. */
+ * CARD_BITS_UNKNOWN. */
 uint64_t ad_slower_card(uint64_t a, uint64_t b);
 void ad_links_turn(struct ad_engine *en, mono_t now);
 bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */

@@ -85,7 +85,7 @@ static void make_shm_lane(struct ad_peer *p)
 uint64_t ad_slower_card(uint64_t a, uint64_t b)
 {
 	if (!a && !b)
-		return FLIGHT_FAST_BITS;
+		return CARD_BITS_UNKNOWN;
 	return a && b ? MIN(a, b) : MAX(a, b);
 }
 

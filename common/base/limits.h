@@ -35,6 +35,7 @@
 #define WORLD_SIZE_MAX		16384u
 #define LOCAL_RANKS_MAX		64u		/* processes of one job on one machine */
 #define RAILS_MAX		8u		/* cards of one machine */
+#define CARD_BITS_UNKNOWN	10000000000ull	/* a card that does not say, bits/s */
 #define ENGINES_MAX		16u		/* data threads of one daemon */
 #define LINKS_PER_RAIL_MAX	8u
 

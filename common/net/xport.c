@@ -364,6 +364,7 @@ static struct tx_item *tx_push(struct xport_ep *ep, const struct frame *f, uint3
 
 	t->count++;
 	t->bytes += FRAME_BYTES + len;
+	ep->idle = false;
 	it->data = NULL;
 	it->cookie = 0;
 	it->len = len;
@@ -595,18 +596,19 @@ uint64_t xport_queued_bytes(const struct xport_ep *ep)
 	return ep->tx.bytes + bytes;
 }
 
-uint64_t xport_backlog_bytes(const struct xport_ep *ep)
+uint64_t xport_backlog_bytes(struct xport_ep *ep)
 {
 	uint32_t mem[SK_MEMINFO_VARS] = { 0 };
 	socklen_t len = sizeof(mem);
 	int unsent = 0;
 
-	if (!ep_live(ep) || ep->ops != &xport_tcp_ops)
+	if (!ep_live(ep) || ep->ops != &xport_tcp_ops || ep->idle)
 		return 0;
 	if (ioctl(ep->fd, SIOCOUTQNSD, &unsent) || unsent < 0)
 		unsent = 0;
 	if (getsockopt(ep->fd, SOL_SOCKET, SO_MEMINFO, mem, &len))
 		mem[SK_MEMINFO_WMEM_ALLOC] = 0;
+	ep->idle = !ep->tx.count && !unsent && !mem[SK_MEMINFO_WMEM_ALLOC];
 	return (uint64_t)unsent + mem[SK_MEMINFO_WMEM_ALLOC];
 }
 

@@ -214,8 +214,8 @@ uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
 uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted */
 /* tcp: what the kernel holds of it before the card: not sent yet, or queued there.
  * What travels, and what waits for an acknowledgement that queues at the peer's own
- * busy card, is not in it. */
-uint64_t xport_backlog_bytes(const struct xport_ep *ep);
+ * busy card, is not in it.  The kernel is not asked while nothing is sent. */
+uint64_t xport_backlog_bytes(struct xport_ep *ep);
 bool xport_by_reference(const struct xport_ep *ep);
 int xport_peer_process(const struct xport_ep *ep);	/* shm: its pidfd, or -1 */
 /* Up and rdma: its peer wants to be shown what it may write. */

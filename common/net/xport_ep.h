@@ -113,6 +113,7 @@ struct xport_ep {
 	mono_t deadline;		/* of the handshake */
 	mono_t heard_at, ping_at;	/* last sign of life (by ticks), next PING */
 	bool heard;			/* bytes since the last tick */
+	bool idle;			/* the kernel held none of it, and has got none since */
 	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
 	char path[160];			/* xport_path() */

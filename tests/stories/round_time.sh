@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A round in simulated time (bench/round_sim.c) takes at most 3 % longer than the plan says,
-# however many machines there are, whether CPU machines help, and with some cards slower.
+# with more machines, with the help of CPU machines, with some cards slower, and with fast cards.
 # TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 
@@ -21,6 +21,9 @@ within() # CLUSTER...: with a limit of 3 %
 	within -m "$TMP/one" 2,0 2,2 4,0 4,1 4,2 4,3 4,4 8,0 8,1 8,4 8,8 $slower
 	within -x 0.125 4,2 $slower
 	within 2,0 4,2 8,0 8,4 16,0 16,8 16,16 32,0
+	for gbit in 10 25 100; do
+		within -b $gbit 4,2 8,0 8,4 16,8
+	done
 }
 
 "$sim" -l 0.5 4,2 > "$TMP/out" && fail 'a round takes half the time that cards need'

@@ -206,7 +206,7 @@ START_TEST(card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to)
 	ck_assert_uint_eq(ad_slower_card(3000, 1000), 1000);
 	ck_assert_uint_eq(ad_slower_card(0, 3000), 3000);
 	ck_assert_uint_eq(ad_slower_card(3000, 0), 3000);
-	ck_assert_uint_eq(ad_slower_card(0, 0), FLIGHT_FAST_BITS);
+	ck_assert_uint_eq(ad_slower_card(0, 0), CARD_BITS_UNKNOWN);
 }
 END_TEST
 
