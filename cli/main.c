@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "client/tally.h"
+#include "common/rt/daemon.h"
 
 struct verb {
 	const char *name;
@@ -106,8 +107,10 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	int status = dispatch(argc, argv);
+	int status;
 
+	daemon_std_descriptors();
+	status = dispatch(argc, argv);
 	if (fflush(stdout) || ferror(stdout)) {
 		fprintf(stderr, "tally: cannot write the output: %s\n", strerror(errno));
 		return status ? status : CMD_FAILED;

@@ -139,6 +139,7 @@ int main(int argc, char **argv)
 	enum opt_outcome todo;
 	int err;
 
+	daemon_std_descriptors();
 	todo = opt_parse(&program, argc, argv, &o, stdout, stderr);
 	if (todo == OPT_EXIT_OK)
 		return 0;

@@ -2,6 +2,7 @@
 #include "common/rt/daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -132,6 +133,13 @@ static void on_watchdog(void *ctx)
 	notify("WATCHDOG=1");
 }
 
+void daemon_std_descriptors(void)
+{
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 void daemon_raise_descriptors(void)
 {
 	struct rlimit l;
@@ -168,6 +176,7 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 	struct err e;
 
 	*d = (struct daemon){ .program = program, .ops = ops, .owner = owner, .opt = opt };
+	daemon_std_descriptors();
 	todo = opt_parse(program, argc, argv, opt, stdout, stderr);
 	if (todo == OPT_EXIT_OK)
 		return 0;

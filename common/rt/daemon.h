@@ -88,6 +88,13 @@ void daemon_give_up(struct daemon *d);
 /* --port-file PATH, for scripts; NULL or "": none. */
 int daemon_write_port(const char *path, uint16_t port, struct err *e);
 
+/*
+ * Before anything else: descriptors 0, 1 and 2 exist, so that no other file is taken for them,
+ * which would get the log and which libuv refuses to close.  Using one that was closed stays
+ * an error.
+ */
+void daemon_std_descriptors(void);
+
 /* As many descriptors as the system allows, LOOP_FDS at most: connections, processes' memory. */
 void daemon_raise_descriptors(void);
 
