@@ -112,9 +112,10 @@ help:
 
 # ---- the two commands --------------------------------------------------------
 
+# TEXT comes to the script by the environment, with whatever is in its name.
 quickstart: deps
 	$(Q)$(MAKE) --no-print-directory build
-	$(Q)BUILD=$(BUILD) TEXT="$(TEXT)" examples/quickstart.sh
+	$(Q)BUILD=$(BUILD) examples/quickstart.sh
 
 check: deps
 	$(Q)deploy/install-packages.sh vm || echo 'what needs RDMA will be left out'

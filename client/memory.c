@@ -95,13 +95,19 @@ int lt_session_alloc(tally_session *s, uint64_t bytes, void **p)
 	return 0;
 }
 
+static int check_place(tally_session *s, void **p)
+{
+	return p ? 0 : err_set(&s->err, TALLY_EINVAL, "no place for the memory's address");
+}
+
 int tally_alloc(tally_session *s, size_t bytes, void **p)
 {
 	int rc;
 
-	if (!s || !p)
+	if (!s)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
+	rc = rc ? rc : check_place(s, p);
 	return rc ? rc : lt_session_alloc(s, bytes, p);
 }
 
@@ -154,9 +160,10 @@ int tally_import(tally_session *s, int fd, size_t bytes, void **p)
 {
 	int rc;
 
-	if (!s || !p)
+	if (!s)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
+	rc = rc ? rc : check_place(s, p);
 	return rc ? rc : import(s, fd, bytes, p);
 }
 

@@ -370,9 +370,11 @@ int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n, t
 	uint32_t hint = 0;
 	int rc;
 
-	if (!s || (n && (!desc || !out)))
+	if (!s)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
+	if (!rc && n && (!desc || !out))
+		rc = err_set(&s->err, TALLY_EINVAL, "no descriptions, or no room for tensors");
 	for (uint32_t i = 0; i < n && !rc; i++)
 		rc = check_desc(s, &desc[i], i);
 	if (rc || n == 0)
@@ -435,9 +437,11 @@ int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n)
 	uint32_t marked, from, step, *ids;
 	int rc;
 
-	if (!s || (n && !t))
+	if (!s)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
+	if (!rc && n && !t)
+		rc = err_set(&s->err, TALLY_EINVAL, "no tensors");
 	if (rc || n == 0)
 		return rc;
 	rc = check_leaving(s, t, n, &marked);

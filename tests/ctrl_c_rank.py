@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C while the Python package waits for ranks that never come; every rank of a job of two.
+"""Ctrl-C while the Python package waits for other ranks; run as each of two ranks.
 
-Rank 0 is interrupted while it joins a job, in a declaration and in a barrier, and goes; rank 1
-hears of that.  Exits 0 when everything held on this rank.
+Rank 0 is interrupted while it joins a job, in a declaration or in a barrier, which rank 1 comes to
+afterwards; then rank 0 goes, and rank 1 hears of that.  Exits 0 when everything held on this rank.
 """
 
 import os
 import signal
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../client/python"))
 
@@ -47,9 +48,11 @@ def main():
         s.barrier()
         s.detach()
         return
+    call = {"declare": lambda: s.declare("late", (5,)), "barrier": s.barrier}[what]
     if s.rank == 0:
-        wait = {"declare": lambda: s.declare("alone", (5,)), "barrier": s.barrier}[what]
-        assert is_heard(wait)
+        mine = s.empty(1 << 20)
+        mine[:] = 1
+        assert is_heard(call)
         try:
             s.barrier()
         except tally.TallyError as e:
@@ -57,10 +60,17 @@ def main():
         else:
             raise AssertionError("a session that was given up")
         s.detach()
+        open(sys.argv[2], "w").close()
+        # What lies in the arena stays, when the call that was left is over, too.
+        while any(t.name == "left behind" for t in threading.enumerate()):
+            time.sleep(0.01)
+        assert mine.sum() == mine.size
         return
-    t = {"declare": s.barrier, "barrier": lambda: s.declare("alone", (5,))}[what]
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.01)
+    call()
     try:
-        t()
+        s.barrier()
     except tally.TallyError as e:
         assert "rank 0" in str(e), e
         print("heard:", e)

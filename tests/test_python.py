@@ -108,6 +108,21 @@ def refusals_are_exceptions(s):
         assert (ticket.wait(DEADLINE_S) == s.world_size).all()
 
 
+def what_c_would_take_for_something_else_is_refused(s):
+    for call in (
+        lambda: s.declare("cut\0short", (3,)),
+        lambda: s.declare("less than nothing", (-1,)),
+        lambda: s.declare("first of all", (3,), priority=2**31),
+        lambda: tally.Session(job="cut\0short"),
+    ):
+        try:
+            call()
+        except tally.TallyError as e:
+            assert e.name == "EINVAL", e
+        else:
+            raise AssertionError("it was taken")
+
+
 def only_a_dma_buf_is_memory_of_a_device(s):
     with open("/dev/zero", "rb") as zero:
         try:
@@ -238,6 +253,8 @@ def main():
             many_in_flight_in_other_orders,
             descriptor_becomes_readable,
             refusals_are_exceptions,
+            what_c_would_take_for_something_else_is_refused,
+        what_c_would_take_for_something_else_is_refused,
             only_a_dma_buf_is_memory_of_a_device,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,

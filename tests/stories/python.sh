@@ -17,7 +17,8 @@ say 'another library is refused by name'
 
 for call in join declare barrier; do
 	expect_status 0 "$BIN/tally" local --agents 1 --ranks 2 -- \
-		"$PYTHON" "$ROOT/tests/ctrl_c_rank.py" $call
+		"$PYTHON" "$ROOT/tests/ctrl_c_rank.py" $call "$TMP/heard"
+	rm -f "$TMP/heard"
 done
 expect_text "$TMP/err" 'heard: .*rank 0'
 say 'Ctrl-C ends the wait for others'

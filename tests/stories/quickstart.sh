@@ -8,9 +8,6 @@
 . "$(dirname "$0")/../lib.sh"
 
 BUILD=$(realpath "$BIN/..")
-expect_status 0 env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
-	make -C "$ROOT" -n -o deps quickstart BUILD="$BUILD" TEXT=a/text
-expect_text "$TMP/out" "^BUILD=$BUILD TEXT=\"a/text\" examples/quickstart.sh\$"
 
 quickstart() { BUILD=$BUILD TEXT=$1 "$ROOT/examples/quickstart.sh"; }
 
@@ -32,8 +29,10 @@ say "$(grep '^loss before' "$TMP/out"), parameters identical on 4 ranks"
 printf 'too short\n' > "$TMP/short"
 expect_status 1 quickstart "$TMP/short"
 expect_text "$TMP/err" 'short|4096'
-expect_status 1 quickstart "$TMP/missing"
-expect_text "$TMP/err" 'cannot read .*missing; give another text by TEXT=path'
+missing="$TMP/a \"missing\" \`text'"
+expect_status 2 env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
+	make -C "$ROOT" -o deps quickstart BUILD="$BUILD" TEXT="$missing"
+expect_text "$TMP/err" 'cannot read .*/a "missing" `text.; give another text by TEXT=path'
 expect_status 1 "$BIN/tally" local --ranks 1 -- "$BIN/charlm" "$TMP/missing"
 expect_text "$TMP/err" 'missing'
 say 'a text that is too short, or not there, is refused'

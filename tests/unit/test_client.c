@@ -535,6 +535,7 @@ START_TEST(misuse_is_refused_and_harmless)
 		ck_assert_str_ne(tally_error_text(s), "");
 	}
 	ck_assert_int_eq(tally_declare(s, NULL, 1, &t), TALLY_EINVAL);
+	ck_assert_str_eq(tally_error_text(s), "no descriptions, or no room for tensors");
 	ck_assert_int_eq(tally_declare(s, NULL, 0, NULL), 0);
 	t = declare("w", TALLY_FLOAT32, 4);
 	for (uint32_t n = 1; n <= 2; n++) {	/* declared before; twice in one call */
@@ -552,6 +553,8 @@ START_TEST(misuse_is_refused_and_harmless)
 	ck_assert_int_eq(tally_push_pull(NULL, t, x, x, NULL, &k), TALLY_EINVAL);
 	two[0] = two[1] = t;
 	ck_assert_int_eq(tally_undeclare(s, two, 2), TALLY_EINVAL);
+	ck_assert_int_eq(tally_undeclare(s, NULL, 2), TALLY_EINVAL);
+	ck_assert_str_eq(tally_error_text(s), "no tensors");
 	ck_assert_int_eq(tally_free(s, x), TALLY_EINVAL);
 	ck_assert_int_eq(tally_alloc(s, 3 * PAGE_BYTES, (void **)&p), 0);
 	ck_assert_int_eq(tally_free(s, p + 1), TALLY_EINVAL);
@@ -563,7 +566,13 @@ START_TEST(misuse_is_refused_and_harmless)
 	ck_assert_int_eq(tally_import(s, -1, PAGE_BYTES, (void **)&p), TALLY_EINVAL);
 	ck_assert_int_eq(tally_import(s, STDERR_FILENO, PAGE_BYTES, (void **)&p), TALLY_EINVAL);
 	ck_assert_str_eq(tally_error_text(s), "the descriptor is no dma-buf");
-	ck_assert_int_eq(tally_import(s, STDERR_FILENO, PAGE_BYTES, NULL), TALLY_EINVAL);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(i ? tally_alloc(s, PAGE_BYTES, NULL) :
+				     tally_import(s, STDERR_FILENO, PAGE_BYTES, NULL),
+				 TALLY_EINVAL);
+		ck_assert_str_eq(tally_error_text(s), "no place for the memory's address");
+		ck_assert_int_eq(tally_free(s, x), TALLY_EINVAL);
+	}
 	ck_assert_int_eq(tally_import(NULL, STDERR_FILENO, PAGE_BYTES, (void **)&p), TALLY_EINVAL);
 	wait_ok(push(t, x, x));
 	finish();

@@ -81,6 +81,19 @@ def _ms(seconds):
     return 0 if seconds is None else max(1, int(seconds * 1000))
 
 
+def _text(text, what):
+    """For C, where a text ends at a NUL."""
+    if "\0" in text:
+        raise TallyError(_EINVAL, f"{what} has a NUL: {text!r}")
+    return text.encode()
+
+
+def _priority(priority):
+    if not -(2**31) <= priority < 2**31:
+        raise TallyError(_EINVAL, f"no priority {priority}; it is an int32")
+    return priority
+
+
 class Ticket:
     """One round on its way.  Keeps the arrays it uses alive until it is done."""
 
@@ -170,7 +183,7 @@ class Tensor:
         """
         if op not in _OPS:
             raise TallyError(_EINVAL, f"no operation {op!r}; there are sum and mean")
-        options = _ffi.PushPullOptions(_OPS[op], priority or 0, priority is not None)
+        options = _ffi.PushPullOptions(_OPS[op], _priority(priority or 0), priority is not None)
         number = ctypes.c_uint64()
         self.session._check(
             _lib.tally_push_pull(
@@ -210,37 +223,36 @@ class Tensor:
         return self.session._view(address, self.shape, self.dtype, writable=False)
 
 
-def _detach(pointer, pid):
+def _detach(pointer, pid, left):
     """A child that was forked has the session, and ends; the rank is its parent."""
-    if os.getpid() == pid:
+    if os.getpid() == pid and not left:
         _lib.tally_detach(pointer)
 
 
-def _heard(pointer, function, *args):
+def _heard(over, function, *args):
     """function(*args), a call that waits for other ranks; Ctrl-C is heard meanwhile.
 
     The main thread hears of a signal between two calls of C only, so another thread makes this
-    one.  When the main thread goes on without its answer, the session at pointer is given up,
-    by whoever is through last.
+    one.  over() is called, by whoever is through last, when the main thread has left it there.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
-    through, answer = threading.Lock(), []
+    last, answer = threading.Lock(), []
 
     def call():
         answer.append(function(*args))
-        if not through.acquire(blocking=False):
-            _lib.tally_detach(pointer)
+        if not last.acquire(blocking=False):
+            over()
 
-    caller = threading.Thread(target=call, name="tally call", daemon=True)
-    caller.start()
     try:
+        caller = threading.Thread(target=call, name="tally call", daemon=True)
+        caller.start()
         caller.join()
+        return answer[0]
     except BaseException:
-        if not through.acquire(blocking=False):
-            _lib.tally_detach(pointer)
+        if not last.acquire(blocking=False):
+            over()
         raise
-    return answer[0]
 
 
 class Session:
@@ -265,8 +277,8 @@ class Session:
         if on_loss not in _ON_LOSS:
             raise TallyError(_EINVAL, f"on_loss is one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
         options = _ffi.Options(
-            socket.encode() if socket else None,
-            job.encode() if job else None,
+            _text(socket, "the socket's path") if socket else None,
+            _text(job, "the job's name") if job else None,
             rank,
             world,
             local_rank,
@@ -276,14 +288,18 @@ class Session:
             _ms(round_timeout),
         )
         pointer = ctypes.c_void_p()
-        code = _heard(pointer, _lib.tally_attach, ctypes.byref(options), ctypes.byref(pointer))
+        code = _heard(
+            lambda: _lib.tally_detach(pointer),
+            _lib.tally_attach, ctypes.byref(options), ctypes.byref(pointer),
+        )
         self._pointer = pointer.value
         if code:
             text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
             self._close()
             raise _error(code, text)
         self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _detach, self._pointer, self._pid)
+        self._left = []  # not empty: a call that nobody waits for uses the session
+        self._finalizer = weakref.finalize(self, _detach, self._pointer, self._pid, self._left)
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
         self._post = None  # has the owner call something
@@ -309,14 +325,23 @@ class Session:
         return _lib.tally_detach(pointer)
 
     def _together(self, function, *args):
-        """function(pointer, *args), which waits for other ranks.  Ctrl-C ends the session."""
+        """function(pointer, *args), which waits for other ranks.
+
+        After Ctrl-C the session is of no use any more.  It ends with the process, or when
+        the call is over and no array of its memory is left.
+        """
         pointer = self._handle()
+        self._left.append(function)
         try:
-            return _heard(ctypes.c_void_p(pointer), function, pointer, *args)
+            code = _heard(self._over, function, pointer, *args)
         except BaseException:
             self._pointer = None
-            self._finalizer.detach()
             raise
+        self._over()
+        return code
+
+    def _over(self):
+        self._left.clear()
 
     def _check(self, code):
         if code < 0:
@@ -463,11 +488,13 @@ class Session:
         rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
         for row, (name, shape, *more) in zip(rows, descriptions):
             shape = (shape,) if np.isscalar(shape) else tuple(int(d) for d in shape)
+            if any(d < 0 for d in shape):
+                raise TallyError(_EINVAL, f"tensor {name}: no shape {shape}")
             row.dtype, held, held_name = _dtype(more[0] if more else "float32")
-            row.name = name.encode()
+            row.name = _text(name, "a tensor's name")
             row.count = int(np.prod(shape, dtype=np.int64))
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
-            row.priority = more[1] if len(more) > 1 else 0
+            row.priority = _priority(more[1] if len(more) > 1 else 0)
             made.append((name, shape, held, held_name))
         self._check(self._together(_lib.tally_declare, rows, n, handles))
         return [Tensor(self, handles[i], *made[i]) for i in range(n)]
