@@ -160,6 +160,7 @@ struct sched_rank {
 	bool joined;			/* came back, by the last epoch that let somebody in */
 	uint64_t since;			/* that epoch's log entry; 0: it was there from the start */
 	uint32_t pending;		/* requests of this rank */
+	uint64_t gave_up;		/* job->done + 1 when a deadline of its own passed */
 	bool back;			/* it has come to its agent, which was started again */
 	mono_t seen;			/* its agent said that it lives, and will come; 0: never */
 };
@@ -317,6 +318,7 @@ struct sched_job {
 	struct sched_tensor **by_name, **by_id;	/* SCHED_BUCKETS each, owned */
 	uint64_t *barrier;		/* ranks in this generation, owned */
 	uint32_t nbarrier;
+	uint64_t done;			/* requests that were answered well */
 	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
 	enum msg_end ending;		/* UP: what its agents have been asked; sched_end.c */
@@ -408,7 +410,10 @@ struct text {
 };
 void text_init(struct text *t, char *buf, size_t size);
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* "rank 2 (machine a)" / "ranks 2, 3 and 9 more": those of the job whose bit is clear. */
+/*
+ * "rank 2 (machine a)" / "ranks 2, 3 and 9 more": those of the job whose bit is clear.  Who
+ * has waited itself and given up is named only when nobody else is missing.
+ */
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */

@@ -97,6 +97,7 @@ void req_orphan(struct sched *s, struct sched_job *j, const struct sched_node *n
 void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int code,
 	      const char *text, const uint32_t *ids, uint32_t nids)
 {
+	j->done += !code;
 	if (q->req) {
 		out_answer(s, q->node, q->req, code, text, ids, nids);
 		if (q->node->state == SN_UP && q->asked != q->node->conns)
@@ -127,6 +128,7 @@ bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_
 static void expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 {
 	s->counters.timeouts++;
+	j->ranks[q->rank].gave_up = j->done + 1;
 	switch (q->kind) {
 	case SQ_JOIN:
 		job_expire_join(s, j, q);

@@ -55,9 +55,20 @@ static uint32_t ranks(struct text *t, const struct sched_job *j,
 	return total;
 }
 
+/* It was there, as far as this goes, and has not waited for those who are not. */
+static bool gave_up(const struct sched_job *j, uint32_t r)
+{
+	return j->ranks[r].gave_up == j->done + 1;
+}
+
 static bool not_set(const struct sched_job *j, const uint64_t *set, uint32_t r)
 {
 	return !bits_test(set, r) && j->ranks[r].state != SR_LOST;
+}
+
+static bool never_set(const struct sched_job *j, const uint64_t *set, uint32_t r)
+{
+	return not_set(j, set, r) && !gave_up(j, r);
 }
 
 static bool not_joined(const struct sched_job *j, const uint64_t *set, uint32_t r)
@@ -66,14 +77,23 @@ static bool not_joined(const struct sched_job *j, const uint64_t *set, uint32_t 
 	return j->ranks[r].state == SR_NONE;
 }
 
+static bool never_joined(const struct sched_job *j, const uint64_t *set, uint32_t r)
+{
+	return not_joined(j, set, r) && !gave_up(j, r);
+}
+
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set)
 {
-	return ranks(t, j, not_set, set);
+	uint32_t n = ranks(t, j, never_set, set);
+
+	return n ? n : ranks(t, j, not_set, set);
 }
 
 uint32_t text_not_joined(struct text *t, const struct sched_job *j)
 {
-	return ranks(t, j, not_joined, NULL);
+	uint32_t n = ranks(t, j, never_joined, NULL);
+
+	return n ? n : ranks(t, j, not_joined, NULL);
 }
 
 static bool still_in(const struct sched_job *j, const uint64_t *set, uint32_t r)
