@@ -78,6 +78,11 @@ typedef enum {
 	TALLY_INT64 = 8
 } tally_dtype;
 
+/*
+ * Whole numbers wrap around where a sum is too large, and a mean of them is that sum divided,
+ * rounded toward zero.  Sums of float16 and bfloat16 are made in float32, and rounded once on
+ * each machine and once on the server.
+ */
 typedef enum { TALLY_SUM = 1, TALLY_MEAN = 2 } tally_op;
 
 /*

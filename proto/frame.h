@@ -30,7 +30,7 @@
 /* enum      num payload from     meaning */
 #define FRAME_TYPE_TABLE(X) \
 	X(HELLO,      1, false, "agent",  "opens a link: who I am, for which engine, my key") \
-	X(WELCOME,    2, false, "server", "the link is open; window size and segment limits") \
+	X(WELCOME,    2, false, "server", "the link is open") \
 	X(PUSH,       3, true,  "agent",  "a contribution") \
 	X(RESULT,     4, true,  "server", "the sum of all contributions of a segment's round") \
 	X(OFFER,      5, false, "agent",  "ready here, not pushed for want of window") \
