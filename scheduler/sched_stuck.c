@@ -101,7 +101,7 @@ static bool find(const struct sched_job *j, const struct sched_part *p, const st
 	f->node = p->node;
 	f->nranks = 1;
 	f->ranks[0] = w->who;
-	return f->node && w->who < j->world;
+	return f->node && w->who < j->world && j->ranks[w->who].state != SR_LOST;
 }
 
 /* ---- the report ---- */

@@ -195,8 +195,29 @@ START_TEST(an_agent_that_was_left_behind_is_told_so)
 }
 END_TEST
 
+/* As its agent may have said just before. */
+START_TEST(nobody_waits_for_a_lost_rank)
+{
+	const struct msg_wait own = { .tensor = 1, .round = 3, .chunks = 4, .kind = WAIT_RANK,
+				      .who = 1 };
+	struct msg m = { .type = MSG_STUCK };
+	struct msg q = { .type = MSG_QUERY, .query = { .what = QUERY_STUCK, .job = "" } };
+	uint32_t cli = conn_up();
+
+	job();
+	m.stuck = (struct msg_stuck){ .job = number, .nwaits = 1, .waits = &own };
+	send(agent[0], &m);
+	send(cli, &q);
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "t 3 0+4 a 1");
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	send(cli, &q);
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "");
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, nobody_waits_for_a_lost_rank);
 	tcase_add_test(t, a_lost_rank_is_an_epoch_that_servers_hear_first);
 	tcase_add_test(t, an_agent_that_cannot_go_on_may_name_a_lost_rank);
 	tcase_add_test(t, a_machine_without_ranks_is_out_and_not_waited_for);
