@@ -95,7 +95,7 @@ static const char *node_addr(struct sched *s, const struct sched_node *n)
 
 static const char *node_state(const struct sched *s, const struct sched_node *n)
 {
-	if (n->state != SN_UP || !n->draining)
+	if (n->state != SN_UP || !n->draining || MUTATE(34))
 		return node_state_name(n->state);
 	return epoch_idle(s, n) ? "drained" : "draining";
 }
@@ -106,7 +106,7 @@ static uint32_t count_servers(const struct sched_job *j)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < j->nservers; i++)
-		n += j->servers[i].node != NULL;
+		n += j->servers[i].node != NULL || MUTATE(31);
 	return n;
 }
 
@@ -131,9 +131,10 @@ static void fill_job(struct sched *s, const struct sched_job *j, struct msg_job_
 	*row = (struct msg_job_row){
 		.job = j->number, .name = out_string(s, j->name),
 		.state = job_state_name(j->state), .waiting_for = job_waiting(s, j),
-		.world = j->world, .attached = j->nin, .machines = j->nmachines,
-		.servers = count_servers(j), .tensors = j->ntensors, .bytes = j->bytes,
-		.epoch = j->epoch, .age_ms = (uint64_t)((s->now - j->since) / NS_PER_MS),
+		.world = j->world, .attached = j->nin + (MUTATE(33) ? j->nlost : 0),
+		.machines = j->nmachines, .servers = count_servers(j),
+		.tensors = j->ntensors, .bytes = j->bytes, .epoch = j->epoch,
+		.age_ms = (uint64_t)((s->now - j->since) / NS_PER_MS),
 		.round_time_s = j->seconds_per_byte * (double)j->bytes,
 		.chunk_bytes = j->chunk_bytes, .seg_bytes = j->seg_bytes,
 		.window_bytes = j->window_bytes,

@@ -32,6 +32,8 @@ void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m
 		st->n = m->nwaits;
 		memcpy(st->row, m->waits, m->nwaits * sizeof(*st->row));
 	}
+	if (MUTATE(32) && !st)
+		return;
 	sched_release(s, p->stuck);
 	p->stuck = st;
 }

@@ -42,7 +42,11 @@
 	X(27, "scheduler: a job that a lost rank ends does not wait for its last rounds") \
 	X(28, "server: one epoch's end ends what the next one takes away, too") \
 	X(29, "scheduler: a server that is too slow keeps all of its share") \
-	X(30, "scheduler: servers are compared without regard to their shares")
+	X(30, "scheduler: servers are compared without regard to their shares") \
+	X(31, "scheduler: the status counts servers that a job has lost") \
+	X(32, "scheduler: the status shows rounds that have gone on since") \
+	X(33, "scheduler: the status shows lost ranks as attached") \
+	X(34, "scheduler: the status shows a server that drains as all others")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

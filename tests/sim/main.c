@@ -486,6 +486,9 @@ static uint32_t paths_missing(bool all)
 	NET(gave_up);
 	NET(slowed);
 	NET(given_back);
+	NET(looks);
+	NET(quiet);
+	NET(named);
 	NET(faults);
 #undef NET
 #undef REPORT

@@ -16,6 +16,7 @@
  *	sim_net.c	frames on their way, and what happens to them there
  *	sim_lane.c	lanes that break and come back, processes that stand still
  *	sim_ctl.c	control connections, and the scheduler at the end of them
+ *	sim_status.c	what the CLI is told, beside what is so
  *	sim_log.c	a job's log as one process has replayed it
  *	sim_agent.c	agents: what their control threads do
  *	sim_ask.c	what ranks ask the scheduler through them, and ask again
@@ -274,6 +275,7 @@ struct sim_tensor {			/* what all agree on */
 	uint32_t expect_world[2];	/* bits: ranks that the sum is of */
 	uint32_t fixed[2], world[2];	/* by parity: round that some machine shows, of whom */
 	uint32_t done[SIM_AGENTS], all;	/* rounds: of each machine, of all that live */
+	mono_t all_at[SIM_ROUNDS + 1];	/* a round is over since then */
 	uint32_t root[SIM_ROUNDS + 1];	/* of a broadcast, and 1; 0: not chosen yet */
 	bool ends;			/* is undeclared once all rounds are done */
 };
@@ -304,6 +306,7 @@ struct sim_ctl {
 	mono_t echo;			/* of the last heartbeat */
 	mono_t cut_until;		/* nothing gets through before */
 	uint64_t beats;
+	mono_t beat_at;			/* the last of them was sent */
 	uint64_t epoch_seen;
 	uint8_t instance[ID_BYTES];
 };
@@ -389,6 +392,7 @@ struct sim_server {
 	uint32_t node, home, name;
 	bool alive;			/* the process runs */
 	bool replaced;			/* it has registered anew as somebody else */
+	bool draining;			/* as it was told */
 	uint32_t next_life, last_life;	/* server in the table, or nobody */
 	bool heard[SIM_AGENTS];		/* a frame has come since the scheduler asked */
 	double bytes, busy;		/* as its heartbeats say: summed, and seconds */
@@ -406,6 +410,7 @@ struct sim_rank {
 	uint32_t barriers, passed;	/* entered; and come out of again */
 	bool declared[SIM_TENSORS];	/* it has been told so */
 	uint32_t submitted[SIM_TENSORS], done[SIM_TENSORS]; /* rounds */
+	mono_t submitted_at[SIM_TENSORS];
 	uint32_t again[SIM_TENSORS];	/* the round that was submitted to two agents */
 };
 
@@ -435,6 +440,7 @@ struct sim_job {
 	bool dying;			/* a rank has ended, and it cannot go on without */
 	uint32_t ended_by;		/* bits: machines that have said that all is over then */
 	mono_t last_progress;
+	mono_t last_move;		/* of chunks, from server to server */
 	struct sim_tensor tensor[SIM_TENSORS];
 	struct sim_rank rank[SIM_RANKS];
 	uint32_t norder;
@@ -460,10 +466,19 @@ struct sim {
 	struct sched_ids saved;		/* its state directory */
 	mono_t sched_at;		/* its timer */
 	mono_t full_until;		/* its disk, where refuse_save */
+	mono_t sched_since;		/* by its clock: started, */
+	mono_t recovers_until;		/* and recovers; MONO_NEVER: it could not save yet */
+	bool save_failed;		/* the last one */
+	uint64_t epoch_told;		/* by the status, ever */
+	uint64_t looks;			/* at the status */
 	struct {
 		uint32_t proc;		/* whose connection, or nobody */
 		bool busy;
 		uint32_t use;		/* how often it was one */
+		uint32_t who;		/* proc that has connected */
+		uint32_t node;		/* number that the scheduler gave it; 0: none (yet) */
+		mono_t heard;		/* by its clock */
+		uint64_t beat;		/* the last that has come */
 	} conn[SIM_CONNS];
 	uint64_t ctl_msgs;		/* under way */
 	uint32_t nservers;
@@ -487,7 +502,8 @@ struct sim_totals {
 		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
 		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
-		 agent_restarts, machines_came, slowed, given_back;
+		 agent_restarts, machines_came, slowed, given_back, looks, quiet,
+		 named;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -529,6 +545,12 @@ void sim_ctl_connect(struct sim *s, uint32_t proc);
 void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices);
 void sim_ctl_reset(struct sim *s, uint32_t proc); /* what is on its way is lost */
 void sim_drain(struct sim *s, uint32_t server, bool undo);
+bool sim_status_due(struct sim *s);	/* the CLI asks now, and hears: */
+void sim_status_told(struct sim *s, const struct msg *m);
+/* Nothing is on its way between the scheduler and those who live. */
+bool sim_is_quiet(struct sim *s);
+/* "s3" of "m1". */
+void sim_proc_name(const struct sim *s, uint32_t proc, char name[16], char machine[16]);
 
 void sim_log_start(struct sim_log *l, const struct msg_job_up *m);
 /* The next entry, or one that was told afterwards (up to l->told, with gaps). */

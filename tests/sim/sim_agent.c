@@ -408,22 +408,44 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 		sim_grow_heard(s, j, agent, aj->front.live & ~live);
 }
 
+static uint32_t local_ranks_missing(const struct fr_job *fj, mono_t now, struct msg_wait *row)
+{
+	uint32_t n = 0;
+
+	list_for_each(&fj->tensors, l) {
+		const struct fr_tensor *t = list_entry(l, struct fr_tensor, link);
+
+		for (uint32_t i = 0; i < fj->nlocal; i++)
+			if (t->running && now - t->since >= mono_ms(STUCK_MS) &&
+			    !t->in[i].posted && fj->live >> i & 1)
+				row[n++] = (struct msg_wait){
+					.tensor = t->id, .round = t->round, .chunks = 1,
+					.kind = WAIT_RANK, .who = fj->rank[i],
+				};
+	}
+	return n;
+}
+
 /* As ad_stuck_look() and ad_stuck_tell(), on each heartbeat. */
 void sim_agent_stuck(struct sim *s, uint32_t agent)
 {
 	struct msg_wait row[STUCK_ROWS_MAX];
 	struct msg m = { .type = MSG_STUCK, .stuck = { .waits = row } };
+	mono_t now = sim_clock(s, sim_agent_proc(agent));
 
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_agent_job *aj = &s->agent[agent]->job[i];
-		uint32_t n = 0;
+		uint32_t n;
 
 		if (!aj->core || aj->core->stopped)
 			continue;
-		list_for_each(&aj->core->tensors, l)
-			n += ag_waits_for(list_entry(l, struct ag_tensor, link),
-					  sim_clock(s, sim_agent_proc(agent)), &row[n],
-					  STUCK_ROWS_MAX - n);
+		n = local_ranks_missing(&aj->front, now, row);
+		list_for_each(&aj->core->tensors, l) {
+			const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+			if (t->running && !t->removed && now - t->since >= mono_ms(STUCK_MS))
+				n += ag_waits_for(t, now, &row[n], STUCK_ROWS_MAX - n);
+		}
 		m.stuck.job = aj->core->id;
 		m.stuck.nwaits = n;
 		if (n || aj->stuck)
@@ -552,6 +574,7 @@ void sim_agent_turn(struct sim *s, uint32_t agent)
 		    aj->settled_told == aj->epoch)
 			continue;
 		aj->settled_told = aj->epoch;
+		s->job[i].last_move = s->now;
 		sim_agent_ready(s, agent, &s->job[i]);
 	}
 }

@@ -73,6 +73,7 @@ static void closed_by_sched(struct sim *s, uint32_t conn)
 	mono_t read;
 
 	gone_at(s, conn, 0);
+	s->conn[conn].node = 0;
 	if (!is_current(s, conn))
 		return;
 	c = sim_ctl_of(s, proc);
@@ -103,8 +104,11 @@ static void save(struct sim *s, const struct sched_ids *ids)
 {
 	int code = disk_full(s) ? TALLY_EIO : 0;
 
+	s->save_failed = code;
 	if (!code)
 		s->saved = *ids;
+	if (!code && s->recovers_until == MONO_NEVER)
+		s->recovers_until = sim_clock(s, SIM_SCHED) + mono_ms(RECOVER_MS);
 	step(s, (struct sched_event){ .type = SCHED_EV_SAVED, .code = code });
 }
 
@@ -120,6 +124,10 @@ static void step(struct sim *s, struct sched_event ev)
 	sim_cover_sched(s->sched, &ev);
 	sched_step(s->sched, &ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
+		if (a->type == SCHED_DO_SEND && a->msg->type == MSG_WELCOME)
+			s->conn[a->conn].node = a->msg->welcome.node;
+		if (a->type == SCHED_DO_SEND && a->msg->type == MSG_REPORT)
+			sim_status_told(s, a->msg);
 		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN && is_current(s, a->conn)) {
 			if (a->msg->type == MSG_JOB_DOWN)
 				sim_end_told(s, a->msg->job_down.job);
@@ -163,6 +171,9 @@ static void start(struct sim *s)
 	};
 
 	sim_clock_start(s, SIM_SCHED);
+	s->sched_since = sim_clock(s, SIM_SCHED);
+	s->recovers_until = config.recover_ms ? MONO_NEVER : 0;
+	s->save_failed = false;
 	s->sched = sched_new(&mem, &config, sim_clock(s, SIM_SCHED));
 	ASSERT(s->sched);
 	s->sched_at = 0;
@@ -220,6 +231,7 @@ void sim_sched_crash(struct sim *s)
 		}
 		s->conn[i].proc = SIM_NOBODY;
 		s->conn[i].busy = false;
+		s->conn[i].node = 0;
 		s->conn[i].use++;
 	}
 	sim_at(s, 10000000 + (mono_t)sim_below(s, 3 * NS_PER_SEC),
@@ -379,6 +391,9 @@ static void arrive(struct sim *s, struct sim_ctl_msg *cm)
 	if (msg_decode(cm->type, cm->body, cm->bytes, &mem, &m, &e)) {
 		sim_fail(s, "%s cannot be decoded: %s", msg_type_name(cm->type), e.text);
 	} else if (cm->dir == TO_SCHED) {
+		s->conn[c->conn].heard = sim_clock(s, SIM_SCHED);
+		if (m.type == MSG_HEARTBEAT)
+			s->conn[c->conn].beat = m.heartbeat.seq;
 		step(s, (struct sched_event){ .type = SCHED_EV_MSG, .conn = c->conn, .msg = &m });
 	} else {
 		sim_trace(s, "%c%u hears %s", proc < SIM_AGENTS ? 'a' : 's',
@@ -390,6 +405,17 @@ static void arrive(struct sim *s, struct sim_ctl_msg *cm)
 }
 
 /* ---- connections ---- */
+
+void sim_proc_name(const struct sim *s, uint32_t proc, char name[16], char machine[16])
+{
+	const struct sim_server *v = proc < SIM_AGENTS ? NULL : s->server[proc - SIM_AGENTS];
+
+	snprintf(name, 16, "%c%u", v ? 's' : 'a', v ? v->name : proc);
+	if (v && v->home == SIM_NOBODY)
+		snprintf(machine, 16, "c%u", v->name);
+	else
+		snprintf(machine, 16, "m%u", v ? v->home : proc);
+}
 
 static void hello(struct sim *s, uint32_t proc)
 {
@@ -405,11 +431,8 @@ static void hello(struct sim *s, uint32_t proc)
 		.memory_bytes = v ? UINT64_C(1) << 40 : 0,
 	} };
 
-	snprintf(name, sizeof(name), "%c%u", v ? 's' : 'a', v ? v->name : proc);
-	if (v && v->home == SIM_NOBODY)
-		snprintf(machine, sizeof(machine), "c%u", v->name);
-	else
-		snprintf(machine, sizeof(machine), "m%u", v ? v->home : proc);
+	sim_proc_name(s, proc, name, machine);
+	m.hello.draining = v && v->draining;
 	memcpy(m.hello.instance, c->instance, ID_BYTES);
 	m.hello.node = v ? v->node : s->agent[proc]->node;
 	m.hello.epoch_seen = c->epoch_seen;
@@ -457,8 +480,9 @@ void sim_ctl_connect(struct sim *s, uint32_t proc)
 	c->open[0] = c->open[1] = true;
 	c->registered = c->lost = false;
 	c->echo = sim_clock(s, proc);
-	s->conn[c->conn].proc = proc;
+	s->conn[c->conn].proc = s->conn[c->conn].who = proc;
 	s->conn[c->conn].busy = true;
+	s->conn[c->conn].beat = 0;
 	step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = c->conn });
 	hello(s, proc);
 }
@@ -503,6 +527,7 @@ static void free_closed(struct sim *s, uint32_t conn)
 {
 	s->conn[conn].proc = SIM_NOBODY;
 	s->conn[conn].busy = false;
+	s->conn[conn].node = 0;
 	s->conn[conn].use++;
 	step(s, (struct sched_event){ .type = SCHED_EV_CLOSED, .conn = conn });
 }
@@ -544,6 +569,7 @@ static void beat(struct sim *s, const struct sim_event *e)
 		node_end(s, proc, 1000000);
 		sim_ctl_connect(s, proc);
 	} else if (c->registered) {
+		c->beat_at = s->now;
 		sim_ctl_send(s, proc, &m);
 		if (proc < SIM_AGENTS) {
 			sim_agent_stuck(s, proc);
@@ -553,7 +579,16 @@ static void beat(struct sim *s, const struct sim_event *e)
 	sim_at(s, sim_clock_wait(s, proc, mono_ms(HEARTBEAT_MS)), e);
 }
 
-bool sim_ctl_event(struct sim *s, const struct sim_event *e)
+static void ask_status(struct sim *s)
+{
+	const struct msg m = { .type = MSG_QUERY, .query = {
+		.what = QUERY_NODES | QUERY_JOBS | QUERY_TENSORS | QUERY_STUCK, .job = "",
+	} };
+
+	step(s, (struct sched_event){ .type = SCHED_EV_MSG, .conn = CLI_CONN, .msg = &m });
+}
+
+static bool event(struct sim *s, const struct sim_event *e)
 {
 	switch (e->type) {
 	case EV_SCHED:
@@ -578,4 +613,13 @@ bool sim_ctl_event(struct sim *s, const struct sim_event *e)
 	case EV_BEAT: beat(s, e); return true;
 	default: return false;
 	}
+}
+
+bool sim_ctl_event(struct sim *s, const struct sim_event *e)
+{
+	if (!event(s, e))
+		return false;
+	if (sim_status_due(s))
+		ask_status(s);
+	return true;
 }

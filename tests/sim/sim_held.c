@@ -109,10 +109,11 @@ static void tell_left(struct sim *s, uint32_t agent, const struct sim_job *j, bo
 
 static void tell_job(struct sim *s, uint32_t agent, const struct sim_job *j)
 {
-	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 	const struct sim_log *l = &aj->log;
 	uint64_t seq = 0;
 
+	aj->stuck = true;		/* that nothing waits may have been lost, too */
 	tell_up(s, agent, aj);
 	for (uint32_t i = 0; i < l->n; i++) {
 		if (l->entry[l->k[i]] == seq)

@@ -390,7 +390,7 @@ bool sim_life_event(struct sim *s, const struct sim_event *e)
 /* Everything is used again, and where nobody is left somebody comes. */
 bool sim_life_ends(struct sim *s)
 {
-	bool some = living(s) > 0;
+	bool some = living(s) > 0, drained = false;
 
 	if (s->stopped)
 		return false;
@@ -399,7 +399,10 @@ bool sim_life_ends(struct sim *s)
 			sim_drain(s, s->server[i]->name, true);
 	if (!some)
 		come(s, (uint32_t)sim_below(s, NAMES));
-	if (!living(s))
-		sim_at(s, 1000000, &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY });
+	for (uint32_t i = 0; i < s->nservers; i++)	/* the scheduler was away */
+		drained |= s->server[i]->alive && !s->server[i]->replaced && s->server[i]->draining;
+	if (!living(s) || drained)
+		sim_at(s, drained ? 100000000 : 1000000,
+		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY });
 	return some;
 }

@@ -300,7 +300,8 @@ static void all_have(struct sim *s, struct sim_job *j, uint32_t tensor)
 	if (least <= t->all)
 		return;
 	j->rounds_done += least - t->all;
-	t->all = least;
+	while (t->all < least)
+		t->all_at[++t->all] = s->now;
 	for (uint32_t m = 0; m < j->p->n && t->ends && least == j->p->rounds; m++)
 		if (s->agent[j->p->agent[m]]->alive)
 			sim_undeclare(s, j, j->p->agent[m], tensor);
@@ -577,6 +578,7 @@ static void submit(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t pos
 				    j->rank[o].done[k] + 2 == round;
 	fill(s, j, k, round, rank, input_of(s, j, rank, k));
 	r->submitted[k] = round;
+	r->submitted_at[k] = s->now;
 	while (r->pos < j->norder && was_submitted(j, r, r->pos))
 		r->pos++;
 	sim_trace(s, "job %u rank %u submits tensor %u round %u", j->index, rank, k + 1, round);
@@ -647,6 +649,7 @@ void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank)
 		if (!in_flight(r, k))
 			continue;
 		r->again[k] = r->submitted[k];
+		r->submitted_at[k] = s->now;
 		sim_trace(s, "job %u rank %u submits tensor %u round %u again", j->index, rank,
 			  k + 1, r->submitted[k]);
 		submit_at(s, j, rank, k);

@@ -418,6 +418,8 @@ void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 		job_down(s, server, m->job_down.job);
 	else if (m->type == MSG_HEARD)
 		say_heard(s, server, m->heard.node);
+	else if (m->type == MSG_DRAIN)
+		s->server[server]->draining = !m->drain.undo;
 	if (!j)
 		return;
 	if (!has_job(&s->server[server]->job[j->index])) {
@@ -472,6 +474,7 @@ void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node)
 	sim_totals.reborn++;
 	v = s->server[next];
 	v->ctl = old->ctl;
+	v->draining = old->draining;
 	s->clock[sim_server_proc(next)] = s->clock[sim_server_proc(server)];
 	v->node = node;
 	v->last_life = server;
