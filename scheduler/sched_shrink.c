@@ -134,10 +134,12 @@ const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t
 	return out;
 }
 
+/*
+ * Another agent may have said before that a rank is lost.  An epoch for it that has been would
+ * give all chunks out anew for us alone: agents and servers know nobody more to be gone.
+ */
 void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *m)
 {
-	bool shrinks = j->shrinks;
-
 	for (uint32_t i = 0; i < m->ngone; i++) {
 		struct sched_rank *r = &j->ranks[m->gone[i]];
 
@@ -145,7 +147,9 @@ void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *
 			lose(s, j, m->gone[i]);
 		r->gone = true;
 	}
-	j->shrinks = shrinks;
+	j->shrinks = false;
+	for (uint32_t r = 0; r < j->world; r++)
+		j->shrinks |= j->ranks[r].state == SR_LOST && !j->ranks[r].gone;
 	for (uint32_t i = 0; i < j->nmachines; i++)
 		if (!j->machines[i].out && is_out(j, i))
 			machine_out(s, j, &j->machines[i], "its ranks were lost");

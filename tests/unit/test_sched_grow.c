@@ -380,8 +380,9 @@ START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
 }
 END_TEST
 
-/* What b says after a restart, of a job whose ranks from `gone` on are lost up to 1. */
-static void held_by_b(const struct record *epoch, uint32_t a, uint32_t world, uint32_t gone)
+/* What an agent says after a restart, of a job whose ranks from `gone` on are lost up to 1. */
+static void held_by(uint32_t conn, const struct record *epoch, uint32_t a, uint32_t world,
+		    uint32_t gone)
 {
 	static const uint32_t ranks[] = { 0, 1, 2, 3 };
 	const struct msg_machine machines[] = {
@@ -397,7 +398,7 @@ static void held_by_b(const struct record *epoch, uint32_t a, uint32_t world, ui
 		.ngone = 2 - gone, .gone = &ranks[gone],
 	} };
 
-	send(agent[1], &held);
+	send(conn, &held);
 }
 
 /* It asks again before anybody has told the scheduler of the job. */
@@ -411,7 +412,7 @@ START_TEST(who_waits_goes_on_waiting_when_the_scheduler_is_back)
 	agent[0] = hello(NODE_AGENT, "a");
 	join_late(agent[0], 50, 1, 201, 4);
 	agent[1] = hello(NODE_AGENT, "b");
-	held_by_b(&epoch, last(agent[0], MSG_WELCOME)->node, 4, 0);
+	held_by(agent[1], &epoch, last(agent[0], MSG_WELCOME)->node, 4, 0);
 	pass_beating(11000, agent, 2);
 	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
@@ -429,9 +430,9 @@ START_TEST(who_comes_while_the_scheduler_recovers_can_come_in_behind_that)
 	node = last(agent[0], MSG_WELCOME)->node;
 	restart(10000);
 	agent[1] = hello(NODE_AGENT, "b");
-	held_by_b(&epoch, node, 5, 1);	/* one has no machine: such a job cannot be */
+	held_by(agent[1], &epoch, node, 5, 1);	/* one has no machine: such a job cannot be */
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 1);
-	held_by_b(&epoch, node, 4, 1);
+	held_by(agent[1], &epoch, node, 4, 1);
 	hello_anew = true;
 	agent[0] = hello(NODE_AGENT, "a");
 	ck_assert_int_eq(last(agent[0], MSG_REPLY)->code, TALLY_EBUSY);
@@ -445,8 +446,32 @@ START_TEST(who_comes_while_the_scheduler_recovers_can_come_in_behind_that)
 }
 END_TEST
 
+/* The agents and servers have that world already, and would not place anything anew. */
+START_TEST(a_smaller_world_that_an_epoch_has_said_is_not_said_again)
+{
+	struct record epoch, before;
+	uint32_t node;
+
+	job();
+	node = last(agent[0], MSG_WELCOME)->node;
+	before = epoch = *last(agent[1], MSG_EPOCH);
+	before.epoch--;
+	before.seq--;
+	restart(10000);
+	agent[0] = hello(NODE_AGENT, "a");
+	agent[1] = hello(NODE_AGENT, "b");
+	held_by(agent[0], &before, node, 4, 2);
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	held_by(agent[1], &epoch, node, 4, 1);
+	pass_beating(11000, agent, 2);
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(count(agent[1], MSG_EPOCH, REQ_ANY), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_smaller_world_that_an_epoch_has_said_is_not_said_again);
 	tcase_add_test(t, who_comes_is_let_in_when_all_grow_and_all_follow);
 	tcase_add_test(t, nobody_waits_and_it_is_a_barrier);
 	tcase_add_test(t, a_plain_barrier_lets_nobody_in);
