@@ -383,6 +383,14 @@ static void say_heard(struct sim *s, uint32_t server, uint32_t node)
 	}
 }
 
+/* As it has heard it: perhaps so late that nobody would undo it. */
+static void drained(struct sim *s, uint32_t server, bool draining)
+{
+	s->server[server]->draining = draining;
+	if (draining && s->started && !sim_faulty(s))
+		sim_at(s, 0, &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY });
+}
+
 static uint32_t job_number(const struct msg *m)
 {
 	switch (m->type) {
@@ -419,7 +427,7 @@ void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 	else if (m->type == MSG_HEARD)
 		say_heard(s, server, m->heard.node);
 	else if (m->type == MSG_DRAIN)
-		s->server[server]->draining = !m->drain.undo;
+		drained(s, server, !m->drain.undo);
 	if (!j)
 		return;
 	if (!has_job(&s->server[server]->job[j->index])) {

@@ -248,9 +248,10 @@ static void look_at_chunks(struct sim *s, const struct sim_job *j, const struct 
 
 	for (uint32_t c = 0; t && j->p->n > 1 && c < geom_chunks(&j->tensor[k].geom); c++)
 		if (t->place.owner[c] != l->owner[k][c] || t->place.since[c] != l->since[k][c])
-			sim_fail(s, "job %u: chunk %u of tensor %u is in row %u, and an agent has "
-				 "it in row %u", j->index, c, k + 1, t->place.owner[c],
-				 l->owner[k][c]);
+			sim_fail(s, "job %u: chunk %u of tensor %u is in row %u since epoch %u, "
+				 "and for an agent in row %u since %u", j->index, c, k + 1,
+				 t->place.owner[c], t->place.since[c], l->owner[k][c],
+				 l->since[k][c]);
 }
 
 static uint64_t look_at_tensor(struct sim *s, const struct sim_job *j, const struct sim_log *l,
