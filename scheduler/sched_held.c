@@ -362,7 +362,7 @@ static bool promote(struct sched *s, struct sched_job *j, struct sched_tensor *t
 	return true;
 }
 
-/* False: it contradicts what another agent has said. */
+/* False: it contradicts what another agent has said, or there is no memory. */
 static bool take_tensor(struct sched *s, struct sched_job *j, const struct msg_tensor *m,
 			uint64_t seq)
 {
@@ -406,6 +406,7 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 {
 	struct sched_job *j;
 	struct sched_part *p = next_entry(s, n, m->job, m->seq, &j);
+	uint64_t nomem = s->counters.nomem;
 	uint32_t at = 0;
 
 	if (!p)
@@ -414,9 +415,12 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 		if (take_tensor(s, j, &m->tensors[i], m->seq) &&
 		    take_placed(s, j, p, m, i, &at))
 			continue;
-		job_down(s, j, TALLY_EMISMATCH,
-			 "job '%.96s': machine %.96s contradicts another one on tensor '%s'",
-			 j->name, n->name, m->tensors[i].name);
+		if (s->counters.nomem != nomem)
+			job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
+		else
+			job_down(s, j, TALLY_EMISMATCH,
+				 "job '%.96s': machine %.96s contradicts another one on tensor '%s'",
+				 j->name, n->name, m->tensors[i].name);
 		return;
 	}
 }

@@ -250,6 +250,7 @@ void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
 {
 	struct msg *m = out_msg(s, MSG_REPORT);
 	struct room room = { .left = REPORT_BYTES };
+	uint64_t nomem = s->counters.nomem;
 
 	if (!m) {
 		out_send_conn(s, conn, NULL);
@@ -269,5 +270,6 @@ void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
 		report_tensors(s, q, &m->report, &room);
 	if (q->what & QUERY_STUCK)
 		report_stuck(s, q, &m->report);
-	out_send_conn(s, conn, m);
+	/* A row less, or a name, would be wrong: none of it is said. */
+	out_send_conn(s, conn, s->counters.nomem == nomem ? m : NULL);
 }

@@ -610,8 +610,24 @@ START_TEST(entry_that_never_was_is_taken_back_by_an_epoch)
 }
 END_TEST
 
+START_TEST(no_memory_for_what_an_agent_holds_is_no_contradiction)
+{
+	struct pair p = pair_up();
+
+	restart(10000);
+	p.a = hello(NODE_AGENT, "a");
+	job_held(p.a, p.job, 1);
+	w->fail_every = 1;
+	tensors_held(p.a, p.job, 1, 1, &both[0]);
+	w->fail_every = 0;
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_ENOMEM);
+	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text, "the scheduler is out of memory");
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, no_memory_for_what_an_agent_holds_is_no_contradiction);
 	tcase_add_test(t, server_that_lost_a_forget_hears_it_again);
 	tcase_add_test(t, log_goes_on_only_where_it_stopped);
 	tcase_add_test(t, agent_that_lost_tensors_hears_them_again);

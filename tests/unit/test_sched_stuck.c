@@ -171,8 +171,27 @@ START_TEST(a_job_that_is_over_waits_for_nobody)
 }
 END_TEST
 
+START_TEST(without_memory_nothing_is_said_rather_than_half)
+{
+	struct pair p = fours();
+	uint32_t cli = conn_up();
+	struct msg m = { .type = MSG_QUERY, .query = { .req = 1, .what = QUERY_STUCK | QUERY_NODES,
+						       .job = "" } };
+
+	w->fail_every = 1;		/* the table of rounds that wait is an outsize block */
+	send(cli, &m);
+	w->fail_every = 0;
+	ck_assert_uint_eq(count(cli, MSG_REPORT, REQ_ANY), 0);
+	pass(1);
+	ck_assert_uint_eq(w->closes[cli], 1);
+	heartbeat(p.a, 1);
+	expect("");
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, without_memory_nothing_is_said_rather_than_half);
 	tcase_add_test(t, a_machine_that_says_nothing_lacks_all_its_ranks);
 	tcase_add_test(t, what_a_machine_says_of_itself_goes_before_what_others_say);
 	tcase_add_test(t, a_server_is_named_once_however_many_wait_for_it);
