@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * state.c - lock, read, check; write aside, sync, rename, sync.
+ * state.c - lock, read, check; write aside, sync, rename, sync; the copy first.
  *
  * The file, little-endian: "TALLYST1", cluster id, key seed, epoch u64, job u32,
  * node u32, zeros, and in the last four bytes the CRC-32C of all before.
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/rt/host.h"
+#include "common/rt/log.h"
 
 #define STATE_BYTES	64u
 #define OFF_CLUSTER	8u
@@ -50,15 +51,17 @@ static void encode(const struct state *st, const struct sched_ids *ids, uint8_t 
 	put_le32(out + OFF_CRC, crc32c(out, OFF_CRC));
 }
 
-static int decode(struct state *st, const uint8_t *in, size_t len, struct err *e)
+static int decode(struct state *st, const char *file, const uint8_t *in, size_t len,
+		  struct err *e)
 {
 	static const uint8_t zeros[ID_BYTES];
 
 	if (len != STATE_BYTES || memcmp(in, magic, sizeof(magic)) ||
 	    get_le32(in + OFF_CRC) != crc32c(in, OFF_CRC) ||
 	    !memcmp(in + OFF_CLUSTER, zeros, ID_BYTES))
-		return err_set(e, TALLY_EPROTO, "%s/%s is damaged; put a copy back, or remove it "
-			       "to begin a new cluster once no job runs", st->dir, STATE_FILE);
+		return err_set(e, TALLY_EPROTO, "%s/%s is damaged; put a good one back, or remove "
+			       "it and " STATE_COPY " to begin a new cluster once no job runs",
+			       st->dir, file);
 	memcpy(st->cluster, in + OFF_CLUSTER, ID_BYTES);
 	memcpy(st->seed, in + OFF_SEED, KEY_BYTES);
 	st->ids.epoch = get_le64(in + OFF_EPOCH);
@@ -107,27 +110,41 @@ static int lock_dir(struct state *st, struct err *e)
 }
 
 /* ENOENT: there is none. */
-static int read_file(struct state *st, struct err *e)
+static int read_file(struct state *st, const char *file, struct err *e)
 {
 	uint8_t buf[STATE_BYTES + 1];
-	int fd = openat(st->dirfd, STATE_FILE, O_RDONLY | O_CLOEXEC);
+	int fd = openat(st->dirfd, file, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
 
 	if (fd < 0 && errno == ENOENT)
 		return err_set(e, TALLY_ENOENT, "no state yet");
 	if (fd < 0)
-		return os_error(st, "open", STATE_FILE, e);
+		return os_error(st, "open", file, e);
 	n = read(fd, buf, sizeof(buf));
 	if (n < 0) {
-		os_error(st, "read", STATE_FILE, e);
+		os_error(st, "read", file, e);
 		close(fd);
 		return e->code;
 	}
 	close(fd);
-	return decode(st, buf, (size_t)n, e);
+	return decode(st, file, buf, (size_t)n, e);
 }
 
-static int write_file(const struct state *st, const uint8_t *buf, struct err *e)
+/* ENOENT: neither is there. */
+static int read_any(struct state *st, struct err *e)
+{
+	int err = read_file(st, STATE_FILE, e);
+	struct err other;
+	int copy = err ? read_file(st, STATE_COPY, &other) : 0;
+
+	if (err && !copy)
+		log_warn("state is read from " STATE_COPY ", reason %s", e->text);
+	if (err == TALLY_ENOENT && copy)
+		*e = other;
+	return err == TALLY_ENOENT || !copy ? copy : err;
+}
+
+static int write_file(const struct state *st, const char *file, const uint8_t *buf, struct err *e)
 {
 	int fd = openat(st->dirfd, STATE_FILE ".tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
 			0600);
@@ -144,7 +161,7 @@ static int write_file(const struct state *st, const uint8_t *buf, struct err *e)
 	}
 	if (close(fd))
 		return os_error(st, "close", STATE_FILE ".tmp", e);
-	if (renameat(st->dirfd, STATE_FILE ".tmp", st->dirfd, STATE_FILE))
+	if (renameat(st->dirfd, STATE_FILE ".tmp", st->dirfd, file))
 		return os_error(st, "rename", STATE_FILE ".tmp", e);
 	return fsync(st->dirfd) ? os_error(st, "sync", "", e) : 0;
 }
@@ -167,7 +184,7 @@ static int load(struct state *st, struct err *e)
 	if (!err && st->dir[0])
 		err = lock_dir(st, e);
 	if (!err)
-		err = st->dir[0] ? read_file(st, e) : TALLY_ENOENT;
+		err = st->dir[0] ? read_any(st, e) : TALLY_ENOENT;
 	return err == TALLY_ENOENT && (!st->dir[0] || st->lockfd >= 0) ? make_new(st, e) : err;
 }
 
@@ -208,7 +225,9 @@ int state_save(struct state *st, const struct sched_ids *ids, struct err *e)
 
 	encode(st, ids, buf);
 	if (st->dir[0])
-		err = write_file(st, buf, e);
+		err = write_file(st, STATE_COPY, buf, e);
+	if (!err && st->dir[0])
+		err = write_file(st, STATE_FILE, buf, e);
 	if (!err)
 		st->ids = *ids;
 	return err;

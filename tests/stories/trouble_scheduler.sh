@@ -193,7 +193,9 @@ expect_status 0 "$BIN/tally" drain s1
 wait_line 10 s1 'server s1 is to drain'
 kill_now scheduler KILL
 wait_until 5 'the scheduler is gone' ended scheduler
+: > "$TMP/state/state"		# as it may be after the power went
 start_scheduler_at "$SCHEDULER"
+wait_line 10 scheduler 'state is read from state.copy'
 node_is() { "$BIN/tally" nodes --timeout 2 2>/dev/null | grep -Eq "^$1 .* $2( |\$)"; }
 wait_until 15 'it is drained, still' node_is s1 drained
 wait_until 20 'it has recovered' is_active
@@ -203,7 +205,7 @@ has_line s1 'job [0-9]+ up' && fail 'a drained server was used'
 expect_status 0 "$BIN/tally" drain --undo s1
 works undrained a0 a1
 wait_line 10 s1 'job [0-9]+ up'
-say 'killed and restarted: a drained server stays drained, until that is undone'
+say 'killed and restarted, its state file empty: a drained server stays drained, until undone'
 
 no_jobs()
 {

@@ -22,7 +22,8 @@ static void setup(void)
 
 static void teardown(void)
 {
-	static const char *const files[] = { STATE_FILE, STATE_FILE ".tmp", STATE_LOCK };
+	static const char *const files[] = { STATE_FILE, STATE_COPY, STATE_FILE ".tmp",
+					     STATE_LOCK };
 
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
@@ -63,6 +64,62 @@ START_TEST(saved_numbers_survive_a_restart)
 }
 END_TEST
 
+static void copy_is_gone(void)
+{
+	char copy[160];
+
+	snprintf(copy, sizeof(copy), "%s/" STATE_COPY, dir);
+	ck_assert_int_eq(remove(copy), 0);
+}
+
+static void write_over(const char *name, const void *bytes, size_t n)
+{
+	char file[160];
+	FILE *f;
+
+	snprintf(file, sizeof(file), "%s/%s", dir, name);
+	f = fopen(file, "w");
+	fwrite(bytes, 1, n, f);
+	fclose(f);
+}
+
+START_TEST(a_damaged_file_does_not_take_numbers_back)
+{
+	static const struct { const char *bytes; size_t n; } bad[] = {
+		{ "", 0 }, { "TALLYST1", 8 }, { "no state, and longer than one, by some bytes, so "
+						"that it may not be taken for one", 80 },
+	};
+	struct sched_ids ids = { .epoch = 5000, .job = 9, .node = 10 };
+	struct state *st = open_ok(dir);
+	struct err e;
+
+	for (size_t i = 0; i <= ARRAY_SIZE(bad); i++) {
+		uint8_t cluster[ID_BYTES];
+
+		memcpy(cluster, state_cluster(st), ID_BYTES);
+		ids.epoch++;
+		ck_assert_int_eq(state_save(st, &ids, &e), 0);
+		state_close(st);
+		if (i < ARRAY_SIZE(bad))
+			write_over(STATE_FILE, bad[i].bytes, bad[i].n);
+		else
+			ck_assert_int_eq(remove(path), 0);
+		st = open_ok(dir);
+		ck_assert(!state_is_new(st));
+		ck_assert_mem_eq(state_cluster(st), cluster, ID_BYTES);
+		ck_assert_uint_eq(state_ids(st)->epoch, ids.epoch);
+	}
+	ck_assert_int_eq(state_save(st, &ids, &e), 0);
+	state_close(st);
+	write_over(STATE_COPY, "", 0);
+	state_close(open_ok(dir));		/* nobody needs it */
+	write_over(STATE_FILE, "", 0);
+	ck_assert_int_eq(state_open(&st, dir, &e), TALLY_EPROTO);
+	ck_assert_int_eq(remove(path), 0);
+	ck_assert_int_eq(state_open(&st, dir, &e), TALLY_EPROTO);
+}
+END_TEST
+
 START_TEST(every_damaged_byte_is_refused_by_name)
 {
 	struct state *st = open_ok(dir);
@@ -72,6 +129,7 @@ START_TEST(every_damaged_byte_is_refused_by_name)
 	size_t n;
 
 	state_close(st);
+	copy_is_gone();
 	f = fopen(path, "r");
 	n = fread(good, 1, sizeof(good), f);
 	fclose(f);
@@ -162,6 +220,8 @@ START_TEST(directory_is_made_if_its_parent_is_there)
 	state_close(open_ok(sub));
 	snprintf(deep, sizeof(deep), "%s/" STATE_FILE, sub);
 	ck_assert_int_eq(remove(deep), 0);
+	snprintf(deep, sizeof(deep), "%s/" STATE_COPY, sub);
+	ck_assert_int_eq(remove(deep), 0);
 	snprintf(deep, sizeof(deep), "%s/" STATE_LOCK, sub);
 	ck_assert_int_eq(remove(deep), 0);
 	ck_assert_int_eq(rmdir(sub), 0);
@@ -189,6 +249,7 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, saved_numbers_survive_a_restart);
 	tcase_add_test(t, every_damaged_byte_is_refused_by_name);
+	tcase_add_test(t, a_damaged_file_does_not_take_numbers_back);
 	tcase_add_test(t, second_scheduler_is_told_the_pid_of_the_first);
 	tcase_add_test(t, left_over_of_a_crash_is_harmless);
 	tcase_add_test(t, failed_save_keeps_what_was_durable);
