@@ -37,6 +37,8 @@ struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_nod
 		return NULL;
 	}
 	q = sched_alloc(s, sizeof(*q) + ntensors * sizeof(q->t[0]));
+	if (!q && MUTATE(35))
+		return NULL;
 	if (!q) {
 		out_refuse(s, n, req, TALLY_ENOMEM, "the scheduler is out of memory");
 		return NULL;

@@ -46,7 +46,9 @@
 	X(31, "scheduler: the status counts servers that a job has lost") \
 	X(32, "scheduler: the status shows rounds that have gone on since") \
 	X(33, "scheduler: the status shows lost ranks as attached") \
-	X(34, "scheduler: the status shows a server that drains as all others")
+	X(34, "scheduler: the status shows a server that drains as all others") \
+	X(35, "scheduler: a request that finds no memory is not answered") \
+	X(36, "scheduler: a message that finds no memory is not missed")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

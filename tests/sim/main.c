@@ -334,6 +334,15 @@ static void make_sizes(struct sim_params *p, struct rng *r)
 	p->server_queue = 1 + (uint32_t)rng_below(r, 30);
 }
 
+/* Who is started again may be told by a scheduler without memory that its job is over. */
+static void make_famine(struct sim_params *p)
+{
+	struct rng r = { p->seed * 0xd6e8feb86659fd93u };
+
+	if (p->faults_end && !p->agents_return && !p->ranks_die && !rng_below(&r, 3))
+		p->famine = 20 + (uint32_t)rng_below(&r, 300);
+}
+
 static void make_faults(struct sim_params *p, struct rng *r)
 {
 	p->lanes = 1 + (uint32_t)rng_below(r, 3);
@@ -372,6 +381,7 @@ void sim_params_make(struct sim_params *p, uint64_t seed)
 	make_servers(p, &r);
 	make_sizes(p, &r);
 	make_faults(p, &r);
+	make_famine(p);
 	sim_slow_make(p);
 }
 
@@ -474,6 +484,7 @@ static uint32_t paths_missing(bool all)
 	NET(asked_again);
 	NET(barriers);
 	NET(starved);
+	NET(famines);
 	NET(starved_jobs);
 	NET(caught_up);
 	NET(ranks_lost);

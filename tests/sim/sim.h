@@ -121,6 +121,7 @@ struct sim_params {
 	uint32_t skew;			/* of a million: clocks are slow or fast by up to that */
 	uint32_t starve, starve_hard;	/* of 1000 times that memory is wanted; where that ends
 					 * the job */
+	uint32_t famine;		/* of 1000 times that the scheduler wants memory */
 	uint32_t slow, slow_name;	/* servers of that name take so many times as long */
 	mono_t slow_time;		/* from when the run begins; */
 	mono_t think;			/* and ranks so long, from one round to the next */
@@ -503,7 +504,7 @@ struct sim_totals {
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
 		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
 		 agent_restarts, machines_came, slowed, given_back, looks, quiet,
-		 named;
+		 named, famines;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -596,6 +597,7 @@ bool sim_agent_anew(struct sim *s, uint32_t agent, const struct sim_job *j);
 void sim_agent_free(struct sim *s, uint32_t agent);
 void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good);
 void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank);
+void sim_machine_lost(struct sim *s, struct sim_job *j, uint32_t agent);	/* its ranks there */
 bool sim_job_is_lost(const struct sim *s, const struct sim_job *j);	/* with an agent */
 bool sim_job_may_end(const struct sim *s, const struct sim_job *j);	/* or for want of memory */
 
@@ -723,6 +725,7 @@ static inline bool sim_chance(struct sim *s, uint32_t of_1000)
 
 /* Somebody wants memory and there is none; hard: its job ends. */
 bool sim_starves(struct sim *s, struct sim_job *j, bool hard);
+bool sim_sched_starves(struct sim *s);	/* the scheduler; any job may end for it */
 
 static inline bool sim_faulty(const struct sim *s)
 {

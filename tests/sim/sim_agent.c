@@ -480,6 +480,8 @@ static void job_down(struct sim *s, struct sim_job *j, uint32_t agent, const str
 		sim_fail(s, "job %u has ended with %s: %s", j->index, err_name(m->code), m->text);
 	sim_trace(s, "a%u: job %u is over: %s", agent, j->index, m->text);
 	aj->code = m->code;
+	if (m->code == TALLY_EWORKERLOST)
+		sim_machine_lost(s, j, agent);
 	sim_agent_stop_job(s, agent, j);
 }
 
@@ -609,6 +611,23 @@ void sim_agent_new(struct sim *s, uint32_t agent)
 	sim_agent_begin(s, agent);
 }
 
+static void ranks_lost(struct sim *s, struct sim_job *j, uint32_t agent)
+{
+	for (uint32_t r = 0; r < j->p->world; r++) {
+		if (j->p->agent[j->p->machine[r]] != agent)
+			continue;
+		sim_ranks_lost(s, j, 1u << r);
+		sim_ask_ended(j, r);
+	}
+}
+
+/* The scheduler had no memory for a message to it, and a job may go on without. */
+void sim_machine_lost(struct sim *s, struct sim_job *j, uint32_t agent)
+{
+	if (j->starved && j->p->shrink)
+		ranks_lost(s, j, agent);
+}
+
 void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good)
 {
 	struct sim_agent *a = s->agent[agent];
@@ -616,16 +635,8 @@ void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good)
 	sim_trace(s, "a%u dies", agent);
 	sim_totals.agent_crashes++;
 	a->alive = false;
-	for (uint32_t i = 0; i < s->p.njobs; i++) {
-		struct sim_job *j = &s->job[i];
-
-		for (uint32_t r = 0; r < j->p->world; r++) {
-			if (j->p->agent[j->p->machine[r]] != agent)
-				continue;
-			sim_ranks_lost(s, j, 1u << r);
-			sim_ask_ended(j, r);
-		}
-	}
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		ranks_lost(s, &s->job[i], agent);
 	if (for_good && sim_chance(s, 300))	/* with its machine: nobody closes them */
 		a->ctl.cut_until = MONO_NEVER;
 	else

@@ -201,9 +201,21 @@ static void passed(struct sim *s, struct sim_job *j, const struct sim_asked *q)
 	sim_rank_wakes(s, j, q->rank);
 }
 
-/* Tensors for which a server had no memory are declared again; nothing else may fail. */
+/* There may be memory then. */
+static void ask_later(struct sim *s, uint32_t agent, struct sim_asked *q)
+{
+	q->done = false;
+	q->gen = 0;
+	sim_at(s, (mono_t)sim_below(s, NS_PER_SEC), &(struct sim_event){ .type = EV_ASK,
+		.proc = sim_agent_proc(agent), .a = agent, .b = s->agent[agent]->ctl.gen });
+}
+
+/*
+ * Tensors for which a server had no memory are declared again, and whatever it was for which
+ * the scheduler had none; nothing else may fail.
+ */
 static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
-		    const struct sim_asked *q, const struct msg_reply *m, bool before)
+		    struct sim_asked *q, const struct msg_reply *m, bool before)
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
@@ -212,8 +224,10 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 						(m->code == TALLY_EEXIST && aj->nback));
 	bool memory = q->type == MSG_DECLARE && s->p.starve &&
 		      (m->code == TALLY_ENOMEM || m->code == TALLY_EBUSY);
+	bool famine = j->starved && s->p.famine && m->code == TALLY_ENOMEM;
 
-	if (q->type == MSG_RANK_JOIN && (out || aj->over)) {	/* not, or not yet */
+	memory |= famine && q->type == MSG_DECLARE;
+	if (q->type == MSG_RANK_JOIN && (out || aj->over || famine)) {	/* not, or not yet */
 		j->coming &= ~(1u << q->rank);
 		sim_grow_lost(s, j, q->rank);
 	}
@@ -224,6 +238,8 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 		sim_at(s, (mono_t)sim_below(s, NS_PER_SEC), &(struct sim_event){
 			.type = EV_DECLARE, .proc = SIM_NOBODY, .a = q->rank + 1,
 			.b = q->first << 16 | q->life << 8 | q->n, .c = j->index });
+	else if (famine && !before && (q->type == MSG_BARRIER || q->type == MSG_UNDECLARE))
+		ask_later(s, agent, q);
 	else if (!memory && !sim_job_may_end(s, j))
 		sim_fail(s, "agent %u is told: %s", agent, m->text);
 }

@@ -22,6 +22,17 @@ bool sim_starves(struct sim *s, struct sim_job *j, bool hard)
 	return true;
 }
 
+bool sim_sched_starves(struct sim *s)
+{
+	if (!s->sched || !sim_faulty(s) || !sim_had_enough(s) || !sim_chance(s, s->p.famine))
+		return false;
+	s->faults++;
+	sim_totals.famines++;
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		s->job[i].starved = true;
+	return true;
+}
+
 /* ---- turns ---- */
 
 static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t)

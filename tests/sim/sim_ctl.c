@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "scheduler/sched.h"
 #include "tests/sim/sim.h"
 
 #define CLI_CONN	(SIM_CONNS - 1)
@@ -121,6 +122,8 @@ static void step(struct sim *s, struct sched_event ev)
 	if (!s->sched)
 		return;
 	ev.now = sim_clock(s, SIM_SCHED);
+	if (s->p.famine)		/* so that each message wants memory anew */
+		out_fini(s->sched);
 	sim_cover_sched(s->sched, &ev);
 	sched_step(s->sched, &ev, &todo);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
@@ -151,8 +154,7 @@ static void step(struct sim *s, struct sched_event ev)
 
 static void *alloc(void *ctx, size_t bytes)
 {
-	(void)ctx;
-	return calloc(1, bytes);
+	return sim_sched_starves(ctx) ? NULL : calloc(1, bytes);
 }
 
 static void release(void *ctx, void *p)
@@ -163,7 +165,7 @@ static void release(void *ctx, void *p)
 
 static void start(struct sim *s)
 {
-	const struct mem_ops mem = { NULL, alloc, release };
+	const struct mem_ops mem = { s, alloc, release };
 	const struct sched_config config = {
 		.cluster = { 1 }, .secret = "", .version = "simulated", .ids = s->saved,
 		.heartbeat_ms = HEARTBEAT_MS, .agent_grace_ms = AGENT_GRACE_MS,
@@ -307,6 +309,7 @@ static void lost_meanwhile(struct sim *s, uint32_t agent, uint32_t node)
 		if (!sim_job_may_end(s, &s->job[i]))
 			sim_fail(s, "agent %u was %u and is now %u", agent, a->node, node);
 		a->job[i].code = TALLY_EWORKERLOST;
+		sim_machine_lost(s, &s->job[i], agent);
 		sim_agent_stop_job(s, agent, &s->job[i]);
 	}
 }
@@ -530,6 +533,8 @@ static void free_closed(struct sim *s, uint32_t conn)
 	s->conn[conn].node = 0;
 	s->conn[conn].use++;
 	step(s, (struct sched_event){ .type = SCHED_EV_CLOSED, .conn = conn });
+	if (conn == CLI_CONN)		/* it comes again */
+		step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = CLI_CONN });
 }
 
 static void closed(struct sim *s, const struct sim_event *e)
