@@ -195,7 +195,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 			     "agree on it");
 		return;
 	}
-	if (p->held) {
+	if (p->held && !p->out) {
 		if (p->node == n)
 			job_tell_leaves(s, j, p);	/* it was away once more */
 		return;
@@ -284,6 +284,7 @@ static void move_joins(struct sched *s, struct sched_job *from, struct sched_job
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 {
 	struct sched_job *j = job_by_number(s, m->job), *same;
+	uint64_t nomem = s->counters.nomem;
 	struct sched_part *p;
 	bool late;
 
@@ -318,9 +319,11 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	j = held_new(s, m);
 	if (j)
 		enter(s, j, n, m);
+	else if (s->counters.nomem != nomem)
+		out_send_conn(s, n->conn, NULL);	/* closed: it comes and tells again */
 	else
-		down_for_one(s, n, m->job, TALLY_ENOMEM, "the scheduler is out of memory, or a "
-			     "rank of the job has no machine");
+		down_for_one(s, n, m->job, TALLY_EMISMATCH, "there are too many jobs, or a rank "
+			     "of the job has no machine");
 	if (same && j)
 		move_joins(s, same, j);
 	if (same)

@@ -610,6 +610,25 @@ START_TEST(entry_that_never_was_is_taken_back_by_an_epoch)
 }
 END_TEST
 
+START_TEST(who_tells_of_a_job_for_which_there_is_no_memory_tells_again)
+{
+	struct pair p = pair_up();
+
+	restart(10000);
+	p.a = hello(NODE_AGENT, "a");
+	w->fail_every = 1;
+	job_held(p.a, p.job, 1);
+	w->fail_every = 0;
+	pass(1);
+	ck_assert_uint_eq(w->closes[p.a], 1);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	p.a = hello(NODE_AGENT, "a");
+	ck_assert_uint_eq(last(p.a, MSG_WELCOME)->node, w->agent_node[0]);
+	job_held(p.a, p.job, 1);
+	ck_assert_uint_eq(sched_jobs(w->s), 1);
+}
+END_TEST
+
 START_TEST(no_memory_for_what_an_agent_holds_is_no_contradiction)
 {
 	struct pair p = pair_up();
@@ -628,6 +647,7 @@ END_TEST
 static void add(TCase *t)
 {
 	tcase_add_test(t, no_memory_for_what_an_agent_holds_is_no_contradiction);
+	tcase_add_test(t, who_tells_of_a_job_for_which_there_is_no_memory_tells_again);
 	tcase_add_test(t, server_that_lost_a_forget_hears_it_again);
 	tcase_add_test(t, log_goes_on_only_where_it_stopped);
 	tcase_add_test(t, agent_that_lost_tensors_hears_them_again);

@@ -446,6 +446,30 @@ START_TEST(who_comes_while_the_scheduler_recovers_can_come_in_behind_that)
 }
 END_TEST
 
+/* Between its two registrations it was given up. */
+START_TEST(who_is_lost_while_the_scheduler_recovers_hears_so_when_it_is_back)
+{
+	struct record epoch;
+	uint32_t node;
+
+	job();
+	node = last(agent[0], MSG_WELCOME)->node;
+	epoch = *last(agent[1], MSG_EPOCH);
+	restart(10000);
+	agent[1] = hello(NODE_AGENT, "b");
+	held_by(agent[1], &epoch, node, 4, 1);
+	agent[0] = hello(NODE_AGENT, "a");
+	held_by(agent[0], &epoch, node, 4, 1);
+	ck_assert_uint_eq(count(agent[0], MSG_JOB_DOWN, REQ_ANY), 0);
+	conn_closed(agent[0]);
+	pass_beating(RECONNECT_GRACE_MS + 100, &agent[1], 1);
+	agent[0] = hello(NODE_AGENT, "a");
+	held_by(agent[0], &epoch, node, 4, 1);
+	ck_assert_int_eq(last(agent[0], MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 /* The agents and servers have that world already, and would not place anything anew. */
 START_TEST(a_smaller_world_that_an_epoch_has_said_is_not_said_again)
 {
@@ -471,6 +495,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, who_is_lost_while_the_scheduler_recovers_hears_so_when_it_is_back);
 	tcase_add_test(t, a_smaller_world_that_an_epoch_has_said_is_not_said_again);
 	tcase_add_test(t, who_comes_is_let_in_when_all_grow_and_all_follow);
 	tcase_add_test(t, nobody_waits_and_it_is_a_barrier);
