@@ -282,6 +282,15 @@ void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
 	ep_bury(ep, why);
 }
 
+void ep_kill_frame(struct xport_ep *ep, const uint8_t wire[FRAME_BYTES], const char *what)
+{
+	char hex[2 * FRAME_BYTES + 1];
+
+	for (uint32_t i = 0; i < FRAME_BYTES; i++)
+		snprintf(hex + 2 * i, 3, "%02x", wire[i]);
+	ep_kill(ep, CLOSE_BAD_FRAME, "%s: %s", what, hex);
+}
+
 void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum)
 {
 	enum close_reason why = close_reason_from_errno(errnum);

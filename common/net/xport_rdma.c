@@ -267,9 +267,10 @@ static void take_header(struct xport_ep *ep, const uint8_t *wire)
 		ep_up(ep, &ep->hello);	/* the peer has joined, and its READY is behind */
 	if (ep->state != EP_UP)
 		return;
-	if (rc || !ep_owners_type(f.type) || f.flags & FRAME_BYREF)
-		ep_kill(ep, rc == TALLY_EVERSION ? CLOSE_VERSION : CLOSE_BAD_FRAME,
-			"a header that cannot be");
+	if (rc == TALLY_EVERSION)
+		ep_kill(ep, CLOSE_VERSION, "a frame of another version than %u", FRAME_VERSION);
+	else if (rc || !ep_owners_type(f.type) || f.flags & FRAME_BYREF)
+		ep_kill_frame(ep, wire, "a header that cannot be");
 	else if (frame_has_payload(&f))
 		take_payload(ep, &f);
 	else

@@ -300,7 +300,7 @@ static void take_header(struct xport_ep *ep, const uint8_t *wire)
 	else if (rc == TALLY_EVERSION)
 		ep_kill(ep, CLOSE_VERSION, "a frame of another version than %u", FRAME_VERSION);
 	else
-		ep_kill(ep, CLOSE_BAD_FRAME, "64 bytes that are no frame");
+		ep_kill_frame(ep, wire, "64 bytes that are no frame");
 }
 
 /* ---- reading ---- */

@@ -169,6 +169,7 @@ START_TEST(garbage_is_bad_frame)
 
 	memset(wire, 0xa5, sizeof(wire));
 	raw_bytes_close(_i, wire, CLOSE_BAD_FRAME);
+	ck_assert(!last_end[0] || strstr(last_end, "a5a5a5a5"));	/* the medium is there */
 	frame_encode(&(struct frame){ .type = FRAME_PROBE }, wire);
 	wire[30] ^= 1;
 	raw_bytes_close(_i, wire, CLOSE_BAD_FRAME);
