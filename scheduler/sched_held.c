@@ -422,8 +422,8 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 			job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
 		else
 			job_down(s, j, TALLY_EMISMATCH,
-				 "job '%.96s': machine %.96s contradicts another one on tensor '%s'",
-				 j->name, n->name, m->tensors[i].name);
+				 "job '%.96s': machine %.96s contradicts another one on tensor "
+				 "'%s'", j->name, n->name, m->tensors[i].name);
 		return;
 	}
 }

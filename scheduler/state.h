@@ -7,8 +7,8 @@
  * fsync of the directory), so it is old or new, never half; a checksum finds
  * what the disk did to it.  Then its copy is read, which is always written before it,
  * so that no number was handed out that is above the copy's.  With both damaged, or one and
- * no other, nothing is guessed: it is refused.  A
- * lock keeps a second scheduler out; it goes with the process, however that ends.
+ * no other, nothing is guessed: it is refused.  A lock keeps a second scheduler out; it goes
+ * with the process, however that ends.
  *
  * With an empty directory name everything is in memory only: each start is a
  * new cluster.  Main thread only.
@@ -25,7 +25,8 @@
 struct state;
 
 /* Locks the directory (created if its parent exists) and reads the state, or its
- * copy, and says so in the log; or makes it, where neither is there.  EBUSY names the pid that has it, EIO and EPROTO the file. */
+ * copy, and says so in the log; or makes it, where neither is there.  EBUSY names the
+ * pid that has it, EIO and EPROTO the file. */
 int state_open(struct state **st, const char *dir, struct err *e);
 void state_close(struct state *st);		/* NULL is fine */
 

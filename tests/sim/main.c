@@ -334,12 +334,13 @@ static void make_sizes(struct sim_params *p, struct rng *r)
 	p->server_queue = 1 + (uint32_t)rng_below(r, 30);
 }
 
-/* Who is started again may be told by a scheduler without memory that its job is over. */
+/* Not beside what ends jobs by itself, in a way of its own, which is looked for. */
 static void make_famine(struct sim_params *p)
 {
 	struct rng r = { p->seed * 0xd6e8feb86659fd93u };
 
-	if (p->faults_end && !p->agents_return && !p->ranks_die && !rng_below(&r, 3))
+	if (p->faults_end && !p->agents_return && !p->agents_die && !p->ranks_die &&
+	    !rng_below(&r, 3))
 		p->famine = 20 + (uint32_t)rng_below(&r, 300);
 }
 

@@ -597,7 +597,8 @@ bool sim_agent_anew(struct sim *s, uint32_t agent, const struct sim_job *j);
 void sim_agent_free(struct sim *s, uint32_t agent);
 void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good);
 void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank);
-void sim_machine_lost(struct sim *s, struct sim_job *j, uint32_t agent);	/* its ranks there */
+/* Its ranks there. */
+void sim_machine_lost(struct sim *s, struct sim_job *j, uint32_t agent);
 bool sim_job_is_lost(const struct sim *s, const struct sim_job *j);	/* with an agent */
 bool sim_job_may_end(const struct sim *s, const struct sim_job *j);	/* or for want of memory */
 

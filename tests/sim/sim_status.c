@@ -260,7 +260,8 @@ static uint64_t look_at_tensor(struct sim *s, const struct sim_job *j, const str
 	const struct msg_tensor_row *row = tensor_row(r, j->number, k);
 	const struct sim_tensor *t = &j->tensor[k];
 	bool here = sim_log_tensor(l, l->id[k]) == k && l->id[k];
-	bool up = row && !strcmp(row->state, "up"), ends = row && !strcmp(row->state, "undeclaring");
+	bool up = row && !strcmp(row->state, "up");
+	bool ends = row && !strcmp(row->state, "undeclaring");
 
 	if (here != (up || ends)) {
 		sim_fail(s, "status: job %u, agents have %s tensor %u, which is %s", j->index,
