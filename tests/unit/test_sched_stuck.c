@@ -171,6 +171,19 @@ START_TEST(a_job_that_is_over_waits_for_nobody)
 }
 END_TEST
 
+START_TEST(who_waits_for_each_other_is_named_twice)
+{
+	struct pair p = fours();
+	struct msg_wait x = wait_of(WAIT_MACHINE, 1, 700), y = wait_of(WAIT_MACHINE, 0, 900);
+
+	y.tensor = 2;			/* b's ranks have gone another way through the program */
+	y.round = 7;
+	stuck(p.a, p.job, &x, 1);
+	stuck(p.b, p.job, &y, 1);
+	expect("t 3 2+4 b 2 3, u 7 2+4 a 0 1");
+}
+END_TEST
+
 START_TEST(without_memory_nothing_is_said_rather_than_half)
 {
 	struct pair p = fours();
@@ -191,6 +204,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, who_waits_for_each_other_is_named_twice);
 	tcase_add_test(t, without_memory_nothing_is_said_rather_than_half);
 	tcase_add_test(t, a_machine_that_says_nothing_lacks_all_its_ranks);
 	tcase_add_test(t, what_a_machine_says_of_itself_goes_before_what_others_say);
