@@ -277,7 +277,7 @@ struct sim_tensor {			/* what all agree on */
 	uint32_t fixed[2], world[2];	/* by parity: round that some machine shows, of whom */
 	uint32_t done[SIM_AGENTS], all;	/* rounds: of each machine, of all that live */
 	mono_t all_at[SIM_ROUNDS + 1];	/* a round is over since then */
-	uint32_t root[SIM_ROUNDS + 1];	/* of a broadcast, and 1; 0: not chosen yet */
+	uint32_t root[SIM_ROUNDS + 2];	/* of a broadcast, and 1; 0: not chosen yet */
 	bool ends;			/* is undeclared once all rounds are done */
 };
 
