@@ -256,6 +256,55 @@ START_TEST(a_user_whose_job_has_ended_may_begin_another)
 }
 END_TEST
 
+/* Ranks give up one after the other; each is told who never came, not who gave up before. */
+START_TEST(who_gave_up_is_not_who_is_missing)
+{
+	uint32_t a = hello(NODE_AGENT, "a");
+
+	for (uint32_t r = 0; r < 3; r++) {
+		join(a, 1 + r, 4, r);
+		pass_beating(500, &a, 1);
+	}
+	pass_beating(2000, &a, 1);
+	for (uint32_t r = 0; r < 3; r++)
+		ck_answer(a, 1 + r, TALLY_ETIMEDOUT, "rank 3 of job 'x' has not attached");
+
+	for (uint32_t r = 0; r < 4; r++)
+		join(a, 10 + r, 4, r);
+	ck_answer(a, 13, 0, NULL);
+	for (uint32_t r = 0; r < 3; r++) {
+		barrier(a, 20 + r, 2, r, 1);
+		declare_in(a, 30 + r, 2, r, both, 1);
+		heartbeat(a, 1);
+		pass(500);
+	}
+	pass_beating(2000, &a, 1);
+	for (uint32_t r = 0; r < 3; r++) {
+		ck_answer(a, 20 + r, TALLY_ETIMEDOUT,
+			  "barrier 1 of job 'x' waits for rank 3 (machine a)");
+		ck_answer(a, 30 + r, TALLY_ETIMEDOUT,
+			  "tensor 't' of job 'x': rank 3 (machine a) has not declared it");
+	}
+
+	/* Another one comes alone: all others are missing, whoever gave up. */
+	barrier(a, 40, 2, 3, 1);
+	pass_beating(2000, &a, 1);
+	ck_answer(a, 40, TALLY_ETIMEDOUT, "barrier 1 of job 'x' waits for ranks 0 (machine a), "
+		  "1 (machine a), 2 (machine a)");
+	for (uint32_t r = 0; r < 4; r++)	/* after a barrier nobody has given up */
+		barrier(a, 50 + r, 2, r, 1);
+	ck_answer(a, 53, 0, NULL);
+	barrier(a, 60, 2, 3, 2);
+	pass_beating(2000, &a, 1);
+	ck_answer(a, 60, TALLY_ETIMEDOUT, "barrier 2 of job 'x' waits for ranks 0 (machine a), "
+		  "1 (machine a), 2 (machine a)");
+	barrier(a, 70, 2, 0, 2);
+	pass_beating(2000, &a, 1);
+	ck_answer(a, 70, TALLY_ETIMEDOUT, "barrier 2 of job 'x' waits for ranks 1 (machine a), "
+		  "2 (machine a)");
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, another_world_size_hears_both_when_the_job_is_up);
@@ -269,6 +318,7 @@ static void add(TCase *t)
 	tcase_add_test(t, another_user_does_not_take_a_lost_rank);
 	tcase_add_test(t, a_user_leaves_half_of_the_jobs_to_others);
 	tcase_add_test(t, a_user_whose_job_has_ended_may_begin_another);
+	tcase_add_test(t, who_gave_up_is_not_who_is_missing);
 	tcase_add_loop_test(t, whose_a_job_is_is_known_again_after_a_restart, 0, 4);
 }
 
