@@ -328,7 +328,7 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(PARTS_LIB) $(COMMON_LIB)
 
 # ONLY=word: the rows with that word; BENCH_FLAGS: see bench/run.py --help.
 bench: build $(BENCHES)
-	$(Q)BUILD=$(BUILD) bench/run.py $(if $(ONLY),-k '$(ONLY)') $(BENCH_FLAGS)
+	$(Q)BUILD=$(BUILD) bench/run.py $(if $(ONLY),-k "$$ONLY") $(BENCH_FLAGS)
 
 # The simulator is one thread: there is nothing in it for TSan, which takes minutes over it.
 tests: build tests-build
