@@ -45,8 +45,11 @@ all_up()
 
 cluster_up()	# machine[:rate]...
 {
-	local machine name address rate gpus=0 cpus=0
+	local machine name address rate tool gpus=0 cpus=0
 
+	for tool in ip tc; do
+		command -v "$tool" > /dev/null || skip "$tool is missing: apt-get install iproute2"
+	done
 	can_make_namespaces || skip 'making network namespaces needs root'
 	[ $# -lt 2 ] || ENGINES=(--engines 1)
 	[ -z "${BENCH_ENGINES:-}" ] || ENGINES=(--engines "$BENCH_ENGINES")
