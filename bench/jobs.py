@@ -19,7 +19,9 @@ BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(ROOT, "build")))
 PYTHON = os.environ.get("PYTHON", "/usr/bin/python3")       # Debian's, with its modules
 START_S = 120       # importing torch four times on two cores takes long
 ANSWER_S = 120
+END_S = 10          # to end when asked to
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+OPEN = []           # clusters and jobs that have to be closed, the oldest first
 
 
 class Missing(Exception):
@@ -30,10 +32,20 @@ class Broken(Exception):
     """A contestant ended, or was wrong; the text says how."""
 
 
+def close_all():
+    """May be called again when it was interrupted: what is closed half-way is still there."""
+    while OPEN:
+        OPEN[-1].close()
+        OPEN.pop()
+
+
 def output(command):
     """What a command that succeeds writes to its standard output."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          check=False)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              check=False)
+    except OSError as e:
+        raise Broken(f"{command[0]}: {e.strerror}") from e
     if done.returncode:
         raise Broken(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
     return done.stdout
@@ -78,6 +90,14 @@ class Cluster:
             ["bash", os.path.join(HERE, "cluster.sh")] + machines, text=True,
             env=dict(os.environ, BUILD=BUILD, BENCH_ENGINES=str(engines or "")),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        OPEN.append(self)
+        try:
+            self.hear_up()
+        except KeyboardInterrupt:
+            self.script.terminate()
+            raise
+
+    def hear_up(self):
         for line in self.script.stdout:
             word, *rest = line.split()
             if word == "up":
@@ -89,9 +109,7 @@ class Cluster:
             elif word == "pid":
                 self.pids[rest[0]] = int(rest[1])
             else:
-                self.close()
                 raise Missing(line.strip())
-        self.close()
         raise Broken("the cluster did not come up")
 
     def close(self):
@@ -116,8 +134,11 @@ class Cluster:
 
     def memory_peak(self, daemon):
         """The largest resident size so far, in bytes."""
-        with open(f"/proc/{self.pids[daemon]}/status", encoding="ascii") as f:
-            return next(int(x.split()[1]) * 1024 for x in f if x.startswith("VmHWM:"))
+        try:
+            with open(f"/proc/{self.pids[daemon]}/status", encoding="ascii") as f:
+                return next(int(x.split()[1]) * 1024 for x in f if x.startswith("VmHWM:"))
+        except (OSError, StopIteration) as e:
+            raise Broken(f"{daemon} has ended") from e
 
 
 class Job:
@@ -129,6 +150,8 @@ class Job:
         self.log = os.path.join(self.tmp, "log")
         self.control = os.path.join(self.tmp, "control")
         self.children, self.ranks, self.pids = [], {}, []
+        self.idle = False       # all wait for an order, and leave when there are no more
+        OPEN.append(self)
         self.shape = None       # what order `have` last gave
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.control)
@@ -141,6 +164,16 @@ class Job:
                 env=dict(os.environ, **env), start_new_session=True))
 
     def meet(self):
+        """Waits for everybody's hello; when one does not come the others are ended."""
+        try:
+            self.hear_all()
+        except BaseException:
+            self.close()
+            raise
+        self.idle = True
+        return self
+
+    def hear_all(self):
         self.listener.settimeout(1)
         waited = 0
         while len(self.ranks) < self.world:
@@ -153,22 +186,28 @@ class Job:
                 continue
             s.settimeout(ANSWER_S)
             lines = s.makefile("r")
-            hello = json.loads(lines.readline())
+            try:
+                hello = json.loads(lines.readline())
+            except (OSError, ValueError) as e:
+                lines.close()
+                s.close()
+                raise Broken("it ended at its start:\n" + log_end(self.log)) from e
             self.ranks[hello["rank"]] = s, lines
             self.pids.append(hello["pid"])
-        return self
 
     def all(self, order):
         """Gives everybody the order; the answers, by rank."""
+        self.idle = False
         try:
             for r in range(self.world):
                 self.ranks[r][0].sendall(f"{order}\n".encode())
-            lines = [self.ranks[r][1].readline() for r in range(self.world)]
+            answers = [json.loads(self.ranks[r][1].readline()) for r in range(self.world)]
         except OSError as e:
             raise Broken(f"no answer to '{order}': {e}\n" + log_end(self.log)) from e
-        if not all(lines):
-            raise Broken(f"ended at '{order}':\n" + log_end(self.log))
-        return [json.loads(x) for x in lines]
+        except ValueError as e:
+            raise Broken(f"ended at '{order}':\n" + log_end(self.log)) from e
+        self.idle = True
+        return answers
 
     def have(self, order, way="in-place"):
         """Tensors, prepared; nothing is done when that is what they have already."""
@@ -196,12 +235,15 @@ class Job:
             s.close()
         self.listener.close()
         for c in self.children:
+            if not self.idle and c.poll() is None:
+                os.killpg(c.pid, signal.SIGTERM)
+        for c in self.children:
             try:
-                c.wait(timeout=10)
+                c.wait(timeout=END_S)
             except subprocess.TimeoutExpired:
                 os.killpg(c.pid, signal.SIGKILL)
                 c.wait()
-        shutil.rmtree(self.tmp)
+        shutil.rmtree(self.tmp, ignore_errors=True)
 
 
 def step_times(answers):
@@ -270,9 +312,11 @@ START = {"tally": tally, "gloo": gloo, "mpi": mpi,
 
 
 def has_module(name):
-    return subprocess.run([PYTHON, "-c", f"import {name}"], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                          check=False).returncode == 0
+    try:
+        output([PYTHON, "-c", f"import {name}"])
+    except Broken:
+        return False
+    return True
 
 
 # key -> (Debian packages, are they here?)

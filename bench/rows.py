@@ -66,12 +66,6 @@ class Env:
             self.jobs[kind] = jobs.START[kind](self.cluster, self.per_machine)
         return self.jobs[kind]
 
-    def close(self):
-        for job in self.jobs.values():
-            job.close()
-        if self.cluster:
-            self.cluster.close()
-
 
 def machines(n, k, gpu="", cpu=""):
     return ["gpu" + gpu] * n + ["cpu" + cpu] * k

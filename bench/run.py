@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """make bench: Tally and its peers measured side by side; docs/BENCHMARKS.md says how.
 
-Prints a table, and writes results.json and goodput.svg.  Exit status 1 when a contestant
-ended or was wrong; what is not installed or a missed target is no failure.
+Prints a table, and writes it to table.txt, results.json and goodput.svg.  Exit status 1 when
+a contestant ended or was wrong; what is not installed or a missed target is no failure.  130
+when it was interrupted, the terminal was closed or SIGTERM came: then what there is is written.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
 import signal
 import statistics
 import sys
+import time
 
 import jobs
 import plot
@@ -19,6 +22,19 @@ import rows
 
 HEAD = (f"{'':38} {'Tally':>12} {'peer':>12} {'':20} {'ratio':>7} {'min':>7} {'max':>7}"
         f" {'target':>8}")
+STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+class Table:
+    """What is printed, line by line; all of it is kept."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+        with contextlib.suppress(OSError):      # the terminal may be closed
+            print(line, flush=True)
 
 
 class Result:
@@ -30,6 +46,9 @@ class Result:
 
     def leave_out(self, why):
         self.left_out, self.broken = str(why), isinstance(why, jobs.Broken)
+
+    def counts(self):
+        return bool(self.theirs) and not self.left_out
 
     def ratio(self, ours, theirs):
         return theirs / ours if self.row.speedup else ours / theirs
@@ -63,19 +82,25 @@ def measure_rounds(env, results, rounds):
             r.theirs.append(theirs)
 
 
-def measure(scene, rounds, seconds):
-    results = [Result(row) for row in scene.rows]
-    env = None
+def measure(scene, results, rounds, seconds):
     try:
-        env = rows.Env(scene, seconds)
-        measure_rounds(env, results, rounds)
+        measure_rounds(rows.Env(scene, seconds), results, rounds)
     except (jobs.Broken, jobs.Missing) as e:
         for r in results:
             r.leave_out(e)
     finally:
-        if env:
-            env.close()
-    return results
+        jobs.close_all()
+
+
+def measure_all(scenes, table, results, rounds, seconds):
+    for scene in scenes:
+        its = [Result(row) for row in scene.rows]
+        results += its
+        try:
+            measure(scene, its, rounds, seconds)
+        finally:
+            for r in its:
+                show(r, table)
 
 
 def number(x, unit):
@@ -84,16 +109,16 @@ def number(x, unit):
     return f"{x:.4g} {unit}"
 
 
-def show(result):
+def show(result, table):
     if result.left_out:
-        print(f"{result.row.name:38} left out: {result.left_out}", flush=True)
+        table.say(f"{result.row.name:38} left out: {result.left_out}")
+    if not result.counts():
         return
     s = result.summary()
     verdict = {True: "met", False: "MISSED", None: ""}[s["met"]]
-    print(f"{s['name']:38} {number(s['tally'], s['unit']):>12} "
-          f"{number(s['peer_value'], s['unit']):>12} {s['peer']:20} {s['ratio']:7.3f} "
-          f"{s['ratio_min']:7.3f} {s['ratio_max']:7.3f} {s['target'] or '':>8} {verdict}",
-          flush=True)
+    table.say(f"{s['name']:38} {number(s['tally'], s['unit']):>12} "
+              f"{number(s['peer_value'], s['unit']):>12} {s['peer']:20} {s['ratio']:7.3f} "
+              f"{s['ratio_min']:7.3f} {s['ratio_max']:7.3f} {s['target'] or '':>8} {verdict}")
 
 
 def chosen(words, absent):
@@ -117,26 +142,37 @@ def draw(summaries):
     return plot.goodput(4, 64 * rows.MIB, rows.GBIT, tally, gloo and gloo["peer_value"])
 
 
-def write(folder, name, text):
-    path = os.path.join(folder, name)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text)
-    print(f"written: {path}")
+def write(folder, summaries, table):
+    os.makedirs(folder, exist_ok=True)
+    files = {"results.json": json.dumps(summaries, indent=1) + "\n",
+             "table.txt": "\n".join(table.lines) + "\n", "goodput.svg": draw(summaries)}
+    for name, text in files.items():
+        if text:
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+                f.write(text)
 
 
-def peers_absent():
+def peers_absent(table):
     absent = {key for key, (_, here) in jobs.PEERS.items() if not here()}
     for key in sorted(absent):
-        print(f"left out: every row with {key}; for it: apt-get install {jobs.PEERS[key][0]}")
+        table.say(f"left out: every row with {key}; for it: apt-get install {jobs.PEERS[key][0]}")
     return absent
 
 
+def commit():
+    try:
+        return jobs.output(["git", "-C", jobs.ROOT, "describe", "--always", "--dirty"]).strip()
+    except jobs.Broken:
+        return "unknown"
+
+
 def machine():
-    """What the numbers depend on besides Tally; a busy machine makes them worse."""
+    """What the numbers depend on; a busy machine makes them worse."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
         model = next((x.partition(":")[2].strip() for x in f if x.startswith("model name")), "?")
     load = os.getloadavg()[0]
-    return (f"{os.cpu_count()} CPUs ({model}), Linux {os.uname().release}, load {load:.2f}"
+    return (f"commit {commit()}, {time.strftime('%Y-%m-%d %H:%M')}, {os.cpu_count()} CPUs "
+            f"({model}), Linux {os.uname().release}, load {load:.2f}"
             f"{': NOT QUIET, numbers are worse than they should be' if load > 0.5 else ''}")
 
 
@@ -149,12 +185,25 @@ def arguments():
     p.add_argument("--quick", action="store_true", help="two short rounds")
     p.add_argument("--list", action="store_true", help="the names of the rows, and nothing else")
     p.add_argument("--out", default=os.path.join(jobs.BUILD, "bench"), metavar="DIR",
-                   help="where results.json and goodput.svg go ($BUILD/bench)")
+                   help="where the files go ($BUILD/bench)")
     a = p.parse_args()
+    for word in a.k:
+        if not any(chosen([word], ())):
+            p.error(f"no row has '{word}'; --list names them")
     if a.rounds is not None and a.rounds < 1:
         p.error("--rounds: at least 1")
     a.rounds = a.rounds or (2 if a.quick else 5)
     return a
+
+
+def deaf():
+    for s in STOPPING:
+        signal.signal(s, signal.SIG_IGN)
+
+
+def stop(*_):
+    deaf()      # nobody disturbs the clean-up
+    raise KeyboardInterrupt
 
 
 def main():
@@ -163,20 +212,33 @@ def main():
         for scene in chosen(a.k, ()):
             print("\n".join(r.name for r in scene.rows))
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    scenes = list(chosen(a.k, peers_absent()))
-    print(machine())
-    print(HEAD)
-    results = []
-    for scene in scenes:
-        for r in measure(scene, a.rounds, 0.3 if a.quick else 1.0):
-            show(r)
-            results.append(r)
-    summaries = [r.summary() for r in results if not r.left_out]
-    write(a.out, "results.json", json.dumps(summaries, indent=1) + "\n")
-    picture = draw(summaries)
-    if picture:
-        write(a.out, "goodput.svg", picture)
+    try:
+        os.makedirs(a.out, exist_ok=True)
+    except OSError as e:
+        print(f"run.py: --out {a.out}: {e.strerror}", file=sys.stderr)
+        return 2
+    for s in STOPPING:
+        if signal.getsignal(s) != signal.SIG_IGN:       # as nohup has it
+            signal.signal(s, stop)
+    table, results, interrupted = Table(), [], False
+    try:
+        scenes = list(chosen(a.k, peers_absent(table)))
+        table.say(machine())
+        table.say(HEAD)
+        measure_all(scenes, table, results, a.rounds, 0.3 if a.quick else 1.0)
+        deaf()
+    except KeyboardInterrupt:
+        interrupted = True
+        jobs.close_all()
+        table.say("interrupted: the last rows have fewer rounds, those after them are missing")
+    summaries = [r.summary() for r in results if r.counts()]
+    if summaries:
+        write(a.out, summaries, table)
+        if not a.k and not interrupted:
+            write(os.path.join(a.out, "whole"), summaries, table)
+    table.say(f"written to {a.out}" if summaries else "nothing was measured, nothing is written")
+    if interrupted:
+        return 130
     return 1 if any(r.broken for r in results) else 0
 
 

@@ -5,9 +5,9 @@
 #
 # A story is a bash script: it exits 0 (passed), 77 (cannot run here, says why) or
 # anything else (failed).  It gets a directory $TMP and a name $RUN of its own; when it
-# ends, however it ends, every process started with start_daemon, every namespace and
-# $TMP are gone.  Nothing waits by sleeping: use wait_until with a condition and a
-# deadline.
+# ends, however it ends, every process started with start_daemon, every namespace with all
+# that runs in it and $TMP are gone.  Nothing waits by sleeping: use wait_until with a
+# condition and a deadline.
 
 set -u -o pipefail
 
@@ -121,7 +121,10 @@ clean_up()
 	signal_all TERM
 	wait_for 3 none_running || signal_all KILL
 	wait 2>/dev/null
-	for ns in "${NAMESPACES[@]}"; do ip netns del "$ns" 2>/dev/null; done
+	for ns in "${NAMESPACES[@]}"; do
+		ip netns pids "$ns" | xargs -r kill -KILL
+		ip netns del "$ns"
+	done 2>/dev/null
 	"${AT_EXIT[@]}"
 	[ -n "${KEEP:-}" ] && printf 'kept: %s\n' "$TMP" || rm -rf "$TMP"
 	exit "$status"

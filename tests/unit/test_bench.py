@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of bench/: bounds, times of steps, ratios, the table's rows, the plot."""
+"""bench/: bounds, times of steps, ratios, the table's rows, the plot, and what goes wrong."""
+import contextlib
+import io
 import json
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import unittest
+from unittest import mock
 from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True
@@ -115,6 +121,123 @@ class Rows(unittest.TestCase):
     def test_every_need_is_a_known_peer(self):
         needs = {r.needs for scene in rows.everything() for r in scene.rows} - {None}
         self.assertEqual(needs, set(jobs.PEERS))
+
+
+class Contestants(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(jobs.close_all)
+
+    def meet(self, *programs):
+        job = jobs.Job(len(programs))
+        for program in programs:
+            job.start([sys.executable, "-c", program, job.control])
+        with self.assertRaises(jobs.Broken):
+            job.meet()
+        return job
+
+    def test_one_that_does_not_start_takes_the_others_with_it(self):
+        job = self.meet("import time; time.sleep(600)", "raise SystemExit(3)")
+        self.assertNotIn(None, [c.poll() for c in job.children])
+        self.assertFalse(os.path.exists(job.tmp))
+
+    def test_one_that_ends_without_a_hello_is_broken(self):
+        self.meet("import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])")
+
+    def test_a_daemon_that_has_ended_is_broken(self):
+        cluster = jobs.Cluster.__new__(jobs.Cluster)
+        with subprocess.Popen(["true"]) as p:
+            cluster.pids = {"server": p.pid}
+            os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+            self.assertRaises(jobs.Broken, cluster.memory_peak, "server")
+        self.assertRaises(jobs.Broken, cluster.memory_peak, "server")
+
+    def test_a_program_that_is_not_there_is_broken_a_python_has_no_modules(self):
+        self.assertRaises(jobs.Broken, jobs.output, ["/nowhere/python"])
+        with mock.patch.object(jobs, "PYTHON", "/nowhere/python"):
+            self.assertFalse(jobs.has_module("os"))
+
+
+class Runs(unittest.TestCase):
+    """All of run.py, over rows that need nothing."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = os.path.join(folder.name, "not/yet/there")
+        for s in run.STOPPING:
+            self.addCleanup(signal.signal, s, signal.getsignal(s))
+            signal.signal(s, signal.default_int_handler)
+        self.said = io.StringIO()
+
+    def bench(self, *words, ours=lambda env: 1.0, peers=()):
+        def everything():
+            yield rows.Scene([], [rows.Row(name, ours, "peer", lambda env: 2.0, None)
+                                  for name in ("apple", "pear")])
+        with mock.patch.object(rows, "everything", everything), \
+                mock.patch.object(jobs, "PEERS", dict(peers)), \
+                mock.patch.object(sys, "argv", ["run.py", "--out", self.out, *words]), \
+                contextlib.redirect_stdout(self.said), contextlib.redirect_stderr(self.said):
+            return run.main()
+
+    def read(self, name):
+        with open(os.path.join(self.out, name), encoding="utf-8") as f:
+            return f.read()
+
+    def names(self, path):
+        return [r["name"] for r in json.loads(self.read(path))]
+
+    def test_what_is_printed_is_kept_and_begins_with_what_it_depends_on(self):
+        self.assertEqual(self.bench("--rounds", "1"), 0)
+        self.assertRegex(self.read("table.txt"), r"\Acommit \S+, \d{4}-.*CPUs.*Linux.*load")
+        self.assertTrue(self.said.getvalue().startswith(self.read("table.txt")))
+
+    def test_some_rows_do_not_take_the_place_of_the_last_run_of_all(self):
+        self.bench()
+        self.bench("-k", "pear")
+        self.assertEqual(self.names("results.json"), ["pear"])
+        self.assertEqual(self.names("whole/results.json"), ["apple", "pear"])
+
+    def test_a_word_that_no_row_has_is_an_error_and_nothing_is_written(self):
+        with self.assertRaises(SystemExit) as end:
+            self.bench("-k", "pear", "-k", "plum")
+        self.assertEqual(end.exception.code, 2)
+        self.assertIn("no row has 'plum'; --list names them", self.said.getvalue())
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_a_folder_that_cannot_be_is_an_error_before_anything_is_measured(self):
+        self.out = "/dev/null/out"
+        self.assertEqual(self.bench(ours=None), 2)
+
+    def test_when_nothing_was_measured_nothing_is_written(self):
+        def ours(_env):
+            raise jobs.Broken("it ended")
+        self.assertEqual(self.bench(ours=ours), 1)
+        self.assertEqual(os.listdir(self.out), [])
+
+    def test_an_interrupted_run_writes_the_rounds_that_there_are(self):
+        for s in run.STOPPING:
+            calls = []
+
+            def ours(_env):
+                calls.append(1)
+                if len(calls) == 6:         # pear's, in the third round
+                    os.kill(os.getpid(), s)
+                return 1.0
+            self.assertEqual(self.bench(ours=ours), 130)
+            self.assertEqual([r["rounds"] for r in json.loads(self.read("results.json"))], [3, 2])
+            self.assertIn("\ninterrupted: ", self.read("table.txt"))
+            self.assertEqual(self.said.getvalue().count("Traceback"), 0)
+            self.assertFalse(os.path.exists(os.path.join(self.out, "whole")))
+            for x in run.STOPPING:
+                signal.signal(x, signal.default_int_handler)
+
+    def test_what_is_absent_is_said_first_with_what_to_install(self):
+        here = {key: (packages, lambda: False) for key, (packages, _) in jobs.PEERS.items()}
+        self.bench(peers=here)
+        said = self.said.getvalue().splitlines()
+        for line, key in zip(said, sorted(here)):
+            self.assertEqual(line, f"left out: every row with {key}; for it: "
+                                   f"apt-get install {here[key][0]}")
 
 
 class Plot(unittest.TestCase):
