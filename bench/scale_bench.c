@@ -4,11 +4,14 @@
  * agents, SERVERS servers and TENSORS tensors, without sockets, and the planner
  * and the map that everybody replays.
  *
- *	scale_bench [-a AGENTS] [-s SERVERS] [-r RANKS_PER_AGENT] [-t TENSORS]
+ *	scale_bench [-l] [-a AGENTS] [-s SERVERS] [-r RANKS_PER_AGENT] [-t TENSORS]
  *
- * One line per phase of a job's life: events fed, time in the core, time to encode
- * what it sends (each message once, however many hear it, as the shell does),
- * messages and bytes sent, memory of the core then and at most.
+ * One line per phase of a job's life: events fed, CPU time in the core, CPU time to encode
+ * what it sends (each message once, however many hear it, as the shell does), the most that
+ * one event took in the core, messages and bytes sent, memory of the core then and at most.
+ * -l: fails when that is more than the limits below, which are for the numbers that it has
+ * by itself.  Memory and bytes are the same on every machine; CPU time has 20 times what two
+ * cores of an AMD EPYC took.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -22,10 +25,17 @@
 
 #define HEARTBEAT_SECONDS 10u
 
+#define PEAK_MB_MAX		32.0
+#define SENT_MB_MAX		1400.0
+#define LONGEST_MS_MAX		400.0
+#define SECOND_MS_MAX		200.0	/* of heartbeats: a fifth of a CPU */
+#define LIFE_MS_MAX		30000.0
+#define PLANNER_MS_MAX		1000.0
+
 static uint32_t agents = 1000, servers = 1000, per_agent = 1, tensors = 2000;
 
 struct phase {
-	uint64_t events, core_ns, encode_ns, msgs, distinct, bytes;
+	uint64_t events, core_ns, encode_ns, longest_ns, msgs, distinct, bytes;
 };
 
 static struct {
@@ -36,17 +46,18 @@ static struct {
 	uint32_t last_bytes;
 	uint8_t *buf;
 	size_t cap;
-	struct phase p;
+	struct phase p, life;		/* life: all phases */
+	uint64_t heartbeats_ns, planner_ns;
 	uint32_t job;			/* its number, from the answers to RANK_JOIN */
 	uint64_t epoch;
 	uint32_t refused;
 } w;
 
-static uint64_t wall_ns(void)
+static uint64_t cpu_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
@@ -114,6 +125,8 @@ static void note(const struct msg *m)
 		w.job = m->job_up.job;
 		w.epoch = m->job_up.epoch;
 	}
+	if (m->type == MSG_EPOCH)
+		w.epoch = m->epoch.epoch;
 	if (m->type == MSG_REPLY && m->reply.code) {
 		w.refused++;
 		fprintf(stderr, "scale_bench: refused: %s\n", m->reply.text);
@@ -123,14 +136,16 @@ static void note(const struct msg *m)
 static void step(struct sched_event ev)
 {
 	struct sched_actions todo;
-	uint64_t start = wall_ns();
+	uint64_t start = cpu_ns(), took;
 	bool save = false;
 
 	ev.now = w.now;
 	sched_step(w.core, &ev, &todo);
-	w.p.core_ns += wall_ns() - start;
+	took = cpu_ns() - start;
+	w.p.core_ns += took;
+	w.p.longest_ns = MAX(w.p.longest_ns, took);
 	w.p.events++;
-	start = wall_ns();
+	start = cpu_ns();
 	w.last = NULL;
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
 		save |= a->type == SCHED_DO_SAVE;
@@ -141,7 +156,7 @@ static void step(struct sched_event ev)
 		w.p.msgs++;
 		w.p.bytes += w.last_bytes;
 	}
-	w.p.encode_ns += wall_ns() - start;
+	w.p.encode_ns += cpu_ns() - start;
 	if (save)
 		step((struct sched_event){ .type = SCHED_EV_SAVED });
 }
@@ -155,11 +170,14 @@ static void phase_end(const char *name)
 {
 	const struct phase *p = &w.p;
 
-	printf("%-28s %8llu %9.1f %9.1f %9.2f %8llu %8llu %9.1f %9.1f %9.1f\n", name,
+	printf("%-28s %8llu %9.1f %9.1f %10.2f %8llu %8llu %9.1f %9.1f %9.1f\n", name,
 	       (unsigned long long)p->events, (double)p->core_ns / 1e6,
-	       (double)p->encode_ns / 1e6, (double)p->core_ns / 1e3 / (double)MAX(p->events, 1),
+	       (double)p->encode_ns / 1e6, (double)p->longest_ns / 1e6,
 	       (unsigned long long)p->msgs, (unsigned long long)p->distinct,
 	       (double)p->bytes / 1e6, (double)w.live / 1e6, (double)w.peak / 1e6);
+	w.life.core_ns += p->core_ns + p->encode_ns;
+	w.life.longest_ns = MAX(w.life.longest_ns, p->longest_ns);
+	w.life.bytes += p->bytes;
 	w.p = (struct phase){ 0 };
 }
 
@@ -222,16 +240,21 @@ static void join_all(void)
 	phase_end("plan, JOB_UP to servers");
 }
 
-static void ready_all(enum msg_type type, uint64_t seq)
+static void ready(enum msg_type type, uint64_t seq, uint32_t first, uint32_t count)
 {
-	for (uint32_t i = 0; i < servers; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		struct msg m = {
 			.type = type,
 			.ready = { .job = w.job, .seq = seq, .text = "" },
 		};
 
-		say(server_conn(i), &m);
+		say(first + i, &m);
 	}
+}
+
+static void ready_all(enum msg_type type, uint64_t seq)
+{
+	ready(type, seq, server_conn(0), servers);
 }
 
 /* Ranks of one program declare the same, so the message differs in its rank alone. */
@@ -306,6 +329,7 @@ static void heartbeats(void)
 				step((struct sched_event){ .type = SCHED_EV_TIMER });
 		}
 	}
+	w.heartbeats_ns = w.p.core_ns + w.p.encode_ns;
 	phase_end("heartbeats, 10 seconds");
 }
 
@@ -335,6 +359,21 @@ static void questions(void)
 	phase_end("tally status");
 }
 
+/* The last server; servers say that they are ready, then agents that all has moved. */
+static void drain(void)
+{
+	char name[64];
+	struct msg m = { .type = MSG_DRAIN, .drain = { .req = 50000000, .name = name } };
+
+	snprintf(name, sizeof(name), "cpu-%04u.cluster.example", servers - 1);
+	step((struct sched_event){ .type = SCHED_EV_UP, .conn = server_conn(servers) });
+	say(server_conn(servers), &m);
+	phase_end("a server is drained");
+	ready_all(MSG_EPOCH_READY, w.epoch);
+	ready(MSG_EPOCH_READY, w.epoch, 0, agents);
+	phase_end("its chunks have moved");
+}
+
 static void loss(void)
 {
 	step((struct sched_event){ .type = SCHED_EV_CLOSED, .conn = server_conn(0) });
@@ -343,7 +382,7 @@ static void loss(void)
 		w.now = MAX(w.now, sched_next(w.core));
 		step((struct sched_event){ .type = SCHED_EV_TIMER });
 	}
-	phase_end("it is dead, all are told");
+	phase_end("it is dead, servers are told");
 }
 
 static void scheduler(void)
@@ -352,9 +391,9 @@ static void scheduler(void)
 	struct sched_config c = { .cluster = { 1 }, .secret = "", .version = "bench",
 				  .heartbeat_ms = HEARTBEAT_MS };
 
-	printf("%u agents, %u servers, %u ranks, %u tensors\n\n%-28s %8s %9s %9s %9s %8s %8s "
+	printf("%u agents, %u servers, %u ranks, %u tensors\n\n%-28s %8s %9s %9s %10s %8s %8s "
 	       "%9s %9s %9s\n", agents, servers, agents * per_agent, tensors, "scheduler",
-	       "events", "core ms", "encode ms", "us/event", "messages", "distinct", "MB sent",
+	       "events", "core ms", "encode ms", "ms at most", "messages", "distinct", "MB sent",
 	       "MB held", "MB peak");
 	w.core = need(sched_new(&mem, &c, 0));
 	step((struct sched_event){ .type = SCHED_EV_TIMER });
@@ -366,6 +405,7 @@ static void scheduler(void)
 	barriers();
 	heartbeats();
 	questions();
+	drain();
 	loss();
 	sched_free(w.core);
 	if (w.refused)
@@ -408,8 +448,11 @@ static void map_free(struct map *m)
 
 static uint64_t took(const char *what, uint64_t start)
 {
-	printf("%-28s %8.1f ms\n", what, (double)(wall_ns() - start) / 1e6);
-	return wall_ns();
+	uint64_t ns = cpu_ns() - start;
+
+	w.planner_ns += ns;
+	printf("%-28s %8.1f ms\n", what, (double)ns / 1e6);
+	return cpu_ns();
 }
 
 static void planner(void)
@@ -429,7 +472,7 @@ static void planner(void)
 					      .is_gpu = i < agents, .has_server = true };
 	printf("\n%u machines, all with a server; %u tensors of %.1f GB in chunks of %u KiB\n",
 	       count, tensors, map.bytes / 1e9, CHUNK_BYTES_MIN >> 10);
-	start = wall_ns();
+	start = cpu_ns();
 	if (plan_solve(m, count, map.bytes, share, &plan, &e))
 		die(e.text);
 	start = took("shares and round time", start);
@@ -446,7 +489,7 @@ static void planner(void)
 	printf("%-28s %8.1f MB\n", "  bytes that move", (double)moved / 1e6);
 	for (uint32_t i = 0; i < count; i++)
 		weight[i] = i % 10 ? weight[i] : 0;
-	start = wall_ns();
+	start = cpu_ns();
 	moved = place_rebalance(map.place, weight, MIN(count, SERVERS_PER_JOB_MAX), map.t, map.n);
 	took("epoch: a tenth is drained", start);
 	printf("%-28s %8.1f MB\n", "  bytes that move", (double)moved / 1e6);
@@ -459,20 +502,46 @@ static void planner(void)
 	free(alive);
 }
 
+/* ---- the limits ---- */
+
+static bool keeps(const char *what, double value, double limit)
+{
+	printf("%-40s %9.1f, limit %8.1f %s\n", what, value, limit,
+	       value <= limit ? "met" : "MISSED");
+	return value <= limit;
+}
+
+static bool within_limits(void)
+{
+	bool ok = true;
+
+	printf("\n");
+	ok &= keeps("memory of the core at most, MB", (double)w.peak / 1e6, PEAK_MB_MAX);
+	ok &= keeps("sent in all, MB", (double)w.life.bytes / 1e6, SENT_MB_MAX);
+	ok &= keeps("longest event, CPU ms", (double)w.life.longest_ns / 1e6, LONGEST_MS_MAX);
+	ok &= keeps("a second of heartbeats, CPU ms",
+		    (double)w.heartbeats_ns / HEARTBEAT_SECONDS / 1e6, SECOND_MS_MAX);
+	ok &= keeps("all events, CPU ms", (double)w.life.core_ns / 1e6, LIFE_MS_MAX);
+	ok &= keeps("planner and map, CPU ms", (double)w.planner_ns / 1e6, PLANNER_MS_MAX);
+	return ok;
+}
+
 int main(int argc, char **argv)
 {
+	bool limited = false;
 	int opt;
 
-	while ((opt = getopt(argc, argv, "a:s:r:t:")) != -1) {
+	while ((opt = getopt(argc, argv, "la:s:r:t:")) != -1) {
 		uint32_t n = optarg ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
 
 		switch (opt) {
+		case 'l': limited = true; break;
 		case 'a': agents = n; break;
 		case 's': servers = n; break;
 		case 'r': per_agent = n; break;
 		case 't': tensors = n; break;
 		default:
-			fprintf(stderr, "usage: scale_bench [-a AGENTS] [-s SERVERS] "
+			fprintf(stderr, "usage: scale_bench [-l] [-a AGENTS] [-s SERVERS] "
 				"[-r RANKS_PER_AGENT] [-t TENSORS]\n");
 			return 2;
 		}
@@ -485,5 +554,5 @@ int main(int argc, char **argv)
 	scheduler();
 	planner();
 	free(w.buf);
-	return 0;
+	return !limited || within_limits() ? 0 : 1;
 }
