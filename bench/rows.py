@@ -2,6 +2,7 @@
 """What is measured: the rows of the table, by the cluster they are measured on."""
 import json
 import os
+import re
 import statistics
 import time
 
@@ -165,6 +166,10 @@ def kern_rate(dtype, n):
     return lambda env: kern_bench(env, dtype, n)[1]
 
 
+def loop_rate(n):
+    return lambda env: kern_bench(env, "float32", n)[0]["loop_gb_s"]
+
+
 def memory_rate(n, *more):
     """What memory allows one core that reads n inputs and writes one output."""
     def measure(env):
@@ -196,6 +201,12 @@ def plan_time(gpus, cpus):
                      "--cpu", f"{cpus}x94", "--model", "gpt2"])
         return time.monotonic() - start
     return measure
+
+
+def longest_event(_env):
+    """CPU seconds that the scheduler took for one event at most, in all of a job's life."""
+    found = jobs.output([os.path.join(jobs.BUILD, "bench/scale_bench"), "-l"])
+    return float(re.search(r"longest event, CPU ms +([\d.]+)", found)[1]) / 1e3
 
 
 class ServerMemory:
@@ -333,12 +344,16 @@ def sums():
     yield Scene([], [Row(f"sum of {n} float32, 64 MiB each", kern_rate("float32", n),
                          "memory, one pass", memory_rate(n), (">=", 0.9), unit="GB/s")
                      for n in (2, 4, 8)] +
+                [Row("sum of 4 float32, plain loop", fp32, "plain loop", loop_rate(4), None,
+                     unit="GB/s")] +
                 [Row(f"sum of 4 {dtype}, 64 MiB each", kern_rate(dtype, 4), "sum of 4 float32",
                      fp32, (">=", 0.8), unit="GB/s") for dtype in ("float16", "bfloat16")])
 
 
 def paper():
     yield Scene([], [Row("plan for 1,000 and 1,000 machines", plan_time(1000, 1000), "limit",
+                         constant(1.0), ("<=", 1.0)),
+                     Row("scheduler of 2,000, longest event", longest_event, "limit",
                          constant(1.0), ("<=", 1.0))])
 
 
