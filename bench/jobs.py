@@ -181,8 +181,10 @@ class Job:
                 s, _ = self.listener.accept()
             except socket.timeout:
                 waited += 1
-                if waited > START_S or any(c.poll() is not None for c in self.children):
-                    raise Broken("it did not start:\n" + log_end(self.log)) from None
+                ended = [c.returncode for c in self.children if c.poll() is not None]
+                if waited > START_S or ended:
+                    raise Broken(f"it did not start, ended with {ended}:\n" +
+                                 log_end(self.log)) from None
                 continue
             s.settimeout(ANSWER_S)
             lines = s.makefile("r")

@@ -131,12 +131,14 @@ class Contestants(unittest.TestCase):
         job = jobs.Job(len(programs))
         for program in programs:
             job.start([sys.executable, "-c", program, job.control])
-        with self.assertRaises(jobs.Broken):
+        with self.assertRaises(jobs.Broken) as why:
             job.meet()
+        self.why = str(why.exception)
         return job
 
     def test_one_that_does_not_start_takes_the_others_with_it(self):
         job = self.meet("import time; time.sleep(600)", "raise SystemExit(3)")
+        self.assertIn("ended with [3]", self.why)
         self.assertNotIn(None, [c.poll() for c in job.children])
         self.assertFalse(os.path.exists(job.tmp))
 
