@@ -154,7 +154,7 @@ train_more()
 	local now
 
 	now=$(rounds_of "$1")
-	wait_until "${3:-10}" "$1 goes on, from round $now" has_rounds "$1" $(( now + $2 ))
+	wait_until "${3:-30}" "$1 goes on, from round $now" has_rounds "$1" $(( now + $2 ))
 }
 
 # kill_now NAME SIGNAL: it runs; if it does not, how it ended is said.

@@ -26,13 +26,13 @@ servers_of() { tally jobs --json --job "$1" 2>/dev/null | grep -Eq "\"servers\":
 # So many chunks that each server has some, however slow a busy machine measured it to be.
 for r in 0 1 2; do start_rank all $r 3 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 for r in 1 2; do start_rank two $(( r - 1 )) 2 a$r declare:w:2000000 "train:w:$TMP/enough"; done
-train_more all.0 5 20
-train_more two.0 5 20
+train_more all.0 5 60
+train_more two.0 5 60
 
 path cut 0 10.77.0.111
 wait_line 30 scheduler 'job all goes on without server s1, reason machine a0 has no link to it'
-train_more all.0 20
-train_more two.0 20
+train_more all.0 20 60
+train_more two.0 20 60
 wait_until 20 'the server is out of the job' servers_of all 1
 wait_until 20 'the other job has both' servers_of two 2
 is_running "$(pid_of s1)" || fail 'the server has ended'
@@ -42,16 +42,16 @@ say 'no path to one server: the job goes on with the other one, another job with
 path cut 0 10.77.0.110
 wait_until 60 'the job says what it waits for' \
 	job_is all 'server s0 \(no link from machine a0\), tensor w(\.stop)? round'
-train_more two.0 20
+train_more two.0 20 60
 wait_line 20 a0 "job [0-9]+ 'all' is stuck, .* waits for server s0 \(no link\)"
 path back 0 10.77.0.110
-train_more all.0 20 30
+train_more all.0 20 60
 has_line scheduler 'goes on without server s0' && fail 'the only server was given up'
 say 'no path to any server: the job waits, and goes on'
 
 path back 0 10.77.0.111
 wait_until 90 'the server is used again' servers_of all 2
-train_more all.0 20
+train_more all.0 20 60
 touch "$TMP/enough"
 for r in 0 1 2; do expect_end 20 all.$r 0; done
 for r in 0 1; do expect_end 20 two.$r 0; done
