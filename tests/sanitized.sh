@@ -21,9 +21,10 @@ status=0
 timeout 60 "$BUILD/bin/tally" local --agents 2 --servers 1 --ranks 3 --agent-arg --engines=2 \
 	--server-arg --engines=2 -- "$ranks" ahead soak || status=1
 # Ranks, servers, agents that die or are stopped, with all kinds of work in flight: two at a
-# time, the longest first.
-printf '%s\n' failover agent_restart grow trouble_daemons trouble_lost shrink trouble_back \
-	trouble_number trouble_together |
+# time, the longest first.  The last ones are about what one thread does.
+stories=(failover agent_restart grow trouble_lost shrink)
+[ "$1" = thread ] || stories+=(trouble_daemons trouble_back trouble_number trouble_together)
+printf '%s\n' "${stories[@]}" |
 	xargs -P 2 -I{} tests/run.sh --stories -t 300 -k {} || status=1
 for report in "$reports"/*; do
 	[ -e "$report" ] || continue
