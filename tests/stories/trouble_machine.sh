@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two machines lose their power at once, one with an agent, a server and ranks, one with a
 # server: nothing says goodbye, no connection ends.  Jobs of that machine hear it or go on
-# without its ranks, all others notice a long round; the machines come back.
+# without its ranks, all others notice a long round; the machines come back.  One stands still
+# for longer than a lease, with all that is on it.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
@@ -67,3 +68,19 @@ for x in calm.1 same.0 same.1; do
 	[ "$(hash_of $x)" = "$(hash_of calm.0)" ] || fail "$x has other bits than calm.0"
 done
 say 'and has the bits of an undisturbed run'
+
+# ---- a machine stands still with all that is on it, and goes on ----
+start_job sleeps error 3 "$TMP/sleeps.stop"
+missed() { grep -Ec 'agent a2 up -> away|server g2 up -> dead' "$TMP/scheduler.log"; }
+slept=$(missed)
+for p in a2 g2 sleeps.2; do kill_now $p STOP; done
+is_missed() { (( $(missed) > slept )); }
+wait_until 10 'its agent or its server is missed' is_missed
+for p in sleeps.2 g2 a2; do kill_now $p CONT; done
+train_more sleeps.0 20 30
+touch "$TMP/sleeps.stop"
+for r in 0 1 2; do expect_end 30 sleeps.$r 0; done
+for r in 1 2; do
+	[ "$(hash_of sleeps.$r)" = "$(hash_of sleeps.0)" ] || fail "rank $r has other bits"
+done
+say 'a machine that stood still for longer than a lease: its job goes on, with one result for all'
