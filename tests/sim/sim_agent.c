@@ -129,12 +129,6 @@ static void end_route(struct sim *s, uint32_t agent, struct sim_agent_job *aj, u
 
 /* ---- messages ---- */
 
-static void rank_lost(struct sim *s, struct sim_job *j, uint32_t rank)
-{
-	sim_ranks_lost(s, j, 1u << rank);
-	sim_ask_ended(j, rank);
-}
-
 static void enter_world(struct sim *s, struct sim_job *j, uint32_t agent, const uint32_t *gone,
 			uint32_t n, uint32_t grown)
 {
@@ -142,11 +136,8 @@ static void enter_world(struct sim *s, struct sim_job *j, uint32_t agent, const 
 	uint64_t live = 0;
 	uint32_t world = (1u << j->p->world) - 1;
 
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++)
 		world &= ~(1u << gone[i]);
-		if (j->starved && sim_rank_lives(j, gone[i]))	/* given up for want of memory */
-			rank_lost(s, j, gone[i]);
-	}
 	for (uint32_t l = 0; l < aj->front.nlocal; l++)
 		live |= (uint64_t)(world >> aj->front.rank[l] & 1) << l;
 	if (!live)
@@ -623,8 +614,10 @@ void sim_agent_new(struct sim *s, uint32_t agent)
 static void ranks_lost(struct sim *s, struct sim_job *j, uint32_t agent)
 {
 	for (uint32_t r = 0; r < j->p->world; r++) {
-		if (j->p->agent[j->p->machine[r]] == agent)
-			rank_lost(s, j, r);
+		if (j->p->agent[j->p->machine[r]] != agent)
+			continue;
+		sim_ranks_lost(s, j, 1u << r);
+		sim_ask_ended(j, r);
 	}
 }
 

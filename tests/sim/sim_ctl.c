@@ -113,6 +113,18 @@ static void save(struct sim *s, const struct sched_ids *ids)
 	step(s, (struct sched_event){ .type = SCHED_EV_SAVED, .code = code });
 }
 
+/* For want of memory, perhaps, while they live: its jobs go on without them from here on. */
+static void look_for_dead(struct sim *s)
+{
+	for (uint32_t k = 0; k < s->sched->nnodes; k++) {
+		const struct sched_node *n = s->sched->nodes[k];
+
+		for (uint32_t i = 0; i < s->p.n && n->state == SN_DEAD; i++)
+			for (uint32_t j = 0; n->number == s->agent[i]->node && j < s->p.njobs; j++)
+				sim_machine_lost(s, &s->job[j], i);
+	}
+}
+
 static void step(struct sim *s, struct sched_event ev)
 {
 	struct sched_actions todo;
@@ -126,6 +138,8 @@ static void step(struct sim *s, struct sched_event ev)
 		out_fini(s->sched);
 	sim_cover_sched(s->sched, &ev);
 	sched_step(s->sched, &ev, &todo);
+	if (s->p.famine)
+		look_for_dead(s);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
 		if (a->type == SCHED_DO_SEND && a->msg->type == MSG_WELCOME)
 			s->conn[a->conn].node = a->msg->welcome.node;
