@@ -17,7 +17,7 @@
 
 struct options {
 	const char *listen, *state_dir, *secret_file, *port_file, *log_level;
-	uint64_t heartbeat_ms, agent_grace_s;
+	uint64_t heartbeat_ms, agent_grace_s, window_bytes;
 };
 
 #define FIELD(f) offsetof(struct options, f)
@@ -36,6 +36,9 @@ static const struct opt table[] = {
 	  "how often nodes report" },
 	{ "agent-grace", OPT_U64, FIELD(agent_grace_s), "30", 0, 3600, "S",
 	  "how long a job waits for an agent that is gone, or is started again" },
+	{ "window", OPT_BYTES, FIELD(window_bytes), NULL, WINDOW_BYTES_MIN, WINDOW_BYTES_MAX,
+	  "SIZE", "credit of an agent at each server (default: by the servers' cards); less where "
+	  "a server has little memory" },
 	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
 	  "error, warn, info, debug" },
 };
@@ -88,6 +91,7 @@ static int serve(struct loop *l, struct state *st, const struct options *o, stru
 	struct sched_io_config config = {
 		.host = host, .secret = secret, .heartbeat_ms = (uint32_t)o->heartbeat_ms,
 		.agent_grace_ms = (uint32_t)o->agent_grace_s * 1000,
+		.window_bytes = (uint32_t)o->window_bytes,
 	};
 	uint64_t bits, watchdog_ms = notify_watchdog_ms();
 	struct sched_io *io;

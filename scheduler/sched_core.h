@@ -51,6 +51,7 @@ struct sched_config {
 	uint32_t heartbeat_ms;		/* what nodes are told */
 	uint32_t recover_ms;		/* for held jobs, once saved; 0: fresh cluster */
 	uint32_t agent_grace_ms;	/* jobs wait so long for a lost agent; 0: not at all */
+	uint32_t window_bytes;		/* of jobs that begin; 0: by the cards */
 };
 
 /*  enum	what happened */

@@ -20,6 +20,7 @@ struct sched_io_config {
 	uint16_t port;			/* 0: any */
 	const char *secret;		/* "" none; borrowed for life */
 	uint32_t heartbeat_ms, agent_grace_ms;
+	uint32_t window_bytes;		/* 0: by the cards */
 };
 
 /* st stays the caller's and must outlive the result. */

@@ -212,11 +212,11 @@ static uint32_t window_in_memory(const struct sched_job *j, uint32_t window)
 		if (j->servers[i].node->memory_bytes)
 			memory = MIN(memory, j->servers[i].node->memory_bytes);
 	while (window > WINDOW_BYTES_MIN && (uint64_t)j->nmachines * window > memory / 4)
-		window /= 2;
+		window = MAX(window / 2, WINDOW_BYTES_MIN);
 	return window;
 }
 
-static void set_sizes(struct sched_job *j)
+static void set_sizes(const struct sched *s, struct sched_job *j)
 {
 	uint64_t slowest = UINT64_MAX, fastest = 0;
 	struct place_sizes z;
@@ -230,6 +230,8 @@ static void set_sizes(struct sched_job *j)
 	place_sizes(&z, j->chunk_bytes, j->nmachines > 1 ? j->nservers : 0, slowest, fastest);
 	j->chunk_bytes = z.chunk_bytes;
 	j->seg_bytes = z.seg_bytes;
+	if (s->config.window_bytes)
+		z.window_bytes = s->config.window_bytes;
 	j->window_bytes = window_in_memory(j, z.window_bytes);
 }
 
@@ -241,7 +243,7 @@ int plan_job(struct sched *s, struct sched_job *j, struct err *e)
 		err = plan_weights_of(s, j, e);
 	if (err)
 		return err;
-	set_sizes(j);
+	set_sizes(s, j);
 	if (!sched_take_epoch(s, &j->epoch))
 		return err_set(e, TALLY_EIO, "the scheduler cannot save its state just now");
 	j->settled = j->epoch;

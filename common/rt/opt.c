@@ -453,8 +453,11 @@ static void show_row(const struct opt *o, const void *field, FILE *out)
 	case OPT_U64:
 	case OPT_BYTES:
 	case OPT_BITRATE:
-		fprintf(out, "%s = %llu\n", o->name,
-			(unsigned long long)*(const uint64_t *)field);
+		if (o->def || *(const uint64_t *)field)
+			fprintf(out, "%s = %llu\n", o->name,
+				(unsigned long long)*(const uint64_t *)field);
+		else
+			fprintf(out, "# %s =\n", o->name);
 		break;
 	}
 }

@@ -35,7 +35,7 @@ struct opt {
 	const char *name;	/* long name without "--" */
 	enum opt_type type;
 	size_t offset;		/* of the field */
-	const char *def;	/* as typed; NULL: none */
+	const char *def;	/* as typed; NULL: none: 0 or NULL */
 	uint64_t min, max;	/* numbers only */
 	const char *arg;	/* "HOST:PORT" */
 	const char *help;	/* one line */

@@ -24,6 +24,8 @@
 #define IDS		64
 #define REQ_ANY		UINT64_MAX
 
+static uint32_t window_bytes;			/* of the scheduler that starts; 0: by the cards */
+
 struct record {
 	uint32_t conn;
 	enum msg_type type;
@@ -263,6 +265,7 @@ static inline void world_open(struct sched_ids ids, uint32_t recover_ms, const c
 		.cluster = "one cluster", .key_seed = "seed of the keys", .ids = ids,
 		.secret = secret, .version = "test", .heartbeat_ms = HEARTBEAT_MS,
 		.recover_ms = recover_ms, .agent_grace_ms = RIG_AGENT_GRACE_MS,
+		.window_bytes = window_bytes,
 	};
 
 	w->saved = ids;
@@ -328,7 +331,7 @@ static inline void conn_closed(uint32_t conn)
 
 static uint64_t card_bits_per_s = 1000000000;	/* of whoever says hello */
 static uint64_t second_bits_per_s;		/* of another card that it has; 0: it has one */
-static uint64_t hello_adder = 10000000000;
+static uint64_t hello_adder = 10000000000, hello_memory = 1ull << 30;
 static uint32_t hello_draining, hello_engines = 1;
 static bool hello_anew;		/* agents: by a process that no scheduler has heard of */
 
@@ -351,7 +354,7 @@ static inline uint32_t hello_from(enum node_kind kind, const char *name, const c
 		.name = name, .machine = machine, .instance = { instance }, .secret = "",
 		.naddrs = second_bits_per_s ? 2 : 1, .addrs = addr, .shm_path = "",
 		.engines = hello_engines,
-		.adder_bytes_per_s = hello_adder, .memory_bytes = 1ull << 30,
+		.adder_bytes_per_s = hello_adder, .memory_bytes = hello_memory,
 		.draining = hello_draining, .node = number_of(kind, name),
 	} };
 	uint32_t conn = conn_up();

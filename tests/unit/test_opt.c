@@ -243,6 +243,12 @@ START_TEST(shown_configuration_reads_back_the_same)
 	ck_assert_uint_eq(f.rails.n, before.rails.n);
 	ck_assert_str_eq(f.rails.v[1], before.rails.v[1]);
 	ck_assert(f.quiet);
+
+	ck_assert_int_eq(PARSE("--show-config"), OPT_EXIT_OK);
+	ck_said(out_text, "# rate =\n");	/* a number that nobody gave */
+	write_file(out_text);
+	ck_assert_int_eq(PARSE("--config", file), OPT_RUN);
+	ck_assert_uint_eq(f.rate, 0);
 }
 END_TEST
 

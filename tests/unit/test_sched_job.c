@@ -125,36 +125,6 @@ START_TEST(names_are_cut_between_characters)
 }
 END_TEST
 
-/* Fast cards need more of it, a server with little memory has less. */
-START_TEST(windows_follow_the_cards)
-{
-	static const struct {
-		uint64_t bits;
-		uint32_t window;
-	} want[] = {
-		{ 100000000, WINDOW_BYTES_MIN }, { 1000000000, 4u << 20 },
-		{ 2500000000, 8u << 20 }, { 100000000000, WINDOW_BYTES_MAX },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
-		uint32_t a, b, s;
-
-		card_bits_per_s = want[i].bits;
-		a = hello(NODE_AGENT, "a");
-		b = hello(NODE_AGENT, "b");
-		s = hello(NODE_SERVER, "s");
-		join(a, 1, 2, 0);
-		join(b, 1, 2, 1);
-		ck_assert_uint_eq(last(s, MSG_JOB_UP)->window, want[i].window);
-		conn_closed(a);
-		conn_closed(b);
-		conn_closed(s);
-		pass(2 * LEASE_MS);
-	}
-	card_bits_per_s = 1000000000;
-}
-END_TEST
-
 START_TEST(segments_divide_chunks)
 {
 	uint32_t a = hello(NODE_AGENT, "a"), chunk;
@@ -744,7 +714,6 @@ static void add(TCase *t)
 	tcase_add_test(t, job_waits_for_a_server_and_says_so);
 	tcase_add_test(t, world_mismatch_reaches_every_rank);
 	tcase_add_test(t, names_are_cut_between_characters);
-	tcase_add_test(t, windows_follow_the_cards);
 	tcase_add_test(t, segments_divide_chunks);
 	tcase_add_test(t, chunk_wishes_must_agree);
 	tcase_add_test(t, second_process_of_a_rank_is_refused_alone);

@@ -167,12 +167,75 @@ START_TEST(agents_of_one_machine_share_its_servers_out)
 }
 END_TEST
 
+/* Fast cards need more of it, a server with little memory has less. */
+START_TEST(windows_follow_the_cards)
+{
+	static const struct {
+		uint64_t bits;
+		uint32_t window;
+	} want[] = {
+		{ 100000000, WINDOW_BYTES_MIN }, { 1000000000, 4u << 20 },
+		{ 2500000000, 8u << 20 }, { 100000000000, WINDOW_BYTES_MAX },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+		uint32_t a, b, s;
+
+		card_bits_per_s = want[i].bits;
+		a = hello(NODE_AGENT, "a");
+		b = hello(NODE_AGENT, "b");
+		s = hello(NODE_SERVER, "s");
+		join(a, 1, 2, 0);
+		join(b, 1, 2, 1);
+		ck_assert_uint_eq(last(s, MSG_JOB_UP)->window, want[i].window);
+		conn_closed(a);
+		conn_closed(b);
+		conn_closed(s);
+		pass(2 * LEASE_MS);
+	}
+	card_bits_per_s = 1000000000;
+}
+END_TEST
+
+START_TEST(a_window_is_as_asked_for_where_memory_allows)
+{
+	static const struct {
+		uint32_t asked;
+		uint64_t memory;	/* of two agents' server */
+		uint32_t window;
+	} want[] = {
+		{ 5u << 20, 1ull << 30, 5u << 20 }, { WINDOW_BYTES_MAX, 1ull << 30, 16u << 20 },
+		{ WINDOW_BYTES_MAX, 100ull << 20, 8u << 20 }, { 6u << 20, 0, 6u << 20 },
+		{ 5u << 20, 32ull << 20, WINDOW_BYTES_MIN },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+		uint32_t a, b, s;
+
+		teardown();
+		window_bytes = want[i].asked;
+		hello_memory = want[i].memory;
+		setup();
+		a = hello(NODE_AGENT, "a");
+		b = hello(NODE_AGENT, "b");
+		s = hello(NODE_SERVER, "s");
+		join(a, 1, 2, 0);
+		join(b, 1, 2, 1);
+		ck_assert_uint_eq(last(s, MSG_JOB_UP)->window, want[i].window);
+	}
+	window_bytes = 0;
+	hello_memory = 1ull << 30;
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, cards_adders_and_places_of_servers_are_what_is_planned_for);
 	tcase_add_test(t, servers_of_one_machine_divide_its_share_by_how_fast_they_add);
 	tcase_add_test(t, an_adder_that_is_not_known_is_no_limit_and_its_machine_is_divided_evenly);
 	tcase_add_test(t, agents_of_one_machine_share_its_servers_out);
+	tcase_add_test(t, windows_follow_the_cards);
+	tcase_add_test(t, a_window_is_as_asked_for_where_memory_allows);
 }
 
 int main(void)
