@@ -35,7 +35,7 @@ struct ad_options {
 	struct daemon_options daemon;	/* first */
 	const char *socket;
 	struct opt_list rails;
-	uint64_t links;
+	uint64_t links;			/* 0: ad_tcp_links() */
 	bool no_shm, no_rdma, dma_buf;
 	const char *topology;
 };
@@ -663,6 +663,14 @@ void ad_stuck_take(struct agent *a, struct ad_stuck *st);
 void ad_stuck_tell(struct ad_job *j);		/* to a scheduler that may not know */
 void ad_stuck_free(struct ad_job *j);
 
+/* agent_cards.c: what their speeds, in bit/s, decide */
+/* Of two cards; one whose speed nobody knows (0) counts as the other, or as CARD_BITS_UNKNOWN. */
+uint64_t ad_slower_card(uint64_t a, uint64_t b);
+/* TCP connections of each of so many pairs of engines, which together fill a card. */
+uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs);
+/* An engine's part of what all cards together may have under way; UINT64_MAX: no bound. */
+uint64_t ad_card_flight(const struct agent *a);
+
 /* agent_links.c: an engine's links to servers */
 /* Memory for n peers, so that an engine that starts a job needs none; ENOMEM. */
 int ad_peers_reserve(struct list *spare, uint32_t n);
@@ -676,9 +684,6 @@ void ad_peer_put(struct ag_peer *p);
 /* The server is dead, or as good as: nothing of it lands here any more.  ended: its
  * process has let go of the job, so that it need not be ended. */
 void ad_peer_fence(struct ag_peer *p, bool ended);
-/* Of two cards, in bit/s; one whose speed nobody knows (0) counts as the other, or as
- * CARD_BITS_UNKNOWN. */
-uint64_t ad_slower_card(uint64_t a, uint64_t b);
 void ad_links_turn(struct ad_engine *en, mono_t now);
 bool ad_links_full(const struct ad_engine *en);	/* there is more than the card takes now */
 mono_t ad_links_next(const struct ad_engine *en);

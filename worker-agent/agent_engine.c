@@ -45,17 +45,6 @@ void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble
 
 /* ---- jobs and tensors ---- */
 
-/* This engine's part of what all cards together may have under way. */
-static uint64_t card_flight(const struct agent *a)
-{
-	uint64_t bits = 0, limit;
-
-	for (uint32_t i = 0; i < a->nrails; i++)
-		bits += a->rail[i].bits_per_s;
-	limit = flight_bytes(bits);
-	return limit == UINT64_MAX ? limit : MAX(limit / a->nengines, FLIGHT_BYTES_MIN);
-}
-
 static void job_start(struct ad_engine *en, struct ad_job *j)
 {
 	struct ag_job_desc d = {
@@ -74,7 +63,7 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 	ad_epoch_begin(en, j);
 	j->core[en->index] = ag_job_start(&en->core, &j->piece[en->index], &d);
 	j->core[en->index]->user = j;
-	en->flight_limit = card_flight(en->agent);
+	en->flight_limit = ad_card_flight(en->agent);
 	if (en->index == 0)
 		fr_job_start(&en->front, &j->front);
 	if (j->ngone && en->index == 0)

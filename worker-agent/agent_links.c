@@ -82,28 +82,25 @@ static void make_shm_lane(struct ad_peer *p)
 	memcpy(k->addr.remote, p->server.shm_path, sizeof(k->addr.remote));
 }
 
-uint64_t ad_slower_card(uint64_t a, uint64_t b)
-{
-	if (!a && !b)
-		return CARD_BITS_UNKNOWN;
-	return a && b ? MIN(a, b) : MAX(a, b);
-}
-
 /* The nearest card's first: it goes first where others could take a frame as soon. */
 static void make_tcp_lanes(struct ad_peer *p)
 {
 	const struct agent *a = p->engine->agent;
 	const uint32_t *order = a->rail_order[p->engine->index];
 	uint32_t rails = MAX(MAX(a->nrails, p->server.naddrs), 1);
+	uint32_t pairs = a->nengines * MAX(p->server.engines, 1);
 
-	for (uint32_t i = 0; i < rails * a->opt.links; i++) {
+	for (uint32_t i = 0; i < rails * LINKS_PER_RAIL_MAX; i++) {
 		uint32_t rail = rails == a->nrails ? order[i % rails] : i % rails;
 		uint32_t remote = p->server.naddrs ? rail % p->server.naddrs : 0;
 		uint32_t local = a->nrails ? rail % a->nrails : 0;
 		bool rdma = a->nrails && a->rail_rdma[local];
+		uint64_t bits = ad_slower_card(p->server.addr[remote].bits_per_s,
+					       a->nrails ? a->rail[local].bits_per_s : 0);
+		uint64_t links = a->opt.links ? a->opt.links : ad_tcp_links(bits, pairs);
 		struct ad_lane *k;
 
-		if (rdma && i >= rails)		/* one queue pair fills a card */
+		if (i / rails >= (rdma ? 1 : links))	/* one queue pair fills a card */
 			continue;
 		k = p->server.naddrs ? lane_new(p, i) : NULL;
 		if (!k)
@@ -111,8 +108,7 @@ static void make_tcp_lanes(struct ad_peer *p)
 		k->addr.kind = rdma ? XPORT_RDMA : XPORT_TCP;
 		memcpy(k->addr.remote, p->server.addr[remote].host, sizeof(k->addr.remote));
 		k->addr.port = p->server.addr[remote].port;
-		k->bits_per_s = ad_slower_card(p->server.addr[remote].bits_per_s,
-				       a->nrails ? a->rail[local].bits_per_s : 0);
+		k->bits_per_s = bits;
 		if (a->nrails)
 			memcpy(k->addr.local, a->rail_text[local], sizeof(k->addr.local));
 	}

@@ -24,8 +24,9 @@ static const struct opt options[] = {
 	{ "rail", OPT_ENDPOINTS, OPT(rails), NULL, 0, 0, "ADDR[@BITRATE]",
 	  "address of a card to use, once per card (default: the one that leads to the "
 	  "scheduler)" },
-	{ "links", OPT_U64, OPT(links), "2", 1, LINKS_PER_RAIL_MAX, "N",
-	  "TCP connections to each server engine per card" },
+	{ "links", OPT_U64, OPT(links), NULL, 1, LINKS_PER_RAIL_MAX, "N",
+	  "TCP connections to each server engine per card (default: 2, on a fast card as "
+	  "many as fill it)" },
 	{ "no-shm", OPT_FLAG, OPT(no_shm), NULL, 0, 0, NULL,
 	  "do not use shared memory to a server on this machine" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,

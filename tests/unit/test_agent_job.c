@@ -210,6 +210,23 @@ START_TEST(card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to)
 }
 END_TEST
 
+START_TEST(links_are_more_where_those_of_all_engines_would_not_fill_the_card)
+{
+	static const struct {
+		uint64_t gbits;
+		uint32_t pairs, links;
+	} want[] = {
+		{ 1, 1, 2 }, { 40, 1, 2 }, { 41, 1, 3 }, { 100, 1, 5 }, { 100, 4, 2 },
+		{ 200, 4, 3 }, { 400, 1, LINKS_PER_RAIL_MAX }, { 400, 4, 5 }, { 400, 16, 2 },
+		{ 400, ENGINES_MAX * ENGINES_MAX, 2 }, { 1000000, 1, 8 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(want); i++)
+		ck_assert_uint_eq(ad_tcp_links(want[i].gbits * 1000000000, want[i].pairs),
+				  want[i].links);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 #if HEAP_FAULTS
@@ -221,6 +238,7 @@ static void add(TCase *t)
 #endif
 	tcase_add_test(t, tensors_of_a_page_take_one_for_each_parity_and_marks_are_neighbours);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
+	tcase_add_test(t, links_are_more_where_those_of_all_engines_would_not_fill_the_card);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 }
 

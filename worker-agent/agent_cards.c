@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the speeds of cards decide: how many links there are, how much is under way on them. */
+#include "common/net/flight.h"
+#include "worker-agent/agent.h"
+
+#define LINKS_MIN	2u
+#define LINK_BITS	20000000000ull	/* of one TCP connection, with a core of its own */
+
+uint64_t ad_slower_card(uint64_t a, uint64_t b)
+{
+	if (!a && !b)
+		return CARD_BITS_UNKNOWN;
+	return a && b ? MIN(a, b) : MAX(a, b);
+}
+
+uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs)
+{
+	return (uint32_t)MIN(MAX(div_round_up(bits_per_s, LINK_BITS * pairs), LINKS_MIN),
+			     LINKS_PER_RAIL_MAX);
+}
+
+uint64_t ad_card_flight(const struct agent *a)
+{
+	uint64_t bits = 0, limit;
+
+	for (uint32_t i = 0; i < a->nrails; i++)
+		bits += a->rail[i].bits_per_s;
+	limit = flight_bytes(bits);
+	return limit == UINT64_MAX ? limit : MAX(limit / a->nengines, FLIGHT_BYTES_MIN);
+}
