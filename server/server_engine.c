@@ -333,10 +333,11 @@ static void open_group(struct sv_engine *en)
 {
 	struct err e;
 
-	if (!xport_group_new(&en->group, engine_epfd(en->thread), &callbacks, en, &e))
-		return;
-	log_error("server engine %u cannot start: %s", en->index, e.text);
-	exit(1);
+	if (xport_group_new(&en->group, engine_epfd(en->thread), &callbacks, en, &e)) {
+		log_error("server engine %u cannot start: %s", en->index, e.text);
+		exit(1);
+	}
+	xport_set_frames_per_write(en->group, (uint32_t)en->server->opt.daemon.frames_per_write);
 }
 
 /* A link of another process of its agent waits until those of the one before have ended. */

@@ -165,10 +165,11 @@ static void open_group(struct ad_engine *en)
 {
 	struct err e;
 
-	if (!xport_group_new(&en->group, engine_epfd(en->thread), &ad_link_callbacks, en, &e))
-		return;
-	log_error("agent engine %u cannot start: %s", en->index, e.text);
-	exit(1);
+	if (xport_group_new(&en->group, engine_epfd(en->thread), &ad_link_callbacks, en, &e)) {
+		log_error("agent engine %u cannot start: %s", en->index, e.text);
+		exit(1);
+	}
+	xport_set_frames_per_write(en->group, (uint32_t)en->agent->opt.daemon.frames_per_write);
 }
 
 static void post(struct ad_engine *en, const struct ad_post_mail *p, mono_t now)

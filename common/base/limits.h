@@ -38,6 +38,7 @@
 #define CARD_BITS_UNKNOWN	10000000000ull	/* a card that does not say, bits/s */
 #define ENGINES_MAX		16u		/* data threads of one daemon */
 #define LINKS_PER_RAIL_MAX	8u
+#define FRAMES_PER_WRITE_MAX	64u
 
 /* inside a machine: what a local plan can speak of */
 #define TOPO_GPUS_MAX		LOCAL_RANKS_MAX

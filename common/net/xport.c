@@ -453,6 +453,7 @@ int xport_group_new(struct xport_group **out, int epfd, const struct xport_cb *c
 	g->epfd = epfd;
 	g->cb = cb;
 	g->ctx = ctx;
+	g->frames_per_write = FRAMES_PER_WRITE_MAX;
 	list_init(&g->live);
 	list_init(&g->dead);
 	list_init(&g->dirty);
@@ -479,6 +480,17 @@ void xport_group_free(struct xport_group *g)
 	rdma_group_free(g->rdma);
 	free(g->slots);
 	free(g);
+}
+
+void xport_set_frames_per_write(struct xport_group *g, uint32_t frames)
+{
+	ASSERT(frames >= 1 && frames <= FRAMES_PER_WRITE_MAX);
+	g->frames_per_write = frames;
+}
+
+struct xport_written xport_written(const struct xport_group *g)
+{
+	return g->written;
 }
 
 bool xport_event(struct xport_group *g, void *data_ptr, uint32_t epoll_events)

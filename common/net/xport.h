@@ -124,6 +124,14 @@ struct xport_cb {
 int xport_group_new(struct xport_group **g, int epfd, const struct xport_cb *cb, void *ctx,
 		    struct err *e);
 void xport_group_free(struct xport_group *g);	/* closes all; closed() for each */
+/* So many of the owner's frames, 1 to FRAMES_PER_WRITE_MAX, go to a socket with one call at
+ * most; without a word as many as wait. */
+void xport_set_frames_per_write(struct xport_group *g, uint32_t frames);
+/* Frames that sockets have taken so far, and the calls that brought them there. */
+struct xport_written {
+	uint64_t frames, calls;
+};
+struct xport_written xport_written(const struct xport_group *g);
 
 /* True when the event was one of this group's. */
 bool xport_event(struct xport_group *g, void *data_ptr, uint32_t epoll_events);

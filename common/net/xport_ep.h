@@ -136,6 +136,8 @@ struct xport_group {
 	mono_t tick_at;			/* of the last tick */
 	bool busy;			/* inside event or poll */
 	bool freeing;
+	uint32_t frames_per_write;
+	struct xport_written written;
 	uint32_t slots_used, slot_free;	/* high-water mark; index + 1 or 0 */
 	struct xport_slot *slots;	/* owned; XPORT_LINKS_MAX, events point here */
 	uint8_t sink[SINK_BYTES];

@@ -3,10 +3,10 @@
  * xport_stream.c - frames over any stream socket.
  *
  * Writing: everything queued since the last turn goes out with one sendmsg() of
- * up to TX_IOV pieces, headers from the queue, payloads from where they lie.  A
- * short write means that the socket is full: EPOLLOUT is asked for, and stays
- * asked for while the stream is the bottleneck, so that a busy link costs no
- * epoll_ctl().
+ * up to TX_IOV pieces (of fewer where the owner wants fewer frames in it), headers
+ * from the queue, payloads from where they lie.  A short write means that the socket
+ * is full: EPOLLOUT is asked for, and stays asked for while the stream is the
+ * bottleneck, so that a busy link costs no epoll_ctl().
  *
  * Reading: behind a frame with a small payload or none the next one is likely such
  * a frame, too, so a whole batch is asked for, into memory that all endpoints of the
@@ -79,8 +79,9 @@ static size_t tx_put_item(const struct tx_item *it, uint32_t off, struct iovec *
 	return bytes;
 }
 
-/* Returns the bytes gathered.  A descriptor is tied to the first byte of its send. */
-static size_t tx_gather(struct tx *t, struct iovec *iov, int *n, int *pass_fd)
+/* Returns the bytes gathered, of so many frames at most, the pulse aside.  A descriptor is
+ * tied to the first byte of its send. */
+static size_t tx_gather(struct tx *t, uint32_t frames, struct iovec *iov, int *n, int *pass_fd)
 {
 	size_t bytes = 0;
 
@@ -88,7 +89,7 @@ static size_t tx_gather(struct tx *t, struct iovec *iov, int *n, int *pass_fd)
 	*pass_fd = -1;
 	if (tx_control_first(t))
 		bytes += iov_put(iov, n, t->ctl + t->ctl_off, t->ctl_len - t->ctl_off);
-	for (uint32_t i = 0; i < t->count; i++) {
+	for (uint32_t i = 0; i < MIN(t->count, frames); i++) {
 		struct tx_item *it = &t->q[(t->head + i) % XPORT_QUEUE];
 
 		if (*n + 2 > TX_IOV || bytes >= XPORT_TURN_BYTES || (it->fd >= 0 && *n > 0))
@@ -133,6 +134,7 @@ static void tx_retire(struct xport_ep *ep, size_t done)
 		t->head = (t->head + 1) % XPORT_QUEUE;
 		t->count--;
 		t->head_off = 0;
+		ep->g->written.frames++;
 		ep->moved.copied += it->len;
 		if (it->data)
 			ep->g->cb->sent(ep->g->ctx, ep, it->cookie, it->len);
@@ -144,7 +146,7 @@ static size_t tx_write(struct xport_ep *ep)
 {
 	struct iovec iov[TX_IOV];
 	int n, pass_fd;
-	size_t want = tx_gather(&ep->tx, iov, &n, &pass_fd);
+	size_t want = tx_gather(&ep->tx, ep->g->frames_per_write, iov, &n, &pass_fd);
 	ssize_t w = ep->ops->send(ep->fd, iov, n, pass_fd);
 
 	if (w < 0 && errno == EINTR)
@@ -156,6 +158,7 @@ static size_t tx_write(struct xport_ep *ep)
 	ep->tx.blocked = w < (ssize_t)want;
 	if (w <= 0)
 		return 0;
+	ep->g->written.calls += ep->tx.count > 0;	/* the pulse alone is no work */
 	tx_retire(ep, (size_t)w);
 	return (size_t)w;
 }

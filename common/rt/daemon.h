@@ -20,7 +20,7 @@
 /* A program's options begin with these, and its table with DAEMON_OPTIONS. */
 struct daemon_options {
 	const char *scheduler, *name, *machine, *secret_file, *log_level, *simd;
-	uint64_t engines;
+	uint64_t engines, frames_per_write;
 };
 
 #define DAEMON_OPTION(f) offsetof(struct daemon_options, f)
@@ -34,6 +34,9 @@ struct daemon_options {
 	  "same string, same machine (default: boot and network namespace)" }, \
 	{ "engines", OPT_U64, DAEMON_OPTION(engines), "0", 0, ENGINES_MAX, "N", \
 	  "data threads; 0: by the number of CPUs" }, \
+	{ "frames-per-write", OPT_U64, DAEMON_OPTION(frames_per_write), "64", 1, \
+	  FRAMES_PER_WRITE_MAX, "N", \
+	  "most frames that go to a socket with one call, where so many wait" }, \
 	{ "simd", OPT_STR, DAEMON_OPTION(simd), "avx512", 0, 0, "LEVEL", \
 	  "highest level of the sums: c, avx2, avx512 (the bits are the same)" }, \
 	{ "secret-file", OPT_STR, DAEMON_OPTION(secret_file), NULL, 0, 0, "PATH", \

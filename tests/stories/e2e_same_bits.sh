@@ -48,7 +48,7 @@ same '--servers 1' --chunk $(( 4 << 20 )) "$LOOK"
 for simd in c avx2 avx512; do level $simd; done
 same '--servers 1 --agent-arg --no-shm'
 same "--servers 2 $(each --engines=2)"
-same '--servers 1 --agent-arg --links=1'
+same "--servers 1 --agent-arg --links=1 --agent-arg --no-shm $(each --frames-per-write=1)"
 if full; then
 	same '--servers 0'
 	same '--servers 4 --no-colocated' --chunk $(( 64 << 10 ))

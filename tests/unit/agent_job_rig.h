@@ -153,6 +153,7 @@ static inline void setup(void)
 	a.my_node = NODE;
 	a.nengines = ENGINES;
 	a.opt.links = 2;
+	a.opt.daemon.frames_per_write = FRAMES_PER_WRITE_MAX;
 	list_init(&a.jobs);
 	list_init(&a.sessions);
 	list_init(&a.returning);

@@ -108,6 +108,7 @@ static void setup(void)
 	s.my_node = NODE;
 	s.nengines = 2;
 	s.memory_bytes = 64u << 20;
+	s.opt.daemon.frames_per_write = FRAMES_PER_WRITE_MAX;
 	list_init(&s.jobs);
 	list_init(&s.agents);
 	list_init(&s.greetings);

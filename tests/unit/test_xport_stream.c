@@ -206,6 +206,29 @@ START_TEST(pongs_do_not_break_frames)
 }
 END_TEST
 
+START_TEST(frames_that_wait_go_with_one_call_or_as_few_as_asked_for)
+{
+	static const struct {
+		uint32_t asked, calls;	/* 0: as it is without a word */
+	} want[] = { { 0, 1 }, { 1, 20 }, { 8, 3 }, { FRAMES_PER_WRITE_MAX, 1 } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+		struct rig r;
+
+		ck_assert(rig_linked(&r, 0));
+		ck_assert_uint_eq(xport_written(r.agent.g).calls, 0);	/* the handshake's */
+		if (want[i].asked)
+			xport_set_frames_per_write(r.agent.g, want[i].asked);
+		for (uint32_t f = 1; f <= 20; f++)
+			ck_assert_int_eq(send_small(&r.a, f), 0);
+		UNTIL(&r, r.b.got == 20);
+		ck_assert_uint_eq(xport_written(r.agent.g).frames, 20);
+		ck_assert_uint_eq(xport_written(r.agent.g).calls, want[i].calls);
+		rig_close(&r);
+	}
+}
+END_TEST
+
 /* ---- slabs ---- */
 
 static int numbered_memfd(uint32_t id)
@@ -397,6 +420,7 @@ static void add(TCase *t)
 	tcase_add_test(t, slabs_do_not_go_over_tcp);
 	tcase_add_test(t, stray_descriptors_close_the_link_and_leak_nothing);
 	tcase_add_test(t, pongs_do_not_break_frames);
+	tcase_add_test(t, frames_that_wait_go_with_one_call_or_as_few_as_asked_for);
 }
 
 int main(void)
