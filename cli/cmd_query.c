@@ -79,6 +79,19 @@ static const char *pace_text(char buf[16], const struct msg_node_row *n)
 	return buf;
 }
 
+static double frames_per_write(const struct msg_heartbeat *hb)
+{
+	return hb->writes ? (double)hb->frames / (double)hb->writes : 0;
+}
+
+static const char *some_text(char buf[16], double some)
+{
+	buf[0] = '\0';
+	if (some > 0)
+		snprintf(buf, 16, "%.3g", some);
+	return buf;
+}
+
 /* ---- tables ---- */
 
 /* The scheduler's word about it, else its own; "" without any. */
@@ -93,10 +106,11 @@ static bool nodes_table(const struct msg_report *r, FILE *out)
 	bool ok;
 
 	table_init(&t, "NODE KIND STATE MACHINE ADDRESS >CARDS >RATE >ADDER >MEMORY >USED >JOBS "
-		       ">LINKS >ROUNDS >DROPS >PACE NOTE");
+		       ">LINKS >LINKS/PEER >FRAMES/WRITE >FLIGHT >ROUNDS >DROPS >PACE NOTE");
 	for (uint32_t i = 0; i < r->nnodes; i++) {
 		const struct msg_node_row *n = &r->nodes[i];
-		char rate[32], adder[40], memory[32], used[32], pace[16];
+		char rate[32], adder[40], memory[32], used[32], flight[32], pace[16];
+		char links[16], frames[16];
 
 		table_cell(&t, "%s", n->name);
 		table_cell(&t, "%s", kind_name(n->kind));
@@ -110,6 +124,9 @@ static bool nodes_table(const struct msg_report *r, FILE *out)
 		table_cell(&t, "%s", bytes_text(used, n->last.memory_used_bytes));
 		table_cell(&t, "%" PRIu32, n->jobs);
 		table_cell(&t, "%" PRIu32, n->last.links);
+		table_cell(&t, "%s", some_text(links, n->last.links_per_peer));
+		table_cell(&t, "%s", some_text(frames, frames_per_write(&n->last)));
+		table_cell(&t, "%s", bytes_text(flight, n->last.flight_bytes));
 		table_cell(&t, "%" PRIu64, n->last.rounds);
 		table_cell(&t, "%" PRIu64, n->last.drops);
 		table_cell(&t, "%s", pace_text(pace, n));
@@ -242,6 +259,7 @@ static bool stuck_table(const struct msg_report *r, FILE *out)
 struct tally_of_nodes {
 	uint32_t agents, servers;
 	uint64_t bits_per_s, rounds, drops;
+	struct msg_heartbeat sent;	/* frames, writes, links_per_peer */
 };
 
 static struct tally_of_nodes count_nodes(const struct msg_report *r)
@@ -254,6 +272,9 @@ static struct tally_of_nodes count_nodes(const struct msg_report *r)
 		c.agents += n->kind == NODE_AGENT;
 		c.servers += n->kind == NODE_SERVER;
 		c.drops += n->last.drops;
+		c.sent.links_per_peer = MAX(c.sent.links_per_peer, n->last.links_per_peer);
+		c.sent.frames += n->last.frames;
+		c.sent.writes += n->last.writes;
 		if (n->kind == NODE_AGENT)
 			c.rounds += n->last.rounds;
 	}
@@ -263,7 +284,7 @@ static struct tally_of_nodes count_nodes(const struct msg_report *r)
 static bool status_table(const struct msg_report *r, FILE *out)
 {
 	struct tally_of_nodes c = count_nodes(r);
-	char id[2 * ID_BYTES + 1], up[32];
+	char id[2 * ID_BYTES + 1], up[32], frames[16];
 
 	fprintf(out, "scheduler  %s, version %s, up %s\n", r->state, r->version,
 		fmt_seconds(up, sizeof(up), (double)r->uptime_ms / 1e3));
@@ -271,6 +292,9 @@ static bool status_table(const struct msg_report *r, FILE *out)
 	fprintf(out, "nodes      %" PRIu32 " agents, %" PRIu32 " servers\n", c.agents, c.servers);
 	fprintf(out, "rounds     %" PRIu64 " finished by the agents, %" PRIu64
 		" frames dropped\n", c.rounds, c.drops);
+	if (c.sent.links_per_peer && c.sent.writes)
+		fprintf(out, "links      %" PRIu32 " to a peer, %s frames per write\n",
+			c.sent.links_per_peer, some_text(frames, frames_per_write(&c.sent)));
 	for (uint32_t i = 0; i < r->nnodes; i++) {
 		if (r->nodes[i].pace)
 			fprintf(out, "slow       server %s gets %" PRIu32 " %% of its share\n",
@@ -310,6 +334,10 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 		json_u64(j, "jobs", n->jobs);
 		json_u64(j, "heartbeat_age_ms", n->heartbeat_age_ms);
 		json_u64(j, "links", n->last.links);
+		json_u64(j, "links_per_peer", n->last.links_per_peer);
+		json_u64(j, "frames", n->last.frames);
+		json_u64(j, "writes", n->last.writes);
+		json_u64(j, "flight_bytes", n->last.flight_bytes);
 		json_u64(j, "rounds", n->last.rounds);
 		json_u64(j, "bytes_sent", n->last.bytes_sent);
 		json_u64(j, "bytes_received", n->last.bytes_received);
@@ -406,6 +434,9 @@ static void status_json(const struct msg_report *r, struct json *j)
 	json_u64(j, "servers", c.servers);
 	json_u64(j, "rounds", c.rounds);
 	json_u64(j, "drops", c.drops);
+	json_u64(j, "links_per_peer", c.sent.links_per_peer);
+	json_u64(j, "frames", c.sent.frames);
+	json_u64(j, "writes", c.sent.writes);
 	jobs_json(r, j);
 }
 

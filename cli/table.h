@@ -15,7 +15,7 @@
 
 #include "common/base/base.h"
 
-#define TABLE_COLUMNS_MAX 16u
+#define TABLE_COLUMNS_MAX 20u
 
 struct table {
 	uint32_t ncols;

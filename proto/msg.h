@@ -141,6 +141,9 @@ struct msg_heartbeat {
 	uint32_t links;			/* data links up */
 	const char *note;		/* "" or one line for `tally status` */
 	uint64_t busy_us;		/* server: had something to sum or send, since start */
+	uint64_t frames, writes;	/* that sockets took, and the calls for them, since start */
+	uint32_t links_per_peer;	/* agent: to one engine of a server, the most */
+	uint64_t flight_bytes;		/* may be under way on its cards at once; 0: no bound */
 };
 
 /* What becomes of a job that loses a rank. */

@@ -284,6 +284,10 @@ static const struct msg_row heartbeat_rows[] = {
 	U32(msg_heartbeat, links, ANY32),
 	TEXT(msg_heartbeat, note),
 	U64(msg_heartbeat, busy_us, ANY64),
+	U64(msg_heartbeat, frames, ANY64),
+	U64(msg_heartbeat, writes, ANY64),
+	U32(msg_heartbeat, links_per_peer, ANY32),
+	U64(msg_heartbeat, flight_bytes, ANY64),
 };
 SHAPE(heartbeat, NULL);
 

@@ -263,6 +263,8 @@ void sv_agents_del(struct server *s, const struct sv_job *j);
 void sv_stats_turn(struct sv_engine *en, mono_t now);
 
 /* server_engine.c: one data thread */
+/* An engine's part of what all cards together may have under way; UINT64_MAX: no bound. */
+uint64_t sv_card_flight(const struct server *s);
 int sv_engine_start(struct server *s, uint32_t index, int cpu, struct err *e);
 void sv_engine_stop(struct sv_engine *en);
 /* Waits for room in the mailbox, which the engine empties at each turn. */

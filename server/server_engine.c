@@ -419,8 +419,7 @@ static void cut_links(struct sv_engine *en)
 		sv_peer_cut(list_entry(l, struct sv_peer, link));
 }
 
-/* This engine's part of what all cards together may have under way. */
-static uint64_t card_flight(const struct server *s)
+uint64_t sv_card_flight(const struct server *s)
 {
 	uint64_t bits = 0, limit;
 
@@ -454,7 +453,7 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 		srv_job_shrink(&en->core, c, j->lost, j->world - j->ngone);
 	j->piece[en->index].core = c;
 	c->user = j;
-	en->flight_limit = card_flight(en->server);
+	en->flight_limit = sv_card_flight(en->server);
 	each_link(en, c, show_window);
 }
 

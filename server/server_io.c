@@ -246,10 +246,12 @@ static void on_msg(void *ctx, const struct msg *m)
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	const struct server *s = ctl_daemon_owner(ctx);
+	uint64_t flight = sv_card_flight(s);
 
 	for (uint32_t i = 0; i < s->nengines; i++)
 		ctl_stats_add(hb, &s->engine[i]->stats);
 	hb->busy_us /= s->nengines;
+	hb->flight_bytes = flight == UINT64_MAX ? 0 : flight * s->nengines;
 	hb->memory_used_bytes = s->memory_used;
 }
 

@@ -19,11 +19,14 @@ static void count_busy(struct sv_engine *en, mono_t now)
 void sv_stats_turn(struct sv_engine *en, mono_t now)
 {
 	const struct srv_counters *c = &en->core.count;
+	const struct xport_written w = xport_written(en->group);
 
 	en->stats.bytes_sent = en->bytes_sent;
 	en->stats.bytes_received = en->bytes_received;
 	en->stats.bytes_summed = c->bytes_summed;
 	en->stats.rounds = c->rounds;
+	en->stats.frames = w.frames;
+	en->stats.writes = w.calls;
 	en->stats.drops = c->drop_job + c->drop_tensor + c->drop_epoch + c->drop_worker +
 			  c->drop_round + c->drop_attempt + c->drop_shape + c->duplicates;
 	count_busy(en, now);

@@ -696,7 +696,8 @@ void ad_links_show_job(struct ad_engine *en, struct ag_peer *p, uint32_t job);
 /* Takes back what servers may write of a job; whether some of it still can be. */
 void ad_links_hide(struct ad_engine *en, uint32_t job);
 bool ad_links_shown(const struct ad_engine *en, uint32_t job);
-/* For the operator: links that use RDMA, and payloads that went over TCP beside it. */
+/* For the operator: links of a peer, those that use RDMA, and payloads that went over TCP
+ * beside it. */
 void ad_links_count(struct ad_engine *en);
 void ad_links_free(struct ad_engine *en);
 extern const struct xport_cb ad_link_callbacks;

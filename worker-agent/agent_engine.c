@@ -335,11 +335,14 @@ static void on_event(void *ctx, void *data_ptr, uint32_t events)
 static void publish(struct ad_engine *en)
 {
 	const struct ag_counters *c = &en->core.count;
+	const struct xport_written w = xport_written(en->group);
 
 	en->stats.bytes_sent = en->bytes_sent;
 	en->stats.bytes_received = en->bytes_received;
 	en->stats.bytes_summed = c->bytes_added;
 	en->stats.rounds = en->front.rounds;
+	en->stats.frames = w.frames;
+	en->stats.writes = w.calls;
 	en->stats.drops = c->drop_job + c->drop_round + c->drop_shape + c->drop_state +
 			  c->duplicates;
 }

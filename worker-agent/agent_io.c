@@ -256,9 +256,13 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
+	uint64_t flight = ad_card_flight(a);
 
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ctl_stats_add(hb, &a->engine[i]->stats);
+	hb->flight_bytes = flight == UINT64_MAX ? 0 : flight * a->nengines;
+	if (!hb->links)
+		hb->links_per_peer = 0;		/* counted while there were some */
 	if (xport_rdma_devices() && hb->links)
 		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)

@@ -413,8 +413,12 @@ static void count_in(struct ad_lane *k, void *arg)
 void ad_links_count(struct ad_engine *en)
 {
 	struct tally t = { .detours = en->detours_before, .moved = en->moved_before };
+	uint32_t links = 0;
 
 	each_lane(en, count_in, &t);
+	list_for_each(&en->peers, l)
+		links = MAX(links, list_entry(l, struct ad_peer, link)->lanes_up);
+	en->stats.links_per_peer = links;
 	en->rdma_links = t.rdma;
 	for (uint32_t i = 0; i < NO_RDMA_END; i++)
 		en->no_rdma[i] = t.no_rdma[i];

@@ -144,7 +144,8 @@ void ctl_daemon_refused(void *ctx, const struct err *why);
 /* An engine's counters, which the control thread may read at any time. */
 struct ctl_stats {
 	_Atomic uint64_t bytes_sent, bytes_received, bytes_summed, rounds, drops, busy_us;
-	_Atomic uint32_t links;
+	_Atomic uint64_t frames, writes;
+	_Atomic uint32_t links, links_per_peer;
 };
 
 /* To what the other engines have counted. */

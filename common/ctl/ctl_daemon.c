@@ -55,5 +55,8 @@ void ctl_stats_add(struct msg_heartbeat *hb, const struct ctl_stats *st)
 	hb->rounds += st->rounds;
 	hb->drops += st->drops;
 	hb->busy_us += st->busy_us;
+	hb->frames += st->frames;
+	hb->writes += st->writes;
 	hb->links += st->links;
+	hb->links_per_peer = MAX(hb->links_per_peer, st->links_per_peer);
 }
