@@ -326,6 +326,27 @@ def a_state_dict_waits_for_updates():
         assert all(torch.equal(got[key], want[key]) for key in want), name
 
 
+def a_step_without_a_backward_pass_has_no_gradients():
+    """An update that crosses clears its gradient: a second step() finds none, which is zeros."""
+    def run(cross):
+        model = mlp()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9),
+            cross_barrier=model if cross else None)
+        for step in range(2):
+            loss_of(model, hvd.rank(), step).backward()
+            optimizer.step()
+            if not cross:
+                optimizer.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.synchronize() if cross else optimizer.zero_grad(set_to_none=True)
+        optimizer.close()
+        return parameters(model)
+
+    got, want = run(True), run(False)
+    assert torch.equal(got, want), (got - want).abs().max()
+
+
 def nothing_is_left_of_what_is_closed():
     """Nor of an optimizer that is gone: no thread, no hook, and no gradient in the arena."""
     def train(optimizer, model, step=0):
@@ -510,6 +531,7 @@ def main():
         updates_may_cross_the_barrier,
         a_step_that_crosses_does_not_wait,
         a_state_dict_waits_for_updates,
+        a_step_without_a_backward_pass_has_no_gradients,
         nothing_is_left_of_what_is_closed,
         states_are_broadcast,
         small_calls,

@@ -61,6 +61,7 @@ class CrossGradients(Gradients):
 
     def step(self):
         """Every parameter is updated when its gradient has come; returns before that."""
+        self.finish()  # after a step without a backward pass since: its gradients are used up
         self.send_rest()
         for group in self._groups():
             options = {key: value for key, value in group.items() if key != "params"}
