@@ -10,6 +10,7 @@ import os
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 SONAME = "libtally.so.0"
+PLUGIN = "libtally-cuda.so.0"
 VERSION = "0.1.0"  # of this package: tally.h's
 
 
@@ -48,6 +49,12 @@ class PushPullOptions(ctypes.Structure):
     _fields_ = [("op", c_int), ("priority", c_int32), ("override_priority", c_int)]
 
 
+class GpuOptions(ctypes.Structure):
+    """tally_gpu_options"""
+
+    _fields_ = [("device", c_int), ("exact", c_int), ("plugin", c_char_p)]
+
+
 _FUNCTIONS = {
     # name: (result, arguments)
     "tally_attach": (c_int, [POINTER(Options), POINTER(c_void_p)]),
@@ -74,6 +81,13 @@ _FUNCTIONS = {
         c_int,
         [c_void_p, c_void_p, c_void_p, c_void_p, c_int, POINTER(c_uint64)],
     ),
+    "tally_gpu_open": (c_int, [c_void_p, POINTER(GpuOptions)]),
+    "tally_gpu_push_pull": (
+        c_int,
+        [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(PushPullOptions), c_void_p,
+         POINTER(c_uint64)],
+    ),
+    "tally_gpu_wait": (c_int, [c_void_p, c_uint64, c_void_p]),
     "tally_wait": (c_int, [c_void_p, c_uint64, c_int]),
     "tally_test": (c_int, [c_void_p, c_uint64]),
     "tally_fd": (c_int, [c_void_p]),
@@ -97,6 +111,13 @@ def _candidates():
     here = os.path.dirname(os.path.abspath(__file__))
     built = os.path.normpath(os.path.join(here, "..", "..", "..", "build", "lib", SONAME))
     return ([built] if os.path.exists(built) else []) + [SONAME]
+
+
+def plugin(lib):
+    """The plugin for GPUs that lies beside the library; None: where the system's loader looks."""
+    folder = os.path.dirname(lib._name)
+    beside = os.path.join(folder, PLUGIN)
+    return beside if folder and os.path.exists(beside) else None
 
 
 def check_version(lib, path):

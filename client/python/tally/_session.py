@@ -137,6 +137,17 @@ class Ticket:
             raise self._error
         return self._tensor.result()
 
+    def gpu_wait(self, stream=0):
+        """Has a stream wait for the result of gpu_push_pull(), and returns at once.
+
+        ``stream`` is a cudaStream_t as a number (torch: ``stream.cuda_stream``); what it gets
+        from now on runs when the result is there.  The ticket is used up.  If the job fails the
+        stream goes on, and what it finds is of no use: the next call says why.
+        """
+        if self.done:
+            raise TallyError(_EINVAL, f"tensor {self._tensor.name}: the ticket is used up")
+        self._finish(_lib.tally_gpu_wait(self._tensor.session._handle(), self._number, stream))
+
     def test(self):
         """True when the round is done (its output is filled then), False when not yet."""
         if not self.done:
@@ -175,15 +186,18 @@ class Tensor:
             raise TallyError(_EINVAL, f"tensor {self.name} is not declared any more")
         return self._pointer
 
+    def _options(self, op, priority):
+        if op not in _OPS:
+            raise TallyError(_EINVAL, f"no operation {op!r}; there are sum and mean")
+        return _ffi.PushPullOptions(_OPS[op], _priority(priority or 0), priority is not None)
+
     def push_pull(self, array, out=None, op="sum", priority=None):
         """Starts a round: ``array`` summed over all ranks.  Returns a Ticket at once.
 
         ``out`` gets the result when the ticket is waited for; it may be ``array``
         itself.  Without it, wait() shows the result without a copy.
         """
-        if op not in _OPS:
-            raise TallyError(_EINVAL, f"no operation {op!r}; there are sum and mean")
-        options = _ffi.PushPullOptions(_OPS[op], _priority(priority or 0), priority is not None)
+        options = self._options(op, priority)
         number = ctypes.c_uint64()
         self.session._check(
             _lib.tally_push_pull(
@@ -196,6 +210,30 @@ class Tensor:
             )
         )
         return Ticket(self, number.value, (array, out))
+
+    def gpu_push_pull(self, source, out=None, stream=0, op="sum", priority=None):
+        """As push_pull(), of memory on the session's GPU; Session.gpu_open() comes first.
+
+        ``source`` and ``out`` (None: in place) are addresses there, as numbers (torch:
+        ``tensor.data_ptr()``), of as many contiguous elements as the tensor has; the caller keeps
+        that memory until the round is done.  The round begins when ``stream``, a cudaStream_t as a
+        number (0: the default one), has done what it holds now.  All ranks start rounds on GPUs
+        in the same order.  Wait in the host with wait(), or have a stream wait: gpu_wait().
+        """
+        options = self._options(op, priority)
+        number = ctypes.c_uint64()
+        self.session._check(
+            _lib.tally_gpu_push_pull(
+                self.session._handle(),
+                self._handle(),
+                source,
+                source if out is None else out,
+                ctypes.byref(options),
+                stream,
+                ctypes.byref(number),
+            )
+        )
+        return Ticket(self, number.value, None)
 
     def broadcast(self, array=None, out=None, root=0):
         """Starts a round in which everybody gets ``array`` of rank ``root``."""
@@ -303,6 +341,7 @@ class Session:
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
         self._post = None  # has the owner call something
+        self.gpu = None  # which one gpu_open() has given it
         self.timeline = bool(os.environ.get("TALLY_TIMELINE"))
 
     def __enter__(self):
@@ -347,6 +386,10 @@ class Session:
         if code < 0:
             raise _error(code, self.error_text)
         return code
+
+    def _check_live(self):
+        """Raises what has ended the session, if anything has; waits for nothing."""
+        self._check(_lib.tally_undeclare(self._handle(), None, 0))
 
     def _fact(self, question):
         """What never changes may be asked from any thread."""
@@ -414,12 +457,28 @@ class Session:
     def detach(self):
         """Leaves the job and frees everything; harmless when done already, and in a child."""
         if self._pointer and self._pid == os.getpid():
-            if self._last_words:
-                self._last_words()
+            last_words = self._last_words  # keeps memory that a GPU may still write to
+            failure = last_words() if last_words else None
             self._finalizer.detach()
             code = self._close()
+            if failure:
+                raise failure
             if code:
                 raise _error(code, "")
+
+    def gpu_open(self, device=None, exact=False, plugin=None):
+        """Gives the session a GPU until it is detached; all ranks of the machine call it.
+
+        ``device`` is one of those that the process sees (None: as its local rank says).
+        ``exact=True``, on all of them: sums have the bits of those in host memory.  ``plugin``
+        is the path of libtally-cuda.so.0, which else lies beside libtally, or where the system's
+        loader looks.  See docs/GPU.md.
+        """
+        device = self.local_rank if device is None else device
+        plugin = plugin or _ffi.plugin(_lib)
+        options = _ffi.GpuOptions(device, bool(exact), plugin.encode() if plugin else None)
+        self._check(_lib.tally_gpu_open(self._handle(), ctypes.byref(options)))
+        self.gpu = device
 
     def empty(self, shape, dtype="float32"):
         """An array of zeros in the arena: push_pull() reads it without a copy."""
