@@ -6,7 +6,8 @@
 
 Every group is a job of its own, whose name its first rank makes up and tells the others
 by the store.  Reductions other than sum and mean are made of a gather, reduce-scatter of
-a reduction; point-to-point messages are not there.
+a reduction; point-to-point messages are not there.  Tensors may be on a GPU; wait() waits
+in the host then, too.
 """
 
 import uuid
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _session
+from . import _device
 from ._collective import Collectives
 
 _REDUCE = {  # made on every rank from all contributions
@@ -59,13 +61,15 @@ class _Work(torch._C._distributed_c10d.Work):
         return self._result
 
 
-def _then(futures, finish):
-    """A Future that is done when all are and finish() has run."""
+def _then(futures, finish=lambda: None, on=None):
+    """A Future that is done when all are and finish() has run, which may write to `on`."""
 
     def end(ended):
         for future in ended.value():
             future.value()
         finish()
+        if on is not None:
+            _device.finish(on)  # what it has used may be freed
 
     return torch.futures.collect_all(futures).then(end)
 
@@ -80,7 +84,8 @@ class TallyGroup(dist.ProcessGroup):
             store.set("tally_job", f"group-{uuid.uuid4()}")
         job = store.get("tally_job").decode()
         seconds = timeout.total_seconds()
-        session = _session.Session(job=job, rank=rank, world=size, timeout=seconds)
+        session = _session.Session(job=job, rank=rank, world=size, timeout=seconds,
+                                   round_timeout=seconds)
         self._do = Collectives(session, seconds)
 
     def rank(self):
@@ -110,11 +115,11 @@ class TallyGroup(dist.ProcessGroup):
             raise ValueError(f"tally has no {op}; there are SUM, AVG, MIN, MAX and PRODUCT")
         parts = [torch.empty_like(tensor) for _ in range(self.size())]
         gathered = self._do.all_gather(parts, tensor)
-        return _then([gathered], lambda: tensor.copy_(how(torch.stack(parts))))
+        return _then([gathered], lambda: tensor.copy_(how(torch.stack(parts))), tensor)
 
     def allreduce(self, tensors, opts=None):
         op = opts.reduceOp if opts else dist.ReduceOp.SUM
-        return _Work(_then([self._reduce(t, op) for t in tensors], lambda: None), tensors)
+        return _Work(_then([self._reduce(t, op) for t in tensors]), tensors)
 
     allreduce_coalesced = allreduce
 
@@ -122,15 +127,15 @@ class TallyGroup(dist.ProcessGroup):
         """Root's tensor is reduced; the others keep theirs."""
         mine = self.rank() == opts.rootRank
         work = [t if mine else t.clone() for t in tensors]
-        return _Work(_then([self._reduce(t, opts.reduceOp) for t in work], lambda: None), tensors)
+        return _Work(_then([self._reduce(t, opts.reduceOp) for t in work]), tensors)
 
     def broadcast(self, tensors, opts):
         futures = [self._do.broadcast(t, opts.rootRank) for t in tensors]
-        return _Work(_then(futures, lambda: None), tensors)
+        return _Work(_then(futures), tensors)
 
     def allgather(self, outputs, inputs, opts=None):
         futures = [self._do.all_gather(o, t) for o, t in zip(outputs, inputs)]
-        return _Work(_then(futures, lambda: None), outputs[0])
+        return _Work(_then(futures), outputs[0])
 
     def _allgather_base(self, output, tensor, opts=None):
         parts = list(output.view(self.size(), -1).unbind(0))
@@ -148,17 +153,17 @@ class TallyGroup(dist.ProcessGroup):
         """As a broadcast of everything."""
         mine = self.rank() == opts.rootRank
         out = outputs[0]
-        everything = torch.empty((self.size(), *out.shape), dtype=out.dtype)
+        everything = out.new_empty((self.size(), *out.shape))
         if mine:
             torch.stack(list(inputs[0]), out=everything)
         sent = self._do.broadcast(everything, opts.rootRank)
-        return _Work(_then([sent], lambda: out.copy_(everything[self.rank()])), outputs)
+        return _Work(_then([sent], lambda: out.copy_(everything[self.rank()]), out), outputs)
 
     def reduce_scatter(self, outputs, inputs, opts):
         """As an all-reduce of everything."""
         everything = torch.stack(list(inputs[0]))
         reduced = self._reduce(everything, opts.reduceOp)
-        end = _then([reduced], lambda: outputs[0].copy_(everything[self.rank()]))
+        end = _then([reduced], lambda: outputs[0].copy_(everything[self.rank()]), outputs[0])
         return _Work(end, outputs)
 
     def _reduce_scatter_base(self, output, tensor, opts):
@@ -170,4 +175,4 @@ class TallyGroup(dist.ProcessGroup):
         return _Work(self._do.barrier(), [])
 
 
-dist.Backend.register_backend("tally", TallyGroup, devices=["cpu"])
+dist.Backend.register_backend("tally", TallyGroup, devices=["cpu", "cuda"])

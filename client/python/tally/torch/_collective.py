@@ -6,14 +6,16 @@ is declared when it is first needed and kept for the next time.  All ranks call 
 operations in the same order, so they declare and drop the same channels.  Operations on
 different channels overlap; those on one channel follow each other.
 
-Inputs are read, and outputs written, between the call and the end of its future.
+Inputs are read, and outputs written, between the call and the end of its future.  On a GPU
+both are done in the order of the current stream: what it holds at the call comes before, and
+when the future has ended the host may go on.
 """
 
 import collections
 
 import torch
 
-from . import _memory
+from . import _device, _memory
 from ._exchange import Exchange
 
 CHANNELS_MAX = 64  # kept for later use
@@ -34,17 +36,20 @@ class Collectives:
     def all_reduce(self, tensor, op="sum"):
         """Sum or mean ("mean") over all ranks, in place; a Future of the tensor."""
         _memory.check_summed(tensor, "a tensor to reduce")
-        return self._go("all_reduce", tensor, [("sum", tensor.dtype, tensor.numel(), tensor, tensor,
-                                                lambda t, a: t.push_pull(a, out=a, op=op))])
+        parcel = _device.to_sum(tensor)
+        place = _device.placed(tensor)
+        return self._go("all_reduce", tensor, tensor, [
+            ("sum", tensor.dtype, tensor.numel(), place, parcel, parcel,
+             lambda t, block: block.push_pull(t, op))])
 
     def broadcast(self, tensor, root=0):
         """Everybody's tensor becomes root's; a Future of it.  Any type."""
-        return self._go("broadcast", tensor, [self._from(root, tensor, tensor, 0)])
+        return self._go("broadcast", tensor, tensor, [self._from(root, tensor, tensor, 0)])
 
     def all_gather(self, outputs, tensor):
         """outputs[r] becomes rank r's tensor; a Future of outputs."""
         rounds = [self._from(r, tensor, out, r) for r, out in enumerate(outputs)]
-        return self._go("all_gather", outputs, rounds)
+        return self._go("all_gather", outputs, tensor, rounds)
 
     def barrier(self):
         """A Future that is done when all ranks have called this."""
@@ -57,17 +62,19 @@ class Collectives:
         if source.numel() * source.element_size() != target.numel() * target.element_size():
             raise ValueError(f"{tuple(target.shape)} cannot receive {tuple(source.shape)}")
         bytes_ = target.numel() * target.element_size()
-        return (f"from{lane}", torch.uint8, bytes_, source if root == self.rank else None, target,
-                lambda t, a: t.broadcast(a, out=a, root=root))
+        sent = _device.to_copy(source, True) if root == self.rank else None
+        came = sent if source is target and sent else _device.to_copy(target, False)
+        return (f"from{lane}", torch.uint8, bytes_, _device.in_arena, sent, came,
+                lambda t, block: block.broadcast(t, root))
 
-    def _go(self, what, result, rounds):
-        future = torch.futures.Future()
-        self.exchange.post(self._start, future, result, rounds, what, self._session._begin())
-        return future
+    def _go(self, what, result, like, rounds):
+        promise = _device.promise(like)
+        self.exchange.post(self._start, promise, result, rounds, what, self._session._begin())
+        return promise.future
 
     # ---- in the exchange's thread ----
 
-    def _start(self, future, result, rounds, what, begin):
+    def _start(self, promise, result, rounds, what, begin):
         left, failed = len(rounds), None
 
         def ended(error):
@@ -78,15 +85,15 @@ class Collectives:
                 return
             self._session._add_span(f"{self._name}: {what}", begin)
             if failed:
-                future.set_exception(failed)
+                promise.fail(failed)
             else:
-                future.set_result(result)
+                promise.keep(result)
 
         if not rounds:
-            future.set_result(result)
-        for kind, dtype, count, source, target, submit in rounds:
+            promise.keep(result)
+        for kind, dtype, count, find_place, source, target, submit in rounds:
             try:
-                channel, block = self._channel(kind, dtype, count)
+                channel, block = self._channel(kind, dtype, count, find_place(self.exchange))
             except Exception as error:
                 ended(error)
             else:
@@ -96,22 +103,22 @@ class Collectives:
         def begin(tensor):
             if source is not None:
                 with self._session.span(tensor.name, "copy"):
-                    _memory.fill(block.tensor, source)
-            return submit(tensor, block.array)
+                    source.fill(block)
+            return submit(tensor, block)
 
         def done(error):
             if not error:
                 try:
                     with self._session.span(channel.tensor.name, "copy"):
-                        _memory.empty(block.tensor, target)
+                        target.empty(block)
                 except Exception as why:  # memory, say
                     error = why
             ended(error)
 
-        self.exchange.start(channel, begin, done, self.timeout)
+        self.exchange.start(channel, begin, done, self.timeout, block.look_s)
 
-    def _channel(self, kind, dtype, count):
-        key = kind, dtype, count
+    def _channel(self, kind, dtype, count, place):
+        key = kind, dtype, count, place.name
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -119,7 +126,7 @@ class Collectives:
         self._made += 1
         name = f"{self._name}/{kind}.{self._made}"
         (channel,) = self.exchange.declare([(name, (count,), _memory.DTYPES[dtype][0])])
-        self._kept[key] = channel, _memory.Block(self.exchange.session, count, dtype)
+        self._kept[key] = channel, place.block(count, dtype)
         return self._kept[key]
 
     def _drop_to(self, channels, bytes_):

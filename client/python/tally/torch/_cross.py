@@ -46,6 +46,12 @@ class CrossGradients(Gradients):
             self.handles += [module.register_forward_pre_hook(before), hook_state(module, finish)]
         self.handles.append(self._model.register_forward_hook(weakly(self._after_forward)))
 
+    def check_place(self, place):
+        if place.name != "arena":
+            raise ValueError("cross_barrier works with parameters on the CPU: on a GPU step() "
+                             "waits for nothing anyway, leave it out")
+        super().check_place(place)
+
     def let_go(self):
         super().let_go()
         with self._lock:

@@ -6,7 +6,7 @@ all ranks.  Each becomes a tensor of Tally with a block of the arena.  The first
 bucket comes the exchange's thread declares it; from the second time on, where DDP lets
 gradients be views of buckets, the bucket itself moves to the block, so that gradients are
 written into the arena and read from there without a copy.  Else there is one copy in,
-and DDP's own copy out.
+and DDP's own copy out.  On a GPU the bucket is the block: nothing is copied.
 
 DDP rebuilds its buckets after the first step, in the order in which gradients came.  A
 bucket that is not what it was is undeclared, its successor declared under a new name.
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from .._session import TallyError
-from . import _memory
+from . import _device, _memory
 from ._exchange import Exchange
 
 
@@ -34,7 +34,7 @@ class _Slot:
 
     def take(self, bucket, buffer):
         """The bucket's values are in the block afterwards, if need be by a copy."""
-        if buffer.data_ptr() == self.block.tensor.data_ptr():
+        if buffer.data_ptr() == self.block.tensor.data_ptr() or self.block.lend(buffer):
             return
         grads = [p.grad for p in bucket.parameters()]
         if all(_memory.is_within(g, buffer) for g in grads):
@@ -42,6 +42,11 @@ class _Slot:
             _memory.move(buffer, grads, self.block.tensor)
             self._base, self._views = buffer, grads
         else:
+            self.copy(buffer)
+
+    def take_first(self, buffer):
+        """take(), of a block that is new, and empty."""
+        if not self.block.lend(buffer):
             self.copy(buffer)
 
     def copy(self, buffer):
@@ -69,21 +74,23 @@ class _Buckets:
 
     def sum(self, bucket):
         """Starts the bucket's mean over all ranks; a Future of it."""
+        self._exchange.check()
         index, buffer = bucket.index(), bucket.buffer()
         _memory.check_summed(buffer, f"{self._name}: bucket {index}")
-        future, begin = torch.futures.Future(), self._session._begin()
+        promise, begin = _device.promise(buffer), self._session._begin()
         slot = self._slots.get(index)
         if slot and slot.fits(buffer):
             slot.take(bucket, buffer)
-            self._exchange.post(self._start, slot, future, begin)
+            self._exchange.post(self._start, slot, slot.block.moments(), promise, begin)
         else:
             self._forget([index])
-            self._exchange.post(self._declare, index, buffer, future, begin)
+            moments = _device.moments(buffer)
+            self._exchange.post(self._declare, index, buffer, moments, promise, begin)
         self._begun = begin if index == 0 else self._begun
         if bucket.is_last():
             self._forget([i for i in self._slots if i > index])
             self._session._add_span(f"{self._name}: backward, first to last bucket", self._begun)
-        return future.then(lambda f: f.value())  # an exception becomes one of C++'s, with its text
+        return promise.future.then(lambda f: f.value())  # an exception becomes one of C++'s, with its text
 
     def _forget(self, indices):
         """Gives the tensors of those buckets back."""
@@ -99,11 +106,16 @@ class _Buckets:
             slot.move_out()
         self._slots.clear()
 
+    def synchronize(self):
+        """Returns when every mean that DDP got is there, or raises what made one void."""
+        self._exchange.settled()
+
     def close(self):
         """Gives all tensors back, as all ranks must; the hook may be used again."""
         indices = list(self._slots)
         self._forget(indices)
         self._exchange.call(lambda: None)
+        self._exchange.check()
         if self._trouble:
             raise self._trouble
 
@@ -117,38 +129,36 @@ class _Buckets:
         except TallyError as error:  # mostly the end of the job, which the next round meets, too
             self._trouble = error
 
-    def _declare(self, index, buffer, future, begin):
+    def _declare(self, index, buffer, moments, promise, begin):
         try:
             if self._trouble:
                 raise self._trouble
+            place = _device.place(self._exchange, buffer)
+            place.check_timeout(self._timeout)
             self._made += 1
             dtype = _memory.DTYPES[buffer.dtype][0]
             name = f"{self._name}/bucket{index}.{self._made}"
             # the later a bucket, the earlier its layers: the next forward pass wants them first
             description = (name, (buffer.numel(),), dtype, index)
             (channel,) = self._exchange.declare([description])
-            block = _memory.Block(self._exchange.session, buffer.numel(), buffer.dtype)
-            slot = _Slot(self._session, channel, block)
-            slot.copy(buffer)
+            slot = _Slot(self._session, channel, place.over(buffer))
+            slot.take_first(buffer)
             self._slots[index] = slot
         except Exception as error:
-            future.set_exception(error)
+            promise.fail(error)
         else:
-            self._start(slot, future, begin)
+            self._start(slot, moments, promise, begin)
 
-    def _start(self, slot, future, begin):
-        array = slot.block.array
+    def _start(self, slot, moments, promise, begin):
+        block = slot.block
 
-        def done(error):
-            self._session._add_span(slot.channel.tensor.name, begin)
+        def came(error):
             if error:
-                future.set_exception(error)
+                promise.fail(error)
             else:
-                future.set_result(slot.block.tensor)
+                promise.keep(block.tensor, block.stream)
 
-        self._exchange.start(
-            slot.channel, lambda t: t.push_pull(array, out=array, op="mean"), done, self._timeout
-        )
+        block.sum(self._exchange, slot.channel, moments, came, "mean", self._timeout, begin)
 
 
 def _check_group(session, group):
@@ -172,11 +182,16 @@ def ddp_comm_hook(session, process_group=None, timeout=None):
 
     Gradients become means over all ranks, as without a hook.  With
     ``gradient_as_bucket_view=True`` buckets move into the arena and are not copied.
-    Types: those of Tally, also float16 and bfloat16; on the CPU.
+    Types: those of Tally, also float16 and bfloat16.
+
+    Buckets on a GPU are summed where they are.  The mean is there for what comes behind it on
+    the stream of backward(); no thread waits for it, so when the job fails, parameters may have
+    been updated with what is void.  The next backward() raises it, and ``hook.synchronize()``,
+    which waits until all means are there: call that before a checkpoint is taken.
 
     ``process_group`` is the one given to DDP.  ``timeout`` in seconds is the limit for a
-    bucket (None: the session's round_timeout); then backward() raises an error that names
-    tensor, rank and machine.  A model that is not trained any more gives its tensors back
+    bucket (None: the session's round_timeout, the only one there is on a GPU); then backward()
+    raises an error that names tensor, rank and machine.  A model that is not trained any more gives its tensors back
     by ``hook.close()``, on all ranks.
     The session belongs to tally.torch from then on; ``session.detach()`` ends it.
     """
@@ -186,5 +201,5 @@ def ddp_comm_hook(session, process_group=None, timeout=None):
     def tally_hook(_state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         return buckets.sum(bucket)
 
-    tally_hook.close = buckets.close
+    tally_hook.synchronize, tally_hook.close = buckets.synchronize, buckets.close
     return tally_hook

@@ -10,15 +10,22 @@ Orders are carried out in the order in which they were posted.  All ranks post t
 declarations in the same order, so they meet.  A tensor takes one round at a time; later
 ones wait in its channel, and the ranks agree on their order for the same reason.
 
+Rounds on GPUs start in the order in which they were asked for, of whatever channel they
+are, so one whose channel is busy holds up those behind it.  libtally's descriptor does not
+tell of their ends, so they are looked at every now and then.
+
 When the job fails every round ends with the job's error, and so does whatever is
 ordered afterwards.  A round that is not done at its deadline ends with TallyTimeout,
-which names tensor, rank and machine.
+which names tensor, rank and machine.  One whose result a stream waits for has no deadline
+here, as nobody could call the stream back: libtally lets it go at the session's.  Its user
+may have gone on with what is void then, so the failure is kept, and raised by check().
 """
 
 import atexit
 import collections
 import concurrent.futures
 import itertools
+import math
 import os
 import select
 import threading
@@ -29,18 +36,21 @@ from .._session import TallyError, TallyTimeout
 
 _EAGAIN, _ETIMEDOUT, _ESHUTDOWN = -1, -9, -17
 _CHECK_S = 0.25  # between two looks at the deadlines
+SOON_S = 0.001  # between two looks at what somebody waits for
 
 
 class Round:
     """One round of a channel: how it is submitted, and who hears of its end.
 
     ``submit(tensor)`` returns a Ticket, ``done(error)`` is told None or an exception.
+    ``look_s`` is set of a round on a GPU: seconds between two looks at its ticket.
     """
 
-    __slots__ = ("channel", "submit", "done", "timeout", "deadline", "ticket")
+    __slots__ = ("channel", "submit", "done", "timeout", "look_s", "begin", "deadline", "ticket")
 
-    def __init__(self, channel, submit, done, timeout):
+    def __init__(self, channel, submit, done, timeout, look_s, begin):
         self.channel, self.submit, self.done, self.timeout = channel, submit, done, timeout
+        self.look_s, self.begin = look_s, begin
         self.deadline = time.monotonic() + timeout
         self.ticket = None
 
@@ -69,13 +79,16 @@ class Exchange:
         self.rank, self.world = session.rank, session.world_size
         self._lock = threading.Lock()  # of the next three
         self._orders = collections.deque()
-        self._told = False  # a byte is in the pipe
+        self._woken = False  # a byte is in the pipe
         self._stopping = False
         self._ready = collections.deque()  # rounds to submit, as soon as the ring has room
+        self._line = collections.deque()  # those on GPUs, one after the other
         self._flying = {}  # rounds with the agent, oldest first
         self._closers = weakref.WeakSet()
         self._numbers = collections.defaultdict(itertools.count)
         self._over = False  # the job; every ticket says why
+        self.gpu = None  # its _device.Gpu, when a tensor on one has come
+        self._failure, self._told = None, False  # of what a stream waited for; check() said so
         self._next_check = 0.0
         self._news = session.fileno()
         self._wake_read, self._wake_write = os.pipe()
@@ -84,7 +97,7 @@ class Exchange:
         session._last_words = self.close
         self._thread.start()
         session._owner, session._post = self._thread.ident, self.post
-        atexit.register(self.close)  # before the session's own finalizer: last in, first out
+        atexit.register(self._at_exit)  # before the session's own finalizer: last in, first out
 
     @classmethod
     def of(cls, session):
@@ -105,8 +118,8 @@ class Exchange:
             self._wake()
 
     def _wake(self):
-        if not self._told:
-            self._told = True
+        if not self._woken:
+            self._woken = True
             os.write(self._wake_write, b"!")
 
     def call(self, function, *args):
@@ -133,14 +146,15 @@ class Exchange:
     def close(self):
         """Moves everybody out of the arena, stops the thread and gives the session back.
 
-        Rounds on their way end with an error.  Harmless when done already, and in a child
-        that was forked, which has neither the thread nor the rank.
+        Rounds on their way end with an error, but for those that a stream waits for, which come
+        to their end.  Returns a failure that nobody has heard of.  Harmless when done already,
+        and in a child that was forked, which has neither the thread nor the rank.
         """
         if os.getpid() != self._pid:
-            return
+            return None
         with self._lock:
             if self._stopping:
-                return
+                return None
             self._stopping = True
             self._wake()
         self._thread.join()
@@ -148,8 +162,26 @@ class Exchange:
             somebody.move_out()
         os.close(self._wake_read)
         os.close(self._wake_write)
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         self.session._owner = self.session._last_words = None
+        return None if self._told else self._failure
+
+    def _at_exit(self):
+        failure = self.close()
+        if failure:
+            raise failure
+
+    def check(self):
+        """Raises what has made a result void that somebody may have used."""
+        if self._failure:
+            self._told = True
+            raise self._failure
+
+    def settled(self):
+        """Returns when no stream waits for a result any more; raises if one of them is void."""
+        if self.gpu and not self._stopping:
+            self.call(self._settle_streams)
+        self.check()
 
     # ---- for the owner ----
 
@@ -174,42 +206,67 @@ class Exchange:
                 raise self._say_late(channel.rounds[0])
             self._turn()
 
-    def start(self, channel, submit, done, timeout=None):
+    def fail(self, error):
+        """The round has failed whose result a stream was promised."""
+        self._failure = self._failure or error
+
+    def _lent(self):
+        """Rounds whose results streams wait for, or will."""
+        return [r for r in [*self._flying, *self._line] if r.look_s and r.timeout == math.inf]
+
+    def _settle_streams(self):
+        while self._lent():
+            self._turn()
+
+    def start(self, channel, submit, done, timeout=None, look_s=None, begin=0):
         """Starts a round of the channel, or puts it behind those that are there.
 
-        timeout in seconds; None: the session's round_timeout.
+        timeout in seconds; None: the session's round_timeout.  look_s: of one on a GPU.
+        begin: of the span that the timeline shows of it.
         """
         if timeout is None:
             timeout = self.session.round_timeout
-        round_ = Round(channel, submit, done, timeout)
+        round_ = Round(channel, submit, done, timeout, look_s, begin)
         channel.rounds.append(round_)
-        if len(channel.rounds) == 1:
+        if look_s:
+            self._line.append(round_)
+        elif len(channel.rounds) == 1:
             self._ready.append(round_)
-            self._submit_ready()
+        self._submit_ready()
+
+    def _next_ready(self):
+        """The queue whose first round may go now; an empty one: none may."""
+        if self._line and self._line[0].channel.rounds[0] is self._line[0]:
+            return self._line
+        return self._ready
 
     def _submit_ready(self):
-        while self._ready:
-            round_ = self._ready.popleft()
+        queue = self._next_ready()
+        while queue:
+            round_ = queue.popleft()
             try:
                 round_.ticket = round_.submit(round_.channel.tensor)
             except TallyError as error:
                 if error.code == _EAGAIN:  # the ring is full: when a round is done
-                    self._ready.appendleft(round_)
+                    queue.appendleft(round_)
                     return
                 self._finish(round_, error)
             except Exception as error:  # a copy that failed, say
                 self._finish(round_, error)
             else:
                 self._flying[round_] = None
+            queue = self._next_ready()
 
     def _finish(self, round_, error):
         """The round is over; the channel's next one may go."""
         rounds, name = round_.channel.rounds, round_.channel.tensor.name
-        if isinstance(error, TallyError) and name not in error.text:  # what ended the job
-            error = TallyError(error.code, f"rank {self.rank}: tensor {name}: {error.text}")
+        if isinstance(error, TallyError) and not error.text.startswith(f"rank {self.rank}: "):
+            what = "" if name in error.text else f"tensor {name}: "  # it is what ended the job
+            error = type(error)(error.code, f"rank {self.rank}: {what}{error.text}")
         rounds.popleft()
-        if rounds:
+        if rounds and not rounds[0].look_s:
             self._ready.append(rounds[0])
+        self.session._add_span(name, round_.begin)
         round_.end(error)
 
     def _take_completions(self):
@@ -218,10 +275,10 @@ class Exchange:
         except TallyError:  # the job is over: every ticket knows why
             self._over = True
             news = True
-        if not news:
-            return
         # all of them: a test takes in what comes meanwhile, so that counting would miss some
         for round_ in list(self._flying):
+            if not news and not round_.look_s:
+                continue
             try:
                 if not round_.ticket.test():
                     continue
@@ -236,8 +293,8 @@ class Exchange:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_S
-        late = [r for f in self._flying for r in f.channel.rounds if r.done and r.deadline < now]
-        for round_ in late:
+        there = {r: None for f in [*self._flying, *self._line] for r in f.channel.rounds}
+        for round_ in [r for r in there if r.done and r.deadline < now]:
             round_.end(self._say_late(round_))
 
     def _say_late(self, round_):
@@ -250,6 +307,13 @@ class Exchange:
             text = why.text.replace("after 0 ms", f"after {round_.timeout:g} s")
         return TallyTimeout(_ETIMEDOUT, f"rank {self.rank}: {text}")
 
+    def _patience_s(self):
+        """How long nobody need look at anything that tells nobody; None: for ever."""
+        looks = [r.look_s for r in self._flying if r.look_s]
+        if self._line:
+            looks.append(SOON_S)
+        return min(looks, default=_CHECK_S) if self._flying or looks else None
+
     def _turn(self, orders=False):
         """Waits for something to do, and does it."""
         self._submit_ready()
@@ -258,11 +322,12 @@ class Exchange:
         if not self._over:
             poller.register(self._news, select.POLLIN)
         hurry = orders and (self._orders or self._stopping)
-        poller.poll(0 if hurry else _CHECK_S * 1000 if self._flying else None)
+        patience_s = 0 if hurry else self._patience_s()
+        poller.poll(None if patience_s is None else patience_s * 1000)
         with self._lock:
-            if self._told:
+            if self._woken:
                 os.read(self._wake_read, 1)
-            self._told = False
+            self._woken = False
         while orders and self._orders:
             order, args = self._orders.popleft()
             order(*args)
@@ -274,11 +339,13 @@ class Exchange:
         try:
             while self._orders or not self._stopping:
                 self._turn(orders=True)
+            self._settle_streams()
         except BaseException as bug:  # nobody may wait for a thread that is gone
             error = bug
             raise
         finally:
             with self._lock:
                 self._stopping = True
-            for round_ in [r for f in [*self._flying, *self._ready] for r in f.channel.rounds]:
-                round_.end(error)
+            for queue in (list(self._flying), self._ready, self._line):
+                for round_ in [r for first in queue for r in first.channel.rounds]:
+                    round_.end(error)

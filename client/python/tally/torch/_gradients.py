@@ -5,19 +5,22 @@ Parameters are put together in buckets, the last ones first, as that is the orde
 gradients come.  A bucket is one tensor of Tally and one block of the arena; each of its
 parameters has a view.  When autograd has accumulated the last gradient of a bucket, the
 bucket's round starts.  After the round p.grad is that view: a gradient that stays from
-step to step (zeroed, not None) is from then on written to the arena directly.
+step to step (zeroed, not None) is from then on written to the arena directly.  Of
+parameters on a GPU the block is there; such rounds start in the order of buckets, on all
+ranks, in whatever order gradients come.
 
 The parameters' shapes, types and number may change between steps.  The first gradient
 of a step finds that out; then nothing is sent until synchronize(), which gives the old
 tensors back, declares new ones, and sends everything.
 """
 
+import collections
 import threading
 import weakref
 
 import torch
 
-from . import _memory
+from . import _device, _memory
 
 BUCKET_BYTES = 1 << 20  # a bucket is sent as a whole: small enough to overlap
 
@@ -30,7 +33,7 @@ class Bucket:
         self.count = sum(p.numel() for p in params)
         self.name = f"{number}:{names[0]}" + (f"..{names[-1]}" if len(names) > 1 else "")
         self.missing = set(params)  # no gradient yet in this step
-        self.sent = False
+        self.full = self.sent = False
         self.ended = threading.Event()
         self.error = self.channel = self.block = None
         self.views = {}
@@ -55,9 +58,11 @@ class Bucket:
             _memory.check(grad, "a gradient")
             if grad.data_ptr() != view.data_ptr():
                 view.copy_(grad)
+        self.block.note()
 
     def give(self):
         """What the round brought becomes the parameters' gradients."""
+        self.block.arrive()
         for p in self.params:
             if p.dtype != self.wire:
                 p.grad = self.views[p].to(p.dtype)
@@ -66,13 +71,14 @@ class Bucket:
 
     def begin(self):
         """A new step: nothing has come yet."""
-        self.missing, self.sent, self.error = set(self.params), False, None
+        self.missing, self.error = set(self.params), None
+        self.full = self.sent = False
         self.ended.clear()
 
     def move_out(self):
         """The views get memory of their own; who holds them keeps the values."""
-        for view in self.views.values():
-            view.data = view.clone()
+        if self.block:
+            self.block.evict(self.views.values())
 
 
 class Gradients:
@@ -87,6 +93,7 @@ class Gradients:
         weakref.finalize(self, remove, self.handles).atexit = False
         self._left = {}  # parameter: backward passes to come before it is sent
         self.buckets, self._built, self._bucket_of = [], None, {}
+        self._line = collections.deque()  # buckets whose rounds are yet to start in this order
         self._checked = self._stale = False  # the signature, in this step; it has changed
         self.busy = False  # a gradient of this step has been taken
         self._session, self._begun = exchange.session, 0  # when the first one came
@@ -99,7 +106,7 @@ class Gradients:
         return [p for g in self._groups() for p in g["params"] if p.requires_grad]
 
     def _signature(self):
-        return [(id(p), p.shape, p.dtype) for p in self._params()]
+        return [(id(p), p.shape, p.dtype, p.device) for p in self._params()]
 
     def _wire(self, p):
         squeeze = self._options.compression
@@ -109,17 +116,18 @@ class Gradients:
         return self._names.get(p, f"parameter{number}")
 
     def _grouped(self):
-        """(wire type, [(parameter, name)]) per bucket, the last parameters first."""
+        """((wire type, device), [(parameter, name)]) per bucket, the last parameters first."""
         groups, size = [], 0
         for number, p in reversed(list(enumerate(self._params()))):
             name, wire = self._name(p, number), self._wire(p)
             _memory.check_summed(p.detach(), f"parameter {name}")
             bytes_ = p.numel() * p.element_size()
-            if groups and groups[-1][0] == wire and size + bytes_ <= self._options.bucket_bytes:
+            kind = wire, p.device
+            if groups and groups[-1][0] == kind and size + bytes_ <= self._options.bucket_bytes:
                 groups[-1][1].append((p, name))
                 size += bytes_
             else:
-                groups.append((wire, [(p, name)]))
+                groups.append((kind, [(p, name)]))
                 size = bytes_
         return groups
 
@@ -130,24 +138,36 @@ class Gradients:
         self._built = self._signature()
         self.buckets = [
             Bucket(i, [p for p, _ in members], [n for _, n in members], wire)
-            for i, (wire, members) in enumerate(self._grouped())
+            for i, ((wire, _), members) in enumerate(self._grouped())
         ]
         self._bucket_of = {p: b for b in self.buckets for p in b.params}
         self.set_passes(self._options.passes)
         self.exchange.call(self._declare, self.buckets)
+        self._line_up()
         for p in self._bucket_of:
             self._hooks[p] = hook_gradient(p, weakly(self._arrived), self.handles,
                                            self._hooks.get(p))
 
     def _declare(self, buckets):
         title = f"{self._title}.{self._made}/"
+        places = [_device.place(self.exchange, b.params[0]) for b in buckets]
+        for place in places:
+            self.check_place(place)
         rows = [
             # the first layers have the last buckets, and the next forward pass wants them first
             ((title + b.name)[:255], (b.count,), _memory.DTYPES[b.wire][0], i)
             for i, b in enumerate(buckets)
         ]
-        for bucket, channel in zip(buckets, self.exchange.declare(rows) if rows else []):
-            bucket.place(channel, _memory.Block(self.exchange.session, bucket.count, bucket.wire))
+        channels = self.exchange.declare(rows) if rows else []
+        for bucket, place, channel in zip(buckets, places, channels):
+            bucket.place(channel, place.block(bucket.count, bucket.wire))
+
+    def check_place(self, place):
+        """An error if these gradients cannot be summed there."""
+        place.check_timeout(self._options.timeout)
+
+    def _line_up(self):
+        self._line = collections.deque(b for b in self.buckets if b.block.look_s)
 
     def drop(self):
         """Gives all tensors back, as all ranks must; gradients keep their values."""
@@ -221,26 +241,27 @@ class Gradients:
             self._send(bucket)
 
     def _send(self, bucket):
+        """The bucket has all that it will have; its round starts when its turn has come."""
+        bucket.full = True
+        if not bucket.block.look_s:
+            self._post(bucket)
+        while self._line and self._line[0].full:
+            self._post(self._line.popleft())
+
+    def _post(self, bucket):
         bucket.sent = True
-        self.exchange.post(self._start, bucket, self._session._begin())
+        self.exchange.post(self._start, bucket, bucket.block.moments(), self._session._begin())
 
-    def _start(self, bucket, begin):
-        array, op = bucket.block.array, self._options.op
-
-        def done(error):
+    def _start(self, bucket, moments, begin):
+        def came(error):
             bucket.error = error
-            self._session._add_span(bucket.channel.tensor.name, begin)
             self.ended(bucket)
 
-        self.exchange.start(
-            bucket.channel,
-            lambda t: t.push_pull(array, out=array, op=op),
-            done,
-            self._options.timeout,
-        )
+        bucket.block.sum(self.exchange, bucket.channel, moments, came, self._options.op,
+                         self._options.timeout, begin)
 
     def ended(self, bucket):
-        """A bucket's round is over; called in the exchange's thread."""
+        """A bucket's round is over, or its result promised; called in the exchange's thread."""
         bucket.ended.set()
 
     def _check(self):
@@ -272,11 +293,17 @@ class Gradients:
         self.begin_step()
         if failed:
             raise failed[0]
+        self.exchange.check()
+
+    def settled(self):
+        """Returns when what synchronize() gave is there; raises if some of it is void."""
+        self.exchange.settled()
 
     def begin_step(self):
         """Nothing has come yet."""
         for bucket in self.buckets:
             bucket.begin()
+        self._line_up()
         self.busy = self._checked = False
         self._begun = 0
         self.set_passes(self._options.passes)

@@ -21,9 +21,10 @@ def check(tensor, what):
     """Refuses what cannot be summed, in words; ``what`` names it."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{what} is a {type(tensor).__name__}, not a torch.Tensor")
-    if tensor.device.type != "cpu":
+    if tensor.device.type not in ("cpu", "cuda"):
         raise ValueError(
-            f"{what} is on {tensor.device}: this version of tally.torch exchanges CPU tensors only"
+            f"{what} is on {tensor.device}: tally.torch exchanges tensors of the CPU and of "
+            "CUDA's GPUs"
         )
     if tensor.layout != torch.strided:
         raise ValueError(
@@ -45,11 +46,35 @@ def as_bytes(tensor):
     return tensor.detach().reshape(-1).view(torch.uint8)
 
 
+class Arena:
+    """Where blocks of the session's arena are made; its like for GPUs is _device.Gpu."""
+
+    name = "arena"
+
+    def __init__(self, session):
+        self._session = session
+
+    def block(self, count, dtype):
+        """A new block."""
+        return Block(self._session, count, dtype)
+
+    def over(self, tensor):
+        """A block for what is in the tensor: it is copied, or moves."""
+        return Block(self._session, tensor.numel(), tensor.dtype)
+
+    def check_timeout(self, timeout):
+        """Any will do."""
+
+
 class Block:
     """A piece of the arena: ``tensor`` for torch, ``array`` for Tally, the same memory.
 
-    Made and freed by the thread that owns the session.
+    Made and freed by the thread that owns the session.  On a GPU there is _device.Block; what
+    does nothing here is of use there.
     """
+
+    look_s = None  # as the exchange wants it
+    stream = None  # behind which a result is in its place
 
     def __init__(self, session, count, dtype):
         held = DTYPES[dtype][1]
@@ -59,10 +84,72 @@ class Block:
         self.array = self._raw.view(held)
         self.tensor = torch.from_numpy(self._raw).view(dtype)
 
+    def lend(self, tensor):
+        """Is the tensor's own memory the block's from now on?  Not in the arena."""
+        return False
+
+    def note(self):
+        """The current stream has written to the block."""
+
+    def moments(self):
+        """What a round has to wait for that is asked for now."""
+
+    def sum(self, exchange, channel, moments, came, op, timeout, begin):
+        """A round of what is in the block; came(error) when others may arrive()."""
+        exchange.start(channel, lambda tensor: self.push_pull(tensor, op), came, timeout,
+                       begin=begin)
+
+    def push_pull(self, tensor, op):
+        """Starts a round of the tensor, in place; a Ticket."""
+        return tensor.push_pull(self.array, out=self.array, op=op)
+
+    def broadcast(self, tensor, root):
+        """As push_pull(): everybody gets what root has here."""
+        return tensor.broadcast(self.array, out=self.array, root=root)
+
+    def arrive(self):
+        """Before a result is used that has come: by the current stream, that is."""
+
+    def evict(self, views):
+        """Views of the block get memory of their own, as its own is about to go."""
+        for view in views:
+            view.data = view.clone()
+
     def free(self):
         """Gives the memory back; whoever uses it still must have been moved away."""
         self._session.free(self._raw)
         self.array = self.tensor = self._raw = None
+
+
+class Parcel:
+    """Somebody's tensor, for a block: what goes in there, and comes out of it."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def fill(self, block):
+        """The block has its values."""
+        fill(block.tensor, self.tensor)
+
+    def empty(self, block):
+        """It has the block's."""
+        empty(block.tensor, self.tensor)
+
+
+class Promise:
+    """A Future to be kept; one for tensors on GPUs is _device's."""
+
+    def __init__(self):
+        self.future = torch.futures.Future()
+
+    def keep(self, value, stream=None):
+        """The future's value; ``stream``: that is in its place when this has done what it holds."""
+        del stream
+        self.future.set_result(value)
+
+    def fail(self, error):
+        """Whoever waits for the future gets the error."""
+        self.future.set_exception(error)
 
 
 def fill(block, source):

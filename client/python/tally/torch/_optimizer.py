@@ -151,6 +151,11 @@ class _Distributed(_Base):
         else:
             super().zero_grad(*args, **kwargs)
 
+    def state_dict(self):
+        """As the wrapped optimizer's; an error if gradients were void that it has used."""
+        self._tally.settled()
+        return super().state_dict()
+
     def flat_gradients(self):
         """Makes every p.grad a view of the arena, and keeps it so: nothing is copied.
 

@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from . import _memory, _world
+from . import _device, _memory, _world
 from ._calls import broadcast_object
 
 DIMS_MAX = 8  # of a declared shape
@@ -24,6 +24,7 @@ def _broadcast_all(named, root):
     """Every tensor becomes root's, all in flight together, then forgotten."""
     exch, timeout = _world.exchange(), _world.collectives().timeout
     title = f"broadcast{exch.number('broadcast')}/"
+    parcels = [_device.to_copy(tensor, exch.rank == root) for _, tensor in named]
     rows = [_described(name, tensor) for name, tensor in named]
     left, failed, ended = len(rows), [], threading.Event()
 
@@ -38,18 +39,18 @@ def _broadcast_all(named, root):
         channels = exch.declare(
             [((title + n)[-255:], s, _memory.DTYPES[d][0]) for n, s, d in rows]
         )
-        blocks = [_memory.Block(exch.session, math.prod(s), d) for _, s, d in rows]
-        for channel, block, (_, tensor) in zip(channels, blocks, named):
+        arena = _device.in_arena(exch)
+        blocks = [arena.block(math.prod(s), d) for _, s, d in rows]
+        for channel, block, parcel in zip(channels, blocks, parcels):
             if exch.rank == root:
-                _memory.fill(block.tensor, tensor)
-            array = block.array
-            exch.start(channel, lambda t, a=array: t.broadcast(a, out=a, root=root), done, timeout)
+                parcel.fill(block)
+            exch.start(channel, lambda t, b=block: b.broadcast(t, root), done, timeout)
         return channels, blocks
 
     def end(channels, blocks):
         if not failed and exch.rank != root:
-            for block, (_, tensor) in zip(blocks, named):
-                _memory.empty(block.tensor, tensor)
+            for block, parcel in zip(blocks, parcels):
+                parcel.empty(block)
         exch.undeclare(channels)
         for block in blocks:
             block.free()

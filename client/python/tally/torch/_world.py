@@ -97,7 +97,7 @@ def wait(future):
     ended = threading.Event()
     future.add_done_callback(lambda _: ended.set())
     ended.wait()
-    return future.value()
+    return future.wait()  # at once, and the current stream does so, too
 
 
 def barrier():
