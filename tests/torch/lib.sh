@@ -12,7 +12,7 @@ export BIN TALLY_LIBRARY=$LIB/libtally.so.0 RIG_DIR=$TMP PYTHONDONTWRITEBYTECODE
 export OMP_NUM_THREADS=1
 
 # torch_ranks RANKS PROGRAM [ARG]...: two machines and a CPU server; every rank has to
-# say that all is well.
+# say that all is well.  AGENT: an argument for the agents.
 torch_ranks()
 {
 	local ranks=$1
@@ -20,7 +20,7 @@ torch_ranks()
 	shift
 	export RIG_SERVERS=$(( 2 + ${SERVERS:-1} ))	# each machine has its own
 	expect_status 0 "$BIN/tally" local --agents 2 --servers "${SERVERS:-1}" --ranks "$ranks" \
-		-- "$PYTHON" "$@"
+		${AGENT:+--agent-arg "$AGENT"} -- "$PYTHON" "$@"
 	[ "$(cat "$TMP/out" "$TMP/err" | grep -o 'all well' | wc -l)" = "$ranks" ] || {
 		cat "$TMP/out" "$TMP/err" >&2
 		fail "not all of $ranks ranks are well"
