@@ -27,6 +27,7 @@ _REDUCE = {  # made on every rank from all contributions
 
 
 HELD_MAX = 1024
+SLACK_S = 2
 
 
 class _Work(torch._C._distributed_c10d.Work):
@@ -84,8 +85,9 @@ class TallyGroup(dist.ProcessGroup):
             store.set("tally_job", f"group-{uuid.uuid4()}")
         job = store.get("tally_job").decode()
         seconds = timeout.total_seconds()
+        # libtally's own limit, which on a GPU ends the job, comes behind that of a call
         session = _session.Session(job=job, rank=rank, world=size, timeout=seconds,
-                                   round_timeout=seconds)
+                                   round_timeout=seconds + SLACK_S)
         self._do = Collectives(session, seconds)
 
     def rank(self):

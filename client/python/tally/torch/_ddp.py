@@ -90,7 +90,8 @@ class _Buckets:
         if bucket.is_last():
             self._forget([i for i in self._slots if i > index])
             self._session._add_span(f"{self._name}: backward, first to last bucket", self._begun)
-        return promise.future.then(lambda f: f.value())  # an exception becomes one of C++'s, with its text
+        # an exception becomes one of C++'s, with its text
+        return promise.future.then(lambda f: f.value())
 
     def _forget(self, indices):
         """Gives the tensors of those buckets back."""
@@ -191,8 +192,8 @@ def ddp_comm_hook(session, process_group=None, timeout=None):
 
     ``process_group`` is the one given to DDP.  ``timeout`` in seconds is the limit for a
     bucket (None: the session's round_timeout, the only one there is on a GPU); then backward()
-    raises an error that names tensor, rank and machine.  A model that is not trained any more gives its tensors back
-    by ``hook.close()``, on all ranks.
+    raises an error that names tensor, rank and machine.  A model that is not trained any more
+    gives its tensors back by ``hook.close()``, on all ranks.
     The session belongs to tally.torch from then on; ``session.detach()`` ends it.
     """
     _check_group(session, process_group)
