@@ -15,6 +15,16 @@ torch_ranks 4 "$ROOT/tests/torch/gpu.py"
 sed -n 's/^rank 0: //p' "$TMP/out" | while read -r story; do say "${story//_/ }"; done
 torch_ranks 4 "$ROOT/tests/torch/gpu.py" exact
 say 'exact: the bits of host memory'
+torch_ranks 4 "$ROOT/tests/torch/cuda.py" double
+say 'what make check-gpu plays on real ones'
+
+version=$("$PYTHON" -c 'from importlib.metadata import version; print(version("torch"))')
+if [ "$(printf '2.1\n%s\n' "$version" | sort -V | head -1)" = 2.1 ]; then
+	torch_ranks 2 "$ROOT/tests/torch/group.py" gpu
+	say 'the process group'
+else
+	say "no process group: it needs torch 2.1, and this is $version"
+fi
 
 torch_ranks 2 "$ROOT/tests/torch/gpu_lost.py"
 grep '^rank 1 ' "$TMP/out" | while read -r line; do say "$line"; done

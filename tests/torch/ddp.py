@@ -193,7 +193,8 @@ def what_cannot_be_summed_is_said(session):
            tally.torch.ddp_comm_hook, session, alone)
     raises(tally.TallyError, "EBUSY.*works for tally.torch", session.barrier)
     check = tally.torch._memory.check_summed
-    raises(ValueError, "on meta: .*tensors of the CPU and of", check, torch.empty(3, device="meta"), "it")
+    raises(ValueError, "on meta: .*tensors of the CPU and of", check,
+           torch.empty(3, device="meta"), "it")
     raises(ValueError, "it has type torch.bool", check, torch.ones(3).bool(), "it")
 
 

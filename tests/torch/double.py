@@ -161,7 +161,10 @@ def plugin():
 def play():
     """Tensors are on the double's GPU from now on; returns the Double."""
     global _lib
-    _lib = ctypes.CDLL(os.path.join(os.environ["GPU_DOUBLE"], "libcuda.so.1"))
+    # a torch with CUDA has brought the real one: both are to find themselves first
+    mode = os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND
+    _lib = ctypes.CDLL(os.path.join(os.environ["GPU_DOUBLE"], "libcuda.so.1"), mode=mode)
+    ctypes.CDLL(plugin(), mode=mode)
     _device.cuda = Double()
     return _device.cuda
 

@@ -114,7 +114,8 @@ def case(kind, trouble, told, ready):
     """The life of a case's process."""
     gpu, rank = double.play(), int(os.environ["TALLY_RANK"])
     rig.start_gloo(os.path.basename(told) + ".gloo")
-    session = tally.Session(job=os.path.basename(told), timeout=3 if trouble == "has no GPU" else 60,
+    session = tally.Session(job=os.path.basename(told),
+                            timeout=3 if trouble == "has no GPU" else 60,
                             round_timeout=LIMIT_S if trouble == "stands still" else 600)
     if trouble == "has no GPU":
         shy(session, rank)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process group "tally", run by torchrun or as every rank: c10d's calls and plain DDP."""
+"""The process group "tally", run by torchrun or as every rank: c10d's calls and plain DDP; with
+the argument "gpu" on the GPU that tests/gpu plays."""
 
 import datetime
 import os
+import sys
 
 import rig
 import torch
@@ -95,6 +97,10 @@ def a_stuck_rank_is_named(rank):
 
 
 def main():
+    if "gpu" in sys.argv[1:]:
+        import double
+
+        double.play()
     if "MASTER_ADDR" in os.environ:  # torchrun
         dist.init_process_group("tally")
     else:
