@@ -6,6 +6,8 @@
 # hosts (--apart), and then goes by sockets.  How NCCL went is said after each play, and what
 # could not be played at the end.
 #
+# Then tests/torch/cuda.py, where PYTHON (Debian's) has a torch that sees the GPUs.
+#
 # Exits 77 where there is no GPU.  GPU_RANK, GPU_PLUGIN: those of tests/gpu's double.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
@@ -74,6 +76,24 @@ play 1 2 --mixed
 heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
 TALLY_TIMEOUT_MS=5000 play 1 2 --shy
 heard 'ETIMEDOUT: .*these have not said which GPU they have: rank 1' 0
+
+# Tensors of PyTorch; the line says why not.
+export PYTHON=${PYTHON:-/usr/bin/python3} TALLY_LIBRARY=$BUILD/lib/libtally.so.0 RIG_DIR=$TMP
+if seen=$("$PYTHON" tests/torch/cuda.py --sees 2>&1) && [ "${seen:-0}" -gt 0 ] 2> "$TMP/none"; then
+	for machines in 1 2; do
+		echo "PyTorch: machines $machines, ranks $(( machines * each ))"
+		rm -rf "${TMP:?}"/*
+		timeout -k 10 600 "$BUILD/bin/tally" local --agents "$machines" --servers 1 \
+			--ranks $(( machines * each )) -- "$PYTHON" tests/torch/cuda.py \
+			> "$TMP/out" 2> "$TMP/err" || {
+			cat "$TMP/out" "$TMP/err" >&2
+			echo 'FAILED: PyTorch' >&2
+			exit 1
+		}
+	done
+else
+	echo "PyTorch: skipped, $PYTHON: $(tail -1 <<< "$seen")"
+fi
 
 skipped='a group that fails when it is asked to (the double does)'
 [ "$gpus" -gt 1 ] || skipped="a GPU for each rank (NVLink, PCIe between GPUs), $skipped"

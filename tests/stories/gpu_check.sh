@@ -16,6 +16,7 @@ expect_text "$TMP/out" '^cannot run here: libtally-cuda was not built'
 DOUBLE_GPUS=${GPUS%%,*} expect_status 0 "$ROOT/tests/gpu/check.sh"
 expect_text "$TMP/out" '^machines 1, ranks 2, --apart$'
 expect_text "$TMP/out" '^note: GPUs 1; not tested: a GPU for each rank'
+expect_text "$TMP/out" '^PyTorch: (skipped, .*:|machines 1)'
 DOUBLE_GPUS=$GPUS expect_status 0 "$ROOT/tests/gpu/check.sh"
 expect_text "$TMP/out" '^machines 1, ranks 2$'
 expect_text "$TMP/out" '^machines 2, ranks 4$'
