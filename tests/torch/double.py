@@ -6,7 +6,7 @@
 Streams and events are the double's, and the plugin that libtally loads is the real one over
 it.  Torch works in the host and knows nothing of such streams, so the stream that it is on,
 the current one, does at once what it is told (Here), unless a test makes another one current
-(under()).  A future is kept by the stream that it waits for.
+(on()).  A future is kept by the stream that it waits for.
 """
 
 import contextlib
@@ -131,6 +131,13 @@ class Double:
 
     @contextlib.contextmanager
     def under(self, stream):
+        """What torch does there it does at once, so the stream has to come so far."""
+        stream.synchronize()
+        with self.on(Here()):
+            yield
+
+    @contextlib.contextmanager
+    def on(self, stream):
         """This thread's current stream; torch works at once all the same."""
         before = getattr(self._local, "stream", None)
         self._local.stream = stream

@@ -136,7 +136,7 @@ def a_bucket_is_read_when_its_stream_has_written_it(session, _):
         values = buffer.clone()
         buffer.fill_(99)
         stream.call(lambda: (time.sleep(0.02), buffer.copy_(values)))
-        with gpu.under(stream):
+        with gpu.on(stream):
             future = hook(state, bucket)
         stream.call(lambda: later.wait(rig.DEADLINE_S))
         streams.append(stream)
@@ -188,11 +188,12 @@ def means_are_promised_before_others_have_begun(session, _):
 
 # ---- DistributedOptimizer ----
 
-def train_optimizer(steps=4, passes=1, flat=False, none=True, make=mlp, lossy=loss_of,
+def train_optimizer(steps=4, passes=1, flat=False, none=True, cross=False, make=mlp, lossy=loss_of,
                     kind=lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), **options):
     model = make()
     optimizer = hvd.DistributedOptimizer(kind(model.parameters()), model.named_parameters(),
-                                         backward_passes_per_step=passes, **options)
+                                         backward_passes_per_step=passes,
+                                         cross_barrier=model if cross else None, **options)
     if flat:
         optimizer.flat_gradients()
     for step in range(steps):
@@ -201,6 +202,7 @@ def train_optimizer(steps=4, passes=1, flat=False, none=True, make=mlp, lossy=lo
             lossy(model, hvd.rank(), step * passes + turn).backward()
         optimizer.step()
     optimizer.state_dict()
+    assert not cross or optimizer._tally._users, "nobody has noted who uses which parameter"
     grads = [p.grad for p in model.parameters()]
     optimizer.close()
     assert all(p.grad is g for p, g in zip(model.parameters(), grads))
@@ -231,6 +233,32 @@ def the_optimizer_gives_what_it_gives_on_the_cpu(session, host):
     compare(host, session, kind=lambda p: torch.optim.AdamW(p, lr=0.02))
     for half in (hvd.Compression.fp16, hvd.Compression.bf16):
         compare(host, session, compression=half, rtol=0.02, atol=0.005)
+
+
+def updates_may_cross_the_barrier(session, host):
+    for kind in (lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+                 lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.1)):
+        compare(host, session, cross=True, kind=kind)
+        with_barrier, crossing = train_optimizer(kind=kind), train_optimizer(cross=True, kind=kind)
+        assert torch.equal(with_barrier, crossing)
+
+
+def an_update_waits_for_the_backward_pass(session, _):
+    """Which reads parameters on the stream of step(), late."""
+    p = nn.Parameter(torch.zeros(1000))
+    model = nn.Module()
+    model.p = p
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)],
+                                         cross_barrier=model)
+    stream, read = double.Stream(), []
+    p.grad = torch.ones(1000)
+    optimizer._tally._arrived(p)
+    stream.call(lambda: (time.sleep(0.05), read.append(p.detach().clone())))
+    with gpu.on(stream):
+        optimizer.step()
+    optimizer.synchronize()
+    assert (read[0] == 0).all() and (p == -1).all()
+    optimizer.close()
 
 
 class Crosswise(nn.Module):
@@ -294,7 +322,7 @@ def an_optimizer_waits_for_streams(session, _):
         stream, view, was = double.Stream(), p.grad, p.detach().clone()
         view.fill_(99)
         stream.call(lambda: (time.sleep(0.02), view.fill_(session.rank + step)))  # noqa: B023
-        with gpu.under(stream):
+        with gpu.on(stream):
             optimizer._tally._arrived(p)  # as autograd does, with that stream
         optimizer.step()
         mean = (session.world_size - 1) / 2 + step
@@ -392,7 +420,7 @@ def a_call_waits_for_the_stream(session, _):
         stream, t = double.Stream(), torch.full((1000,), 99.0)
         stream.call(lambda: (time.sleep(0.02), t.fill_(hvd.rank())))  # noqa: B023
         copies = mock.patch.object(torch.Tensor, "copy_", after(stream, torch.Tensor.copy_))
-        with gpu.under(stream), copies:
+        with gpu.on(stream), copies:
             call(t)
         assert (t == (sum(range(hvd.size())) if call(torch.ones(1)).item() > 1 else 1)).all()
 
@@ -411,8 +439,6 @@ def misuse_is_an_error(session, _):
     model = mlp()
     raises(ValueError, r"limit of the session: .*round_timeout", lambda: hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=1), timeout=5))
-    raises(ValueError, "cross_barrier works with parameters on the CPU", lambda: (
-        hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), cross_barrier=model)))
     ddp = DistributedDataParallel(mlp())
     ddp.register_comm_hook(None, hvd.ddp_comm_hook(session, timeout=5))
     raises(RuntimeError, "limit of the session: .*round_timeout",
@@ -435,12 +461,14 @@ def main():
     session, host = tally.Session(), tally.Session(job="in-host-memory")
     hvd.init(session)
     stories = [a_session_has_a_gpu, ddp_sums_buckets_where_they_are, ddp_sums_every_type,
-               the_optimizer_gives_what_it_gives_on_the_cpu, rounds_start_in_one_order]
+               the_optimizer_gives_what_it_gives_on_the_cpu, updates_may_cross_the_barrier,
+               rounds_start_in_one_order]
     if not EXACT:
         stories += [a_bucket_is_read_when_its_stream_has_written_it,
                     means_are_promised_before_others_have_begun, an_optimizer_waits_for_streams,
-                    a_model_may_change, states_are_broadcast, small_calls,
-                    a_call_waits_for_the_stream, misuse_is_an_error]
+                    an_update_waits_for_the_backward_pass, a_model_may_change,
+                    states_are_broadcast, small_calls, a_call_waits_for_the_stream,
+                    misuse_is_an_error]
     named = [name for name in sys.argv[1:] if name != "exact"]
     for story in [s for s in stories if not named or s.__name__ in named]:
         story(*(session, host)[:story.__code__.co_argcount])

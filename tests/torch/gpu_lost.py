@@ -52,12 +52,14 @@ class Ddp:
 
 class Optimizer:
     name = r"optimizer\d+\.\d+/\S+"
+    cross = False
 
     def __init__(self, session):
         hvd.init(session)
         self.model = mlp()
         self.optimizer = hvd.DistributedOptimizer(torch.optim.SGD(self.model.parameters(), lr=0.1),
-                                                  self.model.named_parameters())
+                                                  self.model.named_parameters(),
+                                                  cross_barrier=self.model if self.cross else None)
 
     def step(self, rank, step):
         self.optimizer.zero_grad()
@@ -69,6 +71,10 @@ class Optimizer:
 
     def rounds(self):
         return len(self.optimizer._tally.buckets)
+
+
+class Crossing(Optimizer):
+    cross = True
 
 
 class Collective:
@@ -160,7 +166,7 @@ def main():
     rank, one_machine = int(os.environ["TALLY_RANK"]), "one" in sys.argv[1:]
     cases = [(kind, trouble) for kind in (Ddp, Optimizer, Collective)
              for trouble in ("dies", "stands still", "dies unheard")
-             if (kind, trouble) != (Collective, "dies unheard")]
+             if (kind, trouble) != (Collective, "dies unheard")] + [(Crossing, "dies")]
     if one_machine:
         cases = [(Ddp, "dies"), (Optimizer, "stands still"), (Collective, "has no GPU")]
     for kind, trouble in cases:

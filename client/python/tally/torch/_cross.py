@@ -5,7 +5,9 @@ Without it a step ends when the last gradient has come, the first layer's, and o
 the next forward pass begins.  Here step() returns at once; each parameter is updated when
 its own gradient has come, by a thread for updates, and a forward pass waits, layer by
 layer, for the parameters that the layer is about to use.  What is computed is the same:
-an update sees the same gradient, state and options, those at the time of step().
+an update sees the same gradient, state and options, those at the time of step().  On a GPU
+updates are put on a stream of their own, which waits for gradients, and forward passes
+have theirs wait for it: no thread waits for a gradient.
 
 A module waits for its own parameters.  Some modules use those of others without calling
 them (attention does so with its output layer), so the first forward pass waits for
@@ -41,16 +43,10 @@ class CrossGradients(Gradients):
         if self._pool:
             return
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tally-update")
-        before, finish = weakly(self._before_forward), weakly(self.finish)
+        before, settled = weakly(self._before_forward), weakly(self.settled)
         for module in self._model.modules():
-            self.handles += [module.register_forward_pre_hook(before), hook_state(module, finish)]
+            self.handles += [module.register_forward_pre_hook(before), hook_state(module, settled)]
         self.handles.append(self._model.register_forward_hook(weakly(self._after_forward)))
-
-    def check_place(self, place):
-        if place.name != "arena":
-            raise ValueError("cross_barrier works with parameters on the CPU: on a GPU step() "
-                             "waits for nothing anyway, leave it out")
-        super().check_place(place)
 
     def let_go(self):
         super().let_go()
@@ -69,23 +65,28 @@ class CrossGradients(Gradients):
         """Every parameter is updated when its gradient has come; returns before that."""
         self.finish()  # after a step without a backward pass since: its gradients are used up
         self.send_rest()
+        after = {}  # what updates come after: the backward pass, which has read the parameters
+        for block in (b.block for b in self.buckets if b.block.stream not in after):
+            block.note()
+            after[block.stream] = block.moments()
         for group in self._groups():
             options = {key: value for key, value in group.items() if key != "params"}
             for p in group["params"]:
                 if p in self._bucket_of:
-                    self._plan(self._bucket_of[p], p, options)
+                    bucket = self._bucket_of[p]
+                    self._plan(bucket, p, options, after[bucket.block.stream])
 
-    def _plan(self, bucket, p, options):
+    def _plan(self, bucket, p, options, after):
         update = self._updates[p] = concurrent.futures.Future()
         with self._lock:
             if not bucket.ended.is_set():
-                self._planned[bucket] = (bucket, p, options, update)
+                self._planned[bucket] = (bucket, p, options, after, update)
                 return
-        self._submit(bucket, p, options, update)
+        self._submit(bucket, p, options, after, update)
 
-    def _submit(self, bucket, p, options, update):
+    def _submit(self, bucket, p, options, after, update):
         try:
-            self._pool.submit(self._take_in, bucket, p, options, update)
+            self._pool.submit(self._take_in, bucket, p, options, after, update)
         except RuntimeError as error:  # the interpreter is about to end, and takes no more work
             update.set_exception(error)
 
@@ -96,15 +97,16 @@ class CrossGradients(Gradients):
             if plan:
                 self._submit(*plan)
 
-    def _take_in(self, bucket, p, options, update):
+    def _take_in(self, bucket, p, options, after, update):
         try:
             if bucket.error:
                 raise bucket.error
-            bucket.give()
-            with self._session.span(f"update {self._names.get(p, '')}"):
-                self._update(p, options)
-            p.grad = None
-            update.set_result(None)
+            with bucket.block.aside(after) as aside:
+                bucket.give()
+                with self._session.span(f"update {self._names.get(p, '')}"):
+                    self._update(p, options)
+                p.grad = None
+            update.set_result(aside)
         except BaseException as error:  # raised where the parameter is waited for
             update.set_exception(error)
 
@@ -119,7 +121,7 @@ class CrossGradients(Gradients):
         if updates:
             with self._session.span(f"{self._title}: forward waits"):
                 for update in updates:
-                    update.result()
+                    update.result().follow()
 
     def finish(self):
         """Returns when all updates are done; the next step may begin."""
@@ -127,6 +129,12 @@ class CrossGradients(Gradients):
             self.wait(list(self._updates))
             self._updates.clear()
             self.begin_step()
+            self.exchange.check()
+
+    def settled(self):
+        """And all of them are right, or an error."""
+        self.finish()
+        super().settled()
 
     # ---- forward ----
 

@@ -9,6 +9,8 @@ first tensor; the exchange's thread opens it, and has two streams there:
             for it, so kernels that come later hold no round up
     behind  waits for the results, one round after the other
 
+and a third one, for updates that cross the barrier between steps.
+
 Gradients: as soon as a round is on libtally's streams its result is promised, to whoever
 waits for the stream behind; no thread waits.  If the job fails then, the streams go on,
 and the exchange keeps the error for the next call: Exchange.check().
@@ -98,7 +100,7 @@ class Gpu:
 
     def __init__(self, session, device):
         self.device = cuda.open(session, device)
-        self.ahead, self.behind = cuda.stream(self.device), cuda.stream(self.device)
+        self.ahead, self.behind, self.beside = (cuda.stream(self.device) for _ in range(3))
 
     def check(self, device):
         """A process has one GPU."""
@@ -204,11 +206,35 @@ class Block:
             stream.wait_event(self._came)
             cuda.used(self.tensor, stream)
 
+    def aside(self, moments):
+        return _Aside(self._gpu, moments)
+
     def evict(self, views):
         """They may stay: the memory is torch's, and goes when nobody has it any more."""
 
     def free(self):
         self.tensor = None
+
+
+class _Aside(_memory.Aside):
+    """On the stream beside, which does one after the other."""
+
+    def __init__(self, gpu, moments):
+        self._gpu, self._moments, self._done = gpu, moments, None
+
+    def __enter__(self):
+        for moment in self._moments:
+            self._gpu.beside.wait_event(moment)
+        self._under = cuda.under(self._gpu.beside)
+        self._under.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        self._under.__exit__(*exc)
+        self._done = self._gpu.beside.record_event()
+
+    def follow(self):
+        cuda.current(self._gpu.device).wait_event(self._done)
 
 
 class _Lent:

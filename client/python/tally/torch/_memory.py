@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch tensors and the arena: types, blocks, and moving tensors in and out."""
 
+import contextlib
+
 import numpy as np
 import torch
 
@@ -110,6 +112,13 @@ class Block:
     def arrive(self):
         """Before a result is used that has come: by the current stream, that is."""
 
+    def aside(self, moments):
+        """A context in which a result is used beside what the current stream does, after moments;
+        whoever uses what is made there calls its follow() first.
+        """
+        del moments
+        return Aside()
+
     def evict(self, views):
         """Views of the block get memory of their own, as its own is about to go."""
         for view in views:
@@ -119,6 +128,16 @@ class Block:
         """Gives the memory back; whoever uses it still must have been moved away."""
         self._session.free(self._raw)
         self.array = self.tensor = self._raw = None
+
+
+class Aside(contextlib.AbstractContextManager):
+    """See Block.aside(): in host memory all is done when the context ends."""
+
+    def __exit__(self, *exc):
+        return None
+
+    def follow(self):
+        """What was done aside is done, to the current stream."""
 
 
 class Parcel:

@@ -64,7 +64,7 @@ class _Crossing(_Base):
 
     def state_dict(self):
         """As the wrapped optimizer's, after all updates."""
-        self.synchronize()
+        self._tally.settled()
         return super().state_dict()
 
     def close(self):
