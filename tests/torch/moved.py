@@ -10,7 +10,7 @@ import math
 
 import rig
 import torch
-from rig import loss_of, mlp, parameters, raises, same_on_all_ranks
+from rig import batch, loss_of, mlp, parameters, raises, same_on_all_ranks
 from torch import nn
 
 import tally.torch as bps
@@ -271,6 +271,47 @@ def gradients_go_through_calls():
     assert got.shape == (rank + 1, 2) and (got == mean).all()
 
 
+def batches_are_normalized_together():
+    """As one process normalizes the batches of all ranks, which have other sizes."""
+    def make(norm):
+        torch.manual_seed(9)
+        return nn.Sequential(nn.Linear(33, 12), nn.Unflatten(1, (3, 4)), norm(3, momentum=0.2),
+                             nn.Flatten(), nn.Tanh(), nn.Linear(12, 5))
+
+    def loss(model, ranks, step):
+        data = [batch(r, step, rows=3 + 2 * r) for r in ranks]
+        x, y = (torch.cat(parts) for parts in zip(*data))
+        return nn.functional.cross_entropy(model(x * 3 + 1), y, reduction="sum") / 50
+
+    ranks = range(hvd.size())
+    got, want = make(hvd.SyncBatchNorm), make(nn.BatchNorm1d)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(got.parameters(), lr=0.1),
+                                         got.named_parameters(), op=hvd.Sum)
+    alone = torch.optim.SGD(want.parameters(), lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss(got, [hvd.rank()], step).backward()
+        optimizer.step()
+        alone.zero_grad()
+        loss(want, ranks, step).backward()
+        alone.step()
+    near(parameters(got), parameters(want))
+    for name, value in want[2].state_dict().items():
+        assert torch.allclose(got[2].state_dict()[name], value, rtol=1e-4, atol=1e-5), name
+    got.eval(), want.eval()
+    x, _ = batch(0, 9)
+    assert torch.allclose(got(x), want(x), rtol=1e-4, atol=1e-5)
+    half = hvd.SyncBatchNorm(3, affine=False, track_running_stats=False)
+    x = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(hvd.rank()))
+    everything = hvd.allgather(x)
+    plain = nn.BatchNorm2d(3, affine=False, track_running_stats=False)(everything)
+    mine = plain[4 * hvd.rank(): 4 * hvd.rank() + 4]
+    assert half(x.bfloat16()).dtype == torch.bfloat16
+    assert torch.allclose(half(x), mine, rtol=1e-4, atol=1e-5)
+    raises(ValueError, "at least two dimensions", half, torch.ones(3))
+    optimizer.close()
+
+
 def what_is_not_there_says_so():
     model = mlp()
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -310,6 +351,7 @@ def main():
         handles_are_polled_and_awaited,
         calls_take_what_horovods_take,
         gradients_go_through_calls,
+        batches_are_normalized_together,
         what_is_not_there_says_so,
     ):
         story()

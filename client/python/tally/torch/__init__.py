@@ -19,6 +19,7 @@ With Horovod's names:
 
 from torch.distributed import Backend as _Backend
 
+from ._batchnorm import SyncBatchNorm
 from ._byteps import (
     DistributedDataParallel,
     byteps_push_pull,
@@ -88,8 +89,8 @@ if hasattr(_Backend, "register_backend") and hasattr(_Backend, "default_device_b
 
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedDataParallel", "DistributedOptimizer",
-    "Max", "Min", "Product", "Sum", "allgather", "allgather_async", "allgather_object",
-    "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "barrier", "broadcast",
+    "Max", "Min", "Product", "Sum", "SyncBatchNorm", "allgather", "allgather_async",
+    "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "barrier", "broadcast",
     "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",
     "broadcast_optimizer_state", "broadcast_parameters", "byteps_push_pull", "ccl_built",
     "cross_rank", "cross_size", "cuda_built", "ddl_built", "ddp_comm_hook", "declare",
