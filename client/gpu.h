@@ -22,9 +22,18 @@
 #include "client/gpu/plugin.h"
 #include "proto/msg.h"
 
+/* With a timeline: when a round came how far on the lanes, as callbacks of the driver saw it.
+ * 0: this rank copies no chunk, or not yet.  Read when `landed` is done. */
+struct lt_gpu_times {
+	_Atomic mono_t out_begin, out_end;	/* this rank's chunks to the arena */
+	_Atomic mono_t in_begin, in_end;	/* and back */
+	_Atomic mono_t landed;
+};
+
 /* A descriptor that a callback posts. */
 struct lt_gpu_post {
 	struct tally_session *session;
+	_Atomic mono_t *at;		/* when it was posted last; NULL: nobody asks */
 	struct ring_sub sub;
 };
 
@@ -38,6 +47,7 @@ struct lt_gpu_tensor {
 	_Atomic uint32_t *words;	/* nchunks */
 	uint32_t nchunks, nposts;
 	struct lt_gpu_post *posts;	/* owned; one for each chunk of this rank */
+	struct lt_gpu_times times;
 	uint32_t round;			/* last started, under the lock */
 	mono_t since;			/* when */
 	bool flying;			/* a round on the GPU, not handed over */

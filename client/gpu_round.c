@@ -20,6 +20,9 @@
  *
  * A ticket can be given to a stream (tally_gpu_wait()).  Then nobody takes the round's
  * completion in until its tensor is used again, which waits for it.
+ *
+ * With a timeline callbacks note when copies begin and end; what a stream takes is waited for
+ * until it has landed then, as its spans are told at that time.
  */
 #include "client/gpu.h"
 
@@ -68,6 +71,7 @@ static void place_chunks(tally_session *s, struct lt_gpu_tensor *gt)
 		if (root_of(s->gpu, gt, c) != s->gpu->me)
 			continue;
 		gt->posts[n].session = s;
+		gt->posts[n].at = s->timeline ? &gt->times.out_end : NULL;
 		*sub = (struct ring_sub){
 			.length = geom_chunk_len(&geom, c), .part = PART_PIECE, .tensor = t->id,
 			.at = (uint64_t)c * geom.chunk_bytes, .group = (uint8_t)s->gpu->group,
@@ -172,8 +176,15 @@ static void post(void *arg)
 {
 	const struct lt_gpu_post *p = arg;
 
+	if (p->at)
+		*p->at = lt_now();
 	while (lt_round_post(p->session, &p->sub) && !p->session->gpu->broken)
 		doze();
+}
+
+static void note(void *arg)
+{
+	*(_Atomic mono_t *)arg = lt_now();
 }
 
 struct flight {				/* of one round */
@@ -186,6 +197,8 @@ struct flight {				/* of one round */
 	enum dtype dtype;
 	uint32_t from, to;		/* chunks of the step */
 	uint32_t posts;			/* of this rank that are on the lane */
+	uint32_t results;		/* the same, on the way back */
+	bool timed;
 	struct err *e;
 };
 
@@ -255,22 +268,33 @@ static int after(const struct flight *f, enum gpu_lane from, enum gpu_lane to)
 	return rc ? rc : f->ops->wait(f->g->dev, to, f->g->step, f->e);
 }
 
+/* Notes the time when the lane has come so far. */
+static int when(const struct flight *f, enum gpu_lane lane, _Atomic mono_t *time)
+{
+	return f->timed ? f->ops->call(f->g->dev, lane, note, time, f->e) : 0;
+}
+
 static int bring_out(struct flight *f, uint32_t chunk)
 {
+	int rc = f->posts ? 0 : when(f, GPU_OUT, &f->gt->times.out_begin);
 	struct lt_gpu_post *p = &f->gt->posts[f->posts++];
 	const uint8_t *from = f->g->members > 1 ? f->out : f->in;
 	uint8_t *to = p->session->arena.slabs[p->sub.slab].mem.base + p->sub.offset;
-	int rc = f->ops->copy(f->g->dev, GPU_OUT, to, from + at(f, chunk), p->sub.length, f->e);
 
+	if (!rc)
+		rc = f->ops->copy(f->g->dev, GPU_OUT, to, from + at(f, chunk), p->sub.length,
+				  f->e);
 	return rc ? rc : f->ops->call(f->g->dev, GPU_OUT, post, p, f->e);
 }
 
-static int bring_in(const struct flight *f, uint32_t chunk)
+static int bring_in(struct flight *f, uint32_t chunk)
 {
-	const struct lt_gpu_tensor *gt = f->gt;
+	struct lt_gpu_tensor *gt = f->gt;
 	const uint8_t *from = gt->tensor->result[gt->round & 1];
 	int rc = f->ops->await(f->g->dev, GPU_IN, &gt->words[chunk], gt->round, f->e);
 
+	if (!rc && !f->results++)
+		rc = when(f, GPU_IN, &gt->times.in_begin);
 	return rc ? rc : f->ops->copy(f->g->dev, GPU_IN, f->out + at(f, chunk),
 				      from + at(f, chunk), geom_chunk_len(&f->geom, chunk), f->e);
 }
@@ -295,6 +319,7 @@ static int step(struct flight *f)
 
 static int take_off(struct flight *f, void *stream)
 {
+	enum gpu_lane last = f->g->members > 1 ? GPU_SPREAD : GPU_IN;
 	uint32_t width = f->g->members > 1 ? f->g->nroots : 1;
 	int rc = f->ops->follow(f->g->dev, GPU_REDUCE, stream, f->g->step, f->e);
 
@@ -304,8 +329,9 @@ static int take_off(struct flight *f, void *stream)
 		f->to = MIN(f->from + width, f->gt->nchunks);
 		rc = step(f);
 	}
-	return rc ? rc : f->ops->record(f->g->dev, f->g->members > 1 ? GPU_SPREAD : GPU_IN,
-					f->gt->landed, f->e);
+	rc = rc || !f->results ? rc : when(f, GPU_IN, &f->gt->times.in_end);
+	rc = rc ? rc : when(f, last, &f->gt->times.landed);
+	return rc ? rc : f->ops->record(f->g->dev, last, f->gt->landed, f->e);
 }
 
 /* ---- rounds ---- */
@@ -334,6 +360,7 @@ static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub 
 	gt->since = lt_now();
 	pthread_mutex_unlock(&s->gpu->lock);
 	gt->flying = true;
+	gt->times = (struct lt_gpu_times){ 0 };
 	return 0;
 }
 
@@ -364,7 +391,7 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 		return rc;
 	struct flight f = {
 		.ops = s->gpu->ops, .g = s->gpu, .gt = t->gpu, .geom = geom_of(t), .in = in,
-		.out = out, .dtype = t->dtype, .e = &e,
+		.out = out, .dtype = t->dtype, .timed = s->timeline != NULL, .e = &e,
 	};
 
 	rc = take_off(&f, stream);
@@ -395,11 +422,15 @@ int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline)
 
 int lt_gpu_settle(tally_session *s, struct tally_tensor *t)
 {
+	mono_t deadline;
 	int rc;
 
 	if (!t->gpu || !t->gpu->let_go)
 		return 0;
-	rc = lt_round_await(s, t, lt_now() + mono_ms(s->who.round_timeout_ms));
+	deadline = lt_now() + mono_ms(s->who.round_timeout_ms);
+	rc = lt_round_await(s, t, deadline);
+	if (!rc && !t->code && s->timeline)
+		rc = lt_gpu_landed(s, t, deadline);
 	if (!rc && t->code)
 		rc = err_set(&s->err, t->code, "round %u of tensor %s: %s", t->round, t->name,
 			     err_help(t->code));

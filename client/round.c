@@ -314,14 +314,27 @@ int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out
 
 /* ---- handing over ---- */
 
+/* The round is over: on a GPU its copies have times of their own, and so has its end. */
+static void tell_end(tally_session *s, const struct tally_tensor *t)
+{
+	const struct lt_gpu_times *g = t->gpu && t->gpu->flying ? &t->gpu->times : NULL;
+	mono_t landed = g ? g->landed : 0;
+
+	if (landed && g->out_end)
+		tell(s, t, SPAN_COPY, g->out_begin, g->out_end, t->round);
+	if (landed && g->in_end)
+		tell(s, t, SPAN_COPY, g->in_begin, g->in_end, t->round);
+	tell(s, t, SPAN_ROUND, t->since, landed && t->gpu->let_go ? landed : lt_now(), t->round);
+}
+
 void lt_round_use_up(tally_session *s, tally_tensor *t)
 {
 	if (t->state == LT_DONE && t->announced == s->poll_count)
 		s->fresh--;
 	if (t->state != LT_DONE)
 		t->code = s->over.code;
-	if (s->timeline && !(t->gpu && t->gpu->let_go))	/* whose stream took it long ago */
-		tell(s, t, SPAN_ROUND, t->since, lt_now(), t->round);
+	if (s->timeline)
+		tell_end(s, t);
 	t->state = LT_IDLE;
 	t->in = NULL;
 	if (t->gpu)
