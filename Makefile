@@ -130,7 +130,7 @@ check-rdma: deps-vm
 # Debian's torch, and where the package index can be asked, its newest.
 check-torch:
 	$(Q)deploy/install-packages.sh $(if $(TORCH)$(PYTHON),,torch) $(if $(PYTHON),,venv)
-	$(Q)$(MAKE) --no-print-directory build
+	$(Q)$(MAKE) --no-print-directory build $(BUILD)/tests/gpu/libtally-cuda.so.0
 ifeq ($(TORCH)$(PYTHON),)
 	$(Q)BUILD=$(BUILD) tests/run.sh --stories -k torch_
 	$(Q)if python=$$(BUILD=$(BUILD) tests/torch/venv.sh current); then \

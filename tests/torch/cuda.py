@@ -21,6 +21,7 @@ import tally
 import tally.torch as hvd
 
 DOUBLE = "double" in sys.argv[1:]
+WIDTH = 200 if DOUBLE else 1000
 
 
 def sees():
@@ -62,14 +63,15 @@ def check(got, want):
 
 def busy(device):
     """Work for the current stream, so that rounds have something to wait for."""
-    a = torch.ones(1024, 1024, device=device)
+    size = 32 if DOUBLE else 2048
+    a = torch.ones(size, size, device=device)
     for _ in range(10):
-        a = a @ a / 1024
+        a = a @ a / size
     return a
 
 
 def train_ddp(device, session=None, steps=6, **options):
-    model = mlp(width=1000).to(device)
+    model = mlp(width=WIDTH).to(device)
     ddp = DistributedDataParallel(model, bucket_cap_mb=1, **options)
     hook = hvd.ddp_comm_hook(session) if session else None
     if hook:
@@ -87,7 +89,7 @@ def train_ddp(device, session=None, steps=6, **options):
 
 
 def train_optimizer(device, steps=4, flat=False, **options):
-    model = mlp(width=1000).to(device)
+    model = mlp(width=WIDTH).to(device)
     hvd.broadcast_parameters(model.state_dict())
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
                                          model.named_parameters(), **options)
@@ -105,7 +107,7 @@ def train_optimizer(device, steps=4, flat=False, **options):
 
 
 def reference(device, steps=4):
-    model = mlp(width=1000).to(device)
+    model = mlp(width=WIDTH).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(steps):
         optimizer.zero_grad()
