@@ -7,6 +7,7 @@ argument "exact" bit for bit, else within rounding, as GPUs add up in NCCL's ord
 arguments are names of stories, to be played alone.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -261,6 +262,21 @@ def an_update_waits_for_the_backward_pass(session, _):
     optimizer.close()
 
 
+def machines_may_differ(session, host):
+    """The second one has the same gradients in host memory."""
+    def train(session):
+        model, hook = train_ddp(session)
+        hook.close()
+        total = hvd.allreduce(torch.full((5,), 1.0 * hvd.rank()), op=hvd.Sum)
+        return torch.cat([parameters(model), train_optimizer(), total])
+
+    with double.stopped(), mock.patch("tally.torch._world._here", host_calls(host)):
+        want = train(host)
+    with double.stopped() if session.rank >= 2 else contextlib.nullcontext():
+        got = train(session)
+    check_same(got, want, 1e-4, 1e-5)
+
+
 class Crosswise(nn.Module):
     """Two branches whose gradients come in another order on every other rank; one is sparse,
     one parameter is not contiguous, and one has no gradient on some ranks."""
@@ -462,7 +478,7 @@ def main():
     hvd.init(session)
     stories = [a_session_has_a_gpu, ddp_sums_buckets_where_they_are, ddp_sums_every_type,
                the_optimizer_gives_what_it_gives_on_the_cpu, updates_may_cross_the_barrier,
-               rounds_start_in_one_order]
+               machines_may_differ, rounds_start_in_one_order]
     if not EXACT:
         stories += [a_bucket_is_read_when_its_stream_has_written_it,
                     means_are_promised_before_others_have_begun, an_optimizer_waits_for_streams,
