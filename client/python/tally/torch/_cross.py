@@ -129,7 +129,7 @@ class CrossGradients(Gradients):
             self.wait(list(self._updates))
             self._updates.clear()
             self.begin_step()
-            self.exchange.check()
+        self.exchange.check()
 
     def settled(self):
         """And all of them are right, or an error."""
