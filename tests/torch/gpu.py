@@ -275,6 +275,10 @@ def machines_may_differ(session, host):
     with double.stopped() if session.rank >= 2 else contextlib.nullcontext():
         got = train(session)
     check_same(got, want, 1e-4, 1e-5)
+    # tensors of one size here and there are two to one machine, and one to the other
+    for on_host in (True, False, True):
+        with double.stopped() if on_host or session.rank >= 2 else contextlib.nullcontext():
+            assert (hvd.allreduce(torch.full((17,), 3.0)) == 3).all()
 
 
 class Crosswise(nn.Module):

@@ -30,7 +30,7 @@ class Collectives:
         self.rank, self.world = self.exchange.rank, self.exchange.world
         self._name = f"op{self.exchange.number('op')}"
         self._session = self.exchange.session
-        self._kept = collections.OrderedDict()  # (channel, block) by use, oldest first
+        self._kept = collections.OrderedDict()  # (channel, {place: block}) by use, oldest first
         self._made = 0
 
     def all_reduce(self, tensor, op="sum"):
@@ -118,35 +118,39 @@ class Collectives:
         self.exchange.start(channel, begin, done, self.timeout, block.look_s)
 
     def _channel(self, kind, dtype, count, place):
-        key = kind, dtype, count, place.name
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        self._drop_to(CHANNELS_MAX - 1, KEPT_BYTES_MAX - count * dtype_bytes(dtype))
-        self._made += 1
-        name = f"{self._name}/{kind}.{self._made}"
-        (channel,) = self.exchange.declare([(name, (count,), _memory.DTYPES[dtype][0])])
-        self._kept[key] = channel, place.block(count, dtype)
-        return self._kept[key]
+        """The channel, and its block in that place: another machine may use another place."""
+        key = kind, dtype, count
+        if key not in self._kept:
+            self._drop_to(CHANNELS_MAX - 1, KEPT_BYTES_MAX - bytes_of(key))
+            self._made += 1
+            name = f"{self._name}/{kind}.{self._made}"
+            (channel,) = self.exchange.declare([(name, (count,), _memory.DTYPES[dtype][0])])
+            self._kept[key] = channel, {}
+        self._kept.move_to_end(key)
+        channel, blocks = self._kept[key]
+        if place.name not in blocks:
+            blocks[place.name] = place.for_parcels(count, dtype)
+        return channel, blocks[place.name]
 
     def _drop_to(self, channels, bytes_):
         """Gives the longest unused back until so many are left, with so many bytes."""
-        have = sum(block.bytes for _, block in self._kept.values())
+        have = sum(bytes_of(key) for key in self._kept)
         dropped = []
         while self._kept and (len(self._kept) > channels or have > bytes_):
             key = next(iter(self._kept))
-            channel, block = self._kept.pop(key)
-            have -= block.bytes
-            dropped.append((channel, block))
+            dropped.append(self._kept.pop(key))
+            have -= bytes_of(key)
         self.exchange.undeclare([channel for channel, _ in dropped])
-        for _, block in dropped:
-            block.free()
+        for _, blocks in dropped:
+            for block in blocks.values():
+                block.free()
 
     def drop(self):
         """Gives all of them back, as all ranks must."""
         self.exchange.call(self._drop_to, 0, 0)
 
 
-def dtype_bytes(dtype):
-    """Bytes of one element."""
-    return torch.empty(0, dtype=dtype).element_size()
+def bytes_of(key):
+    """Bytes of a channel's tensor, wherever its blocks are."""
+    _, dtype, count = key
+    return count * torch.empty(0, dtype=dtype).element_size()

@@ -114,6 +114,11 @@ class Gpu:
         cuda.current(self.device).synchronize()
         return Block(self, memory)
 
+    def for_parcels(self, count, dtype):
+        """A block that will be the memory of whoever fills it."""
+        del count, dtype
+        return Block(self, None)
+
     def over(self, tensor):
         """A block that is the tensor's memory."""
         return Block(self, tensor)
@@ -152,7 +157,6 @@ class _Landing:
 class Block:
     """Memory on the GPU, for rounds of one channel; as _memory.Block, see there."""
 
-    bytes = 0  # of the arena
     look_s = SOON_S
 
     def __init__(self, gpu, tensor):

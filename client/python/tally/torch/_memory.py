@@ -60,6 +60,8 @@ class Arena:
         """A new block."""
         return Block(self._session, count, dtype)
 
+    for_parcels = block
+
     def over(self, tensor):
         """A block for what is in the tensor: it is copied, or moves."""
         return Block(self._session, tensor.numel(), tensor.dtype)
