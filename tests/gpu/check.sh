@@ -79,20 +79,22 @@ heard 'ETIMEDOUT: .*these have not said which GPU they have: rank 1' 0
 
 # Tensors of PyTorch; the line says why not.
 export PYTHON=${PYTHON:-/usr/bin/python3} TALLY_LIBRARY=$BUILD/lib/libtally.so.0 RIG_DIR=$TMP
-if seen=$("$PYTHON" tests/torch/cuda.py --sees 2>&1) && [ "${seen:-0}" -gt 0 ] 2> "$TMP/none"; then
+rm -rf "${TMP:?}"/*
+if "$PYTHON" tests/torch/cuda.py --sees > "$TMP/sees" 2> "$TMP/err"; then
 	for machines in 1 2; do
-		echo "PyTorch: machines $machines, ranks $(( machines * each ))"
+		ranks=$(( machines * each ))
+		echo "PyTorch: machines $machines, ranks $ranks"
 		rm -rf "${TMP:?}"/*
 		timeout -k 10 600 "$BUILD/bin/tally" local --agents "$machines" --servers 1 \
-			--ranks $(( machines * each )) -- "$PYTHON" tests/torch/cuda.py \
-			> "$TMP/out" 2> "$TMP/err" || {
-			cat "$TMP/out" "$TMP/err" >&2
+			--ranks "$ranks" -- "$PYTHON" tests/torch/cuda.py > "$TMP/all" 2>&1 &&
+			[ "$(grep -c 'all well' "$TMP/all")" = "$ranks" ] || {
+			cat "$TMP/all" >&2
 			echo 'FAILED: PyTorch' >&2
 			exit 1
 		}
 	done
 else
-	echo "PyTorch: skipped, $PYTHON: $(tail -1 <<< "$seen")"
+	echo "PyTorch: skipped, $PYTHON: $(cat "$TMP/err" "$TMP/sees" | tail -1)"
 fi
 
 skipped='a group that fails when it is asked to (the double does)'

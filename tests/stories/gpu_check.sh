@@ -17,7 +17,17 @@ DOUBLE_GPUS=${GPUS%%,*} expect_status 0 "$ROOT/tests/gpu/check.sh"
 expect_text "$TMP/out" '^machines 1, ranks 2, --apart$'
 expect_text "$TMP/out" '^note: GPUs 1; not tested: a GPU for each rank'
 expect_text "$TMP/out" '^PyTorch: (skipped, .*:|machines 1)'
-DOUBLE_GPUS=$GPUS expect_status 0 "$ROOT/tests/gpu/check.sh"
+
+# as if torch saw the GPUs, where there is one
+torch=$PYTHON
+if "$PYTHON" -c 'import torch' 2> "$TMP/err"; then
+	printf '#!/bin/bash\n[ "$2" = --sees ] || exec %s "$@" double\n' "$PYTHON" > "$TMP/python"
+	chmod +x "$TMP/python"
+	torch=$TMP/python
+fi
+DOUBLE_GPUS=$GPUS GPU_DOUBLE=$BUILD/tests/gpu PYTHON=$torch OMP_NUM_THREADS=1 \
+	expect_status 0 "$ROOT/tests/gpu/check.sh"
+[ "$torch" = "$PYTHON" ] || expect_text "$TMP/out" '^PyTorch: machines 2, ranks 4$'
 expect_text "$TMP/out" '^machines 1, ranks 2$'
 expect_text "$TMP/out" '^machines 2, ranks 4$'
 expect_text "$TMP/out" '^note: GPUs 2; not tested: a group'
