@@ -36,7 +36,7 @@ class Layer(nn.Module):
         joint = self.query_key_value(self.before_attention(x))
         q, k, v = joint.view(rows, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         weights = q @ k.transpose(-1, -2) / (WIDTH // HEADS) ** 0.5
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         mixed = weights.masked_fill(later, float("-inf")).softmax(-1) @ v
         x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, WIDTH))
         return x + self.network(self.before_network(x))
@@ -52,7 +52,8 @@ class GPT(nn.Module):
         self.head = nn.Linear(WIDTH, 256)
 
     def forward(self, x):
-        return self.head(self.layers(self.bytes(x) + self.places(torch.arange(x.shape[1]))))
+        places = self.places(torch.arange(x.shape[1], device=x.device))
+        return self.head(self.layers(self.bytes(x) + places))
 
 
 class Text:

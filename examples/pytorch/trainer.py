@@ -24,10 +24,10 @@ import tally.torch
 WAYS = ("ddp", "optimizer", "gloo")
 
 
-def train(task, way, steps, rank, session=None, seed=1, report=None):
+def train(task, way, steps, rank, session=None, seed=1, report=None, device="cpu"):
     """Losses of this rank's batches, mean over all ranks, and the trained model."""
     torch.manual_seed(seed)
-    model = trained = task.model()
+    model = trained = task.model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=task.rate)
     if way == "optimizer":
         tally.torch.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -41,10 +41,10 @@ def train(task, way, steps, rank, session=None, seed=1, report=None):
     data, losses = torch.Generator().manual_seed(1000 * seed + rank), []
     for step in range(steps):
         optimizer.zero_grad()
-        loss = task.loss(trained, task.batch(data))
+        loss = task.loss(trained, [part.to(device) for part in task.batch(data)])
         loss.backward()
         optimizer.step()
-        mean = loss.detach().clone()
+        mean = loss.detach().cpu().clone()
         dist.all_reduce(mean)
         losses.append(mean.item() / dist.get_world_size())
         if report:
@@ -68,7 +68,7 @@ def start_gloo(rank, world):
 
 def identical(model):
     """Do all ranks hold the same parameters, bit for bit?"""
-    mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).cpu()
     others = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(others, mine)
     return all(torch.equal(mine, other) for other in others)
@@ -80,8 +80,11 @@ def main(task, description):
     p.add_argument("--way", choices=WAYS, default="ddp", help="who averages gradients (ddp)")
     p.add_argument("--steps", type=int, default=task.steps, help=f"({task.steps})")
     p.add_argument("--seed", type=int, default=1, help="of model and data (1)")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the model (cpu)")
     a = p.parse_args()
     session = tally.Session()
+    if a.device == "cuda":  # a GPU for each rank of the machine
+        torch.cuda.set_device(session.local_rank)
     tally.torch.init(session)
     rank, world = tally.torch.rank(), tally.torch.size()
     start_gloo(rank, world)
@@ -92,8 +95,9 @@ def main(task, description):
             took = time.monotonic() - begin
             print(f"step {step:4}  loss {loss:.4f}  {step / took:.1f} steps/s", flush=True)
 
-    losses, model = train(task, a.way, a.steps, rank, session, a.seed, report)
+    losses, model = train(task, a.way, a.steps, rank, session, a.seed, report, a.device)
     same = identical(model)
+    model.to("cpu")
     if rank == 0:
         print(f"loss before {losses[0]:.4f}, after {losses[-1]:.4f}, {task.score(model)}")
         print(f"parameters {'identical' if same else 'NOT identical'} on {world} ranks")

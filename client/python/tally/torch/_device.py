@@ -195,6 +195,7 @@ class Block:
 
         def done(error):
             if not promised:
+                exchange.heard()
                 came(error)
             elif error:
                 exchange.fail(error)

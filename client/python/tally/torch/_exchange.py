@@ -210,6 +210,10 @@ class Exchange:
         """The round has failed whose result a stream was promised."""
         self._failure = self._failure or error
 
+    def heard(self):
+        """Somebody is about to be told why the job has failed, in another way."""
+        self._told = True
+
     def _lent(self):
         """Rounds whose results streams wait for, or will."""
         return [r for r in [*self._flying, *self._line] if r.look_s and r.timeout == math.inf]
