@@ -429,6 +429,7 @@ int lt_gpu_settle(tally_session *s, struct tally_tensor *t)
 		return 0;
 	deadline = lt_now() + mono_ms(s->who.round_timeout_ms);
 	rc = lt_round_await(s, t, deadline);
+	lt_news_arm(s);			/* other rounds' ends may have been taken in */
 	if (!rc && !t->code && s->timeline)
 		rc = lt_gpu_landed(s, t, deadline);
 	if (!rc && t->code)
