@@ -118,7 +118,7 @@ kill_now scheduler TERM
 expect_end 5 scheduler 0
 mkdir "$TMP/small"
 mount -t tmpfs -o size=64k tally-story "$TMP/small" || skip 'mounting is not possible here'
-trap 'status=$?; umount -l "$TMP/small"; (exit $status); clean_up' EXIT
+trap 'status=$?; umount -l "$TMP/small"{,} 2>/dev/null; (exit $status); clean_up' EXIT
 cp -a "$TMP/state" "$TMP/small/state"
 start_at()
 {
@@ -144,5 +144,25 @@ train_more calm.0 5
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 calm.$r 0; done
 works disk a0 a1
-for d in scheduler a0 a1 a2 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
 say 'a full disk: no number is given that is not saved; nodes keep asking, and get in'
+
+# ---- the disk becomes one that is only read ----
+start_rank again 0 2 a0 declare:w:200000 "train:w:$TMP/enough.again"
+start_rank again 1 2 a1 declare:w:200000 "train:w:$TMP/enough.again"
+train_more again.0 5 20
+mount --bind "$TMP/small" "$TMP/small" && mount -o remount,bind,ro "$TMP/small" ||
+	fail 'mounting is not possible'
+kill_now scheduler KILL
+start_at
+expect_end 10 scheduler 1
+has_line scheduler 'cannot run, reason --state-dir: .*Read-only file system' ||
+	fail 'it does not say why'
+train_more again.0 20
+umount "$TMP/small"
+start_at
+wait_until 20 'all nodes are back' nodes_up 4
+touch "$TMP/enough.again"
+for r in 0 1; do expect_end 20 again.$r 0; done
+works written a0 a2
+for d in scheduler a0 a1 a2 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+say 'a disk that is only read: the scheduler says so and ends; jobs train on'
