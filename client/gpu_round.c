@@ -330,6 +330,8 @@ static int take_off(struct flight *f, void *stream)
 		rc = step(f);
 	}
 	rc = rc || !f->results ? rc : when(f, GPU_IN, &f->gt->times.in_end);
+	if (!rc && f->timed && last != GPU_IN)
+		rc = after(f, GPU_IN, last);	/* landed is after that */
 	rc = rc ? rc : when(f, last, &f->gt->times.landed);
 	return rc ? rc : f->ops->record(f->g->dev, last, f->gt->landed, f->e);
 }
