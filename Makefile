@@ -330,9 +330,9 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(PARTS_LIB) $(COMMON_LIB)
 bench: build $(BENCHES)
 	$(Q)BUILD=$(BUILD) bench/run.py $(if $(ONLY),-k "$$ONLY") $(BENCH_FLAGS)
 
-# The simulator is one thread: there is nothing in it for TSan, which takes minutes over it.
+# What is one thread has nothing in it for TSan, which takes minutes over it.
 tests: build tests-build
-	$(Q)BUILD=$(BUILD) tests/run.sh --unit $(if $(filter thread,$(SAN)),,--sim)
+	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(filter thread,$(SAN)),--threads,--unit --sim)
 
 # make sim: SEEDS=n runs from FIRST=s on; make sim SEED=s: that one, and what happened in it.
 SEEDS ?= 20000

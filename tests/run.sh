@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests that were built: tests/run.sh [--unit] [--sim] [--lint] [--fuzz]
-# [--stories] [RUNNER OPTION]...; no kind means all of them.  Everything after the
-# kinds goes to tests/run.py, e.g. -k ring.
+# Runs the tests that were built: tests/run.sh [--unit | --threads] [--sim] [--lint] [--fuzz]
+# [--stories] [RUNNER OPTION]...; no kind means all of them.  --threads are the unit tests
+# with more than one thread.  Everything after the kinds goes to tests/run.py, e.g. -k ring.
 set -eu
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -12,7 +12,7 @@ export BUILD CK_DEFAULT_TIMEOUT=60	# s, of a unit test
 kinds=()
 while [ $# -gt 0 ]; do
 	case $1 in
-	--unit | --sim | --lint | --fuzz | --stories) kinds+=("${1#--}") ;;
+	--unit | --threads | --sim | --lint | --fuzz | --stories) kinds+=("${1#--}") ;;
 	*) break ;;
 	esac
 	shift
@@ -28,6 +28,11 @@ for kind in "${kinds[@]}"; do
 			programs+=("$BUILD/tests/$(basename "$f" .c)")
 		done
 		programs+=(tests/unit/test_*.py) ;;
+	threads) for f in tests/unit/test_*.c; do
+			f=$BUILD/tests/$(basename "$f" .c)
+			! nm -D --undefined-only "$f" | grep -q 'pthread_create\|uv_' ||
+				programs+=("$f")
+		done ;;
 	sim) sources=(tests/sim/*.c)
 		[ ${#sources[@]} -eq 0 ] ||
 			programs+=("$BUILD/tests/sim" "$BUILD/tests/sim --fresh --seeds 300") ;;
