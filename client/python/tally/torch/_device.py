@@ -317,7 +317,7 @@ def to_copy(tensor, sends):
 
 
 def moments(tensor):
-    """What a round of it has to wait for that is asked for now."""
+    """What a round of it that begins at this moment has to wait for."""
     device = cuda.of(tensor)
     return None if device is None else [cuda.current(device).record_event()]
 

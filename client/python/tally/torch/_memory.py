@@ -96,7 +96,7 @@ class Block:
         """The current stream has written to the block."""
 
     def moments(self):
-        """What a round has to wait for that is asked for now."""
+        """What a round that begins at this moment has to wait for."""
 
     def sum(self, exchange, channel, moments, came, op, timeout, begin):
         """A round of what is in the block; came(error) when others may arrive()."""
