@@ -421,12 +421,11 @@ static void cut_links(struct sv_engine *en)
 
 uint64_t sv_card_flight(const struct server *s)
 {
-	uint64_t bits = 0, limit;
+	uint64_t bits = 0;
 
 	for (uint32_t i = 0; i < s->naddrs; i++)
 		bits += s->addr[i].bits_per_s;
-	limit = flight_bytes(bits);
-	return limit == UINT64_MAX ? limit : MAX(limit / s->nengines, FLIGHT_BYTES_MIN);
+	return flight_part(bits, s->nengines);
 }
 
 static void job_start(struct sv_engine *en, struct sv_job *j)

@@ -21,10 +21,9 @@ uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs)
 
 uint64_t ad_card_flight(const struct agent *a)
 {
-	uint64_t bits = 0, limit;
+	uint64_t bits = 0;
 
 	for (uint32_t i = 0; i < a->nrails; i++)
 		bits += a->rail[i].bits_per_s;
-	limit = flight_bytes(bits);
-	return limit == UINT64_MAX ? limit : MAX(limit / a->nengines, FLIGHT_BYTES_MIN);
+	return flight_part(bits, a->nengines);
 }

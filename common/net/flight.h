@@ -31,6 +31,14 @@ static inline uint64_t flight_bytes(uint64_t bits_per_s)
 		   bits_per_s < FLIGHT_FAST_BITS ? FLIGHT_BYTES_MIN : FLIGHT_FAST_BYTES);
 }
 
+/* One engine's part of it. */
+static inline uint64_t flight_part(uint64_t bits_per_s, uint32_t engines)
+{
+	uint64_t limit = flight_bytes(bits_per_s);
+
+	return limit == UINT64_MAX ? limit : MAX(limit / engines, FLIGHT_BYTES_MIN);
+}
+
 /*
  * What one of `peers` may have of it: twice its part.  With much more
  * a peer whose card is busy takes all there is and the others starve; with less
