@@ -4,7 +4,7 @@
 #include "worker-agent/agent.h"
 
 #define LINKS_MIN	2u
-#define LINK_BITS	20000000000ull	/* of one TCP connection, with a core of its own */
+#define LINK_BITS	20000000000ull	/* of one TCP connection: a guess, net_bench has 34 by lo */
 
 uint64_t ad_slower_card(uint64_t a, uint64_t b)
 {

@@ -282,11 +282,13 @@ void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
 	ep_bury(ep, why);
 }
 
+#define SHOWN_BYTES	40u	/* of a frame: slot and rslot, behind them, hold keys of some */
+
 void ep_kill_frame(struct xport_ep *ep, const uint8_t wire[FRAME_BYTES], const char *what)
 {
-	char hex[2 * FRAME_BYTES + 1];
+	char hex[2 * SHOWN_BYTES + 1];
 
-	for (uint32_t i = 0; i < FRAME_BYTES; i++)
+	for (uint32_t i = 0; i < SHOWN_BYTES; i++)
 		snprintf(hex + 2 * i, 3, "%02x", wire[i]);
 	ep_kill(ep, CLOSE_BAD_FRAME, "%s: %s", what, hex);
 }

@@ -155,7 +155,8 @@ enum close_reason close_reason_from_errno(int errnum);
 /* Ends ep with `why` and a text; closed() follows from the next poll. */
 void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same for a frame that cannot be: the reason, which goes to the log, has its bytes. */
+/* The same for a frame that cannot be: the reason, which goes to the log, has its bytes, but
+ * for those that may be a key. */
 void ep_kill_frame(struct xport_ep *ep, const uint8_t wire[FRAME_BYTES], const char *what);
 /* The same for a failed system call; `doing` is "read", "connect", ... */
 void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum);
