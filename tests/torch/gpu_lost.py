@@ -29,6 +29,7 @@ KNOWN_S = 30  # who dies is known at once: before this deadline
 GONE = r"EWORKERLOST: rank 0: tensor {0}: rank 1 on machine agent-\d is gone"
 LATE = (r"ETIMEDOUT: rank 0: (tensor {0}: )?round \d+ of tensor {0}: not done (on its GPU )?after "
         r"5(000 ms| s); .*rank 1")
+SHY_S = 12, 6  # rank 0 is still waiting for rank 1's GPU when that one gives up
 SHY = r"ETIMEDOUT: on machine \S+ these have not said which GPU they have: rank 1"
 
 
@@ -122,7 +123,7 @@ def case(kind, trouble, told, ready):
     gpu, rank = double.play(), int(os.environ["TALLY_RANK"])
     rig.start_gloo(os.path.basename(told) + ".gloo")
     session = tally.Session(job=os.path.basename(told),
-                            timeout=3 if trouble == "has no GPU" else 60,
+                            timeout=SHY_S[rank] if trouble == "has no GPU" else 60,
                             round_timeout=LIMIT_S if trouble == "stands still" else 600)
     if trouble == "has no GPU":
         shy(session, rank)
@@ -155,12 +156,14 @@ def case(kind, trouble, told, ready):
 def shy(session, rank):
     """Rank 1 has its tensor in host memory, on the same machine."""
     hvd.init(session)
+    rig.meet()
     if rank == 0:
         rig.raises(tally.TallyError, SHY, hvd.allreduce, torch.ones(3))
     else:
         with double.stopped():
             rig.raises(tally.TallyError, r"tally_gpu_open\(\) on machine \S+ waits for rank 1",
                        hvd.allreduce, torch.ones(3))
+    rig.meet()
 
 
 def main():
