@@ -292,17 +292,17 @@ def mpi(cluster, per_machine=1):
     return job.meet()
 
 
-def ddp(way, port):
-    """A training by PyTorch's DistributedDataParallel, its gradients by Gloo or by Tally."""
+def pytorch(way, port):
+    """A training in PyTorch, its gradients by Gloo or by Tally."""
     def start(cluster, per_machine=1):
         job = Job(cluster.gpus * per_machine)
         for r in range(job.world):
             gpu = f"gpu{r // per_machine}"
-            job.start(cluster.inside(gpu) + [PYTHON, os.path.join(HERE, "ddp.py"), way,
+            job.start(cluster.inside(gpu) + [PYTHON, os.path.join(HERE, "pytorch.py"), way,
                                              job.control],
                       RANK=str(r), WORLD_SIZE=str(job.world), MASTER_PORT=str(port),
                       MASTER_ADDR=cluster.address("gpu0"), GLOO_SOCKET_IFNAME="eth0",
-                      OMP_NUM_THREADS="1", TALLY_JOB="ddp",
+                      OMP_NUM_THREADS="1", TALLY_JOB="pytorch",
                       TALLY_LIBRARY=os.path.join(BUILD, "lib/libtally.so.0"),
                       TALLY_SOCKET=f"{cluster.tmp}/agent-{gpu}.sock")
         return job.meet()
@@ -310,7 +310,7 @@ def ddp(way, port):
 
 
 START = {"tally": tally, "gloo": gloo, "mpi": mpi,
-         "ddp tally": ddp("tally", 29501), "ddp gloo": ddp("gloo", 29502)}
+         "pytorch tally": pytorch("tally", 29501), "pytorch gloo": pytorch("gloo", 29502)}
 
 
 def has_module(name):

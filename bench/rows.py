@@ -378,14 +378,19 @@ def urgency():
 def pytorch():
     model = "model 8 2048"      # 64 MiB
     for n, k in ((4, 4), (4, 0), (2, 0)):
-        rows = [Row(f"PyTorch DDP ({n},{k}) step", step_time("ddp tally", model), "DDP by Gloo",
-                    step_time("ddp gloo", model), (">=", 1.3) if k else ("<=", 1.03),
+        rows = [Row(f"PyTorch DDP ({n},{k}) step", step_time("pytorch tally", model), "DDP by Gloo",
+                    step_time("pytorch gloo", model), (">=", 1.3) if k else ("<=", 1.03),
                     speedup=k > 0, needs="gloo")]
         if k:
             rows.append(Row(f"PyTorch DDP ({n},{k}) communication",
-                            communication("ddp gloo", model), "all of Gloo's step",
+                            communication("pytorch gloo", model), "all of Gloo's step",
                             constant(1.0), (">=", 0.85), unit="", needs="gloo"))
         yield Scene(machines(n, k, ":1gbit", ":1gbit"), rows)
+    layers = f"layers {LAYERS} {FORWARD_S} {BACKWARD_S}"
+    yield Scene(machines(2, 0, ":1gbit"), [
+        Row("PyTorch cross_barrier step", step_time("pytorch tally", f"{layers} cross"),
+            "with the barrier", step_time("pytorch tally", f"{layers} barrier"), ("<=", 0.95),
+            needs="gloo")])
 
 
 def everything():
