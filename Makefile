@@ -4,6 +4,7 @@
 # make check        install what is missing, build, run every test
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
+# make check-rdma-stories   there, too: stories of failures, payloads by RDMA
 # make check-torch  the PyTorch tests, with Debian's torch and with the newest of the package
 #                   index, in build/ (PYTHON=interpreter: with the torch of that one alone;
 #                   TORCH=current or a version: with that one of the package index alone)
@@ -77,7 +78,7 @@ SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 
-.PHONY: all help deps deps-vm build quickstart check check-rdma check-torch check-gpu tests sim
+.PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
 .PHONY: lint fuzz bench bench-gpu soak
 .PHONY: install clean san
@@ -91,6 +92,7 @@ help:
 	@echo '                     (TEXT=path: on that text)'
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
+	@echo 'make check-rdma-stories  there, too: stories of failures'
 	@echo 'make check-torch     the PyTorch tests, with Debian'"'"'s torch, then with the newest of the'
 	@echo '                     package index (some GB, once). TORCH=current or a version: that one'
 	@echo '                     alone; PYTHON=/path/to/python: the torch of that one alone'
@@ -126,6 +128,11 @@ check: deps
 check-rdma: deps-vm
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh
+
+# STORY=: their names; by itself all.
+check-rdma-stories: deps-vm
+	$(Q)$(MAKE) --no-print-directory build tests-build
+	$(Q)BUILD=$(BUILD) tests/vm/check.sh stories $(STORY)
 
 # Debian's torch, and where the package index can be asked, its newest.
 check-torch:

@@ -7,14 +7,28 @@
 export PYTHONPATH=$ROOT/client/python TALLY_LIBRARY=$LIB/libtally.so.0
 export PYTHONDONTWRITEBYTECODE=1
 
+# card_of NAME: $CARD is its address where machines have cards (CARDS of them: tests/vm/guest/
+# stories.sh), and empty where all is loopback.
+declare -A CARD_NUMBER
+card_of()
+{
+	CARD=
+	[ -n "${CARDS:-}" ] || return 0
+	: "${CARD_NUMBER[$1]:=$(( ${#CARD_NUMBER[@]} + 1 ))}"
+	CARD=10.66.0.${CARD_NUMBER[$1]}
+	(( CARD_NUMBER[$1] <= CARDS )) || fail "no card is left for $1"
+}
+
 # start_server NAME [OPTION...]: on any port, which is then in $TMP/NAME.port.
 start_server()
 {
 	local name=$1
 
 	shift
+	card_of "$name"
 	rm -f "$TMP/$name.port"
-	start_daemon "$name" "$BIN/tally-server" --scheduler "$SCHEDULER" --listen "$LOOPBACK:0" \
+	start_daemon "$name" "$BIN/tally-server" --scheduler "$SCHEDULER" \
+		--listen "${CARD:-$LOOPBACK}:0" \
 		--name "$name" --machine-id "$name" --engines 1 --memory 256M \
 		--shm-socket "$TMP/$name.shm" --port-file "$TMP/$name.port" "$@"
 }
@@ -25,8 +39,10 @@ start_agent()
 	local name=$1
 
 	shift
+	card_of "$name"
 	start_daemon "$name" "$BIN/tally-agent" --scheduler "$SCHEDULER" --name "$name" \
-		--machine-id "$name" --engines 1 --socket "$TMP/$name.sock" "$@"
+		--machine-id "$name" --engines 1 --socket "$TMP/$name.sock" \
+		${CARD:+--rail "$CARD"} "$@"
 }
 
 # start_cluster AGENTS SERVERS [OPTION...]: scheduler, a0.., s0.., all registered.

@@ -3,6 +3,8 @@
 # Behind `make check-rdma`: boots the virtual machine and runs tests/vm/guest in it, one
 # after another; words name the ones to run.  The last line are the totals.
 #
+# `stories [NAME...]` alone runs stories of failures, over RDMA.
+#
 # `bench` alone, which measures, runs where time is the number of instructions: with two
 # processors, which this machine emulates now faster and now slower, the same two programs
 # differ by a third from one minute to the next.
@@ -13,6 +15,9 @@ SECONDS_MAX=${VM_SECONDS:-360}
 
 [ $# -gt 0 ] || set -- verbs conformance e2e device faults shrink
 [ "$*" != bench ] || exec tests/vm/vm.py -c -t "$SECONDS_MAX" bash tests/vm/guest/bench.sh
+if [ "$1" = stories ]; then
+	exec tests/vm/vm.py -t "${VM_SECONDS:-3600}" -m 4096 bash tests/vm/guest/"$1".sh "${@:2}"
+fi
 scripts=()
 for name; do scripts+=("tests/vm/guest/$name.sh"); done
 exec tests/vm/vm.py -t "$SECONDS_MAX" \
