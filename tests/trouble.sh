@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE=1
 
 # card_of NAME: $CARD is its address where machines have cards (CARDS of them: tests/vm/guest/
 # stories.sh), and empty where all is loopback.
-declare -A CARD_NUMBER
+declare -A CARD_NUMBER=()
 card_of()
 {
 	CARD=

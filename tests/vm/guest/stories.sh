@@ -11,7 +11,7 @@
 	trouble_exhausted trouble_hostile trouble_leave trouble_lost trouble_memory \
 	trouble_noserver trouble_number trouble_ranks trouble_refused trouble_round \
 	trouble_scheduler trouble_together
-export CARDS=10
+export CARDS=9
 machines "$CARDS"
 
 # packets: that all cards have sent by RoCE.
