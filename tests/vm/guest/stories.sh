@@ -33,7 +33,8 @@ for story; do
 		failed=$(( failed + 1 )) word=FAILED
 		cat "$TMP/out"
 	fi
-	printf '%-8s%-24s%5d s, %d packets by RoCE\n' "$word" "$story" $(( SECONDS - began )) "$sent"
+	printf '%-8s%-24s%5d s, %d packets by RoCE\n' "$word" "$story" $(( SECONDS - began )) \
+		"$sent"
 done
 echo "$passed passed, $failed failed"
 (( failed == 0 ))
