@@ -23,7 +23,7 @@ packets()
 passed=0 failed=0
 for story; do
 	began=$SECONDS before=$(packets)
-	timeout 900 "$ROOT/tests/stories/$story.sh" > "$TMP/out" 2>&1
+	timeout 900 bash "$ROOT/tests/stories/$story.sh" > "$TMP/out" 2>&1
 	status=$?
 	sent=$(( $(packets) - before ))
 	(( status || sent > 100 )) || echo 'its rounds did not go by RoCE' >> "$TMP/out"
