@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 
-(( $# )) || set -- agent_restart grow job_again shrink stuck trouble_back trouble_daemons \
+(( $# )) || set -- agent_restart grow shrink stuck trouble_back trouble_daemons \
 	trouble_exhausted trouble_hostile trouble_leave trouble_lost trouble_memory \
 	trouble_noserver trouble_number trouble_ranks trouble_refused trouble_round \
 	trouble_scheduler trouble_together
