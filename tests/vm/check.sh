@@ -16,7 +16,8 @@ SECONDS_MAX=${VM_SECONDS:-360}
 [ $# -gt 0 ] || set -- verbs conformance e2e device faults shrink
 [ "$*" != bench ] || exec tests/vm/vm.py -c -t "$SECONDS_MAX" bash tests/vm/guest/bench.sh
 if [ "$1" = stories ]; then
-	exec tests/vm/vm.py -t "${VM_SECONDS:-3600}" -m 4096 bash tests/vm/guest/"$1".sh "${@:2}"
+	exec tests/vm/vm.py -t "${VM_SECONDS:-3600}" -m 4096 \
+		bash tests/vm/guest/stories.sh "${@:2}"
 fi
 scripts=()
 for name; do scripts+=("tests/vm/guest/$name.sh"); done
