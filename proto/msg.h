@@ -253,7 +253,8 @@ enum wait_kind {
 /* A round that waits, and for whom: a row each. */
 struct msg_wait {
 	uint32_t tensor, round;
-	uint32_t chunk, chunks;		/* the first that waits, and how many do */
+	uint32_t chunk, chunks;		/* the first that waits, and how many do; LINK: 0, if none
+					 * does, but could not go there either */
 	uint32_t kind, who;		/* enum wait_kind */
 	uint64_t age_ms;		/* since the round began on the agent's machine */
 };

@@ -385,7 +385,7 @@ static const struct msg_row wait_rows[] = {
 	U32(msg_wait, tensor, 1, UINT32_MAX),
 	U32(msg_wait, round, ANY32),
 	U32(msg_wait, chunk, ANY32),
-	U32(msg_wait, chunks, 1, UINT32_MAX),
+	U32(msg_wait, chunks, ANY32),
 	U32(msg_wait, kind, WAIT_RANK, WAIT_KIND_END - 1),
 	U32(msg_wait, who, ANY32),
 	U64(msg_wait, age_ms, ANY64),

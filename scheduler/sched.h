@@ -194,6 +194,7 @@ struct sched_part {
 	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
 	uint32_t engines;		/* servers: of the last one here */
 	struct pace_server pace;	/* servers */
+	mono_t used_since;		/* servers: in an epoch, as cut_look() saw it; 0: not */
 	mono_t cut_since;		/* servers: an agent has no link to it; 0: all have */
 	mono_t let_go_by;		/* was told that the job is over, because of that */
 	uint8_t let_go[ID_BYTES];	/* the process that has said that it has nothing of it */

@@ -140,12 +140,14 @@ static bool is_used(const struct sched_part *p)
 	return p->node && p->number == p->node->number && !p->joining && !p->let_go_by;
 }
 
-static bool any_reached(const struct sched_job *j)
+/* All have had the time to say that they have no link to it. */
+static bool any_reached(const struct sched *s, const struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
-		if (is_used(p) && plan_can_serve(p) && !p->cut_since)
+		if (p->used_since && s->now - p->used_since >= mono_ms(CUT_MS) &&
+		    plan_can_serve(p) && !p->cut_since)
 			return true;
 	}
 	return false;
@@ -157,6 +159,10 @@ static void look_at(struct sched *s, struct sched_job *j, struct sched_part *p)
 		lost(s, j, p);
 	if (p->let_go_by)
 		sched_wake(s, p->let_go_by);
+	if (!is_used(p) || p->fresh)
+		p->used_since = 0;
+	else if (!p->used_since)
+		p->used_since = s->now;
 	if (!is_used(p) || !stuck_no_link(j, p->number))
 		p->cut_since = 0;
 	else if (!p->cut_since)
@@ -174,7 +180,7 @@ void cut_look(struct sched *s, struct sched_job *j)
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];
 
-		if (p->cut_since && s->now - p->cut_since >= mono_ms(CUT_MS) && any_reached(j))
+		if (p->cut_since && s->now - p->cut_since >= mono_ms(CUT_MS) && any_reached(s, j))
 			give_up(s, j, p, stuck_no_link(j, p->number));
 	}
 }

@@ -94,7 +94,7 @@ static bool find(const struct sched_job *j, const struct sched_part *p, const st
 		 struct found *f)
 {
 	*f = (struct found){ .tensor = tensor_by_id(j, w->tensor) };
-	if (!f->tensor)
+	if (!f->tensor || !w->chunks)
 		return false;
 	if (w->kind == WAIT_MACHINE)
 		return find_machine(j, w, f);

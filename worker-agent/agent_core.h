@@ -428,6 +428,12 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t);	/* give it out again, fi
  * per somebody, at most max of them.  Returns how many. */
 uint32_t ag_waits_for(const struct ag_tensor *t, mono_t now, struct msg_wait *row, uint32_t max);
 
+/* Of the n rows of a job's rounds, if one of them wants a link: adds a row of no chunks for each
+ * other server that there is no link to; the last row makes room for it, where max is reached.
+ * Returns how many they are now. */
+uint32_t ag_waits_elsewhere(const struct ag_job *j, struct msg_wait *row, uint32_t n,
+			    uint32_t max);
+
 /* Asserts every invariant. */
 void ag_check(const struct ag_core *c);
 

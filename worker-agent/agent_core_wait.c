@@ -102,3 +102,23 @@ uint32_t ag_waits_for(const struct ag_tensor *t, mono_t now, struct msg_wait *ro
 	}
 	return n;
 }
+
+/* Who wants to give chunks to another server for want of a link is to know that this is none. */
+uint32_t ag_waits_elsewhere(const struct ag_job *j, struct msg_wait *row, uint32_t n,
+			    uint32_t max)
+{
+	struct msg_wait w = { .kind = WAIT_NONE };
+
+	for (uint32_t i = 0; i < n && !w.kind; i++)
+		if (row[i].kind == WAIT_LINK)
+			w = row[i];
+	w.chunk = w.chunks = 0;
+	for (uint32_t i = 0; w.kind && i < j->nroutes; i++) {
+		const struct ag_peer *p = j->route[i] ? j->route[i]->peer : NULL;
+
+		w.who = p ? p->node : 0;
+		if (p && !is_reached(p) && !row_of(row, n, &w))
+			row[n < max ? n++ : max - 1] = w;
+	}
+	return n;
+}

@@ -52,6 +52,7 @@ static void add_segments(struct ad_stuck *st, const struct ag_job *c, mono_t now
 		if (t->running && !t->removed && now - t->since >= mono_ms(STUCK_MS))
 			st->n += ag_waits_for(t, now, &st->row[st->n], STUCK_ROWS_MAX - st->n);
 	}
+	st->n = ag_waits_elsewhere(c, st->row, st->n, STUCK_ROWS_MAX);
 }
 
 void ad_stuck_look(struct ad_engine *en, mono_t now)

@@ -446,6 +446,7 @@ void sim_agent_stuck(struct sim *s, uint32_t agent)
 			if (t->running && !t->removed && now - t->since >= mono_ms(STUCK_MS))
 				n += ag_waits_for(t, now, &row[n], STUCK_ROWS_MAX - n);
 		}
+		n = ag_waits_elsewhere(aj->core, row, n, STUCK_ROWS_MAX);
 		m.stuck.job = aj->core->id;
 		m.stuck.nwaits = n;
 		if (n || aj->stuck)

@@ -110,6 +110,45 @@ START_TEST(without_a_link_a_round_waits_for_the_server)
 }
 END_TEST
 
+/* A second server, which has no chunk. */
+START_TEST(who_lacks_a_link_says_which_others_it_lacks)
+{
+	uint64_t bytes = 4 * SEG;
+	struct ag_peer more;
+	struct ag_route *both[2] = { route };
+	struct msg_wait rows[3];
+
+	ag_peer_init(&core, &more, 78, 0);
+	both[1] = ag_route_init(calloc(1, ag_route_size(bytes)), &more, 1, bytes, now);
+	ag_job_epoch(&core, job, EPOCH, both, 2);
+	rows[0] = (struct msg_wait){ .tensor = 1, .round = 1, .chunks = 1, .kind = WAIT_RANK };
+	ck_assert_uint_eq(ag_waits_elsewhere(job, rows, 0, 3), 0);
+	ck_assert_uint_eq(ag_waits_elsewhere(job, rows, 1, 3), 1);	/* for no link */
+	post(0, 1, 0);
+	ag_peer_down(&core, &peer);
+	ck_assert_uint_eq(ag_waits_for(tensor[0], now, &rows[1], 2), 1);
+	ck_assert_uint_eq(ag_waits_elsewhere(job, rows, 2, 3), 3);
+	ck_assert_uint_eq(rows[1].who, 77);
+	ck_assert_uint_eq(rows[1].chunks, SEGS);
+	ck_assert_uint_eq(rows[2].who, 78);
+	ck_assert_uint_eq(rows[2].kind, WAIT_LINK);
+	ck_assert_uint_eq(rows[2].chunks, 0);
+	ck_assert_uint_eq(rows[2].tensor, 1);
+	ck_assert_uint_eq(ag_waits_elsewhere(job, rows, 3, 3), 3);	/* is there */
+	ck_assert_uint_eq(ag_waits_elsewhere(job, rows, 2, 2), 2);	/* no room */
+	ck_assert_uint_eq(rows[1].who, 78);
+	(void)ag_waits_for(tensor[0], now, &rows[1], 2);
+	ag_peer_up(&core, &more, false, now);
+	ck_assert_uint_eq(ag_waits_elsewhere(job, rows, 2, 3), 2);
+	ag_job_epoch(&core, job, EPOCH, &route, 1);
+	ag_route_del(both[1]);
+	free(both[1]);
+	ag_peer_up(&core, &peer, false, now);
+	expect_pushes(0);
+	results(0);
+}
+END_TEST
+
 /* They come up, and are lost again: large packets do not pass. */
 START_TEST(a_link_that_comes_back_and_carries_nothing_is_none)
 {
@@ -176,6 +215,7 @@ int main(void)
 	tcase_add_test(wide, a_server_that_asks_and_gets_nothing_is_what_a_round_waits_for);
 	tcase_add_test(wide, a_round_waits_for_each_of_those_it_waits_for);
 	tcase_add_test(wide, without_a_link_a_round_waits_for_the_server);
+	tcase_add_test(wide, who_lacks_a_link_says_which_others_it_lacks);
 	tcase_add_test(wide, a_link_that_comes_back_and_carries_nothing_is_none);
 	tcase_add_test(small, without_room_a_round_waits_for_whom_the_window_waits_for);
 	suite_add_tcase(s, wide);

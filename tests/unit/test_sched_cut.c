@@ -191,6 +191,48 @@ START_TEST(server_that_was_given_up_is_asked_again_later_and_later)
 }
 END_TEST
 
+/* What a0 had to do there before it could say so has not been done yet. */
+START_TEST(server_that_has_just_come_takes_nobodys_place)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	let_go(c.two, c.p.job);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	follow(&c, true, false);
+	(void)pause_s(&c);
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_one);
+	beat_for(&c, LEASE_MS - 500);		/* it takes its time */
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	follow(&c, true, true);
+	beat_for(&c, LEASE_MS - 1000);
+	ck_assert_uint_eq(given_up(c.one), 0);
+	until_given_up(&c, c.one, 1);		/* nobody has said that it lacks the other one */
+}
+END_TEST
+
+/* Nothing waits for it, but could not go there either. */
+START_TEST(server_that_an_agent_lacks_as_well_takes_nobodys_place)
+{
+	struct cut c = two_servers();
+	struct msg_wait rows[2] = {
+		{ .tensor = 1, .round = 3, .chunks = 4, .kind = WAIT_LINK, .who = c.node_one },
+		{ .tensor = 1, .round = 3, .chunks = 0, .kind = WAIT_LINK, .who = c.node_two },
+	};
+	struct msg m = { .type = MSG_STUCK, .stuck = { .job = c.p.job, .nwaits = 2,
+						       .waits = rows } };
+
+	send(c.p.a, &m);
+	beat_for(&c, 30000);
+	ck_assert_uint_eq(given_up(c.one) + given_up(c.two), 0);
+	m.stuck.nwaits = 1;
+	send(c.p.a, &m);
+	beat_for(&c, 1000);
+	ck_assert_uint_eq(given_up(c.one), 1);
+}
+END_TEST
+
 /* No epoch has said that it let go: agents would wait for what it had, under its number. */
 START_TEST(server_that_let_go_as_the_last_one_is_another_one_then)
 {
@@ -375,6 +417,8 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_all_others_lack_is_not_given_up);
 	tcase_add_test(t, what_does_not_last_or_is_no_missing_link_costs_no_server);
 	tcase_add_test(t, server_that_was_given_up_is_asked_again_later_and_later);
+	tcase_add_test(t, server_that_has_just_come_takes_nobodys_place);
+	tcase_add_test(t, server_that_an_agent_lacks_as_well_takes_nobodys_place);
 	tcase_add_test(t, server_that_let_go_as_the_last_one_is_another_one_then);
 	tcase_add_test(t, server_that_is_back_has_not_let_go);
 	tcase_add_test(t, tensors_are_not_asked_of_a_server_that_lets_go);
