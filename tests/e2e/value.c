@@ -19,6 +19,8 @@
 
 /* A loop over elements, compiled once for each dtype that it is called with. */
 #define SPECIAL	inline __attribute__((always_inline))
+/* ... and for CPUs that have AVX2 and F16C: no test takes longer than these loops. */
+#define FAST	__attribute__((target_clones("default", "arch=x86-64-v3")))
 
 uint64_t mix64(uint64_t z)
 {
@@ -29,77 +31,61 @@ uint64_t mix64(uint64_t z)
 
 /* ---- inputs ---- */
 
-/* Sign, exponent low ... low + 2^spread - 1, mantissa; 1 in 64 has exponent field 0. */
-static SPECIAL uint64_t random_float(uint64_t z, uint32_t expo_bits, uint32_t mant, uint32_t low,
-			     uint32_t spread)
+/*
+ * Of random bits: the sign, and as many of the exponent's as make it low ... low + 2^spread - 1;
+ * of 1 in 64 the exponent field is 0, and of half of those the mantissa, too.
+ */
+static SPECIAL uint64_t shaped(uint64_t z, uint32_t bits, uint32_t mant, uint32_t low,
+			       uint32_t spread)
 {
-	uint64_t expo = low + (z >> 52 & ((UINT64_C(1) << spread) - 1));
-	uint64_t bits = z & ((UINT64_C(1) << mant) - 1);
+	uint64_t sign = z >> (bits - 1) << (bits - 1), frac = z & ((UINT64_C(1) << mant) - 1);
+	uint64_t expo = low + (z >> mant & ((UINT64_C(1) << spread) - 1));
 
-	if ((z >> 57 & 63) == 0) {
-		expo = 0;
-		bits = z & 1 ? bits : 0;
-	}
-	return (z >> 63) << (expo_bits + mant) | expo << mant | bits;
+	return (z & 0x7e) ? sign | expo << mant | frac : z & 1 ? sign | frac : sign;
 }
 
-static SPECIAL uint64_t element(tally_dtype dtype, uint64_t z)
+union block {
+	uint64_t u64[BLOCK];
+	uint32_t u32[2 * BLOCK];
+	uint16_t u16[4 * BLOCK];
+};
+
+static SPECIAL void shape(tally_dtype dtype, uint32_t n, union block *b)
 {
 	switch (dtype) {
 	case TALLY_FLOAT32:
-		return random_float(z, 8, 23, 127 - 16, 5);
+		for (uint32_t i = 0; i < n; i++)
+			b->u32[i] = (uint32_t)shaped(b->u32[i], 32, 23, 127 - 16, 5);
+		break;
 	case TALLY_FLOAT64:
-		return random_float(z, 11, 52, 1023 - 32, 5);
+		for (uint32_t i = 0; i < n; i++)
+			b->u64[i] = shaped(b->u64[i], 64, 52, 1023 - 32, 5);
+		break;
 	case TALLY_FLOAT16:
-		return random_float(z, 5, 10, 10, 4);
+		for (uint32_t i = 0; i < n; i++)
+			b->u16[i] = (uint16_t)shaped(b->u16[i], 16, 10, 10, 4);
+		break;
 	case TALLY_BFLOAT16:
-		return random_float(z, 8, 7, 127 - 16, 5);
+		for (uint32_t i = 0; i < n; i++)
+			b->u16[i] = (uint16_t)shaped(b->u16[i], 16, 7, 127 - 16, 5);
+		break;
 	default:
-		return z;
+		break;
 	}
 }
 
-static SPECIAL void fill_as(tally_dtype dtype, size_t size, uint64_t at, uint32_t n, uint8_t *p)
+/* first is a multiple of BLOCK, n at most BLOCK. */
+static FAST void fill(const struct recipe *r, uint32_t rank, uint64_t first, uint32_t n, void *out)
 {
-	for (uint32_t i = 0; i < n; i++, p += size) {
-		uint64_t v = element(dtype, mix64(at += GOLDEN));
+	size_t size = tally_dtype_size(r->dtype);
+	uint32_t words = (n * (uint32_t)size + 7) / 8;
+	union block b;
+	uint64_t from = mix64(r->seed + (rank + 1) * GOLDEN) + first * size / 8 * GOLDEN;
 
-		memcpy(p, &v, size);		/* little endian, as all that we run on */
-	}
-}
-
-/* Eight from one draw: a tensor of bytes has the most elements.  at is that of the first. */
-static void fill_bytes(uint64_t at, uint32_t n, uint8_t *p)
-{
-	for (uint32_t i = 0; i < n; i += 8) {
-		uint64_t v = mix64(at += GOLDEN);
-
-		memcpy(p + i, &v, n - i < 8 ? n - i : 8);
-	}
-}
-
-/* first is a multiple of BLOCK. */
-static void fill(const struct recipe *r, uint32_t rank, uint64_t first, uint32_t n, void *out)
-{
-	uint64_t from = mix64(r->seed + (rank + 1) * GOLDEN), at = from + first * GOLDEN;
-
-	switch (r->dtype) {
-	case TALLY_FLOAT32:
-		return fill_as(TALLY_FLOAT32, 4, at, n, out);
-	case TALLY_FLOAT64:
-		return fill_as(TALLY_FLOAT64, 8, at, n, out);
-	case TALLY_FLOAT16:
-		return fill_as(TALLY_FLOAT16, 2, at, n, out);
-	case TALLY_BFLOAT16:
-		return fill_as(TALLY_BFLOAT16, 2, at, n, out);
-	case TALLY_INT8:
-	case TALLY_UINT8:
-		return fill_bytes(from + first / 8 * GOLDEN, n, out);
-	case TALLY_INT32:
-		return fill_as(TALLY_INT32, 4, at, n, out);
-	default:
-		return fill_as(TALLY_INT64, 8, at, n, out);
-	}
+	for (uint32_t i = 0; i < words; i++)
+		b.u64[i] = mix64(from + (i + 1) * GOLDEN);
+	shape(r->dtype, n, &b);
+	memcpy(out, &b, n * size);		/* little endian, as all that we run on */
 }
 
 void value_fill(const struct recipe *r, uint32_t rank, uint64_t count, void *out)
@@ -249,39 +235,89 @@ uint32_t value_ranks_on(uint32_t world, uint32_t machines, uint32_t machine)
 	return world / machines + (machine < world % machines);
 }
 
+/* So many at a time.  Of a dtype one array is used. */
+struct many {
+	float f[BLOCK];
+	double d[BLOCK];
+	uint64_t u[BLOCK];
+};
+
+static SPECIAL struct wide get(tally_dtype dtype, const struct many *m, uint32_t i)
+{
+	switch (dtype) {
+	case TALLY_FLOAT32:
+	case TALLY_FLOAT16:
+	case TALLY_BFLOAT16:
+		return (struct wide){ .f = m->f[i] };
+	case TALLY_FLOAT64:
+		return (struct wide){ .d = m->d[i] };
+	default:
+		return (struct wide){ .u = m->u[i] };
+	}
+}
+
+static SPECIAL void put(tally_dtype dtype, struct many *m, uint32_t i, struct wide w)
+{
+	switch (dtype) {
+	case TALLY_FLOAT32:
+	case TALLY_FLOAT16:
+	case TALLY_BFLOAT16:
+		m->f[i] = w.f;
+		break;
+	case TALLY_FLOAT64:
+		m->d[i] = w.d;
+		break;
+	default:
+		m->u[i] = w.u;
+	}
+}
+
+/* What machine m adds to the total: its ranks' rows, p the first. */
+static SPECIAL void add_machine(tally_dtype dtype, size_t size, const struct recipe *r, uint32_t m,
+				const uint8_t *p, uint32_t n, struct many *total)
+{
+	uint32_t ranks = value_ranks_on(r->world, r->machines, m);
+	struct many sum;
+
+	for (uint32_t i = 0; i < n; i++)
+		put(dtype, &sum, i, widen(dtype, p + i * size));
+	for (uint32_t k = 1; k < ranks; k++) {
+		p += BLOCK * size;
+		for (uint32_t i = 0; i < n; i++)
+			put(dtype, &sum, i, add(dtype, get(dtype, &sum, i),
+						widen(dtype, p + i * size)));
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct wide w = get(dtype, &sum, i);
+		uint8_t level[8];
+
+		if (r->machines > 1) {
+			narrow(dtype, w, level);
+			w = widen(dtype, level);
+		}
+		put(dtype, total, i, m ? add(dtype, get(dtype, total, i), w) : w);
+	}
+}
+
 /* Row of every rank, one behind the other; out may not be one of them. */
 static SPECIAL void add_up_as(tally_dtype dtype, size_t size, const struct recipe *r,
 			      const uint8_t *rows, uint32_t n, uint8_t *out)
 {
-	uint32_t div = r->op == OP_MEAN ? r->world : 1;
-	uint32_t ranks[E2E_WORLD_MAX];
+	uint32_t div = r->op == OP_MEAN ? r->world : 1, before = 0;
+	struct many total;
 
-	for (uint32_t m = 0; m < r->machines; m++)
-		ranks[m] = value_ranks_on(r->world, r->machines, m);
+	for (uint32_t m = 0; m < r->machines; m++) {
+		add_machine(dtype, size, r, m, rows + before * BLOCK * size, n, &total);
+		before += value_ranks_on(r->world, r->machines, m);
+	}
 	for (uint32_t i = 0; i < n; i++) {
-		const uint8_t *p = rows + i * size;
-		struct wide total = { .u = 0 };
+		struct wide w = get(dtype, &total, i);
 
-		for (uint32_t m = 0; m < r->machines; m++) {
-			struct wide sum = widen(dtype, p);
-			uint8_t level[8];
-
-			p += BLOCK * size;
-			for (uint32_t k = 1; k < ranks[m]; k++, p += BLOCK * size)
-				sum = add(dtype, sum, widen(dtype, p));
-			if (r->machines > 1) {
-				narrow(dtype, sum, level);
-				sum = widen(dtype, level);
-			}
-			total = m ? add(dtype, total, sum) : sum;
-		}
-		if (div > 1)
-			total = divide(dtype, total, div);
-		narrow(dtype, total, out + i * size);
+		narrow(dtype, div > 1 ? divide(dtype, w, div) : w, out + i * size);
 	}
 }
 
-static void add_up(const struct recipe *r, const uint8_t *rows, uint32_t n, uint8_t *out)
+static FAST void add_up(const struct recipe *r, const uint8_t *rows, uint32_t n, uint8_t *out)
 {
 	switch (r->dtype) {
 	case TALLY_FLOAT32:
