@@ -11,11 +11,13 @@ class Ramp:
 
     def __init__(self, shape, dtype="float32"):
         self._ramp = np.resize(np.arange(LENGTH, dtype=dtype), shape)
+        self._want = np.empty_like(self._ramp)  # no new memory, of which the kernel clears a page
 
     def fill(self, array, rank, number):
         np.add(self._ramp, (rank + number) % 50, out=array, casting="unsafe")
 
     def wrong(self, result, world, number):
         """Indices of the elements that are not the sum of all ranks' inputs."""
-        want = sum((r + number) % 50 for r in range(world))
-        return np.flatnonzero(result - world * self._ramp != want)
+        np.multiply(self._ramp, world, out=self._want, casting="unsafe")
+        self._want += np.array(sum((r + number) % 50 for r in range(world)), self._want.dtype)
+        return np.flatnonzero(result != self._want)

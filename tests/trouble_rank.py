@@ -7,7 +7,8 @@
 	declare:NAME:COUNT[:DTYPE]	a tensor
 	many:NAME:N			tensors of one element, at once; forget:NAME: no more
 	rounds:NAME:N			sums, each checked; every rank gives rank + round + a ramp
-	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement
+	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement; one
+					begins PACE after the one before at the earliest
 	alloc:MIB			arena memory
 	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
 	submit:NAME[:OP]		starts a round and does not wait
@@ -34,6 +35,7 @@ import dma_buf
 import tally
 from ramp import Ramp
 
+PACE = 0.02  # seconds: what happens meanwhile has CPU time, too
 
 def say(*words):
     print(*words, flush=True)
@@ -106,7 +108,10 @@ class Rank:
         stop = self.session.declare(name + ".stop", (1,), "int32")
         flag = np.zeros(1, np.int32)
         while True:
-            self.rounds_of(name, 10)
+            for _ in range(10):
+                start = time.monotonic()
+                self.rounds_of(name, 1)
+                time.sleep(max(0, start + PACE - time.monotonic()))
             flag[0] = self.session.rank == 0 and os.path.exists(file)
             if stop.push_pull(flag).wait(60)[0]:
                 return
