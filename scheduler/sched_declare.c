@@ -200,9 +200,7 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 	}
 	if (t->state == ST_UP && tensor_equal(t, m) && !(t->set && bits_test(t->set, k->rank)))
 		return 0;		/* done, and not heard; libtally finds doubles itself */
-	if (t->state == ST_UP && t->seq <= k->j->ranks[k->rank].since) {
-		if (tensor_equal(t, m))
-			return 0;
+	if (t->state == ST_UP && !tensor_equal(t, m) && t->seq <= k->j->ranks[k->rank].since) {
 		mine_differs(k->j, t, m, k->rank, &k->e);
 		return k->e.code;
 	}

@@ -46,7 +46,7 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 		text_add(&t, "%s", epoch_waiting(j));
 	else if (j->state == SJ_RESERVING || (j->state == SJ_UP && !list_empty(&j->log)))
 		text_not_ready(&t, j);
-	else if (j->state == SJ_UP && j->nbarrier) {
+	else if (j->state == SJ_UP && j->nbarrier && j->nbarrier < grow_awaited(j)) {
 		text_missing(&t, j, j->barrier);
 		text_add(&t, " at a barrier");
 	} else if (j->state == SJ_UP && epoch_waiting(j)[0]) {

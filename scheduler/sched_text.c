@@ -63,7 +63,8 @@ static bool gave_up(const struct sched_job *j, uint32_t r)
 
 static bool not_set(const struct sched_job *j, const uint64_t *set, uint32_t r)
 {
-	return !bits_test(set, r) && j->ranks[r].state != SR_LOST;
+	return !bits_test(set, r) && j->ranks[r].state != SR_LOST &&
+	       !(set == j->barrier && grow_joins(j, r));	/* is not waited for there */
 }
 
 static bool never_set(const struct sched_job *j, const uint64_t *set, uint32_t r)

@@ -493,6 +493,43 @@ START_TEST(a_smaller_world_that_an_epoch_has_said_is_not_said_again)
 }
 END_TEST
 
+/* Any other rank hears so, too. */
+START_TEST(who_came_in_does_not_declare_what_it_takes_back)
+{
+	static const struct want more[] = { { "t", DTYPE_F32, 1000 }, { "late", DTYPE_F32, 5 } };
+	uint32_t t = 1;
+
+	come_in();
+	ids_as(agent[0], MSG_UNDECLARE, 70, number, 1, &t, 1);
+	declare_in(agent[0], 71, number, 1, more, 2);	/* is not to wait for "late" */
+	for (uint32_t r = 0; r < 4; r++)
+		if (r != 1)
+			ids_as(agent[r / 2], MSG_UNDECLARE, 80 + r, number, r, &t, 1);
+	for (uint32_t r = 0; r < 4; r++)		/* t is gone */
+		if (r != 1)
+			declare_in(agent[r / 2], 90 + r, number, r, &more[1], 1);
+	beat(3000);
+	ck_answer(agent[0], 71, TALLY_EEXIST, NULL);
+}
+END_TEST
+
+/* All who have to are at the barrier: who comes in is not, and need not be. */
+START_TEST(who_comes_in_is_not_named_as_missing)
+{
+	struct msg m = { .type = MSG_QUERY, .query = { .req = 1, .what = QUERY_JOBS, .job = "" } };
+	uint32_t cli = conn_up();
+
+	job();
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	ready_as(srv, MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+	send(cli, &m);
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "chunks to move");
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, who_is_lost_while_the_scheduler_recovers_hears_so_when_it_is_back);
@@ -513,6 +550,8 @@ static void add(TCase *t)
 	tcase_add_test(t, a_machine_comes_back_as_it_was);
 	tcase_add_test(t, who_waits_goes_on_waiting_when_the_scheduler_is_back);
 	tcase_add_test(t, who_comes_while_the_scheduler_recovers_can_come_in_behind_that);
+	tcase_add_test(t, who_came_in_does_not_declare_what_it_takes_back);
+	tcase_add_test(t, who_comes_in_is_not_named_as_missing);
 }
 
 int main(void)
