@@ -52,6 +52,8 @@
 #define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago than that and an
 					 * agent's grace it cannot have been */
 #define SCHED_SENT_MAX		64u	/* of one job */
+#define BLINK_MS		50u	/* between looks whether who was away as the recovery
+					 * ends is back */
 #define GROW_MORE_MS		1000u	/* what is about to end is given so much more time */
 #define GROW_HOPE_MS		(LEASE_MS + 1000u)	/* a process or machine that has ended is
 							 * found out by then */
@@ -517,6 +519,7 @@ bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job ha
 
 /* sched_cut.c */
 void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
+bool cut_due(const struct sched *s, const struct sched_job *j);	/* one is to be given up */
 void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
 void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
@@ -709,7 +712,7 @@ void held_unsay(struct sched *s, struct sched_node *n);
 void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 	       const struct msg_ready *m);
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
-void held_over(struct sched *s);
+bool held_look(struct sched *s);	/* when recover_until has come: true, it is over */
 
 /* sched_stuck.c */
 void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m);

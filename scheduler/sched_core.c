@@ -285,10 +285,8 @@ static void on_timer(struct sched *s)
 	if (s->now - s->next >= mono_ms(s->config.heartbeat_ms))
 		node_deaf(s, s->now - s->next);
 	s->next = s->now + mono_ms(s->config.heartbeat_ms);
-	if (s->recover_until && s->now < s->recover_until)
-		sched_wake(s, s->recover_until);
-	if (s->recover_until && s->now >= s->recover_until)
-		held_over(s);
+	if (s->recover_until && !held_look(s))
+		sched_wake(s, MAX(s->recover_until, s->now + mono_ms(BLINK_MS)));
 	node_timer(s);
 	for (uint32_t i = 0; i < s->njobs; i++)
 		req_timer(s, s->jobs[i]);

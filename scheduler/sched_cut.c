@@ -153,6 +153,19 @@ static bool any_reached(const struct sched *s, const struct sched_job *j)
 	return false;
 }
 
+static bool is_due(const struct sched *s, const struct sched_job *j, const struct sched_part *p)
+{
+	return p->cut_since && s->now - p->cut_since >= mono_ms(CUT_MS) && any_reached(s, j);
+}
+
+bool cut_due(const struct sched *s, const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++)
+		if (is_due(s, j, &j->servers[i]))
+			return true;
+	return false;
+}
+
 static void look_at(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	if (p->let_go_by && s->now >= p->let_go_by)
@@ -161,7 +174,7 @@ static void look_at(struct sched *s, struct sched_job *j, struct sched_part *p)
 		sched_wake(s, p->let_go_by);
 	if (!is_used(p) || p->fresh)
 		p->used_since = 0;
-	else if (!p->used_since)
+	else if (!p->used_since && j->told >= j->epoch_seq)	/* agents have heard so */
 		p->used_since = s->now;
 	if (!is_used(p) || !stuck_no_link(j, p->number))
 		p->cut_since = 0;
@@ -180,7 +193,7 @@ void cut_look(struct sched *s, struct sched_job *j)
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];
 
-		if (p->cut_since && s->now - p->cut_since >= mono_ms(CUT_MS) && any_reached(s, j))
+		if (is_due(s, j, p))
 			give_up(s, j, p, stuck_no_link(j, p->number));
 	}
 }

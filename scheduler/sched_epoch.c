@@ -277,7 +277,8 @@ void epoch_unsaid(struct sched *s, struct sched_node *n)
 		struct sched_job *j = s->jobs[i];
 		struct sched_part *p = part_of(j, n);
 
-		if (!p || !p->unsure || (j->state != SJ_UP && j->state != SJ_RESERVING))
+		if (!p || !p->unsure || p->let_go_by ||
+		    (j->state != SJ_UP && j->state != SJ_RESERVING))
 			continue;
 		if (n->kind == NODE_AGENT)
 			epoch_sure(s, j, p, true, 0);

@@ -754,7 +754,7 @@ static void end_strays(struct sched *s, struct sched_node *n)
 	held_unsay(s, n);
 }
 
-void held_over(struct sched *s)
+static void over(struct sched *s)
 {
 	s->recover_until = 0;
 	s->any_down = true;
@@ -767,4 +767,27 @@ void held_over(struct sched *s)
 		end_strays(s, s->nodes[i]);
 	node_recovered(s);
 	job_servers_changed(s);
+}
+
+/* It has told what it has, and its connection broke just now: what it missed it can only hear
+ * as all of it is told, which is when this is over. */
+static bool any_blinks(const struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		const struct sched_node *n = s->nodes[i];
+
+		if (n->kind == NODE_AGENT && n->state == SN_AWAY &&
+		    s->now - n->away < mono_ms(RECONNECT_GRACE_MS))
+			return true;
+	}
+	return false;
+}
+
+bool held_look(struct sched *s)
+{
+	if (s->now < s->recover_until ||
+	    (any_blinks(s) && s->now < s->recover_until + mono_ms(LEASE_MS)))
+		return false;
+	over(s);
+	return true;
 }

@@ -359,8 +359,11 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 
 	if (s->recover_until && m->type == MSG_JOB_READY && !m->ready.code)
 		held_said(s, n, &m->ready);
-	if (p && p->let_go_by)
-		return;			/* what it says of the job is not so any more */
+	if (p && p->let_go_by) {	/* what it says of the job is not so any more */
+		if (m->type == MSG_JOB_READY && !m->ready.code)
+			held_unknown(s, n, m->ready.job);	/* it may not have heard that */
+		return;
+	}
 	if (p && m->type == MSG_TENSORS_READY) {
 		log_ready(s, j, p, &m->ready);
 		return;

@@ -117,6 +117,8 @@ void node_recovered(struct sched *s)
 void node_deaf(struct sched *s, mono_t ns)
 {
 	return_deaf(s, ns);
+	if (s->recover_until && s->recover_until != MONO_NEVER)
+		s->recover_until += ns;
 	for (uint32_t i = 0; i < s->nnodes; i++) {
 		struct sched_node *n = s->nodes[i];
 

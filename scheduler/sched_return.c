@@ -77,7 +77,8 @@ void return_ask(struct sched *s, struct sched_node *n)
 static bool holds_up(const struct sched *s, const struct sched_node *n)
 {
 	for (uint32_t i = 0; i < s->njobs; i++)
-		if (waiting_part(s->jobs[i], n) && epoch_repair_due(s->jobs[i]))
+		if (waiting_part(s->jobs[i], n) &&
+		    (epoch_repair_due(s->jobs[i]) || cut_due(s, s->jobs[i])))
 			return true;
 	return false;
 }
@@ -142,7 +143,7 @@ void return_begin(struct sched *s, struct sched_node *n)
 		}
 		req_orphan(s, j, n);
 		drop_stuck(s, p);
-		await(s, j, p, n->away);
+		await(s, j, p, MAX(n->away, n->seen));
 	}
 	s->any_down = true;
 }
@@ -331,6 +332,7 @@ void return_deaf(struct sched *s, mono_t ns)
 		struct sched_job *j = s->jobs[i];
 
 		j->end_by += j->ending ? ns : 0;
+		j->no_server += j->no_server ? ns : 0;
 		for (uint32_t k = 0; k < j->nmachines; k++)
 			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
 		for (uint32_t k = 0; k < j->nservers; k++)

@@ -409,6 +409,66 @@ START_TEST(next_process_of_that_name_waits_as_long)
 }
 END_TEST
 
+/* its connection breaks with what it was told, and is back before it counts as lost. */
+static struct cut back_with_the_job(void)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	conn_closed(c.two);			/* JOB_DOWN is lost */
+	pass(200);
+	c.two = hello_from(NODE_SERVER, "cpu-1", "cpu-1", 4, "");
+	ck_assert_uint_eq(last(c.two, MSG_WELCOME)->node, c.node_two);
+	has_log(c.two, MSG_JOB_READY, c.p.job, last(c.one, MSG_EPOCH)->epoch, 2);
+	return c;
+}
+
+/* Without that it keeps the job, and refuses it (EEXIST) each time that it is offered again. */
+START_TEST(server_that_did_not_hear_that_it_is_to_let_go_hears_it_when_it_is_back)
+{
+	struct cut c = back_with_the_job();
+
+	pass_beating(1000, (uint32_t[]){ c.p.a, c.p.b, c.one }, 3);
+	heartbeat(c.two, 1);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+	ck_assert_uint_eq(count(c.two, MSG_JOB_DOWN, REQ_ANY), 1);
+}
+END_TEST
+
+/* Other jobs, which are to notice nothing, would have lost it. */
+START_TEST(server_that_is_to_let_go_is_not_dead_for_that)
+{
+	struct cut c = back_with_the_job();
+
+	heartbeat(c.two, 1);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+}
+END_TEST
+
+/* an agent has yet to hear the epoch that it is in, and nobody can say that it lacks it. */
+START_TEST(server_whose_epoch_agents_have_not_heard_takes_nobodys_place)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	let_go(c.two, c.p.job);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	follow(&c, true, false);
+	(void)pause_s(&c);
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_one);	/* just now its path is cut */
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	ready_as(c.one, MSG_EPOCH_READY, c.p.job, last(c.one, MSG_EPOCH)->epoch, 0);
+	beat_for(&c, 4000);			/* cpu-1 takes its time to set memory aside */
+	ck_assert_uint_eq(given_up(c.one), 0);
+	ready_as(c.two, MSG_EPOCH_READY, c.p.job, last(c.two, MSG_EPOCH)->epoch, 0);
+	beat_for(&c, 1000);			/* a has no link to it, and says so in a moment */
+	ck_assert_uint_eq(given_up(c.one), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, job_goes_on_without_a_server_that_an_agent_cannot_reach);
@@ -427,6 +487,9 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_cannot_follow_and_does_not_let_go_is_lost_all_the_same);
 	tcase_add_test(t, server_that_cannot_follow_is_another_one_though_its_job_has_ended);
 	tcase_add_test(t, next_process_of_that_name_waits_as_long);
+	tcase_add_test(t, server_that_did_not_hear_that_it_is_to_let_go_hears_it_when_it_is_back);
+	tcase_add_test(t, server_that_is_to_let_go_is_not_dead_for_that);
+	tcase_add_test(t, server_whose_epoch_agents_have_not_heard_takes_nobodys_place);
 }
 
 int main(void)

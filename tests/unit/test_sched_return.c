@@ -697,6 +697,55 @@ START_TEST(a_job_that_nobody_tells_of_is_over)
 }
 END_TEST
 
+/* it was heard until a second ago, and is started again: its ranks have the grace. */
+START_TEST(started_again_after_servers_heard_it_its_ranks_have_the_grace)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	for (uint32_t i = 0; i < 60; i++) {
+		pass_with(&p, 1000);
+		heard(p.server, w->agent_node[0]);
+	}
+	ck_assert_str_eq(waiting_for(), "agent a (servers have heard it), 30 s left");
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_END, REQ_ANY), 0);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	back_as(p.a, 5, p.job, 0);
+	ck_answer(p.a, 5, 0, NULL);
+}
+END_TEST
+
+static void no_link(uint32_t conn, uint32_t job, uint32_t server)
+{
+	const struct msg_wait row = {
+		.tensor = 1, .round = 3, .chunk = 2, .chunks = 4, .kind = WAIT_LINK, .who = server,
+	};
+
+	send(conn, &(struct msg){ .type = MSG_STUCK, .stuck = { .job = job, .nwaits = 1,
+								.waits = &row } });
+}
+
+/* neither is given up: the job stands still for as long as both paths are cut. */
+START_TEST(agent_away_and_heard_does_not_keep_a_server_that_another_cannot_reach)
+{
+	struct pair p = pair_declared();
+	uint32_t two = hello(NODE_SERVER, "cpu-1"), node_two = w->server_node;
+
+	heartbeat(two, 1);
+	ready_as(two, MSG_JOB_READY, p.job, last(two, MSG_JOB_UP)->epoch, 0);
+	follow_epoch(&p, (uint32_t[]){ p.server, two }, 2);
+	conn_closed(p.a);
+	no_link(p.b, p.job, node_two);
+	for (uint32_t i = 0; i < 600; i++) {
+		pass_beating(1000, (uint32_t[]){ p.b, p.server, two }, 3);
+		heard(p.server, w->agent_node[0]);
+	}
+	ck_assert_uint_gt(count(two, MSG_JOB_DOWN, REQ_ANY) + count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
@@ -730,6 +779,8 @@ static void add(TCase *t)
 	tcase_add_test(t, who_does_not_come_after_the_scheduler_costs_the_job);
 	tcase_add_test(t, the_first_process_comes_too_late);
 	tcase_add_test(t, a_job_that_nobody_tells_of_is_over);
+	tcase_add_test(t, started_again_after_servers_heard_it_its_ranks_have_the_grace);
+	tcase_add_test(t, agent_away_and_heard_does_not_keep_a_server_that_another_cannot_reach);
 }
 
 int main(void)

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A recovery at its edges, and a scheduler that stands still meanwhile. */
+#include "tests/unit/return_rig.h"
+
+/* the scheduler stands still while it recovers. */
+START_TEST(recovery_goes_on_where_it_was)
+{
+	struct pair p = pair_declared();
+	uint32_t job = p.job;
+
+	restart(5000);
+	pass(1000);
+	w->now += mono_ms(10000);
+	pass(0);			/* the timer comes before what waits in the sockets */
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, job, 1);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* all servers are gone, and the scheduler stands still for a minute */
+START_TEST(patience_without_servers_goes_on_where_it_was)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.server);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b }, 2);
+	ck_assert_str_eq(waiting_for(), "a server, all are gone");
+	w->now += mono_ms(60000);
+	pass(0);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	heartbeat(p.a, 1);
+	heartbeat(p.b, 1);
+	p.server = hello(NODE_SERVER, "cpu-1");
+	heartbeat(p.server, 1);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_UP, REQ_ANY), 1);
+}
+END_TEST
+
+/* What it missed it can hear as the recovery ends, and at no other time. */
+START_TEST(recovery_waits_for_who_is_away_for_a_moment)
+{
+	struct pair p = pair_declared();
+	uint32_t job = p.job;
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "one cluster");
+	has_log(p.server, MSG_JOB_READY, job, 1, 1);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, job, 1);
+	has_log(p.a, MSG_EPOCH_READY, job, 1, 0);		/* it missed TENSORS 1 */
+	p.b = hello_from(NODE_AGENT, "b", "b", 2, "one cluster");
+	job_held(p.b, job, 1);
+	tensors_held(p.b, job, 1, 1, &both[0]);
+	has_log(p.b, MSG_EPOCH_READY, job, 1, 1);
+	pass_beating(4900, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	conn_closed(p.a);
+	pass_beating(300, (uint32_t[]){ p.b, p.server }, 2);
+	ck_assert(sched_recovering(w->s));
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, job, 1);
+	has_log(p.a, MSG_EPOCH_READY, job, 1, 0);
+	pass_beating(200, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert(!sched_recovering(w->s));
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
+}
+END_TEST
+
+/* ... and not for ever. */
+START_TEST(recovery_does_not_wait_for_who_comes_and_goes)
+{
+	struct pair p = pair_declared();
+	uint32_t job = p.job, i;
+
+	restart(5000);
+	for (i = 0; sched_recovering(w->s) && i < 100; i++) {
+		p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+		job_held(p.a, job, 1);
+		conn_closed(p.a);
+		pass(200);
+	}
+	ck_assert_uint_ge(i, (5000 + LEASE_MS) / 200 - 1);
+	ck_assert_uint_le(i, (5000 + LEASE_MS) / 200 + 1);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+	tcase_add_test(t, recovery_goes_on_where_it_was);
+	tcase_add_test(t, patience_without_servers_goes_on_where_it_was);
+	tcase_add_test(t, recovery_waits_for_who_is_away_for_a_moment);
+	tcase_add_test(t, recovery_does_not_wait_for_who_comes_and_goes);
+}
+
+int main(void)
+{
+	return rig_main("sched_recover", add);
+}
