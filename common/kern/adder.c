@@ -45,7 +45,7 @@ uint64_t adder_measure(void *scratch, size_t bytes, mono_t (*now)(void))
 		read = adder_pass(scratch, bytes);
 		t = now();
 		best = MIN(best, t - from);
-		if (t - began >= mono_ms(ADDER_MEASURE_MS))
+		if (i + 1 >= ADDER_ROUNDS_MIN && t - began >= mono_ms(ADDER_MEASURE_MS))
 			break;
 	}
 	return adder_rate(read, best);
