@@ -60,11 +60,22 @@ int lt_back_late(tally_session *s)
 	return err_set(&s->err, TALLY_ETIMEDOUT, "%s", buf);
 }
 
+static void try_later(tally_session *s)
+{
+	if (s->away == LT_ASKED && lt_now() - s->asked_at >= mono_ms(TAKEN_MS))
+		s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
+	lt_conn_close(&s->conn);
+	s->away = LT_AWAY;
+	s->try_at = lt_now() + mono_ms(TRY_MS);
+}
+
 bool lt_back_begin(tally_session *s)
 {
 	if (s->over.code || !s->attached || !s->grace_ms || s->gpu || lt_session_live(s) ||
 	    lt_round_take_all(s))
 		return false;
+	if (s->away && s->conn.fd < 0)
+		try_later(s);		/* the one that was asked has gone, too */
 	if (s->away)
 		return true;
 	lt_news_unwatch(s);
@@ -88,15 +99,6 @@ static int over(tally_session *s)
 {
 	lt_conn_close(&s->conn);
 	return lt_session_over(s);
-}
-
-static void try_later(tally_session *s)
-{
-	if (s->away == LT_ASKED && lt_now() - s->asked_at >= mono_ms(TAKEN_MS))
-		s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
-	lt_conn_close(&s->conn);
-	s->away = LT_AWAY;
-	s->try_at = lt_now() + mono_ms(TRY_MS);
 }
 
 /* ---- handing back ---- */
@@ -205,6 +207,8 @@ static int connect_and_ask(tally_session *s)
 	mono_t deadline = lt_now() + mono_ms(HANDSHAKE_MS);
 	int rc = lt_conn_open(&s->conn, lt_now() + mono_ms(TRY_MS), &s->err);
 
+	if (rc == TALLY_EAUTH)		/* its socket's mode comes after the socket */
+		rc = TALLY_EAGENT;
 	rc = rc ? rc : hand_slabs(s, deadline);
 	rc = rc ? rc : hand_tensors(s, deadline);
 	rc = rc ? rc : ask(s, deadline);

@@ -89,6 +89,8 @@ struct fake_agent {
 	uint64_t late_req;
 	atomic_bool left;		/* by LEAVE_ON_ROUND: it keeps what it had */
 	atomic_bool at_once;		/* takes back whom it left, without `release` */
+	atomic_bool dies_of_detach;	/* once: and is started again */
+	atomic_uint grace_ms;		/* for LEAVE_ON_ROUND */
 	atomic_uint first_round;	/* that tensors have when they are declared */
 	struct msg_attach back;
 	atomic_uint backs, back_round;	/* asked to take a process back, with that round done */
@@ -158,7 +160,8 @@ static inline void fake_attach(struct fake_agent *f, const struct msg_attach *a)
 	m.attached = (struct msg_attached){
 		.req = a->req, .job = 1, .world = a->world, .rank = a->rank, .local_size = 2,
 		.local_rank = 1, .machines = 3, .chunk_bytes = CHUNK_BYTES_DEFAULT,
-		.agent = "fake", .grace_ms = f->trick == LEAVE_ON_ROUND || a->back ? 60000 : 0,
+		.agent = "fake",
+		.grace_ms = f->trick == LEAVE_ON_ROUND || a->back ? f->grace_ms : 0,
 	};
 	if (f->trick == OTHER_RANK_ATTACH)
 		m.attached.world++;
@@ -359,6 +362,8 @@ static inline bool fake_on_msg(struct fake_agent *f, const struct msg *m)
 		fake_on_barrier(f, &m->barrier);
 		return true;
 	case MSG_DETACH:
+		if (atomic_exchange(&f->dies_of_detach, false))
+			return false;
 		atomic_fetch_add(&f->detaches, 1);
 		f->left = false;
 		fake_reply(f, m->reply.req, 0, "");
@@ -578,6 +583,7 @@ static inline struct fake_agent *fake_start(enum fake_trick trick)
 
 	ck_assert_ptr_nonnull(f);
 	f->trick = trick;
+	f->grace_ms = 60000;
 	pthread_mutex_init(&f->pause, NULL);
 	f->conn = f->sub_bell[0] = f->sub_bell[1] = f->cpl_bell[0] = f->cpl_bell[1] = -1;
 	strcpy(f->dir, "/tmp/tally-fake-XXXXXX");

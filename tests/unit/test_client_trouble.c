@@ -354,6 +354,28 @@ START_TEST(detach_does_not_wait_to_be_taken_back)
 }
 END_TEST
 
+/* It was waiting to be taken back, and the next agent hears that it goes. */
+START_TEST(detach_goes_to_the_next_agent_when_one_dies_of_it)
+{
+	float x = 1;
+	tally_ticket k;
+	mono_t begin;
+
+	agent = fake_start(LEAVE_ON_ROUND);
+	agent->grace_ms = 100;
+	ck_assert_int_eq(attach_at(agent->path, DEADLINE_MS), 0);
+	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
+	while (!atomic_load(&agent->backs))
+		ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
+	agent->dies_of_detach = true;
+	begin = lt_now();
+	ck_assert_int_eq(tally_detach(s), 0);
+	ck_assert_uint_eq(agent->detaches, 1);
+	ck_assert_int_lt(lt_now() - begin, mono_ms(5000));
+	fake_end(agent);
+}
+END_TEST
+
 START_TEST(agent_that_dies_is_noticed_by_test)
 {
 	float x = 1;
@@ -530,6 +552,7 @@ int main(void)
 	tcase_add_test(tc, descriptor_tells_of_rounds_though_another_call_came_back);
 	tcase_add_test(tc, descriptor_falls_silent_while_the_agent_is_away_and_after);
 	tcase_add_test(tc, detach_does_not_wait_to_be_taken_back);
+	tcase_add_test(tc, detach_goes_to_the_next_agent_when_one_dies_of_it);
 	tcase_add_test(tc, agent_that_dies_is_noticed_by_test);
 	tcase_add_test(tc, failed_job_is_the_answer_to_everything);
 	tcase_add_test(tc, broken_completion_ring_ends_the_session);
