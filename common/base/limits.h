@@ -66,6 +66,7 @@
 
 /* connections of a listener that have not said who they are; the oldest makes room for one more */
 #define STRANGERS_MAX		1024u
+#define STRANGER_BYTES_MAX	(256u << 10)	/* in a message: of rows handed back, say */
 
 /* rings of a training process */
 #define RING_ENTRIES		4096u		/* a power of two */

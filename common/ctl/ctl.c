@@ -218,6 +218,11 @@ static size_t gather(struct ctl *c, const uint8_t *data, size_t len)
 		fail(c, &e);
 		return 0;
 	}
+	if (c->crowd && c->have >= MSG_PREFIX_BYTES && c->body_bytes > STRANGER_BYTES_MAX) {
+		err_set(&e, TALLY_EPROTO, "a first message of %u bytes", c->body_bytes);
+		fail(c, &e);
+		return 0;
+	}
 	return n;
 }
 

@@ -631,6 +631,25 @@ START_TEST(crowd_closes_its_oldest_stranger_and_nobody_who_is_known)
 }
 END_TEST
 
+/* Nobody knows who it is: as many as there may be of those have little together. */
+START_TEST(stranger_that_promises_much_is_closed_before_it_is_kept)
+{
+	uint8_t prefix[MSG_PREFIX_BYTES] = { 0 };
+	struct ctl_crowd crowd;
+	int fd = raw_peer();
+
+	put_le32(prefix, CTL_MSG_BYTES_MAX);
+	put_le16(prefix + 4, MSG_HELLO);
+	put_le16(prefix + 6, MSG_VERSION);
+	ctl_crowd_init(&crowd, 2);
+	ctl_crowd_join(&crowd, a.c);
+	ck_assert_int_eq(write(fd, prefix, sizeof(prefix)), sizeof(prefix));
+	loop_wait_count(loop, &a.closed, 1);
+	ck_assert_int_eq(a.why.code, TALLY_EPROTO);	/* ETIMEDOUT: it was waited for */
+	close(fd);
+}
+END_TEST
+
 static void add_pair_tests(TCase *c)
 {
 	tcase_add_checked_fixture(c, setup_pair, teardown);
@@ -660,6 +679,7 @@ static void add_other_tests(TCase *c)
 	tcase_add_test(c, message_in_single_bytes_is_a_message);
 	tcase_add_test(c, end_in_the_middle_of_a_message_is_eproto);
 	tcase_add_test(c, crowd_closes_its_oldest_stranger_and_nobody_who_is_known);
+	tcase_add_test(c, stranger_that_promises_much_is_closed_before_it_is_kept);
 	tcase_add_test(c, client_asks_and_is_answered);
 	tcase_add_test(c, client_gives_up_on_a_silent_scheduler);
 	tcase_add_test(c, client_says_that_nobody_is_there);
