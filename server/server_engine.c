@@ -164,7 +164,8 @@ static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, i
 {
 	const struct sv_link *k = xport_user(ep);
 
-	sv_slab_take(ctx, k->peer, job, id, fd, bytes);
+	if (!sv_slab_take(ctx, k->peer, job, id, fd, bytes))
+		xport_close(ep, CLOSE_RESOURCE);	/* the next link is shown all of them */
 }
 
 static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, const struct err *e)

@@ -161,7 +161,7 @@ static void taken_back(struct sv_engine *en, struct sv_peer *p, uint32_t job, ui
 		slab_retire(en, p, id);
 }
 
-void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
+bool sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
 		  uint64_t bytes)
 {
 	struct sv_slab *s;
@@ -169,11 +169,11 @@ void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_
 
 	if (fd < 0) {
 		taken_back(en, p, job, id);
-		return;
+		return true;
 	}
 	if (!slab_wanted(en, p, job, id, fd)) {
 		close(fd);
-		return;
+		return true;
 	}
 	s = calloc(1, sizeof(*s));
 	if (!s || map_slab(&s->mem, fd, bytes, &e)) {
@@ -181,7 +181,7 @@ void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_
 			 s ? e.text : "out of memory");
 		free(s);
 		close(fd);
-		return;
+		return false;
 	}
 	slab_retire(en, p, id);
 	list_init(&s->link);
@@ -192,6 +192,7 @@ void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_
 		(void)xport_lend(en->group, s->region);
 	p->slab[id] = s;
 	p->nslabs++;
+	return true;
 }
 
 void sv_slabs_retire(struct sv_engine *en, struct sv_peer *p, uint32_t job)

@@ -54,8 +54,9 @@ bool sv_peer_is(struct sv_engine *en, struct sv_peer *p, uint32_t start);
 /* Where the peer's slab has those bytes; NULL: nowhere. */
 void *sv_slab_at(const struct sv_peer *p, uint64_t slot, uint32_t job, uint64_t len);
 bool sv_slab_writable(const struct sv_peer *p, uint64_t slot);
-/* The peer shows a slab; fd is ours from here on.  -1: the number names none any more. */
-void sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
+/* The peer shows a slab; fd is ours from here on.  -1: the number names none any more.
+ * False: it is not known here, for want of memory, and has to be shown again. */
+bool sv_slab_take(struct sv_engine *en, struct sv_peer *p, uint32_t job, uint32_t id, int fd,
 		  uint64_t bytes);
 void sv_slabs_sweep(struct sv_engine *en);	/* drops retired ones that nothing lies in */
 void sv_slabs_retire(struct sv_engine *en, struct sv_peer *p, uint32_t job);	/* they are no

@@ -52,6 +52,7 @@ struct ad_slab {
 	uint32_t index;			/* what its process calls it */
 	uint64_t owner;			/* ad_session.serial; 0: the agent itself */
 	uint32_t local;			/* and its process's index in the job */
+	uint32_t uid;			/* an arena's: whose */
 	uint32_t hiding;		/* engines that may use it still, and will say when not */
 	struct pagemap pages;		/* results and sums: what is given out */
 	uint64_t *words;

@@ -679,6 +679,7 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 		mail.slab->index = i;
 		mail.slab->owner = s->serial;
 		mail.slab->local = s->local;
+		mail.slab->uid = s->uid;
 		s->nslabs = i + 1;
 		s->arena_bytes += mail.slab->mem.bytes;
 		list_add(&j->inputs, &mail.slab->link);

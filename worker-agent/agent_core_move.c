@@ -207,7 +207,7 @@ void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
 {
 	struct ag_job *j = t->job;
 
-	if (t->removed)
+	if (t->removed || !t->nsegs)	/* other engines have it: no round ends here */
 		return;
 	list_del(&t->done_link);
 	t->running = true;

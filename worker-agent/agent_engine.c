@@ -33,10 +33,13 @@ void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, 
 	outbox_post(&en->out, type, body, len);
 }
 
+/* Nobody says it again, but for a stall: it waits for memory, as the outbox does. */
 void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t)
 {
 	struct ad_trouble *copy = malloc(sizeof(*copy));
 
+	for (; !copy && type != AD_STALLED; copy = malloc(sizeof(*copy)))
+		wait_a_moment();
 	if (!copy)
 		return;
 	*copy = *t;

@@ -51,6 +51,7 @@ struct ad_lane {
 	uint32_t index, backoff_ms, rdma_failures;
 	mono_t retry_at, rdma_failed;	/* rdma_failed: the first of rdma_failures */
 	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
+	uint32_t unshown;		/* slabs from this id on may not be shown yet: no room */
 	bool up, landing, going;	/* going: freed once closed */
 	enum ad_no_rdma no_rdma;	/* why addr says tcp */
 	struct frame landing_frame;
@@ -319,23 +320,32 @@ static bool serves(struct ad_engine *en, const struct ad_peer *p, uint32_t job)
 	return false;
 }
 
-/* By shared memory all of it, by RDMA only what the job's servers write. */
+/* By shared memory all of it, by RDMA only what the job's servers write.  Where the link has no
+ * room for it now, or we no descriptor, later: what lies there would be named in vain. */
 static void show_one(struct ad_engine *en, struct ad_lane *k, const struct ad_shown *s)
 {
+	int rc = 0;
+
 	if (!k->up)
 		return;
 	if (xport_by_reference(k->ep))
-		(void)xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
+		rc = xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
 	else if (xport_takes_regions(k->ep) && s->region && s->servers_write &&
 		 serves(en, k->peer, s->job) &&
 		 xport_show(k->ep, s->job, s->id, s->region, 0, s->bytes))
 		log_warn("server %s cannot write results by rdma and uses tcp",
 			 k->peer->server.name);
+	if (rc == TALLY_EAGAIN || rc == TALLY_EQUOTA)
+		k->unshown = MIN(k->unshown, s->id);
 }
 
-static void show_all(struct ad_engine *en, struct ad_lane *k)
+/* As far as there is room; one that is shown twice does no harm. */
+static void show_more(struct ad_engine *en, struct ad_lane *k)
 {
-	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
+	uint32_t from = k->unshown;
+
+	k->unshown = SLABS_PER_LINK_MAX;
+	for (uint32_t id = from; id < k->unshown; id++)
 		if (en->shown[id].fd >= 0)
 			show_one(en, k, &en->shown[id]);
 }
@@ -526,8 +536,8 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	k->up = true;
 	k->backoff_ms = BACKOFF_MIN_MS;
 	en->stats.links++;
-	if (xport_by_reference(ep) || xport_takes_regions(ep))
-		show_all(en, k);
+	k->unshown = 0;
+	show_more(en, k);
 	tell_path(k);
 	if (p->lanes_up++ == 0) {
 		ag_peer_up(&en->core, &p->core, xport_by_reference(ep), loop_now());
@@ -767,6 +777,7 @@ void ad_links_turn(struct ad_engine *en, mono_t now)
 
 			if (k->retry_at <= now && !k->ep && !k->going)
 				lane_open(k, now);
+			show_more(en, k);
 		}
 		p->core.busy = !best_lane(p);
 	}

@@ -16,6 +16,8 @@
 
 #define GROW_BYTES_MIN (4ull << 20)
 #define PREFAULT_BYTES (16ull << 20)
+/* Of all numbers, the others are for results and sums: a job that finds none for these ends. */
+#define ARENA_SLABS_MAX (SLABS_PER_LINK_MAX - RESULT_SLABS_MAX)
 
 static int take_id(struct agent *a, struct ad_slab *s, struct err *e)
 {
@@ -294,9 +296,21 @@ void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n)
 
 static bool has_room(struct ad_session *s, uint64_t req)
 {
-	if (s->nslabs < SLABS_PER_PROCESS_MAX)
+	const struct agent *a = s->agent;
+	uint32_t all = 0, mine = 0;
+
+	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++) {
+		all += a->slab[id] && a->slab[id]->owner;
+		mine += a->slab[id] && a->slab[id]->owner && a->slab[id]->uid == s->uid;
+	}
+	if (s->nslabs >= SLABS_PER_PROCESS_MAX)
+		(void)ctl_reply(s->ctl, req, TALLY_EQUOTA, "no more arena slabs for this process");
+	else if (!user_has_room(mine, all, ARENA_SLABS_MAX))
+		(void)ctl_reply(s->ctl, req, TALLY_EQUOTA, "user id %u has %u arena slabs at agent "
+				"%s, and the last %u are for others", s->uid, mine, a->name,
+				ARENA_SLABS_MAX - MIN(all, ARENA_SLABS_MAX));
+	else
 		return true;
-	(void)ctl_reply(s->ctl, req, TALLY_EQUOTA, "no more arena slabs for this process");
 	return false;
 }
 
@@ -305,6 +319,7 @@ static void arena_add(struct ad_session *s, struct ad_slab *slab)
 	slab->index = s->nslabs++;
 	slab->owner = s->serial;
 	slab->local = s->local;
+	slab->uid = s->uid;
 	list_add(&s->job->inputs, &slab->link);
 }
 

@@ -3,6 +3,8 @@
  * Processes on an agent's control thread and in its engine 0: what they may name, what they
  * hand back, what they ask.
  */
+#include <sys/resource.h>
+
 #include "tests/unit/agent_job_rig.h"
 
 /* ---- who comes in ---- */
@@ -103,6 +105,36 @@ START_TEST(tensor_that_a_process_was_not_told_of_ends_its_session)
 	end_job(j);
 }
 END_TEST
+
+#if HEAP_FAULTS
+static bool is_told(void *ctx)
+{
+	int code;
+
+	ring_status_get(&((struct process *)ctx)->end, &code, NULL, NULL);
+	return code;
+}
+
+/* Else its session stays, and the others of its job wait for it until their deadlines. */
+START_TEST(broken_ring_is_said_also_when_there_was_no_memory)
+{
+	struct ad_job *j = start_job(1);
+	struct process p;
+
+	process_start(&p, j, 0);
+	log_entry(j, 1, 1, 1);
+	heap_fail_others = true;
+	submit(&p, 1, ROP_SUM);
+	ck_assert(loop_wait(a.loop, is_told, &p));
+	usleep(50000);
+	heap_fail_others = false;
+	wait_for(&said.broken, 1);
+	batches_done(j);
+	process_end(&p);
+	end_job(j);
+}
+END_TEST
+#endif
 
 START_TEST(tensor_that_a_process_was_told_of_is_summed)
 {
@@ -316,8 +348,77 @@ START_TEST(who_detaches_waits_for_the_scheduler_a_while_only)
 }
 END_TEST
 
+/* ---- slabs of users ---- */
+
+static uint32_t answers;
+
+static void any_msg(void *ctx, struct ctl *c, const struct msg *m)
+{
+	(void)ctx;
+	(void)c;
+	(void)m;
+	answers++;			/* descriptors that nobody takes are closed */
+}
+
+static void any_closed(void *ctx, struct ctl *c, const struct err *e)
+{
+	(void)c;
+	(void)e;
+	++*(uint32_t *)ctx;
+}
+
+/*
+ * One user's processes ask for as many slabs as they get.  Another user's declaration still finds
+ * a number for its results: without one the agent could not follow the log, and the job would end.
+ */
+START_TEST(a_user_leaves_slabs_to_others)
+{
+	static const struct ctl_cb cb = { .msg = any_msg, .closed = any_closed };
+	static struct ad_session in[SLABS_PER_LINK_MAX / SLABS_PER_PROCESS_MAX];
+	const struct msg_slab want = { .req = 1, .kind = SLAB_INPUT, .bytes = PAGE_BYTES };
+	struct ad_job *j = start_job(1);
+	struct ctl *mine, *its;
+	uint32_t closed = 0;
+	struct rlimit l;
+	struct err e;
+	int p[2];
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &l), 0);
+	l.rlim_cur = l.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &l), 0);
+	a.memory_bytes = UINT64_MAX;
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &mine, p[0], &cb, &closed, &e), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &its, p[1], &cb, &closed, &e), 0);
+	answers = 0;
+	ck_assert_int_eq(ctl_reply(its, 0, 0, "a first word"), 0);
+	ck_assert_int_eq(ctl_reply(mine, 0, 0, "a first word"), 0);
+	wait_for(&answers, 2);
+	answers = 0;
+	for (uint32_t i = 0; i < SLABS_PER_LINK_MAX; i++) {
+		struct ad_session *s = &in[i / SLABS_PER_PROCESS_MAX];
+
+		if (!s->agent)
+			*s = (struct ad_session){ .agent = &a, .job = j, .uid = 1000,
+						  .serial = 1 + i, .ctl = mine };
+		ad_arena_want(s, &want);
+		wait_for(&answers, i + 1);
+	}
+	log_entry(j, 1, 1, 1);		/* of whatever user's job */
+	batches_done(j);
+	ctl_close(mine);
+	ctl_close(its);
+	wait_for(&closed, 2);
+	end_job(j);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_user_leaves_slabs_to_others);
+#if HEAP_FAULTS
+	tcase_add_test(t, broken_ring_is_said_also_when_there_was_no_memory);
+#endif
 	tcase_add_test(t, a_user_leaves_half_of_the_places_to_others);
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);

@@ -230,6 +230,31 @@ START_TEST(started_again_it_may_have_missed_the_last_round)
 }
 END_TEST
 
+/*
+ * A tensor of one chunk belongs to one of an agent's engines.  The others know it, and, where the
+ * agent was started again, its last round, too: no round of it runs there, nor ends.
+ */
+START_TEST(an_engine_without_segments_of_a_tensor_has_none_of_its_rounds)
+{
+	struct ag_tensor_desc d = desc_of(0, true);
+	const uint32_t elsewhere[SEGS] = { AG_NO_SEG, AG_NO_SEG, AG_NO_SEG, AG_NO_SEG };
+
+	ag_tensor_remove(&core, tensor[0]);
+	ag_tensor_forget(&core, tensor[0]);
+	free(tensor[0]);
+	d.round = 5;
+	d.route = elsewhere;
+	tensor[0] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+	ck_assert_uint_eq(tensor[0]->nsegs, 0);
+	shrink();				/* while round 6 runs in another engine */
+	ck_assert(!tensor[0]->running);
+	ck_assert(!ag_job_past(job));
+	ag_job_freeze(job);			/* and the next rank is lost */
+	ag_job_shrink(job, 1, 2);
+	ck_assert(!ag_job_past(job));		/* its memory can be given back */
+}
+END_TEST
+
 static TCase *tcase(const char *name, void (*set_up)(void))
 {
 	TCase *t = tcase_create(name);
@@ -253,6 +278,7 @@ int main(void)
 	tcase_add_test(wide, frozen_no_round_ends);
 	tcase_add_test(wide, what_ended_and_was_not_told_is_not_whole);
 	tcase_add_test(wide, started_again_it_may_have_missed_the_last_round);
+	tcase_add_test(wide, an_engine_without_segments_of_a_tensor_has_none_of_its_rounds);
 	tcase_add_test(alone, alone_a_mean_divides_by_the_survivors);
 	tcase_add_test(alone, alone_a_broadcast_without_its_root_ends_the_job);
 	tcase_add_test(alone, a_broadcast_goes_on_with_what_its_lost_root_gave);

@@ -648,6 +648,37 @@ START_TEST(slab_stays_until_its_job_ends_when_the_link_is_gone)
 END_TEST
 
 #if HEAP_FAULTS
+/*
+ * A slab that cannot be mapped is shown once for each link: what lies in it is named again and
+ * again, and nobody knows it.  So the link ends, and the next one is shown everything.
+ */
+START_TEST(slab_that_finds_no_memory_ends_its_link)
+{
+	struct slab one;
+	struct err e;
+	mono_t until;
+
+	heap_own = true;
+	agent_connect();
+	ck_assert_int_eq(slab_new(&one, "one", PAGE_BYTES, false, &e), 0);
+	heap_fail_others = true;
+	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 5, one.fd, one.bytes), 0);
+	until = loop_now() + mono_ms(2000);
+	while (agent.ep && turn() < until)
+		;
+	heap_fail_others = false;
+	ck_assert_uint_eq(mapped("one"), 1);
+	ck_assert_msg(!agent.ep, "the link is up, and the agent takes the slab for known");
+	agent_close();
+	agent_connect();
+	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 5, one.fd, one.bytes), 0);
+	UNTIL(mapped("one") == 2);
+	sum_there();
+	agent_close();
+	slab_free(&one);
+}
+END_TEST
+
 static bool one_job_and_one_agent(void)
 {
 	return s.jobs.next->next == &s.jobs && s.agents.next->next == &s.agents;
@@ -749,6 +780,7 @@ int main(void)
 	tcase_add_test(t, another_slab_by_a_number_that_is_known_takes_its_place);
 	tcase_add_test(t, slab_stays_until_its_job_ends_when_the_link_is_gone);
 #if HEAP_FAULTS
+	tcase_add_test(t, slab_that_finds_no_memory_ends_its_link);
 	tcase_add_test(t, job_without_memory_is_refused_and_the_others_stay);
 	tcase_add_test(t, entry_without_memory_is_refused_and_the_log_goes_on);
 	tcase_add_test(t, forget_without_memory_is_said_and_changes_nothing);
