@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The DDP hook, run as every rank: means as Gloo's, in every type, in or out of place."""
 
+import gc
 import os
 from unittest import mock
 
@@ -182,6 +183,25 @@ def tensors_come_and_go(session):
     rig.wait_until("the servers' memory is as before", lambda: rig.server_memory() <= empty)
 
 
+def a_hook_that_is_gone_leaves_nothing(session):
+    """Gradients outlive model and hook, and would outlive the arena."""
+    model = mlp()
+
+    def some_steps():
+        ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        ddp.register_comm_hook(None, tally.torch.ddp_comm_hook(session))
+        for step in range(4):
+            ddp.zero_grad(set_to_none=False)
+            loss_of(ddp, session.rank, step).backward()
+        assert all(rig.is_in_arena(p.grad) for p in model.parameters())
+        return [p.grad.clone() for p in model.parameters()]
+
+    want = some_steps()
+    gc.collect()
+    assert not any(rig.is_in_arena(p.grad) for p in model.parameters())
+    assert all(torch.equal(p.grad, w) for p, w in zip(model.parameters(), want))
+
+
 def what_cannot_be_summed_is_said(session):
     ddp = DistributedDataParallel(nn.Embedding(10, 3, sparse=True))
     ddp.register_comm_hook(None, tally.torch.ddp_comm_hook(session))
@@ -243,6 +263,7 @@ def main():
             unused_parameters_that_nobody_announced,
             parameters_may_have_any_strides,
             tensors_come_and_go,
+            a_hook_that_is_gone_leaves_nothing,
             backward_does_not_wait_for_others,
             what_cannot_be_summed_is_said,
             a_stuck_rank_is_named,

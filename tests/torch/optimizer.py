@@ -347,6 +347,115 @@ def a_step_without_a_backward_pass_has_no_gradients():
     assert torch.equal(got, want), (got - want).abs().max()
 
 
+def what_is_loaded_stays():
+    """Updates on their way are made before a state is loaded, the optimizer's or the model's."""
+    def run(load, cross):
+        model = mlp()
+        optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.01),
+                                             cross_barrier=model if cross else None)
+        first = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(model.state_dict())
+        for step in range(4):
+            optimizer.zero_grad()
+            loss_of(model, hvd.rank(), step).backward()
+            optimizer.step()
+            if step == 1:
+                (optimizer, model)[load].load_state_dict(first[load])
+        optimizer.close()
+        return parameters(model)
+
+    for load in 0, 1:
+        got, want = run(load, True), run(load, False)
+        assert torch.equal(got, want), (load, (got - want).abs().max())
+
+
+class Counting(torch.optim.SGD):
+    """Counts its steps in its group."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+            for p in group["params"]:
+                p.add_(p.grad, alpha=-group["lr"] / group["steps"])
+
+
+class Empties(torch.nn.Module):
+    """Two parameters without an element, side by side."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.linear = torch.nn.Linear(33, 5)
+        self.a, self.b = (torch.nn.Parameter(torch.zeros(0)) for _ in range(2))
+
+    def forward(self, x):
+        return self.linear(x) + self.a.sum() + self.b.sum()
+
+
+def what_cannot_cross_the_barrier_says_so():
+    model = mlp()
+    optimizer = hvd.DistributedOptimizer(Counting(model.parameters(), lr=0.2), cross_barrier=model)
+    loss_of(model, hvd.rank(), 0).backward()
+    optimizer.step()
+    raises(ValueError, "Counting.step.. keeps steps .*leave cross_barrier out",
+           optimizer.synchronize)
+    raises(ValueError, "leave cross_barrier out", optimizer.close)
+
+
+def empty_parameters_hold_nobody_up():
+    model = Empties()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                         cross_barrier=model)
+    for _ in range(3):
+        model(torch.ones(2, 33)).sum().backward()
+        optimizer.step()
+    optimizer.close()
+
+
+def gradients_lie_as_their_parameters():
+    """In memory: an optimizer's kernel may go by that."""
+    def make():
+        torch.manual_seed(7)
+        return torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+
+    def backward(model, rank):
+        torch.manual_seed(rank)
+        model(torch.randn(2, 3, 8, 8)).square().mean().backward()
+
+    model, alone = make(), make()
+    for rank in range(hvd.size()):
+        backward(alone, rank)
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+    backward(model, hvd.rank())
+    optimizer.step()
+    weight = model.weight
+    assert not weight.is_contiguous() and weight.grad.stride() == weight.stride()
+    near(weight.grad, alone.weight.grad / hvd.size())
+    optimizer.close()
+
+    model = make()
+    optimizer = torch.optim.Adam(model.parameters())
+    if hvd.rank() == 0:
+        backward(model, 0)
+        optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    mean = optimizer.state[model.weight]["exp_avg"]
+    assert mean.stride() == model.weight.stride()
+    same_on_all_ranks(mean)
+
+
+def calls_compare_types_and_shapes():
+    odd = hvd.rank() == 1
+    types = torch.full((13,), 1.5), torch.zeros(13, dtype=torch.int32)  # nobody has used this size
+    for call in lambda t: hvd.broadcast(t, 1), hvd.allgather, hvd.allreduce:
+        text = raises(tally.TallyError, "EMISMATCH", call, types[odd])
+        assert "float32[13]" in text and "int32[13]" in text, text
+    shapes = torch.zeros(13, 3), torch.zeros(3, 13)
+    text = raises(tally.TallyError, "EMISMATCH", hvd.allreduce, shapes[odd])
+    assert "13" in text and "float32" in text, text
+    assert hvd.allreduce(torch.ones(13, 3)).sum() == 39
+
+
 def nothing_is_left_of_what_is_closed():
     """Nor of an optimizer that is gone: no thread, no hook, and no gradient in the arena."""
     def train(optimizer, model, step=0):
@@ -532,6 +641,11 @@ def main():
         a_step_that_crosses_does_not_wait,
         a_state_dict_waits_for_updates,
         a_step_without_a_backward_pass_has_no_gradients,
+        what_is_loaded_stays,
+        what_cannot_cross_the_barrier_says_so,
+        empty_parameters_hold_nobody_up,
+        gradients_lie_as_their_parameters,
+        calls_compare_types_and_shapes,
         nothing_is_left_of_what_is_closed,
         states_are_broadcast,
         small_calls,

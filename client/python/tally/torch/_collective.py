@@ -12,6 +12,7 @@ when the future has ended the host may go on.
 """
 
 import collections
+import math
 
 import torch
 
@@ -20,14 +21,20 @@ from ._exchange import Exchange
 
 CHANNELS_MAX = 64  # kept for later use
 KEPT_BYTES_MAX = 256 << 20
+DIMS_MAX = 8  # of a declared shape
 
 
 class Collectives:
-    """The operations of one session."""
+    """The operations of one session.
 
-    def __init__(self, session, timeout=None):
+    strict: tensors of other types and shapes on another rank are EMISMATCH; else those of as many
+    bytes will do, as in c10d.
+    """
+
+    def __init__(self, session, timeout=None, strict=False):
         self.exchange, self.timeout = Exchange.of(session), timeout
         self.rank, self.world = self.exchange.rank, self.exchange.world
+        self._strict = strict
         self._name = f"op{self.exchange.number('op')}"
         self._session = self.exchange.session
         self._kept = collections.OrderedDict()  # (channel, {place: block}) by use, oldest first
@@ -39,7 +46,7 @@ class Collectives:
         parcel = _device.to_sum(tensor)
         place = _device.placed(tensor)
         return self._go("all_reduce", tensor, tensor, [
-            ("sum", tensor.dtype, tensor.numel(), place, parcel, parcel,
+            ("sum", tensor.dtype, self._shape(tensor), place, parcel, parcel,
              lambda t, block: block.push_pull(t, op))])
 
     def broadcast(self, tensor, root=0):
@@ -51,6 +58,11 @@ class Collectives:
         rounds = [self._from(r, tensor, out, r) for r, out in enumerate(outputs)]
         return self._go("all_gather", outputs, tensor, rounds)
 
+    def _shape(self, tensor):
+        """As it is declared."""
+        flat = not self._strict or tensor.dim() > DIMS_MAX
+        return (tensor.numel(),) if flat else tuple(tensor.shape)
+
     def barrier(self):
         """A Future that is done when all ranks have called this."""
         return self.all_reduce(torch.zeros(1, dtype=torch.uint8))
@@ -61,10 +73,12 @@ class Collectives:
         _memory.check(target, "a tensor to receive")
         if source.numel() * source.element_size() != target.numel() * target.element_size():
             raise ValueError(f"{tuple(target.shape)} cannot receive {tuple(source.shape)}")
-        bytes_ = target.numel() * target.element_size()
+        what = torch.uint8, (target.numel() * target.element_size(),)
+        if self._strict and source.dtype == target.dtype and target.dtype in _memory.DTYPES:
+            what = target.dtype, self._shape(target)
         sent = _device.to_copy(source, True) if root == self.rank else None
         came = sent if source is target and sent else _device.to_copy(target, False)
-        return (f"from{lane}", torch.uint8, bytes_, _device.in_arena, sent, came,
+        return (f"from{lane}", *what, _device.in_arena, sent, came,
                 lambda t, block: block.broadcast(t, root))
 
     def _go(self, what, result, like, rounds):
@@ -91,9 +105,9 @@ class Collectives:
 
         if not rounds:
             promise.keep(result)
-        for kind, dtype, count, find_place, source, target, submit in rounds:
+        for kind, dtype, shape, find_place, source, target, submit in rounds:
             try:
-                channel, block = self._channel(kind, dtype, count, find_place(self.exchange))
+                channel, block = self._channel(kind, dtype, shape, find_place(self.exchange))
             except Exception as error:
                 ended(error)
             else:
@@ -117,19 +131,19 @@ class Collectives:
 
         self.exchange.start(channel, begin, done, self.timeout, block.look_s)
 
-    def _channel(self, kind, dtype, count, place):
+    def _channel(self, kind, dtype, shape, place):
         """The channel, and its block in that place: another machine may use another place."""
-        key = kind, dtype, count
+        key = kind, dtype, shape
         if key not in self._kept:
             self._drop_to(CHANNELS_MAX - 1, KEPT_BYTES_MAX - bytes_of(key))
             self._made += 1
             name = f"{self._name}/{kind}.{self._made}"
-            (channel,) = self.exchange.declare([(name, (count,), _memory.DTYPES[dtype][0])])
+            (channel,) = self.exchange.declare([(name, shape, _memory.DTYPES[dtype][0])])
             self._kept[key] = channel, {}
         self._kept.move_to_end(key)
         channel, blocks = self._kept[key]
         if place.name not in blocks:
-            blocks[place.name] = place.for_parcels(count, dtype)
+            blocks[place.name] = place.for_parcels(math.prod(shape), dtype)
         return channel, blocks[place.name]
 
     def _drop_to(self, channels, bytes_):
@@ -152,5 +166,5 @@ class Collectives:
 
 def bytes_of(key):
     """Bytes of a channel's tensor, wherever its blocks are."""
-    _, dtype, count = key
-    return count * torch.empty(0, dtype=dtype).element_size()
+    _, dtype, shape = key
+    return math.prod(shape) * torch.empty(0, dtype=dtype).element_size()

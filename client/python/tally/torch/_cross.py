@@ -47,6 +47,9 @@ class CrossGradients(Gradients):
         for module in self._model.modules():
             self.handles += [module.register_forward_pre_hook(before), hook_state(module, settled)]
         self.handles.append(self._model.register_forward_hook(weakly(self._after_forward)))
+        finish = weakly(self.finish)  # updates would change what is loaded
+        for module in self._model.modules():
+            self.handles.append(module._register_load_state_dict_pre_hook(lambda *_: finish()))
 
     def let_go(self):
         super().let_go()
@@ -176,8 +179,13 @@ def update_one(optimizer, wrapped):
         alone = object.__new__(wrapped)
         alone.__dict__.update(optimizer.__dict__)
         alone.__dict__.pop("step", None)
-        alone.param_groups = [{**options, "params": [p]}]
+        group = {**options, "params": [p]}
+        alone.param_groups = [group]
         with torch.no_grad():
             alone.step()
+        kept = [k for k, v in group.items() if k != "params" and v is not options.get(k, group)]
+        if kept:
+            raise ValueError(f"{wrapped.__name__}.step() keeps {', '.join(kept)} for the group, "
+                             "so that no update can cross the barrier: leave cross_barrier out")
 
     return update

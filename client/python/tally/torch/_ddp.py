@@ -107,6 +107,9 @@ class _Buckets:
             slot.move_out()
         self._slots.clear()
 
+    def __del__(self):
+        self.move_out()  # p.grad outlives the hook, and nobody would move it when the session ends
+
     def synchronize(self):
         """Returns when every mean that DDP got is there, or raises what made one void."""
         self._exchange.settled()

@@ -17,6 +17,7 @@ tensors back, declares new ones, and sends everything.
 import collections
 import threading
 import weakref
+import zlib
 
 import torch
 
@@ -32,6 +33,9 @@ class Bucket:
         self.params, self.wire = params, wire
         self.count = sum(p.numel() for p in params)
         self.name = f"{number}:{names[0]}" + (f"..{names[-1]}" if len(names) > 1 else "")
+        if not all(p.is_contiguous() for p in params):  # ranks of another order do not match
+            layout = str([p.stride() for p in params]).encode()
+            self.name = f"{zlib.crc32(layout):08x}:{self.name}"
         self.missing = set(params)  # no gradient yet in this step
         self.full = self.sent = False
         self.ended = threading.Event()
@@ -42,7 +46,9 @@ class Bucket:
         """Gets what was declared for it."""
         self.channel, self.block, at = channel, block, 0
         for p in self.params:
-            self.views[p] = block.tensor[at : at + p.numel()].view(p.shape)
+            part = block.tensor[at : at + p.numel()]
+            # strides as autograd's gradients have them: fused optimizers go by memory
+            self.views[p] = part.as_strided(p.shape, p.stride()) if fills(p) else part.view(p.shape)
             at += p.numel()
 
     def take(self, p, dense):
@@ -106,7 +112,7 @@ class Gradients:
         return [p for g in self._groups() for p in g["params"] if p.requires_grad]
 
     def _signature(self):
-        return [(id(p), p.shape, p.dtype, p.device) for p in self._params()]
+        return [(id(p), p.shape, p.stride(), p.dtype, p.device) for p in self._params()]
 
     def _wire(self, p):
         squeeze = self._options.compression
@@ -123,7 +129,7 @@ class Gradients:
             _memory.check_summed(p.detach(), f"parameter {name}")
             bytes_ = p.numel() * p.element_size()
             kind = wire, p.device
-            if groups and groups[-1][0] == kind and size + bytes_ <= self._options.bucket_bytes:
+            if groups and groups[-1][0] == kind and 0 < size + bytes_ <= self._options.bucket_bytes:
                 groups[-1][1].append((p, name))
                 size += bytes_
             else:
@@ -328,6 +334,17 @@ class Gradients:
         self.bind()
         for bucket in self.buckets:
             bucket.block.tensor.zero_()
+
+
+def fills(tensor):
+    """Does it fill its memory, in whatever order of dimensions?"""
+    steps = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size != 1:
+            if stride != steps:
+                return False
+            steps *= size
+    return True
 
 
 def weakly(method):

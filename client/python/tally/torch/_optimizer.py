@@ -67,6 +67,11 @@ class _Crossing(_Base):
         self._tally.settled()
         return super().state_dict()
 
+    def load_state_dict(self, state_dict):
+        """As the wrapped optimizer's, after all updates, which would be made with this state."""
+        self._tally.finish()
+        super().load_state_dict(state_dict)
+
     def close(self):
         """As without cross_barrier, after all updates."""
         try:

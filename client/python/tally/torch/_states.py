@@ -83,6 +83,11 @@ class _Hole:
 
     def __init__(self, tensor):
         self.shape, self.dtype = tensor.shape, tensor.dtype
+        self.stride = torch.empty_like(tensor, device="meta").stride()  # dense, in root's order
+
+    def filled(self):
+        """A tensor for it, of whatever values."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
 
 
 def _walk(state, visit):
@@ -100,9 +105,7 @@ def broadcast_optimizer_state(optimizer, root_rank=0, prefix="optimizer."):
     plan = state and _walk(state, lambda x: _Hole(x) if isinstance(x, torch.Tensor) else x)
     plan = broadcast_object(plan, root_rank)
     if _world.rank() != root_rank:
-        state = _walk(
-            plan, lambda x: torch.empty(x.shape, dtype=x.dtype) if isinstance(x, _Hole) else x
-        )
+        state = _walk(plan, lambda x: x.filled() if isinstance(x, _Hole) else x)
     tensors = []
     _walk(state, lambda x: tensors.append(x) if isinstance(x, torch.Tensor) else None)
     _broadcast_all([(f"{prefix}{i}", t) for i, t in enumerate(tensors)], root_rank)

@@ -19,7 +19,7 @@ def init(session=None, timeout=None):
     """
     global _here
     if not is_initialized():
-        _here = Collectives(session or _session.Session(), timeout)
+        _here = Collectives(session or _session.Session(), timeout, strict=True)
 
 
 def shutdown():
