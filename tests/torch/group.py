@@ -58,6 +58,32 @@ def calls(rank, world):
     dist.barrier()
 
 
+def callbacks_may_call(rank, world):
+    """What is chained to a call may wait for another one."""
+    t = torch.ones(3)
+
+    def then(_):
+        dist.all_reduce(t)
+        return t
+
+    for _ in range(2):
+        t.fill_(1)
+        work = dist.all_reduce(torch.ones(5), async_op=True)
+        assert (work.get_future().then(then).wait() == world).all()
+
+
+def autograd_is_left_out(rank, world):
+    mine = torch.nn.Parameter(torch.full((2,), float(rank)))
+    dist.all_reduce(mine, dist.ReduceOp.MAX)
+    assert (mine == world - 1).all() and mine.is_leaf
+    out = torch.zeros(2)
+    dist.reduce_scatter(out, [torch.ones(2, requires_grad=True)] * world)
+    assert (out == world).all() and not out.requires_grad
+    out = torch.nn.Parameter(torch.zeros(2))
+    dist.scatter(out, [torch.nn.Parameter(torch.ones(2))] * world if rank == 0 else None)
+    assert (out == 1).all() and out.is_leaf
+
+
 def groups_are_jobs(rank, world):
     alone = [dist.new_group([r]) for r in range(world)][rank]
     both = dist.new_group(list(range(world)))
@@ -91,8 +117,10 @@ def a_stuck_rank_is_named(rank):
     t = torch.ones(10)
     dist.all_reduce(t, group=quick)
     if rank == 0:
+        work = dist.all_reduce(t, group=quick, async_op=True)
+        raises(RuntimeError, "not done after 1 s", work.wait, datetime.timedelta(seconds=1))
         raises(RuntimeError, "rank 0: .*not done after 4 s.*waits for .*(rank 1|agent-1)",
-               dist.all_reduce, t, dist.ReduceOp.SUM, quick)
+               work.wait)
     dist.barrier()
 
 
@@ -101,17 +129,22 @@ def main():
         import double
 
         double.play()
-    if "MASTER_ADDR" in os.environ:  # torchrun
-        dist.init_process_group("tally")
-    else:
-        dist.init_process_group(
-            "tally", init_method=f"file://{os.environ['RIG_DIR']}/group",
-            rank=int(os.environ["TALLY_RANK"]), world_size=int(os.environ["TALLY_WORLD_SIZE"]))
+    options = {}
+    if "MASTER_ADDR" not in os.environ:  # not torchrun
+        rank, world = (int(os.environ[f"TALLY_{x}"]) for x in ("RANK", "WORLD_SIZE"))
+        store = dist.FileStore(f"{os.environ['RIG_DIR']}/group", world)
+        options = dict(store=store, rank=rank, world_size=world)
+    dist.init_process_group("tally", **options)
     rank, world = dist.get_rank(), dist.get_world_size()
     calls(rank, world)
+    callbacks_may_call(rank, world)
+    autograd_is_left_out(rank, world)
     groups_are_jobs(rank, world)
     ddp_trains(rank, world)
     a_stuck_rank_is_named(rank)
+    dist.destroy_process_group()
+    dist.init_process_group("tally", **options)  # in the same store
+    dist.barrier()
     dist.destroy_process_group()
     print("all well")
 

@@ -10,6 +10,9 @@ a reduction; point-to-point messages are not there.  Tensors may be on a GPU; wa
 in the host then, too.
 """
 
+import concurrent.futures
+import contextlib
+import threading
 import uuid
 
 import torch
@@ -29,6 +32,35 @@ _REDUCE = {  # made on every rank from all contributions
 HELD_MAX = 1024
 SLACK_S = 2
 
+# what users chain to a Future may call, and wait for, another collective: never in the exchange's
+# thread, which would have to carry it out; a thread more when all of these wait
+_callbacks = concurrent.futures.ThreadPoolExecutor(1024, thread_name_prefix="tally-then")
+
+
+def _aside(future, result):
+    """A Future that ends as that one does, with the result, but in a thread for callbacks."""
+    like = result
+    while isinstance(like, (list, tuple)) and like:
+        like = like[0]
+    promise = _device.promise(like if isinstance(like, torch.Tensor) else torch.empty(0))
+
+    def end():
+        try:
+            future.value()
+        except Exception as error:
+            promise.fail(error)
+        else:
+            promise.keep(result)
+
+    def ended(_):
+        try:
+            _callbacks.submit(end)
+        except RuntimeError:  # the interpreter is about to end, and starts no more threads
+            end()
+
+    future.add_done_callback(ended)
+    return promise.future
+
 
 class _Work(torch._C._distributed_c10d.Work):
     """What c10d's calls return.  torch's own around a future forgets errors in wait().
@@ -42,12 +74,18 @@ class _Work(torch._C._distributed_c10d.Work):
     def __init__(self, future, result):
         super().__init__()
         self._future, self._result = future.then(lambda ended: (ended.value(), result)[1]), result
+        self._theirs = None  # the Future that users get
         self._held[self] = None
         if len(self._held) > HELD_MAX:
             self._held.pop(next(iter(self._held)), None)
 
     def wait(self, timeout=None):
         self._held.pop(self, None)
+        if timeout:  # c10d's 0 is none
+            ended = threading.Event()
+            self._future.add_done_callback(lambda _: ended.set())
+            if not ended.wait(timeout.total_seconds()):
+                raise RuntimeError(f"not done after {timeout.total_seconds():g} s")
         self._future.wait()
         return True
 
@@ -56,7 +94,10 @@ class _Work(torch._C._distributed_c10d.Work):
 
     def get_future(self):
         self._held.pop(self, None)
-        return self._future
+        if self._theirs is None:
+            done = self._future.done()
+            self._theirs = self._future if done else _aside(self._future, self._result)
+        return self._theirs
 
     def result(self):
         return self._result
@@ -68,7 +109,8 @@ def _then(futures, finish=lambda: None, on=None):
     def end(ended):
         for future in ended.value():
             future.value()
-        finish()
+        with torch.no_grad():  # collectives do not go through autograd
+            finish()
         if on is not None:
             _device.finish(on)  # what it has used may be freed
 
@@ -88,6 +130,9 @@ class TallyGroup(dist.ProcessGroup):
         # libtally's own limit, which on a GPU ends the job, comes behind that of a call
         session = _session.Session(job=job, rank=rank, world=size, timeout=seconds,
                                    round_timeout=seconds + SLACK_S)
+        if rank == 0:  # all have read it: who comes again, with the same store, waits for a new one
+            with contextlib.suppress(RuntimeError, NotImplementedError):
+                store.delete_key("tally_job")
         self._do = Collectives(session, seconds)
 
     def rank(self):
@@ -157,13 +202,15 @@ class TallyGroup(dist.ProcessGroup):
         out = outputs[0]
         everything = out.new_empty((self.size(), *out.shape))
         if mine:
-            torch.stack(list(inputs[0]), out=everything)
+            with torch.no_grad():
+                torch.stack(list(inputs[0]), out=everything)
         sent = self._do.broadcast(everything, opts.rootRank)
         return _Work(_then([sent], lambda: out.copy_(everything[self.rank()]), out), outputs)
 
     def reduce_scatter(self, outputs, inputs, opts):
         """As an all-reduce of everything."""
-        everything = torch.stack(list(inputs[0]))
+        with torch.no_grad():
+            everything = torch.stack(list(inputs[0]))
         reduced = self._reduce(everything, opts.reduceOp)
         end = _then([reduced], lambda: outputs[0].copy_(everything[self.rank()]), outputs[0])
         return _Work(end, outputs)
