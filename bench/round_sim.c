@@ -310,11 +310,11 @@ static void pump_server(uint32_t j)
 		l->waits = false;
 		if (!has_room(v, l) || !srv_next(&v->core, &l->srv, l->by_ref, &s))
 			continue;
-		if (s.seg) {
+		if (s.in) {
 			l->tx_bytes += (uint64_t)s.frame.length * SCALE;
 			v->tx_bytes += (uint64_t)s.frame.length * SCALE;
 		}
-		transmit(l, false, &s.frame, s.seg);
+		transmit(l, false, &s.frame, s.in);
 		server_wants(v, l);
 	}
 }

@@ -150,6 +150,10 @@ void srv_resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at)
 		srv_todo(in, TODO_FAIL);
 		return;
 	}
+	if (in->lent) {			/* the agent may go on only when that has ended */
+		in->again = !result_at;
+		return;
+	}
 	if (result_at && result_at != s->result)
 		memcpy(result_at, s->result, s->len);
 	c->count.resends++;
@@ -167,6 +171,8 @@ static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, con
 	in->peer = in->todo ? in->peer : p;
 	if (in->seg->young)
 		srv_learn_round(c, in->seg, f->round);
+	if (phase_of(in->seg, f->round) != PHASE_OTHER)
+		in->rslot[f->round & 1] = f->rslot;	/* links pass each other */
 	switch (phase_of(in->seg, f->round)) {
 	case PHASE_GATHERING:
 		if (attempt_older(f->attempt, in->attempt) && f->type != FRAME_CANCEL &&
@@ -183,7 +189,6 @@ static struct srv_in *find_gathering(struct srv_core *c, struct srv_peer *p, con
 			return NULL;
 		}
 		c->count.duplicates++;
-		in->rslot = f->rslot;
 		/* On its way, unless the agent knows of a broken link. */
 		if (f->type == FRAME_PROBE && !f->aux && in->told &&
 		    (++in->probes < SRV_PATIENCE || MUTATE(5)))
@@ -316,7 +321,7 @@ static void finish(struct srv_core *c, struct srv_seg *s, enum srv_todo what)
 		if (in->state != IN_LANDING)
 			srv_unpark(in, w);
 		in->attempt = 0;
-		in->told = in->wants = false;
+		in->told = in->wants = in->again = false;
 		srv_todo_drop(in, TODO_HELD | TODO_ASK | TODO_CANCELLED | TODO_SEEK);
 		srv_todo(in, what);
 	}
@@ -393,12 +398,28 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 		c->count.drop_shape++;
 		return NULL;
 	}
+	j = in->seg->tensor->job;
+	if (j->worker[f->worker].late) {	/* it might be overwritten; it is asked after */
+		c->count.drop_epoch++;
+		return NULL;
+	}
 	if (in->state == IN_OFFERED)
 		in->seg->offered--;
 	in->state = IN_LANDING;
-	j = in->seg->tensor->job;
 	j->borrowed++;
+	j->worker[f->worker].landing++;
 	return j->worker[f->worker].window + f->slot;
+}
+
+static void seg_back(struct srv_core *c, struct srv_seg *s)
+{
+	struct srv_tensor *t = s->tensor;
+
+	ASSERT(s->lent && t->borrowed && t->job->borrowed);
+	t->borrowed--;
+	t->job->borrowed--;
+	if (!--s->lent && s->parked == t->job->live && !t->removed && !t->stale)
+		complete(c, s);
 }
 
 /* Gives the landing address back; the part it was for, if that still exists. */
@@ -413,16 +434,18 @@ static struct srv_in *landed(struct srv_core *c, const struct frame *f)
 	if (f->type == FRAME_GIVE) {
 		ASSERT(s->giving);	/* a borrowed tensor stays findable */
 		s->giving = false;
-		srv_sent(c, s);
+		seg_back(c, s);
 		return t->removed ? NULL : &s->in[f->worker];
 	}
 	j->borrowed--;
+	j->worker[f->worker].landing--;
+	j->worker[f->worker].late -= j->worker[f->worker].late > 0;
 	if (!s || t->removed)
 		return NULL;
 	in = &s->in[f->worker];
 	ASSERT(in->state == IN_LANDING);
 	in->state = IN_NONE;
-	return in;
+	return s->left ? NULL : in;
 }
 
 static bool take_recall(struct srv_in *in)
@@ -454,13 +477,13 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 	in->data = f->flags & FRAME_NODATA ? NULL : data;
 	in->by_ref = f->flags & FRAME_BYREF;
 	in->result_at = result_at;
-	in->rslot = f->rslot;
 	in->attempt = f->attempt;
 	s->parked++;
 	j->worker[f->worker].parked_bytes += srv_window_use(in);
 	j->parked++;
 	c->count.pushes++;
 	srv_todo_drop(in, TODO_RESULT | TODO_FAIL | TODO_ASK);
+	in->again = false;
 	s->side[1] = SIDE(f->worker, f->rop, f->rop == ROP_BROADCAST ? f->aux : 0);
 	if (s->parked == 1)
 		s->side[0] = s->side[1];
@@ -630,26 +653,28 @@ static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)
 		.attempt = type == FRAME_CANCELLED ? (uint8_t)(in->attempt - 1) : in->attempt,
 	};
 	out->data = NULL;
-	out->seg = NULL;
+	out->in = NULL;
 }
 
 static void fill_result(struct srv_core *c, struct srv_send *out, struct srv_in *in, bool by_ref)
 {
 	struct srv_seg *s = in->seg;
+	bool repeated = in->told && !by_ref;
 
 	in->told = true;
 	in->probes = 0;
 	out->frame.dtype = s->tensor->dtype;
 	out->frame.rop = s->done_rop;
 	out->frame.length = s->len;
-	out->frame.slot = in->rslot;
+	out->frame.slot = repeated ? SLOT_NONE : in->rslot[s->done_round & 1];
 	c->count.results++;
 	if (by_ref) {
 		out->frame.flags = FRAME_BYREF;
 		return;
 	}
 	out->data = s->result;
-	out->seg = s;
+	out->in = in;
+	in->lent = true;
 	s->lent++;
 	s->tensor->borrowed++;
 	s->tensor->job->borrowed++;
@@ -716,13 +741,13 @@ uint64_t srv_due(const struct srv_peer *p)
 	return in->todo & TODO_RESULT ? in->seg->turn : 0;
 }
 
-void srv_sent(struct srv_core *c, struct srv_seg *s)
+void srv_sent(struct srv_core *c, struct srv_in *in)
 {
-	struct srv_tensor *t = s->tensor;
+	bool again = in->again;
 
-	ASSERT(s->lent && t->borrowed && t->job->borrowed);
-	t->borrowed--;
-	t->job->borrowed--;
-	if (!--s->lent && s->parked == t->job->live && !t->removed && !t->stale)
-		complete(c, s);
+	ASSERT(in->lent);
+	in->lent = in->again = false;
+	if (again)
+		srv_resend(c, in, NULL);
+	seg_back(c, in->seg);
 }

@@ -29,6 +29,11 @@
  * A job that goes on without a lost machine does so in a new epoch of all its chunks
  * (srv_job_shrink): no segment ever sees contributions of two worlds.
  *
+ * A card writes a result to where its frame says, and there may be another round's, from
+ * another server, by then.  So it writes a round's result once, while the agent waits
+ * for it.  A repetition waits for the end of what was sent before and has no slot: it
+ * goes over the link's stream, and the agent places it.
+ *
  * Shape: frames go in by srv_place/srv_frame, frames come out by srv_next, peer
  * by peer, as fast as its link takes them; nothing is queued per message.  All
  * memory is the caller's: struct srv_job (srv_job_size), struct srv_tensor
@@ -97,6 +102,8 @@ struct srv_worker {			/* one machine of a job */
 	uint8_t *window;		/* shared with the transport; NULL: none (by reference) */
 	uint64_t window_bytes;
 	uint64_t parked_bytes;
+	uint32_t landing;		/* pushes that land in the window */
+	uint32_t late;			/* of these, what it had begun before it was lost */
 };
 
 struct srv_job {
@@ -132,13 +139,15 @@ struct srv_in {				/* one worker's part in one segment */
 	struct srv_peer *peer;		/* that last spoke of it; borrowed */
 	const uint8_t *data;		/* parked; NULL: takes part without data */
 	uint8_t *result_at;		/* by reference: where the agent wants it */
-	uint64_t rslot;
+	uint64_t rslot[2];		/* where the agent wants the result, by round & 1 */
 	uint8_t state, todo, attempt;
 	uint8_t probes;			/* since the last result was sent */
 	bool by_ref;
 	bool told;			/* done_round's result was handed to a link */
 	bool wants;			/* done_round's result, which is not here yet */
 	bool recalled;			/* a CANCEL came while it lands */
+	bool lent;			/* a result was handed out and is not sent */
+	bool again;			/* meanwhile it was asked for once more */
 };
 
 /* A link that lives delivers what it was given: so many probes are answered by
@@ -151,7 +160,7 @@ struct srv_seg {
 	uint32_t chunk, offset, len;
 	uint32_t done_round;		/* last finished; the next one is gathering */
 	uint32_t parked, offered;
-	uint32_t lent;			/* results handed out and not sent */
+	uint32_t lent;			/* results handed out and not sent; one is landing */
 	uint8_t rop;			/* of the gathering round, 0: nothing yet */
 	uint8_t done_rop;
 	bool asking;			/* its bytes count in job->asked_bytes */
@@ -287,14 +296,14 @@ void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, co
 
 struct srv_send {
 	struct frame frame;
-	const void *data;		/* borrowed when not NULL: srv_sent(seg) */
-	struct srv_seg *seg;		/* whose; NULL without data */
+	const void *data;		/* borrowed when not NULL: srv_sent(in) */
+	struct srv_in *in;		/* whose; NULL without data */
 };
 
 /* The next frame for p, if there is one; by_ref: its link carries no payload. */
 bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *s);
-/* A result of s is with the agent, or lost with its link: exactly once for each. */
-void srv_sent(struct srv_core *c, struct srv_seg *s);
+/* The agent has the result, or it is lost with its link: exactly once for each. */
+void srv_sent(struct srv_core *c, struct srv_in *in);
 /* How long p's next frame has waited: the number of the round whose result it is,
  * 0 for frames without payload, SRV_NOTHING.  Whose is least is the furthest behind. */
 #define SRV_NOTHING UINT64_MAX

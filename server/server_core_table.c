@@ -67,6 +67,8 @@ void srv_job_shrink(struct srv_core *c, struct srv_job *j, const bool *lost, uin
 			bits_set(j->out, w);
 		else
 			bits_clear(j->out, w);	/* come back, with nothing of the world before */
+		if (!lost[w])		/* and an empty window, but for what lands there yet */
+			j->worker[w].late = j->worker[w].landing;
 		j->live += lost[w] ? -1u : 1;
 	}
 	j->world = MUTATE(22) ? j->world : world;
@@ -227,8 +229,9 @@ static void seg_end(struct srv_seg *s)
 	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
 		struct srv_in *in = &s->in[w];
 
-		srv_unpark(in, w);
-		in->wants = false;
+		if (in->state != IN_LANDING)	/* landed() ends that */
+			srv_unpark(in, w);
+		in->wants = in->again = false;
 		in->todo = 0;
 		list_del(&in->out);
 	}
@@ -377,7 +380,7 @@ static void in_anew(struct srv_core *c, struct srv_in *in, uint32_t worker)
 	in->peer = NULL;
 	in->attempt = 0;
 	in->probes = 0;
-	in->told = in->by_ref = false;
+	in->told = in->by_ref = in->again = false;
 	in->result_at = NULL;
 }
 

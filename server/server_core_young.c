@@ -35,7 +35,7 @@ static void skip(struct srv_core *c, struct srv_seg *s)
 		if (in->state != IN_LANDING)
 			srv_unpark(in, w);
 		in->attempt = 0;
-		in->told = false;
+		in->told = in->again = false;
 		srv_todo_drop(in, TODO_HELD | TODO_ASK | TODO_CANCELLED | TODO_SEEK);
 	}
 	s->rop = ROP_NONE;

@@ -146,7 +146,7 @@ static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t le
 	(void)ep;
 	en->bytes_sent += len;
 	if (cookie)
-		srv_sent(&en->core, (struct srv_seg *)(uintptr_t)cookie);
+		srv_sent(&en->core, (struct srv_in *)(uintptr_t)cookie);
 }
 
 static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
@@ -156,7 +156,7 @@ static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t 
 	(void)ep;
 	(void)len;
 	if (cookie)
-		srv_sent(&en->core, (struct srv_seg *)(uintptr_t)cookie);
+		srv_sent(&en->core, (struct srv_in *)(uintptr_t)cookie);
 }
 
 static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, int fd,
@@ -252,12 +252,12 @@ static void send_one(struct sv_engine *en, struct sv_peer *p, struct sv_link *k,
 
 	if (!srv_next(&en->core, &p->core, xport_by_reference(k->ep), &s))
 		return;
-	if (s.seg) {
+	if (s.in) {
 		*room = flight_room(*room, s.frame.length);
 		p->room = flight_room(p->room, s.frame.length);
 	}
-	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.seg) && s.seg)
-		srv_sent(&en->core, s.seg);	/* the agent will ask for it */
+	if (xport_send(k->ep, &s.frame, s.data, (uintptr_t)s.in) && s.in)
+		srv_sent(&en->core, s.in);	/* the agent will ask for it */
 }
 
 static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)

@@ -123,7 +123,7 @@ void sim_pump_server(struct sim *s, uint32_t server)
 		while (l && l->queued[TO_AGENT] < s->p.server_queue &&
 		       sim_link_is_open(l, 0) &&
 		       srv_next(&v->core, &l->srv, l->by_ref, &out))
-			ASSERT(sim_send(s, l, TO_AGENT, &out.frame, out.data, out.seg));
+			ASSERT(sim_send(s, l, TO_AGENT, &out.frame, out.data, out.in));
 	}
 }
 

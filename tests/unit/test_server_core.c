@@ -603,7 +603,7 @@ START_TEST(a_sum_waits_for_the_last_rounds_result_to_be_read)
 		ck_assert(push(w, 2, 1));
 	expect_silence();
 	ck_assert_int_eq(*(const int32_t *)s.data, (1 << N) - 1);
-	srv_sent(&core, s.seg);
+	srv_sent(&core, s.in);
 	for (uint32_t w = 0; w < N; w++)
 		ck_assert_int_eq(expect(w, FRAME_RESULT, 2), N);
 }
@@ -619,7 +619,7 @@ START_TEST(a_result_being_sent_holds_the_memory_of_its_tensor)
 	srv_job_stop(&core, job);
 	ck_assert_uint_eq(tensor->borrowed, 1);
 	ck_assert_uint_eq(srv_job_borrowed(job), 1);
-	srv_sent(&core, s.seg);
+	srv_sent(&core, s.in);
 	ck_assert_uint_eq(tensor->borrowed, 0);
 	ck_assert(!push(0, 2, 1));
 	ck_assert_uint_eq(core.count.drop_job, 1);

@@ -119,6 +119,76 @@ START_TEST(a_late_push_does_not_overwrite_the_smaller_worlds_result)
 }
 END_TEST
 
+/*
+ * It comes back, by the same process, with an empty window, while a push of its earlier life
+ * still lands there: what it pushes now may not lie where that one's last bytes come.
+ */
+START_TEST(who_comes_back_has_no_window_while_what_it_pushed_before_lands)
+{
+	static const bool none[N] = { false, false, false };
+	struct frame old = frame(FRAME_PUSH, 2, 1), f = old;
+	void *slow = srv_place(&core, &peer[2], &old), *at;
+	struct anew a;
+
+	ck_assert_ptr_nonnull(slow);
+	a = shrink();
+	srv_job_shrink(&core, job, none, N);
+	a.tensor->stale = false;	/* as the epoch that it comes with adds it */
+	f.epoch = EPOCH + 1;
+	f.rslot = 102;
+	at = srv_place(&core, &peer[2], &f);
+	if (at) {			/* else it is asked after, and pushed again */
+		fill(at, 4);
+		srv_frame(&core, &peer[2], &f, at, NULL);
+	}
+	fill(slow, 99);
+	srv_frame(&core, &peer[2], &old, slow, NULL);
+	if (!at)
+		ck_assert(push_frame(&f, 4));
+	f.worker = 0;
+	f.rslot = 100;
+	ck_assert(push_frame(&f, 1));
+	f.worker = 1;
+	f.rslot = 101;
+	ck_assert(push_frame(&f, 2));
+	ck_assert_int_eq(expect(1, FRAME_RESULT, 1), 7);
+	expect(0, FRAME_RESULT, 1);
+	expect(2, FRAME_RESULT, 1);
+	anew_end(&a);
+}
+END_TEST
+
+/*
+ * What a lost machine's agent had begun to send is still landing when all others have gone
+ * over, and a result of the same tensor is still being sent.
+ */
+START_TEST(a_push_of_the_lost_that_lands_after_the_chunks_have_left_is_dropped)
+{
+	const bool chunk_0[2] = { true, false };
+	struct frame f = frame(FRAME_PUSH, 2, 1);
+	struct srv_send s;
+	void *at;
+
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 1, 1));
+	ck_assert(srv_next(&core, &peer[2], false, &s));
+	f.offset = SEG;
+	f.slot = SEG;
+	at = srv_place(&core, &peer[2], &f);
+	ck_assert_ptr_nonnull(at);
+	srv_job_shrink(&core, job, lost_2, 2);
+	srv_tensor_leave(&core, tensor, chunk_0);
+	srv_tensor_settled(&core, tensor);
+	ck_assert(!srv_tensor_left(&core, tensor));	/* s is on its way */
+	fill(at, 4);
+	srv_frame(&core, &peer[2], &f, at, NULL);
+	srv_sent(&core, s.in);
+	ck_assert(srv_tensor_left(&core, tensor));
+	ck_assert(srv_tensor_empty(tensor));
+	srv_tensor_remove(&core, tensor);
+}
+END_TEST
+
 START_TEST(a_broadcast_whose_root_is_lost_ends_for_all)
 {
 	struct frame f = frame(FRAME_PUSH, 0, 1);
@@ -154,6 +224,8 @@ int main(void)
 	tcase_add_test(t, what_was_summed_before_a_loss_can_still_be_had);
 	tcase_add_test(t, a_smaller_world_sums_without_the_lost_and_divides_by_the_rest);
 	tcase_add_test(t, a_late_push_does_not_overwrite_the_smaller_worlds_result);
+	tcase_add_test(t, who_comes_back_has_no_window_while_what_it_pushed_before_lands);
+	tcase_add_test(t, a_push_of_the_lost_that_lands_after_the_chunks_have_left_is_dropped);
 	tcase_add_test(t, a_broadcast_whose_root_is_lost_ends_for_all);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_ENV);
