@@ -244,12 +244,12 @@ static bool shrink_some(struct sim *s)
 	return true;
 }
 
-/* One in a run, when enough has been done. */
+/* One in a run, when enough has been done: it is counted already, and may be the end. */
 static bool kill_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
-	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) ||
+	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) || s->faults < RUN_FAULTS ||
 	    !s->agent[agent]->alive || !sim_agent_may_die(s, agent))
 		return false;
 	s->p.agents_die = false;
