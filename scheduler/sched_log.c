@@ -201,11 +201,11 @@ static void entry_drop(struct sched *s, struct sched_entry *e)
 
 static void forget(struct sched *s, struct sched_job *j, struct sched_entry *e)
 {
-	const struct msg *refused = e->why.code ? refused_msg(s, j, e) : NULL;
+	const struct msg *told = e->why.code ? refused_msg(s, j, e) : NULL;
 	const struct msg *m = forget_msg(s, j, ++j->seq, e->t, e->n);
 
 	log_send_servers(s, j, j->seq, m);
-	log_send_machines(s, j, j->seq, refused ? refused : m);
+	log_send_machines(s, j, j->seq, e->why.code ? told : m);	/* NULL: no memory */
 	answer_undeclares(s, j, e);
 	for (uint32_t i = 0; i < e->n; i++) {
 		j->bytes -= tensor_bytes(e->t[i]);

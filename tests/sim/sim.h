@@ -487,6 +487,7 @@ struct sim {
 	mono_t slow_until, slow_since;	/* since: nothing has kept it from being told */
 	double slow_pace;		/* that slow_node had last */
 	uint32_t slow_node;
+	mono_t linked_at;		/* some agent and server, last */
 	uint64_t faults, faults_due;	/* had so far; and how many of RUN_FAULTS were forced */
 	struct sim_agent *agent[SIM_AGENTS];
 	struct sim_server *server[SIM_SERVERS];

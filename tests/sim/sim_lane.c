@@ -146,9 +146,11 @@ static void opened(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t ge
 		return;
 	}
 	l->lane[lane].open[1] = true;
-	if (first)
-		ag_peer_up(&s->agent[l->agent]->core, &l->ag, l->by_ref,
-			   sim_clock(s, sim_agent_proc(l->agent)));
+	if (!first)
+		return;
+	s->linked_at = s->now;
+	ag_peer_up(&s->agent[l->agent]->core, &l->ag, l->by_ref,
+		   sim_clock(s, sim_agent_proc(l->agent)));
 }
 
 void sim_net_cut_all(struct sim *s)

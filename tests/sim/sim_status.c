@@ -335,7 +335,7 @@ static void look_at_stuck(struct sim *s, const struct sim_job *j, const struct m
 /* Nothing has been done for long, and some ranks wait for a round of others: that is said. */
 static void look_for_silence(struct sim *s, const struct sim_job *j, const struct msg_job_row *row)
 {
-	mono_t since = MAX(MAX(j->last_progress, j->last_move), s->p.faults_end);
+	mono_t since = MAX(MAX(j->last_progress, j->last_move), MAX(s->p.faults_end, s->linked_at));
 	bool waiting = false;
 
 	for (uint32_t k = 0; k < j->p->ntensors; k++) {
