@@ -232,7 +232,7 @@ static bool shrink_some(struct sim *s)
 
 	if (sim_grow_give_up(s, j, rank))
 		return true;
-	if (sim_rounds(s) < RUN_ROUNDS && is_root(s, j, rank, machine))
+	if ((sim_rounds(s) < RUN_ROUNDS || s->faults < RUN_FAULTS) && is_root(s, j, rank, machine))
 		return false;
 	if (!j->p->shrink || !sim_faulty(s) || !sim_rank_lives(j, rank) || j->over || j->ended ||
 	    __builtin_popcount(j->lost) + 1u >= j->p->world)
@@ -244,12 +244,13 @@ static bool shrink_some(struct sim *s)
 	return true;
 }
 
-/* One in a run, when enough has been done: it is counted already, and may be the end. */
+/* One in a run, when enough has been done; the only one is the end, and is counted already. */
 static bool kill_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
-	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) || s->faults < RUN_FAULTS ||
+	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) ||
+	    (s->p.n == 1 && s->faults < RUN_FAULTS) ||
 	    !s->agent[agent]->alive || !sim_agent_may_die(s, agent))
 		return false;
 	s->p.agents_die = false;
