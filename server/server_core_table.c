@@ -285,7 +285,7 @@ bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t)
 	for (uint32_t k = 0; k < t->nsegs; k++) {
 		struct srv_seg *s = &t->seg[k];
 
-		if (!(MUTATE(28) ? s->leaving : s->left))
+		if (!s->left)
 			continue;
 		seg_end(s);
 		all &= !s->lent;
