@@ -30,7 +30,7 @@
 #define FILES_WANTED	4096u
 
 static const char usage[] =
-"Usage: tally doctor [--rail ADDR]... [--probe]\n"
+"Usage: tally doctor [--rail ADDR[@BITRATE]]... [--probe]\n"
 "       tally doctor --topology FILE\n"
 "       tally doctor --listen ADDR[:PORT]\n"
 "       tally doctor --peer ADDR[:PORT] [--rail ADDR] [--size BYTES] [--bytes BYTES]\n"
@@ -97,17 +97,28 @@ static bool check_devices(void)
 	return row(NOTE, "rdma", "no device that can be opened: everything goes over TCP");
 }
 
-static bool check_rail(const char *host)
+/* ADDR[@BITRATE], as the agent's; *bits_per_s is 0 where none is said. */
+static int rail_address(const char *spec, char addr[ADDR_LEN_MAX + 1], uint64_t *bits_per_s,
+			struct err *e)
+{
+	char host[ADDR_LEN_MAX + 1];
+	uint16_t port;
+	int rc = parse_endpoint(spec, 1, host, &port, bits_per_s, e);
+
+	return rc ? rc : route_numeric(host, addr, e);
+}
+
+static bool check_rail(const char *spec)
 {
 	char addr[ADDR_LEN_MAX + 1], text[ERR_TEXT_MAX], rate[32] = "unknown";
 	uint64_t bits;
 	struct err e;
 
-	if (route_numeric(host, addr, &e))
+	if (rail_address(spec, addr, &bits, &e))
 		return row(BAD, "rail", "%s", e.text);
 	if (!host_has_address(addr))
 		return row(BAD, "rail", "%s is not an address of this machine", addr);
-	bits = host_card_bits_per_s(addr);
+	bits = bits ? bits : host_card_bits_per_s(addr);
 	if (bits)
 		snprintf(rate, sizeof(rate), "%.1f Gbit/s", (double)bits / 1e9);
 	row(bits ? OK : NOTE, "rail", "%s, card's speed %s%s", addr, rate,
@@ -192,10 +203,11 @@ static int read_inside(const struct doctor_opts *o, struct topo *t, uint32_t *le
 	char addr[RAILS_MAX][ADDR_LEN_MAX + 1];
 	const char *rail[RAILS_MAX];
 	uint32_t n = 0;
+	uint64_t bits;
 	struct err none;
 
 	for (uint32_t i = 0; i < o->nrails; i++)
-		if (!route_numeric(o->rail[i], addr[n], &none)) {
+		if (!rail_address(o->rail[i], addr[n], &bits, &none)) {
 			rail[n] = addr[n];
 			n++;
 		}
@@ -272,7 +284,7 @@ static int measure(const struct doctor_opts *o)
 		return cmd_usage_error("doctor", "--peer: %s", e.text);
 	rc = route_numeric(host, to.remote, &e);
 	if (!rc && o->nrails)
-		rc = route_numeric(o->rail[0], to.local, &e);
+		rc = rail_address(o->rail[0], to.local, &none, &e);
 	rc = rc ? rc : probe_run(&to, (uint32_t)o->size, o->bytes, &r, &e);
 	if (rc) {
 		fprintf(stderr, "tally doctor: %s: %s\n", o->peer, e.text);
@@ -379,6 +391,9 @@ int cmd_doctor(int argc, char **argv)
 		return rc;
 	if (optind < argc)
 		return cmd_usage_error("doctor", "unexpected '%s'", argv[optind]);
+	if (o.bytes / o.size > UINT32_MAX)
+		return cmd_usage_error("doctor", "--bytes are more than 2^32 - 1 payloads of "
+				       "--size: say fewer or larger ones");
 	if (o.listen && o.peer)
 		return cmd_usage_error("doctor", "--listen and --peer are two machines'");
 	if (o.topology && (o.listen || o.peer || o.nrails || o.probe))

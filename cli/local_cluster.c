@@ -272,7 +272,7 @@ bool local_daemon_died(const struct local *l)
 	return sup_first_ended(&l->sup, CHILD_DAEMON, false) != NULL;
 }
 
-/* The last lines of a file, indented. */
+/* The last lines of a file, indented; a full disk leaves none. */
 static void print_tail(const char *path)
 {
 	char buf[8192];
@@ -290,6 +290,8 @@ static void print_tail(const char *path)
 	for (from = n; from > 0; from--)
 		if (buf[from - 1] == '\n' && from < n && ++lines == LOG_LINES)
 			break;
+	if (!buf[from])
+		fprintf(stderr, "    (nothing is in %s: is the disk full?)\n", path);
 	for (char *save, *line = strtok_r(buf + from, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save))
 		fprintf(stderr, "    %s\n", line);

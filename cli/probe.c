@@ -134,7 +134,9 @@ static int side_open(struct side *s, struct err *e)
 		return err_set(e, TALLY_ENOMEM, "out of memory or descriptors: %m");
 	rc = xport_region_new(&s->region, s->room, ROOM_BYTES, true, e);
 	rc = rc ? rc : xport_group_new(&s->g, s->epfd, &callbacks, s, e);
-	return rc ? rc : xport_lend(s->g, s->region);
+	if (!rc && xport_lend(s->g, s->region))
+		rc = err_set(e, TALLY_ENOMEM, "out of memory");
+	return rc;
 }
 
 static void side_close(struct side *s)
@@ -280,19 +282,27 @@ int probe_run(const struct xport_addr *to, uint32_t size, uint64_t bytes, struct
 
 /* ---- the other side ---- */
 
+static int take_hello(int fd, struct frame *hello, struct err *e)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct xport_hello h = { .got = 0 };
+	int rc;
+
+	do
+		rc = poll(&p, 1, HANDSHAKE_MS) > 0 ? xport_hello_read(&h, fd, hello) :
+		     TALLY_ETIMEDOUT;
+	while (rc == TALLY_EAGAIN);
+	return rc ? err_set(e, rc, "it did not say hello as tally doctor does (%s)",
+			    err_name(rc)) : 0;
+}
+
 static int serve_one(int fd, struct err *e)
 {
 	struct side s = { .epfd = -1, .server = true };
-	struct xport_hello h = { .got = 0 };
 	struct frame hello, welcome;
-	struct pollfd p = { .fd = fd, .events = POLLIN };
 	int rc = side_open(&s, e);
 
-	if (!rc)
-		do
-			rc = poll(&p, 1, HANDSHAKE_MS) > 0 ? xport_hello_read(&h, fd, &hello) :
-			     TALLY_ETIMEDOUT;
-		while (rc == TALLY_EAGAIN);
+	rc = rc ? rc : take_hello(fd, &hello, e);
 	if (!rc) {
 		welcome = hello;
 		welcome.type = FRAME_WELCOME;
@@ -342,14 +352,19 @@ int probe_serve(const char *host, uint16_t port, uint32_t peers, struct err *e)
 {
 	int listener = -1, rc = listen_on(host, port, &listener, e);
 
-	if (rc)
-		return rc;
-	for (uint32_t i = 0; !peers || i < peers; i++) {
+	for (uint32_t i = 0; !rc && (!peers || i < peers); i++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
-		if (fd >= 0 && serve_one(fd, e))
+		if (fd < 0 && errno != ECONNABORTED && errno != EINTR)
+			rc = err_set(e, err_from_errno(errno), "cannot take a peer: %m");
+		else if (fd >= 0)
+			rc = serve_one(fd, e);
+		if (rc && fd >= 0 && !peers) {
 			fprintf(stderr, "tally doctor: a peer was turned away: %s\n", e->text);
+			rc = 0;
+		}
 	}
-	close(listener);
-	return 0;
+	if (listener >= 0)
+		close(listener);
+	return rc;
 }

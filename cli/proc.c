@@ -24,7 +24,7 @@ static void use_fd(int fd, int as)
 /* In the child.  Returns only when exec failed, with errno. */
 static void become(const struct proc_spec *spec, pid_t parent)
 {
-	sigset_t none;
+	sigset_t before, mask;
 
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -34,8 +34,12 @@ static void become(const struct proc_spec *spec, pid_t parent)
 	use_fd(spec->out_fd, 1);
 	use_fd(spec->err_fd, 2);
 	signal(SIGPIPE, SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	/* Where the caller's terminal is for all to write to (stty tostop), it stays so. */
+	sigprocmask(SIG_SETMASK, NULL, &before);
+	sigemptyset(&mask);
+	if (sigismember(&before, SIGTTOU) == 1)
+		sigaddset(&mask, SIGTTOU);
+	sigprocmask(SIG_SETMASK, &mask, NULL);
 	for (const char *const *p = spec->env; p && *p; p++)
 		putenv((char *)(uintptr_t)*p);
 	execvp(spec->argv[0], (char *const *)(uintptr_t)spec->argv);

@@ -332,7 +332,10 @@ static int run_all(struct run *run)
 free_text:
 	free(run->windows);
 	text_free(&run->text);
-	return fflush(stdout) ? EXIT_FAILURE : status;
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	fprintf(stderr, "charlm: cannot write the output: %s\n", strerror(errno));
+	return EXIT_FAILURE;
 }
 
 /* ---- options ---- */

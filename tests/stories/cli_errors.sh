@@ -42,6 +42,9 @@ done
 # ---- a full disk is no success ----
 tally help > /dev/full 2> "$TMP/err" && fail 'writing to a full disk succeeded'
 expect_text "$TMP/err" 'cannot write the output'
+"$BIN/tally" local -- "$BIN/charlm" --steps 1 --batch 1 --sample 0 > /dev/full 2> "$TMP/err" &&
+	fail 'training with a full disk for its output succeeded'
+expect_text "$TMP/err" '^charlm: cannot write the output: No space left'
 
 # ---- questions to nobody ----
 for verb in status nodes jobs tensors; do
@@ -75,6 +78,9 @@ try 2 '--agents' local --agents 0 -- true
 try 2 '--ranks' local --ranks many -- true
 try 2 'nobody to sum' local --no-colocated -- true
 try 127 "cannot run '/nonexistent/command'" local -- /nonexistent/command
+mkdir "$TMP/full"
+ln -s /dev/full "$TMP/full/agent-0.log"
+try 1 'agent-0\.log: is the disk full' local --keep-logs "$TMP/full" --agent-arg --bogus -- true
 
 # ---- bench ----
 try 5 'does tally-agent run' bench

@@ -190,3 +190,10 @@ for name in scheduler server-0 agent-0; do
 	[ -s "$TMP/logs/$name.log" ] || fail "--keep-logs has no $name.log"
 done
 expect_nothing_left 'at the end'
+
+# ---- a terminal that stops groups in the background which write to it ----
+expect_status 0 timeout 60 script -qec \
+	"stty tostop; '$BIN/tally' local --agents 2 -- bash -c 'echo rank \$TALLY_RANK'" /dev/null
+expect_text "$TMP/out" '^rank 0'
+expect_text "$TMP/out" '^\[rank 1\] rank 1'
+expect_nothing_left 'after a terminal with tostop'

@@ -10,6 +10,10 @@ expect_text "$TMP/out" '^(ok|note) +memlock'
 expect_status 1 "$BIN/tally" doctor --rail 192.0.2.77
 expect_text "$TMP/out" '^BAD +rail +192\.0\.2\.77 is not an address'
 say 'a rail that is not here is bad'
+expect_status 0 "$BIN/tally" doctor --rail 127.0.0.1@25gbit --rail '[::1]'
+expect_text "$TMP/out" "^ok +rail +127\\.0\\.0\\.1, card's speed 25\\.0 Gbit/s$"
+expect_text "$TMP/out" '^(ok|note) +rail +::1, '
+say 'a rail is written as for the agent'
 
 # Every machine: by hwloc's own parser of XML and by libxml (where that is installed) the
 # same; and the picture, taken as a topology file, has the same plan.
@@ -49,7 +53,7 @@ expect_status 1 "$BIN/tally" doctor --topology "$TMP/nowhere"
 expect_text "$TMP/err" 'nowhere: No such file'
 
 for wrong in '--topology x --rail 1' '--peer 1 --listen 2' '--size 0' '--size 5M' \
-	'--bytes nothing' 'word'; do
+	'--bytes nothing' '--size 1 --bytes 4G' 'word'; do
 	# shellcheck disable=SC2086 # options are words
 	expect_status 2 "$BIN/tally" doctor $wrong
 done
@@ -67,3 +71,15 @@ expect_status 0 "$BIN/tally" doctor --peer "127.0.0.1:$port" --size 64K --bytes 
 for line in link latency there back both; do expect_text "$TMP/out" "^$line "; done
 wait "$PID" || fail 'the peer ended badly'
 say "$(grep '^link' "$TMP/out"), $(grep '^there' "$TMP/out")"
+
+# Whoever comes to the port and is no doctor is turned away, and it says why.
+start_daemon stranger "$BIN/tally" doctor --listen "127.0.0.1:$port" --once
+wait_until 10 'the peer listens again' listens "$port"
+printf '%0100d' 1 > "/dev/tcp/127.0.0.1/$port"
+wait "$PID"
+[ $? = 1 ] || fail 'a stranger in place of the one peer is a success'
+expect_text "$TMP/stranger.log" '^tally doctor: it did not say hello .* \(EPROTO\)$'
+expect_status 1 timeout 30 bash -c 'ulimit -n 4; exec "$@"' - \
+	"$BIN/tally" doctor --listen "127.0.0.1:$port"
+expect_text "$TMP/err" '^tally doctor: cannot take a peer: Too many open files$'
+say 'strangers are turned away, with the reason'
