@@ -62,12 +62,20 @@ static void look_at_conn(struct sim *s, const struct msg_report *r, uint32_t con
 			 (unsigned long long)s->conn[conn].beat);
 }
 
+/* It is given up for want of memory, and closed when there is some. */
+static bool is_doomed(const struct sim *s, const struct msg_report *r, uint32_t conn)
+{
+	const struct msg_node_row *row = node_row(r, s->conn[conn].node);
+
+	return s->p.famine && row && !strcmp(row->state, "dead");
+}
+
 static void look_at_nodes(struct sim *s, const struct msg_report *r)
 {
 	uint32_t connected = 0, up = 0;
 
 	for (uint32_t i = 0; i < SIM_CONNS; i++) {
-		if (!s->conn[i].node)
+		if (!s->conn[i].node || is_doomed(s, r, i))
 			continue;
 		connected++;
 		look_at_conn(s, r, i);
