@@ -70,6 +70,16 @@ static void until_given_up(const struct cut *c, uint32_t conn, uint32_t times)
 	ck_assert_uint_eq(given_up(conn), times);
 }
 
+/* An agent has no link to cpu-1, which lets go, and the job goes on with cpu-0. */
+static void without_two(const struct cut *c)
+{
+	stuck(c->p.a, c->p.job, WAIT_LINK, c->node_two);
+	until_given_up(c, c->two, 1);
+	let_go(c->two, c->p.job);
+	stuck(c->p.a, c->p.job, WAIT_NONE, 0);
+	follow(c, true, false);
+}
+
 START_TEST(job_goes_on_without_a_server_that_an_agent_cannot_reach)
 {
 	struct cut c = two_servers();
@@ -196,11 +206,7 @@ START_TEST(server_that_has_just_come_takes_nobodys_place)
 {
 	struct cut c = two_servers();
 
-	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
-	until_given_up(&c, c.two, 1);
-	let_go(c.two, c.p.job);
-	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
-	follow(&c, true, false);
+	without_two(&c);
 	(void)pause_s(&c);
 	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_one);
 	beat_for(&c, LEASE_MS - 500);		/* it takes its time */
@@ -264,11 +270,7 @@ START_TEST(server_that_is_back_has_not_let_go)
 	struct cut c = two_servers();
 	uint32_t more;
 
-	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
-	until_given_up(&c, c.two, 1);
-	let_go(c.two, c.p.job);
-	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
-	follow(&c, true, false);
+	without_two(&c);
 	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->nlet_go, 1);
 	more = hello(NODE_SERVER, "cpu-2");	/* does not take its row yet */
 	heartbeat(more, 1);
@@ -394,11 +396,7 @@ START_TEST(next_process_of_that_name_waits_as_long)
 {
 	struct cut c = two_servers();
 
-	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
-	until_given_up(&c, c.two, 1);
-	let_go(c.two, c.p.job);
-	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
-	follow(&c, true, false);
+	without_two(&c);
 	conn_closed(c.two);
 	pass_beating(RECONNECT_GRACE_MS + 10, (uint32_t[]){ c.p.a, c.p.b, c.one }, 3);
 	c.two = hello(NODE_SERVER, "cpu-1");
@@ -409,7 +407,7 @@ START_TEST(next_process_of_that_name_waits_as_long)
 }
 END_TEST
 
-/* its connection breaks with what it was told, and is back before it counts as lost. */
+/* Its connection breaks with what it was told, and is back before it counts as lost. */
 static struct cut back_with_the_job(void)
 {
 	struct cut c = two_servers();
@@ -447,16 +445,12 @@ START_TEST(server_that_is_to_let_go_is_not_dead_for_that)
 }
 END_TEST
 
-/* an agent has yet to hear the epoch that it is in, and nobody can say that it lacks it. */
+/* An agent has yet to hear the epoch that it is in, and nobody can say that it lacks it. */
 START_TEST(server_whose_epoch_agents_have_not_heard_takes_nobodys_place)
 {
 	struct cut c = two_servers();
 
-	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
-	until_given_up(&c, c.two, 1);
-	let_go(c.two, c.p.job);
-	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
-	follow(&c, true, false);
+	without_two(&c);
 	(void)pause_s(&c);
 	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_one);	/* just now its path is cut */
 	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);

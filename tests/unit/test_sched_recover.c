@@ -2,7 +2,7 @@
 /* A recovery at its edges, and a scheduler that stands still meanwhile. */
 #include "tests/unit/return_rig.h"
 
-/* the scheduler stands still while it recovers. */
+/* The scheduler stands still while it recovers. */
 START_TEST(recovery_goes_on_where_it_was)
 {
 	struct pair p = pair_declared();
@@ -18,7 +18,7 @@ START_TEST(recovery_goes_on_where_it_was)
 }
 END_TEST
 
-/* all servers are gone, and the scheduler stands still for a minute */
+/* All servers are gone, and the scheduler stands still for a minute */
 START_TEST(patience_without_servers_goes_on_where_it_was)
 {
 	struct pair p = pair_declared();

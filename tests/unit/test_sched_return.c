@@ -697,7 +697,7 @@ START_TEST(a_job_that_nobody_tells_of_is_over)
 }
 END_TEST
 
-/* it was heard until a second ago, and is started again: its ranks have the grace. */
+/* It was heard until a second ago, and is started again: its ranks have the grace. */
 START_TEST(started_again_after_servers_heard_it_its_ranks_have_the_grace)
 {
 	struct pair p = pair_declared();
@@ -727,7 +727,7 @@ static void no_link(uint32_t conn, uint32_t job, uint32_t server)
 								.waits = &row } });
 }
 
-/* neither is given up: the job stands still for as long as both paths are cut. */
+/* Neither is given up: the job stands still for as long as both paths are cut. */
 START_TEST(agent_away_and_heard_does_not_keep_a_server_that_another_cannot_reach)
 {
 	struct pair p = pair_declared();
