@@ -219,8 +219,13 @@ notes()
 	"$BIN/tally" nodes --json --scheduler "$CLUSTER" |
 		grep -o 'rdma on [0-9]* of [0-9]* links, [0-9]* payloads over tcp'
 }
-# detours: payloads that the agents have sent by TCP so far, in all.
-detours() { notes | awk '{ n += $7 } END { print n + 0 }'; }
+# detours AGENT: how many payloads it has sent by TCP since it was started; nothing while it has
+# no links.
+detours()
+{
+	"$BIN/tally" status --scheduler "$CLUSTER" |
+		sed -n "s/^note *$1: rdma on .* links, \([0-9]*\) payloads over tcp.*/\1/p"
+}
 # all_links_by_rdma [DETOURS]: every link of the agents; and that many payloads not.
 all_links_by_rdma()
 {
