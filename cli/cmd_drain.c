@@ -76,23 +76,36 @@ static int parse_opts(int argc, char **argv, struct drain_opts *o)
 	return GO;
 }
 
-/* 1: no job uses it, or it is gone; 0: not yet; else an error. */
+enum seen { NOT_YET, DRAINED, USED_AGAIN };	/* look: else an error */
+
+/* A scheduler that recovers does not know yet who uses it, nor one that has it away. */
+static int seen(const struct drain_opts *o, const struct msg_report *r)
+{
+	if (!strcmp(r->state, "recovering"))
+		return NOT_YET;
+	for (uint32_t i = 0; i < r->nnodes; i++) {
+		const struct msg_node_row *n = &r->nodes[i];
+
+		if (n->kind != NODE_SERVER || strcmp(n->name, o->name))
+			continue;
+		if (!strcmp(n->state, "up"))
+			return USED_AGAIN;
+		return !strcmp(n->state, "drained") || !strcmp(n->state, "dead") ? DRAINED :
+		       NOT_YET;
+	}
+	return DRAINED;		/* it is gone */
+}
+
 static int look(const struct drain_opts *o, struct err *e)
 {
 	struct query s = { 0 };
 	int rc = query_ask(&s, &o->where, QUERY_NODES, "", e);
-	bool busy = false;
 
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; i < s.report->nnodes; i++) {
-		const struct msg_node_row *n = &s.report->nodes[i];
-
-		if (n->kind == NODE_SERVER && !strcmp(n->name, o->name))
-			busy = !strcmp(n->state, "draining");
-	}
+	rc = seen(o, s.report);
 	query_close(&s);
-	return busy ? 0 : 1;
+	return rc;
 }
 
 static int wait_drained(const struct drain_opts *o)
@@ -105,7 +118,12 @@ static int wait_drained(const struct drain_opts *o)
 		rc = look(o, &e);
 		if (rc < 0)
 			return query_failed("drain", &o->where, &e);
-		if (rc)
+		if (rc == USED_AGAIN) {
+			fprintf(stderr, "tally drain: server %s is used again: --undo was said, or "
+				"it was started anew\n", o->name);
+			return CMD_FAILED;
+		}
+		if (rc == DRAINED)
 			return CMD_OK;
 		if (loop_now() >= end)
 			break;
