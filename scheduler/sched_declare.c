@@ -311,7 +311,21 @@ static bool are_up(const struct sched_job *j, const struct msg_declare *m)
 	return true;
 }
 
-/* Done already, and the answer was lost: who was quicker may have detached since. */
+static bool any_failed(const struct sched_job *j, const struct msg_declare *m)
+{
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		const struct sched_tensor *t = tensor_by_name(j, m->tensors[i].name);
+
+		if (t && t->state == ST_FAILED)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Who was quicker may have detached since: what is done already, and the answer was lost, is
+ * said again, and so is what it may have detached for.
+ */
 void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m)
 {
 	struct look k = { .j = job_of_request(s, n, m->req, m->job, m->rank), .rank = m->rank };
@@ -322,7 +336,7 @@ void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_decl
 	if (m->ntensors && req_asked_anew(k.j, n, SQ_DECLARE, m->rank,
 					  tensor_by_name(k.j, m->tensors[0].name), m->req))
 		return;
-	if (!are_up(k.j, m) && job_refuses(s, k.j, n, m->req))
+	if (!are_up(k.j, m) && !any_failed(k.j, m) && job_refuses(s, k.j, n, m->req))
 		return;
 	if (look_at_all(s, &k, m)) {
 		declare_refused(s, n, m, &k);
