@@ -183,6 +183,16 @@ static uint64_t tensor_bytes(const struct msg_tensor_row *t)
 	return t->count * dtype_bytes((uint8_t)t->dtype);
 }
 
+/* The scheduler says as many as fit into an answer; the jobs' rows say how many there are. */
+static uint64_t left_out(const struct msg_report *r)
+{
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; i < r->njobs; i++)
+		all += r->jobs[i].tensors;
+	return all > r->ntensors ? all - r->ntensors : 0;
+}
+
 static bool tensors_table(const struct msg_report *r, FILE *out)
 {
 	struct table t;
@@ -206,6 +216,9 @@ static bool tensors_table(const struct msg_report *r, FILE *out)
 	}
 	ok = table_print(&t, out);
 	table_free(&t);
+	if (left_out(r))
+		fprintf(stderr, "tally tensors: %" PRIu64 " more did not fit into the answer\n",
+			left_out(r));
 	return ok;
 }
 
@@ -398,6 +411,7 @@ static void tensors_json(const struct msg_report *r, struct json *j)
 		json_end_object(j);
 	}
 	json_end_array(j);
+	json_u64(j, "left_out", left_out(r));
 }
 
 static void stuck_json(const struct msg_report *r, struct json *j)

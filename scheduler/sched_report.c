@@ -2,8 +2,8 @@
 /*
  * sched_report.c - the answer to QUERY: tables for people and scripts.
  *
- * Rows stop before the message would outgrow what a control message may be; a
- * question about one job shows the rest.
+ * Rows stop before the message would outgrow what a control message may be: tensors, of which
+ * a job may have more.  Its row says how many, so who asks can tell that some were left out.
  */
 #include "common/base/parse.h"
 #include "scheduler/sched.h"
