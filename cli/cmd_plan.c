@@ -118,7 +118,7 @@ static bool take_class(struct plan_opts *o, bool is_gpu, const char *typed)
 		return wrong(option, typed, should);
 	memcpy(number, typed, digits);
 	number[digits] = '\0';
-	if (parse_u64(number, is_gpu, MACHINES_MAX, &count, NULL) ||
+	if (parse_u64(number, is_gpu, INT32_MAX, &count, NULL) ||
 	    (typed[digits] && !take_rate(typed + digits + 1, &c.bits_per_s)))
 		return wrong(option, typed, should);
 	*sum += (uint32_t)count;

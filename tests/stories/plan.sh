@@ -108,6 +108,8 @@ refused 'e\.g\. 8x25' --gpu 8x --model 1G
 refused 'e\.g\. 8x25' --gpu 8x0 --model 1G
 refused 'e\.g\. 8x25' --gpu 8 --cpu -1 --model 1G
 refused 'at most 1024' --gpu 1025 --model 1G
+refused 'at most 1024' --gpu 5000 --model 1G
+refused 'and 2048 servers' --gpu 8 --cpu 2147483647 --model 1G
 refused 'bytes per second' --gpu 8 --model 1G --adder 0
 refused 'bytes per second' --gpu 8 --model 1G --adder 0x10
 refused 'bytes per second' --gpu 8 --model 1G --adder nan
