@@ -12,6 +12,7 @@
  *
  * A server that is told to end asks to be drained first, and ends when it has no jobs.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -276,16 +277,31 @@ static const struct ctl_node_cb callbacks = {
 };
 
 /* What the job may cost here at most: the share's percentage is the plan's. */
-static void log_budget(const struct sv_job *j)
+static const char *budget(const struct sv_job *j, char text[64])
 {
 	const struct place *p = j->place;
 	double share = p->weight_sum ? 100.0 * p->server[j->me].weight / (double)p->weight_sum : 0;
-	char windows[32], fixed[32];
+	char fixed[32];
 
-	log_info("job %u up, machines %u, segment %u KiB, windows %s, memory at most %s and "
-		 "%.3f %% of the tensors", j->id, j->n, j->seg_bytes >> 10,
-		 fmt_bytes(windows, sizeof(windows), j->windows_bytes),
+	snprintf(text, 64, "%s and %.3f %% of the tensors",
 		 fmt_bytes(fixed, sizeof(fixed), j->windows_bytes + SERVER_OWN_BYTES), share);
+	return text;
+}
+
+static void log_budget(const struct sv_job *j)
+{
+	char windows[32], text[64];
+
+	log_info("job %u up, machines %u, segment %u KiB, windows %s, memory at most %s", j->id,
+		 j->n, j->seg_bytes >> 10, fmt_bytes(windows, sizeof(windows), j->windows_bytes),
+		 budget(j, text));
+}
+
+static void log_new_share(const struct sv_job *j)
+{
+	char text[64];
+
+	log_info("job %u has new shares, memory at most %s from now on", j->id, budget(j, text));
 }
 
 static void job_ready(struct server *s, struct sv_job *j)
@@ -315,6 +331,8 @@ void sv_on_mail(void *owner, const struct mail *m)
 
 		if (--b->engines_left)
 			return;
+		if (b->kind == BATCH_EPOCH && !b->job->stopping)
+			log_new_share(b->job);
 		if ((b->kind == BATCH_ADD || b->kind == BATCH_EPOCH) && !b->job->stopping)
 			answer_entry(s, b->job, b->kind == BATCH_ADD ? MSG_TENSORS_READY :
 				     MSG_EPOCH_READY, b->seq, NULL);
