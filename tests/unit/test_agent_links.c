@@ -2,6 +2,7 @@
 /*
  * An agent's engines and a server on its machine: what a link shows of the agent's memory.
  */
+#include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -210,9 +211,9 @@ START_TEST(a_slab_that_found_no_descriptor_is_shown_later)
 	limit_descriptors((rlim_t)spare + 1);
 	close(spare);
 	make_slabs(j, 1);
-	ck_assert_int_lt(dup(0), 0);		/* there is none */
-	for (int i = 0; i < 100; i++)
-		server_turn();
+	while (dup(0) >= 0)
+		;				/* engines close copies that they sent */
+	(void)poll(NULL, 0, 100);		/* nor has the server one to take it with */
 	limit_descriptors((rlim_t)spare + 100);
 	expect_all(2);
 	end_job(j);
