@@ -22,3 +22,11 @@ for call in join declare barrier; do
 done
 expect_text "$TMP/err" 'heard: .*rank 0'
 say 'Ctrl-C ends the wait for others'
+
+for what in late waiting; do
+	expect_status 0 "$BIN/tally" local --ranks 2 -- \
+		"$PYTHON" "$ROOT/tests/at_exit_rank.py" $what
+	[ "$(cat "$TMP/out" "$TMP/err" | grep -c 'ended well')" = 2 ] ||
+		fail "$what: not both ranks ended well"
+done
+say 'a process ends with its session open, whatever else runs then'

@@ -125,7 +125,7 @@ class Ticket:
         end = time.monotonic() + left / 1000
         while not self.done:
             part = min(left, _SLICE_MS)
-            code = _lib.tally_wait(session._handle(), self._number, part)
+            code = session._used(_lib.tally_wait, self._number, part)
             left = max(0, int((end - time.monotonic()) * 1000))
             if code == _ETIMEDOUT:
                 if left == 0:
@@ -261,8 +261,13 @@ class Tensor:
         return self.session._view(address, self.shape, self.dtype, writable=False)
 
 
-def _detach(pointer, pid, left):
-    """A child that was forked has the session, and ends; the rank is its parent."""
+def _detach(place, pid, left):
+    """Of a session that nobody has any more, or at the end of the process.
+
+    What runs later at that end finds the session detached.  A child that was forked has it, too,
+    and ends; the rank is its parent.
+    """
+    pointer, place[0] = place[0], None
     if os.getpid() == pid and not left:
         _lib.tally_detach(pointer)
 
@@ -330,14 +335,14 @@ class Session:
             lambda: _lib.tally_detach(pointer),
             _lib.tally_attach, ctypes.byref(options), ctypes.byref(pointer),
         )
-        self._pointer = pointer.value
+        self._place = [pointer.value]  # where the finalizer finds it, too
         if code:
             text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
             self._close()
             raise _error(code, text)
         self._pid = os.getpid()
         self._left = []  # not empty: a call that nobody waits for uses the session
-        self._finalizer = weakref.finalize(self, _detach, self._pointer, self._pid, self._left)
+        self._finalizer = weakref.finalize(self, _detach, self._place, self._pid, self._left)
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
         self._post = None  # has the owner call something
@@ -350,6 +355,10 @@ class Session:
     def __exit__(self, *exc):
         self.detach()
 
+    @property
+    def _pointer(self):
+        return self._place[0]
+
     def _handle(self):
         if not self._pointer:
             raise TallyError(_ESHUTDOWN, "the session is detached")
@@ -360,8 +369,17 @@ class Session:
         return self._pointer
 
     def _close(self):
-        pointer, self._pointer = self._pointer, None
+        pointer, self._place[0] = self._pointer, None
         return _lib.tally_detach(pointer)
+
+    def _used(self, function, *args):
+        """function(pointer, *args), which may still run, in a daemon, when the process ends."""
+        pointer = self._handle()
+        self._left.append(function)
+        try:
+            return function(pointer, *args)
+        finally:
+            self._over()
 
     def _together(self, function, *args):
         """function(pointer, *args), which waits for other ranks.
@@ -374,7 +392,7 @@ class Session:
         try:
             code = _heard(self._over, function, pointer, *args)
         except BaseException:
-            self._pointer = None
+            self._place[0] = None
             raise
         self._over()
         return code
