@@ -7,6 +7,7 @@
 Exits 0 when everything held on this rank.  Asserts are the checks.
 """
 
+import math
 import os
 import select
 import shutil
@@ -114,6 +115,8 @@ def what_c_would_take_for_something_else_is_refused(s):
         lambda: s.declare("less than nothing", (-1,)),
         lambda: s.declare("first of all", (3,), priority=2**31),
         lambda: tally.Session(job="cut\0short"),
+        lambda: tally.Session(job="another", rank=2**32, world=1),
+        lambda: s.declare("from nobody", (3,)).broadcast(np.zeros(3, np.float32), root=2**32),
     ):
         try:
             call()
@@ -121,6 +124,25 @@ def what_c_would_take_for_something_else_is_refused(s):
             assert e.name == "EINVAL", e
         else:
             raise AssertionError("it was taken")
+
+
+def a_rank_that_is_not_there_is_named(s):
+    try:
+        s.is_live(s.world_size)
+    except tally.TallyError as e:
+        assert e.name == "EINVAL" and f"rank {s.world_size} is not in a world" in e.text, e
+    else:
+        raise AssertionError("there are more ranks than the world has")
+
+
+def a_time_that_c_cannot_hold_is_long(s):
+    for seconds in (math.inf, 3e6, 2**32 / 1000):
+        with tally.Session(job=f"{seconds} on {s.rank}", rank=0, world=1, timeout=seconds,
+                           round_timeout=seconds) as alone:
+            alone.barrier(seconds)
+            assert alone.round_timeout > 2e6
+            ticket = alone.declare("long", (3,)).push_pull(np.ones(3, np.float32))
+            assert (ticket.wait(seconds) == 1).all()
 
 
 def only_a_dma_buf_is_memory_of_a_device(s):
@@ -254,7 +276,8 @@ def main():
             descriptor_becomes_readable,
             refusals_are_exceptions,
             what_c_would_take_for_something_else_is_refused,
-        what_c_would_take_for_something_else_is_refused,
+            a_rank_that_is_not_there_is_named,
+            a_time_that_c_cannot_hold_is_long,
             only_a_dma_buf_is_memory_of_a_device,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,

@@ -37,6 +37,7 @@ _EBUSY = -19
 _NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally-agent), set "
              "TALLY_SOCKET to where it listens, or run under tally local")
 _OTHER_RELEASE = "; install tally-agent and libtally from one release, and start the agent again"
+_INT_MAX = 2**31 - 1
 _SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
 
 
@@ -76,9 +77,12 @@ def _dtype(dtype):
     return (*_DTYPES[name], name)
 
 
-def _ms(seconds):
-    """For libtally, to which 0 means a default: None does here, and 0 s is 1 ms."""
-    return 0 if seconds is None else max(1, int(seconds * 1000))
+def _ms(seconds, least=1):
+    """For libtally, to which 0 means a default: None does here, and 0 s is 1 ms.
+
+    What an int cannot hold, math.inf among it, is the most that it can, 24 days.
+    """
+    return 0 if seconds is None else max(least, int(min(seconds * 1000, _INT_MAX)))
 
 
 def _text(text, what):
@@ -88,10 +92,11 @@ def _text(text, what):
     return text.encode()
 
 
-def _priority(priority):
-    if not -(2**31) <= priority < 2**31:
-        raise TallyError(_EINVAL, f"no priority {priority}; it is an int32")
-    return priority
+def _int(number, what):
+    """For C, which would take the lowest bits of a larger one."""
+    if not -_INT_MAX - 1 <= number <= _INT_MAX:
+        raise TallyError(_EINVAL, f"no {what} {number}; it is an int32")
+    return number
 
 
 class Ticket:
@@ -121,7 +126,7 @@ class Ticket:
         """
         session = self._tensor.session
         timeout = session.round_timeout if timeout is None else timeout
-        whole = left = max(0, int(timeout * 1000))
+        whole = left = _ms(timeout, 0)
         end = time.monotonic() + left / 1000
         while not self.done:
             part = min(left, _SLICE_MS)
@@ -189,7 +194,7 @@ class Tensor:
     def _options(self, op, priority):
         if op not in _OPS:
             raise TallyError(_EINVAL, f"no operation {op!r}; there are sum and mean")
-        return _ffi.PushPullOptions(_OPS[op], _priority(priority or 0), priority is not None)
+        return _ffi.PushPullOptions(_OPS[op], _int(priority or 0, "priority"), priority is not None)
 
     def push_pull(self, array, out=None, op="sum", priority=None):
         """Starts a round: ``array`` summed over all ranks.  Returns a Ticket at once.
@@ -244,7 +249,7 @@ class Tensor:
                 self._handle(),
                 self._address(array, False, "the input"),
                 self._address(out, True, "out"),
-                root,
+                _int(root, "root"),
                 ctypes.byref(number),
             )
         )
@@ -322,9 +327,9 @@ class Session:
         options = _ffi.Options(
             _text(socket, "the socket's path") if socket else None,
             _text(job, "the job's name") if job else None,
-            rank,
-            world,
-            local_rank,
+            _int(rank, "rank"),
+            _int(world, "world size"),
+            _int(local_rank, "local rank"),
             _ms(timeout),
             chunk_bytes,
             _ON_LOSS[on_loss],
@@ -470,6 +475,8 @@ class Session:
 
     def is_live(self, rank):
         """False: the job goes on without that rank."""
+        if not 0 <= rank < self.world_size:
+            raise TallyError(_EINVAL, f"rank {rank} is not in a world of {self.world_size}")
         return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
 
     def detach(self):
@@ -571,7 +578,7 @@ class Session:
             row.name = _text(name, "a tensor's name")
             row.count = int(np.prod(shape, dtype=np.int64))
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
-            row.priority = _priority(more[1] if len(more) > 1 else 0)
+            row.priority = _int(more[1] if len(more) > 1 else 0, "priority")
             made.append((name, shape, held, held_name))
         self._check(self._together(_lib.tally_declare, rows, n, handles))
         return [Tensor(self, handles[i], *made[i]) for i in range(n)]
