@@ -5,11 +5,12 @@ the argument "gpu" on the GPU that tests/gpu plays."""
 import datetime
 import os
 import sys
+import threading
 
 import rig
 import torch
 import torch.distributed as dist
-from rig import loss_of, mlp, parameters, raises
+from rig import loss_of, mlp, parameters, raises, wait_until
 from torch.nn.parallel import DistributedDataParallel
 
 import tally.torch  # noqa: F401  registers the backend
@@ -24,8 +25,8 @@ def calls(rank, world):
         t = torch.full((3,), float(rank))
         dist.all_reduce(t, op)
         assert (t == want).all(), op
-    raises((ValueError, RuntimeError), "has no", dist.all_reduce, torch.ones(1, dtype=torch.int32),
-           dist.ReduceOp.BXOR)
+    raises((ValueError, RuntimeError), "has no .*BXOR", dist.all_reduce,
+           torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR)
     works = [dist.all_reduce(torch.full((n,), 1.0), async_op=True) for n in (7, 7, 9, 7)]
     for work in works:
         work.wait()
@@ -70,6 +71,46 @@ def callbacks_may_call(rank, world):
         t.fill_(1)
         work = dist.all_reduce(torch.ones(5), async_op=True)
         assert (work.get_future().then(then).wait() == world).all()
+
+
+def what_does_not_fit_is_refused(rank, world):
+    """Before anything is sent, and in words."""
+    one, few, many = torch.ones(1), [torch.ones(1)], [torch.ones(1)] * (world + 1)
+    raises(ValueError, "float64.* cannot receive torch.int64", dist.all_gather_into_tensor,
+           torch.empty(world, dtype=torch.float64), torch.tensor([rank]))
+    raises(ValueError, f"1 tensors to receive those of {world} ranks", dist.all_gather, few, one)
+    for parts in (few, many, [torch.ones(2)] * world):
+        raises(ValueError, f"for {world} ranks that want .*(1,)", dist.reduce_scatter, one, parts)
+        if rank == 0:
+            raises(ValueError, f"for {world} ranks that want", dist.scatter, one, parts)
+    for call in (lambda: dist.send(one, 1 - rank), lambda: dist.recv(one, 1 - rank),
+                 lambda: dist.all_to_all_single(torch.ones(world), torch.ones(world))):
+        raises(NotImplementedError, "process group tally has no .*gloo", call)
+
+
+def torchs_functions_find_the_group(rank, world):
+    import torch.distributed._functional_collectives as functions
+
+    t, group = torch.full((world,), float(rank)), dist.group.WORLD
+    total = float(sum(range(world)))
+    assert (functions.all_reduce(t, "sum", group) == total).all()
+    want = torch.arange(float(world)).repeat_interleave(world)
+    assert torch.equal(functions.all_gather_tensor(t, 0, group) + 0, want)
+    assert torch.equal(functions.reduce_scatter_tensor(t, "sum", 0, group) + 0,
+                       torch.tensor([total]))
+
+
+def a_group_ends_when_it_is_destroyed(rank, world):
+    before = set(threading.enumerate())
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(3), group=group)
+    jobs = len(rig.ask("jobs"))
+    dist.barrier()
+    dist.destroy_process_group(group)
+    del group
+    wait_until("its thread is gone", lambda: not set(threading.enumerate()) - before)
+    wait_until("its job is gone", lambda: len(rig.ask("jobs")) < jobs)
+    dist.barrier()
 
 
 def autograd_is_left_out(rank, world):
@@ -138,6 +179,9 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     calls(rank, world)
     callbacks_may_call(rank, world)
+    what_does_not_fit_is_refused(rank, world)
+    torchs_functions_find_the_group(rank, world)
+    a_group_ends_when_it_is_destroyed(rank, world)
     autograd_is_left_out(rank, world)
     groups_are_jobs(rank, world)
     ddp_trains(rank, world)

@@ -117,8 +117,20 @@ def _then(futures, finish=lambda: None, on=None):
     return torch.futures.collect_all(futures).then(end)
 
 
+def _stacked(tensors, size, like):
+    """All of them in one, each for a rank that gets what is `like` it."""
+    if len(tensors) != size or any((t.shape, t.dtype) != (like.shape, like.dtype) for t in tensors):
+        has = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in tensors[:8])
+        raise ValueError(f"{len(tensors)} tensors ({has}) for {size} ranks that want "
+                         f"{like.dtype} {tuple(like.shape)} each")
+    with torch.no_grad():
+        return torch.stack(list(tensors))
+
+
 class TallyGroup(dist.ProcessGroup):
     """One group of processes, all of them ranks of one job."""
+
+    group_name = ""
 
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
@@ -147,9 +159,19 @@ class TallyGroup(dist.ProcessGroup):
     def name(self):
         return "tally"
 
+    def _set_group_name(self, name):
+        super()._set_group_name(name)
+        self.group_name = name  # torch 2.4 asks a backend inside this group, and there is none
+
     def shutdown(self):
         """Ends the job of this rank."""
         self._do.exchange.session.detach()
+
+    def __del__(self):
+        """destroy_process_group() of torch before 2.6 only forgets it."""
+        do = getattr(self, "_do", None)
+        if do:
+            do.exchange.abandon()
 
     def _reduce(self, tensor, op):
         """A Future of the tensor reduced over all ranks, in place."""
@@ -159,7 +181,8 @@ class TallyGroup(dist.ProcessGroup):
             return self._do.all_reduce(tensor, "mean")
         how = next((f for known, f in _REDUCE.items() if op == known), None)
         if how is None:
-            raise ValueError(f"tally has no {op}; there are SUM, AVG, MIN, MAX and PRODUCT")
+            what = getattr(op, "op", op)  # torch 2.4's has no text of its own
+            raise ValueError(f"tally has no {what}; there are SUM, AVG, MIN, MAX and PRODUCT")
         parts = [torch.empty_like(tensor) for _ in range(self.size())]
         gathered = self._do.all_gather(parts, tensor)
         return _then([gathered], lambda: tensor.copy_(how(torch.stack(parts))), tensor)
@@ -184,9 +207,15 @@ class TallyGroup(dist.ProcessGroup):
         futures = [self._do.all_gather(o, t) for o, t in zip(outputs, inputs)]
         return _Work(_then(futures), outputs[0])
 
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        futures = []
+        for output, tensor in zip(outputs, inputs):
+            parts = list(output.view(self.size(), -1).unbind(0))
+            futures.append(self._do.all_gather(parts, tensor.contiguous().view(-1)))
+        return _Work(_then(futures), outputs)
+
     def _allgather_base(self, output, tensor, opts=None):
-        parts = list(output.view(self.size(), -1).unbind(0))
-        return _Work(self._do.all_gather(parts, tensor.contiguous().view(-1)), output)
+        return self.allgather_into_tensor_coalesced([output], [tensor])
 
     all_gather_single = _allgather_base
 
@@ -199,29 +228,43 @@ class TallyGroup(dist.ProcessGroup):
     def scatter(self, outputs, inputs, opts):
         """As a broadcast of everything."""
         mine = self.rank() == opts.rootRank
-        out = outputs[0]
-        everything = out.new_empty((self.size(), *out.shape))
-        if mine:
-            with torch.no_grad():
-                torch.stack(list(inputs[0]), out=everything)
+        out, size, rank = outputs[0], self.size(), self.rank()
+        everything = _stacked(inputs[0], size, out) if mine else out.new_empty((size, *out.shape))
         sent = self._do.broadcast(everything, opts.rootRank)
-        return _Work(_then([sent], lambda: out.copy_(everything[self.rank()]), out), outputs)
+        return _Work(_then([sent], lambda: out.copy_(everything[rank]), out), outputs)
 
     def reduce_scatter(self, outputs, inputs, opts):
         """As an all-reduce of everything."""
-        with torch.no_grad():
-            everything = torch.stack(list(inputs[0]))
-        reduced = self._reduce(everything, opts.reduceOp)
-        end = _then([reduced], lambda: outputs[0].copy_(everything[self.rank()]), outputs[0])
-        return _Work(end, outputs)
+        ends = [self._reduce_scatter(*each, opts.reduceOp) for each in zip(outputs, inputs)]
+        return _Work(_then(ends), outputs)
+
+    def _reduce_scatter(self, out, parts, op):
+        everything, rank = _stacked(parts, self.size(), out), self.rank()
+        reduced = self._reduce(everything, op)
+        return _then([reduced], lambda: out.copy_(everything[rank]), out)
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
+        parts = [list(t.view(self.size(), *o.shape)) for o, t in zip(outputs, inputs)]
+        return self.reduce_scatter(outputs, parts, opts)
 
     def _reduce_scatter_base(self, output, tensor, opts):
-        return self.reduce_scatter([output], [list(tensor.view(self.size(), *output.shape))], opts)
+        return self.reduce_scatter_tensor_coalesced([output], [tensor], opts)
 
     reduce_scatter_single = _reduce_scatter_base
 
     def barrier(self, opts=None):
         return _Work(self._do.barrier(), [])
 
+
+def _absent(name):
+    def call(self, *args, **kwargs):
+        raise NotImplementedError(f"the process group tally has no {name}(): make a group of "
+                                  "another backend for it, as new_group(backend='gloo')")
+
+    return call
+
+
+for _name in ("send", "recv", "recv_anysource", "alltoall", "alltoall_base", "allgather_coalesced"):
+    setattr(TallyGroup, _name, _absent(_name))
 
 dist.Backend.register_backend("tally", TallyGroup, devices=["cpu", "cuda"])

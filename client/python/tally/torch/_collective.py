@@ -55,6 +55,8 @@ class Collectives:
 
     def all_gather(self, outputs, tensor):
         """outputs[r] becomes rank r's tensor; a Future of outputs."""
+        if len(outputs) != self.world:
+            raise ValueError(f"{len(outputs)} tensors to receive those of {self.world} ranks")
         rounds = [self._from(r, tensor, out, r) for r, out in enumerate(outputs)]
         return self._go("all_gather", outputs, tensor, rounds)
 
@@ -71,10 +73,11 @@ class Collectives:
         """A round in which target gets root's source: bytes, so that any type will do."""
         _memory.check(source, "a tensor to send")
         _memory.check(target, "a tensor to receive")
-        if source.numel() * source.element_size() != target.numel() * target.element_size():
-            raise ValueError(f"{tuple(target.shape)} cannot receive {tuple(source.shape)}")
+        if (source.numel(), source.dtype) != (target.numel(), target.dtype):
+            raise ValueError(f"{target.dtype} {tuple(target.shape)} cannot receive "
+                             f"{source.dtype} {tuple(source.shape)}")
         what = torch.uint8, (target.numel() * target.element_size(),)
-        if self._strict and source.dtype == target.dtype and target.dtype in _memory.DTYPES:
+        if self._strict and target.dtype in _memory.DTYPES:
             what = target.dtype, self._shape(target)
         sent = _device.to_copy(source, True) if root == self.rank else None
         came = sent if source is target and sent else _device.to_copy(target, False)

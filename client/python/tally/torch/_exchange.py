@@ -24,6 +24,7 @@ may have gone on with what is void then, so the failure is kept, and raised by c
 import atexit
 import collections
 import concurrent.futures
+import contextlib
 import itertools
 import math
 import os
@@ -165,6 +166,18 @@ class Exchange:
         atexit.unregister(self._at_exit)
         self.session._owner = self.session._last_words = None
         return None if self._told else self._failure
+
+    def abandon(self):
+        """Ends the session that nobody has any more; the collector may find that out anywhere."""
+
+        def detach():
+            with contextlib.suppress(TallyError):
+                self.session.detach()
+
+        if threading.current_thread() is self._thread:
+            threading.Thread(target=detach, name="tally end").start()
+        else:
+            detach()
 
     def _at_exit(self):
         failure = self.close()
