@@ -37,6 +37,18 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 	grep -q '^OOMScoreAdjust=-[1-9]' "$unit" || fail "$unit: the kernel's next victim"
 done
 
+# What is enabled runs after the next boot, whether the target is enabled or not.
+mkdir -p "$TMP/root/usr/lib/systemd/system" "$TMP/root/etc"
+cp "$ROOT"/deploy/systemd/*.service "$ROOT"/deploy/systemd/*.target \
+	"$TMP/root/usr/lib/systemd/system"
+for unit in "$ROOT"/deploy/systemd/*.service; do
+	expect_status 0 systemctl --root="$TMP/root" enable "${unit##*/}"
+	for target in multi-user tally; do
+		[ -L "$TMP/root/etc/systemd/system/$target.target.wants/${unit##*/}" ] ||
+			fail "${unit##*/} is enabled, and $target.target does not start it"
+	done
+done
+
 # Every daemon says READY=1 and answers the watchdog, or systemd would kill it.
 said() { grep -qx "$2" "$TMP/$1.said"; }
 has_socket() { [ -S "$1" ]; }
