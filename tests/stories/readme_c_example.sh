@@ -3,7 +3,8 @@
 # The C example of README.md compiles against an installed copy, found by pkg-config
 # alone, and gives the sum that README.md says; so does its Python example, with the copy of
 # the package that was installed.  A program linked statically needs no library of ours when
-# it runs.  Both libraries have the names of tally.h, and no others.
+# it runs.  Both libraries have the names of tally.h, and no others.  What is installed is for all
+# to read, and takes nothing from those who have the copy before.
 
 . "$(dirname "$0")/../lib.sh"
 
@@ -71,6 +72,14 @@ ranks()
 readme_example sum.c
 install_copy "$TMP/usr" PREFIX=/usr
 expect_package "$TMP/usr" /usr
+before=$(stat -L -c %i "$TMP/usr/usr/lib/libtally.so.0")
+exec {HELD}< "$TMP/usr/usr/lib/libtally.so.0"	# its number is nobody else's meanwhile
+(umask 077; install_copy "$TMP/usr" PREFIX=/usr) || exit 1
+exec {HELD}<&-
+[ "$(stat -L -c %i "$TMP/usr/usr/lib/libtally.so.0")" != "$before" ] ||
+	fail 'the library was written over while processes may have it'
+closed=$(find -L "$TMP/usr/usr" ! -perm -004)
+[ -z "$closed" ] || fail "with umask 077 nobody else can read $closed"
 install_copy "$TMP/root" PREFIX=/usr/local
 expect_package "$TMP/root" /usr/local
 PC_DIR=$(dirname "$(find "$TMP/root" -name libtally.pc)")
