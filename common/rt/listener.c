@@ -3,8 +3,8 @@
  * Listening sockets.
  *
  * A Unix socket leaves a file behind when its daemon is killed.  Whoever finds
- * such a file asks it: if somebody answers, the place is taken; if nobody does,
- * the file is replaced.  Two daemons that start at the same moment must not
+ * such a file asks it: if the kernel says that nobody is there any more, the file is
+ * replaced; else the place is taken.  Two daemons that start at the same moment must not
  * replace each other's, so the whole question is put under a lock on the
  * directory, which leaves nothing behind.
  *
@@ -250,7 +250,7 @@ static int lock_directory(const char *path, struct err *e)
 		       dir);
 }
 
-/* Whether somebody accepts at that path; under the directory's lock. */
+/* Whether somebody is at that path; under the directory's lock. */
 static bool somebody_answers(const struct sock_addr *a)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -258,8 +258,8 @@ static bool somebody_answers(const struct sock_addr *a)
 
 	if (fd < 0)
 		return true;
-	/* EAGAIN: the living one's backlog is full. */
-	yes = connect(fd, &a->sa, a->len) == 0 || errno == EAGAIN;
+	/* A backlog may be full, a socket of another kind, or not for us: all of that lives. */
+	yes = connect(fd, &a->sa, a->len) == 0 || errno != ECONNREFUSED;
 	close(fd);
 	return yes;
 }

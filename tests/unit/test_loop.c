@@ -503,6 +503,25 @@ START_TEST(dead_socket_file_is_replaced)
 }
 END_TEST
 
+/* Of a log daemon, say, whose path was typed by mistake. */
+START_TEST(living_socket_of_another_kind_is_left_alone)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct listener *li;
+	struct err e = { 0 };
+	struct stat st;
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+
+	memcpy(a.sun_path, path, strlen(path));
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	ck_assert_int_eq(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e), TALLY_EBUSY);
+	ck_assert_int_eq(stat(path, &st), 0);
+	close(fd);
+	ck_assert_int_eq(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e), 0);
+	listener_close(li);
+}
+END_TEST
+
 START_TEST(file_that_is_no_socket_is_left_alone)
 {
 	struct listener *li;
@@ -551,6 +570,7 @@ static Suite *suite(void)
 	tcase_add_test(c, busy_port_is_said_with_the_address);
 	tcase_add_test(c, living_unix_socket_is_busy_and_keeps_its_file);
 	tcase_add_test(c, dead_socket_file_is_replaced);
+	tcase_add_test(c, living_socket_of_another_kind_is_left_alone);
 	tcase_add_test(c, file_that_is_no_socket_is_left_alone);
 	tcase_add_test(c, missing_directory_and_long_path_are_said);
 	tcase_set_timeout(c, 120);
