@@ -7,8 +7,8 @@
 
 #include "common/base/err.h"
 
-/* First line of the file, without white space at its end; NULL path: "".  Refuses
- * a file that others may read, an empty one, and one longer than len - 1. */
+/* First line of the file; NULL path: "".  Refuses a file that others may read, an empty line,
+ * one longer than len - 1, and one that is no text: no message could carry it. */
 int secret_read(const char *path, char *secret, size_t len, struct err *e);
 
 #endif

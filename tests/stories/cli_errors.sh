@@ -117,6 +117,16 @@ for daemon in tally-server tally-agent; do
 	check 2 '--log-level' $daemon --log-level loud
 	check 1 '/nonexistent' $daemon --secret-file /nonexistent
 done
+# A secret that no message can carry, or of which only the part before a NUL would count.
+for bytes in 'caf\351' 'a\tb' 'a\000bcdefgh'; do
+	(umask 077; printf "$bytes\n" > "$TMP/secret")
+	for program in tally-scheduler tally-server tally-agent; do
+		check 2 "first line of $TMP/secret is no text" $program --secret-file "$TMP/secret"
+	done
+	try 2 "first line of $TMP/secret is no text" nodes --secret-file "$TMP/secret"
+done
+(umask 077; printf 'sésame et cetera\r\n' > "$TMP/secret")
+check 0 'are right' tally-scheduler --secret-file "$TMP/secret"
 check 0 'are right' tally-scheduler --listen ':7470'
 check 2 '--listen' tally-scheduler --listen 127.0.0.1:99999
 check 1 '/nonexistent' tally-scheduler --secret-file /nonexistent
