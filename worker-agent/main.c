@@ -61,9 +61,8 @@ static int set_up(struct daemon *d, struct err *e)
 	if (!kern_init_upto(d->opt->simd))
 		return err_set(e, TALLY_EINVAL, "--simd %s: must be c, avx2 or avx512",
 			       d->opt->simd);
-	if (strlen(a->opt.socket) > ADDR_LEN_MAX)
-		return err_set(e, TALLY_EINVAL, "--socket: the path is longer than %u",
-			       ADDR_LEN_MAX);
+	if (!a->opt.socket[0] || strlen(a->opt.socket) > ADDR_LEN_MAX)
+		return err_set(e, TALLY_EINVAL, "--socket: a path has 1 to %u bytes", ADDR_LEN_MAX);
 	if (a->opt.no_rdma)
 		xport_rdma_off();
 	a->name = d->name;

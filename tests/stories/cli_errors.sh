@@ -139,6 +139,7 @@ for twice in '--rail 127.0.0.1 --rail localhost' '--scheduler 127.0.0.1:0'; do
 	expect_status 2 "$BIN/tally-agent" --socket "$TMP/x.sock" $twice
 	expect_text "$TMP/err" 'second one with address 127.0.0.1|port cannot be 0'
 done
+check 2 '--socket' tally-agent --socket ''
 check 2 '--socket' tally-agent --socket "/$(printf '%0120d' 1)"
 
 # ---- a real scheduler, and what it does not have ----
