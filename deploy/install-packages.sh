@@ -25,6 +25,12 @@ for p in $packages; do
 done
 [ -n "$missing" ] || exit 0
 
+if ! command -v apt-get >/dev/null; then
+	echo "error: no apt-get here, and Tally's packages are named as Debian 12 has them." >&2
+	echo "Install what these are here; then 'make build', and examples/quickstart.sh or" >&2
+	echo "tests/check.sh, need nothing of this script:$missing" >&2
+	exit 1
+fi
 echo "installing:$missing"
 if [ "$(id -u)" -eq 0 ]; then
 	sudo=
