@@ -230,6 +230,7 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 		rc = rc ? rc : route_source(sched, port, text, e);
 		if (rc)
 			return rc;
+		route_warn_loopback(text, "--listen ADDRESS:PORT");
 	}
 	a->host = text;
 	a->port = listener_port(*li);

@@ -467,9 +467,11 @@ int ad_rails_start(struct agent *a, struct err *e)
 		return 0;
 	rc = parse_endpoint(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, &rate, e);
 	rc = rc ? rc : route_source(sched, port, source, e);
-	if (!rc)
-		add_rail(a, source, 0);
-	return rc;
+	if (rc)
+		return rc;
+	add_rail(a, source, 0);
+	route_warn_loopback(source, "--rail ADDRESS");
+	return 0;
 }
 
 int ad_io_start(struct agent *a, struct err *e)

@@ -12,9 +12,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/rt/log.h"
+
 bool route_is_wildcard(const char *host)
 {
 	return !host[0] || !strcmp(host, "0.0.0.0") || !strcmp(host, "::") || !strcmp(host, "*");
+}
+
+void route_warn_loopback(const char *addr, const char *option)
+{
+	if (!strncmp(addr, "127.", 4) || !strcmp(addr, "::1"))
+		log_warn("address %s, found by --scheduler, leads to no other machine; where there "
+			 "are some say %s, or name the scheduler as they do", addr, option);
 }
 
 static int source_of(const struct addrinfo *ai, char addr[ADDR_LEN_MAX + 1])

@@ -20,4 +20,8 @@ int route_numeric(const char *host, char addr[ADDR_LEN_MAX + 1], struct err *e);
 /* "0.0.0.0", "::", "": every address of the machine. */
 bool route_is_wildcard(const char *host);
 
+/* Says in the log that no other machine gets to such an address, if addr is one that a daemon
+ * has found by itself; option: by which it is told another. */
+void route_warn_loopback(const char *addr, const char *option);
+
 #endif

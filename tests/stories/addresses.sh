@@ -66,6 +66,13 @@ start_server s0
 start_daemon s1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen '[::]:0' --name s1 \
 	--machine-id s1 --shm-socket "$TMP/s1.shm" --memory 256M
 wait_until 60 'all nodes are registered' nodes_up 4
+# Who has found such an address by himself says that it may be the wrong one, nobody else does.
+for d in a0 s1; do
+	expect_text "$TMP/$d.log" 'warn .*address ::1, .* leads to no other machine'
+done
+for d in a1 s0; do
+	! grep -q 'no other machine' "$TMP/$d.log" || fail "$d was told its address"
+done
 
 sums
 expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
