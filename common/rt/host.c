@@ -94,19 +94,24 @@ int host_random(void *buf, size_t len)
 
 /* ---- cards ---- */
 
-static bool same_address(const struct sockaddr *sa, const char *addr)
+/* A link-local address says its interface, too: "fe80::1%eth0". */
+static bool has_address(const struct ifaddrs *i, const char *addr)
 {
+	const struct sockaddr *sa = i->ifa_addr;
+	const char *scope = strchr(addr, '%');
+	char number[INET6_ADDRSTRLEN];
 	union {
 		struct in_addr v4;
 		struct in6_addr v6;
 	} want;
 
-	if (!sa)
+	if (!sa || (scope && strcmp(scope + 1, i->ifa_name)))
 		return false;
-	if (sa->sa_family == AF_INET && inet_pton(AF_INET, addr, &want.v4) == 1)
+	snprintf(number, sizeof(number), "%.*s", (int)strcspn(addr, "%"), addr);
+	if (sa->sa_family == AF_INET && inet_pton(AF_INET, number, &want.v4) == 1)
 		return memcmp(&((const struct sockaddr_in *)(const void *)sa)->sin_addr, &want.v4,
 			      sizeof(want.v4)) == 0;
-	if (sa->sa_family == AF_INET6 && inet_pton(AF_INET6, addr, &want.v6) == 1)
+	if (sa->sa_family == AF_INET6 && inet_pton(AF_INET6, number, &want.v6) == 1)
 		return memcmp(&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr,
 			      &want.v6, sizeof(want.v6)) == 0;
 	return false;
@@ -121,7 +126,7 @@ bool host_interface_of(const char *addr, char *name)
 	if (getifaddrs(&all) < 0)
 		return false;
 	for (i = all; i; i = i->ifa_next)
-		if (same_address(i->ifa_addr, addr)) {
+		if (has_address(i, addr)) {
 			snprintf(name, IFNAMSIZ, "%s", i->ifa_name);
 			break;
 		}

@@ -89,3 +89,22 @@ port=${at##*:}
 kill_now s1 TERM
 wait_until 10 'its port is free' not_listens "$port"
 measure '[::1]' "$port"
+
+# ---- addresses of one link, whose interface they name: its card is found, too ----
+can_make_namespaces || { say 'no namespaces: link-local addresses are left out'; exit 0; }
+NAMESPACES=("$RUN")
+ip netns add "$RUN"
+ip -n "$RUN" link add card type veth peer name other
+ip -n "$RUN" address add fe80::7/64 dev card nodad
+for i in lo card other; do ip -n "$RUN" link set "$i" up; done
+on_link() { start_daemon "$1" ip netns exec "$RUN" "$BIN/tally-$1" "${@:2}"; }
+link_nodes_are()
+{
+	ip netns exec "$RUN" "$BIN/tally" nodes --scheduler '[fe80::7%card]:7470' > "$TMP/nodes" &&
+		[ "$(grep -c "$1" "$TMP/nodes")" = "$2" ]
+}
+on_link scheduler --listen '[fe80::7%card]:7470' --state-dir ''
+on_link server --scheduler '[fe80::7%card]:7470' --listen '[fe80::7%card]:0' --shm-socket none
+on_link agent --scheduler '[fe80::7%card]:7470' --socket "$TMP/link.sock"
+wait_until 20 'both have a card of 10 Gbit/s' link_nodes_are 'fe80::7%card.* 10 Gbit/s ' 2
+say 'link-local addresses, and the speed of their card'
