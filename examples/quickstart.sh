@@ -14,4 +14,4 @@ fi
 echo "Training a character language model on $text"
 echo "  1 scheduler, 2 agents with a server each, 1 CPU server; 4 ranks, 2 per agent"
 echo
-exec "$bin/tally" local --agents 2 --servers 1 --ranks 4 -- "$bin/charlm" "$text"
+exec "$bin/tally" local --agents 2 --servers 1 --ranks 4 -- "$bin/charlm" -- "$text"

@@ -29,6 +29,12 @@ say "$(grep '^loss before' "$TMP/out"), parameters identical on 4 ranks"
 printf 'too short\n' > "$TMP/short"
 expect_status 1 quickstart "$TMP/short"
 expect_text "$TMP/err" 'short|4096'
+# A name that looks like an option, as seen from where the script is.
+mkdir "$TMP/examples"
+cp "$ROOT/examples/quickstart.sh" "$TMP/examples"
+cp "$TMP/short" "$TMP/-short"
+expect_status 1 env BUILD="$BUILD" TEXT=-short "$TMP/examples/quickstart.sh"
+expect_text "$TMP/err" 'charlm: -short: 10 bytes; a text has 4096'
 missing="$TMP/a \"missing\" \`text'"
 expect_status 2 env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
 	make -C "$ROOT" -o deps quickstart BUILD="$BUILD" TEXT="$missing"
