@@ -99,7 +99,7 @@ struct msg_reply {
 	uint64_t req;
 	int32_t code;
 	const char *text;
-	uint32_t nids;			/* DECLARE's answer: ids in the order declared */
+	uint32_t nids;			/* answers: DECLARE's as declared, RANK_JOIN's job */
 	const uint32_t *ids;
 };
 
