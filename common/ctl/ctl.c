@@ -287,8 +287,10 @@ static void on_readable(void *ctx, struct stream *s, const uint8_t *data, size_t
 		close_fds(c->fds, &c->nfds);
 	}
 	move_fds(c->carried, &c->ncarried, fresh, &nfresh);
-	if (c->have > 0)
-		start_deadline(c);
+	if (c->have == 0)
+		return;
+	stream_want(s, whole_bytes(c) - c->have);
+	start_deadline(c);
 }
 
 uint32_t ctl_take_fds(struct ctl *c, int *fds, uint32_t max)

@@ -101,6 +101,9 @@ int stream_write_fds(struct stream *s, const void *data, size_t len, const int *
  * here on.  They belong to the message that holds the last of the bytes: the kernel
  * ends a read there.  What is not taken is closed when readable() returns. */
 uint32_t stream_take_fds(struct stream *s, int *fds, uint32_t max);
+/* In readable() only: so much is yet to come of a message that has begun.  Otherwise a turn reads
+ * 4 KiB, so that who sends small messages without end holds up nobody. */
+void stream_want(struct stream *s, size_t bytes);
 void stream_close(struct stream *s);		/* at once; what waits is dropped */
 /* Reads no more, sends what waits for up to timeout_ms, then closes. */
 void stream_finish(struct stream *s, uint32_t timeout_ms);

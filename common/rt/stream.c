@@ -24,6 +24,7 @@
 #include "common/rt/loop_int.h"
 
 #define READS_PER_TURN		16
+#define SMALL_READ_BYTES	4096u	/* may be some hundred messages, each with an answer */
 #define DRAIN_READS		16
 
 enum stream_state { RESOLVING, CONNECTING, OPEN, FINISHING, CLOSED };
@@ -49,6 +50,7 @@ struct stream {
 	struct loop_timer *finish;
 	struct resolve *resolve;
 	struct loop_task last_word;
+	size_t want;			/* of the message that has begun; 0: little */
 	struct list queue;		/* of struct piece */
 	size_t queued;
 	uint32_t nfds;			/* received, not taken */
@@ -362,11 +364,11 @@ static bool take_control(struct stream *s, struct msghdr *mh)
 	return !(mh->msg_flags & MSG_CTRUNC);
 }
 
-/* One read: bytes, 0 at the end, -errno. */
-static ssize_t read_some(struct stream *s)
+/* One read of up to max bytes: how many, 0 at the end, -errno. */
+static ssize_t read_some(struct stream *s, size_t max)
 {
 	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(STREAM_FDS_MAX * sizeof(int))];
-	struct iovec iov = { loop_scratch(s->l), LOOP_SCRATCH_BYTES };
+	struct iovec iov = { loop_scratch(s->l), max };
 	struct msghdr mh = {
 		.msg_iov = &iov, .msg_iovlen = 1,
 		.msg_control = s->is_unix ? control : NULL,
@@ -381,13 +383,18 @@ static ssize_t read_some(struct stream *s)
 	return n;
 }
 
+/* Large messages go on in one turn; of small ones, each of which is work, it takes a few. */
 static void on_readable(struct stream *s)
 {
-	for (int i = 0; i < READS_PER_TURN && s->state == OPEN; i++) {
-		ssize_t n = read_some(s);
+	bool more = true;
+
+	for (int i = 0; i < READS_PER_TURN && s->state == OPEN && more; i++) {
+		size_t max = s->want ? MIN(s->want, LOOP_SCRATCH_BYTES) : SMALL_READ_BYTES;
+		ssize_t n = read_some(s, max);
 
 		if (n == -EAGAIN || n == -EINTR)
 			return;
+		s->want = 0;
 		if (n > 0)
 			s->cb.readable(s->ctx, s, loop_scratch(s->l), (size_t)n);
 		close_fds(s->fds, &s->nfds);
@@ -395,7 +402,13 @@ static void on_readable(struct stream *s)
 			end(s);
 		else if (n < 0)
 			end_errno(s, "cannot read from", (int)-n);
+		more = s->want > 0;
 	}
+}
+
+void stream_want(struct stream *s, size_t bytes)
+{
+	s->want = bytes > SMALL_READ_BYTES ? bytes : 0;
 }
 
 uint32_t stream_take_fds(struct stream *s, int *fds, uint32_t max)

@@ -179,6 +179,7 @@ struct end {
 	int fds[STREAM_FDS_MAX];
 	struct err why;
 	bool echo;
+	bool one_turn;			/* the loop ends with the turn in which something came */
 };
 
 static struct end near, far;
@@ -205,6 +206,8 @@ static void on_readable(void *ctx, struct stream *s, const uint8_t *data, size_t
 	en->nfds += stream_take_fds(s, en->fds + en->nfds, STREAM_FDS_MAX - en->nfds);
 	if (en->echo)
 		ck_assert_int_eq(stream_write(s, data, len), 0);
+	if (en->one_turn)
+		loop_stop(loop);
 }
 
 static void on_closed(void *ctx, struct stream *s, const struct err *e)
@@ -294,6 +297,24 @@ START_TEST(tcp_stream_carries_bytes_both_ways)
 	ck_assert_str_eq(stream_peer(near.s), stream_local(far.s));
 	ck_assert_str_eq(stream_local(near.s), stream_peer(far.s));
 	ck_assert_int_eq(stream_write_fds(near.s, "x", 1, (int[]){ 0 }, 1), TALLY_EINVAL);
+}
+END_TEST
+
+START_TEST(peer_that_sends_without_end_has_one_small_read_in_a_turn)
+{
+	uint8_t some[4096] = { 0 };
+	uint32_t sent = 0;
+	ssize_t n;
+
+	while ((n = send(stream_fd(near.s), some, sizeof(some), MSG_DONTWAIT)) > 0)
+		sent += (uint32_t)n;
+	ck_assert_uint_gt(sent, 64 << 10);
+	far.one_turn = true;
+	loop_run(loop);
+	ck_assert_uint_gt(far.bytes, 0);
+	ck_assert_uint_le(far.bytes, 4096);
+	far.one_turn = false;
+	loop_wait_count(loop, &far.bytes, sent);
 }
 END_TEST
 
@@ -592,6 +613,7 @@ static Suite *suite(void)
 
 	c = tcase_create("unix");
 	tcase_add_checked_fixture(c, setup_unix, teardown_pair);
+	tcase_add_test(c, peer_that_sends_without_end_has_one_small_read_in_a_turn);
 	tcase_add_test(c, unix_stream_carries_bytes_both_ways);
 	tcase_add_test(c, descriptors_ride_both_ways_even_behind_a_queue);
 	tcase_set_timeout(c, 120);
