@@ -35,6 +35,8 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 	done
 	grep -q '^User=tally$' "$unit" || fail "$unit: who runs it cannot own a secret file"
 	grep -q '^OOMScoreAdjust=-[1-9]' "$unit" || fail "$unit: the kernel's next victim"
+	# Without a route to its scheduler a daemon ends at once, ten times in ten seconds.
+	grep -q '^StartLimitIntervalSec=0$' "$unit" || fail "$unit: gives up while a network comes"
 done
 
 # What is enabled runs after the next boot, whether the target is enabled or not.
