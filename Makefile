@@ -425,6 +425,7 @@ dest = $(DESTDIR)$(PREFIX)
 # install's, which makes files anew, for everybody to read whatever the umask: a library that
 # was written over would end the processes that have it.
 install: build
+	@case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX): not an absolute path" >&2; exit 2 ;; esac
 	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include $(dest)/lib/systemd/system \
 		$(dest)/lib/sysusers.d $(dest)/share/doc/tally $(DESTDIR)$(PYTHON_DIR)/tally/torch
 	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) $(dest)/bin

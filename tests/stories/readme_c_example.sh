@@ -82,6 +82,9 @@ closed=$(find -L "$TMP/usr/usr" ! -perm -004)
 [ -z "$closed" ] || fail "with umask 077 nobody else can read $closed"
 install_copy "$TMP/root" PREFIX=/usr/local
 expect_package "$TMP/root" /usr/local
+(install_copy "$TMP/none" PREFIX='~/tally') 2> /dev/null &&
+	fail 'units and libtally.pc would name ~'
+expect_text "$TMP/install.log" 'PREFIX=~/tally: not an absolute path'
 PC_DIR=$(dirname "$(find "$TMP/root" -name libtally.pc)")
 INSTALLED_LIB=$(dirname "$PC_DIR")
 say "installed, headers: $(flags --cflags)"
