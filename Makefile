@@ -217,7 +217,8 @@ LIBTALLY_CUDA := $(if $(CUDART),$(if $(NCCL),$(BUILD)/lib/libtally-cuda.so.0))
 libtally-cuda: $(LIBTALLY_CUDA)
 	$(if $(LIBTALLY_CUDA),@:,@echo '  no CUDA toolkit and NCCL found (CUDA_HOME, NCCL_HOME): libtally-cuda is left out')
 
-$(BUILD)/lib/libtally-cuda.so.0: client/gpu/cuda.c client/gpu/plugin.h $(call obj,$(wildcard common/base/*.c))
+$(BUILD)/lib/libtally-cuda.so.0: client/gpu/cuda.c client/gpu/plugin.h \
+		$(call obj,$(wildcard common/base/*.c) client/clock.c)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -isystem $(CUDA_DIR)/include -isystem $(NCCL_DIR)/include \
@@ -261,7 +262,7 @@ $(DOUBLE): $(wildcard tests/gpu/*_double.c tests/gpu/*.h tests/gpu/include/*.h) 
 	$(Q)$(GPU_CC) -shared -Wl,-soname,$(@F) -o $@ $(filter %.c %.a,$^)
 
 $(BUILD)/tests/gpu/libtally-cuda.so.0: client/gpu/cuda.c client/gpu/plugin.h $(DOUBLE) \
-		$(call obj,$(wildcard common/base/*.c))
+		$(call obj,$(wildcard common/base/*.c) client/clock.c)
 	@echo "  LD      $@"
 	$(Q)$(GPU_CC) -shared -Wl,-soname,$(@F) -o $@ $(filter %.c %.o %.1,$^)
 

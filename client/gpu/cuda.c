@@ -24,6 +24,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/clock.h"
+
 #define PLUGIN_API	__attribute__((visibility("default")))
 #define WAIT_GEQ	0u		/* CU_STREAM_WAIT_VALUE_GEQ */
 #define NAP_NS		20000
@@ -74,6 +76,7 @@ static int nccl_error(ncclResult_t rc, struct err *e)
 		       ncclGetLastError(NULL));
 }
 
+/* It takes a few times as long as it says: no measure of time. */
 static void nap(void)
 {
 	nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
@@ -303,13 +306,13 @@ static ncclResult_t state_of(struct gpu *g, int comm)
 
 static int finish(struct gpu *g, int comm, ncclResult_t rc, uint32_t timeout_ms, struct err *e)
 {
-	uint64_t naps = (uint64_t)timeout_ms * (NS_PER_MS / NAP_NS);
+	mono_t deadline = lt_now() + mono_ms(timeout_ms);
 
 	while (rc == ncclInProgress) {
 		rc = state_of(g, comm);
 		if (rc != ncclInProgress)
 			break;
-		if (!naps--)
+		if (lt_now() >= deadline)
 			return err_set(e, TALLY_ETIMEDOUT, "NCCL: the group did not come about or "
 				       "does not go on, after %u ms", timeout_ms);
 		nap();

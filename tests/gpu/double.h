@@ -10,7 +10,7 @@
  * (NCCL_HOSTID).
  *
  * Environment: DOUBLE_GPUS=name,name,... are the devices (g0 ... g15); empty: there is none;
- * no-driver: not even a driver.
+ * no-driver: not even a driver.  DOUBLE_STALLS: NCCL's groups never come about.
  */
 #ifndef TALLY_TESTS_GPU_DOUBLE_H
 #define TALLY_TESTS_GPU_DOUBLE_H

@@ -159,7 +159,7 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id,
 API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
 {
 	*state = c->state;
-	if (*state == ncclSuccess && c->m->joined < (uint32_t)c->n)
+	if (*state == ncclSuccess && (c->m->joined < (uint32_t)c->n || getenv("DOUBLE_STALLS")))
 		*state = ncclInProgress;
 	else if (c->me == 0)
 		(void)shm_unlink(c->name);

@@ -66,6 +66,14 @@ export TALLY_TIMEOUT_MS=1000
 play scatter.topo --shy
 heard 'ETIMEDOUT: on machine .* these have not said which GPU they have: rank 1$' 0 2 3
 
+# A group that does not come about: the deadline is the one that was said, and no multiple of it.
+export DOUBLE_GPUS=g0,g1,g2,g3 TALLY_TIMEOUT_MS=5000
+before=$SECONDS
+DOUBLE_STALLS=1 expect_status 1 timeout 100 "$BIN/tally" local --ranks 2 --agent-arg \
+	"--topology=$ROOT/tests/data/gpu/scatter.topo" -- "$GPU/rank" "$PLUGIN"
+expect_text "$TMP/err" 'gpu_open: ETIMEDOUT: NCCL: the group did not come about .* after 5000 ms'
+[ $(( SECONDS - before )) -lt 14 ] || fail "5 s took $(( SECONDS - before )) s"
+
 # No GPU and no driver: what the user can do is in the text.
 for none in '' no-driver; do
 	DOUBLE_GPUS=$none expect_status 1 timeout 60 "$BIN/tally" local -- "$GPU/rank" "$PLUGIN"
