@@ -317,14 +317,13 @@ static int step(struct flight *f)
 	return rc ? rc : spread(f);
 }
 
-static int take_off(struct flight *f, void *stream)
+static int take_off(struct flight *f)
 {
 	enum gpu_lane last = f->g->members > 1 ? GPU_SPREAD : GPU_IN;
 	uint32_t width = f->g->members > 1 ? f->g->nroots : 1;
-	int rc = f->ops->follow(f->g->dev, GPU_REDUCE, stream, f->g->step, f->e);
-
 	/* out may still be on its way from the last round */
-	rc = rc ? rc : f->ops->wait(f->g->dev, GPU_REDUCE, f->gt->landed, f->e);
+	int rc = f->ops->wait(f->g->dev, GPU_REDUCE, f->gt->landed, f->e);
+
 	for (f->from = 0; f->from < f->gt->nchunks && !rc; f->from = f->to) {
 		f->to = MIN(f->from + width, f->gt->nchunks);
 		rc = step(f);
@@ -337,6 +336,15 @@ static int take_off(struct flight *f, void *stream)
 }
 
 /* ---- rounds ---- */
+
+/* What the plugin says of the user's stream: EINVAL is his, all else the GPU's. */
+static int of_stream(tally_session *s, int rc, const struct err *e)
+{
+	if (rc != TALLY_EINVAL)
+		return rc ? lt_gpu_broken(s, e) : 0;
+	s->err = *e;
+	return rc;
+}
 
 static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub *sub,
 		      tally_ticket *k)
@@ -385,6 +393,8 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 	if (!in || !out)
 		return err_set(&s->err, TALLY_EINVAL, "tensor %s: no input or no output", t->name);
 	rc = lt_round_options(s, t, opt, &sub);
+	rc = rc ? rc : of_stream(s, s->gpu->ops->follow(s->gpu->dev, GPU_REDUCE, stream,
+							s->gpu->step, &e), &e);
 	if (!rc)
 		rc = prepare(s, t);
 	if (!rc)
@@ -396,7 +406,7 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 		.out = out, .dtype = t->dtype, .timed = s->timeline != NULL, .e = &e,
 	};
 
-	rc = take_off(&f, stream);
+	rc = take_off(&f);
 	if (!rc)
 		return 0;
 	err_wrap(&e, "round %u of tensor %s", t->round, t->name);
@@ -461,9 +471,7 @@ int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream)
 			       (unsigned long long)k);
 	if (!t->gpu || !t->gpu->flying)
 		return tally_wait(s, k, -1);
-	rc = s->gpu->ops->lead(s->gpu->dev, t->gpu->landed, stream, &e);
-	if (rc)
-		return lt_gpu_broken(s, &e);
-	t->gpu->let_go = true;
-	return 0;
+	rc = of_stream(s, s->gpu->ops->lead(s->gpu->dev, t->gpu->landed, stream, &e), &e);
+	t->gpu->let_go = !rc;
+	return rc;
 }

@@ -285,8 +285,9 @@ TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
  * As tally_push_pull(), with in and out on the GPU: the same, or memory apart.  Begins
  * when `stream` (a cudaStream_t, NULL: the default one) has done what it holds now; nobody
  * else may use in or out until the round is done.  All ranks of the job start rounds on
- * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU.  tally_fd() does
- * not tell of these rounds: wait with tally_wait(), or with
+ * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU, or the stream is
+ * captured into a CUDA graph.  tally_fd() does not tell of these rounds: wait with
+ * tally_wait(), or with
  */
 TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 				  const tally_push_pull_options *opt, void *stream,
@@ -295,7 +296,7 @@ TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void 
 /*
  * which returns at once and uses the ticket up: what `stream` gets from now on runs when
  * the result is in out.  If the job fails, the stream goes on, out holds nothing of use,
- * and the next call says why.
+ * and the next call says why.  EINVAL: the stream is captured; the ticket is not used up.
  */
 TALLY_API int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream);
 

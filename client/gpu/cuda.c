@@ -520,17 +520,38 @@ static int cuda_done(struct gpu *g, struct gpu_event *ev, struct err *e)
 	return rc == cudaSuccess ? 0 : cuda_error(rc, "what was on the lanes", e);
 }
 
+/* What waits for a stream that is captured is captured, too: the lanes would be in a graph. */
+static int not_captured(void *stream, struct err *e)
+{
+	enum cudaStreamCaptureStatus is = cudaStreamCaptureStatusNone;
+
+	CUDA(cudaStreamIsCapturing((cudaStream_t)stream, &is), e);
+	return is == cudaStreamCaptureStatusNone ? 0 :
+	       err_set(e, TALLY_EINVAL, "the stream is being captured into a CUDA graph, and no "
+		       "round can be part of one");
+}
+
 static int cuda_follow(struct gpu *g, enum gpu_lane lane, void *stream, struct gpu_event *ev,
 		       struct err *e)
 {
+	int rc;
+
 	CUDA(cudaSetDevice(g->device), e);
+	rc = not_captured(stream, e);
+	if (rc)
+		return rc;
 	CUDA(cudaEventRecord(ev->event, (cudaStream_t)stream), e);
 	return cuda_wait(g, lane, ev, e);
 }
 
 static int cuda_lead(struct gpu *g, struct gpu_event *ev, void *stream, struct err *e)
 {
+	int rc;
+
 	CUDA(cudaSetDevice(g->device), e);
+	rc = not_captured(stream, e);
+	if (rc)
+		return rc;
 	CUDA(cudaStreamWaitEvent((cudaStream_t)stream, ev->event, 0), e);
 	return 0;
 }
@@ -563,6 +584,18 @@ static int cuda_await(struct gpu *g, enum gpu_lane lane, _Atomic uint32_t *word,
 
 /* ---- trouble ---- */
 
+/* Where another thread captures a graph, a query in the usual mode fails, and spoils the graph. */
+static cudaError_t query(cudaStream_t lane)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	cudaError_t rc;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	rc = cudaStreamQuery(lane);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	return rc;
+}
+
 static int cuda_failed(struct gpu *g, struct err *e)
 {
 	ncclResult_t state = ncclSuccess;
@@ -570,7 +603,7 @@ static int cuda_failed(struct gpu *g, struct err *e)
 
 	(void)cudaSetDevice(g->device);
 	for (int i = 0; i < GPU_LANES; i++) {
-		rc = cudaStreamQuery(g->lane[i]);
+		rc = query(g->lane[i]);
 		if (rc != cudaSuccess && rc != cudaErrorNotReady)
 			return cuda_error(rc, "a lane", e);
 	}

@@ -75,7 +75,7 @@ struct gpu_plugin {
 	/* 0: what was recorded is done; EAGAIN: not yet. */
 	int (*done)(struct gpu *g, struct gpu_event *ev, struct err *e);
 	/* The lane waits for what the user's stream holds by now (ev is recorded for that);
-	 * the stream for the event. */
+	 * the stream for the event.  EINVAL, and nothing is done: the stream is captured. */
 	int (*follow)(struct gpu *g, enum gpu_lane lane, void *stream, struct gpu_event *ev,
 		      struct err *e);
 	int (*lead)(struct gpu *g, struct gpu_event *ev, void *stream, struct err *e);

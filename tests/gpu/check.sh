@@ -68,6 +68,7 @@ play 1 $each
 [ $each -eq 2 ] || play 1 2
 play 2 $(( 2 * each ))
 play 2 $(( 2 * each )) --exact
+play 1 $each --captures
 play 2 $(( 2 * each )) --lost
 heard 'EWORKERLOST: .*rank 1' 0 2 $(( 2 * each - 1 ))
 play 2 4 --crossed

@@ -59,7 +59,8 @@ API cudaError_t cudaGetLastError(void)
 API const char *cudaGetErrorString(cudaError_t rc)
 {
 	static const char *const text[] = { "no error", "invalid value", "no memory", "not ready",
-					    "no device", "no driver" };
+					    "no device", "no driver",
+					    "not while a stream is captured" };
 
 	return text[rc];
 }
@@ -117,6 +118,51 @@ API cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device)
 		return cudaErrorInvalidValue;
 	snprintf(id, (size_t)len, "%s", name[device]);
 	return cudaSuccess;
+}
+
+/* ---- captures: of one stream at a time, and what must not happen during them ---- */
+
+static _Atomic(cudaStream_t) captured;
+static _Atomic bool spoiled;
+static _Thread_local enum cudaStreamCaptureMode capture_mode;
+
+static cudaError_t spoil(void)
+{
+	spoiled = true;
+	return cudaErrorStreamCaptureUnsupported;
+}
+
+API cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+	enum cudaStreamCaptureMode was = capture_mode;
+
+	capture_mode = *mode;
+	*mode = was;
+	return cudaSuccess;
+}
+
+API cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+	if (!s || captured || mode != cudaStreamCaptureModeGlobal)
+		return cudaErrorInvalidValue;
+	spoiled = false;
+	captured = s;
+	return cudaSuccess;
+}
+
+API cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
+{
+	*status = s && s == captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+	return cudaSuccess;
+}
+
+API cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+	*graph = NULL;
+	if (s != captured)
+		return cudaErrorInvalidValue;
+	captured = NULL;
+	return spoiled ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
 /* ---- streams ---- */
@@ -215,8 +261,11 @@ static struct double_stream *real(cudaStream_t s)
 cudaError_t double_put(cudaStream_t stream, void (*fn)(void *), void *arg)
 {
 	struct double_stream *s = real(stream);
-	struct op *op = calloc(1, sizeof(*op));
+	struct op *op;
 
+	if (stream && stream == captured)
+		return spoil();
+	op = calloc(1, sizeof(*op));
 	if (!op || !s)
 		return cudaErrorMemoryAllocation;
 	op->fn = fn;
@@ -245,6 +294,8 @@ API cudaError_t cudaStreamQuery(cudaStream_t stream)
 	struct double_stream *s = real(stream);
 	bool empty;
 
+	if (captured && capture_mode == cudaStreamCaptureModeGlobal)
+		return spoil();
 	pthread_mutex_lock(&s->lock);
 	empty = !s->first;
 	pthread_mutex_unlock(&s->lock);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rank [--exact] [--apart] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
- *	--crossed] PLUGIN
+ *	--crossed | --captures] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -15,6 +15,7 @@
  * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
  * no GPU; --host: nor does it then, and declares a tensor, for which it has 1 s; --mixed: it
  * alone wants exact sums; --crossed: it starts two rounds the other way round.
+ * --captures: before each round a graph is captured on the stream, and no round gets into it.
  * --apart: several ranks may have one GPU, as if they were of different hosts, which NCCL
  * wants then.  --gpus prints how many there are, or why there is none and exits 1.
  */
@@ -62,7 +63,7 @@ static struct item items[] = {
 
 static tally_session *s;
 static uint32_t rank, world;
-static bool exact;
+static bool exact, captures;
 
 static void die(const char *format, ...)
 {
@@ -217,11 +218,39 @@ static void start(struct item *it, uint32_t round, cudaStream_t stream)
 	     "gpu_push_pull");
 }
 
+static void refused(int rc, const char *what)
+{
+	if (rc != TALLY_EINVAL || !strstr(tally_error_text(s), "captured into a CUDA graph"))
+		die("%s on a captured stream: %s: %s", what, tally_error_name(rc),
+		    tally_error_text(s));
+}
+
+/* Long enough for who watches the GPU to look at it. */
+static void capture(struct item *flying, struct item *idle, cudaStream_t stream)
+{
+	cudaGraph_t graph;
+	tally_ticket k;
+	cudaError_t rc = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+
+	if (rc)
+		die("capture: %s", cudaGetErrorString(rc));
+	refused(tally_gpu_push_pull(s, idle->tensor, idle->in, idle->out, NULL, stream, &k),
+		"gpu_push_pull");
+	refused(tally_gpu_wait(s, flying->ticket, stream), "gpu_wait");
+	usleep(300000);
+	rc = cudaStreamEndCapture(stream, &graph);
+	if (rc)
+		die("the end of the capture: %s", cudaGetErrorString(rc));
+}
+
 /* In odd rounds the host waits, in even ones the stream does. */
 static void play_round(uint32_t round, cudaStream_t stream)
 {
-	for (size_t i = 0; i < ITEMS; i++)
+	for (size_t i = 0; i < ITEMS; i++) {
 		start(&items[i], round, stream);
+		if (captures && i == 0)
+			capture(&items[0], &items[1], stream);
+	}
 	for (size_t i = 0; i < ITEMS; i++) {
 		if (round % 2)
 			must(tally_wait(s, items[i].ticket, SOON_MS), "wait");
@@ -352,6 +381,7 @@ int main(int argc, char **argv)
 		{ "host", no_argument, NULL, 'h' },
 		{ "mixed", no_argument, NULL, 'm' },
 		{ "crossed", no_argument, NULL, 'c' },
+		{ "captures", no_argument, NULL, 'C' },
 		{ "gpus", no_argument, NULL, 'g' },
 		{ 0 }
 	};
@@ -371,6 +401,7 @@ int main(int argc, char **argv)
 		host |= c == 'h';
 		mixed |= c == 'm';
 		crossed |= c == 'c';
+		captures |= c == 'C';
 		if (c == 'a')
 			(void)setenv("NCCL_HOSTID", me ? me : "0", 1);
 		if (c == 'g')

@@ -73,6 +73,14 @@ class Stream:
     def synchronize(self):
         _must(_lib.cudaStreamSynchronize(self))
 
+    @contextlib.contextmanager
+    def captured(self):
+        """As torch.cuda.graph(), with nothing in it."""
+        graph = ctypes.c_void_p()
+        _must(_lib.cudaStreamBeginCapture(self, 0))
+        yield
+        _must(_lib.cudaStreamEndCapture(self, ctypes.byref(graph)))
+
     def call(self, function):
         """The function is called when the stream has done what it holds."""
         number = next(_numbers)

@@ -65,6 +65,9 @@ def a_session_has_a_gpu(_):
         ticket = tensor.gpu_push_pull(memory.data_ptr(), out.data_ptr() if apart else None,
                                       stream.cuda_stream)
         there = out if apart else memory
+        with stream.captured():
+            raises(tally.TallyError, "EINVAL: the stream is being captured", ticket.gpu_wait,
+                   stream.cuda_stream)
         if turn < 2:
             ticket.wait()
             assert torch.equal(there, want), turn

@@ -151,7 +151,11 @@ class Ticket:
         """
         if self.done:
             raise TallyError(_EINVAL, f"tensor {self._tensor.name}: the ticket is used up")
-        self._finish(_lib.tally_gpu_wait(self._tensor.session._handle(), self._number, stream))
+        session = self._tensor.session
+        code = _lib.tally_gpu_wait(session._handle(), self._number, stream)
+        if code == _EINVAL:  # the stream is captured: another one can wait, or the host
+            raise _error(code, session.error_text)
+        self._finish(code)
 
     def test(self):
         """True when the round is done (its output is filled then), False when not yet."""

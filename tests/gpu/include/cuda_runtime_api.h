@@ -18,6 +18,7 @@ typedef enum {
 	cudaErrorNotReady,
 	cudaErrorNoDevice,
 	cudaErrorInsufficientDriver,
+	cudaErrorStreamCaptureUnsupported,
 } cudaError_t;
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
@@ -62,6 +63,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
 				size_t bytes, cudaStream_t s);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeRelaxed = 2 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+typedef struct double_graph *cudaGraph_t;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg);
 
 #endif
