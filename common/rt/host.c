@@ -9,6 +9,7 @@
  * error: a machine without answers must work too.
  */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
@@ -94,6 +95,8 @@ int host_random(void *buf, size_t len)
 
 /* ---- cards ---- */
 
+#define LAYERS_MAX	4u	/* as a VLAN on a bridge of a bond of cards */
+
 /* A link-local address says its interface, too: "fe80::1%eth0". */
 static bool has_address(const struct ifaddrs *i, const char *addr)
 {
@@ -128,10 +131,38 @@ bool host_interface_of(const char *addr, char *name)
 	for (i = all; i; i = i->ifa_next)
 		if (has_address(i, addr)) {
 			snprintf(name, IFNAMSIZ, "%s", i->ifa_name);
+			name[strcspn(name, ":")] = '\0';	/* the address's label */
 			break;
 		}
 	freeifaddrs(all);
 	return i != NULL;
+}
+
+static bool is_over(const char *name, const char *card, uint32_t layers)
+{
+	static const char lower[] = "lower_";
+	char path[64];
+	struct dirent *at;
+	bool found = false;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/sys/class/net/%.*s", IFNAMSIZ - 1, name);
+	d = opendir(path);
+	while (d && !found && (at = readdir(d))) {
+		const char *below = at->d_name + sizeof(lower) - 1;
+
+		if (!strncmp(at->d_name, lower, sizeof(lower) - 1))
+			found = !strcmp(below, card) ||
+				(layers > 1 && is_over(below, card, layers - 1));
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+bool host_interface_is_over(const char *name, const char *card)
+{
+	return is_over(name, card, LAYERS_MAX);
 }
 
 static int ask_card(const char *name, void *request)

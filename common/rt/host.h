@@ -22,6 +22,8 @@ uint64_t host_interface_bits_per_s(const char *name);
 /* The interface that owns the numeric address; false: none does.  HOST_INTERFACE_LEN bytes. */
 #define HOST_INTERFACE_LEN 16
 bool host_interface_of(const char *addr, char *name);
+/* Whether an interface sends by that card: as a bond, a bridge or a VLAN of it, also of one. */
+bool host_interface_is_over(const char *name, const char *card);
 /* The PCI address of the card that owns the numeric address, "": none.  HOST_BUS_ID_LEN bytes. */
 #define HOST_BUS_ID_LEN 32
 void host_bus_id(const char *addr, char *bus_id);

@@ -59,7 +59,8 @@ static bool is_rail(const struct topo_card *c, const char *const *rail, uint32_t
 	char name[HOST_INTERFACE_LEN];
 
 	for (uint32_t i = 0; i < nrails; i++)
-		if (host_interface_of(rail[i], name) && !strcmp(name, c->name))
+		if (host_interface_of(rail[i], name) &&
+		    (!strcmp(name, c->name) || host_interface_is_over(name, c->name)))
 			return true;
 	return false;
 }

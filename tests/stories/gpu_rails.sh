@@ -36,3 +36,23 @@ timeout 100 "$BIN/tally" local --ranks 8 --keep-logs "$TMP/logs2" --agent-arg \
 grep -q 'GPUs 8, groups 1, reduce-scatter and all-gather' "$TMP"/logs2/*agent* ||
 	fail "the agent has another plan: $(grep -h GPUs "$TMP"/logs2/*agent*)"
 say 'a file of lines is taken as it is'
+
+# A rail is an address, and that may be another interface's than the card's own.
+if ! can_make_namespaces; then
+	say 'skipped: no namespaces for a bridge over a card'
+	exit 0
+fi
+sed 's/name="lo"/name="card0"/' "$TMP/machine.xml" > "$TMP/card0.xml"
+export HWLOC_XMLFILE=$TMP/card0.xml
+ns_add a
+in_ns a ip link add card0 type veth peer name wire
+in_ns a ip link add br0 type bridge
+in_ns a ip link set card0 master br0
+in_ns a ip addr add 10.0.0.1/24 dev br0
+in_ns a ip addr add 10.0.1.1/24 dev card0 label card0:x
+for rail in 10.0.0.1 10.0.1.1; do
+	in_ns a "$BIN/tally" doctor --rail $rail > "$TMP/out" || :
+	expect_text "$TMP/out" '^plan +reduce and broadcast'
+	expect_text "$TMP/out" '^# 8 network cards left out'
+done
+say 'the card below a bridge is the one that counts, and one with a label'
