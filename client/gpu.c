@@ -206,11 +206,14 @@ static int open_device(tally_session *s, const tally_gpu_options *opt)
 	rc = g->ops->open(opt ? opt->device : (int)s->local_rank, &g->dev, name, &s->err);
 	if (!rc)
 		rc = g->ops->event_new(g->dev, &g->step, &s->err);
+	/* who waits for the others sees no page either */
+	if (!rc)
+		rc = start_watch(s);
 	if (!rc)
 		rc = join(s, name, opt && opt->exact);
 	if (!rc)
 		rc = lt_gpu_pin(s);
-	return rc ? rc : start_watch(s);
+	return rc == TALLY_ESHUTDOWN && g->broken ? lt_gpu_live(s) : rc;
 }
 
 int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)

@@ -308,7 +308,7 @@ static int finish(struct gpu *g, int comm, ncclResult_t rc, uint32_t timeout_ms,
 {
 	mono_t deadline = lt_now() + mono_ms(timeout_ms);
 
-	while (rc == ncclInProgress) {
+	while (rc == ncclInProgress && !g->aborted) {
 		rc = state_of(g, comm);
 		if (rc != ncclInProgress)
 			break;
@@ -336,7 +336,9 @@ static int cuda_join(struct gpu *g, const uint64_t ids[GPU_PLUGIN_IDS], uint32_t
 	config.blocking = 0;
 	for (int i = 0; i < COMMS && !rc; i++) {
 		memcpy(&id, (const char *)ids + (size_t)i * sizeof(id), sizeof(id));
+		pthread_mutex_lock(&g->lock);
 		nrc = ncclCommInitRankConfig(&g->comm[i], (int)members, id, (int)me, &config);
+		pthread_mutex_unlock(&g->lock);
 		rc = finish(g, i, nrc, timeout_ms, e);
 	}
 	if (rc)

@@ -60,7 +60,7 @@ struct gpu_plugin {
 	int (*measure)(struct gpu *g, enum gpu_way way, struct gpu *peer, uint64_t *bytes_per_s,
 		       struct err *e);
 	int (*new_id)(struct gpu *g, uint64_t ids[GPU_PLUGIN_IDS], struct err *e);
-	/* All members with the ids of member 0.  A group of one needs no join. */
+	/* All members with the ids of member 0; give_up() ends it.  A group of one needs none. */
 	int (*join)(struct gpu *g, const uint64_t ids[GPU_PLUGIN_IDS], uint32_t me,
 		    uint32_t members, uint32_t timeout_ms, struct err *e);
 	/* Host memory that copies and words will be in.  What cannot be pinned works, too,

@@ -150,6 +150,8 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id,
 	c->m = meet(c->name);
 	if (!c->m)
 		return ncclInternalError;
+	if (me == 1 && getenv("DOUBLE_DIES"))
+		_exit(0);
 	name_gpu(c);
 	c->m->joined++;
 	*out = c;

@@ -74,6 +74,13 @@ DOUBLE_STALLS=1 expect_status 1 timeout 100 "$BIN/tally" local --ranks 2 --agent
 expect_text "$TMP/err" 'gpu_open: ETIMEDOUT: NCCL: the group did not come about .* after 5000 ms'
 [ $(( SECONDS - before )) -lt 14 ] || fail "5 s took $(( SECONDS - before )) s"
 
+# One that dies on the way into its group: the other hears who, and that at once.
+before=$SECONDS
+TALLY_TIMEOUT_MS=60000 DOUBLE_DIES=1 expect_status 1 timeout 100 "$BIN/tally" local --ranks 2 \
+	--agent-arg "--topology=$ROOT/tests/data/gpu/scatter.topo" -- "$GPU/rank" "$PLUGIN"
+expect_text "$TMP/err" 'rank 0: gpu_open: EWORKERLOST: rank 1 on machine .* is gone'
+[ $(( SECONDS - before )) -lt 30 ] || fail "it took $(( SECONDS - before )) s"
+
 # No GPU and no driver: what the user can do is in the text.
 for none in '' no-driver; do
 	DOUBLE_GPUS=$none expect_status 1 timeout 60 "$BIN/tally" local -- "$GPU/rank" "$PLUGIN"
