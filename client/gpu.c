@@ -262,10 +262,11 @@ int lt_gpu_pin(tally_session *s)
 
 		rc = g->ops->pin(g->dev, m->base, m->bytes, false, &s->err);
 	}
-	for (; g->pinned_results < s->nresults && !rc; g->pinned_results += !rc) {
+	for (; g->pinned_results < s->nresults && !rc && !g->by_arena; g->pinned_results++) {
 		struct slab *m = &s->results[g->pinned_results].mem;
+		struct err e;
 
-		rc = g->ops->pin(g->dev, m->base, m->bytes, true, &s->err);
+		g->by_arena = g->ops->pin(g->dev, m->base, m->bytes, true, &e) != 0;
 	}
 	return rc;
 }

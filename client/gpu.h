@@ -30,11 +30,19 @@ struct lt_gpu_times {
 	_Atomic mono_t landed;
 };
 
+/* A result that a callback copies to where the input was. */
+struct lt_gpu_take {
+	const uint8_t *from;
+	uint8_t *to;
+	uint64_t bytes;
+};
+
 /* A descriptor that a callback posts. */
 struct lt_gpu_post {
 	struct tally_session *session;
 	_Atomic mono_t *at;		/* when it was posted last; NULL: nobody asks */
 	struct ring_sub sub;
+	struct lt_gpu_take take[2];	/* by the round's lowest bit, as results are */
 };
 
 /* What a tensor has on top when it has been on a GPU. */
@@ -62,6 +70,7 @@ struct lt_gpu {
 	uint32_t roots[LOCAL_RANKS_MAX], weights[LOCAL_RANKS_MAX];
 	bool scatter;
 	uint32_t pinned_arena, pinned_results;	/* slabs */
+	bool by_arena;			/* results cannot be pinned, so they go by the arena */
 	pthread_t thread;
 	bool watched;			/* the thread runs */
 	int stop_fd, agent_fd;		/* owned; the thread reads them */

@@ -78,6 +78,9 @@ static void place_chunks(tally_session *s, struct lt_gpu_tensor *gt)
 		};
 		found = lt_arena_find(&s->arena, to, sub->length, &sub->slab, &sub->offset);
 		ASSERT(found);
+		for (int i = 0; i < 2; i++)
+			gt->posts[n].take[i] = (struct lt_gpu_take){
+				t->result[i] + sub->at, to, sub->length };
 		to += sub->length;
 		n++;
 	}
@@ -180,6 +183,17 @@ static void post(void *arg)
 		*p->at = lt_now();
 	while (lt_round_post(p->session, &p->sub) && !p->session->gpu->broken)
 		doze();
+}
+
+/*
+ * The driver reads memory that is not pinned when it is told to copy it, which is before the lane
+ * comes to that.  The input is not needed when the result is there.
+ */
+static void take(void *arg)
+{
+	const struct lt_gpu_take *t = arg;
+
+	memcpy(t->to, t->from, t->bytes);
 }
 
 static void note(void *arg)
@@ -290,13 +304,15 @@ static int bring_out(struct flight *f, uint32_t chunk)
 static int bring_in(struct flight *f, uint32_t chunk)
 {
 	struct lt_gpu_tensor *gt = f->gt;
-	const uint8_t *from = gt->tensor->result[gt->round & 1];
+	struct lt_gpu_take *t = &gt->posts[f->results].take[gt->round & 1];
 	int rc = f->ops->await(f->g->dev, GPU_IN, &gt->words[chunk], gt->round, f->e);
 
 	if (!rc && !f->results++)
 		rc = when(f, GPU_IN, &gt->times.in_begin);
+	if (!rc && f->g->by_arena)
+		rc = f->ops->call(f->g->dev, GPU_IN, take, t, f->e);
 	return rc ? rc : f->ops->copy(f->g->dev, GPU_IN, f->out + at(f, chunk),
-				      from + at(f, chunk), geom_chunk_len(&f->geom, chunk), f->e);
+				      f->g->by_arena ? t->to : t->from, t->bytes, f->e);
 }
 
 static int step(struct flight *f)

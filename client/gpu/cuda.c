@@ -458,11 +458,9 @@ static int cuda_pin(struct gpu *g, void *p, size_t bytes, bool read_only, struct
 {
 	unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
 
+	flags |= read_only ? cudaHostRegisterReadOnly : 0;
 	CUDA(cudaSetDevice(g->device), e);
-	if (!read_only)
-		CUDA(cudaHostRegister(p, bytes, flags), e);
-	else if (cudaHostRegister(p, bytes, flags | cudaHostRegisterReadOnly) != cudaSuccess)
-		(void)cudaGetLastError();	/* copies from it take the slow way */
+	CUDA(cudaHostRegister(p, bytes, flags), e);
 	return 0;
 }
 

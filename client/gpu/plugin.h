@@ -63,8 +63,7 @@ struct gpu_plugin {
 	/* All members with the ids of member 0; give_up() ends it.  A group of one needs none. */
 	int (*join)(struct gpu *g, const uint64_t ids[GPU_PLUGIN_IDS], uint32_t me,
 		    uint32_t members, uint32_t timeout_ms, struct err *e);
-	/* Host memory that copies and words will be in.  What cannot be pinned works, too,
-	 * but slowly: then 0, unless it is for words. */
+	/* Host memory that copies and words will be in. */
 	int (*pin)(struct gpu *g, void *p, size_t bytes, bool read_only, struct err *e);
 	void (*unpin)(struct gpu *g, void *p);
 

@@ -440,6 +440,8 @@ API cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 	pthread_mutex_lock(&range_lock);
 	if (range_of(p, bytes))
 		rc = cudaErrorInvalidValue;	/* twice */
+	if (flags & cudaHostRegisterReadOnly && getenv("DOUBLE_WRITABLE"))
+		rc = cudaErrorInvalidValue;
 	for (int i = 0; i < RANGES_MAX && rc == cudaErrorMemoryAllocation; i++) {
 		if (range[i].p)
 			continue;
@@ -504,15 +506,17 @@ static void do_copy(void *arg)
 API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
 				enum cudaMemcpyKind kind, cudaStream_t s)
 {
-	bool out = kind == cudaMemcpyDeviceToHost;
+	bool out = kind == cudaMemcpyDeviceToHost, pinned = registered(out ? to : from, bytes, out);
 	struct copy *c;
 
-	if (!registered(out ? to : from, bytes, out))
+	if (out && !pinned)
 		return cudaErrorInvalidValue;
-	c = calloc(1, sizeof(*c));
+	c = calloc(1, sizeof(*c) + (pinned ? 0 : bytes));
 	if (!c)
 		return cudaErrorMemoryAllocation;
 	*c = (struct copy){ to, from, bytes };
+	if (!pinned)			/* read at once, as a real one does where it is little */
+		c->from = memcpy(c + 1, from, bytes);
 	return double_put(s, do_copy, c);
 }
 

@@ -11,6 +11,7 @@
  *
  * Environment: DOUBLE_GPUS=name,name,... are the devices (g0 ... g15); empty: there is none;
  * no-driver: not even a driver.  DOUBLE_STALLS: NCCL's groups never come about.
+ * DOUBLE_WRITABLE: memory that is mapped read-only cannot be registered.
  * DOUBLE_DIES: a group's second process ends when it comes to the meeting.
  */
 #ifndef TALLY_TESTS_GPU_DOUBLE_H
