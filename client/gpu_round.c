@@ -390,6 +390,11 @@ static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub 
 	return 0;
 }
 
+static bool overlap(const uint8_t *in, const uint8_t *out, uint64_t bytes)
+{
+	return in != out && in < out + bytes && out < in + bytes;
+}
+
 int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 			const tally_push_pull_options *opt, void *stream, tally_ticket *k)
 {
@@ -408,6 +413,9 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 		return tally_push_pull(s, t, NULL, NULL, opt, k);
 	if (!in || !out)
 		return err_set(&s->err, TALLY_EINVAL, "tensor %s: no input or no output", t->name);
+	if (overlap(in, out, t->bytes))
+		return err_set(&s->err, TALLY_EINVAL, "tensor %s: in and out overlap, and are not "
+			       "the same", t->name);
 	rc = lt_round_options(s, t, opt, &sub);
 	rc = rc ? rc : of_stream(s, s->gpu->ops->follow(s->gpu->dev, GPU_REDUCE, stream,
 							s->gpu->step, &e), &e);

@@ -285,9 +285,9 @@ TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
  * As tally_push_pull(), with in and out on the GPU: the same, or memory apart.  Begins
  * when `stream` (a cudaStream_t, NULL: the default one) has done what it holds now; nobody
  * else may use in or out until the round is done.  All ranks of the job start rounds on
- * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU, or the stream is
- * captured into a CUDA graph.  tally_fd() does not tell of these rounds: wait with
- * tally_wait(), or with
+ * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU, in and out
+ * overlap, or the stream is captured into a CUDA graph.  tally_fd() does not tell of these
+ * rounds: wait with tally_wait(), or with
  */
 TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 				  const tally_push_pull_options *opt, void *stream,

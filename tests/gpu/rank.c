@@ -208,6 +208,15 @@ static void declare(void)
 	}
 }
 
+static void overlap(struct item *it)
+{
+	tally_ticket k;
+	int rc = tally_gpu_push_pull(s, it->tensor, it->in, it->in + 4, NULL, NULL, &k);
+
+	if (rc != TALLY_EINVAL || !strstr(tally_error_text(s), "in and out overlap"))
+		die("in and out overlap: %s", tally_error_name(rc));
+}
+
 static void start(struct item *it, uint32_t round, cudaStream_t stream)
 {
 	const tally_push_pull_options opt = { .op = it->op };
@@ -434,6 +443,7 @@ int main(int argc, char **argv)
 	if (crossed)
 		cross();
 	declare();
+	overlap(&items[2]);
 	play(rounds, lost, fails);
 	for (size_t i = 0; i < ITEMS; i++)
 		must(tally_undeclare(s, &items[i].tensor, 1), "undeclare");
