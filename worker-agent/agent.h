@@ -462,6 +462,7 @@ struct agent {
 	uint32_t refused_job;		/* the last that could not be taken; 0: none */
 	struct err refused;		/* why */
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
+	struct topo *topology;		/* owned: what --topology says; NULL: hwloc is asked */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
 	char note[320];			/* in heartbeats */
@@ -592,7 +593,7 @@ void ad_arenas_tidy(struct ad_job *j);
 void ad_arena_hidden(struct agent *a, const struct ad_shown *m);	/* by one engine */
 
 /* agent_gpu.c: the local plan of a job's GPUs, on the control thread */
-int ad_gpu_check(const struct agent *a, struct err *e);	/* of --topology, before anything */
+int ad_gpu_read(struct agent *a, struct err *e);	/* --topology, before anything */
 void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m);
 void ad_gpu_over(struct ad_job *j);	/* it ends: no answer will come */
 /* The text of an error that a process of j gets (NULL: it has none yet): where others wait for

@@ -3,12 +3,12 @@
  * GPUs of a job's processes on this machine: who is in which group, and who is a root.
  *
  * Every local rank says on which GPU its gradients lie (GPU_JOIN).  When the last one has,
- * the machine's description is read, cut down to these GPUs, and the local plan made of
+ * the machine's description is taken, cut down to these GPUs, and the local plan made of
  * it; each process gets its part (GPU_PLAN), with the id by which its group's first
  * member lets the others find it.  The plan's shares by card are added up for each GPU:
  * what a process copies lies in its own arena, whichever card it leaves by.
  *
- * Reading the description blocks this thread for some 100 ms; the engines go on.
+ * Asking hwloc for the description blocks this thread for some 100 ms; the engines go on.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,30 +34,38 @@ static void gpu_fail(struct ad_session *s, int code, const char *text)
 
 static int read_machine(const struct agent *a, struct topo *t, struct err *e)
 {
-	const char *file = a->opt.topology, *rail[RAILS_MAX];
+	const char *rail[RAILS_MAX];
 	uint32_t left_out;
 	int rc;
 
+	if (a->topology) {
+		*t = *a->topology;
+		return 0;
+	}
 	for (uint32_t i = 0; i < a->nrails; i++)
 		rail[i] = a->rail_text[i];
-	rc = topo_read_used(file && *file ? file : NULL, rail, a->nrails, t, &left_out, e);
-	if (rc)
-		return rc;
-	topo_guess(t);
-	return 0;
+	rc = topo_read_used(NULL, rail, a->nrails, t, &left_out, e);
+	if (!rc)
+		topo_guess(t);
+	return rc;
 }
 
-int ad_gpu_check(const struct agent *a, struct err *e)
+/* Once, and before there are threads: XML is tried in a child. */
+int ad_gpu_read(struct agent *a, struct err *e)
 {
-	struct topo *t;
+	const char *file = a->opt.topology;
+	uint32_t left_out;
 	int rc;
 
-	if (!a->opt.topology || !*a->opt.topology)
+	if (!file || !*file)
 		return 0;
-	t = calloc(1, sizeof(*t));
-	rc = t ? read_machine(a, t, e) : err_set(e, TALLY_ENOMEM, "out of memory");
-	free(t);
-	return rc ? err_wrap(e, "--topology %s", a->opt.topology) : 0;
+	a->topology = calloc(1, sizeof(*a->topology));
+	rc = a->topology ? topo_read_used(file, NULL, 0, a->topology, &left_out, e) :
+	     err_set(e, TALLY_ENOMEM, "out of memory");
+	if (rc)
+		return err_wrap(e, "--topology %s", file);
+	topo_guess(a->topology);
+	return 0;
 }
 
 static uint32_t find_gpu(const struct topo *t, const char *name)

@@ -72,7 +72,7 @@ static int set_up(struct daemon *d, struct err *e)
 	list_init(&a->jobs);
 	list_init(&a->sessions);
 	list_init(&a->returning);
-	if (ad_gpu_check(a, e))
+	if (ad_gpu_read(a, e))
 		return e->code;
 	if (host_random(&a->start, sizeof(a->start)))
 		return err_set(e, TALLY_EIO, "no random numbers from the kernel");
@@ -144,6 +144,7 @@ static void clear(void *owner)
 	struct agent *a = owner;
 
 	a->loop = NULL;
+	free(a->topology);
 	ad_sessions_free(a);
 	ad_back_forget(a);
 	while (!list_empty(&a->jobs))

@@ -12,6 +12,8 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/rt/host.h"
@@ -335,14 +337,32 @@ static void leave_out(hwloc_topology_t h)
 					      parts[i]);
 }
 
-int hwloc_load(hwloc_topology_t h, const char *xml, struct err *e)
+static int load(hwloc_topology_t h, const char *xml)
 {
 	leave_out(h);
 	hwloc_topology_set_io_types_filter(h, HWLOC_TYPE_FILTER_KEEP_ALL);
+	return (xml && hwloc_topology_set_xml(h, xml)) || hwloc_topology_load(h);
+}
+
+/* hwloc takes attributes of XML for granted, and does not survive some that are missing. */
+static bool survives(const char *xml)
+{
+	hwloc_topology_t h;
+	int status = 0;
+	pid_t child = fork();
+
+	if (child == 0) {
+		(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+		_exit(hwloc_topology_init(&h) || load(h, xml));
+	}
+	return child < 0 || waitpid(child, &status, 0) != child || !WIFSIGNALED(status);
+}
+
+int hwloc_load(hwloc_topology_t h, const char *xml, struct err *e)
+{
 	if (!xml)
-		return hwloc_topology_load(h) ?
-		       err_set(e, TALLY_EIO, "hwloc cannot tell what is here") : 0;
-	if (hwloc_topology_set_xml(h, xml) || hwloc_topology_load(h))
+		return load(h, NULL) ? err_set(e, TALLY_EIO, "hwloc cannot tell what is here") : 0;
+	if (!survives(xml) || load(h, xml))
 		return err_set(e, TALLY_EINVAL, "%s is not XML that this hwloc (%d.%d) reads; a "
 			       "newer one's can be had by lstopo --export-xml-flags v2", xml,
 			       HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 0xff);

@@ -75,11 +75,25 @@ START_TEST(places_names_and_rates_are_the_machines)
 }
 END_TEST
 
+/* On which hwloc 2.8 crashes. */
+#define NO_COMPLETE_CPUSET \
+	"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" \
+	"<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n" \
+	"<object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" " \
+	"allowed_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" " \
+	"allowed_nodeset=\"0x1\" gp_index=\"1\">\n" \
+	"<object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" " \
+	"nodeset=\"0x1\" gp_index=\"3\" local_memory=\"1024\"/>\n" \
+	"<object type=\"Core\" os_index=\"0\" cpuset=\"0x1\" nodeset=\"0x1\" " \
+	"gp_index=\"4\">\n<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" " \
+	"nodeset=\"0x1\" gp_index=\"5\"/>\n</object>\n</object>\n</topology>\n"
+
 START_TEST(files_that_cannot_be_used_say_why)
 {
 	static const struct { const char *text, *says; } wrong[] = {
 		{ "", "no NUMA node" },
 		{ "<topology>", "hwloc" },
+		{ NO_COMPLETE_CPUSET, "hwloc" },
 		{ "node = n\ngpu = g under=m\n", ":2: g: under=m" },
 		{ "node\n", ":1: 'node' is not of the form" },
 	};
