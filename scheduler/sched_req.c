@@ -111,6 +111,8 @@ void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int cod
 bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
 		    uint32_t rank, const struct sched_tensor *t, uint64_t req)
 {
+	if (!j->ranks[rank].pending)
+		return false;
 	list_for_each(&j->reqs, p) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 
