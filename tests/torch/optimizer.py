@@ -202,6 +202,9 @@ def misuse_is_an_error():
     raises(ValueError, "parameter parameter1 is on meta", hvd.DistributedOptimizer,
            torch.optim.SGD(meta.parameters(), lr=1))
     raises(ValueError, "invalid params of type", hvd.broadcast_parameters, 3)
+    raises(ValueError, "backward_passes_per_step is 0", lambda: hvd.DistributedOptimizer(
+        torch.optim.SGD(params, lr=1), backward_passes_per_step=0))
+    raises(TypeError, "takes a tally.Session, not a list", hvd.init, [0, 1])
 
 
 class Odd(nn.Module):
@@ -565,6 +568,44 @@ def a_model_may_change():
     rig.wait_until("the servers' memory is as before", lambda: rig.server_memory() <= empty)
 
 
+def frozen_parameters_stay():
+    """From one step on, with a gradient left from the last one."""
+    for flat in (False, True):
+        model = mlp()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        if flat:
+            optimizer.flat_gradients()
+        for step in range(4):
+            if step == 2:
+                frozen = parameters(model[0].requires_grad_(False))
+            optimizer.zero_grad()
+            loss_of(model, hvd.rank(), step).backward()
+            optimizer.step()
+        assert torch.equal(parameters(model[0]), frozen)
+        same_on_all_ranks(parameters(model))
+        optimizer.close()
+
+
+def a_scheduler_sees_what_is_loaded():
+    """Of the optimizer that was wrapped, when state goes to the other one, or to itself."""
+    for which in range(2):
+        model = mlp()
+        plain = torch.optim.SGD(model.parameters(), lr=0.1 if hvd.rank() == 0 else 1, momentum=0.9)
+        early = torch.optim.lr_scheduler.StepLR(plain, 1)
+        optimizer = hvd.DistributedOptimizer(plain)
+        hvd.broadcast_optimizer_state((plain, optimizer)[which])
+        if hvd.rank() == 0:  # as after a checkpoint that only root has read
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, hvd.rank(), step).backward()
+            optimizer.step()
+            early.step()
+        assert abs(optimizer.param_groups[0]["lr"] - 1e-4) < 1e-9
+        same_on_all_ranks(parameters(model))
+        optimizer.close()
+
+
 def states_are_broadcast():
     """Parameters of any type and shape; an optimizer that only root has used."""
     torch.manual_seed(hvd.rank())
@@ -648,6 +689,8 @@ def main():
         calls_compare_types_and_shapes,
         nothing_is_left_of_what_is_closed,
         states_are_broadcast,
+        frozen_parameters_stay,
+        a_scheduler_sees_what_is_loaded,
         small_calls,
     ):
         story()

@@ -330,10 +330,13 @@ class Gradients:
             bucket.begin()
 
     def zero(self):
-        """Zeroes all gradients in the arena."""
+        """Zeroes all gradients in the arena; those of parameters that have been frozen go."""
         self.bind()
         for bucket in self.buckets:
             bucket.block.tensor.zero_()
+        for p in (p for g in self._groups() for p in g["params"]):
+            if p not in self._bucket_of:
+                p.grad = None
 
 
 def fills(tensor):

@@ -14,6 +14,7 @@ from . import _world
 from ._calls import Average, Compression, Sum, allreduce, check_op
 from ._cross import CrossGradients, update_one
 from ._gradients import BUCKET_BYTES, Gradients
+from ._states import loaded_in_place
 
 
 @dataclasses.dataclass
@@ -26,11 +27,22 @@ class _Options:
     timeout: typing.Optional[float]
 
 
+def _check_passes(passes):
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step is {passes}; one is the least")
+
+
 class _Base:
     """What both kinds of wrapped optimizer have."""
 
+    def load_state_dict(self, state_dict):
+        """As the wrapped optimizer's."""
+        with loaded_in_place(self):
+            super().load_state_dict(state_dict)
+
     def set_backward_passes_per_step(self, passes):
         """As many backward passes are accumulated before gradients are sent."""
+        _check_passes(passes)
         self._tally.set_passes(passes)
 
     def close(self):
@@ -255,6 +267,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
         raise ValueError("gradient_predivide_factor goes with op=Average only")
     if process_set is not None:
         raise ValueError("there are no process sets: a set of ranks would be a job of its own")
+    _check_passes(backward_passes_per_step)
     compression = _squeezed(compression, compression_params or {})
     names = _named(optimizer, named_parameters)
     wrapped = type(optimizer)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models and optimizers that become root's on every rank."""
 
+import contextlib
 import math
 import threading
 
@@ -99,6 +100,25 @@ def _walk(state, visit):
     return visit(state)
 
 
+@contextlib.contextmanager
+def loaded_in_place(optimizer):
+    """What is loaded here goes to the groups and the state that others have, too.
+
+    A DistributedOptimizer shares them with the optimizer that it was made of, and with a scheduler
+    of that one, which would go on on some ranks only.
+    """
+    groups, state = optimizer.param_groups, optimizer.state
+    yield
+    if optimizer.param_groups is groups:
+        return
+    for group, new in zip(groups, optimizer.param_groups):
+        group.clear()
+        group.update(new)
+    state.clear()
+    state.update(optimizer.state)
+    optimizer.param_groups, optimizer.state = groups, state
+
+
 def broadcast_optimizer_state(optimizer, root_rank=0, prefix="optimizer."):
     """Everybody's optimizer gets root's state and options, those that it lacks, too."""
     state = optimizer.state_dict() if _world.rank() == root_rank else None
@@ -110,4 +130,5 @@ def broadcast_optimizer_state(optimizer, root_rank=0, prefix="optimizer."):
     _walk(state, lambda x: tensors.append(x) if isinstance(x, torch.Tensor) else None)
     _broadcast_all([(f"{prefix}{i}", t) for i, t in enumerate(tensors)], root_rank)
     if _world.rank() != root_rank:
-        optimizer.load_state_dict(state)
+        with loaded_in_place(optimizer):
+            optimizer.load_state_dict(state)

@@ -18,6 +18,9 @@ def init(session=None, timeout=None):
     round_timeout.  Again it does nothing.
     """
     global _here
+    if session is not None and not isinstance(session, _session.Session):
+        raise TypeError(f"init() takes a tally.Session, not a {type(session).__name__}: a set of "
+                        "ranks is a job of its own, tally.Session(job=..., rank=..., world=...)")
     if not is_initialized():
         _here = Collectives(session or _session.Session(), timeout, strict=True)
 
