@@ -19,10 +19,3 @@ counted()
 }
 "$bench" > "$TMP/twice" || fail 'without limits it fails'
 diff <(counted "$TMP/once") <(counted "$TMP/twice") || fail 'the same cluster cost something else'
-
-# Eight times as many ranks cost eight times as much, not the square of it.
-# one_by_one RANKS_PER_AGENT: CPU ms of 100 tensors that all ranks declare one by one.
-one_by_one() { "$bench" -a 125 -s 10 -r "$1" -t 200 | awk '/one by one/ { print int($7) }'; }
-few=$(one_by_one 8) many=$(one_by_one 64)
-(( many < 20 * few )) || fail "100 tensors one by one: 1,000 ranks $few ms, 8,000 ranks $many ms"
-say "100 tensors one by one: 1,000 ranks $few ms, 8,000 ranks $many ms of CPU time"
