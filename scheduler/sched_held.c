@@ -267,10 +267,11 @@ static void move_joins(struct sched *s, struct sched_job *from, struct sched_job
 {
 	list_for_each_safe(&from->reqs, l, next) {
 		struct sched_req *q = list_entry(l, struct sched_req, link);
+		mono_t left = MAX(q->deadline - s->now, 0);	/* the timer may be yet to come */
 		const struct msg_rank_join m = {
 			.req = q->req, .job = to->name, .world = from->world, .rank = q->rank,
 			.pid = from->ranks[q->rank].pid, .on_loss = (uint32_t)from->on_loss,
-			.timeout_ms = (uint32_t)((q->deadline - s->now) / mono_ms(1)) + 1,
+			.timeout_ms = (uint32_t)(left / mono_ms(1)) + 1,
 			.chunk_bytes = from->chunk_bytes, .uid = from->uid,
 		};
 

@@ -101,6 +101,23 @@ START_TEST(another_world_size_hears_both_when_the_scheduler_is_back)
 }
 END_TEST
 
+/* Its time is up, and the message that the job is held comes before the timer. */
+START_TEST(who_has_no_time_left_when_the_job_is_told_of_does_not_wait_on)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.a = hello(NODE_AGENT, "a");
+	p.b = hello(NODE_AGENT, "b");
+	join_as(p.b, 2, 2, 1, 1000, 0);
+	w->now += mono_ms(1010);
+	job_held(p.a, p.job, epoch);
+	pass(10);
+	ck_answer(p.b, 2, TALLY_ETIMEDOUT, NULL);
+}
+END_TEST
+
 /* It may be the next one, of any size. */
 START_TEST(another_world_size_waits_for_a_job_that_ranks_have_left)
 {
@@ -312,6 +329,7 @@ static void add(TCase *t)
 	tcase_add_test(t, another_world_size_hears_both_while_servers_make_room);
 	tcase_add_loop_test(t, the_same_rank_of_two_worlds_ends_what_gathers, 0, 3);
 	tcase_add_test(t, another_world_size_hears_both_when_the_scheduler_is_back);
+	tcase_add_test(t, who_has_no_time_left_when_the_job_is_told_of_does_not_wait_on);
 	tcase_add_test(t, another_world_size_waits_for_a_job_that_ranks_have_left);
 	tcase_add_test(t, another_user_neither_joins_nor_ends_what_gathers);
 	tcase_add_test(t, another_user_hears_whose_job_runs_and_waits_for_its_end);
