@@ -300,6 +300,29 @@ START_TEST(by_reference_the_result_is_written_where_the_agent_wants_it)
 }
 END_TEST
 
+/* Agents of one machine, each with memory of its own. */
+START_TEST(by_reference_each_agent_has_the_result_in_its_own_memory)
+{
+	uint8_t *input = malloc(SEG), *result[2] = { malloc(SEG), malloc(SEG) };
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	int32_t v;
+
+	f.flags = FRAME_BYREF;
+	fill(input, 1);
+	for (f.worker = 0; f.worker < 2; f.worker++) {
+		fill(result[f.worker], 0);
+		srv_frame(&core, &peer[f.worker], &f, input, result[f.worker]);
+	}
+	ck_assert(push(2, 1, 4));
+	for (uint32_t w = 0; w < 2; w++) {
+		memcpy(&v, result[w] + SEG - 4, 4);
+		ck_assert_int_eq(v, 6);
+		free(result[w]);
+	}
+	free(input);
+}
+END_TEST
+
 /* ---- what must not count ---- */
 
 START_TEST(frames_from_another_time_or_place_are_counted_and_dropped)
@@ -334,6 +357,7 @@ START_TEST(frames_from_another_time_or_place_are_counted_and_dropped)
 	DROPPED(drop_shape, f.slot = 8);
 	DROPPED(drop_shape, f.slot = WINDOW);
 	DROPPED(drop_shape, f.slot = SLOT_NONE);
+	DROPPED(drop_shape, (f.flags = FRAME_NODATA, f.length = 0));
 #undef DROPPED
 	while (srv_next(&core, &peer[0], false, &s))
 		ck_assert_uint_eq(s.frame.type, FRAME_REFUSED);
@@ -455,6 +479,47 @@ START_TEST(asked_segments_fit_the_window_together)
 		ck_assert_uint_eq(s.frame.type, FRAME_ASK);
 		ck_assert_uint_eq(s.frame.offset, SEG);
 	}
+}
+END_TEST
+
+/* It waited for its turn to be asked for, which it is not any more: it is not all there. */
+START_TEST(what_is_taken_back_is_not_asked_for_when_there_is_room)
+{
+	struct frame offer = frame(FRAME_OFFER, 0, 1);
+	struct srv_send s;
+
+	job->ask_limit = SEG;
+	for (uint32_t w = 0; w < N; w++)
+		say(FRAME_OFFER, w, 1);
+	offer.offset = SEG;
+	for (offer.worker = 0; offer.worker < N; offer.worker++)
+		srv_frame(&core, &peer[offer.worker], &offer, NULL, NULL);
+	offer = frame(FRAME_CANCEL, 2, 1);
+	offer.offset = SEG;
+	srv_frame(&core, &peer[2], &offer, NULL, NULL);
+	for (uint32_t w = 0; w < N; w++)
+		ck_assert(push(w, 1, 1));
+	for (uint32_t w = 0; w < N; w++)
+		while (srv_next(&core, &peer[w], false, &s)) {
+			ck_assert_uint_ne(s.frame.type, FRAME_ASK);
+			if (s.in)
+				srv_sent(&core, s.in);
+		}
+}
+END_TEST
+
+/* Agents push it to its next server. */
+START_TEST(what_leaves_is_not_asked_for)
+{
+	const bool chunk_0[2] = { true, false };
+
+	ck_assert(push(0, 1, 1));
+	srv_tensor_leave(&core, tensor, chunk_0);
+	say(FRAME_OFFER, 1, 1);
+	say(FRAME_OFFER, 2, 1);
+	expect_silence();
+	say(FRAME_CANCEL, 0, 1);
+	expect(0, FRAME_CANCELLED, 1);
 }
 END_TEST
 
@@ -673,6 +738,7 @@ int main(void)
 	tcase_add_test(t, ranks_that_disagree_fail_the_round_for_all);
 	tcase_add_test(t, a_landing_that_meets_a_failed_round_is_told);
 	tcase_add_test(t, by_reference_the_result_is_written_where_the_agent_wants_it);
+	tcase_add_test(t, by_reference_each_agent_has_the_result_in_its_own_memory);
 	tcase_add_test(t, frames_from_another_time_or_place_are_counted_and_dropped);
 	tcase_add_loop_test(t, a_server_never_takes_a_frame_that_servers_send, 0, 5);
 	tcase_add_test(t, a_refusal_names_the_code_and_the_epoch);
@@ -681,6 +747,8 @@ int main(void)
 	tcase_add_test(t, a_peer_lost_is_sent_nothing_and_asks_again);
 	tcase_add_test(t, what_all_have_is_asked_for);
 	tcase_add_test(t, asked_segments_fit_the_window_together);
+	tcase_add_test(t, what_is_taken_back_is_not_asked_for_when_there_is_room);
+	tcase_add_test(t, what_leaves_is_not_asked_for);
 	tcase_add_test(t, a_cancelled_contribution_is_out_and_may_come_again);
 	tcase_add_test(t, a_cancel_before_its_push_turns_the_push_away);
 	tcase_add_test(t, a_cancel_of_what_is_asked_for_is_held);

@@ -168,12 +168,58 @@ START_TEST(whose_push_lands_gets_what_is_given_where_it_belongs)
 }
 END_TEST
 
+/* Its agent may use that part of the window again as soon as it has the result. */
+START_TEST(whose_push_lands_gets_nothing_before_it_has)
+{
+	struct frame slow = of_young(FRAME_PUSH, 0, 5), ahead = of_young(FRAME_PUSH, 1, 6);
+	struct frame probe = of_young(FRAME_PROBE, 0, 5);
+	struct srv_send s;
+	uint8_t *own;
+	void *at;
+
+	add_young(&own);
+	at = srv_place(&core, &peer[0], &slow);
+	ck_assert_ptr_nonnull(at);
+	ck_assert(push_frame(&ahead, 1));
+	srv_frame(&core, &peer[0], &probe, NULL, NULL);
+	give(1, 5);
+	while (srv_next(&core, &peer[0], false, &s))
+		ck_assert_uint_ne(s.frame.type, FRAME_RESULT);
+	fill(at, 1);
+	srv_frame(&core, &peer[0], &slow, at, NULL);
+	goes_to_its_slot(0, 5);
+	end_young(own);
+}
+END_TEST
+
+/* It has gone over to the next server: what comes there may be written already. */
+START_TEST(who_takes_back_what_was_done_elsewhere_gets_no_result_of_it)
+{
+	struct frame mine = of_young(FRAME_PUSH, 0, 5), ahead = of_young(FRAME_PUSH, 1, 6);
+	struct frame cancel = of_young(FRAME_CANCEL, 0, 5);
+	struct srv_send s;
+	uint8_t *own;
+
+	add_young(&own);
+	ck_assert(push_frame(&mine, 1));
+	ck_assert(push_frame(&ahead, 1));
+	srv_frame(&core, &peer[0], &cancel, NULL, NULL);
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_CANCELLED);
+	give(1, 5);
+	ck_assert(!srv_next(&core, &peer[0], false, &s));
+	end_young(own);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_late_question_does_not_say_where_the_next_result_goes);
 	tcase_add_test(t, a_late_push_does_not_say_where_the_next_result_goes);
 	tcase_add_test(t, who_has_offered_gets_what_is_given_where_it_belongs);
 	tcase_add_test(t, whose_push_lands_gets_what_is_given_where_it_belongs);
+	tcase_add_test(t, whose_push_lands_gets_nothing_before_it_has);
+	tcase_add_test(t, who_takes_back_what_was_done_elsewhere_gets_no_result_of_it);
 }
 
 int main(void)

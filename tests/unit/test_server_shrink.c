@@ -19,6 +19,34 @@ START_TEST(after_a_loss_nothing_of_the_larger_world_is_summed)
 }
 END_TEST
 
+/* With it all that are left are here: their agents push again, to the smaller world. */
+START_TEST(what_lands_after_a_loss_completes_nothing)
+{
+	struct frame f = frame(FRAME_PUSH, 1, 1);
+	void *at = srv_place(&core, &peer[1], &f);
+
+	ck_assert_ptr_nonnull(at);
+	ck_assert(push(0, 1, 1));
+	srv_job_shrink(&core, job, lost_2, 2);
+	fill(at, 2);
+	srv_frame(&core, &peer[1], &f, at, NULL);
+	expect_silence();
+	ck_assert_uint_eq(core.count.rounds, 0);
+}
+END_TEST
+
+/* It would be held for those who ask, and its agent takes it back until it is given. */
+START_TEST(after_a_loss_nothing_of_the_larger_world_is_asked_for)
+{
+	ck_assert(push(0, 1, 1));
+	srv_job_shrink(&core, job, lost_2, 2);
+	say(FRAME_OFFER, 1, 1);
+	expect_silence();
+	say(FRAME_CANCEL, 0, 1);
+	expect(0, FRAME_CANCELLED, 1);
+}
+END_TEST
+
 START_TEST(what_was_summed_before_a_loss_can_still_be_had)
 {
 	whole_round(1);
@@ -36,7 +64,7 @@ struct anew {
 	uint8_t *own;
 };
 
-static struct anew shrink(void)
+static struct anew without(const bool *lost)
 {
 	const bool mine[2] = { true, false };
 	struct srv_tensor_desc d = { .id = TENSOR, .dtype = DTYPE_I32, .geom = geom, .mine = mine,
@@ -44,11 +72,16 @@ static struct anew shrink(void)
 	struct anew a;
 	uint64_t bytes;
 
-	srv_job_shrink(&core, job, lost_2, 2);
+	srv_job_shrink(&core, job, lost, 2);
 	a.tensor = calloc(1, srv_tensor_size(N, &d, &bytes));
 	a.own = malloc(bytes);
 	srv_tensor_add(&core, job, a.tensor, a.own, &d);
 	return a;
+}
+
+static struct anew shrink(void)
+{
+	return without(lost_2);
 }
 
 static void anew_end(struct anew *a)
@@ -78,6 +111,24 @@ START_TEST(a_smaller_world_sums_without_the_lost_and_divides_by_the_rest)
 	ck_assert_int_eq(expect(0, FRAME_RESULT, 5), 15);
 	ck_assert_int_eq(expect(1, FRAME_RESULT, 5), 15);
 	expect_silence();
+	anew_end(&a);
+}
+END_TEST
+
+START_TEST(who_is_lost_is_not_named_as_missing)
+{
+	struct anew a = without((const bool[N]){ true, false, false });
+	struct frame f = frame(FRAME_PUSH, 1, 1);
+	struct srv_send s;
+
+	f.epoch = EPOCH + 1;
+	ck_assert(push_frame(&f, 2));
+	f = frame(FRAME_PROBE, 1, 1);
+	f.epoch = EPOCH + 1;
+	srv_frame(&core, &peer[1], &f, NULL, NULL);
+	ck_assert(srv_next(&core, &peer[1], false, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_HELD);
+	ck_assert_uint_eq(s.frame.aux, 2);
 	anew_end(&a);
 }
 END_TEST
@@ -221,8 +272,11 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, after_a_loss_nothing_of_the_larger_world_is_summed);
+	tcase_add_test(t, what_lands_after_a_loss_completes_nothing);
+	tcase_add_test(t, after_a_loss_nothing_of_the_larger_world_is_asked_for);
 	tcase_add_test(t, what_was_summed_before_a_loss_can_still_be_had);
 	tcase_add_test(t, a_smaller_world_sums_without_the_lost_and_divides_by_the_rest);
+	tcase_add_test(t, who_is_lost_is_not_named_as_missing);
 	tcase_add_test(t, a_late_push_does_not_overwrite_the_smaller_worlds_result);
 	tcase_add_test(t, who_comes_back_has_no_window_while_what_it_pushed_before_lands);
 	tcase_add_test(t, a_push_of_the_lost_that_lands_after_the_chunks_have_left_is_dropped);
