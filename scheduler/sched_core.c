@@ -276,14 +276,15 @@ static void on_msg(struct sched *s, uint32_t conn, const struct msg *m)
 /*
  * Everything re-arms what it still waits for.  A timer that comes by a heartbeat too
  * late says that the scheduler itself stood still (stopped, or its machine was), and
- * nobody could be heard: that time counts against nobody.
+ * nobody could be heard: that time, which may have begun right after the step `before`,
+ * counts against nobody.
  */
-static void on_timer(struct sched *s)
+static void on_timer(struct sched *s, mono_t before)
 {
 	if (s->now < s->next)
 		return;
 	if (s->now - s->next >= mono_ms(s->config.heartbeat_ms))
-		node_deaf(s, s->now - s->next);
+		node_deaf(s, s->now - MIN(before, s->next));
 	s->next = s->now + mono_ms(s->config.heartbeat_ms);
 	if (s->recover_until && !held_look(s))
 		sched_wake(s, MAX(s->recover_until, s->now + mono_ms(BLINK_MS)));
@@ -303,6 +304,8 @@ static void on_timer(struct sched *s)
 
 void sched_step(struct sched *s, const struct sched_event *ev, struct sched_actions *todo)
 {
+	mono_t before = s->now;
+
 	ASSERT(ev->now >= s->now);
 	ASSERT(ev->conn < CTL_CONNS_MAX);
 	s->now = ev->now;
@@ -325,7 +328,7 @@ void sched_step(struct sched *s, const struct sched_event *ev, struct sched_acti
 		on_saved(s, ev->code);
 		break;
 	case SCHED_EV_TIMER:
-		on_timer(s);
+		on_timer(s, before);
 		break;
 	case SCHED_EV_NONE:
 		break;

@@ -116,6 +116,21 @@ START_TEST(server_that_does_not_say_that_it_let_go_is_not_waited_for_long)
 }
 END_TEST
 
+/* What it still writes would come into what the next owner of its chunks sums. */
+START_TEST(server_that_could_not_be_heard_has_its_time_to_let_go)
+{
+	struct cut c = two_servers();
+
+	stuck(c.p.b, c.p.job, WAIT_LINK, c.node_one);
+	until_given_up(&c, c.one, 1);
+	w->now += mono_ms(60000);
+	pass(0);			/* the scheduler stood still */
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 0);
+	let_go(c.one, c.p.job);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+}
+END_TEST
+
 START_TEST(server_that_dies_meanwhile_is_lost_once)
 {
 	struct cut c = two_servers();
@@ -468,6 +483,7 @@ static void add(TCase *t)
 	tcase_add_test(t, job_goes_on_without_a_server_that_an_agent_cannot_reach);
 	tcase_add_test(t, server_that_does_not_say_that_it_let_go_is_not_waited_for_long);
 	tcase_add_test(t, server_that_dies_meanwhile_is_lost_once);
+	tcase_add_test(t, server_that_could_not_be_heard_has_its_time_to_let_go);
 	tcase_add_test(t, server_that_all_others_lack_is_not_given_up);
 	tcase_add_test(t, what_does_not_last_or_is_no_missing_link_costs_no_server);
 	tcase_add_test(t, server_that_was_given_up_is_asked_again_later_and_later);

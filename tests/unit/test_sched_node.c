@@ -96,6 +96,22 @@ START_TEST(deaf_scheduler_blames_nobody)
 }
 END_TEST
 
+/* It was about to come back as that began: it is still the same. */
+START_TEST(who_is_away_for_a_moment_is_not_dead_when_the_scheduler_was_deaf)
+{
+	uint32_t a = hello_from(NODE_SERVER, "s", "m", 7, ""), node = w->server_node;
+
+	heartbeat(a, 1);
+	pass(RECONNECT_GRACE_MS / 2);
+	conn_closed(a);
+	w->now += mono_ms(20 * LEASE_MS);
+	pass(0);
+	a = hello_from(NODE_SERVER, "s", "m", 7, "");
+	ck_assert_uint_eq(last(a, MSG_WELCOME)->node, node);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+}
+END_TEST
+
 START_TEST(strangers_are_turned_away)
 {
 	uint32_t c = conn_up(), v = conn_up();
@@ -305,6 +321,7 @@ static void add(TCase *t)
 	tcase_add_test(t, new_process_takes_the_name_of_a_closed_one);
 	tcase_add_test(t, silence_ends_the_lease);
 	tcase_add_test(t, deaf_scheduler_blames_nobody);
+	tcase_add_test(t, who_is_away_for_a_moment_is_not_dead_when_the_scheduler_was_deaf);
 	tcase_add_test(t, strangers_are_turned_away);
 	tcase_add_test(t, secret_is_asked_for);
 	tcase_add_test(t, without_a_disk_no_number_is_handed_out);
