@@ -215,6 +215,56 @@ START_TEST(time_in_which_the_scheduler_stood_still_does_not_count)
 }
 END_TEST
 
+/* The same where nobody has said yet that its ranks live, and where one has for long. */
+START_TEST(graces_are_as_long_when_the_scheduler_stood_still)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	for (uint32_t i = 0; _i && i < 40; i++) {
+		alive(p.a, p.job, 0);
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	}
+	w->now += mono_ms(60000);
+	pass_beating(20000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(11000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+/* Servers had heard that it trains until then. */
+START_TEST(an_agent_that_is_heard_is_waited_for_when_the_scheduler_stood_still)
+{
+	struct pair p = pair_declared();
+	const struct msg heard = { .type = MSG_HEARD, .heard = { .node = w->agent_node[0] } };
+
+	conn_closed(p.a);
+	for (uint32_t i = 0; i < 40; i++) {
+		pass_with(&p, 1000);
+		send(p.server, &heard);
+	}
+	w->now += mono_ms(60000);
+	pass_with(&p, 20000);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* Engines own chunks, and parts of the windows at servers: as many as before. */
+START_TEST(an_agent_with_other_engines_is_not_the_one_that_was_lost)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.a);
+	hello_engines = 2;
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	hello_engines = 1;
+	back_as(p.a, 5, p.job, 0);
+	ck_assert_int_eq(answer(p.a, 5)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
 /* Machine a waits for its ranks when b loses its own, and is given up before b has answered. */
 START_TEST(its_grace_may_be_over_while_the_job_ends)
 {
@@ -236,6 +286,9 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_loop_test(t, graces_are_as_long_when_the_scheduler_stood_still, 0, 2);
+	tcase_add_test(t, an_agent_that_is_heard_is_waited_for_when_the_scheduler_stood_still);
+	tcase_add_test(t, an_agent_with_other_engines_is_not_the_one_that_was_lost);
 	tcase_add_test(t, who_wants_to_come_in_for_a_rank_that_lived_waits);
 	tcase_add_test(t, who_lives_is_not_said_to_be_gone);
 	tcase_add_test(t, time_in_which_the_scheduler_stood_still_does_not_count);

@@ -44,6 +44,20 @@ START_TEST(rounds_that_all_have_given_are_over_before_the_job_is)
 }
 END_TEST
 
+/* As it came once more, for the question before: it says nothing of the last rounds. */
+START_TEST(an_answer_that_comes_twice_does_not_end_the_job)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	given(p.a, p.job, 7, 7);
+	given(p.b, p.job, 7, 7);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
+	given(p.a, p.job, 7, 7);
+	given(p.b, p.job, 7, 7);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 START_TEST(a_first_round_that_one_has_not_given_is_not_waited_for)
 {
 	struct pair p = pair_that_lost_rank_1();
@@ -185,6 +199,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, an_answer_that_comes_twice_does_not_end_the_job);
 	tcase_add_test(t, rounds_that_all_have_given_are_over_before_the_job_is);
 	tcase_add_test(t, a_first_round_that_one_has_not_given_is_not_waited_for);
 	tcase_add_test(t, rounds_begin_again_at_one);

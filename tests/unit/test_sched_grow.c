@@ -4,11 +4,13 @@
 
 static uint32_t agent[2], srv, number;
 
+static uint32_t late_chunk;		/* what join_late() wants; 0: any */
+
 static void join_late(uint32_t conn, uint64_t req, uint32_t rank, uint32_t pid, uint32_t world)
 {
 	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = req, .job = "x", .world = world, .rank = rank, .pid = pid,
-		.timeout_ms = 20000, .on_loss = ON_LOSS_SHRINK,
+		.timeout_ms = 20000, .on_loss = ON_LOSS_SHRINK, .chunk_bytes = late_chunk,
 	} };
 
 	send(conn, &m);
@@ -162,6 +164,10 @@ START_TEST(who_cannot_come_in_hears_why_at_once)
 	ck_assert_int_eq(answer(agent[0], 51)->code, TALLY_EMISMATCH);
 	join_late(agent[1], 52, 0, 201, 4);
 	ck_assert_int_eq(answer(agent[1], 52)->code, TALLY_EEXIST);
+	late_chunk = 2 * CHUNK_BYTES_DEFAULT;
+	join_late(agent[0], 53, 1, 201, 4);
+	ck_assert_int_eq(answer(agent[0], 53)->code, TALLY_EMISMATCH);
+	late_chunk = 0;
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
 }
 END_TEST

@@ -627,6 +627,37 @@ START_TEST(undeclare_forgets_when_all_have)
 }
 END_TEST
 
+/* What is in the log comes to its end, also when somebody has detached meanwhile. */
+START_TEST(a_rank_that_detaches_takes_nothing_out_of_the_log)
+{
+	struct pair p = pair_up();
+
+	declare_in(p.a, 2, p.job, 0, both, 2);
+	declare_in(p.b, 2, p.job, 1, swapped, 2);
+	leave(p.a, p.job, 0, 0);
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 2), 0);
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 1, 0);
+	ck_answer(p.b, 2, 0, "");
+}
+END_TEST
+
+START_TEST(requests_of_one_rank_have_a_limit)
+{
+	struct pair p = pair_up();
+	char name[16];
+
+	for (uint32_t i = 0; i < 64; i++) {
+		snprintf(name, sizeof(name), "t%u", i);
+		declare_in(p.a, 10 + i, p.job, 0, &(struct want){ name, DTYPE_I8, 1 }, 1);
+		ck_assert_uint_eq(count(p.a, MSG_REPLY, 10 + i), 0);
+	}
+	declare_in(p.a, 5, p.job, 0, both, 1);
+	ck_answer(p.a, 5, TALLY_EQUOTA, NULL);
+	declare_in(p.b, 5, p.job, 1, both, 1);
+	ck_assert_uint_eq(count(p.b, MSG_REPLY, 5), 0);
+}
+END_TEST
+
 /* ---- barriers, reports, hostile words ---- */
 
 START_TEST(barrier_opens_for_all_or_names_who_is_missing)
@@ -761,6 +792,8 @@ static void add(TCase *t)
 	tcase_add_test(t, server_without_room_takes_the_batch_back);
 	tcase_add_test(t, silent_server_fails_the_batch_by_name);
 	tcase_add_test(t, undeclare_forgets_when_all_have);
+	tcase_add_test(t, a_rank_that_detaches_takes_nothing_out_of_the_log);
+	tcase_add_test(t, requests_of_one_rank_have_a_limit);
 	tcase_add_test(t, barrier_opens_for_all_or_names_who_is_missing);
 	tcase_add_test(t, barrier_asked_again_is_entered_once);
 	tcase_add_test(t, barrier_place_is_the_ranks_own);

@@ -142,6 +142,71 @@ START_TEST(secret_is_asked_for)
 }
 END_TEST
 
+static uint32_t hello_with(const char *secret, uint8_t cluster, uint32_t node, uint64_t epoch)
+{
+	const struct msg_addr addr = { "10.0.0.1", 7471, 0 };
+	struct msg m = { .type = MSG_HELLO, .hello = {
+		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = NODE_SERVER,
+		.name = "s", .machine = "m", .secret = secret, .shm_path = "", .naddrs = 1,
+		.addrs = &addr, .engines = 1, .node = node, .epoch_seen = epoch,
+	} };
+	uint32_t c = conn_up();
+
+	if (cluster)
+		snprintf((char *)m.hello.cluster, ID_BYTES, "one cluster");
+	send(c, &m);
+	return c;
+}
+
+START_TEST(a_secret_is_all_of_it_and_no_more)
+{
+	static const char *const wrong[] = { "", "s", "sesam", "sesame ", "sesame seed", "Sesame" };
+	uint32_t c;
+
+	sched_free(w->s);
+	world_open(w->saved, 0, "sesame");
+	for (uint32_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		c = hello_with(wrong[i], 0, 0, 0);
+		ck_assert_int_eq(last(c, MSG_REPLY)->code, TALLY_EAUTH);
+	}
+	c = hello_with("sesame", 0, 0, 0);
+	ck_assert_uint_gt(last(c, MSG_WELCOME)->node, 0);
+}
+END_TEST
+
+/* Else a later node would have the same number. */
+START_TEST(a_number_that_was_never_handed_out_is_not_kept)
+{
+	uint32_t c;
+
+	restart(5000);
+	c = hello_with("", 1, UINT32_MAX - 1, 0);
+	ck_assert_uint_le(last(c, MSG_WELCOME)->node, w->saved.node);
+	ck_assert_uint_gt(last(c, MSG_WELCOME)->node, 1);
+}
+END_TEST
+
+/* It is another cluster's, or of a time before this one's. */
+START_TEST(a_number_without_its_cluster_is_not_kept)
+{
+	uint32_t c;
+
+	hello(NODE_SERVER, "s");
+	restart(5000);
+	c = hello_with("", 0, 1, 0);
+	ck_assert_uint_gt(last(c, MSG_WELCOME)->node, 1);
+}
+END_TEST
+
+START_TEST(an_epoch_that_cannot_be_is_refused)
+{
+	uint32_t c = hello_with("", 0, 0, UINT64_MAX);
+
+	ck_assert_int_eq(last(c, MSG_REPLY)->code, TALLY_EINVAL);
+	ck_assert_uint_lt(sched_epoch(w->s), UINT32_MAX);
+}
+END_TEST
+
 START_TEST(without_a_disk_no_number_is_handed_out)
 {
 	uint32_t a;
@@ -324,6 +389,10 @@ static void add(TCase *t)
 	tcase_add_test(t, who_is_away_for_a_moment_is_not_dead_when_the_scheduler_was_deaf);
 	tcase_add_test(t, strangers_are_turned_away);
 	tcase_add_test(t, secret_is_asked_for);
+	tcase_add_test(t, a_secret_is_all_of_it_and_no_more);
+	tcase_add_test(t, a_number_that_was_never_handed_out_is_not_kept);
+	tcase_add_test(t, a_number_without_its_cluster_is_not_kept);
+	tcase_add_test(t, an_epoch_that_cannot_be_is_refused);
 	tcase_add_test(t, without_a_disk_no_number_is_handed_out);
 	tcase_add_test(t, restarted_scheduler_takes_held_jobs_back);
 	tcase_add_test(t, recovery_begins_when_nodes_can_register);

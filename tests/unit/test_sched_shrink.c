@@ -215,8 +215,103 @@ START_TEST(nobody_waits_for_a_lost_rank)
 }
 END_TEST
 
+/* Rank 1 is counted among those who are there, and is lost; rank 3 has yet to come. */
+START_TEST(what_a_lost_rank_was_there_for_does_not_begin_without_others)
+{
+	static const struct want third = { "v", DTYPE_I8, 3 };
+	static const uint32_t ids[] = { 2 };
+
+	job();
+	for (uint32_t r = 0; r < 3; r++) {
+		barrier(agent[r ? r - 1 : 0], 20 + r, number, r, 1);
+		declare_in(agent[r ? r - 1 : 0], 30 + r, number, r, &third, 1);
+		ids_as(agent[r ? r - 1 : 0], MSG_UNDECLARE, 40 + r, number, r, ids, 1);
+	}
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	follow((const bool[]){ true, true, true });
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 20), 0);
+	ck_assert_uint_eq(count(srv, MSG_TENSORS, REQ_ANY), 1);
+	ck_assert_uint_eq(count(srv, MSG_FORGET, REQ_ANY), 0);
+	barrier(agent[2], 23, number, 3, 1);
+	ck_answer(agent[0], 20, 0, "");
+	declare_in(agent[2], 33, number, 3, &third, 1);
+	ck_assert_uint_eq(count(srv, MSG_TENSORS, REQ_ANY), 2);
+}
+END_TEST
+
+START_TEST(an_undeclare_does_not_wait_for_a_rank_that_is_lost)
+{
+	static const uint32_t ids[] = { 2 };
+
+	job();
+	for (uint32_t r = 0; r < 4; r++)
+		if (r != 1)
+			ids_as(agent[r ? r - 1 : 0], MSG_UNDECLARE, 40 + r, number, r, ids, 1);
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	follow((const bool[]){ true, true, true });
+	ck_answer(agent[2], 43, 0, "");
+}
+END_TEST
+
+/* It has detached before: what the survivors ask for is not refused because it has. */
+START_TEST(who_had_detached_is_lost_with_its_machine)
+{
+	job();
+	leave(agent[1], number, 2, 0);
+	barrier(agent[0], 50, number, 0, 1);
+	ck_answer(agent[0], 50, TALLY_ESHUTDOWN, NULL);
+	conn_closed(agent[1]);
+	pass_beating(2000, (uint32_t[]){ agent[0], agent[2], srv }, 3);
+	follow((const bool[]){ true, false, true });
+	barrier(agent[0], 51, number, 0, 1);
+	barrier(agent[0], 52, number, 1, 1);
+	barrier(agent[2], 53, number, 3, 1);
+	ck_answer(agent[2], 53, 0, "");
+}
+END_TEST
+
+/* Ranks 0 and 1 disagree, and know; rank 1 is lost then. */
+START_TEST(all_survivors_hear_of_a_mismatch)
+{
+	static const struct want mine = { "v", DTYPE_I8, 3 }, other = { "v", DTYPE_I8, 4 };
+
+	job();
+	declare_in(agent[0], 30, number, 0, &mine, 1);
+	declare_in(agent[0], 31, number, 1, &other, 1);
+	ck_answer(agent[0], 30, TALLY_EMISMATCH, NULL);
+	leave(agent[0], number, 1, TALLY_EWORKERLOST);
+	declare_in(agent[1], 32, number, 2, &mine, 1);
+	ck_answer(agent[1], 32, TALLY_EMISMATCH, NULL);
+	declare_in(agent[2], 33, number, 3, &mine, 1);
+	ck_answer(agent[2], 33, TALLY_EMISMATCH, NULL);
+}
+END_TEST
+
+START_TEST(a_machine_that_is_out_waits_for_nobody)
+{
+	const struct msg_wait row = { .tensor = 1, .round = 3, .chunks = 4, .kind = WAIT_MACHINE };
+	struct msg m = { .type = MSG_STUCK }, q = { .type = MSG_QUERY };
+	uint32_t cli = conn_up();
+
+	job();
+	m.stuck = (struct msg_stuck){ .job = number, .nwaits = 1, .waits = &row };
+	q.query = (struct msg_query){ .what = QUERY_STUCK, .job = "" };
+	send(agent[2], &m);
+	send(cli, &q);
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "t 3 0+4 a 0 1");
+	leave(agent[2], number, 3, TALLY_EWORKERLOST);
+	send(cli, &q);
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "");
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, what_a_lost_rank_was_there_for_does_not_begin_without_others);
+	tcase_add_test(t, an_undeclare_does_not_wait_for_a_rank_that_is_lost);
+	tcase_add_test(t, who_had_detached_is_lost_with_its_machine);
+	tcase_add_test(t, all_survivors_hear_of_a_mismatch);
+	tcase_add_test(t, a_machine_that_is_out_waits_for_nobody);
 	tcase_add_test(t, nobody_waits_for_a_lost_rank);
 	tcase_add_test(t, a_lost_rank_is_an_epoch_that_servers_hear_first);
 	tcase_add_test(t, an_agent_that_cannot_go_on_may_name_a_lost_rank);
