@@ -149,6 +149,36 @@ START_TEST(what_is_said_twice_is_dropped)
 }
 END_TEST
 
+/* A GPU copies the whole of it then. */
+START_TEST(a_word_is_told_when_all_segments_of_its_chunk_are_there)
+{
+	struct ag_tensor_desc d = desc_of(0, false);
+	struct ag_tensor *t;
+	struct ag_post p = {
+		.round = 1, .rop = ROP_SUM, .part = PART_OPEN, .groups = 1, .root_local = -1,
+		.length = 2 * SEG, .base = (const uint8_t *)words[0], .base_slot = SLOT_NONE,
+	};
+
+	d.id = 9;
+	d.geom = (struct geom){ 2 * SEG, 2 * SEG, SEG };
+	d.mark[0] = d.mark[1] = NULL;
+	t = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+	for (p.local = 0; p.local < 2; p.local++)
+		ag_post(&core, t, &p, now);
+	p.local = 0;
+	p.part = PART_PIECE;
+	p.base = input[0][0];
+	ag_post(&core, t, &p, now);
+	ck_assert(ag_work(&core, 1));
+	ck_assert_uint_eq(words[0][0], 0);
+	ck_assert(!ag_work(&core, 1 << 20));
+	ck_assert_uint_eq(words[0][0], 1);
+	ag_tensor_remove(&core, t);
+	ag_tensor_forget(&core, t);
+	free(t);
+}
+END_TEST
+
 START_TEST(alone_groups_are_added_in_their_order)
 {
 	int32_t v;
@@ -183,6 +213,7 @@ int main(void)
 	tcase_add_test(t, what_is_said_twice_is_dropped);
 	tcase_add_checked_fixture(alone, setup_words_alone, teardown);
 	tcase_add_test(alone, alone_groups_are_added_in_their_order);
+	tcase_add_test(alone, a_word_is_told_when_all_segments_of_its_chunk_are_there);
 	suite_add_tcase(s, t);
 	suite_add_tcase(s, alone);
 	srunner_run_all(r, CK_NORMAL);
