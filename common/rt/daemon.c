@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/utf8.h"
@@ -203,10 +204,11 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 	return d->exit_code;
 }
 
-/* Aside and renamed: whoever sees the file sees all of it. */
+/* Aside and renamed: whoever sees the file sees all of it.  A device would be gone by that. */
 int daemon_write_port(const char *path, uint16_t port, struct err *e)
 {
 	char tmp[4096];
+	struct stat st;
 	FILE *f;
 	bool ok;
 
@@ -214,6 +216,8 @@ int daemon_write_port(const char *path, uint16_t port, struct err *e)
 		return 0;
 	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", path) >= sizeof(tmp))
 		return err_set(e, TALLY_EINVAL, "the path of --port-file is too long");
+	if (!stat(path, &st) && !S_ISREG(st.st_mode))
+		return err_set(e, TALLY_EINVAL, "--port-file %s: not a regular file", path);
 	f = fopen(tmp, "we");
 	ok = f && fprintf(f, "%u\n", port) > 0;
 	if (f)

@@ -142,6 +142,17 @@ done
 check 2 '--socket' tally-agent --socket ''
 check 2 '--socket' tally-agent --socket "/$(printf '%0120d' 1)"
 
+# ---- /dev/stdout is no place for a file: it is not replaced by one ----
+mkfifo "$TMP/fifo"
+no_file()	# PROGRAM ARGUMENT...
+{
+	expect_status 2 timeout 20 "$BIN/$1" "${@:2}" --listen 127.0.0.1:0 --port-file "$TMP/fifo"
+	expect_text "$TMP/err" '--port-file .*/fifo: not a regular file'
+	[ -p "$TMP/fifo" ] || fail "$1 has replaced what is no file"
+}
+no_file tally-scheduler --state-dir ''
+no_file tally-server --scheduler 127.0.0.1:1 --shm-socket none
+
 # ---- a real scheduler, and what it does not have ----
 start_scheduler
 expect_status 0 tally status
