@@ -524,10 +524,15 @@ static int cuda_done(struct gpu *g, struct gpu_event *ev, struct err *e)
 static int not_captured(void *stream, struct err *e)
 {
 	enum cudaStreamCaptureStatus is = cudaStreamCaptureStatusNone;
+	cudaError_t rc = cudaStreamIsCapturing((cudaStream_t)stream, &is);
 
-	CUDA(cudaStreamIsCapturing((cudaStream_t)stream, &is), e);
-	return is == cudaStreamCaptureStatusNone ? 0 :
-	       err_set(e, TALLY_EINVAL, "the stream is being captured into a CUDA graph, and no "
+	if (rc == cudaErrorStreamCaptureImplicit)	/* the default one, which waits for it */
+		(void)cudaGetLastError();
+	else if (rc == cudaSuccess && is == cudaStreamCaptureStatusNone)
+		return 0;
+	else
+		CUDA(rc, e);
+	return err_set(e, TALLY_EINVAL, "the stream is being captured into a CUDA graph, and no "
 		       "round can be part of one");
 }
 

@@ -26,7 +26,7 @@ struct double_stream {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct op *first, **last;
-	bool busy, stop;
+	bool busy, stop, blocking;	/* blocking: the default stream waits for it */
 	uint64_t rng;
 };
 
@@ -60,7 +60,8 @@ API const char *cudaGetErrorString(cudaError_t rc)
 {
 	static const char *const text[] = { "no error", "invalid value", "no memory", "not ready",
 					    "no device", "no driver",
-					    "not while a stream is captured" };
+					    "not while a stream is captured",
+					    "the default stream waits for one that is" };
 
 	return text[rc];
 }
@@ -152,6 +153,8 @@ API cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMod
 
 API cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
 {
+	if (!s && captured && captured->blocking)
+		return cudaErrorStreamCaptureImplicit;
 	*status = s && s == captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
 	return cudaSuccess;
 }
@@ -212,9 +215,9 @@ API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
 	struct double_stream *s = calloc(1, sizeof(*s));
 
-	(void)flags;
 	if (!s)
 		return cudaErrorMemoryAllocation;
+	s->blocking = !(flags & cudaStreamNonBlocking);
 	s->last = &s->first;
 	s->rng = (uintptr_t)s;
 	pthread_mutex_init(&s->lock, NULL);

@@ -234,12 +234,13 @@ static void refused(int rc, const char *what)
 		    tally_error_text(s));
 }
 
-/* Long enough for who watches the GPU to look at it. */
-static void capture(struct item *flying, struct item *idle, cudaStream_t stream)
+/* Long enough for who watches the GPU to look at it.  stream: the one, or one that waits for it. */
+static void capture(struct item *flying, struct item *idle, cudaStream_t captured,
+		    cudaStream_t stream)
 {
 	cudaGraph_t graph;
 	tally_ticket k;
-	cudaError_t rc = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+	cudaError_t rc = cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal);
 
 	if (rc)
 		die("capture: %s", cudaGetErrorString(rc));
@@ -247,7 +248,7 @@ static void capture(struct item *flying, struct item *idle, cudaStream_t stream)
 		"gpu_push_pull");
 	refused(tally_gpu_wait(s, flying->ticket, stream), "gpu_wait");
 	usleep(300000);
-	rc = cudaStreamEndCapture(stream, &graph);
+	rc = cudaStreamEndCapture(captured, &graph);
 	if (rc)
 		die("the end of the capture: %s", cudaGetErrorString(rc));
 }
@@ -255,10 +256,15 @@ static void capture(struct item *flying, struct item *idle, cudaStream_t stream)
 /* In odd rounds the host waits, in even ones the stream does. */
 static void play_round(uint32_t round, cudaStream_t stream)
 {
+	static cudaStream_t blocking;
+
 	for (size_t i = 0; i < ITEMS; i++) {
 		start(&items[i], round, stream);
-		if (captures && i == 0)
-			capture(&items[0], &items[1], stream);
+		if (!captures || i > 0)
+			continue;
+		capture(&items[0], &items[1], stream, stream);
+		if (blocking || cudaStreamCreateWithFlags(&blocking, 0) == cudaSuccess)
+			capture(&items[0], &items[1], blocking, NULL);
 	}
 	for (size_t i = 0; i < ITEMS; i++) {
 		if (round % 2)

@@ -19,6 +19,7 @@ typedef enum {
 	cudaErrorNoDevice,
 	cudaErrorInsufficientDriver,
 	cudaErrorStreamCaptureUnsupported,
+	cudaErrorStreamCaptureImplicit,
 } cudaError_t;
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
