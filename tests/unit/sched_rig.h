@@ -37,6 +37,7 @@ struct record {
 	uint32_t server[8];		/* their numbers, of a JOB_UP */
 	uint32_t nlet_go;		/* servers that are gone and named as living */
 	uint64_t key;			/* a link key's; 0: it is all zeros */
+	int32_t priority;		/* of the first of TENSORS */
 	char name[64], text[ERR_TEXT_MAX + 1];
 };
 
@@ -164,6 +165,7 @@ static inline void note(const struct sched_action *a)
 	case MSG_TENSORS:
 		r->seq = m->tensors.seq;
 		r->n = m->tensors.ntensors;
+		r->priority = r->n ? m->tensors.tensors[0].priority : 0;
 		for (uint32_t i = 0; i < r->n && i < IDS; i++)
 			r->ids[i] = m->tensors.tensors[i].id;
 		for (uint32_t i = 0; i < MIN(r->n, 2); i++)

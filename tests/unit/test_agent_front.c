@@ -276,6 +276,35 @@ START_TEST(a_broadcast_knows_its_root_by_local_index)
 }
 END_TEST
 
+/* As the core does (ag_tensor_again()): it goes on with what the lost root gave. */
+START_TEST(a_broadcast_has_its_root_as_long_as_its_data_is_there)
+{
+	struct ring_sub s = sub(1);
+	bool gave = _i;
+
+	s.rop = ROP_BROADCAST;
+	s.root = 4;
+	s.length = gave ? BYTES : 0;
+	ck_assert_int_eq(submit(gave ? 1 : 0, &s), 0);
+	fr_job_shrink(&job, 1);
+	fr_again(tensor);
+	ck_assert_int_eq(tensor->root_local, gave ? 1 : -1);
+}
+END_TEST
+
+START_TEST(a_lost_rank_is_no_local_root)
+{
+	struct ring_sub s = sub(1);
+
+	fr_job_shrink(&job, 1);
+	s.rop = ROP_BROADCAST;
+	s.root = 4;
+	s.length = 0;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_int_eq(post.root_local, -1);
+}
+END_TEST
+
 /* ---- rounds by pieces ---- */
 
 static struct ring_sub open_sub(uint32_t round, uint8_t groups)
@@ -521,6 +550,8 @@ int main(void)
 	tcase_add_test(t, ranks_of_one_machine_that_disagree_are_named);
 	tcase_add_test(t, broadcasts_from_different_roots_disagree);
 	tcase_add_test(t, a_broadcast_knows_its_root_by_local_index);
+	tcase_add_loop_test(t, a_broadcast_has_its_root_as_long_as_its_data_is_there, 0, 2);
+	tcase_add_test(t, a_lost_rank_is_no_local_root);
 	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
 	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
 	tcase_add_loop_test(t, ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole, 0, 2);

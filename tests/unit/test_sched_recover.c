@@ -85,8 +85,30 @@ START_TEST(recovery_does_not_wait_for_who_comes_and_goes)
 }
 END_TEST
 
+/* Servers may have heard of an entry that no agent has: its tensors are others'. */
+START_TEST(ids_that_servers_may_know_are_not_used_again)
+{
+	static const struct want third = { "v", DTYPE_I8, 3 };
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(1000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "one cluster");
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 0);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, p.job, epoch);
+	p.b = hello_from(NODE_AGENT, "b", "b", 2, "one cluster");
+	job_held(p.b, p.job, epoch);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	declare_in(p.a, 5, p.job, 0, &third, 1);
+	declare_in(p.b, 5, p.job, 1, &third, 1);
+	ck_assert_uint_gt(last(p.server, MSG_TENSORS)->ids[0], TENSORS_PER_BATCH_MAX);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, ids_that_servers_may_know_are_not_used_again);
 	tcase_add_test(t, recovery_goes_on_where_it_was);
 	tcase_add_test(t, patience_without_servers_goes_on_where_it_was);
 	tcase_add_test(t, recovery_waits_for_who_is_away_for_a_moment);

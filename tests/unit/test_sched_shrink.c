@@ -305,8 +305,29 @@ START_TEST(a_machine_that_is_out_waits_for_nobody)
 }
 END_TEST
 
+/* Whoever comes first or last. */
+START_TEST(rank_0_says_how_urgent_a_tensor_is)
+{
+	static const uint32_t order[][4] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 1, 0, 3, 2 } };
+
+	job();
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t r = order[_i][i];
+		const struct msg_tensor one = { .name = "v", .dtype = DTYPE_I8, .count = 3,
+						.priority = 50 + (int32_t)r };
+
+		send(agent[r ? r - 1 : 0], &(struct msg){ .type = MSG_DECLARE, .declare = {
+			.req = 30 + r, .job = number, .rank = r, .timeout_ms = 2000,
+			.ntensors = 1, .tensors = &one,
+		} });
+	}
+	ck_assert_int_eq(last(srv, MSG_TENSORS)->priority, 50);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_loop_test(t, rank_0_says_how_urgent_a_tensor_is, 0, 3);
 	tcase_add_test(t, what_a_lost_rank_was_there_for_does_not_begin_without_others);
 	tcase_add_test(t, an_undeclare_does_not_wait_for_a_rank_that_is_lost);
 	tcase_add_test(t, who_had_detached_is_lost_with_its_machine);
