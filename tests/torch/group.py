@@ -2,8 +2,10 @@
 """The process group "tally", run by torchrun or as every rank: c10d's calls and plain DDP; with
 the argument "gpu" on the GPU that tests/gpu plays."""
 
+import contextlib
 import datetime
 import os
+import signal
 import sys
 import threading
 
@@ -153,6 +155,26 @@ def ddp_trains(rank, world):
     assert all(torch.equal(got, p) for p in parts)
 
 
+def ctrl_c_is_heard(rank):
+    """While another rank is waited for, which comes only then."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        work = dist.barrier(async_op=True)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            work.wait()
+        except KeyboardInterrupt:
+            assert not work.is_completed()
+            store.set("heard", "yes")
+        else:
+            raise AssertionError("Ctrl-C was not heard")
+        return
+    if rank == 1:
+        with contextlib.suppress(RuntimeError):  # not heard: rank 0 says so
+            store.wait(["heard"], datetime.timedelta(seconds=20))
+    dist.barrier()
+
+
 def a_stuck_rank_is_named(rank):
     quick = dist.new_group(timeout=datetime.timedelta(seconds=4))
     t = torch.ones(10)
@@ -185,6 +207,7 @@ def main():
     autograd_is_left_out(rank, world)
     groups_are_jobs(rank, world)
     ddp_trains(rank, world)
+    ctrl_c_is_heard(rank)
     a_stuck_rank_is_named(rank)
     dist.destroy_process_group()
     dist.init_process_group("tally", **options)  # in the same store

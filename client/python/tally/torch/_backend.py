@@ -81,11 +81,11 @@ class _Work(torch._C._distributed_c10d.Work):
 
     def wait(self, timeout=None):
         self._held.pop(self, None)
-        if timeout:  # c10d's 0 is none
-            ended = threading.Event()
-            self._future.add_done_callback(lambda _: ended.set())
-            if not ended.wait(timeout.total_seconds()):
-                raise RuntimeError(f"not done after {timeout.total_seconds():g} s")
+        seconds = timeout.total_seconds() if timeout else None  # c10d's 0 is none
+        ended = threading.Event()  # whose wait hears Ctrl-C, as the future's does not
+        self._future.add_done_callback(lambda _: ended.set())
+        if not ended.wait(seconds):
+            raise RuntimeError(f"not done after {seconds:g} s")
         self._future.wait()
         return True
 
