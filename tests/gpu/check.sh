@@ -6,7 +6,7 @@
 # hosts (--apart), and then goes by sockets.  How NCCL went is said after each play, and what
 # could not be played at the end.
 #
-# Then tests/torch/cuda.py, where PYTHON (Debian's) has a torch that sees the GPUs.
+# Then tests/torch/on_gpus.py, where PYTHON (Debian's) has a torch that sees the GPUs.
 #
 # Exits 77 where there is no GPU.  GPU_RANK, GPU_PLUGIN: those of tests/gpu's double.
 set -eu -o pipefail
@@ -81,13 +81,13 @@ heard 'ETIMEDOUT: .*these have not said which GPU they have: rank 1' 0
 # Tensors of PyTorch; the line says why not.
 export PYTHON=${PYTHON:-/usr/bin/python3} TALLY_LIBRARY=$BUILD/lib/libtally.so.0 RIG_DIR=$TMP
 rm -rf "${TMP:?}"/*
-if "$PYTHON" tests/torch/cuda.py --sees > "$TMP/sees" 2> "$TMP/err"; then
+if "$PYTHON" tests/torch/on_gpus.py --sees > "$TMP/sees" 2> "$TMP/err"; then
 	for machines in 1 2; do
 		ranks=$(( machines * each ))
 		echo "PyTorch: machines $machines, ranks $ranks"
 		rm -rf "${TMP:?}"/*
 		timeout -k 10 600 "$BUILD/bin/tally" local --agents "$machines" --servers 1 \
-			--ranks "$ranks" -- "$PYTHON" tests/torch/cuda.py > "$TMP/all" 2>&1 &&
+			--ranks "$ranks" -- "$PYTHON" tests/torch/on_gpus.py > "$TMP/all" 2>&1 &&
 			[ "$(grep -c 'all well' "$TMP/all")" = "$ranks" ] || {
 			cat "$TMP/all" >&2
 			echo 'FAILED: PyTorch' >&2

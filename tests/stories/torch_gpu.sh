@@ -15,7 +15,7 @@ torch_ranks 4 "$ROOT/tests/torch/gpu.py"
 sed -n 's/^rank 0: //p' "$TMP/out" | while read -r story; do say "${story//_/ }"; done
 torch_ranks 4 "$ROOT/tests/torch/gpu.py" exact
 say 'exact: the bits of host memory'
-torch_ranks 4 "$ROOT/tests/torch/cuda.py" double
+torch_ranks 4 "$ROOT/tests/torch/on_gpus.py" double
 say 'what make check-gpu plays on real ones'
 
 version=$("$PYTHON" -c 'from importlib.metadata import version; print(version("torch"))')

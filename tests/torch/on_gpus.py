@@ -2,9 +2,11 @@
 """tally.torch on real GPUs, run as every rank by tests/gpu/check.sh: the hook, the optimizer,
 the calls and, from torch 2.1 on, the process group, against Gloo's sums and plain arithmetic.
 
-    cuda.py --sees      prints how many GPUs torch sees, or why it sees none and exits 1
-    cuda.py             the test; several ranks may have one GPU
-    cuda.py double      the same with the GPU that tests/gpu plays, so that it stays right
+Not called cuda.py, which torch would take for the package cuda that newer ones bring.
+
+    on_gpus.py --sees   prints how many GPUs torch sees, or why it sees none and exits 1
+    on_gpus.py          the test; several ranks may have one GPU
+    on_gpus.py double   the same with the GPU that tests/gpu plays, so that it stays right
 """
 
 import os
