@@ -155,6 +155,15 @@ def ddp_trains(rank, world):
     assert all(torch.equal(got, p) for p in parts)
 
 
+def another_shape_is_told(rank):
+    """Where one rank has used its shape before, and so declares nothing."""
+    quick = dist.new_group(timeout=datetime.timedelta(seconds=4))
+    dist.all_reduce(torch.ones(10), group=quick)
+    want = r"another shape or type than torch.float32 \(11,\)" if rank else "waits for .*rank 1"
+    raises(RuntimeError, want, dist.all_reduce, torch.ones(10 + rank), dist.ReduceOp.SUM, quick)
+    dist.barrier()
+
+
 def ctrl_c_is_heard(rank):
     """While another rank is waited for, which comes only then."""
     store = dist.distributed_c10d._get_default_store()
@@ -207,6 +216,7 @@ def main():
     autograd_is_left_out(rank, world)
     groups_are_jobs(rank, world)
     ddp_trains(rank, world)
+    another_shape_is_told(rank)
     ctrl_c_is_heard(rank)
     a_stuck_rank_is_named(rank)
     dist.destroy_process_group()

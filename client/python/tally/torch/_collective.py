@@ -16,6 +16,7 @@ import math
 
 import torch
 
+from .._session import TallyTimeout
 from . import _device, _memory
 from ._exchange import Exchange
 
@@ -141,7 +142,11 @@ class Collectives:
             self._drop_to(CHANNELS_MAX - 1, KEPT_BYTES_MAX - bytes_of(key))
             self._made += 1
             name = f"{self._name}/{kind}.{self._made}"
-            (channel,) = self.exchange.declare([(name, shape, _memory.DTYPES[dtype][0])])
+            try:
+                (channel,) = self.exchange.declare([(name, shape, _memory.DTYPES[dtype][0])])
+            except TallyTimeout as late:
+                raise TallyTimeout(late.code, f"{late.text}, or has made this call with another "
+                                   f"shape or type than {dtype} {tuple(shape)}") from None
             self._kept[key] = channel, {}
         self._kept.move_to_end(key)
         channel, blocks = self._kept[key]
