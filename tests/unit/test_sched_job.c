@@ -508,25 +508,6 @@ START_TEST(late_rank_hears_of_the_mismatch)
 }
 END_TEST
 
-/* Those who disagreed have ended by then, as programs do. */
-START_TEST(late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it)
-{
-	static const struct want other[] = { { "t", DTYPE_F64, 500 } };
-	uint32_t a = hello(NODE_AGENT, "a");
-
-	for (uint32_t r = 0; r < 3; r++)
-		join(a, r, 3, r);
-	declare_in(a, 10, 1, 0, both, 1);
-	declare_in(a, 11, 1, 1, other, 1);
-	leave(a, 1, 0, 0);
-	leave(a, 1, 1, 0);
-	declare_in(a, 12, 1, 2, swapped, 2);
-	ck_answer(a, 12, TALLY_EMISMATCH, answer(a, 10)->text);
-	declare_in(a, 13, 1, 2, swapped, 1);
-	ck_answer(a, 13, TALLY_ESHUTDOWN, "rank 0 of job 'x' has detached");
-}
-END_TEST
-
 START_TEST(declare_deadline_names_tensors_and_ranks)
 {
 	struct pair p = pair_up();
@@ -785,7 +766,6 @@ static void add(TCase *t)
 	tcase_add_test(t, tensor_mismatch_names_both_sides_everywhere);
 	tcase_add_test(t, mismatch_of_tensors_without_shape_names_their_counts);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch);
-	tcase_add_test(t, late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it);
 	tcase_add_test(t, declare_deadline_names_tensors_and_ranks);
 	tcase_add_test(t, declare_is_all_or_nothing);
 	tcase_add_test(t, batches_cut_differently_go_together);
