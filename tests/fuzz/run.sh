@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/fuzz/run.sh TARGET SECONDS: fuzzes for so long, from the seeds in
 # tests/fuzz/corpus/NAME where there are some, and those that tests/fuzz/seeds.c makes.
-# What it finds is printed (base64) and fails; nothing is written into the tree.
+# What it finds is printed (base64) and fails; nothing is written into the tree, and what targets
+# write into TMPDIR, which is memory where there is /dev/shm, is gone at the end.
 set -eu
 target=$1 seconds=$2
 name=$(basename "$target")
 seeds=$(dirname "$0")/corpus/$name
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/tally-fuzz-XXXXXX")
+tmp=$(mktemp -d /dev/shm/tally-fuzz-XXXXXX 2> /dev/null ||
+	mktemp -d "${TMPDIR:-/tmp}/tally-fuzz-XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
+export TMPDIR=$tmp
 mkdir "$tmp/corpus"
 [ -d "$seeds" ] && cp "$seeds"/* "$tmp/corpus/"
 "$(dirname "$target")/seeds" "$name" "$tmp/corpus"
