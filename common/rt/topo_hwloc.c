@@ -344,8 +344,8 @@ static int load(hwloc_topology_t h, const char *xml)
 	return (xml && hwloc_topology_set_xml(h, xml)) || hwloc_topology_load(h);
 }
 
-/* hwloc takes attributes of XML for granted, and does not survive some that are missing. */
-static bool survives(const char *xml)
+/* In a child: hwloc takes attributes of XML for granted, and does not survive if some lack. */
+static bool can_load(const char *xml)
 {
 	hwloc_topology_t h;
 	int status = 0;
@@ -355,14 +355,14 @@ static bool survives(const char *xml)
 		(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
 		_exit(hwloc_topology_init(&h) || load(h, xml));
 	}
-	return child < 0 || waitpid(child, &status, 0) != child || !WIFSIGNALED(status);
+	return child < 0 || waitpid(child, &status, 0) != child || !status;
 }
 
 int hwloc_load(hwloc_topology_t h, const char *xml, struct err *e)
 {
 	if (!xml)
 		return load(h, NULL) ? err_set(e, TALLY_EIO, "hwloc cannot tell what is here") : 0;
-	if (!survives(xml) || load(h, xml))
+	if (!can_load(xml) || load(h, xml))
 		return err_set(e, TALLY_EINVAL, "%s is not XML that this hwloc (%d.%d) reads; a "
 			       "newer one's can be had by lstopo --export-xml-flags v2", xml,
 			       HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 0xff);

@@ -131,8 +131,12 @@ static inline void teardown(void)
 		}
 	}
 	ag_job_forget(&core, job);
-	ag_route_del(route);
-	free(route);
+	while (!list_empty(&job->routes)) {
+		struct ag_route *r = list_first(&job->routes, struct ag_route, link);
+
+		ag_route_del(r);
+		free(r);
+	}
 	free(job);
 }
 
