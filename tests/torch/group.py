@@ -169,8 +169,8 @@ def ctrl_c_is_heard(rank):
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         work = dist.barrier(async_op=True)
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             work.wait()
         except KeyboardInterrupt:
             assert not work.is_completed()
