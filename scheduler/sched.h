@@ -172,7 +172,7 @@ struct sched_stuck;			/* sched_stuck.c */
 /* One node's part in one job. */
 struct sched_part {
 	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
-	uint32_t weight;		/* servers: parts per 2^32 */
+	uint32_t weight;		/* servers: parts of PLACE_WEIGHT_SUM */
 	bool told_up, told_down;
 	bool ready;			/* servers: answered JOB_UP, or the head of the log */
 	bool held;			/* agents: has sent JOB_HELD */
