@@ -199,7 +199,7 @@ static void find_bin_dir(struct local *l)
 struct rank_env {
 	char rank[32], world[40], local_rank[40], socket[PATH_MAX + 16];
 	char job[64], scheduler[96], path[PATH_MAX * 3];
-	const char *all[8];
+	const char *all[9];
 };
 
 /* Rank r's agent and its number there: ranks are contiguous, the first get one more. */
@@ -232,8 +232,10 @@ static void make_env(const struct local *l, uint32_t rank, struct rank_env *v)
 	/* So that `-- tally bench` finds this build when nothing is installed. */
 	snprintf(v->path, sizeof(v->path), "PATH=%s:%s", cmd_env("PATH", "/usr/bin:/bin"),
 		 l->bin_dir);
-	memcpy(v->all, (const char *[8]){ v->rank, v->world, v->local_rank, v->socket, v->job,
-					  v->scheduler, l->bin_dir[0] ? v->path : NULL, NULL },
+	/* This cluster has no join secret, and refuses the one of the user's own. */
+	memcpy(v->all, (const char *[9]){ v->rank, v->world, v->local_rank, v->socket, v->job,
+					  v->scheduler, "TALLY_SECRET_FILE=",
+					  l->bin_dir[0] ? v->path : NULL, NULL },
 	       sizeof(v->all));
 }
 

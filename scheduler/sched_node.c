@@ -207,7 +207,9 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 			       MSG_VERSION, h->name, h->version_min, h->version_max);
 	if (!secret_ok(s, h->secret))
 		return err_set(e, TALLY_EAUTH,
-			       "wrong join secret; see --secret-file of the scheduler");
+			       s->config.secret[0] ?
+			       "wrong join secret; see --secret-file of the scheduler" :
+			       "a join secret was given, the scheduler has none (--secret-file)");
 	if (h->kind == NODE_CLI)
 		return 0;
 	if (h->kind != NODE_AGENT && h->kind != NODE_SERVER)

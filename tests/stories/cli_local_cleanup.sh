@@ -184,6 +184,14 @@ UP=$TMP/up DO='echo "{}"' expect_status 0 "$BIN/tally" local --agents 1 --ranks 
 [ "$(cat "$TMP/out")" = '{}' ] || fail 'standard output is not that of rank 0'
 expect_text "$TMP/err" '^\[rank 1\] \{\}$'
 
+# ---- the cluster has no join secret, whatever the user's own one has ----
+(umask 077; echo sesame > "$TMP/secret")
+TALLY_SECRET_FILE=$TMP/secret expect_status 6 "$BIN/tally" local -- bash -c \
+	"'$BIN/tally' status && '$BIN/tally' status --secret-file '$TMP/secret'"
+expect_text "$TMP/out" '^scheduler +active'
+expect_text "$TMP/err" 'secret was given, the scheduler has none'
+! grep -q 'Give it' "$TMP/err" || fail 'what was given is asked for'
+
 # ---- the logs stay where they were asked for ----
 UP=$TMP/up expect_status 0 "$BIN/tally" local --keep-logs "$TMP/logs" -- bash "$TMP/rank.sh"
 for name in scheduler server-0 agent-0; do

@@ -174,6 +174,16 @@ START_TEST(a_secret_is_all_of_it_and_no_more)
 }
 END_TEST
 
+/* Who has one hears that it is the scheduler that lacks it, not that it is a wrong one. */
+START_TEST(a_secret_that_nobody_asked_for_is_not_called_wrong)
+{
+	uint32_t c = hello_with("sesame", 0, 0, 0);
+
+	ck_assert_int_eq(last(c, MSG_REPLY)->code, TALLY_EAUTH);
+	ck_assert_ptr_nonnull(strstr(last(c, MSG_REPLY)->text, "the scheduler has none"));
+}
+END_TEST
+
 /* Else a later node would have the same number. */
 START_TEST(a_number_that_was_never_handed_out_is_not_kept)
 {
@@ -390,6 +400,7 @@ static void add(TCase *t)
 	tcase_add_test(t, strangers_are_turned_away);
 	tcase_add_test(t, secret_is_asked_for);
 	tcase_add_test(t, a_secret_is_all_of_it_and_no_more);
+	tcase_add_test(t, a_secret_that_nobody_asked_for_is_not_called_wrong);
 	tcase_add_test(t, a_number_that_was_never_handed_out_is_not_kept);
 	tcase_add_test(t, a_number_without_its_cluster_is_not_kept);
 	tcase_add_test(t, an_epoch_that_cannot_be_is_refused);
