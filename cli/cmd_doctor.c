@@ -380,7 +380,7 @@ int cmd_doctor(int argc, char **argv)
 	int c, rc = 0;
 
 	optind = 0;
-	while (!rc && (c = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
+	while (!rc && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0) {
 		if (c == 'h') {
 			fputs(usage, stdout);
 			return CMD_OK;

@@ -132,8 +132,8 @@ static int parse_opts(struct local *l, int argc, char **argv)
 	int c;
 
 	optind = 0;
-	while ((c = getopt_long(argc, argv, "+", longs, NULL)) != -1) {
-		if (c == OPT_HELP) {
+	while ((c = getopt_long(argc, argv, "+h", longs, NULL)) != -1) {
+		if (c == OPT_HELP || c == 'h') {
 			fputs(usage, stdout);
 			return CMD_OK;
 		}

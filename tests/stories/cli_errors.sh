@@ -38,6 +38,12 @@ for verb in status nodes jobs tensors plan local bench; do
 	[ -s "$TMP/err" ] && fail "tally help $verb writes to standard error"
 	try 2 "unrecognized option '--bogus'" $verb --bogus
 done
+for verb in status nodes jobs tensors drain plan local doctor bench; do
+	for ask in -h --help; do
+		expect_status 0 tally $verb $ask
+		expect_text "$TMP/out" "^usage: tally $verb"
+	done
+done
 
 # ---- a full disk is no success ----
 tally help > /dev/full 2> "$TMP/err" && fail 'writing to a full disk succeeded'
