@@ -17,11 +17,10 @@ static int open_client(struct query *s, const struct query_where *w, struct err 
 {
 	char host[ADDR_LEN_MAX + 1];
 	uint16_t port;
-	uint64_t rate;
-	int rc = parse_endpoint(w->endpoint, SCHED_PORT, host, &port, &rate, e);
+	int rc = parse_peer(w->endpoint, SCHED_PORT, host, &port, e);
 
 	if (rc)
-		return rc;
+		return err_wrap(e, "scheduler %s", w->endpoint);
 	rc = ctl_client_open(&s->client, host, port, w->timeout_ms, e);
 	if (rc)
 		err_wrap(e, "no scheduler at %s", w->endpoint);

@@ -215,6 +215,25 @@ int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX 
 	return 0;
 }
 
+int parse_peer(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
+	       uint16_t *port, struct err *e)
+{
+	char name[ADDR_LEN_MAX + 1];
+	uint16_t number;
+	uint64_t rate;
+	int rc = parse_endpoint(s, default_port, name, &number, &rate, e);
+
+	if (rc)
+		return rc;
+	if (!name[0])
+		return err_set(e, TALLY_EINVAL, "it names no host");
+	if (!number)
+		return err_set(e, TALLY_EINVAL, "its port cannot be 0");
+	memcpy(host, name, strlen(name) + 1);
+	*port = number;
+	return 0;
+}
+
 const char *fmt_endpoint(char *buf, size_t len, const char *host, uint16_t port)
 {
 	snprintf(buf, len, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);

@@ -30,6 +30,10 @@ int parse_decimal(const char *s, double min, double max, double *v, struct err *
 int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 		   uint16_t *port, uint64_t *bits_per_s, struct err *e);
 
+/* The same for somebody to connect to: with a host, and a port that is not 0. */
+int parse_peer(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
+	       uint16_t *port, struct err *e);
+
 /* "10.0.0.1:7000", "[fe80::1]:7000"; returns buf. */
 #define ENDPOINT_TEXT	(ADDR_LEN_MAX + 16)	/* room enough */
 const char *fmt_endpoint(char *buf, size_t len, const char *host, uint16_t port);

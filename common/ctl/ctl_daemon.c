@@ -9,12 +9,9 @@ int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *he
 		     const struct ctl_node_cb *cb, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1];
-	uint64_t rate;
 	uint16_t port;
-	int rc = parse_endpoint(d->opt->scheduler, SCHEDULER_PORT, host, &port, &rate, e);
+	int rc = parse_peer(d->opt->scheduler, SCHEDULER_PORT, host, &port, e);
 
-	if (!rc && !port)
-		rc = err_set(e, TALLY_EINVAL, "its port cannot be 0");
 	if (rc)
 		return err_wrap(e, "--scheduler %s", d->opt->scheduler);
 	hello->version_min = hello->version_max = MSG_VERSION;

@@ -58,6 +58,7 @@ for verb in status nodes jobs tensors; do
 	expect_text "$TMP/err" '--scheduler'
 	TALLY_SCHEDULER=127.0.0.1:1 try 5 'no scheduler at 127.0.0.1:1' $verb --json
 	try 2 'no address' $verb --scheduler 127.0.0.1:port
+	try 2 'scheduler :7470: it names no host' $verb --scheduler :7470
 	try 2 '--timeout' $verb --timeout 0
 	try 2 "unexpected argument 'all'" $verb all
 done
@@ -115,6 +116,8 @@ check()		# CODE REGEX PROGRAM ARGUMENT...
 for daemon in tally-server tally-agent; do
 	check 0 'are right' $daemon --scheduler '[::1]:7470' --name 'rack 1/ä'
 	check 2 "--scheduler ''.*no address" $daemon --scheduler ''
+	check 2 '--scheduler :7470: it names no host' $daemon --scheduler :7470
+	check 2 '--scheduler 127.0.0.1:0: its port' $daemon --scheduler 127.0.0.1:0
 	check 2 "--name ''.*1 to 255" $daemon --name ''
 	check 2 '--name.*control' $daemon --name $'a\nb'
 	check 2 '--name' $daemon --name "$(printf '%0300d' 1)"

@@ -176,6 +176,22 @@ START_TEST(endpoints_refuse_the_whole_string_and_write_nothing)
 }
 END_TEST
 
+START_TEST(peers_have_a_host_and_a_port)
+{
+	static const char *const nobody[] = { ":7470", "@25gbit", "10.0.0.1:0", "[::1]:0", "" };
+	char host[ADDR_LEN_MAX + 1] = "untouched";
+	uint16_t port = 6;
+
+	for (size_t i = 0; i < ARRAY_SIZE(nobody); i++)
+		ck_assert_int_eq(parse_peer(nobody[i], 1, host, &port, NULL), TALLY_EINVAL);
+	ck_assert_str_eq(host, "untouched");
+	ck_assert_uint_eq(port, 6);
+	ck_assert_int_eq(parse_peer("[::1]", 7470, host, &port, NULL), 0);
+	ck_assert_str_eq(host, "::1");
+	ck_assert_uint_eq(port, 7470);
+}
+END_TEST
+
 START_TEST(endpoint_hosts_end_at_their_limit)
 {
 	char text[ADDR_LEN_MAX + 8], host[ADDR_LEN_MAX + 1];
@@ -308,6 +324,7 @@ int main(void)
 	tcase_add_loop_test(t, endpoints_have_host_port_and_rate, 0, ARRAY_SIZE(good_endpoints));
 	tcase_add_loop_test(t, endpoints_refuse_the_whole_string_and_write_nothing, 0,
 			    ARRAY_SIZE(bad_endpoints));
+	tcase_add_test(t, peers_have_a_host_and_a_port);
 	tcase_add_test(t, endpoint_hosts_end_at_their_limit);
 	tcase_add_loop_test(t, bytes_are_shown_in_the_unit_that_fits, 0, ARRAY_SIZE(shown_bytes));
 	tcase_add_loop_test(t, bit_rates_are_shown_in_the_unit_that_fits, 0,
