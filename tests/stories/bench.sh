@@ -34,6 +34,7 @@ nothing_left()
 }
 nothing_left
 
+ended() { ! is_running "$1"; }
 runs() { pgrep -f "$1" > /dev/null; }
 
 # interrupted SIGNAL TIMES WHEN: a long run gets the signal when something matches WHEN.
@@ -45,6 +46,7 @@ interrupted()
 		"$ROOT/bench/run.py" --rounds 1000 --out "$TMP/files" -k declare
 	wait_until 60 "$3 runs" runs "$3"
 	for (( i = 0; i < $2; i++ )); do kill "-$1" "$PID"; done
+	wait_until 100 "it ends by $1" ended "$PID"
 	wait "$PID"
 	[ $? = 130 ] || fail "it ended with another status: $(cat "$log")"
 	expect_text "$log" '^interrupted'
