@@ -79,8 +79,12 @@ int lt_conn_open(struct lt_conn *c, mono_t deadline, struct err *e)
 		return err_set(e, err_from_errno(errno), "socket: %m");
 	memcpy(sa.sun_path, c->path, strlen(c->path) + 1);
 	if (connect_until(fd, &sa, deadline) < 0) {
-		err_set(e, errno == EACCES ? TALLY_EAUTH : TALLY_EAGENT,
-			"agent at %s: %m; does tally-agent run on this machine?", c->path);
+		if (errno == EACCES)
+			err_set(e, TALLY_EAUTH, "agent at %s: %m; who trains has to be in its "
+				"group (usermod -aG GROUP USER)", c->path);
+		else
+			err_set(e, TALLY_EAGENT, "agent at %s: %m; does tally-agent run on this "
+				"machine?", c->path);
 		close(fd);
 		return e->code;
 	}
