@@ -140,7 +140,7 @@ int cmd_drain(int argc, char **argv)
 	struct drain_opts o = {
 		.where = {
 			.endpoint = cmd_env("TALLY_SCHEDULER", SCHED_DEFAULT),
-			.secret_file = cmd_env("TALLY_SECRET_FILE", ""), .timeout_ms = 5000,
+			.secret_file = cmd_env("TALLY_SECRET_FILE", NULL), .timeout_ms = 5000,
 		},
 		.seconds = 60,
 	};

@@ -543,7 +543,7 @@ static int query(const struct query_verb *v, int argc, char **argv)
 	struct query_opts o = {
 		.where = {
 			.endpoint = cmd_env("TALLY_SCHEDULER", SCHED_DEFAULT),
-			.secret_file = cmd_env("TALLY_SECRET_FILE", ""),
+			.secret_file = cmd_env("TALLY_SECRET_FILE", NULL),
 		},
 		.job = "",
 	};

@@ -131,7 +131,7 @@ int query_failed(const char *verb, const struct query_where *w, const struct err
 	case TALLY_ENOENT:
 		return CMD_NOT_FOUND;
 	case TALLY_EAUTH:
-		if (!w->secret_file || !*w->secret_file)
+		if (!w->secret_file)
 			fputs("Give it with --secret-file FILE or TALLY_SECRET_FILE.\n", stderr);
 		return CMD_DENIED;
 	case TALLY_ESCHED:

@@ -17,7 +17,7 @@
 
 struct query_where {
 	const char *endpoint;		/* "HOST:PORT" */
-	const char *secret_file;	/* with the cluster's join secret; "" or NULL: none */
+	const char *secret_file;	/* with the cluster's join secret; NULL: none */
 	uint32_t timeout_ms;
 };
 

@@ -42,8 +42,11 @@ int secret_read(const char *path, char *secret, size_t len, struct err *e)
 	int rc;
 
 	secret[0] = '\0';
-	if (!path || !path[0])
+	if (!path)
 		return 0;
+	if (!path[0])			/* a variable that is not set, mostly */
+		return err_set(e, TALLY_EINVAL, "the secret file's name is empty; for no secret "
+			       "leave it out");
 	f = fopen(path, "re");
 	if (!f)
 		return err_set(e, TALLY_EIO, "cannot read secret file %s: %m", path);

@@ -64,6 +64,7 @@ for verb in status nodes jobs tensors; do
 done
 try 2 'no option --job' nodes --job x
 try 2 '--secret-file' nodes --secret-file /nonexistent
+try 2 "secret file's name is empty" nodes --secret-file ''
 
 # Somebody listens there, but does not speak: the time is up, not before, not never.
 "$PYTHON" -c '
@@ -125,6 +126,7 @@ for daemon in tally-server tally-agent; do
 	check 2 '--simd avx3' $daemon --simd avx3
 	check 2 '--log-level' $daemon --log-level loud
 	check 1 '/nonexistent' $daemon --secret-file /nonexistent
+	check 2 "secret file's name is empty" $daemon --secret-file ''
 done
 # A secret that no message can carry, or of which only the part before a NUL would count.
 for bytes in 'caf\351' 'a\tb' 'a\000bcdefgh'; do
@@ -139,6 +141,7 @@ check 0 'are right' tally-scheduler --secret-file "$TMP/secret"
 check 0 'are right' tally-scheduler --listen ':7470'
 check 2 '--listen' tally-scheduler --listen 127.0.0.1:99999
 check 1 '/nonexistent' tally-scheduler --secret-file /nonexistent
+check 2 "secret file's name is empty" tally-scheduler --secret-file ''
 check 2 '--listen.*no address' tally-server --listen 10.0.0.1:x
 check 2 '--rail.*@x' tally-agent --rail 10.0.0.1@x
 check 2 '--rail.*0 bit/s' tally-agent --rail 10.0.0.1@0bit
