@@ -115,9 +115,12 @@ at_exit() { AT_EXIT=("$@"); }
 
 clean_up()
 {
-	local status=$? ns
+	local status=$? ns pid
 
 	trap - EXIT
+	for pid in $(jobs -p); do	# with what was started just as a signal came
+		[ -n "${BEGAN[$pid]:-}" ] || adopt "$pid"
+	done
 	signal_all TERM
 	wait_for 3 none_running || signal_all KILL
 	wait 2>/dev/null

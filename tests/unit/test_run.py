@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/run.py says at the end: what was left out, and last the totals."""
+"""What tests/run.py says at the end: what was left out, and last the totals.  And that a story
+(tests/lib.sh) leaves nothing behind."""
 import contextlib
 import io
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -14,6 +16,19 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import run      # noqa: E402
 
+LIB = os.path.join(os.path.dirname(os.path.abspath(run.__file__)), "lib.sh")
+# The signal comes when the process is there and not yet noted.
+STRUCK = f"""
+. "{LIB}"
+eval "real_$(declare -f adopt)"
+adopt()
+{{
+	adopt() {{ real_adopt "$@"; }}
+	echo $1
+	kill -TERM $$
+}}
+start_daemon it sleep 600
+"""
 FINE = "exit 0"
 NO_TOOL = "echo 'cannot run here: no such tool'; exit 77"
 NO_ROOT = "echo first; echo 'cannot run here: making network namespaces needs root'; exit 77"
@@ -65,6 +80,14 @@ class Ends(unittest.TestCase):
                 script.write(f"#!/bin/bash\n{line}\n# TIMEOUT: 90\n")
                 script.flush()
                 self.assertEqual(run.wishes(script.name, 60), (90, wish))
+
+
+class Story(unittest.TestCase):
+    def test_it_ends_what_it_had_only_begun_to_start(self):
+        said = subprocess.run(["bash", "-c", STRUCK], stdout=subprocess.PIPE, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(said.returncode, 143)
+        self.assertFalse(os.path.exists(f"/proc/{int(said.stdout)}"))
 
 
 if __name__ == "__main__":
