@@ -5,6 +5,7 @@
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
 # make check-rdma-stories   there, too: stories of failures, payloads by RDMA
+# make check-systemd        what is installed, run by systemd in a virtual machine
 # make check-torch  the PyTorch tests, with Debian's torch and with the newest of the package
 #                   index, in build/ (PYTHON=interpreter: with the torch of that one alone;
 #                   TORCH=current or a version: with that one of the package index alone)
@@ -78,7 +79,7 @@ SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 
-.PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-torch check-gpu tests sim
+.PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-systemd check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
 .PHONY: lint fuzz bench bench-gpu soak
 .PHONY: install clean san
@@ -93,6 +94,7 @@ help:
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
 	@echo 'make check-rdma-stories  there, too: stories of failures'
+	@echo 'make check-systemd   what is installed, run by systemd in a virtual machine'
 	@echo 'make check-torch     the PyTorch tests, with Debian'"'"'s torch, then with the newest of the'
 	@echo '                     package index (some GB, once). TORCH=current or a version: that one'
 	@echo '                     alone; PYTHON=/path/to/python: the torch of that one alone'
@@ -133,6 +135,10 @@ check-rdma: deps-vm
 check-rdma-stories: deps-vm
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh stories $(STORY)
+
+check-systemd: deps-vm
+	$(Q)$(MAKE) --no-print-directory build
+	$(Q)BUILD=$(BUILD) VM_SECONDS=$${VM_SECONDS:-900} tests/vm/check.sh systemd
 
 # Debian's torch, and where the package index can be asked, its newest.
 check-torch:

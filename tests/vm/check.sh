@@ -3,7 +3,8 @@
 # Behind `make check-rdma`: boots the virtual machine and runs tests/vm/guest in it, one
 # after another; words name the ones to run.  The last line are the totals.
 #
-# `stories [NAME...]` alone runs stories of failures, over RDMA.
+# `stories [NAME...]` alone runs stories of failures, over RDMA.  `systemd` alone runs in a
+# machine whose first process that is.
 #
 # `bench` alone, which measures, runs where time is the number of instructions: with two
 # processors, which this machine emulates now faster and now slower, the same two programs
@@ -19,7 +20,9 @@ if [ "$1" = stories ]; then
 	exec tests/vm/vm.py -t "${VM_SECONDS:-3600}" -m 4096 \
 		bash tests/vm/guest/stories.sh "${@:2}"
 fi
+machine=()
+[ "$*" != systemd ] || machine=(-s)
 scripts=()
 for name; do scripts+=("tests/vm/guest/$name.sh"); done
-exec tests/vm/vm.py -t "$SECONDS_MAX" \
+exec tests/vm/vm.py "${machine[@]}" -t "$SECONDS_MAX" \
 	python3 tests/run.py -j 1 -t "$SECONDS_MAX" -- "${scripts[@]}"

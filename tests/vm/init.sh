@@ -5,6 +5,8 @@
 # /out is shared with the host: `job` (what to run) and `keep` (folders to be seen
 # below the fresh /tmp) come from there, `started` and `status` go there.  The first
 # serial port is the kernel's console, the second one the command's output.
+#
+# With a file `systemd` there this becomes systemd, and the command a service of it.
 
 end()
 {
@@ -42,6 +44,7 @@ done < /out/keep
 for d in proc sys dev; do mount --rbind "/$d" "/root/$d"; done
 mkdir -p /dev/pts /dev/shm
 ln -s /proc/self/fd /dev/fd
+ln -s /proc/self/fd/0 /dev/stdin
 ln -s /proc/self/fd/1 /dev/stdout
 ln -s /proc/self/fd/2 /dev/stderr
 mount -t devpts devpts /dev/pts
@@ -51,5 +54,24 @@ hostname vm
 stty -F /dev/ttyS1 raw -echo
 
 : > /out/started
+if [ -e /out/systemd ]; then
+	units=/root/run/systemd/system
+	mkdir -p /root/run/vm "$units"
+	mount --move /out /root/run/vm
+	cat > "$units/job.service" <<-'END'
+		[Unit]
+		Description=What this virtual machine is for
+		[Service]
+		Type=oneshot
+		ExecStart=/bin/bash /run/vm/job
+		ExecStopPost=/bin/sh -c 'echo "$EXIT_STATUS" > /run/vm/status'
+		ExecStopPost=/bin/busybox poweroff -f
+		StandardOutput=file:/dev/ttyS1
+		StandardError=inherit
+		OOMPolicy=continue
+	END
+	# Nothing that this machine has enabled: it is only a root file system here.
+	exec switch_root /root /lib/systemd/systemd --unit=job.service
+fi
 chroot /root /bin/bash -c "$(cat /out/job)" < /dev/null > /dev/ttyS1 2>&1
 end $?

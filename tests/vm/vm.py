@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a command inside a small virtual machine that has real verbs.
 
-	tests/vm/vm.py [-c] [-t SECONDS] [-m MIB] COMMAND...
+	tests/vm/vm.py [-c] [-s] [-t SECONDS] [-m MIB] COMMAND...
 
 The machine is Debian's kernel under QEMU's software emulation: it needs no KVM
 and no rights.  Its root file system is this machine's own, read-only over 9p, so
@@ -14,6 +14,8 @@ It has no network to the outside.
 With -c its clock counts instructions, one for each nanosecond, of the one processor that it
 has then: what is measured inside, and which deadlines pass, does not depend on what else
 this machine does.
+
+With -s its first process is systemd, and the command a service.
 
 The command runs as root in the directory that vm.py was called in.  What it prints
 is printed here as it comes, its exit status is vm.py's.  When the machine hangs,
@@ -50,7 +52,7 @@ MODULES = ["virtio_pci", "9pnet_virtio", "9p", "crc32_generic", "veth", "bridge"
            "vgem"]
 # no_timer_check: the emulated IO-APIC's timer is late now and then, which panics else.
 KERNEL_ARGS = ("console=ttyS0 panic=-1 oops=panic no_timer_check quiet loglevel=4 "
-               "random.trust_cpu=on")
+               "random.trust_cpu=on systemd.show_status=no")
 BOOT_SECONDS = 90
 CONSOLE_LINES = 40
 TIME_UP, BROKEN = 124, 125
@@ -185,8 +187,11 @@ def qemu_command(image, initramfs, out, memory, counted):
             "-device", "virtio-9p-pci,fsdev=out,mount_tag=out"]
 
 
-def write_job(out, command):
+def write_job(out, command, systemd):
     """What init.sh reads: the command, and folders to be seen through a fresh /tmp."""
+    if systemd:
+        with open(os.path.join(out, "systemd"), "w", encoding="utf-8"):
+            pass
     keep = [d for d in (ROOT, BUILD, os.getcwd()) if d.startswith(("/tmp/", "/run/"))]
     environment = {k: v for k, v in os.environ.items() if k.startswith(("TALLY_", "CK_", "VM_"))}
     environment.update(PATH="/usr/sbin:/usr/bin:/sbin:/bin", HOME="/tmp", BUILD=BUILD, IN_VM="1")
@@ -236,16 +241,16 @@ def show_console(out):
     sys.stderr.write("--- the machine's console\n" + "".join(lines) + "---\n")
 
 
-def run(command, seconds, memory, counted):
+def run(command, args):
     image, initramfs = prepare()
     with tempfile.TemporaryDirectory(prefix="tally-vm-") as out:
-        write_job(out, command)
-        with subprocess.Popen(qemu_command(image, initramfs, out, memory, counted),
+        write_job(out, command, args.s)
+        with subprocess.Popen(qemu_command(image, initramfs, out, args.m, args.c),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as machine:
             reader = threading.Thread(target=copy_output, args=(machine.stdout,), daemon=True)
             reader.start()
             try:
-                late = wait_for(machine, out, seconds)
+                late = wait_for(machine, out, args.t)
             finally:
                 machine.kill()
             reader.join()
@@ -262,13 +267,14 @@ def run(command, seconds, memory, counted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("-c", action="store_true", help="its clock counts instructions")
+    parser.add_argument("-s", action="store_true", help="its first process is systemd")
     parser.add_argument("-t", type=int, default=300, metavar="SECONDS", help="for all of it")
     parser.add_argument("-m", type=int, default=2048, metavar="MIB", help="of memory")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
     if not args.command:
         parser.error("no command")
-    sys.exit(run(args.command, args.t, args.m, args.c))
+    sys.exit(run(args.command, args))
 
 
 if __name__ == "__main__":
