@@ -116,6 +116,15 @@ static uint32_t first_set(const struct sched_tensor *t)
 	return r;
 }
 
+/* One side of the two: no shape and one of a single dimension would read alike. */
+static void side_text(struct text *x, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
+		      uint64_t count, uint32_t other_ndims)
+{
+	text_shape(x, dtype, dims, ndims, count);
+	if (!ndims && other_ndims)
+		text_add(x, " without a shape");
+}
+
 static void mismatch_text(const struct sched_job *j, const struct sched_tensor *t,
 			  const struct msg_tensor *m, uint32_t rank, struct err *e)
 {
@@ -126,9 +135,9 @@ static void mismatch_text(const struct sched_job *j, const struct sched_tensor *
 	text_init(&x, e->text, sizeof(e->text));
 	text_add(&x, "tensor '%.96s': rank %u (machine %.48s) ", t->name, ref,
 		 j->ranks[ref].node->name);
-	text_shape(&x, t->dtype, t->dims, t->ndims, t->count);
+	side_text(&x, t->dtype, t->dims, t->ndims, t->count, m->ndims);
 	text_add(&x, ", rank %u (machine %.48s) ", rank, j->ranks[rank].node->name);
-	text_shape(&x, m->dtype, m->dims, m->ndims, m->count);
+	side_text(&x, m->dtype, m->dims, m->ndims, m->count, t->ndims);
 }
 
 /* Who came back late differs from what there is, and is alone with it. */
@@ -140,9 +149,9 @@ static void mine_differs(const struct sched_job *j, const struct sched_tensor *t
 	e->code = TALLY_EMISMATCH;
 	text_init(&x, e->text, sizeof(e->text));
 	text_add(&x, "tensor '%.96s': the job has ", t->name);
-	text_shape(&x, t->dtype, t->dims, t->ndims, t->count);
+	side_text(&x, t->dtype, t->dims, t->ndims, t->count, m->ndims);
 	text_add(&x, ", rank %u (machine %.48s) ", rank, j->ranks[rank].node->name);
-	text_shape(&x, m->dtype, m->dims, m->ndims, m->count);
+	side_text(&x, m->dtype, m->dims, m->ndims, m->count, t->ndims);
 }
 
 /* Fails t for all who have declared it, and for `rank`, who differs. */

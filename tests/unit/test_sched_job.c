@@ -486,6 +486,10 @@ START_TEST(mismatch_of_tensors_without_shape_names_their_counts)
 	declare_in(p.b, 2, p.job, 1, other, 1);
 	ck_answer(p.a, 2, TALLY_EMISMATCH, "tensor 't': rank 0 (machine a) float32[1000], "
 		  "rank 1 (machine b) float32[1001]");
+	declare_in(p.a, 3, p.job, 0, one, 1);
+	declare_in(p.b, 3, p.job, 1, both, 1);	/* the same but for the shape, which it has */
+	ck_answer(p.a, 3, TALLY_EMISMATCH, "tensor 't': rank 0 (machine a) float32[1000] without "
+		  "a shape, rank 1 (machine b) float32[1000]");
 }
 END_TEST
 
