@@ -74,7 +74,7 @@ CORE_BANS = {
 HEAP = "the heap"
 C_BESIDES = ("tests/*", "bench/*", "examples/*")
 HOMES = [
-    (r"<uv\.h>", "libuv", ("common/rt/*",)),
+    (r"<uv\.h>", "libuv", ("common/rt/*", "tests/unit/test_loop.c")),  # sets its clock
     (r"<(cuda\w*|nccl)\.h>", "CUDA and NCCL", ("client/gpu/cuda.c", "tests/gpu/*",
                                                    "bench/gpu/*")),
     (r"<(infiniband|rdma)/", "verbs", ("common/net/xport_rdma*", "bench/rdma_ladder.c")),

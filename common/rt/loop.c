@@ -23,13 +23,16 @@
 
 #include "common/rt/loop_int.h"
 
-#define LOOP_FREE_MS	(2u * HANDSHAKE_MS)	/* what closes takes HANDSHAKE_MS at most */
+/* What closes takes HANDSHAKE_MS at most; a standstill of ours is one tick, however long. */
+#define GUARD_MS	500u
+#define GUARD_TICKS	(2u * HANDSHAKE_MS / GUARD_MS)
 
 struct loop {
 	uv_loop_t uv;
 	uv_async_t keep;		/* holds uv_run() until loop_stop() */
 	uv_timer_t defer;
 	uv_timer_t guard;
+	uint32_t guard_ticks;
 	uv_poll_t reserve;
 	struct list tasks;
 	uint32_t works;
@@ -88,9 +91,10 @@ free_l:
 /* Work takes what it takes. */
 static void on_guard(uv_timer_t *t)
 {
-	const struct loop *l = t->data;
+	struct loop *l = t->data;
 
-	ASSERT(l->works || !"everything on the loop was closed");
+	l->guard_ticks = l->works ? 0 : l->guard_ticks + 1;
+	ASSERT(l->guard_ticks < GUARD_TICKS || !"everything on the loop was closed");
 }
 
 static void close_signals(struct loop *l)
@@ -113,7 +117,7 @@ void loop_free(struct loop *l)
 		return;
 	close_signals(l);
 	uv_unref((uv_handle_t *)&l->keep);
-	uv_timer_start(&l->guard, on_guard, LOOP_FREE_MS, LOOP_FREE_MS);
+	uv_timer_start(&l->guard, on_guard, GUARD_MS, GUARD_MS);
 	uv_unref((uv_handle_t *)&l->guard);
 	run_all(l);
 	close_handle((uv_handle_t *)&l->guard);

@@ -13,7 +13,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <uv.h>
+#undef MIN
+#undef MAX
 
+#include "common/rt/loop_int.h"
 #include "tests/unit/loop_wait.h"
 
 static struct loop *loop;
@@ -75,6 +79,20 @@ static void say_go(void *ctx)
 	sem_post(&go);
 	++*(uint32_t *)ctx;
 }
+
+/* The machine stood still while all was being closed: that is no bug of ours. */
+START_TEST(loop_that_stood_still_for_a_minute_is_freed)
+{
+	struct loop_timer *t;
+	struct err e;
+
+	ck_assert_int_eq(loop_timer_start(loop, &t, 1, 1, count_up, &(uint32_t){ 0 }), 0);
+	loop_timer_stop(t);
+	loop_uv(loop)->time -= 60000;
+	loop_free(loop);
+	ck_assert_int_eq(loop_new(&loop, &e), 0);
+}
+END_TEST
 
 /* The loop turns while the work waits for it; at the end loop_free() waits for the work. */
 START_TEST(work_does_not_hold_the_loop)
@@ -581,6 +599,7 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, timer_repeats_until_stopped);
+	tcase_add_test(c, loop_that_stood_still_for_a_minute_is_freed);
 	tcase_add_test(c, work_does_not_hold_the_loop);
 	tcase_add_test(c, bell_rung_by_another_thread_is_heard_and_coalesces);
 	tcase_add_test(c, watch_tells_readable_and_may_be_stopped_in_its_callback);
