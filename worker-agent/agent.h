@@ -55,6 +55,7 @@ struct ad_slab {
 	uint32_t uid;			/* an arena's: whose */
 	uint32_t hiding;		/* engines that may use it still, and will say when not */
 	struct pagemap pages;		/* results and sums: what is given out */
+	uint32_t backed;		/* of these, the pages before this one were, some time */
 	uint64_t *words;
 	uint64_t *marks;		/* results: the last pages of mem, a word for each page of
 					 * it: the mark of the segment that begins there */
@@ -455,7 +456,10 @@ struct agent {
 	uint8_t link_key[KEY_BYTES];
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
 	uint32_t my_node;
-	uint64_t next_req, next_session, memory_bytes;
+	uint64_t next_req, next_session;
+	uint64_t memory_bytes;		/* the machine's; 0: nobody has looked */
+	uint64_t backed_bytes;		/* results and sums have so much of it */
+	uint64_t unseen_bytes;		/* of these, since what is left was looked at */
 	struct list jobs, sessions;
 	struct ctl_crowd crowd;		/* processes that have not attached yet */
 	struct list returning;		/* ad_returning.link: jobs as they are told again */

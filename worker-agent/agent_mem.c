@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "common/base/bytes.h"
+#include "common/base/parse.h"
+#include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
@@ -235,8 +237,39 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 {
 	list_del(&s->link);
 	a->slab[s->id] = NULL;
+	a->backed_bytes -= (uint64_t)s->backed * PAGE_BYTES;
 	if (!a->loop || loop_work(a->loop, free_memory, s))
 		free_memory(s);
+}
+
+/*
+ * Memory that is not there would not be refused by the kernel: it would end somebody, us maybe.
+ * Pages that were given out before have theirs.
+ */
+static int check_memory(struct agent *a, const struct ad_slab *s, uint32_t end, struct err *e)
+{
+	uint64_t bytes = (uint64_t)(end - MIN(end, s->backed)) * PAGE_BYTES, left = UINT64_MAX;
+	char need[32];
+
+	if (a->memory_bytes)
+		left = a->memory_bytes - MIN(a->backed_bytes, a->memory_bytes);
+	if (!s->mem.huge && a->unseen_bytes + bytes >= PREFAULT_BYTES) {
+		left = MIN(left, host_memory_left_bytes());
+		a->unseen_bytes = 0;
+	}
+	if (bytes > left)
+		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of results",
+			       fmt_bytes(need, sizeof(need), bytes));
+	return 0;
+}
+
+static void note_backed(struct agent *a, struct ad_slab *s, uint32_t end)
+{
+	uint32_t more = end - MIN(end, s->backed);
+
+	s->backed += more;
+	a->backed_bytes += (uint64_t)more * PAGE_BYTES;
+	a->unseen_bytes += (uint64_t)more * PAGE_BYTES;
 }
 
 /* A tensor knows its pages only when it has them: they are put back once. */
@@ -248,7 +281,11 @@ static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_sl
 
 	if (first == UINT32_MAX)
 		return TALLY_EAGAIN;
-	rc = prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, e);
+	rc = check_memory(a, s, first + n, e);
+	if (!rc)
+		note_backed(a, s, first + n);	/* also where it ends half-way */
+	rc = rc ? rc : prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES,
+				(uint64_t)n * PAGE_BYTES, e);
 	if (!rc && s->marks)
 		rc = prefault(a, &s->mem, marks_at(s, first), n * sizeof(uint64_t), e);
 	if (rc) {

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <inttypes.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -304,4 +305,23 @@ uint64_t host_memory_bytes(void)
 	if (f)
 		fclose(f);
 	return bytes;
+}
+
+uint64_t host_memory_left_bytes(void)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	uint64_t left = 0, kib;
+	bool told = false;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+			told = true;
+		else if (sscanf(line, "SwapFree: %" SCNu64, &kib) != 1)
+			continue;
+		left += kib << 10;
+	}
+	if (f)
+		fclose(f);
+	return told ? left : UINT64_MAX;
 }

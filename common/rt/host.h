@@ -31,5 +31,8 @@ void host_bus_id(const char *addr, char *bus_id);
 bool host_has_address(const char *addr);
 
 uint64_t host_memory_bytes(void);		/* cgroup limit counted */
+/* What can be had without ending somebody: what is free or can be freed, and swap.  Where the
+ * kernel does not say so, UINT64_MAX. */
+uint64_t host_memory_left_bytes(void);
 
 #endif

@@ -413,8 +413,31 @@ START_TEST(a_user_leaves_slabs_to_others)
 }
 END_TEST
 
+/* What would end this process, or another one, is refused; what was given back is there again. */
+START_TEST(results_that_the_machine_has_no_memory_for_are_refused)
+{
+	struct ad_job *j = start_job(1);
+	struct ad_slab *s;
+	uint32_t page, again;
+	struct err e;
+
+	a.memory_bytes = a.backed_bytes + 10 * PAGE_BYTES;
+	ck_assert_int_eq(ad_pages_get(&a, j, &j->results, AD_RESULTS, 8, &s, &page, &e), 0);
+	ck_assert_int_eq(ad_pages_get(&a, j, &j->results, AD_RESULTS, 3, &s, &again, &e),
+			 TALLY_EQUOTA);
+	ck_assert_ptr_nonnull(strstr(e.text, "there is no memory for 12 KiB of results"));
+	ad_pages_put(s, page, 8);
+	ck_assert_int_eq(ad_pages_get(&a, j, &j->results, AD_RESULTS, 10, &s, &page, &e), 0);
+	ad_pages_put(s, page, 10);
+	a.memory_bytes = 0;
+	end_job(j);
+	ck_assert_uint_eq(a.backed_bytes, 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, results_that_the_machine_has_no_memory_for_are_refused);
 	tcase_add_test(t, a_user_leaves_slabs_to_others);
 #if HEAP_FAULTS
 	tcase_add_test(t, broken_ring_is_said_also_when_there_was_no_memory);

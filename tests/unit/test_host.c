@@ -79,6 +79,7 @@ START_TEST(memory_is_at_most_what_the_machine_has)
 
 	ck_assert_uint_gt(host_memory_bytes(), 1 << 20);
 	ck_assert_uint_le(host_memory_bytes(), all);
+	ck_assert_uint_gt(host_memory_left_bytes(), 0);
 }
 END_TEST
 
