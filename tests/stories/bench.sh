@@ -44,7 +44,7 @@ interrupted()
 
 	TMPDIR=$TMP/scratch start_daemon "$1" env --default-signal=INT,HUP "$PYTHON" \
 		"$ROOT/bench/run.py" --rounds 1000 --out "$TMP/files" -k declare
-	wait_until 100 "$3 runs" runs "$3"
+	wait_until 60 "$3 runs" runs "$3"
 	for (( i = 0; i < $2; i++ )); do kill "-$1" "$PID"; done
 	wait_until 100 "it ends by $1" ended "$PID"
 	wait "$PID"

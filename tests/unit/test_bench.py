@@ -174,7 +174,9 @@ class Runs(unittest.TestCase):
     def bench(self, *words, ours=lambda env: 1.0, peers=()):
         def everything():
             yield rows.Scene([], [rows.Row(name, ours, "peer", lambda env: 2.0, None)
-                                  for name in ("apple", "pear")])
+                                  for name in ("apple", "pear")] +
+                             [rows.Row(f"by {key}", ours, "peer", lambda env: 2.0, None, needs=key)
+                              for key in dict(peers)])
         with mock.patch.object(rows, "everything", everything), \
                 mock.patch.object(jobs, "PEERS", dict(peers)), \
                 mock.patch.object(sys, "argv", ["run.py", "--out", self.out, *words]), \
@@ -240,6 +242,13 @@ class Runs(unittest.TestCase):
         for line, key in zip(said, sorted(here)):
             self.assertEqual(line, f"left out: every row with {key}; for it: "
                                    f"apt-get install {here[key][0]}")
+
+    def test_a_peer_that_no_chosen_row_needs_is_not_looked_for(self):
+        looked = []
+        here = {key: ("packages", lambda key=key: looked.append(key)) for key in jobs.PEERS}
+        self.bench("-k", "pear", peers=here)
+        self.assertEqual(looked, [])
+        self.assertNotIn("left out", self.said.getvalue())
 
 
 class Plot(unittest.TestCase):
