@@ -546,7 +546,9 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 /* sched_plan.c */
 /* Of those who are there now. */
 int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
-bool plan_can_serve(const struct sched_part *p);
+bool plan_any_stays(const struct sched_job *j);		/* a server that is not to drain */
+/* It is in the job, and not to drain; while none stays, those that are to drain serve on. */
+bool plan_can_serve(const struct sched_job *j, const struct sched_part *p);
 
 /* A server that is told an entry, and says when it has memory for it. */
 static inline bool part_answers(const struct sched_part *p)

@@ -147,7 +147,7 @@ static bool any_reached(const struct sched *s, const struct sched_job *j)
 		const struct sched_part *p = &j->servers[i];
 
 		if (p->used_since && s->now - p->used_since >= mono_ms(CUT_MS) &&
-		    plan_can_serve(p) && !p->cut_since)
+		    plan_can_serve(j, p) && !p->cut_since)
 			return true;
 	}
 	return false;

@@ -31,7 +31,7 @@ enum want { WANT_NOTHING, WANT_REPAIR, WANT_REBALANCE, WANT_GROW };
 static bool any_can_serve(const struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
-		if (plan_can_serve(&j->servers[i]))
+		if (plan_can_serve(j, &j->servers[i]))
 			return true;
 	}
 	return false;
@@ -74,7 +74,7 @@ static enum want want(const struct sched_job *j)
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
-		if (plan_can_serve(p) ? p->fresh : p->node && epoch_has_chunks(j, p))
+		if (plan_can_serve(j, p) ? p->fresh : p->node && epoch_has_chunks(j, p))
 			w = WANT_REBALANCE;
 		stale |= p->node && p->stale;
 	}
@@ -120,7 +120,7 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, e
 
 		p->number = p->node ? p->node->number : 0;	/* and stays, whoever dies now */
 		p->ready = !part_answers(p);
-		p->fresh &= !plan_can_serve(p);
+		p->fresh &= !plan_can_serve(j, p);
 	}
 	if (!place_change(s, j)) {
 		job_down(s, j, TALLY_ENOMEM, "the scheduler is out of memory");
@@ -538,7 +538,7 @@ void epoch_leave(struct sched *s, struct sched_node *n)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 
-		if (j->state != SJ_UP || !job_server_part(j, n) || any_can_serve(j))
+		if (j->state != SJ_UP || !job_server_part(j, n) || plan_any_stays(j))
 			continue;
 		out_reply(s, n->conn, 0, TALLY_ENOSERVER, "job '%.128s' has no other server",
 			  j->name);

@@ -38,14 +38,27 @@ static void part_set(struct sched_part *p, struct sched_node *n)
 	snprintf(p->name, sizeof(p->name), "%s", n->name);
 }
 
+static bool is_there(const struct sched_part *p)
+{
+	return p->node && !p->joining;
+}
+
 static bool can_serve(const struct sched_node *n)
 {
 	return n->kind == NODE_SERVER && n->state == SN_UP && !n->draining;
 }
 
-bool plan_can_serve(const struct sched_part *p)
+bool plan_any_stays(const struct sched_job *j)
 {
-	return p->node && !p->joining && !p->node->draining;
+	for (uint32_t i = 0; i < j->nservers; i++)
+		if (is_there(&j->servers[i]) && !j->servers[i].node->draining)
+			return true;
+	return false;
+}
+
+bool plan_can_serve(const struct sched_job *j, const struct sched_part *p)
+{
+	return is_there(p) && (!p->node->draining || !plan_any_stays(j));
 }
 
 static uint32_t count_servers(const struct sched *s)
@@ -142,7 +155,7 @@ static int lay_out(struct sched *s, const struct sched_job *j, struct layout *l)
 		uint32_t at;
 
 		l->of[i] = UINT32_MAX;
-		if (!plan_can_serve(&j->servers[i]))
+		if (!plan_can_serve(j, &j->servers[i]))
 			continue;
 		at = machine_for(l, server);
 		m = &l->m[at];

@@ -29,13 +29,13 @@ static void window_open(struct sched *s, struct sched_job *j)
 }
 
 /* What a server did in the window; false: it has not said so. */
-static bool measure(struct sched_part *p)
+static bool measure(const struct sched_job *j, struct sched_part *p)
 {
 	const struct sched_node *n = p->node;
 	double seconds;
 
 	p->pace.bytes = p->pace.busy = 0;
-	if (!n || !plan_can_serve(p))
+	if (!n || !plan_can_serve(j, p))
 		return true;
 	seconds = (double)(n->beat - p->from) / 1e9;
 	if (seconds * 1000 < PACE_WINDOW_MS / 2 || n->last.bytes_summed < p->from_bytes ||
@@ -51,10 +51,10 @@ static struct pace_server *collect(struct sched *s, struct sched_job *j)
 	struct pace_server *sv = out_scratch(s, j->nservers * sizeof(*sv));
 
 	for (uint32_t i = 0; sv && i < j->nservers; i++) {
-		if (!measure(&j->servers[i]))
+		if (!measure(j, &j->servers[i]))
 			return NULL;
 		sv[i] = j->servers[i].pace;
-		if (!plan_can_serve(&j->servers[i]))
+		if (!plan_can_serve(j, &j->servers[i]))
 			sv[i].planned = 0;
 	}
 	return sv;

@@ -81,10 +81,10 @@ static bool can_be_told(const struct sim *s, const struct sched_job *j, const st
 	uint32_t others = 0;
 
 	for (uint32_t i = 0; i < j->nservers; i++)
-		others += &j->servers[i] != p && plan_can_serve(&j->servers[i]) &&
+		others += &j->servers[i] != p && plan_can_serve(j, &j->servers[i]) &&
 			  j->servers[i].pace.planned > 0;
 	return !sim_faulty(s) && j->look_at && j->pace.wait_s <= 0 && others &&
-	       plan_can_serve(p) && p->pace.planned > 0 && pace_of(p->pace.pace) == 1;
+	       plan_can_serve(j, p) && p->pace.planned > 0 && pace_of(p->pace.pace) == 1;
 }
 
 static void look_at_slow(struct sim *s, const struct sched_job *j, const struct sched_part *p)

@@ -167,8 +167,37 @@ START_TEST(server_that_is_drained_while_it_joins_does_not_stay)
 }
 END_TEST
 
+/* Whoever is to be drained serves as long as there is no other. */
+START_TEST(server_that_drains_takes_over_what_the_last_other_one_had)
+{
+	struct pair p = pair_declared();
+	uint32_t servers[] = { hello(NODE_SERVER, "cpu-1"), p.server };
+
+	heartbeat(servers[0], 1);
+	ready_as(servers[0], MSG_JOB_READY, p.job, last(servers[0], MSG_JOB_UP)->epoch, 0);
+	follow_epoch(&p, servers, 2);
+	drain(conn_up(), 1, "cpu-0", false);
+	for (int i = 0; i < 1 + _i; i++)	/* it dies before it says so, or just after */
+		ready_as(servers[!i], MSG_EPOCH_READY, p.job,
+			 last(servers[!i], MSG_EPOCH)->epoch, 0);
+	conn_closed(servers[0]);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
+	follow_epoch(&p, servers + 1, 1);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(2 * NO_SERVER_MS, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	servers[0] = hello(NODE_SERVER, "cpu-2");	/* it leaves for who comes */
+	heartbeat(servers[0], 1);
+	ready_as(servers[0], MSG_JOB_READY, p.job, last(servers[0], MSG_JOB_UP)->epoch, 0);
+	follow_epoch(&p, servers, 2);
+	ck_assert_int_eq(last(p.server, MSG_JOB_DOWN)->code, 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_loop_test(t, server_that_drains_takes_over_what_the_last_other_one_had, 0, 2);
 	tcase_add_test(t, server_that_ends_is_drained_first);
 	tcase_add_test(t, server_that_ends_hears_that_there_is_no_other);
 	tcase_add_test(t, server_that_is_drained_while_it_joins_does_not_stay);
