@@ -335,8 +335,15 @@ void return_deaf(struct sched *s, mono_t ns)
 		j->no_server += j->no_server ? ns : 0;
 		for (uint32_t k = 0; k < j->nmachines; k++)
 			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
-		for (uint32_t k = 0; k < j->nservers; k++)
-			j->servers[k].let_go_by += j->servers[k].let_go_by ? ns : 0;
+		for (uint32_t k = 0; k < j->nservers; k++) {
+			struct sched_part *p = &j->servers[k];
+
+			p->let_go_by += p->let_go_by ? ns : 0;
+			if (p->cut_since)
+				p->cut_since = MIN(p->cut_since + ns, s->now);
+			if (p->used_since)
+				p->used_since = MIN(p->used_since + ns, s->now);
+		}
 		for (uint32_t r = 0; r < j->world; r++)
 			if (j->ranks[r].seen)
 				j->ranks[r].seen = MIN(j->ranks[r].seen + ns, s->now);

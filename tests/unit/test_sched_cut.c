@@ -100,6 +100,23 @@ START_TEST(job_goes_on_without_a_server_that_an_agent_cannot_reach)
 }
 END_TEST
 
+/* That the link is back was said, and not yet read. */
+START_TEST(time_in_which_the_scheduler_stood_still_is_not_a_cut)
+{
+	struct cut c = two_servers();
+
+	beat_for(&c, LEASE_MS);
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	beat_for(&c, 1000);
+	w->now += mono_ms(60000);
+	pass(0);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	beat_for(&c, 2 * LEASE_MS);
+	ck_assert_uint_eq(given_up(c.two), 0);
+	ck_assert_uint_eq(sched_counters(w->s)->cuts, 0);
+}
+END_TEST
+
 START_TEST(server_that_does_not_say_that_it_let_go_is_not_waited_for_long)
 {
 	struct cut c = two_servers();
@@ -481,6 +498,7 @@ END_TEST
 static void add(TCase *t)
 {
 	tcase_add_test(t, job_goes_on_without_a_server_that_an_agent_cannot_reach);
+	tcase_add_test(t, time_in_which_the_scheduler_stood_still_is_not_a_cut);
 	tcase_add_test(t, server_that_does_not_say_that_it_let_go_is_not_waited_for_long);
 	tcase_add_test(t, server_that_dies_meanwhile_is_lost_once);
 	tcase_add_test(t, server_that_could_not_be_heard_has_its_time_to_let_go);
