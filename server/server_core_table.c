@@ -229,7 +229,7 @@ static void seg_end(struct srv_seg *s)
 	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
 		struct srv_in *in = &s->in[w];
 
-		if (in->state != IN_LANDING)	/* landed() ends that */
+		if (in->state != IN_LANDING)	/* landed() or seg_gone() ends that */
 			srv_unpark(in, w);
 		in->wants = in->again = false;
 		in->todo = 0;
@@ -277,6 +277,18 @@ void srv_tensor_settled(struct srv_core *c, struct srv_tensor *t)
 		t->seg[k].left = t->seg[k].leaving;
 }
 
+/*
+ * No frame finds it any more, nor landed().  What lands for it does so in a worker's window,
+ * which is the job's, and counts there: not in the segment's own memory.
+ */
+static void seg_gone(struct srv_seg *s)
+{
+	s->tensor->first[s->chunk] = SRV_NO_SEG;
+	for (uint32_t w = 0; w < s->tensor->job->n; w++)
+		if (s->in[w].state == IN_LANDING)
+			s->in[w].state = IN_NONE;
+}
+
 bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t)
 {
 	bool all = true;
@@ -292,7 +304,7 @@ bool srv_tensor_left(struct srv_core *c, struct srv_tensor *t)
 	}
 	for (uint32_t k = 0; all && k < t->nsegs; k++)
 		if (t->seg[k].left)
-			t->first[t->seg[k].chunk] = SRV_NO_SEG;
+			seg_gone(&t->seg[k]);
 	return all;
 }
 
@@ -443,6 +455,9 @@ static uint32_t check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint
 		parked_bytes[w] += in->state == IN_PARKED ? srv_window_use(in) : 0;
 		ASSERT(list_empty(&in->out) == !in->todo);
 		ASSERT(!in->todo || in->peer);
+		/* Else nothing would say that it has landed. */
+		ASSERT(in->state != IN_LANDING || has_chunk(s->tensor, s->chunk) ||
+		       s->tensor->removed);
 	}
 	ASSERT(parked == s->parked && offered == s->offered);
 	/* Else it would be complete. */

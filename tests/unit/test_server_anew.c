@@ -58,6 +58,81 @@ START_TEST(what_its_first_process_offered_is_not_asked_of_others)
 }
 END_TEST
 
+/* ---- what lands when its chunk leaves ---- */
+
+static struct srv_tensor *two_chunks;
+static uint8_t *two_slots;
+
+/* Another tensor, of which the server has both chunks. */
+static struct frame two_begin(void)
+{
+	const bool mine[2] = { true, true };
+	struct srv_tensor_desc d = { .id = TENSOR + 1, .dtype = DTYPE_I32, .geom = geom,
+				     .mine = mine };
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	uint64_t bytes;
+
+	two_chunks = calloc(1, srv_tensor_size(N, &d, &bytes));
+	two_slots = malloc(bytes);
+	srv_tensor_add(&core, job, two_chunks, two_slots, &d);
+	f.tensor = TENSOR + 1;
+	return f;
+}
+
+/* The other chunk is as good as before. */
+static void two_end(struct frame f)
+{
+	ck_assert(srv_tensor_left(&core, two_chunks));
+	ck_assert(!srv_tensor_empty(two_chunks));
+	f.chunk = 1;
+	for (uint32_t w = 0; w < N; w++) {
+		f.worker = (uint16_t)w;
+		f.rslot = 100 + w;
+		ck_assert(push_frame(&f, 1 << w));
+	}
+	ck_assert_int_eq(expect(1, FRAME_RESULT, 1), 7);
+	srv_tensor_remove(&core, two_chunks);
+	srv_tensor_forget(&core, two_chunks);
+	free(two_chunks);
+	free(two_slots);
+}
+
+static void chunk_0_leaves(void)
+{
+	const bool chunk_0[2] = { true, false };
+
+	srv_tensor_leave(&core, two_chunks, chunk_0);
+	srv_tensor_settled(&core, two_chunks);
+	(void)srv_tensor_left(&core, two_chunks);
+}
+
+/* The server sees the end of its first process's links with the first of the second one. */
+START_TEST(what_its_first_process_was_pushing_ends_after_the_chunk_has_left)
+{
+	struct frame f = two_begin();
+
+	ck_assert_ptr_nonnull(srv_place(&core, &peer[0], &f));
+	chunk_0_leaves();
+	srv_unplace(&core, &peer[0], &f);
+	anew(0);
+	two_end(f);
+}
+END_TEST
+
+START_TEST(what_its_first_process_had_pushed_lands_after_the_chunk_has_left)
+{
+	struct frame f = two_begin();
+	void *at = srv_place(&core, &peer[0], &f);
+
+	ck_assert_ptr_nonnull(at);
+	chunk_0_leaves();
+	fill(at, 1);
+	srv_frame(&core, &peer[0], &f, at, NULL);
+	anew(0);
+	two_end(f);
+}
+END_TEST
+
 /* ---- memory of agents on this machine ---- */
 
 static bool uses(const uint8_t *at)
@@ -109,6 +184,8 @@ static void add(TCase *t)
 	tcase_add_test(t, what_its_first_process_took_back_the_second_one_pushes);
 	tcase_add_test(t, a_result_that_its_first_process_was_sent_is_sent_at_once);
 	tcase_add_test(t, what_its_first_process_offered_is_not_asked_of_others);
+	tcase_add_test(t, what_its_first_process_was_pushing_ends_after_the_chunk_has_left);
+	tcase_add_test(t, what_its_first_process_had_pushed_lands_after_the_chunk_has_left);
 	tcase_add_test(t, memory_is_in_use_while_an_input_or_a_result_lies_there_or_is_to);
 	tcase_add_test(t, memory_of_its_first_process_is_not_in_use);
 }
