@@ -78,6 +78,39 @@ static int make(struct ad_slab *s, const char *what, uint64_t bytes, enum layout
 	return 0;
 }
 
+/*
+ * Memory that is not there would not be refused by the kernel: it would end somebody, us maybe.
+ * Pages that were given out before have theirs.
+ */
+static int check_memory(struct agent *a, const struct ad_slab *s, uint32_t first, uint32_t n,
+			struct err *e)
+{
+	uint32_t end = first + n;
+	uint64_t bytes = (uint64_t)(end - MIN(end, MAX(first, s->backed))) * PAGE_BYTES;
+	uint64_t left = UINT64_MAX;
+	char need[32];
+
+	if (a->memory_bytes)
+		left = a->memory_bytes - MIN(a->backed_bytes, a->memory_bytes);
+	if (!s->mem.huge && a->unseen_bytes + bytes >= PREFAULT_BYTES) {
+		left = MIN(left, host_memory_left_bytes());
+		a->unseen_bytes = 0;
+	}
+	if (bytes > left)
+		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of results",
+			       fmt_bytes(need, sizeof(need), bytes));
+	return 0;
+}
+
+static void note_backed(struct agent *a, struct ad_slab *s, uint32_t end)
+{
+	uint32_t more = end - MIN(end, s->backed);
+
+	s->backed += more;
+	a->backed_bytes += (uint64_t)more * PAGE_BYTES;
+	a->unseen_bytes += (uint64_t)more * PAGE_BYTES;
+}
+
 /* In pieces: to get a large model's pages takes longer than a lease. */
 static int prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t len, struct err *e)
 {
@@ -125,6 +158,16 @@ static void show(struct agent *a, struct ad_slab *s, bool servers_write)
 		ad_engine_tell(a->engine[i], AD_SHOW, &shown, sizeof(shown));
 }
 
+/* tell_cards() is about to take all its pages. */
+static int back_all(struct agent *a, struct ad_slab *s, struct err *e)
+{
+	int rc = check_memory(a, s, 0, s->pages.pages, e);
+
+	if (!rc)
+		note_backed(a, s, s->pages.pages);
+	return rc;
+}
+
 /* With a number; without memory yet. */
 static struct ad_slab *slab_number(struct agent *a, struct ad_job *j, struct err *e)
 {
@@ -151,7 +194,8 @@ static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *
 
 	if (!s)
 		return NULL;
-	if (make(s, what, bytes, layout, huge, e)) {
+	if (make(s, what, bytes, layout, huge, e) ||
+	    (xport_rdma_devices() && back_all(a, s, e))) {
 		ad_slab_free(a, s);
 		return NULL;
 	}
@@ -217,8 +261,10 @@ static uint64_t marks_at(const struct ad_slab *s, uint32_t page)
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e)
 {
-	int rc = copy_bytes(a, s, (uint64_t)page * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, fd, e);
+	int rc;
 
+	note_backed(a, s, page + n);
+	rc = copy_bytes(a, s, (uint64_t)page * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, fd, e);
 	return rc ? rc : copy_bytes(a, s, marks_at(s, page), n * sizeof(uint64_t), fd, e);
 }
 
@@ -242,36 +288,6 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 		free_memory(s);
 }
 
-/*
- * Memory that is not there would not be refused by the kernel: it would end somebody, us maybe.
- * Pages that were given out before have theirs.
- */
-static int check_memory(struct agent *a, const struct ad_slab *s, uint32_t end, struct err *e)
-{
-	uint64_t bytes = (uint64_t)(end - MIN(end, s->backed)) * PAGE_BYTES, left = UINT64_MAX;
-	char need[32];
-
-	if (a->memory_bytes)
-		left = a->memory_bytes - MIN(a->backed_bytes, a->memory_bytes);
-	if (!s->mem.huge && a->unseen_bytes + bytes >= PREFAULT_BYTES) {
-		left = MIN(left, host_memory_left_bytes());
-		a->unseen_bytes = 0;
-	}
-	if (bytes > left)
-		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of results",
-			       fmt_bytes(need, sizeof(need), bytes));
-	return 0;
-}
-
-static void note_backed(struct agent *a, struct ad_slab *s, uint32_t end)
-{
-	uint32_t more = end - MIN(end, s->backed);
-
-	s->backed += more;
-	a->backed_bytes += (uint64_t)more * PAGE_BYTES;
-	a->unseen_bytes += (uint64_t)more * PAGE_BYTES;
-}
-
 /* A tensor knows its pages only when it has them: they are put back once. */
 static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_slab **out,
 		    uint32_t *page, struct err *e)
@@ -281,7 +297,7 @@ static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_sl
 
 	if (first == UINT32_MAX)
 		return TALLY_EAGAIN;
-	rc = check_memory(a, s, first + n, e);
+	rc = check_memory(a, s, first, n, e);
 	if (!rc)
 		note_backed(a, s, first + n);	/* also where it ends half-way */
 	rc = rc ? rc : prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES,
@@ -301,7 +317,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		 uint32_t n, struct ad_slab **out, uint32_t *page, struct err *e)
 {
 	enum layout layout = slabs == &j->results ? MARKED_PAGES : PAGES;
-	uint64_t bytes = GROW_BYTES_MIN;
+	uint64_t bytes = GROW_BYTES_MIN, least = ((uint64_t)n + 2 * mark_pages(n)) * PAGE_BYTES;
 	struct ad_slab *fresh;
 	uint32_t index = 0;
 	int rc;
@@ -315,8 +331,10 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		bytes = MAX(bytes, 2 * s->mem.bytes);
 		index++;
 	}
-	bytes = MAX(bytes, ((uint64_t)n + 2 * mark_pages(n)) * PAGE_BYTES);
+	bytes = MAX(bytes, least);
 	fresh = slab_make(a, j, what, bytes, layout, true, e);
+	if (!fresh && e->code == TALLY_EQUOTA && bytes > least)
+		fresh = slab_make(a, j, what, least, layout, true, e);
 	if (!fresh)
 		return e->code;
 	fresh->index = index;
