@@ -23,6 +23,8 @@
 #define PATHS_RUNS	4000u			/* so many runs take all paths */
 #define PAIRS_RUNS	8000u			/* and all pairs of a state and an event */
 #define STEPS_MAX	20000000u		/* of one run: it does not end */
+#define EXIT_SEED	1			/* a run failed, ... */
+#define EXIT_SET	3			/* or none, but all together missed something */
 #define LIVENESS	(30 * NS_PER_SEC)	/* without faults something is done in this time */
 
 struct sim_totals sim_totals;
@@ -509,7 +511,7 @@ static uint32_t paths_missing(bool all)
 
 static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 {
-	uint32_t passed = 0, failed = 0, missing, pairs;
+	uint32_t passed = 0, failed = 0, seeds_failed, missing, pairs;
 
 	for (uint64_t seed = first; seed < first + seeds; seed++) {
 		if (run_seed(seed, false))
@@ -517,6 +519,7 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 		else if (++failed == failures)
 			break;
 	}
+	seeds_failed = failed;
 	pairs = sim_cover_report();
 	missing = paths_missing(passed >= PATHS_RUNS);
 	failed += missing + (passed >= PAIRS_RUNS ? pairs : 0);
@@ -534,7 +537,9 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 	       (unsigned long long)sim_totals.rounds, (unsigned long long)sim_totals.steps,
 	       (unsigned long long)sim_totals.full_runs, RUN_ROUNDS, RUN_FAULTS);
 	printf("%u passed, %u failed\n", passed, failed);
-	return failed ? 1 : 0;
+	if (seeds_failed)
+		return EXIT_SEED;
+	return failed ? EXIT_SET : 0;
 }
 
 /* A sanitizer says more of a crash, and then aborts. */
@@ -558,8 +563,9 @@ static void usage(FILE *f)
 	fprintf(f, "usage: sim [--seeds N] [--first S | --fresh] [--failures N]\n"
 		"           runs with seeds S, S + 1, ...\n"
 		"       sim --seed S [--trace]         one run, and what happened in it\n"
-		"Random clusters of the real cores over a network that fails; N is %u, S is 1.\n",
-		SEEDS_DEFAULT);
+		"Random clusters of the real cores over a network that fails; N is %u, S is 1.\n"
+		"Status %u: a run failed; %u: none, but all together missed something.\n",
+		SEEDS_DEFAULT, EXIT_SEED, EXIT_SET);
 }
 
 int main(int argc, char **argv)
@@ -599,7 +605,7 @@ int main(int argc, char **argv)
 	if (!one)
 		return run_set(first, seeds, failures);
 	if (!run_seed(seed, trace))
-		return 1;
+		return EXIT_SEED;
 	printf("1 passed, 0 failed\n");
 	return 0;
 }
