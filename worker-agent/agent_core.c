@@ -380,7 +380,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	f->aux = t->root;
 	f->flags = p->by_ref ? FRAME_BYREF : 0;
 	f->slot = s->slot == UINT32_MAX ? SLOT_NONE :
-		  s->route->window_at + (uint64_t)s->slot * PAGE_BYTES;
+		  s->route->window_at + (uint64_t)(MUTATE(37) ? 0 : s->slot) * PAGE_BYTES;
 	out->peer = p;
 	out->data = NULL;
 	out->seg = NULL;

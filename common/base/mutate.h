@@ -47,7 +47,8 @@
 	X(33, "scheduler: the status shows lost ranks as attached") \
 	X(34, "scheduler: the status shows a server that drains as all others") \
 	X(35, "scheduler: a request that finds no memory is not answered") \
-	X(36, "scheduler: a message that finds no memory is not missed")
+	X(36, "scheduler: a message that finds no memory is not missed") \
+	X(37, "agent: uses its room in a window again before that has been summed")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */
