@@ -99,7 +99,9 @@ static void merge(struct ad_stuck *sum, const struct ad_stuck *st)
 			add(sum, &w);
 			continue;
 		}
-		sum->row[k].chunk = MIN(sum->row[k].chunk, w.chunk);
+		if (w.chunks)		/* none: it says whom others of this engine wait for */
+			sum->row[k].chunk = sum->row[k].chunks ?
+				MIN(sum->row[k].chunk, w.chunk) : w.chunk;
 		sum->row[k].chunks += w.chunks;
 		sum->row[k].age_ms = MAX(sum->row[k].age_ms, w.age_ms);
 	}

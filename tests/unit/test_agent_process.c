@@ -465,8 +465,44 @@ START_TEST(results_that_are_handed_back_have_their_memory)
 }
 END_TEST
 
+static void engine_waits(uint32_t engine, uint32_t chunk, uint32_t chunks)
+{
+	struct ad_stuck *st = calloc(1, sizeof(*st));
+
+	st->job = JOB;
+	st->engine = engine;
+	st->n = 1;
+	st->row[0] = (struct msg_wait){
+		.tensor = 1, .round = 2, .chunk = chunk, .chunks = chunks, .kind = WAIT_LINK,
+		.who = 9,
+	};
+	ad_stuck_take(&a, st);
+}
+
+/* The other says that it has no link to that server either, and no chunks of this round there. */
+START_TEST(first_chunk_that_waits_is_that_of_an_engine_with_chunks_that_do)
+{
+	struct ad_job *j;
+
+	register_agent();
+	j = start_job(1);
+	engine_waits(_i, 7, 5);
+	engine_waits(!_i, 0, 0);
+	ck_assert_uint_eq(j->stuck_told->n, 1);
+	ck_assert_uint_eq(j->stuck_told->row[0].chunk, 7);
+	ck_assert_uint_eq(j->stuck_told->row[0].chunks, 5);
+	engine_waits(!_i, 6, 1);
+	ck_assert_uint_eq(j->stuck_told->row[0].chunk, 6);
+	ck_assert_uint_eq(j->stuck_told->row[0].chunks, 6);
+	end_job(j);
+	unregister_agent();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_loop_test(t, first_chunk_that_waits_is_that_of_an_engine_with_chunks_that_do,
+			    0, 2);
 	tcase_add_test(t, results_that_are_handed_back_have_their_memory);
 	tcase_add_test(t, results_that_the_machine_has_no_memory_for_are_refused);
 	tcase_add_test(t, a_user_leaves_slabs_to_others);
