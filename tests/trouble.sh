@@ -107,6 +107,17 @@ start_program()
 start_rank() { start_program trouble_rank.py "$@"; }
 start_trainer() { start_program failover_rank.py "$@"; }
 
+# start_shrink JOB RANK WORLD AGENT TENSORS ROUNDS STEP_S: trains in a job that goes on without
+# those it loses; until all_lost JOB the last rounds wait.
+start_shrink()
+{
+	start_daemon "$1.$2" env TALLY_JOB="$1" TALLY_RANK="$2" TALLY_WORLD_SIZE="$3" \
+		TALLY_SOCKET="$TMP/$4.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" "${@:5}" \
+		"$TMP/$1.go"
+}
+all_lost() { touch "$TMP/$1.go"; }
+at_round() { has_line "$1" "^round $2 "; }
+
 # nodes_up N: so many are up; the dead are shown for a while.
 nodes_up()
 {

@@ -36,3 +36,17 @@ touch "$TMP/enough"
 for r in 0 1; do expect_end 20 job.$r 0; done
 expect_end 10 unknown 0
 has_line unknown 'server s0 is drained' || fail 'it is not said'
+
+# ---- it drains, has no other to go to, and the job loses a rank: it serves who is left ----
+tally drain --undo s0 > "$TMP/out" || fail "undo: $(cat "$TMP/out")"
+wait_until 10 'it is used again' is s0 up
+for r in 0 1 2; do start_shrink smaller $r 3 a$(( r / 2 )) 4 30 0.02; done
+wait_until 30 'it trains' at_round smaller.0 5
+drain served
+wait_until 10 'it drains' is s0 draining
+kill_now smaller.1 KILL
+wait_until 30 'it trains on with two ranks' at_round smaller.0 20
+ended served && fail 'it was said to be drained, and is used'
+all_lost smaller
+for r in 0 2; do expect_end 30 smaller.$r 0; done
+expect_end 10 served 0

@@ -14,16 +14,6 @@ for s in s0 s1; do start_server $s; done
 start_server s2 --machine-id a0 --engines 2	# on the first agent's machine
 wait_until 60 'all nodes are registered' nodes_up 6
 
-# start_shrink JOB RANK WORLD AGENT TENSORS ROUNDS STEP_S: until all_lost JOB the last rounds wait.
-start_shrink()
-{
-	start_daemon "$1.$2" env TALLY_JOB="$1" TALLY_RANK="$2" TALLY_WORLD_SIZE="$3" \
-		TALLY_SOCKET="$TMP/$4.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" "${@:5}" \
-		"$TMP/$1.go"
-}
-all_lost() { touch "$TMP/$1.go"; }
-at_round() { has_line "$1" "^round $2 "; }
-
 # survivors JOB RANK...: their lines are the same, word for word.
 survivors()
 {
