@@ -55,8 +55,8 @@ struct ad_slab {
 	uint32_t uid;			/* an arena's: whose */
 	uint32_t hiding;		/* engines that may use it still, and will say when not */
 	struct pagemap pages;		/* results and sums: what is given out */
-	uint32_t backed;		/* of these, the pages before this one were, some time */
-	uint64_t *words;
+	uint32_t backed;		/* of these, so many were, some time: they have memory */
+	uint64_t *words, *had;		/* had: which; in no order where results came back */
 	uint64_t *marks;		/* results: the last pages of mem, a word for each page of
 					 * it: the mark of the segment that begins there */
 };

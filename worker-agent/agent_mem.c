@@ -71,22 +71,30 @@ static int make(struct ad_slab *s, const char *what, uint64_t bytes, enum layout
 		npages -= mark_pages(npages);
 		s->marks = (uint64_t *)(s->mem.base + (uint64_t)npages * PAGE_BYTES);
 	}
-	s->words = calloc(BITS_WORDS(npages), sizeof(uint64_t));
+	s->words = calloc(2 * BITS_WORDS(npages), sizeof(uint64_t));
 	if (!s->words)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
+	s->had = s->words + BITS_WORDS(npages);
 	pagemap_init(&s->pages, s->words, npages);
 	return 0;
+}
+
+static uint32_t unbacked(const struct ad_slab *s, uint32_t first, uint32_t n)
+{
+	uint32_t more = 0;
+
+	for (uint32_t i = first; i < first + n; i++)
+		more += !bits_test(s->had, i);
+	return more;
 }
 
 /*
  * Memory that is not there would not be refused by the kernel: it would end somebody, us maybe.
  * Pages that were given out before have theirs.
  */
-static int check_memory(struct agent *a, const struct ad_slab *s, uint32_t first, uint32_t n,
-			struct err *e)
+static int check_bytes(struct agent *a, const struct ad_slab *s, uint64_t bytes, const char *what,
+		       struct err *e)
 {
-	uint32_t end = first + n;
-	uint64_t bytes = (uint64_t)(end - MIN(end, MAX(first, s->backed))) * PAGE_BYTES;
 	uint64_t left = UINT64_MAX;
 	char need[32];
 
@@ -97,15 +105,23 @@ static int check_memory(struct agent *a, const struct ad_slab *s, uint32_t first
 		a->unseen_bytes = 0;
 	}
 	if (bytes > left)
-		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of results",
-			       fmt_bytes(need, sizeof(need), bytes));
+		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of %s",
+			       fmt_bytes(need, sizeof(need), bytes), what);
 	return 0;
 }
 
-static void note_backed(struct agent *a, struct ad_slab *s, uint32_t end)
+static int check_memory(struct agent *a, const struct ad_slab *s, uint32_t first, uint32_t n,
+			struct err *e)
 {
-	uint32_t more = end - MIN(end, s->backed);
+	return check_bytes(a, s, (uint64_t)unbacked(s, first, n) * PAGE_BYTES, "results", e);
+}
 
+static void note_backed(struct agent *a, struct ad_slab *s, uint32_t first, uint32_t n)
+{
+	uint32_t more = unbacked(s, first, n);
+
+	for (uint32_t i = first; i < first + n; i++)
+		bits_set(s->had, i);
 	s->backed += more;
 	a->backed_bytes += (uint64_t)more * PAGE_BYTES;
 	a->unseen_bytes += (uint64_t)more * PAGE_BYTES;
@@ -158,16 +174,6 @@ static void show(struct agent *a, struct ad_slab *s, bool servers_write)
 		ad_engine_tell(a->engine[i], AD_SHOW, &shown, sizeof(shown));
 }
 
-/* tell_cards() is about to take all its pages. */
-static int back_all(struct agent *a, struct ad_slab *s, struct err *e)
-{
-	int rc = check_memory(a, s, 0, s->pages.pages, e);
-
-	if (!rc)
-		note_backed(a, s, s->pages.pages);
-	return rc;
-}
-
 /* With a number; without memory yet. */
 static struct ad_slab *slab_number(struct agent *a, struct ad_job *j, struct err *e)
 {
@@ -187,6 +193,24 @@ static struct ad_slab *slab_number(struct agent *a, struct ad_job *j, struct err
 	return s;
 }
 
+/* Cards know a slab as a whole, so all of it gets its memory before the first page is given. */
+static int back_for_cards(struct agent *a, struct ad_slab *s, struct err *e)
+{
+	int rc;
+
+	if (!xport_rdma_devices())
+		return 0;
+	if (!s->words) {		/* an arena, which no account is kept of */
+		rc = check_bytes(a, s, s->mem.bytes, "an arena", e);
+		a->unseen_bytes += rc ? 0 : s->mem.bytes;
+		return rc;
+	}
+	rc = check_memory(a, s, 0, s->pages.pages, e);
+	if (!rc)
+		note_backed(a, s, 0, s->pages.pages);
+	return rc;
+}
+
 static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *what,
 				 uint64_t bytes, enum layout layout, bool huge, struct err *e)
 {
@@ -194,8 +218,7 @@ static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *
 
 	if (!s)
 		return NULL;
-	if (make(s, what, bytes, layout, huge, e) ||
-	    (xport_rdma_devices() && back_all(a, s, e))) {
+	if (make(s, what, bytes, layout, huge, e) || back_for_cards(a, s, e)) {
 		ad_slab_free(a, s);
 		return NULL;
 	}
@@ -261,9 +284,11 @@ static uint64_t marks_at(const struct ad_slab *s, uint32_t page)
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e)
 {
-	int rc;
+	int rc = check_memory(a, s, page, n, e);
 
-	note_backed(a, s, page + n);
+	if (rc)
+		return rc;
+	note_backed(a, s, page, n);
 	rc = copy_bytes(a, s, (uint64_t)page * PAGE_BYTES, (uint64_t)n * PAGE_BYTES, fd, e);
 	return rc ? rc : copy_bytes(a, s, marks_at(s, page), n * sizeof(uint64_t), fd, e);
 }
@@ -299,7 +324,7 @@ static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_sl
 		return TALLY_EAGAIN;
 	rc = check_memory(a, s, first, n, e);
 	if (!rc)
-		note_backed(a, s, first + n);	/* also where it ends half-way */
+		note_backed(a, s, first, n);	/* also where it ends half-way */
 	rc = rc ? rc : prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES,
 				(uint64_t)n * PAGE_BYTES, e);
 	if (!rc && s->marks)
@@ -317,7 +342,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		 uint32_t n, struct ad_slab **out, uint32_t *page, struct err *e)
 {
 	enum layout layout = slabs == &j->results ? MARKED_PAGES : PAGES;
-	uint64_t bytes = GROW_BYTES_MIN, least = ((uint64_t)n + 2 * mark_pages(n)) * PAGE_BYTES;
+	uint64_t need = ((uint64_t)n + 2 * mark_pages(n)) * PAGE_BYTES, bytes = GROW_BYTES_MIN;
 	struct ad_slab *fresh;
 	uint32_t index = 0;
 	int rc;
@@ -331,10 +356,12 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		bytes = MAX(bytes, 2 * s->mem.bytes);
 		index++;
 	}
-	bytes = MAX(bytes, least);
+	bytes = MAX(bytes, need);
 	fresh = slab_make(a, j, what, bytes, layout, true, e);
-	if (!fresh && e->code == TALLY_EQUOTA && bytes > least)
-		fresh = slab_make(a, j, what, least, layout, true, e);
+	while (!fresh && bytes > need) {	/* slabs are to be few, but not at any price */
+		bytes = MAX(bytes / 2 / PAGE_BYTES * PAGE_BYTES, need);
+		fresh = slab_make(a, j, what, bytes, layout, true, e);
+	}
 	if (!fresh)
 		return e->code;
 	fresh->index = index;
