@@ -181,7 +181,6 @@ struct sched_part {
 					 * the world that it comes into */
 	bool came;			/* agents: has heard the job so, and not said it yet */
 	bool ended;			/* agents: has answered what was asked last in the end */
-	uint64_t end_bytes;		/* agents: it had received when that was looked at last */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch: no epoch up to it has it */
@@ -326,8 +325,7 @@ struct sched_job {
 	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
 	enum msg_end ending;		/* UP: what its agents have been asked; sched_end.c */
-	mono_t end_by, end_at_last;
-	uint64_t end_epoch;		/* when that was looked at last */
+	mono_t end_by;
 	struct err why;			/* DOWN, or ending */
 	char name[NAME_LEN_MAX + 1];
 };

@@ -10,15 +10,13 @@
  * they wait for the former, tell their ranks, and say so; and only then the job is over,
  * for servers and agents.
  *
- * Agents that cannot answer are not waited for, nor is anybody for longer than END_MS, but while
- * the last results may still come: bytes do, or chunks of a server that is lost just now move to
- * another.  After END_LONGEST_MS they may not come at all.
+ * Agents that cannot answer are not waited for, nor is anybody for longer than END_MS: a server
+ * that is lost just now may take a result along.
  */
 #include "common/base/geom.h"
 #include "scheduler/sched.h"
 
-#define END_MS		3000u
-#define END_LONGEST_MS	20000u
+#define END_MS	3000u
 
 static bool is_asked(const struct sched_part *p)
 {
@@ -55,53 +53,11 @@ static void ask_all(struct sched *s, struct sched_job *j)
 		struct sched_part *p = &j->machines[i];
 
 		p->ended = false;
-		p->end_bytes = p->node ? p->node->last.bytes_received : 0;
 		if (is_asked(p))
 			out_send(s, p->node, m);
 	}
 	j->end_by = s->now + mono_ms(END_MS);
-	j->end_at_last = s->now + mono_ms(END_LONGEST_MS);
-	j->end_epoch = j->epoch;
 	sched_wake(s, j->end_by);
-}
-
-/* Since END_MS ago an agent that has not all its results has received some. */
-static bool results_come(struct sched_job *j)
-{
-	bool come = false;
-
-	for (uint32_t i = 0; i < j->nmachines; i++) {
-		struct sched_part *p = &j->machines[i];
-		uint64_t bytes = p->node ? p->node->last.bytes_received : 0;
-
-		come |= is_asked(p) && !p->ended && bytes > p->end_bytes;
-		p->end_bytes = bytes;
-	}
-	return come;
-}
-
-/* A server is silent, and may be lost; or is, and others have taken its chunks since then. */
-static bool servers_change(const struct sched *s, struct sched_job *j)
-{
-	bool silent = false, moved = j->end_epoch != j->epoch || j->told < j->epoch_seq;
-
-	j->end_epoch = j->epoch;
-
-	for (uint32_t i = 0; i < j->nservers; i++) {
-		const struct sched_part *p = &j->servers[i];
-
-		silent |= p->node && epoch_has_chunks(j, p) &&
-			  s->now - p->node->heard >= 2 * mono_ms(s->config.heartbeat_ms);
-	}
-	return silent || moved || epoch_repair_due(j);
-}
-
-static bool is_worth_waiting(const struct sched *s, struct sched_job *j)
-{
-	bool come = results_come(j), change = servers_change(s, j);
-
-	return j->ending == END_DONE && s->now < j->end_at_last && !j->no_server &&
-	       (come || change);
 }
 
 static void over(struct sched *s, struct sched_job *j)
@@ -200,12 +156,10 @@ void end_timer(struct sched *s, struct sched_job *j)
 {
 	if (!j->ending)
 		return;
-	if (s->now >= j->end_by && !is_worth_waiting(s, j)) {
+	if (s->now >= j->end_by) {
 		go_on(s, j);
 		return;
 	}
-	if (s->now >= j->end_by)
-		j->end_by = MIN(s->now + mono_ms(END_MS), j->end_at_last);
 	sched_wake(s, j->end_by);
 	end_step(s, j);			/* somebody may be away by now */
 }

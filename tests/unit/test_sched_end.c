@@ -103,68 +103,6 @@ START_TEST(who_does_not_answer_is_not_waited_for_long)
 }
 END_TEST
 
-static void receives(uint32_t conn, uint64_t bytes)
-{
-	const struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = {
-		.seq = 1, .note = "", .bytes_received = bytes,
-	} };
-
-	send(conn, &m);
-}
-
-/* For `ms`, whoever of them has not: a has all its results, and b's are on their way. */
-static void results_come_for(const struct pair *p, uint64_t ms, uint64_t each)
-{
-	static uint64_t bytes;
-
-	for (uint64_t t = 0; t < ms; t += 1000) {
-		heartbeat(p->server, 1);
-		receives(p->b, bytes += each);
-		receives(p->a, t);
-		pass(1000);
-	}
-}
-
-START_TEST(results_that_come_are_waited_for)
-{
-	struct pair p = pair_that_lost_rank_1();
-
-	given(p.a, p.job, 3, 3);
-	given(p.b, p.job, 3, 3);
-	ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
-	results_come_for(&p, 12000, 1 << 20);
-	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
-	if (_i) {			/* not for ever */
-		results_come_for(&p, 10000, 1 << 20);
-	} else {			/* no more of them; a's are of another job */
-		results_come_for(&p, 7000, 0);
-	}
-	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
-}
-END_TEST
-
-/* As its machine does; what it had then comes from another, that had it given again. */
-START_TEST(a_server_that_falls_silent_meanwhile_is_waited_for)
-{
-	struct pair p = pair_declared();
-	uint32_t two = hello(NODE_SERVER, "cpu-1"), servers[] = { p.server, two };
-
-	heartbeat(two, 1);
-	ready_as(two, MSG_JOB_READY, p.job, last(two, MSG_JOB_UP)->epoch, 0);
-	follow_epoch(&p, servers, 2);
-	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
-	given(p.a, p.job, 3, 3);
-	given(p.b, p.job, 3, 3);
-	pass_beating(2 * LEASE_MS, (uint32_t[]){ p.a, p.b, p.server }, 3);
-	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
-	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
-	follow_epoch(&p, servers, 1);
-	ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
-	ready_as(p.b, MSG_JOB_END, p.job, END_DONE, 0);
-	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
-}
-END_TEST
-
 START_TEST(agents_that_are_gone_are_not_waited_for)
 {
 	struct pair p = pair_that_lost_rank_1();
@@ -266,8 +204,6 @@ static void add(TCase *t)
 	tcase_add_test(t, a_first_round_that_one_has_not_given_is_not_waited_for);
 	tcase_add_test(t, rounds_begin_again_at_one);
 	tcase_add_loop_test(t, who_does_not_answer_is_not_waited_for_long, 0, ARRAY_SIZE(steps));
-	tcase_add_loop_test(t, results_that_come_are_waited_for, 0, 2);
-	tcase_add_test(t, a_server_that_falls_silent_meanwhile_is_waited_for);
 	tcase_add_test(t, agents_that_are_gone_are_not_waited_for);
 	tcase_add_test(t, a_lost_agent_ends_it_in_the_same_way);
 	tcase_add_test(t, an_agent_that_lost_the_question_is_asked_again);
