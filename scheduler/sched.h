@@ -697,6 +697,13 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_alive *m);
 bool return_lives(const struct sched *s, const struct sched_rank *r);	/* it said so of late */
 void return_deaf(struct sched *s, mono_t ns);	/* as node_deaf() */
+
+/* For node_deaf(): that long ago is less long ago; 0: never. */
+static inline void since_later(const struct sched *s, mono_t *since, mono_t ns)
+{
+	if (*since)
+		*since = MIN(*since + ns, s->now);
+}
 bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
 void return_pump(struct sched *s, struct sched_job *j);
 /* The job as it is by now, to a node that has nothing of it. */

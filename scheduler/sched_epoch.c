@@ -10,7 +10,8 @@
  *
  *   a server dies		a repair, at once, whatever else is under way
  *   a server is to drain	a rebalance that gives it no weight; when that is settled it
- *				is out of the job; so too one that was told to end
+ *				is out of the job; so too one that was told to end; while
+ *				there is no other it serves on
  *   a server registers		it is told the job as it is (JOB_UP and the log, placed);
  *				when it is ready, a rebalance gives it a share
  *   a rank is lost		a repair too, where the job goes on without it

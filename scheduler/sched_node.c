@@ -124,8 +124,7 @@ void node_deaf(struct sched *s, mono_t ns)
 
 		n->heard = MIN(n->heard + ns, s->now);
 		n->away = MIN(n->away + ns, s->now);
-		if (n->seen)
-			n->seen = MIN(n->seen + ns, s->now);
+		since_later(s, &n->seen, ns);
 	}
 }
 

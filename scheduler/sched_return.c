@@ -339,14 +339,11 @@ void return_deaf(struct sched *s, mono_t ns)
 			struct sched_part *p = &j->servers[k];
 
 			p->let_go_by += p->let_go_by ? ns : 0;
-			if (p->cut_since)
-				p->cut_since = MIN(p->cut_since + ns, s->now);
-			if (p->used_since)
-				p->used_since = MIN(p->used_since + ns, s->now);
+			since_later(s, &p->cut_since, ns);
+			since_later(s, &p->used_since, ns);
 		}
 		for (uint32_t r = 0; r < j->world; r++)
-			if (j->ranks[r].seen)
-				j->ranks[r].seen = MIN(j->ranks[r].seen + ns, s->now);
+			since_later(s, &j->ranks[r].seen, ns);
 	}
 }
 

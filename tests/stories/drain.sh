@@ -8,7 +8,11 @@
 
 tally() { "$BIN/tally" "$@" --scheduler "$SCHEDULER"; }
 is() { tally nodes 2>/dev/null | grep -Eq "^$1 .* $2 "; }
-drain() { start_daemon "$1" "$BIN/tally" drain s0 --timeout 30 --scheduler "$SCHEDULER"; }
+# drain NAME [SECONDS]: it waits for so long.
+drain()
+{
+	start_daemon "$1" "$BIN/tally" drain s0 --timeout "${2:-30}" --scheduler "$SCHEDULER"
+}
 
 start_cluster 2 1
 for r in 0 1; do start_rank job $r 2 a$r declare:w:500000 "train:w:$TMP/enough"; done
@@ -42,7 +46,7 @@ tally drain --undo s0 > "$TMP/out" || fail "undo: $(cat "$TMP/out")"
 wait_until 10 'it is used again' is s0 up
 for r in 0 1 2; do start_shrink smaller $r 3 a$(( r / 2 )) 4 30 0.02; done
 wait_until 30 'it trains' at_round smaller.0 5
-drain served
+drain served 120
 wait_until 10 'it drains' is s0 draining
 kill_now smaller.1 KILL
 wait_until 30 'it trains on with two ranks' at_round smaller.0 20

@@ -142,6 +142,14 @@ static inline void end_job(struct ad_job *j)
 		ck_assert_ptr_null(a.slab[id]);
 }
 
+/* Of whose memory only so much was allowed: all of it is given back. */
+static inline void end_counted_job(struct ad_job *j)
+{
+	a.memory_bytes = 0;
+	end_job(j);
+	ck_assert_uint_eq(a.backed_bytes, 0);
+}
+
 static inline void setup(void)
 {
 	struct err e;

@@ -138,9 +138,7 @@ START_TEST(what_a_card_is_told_of_has_its_memory_and_is_asked_for_before)
 	ck_assert_ptr_nonnull(strstr(e.text, "there is no memory for 32"));
 	ck_assert_uint_eq(told.n, n);
 	ck_assert_uint_eq(a.backed_bytes, before);
-	a.memory_bytes = 0;
-	end_job(j);
-	ck_assert_uint_eq(a.backed_bytes, 0);
+	end_counted_job(j);
 }
 END_TEST
 
@@ -163,9 +161,7 @@ START_TEST(slabs_double_only_where_there_is_the_memory)
 	ck_assert_int_eq(get(j, MIB_PAGES / 2, &s, &e), 0);	/* in the first one */
 	ck_assert_int_eq(get(j, MIB_PAGES, &s, &e), TALLY_EQUOTA);
 	ck_assert_uint_eq(a.backed_bytes, before);
-	a.memory_bytes = 0;
-	end_job(j);
-	ck_assert_uint_eq(a.backed_bytes, 0);
+	end_counted_job(j);
 }
 END_TEST
 
@@ -190,9 +186,7 @@ START_TEST(results_that_came_back_are_asked_for_as_a_whole)
 	ck_assert_ptr_null(ad_results_again(&a, j, bytes, &e));
 	ck_assert_int_eq(e.code, TALLY_EQUOTA);
 	ck_assert_uint_eq(told.n, 1);
-	a.memory_bytes = 0;
-	end_job(j);
-	ck_assert_uint_eq(a.backed_bytes, 0);
+	end_counted_job(j);
 	slab_free(&was);
 }
 END_TEST
@@ -213,9 +207,7 @@ START_TEST(arena_that_there_is_no_memory_for_is_refused)
 	ck_assert_ptr_nonnull(s);
 	ck_assert_uint_eq(told.n, 1);
 	list_add(&j->inputs, &s->link);
-	a.memory_bytes = 0;
-	end_job(j);
-	ck_assert_uint_eq(a.backed_bytes, 0);
+	end_counted_job(j);
 }
 END_TEST
 

@@ -429,9 +429,7 @@ START_TEST(results_that_the_machine_has_no_memory_for_are_refused)
 	ad_pages_put(s, page, 8);
 	ck_assert_int_eq(ad_pages_get(&a, j, &j->results, AD_RESULTS, 10, &s, &page, &e), 0);
 	ad_pages_put(s, page, 10);
-	a.memory_bytes = 0;
-	end_job(j);
-	ck_assert_uint_eq(a.backed_bytes, 0);
+	end_counted_job(j);
 }
 END_TEST
 
@@ -465,9 +463,7 @@ START_TEST(results_that_came_back_have_their_memory)
 	ck_assert_int_eq(ad_pages_get(&a, j, &j->results, AD_RESULTS, 2, &out, &page, &e), 0);
 	ck_assert(pagemap_take(&s->pages, 20, 1));
 	ck_assert_int_eq(ad_pages_copy(&a, s, 20, 1, before.fd, &e), TALLY_EQUOTA);
-	a.memory_bytes = 0;
-	end_job(j);
-	ck_assert_uint_eq(a.backed_bytes, 0);
+	end_counted_job(j);
 	slab_free(&before);
 }
 END_TEST
