@@ -32,8 +32,8 @@ static_assert(GPU_PLUGIN_IDS == GPU_ID_WORDS, "the message carries what the plug
 static void let_go(struct lt_gpu *g)
 {
 	for (struct lt_gpu_tensor *t = g->tensors; t; t = t->next)
-		for (uint32_t c = 0; c < t->nchunks; c++)
-			atomic_store(&t->words[c], t->round);
+		for (uint32_t r = 0; r < t->nruns; r++)
+			atomic_store(&t->words[r], lt_gpu_count(t, r));
 }
 
 static void break_it(struct lt_gpu *g, const struct err *why)
@@ -69,8 +69,8 @@ int lt_gpu_live(tally_session *s)
 
 static bool all_there(const struct lt_gpu_tensor *t)
 {
-	for (uint32_t c = 0; c < t->nchunks; c++)
-		if (atomic_load(&t->words[c]) != t->round)
+	for (uint32_t r = 0; r < t->nruns; r++)
+		if (atomic_load(&t->words[r]) != lt_gpu_count(t, r))
 			return false;
 	return true;
 }
@@ -150,14 +150,17 @@ static int load(tally_session *s, const char *path, const struct gpu_plugin **op
 	return 0;
 }
 
-static void take_plan(struct lt_gpu *g, const struct msg_gpu_plan *m)
+static void take_plan(tally_session *s, const struct msg_gpu_plan *m)
 {
+	struct lt_gpu *g = s->gpu;
+
 	g->group = m->group;
 	g->groups = m->groups;
 	g->me = m->me;
 	g->members = m->nmembers;
 	g->nroots = m->nroots;
 	g->scatter = m->scatter;
+	g->in_place = m->groups == 1 && s->machines == 1;
 	memcpy(g->roots, m->roots, m->nroots * sizeof(*g->roots));
 	memcpy(g->weights, m->weights, m->nroots * sizeof(*g->weights));
 }
@@ -178,7 +181,7 @@ static int join(tally_session *s, const char *name, bool exact)
 	rc = lt_session_call(s, &ask, ask.gpu_join.req, MSG_GPU_PLAN, s->who.timeout_ms, &answer);
 	if (rc)
 		return rc;
-	take_plan(g, &answer.gpu_plan);
+	take_plan(s, &answer.gpu_plan);
 	if (g->members == 1)
 		return 0;
 	return g->ops->join(g->dev, answer.gpu_plan.ids, g->me, g->members, s->who.timeout_ms,

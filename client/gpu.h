@@ -7,9 +7,12 @@
  * take too long; then it lets everything go on that waits on the GPU, and the next call
  * says why.  gpu_round.c puts a round on the GPU's lanes.
  *
- * A round on a GPU opens with an OPEN descriptor, whose words the agent sets chunk by
- * chunk as results are there.  The pieces are posted by callbacks of the driver, so the
+ * A round on a GPU opens with an OPEN descriptor, in whose words the agent counts the
+ * chunks whose results are there.  The pieces are posted by callbacks of the driver, so the
  * ring has a lock when there is a GPU.
+ *
+ * What is copied at a time is a run, of neighbouring chunks: copies and callbacks cost the
+ * same time whatever their size, and a chunk is too short for that.
  *
  * Owner: the session's thread, but for what lt_gpu_watch says.
  */
@@ -20,6 +23,7 @@
 
 #include "client/session.h"
 #include "client/gpu/plugin.h"
+#include "common/base/geom.h"
 #include "proto/msg.h"
 
 /* With a timeline: when a round came how far on the lanes, as callbacks of the driver saw it.
@@ -37,7 +41,7 @@ struct lt_gpu_take {
 	uint64_t bytes;
 };
 
-/* A descriptor that a callback posts. */
+/* A descriptor that a callback posts: of a run. */
 struct lt_gpu_post {
 	struct tally_session *session;
 	_Atomic mono_t *at;		/* when it was posted last; NULL: nobody asks */
@@ -52,11 +56,14 @@ struct lt_gpu_tensor {
 	struct gpu_event *landed;	/* owned: the last round's result is in out */
 	void *block;			/* owned, of the arena: words, then this rank's chunks */
 	uint8_t *staging;		/* behind the words */
-	_Atomic uint32_t *words;	/* nchunks */
-	uint32_t nchunks, nposts;
-	struct lt_gpu_post *posts;	/* owned; one for each chunk of this rank */
+	_Atomic uint32_t *words;	/* nruns: the agent counts results of chunks */
+	uint32_t nruns, run;		/* run: chunks of one, but for the last */
+	struct geom geom;		/* its chunks are runs */
+	uint32_t nposts;
+	struct lt_gpu_post *posts;	/* owned; one for each run of this rank */
 	struct lt_gpu_times times;
 	uint32_t round;			/* last started, under the lock */
+	uint32_t rounds;		/* started on a GPU, under the lock */
 	mono_t since;			/* when */
 	bool flying;			/* a round on the GPU, not handed over */
 	bool let_go;			/* nobody will wait for its ticket: a stream does */
@@ -69,6 +76,7 @@ struct lt_gpu {
 	uint32_t group, groups, me, members, nroots;
 	uint32_t roots[LOCAL_RANKS_MAX], weights[LOCAL_RANKS_MAX];
 	bool scatter;
+	bool in_place;			/* results are where the inputs were: nothing is added */
 	uint32_t pinned_arena, pinned_results;	/* slabs */
 	bool by_arena;			/* results cannot be pinned, so they go by the arena */
 	pthread_t thread;
@@ -83,6 +91,14 @@ struct lt_gpu {
 
 /* 0, or the code why the GPU's side is broken, which ends the session. */
 int lt_gpu_live(tally_session *s);
+
+/* What a run's word counts up to when all rounds that were started are done; it wraps. */
+static inline uint32_t lt_gpu_count(const struct lt_gpu_tensor *t, uint32_t run)
+{
+	uint64_t bytes = geom_chunk_len(&t->geom, run);
+
+	return t->rounds * (uint32_t)div_round_up(bytes * t->run, t->geom.chunk_bytes);
+}
 
 /* What is known of the arena and of results since, pinned. */
 int lt_gpu_pin(tally_session *s);

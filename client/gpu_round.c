@@ -4,15 +4,17 @@
  *
  * All of it is put on the lanes at once, and what is on them waits for what it needs:
  *
- *	REDUCE	the group adds a step's chunks up, each to its root
- *	OUT	this rank's chunks are copied to the arena; a callback posts each
- *	IN	when the agent has set a chunk's word, its result is copied to the GPU
+ *	REDUCE	the group adds a step's runs up, each to its root
+ *	OUT	this rank's run is copied to the arena
+ *	POST	a callback posts it
+ *	IN	when the agent has counted its chunks, the result is copied to the GPU
  *	SPREAD	the group gets the step's results from the roots
  *
- * A step is as many chunks as there are roots, so that each has one to do; the lanes work
+ * A step is as many runs as there are roots, so that each has one to do; the lanes work
  * on different steps, and the network on others again.  A root's sum lies where the
- * result will be, in `out`.  A group of one has neither sums nor roots: its chunks are
- * copied from `in`.
+ * result will be, in `out`.  A group of one has neither sums nor roots: its runs are
+ * copied from `in`.  Where this group is all there is, its agent has nothing to add: the
+ * result is what was copied out, where it was copied to.
  *
  * A driver may put lanes one behind the other that need not be.  That costs time and no
  * more: what a lane waits for was put on the lanes before, here and, as all ranks start
@@ -31,10 +33,12 @@
 
 #include "client/clock.h"
 #include "client/mem.h"
-#include "common/base/geom.h"
 #include "common/base/turn.h"
 
-#define LOOK_NS		20000	/* between looks at an event */
+#define LOOK_NS		20000		/* between looks at an event */
+#define RUN_BYTES	(8u << 20)	/* most of the rate of a PCIe 5.0 link with 16 lanes */
+#define RUNS		8u		/* of a root, of a tensor that has so many chunks: so
+					 * that its lanes work at the same time */
 
 static void doze(void)
 {
@@ -43,68 +47,73 @@ static void doze(void)
 
 /* ---- what a tensor has ---- */
 
-/* Whose chunk it is.  Those of a tensor with fewer chunks than roots begin anywhere. */
-static uint32_t root_of(const struct lt_gpu *g, const struct lt_gpu_tensor *t, uint32_t chunk)
+/* Whose run it is.  Those of a tensor with fewer runs than roots begin anywhere. */
+static uint32_t root_of(const struct lt_gpu *g, const struct lt_gpu_tensor *t, uint32_t run)
 {
-	uint64_t first = t->nchunks < g->nroots ? t->tensor->id : 0;
+	uint64_t first = t->nruns < g->nroots ? t->tensor->id : 0;
 
-	return g->roots[turn_of(g->weights, sizeof(*g->weights), g->nroots, first + chunk)];
+	return g->roots[turn_of(g->weights, sizeof(*g->weights), g->nroots, first + run)];
 }
 
-static struct geom geom_of(const struct tally_tensor *t)
+static void cut(struct lt_gpu_tensor *gt, uint32_t nroots)
 {
-	return (struct geom){ t->bytes, t->session->chunk_bytes, t->session->chunk_bytes };
+	const struct tally_tensor *t = gt->tensor;
+	uint32_t chunk = t->session->chunk_bytes, run;
+
+	run = (uint32_t)MIN(t->bytes / (RUNS * nroots), RUN_BYTES) / chunk;
+	gt->run = MAX(run, 1);
+	gt->geom = (struct geom){ t->bytes, gt->run * chunk, gt->run * chunk };
+	gt->nruns = geom_chunks(&gt->geom);
 }
 
-/* Where each of this rank's chunks will be copied to, and what will be said of it. */
-static void place_chunks(tally_session *s, struct lt_gpu_tensor *gt)
+/* Where each of this rank's runs will be copied to, and what will be said of it. */
+static void place_runs(tally_session *s, struct lt_gpu_tensor *gt)
 {
 	struct tally_tensor *t = gt->tensor;
-	struct geom geom = geom_of(t);
+	bool in_place = s->gpu->in_place;
 	uint8_t *to = gt->staging;
 	uint32_t n = 0;
 
-	for (uint32_t c = 0; c < gt->nchunks; c++) {
+	for (uint32_t r = 0; r < gt->nruns; r++) {
 		struct ring_sub *sub = &gt->posts[n].sub;
 		bool found;
 
-		if (root_of(s->gpu, gt, c) != s->gpu->me)
+		if (root_of(s->gpu, gt, r) != s->gpu->me)
 			continue;
 		gt->posts[n].session = s;
 		gt->posts[n].at = s->timeline ? &gt->times.out_end : NULL;
 		*sub = (struct ring_sub){
-			.length = geom_chunk_len(&geom, c), .part = PART_PIECE, .tensor = t->id,
-			.at = (uint64_t)c * geom.chunk_bytes, .group = (uint8_t)s->gpu->group,
+			.length = geom_chunk_len(&gt->geom, r), .part = PART_PIECE,
+			.tensor = t->id, .at = (uint64_t)r * gt->geom.chunk_bytes,
+			.group = (uint8_t)s->gpu->group,
 		};
 		found = lt_arena_find(&s->arena, to, sub->length, &sub->slab, &sub->offset);
 		ASSERT(found);
 		for (int i = 0; i < 2; i++)
 			gt->posts[n].take[i] = (struct lt_gpu_take){
-				t->result[i] + sub->at, to, sub->length };
+				in_place ? to : t->result[i] + sub->at, to, sub->length };
 		to += sub->length;
 		n++;
 	}
 }
 
-static void count_chunks(const struct lt_gpu *g, struct lt_gpu_tensor *gt, uint64_t *bytes)
+static void count_runs(const struct lt_gpu *g, struct lt_gpu_tensor *gt, uint64_t *bytes)
 {
-	struct geom geom = geom_of(gt->tensor);
-
 	*bytes = 0;
-	for (uint32_t c = 0; c < gt->nchunks; c++) {
-		if (root_of(g, gt, c) != g->me)
+	for (uint32_t r = 0; r < gt->nruns; r++) {
+		if (root_of(g, gt, r) != g->me)
 			continue;
-		*bytes += geom_chunk_len(&geom, c);
+		*bytes += geom_chunk_len(&gt->geom, r);
 		gt->nposts++;
 	}
 }
 
 static int fill(tally_session *s, struct lt_gpu_tensor *gt)
 {
-	uint64_t words = align_up(gt->nchunks * sizeof(uint32_t), PAGE_BYTES), bytes;
+	uint64_t words = align_up(gt->nruns * sizeof(uint32_t), PAGE_BYTES), bytes;
 	int rc;
 
-	count_chunks(s->gpu, gt, &bytes);
+	count_runs(s->gpu, gt, &bytes);
 	gt->posts = lt_mem_new(MAX(gt->nposts, 1), sizeof(*gt->posts));
 	if (!gt->posts)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory for a tensor on a GPU");
@@ -115,9 +124,9 @@ static int fill(tally_session *s, struct lt_gpu_tensor *gt)
 		rc = s->gpu->ops->event_new(s->gpu->dev, &gt->landed, &s->err);
 	if (rc)
 		return rc;
-	gt->words = gt->block;
+	gt->words = memset(gt->block, 0, words);
 	gt->staging = (uint8_t *)gt->block + words;
-	place_chunks(s, gt);
+	place_runs(s, gt);
 	return 0;
 }
 
@@ -134,7 +143,6 @@ static void drop(tally_session *s, struct lt_gpu_tensor *gt)
 static int prepare(tally_session *s, struct tally_tensor *t)
 {
 	struct lt_gpu_tensor *gt;
-	struct geom geom = geom_of(t);
 	int rc;
 
 	if (t->gpu)
@@ -143,7 +151,7 @@ static int prepare(tally_session *s, struct tally_tensor *t)
 	if (!gt)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory for a tensor on a GPU");
 	gt->tensor = t;
-	gt->nchunks = geom_chunks(&geom);
+	cut(gt, s->gpu->nroots);
 	rc = fill(s, gt);
 	if (rc) {
 		drop(s, gt);
@@ -174,7 +182,7 @@ void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t)
 
 /* ---- on the lanes ---- */
 
-/* The driver's: the chunk is in the arena. A full ring has room soon, the agent sees to it. */
+/* The driver's: the run is in the arena. A full ring has room soon, the agent sees to it. */
 static void post(void *arg)
 {
 	const struct lt_gpu_post *p = arg;
@@ -205,43 +213,46 @@ struct flight {				/* of one round */
 	const struct gpu_plugin *ops;
 	struct lt_gpu *g;
 	struct lt_gpu_tensor *gt;
-	struct geom geom;
 	const uint8_t *in;
 	uint8_t *out;
 	enum dtype dtype;
-	uint32_t from, to;		/* chunks of the step */
+	uint32_t from, to;		/* runs of the step */
 	uint32_t posts;			/* of this rank that are on the lane */
 	uint32_t results;		/* the same, on the way back */
 	bool timed;
 	struct err *e;
 };
 
-static uint64_t at(const struct flight *f, uint32_t chunk)
+static uint64_t at(const struct flight *f, uint32_t run)
 {
-	return (uint64_t)chunk * f->geom.chunk_bytes;
+	return (uint64_t)run * f->gt->geom.chunk_bytes;
 }
 
-static bool mine(const struct flight *f, uint32_t chunk)
+static size_t elements(const struct flight *f, uint32_t run)
 {
-	return root_of(f->g, f->gt, chunk) == f->g->me;
+	return geom_chunk_len(&f->gt->geom, run) / dtype_bytes((uint8_t)f->dtype);
+}
+
+static bool mine(const struct flight *f, uint32_t run)
+{
+	return root_of(f->g, f->gt, run) == f->g->me;
 }
 
 static bool scatters(const struct flight *f)
 {
 	return f->g->scatter && f->to - f->from == f->g->members &&
-	       geom_chunk_len(&f->geom, f->to - 1) == f->geom.chunk_bytes;
+	       geom_chunk_len(&f->gt->geom, f->to - 1) == f->gt->geom.chunk_bytes;
 }
 
-/* The step's chunks, for a reduction or a broadcast. */
+/* The step's runs, for a reduction or a broadcast. */
 static uint32_t parts(const struct flight *f, const uint8_t *in, struct gpu_part *p)
 {
 	uint32_t n = 0;
 
-	for (uint32_t c = f->from; c < f->to; c++)
+	for (uint32_t r = f->from; r < f->to; r++)
 		p[n++] = (struct gpu_part){
-			.in = in + at(f, c), .out = f->out + at(f, c),
-			.count = geom_chunk_len(&f->geom, c) / dtype_bytes((uint8_t)f->dtype),
-			.root = root_of(f->g, f->gt, c),
+			.in = in + at(f, r), .out = f->out + at(f, r),
+			.count = elements(f, r), .root = root_of(f->g, f->gt, r),
 		};
 	return n;
 }
@@ -254,8 +265,7 @@ static int sum_up(const struct flight *f)
 	if (scatters(f))
 		return f->ops->reduce_scatter(f->g->dev, f->in + at(f, f->from),
 					      f->out + at(f, f->from) + at(f, f->g->me),
-					      f->geom.chunk_bytes / dtype_bytes((uint8_t)f->dtype),
-					      f->dtype, f->e);
+					      elements(f, f->from), f->dtype, f->e);
 	n = parts(f, f->in, p);
 	return f->ops->reduce(f->g->dev, p, n, f->dtype, f->e);
 }
@@ -268,8 +278,7 @@ static int spread(const struct flight *f)
 	if (scatters(f))
 		return f->ops->all_gather(f->g->dev, f->out + at(f, f->from) + at(f, f->g->me),
 					  f->out + at(f, f->from),
-					  f->geom.chunk_bytes / dtype_bytes((uint8_t)f->dtype),
-					  f->dtype, f->e);
+					  elements(f, f->from), f->dtype, f->e);
 	n = parts(f, f->out, p);
 	return f->ops->broadcast(f->g->dev, p, n, f->dtype, f->e);
 }
@@ -288,7 +297,7 @@ static int when(const struct flight *f, enum gpu_lane lane, _Atomic mono_t *time
 	return f->timed ? f->ops->call(f->g->dev, lane, note, time, f->e) : 0;
 }
 
-static int bring_out(struct flight *f, uint32_t chunk)
+static int bring_out(struct flight *f, uint32_t run)
 {
 	int rc = f->posts ? 0 : when(f, GPU_OUT, &f->gt->times.out_begin);
 	struct lt_gpu_post *p = &f->gt->posts[f->posts++];
@@ -296,22 +305,22 @@ static int bring_out(struct flight *f, uint32_t chunk)
 	uint8_t *to = p->session->arena.slabs[p->sub.slab].mem.base + p->sub.offset;
 
 	if (!rc)
-		rc = f->ops->copy(f->g->dev, GPU_OUT, to, from + at(f, chunk), p->sub.length,
-				  f->e);
-	return rc ? rc : f->ops->call(f->g->dev, GPU_OUT, post, p, f->e);
+		rc = f->ops->copy(f->g->dev, GPU_OUT, to, from + at(f, run), p->sub.length, f->e);
+	rc = rc ? rc : after(f, GPU_OUT, GPU_POST);
+	return rc ? rc : f->ops->call(f->g->dev, GPU_POST, post, p, f->e);
 }
 
-static int bring_in(struct flight *f, uint32_t chunk)
+static int bring_in(struct flight *f, uint32_t run)
 {
 	struct lt_gpu_tensor *gt = f->gt;
 	struct lt_gpu_take *t = &gt->posts[f->results].take[gt->round & 1];
-	int rc = f->ops->await(f->g->dev, GPU_IN, &gt->words[chunk], gt->round, f->e);
+	int rc = f->ops->await(f->g->dev, GPU_IN, &gt->words[run], lt_gpu_count(gt, run), f->e);
 
 	if (!rc && !f->results++)
 		rc = when(f, GPU_IN, &gt->times.in_begin);
-	if (!rc && f->g->by_arena)
+	if (!rc && f->g->by_arena && t->from != t->to)
 		rc = f->ops->call(f->g->dev, GPU_IN, take, t, f->e);
-	return rc ? rc : f->ops->copy(f->g->dev, GPU_IN, f->out + at(f, chunk),
+	return rc ? rc : f->ops->copy(f->g->dev, GPU_IN, f->out + at(f, run),
 				      f->g->by_arena ? t->to : t->from, t->bytes, f->e);
 }
 
@@ -321,12 +330,12 @@ static int step(struct flight *f)
 	int rc = group ? sum_up(f) : 0;
 
 	rc = rc ? rc : after(f, GPU_REDUCE, GPU_OUT);
-	for (uint32_t c = f->from; c < f->to && !rc; c++)
-		rc = mine(f, c) ? bring_out(f, c) : 0;
+	for (uint32_t r = f->from; r < f->to && !rc; r++)
+		rc = mine(f, r) ? bring_out(f, r) : 0;
 	/* a result may be where the sum was, and that has been copied */
 	rc = rc ? rc : after(f, GPU_OUT, GPU_IN);
-	for (uint32_t c = f->from; c < f->to && !rc; c++)
-		rc = mine(f, c) ? bring_in(f, c) : 0;
+	for (uint32_t r = f->from; r < f->to && !rc; r++)
+		rc = mine(f, r) ? bring_in(f, r) : 0;
 	if (!group)
 		return rc;
 	rc = rc ? rc : after(f, GPU_IN, GPU_SPREAD);
@@ -340,8 +349,8 @@ static int take_off(struct flight *f)
 	/* out may still be on its way from the last round */
 	int rc = f->ops->wait(f->g->dev, GPU_REDUCE, f->gt->landed, f->e);
 
-	for (f->from = 0; f->from < f->gt->nchunks && !rc; f->from = f->to) {
-		f->to = MIN(f->from + width, f->gt->nchunks);
+	for (f->from = 0; f->from < f->gt->nruns && !rc; f->from = f->to) {
+		f->to = MIN(f->from + width, f->gt->nruns);
 		rc = step(f);
 	}
 	rc = rc || !f->results ? rc : when(f, GPU_IN, &f->gt->times.in_end);
@@ -366,14 +375,15 @@ static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub 
 		      tally_ticket *k)
 {
 	struct lt_gpu_tensor *gt = t->gpu;
-	bool found = lt_arena_find(&s->arena, gt->words, gt->nchunks * sizeof(uint32_t),
+	bool found = lt_arena_find(&s->arena, gt->words, gt->nruns * sizeof(uint32_t),
 				   &sub->slab, &sub->offset);
 	int rc;
 
 	ASSERT(found);
 	sub->part = PART_OPEN;
 	sub->groups = (uint8_t)s->gpu->groups;
-	sub->length = gt->nchunks * sizeof(uint32_t);
+	sub->length = gt->nruns * sizeof(uint32_t);
+	sub->run = gt->run;
 	rc = lt_round_start(s, t, sub, k);
 	if (rc)
 		return rc;
@@ -383,6 +393,7 @@ static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub 
 	}
 	pthread_mutex_lock(&s->gpu->lock);
 	gt->round = t->round;
+	gt->rounds++;
 	gt->since = lt_now();
 	pthread_mutex_unlock(&s->gpu->lock);
 	gt->flying = true;
@@ -426,8 +437,8 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 	if (rc)
 		return rc;
 	struct flight f = {
-		.ops = s->gpu->ops, .g = s->gpu, .gt = t->gpu, .geom = geom_of(t), .in = in,
-		.out = out, .dtype = t->dtype, .timed = s->timeline != NULL, .e = &e,
+		.ops = s->gpu->ops, .g = s->gpu, .gt = t->gpu, .in = in, .out = out,
+		.dtype = t->dtype, .timed = s->timeline != NULL, .e = &e,
 	};
 
 	rc = take_off(&f);

@@ -102,7 +102,7 @@ static void take_completion(tally_session *s, const struct ring_cpl *c)
 	t->announced = s->poll_count;
 	s->fresh++;
 	if (!t->code)
-		t->result_round = t->round;
+		t->result_round = t->gpu && t->gpu->flying ? 0 : t->round;
 	if (s->timeline)
 		tell_agents(s, t, c);
 }

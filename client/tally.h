@@ -242,7 +242,7 @@ TALLY_API int tally_poll(tally_session *s);
 /*
  * The last finished round's result, read-only, count elements; valid until this
  * process submits the next but one round of t (or undeclares it).  NULL before
- * the first.
+ * the first, and after one on a GPU.
  */
 TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t);
 

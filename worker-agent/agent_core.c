@@ -189,6 +189,7 @@ static void take_whole(struct ag_input *in, const struct ag_post *p)
 	in->slot = p->base_slot;
 	in->out = p->out;
 	in->tell = open ? (_Atomic uint32_t *)(uintptr_t)p->base : NULL;
+	in->run = p->run;
 }
 
 void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mono_t now)
@@ -276,6 +277,21 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 
 /* ---- one machine alone ---- */
 
+/* One group's pieces are the result, where they are; only a mean is left to do. */
+static void sum_alone(struct ag_core *c, const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+	uint8_t *out = t->result[t->round & 1] + ag_seg_at(s);
+	uint32_t div = t->rop == ROP_MEAN ? t->job->world : 1;
+	uint64_t slot;
+
+	if (t->groups == 1 && div == 1)
+		return;
+	if (t->groups == 1)
+		out = (uint8_t *)(uintptr_t)input(s, 0, &slot);
+	sum_inputs(c, s, out, div, t->groups != 1 && goes_cold(t));
+}
+
 bool ag_work(struct ag_core *c, uint64_t budget)
 {
 	struct pheap *turn = &c->alone;
@@ -283,14 +299,11 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 	while (pheap_min(turn)) {
 		struct ag_route *r = container_of(pheap_min(turn), struct ag_route, turn);
 		struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
-		struct ag_tensor *t = s->tensor;
 		uint64_t cost = (uint64_t)(r->job->nlocal + 1) * s->len;
 
 		if (!budget)
 			return true;
-		sum_inputs(c, s, t->result[t->round & 1] + ag_seg_at(s),
-			   t->rop == ROP_MEAN ? r->job->world : 1,
-			   goes_cold(t));
+		sum_alone(c, s);
 		seg_done(c, s, r->progress);
 		budget -= MIN(budget, cost);
 	}

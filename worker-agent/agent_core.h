@@ -220,7 +220,8 @@ struct ag_tensor {
 		const uint8_t *base;	/* of the rank's input in this round */
 		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
 		uint8_t *out;		/* where it wants the result, too; NULL: nowhere */
-		_Atomic uint32_t *tell;	/* nchunks: the round, when a result is there; or NULL */
+		_Atomic uint32_t *tell;	/* counts chunks whose result is there; or NULL */
+		uint32_t run;		/* chunks that it counts in one word */
 	} in[];				/* nlocal */
 };
 
@@ -376,11 +377,13 @@ struct ag_post {
 	int32_t priority;
 	uint64_t seq;
 	uint64_t at, length;		/* what it is of: whole chunks of the tensor */
-	const uint8_t *base;		/* WHOLE, PIECE: the input; OPEN: nchunks words, to be told
-					 * in; valid until the round is done */
+	const uint8_t *base;		/* WHOLE, PIECE: the input; OPEN: words, one for each run of
+					 * chunks, that count what is told; valid until the round is
+					 * done */
 	uint64_t base_slot;		/* its SLOT_SLAB, SLOT_NONE */
 	uint8_t *out;			/* the whole tensor's result is wanted there, too: base,
 					 * or memory apart from it; NULL: nowhere */
+	uint32_t run;			/* OPEN: chunks of each word */
 };
 
 /* The first post of a round opens it: the caller has seen to it that the round

@@ -38,7 +38,7 @@ static bool chunk_done(const struct ag_tensor *t, uint32_t chunk)
 	return true;
 }
 
-/* To ranks that take results chunk by chunk. */
+/* To ranks that take results by runs of chunks, once for each chunk. */
 void ag_tell(const struct ag_seg *s)
 {
 	const struct ag_tensor *t = s->tensor;
@@ -47,8 +47,8 @@ void ag_tell(const struct ag_seg *s)
 		return;
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		if (t->in[l].tell)
-			atomic_store_explicit(&t->in[l].tell[s->chunk], t->round,
-					      memory_order_release);
+			atomic_fetch_add_explicit(&t->in[l].tell[s->chunk / t->in[l].run], 1,
+						  memory_order_release);
 }
 
 /*

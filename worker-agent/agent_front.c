@@ -120,8 +120,10 @@ static int check_part(const struct fr_job *j, uint32_t local, const struct fr_te
 		return 0;
 	if (!s->groups || s->groups > j->nlocal || s->group)
 		return bad(e, j, local, "number of groups", s->groups);
+	if (!s->run)
+		return bad(e, j, local, "run", s->run);
 	if (s->at || s->offset % 4 || s->out_slab ||
-	    s->length != 4 * div_round_up(t->bytes, t->chunk_bytes))
+	    s->length != 4 * div_round_up(div_round_up(t->bytes, t->chunk_bytes), s->run))
 		return bad(e, j, local, "length", s->length);
 	return 0;
 }
@@ -133,6 +135,8 @@ static int check_shape(const struct fr_job *j, uint32_t local, const struct fr_t
 		return bad(e, j, local, "operation", s->rop);
 	if (s->rop == ROP_BROADCAST && s->root >= j->world)
 		return bad(e, j, local, "root", s->root);
+	if (s->run && s->part != PART_OPEN)
+		return bad(e, j, local, "run", s->run);
 	if (s->part != PART_WHOLE)
 		return check_part(j, local, t, s, e);
 	if (s->groups || s->group)
@@ -207,13 +211,14 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 
 #define SAME_ORDER "all ranks start rounds on GPUs in the same order"
 
-/* What others began with as their `turn`-th round on GPUs; NULL: nobody has yet. */
-static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j, uint64_t turn)
+/* What others than `but` began as somebody's `turn`-th round on GPUs; NULL: nobody has yet. */
+static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j,
+				       const struct fr_tensor *but, uint64_t turn)
 {
 	list_for_each(&f->running, l) {
 		const struct fr_tensor *t = list_entry(l, struct fr_tensor, running_link);
 
-		if (t->job == j && t->groups && t->turn == turn)
+		if (t != but && t->job == j && t->groups && t->turn == turn)
 			return t;
 	}
 	return NULL;
@@ -221,29 +226,23 @@ static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j, 
 
 /*
  * A group's GPUs take part in what its ranks start, one after the other, whatever it is called:
- * in another order they would add one tensor to another.  Seen before any round that got mixed up
- * is whole, since it needs all of them.  Where each GPU is a group nobody's order matters.
+ * in another order they would add one tensor to another.  Seen with the first that is begun in
+ * another's turn: who has begun something else waits for them on its GPU, and may never begin a
+ * second.  Where each GPU is a group nobody's order matters.
  */
 static int check_order(struct front *f, struct fr_job *j, uint32_t local, struct fr_tensor *t,
 		       struct err *e)
 {
-	uint32_t first = first_posted(j, t);
 	uint64_t turn = ++j->turns[local];
-	const struct fr_tensor *other;
+	const struct fr_tensor *other = of_turn(f, j, t, turn);
 
-	if (first == j->nlocal)
+	if (first_posted(j, t) == j->nlocal)
 		t->turn = turn;		/* it opened the round */
-	if (t->turn == turn)
+	if (!other)
 		return 0;
-	other = of_turn(f, j, turn);
-	if (other)
-		return err_set(e, TALLY_EMISMATCH, "tensor '%.60s' round %u: rank %u starts it on "
-			       "its GPU where others start '%.60s'; " SAME_ORDER, t->name,
-			       t->round, j->rank[local], other->name);
-	return err_set(e, TALLY_EMISMATCH, "tensor '%.60s' round %u: on GPUs rank %u starts it as "
-		       "round %llu of all, rank %u as round %llu; " SAME_ORDER, t->name, t->round,
-		       j->rank[local], (unsigned long long)turn, j->rank[first],
-		       (unsigned long long)t->turn);
+	return err_set(e, TALLY_EMISMATCH, "tensor '%.60s' round %u: rank %u starts it on its GPU "
+		       "where others start '%.60s'; " SAME_ORDER, t->name, t->round, j->rank[local],
+		       other->name);
 }
 
 /* A completion that found no room is owed, one for each tensor. */
@@ -313,6 +312,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		.seq = t->seq,
 		.at = s->at,
 		.length = s->part == PART_PIECE ? s->length : t->bytes,
+		.run = s->run,
 		.base = base,
 		.base_slot = base_slot,
 	};

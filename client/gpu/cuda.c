@@ -11,7 +11,8 @@
  * and not with the toolkit.
  *
  * ncclCommAbort() frees a communicator while another thread may be using it, so every
- * call on one is made under a lock, and none after the abort.
+ * call on one is made under a lock, and none after the abort.  It waits until the GPU is idle,
+ * and so for the other communicator's kernels, too: each is aborted by a thread of its own.
  */
 #include "client/gpu/plugin.h"
 
@@ -47,6 +48,8 @@ struct gpu {
 	wait_value_fn *wait_value;
 	pthread_mutex_t lock;		/* of comm */
 	ncclComm_t comm[COMMS];		/* NULL: none, or aborted */
+	pthread_t aborting[COMMS];	/* under it, too */
+	uint32_t naborting;
 	_Atomic bool aborted;
 };
 
@@ -138,20 +141,37 @@ static int cuda_open(int device, struct gpu **out, char *name, struct err *e)
 	return rc;
 }
 
+static void *do_abort(void *comm)
+{
+	(void)ncclCommAbort(comm);
+	return NULL;
+}
+
 static void cuda_give_up(struct gpu *g)
 {
 	g->aborted = true;
 	pthread_mutex_lock(&g->lock);
 	for (int i = 0; i < COMMS; i++) {
-		if (g->comm[i])
-			(void)ncclCommAbort(g->comm[i]);
+		if (!g->comm[i])
+			continue;
+		if (pthread_create(&g->aborting[g->naborting], NULL, do_abort, g->comm[i]))
+			(void)do_abort(g->comm[i]);
+		else
+			g->naborting++;
 		g->comm[i] = NULL;
 	}
 	pthread_mutex_unlock(&g->lock);
 }
 
+static void aborted(struct gpu *g)
+{
+	while (g->naborting)
+		(void)pthread_join(g->aborting[--g->naborting], NULL);
+}
+
 static void cuda_drain(struct gpu *g)
 {
+	aborted(g);
 	(void)cudaSetDevice(g->device);
 	for (int i = 0; i < GPU_LANES; i++)
 		(void)cudaStreamSynchronize(g->lane[i]);
@@ -177,6 +197,7 @@ static void cuda_close(struct gpu *g)
 	for (int i = 0; i < COMMS; i++)
 		leave(g, i);
 	cuda_give_up(g);		/* what is left: others have not come in time */
+	aborted(g);
 	for (int i = 0; i < GPU_LANES; i++)
 		if (g->lane[i])
 			(void)cudaStreamDestroy(g->lane[i]);

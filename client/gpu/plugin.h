@@ -5,7 +5,7 @@
  * For: copies between GPU and host memory, sums and broadcasts within a group of GPUs,
  * and their order.  Not for: what is copied when, and what goes to whom (client/gpu.c).
  *
- * Four lanes (streams), each in its own order; events order them among each other and
+ * Five lanes (streams), each in its own order; events order them among each other and
  * with the streams of the user.  Everything below join() is put on a lane and returns
  * at once; what an event stands for is what was on the lane when it was recorded, so one
  * event may be recorded again as soon as others wait for it.
@@ -23,12 +23,13 @@
 #include "common/base/dtype.h"
 #include "common/base/err.h"
 
-#define GPU_PLUGIN_VERSION	2u
+#define GPU_PLUGIN_VERSION	3u
 #define GPU_PLUGIN_SYMBOL	"tally_gpu_plugin"
 #define GPU_PLUGIN_IDS		32u	/* 64-bit words by which a group finds itself */
 #define GPU_NAME_MAX		63u
 
-enum gpu_lane { GPU_REDUCE, GPU_OUT, GPU_IN, GPU_SPREAD, GPU_LANES };
+/* POST: callbacks alone, as what is behind one on a lane waits for some thread of the host. */
+enum gpu_lane { GPU_REDUCE, GPU_OUT, GPU_POST, GPU_IN, GPU_SPREAD, GPU_LANES };
 
 /* What is measured: copies out of a GPU and into it, of pinned memory; from one to another. */
 enum gpu_way { GPU_TO_HOST, GPU_FROM_HOST, GPU_TO_GPU };
@@ -36,7 +37,7 @@ enum gpu_way { GPU_TO_HOST, GPU_FROM_HOST, GPU_TO_GPU };
 struct gpu;			/* an opened device: the plugin's */
 struct gpu_event;
 
-/* One of several reductions to a root, or broadcasts from one: elements of a chunk. */
+/* One of several reductions to a root, or broadcasts from one. */
 struct gpu_part {
 	const void *in;
 	void *out;		/* in itself, or memory apart from it; of the root only in a
@@ -102,6 +103,7 @@ struct gpu_plugin {
 			  enum dtype dtype, struct err *e);
 
 	int (*failed)(struct gpu *g, struct err *e);	/* 0: no */
+	/* Does not wait for that end: drain() does. */
 	void (*give_up)(struct gpu *g);
 };
 

@@ -43,8 +43,8 @@ struct ring_sub {
 	uint64_t offset;	/* first byte in the slab */
 	uint64_t length;	/* bytes.  WHOLE: the tensor; 0 with slab 0: takes part without
 				 * data (broadcast, not the root; or a tensor of no elements).
-				 * PIECE: a whole number of chunks.  OPEN: 4 for each chunk,
-				 * words that get the round when the chunk's result is there */
+				 * PIECE: a whole number of chunks.  OPEN: 4 for each run of
+				 * chunks: words that count chunks whose result is there */
 	uint64_t at;		/* where in the tensor a PIECE starts */
 	uint32_t tensor;
 	uint32_t round;
@@ -58,7 +58,7 @@ struct ring_sub {
 	uint64_t out_offset;	/* first byte in out_slab - 1 */
 	uint32_t out_slab;	/* slab + 1 where the result is wanted too, whole; 0: nowhere.
 				 * May be the input itself, else none of its bytes */
-	uint32_t reserved;
+	uint32_t run;		/* OPEN: chunks that have a word together, at least 1; else 0 */
 };
 
 /*

@@ -3,8 +3,9 @@
 # make check-gpu: the ranks of tests/stories/gpu_*.sh on real GPUs, with real NCCL: one for each
 # GPU of the machine, up to 8, on one machine and on two that are played on it.  On a machine
 # with one GPU two ranks have it; NCCL allows that to processes that seem to be of different
-# hosts (--apart), and then goes by sockets.  How NCCL went is said after each play, and what
-# could not be played at the end.
+# hosts (--apart), and then goes by sockets; agents are told that a switch joins these ranks, or
+# each would be a group of its own.  How NCCL went is said after each play, and what could not
+# be played at the end.
 #
 # Then tests/torch/on_gpus.py, where PYTHON (Debian's) has a torch that sees the GPUs.
 #
@@ -19,8 +20,23 @@ skip() { echo "cannot run here: $1"; exit 77; }
 
 [ -x "$GPU_RANK" ] || skip 'libtally-cuda was not built, no CUDA toolkit and NCCL were found'
 gpus=$("$GPU_RANK" --gpus 2>&1) || skip "no GPU: $gpus"
-TMP=$(mktemp -d "${TMPDIR:-/tmp}/tally-gpu-XXXXXX")
-trap 'rm -rf "$TMP"' EXIT
+DIR=$(mktemp -d "${TMPDIR:-/tmp}/tally-gpu-XXXXXX")
+trap 'rm -rf "$DIR"' EXIT
+TMP=$DIR/play
+mkdir "$TMP"
+
+# This machine, with its GPUs below a switch.
+"$BUILD/bin/tally" doctor --rail 127.0.0.1 | sed -n '/^node = /,/^$/p' |
+	sed -E 's/^( *gpu = ([^ ]*)) under=([^ ]*)/switch = sw-\2 under=\3\n\1 under=sw-\2/' \
+	> "$DIR/shared.topo"
+
+# many RANKS: more ranks of a machine than it has GPUs; agents=: the options for that.
+many()
+{
+	agents=
+	[ "$1" -gt "$gpus" ] || return 1
+	agents=--agent-arg=--topology=$DIR/shared.topo
+}
 
 # play MACHINES RANKS OPTION...
 play()
@@ -28,13 +44,13 @@ play()
 	local machines=$1 ranks=$2
 
 	shift 2
-	[ $(( ranks / machines )) -le "$gpus" ] || set -- --apart "$@"
+	! many $(( ranks / machines )) || set -- --apart "$@"
 	echo "machines $machines, ranks $ranks${1:+, $*}"
 	rm -rf "${TMP:?}"/*
 	NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$TMP/nccl.%h.%p \
-		timeout -k 10 300 "$BUILD/bin/tally" local --agents "$machines" --servers 1 \
-		--ranks "$ranks" --keep-logs "$TMP/logs" -- "$GPU_RANK" "$@" "$GPU_PLUGIN" \
-		2> "$TMP/err" || {
+		timeout -k 10 300 "$BUILD/bin/tally" local --agents "$machines" $agents \
+		--servers 1 --ranks "$ranks" --keep-logs "$TMP/logs" \
+		-- "$GPU_RANK" "$@" "$GPU_PLUGIN" 2> "$TMP/err" || {
 		local status=$?
 
 		cat "$TMP/err" >&2
@@ -65,6 +81,10 @@ heard()
 each=$(( gpus < 2 ? 2 : gpus > 8 ? 8 : gpus ))	# ranks of a machine
 play 1 1
 play 1 $each
+grep -hq "GPUs $each, groups 1, " "$TMP"/logs/*agent* || [ "$gpus" -gt 1 ] || {
+	echo 'FAILED: two ranks of one GPU do not add up by NCCL' >&2
+	exit 1
+}
 [ $each -eq 2 ] || play 1 2
 play 2 $(( 2 * each ))
 play 2 $(( 2 * each )) --exact
@@ -84,10 +104,12 @@ rm -rf "${TMP:?}"/*
 if "$PYTHON" tests/torch/on_gpus.py --sees > "$TMP/sees" 2> "$TMP/err"; then
 	for machines in 1 2; do
 		ranks=$(( machines * each ))
+		many "$each" || :
 		echo "PyTorch: machines $machines, ranks $ranks"
 		rm -rf "${TMP:?}"/*
-		timeout -k 10 600 "$BUILD/bin/tally" local --agents "$machines" --servers 1 \
-			--ranks "$ranks" -- "$PYTHON" tests/torch/on_gpus.py > "$TMP/all" 2>&1 &&
+		timeout -k 10 600 "$BUILD/bin/tally" local --agents "$machines" $agents \
+			--servers 1 --ranks "$ranks" -- "$PYTHON" tests/torch/on_gpus.py \
+			> "$TMP/all" 2>&1 &&
 			[ "$(grep -c 'all well' "$TMP/all")" = "$ranks" ] || {
 			cat "$TMP/all" >&2
 			echo 'FAILED: PyTorch' >&2

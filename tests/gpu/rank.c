@@ -34,6 +34,7 @@
 
 #define BROKEN_ROUND	3u
 #define SOON_MS		20000
+#define CHUNK		(64u << 10)	/* so small that several go together */
 
 struct item {
 	const char *name;
@@ -404,7 +405,7 @@ int main(int argc, char **argv)
 	uint32_t rounds = 3;
 	bool lost = false, fails = false, shy = false, host = false, mixed = false;
 	bool crossed = false;
-	tally_options how = { .timeout_ms = 0 };
+	tally_options how = { .chunk_bytes = CHUNK };
 	const char *me = getenv("TALLY_RANK");
 	int c, rc, gpus;
 

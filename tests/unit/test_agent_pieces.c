@@ -3,12 +3,13 @@
 #include "tests/unit/agent_rig.h"
 
 static _Atomic uint32_t words[2][SEGS];
+static uint32_t run[2];			/* chunks of a word, of each rank */
 
 static void open_one(uint32_t k, uint32_t round, uint32_t local, uint8_t groups)
 {
 	struct ag_post p = {
 		.round = round, .local = local, .rop = ROP_SUM, .part = PART_OPEN,
-		.groups = groups, .root_local = -1, .length = SEGS * SEG,
+		.groups = groups, .root_local = -1, .length = SEGS * SEG, .run = run[local],
 		.base = (const uint8_t *)words[local], .base_slot = SLOT_SLAB(20 + local, 0),
 	};
 
@@ -35,12 +36,14 @@ static void setup_words(void)
 {
 	setup();
 	memset(words, 0, sizeof(words));
+	run[0] = run[1] = 1;
 }
 
 static void setup_words_alone(void)
 {
 	setup_alone();
 	memset(words, 0, sizeof(words));
+	run[0] = run[1] = 1;
 }
 
 START_TEST(a_chunk_goes_when_all_have_opened_and_its_pieces_are_here)
@@ -128,6 +131,23 @@ START_TEST(words_are_told_chunk_by_chunk)
 }
 END_TEST
 
+START_TEST(a_word_counts_the_chunks_of_its_run)
+{
+	run[1] = 3;
+	for (uint32_t round = 1; round <= 2; round++) {
+		open_one(0, round, 0, 1);
+		open_one(0, round, 1, 1);
+		piece(0, round, 0, 0, 1, 0, SEGS);
+		expect_pushes(0);
+		results(0);
+		ck_assert_uint_eq(words[0][2], round);
+		ck_assert_uint_eq(words[1][0], 3 * round);
+		ck_assert_uint_eq(words[1][1], (SEGS - 3) * round);
+		ck_assert_uint_eq(words[1][2], 0);
+	}
+}
+END_TEST
+
 START_TEST(what_is_said_twice_is_dropped)
 {
 	open_one(0, 1, 0, 1);
@@ -157,6 +177,7 @@ START_TEST(a_word_is_told_when_all_segments_of_its_chunk_are_there)
 	struct ag_post p = {
 		.round = 1, .rop = ROP_SUM, .part = PART_OPEN, .groups = 1, .root_local = -1,
 		.length = 2 * SEG, .base = (const uint8_t *)words[0], .base_slot = SLOT_NONE,
+		.run = 1,
 	};
 
 	d.id = 9;
@@ -172,7 +193,7 @@ START_TEST(a_word_is_told_when_all_segments_of_its_chunk_are_there)
 	ck_assert(ag_work(&core, 1));
 	ck_assert_uint_eq(words[0][0], 0);
 	ck_assert(!ag_work(&core, 1 << 20));
-	ck_assert_uint_eq(words[0][0], 1);
+	ck_assert_uint_eq(words[0][0], 2);	/* both ranks gave this one's words */
 	ag_tensor_remove(&core, t);
 	ag_tensor_forget(&core, t);
 	free(t);
@@ -198,6 +219,51 @@ START_TEST(alone_groups_are_added_in_their_order)
 }
 END_TEST
 
+START_TEST(alone_one_groups_pieces_are_the_result_where_they_are)
+{
+	int32_t v;
+
+	open_one(0, 1, 0, 1);
+	open_one(0, 1, 1, 1);
+	piece(0, 1, 0, 0, 1, 0, 2);
+	piece(0, 1, 1, 0, 1, 2, SEGS);
+	ck_assert(!ag_work(&core, 1 << 20));
+	ck_assert_uint_eq(core.count.bytes_added, 0);
+	ck_assert_uint_eq(words[0][0], 1);
+	ck_assert_uint_eq(words[0][SEGS - 1], 1);
+	memcpy(&v, input[0][1], 4);
+	ck_assert_int_eq(v, 2);
+	memcpy(&v, result[0][1], 4);
+	ck_assert_int_eq(v, 0);
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+}
+END_TEST
+
+/* What a group has added up is divided by the ranks, not by the groups. */
+START_TEST(alone_one_groups_mean_is_made_in_place)
+{
+	struct ag_post p = {
+		.round = 1, .rop = ROP_MEAN, .part = PART_OPEN, .groups = 1, .root_local = -1,
+		.length = SEGS * SEG, .base = (const uint8_t *)words[0], .base_slot = SLOT_NONE,
+		.run = SEGS,
+	};
+	int32_t v;
+
+	for (p.local = 0; p.local < 2; p.local++)
+		ag_post(&core, tensor[0], &p, now);
+	p.local = 0;
+	p.part = PART_PIECE;
+	p.base = input[0][1];
+	ag_post(&core, tensor[0], &p, now);
+	ck_assert(!ag_work(&core, 1 << 20));
+	ck_assert_uint_eq(words[0][0], 2 * SEGS);	/* both ranks gave this one's words */
+	for (uint32_t at = 0; at < SEGS * SEG; at += 4) {
+		memcpy(&v, input[0][1] + at, 4);
+		ck_assert_int_eq(v, 1);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("agent_pieces");
@@ -210,9 +276,12 @@ int main(void)
 	tcase_add_test(t, a_single_groups_pieces_are_pushed_from_where_they_lie);
 	tcase_add_test(t, by_reference_a_piece_is_named_in_its_own_slab);
 	tcase_add_test(t, words_are_told_chunk_by_chunk);
+	tcase_add_test(t, a_word_counts_the_chunks_of_its_run);
 	tcase_add_test(t, what_is_said_twice_is_dropped);
 	tcase_add_checked_fixture(alone, setup_words_alone, teardown);
 	tcase_add_test(alone, alone_groups_are_added_in_their_order);
+	tcase_add_test(alone, alone_one_groups_pieces_are_the_result_where_they_are);
+	tcase_add_test(alone, alone_one_groups_mean_is_made_in_place);
 	tcase_add_test(alone, a_word_is_told_when_all_segments_of_its_chunk_are_there);
 	suite_add_tcase(s, t);
 	suite_add_tcase(s, alone);
