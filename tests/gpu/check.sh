@@ -98,6 +98,22 @@ heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
 TALLY_TIMEOUT_MS=5000 play 1 2 --shy
 heard 'ETIMEDOUT: .*these have not said which GPU they have: rank 1' 0
 
+# torch MACHINES RANKS N TEXT OPTION...: so many of them say that.
+torch()
+{
+	local machines=$1 ranks=$2 n=$3 text=$4
+
+	shift 4
+	rm -rf "${TMP:?}"/*
+	timeout -k 10 600 "$BUILD/bin/tally" local --agents "$machines" $agents --servers 1 \
+		--ranks "$ranks" -- "$PYTHON" tests/torch/on_gpus.py "$@" > "$TMP/all" 2>&1 &&
+		[ "$(grep -c "$text" "$TMP/all")" = "$n" ] || {
+		cat "$TMP/all" >&2
+		echo 'FAILED: PyTorch' >&2
+		exit 1
+	}
+}
+
 # Tensors of PyTorch; the line says why not.
 export PYTHON=${PYTHON:-/usr/bin/python3} TALLY_LIBRARY=$BUILD/lib/libtally.so.0 RIG_DIR=$TMP
 rm -rf "${TMP:?}"/*
@@ -106,15 +122,9 @@ if "$PYTHON" tests/torch/on_gpus.py --sees > "$TMP/sees" 2> "$TMP/err"; then
 		ranks=$(( machines * each ))
 		many "$each" || :
 		echo "PyTorch: machines $machines, ranks $ranks"
-		rm -rf "${TMP:?}"/*
-		timeout -k 10 600 "$BUILD/bin/tally" local --agents "$machines" $agents \
-			--servers 1 --ranks "$ranks" -- "$PYTHON" tests/torch/on_gpus.py \
-			> "$TMP/all" 2>&1 &&
-			[ "$(grep -c 'all well' "$TMP/all")" = "$ranks" ] || {
-			cat "$TMP/all" >&2
-			echo 'FAILED: PyTorch' >&2
-			exit 1
-		}
+		torch $machines "$ranks" "$ranks" 'all well'
+		echo "PyTorch: machines $machines, ranks $ranks, lost"
+		torch $machines "$ranks" $(( ranks - 1 )) 'heard that rank 1 is lost' lost
 	done
 else
 	echo "PyTorch: skipped, $PYTHON: $(cat "$TMP/err" "$TMP/sees" | tail -1)"

@@ -6,7 +6,8 @@ Not called cuda.py, which torch would take for the package cuda that newer ones 
 
     on_gpus.py --sees   prints how many GPUs torch sees, or why it sees none and exits 1
     on_gpus.py          the test; several ranks may have one GPU
-    on_gpus.py double   the same with the GPU that tests/gpu plays, so that it stays right
+    on_gpus.py lost     rank 1 dies while it trains, and the others hear of it
+    on_gpus.py ... double   the same with the GPU that tests/gpu plays, so that it stays right
 """
 
 import os
@@ -51,16 +52,16 @@ def choose():
     return device
 
 
-def loss_of(model, device, rank, step):
-    x, y = (t.to(device) for t in batch(rank, step, rows=64))
+def loss_of(model, device, rank, step, dtype=torch.float32):
+    x, y = (t.to(device) for t in batch(rank, step, rows=64, dtype=dtype))
     return nn.functional.cross_entropy(model(x).float(), y)
 
 
-def check(got, want):
+def check(got, want, rtol=1e-4, atol=1e-5):
     for rank, other in enumerate(rig.gathered(got.cpu())):
         assert torch.equal(got.cpu(), other), f"rank {rank} has other bits"
     worst = (got - want).abs().max()
-    assert torch.allclose(got, want, rtol=1e-4, atol=1e-5), worst
+    assert torch.allclose(got, want, rtol=rtol, atol=atol), worst
 
 
 def busy(device):
@@ -72,8 +73,8 @@ def busy(device):
     return a
 
 
-def train_ddp(device, session=None, steps=6, **options):
-    model = mlp(width=WIDTH).to(device)
+def train_ddp(device, session=None, steps=6, dtype=torch.float32, **options):
+    model = mlp(width=WIDTH, dtype=dtype).to(device)
     ddp = DistributedDataParallel(model, bucket_cap_mb=1, **options)
     hook = hvd.ddp_comm_hook(session) if session else None
     if hook:
@@ -82,7 +83,7 @@ def train_ddp(device, session=None, steps=6, **options):
     for step in range(steps):
         optimizer.zero_grad(set_to_none=step % 2 == 0)
         busy(device)
-        loss_of(ddp, device, dist.get_rank(), step).backward()
+        loss_of(ddp, device, dist.get_rank(), step, dtype).backward()
         optimizer.step()
     if hook:
         hook.synchronize()
@@ -90,11 +91,12 @@ def train_ddp(device, session=None, steps=6, **options):
     return parameters(model)
 
 
-def train_optimizer(device, steps=4, flat=False, **options):
+def train_optimizer(device, steps=4, flat=False, cross=False):
     model = mlp(width=WIDTH).to(device)
     hvd.broadcast_parameters(model.state_dict())
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
-                                         model.named_parameters(), **options)
+                                         model.named_parameters(),
+                                         cross_barrier=model if cross else None)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     if flat:
         optimizer.flat_gradients()
@@ -104,6 +106,26 @@ def train_optimizer(device, steps=4, flat=False, **options):
         loss_of(model, device, hvd.rank(), step).backward()
         optimizer.step()
     optimizer.state_dict()
+    optimizer.close()
+    return parameters(model)
+
+
+def train_mixed(device, steps=4):
+    """In half precision with a scaled loss, as scripts for Horovod do."""
+    model = mlp(width=WIDTH).to(device)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                         model.named_parameters())
+    scaler = torch.cuda.amp.GradScaler(init_scale=256.0)
+    for step in range(steps):
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = loss_of(model, device, hvd.rank(), step)
+        scaler.scale(loss).backward()
+        optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
     optimizer.close()
     return parameters(model)
 
@@ -159,6 +181,25 @@ def process_group(device):
     check(train_ddp(device, process_group=group), want)
 
 
+def lost(device, session):
+    """Whoever is left gets an error that names the lost one, and is not held up by its GPU."""
+    ddp = DistributedDataParallel(mlp(width=WIDTH).to(device), bucket_cap_mb=1)
+    hook = hvd.ddp_comm_hook(session)
+    ddp.register_comm_hook(None, hook)
+    try:
+        for step in range(1000):
+            busy(device)
+            if step == 3 and session.rank == 1:
+                os._exit(0)
+            loss_of(ddp, device, session.rank, step).backward()
+        hook.synchronize()
+    except (RuntimeError, tally.TallyError) as error:
+        assert "EWORKERLOST" in str(error) and "rank 1 on machine" in str(error), error
+        print("heard that rank 1 is lost", flush=True)
+        os._exit(0)
+    raise AssertionError("nobody has said that rank 1 is lost")
+
+
 def main():
     if "--sees" in sys.argv[1:]:
         sys.exit(sees())
@@ -166,11 +207,18 @@ def main():
     rig.start_gloo("gloo-cuda")
     session = tally.Session()
     hvd.init(session)
+    if "lost" in sys.argv[1:]:
+        lost(device, session)
     for view in (False, True):
         check(train_ddp(device, session, gradient_as_bucket_view=view),
               train_ddp(device, gradient_as_bucket_view=view))
-    for flat in (False, True):
-        check(train_optimizer(device, flat=flat), reference(device))
+    want = reference(device)
+    for flat, cross in ((False, False), (True, False), (False, True)):
+        check(train_optimizer(device, flat=flat, cross=cross), want)
+    if not DOUBLE:
+        check(train_mixed(device), want, 0.02, 0.01)
+        check(train_ddp(device, session, dtype=torch.float16),
+              train_ddp(device, dtype=torch.float16), 0.02, 0.005)
     calls(device)
     if hasattr(dist.Backend, "default_device_backend_map"):
         process_group(device)
