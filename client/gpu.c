@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/clock.h"
@@ -23,6 +24,7 @@
 
 #define WATCH_MS	100u
 #define BLAME_MS	1000u	/* a group's failure may be the echo of a rank's end */
+#define DOZE_NS		20000
 #define PLUGIN		"libtally-cuda.so.0"
 
 static_assert(GPU_PLUGIN_IDS == GPU_ID_WORDS, "the message carries what the plugin says");
@@ -48,8 +50,23 @@ static void break_it(struct lt_gpu *g, const struct err *why)
 	g->ops->give_up(g->dev);
 }
 
+void lt_gpu_doze(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = DOZE_NS }, NULL);
+}
+
+/* NCCL may know of a rank's end before the agent does.  Who it was, the thread hears. */
+static void blame(const struct lt_gpu *g)
+{
+	mono_t deadline = lt_now() + mono_ms(BLAME_MS);
+
+	while (!g->broken && lt_now() < deadline)
+		lt_gpu_doze();
+}
+
 int lt_gpu_broken(tally_session *s, const struct err *why)
 {
+	blame(s->gpu);
 	break_it(s->gpu, why);
 	return lt_gpu_live(s);
 }
@@ -214,9 +231,11 @@ static int open_device(tally_session *s, const tally_gpu_options *opt)
 		rc = start_watch(s);
 	if (!rc)
 		rc = join(s, name, opt && opt->exact);
+	if (rc == TALLY_EIO && g->watched)
+		blame(g);
 	if (!rc)
 		rc = lt_gpu_pin(s);
-	return rc == TALLY_ESHUTDOWN && g->broken ? lt_gpu_live(s) : rc;
+	return (rc == TALLY_ESHUTDOWN || rc == TALLY_EIO) && g->broken ? lt_gpu_live(s) : rc;
 }
 
 int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)

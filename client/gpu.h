@@ -106,6 +106,9 @@ int lt_gpu_pin(tally_session *s);
 /* The GPU failed in a call: what happens then is the same as if the thread had seen it. */
 int lt_gpu_broken(tally_session *s, const struct err *why);
 
+/* A moment's sleep, of who looks at something again and again. */
+void lt_gpu_doze(void);
+
 /* Ends all: what flies is given up.  Harmless without a GPU. */
 void lt_gpu_close(tally_session *s);
 

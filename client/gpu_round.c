@@ -29,21 +29,14 @@
 #include "client/gpu.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "client/clock.h"
 #include "client/mem.h"
 #include "common/base/turn.h"
 
-#define LOOK_NS		20000		/* between looks at an event */
 #define RUN_BYTES	(8u << 20)	/* most of the rate of a PCIe 5.0 link with 16 lanes */
-#define RUNS		8u		/* of a root, of a tensor that has so many chunks: so
+#define RUNS		4u		/* of a root, of a tensor that has so many chunks: so
 					 * that its lanes work at the same time */
-
-static void doze(void)
-{
-	nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
-}
 
 /* ---- what a tensor has ---- */
 
@@ -190,7 +183,7 @@ static void post(void *arg)
 	if (p->at)
 		*p->at = lt_now();
 	while (lt_round_post(p->session, &p->sub) && !p->session->gpu->broken)
-		doze();
+		lt_gpu_doze();
 }
 
 /*
@@ -460,7 +453,7 @@ int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline)
 			return lt_gpu_live(s);
 		if (!deadline || lt_now() >= deadline)
 			return deadline ? TALLY_ETIMEDOUT : TALLY_EAGAIN;
-		doze();
+		lt_gpu_doze();
 	}
 	if (rc)
 		return lt_gpu_broken(s, &e);

@@ -24,6 +24,8 @@ cudaError_t double_put(cudaStream_t s, void (*fn)(void *), void *arg);
 
 /* This process's next collective fails, and the group hangs as a real one does. */
 __attribute__((visibility("default"))) void double_nccl_fails(void);
+/* Its groups' other members see at once that it is gone, before anybody else does. */
+__attribute__((visibility("default"))) void double_nccl_dies(void);
 
 void double_nap(void);			/* a moment's sleep, of whoever polls */
 

@@ -54,6 +54,7 @@ struct double_comm {
 };
 
 static _Atomic bool fails;
+static struct double_comm *mine[2];	/* this process's, in the order of their making */
 
 static uint8_t dtype_of(ncclDataType_t type)
 {
@@ -90,6 +91,13 @@ static void set_up(void)
 void double_nccl_fails(void)
 {
 	fails = true;
+}
+
+void double_nccl_dies(void)
+{
+	for (int i = 0; i < 2; i++)
+		if (mine[i])
+			mine[i]->m->broken = true;
 }
 
 API ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
@@ -150,8 +158,11 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id,
 	c->m = meet(c->name);
 	if (!c->m)
 		return ncclInternalError;
-	if (me == 1 && getenv("DOUBLE_DIES"))
+	mine[mine[0] != NULL] = c;
+	if (me == 1 && getenv("DOUBLE_DIES")) {
+		double_nccl_dies();
 		_exit(0);
+	}
 	name_gpu(c);
 	c->m->joined++;
 	*out = c;

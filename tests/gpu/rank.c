@@ -356,13 +356,24 @@ static int declare_alone(void)
 	return tally_declare(s, &d, 1, &t);
 }
 
-static void break_nccl(void)
+/* A function of the double. */
+static bool of_double(const char *name)
 {
-	void (*f)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "double_nccl_fails");
+	void (*f)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, name);
 
-	if (!f)
-		die("only the double can fail when it is asked to");
-	f();
+	if (f)
+		f();
+	return f;
+}
+
+/* Rank 1 goes, and NCCL says so in the others' next call, before the agent knows. */
+static void lose_one(void)
+{
+	if (rank == 1)
+		(void)of_double("double_nccl_dies");	/* the real one sees a connection end */
+	must(tally_barrier(s, SOON_MS), "barrier");
+	if (rank == 1)
+		_exit(0);
 }
 
 static void play(uint32_t rounds, bool lost, bool fails)
@@ -375,10 +386,10 @@ static void play(uint32_t rounds, bool lost, bool fails)
 			play_round(r, stream);
 			continue;
 		}
-		if (lost && rank == 1)
-			_exit(0);
-		if (fails && rank == 1)
-			break_nccl();
+		if (lost)
+			lose_one();
+		if (fails && rank == 1 && !of_double("double_nccl_fails"))
+			die("only the double can fail when it is asked to");
 		expect_error(stream);
 		_exit(0);
 	}
