@@ -164,8 +164,9 @@ class Double:
         return torch.futures.Future()
 
     def keep(self, future, value, stream):
+        # what is chained to it may use that stream, so another thread does that
         self.promises += 1
-        stream.call(lambda: future.set_result(value))
+        stream.call(lambda: threading.Thread(target=future.set_result, args=(value,)).start())
 
 
 def plugin():
