@@ -77,7 +77,7 @@ static void *slab_get(struct lt_arena_slab *as, uint32_t pages)
 	return p;
 }
 
-void *lt_arena_get(struct lt_arena *a, uint64_t bytes)
+void *lt_arena_get(struct lt_arena *a, uint64_t bytes, bool written)
 {
 	uint64_t pages = MAX(div_round_up(bytes, PAGE_BYTES), 1);
 	void *p = NULL;
@@ -85,7 +85,8 @@ void *lt_arena_get(struct lt_arena *a, uint64_t bytes)
 	if (pages > SLAB_BYTES_MAX / PAGE_BYTES)
 		return NULL;
 	for (uint32_t i = 0; i < a->nslabs && !p; i++)
-		p = slab_get(&a->slabs[i], (uint32_t)pages);
+		if (!written || !a->slabs[i].read_only)
+			p = slab_get(&a->slabs[i], (uint32_t)pages);
 	return p;
 }
 

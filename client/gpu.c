@@ -7,7 +7,7 @@
  * of its first member, by which the members find each other.
  *
  * Watching: what waits on a GPU cannot look at a status page, so a thread does, ten times
- * a second.  Breaking is letting go: all words get their round, the group is aborted, so
+ * a second.  Breaking is letting go: all words get their count, the group is aborted, so
  * whoever waits for the GPU gets it back, and the session is over with the reason.
  */
 #include "client/gpu.h"
@@ -284,7 +284,8 @@ int lt_gpu_pin(tally_session *s)
 
 		rc = g->ops->pin(g->dev, m->base, m->bytes, false, &s->err);
 	}
-	for (; g->pinned_results < s->nresults && !rc && !g->by_arena; g->pinned_results++) {
+	for (; g->pinned_results < s->nresults && !rc && !g->by_arena && !g->in_place;
+	     g->pinned_results++) {
 		struct slab *m = &s->results[g->pinned_results].mem;
 		struct err e;
 

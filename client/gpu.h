@@ -27,9 +27,9 @@
 #include "proto/msg.h"
 
 /* With a timeline: when a round came how far on the lanes, as callbacks of the driver saw it.
- * 0: this rank copies no chunk, or not yet.  Read when `landed` is done. */
+ * 0: this rank copies no run, or not yet.  Read when `landed` is done. */
 struct lt_gpu_times {
-	_Atomic mono_t out_begin, out_end;	/* this rank's chunks to the arena */
+	_Atomic mono_t out_begin, out_end;	/* this rank's runs to the arena */
 	_Atomic mono_t in_begin, in_end;	/* and back */
 	_Atomic mono_t landed;
 };
@@ -54,7 +54,7 @@ struct lt_gpu_tensor {
 	struct lt_gpu_tensor *next;	/* in lt_gpu.tensors, under its lock */
 	struct tally_tensor *tensor;
 	struct gpu_event *landed;	/* owned: the last round's result is in out */
-	void *block;			/* owned, of the arena: words, then this rank's chunks */
+	void *block;			/* owned, of the arena: words, then this rank's runs */
 	uint8_t *staging;		/* behind the words */
 	_Atomic uint32_t *words;	/* nruns: the agent counts results of chunks */
 	uint32_t nruns, run;		/* run: chunks of one, but for the last */
@@ -95,9 +95,9 @@ int lt_gpu_live(tally_session *s);
 /* What a run's word counts up to when all rounds that were started are done; it wraps. */
 static inline uint32_t lt_gpu_count(const struct lt_gpu_tensor *t, uint32_t run)
 {
-	uint64_t bytes = geom_chunk_len(&t->geom, run);
+	uint32_t bytes = geom_chunk_len(&t->geom, run);
 
-	return t->rounds * (uint32_t)div_round_up(bytes * t->run, t->geom.chunk_bytes);
+	return t->rounds * (uint32_t)div_round_up(bytes, t->tensor->session->chunk_bytes);
 }
 
 /* What is known of the arena and of results since, pinned. */

@@ -48,13 +48,14 @@ static uint32_t root_of(const struct lt_gpu *g, const struct lt_gpu_tensor *t, u
 	return g->roots[turn_of(g->weights, sizeof(*g->weights), g->nroots, first + run)];
 }
 
+/* Into as equal parts for all roots as whole chunks can be.  All members agree. */
 static void cut(struct lt_gpu_tensor *gt, uint32_t nroots)
 {
 	const struct tally_tensor *t = gt->tensor;
-	uint32_t chunk = t->session->chunk_bytes, run;
+	uint32_t chunk = t->session->chunk_bytes;
+	uint64_t steps = MAX(RUNS, div_round_up(t->bytes, (uint64_t)RUN_BYTES * nroots));
 
-	run = (uint32_t)MIN(t->bytes / (RUNS * nroots), RUN_BYTES) / chunk;
-	gt->run = MAX(run, 1);
+	gt->run = (uint32_t)div_round_up(div_round_up(t->bytes, chunk), steps * nroots);
 	gt->geom = (struct geom){ t->bytes, gt->run * chunk, gt->run * chunk };
 	gt->nruns = geom_chunks(&gt->geom);
 }
@@ -110,7 +111,7 @@ static int fill(tally_session *s, struct lt_gpu_tensor *gt)
 	gt->posts = lt_mem_new(MAX(gt->nposts, 1), sizeof(*gt->posts));
 	if (!gt->posts)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory for a tensor on a GPU");
-	rc = lt_session_alloc(s, words + bytes, &gt->block);
+	rc = lt_session_alloc(s, words + bytes, true, &gt->block);
 	if (!rc)
 		rc = lt_gpu_pin(s);
 	if (!rc)

@@ -75,7 +75,7 @@ static int grow_for(tally_session *s, uint64_t bytes)
 	return rc;
 }
 
-int lt_session_alloc(tally_session *s, uint64_t bytes, void **p)
+int lt_session_alloc(tally_session *s, uint64_t bytes, bool written, void **p)
 {
 	void *got;
 	int rc;
@@ -83,12 +83,12 @@ int lt_session_alloc(tally_session *s, uint64_t bytes, void **p)
 	if (bytes > SLAB_BYTES_MAX)
 		return err_set(&s->err, TALLY_EINVAL, "%llu bytes are more than a slab can have",
 			       (unsigned long long)bytes);
-	got = lt_arena_get(&s->arena, bytes);
+	got = lt_arena_get(&s->arena, bytes, written);
 	if (!got) {
 		rc = grow_for(s, bytes);
 		if (rc)
 			return rc;
-		got = lt_arena_get(&s->arena, bytes);
+		got = lt_arena_get(&s->arena, bytes, written);
 		ASSERT(got);
 	}
 	*p = got;
@@ -108,7 +108,7 @@ int tally_alloc(tally_session *s, size_t bytes, void **p)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
 	rc = rc ? rc : check_place(s, p);
-	return rc ? rc : lt_session_alloc(s, bytes, p);
+	return rc ? rc : lt_session_alloc(s, bytes, false, p);
 }
 
 /* A dma-buf, mapped here; writable where its descriptor is, of which mem has its own. */

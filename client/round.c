@@ -182,7 +182,7 @@ static int place_input(tally_session *s, struct tally_tensor *t, const void *in,
 		return 0;
 	}
 	if (!t->staging) {
-		rc = lt_session_alloc(s, t->bytes, &t->staging);
+		rc = lt_session_alloc(s, t->bytes, false, &t->staging);
 		if (rc)
 			return rc;
 	}

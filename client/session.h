@@ -146,8 +146,9 @@ int lt_session_ring(tally_session *s);
 /* A result slab: a new one, or one that is to lie where another has; acknowledged. */
 int lt_session_result_slab(tally_session *s, const struct msg_slab *slab);
 
-/* A block of the arena, grown when there is no room; then a zeroed, page-aligned *p. */
-int lt_session_alloc(tally_session *s, uint64_t bytes, void **p);
+/* A block of the arena, grown when there is no room; then a zeroed, page-aligned *p.
+ * written: the agent writes there, too. */
+int lt_session_alloc(tally_session *s, uint64_t bytes, bool written, void **p);
 
 /* Where a result slab holds [off, off + bytes); NULL: it does not. */
 const uint8_t *lt_session_result(const tally_session *s, uint32_t slab, uint64_t off,

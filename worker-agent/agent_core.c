@@ -277,19 +277,20 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 
 /* ---- one machine alone ---- */
 
-/* One group's pieces are the result, where they are; only a mean is left to do. */
-static void sum_alone(struct ag_core *c, const struct ag_seg *s)
+/* One group's pieces are the result, where they are; only a mean is left to do.  Bytes moved. */
+static uint64_t sum_alone(struct ag_core *c, const struct ag_seg *s)
 {
 	const struct ag_tensor *t = s->tensor;
 	uint8_t *out = t->result[t->round & 1] + ag_seg_at(s);
-	uint32_t div = t->rop == ROP_MEAN ? t->job->world : 1;
+	uint32_t div = t->rop == ROP_MEAN ? t->job->world : 1, n;
 	uint64_t slot;
 
 	if (t->groups == 1 && div == 1)
-		return;
+		return 0;
 	if (t->groups == 1)
 		out = (uint8_t *)(uintptr_t)input(s, 0, &slot);
-	sum_inputs(c, s, out, div, t->groups != 1 && goes_cold(t));
+	n = sum_inputs(c, s, out, div, t->groups != 1 && goes_cold(t));
+	return (uint64_t)(n + 1) * s->len;
 }
 
 bool ag_work(struct ag_core *c, uint64_t budget)
@@ -299,11 +300,11 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 	while (pheap_min(turn)) {
 		struct ag_route *r = container_of(pheap_min(turn), struct ag_route, turn);
 		struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
-		uint64_t cost = (uint64_t)(r->job->nlocal + 1) * s->len;
+		uint64_t cost;
 
 		if (!budget)
 			return true;
-		sum_alone(c, s);
+		cost = sum_alone(c, s);
 		seg_done(c, s, r->progress);
 		budget -= MIN(budget, cost);
 	}

@@ -446,7 +446,7 @@ void ag_check(const struct ag_core *c);
 void ag_mark(const struct ag_seg *s);		/* its result is there */
 bool ag_was_done(const struct ag_seg *s);	/* in this round, by the process before */
 void ag_seg_kept(struct ag_core *c, struct ag_seg *s);	/* then, when all have given it */
-void ag_tell(const struct ag_seg *s);		/* ranks that take results chunk by chunk */
+void ag_tell(const struct ag_seg *s);		/* ranks that take results run by run */
 void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d);
 /* The segment that a frame names; NULL: not here. */
 struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);

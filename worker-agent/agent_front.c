@@ -224,6 +224,14 @@ static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j,
 	return NULL;
 }
 
+static bool is_ahead(const struct fr_job *j, uint32_t local, uint64_t turn)
+{
+	for (uint32_t l = 0; l < j->nlocal; l++)
+		if (l != local && j->turns[l] >= turn)
+			return false;
+	return true;
+}
+
 /*
  * A group's GPUs take part in what its ranks start, one after the other, whatever it is called:
  * in another order they would add one tensor to another.  Seen with the first that is begun in
@@ -234,10 +242,17 @@ static int check_order(struct front *f, struct fr_job *j, uint32_t local, struct
 		       struct err *e)
 {
 	uint64_t turn = ++j->turns[local];
-	const struct fr_tensor *other = of_turn(f, j, t, turn);
+	bool opens = first_posted(j, t) == j->nlocal;
+	const struct fr_tensor *other;
 
-	if (first_posted(j, t) == j->nlocal)
-		t->turn = turn;		/* it opened the round */
+	/* nobody else has had that turn, or it was with this one */
+	if (opens ? is_ahead(j, local, turn) : t->turn == turn) {
+		t->turn = turn;
+		return 0;
+	}
+	other = of_turn(f, j, t, turn);
+	if (opens)
+		t->turn = turn;
 	if (!other)
 		return 0;
 	return err_set(e, TALLY_EMISMATCH, "tensor '%.60s' round %u: rank %u starts it on its GPU "

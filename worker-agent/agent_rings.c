@@ -193,7 +193,8 @@ static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
 		.session = r->session, .job = r->job->id, .err = *e });
 }
 
-/* Where the descriptor's bytes lie; without data it names none. */
+/* Where the descriptor's bytes lie; without data it names none.  Words are written to, and pieces
+ * may be, when they become the result. */
 static int resolve(const struct ad_ring *r, const struct ring_sub *s, const uint8_t **base,
 		   uint64_t *slot)
 {
@@ -203,7 +204,7 @@ static int resolve(const struct ad_ring *r, const struct ring_sub *s, const uint
 		return 0;
 	if (s->slab >= SLABS_PER_PROCESS_MAX || !r->slab[s->slab].base ||
 	    !range_ok(s->offset, s->length, r->slab[s->slab].bytes) ||
-	    (s->part == PART_OPEN && !r->slab[s->slab].writable))
+	    (s->part != PART_WHOLE && !r->slab[s->slab].writable))
 		return TALLY_EPROTO;
 	*base = r->slab[s->slab].base + s->offset;
 	*slot = SLOT_SLAB(r->slab[s->slab].id, s->offset);

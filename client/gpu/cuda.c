@@ -3,7 +3,7 @@
  * cuda.c - libtally-cuda: lanes are CUDA streams, groups are NCCL communicators.
  *
  * A group has two communicators, one for REDUCE and one for SPREAD, so that results come
- * back while later chunks are still being added up.  They are non-blocking: a call that
+ * back while later runs are still being added up.  They are non-blocking: a call that
  * NCCL cannot finish at once is asked after until it has, and give_up() ends that, too.
  *
  * The words that a lane waits for are host memory that is pinned and mapped; the wait is
@@ -48,8 +48,12 @@ struct gpu {
 	wait_value_fn *wait_value;
 	pthread_mutex_t lock;		/* of comm */
 	ncclComm_t comm[COMMS];		/* NULL: none, or aborted */
-	pthread_t aborting[COMMS];	/* under it, too */
-	uint32_t naborting;
+	struct ending {			/* of each that was aborted; under it, too */
+		ncclComm_t comm;
+		int device;
+		pthread_t thread;
+		bool has_thread;
+	} ending[COMMS];
 	_Atomic bool aborted;
 };
 
@@ -141,32 +145,45 @@ static int cuda_open(int device, struct gpu **out, char *name, struct err *e)
 	return rc;
 }
 
-static void *do_abort(void *comm)
+/* A thread begins on device 0, where NCCL would leave a context. */
+static void *do_abort(void *arg)
 {
-	(void)ncclCommAbort(comm);
+	struct ending *e = arg;
+
+	(void)cudaSetDevice(e->device);
+	(void)ncclCommAbort(e->comm);
 	return NULL;
 }
 
 static void cuda_give_up(struct gpu *g)
 {
+	struct ending *here[COMMS];
+	uint32_t n = 0;
+
 	g->aborted = true;
 	pthread_mutex_lock(&g->lock);
 	for (int i = 0; i < COMMS; i++) {
+		struct ending *e = &g->ending[i];
+
 		if (!g->comm[i])
 			continue;
-		if (pthread_create(&g->aborting[g->naborting], NULL, do_abort, g->comm[i]))
-			(void)do_abort(g->comm[i]);
-		else
-			g->naborting++;
+		*e = (struct ending){ .comm = g->comm[i], .device = g->device };
+		e->has_thread = !pthread_create(&e->thread, NULL, do_abort, e);
+		if (!e->has_thread)
+			here[n++] = e;
 		g->comm[i] = NULL;
 	}
 	pthread_mutex_unlock(&g->lock);
+	while (n)
+		(void)do_abort(here[--n]);
 }
 
 static void aborted(struct gpu *g)
 {
-	while (g->naborting)
-		(void)pthread_join(g->aborting[--g->naborting], NULL);
+	for (int i = 0; i < COMMS; i++)
+		if (g->ending[i].has_thread)
+			(void)pthread_join(g->ending[i].thread, NULL);
+	memset(g->ending, 0, sizeof(g->ending));
 }
 
 static void cuda_drain(struct gpu *g)

@@ -2,7 +2,7 @@
 /*
  * turn.h - whose turn is it, among several with unequal shares.
  *
- * For chunks that go to roots by turns: equal ones in strict rotation, others as evenly
+ * For runs of chunks that go to roots by turns: equal ones in strict rotation, others as evenly
  * as fractions can.  A pure function of the number, so that all who take part agree.
  */
 #ifndef TALLY_BASE_TURN_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rank [--exact] [--apart] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
- *	--crossed | --captures] PLUGIN
+ *	--crossed | --captures | --late] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -16,6 +16,8 @@
  * no GPU; --host: nor does it then, and declares a tensor, for which it has 1 s; --mixed: it
  * alone wants exact sums; --crossed: it starts two rounds the other way round.
  * --captures: before each round a graph is captured on the stream, and no round gets into it.
+ * --late: two ranks, exact; on rank 0's GPU a result is stuck behind a round that rank 1 begins
+ * late, while its tensor goes on in host memory, and while it is given back.
  * --apart: several ranks may have one GPU, as if they were of different hosts, which NCCL
  * wants then.  --gpus prints how many there are, or why there is none and exits 1.
  */
@@ -335,6 +337,58 @@ static void cross(void)
 	_exit(0);
 }
 
+static void nap(void *arg)
+{
+	(void)arg;
+	usleep(200000);
+}
+
+static void use_host(struct item *it)
+{
+	tally_ticket k;
+
+	for (int i = 0; i < 2; i++) {		/* both places of results */
+		memset(it->seen, i, it->count * tally_dtype_size(it->dtype));
+		must(tally_push_pull(s, it->tensor, it->seen, it->seen, NULL, &k), "push_pull");
+		must(tally_wait(s, k, SOON_MS), "wait");
+	}
+}
+
+static void late(void)
+{
+	struct item *behind = &items[2], *first = &items[4];
+	cudaStream_t stream;
+
+	must(tally_fd(s) < 0, "fd");
+	(void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+	for (uint32_t turn = 0; turn < 2; turn++) {
+		uint32_t round = turn ? 4 : 1;	/* of `behind`, which is in host memory twice */
+
+		if (!rank)
+			start(first, turn + 1, stream);
+		start(behind, round, stream);
+		while (tally_poll(s) < 1)
+			usleep(1000);		/* its result is at the agent */
+		if (!rank && !turn)
+			must(tally_gpu_wait(s, behind->ticket, stream), "gpu_wait");
+		if (rank && !turn)
+			must(tally_wait(s, behind->ticket, SOON_MS), "wait");
+		must(tally_barrier(s, SOON_MS), "barrier");
+		if (rank) {
+			(void)cudaLaunchHostFunc(stream, nap, NULL);
+			start(first, turn + 1, stream);
+		}
+		if (turn)
+			must(tally_undeclare(s, &behind->tensor, 1), "undeclare");
+		else
+			use_host(behind);
+		look(behind);
+		check_small(behind);
+		must(tally_wait(s, first->ticket, SOON_MS), "wait");
+	}
+	_exit(0);
+}
+
 static int count_gpus(void)
 {
 	int gpus = 0;
@@ -409,13 +463,14 @@ int main(int argc, char **argv)
 		{ "mixed", no_argument, NULL, 'm' },
 		{ "crossed", no_argument, NULL, 'c' },
 		{ "captures", no_argument, NULL, 'C' },
+		{ "late", no_argument, NULL, 'L' },
 		{ "gpus", no_argument, NULL, 'g' },
 		{ 0 }
 	};
 	tally_gpu_options opt = { 0 };
 	uint32_t rounds = 3;
 	bool lost = false, fails = false, shy = false, host = false, mixed = false;
-	bool crossed = false;
+	bool crossed = false, delays = false;
 	tally_options how = { .chunk_bytes = CHUNK };
 	const char *me = getenv("TALLY_RANK");
 	int c, rc, gpus;
@@ -429,6 +484,7 @@ int main(int argc, char **argv)
 		mixed |= c == 'm';
 		crossed |= c == 'c';
 		captures |= c == 'C';
+		delays |= c == 'L';
 		if (c == 'a')
 			(void)setenv("NCCL_HOSTID", me ? me : "0", 1);
 		if (c == 'g')
@@ -445,7 +501,7 @@ int main(int argc, char **argv)
 		gpus = 1;				/* gpu_open() says what is wrong */
 	opt.device = tally_local_rank(s) % gpus;	/* which several ranks may share */
 	(void)cudaSetDevice(opt.device);
-	opt.exact = exact;
+	opt.exact = exact || delays;
 	opt.plugin = argv[optind];
 	if (mixed && rank == 1)
 		opt.exact = true;
@@ -461,6 +517,8 @@ int main(int argc, char **argv)
 	if (crossed)
 		cross();
 	declare();
+	if (delays)
+		late();
 	overlap(&items[2]);
 	play(rounds, lost, fails);
 	for (size_t i = 0; i < ITEMS; i++)

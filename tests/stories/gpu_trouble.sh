@@ -53,6 +53,7 @@ heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 
 machines=1
 play scatter.topo --crossed
 heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 0 1
+play scatter.topo --late
 play scatter.topo --mixed
 heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
 

@@ -175,7 +175,7 @@ START_TEST(a_word_is_told_when_all_segments_of_its_chunk_are_there)
 	struct ag_tensor_desc d = desc_of(0, false);
 	struct ag_tensor *t;
 	struct ag_post p = {
-		.round = 1, .rop = ROP_SUM, .part = PART_OPEN, .groups = 1, .root_local = -1,
+		.round = 1, .rop = ROP_MEAN, .part = PART_OPEN, .groups = 1, .root_local = -1,
 		.length = 2 * SEG, .base = (const uint8_t *)words[0], .base_slot = SLOT_NONE,
 		.run = 1,
 	};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* agent_rings.c: a process that submits faster than the agent takes has its turn, and no more. */
+/* agent_rings.c: a process that submits faster than the agent takes has its turn, and no more;
+ * what the agent may write to is its own. */
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "worker-agent/agent.h"
@@ -113,12 +115,73 @@ START_TEST(flood_of_one_ring_waits_for_the_turns_of_others)
 }
 END_TEST
 
+static void ring_nobody(void *ctx)
+{
+	(void)ctx;
+}
+
+static void no_mail(void *ctx, const struct mail *m, bool stopping)
+{
+	(void)ctx;
+	(void)m;
+	(void)stopping;
+}
+
+static void no_event(void *ctx, void *data, uint32_t events)
+{
+	(void)ctx;
+	(void)data;
+	(void)events;
+}
+
+/* What the ring's status says of a descriptor in a slab that the agent can write to, or cannot. */
+static void said_of(uint32_t i, uint8_t part, bool writable, char text[ERR_TEXT_MAX + 1])
+{
+	const struct ring_sub s = {
+		.tensor = TENSOR, .round = 1, .rop = ROP_MEAN, .part = part, .slab = 3,
+		.length = PAGE_BYTES, .groups = part == PART_OPEN, .run = part == PART_OPEN,
+	};
+	int code;
+
+	ring[i].slab[3].base = (uint8_t *)memory[i];
+	ring[i].slab[3].bytes = PAGE_BYTES;
+	ring[i].slab[3].writable = writable;
+	ck_assert_int_eq(ring_sub_post(&process[i], &s), 0);
+	(void)ad_rings_turn(&en, 1);
+	ck_assert(ring[i].broken);
+	ring_status_get(&process[i], &code, text, NULL);
+	ck_assert_int_eq(code, TALLY_EPROTO);
+}
+
+/* Words are counted in, and a group's pieces become the result: a mean is divided there. */
+START_TEST(words_and_pieces_lie_where_the_agent_may_write)
+{
+	static const struct engine_cb idle = { .mail = no_mail, .event = no_event };
+	uint8_t part = _i ? PART_PIECE : PART_OPEN;
+	char text[ERR_TEXT_MAX + 1];
+	struct mailbox *mail;
+	struct err e;
+
+	ck_assert_int_eq(mailbox_new(&mail, ring_nobody, NULL, &e), 0);
+	outbox_init(&en.out, mail, 0);
+	ck_assert_int_eq(engine_start(&en.thread, "t", 0, -1, 0, &idle, NULL, &e), 0);
+	said_of(0, part, false, text);
+	ck_assert_ptr_nonnull(strstr(text, "memory that it does not have"));
+	said_of(1, part, true, text);	/* refused, too, as the tensor has no elements */
+	ck_assert_ptr_nonnull(strstr(text, "bad part"));
+	engine_stop(en.thread);
+	outbox_fini(&en.out);
+	mailbox_free(mail);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("agent_rings");
 	TCase *tc = tcase_create("turn");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_loop_test(tc, words_and_pieces_lie_where_the_agent_may_write, 0, 2);
 	tcase_add_test(tc, flood_of_one_ring_waits_for_the_turns_of_others);
 	suite_add_tcase(s, tc);
 	return s;
