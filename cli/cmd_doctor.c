@@ -214,6 +214,17 @@ static int read_inside(const struct doctor_opts *o, struct topo *t, uint32_t *le
 	return topo_read_used(o->topology, rail, n, t, left_out, e);
 }
 
+static void probe_memory(struct topo *t)
+{
+	(void)topo_probe_memory(t);
+	for (uint32_t i = 0; i < t->nodes; i++)
+		if (t->node[i].memory.bits_per_s)
+			printf("# measured: memory of %s %.3f GB/s, read and written together\n",
+			       t->node[i].name, (double)t->node[i].memory.bits_per_s / 8e9);
+		else
+			printf("# not measured: memory of %s\n", t->node[i].name);
+}
+
 static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_plan *p)
 {
 	uint32_t left_out;
@@ -223,10 +234,10 @@ static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_p
 		fprintf(stderr, "tally doctor: %s\n", e.text);
 		return CMD_FAILED;
 	}
-	if (o->probe && topo_probe_memory(t) < t->nodes)
-		puts("# not every node's memory could be measured");
-	if (o->probe)
+	if (o->probe) {
+		probe_memory(t);
 		gpu_probe(t, stdout);
+	}
 	topo_guess(t);
 	if (local_plan_make(t, false, p, &e)) {
 		fprintf(stderr, "tally doctor: %s\n", e.text);

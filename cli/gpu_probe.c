@@ -42,6 +42,7 @@ static void take_device(struct gpus *p, struct gpu *g, const char *name)
 			p->dev[i] = g;
 			return;
 		}
+	fprintf(p->out, "# not measured: %s, which is not among the GPUs that hwloc shows\n", name);
 	p->ops->close(g);
 }
 
@@ -120,6 +121,19 @@ static void probe_switch(struct gpus *p, uint32_t gpu)
 	}
 }
 
+/* Those between GPUs below one switch: copies share it, so one by one they would say little. */
+static void tell_of_switches(const struct gpus *p)
+{
+	for (uint32_t a = 0; a < p->t->gpus; a++)
+		for (uint32_t b = 0; b < a; b++) {
+			if (!topo_same_switch(p->t, a, b) || topo_nvlinked(p->t, a, b))
+				continue;
+			fprintf(p->out, "# not measured: from GPU to GPU below a switch; the plan "
+				"goes by their links\n");
+			return;
+		}
+}
+
 void gpu_probe(struct topo *t, FILE *out)
 {
 	struct gpus p = { .t = t, .out = out, .ops = t->gpus ? load(out) : NULL };
@@ -135,6 +149,7 @@ void gpu_probe(struct topo *t, FILE *out)
 		for (uint32_t k = i + 1; k < t->gpus; k++)
 			probe_link(&p, i, k);
 	}
+	tell_of_switches(&p);
 	for (uint32_t i = 0; i < t->gpus; i++)
 		if (p.dev[i])
 			p.ops->close(p.dev[i]);

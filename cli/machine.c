@@ -9,6 +9,7 @@
 #include "cli/machine.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,12 +223,9 @@ static void print_group(const struct topo *t, const struct local_plan *p, uint32
 	char why[256];
 
 	fprintf(out, "group %-4u ", group);
-	for (uint32_t i = g->first; i < g->first + g->count; i++) {
+	for (uint32_t i = g->first; i < g->first + g->count; i++)
 		fprintf(out, "%s%s", i > g->first ? " " : "", t->gpu[p->member[i]].name);
-		if (!g->ring && i > g->first)
-			fprintf(out, "(on %s)", t->gpu[p->member[p->parent[i]]].name);
-	}
-	fprintf(out, "%s\n", g->count == 1 ? "" : g->ring ? ", a ring" : ", a tree");
+	fprintf(out, "%s\n", g->count == 1 ? "" : ", a ring");
 	fprintf(out, "  why      %s\n", local_why(p, group, why, sizeof(why)));
 	print_roots(t, p, g, out);
 }
@@ -236,7 +234,10 @@ static void print_group(const struct topo *t, const struct local_plan *p, uint32
 static void print_others(const struct local_plan *p, FILE *out)
 {
 	for (int g = 0; g < LOCAL_GROUPINGS; g++)
-		if (p->other_s_per_byte[g] > p->s_per_byte * 1.005)
+		if (isinf(p->other_s_per_byte[g]))
+			fprintf(out, "instead    %s: their links form no ring\n",
+				local_grouping_text(g));
+		else if (p->other_s_per_byte[g] > p->s_per_byte * 1.005)
 			fprintf(out, "instead    %s: %.2f x that time\n", local_grouping_text(g),
 				p->other_s_per_byte[g] / p->s_per_byte);
 }
@@ -248,9 +249,10 @@ static void print_sum(const struct local_plan *p, FILE *out)
 		[LOCAL_GROUP_BY_SWITCH] = "faster than over the NVLinks between switches",
 		[LOCAL_GROUP_ALONE] = "the GPUs' links are too narrow to reduce over them first",
 	};
+	bool no_ring = isinf(p->other_s_per_byte[LOCAL_GROUP_JOINED]);
 
 	fprintf(out, "sum        the CPU adds what the %u groups bring: %s\n", p->groups,
-		why[p->grouping]);
+		no_ring ? "their NVLinks form no ring" : why[p->grouping]);
 }
 
 bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *out)

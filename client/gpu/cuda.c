@@ -234,6 +234,8 @@ struct probe {
 
 static int probe_init(struct probe *p, struct err *e)
 {
+	int direct;
+
 	if (p->way == GPU_TO_GPU) {
 		CUDA(cudaSetDevice(p->peer->device), e);
 		CUDA(cudaMalloc(&p->far, PROBE_BYTES), e);
@@ -244,8 +246,14 @@ static int probe_init(struct probe *p, struct err *e)
 	CUDA(cudaMalloc(&p->near, PROBE_BYTES), e);
 	CUDA(cudaEventCreateWithFlags(&p->begin, 0), e);
 	CUDA(cudaEventCreateWithFlags(&p->end, 0), e);
-	/* else copies go by host memory, as they do where there is no other way */
-	if (p->way == GPU_TO_GPU && cudaDeviceEnablePeerAccess(p->peer->device, 0) != cudaSuccess)
+	if (p->way != GPU_TO_GPU)
+		return 0;
+	CUDA(cudaDeviceCanAccessPeer(&direct, p->g->device, p->peer->device), e);
+	if (!direct)
+		return err_set(e, TALLY_EIO, "CUDA: copies to GPU %d go by host memory",
+			       p->peer->device);
+	/* it may be so already */
+	if (cudaDeviceEnablePeerAccess(p->peer->device, 0) != cudaSuccess)
 		(void)cudaGetLastError();
 	return 0;
 }

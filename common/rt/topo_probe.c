@@ -112,7 +112,8 @@ uint32_t topo_probe_memory(struct topo *t)
 
 	if (hwloc_topology_init(&h) < 0)
 		return 0;
-	if (hwloc_topology_load(h) == 0)
+	/* what a file describes is not here */
+	if (hwloc_topology_load(h) == 0 && hwloc_topology_is_thissystem(h))
 		measured = probe_nodes(h, t);
 	hwloc_topology_destroy(h);
 	return measured;

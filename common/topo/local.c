@@ -15,6 +15,7 @@
 #include "common/topo/local_int.h"
 
 #define FASTER	1e-6			/* relative */
+#define EQUAL	1e-6			/* the same of shares */
 #define PIECE_ALIGN	256u
 
 static int check_rates(const struct topo *t, struct err *e)
@@ -35,9 +36,24 @@ static int check_rates(const struct topo *t, struct err *e)
 static void make(const struct topo *t, enum local_grouping how, struct local_plan *p)
 {
 	local_group_up(t, how, p);
-	local_find_paths(t, p);
+	p->s_per_byte = INFINITY;
+	if (!local_find_paths(t, p))
+		return;
 	local_share_out(t, p);
 	local_load_links(t, p);
+}
+
+/* Each GPU is a root for as much: else NCCL has no one call for it. */
+static bool scatters(const struct local_plan *p, const struct local_group *g)
+{
+	double share[TOPO_GPUS_MAX] = { 0 };
+
+	for (uint32_t c = g->first_copy; c < g->first_copy + g->copies; c++)
+		share[p->copy[c].gpu] += p->copy[c].share;
+	for (uint32_t i = g->first; i < g->first + g->count; i++)
+		if (fabs(share[p->member[i]] * g->count - 1) > EQUAL)
+			return false;
+	return !g->whole;
 }
 
 static enum local_strategy strategy_of(const struct topo *t, const struct local_plan *p)
@@ -46,7 +62,7 @@ static enum local_strategy strategy_of(const struct topo *t, const struct local_
 		return t->gpus ? LOCAL_COPY : LOCAL_NO_GPU;
 	if (p->groups > 1)
 		return LOCAL_CPU_ASSISTED;
-	return p->group[0].whole ? LOCAL_ROOTS : LOCAL_SCATTER;
+	return scatters(p, &p->group[0]) ? LOCAL_SCATTER : LOCAL_ROOTS;
 }
 
 int local_plan_make(const struct topo *t, bool exact, struct local_plan *p, struct err *e)
@@ -154,22 +170,23 @@ const char *local_why(const struct local_plan *p, uint32_t group, char *buf, siz
 {
 	const struct local_group *g = &p->group[group];
 	uint32_t both = g->switches_card, only = g->switches_only;
-	const char *how = g->nvlink ? "NVLink" : "a switch";
+	const char *how = g->nvlink ? "NVLink joins" :
+			  both + only > 1 ? "NVLink and switches together join" : "a switch joins";
 
 	if (g->count == 1)
 		snprintf(buf, len, "nothing to reduce: it is by itself");
 	else if (g->spared)
-		snprintf(buf, len, "%s joins them across %u switches, %u of them with a card: "
+		snprintf(buf, len, "%s them across %u switches, %u of them with a card: "
 			 "roots are away from it, so that its way to the CPU is spared",
-			 g->nvlink ? "NVLink" : "NVLink and switches together", both + only, both);
+			 how, both + only, both);
 	else if (both && only)
-		snprintf(buf, len, "%s joins them; the %u switch%s without a card would hold the "
+		snprintf(buf, len, "%s them; the %u switch%s without a card would hold the "
 			 "rest back, so roots are beside cards, too, as far as there is room",
 			 how, only, only == 1 ? "" : "es");
 	else if (both + only == 1)
-		snprintf(buf, len, "%s joins them, and one switch brings all to the CPU", how);
+		snprintf(buf, len, "%s them, and one switch brings all to the CPU", how);
 	else
-		snprintf(buf, len, "%s joins them, and %s switch has a card: the copies are "
+		snprintf(buf, len, "%s them, and %s switch has a card: the copies are "
 			 "spread over all", how, both ? "every" : "no");
 	return buf;
 }

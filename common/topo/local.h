@@ -13,7 +13,8 @@
  * The rule (the BytePS paper's, section 4.2), and what was added to it where machines are
  * not equal:
  *  - GPUs of different switches never copy to each other without NVLink: so groups are
- *    what NVLink and switches join, and several groups mean CPU-assisted aggregation.
+ *    what NVLink and switches join, along a ring, and several groups mean CPU-assisted
+ *    aggregation.
  *  - A switch's way to the CPU that a card uses is spared: with NVLink across switches,
  *    roots are GPUs whose switch has no card (reduce + broadcast).  When all switches
  *    have cards, or none, all GPUs are roots (reduce-scatter + all-gather).
@@ -110,7 +111,6 @@ struct local_group {
 	uint32_t switches_card;		/* S_n: its switches that have a card too */
 	uint32_t switches_only;		/* S_g: those with GPUs only */
 	bool nvlink;			/* all its GPUs reach each other by NVLink */
-	bool ring;			/* member[] is a ring; else a tree by parent[] */
 	bool spared;			/* no root is beside a card, but others might be */
 	bool whole;			/* a chunk goes to one root, by turns; else it is cut */
 };
@@ -129,14 +129,14 @@ struct local_plan {
 	enum local_grouping grouping;
 	uint32_t groups, copies, links;
 	struct local_group group[TOPO_GPUS_MAX];
-	uint32_t member[TOPO_GPUS_MAX];	/* GPUs, group by group */
-	uint32_t parent[TOPO_GPUS_MAX];	/* of a tree: position in member[], or TOPO_NONE */
+	uint32_t member[TOPO_GPUS_MAX];	/* GPUs, group by group, each a ring */
 	struct local_copy copy[LOCAL_COPIES_MAX];
 	struct local_link link[LOCAL_LINKS_MAX];
 	double card_share[TOPO_CARDS_MAX];	/* of what goes over the network */
 	uint32_t bottleneck;		/* index of the busiest link */
 	double s_per_byte;		/* its time for each byte of the model */
-	double other_s_per_byte[LOCAL_GROUPINGS];	/* what each grouping would take */
+	double other_s_per_byte[LOCAL_GROUPINGS];	/* what each grouping would take;
+					 * INFINITY: some group has no ring */
 };
 
 /* A piece of a chunk: the root it is reduced to and the card it goes by. */

@@ -13,8 +13,8 @@
 /* Puts the GPUs into groups; member[] is in order of index. */
 void local_group_up(const struct topo *t, enum local_grouping how, struct local_plan *p);
 
-/* A ring or a tree through each group: orders member[], fills parent[]. */
-void local_find_paths(const struct topo *t, struct local_plan *p);
+/* A ring through each group: orders member[].  False: some group has none. */
+bool local_find_paths(const struct topo *t, struct local_plan *p);
 
 /* Devices that share a load of 1 in all, as their rates and those above allow. */
 struct local_filler {

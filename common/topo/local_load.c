@@ -8,8 +8,7 @@
  *
  * A reduction to a root goes once around the ring and ends at the root: all hops but
  * the one out of it carry the root's share.  A broadcast is the same backwards.  Half
- * of each goes each way around.  In a tree, the reduction crosses a link toward the
- * roots beyond it, and the broadcast comes from them.
+ * of each goes each way around.
  */
 #include <math.h>
 
@@ -215,22 +214,6 @@ static void load_ring(const struct loading *l, const struct local_group *g, cons
 	}
 }
 
-/* Parents come before their children. */
-static void load_tree(const struct loading *l, const struct local_group *g, double *share)
-{
-	for (uint32_t i = g->count; i-- > 1;) {
-		uint32_t above = l->p->parent[g->first + i];
-		uint32_t child = l->p->member[g->first + i], parent = l->p->member[above];
-		double below = share[i];		/* of roots in this subtree */
-
-		share[above - g->first] += below;
-		gpu_to_gpu(l, child, parent, (struct freight){ LOCAL_BY_REDUCE, 1 - below });
-		gpu_to_gpu(l, parent, child, (struct freight){ LOCAL_BY_REDUCE, below });
-		gpu_to_gpu(l, child, parent, (struct freight){ LOCAL_BY_BROADCAST, below });
-		gpu_to_gpu(l, parent, child, (struct freight){ LOCAL_BY_BROADCAST, 1 - below });
-	}
-}
-
 static void load_group(const struct loading *l, const struct local_group *g)
 {
 	double share[TOPO_GPUS_MAX] = { 0 };
@@ -244,10 +227,7 @@ static void load_group(const struct loading *l, const struct local_group *g)
 			if (l->p->member[g->first + i] == k->gpu)
 				share[i] += k->share;
 	}
-	if (g->ring)
-		load_ring(l, g, share);
-	else
-		load_tree(l, g, share);
+	load_ring(l, g, share);
 }
 
 /* The CPU reads what every group brought and writes the sum once. */

@@ -2,11 +2,10 @@
 /*
  * local_path.c - groups, and the way on which a group's GPUs reduce.
  *
- * A ring, if the links allow one: each way of each link then carries the least.  Its
- * narrowest link shall be as wide as possible, so rings are looked for over the fastest
- * links first, then over slower ones, too.  DGX-1's hybrid mesh has one, a switch has
- * one trivially.  Where there is none, or the search takes too long, the widest spanning
- * tree serves: it always exists, since a group is what links join.
+ * A ring: NCCL reduces and broadcasts along rings, and one that lacks a link would go through
+ * the CPU.  Its narrowest link shall be as wide as possible, so rings are looked for over the
+ * fastest links first, then over slower ones, too.  DGX-1's hybrid mesh has one, a switch has
+ * one trivially.  Where there is none, or the search takes too long, GPUs are not grouped so.
  */
 #include <string.h>
 
@@ -165,61 +164,24 @@ static bool find_ring(struct search *s)
 	return s->count == 1;
 }
 
-/* ---- trees ---- */
-
-/* The widest link from the tree to a GPU outside; from: its end in path[]. */
-static uint32_t widest_exit(const struct search *s, uint32_t len, uint32_t *from)
-{
-	uint32_t best = TOPO_NONE;
-	uint64_t most = 0;
-
-	for (uint32_t at = 0; at < len; at++)
-		for (uint32_t i = 0; i < s->count; i++)
-			if (!s->used[i] && width(s, s->path[at], i) > most) {
-				most = width(s, s->path[at], i);
-				best = i;
-				*from = at;
-			}
-	return best;
-}
-
-static void find_tree(struct search *s, uint32_t *parent)
-{
-	memset(s->used, 0, sizeof(s->used));
-	s->used[0] = true;
-	s->path[0] = 0;
-	parent[0] = TOPO_NONE;
-	for (uint32_t len = 1; len < s->count; len++) {
-		uint32_t next = widest_exit(s, len, &parent[len]);
-
-		ASSERT(next != TOPO_NONE);
-		s->used[next] = true;
-		s->path[len] = next;
-	}
-}
-
-static void find_path(const struct topo *t, struct local_plan *p, struct local_group *g)
+static bool find_path(const struct topo *t, struct local_plan *p, struct local_group *g)
 {
 	struct search s = { .t = t, .count = g->count, .nvlink_only = true };
-	uint32_t *parent = &p->parent[g->first];
 
 	memcpy(s.gpu, &p->member[g->first], g->count * sizeof(s.gpu[0]));
 	g->nvlink = g->count > 1 && is_whole(&s);
 	s.nvlink_only = g->nvlink;
-	g->ring = find_ring(&s);
-	if (!g->ring)
-		find_tree(&s, parent);
-	for (uint32_t i = 0; i < g->count; i++) {
+	if (!find_ring(&s))
+		return false;
+	for (uint32_t i = 0; i < g->count; i++)
 		p->member[g->first + i] = s.gpu[s.path[i]];
-		if (g->ring)
-			parent[i] = TOPO_NONE;
-		else if (parent[i] != TOPO_NONE)
-			parent[i] += g->first;
-	}
+	return true;
 }
 
-void local_find_paths(const struct topo *t, struct local_plan *p)
+bool local_find_paths(const struct topo *t, struct local_plan *p)
 {
 	for (uint32_t i = 0; i < p->groups; i++)
-		find_path(t, p, &p->group[i]);
+		if (!find_path(t, p, &p->group[i]))
+			return false;
+	return true;
 }

@@ -537,6 +537,12 @@ API cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, i
 	return double_put(s, do_copy, c);
 }
 
+API cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	*can = !getenv("DOUBLE_APART");
+	return device == peer ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
 	char name[DEVICES_MAX][64];

@@ -13,6 +13,7 @@
  * no-driver: not even a driver.  DOUBLE_STALLS: NCCL's groups never come about.
  * DOUBLE_WRITABLE: memory that is mapped read-only cannot be registered.
  * DOUBLE_DIES: a group's second process ends when it comes to the meeting.
+ * DOUBLE_APART: no GPU reaches another one's memory.
  */
 #ifndef TALLY_TESTS_GPU_DOUBLE_H
 #define TALLY_TESTS_GPU_DOUBLE_H

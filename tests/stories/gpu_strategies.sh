@@ -28,7 +28,8 @@ strategy()
 strategy scatter.topo 'GPUs 4, groups 1, reduce-scatter and all-gather' 8
 strategy roots.topo 'GPUs 4, groups 1, reduce and broadcast' 8
 strategy assisted.topo 'GPUs 4, groups 2, CPU-assisted aggregation' 8
-strategy uneven.topo 'GPUs 4, groups 1, reduce-scatter and all-gather' 8
+strategy uneven.topo 'GPUs 4, groups 1, reduce and broadcast' 8
+strategy bridge.topo 'GPUs 4, groups 2, CPU-assisted aggregation' 8
 strategy uneven.topo 'GPUs 1, groups 1, copies of one GPU' 2
 strategy scatter.topo 'GPUs 4, groups 4, CPU-assisted aggregation' 8 --exact
 

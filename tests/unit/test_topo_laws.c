@@ -104,22 +104,13 @@ static void groups_hold_every_gpu_once(uint32_t machine)
 		must(seen[i] == 1);
 }
 
-/* Only over links that are there; a tree's parents come first. */
+/* Only over links that are there. */
 static void paths_are_there(uint32_t machine, const struct local_group *g)
 {
 	for (uint32_t i = 0; i < g->count; i++) {
-		uint32_t at = g->first + i;
+		uint32_t next = g->first + (i + 1) % g->count;
 
-		if (g->ring) {
-			uint32_t next = g->first + (i + 1) % g->count;
-
-			must(g->count == 1 || can_reach(p.member[at], p.member[next]));
-		} else if (i) {
-			must(p.parent[at] >= g->first && p.parent[at] < at);
-			must(can_reach(p.member[at], p.member[p.parent[at]]));
-		} else {
-			must(p.parent[at] == TOPO_NONE);
-		}
+		must(g->count == 1 || can_reach(p.member[g->first + i], p.member[next]));
 	}
 }
 
@@ -135,18 +126,10 @@ static void root_gets_all_once(uint32_t machine, const struct local_group *g, ui
 			at_root = i;
 	}
 	must(at_root != TOPO_NONE);
-	if (g->ring) {
-		for (uint32_t step = 1; step < g->count; step++)
-			for (uint32_t i = 0; i < g->count; i++)
-				has[(at_root + step + 1) % g->count][i] +=
-					has[(at_root + step) % g->count][i];
-	} else {
-		/* toward the root of the tree, then down the one path to our root */
-		for (uint32_t i = g->count; i-- > 1;)
-			for (uint32_t j = 0; j < g->count; j++)
-				has[p.parent[g->first + i] - g->first][j] += has[i][j];
-		at_root = 0;
-	}
+	for (uint32_t step = 1; step < g->count; step++)
+		for (uint32_t i = 0; i < g->count; i++)
+			has[(at_root + step + 1) % g->count][i] +=
+				has[(at_root + step) % g->count][i];
 	for (uint32_t i = 0; i < g->count; i++)
 		must(has[at_root][i] == 1);
 }
