@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer and its companions, run as every rank: what a Horovod script does."""
 
+import collections
 import copy
 import gc
+import io
 import os
 import threading
+import time
 import weakref
 from unittest import mock
 
@@ -277,6 +280,54 @@ class Attends(nn.Module):
         return self.last(self.attention(x, x, x)[0].squeeze(0))
 
 
+class Slow(torch.optim.SGD):
+    """Whose updates are not done when the next forward pass begins."""
+
+    def step(self, closure=None):
+        time.sleep(0.002)
+        return super().step(closure)
+
+
+class Early(nn.Module):
+    """Uses parameters before it calls who has them, or without."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.tied = nn.Linear(33, 33, bias=False)
+        self.normed = nn.utils.weight_norm(nn.Linear(33, 20))
+        self.last, self.turns = nn.Linear(20, 5), 0
+        self.last.register_forward_pre_hook(lambda m, x: (x[0] * m.weight.abs().mean(),))
+
+    def forward(self, x):
+        self.turns += 1
+        x = self.normed(self.tied(x @ self.tied.weight))
+        if self.turns % 2:
+            return self.last(x)
+        return nn.functional.linear(x, self.last.weight, self.last.bias)
+
+
+def a_copy_of_a_model_that_crosses_is_a_plain_one():
+    """And it can be pickled."""
+    model = mlp()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.2),
+                                         cross_barrier=model)
+    loss_of(model, hvd.rank(), 0).backward()
+    optimizer.step()
+    optimizer.synchronize()
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    whole = {} if torch.__version__.startswith("1.") else {"weights_only": False}
+    for other in (copy.deepcopy(model), torch.load(file, **whole)):
+        assert type(other[0]._parameters) in (dict, collections.OrderedDict)
+        other.load_state_dict(other.state_dict())
+        loss_of(other, hvd.rank(), 1).backward()
+        assert torch.equal(parameters(other), parameters(model))
+    optimizer.close()
+    assert type(model[0]._parameters) in (dict, collections.OrderedDict)
+
+
 def updates_may_cross_the_barrier():
     """Bit for bit the parameters of the version with a barrier, which waits in step()."""
     def run(make, optimizer, cross):
@@ -295,9 +346,12 @@ def updates_may_cross_the_barrier():
         return parameters(model), [v for _, s in sorted(state.items()) for v in s.values()
                                    if v is not None]
 
-    for make in (mlp, Attends):
-        for optimizer in (lambda p: torch.optim.SGD(p, lr=0.2, momentum=0.9),
-                          lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.1)):
+    kinds = [lambda p: torch.optim.SGD(p, lr=0.2, momentum=0.9), lambda p: Slow(p, lr=0.2),
+             lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.1)]
+    if not torch.__version__.startswith("1."):  # which the scheduler writes into
+        kinds.append(lambda p: Slow(p, lr=torch.tensor(0.2)))
+    for make in (mlp, Attends, Early):
+        for optimizer in kinds:
             (got, states), (want, wanted) = run(make, optimizer, True), run(make, optimizer, False)
             assert torch.equal(got, want), (got - want).abs().max()
             assert not torch.equal(got, parameters(make()))
@@ -470,7 +524,9 @@ def nothing_is_left_of_what_is_closed():
         names = [t.name for t in threading.enumerate()]
         return sum(n.startswith("tally-update") for n in names) + sum(
             len(m._forward_pre_hooks) + len(m._forward_hooks) + len(m._state_dict_hooks)
-            + len(getattr(m, "_state_dict_pre_hooks", ())) for m in model.modules())
+            + len(getattr(m, "_state_dict_pre_hooks", ()))
+            + (type(m._parameters) not in (dict, collections.OrderedDict))
+            for m in model.modules())
 
     model = mlp()
     for turn in range(6):
@@ -478,7 +534,7 @@ def nothing_is_left_of_what_is_closed():
                                              cross_barrier=model if turn % 2 else None)
         train(optimizer, model)
         assert turn % 2 == (left(model) > 0)
-        hooks = list(optimizer._tally.handles)
+        hooks = [h for h in optimizer._tally.handles if hasattr(h, "hooks_dict_ref")]
         optimizer.close()
         assert hooks and not any(h.id in (h.hooks_dict_ref() or ()) for h in hooks)
         if turn >= 4:  # a closed one may go on
@@ -553,6 +609,7 @@ def a_model_may_change():
     model[4] = nn.Linear(1201, 7)  # two classes more
     optimizer.param_groups[0]["params"] = list(model.parameters())
     steps(2)
+    assert len(optimizer._tally.handles) == len(list(model.parameters())), "old ones are hooked"
     model.append(nn.Linear(7, 9))
     optimizer.add_param_group({"params": list(model[5].parameters()), "lr": 0.05})
     fresh = parameters(model[5])
@@ -680,6 +737,7 @@ def main():
         a_model_may_change,
         updates_may_cross_the_barrier,
         a_step_that_crosses_does_not_wait,
+        a_copy_of_a_model_that_crosses_is_a_plain_one,
         a_state_dict_waits_for_updates,
         a_step_without_a_backward_pass_has_no_gradients,
         what_is_loaded_stays,

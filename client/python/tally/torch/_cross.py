@@ -12,15 +12,17 @@ have theirs wait for it: no thread waits for a gradient.
 A module waits for its own parameters.  Some modules use those of others without calling
 them (attention does so with its output layer), so the first forward pass waits for
 everything and notes who is called; the parameters of who is not belong to the nearest
-module above that is.
+module above that is.  And whoever asks a module for a parameter waits for that one, so a
+head's weight may embed before the head is called.  (An LSTM has its own list of them.)
 """
 
+import collections
 import concurrent.futures
 import threading
 
 import torch
 
-from ._gradients import Gradients, weakly
+from ._gradients import Gradients, Weak
 
 
 class CrossGradients(Gradients):
@@ -43,13 +45,15 @@ class CrossGradients(Gradients):
         if self._pool:
             return
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tally-update")
-        before, settled = weakly(self._before_forward), weakly(self.settled)
+        before, settled = Weak(self._before_forward), Weak(self.settled, bare=True)
+        waits = Weak(self.wait)
         for module in self._model.modules():
-            self.handles += [module.register_forward_pre_hook(before), hook_state(module, settled)]
-        self.handles.append(self._model.register_forward_hook(weakly(self._after_forward)))
-        finish = weakly(self.finish)  # updates would change what is loaded
+            self.handles += [hook_first(module, before), hook_state(module, settled),
+                             _Guard(module, waits)]
+        self.handles.append(self._model.register_forward_hook(Weak(self._after_forward)))
+        finish = Weak(self.finish, bare=True)  # updates would change what is loaded
         for module in self._model.modules():
-            self.handles.append(module._register_load_state_dict_pre_hook(lambda *_: finish()))
+            self.handles.append(module._register_load_state_dict_pre_hook(finish))
 
     def let_go(self):
         super().let_go()
@@ -73,7 +77,7 @@ class CrossGradients(Gradients):
             block.note()
             after[block.stream] = block.moments()
         for group in self._groups():
-            options = {key: value for key, value in group.items() if key != "params"}
+            options = {key: kept(value) for key, value in group.items() if key != "params"}
             for p in group["params"]:
                 if p in self._bucket_of:
                     bucket = self._bucket_of[p]
@@ -162,14 +166,62 @@ class CrossGradients(Gradients):
             self._assign(child, user)
 
 
+class _Guarded(dict):
+    """A module's parameters, which wait for their updates when they are asked for.
+
+    nn.Module's attributes come from there.  Copies, and pickles, are plain ones.
+    """
+
+    def __init__(self, parameters, wait):
+        super().__init__(parameters)
+        self._plain, self._wait = type(parameters), wait
+
+    def __getitem__(self, name):
+        p = super().__getitem__(name)
+        self._wait((p,))
+        return p
+
+    def plain(self):
+        """As it was before, with what has changed since."""
+        return self._plain(self.items())
+
+    def __reduce__(self):
+        return self._plain, (list(self.items()),)
+
+
+class _Guard:
+    """Has wait((parameter,)) called whenever somebody asks the module for one, until remove()."""
+
+    def __init__(self, module, wait):
+        self._module = module
+        if type(module._parameters) in (dict, collections.OrderedDict):  # compiled ones have others
+            module._parameters = _Guarded(module._parameters, wait)
+
+    def remove(self):
+        if isinstance(self._module._parameters, _Guarded):
+            self._module._parameters = self._module._parameters.plain()
+
+
+def kept(value):
+    """An option as it is now: a scheduler may write into a tensor."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def hook_first(module, function):
+    """A pre-hook before those that are there, which may read parameters (weight_norm does)."""
+    handle = module.register_forward_pre_hook(function)
+    module._forward_pre_hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
 def hook_state(module, function):
-    """Has function() called by the module's state_dict(); what is returned removes it.
+    """Has function called by the module's state_dict(); what is returned removes it.
 
     In torch 1.13 it comes after the tensors were taken, which are the parameters' own memory.
     """
     if hasattr(module, "register_state_dict_pre_hook"):  # torch 2.0
-        return module.register_state_dict_pre_hook(lambda *_: function())
-    return module._register_state_dict_hook(lambda *_: function())
+        return module.register_state_dict_pre_hook(function)
+    return module._register_state_dict_hook(function)
 
 
 def update_one(optimizer, wrapped):
@@ -183,9 +235,9 @@ def update_one(optimizer, wrapped):
         alone.param_groups = [group]
         with torch.no_grad():
             alone.step()
-        kept = [k for k, v in group.items() if k != "params" and v is not options.get(k, group)]
-        if kept:
-            raise ValueError(f"{wrapped.__name__}.step() keeps {', '.join(kept)} for the group, "
+        wrote = [k for k, v in group.items() if k != "params" and v is not options.get(k, group)]
+        if wrote:
+            raise ValueError(f"{wrapped.__name__}.step() keeps {', '.join(wrote)} for the group, "
                              "so that no update can cross the barrier: leave cross_barrier out")
 
     return update

@@ -94,7 +94,7 @@ class Gradients:
         self.exchange, self._groups, self._names, self._options = exchange, groups, names, options
         self._title = f"optimizer{exchange.number('optimizer')}"
         self._made = 0
-        self._hooks = {}  # parameter: what keeps its hook alive
+        self._hooks = {}  # parameter: what keeps its hook alive, and what removes it
         self.handles = []  # what removes hooks, those of models, too
         weakref.finalize(self, remove, self.handles).atexit = False
         self._left = {}  # parameter: backward passes to come before it is sent
@@ -150,9 +150,26 @@ class Gradients:
         self.set_passes(self._options.passes)
         self.exchange.call(self._declare, self.buckets)
         self._line_up()
+        self._hook_all()
+
+    def _hook_all(self):
+        """The parameters of buckets are hooked, and no others."""
+        for p in [p for p in self._hooks if p not in self._bucket_of]:
+            self._unhook(p)
         for p in self._bucket_of:
-            self._hooks[p] = hook_gradient(p, weakly(self._arrived), self.handles,
-                                           self._hooks.get(p))
+            held, handle = self._hooks.get(p, (None, None))
+            now = gradient_hook(p)
+            if held is now:
+                continue
+            if handle:  # a parameter of another type has another one
+                self._unhook(p)
+            self._hooks[p] = now, register(p, now, Weak(self._arrived))
+            self.handles.append(self._hooks[p][1])
+
+    def _unhook(self, p):
+        handle = self._hooks.pop(p)[1]
+        self.handles.remove(handle)
+        handle.remove()
 
     def _declare(self, buckets):
         title = f"{self._title}.{self._made}/"
@@ -350,15 +367,29 @@ def fills(tensor):
     return True
 
 
-def weakly(method):
-    """A function that calls the bound method as long as its object is there."""
-    method = weakref.WeakMethod(method)
+class Weak:
+    """Calls the bound method as long as its object is there, ``bare`` without arguments.
 
-    def call(*args):
-        function = method()
-        return function(*args) if function else None
+    Copies, and what comes out of a pickle, do nothing: those of a model have nobody to tell.
+    """
 
-    return call
+    def __init__(self, method, bare=False):
+        self._method, self._bare = weakref.WeakMethod(method), bare
+
+    def __call__(self, *args):
+        method = self._method()
+        return method(*(() if self._bare else args)) if method else None
+
+    def __reduce__(self):
+        return _nobody, ()
+
+
+def _nobody():
+    return _nothing
+
+
+def _nothing(*_):
+    return None
 
 
 def remove(handles):
@@ -367,17 +398,15 @@ def remove(handles):
         handles.pop().remove()
 
 
-def hook_gradient(p, function, handles, held=None):
-    """Has function(p) called whenever p.grad was accumulated; keep what is returned.
-
-    ``held`` is what an earlier call for p returned: then it is hooked only if need be.
-    ``handles`` gets what removes the hook.
-    """
+def gradient_hook(p):
+    """What has a hook for p's gradients; whoever holds it keeps the hook alive."""
     if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1
-        if held is None:
-            handles.append(p.register_post_accumulate_grad_hook(function))
         return p
-    accumulator = p.expand_as(p).grad_fn.next_functions[0][0]
-    if accumulator is not held:  # a parameter of another type gets another one
-        handles.append(accumulator.register_hook(lambda *_: function(p)))
-    return accumulator
+    return p.expand_as(p).grad_fn.next_functions[0][0]
+
+
+def register(p, where, function):
+    """Has function(p) called whenever p.grad was accumulated; what is returned removes it."""
+    if where is p:
+        return p.register_post_accumulate_grad_hook(function)
+    return where.register_hook(lambda *_: function(p))
