@@ -307,12 +307,19 @@ static void all_have(struct sim *s, struct sim_job *j, uint32_t tensor)
 			sim_undeclare(s, j, j->p->agent[m], tensor);
 }
 
-/* As ranks with GPUs do, each in a group of its own: sums are those of whole inputs. */
+/* As ranks with GPUs do, each in a group of its own: sums are those of whole inputs.  Of one rank
+ * alone a piece is the result, and none is shown. */
 static bool by_pieces(const struct sim *s, const struct sim_job *j, uint32_t k, uint32_t round)
 {
-	return !j->p->shrink && j->tensor[k].geom.bytes &&
+	return !j->p->shrink && j->tensor[k].geom.bytes && j->p->world > 1 &&
 	       sim_rop(s, j, k, round) != ROP_BROADCAST &&
 	       mix(s->p.seed, k, 2 * round + 1) % 3 == 0;
+}
+
+/* Chunks that a local rank has counted in one word. */
+static uint32_t run_of(uint32_t k, uint32_t local)
+{
+	return 1 + (k + local) % 3;
 }
 
 /* Each local rank's words say so, too, where it has asked for that. */
@@ -321,11 +328,15 @@ static void must_be_told(struct sim *s, const struct sim_job *j, uint32_t agent,
 {
 	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
 
+	uint32_t chunks = geom_chunks(&j->tensor[k].geom);
+
 	for (uint32_t l = 0; by_pieces(s, j, k, round) && l < aj->front.nlocal; l++)
-		for (uint32_t c = 0; c < geom_chunks(&j->tensor[k].geom); c++)
-			if (aj->tensor[k].words[l][c] != round)
-				sim_fail(s, "agent %u: tensor %u round %u is done, chunk %u was "
-					 "not told to local rank %u", agent, k + 1, round, c, l);
+		for (uint32_t c = 0, run = run_of(k, l); c < chunks; c += run)
+			if (aj->tensor[k].words[l][c / run] != MIN(run, chunks - c))
+				sim_fail(s, "agent %u: tensor %u round %u is done, of chunk %u and "
+					 "those behind it %u of %u were told to local rank %u",
+					 agent, k + 1, round, c, aj->tensor[k].words[l][c / run],
+					 MIN(run, chunks - c), l);
 }
 
 void sim_ranks_lost(struct sim *s, struct sim_job *j, uint32_t ranks)
@@ -493,7 +504,9 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	if (pieces) {
 		sub.part = PART_OPEN;
 		sub.groups = (uint8_t)aj->front.nlocal;
-		sub.length = 4 * geom_chunks(&j->tensor[k].geom);
+		sub.run = run_of(k, r->local);
+		sub.length = 4 * div_round_up(geom_chunks(&j->tensor[k].geom), sub.run);
+		memset(at->words[r->local], 0, sizeof(at->words[r->local]));
 		pieces_follow(s, j, e);
 	}
 	rc = fr_submit(&a->front, &aj->front, r->local, &sub, listens ? NULL : base,

@@ -134,6 +134,14 @@ static void no_event(void *ctx, void *data, uint32_t events)
 	(void)events;
 }
 
+static void forget(const struct mail *m)
+{
+	struct ad_trouble *t;
+
+	memcpy(&t, m->body, sizeof(t));
+	free(t);
+}
+
 /* What the ring's status says of a descriptor in a slab that the agent can write to, or cannot. */
 static void said_of(uint32_t i, uint8_t part, bool writable, char text[ERR_TEXT_MAX + 1])
 {
@@ -160,6 +168,7 @@ START_TEST(words_and_pieces_lie_where_the_agent_may_write)
 	uint8_t part = _i ? PART_PIECE : PART_OPEN;
 	char text[ERR_TEXT_MAX + 1];
 	struct mailbox *mail;
+	struct mail m;
 	struct err e;
 
 	ck_assert_int_eq(mailbox_new(&mail, ring_nobody, NULL, &e), 0);
@@ -170,6 +179,8 @@ START_TEST(words_and_pieces_lie_where_the_agent_may_write)
 	said_of(1, part, true, text);	/* refused, too, as the tensor has no elements */
 	ck_assert_ptr_nonnull(strstr(text, "bad part"));
 	engine_stop(en.thread);
+	while (mailbox_take(mail, &m))
+		forget(&m);
 	outbox_fini(&en.out);
 	mailbox_free(mail);
 }
