@@ -23,7 +23,8 @@
 #include "client/mem.h"
 
 #define WATCH_MS	100u
-#define BLAME_MS	1000u	/* a group's failure may be the echo of a rank's end */
+#define BLAME_MS	7000u	/* a group's failure may be the echo of a rank's end, and the end
+				 * of a job has two steps of 3 s at most (scheduler/sched_end.c) */
 #define DOZE_NS		20000
 #define PLUGIN		"libtally-cuda.so.0"
 
