@@ -279,8 +279,8 @@ struct msg_ready {
 };
 
 /* GIVEN: take no more inputs, and say the last rounds for which all here was given;
- * DONE: say when these are over. */
-enum msg_end { END_NONE, END_GIVEN, END_DONE };
+ * DONE: say when these are over; MORE: an agent's, they are not, but go on. */
+enum msg_end { END_NONE, END_GIVEN, END_DONE, END_MORE };
 
 struct msg_heard {
 	uint32_t node;			/* the agent's number */

@@ -436,6 +436,8 @@ void sched_epoch_seen(struct sched *s, uint64_t epoch);
 /* sched_node.c */
 void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h);
 void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb);
+/* Since it was heard; 0: no longer than a heartbeat that is late by half of one. */
+uint64_t node_silent_ms(const struct sched *s, const struct sched_node *n);
 void node_closed(struct sched *s, struct sched_node *n);
 void node_die(struct sched *s, struct sched_node *n, const char *why);
 void node_timer(struct sched *s);
@@ -581,6 +583,7 @@ void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 void end_lose(struct sched_job *j, const struct sched_node *n);	/* its ranks are gone, too */
 void end_step(struct sched *s, struct sched_job *j);	/* somebody is no longer waited for */
 void end_back(struct sched *s, struct sched_job *j, struct sched_node *n);
+void end_wait(struct sched *s, struct sched_job *j);	/* there is reason to, if it is to end */
 void end_timer(struct sched *s, struct sched_job *j);
 
 /* sched_grow.c */

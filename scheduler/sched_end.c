@@ -10,8 +10,9 @@
  * they wait for the former, tell their ranks, and say so; and only then the job is over,
  * for servers and agents.
  *
- * Agents that cannot answer are not waited for, nor is anybody for longer than END_MS: a server
- * that is lost just now may take a result along.
+ * Agents that cannot answer are not waited for.  Whoever does not answer is, for END_MS; and in
+ * the second step for as long as somebody says that results come, or a server may be lost whose
+ * chunks others will have: END_MS from then on.
  */
 #include "common/base/geom.h"
 #include "scheduler/sched.h"
@@ -45,6 +46,14 @@ static const struct msg *question(struct sched *s, struct sched_job *j)
 	return m;
 }
 
+void end_wait(struct sched *s, struct sched_job *j)
+{
+	if (!j->ending)
+		return;
+	j->end_by = s->now + mono_ms(END_MS);
+	sched_wake(s, j->end_by);
+}
+
 static void ask_all(struct sched *s, struct sched_job *j)
 {
 	const struct msg *m = question(s, j);
@@ -56,8 +65,7 @@ static void ask_all(struct sched *s, struct sched_job *j)
 		if (is_asked(p))
 			out_send(s, p->node, m);
 	}
-	j->end_by = s->now + mono_ms(END_MS);
-	sched_wake(s, j->end_by);
+	end_wait(s, j);
 }
 
 static void over(struct sched *s, struct sched_job *j)
@@ -112,9 +120,15 @@ void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
 	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+	bool more = m->seq == END_MORE && j && j->ending == END_DONE;
 
-	if (!p || j->state != SJ_UP || !j->ending || m->seq != j->ending || p->ended) {
+	if (!p || j->state != SJ_UP || !j->ending || p->ended ||
+	    (m->seq != j->ending && !more)) {
 		s->counters.strays++;
+		return;
+	}
+	if (more) {
+		end_wait(s, j);
 		return;
 	}
 	p->ended = true;
@@ -152,10 +166,24 @@ void end_back(struct sched *s, struct sched_job *j, struct sched_node *n)
 		out_send(s, n, question(s, j));
 }
 
+/* Whether all servers are there; it is known within a lease. */
+static bool any_doubt(const struct sched *s, const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		const struct sched_node *n = j->servers[i].node;
+
+		if (n && (n->state != SN_UP || node_silent_ms(s, n)))
+			return true;
+	}
+	return false;
+}
+
 void end_timer(struct sched *s, struct sched_job *j)
 {
 	if (!j->ending)
 		return;
+	if (s->now >= j->end_by && j->ending == END_DONE && any_doubt(s, j))
+		end_wait(s, j);
 	if (s->now >= j->end_by) {
 		go_on(s, j);
 		return;

@@ -128,6 +128,7 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, e
 		return;
 	}
 	repair ? s->counters.repairs++ : s->counters.rebalances++;
+	end_wait(s, j);
 	out_log(s, SCHED_INFO, "job %s epoch %llu, %s", j->name, (unsigned long long)j->epoch,
 		smaller ? "the world is smaller" : j->anew ? "the world is larger" :
 		repair ? "a lost server's chunks move" : "chunks move to the servers' new shares");

@@ -161,6 +161,13 @@ void node_timer(struct sched *s)
 	}
 }
 
+uint64_t node_silent_ms(const struct sched *s, const struct sched_node *n)
+{
+	uint64_t ms = (uint64_t)((s->now - n->heard) / NS_PER_MS);
+
+	return ms > s->config.heartbeat_ms + s->config.heartbeat_ms / 2 ? ms : 0;
+}
+
 void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb)
 {
 	struct msg *m = out_msg(s, MSG_HEARTBEAT);

@@ -136,14 +136,6 @@ static struct msg_stuck_row *row_of(struct table *t, const struct sched_job *j,
 	return NULL;
 }
 
-/* A heartbeat may be late by half of one. */
-static uint64_t silent_ms(const struct sched *s, const struct sched_node *n)
-{
-	uint64_t ms = (uint64_t)((s->now - n->heard) / NS_PER_MS);
-
-	return ms > s->config.heartbeat_ms + s->config.heartbeat_ms / 2 ? ms : 0;
-}
-
 static bool fill(struct sched *s, const struct sched_job *j, const struct msg_wait *w,
 		 const struct found *f, struct msg_stuck_row *row)
 {
@@ -157,7 +149,7 @@ static bool fill(struct sched *s, const struct sched_job *j, const struct msg_wa
 		.chunk = w->chunk, .chunks = w->chunks,
 		.kind = f->nranks ? WAIT_MACHINE : WAIT_SERVER,
 		.nranks = f->nranks, .ranks = ranks, .name = out_string(s, f->node->name),
-		.machine = out_string(s, f->node->machine), .silent_ms = silent_ms(s, f->node),
+		.machine = out_string(s, f->node->machine), .silent_ms = node_silent_ms(s, f->node),
 	};
 	return true;
 }

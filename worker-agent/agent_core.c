@@ -251,6 +251,7 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->route->progress = now;
 	s->state = SEG_DONE;
 	s->held = false;
+	t->job->results++;
 	ag_tell(s);
 	ag_seg_move(c, s, now);
 	if (--t->left == 0 && !t->job->frozen)

@@ -133,6 +133,7 @@ struct ag_job {
 	struct ag_route *const *route;	/* of this epoch, by number; borrowed */
 	uint32_t nroutes;
 	uint32_t moving;		/* segments that are not yet with their new owner */
+	uint64_t results;		/* of segments, that came */
 };
 
 /* A link that lives delivers what it was given: a push is repeated on an ASK only

@@ -5,7 +5,8 @@
  * The scheduler asks twice (JOB_END).  First engine 0 takes nothing more from the job's
  * rings, and says of each tensor the last round for which this machine's ranks have all given
  * their inputs.  Then it is told the rounds for which all machines have, waits until these
- * are over, as any round ends, and says so.  JOB_DOWN comes when all have.
+ * are over, as any round ends, and says so; meanwhile, that results come, as long as they do.
+ * JOB_DOWN comes when all have.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,13 @@
 
 /* ---- control thread ---- */
 
-static void answer(struct agent *a, uint32_t job, const struct ad_end *end)
+static void answer(struct agent *a, uint32_t job, enum msg_end step, const struct ad_end *end)
 {
 	const struct msg m = {
 		.type = MSG_JOB_END,
 		.ready = {
-			.job = job, .seq = end->step, .text = "", .nrounds = end->n,
-			.rounds = end->rounds,
+			.job = job, .seq = step, .text = "", .nrounds = end ? end->n : 0,
+			.rounds = end ? end->rounds : NULL,
 		},
 	};
 
@@ -39,21 +40,21 @@ static uint32_t tensors_of(const struct ad_job *j)
 
 void ad_end_asked(struct agent *a, const struct msg_ready *m)
 {
-	struct ad_end none = { .step = (enum msg_end)m->seq };
+	enum msg_end step = (enum msg_end)m->seq;
 	struct ad_job *j = ad_job_find(a, m->job);
 
 	if (!j || j->state != JOB_RUNNING) {
-		answer(a, m->job, &none);
+		answer(a, m->job, step, NULL);
 		return;
 	}
 	if (j->end.busy)
 		return;			/* asked again, on another connection */
 	free(j->end.rounds);
-	j->end = none;
+	j->end = (struct ad_end){ .step = step };
 	j->end.room = MAX(tensors_of(j), m->nrounds) + 1;
 	j->end.rounds = calloc(j->end.room, sizeof(*j->end.rounds));
 	if (!j->end.rounds) {
-		answer(a, m->job, &none);
+		answer(a, m->job, step, NULL);
 		return;
 	}
 	j->end.n = m->nrounds;
@@ -67,7 +68,13 @@ void ad_end_answer(struct ad_job *j)
 {
 	j->end.busy = false;
 	if (j->state != JOB_STOPPING)
-		answer(j->agent, j->id, &j->end);
+		answer(j->agent, j->id, j->end.step, &j->end);
+}
+
+void ad_end_goes_on(struct ad_job *j)
+{
+	if (j->end.busy && j->end.step == END_DONE && j->state != JOB_STOPPING)
+		answer(j->agent, j->id, END_MORE, NULL);
 }
 
 /* ---- engine 0 ---- */

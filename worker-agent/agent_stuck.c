@@ -68,7 +68,9 @@ void ad_stuck_look(struct ad_engine *en, mono_t now)
 		if (en->index == 0)
 			add_local_ranks(st, &j->front, now);
 		add_segments(st, c, now);
-		if (!st->n && !j->stuck_said[en->index]) {
+		st->goes_on = j->finishing && c->results != j->results_said[en->index];
+		j->results_said[en->index] = c->results;
+		if (!st->n && !j->stuck_said[en->index] && !st->goes_on) {
 			free(st);
 			continue;
 		}
@@ -155,6 +157,8 @@ void ad_stuck_take(struct agent *a, struct ad_stuck *st)
 		free(st);
 		return;
 	}
+	if (st->goes_on)
+		ad_end_goes_on(j);
 	free(j->stuck[st->engine]);
 	j->stuck[st->engine] = st->n ? st : NULL;
 	if (!st->n)

@@ -332,6 +332,7 @@ struct sim_agent_job {
 	bool left;			/* its ranks have detached */
 	bool stuck;			/* some round waited, as it said last */
 	bool ending, finishing;		/* no more inputs; waits for these rounds */
+	uint64_t results_said;		/* when it said last that it goes on */
 	uint32_t nend;
 	uint64_t end[SIM_TENSORS];
 	bool over;
@@ -641,6 +642,7 @@ void sim_life_start(struct sim *s);
 void sim_end_begin(struct sim *s);
 void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m);
 void sim_end_turn(struct sim *s, uint32_t agent);
+void sim_end_goes_on(struct sim *s, uint32_t agent);	/* on each heartbeat */
 void sim_end_told(struct sim *s, uint32_t number);	/* that it is over */
 
 bool sim_life_ends(struct sim *s);	/* repairs the last faults; true: there were some */

@@ -592,6 +592,7 @@ static void beat(struct sim *s, const struct sim_event *e)
 		sim_ctl_send(s, proc, &m);
 		if (proc < SIM_AGENTS) {
 			sim_agent_stuck(s, proc);
+			sim_end_goes_on(s, proc);
 			sim_back_beat(s, proc);
 		}
 	}

@@ -98,6 +98,19 @@ void sim_end_turn(struct sim *s, uint32_t agent)
 	}
 }
 
+void sim_end_goes_on(struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_agent_job *aj = &s->agent[agent]->job[i];
+
+		if (!aj->core || !aj->finishing || aj->over ||
+		    aj->core->results == aj->results_said)
+			continue;
+		aj->results_said = aj->core->results;
+		answer(s, agent, s->job[i].number, END_MORE, NULL, 0);
+	}
+}
+
 /* Machines whose agents were not lost, too. */
 static uint32_t living(const struct sim *s, const struct sim_job *j)
 {

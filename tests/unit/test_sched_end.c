@@ -103,6 +103,71 @@ START_TEST(who_does_not_answer_is_not_waited_for_long)
 }
 END_TEST
 
+static void ck_over_after(const struct pair *p, const uint32_t *beating, uint32_t n)
+{
+	ck_assert_uint_eq(count(p->a, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(1200, beating, n);
+	ck_assert_int_eq(last(p->a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+
+START_TEST(a_round_to_which_results_come_is_waited_for)
+{
+	struct pair p = pair_that_lost_rank_1();
+	const uint32_t all[] = { p.a, p.b, p.server };
+
+	ready_as(p.b, MSG_JOB_END, p.job, END_MORE, 0);		/* of another job, then */
+	given(p.a, p.job, 1, 1);
+	given(p.b, p.job, 1, 1);
+	ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
+	for (uint32_t i = 0; i < 10; i++) {
+		pass_beating(2500, all, 3);
+		ready_as(p.b, MSG_JOB_END, p.job, END_MORE, 0);
+	}
+	ready_as(p.a, MSG_JOB_END, p.job, END_MORE, 0);		/* who has ended has no say */
+	pass_beating(2000, all, 3);
+	ready_as(p.a, MSG_JOB_END, p.job, END_MORE, 0);
+	ck_over_after(&p, all, 3);
+}
+END_TEST
+
+/* The first question is answered at once, or not at all. */
+START_TEST(results_do_not_put_the_first_answers_off)
+{
+	struct pair p = pair_that_lost_rank_1();
+	const uint32_t all[] = { p.a, p.b, p.server };
+
+	given(p.a, p.job, 1, 1);
+	pass_beating(2500, all, 3);
+	ready_as(p.b, MSG_JOB_END, p.job, END_MORE, 0);
+	pass_beating(1000, all, 3);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
+}
+END_TEST
+
+/* It falls silent, or its connection closes: what moves then is waited for as long again. */
+START_TEST(a_server_that_may_be_lost_is_waited_for)
+{
+	struct pair p = { hello(NODE_AGENT, "a"), hello(NODE_AGENT, "b"),
+			  hello(NODE_SERVER, "cpu-0"), 0 };
+	uint32_t other = hello(NODE_SERVER, "cpu-1");
+	const uint32_t all[] = { p.a, p.b, other, p.server };
+
+	join(p.a, 1, 2, 0);
+	join(p.b, 1, 2, 1);
+	p.job = last(other, MSG_JOB_UP)->job;
+	ready_as(p.server, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	ready_as(other, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
+	given(p.a, p.job, 1, 1);
+	given(p.b, p.job, 1, 1);
+	pass_beating(_i ? 2900 : 1000, all, 4);
+	if (_i)
+		conn_closed(p.server);
+	pass_beating(_i ? 3000 : 4000, all, 3);
+	ck_over_after(&p, all, 3);
+}
+END_TEST
+
 START_TEST(agents_that_are_gone_are_not_waited_for)
 {
 	struct pair p = pair_that_lost_rank_1();
@@ -204,6 +269,9 @@ static void add(TCase *t)
 	tcase_add_test(t, a_first_round_that_one_has_not_given_is_not_waited_for);
 	tcase_add_test(t, rounds_begin_again_at_one);
 	tcase_add_loop_test(t, who_does_not_answer_is_not_waited_for_long, 0, ARRAY_SIZE(steps));
+	tcase_add_test(t, a_round_to_which_results_come_is_waited_for);
+	tcase_add_test(t, results_do_not_put_the_first_answers_off);
+	tcase_add_loop_test(t, a_server_that_may_be_lost_is_waited_for, 0, 2);
 	tcase_add_test(t, agents_that_are_gone_are_not_waited_for);
 	tcase_add_test(t, a_lost_agent_ends_it_in_the_same_way);
 	tcase_add_test(t, an_agent_that_lost_the_question_is_asked_again);
