@@ -325,7 +325,7 @@ struct sched_job {
 	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
 	enum msg_end ending;		/* UP: what its agents have been asked; sched_end.c */
-	mono_t end_by;
+	mono_t end_by, end_latest;
 	struct err why;			/* DOWN, or ending */
 	char name[NAME_LEN_MAX + 1];
 };
@@ -581,9 +581,11 @@ void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *
 bool end_begin(struct sched *s, struct sched_job *j, const struct err *why);
 void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m);
 void end_lose(struct sched_job *j, const struct sched_node *n);	/* its ranks are gone, too */
+/* A rank has ended, or detached: the first one, too, or another while the job is to end. */
+void end_leave(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank);
 void end_step(struct sched *s, struct sched_job *j);	/* somebody is no longer waited for */
 void end_back(struct sched *s, struct sched_job *j, struct sched_node *n);
-void end_wait(struct sched *s, struct sched_job *j);	/* there is reason to, if it is to end */
+void end_wait(struct sched *s, struct sched_job *j);	/* results will come, if it is to end */
 void end_timer(struct sched *s, struct sched_job *j);
 
 /* sched_grow.c */

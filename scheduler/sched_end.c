@@ -11,17 +11,37 @@
  * for servers and agents.
  *
  * Agents that cannot answer are not waited for.  Whoever does not answer is, for END_MS; and in
- * the second step for as long as somebody says that results come, or a server may be lost whose
- * chunks others will have: END_MS from then on.
+ * the second step for as long as somebody says that results come, or a server may be lost or
+ * takes over what one had: END_MS from then on, and END_LATEST_MS in all.  Where no process is
+ * left nobody is.
  */
 #include "common/base/geom.h"
 #include "scheduler/sched.h"
 
-#define END_MS	3000u
+#define END_MS		3000u
+#define END_LATEST_MS	120000u
+
+static bool is_known(const struct sched_part *p, enum sched_node_state state)
+{
+	return p->node && p->node->state == state && !p->return_by && p->told_up;
+}
 
 static bool is_asked(const struct sched_part *p)
 {
-	return p->node && p->node->state == SN_UP && !p->return_by && p->told_up;
+	return is_known(p, SN_UP);
+}
+
+/* Its connection broke just now, and it may be back at once. */
+static bool blinks(struct sched *s, const struct sched_part *p)
+{
+	mono_t until;
+
+	if (!is_known(p, SN_AWAY))
+		return false;
+	until = p->node->away + mono_ms(RECONNECT_GRACE_MS);
+	if (s->now < until)
+		sched_wake(s, until);
+	return s->now < until;
 }
 
 static const struct msg *question(struct sched *s, struct sched_job *j)
@@ -50,7 +70,7 @@ void end_wait(struct sched *s, struct sched_job *j)
 {
 	if (!j->ending)
 		return;
-	j->end_by = s->now + mono_ms(END_MS);
+	j->end_by = MIN(s->now + mono_ms(END_MS), j->end_latest);
 	sched_wake(s, j->end_by);
 }
 
@@ -88,9 +108,16 @@ static void go_on(struct sched *s, struct sched_job *j)
 
 void end_step(struct sched *s, struct sched_job *j)
 {
-	for (uint32_t i = 0; i < j->nmachines; i++)
-		if (is_asked(&j->machines[i]) && !j->machines[i].ended)
+	if (!j->nin) {
+		over(s, j);
+		return;
+	}
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		const struct sched_part *p = &j->machines[i];
+
+		if (!p->ended && (is_asked(p) || blinks(s, p)))
 			return;
+	}
 	go_on(s, j);
 }
 
@@ -100,10 +127,11 @@ bool end_begin(struct sched *s, struct sched_job *j, const struct err *why)
 
 	for (uint32_t i = 0; i < j->nmachines; i++)
 		n += j->machines[i].node != NULL;
-	if (j->state != SJ_UP || n < 2)		/* ranks of one machine have the same rounds */
+	if (j->state != SJ_UP || n < 2 || !j->nin)	/* ranks of one machine have the same */
 		return false;
 	j->why = *why;
 	j->ending = END_GIVEN;
+	j->end_latest = s->now + mono_ms(END_LATEST_MS);
 	out_log(s, SCHED_WARN, "job %s ends when its last rounds are over, reason %s", j->name,
 		why->text);
 	list_for_each(&j->tensors, l) {
@@ -146,15 +174,29 @@ void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 	end_step(s, j);
 }
 
+static void lose(struct sched_job *j, uint32_t rank)
+{
+	j->ranks[rank].state = SR_LOST;
+	j->nin--;
+	j->nlost++;
+}
+
 void end_lose(struct sched_job *j, const struct sched_node *n)
 {
-	for (uint32_t r = 0; r < j->world; r++) {
-		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN)
-			continue;
-		j->ranks[r].state = SR_LOST;
-		j->nin--;
-		j->nlost++;
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].node == n && j->ranks[r].state == SR_IN)
+			lose(j, r);
+}
+
+void end_leave(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank)
+{
+	if (rank >= j->world || j->ranks[rank].node != n || j->ranks[rank].state != SR_IN) {
+		s->counters.strays++;
+		return;
 	}
+	lose(j, rank);
+	if (!j->nin)
+		end_step(s, j);
 }
 
 /* What it was asked may be lost with the connection before. */
@@ -166,9 +208,12 @@ void end_back(struct sched *s, struct sched_job *j, struct sched_node *n)
 		out_send(s, n, question(s, j));
 }
 
-/* Whether all servers are there; it is known within a lease. */
+/* Whether all servers are there, which is known within a lease, and have what they shall. */
 static bool any_doubt(const struct sched *s, const struct sched_job *j)
 {
+	list_for_each(&j->log, l)
+		if (list_entry(l, struct sched_entry, link)->kind == SE_EPOCH)
+			return true;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_node *n = j->servers[i].node;
 

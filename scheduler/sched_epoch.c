@@ -72,6 +72,8 @@ static enum want want(const struct sched_job *j)
 
 	if (epoch_repair_due(j))
 		return WANT_REPAIR;
+	if (j->ending)
+		return WANT_NOTHING;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
@@ -128,7 +130,6 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, e
 		return;
 	}
 	repair ? s->counters.repairs++ : s->counters.rebalances++;
-	end_wait(s, j);
 	out_log(s, SCHED_INFO, "job %s epoch %llu, %s", j->name, (unsigned long long)j->epoch,
 		smaller ? "the world is smaller" : j->anew ? "the world is larger" :
 		repair ? "a lost server's chunks move" : "chunks move to the servers' new shares");
@@ -166,6 +167,7 @@ void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		return;
 	}
 	log_send_machines(s, j, e->seq, plan_epoch(s, j));
+	end_wait(s, j);
 	list_del(&e->link);
 	sched_release(s, e);
 }

@@ -488,8 +488,10 @@ static void leave_broken(struct sched *s, struct sched_job *j, const struct sche
 	if (m->code == TALLY_EWORKERLOST) {
 		err_set(&e, m->code, "rank %u on machine %.128s is gone (%.200s)", m->rank,
 			n->name, text);
-		if (end_begin(s, j, &e))
+		if (end_begin(s, j, &e)) {
+			end_leave(s, j, n, m->rank);
 			return;
+		}
 	}
 	if (m->code == TALLY_EMISMATCH || m->code == TALLY_ESHUTDOWN)
 		job_down(s, j, m->code, "%s", text);	/* it names whose doing it is */
@@ -521,8 +523,8 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 		job_withdraw(s, n, m);
 		return;
 	}
-	if (j && j->ending) {		/* nobody can do more to it */
-		s->counters.strays++;
+	if (j && j->state == SJ_UP && j->ending) {
+		end_leave(s, j, n, m->rank);
 		return;
 	}
 	if (r && found_by_agent(j, n, m)) {

@@ -39,9 +39,11 @@ static uint32_t first_in(const struct sched_job *j)
 	return r;
 }
 
-/* Some ranks have detached: who comes now means the next job of that name. */
+/* Some ranks have detached, or are lost: who comes now means the next job of that name. */
 static bool ending(const struct sched_job *j)
 {
+	if (j->state == SJ_UP && j->ending)
+		return true;
 	for (uint32_t r = 0; j->state == SJ_UP && r < j->world; r++) {
 		if (j->ranks[r].state == SR_LEFT)
 			return true;
@@ -127,7 +129,10 @@ static bool not_over(struct sched *s, const struct sched_job *j, struct sched_no
 	if (!ending(j))
 		return false;
 	text_init(&t, who, sizeof(who));
-	text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
+	if (j->ending)
+		text_add(&t, "its last rounds go on");
+	else
+		text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
 	out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s",
 		   j->name, who);
 	return true;
@@ -354,7 +359,9 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 	if (j->state != SJ_GATHERING) {
 		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (process %u "
 			"has ended while it was joining)", m->rank, n->name, m->pid);
-		if (!end_begin(s, j, &e))
+		if (end_begin(s, j, &e))
+			end_leave(s, j, n, m->rank);
+		else
 			job_down(s, j, e.code, "%s", e.text);
 		return;
 	}

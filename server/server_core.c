@@ -29,12 +29,29 @@
 
 #include "common/kern/kern.h"
 
+/*
+ * Jobs take turns by bytes on the way to an agent: each goes on where it was, or where the others
+ * are if these had more meanwhile.  So one job's results stand in order, as they were summed.
+ */
+static void queue_up(struct srv_in *in, uint32_t bytes)
+{
+	struct srv_worker *w = &in->seg->tensor->job->worker[in - in->seg->in];
+	struct srv_peer *p = in->peer;
+	struct list *at = &p->out;
+
+	in->tag = MAX(w->tag, p->tag);
+	w->tag = in->tag + bytes;
+	while (at->prev != &p->out && list_entry(at->prev, struct srv_in, out)->tag > in->tag)
+		at = at->prev;
+	list_add(at, &in->out);
+}
+
 void srv_todo(struct srv_in *in, uint8_t what)
 {
 	if (!in->peer)
 		return;
 	if (!in->todo)
-		list_add(&in->peer->out, &in->out);
+		queue_up(in, what & TODO_RESULT ? in->seg->len : 0);
 	in->todo |= what;
 }
 
@@ -716,6 +733,7 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 	if (list_empty(&p->out))
 		return false;
 	in = list_first(&p->out, struct srv_in, out);
+	p->tag = in->tag;
 	while (!(in->todo & order[i].todo))
 		i++;
 	fill(out, in, order[i].type);

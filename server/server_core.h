@@ -90,7 +90,8 @@ struct srv_peer {
 	struct list link;		/* in core->peers */
 	uint32_t node;			/* the agent's node number */
 	uint32_t engine;		/* the agent's */
-	struct list out;		/* srv_in.out: something to send */
+	struct list out;		/* srv_in.out: something to send, by their tags */
+	uint64_t tag;			/* of what was sent last */
 	struct frame refusal[SRV_REFUSALS];
 	uint32_t nrefusals;
 	void *user;			/* the shell's */
@@ -102,6 +103,8 @@ struct srv_worker {			/* one machine of a job */
 	uint8_t *window;		/* shared with the transport; NULL: none (by reference) */
 	uint64_t window_bytes;
 	uint64_t parked_bytes;
+	uint64_t tag;			/* of the next result for it: bytes of those before, while
+					 * there are any */
 	uint32_t landing;		/* pushes that land in the window */
 	uint32_t late;			/* of these, what it had begun before it was lost */
 };
@@ -137,6 +140,7 @@ struct srv_in {				/* one worker's part in one segment */
 	struct list out;		/* in peer->out while todo != 0 */
 	struct srv_seg *seg;
 	struct srv_peer *peer;		/* that last spoke of it; borrowed */
+	uint64_t tag;			/* while todo != 0 */
 	const uint8_t *data;		/* parked; NULL: takes part without data */
 	uint8_t *result_at;		/* by reference: where the agent wants it */
 	uint64_t rslot[2];		/* where the agent wants the result, by round & 1 */

@@ -358,6 +358,7 @@ static void tensor_forget_peer(struct srv_tensor *t, const struct srv_peer *p)
 		in->peer = NULL;
 		in->todo = 0;
 		list_del(&in->out);
+		t->job->worker[i % t->job->n].tag = 0;
 	}
 }
 

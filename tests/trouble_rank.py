@@ -13,7 +13,7 @@
 	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
 	submit:NAME[:OP]		starts a round and does not wait
 	broadcast:NAME:ROOT		and waits for it
-	wait:SECONDS			for what was submitted
+	wait:SECONDS[:NAME]		for what was submitted (of that tensor)
 	barrier:SECONDS
 	fork:FILE			a child, which lives until FILE is there
 	until:FILE			waits until FILE is there
@@ -86,15 +86,16 @@ class Rank:
         array = self.arrays[name] if self.session.rank == int(root) else None
         self.tensors[name].broadcast(array, root=int(root)).wait(60)
 
-    def wait(self, seconds="60"):
-        for name, number, ticket in self.tickets:
+    def wait(self, seconds="60", only=None):
+        rest = [t for t in self.tickets if only and t[0] != only]
+        for name, number, ticket in [t for t in self.tickets if t not in rest]:
             result = ticket.wait(float(seconds))
             wrong = self.ramps[name].wrong(result, self.session.world_size, number)
             if len(wrong):
                 say("WRONG", name, "round", number, len(wrong), "elements, first", wrong[0])
                 sys.exit(3)
             self.done += 1
-        self.tickets = []
+        self.tickets = rest
         if self.count >= 0:
             os.pwrite(self.count, b"%10d\n" % self.done, 0)
 

@@ -65,7 +65,8 @@ struct ad_slab {
 
 struct ad_end {				/* what the scheduler asks when it ends */
 	enum msg_end step;
-	bool busy;			/* with engine 0 */
+	uint32_t busy;			/* engines that it is with; the control thread's */
+	uint32_t asked;			/* rounds; of which engine 0 waits for the first n */
 	uint32_t n, room;
 	uint64_t *rounds;		/* owned; tensor << 32 | round */
 };
@@ -203,14 +204,14 @@ struct ad_job {
 	uint32_t frozen;		/* engine 0's: engines that are */
 	uint64_t *lost;			/* engine 0's: ranks, bits; owned */
 	uint32_t grown_shown;		/* engine 0's */
-	struct ad_end end;		/* engine 0's while busy, else the control thread's */
+	struct ad_end end;		/* the engines' while busy, else the control thread's */
 	bool ending;			/* engine 0's: nothing more is taken from rings */
 	_Atomic bool finishing;		/* engine 0's, which all look at: the rounds in end are
 					 * waited for */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
 	mono_t stall_logged;		/* control thread's */
 	bool stuck_said[ENGINES_MAX];	/* the engines': the last AD_STUCK was not empty */
-	uint64_t results_said[ENGINES_MAX];	/* the engines': when they looked last */
+	uint64_t progress_said[ENGINES_MAX];	/* the engines': when they looked last */
 	struct ad_stuck *stuck[ENGINES_MAX];	/* the last one, owned; NULL: none, or empty */
 	struct ad_stuck *stuck_told;	/* what the scheduler knows, owned; NULL: nothing */
 };
@@ -399,7 +400,8 @@ enum ad_mail {
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
 	AD_STUCK,		/* any engine -> control: struct ad_stuck * */
-	AD_END,			/* control -> engine 0: struct ad_job *, and back as AD_ENDED */
+	AD_END,			/* control -> engine 0, DONE: all: struct ad_job *, and back
+				 * as AD_ENDED */
 	AD_ENDED,
 };
 
@@ -422,7 +424,7 @@ struct ad_waits_mail {
 /* All that an engine's open rounds of a job wait for. */
 struct ad_stuck {			/* the receiver's */
 	uint32_t job, engine, n;
-	bool goes_on;			/* the job is to end, and results came meanwhile */
+	bool goes_on;			/* the job is to end, and there was progress */
 	mono_t at;			/* when the ages in it were right */
 	struct msg_wait row[STUCK_ROWS_MAX];
 };
@@ -537,7 +539,7 @@ void ad_shrink_show(const struct ad_job *j, struct ring_end *r);	/* who is lost 
 /* agent_end.c: a job that ends, on the same round everywhere */
 void ad_end_asked(struct agent *a, const struct msg_ready *m);
 void ad_end_answer(struct ad_job *j);
-void ad_end_goes_on(struct ad_job *j);		/* results come, as an engine says */
+void ad_end_goes_on(struct ad_job *j);		/* as an engine says */
 void ad_end_mail(struct ad_engine *en, struct ad_job *j);
 void ad_end_turn(struct ad_engine *en);
 

@@ -5,8 +5,8 @@
  * The scheduler asks twice (JOB_END).  First engine 0 takes nothing more from the job's
  * rings, and says of each tensor the last round for which this machine's ranks have all given
  * their inputs.  Then it is told the rounds for which all machines have, waits until these
- * are over, as any round ends, and says so; meanwhile, that results come, as long as they do.
- * JOB_DOWN comes when all have.
+ * are over, as any round ends, before all else of the job, and says so; meanwhile, that results
+ * come, as long as they do.  JOB_DOWN comes when all have.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,17 +57,17 @@ void ad_end_asked(struct agent *a, const struct msg_ready *m)
 		answer(a, m->job, step, NULL);
 		return;
 	}
-	j->end.n = m->nrounds;
+	j->end.n = j->end.asked = m->nrounds;
 	if (m->nrounds)
 		memcpy(j->end.rounds, m->rounds, m->nrounds * sizeof(*m->rounds));
-	j->end.busy = true;
-	ad_engine_tell(a->engine[0], AD_END, &j, sizeof(j));
+	j->end.busy = step == END_GIVEN ? 1 : a->nengines;
+	for (uint32_t i = j->end.busy; i > 0; i--)
+		ad_engine_tell(a->engine[i - 1], AD_END, &j, sizeof(j));
 }
 
 void ad_end_answer(struct ad_job *j)
 {
-	j->end.busy = false;
-	if (j->state != JOB_STOPPING)
+	if (--j->end.busy == 0 && j->state != JOB_STOPPING)
 		answer(j->agent, j->id, j->end.step, &j->end);
 }
 
@@ -77,13 +77,33 @@ void ad_end_goes_on(struct ad_job *j)
 		answer(j->agent, j->id, END_MORE, NULL);
 }
 
+/* ---- engines ---- */
+
+/* What else has begun will not be over: some rank has not given it. */
+static void hurry(struct ad_engine *en, const struct ad_job *j)
+{
+	for (uint32_t i = 0; i < j->end.asked; i++) {
+		uint64_t round = j->end.rounds[i];
+		struct ag_tensor *t = ag_tensor_find(&en->core, j->id, (uint32_t)(round >> 32));
+
+		if (t && t->running && t->round == (uint32_t)round)
+			ag_hurry(&en->core, t);
+	}
+}
+
 /* ---- engine 0 ---- */
 
+/* Its sum is there, and every rank was told. */
 static bool is_over(struct front *f, const struct ad_job *j, uint64_t round)
 {
 	const struct fr_tensor *t = fr_tensor_find(f, j->id, (uint32_t)(round >> 32));
 
-	return !t || !t->running || t->round != (uint32_t)round;
+	if (!t || t->round != (uint32_t)round)
+		return true;
+	for (uint32_t l = 0; l < j->front.nlocal; l++)
+		if (!list_empty(&t->in[l].owed))
+			return false;
+	return !t->running;
 }
 
 static void look(struct ad_engine *en, struct ad_job *j)
@@ -102,6 +122,12 @@ void ad_end_mail(struct ad_engine *en, struct ad_job *j)
 {
 	struct ad_end *end = &j->end;
 
+	if (end->step != END_GIVEN)
+		hurry(en, j);
+	if (en->index) {
+		ad_tell_control(en, AD_ENDED, &j, sizeof(j));
+		return;
+	}
 	j->ending = true;
 	if (end->step != END_GIVEN) {
 		j->finishing = true;

@@ -494,7 +494,7 @@ void ad_session_reply(struct agent *a, const struct msg_reply *m)
 	list_for_each_safe(&a->sessions, l, next) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
 
-		for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
+		for (uint32_t i = 0; i < AD_REQS_MAX && m->req; i++) {	/* 0: to nobody */
 			if (s->req[i].ours != m->req)
 				continue;
 			take_answer(s, &s->req[i], m);

@@ -332,7 +332,7 @@ struct sim_agent_job {
 	bool left;			/* its ranks have detached */
 	bool stuck;			/* some round waited, as it said last */
 	bool ending, finishing;		/* no more inputs; waits for these rounds */
-	uint64_t results_said;		/* when it said last that it goes on */
+	uint64_t progress_said;		/* when it said last that it goes on */
 	uint32_t nend;
 	uint64_t end[SIM_TENSORS];
 	bool over;

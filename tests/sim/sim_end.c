@@ -64,8 +64,14 @@ void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m)
 	}
 	ASSERT(m->nrounds <= SIM_TENSORS);
 	aj->nend = m->nrounds;
-	for (uint32_t i = 0; i < m->nrounds; i++)
+	for (uint32_t i = 0; i < m->nrounds; i++) {
+		struct ag_tensor *t = ag_tensor_find(&s->agent[agent]->core, m->job,
+						     (uint32_t)(m->rounds[i] >> 32));
+
 		aj->end[i] = m->rounds[i];
+		if (t && t->running && t->round == (uint32_t)m->rounds[i])
+			ag_hurry(&s->agent[agent]->core, t);
+	}
 	aj->finishing = true;
 	sim_end_turn(s, agent);
 }
@@ -104,9 +110,9 @@ void sim_end_goes_on(struct sim *s, uint32_t agent)
 		struct sim_agent_job *aj = &s->agent[agent]->job[i];
 
 		if (!aj->core || !aj->finishing || aj->over ||
-		    aj->core->results == aj->results_said)
+		    aj->core->progress == aj->progress_said)
 			continue;
-		aj->results_said = aj->core->results;
+		aj->progress_said = aj->core->progress;
 		answer(s, agent, s->job[i].number, END_MORE, NULL, 0);
 	}
 }

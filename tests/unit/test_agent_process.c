@@ -502,8 +502,36 @@ START_TEST(first_chunk_that_waits_is_that_of_an_engine_with_chunks_that_do)
 }
 END_TEST
 
+/* REPLY 0, which the scheduler says when it cuts the connection, is no process's answer. */
+START_TEST(the_last_word_of_a_connection_answers_nobody)
+{
+	static const struct ctl_cb cb = { .msg = asker_msg, .closed = asker_closed };
+	struct asker k = { .session = { .agent = &a, .uid = 1, .state = SESSION_JOINING } };
+	struct msg_reply last = { .code = TALLY_ENOMEM, .text = "no memory for a message" };
+	struct msg_reply own = { .req = 7, .code = TALLY_EEXIST, .text = "taken" };
+	struct err e;
+	int p[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &k.session.ctl, p[0], &cb, &k, &e), 0);
+	ck_assert_int_eq(ctl_adopt(a.loop, &k.end, p[1], &cb, &k, &e), 0);
+	k.session.req[0] = (struct ad_req){ .ours = 7, .theirs = 1, .type = MSG_RANK_JOIN };
+	list_add(&a.sessions, &k.session.link);
+	ad_session_reply(&a, &last);
+	ad_session_reply(&a, &own);
+	wait_for(&k.heard, 1);
+	ck_assert_int_eq(k.answer.code, TALLY_EEXIST);
+	list_del(&k.session.link);
+	ctl_close(k.session.ctl);
+	ctl_close(k.end);
+	wait_for(&k.closed, 2);
+	ck_assert_uint_eq(k.heard, 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, the_last_word_of_a_connection_answers_nobody);
 	tcase_add_loop_test(t, first_chunk_that_waits_is_that_of_an_engine_with_chunks_that_do,
 			    0, 2);
 	tcase_add_test(t, results_that_came_back_have_their_memory);

@@ -85,6 +85,7 @@ static void change(struct rng *rng, uint64_t seq)
 	case 3: core.tx_limit = core.tx_limit ? 0 : UINT64_MAX; break;
 	case 4: ag_peer_down(&core, p); break;
 	case 5: case 6: ag_peer_up(&core, p, rng_below(rng, 2), 0); break;
+	case 7: ag_hurry(&core, tensor[rng_below(rng, TENSORS)]); break;
 	}
 }
 

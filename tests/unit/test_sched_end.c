@@ -144,27 +144,115 @@ START_TEST(results_do_not_put_the_first_answers_off)
 }
 END_TEST
 
-/* It falls silent, or its connection closes: what moves then is waited for as long again. */
-START_TEST(a_server_that_may_be_lost_is_waited_for)
+/* Two servers; all is given. */
+static struct pair pair_that_ends_with(uint32_t *other)
 {
 	struct pair p = { hello(NODE_AGENT, "a"), hello(NODE_AGENT, "b"),
 			  hello(NODE_SERVER, "cpu-0"), 0 };
-	uint32_t other = hello(NODE_SERVER, "cpu-1");
-	const uint32_t all[] = { p.a, p.b, other, p.server };
 
+	*other = hello(NODE_SERVER, "cpu-1");
 	join(p.a, 1, 2, 0);
 	join(p.b, 1, 2, 1);
-	p.job = last(other, MSG_JOB_UP)->job;
-	ready_as(p.server, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
-	ready_as(other, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	p.job = last(*other, MSG_JOB_UP)->job;
+	ready_as(p.server, MSG_JOB_READY, p.job, last(*other, MSG_JOB_UP)->epoch, 0);
+	ready_as(*other, MSG_JOB_READY, p.job, last(*other, MSG_JOB_UP)->epoch, 0);
 	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
 	given(p.a, p.job, 1, 1);
 	given(p.b, p.job, 1, 1);
+	return p;
+}
+
+/* It falls silent, or its connection closes: what moves then is waited for as long again. */
+START_TEST(a_server_that_may_be_lost_is_waited_for)
+{
+	uint32_t other;
+	struct pair p = pair_that_ends_with(&other);
+	const uint32_t all[] = { p.a, p.b, other, p.server };
+
 	pass_beating(_i ? 2900 : 1000, all, 4);
 	if (_i)
 		conn_closed(p.server);
-	pass_beating(_i ? 3000 : 4000, all, 3);
+	pass_beating(_i ? 3000 : 2500, all, 3);
+	ready_as(other, MSG_EPOCH_READY, p.job, last(other, MSG_EPOCH)->epoch, 0);
+	pass_beating(2500, all, 3);
 	ck_over_after(&p, all, 3);
+}
+END_TEST
+
+/* A large model's memory takes longer than a lease; but not for ever. */
+START_TEST(a_server_that_takes_over_what_was_lost_is_waited_for)
+{
+	uint32_t other;
+	struct pair p = pair_that_ends_with(&other);
+
+	conn_closed(p.server);
+	pass_beating(119000, (uint32_t[]){ p.a, p.b, other }, 3);
+	ck_over_after(&p, (uint32_t[]){ p.a, p.b, other }, 3);
+}
+END_TEST
+
+START_TEST(nobody_is_waited_for_for_ever)
+{
+	struct pair p = pair_that_lost_rank_1();
+	const uint32_t all[] = { p.a, p.b, p.server };
+
+	given(p.a, p.job, 1, 1);
+	given(p.b, p.job, 1, 1);
+	for (uint32_t i = 0; i < 119; i++) {
+		pass_beating(1000, all, 3);
+		ready_as(p.b, MSG_JOB_END, p.job, END_MORE, 0);
+	}
+	ck_over_after(&p, all, 3);
+}
+END_TEST
+
+/* A server that comes while it ends has no part in it. */
+START_TEST(a_job_that_ends_does_not_move_to_new_servers)
+{
+	struct pair p = pair_that_lost_rank_1();
+	uint32_t more = hello(NODE_SERVER, "cpu-1");
+
+	given(p.a, p.job, 1, 1);
+	given(p.b, p.job, 1, 1);
+	if (count(more, MSG_JOB_UP, REQ_ANY))
+		ready_as(more, MSG_JOB_READY, p.job, last(more, MSG_JOB_UP)->epoch, 0);
+	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
+}
+END_TEST
+
+/* Back within 0.5 s: nothing.  Later: nobody waits for it. */
+START_TEST(an_agent_that_blinks_is_waited_for)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	given(p.a, p.job, 1, 1);
+	given(p.b, p.job, 1, 1);
+	conn_closed(p.b);
+	ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
+	pass_beating(400, (uint32_t[]){ p.a, p.server }, 2);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	if (_i) {
+		pass_beating(200, (uint32_t[]){ p.a, p.server }, 2);
+	} else {
+		p.b = hello_from(NODE_AGENT, "b", "b", 2, "");
+		ck_assert_uint_eq(last(p.b, MSG_JOB_END)->seq, END_DONE);
+		ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+		ready_as(p.b, MSG_JOB_END, p.job, END_DONE, 0);
+	}
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+}
+END_TEST
+
+/* The name is free for the next one, which is asked to try again until it is. */
+START_TEST(a_job_of_which_no_process_is_left_is_over)
+{
+	struct pair p = pair_that_lost_rank_1();
+
+	join(p.b, 20, 2, 1);
+	ck_answer(p.b, 20, TALLY_EBUSY, "the job 'x' of before is not over, its last rounds go on");
+	leave(p.a, p.job, 0, _i ? 0 : TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(p.server, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 }
 END_TEST
 
@@ -253,7 +341,8 @@ START_TEST(nothing_new_begins_and_further_losses_change_nothing)
 	ck_answer(p.a, 9, TALLY_EWORKERLOST, NULL);
 	barrier(p.a, 10, p.job, 0, 1);
 	ck_answer(p.a, 10, TALLY_EWORKERLOST, NULL);
-	leave(p.a, p.job, 0, TALLY_EWORKERLOST);
+	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
+	leave(p.b, p.job, 7, TALLY_EWORKERLOST);
 	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
 	given(p.a, p.job, 3, 3);
 	given(p.a, p.job, 2, 2);		/* said twice */
@@ -272,6 +361,11 @@ static void add(TCase *t)
 	tcase_add_test(t, a_round_to_which_results_come_is_waited_for);
 	tcase_add_test(t, results_do_not_put_the_first_answers_off);
 	tcase_add_loop_test(t, a_server_that_may_be_lost_is_waited_for, 0, 2);
+	tcase_add_test(t, a_server_that_takes_over_what_was_lost_is_waited_for);
+	tcase_add_test(t, nobody_is_waited_for_for_ever);
+	tcase_add_test(t, a_job_that_ends_does_not_move_to_new_servers);
+	tcase_add_loop_test(t, an_agent_that_blinks_is_waited_for, 0, 2);
+	tcase_add_loop_test(t, a_job_of_which_no_process_is_left_is_over, 0, 2);
 	tcase_add_test(t, agents_that_are_gone_are_not_waited_for);
 	tcase_add_test(t, a_lost_agent_ends_it_in_the_same_way);
 	tcase_add_test(t, an_agent_that_lost_the_question_is_asked_again);

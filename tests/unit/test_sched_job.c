@@ -398,12 +398,11 @@ START_TEST(away_node_hears_what_it_missed)
 	barrier(p.b, 9, p.job, 1, 1);
 	conn_closed(p.b);
 	barrier(p.a, 9, p.job, 0, 1);
-	leave(p.a, p.job, 0, TALLY_EWORKERLOST);
-	end_job_of(p.job, &p.a, 1);
+	leave(p.a, p.job, 0, TALLY_EMISMATCH);
 	ck_assert_uint_eq(sched_jobs(w->s), 1);
 	again = hello_from(NODE_AGENT, "b", "b", 2, "");
 	ck_answer(again, 9, 0, "");
-	ck_assert_int_eq(last(again, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_int_eq(last(again, MSG_JOB_DOWN)->code, TALLY_EMISMATCH);
 	ck_assert_uint_eq(sched_jobs(w->s), 0);
 }
 END_TEST
