@@ -115,7 +115,7 @@ typedef struct {
 	uint64_t count;		/* elements; may be 0 */
 	const uint64_t *shape;	/* optional: compared between ranks; product = count */
 	uint32_t ndims;
-	int32_t priority;	/* higher is more urgent */
+	int32_t priority;	/* higher is more urgent; each rank's own */
 } tally_tensor_desc;
 
 typedef struct {

@@ -422,6 +422,8 @@ struct ad_waits_mail {
 };
 
 /* All that an engine's open rounds of a job wait for. */
+#define STALLS_SHOWN	3u		/* whom rounds wait for, in the text that ranks read */
+
 struct ad_stuck {			/* the receiver's */
 	uint32_t job, engine, n;
 	bool goes_on;			/* the job is to end, and there was progress */

@@ -298,28 +298,42 @@ static void check_failures(struct ad_engine *en)
 	}
 }
 
-/* Every job's oldest round: whom does it wait for? */
+/* The oldest round of those that wait for the same as this one, among n. */
+static uint32_t place_of(const struct msg_wait *w, struct msg_wait *row, uint32_t n)
+{
+	uint32_t k = 0;
+
+	while (k < n && (row[k].kind != w->kind || row[k].who != w->who))
+		k++;
+	if (k < STALLS_SHOWN && (k == n || w->age_ms > row[k].age_ms))
+		row[k] = *w;
+	return MAX(n, MIN(k + 1, STALLS_SHOWN));
+}
+
+/* For whom does every job's oldest round wait, and are there rounds that wait for others? */
 static void tell_waits(struct ad_engine *en, mono_t now)
 {
 	list_for_each(&en->core.jobs, lj) {
 		struct ag_job *j = list_entry(lj, struct ag_job, link);
-		const struct ag_tensor *oldest = NULL;
-		struct ad_waits_mail w = { .job = j->id };
+		struct msg_wait w, row[STALLS_SHOWN];
+		uint32_t n = 0;
 
 		list_for_each(&j->tensors, l) {
 			const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
 
 			if (t->running && now - t->since > mono_ms(STALL_MS) &&
-			    (!oldest || t->since < oldest->since))
-				oldest = t;
+			    ag_waits_for(t, now, &w, 1))
+				n = place_of(&w, row, n);
 		}
-		if (!oldest || !ag_waits_for(oldest, now, &w.wait, 1))
-			continue;
-		if (en->index == 0)
-			ad_rings_waits(en, &w);
-		else
-			(void)engine_post(en->agent->engine[0]->thread, en->index, AD_WAITS, &w,
-					  sizeof(w));
+		for (uint32_t k = 0; k < n; k++) {
+			struct ad_waits_mail m = { .job = j->id, .wait = row[k] };
+
+			if (en->index == 0)
+				ad_rings_waits(en, &m);
+			else
+				(void)engine_post(en->agent->engine[0]->thread, en->index,
+						  AD_WAITS, &m, sizeof(m));
+		}
 	}
 }
 

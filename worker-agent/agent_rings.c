@@ -20,6 +20,7 @@
 
 #define TURN_SUBS	256u		/* descriptors taken from one ring in one turn */
 #define STALL_SHOW_MS	500u
+#define STALLS_SEEN	64u		/* rounds looked at for that */
 #define RANKS_NAMED	4u		/* of one machine */
 
 bool ad_is_ring(const struct ad_engine *en, const void *p)
@@ -402,29 +403,57 @@ static const char *server_name(const struct ad_job *j, uint32_t node)
 	return "?";
 }
 
-/* One line: what the round waits for, as far as this machine knows. */
-static void wait_text(const struct ad_job *j, const struct fr_tensor *t, mono_t now, char *buf,
-		      size_t len)
+/* Whether more than this: what is here was pushed, and it is with the servers. */
+static bool known(const struct fr_tensor *t)
 {
-	const struct ad_tensor *at = t->user;
-	char who[200];
+	return t->waits.kind != WAIT_NONE || !fr_all_posted(t) || t->pieces < t->groups * t->bytes;
+}
 
-	fr_missing(t, who, sizeof(who));
+/* Whom the round waits for, as far as this machine knows. */
+static void who_text(const struct ad_job *j, const struct fr_tensor *t, char *who, size_t len)
+{
+	fr_missing(t, who, len);
 	if (who[0])
-		snprintf(who + strlen(who), sizeof(who) - strlen(who), " (machine %.80s)",
+		snprintf(who + strlen(who), len - strlen(who), " (machine %.80s)",
 			 j->machines[j->me].name);
 	else if (t->pieces < t->groups * t->bytes)
-		snprintf(who, sizeof(who), "copies from GPUs of machine %.80s",
-			 j->machines[j->me].name);
+		snprintf(who, len, "copies from GPUs of machine %.80s", j->machines[j->me].name);
 	else if (t->waits.kind == WAIT_SERVER || t->waits.kind == WAIT_LINK)
-		snprintf(who, sizeof(who), "server %.80s%s", server_name(j, t->waits.who),
+		snprintf(who, len, "server %.80s%s", server_name(j, t->waits.who),
 			 t->waits.kind == WAIT_LINK ? " (no link)" : "");
 	else if (t->waits.kind == WAIT_MACHINE && t->waits.who < j->n)
-		machine_text(&j->machines[t->waits.who], who, sizeof(who));
+		machine_text(&j->machines[t->waits.who], who, len);
 	else
-		snprintf(who, sizeof(who), "the servers");
-	snprintf(buf, len, "tensor '%.100s' round %u waits for %s since %.1f s", at->name, t->round,
-		 who, (double)(now - t->since) / 1e9);
+		snprintf(who, len, "the servers");
+}
+
+/* One line: of the oldest round, and of what others wait for somebody else. */
+static void wait_text(struct ad_engine *en, const struct ad_job *j, mono_t now, char *buf,
+		      size_t len)
+{
+	char who[STALLS_SHOWN][200];
+	uint32_t n = 0, seen = 0;
+	size_t at = 0;
+
+	list_for_each(&en->front.running, l) {
+		const struct fr_tensor *t = list_entry(l, struct fr_tensor, running_link);
+		uint32_t k = 0;
+
+		if (t->job != &j->front)
+			continue;
+		if (n == STALLS_SHOWN || ++seen > STALLS_SEEN || at >= len ||
+		    now - t->since < mono_ms(STALL_SHOW_MS))
+			break;
+		who_text(j, t, who[n], sizeof(who[n]));
+		while (k < n && strcmp(who[k], who[n]))
+			k++;
+		if (k < n || (n && !known(t)))
+			continue;
+		at += (size_t)snprintf(buf + at, len - at, "%stensor '%.100s' round %u waits for "
+				       "%s since %.1f s", n ? "; " : "", t->name, t->round, who[n],
+				       (double)(now - t->since) / 1e9);
+		n++;
+	}
 	utf8_mend(buf);
 }
 
@@ -480,7 +509,7 @@ void ad_rings_stalls(struct ad_engine *en, mono_t now)
 			j->stall_shown = false;
 			continue;
 		}
-		wait_text(j, t, now, e.text, sizeof(e.text));
+		wait_text(en, j, now, e.text, sizeof(e.text));
 		show_stall(en, j, e.text);
 		j->stall_shown = true;
 		say_stall(en, j, t, now, &e);

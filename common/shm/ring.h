@@ -98,7 +98,7 @@ struct ring_status {
 	_Atomic uint32_t seq;		/* odd while being written */
 	_Atomic int32_t job_code;	/* 0, or why the job is over (TALLY_E*) */
 	char job_text[ERR_TEXT_MAX + 1];
-	char stall_text[ERR_TEXT_MAX + 1]; /* what the oldest round waits for, or "" */
+	char stall_text[ERR_TEXT_MAX + 1]; /* what the oldest rounds wait for, or "" */
 	uint8_t pad[2];
 	_Atomic uint32_t nlost;		/* ranks that the job goes on without, */
 	_Atomic uint64_t lost[WORLD_SIZE_MAX / 64];	/* rank r: bit r % 64 of word r / 64 */

@@ -386,7 +386,9 @@ static void late(void)
 		check_small(behind);
 		must(tally_wait(s, first->ticket, SOON_MS), "wait");
 	}
-	_exit(0);
+	must(tally_barrier(s, SOON_MS), "barrier");	/* who ends before is a lost rank */
+	must(tally_detach(s), "detach");
+	exit(0);
 }
 
 static int count_gpus(void)

@@ -118,6 +118,14 @@ start_rank far 1 2 a1 declare:grad:100000 "until:$TMP/go4"
 expect_error 15 far.0 \
 	"ETIMEDOUT .*not done after 3000 ms; tensor 'grad' round 1 waits for rank 1 \(machine a1\)"
 touch "$TMP/go4"
+# Two rounds, which wait for two ranks: who waits for the second hears of both.
+start_rank two 0 3 a0 declare:a:1000 declare:b:1000 submit:a submit:b wait:5:b
+start_rank two 1 3 a0 declare:a:1000 declare:b:1000 submit:b "until:$TMP/go5"
+start_rank two 2 3 a1 declare:a:1000 declare:b:1000 submit:a "until:$TMP/go5"
+expect_error 15 two.0 'ETIMEDOUT round 1 of tensor b: not done after 5000 ms; '
+expect_text "$TMP/two.0.log" "tensor 'a' round 1 waits for rank 1 \(machine a0\) since"
+expect_text "$TMP/two.0.log" "tensor 'b' round 1 waits for rank 2 \(machine a1\) since"
+touch "$TMP/go5"
 say 'missing ranks: attach, declare, barrier and wait name rank and machine'
 
 # ---- a rank that leaves while others count on it ----
