@@ -570,7 +570,6 @@ const struct msg *plan_job_again(struct sched *s, const struct sched_job *j);
 bool shrink_rank(struct sched *s, struct sched_job *j, uint32_t rank, const char *why);
 bool shrink_machine(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
 void shrink_begin(struct sched_job *j);		/* an epoch says who is gone */
-uint32_t shrink_live(const struct sched_job *j);	/* machines with ranks */
 /* Who is gone, for a message; NULL: no memory. */
 const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n);
 /* As an agent says it after a restart. */

@@ -114,15 +114,6 @@ void shrink_begin(struct sched_job *j)
 	j->shrinks = false;
 }
 
-uint32_t shrink_live(const struct sched_job *j)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < j->nmachines; i++)
-		n += !j->machines[i].out;
-	return n;
-}
-
 const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n)
 {
 	uint32_t *out = out_scratch(s, (j->nlost + 1) * sizeof(*out));

@@ -486,8 +486,3 @@ int ctl_fd(const struct ctl *c)
 {
 	return stream_fd(c->s);
 }
-
-void ctl_set_user(struct ctl *c, void *user)
-{
-	c->user = user;
-}

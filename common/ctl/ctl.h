@@ -73,7 +73,6 @@ void ctl_close(struct ctl *c);			/* sends what waits, HANDSHAKE_MS at most */
 const char *ctl_peer(const struct ctl *c);
 const char *ctl_local(const struct ctl *c);	/* "10.0.0.2:51812": this side's address */
 int ctl_fd(const struct ctl *c);		/* for SO_PEERCRED */
-void ctl_set_user(struct ctl *c, void *user);	/* replaces ctx of the callbacks */
 /* Replaces HANDSHAKE_MS for what c waits for from now on. */
 void ctl_set_patience(struct ctl *c, uint32_t ms);
 
