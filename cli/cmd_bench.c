@@ -123,7 +123,7 @@ static bool take_number(int c, uint64_t *out)
 {
 	const char option[] = { '-', (char)c, '\0' };
 	struct err e;
-	int rc = c == 'b' || c == 'e' ? parse_bytes(optarg, out, &e)
+	int rc = c == 'b' || c == 'e' ? parse_bytes(optarg, 1, TENSOR_BYTES_MAX, out, &e)
 				      : parse_u64(optarg, c == 'n', 1000000, out, &e);
 
 	return rc ? wrong(option, e.text) : true;

@@ -347,10 +347,8 @@ static int take_bytes(const char *name, const char *text, uint64_t max, uint64_t
 {
 	struct err e;
 
-	if (parse_bytes(text, out, &e) || !*out || *out > max)
-		return cmd_usage_error("doctor", "--%s %s: at least 1 byte, at most %" PRIu64,
-				       name, text, max);
-	return 0;
+	return parse_bytes(text, 1, max, out, &e)
+		? cmd_usage_error("doctor", "--%s: %s", name, e.text) : 0;
 }
 
 static int take_option(struct doctor_opts *o, int c)

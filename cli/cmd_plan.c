@@ -25,6 +25,7 @@
 #define CLASSES_MAX	64u
 #define MACHINES_MAX	SERVERS_PER_JOB_MAX
 #define GBIT_DEFAULT	UINT64_C(100000000000)
+#define BITS_PER_S_MAX	UINT64_C(1000000000000000)
 #define MODEL_BYTES_MAX	(1ull << 50)
 #define TEXT_MAX	256u
 #define GO		(-1)
@@ -92,15 +93,15 @@ static bool wrong(const char *option, const char *typed, const char *should)
 }
 
 /* "25" is 25 Gbit/s; "25g", "2.5Gbit/s", "100mbit" say their unit. */
-static bool take_rate(const char *s, uint64_t *bits_per_s)
+static int take_rate(const char *s, uint64_t *bits_per_s, struct err *e)
 {
-	bool bare = strspn(s, "0123456789.") == strlen(s);
+	bool bare = s[0] && strspn(s, "0123456789.") == strlen(s);
 	char text[32];
 
 	if (strlen(s) + 2 > sizeof(text))
-		return false;
+		return err_set(e, TALLY_EINVAL, "\"%s\" is longer than any rate; say 8x25", s);
 	snprintf(text, sizeof(text), "%s%s", s, bare ? "g" : "");
-	return !parse_bitrate(text, bits_per_s, NULL) && *bits_per_s > 0;
+	return parse_bitrate(text, 1, BITS_PER_S_MAX, bits_per_s, e);
 }
 
 static bool take_class(struct plan_opts *o, bool is_gpu, const char *typed)
@@ -113,14 +114,15 @@ static bool take_class(struct plan_opts *o, bool is_gpu, const char *typed)
 	size_t digits = strcspn(typed, "xX");
 	char number[16];
 	uint64_t count;
+	struct err e;
 
-	if (digits >= sizeof(number))
+	if (digits >= sizeof(number) || strspn(typed, "0123456789") != digits || !digits)
 		return wrong(option, typed, should);
 	memcpy(number, typed, digits);
 	number[digits] = '\0';
-	if (parse_u64(number, is_gpu, INT32_MAX, &count, NULL) ||
-	    (typed[digits] && !take_rate(typed + digits + 1, &c.bits_per_s)))
-		return wrong(option, typed, should);
+	if (parse_u64(number, is_gpu, is_gpu ? AGENTS_PER_JOB_MAX : MACHINES_MAX, &count, &e) ||
+	    (typed[digits] && take_rate(typed + digits + 1, &c.bits_per_s, &e)))
+		return wrong(option, typed, e.text);
 	*sum += (uint32_t)count;
 	if (o->gpus > AGENTS_PER_JOB_MAX || o->gpus + o->cpus > MACHINES_MAX)
 		return wrong(option, typed, "too many machines: a job has at most 1024 GPU "
@@ -165,6 +167,7 @@ static bool take_model(struct plan_opts *o, const char *typed)
 		;
 	const char *near;
 	char should[sizeof(known) + 80];
+	struct err e;
 
 	o->model = typed;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -173,11 +176,9 @@ static bool take_model(struct plan_opts *o, const char *typed)
 			o->model_bytes = parameters[i] * MODEL_BYTES_PER_PARAMETER;
 			return true;
 		}
-	if (!parse_bytes(typed, &o->model_bytes, NULL)) {
-		if (o->model_bytes > 0 && o->model_bytes <= MODEL_BYTES_MAX)
-			return true;
-		return wrong("--model", typed, "from 1 byte to 1024T");
-	}
+	if (isdigit((unsigned char)typed[0]))
+		return !parse_bytes(typed, 1, MODEL_BYTES_MAX, &o->model_bytes, &e) ||
+		       wrong("--model", typed, e.text);
 	near = cmd_nearest(typed, names, ARRAY_SIZE(names));
 	snprintf(should, sizeof(should), "no size, e.g. 1.3G, and no known network%s%s%s:%s",
 		 near ? "; did you mean " : "", near ? near : "", near ? "?  Known" : "; known",
@@ -187,10 +188,13 @@ static bool take_model(struct plan_opts *o, const char *typed)
 
 static bool take_adder(struct plan_opts *o, const char *typed)
 {
+	struct err e;
 	double gb;
 
-	if (parse_decimal(typed, 1e-3, 1e6, &gb, NULL))
-		return wrong("--adder", typed, "say 10^9 bytes per second, e.g. 34.5");
+	if (parse_decimal(typed, 1e-3, 1e6, &gb, &e)) {
+		err_wrap(&e, "in 10^9 bytes per second");
+		return wrong("--adder", typed, e.text);
+	}
 	o->adder_bytes_per_s = (uint64_t)(gb * 1e9);
 	return true;
 }

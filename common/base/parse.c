@@ -18,20 +18,20 @@
 #define FRACTION	1000000000u	/* nine digits */
 
 struct decimal {
-	uint64_t whole;
+	unsigned __int128 whole;	/* 2^64: that or more */
 	uint32_t fraction;	/* parts of FRACTION; further digits are dropped */
 };
 
 /* Digits with an optional fraction; returns the first byte behind, NULL: no number. */
 static const char *read_decimal(const char *s, struct decimal *d)
 {
+	const unsigned __int128 too_much = (unsigned __int128)UINT64_MAX + 1;
+
 	*d = (struct decimal){ 0 };
 	if (!isdigit((unsigned char)*s))
 		return NULL;
 	for (; isdigit((unsigned char)*s); s++)
-		if (__builtin_mul_overflow(d->whole, 10, &d->whole) ||
-		    __builtin_add_overflow(d->whole, (uint64_t)(*s - '0'), &d->whole))
-			return NULL;
+		d->whole = MIN(d->whole * 10 + (unsigned int)(*s - '0'), too_much);
 	if (*s != '.')
 		return s;
 	if (!isdigit((unsigned char)*++s))
@@ -41,22 +41,25 @@ static const char *read_decimal(const char *s, struct decimal *d)
 	return s;
 }
 
-/* d * unit, rounded down; false: does not fit, or is a fraction of something indivisible. */
-static bool scale(struct decimal d, uint64_t unit, uint64_t *v)
+/* d * unit, rounded down, if it is in range; fmt: how a limit is written. */
+static int scale(const char *s, struct decimal d, uint64_t unit, uint64_t min, uint64_t max,
+		 const char *(*fmt)(char *buf, size_t len, uint64_t v), uint64_t *v,
+		 struct err *e)
 {
-	unsigned __int128 x = (unsigned __int128)d.whole * unit +
-			      (unsigned __int128)d.fraction * unit / FRACTION;
+	unsigned __int128 x = d.whole * unit + (unsigned __int128)d.fraction * unit / FRACTION;
+	char low[32], high[32];
 
-	if (x > UINT64_MAX || (unit == 1 && d.fraction))
-		return false;
+	if (x < min || x > max)
+		return err_set(e, TALLY_EINVAL, "%s is out of range; from %s to %s", s,
+			       fmt(low, sizeof(low), min), fmt(high, sizeof(high), max));
 	*v = (uint64_t)x;
-	return true;
+	return 0;
 }
 
-/* Takes one letter of "kmgt" off *s: 1 to 4, its place; 0: there is none. */
+/* Takes one letter of "kmgtpe" off *s: 1 to 6, its place; 0: there is none. */
 static uint32_t read_magnitude(const char **s)
 {
-	static const char letters[] = "kmgt";
+	static const char letters[] = "kmgtpe";
 	const char *at = **s ? strchr(letters, tolower((unsigned char)**s)) : NULL;
 
 	if (!at)
@@ -82,7 +85,7 @@ static bool is_one_of(const char *s, const char *const *words, size_t n)
 	return false;
 }
 
-int parse_bytes(const char *s, uint64_t *bytes, struct err *e)
+int parse_bytes(const char *s, uint64_t min, uint64_t max, uint64_t *bytes, struct err *e)
 {
 	static const char *const ends[] = { "", "b", "i", "ib" };
 	struct decimal d;
@@ -93,14 +96,15 @@ int parse_bytes(const char *s, uint64_t *bytes, struct err *e)
 		p += *p == ' ' && p[1];
 		magnitude = read_magnitude(&p);
 		if (is_one_of(p, ends, magnitude ? ARRAY_SIZE(ends) : 2) &&
-		    scale(d, power(1024, magnitude), bytes))
-			return 0;
+		    (magnitude || !d.fraction))
+			return scale(s, d, power(1024, magnitude), min, max, fmt_bytes, bytes, e);
 	}
 	return err_set(e, TALLY_EINVAL, "\"%s\" is no number of bytes; say 4096, 512K or 1.5GiB",
 		       s);
 }
 
-int parse_bitrate(const char *s, uint64_t *bits_per_s, struct err *e)
+int parse_bitrate(const char *s, uint64_t min, uint64_t max, uint64_t *bits_per_s,
+		  struct err *e)
 {
 	static const char *const ends[] = { "", "bit", "bit/s", "bps" };
 	struct decimal d;
@@ -110,9 +114,9 @@ int parse_bitrate(const char *s, uint64_t *bits_per_s, struct err *e)
 	if (p) {
 		p += *p == ' ' && p[1];
 		magnitude = read_magnitude(&p);
-		if (is_one_of(p, ends, ARRAY_SIZE(ends)) &&
-		    scale(d, power(1000, magnitude), bits_per_s))
-			return 0;
+		if (is_one_of(p, ends, ARRAY_SIZE(ends)) && (magnitude || !d.fraction))
+			return scale(s, d, power(1000, magnitude), min, max, fmt_bitrate,
+				     bits_per_s, e);
 	}
 	return err_set(e, TALLY_EINVAL, "\"%s\" is no bit rate; say 25gbit, 100mbit or 2.5Gbit/s",
 		       s);
@@ -128,7 +132,7 @@ int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err
 	if (d.whole < min || d.whole > max)
 		return err_set(e, TALLY_EINVAL, "%s is out of range; from %" PRIu64 " to %" PRIu64,
 			       s, min, max);
-	*v = d.whole;
+	*v = (uint64_t)d.whole;
 	return 0;
 }
 
@@ -201,7 +205,7 @@ int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX 
 		return err_set(e, TALLY_EINVAL, "\"%s\" is no address; say 10.0.0.1:7000, "
 			       "[fe80::1]:7000, :7000 or host:7000@25gbit", s);
 	if (at) {
-		int rc = parse_bitrate(at + 1, &ep.bits_per_s, e);
+		int rc = parse_bitrate(at + 1, 0, UINT64_MAX, &ep.bits_per_s, e);
 
 		if (rc)
 			return rc;
@@ -279,7 +283,11 @@ const char *fmt_seconds(char *buf, size_t len, double seconds)
 	static const char *const units[] = { "ns", "us", "ms", "s" };
 	double ns = seconds * 1e9;
 
-	if (!(ns >= 0.5 && ns < 1e19)) {	/* zero, nonsense, or more than an age */
+	if (ns > 0 && ns < 1) {
+		snprintf(buf, len, "%.2g %s", ns, units[0]);
+		return buf;
+	}
+	if (!(ns >= 1 && ns < 1e19)) {	/* zero, nonsense, or more than an age */
 		snprintf(buf, len, isfinite(seconds) ? "%.0f s" : "%f s", seconds);
 		return buf;
 	}

@@ -3,18 +3,19 @@
  * parse.h - the units people type and read.
  *
  * Parsers accept the whole string or nothing: 0, or TALLY_EINVAL with e filled
- * with what was wrong and an example that would have been right.
+ * with what was wrong and the range, or an example that would have been right.
  */
 #ifndef TALLY_BASE_PARSE_H
 #define TALLY_BASE_PARSE_H
 
 #include "common/base/err.h"
 
-/* Bytes: "1000", "64K", "512KiB", "4M", "1.3G".  K, M, G, T are powers of 1024. */
-int parse_bytes(const char *s, uint64_t *bytes, struct err *e);
+/* Bytes in [min, max]: "1000", "64K", "512KiB", "4M", "1.3G".  K to E are powers of 1024. */
+int parse_bytes(const char *s, uint64_t min, uint64_t max, uint64_t *bytes, struct err *e);
 
-/* Bits per second: "25g", "25gbit", "100mbit", "2.5Gbit/s".  Powers of 1000. */
-int parse_bitrate(const char *s, uint64_t *bits_per_s, struct err *e);
+/* Bits per second in [min, max]: "25g", "25gbit", "100mbit", "2.5Gbit/s".  Powers of 1000. */
+int parse_bitrate(const char *s, uint64_t min, uint64_t max, uint64_t *bits_per_s,
+		  struct err *e);
 
 /* A decimal number in [min, max]. */
 int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err *e);

@@ -134,22 +134,13 @@ static const struct opt *find_row(const struct opt_program *p, const char *name)
 
 static int set_number(const struct opt *o, const char *value, uint64_t *field, struct err *e)
 {
-	uint64_t max = o->max ? o->max : UINT64_MAX, v;
-	int code;
+	uint64_t max = o->max ? o->max : UINT64_MAX;
 
 	if (o->type == OPT_U64)
-		code = parse_u64(value, o->min, max, &v, e);
-	else if (o->type == OPT_BYTES)
-		code = parse_bytes(value, &v, e);
-	else
-		code = parse_bitrate(value, &v, e);
-	if (code < 0)
-		return code;
-	if (v < o->min || v > max)
-		return err_set(e, TALLY_EINVAL, "must be between %llu and %llu",
-			       (unsigned long long)o->min, (unsigned long long)max);
-	*field = v;
-	return 0;
+		return parse_u64(value, o->min, max, field, e);
+	if (o->type == OPT_BYTES)
+		return parse_bytes(value, o->min, max, field, e);
+	return parse_bitrate(value, o->min, max, field, e);
 }
 
 static int set_flag(const char *value, bool *field, struct err *e)

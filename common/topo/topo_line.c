@@ -85,7 +85,7 @@ static bool is_taken(const struct topo *t, const char *name)
 static int take_rate(const char *text, struct topo_rate *r, struct err *e)
 {
 	uint64_t bits;
-	int rc = parse_bitrate(text, &bits, e);
+	int rc = parse_bitrate(text, 0, UINT64_MAX, &bits, e);
 
 	if (rc)
 		return rc;

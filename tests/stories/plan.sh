@@ -80,6 +80,11 @@ expect_text "$TMP/out" 'cpu0 sums at 11 GB/s'
 expect_status 0 "$tally" plan --gpu 4 --adder 0.1 --model 1G
 expect_text "$TMP/out" ' 0\.012 times as fast as ring all-reduce'
 
+# A time that is not 0 is not shown as 0.
+expect_status 0 "$tally" plan --gpu 8 --cpu 4 --model 1
+expect_text "$TMP/out" '^A round takes 0\.1 ns, '
+expect_text "$TMP/out" 'ring all-reduce .* \(0\.14 ns\)'
+
 expect_status 0 "$tally" plan --gpu 1 --model gpt2
 expect_text "$TMP/out" 'needs no network'
 
@@ -101,16 +106,22 @@ refused 'did you mean bert-large' --gpu 8 --model bert-larg
 refused 'known: resnet18 .* bert-large .* gpt2-xl$' --gpu 8 --model alexnet
 refused 'known: resnet18 ' --gpu 8 --model ''
 refused 'known: resnet18 ' --gpu 8 --model -
-refused 'known: resnet18 ' --gpu 8 --model 0x10
-refused '1 byte' --gpu 8 --model 0
-refused 'e\.g\. 8x25' --gpu 0 --model 1G
-refused 'e\.g\. 8x25' --gpu 8x --model 1G
-refused 'e\.g\. 8x25' --gpu 8x0 --model 1G
+refused 'is no number of bytes' --gpu 8 --model 0x10
+refused 'from 1 B to 1 PiB' --gpu 8 --model 0
+refused 'from 1 B to 1 PiB' --gpu 8 --model 99999999E
+refused 'from 1 to 1024' --gpu 0 --model 1G
+refused '"" is no bit rate' --gpu 8x --model 1G
+refused 'from 1 bit/s to 1000 Tbit/s' --gpu 8x0 --model 1G
+refused 'from 1 bit/s to 1000 Tbit/s' --gpu 4x99999999999 --model 1G
+refused 'e\.g\. 8x25' --gpu x25 --model 1G
 refused 'e\.g\. 8x25' --gpu 8 --cpu -1 --model 1G
-refused 'at most 1024' --gpu 1025 --model 1G
-refused 'at most 1024' --gpu 5000 --model 1G
-refused 'and 2048 servers' --gpu 8 --cpu 2147483647 --model 1G
-refused 'bytes per second' --gpu 8 --model 1G --adder 0
+refused 'from 1 to 1024' --gpu 1025 --model 1G
+refused 'at most 1024' --gpu 1000 --gpu 1000x25 --model 1G
+refused 'from 0 to 2048' --gpu 8 --cpu 2147483647 --model 1G
+refused 'and 2048 servers' --gpu 8 --cpu 2048 --model 1G
+for adder in 0 0.0001 99999999999; do
+	refused 'from 0.001 to 1000000' --gpu 8 --model 1G --adder $adder
+done
 refused 'bytes per second' --gpu 8 --model 1G --adder 0x10
 refused 'bytes per second' --gpu 8 --model 1G --adder nan
 refused 'bytes per second' --gpu 8 --model 1G --adder ' 5'

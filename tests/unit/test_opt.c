@@ -141,6 +141,8 @@ START_TEST(bad_value_is_refused_with_its_range)
 		ck_said(err_text, bad[i][0]);
 		ck_assert_str_eq(out_text, "");
 	}
+	ck_assert_int_eq(PARSE("--pool", "1K"), OPT_EXIT_USAGE);
+	ck_said(err_text, "--pool '1K': 1K is out of range; from 1 MiB to");	/* as --help does */
 	ck_assert_int_eq(PARSE("--engines"), OPT_EXIT_USAGE);
 	ck_said(err_text, "--engines needs a value: --engines N");
 	ck_assert_int_eq(PARSE("--quiet=maybe"), OPT_EXIT_USAGE);
