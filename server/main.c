@@ -23,8 +23,8 @@ static const struct opt options[] = {
 	  "where agents connect; once per card; port 0: any" },
 	{ "shm-socket", OPT_STR, OPT(shm_socket), "auto", 0, 0, "PATH",
 	  "Unix socket for this machine's agent; auto: in $RUNTIME_DIRECTORY or /run/tally; none" },
-	{ "memory", OPT_BYTES, OPT(memory_bytes), "0", 0, UINT64_MAX, "BYTES",
-	  "limit for result slots and windows; 0: half of the machine's" },
+	{ "memory", OPT_BYTES, OPT(memory_bytes), "0", 0, SERVER_MEMORY_MAX,
+	  "BYTES", "limit for result slots and windows, at least 32M; 0: half of the machine's" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
 	  "do not use RDMA, although a card here and one there can" },
 	{ "port-file", OPT_STR, OPT(port_file), NULL, 0, 0, "PATH",
@@ -74,6 +74,7 @@ static void set_shm_path(struct server *s)
 static int set_up(struct daemon *d, struct err *e)
 {
 	struct server *s = d->owner;
+	char given[32], least[32];
 
 	if (s->opt.no_rdma)
 		xport_rdma_off();
@@ -83,6 +84,11 @@ static int set_up(struct daemon *d, struct err *e)
 	if (strlen(s->opt.shm_socket) > ADDR_LEN_MAX)
 		return err_set(e, TALLY_EINVAL, "--shm-socket: the path is longer than %u",
 			       ADDR_LEN_MAX);
+	if (s->opt.memory_bytes && s->opt.memory_bytes < SERVER_MEMORY_MIN)
+		return err_set(e, TALLY_EINVAL, "--memory: %s is less than a job of two machines "
+			       "needs; from %s, or 0 for half of the machine's",
+			       fmt_bytes(given, sizeof(given), s->opt.memory_bytes),
+			       fmt_bytes(least, sizeof(least), SERVER_MEMORY_MIN));
 	s->name = d->name;
 	s->nengines = d->nengines;
 	set_shm_path(s);

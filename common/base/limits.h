@@ -21,6 +21,9 @@
 #define SEG_BYTES_MAX		CHUNK_BYTES_MAX
 #define WINDOW_BYTES_MAX	(16u << 20)	/* credit per (job, agent, server) */
 #define WINDOW_BYTES_MIN	CHUNK_BYTES_MAX
+/* Of a server: the smallest windows of two machines in the quarter that windows may take. */
+#define SERVER_MEMORY_MIN	(8u * WINDOW_BYTES_MIN)
+#define SERVER_MEMORY_MAX	(1ull << 50)
 #define SERVER_OWN_BYTES	(64u << 20)	/* a server's, besides its share and windows */
 #define SLAB_BYTES_MAX		(1ull << 40)
 #define SLABS_PER_PROCESS_MAX	64u		/* arena slabs of one training process */

@@ -282,6 +282,9 @@ enum pass { PASS_OWN, PASS_PROGRAM };
 
 static int take_own(struct parse *ps, const struct opt *o, const char *value, struct err *e)
 {
+	/* The last one of an option counts, but of a file no line would: that is a mistake. */
+	if (o->offset == offsetof(struct own, config) && ps->own.config)
+		return err_set(e, TALLY_EINVAL, "--config is given twice: put all into one file");
 	if (set_field(o, &ps->own, value, true, e) < 0)
 		return err_wrap(e, "--%s '%.200s'", o->name, value);
 	return 0;

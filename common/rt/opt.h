@@ -3,7 +3,9 @@
  * opt.h - a daemon's options from one table: command line, file, help.
  *
  * Each row names a field of the program's option struct.  Sources, later wins:
- * default, --config FILE ("name = value" lines, see ini.h), command line.  An
+ * default, --config FILE ("name = value" lines, see ini.h), command line.  Of an
+ * option that the command line has several times the last one counts, so that a
+ * script can add to a line; only --config goes once.  An
  * unknown name or a value out of range is an error with file and line (or the
  * argument) and the nearest name; the caller exits 2.
  * --help, --version, --show-config and --check come for free.

@@ -143,6 +143,14 @@ check 2 '--listen' tally-scheduler --listen 127.0.0.1:99999
 check 1 '/nonexistent' tally-scheduler --secret-file /nonexistent
 check 2 "secret file's name is empty" tally-scheduler --secret-file ''
 check 2 '--listen.*no address' tally-server --listen 10.0.0.1:x
+check 2 '--window.* out of range; from 4 MiB to 16 MiB' tally-scheduler --window 3M
+check 2 '--memory.* from 0 B to 1 PiB' tally-server --memory 16EiB
+check 2 '--memory: 1 B is less .* from 32 MiB, or 0 ' tally-server --memory 1
+check 0 'are right' tally-server --memory 32M
+check 0 'are right' tally-server --memory 1PiB
+printf '# empty\n' > "$TMP/conf"
+check 2 '--config is given twice' tally-scheduler --config "$TMP/conf" --config "$TMP/conf"
+check 0 'are right' tally-scheduler --config "$TMP/conf" --window 8M --window 4M
 check 2 '--rail.*@x' tally-agent --rail 10.0.0.1@x
 check 2 '--rail.*0 bit/s' tally-agent --rail 10.0.0.1@0bit
 check 1 '--topology.*cannot read /nonexistent' tally-agent --topology /nonexistent

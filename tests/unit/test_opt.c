@@ -195,6 +195,17 @@ START_TEST(file_errors_name_file_and_line)
 }
 END_TEST
 
+START_TEST(last_of_an_option_on_the_command_line_counts_but_only_one_file_is_read)
+{
+	write_file("engines = 4\n");
+	ck_assert_int_eq(PARSE("--engines", "5", "--engines", "6", "--config", file), OPT_RUN);
+	ck_assert_uint_eq(f.engines, 6);
+	ck_assert_int_eq(PARSE("--config", file, "--engines", "5", "--config", file),
+			 OPT_EXIT_USAGE);
+	ck_said(err_text, "--config is given twice: put all into one file");
+}
+END_TEST
+
 START_TEST(line_too_long_is_refused_and_a_last_line_without_newline_is_read)
 {
 	char *text = malloc(10000);
@@ -278,6 +289,7 @@ int main(void)
 	tcase_add_test(c, bad_value_is_refused_with_its_range);
 	tcase_add_test(c, list_is_bounded);
 	tcase_add_test(c, file_errors_name_file_and_line);
+	tcase_add_test(c, last_of_an_option_on_the_command_line_counts_but_only_one_file_is_read);
 	tcase_add_test(c, line_too_long_is_refused_and_a_last_line_without_newline_is_read);
 	tcase_add_test(c, help_shows_every_row_with_default_and_range_within_80_columns);
 	tcase_add_test(c, shown_configuration_reads_back_the_same);
