@@ -240,12 +240,15 @@ static void from_stranger(struct sched *s, uint32_t conn, const struct msg *m)
 		node_hello(s, conn, &m->hello);
 		return;
 	}
-	if (m->type == MSG_QUERY || m->type == MSG_DRAIN)
+	if (s->conns[conn].state == SC_CLI)
+		out_reply(s, conn, 0, TALLY_EAUTH, "a CLI may send QUERY and DRAIN, and sent %s",
+			  msg_type_name(m->type));
+	else if (m->type == MSG_QUERY || m->type == MSG_DRAIN)
 		out_reply(s, conn, m->query.req, TALLY_EAUTH,
 			  "the cluster has a join secret, and the question came without it");
 	else
 		out_reply(s, conn, 0, TALLY_EAUTH,
-			  "a connection begins with HELLO; this one began with %s",
+			  "before %s comes HELLO, which says who sends it",
 			  msg_type_name(m->type));
 	out_close(s, conn);
 }

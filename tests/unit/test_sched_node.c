@@ -122,9 +122,23 @@ START_TEST(strangers_are_turned_away)
 
 	heartbeat(c, 1);
 	ck_assert_int_eq(last(c, MSG_REPLY)->code, TALLY_EAUTH);
+	ck_assert_str_eq(last(c, MSG_REPLY)->text, "before HEARTBEAT comes HELLO, which says "
+			 "who sends it");
 	ck_assert_uint_eq(w->closes[c], 1);
 	send(v, &m);
 	ck_assert_int_eq(last(v, MSG_REPLY)->code, TALLY_EVERSION);
+}
+END_TEST
+
+START_TEST(cli_that_has_said_hello_hears_what_it_may_send)
+{
+	uint32_t c = hello(NODE_CLI, "cli");
+
+	heartbeat(c, 1);
+	ck_assert_int_eq(last(c, MSG_REPLY)->code, TALLY_EAUTH);
+	ck_assert_str_eq(last(c, MSG_REPLY)->text,
+			 "a CLI may send QUERY and DRAIN, and sent HEARTBEAT");
+	ck_assert_uint_eq(w->closes[c], 1);
 }
 END_TEST
 
@@ -398,6 +412,7 @@ static void add(TCase *t)
 	tcase_add_test(t, deaf_scheduler_blames_nobody);
 	tcase_add_test(t, who_is_away_for_a_moment_is_not_dead_when_the_scheduler_was_deaf);
 	tcase_add_test(t, strangers_are_turned_away);
+	tcase_add_test(t, cli_that_has_said_hello_hears_what_it_may_send);
 	tcase_add_test(t, secret_is_asked_for);
 	tcase_add_test(t, a_secret_is_all_of_it_and_no_more);
 	tcase_add_test(t, a_secret_that_nobody_asked_for_is_not_called_wrong);
