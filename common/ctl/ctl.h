@@ -85,7 +85,7 @@ int ctl_client_open(struct ctl_client **c, const char *host, uint16_t port, uint
 void ctl_client_close(struct ctl_client *c);
 /* Sends *ask, waits for one message that is not a HEARTBEAT; *answer lives until the next
  * call.  timeout_ms is for opening and for each ask.  After an error only close is of use.
- * A host that begins with '/' is a Unix socket's path. */
+ * A host that begins with '/' is a Unix socket's path; one without an address is EIO. */
 int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answer,
 		   struct err *e);
 

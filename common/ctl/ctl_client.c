@@ -143,7 +143,7 @@ static int connect_tcp(struct ctl_client *c, const char *host, uint16_t port, st
 	snprintf(service, sizeof(service), "%u", port);
 	r = getaddrinfo(host, service, &hints, &all);
 	if (r != 0)
-		return err_set(e, TALLY_ESCHED, "cannot find the address of %s: %s", host,
+		return err_set(e, TALLY_EIO, "cannot find the address of %s: %s", host,
 			       gai_strerror(r));
 	for (ai = all; ai && code < 0; ai = ai->ai_next)
 		code = connect_to(c, ai->ai_addr, ai->ai_addrlen, e);

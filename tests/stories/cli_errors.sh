@@ -62,6 +62,11 @@ for verb in status nodes jobs tensors; do
 	try 2 '--timeout' $verb --timeout 0
 	try 2 "unexpected argument 'all'" $verb all
 done
+# A name without an address: starting a scheduler there is no remedy.
+try 5 'no scheduler at no-such-host.invalid: cannot find the address of no-such-host.invalid' \
+	status --scheduler no-such-host.invalid
+expect_text "$TMP/err" 'by its address,$'
+grep -q 'tally-scheduler --listen' "$TMP/err" && fail 'a scheduler is to listen on no address'
 try 2 'no option --job' nodes --job x
 try 2 '--secret-file' nodes --secret-file /nonexistent
 try 2 "secret file's name is empty" nodes --secret-file ''
