@@ -46,7 +46,8 @@ static const char usage[] =
 "                    link for as long\n"
 "  --topology FILE   not of this machine, but of the one in FILE: hwloc's XML (lstopo\n"
 "                    FILE.xml), or lines as the picture of a machine has them\n"
-"  --listen ADDR     be the other end for --peer, until interrupted (port 7479)\n"
+"  --listen ADDR     be the other end for --peer, until interrupted (port 7479; with\n"
+"                    port 0 any); says where it listens\n"
 "  --once            with --listen: for one peer only\n"
 "  --peer ADDR       latency and bandwidth to a machine that listens: by RDMA where\n"
 "                    both have a card for it, else by TCP, as agents and servers do\n"
@@ -64,7 +65,7 @@ struct doctor_opts {
 	const char *rail[RAILS_MAX], *listen, *peer, *topology;
 	uint32_t nrails;
 	uint64_t size, bytes;
-	bool once, probe;
+	bool once, probe, sized;	/* sized: by --size or --bytes */
 };
 
 /* ---- checks ---- */
@@ -296,9 +297,15 @@ static int measure(const struct doctor_opts *o)
 	rc = route_numeric(host, to.remote, &e);
 	if (!rc && o->nrails)
 		rc = rail_address(o->rail[0], to.local, &none, &e);
+	if (!rc && o->nrails && !host_has_address(to.local))
+		rc = err_set(&e, TALLY_EINVAL, "--rail %s is not an address of this machine",
+			     to.local);
 	rc = rc ? rc : probe_run(&to, (uint32_t)o->size, o->bytes, &r, &e);
 	if (rc) {
 		fprintf(stderr, "tally doctor: %s: %s\n", o->peer, e.text);
+		if (rc != TALLY_EINVAL && !r.kind[0])
+			fprintf(stderr, "Run 'tally doctor --listen %s' there, and see that "
+				"nothing on the way keeps it off.\n", o->peer);
 		return CMD_FAILED;
 	}
 	printf("link       %s%s%s\n", r.kind, r.path[0] ? ", " : "", r.path);
@@ -375,12 +382,42 @@ static int take_option(struct doctor_opts *o, int c)
 		o->peer = optarg;
 		return 0;
 	case 's':
+		o->sized = true;
 		return take_bytes("size", optarg, SEG_BYTES_MAX, &o->size);
 	case 'b':
+		o->sized = true;
 		return take_bytes("bytes", optarg, UINT64_C(1) << 50, &o->bytes);
 	default:
 		return CMD_USAGE;
 	}
+}
+
+/* What would be ignored is a mistake; CMD_USAGE when it has been said. */
+static int check_together(const struct doctor_opts *o)
+{
+	if (o->listen && o->peer)
+		return cmd_usage_error("doctor", "--listen and --peer are two machines'");
+	if (o->topology && (o->listen || o->peer || o->nrails || o->probe))
+		return cmd_usage_error("doctor", "--topology goes alone: it is not of this "
+				       "machine, and names its own cards");
+	if (o->sized && !o->peer)
+		return cmd_usage_error("doctor", "--size and --bytes are of what goes to a peer: "
+				       "say --peer ADDR, too");
+	if (o->once && !o->listen)
+		return cmd_usage_error("doctor", "--once is for one that listens: say --listen "
+				       "ADDR, too");
+	if (o->probe && (o->listen || o->peer))
+		return cmd_usage_error("doctor", "--probe measures this machine: leave out %s",
+				       o->listen ? "--listen" : "--peer");
+	if (o->nrails && o->listen)
+		return cmd_usage_error("doctor", "--listen says by its address which card to use: "
+				       "leave out --rail");
+	if (o->nrails > 1 && o->peer)
+		return cmd_usage_error("doctor", "--peer goes out by one card: say one --rail");
+	if (o->bytes / o->size > UINT32_MAX)
+		return cmd_usage_error("doctor", "--bytes are more than 2^32 - 1 payloads of "
+				       "--size: say fewer or larger ones");
+	return 0;
 }
 
 int cmd_doctor(int argc, char **argv)
@@ -400,14 +437,8 @@ int cmd_doctor(int argc, char **argv)
 		return rc;
 	if (optind < argc)
 		return cmd_usage_error("doctor", "unexpected '%s'", argv[optind]);
-	if (o.bytes / o.size > UINT32_MAX)
-		return cmd_usage_error("doctor", "--bytes are more than 2^32 - 1 payloads of "
-				       "--size: say fewer or larger ones");
-	if (o.listen && o.peer)
-		return cmd_usage_error("doctor", "--listen and --peer are two machines'");
-	if (o.topology && (o.listen || o.peer || o.nrails || o.probe))
-		return cmd_usage_error("doctor", "--topology goes alone: it is not of this "
-				       "machine, and names its own cards");
+	if (check_together(&o))
+		return CMD_USAGE;
 	if (o.listen)
 		return serve(&o);
 	if (o.topology)

@@ -348,10 +348,26 @@ static int listen_on(const char *host, uint16_t port, int *listener, struct err 
 	return e->code;
 }
 
+/* Port 0 is another one by now. */
+static int say_where(int listener, struct err *e)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	char host[ADDR_LEN_MAX + 1], port[8];
+
+	if (getsockname(listener, (struct sockaddr *)&ss, &len) ||
+	    getnameinfo((struct sockaddr *)&ss, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV))
+		return err_set(e, TALLY_EIO, "cannot find out where it listens");
+	printf(strchr(host, ':') ? "listens on [%s]:%s\n" : "listens on %s:%s\n", host, port);
+	return fflush(stdout) ? err_set(e, TALLY_EIO, "cannot write the output: %m") : 0;
+}
+
 int probe_serve(const char *host, uint16_t port, uint32_t peers, struct err *e)
 {
 	int listener = -1, rc = listen_on(host, port, &listener, e);
 
+	rc = rc ? rc : say_where(listener, e);
 	for (uint32_t i = 0; !rc && (!peers || i < peers); i++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 

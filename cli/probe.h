@@ -29,8 +29,8 @@ struct probe_result {
 int probe_run(const struct xport_addr *to, uint32_t size, uint64_t bytes, struct probe_result *r,
 	      struct err *e);
 /*
- * Serves one peer after another; returns on an error, or after `peers` of them (0: never).
- * Where it has `peers`, one that cannot be served is an error.
+ * Says on stdout where it listens, and serves one peer after another; returns on an error, or
+ * after `peers` of them (0: never).  Where it has `peers`, one that cannot be served is an error.
  */
 int probe_serve(const char *host, uint16_t port, uint32_t peers, struct err *e);
 

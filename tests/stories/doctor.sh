@@ -53,10 +53,32 @@ expect_status 1 "$BIN/tally" doctor --topology "$TMP/nowhere"
 expect_text "$TMP/err" 'nowhere: No such file'
 
 for wrong in '--topology x --rail 1' '--peer 1 --listen 2' '--size 0' '--size 5M' \
-	'--bytes nothing' '--size 1 --bytes 4G' 'word'; do
+	'--bytes nothing' '--peer 1 --size 1 --bytes 4G' 'word'; do
 	# shellcheck disable=SC2086 # options are words
 	expect_status 2 "$BIN/tally" doctor $wrong
 done
+# ignored MISSING ARGUMENT...: what would change nothing is refused.
+ignored()
+{
+	expect_status 2 "$BIN/tally" doctor "${@:2}"
+	expect_text "$TMP/err" "$1"
+}
+ignored 'say --peer ADDR' --size 4K
+ignored 'say --peer ADDR' --bytes 4K --listen 127.0.0.1
+ignored 'say --listen ADDR' --once
+ignored 'say --listen ADDR' --once --peer 127.0.0.1
+ignored 'leave out --peer' --probe --peer 127.0.0.1
+ignored 'leave out --rail' --rail 127.0.0.1 --listen 127.0.0.1
+ignored 'say one --rail' --rail 127.0.0.1 --rail 127.0.0.2 --peer 127.0.0.1
+expect_status 1 "$BIN/tally" doctor --peer 127.0.0.1 --rail 192.0.2.77
+expect_text "$TMP/err" '--rail 192\.0\.2\.77 is not an address of this machine'
+
+# With port 0 it says which one it is.
+start_daemon any "$BIN/tally" doctor --listen 127.0.0.1:0 --once
+wait_until 10 'it says where it listens' grep -q '^listens on 127\.0\.0\.1:[1-9]' "$TMP/any.log"
+expect_status 0 "$BIN/tally" doctor --peer "$(sed -n 's/^listens on //p' "$TMP/any.log")" \
+	--bytes 1M
+wait "$PID" || fail 'one on any port ended badly'
 
 # An address of our own: a port of 127.0.0.1 that is free now another test may have a moment later.
 addr=127.$(( 64 + ($$ >> 16 & 63) )).$(( $$ >> 8 & 255 )).$(( $$ & 255 ))
@@ -64,6 +86,7 @@ listens() { ss -Hltn "src $addr:7479" | grep -q .; }
 
 expect_status 1 "$BIN/tally" doctor --peer "$addr"
 expect_text "$TMP/err" 'refused'
+expect_text "$TMP/err" "^Run 'tally doctor --listen $addr' there"
 start_daemon peer "$BIN/tally" doctor --listen "$addr" --once
 wait_until 10 'the peer listens' listens
 expect_status 0 "$BIN/tally" doctor --peer "$addr" --size 64K --bytes 16M
