@@ -30,7 +30,7 @@ enum cmd_exit {
 	X(status,	"the cluster in a few lines: scheduler, nodes, jobs") \
 	X(nodes,	"every agent and server: state, cards, rates, memory") \
 	X(jobs,		"every job: ranks, machines, tensors, who is missing") \
-	X(tensors,	"every declared tensor: type, size, chunks, who is missing") \
+	X(tensors,	"every declared tensor: type, size, chunks; rounds that wait") \
 	X(drain,	"give a server nothing to do, so that it can be stopped; or undo it") \
 	X(plan,		"what a cluster would do on paper: shares, round time, bottleneck") \
 	X(local,	"run a whole cluster and a job on this machine, then clean up") \

@@ -34,6 +34,7 @@ struct query_verb {
 	void (*json)(const struct msg_report *r, struct json *j);
 	bool takes_job;
 	const struct query_verb *stuck;	/* with --stuck; NULL: it has no such option */
+	const char *columns;	/* of the table, for --help; NULL: they explain themselves */
 };
 
 /* ---- text of numbers ---- */
@@ -99,6 +100,27 @@ static const char *node_note(const struct msg_node_row *n)
 {
 	return n->note[0] ? n->note : n->last.note;
 }
+
+static const char nodes_columns[] =
+"  NODE          its name\n"
+"  KIND          agent or server\n"
+"  STATE         up, away (may come back), draining, drained\n"
+"  MACHINE       machine id: the same text is the same machine\n"
+"  ADDRESS       of its first card; a server's with the port\n"
+"  CARDS         that it uses\n"
+"  RATE          all its cards together, each way\n"
+"  ADDER         server: what it reads while it sums, measured at start\n"
+"  MEMORY        server: its --memory\n"
+"  USED          server: of that; agent: what it shares with its processes\n"
+"  JOBS          that it takes part in\n"
+"  LINKS         data links that are up\n"
+"  LINKS/PEER    agent: to one engine of a server, the most\n"
+"  FRAMES/WRITE  frames that one call brings to a socket, on average; more is cheaper\n"
+"  FLIGHT        what may be under way on its cards at once\n"
+"  ROUNDS        finished since it was started: tensors' (agent), segments' (server)\n"
+"  DROPS         frames that were stale, doubled or malformed\n"
+"  PACE          server that was found slow: what it gets of its planned share\n"
+"  NOTE          what is worth knowing about it\n";
 
 static bool nodes_table(const struct msg_report *r, FILE *out)
 {
@@ -483,8 +505,10 @@ static void print_usage(const struct query_verb *v)
 		puts("  --job NAME             of this job only");
 	if (v->stuck)
 		puts("  --stuck                rounds that wait: for whom, and since when");
-	puts("  --json                 for programs: one object with a \"schema\" number\n"
+	puts("  --json                 for programs: one object, fields as in docs/CLI.md\n"
 	     "  --timeout SECONDS      how long to wait for the answer (5)");
+	if (v->columns)
+		printf("\nColumns (-: nothing, or not known):\n%s", v->columns);
 }
 
 enum { GO = -1 };	/* parse_opts: options are fine; go on */
@@ -575,6 +599,7 @@ int cmd_status(int argc, char **argv)
 	static const struct query_verb v = {
 		"status", "Shows the cluster in a few lines: scheduler, nodes, jobs.",
 		QUERY_NODES | QUERY_JOBS, status_table, status_json, false, NULL,
+		NULL,
 	};
 
 	return query(&v, argc, argv);
@@ -584,7 +609,7 @@ int cmd_nodes(int argc, char **argv)
 {
 	static const struct query_verb v = {
 		"nodes", "Shows every agent and server: state, cards, rates, memory, counters.",
-		QUERY_NODES, nodes_table, nodes_json, false, NULL,
+		QUERY_NODES, nodes_table, nodes_json, false, NULL, nodes_columns,
 	};
 
 	return query(&v, argc, argv);
@@ -594,7 +619,7 @@ int cmd_jobs(int argc, char **argv)
 {
 	static const struct query_verb v = {
 		"jobs", "Shows every job: ranks, machines, tensors, and who is missing.",
-		QUERY_JOBS, jobs_table, jobs_json, true, NULL,
+		QUERY_JOBS, jobs_table, jobs_json, true, NULL, NULL,
 	};
 
 	return query(&v, argc, argv);
@@ -604,9 +629,13 @@ int cmd_tensors(int argc, char **argv)
 {
 	static const struct query_verb stuck = {
 		"tensors", "", QUERY_STUCK | QUERY_JOBS, stuck_table, stuck_json, true, NULL,
+		NULL,
 	}, v = {
-		"tensors", "Shows every declared tensor: type, size, chunks, and who is missing.",
+		"tensors",
+		"Shows every declared tensor: type, size, chunks, and which ranks have yet to\n"
+		"declare it (WAITING-FOR); with --stuck, whom rounds wait for.",
 		QUERY_TENSORS | QUERY_JOBS, tensors_table, tensors_json, true, &stuck,
+		NULL,
 	};
 
 	return query(&v, argc, argv);

@@ -44,6 +44,8 @@ for verb in status nodes jobs tensors drain plan local doctor bench; do
 		expect_text "$TMP/out" "^usage: tally $verb"
 	done
 done
+expect_status 0 tally tensors --help
+expect_text "$TMP/out" 'declare it \(WAITING-FOR\); with --stuck, whom rounds wait for'
 
 # ---- a full disk is no success ----
 tally help > /dev/full 2> "$TMP/err" && fail 'writing to a full disk succeeded'
