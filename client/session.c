@@ -468,7 +468,7 @@ static int say_goodbye(tally_session *s, bool returns)
 	return rc && s->conn.fd < 0 && !s->away ? lt_session_over(s) : rc;
 }
 
-int tally_detach(tally_session *s)
+int tally_leave(tally_session *s)
 {
 	bool returns;
 	int rc;
@@ -478,20 +478,39 @@ int tally_detach(tally_session *s)
 	returns = s->grace_ms && !s->gpu;
 	lt_gpu_close(s);
 	rc = say_goodbye(s, returns);
-	const int fds[] = { s->sub_bell, s->cpl_bell, s->alive, s->poll_fd, s->news_fd,
-			    s->away_fd };
+	if (!s->over.code)
+		err_set(&s->over, TALLY_ESHUTDOWN, "the session has left its job");
+	s->attached = false;
+	int *const fds[] = { &s->sub_bell, &s->cpl_bell, &s->alive, &s->poll_fd, &s->news_fd,
+			     &s->away_fd };
 
 	lt_conn_fini(&s->conn);
 	lt_tensors_fini(s);
 	lt_timeline_close(s->timeline);
+	s->timeline = NULL;
+	slab_free(&s->ring_mem);
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+	for (uint32_t i = 0; i < s->nresults; i++)
+		slab_close_fd(&s->results[i].mem);
+	for (uint32_t i = 0; i < s->arena.nslabs; i++)
+		slab_close_fd(&s->arena.slabs[i].mem);
+	return rc;
+}
+
+int tally_detach(tally_session *s)
+{
+	int rc = tally_leave(s);
+
+	if (!s)
+		return 0;
 	for (uint32_t i = 0; i < s->nresults; i++)
 		slab_free(&s->results[i].mem);
 	lt_arena_fini(&s->arena);
-	slab_free(&s->ring_mem);
 	pthread_mutex_destroy(&s->sub_lock);
-	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
 	lt_mem_free(s);
 	return rc;
 }

@@ -141,11 +141,25 @@ typedef struct {
  */
 TALLY_API int tally_attach(const tally_options *opt, tally_session **s);
 
-/* Leaves the job and frees everything of s, arena memory too.  NULL is fine.
+/*
+ * Leaves the job and frees everything of s, arena memory too.  NULL is fine.
  * Work in flight is given up (that costs the other ranks the job).  When all ranks' calls have
  * returned, a job of the same name can be started anywhere (unless the scheduler is away, or
- * takes more than 3 s to hear of it). */
+ * takes more than 3 s to hear of it).  An error (EAGENT, ETIMEDOUT, or what has ended the job)
+ * says that the job may not have heard of it; s is freed all the same.  An agent that does not
+ * answer costs 7 s, one that is gone up to the time that it is waited for (tally_attach).
+ */
 TALLY_API int tally_detach(tally_session *s);
+
+/*
+ * The first half of it, for whoever has handed memory of s on: leaves the job, frees tensors
+ * (their handles die) and closes descriptors.  What tally_alloc(), tally_import() and
+ * tally_result() have given stays readable, tally_alloc()'s writable, until tally_detach(),
+ * which then waits for nothing and may be called by any thread.  Calls in between that need
+ * the job get ESHUTDOWN, or what had ended it before.  Errors as of tally_detach(), with a
+ * text; a second call is harmless.
+ */
+TALLY_API int tally_leave(tally_session *s);
 
 /*
  * Who this process is; the same from tally_attach() to tally_detach().  EINVAL, which

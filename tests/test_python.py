@@ -155,6 +155,53 @@ def only_a_dma_buf_is_memory_of_a_device(s):
             raise AssertionError("/dev/zero was taken for a device's memory")
 
 
+def mapped():
+    """Mappings of memory that is shared with an agent."""
+    with open("/proc/self/maps") as maps:
+        return sum("/memfd:" in line for line in maps)
+
+
+def lonely(s, job):
+    return tally.Session(job=f"{job} {s.rank}", rank=0, world=1)
+
+
+def arrays_outlive_their_session(s):
+    """However many there are; the last one takes the memory with it, in whatever thread."""
+    before = mapped()
+    with lonely(s, "outlived") as alone:
+        arrays = [alone.empty(10) for _ in range(3000)]
+        arrays[-1][:] = 3
+        result = alone.declare("last", 10).push_pull(arrays[-1]).wait(DEADLINE_S)
+    arrays[0][:] = 1
+    assert arrays[0].sum() == 10 and (result == 3).all() and mapped() > before
+    del alone, result
+    gone = threading.Thread(target=arrays.clear)
+    gone.start()
+    gone.join()
+    assert mapped() == before
+    with lonely(s, "outlived"):
+        pass
+    assert mapped() == before
+
+
+def arrays_outlive_a_session_that_was_forgotten(s):
+    """Which leaves its job then: the next one of that name begins at once."""
+    before = mapped()
+    result = lonely(s, "forgotten").declare("kept", 3).push_pull(np.ones(3, np.float32)).wait()
+    with lonely(s, "forgotten"):
+        assert (result == 1).all()
+    assert (result == 1).all() and mapped() > before
+    child = os.fork()
+    if not child:
+        os._exit(int(result.sum()))
+    assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 3
+    part = result[1:]
+    del result
+    assert (part == 1).all()
+    del part
+    assert mapped() == before
+
+
 def libraries_of_other_releases_are_refused():
     """Only what the package can know; and its own version is the library's."""
     assert tally.__version__ == tally.version()
@@ -279,6 +326,8 @@ def main():
             a_rank_that_is_not_there_is_named,
             a_time_that_c_cannot_hold_is_long,
             only_a_dma_buf_is_memory_of_a_device,
+            arrays_outlive_their_session,
+            arrays_outlive_a_session_that_was_forgotten,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,
             a_session_has_a_limit_for_its_rounds,

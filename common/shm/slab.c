@@ -288,13 +288,19 @@ int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e)
 	return 0;
 }
 
-void slab_free(struct slab *s)
+void slab_close_fd(struct slab *s)
 {
 	/* a zeroed slab has fd 0, which is not ours: base tells */
+	if (s->base && s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+}
+
+void slab_free(struct slab *s)
+{
 	if (!s->base)
 		return;
 	munmap(s->base, s->bytes);
-	if (s->fd >= 0)
-		close(s->fd);
+	slab_close_fd(s);
 	*s = (struct slab){ .fd = -1 };
 }

@@ -66,7 +66,8 @@ bool slab_is_device(int fd);
 int slab_remap(struct slab *s, int fd, struct err *e);
 
 int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e);
-void slab_free(struct slab *s);				/* harmless on a zeroed/freed slab */
+void slab_close_fd(struct slab *s);			/* its mapping stays */
+void slab_free(struct slab *s);				/* both harmless on a zeroed/freed slab */
 
 /* Descriptors over a Unix socket (SOCK_SEQPACKET or stream): one message, at most
  * `nfds` of them, all CLOEXEC; extra ones are closed. */

@@ -58,6 +58,7 @@ class GpuOptions(ctypes.Structure):
 _FUNCTIONS = {
     # name: (result, arguments)
     "tally_attach": (c_int, [POINTER(Options), POINTER(c_void_p)]),
+    "tally_leave": (c_int, [c_void_p]),
     "tally_detach": (c_int, [c_void_p]),
     "tally_rank": (c_int, [c_void_p]),
     "tally_world_size": (c_int, [c_void_p]),

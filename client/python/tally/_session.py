@@ -270,15 +270,30 @@ class Tensor:
         return self.session._view(address, self.shape, self.dtype, writable=False)
 
 
-def _detach(place, pid, left):
+def _leave(place, pid, left):
     """Of a session that nobody has any more, or at the end of the process.
 
-    What runs later at that end finds the session detached.  A child that was forked has it, too,
-    and ends; the rank is its parent.
+    What runs later at that end finds the session detached, and its arrays as they were.  A child
+    that was forked has it, too, and ends; the rank is its parent.
     """
     pointer, place[0] = place[0], None
     if os.getpid() == pid and not left:
-        _lib.tally_detach(pointer)
+        _lib.tally_leave(pointer)
+
+
+class _Memory:
+    """What a session has mapped; its own, and that of each array that lies there.
+
+    When the last of them is gone it is unmapped, in whatever thread that is.
+    """
+
+    def __init__(self, pointer, pid, left):
+        weakref.finalize(self, self._free, pointer, pid, left).atexit = False
+
+    @staticmethod
+    def _free(pointer, pid, left):
+        if os.getpid() == pid and not left:
+            _lib.tally_detach(pointer)
 
 
 def _heard(over, function, *args):
@@ -320,8 +335,8 @@ class Session:
     (tally.h says how); live_ranks and is_live() tell who is left.  At grow() lost ranks come
     back: processes that attach under their numbers, for which is_late is true.
 
-    Arrays from empty() and results are libtally's memory: they must not be used
-    after detach().
+    Arrays from empty() and results are libtally's memory.  They may be used after detach(), and
+    each of them keeps all of that session's memory: copy what is kept for long.
     """
 
     def __init__(self, socket=None, job=None, rank=0, world=0, local_rank=-1, timeout=None,
@@ -345,13 +360,14 @@ class Session:
             _lib.tally_attach, ctypes.byref(options), ctypes.byref(pointer),
         )
         self._place = [pointer.value]  # where the finalizer finds it, too
-        if code:
-            text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
-            self._close()
-            raise _error(code, text)
         self._pid = os.getpid()
         self._left = []  # not empty: a call that nobody waits for uses the session
-        self._finalizer = weakref.finalize(self, _detach, self._place, self._pid, self._left)
+        self._memory = _Memory(pointer.value, self._pid, self._left)
+        if code:
+            text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
+            self._place[0] = self._memory = None
+            raise _error(code, text)
+        self._finalizer = weakref.finalize(self, _leave, self._place, self._pid, self._left)
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
         self._post = None  # has the owner call something
@@ -376,10 +392,6 @@ class Session:
         if self._owner not in (None, threading.get_ident()):
             raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
         return self._pointer
-
-    def _close(self):
-        pointer, self._place[0] = self._pointer, None
-        return _lib.tally_detach(pointer)
 
     def _used(self, function, *args):
         """function(pointer, *args), which may still run, in a daemon, when the process ends."""
@@ -427,7 +439,7 @@ class Session:
     def _view(self, address, shape, dtype, writable=True):
         count = int(np.prod(shape, dtype=np.int64))
         raw = (ctypes.c_uint8 * max(count * dtype.itemsize, 1)).from_address(address)
-        raw._session = self  # the memory lives as long as the session does
+        raw._memory = self._memory
         array = np.frombuffer(raw, dtype=dtype, count=count).reshape(shape)
         array.flags.writeable = writable
         return array
@@ -435,7 +447,11 @@ class Session:
     @property
     def error_text(self):
         """The text of the last error, "" if there was none."""
-        return (_lib.tally_error_text(self._pointer) or b"").decode("utf-8", "replace")
+        return self._error_text(self._pointer)
+
+    @staticmethod
+    def _error_text(pointer):
+        return (_lib.tally_error_text(pointer) or b"").decode("utf-8", "replace")
 
     @property
     def rank(self):
@@ -484,16 +500,22 @@ class Session:
         return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
 
     def detach(self):
-        """Leaves the job and frees everything; harmless when done already, and in a child."""
+        """Leaves the job; harmless when done already, and in a child.
+
+        Its memory is freed when no array of it is left.
+        """
         if self._pointer and self._pid == os.getpid():
             last_words = self._last_words  # keeps memory that a GPU may still write to
             failure = last_words() if last_words else None
             self._finalizer.detach()
-            code = self._close()
+            pointer, self._place[0] = self._pointer, None
+            code = _lib.tally_leave(pointer)
+            text = self._error_text(pointer)
+            self._memory = None
             if failure:
                 raise failure
             if code:
-                raise _error(code, "")
+                raise _error(code, text)
 
     def gpu_open(self, device=None, exact=False, plugin=None):
         """Gives the session a GPU until it is detached; all ranks of the machine call it.
