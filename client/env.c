@@ -92,14 +92,23 @@ static const struct env_family *env_family(void)
 	return first;
 }
 
+/* A shell of sbatch or salloc has Slurm's variables, too, without being a task. */
+static int half_a_family(const struct env_family *f, struct err *e)
+{
+	const char *there = env_get(f->rank) ? f->rank : f->world;
+	const char *start = !strcmp(f->launcher, "slurm") ? "start it with srun" : "set both";
+
+	return err_set(e, TALLY_EINVAL, "environment: %s is set but %s is not; %s, or set "
+		       "TALLY_RANK and TALLY_WORLD_SIZE", there,
+		       there == f->rank ? f->world : f->rank, start);
+}
+
 static int env_read_ranks(const struct env_family *f, struct lt_ident *id, struct err *e)
 {
 	uint64_t world, rank, local;
 
 	if (!env_get(f->rank) || !env_get(f->world))
-		return err_set(e, TALLY_EINVAL, "environment: %s is set but %s is not",
-			       env_get(f->rank) ? f->rank : f->world,
-			       env_get(f->rank) ? f->world : f->rank);
+		return half_a_family(f, e);
 	if (env_number(f->world, 1, WORLD_SIZE_MAX, &world, e) ||
 	    env_number(f->rank, 0, UINT32_MAX, &rank, e))
 		return TALLY_EINVAL;
@@ -170,6 +179,9 @@ static int fill_ranks(const struct env_family *f, struct lt_ident *id, const tal
 	} else if (f && env_read_ranks(f, id, e)) {
 		return TALLY_EINVAL;
 	}
+	if (opt->local_rank < -1 || opt->local_rank >= (int)id->world)
+		return err_set(e, TALLY_EINVAL, "local rank %d is not in a world of %u",
+			       opt->local_rank, id->world);
 	if (opt->local_rank > 0)
 		id->local_rank = opt->local_rank;
 	return 0;

@@ -48,8 +48,12 @@ int tally_live_ranks(const tally_session *s)
 
 int tally_rank_is_live(const tally_session *s, int rank)
 {
-	if (!s || rank < 0 || (uint32_t)rank >= s->who.world)
+	if (!s)
 		return TALLY_EINVAL;
+	/* it is the caller's promise that is const, not what we allocated */
+	if (rank < 0 || (uint32_t)rank >= s->who.world)
+		return err_set((struct err *)&s->err, TALLY_EINVAL, "rank %d is not in a world of "
+			       "%u", rank, s->who.world);
 	return !s->attached || !ring_is_lost(&s->ring, (uint32_t)rank);
 }
 

@@ -99,9 +99,10 @@ typedef uint64_t tally_ticket;		/* 0 is no ticket */
 typedef struct {
 	const char *socket;	/* the agent's; TALLY_SOCKET; /run/tally/agent.sock */
 	const char *job;	/* TALLY_JOB, torchrun, Slurm, Open MPI id; "default" */
-	int rank;		/* used when world > 0 */
+	int rank;		/* used when world > 0, and no launcher's variable then */
 	int world;		/* 0: RANK and WORLD_SIZE as TALLY_*, torchrun, Slurm, Open MPI */
-	int local_rank;		/* for the caller's use; -1 or 0 */
+	int local_rank;		/* what tally_local_rank() says, below world; 0 or -1: with world 0
+				 * the launcher's, else (or if that says none) the agent's */
 	int timeout_ms;		/* for attach, declare, barrier; 0: TALLY_TIMEOUT_MS, 60000 */
 	size_t chunk_bytes;	/* unit of placement, a multiple of 64 KiB up to 4 MiB, the same
 				 * on all ranks; 0: automatic */
@@ -168,8 +169,8 @@ TALLY_API int tally_leave(tally_session *s);
 TALLY_API int tally_rank(const tally_session *s);	/* 0 to world size - 1 */
 TALLY_API int tally_world_size(const tally_session *s);	/* processes of the job */
 
-/* This process's number on its machine: the launcher's, which frameworks choose the GPU by,
- * else the agent's, from 0 to tally_local_size() - 1. */
+/* This process's number on its machine: that of tally_options, or the launcher's, which
+ * frameworks choose the GPU by, else the agent's, from 0 to tally_local_size() - 1. */
 TALLY_API int tally_local_rank(const tally_session *s);
 TALLY_API int tally_local_size(const tally_session *s);	/* processes of the job on the machine */
 TALLY_API int tally_machines(const tally_session *s);	/* of the job */

@@ -50,6 +50,9 @@ static int check_desc(tally_session *s, const tally_tensor_desc *d, uint32_t i)
 	if (d->count > TENSOR_BYTES_MAX / size)
 		return err_set(&s->err, TALLY_EINVAL, "tensor %s: more than %llu bytes", d->name,
 			       (unsigned long long)TENSOR_BYTES_MAX);
+	if (!d->shape && d->ndims)
+		return err_set(&s->err, TALLY_EINVAL, "tensor %s: %u dimensions, but no shape; "
+			       "without one ndims is 0", d->name, d->ndims);
 	if (!d->shape)
 		return 0;
 	if (d->ndims > DIMS_MAX)

@@ -125,11 +125,10 @@ int parse_bitrate(const char *s, uint64_t min, uint64_t max, uint64_t *bits_per_
 int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *v, struct err *e)
 {
 	struct decimal d;
-	const char *p = read_decimal(s, &d);
 
-	if (!p || *p || strchr(s, '.'))
+	if (!*s || s[strspn(s, "0123456789")])
 		return err_set(e, TALLY_EINVAL, "\"%s\" is no whole number; say %" PRIu64, s, min);
-	if (d.whole < min || d.whole > max)
+	if (!read_decimal(s, &d) || d.whole < min || d.whole > max)
 		return err_set(e, TALLY_EINVAL, "%s is out of range; from %" PRIu64 " to %" PRIu64,
 			       s, min, max);
 	*v = (uint64_t)d.whole;

@@ -111,6 +111,7 @@ START_TEST(client_that_may_shrink_keeps_its_input_and_sees_who_is_lost)
 	ck_assert_int_eq(tally_rank_is_live(s, 0), 1);
 	ck_assert_int_eq(tally_rank_is_live(s, 1), 0);
 	ck_assert_int_eq(tally_rank_is_live(s, 2), TALLY_EINVAL);
+	ck_assert_str_eq(tally_error_text(s), "rank 2 is not in a world of 2");
 	ck_assert_int_eq(tally_live_ranks(NULL), TALLY_EINVAL);
 	finish();
 }
@@ -523,6 +524,7 @@ START_TEST(misuse_is_refused_and_harmless)
 		{ .name = "x", .dtype = TALLY_FLOAT64, .count = UINT64_MAX },
 		{ .name = "x", .dtype = TALLY_INT8, .count = 5, .shape = shape, .ndims = 2 },
 		{ .name = "x", .dtype = TALLY_INT8, .count = 6, .shape = shape, .ndims = 9 },
+		{ .name = "x", .dtype = TALLY_INT8, .count = 6, .ndims = 2 },
 	};
 	tally_tensor *t = NULL, *two[2];
 	float x[4], *p;

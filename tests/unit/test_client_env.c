@@ -125,8 +125,20 @@ START_TEST(env_half_a_family_is_refused)
 			clean_environment();
 			set(pairs[i][half], "1");
 			expect_refusal(pairs[i][!half]);
+			expect_refusal("set TALLY_RANK and TALLY_WORLD_SIZE");
+			expect_refusal(i == 3 ? "start it with srun" : "set both");
 		}
 	}
+}
+END_TEST
+
+START_TEST(env_numbers_too_large_for_anything_are_out_of_range)
+{
+	set("TALLY_WORLD_SIZE", "2");
+	set("TALLY_RANK", "99999999999999999999");
+	expect_refusal("TALLY_RANK: 99999999999999999999 is out of range");
+	set("TALLY_RANK", "99999999999999999999.5");
+	expect_refusal("is no whole number");
 }
 END_TEST
 
@@ -251,6 +263,10 @@ START_TEST(options_go_before_the_environment)
 	ck_assert_uint_eq(id.on_loss, TALLY_ON_LOSS_SHRINK);
 	ck_assert_str_eq(id.job, "other");
 	ck_assert_str_eq(id.socket, "/tmp/s");
+	opt.local_rank = 0;		/* numbers of the caller's own: the launcher's do not fit */
+	set("TALLY_LOCAL_RANK", "7");
+	ck_assert_int_eq(lt_ident_fill(&id, &opt, &e), 0);
+	ck_assert_int_eq(id.local_rank, -1);
 	unsetenv("TALLY_RANK");
 	expect(0, 1, -1, "mine");
 	ck_assert_str_eq(id.socket, "/tmp/t");
@@ -264,7 +280,8 @@ START_TEST(options_out_of_range_are_refused)
 	char name[300];
 	const tally_options bad[] = {
 		{ .world = -1 }, { .world = 16385 }, { .world = 2, .rank = 2 },
-		{ .world = 2, .rank = -1 }, { .timeout_ms = -1 }, { .round_timeout_ms = -1 },
+		{ .world = 2, .rank = -1 }, { .local_rank = 1 }, { .local_rank = -2 },
+		{ .world = 2, .local_rank = 2 }, { .timeout_ms = -1 }, { .round_timeout_ms = -1 },
 		{ .chunk_bytes = 1 },
 		{ .chunk_bytes = CHUNK_BYTES_MIN + PAGE_BYTES }, { .chunk_bytes = PAGE_BYTES },
 		{ .chunk_bytes = CHUNK_BYTES_MAX + CHUNK_BYTES_MIN },
@@ -306,6 +323,7 @@ int main(void)
 	tcase_add_test(tc, env_every_launcher_is_understood);
 	tcase_add_test(tc, env_torchrun_jobs_without_an_id_have_names_of_their_own);
 	tcase_add_test(tc, env_half_a_family_is_refused);
+	tcase_add_test(tc, env_numbers_too_large_for_anything_are_out_of_range);
 	tcase_add_test(tc, env_a_broken_family_hides_no_good_one);
 	tcase_add_test(tc, env_malformed_numbers_are_refused);
 	tcase_add_test(tc, env_numbers_that_contradict_each_other_are_refused);
