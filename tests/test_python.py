@@ -202,6 +202,17 @@ def arrays_outlive_a_session_that_was_forgotten(s):
     assert mapped() == before
 
 
+def a_rank_is_one_process(s):
+    with lonely(s, "twice"):
+        try:
+            lonely(s, "twice")
+        except tally.TallyError as e:
+            assert e.name == "EEXIST" and f"rank 0 of job 'twice {s.rank}' is another" in e.text, e
+            assert "a rank, or a job, of its own" in e.text, e
+        else:
+            raise AssertionError("two processes are one rank")
+
+
 def libraries_of_other_releases_are_refused():
     """Only what the package can know; and its own version is the library's."""
     assert tally.__version__ == tally.version()
@@ -328,6 +339,7 @@ def main():
             only_a_dma_buf_is_memory_of_a_device,
             arrays_outlive_their_session,
             arrays_outlive_a_session_that_was_forgotten,
+            a_rank_is_one_process,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,
             a_session_has_a_limit_for_its_rounds,

@@ -215,25 +215,26 @@ static void joined(struct ad_session *s, uint64_t theirs)
 		return;
 	}
 	if (ad_join_taken(s, s->job, local)) {
-		join_failed(s, theirs, TALLY_EEXIST, "another process has been this rank");
-		return;
+		err_set(&e, TALLY_EEXIST, "rank %u of job '%.128s' is another process of machine "
+			"%.128s already; start each with a rank, or a job, of its own", s->rank,
+			s->job->name, s->agent->name);
+		goto failed;
 	}
 	s->local = local;
 	s->placed = true;
-	if (open_ring(s, &e)) {
-		join_failed(s, theirs, e.code, e.text);
-		return;
-	}
+	if (open_ring(s, &e))
+		goto failed;
 	s->ring->local = local;
 	s->ring_busy = true;		/* engine 0 is told of it from here on */
-	if (s->back && ad_back_inputs(s, &e)) {
-		join_failed(s, theirs, e.code, e.text);
-		return;
-	}
+	if (s->back && ad_back_inputs(s, &e))
+		goto failed;
 	s->unready = s->job->grown_at && !s->back;
 	s->attach_req = theirs;
 	s->state = SESSION_OPENING;
 	ad_engine_tell(s->agent->engine[0], AD_RING_ADD, &s, sizeof(s));
+	return;
+failed:
+	join_failed(s, theirs, e.code, e.text);
 }
 
 static int show_results(struct ad_session *s, struct err *e)
