@@ -9,6 +9,7 @@ Exits 0 when everything held on this rank.  Asserts are the checks.
 
 import math
 import os
+import pathlib
 import select
 import shutil
 import socket
@@ -109,7 +110,63 @@ def refusals_are_exceptions(s):
         assert (ticket.wait(DEADLINE_S) == s.world_size).all()
 
 
+def expect_refusal(call, *parts):
+    """EINVAL, whose text has those parts."""
+    try:
+        call()
+    except tally.TallyError as e:
+        assert e.name == "EINVAL" and all(part in e.text for part in parts), (parts, e)
+    else:
+        raise AssertionError(f"it was taken: {parts}")
+
+
+def refusals_say_what_is_wrong(s):
+    t = s.declare("refused, why", 4)
+    x, fixed = np.ones((4, 2), np.float32), np.ones(4, np.float32)
+    fixed.flags.writeable = False
+    expect_refusal(lambda: t.push_pull([1] * 4),
+                   "the input is no numpy.ndarray of float32, but a list")
+    expect_refusal(lambda: t.push_pull(x[:, 0]), "np.ascontiguousarray()", "the input")
+    expect_refusal(lambda: t.push_pull(x[:4, 0].copy(), out=x[:, 0]), "out is not contiguous")
+    expect_refusal(lambda: t.push_pull(x[:, 0].copy(), out=fixed), "out is not writable")
+    expect_refusal(lambda: t.push_pull(x), "8 and not 4 elements")
+    expect_refusal(lambda: t.push_pull(fixed.astype(">f4")), "an array of >f4, not of float32")
+    for dtype in ("complex64", "bogus", object, 7):
+        expect_refusal(lambda: s.declare("typed", 1, dtype), "no dtype", "float32, float64")
+        expect_refusal(lambda: s.empty(1, dtype), "no dtype", "float32, float64")
+    for dtype in (">f4", np.dtype(">i8")):
+        expect_refusal(lambda: s.declare("swapped", 1, dtype), "byte order")
+        expect_refusal(lambda: s.empty(1, dtype), "byte order")
+    assert s.empty(1, "<f4").dtype == np.float32
+    expect_refusal(lambda: tally.Session(rank=3), "rank 3 without a world size", "give world")
+
+
+def shapes_are_whole_and_small_enough(s):
+    """Refused before there is memory for them."""
+    def size():
+        with open("/proc/self/status") as status:
+            return next(line for line in status if line.startswith("VmSize"))
+
+    before = size()
+    shapes = {-1: "negative", (-1, -2**28): "negative", (2**32, 2**32 + 4): "2**63 bytes",
+              2**64: "2**63 bytes", (2**70, 0): "2**63 bytes", (1,) * 40: "40 dimensions",
+              3.7: "no shape 3.7", "10": "no shape '10'", (3, None): "no shape"}
+    with open("/dev/zero", "rb") as zero:
+        for shape, why in shapes.items():
+            expect_refusal(lambda: s.empty(shape, "int8"), "an array: ", why)
+            expect_refusal(lambda: s.declare("shaped", shape, "int8"), "tensor shaped: ", why)
+            expect_refusal(lambda: s.from_dma_buf(zero.fileno(), shape, "int8"), why)
+    assert size() == before
+    assert s.empty((), "int8").shape == () and s.empty((3, 0)).shape == (3, 0)
+    assert s.empty(np.int64(3)).shape == s.empty([3]).shape == (3,)
+
+
 def what_c_would_take_for_something_else_is_refused(s):
+    for chunk_bytes in (2**64 + 196608, 2**70, -1):
+        expect_refusal(lambda: tally.Session(job="chunked", chunk_bytes=chunk_bytes),
+                       f"no chunk_bytes {chunk_bytes}")
+    expect_refusal(lambda: s.gpu_open(2**32), "no device")
+    expect_refusal(lambda: s.from_dma_buf(2**32, 1), "no descriptor")
     for call in (
         lambda: s.declare("cut\0short", (3,)),
         lambda: s.declare("less than nothing", (-1,)),
@@ -251,7 +308,7 @@ def a_child_is_not_its_parents_rank(s):
 
 def a_missing_agent_is_explained():
     try:
-        tally.Session(socket="/nowhere/agent.sock", timeout=5)
+        tally.Session(socket=pathlib.Path("/nowhere/agent.sock"), timeout=5)
     except tally.TallyError as e:
         assert e.name == "EAGENT" and "/nowhere/agent.sock" in e.text
         assert "systemctl start tally-agent" in e.text and "tally local" in e.text
@@ -333,6 +390,8 @@ def main():
             many_in_flight_in_other_orders,
             descriptor_becomes_readable,
             refusals_are_exceptions,
+            refusals_say_what_is_wrong,
+            shapes_are_whole_and_small_enough,
             what_c_would_take_for_something_else_is_refused,
             a_rank_that_is_not_there_is_named,
             a_time_that_c_cannot_hold_is_long,

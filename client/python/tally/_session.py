@@ -4,6 +4,8 @@
 import contextlib
 import ctypes
 import fcntl
+import math
+import operator
 import os
 import threading
 import time
@@ -38,6 +40,7 @@ _NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally
              "TALLY_SOCKET to where it listens, or run under tally local")
 _OTHER_RELEASE = "; install tally-agent and libtally from one release, and start the agent again"
 _INT_MAX = 2**31 - 1
+_DIMS_MAX = 32  # NumPy's
 _SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
 
 
@@ -71,10 +74,39 @@ def now():
 
 def _dtype(dtype):
     """(number, NumPy dtype, name) for a name or a NumPy dtype."""
-    name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
+    name = dtype
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        try:
+            held = np.dtype(dtype)
+        except TypeError:  # NumPy has none of that name
+            held = None
+        if held is not None and not held.isnative:
+            raise TallyError(_EINVAL, f"dtype {held} has another byte order than this machine: "
+                             f"declare {held.name}, and convert arrays with astype()")
+        name = held.name if held is not None else str(dtype)
     if name not in _DTYPES:
         raise TallyError(_EINVAL, f"no dtype {name}; there are {', '.join(_DTYPES)}")
     return (*_DTYPES[name], name)
+
+
+def _shape(shape, dtype, what):
+    """(shape as a tuple, its elements), of one number or several; C would take the lowest bits."""
+    try:
+        dims = (operator.index(shape),)
+    except TypeError:
+        try:
+            dims = tuple(operator.index(d) for d in shape)
+        except TypeError:
+            raise TallyError(_EINVAL, f"{what}: no shape {shape!r}; it is a whole number, or a "
+                             "tuple of them") from None
+    if any(d < 0 for d in dims):
+        raise TallyError(_EINVAL, f"{what}: no shape {dims}; a dimension is negative")
+    if len(dims) > _DIMS_MAX:
+        raise TallyError(_EINVAL, f"{what}: {len(dims)} dimensions are more than {_DIMS_MAX}")
+    # of no elements, too: NumPy wants the others' product to fit
+    if math.prod(max(d, 1) for d in dims) * dtype.itemsize >= 2**63:
+        raise TallyError(_EINVAL, f"{what}: shape {dims} has 2**63 bytes or more")
+    return dims, math.prod(dims)
 
 
 def _ms(seconds, least=1):
@@ -92,10 +124,10 @@ def _text(text, what):
     return text.encode()
 
 
-def _int(number, what):
+def _int(number, what, least=-_INT_MAX - 1):
     """For C, which would take the lowest bits of a larger one."""
-    if not -_INT_MAX - 1 <= number <= _INT_MAX:
-        raise TallyError(_EINVAL, f"no {what} {number}; it is an int32")
+    if not least <= number <= _INT_MAX:
+        raise TallyError(_EINVAL, f"no {what} {number}; {least} to {_INT_MAX} are possible")
     return number
 
 
@@ -180,15 +212,25 @@ class Tensor:
         """The address of an array that fits this tensor, or None for None."""
         if array is None:
             return None
-        if not isinstance(array, np.ndarray) or array.dtype != self.dtype:
-            raise TallyError(_EINVAL, f"tensor {self.name}: {what} is no array of {self.dtype}")
-        if array.size != int(np.prod(self.shape, dtype=np.int64)):
-            raise TallyError(_EINVAL, f"tensor {self.name}: {what} has another size")
-        if not array.flags.c_contiguous or (writable and not array.flags.writeable):
-            raise TallyError(
-                _EINVAL, f"tensor {self.name}: {what} is not contiguous, or not writable"
-            )
+        why = self._misfit(array, writable)
+        if why:
+            raise TallyError(_EINVAL, f"tensor {self.name}: {what} {why}")
         return array.ctypes.data
+
+    def _misfit(self, array, writable):
+        """What is wrong with an array; None: nothing."""
+        if not isinstance(array, np.ndarray):
+            return f"is no numpy.ndarray of {self.dtype}, but a {type(array).__name__}"
+        if array.dtype != self.dtype:  # >f4 is another one than float32
+            return f"is an array of {array.dtype}, not of {self.dtype}; astype() makes one"
+        if array.size != math.prod(self.shape):
+            return f"has another size, {array.size} and not {math.prod(self.shape)} elements"
+        if not array.flags.c_contiguous:
+            return "is not contiguous; " + ("a result needs an array that is" if writable else
+                                            "np.ascontiguousarray() makes a copy that is")
+        if writable and not array.flags.writeable:
+            return "is not writable"
+        return None
 
     def _handle(self):
         if not self._pointer:
@@ -326,7 +368,8 @@ class Session:
     """This process's place in a job.  A context manager: leaving it detaches.
 
     Everything that is not given comes from the environment (TALLY_*, torchrun,
-    Open MPI, Slurm), then from defaults.  Times are in seconds: timeout for joining,
+    Open MPI, Slurm), then from defaults; rank and world are given together, and the launcher's
+    local rank, of another numbering, is not taken then.  Times are in seconds: timeout for joining,
     declare and barrier (60), round_timeout for each round (600); Ctrl-C ends each of them, and
     the session where it was not a round.  A session belongs to one thread at a time and does
     not survive fork().
@@ -343,14 +386,17 @@ class Session:
                  chunk_bytes=0, on_loss="error", round_timeout=None):
         if on_loss not in _ON_LOSS:
             raise TallyError(_EINVAL, f"on_loss is one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
+        if rank and not world:
+            raise TallyError(_EINVAL, f"rank {rank} without a world size: give world, too, or "
+                             "leave both to the environment")
         options = _ffi.Options(
-            _text(socket, "the socket's path") if socket else None,
+            _text(os.fsdecode(socket), "the socket's path") if socket else None,
             _text(job, "the job's name") if job else None,
             _int(rank, "rank"),
             _int(world, "world size"),
             _int(local_rank, "local rank"),
             _ms(timeout),
-            chunk_bytes,
+            _int(chunk_bytes, "chunk_bytes", 0),
             _ON_LOSS[on_loss],
             _ms(round_timeout),
         )
@@ -437,7 +483,7 @@ class Session:
         return self._check(question(self._pointer))
 
     def _view(self, address, shape, dtype, writable=True):
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         raw = (ctypes.c_uint8 * max(count * dtype.itemsize, 1)).from_address(address)
         raw._memory = self._memory
         array = np.frombuffer(raw, dtype=dtype, count=count).reshape(shape)
@@ -527,16 +573,17 @@ class Session:
         """
         device = self.local_rank if device is None else device
         plugin = plugin or _ffi.plugin(_lib)
-        options = _ffi.GpuOptions(device, bool(exact), plugin.encode() if plugin else None)
+        plugin = _text(os.fsdecode(plugin), "the plugin's path") if plugin else None
+        options = _ffi.GpuOptions(_int(device, "device"), bool(exact), plugin)
         self._check(_lib.tally_gpu_open(self._handle(), ctypes.byref(options)))
         self.gpu = device
 
     def empty(self, shape, dtype="float32"):
         """An array of zeros in the arena: push_pull() reads it without a copy."""
         _, held, _ = _dtype(dtype)
-        shape = (shape,) if np.isscalar(shape) else tuple(shape)
+        shape, count = _shape(shape, held, "an array")
         pointer = ctypes.c_void_p()
-        bytes_ = int(np.prod(shape, dtype=np.int64)) * held.itemsize
+        bytes_ = count * held.itemsize
         self._check(_lib.tally_alloc(self._handle(), bytes_, ctypes.byref(pointer)))
         return self._view(pointer.value, shape, held)
 
@@ -547,9 +594,9 @@ class Session:
         agent must run with --dma-buf.  Lent until the session ends; fd stays the caller's.
         """
         _, held, _ = _dtype(dtype)
-        shape = (shape,) if np.isscalar(shape) else tuple(shape)
+        shape, count = _shape(shape, held, "an array")
         pointer = ctypes.c_void_p()
-        bytes_ = int(np.prod(shape, dtype=np.int64)) * held.itemsize
+        fd, bytes_ = _int(fd, "descriptor"), count * held.itemsize
         self._check(_lib.tally_import(self._handle(), fd, bytes_, ctypes.byref(pointer)))
         writable = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
         return self._view(pointer.value, shape, held, writable)
@@ -597,12 +644,9 @@ class Session:
         n = len(descriptions)
         rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
         for row, (name, shape, *more) in zip(rows, descriptions):
-            shape = (shape,) if np.isscalar(shape) else tuple(int(d) for d in shape)
-            if any(d < 0 for d in shape):
-                raise TallyError(_EINVAL, f"tensor {name}: no shape {shape}")
             row.dtype, held, held_name = _dtype(more[0] if more else "float32")
             row.name = _text(name, "a tensor's name")
-            row.count = int(np.prod(shape, dtype=np.int64))
+            shape, row.count = _shape(shape, held, f"tensor {name}")
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
             row.priority = _int(more[1] if len(more) > 1 else 0, "priority")
             made.append((name, shape, held, held_name))
