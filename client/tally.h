@@ -12,7 +12,7 @@
  *	tally_declare(s, &(tally_tensor_desc){ .name = "grad", .dtype = TALLY_FLOAT32,
  *					       .count = n }, 1, &t);
  *	...						// write the gradient into g
- *	tally_push_pull(s, t, g, g, NULL, &k);		// returns at once
+ *	tally_push_pull(s, t, g, g, NULL, &k);		// returns at once: g is in the arena
  *	tally_wait(s, k, -1);				// g is the sum over all ranks
  *
  * Every function returns 0 (TALLY_OK) or a negative TALLY_E* code, and leaves
@@ -187,11 +187,14 @@ TALLY_API int tally_round_timeout_ms(const tally_session *s);	/* of its tally_op
  * round is over, so that in == out costs a copy there.
  */
 TALLY_API int tally_live_ranks(const tally_session *s);		/* how many; world size at first */
-TALLY_API int tally_rank_is_live(const tally_session *s, int rank);	/* 1 or 0 */
+/* 1 or 0; EINVAL, which is negative: there is no such rank */
+TALLY_API int tally_rank_is_live(const tally_session *s, int rank);
 
 /* Memory in the arena, page aligned, zeroed: inputs there are never copied.
- * Freed by tally_free or tally_detach.  tally_free: EBUSY while a round reads it, or is yet to
- * write its result there. */
+ * Freed by tally_free or tally_detach.  tally_alloc asks the agent for more when the arena has
+ * no room: ENOMEM, EQUOTA: neither has the agent; ETIMEDOUT: no answer within the session's
+ * timeout_ms and 2 s.  tally_free: EBUSY while a round reads it, or is yet to write its result
+ * there. */
 TALLY_API int tally_alloc(tally_session *s, size_t bytes, void **p);
 TALLY_API int tally_free(tally_session *s, void *p);
 
@@ -203,7 +206,7 @@ TALLY_API int tally_free(tally_session *s, void *p);
  * written must be visible to others when the round starts (synchronize its stream; where the
  * driver wants it, DMA_BUF_IOCTL_SYNC around the round).  Lent until tally_detach().
  * EINVAL: no dma-buf, too short, or one that its driver does not let the CPU map; EAUTH: the
- * agent takes none (tally-agent --dma-buf); EQUOTA.
+ * agent takes none (tally-agent --dma-buf); EQUOTA; ETIMEDOUT as of tally_alloc().
  */
 TALLY_API int tally_import(tally_session *s, int fd, size_t bytes, void **p);
 
@@ -216,7 +219,12 @@ TALLY_API int tally_import(tally_session *s, int fd, size_t bytes, void **p);
 TALLY_API int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n,
 			    tally_tensor **out);
 
-/* All ranks give tensors back; none of them may be in flight.  Handles die. */
+/*
+ * Gives n tensors back, as all ranks must; returns when all have.  Handles die: t[i] is NULL
+ * then, also of those that were through before an error.  EBUSY: a round of one is in flight
+ * (none is given back); ETIMEDOUT names who has not undeclared, and the call may be made
+ * again; EINVAL: a handle that is not of this session, or twice there.
+ */
 TALLY_API int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n);
 
 /*
@@ -226,19 +234,24 @@ TALLY_API int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n);
  * in must not change, and out is neither the old nor the new value, until the
  * ticket is done (after an error out holds nothing of use).  Other memory is
  * copied: in before the call returns, out by tally_wait() and tally_test().
- * EEXIST: a round of t is in flight; EAGAIN: the ring is full.
+ * It waits for nobody, but where in is other memory, for the first time with t: then t gets a
+ * block of the arena to copy to, which stays its own, with the waits and errors of
+ * tally_alloc().  EEXIST: a round of t is in flight; EAGAIN: the ring is full.  After an error
+ * no round has begun.
  */
 TALLY_API int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 			      const tally_push_pull_options *opt, tally_ticket *k);
 
-/* Everybody gets root's data; in is used at the root only and may equal out. */
+/* Everybody gets root's data; in is used at the root only and may equal out.  Waits and errors
+ * as of tally_push_pull(); EINVAL: no such root. */
 TALLY_API int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out,
 			      int root, tally_ticket *k);
 
 /*
  * Waits for k (done: its out is filled, the ticket is used up).  timeout_ms < 0:
- * the session's limit (round_timeout_ms).  ETIMEDOUT: the text names who is missing;
- * the ticket stays valid.  Any other error: the round is void and the ticket used up.
+ * the session's limit (round_timeout_ms).  ETIMEDOUT: the ticket stays valid, and the text
+ * names who is missing once the round is a second old (the agent looks every half of one, for
+ * rounds that are older than that).  Any other error: the round is void and the ticket used up.
  */
 TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);
 
@@ -318,6 +331,8 @@ TALLY_API int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream);
 /*
  * Returns when all ranks have called it; ETIMEDOUT names who has not, timeout_ms later (0 or
  * less: the session's timeout_ms).  After an error the next call is for the same barrier.
+ * ETIMEDOUT without names comes 2 s after that: the agent, or the scheduler, does not answer.
+ * So it does from tally_attach(), tally_declare(), tally_undeclare() and tally_grow().
  */
 TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
 

@@ -24,7 +24,8 @@
 	X(ENOENT,	 6, false, "no such thing") \
 	X(ENOMEM,	 7, true,  "out of memory; see the text") \
 	X(EQUOTA,	 8, true,  "a server's or machine's limit is reached; see the text") \
-	X(ETIMEDOUT,	 9, true,  "the deadline passed; the text names who is missing") \
+	X(ETIMEDOUT,	 9, true,  "the deadline passed; the text names who is missing, of a " \
+	  "round that is a second old") \
 	X(EWORKERLOST,	10, false, "a rank of the job is gone; the job is over") \
 	X(ESERVERLOST,	11, false, "no server can take a lost one's part; the job is over") \
 	X(ENOSERVER,	12, true,  "no summation server is registered") \

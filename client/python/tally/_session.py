@@ -55,7 +55,10 @@ class TallyError(Exception):
 
 
 class TallyTimeout(TallyError, TimeoutError):
-    """A deadline passed; the text names who is missing.  A ticket stays valid."""
+    """A deadline passed; a ticket stays valid.
+
+    The text names who is missing, of a round once that is a second old.
+    """
 
 
 def _error(code, text):
@@ -243,7 +246,8 @@ class Tensor:
         return _ffi.PushPullOptions(_OPS[op], _int(priority or 0, "priority"), priority is not None)
 
     def push_pull(self, array, out=None, op="sum", priority=None):
-        """Starts a round: ``array`` summed over all ranks.  Returns a Ticket at once.
+        """Starts a round: ``array`` summed over all ranks.  Returns a Ticket at once, but asks
+        the agent for memory when the tensor's first array comes that is not from ``s.empty()``.
 
         ``out`` gets the result when the ticket is waited for; it may be ``array``
         itself.  Without it, wait() shows the result without a copy.
