@@ -337,9 +337,9 @@ def read(path):
 
 def check_errors():
     """docs/FAILURES.md says of every code what it means for the job."""
-    codes = re.findall(r"^\tX\((E\w+),\s+\d+, (\w+),", read("common/base/err.h"), re.M)
-    rows = re.findall(r"^\| (E[A-Z]+) \| (yes|no) \|", read("docs/FAILURES.md"), re.M)
-    if not codes or rows != [(name, "yes" if again == "true" else "no") for name, again in codes]:
+    codes = re.findall(r"^\tX\((E\w+),\s+\d+,", read("common/base/err.h"), re.M)
+    rows = re.findall(r"^\| (E[A-Z]+) \| (?:yes|no) \|", read("docs/FAILURES.md"), re.M)
+    if not codes or rows != codes:
         complain("docs/FAILURES.md", 1, "its codes are not those of common/base/err.h, in order")
 
 

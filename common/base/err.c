@@ -60,7 +60,7 @@ const char *err_name(int code)
 	switch (code) {
 	case TALLY_OK:
 		return "OK";
-#define X(name, num, retry, help) case TALLY_##name: return #name;
+#define X(name, num, help) case TALLY_##name: return #name;
 	ERR_TABLE(X)
 #undef X
 	}
@@ -72,21 +72,11 @@ const char *err_help(int code)
 	switch (code) {
 	case TALLY_OK:
 		return "no error";
-#define X(name, num, retry, help) case TALLY_##name: return help;
+#define X(name, num, help) case TALLY_##name: return help;
 	ERR_TABLE(X)
 #undef X
 	}
 	return "not an error code of Tally";
-}
-
-bool err_retryable(int code)
-{
-	switch (code) {
-#define X(name, num, retry, help) case TALLY_##name: return retry;
-	ERR_TABLE(X)
-#undef X
-	}
-	return false;
 }
 
 int err_from_errno(int errnum)

@@ -14,33 +14,33 @@
 
 #include "common/base/base.h"
 
-/*   name	code  retry  what it means, what to do */
+/*   name	code  what it means, what to do */
 #define ERR_TABLE(X) \
-	X(EAGAIN,	 1, true,  "no room right now; wait for completions and try again") \
-	X(EINVAL,	 2, false, "the call's arguments are wrong; nothing happened") \
-	X(EPROTO,	 3, false, "a message broke the protocol; the connection is closed") \
-	X(EMISMATCH,	 4, false, "the ranks disagree; fix the program") \
-	X(EEXIST,	 5, false, "it exists already, or is in flight") \
-	X(ENOENT,	 6, false, "no such thing") \
-	X(ENOMEM,	 7, true,  "out of memory; see the text") \
-	X(EQUOTA,	 8, true,  "a server's or machine's limit is reached; see the text") \
-	X(ETIMEDOUT,	 9, true,  "the deadline passed; the text names who is missing, of a " \
+	X(EAGAIN,	 1, "no room right now; wait for completions and try again") \
+	X(EINVAL,	 2, "the call's arguments are wrong; nothing happened") \
+	X(EPROTO,	 3, "a message broke the protocol; the connection is closed") \
+	X(EMISMATCH,	 4, "the ranks disagree; fix the program") \
+	X(EEXIST,	 5, "it exists already, or is in flight") \
+	X(ENOENT,	 6, "no such thing") \
+	X(ENOMEM,	 7, "out of memory; see the text") \
+	X(EQUOTA,	 8, "a server's or machine's limit is reached; see the text") \
+	X(ETIMEDOUT,	 9, "the deadline passed; the text names who is missing, of a " \
 	  "round that is a second old") \
-	X(EWORKERLOST,	10, false, "a rank of the job is gone; the job is over") \
-	X(ESERVERLOST,	11, false, "no server can take a lost one's part; the job is over") \
-	X(ENOSERVER,	12, true,  "no summation server is registered") \
-	X(EAGENT,	13, true,  "the machine's agent cannot be reached") \
-	X(ESCHED,	14, true,  "the scheduler cannot be reached") \
-	X(EVERSION,	15, false, "the two sides speak different versions") \
-	X(EAUTH,	16, false, "not allowed") \
-	X(ESHUTDOWN,	17, false, "the other side is shutting down, or the session is over") \
-	X(EIO,		18, true,  "an input or output failed; see the text") \
-	X(EBUSY,	19, true,  "in use; see the text") \
-	X(EINTERNAL,	20, false, "a bug of Tally's; please report it")
+	X(EWORKERLOST,	10, "a rank of the job is gone; the job is over") \
+	X(ESERVERLOST,	11, "no server can take a lost one's part; the job is over") \
+	X(ENOSERVER,	12, "no summation server is registered") \
+	X(EAGENT,	13, "the machine's agent cannot be reached") \
+	X(ESCHED,	14, "the scheduler cannot be reached") \
+	X(EVERSION,	15, "the two sides speak different versions") \
+	X(EAUTH,	16, "not allowed") \
+	X(ESHUTDOWN,	17, "the other side is shutting down, or the session is over") \
+	X(EIO,		18, "an input or output failed; see the text") \
+	X(EBUSY,	19, "in use; see the text") \
+	X(EINTERNAL,	20, "a bug of Tally's; please report it")
 
 #ifndef TALLY_H		/* libtally's sources have the same enumerators from tally.h */
 enum tally_err {
-#define X(name, code, retry, help) TALLY_##name = -(code),
+#define X(name, code, help) TALLY_##name = -(code),
 	ERR_TABLE(X)
 #undef X
 	TALLY_OK = 0,
@@ -65,10 +65,9 @@ int err_setv(struct err *e, int code, const char *fmt, va_list ap);
 int err_wrap(struct err *e, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* "EMISMATCH" / its help / whether a retry can help; total over all ints. */
+/* "EMISMATCH" / its help; total over all ints. */
 const char *err_name(int code);
 const char *err_help(int code);
-bool err_retryable(int code);
 
 /* TALLY_E* for an errno value (EIO where nothing fits better). */
 int err_from_errno(int errnum);

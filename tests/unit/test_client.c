@@ -698,7 +698,7 @@ END_TEST
 
 START_TEST(public_numbers_are_the_tables)
 {
-#define X(name, num, retry, help) ck_assert_int_eq(TALLY_##name, -(num));
+#define X(name, num, help) ck_assert_int_eq(TALLY_##name, -(num));
 	ERR_TABLE(X)
 #undef X
 #define X(e, num, name, bytes) ck_assert_uint_eq(tally_dtype_size((tally_dtype)(num)), bytes);
