@@ -8,7 +8,8 @@
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 
-(( $# )) || set -- shrink stuck trouble_leave trouble_lost trouble_number
+(( $# )) || set -- drain grow shrink stuck trouble_exhausted trouble_hostile trouble_leave \
+	trouble_lost trouble_memory trouble_number trouble_ranks trouble_refused
 export CARDS=9
 machines "$CARDS"
 
