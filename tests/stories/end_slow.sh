@@ -3,7 +3,6 @@
 # A job ends because a rank is killed, in a round that all have given and that takes long, since
 # one machine's card is slow: it comes to that machine as to the others, however long, and also
 # where another job's results are on their way there, or the job has begun more than it can end.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

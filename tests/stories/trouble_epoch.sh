@@ -3,7 +3,6 @@
 # Chunks are on their way to another server, or somebody has heard of it and others have not,
 # when a server or the scheduler dies; and a barrier of which some have the answer and others
 # have not.  The job goes on, with the bits of an undisturbed run.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
