@@ -24,7 +24,8 @@
 
 #define WATCH_MS	100u
 #define BLAME_MS	7000u	/* a group's failure may be the echo of a rank's end, and the end
-				 * of a job has two steps of 3 s at most (scheduler/sched_end.c) */
+				 * of a job has two steps of 3 s (scheduler/sched_end.c); one that
+				 * takes longer, because results still come, is not waited for */
 #define DOZE_NS		20000
 #define PLUGIN		"libtally-cuda.so.0"
 

@@ -214,8 +214,8 @@ START_TEST(a_job_that_ends_does_not_move_to_new_servers)
 
 	given(p.a, p.job, 1, 1);
 	given(p.b, p.job, 1, 1);
-	if (count(more, MSG_JOB_UP, REQ_ANY))
-		ready_as(more, MSG_JOB_READY, p.job, last(more, MSG_JOB_UP)->epoch, 0);
+	heartbeat(more, 1);		/* with which it is offered jobs */
+	ready_as(more, MSG_JOB_READY, p.job, last(more, MSG_JOB_UP)->epoch, 0);
 	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
 }
 END_TEST
