@@ -76,7 +76,8 @@
 	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan") \
 	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds") \
 	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is") \
-	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back")
+	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back") \
+	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -174,7 +175,8 @@ struct msg_machine {		/* one agent of a job; order = by lowest rank = worker ind
 	const char *name;
 	const char *machine;
 	uint64_t bits_per_s;
-	uint8_t link_key[KEY_BYTES];	/* sent to servers only; zeros else */
+	uint8_t link_key[KEY_BYTES];	/* sent to servers only; zeros else, and where the agent
+					 * is gone or not there yet: no news, and nobody's */
 	uint32_t nranks;
 	const uint32_t *ranks;		/* ascending */
 	uint32_t engines;		/* data threads; 0: one */
@@ -284,6 +286,17 @@ enum msg_end { END_NONE, END_GIVEN, END_DONE, END_MORE };
 
 struct msg_heard {
 	uint32_t node;			/* the agent's number */
+};
+
+/* Of the process that is that agent now. */
+struct msg_agent_key {
+	uint32_t node;
+	uint8_t link_key[KEY_BYTES];
+};
+
+struct msg_agent_keys {
+	uint32_t nkeys;
+	const struct msg_agent_key *keys;
 };
 
 /* Of a job that the agent, which was started again, does not have. */
@@ -498,6 +511,7 @@ struct msg {
 		struct msg_job_down job_down;
 		struct msg_heard heard;
 		struct msg_rank_alive rank_alive;
+		struct msg_agent_keys agent_keys;
 		struct msg_declare declare;
 		struct msg_tensors tensors;	/* TENSORS, TENSORS_HELD */
 		struct msg_ids ids;		/* UNDECLARE, FORGET */

@@ -414,6 +414,17 @@ static const struct msg_row heard_rows[] = {
 };
 SHAPE(heard, NULL);
 
+static const struct msg_row agent_key_rows[] = {
+	U32(msg_agent_key, node, ANY32),
+	ID(msg_agent_key, link_key),
+};
+SHAPE(agent_key, NULL);
+
+static const struct msg_row agent_keys_rows[] = {
+	SUBS(msg_agent_keys, keys, 1, AGENTS_PER_JOB_MAX, msg_agent_key_shape),
+};
+SHAPE(agent_keys, NULL);
+
 static const struct msg_row rank_alive_rows[] = {
 	U32(msg_rank_alive, job, ANY32),
 	U32(msg_rank_alive, rank, 0, WORLD_SIZE_MAX - 1),

@@ -194,7 +194,7 @@ static void break_row(const struct msg *m, const struct msg_row *row, uint8_t *p
 		    : row->sub ? row->sub->bytes : 0;
 	size_t bytes = row->kind == KIND_U32 || row->kind == KIND_I32 ? 4 : 8;
 	uint8_t saved[8], *p;
-	uint32_t n = (uint32_t)v, was = row->count_at ? msg_row_count(row, plain) : 0;
+	uint32_t n = (uint32_t)v, was = each ? msg_row_count(row, plain) : 0;
 
 	memcpy(saved, plain + row->at, bytes);
 	switch (row->kind) {
@@ -214,7 +214,7 @@ static void break_row(const struct msg *m, const struct msg_row *row, uint8_t *p
 	}
 	assert_refused(m, row->name);
 	memcpy(plain + row->at, saved, bytes);
-	if (row->count_at)
+	if (each)
 		memcpy(plain + row->count_at, &was, sizeof(was));
 }
 
