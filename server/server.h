@@ -153,6 +153,7 @@ enum sv_mail {
 	SV_OPEN,		/* the first: set up what belongs to the thread */
 	SV_ADOPT,		/* control -> engine: struct sv_adopt */
 	SV_CUT,			/* links that are there, as none of them is for us any more */
+	SV_CUT_AGENT,		/* uint32_t: that agent's, whose process is another one now */
 	SV_HEARD,		/* uint32_t, an agent's number, and back if it is heard */
 	SV_JOB_START,		/* struct sv_job *, and back as SV_JOB_READY */
 	SV_JOB_STOP,		/* struct sv_job *, and back as SV_JOB_FREE */
@@ -190,7 +191,8 @@ struct sv_engine {
 struct sv_agent {			/* may open links: named by a job */
 	struct list link;
 	uint32_t node, jobs;
-	uint8_t key[KEY_BYTES];
+	uint8_t key[KEY_BYTES];		/* of its process; zeros: nobody's */
+	mono_t wrong, wrong_since;	/* another one was presented: last, and first of a series */
 };
 
 struct server {
@@ -211,6 +213,7 @@ struct server {
 	struct list greetings;		/* the oldest first */
 	uint32_t ngreetings;
 	mono_t crowd_told;		/* when that was in the log last */
+	mono_t key_told;		/* and unknown agents, wrong keys; 0: never */
 	uint32_t nengines, my_node;
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
 	struct loop_timer *tick, *leave_by;
@@ -258,6 +261,7 @@ int sv_listen_start(struct server *s, struct err *e);
 void sv_listen_stop(struct server *s);
 int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e);
 void sv_agents_del(struct server *s, const struct sv_job *j);
+void sv_agents_keys(struct server *s, const struct msg_agent_keys *m);
 
 /* server_stats.c */
 void sv_stats_turn(struct sv_engine *en, mono_t now);

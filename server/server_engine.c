@@ -412,12 +412,21 @@ static void adopt_waiting(struct sv_engine *en)
 	}
 }
 
-static void cut_links(struct sv_engine *en)
+/* All, or those of one agent. */
+static void cut_links(struct sv_engine *en, bool all, uint32_t node)
 {
-	while (!list_empty(&en->waiting))
-		waiting_drop(list_first(&en->waiting, struct sv_waiting, link));
-	list_for_each(&en->peers, l)
-		sv_peer_cut(list_entry(l, struct sv_peer, link));
+	list_for_each_safe(&en->waiting, l, next) {
+		struct sv_waiting *w = list_entry(l, struct sv_waiting, link);
+
+		if (all || w->adopt.hello.job == node)
+			waiting_drop(w);
+	}
+	list_for_each(&en->peers, l) {
+		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+
+		if (all || p->core.node == node)
+			sv_peer_cut(p);
+	}
 }
 
 uint64_t sv_card_flight(const struct server *s)
@@ -548,7 +557,12 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 		return;
 	}
 	if (m->type == SV_CUT) {
-		cut_links(en);
+		cut_links(en, true, 0);
+		return;
+	}
+	if (m->type == SV_CUT_AGENT) {
+		memcpy(&node, m->body, sizeof(node));
+		cut_links(en, false, node);
 		return;
 	}
 	if (m->type == SV_HEARD) {

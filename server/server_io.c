@@ -231,6 +231,9 @@ static void on_msg(void *ctx, const struct msg *m)
 			sv_engine_tell(s->engine[i], SV_HEARD, &m->heard.node,
 				       sizeof(m->heard.node));
 		break;
+	case MSG_AGENT_KEYS:
+		sv_agents_keys(s, &m->agent_keys);
+		break;
 	case MSG_DRAIN:			/* ctl_node keeps it, for a scheduler that does not know */
 		log_info("server %s is %s", s->name, m->drain.undo ? "used again" : "to drain");
 		break;

@@ -6,6 +6,10 @@
  * for agents that have yet to hear of ours try again, and a link that its own side closes
  * before it has said a word.  Nothing is answered to strangers.
  *
+ * A key belongs to a process: the scheduler says when an agent is another one (AGENT_KEYS),
+ * and links of the one before end.  The new one may be here before that word is, and the old
+ * one try until it hears that it was replaced: only a wrong key for longer is worth a warning.
+ *
  * When too many are silent at a time, the one that has been for longest makes
  * room: an agent says its HELLO at once, so a crowd of strangers keeps none out.
  */
@@ -22,6 +26,7 @@
 #include "server/server.h"
 
 #define CROWD_TELL_MS	10000u
+#define WRONG_KEY_MS	5000u		/* as long as agents may take to hear what is new */
 
 struct greeting {
 	struct list link;
@@ -69,13 +74,40 @@ static struct sv_agent *agent_find(struct server *s, uint32_t node)
 /* All bytes are compared whatever the first ones say. */
 static bool key_ok(const struct sv_agent *a, const struct frame *hello)
 {
-	uint8_t key[KEY_BYTES], diff = 0;
+	uint8_t key[KEY_BYTES], diff = 0, any = 0;
 
 	put_le64(key, hello->slot);
 	put_le64(key + 8, hello->rslot);
-	for (uint32_t i = 0; i < KEY_BYTES; i++)
+	for (uint32_t i = 0; i < KEY_BYTES; i++) {
 		diff |= key[i] ^ a->key[i];
-	return !diff;
+		any |= a->key[i];
+	}
+	return any && !diff;
+}
+
+/* A wrong key that was just presented has been for long; a pause begins it anew. */
+static bool is_lasting(struct sv_agent *a, mono_t now)
+{
+	if (!a->wrong || now - a->wrong > mono_ms(WRONG_KEY_MS))
+		a->wrong_since = now;
+	a->wrong = now;
+	return now - a->wrong_since >= mono_ms(WRONG_KEY_MS);
+}
+
+static void greeting_stranger(struct greeting *g, struct sv_agent *a, uint32_t node)
+{
+	struct server *s = g->server;
+	mono_t now = loop_now();
+	bool tell = (!a || is_lasting(a, now)) &&
+		    (!s->key_told || now - s->key_told > mono_ms(CROWD_TELL_MS));
+
+	if (tell) {
+		log_warn("link refused, agent node %u, reason unknown agent or wrong key", node);
+		s->key_told = now;
+	} else {
+		log_debug("link refused, agent node %u, reason unknown agent or wrong key", node);
+	}
+	greeting_close(g);
 }
 
 /* Ends the greeting, well or not; false while the HELLO is not all there. */
@@ -104,9 +136,10 @@ static bool hear(struct greeting *g)
 	}
 	a = agent_find(s, adopt.hello.job);
 	if (!a || !key_ok(a, &adopt.hello)) {
-		greeting_refuse(g, "unknown agent or wrong key");
+		greeting_stranger(g, a, adopt.hello.job);
 		return true;
 	}
+	a->wrong = 0;
 	if (adopt.hello.tensor >= s->nengines || adopt.hello.chunk >= ENGINES_MAX) {
 		greeting_refuse(g, "no such engine");
 		return true;
@@ -173,6 +206,30 @@ static void agent_put(struct server *s, uint32_t node)
 	free(a);
 }
 
+/* Zeros are no news: the agent is gone, or not back yet. */
+static void take_key(struct server *s, struct sv_agent *a, const uint8_t key[KEY_BYTES])
+{
+	static const uint8_t none[KEY_BYTES];
+
+	if (!memcmp(key, none, KEY_BYTES) || !memcmp(key, a->key, KEY_BYTES))
+		return;
+	if (memcmp(a->key, none, KEY_BYTES))
+		for (uint32_t i = 0; i < s->nengines; i++)
+			sv_engine_tell(s->engine[i], SV_CUT_AGENT, &a->node, sizeof(a->node));
+	memcpy(a->key, key, KEY_BYTES);
+	a->wrong = 0;
+}
+
+void sv_agents_keys(struct server *s, const struct msg_agent_keys *m)
+{
+	for (uint32_t i = 0; i < m->nkeys; i++) {
+		struct sv_agent *a = agent_find(s, m->keys[i].node);
+
+		if (a)			/* else its jobs are over here */
+			take_key(s, a, m->keys[i].link_key);
+	}
+}
+
 int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e)
 {
 	for (uint32_t i = 0; i < m->nmachines; i++) {
@@ -189,7 +246,7 @@ int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e)
 			a->node = m->machines[i].node;
 			list_add(&s->agents, &a->link);
 		}
-		memcpy(a->key, m->machines[i].link_key, KEY_BYTES);
+		take_key(s, a, m->machines[i].link_key);
 		a->jobs++;
 	}
 	return 0;
