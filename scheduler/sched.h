@@ -5,7 +5,7 @@
  *	sched_core.c	the step: dispatch, connections, timers, number blocks
  *	sched_out.c	actions, scratch memory, answers
  *	sched_text.c	texts with lists of ranks in them
- *	sched_key.c	link keys
+ *	sched_key.c	link keys, and who hears them
  *	sched_node.c	registration, heartbeats, death
  *	sched_job.c	a job's life: gathering, reserving, up, down
  *	sched_join.c	RANK_JOIN
@@ -48,7 +48,7 @@
 #define SCHED_SAVE_RETRY_MS	1000u
 #define SCHED_REQS_PER_RANK_MAX	64u		/* pending requests of one rank */
 #define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
-#define FOREIGN_LOG_MS		10000u	/* between words about nodes of another cluster */
+#define FOREIGN_LOG_MS		10000u	/* between words about nodes that ask in vain */
 #define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago than that and an
 					 * agent's grace it cannot have been */
 #define SCHED_SENT_MAX		64u	/* of one job */
@@ -352,7 +352,8 @@ struct sched_ended {			/* why a job that is gone has ended */
 };
 
 struct sched {
-	mono_t foreign_log;		/* when nodes of another cluster are spoken of again */
+	mono_t foreign_log;		/* when nodes of another cluster, or those that another
+					 * process has replaced, are spoken of again */
 	struct mem_ops mem;
 	struct sched_config config;
 	mono_t now, started, next;
@@ -426,7 +427,14 @@ void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t n
 		uint64_t count);
 
 /* sched_key.c */
-void key_derive(const uint8_t seed[KEY_BYTES], uint32_t number, uint8_t key[KEY_BYTES]);
+void key_derive(const uint8_t seed[KEY_BYTES], uint32_t number, const uint8_t instance[ID_BYTES],
+		uint8_t key[KEY_BYTES]);
+/* What the process presents that is the machine's agent now.  False: none is known. */
+bool key_of(const struct sched *s, const struct sched_part *p, uint8_t key[KEY_BYTES]);
+/* Another process has that number: to the servers that may know the one before. */
+void key_tell(struct sched *s, const struct sched_node *n);
+void key_tell_job(struct sched *s, const struct sched_job *j);	/* all of its, to all its servers */
+void key_tell_server(struct sched *s, struct sched_node *n);	/* of all its jobs */
 
 /* sched_core.c */
 void sched_wake(struct sched *s, mono_t at);		/* TIMER no later than this */
@@ -446,6 +454,8 @@ void node_tell_drain(struct sched *s, struct sched_node *n);	/* or that it is us
 void node_free(struct sched *s, struct sched_node *n);
 struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name);
 bool node_is_machine(const struct sched_node *n, const char *machine);	/* it may be there */
+/* h is a process that was a node before, and has lost its name to n's. */
+bool node_outlived(const struct sched_node *n, const struct msg_hello *h);
 /* The agent of a part that nobody spoke for: away from now on if it is not there, with its
  * number; NULL: another one has its name by now, or there is no memory. */
 struct sched_node *node_away(struct sched *s, const struct sched_part *p);

@@ -735,6 +735,7 @@ static void resume(struct sched *s, struct sched_job *j)
 	if (j->last_id < UINT32_MAX - TENSORS_PER_BATCH_MAX)
 		j->last_id += TENSORS_PER_BATCH_MAX;
 	job_set_state(s, j, SJ_UP, "all agents and servers are back");
+	key_tell_job(s, j);
 	answer_joins(s, j);
 	epoch_settle(s, j);
 	tensor_issue(s, j, SQ_DECLARE);

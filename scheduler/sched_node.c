@@ -240,15 +240,27 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 	return 0;
 }
 
+bool node_outlived(const struct sched_node *n, const struct msg_hello *h)
+{
+	return h->node && n->machine[0] && memcmp(n->instance, h->instance, ID_BYTES);
+}
+
 /* The name is taken by a living one, or free (again) after this. */
 static int claim_name(struct sched *s, struct sched_node *old, const struct msg_hello *h,
 		      struct err *e)
 {
+	bool outlived = node_outlived(old, h);
+
+	if (old->state == SN_UP && outlived)
+		return err_set(e, TALLY_EEXIST, "another %s is registered as '%.128s', from "
+			       "machine %.64s, and this one was given up; start what ran here "
+			       "there, or this one with another --name",
+			       kind_name(h->kind), h->name, old->machine);
 	if (old->state == SN_UP)
 		return err_set(e, TALLY_EEXIST, "%s '%.128s' is registered already, from machine "
 			       "%.64s; give this one another --name",
 			       kind_name(h->kind), h->name, old->machine);
-	if (old->state == SN_AWAY && !node_is_machine(old, h->machine))
+	if (old->state == SN_AWAY && (outlived || !node_is_machine(old, h->machine)))
 		return err_set(e, TALLY_EBUSY, "%s '%.128s' of machine %.64s may still come back",
 			       kind_name(h->kind), h->name, old->machine);
 	if (old->state == SN_AWAY)
@@ -386,7 +398,7 @@ static const struct msg *welcome(struct sched *s, const struct sched_node *n)
 	};
 	memcpy(m->welcome.cluster, s->config.cluster, ID_BYTES);
 	if (n && n->kind == NODE_AGENT)
-		key_derive(s->config.key_seed, n->number, m->welcome.link_key);
+		key_derive(s->config.key_seed, n->number, n->instance, m->welcome.link_key);
 	return m;
 }
 
@@ -427,13 +439,14 @@ static void check_drain(struct sched *s, struct sched_node *n, const struct msg_
 		node_tell_drain(s, n);
 }
 
-/* The same number, and so the same key: servers know the agent by them. */
+/* The same number, by which servers know the agent, and a key of its own. */
 static void started_again(struct sched *s, uint32_t conn, struct sched_node *n,
 			  const struct msg_hello *h)
 {
 	out_drop(s, n);
 	take_facts(n, h);
 	return_begin(s, n);
+	key_tell(s, n);
 	bind_conn(s, n, conn, "it was started again");
 }
 
@@ -465,6 +478,8 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 		take_facts(n, h);
 		bind_conn(s, n, conn, "it came back");
 		check_drain(s, n, h);
+		if (n->kind == NODE_SERVER)
+			key_tell_server(s, n);
 		job_node_back(s, n);
 		out_flush(s, n);
 		return 0;
@@ -486,6 +501,8 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 		return err;
 	take_facts(n, h);
 	n->draining = n->kind == NODE_SERVER && h->draining;
+	if (n->kind == NODE_AGENT)
+		key_tell(s, n);		/* it may have a lost one's number */
 	bind_conn(s, n, conn, n->draining ? "registered, draining" : "registered");
 	check_drain(s, n, h);
 	if (n->kind == NODE_SERVER)
@@ -507,11 +524,12 @@ void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 		err = admit(s, conn, h, &e);
 	if (err) {
 		/* Who may have to wait, until we have recovered, say, asks again and again. */
-		if (err == TALLY_EMISMATCH ? s->now >= s->foreign_log :
-		    err != TALLY_EBUSY || !s->recover_until)
+		bool often = err == TALLY_EMISMATCH || (err == TALLY_EEXIST && h->node);
+
+		if (often ? s->now >= s->foreign_log : err != TALLY_EBUSY || !s->recover_until)
 			out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name,
 				e.text);
-		if (err == TALLY_EMISMATCH && s->now >= s->foreign_log)
+		if (often && s->now >= s->foreign_log)
 			s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
 		out_reply(s, conn, 0, err, "%s", e.text);
 		out_close(s, conn);

@@ -288,7 +288,7 @@ static bool fill_machine(struct sched *s, const struct sched_job *j, uint32_t i,
 		m->engines = n->engines;
 	}
 	if (with_keys)
-		key_derive(s->config.key_seed, m->node, m->link_key);
+		(void)key_of(s, p, m->link_key);	/* else zeros: no news */
 	for (uint32_t r = 0; r < j->world; r++) {
 		if (j->ranks[r].machine == i)
 			ranks[m->nranks++] = r;

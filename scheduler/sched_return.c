@@ -101,6 +101,7 @@ bool return_can(struct sched *s, const struct sched_node *n, const struct msg_he
 {
 	return n->kind == NODE_AGENT && n->state == SN_AWAY && s->config.agent_grace_ms &&
 	       !s->recover_until && node_is_machine(n, h->machine) && n->engines == h->engines &&
+	       !node_outlived(n, h) &&
 	       return_grace(s, n) > mono_ms(RECONNECT_GRACE_MS);
 }
 

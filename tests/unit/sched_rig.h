@@ -216,6 +216,12 @@ static inline void note(const struct sched_action *a)
 	case MSG_HEARD:
 		r->node = m->heard.node;
 		break;
+	case MSG_AGENT_KEYS:
+		r->n = m->agent_keys.nkeys;
+		ck_assert_uint_gt(r->n, 0);
+		r->node = m->agent_keys.keys[0].node;
+		r->key = key_sum(m->agent_keys.keys[0].link_key);
+		break;
 	case MSG_EPOCH_READY:
 	case MSG_JOB_END:
 		r->job = m->ready.job;
