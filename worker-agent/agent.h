@@ -481,6 +481,7 @@ struct agent {
 	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
 					 * does not */
 	uint64_t registrations;		/* WELCOMEs so far */
+	bool replaced;			/* the scheduler has another process of our name */
 	mono_t registered;		/* the last one */
 	bool stopping;			/* sessions end without a word */
 };

@@ -92,6 +92,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 
 	check_cluster(a, w->cluster);
 	a->my_node = w->node;
+	a->replaced = false;
 	a->registrations++;
 	a->registered = loop_now();
 	a->grace_ms = w->agent_grace_ms;
@@ -276,6 +277,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	}
 }
 
+/* Who has been replaced stays until its ranks have heard so. */
 static bool trains(void *ctx)
 {
 	const struct agent *a = ctl_daemon_owner(ctx);
@@ -283,10 +285,20 @@ static bool trains(void *ctx)
 	list_for_each(&a->sessions, l) {
 		const struct ad_session *s = list_entry(l, struct ad_session, link);
 
-		if (s->job && !s->detached && s->job->state != JOB_STOPPING)
+		if (s->job && !s->detached && (s->job->state != JOB_STOPPING || a->replaced))
 			return true;
 	}
 	return false;
+}
+
+/* It was gone for too long, and another one has taken its place, and perhaps its number. */
+static void on_replaced(void *ctx, const struct err *why)
+{
+	struct agent *a = ctl_daemon_owner(ctx);
+
+	a->replaced = true;
+	list_for_each(&a->jobs, l)
+		ad_job_down(list_entry(l, struct ad_job, link), TALLY_EWORKERLOST, why->text);
 }
 
 static const struct ctl_node_cb callbacks = {
@@ -296,6 +308,7 @@ static const struct ctl_node_cb callbacks = {
 	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
 	.trains = trains,
+	.replaced = on_replaced,
 };
 
 /* ---- what the engines say ---- */

@@ -112,6 +112,9 @@ struct ctl_node_cb {
 	void (*down)(void *ctx, const struct err *why);
 	/* Refused for good (EVERSION, EAUTH, EEXIST name taken): the daemon should exit. */
 	void (*refused)(void *ctx, const struct err *why);
+	/* Another process is registered under our name, in a cluster where we were: our jobs are
+	 * over.  It tries again while trains() says so, and is refused then.  NULL: nothing. */
+	void (*replaced)(void *ctx, const struct err *why);
 	/* Fills the numbers of a heartbeat; seq is ours. */
 	void (*heartbeat)(void *ctx, struct msg_heartbeat *hb);
 	/* Jobs train here: it registers with no other cluster's scheduler.  NULL: never. */

@@ -157,10 +157,15 @@ static void refuse(struct ctl_node *n, const struct err *why)
 
 /*
  * A scheduler that takes us for a stranger: wrong secret, other version, name in use.  Who has jobs
- * in which somebody trains needs no scheduler for that, and waits for one that knows it.
+ * in which somebody trains needs no scheduler for that, and waits for one that knows it.  But where
+ * another process of our own cluster has our name, what we had was taken from us with it.
  */
 static void refused(struct ctl_node *n, const struct err *why)
 {
+	if (why->code == TALLY_EEXIST && n->hello.hello.node && n->cb.replaced)
+		n->cb.replaced(n->ctx, why);
+	if (n->state == NODE_STOPPED)
+		return;
 	if (is_final(why->code) && !trains(n))
 		refuse(n, why);
 	else

@@ -283,7 +283,8 @@ static inline bool completed(void *ctx)
 static struct {
 	struct listener *listener;
 	struct ctl *c;
-	uint32_t up, n;
+	uint32_t up, n, hellos;
+	const char *replaced;		/* it has another process of that name, and says so */
 	struct heard {
 		enum msg_type type;
 		uint64_t seq;
@@ -304,7 +305,10 @@ static inline void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 
 	(void)ctx;
 	if (m->type == MSG_HELLO) {
-		ck_assert_int_eq(ctl_send(c, &welcome, &e), 0);
+		sched.hellos++;
+		ck_assert_int_eq(sched.replaced ?
+				 ctl_reply(c, 0, TALLY_EEXIST, "%s", sched.replaced) :
+				 ctl_send(c, &welcome, &e), 0);
 		return;
 	}
 	if (m->type == MSG_HEARTBEAT)

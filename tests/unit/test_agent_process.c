@@ -529,8 +529,70 @@ START_TEST(the_last_word_of_a_connection_answers_nobody)
 }
 END_TEST
 
+/* ---- another agent has its name ---- */
+
+/* To the scheduler of the rig, as the program does. */
+static void start_io(void)
+{
+	static const struct opt_program program = { .name = "tally-agent" };
+	static char where[64];
+	struct err e;
+
+	memset(&sched, 0, sizeof(sched));
+	ck_assert_int_eq(listener_tcp(a.loop, &sched.listener, "127.0.0.1", 0, sched_accepted,
+				      NULL, &e), 0);
+	snprintf(where, sizeof(where), "127.0.0.1:%u", listener_port(sched.listener));
+	a.opt.daemon.scheduler = where;
+	a.daemon = (struct daemon){
+		.program = &program, .opt = &a.opt.daemon, .owner = &a, .loop = a.loop,
+		.nengines = ENGINES, .name = "a", .machine = "a",
+	};
+	ck_assert_int_eq(ad_io_start(&a, &e), 0);
+	wait_for(&sched.n, 1);		/* it has said what it has */
+}
+
+static void stop_io(void)
+{
+	ad_io_stop(&a);
+	listener_close(sched.listener);
+	if (sched.c)
+		ctl_close(sched.c);
+}
+
+START_TEST(who_was_replaced_tells_its_ranks_and_ends_when_they_have_gone)
+{
+	char text[ERR_TEXT_MAX + 1];
+	struct ad_job *j = start_job(1);
+	uint32_t freed = said.freed + ENGINES, asked;
+	struct process p;
+	int code;
+
+	process_start(&p, j, 0);
+	p.session.process = -1;
+	list_add(&a.sessions, &p.session.link);
+	start_io();
+	sched.replaced = "another one is there";
+	ctl_close(sched.c);
+	wait_for(&said.freed, freed);		/* its links are gone, too */
+	ring_status_get(&p.end, &code, text, NULL);
+	ck_assert_int_eq(code, TALLY_EWORKERLOST);
+	ck_assert_str_eq(text, "another one is there");
+	asked = sched.hellos;
+	wait_for(&sched.hellos, asked + 2);
+	ck_assert_int_eq(a.daemon.exit_code, 0);
+	p.session.detached = true;
+	(void)loop_wait(a.loop, completed, &p);		/* never: it stops the loop */
+	ck_assert_int_eq(a.daemon.exit_code, 1);
+	stop_io();
+	process_end(&p);
+	list_del(&p.session.link);
+	ad_job_forget(j);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, who_was_replaced_tells_its_ranks_and_ends_when_they_have_gone);
 	tcase_add_test(t, the_last_word_of_a_connection_answers_nobody);
 	tcase_add_loop_test(t, first_chunk_that_waits_is_that_of_an_engine_with_chunks_that_do,
 			    0, 2);

@@ -29,11 +29,11 @@ static struct {
 /* The node. */
 static struct {
 	struct ctl_node *n;
-	uint32_t ups, msgs, downs, refusals, beats;
+	uint32_t ups, msgs, downs, refusals, replaced, beats;
 	struct err why;
 	struct msg_welcome welcome;
 	enum msg_type type;
-	bool stop_in_down, stop_in_up, stop_in_refused, trains;
+	bool stop_in_down, stop_in_up, stop_in_refused, stop_in_replaced, trains;
 } node;
 
 static struct loop *loop;
@@ -146,6 +146,15 @@ static void on_refused(void *ctx, const struct err *why)
 		stop_node();
 }
 
+static void on_replaced(void *ctx, const struct err *why)
+{
+	(void)ctx;
+	node.replaced++;
+	node.why = *why;
+	if (node.stop_in_replaced)
+		stop_node();
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	(void)ctx;
@@ -161,7 +170,7 @@ static bool trains(void *ctx)
 
 static const struct ctl_node_cb node_cb = {
 	.up = on_up, .msg = on_msg, .down = on_down, .refused = on_refused,
-	.heartbeat = on_heartbeat, .trains = trains,
+	.replaced = on_replaced, .heartbeat = on_heartbeat, .trains = trains,
 };
 
 static void start_node(uint16_t port)
@@ -394,6 +403,7 @@ START_TEST(refusal_is_final)
 		loop_wait_count(loop, &over, 1);
 		loop_timer_stop(t);
 		ck_assert_uint_eq(node.downs, 0);
+		ck_assert_uint_eq(node.replaced, 0);	/* it never was a node here */
 		ck_assert_uint_eq(sched.accepted, accepted);
 		stop_node();
 	}
@@ -414,6 +424,7 @@ START_TEST(who_trains_waits_for_a_scheduler_that_knows_it)
 	ck_assert_uint_eq(node.refusals, 0);
 	ck_assert_uint_eq(node.downs, 2);	/* closed, and why it stays so */
 	ck_assert_int_eq(node.why.code, codes[_i]);
+	ck_assert_uint_eq(node.replaced > 0, codes[_i] == TALLY_EEXIST);
 	sched.refuse = 0;
 	sched.seq = node.beats;
 	loop_wait_count(loop, &node.ups, 2);
@@ -422,6 +433,23 @@ START_TEST(who_trains_waits_for_a_scheduler_that_knows_it)
 	sched.refuse = codes[_i];
 	node.trains = false;
 	loop_wait_count(loop, &node.refusals, 1);
+}
+END_TEST
+
+/* Another process has its name: its jobs are over at that word, and then it may end. */
+START_TEST(who_was_replaced_hears_so_before_it_is_refused)
+{
+	start_node(listener_port(sched.li));
+	loop_wait_count(loop, &node.ups, 1);
+	node.trains = true;
+	sched.refuse = TALLY_EEXIST;
+	ctl_close(sched.c);
+	loop_wait_count(loop, &node.replaced, 2);
+	ck_assert_int_eq(node.why.code, TALLY_EEXIST);
+	ck_assert_uint_eq(node.refusals, 0);
+	node.trains = false;
+	loop_wait_count(loop, &node.refusals, 1);
+	ck_assert_uint_ge(node.replaced, 3);
 }
 END_TEST
 
@@ -460,6 +488,14 @@ START_TEST(node_may_be_stopped_in_any_callback_and_state)
 	node.stop_in_refused = true;
 	start_node(port);
 	loop_wait_count(loop, &node.refusals, 1);
+	sched.refuse = 0;
+	node.stop_in_down = false;
+	start_node(port);
+	loop_wait_count(loop, &node.ups, 2);
+	sched.refuse = TALLY_EEXIST;
+	node.stop_in_replaced = true;
+	ctl_close(sched.c);
+	loop_wait_count(loop, &node.replaced, 1);
 	ck_assert_ptr_null(node.n);
 }
 END_TEST
@@ -483,6 +519,7 @@ int main(void)
 	tcase_add_test(c, heartbeats_without_echo_end_the_connection);
 	tcase_add_test(c, refusal_is_final);
 	tcase_add_loop_test(c, who_trains_waits_for_a_scheduler_that_knows_it, 0, 3);
+	tcase_add_test(c, who_was_replaced_hears_so_before_it_is_refused);
 	tcase_add_test(c, other_refusals_are_tried_again);
 	tcase_add_test(c, node_may_be_stopped_in_any_callback_and_state);
 	tcase_set_timeout(c, 120);
