@@ -49,6 +49,7 @@
 
 enum {
 	SIM_AGENTS = 8,
+	SIM_KEYS = 64,			/* numbers of agents that a server may hear of */
 	SIM_JOBS = 2,
 	RUN_ROUNDS = 20,		/* of tensors, in each run at least */
 	RUN_FAULTS = 3,			/* and so many faults */
@@ -259,6 +260,7 @@ void sim_link_fence(struct sim *s, struct sim_link *l);	/* its lanes go, another
 void sim_link_died(struct sim *s, struct sim_link *l, uint32_t end); /* that process has ended */
 struct sim_link *sim_link_get(struct sim *s, uint32_t agent, uint32_t server);
 void sim_link_break_all(struct sim *s, struct sim_link *l);
+void sim_link_outdated(struct sim *s, uint32_t agent, uint32_t server);	/* of processes before */
 
 /* ---- processes ---- */
 
@@ -357,6 +359,7 @@ struct sim_agent_job {
 struct sim_agent {
 	struct sim_ctl ctl;
 	uint32_t node, was_node;	/* was_node: before it was started again */
+	uint8_t key[KEY_BYTES];		/* that its links present */
 	uint32_t life;
 	struct sim_agent *before;	/* the process before; owned: its memory is shared */
 	bool alive;
@@ -397,6 +400,8 @@ struct sim_server {
 	bool draining;			/* as it was told */
 	uint32_t next_life, last_life;	/* server in the table, or nobody */
 	bool heard[SIM_AGENTS];		/* a frame has come since the scheduler asked */
+	uint32_t nkeys;			/* of agents that jobs have named, by their numbers */
+	struct msg_agent_key key[SIM_KEYS];
 	double bytes, busy;		/* as its heartbeats say: summed, and seconds */
 	mono_t beat_at;
 	struct srv_core core;

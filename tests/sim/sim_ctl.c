@@ -356,6 +356,7 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 			sim_fail(s, "agent %u was %u before it was started again and is now %u",
 				 proc, s->agent[proc]->was_node, w->node);
 		s->agent[proc]->node = w->node;
+		memcpy(s->agent[proc]->key, w->link_key, KEY_BYTES);
 		sim_held_tell(s, proc);
 		sim_back_ask(s, proc);
 		sim_ask_welcomed(s, proc);

@@ -112,6 +112,25 @@ static void greet(struct sim *s, struct sim_link *l)
 		srv_peer_anew(&s->server[l->server]->core, &l->srv);
 }
 
+void sim_link_outdated(struct sim *s, uint32_t agent, uint32_t server)
+{
+	for (struct sim_link *l = s->link[agent][server]; l; l = l->before)
+		for (uint32_t k = 0; k < SIM_LANES && l->life != s->agent[agent]->life; k++)
+			closed(s, l, k, 0);
+}
+
+/* As the listener of the daemon: the server has heard whose the number is. */
+static bool is_let_in(const struct sim *s, const struct sim_link *l)
+{
+	const struct sim_agent *a = s->agent[l->agent];
+	const struct sim_server *v = s->server[l->server];
+
+	for (uint32_t i = 0; i < v->nkeys; i++)
+		if (v->key[i].node == a->node)
+			return !memcmp(v->key[i].link_key, a->key, KEY_BYTES);
+	return false;
+}
+
 void sim_link_open(struct sim *s, struct sim_link *l)
 {
 	struct sim_event e = { .type = EV_OPENED, .link = l, .proc = sim_agent_proc(l->agent) };
@@ -121,7 +140,8 @@ void sim_link_open(struct sim *s, struct sim_link *l)
 		return;
 	while (i < SIM_LANES && (l->lane[i].open[0] || l->lane[i].open[1]))
 		i++;
-	if (i == SIM_LANES || l->blind_until[0] > s->now || l->blind_until[1] > s->now) {
+	if (i == SIM_LANES || l->blind_until[0] > s->now || l->blind_until[1] > s->now ||
+	    !is_let_in(s, l)) {
 		/* The ends have not noticed yet, or it cannot be: again later. */
 		sim_at(s, 20000000, &(struct sim_event){ .type = EV_OPEN, .link = l,
 							 .proc = sim_server_proc(l->server) });

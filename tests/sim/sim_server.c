@@ -303,6 +303,35 @@ static bool job_gone(struct sim_server *v, struct sim_server_job *sj)
 	return true;
 }
 
+/* Zeros are no news. */
+static void take_key(struct sim *s, uint32_t server, uint32_t node, const uint8_t key[KEY_BYTES],
+		     bool named)
+{
+	static const uint8_t none[KEY_BYTES];
+	struct sim_server *v = s->server[server];
+	uint32_t i = 0;
+
+	while (i < v->nkeys && v->key[i].node != node)
+		i++;
+	if (i == v->nkeys && !named)
+		return;
+	ASSERT(i < SIM_KEYS);
+	v->nkeys = MAX(v->nkeys, i + 1);
+	v->key[i].node = node;
+	if (!memcmp(key, none, KEY_BYTES))
+		return;
+	memcpy(v->key[i].link_key, key, KEY_BYTES);
+	for (uint32_t k = 0; k < s->p.n; k++)
+		if (s->agent[k]->node == node)
+			sim_link_outdated(s, k, server);
+}
+
+static void agent_keys(struct sim *s, uint32_t server, const struct msg_agent_keys *m)
+{
+	for (uint32_t i = 0; i < m->nkeys; i++)
+		take_key(s, server, m->keys[i].node, m->keys[i].link_key, false);
+}
+
 static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 {
 	struct sim_server *v = s->server[server];
@@ -332,6 +361,7 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 	for (sj->me = 0; m->servers[sj->me].node != v->node; sj->me++)
 		ASSERT(sj->me < m->nservers);
 	for (uint32_t i = 0; i < j->p->n; i++) {
+		take_key(s, server, m->machines[i].node, m->machines[i].link_key, true);
 		sj->core->worker[i].node = m->machines[i].node;
 		if (v->home == j->p->agent[i])
 			continue;
@@ -426,6 +456,8 @@ void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m)
 		job_down(s, server, m->job_down.job);
 	else if (m->type == MSG_HEARD)
 		say_heard(s, server, m->heard.node);
+	else if (m->type == MSG_AGENT_KEYS)
+		agent_keys(s, server, &m->agent_keys);
 	else if (m->type == MSG_DRAIN)
 		drained(s, server, !m->drain.undo);
 	if (!j)
