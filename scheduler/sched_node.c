@@ -251,11 +251,10 @@ static int claim_name(struct sched *s, struct sched_node *old, const struct msg_
 {
 	bool outlived = node_outlived(old, h);
 
-	if (old->state == SN_UP && outlived)
-		return err_set(e, TALLY_EEXIST, "another %s is registered as '%.128s', from "
+	if (old->state == SN_UP && outlived && h->kind == NODE_AGENT)
+		return err_set(e, TALLY_EEXIST, "another agent is registered as '%.128s', from "
 			       "machine %.64s, and this one was given up; start what ran here "
-			       "there, or this one with another --name",
-			       kind_name(h->kind), h->name, old->machine);
+			       "there, or this one with another --name", h->name, old->machine);
 	if (old->state == SN_UP)
 		return err_set(e, TALLY_EEXIST, "%s '%.128s' is registered already, from machine "
 			       "%.64s; give this one another --name",
