@@ -216,6 +216,8 @@ struct msg_job_up {
 	uint32_t njoined;
 	const uint32_t *joined;
 	uint64_t epoch_seq;		/* JOB_UP of a job that runs: that EPOCH's entry; 0: none */
+	uint32_t nleft;			/* JOB_HELD, JOB_UP of a job that runs: ranks that have */
+	const uint32_t *left;		/* detached, of any machine, ascending */
 };
 
 /* A log entry that changes who sums what: the servers with their new weights. */

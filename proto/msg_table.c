@@ -142,6 +142,8 @@ static const char *job_up_rule(const void *plain)
 		weight |= m->servers[i].weight;
 	if (m->nmachines > 1 && !weight)
 		return "servers: none sums for several machines";
+	if (!ascends(m->left, m->nleft, m->world))
+		return "left: not ascending, or not below world";
 	return world_rule(m->gone, m->ngone, m->joined, m->njoined, m->world);
 }
 
@@ -357,6 +359,7 @@ static const struct msg_row job_up_rows[] = {
 	U64(msg_job_up, grown_at, ANY64),
 	U32S(msg_job_up, joined, 0, WORLD_SIZE_MAX - 1),
 	U64(msg_job_up, epoch_seq, ANY64),
+	U32S(msg_job_up, left, 0, WORLD_SIZE_MAX - 1),
 };
 SHAPE(job_up, job_up_rule);
 

@@ -489,6 +489,9 @@ void job_server_lost(struct sched *s, struct sched_job *j, struct sched_part *p)
 /* A server, of a job that comes up: what it was told was lost with a connection. */
 void job_tell_again(struct sched *s, struct sched_job *j, struct sched_part *p);
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
+/* As an agent that holds the job has heard it: their own may not come back, or not know it. */
+void job_take_left(struct sched *s, struct sched_job *j, const struct sched_node *n,
+		   const struct msg_job_up *m);
 void job_ready(struct sched *s, struct sched_node *n, const struct msg *m);	/* or TENSORS_ */
 void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -297,9 +297,12 @@ void epoch_settle(struct sched *s, struct sched_job *j)
 {
 	uint64_t least = j->epoch;
 
-	for (uint32_t i = 0; i < j->nmachines; i++)
-		if (!j->machines[i].out && !j->machines[i].coming)
-			least = MIN(least, j->machines[i].settled);
+	for (uint32_t i = 0; i < j->nmachines; i++) {
+		const struct sched_part *p = &j->machines[i];
+
+		if (p->node && !p->out && !p->coming)	/* no node: all its ranks have left */
+			least = MIN(least, p->settled);
+	}
 	if (least <= j->settled)
 		return;
 	j->settled = least;

@@ -514,6 +514,20 @@ static bool found_by_agent(struct sched_job *j, const struct sched_node *n,
 	       r->machine == (uint32_t)(p - j->machines);
 }
 
+static void rank_left(struct sched *s, struct sched_job *j, const struct sched_node *n,
+		      uint32_t rank)
+{
+	j->nin -= j->ranks[rank].state == SR_IN;
+	j->ranks[rank].state = SR_LEFT;
+	j->nleft++;
+	if (!j->nin && j->state == SJ_UP) {
+		job_down(s, j, 0, "all ranks have detached");
+		return;
+	}
+	fail_collectives(s, j, rank);
+	tell_left(s, j, n, rank);
+}
+
 void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
@@ -542,15 +556,18 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 		leave_broken(s, j, n, m);
 		return;
 	}
-	r->state = SR_LEFT;
-	j->nin--;
-	j->nleft++;
-	if (!j->nin && j->state == SJ_UP) {
-		job_down(s, j, 0, "all ranks have detached");
-		return;
+	rank_left(s, j, n, m->rank);
+}
+
+void job_take_left(struct sched *s, struct sched_job *j, const struct sched_node *n,
+		   const struct msg_job_up *m)
+{
+	for (uint32_t i = 0; i < m->nleft; i++) {
+		enum sched_rank_state state = j->ranks[m->left[i]].state;
+
+		if (state == SR_NONE || state == SR_IN)
+			rank_left(s, j, n, m->left[i]);
 	}
-	fail_collectives(s, j, m->rank);
-	tell_left(s, j, n, m->rank);
 }
 
 /* ---- nodes that die or come back ---- */

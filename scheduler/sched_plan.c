@@ -361,6 +361,18 @@ struct msg *plan_epoch(struct sched *s, const struct sched_job *j)
 	return m;
 }
 
+/* NULL: no memory. */
+static const uint32_t *fill_left(struct sched *s, const struct sched_job *j, uint32_t *n)
+{
+	uint32_t *out = out_scratch(s, (j->nleft + 1) * sizeof(*out));
+
+	*n = 0;
+	for (uint32_t r = 0; out && r < j->world; r++)
+		if (j->ranks[r].state == SR_LEFT)
+			out[(*n)++] = r;
+	return out;
+}
+
 const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32_t nservers,
 			      bool with_keys)
 {
@@ -372,8 +384,10 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 	const uint32_t *gone = shrink_gone(s, j, &ngone);
 	uint32_t njoined;
 	const uint32_t *joined = grow_joined(s, j, &njoined);
+	uint32_t nleft;
+	const uint32_t *left = fill_left(s, j, &nleft);
 
-	if (!m || !machines || !servers || !gone || !joined)
+	if (!m || !machines || !servers || !gone || !joined || !left)
 		return NULL;
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		if (!fill_machine(s, j, i, with_keys, &machines[i]))
@@ -385,7 +399,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 		.seg_bytes = j->seg_bytes, .window_bytes = j->window_bytes,
 		.nmachines = j->nmachines, .machines = machines,
 		.nservers = nservers, .servers = servers, .seq = j->seq,
-		.on_loss = j->on_loss, .ngone = ngone, .gone = gone,
+		.on_loss = j->on_loss, .ngone = ngone, .gone = gone, .nleft = nleft, .left = left,
 		.grown = j->grown, .grown_at = j->grown_at, .njoined = njoined, .joined = joined,
 	};
 	return m;

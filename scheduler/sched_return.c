@@ -149,12 +149,26 @@ void return_begin(struct sched *s, struct sched_node *n)
 	s->any_down = true;
 }
 
-/* Its agent may be there, and have nothing of the job; who of its ranks has left is not known. */
+static bool all_left(const struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (&j->machines[j->ranks[r].machine] == p && j->ranks[r].state != SR_LEFT)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Its agent may be there, and have nothing of the job.  Nobody is waited for who has detached, as
+ * others say; a job that may go on in a smaller world does so without them.
+ */
 bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	struct sched_node *n = s->config.agent_grace_ms ? node_away(s, p) : NULL;
 	uint32_t at = (uint32_t)(p - j->machines);
 
+	if (all_left(j, p) && j->on_loss != ON_LOSS_SHRINK)
+		return true;
 	if (!n)
 		return false;
 	for (uint32_t r = 0; r < j->world; r++) {

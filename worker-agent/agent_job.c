@@ -115,6 +115,8 @@ static int build(struct ad_job *j, const struct msg *m, struct err *e)
 	j->grown_at = up->grown_at;
 	for (uint32_t i = 0; i < up->ngone; i++)
 		bits_set(j->lost, up->gone[i]);
+	for (uint32_t i = 0; i < up->nleft; i++)
+		ad_job_detached(j, up->left[i]);
 	return j->live ? 0 : err_set(e, TALLY_EPROTO, "all ranks that are here are gone");
 }
 

@@ -96,6 +96,19 @@ static uint64_t *tell_placed(struct ad_job *j, struct msg_tensors *m)
 	return out;
 }
 
+/* Who has detached, here or elsewhere: the agent of such a rank may not come back to say so. */
+static uint32_t *tell_detached(const struct ad_job *j, struct msg_job_up *up)
+{
+	uint32_t *left = calloc(j->world, sizeof(*left));
+
+	up->nleft = 0;
+	up->left = left;
+	for (uint32_t r = 0; left && r < j->world; r++)
+		if (bits_test(j->detached, r))
+			left[up->nleft++] = r;
+	return left;
+}
+
 /* JOB_UP as it would be now: the servers of the last epoch. Returns what they lie in. */
 static void *newest_epoch(struct ad_job *j, struct msg_job_up *up)
 {
@@ -129,6 +142,7 @@ static void tell_entry(struct ad_job *j, const struct ad_entry *entry)
 	struct msg m;
 	uint32_t bytes, type;
 	uint64_t *placed = NULL;
+	uint32_t *left = NULL;
 	void *epoch = NULL;
 
 	if (msg_prefix_decode(entry->wire, &bytes, &type, NULL))
@@ -141,11 +155,13 @@ static void tell_entry(struct ad_job *j, const struct ad_entry *entry)
 			placed = tell_placed(j, &m.tensors);
 		} else {
 			epoch = newest_epoch(j, &m.job_up);
+			left = tell_detached(j, &m.job_up);
 		}
 		m.type = m.type == MSG_TENSORS ? MSG_TENSORS_HELD : MSG_JOB_HELD;
 		(void)ad_tell_scheduler(j->agent, &m);
 	}
 	free(placed);
+	free(left);
 	free(epoch);
 	free(mem.base);
 }
@@ -177,12 +193,23 @@ static bool tell_left(struct ad_job *j, uint32_t local)
 	return !ad_tell_scheduler(j->agent, &m);
 }
 
+/* One of ours, of which the agent before this one has said so: it is not missed here. */
+static void left_before(struct ad_job *j, uint32_t rank)
+{
+	const struct ad_machine *me = &j->machines[j->me];
+
+	for (uint32_t local = 0; local < me->nranks; local++)
+		if (me->ranks[local] == rank && !j->left[local].gone)
+			j->left[local] = (struct ad_left){ .gone = true };
+}
+
 void ad_job_detached(struct ad_job *j, uint32_t rank)
 {
 	if (bits_test(j->detached, rank))
 		return;
 	bits_set(j->detached, rank);
 	j->detached_at = loop_now();
+	left_before(j, rank);
 }
 
 bool ad_job_left(struct ad_job *j, uint32_t local, const struct ad_left *left)

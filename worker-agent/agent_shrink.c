@@ -125,6 +125,9 @@ void ad_shrink_take(struct ad_job *j, const struct ad_epoch *ep, const struct ms
 	for (uint32_t l = 0; l < j->nlocal; l++)
 		if (came >> l & 1)
 			j->left[l] = (struct ad_left){ 0 };
+	for (uint32_t i = 0; i < m->ngone; i++)	/* its machine was lost; it may come in anew */
+		if (m->gone[i] < j->world)
+			bits_clear(j->detached, m->gone[i]);
 	ad_join_check(j, came, false);
 }
 

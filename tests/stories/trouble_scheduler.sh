@@ -84,6 +84,31 @@ say 'killed and restarted: jobs train on, declare and meet at barriers, also tho
 
 works after a0 a1
 (( $(epoch) > before )) || fail 'a new job has no new epoch'
+
+# ---- a rank has detached, and whoever knows of it is started again ----
+start_rank early-bird 0 3 a0 declare:w:1000 rounds:w:3 "until:$TMP/once" alloc:64 say:back \
+	"until:$TMP/twice" alloc:64 say:again "until:$TMP/leave"
+start_rank early-bird 1 3 a0 declare:w:1000 rounds:w:3
+start_rank early-bird 2 3 a1 declare:w:1000 rounds:w:3 "until:$TMP/leave"
+expect_end 20 early-bird.1 0
+kill_all a0
+start_agent a0
+touch "$TMP/once"
+wait_line 20 early-bird.0 '^back'
+kill_all scheduler
+start_scheduler_at "$SCHEDULER"
+wait_until 20 'it has recovered' is_active
+wait_until 10 'rank 1 has left' job_says early-bird ' 2/3 '
+kill_all a0 scheduler
+start_scheduler_at "$SCHEDULER"
+start_agent a0
+touch "$TMP/twice"
+wait_line 30 early-bird.0 '^again'
+job_says early-bird ' 2/3 ' || fail 'it is not known that rank 1 has left'
+touch "$TMP/leave"
+for r in 0 2; do expect_end 20 early-bird.$r 0; done
+say 'who has detached is known after agents and schedulers were killed'
+
 # ---- stopped for longer than a lease, alone and with everybody else ----
 start_rank stop 0 2 a0 declare:w:100000 "train:w:$TMP/stop"
 start_rank stop 1 2 a1 declare:w:100000 "train:w:$TMP/stop"

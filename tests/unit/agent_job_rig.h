@@ -89,6 +89,8 @@ static const struct msg_server server = {
 	.weight = UINT32_MAX, .naddrs = 1, .addrs = &nowhere,
 };
 
+static const uint32_t *has_left;	/* a rank that had detached when the job came; or NULL */
+
 /* A rank on each machine, or two on one. */
 static inline int job_up_of(const struct msg_machine *m0, uint32_t nmachines, struct err *e)
 {
@@ -98,6 +100,7 @@ static inline int job_up_of(const struct msg_machine *m0, uint32_t nmachines, st
 		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MIN,
 		.nmachines = nmachines, .machines = m0,
 		.nservers = nmachines > 1, .servers = &server,
+		.nleft = has_left != NULL, .left = has_left,
 	} };
 
 	return ad_job_up(&a, &m, e);
@@ -291,6 +294,7 @@ static struct {
 		uint32_t count, id;	/* of tensors, the first one's */
 		int32_t code;
 		uint64_t barrier;
+		uint32_t nleft, left;	/* the first of them */
 	} row[8];
 } sched;
 
@@ -324,6 +328,9 @@ static inline void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 		h->barrier = m->ready.barrier;
 	} else if (m->type == MSG_RANK_LEAVE) {
 		h->code = m->rank_leave.code;
+	} else if (m->type == MSG_JOB_HELD && m->job_up.nleft) {
+		h->nleft = m->job_up.nleft;
+		h->left = m->job_up.left[0];
 	}
 	sched.n++;
 }
@@ -420,6 +427,8 @@ static inline void ck_heard(uint32_t i, struct heard want)
 	ck_assert_uint_eq(sched.row[i].id, want.id);
 	ck_assert_int_eq(sched.row[i].code, want.code);
 	ck_assert_uint_eq(sched.row[i].barrier, want.barrier);
+	ck_assert_uint_eq(sched.row[i].nleft, want.nleft);
+	ck_assert_uint_eq(sched.row[i].left, want.left);
 }
 
 #include "tests/unit/rig_main.h"

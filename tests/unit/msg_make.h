@@ -168,6 +168,7 @@ static void obey_gone(const uint32_t *gone, uint32_t n)
 static void obey_job_up(struct msg_job_up *m)
 {
 	obey_gone(m->gone, m->ngone);
+	obey_gone(m->left, m->nleft);
 	m->chunk_bytes = pages(m->chunk_bytes, CHUNK_BYTES_MIN);
 	m->seg_bytes = pages(m->seg_bytes, SEG_BYTES_MIN);
 	if (m->chunk_bytes % m->seg_bytes)

@@ -32,7 +32,7 @@ struct record {
 	uint64_t req, seq, epoch, age_ms, silent_ms;
 	int code;
 	uint32_t job, rank, node, n, ids[IDS];
-	uint32_t ngone, gone[4], rounds[2];
+	uint32_t ngone, gone[4], nleft, left[4], rounds[2];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint32_t server[8];		/* their numbers, of a JOB_UP */
 	uint32_t nlet_go;		/* servers that are gone and named as living */
@@ -109,6 +109,9 @@ static inline void note_job_up(struct record *r, const struct msg_job_up *m)
 		r->weight[i] = m->servers[i].weight;
 		r->server[i] = m->servers[i].node;
 	}
+	r->nleft = m->nleft;
+	for (uint32_t i = 0; i < MIN(m->nleft, 4); i++)
+		r->left[i] = m->left[i];
 	snprintf(r->name, sizeof(r->name), "%s", m->machines[0].name);
 }
 
@@ -493,6 +496,8 @@ static inline void query(uint32_t conn)
 	send(conn, &m);
 }
 
+static int32_t left_rank = -1;		/* agents that hold a job say that it has; -1: nobody has */
+
 /* A second server, with nothing to sum, has that number; 0: it is being offered the job; -1:
  * there is none. */
 static inline void job_held_by(uint32_t conn, uint32_t job, uint64_t epoch, int32_t second)
@@ -515,6 +520,7 @@ static inline void job_held_by(uint32_t conn, uint32_t job, uint64_t epoch, int3
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,
 		.nservers = second < 0 ? 1 : 2, .servers = servers,
+		.nleft = left_rank >= 0, .left = (uint32_t *)&left_rank,
 	} };
 
 	send(conn, &m);

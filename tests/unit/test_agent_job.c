@@ -200,6 +200,41 @@ START_TEST(job_is_told_again_as_it_is_now)
 }
 END_TEST
 
+/* The agent before this one knew it: here there is no process to miss. */
+START_TEST(who_has_detached_before_is_not_missed_and_is_told)
+{
+	struct ad_job *j;
+
+	has_left = &ranks[1];
+	j = start_pair();
+	has_left = NULL;
+	register_agent();
+	ad_join_check(j, 2, false);
+	ad_job_resend(j);
+	wait_for(&sched.n, 3);
+	ck_heard(0, (struct heard){ .type = MSG_JOB_HELD, .nleft = 1, .left = 1 });
+	ck_heard(1, (struct heard){ .type = MSG_EPOCH_READY });
+	ck_heard(2, (struct heard){ .type = MSG_RANK_LEAVE });
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
+START_TEST(who_has_detached_elsewhere_is_told_with_the_job)
+{
+	struct ad_job *j = start_job(2);
+
+	register_agent();
+	ad_job_detached(j, 1);
+	ad_job_resend(j);
+	wait_for(&sched.n, 2);
+	ck_heard(0, (struct heard){ .type = MSG_JOB_HELD, .nleft = 1, .left = 1 });
+	ck_heard(1, (struct heard){ .type = MSG_EPOCH_READY });
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
 START_TEST(card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to)
 {
 	ck_assert_uint_eq(ad_slower_card(1000, 3000), 1000);
@@ -238,6 +273,8 @@ static void add(TCase *t)
 #endif
 	tcase_add_test(t, tensors_of_a_page_take_one_for_each_parity_and_marks_are_neighbours);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
+	tcase_add_test(t, who_has_detached_before_is_not_missed_and_is_told);
+	tcase_add_test(t, who_has_detached_elsewhere_is_told_with_the_job);
 	tcase_add_test(t, links_are_more_where_those_of_all_engines_would_not_fill_the_card);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 }

@@ -421,6 +421,13 @@ START_TEST(a_job_is_consistent)
 	gone[0] = 1;
 	gone[1] = 4;
 	assert_refused(&m, "gone: not ascending, or not below world");
+	m.job_up.left = gone;
+	m.job_up.nleft = 2;
+	m.job_up.ngone = 0;
+	assert_refused(&m, "left: not ascending, or not below world");
+	gone[1] = 2;
+	assert_round_trip(&m);
+	m.job_up.nleft = 0;
 	m.job_up.world = 1;
 	m.job_up.ngone = 1;
 	ranks[0][1] = gone[0] = 0;
