@@ -497,7 +497,9 @@ void job_down(struct sched *s, struct sched_job *j, int code, const char *fmt, .
 	__attribute__((format(printf, 4, 5)));
 void job_node_dead(struct sched *s, struct sched_node *n, const char *why);
 void job_node_back(struct sched *s, struct sched_node *n);
-/* For one job. */
+/* For one job; of whom that is said, and how many are lost: 0: nobody, and nothing is. */
+uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
+		       const char *why, struct err *e);
 void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why);
 /* Those that have left, and may be told again: what was said to it may have been lost. */
 void job_tell_leaves(struct sched *s, const struct sched_job *j, const struct sched_part *p);

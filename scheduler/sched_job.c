@@ -593,13 +593,35 @@ static void forget_node(struct sched_job *j, const struct sched_node *n)
 	}
 }
 
+uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
+		       const char *why, struct err *e)
+{
+	const struct sched_part *part = job_machine_part(j, n);
+	bool some_back = part && part->return_by && n->state == SN_UP;	/* they live */
+	uint32_t first = UINT32_MAX, lost = 0;
+
+	for (uint32_t r = 0; r < j->world; r++) {
+		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN ||
+		    (some_back && (j->ranks[r].back || return_lives(s, &j->ranks[r]))))
+			continue;
+		first = MIN(first, r);
+		lost++;
+	}
+	if (lost == 1)
+		err_set(e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's %s)",
+			first, n->name, why);
+	else
+		err_set(e, TALLY_EWORKERLOST, "rank %u and %u more on machine %.128s are gone "
+			"(the agent's %s)", first, lost - 1, n->name, why);
+	return lost;
+}
+
 void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why)
 {
-	uint32_t first = UINT32_MAX, lost = 0;
 	bool gathering = j->state == SJ_GATHERING;
 	struct sched_part *part = job_machine_part(j, n);
-	bool some_back = part && part->return_by && n->state == SN_UP;	/* they live */
 	struct err e;
+	uint32_t lost;
 
 	req_drop_of(s, j, n, UINT32_MAX);
 	if (j->state == SJ_UP && j->ending) {
@@ -612,21 +634,10 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 		forget_node(j, n);
 		return;
 	}
-	for (uint32_t r = 0; r < j->world; r++) {
-		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN ||
-		    (some_back && (j->ranks[r].back || return_lives(s, &j->ranks[r]))))
-			continue;
-		first = MIN(first, r);
-		lost++;
-		if (gathering)
+	lost = job_lost_with(s, j, n, why, &e);
+	for (uint32_t r = 0; r < j->world && gathering; r++)
+		if (j->ranks[r].node == n && j->ranks[r].state == SR_IN)
 			job_rank_out(s, j, r);
-	}
-	if (lost == 1)
-		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's %s)",
-			first, n->name, why);
-	else
-		err_set(&e, TALLY_EWORKERLOST, "rank %u and %u more on machine %.128s are gone "
-			"(the agent's %s)", first, lost - 1, n->name, why);
 	if (lost && !gathering && j->state == SJ_UP)
 		end_lose(j, n);
 	forget_node(j, n);

@@ -24,6 +24,8 @@
  */
 #include "scheduler/sched.h"
 
+#define NAMED_MAX	4u	/* ranks of one machine */
+
 /* A job that trains, with processes that wait for this agent. */
 static struct sched_part *waiting_part(struct sched_job *j, const struct sched_node *n)
 {
@@ -375,13 +377,16 @@ static void lose_ranks(struct sched *s, struct sched_job *j, struct sched_part *
 
 static void give_up(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
+	const char *why = "processes did not come back";
+	struct err e;
+
 	if (j->on_loss == ON_LOSS_SHRINK && p->node->state == SN_UP) {
 		lose_ranks(s, j, p);
 		return;
 	}
-	answer_ranks(s, j, p, TALLY_EWORKERLOST, "other processes of this machine did not come "
-		     "back to their agent");
-	job_agent_dead(s, j, p->node, "processes did not come back");
+	if (job_lost_with(s, j, p->node, why, &e))
+		answer_ranks(s, j, p, e.code, e.text);
+	job_agent_dead(s, j, p->node, why);
 }
 
 void return_timer(struct sched *s, struct sched_job *j)
@@ -404,6 +409,21 @@ void return_timer(struct sched *s, struct sched_job *j)
 	}
 }
 
+/* "ranks 0, 3 and 5 more of ", who have not come back to an agent that is there. */
+static void add_missing(const struct sched_job *j, const struct sched_part *p, struct text *t)
+{
+	uint32_t all = 0, named = 0;
+
+	for (uint32_t r = 0; r < j->world; r++)
+		all += is_missing(&j->ranks[r], p);
+	for (uint32_t r = 0; r < j->world && named < MIN(all, NAMED_MAX); r++)
+		if (is_missing(&j->ranks[r], p))
+			text_add(t, "%s%u", named++ ? ", " : all == 1 ? "rank " : "ranks ", r);
+	if (all > named)
+		text_add(t, " and %u more", all - named);
+	text_add(t, "%s", all ? " of " : "");
+}
+
 /* Whom the job waits for, and how long it will; nothing, if for nobody. */
 void return_text(struct sched *s, const struct sched_job *j, struct text *t)
 {
@@ -419,9 +439,11 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t)
 			continue;
 		if (p->return_by)
 			by = give_up_at(s, j, p);
-		text_add(t, "%sagent %s%s, %llu s left", t->used ? ", " : "", p->name,
-			 seen ? " (servers have heard it)" :
-			 alive ? " (its processes live)" : "",
+		text_add(t, "%s", t->used ? ", " : "");
+		if (p->return_by && p->node->state == SN_UP)
+			add_missing(j, p, t);
+		text_add(t, "agent %s%s, %llu s left", p->name,
+			 seen ? " (servers have heard it)" : alive ? " (its processes live)" : "",
 			 (unsigned long long)(by > s->now ? (by - s->now) / NS_PER_SEC : 0));
 	}
 }

@@ -15,15 +15,19 @@ start_cluster 2 1 --agent-grace 3
 start_rank busy 0 3 a1 declare:w:200000 rounds:w:3 "until:$TMP/enough" rounds:w:3
 start_rank busy 1 3 a1 declare:w:200000 rounds:w:6
 start_rank busy 2 3 a0 declare:w:200000 rounds:w:6
-start_rank dead 0 2 a1 declare:w:1000 "fork:$TMP/enough" pause
-start_rank dead 1 2 a0 declare:w:1000 rounds:w:1
+start_rank dead 0 3 a1 declare:w:1000 "fork:$TMP/enough" pause
+start_rank dead 1 3 a0 declare:w:1000 rounds:w:1
+start_rank dead 2 3 a1 declare:w:1000 rounds:w:1
 wait_line 20 busy.0 '^done rounds:w:3'
 wait_line 20 dead.0 '^done fork'
 
-# Whose process is gone is named when the grace is over, though a child of its lives.
+# Whose process is gone is named when the grace is over, though a child of its lives; to who is
+# back on its machine, too.
 kill_all a1 dead.0
 start_agent a1
-expect_error 20 dead.1 'EWORKERLOST rank 0 on machine a1 is gone'
+for r in 1 2; do
+	expect_error 20 dead.$r 'EWORKERLOST rank 0 on machine a1 is gone .the agent.s processes'
+done
 wait_until 10 'the busy rank is waited for' job_says busy "$lives"
 say "the grace is over: $(grep -h ^ERROR "$TMP/dead.1.log")"
 

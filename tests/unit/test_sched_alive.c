@@ -23,7 +23,7 @@ START_TEST(a_rank_that_lives_is_waited_for)
 		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
 		alive(p.a, p.job, 0);
 	}
-	ck_assert_str_eq(waiting_for(), "agent a (its processes live), 30 s left");
+	ck_assert_str_eq(waiting_for(), "rank 0 of agent a (its processes live), 30 s left");
 	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
 	for (uint32_t i = 0; i < 29; i++) {
 		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
@@ -32,7 +32,7 @@ START_TEST(a_rank_that_lives_is_waited_for)
 		alive(p.a, p.job, 2);
 		alive(p.a, p.job + 1, 0);
 	}
-	ck_assert_str_eq(waiting_for(), "agent a, 1 s left");
+	ck_assert_str_eq(waiting_for(), "rank 0 of agent a, 1 s left");
 	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
 	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server }, 3);
 	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
@@ -139,7 +139,7 @@ START_TEST(a_job_that_shrinks_waits_for_the_ranks_that_live)
 			ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
 	}
 	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);
-	ck_assert_str_eq(waiting_for(), "agent a (its processes live), 29 s left");
+	ck_assert_str_eq(waiting_for(), "rank 1 of agent a (its processes live), 29 s left");
 	back_as(p.a, 5, p.job, 1);
 	ck_answer(p.a, 5, 0, NULL);
 	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->ngone, 1);

@@ -185,7 +185,7 @@ START_TEST(started_again_it_keeps_its_number_and_hears_the_job_anew)
 	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
 	ck_assert_uint_eq(last(p.a, MSG_WELCOME)->node, node);
 	ck_assert_uint_eq(count(p.a, MSG_JOB_UP, REQ_ANY), 0);	/* not before its rank is back */
-	ck_assert_str_eq(waiting_for(), "agent a, 25 s left");
+	ck_assert_str_eq(waiting_for(), "rank 0 of agent a, 25 s left");
 	back_as(p.a, 5, p.job, 0);
 	ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->job, p.job);
 	ck_assert_uint_eq(last(p.a, MSG_TENSORS)->seq, 1);
@@ -286,14 +286,17 @@ END_TEST
 
 START_TEST(only_who_did_not_come_back_is_gone)
 {
+	const char *text = "rank 0 on machine a is gone (the agent's processes did not come back)";
 	struct pair p = trio_that(ON_LOSS_ERROR);
 
 	conn_closed(p.a);
 	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	ck_assert_str_eq(waiting_for(), "ranks 0, 1 of agent a, 30 s left");
 	back_as(p.a, 5, p.job, 1);
+	ck_assert_str_eq(waiting_for(), "rank 0 of agent a, 30 s left");
 	pass_beating(31000, (uint32_t[]){ p.a, p.b, p.server }, 3);
-	ck_assert_str_eq(last(p.b, MSG_JOB_DOWN)->text,
-			 "rank 0 on machine a is gone (the agent's processes did not come back)");
+	ck_assert_str_eq(last(p.b, MSG_JOB_DOWN)->text, text);
+	ck_answer(p.a, 5, TALLY_EWORKERLOST, text);
 }
 END_TEST
 
