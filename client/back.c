@@ -148,6 +148,7 @@ static struct msg_declared_tensor row_of(const tally_session *s, const struct ta
 	for (int k = 0; k < 2; k++)
 		find_result(s, t->result[k], &row, k);
 	row.round = flies ? t->before : t->round;
+	row.flies = flies;
 	return row;
 }
 

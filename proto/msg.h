@@ -459,6 +459,7 @@ struct msg_declared_tensor {
 	uint64_t off[2];		/* result of an even round, of an odd round */
 	uint32_t round;			/* the last one that is over, or, handed back, that the
 					 * process has had; 0: none */
+	uint32_t flies;			/* handed back: 1: the round behind that is in flight */
 };
 
 struct msg_declared {

@@ -624,6 +624,7 @@ static const struct msg_row declared_tensor_rows[] = {
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
 	U32(msg_declared_tensor, round, ANY32),
+	U32(msg_declared_tensor, flies, 0, 1),
 };
 SHAPE(declared_tensor, NULL);
 

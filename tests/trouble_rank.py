@@ -14,6 +14,7 @@
 	submit:NAME[:OP]		starts a round and does not wait
 	broadcast:NAME:ROOT		and waits for it
 	wait:SECONDS[:NAME]		for what was submitted (of that tensor)
+	test				looks once whether what was submitted is done
 	barrier:SECONDS
 	fork:FILE			a child, which lives until FILE is there
 	until:FILE			waits until FILE is there
@@ -116,6 +117,10 @@ class Rank:
             flag[0] = self.session.rank == 0 and os.path.exists(file)
             if stop.push_pull(flag).wait(60)[0]:
                 return
+
+    def test(self):
+        for _, _, ticket in self.tickets:
+            ticket.test()
 
     def barrier(self, seconds="60"):
         self.session.barrier(float(seconds))

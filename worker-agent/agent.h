@@ -253,6 +253,7 @@ struct ad_ring {
 	struct ad_session *session;
 	struct ad_job *job;
 	uint32_t local;
+	uint32_t again;			/* rounds in flight when it came back, which come first */
 	struct ring_end ring;
 	struct list owed;		/* fr_input.owed: completions that found no room */
 	bool broken;			/* no longer listened to */
@@ -545,6 +546,7 @@ void ad_end_answer(struct ad_job *j);
 void ad_end_goes_on(struct ad_job *j);		/* as an engine says */
 void ad_end_mail(struct ad_engine *en, struct ad_job *j);
 void ad_end_turn(struct ad_engine *en);
+bool ad_end_awaits(struct ad_engine *en, const struct ad_job *j);	/* a rank of ours */
 
 /* agent_back.c: processes that come back to an agent that was started again */
 void ad_back_slab(struct ad_session *s, const struct msg_slab *m);	/* handed back, */
@@ -663,6 +665,8 @@ void ad_rings_del(struct ad_engine *en, struct ad_session *s);
 void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m);
 void ad_rings_event(struct ad_engine *en, struct ad_ring *r);
 void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t);	/* its round is whole */
+/* Those that are to submit it again still can. */
+bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t);
 void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes are shown */
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m);

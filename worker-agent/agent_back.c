@@ -500,15 +500,11 @@ int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e)
 
 /* ---- how far the ranks are ---- */
 
-/* False: it has not heard of that tensor, as who came into the job late, or declares it now. */
-static bool round_of(const struct ad_session *s, uint32_t id, uint32_t *round)
+/* NULL: it has not heard of that tensor, as who came into the job late, or declares it now. */
+static const struct msg_declared_tensor *row_of(const struct ad_session *s, uint32_t id)
 {
-	const struct msg_declared_tensor *row = NULL;
-
-	if (s->back->nrows)
-		row = bsearch(&id, s->back->row, s->back->nrows, sizeof(*row), by_id);
-	*round = row ? row->round : 0;
-	return row != NULL;
+	return s->back->nrows ? bsearch(&id, s->back->row, s->back->nrows,
+					sizeof(*s->back->row), by_id) : NULL;
 }
 
 static uint32_t local_of(const struct ad_job *j, uint32_t rank)
@@ -520,38 +516,49 @@ static uint32_t local_of(const struct ad_job *j, uint32_t rank)
 	return l;
 }
 
+static void keep_round(struct ad_tensor *t, uint32_t local, const struct msg_declared_tensor *row,
+		       uint32_t newest)
+{
+	if (local == t->job->nlocal)
+		return;
+	if (row->round != newest)
+		t->front->in[local].behind = newest;
+	if (row->flies)
+		t->front->in[local].again = round_next(row->round);
+}
+
 /* The marks are read once, here: servers on this machine can write beside them. */
 int ad_back_resume(struct ad_tensor *t, uint64_t seq, struct err *e)
 {
 	struct ad_job *j = t->job;
 	bool behind = false, known = false;
-	uint32_t newest = 0, round;
+	const struct msg_declared_tensor *row;
+	uint32_t newest = 0;
 
 	if (!next_of(j->agent, j->id, NULL))
 		return 0;		/* nobody was here before */
 	t->desc.round = 0;
 	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); ) {
-		if (!round_of(s, t->id, &round))
+		row = row_of(s, t->id);
+		if (!row)
 			continue;
 		known = true;
-		if (!newest || round == round_next(newest))
-			newest = round;
+		if (!newest || row->round == round_next(newest))
+			newest = row->round;
 	}
 	/* Who came late has not declared it yet.  What is younger all declare as it is declared. */
 	if (!known && j->grown_at && seq <= j->epoch_seq)
 		return err_set(e, TALLY_EWORKERLOST, "the ranks of this machine came into the job "
 			       "just before their agent was started again");
-	for (struct ad_session *s = NULL; newest && (s = next_of(j->agent, j->id, s)); ) {
-		uint32_t l = local_of(j, s->rank);
-
-		if (!round_of(s, t->id, &round))
+	for (struct ad_session *s = NULL; (s = next_of(j->agent, j->id, s)); ) {
+		row = row_of(s, t->id);
+		if (!row)
 			continue;
-		if (round != newest && round_next(round) != newest)
+		if (row->round != newest && round_next(row->round) != newest)
 			return err_set(e, TALLY_EPROTO, "tensor %u: rank %u has had round %u, "
-				       "another one %u", t->id, s->rank, round, newest);
-		if (l < j->nlocal && round != newest)
-			t->front->in[l].behind = newest;
-		behind |= round != newest;
+				       "another one %u", t->id, s->rank, row->round, newest);
+		keep_round(t, local_of(j, s->rank), row, newest);
+		behind |= row->round != newest;
 	}
 	if (!ag_desc_resume(&t->desc, newest) ||
 	    (behind && t->desc.rop == ROP_NONE && ag_marks(&t->desc.geom)))
@@ -664,6 +671,8 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 {
 	struct ad_job *j = s->job;
 
+	for (uint32_t i = 0; i < s->back->nrows; i++)
+		s->ring->again += s->back->row[i].flies;
 	if (s->back->barriers > j->barriers) {	/* nobody else may have heard of it */
 		j->barriers = s->back->barriers;
 		ad_epoch_tell(j);

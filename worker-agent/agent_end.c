@@ -7,6 +7,10 @@
  * their inputs.  Then it is told the rounds for which all machines have, waits until these
  * are over, as any round ends, before all else of the job, and says so; meanwhile, that results
  * come, as long as they do.  JOB_DOWN comes when all have.
+ *
+ * What a rank had in flight when it came back to this process it has given, to the one before:
+ * others may have its sum.  So that counts, is taken from its ring when it submits it again, which
+ * is when it calls libtally next, and is waited for as results are.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +47,7 @@ void ad_end_asked(struct agent *a, const struct msg_ready *m)
 	enum msg_end step = (enum msg_end)m->seq;
 	struct ad_job *j = ad_job_find(a, m->job);
 
-	if (!j || j->state != JOB_RUNNING) {
+	if (!j || j->state == JOB_STOPPING) {
 		answer(a, m->job, step, NULL);
 		return;
 	}
@@ -93,11 +97,21 @@ static void hurry(struct ad_engine *en, const struct ad_job *j)
 
 /* ---- engine 0 ---- */
 
-/* Its sum is there, and every rank was told. */
-static bool is_over(struct front *f, const struct ad_job *j, uint64_t round)
+/* A rank has given it to the agent before this one, and is to submit it here as it comes back. */
+static bool is_awaited(struct ad_engine *en, const struct ad_job *j, uint64_t round)
 {
-	const struct fr_tensor *t = fr_tensor_find(f, j->id, (uint32_t)(round >> 32));
+	const struct fr_tensor *t = fr_tensor_find(&en->front, j->id, (uint32_t)(round >> 32));
 
+	return t && fr_awaits(t, (uint32_t)round) && ad_rings_give(en, t);
+}
+
+/* Its sum is there, and every rank was told. */
+static bool is_over(struct ad_engine *en, const struct ad_job *j, uint64_t round)
+{
+	const struct fr_tensor *t = fr_tensor_find(&en->front, j->id, (uint32_t)(round >> 32));
+
+	if (is_awaited(en, j, round))
+		return false;
 	if (!t || t->round != (uint32_t)round)
 		return true;
 	for (uint32_t l = 0; l < j->front.nlocal; l++)
@@ -110,12 +124,21 @@ static void look(struct ad_engine *en, struct ad_job *j)
 {
 	struct ad_end *end = &j->end;
 
-	while (end->n && is_over(&en->front, j, end->rounds[end->n - 1]))
+	while (end->n && is_over(en, j, end->rounds[end->n - 1]))
 		end->n--;
 	if (end->n)
 		return;
 	j->finishing = false;
 	ad_tell_control(en, AD_ENDED, &j, sizeof(j));
+}
+
+/* It may compute for long before it does. */
+bool ad_end_awaits(struct ad_engine *en, const struct ad_job *j)
+{
+	for (uint32_t i = 0; j->finishing && i < j->end.n; i++)
+		if (is_awaited(en, j, j->end.rounds[i]))
+			return true;
+	return false;
 }
 
 void ad_end_mail(struct ad_engine *en, struct ad_job *j)

@@ -313,6 +313,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 	if (rc)
 		return rc;
 	t->in[local].posted = true;
+	t->in[local].again = 0;
 	t->pieces += s->part == PART_PIECE ? s->length : 0;
 	*post = (struct ag_post){
 		.round = t->round,
@@ -343,10 +344,27 @@ bool fr_all_posted(const struct fr_tensor *t)
 	return true;
 }
 
+bool fr_awaits(const struct fr_tensor *t, uint32_t round)
+{
+	bool here = t->running && t->round == round, awaits = false;
+
+	for (uint32_t l = 0; l < t->job->nlocal; l++) {
+		if (!(t->job->live >> l & 1) || (here && t->in[l].posted))
+			continue;
+		if (!round || t->in[l].again != round)
+			return false;
+		awaits = true;
+	}
+	return awaits;
+}
+
 uint32_t fr_given(const struct fr_tensor *t)
 {
 	bool all = fr_all_posted(t) && t->pieces == t->groups * t->bytes;
+	uint32_t next = t->running ? t->round : round_next(t->round);
 
+	if (fr_awaits(t, next))
+		return next;
 	return t->running && !all ? round_prev(t->round) : t->round;
 }
 

@@ -62,6 +62,8 @@ struct fr_tensor {
 	struct fr_input {
 		bool posted;
 		uint32_t behind;	/* finished round of which it was not told; 0: none */
+		uint32_t again;		/* in flight when it came back to this process, and not
+					 * submitted here yet; 0: none */
 		struct list owed;	/* the shell's: a completion its ring had no room for */
 		uint32_t owed_tensor, owed_round;
 	} in[];				/* nlocal */
@@ -106,8 +108,12 @@ void fr_again(struct fr_tensor *t);
 /* Whether all local ranks have submitted to the running round. */
 bool fr_all_posted(const struct fr_tensor *t);
 
-/* The last round for which all local ranks have given all of their inputs. */
+/* The last round for which all local ranks have given all of their inputs, to this process or to
+ * the one before. */
 uint32_t fr_given(const struct fr_tensor *t);
+
+/* It is one for which they have, and some rank is to submit it here once more. */
+bool fr_awaits(const struct fr_tensor *t, uint32_t round);
 
 /* Closes the round: the caller completes it to every local rank. */
 void fr_finish(struct front *f, struct fr_tensor *t);

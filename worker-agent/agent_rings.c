@@ -157,7 +157,7 @@ static bool was_done(struct ad_ring *r, struct fr_tensor *t, uint32_t round)
 
 	if (!in->behind || in->behind != round)
 		return false;
-	in->behind = 0;
+	in->behind = in->again = 0;
 	complete(r, in, t->id, round, &none, 0);
 	return true;
 }
@@ -291,6 +291,20 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 }
 
+/* A job that ends takes what was in flight when its ranks came back: they have given it before. */
+static bool listens(const struct ad_ring *r)
+{
+	return !r->broken && (!r->job->ending || r->again);
+}
+
+bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t)
+{
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (t->in[l].again && !ring_of(en, t->job->user, l))
+			return false;
+	return true;
+}
+
 /* True: there may be more. */
 static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 {
@@ -298,10 +312,11 @@ static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 	struct err e;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < TURN_SUBS && !r->broken && !r->job->ending; i++) {
+	for (uint32_t i = 0; i < TURN_SUBS && listens(r); i++) {
 		rc = ring_sub_take(&r->ring, &s);
 		if (rc)
 			break;
+		r->again -= r->again > 0;
 		submit(en, r, &s, now);
 	}
 	if (rc == TALLY_EPROTO) {
@@ -309,7 +324,7 @@ static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 			r->job->front.rank[r->local]);
 		broken(en, r, &e);
 	}
-	return !r->broken && !r->job->ending && !rc;
+	return listens(r) && !rc;
 }
 
 void ad_rings_event(struct ad_engine *en, struct ad_ring *r)
@@ -332,10 +347,9 @@ bool ad_rings_turn(struct ad_engine *en, mono_t now)
 		if (r->broken)
 			continue;
 		pay_owed(r);
-		if (r->job->ending)
+		if (!listens(r))
 			continue;
-		more |= take_subs(en, r, now) ||
-			(!r->broken && !r->job->ending && !ring_sub_sleep(&r->ring));
+		more |= take_subs(en, r, now) || (listens(r) && !ring_sub_sleep(&r->ring));
 	}
 	return more;
 }

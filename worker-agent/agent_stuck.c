@@ -68,7 +68,8 @@ void ad_stuck_look(struct ad_engine *en, mono_t now)
 		if (en->index == 0)
 			add_local_ranks(st, &j->front, now);
 		add_segments(st, c, now);
-		st->goes_on = j->finishing && c->progress != j->progress_said[en->index];
+		st->goes_on = (j->finishing && c->progress != j->progress_said[en->index]) ||
+			      (en->index == 0 && ad_end_awaits(en, j));
 		j->progress_said[en->index] = c->progress;
 		if (!st->n && !j->stuck_said[en->index] && !st->goes_on) {
 			free(st);

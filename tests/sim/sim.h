@@ -137,7 +137,8 @@ void sim_params_print(const struct sim_params *p);
 
 enum sim_event_type {
 	EV_TICK,		/* agent */
-	EV_RANK,		/* rank a of job c: does something */
+	EV_RANK,		/* rank a of job c: does something; b: agent's life + 1, to which
+				 * it comes back, or 0 */
 	EV_SUBMIT,		/* rank a of job c, tensor b: a descriptor comes out of the ring */
 	EV_PIECE,		/* the same for one chunk, b: tensor + chunk * SIM_TENSORS */
 	EV_TRANSMIT, EV_ARRIVE, EV_LAND, /* msg */
@@ -419,6 +420,7 @@ struct sim_rank {
 	uint32_t submitted[SIM_TENSORS], done[SIM_TENSORS]; /* rounds */
 	mono_t submitted_at[SIM_TENSORS];
 	uint32_t again[SIM_TENSORS];	/* the round that was submitted to two agents */
+	bool away;			/* its agent was started again, which it has not seen */
 };
 
 struct sim_asked {
@@ -670,6 +672,8 @@ static inline uint32_t sim_server_proc(uint32_t server)
 uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, uint32_t round);
 uint32_t sim_root(const struct sim *s, struct sim_job *j, uint32_t tensor, uint32_t round);
 void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank);	/* at a new agent */
+/* What the ranks that come back to it hand back: which rounds are under way. */
+void sim_ranks_in_flight(struct sim *s, const struct sim_job *j, uint32_t agent);
 void sim_ranks_start(struct sim *s, struct sim_job *j);
 bool sim_rank_event(struct sim *s, const struct sim_event *e);	/* false: not a rank's */
 void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank); /* in a while */

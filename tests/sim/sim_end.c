@@ -8,6 +8,16 @@
  */
 #include "tests/sim/sim.h"
 
+/* Every second run where agents are started again waits for such a moment: some rank has come
+ * back, and has not submitted again what it had in flight. */
+static bool is_early(const struct sim *s, const struct sim_job *j)
+{
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (j->rank[r].away)
+			return false;
+	return s->p.agents_return && s->p.seed & 1;
+}
+
 /* In any moment, when enough has been done: a rank of a job that cannot go on without. */
 void sim_end_begin(struct sim *s)
 {
@@ -16,7 +26,8 @@ void sim_end_begin(struct sim *s)
 	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
 	const struct sim_agent_job *aj = &a->job[j->index];
 
-	if (!s->p.ranks_die || !sim_had_enough(s) || !sim_chance(s, 2) || j->p->shrink ||
+	if (!s->p.ranks_die || !sim_had_enough(s) || !sim_chance(s, 2) || is_early(s, j) ||
+	    j->p->shrink ||
 	    j->over || !a->alive || !aj->core || aj->over || aj->left || aj->nback)
 		return;
 	s->p.ranks_die = false;
@@ -76,15 +87,32 @@ void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m)
 	sim_end_turn(s, agent);
 }
 
-static bool is_over(const struct sim_agent_job *aj, uint64_t round)
+static const struct fr_tensor *find(const struct sim_agent_job *aj, uint32_t id)
 {
-	for (uint32_t i = 0; i < aj->log.n; i++) {
-		const struct fr_tensor *t = aj->tensor[aj->log.k[i]].front;
+	for (uint32_t i = 0; i < aj->log.n; i++)
+		if (aj->log.id[aj->log.k[i]] == id)
+			return aj->tensor[aj->log.k[i]].front;
+	return NULL;
+}
 
-		if (aj->log.id[aj->log.k[i]] == round >> 32)
-			return !t->running || t->round != (uint32_t)round;
-	}
+/* As is_awaited() of the daemon. */
+static bool is_awaited(const struct sim_job *j, const struct sim_agent_job *aj, uint64_t round)
+{
+	const struct fr_tensor *t = find(aj, (uint32_t)(round >> 32));
+
+	if (!t || !fr_awaits(t, (uint32_t)round))
+		return false;
+	for (uint32_t l = 0; l < aj->front.nlocal; l++)
+		if (t->in[l].again && !sim_rank_lives(j, aj->front.rank[l]))
+			return false;
 	return true;
+}
+
+static bool is_over(const struct sim_job *j, const struct sim_agent_job *aj, uint64_t round)
+{
+	const struct fr_tensor *t = find(aj, (uint32_t)(round >> 32));
+
+	return !is_awaited(j, aj, round) && (!t || !t->running || t->round != (uint32_t)round);
 }
 
 void sim_end_turn(struct sim *s, uint32_t agent)
@@ -94,7 +122,7 @@ void sim_end_turn(struct sim *s, uint32_t agent)
 
 		if (!aj->finishing || aj->over)
 			continue;
-		while (aj->nend && is_over(aj, aj->end[aj->nend - 1]))
+		while (aj->nend && is_over(&s->job[i], aj, aj->end[aj->nend - 1]))
 			aj->nend--;
 		if (aj->nend)
 			continue;
@@ -109,8 +137,12 @@ void sim_end_goes_on(struct sim *s, uint32_t agent)
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_agent_job *aj = &s->agent[agent]->job[i];
 
+		bool awaits = false;
+
+		for (uint32_t k = 0; k < aj->nend; k++)
+			awaits |= is_awaited(&s->job[i], aj, aj->end[k]);
 		if (!aj->core || !aj->finishing || aj->over ||
-		    aj->core->progress == aj->progress_said)
+		    (aj->core->progress == aj->progress_said && !awaits))
 			continue;
 		aj->progress_said = aj->core->progress;
 		answer(s, agent, s->job[i].number, END_MORE, NULL, 0);

@@ -16,6 +16,8 @@
 #include "common/kern/kern.h"
 #include "tests/sim/sim.h"
 
+#define CALLS_MS	2000u	/* a rank that computes calls libtally again within this time */
+
 static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 {
 	struct rng r = { a * 0x9e3779b97f4a7c15u + b };
@@ -466,7 +468,8 @@ static void piece_event(struct sim *s, const struct sim_event *e)
 	struct ag_post post;
 	struct err err;
 
-	if (s->stopped || aj->over || aj->ending || !a->alive)
+	if (s->stopped || aj->over || !a->alive ||
+	    (aj->ending && j->rank[rank].again[k] != sub.round))
 		return;
 	sub.part = PART_PIECE;
 	sub.group = (uint8_t)local;
@@ -499,7 +502,8 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	struct err err;
 	int rc;
 
-	if (s->stopped || aj->over || aj->ending || !a->alive || !sim_rank_lives(j, rank))
+	if (s->stopped || aj->over || !a->alive || !sim_rank_lives(j, rank) ||
+	    (aj->ending && at->front->in[r->local].again != sub.round))
 		return;
 	if (pieces) {
 		sub.part = PART_OPEN;
@@ -618,7 +622,7 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 	struct sim_rank *r = &j->rank[rank];
 	uint32_t pos;
 
-	if (s->stopped || r->waiting >= 0 || a->job[j->index].over || !a->alive ||
+	if (s->stopped || r->away || r->waiting >= 0 || a->job[j->index].over || !a->alive ||
 	    !sim_rank_lives(j, rank) || !sim_is_with_agent(s, j, rank))
 		return;
 	/* All come there, because what is before it is submitted by then. */
@@ -641,23 +645,12 @@ static void rank_acts(struct sim *s, struct sim_job *j, uint32_t rank)
 	wakes_in(s, j, rank, s->p.think ? 2 * s->p.think : 300000);
 }
 
-bool sim_rank_event(struct sim *s, const struct sim_event *e)
-{
-	if (e->type == EV_RANK)
-		rank_acts(s, &s->job[e->c], e->a);
-	else if (e->type == EV_SUBMIT)
-		submit_event(s, e);
-	else if (e->type == EV_PIECE)
-		piece_event(s, e);
-	else
-		return false;
-	return true;
-}
-
-void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank)
+/* As take_back() of the library. */
+static void submit_again(struct sim *s, struct sim_job *j, uint32_t rank)
 {
 	struct sim_rank *r = &j->rank[rank];
 
+	r->away = false;
 	for (uint32_t k = 0; k < j->p->ntensors; k++) {
 		if (!in_flight(r, k))
 			continue;
@@ -668,6 +661,61 @@ void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank)
 		submit_at(s, j, rank, k);
 	}
 	sim_rank_wakes(s, j, rank);
+}
+
+/* Its agent may have been started once more, or have been lost. */
+static void rank_calls(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t life)
+{
+	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
+
+	if (j->rank[rank].away && a->alive && a->life == life && a->job[j->index].core)
+		submit_again(s, j, rank);
+}
+
+bool sim_rank_event(struct sim *s, const struct sim_event *e)
+{
+	if (e->type == EV_RANK && e->b)
+		rank_calls(s, &s->job[e->c], e->a, e->b - 1);
+	else if (e->type == EV_RANK)
+		rank_acts(s, &s->job[e->c], e->a);
+	else if (e->type == EV_SUBMIT)
+		submit_event(s, e);
+	else if (e->type == EV_PIECE)
+		piece_event(s, e);
+	else
+		return false;
+	return true;
+}
+
+/* It has asked, and computes: the answer waits for it. */
+void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank)
+{
+	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
+
+	j->rank[rank].away = !sim_below(s, 4);
+	if (!j->rank[rank].away)
+		submit_again(s, j, rank);
+	else
+		sim_at(s, (mono_t)sim_below(s, CALLS_MS * NS_PER_MS),
+		       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank,
+					    .b = 1 + a->life, .c = j->index });
+}
+
+void sim_ranks_in_flight(struct sim *s, const struct sim_job *j, uint32_t agent)
+{
+	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	for (uint32_t i = 0; i < aj->log.n; i++) {
+		uint32_t k = aj->log.k[i];
+
+		for (uint32_t rank = 0; rank < j->p->world; rank++) {
+			const struct sim_rank *r = &j->rank[rank];
+
+			if (j->p->machine[rank] == aj->me && sim_rank_lives(j, rank) &&
+			    in_flight(r, k))
+				aj->tensor[k].front->in[r->local].again = r->submitted[k];
+		}
+	}
 }
 
 void sim_ranks_start(struct sim *s, struct sim_job *j)

@@ -340,6 +340,7 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 	}
 	if (!aj->core) {
 		sim_back_take_in(s, agent, j);
+		sim_ranks_in_flight(s, j, agent);
 		check_ranks(s, j, agent);
 	}
 	aj->back[rank] = true;

@@ -369,7 +369,7 @@ static void look_for_silence(struct sim *s, const struct sim_job *j, const struc
 static void look_at_job(struct sim *s, const struct sim_job *j, const struct msg_report *r,
 			const struct msg_job_row *row)
 {
-	if (!is_whole(s, j) || row->job != j->number || !strncmp(row->waiting_for, "agent ", 6))
+	if (!is_whole(s, j) || row->job != j->number || strstr(row->waiting_for, "agent "))
 		return;		/* ranks that are lost may be back, for all that it knows */
 	look_at_ranks(s, j, row);
 	look_at_waiting(s, j, row);

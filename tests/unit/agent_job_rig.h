@@ -222,6 +222,8 @@ struct process {
 	struct slab input;
 };
 
+static uint32_t in_flight;		/* of a process that starts: it comes back with so many */
+
 static inline void process_start(struct process *p, struct ad_job *j, uint32_t local)
 {
 	struct ad_session *s = &p->session;
@@ -241,6 +243,7 @@ static inline void process_start(struct process *p, struct ad_job *j, uint32_t l
 	s->ring->session = s;
 	s->ring->job = j;
 	s->ring->local = local;
+	s->ring->again = in_flight;
 	mail.slab = ad_slab_new(&a, j, "input", 4096, &e);
 	ck_assert_ptr_nonnull(mail.slab);
 	list_add(&j->inputs, &mail.slab->link);
@@ -291,7 +294,7 @@ static struct {
 	struct heard {
 		enum msg_type type;
 		uint64_t seq;
-		uint32_t count, id;	/* of tensors, the first one's */
+		uint32_t count, id;	/* of tensors, the first one's; JOB_END: of rounds */
 		int32_t code;
 		uint64_t barrier;
 		uint32_t nleft, left;	/* the first of them */
@@ -328,6 +331,10 @@ static inline void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 		h->barrier = m->ready.barrier;
 	} else if (m->type == MSG_RANK_LEAVE) {
 		h->code = m->rank_leave.code;
+	} else if (m->type == MSG_JOB_END) {
+		h->seq = m->ready.seq;
+		h->count = m->ready.nrounds;
+		h->id = h->count ? (uint32_t)m->ready.rounds[0] : 0;
 	} else if (m->type == MSG_JOB_HELD && m->job_up.nleft) {
 		h->nleft = m->job_up.nleft;
 		h->left = m->job_up.left[0];

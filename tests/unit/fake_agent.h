@@ -93,7 +93,8 @@ struct fake_agent {
 	atomic_uint grace_ms;		/* for LEAVE_ON_ROUND */
 	atomic_uint first_round;	/* that tensors have when they are declared */
 	struct msg_attach back;
-	atomic_uint backs, back_round;	/* asked to take a process back, with that round done */
+	atomic_uint backs, back_round;	/* asked to take a process back, with that round done, */
+	atomic_uint back_flies;		/* and the next one in flight */
 	struct ring_sub held[FAKE_HELD];
 	uint32_t nheld;
 	struct fake_tensor tensors[FAKE_TENSORS];
@@ -372,6 +373,7 @@ static inline bool fake_on_msg(struct fake_agent *f, const struct msg *m)
 		return true;		/* handed back: it is here */
 	case MSG_DECLARED:
 		f->back_round = m->declared.tensors[0].round;
+		f->back_flies = m->declared.tensors[0].flies;
 		return true;
 	default:
 		ASSERT(!"a message that no client sends");

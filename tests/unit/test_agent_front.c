@@ -90,6 +90,34 @@ START_TEST(a_round_has_the_times_of_all_its_engines)
 }
 END_TEST
 
+/* Ranks that come back have given what is in flight, to the agent before this one. */
+START_TEST(what_was_in_flight_as_ranks_came_back_is_given)
+{
+	struct ring_sub s = sub(3);
+
+	tensor->round = 2;
+	ck_assert(!fr_awaits(tensor, 0));
+	tensor->in[0].again = 3;
+	ck_assert_uint_eq(fr_given(tensor), 2);		/* the other one has not given it yet */
+	ck_assert(!fr_awaits(tensor, 3));
+	tensor->in[1].again = 3;
+	ck_assert_uint_eq(fr_given(tensor), 3);
+	ck_assert(fr_awaits(tensor, 3));
+	ck_assert(!fr_awaits(tensor, 2) && !fr_awaits(tensor, 4));
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+	ck_assert(fr_awaits(tensor, 3));
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+	ck_assert(!fr_awaits(tensor, 3));		/* it is running, as any other */
+	finish(tensor);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+	s.round = 4;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+}
+END_TEST
+
 START_TEST(the_first_rank_opens_the_round_and_the_engines_close_it)
 {
 	struct ring_sub s = sub(1);
@@ -541,6 +569,7 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, what_was_in_flight_as_ranks_came_back_is_given);
 	tcase_add_test(t, the_first_rank_opens_the_round_and_the_engines_close_it);
 	tcase_add_test(t, a_round_has_the_times_of_all_its_engines);
 	tcase_add_test(t, who_is_missing_is_named);

@@ -235,6 +235,109 @@ START_TEST(who_has_detached_elsewhere_is_told_with_the_job)
 }
 END_TEST
 
+static void ask_end(enum msg_end step, uint32_t round)
+{
+	const uint64_t rounds = UINT64_C(1) << 32 | round;
+
+	ad_end_asked(&a, &(struct msg_ready){
+		.job = JOB, .seq = step, .nrounds = round != 0, .rounds = &rounds });
+}
+
+static bool heard_more(void *ctx)
+{
+	(void)ctx;
+	return sched.n && sched.row[sched.n - 1].seq == END_MORE;
+}
+
+static bool heard_done(void *ctx)
+{
+	(void)ctx;
+	return sched.n && sched.row[sched.n - 1].seq == END_DONE;
+}
+
+/* Both have come back with round 1, and compute: others may have its sum, from what the agent
+ * before had pushed.  What they submit besides is too late. */
+START_TEST(a_job_that_ends_waits_for_what_was_in_flight_as_its_ranks_came_back)
+{
+	struct ad_job *j = start_pair();
+	struct process p[2];
+
+	register_agent();
+	log_entry(j, 1, 1, 2);
+	batches_done(j);
+	in_flight = 1;
+	for (uint32_t l = 0; l < 2; l++) {
+		ad_tensor_find(j, 1)->front->in[l].again = 1;
+		process_start(&p[l], j, l);
+	}
+	in_flight = 0;
+	ask_end(END_GIVEN, 0);
+	wait_for(&sched.n, 1);
+	ck_heard(0, (struct heard){ .type = MSG_JOB_END, .seq = END_GIVEN, .count = 2, .id = 1 });
+	ask_end(END_DONE, 1);
+	ck_assert(loop_wait(a.loop, heard_more, NULL));
+	ck_assert_uint_eq(j->end.busy, 1);
+	submit(&p[0], 1, ROP_SUM);
+	submit(&p[1], 1, ROP_SUM);
+	submit(&p[1], 2, ROP_SUM);
+	for (uint32_t l = 0; l < 2; l++)
+		ck_assert(loop_wait(a.loop, completed, &p[l]));
+	ck_assert(loop_wait(a.loop, heard_done, NULL));
+	ck_assert(!ad_tensor_find(j, 2)->front->running);
+	unregister_agent();
+	end_job(j);
+	for (uint32_t l = 0; l < 2; l++)
+		process_end(&p[l]);
+}
+END_TEST
+
+/* It is taken in just now: engine 0 hears of its tensors before it is asked for them. */
+START_TEST(a_job_that_ends_as_it_begins_here_says_its_rounds)
+{
+	const struct msg_tensor t = { .id = 1, .name = "t", .dtype = DTYPE_F32, .count = 1 };
+	const struct msg m = { .type = MSG_TENSORS, .tensors = {
+		.job = JOB, .seq = 1, .ntensors = 1, .tensors = &t,
+	} };
+	struct ad_job *j;
+	struct err e;
+
+	register_agent();
+	ck_assert_int_eq(job_up(1, &e), 0);
+	j = ad_job_find(&a, JOB);
+	ck_assert_int_eq(ad_tensors(&a, &m, &e), 0);
+	ck_assert_int_eq(j->state, JOB_STARTING);
+	ask_end(END_GIVEN, 0);
+	wait_for(&sched.n, 1);
+	ck_heard(0, (struct heard){ .type = MSG_JOB_END, .seq = END_GIVEN, .count = 1 });
+	wait_for(&said.batches, ENGINES);
+	batches_done(j);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
+/* Its process ends instead: nobody waits for what it had given. */
+START_TEST(a_job_that_ends_does_not_wait_for_who_cannot_submit_again)
+{
+	struct ad_job *j = start_pair();
+	struct process p[2];
+
+	register_agent();
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	for (uint32_t l = 0; l < 2; l++) {
+		ad_tensor_find(j, 1)->front->in[l].again = 1;
+		process_start(&p[l], j, l);
+	}
+	ask_end(END_DONE, 1);
+	process_end(&p[1]);
+	ck_assert(loop_wait(a.loop, heard_done, NULL));
+	unregister_agent();
+	end_job(j);
+	process_end(&p[0]);
+}
+END_TEST
+
 START_TEST(card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to)
 {
 	ck_assert_uint_eq(ad_slower_card(1000, 3000), 1000);
@@ -275,6 +378,9 @@ static void add(TCase *t)
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
 	tcase_add_test(t, who_has_detached_before_is_not_missed_and_is_told);
 	tcase_add_test(t, who_has_detached_elsewhere_is_told_with_the_job);
+	tcase_add_test(t, a_job_that_ends_waits_for_what_was_in_flight_as_its_ranks_came_back);
+	tcase_add_test(t, a_job_that_ends_as_it_begins_here_says_its_rounds);
+	tcase_add_test(t, a_job_that_ends_does_not_wait_for_who_cannot_submit_again);
 	tcase_add_test(t, links_are_more_where_those_of_all_engines_would_not_fill_the_card);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 }

@@ -238,6 +238,7 @@ static void come_back(bool polls, uint32_t first_round)
 	ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ETIMEDOUT);
 	expect_text("was started again, and waits for other processes");
 	ck_assert_uint_eq(agent->back_round, first_round);
+	ck_assert_uint_eq(agent->back_flies, 1);
 	fake_release(agent);
 	wait_ok(k);
 	ck_assert_mem_eq(out, x, sizeof(x));
