@@ -24,6 +24,7 @@
  *	sched_sent.c	what was sent of late, for those who lost it with a connection
  *	sched_barrier.c barriers
  *	sched_held.c	rebuilding jobs after a restart of the scheduler
+ *	sched_late.c	agents that tell of their jobs when that is over
  *	sched_return.c	agents that are away for longer, and those started again
  *	sched_report.c	the answer to QUERY
  *	sched_stuck.c	rounds that wait, and for whom
@@ -169,6 +170,12 @@ struct sched_rank {
 
 struct sched_stuck;			/* sched_stuck.c */
 
+/* Tensors that an agent still has, and the others have been told to forget. */
+struct sched_gone {
+	uint32_t n, room;
+	uint32_t *ids;
+};
+
 /* One node's part in one job. */
 struct sched_part {
 	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
@@ -180,6 +187,9 @@ struct sched_part {
 	bool coming;			/* agents: was out, and hears the job when all others are in
 					 * the world that it comes into */
 	bool came;			/* agents: has heard the job so, and not said it yet */
+	bool expected;			/* agents: nobody spoke for it in a recovery, and no rank of
+					 * its has come back since: what it tells is taken yet */
+	struct sched_gone gone;		/* ... of what it tells; ids: owned */
 	bool ended;			/* agents: has answered what was asked last in the end */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
@@ -732,6 +742,8 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t);
 
 /* sched_held.c */
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);
+bool held_agrees(const struct sched_job *j, const struct msg_job_up *m);
+void held_lost(struct sched *s, struct sched_node *n, const struct sched_job *j);
 bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n,
 	       const struct msg_rank_join *m);			/* false: it cannot be */
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
@@ -741,6 +753,27 @@ void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 	       const struct msg_ready *m);
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 bool held_look(struct sched *s);	/* when recover_until has come: true, it is over */
+
+/* sched_late.c */
+/* To where the others are; g: what is gone.  False: not sent, or the job is over. */
+bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
+		   const struct sched_gone *g);
+/* As return_expect(); and what that agent itself tells is taken in. */
+bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
+/* JOB_HELD.  False: it comes too late. */
+bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,
+	      const struct msg_job_up *m);
+/* It may be taken in as new, although we do not recover. */
+bool late_alone(const struct sched *s, const struct msg_job_up *m);
+void late_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
+/* With its EPOCH_READY it has told all.  False: it is not there yet, or lost. */
+bool late_tells(const struct sched_job *j, const struct sched_part *p);
+bool late_last(struct sched *s, struct sched_job *j, struct sched_part *p, uint64_t has);
+/* Its rank asks to join: it has not heard that the job is up, and hears so.  False: it has. */
+bool late_join(struct sched *s, struct sched_job *j, struct sched_node *n,
+	       const struct msg_rank_join *m);
+void late_end(struct sched *s, struct sched_part *p);	/* nothing is expected any more */
+void late_drop(struct sched *s, struct sched_job *j);
 
 /* sched_stuck.c */
 void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m);

@@ -69,6 +69,8 @@ static void check_parts(const struct sched *s, const struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++)
 		ASSERT(!j->machines[i].node || living(s, j->machines[i].node));
+	for (uint32_t i = 0; i < j->nmachines && j->state == SJ_UP; i++)
+		ASSERT(!j->machines[i].expected || j->machines[i].return_by);
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		ASSERT(!j->servers[i].node || living(s, j->servers[i].node));
 		ASSERT(!j->servers[i].joining || (j->servers[i].node && !j->servers[i].weight));

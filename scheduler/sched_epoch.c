@@ -317,6 +317,7 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 {
 	struct sched_job *j = job_by_number(s, m->job);
 	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+	bool late = p && late_tells(j, p);
 
 	if (!p || m->seq > j->epoch) {
 		s->counters.strays++;
@@ -330,9 +331,13 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 	if (j->outlived)		/* by ranks that came back after the others */
 		barrier_passed(s, j, m->barrier);
 	grow_rounds(j, m);
+	if (late && !late_last(s, j, p, m->log))
+		return;
 	if (p->unsure && !epoch_sure(s, j, p, false, m->log))
 		return;
 	epoch_settle(s, j);
+	if (late)
+		job_pump(s, j);
 }
 
 static void server_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)

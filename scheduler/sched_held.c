@@ -8,13 +8,15 @@
  * for those who are yet to come back.  When the time is up, jobs whose
  * agents are all back go on; agents that are behind get the entries they miss, and
  * DECLAREs that came in meanwhile are served.  An agent that did not come back has its
- * grace from then on (sched_return.c); without one the job is over, and says who it was.
+ * grace from then on (sched_return.c), and tells of the job then (sched_late.c); without one
+ * the job is over, and says who it was.
  * Where chunks are the agents say, too, those of the newest epoch; servers that did not
  * come back, or do not have the job, are lost as any other.
  *
- * Outside that time a report of a known job needs nothing, and of an unknown one
- * is answered with JOB_DOWN.  Servers report their jobs by repeating JOB_READY.  What
- * they say while we recover is kept, since they may come back before the agents do.
+ * Outside that time a report of a known job needs nothing, and of an unknown one is
+ * answered with JOB_DOWN, if there could have been others to tell of it.  Servers report their
+ * jobs by repeating JOB_READY.  What they say while we recover is kept, since they may come
+ * back before the agents do.
  */
 #include "scheduler/sched.h"
 
@@ -40,6 +42,13 @@ void held_unknown(struct sched *s, struct sched_node *n, uint32_t job)
 
 	down_for_one(s, n, job, why ? why->code : TALLY_ESHUTDOWN, why ? why->text :
 		     "the scheduler does not know the job any more");
+}
+
+/* The job is over for it; without it others may go on. */
+void held_lost(struct sched *s, struct sched_node *n, const struct sched_job *j)
+{
+	down_for_one(s, n, j->number, j->why.code ? j->why.code : TALLY_EWORKERLOST,
+		     j->why.code ? j->why.text : "the job goes on without it");
 }
 
 /* ---- JOB_HELD ---- */
@@ -155,7 +164,7 @@ static bool same_row(const struct sched_part *p, const struct msg_server *m)
 	return (p->number == m->node || !p->number || !m->node) && p->weight == m->weight;
 }
 
-static bool agrees(const struct sched_job *j, const struct msg_job_up *m)
+bool held_agrees(const struct sched_job *j, const struct msg_job_up *m)
 {
 	if (strcmp(j->name, m->name) || j->world != m->world ||
 	    j->chunk_bytes != m->chunk_bytes || j->nmachines != m->nmachines ||
@@ -190,7 +199,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	struct sched_part *p = part_named(j, n);
 	uint32_t at;
 
-	if (!p || !agrees(j, m)) {
+	if (!p || !held_agrees(j, m)) {
 		down_for_one(s, n, m->job, TALLY_EMISMATCH, "the agents that hold this job do not "
 			     "agree on it");
 		return;
@@ -300,6 +309,8 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	}
 	if (j && j->state != SJ_GATHERING && part_named(j, n)) {
 		p = part_named(j, n);
+		if (late_job(s, j, p, n, m))
+			return;
 		late = p->node == n && p->return_by;
 		if (late)
 			job_agent_dead(s, j, n, "report of the job came too late");
@@ -309,7 +320,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 			down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
 		return;
 	}
-	if (j || !s->recover_until || !held_valid(s, m)) {
+	if (j || (!s->recover_until && !late_alone(s, m)) || !held_valid(s, m)) {
 		held_unknown(s, n, m->job);
 		return;
 	}
@@ -414,8 +425,10 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 	uint64_t nomem = s->counters.nomem;
 	uint32_t at = 0;
 
-	if (!p)
+	if (!p) {
+		late_tensors(s, n, m);
 		return;
+	}
 	for (uint32_t i = 0; i < m->ntensors; i++) {
 		if (take_tensor(s, j, &m->tensors[i], m->seq) &&
 		    take_placed(s, j, p, m, i, &at))
@@ -430,6 +443,8 @@ void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 	}
 }
 
+static void resume(struct sched *s, struct sched_job *j);
+
 /* Its log ends here; FORGET and EPOCH entries are told by nothing else. */
 void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 	       const struct msg_ready *m)
@@ -439,6 +454,8 @@ void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 	p->seq = MAX(p->seq, m->log);
 	j->seq = j->told = MAX(j->seq, m->log);
 	barrier_passed(s, j, m->barrier);
+	if (!s->recover_until)
+		resume(s, j);		/* its only agent has told all */
 }
 
 /* ---- JOB_READY of servers ---- */
@@ -510,7 +527,7 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 
 		if (p->out || (p->held && p->node && !is_stranger(s, j, p)))
 			continue;
-		if (return_expect(s, j, p) ||
+		if (late_expect(s, j, p) ||
 		    shrink_machine(s, j, p, "it did not come back after the scheduler's restart"))
 			continue;
 		job_down(s, j, TALLY_EWORKERLOST, "machine %.128s did not come back after the "
@@ -579,13 +596,8 @@ static bool sort_placed(struct sched_job *j)
 	return true;
 }
 
-/* Tensors that some agents still have, and the others have been told to forget. */
-struct gone {
-	uint32_t n, *ids;
-};
-
 /* Whoever has that entry and not the tensor has been told to forget it. */
-static bool drop_forgotten(struct sched *s, struct sched_job *j, struct gone *g)
+static bool drop_forgotten(struct sched *s, struct sched_job *j, struct sched_gone *g)
 {
 	g->n = 0;
 	g->ids = out_scratch(s, (j->ntensors + 1) * sizeof(*g->ids));
@@ -605,73 +617,6 @@ static bool drop_forgotten(struct sched *s, struct sched_job *j, struct gone *g)
 		next = j->tensors.next;		/* the purge may have freed more */
 	}
 	return true;
-}
-
-static const struct msg *forget_gone(struct sched *s, const struct sched_job *j, uint64_t seq,
-				     const struct gone *g)
-{
-	struct msg *m = out_msg(s, MSG_FORGET);
-
-	if (m)
-		m->ids = (struct msg_ids){ .job = j->number, .seq = seq, .nids = g->n,
-					   .ids = g->ids };
-	return m;
-}
-
-/* The epoch that it lacks, and where the chunks of what it has are. */
-static const struct msg *epoch_again(struct sched *s, const struct sched_job *j, uint64_t seq)
-{
-	struct sched_tensor **t = out_scratch(s, (j->ntensors + 1) * sizeof(struct sched_tensor *));
-	struct msg *m = plan_epoch(s, j);
-	uint32_t n = 0;
-
-	if (!t || !m)
-		return NULL;
-	list_for_each(&j->placed, p) {
-		struct sched_tensor *one = list_entry(p, struct sched_tensor, placed);
-
-		if (one->seq <= seq)
-			t[n++] = one;
-	}
-	m->epoch.seq = seq;
-	m->epoch.placed = place_told(s, j, t, n, &m->epoch.nplaced);
-	return m->epoch.placed ? m : NULL;
-}
-
-/* An entry of which tensors are left, or of which nothing is. */
-static const struct msg *entry_again(struct sched *s, const struct sched_job *j, uint64_t seq)
-{
-	static const struct gone nothing;
-	const struct msg *m = log_message(s, j, seq, true);
-
-	return m && !m->tensors.ntensors ? forget_gone(s, j, seq, &nothing) : m;
-}
-
-/*
- * What an agent missed nobody tells entry by entry: of TENSORS those are known that are
- * left, all else is an EPOCH, a FORGET, or tensors that are gone again.  It need not be:
- * the agent has to come to where the others are.  So it first forgets what is gone and
- * takes the newest epoch, under the number that it has, and then hears of the rest.
- */
-static bool catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
-		     const struct gone *g)
-{
-	bool sent = true;
-
-	if (j->seq - p->seq > TENSORS_PER_JOB_MAX) {
-		job_down(s, j, TALLY_EMISMATCH, "machine %.128s is %llu log entries behind",
-			 p->name, (unsigned long long)(j->seq - p->seq));
-		return false;
-	}
-	if (p->seq < j->seq && g->n)
-		sent = out_send(s, p->node, forget_gone(s, j, p->seq, g));
-	if (p->seq < j->seq && p->held_epoch < j->epoch)
-		sent &= out_send(s, p->node, epoch_again(s, j, p->seq));
-	while (sent && p->seq < j->seq) {
-		p->seq++;
-		sent = out_send(s, p->node, entry_again(s, j, p->seq));
-	}
-	return sent;
 }
 
 /* Who lost it hears that the job is up, as it is now. */
@@ -696,7 +641,7 @@ static void answer_joins(struct sched *s, struct sched_job *j)
 
 static void resume(struct sched *s, struct sched_job *j)
 {
-	struct gone gone;
+	struct sched_gone gone;
 
 	j->resumed = j->seq;
 	find_servers(s, j);
@@ -728,7 +673,7 @@ static void resume(struct sched *s, struct sched_job *j)
 		if (p->out || p->return_by || !p->node || p->node->state == SN_AWAY)
 			continue;
 		tell_up(s, j, p);
-		if (!catch_up(s, j, p, &gone))
+		if (!late_catch_up(s, j, p, &gone))
 			return;
 		job_tell_leaves(s, j, p);
 	}

@@ -110,6 +110,7 @@ void job_free(struct sched *s, struct sched_job *j)
 		tensor_free(s, j, list_first(&j->tensors, struct sched_tensor, link));
 	sent_free(s, j);
 	stuck_drop(s, j);
+	late_drop(s, j);
 	sched_release(s, j->place);
 	sched_release(s, j->by_id);
 	sched_release(s, j->by_name);
@@ -585,7 +586,7 @@ static void forget_node(struct sched_job *j, const struct sched_node *n)
 			continue;
 		p->node = NULL;
 		p->return_by = 0;
-		p->unsure = p->coming = false;
+		p->unsure = p->coming = p->expected = false;
 	}
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].node == n)

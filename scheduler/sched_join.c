@@ -242,6 +242,8 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		return false;
 	if (req_asked(j, n, SQ_JOIN, m->rank, m->req))
 		return true;
+	if (j->state == SJ_UP && late_join(s, j, n, m))
+		return true;
 	p = &j->machines[r->machine];
 	if (j->state != SJ_UP || p->return_by)
 		return false;		/* or its agent has yet to hear of the job again */

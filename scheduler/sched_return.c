@@ -262,6 +262,7 @@ static void answer_ranks(struct sched *s, struct sched_job *j, const struct sche
 
 void return_tell(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
+	late_end(s, p);
 	p->told_up = true;
 	p->told_down = false;
 	p->seq = j->told;
@@ -323,6 +324,7 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 	}
 	if (!p->return_by && p->unsure)		/* it never heard what it was told */
 		await(s, j, p, s->now);
+	late_end(s, p);
 	join_take_user(j, m->uid);	/* it was in, as what it handed back says */
 	r->pid = m->pid;
 	r->back = true;

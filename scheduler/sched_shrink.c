@@ -51,7 +51,7 @@ static void machine_out(struct sched *s, struct sched_job *j, struct sched_part 
 	if (p->node && p->told_up)
 		out_send(s, p->node, m);	/* away: it tells of the job, and is told then */
 	p->node = NULL;
-	p->unsure = p->coming = false;
+	p->unsure = p->coming = p->expected = false;
 	p->return_by = 0;
 	sched_release(s, p->stuck);
 	p->stuck = NULL;

@@ -69,4 +69,86 @@ static inline void join_late(uint32_t conn, uint64_t req)
 	send(conn, &m);
 }
 
+/* ---- while the scheduler recovers from a restart of its own ---- */
+
+/* Agent b and the server are back, and tell of the job. */
+static inline void told_by_b(struct pair *p, uint64_t epoch)
+{
+	struct msg log = { .type = MSG_JOB_READY, .ready = {
+		.job = p->job, .seq = epoch, .text = "", .log = 1,
+	} };
+
+	p->server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	send(p->server, &log);
+	p->b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	job_held(p->b, p->job, epoch);
+	tensors_held(p->b, p->job, 1, 1, &both[0]);
+	log.type = MSG_EPOCH_READY;
+	send(p->b, &log);
+}
+
+static inline uint32_t process_anew(void)
+{
+	uint32_t conn;
+
+	hello_anew = true;
+	conn = hello_from(NODE_AGENT, "a", "a", 9, "");
+	hello_anew = false;
+	return conn;
+}
+
+static inline void until_recovered(const struct pair *p)
+{
+	pass_with(p, 5000);
+	pass(1);
+	ck_assert(!sched_recovering(w->s));
+}
+
+/* A job of one machine, without servers, as its agent tells of it. */
+static inline uint32_t held_alone(uint32_t job, uint64_t epoch)
+{
+	static const uint32_t ranks[] = { 0, 1 };
+	const struct msg_machine machine = {
+		.node = w->agent_node[0], .name = "a", .machine = "a", .engines = 1,
+		.nranks = 2, .ranks = ranks,
+	};
+	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
+		.job = job, .name = "x", .world = 2, .epoch = epoch,
+		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
+		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 1, .machines = &machine,
+	} };
+	struct msg log = { .type = MSG_EPOCH_READY, .ready = {
+		.job = job, .seq = epoch, .text = "", .log = 1,
+	} };
+	uint32_t a = hello_from(NODE_AGENT, "a", "a", 1, "");
+
+	send(a, &m);
+	tensors_held(a, job, 1, 1, &both[0]);
+	send(a, &log);
+	return a;
+}
+
+/* trio(), as an agent of its tells of it. */
+static inline void trio_held(uint32_t conn, uint32_t job, uint64_t epoch, uint32_t on_loss)
+{
+	static const uint32_t ranks[] = { 0, 1, 2 };
+	const struct msg_machine machines[] = {
+		{ .node = w->agent_node[0], .name = "a", .machine = "a", .engines = 1,
+		  .nranks = 2, .ranks = &ranks[0] },
+		{ .node = w->agent_node[1], .name = "b", .machine = "b", .engines = 1,
+		  .nranks = 1, .ranks = &ranks[2] },
+	};
+	const struct msg_server server = {
+		.node = w->server_node, .engines = 1, .name = "cpu-0", .machine = "cpu-0",
+		.shm_path = "", .weight = UINT32_MAX,
+	};
+
+	send(conn, &(struct msg){ .type = MSG_JOB_HELD, .job_up = {
+		.job = job, .name = "x", .world = 3, .epoch = epoch, .on_loss = on_loss,
+		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
+		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,
+		.nservers = 1, .servers = &server,
+	} });
+}
+
 #endif

@@ -669,6 +669,34 @@ static inline void undeclare_both(const struct pair *p, uint64_t req)
 	ids_as(p->b, MSG_UNDECLARE, req, p->job, 1, both_ids, 2);
 }
 
+struct told {
+	enum msg_type type;
+	uint64_t seq;
+	uint32_t n, id;
+};
+
+/* What a connection heard of its job's log, in this order. */
+static inline void ck_told(uint32_t conn, const struct told *want, uint32_t n)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < w->n; i++) {
+		const struct record *r = &w->rec[i];
+
+		if (r->conn != conn || (r->type != MSG_TENSORS && r->type != MSG_FORGET &&
+					r->type != MSG_EPOCH))
+			continue;
+		ck_assert_uint_lt(at, n);
+		ck_assert_int_eq(r->type, want[at].type);
+		ck_assert_uint_eq(r->seq, want[at].seq);
+		ck_assert_uint_eq(r->type == MSG_EPOCH ? r->nplaced : r->n, want[at].n);
+		if (r->type != MSG_EPOCH && r->n)
+			ck_assert_uint_eq(r->ids[r->n - 1], want[at].id);
+		at++;
+	}
+	ck_assert_uint_eq(at, n);
+}
+
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
 #include "tests/unit/rig_main.h"
 

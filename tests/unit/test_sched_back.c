@@ -380,34 +380,6 @@ START_TEST(job_that_was_about_to_come_up_does)
 }
 END_TEST
 
-struct told {
-	enum msg_type type;
-	uint64_t seq;
-	uint32_t n, id;
-};
-
-/* What a connection heard of its job's log, in this order. */
-static void ck_told(uint32_t conn, const struct told *want, uint32_t n)
-{
-	uint32_t at = 0;
-
-	for (uint32_t i = 0; i < w->n; i++) {
-		const struct record *r = &w->rec[i];
-
-		if (r->conn != conn || (r->type != MSG_TENSORS && r->type != MSG_FORGET &&
-					r->type != MSG_EPOCH))
-			continue;
-		ck_assert_uint_lt(at, n);
-		ck_assert_int_eq(r->type, want[at].type);
-		ck_assert_uint_eq(r->seq, want[at].seq);
-		ck_assert_uint_eq(r->type == MSG_EPOCH ? r->nplaced : r->n, want[at].n);
-		if (r->type != MSG_EPOCH && r->n)
-			ck_assert_uint_eq(r->ids[r->n - 1], want[at].id);
-		at++;
-	}
-	ck_assert_uint_eq(at, n);
-}
-
 START_TEST(agent_that_missed_one_forget_is_told_what_it_was)
 {
 	struct pair p = pair_declared();

@@ -141,21 +141,6 @@ START_TEST(of_an_agent_that_is_not_there_nothing_is_told)
 }
 END_TEST
 
-static void told_by_b(struct pair *p, uint64_t epoch)
-{
-	struct msg log = { .type = MSG_JOB_READY, .ready = {
-		.job = p->job, .seq = epoch, .text = "", .log = 1,
-	} };
-
-	p->server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
-	send(p->server, &log);
-	p->b = hello_from(NODE_AGENT, "b", "b", 2, "");
-	job_held(p->b, p->job, epoch);
-	tensors_held(p->b, p->job, 1, 1, &both[0]);
-	log.type = MSG_EPOCH_READY;
-	send(p->b, &log);
-}
-
 /* The scheduler before may have told the agent, and not the servers. */
 START_TEST(servers_hear_all_when_the_scheduler_has_recovered)
 {

@@ -447,39 +447,6 @@ END_TEST
 
 /* ---- while the scheduler recovers from a restart of its own ---- */
 
-/* Agent b and the server are back, and tell of the job. */
-static void told_by_b(struct pair *p, uint64_t epoch)
-{
-	struct msg log = { .type = MSG_JOB_READY, .ready = {
-		.job = p->job, .seq = epoch, .text = "", .log = 1,
-	} };
-
-	p->server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
-	send(p->server, &log);
-	p->b = hello_from(NODE_AGENT, "b", "b", 2, "");
-	job_held(p->b, p->job, epoch);
-	tensors_held(p->b, p->job, 1, 1, &both[0]);
-	log.type = MSG_EPOCH_READY;
-	send(p->b, &log);
-}
-
-static uint32_t process_anew(void)
-{
-	uint32_t conn;
-
-	hello_anew = true;
-	conn = hello_from(NODE_AGENT, "a", "a", 9, "");
-	hello_anew = false;
-	return conn;
-}
-
-static void until_recovered(const struct pair *p)
-{
-	pass_with(p, 5000);
-	pass(1);
-	ck_assert(!sched_recovering(w->s));
-}
-
 static void ck_takes_over(struct pair *p, uint32_t node, uint64_t key)
 {
 	ck_assert_uint_eq(last(p->a, MSG_WELCOME)->node, node);
@@ -580,30 +547,6 @@ START_TEST(killed_while_the_scheduler_recovers_it_has_its_grace)
 }
 END_TEST
 
-/* A job of one machine, without servers, as its agent tells of it. */
-static uint32_t held_alone(uint32_t job, uint64_t epoch)
-{
-	static const uint32_t ranks[] = { 0, 1 };
-	const struct msg_machine machine = {
-		.node = w->agent_node[0], .name = "a", .machine = "a", .engines = 1,
-		.nranks = 2, .ranks = ranks,
-	};
-	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
-		.job = job, .name = "x", .world = 2, .epoch = epoch,
-		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
-		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 1, .machines = &machine,
-	} };
-	struct msg log = { .type = MSG_EPOCH_READY, .ready = {
-		.job = job, .seq = epoch, .text = "", .log = 1,
-	} };
-	uint32_t a = hello_from(NODE_AGENT, "a", "a", 1, "");
-
-	send(a, &m);
-	tensors_held(a, job, 1, 1, &both[0]);
-	send(a, &log);
-	return a;
-}
-
 /* Nobody says where chunks are, as there is none: the log is known all the same. */
 START_TEST(without_servers_it_hears_what_the_scheduler_was_told)
 {
@@ -645,22 +588,6 @@ START_TEST(who_does_not_come_after_the_scheduler_costs_the_job)
 	pass_with(&p, 29000);
 	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
 	pass_with(&p, 2000);
-	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
-}
-END_TEST
-
-/* It has missed what the scheduler does not know any more, and holds nothing of it up. */
-START_TEST(the_first_process_comes_too_late)
-{
-	struct pair p = pair_declared();
-	uint64_t epoch = sched_epoch(w->s);
-
-	restart(5000);
-	told_by_b(&p, epoch);
-	until_recovered(&p);
-	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
-	job_held(p.a, p.job, epoch);
-	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 }
 END_TEST
@@ -756,7 +683,6 @@ static void add(TCase *t)
 	tcase_add_test(t, killed_while_the_scheduler_recovers_it_has_its_grace);
 	tcase_add_test(t, without_servers_it_hears_what_the_scheduler_was_told);
 	tcase_add_test(t, who_does_not_come_after_the_scheduler_costs_the_job);
-	tcase_add_test(t, the_first_process_comes_too_late);
 	tcase_add_test(t, a_job_that_nobody_tells_of_is_over);
 	tcase_add_test(t, started_again_after_servers_heard_it_its_ranks_have_the_grace);
 	tcase_add_test(t, agent_away_and_heard_does_not_keep_a_server_that_another_cannot_reach);
