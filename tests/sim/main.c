@@ -471,6 +471,7 @@ static uint32_t paths_missing(bool all)
 	NET(undrains);
 	NET(cut_off);
 	NET(deaf);
+	NET(late);
 	NET(heard);
 	NET(blind);
 	NET(fenced);

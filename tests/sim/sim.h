@@ -309,6 +309,7 @@ struct sim_ctl {
 	mono_t last[2];			/* arrival of the last message, by direction */
 	mono_t echo;			/* of the last heartbeat */
 	mono_t cut_until;		/* nothing gets through before */
+	bool silent;			/* an agent: through a recovery, and not back yet */
 	uint64_t beats;
 	mono_t beat_at;			/* the last of them was sent */
 	uint64_t epoch_seen;
@@ -508,7 +509,7 @@ struct sim_totals {
 	uint64_t rounds, steps, runs, faults;
 	uint64_t full_runs;		/* of RUN_ROUNDS rounds and RUN_FAULTS faults at least */
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
-		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, heard,
+		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, late, heard,
 		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
 		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
@@ -584,6 +585,7 @@ bool sim_agent_again(struct sim *s, uint32_t agent);	/* dies, comes again; false
 /* Each job that somebody waits for has an agent, but that one, which can tell all of it. */
 bool sim_jobs_are_held(const struct sim *s, uint32_t but);
 bool sim_agent_may_die(const struct sim *s, uint32_t agent);	/* else a job may be lost */
+bool sim_agent_may_be_silent(const struct sim *s, uint32_t agent);	/* while one recovers */
 bool sim_job_returns(const struct sim *s, const struct sim_job *j);
 void sim_back_ask(struct sim *s, uint32_t agent);
 void sim_back_beat(struct sim *s, uint32_t agent);
@@ -645,6 +647,7 @@ void sim_crash(struct sim *s, uint32_t server);
 void sim_fence(struct sim *s, uint32_t server);	/* ended by its machine's agent; starts again */
 bool sim_life_event(struct sim *s, const struct sim_event *e);
 void sim_life_start(struct sim *s);
+void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace);	/* from here on */
 /* sim_end.c */
 void sim_end_begin(struct sim *s);
 void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m);

@@ -320,6 +320,8 @@ static void lost_meanwhile(struct sim *s, uint32_t agent, uint32_t node)
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		if (!a->job[i].core || a->job[i].over)
 			continue;
+		if (s->job[i].p->n == 1)
+			continue;	/* it tells of it, and hears if it is over */
 		if (!sim_job_may_end(s, &s->job[i]))
 			sim_fail(s, "agent %u was %u and is now %u", agent, a->node, node);
 		a->job[i].code = TALLY_EWORKERLOST;
@@ -343,6 +345,7 @@ static uint32_t on_welcome(struct sim *s, uint32_t proc, const struct msg_welcom
 	struct sim_ctl *c = sim_ctl_of(s, proc);
 
 	c->registered = true;
+	c->silent = false;
 	c->echo = sim_clock(s, proc);
 	if (w->epoch < c->epoch_seen)
 		sim_fail(s, "the epochs go back from %llu to %llu",
@@ -626,6 +629,7 @@ static bool event(struct sim *s, const struct sim_event *e)
 		if (!s->stopped) {
 			sim_trace(s, "the scheduler starts again");
 			start(s);
+			sim_life_recovers(s, mono_ms(RECOVER_MS), mono_ms(AGENT_GRACE_MS));
 		}
 		return true;
 	case EV_CTL: arrive(s, e->ctl); return true;

@@ -284,6 +284,24 @@ static void cut_some_agent(struct sim *s)
 	c->cut_until = s->now + (mono_t)sim_below(s, mono_ms(LEASE_MS + 400));
 }
 
+/* From a scheduler that recovers, and for less than the grace that begins then. */
+void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace)
+{
+	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
+	struct sim_ctl *c = &s->agent[agent]->ctl;
+	mono_t rest = (mono_t)sim_below(s, (uint64_t)(grace - 3 * NS_PER_SEC / 2));
+
+	if (!s->recovers_until || !s->started || !sim_faulty(s) || !sim_chance(s, 300) ||
+	    !s->agent[agent]->alive || c->cut_until > s->now ||
+	    s->paused_until[sim_agent_proc(agent)] > s->now || !sim_agent_may_be_silent(s, agent))
+		return;
+	sim_totals.late++;
+	s->faults++;
+	sim_trace(s, "a%u is silent through the recovery", agent);
+	c->silent = true;
+	c->cut_until = s->now + sim_clock_wait(s, SIM_SCHED, recovery + rest);
+}
+
 static void reset_some(struct sim *s)
 {
 	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->nservers);

@@ -49,10 +49,30 @@ bool sim_jobs_are_held(const struct sim *s, uint32_t but)
 		for (uint32_t m = 0; m < j->p->n; m++) {
 			const struct sim_agent *a = s->agent[j->p->agent[m]];
 
-			held |= holds(a, i) && j->p->agent[m] != but && heard(a, i) == last;
+			held |= holds(a, i) && !a->ctl.silent && j->p->agent[m] != but &&
+				heard(a, i) == last;
 			wanted |= holds(a, i) || returns(a, i);
 		}
 		if (wanted && !held)
+			return false;
+	}
+	return true;
+}
+
+/* Others tell of its jobs what it has, or nobody can. */
+bool sim_agent_may_be_silent(const struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		const struct sim_job *j = &s->job[i];
+		bool told = j->over || j->p->n == 1;
+
+		for (uint32_t m = 0; m < j->p->n; m++) {
+			const struct sim_agent *a = s->agent[j->p->agent[m]];
+
+			told |= j->p->agent[m] != agent && holds(a, i) && !a->ctl.silent &&
+				heard(a, i) >= heard(s->agent[agent], i);
+		}
+		if (holds(s->agent[agent], i) && !told)
 			return false;
 	}
 	return true;
