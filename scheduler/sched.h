@@ -760,6 +760,8 @@ bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 		   const struct sched_gone *g);
 /* As return_expect(); and what that agent itself tells is taken in. */
 bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
+/* The same of one that has told of the job, if it is away as the recovery ends. */
+bool late_away(struct sched *s, struct sched_job *j, struct sched_part *p);
 /* JOB_HELD.  False: it comes too late. */
 bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,
 	      const struct msg_job_up *m);

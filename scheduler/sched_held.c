@@ -228,6 +228,8 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	p->node = n;
 	p->held = p->told_up = true;
 	p->held_epoch = m->epoch;
+	if (j->nmachines == 1)
+		p->number = n->number;	/* another one, if it came late; no server knows it */
 	job_take_left(s, j, n, m);
 	for (uint32_t i = 0; i < m->machines[at].nranks; i++) {
 		uint32_t r = m->machines[at].ranks[i];
@@ -670,7 +672,8 @@ static void resume(struct sched *s, struct sched_job *j)
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		struct sched_part *p = &j->machines[i];
 
-		if (p->out || p->return_by || !p->node || p->node->state == SN_AWAY)
+		if (p->out || p->return_by || !p->node || late_away(s, j, p) ||
+		    p->node->state == SN_AWAY)
 			continue;
 		tell_up(s, j, p);
 		if (!late_catch_up(s, j, p, &gone))

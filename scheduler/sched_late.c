@@ -94,6 +94,26 @@ bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p)
 	return true;
 }
 
+static bool any_in(const struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN)
+			return true;
+	return false;
+}
+
+/* What it missed it hears only after it has told once more. */
+bool late_away(struct sched *s, struct sched_job *j, struct sched_part *p)
+{
+	if (p->node->state != SN_AWAY || p->unsure || !s->config.agent_grace_ms || !any_in(j, p))
+		return false;
+	p->expected = true;
+	p->held = false;
+	p->return_by = s->now + mono_ms(s->config.agent_grace_ms);
+	sched_wake(s, p->return_by);
+	return true;
+}
+
 void late_end(struct sched *s, struct sched_part *p)
 {
 	sched_release(s, p->gone.ids);

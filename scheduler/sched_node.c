@@ -446,7 +446,7 @@ static void started_again(struct sched *s, uint32_t conn, struct sched_node *n,
 	take_facts(n, h);
 	return_begin(s, n);
 	key_tell(s, n);
-	bind_conn(s, n, conn, "it was started again");
+	bind_conn(s, n, conn, h->node ? "it came back" : "it was started again");
 }
 
 /*

@@ -120,6 +120,29 @@ START_TEST(its_connection_may_break_as_it_tells)
 }
 END_TEST
 
+/* It told in time, and its connection broke as the recovery ended: it is behind. */
+START_TEST(what_it_missed_it_hears_also_when_it_was_away_for_longer)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	told_by_b(&p, epoch);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	job_held(p.a, p.job, epoch);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 0);
+	pass_beating(4900, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	conn_closed(p.a);
+	pass_with(&p, 20000);
+	ck_assert(!sched_recovering(w->s));
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	job_held(p.a, p.job, epoch);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 0);
+	ck_told(p.a, (struct told[]){ { MSG_TENSORS, 1, 1, 1 } }, 1);
+	ck_goes_on(&p, 2);
+}
+END_TEST
+
 /* The others tell of tensor 3 and a newer epoch, and have forgotten tensor 2. */
 START_TEST(what_it_missed_before_the_restart_it_hears)
 {
@@ -305,6 +328,7 @@ static void add(TCase *t)
 	tcase_add_test(t, what_it_told_just_before_the_end_of_the_recovery_is_not_too_late);
 	tcase_add_test(t, nothing_begins_before_it_has_told_all);
 	tcase_add_test(t, its_connection_may_break_as_it_tells);
+	tcase_add_test(t, what_it_missed_it_hears_also_when_it_was_away_for_longer);
 	tcase_add_test(t, what_it_missed_before_the_restart_it_hears);
 	tcase_add_loop_test(t, who_has_what_nobody_else_told_of_costs_the_job, 0, 2);
 	tcase_add_test(t, what_its_ranks_left_it_has_lost);
