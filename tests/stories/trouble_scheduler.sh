@@ -133,6 +133,26 @@ touch "$TMP/stop"
 for r in 0 1; do expect_end 30 stop.$r 0; done
 say 'stopped for longer than a lease: it blames nobody for what it did not hear'
 
+# ---- an agent stands still while it dies, comes back and recovers ----
+for r in 0 1; do
+	start_rank late $r 2 a$r declare:w:100000 "train:w:$TMP/late" declare:x:3000 rounds:x:3
+done
+start_rank lone 0 1 a0 declare:w:1000 "train:w:$TMP/late" declare:x:3000 rounds:x:3
+for j in late lone; do train_more $j.0 1 20; done
+kill_now a0 STOP
+kill_now scheduler KILL
+wait_until 5 'the scheduler is gone' ended scheduler
+start_scheduler_at "$SCHEDULER"
+wait_until 20 'it has recovered' is_active
+wait_until 5 'the job says whom it waits for' job_says late 'agent a0, [0-9]+ s left'
+kill_now a0 CONT
+wait_line 15 scheduler 'job late goes on with machine a0, which tells of it late'
+wait_until 5 'it waits for nobody' no_job_says late 'agent a0'
+for j in late lone; do train_more $j.0 20; done
+touch "$TMP/late"
+for j in late.0 late.1 lone.0; do expect_end 30 $j 0; done
+say 'an agent that stood still through the recovery: its jobs go on when it does'
+
 # ---- a job that fails just when it dies ----
 start_rank calm 0 1 a0 declare:w:1000 "train:w:$TMP/calm"
 start_rank fail 0 2 a0 declare:grad:1000 "until:$TMP/fail" submit:grad:sum say:there wait:60
