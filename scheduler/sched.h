@@ -305,7 +305,7 @@ struct sched_job {
 	uint64_t epoch_seq;		/* the last epoch's log entry; 0: it came with JOB_UP */
 	bool repair;			/* how it placed */
 	bool anew;			/* ... all chunks, for another world */
-	mono_t no_server;		/* all have been gone since; 0: there is one */
+	bool no_server;			/* all are gone, and what they had waits for one */
 	struct pace pace;		/* of its servers */
 	mono_t look_at;			/* when a window begins or ends; 0: begin anew */
 	bool looking;			/* in a window */

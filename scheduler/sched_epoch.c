@@ -19,7 +19,7 @@
  *   a rank comes back		the same, between two rounds (sched_grow.c)
  *   an agent cannot reach it	as if it were dead, for that job (sched_cut.c)
  *   a server is slow		a rebalance to what it was measured to do (sched_slow.c)
- *   all servers are gone	the job waits NO_SERVER_MS for one, and says so
+ *   all servers are gone	the job waits for one, and says so; its calls have deadlines
  */
 #include "scheduler/sched.h"
 
@@ -90,18 +90,12 @@ static enum want want(const struct sched_job *j)
 	return w;
 }
 
-/* Nobody is left to sum: the clock of the job's patience runs. */
+/* Nobody is left to sum, until one comes: who does not want to wait has a deadline of its own. */
 static void no_server(struct sched *s, struct sched_job *j)
 {
-	if (!j->no_server) {
-		j->no_server = s->now;
+	if (!j->no_server)
 		out_log(s, SCHED_WARN, "job %s waits, no server is left", j->name);
-	}
-	if (s->now - j->no_server >= mono_ms(NO_SERVER_MS))
-		job_down(s, j, TALLY_ENOSERVER, "all servers of job '%.128s' are gone, and none "
-			 "came within %u s", j->name, NO_SERVER_MS / 1000);
-	else
-		sched_wake(s, j->no_server + mono_ms(NO_SERVER_MS));
+	j->no_server = true;
 }
 
 /* ---- an epoch begins ---- */
@@ -149,7 +143,7 @@ bool epoch_begin(struct sched *s, struct sched_job *j)
 			no_server(s, j);
 		return false;
 	}
-	j->no_server = 0;
+	j->no_server = false;
 	e = log_new(s, SE_EPOCH, 0);
 	if (!e || (j->nservers && plan_weights_of(s, j, &why)) || !sched_take_epoch(s, &j->epoch)) {
 		sched_release(s, e);	/* the next timer tries again */

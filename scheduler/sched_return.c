@@ -352,7 +352,6 @@ void return_deaf(struct sched *s, mono_t ns)
 
 		j->end_by += j->ending ? ns : 0;
 		j->end_latest += j->ending ? ns : 0;
-		j->no_server += j->no_server ? ns : 0;
 		for (uint32_t k = 0; k < j->nmachines; k++)
 			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
 		for (uint32_t k = 0; k < j->nservers; k++) {

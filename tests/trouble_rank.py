@@ -15,6 +15,7 @@
 	broadcast:NAME:ROOT		and waits for it
 	wait:SECONDS[:NAME]		for what was submitted (of that tensor)
 	test				looks once whether what was submitted is done
+	late:SECONDS			as wait, and the deadline passes, which is said
 	barrier:SECONDS
 	fork:FILE			a child, which lives until FILE is there
 	until:FILE			waits until FILE is there
@@ -99,6 +100,15 @@ class Rank:
         self.tickets = rest
         if self.count >= 0:
             os.pwrite(self.count, b"%10d\n" % self.done, 0)
+
+    def late(self, seconds):
+        try:
+            self.wait(seconds)
+        except tally.TallyTimeout as e:
+            say("LATE", e.name, e.text)
+            return
+        say("WRONG: in time")
+        sys.exit(3)
 
     def rounds_of(self, name, n):
         for _ in range(int(n)):

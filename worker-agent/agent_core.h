@@ -438,6 +438,9 @@ uint32_t ag_waits_for(const struct ag_tensor *t, mono_t now, struct msg_wait *ro
 uint32_t ag_waits_elsewhere(const struct ag_job *j, struct msg_wait *row, uint32_t n,
 			    uint32_t max);
 
+/* A link to some server of its is up, and carries what is pushed. */
+bool ag_reaches_any(const struct ag_job *j);
+
 /* Asserts every invariant. */
 void ag_check(const struct ag_core *c);
 

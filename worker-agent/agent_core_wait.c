@@ -122,3 +122,11 @@ uint32_t ag_waits_elsewhere(const struct ag_job *j, struct msg_wait *row, uint32
 	}
 	return n;
 }
+
+bool ag_reaches_any(const struct ag_job *j)
+{
+	for (uint32_t i = 0; i < j->nroutes; i++)
+		if (j->route[i] && j->route[i]->peer && is_reached(j->route[i]->peer))
+			return true;
+	return false;
+}

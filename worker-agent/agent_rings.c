@@ -434,7 +434,8 @@ static void who_text(const struct ad_job *j, const struct fr_tensor *t, char *wh
 		snprintf(who, len, "copies from GPUs of machine %.80s", j->machines[j->me].name);
 	else if (t->waits.kind == WAIT_SERVER || t->waits.kind == WAIT_LINK)
 		snprintf(who, len, "server %.80s%s", server_name(j, t->waits.who),
-			 t->waits.kind == WAIT_LINK ? " (no link)" : "");
+			 t->waits.kind == WAIT_SERVER ? "" : ag_reaches_any(j->core[0]) ?
+			 " (no link)" : " (no link to any; is there one? tally nodes shows them)");
 	else if (t->waits.kind == WAIT_MACHINE && t->waits.who < j->n)
 		machine_text(&j->machines[t->waits.who], who, len);
 	else

@@ -77,7 +77,6 @@
 /* times */
 #define HEARTBEAT_MS		1000u
 #define LEASE_MS		3000u
-#define NO_SERVER_MS		60000u		/* a job without any server waits so long for one */
 #define JOIN_RETRY_MS		5000u		/* a server that did not take a job: ask again */
 #define RECONNECT_GRACE_MS	500u		/* closed control connection: dead after this */
 #define LINK_PING_MS		1000u		/* nothing received on a data link: ask */

@@ -185,7 +185,7 @@ START_TEST(server_that_drains_takes_over_what_the_last_other_one_had)
 	ck_assert_uint_eq(sched_counters(w->s)->repairs, 1);
 	follow_epoch(&p, servers + 1, 1);
 	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 0);
-	pass_beating(2 * NO_SERVER_MS, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	pass_beating(120000, (uint32_t[]){ p.a, p.b, p.server }, 3);
 	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
 	servers[0] = hello(NODE_SERVER, "cpu-2");	/* it leaves for who comes */
 	heartbeat(servers[0], 1);

@@ -351,8 +351,49 @@ START_TEST(nothing_new_begins_and_further_losses_change_nothing)
 }
 END_TEST
 
+/* Its rounds have deadlines of their own. */
+START_TEST(without_any_server_a_job_waits_for_as_long_as_it_takes)
+{
+	struct pair p = pair_declared();
+	const struct msg jobs = { .type = MSG_QUERY, .query = {
+		.req = 1, .what = QUERY_JOBS, .job = "",
+	} };
+	uint32_t other, cli = conn_up();
+
+	conn_closed(p.server);
+	pass_beating(1200000, (uint32_t[]){ p.a, p.b }, 2);
+	send(cli, &jobs);
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "a server, all are gone");
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	other = hello(NODE_SERVER, "cpu-1");
+	heartbeat(other, 1);
+	ready_as(other, MSG_JOB_READY, p.job, last(other, MSG_JOB_UP)->epoch, 0);
+	follow_epoch(&p, &other, 1);
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, other }, 3);
+	send(cli, &jobs);
+	ck_assert_str_eq(last(cli, MSG_REPORT)->text, "");
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(without_any_server_a_job_ends_with_its_ranks)
+{
+	struct pair p = pair_declared();
+
+	conn_closed(p.server);
+	pass_beating(100000, (uint32_t[]){ p.a, p.b }, 2);
+	leave(p.a, p.job, 0, _i ? TALLY_EWORKERLOST : 0);
+	leave(p.b, p.job, 1, 0);
+	pass_beating(10000, (uint32_t[]){ p.a, p.b }, 2);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, _i ? TALLY_EWORKERLOST : 0);
+	ck_assert_uint_eq(sched_jobs(w->s), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, without_any_server_a_job_waits_for_as_long_as_it_takes);
+	tcase_add_loop_test(t, without_any_server_a_job_ends_with_its_ranks, 0, 2);
 	tcase_add_test(t, an_answer_that_comes_twice_does_not_end_the_job);
 	tcase_add_test(t, rounds_that_all_have_given_are_over_before_the_job_is);
 	tcase_add_test(t, a_first_round_that_one_has_not_given_is_not_waited_for);

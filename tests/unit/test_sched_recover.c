@@ -18,25 +18,6 @@ START_TEST(recovery_goes_on_where_it_was)
 }
 END_TEST
 
-/* All servers are gone, and the scheduler stands still for a minute */
-START_TEST(patience_without_servers_goes_on_where_it_was)
-{
-	struct pair p = pair_declared();
-
-	conn_closed(p.server);
-	pass_beating(2000, (uint32_t[]){ p.a, p.b }, 2);
-	ck_assert_str_eq(waiting_for(), "a server, all are gone");
-	w->now += mono_ms(60000);
-	pass(0);
-	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
-	heartbeat(p.a, 1);
-	heartbeat(p.b, 1);
-	p.server = hello(NODE_SERVER, "cpu-1");
-	heartbeat(p.server, 1);
-	ck_assert_uint_eq(count(p.server, MSG_JOB_UP, REQ_ANY), 1);
-}
-END_TEST
-
 /* What it missed it can hear as the recovery ends, and at no other time. */
 START_TEST(recovery_waits_for_who_is_away_for_a_moment)
 {
@@ -110,7 +91,6 @@ static void add(TCase *t)
 {
 	tcase_add_test(t, ids_that_servers_may_know_are_not_used_again);
 	tcase_add_test(t, recovery_goes_on_where_it_was);
-	tcase_add_test(t, patience_without_servers_goes_on_where_it_was);
 	tcase_add_test(t, recovery_waits_for_who_is_away_for_a_moment);
 	tcase_add_test(t, recovery_does_not_wait_for_who_comes_and_goes);
 }
