@@ -276,6 +276,7 @@ static const struct ctl_node_cb callbacks = {
 	.down = on_down,
 	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
+	.secret = ctl_daemon_secret,
 	.trains = trains,
 };
 

@@ -307,6 +307,7 @@ static const struct ctl_node_cb callbacks = {
 	.down = ctl_daemon_down,
 	.refused = ctl_daemon_refused,
 	.heartbeat = on_heartbeat,
+	.secret = ctl_daemon_secret,
 	.trains = trains,
 	.replaced = on_replaced,
 };

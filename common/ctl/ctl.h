@@ -117,6 +117,8 @@ struct ctl_node_cb {
 	void (*replaced)(void *ctx, const struct err *why);
 	/* Fills the numbers of a heartbeat; seq is ours. */
 	void (*heartbeat)(void *ctx, struct msg_heartbeat *hb);
+	/* The secret of the next HELLO, which is valid until then; NULL: hello's. */
+	const char *(*secret)(void *ctx);
 	/* Jobs train here: it registers with no other cluster's scheduler.  NULL: never. */
 	bool (*trains)(void *ctx);
 };
@@ -142,6 +144,9 @@ void *ctl_daemon_owner(void *ctx);		/* the program's struct */
 /* For the callback table: says so, and waits; says so, and ends the daemon. */
 void ctl_daemon_down(void *ctx, const struct err *why);
 void ctl_daemon_refused(void *ctx, const struct err *why);
+
+/* As its file has it by now: it may be replaced while daemons run. */
+const char *ctl_daemon_secret(void *ctx);
 
 /* An engine's counters, which the control thread may read at any time. */
 struct ctl_stats {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A daemon as a node of the cluster: what agent and server tell the scheduler alike. */
+#include <string.h>
+#include <sys/stat.h>
+
 #include "common/base/parse.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
+#include "common/rt/secret.h"
 
 int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *hello,
 		     const struct ctl_node_cb *cb, struct err *e)
@@ -27,6 +31,34 @@ int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *he
 void *ctl_daemon_owner(void *ctx)
 {
 	return ((struct daemon *)ctx)->owner;
+}
+
+/* What is no file, a pipe say, has been read once and for all. */
+static bool can_change(const char *path)
+{
+	struct stat st;
+
+	return path && (stat(path, &st) || S_ISREG(st.st_mode));
+}
+
+/* While it cannot be read the one before goes on: it may be about to be replaced. */
+const char *ctl_daemon_secret(void *ctx)
+{
+	struct daemon *d = ctx;
+	char now[sizeof(d->secret)];
+	bool said = d->secret_lost;
+	struct err e;
+
+	if (!can_change(d->opt->secret_file))
+		return d->secret;
+	d->secret_lost = secret_read(d->opt->secret_file, now, sizeof(now), &e) != 0;
+	if (d->secret_lost && !said)
+		log_warn("the secret of before is used, reason %s", e.text);
+	if (d->secret_lost || !strcmp(now, d->secret))
+		return d->secret;
+	memcpy(d->secret, now, sizeof(now));
+	log_info("the secret in %s is another one now", d->opt->secret_file);
+	return d->secret;
 }
 
 void ctl_daemon_down(void *ctx, const struct err *why)

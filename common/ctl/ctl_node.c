@@ -298,6 +298,8 @@ static void on_up(void *ctx, struct ctl *c)
 	struct err e;
 
 	set_state(n, NODE_GREETING, "connected");
+	if (n->cb.secret)
+		n->hello.hello.secret = n->cb.secret(n->ctx);
 	if (ctl_send(c, &n->hello, &e) < 0)
 		retry(n, &e);
 }

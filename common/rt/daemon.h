@@ -70,6 +70,7 @@ struct daemon {
 	struct loop_bell *bell;
 	struct loop_timer *watchdog;
 	bool leaving;
+	bool secret_lost;		/* its file could not be read when it was last */
 	int exit_code;
 };
 

@@ -19,7 +19,7 @@ static struct {
 	uint64_t epoch_seen, seq;
 	uint8_t cluster0;
 	uint32_t draining;
-	char name[32];
+	char name[32], secret[32];
 	uint64_t epoch;			/* to hand out */
 	int refuse;			/* this code instead of WELCOME */
 	bool mute;			/* no echoes */
@@ -34,6 +34,7 @@ static struct {
 	struct msg_welcome welcome;
 	enum msg_type type;
 	bool stop_in_down, stop_in_up, stop_in_refused, stop_in_replaced, trains;
+	const char *secret;
 } node;
 
 static struct loop *loop;
@@ -57,6 +58,7 @@ static void on_hello(struct ctl *c, const struct msg_hello *h)
 	sched.cluster0 = h->cluster[0];
 	sched.draining = h->draining;
 	snprintf(sched.name, sizeof(sched.name), "%s", h->name);
+	snprintf(sched.secret, sizeof(sched.secret), "%s", h->secret);
 	if (sched.refuse)
 		ctl_reply(c, 0, sched.refuse, "not you");
 	else if (!sched.silent)
@@ -162,6 +164,12 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	hb->links = 3;
 }
 
+static const char *secret(void *ctx)
+{
+	(void)ctx;
+	return node.secret ? node.secret : "";
+}
+
 static bool trains(void *ctx)
 {
 	(void)ctx;
@@ -170,7 +178,8 @@ static bool trains(void *ctx)
 
 static const struct ctl_node_cb node_cb = {
 	.up = on_up, .msg = on_msg, .down = on_down, .refused = on_refused,
-	.replaced = on_replaced, .heartbeat = on_heartbeat, .trains = trains,
+	.replaced = on_replaced, .heartbeat = on_heartbeat, .secret = secret,
+	.trains = trains,
 };
 
 static void start_node(uint16_t port)
@@ -453,6 +462,28 @@ START_TEST(who_was_replaced_hears_so_before_it_is_refused)
 }
 END_TEST
 
+/* Its file is replaced, perhaps only after the scheduler has the new one. */
+START_TEST(secret_is_what_it_is_when_it_says_hello)
+{
+	char next[] = "open wheat";
+
+	node.secret = "sesame";
+	start_node(listener_port(sched.li));
+	loop_wait_count(loop, &node.ups, 1);
+	ck_assert_str_eq(sched.secret, "sesame");
+	node.trains = true;
+	sched.refuse = TALLY_EAUTH;
+	ctl_close(sched.c);
+	loop_wait_count(loop, &sched.hellos, 3);
+	ck_assert_str_eq(sched.secret, "sesame");
+	node.secret = next;
+	sched.refuse = 0;
+	sched.seq = node.beats;
+	loop_wait_count(loop, &node.ups, 2);
+	ck_assert_str_eq(sched.secret, "open wheat");
+}
+END_TEST
+
 START_TEST(other_refusals_are_tried_again)
 {
 	sched.refuse = TALLY_EBUSY;
@@ -520,6 +551,7 @@ int main(void)
 	tcase_add_test(c, refusal_is_final);
 	tcase_add_loop_test(c, who_trains_waits_for_a_scheduler_that_knows_it, 0, 3);
 	tcase_add_test(c, who_was_replaced_hears_so_before_it_is_refused);
+	tcase_add_test(c, secret_is_what_it_is_when_it_says_hello);
 	tcase_add_test(c, other_refusals_are_tried_again);
 	tcase_add_test(c, node_may_be_stopped_in_any_callback_and_state);
 	tcase_set_timeout(c, 120);
