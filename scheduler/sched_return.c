@@ -399,7 +399,7 @@ void return_timer(struct sched *s, struct sched_job *j)
 		if (!p->return_by || (p->node->state == SN_UP && all_back(j, p)))
 			continue;
 		/* Who of its ranks is back it says when it is, or is lost itself. */
-		if (p->node->state == SN_AWAY && j->on_loss == ON_LOSS_SHRINK)
+		if (p->node->state == SN_AWAY && (p->expected || j->on_loss == ON_LOSS_SHRINK))
 			continue;
 		p->return_by = give_up_at(s, j, p);
 		if (s->now < p->return_by) {
@@ -430,7 +430,8 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		const struct sched_part *p = &j->machines[i];
-		mono_t by = p->return_by;
+		bool gone = p->expected && p->node->state == SN_AWAY;
+		mono_t by = gone ? 0 : p->return_by;
 		bool seen = !by && p->node && p->node->state == SN_AWAY && p->node->seen;
 		bool alive = by && all_live(s, j, p);
 
@@ -438,7 +439,7 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t)
 			by = return_until(s, p->node);
 		if (!by || j->state != SJ_UP)
 			continue;
-		if (p->return_by)
+		if (p->return_by && !gone)
 			by = give_up_at(s, j, p);
 		text_add(t, "%s", t->used ? ", " : "");
 		if (p->return_by && p->node->state == SN_UP)

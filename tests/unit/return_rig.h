@@ -24,6 +24,11 @@ static inline void pass_with(const struct pair *p, uint64_t ms)
 	pass_beating(ms, (uint32_t[]){ p->b, p->server }, 2);
 }
 
+static inline void heard(uint32_t server, uint32_t node)
+{
+	send(server, &(struct msg){ .type = MSG_HEARD, .heard = { .node = node } });
+}
+
 static inline const char *waiting_for(void)
 {
 	uint32_t cli = conn_up();

@@ -56,6 +56,25 @@ START_TEST(the_first_process_goes_on_within_its_grace)
 }
 END_TEST
 
+/* It is the scheduler whom it cannot reach, before and after the restart. */
+START_TEST(while_servers_hear_it_it_is_waited_for)
+{
+	uint64_t epoch;
+	struct pair p = pair_without_a(&epoch);
+
+	for (uint32_t i = 0; i < 100; i++) {
+		pass_with(&p, 1000);
+		heard(p.server, w->agent_node[0]);
+	}
+	ck_assert_str_eq(waiting_for(), "agent a (servers have heard it), 30 s left");
+	pass_with(&p, 20000);
+	a_tells(&p, epoch);
+	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 1);
+	ck_goes_on(&p, 2);
+}
+END_TEST
+
 START_TEST(after_its_grace_it_does_not)
 {
 	uint64_t epoch;
@@ -324,6 +343,7 @@ END_TEST
 static void add(TCase *t)
 {
 	tcase_add_test(t, the_first_process_goes_on_within_its_grace);
+	tcase_add_test(t, while_servers_hear_it_it_is_waited_for);
 	tcase_add_test(t, after_its_grace_it_does_not);
 	tcase_add_test(t, what_it_told_just_before_the_end_of_the_recovery_is_not_too_late);
 	tcase_add_test(t, nothing_begins_before_it_has_told_all);

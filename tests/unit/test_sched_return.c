@@ -70,11 +70,6 @@ START_TEST(a_silent_agent_has_its_lease_and_then_the_grace)
 }
 END_TEST
 
-static void heard(uint32_t server, uint32_t node)
-{
-	send(server, &(struct msg){ .type = MSG_HEARD, .heard = { .node = node } });
-}
-
 /* It cannot reach the scheduler, and trains: its grace begins when nobody hears it any more. */
 START_TEST(an_agent_that_servers_hear_is_waited_for)
 {
