@@ -206,6 +206,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 	if (conn->gone || conn->io->stopping)
 		return;
 	ctl_known(c);
+	if (m->type == MSG_HELLO)	/* a node is told of jobs unasked, however large */
+		ctl_set_bounded(c, false);
 	feed(conn->io, (struct sched_event){
 		.type = SCHED_EV_MSG, .conn = (uint32_t)(conn - conn->io->conns), .msg = m,
 	});
@@ -253,6 +255,7 @@ static void on_accepted(void *ctx, int fd)
 		return;
 	}
 	ctl_crowd_join(&io->crowd, c->ctl);
+	ctl_set_bounded(c->ctl, true);
 	io->open++;
 	feed(io, (struct sched_event){
 		.type = SCHED_EV_UP, .conn = (uint32_t)(c - io->conns),

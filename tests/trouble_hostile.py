@@ -12,6 +12,8 @@
 	flood		rounds of a tensor without elements, faster than the agent can take them
 	huge		gives huge pages back before they are sealed, and takes them elsewhere
 	unheard		goes on and on, and takes in no result; its peer is trouble_rank.py
+	deaf		asks its agent for memory without end, and reads no answer
+	strangers	many that do not attach: they ask without end, and read no answer
 
 The layout is docs/PROTOCOL.md section 5's.  Says "struck" when it is done, then
 waits to be told that its job is over and prints what it was told.
@@ -37,7 +39,8 @@ SUB_WORDS, SUB_BYTES, ENTRIES = 8192, 64, 4096
 PAGE_HUGE = 2 << 20
 F_GET_SEALS, F_SEAL_FUTURE_WRITE = 1034, 0x10
 PUNCH_KEEP = 3      # fallocate(): FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-REPLY, SLAB_WANT, SLAB, SLAB_MAPPED, INPUT = 1, 22, 23, 24, 1
+REPLY, ATTACH, SLAB_WANT, SLAB, SLAB_MAPPED, DETACH, INPUT = 1, 20, 22, 23, 24, 26, 1
+STRANGERS, FLOOD_BYTES = 16, 1 << 20    # each
 COUNT = 1000 if sys.argv[1] in ("unheard", "flood") else 100000  # 1000: it fills the ring
 RESULT_BYTES = (4 * COUNT + 4095) // 4096 * 4096
 
@@ -197,10 +200,14 @@ def fields(body):
     return out
 
 
+def message(kind, numbers, more=b""):
+    body = b"".join(varint(k << 3) + varint(v) for k, v in numbers.items()) + more
+    return struct.pack("<IHH", len(body), kind, 1) + body
+
+
 def ask(agent, kind, numbers, want):
     """One of our own over the library's connection; it does not listen just now."""
-    body = b"".join(varint(k << 3) + varint(v) for k, v in numbers.items())
-    agent.sendall(struct.pack("<IHH", len(body), kind, 1) + body)
+    agent.sendall(message(kind, numbers))
     head, fds, _, _ = socket.recv_fds(agent, 8, 4)
     length, got, _ = struct.unpack("<IHH", head)
     body = agent.recv(length, socket.MSG_WAITALL)
@@ -272,7 +279,43 @@ def attack_unheard(ring):
     give(last + 1)
 
 
+class Flood:
+    """One message again and again, as far as the agent takes it."""
+
+    def __init__(self, agent, one):
+        agent.setblocking(False)
+        self.agent, self.left, self.over = agent, one * (FLOOD_BYTES // len(one)), False
+
+    def go_on(self):
+        try:
+            self.left = self.left[self.agent.send(self.left, socket.MSG_NOSIGNAL):]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.over = True
+        return not self.over and self.left
+
+
+def flood(floods):
+    """Until all are cut, or could say all that they have."""
+    while any([f.go_on() for f in floods]):
+        time.sleep(0.01)
+    print("cut" if all(f.over for f in floods) else "WRONG: not cut", flush=True)
+
+
+def strangers():
+    old = message(ATTACH, {1: 77, 2: 9}, b"\x1a\x01x\x20\x01") + message(DETACH, {1: 78})
+    floods = []
+    for one in [old, message(DETACH, {1: 78})] * (STRANGERS // 2):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(os.environ["TALLY_SOCKET"])
+        floods.append(Flood(s, one))
+    flood(floods)
+    time.sleep(60)          # what the agent has for us it would keep: the story ends it
+
+
 ATTACKS = {
+    "deaf": lambda r: flood([Flood(connection(), message(SLAB_WANT, {1: 1 << 40, 3: INPUT}))]),
     "index": lambda r: (r.tail(ENTRIES + 1), r.ring()),
     "slab": lambda r: r.post(slab=7),
     "range": lambda r: r.post(offset=1 << 62),
@@ -300,6 +343,8 @@ def told(session):
 
 def main():
     what = sys.argv[1]
+    if what == "strangers":
+        strangers()
     session = tally.Session(timeout=10)
     tensor = session.declare("w", (COUNT,))
     array = session.empty((COUNT,))

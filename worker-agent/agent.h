@@ -306,7 +306,8 @@ struct ad_session {
 	uint64_t arena_bytes;		/* of all of them */
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
-	bool placed, detached, cut, ring_busy;
+	bool placed, detached, ring_busy;
+	const char *cut;		/* what it did that it was cut off for; NULL: nothing */
 	bool admitted;			/* one of AD_SESSIONS_MAX; else a stranger */
 	bool unready;			/* came into a job that ran, and has none of its tensors */
 	struct ad_back *back;		/* owned: what it hands back; NULL: nothing */
@@ -631,7 +632,7 @@ void ad_alive_look(struct agent *a);	/* each second: who has not come back is to
 void ad_alive_end(struct agent *a);
 
 /* agent_admit.c: false: it has been told why not, and is closed */
-bool ad_admit(struct ad_session *s, uint64_t req);
+bool ad_admit(struct ad_session *s, const struct msg_attach *m);
 
 /* agent_session.c: processes */
 int ad_sessions_start(struct agent *a, struct err *e);

@@ -144,13 +144,7 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 		reply(s, m->req, TALLY_EPROTO, "attached already");
 		return;
 	}
-	if (m->version != MSG_VERSION) {
-		(void)ctl_reply(s->ctl, m->req, TALLY_EVERSION,
-				"this agent speaks version %u, libtally %u", MSG_VERSION,
-				m->version);
-		return;
-	}
-	if (!ad_admit(s, m->req))
+	if (!ad_admit(s, m))
 		return;
 	memcpy(s->job_name, m->job, strlen(m->job) + 1);
 	s->world = m->world;
@@ -439,11 +433,11 @@ static void joined_nothing(struct ad_session *s, uint64_t theirs, uint32_t job)
 	const struct agent *a = s->agent;
 
 	if (s->job && s->job->code)
-		reply(s, theirs, s->job->code, s->job->text);
+		join_failed(s, theirs, s->job->code, s->job->text);
 	else if (job && a->refused_job == job)
-		reply(s, theirs, a->refused.code, a->refused.text);
+		join_failed(s, theirs, a->refused.code, a->refused.text);
 	else
-		reply(s, theirs, TALLY_ESHUTDOWN, "the job is over");
+		join_failed(s, theirs, TALLY_ESHUTDOWN, "the job is over");
 }
 
 static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg_reply *m)
@@ -461,10 +455,9 @@ static void take_answer(struct ad_session *s, struct ad_req *r, const struct msg
 			joined(s, theirs);
 			return;
 		}
-		s->state = SESSION_OVER;
 		ad_back_free(s);
 		if (m->code)
-			reply(s, theirs, m->code, m->text);
+			join_failed(s, theirs, m->code, m->text);
 		else
 			joined_nothing(s, theirs, m->nids ? m->ids[0] : 0);
 		return;
@@ -516,7 +509,7 @@ static bool tell_leave(struct ad_session *s, uint64_t req)
 	const struct ad_left left = {
 		.code = !s->detached || s->unready ? TALLY_EWORKERLOST : 0,
 		.pid = s->pid,
-		.why = s->cut ? "has broken the rules of its ring, and was cut off" : NULL,
+		.why = s->cut,
 		.req = req,
 	};
 
@@ -579,7 +572,7 @@ void ad_session_broken(struct ad_session *s, const struct err *why)
 {
 	log_warn("process %u uid %u of job '%s' cut off, reason %s", s->pid, s->uid, s->job_name,
 		 why->text);
-	s->cut = true;
+	s->cut = "has broken the rules of its ring, and was cut off";
 	if (s->ctl)
 		ctl_close(s->ctl);
 }
@@ -607,12 +600,15 @@ void ad_session_scheduler_up(struct agent *a)
 	}
 }
 
-/* Its children may hold the socket for long.  What it wrote is read first: a tick later. */
+/*
+ * Its children may hold the socket for long.  What it wrote is read first: a tick later.  One
+ * that has heard that it does not come in has nothing more to ask.
+ */
 static void look_after(struct ad_session *s, mono_t now)
 {
 	struct pollfd p = { .fd = s->process, .events = POLLIN };
 
-	if ((s->died || ad_back_late(s, now)) && s->ctl)
+	if ((s->died || s->state == SESSION_OVER || ad_back_late(s, now)) && s->ctl)
 		ctl_close(s->ctl);
 	else
 		s->died = poll(&p, 1, 0) > 0;
@@ -718,6 +714,8 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 	s->ctl = NULL;
 	if (s->agent->stopping)
 		return;
+	if (e->code == TALLY_EQUOTA)
+		s->cut = "asks and does not read the answers, and was cut off";
 	if (s->job && !s->detached && s->job->state != JOB_STOPPING)
 		log_warn("process %u (rank %u of job '%s') is gone%s%s", s->pid, s->rank,
 			 s->job_name, e->code ? ", reason " : "", e->text);
@@ -765,6 +763,7 @@ static void on_accept(void *ctx, int fd)
 		return;
 	}
 	ctl_crowd_join(&a->crowd, s->ctl);
+	ctl_set_bounded(s->ctl, true);
 	list_add(&a->sessions, &s->link);
 }
 

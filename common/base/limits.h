@@ -66,6 +66,9 @@
 #define CTL_MSG_BYTES_MAX	(16u << 20)
 #define CTL_QUEUE_BYTES_MAX	(64u << 20)	/* unsent bytes before a slow peer is cut */
 #define CTL_CONNS_MAX		8192u
+/* Unsent before no more is read of one who asks and is answered; a bit more for what was read. */
+#define CTL_ROOM_BYTES		(1u << 20)
+#define STRANGER_ROOM_BYTES	(16u << 10)	/* of one that has not said who it is */
 
 /* connections of a listener that have not said who they are; the oldest makes room for one more */
 #define STRANGERS_MAX		1024u
@@ -82,6 +85,7 @@
 #define LINK_PING_MS		1000u		/* nothing received on a data link: ask */
 #define LINK_DEAD_MS		3000u		/* still nothing: the link is closed */
 #define HANDSHAKE_MS		5000u
+#define CTL_STALL_MS		5000u		/* answers wait, none is taken, more is asked */
 #define ATTACH_TIMEOUT_MS	60000u		/* default: wait for the other ranks */
 #define WAIT_TIMEOUT_MS		600000u		/* default: wait for a round */
 #define STALL_WARN_MS		10000u
@@ -97,6 +101,10 @@ static_assert(CHUNK_BYTES_MIN % SEG_BYTES_MIN == 0, "chunks hold whole segments"
 static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
 static_assert(WINDOW_BYTES_MIN >= SEG_BYTES_MAX, "a window takes any segment");
 static_assert((RING_ENTRIES & (RING_ENTRIES - 1)) == 0, "ring size is a power of two");
+/* Else it and its agent might wait for each other: it says of each slab that it has mapped it. */
+static_assert(CTL_ROOM_BYTES >= TENSORS_PER_BATCH_MAX * 32 + RESULT_SLABS_MAX * 256,
+	      "all that a process is told for one question finds room");
+static_assert(STRANGER_ROOM_BYTES <= CTL_ROOM_BYTES, "who is known may ask more");
 static_assert(STRANGERS_MAX < CTL_CONNS_MAX - NODES_MAX, "nodes find room beside a crowd");
 static_assert(LEASE_MS >= 3 * HEARTBEAT_MS, "a lease survives two lost heartbeats");
 static_assert(LINK_DEAD_MS >= 2 * LINK_PING_MS, "a ping has time to be answered");

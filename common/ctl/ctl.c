@@ -9,7 +9,8 @@
  * `mem` and handed to the owner; big buffers are given back afterwards.
  *
  * One deadline runs while we wait for something: for the connection and its first
- * message, or for the rest of a message that began.
+ * message, or for the rest of a message that began; of a stranger until it is known.
+ * It does not count what the peer has sent and we have not read.
  *
  * Descriptors: the kernel ends a read at the end of the bytes that they came
  * with, so fresh ones belong to the message that holds the last byte of the read
@@ -28,6 +29,7 @@
 #include "common/rt/log.h"
 
 #define KEEP_BYTES	(16u << 10)	/* a buffer kept between messages */
+#define SPARE_MS	100u		/* a deadline that found something unread */
 
 struct ctl {
 	struct loop *l;
@@ -36,6 +38,8 @@ struct ctl {
 	void *user;
 	bool closing;			/* no callback but closed() from here on */
 	bool heard;			/* the first message is in */
+	bool bounded;			/* as in ctl_set_bounded() */
+	bool spared;			/* its deadline was put off, once */
 	struct ctl_crowd *crowd;	/* NULL: known, or closing */
 	struct list link;		/* in its strangers */
 	uint32_t patience_ms;
@@ -62,13 +66,43 @@ void ctl_crowd_init(struct ctl_crowd *w, uint32_t max)
 	list_init(&w->strangers);
 }
 
-void ctl_known(struct ctl *c)
+static void stop_deadline(struct ctl *c)
+{
+	loop_timer_stop(c->deadline);
+	c->deadline = NULL;
+}
+
+static void set_room(struct ctl *c)
+{
+	stream_set_room(c->s, !c->bounded ? 0 : c->crowd ? STRANGER_ROOM_BYTES : CTL_ROOM_BYTES);
+}
+
+void ctl_set_bounded(struct ctl *c, bool bounded)
+{
+	if (bounded == c->bounded)
+		return;
+	c->bounded = bounded;
+	set_room(c);
+}
+
+static void leave_crowd(struct ctl *c)
 {
 	if (!c->crowd)
 		return;
 	list_del(&c->link);
 	c->crowd->n--;
 	c->crowd = NULL;
+}
+
+void ctl_known(struct ctl *c)
+{
+	if (!c->crowd)
+		return;
+	leave_crowd(c);
+	set_room(c);
+	c->spared = false;
+	if (c->heard && c->have == 0)
+		stop_deadline(c);
 }
 
 void ctl_crowd_join(struct ctl_crowd *w, struct ctl *c)
@@ -86,6 +120,7 @@ void ctl_crowd_join(struct ctl_crowd *w, struct ctl *c)
 	c->crowd = w;
 	list_add(&w->strangers, &c->link);
 	w->n++;
+	set_room(c);
 }
 
 /* ---- the end ---- */
@@ -100,9 +135,8 @@ static void on_closed(void *ctx, struct stream *s, const struct err *e)
 {
 	struct ctl *c = ctx;
 
-	(void)s;
 	loop_timer_stop(c->deadline);
-	ctl_known(c);
+	leave_crowd(c);
 	if (!c->closing && c->have > 0 && e->code == 0)
 		err_set(&c->why, TALLY_EPROTO, "%s closed in the middle of a message",
 			stream_peer(s));
@@ -119,30 +153,47 @@ void ctl_close(struct ctl *c)
 	if (c->closing)
 		return;
 	c->closing = true;
-	ctl_known(c);
-	loop_timer_stop(c->deadline);
-	c->deadline = NULL;
+	leave_crowd(c);
+	stop_deadline(c);
 	stream_finish(c->s, c->patience_ms);
 }
 
-/* e may be c->why. */
+/* e may be c->why.  Of a stream that is over already, its last word says why. */
 static void fail(struct ctl *c, const struct err *e)
 {
 	if (c->closing)
 		return;
-	c->why = *e;
-	ctl_reply(c, 0, e->code, "%s", e->text);
+	if (!stream_is_over(c->s)) {
+		c->why = *e;
+		ctl_reply(c, 0, e->code, "%s", e->text);
+	}
 	ctl_close(c);
+}
+
+/* We stood still, and read before we judge; or there is no room for its answers. */
+static bool is_spared(struct ctl *c)
+{
+	bool was = c->spared;
+
+	c->spared = true;
+	return stream_unread(c->s) && (!was || (!c->crowd && stream_stalled(c->s)));
 }
 
 static void on_deadline(void *ctx)
 {
+	const char *what = "no first message";
 	struct ctl *c = ctx;
 	struct err e;
 
-	err_set(&e, TALLY_ETIMEDOUT, c->have > 0 ? "%s: the rest of a message did not come in %u ms"
-						 : "%s: no first message in %u ms",
-		ctl_peer(c), c->patience_ms);
+	if (is_spared(c)) {
+		loop_timer_set(c->deadline, SPARE_MS, 0);
+		return;
+	}
+	if (c->have > 0)
+		what = "the rest of a message did not come";
+	else if (c->heard)
+		what = "it did not say who it is";
+	err_set(&e, TALLY_ETIMEDOUT, "%s: %s in %u ms", ctl_peer(c), what, c->patience_ms);
 	fail(c, &e);
 }
 
@@ -152,12 +203,6 @@ static void start_deadline(struct ctl *c)
 		return;
 	if (loop_timer_start(c->l, &c->deadline, c->patience_ms, 0, on_deadline, c) < 0)
 		fail(c, &(struct err){ TALLY_ENOMEM, "no memory for a deadline" });
-}
-
-static void stop_deadline(struct ctl *c)
-{
-	loop_timer_stop(c->deadline);
-	c->deadline = NULL;
 }
 
 void ctl_set_patience(struct ctl *c, uint32_t ms)
@@ -238,7 +283,10 @@ static void deliver(struct ctl *c)
 	struct msg m;
 	struct err e;
 
-	stop_deadline(c);
+	if (!c->crowd) {
+		stop_deadline(c);
+		c->spared = false;
+	}
 	c->heard = true;
 	if (!grow(&c->mem, &c->mem_bytes, msg_mem_need(c->body_bytes))) {
 		err_set(&e, TALLY_ENOMEM, "no memory for a message of %u bytes", c->body_bytes);

@@ -5,7 +5,8 @@
  * Both sides of TCP control connections and of the agent's Unix socket use it.
  * One read buffer per connection, grown to the message at hand and at most
  * CTL_MSG_BYTES_MAX; a message not complete within HANDSHAKE_MS of its first
- * byte, or a first message not within HANDSHAKE_MS of connecting, closes it.
+ * byte, or a first message not within HANDSHAKE_MS of connecting, closes it; of a
+ * stranger (struct ctl_crowd) all that it says until it is known is to come in that time.
  * A bad message closes the connection with EPROTO/EVERSION after a REPLY that
  * says so (req 0).  The msg in msg() lives until the callback returns.
  *
@@ -48,6 +49,13 @@ struct ctl_crowd {
 void ctl_crowd_init(struct ctl_crowd *w, uint32_t max);
 void ctl_crowd_join(struct ctl_crowd *w, struct ctl *c);	/* until ctl_known(), or its end */
 void ctl_known(struct ctl *c);
+/*
+ * Of a peer that asks and is answered: while more than CTL_ROOM_BYTES of answers wait for it, or
+ * STRANGER_ROOM_BYTES of a stranger, nothing more is read of it, however much it asks; it is cut
+ * (EQUOTA) when it asks on and takes nothing for CTL_STALL_MS.  Who has not asked more may take
+ * its time.  false, as it begins: CTL_QUEUE_BYTES_MAX is the one bound.
+ */
+void ctl_set_bounded(struct ctl *c, bool bounded);
 /* Queues a copy; before up() too.  EINVAL, ENOMEM: nothing was sent.  EQUOTA: the peer
  * does not read, and c is closed for it.  ESHUTDOWN: closed already. */
 int ctl_send(struct ctl *c, const struct msg *m, struct err *e);

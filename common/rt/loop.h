@@ -104,11 +104,18 @@ uint32_t stream_take_fds(struct stream *s, int *fds, uint32_t max);
 /* In readable() only: so much is yet to come of a message that has begun.  Otherwise a turn reads
  * 4 KiB, so that who sends small messages without end holds up nobody. */
 void stream_want(struct stream *s, size_t bytes);
+/* Of one who asks and is answered: nothing is read while more than so many bytes wait for it, with
+ * what it takes to keep them; it is closed (EQUOTA) when it has asked more and has taken nothing
+ * for CTL_STALL_MS.  0, as it begins: no such bound. */
+void stream_set_room(struct stream *s, size_t bytes);
+bool stream_stalled(const struct stream *s);	/* nothing is read for that */
+bool stream_unread(const struct stream *s);	/* the peer has sent what we have not read */
 void stream_close(struct stream *s);		/* at once; what waits is dropped */
 /* Reads no more, sends what waits for up to timeout_ms, then closes. */
 void stream_finish(struct stream *s, uint32_t timeout_ms);
 /* Closed by us for that reason, which closed() will be told. */
 void stream_fail(struct stream *s, const struct err *why);
+bool stream_is_over(const struct stream *s);	/* its last word is all that is yet to come */
 int stream_fd(const struct stream *s);		/* -1 until there is one; for SO_PEERCRED */
 const char *stream_peer(const struct stream *s);	/* "10.0.0.1:4711", "pid 4711 uid 1000" */
 const char *stream_local(const struct stream *s);	/* "10.0.0.2:51812" */

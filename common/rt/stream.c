@@ -13,12 +13,19 @@
  * and reading goes on to the end, which is near.  Likewise what the peer sent
  * last is read and thrown away before close(): closing a TCP socket with unread
  * bytes would reset the connection and could take our own last message with it.
+ * An end that does not come is not waited for long.  Where it is the kernel that
+ * lacks something, what could not be written is written later.
+ *
+ * Who asks and does not take the answers is not heard meanwhile (stream_set_room()),
+ * so that what waits for it is bounded; it is cut when it has taken nothing for
+ * CTL_STALL_MS and has asked more.  Whoever has asked nothing more may take its time.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/rt/loop_int.h"
@@ -26,6 +33,7 @@
 #define READS_PER_TURN		16
 #define SMALL_READ_BYTES	4096u	/* may be some hundred messages, each with an answer */
 #define DRAIN_READS		16
+#define WRITE_AGAIN_MS		50u	/* after an error that passes */
 
 enum stream_state { RESOLVING, CONNECTING, OPEN, FINISHING, CLOSED };
 
@@ -48,11 +56,16 @@ struct stream {
 	struct err why;
 	struct loop_watch *watch;
 	struct loop_timer *finish;
+	struct loop_timer *again;	/* runs: nothing is written until it fires */
+	mono_t again_until;		/* errors that pass have passed by then */
+	struct loop_timer *stall;	/* runs while nothing is read for want of room */
+	uint64_t taken, taken_before;	/* bytes by the peer's socket; as the timer last fired */
 	struct resolve *resolve;
 	struct loop_task last_word;
 	size_t want;			/* of the message that has begun; 0: little */
 	struct list queue;		/* of struct piece */
-	size_t queued;
+	size_t queued;			/* bytes, and what it takes to keep them */
+	size_t room;			/* 0: no bound to what waits while we read */
 	uint32_t nfds;			/* received, not taken */
 	int fds[STREAM_FDS_MAX];
 	struct sock_addr addrs[RESOLVE_ADDRS_MAX];
@@ -142,7 +155,9 @@ static void end(struct stream *s)
 	resolve_cancel(s->resolve);
 	s->resolve = NULL;
 	loop_timer_stop(s->finish);
-	s->finish = NULL;
+	loop_timer_stop(s->again);
+	loop_timer_stop(s->stall);
+	s->finish = s->again = s->stall = NULL;
 	drop_fd(s);
 	drop_queue(s);
 	loop_defer(s->l, &s->last_word);
@@ -171,10 +186,58 @@ static void set_watch(struct stream *s, int events)
 	}
 }
 
+/* ---- peers that do not take what they asked for ---- */
+
+bool stream_stalled(const struct stream *s)
+{
+	return s->room && s->queued > s->room;
+}
+
+bool stream_unread(const struct stream *s)
+{
+	int bytes = 0;
+
+	return s->fd >= 0 && !ioctl(s->fd, FIONREAD, &bytes) && bytes > 0;
+}
+
+static void on_stall(void *ctx)
+{
+	struct stream *s = ctx;
+
+	if (s->taken == s->taken_before && stream_unread(s)) {
+		err_set(&s->why, TALLY_EQUOTA, "%s asks and does not read the answers: %zu KiB "
+			"wait for it", stream_peer(s), s->queued >> 10);
+		end(s);
+	}
+	s->taken_before = s->taken;
+}
+
+/* Without memory for the timer it is not cut, and has no more waiting for that. */
+static void watch_stall(struct stream *s)
+{
+	bool stalled = s->state == OPEN && stream_stalled(s);
+
+	if (stalled && !s->stall) {
+		s->taken_before = s->taken;
+		(void)loop_timer_start(s->l, &s->stall, CTL_STALL_MS, CTL_STALL_MS, on_stall, s);
+	} else if (!stalled && s->stall) {
+		loop_timer_stop(s->stall);
+		s->stall = NULL;
+	}
+}
+
 static void update_watch(struct stream *s)
 {
-	set_watch(s, (s->state == OPEN ? LOOP_READ : 0) |
-		     (list_empty(&s->queue) ? 0 : LOOP_WRITE));
+	watch_stall(s);
+	set_watch(s, (s->state == OPEN && !stream_stalled(s) ? LOOP_READ : 0) |
+		     (list_empty(&s->queue) || s->again ? 0 : LOOP_WRITE));
+}
+
+void stream_set_room(struct stream *s, size_t bytes)
+{
+	s->room = bytes;
+	if (s->state == OPEN)
+		update_watch(s);
 }
 
 /* ---- the socket's facts ---- */
@@ -388,7 +451,7 @@ static void on_readable(struct stream *s)
 {
 	bool more = true;
 
-	for (int i = 0; i < READS_PER_TURN && s->state == OPEN && more; i++) {
+	for (int i = 0; i < READS_PER_TURN && s->state == OPEN && more && !stream_stalled(s); i++) {
 		size_t max = s->want ? MIN(s->want, LOOP_SCRATCH_BYTES) : SMALL_READ_BYTES;
 		ssize_t n = read_some(s, max);
 
@@ -446,8 +509,53 @@ static ssize_t send_some(int fd, const uint8_t *data, size_t len, const int *fds
 	return n;
 }
 
+static void flush(struct stream *s);
+
+static void on_again(void *ctx)
+{
+	struct stream *s = ctx;
+
+	loop_timer_stop(s->again);
+	s->again = NULL;
+	flush(s);
+}
+
+/*
+ * The kernel has no memory just now, or too many descriptors are on their way: nothing that the
+ * peer would hear of.
+ */
+static bool passes(int errnum)
+{
+	return errnum == ENOBUFS || errnum == ENOMEM || errnum == ETOOMANYREFS;
+}
+
+/* The socket is writable all the while, so the clock says when. */
+static bool tries_again(struct stream *s, int errnum)
+{
+	mono_t now = loop_now();
+
+	if (!passes(errnum))
+		return false;
+	if (!s->again_until)
+		s->again_until = now + mono_ms(CTL_STALL_MS);
+	if (now >= s->again_until ||
+	    (!s->again && loop_timer_start(s->l, &s->again, WRITE_AGAIN_MS, 0, on_again, s) < 0)) {
+		end_errno(s, "cannot write to", errnum);
+		return true;
+	}
+	update_watch(s);
+	return true;
+}
+
+static void on_finish_timeout(void *ctx)
+{
+	end(ctx);
+}
+
 static void write_failed(struct stream *s, int errnum)
 {
+	if (tries_again(s, errnum))
+		return;
 	if (s->state == FINISHING) {
 		end_errno(s, "cannot write to", errnum);
 		return;
@@ -456,7 +564,25 @@ static void write_failed(struct stream *s, int errnum)
 		strerror(errnum));
 	s->write_dead = true;
 	drop_queue(s);
-	update_watch(s);
+	if (loop_timer_start(s->l, &s->finish, HANDSHAKE_MS, 0, on_finish_timeout, s) < 0)
+		end(s);
+	else
+		update_watch(s);
+}
+
+/* n bytes of the first piece are out. */
+static void took(struct stream *s, struct piece *p, size_t n)
+{
+	s->again_until = 0;
+	s->taken += n;
+	close_fds(p->fds, &p->nfds);	/* they went with the first byte */
+	p->off += n;
+	s->queued -= n;
+	if (p->off < p->len)
+		return;
+	s->queued -= sizeof(*p);
+	list_del(&p->link);
+	piece_free(p);
 }
 
 static void flush(struct stream *s)
@@ -465,19 +591,16 @@ static void flush(struct stream *s)
 		struct piece *p = list_first(&s->queue, struct piece, link);
 		ssize_t n = send_some(s->fd, p->data + p->off, p->len - p->off, p->fds, p->nfds);
 
-		if (n < 0 && errno == EAGAIN)
+		if (n < 0 && errno == EAGAIN) {
+			if (s->room)
+				update_watch(s);
 			return;
+		}
 		if (n < 0) {
 			write_failed(s, errno);
 			return;
 		}
-		close_fds(p->fds, &p->nfds);	/* they went with the first byte */
-		p->off += (size_t)n;
-		s->queued -= (size_t)n;
-		if (p->off == p->len) {
-			list_del(&p->link);
-			piece_free(p);
-		}
+		took(s, p, (size_t)n);
 	}
 	if (s->state == FINISHING)
 		end(s);
@@ -505,7 +628,7 @@ static int enqueue(struct stream *s, const uint8_t *data, size_t len, const int 
 		}
 	}
 	list_add(&s->queue, &p->link);
-	s->queued += len;
+	s->queued += sizeof(*p) + len;
 	return 0;
 }
 
@@ -513,32 +636,35 @@ int stream_write_fds(struct stream *s, const void *data, size_t len, const int *
 		     uint32_t nfds)
 {
 	size_t sent = 0;
-	int code;
+	int code, errnum = 0;
 
 	if (s->state == CLOSED || s->state == FINISHING)
 		return TALLY_ESHUTDOWN;
 	if (nfds > STREAM_FDS_MAX || (nfds > 0 && (!s->is_unix || len == 0)))
 		return TALLY_EINVAL;
-	if (len > CTL_QUEUE_BYTES_MAX - s->queued)
+	if (len + sizeof(struct piece) > CTL_QUEUE_BYTES_MAX - s->queued)
 		return TALLY_EQUOTA;
 	if (s->write_dead || len == 0)
 		return 0;
 	if (s->state == OPEN && list_empty(&s->queue)) {
 		ssize_t n = send_some(s->fd, data, len, fds, nfds);
 
-		if (n < 0 && errno != EAGAIN) {
-			write_failed(s, errno);
-			return 0;
-		}
+		errnum = n < 0 && errno != EAGAIN ? errno : 0;
 		sent = n > 0 ? (size_t)n : 0;
 	}
 	if (sent == len)
 		return 0;
+	if (errnum && !passes(errnum)) {
+		write_failed(s, errnum);
+		return 0;
+	}
 	code = enqueue(s, (const uint8_t *)data + sent, len - sent, fds, sent ? 0 : nfds);
 	if (code < 0 && sent > 0) {
 		/* Half a message is out: the rest of this stream would be noise. */
 		err_set(&s->why, code, "no memory to write to %s", s->peer);
 		end(s);
+	} else if (code == 0 && errnum) {
+		write_failed(s, errnum);
 	} else if (s->state == OPEN) {
 		update_watch(s);
 	}
@@ -578,11 +704,6 @@ void stream_fail(struct stream *s, const struct err *why)
 	end(s);
 }
 
-static void on_finish_timeout(void *ctx)
-{
-	end(ctx);
-}
-
 void stream_finish(struct stream *s, uint32_t timeout_ms)
 {
 	if (s->state == CLOSED || s->state == FINISHING)
@@ -594,6 +715,11 @@ void stream_finish(struct stream *s, uint32_t timeout_ms)
 	}
 	s->state = FINISHING;
 	update_watch(s);
+}
+
+bool stream_is_over(const struct stream *s)
+{
+	return s->state == CLOSED;
 }
 
 int stream_fd(const struct stream *s)

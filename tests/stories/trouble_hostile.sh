@@ -59,6 +59,35 @@ kill_now flood.1 KILL
 expect_error 20 flood.0 'EWORKERLOST rank 1 on machine a0 is gone'
 say 'a flood of rounds: others have their turn'
 
+# Answers that nobody reads: a process asks no more than it takes, attached or not.
+rss_of() { sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of "$1")/status"; }
+rss=$(rss_of a0)
+small()
+{
+	local now
+
+	now=$(rss_of a0)
+	(( now <= rss + 6144 )) || fail "a0 had $rss KiB, and has $now KiB: $1"
+}
+start_daemon strangers env TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" \
+	"$ROOT/tests/trouble_hostile.py" strangers
+train_more calm.0 5
+wait_line 30 strangers '^(cut|WRONG)'
+small 'strangers asked'
+has_line strangers '^cut' || fail 'strangers that read nothing are not cut'
+kill_now strangers KILL
+start_rank deaf 0 2 a0 declare:w:100000 barrier:60
+start_daemon deaf.1 env TALLY_JOB=deaf TALLY_RANK=1 TALLY_WORLD_SIZE=2 \
+	TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_hostile.py" deaf
+train_more calm.0 5
+wait_line 30 deaf.1 '^(cut|WRONG)'
+small 'a process asked'
+expect_error 10 deaf.0 \
+	'EWORKERLOST rank 1 on machine a0 is gone .* asks and does not read the answers'
+expect_end 10 deaf.1 0
+train_more calm.0 5
+say 'answers that nobody reads: they are few, and whoever asks on is cut'
+
 # Sealed memory: nothing to truncate; a punched hole reads as zeros.
 if [ "$(id -u)" = 0 ]; then
 	start_hostile memory

@@ -36,7 +36,7 @@ static void asker_closed(void *ctx, struct ctl *c, const struct err *e)
 }
 
 /* Whether a process of that user is admitted, and what it hears else. */
-static bool asks_in(uint32_t uid, struct asker *k)
+static bool asks_in(uint32_t uid, uint32_t version, struct asker *k)
 {
 	static const struct ctl_cb cb = { .msg = asker_msg, .closed = asker_closed };
 	struct err e;
@@ -48,9 +48,9 @@ static bool asks_in(uint32_t uid, struct asker *k)
 	ck_assert_int_eq(ctl_adopt(a.loop, &k->session.ctl, p[0], &cb, k, &e), 0);
 	ck_assert_int_eq(ctl_adopt(a.loop, &k->end, p[1], &cb, k, &e), 0);
 	list_add(&a.sessions, &k->session.link);
-	in = ad_admit(&k->session, 3);
+	in = ad_admit(&k->session, &(struct msg_attach){ .req = 3, .version = version });
 	if (!in)
-		wait_for(&k->heard, 1);
+		wait_for(&k->closed, 2);	/* it is closed, which the other end sees */
 	list_del(&k->session.link);
 	if (k->session.ctl)
 		ctl_close(k->session.ctl);
@@ -70,19 +70,29 @@ START_TEST(a_user_leaves_half_of_the_places_to_others)
 		in[i] = (struct ad_session){ .agent = &a, .uid = 1000, .admitted = i < half - 1 };
 		list_add(&a.sessions, &in[i].link);
 	}
-	ck_assert(asks_in(1000, &k));
+	ck_assert(asks_in(1000, MSG_VERSION, &k));
 	in[half].admitted = true;
-	ck_assert(!asks_in(1000, &k));
+	ck_assert(!asks_in(1000, MSG_VERSION, &k));
 	ck_assert_int_eq(k.answer.code, TALLY_EQUOTA);
 	ck_assert_str_eq(k.answer.text, "user id 1000 has 512 processes at agent a, and the last "
 			 "512 places are for others; let one end first");
-	ck_assert(asks_in(1001, &k));
+	ck_assert(asks_in(1001, MSG_VERSION, &k));
 	for (uint32_t i = 0; i < AD_SESSIONS_MAX; i++)
 		in[i].admitted = true;
-	ck_assert(!asks_in(1001, &k));
+	ck_assert(!asks_in(1001, MSG_VERSION, &k));
 	ck_assert_str_eq(k.answer.text, "agent a has 1024 processes already");
 	for (uint32_t i = 0; i < AD_SESSIONS_MAX; i++)
 		list_del(&in[i].link);
+}
+END_TEST
+
+START_TEST(a_library_of_another_version_is_told_so_and_closed)
+{
+	struct asker k;
+
+	ck_assert(!asks_in(1000, MSG_VERSION + 1, &k));
+	ck_assert_uint_eq(k.heard, 1);
+	ck_assert_int_eq(k.answer.code, TALLY_EVERSION);
 }
 END_TEST
 
@@ -519,12 +529,9 @@ START_TEST(the_last_word_of_a_connection_answers_nobody)
 	list_add(&a.sessions, &k.session.link);
 	ad_session_reply(&a, &last);
 	ad_session_reply(&a, &own);
-	wait_for(&k.heard, 1);
+	wait_for(&k.closed, 2);		/* it does not come in, and has nothing more to ask */
 	ck_assert_int_eq(k.answer.code, TALLY_EEXIST);
 	list_del(&k.session.link);
-	ctl_close(k.session.ctl);
-	ctl_close(k.end);
-	wait_for(&k.closed, 2);
 	ck_assert_uint_eq(k.heard, 1);
 }
 END_TEST
@@ -603,6 +610,7 @@ static void add(TCase *t)
 	tcase_add_test(t, broken_ring_is_said_also_when_there_was_no_memory);
 #endif
 	tcase_add_test(t, a_user_leaves_half_of_the_places_to_others);
+	tcase_add_test(t, a_library_of_another_version_is_told_so_and_closed);
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);
