@@ -86,6 +86,22 @@ static int open_dir(struct state *st, struct err *e)
 	return st->dirfd < 0 ? os_error(st, "open", "", e) : 0;
 }
 
+/*
+ * For people alone: the lock is what counts, and a disk without room is no reason not to start.
+ * What was there is written over, which needs none as a rule; it names nobody who has ended.
+ */
+static void write_pid(const struct state *st)
+{
+	char pid[32];
+	int n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+
+	if (pwrite(st->lockfd, pid, (size_t)n, 0) == n && !ftruncate(st->lockfd, n))
+		return;
+	log_warn("process id is not in %s/" STATE_LOCK ", reason %m", st->dir);
+	if (ftruncate(st->lockfd, 0))
+		log_warn("%s/" STATE_LOCK " names another process, reason %m", st->dir);
+}
+
 static int lock_dir(struct state *st, struct err *e)
 {
 	char pid[32] = "";
@@ -103,9 +119,7 @@ static int lock_dir(struct state *st, struct err *e)
 		return err_set(e, TALLY_EBUSY, "%.200s belongs to another scheduler, process %s",
 			       st->dir, pid[0] ? pid : "unknown");
 	}
-	n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-	if (ftruncate(st->lockfd, 0) || pwrite(st->lockfd, pid, (size_t)n, 0) != n)
-		return os_error(st, "write", STATE_LOCK, e);
+	write_pid(st);
 	return 0;
 }
 

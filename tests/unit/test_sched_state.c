@@ -4,8 +4,10 @@
  */
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -164,6 +166,29 @@ START_TEST(second_scheduler_is_told_the_pid_of_the_first)
 }
 END_TEST
 
+/* On a disk without room for as much as a number. */
+START_TEST(scheduler_that_cannot_say_its_pid_starts_and_has_the_lock)
+{
+	struct rlimit all, none;
+	struct state *st, *other;
+	struct err e;
+
+	st = open_ok(dir);
+	ck_assert_int_eq(state_save(st, &(struct sched_ids){ .epoch = 5 }, &e), 0);
+	state_close(st);
+	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &all), 0);
+	none = (struct rlimit){ 0, all.rlim_max };
+	signal(SIGXFSZ, SIG_IGN);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
+	st = open_ok(dir);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
+	ck_assert_uint_eq(state_ids(st)->epoch, 5);
+	ck_assert_int_eq(state_open(&other, dir, &e), TALLY_EBUSY);
+	ck_assert_ptr_nonnull(strstr(e.text, "process unknown"));	/* not the one before */
+	state_close(st);
+}
+END_TEST
+
 START_TEST(left_over_of_a_crash_is_harmless)
 {
 	struct sched_ids ids = { .epoch = 5 };
@@ -251,6 +276,7 @@ int main(void)
 	tcase_add_test(t, every_damaged_byte_is_refused_by_name);
 	tcase_add_test(t, a_damaged_file_does_not_take_numbers_back);
 	tcase_add_test(t, second_scheduler_is_told_the_pid_of_the_first);
+	tcase_add_test(t, scheduler_that_cannot_say_its_pid_starts_and_has_the_lock);
 	tcase_add_test(t, left_over_of_a_crash_is_harmless);
 	tcase_add_test(t, failed_save_keeps_what_was_durable);
 	tcase_add_test(t, directory_is_made_if_its_parent_is_there);
