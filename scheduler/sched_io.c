@@ -178,23 +178,30 @@ static void feed_gone(struct sched_io *io)
 	}
 }
 
+/* What a step's actions have brought about is fed before anything else comes. */
+static void settle(struct sched_io *io)
+{
+	while (io->saved || io->any_gone) {
+		if (io->saved) {
+			const struct sched_event ev = {
+				.type = SCHED_EV_SAVED, .now = loop_now(), .code = io->save_code,
+			};
+
+			io->saved = false;
+			step(io, &ev);
+		}
+		if (io->any_gone)
+			feed_gone(io);
+	}
+}
+
 static void feed(struct sched_io *io, struct sched_event ev)
 {
 	ASSERT(!io->acting);
 	io->acting = true;
 	ev.now = loop_now();
 	step(io, &ev);
-	while (io->saved || io->any_gone) {
-		if (io->saved) {
-			io->saved = false;
-			ev = (struct sched_event){
-				.type = SCHED_EV_SAVED, .now = loop_now(), .code = io->save_code,
-			};
-			step(io, &ev);
-		}
-		if (io->any_gone)
-			feed_gone(io);
-	}
+	settle(io);
 	io->acting = false;
 	arm(io);
 }
@@ -226,6 +233,7 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 	}
 	io->acting = true;
 	conn_gone(io, conn);
+	settle(io);
 	io->acting = false;
 	if (io->stopping && !io->open)
 		loop_stop(io->loop);
