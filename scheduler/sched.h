@@ -431,6 +431,7 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
+uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
 /* "float32[10,100]"; the count where no shape was given. */
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
@@ -597,6 +598,8 @@ bool shrink_machine(struct sched *s, struct sched_job *j, struct sched_part *p, 
 void shrink_begin(struct sched_job *j);		/* an epoch says who is gone */
 /* Who is gone, for a message; NULL: no memory. */
 const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n);
+/* For an agent that tells of a job which goes on without its machine; lives for the step. */
+const char *shrink_why(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 /* As an agent says it after a restart. */
 void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *m);
 

@@ -218,7 +218,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 		shrink_take(s, j, m);
 	}
 	if (p->out) {
-		down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
+		down_for_one(s, n, m->job, TALLY_EWORKERLOST, shrink_why(s, j, p));
 		return;
 	}
 	for (uint32_t i = 0; m->epoch == j->epoch && i < j->nservers; i++)
@@ -319,7 +319,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		if (j->state == SJ_DOWN || (j->ending && p->node != n))
 			down_for_one(s, n, m->job, j->why.code, j->why.text);
 		else if (late || p->out)
-			down_for_one(s, n, m->job, TALLY_EWORKERLOST, "the job goes on without it");
+			down_for_one(s, n, m->job, TALLY_EWORKERLOST, shrink_why(s, j, p));
 		return;
 	}
 	if (j || (!s->recover_until && !late_alone(s, m)) || !held_valid(s, m)) {

@@ -57,6 +57,21 @@ static void machine_out(struct sched *s, struct sched_job *j, struct sched_part 
 	p->stuck = NULL;
 }
 
+const char *shrink_why(struct sched *s, const struct sched_job *j, const struct sched_part *p)
+{
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+	bool one;
+
+	text_init(&t, buf, sizeof(buf));
+	one = text_ranks_of(&t, j, (uint32_t)(p - j->machines)) == 1;
+	text_add(&t, " on machine %.64s %s lost while its agent could not reach the scheduler "
+		 "(--agent-grace says for how long it may), and job '%.64s' goes on without %s; "
+		 "whoever attaches in such a place comes in when all others call tally_grow()",
+		 p->name, one ? "was" : "were", j->name, one ? "it" : "them");
+	return out_string(s, buf);
+}
+
 /* True: somebody is left. */
 static bool go_on(struct sched *s, struct sched_job *j, const char *why)
 {

@@ -108,6 +108,16 @@ uint32_t text_not_left(struct text *t, const struct sched_job *j)
 	return ranks(t, j, still_in, NULL);
 }
 
+static bool is_at(const struct sched_job *j, const uint64_t *machine, uint32_t r)
+{
+	return j->ranks[r].machine == *machine;
+}
+
+uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine)
+{
+	return ranks(t, j, is_at, &(uint64_t){ machine });
+}
+
 uint32_t text_not_ready(struct text *t, const struct sched_job *j)
 {
 	uint32_t total = 0;

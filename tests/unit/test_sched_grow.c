@@ -472,6 +472,7 @@ START_TEST(who_is_lost_while_the_scheduler_recovers_hears_so_when_it_is_back)
 	agent[0] = hello(NODE_AGENT, "a");
 	held_by(agent[0], &epoch, node, 4, 1);
 	ck_assert_int_eq(last(agent[0], MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_ptr_nonnull(strstr(last(agent[0], MSG_JOB_DOWN)->text, " on machine a w"));
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
 }
 END_TEST

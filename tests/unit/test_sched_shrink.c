@@ -191,7 +191,27 @@ START_TEST(an_agent_that_was_left_behind_is_told_so)
 	m.job_up.job = number;
 	send(agent[1], &m);
 	ck_assert_int_eq(last(agent[1], MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_str_eq(last(agent[1], MSG_JOB_DOWN)->text, "rank 2 on machine b was lost while "
+			 "its agent could not reach the scheduler (--agent-grace says for how long "
+			 "it may), and job 'x' goes on without it; whoever attaches in such a "
+			 "place comes in when all others call tally_grow()");
 	ck_assert_uint_eq(count(agent[0], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+START_TEST(an_agent_with_several_ranks_that_was_left_behind_hears_of_all)
+{
+	struct msg m = { .type = MSG_JOB_HELD, .job_up = { .name = "x" } };
+
+	job();
+	conn_closed(agent[0]);
+	pass_beating(1000, (const uint32_t[]){ agent[1], agent[2], srv }, 3);
+	follow((const bool[]){ false, true, true });
+	agent[0] = hello(NODE_AGENT, "a");
+	m.job_up.job = number;
+	send(agent[0], &m);
+	ck_assert_ptr_nonnull(strstr(last(agent[0], MSG_JOB_DOWN)->text,
+				     "ranks 0, 1 on machine a were lost"));
 }
 END_TEST
 
@@ -344,6 +364,7 @@ static void add(TCase *t)
 	tcase_add_test(t, on_one_machine_agents_hear_it_without_servers);
 	tcase_add_test(t, ranks_that_want_different_things_hear_it);
 	tcase_add_test(t, an_agent_that_was_left_behind_is_told_so);
+	tcase_add_test(t, an_agent_with_several_ranks_that_was_left_behind_hears_of_all);
 }
 
 int main(void)
