@@ -16,6 +16,9 @@
  * result is copied when it is handed over.  Of what it had written there before it died the
  * agent has marks, and reads no input again that may be the result by now.
  *
+ * Handing back is one piece of work, also for a call that has no time (tally_test): while the
+ * agent reads it is short, and one that stands still is tried again later.
+ *
  * Our ring goes first: the name that its agent gave to it tells the new one who we are.
  *
  * Failures: an agent that refuses (the job is over, other processes of the machine did not
@@ -30,6 +33,7 @@
 #include "client/mem.h"
 
 #define TRY_MS		20u
+#define HAND_MS		250u		/* for one message, where its caller has no time at all */
 #define TAKEN_MS	1000u		/* an agent that hangs up before has not taken it */
 #define ASK_MS		(24u * 3600 * 1000) /* for ranks that compute; lost ones end it */
 #define SLACK_MS	10000u		/* a scheduler that died, too, comes up and recovers */
@@ -60,13 +64,14 @@ int lt_back_late(tally_session *s)
 	return err_set(&s->err, TALLY_ETIMEDOUT, "%s", buf);
 }
 
-static void try_later(tally_session *s)
+/* One that took long to say nothing, and stands still, has little of our caller's time. */
+static void try_later(tally_session *s, mono_t took)
 {
 	if (s->away == LT_ASKED && lt_now() - s->asked_at >= mono_ms(TAKEN_MS))
 		s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
 	lt_conn_close(&s->conn);
 	s->away = LT_AWAY;
-	s->try_at = lt_now() + mono_ms(TRY_MS);
+	s->try_at = lt_now() + MAX(mono_ms(TRY_MS), MIN(3 * took, NS_PER_SEC));
 }
 
 bool lt_back_begin(tally_session *s)
@@ -75,7 +80,7 @@ bool lt_back_begin(tally_session *s)
 	    lt_round_take_all(s))
 		return false;
 	if (s->away && s->conn.fd < 0)
-		try_later(s);		/* the one that was asked has gone, too */
+		try_later(s, 0);	/* the one that was asked has gone, too */
 	if (s->away)
 		return true;
 	lt_news_unwatch(s);
@@ -103,26 +108,37 @@ static int over(tally_session *s)
 
 /* ---- handing back ---- */
 
+/* Until when one message of it may take: an agent that reads has all of them in time. */
+struct hand {
+	mono_t caller;			/* its deadline */
+	mono_t end;			/* of all messages together */
+};
+
+static mono_t hand_by(const struct hand *h)
+{
+	return MIN(h->end, MAX(h->caller, lt_now() + mono_ms(HAND_MS)));
+}
+
 static int hand_slab(tally_session *s, uint32_t kind, uint32_t id, const struct slab *mem,
-		     mono_t deadline)
+		     const struct hand *h)
 {
 	const struct msg m = {
 		.type = MSG_SLAB,
 		.slab = { .id = id, .kind = kind, .bytes = mem->bytes },
 	};
 
-	return lt_conn_send_fd(&s->conn, &m, mem->fd, deadline, &s->err);
+	return lt_conn_send_fd(&s->conn, &m, mem->fd, hand_by(h), &s->err);
 }
 
-static int hand_slabs(tally_session *s, mono_t deadline)
+static int hand_slabs(tally_session *s, const struct hand *h)
 {
-	int rc = hand_slab(s, SLAB_RING, 0, &s->ring_mem, deadline);	/* says who we are */
+	int rc = hand_slab(s, SLAB_RING, 0, &s->ring_mem, h);	/* says who we are */
 
 	for (uint32_t i = 0; !rc && i < s->arena.nslabs; i++)
 		rc = hand_slab(s, s->arena.slabs[i].mem.device ? SLAB_DEVICE : SLAB_INPUT,
-			       s->arena.slabs[i].id, &s->arena.slabs[i].mem, deadline);
+			       s->arena.slabs[i].id, &s->arena.slabs[i].mem, h);
 	for (uint32_t i = 0; !rc && i < s->nresults; i++)
-		rc = hand_slab(s, SLAB_RESULT, s->results[i].id, &s->results[i].mem, deadline);
+		rc = hand_slab(s, SLAB_RESULT, s->results[i].id, &s->results[i].mem, h);
 	return rc;
 }
 
@@ -153,18 +169,18 @@ static struct msg_declared_tensor row_of(const tally_session *s, const struct ta
 }
 
 static int hand_rows(tally_session *s, const struct msg_declared_tensor *row, uint32_t n,
-		     mono_t deadline)
+		     const struct hand *h)
 {
 	const struct msg m = {
 		.type = MSG_DECLARED,
 		.declared = { .text = "", .ntensors = n, .tensors = row },
 	};
 
-	return n ? lt_conn_send(&s->conn, &m, deadline, &s->err) : 0;
+	return n ? lt_conn_send(&s->conn, &m, hand_by(h), &s->err) : 0;
 }
 
 /* Also of a declaration that is under way: what was answered of it has its place. */
-static int hand_tensors(tally_session *s, mono_t deadline)
+static int hand_tensors(tally_session *s, const struct hand *h)
 {
 	struct msg_declared_tensor *row = lt_mem_new(ROWS_MAX, sizeof(*row));
 	uint32_t n = 0;
@@ -180,15 +196,15 @@ static int hand_tensors(tally_session *s, mono_t deadline)
 			row[n++] = row_of(s, t);
 		if (n < ROWS_MAX)
 			continue;
-		rc = hand_rows(s, row, n, deadline);
+		rc = hand_rows(s, row, n, h);
 		n = 0;
 	}
-	rc = rc ? rc : hand_rows(s, row, n, deadline);
+	rc = rc ? rc : hand_rows(s, row, n, h);
 	lt_mem_free(row);
 	return rc;
 }
 
-static int ask(tally_session *s, mono_t deadline)
+static int ask(tally_session *s, const struct hand *h)
 {
 	struct msg m = { .type = MSG_ATTACH };
 
@@ -199,20 +215,20 @@ static int ask(tally_session *s, mono_t deadline)
 		.timeout_ms = ASK_MS, .chunk_bytes = s->who.chunk_bytes,
 		.on_loss = s->who.on_loss, .back = s->job, .barriers = s->barriers,
 	};
-	return lt_conn_send(&s->conn, &m, deadline, &s->err);
+	return lt_conn_send(&s->conn, &m, hand_by(h), &s->err);
 }
 
 /* EAGENT: tried again; anything else is the end. */
-static int connect_and_ask(tally_session *s)
+static int connect_and_ask(tally_session *s, mono_t deadline)
 {
-	mono_t deadline = lt_now() + mono_ms(HANDSHAKE_MS);
+	const struct hand h = { .caller = deadline, .end = lt_now() + mono_ms(HANDSHAKE_MS) };
 	int rc = lt_conn_open(&s->conn, lt_now() + mono_ms(TRY_MS), &s->err);
 
 	if (rc == TALLY_EAUTH)		/* its socket's mode comes after the socket */
 		rc = TALLY_EAGENT;
-	rc = rc ? rc : hand_slabs(s, deadline);
-	rc = rc ? rc : hand_tensors(s, deadline);
-	rc = rc ? rc : ask(s, deadline);
+	rc = rc ? rc : hand_slabs(s, &h);
+	rc = rc ? rc : hand_tensors(s, &h);
+	rc = rc ? rc : ask(s, &h);
 	if (rc)
 		return rc;
 	s->away = LT_ASKED;
@@ -305,7 +321,7 @@ int lt_back(tally_session *s, mono_t deadline)
 			continue;
 		}
 		if (s->away == LT_AWAY) {
-			rc = connect_and_ask(s);
+			rc = connect_and_ask(s, deadline);
 			lt_news_moved(s);
 		} else {
 			rc = lt_conn_recv(&s->conn, &m, deadline, &s->err);
@@ -316,7 +332,7 @@ int lt_back(tally_session *s, mono_t deadline)
 		if (rc == TALLY_ETIMEDOUT && !s->over.code)
 			continue;
 		if (rc == TALLY_EAGENT && !s->over.code)
-			try_later(s);
+			try_later(s, s->away == LT_AWAY ? lt_now() - now : 0);
 		else if (rc && !s->over.code)
 			rc = over(s);
 	}

@@ -255,7 +255,11 @@ TALLY_API int tally_broadcast(tally_session *s, tally_tensor *t, const void *in,
  */
 TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);
 
-/* 0: done, as tally_wait; TALLY_EAGAIN: not yet. */
+/*
+ * 0: done, as tally_wait; TALLY_EAGAIN: not yet.  It and tally_poll() wait for nothing, but that
+ * an agent which was started again takes in what it is handed back: 0.25 s for what it does not
+ * take, and that no more than every second; 5 s for all of it.
+ */
 TALLY_API int tally_test(tally_session *s, tally_ticket k);
 
 /*

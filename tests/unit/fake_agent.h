@@ -88,6 +88,7 @@ struct fake_agent {
 	int sub_bell[2], cpl_bell[2];
 	uint64_t late_req;
 	atomic_bool left;		/* by LEAVE_ON_ROUND: it keeps what it had */
+	atomic_bool still;		/* hears nobody new, though the kernel connects them */
 	atomic_bool at_once;		/* takes back whom it left, without `release` */
 	atomic_bool dies_of_detach;	/* once: and is started again */
 	atomic_uint grace_ms;		/* for LEAVE_ON_ROUND */
@@ -568,6 +569,8 @@ static inline void *fake_main(void *arg)
 		(void)poll(p, 2, -1);
 		if (p[1].revents)
 			return NULL;
+		while (f->still)
+			sched_yield();
 		f->conn = accept(f->listener, NULL, NULL);
 		if (f->conn >= 0)
 			fake_serve(f);

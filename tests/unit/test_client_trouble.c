@@ -254,6 +254,49 @@ START_TEST(agent_that_comes_back_hears_the_round_that_the_process_goes_by)
 }
 END_TEST
 
+/* More is handed back than a socket takes that nobody reads. */
+START_TEST(agent_that_comes_back_and_stands_still_holds_up_nobody_who_polls)
+{
+	enum { N = 16000 };
+	tally_tensor_desc *desc = calloc(N, sizeof(*desc));
+	tally_tensor **t = calloc(N, sizeof(*t));
+	char (*name)[16] = calloc(N, sizeof(*name));
+	float x = 1;
+	tally_ticket k;
+
+	start(LEAVE_ON_ROUND);
+	for (uint32_t i = 0; i < N; i++) {
+		snprintf(name[i], sizeof(name[i]), "t%u", i);
+		desc[i] = (tally_tensor_desc){ .name = name[i], .dtype = TALLY_FLOAT32,
+					       .count = 1 };
+	}
+	ck_assert_int_eq(tally_declare(s, desc, N, t), 0);
+	agent->still = true;
+	k = push(t[0], &x, &x);
+	while (atomic_load(&agent->rounds) < 1)
+		sched_yield();
+	for (uint32_t i = 0; i < 100; i++) {
+		mono_t before = lt_now();
+
+		if (i % 2)
+			ck_assert_int_eq(tally_test(s, k), TALLY_EAGAIN);
+		else
+			ck_assert_int_eq(tally_poll(s), 0);
+		ck_assert_int_lt(lt_now() - before, mono_ms(2000));
+		usleep(10000);
+	}
+	agent->still = false;
+	while (!atomic_load(&agent->backs))
+		ck_assert_int_eq(tally_test(s, k), TALLY_EAGAIN);
+	fake_release(agent);
+	wait_ok(k);
+	finish();
+	free(desc);
+	free(t);
+	free(name);
+}
+END_TEST
+
 static bool readable(int fd, int timeout_ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -550,6 +593,7 @@ int main(void)
 	tcase_add_test(tc, declare_that_fails_halfway_takes_the_first_half_back);
 	tcase_add_test(tc, agent_that_dies_wakes_the_waiter);
 	tcase_add_test(tc, agent_that_comes_back_hears_the_round_that_the_process_goes_by);
+	tcase_add_test(tc, agent_that_comes_back_and_stands_still_holds_up_nobody_who_polls);
 	tcase_add_test(tc, descriptor_tells_of_rounds_though_another_call_came_back);
 	tcase_add_test(tc, descriptor_falls_silent_while_the_agent_is_away_and_after);
 	tcase_add_test(tc, detach_does_not_wait_to_be_taken_back);
