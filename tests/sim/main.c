@@ -243,6 +243,10 @@ void sim_run(struct sim *s)
 	}
 	if (!s->failed && !s->stopped)
 		sim_fail(s, "it never began");
+	if (!s->failed && (sim_rounds(s) < RUN_ROUNDS || s->faults < RUN_FAULTS))
+		sim_fail(s, "it is over with %llu rounds and %llu faults, and is to have %u and %u",
+			 (unsigned long long)sim_rounds(s), (unsigned long long)s->faults,
+			 RUN_ROUNDS, RUN_FAULTS);
 	if (!s->failed && (s->msgs || s->ctl_msgs))
 		sim_fail(s, "%llu frames never arrived",
 			 (unsigned long long)(s->msgs + s->ctl_msgs));

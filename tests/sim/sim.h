@@ -246,7 +246,7 @@ struct sim_link {
 void sim_link_open(struct sim *s, struct sim_link *l);
 void sim_net_faults(struct sim *s);
 void sim_net_fault(struct sim *s);	/* a lane breaks, or all of a link, or a process stalls */
-void sim_pause(struct sim *s, uint32_t proc, mono_t time);
+bool sim_pause(struct sim *s, uint32_t proc, mono_t time);	/* true: one that was running */
 bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame *f,
 	      const void *data, void *seg);
 bool sim_net_event(struct sim *s, const struct sim_event *e);	/* false: no frame's */
@@ -497,7 +497,8 @@ struct sim {
 	double slow_pace;		/* that slow_node had last */
 	uint32_t slow_node;
 	mono_t linked_at;		/* some agent and server, last */
-	uint64_t faults, faults_due;	/* had so far; and how many of RUN_FAULTS were forced */
+	uint64_t faults, faults_due;	/* that somebody has felt; and how many of RUN_FAULTS were
+					 * forced */
 	struct sim_agent *agent[SIM_AGENTS];
 	struct sim_server *server[SIM_SERVERS];
 	struct sim_link *link[SIM_AGENTS][SIM_SERVERS];
@@ -547,7 +548,7 @@ void *sim_garbage(struct sim *s, size_t bytes);	/* old contents must not matter 
 /* ---- control ---- */
 
 void sim_sched_start(struct sim *s);
-void sim_sched_crash(struct sim *s);	/* comes back by itself */
+bool sim_sched_crash(struct sim *s);	/* comes back by itself; false: not just now */
 void sim_sched_count(struct sim *s);	/* its counters, before it goes */
 bool sim_ctl_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
 struct sim_ctl *sim_ctl_of(struct sim *s, uint32_t proc);
@@ -555,7 +556,7 @@ void sim_ctl_send(struct sim *s, uint32_t proc, const struct msg *m);	/* to the 
 void sim_ctl_connect(struct sim *s, uint32_t proc);
 void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices);
 void sim_ctl_reset(struct sim *s, uint32_t proc); /* what is on its way is lost */
-void sim_drain(struct sim *s, uint32_t server, bool undo);
+bool sim_drain(struct sim *s, uint32_t server, bool undo);	/* true: it was not before */
 bool sim_status_due(struct sim *s);	/* the CLI asks now, and hears: */
 void sim_status_told(struct sim *s, const struct msg *m);
 /* Nothing is on its way between the scheduler and those who live. */

@@ -225,10 +225,10 @@ static bool any_starved(const struct sim *s)
  * telling a job that it ends for want of memory: some would hear so, and the others go on.
  * Nor when a job is with ranks alone, which wait for their agents: then it is lost.
  */
-void sim_sched_crash(struct sim *s)
+bool sim_sched_crash(struct sim *s)
 {
 	if (!s->sched || any_starved(s) || !sim_jobs_are_held(s, SIM_NOBODY))
-		return;
+		return false;
 	sim_trace(s, "the scheduler dies");
 	sim_totals.restarts++;
 	sim_sched_count(s);
@@ -252,17 +252,29 @@ void sim_sched_crash(struct sim *s)
 	}
 	sim_at(s, 10000000 + (mono_t)sim_below(s, 3 * NS_PER_SEC),
 	       &(struct sim_event){ .type = EV_SCHED_START, .proc = SIM_NOBODY });
+	return true;
 }
 
-void sim_drain(struct sim *s, uint32_t name, bool undo)
+static bool is_drained(const struct sim *s, const char *name)
+{
+	for (uint32_t i = 0; s->sched && i < s->sched->nnodes; i++)
+		if (s->sched->nodes[i]->state != SN_DEAD && !strcmp(s->sched->nodes[i]->name, name))
+			return s->sched->nodes[i]->draining;
+	return false;
+}
+
+bool sim_drain(struct sim *s, uint32_t name, bool undo)
 {
 	struct msg m = { .type = MSG_DRAIN, .drain = { .req = 1, .undo = undo } };
 	char text[16];
+	bool before;
 
 	snprintf(text, sizeof(text), "s%u", name);
+	before = is_drained(s, text);
 	m.drain.name = text;
 	sim_trace(s, "%s is to be %s", text, undo ? "used again" : "drained");
 	step(s, (struct sched_event){ .type = SCHED_EV_MSG, .conn = CLI_CONN, .msg = &m });
+	return is_drained(s, text) != before;
 }
 
 /* ---- messages ---- */

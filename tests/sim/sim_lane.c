@@ -86,9 +86,10 @@ static void cut(struct sim *s, struct sim_link *l, uint32_t lane)
 				    .proc = sim_server_proc(l->server) });
 }
 
-static void break_link(struct sim *s, struct sim_link *l, bool all)
+/* True: some lane was whole. */
+static bool break_link(struct sim *s, struct sim_link *l, bool all)
 {
-	uint32_t left = all ? SIM_LANES : 1;
+	uint32_t left = all ? SIM_LANES : 1, before = left;
 
 	all ? sim_totals.all_broken++ : sim_totals.broken++;
 	for (uint32_t i = 0; i < SIM_LANES && left; i++) {
@@ -97,6 +98,7 @@ static void break_link(struct sim *s, struct sim_link *l, bool all)
 		cut(s, l, i);
 		left--;
 	}
+	return left < before;
 }
 
 /* As adopt() of the daemon: nothing of the process before lands any more. */
@@ -275,8 +277,7 @@ static bool break_some(struct sim *s)
 		l = s->link[sim_below(s, s->p.n)][sim_below(s, s->nservers)];
 	if (!l || l->ended || l->dead[0] || l->dead[1])
 		return false;
-	break_link(s, l, sim_chance(s, 300));
-	s->faults++;
+	s->faults += break_link(s, l, sim_chance(s, 300));
 	return true;
 }
 
@@ -292,9 +293,14 @@ static void break_event(struct sim *s, struct sim_link *given)
 	later(s, s->p.break_every, EV_BREAK);
 }
 
-void sim_pause(struct sim *s, uint32_t proc, mono_t time)
+bool sim_pause(struct sim *s, uint32_t proc, mono_t time)
 {
+	const struct sim_server *v = proc < SIM_AGENTS ? NULL : s->server[proc - SIM_AGENTS];
+	bool lives = v ? v->alive && !v->replaced : s->agent[proc]->alive;
+	bool running = s->paused_until[proc] <= s->now;
+
 	s->paused_until[proc] = MAX(s->paused_until[proc], s->now + time);
+	return lives && running;
 }
 
 /* A process is stopped (SIGSTOP, a page fault, a long fork) and goes on later. */
@@ -308,8 +314,7 @@ static void pause_some(struct sim *s)
 				  !s->agent[proc]->ctl.registered || s->agent[proc]->ctl.lost))
 		return;
 	sim_totals.paused++;
-	s->faults++;
-	sim_pause(s, proc, (mono_t)sim_below(s, 400000000));
+	s->faults += sim_pause(s, proc, (mono_t)sim_below(s, 400000000));
 }
 
 static void pause_event(struct sim *s)

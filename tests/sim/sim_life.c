@@ -69,12 +69,12 @@ static bool name_is_free(const struct sim *s, uint32_t name)
 	return true;
 }
 
-static void come(struct sim *s, uint32_t name)
+static bool come(struct sim *s, uint32_t name)
 {
 	uint32_t home = SIM_NOBODY, server;
 
 	if (s->nservers + 8 >= SIM_SERVERS || !name_is_free(s, name) || s->p.n == 1)
-		return;
+		return false;
 	for (uint32_t i = 0; i < s->nservers; i++)
 		if (s->server[i]->name == name)
 			home = s->server[i]->home;
@@ -82,6 +82,7 @@ static void come(struct sim *s, uint32_t name)
 	sim_totals.joins++;
 	sim_trace(s, "s%u starts, name s%u", server, name);
 	sim_ctl_connect(s, sim_server_proc(server));
+	return true;
 }
 
 void sim_fence(struct sim *s, uint32_t server)
@@ -96,17 +97,22 @@ void sim_fence(struct sim *s, uint32_t server)
 
 /* ---- cut off ---- */
 
-static void cut_ctl(struct sim *s, uint32_t server, mono_t until)
+/* These say whether anything got through before. */
+static bool cut_ctl(struct sim *s, uint32_t server, mono_t until)
 {
 	struct sim_ctl *c = &s->server[server]->ctl;
+	bool through = c->cut_until <= s->now;
 
 	sim_totals.cut_off++;
 	sim_trace(s, "s%u is cut off from the scheduler", server);
 	c->cut_until = MAX(c->cut_until, until);
+	return through;
 }
 
-static void cut_data(struct sim *s, uint32_t server, mono_t until, uint32_t way)
+static bool cut_data(struct sim *s, uint32_t server, mono_t until, uint32_t way)
 {
+	bool through = false;
+
 	sim_totals.blind++;
 	for (uint32_t i = 0; i < s->p.n; i++) {
 		struct sim_link *l = s->link[i][server];
@@ -114,6 +120,7 @@ static void cut_data(struct sim *s, uint32_t server, mono_t until, uint32_t way)
 		if (!l || (way == 3 && sim_below(s, 2)))
 			continue;
 		sim_trace(s, "a%u -- s%u is cut, way %u", i, server, way);
+		through |= sim_link_is_open(l, 1) && l->blind_until[way == 1] <= s->now;
 		l->blind_until[TO_SERVER] = way != 1 ? until : l->blind_until[TO_SERVER];
 		l->blind_until[TO_AGENT] = way != 0 ? until : l->blind_until[TO_AGENT];
 		/* Nothing is heard: the transport gives it up in time. */
@@ -122,53 +129,56 @@ static void cut_data(struct sim *s, uint32_t server, mono_t until, uint32_t way)
 			       &(struct sim_event){ .type = EV_BREAK, .proc = SIM_NOBODY,
 						    .link = l });
 	}
+	return through;
 }
 
-static void cut_off(struct sim *s, uint32_t server)
+static bool cut_off(struct sim *s, uint32_t server)
 {
 	mono_t until = s->now + 100000000 + (mono_t)sim_below(s, 5 * NS_PER_SEC);
 	uint32_t what = (uint32_t)sim_below(s, 3);
+	bool through = false;
 
 	if (what == 1)			/* the scheduler hears both, often for long enough */
 		until += (mono_t)sim_below(s, 12 * NS_PER_SEC);
 	if (what != 1)
-		cut_ctl(s, server, until);
+		through |= cut_ctl(s, server, until);
 	if (what != 0)
-		cut_data(s, server, until, (uint32_t)sim_below(s, 4));
+		through |= cut_data(s, server, until, (uint32_t)sim_below(s, 4));
+	return through;
 }
 
-/* ---- one thing at a time ---- */
+/* ---- one thing at a time; a fault is what somebody feels ---- */
 
-static void to_server(struct sim *s)
+static bool to_server(struct sim *s)
 {
 	uint32_t server = some_living(s), left = living(s);
+	bool done;
 
 	switch (server == SIM_NOBODY ? 9 : sim_below(s, 10)) {
 	case 0:
 	case 1:
 	case 2:
-		if (left > 1 || sim_chance(s, 200))
-			sim_crash(s, server);
-		break;
+		if (left <= 1 && !sim_chance(s, 200))
+			return false;
+		sim_crash(s, server);
+		return true;
 	case 3:		/* stands still, often for longer than the lease */
 		sim_totals.paused++;
 		sim_trace(s, "s%u stands still", server);
-		sim_pause(s, sim_server_proc(server), (mono_t)sim_below(s, 6 * NS_PER_SEC));
-		break;
+		return sim_pause(s, sim_server_proc(server), (mono_t)sim_below(s, 6 * NS_PER_SEC));
 	case 4:
 	case 5:
-		cut_off(s, server);
-		break;
+		return cut_off(s, server);
 	case 6:
-		sim_totals.drains++;
-		sim_drain(s, s->server[server]->name, false);
-		break;
+		done = sim_drain(s, s->server[server]->name, false);
+		sim_totals.drains += done;
+		return done;
 	case 7:
-		sim_totals.undrains++;
-		sim_drain(s, s->server[server]->name, true);
-		break;
+		done = sim_drain(s, s->server[server]->name, true);
+		sim_totals.undrains += done;
+		return done;
 	default:
-		come(s, (uint32_t)sim_below(s, NAMES));
+		return come(s, (uint32_t)sim_below(s, NAMES));
 	}
 }
 
@@ -230,9 +240,11 @@ static bool shrink_some(struct sim *s)
 	uint32_t agent = j->p->agent[j->p->machine[rank]];
 	bool machine = sim_chance(s, 400);
 
-	if (sim_grow_give_up(s, j, rank))
+	if (sim_grow_give_up(s, j, rank)) {
+		s->faults++;
 		return true;
-	if ((sim_rounds(s) < RUN_ROUNDS || s->faults < RUN_FAULTS) && is_root(s, j, rank, machine))
+	}
+	if (!sim_had_enough(s) && is_root(s, j, rank, machine))
 		return false;
 	if (!j->p->shrink || !sim_faulty(s) || !sim_rank_lives(j, rank) || j->over || j->ended ||
 	    __builtin_popcount(j->lost) + 1u >= j->p->world)
@@ -241,19 +253,20 @@ static bool shrink_some(struct sim *s)
 		sim_machine_crash(s, agent);
 	else if (!s->agent[agent]->job[j->index].over)
 		sim_rank_dies(s, j, rank);
+	s->faults += !sim_rank_lives(j, rank);
 	return true;
 }
 
-/* One in a run, when enough has been done; the only one is the end, and is counted already. */
+/* One in a run, when enough has been done. */
 static bool kill_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
-	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) ||
-	    (s->p.n == 1 && s->faults < RUN_FAULTS) ||
-	    !s->agent[agent]->alive || !sim_agent_may_die(s, agent))
+	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) || !s->agent[agent]->alive ||
+	    !sim_agent_may_die(s, agent))
 		return false;
 	s->p.agents_die = false;
+	s->faults++;
 	sim_agent_crash(s, agent, true);
 	return true;
 }
@@ -263,7 +276,10 @@ static bool restart_agent(struct sim *s)
 {
 	if (!s->p.agents_return || !sim_faulty(s))
 		return false;
-	return sim_agent_again(s, (uint32_t)sim_below(s, s->p.n));
+	if (!sim_agent_again(s, (uint32_t)sim_below(s, s->p.n)))
+		return false;
+	s->faults++;
+	return true;
 }
 
 /*
@@ -313,7 +329,6 @@ static void reset_some(struct sim *s)
 
 void sim_life_fault(struct sim *s)
 {
-	s->faults++;
 	if (sim_chance(s, 150) && restart_agent(s))
 		return;
 	switch (sim_below(s, s->p.n == 1 ? 4 : 16)) {
@@ -331,14 +346,13 @@ void sim_life_fault(struct sim *s)
 	case 3:
 		if (shrink_some(s))
 			break;
-		s->faults--;
 		if (sim_chance(s, 200))
 			cut_some_agent(s);
 		else
 			reset_some(s);
 		break;
 	default:
-		to_server(s);
+		s->faults += to_server(s);
 	}
 }
 
@@ -346,8 +360,7 @@ void sim_any_fault(struct sim *s)
 {
 	switch (sim_below(s, 8)) {
 	case 0:
-		s->faults += s->sched != NULL;
-		sim_sched_crash(s);
+		s->faults += sim_sched_crash(s);
 		break;
 	case 1:
 	case 2:
@@ -389,8 +402,7 @@ bool sim_life_event(struct sim *s, const struct sim_event *e)
 	}
 	if (e->b) {
 		if (e->b >= 2 && sim_faulty(s) && s->sched) {
-			s->faults++;
-			sim_sched_crash(s);
+			s->faults += sim_sched_crash(s);
 			s->faults += e->b == 3 && sim_agent_again(s, e->c);
 		}
 		else if (e->b == 1 && !s->started)
