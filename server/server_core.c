@@ -641,14 +641,25 @@ void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, co
 
 /* ---- what goes out ---- */
 
+static bool is_missing(const struct srv_seg *s, uint32_t w)
+{
+	return s->in[w].state != IN_PARKED &&
+	       (!bits_test(s->tensor->job->out, w) || s->tensor->stale);
+}
+
+/* Who has offered it has it, and waits for room: it is named when nobody else is missing. */
 static uint32_t first_missing(const struct srv_seg *s)
 {
-	uint32_t w = 0;
+	uint32_t n = s->tensor->job->n, offered = n;
 
-	while (w < s->tensor->job->n && (s->in[w].state == IN_PARKED ||
-					 (bits_test(s->tensor->job->out, w) && !s->tensor->stale)))
-		w++;
-	return w;
+	for (uint32_t w = 0; w < n; w++) {
+		if (!is_missing(s, w))
+			continue;
+		if (s->in[w].state != IN_OFFERED)
+			return w;
+		offered = MIN(offered, w);
+	}
+	return offered;
 }
 
 static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)

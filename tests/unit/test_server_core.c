@@ -424,6 +424,19 @@ START_TEST(a_probe_is_answered_by_what_became_of_it)
 }
 END_TEST
 
+START_TEST(who_has_offered_is_not_missing_before_who_has_not)
+{
+	struct srv_send s;
+
+	ck_assert(push(0, 1, 1));
+	say(FRAME_OFFER, 1, 1);
+	say(FRAME_PROBE, 0, 1);
+	ck_assert(srv_next(&core, &peer[0], false, &s));
+	ck_assert_uint_eq(s.frame.type, FRAME_HELD);
+	ck_assert_uint_eq(s.frame.aux, 2);
+}
+END_TEST
+
 START_TEST(a_peer_lost_is_sent_nothing_and_asks_again)
 {
 	for (uint32_t w = 0; w < N; w++)
@@ -744,6 +757,7 @@ int main(void)
 	tcase_add_test(t, a_refusal_names_the_code_and_the_epoch);
 	tcase_add_test(t, refusals_have_a_limit);
 	tcase_add_test(t, a_probe_is_answered_by_what_became_of_it);
+	tcase_add_test(t, who_has_offered_is_not_missing_before_who_has_not);
 	tcase_add_test(t, a_peer_lost_is_sent_nothing_and_asks_again);
 	tcase_add_test(t, what_all_have_is_asked_for);
 	tcase_add_test(t, asked_segments_fit_the_window_together);
