@@ -4,9 +4,9 @@
  *
  * An agent knows which of its own ranks has not given its input, and of other
  * machines only that one is missing.  Together they know the ranks: what a machine
- * says of itself goes before what others say of it: which ranks, or that a server keeps
- * it back, which others may have heard in time.  Where it says nothing, none of its ranks
- * has come.  A server's silence is told by who waits for it.
+ * says of itself goes before what others say of it: which ranks, that it waits for others,
+ * too, or that a server keeps it back, which others may have heard in time.  Where it says
+ * nothing, none of its ranks has come.  A server's silence is told by who waits for it.
  */
 #include "scheduler/sched.h"
 
@@ -53,6 +53,16 @@ static bool of_server(const struct msg_wait *w)
 	return w->kind == WAIT_SERVER || w->kind == WAIT_LINK;
 }
 
+/* Also one that is lost by now: its chunks are not anywhere else yet. */
+static bool has_server(const struct sched_job *j, uint32_t number)
+{
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (j->servers[i].number == number)
+			return true;
+	}
+	return false;
+}
+
 static bool find_server(const struct sched_job *j, const struct msg_wait *w, struct found *f)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
@@ -62,17 +72,20 @@ static bool find_server(const struct sched_job *j, const struct msg_wait *w, str
 	return f->node;
 }
 
-/* It names its own ranks, or goes on as soon as a server that it waits for answers. */
+/*
+ * It names its own ranks, or has all of them and waits for others itself, or goes on as soon
+ * as a server that it waits for answers, or another one is in the place of one that is lost.
+ */
 static bool says_why(const struct sched_job *j, const struct sched_part *p,
 		     const struct msg_wait *w)
 {
-	for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
+	for (uint32_t i = 0; p->stuck && i < p->stuck->n && !MUTATE(39); i++) {
 		const struct msg_wait *own = &p->stuck->row[i];
-		struct found server = { .node = NULL };
 
-		if (own->kind == WAIT_RANK && own->tensor == w->tensor && own->round == w->round)
+		if ((own->kind == WAIT_RANK || own->kind == WAIT_MACHINE) &&
+		    own->tensor == w->tensor && own->round == w->round)
 			return true;
-		if (of_server(own) && find_server(j, own, &server))
+		if (of_server(own) && own->chunks && has_server(j, own->who))
 			return true;
 	}
 	return false;
@@ -80,11 +93,14 @@ static bool says_why(const struct sched_job *j, const struct sched_part *p,
 
 static bool find_machine(const struct sched_job *j, const struct msg_wait *w, struct found *f)
 {
+	uint32_t m;
+
 	if (w->who >= j->nmachines || says_why(j, &j->machines[w->who], w))
 		return false;
-	f->node = j->machines[w->who].node;
+	m = MUTATE(38) ? (w->who + 1) % j->nmachines : w->who;
+	f->node = j->machines[m].node;
 	for (uint32_t r = 0; r < j->world && f->nranks < LOCAL_RANKS_MAX; r++) {
-		if (j->ranks[r].machine == w->who && j->ranks[r].state != SR_LOST)
+		if (j->ranks[r].machine == m && j->ranks[r].state != SR_LOST)
 			f->ranks[f->nranks++] = r;
 	}
 	return f->node && f->nranks;

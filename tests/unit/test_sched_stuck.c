@@ -115,6 +115,42 @@ START_TEST(whom_a_server_keeps_back_is_not_blamed)
 	held.who = 999;			/* a server that is none explains nothing */
 	stuck(p.b, p.job, &held, 1);
 	expect("t 4 2+4 b 2 3");
+	held.who = w->server_node;	/* nor one that it cannot reach, and does not wait for */
+	held.chunks = 0;
+	stuck(p.b, p.job, &held, 1);
+	expect("t 4 2+4 b 2 3");
+}
+END_TEST
+
+/* Its window is full of what the other one has not given. */
+START_TEST(who_has_given_and_waits_too_is_not_blamed)
+{
+	struct pair p = fours();
+	struct msg_wait far = wait_of(WAIT_MACHINE, 1, 700), near = wait_of(WAIT_MACHINE, 0, 900);
+
+	stuck(p.a, p.job, &far, 1);
+	expect("t 3 2+4 b 2 3");
+	stuck(p.b, p.job, &near, 1);
+	expect("");
+	near.round = 4;			/* of another round it says nothing */
+	stuck(p.b, p.job, &near, 1);
+	expect("t 3 2+4 b 2 3, t 4 2+4 a 0 1");
+}
+END_TEST
+
+START_TEST(whom_a_lost_server_keeps_back_is_not_blamed)
+{
+	struct pair p = fours();
+	struct msg_wait far = wait_of(WAIT_MACHINE, 1, 700);
+	struct msg_wait held = wait_of(WAIT_LINK, w->server_node, 900);
+
+	stuck(p.a, p.job, &far, 1);
+	stuck(p.b, p.job, &held, 1);
+	conn_closed(p.server);
+	pass(1000);
+	expect("");
+	stuck(p.b, p.job, NULL, 0);
+	expect("t 3 2+4 b 2 3");
 }
 END_TEST
 
@@ -210,6 +246,8 @@ static void add(TCase *t)
 	tcase_add_test(t, what_a_machine_says_of_itself_goes_before_what_others_say);
 	tcase_add_test(t, a_server_is_named_once_however_many_wait_for_it);
 	tcase_add_test(t, whom_a_server_keeps_back_is_not_blamed);
+	tcase_add_test(t, who_has_given_and_waits_too_is_not_blamed);
+	tcase_add_test(t, whom_a_lost_server_keeps_back_is_not_blamed);
 	tcase_add_test(t, a_node_that_misses_heartbeats_is_called_silent);
 	tcase_add_test(t, nonsense_names_nobody);
 	tcase_add_test(t, a_job_that_is_over_waits_for_nobody);
