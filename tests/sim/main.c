@@ -103,6 +103,20 @@ static bool declare_event(struct sim *s, const struct sim_event *e)
 	return true;
 }
 
+static void check_all(struct sim *s)
+{
+	for (uint32_t i = 0; i < s->p.n; i++)
+		sim_check(s, sim_agent_proc(i));
+	for (uint32_t i = 0; i < s->nservers; i++)
+		sim_check(s, sim_server_proc(i));
+}
+
+/* Steps on nobody that change what processes have: rare ones. */
+static bool touches_others(enum sim_event_type type)
+{
+	return type == EV_LIFE || type == EV_BREAK || type == EV_AGENT_START;
+}
+
 static void handle(struct sim *s, const struct sim_event *e)
 {
 	bool known = sim_net_event(s, e) || sim_lane_event(s, e) || sim_proc_event(s, e) ||
@@ -111,7 +125,9 @@ static void handle(struct sim *s, const struct sim_event *e)
 		     declare_event(s, e);
 
 	ASSERT(known);
-	if (e->proc == SIM_NOBODY)
+	if (e->proc == SIM_NOBODY) {
+		if (touches_others(e->type))
+			check_all(s);
 		return;
 	if (e->proc < SIM_AGENTS)
 		sim_pump_agent(s, e->proc);
@@ -205,6 +221,7 @@ static void end_perhaps(struct sim *s)
 	if (sim_below(s, 2))
 		sim_net_cut_all(s);
 }
+	check_all(s);
 
 static void count(const struct sim *s)
 {
