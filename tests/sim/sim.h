@@ -389,6 +389,8 @@ struct sim_server_job {
 	uint64_t epoch;			/* that it came up with */
 	uint32_t ready_type;		/* the last that it said of its log */
 	uint64_t ready_seq;
+	uint64_t settled;		/* the last that it was told all follow, */
+	mono_t settled_at;		/* then */
 	uint32_t me;			/* its row */
 	uint8_t *window[SIM_AGENTS];
 	struct { uint32_t n; struct sim_part part[SIM_PARTS]; } tensor[SIM_TENSORS];
@@ -650,6 +652,7 @@ bool sim_life_event(struct sim *s, const struct sim_event *e);
 void sim_life_start(struct sim *s);
 void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace);	/* from here on */
 /* sim_end.c */
+void sim_server_kept(struct sim *s, uint32_t server);	/* nothing of what has moved away */
 void sim_end_begin(struct sim *s);
 void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m);
 void sim_end_turn(struct sim *s, uint32_t agent);

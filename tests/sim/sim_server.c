@@ -9,6 +9,7 @@
 #include "tests/sim/sim.h"
 
 #define LET_GO_NS 1000000u	/* between two looks at whether what has ended is lent still */
+#define KEPT_NS (20 * LET_GO_NS)	/* it is not lent for longer */
 
 static void answer_code(struct sim *s, uint32_t server, const struct sim_job *j,
 			enum msg_type type, uint64_t seq, int code)
@@ -281,6 +282,8 @@ static void settled(struct sim *s, uint32_t server, const struct sim_job *j,
 						   sj->tensor[k].part[p].core);
 				sj->tensor[k].part[p].left = true;
 			}
+	sj->settled = m->seq;
+	sj->settled_at = s->now;
 	/* The engine's next turn; by then it may have heard of the next epoch. */
 	let_go_in(s, server, (mono_t)sim_below(s, LET_GO_NS));
 }
@@ -580,6 +583,41 @@ void sim_server_let_go(struct sim *s, uint32_t server)
 		all &= let_all_go(s->server[server], &s->server[server]->job[i]);
 	if (!all && !s->stopped && s->server[server]->alive)
 		let_go_in(s, server, LET_GO_NS);
+}
+
+/* It has this part for a chunk that it is to sum, or since nothing has moved. */
+static bool is_wanted(const struct sim_job *j, const struct sim_server_job *sj, uint32_t k,
+		      const struct sim_part *p)
+{
+	if (sim_log_tensor(&sj->log, sj->log.id[k]) != k || p->core->removed)
+		return false;
+	if (p->epoch == sj->log.place->epoch)
+		return true;
+	for (uint32_t c = 0; c < geom_chunks(&j->tensor[k].geom); c++)
+		if (p->mine[c] && sj->log.owner[k][c] == sj->me && sj->log.since[k][c] == p->epoch)
+			return true;
+	return false;
+}
+
+/* The newest epoch's, and when all follow it no others; it looks each LET_GO_NS. */
+void sim_server_kept(struct sim *s, uint32_t server)
+{
+	struct sim_server *v = s->server[server];
+	mono_t since = MAX(s->paused_until[sim_server_proc(server)], v->ctl.last[0]);
+
+	for (uint32_t i = 0; i < s->p.njobs && v->alive && !v->replaced; i++) {
+		const struct sim_server_job *sj = &v->job[i];
+
+		if (!has_job(sj) || sj->settled < sj->log.place->epoch ||
+		    s->now - MAX(sj->settled_at, since) < KEPT_NS)
+			continue;
+		for (uint32_t k = 0; k < SIM_TENSORS; k++)
+			for (uint32_t p = 0; p < sj->tensor[k].n; p++)
+				if (!is_wanted(&s->job[i], sj, k, &sj->tensor[k].part[p]))
+					sim_fail(s, "server %u keeps a part of tensor %u of epoch "
+						 "%u, which has moved away", server, k + 1,
+						 sj->tensor[k].part[p].epoch);
+	}
 }
 
 static void add_counters(uint64_t *to, const uint64_t *from, size_t n)

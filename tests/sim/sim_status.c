@@ -347,6 +347,8 @@ static void look_for_silence(struct sim *s, const struct sim_job *j, const struc
 	bool waiting = false;
 
 	for (uint32_t k = 0; k < j->p->ntensors; k++) {
+		sim_server_kept(s, i);
+	}
 		uint32_t round = j->tensor[k].all + 1, given = 0, missing = 0;
 
 		for (uint32_t i = 0; i < j->p->world; i++) {
@@ -401,7 +403,7 @@ static void look_at_quiet(struct sim *s, const struct msg_report *r)
 		if (!strcmp(r->nodes[i].state, "away"))
 			return;
 	sim_totals.quiet++;
-	for (uint32_t i = 0; i < s->nservers && !s->failed; i++)
+	for (uint32_t i = 0; i < s->nservers && !s->failed; i++) {
 		look_at_server(s, r, s->server[i]);
 	for (uint32_t i = 0; i < r->njobs && !s->failed; i++)
 		if (!strcmp(r->jobs[i].state, "up"))
