@@ -17,7 +17,7 @@
 /* Nothing is heard from it, or that it still has not what was pushed. */
 static bool unanswered(const struct ag_seg *s, mono_t now)
 {
-	return s->lost || s->unheard > 1 ||
+	return s->lost || s->unheard > 1 || MUTATE(40) ||
 	       (s->unheard && now - s->heard >= mono_ms(ANSWER_MS));
 }
 

@@ -48,7 +48,10 @@
 	X(34, "scheduler: the status shows a server that drains as all others") \
 	X(35, "scheduler: a request that finds no memory is not answered") \
 	X(36, "scheduler: a message that finds no memory is not missed") \
-	X(37, "agent: uses its room in a window again before that has been summed")
+	X(37, "agent: uses its room in a window again before that has been summed") \
+	X(38, "scheduler: the status blames a machine for what another one waits for") \
+	X(39, "scheduler: the status blames who has given its part, and waits, too") \
+	X(40, "agent: blames a server that has answered")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */

@@ -129,6 +129,7 @@ static void handle(struct sim *s, const struct sim_event *e)
 		if (touches_others(e->type))
 			check_all(s);
 		return;
+	}
 	if (e->proc < SIM_AGENTS)
 		sim_pump_agent(s, e->proc);
 	else
@@ -220,8 +221,8 @@ static void end_perhaps(struct sim *s)
 	sim_stop_jobs(s);
 	if (sim_below(s, 2))
 		sim_net_cut_all(s);
-}
 	check_all(s);
+}
 
 static void count(const struct sim *s)
 {
@@ -243,6 +244,7 @@ static void count(const struct sim *s)
 void sim_run(struct sim *s)
 {
 	struct sim_event e;
+	uint64_t before;
 
 	sim_build(s);
 	while (!s->failed && sim_pop(s, &e)) {
@@ -250,6 +252,7 @@ void sim_run(struct sim *s)
 			sim_again_at(s, s->paused_until[e.proc], &e);
 			continue;
 		}
+		before = s->faults;
 		handle(s, &e);
 		if (++s->steps == STEPS_MAX)
 			sim_fail(s, "%u steps and no end", STEPS_MAX);
@@ -257,6 +260,8 @@ void sim_run(struct sim *s)
 			end_perhaps(s);
 		else
 			start_perhaps(s);
+		if (s->faults != before)
+			s->faulted_at = s->now;
 	}
 	if (!s->failed && !s->stopped)
 		sim_fail(s, "it never began");
@@ -525,6 +530,8 @@ static uint32_t paths_missing(bool all)
 	NET(looks);
 	NET(quiet);
 	NET(named);
+	NET(blamed_ranks);
+	NET(blamed_servers);
 	NET(faults);
 #undef NET
 #undef REPORT

@@ -17,6 +17,7 @@
  *	sim_lane.c	lanes that break and come back, processes that stand still
  *	sim_ctl.c	control connections, and the scheduler at the end of them
  *	sim_status.c	what the CLI is told, beside what is so
+ *	sim_wait.c	... of rounds that wait, and for whom
  *	sim_log.c	a job's log as one process has replayed it
  *	sim_agent.c	agents: what their control threads do
  *	sim_ask.c	what ranks ask the scheduler through them, and ask again
@@ -279,6 +280,7 @@ struct sim_tensor {			/* what all agree on */
 	uint32_t expect_world[2];	/* bits: ranks that the sum is of */
 	uint32_t fixed[2], world[2];	/* by parity: round that some machine shows, of whom */
 	uint32_t done[SIM_AGENTS], all;	/* rounds: of each machine, of all that live */
+	mono_t pushed_at;		/* the last has come to some server */
 	mono_t all_at[SIM_ROUNDS + 1];	/* a round is over since then */
 	uint32_t root[SIM_ROUNDS + 2];	/* of a broadcast, and 1; 0: not chosen yet */
 	bool ends;			/* is undeclared once all rounds are done */
@@ -387,10 +389,10 @@ struct sim_server_job {
 	struct srv_job *core;		/* NULL: none */
 	struct sim_log log;
 	uint64_t epoch;			/* that it came up with */
-	uint32_t ready_type;		/* the last that it said of its log */
-	uint64_t ready_seq;
 	uint64_t settled;		/* the last that it was told all follow, */
 	mono_t settled_at;		/* then */
+	uint32_t ready_type;		/* the last that it said of its log */
+	uint64_t ready_seq;
 	uint32_t me;			/* its row */
 	uint8_t *window[SIM_AGENTS];
 	struct { uint32_t n; struct sim_part part[SIM_PARTS]; } tensor[SIM_TENSORS];
@@ -453,6 +455,7 @@ struct sim_job {
 	uint32_t ended_by;		/* bits: machines that have said that all is over then */
 	mono_t last_progress;
 	mono_t last_move;		/* of chunks, from server to server */
+	mono_t pushed_at[SIM_AGENTS];	/* by a machine: the last has come to some server */
 	struct sim_tensor tensor[SIM_TENSORS];
 	struct sim_rank rank[SIM_RANKS];
 	uint32_t norder;
@@ -499,6 +502,7 @@ struct sim {
 	double slow_pace;		/* that slow_node had last */
 	uint32_t slow_node;
 	mono_t linked_at;		/* some agent and server, last */
+	mono_t faulted_at;		/* the last fault */
 	uint64_t faults, faults_due;	/* that somebody has felt; and how many of RUN_FAULTS were
 					 * forced */
 	struct sim_agent *agent[SIM_AGENTS];
@@ -517,7 +521,7 @@ struct sim_totals {
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
 		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
 		 agent_restarts, machines_came, slowed, given_back, looks, quiet,
-		 named, famines;
+		 named, blamed_ranks, blamed_servers, famines;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -561,6 +565,11 @@ void sim_ctl_reset(struct sim *s, uint32_t proc); /* what is on its way is lost 
 bool sim_drain(struct sim *s, uint32_t server, bool undo);	/* true: it was not before */
 bool sim_status_due(struct sim *s);	/* the CLI asks now, and hears: */
 void sim_status_told(struct sim *s, const struct msg *m);
+bool sim_has_job(struct sim *s, const struct sim_job *j, uint32_t machine);	/* all of it */
+void sim_wait_said(const struct sim *s, uint32_t agent, const struct msg_stuck *m);
+void sim_wait_row(struct sim *s, const struct sim_job *j, const struct msg_stuck_row *row);
+void sim_wait_look(struct sim *s, const struct sim_job *j, const struct msg_report *r,
+		   const struct msg_job_row *row);
 /* Nothing is on its way between the scheduler and those who live. */
 bool sim_is_quiet(struct sim *s);
 /* "s3" of "m1". */
@@ -642,6 +651,7 @@ void sim_server_never(struct sim *s, uint32_t node);
 void sim_server_msg(struct sim *s, uint32_t server, const struct msg *m);
 void sim_server_let_go(struct sim *s, uint32_t server);
 void sim_server_free(struct sim *s, uint32_t server);
+void sim_server_kept(struct sim *s, uint32_t server);	/* nothing of what has moved away */
 void sim_server_tell(struct sim *s, uint32_t server);
 void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node);
 void sim_server_stop_job(struct sim *s, uint32_t server, const struct sim_job *j);
@@ -652,7 +662,6 @@ bool sim_life_event(struct sim *s, const struct sim_event *e);
 void sim_life_start(struct sim *s);
 void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace);	/* from here on */
 /* sim_end.c */
-void sim_server_kept(struct sim *s, uint32_t server);	/* nothing of what has moved away */
 void sim_end_begin(struct sim *s);
 void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m);
 void sim_end_turn(struct sim *s, uint32_t agent);

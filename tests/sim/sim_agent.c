@@ -449,6 +449,7 @@ void sim_agent_stuck(struct sim *s, uint32_t agent)
 		n = ag_waits_elsewhere(aj->core, row, n, STUCK_ROWS_MAX);
 		m.stuck.job = aj->core->id;
 		m.stuck.nwaits = n;
+		sim_wait_said(s, agent, &m.stuck);
 		if (n || aj->stuck)
 			sim_ctl_send(s, sim_agent_proc(agent), &m);
 		aj->stuck = n != 0;

@@ -179,6 +179,7 @@ void sim_grow_answered(struct sim *s, struct sim_job *j, uint32_t rank)
 		const struct fr_tensor *t = aj->tensor[k].front;
 
 		r->done[k] = r->submitted[k];
+		r->submitted_at[k] = s->now;
 		if (first)
 			j->tensor[k].done[machine] = r->submitted[k];
 		if (t && !aj->tensor[k].removed && t->round != r->submitted[k] &&

@@ -221,6 +221,16 @@ static void transmit(struct sim *s, struct sim_msg *m)
 
 /* ---- at the receiver ---- */
 
+static void push_came(struct sim *s, const struct sim_msg *m)
+{
+	struct sim_job *j = sim_job_of(s, m->frame.job);
+	const struct sim_agent_job *aj = j ? &s->agent[m->on->agent]->job[j->index] : NULL;
+	uint32_t k = j ? sim_log_tensor(&aj->log, m->frame.tensor) : SIM_NOBODY;
+
+	if (k != SIM_NOBODY)
+		j->pushed_at[aj->me] = j->tensor[k].pushed_at = s->now;
+}
+
 static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 {
 	struct sim_agent *a = sim_agent_at(s, m->on);
@@ -247,6 +257,8 @@ static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 	}
 	sim_cover_server(&v->core, f);
 	v->heard[m->on->agent] = true;
+	if (f->type == FRAME_PUSH && !m->forged)
+		push_came(s, m);
 	srv_frame(&v->core, &m->on->srv, f, data, result_at);
 }
 

@@ -16,7 +16,6 @@
 #include "tests/sim/sim.h"
 
 #define STATUS_OF	32u		/* so many control events at odd moments */
-#define NAMED_MS	2000u		/* what a round waits for is known by then */
 
 /* ---- nodes ---- */
 
@@ -144,7 +143,7 @@ static struct sim_agent_job *at_machine(struct sim *s, const struct sim_job *j, 
 	return &s->agent[j->p->agent[machine]]->job[j->index];
 }
 
-static bool has_job(struct sim *s, const struct sim_job *j, uint32_t machine)
+bool sim_has_job(struct sim *s, const struct sim_job *j, uint32_t machine)
 {
 	const struct sim_agent_job *aj = at_machine(s, j, machine);
 
@@ -159,7 +158,7 @@ static bool is_whole(struct sim *s, const struct sim_job *j)
 	for (uint32_t m = 0; m < j->p->n; m++) {
 		const struct sim_agent *a = s->agent[j->p->agent[m]];
 		const struct sim_agent_job *aj = at_machine(s, j, m);
-		bool has = has_job(s, j, m);
+		bool has = sim_has_job(s, j, m);
 
 		if (!has && (a->coming || aj->nback || sim_machine_lives(j, m)))
 			return false;
@@ -221,7 +220,7 @@ static void look_at_waiting(struct sim *s, const struct sim_job *j, const struct
 			(uint32_t)strtoul(why + strcspn(why, "0123456789"), NULL, 10);
 
 	for (uint32_t m = 0; m < j->p->n; m++)
-		moves |= has_job(s, j, m) && at_machine(s, j, m)->settled_told != row->epoch;
+		moves |= sim_has_job(s, j, m) && at_machine(s, j, m)->settled_told != row->epoch;
 	if (!strcmp(why, "chunks to move") && !moves)
 		sim_fail(s, "status: job %u waits for %s, and all are there", j->index, why);
 	if (barrier && !waits(s, j, MSG_BARRIER, SIM_NOBODY, SIM_NOBODY, false))
@@ -299,7 +298,7 @@ static void look_at_log(struct sim *s, const struct sim_job *j, uint32_t machine
 	const struct sim_agent_job *aj = at_machine(s, j, machine);
 	uint64_t bytes = 0;
 
-	if (!has_job(s, j, machine))
+	if (!sim_has_job(s, j, machine))
 		return;
 	if (aj->epoch != row->epoch)
 		sim_fail(s, "status: job %u is in epoch %llu, machine %u in %llu", j->index,
@@ -309,63 +308,6 @@ static void look_at_log(struct sim *s, const struct sim_job *j, uint32_t machine
 	if (row->bytes != bytes)
 		sim_fail(s, "status: job %u has %llu bytes of tensors, not %llu", j->index,
 			 (unsigned long long)bytes, (unsigned long long)row->bytes);
-}
-
-/* ---- rounds that wait ---- */
-
-/* Each agent's last heartbeat, and what it said of rounds with it, was sent since then. */
-static bool all_said_since(struct sim *s, const struct sim_job *j, mono_t at)
-{
-	for (uint32_t m = 0; m < j->p->n; m++) {
-		const struct sim_ctl *c = &s->agent[j->p->agent[m]]->ctl;
-
-		if (has_job(s, j, m) &&
-		    (s->conn[c->conn].beat != c->beats || c->beat_at <= at))
-			return false;
-	}
-	return true;
-}
-
-static void look_at_stuck(struct sim *s, const struct sim_job *j, const struct msg_stuck_row *row)
-{
-	uint32_t k = (uint32_t)strtoul(row->tensor + 1, NULL, 10);
-	const struct sim_tensor *t = &j->tensor[k];
-
-	if (t->all >= row->round && all_said_since(s, j, t->all_at[row->round]))
-		sim_fail(s, "status: job %u waits for round %u of tensor %u, which all have",
-			 j->index, row->round, k + 1);
-	for (uint32_t i = 0; i < row->nranks; i++)
-		if (!sim_rank_lives(j, row->ranks[i]) && !(j->coming >> row->ranks[i] & 1))
-			sim_fail(s, "status: job %u waits for rank %u, which is lost", j->index,
-				 row->ranks[i]);
-}
-
-/* Nothing has been done for long, and some ranks wait for a round of others: that is said. */
-static void look_for_silence(struct sim *s, const struct sim_job *j, const struct msg_job_row *row)
-{
-	mono_t since = MAX(MAX(j->last_progress, j->last_move), MAX(s->p.faults_end, s->linked_at));
-	bool waiting = false;
-
-	for (uint32_t k = 0; k < j->p->ntensors; k++) {
-		sim_server_kept(s, i);
-	}
-		uint32_t round = j->tensor[k].all + 1, given = 0, missing = 0;
-
-		for (uint32_t i = 0; i < j->p->world; i++) {
-			if (!sim_rank_lives(j, i))
-				continue;
-			since = MAX(since, j->rank[i].submitted_at[k]);
-			given += j->rank[i].submitted[k] == round;
-			missing += j->rank[i].submitted[k] < round;
-		}
-		waiting |= given && missing && j->tensor[k].geom.bytes && round <= j->p->rounds &&
-			   sim_rop(s, j, k, round) != ROP_BROADCAST;
-	}
-	if (!waiting || !all_said_since(s, j, since + mono_ms(NAMED_MS)))
-		return;
-	sim_totals.named++;
-	if (!row->waiting_for[0])
-		sim_fail(s, "status: job %u waits, and nothing is said of it", j->index);
 }
 
 static void look_at_job(struct sim *s, const struct sim_job *j, const struct msg_report *r,
@@ -379,8 +321,8 @@ static void look_at_job(struct sim *s, const struct sim_job *j, const struct msg
 		look_at_log(s, j, m, r, row);
 	for (uint32_t i = 0; i < r->nstuck && !s->failed; i++)
 		if (r->stuck[i].job == row->job)
-			look_at_stuck(s, j, &r->stuck[i]);
-	look_for_silence(s, j, row);
+			sim_wait_row(s, j, &r->stuck[i]);
+	sim_wait_look(s, j, r, row);
 }
 
 /* A server says what it was told of itself, and has a job as long as it serves one. */
@@ -405,6 +347,8 @@ static void look_at_quiet(struct sim *s, const struct msg_report *r)
 	sim_totals.quiet++;
 	for (uint32_t i = 0; i < s->nservers && !s->failed; i++) {
 		look_at_server(s, r, s->server[i]);
+		sim_server_kept(s, i);
+	}
 	for (uint32_t i = 0; i < r->njobs && !s->failed; i++)
 		if (!strcmp(r->jobs[i].state, "up"))
 			look_at_job(s, &s->job[r->jobs[i].name[3] - '0'], r, &r->jobs[i]);
