@@ -148,14 +148,20 @@ static void on_closed(void *ctx, struct stream *s, const struct err *e)
 	free(c);
 }
 
+/* A stranger that has not read so far is not waited for, or a crowd would keep memory so. */
 void ctl_close(struct ctl *c)
 {
+	bool deaf = c->crowd && stream_stalled(c->s);
+
 	if (c->closing)
 		return;
 	c->closing = true;
 	leave_crowd(c);
 	stop_deadline(c);
-	stream_finish(c->s, c->patience_ms);
+	if (deaf)
+		stream_close(c->s);
+	else
+		stream_finish(c->s, c->patience_ms);
 }
 
 /* e may be c->why.  Of a stream that is over already, its last word says why. */

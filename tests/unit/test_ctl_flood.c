@@ -167,12 +167,32 @@ START_TEST(stranger_has_few_answers_waiting_for_it)
 {
 	struct ctl_crowd crowd;
 	struct flood f;
+	mono_t closing;
 
 	ctl_crowd_init(&crowd, 2);
 	flood_start(&f, true);
 	ctl_crowd_join(&crowd, f.side.c);
 	flood_until_full(&f);
 	ck_assert_uint_le(f.side.msgs, STRANGER_ROOM_BYTES / ANSWER_BYTES_MIN + IN_SOCKET_MAX);
+	closing = loop_now();
+	ctl_close(f.side.c);
+	loop_wait_count(loop, &f.side.closed, 1);	/* its last word waits for nobody */
+	ck_assert_int_lt(loop_now() - closing, mono_ms(HANDSHAKE_MS / 2));
+	flood_end(&f);
+}
+END_TEST
+
+/* What it has said lies in the socket: it is read before anybody is cut. */
+START_TEST(deadline_that_passes_while_we_stand_still_cuts_nobody_who_spoke)
+{
+	struct flood f;
+
+	flood_start(&f, true);
+	ctl_set_patience(f.side.c, 40);
+	ck_assert_int_eq(write(f.fd, f.buf, f.len), f.len);
+	usleep(100000);
+	loop_wait_count(loop, &f.side.msgs, 1);
+	ck_assert_uint_eq(f.side.closed, 0);
 	flood_end(&f);
 }
 END_TEST
@@ -245,6 +265,7 @@ int main(void)
 	tcase_add_test(t, flood_whose_answers_nobody_reads_waits_in_its_socket);
 	tcase_add_test(t, stranger_has_few_answers_waiting_for_it);
 	tcase_add_test(t, who_asks_on_and_reads_nothing_is_cut_and_who_asks_nothing_is_not);
+	tcase_add_test(t, deadline_that_passes_while_we_stand_still_cuts_nobody_who_spoke);
 	tcase_add_test(t, stranger_that_talks_and_does_not_say_who_it_is_is_cut);
 	tcase_set_timeout(t, 120);
 	suite_add_tcase(s, t);
