@@ -51,7 +51,8 @@
 	X(37, "agent: uses its room in a window again before that has been summed") \
 	X(38, "scheduler: the status blames a machine for what another one waits for") \
 	X(39, "scheduler: the status blames who has given its part, and waits, too") \
-	X(40, "agent: blames a server that has answered")
+	X(40, "agent: blames a server that has answered") \
+	X(41, "scheduler: servers do not hear that an agent is another process")
 
 #ifdef TALLY_MUTANTS
 extern unsigned mutant;			/* 0: none */
