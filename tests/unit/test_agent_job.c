@@ -3,6 +3,7 @@
  * An agent's jobs on the control thread, with real engines: what a heap that says
  * no does to them, and what a scheduler is told again.
  */
+#include "common/base/bytes.h"
 #include "tests/unit/agent_job_rig.h"
 
 /* ---- memory ---- */
@@ -235,6 +236,19 @@ START_TEST(who_has_detached_elsewhere_is_told_with_the_job)
 }
 END_TEST
 
+/* Another process may come in its place then. */
+START_TEST(who_is_lost_with_its_machine_has_not_detached_any_more)
+{
+	struct ad_job *j = start_job(2);
+	const struct ad_epoch ep = { .job = j, .live = j->live };
+
+	ad_job_detached(j, 1);
+	ad_shrink_take(j, &ep, &(struct msg_epoch){ .ngone = 1, .gone = &ranks[1] });
+	ck_assert(!bits_test(j->detached, 1));
+	end_job(j);
+}
+END_TEST
+
 static void ask_end(enum msg_end step, uint32_t round)
 {
 	const uint64_t rounds = UINT64_C(1) << 32 | round;
@@ -381,6 +395,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_job_that_ends_waits_for_what_was_in_flight_as_its_ranks_came_back);
 	tcase_add_test(t, a_job_that_ends_as_it_begins_here_says_its_rounds);
 	tcase_add_test(t, a_job_that_ends_does_not_wait_for_who_cannot_submit_again);
+	tcase_add_test(t, who_is_lost_with_its_machine_has_not_detached_any_more);
 	tcase_add_test(t, links_are_more_where_those_of_all_engines_would_not_fill_the_card);
 	tcase_add_test(t, card_of_unknown_speed_is_as_fast_as_the_one_it_speaks_to);
 }
