@@ -372,6 +372,15 @@ static void make_famine(struct sim_params *p)
 		p->famine = 20 + (uint32_t)rng_below(&r, 300);
 }
 
+/* What a scheduler that dies meanwhile knows of it afterwards is another matter. */
+static void make_parts(struct sim_params *p)
+{
+	struct rng r = { p->seed * 0xa0761d6478bd642fu };
+
+	p->parts = p->life_every && !p->famine && !p->starve && !p->agents_die && !p->ranks_die &&
+		   rng_below(&r, 3);
+}
+
 static void make_faults(struct sim_params *p, struct rng *r)
 {
 	p->lanes = 1 + (uint32_t)rng_below(r, 3);
@@ -411,6 +420,7 @@ void sim_params_make(struct sim_params *p, uint64_t seed)
 	make_sizes(p, &r);
 	make_faults(p, &r);
 	make_famine(p);
+	make_parts(p);
 	sim_slow_make(p);
 }
 
@@ -507,6 +517,7 @@ static uint32_t paths_missing(bool all)
 	NET(restarts);
 	NET(agent_crashes);
 	NET(agent_restarts);
+	NET(given_up);
 	NET(machines_came);
 	NET(two_jobs);
 	NET(spared);

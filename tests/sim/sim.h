@@ -116,6 +116,8 @@ struct sim_params {
 	mono_t life_every;		/* mean time between what happens to processes; 0: never */
 	bool agents_die;		/* one does, perhaps: its jobs end */
 	bool agents_return;		/* they die and are started again */
+	bool parts;			/* machines are cut off from all others, for longer than the
+					 * grace */
 	bool ranks_die;			/* one, of a job that cannot go on without */
 	bool refuse_save;		/* the state directory is full now and then */
 	uint32_t early;			/* faults while the jobs come up */
@@ -369,6 +371,7 @@ struct sim_agent {
 	bool alive;
 	bool coming;			/* is to be started again, with its ranks */
 	bool alone;			/* without them */
+	bool given_up;			/* by the scheduler, and has not heard it yet */
 	struct ag_core core;
 	struct front front;
 	struct sim_agent_job job[SIM_JOBS];
@@ -520,7 +523,7 @@ struct sim_totals {
 		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
 		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
-		 agent_restarts, machines_came, slowed, given_back, looks, quiet,
+		 agent_restarts, given_up, machines_came, slowed, given_back, looks, quiet,
 		 named, blamed_ranks, blamed_servers, famines;
 	struct srv_counters srv;
 	struct ag_counters ag;
@@ -619,6 +622,8 @@ void sim_agent_ready(struct sim *s, uint32_t agent, const struct sim_job *j);
 bool sim_agent_anew(struct sim *s, uint32_t agent, const struct sim_job *j);
 void sim_agent_free(struct sim *s, uint32_t agent);
 void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good);
+void sim_agent_ranks_lost(struct sim *s, struct sim_job *j, uint32_t agent);
+void sim_agent_given_up(struct sim *s, uint32_t agent);	/* it lives */
 void sim_rank_dies(struct sim *s, struct sim_job *j, uint32_t rank);
 /* Its ranks there. */
 void sim_machine_lost(struct sim *s, struct sim_job *j, uint32_t agent);

@@ -613,7 +613,7 @@ void sim_agent_new(struct sim *s, uint32_t agent)
 	sim_agent_begin(s, agent);
 }
 
-static void ranks_lost(struct sim *s, struct sim_job *j, uint32_t agent)
+void sim_agent_ranks_lost(struct sim *s, struct sim_job *j, uint32_t agent)
 {
 	for (uint32_t r = 0; r < j->p->world; r++) {
 		if (j->p->agent[j->p->machine[r]] != agent)
@@ -628,7 +628,7 @@ void sim_machine_lost(struct sim *s, struct sim_job *j, uint32_t agent)
 {
 	if (j->starved && j->p->shrink &&
 	    sim_machine_lives(j, s->agent[agent]->job[j->index].me))
-		ranks_lost(s, j, agent);
+		sim_agent_ranks_lost(s, j, agent);
 }
 
 void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good)
@@ -639,7 +639,7 @@ void sim_agent_crash(struct sim *s, uint32_t agent, bool for_good)
 	sim_totals.agent_crashes++;
 	a->alive = false;
 	for (uint32_t i = 0; i < s->p.njobs; i++)
-		ranks_lost(s, &s->job[i], agent);
+		sim_agent_ranks_lost(s, &s->job[i], agent);
 	if (for_good && sim_chance(s, 300))	/* with its machine: nobody closes them */
 		a->ctl.cut_until = MONO_NEVER;
 	else

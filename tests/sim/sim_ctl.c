@@ -125,6 +125,15 @@ static void look_for_dead(struct sim *s)
 	}
 }
 
+static void look_for_given_up(struct sim *s)
+{
+	for (uint32_t k = 0; k < s->sched->nnodes; k++)
+		for (uint32_t i = 0; i < s->p.n && s->sched->nodes[k]->state == SN_DEAD; i++)
+			if (s->sched->nodes[k]->number == s->agent[i]->node && s->agent[i]->alive &&
+			    !s->agent[i]->given_up)
+				sim_agent_given_up(s, i);
+}
+
 static void step(struct sim *s, struct sched_event ev)
 {
 	struct sched_actions todo;
@@ -140,6 +149,8 @@ static void step(struct sim *s, struct sched_event ev)
 	sched_step(s->sched, &ev, &todo);
 	if (s->p.famine)
 		look_for_dead(s);
+	if (s->p.parts)
+		look_for_given_up(s);
 	for (const struct sched_action *a = todo.head; a; a = a->next) {
 		if (a->type == SCHED_DO_SEND && a->msg->type == MSG_WELCOME)
 			s->conn[a->conn].node = a->msg->welcome.node;
@@ -220,6 +231,16 @@ static bool any_starved(const struct sim *s)
 	return false;
 }
 
+/* Who is not back when a new one has recovered has lost its jobs without a word. */
+static bool any_parted(const struct sim *s)
+{
+	for (uint32_t i = 0; i < s->p.n && s->p.parts; i++)
+		if (s->agent[i]->alive && (s->agent[i]->given_up ||
+					   s->agent[i]->ctl.cut_until > s->now))
+			return true;
+	return false;
+}
+
 /*
  * Nothing of it is left but what it saved; nodes notice, each in its time.  Not when it may be
  * telling a job that it ends for want of memory: some would hear so, and the others go on.
@@ -227,7 +248,7 @@ static bool any_starved(const struct sim *s)
  */
 bool sim_sched_crash(struct sim *s)
 {
-	if (!s->sched || any_starved(s) || !sim_jobs_are_held(s, SIM_NOBODY))
+	if (!s->sched || any_starved(s) || any_parted(s) || !sim_jobs_are_held(s, SIM_NOBODY))
 		return false;
 	sim_trace(s, "the scheduler dies");
 	sim_totals.restarts++;
@@ -334,12 +355,15 @@ static void lost_meanwhile(struct sim *s, uint32_t agent, uint32_t node)
 			continue;
 		if (s->job[i].p->n == 1)
 			continue;	/* it tells of it, and hears if it is over */
-		if (!sim_job_may_end(s, &s->job[i]))
+		if (!sim_job_may_end(s, &s->job[i]) && !a->given_up)
 			sim_fail(s, "agent %u was %u and is now %u", agent, a->node, node);
 		a->job[i].code = TALLY_EWORKERLOST;
 		sim_machine_lost(s, &s->job[i], agent);
 		sim_agent_stop_job(s, agent, &s->job[i]);
+		if (a->given_up)
+			sim_grow_machine(s, &s->job[i], agent);
 	}
+	a->given_up = false;
 }
 
 /* A job that has ended while it was away does not keep its number. */

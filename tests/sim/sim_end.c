@@ -155,7 +155,7 @@ static uint32_t living(const struct sim *s, const struct sim_job *j)
 	uint32_t machines = 0;
 
 	for (uint32_t m = 0; m < j->p->n; m++)
-		if (s->agent[j->p->agent[m]]->alive)
+		if (s->agent[j->p->agent[m]]->alive && !s->agent[j->p->agent[m]]->given_up)
 			machines |= 1u << m;
 	return machines;
 }

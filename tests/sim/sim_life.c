@@ -5,7 +5,8 @@
  * agents or from both, in one direction or in two, are drained and used again, and new
  * ones come.  The scheduler dies and comes back.  Control connections break with what
  * is on them.  An agent dies, and with it its jobs.  At the end everything heals, and
- * there is one server at least.  Agents are cut off from the scheduler, too.
+ * there is one server at least.  Agents are cut off from the scheduler, too, and machines
+ * from all others, until they are given up and longer: they live, and come back.
  */
 #include "tests/sim/sim.h"
 
@@ -318,6 +319,76 @@ void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace)
 	c->cut_until = s->now + sim_clock_wait(s, SIM_SCHED, recovery + rest);
 }
 
+static bool has_root(const struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		for (uint32_t r = 0; r < s->p.job[i].world; r++)
+			if (s->p.job[i].agent[s->p.job[i].machine[r]] == agent &&
+			    is_root(s, &s->job[i], r, true))
+				return true;
+	return false;
+}
+
+/* It is in nothing that a lost machine ends too early, or that it comes back to just now. */
+static bool may_part(const struct sim *s, uint32_t agent)
+{
+	const struct sim_agent *a = s->agent[agent];
+	bool busy = false;
+
+	if (!a->alive || a->given_up || !a->ctl.registered || a->ctl.lost || !s->sched ||
+	    sched_recovering(s->sched) || s->paused_until[sim_agent_proc(agent)] > s->now)
+		return false;
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		if (a->job[i].nback || a->job[i].left)
+			return false;
+		busy |= a->job[i].core && !a->job[i].over;
+	}
+	for (uint32_t i = 0; i < s->p.n; i++)	/* one at a time, so that the rest goes on */
+		if (s->agent[i]->given_up || s->agent[i]->ctl.cut_until > s->now ||
+		    s->agent[i]->coming)
+			return false;
+	return busy && (sim_had_enough(s) || (can_spare(s, agent) && !has_root(s, agent)));
+}
+
+/* From all others, until it is given up and often longer; its ranks live and train on. */
+static bool part_some(struct sim *s)
+{
+	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
+	mono_t until = s->now + mono_ms(LEASE_MS + 4000) + (mono_t)sim_below(s, 6 * NS_PER_SEC);
+
+	if (!s->p.parts || !may_part(s, agent))
+		return false;
+	sim_trace(s, "a%u is cut off from all others", agent);
+	s->agent[agent]->ctl.cut_until = until;
+	for (uint32_t v = 0; v < s->nservers; v++) {
+		struct sim_link *l = s->link[agent][v];
+
+		if (!l || l->by_ref)
+			continue;
+		l->blind_until[TO_SERVER] = l->blind_until[TO_AGENT] = until;
+		sim_at(s, mono_ms(LINK_DEAD_MS),
+		       &(struct sim_event){ .type = EV_BREAK, .proc = SIM_NOBODY, .link = l });
+	}
+	return true;
+}
+
+void sim_agent_given_up(struct sim *s, uint32_t agent)
+{
+	struct sim_agent *a = s->agent[agent];
+
+	sim_trace(s, "a%u is given up, and lives", agent);
+	sim_totals.given_up++;
+	a->given_up = true;
+	for (uint32_t i = 0; i < s->p.njobs; i++) {
+		struct sim_job *j = &s->job[i];
+
+		if (!a->job[i].core || a->job[i].over)
+			continue;
+		j->dying |= !j->p->shrink;
+		sim_agent_ranks_lost(s, j, agent);
+	}
+}
+
 static void reset_some(struct sim *s)
 {
 	uint32_t i = (uint32_t)sim_below(s, s->p.n + s->nservers);
@@ -331,6 +402,10 @@ void sim_life_fault(struct sim *s)
 {
 	if (sim_chance(s, 150) && restart_agent(s))
 		return;
+	if (s->p.parts && sim_chance(s, 500) && part_some(s)) {
+		s->faults++;
+		return;
+	}
 	switch (sim_below(s, s->p.n == 1 ? 4 : 16)) {
 	case 0:		/* perhaps just when some have lost their connections */
 		for (uint32_t i = (uint32_t)sim_below(s, 3); i; i--)

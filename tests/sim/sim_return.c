@@ -89,7 +89,8 @@ static bool can_die(struct sim *s, uint32_t agent)
 	const struct sim_agent *a = s->agent[agent];
 	bool busy = false;
 
-	if (!s->started || !a->alive || a->life == SIM_AGENT_LIVES ||
+	if (!s->started || !a->alive || a->life == SIM_AGENT_LIVES || a->given_up ||
+	    (s->p.parts && a->ctl.cut_until > s->now) ||
 	    !sim_agent_may_die(s, agent))
 		return false;
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
