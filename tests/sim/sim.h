@@ -372,6 +372,7 @@ struct sim_agent {
 	bool coming;			/* is to be started again, with its ranks */
 	bool alone;			/* without them */
 	bool given_up;			/* by the scheduler, and has not heard it yet */
+	mono_t parted_at;		/* cut off from all others, last */
 	struct ag_core core;
 	struct front front;
 	struct sim_agent_job job[SIM_JOBS];
@@ -456,6 +457,7 @@ struct sim_job {
 	bool ended;			/* a broadcast's root is lost */
 	bool dying;			/* a rank has ended, and it cannot go on without */
 	uint32_t ended_by;		/* bits: machines that have said that all is over then */
+	bool end_anew;			/* an agent that was asked was started again */
 	mono_t last_progress;
 	mono_t last_move;		/* of chunks, from server to server */
 	mono_t pushed_at[SIM_AGENTS];	/* by a machine: the last has come to some server */

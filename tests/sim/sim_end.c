@@ -165,8 +165,9 @@ void sim_end_told(struct sim *s, uint32_t number)
 	struct sim_job *j = sim_job_of(s, number);
 	uint32_t who = j ? living(s, j) : 0, first = who ? (uint32_t)__builtin_ctz(who) : 0;
 
-	if (!who || j->p->shrink || !sim_job_is_lost(s, j) || j->ended_by != who)
-		return;			/* somebody was not waited for */
+	/* Somebody was not waited for; or has forgotten that the job ends (FAILURES.md). */
+	if (!who || j->p->shrink || !sim_job_is_lost(s, j) || j->ended_by != who || j->end_anew)
+		return;
 	j->ended_by = 0;
 	sim_totals.same_end++;
 	sim_totals.same_end_agents += !j->dying;

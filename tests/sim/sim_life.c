@@ -11,6 +11,8 @@
 #include "tests/sim/sim.h"
 
 #define NAMES 12u
+#define GRACE_MS	4000u		/* of the scheduler in here */
+#define GIVEN_UP_MS	(GRACE_MS - GRACE_MS / 20)	/* clocks are fast */
 
 static uint32_t some_living(struct sim *s)
 {
@@ -354,12 +356,13 @@ static bool may_part(const struct sim *s, uint32_t agent)
 static bool part_some(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
-	mono_t until = s->now + mono_ms(LEASE_MS + 4000) + (mono_t)sim_below(s, 6 * NS_PER_SEC);
+	mono_t until = s->now + mono_ms(LEASE_MS + GRACE_MS) + (mono_t)sim_below(s, 6 * NS_PER_SEC);
 
 	if (!s->p.parts || !may_part(s, agent))
 		return false;
 	sim_trace(s, "a%u is cut off from all others", agent);
 	s->agent[agent]->ctl.cut_until = until;
+	s->agent[agent]->parted_at = s->now;
 	for (uint32_t v = 0; v < s->nservers; v++) {
 		struct sim_link *l = s->link[agent][v];
 
@@ -376,6 +379,9 @@ void sim_agent_given_up(struct sim *s, uint32_t agent)
 {
 	struct sim_agent *a = s->agent[agent];
 
+	/* Its connection may have broken, too. */
+	if (!a->parted_at || s->now - a->parted_at < mono_ms(GIVEN_UP_MS))
+		sim_fail(s, "agent %u is given up, and was not away for long", agent);
 	sim_trace(s, "a%u is given up, and lives", agent);
 	sim_totals.given_up++;
 	a->given_up = true;

@@ -33,6 +33,13 @@ uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, u
 	return ops[mix(s->p.seed + j->index, tensor, round) % ARRAY_SIZE(ops)];
 }
 
+/* Its machine is cut off, and may be lost for that. */
+static bool is_parted(const struct sim *s, const struct sim_job *j, uint32_t rank)
+{
+	return s->p.parts && j->p->shrink && (!sim_rank_lives(j, rank) ||
+	       s->agent[j->p->agent[j->p->machine[rank]]]->ctl.cut_until > s->now);
+}
+
 /* One who lives when it is first asked for. */
 uint32_t sim_root(const struct sim *s, struct sim_job *j, uint32_t tensor, uint32_t round)
 {
@@ -41,6 +48,8 @@ uint32_t sim_root(const struct sim *s, struct sim_job *j, uint32_t tensor, uint3
 
 	if (*root)
 		return *root - 1;
+	for (uint32_t i = 0; i < j->p->world && is_parted(s, j, r); i++)
+		r = (r + 1) % j->p->world;
 	while (j->p->shrink && !sim_rank_lives(j, r) && j->lost != (1u << j->p->world) - 1)
 		r = (r + 1) % j->p->world;
 	*root = r + 1;
