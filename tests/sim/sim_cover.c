@@ -486,9 +486,6 @@ static const struct impossible no_machine[] = {
 	{ PART_NEW, JE_AGENT_AWAY, "it is so for a moment", true },
 	{ PART_NEW, JE_AGENT_BACK, "it is so for a moment", true },
 	{ PART_NEW, ANY, NOT_HEARD },
-	{ PART_BETWEEN, JE_EPOCH, NOT_HEARD },
-	{ PART_BETWEEN, JE_HELD, NOT_HEARD },
-	{ PART_BETWEEN, JE_LOG, NOT_HEARD },
 	{ PART_BETWEEN, JE_END, NOT_HEARD },
 	{ PART_BETWEEN, JE_STUCK, NOT_HEARD },
 	{ 0 }
