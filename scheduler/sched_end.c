@@ -44,6 +44,12 @@ static bool blinks(struct sched *s, const struct sched_part *p)
 	return s->now < until;
 }
 
+/* It was started again, has nothing of the job yet, and is asked when it has. */
+static bool returns(const struct sched_part *p)
+{
+	return p->node && p->node->state == SN_UP && p->return_by;
+}
+
 static const struct msg *question(struct sched *s, struct sched_job *j)
 {
 	struct msg *m = out_msg(s, MSG_JOB_END);
@@ -115,7 +121,7 @@ void end_step(struct sched *s, struct sched_job *j)
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		const struct sched_part *p = &j->machines[i];
 
-		if (!p->ended && (is_asked(p) || blinks(s, p)))
+		if (!p->ended && (is_asked(p) || blinks(s, p) || returns(p)))
 			return;
 	}
 	go_on(s, j);
@@ -199,12 +205,12 @@ void end_leave(struct sched *s, struct sched_job *j, const struct sched_node *n,
 		end_step(s, j);
 }
 
-/* What it was asked may be lost with the connection before. */
+/* What it was asked may be lost with the connection before, or with the process. */
 void end_back(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
 	struct sched_part *p = job_machine_part(j, n);
 
-	if (p && !p->ended && is_asked(p))
+	if (p && j->ending && !p->ended && is_asked(p))
 		out_send(s, n, question(s, j));
 }
 

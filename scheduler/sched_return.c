@@ -146,6 +146,7 @@ void return_begin(struct sched *s, struct sched_node *n)
 		}
 		req_orphan(s, j, n);
 		drop_stuck(s, p);
+		p->ended = false;	/* that was the one before */
 		await(s, j, p, MAX(n->away, n->seen));
 	}
 	s->any_down = true;
@@ -278,6 +279,7 @@ static void resume(struct sched *s, struct sched_job *j, struct sched_part *p)
 	return_tell(s, j, p);
 	answer_ranks(s, j, p, 0, "");
 	job_tell_leaves(s, j, p);
+	end_back(s, j, p->node);
 	epoch_settle(s, j);
 }
 

@@ -698,6 +698,17 @@ static inline void ck_told(uint32_t conn, const struct told *want, uint32_t n)
 }
 
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
+/* "Of tensors 1 and 2 all here was given for these rounds." */
+static inline void given(uint32_t conn, uint32_t job, uint32_t first, uint32_t second)
+{
+	const uint64_t rounds[] = { UINT64_C(1) << 32 | first, UINT64_C(2) << 32 | second };
+	const struct msg m = { .type = MSG_JOB_END, .ready = {
+		.job = job, .seq = END_GIVEN, .text = "", .nrounds = 2, .rounds = rounds,
+	} };
+
+	send(conn, &m);
+}
+
 #include "tests/unit/rig_main.h"
 
 #endif

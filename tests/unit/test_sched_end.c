@@ -4,17 +4,6 @@
 
 static const uint32_t steps[] = { END_GIVEN, END_DONE };
 
-/* "Of tensors 1 and 2 all here was given for these rounds." */
-static void given(uint32_t conn, uint32_t job, uint32_t first, uint32_t second)
-{
-	const uint64_t rounds[] = { UINT64_C(1) << 32 | first, UINT64_C(2) << 32 | second };
-	const struct msg m = { .type = MSG_JOB_END, .ready = {
-		.job = job, .seq = END_GIVEN, .text = "", .nrounds = 2, .rounds = rounds,
-	} };
-
-	send(conn, &m);
-}
-
 static struct pair pair_that_lost_rank_1(void)
 {
 	struct pair p = pair_declared();
