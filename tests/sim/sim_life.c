@@ -375,12 +375,24 @@ static bool part_some(struct sim *s)
 	return true;
 }
 
+/* An agent without such a job is given up at once. */
+static bool has_grace(const struct sim *s, uint32_t agent)
+{
+	const struct sim_agent *a = s->agent[agent];
+
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		if (a->job[i].core && !a->job[i].over && !sim_job_may_end(s, &s->job[i]) &&
+		    sim_machine_lives(&s->job[i], a->job[i].me))
+			return true;
+	return false;
+}
+
 void sim_agent_given_up(struct sim *s, uint32_t agent)
 {
 	struct sim_agent *a = s->agent[agent];
 
 	/* Its connection may have broken, too. */
-	if (!a->parted_at || s->now - a->parted_at < mono_ms(GIVEN_UP_MS))
+	if ((!a->parted_at || s->now - a->parted_at < mono_ms(GIVEN_UP_MS)) && has_grace(s, agent))
 		sim_fail(s, "agent %u is given up, and was not away for long", agent);
 	sim_trace(s, "a%u is given up, and lives", agent);
 	sim_totals.given_up++;
