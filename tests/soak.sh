@@ -23,8 +23,8 @@ HEAL_S=60
 AGENTS=(a0 a1 a2)
 SERVERS=(s0 s1 s2 g0)		# g0: on the machine of a0
 KEPT=(s2 a2 scheduler)		# never killed; the scheduler not in the second half
-KEPT_KIB=$(( 4 << 10 ))		# they may have so much more at the end than when they were warm,
-SCHEDULER_KIB=1024		# and the scheduler
+KEPT_KIB=$(( 8 << 10 ))		# they may have so much more at the end than when they were warm,
+SCHEDULER_KIB=$(( 2 << 10 ))		# and the scheduler
 RSS_KIB=$(( 16 << 10 ))		# others so much more than one had when it was first well
 declare -A HOW DUE DID		# of a server: what is wrong with it, and until when
 declare -A FDS			# of daemons: at the start
