@@ -158,10 +158,28 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 /*
  * A row without a number is one of a server that was being offered the job when its agent heard
  * of it once more (plan_job_again()): the others have who was there before, with nothing to sum.
+ * Once the job is up we ourselves offer it such rows, and may have had to give them up.
  */
-static bool same_row(const struct sched_part *p, const struct msg_server *m)
+static bool same_row(const struct sched_job *j, const struct sched_part *p,
+		     const struct msg_server *m)
 {
-	return (p->number == m->node || !p->number || !m->node) && p->weight == m->weight;
+	if (p->weight != m->weight)
+		return false;
+	return p->number == m->node || !p->number || !m->node ||
+	       (j->state != SJ_HELD && !p->weight);
+}
+
+static bool same_servers(const struct sched_job *j, const struct msg_job_up *m)
+{
+	static const struct msg_server none;
+
+	if (j->nservers < m->nservers || (j->state == SJ_HELD && j->nservers > m->nservers))
+		return false;
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		if (!same_row(j, &j->servers[i], i < m->nservers ? &m->servers[i] : &none))
+			return false;
+	}
+	return true;
 }
 
 bool held_agrees(const struct sched_job *j, const struct msg_job_up *m)
@@ -174,13 +192,7 @@ bool held_agrees(const struct sched_job *j, const struct msg_job_up *m)
 		if (strcmp(j->machines[i].name, m->machines[i].name))
 			return false;
 	}
-	if (j->epoch == m->epoch && j->nservers != m->nservers)
-		return false;
-	for (uint32_t i = 0; j->epoch == m->epoch && i < j->nservers; i++) {
-		if (!same_row(&j->servers[i], &m->servers[i]))
-			return false;
-	}
-	return true;
+	return j->epoch != m->epoch || same_servers(j, m);
 }
 
 static struct sched_part *part_named(struct sched_job *j, const struct sched_node *n)

@@ -125,6 +125,30 @@ START_TEST(nothing_begins_before_it_has_told_all)
 }
 END_TEST
 
+/* One is offered the job, in a row that it does not know, as soon as it is there. */
+START_TEST(servers_that_came_meanwhile_do_not_matter)
+{
+	uint64_t epoch;
+	struct pair p = pair_without_a(&epoch);
+	uint32_t first = w->server_node, more = hello(NODE_SERVER, "cpu-1");
+
+	w->server_node = first;		/* as a knows the job */
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	pass_beating(2000, (uint32_t[]){ p.a, p.b, p.server, more }, 4);
+	ck_assert_uint_eq(last(more, MSG_JOB_UP)->job, p.job);
+	if (_i) {
+		conn_closed(more);
+		pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	}
+	job_held(p.a, p.job, epoch);
+	tensors_held(p.a, p.job, 1, 1, &both[0]);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 1);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_str_eq(waiting_for(), "");
+}
+END_TEST
+
 START_TEST(its_connection_may_break_as_it_tells)
 {
 	uint64_t epoch;
@@ -347,6 +371,7 @@ static void add(TCase *t)
 	tcase_add_test(t, after_its_grace_it_does_not);
 	tcase_add_test(t, what_it_told_just_before_the_end_of_the_recovery_is_not_too_late);
 	tcase_add_test(t, nothing_begins_before_it_has_told_all);
+	tcase_add_loop_test(t, servers_that_came_meanwhile_do_not_matter, 0, 2);
 	tcase_add_test(t, its_connection_may_break_as_it_tells);
 	tcase_add_test(t, what_it_missed_it_hears_also_when_it_was_away_for_longer);
 	tcase_add_test(t, what_it_missed_before_the_restart_it_hears);
