@@ -55,15 +55,18 @@ def main():
 
     if s.is_late:
         catch_up()
+    longest = 0
     while now[0] < steps:
         now[0] += 1
         step, row = int(now[0]), []
-        tickets = []
+        tickets, start = [], time.monotonic()
         for k, array in enumerate(arrays):
             fill(array, s.rank, k, step)
             tickets.append(handles[k].push_pull(array, array))
-        for array, ticket in zip(arrays, tickets):
+        for ticket in tickets:
             ticket.wait(60)
+        longest = max(longest, time.monotonic() - start)
+        for array in arrays:
             row.append(f"{int(array[0]):x}:{hash_of(array):x}")
             assert (array[::PAGE] == array[0]).all()
         params += arrays[0][:PARAMS]
@@ -78,6 +81,7 @@ def main():
         if came:
             print("came", came, "live", s.live_ranks, flush=True)
             catch_up()
+    print(f"longest {longest * 1000:.0f} ms", flush=True)
     s.barrier(30)
     s.detach()
     print("detached", flush=True)

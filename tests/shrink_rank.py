@@ -51,18 +51,21 @@ def main():
     arrays = [s.empty(n) for n in sizes]
     bases = [make_base(n, s.rank, k) for k, n in enumerate(sizes)]
     print("attached", flush=True)
+    longest = 0
     for number in range(1, rounds + 1):
         while number > rounds - LAST and not os.path.exists(go):
             time.sleep(step_s)
-        tickets = []
+        tickets, start = [], time.monotonic()
         for k, (handle, array) in enumerate(zip(handles, arrays)):
             np.multiply(bases[k], np.float32(number), out=array)
             array[::PAGE] = float(1 << s.rank)
             op = "mean" if (k + number) % 3 == 0 else "sum"
             tickets.append((op, handle.push_pull(array, array, op=op)))
         row = []
-        for k, (op, ticket) in enumerate(tickets):
+        for _, ticket in tickets:
             ticket.wait(60)
+        longest = max(longest, time.monotonic() - start)
+        for k, (op, _) in enumerate(tickets):
             world = world_of(arrays[k], op, s.world_size)
             if world is None:
                 print("WRONG round", number, "tensor", k, op, np.unique(arrays[k][::PAGE]))
@@ -73,6 +76,7 @@ def main():
     live = [r for r in range(s.world_size) if s.is_live(r)]
     assert len(live) == s.live_ranks
     print("live", *live, flush=True)
+    print(f"longest {longest * 1000:.0f} ms", flush=True)
     s.barrier(20)
     s.undeclare(*handles)
     s.detach()

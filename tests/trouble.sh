@@ -143,6 +143,16 @@ no_job_says() { local out; out=$(jobs_table) && ! grep -Eq -- "(^| )$1 .*$2" <<<
 # wait_line SECONDS NAME REGEX: its log has such a line.
 wait_line() { wait_until "$1" "$2 says: $3" has_line "$2" "$3"; }
 
+# say_longest NAME: how long training stood still, if it was a rank 0 that says so.
+say_longest()
+{
+	local ms
+
+	[ "${1##*.}" = 0 ] || return 0
+	ms=$(sed -n 's/^longest \([0-9]*\) ms$/\1/p' "$TMP/$1.log")
+	[ -z "$ms" ] || say "${1%.0}: the longest round took $ms ms"
+}
+
 # expect_end SECONDS NAME STATUS: the process ends in time, with that status.
 expect_end()
 {
@@ -152,6 +162,7 @@ expect_end()
 	wait "$(pid_of "$2")" 2>/dev/null
 	got=$?
 	[ "$got" = "$3" ] || fail "$2 ended with status $got, not $3"
+	say_longest "$2"
 }
 
 # expect_error SECONDS NAME REGEX: the rank ends with an error that matches.

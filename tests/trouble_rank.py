@@ -8,7 +8,8 @@
 	many:NAME:N			tensors of one element, at once; forget:NAME: no more
 	rounds:NAME:N			sums, each checked; every rank gives rank + round + a ramp
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement; one
-					begins PACE after the one before at the earliest
+					begins PACE after the one before at the earliest; at its
+					end a line says how long the longest one took
 	alloc:MIB			arena memory
 	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
 	submit:NAME[:OP]		starts a round and does not wait
@@ -118,14 +119,16 @@ class Rank:
     def train(self, name, file):
         """Rank 0 sees the file; a tensor of one element tells the others."""
         stop = self.session.declare(name + ".stop", (1,), "int32")
-        flag = np.zeros(1, np.int32)
+        flag, longest = np.zeros(1, np.int32), 0
         while True:
             for _ in range(10):
                 start = time.monotonic()
                 self.rounds_of(name, 1)
+                longest = max(longest, time.monotonic() - start)
                 time.sleep(max(0, start + PACE - time.monotonic()))
             flag[0] = self.session.rank == 0 and os.path.exists(file)
             if stop.push_pull(flag).wait(60)[0]:
+                say(f"longest {longest * 1000:.0f} ms")
                 return
 
     def test(self):
