@@ -18,6 +18,16 @@ static bool is_early(const struct sim *s, const struct sim_job *j)
 	return s->p.agents_return && s->p.seed & 1;
 }
 
+/* What it had in flight when it came back to its agent, which nobody else can give
+ * (FAILURES.md). */
+static bool is_to_give(const struct sim_job *j, const struct sim_agent_job *aj, uint32_t rank)
+{
+	for (uint32_t i = 0; i < aj->log.n; i++)
+		if (aj->tensor[aj->log.k[i]].front->in[j->rank[rank].local].again)
+			return true;
+	return false;
+}
+
 /* In any moment, when enough has been done: a rank of a job that cannot go on without. */
 void sim_end_begin(struct sim *s)
 {
@@ -28,7 +38,8 @@ void sim_end_begin(struct sim *s)
 
 	if (!s->p.ranks_die || !sim_had_enough(s) || !sim_chance(s, 2) || is_early(s, j) ||
 	    j->p->shrink ||
-	    j->over || !a->alive || !aj->core || aj->over || aj->left || aj->nback)
+	    j->over || !a->alive || !aj->core || aj->over || aj->left || aj->nback ||
+	    is_to_give(j, aj, rank))
 		return;
 	s->p.ranks_die = false;
 	s->faults++;

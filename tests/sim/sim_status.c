@@ -271,18 +271,18 @@ static uint64_t look_at_tensor(struct sim *s, const struct sim_job *j, const str
 	bool up = row && !strcmp(row->state, "up");
 	bool ends = row && !strcmp(row->state, "undeclaring");
 
-	if (here != (up || ends)) {
+	if (here ? !up && !ends : up) {		/* a server had no memory for it: it ends, too */
 		sim_fail(s, "status: job %u, agents have %s tensor %u, which is %s", j->index,
 			 here ? "a" : "no", k + 1, row ? row->state : "not there");
 		return 0;
 	}
-	if ((ends && !waits(s, j, MSG_UNDECLARE, SIM_NOBODY, k, false)) ||
+	if ((here && ends && !waits(s, j, MSG_UNDECLARE, SIM_NOBODY, k, false)) ||
 	    (up && waits(s, j, MSG_UNDECLARE, SIM_NOBODY, k, true)) ||
 	    (row && !strcmp(row->state, "declaring") &&
 	     !waits(s, j, MSG_DECLARE, SIM_NOBODY, k, false)))
 		sim_fail(s, "status: job %u tensor %u is %s", j->index, k + 1, row->state);
 	if (!here)
-		return 0;
+		return ends ? t->geom.bytes * SIM_SCALE : 0;
 	if (row->id != l->id[k] || row->dtype != t->dtype ||
 	    row->count * dtype_bytes(t->dtype) != t->geom.bytes * SIM_SCALE ||
 	    row->chunks != geom_chunks(&t->geom))
