@@ -132,7 +132,9 @@ void key_tell(struct sched *s, const struct sched_node *n)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		const struct sched_job *j = s->jobs[i];
 
-		for (uint32_t k = 0; has_machine(j, n) && !MUTATE(41) && k < j->nservers; k++)
+		if (MUTATE(41) || !has_machine(j, n))
+			continue;
+		for (uint32_t k = 0; k < j->nservers; k++)
 			if (j->servers[k].node && !j->servers[k].node->mark++)
 				out_send(s, j->servers[k].node, m);
 	}
