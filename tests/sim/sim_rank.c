@@ -702,6 +702,9 @@ void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank)
 	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
 
 	j->rank[rank].away = !sim_below(s, 4);
+	for (uint32_t k = 0; k < j->p->ntensors; k++)
+		if (in_flight(&j->rank[rank], k))
+			j->rank[rank].submitted_at[k] = s->now;
 	if (!j->rank[rank].away)
 		submit_again(s, j, rank);
 	else
