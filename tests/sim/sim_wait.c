@@ -189,9 +189,11 @@ void sim_wait_look(struct sim *s, const struct sim_job *j, const struct msg_repo
 	sim_totals.named++;
 	if (!row->waiting_for[0])
 		sim_fail(s, "status: job %u waits, and nothing is said of it", j->index);
-	while (n-- && row->servers)	/* else it waits for one, and knows */
-		if (!is_told(j, r, waiting[n], j->tensor[waiting[n]].all + 1))
-			sim_fail(s, "status: job %u waits for ranks with round %u of tensor %u, "
-				 "and none of them is named", j->index,
-				 j->tensor[waiting[n]].all + 1, waiting[n] + 1);
+	if (!row->servers)		/* it waits for one, and knows */
+		return;
+	for (uint32_t i = 0; i < n; i++)	/* of one of them: not all are looked at at once */
+		if (is_told(j, r, waiting[i], j->tensor[waiting[i]].all + 1))
+			return;
+	sim_fail(s, "status: job %u waits for ranks with round %u of tensor %u, and none of them "
+		 "is named", j->index, j->tensor[waiting[0]].all + 1, waiting[0] + 1);
 }
