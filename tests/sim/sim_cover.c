@@ -500,7 +500,7 @@ static const struct impossible no_server[] = {
 	{ PART_UNSURE, JE_LET_GO, FIRST, true },
 	{ PART_UNSURE, JE_SERVER_AWAY, "a second time just then", true },
 	{ PART_UNSURE, JE_SERVER_BACK, "a second time just then", true },
-	{ PART_NEW, JE_TENSORS, NOT_HEARD },
+	{ PART_NEW, JE_TENSORS, "it said so before it was out of the job", true },
 	{ PART_NEW, JE_EPOCH, NOT_HEARD },
 	{ PART_NEW, JE_NO_TENSORS, NOT_HEARD },
 	{ PART_NEW, JE_NO_EPOCH, NOT_HEARD },
