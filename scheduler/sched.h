@@ -746,7 +746,8 @@ void return_text(struct sched *s, const struct sched_job *j, struct text *t);
 /* sched_held.c */
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m);
 bool held_agrees(const struct sched_job *j, const struct msg_job_up *m);
-void held_lost(struct sched *s, struct sched_node *n, const struct sched_job *j);
+void held_lost(struct sched *s, struct sched_node *n, const struct sched_job *j,
+	       const struct sched_part *p);
 bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n,
 	       const struct msg_rank_join *m);			/* false: it cannot be */
 void held_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);

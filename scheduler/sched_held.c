@@ -45,10 +45,11 @@ void held_unknown(struct sched *s, struct sched_node *n, uint32_t job)
 }
 
 /* The job is over for it; without it others may go on. */
-void held_lost(struct sched *s, struct sched_node *n, const struct sched_job *j)
+void held_lost(struct sched *s, struct sched_node *n, const struct sched_job *j,
+	       const struct sched_part *p)
 {
 	down_for_one(s, n, j->number, j->why.code ? j->why.code : TALLY_EWORKERLOST,
-		     j->why.code ? j->why.text : "the job goes on without it");
+		     j->why.code ? j->why.text : shrink_why(s, j, p));
 }
 
 /* ---- JOB_HELD ---- */

@@ -231,7 +231,7 @@ bool late_last(struct sched *s, struct sched_job *j, struct sched_part *p, uint6
 	p->seq = MAX(p->seq, has);
 	if (p->seq > j->seq) {
 		job_agent_dead(s, j, n, "log has entries that nobody else told of");
-		held_lost(s, n, j);
+		held_lost(s, n, j, p);
 		return false;
 	}
 	if (!copy_gone(s, &p->gone, &gone)) {

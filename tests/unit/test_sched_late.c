@@ -279,6 +279,28 @@ START_TEST(a_job_that_shrinks_keeps_it)
 }
 END_TEST
 
+/* It has an entry that nobody else told of: the job goes on without it, and says so by name. */
+START_TEST(a_job_that_shrinks_says_whom_it_goes_on_without)
+{
+	struct pair p = trio();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 0);
+	p.b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	trio_held(p.b, p.job, epoch, ON_LOSS_SHRINK);
+	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, 0);
+	until_recovered(&p);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	trio_held(p.a, p.job, epoch, ON_LOSS_SHRINK);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 1);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_ptr_nonnull(strstr(last(p.a, MSG_JOB_DOWN)->text, "on machine a"));
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 /* One of its ranks has detached, which nobody could tell before. */
 START_TEST(who_has_left_it_says_then)
 {
@@ -378,6 +400,7 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, who_has_what_nobody_else_told_of_costs_the_job, 0, 2);
 	tcase_add_test(t, what_its_ranks_left_it_has_lost);
 	tcase_add_test(t, a_job_that_shrinks_keeps_it);
+	tcase_add_test(t, a_job_that_shrinks_says_whom_it_goes_on_without);
 	tcase_add_test(t, who_has_left_it_says_then);
 	tcase_add_test(t, whose_rank_had_no_answer_yet_hears_that_the_job_is_up);
 	tcase_add_test(t, a_job_of_one_machine_goes_on_whenever_its_agent_tells_of_it);
