@@ -10,8 +10,7 @@ Errors: 0" says) or anything else that exits 0 (one test), 77 (skipped, says why
 in its last line) or otherwise (failed).  Each gets a deadline and a process
 group of its own, which is killed as a whole.  Python and shell programs are
 run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 600"
-for a longer deadline, "# ALONE" or "# ALONE: why" to run after all others and by itself, and
-"# LIGHT" to run beside the others, because it waits most of the time.
+for a longer deadline, and "# ALONE" or "# ALONE: why" to run after all others and by itself.
 -t SECONDS gives those more time, too, that ask for less.
 
 One line per program, with what its first line "note: ..." says (what a passed test has not
@@ -51,18 +50,18 @@ def command(program):
 
 
 def wishes(program, seconds):
-    """(deadline, ALONE, LIGHT or nothing) as the script itself says, near its top."""
+    """(deadline, whether alone) as the script itself says, near its top."""
     path = shlex.split(program)[0]
     if not path.endswith((".py", ".sh")):
-        return seconds, ""
+        return seconds, False
     try:
         with open(path, encoding="utf-8") as f:
             head = "".join(f.readlines(1000))
     except OSError:
-        return seconds, ""
+        return seconds, False
     wish = re.search(r"^# TIMEOUT: (\d+)$", head, re.M)
-    when = re.search(r"^# (ALONE|LIGHT)(?:: .*)?$", head, re.M)
-    return (max(int(wish[1]), seconds) if wish else seconds), (when[1] if when else "")
+    alone = re.search(r"^# ALONE(?:: .*)?$", head, re.M) is not None
+    return (max(int(wish[1]), seconds) if wish else seconds), alone
 
 
 def signal_group(pid, signum):
@@ -171,7 +170,8 @@ def stop(signum, _frame):
 
 def main():
     p = argparse.ArgumentParser(description="Runs test programs and sums them up.")
-    p.add_argument("-j", type=int, default=2, metavar="N", help="programs at a time (2)")
+    p.add_argument("-j", type=int, default=4, metavar="N",
+                   help="programs at a time (4: most wait more than they compute)")
     p.add_argument("-t", type=float, default=300, metavar="SECONDS",
                    help="deadline of each program (300)")
     p.add_argument("-k", default="", metavar="WORD", help="only programs whose path has it")
@@ -179,16 +179,15 @@ def main():
     a = p.parse_args()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, stop)
-    when = {"": [], "LIGHT": [], "ALONE": []}
+    together, alone = [], []
     for x in a.program:
         if a.k in x:
-            seconds, wish = wishes(x, a.t)
-            when[wish].append((x, seconds))
+            seconds, by_itself = wishes(x, a.t)
+            (alone if by_itself else together).append((x, seconds))
     passed = failed = skipped = rootless = 0
-    for some, beside in ((when[""], when["LIGHT"]), ([], when["ALONE"])):
-        with (concurrent.futures.ThreadPoolExecutor(max(1, a.j)) as pool,
-              concurrent.futures.ThreadPoolExecutor(1) as one):
-            jobs = [pool.submit(run, *x) for x in some] + [one.submit(run, *x) for x in beside]
+    for some, at_a_time in ((together, max(1, a.j)), (alone, 1)):
+        with concurrent.futures.ThreadPoolExecutor(at_a_time) as pool:
+            jobs = [pool.submit(run, *x) for x in some]
             for job in concurrent.futures.as_completed(jobs):
                 result = job.result()
                 show(result)

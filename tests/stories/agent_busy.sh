@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # An agent is killed and started again while a rank computes for longer than the scheduler's
 # grace: it hears of it when it calls libtally next, and no call of anybody fails.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tally local leaves nothing behind: no process, no socket, no directory, whatever
 # ended it; and it says what ended it, by its exit status and in words.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 
 # A TMPDIR of the story's own: what lies in it is tally local's.

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tally drain says that a server is drained when it is, and not when it is used again, or when
 # the scheduler does not know.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -3,7 +3,6 @@
 # While a rank comes into a job in the place of a lost one it dies, a survivor dies, or its
 # machine is cut off: the others train on, and it, or the next one, comes in later.  And the
 # root of a broadcast is lost before it gave its data: the job ends, and says whose it was.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -4,7 +4,6 @@
 # agent takes its name, its rank comes in by way of that one, and then the first machine goes on
 # where it stood: nobody's links are cut for it, its rank hears that it was given up, and its
 # agent ends.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

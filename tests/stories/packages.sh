@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What `make quickstart` and `make check` say where packages are missing and cannot be installed.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 
 mkdir "$TMP/bin"

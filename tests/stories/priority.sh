@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # An urgent tensor that is given last, when 128 others are under way on slow cards, is done
 # before nine tenths of their bytes; without a priority of its own it is among the last.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 
 can_make_namespaces || skip 'making network namespaces needs root'

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A server says what a job may cost it at most: when the job starts, and whenever its share
 # is another one, also when it came later and had none at first.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

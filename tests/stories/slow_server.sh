@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A server's card drops to a quarter while a job trains: its share goes where it can be
 # summed, and comes back when the card does; the bits stay those of an undisturbed run.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

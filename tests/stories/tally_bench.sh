@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tally bench --json: the sizes that were asked for, every field of every row, and a whole
 # document whatever became of the measurement.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 
 local_bench() { "$BIN/tally" local --agents 2 --servers 1 --ranks 2 -- "$BIN/tally" bench "$@"; }

@@ -3,7 +3,6 @@
 # TIMEOUT: 600
 # A rank that dies, stands still or leaves a tensor out, under PyTorch: an exception that names
 # tensor, rank and machine, in time, and never a hang.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$ROOT/tests/torch/lib.sh"
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A training machine's cable is pulled for longer than a lease, and the scheduler gives its
 # agent a grace: the job pauses, says whom it waits for, and goes on with right sums.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

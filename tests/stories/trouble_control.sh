@@ -3,7 +3,6 @@
 # Connections to the scheduler are reset at any moment, with what is on its way; then the
 # scheduler is killed at any moment: jobs come up, declare, meet at barriers and go all the
 # same, and who trains does not notice.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -3,7 +3,6 @@
 # A rank detaches as soon as it has its result, while another machine's slow card still brings
 # that machine the same round's: it is waited for, though it takes longer than a round would
 # be waited for that lacks the input of who has left.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

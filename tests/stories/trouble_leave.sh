@@ -3,7 +3,6 @@
 # A server is told to end, and cannot give its jobs to others: an agent stands still, or there is
 # no scheduler.  It ends in time, or at a second signal, and the job goes on as if it had been
 # killed.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Cards that drop what comes in bursts: TCP repeats it, rounds are slow, nobody is given up for
 # that, and the bits are those of a quiet network; also when a server dies in the middle.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

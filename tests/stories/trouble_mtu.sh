@@ -3,7 +3,6 @@
 # A path that passes small packets and loses large ones (a wrong MTU on the way): links to the
 # server come up, carry nothing and are lost again.  The job goes on without that server;
 # where there is no other it waits, names it, and goes on when the path is mended.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

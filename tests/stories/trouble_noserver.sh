@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The last server is lost: a job waits for another one, and says so; a call whose deadline passes
 # meanwhile says what is missing, and its round goes on; a job of one machine alone needs none.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -4,7 +4,6 @@
 # agent's jobs go on without the server, others with it; where there is no other server the
 # job waits, and says for which path.  The path between an agent and the scheduler is cut:
 # as long as servers hear the agent its job trains on.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A server refuses tensors, and its word is lost with its connection: it says it again when
 # it is back, so that all hear why, and the server is used further.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Without the scheduler: who needs it says so and keeps trying, who trains trains on;
 # a new one on the same state takes everything back; one that stood still goes on.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

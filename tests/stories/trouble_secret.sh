@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The cluster's join secret is replaced while a job trains: in each machine's file, and then the
 # scheduler is started again.  Who has the new one late is refused until then, and comes late.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

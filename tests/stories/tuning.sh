@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What follows from the cards and from what waits, and what an option says instead: credit,
 # links to a peer, frames of one write, bytes under way, as status, nodes and jobs show them.
-# LIGHT
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 

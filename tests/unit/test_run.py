@@ -74,12 +74,12 @@ class Ends(unittest.TestCase):
         self.assertEqual(self.lines([says], 0)[-1], "1 passed, 0 failed")
 
     def test_what_a_script_wishes_may_have_a_reason(self):
-        for line, wish in (("# ALONE", "ALONE"), ("# ALONE: its knob is everybody's", "ALONE"),
-                           ("# LIGHT", "LIGHT"), ("# ALONE in the world", "")):
+        for line, alone in (("# ALONE", True), ("# ALONE: its knob is everybody's", True),
+                            ("# ALONE in the world", False)):
             with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
                 script.write(f"#!/bin/bash\n{line}\n# TIMEOUT: 90\n")
                 script.flush()
-                self.assertEqual(run.wishes(script.name, 60), (90, wish))
+                self.assertEqual(run.wishes(script.name, 60), (90, alone))
 
 
 class Story(unittest.TestCase):
