@@ -9,12 +9,14 @@
 # many as BENCH_ENGINES says.  Prints
 # "run NAME" (the namespaces are NAME-gpu0.., NAME-cpu0.., NAME-sw), "tmp DIRECTORY" (the
 # agents' sockets are DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of each daemon, and "up"
-# when all of them are; takes it all down at the end of its input.
+# when all of them are.  A line of its input is the name of a machine whose server has ended: it
+# starts another one, says its "pid", and "up".  Takes it all down at the end of its input.
 # Needs root.  A script that sources it has cluster_up and cluster_down instead.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../tests/lib.sh"
 
 ENGINES=()	# what daemons are told
+declare -A SERVER	# by machine, what its server is started with
 
 daemon()	# name, namespace, command...
 {
@@ -27,6 +29,7 @@ daemon()	# name, namespace, command...
 
 server()	# machine, address, rate
 {
+	SERVER[$1]="$*"
 	daemon "server-$1" "$1" "$BIN/tally-server" --scheduler 10.77.0.1:7470 "${ENGINES[@]}" \
 		--listen "$2:7471${3:+@$3}" --name "$1" --shm-socket "$TMP/$1.sock"
 }
@@ -40,7 +43,7 @@ agent()		# machine, address, rate
 all_up()
 {
 	[ "$(in_ns sw "$BIN/tally" nodes --json --scheduler 10.77.0.1:7470 2>/dev/null |
-		grep -c '"node":')" = "$1" ]
+		grep -c '"state": *"up"')" = "$1" ]
 }
 
 cluster_up()	# machine[:rate]...
@@ -67,7 +70,8 @@ cluster_up()	# machine[:rate]...
 		server "$name" "$address" "$rate"
 		case $machine in gpu*) agent "$name" "$address" "$rate" ;; esac
 	done
-	wait_until 30 'all nodes are up' all_up $(( 2 * gpus + cpus ))
+	NODES=$(( 2 * gpus + cpus ))
+	wait_until 30 'all nodes are up' all_up $NODES
 }
 
 cluster_down()
@@ -84,5 +88,11 @@ echo "run $RUN"
 echo "tmp $TMP"
 cluster_up "$@"
 echo up
-read -r _
+while read -r machine; do
+	v=PID_server_$machine
+	wait "${!v}" 2> /dev/null	# bash does not tell of it, then
+	server ${SERVER[$machine]}
+	wait_until 30 'all nodes are up again' all_up $NODES
+	echo up
+done
 exit 0

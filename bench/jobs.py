@@ -5,8 +5,10 @@ A Job is all ranks of one contestant.  They are started once, get their orders l
 line over a Unix socket (rank.c, peer.py), and wait without using a CPU in between.
 """
 import contextlib
+import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -89,7 +91,7 @@ class Cluster:
         self.script = subprocess.Popen(
             ["bash", os.path.join(HERE, "cluster.sh")] + machines, text=True,
             env=dict(os.environ, BUILD=BUILD, BENCH_ENGINES=str(engines or "")),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1, start_new_session=True)
         OPEN.append(self)
         try:
             self.hear_up()
@@ -111,6 +113,27 @@ class Cluster:
             else:
                 raise Missing(line.strip())
         raise Broken("the cluster did not come up")
+
+    def serve_again(self, machine):
+        """A server for the machine whose server has ended."""
+        print(machine, file=self.script.stdin, flush=True)
+        self.hear_up()
+
+    def servers_of(self, name):
+        """How many servers the job has; 0 when the scheduler knows of none."""
+        found = json.loads(output(self.inside("sw") + [
+            os.path.join(BUILD, "bin/tally"), "jobs", "--json", "--job", name,
+            "--scheduler", "10.77.0.1:7470"]))["jobs"]
+        return found[0]["servers"] if found else 0
+
+    def died_at(self, server, since):
+        """When the scheduler said so of a server last, by time.time(); it must be after since."""
+        with open(os.path.join(self.tmp, "scheduler.log"), encoding="utf-8") as f:
+            said = re.findall(rf"^(\S+)Z .* server {server} .*-> dead", f.read(), re.M)
+        when = [datetime.datetime.fromisoformat(x + "+00:00").timestamp() for x in said]
+        if not when or when[-1] < since:
+            raise Broken(f"server {server} was not missed")
+        return when[-1]
 
     def close(self):
         self.script.stdin.close()

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import signal
 import statistics
+import threading
 import time
 
 import jobs
@@ -238,6 +240,66 @@ class ServerMemory:
         return self.worst_limit
 
 
+class Loss:
+    """What a step takes longer when a server is lost in it, and how much that may be.
+
+    1 s, and the time until the scheduler says that it is dead, and that in which a card carries
+    once more what the server had.  The server is back for the next round.
+    """
+
+    MACHINE, STEPS, AFTER_S = "cpu0", 12, 2.0
+    BACK_S = 60
+
+    def __init__(self, order, plan):
+        self.order, self.plan = order, plan
+
+    def lose(self, env):
+        self.lost_at = time.time()
+        self.take_away(env.cluster)
+
+    def ours(self, env):
+        job = env.job("tally")
+        job.have(self.order)
+        had = env.cluster.servers_of("bench")
+        timer = threading.Timer(self.AFTER_S, self.lose, [env])
+        timer.start()
+        try:
+            took = job.steps(f"run {self.STEPS}")
+        finally:
+            timer.join()
+        self.detection = env.cluster.died_at(self.MACHINE, self.lost_at) - self.lost_at
+        self.give_back(env.cluster)
+        until = time.monotonic() + self.BACK_S
+        while env.cluster.servers_of("bench") < had:
+            if time.monotonic() > until:
+                raise jobs.Broken(f"the job does not use server {self.MACHINE} again")
+            time.sleep(0.1)
+        return max(took) - statistics.median(took)
+
+    def limit(self, _env):
+        share = next(s["bytes"] for s in self.plan()["shares"] if s["machine"] == self.MACHINE)
+        return 1.0 + self.detection + share / GBIT
+
+
+class Killed(Loss):
+    def take_away(self, cluster):
+        os.kill(cluster.pids[f"server-{self.MACHINE}"], signal.SIGKILL)
+
+    def give_back(self, cluster):
+        cluster.serve_again(self.MACHINE)
+
+
+class CutOff(Loss):
+    def link(self, cluster, state):
+        jobs.output(cluster.inside("sw") + ["ip", "link", "set", f"p-{self.MACHINE}", state])
+
+    def take_away(self, cluster):
+        self.link(cluster, "down")
+
+    def give_back(self, cluster):
+        self.link(cluster, "up")
+
+
 def after_urgent(order):
     """Part of the other bytes that were not done when the first tensor, given last, was."""
     def measure(env):
@@ -364,6 +426,15 @@ def memory():
                             peak.limit, ("<=", 1.0), unit="MiB")])
 
 
+def losses():
+    cards = machines(4, 2, ":1gbit", ":1gbit")
+    plan = planned(cards, 64 * MIB)
+    for name, loss in (("killed", Killed), ("cut off", CutOff)):
+        lost = loss(BIG, plan)
+        yield Scene(cards, [Row(f"server {name} (4,2), pause", lost.ours, "its limit", lost.limit,
+                                ("<=", 1.0))])
+
+
 def urgency():
     layers = "tensors 65 1048576 1"
     model = f"tensors {LAYERS} {4 * MIB}"
@@ -394,5 +465,6 @@ def pytorch():
 
 
 def everything():
-    for family in (shaped, unequal, unshaped, one_machine, sums, paper, memory, urgency, pytorch):
+    for family in (shaped, unequal, unshaped, one_machine, sums, paper, memory, losses, urgency,
+                   pytorch):
         yield from family()

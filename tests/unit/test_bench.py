@@ -123,6 +123,33 @@ class Rows(unittest.TestCase):
         self.assertEqual(needs, set(jobs.PEERS))
 
 
+class Losses(unittest.TestCase):
+    def cluster(self, *lines):
+        cluster = jobs.Cluster.__new__(jobs.Cluster)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        cluster.tmp = folder.name
+        with open(os.path.join(folder.name, "scheduler.log"), "w", encoding="utf-8") as f:
+            f.writelines(f"{line}\n" for line in lines)
+        return cluster
+
+    def test_a_server_died_when_the_scheduler_said_so_last(self):
+        cluster = self.cluster(
+            "1970-01-01T00:00:07.250Z info  tally-scheduler: server cpu0 up -> dead, node 3",
+            "1970-01-01T00:00:08.000Z info  tally-scheduler: server cpu01 up -> dead, node 4",
+            "1970-01-01T00:00:09.500Z info  tally-scheduler: server cpu0 up -> dead, node 5",
+            "1970-01-01T00:00:09.700Z info  tally-scheduler: server cpu0 new -> up, node 6")
+        self.assertEqual(cluster.died_at("cpu0", 9.0), 9.5)
+        self.assertRaises(jobs.Broken, cluster.died_at, "cpu0", 9.6)
+        self.assertRaises(jobs.Broken, cluster.died_at, "cpu1", 0.0)
+
+    def test_a_pause_may_be_a_second_beyond_detection_and_what_the_server_had(self):
+        loss = rows.Killed("", lambda: {"shares": [{"machine": "gpu0", "bytes": 1},
+                                                   {"machine": "cpu0", "bytes": rows.GBIT}]})
+        loss.detection = 3.0
+        self.assertEqual(loss.limit(None), 5.0)
+
+
 class Contestants(unittest.TestCase):
     def setUp(self):
         self.addCleanup(jobs.close_all)
