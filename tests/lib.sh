@@ -133,9 +133,12 @@ clean_up()
 	exit "$status"
 }
 trap clean_up EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# Out of a `read -t` (pause_ms) bash 5.2 takes that read's deadline with it, and aborts when it
+# passes; a read that has none takes it away.
+struck() { read -r < /dev/null; exit "$1"; }
+trap 'struck 129' HUP
+trap 'struck 130' INT
+trap 'struck 143' TERM
 
 pause_ms()
 {

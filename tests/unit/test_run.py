@@ -29,6 +29,14 @@ adopt()
 }}
 start_daemon it sleep 600
 """
+# The signal comes to all of its group while it waits, which it does nearly all the time.
+WAITING = f"""
+. "{LIB}"
+jobs() {{ sleep 0.05; builtin jobs "$@"; }}	# for longer than a pause
+(sleep 0.1; kill -TERM 0) &
+echo "$TMP"
+wait_until 600 'never' false
+"""
 FINE = "exit 0"
 NO_TOOL = "echo 'cannot run here: no such tool'; exit 77"
 NO_ROOT = "echo first; echo 'cannot run here: making network namespaces needs root'; exit 77"
@@ -88,6 +96,13 @@ class Story(unittest.TestCase):
                               timeout=60, check=False)
         self.assertEqual(said.returncode, 143)
         self.assertFalse(os.path.exists(f"/proc/{int(said.stdout)}"))
+
+    def test_it_cleans_up_when_it_is_struck_while_it_waits(self):
+        for _ in range(5):
+            said = subprocess.run(["bash", "-c", WAITING], stdout=subprocess.PIPE, text=True,
+                                  timeout=60, check=False, process_group=0)
+            self.assertEqual(said.returncode, 143)
+            self.assertFalse(os.path.exists(said.stdout.strip()))
 
 
 if __name__ == "__main__":
