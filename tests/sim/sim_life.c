@@ -217,6 +217,17 @@ static bool is_root(const struct sim *s, const struct sim_job *j, uint32_t rank,
 	return false;
 }
 
+/* The same of a machine, in any job. */
+static bool has_root(const struct sim *s, uint32_t agent)
+{
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		for (uint32_t r = 0; r < s->p.job[i].world; r++)
+			if (s->p.job[i].agent[s->p.job[i].machine[r]] == agent &&
+			    is_root(s, &s->job[i], r, true))
+				return true;
+	return false;
+}
+
 /* Some rank; when enough has been done, often one whose data others wait for. */
 static uint32_t victim(struct sim *s, const struct sim_job *j)
 {
@@ -247,7 +258,7 @@ static bool shrink_some(struct sim *s)
 		s->faults++;
 		return true;
 	}
-	if (!sim_had_enough(s) && is_root(s, j, rank, machine))
+	if (!sim_had_enough(s) && (machine ? has_root(s, agent) : is_root(s, j, rank, false)))
 		return false;
 	if (!j->p->shrink || !sim_faulty(s) || !sim_rank_lives(j, rank) || j->over || j->ended ||
 	    __builtin_popcount(j->lost) + 1u >= j->p->world)
@@ -319,16 +330,6 @@ void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace)
 	sim_trace(s, "a%u is silent through the recovery", agent);
 	c->silent = true;
 	c->cut_until = s->now + sim_clock_wait(s, SIM_SCHED, recovery + rest);
-}
-
-static bool has_root(const struct sim *s, uint32_t agent)
-{
-	for (uint32_t i = 0; i < s->p.njobs; i++)
-		for (uint32_t r = 0; r < s->p.job[i].world; r++)
-			if (s->p.job[i].agent[s->p.job[i].machine[r]] == agent &&
-			    is_root(s, &s->job[i], r, true))
-				return true;
-	return false;
 }
 
 /* It is in nothing that a lost machine ends too early, or that it comes back to just now. */

@@ -173,6 +173,7 @@ void sim_wait_look(struct sim *s, const struct sim_job *j, const struct msg_repo
 	for (uint32_t k = 0; k < j->p->ntensors; k++) {
 		uint32_t round = j->tensor[k].all + 1, given = 0, missing = 0;
 
+		since = MAX(since, j->tensor[k].pushed_at);	/* a chunk goes on */
 		for (uint32_t i = 0; i < j->p->world; i++) {
 			if (!sim_rank_lives(j, i))
 				continue;
