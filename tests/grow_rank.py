@@ -5,7 +5,8 @@
 	grow_rank.py TENSORS STEPS STEP_S GROW_FROM [SHAPE [SEED]]
 
 Steps of TENSORS rounds each; from step GROW_FROM on all call grow() behind each step, once
-the file GROW_GATE is there.  Who comes in is given the step and the parameters by rank 0.
+the file GROW_GATE is there; with a number in it, as long as the step is below that.  Who comes
+in is given the step and the parameters by rank 0.
 A line for each step: the world of each tensor's result and a hash of its bits, and a hash of
 the parameters.  grow_rank.c does the same in C, and their lines can be compared.
 """
@@ -35,6 +36,14 @@ def fill(array, rank, tensor, step):
     numbers = (rank * 7919 + tensor * 104729 + i * 31 + step * 17) % 1000
     np.divide(numbers.astype(np.float32), np.float32(3), out=array)
     array[::PAGE] = float(1 << rank)
+
+
+def is_open(step):
+    try:
+        with open(os.environ["GROW_GATE"], encoding="utf-8") as f:
+            return step < int(f.read() or sys.maxsize)
+    except FileNotFoundError:
+        return False
 
 
 def main():
@@ -75,7 +84,7 @@ def main():
         time.sleep(step_s)
         if step < grow_from:
             continue
-        while not os.path.exists(os.environ["GROW_GATE"]):
+        while not is_open(step):
             time.sleep(0.01)
         came = s.grow(60)
         if came:

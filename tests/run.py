@@ -9,7 +9,7 @@ library (counts as many tests as its line "100%: Checks: 12, Failures: 0,
 Errors: 0" says) or anything else that exits 0 (one test), 77 (skipped, says why
 in its last line) or otherwise (failed).  Each gets a deadline and a process
 group of its own, which is killed as a whole.  Python and shell programs are
-run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 600"
+run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 1800"
 for a longer deadline, and "# ALONE" or "# ALONE: why" to run after all others and by itself.
 -t SECONDS gives those more time, too, that ask for less.
 
@@ -172,8 +172,8 @@ def main():
     p = argparse.ArgumentParser(description="Runs test programs and sums them up.")
     p.add_argument("-j", type=int, default=4, metavar="N",
                    help="programs at a time (4: most wait more than they compute)")
-    p.add_argument("-t", type=float, default=300, metavar="SECONDS",
-                   help="deadline of each program (300)")
+    p.add_argument("-t", type=float, default=900, metavar="SECONDS",
+                   help="deadline of each program (900)")
     p.add_argument("-k", default="", metavar="WORD", help="only programs whose path has it")
     p.add_argument("program", nargs="*")
     a = p.parse_args()

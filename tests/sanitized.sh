@@ -25,7 +25,7 @@ timeout 60 "$BUILD/bin/tally" local --agents 2 --servers 1 --ranks 3 --agent-arg
 stories=(failover agent_restart grow trouble_lost shrink)
 [ "$1" = thread ] || stories+=(trouble_daemons trouble_back trouble_number trouble_together)
 printf '%s\n' "${stories[@]}" |
-	xargs -P 3 -I{} tests/run.sh --stories -t 300 -k {} || status=1
+	xargs -P 3 -I{} tests/run.sh --stories -k {} || status=1
 for report in "$reports"/*; do
 	[ -e "$report" ] || continue
 	cat "$report"

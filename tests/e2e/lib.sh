@@ -5,7 +5,7 @@
 
 E2E=${BUILD:-$ROOT/build}/tests/e2e
 E2E_FULL=${E2E_FULL:-}
-E2E_SECONDS=${E2E_SECONDS:-100}
+E2E_SECONDS=${E2E_SECONDS:-300}
 # An argument for scenarios with edges: whether these are the edges of the job's chunks.
 LOOK="--look=$PYTHON $ROOT/tests/e2e/look.py"
 export BIN

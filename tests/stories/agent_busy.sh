@@ -6,11 +6,11 @@
 . "$(dirname "$0")/../trouble.sh"
 
 begin_scheduler() { start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
-	--state-dir "$TMP/state" --agent-grace 3; }
+	--state-dir "$TMP/state" --agent-grace 6; }
 start_again() { kill_all a1; start_agent a1; }
 lives='agent a1 \(its processes live\), [0-9]+ s left'
 
-start_cluster 2 1 --agent-grace 3
+start_cluster 2 1 --agent-grace 6
 start_rank busy 0 3 a1 declare:w:200000 rounds:w:3 "until:$TMP/enough" rounds:w:3
 start_rank busy 1 3 a1 declare:w:200000 rounds:w:6
 start_rank busy 2 3 a0 declare:w:200000 rounds:w:6
@@ -84,6 +84,6 @@ done
 start_agent a2
 wait_until 60 'a2 is registered' nodes_up 2
 works plain a2
-has_line a2 'rank 0 of job [0-9]+ has 3 s to come back .*a2.sock.ranks: Not a directory' ||
+has_line a2 'rank 0 of job [0-9]+ has 6 s to come back .*a2.sock.ranks: Not a directory' ||
 	fail "a2 does not say so"
 say 'no place for its files: it works, and says what it lacks'

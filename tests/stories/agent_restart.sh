@@ -121,7 +121,7 @@ wait_until 60 'a1 is registered' nodes_up 4
 wait_until 10 'its ranks are waited for' job_says between "$lives"
 kill_all scheduler
 start_again scheduler
-wait_until 15 'they are waited for again' job_says between "$lives"
+wait_until 40 'they are waited for again' job_says between "$lives"
 kill_now between.3 CONT
 train_more between.0 1 30
 finished between 'the scheduler killed while its ranks come back'

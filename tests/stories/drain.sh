@@ -30,14 +30,14 @@ kill_now a1 STOP
 kill_all scheduler
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
 wait_until 20 'it is registered' is s0 up
-drain unknown
+drain unknown 120
 wait_until 10 'it is heard of' is s0 drain.*
 kill_now a1 CONT
 train_more job.0 5 20
 ended unknown && fail 'it was said to be drained, and is used'
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 job.$r 0; done
-expect_end 10 unknown 0
+expect_end 30 unknown 0
 has_line unknown 'server s0 is drained' || fail 'it is not said'
 
 # ---- it drains, has no other to go to, and the job loses a rank: it serves who is left ----

@@ -4,7 +4,6 @@
 # it submits Y while another floods Y first, three that flood in a circle.  All of
 # it ends, every bit is right, and a server's memory stays within its share of the
 # tensors, 16 MiB per agent and what it needs for itself.
-# TIMEOUT: 900
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/lib.sh"
 

@@ -20,5 +20,5 @@ for r in 0 1 2 3; do
 	start_daemon "rank$r" env TALLY_JOB=x TALLY_RANK=$r TALLY_WORLD_SIZE=4 \
 		TALLY_SOCKET="$TMP/a$(( r * 3 / 4 )).sock" "$E2E" ahead soak
 done
-for r in 0 1 2 3; do expect_end 100 "rank$r" 0; done
+for r in 0 1 2 3; do expect_end 300 "rank$r" 0; done
 say "$(cat "$TMP/rank0.log")"

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The bits of all results depend on inputs, rank order and grouping alone: a hash
 # over them is the same whatever servers, chunks, links, threads and CPU level.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/lib.sh"
 

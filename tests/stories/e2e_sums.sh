@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sums equal the reference bit for bit: every dtype, op and kind of memory, sizes
 # around a chunk's, over 1 to 8 ranks on 1 to 8 machines with 0 to 4 CPU servers.
-# TIMEOUT: 900
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/lib.sh"
 

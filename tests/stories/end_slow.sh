@@ -39,12 +39,12 @@ survivors slow
 (( took > 4000 )) || fail "the round was over after $took ms: nothing was to be waited for"
 say "the last round was over $took ms after rank 2 was killed"
 
-for r in 0 1; do start_rank big $r 2 a$r declare:w:9000000 submit:w say:begun wait:100; done
 given="declare:w:1000 rounds:w:1 until:$TMP/small submit:w"
 for r in 0 1; do start_rank small $r 3 a$r $given wait:60 submit:w wait:60; done
 start_rank small 2 3 a2 $given pause
-for r in 0 1; do wait_line 60 big.$r '^begun'; done
 all_say small '^done rounds'
+for r in 0 1; do start_rank big $r 2 a$r declare:w:9000000 submit:w say:begun wait:100; done
+for r in 0 1; do wait_line 60 big.$r '^begun'; done
 touch "$TMP/small"
 all_say small '^done submit'
 die small

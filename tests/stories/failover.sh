@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Servers die, are cut off, drain and join while a job trains, on machines of their
 # own (network namespaces): the results are those of an undisturbed run, bit for bit.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
@@ -77,7 +76,7 @@ finished calm 'undisturbed'
 # ---- killed in the middle of rounds ----
 train killed
 kill_now s1 KILL
-wait_until 10 'its chunks move' has_line scheduler 'job killed epoch [0-9]+, a lost server'
+wait_until 30 'its chunks move' has_line scheduler 'job killed epoch [0-9]+, a lost server'
 train_more killed.0 20
 cpu_server 1
 wait_until 20 'the new one is used' job_has killed 4
@@ -86,7 +85,7 @@ finished killed 'a server killed, another one joins'
 # ---- cut off, and back: first it is dead, then it is somebody new ----
 train cut
 in_ns sw ip link set p-cpu2 down
-wait_until 10 'it is declared dead' has_line scheduler 'server s2 .*-> dead'
+wait_until 30 'it is declared dead' has_line scheduler 'server s2 .*-> dead'
 train_more cut.0 20
 in_ns sw ip link set p-cpu2 up
 wait_until 20 'it is back' nodes_up 7
@@ -96,7 +95,7 @@ finished cut 'a server cut off, and back'
 # ---- stopped for longer than its lease, and continued: late words count for nothing ----
 train stopped
 kill_now s0 STOP
-wait_until 10 'its chunks move' has_line scheduler 'job stopped epoch [0-9]+, a lost server'
+wait_until 30 'its chunks move' has_line scheduler 'job stopped epoch [0-9]+, a lost server'
 train_more stopped.0 20
 kill_now s0 CONT
 wait_until 20 'it is used again' job_has stopped 4
@@ -109,7 +108,7 @@ wait_until 15 'it is registered' has_line g1 'registered, node'
 train local
 job_has local 2 || fail 'the job has other servers than those of its machines'
 kill_now g0 STOP
-wait_until 10 'its chunks move' has_line scheduler 'job local epoch [0-9]+, a lost server'
+wait_until 30 'its chunks move' has_line scheduler 'job local epoch [0-9]+, a lost server'
 expect_end 10 g0 137
 train_more local.0 20
 gpu_server 0
@@ -161,7 +160,7 @@ finished term 'servers told to end while they sum'
 # ---- all but the one on an agent's machine, and as many come in a moment ----
 train colocated
 for s in s0 s1 s2; do kill_now $s KILL; done
-wait_until 10 'its chunks move' \
+wait_until 30 'its chunks move' \
 	has_line scheduler 'job colocated epoch [0-9]+, a lost server'
 train_more colocated.0 20
 for i in 0 1 2; do cpu_server $i; done

@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # make check-gpu itself, over the double: on a machine with one GPU, with two, and with none.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 
 export BUILD=${BUILD:-$ROOT/build}

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Gradients on GPUs, over a CUDA and an NCCL of host memory: every strategy of the local
 # plan gives the sums that host memory gives, and with --exact their bits.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../e2e/lib.sh"
 

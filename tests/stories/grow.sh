@@ -21,6 +21,7 @@ wait_until 60 'all nodes are registered' nodes_up 6
 	fail 'grow_rank.c does not compile'
 
 STEPS=80 FROM=20		# from there on they wait for the gate
+NOT_TO=65			# nor are they done when the gate is shut late
 # start_grow NAME JOB RANK WORLD AGENT PROGRAM...
 start_grow()
 {
@@ -56,7 +57,7 @@ kill_now job.3 KILL
 wait_until 30 'it goes on without rank 3' has_line job.0 "^step $FROM 7:"
 py job.3b job 3 4 a1 5 $STEPS 0.05 $FROM
 wait_until 20 'tally jobs shows who waits' job_says job 'rank 3 waits to come in'
-touch "$TMP/job.gate"
+echo $NOT_TO > "$TMP/job.gate"
 wait_until 30 'rank 3 is back' has_line job.3b '^step '
 rm "$TMP/job.gate"
 kill_now job.1 KILL
@@ -97,7 +98,7 @@ for r in 2 3; do kill_now far.$r KILL; done
 wait_until 30 'it goes on without machine a1' has_line far.0 "^step $FROM 3:"
 for r in 2 3; do py far.${r}b far $r 4 a1 5 $STEPS 0.05 $FROM; done
 wait_until 20 'tally jobs shows who waits' job_says far 'ranks* 2, 3 wait'
-touch "$TMP/far.gate"
+echo $NOT_TO > "$TMP/far.gate"
 for r in 2 3; do wait_until 30 "rank $r is back" has_line far.${r}b '^step '; done
 rm "$TMP/far.gate"
 for r in 2 3; do kill_now far.${r}b KILL; done
@@ -132,7 +133,7 @@ py two.3y two 3 6 a1 5 $STEPS 0.05 $FROM
 expect_error 20 two.3y EMISMATCH
 py two.3z two 3 5 a1 5 $STEPS 0.05 $FROM 1		# its tensors are longer by one
 wait_until 20 'it waits' job_says two 'rank 3 waits to come in'
-touch "$TMP/two.gate"
+echo $NOT_TO > "$TMP/two.gate"
 expect_error 30 two.3z EMISMATCH
 has_line two.3z "tensor 't0': the job has float32" || fail 'it does not say what differs'
 rm "$TMP/two.gate"

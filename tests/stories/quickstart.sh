@@ -3,7 +3,6 @@
 # What `make quickstart TEXT=path` runs when all is built: a real model learns a text that
 # it was given, on four ranks, which stay the same, and says so.  What is no text to train on is
 # refused.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 
 BUILD=$(realpath "$BIN/..")

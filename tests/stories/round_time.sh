@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A round in simulated time (bench/round_sim.c) takes at most 3 % longer than the plan says,
 # with more machines, with the help of CPU machines, with some cards slower, and with fast cards.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 
 cd "$ROOT" || exit 1

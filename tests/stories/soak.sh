@@ -1,5 +1,4 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Twenty seconds of the soak; a seed of its own each time.
-# TIMEOUT: 400
 exec "$(dirname "$0")/../soak.sh" 20

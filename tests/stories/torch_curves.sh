@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The PyTorch examples: losses as Gloo's, parameters the same on all ranks, and the same
 # bits with no CPU server and with two.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 . "$ROOT/tests/torch/lib.sh"
 

@@ -3,7 +3,6 @@
 # PyTorch with tensors on GPUs, over a CUDA and an NCCL of host memory, on two ranks of each of
 # two machines: the hook, the optimizer and the calls give what they give in host memory, with
 # exact sums bit for bit; what fails is said to whom it concerns.
-# TIMEOUT: 600
 . "$(dirname "$0")/../lib.sh"
 . "$ROOT/tests/torch/lib.sh"
 

@@ -60,7 +60,7 @@ expect_end 5 scheduler 0
 train_more term.0 20
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
 	--agent-grace 0
-wait_until 15 'all nodes are back' nodes_up 4
+wait_until 60 'all nodes are back' nodes_up 4
 train_more term.0 20
 say 'SIGTERM of the scheduler: exit 0, jobs train on, also with the next one'
 
@@ -92,7 +92,7 @@ start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir 
 	--agent-grace 0
 for d in a0 a1; do start_agent $d; done
 for d in s0 s1; do start_server $d; done
-wait_until 15 'all nodes are there again' nodes_up 4
+wait_until 60 'all nodes are there again' nodes_up 4
 works again a0 a1
 for d in a0 a1 s0 s1 scheduler; do kill_now $d TERM; done
 for d in a0 a1 s0 s1 scheduler; do expect_end 5 $d 0; done

@@ -110,11 +110,22 @@ start_in gpu0 g0 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.1
 	--machine-id gpu0 --engines 1 --memory 256M --shm-socket "$TMP/g0.shm"
 wait_line 10 g0 'registered, node'
 train servers $LONG
-kill_now s1 STOP			# it has no answer: no agent hears of it
-drain --undo s2
-wait_line 10 s2 'job [0-9]+ up'
-wait_line 10 scheduler 'job servers epoch [0-9]+'
-now=$(epoch_of servers)
+for (( n = 1; ; n++ )); do
+	before=$(epoch_of servers) deaths=$(deaths_of s1)
+	kill_now s1 STOP		# it has no answer: no agent hears of it, for 3 s
+	drain --undo s2
+	wait_line 10 s2 'job [0-9]+ up'
+	wait_until 10 'there is a new epoch' moved_on servers "${before:-0}"
+	kill_now scheduler STOP		# what it has not said by now it will not say
+	now=$(epoch_of servers)
+	died_again s1 "$deaths" || break
+	kill_now scheduler CONT
+	(( n < 3 )) || fail 's1 was declared dead each time'
+	kill_now s1 CONT
+	wait_until 30 'all four serve' servers_of servers 4
+	drain s2
+	wait_until 30 'three serve' servers_of servers 3
+done
 kill_scheduler
 kill_now s1 CONT
 has_line a0 "'servers' epoch $now" && fail 'an agent has heard of it'

@@ -68,7 +68,7 @@ start_rank still 0 2 a0 declare:w:300000 "train:w:$TMP/done"
 start_rank still 1 2 a1 declare:w:300000 "train:w:$TMP/done"
 train_more still.0 1 20
 kill_now still.1 STOP
-wait_line 20 a0 "'still' is stuck, tensor '.*' round [0-9]+ waits for rank 1 \(machine a1\)"
+wait_line 60 a0 "'still' is stuck, tensor '.*' round [0-9]+ waits for rank 1 \(machine a1\)"
 kill_now still.1 CONT
 train_more still.0 5
 touch "$TMP/done"

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_ns_cluster 3 2 --agent-grace 2
+start_ns_cluster 3 2 --agent-grace 5
 gpu_server()
 {
 	start_in gpu2 g2 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.12:0 \
@@ -37,7 +37,7 @@ start_job calm error 2 "$TMP/calm.stop"
 for m in gpu2 cpu1; do in_ns sw ip link set "p-$m" down; done
 lost=$(date +%s%N)
 kill_all a2 g2 s1 ends.2 shrinks.2
-for r in 0 1; do expect_error 20 ends.$r 'EWORKERLOST rank 2 on machine a2 is gone'; done
+for r in 0 1; do expect_error 40 ends.$r 'EWORKERLOST rank 2 on machine a2 is gone'; done
 say "its job ends after $(( ($(date +%s%N) - lost) / 1000000 )) ms:" \
 	"$(grep -h ^ERROR "$TMP/ends.1.log")"
 train_more shrinks.0 20 30

@@ -25,8 +25,8 @@ done
 say "a deadline that passes: $(grep -h ^LATE "$TMP/job.0.log")"
 
 # Who comes meanwhile waits for as long as it wants to, and is told.
-for r in 0 1; do TROUBLE_TIMEOUT=3 start_rank late $r 2 a$r declare:w:10; done
-for r in 0 1; do expect_error 10 late.$r "ENOSERVER job 'late' .*no summation server is"; done
+for r in 0 1; do TROUBLE_TIMEOUT=8 start_rank late $r 2 a$r declare:w:10; done
+for r in 0 1; do expect_error 40 late.$r "ENOSERVER job 'late' .*no summation server is"; done
 say "who comes now: $(grep -h ^ERROR "$TMP/late.0.log")"
 job_says job 'a server, all are gone' || fail 'the job is not there any more'
 train_more alone.0 20

@@ -25,12 +25,12 @@ wait_until 15 's0 is lost' nodes_up 3
 train_more goes.0 20
 kill_now s0 CONT
 wait_line 15 scheduler "job goes epoch .* the servers' new shares"
-train_more goes.0 100 20
+train_more goes.0 100 60
 job_says waits "$lives" || fail 'the job that waits does no more'
 say 'a job that goes on uses the server that is back'
 
 kill_now waits.1 CONT
-train_more waits.0 50 20
+train_more waits.0 50 60
 touch "$TMP/enough"
 for job in waits goes; do
 	for r in 0 1; do expect_end 20 $job.$r 0; done

@@ -51,7 +51,7 @@ expect_busy()
 	PID=$!
 	adopt "$PID"
 	PID_busy=$PID
-	wait_until 10 "$what ends" ended busy
+	wait_until 40 "$what ends" ended busy
 	wait "$PID" && fail "$what: exit status 0"
 	expect_text "$TMP/err" "$regex"
 }

@@ -37,7 +37,7 @@ kill_one()
 	for d in "${@:5}"; do kill_now "$d" KILL; done
 	for r in 0 1 2 3 4; do
 		(( r == $3 )) && continue
-		expect_error 20 "$1.$r" "EWORKERLOST rank $3 on machine a$(( $3 / 2 )) is gone"
+		expect_error 60 "$1.$r" "EWORKERLOST rank $3 on machine a$(( $3 / 2 )) is gone"
 		[ -n "$first" ] || first=$(grep '^last' "$TMP/$1.$r.log")
 		[ "$(grep '^last' "$TMP/$1.$r.log")" = "$first" ] ||
 			fail "$1: ranks 0 and $r do not have the same rounds: $(

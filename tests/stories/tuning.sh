@@ -26,7 +26,7 @@ sys.exit(not eval(sys.argv[1]))' "$2"
 wait_until 20 'a card of 100 Gbit/s has 5 links' shown nodes \
 	'n["a0"]["links_per_peer"] == n["a0"]["links"] == 5 and n["a0"]["frames"] > 0'
 wait_until 20 'as many links as asked for' shown nodes \
-	'n["a1"]["links_per_peer"] == n["a1"]["links"] == 3'
+	'n["a1"]["links_per_peer"] == n["a1"]["links"] == 3 and n["a1"]["frames"] > 0'
 shown nodes '0 < n["a1"]["frames"] <= n["a1"]["writes"]' || fail 'more than a frame per write'
 shown nodes '(n["a0"]["flight_bytes"], n["a1"]["flight_bytes"]) == (37500000, 375000)' ||
 	fail 'bytes under way'

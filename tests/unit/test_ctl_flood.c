@@ -234,13 +234,13 @@ START_TEST(stranger_that_talks_and_does_not_say_who_it_is_is_cut)
 	flood_start(&known, true);
 	ctl_crowd_join(&crowd, f.side.c);
 	ctl_crowd_join(&crowd, known.side.c);
-	ctl_set_patience(f.side.c, 60);
-	ctl_set_patience(known.side.c, 60);
 	for (struct flood *k = &f; k; k = k == &f ? &known : NULL) {
 		ck_assert_int_eq(write(k->fd, k->buf, k->len), k->len);
 		loop_wait_count(loop, &k->side.msgs, 1);
 	}
+	ctl_set_patience(known.side.c, 60);	/* no turn of the loop until it is known */
 	ctl_known(known.side.c);
+	ctl_set_patience(f.side.c, 60);
 	f.len = 0;				/* it says nothing more */
 	ck_assert_int_eq(loop_timer_start(loop, &t, 0, 10, on_flood, &known), 0);
 	loop_wait_count(loop, &f.side.closed, 1);
