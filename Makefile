@@ -427,29 +427,33 @@ python_dir = $(shell for p in $(PYTHON) python3 /usr/bin/python3; do \
 PYTHON_DIR ?= $(or $(python_dir),$(PREFIX)/lib/python3/dist-packages)
 UNITS_SYSTEMD := $(wildcard deploy/systemd/*.service deploy/systemd/*.target)
 dest = $(DESTDIR)$(PREFIX)
+python_dest = $(DESTDIR)$(PYTHON_DIR)/tally
 
 # Units and pkg-config name paths, so they are written for this PREFIX, not copied.  All is
 # install's, which makes files anew, for everybody to read whatever the umask: a library that
 # was written over would end the processes that have it.
 install: build
 	@case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX): not an absolute path" >&2; exit 2 ;; esac
-	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include $(dest)/lib/systemd/system \
-		$(dest)/lib/sysusers.d $(dest)/share/doc/tally $(DESTDIR)$(PYTHON_DIR)/tally/torch
-	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) $(dest)/bin
-	install -m 644 $(LIBTALLY_A) $(dest)/lib
-	install -m 755 $(LIBTALLY_SO) $(LIBTALLY_CUDA) $(dest)/lib
-	ln -sf $(notdir $(LIBTALLY_SO)) $(dest)/lib/libtally.so.0
-	ln -sf libtally.so.0 $(dest)/lib/libtally.so
-	install -m 644 client/tally.h $(dest)/include
+	@case '$(PREFIX)' in *[[:space:]]*) echo "PREFIX=$(PREFIX): a blank, which parts words in" \
+		"units and libtally.pc" >&2; exit 2 ;; esac
+	install -d '$(dest)/bin' '$(dest)/lib/pkgconfig' '$(dest)/include' \
+		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/share/doc/tally' \
+		'$(python_dest)/torch'
+	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) '$(dest)/bin'
+	install -m 644 $(LIBTALLY_A) '$(dest)/lib'
+	install -m 755 $(LIBTALLY_SO) $(LIBTALLY_CUDA) '$(dest)/lib'
+	ln -sf $(notdir $(LIBTALLY_SO)) '$(dest)/lib/libtally.so.0'
+	ln -sf libtally.so.0 '$(dest)/lib/libtally.so'
+	install -m 644 client/tally.h '$(dest)/include'
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' client/libtally.pc.in \
-		| install -m 644 /dev/stdin $(dest)/lib/pkgconfig/libtally.pc
+		| install -m 644 /dev/stdin '$(dest)/lib/pkgconfig/libtally.pc'
 	for f in $(UNITS_SYSTEMD); do \
 		sed 's|/usr/|$(PREFIX)/|g' $$f | \
-		install -m 644 /dev/stdin $(dest)/lib/systemd/system/$${f##*/} || exit 1; done
-	install -m 644 deploy/systemd/tally.sysusers $(dest)/lib/sysusers.d/tally.conf
-	install -m 644 README.md $(wildcard docs/*.md) $(dest)/share/doc/tally
-	install -m 644 client/python/tally/*.py $(DESTDIR)$(PYTHON_DIR)/tally
-	install -m 644 client/python/tally/torch/*.py $(DESTDIR)$(PYTHON_DIR)/tally/torch
+		install -m 644 /dev/stdin '$(dest)/lib/systemd/system/'$${f##*/} || exit 1; done
+	install -m 644 deploy/systemd/tally.sysusers '$(dest)/lib/sysusers.d/tally.conf'
+	install -m 644 README.md $(wildcard docs/*.md) '$(dest)/share/doc/tally'
+	install -m 644 client/python/tally/*.py '$(python_dest)'
+	install -m 644 client/python/tally/torch/*.py '$(python_dest)/torch'
 
 clean:
 	rm -rf $(BUILD)

@@ -85,6 +85,15 @@ expect_package "$TMP/root" /usr/local
 (install_copy "$TMP/none" PREFIX='~/tally') 2> /dev/null &&
 	fail 'units and libtally.pc would name ~'
 expect_text "$TMP/install.log" 'PREFIX=~/tally: not an absolute path'
+(install_copy "$TMP/none" PREFIX='/opt/a b') 2> /dev/null && fail 'units would name /opt/a and b'
+expect_text "$TMP/install.log" 'PREFIX=/opt/a b: a blank'
+[ ! -e "$TMP/none" ] || fail 'it is refused, and something is installed'
+install_copy "$TMP/a root" PREFIX=/usr PYTHON_DIR='/usr/a python'
+[ ! -e "$TMP/a" ] || fail 'a blank in DESTDIR ends the path'
+(cd "$TMP/usr" && find . -type f ! -name '*.py') | sort > "$TMP/whole"
+(cd "$TMP/a root" && find . -type f ! -name '*.py') | sort | diff "$TMP/whole" - >&2 ||
+	fail 'with a blank in DESTDIR other files are installed'
+[ -f "$TMP/a root/usr/a python/tally/torch/__init__.py" ] || fail 'PYTHON_DIR with a blank'
 PC_DIR=$(dirname "$(find "$TMP/root" -name libtally.pc)")
 INSTALLED_LIB=$(dirname "$PC_DIR")
 say "installed, headers: $(flags --cflags)"
