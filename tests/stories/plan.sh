@@ -53,6 +53,7 @@ for cpu in 0 3; do
 
 		p = json.load(open(sys.argv[1]))
 		assert p["round_time_s"] == 0, p
+		assert all(s["bytes"] == 0 == s["fraction"] for s in p["shares"]), p["shares"]
 		for other in "all_reduce", "parameter_server":
 		    assert p[other + "_time_s"] is None and p["speedup_vs_" + other] is None, p
 	END
