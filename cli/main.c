@@ -8,7 +8,6 @@
  */
 #include "cli/cmd.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -107,13 +106,6 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	int status;
-
 	daemon_std_descriptors();
-	status = dispatch(argc, argv);
-	if (fflush(stdout) || ferror(stdout)) {
-		fprintf(stderr, "tally: cannot write the output: %s\n", strerror(errno));
-		return status ? status : CMD_FAILED;
-	}
-	return status;
+	return daemon_printed("tally", dispatch(argc, argv));
 }

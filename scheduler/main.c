@@ -128,8 +128,10 @@ static int check(const struct options *o)
 	struct err e;
 	int err = secret_read(o->secret_file, secret, sizeof(secret), &e);
 
-	if (!err)
-		return printf("tally-scheduler: the options are right\n") < 0;
+	if (!err) {
+		puts("tally-scheduler: the options are right");
+		return daemon_printed(program.name, 0);
+	}
 	fprintf(stderr, "tally-scheduler: --secret-file: %s\n", e.text);
 	return err == TALLY_EINVAL ? 2 : 1;
 }
@@ -146,7 +148,7 @@ int main(int argc, char **argv)
 	daemon_std_descriptors();
 	todo = opt_parse(&program, argc, argv, &o, stdout, stderr);
 	if (todo == OPT_EXIT_OK)
-		return 0;
+		return daemon_printed(program.name, 0);
 	if (todo == OPT_EXIT_USAGE)
 		return 2;
 	daemon_raise_descriptors();

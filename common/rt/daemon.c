@@ -152,6 +152,14 @@ void daemon_std_descriptors(void)
 			(void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
+int daemon_printed(const char *program, int status)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	fprintf(stderr, "%s: cannot write the output: %s\n", program, strerror(errno));
+	return status ? status : 1;
+}
+
 void daemon_raise_descriptors(void)
 {
 	struct rlimit l;
@@ -191,14 +199,16 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 	daemon_std_descriptors();
 	todo = opt_parse(program, argc, argv, opt, stdout, stderr);
 	if (todo == OPT_EXIT_OK)
-		return 0;
+		return daemon_printed(program->name, 0);
 	if (todo == OPT_EXIT_USAGE)
 		return 2;
 	daemon_raise_descriptors();
 	if (set_up(d, &e))
 		return failed(d, &e);
-	if (todo == OPT_CHECK)
-		return printf("%s: the options are right\n", program->name) < 0;
+	if (todo == OPT_CHECK) {
+		printf("%s: the options are right\n", program->name);
+		return daemon_printed(program->name, 0);
+	}
 	if (open_loop(d, &e))
 		return failed(d, &e);
 	if (ops->start(d, &e))

@@ -99,6 +99,12 @@ int daemon_write_port(const char *path, uint16_t port, struct err *e);
  */
 void daemon_std_descriptors(void);
 
+/*
+ * Last of all: whether what was printed is written.  Returns status; where it is 0 and was not
+ * written 1, and says why on stderr.
+ */
+int daemon_printed(const char *program, int status);
+
 /* As many descriptors as the system allows, LOOP_FDS at most: connections, processes' memory. */
 void daemon_raise_descriptors(void);
 

@@ -54,6 +54,13 @@ expect_text "$TMP/err" 'cannot write the output'
 	fail 'training with a full disk for its output succeeded'
 expect_text "$TMP/err" '^charlm: cannot write the output: No space left'
 
+for program in tally-scheduler tally-server tally-agent; do
+	for ask in --help --version --show-config --check; do
+		expect_status 1 eval '"$BIN/$program" $ask > /dev/full'
+		expect_text "$TMP/err" "^$program: cannot write the output: No space left"
+	done
+done
+
 # ---- questions to nobody ----
 for verb in status nodes jobs tensors; do
 	try 5 'no scheduler at 127.0.0.1:1: .*refused' $verb --scheduler 127.0.0.1:1
