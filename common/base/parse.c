@@ -8,6 +8,7 @@
  */
 #include "common/base/parse.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -151,6 +152,20 @@ int parse_decimal(const char *s, double min, double max, double *v, struct err *
 	return 0;
 }
 
+/*
+ * "41001", "0x7f.1", "010.0.0.1": nobody's name, but looking it up gives an IPv4 address that
+ * nobody meant.
+ */
+static bool is_odd_number(const char *host, size_t len)
+{
+	char text[ADDR_LEN_MAX + 1];
+	struct in_addr a;
+
+	memcpy(text, host, len);
+	text[len] = '\0';
+	return inet_aton(text, &a) && inet_pton(AF_INET, text, &a) != 1;
+}
+
 /* A host's characters, or a bracketed address's; names are not looked up here. */
 static bool host_ok(const char *host, size_t len, bool bracketed)
 {
@@ -160,7 +175,7 @@ static bool host_ok(const char *host, size_t len, bool bracketed)
 		if (!isalnum((unsigned char)host[i]) &&
 		    (!host[i] || !strchr(bracketed ? ":.%-_" : ".-_", host[i])))
 			return false;
-	return true;
+	return !is_odd_number(host, len);
 }
 
 struct endpoint {
@@ -202,7 +217,7 @@ int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX 
 
 	if (!read_address(s, at ? at : s + strlen(s), &ep))
 		return err_set(e, TALLY_EINVAL, "\"%s\" is no address; say 10.0.0.1:7000, "
-			       "[fe80::1]:7000, :7000 or host:7000@25gbit", s);
+			       "[fe80::1]:7000, a port alone as :7000, or host:7000@25gbit", s);
 	if (at) {
 		int rc = parse_bitrate(at + 1, 0, UINT64_MAX, &ep.bits_per_s, e);
 

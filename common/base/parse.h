@@ -26,7 +26,8 @@ int parse_decimal(const char *s, double min, double max, double *v, struct err *
 /*
  * "host:port", "[v6]:port", ":port" (all addresses) or "host" (then
  * port = default_port), each optionally followed by "@bitrate" (then
- * *bits_per_s, else 0).  host gets at most ADDR_LEN_MAX characters and a NUL.
+ * *bits_per_s, else 0).  host gets at most ADDR_LEN_MAX characters and a NUL; an
+ * IPv4 address has its four decimal numbers, "41001" is none.
  */
 int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 		   uint16_t *port, uint64_t *bits_per_s, struct err *e);

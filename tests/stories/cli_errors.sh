@@ -154,6 +154,12 @@ done
 check 0 'are right' tally-scheduler --secret-file "$TMP/secret"
 check 0 'are right' tally-scheduler --listen ':7470'
 check 2 '--listen' tally-scheduler --listen 127.0.0.1:99999
+for program in tally-scheduler tally-server; do
+	for number in 41001 0; do
+		check 2 "\"$number\" is no address; say .* a port alone as :7000" \
+			$program --listen $number
+	done
+done
 check 1 '/nonexistent' tally-scheduler --secret-file /nonexistent
 check 2 "secret file's name is empty" tally-scheduler --secret-file ''
 check 2 '--listen.*no address' tally-server --listen 10.0.0.1:x
