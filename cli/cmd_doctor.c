@@ -103,8 +103,7 @@ static int rail_address(const char *spec, char addr[ADDR_LEN_MAX + 1], uint64_t 
 			struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1];
-	uint16_t port;
-	int rc = parse_endpoint(spec, 1, host, &port, bits_per_s, e);
+	int rc = parse_rail(spec, host, bits_per_s, e);
 
 	return rc ? rc : route_numeric(host, addr, e);
 }
@@ -290,7 +289,7 @@ static int measure(const struct doctor_opts *o)
 	uint64_t none;
 	struct err e;
 	char host[ADDR_LEN_MAX + 1];
-	int rc = parse_endpoint(o->peer, PROBE_PORT, host, &to.port, &none, &e);
+	int rc = parse_peer(o->peer, PROBE_PORT, host, &to.port, &e);
 
 	if (rc)
 		return cmd_usage_error("doctor", "--peer: %s", e.text);
@@ -323,10 +322,9 @@ static int serve(const struct doctor_opts *o)
 {
 	char host[ADDR_LEN_MAX + 1];
 	uint16_t port;
-	uint64_t none;
 	struct err e;
 
-	if (parse_endpoint(o->listen, PROBE_PORT, host, &port, &none, &e))
+	if (parse_listen(o->listen, PROBE_PORT, host, &port, &e))
 		return cmd_usage_error("doctor", "--listen: %s", e.text);
 	if (probe_serve(host, port, o->once, &e)) {
 		fprintf(stderr, "tally doctor: %s\n", e.text);

@@ -23,7 +23,7 @@ struct options {
 #define FIELD(f) offsetof(struct options, f)
 
 static const struct opt table[] = {
-	{ "listen", OPT_ENDPOINT, FIELD(listen), "0.0.0.0:7470", 0, 0, "HOST:PORT",
+	{ "listen", OPT_LISTEN, FIELD(listen), "0.0.0.0:7470", 0, 0, "HOST:PORT",
 	  "where nodes and the CLI connect; port 0: any" },
 	{ "state-dir", OPT_STR, FIELD(state_dir), "/var/lib/tally", 0, 0, "DIR",
 	  "keeps cluster id and epochs over restarts; made if it is not there; '' keeps them in "
@@ -93,11 +93,11 @@ static int serve(struct loop *l, struct state *st, const struct options *o, stru
 		.agent_grace_ms = (uint32_t)o->agent_grace_s * 1000,
 		.window_bytes = (uint32_t)o->window_bytes,
 	};
-	uint64_t bits, watchdog_ms = notify_watchdog_ms();
+	uint64_t watchdog_ms = notify_watchdog_ms();
 	struct sched_io *io;
 	int err;
 
-	err = parse_endpoint(o->listen, DEFAULT_PORT, host, &config.port, &bits, e);
+	err = parse_listen(o->listen, DEFAULT_PORT, host, &config.port, e);
 	if (err)
 		return err_wrap(e, "--listen");
 	err = secret_read(o->secret_file, secret, sizeof(secret), e);

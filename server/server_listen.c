@@ -266,7 +266,7 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 	struct listener **li = &s->listener[s->nlisteners];
 	char sched[ADDR_LEN_MAX + 1];
 	uint16_t port;
-	uint64_t rate, none;
+	uint64_t rate;
 	int rc;
 
 	rc = parse_endpoint(spec, 7471, host, &port, &rate, e);
@@ -282,8 +282,7 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 		return rc;
 	s->nlisteners++;
 	if (!text[0]) {
-		rc = parse_endpoint(s->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, &none,
-				    e);
+		rc = parse_peer(s->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, e);
 		rc = rc ? rc : route_source(sched, port, text, e);
 		if (rc)
 			return rc;

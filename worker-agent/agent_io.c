@@ -445,9 +445,8 @@ static void add_rail(struct agent *a, const char *addr, uint64_t rate)
 static int take_rail(struct agent *a, const char *spec, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1], addr[ADDR_LEN_MAX + 1];
-	uint16_t port;
 	uint64_t rate;
-	int rc = parse_endpoint(spec, 1, host, &port, &rate, e);
+	int rc = parse_rail(spec, host, &rate, e);
 
 	rc = rc ? rc : route_numeric(host, addr, e);
 	if (rc)
@@ -467,7 +466,6 @@ int ad_rails_start(struct agent *a, struct err *e)
 {
 	char sched[ADDR_LEN_MAX + 1], source[ADDR_LEN_MAX + 1];
 	uint16_t port;
-	uint64_t rate;
 	int rc;
 
 	if (a->opt.rails.n > RAILS_MAX)
@@ -479,7 +477,7 @@ int ad_rails_start(struct agent *a, struct err *e)
 	}
 	if (a->nrails)
 		return 0;
-	rc = parse_endpoint(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, &rate, e);
+	rc = parse_peer(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, e);
 	rc = rc ? rc : route_source(sched, port, source, e);
 	if (rc)
 		return rc;

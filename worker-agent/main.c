@@ -21,7 +21,7 @@ static const struct opt options[] = {
 	DAEMON_OPTIONS,
 	{ "socket", OPT_STR, OPT(socket), "/run/tally/agent.sock", 0, 0, "PATH",
 	  "Unix socket where training processes attach" },
-	{ "rail", OPT_ENDPOINTS, OPT(rails), NULL, 0, 0, "ADDR[@BITRATE]",
+	{ "rail", OPT_RAILS, OPT(rails), NULL, 0, 0, "ADDR[@BITRATE]",
 	  "address of a card to use, once per card (default: the one that leads to the "
 	  "scheduler)" },
 	{ "links", OPT_U64, OPT(links), NULL, 1, LINKS_PER_RAIL_MAX, "N",

@@ -178,9 +178,30 @@ static bool host_ok(const char *host, size_t len, bool bracketed)
 	return !is_odd_number(host, len);
 }
 
+/* What an address may have beside its host, and how it is said. */
+struct form {
+	bool port, rate;
+	const char *examples;
+};
+
+static const struct form endpoint_form = {
+	.port = true, .rate = true, .examples = "10.0.0.1:7000, [fe80::1]:7000, a port alone as "
+						":7000, or host:7000@25gbit",
+};
+static const struct form listen_form = {
+	.port = true, .examples = "10.0.0.1:7000, [fe80::1]:7000, or a port alone as :7000",
+};
+static const struct form peer_form = {
+	.port = true, .examples = "10.0.0.1:7000, [fe80::1]:7000 or host:7000",
+};
+static const struct form rail_form = {
+	.rate = true, .examples = "10.0.0.1, [fe80::1] or host@25gbit",
+};
+
 struct endpoint {
 	const char *host;
 	size_t host_len;
+	bool has_port;
 	uint64_t port, bits_per_s;
 };
 
@@ -204,51 +225,106 @@ static bool read_address(const char *s, const char *end, struct endpoint *ep)
 	len = (size_t)(end - stop) - 1;
 	if (*stop != ':' || len >= sizeof(port))
 		return false;
+	ep->has_port = true;
 	memcpy(port, stop + 1, len);
 	port[len] = '\0';
 	return !parse_u64(port, 0, UINT16_MAX, &ep->port, NULL);
+}
+
+static int read_endpoint(const char *s, const struct form *f, struct endpoint *ep, struct err *e)
+{
+	const char *at = strchr(s, '@');
+	int rc;
+
+	if (!read_address(s, at ? at : s + strlen(s), ep))
+		return err_set(e, TALLY_EINVAL, "\"%s\" is no address; say %s", s, f->examples);
+	if (ep->has_port && !f->port)
+		return err_set(e, TALLY_EINVAL, "\"%s\": no port belongs here; say %s", s,
+			       f->examples);
+	if (!at)
+		return 0;
+	if (!f->rate)
+		return err_set(e, TALLY_EINVAL, "\"%s\": no bit rate belongs here; say %s", s,
+			       f->examples);
+	rc = parse_bitrate(at + 1, 0, UINT64_MAX, &ep->bits_per_s, e);
+	if (!rc && !ep->bits_per_s)
+		rc = err_set(e, TALLY_EINVAL, "\"%s\": a card of 0 bit/s", s);
+	return rc;
+}
+
+static void take_host(const struct endpoint *ep, char host[ADDR_LEN_MAX + 1])
+{
+	memcpy(host, ep->host, ep->host_len);
+	host[ep->host_len] = '\0';
 }
 
 int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 		   uint16_t *port, uint64_t *bits_per_s, struct err *e)
 {
 	struct endpoint ep = { .port = default_port };
-	const char *at = strchr(s, '@');
+	int rc = read_endpoint(s, &endpoint_form, &ep, e);
 
-	if (!read_address(s, at ? at : s + strlen(s), &ep))
-		return err_set(e, TALLY_EINVAL, "\"%s\" is no address; say 10.0.0.1:7000, "
-			       "[fe80::1]:7000, a port alone as :7000, or host:7000@25gbit", s);
-	if (at) {
-		int rc = parse_bitrate(at + 1, 0, UINT64_MAX, &ep.bits_per_s, e);
-
-		if (rc)
-			return rc;
-		if (!ep.bits_per_s)
-			return err_set(e, TALLY_EINVAL, "\"%s\": a card of 0 bit/s", s);
-	}
-	memcpy(host, ep.host, ep.host_len);
-	host[ep.host_len] = '\0';
+	if (rc)
+		return rc;
+	take_host(&ep, host);
 	*port = (uint16_t)ep.port;
 	*bits_per_s = ep.bits_per_s;
+	return 0;
+}
+
+int parse_listen(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
+		 uint16_t *port, struct err *e)
+{
+	struct endpoint ep = { .port = default_port };
+	int rc = read_endpoint(s, &listen_form, &ep, e);
+
+	if (rc)
+		return rc;
+	take_host(&ep, host);
+	*port = (uint16_t)ep.port;
 	return 0;
 }
 
 int parse_peer(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 	       uint16_t *port, struct err *e)
 {
-	char name[ADDR_LEN_MAX + 1];
-	uint16_t number;
-	uint64_t rate;
-	int rc = parse_endpoint(s, default_port, name, &number, &rate, e);
+	struct endpoint ep = { .port = default_port };
+	int rc = read_endpoint(s, &peer_form, &ep, e);
 
 	if (rc)
 		return rc;
-	if (!name[0])
+	if (!ep.host_len)
 		return err_set(e, TALLY_EINVAL, "it names no host");
-	if (!number)
+	if (!ep.port)
 		return err_set(e, TALLY_EINVAL, "its port cannot be 0");
-	memcpy(host, name, strlen(name) + 1);
-	*port = number;
+	take_host(&ep, host);
+	*port = (uint16_t)ep.port;
+	return 0;
+}
+
+static bool is_every_address(const char *host)
+{
+	struct in6_addr v6;
+	struct in_addr v4;
+
+	return (inet_pton(AF_INET, host, &v4) == 1 && v4.s_addr == INADDR_ANY) ||
+	       (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6));
+}
+
+int parse_rail(const char *s, char host[ADDR_LEN_MAX + 1], uint64_t *bits_per_s, struct err *e)
+{
+	char name[ADDR_LEN_MAX + 1];
+	struct endpoint ep = { 0 };
+	int rc = read_endpoint(s, &rail_form, &ep, e);
+
+	if (rc)
+		return rc;
+	take_host(&ep, name);
+	if (is_every_address(name))
+		return err_set(e, TALLY_EINVAL, "\"%s\" is no card's address; say %s", s,
+			       rail_form.examples);
+	memcpy(host, name, ep.host_len + 1);
+	*bits_per_s = ep.bits_per_s;
 	return 0;
 }
 

@@ -32,9 +32,16 @@ int parse_decimal(const char *s, double min, double max, double *v, struct err *
 int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 		   uint16_t *port, uint64_t *bits_per_s, struct err *e);
 
-/* The same for somebody to connect to: with a host, and a port that is not 0. */
+/* The same without a bit rate: to listen where no card is meant. */
+int parse_listen(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
+		 uint16_t *port, struct err *e);
+
+/* For somebody to connect to: with a host, a port that is not 0, and no bit rate. */
 int parse_peer(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 	       uint16_t *port, struct err *e);
+
+/* A card: "host" or "[v6]", not every address, without a port, with "@bitrate" or not. */
+int parse_rail(const char *s, char host[ADDR_LEN_MAX + 1], uint64_t *bits_per_s, struct err *e);
 
 /* "10.0.0.1:7000", "[fe80::1]:7000"; returns buf. */
 #define ENDPOINT_TEXT	(ADDR_LEN_MAX + 16)	/* room enough */

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/parse.h"
 #include "common/base/utf8.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
@@ -52,15 +51,6 @@ static int find_name(struct daemon *d, struct err *e)
 	return rc;
 }
 
-/* Whether it can be connected to at all; who does has a default for the port. */
-static int check_scheduler(const char *typed, struct err *e)
-{
-	char host[ADDR_LEN_MAX + 1];
-	uint16_t port;
-
-	return parse_peer(typed, 1, host, &port, e) ? err_wrap(e, "--scheduler %s", typed) : 0;
-}
-
 /* Half of the CPUs, at least two where there are two, at most four. */
 static uint32_t count_engines(uint64_t asked)
 {
@@ -77,7 +67,6 @@ static int set_up(struct daemon *d, struct err *e)
 
 	rc = rc ? rc : secret_read(d->opt->secret_file, d->secret, sizeof(d->secret), e);
 	rc = rc ? rc : find_name(d, e);
-	rc = rc ? rc : check_scheduler(d->opt->scheduler, e);
 	if (rc)
 		return rc;
 	d->nengines = count_engines(d->opt->engines);

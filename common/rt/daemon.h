@@ -25,7 +25,7 @@ struct daemon_options {
 
 #define DAEMON_OPTION(f) offsetof(struct daemon_options, f)
 #define DAEMON_OPTIONS \
-	{ "scheduler", OPT_ENDPOINT, DAEMON_OPTION(scheduler), "127.0.0.1:7470", 0, 0, \
+	{ "scheduler", OPT_PEER, DAEMON_OPTION(scheduler), "127.0.0.1:7470", 0, 0, \
 	  "HOST:PORT", \
 	  "where the scheduler listens" }, \
 	{ "name", OPT_STR, DAEMON_OPTION(name), NULL, 0, 0, "NAME", \

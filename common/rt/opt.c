@@ -158,12 +158,24 @@ static int set_flag(const char *value, bool *field, struct err *e)
 	return err_set(e, TALLY_EINVAL, "must be yes or no");
 }
 
-static int check_endpoint(const char *value, struct err *e)
+static bool is_list(const struct opt *o)
+{
+	return o->type == OPT_ENDPOINTS || o->type == OPT_RAILS;
+}
+
+/* Who uses the address has a default for the port. */
+static int check_address(const struct opt *o, const char *value, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1];
 	uint64_t bits_per_s;
 	uint16_t port;
 
+	if (o->type == OPT_LISTEN)
+		return parse_listen(value, 1, host, &port, e);
+	if (o->type == OPT_PEER)
+		return parse_peer(value, 1, host, &port, e);
+	if (o->type == OPT_RAILS)
+		return parse_rail(value, host, &bits_per_s, e);
 	return parse_endpoint(value, 1, host, &port, &bits_per_s, e);
 }
 
@@ -188,11 +200,13 @@ static int set_field(const struct opt *o, void *fields, const char *value, bool 
 	case OPT_STR:
 		*(const char **)field = value;
 		return 0;
-	case OPT_ENDPOINT:
+	case OPT_LISTEN:
+	case OPT_PEER:
 		*(const char **)field = value;
-		return check_endpoint(value, e);
+		return check_address(o, value, e);
 	case OPT_ENDPOINTS:
-		code = check_endpoint(value, e);
+	case OPT_RAILS:
+		code = check_address(o, value, e);
 		return code ? code : add_to_list(field, value, fresh, e);
 	case OPT_FLAG:
 		return set_flag(value, field, e);
@@ -260,7 +274,7 @@ static int take_line(void *ctx, uint32_t line, char *name, char *value, struct e
 	(void)line;
 	if (!o)
 		return unknown(ps, FROM_FILE, name, e);
-	if (o->type != OPT_ENDPOINTS && ps->seen[o - ps->p->table] == FROM_FILE)
+	if (!is_list(o) && ps->seen[o - ps->p->table] == FROM_FILE)
 		return err_set(e, TALLY_EINVAL, "%s is given twice", name);
 	text = keep(value);
 	if (!text)
@@ -361,7 +375,7 @@ static void describe(const struct opt *o, char *buf, size_t len)
 	if (number && o->max)
 		snprintf(range, sizeof(range), "%s to %s", limit_text(o, o->min, min, sizeof(min)),
 			 limit_text(o, o->max, max, sizeof(max)));
-	if (o->type == OPT_ENDPOINTS)
+	if (is_list(o))
 		snprintf(range, sizeof(range), "may be repeated");
 	snprintf(buf, len, "%s%s%s%s%s%s", o->help, def[0] || range[0] ? " (" : "", def,
 		 def[0] && range[0] ? "; " : "", range, def[0] || range[0] ? ")" : "");
@@ -429,13 +443,15 @@ static void show_row(const struct opt *o, const void *field, FILE *out)
 
 	switch (o->type) {
 	case OPT_STR:
-	case OPT_ENDPOINT:
+	case OPT_LISTEN:
+	case OPT_PEER:
 		if (*(const char *const *)field)
 			fprintf(out, "%s = %s\n", o->name, *(const char *const *)field);
 		else
 			fprintf(out, "# %s =\n", o->name);
 		break;
 	case OPT_ENDPOINTS:
+	case OPT_RAILS:
 		for (uint32_t i = 0; i < list->n; i++)
 			fprintf(out, "%s = %s\n", o->name, list->v[i]);
 		if (list->n == 0)

@@ -19,8 +19,10 @@
 
 enum opt_type {
 	OPT_STR,		/* const char * */
-	OPT_ENDPOINT,		/* const char *, as parse_endpoint() wants it */
-	OPT_ENDPOINTS,		/* struct opt_list of such: may be given several times */
+	OPT_LISTEN,		/* const char *, as parse_listen() wants it */
+	OPT_PEER,		/* const char *, as parse_peer() wants it */
+	OPT_ENDPOINTS,		/* struct opt_list, given several times: as parse_endpoint() */
+	OPT_RAILS,		/* the same: as parse_rail() wants them */
 	OPT_U64,		/* uint64_t in [min, max] */
 	OPT_BYTES,		/* uint64_t, "64M" */
 	OPT_BITRATE,		/* uint64_t, "25gbit" */

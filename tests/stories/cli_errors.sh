@@ -67,6 +67,8 @@ for verb in status nodes jobs tensors; do
 	expect_text "$TMP/err" '--scheduler'
 	TALLY_SCHEDULER=127.0.0.1:1 try 5 'no scheduler at 127.0.0.1:1' $verb --json
 	try 2 'no address' $verb --scheduler 127.0.0.1:port
+	! grep -Eq 'gbit|alone' "$TMP/err" || fail 'what is no scheduler is recommended as one'
+	try 2 'no bit rate belongs here' $verb --scheduler 127.0.0.1:7470@5gbit
 	try 2 'scheduler :7470: it names no host' $verb --scheduler :7470
 	try 2 '--timeout' $verb --timeout 0
 	try 2 "unexpected argument 'all'" $verb all
@@ -131,8 +133,9 @@ check()		# CODE REGEX PROGRAM ARGUMENT...
 for daemon in tally-server tally-agent; do
 	check 0 'are right' $daemon --scheduler '[::1]:7470' --name 'rack 1/ä'
 	check 2 "--scheduler ''.*no address" $daemon --scheduler ''
-	check 2 '--scheduler :7470: it names no host' $daemon --scheduler :7470
-	check 2 '--scheduler 127.0.0.1:0: its port' $daemon --scheduler 127.0.0.1:0
+	check 2 "--scheduler ':7470': it names no host" $daemon --scheduler :7470
+	check 2 "--scheduler '127.0.0.1:0': its port" $daemon --scheduler 127.0.0.1:0
+	check 2 '--scheduler.* no bit rate .* or host:7000$' $daemon --scheduler h:1@5gbit
 	check 2 "--name ''.*1 to 255" $daemon --name ''
 	check 2 '--name.*control' $daemon --name $'a\nb'
 	check 2 '--name' $daemon --name "$(printf '%0300d' 1)"
@@ -171,7 +174,12 @@ check 0 'are right' tally-server --memory 1PiB
 printf '# empty\n' > "$TMP/conf"
 check 2 '--config is given twice' tally-scheduler --config "$TMP/conf" --config "$TMP/conf"
 check 0 'are right' tally-scheduler --config "$TMP/conf" --window 8M --window 4M
+check 2 '--listen.* no bit rate .* as :7000$' tally-scheduler --listen 127.0.0.1:7470@5gbit
 check 2 '--rail.*@x' tally-agent --rail 10.0.0.1@x
+check 2 '--rail.* no port .* or host@25gbit$' tally-agent --rail 127.0.0.1:99
+for every in 0.0.0.0 '[::]@1gbit'; do
+	check 2 "--rail.*no card's address; say 10\\.0\\.0\\.1, " tally-agent --rail "$every"
+done
 check 2 '--rail.*0 bit/s' tally-agent --rail 10.0.0.1@0bit
 check 1 '--topology.*cannot read /nonexistent' tally-agent --topology /nonexistent
 for twice in '--rail 127.0.0.1 --rail localhost' '--scheduler 127.0.0.1:0'; do

@@ -72,6 +72,10 @@ ignored 'leave out --rail' --rail 127.0.0.1 --listen 127.0.0.1
 ignored 'say one --rail' --rail 127.0.0.1 --rail 127.0.0.2 --peer 127.0.0.1
 expect_status 1 "$BIN/tally" doctor --peer 127.0.0.1 --rail 192.0.2.77
 expect_text "$TMP/err" '--rail 192\.0\.2\.77 is not an address of this machine'
+expect_status 1 "$BIN/tally" doctor --rail 0.0.0.0
+expect_text "$TMP/out" 'rail +"0\.0\.0\.0" is no card'
+expect_status 2 "$BIN/tally" doctor --peer 127.0.0.1@1gbit
+expect_text "$TMP/err" '--peer: .*no bit rate belongs here'
 
 # With port 0 it says which one it is.
 start_daemon any "$BIN/tally" doctor --listen 127.0.0.1:0 --once

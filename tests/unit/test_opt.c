@@ -17,8 +17,8 @@ struct fields {
 #define F(m) offsetof(struct fields, m)
 static const struct opt rows[] = {
 	{ "listen", OPT_STR, F(listen), "0.0.0.0:7471", 0, 0, "HOST:PORT", "where to listen" },
-	{ "peer", OPT_ENDPOINT, F(peer), NULL, 0, 0, "HOST:PORT", "whom to ask" },
-	{ "rail", OPT_ENDPOINTS, F(rails), NULL, 0, 0, "ADDR[@RATE]", "a card to use" },
+	{ "peer", OPT_PEER, F(peer), NULL, 0, 0, "HOST:PORT", "whom to ask" },
+	{ "rail", OPT_RAILS, F(rails), NULL, 0, 0, "ADDR[@RATE]", "a card to use" },
 	{ "engines", OPT_U64, F(engines), "2", 1, 16, "N",
 	  "data threads, each with a shard of the keys and a processor of its own near the card" },
 	{ "pool", OPT_BYTES, F(pool), "64M", 1 << 20, 0, "BYTES", "memory for chunks" },
@@ -134,6 +134,8 @@ START_TEST(bad_value_is_refused_with_its_range)
 		{ "--engines", "" }, { "--engines", "-1" }, { "--pool", "1K" },
 		{ "--pool", "many" }, { "--rate", "fast" },
 		{ "--peer", "" }, { "--peer", "h:65536" }, { "--rail", "10.0.0.1@x" },
+		{ "--peer", "h:1@5gbit" }, { "--peer", ":1" }, { "--rail", "10.0.0.1:99" },
+		{ "--rail", "[::]" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

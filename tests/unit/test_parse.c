@@ -211,9 +211,58 @@ START_TEST(endpoints_refuse_the_whole_string_and_write_nothing)
 }
 END_TEST
 
+START_TEST(addresses_to_listen_at_have_no_rate)
+{
+	char host[ADDR_LEN_MAX + 1] = "untouched";
+	struct err e = { 0 };
+	uint16_t port = 6;
+
+	ck_assert_int_eq(parse_listen("10.0.0.1:1@5gbit", 1, host, &port, &e), TALLY_EINVAL);
+	ck_assert_str_eq(e.text, "\"10.0.0.1:1@5gbit\": no bit rate belongs here; say "
+			 "10.0.0.1:7000, [fe80::1]:7000, or a port alone as :7000");
+	ck_assert_int_eq(parse_listen("7000", 1, host, &port, &e), TALLY_EINVAL);
+	ck_assert_ptr_nonnull(strstr(e.text, "a port alone as :7000"));
+	ck_assert_str_eq(host, "untouched");
+	ck_assert_uint_eq(port, 6);
+	ck_assert_int_eq(parse_listen(":7000", 1, host, &port, NULL), 0);
+	ck_assert_str_eq(host, "");
+	ck_assert_uint_eq(port, 7000);
+	ck_assert_int_eq(parse_listen("[::1]", 7470, host, &port, NULL), 0);
+	ck_assert_str_eq(host, "::1");
+	ck_assert_uint_eq(port, 7470);
+}
+END_TEST
+
+START_TEST(rails_are_addresses_of_cards)
+{
+	static const char *const none[] = {
+		"10.0.0.1:99", "10.0.0.1:0", ":99", "@25gbit", "[::1]:99@1g", "0.0.0.0", "[::]",
+		"0.0.0.0@25gbit", "[0::0]", "10.0.0.1@0bit", "10.0.0.1@x", "::1", "",
+	};
+	char host[ADDR_LEN_MAX + 1] = "untouched";
+	struct err e = { 0 };
+	uint64_t rate = 5;
+
+	for (size_t i = 0; i < ARRAY_SIZE(none); i++)
+		ck_assert_int_eq(parse_rail(none[i], host, &rate, &e), TALLY_EINVAL);
+	ck_assert_int_eq(parse_rail("10.0.0.1:99", host, &rate, &e), TALLY_EINVAL);
+	ck_assert_str_eq(e.text, "\"10.0.0.1:99\": no port belongs here; say 10.0.0.1, "
+			 "[fe80::1] or host@25gbit");
+	ck_assert_str_eq(host, "untouched");
+	ck_assert_uint_eq(rate, 5);
+	ck_assert_int_eq(parse_rail("[fe80::1%eth0]@25g", host, &rate, NULL), 0);
+	ck_assert_str_eq(host, "fe80::1%eth0");
+	ck_assert_uint_eq(rate, 25000000000);
+	ck_assert_int_eq(parse_rail("localhost", host, &rate, NULL), 0);
+	ck_assert_uint_eq(rate, 0);
+}
+END_TEST
+
 START_TEST(peers_have_a_host_and_a_port)
 {
-	static const char *const nobody[] = { ":7470", "@25gbit", "10.0.0.1:0", "[::1]:0", "" };
+	static const char *const nobody[] = {
+		":7470", "@25gbit", "10.0.0.1:0", "[::1]:0", "", "10.0.0.1:7470@25gbit",
+	};
 	char host[ADDR_LEN_MAX + 1] = "untouched";
 	uint16_t port = 6;
 
@@ -338,6 +387,7 @@ START_TEST(random_text_never_crashes_a_parser)
 		good += !parse_u64(text, 0, UINT64_MAX, &v, NULL);
 		good += !parse_decimal(text, 0, 1e9, &d, NULL);
 		good += !parse_endpoint(text, 1, host, &port, &v, NULL);
+		good += !parse_rail(text, host, &v, NULL);
 	}
 	ck_assert_int_gt(good, 100);
 }
@@ -362,6 +412,8 @@ int main(void)
 	tcase_add_loop_test(t, endpoints_have_host_port_and_rate, 0, ARRAY_SIZE(good_endpoints));
 	tcase_add_loop_test(t, endpoints_refuse_the_whole_string_and_write_nothing, 0,
 			    ARRAY_SIZE(bad_endpoints));
+	tcase_add_test(t, addresses_to_listen_at_have_no_rate);
+	tcase_add_test(t, rails_are_addresses_of_cards);
 	tcase_add_test(t, peers_have_a_host_and_a_port);
 	tcase_add_test(t, endpoint_hosts_end_at_their_limit);
 	tcase_add_loop_test(t, bytes_are_shown_in_the_unit_that_fits, 0, ARRAY_SIZE(shown_bytes));
