@@ -454,6 +454,7 @@ static void print_start(struct bench *b)
 	       "algbw", "busbw", "errors");
 	printf("#%12s %12s %9s %12s %12s %10s %10s %8s\n", "(B)", "(elements)", "", "(us)",
 	       "(us)", "(Gbit/s)", "(Gbit/s)", "");
+	fflush(stdout);
 }
 
 static void print_errors(struct bench *b, uint64_t errors)

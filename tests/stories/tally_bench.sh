@@ -43,6 +43,16 @@ rows 'len(r) == 1 and not d["checked"] and d["complete"]'
 rows 'd["errors"] is None and r[0]["errors"] is None'
 say 'not checked: there is no number of errors'
 
+# The ranks' sizes differ, so that each waits for the other before its first row.
+start_daemon waiting "$BIN/tally" local --agents 2 --ranks 2 -- bash -c \
+	'[ $TALLY_RANK = 0 ] && size=4K || size=8K; exec "$0" bench -b $size -e $size' "$BIN/tally"
+wait_until 60 'the header is there before the first row' \
+	grep -Eq '^# +\(B\) ' "$TMP/waiting.log"
+! grep -Eq '^ +[0-9]+ ' "$TMP/waiting.log" || fail 'there was a row: this has tested nothing'
+kill "$PID"
+wait "$PID"
+say 'the header does not wait for a row'
+
 # Rank 1 goes after the first size: rank 0 has one row, and says that it is not all.
 cat > "$TMP/rank.sh" << 'END'
 [ "$TALLY_RANK" = 0 ] && end=16K || end=4K
