@@ -145,7 +145,10 @@ static bool take_option(struct bench_opts *o, int c)
 		return take_factor(o);
 	case OPT_DTYPE:
 		o->dtype = dtype_from_name(optarg);
-		return o->dtype ? true : wrong("--dtype", "no such type, e.g. float32");
+#define X(e, num, name, bytes) " " name
+		return o->dtype ? true
+			: wrong("--dtype", "no such type; there are" DTYPE_TABLE(X));
+#undef X
 	case OPT_OP:
 		o->op = !strcmp(optarg, "mean") ? ROP_MEAN : ROP_SUM;
 		return o->op == ROP_MEAN || !strcmp(optarg, "sum") ? true

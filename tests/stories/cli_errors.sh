@@ -110,7 +110,7 @@ try 1 'agent-0\.log: is the disk full' local --keep-logs "$TMP/full" --agent-arg
 try 5 'does tally-agent run' bench
 expect_text "$TMP/err" 'tally local --agents 2'
 TALLY_SOCKET=/nonexistent try 5 '/nonexistent' bench
-try 2 '--dtype' bench --dtype float31
+try 2 '--dtype: no such type; there are float32 .* bfloat16 .* int64$' bench --dtype FLOAT32
 try 2 '--op' bench --op product
 try 2 '-f' bench -f 1
 try 2 '-f' bench -f 0x2
