@@ -27,6 +27,7 @@
 #define LOOK_MS		20	/* between two looks at what has no event to wait for */
 #define STOP_MS		3000u
 #define LOG_LINES	12
+#define SCHEDULER	"scheduler"	/* its name among the nodes'; there is one */
 
 /* What every card of the made-up machines claims: equal, so shares are equal. */
 #define CARD		"10gbit"
@@ -107,8 +108,10 @@ static int spawn(struct local *l, struct args *a, const char *name, struct err *
 		close(spec.out_fd);
 	if (rc)
 		return rc;
-	snprintf(label, sizeof(label), "%s %s", program,
-		 strcmp(name, "scheduler") ? name : "");
+	if (strcmp(name, SCHEDULER))
+		snprintf(label, sizeof(label), "%s %s", program, name);
+	else
+		snprintf(label, sizeof(label), "%s", program);
 	c = sup_add(&l->sup, CHILD_DAEMON, label, pid, -1, e);
 	snprintf(c->log, sizeof(c->log), "%s", log);
 	return 0;
@@ -124,7 +127,7 @@ static int start_scheduler(struct local *l, struct err *e)
 	arg2(&a, "--listen", listen);
 	arg2(&a, "--state-dir", join(state, l->dir, "state", ""));
 	arg2(&a, "--port-file", join(port, l->dir, "port", ""));
-	return spawn(l, &a, "scheduler", e);
+	return spawn(l, &a, SCHEDULER, e);
 }
 
 static int start_server(struct local *l, const char *name, const char *machine, struct err *e)

@@ -169,13 +169,15 @@ expect_nothing_left 'after a rank that crashes'
 
 # ---- a daemon dies: its end is told, and the job's ----
 one_of() { for p in $(runs_of_ours); do grep -qz -- "$1" "/proc/$p/cmdline" && echo "$p"; done; }
-start_local "$SLEEP"
-wait_until 30 'all ranks are up' ranks_up 3
-kill -KILL "$(one_of '^cpu-0$')"
-wait "$PID" && fail 'a dead server went unnoticed'
-expect_text "$TMP/local.log" 'tally-server cpu-0 was killed by signal 9'
-expect_text "$TMP/local.log" 'registered'
-expect_nothing_left 'after a daemon died'
+for case in '^cpu-0$:tally-server cpu-0' '/tally-scheduler$:tally-scheduler'; do
+	start_local "$SLEEP"
+	wait_until 30 'all ranks are up' ranks_up 3
+	kill -KILL "$(one_of "${case%:*}")"
+	wait "$PID" && fail "a dead ${case#*:} went unnoticed"
+	expect_text "$TMP/local.log" "tally local: ${case#*:} was killed by signal 9"
+	expect_text "$TMP/local.log" '^    .*registered'
+	expect_nothing_left "after ${case#*:} died"
+done
 
 # ---- the output of rank 0 alone is standard output ----
 UP=$TMP/up DO='echo "{}"' expect_status 0 "$BIN/tally" local --agents 1 --ranks 2 \
