@@ -15,13 +15,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/parse.h"
 #include "common/ctl/ctl.h"
 
 struct ctl_client {
 	int fd;
 	uint32_t timeout_ms;
 	mono_t deadline;		/* of the call at hand */
-	char peer[ADDR_LEN_MAX + 16];
+	char peer[ENDPOINT_TEXT];
 	uint8_t *body;			/* owned; of the last answer */
 	uint8_t *mem;			/* owned; what the last answer points into */
 };
@@ -171,7 +172,7 @@ int ctl_client_open(struct ctl_client **out, const char *host, uint16_t port, ui
 		snprintf(c->peer, sizeof(c->peer), "%s", host);
 		code = connect_unix(c, host, e);
 	} else {
-		snprintf(c->peer, sizeof(c->peer), "%.*s:%u", (int)ADDR_LEN_MAX, host, port);
+		fmt_endpoint(c->peer, sizeof(c->peer), host, port);
 		code = connect_tcp(c, host, port, e);
 	}
 	if (code < 0)

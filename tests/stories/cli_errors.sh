@@ -73,6 +73,9 @@ for verb in status nodes jobs tensors; do
 	try 2 '--timeout' $verb --timeout 0
 	try 2 "unexpected argument 'all'" $verb all
 done
+if [ -e /proc/net/if_inet6 ]; then
+	try 5 'cannot connect to \[::1\]:1: ' status --scheduler '[::1]:1'
+fi
 # A name without an address: starting a scheduler there is no remedy.
 try 5 'no scheduler at no-such-host.invalid: cannot find the address of no-such-host.invalid' \
 	status --scheduler no-such-host.invalid
