@@ -27,6 +27,7 @@
 #define LOOK_MS		20	/* between two looks at what has no event to wait for */
 #define STOP_MS		3000u
 #define LOG_LINES	12
+#define LOGS_MAX	4	/* of those that are missing; all are named */
 #define SCHEDULER	"scheduler"	/* its name among the nodes'; there is one */
 
 /* What every card of the made-up machines claims: equal, so shares are equal. */
@@ -186,94 +187,7 @@ static int start_nodes(struct local *l, struct err *e)
 	return rc;
 }
 
-/* ---- waiting until they are up ---- */
-
-/* The scheduler writes its port when it listens; a file of digits and a newline. */
-static bool scheduler_listens(struct local *l)
-{
-	char path[PATH_MAX];
-	FILE *f = fopen(join(path, l->dir, "port", ""), "re");
-	unsigned port = 0;
-	char end = 0;
-
-	if (!f)
-		return false;
-	if (fscanf(f, "%5u%c", &port, &end) == 2 && end == '\n' && port > 0 && port < 65536)
-		snprintf(l->scheduler, sizeof(l->scheduler), "127.0.0.1:%u", port);
-	fclose(f);
-	return l->scheduler[0];
-}
-
-static uint32_t nodes_expected(const struct local *l)
-{
-	return l->agents + l->servers + (l->colocated ? l->agents : 0);
-}
-
-static bool all_registered(struct local *l)
-{
-	const struct query_where where = { .endpoint = l->scheduler, .timeout_ms = ASK_MS };
-	struct query s = { 0 };
-	struct err e;
-	uint32_t n = 0;
-	char path[PATH_MAX];
-
-	for (uint32_t i = 0; i < l->agents; i++)
-		if (access(local_socket(l, i, path), F_OK))
-			return false;
-	if (query_ask(&s, &where, QUERY_NODES, "", &e))
-		return false;
-	for (uint32_t i = 0; i < s.report->nnodes; i++)
-		n += !strcmp(s.report->nodes[i].state, "up");
-	query_close(&s);
-	return n == nodes_expected(l);
-}
-
-static bool wait_up(struct local *l, bool (*up)(struct local *), const char *what)
-{
-	mono_t end = loop_now() + mono_ms(UP_MS);
-
-	while (!up(l)) {
-		if (local_daemon_died(l)) {
-			local_tell_death(l);
-			return false;
-		}
-		if (l->sup.signum)
-			return false;
-		if (loop_now() > end) {
-			fprintf(stderr, "tally local: %s within %u s; "
-				"look at the logs with --keep-logs DIR\n", what, UP_MS / 1000);
-			return false;
-		}
-		sup_turn(&l->sup, LOOK_MS);
-	}
-	return true;
-}
-
-int local_cluster_up(struct local *l)
-{
-	struct err e;
-	int rc = start_scheduler(l, &e);
-
-	if (!rc) {
-		if (!wait_up(l, scheduler_listens, "the scheduler does not listen"))
-			return CMD_FAILED;
-		rc = start_nodes(l, &e);
-	}
-	if (rc) {
-		fprintf(stderr, "tally local: %s\n", e.text);
-		return CMD_FAILED;
-	}
-	if (!wait_up(l, all_registered, "not all agents and servers registered"))
-		return CMD_FAILED;
-	return CMD_OK;
-}
-
-/* ---- their end ---- */
-
-bool local_daemon_died(const struct local *l)
-{
-	return sup_first_ended(&l->sup, CHILD_DAEMON, false) != NULL;
-}
+/* ---- what their logs say ---- */
 
 /* The last lines of a file, indented; a full disk leaves none. */
 static void print_tail(const char *path)
@@ -298,6 +212,132 @@ static void print_tail(const char *path)
 	for (char *save, *line = strtok_r(buf + from, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save))
 		fprintf(stderr, "    %s\n", line);
+}
+
+/* ---- waiting until they are up ---- */
+
+/* The scheduler writes its port when it listens; a file of digits and a newline. */
+static bool scheduler_listens(struct local *l)
+{
+	char path[PATH_MAX];
+	FILE *f = fopen(join(path, l->dir, "port", ""), "re");
+	unsigned port = 0;
+	char end = 0;
+
+	if (!f)
+		return false;
+	if (fscanf(f, "%5u%c", &port, &end) == 2 && end == '\n' && port > 0 && port < 65536)
+		snprintf(l->scheduler, sizeof(l->scheduler), "127.0.0.1:%u", port);
+	fclose(f);
+	return l->scheduler[0];
+}
+
+static bool ask_nodes(const struct local *l, struct query *s)
+{
+	const struct query_where where = { .endpoint = l->scheduler, .timeout_ms = ASK_MS };
+	struct err e;
+
+	*s = (struct query){ 0 };
+	return query_ask(s, &where, QUERY_NODES, "", &e) == 0;
+}
+
+/* Nodes have names of their own here, whatever their kind. */
+static bool is_up(const struct query *s, const struct child *c)
+{
+	const char *name = strchr(c->label, ' ') + 1;
+
+	for (uint32_t i = 0; i < s->report->nnodes; i++)
+		if (!strcmp(s->report->nodes[i].name, name))
+			return !strcmp(s->report->nodes[i].state, "up");
+	return false;
+}
+
+/* The children are the scheduler and then the nodes. */
+static bool all_registered(struct local *l)
+{
+	struct query s;
+	bool all = true;
+	char path[PATH_MAX];
+
+	for (uint32_t i = 0; i < l->agents; i++)
+		if (access(local_socket(l, i, path), F_OK))
+			return false;
+	if (!ask_nodes(l, &s))
+		return false;
+	for (uint32_t i = 1; i < l->sup.count; i++)
+		all = all && is_up(&s, &l->sup.children[i]);
+	query_close(&s);
+	return all;
+}
+
+/* The time is over: says who is missing; true: nobody is by now. */
+static bool none_missing(const struct local *l)
+{
+	struct query s;
+	uint32_t missing = 0;
+
+	if (!l->scheduler[0] || !ask_nodes(l, &s)) {
+		fprintf(stderr, "tally local: the scheduler did not answer within %u s; its log "
+			"ends:\n", UP_MS / 1000);
+		print_tail(l->sup.children[0].log);
+		return false;
+	}
+	for (uint32_t i = 1; i < l->sup.count; i++) {
+		const struct child *c = &l->sup.children[i];
+
+		if (is_up(&s, c))
+			continue;
+		fprintf(stderr, "tally local: %s did not register within %u s%s\n", c->label,
+			UP_MS / 1000, missing < LOGS_MAX ? "; its log ends:" : "");
+		if (missing++ < LOGS_MAX)
+			print_tail(c->log);
+	}
+	query_close(&s);
+	return !missing;
+}
+
+static bool wait_up(struct local *l, bool (*up)(struct local *))
+{
+	mono_t end = loop_now() + mono_ms(UP_MS);
+
+	while (!up(l)) {
+		if (local_daemon_died(l)) {
+			local_tell_death(l);
+			return false;
+		}
+		if (l->sup.signum)
+			return false;
+		if (loop_now() > end)
+			return none_missing(l);
+		sup_turn(&l->sup, LOOK_MS);
+	}
+	return true;
+}
+
+int local_cluster_up(struct local *l)
+{
+	struct err e;
+	int rc = start_scheduler(l, &e);
+
+	if (!rc) {
+		if (!wait_up(l, scheduler_listens))
+			return CMD_FAILED;
+		rc = start_nodes(l, &e);
+	}
+	if (rc) {
+		fprintf(stderr, "tally local: %s\n", e.text);
+		return CMD_FAILED;
+	}
+	if (!wait_up(l, all_registered))
+		return CMD_FAILED;
+	return CMD_OK;
+}
+
+/* ---- their end ---- */
+
+bool local_daemon_died(const struct local *l)
+{
+	return sup_first_ended(&l->sup, CHILD_DAEMON, false) != NULL;
 }
 
 void local_tell_death(const struct local *l)

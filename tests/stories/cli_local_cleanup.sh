@@ -4,6 +4,10 @@
 # ended it; and it says what ended it, by its exit status and in words.
 . "$(dirname "$0")/../lib.sh"
 
+# A server that looks for the scheduler where none is; what comes of it in 30 s is the end below.
+start_daemon missing env TMPDIR="$TMP" "$BIN/tally" local --agents 1 --servers 1 --no-colocated \
+	--server-arg --scheduler --server-arg 127.0.0.1:1 -- true
+
 # A TMPDIR of the story's own: what lies in it is tally local's.
 export TMPDIR=$TMP/here
 mkdir "$TMPDIR"
@@ -206,3 +210,10 @@ expect_status 0 timeout 60 script -qec \
 expect_text "$TMP/out" '^rank 0'
 expect_text "$TMP/out" '^\[rank 1\] rank 1'
 expect_nothing_left 'after a terminal with tostop'
+
+# ---- who is missing when not all nodes register ----
+wait "$PID_missing" && fail 'a missing server went unnoticed'
+expect_text "$TMP/missing.log" '^tally local: tally-server cpu-0 did not register within 30 s'
+expect_text "$TMP/missing.log" '^    .*127\.0\.0\.1:1'
+! grep -q 'agent-0 did not' "$TMP/missing.log" || fail 'who is there is said to be missing'
+say 'a server that does not register is named, with its log'
