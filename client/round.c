@@ -38,10 +38,13 @@ struct tally_tensor *lt_round_of(const tally_session *s, tally_ticket k)
 	return t && t->state != LT_IDLE && ticket_of(s, t) == k ? t : NULL;
 }
 
+/* A session that is over has none, and says why it is. */
 static int no_such_ticket(tally_session *s, tally_ticket k)
 {
-	return err_set(&s->err, TALLY_EINVAL, "ticket %#llx is used up, or never was one",
-		       (unsigned long long)k);
+	int rc = lt_session_live(s);
+
+	return rc ? rc : err_set(&s->err, TALLY_EINVAL, "ticket %#llx is used up, or never was one",
+				 (unsigned long long)k);
 }
 
 static uint32_t round_after(uint32_t round)

@@ -40,7 +40,9 @@ START_TEST(memory_outlives_leaving_until_detach)
 	ck_assert_int_eq(tally_push_pull(s, t, mem, NULL, NULL, &k), TALLY_ESHUTDOWN);
 	ck_assert_int_eq(tally_fd(s), TALLY_ESHUTDOWN);
 	ck_assert_int_eq(tally_poll(s), TALLY_ESHUTDOWN);
-	ck_assert_int_eq(tally_wait(s, k, 1), TALLY_EINVAL);
+	ck_assert_int_eq(tally_wait(s, k, 1), TALLY_ESHUTDOWN);
+	expect_text("has left its job");
+	ck_assert_int_eq(tally_test(s, k), TALLY_ESHUTDOWN);
 	ck_assert_int_eq(tally_rank(s), 0);
 	ck_assert_int_eq(tally_live_ranks(s), 2);
 	ck_assert_int_eq(tally_leave(s), 0);
