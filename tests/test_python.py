@@ -259,6 +259,15 @@ def arrays_outlive_a_session_that_was_forgotten(s):
     assert mapped() == before
 
 
+def a_ticket_that_is_done_answers_again(s):
+    """Though its session is detached."""
+    with lonely(s, "answered") as alone:
+        ticket = alone.declare("kept", 3).push_pull(np.ones(3, np.float32))
+        first = ticket.wait(DEADLINE_S)
+    assert ticket.wait() is first and ticket.wait(0) is first and ticket.test()
+    assert (first == 1).all()
+
+
 def a_rank_is_one_process(s):
     with lonely(s, "twice"):
         try:
@@ -398,6 +407,7 @@ def main():
             only_a_dma_buf_is_memory_of_a_device,
             arrays_outlive_their_session,
             arrays_outlive_a_session_that_was_forgotten,
+            a_ticket_that_is_done_answers_again,
             a_rank_is_one_process,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,

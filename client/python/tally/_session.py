@@ -139,7 +139,7 @@ class Ticket:
 
     def __init__(self, tensor, number, arrays):
         self._tensor, self._number, self._arrays = tensor, number, arrays
-        self._error = None
+        self._error = self._result = None
 
     @property
     def done(self):
@@ -157,10 +157,11 @@ class Ticket:
 
         timeout is in seconds; None: the session's round_timeout.  TallyTimeout leaves the
         ticket valid; any other error uses it up.  A ticket that is done answers again what it
-        answered first.
+        answered first, also when the session is detached.
         """
         session = self._tensor.session
-        timeout = session.round_timeout if timeout is None else timeout
+        if timeout is None and not self.done:
+            timeout = session.round_timeout
         whole = left = _ms(timeout, 0)
         end = time.monotonic() + left / 1000
         while not self.done:
@@ -175,7 +176,9 @@ class Ticket:
             self._finish(code)
         if self._error:
             raise self._error
-        return self._tensor.result()
+        if not self._result:
+            self._result = (self._tensor.result(),)
+        return self._result[0]
 
     def gpu_wait(self, stream=0):
         """Has a stream wait for the result of gpu_push_pull(), and returns at once.
