@@ -183,6 +183,13 @@ def what_c_would_take_for_something_else_is_refused(s):
             raise AssertionError("it was taken")
 
 
+def a_span_has_a_kind_that_there_is(s):
+    """Said before its body runs, and without a timeline, too."""
+    expect_refusal(lambda: s.span("own", "foo"), "no kind of span 'foo'", "framework, copy")
+    with s.span("own"), s.span("own", "copy"):
+        pass
+
+
 def a_rank_that_is_not_there_is_named(s):
     try:
         s.is_live(s.world_size)
@@ -402,6 +409,7 @@ def main():
             refusals_say_what_is_wrong,
             shapes_are_whole_and_small_enough,
             what_c_would_take_for_something_else_is_refused,
+            a_span_has_a_kind_that_there_is,
             a_rank_that_is_not_there_is_named,
             a_time_that_c_cannot_hold_is_long,
             only_a_dma_buf_is_memory_of_a_device,

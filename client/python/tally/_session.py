@@ -617,6 +617,8 @@ class Session:
 
         Without TALLY_TIMELINE it does nothing.  kind: framework or copy.
         """
+        if kind not in _SPANS:
+            raise TallyError(_EINVAL, f"no kind of span {kind!r}; there are {', '.join(_SPANS)}")
         return self._timed(name, kind) if self.timeline else contextlib.nullcontext()
 
     @contextlib.contextmanager
