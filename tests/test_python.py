@@ -209,6 +209,18 @@ def a_time_that_c_cannot_hold_is_long(s):
             assert (ticket.wait(seconds) == 1).all()
 
 
+def a_time_is_none_or_not_negative(s):
+    """In C a negative one is the session's limit here, refused there."""
+    ticket = s.declare("timed", 3).push_pull(np.ones(3, np.float32))
+    for _ in range(2):  # in flight, mostly, and done
+        for seconds in (-1, -0.001, -math.inf, math.nan, "5"):
+            for call in (ticket.wait, s.barrier, s.grow,
+                         lambda t: tally.Session(job="timed", rank=0, world=1, timeout=t),
+                         lambda t: tally.Session(job="timed", rank=0, world=1, round_timeout=t)):
+                expect_refusal(lambda: call(seconds), f"no time {seconds!r}", "0 or more")
+        assert (ticket.wait(DEADLINE_S) == s.world_size).all()
+
+
 def only_a_dma_buf_is_memory_of_a_device(s):
     with open("/dev/zero", "rb") as zero:
         try:
@@ -412,6 +424,7 @@ def main():
             a_span_has_a_kind_that_there_is,
             a_rank_that_is_not_there_is_named,
             a_time_that_c_cannot_hold_is_long,
+            a_time_is_none_or_not_negative,
             only_a_dma_buf_is_memory_of_a_device,
             arrays_outlive_their_session,
             arrays_outlive_a_session_that_was_forgotten,

@@ -113,11 +113,20 @@ def _shape(shape, dtype, what):
 
 
 def _ms(seconds, least=1):
-    """For libtally, to which 0 means a default: None does here, and 0 s is 1 ms.
+    """For libtally, to which 0 means a default, and less, too: None does here, and 0 s is 1 ms.
 
     What an int cannot hold, math.inf among it, is the most that it can, 24 days.
     """
-    return 0 if seconds is None else max(least, int(min(seconds * 1000, _INT_MAX)))
+    if seconds is None:
+        return 0
+    try:
+        possible = seconds >= 0  # NaN is not
+    except TypeError:
+        possible = False
+    if not possible:
+        raise TallyError(_EINVAL, f"no time {seconds!r}; it is a number of seconds, 0 or more, or "
+                         "None for the session's limit")
+    return max(least, int(min(seconds * 1000, _INT_MAX)))
 
 
 def _text(text, what):
@@ -155,9 +164,9 @@ class Ticket:
     def wait(self, timeout=None):
         """Waits, then returns the tensor's result.
 
-        timeout is in seconds; None: the session's round_timeout.  TallyTimeout leaves the
-        ticket valid; any other error uses it up.  A ticket that is done answers again what it
-        answered first, also when the session is detached.
+        timeout is in seconds; None: the session's round_timeout; 0: it does not wait; less is
+        refused.  TallyTimeout leaves the ticket valid; any other error uses it up.  A ticket
+        that is done answers again what it answered first, also when the session is detached.
         """
         session = self._tensor.session
         if timeout is None and not self.done:
@@ -378,8 +387,9 @@ class Session:
     Open MPI, Slurm), then from defaults; rank and world are given together, and the launcher's
     local rank, of another numbering, is not taken then.  Times are in seconds: timeout for joining,
     declare and barrier (60), round_timeout for each round (600); Ctrl-C ends each of them, and
-    the session where it was not a round.  A session belongs to one thread at a time and does
-    not survive fork().
+    the session where it was not a round.  None stands for that limit everywhere; a negative time,
+    or NaN, is refused (EINVAL), and math.inf is 24 days.  A session belongs to one thread at a
+    time and does not survive fork().
 
     on_loss="shrink", on all ranks alike: the job goes on without the ranks that it loses
     (tally.h says how); live_ranks and is_live() tell who is left.  At grow() lost ranks come
@@ -679,13 +689,17 @@ class Session:
         return tensor.broadcast(array, out, root)
 
     def barrier(self, timeout=None):
-        """Returns when all ranks have called it; TallyTimeout names who has not."""
+        """Returns when all ranks have called it; TallyTimeout names who has not.
+
+        timeout is in seconds; None: the session's timeout; less than 0 is refused.
+        """
         self._check(self._together(_lib.tally_barrier, _ms(timeout)))
 
     def grow(self, timeout=None):
         """A barrier at which processes come in that wait in the place of lost ranks.
 
         Returns how many did, the same number on all ranks.  Then broadcast what they lack.
+        timeout: as with barrier().
         """
         return self._check(self._together(_lib.tally_grow, _ms(timeout)))
 
