@@ -131,7 +131,7 @@ def refusals_say_what_is_wrong(s):
     expect_refusal(lambda: t.push_pull(x[:, 0].copy(), out=fixed), "out is not writable")
     expect_refusal(lambda: t.push_pull(x), "8 and not 4 elements")
     expect_refusal(lambda: t.push_pull(fixed.astype(">f4")), "an array of >f4, not of float32")
-    for dtype in ("complex64", "bogus", object, 7):
+    for dtype in ("complex64", "bogus", object, 7, None):
         expect_refusal(lambda: s.declare("typed", 1, dtype), "no dtype", "float32, float64")
         expect_refusal(lambda: s.empty(1, dtype), "no dtype", "float32, float64")
     for dtype in (">f4", np.dtype(">i8")):

@@ -76,11 +76,11 @@ def now():
 
 
 def _dtype(dtype):
-    """(number, NumPy dtype, name) for a name or a NumPy dtype."""
+    """(number, NumPy dtype, name) for a name or a NumPy dtype; None, NumPy's float64, is none."""
     name = dtype
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         try:
-            held = np.dtype(dtype)
+            held = np.dtype(dtype) if dtype is not None else None
         except TypeError:  # NumPy has none of that name
             held = None
         if held is not None and not held.isnative:
@@ -659,7 +659,10 @@ class Session:
         return self.declare_all([(name, shape, dtype, priority)])[0]
 
     def declare_all(self, descriptions):
-        """Declares (name, shape[, dtype[, priority]]) each, all or none, in one round trip."""
+        """Declares (name, shape[, dtype[, priority]]) each, all or none, in one round trip.
+
+        What is left out is as of declare(); a dtype of None is refused.
+        """
         n = len(descriptions)
         rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
         for row, (name, shape, *more) in zip(rows, descriptions):
