@@ -183,6 +183,20 @@ def what_c_would_take_for_something_else_is_refused(s):
             raise AssertionError("it was taken")
 
 
+def what_is_of_another_type_is_refused_in_words(s):
+    """As what has another value is."""
+    for name in (None, 3, b"bytes"):
+        expect_refusal(lambda: s.declare(name, 3), f"a tensor's name is a str, not {name!r}")
+        expect_refusal(lambda: s.span(name), f"a span's name is a str, not {name!r}")
+    expect_refusal(lambda: tally.Session(job=7), "the job's name is a str, not 7")
+    expect_refusal(lambda: tally.Session(rank=None), "rank is a whole number, not None")
+    expect_refusal(lambda: s.declare("first", 3, priority=1.5), "priority is a whole number")
+    expect_refusal(lambda: s.is_live("0"), "rank is a whole number, not '0'")
+    for other in ([1], None):
+        expect_refusal(lambda: s.free(other), f"an array of empty() is freed, not {other!r}")
+        expect_refusal(lambda: s.undeclare(other), f"is given back, not {other!r}")
+
+
 def a_span_has_a_kind_that_there_is(s):
     """Said before its body runs, and without a timeline, too."""
     expect_refusal(lambda: s.span("own", "foo"), "no kind of span 'foo'", "framework, copy")
@@ -421,6 +435,7 @@ def main():
             refusals_say_what_is_wrong,
             shapes_are_whole_and_small_enough,
             what_c_would_take_for_something_else_is_refused,
+            what_is_of_another_type_is_refused_in_words,
             a_span_has_a_kind_that_there_is,
             a_rank_that_is_not_there_is_named,
             a_time_that_c_cannot_hold_is_long,

@@ -129,15 +129,25 @@ def _ms(seconds, least=1):
     return max(least, int(min(seconds * 1000, _INT_MAX)))
 
 
+def _str(text, what):
+    if not isinstance(text, str):
+        raise TallyError(_EINVAL, f"{what} is a str, not {text!r}")
+    return text
+
+
 def _text(text, what):
     """For C, where a text ends at a NUL."""
-    if "\0" in text:
+    if "\0" in _str(text, what):
         raise TallyError(_EINVAL, f"{what} has a NUL: {text!r}")
     return text.encode()
 
 
 def _int(number, what, least=-_INT_MAX - 1):
     """For C, which would take the lowest bits of a larger one."""
+    try:
+        number = operator.index(number)
+    except TypeError:
+        raise TallyError(_EINVAL, f"{what} is a whole number, not {number!r}") from None
     if not least <= number <= _INT_MAX:
         raise TallyError(_EINVAL, f"no {what} {number}; {least} to {_INT_MAX} are possible")
     return number
@@ -558,7 +568,7 @@ class Session:
 
     def is_live(self, rank):
         """False: the job goes on without that rank."""
-        if not 0 <= rank < self.world_size:
+        if not 0 <= _int(rank, "rank") < self.world_size:
             raise TallyError(_EINVAL, f"rank {rank} is not in a world of {self.world_size}")
         return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
 
@@ -620,6 +630,8 @@ class Session:
 
     def free(self, array):
         """Gives an array of empty() back before the session ends; do not use it after."""
+        if not isinstance(array, np.ndarray):
+            raise TallyError(_EINVAL, f"an array of empty() is freed, not {array!r}")
         self._check(_lib.tally_free(self._handle(), array.ctypes.data))
 
     def span(self, name, kind="framework"):
@@ -629,6 +641,7 @@ class Session:
         """
         if kind not in _SPANS:
             raise TallyError(_EINVAL, f"no kind of span {kind!r}; there are {', '.join(_SPANS)}")
+        _str(name, "a span's name")
         return self._timed(name, kind) if self.timeline else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -677,6 +690,9 @@ class Session:
 
     def undeclare(self, *tensors):
         """Gives tensors back, as all ranks must; their handles die."""
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                raise TallyError(_EINVAL, f"a tensor of declare() is given back, not {tensor!r}")
         handles = (ctypes.c_void_p * len(tensors))(*[t._handle() for t in tensors])
         code = self._together(_lib.tally_undeclare, handles, len(tensors))
         for i, tensor in enumerate(tensors):
