@@ -156,7 +156,11 @@ def shapes_are_whole_and_small_enough(s):
             expect_refusal(lambda: s.empty(shape, "int8"), "an array: ", why)
             expect_refusal(lambda: s.declare("shaped", shape, "int8"), "tensor shaped: ", why)
             expect_refusal(lambda: s.from_dma_buf(zero.fileno(), shape, "int8"), why)
+    expect_refusal(lambda: s.declare("shaped", (1,) * 9), "9 dimensions are more than 8")
     assert size() == before
+    deep = s.empty((1,) * 9)
+    flat = s.declare("flat", (1,) * 8)
+    assert flat.push_pull(deep, out=deep).wait(DEADLINE_S) == 0 and deep.ndim == 9
     assert s.empty((), "int8").shape == () and s.empty((3, 0)).shape == (3, 0)
     assert s.empty(np.int64(3)).shape == s.empty([3]).shape == (3,)
 

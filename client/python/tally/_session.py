@@ -40,7 +40,8 @@ _NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally
              "TALLY_SOCKET to where it listens, or run under tally local")
 _OTHER_RELEASE = "; install tally-agent and libtally from one release, and start the agent again"
 _INT_MAX = 2**31 - 1
-_DIMS_MAX = 32  # NumPy's
+_DIMS_MAX = 8  # of a tensor
+_ARRAY_DIMS_MAX = 32  # NumPy's
 _SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
 
 
@@ -92,7 +93,7 @@ def _dtype(dtype):
     return (*_DTYPES[name], name)
 
 
-def _shape(shape, dtype, what):
+def _shape(shape, dtype, what, dims_max=_ARRAY_DIMS_MAX):
     """(shape as a tuple, its elements), of one number or several; C would take the lowest bits."""
     try:
         dims = (operator.index(shape),)
@@ -104,8 +105,8 @@ def _shape(shape, dtype, what):
                              "tuple of them") from None
     if any(d < 0 for d in dims):
         raise TallyError(_EINVAL, f"{what}: no shape {dims}; a dimension is negative")
-    if len(dims) > _DIMS_MAX:
-        raise TallyError(_EINVAL, f"{what}: {len(dims)} dimensions are more than {_DIMS_MAX}")
+    if len(dims) > dims_max:
+        raise TallyError(_EINVAL, f"{what}: {len(dims)} dimensions are more than {dims_max}")
     # of no elements, too: NumPy wants the others' product to fit
     if math.prod(max(d, 1) for d in dims) * dtype.itemsize >= 2**63:
         raise TallyError(_EINVAL, f"{what}: shape {dims} has 2**63 bytes or more")
@@ -668,7 +669,11 @@ class Session:
         return now() if self.timeline else 0
 
     def declare(self, name, shape, dtype="float32", priority=0):
-        """Declares one tensor, and returns when all ranks have.  Returns a Tensor."""
+        """Declares one tensor, and returns when all ranks have.  Returns a Tensor.
+
+        Its name is 1 to 255 bytes of printable UTF-8, its shape has 8 dimensions at most, and its
+        elements 64 GiB.  An array may have another shape, of as many elements.
+        """
         return self.declare_all([(name, shape, dtype, priority)])[0]
 
     def declare_all(self, descriptions):
@@ -681,7 +686,7 @@ class Session:
         for row, (name, shape, *more) in zip(rows, descriptions):
             row.dtype, held, held_name = _dtype(more[0] if more else "float32")
             row.name = _text(name, "a tensor's name")
-            shape, row.count = _shape(shape, held, f"tensor {name}")
+            shape, row.count = _shape(shape, held, f"tensor {name}", _DIMS_MAX)
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
             row.priority = _int(more[1] if len(more) > 1 else 0, "priority")
             made.append((name, shape, held, held_name))
