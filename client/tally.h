@@ -23,6 +23,17 @@
  *
  * All ranks of a job declare the same tensors and use each of them for the same
  * rounds; the order in which they submit and wait is theirs.
+ *
+ * Errors that each function names come beside those of many:
+ * - EINVAL: NULL for a session, or another argument that cannot be.
+ * - ENOMEM: no memory, of this process, the agent or the scheduler.
+ * - What ended the session, for all that need the job from then on: EWORKERLOST, ESERVERLOST,
+ *   EMISMATCH (ranks whose rounds differ), ..., EAGENT (the agent is gone), EPROTO (it makes no
+ *   sense), ESHUTDOWN (the session was left, or the job brought down).
+ * - ESCHED: tally_attach(), tally_declare(), tally_undeclare(), tally_barrier() or tally_grow()
+ *   could not reach the scheduler in time.
+ *
+ * Names of jobs and tensors are 1 to 255 bytes of printable UTF-8.
  */
 #ifndef TALLY_H
 #define TALLY_H
@@ -113,9 +124,9 @@ typedef struct {
 typedef struct {
 	const char *name;	/* unique in the job */
 	tally_dtype dtype;
-	uint64_t count;		/* elements; may be 0 */
+	uint64_t count;		/* elements, 64 GiB of them at most; may be 0 */
 	const uint64_t *shape;	/* optional: compared between ranks; product = count */
-	uint32_t ndims;
+	uint32_t ndims;		/* of shape, 8 at most */
 	int32_t priority;	/* higher is more urgent; each rank's own */
 } tally_tensor_desc;
 
@@ -128,9 +139,12 @@ typedef struct {
 /*
  * Joins the job: connects to this machine's agent and waits until all ranks are
  * there.  opt may be NULL.  EAGENT: no agent at that socket; ETIMEDOUT names the
- * missing ranks; EMISMATCH: another rank has another world size; EEXIST: this
- * rank is taken; EBUSY: ranks of the job of that name before have not detached by
- * the deadline; EAUTH: not allowed to use that socket.
+ * missing ranks; EMISMATCH: another rank has another world size, chunk_bytes or on_loss;
+ * EEXIST: this rank is taken; EBUSY: ranks of the job of that name before have not detached by
+ * the deadline; EAUTH: not allowed to use that socket, or the job is another user's; EINVAL:
+ * opt or the environment; EVERSION: an agent of another release; ENOSERVER: several machines,
+ * and no tally-server; EQUOTA: too many processes, jobs, or ranks on a machine (64); EIO: the
+ * scheduler cannot save its state.
  * An agent that goes, also in the middle of rounds, and is started again within the
  * scheduler's grace (--agent-grace, 30 s) is a pause in whatever waits: rounds in flight,
  * memory and results stay as they are.  Rounds go on when every rank of the machine has
@@ -193,8 +207,8 @@ TALLY_API int tally_rank_is_live(const tally_session *s, int rank);
 /* Memory in the arena, page aligned, zeroed: inputs there are never copied.
  * Freed by tally_free or tally_detach.  tally_alloc asks the agent for more when the arena has
  * no room: ENOMEM, EQUOTA: neither has the agent; ETIMEDOUT: no answer within the session's
- * timeout_ms and 2 s.  tally_free: EBUSY while a round reads it, or is yet to write its result
- * there. */
+ * timeout_ms and 2 s; EINVAL: more than 1 TiB.  tally_free: EBUSY while a round reads it, or is
+ * yet to write its result there; EINVAL: not from tally_alloc(); NULL is fine. */
 TALLY_API int tally_alloc(tally_session *s, size_t bytes, void **p);
 TALLY_API int tally_free(tally_session *s, void *p);
 
@@ -214,7 +228,9 @@ TALLY_API int tally_import(tally_session *s, int fd, size_t bytes, void **p);
  * Declares n tensors in one round trip, out[i] for desc[i]; returns when all
  * ranks have declared them.  All or nothing.  EMISMATCH names the tensor and
  * both sides, on every rank; ETIMEDOUT names who has not declared, and the call
- * may be made again; EEXIST: this process has a tensor of that name.
+ * may be made again; EEXIST: this process has a tensor of that name; EBUSY: one of that name is
+ * still being given back; EQUOTA: no room in a server's memory (--memory) or the machine's, or
+ * more than 65536 tensors; EINVAL: a name, dtype, shape or size that cannot be.
  */
 TALLY_API int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n,
 			    tally_tensor **out);
@@ -251,14 +267,15 @@ TALLY_API int tally_broadcast(tally_session *s, tally_tensor *t, const void *in,
  * Waits for k (done: its out is filled, the ticket is used up).  timeout_ms < 0:
  * the session's limit (round_timeout_ms).  ETIMEDOUT: the ticket stays valid, and the text
  * names who is missing once the round is a second old (the agent looks every half of one, for
- * rounds that are older than that).  Any other error: the round is void and the ticket used up.
+ * rounds that are older than that).  EINVAL: it is used up, or no ticket.  Any other error: the
+ * round is void and the ticket used up.
  */
 TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);
 
 /*
- * 0: done, as tally_wait; TALLY_EAGAIN: not yet.  It and tally_poll() wait for nothing, but that
- * an agent which was started again takes in what it is handed back: 0.25 s for what it does not
- * take, and that no more than every second; 5 s for all of it.
+ * 0: done, as tally_wait; TALLY_EAGAIN: not yet; others as of tally_wait().  It and tally_poll()
+ * wait for nothing, but that an agent which was started again takes in what it is handed back:
+ * 0.25 s for what it does not take, and that no more than every second; 5 s for all of it.
  */
 TALLY_API int tally_test(tally_session *s, tally_ticket k);
 
@@ -308,8 +325,10 @@ typedef struct {
  * Gives the session a GPU, until it is detached; all ranks of the machine call it, with
  * the same `exact`.  opt NULL: GPU number local rank.  Starts a thread, which looks after
  * what waits on the GPU.  ENOENT: no plugin, no such GPU, or one that the agent does not
- * see; EINVAL: the job has TALLY_ON_LOSS_SHRINK; ETIMEDOUT names who has not called it.
- * After an error there is no GPU.
+ * see; EINVAL: the job has TALLY_ON_LOSS_SHRINK; ETIMEDOUT names who has not called it;
+ * EMISMATCH: another one's `exact` differs; EEXIST: the session has a GPU; EVERSION: a plugin
+ * of another version, or too old a driver; EIO: CUDA or NCCL failed.  After an error there is
+ * no GPU.
  */
 TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
 
@@ -318,8 +337,8 @@ TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
  * when `stream` (a cudaStream_t, NULL: the default one) has done what it holds now; nobody
  * else may use in or out until the round is done.  All ranks of the job start rounds on
  * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU, in and out
- * overlap, or the stream is captured into a CUDA graph.  tally_fd() does not tell of these
- * rounds: wait with tally_wait(), or with
+ * overlap, or the stream is captured into a CUDA graph; EIO: the GPU failed, which ends the
+ * session.  tally_fd() does not tell of these rounds: wait with tally_wait(), or with
  */
 TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 				  const tally_push_pull_options *opt, void *stream,
@@ -334,7 +353,8 @@ TALLY_API int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream);
 
 /*
  * Returns when all ranks have called it; ETIMEDOUT names who has not, timeout_ms later (0 or
- * less: the session's timeout_ms).  After an error the next call is for the same barrier.
+ * less: the session's timeout_ms).  EMISMATCH: others call tally_grow().  After an error the
+ * next call is for the same barrier.
  * ETIMEDOUT without names comes 2 s after that: the agent, or the scheduler, does not answer.
  * So it does from tally_attach(), tally_declare(), tally_undeclare() and tally_grow().
  */
@@ -353,8 +373,8 @@ TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
  * Returns how many came in, the same number on all ranks; 0: nobody was waiting.  Those who
  * came in (tally_is_late()) do not call it for the step at which they did; one that detaches
  * before it has declared a tensor counts as lost again.  EBUSY names a tensor whose round
- * has not been waited for; EMISMATCH: others call tally_barrier().  timeout_ms, and after an
- * error, as with tally_barrier().
+ * has not been waited for; EMISMATCH: others call tally_barrier(); EINVAL: a job without
+ * TALLY_ON_LOSS_SHRINK.  timeout_ms, and after an error, as with tally_barrier().
  */
 TALLY_API int tally_grow(tally_session *s, int timeout_ms);
 

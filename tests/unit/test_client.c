@@ -511,6 +511,34 @@ END_TEST
 
 /* ---- what the user can get wrong ---- */
 
+/* Those that tally.h promises, to the last byte. */
+START_TEST(tensor_has_the_limits_of_the_header)
+{
+	const uint64_t shape[9] = { 2, 3, 1, 1, 1, 1, 1, 1, 1 };
+	char name[] = { [0 ... 255] = 'n', '\0' };
+	tally_tensor_desc d = {
+		.name = name + 1, .dtype = TALLY_INT8, .count = 6, .shape = shape, .ndims = 8,
+	};
+	tally_tensor *t;
+
+	start(NO_TRICK);
+	ck_assert_int_eq(tally_declare(s, &d, 1, &t), 0);
+	d.name = name;
+	ck_assert_int_eq(tally_declare(s, &d, 1, &t), TALLY_EINVAL);
+	expect_text("1 to 255 bytes");
+	d = (tally_tensor_desc){
+		.name = "w", .dtype = TALLY_INT8, .count = 6, .shape = shape, .ndims = 9,
+	};
+	ck_assert_int_eq(tally_declare(s, &d, 1, &t), TALLY_EINVAL);
+	expect_text("more than 8 dimensions");
+	d = (tally_tensor_desc){ .name = "w", .dtype = TALLY_INT8, .count = (64ull << 30) + 1 };
+	ck_assert_int_eq(tally_declare(s, &d, 1, &t), TALLY_EINVAL);
+	expect_text("more than 68719476736 bytes");
+	finish();
+}
+END_TEST
+
+
 START_TEST(misuse_is_refused_and_harmless)
 {
 	uint64_t shape[9] = { 2, 3, 1, 1, 1, 1, 1, 1, 1 };
@@ -756,6 +784,7 @@ int main(void)
 	tcase_add_test(tc, ticket_of_a_failed_round_is_used_up_and_the_tensor_lives);
 	tcase_add_test(tc, completions_that_match_nothing_are_ignored);
 	tcase_add_test(tc, descriptor_tells_of_completions_and_of_the_end);
+	tcase_add_test(tc, tensor_has_the_limits_of_the_header);
 	tcase_add_test(tc, misuse_is_refused_and_harmless);
 	tcase_add_test(tc, memory_in_use_is_not_freed);
 	tcase_add_test(tc, full_ring_is_again_and_costs_no_round);
