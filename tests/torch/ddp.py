@@ -211,6 +211,7 @@ def what_cannot_be_summed_is_said(session):
     alone = [dist.new_group([r]) for r in range(session.world_size)][session.rank]
     raises(ValueError, "rank 0 of 1 in the process group, but rank . of 2 in the Tally session",
            tally.torch.ddp_comm_hook, session, alone)
+    raises(tally.TallyError, "EINVAL: no time -5", tally.torch.ddp_comm_hook, session, None, -5)
     raises(tally.TallyError, "EBUSY.*works for tally.torch", session.barrier)
     check = tally.torch._memory.check_summed
     raises(ValueError, "on meta: .*tensors of the CPU and of", check,

@@ -5,6 +5,7 @@ import collections
 import copy
 import gc
 import io
+import math
 import os
 import threading
 import time
@@ -208,6 +209,9 @@ def misuse_is_an_error():
     raises(ValueError, "backward_passes_per_step is 0", lambda: hvd.DistributedOptimizer(
         torch.optim.SGD(params, lr=1), backward_passes_per_step=0))
     raises(TypeError, "takes a tally.Session, not a list", hvd.init, [0, 1])
+    raises(tally.TallyError, "EINVAL: no time nan", lambda: hvd.init(timeout=math.nan))
+    raises(tally.TallyError, "EINVAL: no time -1", lambda: hvd.DistributedOptimizer(
+        torch.optim.SGD(params, lr=1), timeout=-1))
 
 
 class Odd(nn.Module):

@@ -113,21 +113,24 @@ def _shape(shape, dtype, what, dims_max=_ARRAY_DIMS_MAX):
     return dims, math.prod(dims)
 
 
-def _ms(seconds, least=1):
-    """For libtally, to which 0 means a default, and less, too: None does here, and 0 s is 1 ms.
-
-    What an int cannot hold, math.inf among it, is the most that it can, 24 days.
-    """
-    if seconds is None:
-        return 0
+def check_time(seconds):
+    """None, which stands for the session's limit, or a number of seconds, not negative."""
     try:
-        possible = seconds >= 0  # NaN is not
+        possible = seconds is None or seconds >= 0  # NaN is not
     except TypeError:
         possible = False
     if not possible:
         raise TallyError(_EINVAL, f"no time {seconds!r}; it is a number of seconds, 0 or more, or "
                          "None for the session's limit")
-    return max(least, int(min(seconds * 1000, _INT_MAX)))
+
+
+def _ms(seconds, least=1):
+    """For libtally, to which 0 means a default, and less, too: None does here, and 0 s is 1 ms.
+
+    What an int cannot hold, math.inf among it, is the most that it can, 24 days.
+    """
+    check_time(seconds)
+    return 0 if seconds is None else max(least, int(min(seconds * 1000, _INT_MAX)))
 
 
 def _str(text, what):

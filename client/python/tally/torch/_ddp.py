@@ -15,7 +15,7 @@ bucket that is not what it was is undeclared, its successor declared under a new
 import torch
 import torch.distributed as dist
 
-from .._session import TallyError
+from .._session import TallyError, check_time
 from . import _device, _memory
 from ._exchange import Exchange
 
@@ -200,6 +200,7 @@ def ddp_comm_hook(session, process_group=None, timeout=None):
     The session belongs to tally.torch from then on; ``session.detach()`` ends it.
     """
     _check_group(session, process_group)
+    check_time(timeout)
     buckets = _Buckets(Exchange.of(session), timeout)
 
     def tally_hook(_state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -10,6 +10,7 @@ import warnings
 
 import torch
 
+from .._session import check_time
 from . import _world
 from ._calls import Average, Compression, Sum, allreduce, check_op
 from ._cross import CrossGradients, update_one
@@ -268,6 +269,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     if process_set is not None:
         raise ValueError("there are no process sets: a set of ranks would be a job of its own")
     _check_passes(backward_passes_per_step)
+    check_time(timeout)
     compression = _squeezed(compression, compression_params or {})
     names = _named(optimizer, named_parameters)
     wrapped = type(optimizer)

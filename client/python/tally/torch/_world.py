@@ -21,6 +21,7 @@ def init(session=None, timeout=None):
     if session is not None and not isinstance(session, _session.Session):
         raise TypeError(f"init() takes a tally.Session, not a {type(session).__name__}: a set of "
                         "ranks is a job of its own, tally.Session(job=..., rank=..., world=...)")
+    _session.check_time(timeout)
     if not is_initialized():
         _here = Collectives(session or _session.Session(), timeout, strict=True)
 
