@@ -126,13 +126,19 @@ def server_memory():
     what they should be, as what is heard may have been said before.  All servers count: one that
     is missed, because the machine stood still, is in the job again, where it has receive windows.
     """
-    begin, said = time.monotonic(), []
+    servers, said = int(os.environ["RIG_SERVERS"]), []
+
+    def all_serve():
+        return all(j["servers"] == servers for j in ask("jobs"))
+
+    wait_until("every server is in the job", all_serve)
+    begin = time.monotonic()
 
     def heard():
         age = (time.monotonic() - begin) * 1000
         said[:] = [n for n in ask("nodes") if n["kind"] == "server"]
-        return len(said) == int(os.environ["RIG_SERVERS"]) and all(
-            n["heartbeat_age_ms"] < age and n["memory_used_bytes"] for n in said)
+        return len(said) == servers and all(
+            n["heartbeat_age_ms"] < age and n["memory_used_bytes"] for n in said) and all_serve()
 
     wait_until("every server has told its memory", heard)
     return sum(n["memory_used_bytes"] for n in said)
