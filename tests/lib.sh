@@ -167,10 +167,11 @@ wait_for()
 	done
 }
 
-# wait_until SECONDS WHAT COMMAND...: as wait_for, and the story ends when it is not.
+# wait_until SECONDS WHAT COMMAND...: as wait_for, and the story ends when it is not.  PATIENCE
+# times as long, where all is slow.
 wait_until()
 {
-	local seconds=$1 what=$2
+	local seconds=$(( $1 * ${PATIENCE:-1} )) what=$2
 
 	shift 2
 	wait_for "$seconds" "$@" || fail "not within $seconds s: $what"
