@@ -450,6 +450,7 @@ struct sim_job {
 	uint64_t rounds_done;		/* tensor rounds complete on every agent */
 	uint32_t lost;			/* bits: ranks that have ended, or their agents; */
 	uint32_t coming;		/* of these: others wait in their place */
+	uint32_t gave_up;		/* no more, of which the scheduler may not have heard */
 	uint32_t grown;			/* as the first agent heard it */
 	uint32_t grown_by[SIM_BARRIERS + 1];	/* what ranks heard at each barrier, and 1 */
 	bool late_declared;

@@ -84,6 +84,7 @@ bool sim_grow_give_up(struct sim *s, struct sim_job *j, uint32_t rank)
 		return false;
 	sim_trace(s, "job %u: who wanted to be rank %u dies", j->index, rank);
 	sim_totals.gave_up++;
+	j->gave_up |= 1u << rank;
 	snprintf(name, sizeof(name), "job%u", j->index);
 	sim_ctl_send(s, sim_agent_proc(j->p->agent[j->p->machine[rank]]), &m);
 	sim_ask_ended(j, rank);
@@ -112,6 +113,7 @@ void sim_grow_heard(struct sim *s, struct sim_job *j, uint32_t agent, uint64_t c
 
 		if (!(came >> l & 1))
 			continue;
+		j->gave_up &= ~(1u << rank);
 		j->rank[rank].heard = j->coming >> rank & 1;
 		if (!j->rank[rank].heard)
 			sim_tell_lost(s, agent, j, rank);

@@ -204,8 +204,9 @@ static void look_at_ranks(struct sim *s, const struct sim_job *j, const struct m
 	if (row->world != j->p->world || row->machines != j->p->n)
 		sim_fail(s, "status: job %u has world %u on %u machines", j->index, row->world,
 			 row->machines);
-	/* Who comes in may be, and have not heard it yet. */
-	if (row->attached < in || row->attached > in + (uint32_t)__builtin_popcount(j->coming))
+	/* Who comes in may be, and have not heard it yet; nor has its agent of who gave up. */
+	if (row->attached < in ||
+	    row->attached > in + (uint32_t)__builtin_popcount(j->coming | j->gave_up))
 		sim_fail(s, "status: job %u has %u ranks, not %u", j->index, in, row->attached);
 	if (row->servers != servers)
 		sim_fail(s, "status: job %u has %u servers, not %u", j->index, servers,
