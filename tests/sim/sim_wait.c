@@ -57,11 +57,14 @@ static bool moves(struct sim *s, const struct sim_job *j)
 }
 
 /* What somebody gave may have been lost on the way. */
+static bool may_be_lost(const struct sim *s)
+{
+	return s->now < MAX(s->p.faults_end, s->faulted_at) + mono_ms(SERVER_MS);
+}
+
 static mono_t patience(const struct sim *s)
 {
-	mono_t well = MAX(s->p.faults_end, s->faulted_at) + mono_ms(SERVER_MS);
-
-	return mono_ms(s->now < well ? SERVER_MS : NAMED_MS);
+	return mono_ms(may_be_lost(s) ? SERVER_MS : NAMED_MS);
 }
 
 /* The last of that machine's ranks. */
@@ -145,21 +148,23 @@ void sim_wait_row(struct sim *s, const struct sim_job *j, const struct msg_stuck
 
 /* ---- nothing has been done for long, and some ranks wait for a round of others ---- */
 
-static bool is_told(const struct sim_job *j, const struct msg_report *r, uint32_t k,
-		    uint32_t round)
+static bool is_told(const struct sim *s, const struct sim_job *j, const struct msg_report *r,
+		    uint32_t k, uint32_t round)
 {
 	for (uint32_t i = 0; i < r->nstuck; i++) {
 		const struct msg_stuck_row *row = &r->stuck[i];
+		uint32_t of = (uint32_t)strtoul(row->tensor + 1, NULL, 10);
 
 		if (row->job != j->number)
 			continue;
 		if (!row->nranks)
 			return true;	/* whoever waits for that server may be late for it */
-		if (strtoul(row->tensor + 1, NULL, 10) != k || row->round != round)
-			continue;
-		for (uint32_t n = 0; n < row->nranks; n++)
-			if (owes(j, row->ranks[n], k, round))
-				return true;
+		for (uint32_t n = 0; n < row->nranks; n++) {
+			bool late = owes(j, row->ranks[n], of, row->round);
+
+			if (late ? of == k && row->round == round : may_be_lost(s))
+				return true;	/* late; or as of a server, on the way */
+		}
 	}
 	return false;
 }
@@ -193,7 +198,7 @@ void sim_wait_look(struct sim *s, const struct sim_job *j, const struct msg_repo
 	if (!row->servers)		/* it waits for one, and knows */
 		return;
 	for (uint32_t i = 0; i < n; i++)	/* of one of them: not all are looked at at once */
-		if (is_told(j, r, waiting[i], j->tensor[waiting[i]].all + 1))
+		if (is_told(s, j, r, waiting[i], j->tensor[waiting[i]].all + 1))
 			return;
 	sim_fail(s, "status: job %u waits for ranks with round %u of tensor %u, and none of them "
 		 "is named", j->index, j->tensor[waiting[0]].all + 1, waiting[0] + 1);
