@@ -521,8 +521,10 @@ void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono
 		c->count.drop_shape++;
 		return NULL;
 	}
-	if (s->landing) {
+	if (s->landing) {		/* on a slow link: it answers what was asked meanwhile */
 		c->count.duplicates++;
+		s->heard = now;
+		s->unheard = 0;
 		return NULL;
 	}
 	s->landing = true;

@@ -46,6 +46,30 @@ START_TEST(a_server_that_answers_no_probe_is_what_a_round_waits_for)
 }
 END_TEST
 
+START_TEST(a_server_that_gives_again_what_still_lands_has_answered)
+{
+	post(0, 1, 0);
+	expect_pushes(0);
+	for (uint32_t i = 0; i < SEGS; i++) {
+		struct frame f = answer(FRAME_RESULT, 0, i);
+
+		ck_assert_ptr_nonnull(ag_place(&core, &peer, &f, now));
+	}
+	later(PROBE_MIN_MS);
+	later(100);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_SERVER);
+	for (uint32_t i = 0; i < SEGS; i++) {
+		struct frame f = answer(FRAME_RESULT, 0, i);
+
+		ck_assert_ptr_null(ag_place(&core, &peer, &f, now));
+	}
+	expect_no_wait(0);
+	for (uint32_t i = 0; i < SEGS; i++)
+		say(FRAME_RESULT, 0, i);
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+}
+END_TEST
+
 START_TEST(a_round_waits_for_each_of_those_it_waits_for)
 {
 	struct msg_wait rows[4];
@@ -213,6 +237,7 @@ int main(void)
 
 	tcase_add_test(wide, a_server_that_answers_no_probe_is_what_a_round_waits_for);
 	tcase_add_test(wide, a_server_that_asks_and_gets_nothing_is_what_a_round_waits_for);
+	tcase_add_test(wide, a_server_that_gives_again_what_still_lands_has_answered);
 	tcase_add_test(wide, a_round_waits_for_each_of_those_it_waits_for);
 	tcase_add_test(wide, without_a_link_a_round_waits_for_the_server);
 	tcase_add_test(wide, who_lacks_a_link_says_which_others_it_lacks);
