@@ -258,11 +258,12 @@ static void take_host(const struct endpoint *ep, char host[ADDR_LEN_MAX + 1])
 	host[ep->host_len] = '\0';
 }
 
-int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
-		   uint16_t *port, uint64_t *bits_per_s, struct err *e)
+static int with_port(const char *s, const struct form *f, uint16_t default_port,
+		     char host[ADDR_LEN_MAX + 1], uint16_t *port, uint64_t *bits_per_s,
+		     struct err *e)
 {
 	struct endpoint ep = { .port = default_port };
-	int rc = read_endpoint(s, &endpoint_form, &ep, e);
+	int rc = read_endpoint(s, f, &ep, e);
 
 	if (rc)
 		return rc;
@@ -272,17 +273,18 @@ int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX 
 	return 0;
 }
 
+int parse_endpoint(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
+		   uint16_t *port, uint64_t *bits_per_s, struct err *e)
+{
+	return with_port(s, &endpoint_form, default_port, host, port, bits_per_s, e);
+}
+
 int parse_listen(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
 		 uint16_t *port, struct err *e)
 {
-	struct endpoint ep = { .port = default_port };
-	int rc = read_endpoint(s, &listen_form, &ep, e);
+	uint64_t none;
 
-	if (rc)
-		return rc;
-	take_host(&ep, host);
-	*port = (uint16_t)ep.port;
-	return 0;
+	return with_port(s, &listen_form, default_port, host, port, &none, e);
 }
 
 int parse_peer(const char *s, uint16_t default_port, char host[ADDR_LEN_MAX + 1],
