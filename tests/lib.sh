@@ -255,8 +255,8 @@ in_ns()
 
 ns_add()
 {
+	NAMESPACES+=("$RUN-$1")		# before: a signal may come with it half made
 	ip netns add "$RUN-$1" || fail "cannot make namespace $RUN-$1"
-	NAMESPACES+=("$RUN-$1")
 	in_ns "$1" ip link set lo up
 }
 

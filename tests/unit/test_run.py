@@ -29,6 +29,16 @@ adopt()
 }}
 start_daemon it sleep 600
 """
+# The signal comes when a namespace is made and not yet all of what belongs to it.
+MAKING = f"""
+. "{LIB}"
+ip()
+{{
+	[ "$1 $2" != "netns del" ] || echo "$3 is gone"
+	[ "$1 $2" != "netns add" ] || {{ echo "$3"; kill -TERM $$; }}
+}}
+ns_add gpu2
+"""
 # The signal comes to all of its group while it waits, which it does nearly all the time.
 WAITING = f"""
 . "{LIB}"
@@ -96,6 +106,12 @@ class Story(unittest.TestCase):
                               timeout=60, check=False)
         self.assertEqual(said.returncode, 143)
         self.assertFalse(os.path.exists(f"/proc/{int(said.stdout)}"))
+
+    def test_a_namespace_goes_that_it_has_just_made(self):
+        said = subprocess.run(["bash", "-c", MAKING], stdout=subprocess.PIPE, text=True,
+                              timeout=60, check=False)
+        made, gone = said.stdout.splitlines()
+        self.assertEqual((said.returncode, gone), (143, f"{made} is gone"))
 
     def test_it_cleans_up_when_it_is_struck_while_it_waits(self):
         for _ in range(5):
