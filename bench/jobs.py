@@ -91,7 +91,7 @@ class Cluster:
         self.script = subprocess.Popen(
             ["bash", os.path.join(HERE, "cluster.sh")] + machines, text=True,
             env=dict(os.environ, BUILD=BUILD, BENCH_ENGINES=str(engines or "")),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1, start_new_session=True)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         OPEN.append(self)
         try:
             self.hear_up()

@@ -538,7 +538,6 @@ START_TEST(tensor_has_the_limits_of_the_header)
 }
 END_TEST
 
-
 START_TEST(misuse_is_refused_and_harmless)
 {
 	uint64_t shape[9] = { 2, 3, 1, 1, 1, 1, 1, 1, 1 };
