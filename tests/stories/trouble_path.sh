@@ -39,10 +39,12 @@ has_line scheduler 'job two epoch [0-9]+, a lost' && fail 'the other job was rep
 say 'no path to one server: the job goes on with the other one, another job with both'
 
 path cut 0 10.77.0.110
+# On a slow machine the first server has been offered the job again by then.
 wait_until 60 'the job says what it waits for' \
-	job_is all 'server s0 \(no link from machine a0\), tensor w(\.stop)? round'
+	job_is all 'server s[01] \(no link from machine a0\), tensor w(\.stop)? round'
 train_more two.0 20 60
-wait_line 20 a0 "job [0-9]+ 'all' is stuck, .* waits for server s0 \(no link to any; is there one"
+wait_line 20 a0 \
+	"job [0-9]+ 'all' is stuck, .* waits for server s[01] \(no link to any; is there one"
 path back 0 10.77.0.110
 train_more all.0 20 60
 has_line scheduler 'goes on without server s0' && fail 'the only server was given up'
