@@ -85,7 +85,7 @@ void *lt_arena_get(struct lt_arena *a, uint64_t bytes, bool written)
 	if (pages > SLAB_BYTES_MAX / PAGE_BYTES)
 		return NULL;
 	for (uint32_t i = 0; i < a->nslabs && !p; i++)
-		if (!written || !a->slabs[i].read_only)
+		if (!written || !(a->slabs[i].read_only || a->slabs[i].mem.huge))
 			p = slab_get(&a->slabs[i], (uint32_t)pages);
 	return p;
 }

@@ -18,7 +18,7 @@ struct lt_arena_slab {
 	uint32_t *runs;			/* owned; pages of the block that starts at page i, or 0 */
 	uint32_t dirty;			/* pages from here on were never given out: they are zero */
 	uint32_t id;
-	bool read_only;			/* for the agent: it did not make it */
+	bool read_only;			/* for the agent: it did not make it, and may not write */
 };
 
 struct lt_arena {
@@ -36,7 +36,7 @@ void lt_arena_add(struct lt_arena *a, const struct lt_arena_slab *as);
 void lt_arena_take_back(struct lt_arena *a);	/* the last that was added; no block is in it */
 void lt_arena_fini(struct lt_arena *a);
 
-/* Zeroed; NULL: no room, grow.  written: by the agent, too. */
+/* Zeroed; NULL: no room, grow.  written: by the agent, too, whichever it is. */
 void *lt_arena_get(struct lt_arena *a, uint64_t bytes, bool written);
 /* Bytes of the block that starts at p; 0: none does. */
 uint64_t lt_arena_block(const struct lt_arena *a, const void *p);

@@ -12,9 +12,9 @@
  *
  * Completions that the first agent wrote are taken in when it goes, and none after that: what
  * the new one is told to be done is done, and nothing else is.  Rounds in flight are submitted
- * again, in place of nothing: the agent cannot write into an arena that it did not make, so the
- * result is copied when it is handed over.  Of what it had written there before it died the
- * agent has marks, and reads no input again that may be the result by now.
+ * again; where an arena can only be read (huge pages) in place of nothing, and the result is
+ * copied when it is handed over.  Of what its first process had written there before it died
+ * the agent has marks, and reads no input again that may be the result by now.
  *
  * Handing back is one piece of work, also for a call that has no time (tally_test): while the
  * agent reads it is short, and one that stands still is tried again later.
@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "client/clock.h"
+#include "client/gpu.h"
 #include "client/mem.h"
 
 #define TRY_MS		20u
@@ -76,7 +77,7 @@ static void try_later(tally_session *s, mono_t took)
 
 bool lt_back_begin(tally_session *s)
 {
-	if (s->over.code || !s->attached || !s->grace_ms || s->gpu || lt_session_live(s) ||
+	if (s->over.code || !s->attached || !s->grace_ms || lt_session_live(s) ||
 	    lt_round_take_all(s))
 		return false;
 	if (s->away && s->conn.fd < 0)
@@ -132,6 +133,7 @@ static int hand_slab(tally_session *s, uint32_t kind, uint32_t id, const struct 
 
 static int hand_slabs(tally_session *s, const struct hand *h)
 {
+	const struct slab *mem;
 	int rc = hand_slab(s, SLAB_RING, 0, &s->ring_mem, h);	/* says who we are */
 
 	for (uint32_t i = 0; !rc && i < s->arena.nslabs; i++)
@@ -139,6 +141,8 @@ static int hand_slabs(tally_session *s, const struct hand *h)
 			       s->arena.slabs[i].id, &s->arena.slabs[i].mem, h);
 	for (uint32_t i = 0; !rc && i < s->nresults; i++)
 		rc = hand_slab(s, SLAB_RESULT, s->results[i].id, &s->results[i].mem, h);
+	for (uint32_t i = 0; !rc && (mem = lt_gpu_memory(s, i)); i++)
+		rc = hand_slab(s, SLAB_OLD, i, mem, h);
 	return rc;
 }
 
@@ -156,7 +160,7 @@ static void find_result(const tally_session *s, const uint8_t *at, struct msg_de
 	}
 }
 
-static struct msg_declared_tensor row_of(const tally_session *s, const struct tally_tensor *t)
+static struct msg_declared_tensor row_of(tally_session *s, const struct tally_tensor *t)
 {
 	struct msg_declared_tensor row = { .id = t->id };
 	bool flies = t->state == LT_FLYING;
@@ -164,7 +168,10 @@ static struct msg_declared_tensor row_of(const tally_session *s, const struct ta
 	for (int k = 0; k < 2; k++)
 		find_result(s, t->result[k], &row, k);
 	row.round = flies ? t->before : t->round;
-	row.flies = flies;
+	if (!flies)
+		return row;
+	row.flies = lt_gpu_given(s, t, &row.pieces) ? FLIES_GIVEN : FLIES_IN_PART;
+	row.was = lt_gpu_reads(s, t);
 	return row;
 }
 
@@ -238,17 +245,12 @@ static int connect_and_ask(tally_session *s, mono_t deadline)
 
 /* ---- being back ---- */
 
-static int post_again(tally_session *s, struct tally_tensor *t)
+int lt_back_post(tally_session *s, const struct ring_sub *sub)
 {
 	mono_t deadline = lt_now() + mono_ms(HANDSHAKE_MS);
 	int rc;
 
-	if (t->sub.out_slab) {
-		t->out = lt_arena_at(&s->arena, t->sub.out_slab - 1, t->sub.out_offset);
-		t->sub.out_slab = 0;
-		t->sub.out_offset = 0;
-	}
-	while ((rc = lt_round_post(s, &t->sub)) == TALLY_EAGAIN) {
+	while ((rc = lt_round_post(s, sub)) == TALLY_EAGAIN) {
 		rc = lt_round_take_all(s);
 		if (rc || lt_now() >= deadline)
 			return rc ? rc : lt_session_protocol_error(s, "a ring that nobody reads");
@@ -257,31 +259,71 @@ static int post_again(tally_session *s, struct tally_tensor *t)
 	return rc;
 }
 
-static int take_back(tally_session *s, const struct msg_attached *m)
+/* A round on a GPU is more than one descriptor. */
+static int post_again(tally_session *s, struct tally_tensor *t)
+{
+	if (t->state != LT_FLYING || (t->gpu && t->gpu->flying))
+		return 0;
+	if (t->sub.out_slab && lt_arena_read_only(&s->arena, t->sub.out_slab - 1)) {
+		t->out = lt_arena_at(&s->arena, t->sub.out_slab - 1, t->sub.out_offset);
+		t->sub.out_slab = 0;
+		t->sub.out_offset = 0;
+	}
+	return lt_back_post(s, &t->sub);
+}
+
+static int all_again(tally_session *s)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < s->arena.nslabs; i++)
+		if (!s->arena.slabs[i].mem.device)
+			s->arena.slabs[i].read_only = slab_is_closed(&s->arena.slabs[i].mem);
+	for (uint32_t i = 0; !rc && i < s->nslots; i++)
+		if (s->slots[i].tensor)
+			rc = post_again(s, s->slots[i].tensor);
+	return rc ? rc : lt_gpu_again(s);
+}
+
+/* Else what there is stays: a GPU's driver may still post to it. */
+static int take_ring(tally_session *s)
 {
 	int old[2] = { s->sub_bell, s->cpl_bell }, rc;
 	struct slab ring_mem = s->ring_mem;
 
+	rc = lt_session_ring(s);
+	if (!rc)
+		slab_free(&ring_mem);
+	for (int i = 0; i < 2; i++) {
+		int *now = i ? &s->cpl_bell : &s->sub_bell, gone = rc ? *now : old[i];
+
+		if (rc)
+			*now = old[i];
+		if (gone >= 0)
+			close(gone);
+	}
+	return rc;
+}
+
+static int take_back(tally_session *s, const struct msg_attached *m)
+{
+	int rc;
+
 	if (m->job != s->job || m->rank != s->who.rank || m->world != s->who.world)
 		return lt_session_protocol_error(s, "attached to another job");
-	s->sub_bell = s->cpl_bell = -1;
-	rc = lt_session_ring(s);
-	close(old[0]);
-	close(old[1]);
+	pthread_mutex_lock(&s->sub_lock);
+	rc = take_ring(s);
 	if (rc) {
 		s->attached = false;		/* there is no ring to read a reason from */
 		lt_conn_close(&s->conn);
-		return lt_session_over(s);
+		rc = lt_session_over(s);
+	} else {
+		s->away = LT_HERE;
+		s->grace_ms = m->grace_ms;
+		rc = all_again(s);
+		lt_news_moved(s);
 	}
-	slab_free(&ring_mem);
-	s->away = LT_HERE;
-	s->grace_ms = m->grace_ms;
-	for (uint32_t i = 0; i < s->arena.nslabs; i++)
-		s->arena.slabs[i].read_only = true;
-	for (uint32_t i = 0; !rc && i < s->nslots; i++)
-		if (s->slots[i].tensor && s->slots[i].tensor->state == LT_FLYING)
-			rc = post_again(s, s->slots[i].tensor);
-	lt_news_moved(s);
+	pthread_mutex_unlock(&s->sub_lock);
 	return rc;
 }
 
@@ -337,4 +379,12 @@ int lt_back(tally_session *s, mono_t deadline)
 			rc = over(s);
 	}
 	return s->over.code ? lt_session_over(s) : 0;
+}
+
+int lt_back_look(tally_session *s)
+{
+	int rc = s->away ? 0 : lt_session_agent_gone(s);
+
+	rc = rc ? rc : lt_back(s, lt_now());
+	return rc ? rc : TALLY_EAGAIN;
 }

@@ -12,7 +12,7 @@
 #include "client/session.h"
 
 /* Its connection has broken.  True: it may come back (lt_back()); false: s is over, or shall
- * be: no grace, a GPU, or the job has ended. */
+ * be: no grace, or the job has ended. */
 bool lt_back_begin(tally_session *s);
 
 /*
@@ -20,6 +20,12 @@ bool lt_back_begin(tally_session *s);
  * been submitted again; EAGAIN: not yet; else s is over.
  */
 int lt_back(tally_session *s, mono_t deadline);
+
+/* For who waits for something else: whether the agent is gone, or back.  EAGAIN; else s is over. */
+int lt_back_look(tally_session *s);
+
+/* To an agent that is back, also where it has to read some first. */
+int lt_back_post(tally_session *s, const struct ring_sub *sub);
 
 /* While s->away: what is waited for, with a remedy; the same as s->err, ETIMEDOUT. */
 void lt_back_text(const tally_session *s, char *buf, size_t len);

@@ -7,8 +7,9 @@
  * of its first member, by which the members find each other.
  *
  * Watching: what waits on a GPU cannot look at a status page, so a thread does, ten times
- * a second.  Breaking is letting go: all words get their count, the group is aborted, so
- * whoever waits for the GPU gets it back, and the session is over with the reason.
+ * a second, and sees whether the agent is there.  Breaking is letting go: all words get their
+ * count, the group is aborted, so whoever waits for the GPU gets it back, and the session is
+ * over with the reason.
  */
 #include "client/gpu.h"
 
@@ -19,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/back.h"
 #include "client/clock.h"
 #include "client/mem.h"
 
@@ -35,9 +37,12 @@ static_assert(GPU_PLUGIN_IDS == GPU_ID_WORDS, "the message carries what the plug
 
 static void let_go(struct lt_gpu *g)
 {
-	for (struct lt_gpu_tensor *t = g->tensors; t; t = t->next)
+	list_for_each(&g->tensors, l) {
+		struct lt_gpu_tensor *t = list_entry(l, struct lt_gpu_tensor, link);
+
 		for (uint32_t r = 0; r < t->nruns; r++)
 			atomic_store(&t->words[r], lt_gpu_count(t, r));
+	}
 }
 
 static void break_it(struct lt_gpu *g, const struct err *why)
@@ -94,17 +99,37 @@ static bool all_there(const struct lt_gpu_tensor *t)
 	return true;
 }
 
+static void status(tally_session *s, struct err *over, char *stall)
+{
+	pthread_mutex_lock(&s->sub_lock);
+	ring_status_get(&s->ring, over ? &over->code : NULL, over ? over->text : NULL, stall);
+	pthread_mutex_unlock(&s->sub_lock);
+}
+
+/* Of an agent that is gone the page has what it said last. */
+static void why_late(tally_session *s, char stall[ERR_TEXT_MAX + 1])
+{
+	status(s, NULL, stall);
+	if (pthread_mutex_trylock(&s->api))
+		return;
+	if (s->away)
+		lt_back_text(s, stall, ERR_TEXT_MAX + 1);
+	pthread_mutex_unlock(&s->api);
+}
+
 static int check_time(tally_session *s, struct err *e)
 {
 	mono_t limit = lt_now() - mono_ms(s->who.round_timeout_ms);
 	char stall[ERR_TEXT_MAX + 1];
 	int rc = 0;
 
+	why_late(s, stall);
 	pthread_mutex_lock(&s->gpu->lock);
-	for (struct lt_gpu_tensor *t = s->gpu->tensors; t && !rc; t = t->next) {
-		if (!t->round || t->since > limit || all_there(t))
+	list_for_each(&s->gpu->tensors, l) {
+		const struct lt_gpu_tensor *t = list_entry(l, struct lt_gpu_tensor, link);
+
+		if (rc || !t->round || t->since > limit || all_there(t))
 			continue;
-		ring_status_get(&s->ring, NULL, NULL, stall);
 		rc = err_set(e, TALLY_ETIMEDOUT, "round %u of tensor %s: not done on its GPU after "
 			     "%u ms%s%.300s", t->round, t->tensor->name,
 			     s->who.round_timeout_ms, *stall ? "; " : "", stall);
@@ -113,19 +138,34 @@ static int check_time(tally_session *s, struct err *e)
 	return rc;
 }
 
-/* Something that ends the session; 0: nothing. */
-static int look(tally_session *s, bool hung_up, struct err *e)
+/* The rank is in a call, which looks after the agent, or waits for its GPU, and so for us. */
+static int look_after_agent(tally_session *s, struct err *e)
 {
-	int code = 0;
+	struct err last;
 
-	ring_status_get(&s->ring, &code, NULL, NULL);
-	if (code) {
-		code = code < 0 ? code : TALLY_EPROTO;
-		ring_status_get(&s->ring, NULL, e->text, NULL);
-		return e->code = code;
+	if (pthread_mutex_trylock(&s->api))
+		return 0;
+	last = s->err;
+	if (!s->over.code && (s->away || lt_conn_gone(&s->conn))) {
+		(void)lt_back_look(s);
+		lt_news_arm(s);
 	}
-	if (hung_up)
-		return err_set(e, TALLY_EAGENT, "the agent has hung up");
+	*e = s->over;
+	s->err = last;
+	pthread_mutex_unlock(&s->api);
+	return e->code;
+}
+
+/* Something that ends the session; 0: nothing. */
+static int look(tally_session *s, struct err *e)
+{
+	status(s, e, NULL);
+	if (e->code) {
+		status(s, e, NULL);	/* the code comes behind the text */
+		return e->code = e->code < 0 ? e->code : TALLY_EPROTO;
+	}
+	if (look_after_agent(s, e))
+		return e->code;
 	if (!s->gpu->ops->failed(s->gpu->dev, e))
 		return check_time(s, e);
 	if (!s->gpu->failed_at)
@@ -137,18 +177,12 @@ static void *watch(void *arg)
 {
 	tally_session *s = arg;
 	struct lt_gpu *g = s->gpu;
-	struct pollfd p[2] = {
-		{ .fd = g->stop_fd, .events = POLLIN },
-		{ .fd = g->agent_fd, .events = POLLRDHUP },
-	};
+	struct pollfd stop = { .fd = g->stop_fd, .events = POLLIN };
 	struct err e = { 0 };
 
-	while (lt_poll(p, g->broken ? 1 : 2, lt_now() + mono_ms(WATCH_MS)) <= 0 ||
-	       !p[0].revents) {
-		if (g->broken || look(s, p[1].revents, &e))
+	while (lt_poll(&stop, 1, lt_now() + mono_ms(WATCH_MS)) <= 0)
+		if (g->broken || look(s, &e))
 			break_it(g, &e);
-		p[1].revents = 0;
-	}
 	return NULL;
 }
 
@@ -212,8 +246,7 @@ static int start_watch(tally_session *s)
 	struct lt_gpu *g = s->gpu;
 
 	g->stop_fd = eventfd(0, EFD_CLOEXEC);
-	g->agent_fd = fcntl(s->conn.fd, F_DUPFD_CLOEXEC, 0);
-	if (g->stop_fd < 0 || g->agent_fd < 0 || pthread_create(&g->thread, NULL, watch, s))
+	if (g->stop_fd < 0 || pthread_create(&g->thread, NULL, watch, s))
 		return err_set(&s->err, TALLY_ENOMEM, "no descriptors or no thread for the GPU");
 	g->watched = true;
 	return 0;
@@ -228,6 +261,8 @@ static int open_device(tally_session *s, const tally_gpu_options *opt)
 	rc = g->ops->open(opt ? opt->device : (int)s->local_rank, &g->dev, name, &s->err);
 	if (!rc)
 		rc = g->ops->event_new(g->dev, &g->step, &s->err);
+	if (!rc)
+		rc = g->ops->event_new(g->dev, &g->old_read, &s->err);
 	/* who waits for the others sees no page either */
 	if (!rc)
 		rc = start_watch(s);
@@ -242,6 +277,7 @@ static int open_device(tally_session *s, const tally_gpu_options *opt)
 
 int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
 {
+	LT_CALL(s);
 	const struct gpu_plugin *ops = NULL;
 	int rc;
 
@@ -262,7 +298,8 @@ int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
 	if (!s->gpu)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory for a GPU");
 	s->gpu->ops = ops;
-	s->gpu->stop_fd = s->gpu->agent_fd = -1;
+	s->gpu->stop_fd = -1;
+	list_init(&s->gpu->tensors);
 	pthread_mutex_init(&s->gpu->lock, NULL);
 	rc = open_device(s, opt);
 	if (rc) {
@@ -270,30 +307,138 @@ int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
 
 		lt_gpu_close(s);
 		s->err = why;
-		return rc;
 	}
-	lt_session_no_return(s);
-	return 0;
+	return rc;
 }
 
-int lt_gpu_pin(tally_session *s)
+/* ---- memory ---- */
+
+static void old_free(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+
+	while (g->old) {
+		struct lt_gpu_old *old = g->old;
+
+		g->old = old->next;
+		lt_gpu_let(s);
+		g->ops->unpin(g->dev, old->mem.base);
+		lt_gpu_hold(s);
+		slab_free(&old->mem);
+		lt_mem_free(old);
+	}
+}
+
+/* What is on the lanes goes on with what was pinned, what comes behind it begins anew. */
+static int make_old(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+	struct err e;
+	int rc;
+
+	lt_gpu_let(s);
+	rc = g->ops->record(g->dev, GPU_IN, g->old_read, &e);
+	lt_gpu_hold(s);
+	if (rc)
+		s->err = e;
+	while (g->pinned_results && !rc) {
+		struct lt_gpu_old *old = lt_mem_new(1, sizeof(*old));
+
+		if (!old)
+			return err_set(&s->err, TALLY_ENOMEM, "no memory for results of a GPU");
+		old->mem = g->result[--g->pinned_results];
+		old->next = g->old;
+		g->old = old;
+	}
+	g->moved = rc != 0;
+	return rc;
+}
+
+static int pin(tally_session *s, const struct slab *m, bool read_only)
+{
+	struct err e;
+	int rc;
+
+	lt_gpu_let(s);
+	rc = s->gpu->ops->pin(s->gpu->dev, m->base, m->bytes, read_only, &e);
+	lt_gpu_hold(s);
+	if (rc)
+		s->err = e;
+	return rc;
+}
+
+/* A mapping of its own, which stays what it is when the agent has other memory. */
+static int pin_result(tally_session *s, const struct slab *from, struct slab *to)
+{
+	int fd = fcntl(from->fd, F_DUPFD_CLOEXEC, 0), rc;
+
+	rc = slab_map(to, fd, from->bytes, false, &s->err);
+	if (rc) {
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	rc = pin(s, to, true);
+	if (rc)
+		slab_free(to);
+	return rc;
+}
+
+static int pin_new(tally_session *s)
 {
 	struct lt_gpu *g = s->gpu;
 	int rc = 0;
 
-	for (; g->pinned_arena < s->arena.nslabs && !rc; g->pinned_arena += !rc) {
-		struct slab *m = &s->arena.slabs[g->pinned_arena].mem;
+	for (; g->pinned_arena < s->arena.nslabs && !rc; g->pinned_arena += !rc)
+		rc = pin(s, &s->arena.slabs[g->pinned_arena].mem, false);
+	while (g->pinned_results < s->nresults && !rc && !g->by_arena && !g->in_place) {
+		uint32_t i = g->pinned_results;
 
-		rc = g->ops->pin(g->dev, m->base, m->bytes, false, &s->err);
-	}
-	for (; g->pinned_results < s->nresults && !rc && !g->by_arena && !g->in_place;
-	     g->pinned_results++) {
-		struct slab *m = &s->results[g->pinned_results].mem;
-		struct err e;
-
-		g->by_arena = g->ops->pin(g->dev, m->base, m->bytes, true, &e) != 0;
+		g->by_arena = pin_result(s, &s->results[i].mem, &g->result[i]) != 0;
+		g->pinned_results += !g->by_arena;
 	}
 	return rc;
+}
+
+/* The agent may go meanwhile, and come back. */
+int lt_gpu_pin(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+	struct err e;
+	int rc;
+
+	do {
+		rc = g->moved ? make_old(s) : 0;
+		if (g->old && !g->ops->done(g->dev, g->old_read, &e))
+			old_free(s);
+		rc = rc ? rc : pin_new(s);
+	} while (!rc && g->moved);
+	return rc;
+}
+
+const struct slab *lt_gpu_memory(const tally_session *s, uint32_t i)
+{
+	const struct lt_gpu *g = s->gpu;
+	const struct lt_gpu_old *old;
+
+	if (!g || i < g->pinned_results)
+		return g ? &g->result[i] : NULL;
+	i -= g->pinned_results;
+	for (old = g->old; old && i; i--)
+		old = old->next;
+	return old ? &old->mem : NULL;
+}
+
+uint32_t lt_gpu_reads(const tally_session *s, const struct tally_tensor *t)
+{
+	const struct slab *mem;
+
+	if (!t->gpu || !t->gpu->flying || !t->gpu->reads)
+		return 0;
+	for (uint32_t i = 0; (mem = lt_gpu_memory(s, i)); i++)
+		if ((uintptr_t)t->gpu->reads - (uintptr_t)mem->base < mem->bytes)
+			return i + 1;
+	return 0;
 }
 
 /* ---- closing ---- */
@@ -306,8 +451,6 @@ static void stop_watch(struct lt_gpu *g)
 	}
 	if (g->stop_fd >= 0)
 		close(g->stop_fd);
-	if (g->agent_fd >= 0)
-		close(g->agent_fd);
 }
 
 /* Rounds that a stream waits for come to their end; others are given up. */
@@ -317,10 +460,12 @@ static void settle_all(tally_session *s)
 	struct err why = { .code = TALLY_ESHUTDOWN, .text = "detached with a round in flight" };
 	int rc = g->broken ? g->err.code : 0;
 
-	for (struct lt_gpu_tensor *t = g->tensors; t && !rc; t = t->next) {
-		if (t->let_go)
+	list_for_each(&g->tensors, l) {
+		const struct lt_gpu_tensor *t = list_entry(l, struct lt_gpu_tensor, link);
+
+		if (!rc && t->let_go)
 			rc = lt_gpu_settle(s, t->tensor);
-		else if (t->flying)
+		else if (!rc && t->flying)
 			rc = why.code;
 		if (!rc)
 			rc = lt_gpu_landed(s, t->tensor, lt_now() + mono_ms(s->who.timeout_ms));
@@ -335,8 +480,13 @@ static void unpin_all(tally_session *s)
 
 	while (g->pinned_arena)
 		g->ops->unpin(g->dev, s->arena.slabs[--g->pinned_arena].mem.base);
-	while (g->pinned_results)
-		g->ops->unpin(g->dev, s->results[--g->pinned_results].mem.base);
+	while (g->pinned_results) {
+		struct slab *m = &g->result[--g->pinned_results];
+
+		g->ops->unpin(g->dev, m->base);
+		slab_free(m);
+	}
+	old_free(s);
 }
 
 void lt_gpu_close(tally_session *s)
@@ -350,11 +500,13 @@ void lt_gpu_close(tally_session *s)
 	stop_watch(g);
 	if (g->dev)
 		g->ops->drain(g->dev);
-	while (g->tensors)
-		lt_gpu_tensor_free(s, g->tensors->tensor);
+	while (!list_empty(&g->tensors))
+		lt_gpu_tensor_free(s, list_first(&g->tensors, struct lt_gpu_tensor, link)->tensor);
 	unpin_all(s);
 	if (g->step)
 		g->ops->event_free(g->dev, g->step);
+	if (g->old_read)
+		g->ops->event_free(g->dev, g->old_read);
 	if (g->dev)
 		g->ops->close(g->dev);
 	pthread_mutex_destroy(&g->lock);

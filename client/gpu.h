@@ -3,7 +3,7 @@
  * gpu.h - gradients on GPUs: the machine's local plan, carried out.
  *
  * gpu.c opens the plugin, gets this rank's part of the plan from the agent, and watches:
- * a thread of its own sees the job end, the agent go, a group of GPUs fail or a round
+ * a thread of its own sees the job end, the agent go for good, a group of GPUs fail or a round
  * take too long; then it lets everything go on that waits on the GPU, and the next call
  * says why.  gpu_round.c puts a round on the GPU's lanes.
  *
@@ -14,7 +14,13 @@
  * What is copied at a time is a run, of neighbouring chunks: copies and callbacks cost the
  * same time whatever their size, and a chunk is too short for that.
  *
- * Owner: the session's thread, but for what lt_gpu_watch says.
+ * An agent that is started again (client/back.h): who waits for the GPU makes no call, so the
+ * thread comes back to it then.  Its results are in other memory.  What is on the lanes reads
+ * the first, where that agent puts them, too, for rounds in flight; so results are mapped once
+ * more for the GPU, and that mapping stays until the lanes have done with it.
+ *
+ * Owner: the session's thread, but for what the thread does in its place (session.h) and what
+ * the lock is for.
  */
 #ifndef TALLY_CLIENT_GPU_H
 #define TALLY_CLIENT_GPU_H
@@ -24,6 +30,7 @@
 #include "client/session.h"
 #include "client/gpu/plugin.h"
 #include "common/base/geom.h"
+#include "common/base/list.h"
 #include "proto/msg.h"
 
 /* With a timeline: when a round came how far on the lanes, as callbacks of the driver saw it.
@@ -46,12 +53,13 @@ struct lt_gpu_post {
 	struct tally_session *session;
 	_Atomic mono_t *at;		/* when it was posted last; NULL: nobody asks */
 	struct ring_sub sub;
+	uint32_t posted;		/* of this round it was; 0: of none; under sub_lock */
 	struct lt_gpu_take take[2];	/* by the round's lowest bit, as results are */
 };
 
 /* What a tensor has on top when it has been on a GPU. */
 struct lt_gpu_tensor {
-	struct lt_gpu_tensor *next;	/* in lt_gpu.tensors, under its lock */
+	struct list link;		/* in lt_gpu.tensors, under its lock */
 	struct tally_tensor *tensor;
 	struct gpu_event *landed;	/* owned: the last round's result is in out */
 	void *block;			/* owned, of the arena: words, then this rank's runs */
@@ -62,11 +70,19 @@ struct lt_gpu_tensor {
 	uint32_t nposts;
 	struct lt_gpu_post *posts;	/* owned; one for each run of this rank */
 	struct lt_gpu_times times;
+	const uint8_t *reads;		/* where the last round's result is, pinned; NULL: it is
+					 * not brought from there */
 	uint32_t round;			/* last started, under the lock */
 	uint32_t rounds;		/* started on a GPU, under the lock */
 	mono_t since;			/* when */
 	bool flying;			/* a round on the GPU, not handed over */
 	bool let_go;			/* nobody will wait for its ticket: a stream does */
+};
+
+/* Results as an agent before this one had them; copies from there are on the lanes. */
+struct lt_gpu_old {
+	struct lt_gpu_old *next;
+	struct slab mem;		/* owned, pinned */
 };
 
 struct lt_gpu {
@@ -78,13 +94,17 @@ struct lt_gpu {
 	bool scatter;
 	bool in_place;			/* results are where the inputs were: nothing is added */
 	uint32_t pinned_arena, pinned_results;	/* slabs */
+	struct slab result[RESULT_SLABS_MAX];	/* owned, those that are pinned */
 	bool by_arena;			/* results cannot be pinned, so they go by the arena */
+	bool moved;			/* the agent is another one, and has other results */
+	struct lt_gpu_old *old;		/* owned */
+	struct gpu_event *old_read;	/* owned: all of it has been */
 	pthread_t thread;
 	bool watched;			/* the thread runs */
-	int stop_fd, agent_fd;		/* owned; the thread reads them */
+	int stop_fd;			/* owned; the thread reads it */
 	mono_t failed_at;		/* the thread's: when the group failed; 0: it has not */
 	pthread_mutex_t lock;		/* of what follows, and of rounds of tensors */
-	struct lt_gpu_tensor *tensors;
+	struct list tensors;		/* lt_gpu_tensor.link, as their last rounds were started */
 	struct err err;			/* why it is broken; written once */
 	_Atomic bool broken;
 };
@@ -92,16 +112,46 @@ struct lt_gpu {
 /* 0, or the code why the GPU's side is broken, which ends the session. */
 int lt_gpu_live(tally_session *s);
 
+static inline uint32_t lt_gpu_chunks(const struct lt_gpu_tensor *t, uint32_t run)
+{
+	return (uint32_t)div_round_up(geom_chunk_len(&t->geom, run),
+				      t->tensor->session->chunk_bytes);
+}
+
 /* What a run's word counts up to when all rounds that were started are done; it wraps. */
 static inline uint32_t lt_gpu_count(const struct lt_gpu_tensor *t, uint32_t run)
 {
-	uint32_t bytes = geom_chunk_len(&t->geom, run);
+	return t->rounds * lt_gpu_chunks(t, run);
+}
 
-	return t->rounds * (uint32_t)div_round_up(bytes, t->tensor->session->chunk_bytes);
+/*
+ * What a driver does may wait until the GPU has done something, and so for rounds before; then
+ * the thread that watches has to be able to come back to an agent.  Not under another call.
+ */
+static inline void lt_gpu_let(tally_session *s)
+{
+	pthread_mutex_unlock(&s->api);
+}
+
+static inline void lt_gpu_hold(tally_session *s)
+{
+	pthread_mutex_lock(&s->api);
 }
 
 /* What is known of the arena and of results since, pinned. */
 int lt_gpu_pin(tally_session *s);
+
+/* Results as they are mapped for the GPU, of all agents so far, as far as something may still
+ * be read there; NULL: there are no more than i.  And 1 + the number of that from which the
+ * round in flight brings its result to the GPU; 0: it brings it from nowhere there. */
+const struct slab *lt_gpu_memory(const tally_session *s, uint32_t i);
+uint32_t lt_gpu_reads(const tally_session *s, const struct tally_tensor *t);
+
+/* Whether all of the round in flight was posted, and how many of its runs were. */
+bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces);
+
+/* An agent that was started again hears of all rounds in flight, under sub_lock. */
+int lt_gpu_again(tally_session *s);
 
 /* The GPU failed in a call: what happens then is the same as if the thread had seen it. */
 int lt_gpu_broken(tally_session *s, const struct err *why);

@@ -30,6 +30,7 @@
 
 #include <string.h>
 
+#include "client/back.h"
 #include "client/clock.h"
 #include "client/mem.h"
 #include "common/base/turn.h"
@@ -140,11 +141,12 @@ static int prepare(tally_session *s, struct tally_tensor *t)
 	int rc;
 
 	if (t->gpu)
-		return 0;
+		return lt_gpu_pin(s);
 	gt = lt_mem_new(1, sizeof(*gt));
 	if (!gt)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory for a tensor on a GPU");
 	gt->tensor = t;
+	list_init(&gt->link);
 	cut(gt, s->gpu->nroots);
 	rc = fill(s, gt);
 	if (rc) {
@@ -153,22 +155,19 @@ static int prepare(tally_session *s, struct tally_tensor *t)
 	}
 	t->gpu = gt;
 	pthread_mutex_lock(&s->gpu->lock);
-	gt->next = s->gpu->tensors;
-	s->gpu->tensors = gt;
+	list_add(&s->gpu->tensors, &gt->link);
 	pthread_mutex_unlock(&s->gpu->lock);
 	return 0;
 }
 
 void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t)
 {
-	struct lt_gpu_tensor *gt = t->gpu, **at;
+	struct lt_gpu_tensor *gt = t->gpu;
 
 	if (!gt)
 		return;
 	pthread_mutex_lock(&s->gpu->lock);
-	for (at = &s->gpu->tensors; *at != gt; at = &(*at)->next)
-		;
-	*at = gt->next;
+	list_del(&gt->link);
 	pthread_mutex_unlock(&s->gpu->lock);
 	t->gpu = NULL;
 	drop(s, gt);
@@ -176,14 +175,27 @@ void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t)
 
 /* ---- on the lanes ---- */
 
-/* The driver's: the run is in the arena. A full ring has room soon, the agent sees to it. */
+static int post_run(struct lt_gpu_post *p)
+{
+	int rc;
+
+	pthread_mutex_lock(&p->session->sub_lock);
+	rc = lt_round_post(p->session, &p->sub);
+	if (!rc)
+		p->posted = p->sub.round;
+	pthread_mutex_unlock(&p->session->sub_lock);
+	return rc;
+}
+
+/* The driver's: the run is in the arena.  A full ring has room soon, the agent sees to it, or the
+ * next one. */
 static void post(void *arg)
 {
-	const struct lt_gpu_post *p = arg;
+	struct lt_gpu_post *p = arg;
 
 	if (p->at)
 		*p->at = lt_now();
-	while (lt_round_post(p->session, &p->sub) && !p->session->gpu->broken)
+	while (post_run(p) && !p->session->gpu->broken)
 		lt_gpu_doze();
 }
 
@@ -308,14 +320,15 @@ static int bring_in(struct flight *f, uint32_t run)
 {
 	struct lt_gpu_tensor *gt = f->gt;
 	struct lt_gpu_take *t = &gt->posts[f->results].take[gt->round & 1];
+	const uint8_t *from = gt->reads ? gt->reads + gt->posts[f->results].sub.at : t->to;
 	int rc = f->ops->await(f->g->dev, GPU_IN, &gt->words[run], lt_gpu_count(gt, run), f->e);
 
 	if (!rc && !f->results++)
 		rc = when(f, GPU_IN, &gt->times.in_begin);
-	if (!rc && f->g->by_arena && t->from != t->to)
+	if (!rc && !gt->reads && t->from != t->to)
 		rc = f->ops->call(f->g->dev, GPU_IN, take, t, f->e);
 	return rc ? rc : f->ops->copy(f->g->dev, GPU_IN, f->out + at(f, run),
-				      f->g->by_arena ? t->to : t->from, t->bytes, f->e);
+				      from, t->bytes, f->e);
 }
 
 static int step(struct flight *f)
@@ -365,6 +378,18 @@ static int of_stream(tally_session *s, int rc, const struct err *e)
 	return rc;
 }
 
+/* The same place of a result where it is pinned; NULL: it is not. */
+static const uint8_t *pinned(const tally_session *s, const uint8_t *result)
+{
+	for (uint32_t i = 0; i < s->gpu->pinned_results; i++) {
+		const struct slab *m = &s->results[i].mem;
+
+		if ((uintptr_t)result - (uintptr_t)m->base < m->bytes)
+			return s->gpu->result[i].base + (result - m->base);
+	}
+	return NULL;
+}
+
 static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub *sub,
 		      tally_ticket *k)
 {
@@ -389,7 +414,10 @@ static int open_round(tally_session *s, struct tally_tensor *t, struct ring_sub 
 	gt->round = t->round;
 	gt->rounds++;
 	gt->since = lt_now();
+	list_del(&gt->link);
+	list_add(&s->gpu->tensors, &gt->link);
 	pthread_mutex_unlock(&s->gpu->lock);
+	gt->reads = pinned(s, t->result[t->round & 1]);
 	gt->flying = true;
 	gt->times = (struct lt_gpu_times){ 0 };
 	return 0;
@@ -400,9 +428,60 @@ static bool overlap(const uint8_t *in, const uint8_t *out, uint64_t bytes)
 	return in != out && in < out + bytes && out < in + bytes;
 }
 
+static int follow(tally_session *s, void *stream, struct err *e)
+{
+	int rc;
+
+	lt_gpu_let(s);
+	rc = s->gpu->ops->follow(s->gpu->dev, GPU_REDUCE, stream, s->gpu->step, e);
+	lt_gpu_hold(s);
+	return rc;
+}
+
+static int lead(tally_session *s, struct gpu_event *ev, void *stream, struct err *e)
+{
+	int rc;
+
+	lt_gpu_let(s);
+	rc = s->gpu->ops->lead(s->gpu->dev, ev, stream, e);
+	lt_gpu_hold(s);
+	return rc;
+}
+
+/*
+ * With what it needs, at an agent that is there: one that has not heard of the round when it comes
+ * puts its result where it has its own.
+ */
+static int get_ready(tally_session *s, struct tally_tensor *t)
+{
+	mono_t deadline = lt_now() + mono_ms(s->who.round_timeout_ms);
+	int rc;
+
+	do {
+		rc = lt_session_live(s);
+		if (!rc && s->away)
+			rc = lt_back(s, deadline);
+		if (rc == TALLY_EAGAIN)
+			return lt_back_late(s);
+		rc = rc ? rc : prepare(s, t);
+	} while (!rc && s->away);
+	return rc;
+}
+
+static int fly(tally_session *s, struct flight *f)
+{
+	int rc;
+
+	lt_gpu_let(s);
+	rc = take_off(f);
+	lt_gpu_hold(s);
+	return rc;
+}
+
 int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 			const tally_push_pull_options *opt, void *stream, tally_ticket *k)
 {
+	LT_CALL(s);
 	struct ring_sub sub = { 0 };
 	struct err e;
 	int rc;
@@ -422,10 +501,8 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 		return err_set(&s->err, TALLY_EINVAL, "tensor %s: in and out overlap, and are not "
 			       "the same", t->name);
 	rc = lt_round_options(s, t, opt, &sub);
-	rc = rc ? rc : of_stream(s, s->gpu->ops->follow(s->gpu->dev, GPU_REDUCE, stream,
-							s->gpu->step, &e), &e);
-	if (!rc)
-		rc = prepare(s, t);
+	rc = rc ? rc : of_stream(s, follow(s, stream, &e), &e);
+	rc = rc ? rc : get_ready(s, t);
 	if (!rc)
 		rc = open_round(s, t, &sub, k);
 	if (rc)
@@ -435,11 +512,64 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 		.dtype = t->dtype, .timed = s->timeline != NULL, .e = &e,
 	};
 
-	rc = take_off(&f);
+	rc = fly(s, &f);
 	if (!rc)
 		return 0;
 	err_wrap(&e, "round %u of tensor %s", t->round, t->name);
 	return lt_gpu_broken(s, &e);
+}
+
+bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces)
+{
+	const struct lt_gpu_tensor *gt = t->gpu;
+
+	*pieces = 0;
+	if (!gt || !gt->flying)
+		return true;
+	pthread_mutex_lock(&s->sub_lock);
+	for (uint32_t i = 0; i < gt->nposts; i++)
+		*pieces += gt->posts[i].posted == gt->round;
+	pthread_mutex_unlock(&s->sub_lock);
+	return *pieces == gt->nposts;
+}
+
+/* It counts all chunks of the round, those of which we know, too. */
+static void count_anew(const struct lt_gpu *g, struct lt_gpu_tensor *t)
+{
+	for (uint32_t r = 0; r < t->nruns && !g->broken; r++)
+		atomic_store(&t->words[r], lt_gpu_count(t, r) - lt_gpu_chunks(t, r));
+}
+
+static int again(tally_session *s, struct lt_gpu_tensor *t)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->gpu->lock);
+	count_anew(s->gpu, t);
+	pthread_mutex_unlock(&s->gpu->lock);
+	rc = lt_back_post(s, &t->tensor->sub);
+	for (uint32_t i = 0; i < t->nposts && !rc; i++)
+		if (t->posts[i].posted == t->round)
+			rc = lt_back_post(s, &t->posts[i].sub);
+	return rc;
+}
+
+/* In the order in which all ranks have started them.  Nobody else adds to the list, or takes
+ * from it: only its rank does, in a call. */
+int lt_gpu_again(tally_session *s)
+{
+	int rc = 0;
+
+	if (!s->gpu)
+		return 0;
+	s->gpu->moved = true;
+	list_for_each(&s->gpu->tensors, l) {
+		struct lt_gpu_tensor *t = list_entry(l, struct lt_gpu_tensor, link);
+
+		if (!rc && t->flying && t->tensor->state == LT_FLYING)
+			rc = again(s, t);
+	}
+	return rc;
 }
 
 int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline)
@@ -455,6 +585,9 @@ int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline)
 		if (!deadline || lt_now() >= deadline)
 			return deadline ? TALLY_ETIMEDOUT : TALLY_EAGAIN;
 		lt_gpu_doze();
+		/* what is before it on its lane may wait for that */
+		if ((s->away || lt_conn_gone(&s->conn)) && lt_back_look(s) != TALLY_EAGAIN)
+			return s->over.code;
 	}
 	if (rc)
 		return lt_gpu_broken(s, &e);
@@ -485,6 +618,7 @@ int lt_gpu_settle(tally_session *s, struct tally_tensor *t)
 
 int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream)
 {
+	LT_CALL(s);
 	struct tally_tensor *t;
 	struct err e;
 	int rc;
@@ -500,7 +634,7 @@ int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream)
 			       (unsigned long long)k);
 	if (!t->gpu || !t->gpu->flying)
 		return tally_wait(s, k, -1);
-	rc = of_stream(s, s->gpu->ops->lead(s->gpu->dev, t->gpu->landed, stream, &e), &e);
+	rc = of_stream(s, lead(s, t->gpu->landed, stream, &e), &e);
 	t->gpu->let_go = !rc;
 	return rc;
 }

@@ -41,6 +41,8 @@ int tally_machines(const tally_session *s)
 
 int tally_live_ranks(const tally_session *s)
 {
+	LT_CALL(s);
+
 	if (!s)
 		return TALLY_EINVAL;
 	return (int)(s->who.world - (s->attached ? ring_lost_count(&s->ring) : 0));
@@ -48,6 +50,8 @@ int tally_live_ranks(const tally_session *s)
 
 int tally_rank_is_live(const tally_session *s, int rank)
 {
+	LT_CALL(s);
+
 	if (!s)
 		return TALLY_EINVAL;
 	/* it is the caller's promise that is const, not what we allocated */
@@ -64,6 +68,7 @@ int tally_span(tally_session *s, tally_span_kind kind, const char *name, uint64_
 		.kind = kind == TALLY_SPAN_COPY ? SPAN_COPY : SPAN_FRAMEWORK, .name = name,
 		.begin = (mono_t)begin_ns, .end = (mono_t)end_ns,
 	};
+	LT_CALL(s);
 
 	if (!s)
 		return TALLY_EINVAL;
@@ -86,7 +91,12 @@ int tally_is_late(const tally_session *s)
 
 const char *tally_error_text(const tally_session *s)
 {
-	return s ? s->err.text : "";
+	LT_CALL(s);
+
+	if (!s)
+		return "";
+	((tally_session *)s)->shown = s->err;
+	return s->shown.text;
 }
 
 const char *tally_error_name(int code)

@@ -6,6 +6,8 @@
  * (so a program that allocates piece by piece makes few slabs); when it has not
  * that much, for what is needed and no more.  The new slab is mapped writable and
  * acknowledged; then the agent lets nobody else map it so.
+ * Where the agent writes, too, there are small pages: of huge ones an agent that is started
+ * again can write none.
  *
  * tally_import() adds a slab that is a device's: none of it is given out, and the agent reads it
  * only, or has its cards read it.
@@ -20,7 +22,7 @@
  * Gets one more slab of `bytes` from the agent and cuts it in pages.  The agent reads nothing
  * there before it has sealed what we have mapped.
  */
-static int grow_by(tally_session *s, uint64_t bytes)
+static int grow_by(tally_session *s, uint64_t bytes, bool written)
 {
 	struct msg answer, ask = { .type = MSG_SLAB_WANT };
 	struct lt_arena_slab as;
@@ -30,7 +32,7 @@ static int grow_by(tally_session *s, uint64_t bytes)
 	if (rc)
 		return rc;
 	ask.slab = (struct msg_slab){
-		.req = lt_session_req(s), .kind = SLAB_INPUT, .bytes = bytes,
+		.req = lt_session_req(s), .kind = SLAB_INPUT, .bytes = bytes, .small = written,
 	};
 	rc = lt_session_call(s, &ask, ask.slab.req, MSG_SLAB, s->who.timeout_ms, &answer);
 	if (rc)
@@ -44,6 +46,10 @@ static int grow_by(tally_session *s, uint64_t bytes)
 	if (rc) {
 		if (fd >= 0)
 			close(fd);
+		goto drop;
+	}
+	if (written && as.mem.huge) {
+		rc = lt_session_protocol_error(s, "huge pages, which were not asked for");
 		goto drop;
 	}
 	as.id = answer.slab.id;
@@ -60,7 +66,7 @@ drop:
 }
 
 /* Doubles the arena, or adds just what is needed when there is not so much. */
-static int grow_for(tally_session *s, uint64_t bytes)
+static int grow_for(tally_session *s, uint64_t bytes, bool written)
 {
 	uint64_t need = align_up(MAX(bytes, 1), PAGE_BYTES);
 	uint64_t wish = MIN(MAX(s->arena.bytes, LT_ARENA_GROW_MIN), LT_ARENA_GROW_MAX);
@@ -69,9 +75,9 @@ static int grow_for(tally_session *s, uint64_t bytes)
 	if (s->arena.nslabs == SLABS_PER_PROCESS_MAX)
 		return err_set(&s->err, TALLY_EQUOTA, "the arena has its %u slabs already",
 			       SLABS_PER_PROCESS_MAX);
-	rc = grow_by(s, MAX(need, wish));
+	rc = grow_by(s, MAX(need, wish), written);
 	if (need < wish && (rc == TALLY_EQUOTA || rc == TALLY_ENOMEM) && !s->over.code)
-		rc = grow_by(s, need);
+		rc = grow_by(s, need, written);
 	return rc;
 }
 
@@ -85,7 +91,7 @@ int lt_session_alloc(tally_session *s, uint64_t bytes, bool written, void **p)
 			       (unsigned long long)bytes);
 	got = lt_arena_get(&s->arena, bytes, written);
 	if (!got) {
-		rc = grow_for(s, bytes);
+		rc = grow_for(s, bytes, written);
 		if (rc)
 			return rc;
 		got = lt_arena_get(&s->arena, bytes, written);
@@ -102,6 +108,7 @@ static int check_place(tally_session *s, void **p)
 
 int tally_alloc(tally_session *s, size_t bytes, void **p)
 {
+	LT_CALL(s);
 	int rc;
 
 	if (!s)
@@ -158,6 +165,7 @@ static int import(tally_session *s, int fd, uint64_t bytes, void **p)
 
 int tally_import(tally_session *s, int fd, size_t bytes, void **p)
 {
+	LT_CALL(s);
 	int rc;
 
 	if (!s)
@@ -204,6 +212,7 @@ static int check_unused(tally_session *s, const void *p, uint64_t bytes)
 
 int tally_free(tally_session *s, void *p)
 {
+	LT_CALL(s);
 	uint64_t bytes;
 	int rc;
 

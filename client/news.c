@@ -115,6 +115,7 @@ static int open_poll_fd(tally_session *s)
 
 int tally_fd(tally_session *s)
 {
+	LT_CALL(s);
 	int rc;
 
 	if (!s)
@@ -142,6 +143,7 @@ static int look_away(tally_session *s)
 
 int tally_poll(tally_session *s)
 {
+	LT_CALL(s);
 	eventfd_t ignored;
 	int rc, n;
 

@@ -279,6 +279,7 @@ int lt_round_options(tally_session *s, const tally_tensor *t, const tally_push_p
 int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 		    const tally_push_pull_options *opt, tally_ticket *k)
 {
+	LT_CALL(s);
 	struct ring_sub sub = { 0 };
 	int rc;
 
@@ -296,6 +297,7 @@ int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out
 int tally_broadcast(tally_session *s, tally_tensor *t, const void *in, void *out, int root,
 		    tally_ticket *k)
 {
+	LT_CALL(s);
 	struct ring_sub sub = { .rop = ROP_BROADCAST };
 	int rc;
 
@@ -449,6 +451,7 @@ static int say_timeout(tally_session *s, const struct tally_tensor *t, int timeo
 
 int tally_wait(tally_session *s, tally_ticket k, int timeout_ms)
 {
+	LT_CALL(s);
 	struct tally_tensor *t;
 	mono_t deadline;
 	int rc;
@@ -474,18 +477,9 @@ int tally_wait(tally_session *s, tally_ticket k, int timeout_ms)
 	return rc;
 }
 
-/* Without waiting: the agent may be back. */
-static int look_away(tally_session *s)
-{
-	int rc = s->away ? 0 : lt_session_agent_gone(s);
-
-	if (!rc)
-		rc = lt_back(s, lt_now());
-	return rc ? rc : TALLY_EAGAIN;
-}
-
 int tally_test(tally_session *s, tally_ticket k)
 {
+	LT_CALL(s);
 	struct tally_tensor *t;
 	int rc;
 
@@ -496,7 +490,7 @@ int tally_test(tally_session *s, tally_ticket k)
 		return no_such_ticket(s, k);
 	rc = look(s, t);
 	if (rc == TALLY_EAGAIN && (s->away || lt_conn_gone(&s->conn)))
-		rc = look(s, t) == 0 ? 0 : look_away(s);
+		rc = look(s, t) == 0 ? 0 : lt_back_look(s);
 	if (!rc && !t->code)
 		rc = lt_gpu_landed(s, t, 0);
 	if (!rc)
@@ -511,6 +505,8 @@ int tally_test(tally_session *s, tally_ticket k)
 
 const void *tally_result(const tally_session *s, const tally_tensor *t)
 {
+	LT_CALL(s);
+
 	if (!s || !t || t->session != s || !t->result_round)
 		return NULL;
 	return t->result[t->result_round & 1];

@@ -332,6 +332,16 @@ static int attach(tally_session *s, const tally_options *opt)
 	}
 }
 
+static void lock_init(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t again;
+
+	pthread_mutexattr_init(&again);
+	pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(lock, &again);
+	pthread_mutexattr_destroy(&again);
+}
+
 int tally_attach(const tally_options *opt, tally_session **out)
 {
 	tally_session *s;
@@ -343,7 +353,8 @@ int tally_attach(const tally_options *opt, tally_session **out)
 	if (!s)
 		return TALLY_ENOMEM;
 	s->sub_bell = s->cpl_bell = s->alive = s->poll_fd = s->news_fd = s->away_fd = -1;
-	pthread_mutex_init(&s->sub_lock, NULL);
+	lock_init(&s->api);
+	lock_init(&s->sub_lock);
 	lt_conn_init(&s->conn, NULL);
 	rc = attach(s, opt);
 	if (!rc)
@@ -384,6 +395,7 @@ static int enter_barrier(tally_session *s, int timeout_ms, bool grow)
 
 int tally_barrier(tally_session *s, int timeout_ms)
 {
+	LT_CALL(s);
 	int rc;
 
 	if (!s)
@@ -407,6 +419,7 @@ static int check_idle(tally_session *s)
 
 int tally_grow(tally_session *s, int timeout_ms)
 {
+	LT_CALL(s);
 	uint32_t before;
 	int rc;
 
@@ -470,12 +483,13 @@ static int say_goodbye(tally_session *s, bool returns)
 
 int tally_leave(tally_session *s)
 {
+	LT_CALL(s);
 	bool returns;
 	int rc;
 
 	if (!s)
 		return 0;
-	returns = s->grace_ms && !s->gpu;
+	returns = s->grace_ms;
 	lt_gpu_close(s);
 	rc = say_goodbye(s, returns);
 	if (!s->over.code)
@@ -511,6 +525,7 @@ int tally_detach(tally_session *s)
 		slab_free(&s->results[i].mem);
 	lt_arena_fini(&s->arena);
 	pthread_mutex_destroy(&s->sub_lock);
+	pthread_mutex_destroy(&s->api);
 	lt_mem_free(s);
 	return rc;
 }

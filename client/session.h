@@ -66,7 +66,14 @@ struct lt_result {
 	struct slab mem;		/* owned, read-only */
 };
 
+/*
+ * With a GPU somebody else looks after the agent while the rank is in no call: both hold `api`.
+ * Ring and bells become others when an agent is back, so whoever posts from elsewhere, or only
+ * looks at the status page, holds `sub_lock`, and nothing comes between what is posted then.
+ */
 struct tally_session {
+	pthread_mutex_t api;
+	struct err shown;		/* tally_error_text() */
 	struct err err;			/* of the last call that failed */
 	struct err over;		/* code not 0: why nothing works any more */
 	struct err slab_err;		/* code not 0: of the last result slab that could not be
@@ -90,7 +97,7 @@ struct tally_session {
 
 	struct slab ring_mem;		/* owned */
 	struct ring_end ring;
-	pthread_mutex_t sub_lock;	/* of posting: a GPU's driver posts, too */
+	pthread_mutex_t sub_lock;
 	int sub_bell, cpl_bell;		/* owned */
 	int alive;			/* owned: locked, so that an agent that is started again
 					 * sees that we live; -1: we could not come back */
@@ -110,6 +117,24 @@ struct tally_session {
 	bool news_told;			/* news_fd is readable */
 	struct tally_tensor *buckets[LT_ID_BUCKETS], *named[LT_ID_BUCKETS];
 };
+
+/* A call of the user's, which may make others: first of all in each of them, but for what tells
+ * what never changes. */
+static inline tally_session *lt_enter(const tally_session *s)
+{
+	if (s)
+		pthread_mutex_lock(&((tally_session *)s)->api);
+	return (tally_session *)s;
+}
+
+static inline void lt_exit(tally_session *const *s)
+{
+	if (*s)
+		pthread_mutex_unlock(&(*s)->api);
+}
+
+#define LT_CALL(s) \
+	tally_session *in_call_ __attribute__((cleanup(lt_exit), unused)) = lt_enter(s)
 
 /* 0, or the code for which nothing works any more (its text is in s->err then). */
 int lt_session_live(tally_session *s);
@@ -147,7 +172,7 @@ int lt_session_ring(tally_session *s);
 int lt_session_result_slab(tally_session *s, const struct msg_slab *slab);
 
 /* A block of the arena, grown when there is no room; then a zeroed, page-aligned *p.
- * written: the agent writes there, too. */
+ * written: the agent writes there, too, also one that is started again. */
 int lt_session_alloc(tally_session *s, uint64_t bytes, bool written, void **p);
 
 /* Where a result slab holds [off, off + bytes); NULL: it does not. */

@@ -148,9 +148,8 @@ typedef struct {
  * An agent that goes, also in the middle of rounds, and is started again within the
  * scheduler's grace (--agent-grace, 30 s) is a pause in whatever waits: rounds in flight,
  * memory and results stay as they are.  Rounds go on when every rank of the machine has
- * called something here since, which one that computes may do much later.  An agent that is
- * not started again: EAGENT, 10 s after that time.  With a GPU opened (tally_gpu_open) it is
- * EAGENT at once.
+ * called something here since, which one that computes may do much later; one with a GPU
+ * (tally_gpu_open) need not.  An agent that is not started again: EAGENT, 10 s after that time.
  * On failure *s is still set when memory allowed it, for tally_error_text() only;
  * pass it to tally_detach().
  */
@@ -338,7 +337,8 @@ TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
  * else may use in or out until the round is done.  All ranks of the job start rounds on
  * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU, in and out
  * overlap, or the stream is captured into a CUDA graph; EIO: the GPU failed, which ends the
- * session.  tally_fd() does not tell of these rounds: wait with tally_wait(), or with
+ * session.  While the agent is gone it waits for it, round_timeout_ms at most (ETIMEDOUT).
+ * tally_fd() does not tell of these rounds: wait with tally_wait(), or with
  */
 TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 				  const tally_push_pull_options *opt, void *stream,

@@ -369,6 +369,7 @@ static int declare_all(tally_session *s, struct declaration *d)
 
 int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n, tally_tensor **out)
 {
+	LT_CALL(s);
 	struct declaration d = { .desc = desc, .n = n };
 	uint32_t hint = 0;
 	int rc;
@@ -437,6 +438,7 @@ static int undeclare_batch(tally_session *s, tally_tensor **t, uint32_t n, uint3
 
 int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n)
 {
+	LT_CALL(s);
 	uint32_t marked, from, step, *ids;
 	int rc;
 

@@ -444,14 +444,18 @@ struct msg_attached {
 };
 
 /* RING: handed back alone.  DEVICE: a dma-buf, which the process gives, and hands back. */
-enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT, SLAB_RING, SLAB_DEVICE };
+enum slab_kind { SLAB_NONE, SLAB_INPUT, SLAB_RESULT, SLAB_RING, SLAB_DEVICE, SLAB_OLD };
 
 struct msg_slab {
 	uint64_t req;
 	uint32_t id;			/* per process and kind */
 	uint32_t kind;			/* enum slab_kind */
 	uint64_t bytes;
+	uint32_t small;			/* SLAB_WANT: 1: not of huge pages */
 };
+
+/* In flight with all inputs of this rank; on a GPU, which has not brought all pieces yet. */
+enum flies { FLIES_NOT, FLIES_GIVEN, FLIES_IN_PART, FLIES_END };
 
 struct msg_declared_tensor {
 	uint32_t id;
@@ -459,7 +463,10 @@ struct msg_declared_tensor {
 	uint64_t off[2];		/* result of an even round, of an odd round */
 	uint32_t round;			/* the last one that is over, or, handed back, that the
 					 * process has had; 0: none */
-	uint32_t flies;			/* handed back: 1: the round behind that is in flight */
+	uint32_t flies;			/* handed back: enum flies, of the round behind that, */
+	uint32_t was;			/* for whose result a GPU waits at the same place of the
+					 * OLD slab was - 1; 0: none does; */
+	uint32_t pieces;		/* of which so many were submitted */
 };
 
 struct msg_declared {

@@ -611,8 +611,9 @@ SHAPE(attached, attached_rule);
 static const struct msg_row slab_rows[] = {
 	U64(msg_slab, req, ANY64),
 	U32(msg_slab, id, 0, UINT16_MAX),
-	U32(msg_slab, kind, SLAB_INPUT, SLAB_DEVICE),
+	U32(msg_slab, kind, SLAB_INPUT, SLAB_OLD),
 	U64(msg_slab, bytes, 0, SLAB_BYTES_MAX),
+	U32(msg_slab, small, 0, 1),
 };
 SHAPE(slab, NULL);
 
@@ -624,7 +625,9 @@ static const struct msg_row declared_tensor_rows[] = {
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
 	U32(msg_declared_tensor, round, ANY32),
-	U32(msg_declared_tensor, flies, 0, 1),
+	U32(msg_declared_tensor, flies, 0, FLIES_END - 1),
+	U32(msg_declared_tensor, was, 0, RESULT_SLABS_MAX),
+	U32(msg_declared_tensor, pieces, ANY32),
 };
 SHAPE(declared_tensor, NULL);
 

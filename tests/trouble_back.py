@@ -28,7 +28,7 @@ import tally
 from ramp import Ramp
 
 REPLY, ATTACH, ATTACHED, SLAB, DECLARED, BARRIER = 1, 20, 21, 23, 25, 15
-INPUT, RESULT, RING = 1, 2, 3
+INPUT, RESULT, RING, OLD = 1, 2, 3, 5
 COUNT, ROUNDS = 300000, 3     # several segments
 PAGE = 4096
 SEALS, GET_SEALS, SHRINK, GROW = 1033, 1034, 2, 4
@@ -64,8 +64,8 @@ def slab(kind, number, nbytes):
     return message(SLAB, fields((2, number), (3, kind), (4, nbytes)))
 
 
-def row(tensor, at, even, odd, number):
-    return fields((1, tensor), (2, at), (3, even), (4, odd), (5, number))
+def row(tensor, at, even, odd, number, flies=0, was=0):
+    return fields((1, tensor), (2, at), (3, even), (4, odd), (5, number), (6, flies), (7, was))
 
 
 def declared(*rows):
@@ -275,7 +275,7 @@ def refusals(r, other):
                      ("/dev/zero", os.open("/dev/zero", os.O_RDWR)),
                      ("a directory", os.open("/", os.O_RDONLY)),
                      ("no seals", bare), ("no seals, read only", read_only), ("half sealed", half)):
-        for kind in (INPUT, RESULT, RING):
+        for kind in (INPUT, RESULT, RING, OLD):
             yield f"{what} as {kind}", with_fd(fd, kind=kind, nbytes=PAGE)
     yield "too short", with_fd(mine, nbytes=2 << 20)
     yield "no bytes", with_fd(mine, nbytes=0)
@@ -291,6 +291,9 @@ def refusals(r, other):
     yield "a ring twice", twice(RING, r.ring)
     yield "results twice", lambda r, p: [p.say(slab(RESULT, i, size(r.results[0])),
                                                [r.results[0]]) for i in range(2)]
+    yield "old results twice", lambda r, p: [p.say(slab(OLD, i, size(r.results[0])),
+                                                   [r.results[0]]) for i in range(2)]
+    yield "old result slab 1 first", with_fd(mine, number=1, kind=OLD)
     yield "tensor 0", lambda r, p: p.say(declared(row(0, 0, 0, 0, 0)))
     yield "more tensors than can be", rows(65537)
     yield "a message of a megabyte that is none", lambda r, p: p.say(
@@ -309,6 +312,8 @@ def refusals(r, other):
     yield "my arena for results", wrong({"results": r.arena})
     yield "my results for an arena", wrong({"arena": r.results})
     yield "a ring for results", wrong({"results": [r.ring]})
+    yield "my own memory for old results", lambda r, p: (p.say(slab(OLD, 0, size(mine)), [mine]),
+                                                         wrong()(r, p))
     yield "a descriptor with each byte", no_fd_first
     yield "hundreds of descriptors", crowd
     yield "a barrier first", lambda r, p: (r.hand(p), p.say(message(BARRIER, fields((5, 1)))))
@@ -398,6 +403,35 @@ def forged(change, number=ROUNDS):
     return strike
 
 
+def waits(old, **other):
+    """A GPU that waits for results somewhere, which is not there."""
+    def strike(r):
+        p = Peer(20)
+        r.hand(p)
+        if old:
+            fd = own("tally-result %d" % r.number, old)
+            p.say(slab(OLD, 0, old), [fd])
+        p.say(declared(r.row(**other)))
+        r.attach(p)
+        return [p]
+    return strike
+
+
+def crowded(r):
+    """One rank, many times, and each time its GPU waits somewhere else."""
+    peers = []
+    for _ in range(6):
+        n = size(r.results[0])
+        keep.append(own("tally-result %d" % r.number, n))
+        p = Peer(20)
+        r.hand(p)
+        p.say(slab(OLD, 0, n), [keep[-1]])
+        p.say(declared(r.row(flies=1, was=1)))
+        r.attach(p)
+        peers.append(p)
+    return peers
+
+
 def short(r):
     fd = own("tally-result %d" % r.number, PAGE)
     p = Peer(20)
@@ -477,6 +511,10 @@ JOB_LIES = {
     "larger": lie(even=0, odd=2 << 20),
     "slab": lie(at=9),
     "empty": lie(even=0, odd=0),
+    "nowhere": waits(0, flies=1, was=1),
+    "beyond": waits(PAGE, flies=1, was=1),
+    "another": waits(PAGE, flies=1, was=2),
+    "idle": waits(1 << 22, was=1),
     "overlap": two_rows,
     "second": good_and_bad,
     "future": lie(number=ROUNDS + 1000),
@@ -494,6 +532,7 @@ JOB_LIES = {
     "twice": same_rank_twice,
     "stories": two_stories,
     "often": never_reads,
+    "crowded": crowded,
 }
 
 

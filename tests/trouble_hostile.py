@@ -37,7 +37,7 @@ from ramp import Ramp
 TAIL, SUB_SLEEPS, DONE_TAIL, DONE_HEAD = 0, 128, 192, 256
 SUB_WORDS, SUB_BYTES, ENTRIES = 8192, 64, 4096
 PAGE_HUGE = 2 << 20
-F_GET_SEALS, F_SEAL_FUTURE_WRITE = 1034, 0x10
+F_GET_SEALS, SEALS = 1034, 0x7    # SEAL, SHRINK, GROW
 PUNCH_KEEP = 3      # fallocate(): FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 REPLY, ATTACH, SLAB_WANT, SLAB, SLAB_MAPPED, DETACH, INPUT = 1, 20, 22, 23, 24, 26, 1
 STRANGERS, FLOOD_BYTES = 16, 1 << 20    # each
@@ -112,7 +112,7 @@ def check_descriptors():
             continue
         if name.startswith("/memfd:tally-arena"):
             seen.add("arena")
-            if not fcntl.fcntl(fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE:
+            if fcntl.fcntl(fd, F_GET_SEALS) & SEALS != SEALS:
                 print("WRONG: an arena that is not sealed", flush=True)
         elif name.startswith("/memfd:tally-result"):
             seen.add("results")

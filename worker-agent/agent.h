@@ -46,6 +46,7 @@ struct ad_options {
 struct ad_slab {
 	struct list link;		/* in its owner's list */
 	struct slab mem;
+	int read_fd;			/* owned: for who only reads it; -1: there is none */
 	struct xport_region *region;	/* NULL: cards do not know it */
 	uint32_t id;			/* index in agent->slab */
 	uint32_t job;
@@ -155,6 +156,8 @@ struct ad_job {
 	bool taking;			/* just now: entries may be left out */
 	uint32_t nkept;
 	struct ad_kept *kept;		/* owned, by id: where results were; agent_back.c */
+	struct list was;		/* ad_was.link: memory where GPUs wait for results */
+	_Atomic uint32_t was_left;	/* rounds for which they do */
 	uint64_t seq, epoch_seq;	/* epoch_seq: log entry of the last epoch; 0: none yet */
 	uint64_t barriers;		/* that some rank here has passed */
 	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
@@ -230,6 +233,7 @@ struct ad_tensor {
 	struct ad_slab *result, *sum;
 	uint32_t result_page[2], sum_page, npages;
 	struct ag_tensor_desc desc;	/* geometry and addresses, the same for all engines */
+	uint8_t **was;			/* owned: the desc's */
 	void *piece[ENGINES_MAX];
 	struct ag_tensor *core[ENGINES_MAX];	/* the engines' */
 	struct fr_tensor *front;	/* engine 0's */
@@ -398,6 +402,7 @@ enum ad_mail {
 	AD_RING_GONE,
 	AD_SLAB_READY,
 	AD_HIDDEN,
+	AD_WAS_OVER,		/* engine 0 -> control: uint32_t, a job */
 	AD_RING_BROKEN,		/* engine 0 -> control: struct ad_trouble * */
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
@@ -565,6 +570,11 @@ int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e);	/* of its re
 int ad_back_resume(struct ad_tensor *t, uint64_t seq, struct err *e);
 int ad_back_inputs(struct ad_session *s, struct err *e);
 
+/* agent_was.c: results go to where GPUs wait for them since a time before this process */
+/* t's result of that round, to the memory behind a descriptor that a process handed back. */
+int ad_was_show(struct ad_tensor *t, int fd, uint64_t bytes, uint32_t round, struct err *e);
+void ad_was_over(struct ad_job *j);	/* lets go of it, once nobody waits there */
+
 /* agent_log.c: what a restarted scheduler is told */
 int ad_entry_new(const struct msg *m, struct ad_entry **entry, struct err *e);	/* in no list */
 int ad_log_keep(struct ad_job *j, const struct msg *m, struct ad_entry **entry, struct err *e);
@@ -586,7 +596,7 @@ void ad_job_resend(struct ad_job *j);
 void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
 void ad_ring_name(char name[AD_NAME_MAX], uint32_t job, uint32_t rank);
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
-			    struct err *e);
+			    bool huge, struct err *e);
 void ad_slab_free(struct agent *a, struct ad_slab *s);
 /* Pages out of the slabs of a list, which grows by new slabs; index: its place in it. */
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,

@@ -12,10 +12,12 @@
  * each memfd is ours, and was called by its maker after what it is for; a ring after its
  * rank, too.  So no process can come back as another user's, nor disturb its job.
  *
- * Arenas are mapped as they are, to be read.  Results go into fresh memory, at the places
- * where they were, so that processes map it where the first was and no pointer of theirs
- * changes; what servers on this machine still write into the first is nobody's any more.
- * The marks beside the results say which segments had theirs (agent_core_mark.c).
+ * Arenas are mapped as they are.  Results go into fresh memory, at the places where they were,
+ * so that processes map it where the first was and no pointer of theirs changes; what servers
+ * on this machine still write into the first is nobody's any more.  The marks beside the
+ * results say which segments had theirs (agent_core_mark.c).  Copies to a GPU that were put on
+ * its lanes before read the first memory, whatever is mapped: there the results of rounds that
+ * are in flight go, too, until these are over.
  *
  * A machine that comes into a running job with ranks in the place of lost ones hears it in
  * the same way, and there is nothing to hand back.
@@ -36,12 +38,13 @@ struct ad_back {
 	uint64_t barriers;
 	int ring;			/* owned; -1: not yet */
 	struct slab input[SLABS_PER_PROCESS_MAX];	/* by index; owned */
-	uint32_t nresults;
-	struct {
+	uint32_t nresults, nold;
+	struct ad_result {
 		int fd;			/* owned */
 		uint64_t bytes;
+		dev_t dev;
 		ino_t ino;
-	} result[RESULT_SLABS_MAX];
+	} result[RESULT_SLABS_MAX], old[RESULT_SLABS_MAX];	/* old: that its GPU reads */
 	uint32_t nrows, room;
 	struct msg_declared_tensor *row;	/* owned; by id once it asks to attach */
 };
@@ -91,7 +94,10 @@ static int check_owner(int fd, uint64_t bytes, struct err *e)
 	return 0;
 }
 
-/* To be read; sealed first, if the first agent has not come to that. */
+/*
+ * Sealed, if the first agent has not come to that.  One of huge pages, of which it has, can only
+ * be read.
+ */
 static int take_input(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
 {
 	struct slab *mem = &s->back->input[MIN(m->id, SLABS_PER_PROCESS_MAX - 1)];
@@ -101,31 +107,43 @@ static int take_input(struct ad_session *s, const struct msg_slab *m, int fd, st
 		return err_set(e, TALLY_EPROTO, "slab %u cannot be", m->id);
 	if (m->kind == SLAB_DEVICE)
 		return ad_device_map(s->agent, mem, fd, m->bytes, e);
-	(void)slab_seal_writers(&(struct slab){ .fd = fd }, NULL);
-	rc = slab_map(mem, fd, m->bytes, false, e);
-	if (rc || slab_is_solid(mem))
+	rc = slab_map(mem, fd, m->bytes, true, e) ? slab_map(mem, fd, m->bytes, false, e) : 0;
+	if (rc)
 		return rc;
+	if ((!slab_seal(mem, NULL) || !mem->huge) && slab_is_solid(mem))
+		return 0;
 	mem->fd = -1;			/* still the caller's */
 	slab_free(mem);
 	return err_set(e, TALLY_EPROTO, "slab %u can be punched", m->id);
 }
 
-/* Each once: there will be as much memory of our own. */
-static int take_result(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
+/* Each once. */
+static int take_one(struct ad_result *of, uint32_t *n, const struct msg_slab *m, int fd,
+		    struct err *e)
 {
-	struct ad_back *b = s->back;
 	struct stat st = { 0 };
 
 	(void)fstat(fd, &st);
-	for (uint32_t i = 0; i < b->nresults; i++)
-		if (b->result[i].ino == st.st_ino)
+	for (uint32_t i = 0; i < *n; i++)
+		if (of[i].ino == st.st_ino && of[i].dev == st.st_dev)
 			return err_set(e, TALLY_EPROTO, "result slab %u is slab %u", m->id, i);
-	if (m->id != b->nresults || m->id == RESULT_SLABS_MAX)
-		return err_set(e, TALLY_EPROTO, "result slab %u after %u", m->id, b->nresults);
-	b->result[b->nresults].fd = fd;
-	b->result[b->nresults].ino = st.st_ino;
-	b->result[b->nresults++].bytes = m->bytes;
+	if (m->id != *n || m->id == RESULT_SLABS_MAX)
+		return err_set(e, TALLY_EPROTO, "result slab %u after %u", m->id, *n);
+	of[(*n)++] = (struct ad_result){
+		.fd = fd, .bytes = m->bytes, .dev = st.st_dev, .ino = st.st_ino,
+	};
 	return 0;
+}
+
+/* There will be as much memory of our own. */
+static int take_result(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
+{
+	return take_one(s->back->result, &s->back->nresults, m, fd, e);
+}
+
+static int take_old(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
+{
+	return take_one(s->back->old, &s->back->nold, m, fd, e);
 }
 
 static int take_ring(struct ad_session *s, const struct msg_slab *m, int fd, struct err *e)
@@ -149,7 +167,7 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 	static int (*const take[])(struct ad_session *, const struct msg_slab *, int,
 				   struct err *) = {
 		[SLAB_INPUT] = take_input, [SLAB_RESULT] = take_result, [SLAB_RING] = take_ring,
-		[SLAB_DEVICE] = take_input,
+		[SLAB_DEVICE] = take_input, [SLAB_OLD] = take_old,
 	};
 	struct ad_back *b = back_of(s);
 	struct err e;
@@ -216,6 +234,9 @@ static bool are_its(const struct ad_back *b, uint32_t job, uint32_t rank)
 	ad_slab_name(name, AD_RESULTS, job);
 	for (uint32_t i = 0; i < b->nresults; i++)
 		if (!slab_is_named(b->result[i].fd, name))
+			return false;
+	for (uint32_t i = 0; i < b->nold; i++)
+		if (!slab_is_named(b->old[i].fd, name))
 			return false;
 	return true;
 }
@@ -290,6 +311,8 @@ void ad_back_free(struct ad_session *s)
 		slab_free(&b->input[i]);
 	while (b->nresults)
 		close(b->result[--b->nresults].fd);
+	while (b->nold)
+		close(b->old[--b->nold].fd);
 	if (b->ring >= 0)
 		close(b->ring);
 	free(b->row);
@@ -523,8 +546,19 @@ static void keep_round(struct ad_tensor *t, uint32_t local, const struct msg_dec
 		return;
 	if (row->round != newest)
 		t->front->in[local].behind = newest;
-	if (row->flies)
+	if (row->flies == FLIES_GIVEN)
 		t->front->in[local].again = round_next(row->round);
+}
+
+/* The rank's GPU waits for the round in flight where an agent before us has put results. */
+static int keep_showing(struct ad_tensor *t, const struct ad_back *b,
+			const struct msg_declared_tensor *row, struct err *e)
+{
+	const struct ad_result *r = &b->old[row->was - 1];
+
+	if (row->was > b->nold || !row->flies)
+		return bad_row(t->id, e);
+	return ad_was_show(t, r->fd, r->bytes, round_next(row->round), e);
 }
 
 /* The marks are read once, here: servers on this machine can write beside them. */
@@ -559,6 +593,8 @@ int ad_back_resume(struct ad_tensor *t, uint64_t seq, struct err *e)
 				       "another one %u", t->id, s->rank, row->round, newest);
 		keep_round(t, local_of(j, s->rank), row, newest);
 		behind |= row->round != newest;
+		if (row->round == newest && row->was && keep_showing(t, s->back, row, e))
+			return e->code;
 	}
 	if (!ag_desc_resume(&t->desc, newest) ||
 	    (behind && t->desc.rop == ROP_NONE && ag_marks(&t->desc.geom)))
@@ -672,7 +708,7 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 	struct ad_job *j = s->job;
 
 	for (uint32_t i = 0; i < s->back->nrows; i++)
-		s->ring->again += s->back->row[i].flies;
+		s->ring->again += s->back->row[i].flies ? 1 + s->back->row[i].pieces : 0;
 	if (s->back->barriers > j->barriers) {	/* nobody else may have heard of it */
 		j->barriers = s->back->barriers;
 		ad_epoch_tell(j);

@@ -25,8 +25,6 @@
 
 #include <string.h>
 
-#include "common/kern/kern.h"
-
 #define TICK_BURST 64u		/* frames that one tick may cause per route */
 
 /* ---- small moves ---- */
@@ -51,64 +49,6 @@ void ag_todo_drop(struct ag_seg *s, uint8_t what)
 		list_del(&s->todo_link);
 	if (p && list_empty(&p->todo))
 		list_del(&p->talk);
-}
-
-/* ---- local inputs ---- */
-
-/* Where input i of the segment lies: a group's piece of its chunk, or a rank's tensor. */
-static const uint8_t *input(const struct ag_seg *s, uint32_t i, uint64_t *slot)
-{
-	const struct ag_tensor *t = s->tensor;
-	const struct ag_piece *p = &t->piece[s->chunk * t->job->nlocal + i];
-	uint64_t at = t->groups ? s->offset : ag_seg_at(s);
-	uint64_t slab = t->groups ? p->slot : t->in[i].slot;
-
-	*slot = slab == SLOT_NONE ? SLOT_NONE : slab + at;
-	return (t->groups ? p->base : t->in[i].base) + at;
-}
-
-/* Whether the sum has it: a group's piece, or what a rank that takes part gave. */
-static bool is_input(const struct ag_seg *s, uint32_t i)
-{
-	const struct ag_tensor *t = s->tensor;
-
-	if (t->rop == ROP_BROADCAST)
-		return (int32_t)i == t->root_local;
-	return t->groups || (MUTATE(21) ? s->posted : t->job->live) >> i & 1;
-}
-
-static uint32_t sum_inputs(struct ag_core *c, const struct ag_seg *s, uint8_t *out, uint32_t div,
-			   bool cold)
-{
-	const struct ag_tensor *t = s->tensor;
-	uint32_t inputs = t->groups ? t->groups : t->job->nlocal, n = 0;
-	const void *in[LOCAL_RANKS_MAX];
-	uint64_t slot;
-
-	for (uint32_t i = 0; i < inputs; i++)
-		if (is_input(s, i))
-			in[n++] = input(s, i, &slot);
-	(cold ? kern_sum_cold : kern_sum)(t->dtype, out, in, n, s->len / dtype_bytes(t->dtype),
-					  div);
-	c->count.bytes_added += (uint64_t)n * s->len;
-	return n;
-}
-
-/* What this machine contributes: its only input as it is, or the sum of all. */
-static const uint8_t *contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot)
-{
-	struct ag_tensor *t = s->tensor;
-	uint64_t inputs = t->groups ? UINT64_MAX >> (64 - t->groups) : t->job->live;
-	uint32_t only = t->rop == ROP_BROADCAST ? (uint32_t)t->root_local :
-						  (uint32_t)__builtin_ctzll(inputs);
-
-	if (!(inputs & (inputs - 1)) || t->rop == ROP_BROADCAST)
-		return input(s, only, slot);
-	*slot = t->sum_slot == SLOT_NONE ? SLOT_NONE : t->sum_slot + ag_seg_at(s);
-	if (!s->added)
-		sum_inputs(c, s, t->sum + ag_seg_at(s), 1, false);	/* it is sent now */
-	s->added = true;
-	return t->sum + ag_seg_at(s);
 }
 
 /* ---- a round's beginning and end ---- */
@@ -148,6 +88,19 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 		list_add(&c->done, &t->done_link);
 }
 
+/* Its result was there before; where it is wanted besides, it may not have come to yet. */
+static void seg_kept(struct ag_core *c, struct ag_seg *s)
+{
+	struct ag_tensor *t = s->tensor;
+
+	s->state = SEG_DONE;
+	c->count.kept++;
+	ag_hand_out(s);
+	ag_tell(s);
+	if (--t->left == 0 && !t->job->frozen)
+		list_add(&c->done, &t->done_link);
+}
+
 static void seg_posted(struct ag_core *c, struct ag_seg *s, const struct ag_post *p)
 {
 	if (p->part == PART_PIECE) {
@@ -160,7 +113,7 @@ static void seg_posted(struct ag_core *c, struct ag_seg *s, const struct ag_post
 	if (s->state != SEG_IDLE || !ag_all_gave(s))
 		return;
 	if (ag_was_done(s))
-		ag_seg_kept(c, s);
+		seg_kept(c, s);
 	else
 		ag_seg_ready(c, s);
 }
@@ -218,31 +171,12 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 	}
 }
 
-static void hand_out(const struct ag_seg *s)
-{
-	const struct ag_tensor *t = s->tensor;
-
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (t->in[l].out)
-			memcpy(t->in[l].out + ag_seg_at(s), t->result[t->round & 1] + ag_seg_at(s),
-			       s->len);
-}
-
-/* Of such a result nothing is in a cache when a rank looks at it; a copy is made at once. */
-static bool goes_cold(const struct ag_tensor *t)
-{
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (t->in[l].out)
-			return false;
-	return t->geom.bytes >= KERN_COLD_BYTES;
-}
-
 static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
 
 	ag_mark(s);
-	hand_out(s);
+	ag_hand_out(s);
 	if (s->state == SEG_READY)
 		ag_seg_unready(c, s);
 	list_del(&s->link);
@@ -278,22 +212,6 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 
 /* ---- one machine alone ---- */
 
-/* One group's pieces are the result, where they are; only a mean is left to do.  Bytes moved. */
-static uint64_t sum_alone(struct ag_core *c, const struct ag_seg *s)
-{
-	const struct ag_tensor *t = s->tensor;
-	uint8_t *out = t->result[t->round & 1] + ag_seg_at(s);
-	uint32_t div = t->rop == ROP_MEAN ? t->job->world : 1, n;
-	uint64_t slot;
-
-	if (t->groups == 1 && div == 1)
-		return 0;
-	if (t->groups == 1)
-		out = (uint8_t *)(uintptr_t)input(s, 0, &slot);
-	n = sum_inputs(c, s, out, div, t->groups != 1 && goes_cold(t));
-	return (uint64_t)(n + 1) * s->len;
-}
-
 bool ag_work(struct ag_core *c, uint64_t budget)
 {
 	struct pheap *turn = &c->alone;
@@ -305,7 +223,7 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 
 		if (!budget)
 			return true;
-		cost = sum_alone(c, s);
+		cost = ag_sum_alone(c, s);
 		seg_done(c, s, r->progress);
 		budget -= MIN(budget, cost);
 	}
@@ -403,7 +321,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 		f->flags |= FRAME_NODATA;
 	} else {
 		uint64_t slot;
-		const uint8_t *data = contribution(c, s, &slot);
+		const uint8_t *data = ag_contribution(c, s, &slot);
 
 		ag_lend(c, s, out, data, slot);
 	}

@@ -217,6 +217,8 @@ struct ag_tensor {
 		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
 	} *piece;			/* nchunks * nlocal: of the chunk and group */
 	uint32_t kept;			/* round of which marks say what the process before had */
+	uint32_t nwas;			/* places where its result goes, too, */
+	uint8_t *const *was;		/* borrowed, as long as it runs */
 	struct ag_input {
 		const uint8_t *base;	/* of the rank's input in this round */
 		uint64_t slot;		/* its SLOT_SLAB, SLOT_NONE */
@@ -292,6 +294,8 @@ struct ag_tensor_desc {
 	uint32_t round;			/* that this machine had finished; 0: none */
 	uint8_t rop;			/* of that round; ROP_NONE: only others had finished it */
 	bool kept;			/* of the next one there may be results */
+	uint32_t nwas;			/* where GPUs wait for that one's result, as processes */
+	uint8_t *const *was;		/* before have shown it to them; borrowed */
 };
 
 /* Of a result: its operation, its round, and in how large a world it was summed. */
@@ -446,10 +450,14 @@ void ag_check(const struct ag_core *c);
 
 /* ---- between the core's own files ---- */
 
+/* agent_core_sum.c */
+/* What this machine contributes: its only input as it is, or the sum of all. */
+const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot);
+void ag_hand_out(const struct ag_seg *s);	/* the result, to where it is wanted besides */
+uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s);	/* bytes moved */
 /* agent_core_mark.c */
 void ag_mark(const struct ag_seg *s);		/* its result is there */
 bool ag_was_done(const struct ag_seg *s);	/* in this round, by the process before */
-void ag_seg_kept(struct ag_core *c, struct ag_seg *s);	/* then, when all have given it */
 void ag_tell(const struct ag_seg *s);		/* ranks that take results run by run */
 void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d);
 /* The segment that a frame names; NULL: not here. */

@@ -125,15 +125,3 @@ void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d)
 			ag_mark(s);
 	}
 }
-
-/* Nobody wants it elsewhere now: who submits again copies it. */
-void ag_seg_kept(struct ag_core *c, struct ag_seg *s)
-{
-	struct ag_tensor *t = s->tensor;
-
-	s->state = SEG_DONE;
-	c->count.kept++;
-	ag_tell(s);
-	if (--t->left == 0 && !t->job->frozen)
-		list_add(&c->done, &t->done_link);
-}

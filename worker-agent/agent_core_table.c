@@ -329,6 +329,8 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 		t->result_slot[parity] = d->result_slot[parity];
 		t->mark[parity] = d->mark[parity];
 	}
+	t->nwas = d->nwas;
+	t->was = d->was;
 	t->seg = (struct ag_seg *)((char *)t + tensor_head_size(j->nlocal));
 	t->piece = (struct ag_piece *)(t->seg + t->nsegs);
 	t->first = (uint32_t *)(t->piece + t->nchunks * j->nlocal);

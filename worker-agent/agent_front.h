@@ -58,10 +58,13 @@ struct fr_tensor {
 	struct msg_wait waits;		/* WAIT_NONE: as far as the engines know, for nobody */
 	mono_t waits_at;		/* when one said so last */
 	const char *name;		/* for errors; borrowed */
+	bool was;			/* the round in flight goes to where results were, too */
 	void *user;
 	struct fr_input {
 		bool posted;
 		uint32_t behind;	/* finished round of which it was not told; 0: none */
+		uint32_t over;		/* of which it was told when it came back, and may have
+					 * pieces on the way; 0: none */
 		uint32_t again;		/* in flight when it came back to this process, and not
 					 * submitted here yet; 0: none */
 		struct list owed;	/* the shell's: a completion its ring had no room for */

@@ -382,6 +382,8 @@ void ad_on_mail(void *owner, const struct mail *m)
 	struct agent *a = owner;
 	struct ad_shown shown;
 	struct ad_slab_mail slab;
+	struct ad_job *j;
+	uint32_t id;
 	void *p;
 
 	memcpy(&slab, m->body, sizeof(slab));
@@ -408,6 +410,12 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_HIDDEN:
 		memcpy(&shown, m->body, sizeof(shown));
 		ad_arena_hidden(a, &shown);
+		break;
+	case AD_WAS_OVER:
+		memcpy(&id, m->body, sizeof(id));
+		j = ad_job_find(a, id);
+		if (j)
+			ad_was_over(j);
 		break;
 	case AD_STUCK:
 		ad_stuck_take(a, p);

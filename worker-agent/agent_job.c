@@ -147,6 +147,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	list_init(&j->later);
 	list_init(&j->log);
 	list_init(&j->tensors);
+	list_init(&j->was);
 	list_init(&j->results);
 	list_init(&j->sums);
 	list_init(&j->inputs);
@@ -184,6 +185,7 @@ static void tensor_free(struct ad_tensor *t)
 	free(t->placed.owner);
 	free(t->placed.since);
 	free(t->front);
+	free(t->was);
 	free(t);
 }
 
@@ -494,6 +496,8 @@ void ad_job_free(struct ad_job *j)
 		batch_free(list_first(&j->batches, struct ad_batch, in_job));
 	while (!list_empty(&j->tensors))
 		tensor_free(list_first(&j->tensors, struct ad_tensor, link));
+	j->was_left = 0;
+	ad_was_over(j);
 	slabs_free(a, &j->results);
 	slabs_free(a, &j->sums);
 	slabs_free(a, &j->inputs);

@@ -160,7 +160,7 @@ static void tell_cards(struct agent *a, struct ad_slab *s, bool servers_write)
 	ctl_node_alive(a->node);
 }
 
-/* All engines' links may show it from here on. */
+/* All engines' links may show it from here on: to servers that write there, or only read. */
 static void show(struct agent *a, struct ad_slab *s, bool servers_write)
 {
 	struct ad_shown shown = {
@@ -168,6 +168,8 @@ static void show(struct agent *a, struct ad_slab *s, bool servers_write)
 		.servers_write = servers_write,
 	};
 
+	if (s->read_fd >= 0)
+		shown.fd = s->read_fd;
 	tell_cards(a, s, servers_write);
 	shown.region = s->region;
 	for (uint32_t i = 0; i < a->nengines; i++)
@@ -183,7 +185,7 @@ static struct ad_slab *slab_number(struct agent *a, struct ad_job *j, struct err
 		err_set(e, TALLY_ENOMEM, "out of memory");
 		return NULL;
 	}
-	s->mem.fd = -1;
+	s->mem.fd = s->read_fd = -1;
 	s->job = j->id;
 	list_init(&s->link);
 	if (take_id(a, s, e)) {
@@ -218,7 +220,8 @@ static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *
 
 	if (!s)
 		return NULL;
-	if (make(s, what, bytes, layout, huge, e) || back_for_cards(a, s, e)) {
+	if (make(s, what, bytes, layout, huge, e) || back_for_cards(a, s, e) ||
+	    (layout != MARKED_PAGES && slab_readonly_fd(&s->mem, &s->read_fd, e))) {
 		ad_slab_free(a, s);
 		return NULL;
 	}
@@ -227,9 +230,9 @@ static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *
 }
 
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
-			    struct err *e)
+			    bool huge, struct err *e)
 {
-	return slab_make(a, j, what, bytes, WHOLE, true, e);
+	return slab_make(a, j, what, bytes, WHOLE, huge, e);
 }
 
 struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e)
@@ -240,6 +243,10 @@ struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *me
 		return NULL;
 	s->mem = *mem;
 	*mem = (struct slab){ .fd = -1 };
+	if (!s->mem.device && slab_readonly_fd(&s->mem, &s->read_fd, e)) {
+		ad_slab_free(a, s);
+		return NULL;
+	}
 	show(a, s, false);
 	return s;
 }
@@ -298,6 +305,8 @@ static void free_memory(void *ctx)
 	struct ad_slab *s = ctx;
 
 	xport_region_free(s->region);
+	if (s->read_fd >= 0)
+		close(s->read_fd);
 	slab_free(&s->mem);
 	free(s->words);
 	free(s);
@@ -444,7 +453,7 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 				"larger than the machine's memory");
 		return;
 	}
-	slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, &e);
+	slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, !m->small, &e);
 	if (!slab) {
 		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;
@@ -510,8 +519,8 @@ static struct ad_slab *arena_of(const struct ad_session *s, uint32_t index)
 }
 
 /*
- * The process has mapped it, and nobody can make another writable mapping from here on, or
- * punch a hole: not before is anything read there.
+ * The process has mapped it, and nobody can do anything to it from here on that would end who
+ * reads it: not before is anything read there.
  */
 void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m)
 {
@@ -524,7 +533,7 @@ void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m)
 		(void)ctl_reply(s->ctl, m->req, TALLY_EINVAL, "no such slab");
 		return;
 	}
-	if (slab_seal_writers(&slab->mem, &e)) {
+	if (slab_seal(&slab->mem, &e)) {
 		log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
 		if (slab->mem.huge) {	/* small pages that were punched read as zeros */
 			(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);

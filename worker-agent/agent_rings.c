@@ -141,6 +141,9 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	mono_t now = loop_now();
 
 	fr_finish(&en->front, t);
+	if (t->was && --j->was_left == 0)
+		ad_tell_control(en, AD_WAS_OVER, &j->id, sizeof(j->id));
+	t->was = false;
 	for (uint32_t l = 0; l < t->job->nlocal; l++) {
 		struct ad_ring *r = ring_of(en, j, l);
 
@@ -149,15 +152,31 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	}
 }
 
+/* All results of a round are there, run by run. */
+static void count_all(const struct fr_tensor *t, const struct ring_sub *s, _Atomic uint32_t *words)
+{
+	uint32_t chunks = (uint32_t)div_round_up(t->bytes, t->chunk_bytes);
+
+	if (!s->run || s->offset % 4 || s->length != 4 * div_round_up(chunks, s->run))
+		return;			/* its own fault */
+	for (uint32_t c = 0; c < chunks; c++)
+		atomic_fetch_add(&words[c / s->run], 1);
+}
+
 /* It was done before this process was, and the rank has not been told. */
-static bool was_done(struct ad_ring *r, struct fr_tensor *t, uint32_t round)
+static bool was_done(struct ad_ring *r, struct fr_tensor *t, const struct ring_sub *s,
+		     const uint8_t *base)
 {
 	static const struct ag_times none;
 	struct fr_input *in = &t->in[r->local];
+	uint32_t round = s->round;
 
 	if (!in->behind || in->behind != round)
 		return false;
+	if (s->part == PART_OPEN)
+		count_all(t, s, (_Atomic uint32_t *)(uintptr_t)base);
 	in->behind = in->again = 0;
+	in->over = round;
 	complete(r, in, t->id, round, &none, 0);
 	return true;
 }
@@ -264,7 +283,9 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	if (!rc)
 		rc = resolve_out(r, s, t ? t->bytes : 0, &out);
 
-	if (!rc && t && was_done(r, t, s->round))
+	if (!rc && t && s->part == PART_PIECE && s->round && s->round == t->in[r->local].over)
+		return;
+	if (!rc && t && s->part != PART_PIECE && was_done(r, t, s, base))
 		return;
 	if (rc) {
 		err_set(&e, rc, "rank %u named memory that it does not have",
@@ -289,6 +310,19 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 		if (!t->left && fr_all_posted(t))	/* no elements: nothing to wait for */
 			ad_rings_finish(en, t);
 	}
+}
+
+/* Of what comes while the job ends: what its rank had given to the process before. */
+static bool was_given(struct ad_engine *en, const struct ad_ring *r, const struct ring_sub *s)
+{
+	const struct fr_tensor *t = fr_tensor_find(&en->front, r->job->id, s->tensor);
+	const struct fr_input *in = t ? &t->in[r->local] : NULL;
+
+	if (!r->job->ending)
+		return true;
+	if (in && s->part == PART_PIECE)
+		return in->over == s->round || (t->running && t->round == s->round && in->posted);
+	return in && in->again == s->round;
 }
 
 /* A job that ends takes what was in flight when its ranks came back: they have given it before. */
@@ -316,8 +350,9 @@ static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 		rc = ring_sub_take(&r->ring, &s);
 		if (rc)
 			break;
+		if (was_given(en, r, &s))
+			submit(en, r, &s, now);
 		r->again -= r->again > 0;
-		submit(en, r, &s, now);
 	}
 	if (rc == TALLY_EPROTO) {
 		err_set(&e, rc, "rank %u wrote an impossible ring index",

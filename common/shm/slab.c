@@ -109,18 +109,25 @@ int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, st
 		       (unsigned long long)bytes);
 }
 
-int slab_readonly_fd(const struct slab *s, int *fd, struct err *e)
+/* Another descriptor of the same file; -1: errno. */
+static int open_again(int fd, int flags)
 {
 	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, flags | O_CLOEXEC);
+}
+
+int slab_readonly_fd(const struct slab *s, int *fd, struct err *e)
+{
 	int ro;
 
 	/* a descriptor can be opened anew through /proc: the mode must not allow writing */
 	if (fchmod(s->fd, 0400) < 0)
 		return err_set(e, err_from_errno(errno), "fchmod of a slab: %m");
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
-	ro = open(path, O_RDONLY | O_CLOEXEC);
+	ro = open_again(s->fd, O_RDONLY);
 	if (ro < 0)
-		return err_set(e, err_from_errno(errno), "%s read-only: %m", path);
+		return err_set(e, err_from_errno(errno), "a slab, read-only: %m");
 	*fd = ro;
 	return 0;
 }
@@ -135,9 +142,9 @@ static bool keep_pages(const struct slab *s)
 	return p != MAP_FAILED;
 }
 
-int slab_seal_writers(struct slab *s, struct err *e)
+int slab_seal(struct slab *s, struct err *e)
 {
-	int want = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+	int want = F_SEAL_SEAL | (s->huge ? F_SEAL_FUTURE_WRITE : 0);
 
 	if ((fcntl(s->fd, F_GET_SEALS) & want) != want && fcntl(s->fd, F_ADD_SEALS, want) < 0)
 		return err_set(e, err_from_errno(errno), "sealing a slab: %m");
@@ -158,9 +165,14 @@ bool slab_is_named(int fd, const char *name)
 	return !strcmp(is, want);
 }
 
+bool slab_is_closed(const struct slab *s)
+{
+	return fcntl(s->fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE;
+}
+
 bool slab_is_solid(const struct slab *s)
 {
-	return !s->huge || fcntl(s->fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE;
+	return !s->huge || slab_is_closed(s);
 }
 
 /* Whether a descriptor from somebody else is a slab of that many bytes, which are rounded up. */
@@ -201,6 +213,22 @@ int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *
 		.base = base, .bytes = bytes, .fd = fd, .huge = huge, .writable = writable,
 	};
 	return 0;
+}
+
+int slab_map_own(struct slab *s, int fd, uint64_t bytes, struct err *e)
+{
+	int rw = -1, rc;
+
+	if (!fchmod(fd, 0600)) {
+		rw = open_again(fd, O_RDWR);
+		(void)fchmod(fd, 0400);
+	}
+	if (rw < 0)
+		return err_set(e, err_from_errno(errno), "a slab, to be written: %m");
+	rc = slab_map(s, rw, bytes, true, e);
+	if (rc)
+		close(rw);
+	return rc;
 }
 
 bool slab_is_device(int fd)

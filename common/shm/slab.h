@@ -6,9 +6,9 @@
  * its final size, seals it (SHRINK, GROW) before anybody else sees it, so that
  * no later truncation can turn a read into SIGBUS.  Huge pages (hugetlb) are
  * taken when the kernel has enough free ones; such a slab must be sealed
- * FUTURE_WRITE once everybody has mapped it (slab_seal_writers), because a
- * punched hole there kills the reader.  Whoever receives a descriptor checks
- * size and seals (slab_map) before touching a byte.
+ * FUTURE_WRITE once everybody has mapped it (slab_seal), because a punched
+ * hole there kills the reader.  Whoever receives a descriptor checks size and
+ * seals (slab_map) before touching a byte.
  *
  * Memory of a device (a GPU) comes as a dma-buf: its size never changes, but what its driver
  * does when the device fails is its own (SIGBUS, say), so only who was told to trusts it.
@@ -39,21 +39,27 @@ int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, st
 int slab_readonly_fd(const struct slab *s, int *fd, struct err *e);
 
 /*
- * F_SEAL_FUTURE_WRITE and F_SEAL_SEAL, harmless when it has them.  ENOMEM: huge pages that
- * were punched before cannot be had again, and nobody may touch them.
+ * What others have mapped stays as it is: no more seals, and of huge pages no writers that come
+ * later, either (F_SEAL_FUTURE_WRITE).  Harmless when it has them.  ENOMEM: huge pages that were
+ * punched before cannot be had again, and nobody may touch them.
  */
-int slab_seal_writers(struct slab *s, struct err *e);
+int slab_seal(struct slab *s, struct err *e);
 
 /* Whether its maker gave a memfd that name (slab_new()); nobody else can give it another. */
 bool slab_is_named(int fd, const char *name);
 /* No hole can be punched that kills a reader. */
 bool slab_is_solid(const struct slab *s);
+/* Who maps it from here on can only read it. */
+bool slab_is_closed(const struct slab *s);
 
 /*
  * Maps a descriptor from somebody else.  Checks: a memfd, sealed SHRINK and
  * GROW, at least `bytes` long.  On success s owns fd; on error the caller does.
  */
 int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *e);
+/* The same for one that a process of our user has made, and that was given on read-only: a
+ * writable mapping.  fd stays the caller's. */
+int slab_map_own(struct slab *s, int fd, uint64_t bytes, struct err *e);
 
 /*
  * The same for a dma-buf, whose driver must let the CPU map: EINVAL else.  Its bytes may

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rank [--exact] [--apart] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
- *	--crossed | --captures | --late] PLUGIN
+ *	--crossed | --captures | --late | --steps DIRECTORY] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -18,6 +18,8 @@
  * --captures: before each round a graph is captured on the stream, and no round gets into it.
  * --late: two ranks, exact; on rank 0's GPU a result is stuck behind a round that rank 1 begins
  * late, while its tensor goes on in host memory, and while it is given back.
+ * --steps: the first half of the ranks starts a round, and another when there is a file 1 in
+ * DIRECTORY; all wait for both when there is a 2, the others start them only then.
  * --apart: several ranks may have one GPU, as if they were of different hosts, which NCCL
  * wants then.  --gpus prints how many there are, or why there is none and exits 1.
  */
@@ -35,7 +37,7 @@
 #include "client/tally.h"
 
 #define BROKEN_ROUND	3u
-#define SOON_MS		20000
+#define SOON_MS		60000
 #define CHUNK		(64u << 10)	/* so small that several go together */
 
 struct item {
@@ -145,6 +147,7 @@ static void check_small(const struct item *it)
 {
 	size_t size = tally_dtype_size(it->dtype);
 	uint8_t want[8];
+	int rc;
 
 	for (uint64_t i = 0; i < it->count; i++) {
 		int32_t sum = 0;
@@ -157,9 +160,14 @@ static void check_small(const struct item *it)
 			      (double)sum / world);
 		else
 			store(it->dtype, want, 0, sum);
-		if (memcmp(it->seen + i * size, want, size))
-			die("tensor %s round %u: element %llu is wrong", it->name, it->round,
-			    (unsigned long long)i);
+		if (!memcmp(it->seen + i * size, want, size))
+			continue;
+		/* a job that has ended lets streams go, and says so in the next call */
+		while ((rc = tally_poll(s)) > 0)
+			;
+		must(rc, "poll");
+		die("tensor %s round %u: element %llu is wrong", it->name, it->round,
+		    (unsigned long long)i);
 	}
 }
 
@@ -391,6 +399,42 @@ static void late(void)
 	exit(0);
 }
 
+static void await_file(const char *dir, const char *name)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	while (access(path, F_OK))
+		usleep(10000);
+}
+
+static void steps(const char *dir)
+{
+	struct item *first = &items[2], *second = &items[4];
+	bool early = rank < world / 2;
+	cudaStream_t stream;
+
+	(void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+	if (!early)
+		await_file(dir, "2");
+	start(first, 1, stream);
+	puts("started 1");
+	if (early)
+		await_file(dir, "1");
+	start(second, 1, stream);
+	puts("started 2");
+	await_file(dir, "2");
+	must(tally_wait(s, first->ticket, SOON_MS), "wait");
+	must(tally_wait(s, second->ticket, SOON_MS), "wait");
+	look(first);
+	look(second);
+	check_small(first);
+	check_small(second);
+	must(tally_barrier(s, SOON_MS), "barrier");
+	must(tally_detach(s), "detach");
+	exit(0);
+}
+
 static int count_gpus(void)
 {
 	int gpus = 0;
@@ -432,6 +476,18 @@ static void lose_one(void)
 		_exit(0);
 }
 
+/* TROUBLE_COUNT, a file, shows how many rounds are done. */
+static void count(uint32_t round)
+{
+	const char *file = getenv("TROUBLE_COUNT");
+	FILE *f = file ? fopen(file, "r+") : NULL;
+
+	if (f) {
+		fprintf(f, "%10u\n", round);
+		fclose(f);
+	}
+}
+
 static void play(uint32_t rounds, bool lost, bool fails)
 {
 	cudaStream_t stream;
@@ -440,6 +496,7 @@ static void play(uint32_t rounds, bool lost, bool fails)
 	for (uint32_t r = 1; r <= rounds; r++) {
 		if ((!lost && !fails) || r < BROKEN_ROUND) {
 			play_round(r, stream);
+			count(r);
 			continue;
 		}
 		if (lost)
@@ -466,6 +523,7 @@ int main(int argc, char **argv)
 		{ "crossed", no_argument, NULL, 'c' },
 		{ "captures", no_argument, NULL, 'C' },
 		{ "late", no_argument, NULL, 'L' },
+		{ "steps", required_argument, NULL, 'S' },
 		{ "gpus", no_argument, NULL, 'g' },
 		{ 0 }
 	};
@@ -474,7 +532,7 @@ int main(int argc, char **argv)
 	bool lost = false, fails = false, shy = false, host = false, mixed = false;
 	bool crossed = false, delays = false;
 	tally_options how = { .chunk_bytes = CHUNK };
-	const char *me = getenv("TALLY_RANK");
+	const char *me = getenv("TALLY_RANK"), *step_files = NULL;
 	int c, rc, gpus;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -491,6 +549,8 @@ int main(int argc, char **argv)
 			(void)setenv("NCCL_HOSTID", me ? me : "0", 1);
 		if (c == 'g')
 			return count_gpus();
+		if (c == 'S')
+			step_files = optarg;
 		if (c == 'r')
 			rounds = (uint32_t)atoi(optarg);
 	}
@@ -519,8 +579,11 @@ int main(int argc, char **argv)
 	if (crossed)
 		cross();
 	declare();
+	setlinebuf(stdout);
 	if (delays)
 		late();
+	if (step_files)
+		steps(step_files);
 	overlap(&items[2]);
 	play(rounds, lost, fails);
 	for (size_t i = 0; i < ITEMS; i++)

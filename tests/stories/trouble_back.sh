@@ -85,7 +85,7 @@ lies()
 }
 
 end_by_itself='offset backwards unaligned smaller larger slab empty overlap second future next
-	past last short noise operation worlds'
+	past last short noise operation worlds nowhere beyond another idle'
 # shellcheck disable=SC2086
 lies $end_by_itself
 for lie in $end_by_itself; do
@@ -94,7 +94,7 @@ for lie in $end_by_itself; do
 done
 say 'places and rounds that cannot be: their jobs end, and say so'
 
-end_with_it='faked restless twice often none'
+end_with_it='faked restless twice often none crowded'
 # shellcheck disable=SC2086
 lies $end_with_it
 for lie in $end_with_it; do

@@ -244,7 +244,7 @@ static inline void process_start(struct process *p, struct ad_job *j, uint32_t l
 	s->ring->job = j;
 	s->ring->local = local;
 	s->ring->again = in_flight;
-	mail.slab = ad_slab_new(&a, j, "input", 4096, &e);
+	mail.slab = ad_slab_new(&a, j, "input", 4096, true, &e);
 	ck_assert_ptr_nonnull(mail.slab);
 	list_add(&j->inputs, &mail.slab->link);
 	s->ring->slab[0].base = mail.slab->mem.base;

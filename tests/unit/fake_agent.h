@@ -239,7 +239,7 @@ static inline void fake_result_slab(struct fake_agent *f, uint64_t bytes)
 	int fd;
 
 	ASSERT(f->noutput < FAKE_SLABS && slab_new(s, "output", bytes, false, &e) == 0);
-	ASSERT(slab_readonly_fd(s, &fd, &e) == 0 && slab_seal_writers(s, &e) == 0);
+	ASSERT(slab_readonly_fd(s, &fd, &e) == 0 && slab_seal(s, &e) == 0);
 	m.slab = (struct msg_slab){ .id = f->noutput++, .kind = SLAB_RESULT, .bytes = s->bytes };
 	fake_send(f, &m, &fd, 1);
 	close(fd);

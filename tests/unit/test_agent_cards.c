@@ -199,11 +199,11 @@ START_TEST(arena_that_there_is_no_memory_for_is_refused)
 
 	a.memory_bytes = 4u << 20;
 	told.n = 0;
-	ck_assert_ptr_null(ad_slab_new(&a, j, AD_ARENA, 64u << 20, &e));
+	ck_assert_ptr_null(ad_slab_new(&a, j, AD_ARENA, 64u << 20, true, &e));
 	ck_assert_int_eq(e.code, TALLY_EQUOTA);
 	ck_assert_ptr_nonnull(strstr(e.text, "there is no memory for 64 MiB of an arena"));
 	ck_assert_uint_eq(told.n, 0);
-	s = ad_slab_new(&a, j, AD_ARENA, 4u << 20, &e);
+	s = ad_slab_new(&a, j, AD_ARENA, 4u << 20, true, &e);
 	ck_assert_ptr_nonnull(s);
 	ck_assert_uint_eq(told.n, 1);
 	list_add(&j->inputs, &s->link);

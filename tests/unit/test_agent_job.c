@@ -67,7 +67,7 @@ START_TEST(large_memory_is_freed_off_the_control_thread)
 	struct err e;
 
 	for (uint32_t i = 0; i < slabs; i++) {
-		s = ad_slab_new(&a, j, "input", 8u << 20, &e);
+		s = ad_slab_new(&a, j, "input", 8u << 20, true, &e);
 		ck_assert_ptr_nonnull(s);
 		list_add(i ? &j->inputs : &j->results, &s->link);
 	}

@@ -145,7 +145,7 @@ static void make_slabs(struct ad_job *j, uint32_t n)
 	struct err e;
 
 	for (uint32_t i = 0; i < n; i++) {
-		s = ad_slab_new(&a, j, "input", PAGE_BYTES, &e);
+		s = ad_slab_new(&a, j, "input", PAGE_BYTES, true, &e);
 		ck_assert_ptr_nonnull(s);
 		list_add(&j->inputs, &s->link);
 	}
@@ -195,11 +195,11 @@ static void limit_descriptors(rlim_t n)
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &l), 0);
 }
 
-/* Its own memfd is the last descriptor that there was; some are free again a moment later. */
+/* Its own two are the last descriptors that there were; some are free again a moment later. */
 START_TEST(a_slab_that_found_no_descriptor_is_shown_later)
 {
 	struct ad_job *j;
-	int spare;
+	int spare[2];
 
 	server_listen();
 	j = start_with_local_server();
@@ -207,14 +207,16 @@ START_TEST(a_slab_that_found_no_descriptor_is_shown_later)
 		server_adopt();
 	make_slabs(j, 1);
 	expect_all(1);
-	spare = dup(0);
-	limit_descriptors((rlim_t)spare + 1);
-	close(spare);
+	spare[0] = dup(0);
+	spare[1] = dup(0);
+	limit_descriptors((rlim_t)spare[1] + 1);
+	close(spare[0]);
+	close(spare[1]);
 	make_slabs(j, 1);
 	while (dup(0) >= 0)
 		;				/* engines close copies that they sent */
 	(void)poll(NULL, 0, 100);		/* nor has the server one to take it with */
-	limit_descriptors((rlim_t)spare + 100);
+	limit_descriptors((rlim_t)spare[1] + 100);
 	expect_all(2);
 	end_job(j);
 	server_close();

@@ -240,7 +240,7 @@ START_TEST(alone_one_groups_pieces_are_the_result_where_they_are)
 END_TEST
 
 /* What a group has added up is divided by the ranks, not by the groups. */
-START_TEST(alone_one_groups_mean_is_made_in_place)
+START_TEST(alone_one_groups_mean_is_where_its_input_was)
 {
 	struct ag_post p = {
 		.round = 1, .rop = ROP_MEAN, .part = PART_OPEN, .groups = 1, .root_local = -1,
@@ -264,6 +264,105 @@ START_TEST(alone_one_groups_mean_is_made_in_place)
 }
 END_TEST
 
+/* As a process that is started again finds it; was: where a GPU waits for the round in flight. */
+static void come_back(uint32_t k, uint32_t round, uint8_t *const *was, uint32_t nwas)
+{
+	struct ag_tensor_desc d = desc_of(k, false);
+
+	ag_tensor_remove(&core, tensor[k]);
+	ag_tensor_forget(&core, tensor[k]);
+	free(tensor[k]);
+	ck_assert(ag_desc_resume(&d, round));
+	d.was = was;
+	d.nwas = nwas;
+	tensor[k] = ag_tensor_add(&core, job, calloc(1, ag_tensor_size(job, &d)), &d);
+}
+
+static void mean_alone(uint32_t round, uint32_t first, uint32_t last)
+{
+	struct ag_post p = {
+		.round = round, .rop = ROP_MEAN, .part = PART_OPEN, .groups = 1, .root_local = -1,
+		.length = SEGS * SEG, .base = (const uint8_t *)words[0], .base_slot = SLOT_NONE,
+		.run = SEGS,
+	};
+
+	for (p.local = 0; p.local < 2; p.local++)
+		ag_post(&core, tensor[0], &p, now);
+	p.local = 0;
+	p.part = PART_PIECE;
+	p.at = first * SEG;
+	p.length = (uint64_t)(last - first) * SEG;
+	p.base = input[0][1] + p.at;
+	ag_post(&core, tensor[0], &p, now);
+	while (ag_work(&core, 1 << 20))
+		;
+}
+
+/* Its quotient was marked, and had come to where the input was, or not yet, or in part. */
+START_TEST(alone_a_mean_is_divided_once_however_often_its_agent_is_started)
+{
+	int32_t v;
+
+	mean_alone(1, 0, 2);		/* which makes 1 of 2 */
+	ck_assert_uint_eq(words[0][0], 4);
+	memset(input[0][1] + SEG, 2, SEG / 2);	/* died here, in the second chunk */
+	words[0][0] = 0;
+	come_back(0, 0, NULL, 0);
+	mean_alone(1, 0, SEGS);
+	ck_assert_uint_eq(words[0][0], 2 * SEGS);
+	ck_assert_uint_eq(core.count.kept, 2);
+	for (uint32_t at = 0; at < SEGS * SEG; at += 4) {
+		memcpy(&v, input[0][1] + at, 4);
+		ck_assert_int_eq(v, 1);
+	}
+}
+END_TEST
+
+static void one_round(uint32_t round, uint32_t landed)
+{
+	open_one(0, round, 0, 1);
+	open_one(0, round, 1, 1);
+	piece(0, round, 0, 0, 1, 0, SEGS);
+	while (next().type != FRAME_NONE)
+		;
+	for (uint32_t i = 0; i < SEGS; i++)
+		ck_assert(result_lands(0, i) == (i >= landed));
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+}
+
+/* Copies to GPUs that were put on their lanes before read there; later ones read the results. */
+START_TEST(a_round_in_flight_goes_to_where_gpus_wait_for_it_and_no_round_after_it)
+{
+	static uint8_t first[SEGS * SEG], second[SEGS * SEG];
+	uint8_t *const was[] = { first, second };
+
+	come_back(0, 0, was, 2);
+	memset(first, 0, sizeof(first));
+	memset(second, 0, sizeof(second));
+	one_round(1, 0);
+	ck_assert(!memcmp(first, result[0][1], sizeof(first)));
+	ck_assert(!memcmp(second, result[0][1], sizeof(second)));
+	ck_assert_uint_eq(words[0][0], 1);
+	memset(first, 0, sizeof(first));
+	for (uint32_t round = 2; round < 5; round++)
+		one_round(round, 0);
+	ck_assert_uint_eq(first[0], 0);
+}
+END_TEST
+
+START_TEST(in_host_memory_nobody_waits_where_results_were)
+{
+	static uint8_t first[SEGS * SEG];
+	uint8_t *const was[] = { first };
+
+	come_back(0, 0, was, 1);
+	post(0, 1, 0);
+	expect_pushes(0);
+	results(0);
+	ck_assert_uint_eq(first[0], 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("agent_pieces");
@@ -278,10 +377,13 @@ int main(void)
 	tcase_add_test(t, words_are_told_chunk_by_chunk);
 	tcase_add_test(t, a_word_counts_the_chunks_of_its_run);
 	tcase_add_test(t, what_is_said_twice_is_dropped);
+	tcase_add_test(t, a_round_in_flight_goes_to_where_gpus_wait_for_it_and_no_round_after_it);
+	tcase_add_test(t, in_host_memory_nobody_waits_where_results_were);
 	tcase_add_checked_fixture(alone, setup_words_alone, teardown);
 	tcase_add_test(alone, alone_groups_are_added_in_their_order);
 	tcase_add_test(alone, alone_one_groups_pieces_are_the_result_where_they_are);
-	tcase_add_test(alone, alone_one_groups_mean_is_made_in_place);
+	tcase_add_test(alone, alone_one_groups_mean_is_where_its_input_was);
+	tcase_add_test(alone, alone_a_mean_is_divided_once_however_often_its_agent_is_started);
 	tcase_add_test(alone, a_word_is_told_when_all_segments_of_its_chunk_are_there);
 	suite_add_tcase(s, t);
 	suite_add_tcase(s, alone);

@@ -161,7 +161,7 @@ static void said_of(uint32_t i, uint8_t part, bool writable, char text[ERR_TEXT_
 	ck_assert_int_eq(code, TALLY_EPROTO);
 }
 
-/* Words are counted in, and a group's pieces become the result: a mean is divided there. */
+/* Words are counted in, and a group's pieces become the result: a mean is brought there. */
 START_TEST(words_and_pieces_lie_where_the_agent_may_write)
 {
 	static const struct engine_cb idle = { .mail = no_mail, .event = no_event };
@@ -186,6 +186,81 @@ START_TEST(words_and_pieces_lie_where_the_agent_may_write)
 }
 END_TEST
 
+/* ---- rounds on GPUs that were in flight when the agent was started again ---- */
+
+enum { CHUNKS = 4 };
+
+static _Atomic uint32_t words[PAGE_BYTES / 4] __attribute__((aligned(PAGE_BYTES)));
+
+/* A tensor of some chunks, which some other engine has. */
+static struct fr_tensor *on_gpu(uint32_t i)
+{
+	struct fr_tensor *t = tensor[i].front;
+
+	t->bytes = CHUNKS * PAGE_BYTES;
+	t->chunk_bytes = PAGE_BYTES;
+	t->engines = 2;
+	memset(words, 0, sizeof(words));
+	ring[i].slab[3].base = (uint8_t *)words;
+	ring[i].slab[3].bytes = sizeof(words);
+	ring[i].slab[3].writable = true;
+	ring[i].slab[4] = ring[i].slab[3];
+	ring[i].slab[4].bytes = CHUNKS * PAGE_BYTES;	/* nobody reads it */
+	return t;
+}
+
+static void open_and_pieces(uint32_t i, uint32_t run, uint32_t pieces)
+{
+	struct ring_sub s = {
+		.tensor = TENSOR, .round = 1, .rop = ROP_SUM, .part = PART_OPEN, .slab = 3,
+		.length = 4 * (uint64_t)(run ? CHUNKS / run : CHUNKS), .groups = 1, .run = run,
+	};
+
+	ck_assert_int_eq(ring_sub_post(&process[i], &s), 0);
+	s.part = PART_PIECE;
+	s.slab = 4;
+	s.groups = s.run = 0;
+	s.length = PAGE_BYTES;
+	for (uint32_t k = 0; k < pieces; k++, s.at += PAGE_BYTES)
+		ck_assert_int_eq(ring_sub_post(&process[i], &s), 0);
+	(void)ad_rings_turn(&en, 1);
+	ck_assert(!ring[i].broken);
+}
+
+START_TEST(a_job_that_ends_takes_all_pieces_of_what_was_given)
+{
+	struct fr_tensor *t = on_gpu(0), *in_part = on_gpu(1);
+
+	job[0].ending = job[1].ending = true;
+	t->in[0].again = 1;
+	ring[0].again = 1 + CHUNKS;
+	open_and_pieces(0, 2, CHUNKS);
+	ck_assert(t->running && t->in[0].posted);
+	ck_assert_uint_eq(t->pieces, t->bytes);
+	ck_assert_uint_eq(fr_given(t), 1);
+	ring[1].again = 1 + 2;		/* not all that there will be, so it does not count */
+	open_and_pieces(1, 2, 2);
+	ck_assert(!in_part->running && !in_part->in[0].posted);
+	ck_assert_uint_eq(ring[0].again + ring[1].again, 0);
+}
+END_TEST
+
+/* It hears that the round is done, and so do copies that wait on its GPU. */
+START_TEST(words_of_a_round_that_was_done_before_are_counted)
+{
+	struct fr_tensor *t = on_gpu(0);
+
+	t->round = 1;
+	t->in[0].behind = t->in[0].again = 1;
+	open_and_pieces(0, _i ? 2 : 0, CHUNKS);	/* 0: nonsense, which harms nobody */
+	ck_assert_uint_eq(taken_in(0), 1);
+	ck_assert_uint_eq(words[0], _i ? 2 : 0);
+	ck_assert_uint_eq(words[1], _i ? 2 : 0);
+	ck_assert_uint_eq(words[2], 0);
+	ck_assert(!t->running);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("agent_rings");
@@ -194,6 +269,8 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, words_and_pieces_lie_where_the_agent_may_write, 0, 2);
 	tcase_add_test(tc, flood_of_one_ring_waits_for_the_turns_of_others);
+	tcase_add_test(tc, a_job_that_ends_takes_all_pieces_of_what_was_given);
+	tcase_add_loop_test(tc, words_of_a_round_that_was_done_before_are_counted, 0, 2);
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -63,7 +63,7 @@ START_TEST(slab_has_the_name_of_its_maker_and_no_other)
 	ck_assert(slab_is_solid(&s));		/* its holes read as zeros */
 	s.huge = true;
 	ck_assert(!slab_is_solid(&s));
-	ck_assert_int_eq(slab_seal_writers(&s, &e), 0);
+	ck_assert_int_eq(slab_seal(&s, &e), 0);
 	ck_assert(slab_is_solid(&s));
 	slab_free(&s);
 	close(fd);
@@ -209,13 +209,54 @@ START_TEST(slab_mapped_again_lies_where_the_first_was)
 }
 END_TEST
 
-START_TEST(slab_sealed_for_writers_gets_no_new_one_and_keeps_the_old)
+START_TEST(slab_that_is_sealed_can_be_written_and_not_be_sealed_again)
 {
 	struct slab a, b;
 	int fd;
 
 	ck_assert_int_eq(slab_new(&a, "test", PAGE_BYTES, false, &e), 0);
-	ck_assert_int_eq(slab_seal_writers(&a, &e), 0);
+	ck_assert_int_eq(slab_seal(&a, &e), 0);
+	ck_assert_int_eq(slab_seal(&a, &e), 0);
+	fd = dup(a.fd);
+	ck_assert_int_lt(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+	ck_assert_int_lt(ftruncate(fd, 0), 0);
+	ck_assert_int_eq(slab_map(&b, fd, PAGE_BYTES, true, &e), 0);
+	b.base[0] = 7;
+	ck_assert_uint_eq(a.base[0], 7);
+	slab_free(&b);
+	slab_free(&a);
+}
+END_TEST
+
+START_TEST(slab_that_was_given_on_read_only_is_its_makers_to_write)
+{
+	struct slab a, b, c;
+	struct stat st;
+	int ro;
+
+	ck_assert_int_eq(slab_new(&a, "test", PAGE_BYTES, false, &e), 0);
+	ck_assert_int_eq(slab_readonly_fd(&a, &ro, &e), 0);
+	ck_assert_int_eq(slab_map(&b, ro, PAGE_BYTES, true, &e), TALLY_EAUTH);
+	ck_assert_int_eq(slab_map_own(&c, ro, PAGE_BYTES, &e), 0);
+	c.base[0] = 7;
+	ck_assert_uint_eq(a.base[0], 7);
+	ck_assert(!fstat(ro, &st) && (st.st_mode & 0777) == 0400);
+	ck_assert_int_eq(slab_map_own(&b, ro, 2 * PAGE_BYTES, &e), TALLY_EPROTO);
+	ck_assert_int_ne(slab_map_own(&b, -1, PAGE_BYTES, &e), 0);
+	close(ro);
+	slab_free(&c);
+	slab_free(&a);
+}
+END_TEST
+
+START_TEST(slab_of_huge_pages_that_is_sealed_gets_no_new_writer_and_keeps_the_old)
+{
+	struct slab a, b;
+	int fd;
+
+	ck_assert_int_eq(slab_new(&a, "test", PAGE_BYTES, false, &e), 0);
+	a.huge = true;			/* as if: a machine has none, mostly */
+	ck_assert_int_eq(slab_seal(&a, &e), 0);
 	fd = dup(a.fd);
 	ck_assert_int_eq(slab_map(&b, fd, PAGE_BYTES, true, &e), TALLY_EAUTH);
 	ck_assert_int_lt(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
@@ -438,7 +479,9 @@ int main(void)
 	tcase_add_test(tc, slab_of_a_device_is_a_dma_buf_and_nothing_else);
 	tcase_add_test(tc, slab_readonly_descriptor_cannot_be_mapped_writable);
 	tcase_add_test(tc, slab_mapped_again_lies_where_the_first_was);
-	tcase_add_test(tc, slab_sealed_for_writers_gets_no_new_one_and_keeps_the_old);
+	tcase_add_test(tc, slab_that_is_sealed_can_be_written_and_not_be_sealed_again);
+	tcase_add_test(tc, slab_that_was_given_on_read_only_is_its_makers_to_write);
+	tcase_add_test(tc, slab_of_huge_pages_that_is_sealed_gets_no_new_writer_and_keeps_the_old);
 	tcase_add_test(tc, slab_pages_are_charged_by_prefault_and_keep_their_bytes);
 	tcase_add_test(tc, slab_free_twice_or_of_nothing_is_harmless);
 	tcase_add_test(tc, pagemap_equals_the_plain_model);
