@@ -384,6 +384,7 @@ static int pin_result(tally_session *s, const struct slab *from, struct slab *to
 	return rc;
 }
 
+/* As far as the agent is there, and the one whose results these are. */
 static int pin_new(tally_session *s)
 {
 	struct lt_gpu *g = s->gpu;
@@ -391,7 +392,8 @@ static int pin_new(tally_session *s)
 
 	for (; g->pinned_arena < s->arena.nslabs && !rc; g->pinned_arena += !rc)
 		rc = pin(s, &s->arena.slabs[g->pinned_arena].mem, false);
-	while (g->pinned_results < s->nresults && !rc && !g->by_arena && !g->in_place) {
+	while (g->pinned_results < s->nresults && !rc && !g->by_arena && !g->in_place &&
+	       !s->away && !g->moved) {
 		uint32_t i = g->pinned_results;
 
 		g->by_arena = pin_result(s, &s->results[i].mem, &g->result[i]) != 0;

@@ -598,6 +598,7 @@ void ad_ring_name(char name[AD_NAME_MAX], uint32_t job, uint32_t rank);
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
 			    bool huge, struct err *e);
 void ad_slab_free(struct agent *a, struct ad_slab *s);
+int ad_prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t len, struct err *e);
 /* Pages out of the slabs of a list, which grows by new slabs; index: its place in it. */
 int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const char *what,
 		 uint32_t n, struct ad_slab **s, uint32_t *page, struct err *e);

@@ -128,7 +128,7 @@ static void note_backed(struct agent *a, struct ad_slab *s, uint32_t first, uint
 }
 
 /* In pieces: to get a large model's pages takes longer than a lease. */
-static int prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t len, struct err *e)
+int ad_prefault(struct agent *a, struct slab *mem, uint64_t off, uint64_t len, struct err *e)
 {
 	for (uint64_t at = 0; at < len; at += PREFAULT_BYTES) {
 		int rc = slab_prefault(mem, off + at, MIN(len - at, PREFAULT_BYTES), e);
@@ -151,7 +151,7 @@ static void tell_cards(struct agent *a, struct ad_slab *s, bool servers_write)
 	if (s->mem.device) {
 		rc = xport_region_device(&s->region, s->mem.fd, s->mem.base, s->mem.bytes, &e);
 	} else {
-		(void)prefault(a, &s->mem, 0, s->mem.bytes, &e);	/* else by one long call */
+		(void)ad_prefault(a, &s->mem, 0, s->mem.bytes, &e);	/* else by one long call */
 		rc = xport_region_new(&s->region, s->mem.base, s->mem.bytes, servers_write, &e);
 	}
 	if (rc)
@@ -268,7 +268,7 @@ static int copy_bytes(struct agent *a, struct ad_slab *s, uint64_t at, uint64_t 
 		      struct err *e)
 {
 	uint64_t end = at + len;
-	int rc = prefault(a, &s->mem, at, len, e);
+	int rc = ad_prefault(a, &s->mem, at, len, e);
 
 	while (!rc && at < end) {
 		ssize_t got = pread(fd, s->mem.base + at, MIN(end - at, PREFAULT_BYTES),
@@ -334,10 +334,10 @@ static int get_from(struct agent *a, struct ad_slab *s, uint32_t n, struct ad_sl
 	rc = check_memory(a, s, first, n, e);
 	if (!rc)
 		note_backed(a, s, first, n);	/* also where it ends half-way */
-	rc = rc ? rc : prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES,
-				(uint64_t)n * PAGE_BYTES, e);
+	rc = rc ? rc : ad_prefault(a, &s->mem, (uint64_t)first * PAGE_BYTES,
+				   (uint64_t)n * PAGE_BYTES, e);
 	if (!rc && s->marks)
-		rc = prefault(a, &s->mem, marks_at(s, first), n * sizeof(uint64_t), e);
+		rc = ad_prefault(a, &s->mem, marks_at(s, first), n * sizeof(uint64_t), e);
 	if (rc) {
 		pagemap_put(&s->pages, first, n);
 		return rc;

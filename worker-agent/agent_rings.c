@@ -318,8 +318,6 @@ static bool was_given(struct ad_engine *en, const struct ad_ring *r, const struc
 	const struct fr_tensor *t = fr_tensor_find(&en->front, r->job->id, s->tensor);
 	const struct fr_input *in = t ? &t->in[r->local] : NULL;
 
-	if (!r->job->ending)
-		return true;
 	if (in && s->part == PART_PIECE)
 		return in->over == s->round || (t->running && t->round == s->round && in->posted);
 	return in && in->again == s->round;
@@ -350,7 +348,7 @@ static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 		rc = ring_sub_take(&r->ring, &s);
 		if (rc)
 			break;
-		if (was_given(en, r, &s))
+		if (!r->job->ending || was_given(en, r, &s))
 			submit(en, r, &s, now);
 		r->again -= r->again > 0;
 	}

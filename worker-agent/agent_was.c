@@ -93,7 +93,7 @@ int ad_was_show(struct ad_tensor *t, int fd, uint64_t bytes, uint32_t round, str
 	if (!range_ok(at, len, mem->bytes) || !add(t, mem->base + at))
 		return err_set(e, TALLY_EPROTO, "the result of tensor %u is waited for in places "
 			       "that were handed back and cannot be", t->id);
-	if (slab_prefault(mem, at, len, e))
+	if (ad_prefault(t->job->agent, mem, at, len, e))
 		return e->code;
 	t->job->was_left += !t->front->was;
 	t->front->was = true;
