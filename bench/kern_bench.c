@@ -222,6 +222,20 @@ static char *get_memory(const struct options *o, struct slab *s)
 	return memory;
 }
 
+/* What a server with one engine says that it sums, bytes of input per second. */
+static uint64_t adder(char *memory)
+{
+	uint64_t best = 0;
+
+	for (uint32_t i = 0; i < ADDER_ROUNDS_MIN; i++) {
+		mono_t from = now();
+		size_t read = adder_pass(memory, ADDER_SCRATCH_BYTES);
+
+		best = MAX(best, adder_rate(read, now() - from));
+	}
+	return best;
+}
+
 static int run(const struct options *o)
 {
 	static const size_t sizes[] = { 4u << 10, 64u << 10, 1u << 20, 16u << 20, 64u << 20 };
@@ -233,7 +247,7 @@ static int run(const struct options *o)
 		return EXIT_FAILURE;
 	memset(memory, 0, TOTAL_MAX);
 	kern_init(UINT32_MAX);
-	print_head(o, adder_measure(memory, ADDER_SCRATCH_BYTES, now));
+	print_head(o, adder(memory));
 	for (int d = DTYPE_NONE + 1; d < DTYPE_END; d++) {
 		if (o->dtype != DTYPE_NONE && o->dtype != (enum dtype)d)
 			continue;

@@ -39,8 +39,8 @@ static void take_round(struct adder *a, uint32_t round, size_t read)
 	if (!round)
 		a->began = from;
 	a->best = MAX(a->best, adder_rate(a->n * read, to - from));
-	a->over = round + 1 == ADDER_ROUNDS_MAX ||
-		  (round + 1 >= ADDER_ROUNDS_MIN && to - a->began >= mono_ms(ADDER_MEASURE_MS));
+	a->over = ++round == ADDER_ROUNDS_MAX || to - a->began >= mono_ms(ADDER_LONGEST_MS) ||
+		  (round >= ADDER_ROUNDS_MIN && to - a->began >= mono_ms(ADDER_MEASURE_MS));
 }
 
 static void on_mail(void *ctx, const struct mail *m, bool stopping)

@@ -14,6 +14,7 @@
 
 #define ADDER_MEASURE_MS	60u
 #define ADDER_ROUNDS_MIN	6u	/* on a busy machine, too, where one may take that long */
+#define ADDER_LONGEST_MS	1000u	/* ... but not for longer than this */
 #define ADDER_ROUNDS_MAX	64u
 #define ADDER_SCRATCH_BYTES	(160u << 20)	/* wanted: out of most caches */
 
@@ -22,13 +23,5 @@ size_t adder_pass(void *scratch, size_t bytes);
 
 /* Bytes per second; 0: no time has passed. */
 uint64_t adder_rate(size_t bytes, mono_t took);
-
-/*
- * What one thread does, for about ADDER_MEASURE_MS, and ADDER_ROUNDS_MIN: bytes of input
- * read per second while summing float32 from memory, four inputs at a time.  scratch is
- * overwritten, by touching all of it; bytes should be ADDER_SCRATCH_BYTES, less measures the
- * cache.  0: bytes is too small to measure with, or now() stands still.
- */
-uint64_t adder_measure(void *scratch, size_t bytes, mono_t (*now)(void));
 
 #endif

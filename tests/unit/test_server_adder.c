@@ -67,6 +67,23 @@ START_TEST(a_round_that_takes_long_is_not_the_only_one)
 }
 END_TEST
 
+/* A round takes 300 ms, and there are 300 ms between two. */
+static mono_t slow_clock(void)
+{
+	return 30 * fake_clock();
+}
+
+START_TEST(no_server_measures_for_long)
+{
+	uint64_t rate = 0;
+	struct err e;
+
+	ck_assert_int_eq(sv_adder_measure(1, anywhere, slow_clock, &rate, &e), 0);
+	ck_assert_uint_gt(rate, 0);
+	ck_assert_int_eq(ticks, 2 * 3);
+}
+END_TEST
+
 START_TEST(a_cpu_that_is_not_ours_is_an_error)
 {
 	static const int cpus[] = { -1, 1023 };
@@ -121,6 +138,7 @@ int main(void)
 	kern_init(UINT32_MAX);
 	tcase_add_loop_test(t, a_round_is_all_engines_sums_until_the_last_has_done, 1, 5);
 	tcase_add_test(t, a_round_that_takes_long_is_not_the_only_one);
+	tcase_add_test(t, no_server_measures_for_long);
 	tcase_add_test(t, a_cpu_that_is_not_ours_is_an_error);
 	if (LIMITS)
 		tcase_add_test(t, little_memory_is_measured_with_and_none_is_an_error);
