@@ -8,7 +8,7 @@ all results together one hash, so that runs can be compared bit for bit.
 
 TROUBLE_COUNT is a file that shows how many rounds are done; with TROUBLE_PLACE=in-place
 results lie where the inputs were.  TROUBLE_ON_LOSS is the job's on_loss.  A round begins
-PACE (TROUBLE_PACE) after the one before at the earliest: what stories do meanwhile fits into
+TROUBLE_PACE seconds after the one before at the earliest: what stories do meanwhile fits into
 a job on fast machines, too.  At the end a line "hash H rounds N longest M ms": the longest round.
 """
 import hashlib
@@ -21,7 +21,7 @@ import numpy as np
 import tally
 
 SIZES = (1 << 19, 300001, 77)
-PACE = float(os.environ.get("TROUBLE_PACE", "0.03"))	# seconds
+PACE = float(os.environ["TROUBLE_PACE"])	# seconds
 
 
 def main():

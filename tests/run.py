@@ -10,8 +10,8 @@ Errors: 0" says) or anything else that exits 0 (one test), 77 (skipped, says why
 in its last line) or otherwise (failed).  Each gets a deadline and a process
 group of its own, which is killed as a whole.  Python and shell programs are
 run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 1800"
-for a longer deadline, and "# ALONE" or "# ALONE: why" to run after all others and by itself.
--t SECONDS gives those more time, too, that ask for less.
+for a longer deadline, "# ALONE" or "# ALONE: why" to run after all others and by itself, and
+"# LONG" to begin before others.  -t SECONDS gives those more time, too, that ask for less.
 
 One line per program, with what its first line "note: ..." says (what a passed test has not
 tested here), the output of those that failed, how many were skipped, for want of root above all,
@@ -50,18 +50,18 @@ def command(program):
 
 
 def wishes(program, seconds):
-    """(deadline, whether alone) as the script itself says, near its top."""
+    """(deadline, LONG, ALONE or "") as the script itself says, near its top."""
     path = shlex.split(program)[0]
     if not path.endswith((".py", ".sh")):
-        return seconds, False
+        return seconds, ""
     try:
         with open(path, encoding="utf-8") as f:
             head = "".join(f.readlines(1000))
     except OSError:
-        return seconds, False
+        return seconds, ""
     wish = re.search(r"^# TIMEOUT: (\d+)$", head, re.M)
-    alone = re.search(r"^# ALONE(?:: .*)?$", head, re.M) is not None
-    return (max(int(wish[1]), seconds) if wish else seconds), alone
+    when = re.search(r"^# (ALONE|LONG)(?:: .*)?$", head, re.M)
+    return (max(int(wish[1]), seconds) if wish else seconds), when[1] if when else ""
 
 
 def signal_group(pid, signum):
@@ -179,13 +179,14 @@ def main():
     a = p.parse_args()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, stop)
-    together, alone = [], []
+    chosen = {"LONG": [], "": [], "ALONE": []}
     for x in a.program:
         if a.k in x:
-            seconds, by_itself = wishes(x, a.t)
-            (alone if by_itself else together).append((x, seconds))
+            seconds, when = wishes(x, a.t)
+            chosen[when].append((x, seconds))
     passed = failed = skipped = rootless = 0
-    for some, at_a_time in ((together, max(1, a.j)), (alone, 1)):
+    together = chosen["LONG"] + chosen[""]
+    for some, at_a_time in ((together, max(1, a.j)), (chosen["ALONE"], 1)):
         with concurrent.futures.ThreadPoolExecutor(at_a_time) as pool:
             jobs = [pool.submit(run, *x) for x in some]
             for job in concurrent.futures.as_completed(jobs):

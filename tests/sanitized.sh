@@ -13,7 +13,7 @@ export BUILD=$BUILD/san-${1//,/-}
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 
-export PATIENCE=4
+export PATIENCE=4 TROUBLE_PACE=0.1	# a round takes some 20 ms of two CPUs and more
 export TSAN_OPTIONS="log_path=$reports/tsan second_deadlock_stack=1"
 export ASAN_OPTIONS="log_path=$reports/asan"
 export UBSAN_OPTIONS="log_path=$reports/ubsan print_stacktrace=1"

@@ -6,6 +6,7 @@
 
 export PYTHONPATH=$ROOT/client/python TALLY_LIBRARY=$LIB/libtally.so.0
 export PYTHONDONTWRITEBYTECODE=1
+export TROUBLE_PACE=${TROUBLE_PACE:-0.04}	# s: the shortest round of who trains
 
 # card_of NAME: $CARD is its address where machines have cards (CARDS of them: tests/vm/guest/
 # stories.sh), and empty where all is loopback.
@@ -106,6 +107,14 @@ start_program()
 # ROUNDS|FILE: trains, and says a hash of all results when it has ended (hash_of).
 start_rank() { start_program trouble_rank.py "$@"; }
 start_trainer() { start_program failover_rank.py "$@"; }
+
+# rounds_of_ms MS: how many rounds of a trainer take so long, at least; where all is slow what
+# happens meanwhile takes longer, too.
+rounds_of_ms()
+{
+	awk -v ms="$1" -v pace="$TROUBLE_PACE" -v slow="${PATIENCE:-1}" \
+		'BEGIN { print int(ms / 1000 / pace * (slow > 1 ? 2 : 1)) }'
+}
 
 # start_shrink JOB RANK WORLD AGENT TENSORS ROUNDS STEP_S: trains in a job that goes on without
 # those it loses; until all_lost JOB the last rounds wait.

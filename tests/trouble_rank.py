@@ -8,8 +8,8 @@
 	many:NAME:N			tensors of one element, at once; forget:NAME: no more
 	rounds:NAME:N			sums, each checked; every rank gives rank + round + a ramp
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement; one
-					begins PACE after the one before at the earliest; at its
-					end a line says how long the longest one took
+					begins TROUBLE_PACE seconds after the one before at the
+					earliest; at its end a line says how long the longest took
 	alloc:MIB			arena memory
 	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
 	submit:NAME[:OP]		starts a round and does not wait
@@ -38,7 +38,8 @@ import dma_buf
 import tally
 from ramp import Ramp
 
-PACE = 0.02  # seconds: what happens meanwhile has CPU time, too
+# Seconds: what happens meanwhile has CPU time, too.
+PACE = float(os.environ["TROUBLE_PACE"])
 
 def say(*words):
     print(*words, flush=True)

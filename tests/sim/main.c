@@ -21,7 +21,7 @@
 #define ROUNDS_LEAST	10000u			/* in a set of so many */
 
 #define PATHS_RUNS	4000u			/* so many runs take all paths */
-#define PAIRS_RUNS	8000u			/* and all pairs of a state and an event */
+#define PAIRS_RUNS	5000u			/* and all pairs of a state and an event */
 #define STEPS_MAX	20000000u		/* of one run: it does not end */
 #define EXIT_SEED	1			/* a run failed, ... */
 #define EXIT_SET	3			/* or none, but all together missed something */

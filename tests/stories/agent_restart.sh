@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # Agents are killed, or stopped, and started again while their ranks train, alone and with the
 # scheduler: a pause, no error, and the bits of the run without.  One that does not come back
 # is named in time.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-ROUNDS=${ROUNDS:-110}
+ROUNDS=$(rounds_of_ms 3300)
 start_scheduler --agent-grace 20
 for a in a0 a1; do start_agent $a; done
 start_server s0

@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # Servers die, are cut off, drain and join while a job trains, on machines of their
 # own (network namespaces): the results are those of an undisturbed run, bit for bit.
 . "$(dirname "$0")/../lib.sh"
@@ -7,7 +8,7 @@
 
 ns_cluster 3 3
 CLUSTER=10.77.0.1
-ROUNDS=${ROUNDS:-220}
+ROUNDS=$(rounds_of_ms 6600)
 
 # In namespaces: start_in NS NAME COMMAND...
 start_in()

@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # make check-gpu itself, over the double: on a machine with one GPU, with two, and with none.
 . "$(dirname "$0")/../lib.sh"
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # Agents are killed and started again while their ranks train on GPUs (a CUDA and an NCCL of host
 # memory), and mostly wait for these in no call of ours: a pause, no error, and right sums.
 . "$(dirname "$0")/../lib.sh"

@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # PyTorch with tensors on GPUs, over a CUDA and an NCCL of host memory, on two ranks of each of
 # two machines: the hook, the optimizer and the calls give what they give in host memory, with
 # exact sums bit for bit; what fails is said to whom it concerns.

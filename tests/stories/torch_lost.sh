@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # A rank that dies, stands still or leaves a tensor out, under PyTorch: an exception that names
 # tensor, rank and machine, in time, and never a hang.
 . "$(dirname "$0")/../lib.sh"

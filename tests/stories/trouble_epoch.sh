@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # Chunks are on their way to another server, or somebody has heard of it and others have not,
 # when a server or the scheduler dies; and a barrier of which some have the answer and others
 # have not.  The job goes on, with the bits of an undisturbed run.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-SHORT=100 LONG=330		# rounds; the long ones outlast a scheduler's restart
+SHORT=$(rounds_of_ms 3000)
+LONG=$(rounds_of_ms 9900)		# outlasts a scheduler's restart
 # An offer goes with a server's heartbeat, and who is stopped has a lease of 3 s for it.
 start_ns_cluster 2 3 --heartbeat-ms 200
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # The path between one agent and one server is cut, and the scheduler reaches both: that
 # agent's jobs go on without the server, others with it; where there is no other server the
 # job waits, and says for which path.  The path between an agent and the scheduler is cut:
@@ -22,6 +23,7 @@ path()
 job_is() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }
 servers_of() { tally jobs --json --job "$1" 2>/dev/null | grep -Eq "\"servers\": *$2(,|\$)"; }
 
+export TROUBLE_PACE=0.1			# two CPUs are busy for 30 ms with such a round
 # So many chunks that each server has some, however slow a busy machine measured it to be.
 for r in 0 1 2; do start_rank all $r 3 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 for r in 1 2; do start_rank two $(( r - 1 )) 2 a$r declare:w:2000000 "train:w:$TMP/enough"; done

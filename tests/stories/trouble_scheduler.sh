@@ -1,5 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# LONG
 # Without the scheduler: who needs it says so and keeps trying, who trains trains on;
 # a new one on the same state takes everything back; one that stood still goes on.
 . "$(dirname "$0")/../lib.sh"

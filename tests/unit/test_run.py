@@ -53,7 +53,7 @@ NO_ROOT = "echo first; echo 'cannot run here: making network namespaces needs ro
 
 
 class Ends(unittest.TestCase):
-    def lines(self, scripts, user):
+    def lines(self, scripts, user, *options):
         """The last lines of a run of those, by a user of that number."""
         said = io.StringIO()
         with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ class Ends(unittest.TestCase):
                 paths.append(os.path.join(folder, f"{n}.sh"))
                 with open(paths[-1], "w", encoding="utf-8") as f:
                     f.write(script + "\n")
-            with (mock.patch.object(sys, "argv", ["run.py", *paths]),
+            with (mock.patch.object(sys, "argv", ["run.py", *options, *paths]),
                   mock.patch.object(run.signal, "signal"),
                   mock.patch.object(os, "geteuid", lambda: user),
                   contextlib.redirect_stdout(said)):
@@ -91,13 +91,19 @@ class Ends(unittest.TestCase):
                f'[ "$group $session" = "$$ {os.getsid(0)}" ]'
         self.assertEqual(self.lines([says], 0)[-1], "1 passed, 0 failed")
 
+    def test_what_takes_long_begins_first_and_what_wants_to_be_alone_last(self):
+        with tempfile.NamedTemporaryFile("r") as order:
+            self.lines([f"{line}\necho {line.split()[-1]} >> {order.name}" for line in
+                        ("# ALONE", "# TIMEOUT: 9", "# LONG")], 0, "-j1")
+            self.assertEqual(order.read().split(), ["LONG", "9", "ALONE"])
+
     def test_what_a_script_wishes_may_have_a_reason(self):
-        for line, alone in (("# ALONE", True), ("# ALONE: its knob is everybody's", True),
-                            ("# ALONE in the world", False)):
+        for line, when in (("# ALONE", "ALONE"), ("# ALONE: its knob is everybody's", "ALONE"),
+                           ("# LONG", "LONG"), ("# ALONE in the world", "")):
             with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
                 script.write(f"#!/bin/bash\n{line}\n# TIMEOUT: 90\n")
                 script.flush()
-                self.assertEqual(run.wishes(script.name, 60), (90, alone))
+                self.assertEqual(run.wishes(script.name, 60), (90, when))
 
 
 class Story(unittest.TestCase):

@@ -207,7 +207,8 @@ job() { start_job "$@"; end_job; }
 start_rounds()
 {
 	start_job env PYTHONPATH="$ROOT/client/python" TALLY_LIBRARY="$LIB/libtally.so.0" \
-		PYTHONDONTWRITEBYTECODE=1 "$PYTHON" "$ROOT/tests/trouble_rank.py" \
+		PYTHONDONTWRITEBYTECODE=1 TROUBLE_PACE=0.02 \
+		"$PYTHON" "$ROOT/tests/trouble_rank.py" \
 		"declare:w:$1" "${@:2}"
 }
 start_training() { start_rounds "$1" "train:w:$TMP/enough.$(( JOBS + 1 ))"; }
