@@ -37,6 +37,10 @@ endif
 SANFLAGS := -fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-format-truncation
 endif
 Q := $(if $(V),,@)
+# All processors, where nobody says how many.
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	-Wno-missing-field-initializers

@@ -170,8 +170,8 @@ def stop(signum, _frame):
 
 def main():
     p = argparse.ArgumentParser(description="Runs test programs and sums them up.")
-    p.add_argument("-j", type=int, default=4, metavar="N",
-                   help="programs at a time (4: most wait more than they compute)")
+    p.add_argument("-j", type=int, default=5, metavar="N",
+                   help="programs at a time (5: most wait more than they compute)")
     p.add_argument("-t", type=float, default=900, metavar="SECONDS",
                    help="deadline of each program (900)")
     p.add_argument("-k", default="", metavar="WORD", help="only programs whose path has it")
