@@ -181,7 +181,7 @@ class Rank:
     def __init__(self):
         self.job, self.rank = os.environ["TALLY_JOB"], int(os.environ["TALLY_RANK"])
         self.world = int(os.environ["TALLY_WORLD_SIZE"])
-        self.session = tally.Session(timeout=20)
+        self.session = tally.Session(timeout=100)  # twenty jobs begin at once
         self.tensor = self.session.declare("w", (COUNT,))
         self.array, self.ramp = self.session.empty((COUNT,)), Ramp(COUNT)
         addresses = {}

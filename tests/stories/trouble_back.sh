@@ -72,7 +72,7 @@ lies()
 	local lie
 
 	for lie; do
-		start_rank "$lie" 0 2 a1 declare:w:300000 rounds:w:3 submit:w wait:60
+		start_rank "$lie" 0 2 a1 declare:w:300000 rounds:w:3 submit:w wait:300
 		liar "$lie" 1 2 "$lie"
 	done
 	for lie; do wait_line 40 "$lie.1" '^ready'; done
@@ -108,8 +108,8 @@ say 'what cannot be told from the truth hurts its own job alone'
 start_daemon far "$PYTHON" "$ROOT/tests/breaker.py" "$SCHEDULER" "$TMP/far.port" 0.2
 wait_until 10 'the far scheduler listens' test -s "$TMP/far.port"
 SCHEDULER=$LOOPBACK:$(< "$TMP/far.port")
-start_rank stories 0 3 a1 declare:w:300000 rounds:w:3 submit:w wait:60
-start_rank stories 2 3 a0 declare:w:300000 rounds:w:3 "until:$TMP/told" submit:w wait:60
+start_rank stories 0 3 a1 declare:w:300000 rounds:w:3 submit:w wait:300
+start_rank stories 2 3 a0 declare:w:300000 rounds:w:3 "until:$TMP/told" submit:w wait:300
 liar stories 1 3 stories
 wait_line 20 stories.1 '^ready'
 wait_line 20 stories.2 '^done rounds'

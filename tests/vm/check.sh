@@ -18,7 +18,7 @@ SECONDS_MAX=${VM_SECONDS:-600}
 [ $# -gt 0 ] || set -- verbs conformance e2e device faults shrink
 [ "$*" != bench ] || exec tests/vm/vm.py -c -t "$SECONDS_MAX" bash tests/vm/guest/bench.sh
 if [ "$1" = stories ]; then
-	exec tests/vm/vm.py -t "${VM_SECONDS:-3600}" -m 4096 \
+	exec tests/vm/vm.py -t "${VM_SECONDS:-7200}" -m 4096 \
 		bash tests/vm/guest/stories.sh "${@:2}"
 fi
 machine=()
