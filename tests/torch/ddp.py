@@ -202,6 +202,31 @@ def a_hook_that_is_gone_leaves_nothing(session):
     assert all(torch.equal(p.grad, w) for p, w in zip(model.parameters(), want))
 
 
+def slots_are_made_while_others_are_looked_at(session):
+    """By the exchange's thread: here, whenever a slot's number is compared."""
+    ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.01)
+    hook = tally.torch.ddp_comm_hook(session)
+    ddp.register_comm_hook(None, hook)
+    for step in range(2):  # after which the buckets are what they will be
+        loss_of(ddp, session.rank, step).backward()
+    hook.synchronize()
+    slots = hook.synchronize.__self__._slots
+
+    class Number(int):
+        __hash__ = int.__hash__
+
+        def __gt__(self, other):
+            slots[self + 100] = None
+            return int(self) > other
+
+    numbers = list(slots)
+    for number in numbers:
+        slots[Number(number)] = slots.pop(number)
+    loss_of(ddp, session.rank, 2).backward()
+    assert [slots.pop(number + 100) for number in numbers] == [None] * len(numbers)
+    hook.close()
+
+
 def what_cannot_be_summed_is_said(session):
     ddp = DistributedDataParallel(nn.Embedding(10, 3, sparse=True))
     ddp.register_comm_hook(None, tally.torch.ddp_comm_hook(session))
@@ -266,6 +291,7 @@ def main():
             tensors_come_and_go,
             a_hook_that_is_gone_leaves_nothing,
             backward_does_not_wait_for_others,
+            slots_are_made_while_others_are_looked_at,
             what_cannot_be_summed_is_said,
             a_stuck_rank_is_named,
         ):

@@ -66,7 +66,7 @@ class _Buckets:
     def __init__(self, exchange, timeout):
         self._exchange, self._timeout = exchange, timeout
         self._name = f"ddp{exchange.number('ddp')}"
-        self._slots = {}  # by the bucket's number
+        self._slots = {}  # by the bucket's number; the exchange's thread adds to them at any time
         self._made = 0
         self._trouble = None  # why tensors could not be given back
         self._session, self._begun = exchange.session, 0  # when the first bucket came
@@ -88,7 +88,7 @@ class _Buckets:
             self._exchange.post(self._declare, index, buffer, moments, promise, begin)
         self._begun = begin if index == 0 else self._begun
         if bucket.is_last():
-            self._forget([i for i in self._slots if i > index])
+            self._forget([i for i in list(self._slots) if i > index])
             self._session._add_span(f"{self._name}: backward, first to last bucket", self._begun)
         # an exception becomes one of C++'s, with its text
         return promise.future.then(lambda f: f.value())
@@ -103,9 +103,8 @@ class _Buckets:
 
     def move_out(self):
         """Everything of DDP's leaves the arena."""
-        for slot in self._slots.values():
-            slot.move_out()
-        self._slots.clear()
+        while self._slots:
+            self._slots.popitem()[1].move_out()
 
     def __del__(self):
         self.move_out()  # p.grad outlives the hook, and nobody would move it when the session ends
