@@ -282,18 +282,22 @@ heal_all()
 
 # ---- what must hold ----
 
-# Who is not killed is compared with itself, the most until it has had all kinds of trouble; the
+# Who is not killed is compared with itself, when it has had all kinds of trouble; the
 # others with the largest of those that were started in their place.
 look_at_memory()		# NAME
 {
 	local now
 
 	now=$(rss_of "$1")
-	[ "$1" != scheduler ] || is_late || return
-	if [ -z "${SEEN[$1]:-}" ]; then
+	if is_kept "$1"; then
+		[ "$1" != scheduler ] || is_late || return
+		if [ -z "${RSS[$1]:-}" ] || ! is_warm "$1"; then
+			(( now <= ${RSS[$1]:-0} )) || RSS[$1]=$now
+			SEEN[$1]=$(( ${SEEN[$1]:-0} + 1 ))
+		fi
+	elif [ -z "${SEEN[$1]:-}" ]; then
 		(( now <= ${RSS[$1]:-0} )) || RSS[$1]=$now
-		# Unset by who starts it.
-		{ is_kept "$1" && ! is_warm "$1"; } || SEEN[$1]=1
+		SEEN[$1]=1		# unset by who starts it
 	fi
 	[ -z "${RSS[$1]:-}" ] || did "$1 uses $now KiB, at the beginning ${RSS[$1]}"
 }
@@ -302,7 +306,8 @@ memory_is_kept()		# NAME
 {
 	local most=$RSS_KIB now
 
-	! is_kept "$1" || most=$KEPT_KIB
+	# With one look before it was warm, a cold one, as in short runs, the others' bound.
+	! is_kept "$1" || (( ${SEEN[$1]:-0} < 2 )) || most=$KEPT_KIB
 	[ "$1" != scheduler ] || most=$SCHEDULER_KIB
 	now=$(rss_of "$1")
 	(( now <= ${RSS[$1]:-$now} + most )) ||
