@@ -114,7 +114,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	take_number(s, w->node);
 	log_info("server %s registered, node %u, epoch %llu", s->name, w->node,
 		 (unsigned long long)w->epoch);
-	notify("READY=1\nSTATUS=registered");
+	notify("STATUS=registered");
 	tell_jobs(s);
 }
 

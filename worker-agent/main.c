@@ -12,7 +12,6 @@
 #include "common/kern/kern.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
-#include "common/rt/notify.h"
 #include "worker-agent/agent.h"
 
 #define OPT(field) offsetof(struct ad_options, field)
@@ -118,7 +117,6 @@ static int start(struct daemon *d, struct err *e)
 	}
 	log_info("agent %s listens on %s, rail %s, engines %u, sums %s", a->name, a->opt.socket,
 		 a->rail_text[0], a->nengines, kern_level_name(kern_level()));
-	notify("READY=1\nSTATUS=looking for the scheduler");
 	return 0;
 }
 

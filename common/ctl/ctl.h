@@ -136,7 +136,8 @@ int ctl_node_start(struct loop *l, struct ctl_node **n, const char *host, uint16
 		   struct err *e);	/* hello is copied deeply */
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e); /* ESCHED when down */
 bool ctl_node_is_up(const struct ctl_node *n);
-/* Sends a heartbeat at once if one is due; calls heartbeat() and nothing else.  NULL is fine. */
+/* Sends a heartbeat, and a word for the service manager's watchdog, at once if one is due; calls
+ * heartbeat() and nothing else.  NULL, or one that is not up, is fine. */
 void ctl_node_alive(struct ctl_node *n);
 const char *ctl_node_local(const struct ctl_node *n);	/* this side's numeric host, "" when down */
 void ctl_node_stop(struct ctl_node *n);

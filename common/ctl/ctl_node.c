@@ -24,6 +24,7 @@
 #include "common/ctl/ctl.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
+#include "common/rt/notify.h"
 
 #define BACKOFF_MIN_MS		50u
 #define BACKOFF_MAX_MS		1000u
@@ -205,6 +206,7 @@ static void on_heartbeat_due(struct ctl_node *n)
 
 void ctl_node_alive(struct ctl_node *n)
 {
+	notify_alive();
 	if (n && n->state == NODE_UP && loop_now() - n->beaten >= mono_ms(n->heartbeat_ms))
 		send_heartbeat(n);
 }

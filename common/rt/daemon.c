@@ -200,10 +200,13 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 	}
 	if (open_loop(d, &e))
 		return failed(d, &e);
-	if (ops->start(d, &e))
+	if (ops->start(d, &e)) {
 		d->exit_code = failed(d, &e);
-	else
+	} else {
+		/* Whoever waits for this one's start shall not wait for the scheduler's, too. */
+		notify("READY=1\nSTATUS=looking for the scheduler");
 		loop_run(d->loop);
+	}
 	ops->stop(owner);
 	mailbox_free(d->mail);
 	loop_timer_stop(d->watchdog);

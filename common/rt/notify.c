@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/parse.h"
+#include "common/rt/loop.h"
 #include "common/rt/notify.h"
 
 void notify(const char *state)
@@ -54,4 +55,15 @@ uint64_t notify_watchdog_ms(void)
 		known = true;
 	}
 	return ms;
+}
+
+void notify_alive(void)
+{
+	static mono_t said;
+	mono_t now = loop_now();
+
+	if (!notify_watchdog_ms() || now - said < mono_ms(notify_watchdog_ms() / 2))
+		return;
+	said = now;
+	notify("WATCHDOG=1");
 }

@@ -4,12 +4,14 @@
  *
  * It comes with the driver, so it is there where GPUs are and nowhere else: it is opened
  * at run time, and seven functions are declared here, whose interface has been stable
- * since it has NVLinks.  Anything that fails means that there is no NVLink.
+ * since it has NVLinks.  Anything that fails means that there is no NVLink; where the
+ * library does not begin its work, that is said.
  */
 #include <dlfcn.h>
 #include <string.h>
 #include <strings.h>
 
+#include "common/rt/log.h"
 #include "common/rt/topo_read.h"
 
 #define LINKS_MAX	36u		/* of one GPU; there are 18 so far */
@@ -105,14 +107,19 @@ uint32_t topo_read_nvml(struct topo *t, const struct nvml *n)
 {
 	struct nvml found;
 	uint32_t have = 0;
+	int rc;
 
 	if (t->gpus == 0)
 		return 0;
 	if (!n && !open_library(&found))
 		return 0;
 	n = n ? n : &found;
-	if (n->init())
+	rc = n->init();
+	if (rc) {
+		log_warn("NVLinks are not seen, nvmlInit_v2() says %d: this process may have no "
+			 "access to /dev/nvidiactl", rc);
 		return 0;
+	}
 	for (uint32_t i = 0; i < t->gpus; i++) {
 		void *device = NULL;
 

@@ -39,6 +39,9 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 	grep -q '^StartLimitIntervalSec=0$' "$unit" || fail "$unit: gives up while a network comes"
 done
 
+grep -q '^DeviceAllow=char-nvidia' "$ROOT/deploy/systemd/tally-agent.service" ||
+	fail 'the agent does not see NVLinks'
+
 # What is enabled runs after the next boot, whether the target is enabled or not.
 mkdir -p "$TMP/root/usr/lib/systemd/system" "$TMP/root/etc"
 cp "$ROOT"/deploy/systemd/*.service "$ROOT"/deploy/systemd/*.target \
@@ -66,6 +69,11 @@ with open(sys.argv[2], "w", buffering=1) as f:
 	wait_until 10 'somebody listens' has_socket "$TMP/$1.notify"
 	export NOTIFY_SOCKET=$TMP/$1.notify WATCHDOG_USEC=200000
 }
+# Also where there is no scheduler yet: whoever is started after it shall not wait for that.
+listen_to early
+start_daemon early "$BIN/tally-server" --scheduler 127.0.0.1:1 --listen 127.0.0.1:0 \
+	--shm-socket "$TMP/early"
+wait_until 20 'a server without a scheduler says that it has started' said early READY=1
 listen_to scheduler
 start_scheduler
 listen_to server

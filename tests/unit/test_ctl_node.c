@@ -6,10 +6,13 @@
 #include <string.h>
 
 #include "common/ctl/ctl.h"
+#include "common/rt/notify.h"
 #include "tests/unit/loop_wait.h"
+#include "tests/unit/notify_ear.h"
 
 #define HEARTBEAT	15u		/* ms, in these tests */
 #define LEASE		90u
+#define WATCHDOG	"20000"		/* us */
 
 /* The scheduler. */
 static struct {
@@ -355,6 +358,24 @@ START_TEST(long_work_keeps_its_lease)
 }
 END_TEST
 
+/* Also where the scheduler is away; and no more often than it has to be. */
+START_TEST(long_work_answers_the_watchdog)
+{
+	mono_t began = loop_now();
+	int ear = notify_ear_open();
+	uint32_t said = 0, most;
+
+	while (said < 5 && loop_now() - began < mono_ms(10000)) {
+		ctl_node_alive(NULL);
+		said += notify_ear_took(ear, "WATCHDOG=1");
+	}
+	ck_assert_uint_eq(said, 5);
+	most = 1 + (uint32_t)((loop_now() - began) / mono_ms(notify_watchdog_ms() / 2));
+	ck_assert_uint_le(said, most);
+	notify_ear_close(ear);
+}
+END_TEST
+
 START_TEST(long_silence_of_ours_is_not_the_schedulers)
 {
 	mono_t began;
@@ -538,6 +559,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
+	setenv("WATCHDOG_USEC", WATCHDOG, 1);
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, node_registers_and_keeps_its_heartbeat);
 	tcase_add_test(c, messages_pass_both_ways_once_up);
@@ -546,6 +568,7 @@ int main(void)
 	tcase_add_test(c, lost_connection_is_made_again_with_epoch_and_cluster);
 	tcase_add_test(c, drain_is_told_to_the_next_scheduler_until_it_is_undone);
 	tcase_add_test(c, long_work_keeps_its_lease);
+	tcase_add_test(c, long_work_answers_the_watchdog);
 	tcase_add_test(c, long_silence_of_ours_is_not_the_schedulers);
 	tcase_add_test(c, heartbeats_without_echo_end_the_connection);
 	tcase_add_test(c, refusal_is_final);

@@ -4,12 +4,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/rt/host.h"
 #include "common/rt/notify.h"
+#include "tests/unit/notify_ear.h"
 
 START_TEST(machine_id_is_32_hex_digits_and_stays)
 {
@@ -85,27 +84,14 @@ END_TEST
 
 START_TEST(notify_sends_one_datagram_per_state)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	socklen_t len = sizeof(sa_family_t);
-	char env[sizeof(a.sun_path) + 2], got[64];
-	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
-	ssize_t n;
+	int fd = notify_ear_open();
 
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, len), 0);	/* the kernel names it */
-	len = sizeof(a);
-	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&a, &len), 0);
-	memcpy(env, a.sun_path, sizeof(a.sun_path));
-	env[len - sizeof(sa_family_t)] = '\0';
-	env[0] = '@';
-	setenv("NOTIFY_SOCKET", env, 1);
 	notify("READY=1");
 	unsetenv("NOTIFY_SOCKET");
 	notify("STOPPING=1");		/* goes nowhere */
-	n = recv(fd, got, sizeof(got), MSG_DONTWAIT);
-	ck_assert_int_eq(n, 7);
-	ck_assert_mem_eq(got, "READY=1", 7);
-	ck_assert_int_lt(recv(fd, got, sizeof(got), MSG_DONTWAIT), 0);
-	close(fd);
+	ck_assert(notify_ear_took(fd, "READY=1"));
+	ck_assert_int_lt(recv(fd, &(char){ 0 }, 1, MSG_DONTWAIT), 0);
+	notify_ear_close(fd);
 }
 END_TEST
 

@@ -268,6 +268,36 @@ START_TEST(nvml_tells_of_links_once)
 }
 END_TEST
 
+static int refuse_init(void)
+{
+	return 4;			/* no permission */
+}
+
+/* As in a sandbox without the GPUs' devices: the plan is another one, and nobody would know. */
+START_TEST(nvml_that_does_not_begin_is_told_of)
+{
+	const struct nvml n = { refuse_init, play_shutdown, play_device, play_state, play_version,
+				play_type, play_pci };
+	int old = dup(STDERR_FILENO), ends[2];
+	char said[512] = "";
+	struct err e;
+
+	memset(&t, 0, sizeof(t));
+	topo_add(&t, &e, "node = n");
+	topo_add(&t, &e, "gpu = 0000:0a:00.0 under=n");
+	ck_assert_int_eq(pipe(ends), 0);
+	dup2(ends[1], STDERR_FILENO);
+	close(ends[1]);
+	ck_assert_uint_eq(topo_read_nvml(&t, &n), 0);
+	dup2(old, STDERR_FILENO);
+	ck_assert_int_gt(read(ends[0], said, sizeof(said) - 1), 0);
+	ck_assert_ptr_nonnull(strstr(said, "nvmlInit_v2() says 4"));
+	ck_assert_int_eq(nvml_open, 0);
+	close(old);
+	close(ends[0]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("topo_read");
@@ -284,6 +314,7 @@ int main(void)
 	tcase_add_test(tc, a_file_of_lines_means_all_its_cards);
 	tcase_add_test(tc, memory_is_measured_node_by_node);
 	tcase_add_test(tc, nvml_tells_of_links_once);
+	tcase_add_test(tc, nvml_that_does_not_begin_is_told_of);
 	suite_add_tcase(s, tc);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
