@@ -144,8 +144,10 @@ static bool check_limits(void)
 			   "memlock", "%" PRIu64 " MiB may be locked here: RDMA locks arenas, "
 			   "results and windows; LimitMEMLOCK=infinity, ulimit -l unlimited",
 			   (uint64_t)lock.rlim_cur >> 20);
-	bad |= row(files.rlim_cur < FILES_WANTED ? NOTE : OK, "open files", "%" PRIu64,
-		   (uint64_t)files.rlim_cur);
+	/* daemons raise the soft limit by themselves */
+	bad |= row(files.rlim_max < FILES_WANTED ? NOTE : OK, "open files", "%" PRIu64 "%s",
+		   (uint64_t)files.rlim_max, files.rlim_max < FILES_WANTED ?
+		   ": a large job needs more; LimitNOFILE=65536, ulimit -Hn 65536" : "");
 	return bad;
 }
 
@@ -386,6 +388,7 @@ static int take_option(struct doctor_opts *o, int c)
 		o->sized = true;
 		return take_bytes("bytes", optarg, UINT64_C(1) << 50, &o->bytes);
 	default:
+		fputs("Try: tally help doctor\n", stderr);
 		return CMD_USAGE;
 	}
 }

@@ -287,7 +287,7 @@ close_input:
 /* Why the ranks shall stop before they are done, or NULL. */
 static const char *trouble(const struct local *l, char buf[160])
 {
-	const struct child *bad = sup_first_ended(&l->sup, CHILD_RANK, true);
+	const struct child *bad = sup_first_ended(&l->sup, CHILD_RANK, true, 0);
 	char how[96];
 
 	if (l->sup.signum) {
@@ -335,7 +335,7 @@ static void stop_ranks(struct local *l)
 
 static int job_exit(const struct local *l, bool daemon_died)
 {
-	const struct child *bad = sup_first_ended(&l->sup, CHILD_RANK, true);
+	const struct child *bad = sup_first_ended(&l->sup, CHILD_RANK, true, 0);
 
 	if (l->sup.signum)
 		return 128 + l->sup.signum;
@@ -346,7 +346,6 @@ static int job_exit(const struct local *l, bool daemon_died)
 
 static int job_run(struct local *l)
 {
-	bool told_death = false;
 	const char *why = NULL;
 	char buf[160];
 	struct err e;
@@ -361,10 +360,7 @@ static int job_run(struct local *l)
 	}
 	while (sup_running(&l->sup, CHILD_RANK) && !why) {
 		sup_turn(&l->sup, -1);
-		if (local_daemon_died(l) && !told_death) {
-			told_death = true;
-			local_tell_death(l);
-		}
+		local_tell_deaths(l);
 		why = trouble(l, buf);
 	}
 	if (why && sup_running(&l->sup, CHILD_RANK))

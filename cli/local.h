@@ -39,6 +39,7 @@ struct local {
 	char bin_dir[PATH_MAX];		/* where this program lies; "" unknown */
 	char scheduler[64];		/* "127.0.0.1:PORT" once it listens */
 	struct sup sup;
+	uint64_t told;			/* of the deaths of daemons: the number of the last one */
 };
 
 /* Path of agent i's socket, in buf. */
@@ -47,9 +48,9 @@ const char *local_socket(const struct local *l, uint32_t agent, char buf[PATH_MA
 /* Starts all daemons and waits until they are registered.  Exit code, 0 fine. */
 int local_cluster_up(struct local *l);
 
-/* A daemon that ended although nobody asked: told with the end of its log, once. */
+/* Daemons that ended although nobody asked: each is told with the end of its log, once. */
 bool local_daemon_died(const struct local *l);
-void local_tell_death(const struct local *l);
+void local_tell_deaths(struct local *l);
 
 /* Stops agents, servers, scheduler in this order; what will not go is killed. */
 void local_cluster_down(struct local *l);

@@ -302,7 +302,7 @@ static bool wait_up(struct local *l, bool (*up)(struct local *))
 
 	while (!up(l)) {
 		if (local_daemon_died(l)) {
-			local_tell_death(l);
+			local_tell_deaths(l);
 			return false;
 		}
 		if (l->sup.signum)
@@ -337,17 +337,20 @@ int local_cluster_up(struct local *l)
 
 bool local_daemon_died(const struct local *l)
 {
-	return sup_first_ended(&l->sup, CHILD_DAEMON, false) != NULL;
+	return sup_first_ended(&l->sup, CHILD_DAEMON, false, 0) != NULL;
 }
 
-void local_tell_death(const struct local *l)
+void local_tell_deaths(struct local *l)
 {
-	const struct child *c = sup_first_ended(&l->sup, CHILD_DAEMON, false);
+	const struct child *c;
 	char how[96];
 
-	fprintf(stderr, "tally local: %s %s; its log ends:\n", c->label,
-		proc_end_text(how, sizeof(how), c->wait_status));
-	print_tail(c->log);
+	while ((c = sup_first_ended(&l->sup, CHILD_DAEMON, false, l->told)) != NULL) {
+		fprintf(stderr, "tally local: %s %s; its log ends:\n", c->label,
+			proc_end_text(how, sizeof(how), c->wait_status));
+		print_tail(c->log);
+		l->told = c->ended;
+	}
 }
 
 /* Daemons were added in the order of starting: the scheduler first, agents last. */

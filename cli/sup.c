@@ -173,14 +173,16 @@ uint32_t sup_running(const struct sup *s, enum child_kind kind)
 	return n;
 }
 
-const struct child *sup_first_ended(const struct sup *s, enum child_kind kind, bool badly)
+const struct child *sup_first_ended(const struct sup *s, enum child_kind kind, bool badly,
+				    uint64_t after)
 {
 	const struct child *first = NULL;
 
 	for (uint32_t i = 0; i < s->count; i++) {
 		const struct child *c = &s->children[i];
 
-		if (c->kind != kind || c->running || (badly && c->wait_status == 0))
+		if (c->kind != kind || c->running || c->ended <= after ||
+		    (badly && c->wait_status == 0))
 			continue;
 		if (!first || c->ended < first->ended)
 			first = c;

@@ -60,9 +60,11 @@ struct child *sup_add(struct sup *s, enum child_kind kind, const char *label, pi
 /* Sleeps at most timeout_ms until a child ends, prints, or a signal comes. */
 void sup_turn(struct sup *s, int timeout_ms);
 
-/* How many of a kind still run; the first that ended (badly: not with 0), or NULL. */
+/* How many of a kind still run; the first that ended (badly: not with 0) of those whose number
+ * is above after, or NULL. */
 uint32_t sup_running(const struct sup *s, enum child_kind kind);
-const struct child *sup_first_ended(const struct sup *s, enum child_kind kind, bool badly);
+const struct child *sup_first_ended(const struct sup *s, enum child_kind kind, bool badly,
+				    uint64_t after);
 
 /* Sends signum to every running child of the kind. */
 void sup_signal(struct sup *s, enum child_kind kind, int signum);

@@ -29,16 +29,18 @@ try 2 "no verb 'x'" help x
 expect_status 0 tally --version
 expect_text "$TMP/out" '^tally [0-9]+\.[0-9]+\.[0-9]+$'
 expect_status 0 tally help
-for verb in status nodes jobs tensors plan local bench; do
+VERBS='status nodes jobs tensors drain plan local doctor bench'
+for verb in $VERBS; do
 	expect_text "$TMP/out" "^  $verb "
 done
-for verb in status nodes jobs tensors plan local bench; do
+for verb in $VERBS; do
 	expect_status 0 tally help $verb
 	expect_text "$TMP/out" "^usage: tally $verb"
 	[ -s "$TMP/err" ] && fail "tally help $verb writes to standard error"
 	try 2 "unrecognized option '--bogus'" $verb --bogus
+	expect_text "$TMP/err" "^Try: tally help $verb\$"
 done
-for verb in status nodes jobs tensors drain plan local doctor bench; do
+for verb in $VERBS; do
 	for ask in -h --help; do
 		expect_status 0 tally $verb $ask
 		expect_text "$TMP/out" "^usage: tally $verb"

@@ -8,6 +8,13 @@
 start_daemon missing env TMPDIR="$TMP" "$BIN/tally" local --agents 1 --servers 1 --no-colocated \
 	--server-arg --scheduler --server-arg 127.0.0.1:1 -- true
 
+# --keep-going: every daemon that dies is told of, not the first one alone.
+expect_status 0 timeout 60 "$BIN/tally" local --keep-going --servers 1 -- sh -c '
+	pkill -KILL -P "$PPID" -x tally-server
+	while pgrep -P "$PPID" -x tally-server > /dev/null; do :; done'
+[ "$(grep -c '^tally local: tally-server .*; its log ends:$' "$TMP/err")" = 2 ] ||
+	{ cat "$TMP/err" >&2; fail 'two servers died, and not both were told of'; }
+
 # A TMPDIR of the story's own: what lies in it is tally local's.
 export TMPDIR=$TMP/here
 mkdir "$TMPDIR"

@@ -7,6 +7,11 @@
 expect_status 0 "$BIN/tally" doctor --rail 127.0.0.1
 expect_text "$TMP/out" '^(ok|note) +rail +127\.0\.0\.1'
 expect_text "$TMP/out" '^(ok|note) +memlock'
+# What daemons raise by themselves nobody has to change.
+expect_status 0 bash -c 'ulimit -Sn 1024; ulimit -Hn 4096; exec "$1" doctor' - "$BIN/tally"
+expect_text "$TMP/out" '^ok +open files +4096$'
+expect_status 0 bash -c 'ulimit -n 1024; exec "$1" doctor' - "$BIN/tally"
+expect_text "$TMP/out" '^note +open files +1024: .* LimitNOFILE='
 expect_status 1 "$BIN/tally" doctor --rail 192.0.2.77
 expect_text "$TMP/out" '^BAD +rail +192\.0\.2\.77 is not an address'
 say 'a rail that is not here is bad'

@@ -505,13 +505,15 @@ START_TEST(supervisor_sees_who_ended_first_and_how)
 	close(gate[1]);
 	while (sup_running(&s, CHILD_RANK) == 2)
 		sup_turn(&s, DEADLINE_MS);
-	first = sup_first_ended(&s, CHILD_RANK, true);
+	first = sup_first_ended(&s, CHILD_RANK, true, 0);
 	ck_assert_str_eq(first->label, "rank 0");
 	ck_assert_int_eq(proc_exit_code(first->wait_status), 3);
 	sup_signal(&s, CHILD_RANK, SIGKILL);
 	ck_assert(sup_wait(&s, CHILD_RANK, DEADLINE_MS));
 	ck_assert_int_eq(proc_exit_code(s.children[1].wait_status), 128 + SIGKILL);
-	ck_assert_ptr_eq(sup_first_ended(&s, CHILD_RANK, true), first);
+	ck_assert_ptr_eq(sup_first_ended(&s, CHILD_RANK, true, 0), first);
+	ck_assert_ptr_eq(sup_first_ended(&s, CHILD_RANK, true, first->ended), &s.children[1]);
+	ck_assert_ptr_null(sup_first_ended(&s, CHILD_RANK, true, s.children[1].ended));
 	sup_fini(&s);
 	close(gate[0]);
 }
