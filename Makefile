@@ -443,7 +443,7 @@ install: build
 	@case '$(PREFIX)' in *[[:space:]]*) echo "PREFIX=$(PREFIX): a blank, which parts words in" \
 		"units and libtally.pc" >&2; exit 2 ;; esac
 	install -d '$(dest)/bin' '$(dest)/lib/pkgconfig' '$(dest)/include' \
-		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/share/doc/tally' \
+		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/share/doc/tally/docs' \
 		'$(python_dest)/torch'
 	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) '$(dest)/bin'
 	install -m 644 $(LIBTALLY_A) '$(dest)/lib'
@@ -457,7 +457,8 @@ install: build
 		sed 's|/usr/|$(PREFIX)/|g' $$f | \
 		install -m 644 /dev/stdin '$(dest)/lib/systemd/system/'$${f##*/} || exit 1; done
 	install -m 644 deploy/systemd/tally.sysusers '$(dest)/lib/sysusers.d/tally.conf'
-	install -m 644 README.md $(wildcard docs/*.md) '$(dest)/share/doc/tally'
+	install -m 644 README.md CONTRIBUTING.md LICENSE '$(dest)/share/doc/tally'
+	install -m 644 $(wildcard docs/*.md) '$(dest)/share/doc/tally/docs'
 	install -m 644 client/python/tally/*.py '$(python_dest)'
 	install -m 644 client/python/tally/torch/*.py '$(python_dest)/torch'
 

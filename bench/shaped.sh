@@ -24,6 +24,10 @@ while getopts r:s:i: option; do
 done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- 4,0 4,2 4,4 2,2
+for cluster; do
+	[[ $cluster =~ ^[1-9][0-9]*,[0-9]+$ && $cluster != 1,* ]] ||
+		{ echo "$0: $cluster: not N,K with an N of 2 or more" >&2; exit 2; }
+done
 
 rank()		# rank, world size
 {

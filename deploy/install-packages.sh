@@ -35,7 +35,7 @@ echo "installing:$missing"
 if [ "$(id -u)" -eq 0 ]; then
 	sudo=
 elif command -v sudo >/dev/null; then
-	sudo=sudo
+	sudo='sudo env DEBIAN_FRONTEND=noninteractive'	# which drops what is exported
 else
 	echo "error: not root and no sudo; as root run: apt-get install$missing" >&2
 	exit 1

@@ -23,5 +23,18 @@ if [ "$(id -u)" = 0 ]; then
 	expect_text "$TMP/err" 'not root and no sudo; as root run: apt-get install gcc '
 	say 'neither root nor sudo: what root is to run'
 fi
+
+# sudo drops what is exported, and a question that apt-get asks then has nobody to answer it.
+ln -s /usr/bin/env "$TMP/bin/env"
+printf '#!/bin/sh\necho 1000\n' > "$TMP/bin/none"
+printf '#!/bin/sh\nexec env -i PATH="$PATH" "$@"\n' > "$TMP/bin/sudo"
+printf '#!/bin/sh\n[ "$DEBIAN_FRONTEND" = noninteractive ]\n' > "$TMP/bin/quiet"
+chmod 755 "$TMP"/bin/none "$TMP/bin/sudo" "$TMP/bin/quiet"
+ln -sf none "$TMP/bin/id"
+ln -sf quiet "$TMP/bin/apt-get"
+expect_status 0 without
+ln -sf "$(command -v id)" "$TMP/bin/id"
+say 'by sudo apt-get asks nothing, either'
+
 expect_status 2 without unheard-of
 expect_text "$TMP/err" "no packages for 'unheard-of'"

@@ -94,6 +94,11 @@ install_copy "$TMP/a root" PREFIX=/usr PYTHON_DIR='/usr/a python'
 (cd "$TMP/a root" && find . -type f ! -name '*.py') | sort | diff "$TMP/whole" - >&2 ||
 	fail 'with a blank in DESTDIR other files are installed'
 [ -f "$TMP/a root/usr/a python/tally/torch/__init__.py" ] || fail 'PYTHON_DIR with a blank'
+# What it refers to lies beside it.
+doc=$TMP/root/usr/local/share/doc/tally
+for file in $(sed -n 's/^/ /; s/.*\](\([^)#:]*\)[)#].*/\1/p' "$doc"/*.md); do
+	[ -f "$doc/$file" ] || fail "the installed README refers to $file, which is not installed"
+done
 PC_DIR=$(dirname "$(find "$TMP/root" -name libtally.pc)")
 INSTALLED_LIB=$(dirname "$PC_DIR")
 say "installed, headers: $(flags --cflags)"
