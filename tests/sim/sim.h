@@ -397,6 +397,7 @@ struct sim_server_job {
 	mono_t settled_at;		/* then */
 	uint32_t ready_type;		/* the last that it said of its log */
 	uint64_t ready_seq;
+	int ready_code;
 	uint32_t me;			/* its row */
 	uint8_t *window[SIM_AGENTS];
 	struct { uint32_t n; struct sim_part part[SIM_PARTS]; } tensor[SIM_TENSORS];

@@ -20,9 +20,10 @@ static void answer_code(struct sim *s, uint32_t server, const struct sim_job *j,
 		.log = MAX(sj->log.seq, sj->log.told),
 	} };
 
-	if (type != MSG_JOB_READY && !code) {
+	if (type != MSG_JOB_READY) {
 		sj->ready_type = type;
 		sj->ready_seq = seq;
+		sj->ready_code = code;
 	}
 	sim_ctl_send(s, sim_server_proc(server), &m);
 }
@@ -58,7 +59,8 @@ void sim_server_tell(struct sim *s, uint32_t server)
 			continue;
 		answer(s, server, &s->job[i], MSG_JOB_READY, sj->epoch);
 		if (sj->ready_type)
-			answer(s, server, &s->job[i], sj->ready_type, sj->ready_seq);
+			answer_code(s, server, &s->job[i], sj->ready_type, sj->ready_seq,
+				    sj->ready_code);
 	}
 }
 
@@ -169,6 +171,7 @@ static void forget(struct sim *s, uint32_t server, struct sim_job *j, const stru
 		sim_fail(s, "server %u: FORGET entry %llu after %llu", server,
 			 (unsigned long long)m->seq, (unsigned long long)sj->log.seq);
 	sj->log.seq = sj->log.forget_seq = sj->log.forget_from = m->seq;
+	sj->ready_type = 0;		/* what was before is heard, or refused */
 	for (uint32_t i = 0; i < m->nids; i++) {
 		uint32_t k = sim_log_forget(&sj->log, m->ids[i]);
 
