@@ -476,7 +476,7 @@ void ag_unplace(struct ag_core *c, const struct frame *f)
 	s->heard = 0;
 }
 
-/* Nothing of it is at its server: it is to be pushed again. */
+/* Nothing of it is at its server: it is to be pushed again, once all have given it. */
 static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
 {
 	list_del(&s->link);
@@ -485,7 +485,7 @@ static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->attempt += !MUTATE(13);
 	s->heard = now;
 	s->asked = s->held = s->voided = false;
-	ag_seg_ready(c, s);
+	ag_seg_given(c, s);
 	ag_seg_move(c, s, now);
 }
 

@@ -465,6 +465,8 @@ struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);
 /* agent_core_turn.c: into and out of the queue of its route. */
 void ag_seg_ready(struct ag_core *c, struct ag_seg *s);
 void ag_seg_unready(struct ag_core *c, struct ag_seg *s);
+/* Ready, or idle where a rank that has come into the job has not given it yet. */
+void ag_seg_given(struct ag_core *c, struct ag_seg *s);
 void ag_turns_init(struct pheap *turn, uint32_t n);
 struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r);
 /* Its round goes before all else of its job from here on. */

@@ -81,7 +81,7 @@ void ag_seg_switch(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->asked = s->pinned = s->held = s->lost = s->voided = false;
 	c->count.moves++;
 	if (ready)
-		ag_seg_ready(c, s);
+		ag_seg_given(c, s);
 	if (s->give_round)
 		ag_todo(s, AG_GIVE);
 }
@@ -101,7 +101,7 @@ void ag_seg_move(struct ag_core *c, struct ag_seg *s, mono_t now)
 	    (s->state == SEG_PUSHED || s->state == SEG_CANCELLING)) {
 		list_del(&s->link);
 		c->count.repushes++;
-		ag_seg_ready(c, s);
+		ag_seg_given(c, s);
 	} else if (s->state == SEG_PUSHED || s->state == SEG_CANCELLING) {
 		return;
 	} else if (s->state == SEG_READY && s->held && !s->route->gone) {
@@ -150,8 +150,17 @@ void ag_job_freeze(struct ag_job *j)
 		list_del(&list_entry(l, struct ag_tensor, link)->done_link);
 }
 
+/* What the process before gave is not what one that comes in its place gives. */
+static void forget_given(struct ag_tensor *t, uint64_t came)
+{
+	for (uint32_t k = 0; k < t->nsegs; k++)
+		t->seg[k].posted &= ~came;
+}
+
 void ag_job_shrink(struct ag_job *j, uint64_t live, uint32_t world)
 {
+	uint64_t came = live & ~j->live;
+
 	j->frozen = false;
 	j->live = MUTATE(24) ? live & j->live : live;
 	j->world = world;
@@ -159,6 +168,7 @@ void ag_job_shrink(struct ag_job *j, uint64_t live, uint32_t world)
 		struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
 
 		t->past = t->running || t->borrowed;
+		forget_given(t, came);
 	}
 }
 
@@ -191,8 +201,12 @@ static void seg_again(struct ag_core *c, struct ag_seg *s)
 		s->attempt = 0;
 		s->asked = s->held = s->hurt = false;
 	}
-	if (s->state == SEG_IDLE && ag_all_gave(s))
-		ag_seg_ready(c, s);
+	if (s->state == SEG_READY && !s->held) {
+		ag_seg_unready(c, s);
+		s->state = SEG_IDLE;
+	}
+	if (s->state == SEG_IDLE)
+		ag_seg_given(c, s);
 	s->tensor->left += s->state != SEG_DONE;
 }
 

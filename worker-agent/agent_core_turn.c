@@ -118,6 +118,13 @@ void ag_seg_unready(struct ag_core *c, struct ag_seg *s)
 		job_unready(r->job);
 }
 
+void ag_seg_given(struct ag_core *c, struct ag_seg *s)
+{
+	s->state = SEG_IDLE;
+	if (ag_all_gave(s))
+		ag_seg_ready(c, s);
+}
+
 void ag_hurry(struct ag_core *c, struct ag_tensor *t)
 {
 	for (uint32_t k = 0; k < t->nsegs; k++)

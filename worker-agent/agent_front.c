@@ -189,8 +189,8 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 {
 	uint32_t first = first_posted(j, t);
 
-	if (first == j->nlocal)
-		return 0;		/* it opened the round */
+	if (first == j->nlocal)		/* it opened the round, or the process before it did */
+		first = local;
 	if (s->rop != t->rop)
 		return err_set(e, TALLY_EMISMATCH,
 			       "tensor '%.60s' round %u: rank %u: %s, rank %u: %s", t->name,
@@ -368,9 +368,18 @@ uint32_t fr_given(const struct fr_tensor *t)
 	return t->running && !all ? round_prev(t->round) : t->round;
 }
 
+/* What the process before gave is not what one that comes in its place gives. */
 void fr_job_shrink(struct fr_job *j, uint64_t live)
 {
+	uint64_t came = live & ~j->live;
+
 	j->live = live;
+	list_for_each(&j->tensors, l) {
+		struct fr_tensor *t = list_entry(l, struct fr_tensor, link);
+
+		for (uint32_t i = 0; i < j->nlocal; i++)
+			t->in[i].posted &= !(came >> i & 1);
+	}
 }
 
 void fr_again(struct fr_tensor *t)

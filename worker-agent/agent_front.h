@@ -104,7 +104,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 /* An engine is done with t's running round; true: that was the last one. */
 bool fr_engine_done(struct front *f, struct fr_tensor *t, const struct ag_times *times);
 
-/* Local ranks are lost; then every running round of the job begins again. */
+/* Local ranks are lost, or others have come; then every running round of the job begins again. */
 void fr_job_shrink(struct fr_job *j, uint64_t live);
 void fr_again(struct fr_tensor *t);
 

@@ -333,6 +333,42 @@ START_TEST(a_lost_rank_is_no_local_root)
 }
 END_TEST
 
+/* Of rank 4's process that was lost; another one is rank 4 now. */
+START_TEST(who_comes_submits_what_the_lost_process_had)
+{
+	struct ring_sub s = sub(1);
+
+	ck_assert_int_eq(submit(1, &s), 0);
+	fr_job_shrink(&job, 1);
+	fr_again(tensor);
+	fr_job_shrink(&job, 3);
+	fr_again(tensor);
+	ck_assert(!fr_all_posted(tensor));
+	if (_i)
+		ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert(!fr_all_posted(tensor));
+	ck_assert_int_eq(submit(1, &s), 0);
+	if (!_i)
+		ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert(fr_all_posted(tensor));
+}
+END_TEST
+
+START_TEST(who_comes_goes_on_with_the_operation_that_was_begun)
+{
+	struct ring_sub s = sub(1);
+
+	ck_assert_int_eq(submit(1, &s), 0);
+	fr_job_shrink(&job, 1);
+	fr_again(tensor);
+	fr_job_shrink(&job, 3);
+	fr_again(tensor);
+	s.rop = ROP_MEAN;
+	ck_assert_int_eq(submit(1, &s), TALLY_EMISMATCH);
+	ck_assert_str_eq(error.text, "tensor 'grad' round 1: rank 4: sum, rank 4: mean");
+}
+END_TEST
+
 /* ---- rounds by pieces ---- */
 
 static struct ring_sub open_sub(uint32_t round, uint8_t groups)
@@ -582,6 +618,8 @@ int main(void)
 	tcase_add_test(t, a_broadcast_knows_its_root_by_local_index);
 	tcase_add_loop_test(t, a_broadcast_has_its_root_as_long_as_its_data_is_there, 0, 2);
 	tcase_add_test(t, a_lost_rank_is_no_local_root);
+	tcase_add_loop_test(t, who_comes_submits_what_the_lost_process_had, 0, 2);
+	tcase_add_test(t, who_comes_goes_on_with_the_operation_that_was_begun);
 	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
 	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
 	tcase_add_loop_test(t, ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole, 0, 2);

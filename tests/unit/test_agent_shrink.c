@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ag_job_shrink(), ag_tensor_again(): what a smaller world leaves of a round at its agent, and
- * what a machine that comes into a job leaves to the next process of its agent. */
+/* ag_job_shrink(), ag_tensor_again(): what a smaller world leaves of a round at its agent, what a
+ * round waits for in a larger one, and what a machine that comes into a job leaves to the next
+ * process of its agent. */
 #include "tests/unit/agent_rig.h"
 
 enum { NEXT = EPOCH + 5 };
 
-/* Local rank 1 is lost; tensor 0's round is not whole. */
-static void shrink(void)
+/* Another world, in which tensor 0's round is not whole. */
+static void enter(uint64_t live, uint32_t world, uint32_t epoch)
 {
 	const uint32_t routes[SEGS] = { 0 };
 	uint32_t since[SEGS];
 
 	for (uint32_t i = 0; i < SEGS; i++)
-		since[i] = NEXT;
+		since[i] = epoch;
 	ag_job_freeze(job);
-	ag_job_epoch(&core, job, NEXT, &route, 1);
-	ag_job_shrink(job, 1, 3);
+	ag_job_epoch(&core, job, epoch, &route, 1);
+	ag_job_shrink(job, live, world);
 	if (tensor[0]->round)
 		ag_tensor_again(&core, tensor[0]);
 	for (uint32_t k = 0; k < TENSORS; k++)
@@ -24,19 +25,37 @@ static void shrink(void)
 	ag_check(&core);
 }
 
-/* The next frame is a push in the new world, of what rank 0 alone gave. */
-static void expect_new_push(void)
+/* Local rank 1 is lost. */
+static void shrink(void)
+{
+	enter(1, 3, NEXT);
+}
+
+/* Another process has come in its place. */
+static void grow(void)
+{
+	enter(3, 4, NEXT + 1);
+}
+
+/* The next frame is a push in that world, of a sum of local ranks. */
+static void expect_push_of(int32_t sum_of, uint32_t epoch)
 {
 	struct ag_send s;
 	int32_t v;
 
 	ck_assert(ag_next(&core, now, &s));
 	ck_assert_uint_eq(s.frame.type, FRAME_PUSH);
-	ck_assert_uint_eq(s.frame.epoch, NEXT);
+	ck_assert_uint_eq(s.frame.epoch, epoch);
 	memcpy(&v, s.data, 4);
-	ck_assert_int_eq(v, 1);
+	ck_assert_int_eq(v, sum_of);
 	ag_sent(&core, &peer, s.seg, s.frame.length, now);
 	ag_check(&core);
+}
+
+/* In the smaller world, of what rank 0 alone gave. */
+static void expect_new_push(void)
+{
+	expect_push_of(1, NEXT);
 }
 
 START_TEST(what_is_done_of_a_round_that_is_not_whole_begins_again)
@@ -255,6 +274,78 @@ START_TEST(an_engine_without_segments_of_a_tensor_has_none_of_its_rounds)
 }
 END_TEST
 
+/* ---- who comes while a round is open ---- */
+
+/* Rank 1's input is none, or the lost process's, until its new process gives one. */
+static void expect_round_of_both(void)
+{
+	expect_silence();
+	post_one(0, 1, 1, 0);
+	for (uint32_t i = 0; i < SEGS; i++)
+		expect_push_of(3, NEXT + 1);
+	expect_silence();
+}
+
+START_TEST(what_is_open_waits_for_who_comes)
+{
+	struct frame f;
+
+	shrink();
+	post_one(0, 1, 0, 0);
+	expect_new_push();
+	f = answer(FRAME_CANCELLED, 0, 0);
+	f.epoch = NEXT;
+	grow();
+	ck_assert_uint_eq(next().type, FRAME_CANCEL);
+	expect_silence();
+	ag_frame(&core, &peer, &f, now);
+	expect_round_of_both();
+}
+END_TEST
+
+START_TEST(what_the_lost_process_gave_is_not_what_the_next_one_gives)
+{
+	if (_i)				/* only the lost rank had begun the round, else both */
+		post_one(0, 1, 1, 0);
+	else
+		post(0, 1, 0);
+	shrink();
+	grow();
+	if (_i)
+		post_one(0, 1, 0, 0);
+	expect_round_of_both();
+}
+END_TEST
+
+START_TEST(what_was_with_a_server_that_is_gone_waits_for_who_comes)
+{
+	shrink();
+	post_one(0, 1, 0, 0);
+	expect_new_push();
+	ag_route_gone(route);
+	route = ag_route_init(calloc(1, ag_route_size(64 * SEG)), &peer, 0, 64 * SEG, now);
+	grow();
+	expect_round_of_both();
+}
+END_TEST
+
+START_TEST(alone_what_is_open_waits_for_who_comes)
+{
+	int32_t v;
+
+	shrink();
+	post_one(0, 1, 0, 0);
+	grow();
+	ck_assert(!ag_work(&core, UINT64_MAX));
+	ck_assert_ptr_null(ag_done(&core));
+	post_one(0, 1, 1, 0);
+	ck_assert(!ag_work(&core, UINT64_MAX));
+	ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+	memcpy(&v, result[0][1], 4);
+	ck_assert_int_eq(v, 3);
+}
+END_TEST
+
 static TCase *tcase(const char *name, void (*set_up)(void))
 {
 	TCase *t = tcase_create(name);
@@ -279,6 +370,10 @@ int main(void)
 	tcase_add_test(wide, what_ended_and_was_not_told_is_not_whole);
 	tcase_add_test(wide, started_again_it_may_have_missed_the_last_round);
 	tcase_add_test(wide, an_engine_without_segments_of_a_tensor_has_none_of_its_rounds);
+	tcase_add_test(wide, what_is_open_waits_for_who_comes);
+	tcase_add_loop_test(wide, what_the_lost_process_gave_is_not_what_the_next_one_gives, 0, 2);
+	tcase_add_test(wide, what_was_with_a_server_that_is_gone_waits_for_who_comes);
+	tcase_add_test(alone, alone_what_is_open_waits_for_who_comes);
 	tcase_add_test(alone, alone_a_mean_divides_by_the_survivors);
 	tcase_add_test(alone, alone_a_broadcast_without_its_root_ends_the_job);
 	tcase_add_test(alone, a_broadcast_goes_on_with_what_its_lost_root_gave);
