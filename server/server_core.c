@@ -108,6 +108,15 @@ static void not_here(struct srv_core *c, struct srv_peer *p, const struct frame 
 	}
 }
 
+/* Of the machine at the other end, and the chunk of that engine of its agent. */
+static bool speaks_for(const struct srv_peer *p, const struct srv_job *j, const struct frame *f)
+{
+	const struct srv_worker *w = &j->worker[f->worker];
+
+	return w->node == p->node && !bits_test(j->out, f->worker) &&
+	       geom_shard(f->tensor, f->chunk, w->engines) == p->engine;
+}
+
 /* The worker's part in the segment; NULL: counted, and refused where that helps. */
 static struct srv_in *find_in(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 {
@@ -120,8 +129,7 @@ static struct srv_in *find_in(struct srv_core *c, struct srv_peer *p, const stru
 		refuse(c, p, f, TALLY_ENOENT, 0);
 		return NULL;
 	}
-	if (f->worker >= j->n || j->worker[f->worker].node != p->node ||
-	    bits_test(j->out, f->worker)) {
+	if (f->worker >= j->n || !speaks_for(p, j, f)) {
 		c->count.drop_worker++;
 		return NULL;
 	}

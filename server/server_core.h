@@ -61,7 +61,7 @@
 	X(drop_job,	"frames for a job not here") \
 	X(drop_tensor,	"frames for a tensor or segment not here") \
 	X(drop_epoch,	"frames of another placement epoch") \
-	X(drop_worker,	"frames of a worker that the link does not speak for") \
+	X(drop_worker,	"frames of a worker or chunk that the link does not speak for") \
 	X(drop_round,	"frames of a round long past or not yet possible") \
 	X(drop_attempt,	"pushes taken back before they came") \
 	X(drop_shape,	"frames whose dtype, length or slot cannot be") \

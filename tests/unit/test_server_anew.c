@@ -58,6 +58,23 @@ START_TEST(what_its_first_process_offered_is_not_asked_of_others)
 }
 END_TEST
 
+/* Else what lands over one engine's link would be let go of with the other's. */
+START_TEST(a_chunk_of_another_engine_of_its_agent_is_not_taken)
+{
+	struct frame f = frame(FRAME_PUSH, 0, 1);
+	struct srv_peer other;
+
+	job->worker[0].engines = 2;
+	peer[0].engine = geom_shard(TENSOR, 0, 2);
+	srv_peer_init(&core, &other, NODE, !peer[0].engine);
+	ck_assert_ptr_null(srv_place(&core, &other, &f));
+	ck_assert_uint_eq(core.count.drop_worker, 1);
+	anew(0);
+	ck_assert(push(0, 1, 1));
+	srv_peer_fini(&other);
+}
+END_TEST
+
 /* ---- what lands when its chunk leaves ---- */
 
 static struct srv_tensor *two_chunks;
@@ -184,6 +201,7 @@ static void add(TCase *t)
 	tcase_add_test(t, what_its_first_process_took_back_the_second_one_pushes);
 	tcase_add_test(t, a_result_that_its_first_process_was_sent_is_sent_at_once);
 	tcase_add_test(t, what_its_first_process_offered_is_not_asked_of_others);
+	tcase_add_test(t, a_chunk_of_another_engine_of_its_agent_is_not_taken);
 	tcase_add_test(t, what_its_first_process_was_pushing_ends_after_the_chunk_has_left);
 	tcase_add_test(t, what_its_first_process_had_pushed_lands_after_the_chunk_has_left);
 	tcase_add_test(t, memory_is_in_use_while_an_input_or_a_result_lies_there_or_is_to);
