@@ -19,6 +19,7 @@
 #include "client/back.h"
 #include "client/clock.h"
 #include "client/gpu.h"
+#include "common/base/geom.h"
 
 #define GPU_LOOK_MS	100u
 #define RING_TIME_ERROR_NS	2000
@@ -45,11 +46,6 @@ static int no_such_ticket(tally_session *s, tally_ticket k)
 
 	return rc ? rc : err_set(&s->err, TALLY_EINVAL, "ticket %#llx is used up, or never was one",
 				 (unsigned long long)k);
-}
-
-static uint32_t round_after(uint32_t round)
-{
-	return round == UINT32_MAX ? 1 : round + 1;
 }
 
 /* ---- taking completions in ---- */
@@ -189,7 +185,7 @@ static int place_input(tally_session *s, struct tally_tensor *t, const void *in,
 		if (rc)
 			return rc;
 	}
-	copy(s, t, t->staging, in, round_after(t->round));
+	copy(s, t, t->staging, in, round_next(t->round));
 	t->in = t->staging;
 	found = lt_arena_find(&s->arena, t->staging, t->bytes, &sub->slab, &sub->offset);
 	ASSERT(found);
@@ -237,7 +233,7 @@ int lt_round_start(tally_session *s, tally_tensor *t, struct ring_sub *sub, tall
 	int rc;
 
 	sub->tensor = t->id;
-	sub->round = round_after(t->round);
+	sub->round = round_next(t->round);
 	if (lt_round_post(s, sub)) {
 		/* the agent may wait for room in the other ring before it reads this one */
 		rc = lt_round_take_all(s);

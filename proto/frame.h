@@ -88,7 +88,7 @@ struct frame {
 	uint32_t job;		/* 12: the scheduler's number of the job */
 	uint32_t tensor;	/* 16: the scheduler's number of the tensor in the job */
 	uint32_t chunk;		/* 20: its index in the tensor */
-	uint32_t round;		/* 24: 1, 2, 3, ... per tensor; wraps after 2^32 - 1 to 1 */
+	uint32_t round;		/* 24: 1, 2, 3, ... per tensor; after ROUND_MAX 1 */
 	uint32_t epoch;		/* 28: that placed the chunk at this server */
 	uint32_t offset;	/* 32: the segment's first byte in the chunk */
 	uint32_t length;	/* 36: its bytes, <= SEG_BYTES_MAX */

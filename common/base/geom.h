@@ -98,15 +98,15 @@ static inline uint64_t geom_window_part(uint64_t window, uint32_t engine, uint32
 	return part;
 }
 
-/* Rounds count 1, 2, ..., 2^32 - 1, 1, ...; 0 is "none yet". */
+/* Rounds count 1, 2, ..., ROUND_MAX, 1, ...; 0 is "none yet". */
 static inline uint32_t round_next(uint32_t r)
 {
-	return r == UINT32_MAX ? 1 : r + 1;
+	return r >= ROUND_MAX ? 1 : r + 1;
 }
 
 static inline uint32_t round_prev(uint32_t r)
 {
-	return r == 1 ? UINT32_MAX : r - 1;
+	return r == 1 ? ROUND_MAX : r - 1;
 }
 
 #endif

@@ -52,6 +52,7 @@
 
 /* tensors */
 #define TENSORS_PER_JOB_MAX	65536u
+#define ROUND_MAX		0xfffffffeu	/* of a tensor, 2^32 - 2; then comes 1 */
 #define TENSORS_PER_BATCH_MAX	16384u
 #define TENSOR_BYTES_MAX	(64ull << 30)
 #define PLACED_MAX		(1u << 20)	/* chunks of a log entry, for a latecomer */
@@ -99,6 +100,7 @@
 static_assert(SEG_BYTES_MIN % PAGE_BYTES == 0, "segments are page aligned");
 static_assert(CHUNK_BYTES_MIN % SEG_BYTES_MIN == 0, "chunks hold whole segments");
 static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
+static_assert(ROUND_MAX % 2 == 0, "odd and even rounds take turns, where they begin anew, too");
 static_assert(WINDOW_BYTES_MIN >= SEG_BYTES_MAX, "a window takes any segment");
 static_assert((RING_ENTRIES & (RING_ENTRIES - 1)) == 0, "ring size is a power of two");
 /* Else it and its agent might wait for each other: it says of each slab that it has mapped it. */

@@ -240,7 +240,21 @@ START_TEST(rounds_go_round_and_never_are_zero)
 {
 	ck_assert_uint_eq(round_next(0), 1);
 	ck_assert_uint_eq(round_next(1), 2);
-	ck_assert_uint_eq(round_next(UINT32_MAX), 1);
+	ck_assert_uint_eq(round_next(ROUND_MAX), 1);
+	ck_assert_uint_eq(round_prev(1), ROUND_MAX);
+}
+END_TEST
+
+/* Results, their marks and where they are wanted lie in one of two places by turns. */
+START_TEST(even_and_odd_rounds_take_turns)
+{
+	uint32_t r = ROUND_MAX - 3;
+
+	for (int i = 0; i < 8; i++, r = round_next(r)) {
+		ck_assert_uint_ne(round_next(r) % 2, r % 2);
+		ck_assert_uint_eq(round_prev(round_next(r)), r);
+	}
+	ck_assert_uint_eq(r, 5);
 }
 END_TEST
 
@@ -271,6 +285,7 @@ int main(void)
 	tcase_add_loop_test(t, geom_shares_chunks_evenly_among_engines, 1, ENGINES_MAX + 1);
 	tcase_add_test(t, geom_window_of_an_engine_takes_a_whole_segment);
 	tcase_add_test(t, rounds_go_round_and_never_are_zero);
+	tcase_add_test(t, even_and_odd_rounds_take_turns);
 	tcase_add_test(t, range_ok_does_not_overflow);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -62,10 +62,10 @@ START_TEST(rounds_begin_again_at_one)
 {
 	struct pair p = pair_that_lost_rank_1();
 
-	given(p.a, p.job, 1, UINT32_MAX);
-	given(p.b, p.job, UINT32_MAX, 1);
-	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[0], UINT32_MAX);
-	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[1], UINT32_MAX);
+	given(p.a, p.job, 1, ROUND_MAX);
+	given(p.b, p.job, ROUND_MAX, 1);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[0], ROUND_MAX);
+	ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[1], ROUND_MAX);
 }
 END_TEST
 
