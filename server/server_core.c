@@ -179,8 +179,13 @@ void srv_resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at)
 		in->again = !result_at;
 		return;
 	}
-	if (result_at && result_at != s->result)
-		memcpy(result_at, s->result, s->len);
+	/* Where it was told of it, its agent may have a later round's by now, of another server. */
+	if (result_at && !(in->told && in->result_at == result_at)) {
+		if (result_at != s->result)
+			memcpy(result_at, s->result, s->len);
+		if (in->state != IN_PARKED)
+			in->result_at = result_at;
+	}
 	c->count.resends++;
 	srv_todo(in, TODO_RESULT);
 }

@@ -32,7 +32,8 @@
  * A card writes a result to where its frame says, and there may be another round's, from
  * another server, by then.  So it writes a round's result once, while the agent waits
  * for it.  A repetition waits for the end of what was sent before and has no slot: it
- * goes over the link's stream, and the agent places it.
+ * goes over the link's stream, and the agent places it.  By reference, too, a result is not
+ * written again where its agent was told that it lies.
  *
  * Shape: frames go in by srv_place/srv_frame, frames come out by srv_next, peer
  * by peer, as fast as its link takes them; nothing is queued per message.  All
