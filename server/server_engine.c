@@ -225,7 +225,7 @@ static struct sv_link *best_link(const struct sv_peer *p)
 		struct sv_link *k = list_entry(l, struct sv_link, link);
 		uint64_t bytes;
 
-		if (!k->up || xport_queued(k->ep) >= XPORT_QUEUE / 2)
+		if (!k->up || !xport_takes(k->ep))
 			continue;
 		if (xport_by_reference(k->ep))
 			return k;

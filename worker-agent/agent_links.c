@@ -710,7 +710,7 @@ static struct ad_lane *best_lane(const struct ad_peer *p)
 		struct ad_lane *k = list_entry(l, struct ad_lane, link);
 		double wait;
 
-		if (!k->up || xport_queued(k->ep) >= XPORT_QUEUE / 2)
+		if (!k->up || !xport_takes(k->ep))
 			continue;
 		wait = (double)(lane_bytes(k) + FRAME_BYTES) / (double)k->bits_per_s;
 		if (!best || wait < least) {

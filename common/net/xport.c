@@ -615,8 +615,15 @@ uint64_t xport_queued_bytes(const struct xport_ep *ep)
 {
 	uint64_t bytes;
 
+	if (!ep_live(ep))
+		return 0;
 	(void)rdma_queued(ep, &bytes);
 	return ep->tx.bytes + bytes;
+}
+
+bool xport_takes(const struct xport_ep *ep)
+{
+	return ep->state == EP_UP && xport_queued(ep) < XPORT_QUEUE / 2;
 }
 
 uint64_t xport_backlog_bytes(struct xport_ep *ep)

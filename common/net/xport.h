@@ -219,7 +219,10 @@ void xport_close(struct xport_ep *ep, enum close_reason why);
 
 void *xport_user(const struct xport_ep *ep);
 uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
-uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted */
+uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted;
+							 * 0 once it has died */
+/* Up, with half of its queue empty at least; not once it has died, whenever closed() comes. */
+bool xport_takes(const struct xport_ep *ep);
 /* tcp: what the kernel holds of it before the card: not sent yet, or queued there.
  * What travels, and what waits for an acknowledgement that queues at the peer's own
  * busy card, is not in it.  The kernel is not asked while nothing is sent. */

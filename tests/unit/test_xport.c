@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* xport: what every transport promises while a link lives, over every transport present. */
+#include "common/net/xport_ep.h"
 #include "tests/unit/xport_rig.h"
 
 /* ---- life ---- */
@@ -392,6 +393,41 @@ START_TEST(closed_gives_back_what_sent_has_not)
 }
 END_TEST
 
+static bool waits_for_the_peer(struct xport_ep *ep)
+{
+	(void)ep;
+	return true;
+}
+
+/* As a card's is, whose peer may still write: closed() comes when that one has heard of it. */
+START_TEST(a_link_that_has_died_takes_nothing_and_holds_nothing)
+{
+	struct rig r;
+	struct xport_ops ops;
+	uint8_t *p = pattern(1000, 1);
+
+	if (!rig_linked(&r, _i)) {
+		free(p);
+		return;
+	}
+	ops = *r.a.ep->ops;
+	if (!ops.cut)
+		ops.cut = waits_for_the_peer;
+	r.a.ep->ops = &ops;
+	ck_assert_int_eq(send_push(&r.a, p, 1000, 0), 0);
+	ck_assert(xport_takes(r.a.ep));
+	ck_assert_uint_gt(xport_queued_bytes(r.a.ep), 0);
+	close_call(&r.a, CLOSE_LOCAL);
+	side_turn(&r.agent);
+	ck_assert_uint_eq(r.a.closes, 0);
+	ck_assert(!xport_takes(r.a.ep));
+	ck_assert_uint_eq(xport_queued_bytes(r.a.ep), 0);
+	UNTIL(&r, r.a.closes == 1 && r.b.closes == 1);
+	rig_close(&r);
+	free(p);
+}
+END_TEST
+
 /* ---- closing from inside callbacks ---- */
 
 static void close_self(struct link *l)
@@ -493,6 +529,8 @@ static void add(TCase *t)
 			    MEDIUM_FIRST, MEDIA);
 	tcase_add_loop_test(t, two_links_carry_both_ways_at_once, MEDIUM_FIRST, MEDIA);
 	tcase_add_loop_test(t, small_payloads_of_two_links_do_not_mix, MEDIUM_FIRST, MEDIA);
+	tcase_add_loop_test(t, a_link_that_has_died_takes_nothing_and_holds_nothing, MEDIUM_FIRST,
+			    MEDIA);
 	tcase_add_loop_test(t, closing_in_up_is_safe, MEDIUM_FIRST, MEDIA);
 	tcase_add_loop_test(t, closing_in_place_or_resolve_is_safe, MEDIUM_FIRST, MEDIA);
 	tcase_add_loop_test(t, closing_in_deliver_stops_the_batch, MEDIUM_FIRST, MEDIA);
