@@ -13,6 +13,7 @@
 
 #include "common/base/bytes.h"
 #include "common/rt/log.h"
+#include "common/shm/slab.h"
 #include "server/server.h"
 
 #define PIECE_BYTES	((size_t)16 << 20)
@@ -122,7 +123,7 @@ static uint64_t slab_bytes(const struct server *s, const struct sv_job *j, uint6
 		return wanted;
 	list_for_each(&j->slots, l)
 		all += list_entry(l, const struct sv_slots, link)->bytes;
-	return MAX(wanted, MIN(all, room / PAGE_BYTES * PAGE_BYTES));
+	return MAX(wanted, MIN(all, slab_ahead_max(all, room)));
 }
 
 int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t batch_bytes,

@@ -352,6 +352,7 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 {
 	enum layout layout = slabs == &j->results ? MARKED_PAGES : PAGES;
 	uint64_t need = ((uint64_t)n + 2 * mark_pages(n)) * PAGE_BYTES, bytes = GROW_BYTES_MIN;
+	uint64_t all = 0;
 	struct ad_slab *fresh;
 	uint32_t index = 0;
 	int rc;
@@ -363,8 +364,11 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 		if (rc != TALLY_EAGAIN)
 			return rc;
 		bytes = MAX(bytes, 2 * s->mem.bytes);
+		all += s->mem.bytes;
 		index++;
 	}
+	if (xport_rdma_devices())
+		bytes = MIN(bytes, slab_ahead_max(all, UINT64_MAX));
 	bytes = MAX(bytes, need);
 	fresh = slab_make(a, j, what, bytes, layout, true, e);
 	while (!fresh && bytes > need) {	/* slabs are to be few, but not at any price */

@@ -28,6 +28,7 @@
 #define SLAB_BYTES_MAX		(1ull << 40)
 #define SLABS_PER_PROCESS_MAX	64u		/* arena slabs of one training process */
 #define RESULT_SLABS_MAX	1024u		/* of a job on one machine */
+#define SLAB_AHEAD_BYTES	(256u << 20)	/* or an eighth of a job's: slab_ahead_max() */
 #define SLABS_PER_LINK_MAX	8192u		/* slabs an agent shows its colocated server */
 
 /* cluster */

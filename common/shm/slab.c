@@ -316,6 +316,11 @@ int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e)
 	return 0;
 }
 
+uint64_t slab_ahead_max(uint64_t all, uint64_t room)
+{
+	return MIN(MAX(SLAB_AHEAD_BYTES, all / 8), room / 4) / PAGE_BYTES * PAGE_BYTES;
+}
+
 void slab_close_fd(struct slab *s)
 {
 	/* a zeroed slab has fd 0, which is not ours: base tells */

@@ -75,6 +75,13 @@ int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e);
 void slab_close_fd(struct slab *s);			/* its mapping stays */
 void slab_free(struct slab *s);				/* both harmless on a zeroed/freed slab */
 
+/*
+ * What cards must know has its memory as a whole and is to be few slabs, so they come in doubling
+ * sizes, wanted or not.  Not beyond this, though: `all` bytes are in those that the job has, and
+ * `room` are left to the daemon.
+ */
+uint64_t slab_ahead_max(uint64_t all, uint64_t room);
+
 /* Descriptors over a Unix socket (SOCK_SEQPACKET or stream): one message, at most
  * `nfds` of them, all CLOEXEC; extra ones are closed. */
 #define FDS_PER_MSG_MAX 4

@@ -406,6 +406,20 @@ START_TEST(pagemap_takes_a_place_that_is_free)
 }
 END_TEST
 
+/* Of 1 TiB: a late, small tensor of a large job takes no more than these for others to come. */
+START_TEST(what_is_made_ahead_is_a_part_of_the_jobs_and_of_the_room)
+{
+	const uint64_t gib = 1 << 30, room = 1024 * gib;
+
+	ck_assert_uint_eq(slab_ahead_max(0, room), SLAB_AHEAD_BYTES);
+	ck_assert_uint_eq(slab_ahead_max(gib, room), SLAB_AHEAD_BYTES);
+	ck_assert_uint_eq(slab_ahead_max(400 * gib, room), 50 * gib);
+	ck_assert_uint_eq(slab_ahead_max(400 * gib, 100 * gib), 25 * gib);
+	ck_assert_uint_eq(slab_ahead_max(gib, 7 * PAGE_BYTES), PAGE_BYTES);
+	ck_assert_uint_eq(slab_ahead_max(gib, 0), 0);
+}
+END_TEST
+
 START_TEST(fdmsg_carries_bytes_and_descriptors)
 {
 	int sv[2], p[2], fds[FDS_PER_MSG_MAX];
@@ -487,6 +501,7 @@ int main(void)
 	tcase_add_test(tc, pagemap_equals_the_plain_model);
 	tcase_add_test(tc, pagemap_gives_all_or_nothing_at_its_ends);
 	tcase_add_test(tc, pagemap_takes_a_place_that_is_free);
+	tcase_add_test(tc, what_is_made_ahead_is_a_part_of_the_jobs_and_of_the_room);
 	tcase_add_test(tc, fdmsg_carries_bytes_and_descriptors);
 	tcase_add_test(tc, fdmsg_closes_descriptors_beyond_the_room);
 	suite_add_tcase(s, tc);
