@@ -308,10 +308,10 @@ static int bring_out(struct flight *f, uint32_t run)
 	int rc = f->posts ? 0 : when(f, GPU_OUT, &f->gt->times.out_begin);
 	struct lt_gpu_post *p = &f->gt->posts[f->posts++];
 	const uint8_t *from = f->g->members > 1 ? f->out : f->in;
-	uint8_t *to = p->session->arena.slabs[p->sub.slab].mem.base + p->sub.offset;
 
 	if (!rc)
-		rc = f->ops->copy(f->g->dev, GPU_OUT, to, from + at(f, run), p->sub.length, f->e);
+		rc = f->ops->copy(f->g->dev, GPU_OUT, p->take[0].to, from + at(f, run),
+				  p->sub.length, f->e);
 	rc = rc ? rc : after(f, GPU_OUT, GPU_POST);
 	return rc ? rc : f->ops->call(f->g->dev, GPU_POST, post, p, f->e);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rank [--exact] [--apart] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
- *	--crossed | --captures | --late | --steps DIRECTORY] PLUGIN
+ *	--crossed | --captures | --late | --short | --steps DIRECTORY] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -18,6 +18,7 @@
  * --captures: before each round a graph is captured on the stream, and no round gets into it.
  * --late: two ranks, exact; on rank 0's GPU a result is stuck behind a round that rank 1 begins
  * late, while its tensor goes on in host memory, and while it is given back.
+ * --short: the first slab that the agent gives does not fit into this process.
  * --steps: the first half of the ranks starts a round, and another when there is a file 1 in
  * DIRECTORY; all wait for both when there is a 2, the others start them only then.
  * --apart: several ranks may have one GPU, as if they were of different hosts, which NCCL
@@ -32,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "client/tally.h"
@@ -494,6 +496,33 @@ static int declare_alone(void)
 	return tally_declare(s, &d, 1, &t);
 }
 
+static uint64_t address_space(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	unsigned long long pages = 0;
+
+	if (!f || fscanf(f, "%llu", &pages) != 1)
+		die("no /proc/self/statm");
+	fclose(f);
+	return pages * (uint64_t)getpagesize();
+}
+
+/* From then on an arena slab's place among those that are here is not its number at the agent. */
+static void lose_slab(void)
+{
+	struct rlimit was, tight;
+	void *p;
+	int rc;
+
+	(void)getrlimit(RLIMIT_AS, &was);
+	tight = (struct rlimit){ address_space() + (16u << 20), was.rlim_max };
+	(void)setrlimit(RLIMIT_AS, &tight);
+	rc = tally_alloc(s, 64u << 20, &p);
+	(void)setrlimit(RLIMIT_AS, &was);
+	if (rc != TALLY_ENOMEM)
+		die("a slab without room: %s", tally_error_name(rc));
+}
+
 /* A function of the double. */
 static bool of_double(const char *name)
 {
@@ -561,6 +590,7 @@ int main(int argc, char **argv)
 		{ "crossed", no_argument, NULL, 'c' },
 		{ "captures", no_argument, NULL, 'C' },
 		{ "late", no_argument, NULL, 'L' },
+		{ "short", no_argument, NULL, 'o' },
 		{ "steps", required_argument, NULL, 'S' },
 		{ "gpus", no_argument, NULL, 'g' },
 		{ 0 }
@@ -568,7 +598,7 @@ int main(int argc, char **argv)
 	tally_gpu_options opt = { 0 };
 	uint32_t rounds = 3;
 	bool lost = false, fails = false, shy = false, host = false, mixed = false;
-	bool crossed = false, delays = false;
+	bool crossed = false, delays = false, no_room = false;
 	tally_options how = { .chunk_bytes = CHUNK };
 	const char *me = getenv("TALLY_RANK"), *step_files = NULL;
 	int c, rc, gpus;
@@ -584,6 +614,7 @@ int main(int argc, char **argv)
 		crossed |= c == 'c';
 		captures |= c == 'C';
 		delays |= c == 'L';
+		no_room |= c == 'o';
 		if (c == 'a')
 			(void)setenv("NCCL_HOSTID", me ? me : "0", 1);
 		if (c == 'g')
@@ -598,6 +629,8 @@ int main(int argc, char **argv)
 	must(tally_attach(&how, &s), "attach");
 	rank = (uint32_t)tally_rank(s);
 	world = (uint32_t)tally_world_size(s);
+	if (no_room)
+		lose_slab();
 	if (cudaGetDeviceCount(&gpus) || !gpus)
 		gpus = 1;				/* gpu_open() says what is wrong */
 	opt.device = tally_local_rank(s) % gpus;	/* which several ranks may share */

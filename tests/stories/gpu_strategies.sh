@@ -35,6 +35,9 @@ strategy scatter.topo 'GPUs 4, groups 4, CPU-assisted aggregation' 8 --exact
 # A driver that cannot pin what is mapped read-only.
 DOUBLE_WRITABLE=1 strategy assisted.topo 'GPUs 4, groups 2, CPU-assisted aggregation' 8
 
+# Arena slabs of which the agent has one more than the rank.
+strategy assisted.topo 'GPUs 4, groups 2, CPU-assisted aggregation' 8 --short
+
 # Two ranks on one GPU, and all that the agent refuses.
 DOUBLE_GPUS=g1,g1,g0,g0 strategy scatter.topo 'GPUs 4, groups 1, ' 8 --apart
 if DOUBLE_GPUS=nothing timeout 60 "$BIN/tally" local --agent-arg \
