@@ -457,6 +457,7 @@ void ag_hand_out(const struct ag_seg *s);	/* the result, to where it is wanted b
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s);	/* bytes moved */
 /* agent_core_mark.c */
 void ag_mark(const struct ag_seg *s);		/* its result is there */
+void ag_unmark(const struct ag_seg *s);		/* it is to be another one */
 bool ag_was_done(const struct ag_seg *s);	/* in this round, by the process before */
 void ag_tell(const struct ag_seg *s);		/* ranks that take results run by run */
 void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d);

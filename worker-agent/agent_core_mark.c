@@ -7,7 +7,8 @@
  * result is not marked is still an input.  The new process finishes the segments with a mark
  * from what is there, and pushes the others again.  Where a job goes on without lost ranks
  * inputs stay until the whole tensor is done, and a round of which it has not all may begin
- * again in a smaller world: there it keeps all or nothing, and nothing of two worlds.
+ * again in a smaller world: there it keeps all or nothing, and nothing of two worlds.  What
+ * begins again loses its mark before anything of the new world is pushed.
  * A round that only others had finished, when this machine came into the job, is marked by no
  * operation.
  */
@@ -56,15 +57,26 @@ void ag_tell(const struct ag_seg *s)
  * after that end, when all stores up to some point of the program were made and none behind:
  * so the order in the program is enough, and waiting for the result's bytes would not help.
  */
-void ag_mark(const struct ag_seg *s)
+static void set_mark(const struct ag_seg *s, uint64_t mark)
 {
-	const struct ag_tensor *t = s->tensor;
-	uint64_t *m = mark_of(s, t->round);
+	uint64_t *m = mark_of(s, s->tensor->round);
 
 	if (!m)
 		return;
-	__atomic_store_n(m, AG_MARK(t->job->world, t->rop, t->round), __ATOMIC_RELEASE);
+	__atomic_store_n(m, mark, __ATOMIC_RELEASE);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void ag_mark(const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+
+	set_mark(s, AG_MARK(t->job->world, t->rop, t->round));
+}
+
+void ag_unmark(const struct ag_seg *s)
+{
+	set_mark(s, 0);
 }
 
 bool ag_was_done(const struct ag_seg *s)

@@ -191,6 +191,7 @@ static void seg_again(struct ag_core *c, struct ag_seg *s)
 	bool out = s->state == SEG_PUSHED || s->state == SEG_CANCELLING ||
 		   (s->state == SEG_READY && s->held);
 
+	ag_unmark(s);
 	s->added = false;
 	s->voided = out;
 	s->pinned = false;

@@ -131,13 +131,24 @@ START_TEST(frozen_no_round_ends)
 }
 END_TEST
 
+/* Whether the next process takes round 1 for done. */
+static bool kept(void)
+{
+	struct ag_tensor_desc d = desc_of(0, true);
+
+	ck_assert(ag_desc_resume(&d, 0));
+	return d.kept;
+}
+
 START_TEST(what_ended_and_was_not_told_is_not_whole)
 {
 	post(0, 1, 0);
 	expect_pushes(0);
 	for (uint32_t i = 0; i < SEGS; i++)
 		ck_assert(result_lands(0, i));
+	ck_assert(kept());
 	shrink();
+	ck_assert(!kept());
 	ck_assert_ptr_null(ag_done(&core));
 	for (uint32_t i = 0; i < SEGS; i++)
 		expect_new_push();
