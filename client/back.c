@@ -160,7 +160,7 @@ static void find_result(const tally_session *s, const uint8_t *at, struct msg_de
 	}
 }
 
-static struct msg_declared_tensor row_of(tally_session *s, const struct tally_tensor *t)
+static struct msg_declared_tensor row_of(tally_session *s, struct tally_tensor *t)
 {
 	struct msg_declared_tensor row = { .id = t->id };
 	bool flies = t->state == LT_FLYING;
@@ -170,6 +170,7 @@ static struct msg_declared_tensor row_of(tally_session *s, const struct tally_te
 	row.round = flies ? t->before : t->round;
 	if (!flies)
 		return row;
+	t->handed = t->round;
 	row.flies = lt_gpu_given(s, t, &row.pieces) ? FLIES_GIVEN : FLIES_IN_PART;
 	row.was = lt_gpu_reads(s, t);
 	return row;
@@ -196,8 +197,8 @@ static int hand_tensors(tally_session *s, const struct hand *h)
 	if (!row)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory to come back to the agent");
 	for (uint32_t i = 0; !rc && i < s->nslots + s->nbound; i++) {
-		const struct tally_tensor *t = i < s->nslots ? s->slots[i].tensor :
-							       s->bound[i - s->nslots];
+		struct tally_tensor *t = i < s->nslots ? s->slots[i].tensor :
+							 s->bound[i - s->nslots];
 
 		if (t)
 			row[n++] = row_of(s, t);
@@ -260,9 +261,10 @@ int lt_back_post(tally_session *s, const struct ring_sub *sub)
 }
 
 /* A round on a GPU is more than one descriptor. */
-static int post_again(tally_session *s, struct tally_tensor *t)
+static int post_again(tally_session *s, struct tally_tensor *t, bool handed)
 {
-	if (t->state != LT_FLYING || (t->gpu && t->gpu->flying))
+	if (t->state != LT_FLYING || (t->gpu && t->gpu->flying) ||
+	    (t->handed == t->round) != handed)
 		return 0;
 	if (t->sub.out_slab && lt_arena_read_only(&s->arena, t->sub.out_slab - 1)) {
 		t->out = lt_arena_at(&s->arena, t->sub.out_slab - 1, t->sub.out_offset);
@@ -272,6 +274,7 @@ static int post_again(tally_session *s, struct tally_tensor *t)
 	return lt_back_post(s, &t->sub);
 }
 
+/* What was handed back comes first: of a ring of a job that ends so much is read, and no more. */
 static int all_again(tally_session *s)
 {
 	int rc = 0;
@@ -279,10 +282,13 @@ static int all_again(tally_session *s)
 	for (uint32_t i = 0; i < s->arena.nslabs; i++)
 		if (!s->arena.slabs[i].mem.device)
 			s->arena.slabs[i].read_only = slab_is_closed(&s->arena.slabs[i].mem);
-	for (uint32_t i = 0; !rc && i < s->nslots; i++)
-		if (s->slots[i].tensor)
-			rc = post_again(s, s->slots[i].tensor);
-	return rc ? rc : lt_gpu_again(s);
+	for (int handed = 1; !rc && handed >= 0; handed--) {
+		for (uint32_t i = 0; !rc && i < s->nslots; i++)
+			if (s->slots[i].tensor)
+				rc = post_again(s, s->slots[i].tensor, handed);
+		rc = rc ? rc : lt_gpu_again(s, handed);
+	}
+	return rc;
 }
 
 /* Else what there is stays: a GPU's driver may still post to it. */

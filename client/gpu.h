@@ -54,6 +54,7 @@ struct lt_gpu_post {
 	_Atomic mono_t *at;		/* when it was posted last; NULL: nobody asks */
 	struct ring_sub sub;
 	uint32_t posted;		/* of this round it was; 0: of none; under sub_lock */
+	uint32_t handed;		/* and that was handed back of this one */
 	struct lt_gpu_take take[2];	/* by the round's lowest bit, as results are */
 };
 
@@ -147,11 +148,13 @@ int lt_gpu_pin(tally_session *s);
 const struct slab *lt_gpu_memory(const tally_session *s, uint32_t i);
 uint32_t lt_gpu_reads(const tally_session *s, const struct tally_tensor *t);
 
-/* Whether all of the round in flight was posted, and how many of its runs were. */
+/* Whether all of the round in flight was posted, and how many of its runs were: so it is handed
+ * back. */
 bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces);
 
-/* An agent that was started again hears of all rounds in flight, under sub_lock. */
-int lt_gpu_again(tally_session *s);
+/* An agent that was started again hears of all rounds in flight, under sub_lock: of what was
+ * handed back, or of what was posted since. */
+int lt_gpu_again(tally_session *s, bool handed);
 
 /* The GPU failed in a call: what happens then is the same as if the thread had seen it. */
 int lt_gpu_broken(tally_session *s, const struct err *why);

@@ -521,14 +521,16 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 
 bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces)
 {
-	const struct lt_gpu_tensor *gt = t->gpu;
+	struct lt_gpu_tensor *gt = t->gpu;
 
 	*pieces = 0;
 	if (!gt || !gt->flying)
 		return true;
 	pthread_mutex_lock(&s->sub_lock);
-	for (uint32_t i = 0; i < gt->nposts; i++)
+	for (uint32_t i = 0; i < gt->nposts; i++) {
+		gt->posts[i].handed = gt->posts[i].posted;
 		*pieces += gt->posts[i].posted == gt->round;
+	}
 	pthread_mutex_unlock(&s->sub_lock);
 	return *pieces == gt->nposts;
 }
@@ -540,23 +542,27 @@ static void count_anew(const struct lt_gpu *g, struct lt_gpu_tensor *t)
 		atomic_store(&t->words[r], lt_gpu_count(t, r) - lt_gpu_chunks(t, r));
 }
 
-static int again(tally_session *s, struct lt_gpu_tensor *t)
+static int open_again(tally_session *s, struct lt_gpu_tensor *t)
 {
-	int rc;
-
 	pthread_mutex_lock(&s->gpu->lock);
 	count_anew(s->gpu, t);
 	pthread_mutex_unlock(&s->gpu->lock);
-	rc = lt_back_post(s, &t->tensor->sub);
+	return lt_back_post(s, &t->tensor->sub);
+}
+
+static int again(tally_session *s, struct lt_gpu_tensor *t, bool handed)
+{
+	int rc = (t->tensor->handed == t->round) == handed ? open_again(s, t) : 0;
+
 	for (uint32_t i = 0; i < t->nposts && !rc; i++)
-		if (t->posts[i].posted == t->round)
+		if (t->posts[i].posted == t->round && (t->posts[i].handed == t->round) == handed)
 			rc = lt_back_post(s, &t->posts[i].sub);
 	return rc;
 }
 
 /* In the order in which all ranks have started them.  Nobody else adds to the list, or takes
  * from it: only its rank does, in a call. */
-int lt_gpu_again(tally_session *s)
+int lt_gpu_again(tally_session *s, bool handed)
 {
 	int rc = 0;
 
@@ -567,7 +573,7 @@ int lt_gpu_again(tally_session *s)
 		struct lt_gpu_tensor *t = list_entry(l, struct lt_gpu_tensor, link);
 
 		if (!rc && t->flying && t->tensor->state == LT_FLYING)
-			rc = again(s, t);
+			rc = again(s, t, handed);
 	}
 	return rc;
 }

@@ -46,6 +46,7 @@ struct tally_tensor {
 	mono_t since;			/* with a timeline: when the last round was asked for */
 	uint32_t round;			/* last submitted; 0: none */
 	uint32_t before;		/* flying: the one before it; 0: none */
+	uint32_t handed;		/* last that was handed back in flight; 0: none */
 	uint32_t result_round;		/* last finished well; 0: none */
 	int32_t priority;
 	int32_t code;			/* done: how it went */

@@ -362,6 +362,30 @@ START_TEST(descriptor_tells_of_rounds_though_another_call_came_back)
 }
 END_TEST
 
+/* Of the ring of a job that ends an agent reads no more than what it was told of. */
+START_TEST(agent_that_comes_back_hears_first_what_was_handed_back)
+{
+	const tally_push_pull_options mean = { .op = TALLY_MEAN };
+	tally_tensor *before, *handed;
+	tally_ticket k[2];
+	float x = 1;
+
+	start(LEAVE_ON_ROUND);
+	before = declare("v", TALLY_FLOAT32, 1);
+	handed = declare("w", TALLY_FLOAT32, 1);
+	k[0] = push(handed, &x, &x);
+	while (!atomic_load(&agent->backs))
+		ck_assert_int_eq(tally_wait(s, k[0], 1), TALLY_ETIMEDOUT);
+	ck_assert_int_eq(tally_push_pull(s, before, &x, &x, &mean, &k[1]), 0);
+	fake_release(agent);
+	wait_ok(k[0]);
+	wait_ok(k[1]);
+	ck_assert_uint_eq(agent->rounds, 3);
+	ck_assert_int_eq(agent->last_rop, ROP_MEAN);
+	finish();
+}
+END_TEST
+
 /* A child, such as loads data, has the first agent's descriptors, too. */
 START_TEST(descriptor_falls_silent_while_the_agent_is_away_and_after)
 {
@@ -598,6 +622,7 @@ int main(void)
 	tcase_add_test(tc, agent_that_comes_back_and_stands_still_holds_up_nobody_who_polls);
 	tcase_add_test(tc, descriptor_tells_of_rounds_though_another_call_came_back);
 	tcase_add_test(tc, descriptor_falls_silent_while_the_agent_is_away_and_after);
+	tcase_add_test(tc, agent_that_comes_back_hears_first_what_was_handed_back);
 	tcase_add_test(tc, detach_does_not_wait_to_be_taken_back);
 	tcase_add_test(tc, detach_goes_to_the_next_agent_when_one_dies_of_it);
 	tcase_add_test(tc, agent_that_dies_is_noticed_by_test);
