@@ -679,6 +679,8 @@ void ad_rings_event(struct ad_engine *en, struct ad_ring *r);
 void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t);	/* its round is whole */
 /* Those that are to submit it again still can. */
 bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t);
+/* Some rank is to submit it again that was done before this process was, and is told so then. */
+bool ad_rings_tell(const struct ad_engine *en, const struct fr_tensor *t, uint32_t round);
 void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes are shown */
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m);

@@ -97,12 +97,14 @@ static void hurry(struct ad_engine *en, const struct ad_job *j)
 
 /* ---- engine 0 ---- */
 
-/* A rank has given it to the agent before this one, and is to submit it here as it comes back. */
+/* A rank has given it to the agent before this one, and is to submit it here as it comes back:
+ * because its sum is not there, or to be told that it is. */
 static bool is_awaited(struct ad_engine *en, const struct ad_job *j, uint64_t round)
 {
 	const struct fr_tensor *t = fr_tensor_find(&en->front, j->id, (uint32_t)(round >> 32));
 
-	return t && fr_awaits(t, (uint32_t)round) && ad_rings_give(en, t);
+	return t && ((fr_awaits(t, (uint32_t)round) && ad_rings_give(en, t)) ||
+		     ad_rings_tell(en, t, (uint32_t)round));
 }
 
 /* Its sum is there, and every rank was told. */

@@ -337,6 +337,15 @@ bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t)
 	return true;
 }
 
+bool ad_rings_tell(const struct ad_engine *en, const struct fr_tensor *t, uint32_t round)
+{
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (round && t->in[l].behind == round && t->in[l].again == round &&
+		    ring_of(en, t->job->user, l))
+			return true;
+	return false;
+}
+
 /* True: there may be more. */
 static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 {

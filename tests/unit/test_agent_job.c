@@ -305,6 +305,48 @@ START_TEST(a_job_that_ends_waits_for_what_was_in_flight_as_its_ranks_came_back)
 }
 END_TEST
 
+/* The agent before told one rank that round 1 is done, and no other: that one has begun the next
+ * round by now, or has ended. */
+static void untold(bool ends)
+{
+	struct ad_job *j = start_pair();
+	struct fr_tensor *t;
+	struct process p[2];
+
+	register_agent();
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	t = ad_tensor_find(j, 1)->front;
+	t->round = 1;
+	t->in[0].behind = t->in[0].again = 1;
+	t->in[1].again = 2;
+	in_flight = 1;
+	for (uint32_t l = 0; l < 2; l++)
+		process_start(&p[l], j, l);
+	in_flight = 0;
+	if (ends)
+		process_end(&p[1]);
+	ask_end(END_DONE, 1);
+	ck_assert(loop_wait(a.loop, heard_more, NULL));
+	ck_assert_uint_eq(j->end.busy, 1);
+	submit(&p[0], 1, ROP_SUM);
+	ck_assert(loop_wait(a.loop, completed, &p[0]));
+	ck_assert(loop_wait(a.loop, heard_done, NULL));
+	unregister_agent();
+	end_job(j);
+	process_end(&p[0]);
+	if (!ends)
+		process_end(&p[1]);
+}
+
+START_TEST(a_job_that_ends_waits_for_who_is_to_hear_that_a_round_is_done)
+{
+	untold(false);
+	said.rings = 0;
+	untold(true);
+}
+END_TEST
+
 /* It is taken in just now: engine 0 hears of its tensors before it is asked for them. */
 START_TEST(a_job_that_ends_as_it_begins_here_says_its_rounds)
 {
@@ -393,6 +435,7 @@ static void add(TCase *t)
 	tcase_add_test(t, who_has_detached_before_is_not_missed_and_is_told);
 	tcase_add_test(t, who_has_detached_elsewhere_is_told_with_the_job);
 	tcase_add_test(t, a_job_that_ends_waits_for_what_was_in_flight_as_its_ranks_came_back);
+	tcase_add_test(t, a_job_that_ends_waits_for_who_is_to_hear_that_a_round_is_done);
 	tcase_add_test(t, a_job_that_ends_as_it_begins_here_says_its_rounds);
 	tcase_add_test(t, a_job_that_ends_does_not_wait_for_who_cannot_submit_again);
 	tcase_add_test(t, who_is_lost_with_its_machine_has_not_detached_any_more);
