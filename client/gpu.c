@@ -384,6 +384,12 @@ static int pin_result(tally_session *s, const struct slab *from, struct slab *to
 	return rc;
 }
 
+/* A device's memory has no pages to pin, and no run is copied there. */
+static int pin_arena(tally_session *s, const struct slab *m)
+{
+	return m->device ? 0 : pin(s, m, false);
+}
+
 /* As far as the agent is there, and the one whose results these are. */
 static int pin_new(tally_session *s)
 {
@@ -391,7 +397,7 @@ static int pin_new(tally_session *s)
 	int rc = 0;
 
 	for (; g->pinned_arena < s->arena.nslabs && !rc; g->pinned_arena += !rc)
-		rc = pin(s, &s->arena.slabs[g->pinned_arena].mem, false);
+		rc = pin_arena(s, &s->arena.slabs[g->pinned_arena].mem);
 	while (g->pinned_results < s->nresults && !rc && !g->by_arena && !g->in_place &&
 	       !s->away && !g->moved) {
 		uint32_t i = g->pinned_results;
@@ -480,8 +486,12 @@ static void unpin_all(tally_session *s)
 {
 	struct lt_gpu *g = s->gpu;
 
-	while (g->pinned_arena)
-		g->ops->unpin(g->dev, s->arena.slabs[--g->pinned_arena].mem.base);
+	while (g->pinned_arena) {
+		const struct slab *m = &s->arena.slabs[--g->pinned_arena].mem;
+
+		if (!m->device)
+			g->ops->unpin(g->dev, m->base);
+	}
 	while (g->pinned_results) {
 		struct slab *m = &g->result[--g->pinned_results];
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * client/gpu.c over a plugin that has no GPU, and refuses what a driver refuses.
+ */
+#include <sys/mman.h>
+
+#include "client/gpu.h"
+#include "client/mem.h"
+#include "tests/unit/client_rig.h"
+
+#define BYTES (8u << 20)		/* more than an arena slab begins with */
+
+static const void *device;		/* what was imported */
+static uint32_t pinned;
+
+static int pin(struct gpu *g, void *p, size_t bytes, bool read_only, struct err *e)
+{
+	(void)g;
+	(void)bytes;
+	(void)read_only;
+	if (p == device)
+		return err_set(e, TALLY_EIO, "no pages");
+	pinned++;
+	return 0;
+}
+
+static void unpin(struct gpu *g, void *p)
+{
+	(void)g;
+	ck_assert_ptr_ne(p, device);
+	pinned--;
+}
+
+static const struct gpu_plugin ops = { .pin = pin, .unpin = unpin };
+
+/* As tally_gpu_open() leaves it. */
+static void open_gpu(void)
+{
+	s->gpu = lt_mem_new(1, sizeof(*s->gpu));
+	s->gpu->ops = &ops;
+	s->gpu->stop_fd = -1;
+	list_init(&s->gpu->tensors);
+	pthread_mutex_init(&s->gpu->lock, NULL);
+}
+
+static void pin_all(void)
+{
+	lt_gpu_hold(s);
+	ck_assert_msg(lt_gpu_pin(s) == 0, "%s", s->err.text);
+	lt_gpu_let(s);
+}
+
+/* As tally_import() does. */
+static void import(void)
+{
+	struct lt_arena_slab as = { .read_only = true, .mem = {
+		.fd = -1, .bytes = PAGE_BYTES, .device = true,
+		.base = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+	} };
+
+	device = as.mem.base;
+	lt_arena_add(&s->arena, &as);
+}
+
+START_TEST(memory_of_a_device_is_not_pinned)
+{
+	void *p;
+
+	start(NO_TRICK);
+	open_gpu();
+	ck_assert_int_eq(tally_alloc(s, 1, &p), 0);
+	import();
+	pin_all();
+	ck_assert_uint_eq(pinned, 1);
+	ck_assert_int_eq(tally_alloc(s, BYTES, &p), 0);
+	pin_all();
+	ck_assert_uint_eq(pinned, 2);
+	finish();
+	ck_assert_uint_eq(pinned, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client_gpu");
+	TCase *tc = tcase_create("all");
+	SRunner *sr = srunner_create(suite);
+	int failed;
+
+	tcase_add_test(tc, memory_of_a_device_is_not_pinned);
+	suite_add_tcase(suite, tc);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
