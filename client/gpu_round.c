@@ -166,6 +166,9 @@ void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t)
 
 	if (!gt)
 		return;
+	/* the result may be there while who posted the last run is about to note that */
+	pthread_mutex_lock(&s->sub_lock);
+	pthread_mutex_unlock(&s->sub_lock);
 	pthread_mutex_lock(&s->gpu->lock);
 	list_del(&gt->link);
 	pthread_mutex_unlock(&s->gpu->lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * client/gpu.c over a plugin that has no GPU, and refuses what a driver refuses.
+ * client/gpu.c and gpu_round.c over a plugin that has no GPU, and refuses what a driver refuses.
  */
 #include <sys/mman.h>
 
@@ -80,6 +80,40 @@ START_TEST(memory_of_a_device_is_not_pinned)
 }
 END_TEST
 
+static atomic_bool given_back;
+
+static void *give_back(void *t)
+{
+	lt_gpu_tensor_free(s, t);
+	given_back = true;
+	return NULL;
+}
+
+/* A callback that has posted a run writes that down under sub_lock. */
+START_TEST(tensor_is_not_given_back_while_a_callback_posts)
+{
+	struct lt_gpu_tensor *gt = lt_mem_new(1, sizeof(*gt));
+	tally_tensor *t;
+	pthread_t thread;
+
+	start(NO_TRICK);
+	open_gpu();
+	t = declare("w", TALLY_FLOAT32, 1);
+	gt->tensor = t;
+	list_init(&gt->link);
+	list_add(&s->gpu->tensors, &gt->link);
+	t->gpu = gt;
+	pthread_mutex_lock(&s->sub_lock);
+	ck_assert_int_eq(pthread_create(&thread, NULL, give_back, t), 0);
+	usleep(50000);
+	ck_assert(!given_back);
+	pthread_mutex_unlock(&s->sub_lock);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_ptr_null(t->gpu);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_gpu");
@@ -88,6 +122,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(tc, memory_of_a_device_is_not_pinned);
+	tcase_add_test(tc, tensor_is_not_given_back_while_a_callback_posts);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(sr, CK_ENV);
 	failed = srunner_ntests_failed(sr);
