@@ -9,6 +9,7 @@
  * disagree lose their job.  A completion that finds its ring full is owed, and
  * tried again each turn.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,16 +39,29 @@ static void quiet(struct ad_engine *en, struct ad_ring *r)
 	r->broken = true;
 }
 
+static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
+{
+	quiet(en, r);
+	ring_status_set(&r->ring, e->code, e->text, "");
+	ad_trouble(en, AD_RING_BROKEN, &(struct ad_trouble){
+		.session = r->session, .job = r->job->id, .err = *e });
+}
+
 /* ---- coming and going ---- */
 
 void ad_rings_add(struct ad_engine *en, struct ad_session *s)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s->ring };
+	struct err e = { 0 };
 
 	ad_shrink_show(s->job, &s->ring->ring);
 	list_add(&en->rings, &s->ring->link);
-	s->ring->broken = epoll_ctl(engine_epfd(en->thread), EPOLL_CTL_ADD, s->bell[1], &ev) != 0;
+	if (epoll_ctl(engine_epfd(en->thread), EPOLL_CTL_ADD, s->bell[1], &ev))
+		err_set(&e, err_from_errno(errno), "agent %s cannot listen to rank %u: %m",
+			en->agent->name, s->rank);
 	ad_tell_control(en, AD_RING_READY, &s, sizeof(s));
+	if (e.code)
+		broken(en, s->ring, &e);
 }
 
 static void forget_owed(struct ad_ring *r)
@@ -204,14 +218,6 @@ void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m)
 }
 
 /* ---- submissions ---- */
-
-static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
-{
-	quiet(en, r);
-	ring_status_set(&r->ring, e->code, e->text, "");
-	ad_trouble(en, AD_RING_BROKEN, &(struct ad_trouble){
-		.session = r->session, .job = r->job->id, .err = *e });
-}
 
 /* Where the descriptor's bytes lie; without data it names none.  Words are written to, and pieces
  * may be, when they become the result. */

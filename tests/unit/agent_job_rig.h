@@ -224,6 +224,8 @@ struct process {
 
 static uint32_t in_flight;		/* of a process that starts: it comes back with so many */
 
+static bool has_no_bell;		/* it has something that no engine can wait for */
+
 static inline void process_start(struct process *p, struct ad_job *j, uint32_t local)
 {
 	struct ad_session *s = &p->session;
@@ -234,6 +236,8 @@ static inline void process_start(struct process *p, struct ad_job *j, uint32_t l
 	ck_assert_int_eq(slab_new(&s->ring_mem, "ring", ring_shared_bytes(), false, &e), 0);
 	ck_assert_int_eq(ring_bell_new(&s->bell[0]), 0);
 	ck_assert_int_eq(ring_bell_new(&s->bell[2]), 0);
+	if (has_no_bell)
+		ck_assert_int_eq(dup2(s->ring_mem.fd, s->bell[1]), s->bell[1]);
 	ring_format(s->ring_mem.base);
 	s->ring = calloc(1, sizeof(*s->ring));
 	ring_end_init(&s->ring->ring, s->ring_mem.base, s->bell[1], s->bell[2]);

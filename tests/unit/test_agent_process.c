@@ -116,7 +116,6 @@ START_TEST(tensor_that_a_process_was_not_told_of_ends_its_session)
 }
 END_TEST
 
-#if HEAP_FAULTS
 static bool is_told(void *ctx)
 {
 	int code;
@@ -125,6 +124,24 @@ static bool is_told(void *ctx)
 	return code;
 }
 
+/* The kernel may want more memory for that than it has. */
+START_TEST(ring_that_an_engine_cannot_wait_for_ends_its_session)
+{
+	struct ad_job *j = start_job(1);
+	struct process p;
+
+	has_no_bell = true;
+	process_start(&p, j, 0);
+	has_no_bell = false;
+	wait_for(&said.broken, 1);
+	ck_assert_ptr_nonnull(strstr(said.why.text, "agent a cannot listen to rank 0: "));
+	ck_assert(is_told(&p));
+	process_end(&p);
+	end_job(j);
+}
+END_TEST
+
+#if HEAP_FAULTS
 /* Else its session stays, and the others of its job wait for it until their deadlines. */
 START_TEST(broken_ring_is_said_also_when_there_was_no_memory)
 {
@@ -612,6 +629,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_user_leaves_half_of_the_places_to_others);
 	tcase_add_test(t, a_library_of_another_version_is_told_so_and_closed);
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
+	tcase_add_test(t, ring_that_an_engine_cannot_wait_for_ends_its_session);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);
 	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
