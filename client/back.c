@@ -232,7 +232,8 @@ static int connect_and_ask(tally_session *s, mono_t deadline)
 	const struct hand h = { .caller = deadline, .end = lt_now() + mono_ms(HANDSHAKE_MS) };
 	int rc = lt_conn_open(&s->conn, lt_now() + mono_ms(TRY_MS), &s->err);
 
-	if (rc == TALLY_EAUTH)		/* its socket's mode comes after the socket */
+	/* its socket's mode comes after the socket; descriptors and memory may come back, too */
+	if (rc == TALLY_EAUTH || rc == TALLY_EQUOTA || rc == TALLY_ENOMEM)
 		rc = TALLY_EAGENT;
 	rc = rc ? rc : hand_slabs(s, &h);
 	rc = rc ? rc : hand_tensors(s, &h);

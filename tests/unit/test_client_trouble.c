@@ -4,6 +4,7 @@
  * that fails: a clear error each time, and no descriptor left behind.
  */
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "tests/unit/client_rig.h"
@@ -362,6 +363,29 @@ START_TEST(descriptor_tells_of_rounds_though_another_call_came_back)
 }
 END_TEST
 
+/* They are tried again like an agent that is not there. */
+START_TEST(descriptors_that_are_used_up_when_the_agent_is_back_are_waited_for)
+{
+	struct rlimit was, tight;
+	tally_ticket k;
+	float x = 1;
+
+	start(LEAVE_ON_ROUND);
+	agent->at_once = true;
+	k = push(declare("w", TALLY_FLOAT32, 1), &x, &x);
+	while (atomic_load(&agent->rounds) < 1)
+		sched_yield();
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+	tight = (struct rlimit){ 4, was.rlim_max };	/* of which none is free */
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	ck_assert_int_eq(tally_wait(s, k, SHORT_MS), TALLY_ETIMEDOUT);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+	wait_ok(k);
+	ck_assert_uint_eq(agent->backs, 1);
+	finish();
+}
+END_TEST
+
 /* Of the ring of a job that ends an agent reads no more than what it was told of. */
 START_TEST(agent_that_comes_back_hears_first_what_was_handed_back)
 {
@@ -623,6 +647,7 @@ int main(void)
 	tcase_add_test(tc, descriptor_tells_of_rounds_though_another_call_came_back);
 	tcase_add_test(tc, descriptor_falls_silent_while_the_agent_is_away_and_after);
 	tcase_add_test(tc, agent_that_comes_back_hears_first_what_was_handed_back);
+	tcase_add_test(tc, descriptors_that_are_used_up_when_the_agent_is_back_are_waited_for);
 	tcase_add_test(tc, detach_does_not_wait_to_be_taken_back);
 	tcase_add_test(tc, detach_goes_to_the_next_agent_when_one_dies_of_it);
 	tcase_add_test(tc, agent_that_dies_is_noticed_by_test);
