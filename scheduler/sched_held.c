@@ -276,12 +276,12 @@ bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n,
 		p->held = p->unsure = true;
 		p->held_epoch = p->settled = j->epoch;
 	}
-	if (r->state == SR_NONE) {
+	if (r->state == SR_NONE) {	/* else its agent holds the job for its process */
 		r->state = SR_IN;
 		r->node = n;
+		r->pid = m->pid;
 		j->nin++;
 	}
-	r->pid = m->pid;
 	join_take_user(j, m->uid);
 	req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
 	return true;

@@ -253,7 +253,7 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		req_new(s, j, n, SQ_JOIN, m->rank, m->req, m->timeout_ms, 0);
 		return true;
 	}
-	r->pid = m->pid;		/* after a restart it was not known; agents take one */
+	/* After a restart its process is not known, and this may be another: agents take one. */
 	join_take_user(j, m->uid);
 	out_answer(s, n, m->req, 0, "", &j->number, 1);
 	return true;
@@ -352,7 +352,7 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 	if (r && grow_withdraw(s, j, n, m->rank, m->pid))
 		return;
 	if (!r || r->state != SR_IN || r->node != n || r->pid != m->pid || j->state == SJ_HELD ||
-	    j->ending) {
+	    (j->outlived && !r->pid) || j->ending) {	/* that process trains: it does not join */
 		s->counters.strays++;
 		return;
 	}

@@ -224,6 +224,45 @@ START_TEST(whose_a_job_is_is_known_again_after_a_restart)
 }
 END_TEST
 
+/*
+ * Which process a rank is that outlived a restart its agent knows alone: another one that asks
+ * for that rank and goes before it hears the answer is not it.
+ */
+START_TEST(who_leaves_before_the_answer_does_not_end_an_outlived_job)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+	struct msg gone = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.rank = 0, .code = TALLY_EWORKERLOST, .text = "x", .pid = _i % 2 ? 104 : 0,
+	} };
+	struct msg asks = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = 4, .job = "x", .world = 2, .rank = 0, .pid = gone.rank_leave.pid,
+		.timeout_ms = 9000, .uid = 1001,
+	} };
+
+	restart(5000);
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
+	has_log(p.server, MSG_JOB_READY, p.job, epoch, 0);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	p.b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	job_held(p.a, p.job, epoch);
+	job_held(p.b, p.job, epoch);
+	if (_i < 2)
+		send(p.a, &asks);		/* while the scheduler recovers */
+	pass_beating(5000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert(!sched_recovering(w->s));
+	if (_i >= 2)
+		send(p.a, &asks);
+	ck_answer(p.a, 4, 0, "");
+	send(p.a, &gone);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_END, REQ_ANY), 0);
+	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
+	barrier(p.a, 8, p.job, 0, 1);
+	barrier(p.b, 8, p.job, 1, 1);
+	ck_answer(p.a, 8, 0, "");
+}
+END_TEST
+
 /* ---- how many jobs a user may have ---- */
 
 /* A job of its own, which never comes up: of two ranks one. */
@@ -357,6 +396,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_user_leaves_half_of_the_jobs_to_others);
 	tcase_add_test(t, a_user_whose_job_has_ended_may_begin_another);
 	tcase_add_test(t, who_gave_up_is_not_who_is_missing);
+	tcase_add_loop_test(t, who_leaves_before_the_answer_does_not_end_an_outlived_job, 0, 4);
 	tcase_add_loop_test(t, whose_a_job_is_is_known_again_after_a_restart, 0, 4);
 }
 
