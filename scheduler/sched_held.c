@@ -494,12 +494,13 @@ void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 
 	list_for_each(&n->said, l)
 		count++;
-	if (!x && count < JOBS_MAX)
+	if (!x && count < JOBS_MAX) {
 		x = sched_alloc(s, sizeof(*x));
+		if (x)
+			list_add(&n->said, &x->link);
+	}
 	if (!x)
 		return;
-	if (!x->job)
-		list_add(&n->said, &x->link);
 	x->job = m->job;
 	x->epoch = m->seq;
 	x->log = m->log;

@@ -87,11 +87,29 @@ START_TEST(ids_that_servers_may_know_are_not_used_again)
 }
 END_TEST
 
+/* Whatever number it says: it hears that the job is over, once. */
+START_TEST(server_that_says_the_same_job_twice_has_it_once)
+{
+	uint32_t server, job = (uint32_t)_i;
+
+	restart(5000);
+	server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "one cluster");
+	for (uint32_t i = 0; i < 3; i++)
+		has_log(server, MSG_JOB_READY, job, 1, 0);
+	pass_beating(5000, &server, 1);
+	pass(1);
+	ck_assert(!sched_recovering(w->s));
+	ck_assert_uint_eq(count(server, MSG_JOB_DOWN, REQ_ANY), 1);
+	ck_assert_uint_eq(last(server, MSG_JOB_DOWN)->job, job);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, ids_that_servers_may_know_are_not_used_again);
 	tcase_add_test(t, recovery_goes_on_where_it_was);
 	tcase_add_test(t, recovery_waits_for_who_is_away_for_a_moment);
+	tcase_add_loop_test(t, server_that_says_the_same_job_twice_has_it_once, 0, 2);
 	tcase_add_test(t, recovery_does_not_wait_for_who_comes_and_goes);
 }
 
