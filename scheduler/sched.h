@@ -45,7 +45,9 @@
 
 #define NO_CONN			UINT32_MAX
 #define SCHED_ID_BLOCK		1024u		/* numbers saved ahead */
-#define SCHED_EPOCH_MAX		(UINT64_C(1) << 62)
+#define SCHED_EPOCH_MAX		(UINT64_C(1) << 31)	/* that a node may have heard of another
+							 * scheduler; frames have 32 bits */
+#define SCHED_SEQ_MAX		(UINT64_C(1) << 62)	/* of a job's log */
 #define SCHED_SAVE_RETRY_MS	1000u
 #define SCHED_REQS_PER_RANK_MAX	64u		/* pending requests of one rank */
 #define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
@@ -450,6 +452,7 @@ void key_tell_server(struct sched *s, struct sched_node *n);	/* of all its jobs 
 /* sched_core.c */
 void sched_wake(struct sched *s, mono_t at);		/* TIMER no later than this */
 bool sched_take_epoch(struct sched *s, uint64_t *epoch);
+bool sched_epoch_can_be(const struct sched *s, uint64_t epoch);	/* that a node says */
 void sched_epoch_seen(struct sched *s, uint64_t epoch);
 
 /* sched_node.c */

@@ -55,6 +55,12 @@ bool sched_take_epoch(struct sched *s, uint64_t *epoch)
 	return true;
 }
 
+/* What we have handed out ourselves is said again, however high somebody's word has made it. */
+bool sched_epoch_can_be(const struct sched *s, uint64_t epoch)
+{
+	return epoch <= MAX(SCHED_EPOCH_MAX, s->saved.epoch);
+}
+
 void sched_epoch_seen(struct sched *s, uint64_t epoch)
 {
 	s->last.epoch = MAX(s->last.epoch, epoch);

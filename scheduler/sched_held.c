@@ -59,7 +59,7 @@ static bool held_valid(const struct sched *s, const struct msg_job_up *m)
 	if (!m->job || m->job > s->config.ids.job || !m->name[0] ||
 	    strlen(m->name) > NAME_LEN_MAX)
 		return false;
-	if (!m->world || m->world > WORLD_SIZE_MAX || m->epoch > SCHED_EPOCH_MAX)
+	if (!m->world || m->world > WORLD_SIZE_MAX || !sched_epoch_can_be(s, m->epoch))
 		return false;
 	if (m->chunk_bytes < CHUNK_BYTES_MIN || m->chunk_bytes > CHUNK_BYTES_MAX)
 		return false;
@@ -367,7 +367,7 @@ static struct sched_part *next_entry(struct sched *s, struct sched_node *n, uint
 	struct sched_job *j = job_by_number(s, job);
 	struct sched_part *p = j && j->state == SJ_HELD ? part_named(j, n) : NULL;
 
-	if (!p || !p->held || p->node != n || seq <= p->seq || seq > SCHED_EPOCH_MAX) {
+	if (!p || !p->held || p->node != n || seq <= p->seq || seq > SCHED_SEQ_MAX) {
 		if (!j)
 			s->counters.strays++;
 		return NULL;
@@ -464,7 +464,7 @@ static void resume(struct sched *s, struct sched_job *j);
 void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 	       const struct msg_ready *m)
 {
-	if (j->state != SJ_HELD || !p->held || m->log > SCHED_EPOCH_MAX || MUTATE(18))
+	if (j->state != SJ_HELD || !p->held || m->log > SCHED_SEQ_MAX || MUTATE(18))
 		return;
 	p->seq = MAX(p->seq, m->log);
 	j->seq = j->told = MAX(j->seq, m->log);

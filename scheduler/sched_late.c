@@ -200,7 +200,7 @@ void late_tensors(struct sched *s, struct sched_node *n, const struct msg_tensor
 	struct sched_job *j = job_by_number(s, m->job);
 	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
 
-	if (!is_late(j, p) || !p->held || m->seq <= p->seq || m->seq > SCHED_EPOCH_MAX)
+	if (!is_late(j, p) || !p->held || m->seq <= p->seq || m->seq > SCHED_SEQ_MAX)
 		return;
 	p->seq = m->seq;
 	for (uint32_t i = 0; i < m->ntensors; i++)

@@ -234,7 +234,7 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 	}
 	if (strlen(h->shm_path) > ADDR_LEN_MAX)
 		return err_set(e, TALLY_EINVAL, "the socket path is longer than %u", ADDR_LEN_MAX);
-	if (h->epoch_seen > SCHED_EPOCH_MAX)
+	if (!sched_epoch_can_be(s, h->epoch_seen))
 		return err_set(e, TALLY_EINVAL, "epoch %llu cannot be",
 			       (unsigned long long)h->epoch_seen);
 	return 0;

@@ -224,10 +224,33 @@ END_TEST
 
 START_TEST(an_epoch_that_cannot_be_is_refused)
 {
-	uint32_t c = hello_with("", 0, 0, UINT64_MAX);
+	static const uint64_t epoch[] = { UINT64_MAX, UINT64_C(1) << 62, UINT64_C(1) << 32 };
+	uint32_t c = hello_with("", 0, 0, epoch[_i]);
 
 	ck_assert_int_eq(last(c, MSG_REPLY)->code, TALLY_EINVAL);
 	ck_assert_uint_lt(sched_epoch(w->s), UINT32_MAX);
+}
+END_TEST
+
+/* What the scheduler hands out then is no more than it takes, also when it is started again. */
+START_TEST(the_highest_epoch_that_can_be_breaks_nothing)
+{
+	const uint64_t most = UINT64_C(1) << 31;
+	struct pair p;
+	uint32_t c;
+
+	c = hello_with("", 0, 0, most);
+	conn_closed(c);
+	pass(RECONNECT_GRACE_MS + 1);
+	p = pair_up();
+	ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->epoch, most + 1);
+	c = hello_with("", 0, 0, most + 1);
+	ck_assert_uint_eq(last(c, MSG_WELCOME)->epoch, most + 1);
+	restart(5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	job_held(p.a, p.job, most + 1);
+	ck_assert_uint_eq(sched_jobs(w->s), 1);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
 }
 END_TEST
 
@@ -418,7 +441,8 @@ static void add(TCase *t)
 	tcase_add_test(t, a_secret_that_nobody_asked_for_is_not_called_wrong);
 	tcase_add_test(t, a_number_that_was_never_handed_out_is_not_kept);
 	tcase_add_test(t, a_number_without_its_cluster_is_not_kept);
-	tcase_add_test(t, an_epoch_that_cannot_be_is_refused);
+	tcase_add_loop_test(t, an_epoch_that_cannot_be_is_refused, 0, 3);
+	tcase_add_test(t, the_highest_epoch_that_can_be_breaks_nothing);
 	tcase_add_test(t, without_a_disk_no_number_is_handed_out);
 	tcase_add_test(t, restarted_scheduler_takes_held_jobs_back);
 	tcase_add_test(t, recovery_begins_when_nodes_can_register);
