@@ -82,7 +82,7 @@ struct sched_event {
 	X(SEND,	 "send msg on conn") \
 	X(CLOSE, "close conn after what was sent; a CLOSED event follows") \
 	X(SAVE,	 "make ids durable, then feed SAVED") \
-	X(LOG,	 "write text to the log at level")
+	X(LOG,	 "write text to the log at level, within the bounds of its place")
 
 enum sched_action_type {
 	SCHED_DO_NONE,
@@ -100,6 +100,7 @@ struct sched_action {
 	const struct msg *msg;		/* SEND */
 	struct sched_ids ids;		/* SAVE */
 	enum sched_level level;		/* LOG */
+	const char *place;		/* LOG: one for all lines of one place in the code */
 	const char *text;		/* LOG */
 };
 

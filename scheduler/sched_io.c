@@ -16,6 +16,7 @@
 #include "common/rt/log.h"
 
 #define RECOVER_MS	(LEASE_MS + 2000u)
+#define LOG_PLACES	64u	/* in the core, that are bounded; more share the last one */
 #ifndef TALLY_VERSION
 #define TALLY_VERSION	"0.1.0"
 #endif
@@ -46,19 +47,35 @@ static void feed(struct sched_io *io, struct sched_event ev);
 
 /* ---- actions ---- */
 
-static void log_row(enum sched_level level, const char *text)
+/* A storm of one kind leaves room for what others say. */
+static struct log_site *site_of(const struct sched_action *a)
+{
+	static struct {
+		const char *place;
+		enum sched_level level;
+		struct log_site site;
+	} known[LOG_PLACES];
+	uint32_t i = 0;
+
+	while (i < LOG_PLACES - 1 && known[i].place &&
+	       (known[i].place != a->place || known[i].level != a->level))
+		i++;
+	known[i].place = a->place;
+	known[i].level = a->level;
+	return &known[i].site;
+}
+
+static void log_row(const struct sched_action *a)
 {
 	static const enum log_level to[] = {
 		[SCHED_ERROR] = LOG_ERROR, [SCHED_WARN] = LOG_WARN,
 		[SCHED_INFO] = LOG_INFO, [SCHED_DEBUG] = LOG_DEBUG,
 	};
 
-	static struct log_site site[ARRAY_SIZE(to)];
-
-	if (level <= SCHED_WARN)	/* strangers can have those said */
-		log_bounded(&site[level], to[level], "%s", text);
+	if (a->level <= SCHED_WARN)	/* strangers can have those said */
+		log_bounded(site_of(a), to[a->level], "%s", a->text);
 	else
-		log_line(to[level], "%s", text);
+		log_line(to[a->level], "%s", a->text);
 }
 
 /*
@@ -115,7 +132,7 @@ static void act(struct sched_io *io, const struct sched_action *a)
 		save(io, &a->ids);
 		break;
 	case SCHED_DO_LOG:
-		log_row(a->level, a->text);
+		log_row(a);
 		break;
 	case SCHED_DO_NONE:
 		break;

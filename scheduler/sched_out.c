@@ -192,6 +192,7 @@ void out_log(struct sched *s, enum sched_level level, const char *fmt, ...)
 	vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
 	a->level = level;
+	a->place = fmt;
 	a->text = out_string(s, buf);
 }
 

@@ -42,4 +42,18 @@ train_more job.0 20
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 job.$r 0; done
 works next a0 a1
+
+# However often somebody is refused, the log has room for what happens to others.
+echo sesame > "$TMP/wrong.secret"
+chmod 600 "$TMP/wrong.secret"
+knock()
+{
+	for _ in {1..150}; do
+		"$BIN/tally" status --secret-file "$TMP/wrong.secret" > /dev/null 2>&1
+	done
+	has_line scheduler 'wrong join secret.*more like this are left out'
+}
+wait_until 60 'refusals are left out' knock
+kill_now s0 KILL
+wait_line 10 scheduler 'server s0 .* -> dead'
 say 'replaced in all files, one of them late, and the scheduler started again: the job goes on'
