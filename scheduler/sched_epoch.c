@@ -134,6 +134,7 @@ bool epoch_begin(struct sched *s, struct sched_job *j)
 {
 	enum want w = want(j);
 	struct sched_entry *e;
+	uint64_t epoch;
 	struct err why;
 
 	if (w == WANT_NOTHING)
@@ -145,10 +146,12 @@ bool epoch_begin(struct sched *s, struct sched_job *j)
 	}
 	j->no_server = false;
 	e = log_new(s, SE_EPOCH, 0);
-	if (!e || (j->nservers && plan_weights_of(s, j, &why)) || !sched_take_epoch(s, &j->epoch)) {
+	/* The number first: there is no telling the weights of an epoch that has none. */
+	if (!e || !sched_take_epoch(s, &epoch) || (j->nservers && plan_weights_of(s, j, &why))) {
 		sched_release(s, e);	/* the next timer tries again */
 		return false;
 	}
+	j->epoch = epoch;
 	list_add(j->log.next, &e->link);
 	begin(s, j, e, w);
 	return true;

@@ -495,8 +495,40 @@ START_TEST(server_whose_epoch_agents_have_not_heard_takes_nobodys_place)
 }
 END_TEST
 
+/* Weights are those of the last epoch until there is a number for the next one. */
+START_TEST(a_server_lost_while_no_number_can_be_saved_changes_no_weight)
+{
+	struct cut c = two_servers();
+	uint32_t lasts[] = { c.p.a, c.p.b, c.one }, three;
+	const uint32_t *weight = last(c.one, MSG_EPOCH)->weight;
+	uint64_t epoch = last(c.one, MSG_EPOCH)->epoch;
+	struct msg ahead = { .type = MSG_HELLO, .hello = {
+		.version_min = MSG_VERSION, .version_max = MSG_VERSION, .kind = NODE_AGENT,
+		.name = "c", .machine = "c", .secret = "", .shm_path = "",
+		.epoch_seen = w->saved.epoch,
+	} };
+
+	w->disk = TALLY_EIO;
+	send(conn_up(), &ahead);
+	ck_assert_uint_eq(sched_epoch(w->s), w->saved.epoch);
+	conn_closed(c.two);
+	pass_beating(2000, lasts, 3);
+	ck_assert_uint_eq(last(c.one, MSG_EPOCH)->epoch, epoch);
+	three = hello(NODE_SERVER, "cpu-2");
+	heartbeat(three, 1);
+	ck_assert_uint_eq(last(three, MSG_JOB_UP)->epoch, epoch);
+	ck_assert_uint_eq(last(three, MSG_JOB_UP)->weight[0], weight[0]);
+	ck_assert_uint_eq(last(three, MSG_JOB_UP)->weight[1], weight[1]);
+	w->disk = 0;
+	pass_beating(2000, lasts, 3);
+	ck_assert_uint_gt(last(c.one, MSG_EPOCH)->epoch, epoch);
+	ck_assert_uint_eq(last(c.one, MSG_EPOCH)->weight[1], 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_server_lost_while_no_number_can_be_saved_changes_no_weight);
 	tcase_add_test(t, job_goes_on_without_a_server_that_an_agent_cannot_reach);
 	tcase_add_test(t, time_in_which_the_scheduler_stood_still_is_not_a_cut);
 	tcase_add_test(t, server_that_does_not_say_that_it_let_go_is_not_waited_for_long);
