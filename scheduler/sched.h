@@ -111,7 +111,6 @@ struct sched_node {
 	uint32_t conn;			/* NO_CONN unless UP */
 	uint32_t conns;			/* how many it has had */
 	bool draining;			/* servers: to have nothing to do */
-	mono_t offer_after;		/* servers: no running job before; one has refused */
 	bool astray;			/* it cannot follow a job; dies when it has let go of all */
 	uint8_t instance[ID_BYTES];
 	uint32_t naddrs, engines;
@@ -554,6 +553,7 @@ bool cut_due(const struct sched *s, const struct sched_job *j);	/* one is to be 
 void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
 void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
+void cut_refused(const struct sched *s, struct sched_part *p);	/* it does not take the job */
 bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
 /* What is known of a server of that name, as it gets a part. */
 void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);

@@ -6,7 +6,7 @@
  * is another server to which nobody lacks a link, the job goes on without this one: it hears
  * that the job is over, says when it has let go of it, and is lost to that job alone, as if
  * it were dead (sched_epoch.c).  It is offered the job again after CUT_AGAIN_MS, and after
- * twice as long each time that it does not last.
+ * twice as long each time that it does not last; so is one that refused it, after JOIN_RETRY_MS.
  *
  * Where no server is left that all agents can reach, the job waits, and its row says for whom.
  *
@@ -21,9 +21,23 @@
 #define CUT_DOUBLINGS	6u
 #define LET_GO_MS	1000u
 
-static mono_t pause_of(const struct sched_part *p)
+static mono_t pause_of(const struct sched_part *p, uint32_t first_ms)
 {
-	return mono_ms((uint64_t)CUT_AGAIN_MS << MIN(p->cuts ? p->cuts - 1 : 0, CUT_DOUBLINGS));
+	return mono_ms((uint64_t)first_ms << MIN(p->cuts ? p->cuts - 1 : 0, CUT_DOUBLINGS));
+}
+
+static void pause_once_more(const struct sched *s, struct sched_part *p, uint32_t first_ms)
+{
+	bool of_late = p->cuts && s->now - p->cut_until < 2 * pause_of(p, first_ms);
+
+	p->cuts = of_late ? p->cuts + 1 : 1;
+	p->cut_until = s->now + pause_of(p, first_ms);
+}
+
+/* It has no memory for all of the job, say: to ask costs it the whole log each time. */
+void cut_refused(const struct sched *s, struct sched_part *p)
+{
+	pause_once_more(s, p, JOIN_RETRY_MS);
 }
 
 /* That of its name, which may have been another process. */
@@ -130,8 +144,7 @@ static void give_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 	text_init(&t, buf, sizeof(buf));
 	text_add(&t, "machine %.128s has no link to it", machine);
 	s->counters.cuts++;
-	p->cuts = p->cuts && s->now - p->cut_until < 2 * pause_of(p) ? p->cuts + 1 : 1;
-	p->cut_until = s->now + pause_of(p);
+	pause_once_more(s, p, CUT_AGAIN_MS);
 	ask_to_let_go(s, j, p, buf);
 }
 

@@ -447,7 +447,7 @@ void epoch_offer(struct sched *s, struct sched_node *n)
 		cut_end(s, n);
 		return;
 	}
-	if (n->draining || s->recover_until || s->now < n->offer_after)
+	if (n->draining || s->recover_until)
 		return;
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
@@ -469,7 +469,7 @@ void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
 	if (m->code) {
 		out_log(s, SCHED_WARN, "server %s does not take job %s, reason %s", p->name,
 			j->name, m->text);
-		p->node->offer_after = s->now + mono_ms(JOIN_RETRY_MS);
+		cut_refused(s, p);
 		p->told_up = false;
 		p->joining = false;
 		p->node = NULL;

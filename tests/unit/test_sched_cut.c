@@ -233,6 +233,27 @@ START_TEST(server_that_was_given_up_is_asked_again_later_and_later)
 }
 END_TEST
 
+START_TEST(server_that_refuses_a_job_is_asked_again_later_and_later)
+{
+	static const uint32_t want[] = { 5, 10, 20, 40, 80, 160, 320, 320 };
+	struct cut c = { .p = pair_declared() };
+
+	c.one = c.p.server;
+	c.two = hello(NODE_SERVER, "cpu-1");
+	heartbeat(c.two, 1);
+	for (uint32_t i = 0; i < ARRAY_SIZE(want); i++) {
+		ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch,
+			 TALLY_ENOMEM);
+		uint32_t s = pause_s(&c);
+
+		ck_assert_uint_ge(s, want[i]);
+		ck_assert_uint_le(s, want[i] + 1);
+	}
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	follow(&c, true, true);
+}
+END_TEST
+
 /* What a0 had to do there before it could say so has not been done yet. */
 START_TEST(server_that_has_just_come_takes_nobodys_place)
 {
@@ -528,6 +549,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, server_that_refuses_a_job_is_asked_again_later_and_later);
 	tcase_add_test(t, a_server_lost_while_no_number_can_be_saved_changes_no_weight);
 	tcase_add_test(t, job_goes_on_without_a_server_that_an_agent_cannot_reach);
 	tcase_add_test(t, time_in_which_the_scheduler_stood_still_is_not_a_cut);
