@@ -230,7 +230,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 	if (conn->gone || conn->io->stopping)
 		return;
 	ctl_known(c);
-	if (m->type == MSG_HELLO)	/* a node is told of jobs unasked, however large */
+	/* A node is told of jobs unasked, however large. */
+	if (m->type == MSG_HELLO && m->hello.kind != NODE_CLI)
 		ctl_set_bounded(c, false);
 	feed(conn->io, (struct sched_event){
 		.type = SCHED_EV_MSG, .conn = (uint32_t)(conn - conn->io->conns), .msg = m,

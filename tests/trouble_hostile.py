@@ -14,6 +14,7 @@
 	unheard		goes on and on, and takes in no result; its peer is trouble_rank.py
 	deaf		asks its agent for memory without end, and reads no answer
 	strangers	many that do not attach: they ask without end, and read no answer
+	cli		the same of a scheduler, by one that says that it is a CLI
 
 The layout is docs/PROTOCOL.md section 5's.  Says "struck" when it is done, then
 waits to be told that its job is over and prints what it was told.
@@ -40,6 +41,7 @@ PAGE_HUGE = 2 << 20
 F_GET_SEALS, SEALS = 1034, 0x7    # SEAL, SHRINK, GROW
 PUNCH_KEEP = 3      # fallocate(): FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 REPLY, ATTACH, SLAB_WANT, SLAB, SLAB_MAPPED, DETACH, INPUT = 1, 20, 22, 23, 24, 26, 1
+HELLO, QUERY, CLI = 2, 16, 3
 STRANGERS, FLOOD_BYTES = 16, 1 << 20    # each
 COUNT = 1000 if sys.argv[1] in ("unheard", "flood") else 100000  # 1000: it fills the ring
 RESULT_BYTES = (4 * COUNT + 4095) // 4096 * 4096
@@ -282,9 +284,9 @@ def attack_unheard(ring):
 class Flood:
     """One message again and again, as far as the agent takes it."""
 
-    def __init__(self, agent, one):
+    def __init__(self, agent, one, size=FLOOD_BYTES):
         agent.setblocking(False)
-        self.agent, self.left, self.over = agent, one * (FLOOD_BYTES // len(one)), False
+        self.agent, self.left, self.over = agent, memoryview(one * (size // len(one))), False
 
     def go_on(self):
         try:
@@ -312,6 +314,17 @@ def strangers():
         floods.append(Flood(s, one))
     flood(floods)
     time.sleep(60)          # what the agent has for us it would keep: the story ends it
+
+
+def cli():
+    host, port = os.environ["TALLY_SCHEDULER"].rsplit(":", 1)
+    s = socket.create_connection((host, int(port)))
+    none = b"\x10" + bytes(16)
+    who = b"\x22\x01x\x2a\x01x\x32" + none + b"\x72" + none
+    s.sendall(message(HELLO, {1: 1, 2: 1, 3: CLI}, who))
+    one = message(QUERY, {1: 1, 2: 7}, b"\x1a\x7f" + 127 * b"x")
+    flood([Flood(s, one, 16 * FLOOD_BYTES)])        # TCP itself takes 10
+    time.sleep(60)
 
 
 ATTACKS = {
@@ -343,8 +356,8 @@ def told(session):
 
 def main():
     what = sys.argv[1]
-    if what == "strangers":
-        strangers()
+    if what in ("strangers", "cli"):
+        globals()[what]()
     session = tally.Session(timeout=10)
     tensor = session.declare("w", (COUNT,))
     array = session.empty((COUNT,))

@@ -76,6 +76,14 @@ wait_line 30 strangers '^(cut|WRONG)'
 small 'strangers asked'
 has_line strangers '^cut' || fail 'strangers that read nothing are not cut'
 kill_now strangers KILL
+peak_of() { sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$(pid_of "$1")/status"; }
+peak=$(peak_of scheduler)
+start_daemon cli env TALLY_SCHEDULER="$SCHEDULER" "$PYTHON" "$ROOT/tests/trouble_hostile.py" cli
+wait_line 30 cli '^(cut|WRONG)'
+has_line cli '^cut' || fail 'a CLI that reads nothing is not cut'
+now=$(peak_of scheduler)
+(( now <= peak + 6144 )) || fail "the scheduler had $peak KiB, and $now KiB as a CLI asked"
+kill_now cli KILL
 start_rank deaf 0 2 a0 declare:w:100000 barrier:60
 start_daemon deaf.1 env TALLY_JOB=deaf TALLY_RANK=1 TALLY_WORLD_SIZE=2 \
 	TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_hostile.py" deaf
