@@ -316,7 +316,7 @@ struct sched_job {
 	uint32_t chunk_bytes;		/* while ranks gather their wish, 0: none */
 	uint32_t seg_bytes, window_bytes;
 	double seconds_per_byte;	/* predicted by the planner */
-	mono_t since;
+	mono_t since;			/* its first rank came, or it was told of after a restart */
 	struct sched_rank *ranks;	/* world of them, owned */
 	uint32_t nmachines, nservers, servers_room;
 	struct sched_part *machines, *servers;	/* owned; set when planned */

@@ -39,7 +39,6 @@ void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to
 		"job %s %s -> %s, number %u, reason %s", j->name, state_name[j->state],
 		state_name[to], j->number, why);
 	j->state = to;
-	j->since = s->now;
 }
 
 struct sched_job *job_by_number(struct sched *s, uint32_t number)

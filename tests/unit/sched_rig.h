@@ -29,7 +29,7 @@ static uint32_t window_bytes;			/* of the scheduler that starts; 0: by the cards
 struct record {
 	uint32_t conn;
 	enum msg_type type;
-	uint64_t req, seq, epoch, age_ms, silent_ms;
+	uint64_t req, seq, epoch, age_ms, job_age_ms, silent_ms;
 	int code;
 	uint32_t job, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], nleft, left[4], rounds[2];
@@ -192,6 +192,7 @@ static inline void note(const struct sched_action *a)
 			snprintf(r->text, sizeof(r->text), "%s", m->report.tensors[0].waiting_for);
 		else if (m->report.njobs)
 			snprintf(r->text, sizeof(r->text), "%s", m->report.jobs[0].waiting_for);
+		r->job_age_ms = m->report.njobs ? m->report.jobs[0].age_ms : 0;
 		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
 		note_stuck(r, &m->report);
 		for (uint32_t i = 0; i < MIN(m->report.nnodes, 8); i++)

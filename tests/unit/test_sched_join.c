@@ -129,6 +129,20 @@ START_TEST(another_world_size_waits_for_a_job_that_ranks_have_left)
 }
 END_TEST
 
+START_TEST(a_job_is_as_old_as_its_first_rank)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), cli = conn_up();
+
+	join_as(a, 1, 2, 0, 60000, 0);
+	pass_beating(10000, &a, 1);
+	join(a, 2, 2, 1);
+	ck_answer(a, 1, 0, "");
+	pass_beating(1000, &a, 1);
+	query(cli);
+	ck_assert_uint_eq(last(cli, MSG_REPORT)->job_age_ms, 11000);
+}
+END_TEST
+
 /* ---- another user ---- */
 
 static void join_by(uint32_t uid, uint32_t conn, uint64_t req, uint32_t world, uint32_t rank)
@@ -382,6 +396,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_job_is_as_old_as_its_first_rank);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it);
 	tcase_add_test(t, another_world_size_hears_both_when_the_job_is_up);
 	tcase_add_test(t, a_world_of_one_that_runs_says_so_to_a_larger_one);
