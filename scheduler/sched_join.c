@@ -203,6 +203,11 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 			   m->uid, jobs_of(s, m->uid), JOBS_MAX - s->njobs);
 		return NULL;
 	}
+	if (s->last.job == UINT32_MAX) {
+		out_refuse(s, n, m->req, TALLY_EQUOTA, "the cluster has had all job numbers that "
+			   "there are; give the scheduler another --state-dir once no job runs");
+		return NULL;
+	}
 	if (s->last.job >= s->saved.job) {
 		out_refuse(s, n, m->req, TALLY_EIO, "the scheduler cannot save its state just now");
 		return NULL;

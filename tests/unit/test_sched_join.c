@@ -311,6 +311,22 @@ START_TEST(a_user_leaves_half_of_the_jobs_to_others)
 }
 END_TEST
 
+START_TEST(who_comes_when_all_job_numbers_are_used_hears_so)
+{
+	uint32_t a;
+
+	sched_free(w->s);
+	world_open((struct sched_ids){ .job = UINT32_MAX - 1 }, 0, "");
+	a = hello(NODE_AGENT, "a");
+	join(a, 1, 1, 0);
+	ck_answer(a, 1, 0, "");
+	leave(a, UINT32_MAX, 0, 0);
+	join(a, 2, 1, 0);
+	ck_answer(a, 2, TALLY_EQUOTA, "the cluster has had all job numbers that there are; give "
+		  "the scheduler another --state-dir once no job runs");
+}
+END_TEST
+
 START_TEST(a_user_whose_job_has_ended_may_begin_another)
 {
 	uint32_t a = hello(NODE_AGENT, "a"), half = JOBS_MAX / 2;
@@ -396,6 +412,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, who_comes_when_all_job_numbers_are_used_hears_so);
 	tcase_add_test(t, a_job_is_as_old_as_its_first_rank);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it);
 	tcase_add_test(t, another_world_size_hears_both_when_the_job_is_up);
