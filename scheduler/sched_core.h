@@ -91,7 +91,8 @@ enum sched_action_type {
 #undef X
 };
 
-enum sched_level { SCHED_ERROR, SCHED_WARN, SCHED_INFO, SCHED_DEBUG };
+/* OFTEN: info of what anybody can bring about as often as he likes; bounded as warnings are. */
+enum sched_level { SCHED_ERROR, SCHED_WARN, SCHED_OFTEN, SCHED_INFO, SCHED_DEBUG };
 
 struct sched_action {
 	enum sched_action_type type;

@@ -69,10 +69,10 @@ static void log_row(const struct sched_action *a)
 {
 	static const enum log_level to[] = {
 		[SCHED_ERROR] = LOG_ERROR, [SCHED_WARN] = LOG_WARN,
-		[SCHED_INFO] = LOG_INFO, [SCHED_DEBUG] = LOG_DEBUG,
+		[SCHED_OFTEN] = LOG_INFO, [SCHED_INFO] = LOG_INFO, [SCHED_DEBUG] = LOG_DEBUG,
 	};
 
-	if (a->level <= SCHED_WARN)	/* strangers can have those said */
+	if (a->level <= SCHED_OFTEN)	/* strangers can have those said */
 		log_bounded(site_of(a), to[a->level], "%s", a->text);
 	else
 		log_line(to[a->level], "%s", a->text);

@@ -35,7 +35,7 @@ const char *job_state_name(enum sched_job_state st)
 void job_set_state(struct sched *s, struct sched_job *j, enum sched_job_state to, const char *why)
 {
 	ASSERT(state_next[j->state] & 1u << to);
-	out_log(s, to == SJ_DOWN && j->why.code ? SCHED_WARN : SCHED_INFO,
+	out_log(s, to == SJ_DOWN && j->why.code ? SCHED_WARN : SCHED_OFTEN,
 		"job %s %s -> %s, number %u, reason %s", j->name, state_name[j->state],
 		state_name[to], j->number, why);
 	j->state = to;

@@ -15,6 +15,7 @@
 	deaf		asks its agent for memory without end, and reads no answer
 	strangers	many that do not attach: they ask without end, and read no answer
 	cli		the same of a scheduler, by one that says that it is a CLI
+	restless	attaches to job after job, and goes before its answer
 
 The layout is docs/PROTOCOL.md section 5's.  Says "struck" when it is done, then
 waits to be told that its job is over and prints what it was told.
@@ -316,6 +317,17 @@ def strangers():
     time.sleep(60)          # what the agent has for us it would keep: the story ends it
 
 
+def restless():
+    for i in range(150):
+        name = f"restless{i}".encode()
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(os.environ["TALLY_SOCKET"])
+        s.sendall(message(ATTACH, {1: 1, 2: 1, 4: 2, 5: 0},
+                          b"\x1a" + varint(len(name)) + name))
+        s.close()
+    raise SystemExit("struck restless")
+
+
 def cli():
     host, port = os.environ["TALLY_SCHEDULER"].rsplit(":", 1)
     s = socket.create_connection((host, int(port)))
@@ -356,7 +368,7 @@ def told(session):
 
 def main():
     what = sys.argv[1]
-    if what in ("strangers", "cli"):
+    if what in ("strangers", "restless", "cli"):
         globals()[what]()
     session = tally.Session(timeout=10)
     tensor = session.declare("w", (COUNT,))

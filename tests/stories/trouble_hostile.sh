@@ -84,6 +84,10 @@ has_line cli '^cut' || fail 'a CLI that reads nothing is not cut'
 now=$(peak_of scheduler)
 (( now <= peak + 6144 )) || fail "the scheduler had $peak KiB, and $now KiB as a CLI asked"
 kill_now cli KILL
+start_daemon restless env TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" \
+	"$ROOT/tests/trouble_hostile.py" restless
+wait_line 10 scheduler 'restless.* gathering -> down.* \(more like this are left out'
+expect_text "$TMP/restless.log" 'struck'
 start_rank deaf 0 2 a0 declare:w:100000 barrier:60
 start_daemon deaf.1 env TALLY_JOB=deaf TALLY_RANK=1 TALLY_WORLD_SIZE=2 \
 	TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_hostile.py" deaf
