@@ -202,6 +202,40 @@ def a_hook_that_is_gone_leaves_nothing(session):
     assert all(torch.equal(p.grad, w) for p, w in zip(model.parameters(), want))
 
 
+def a_hook_averages_one_model(session):
+    """In one backward pass of two models, or in one after the other's; until it is closed."""
+    def made(hook, width=64):
+        ddp = DistributedDataParallel(mlp(width=width), bucket_cap_mb=0.01)
+        ddp.register_comm_hook(None, hook)
+        return ddp
+
+    def loss(*models):
+        return sum(loss_of(m, session.rank, 0) for m in models)
+
+    refused = (RuntimeError, ValueError), "this hook averages another model: make one for each"
+    for width in (64, 48):  # the same buckets, or others
+        hook = tally.torch.ddp_comm_hook(session)
+        both = made(hook), made(hook, width)
+        raises(*refused, loss(*both).backward)
+        hook.close()
+        for _ in range(2):
+            ddp = made(hook)
+            for _ in range(3):  # buckets are rebuilt after the first
+                loss(ddp).backward()
+            other = made(hook, width)
+            raises(*refused, loss(other).backward)
+            hook.close()
+
+    pair = [made(tally.torch.ddp_comm_hook(session)) for _ in range(2)]
+    for step in range(3):
+        for ddp in pair:
+            ddp.zero_grad()
+        loss(*pair).backward()
+        for a, b in zip(*(ddp.parameters() for ddp in pair)):
+            assert torch.equal(a.grad, b.grad), step
+        same_on_all_ranks(torch.cat([p.grad.reshape(-1) for p in pair[0].parameters()]))
+
+
 def slots_are_made_while_others_are_looked_at(session):
     """By the exchange's thread: here, whenever a slot's number is compared."""
     ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.01)
@@ -291,6 +325,7 @@ def main():
             tensors_come_and_go,
             a_hook_that_is_gone_leaves_nothing,
             backward_does_not_wait_for_others,
+            a_hook_averages_one_model,
             slots_are_made_while_others_are_looked_at,
             what_cannot_be_summed_is_said,
             a_stuck_rank_is_named,

@@ -68,6 +68,8 @@ class _Buckets:
         self._name = f"ddp{exchange.number('ddp')}"
         self._slots = {}  # by the bucket's number; the exchange's thread adds to them at any time
         self._made = 0
+        self._params, self._seen = set(), set()  # ids: of the last whole pass, and of this one
+        self._next = 0  # the number of the bucket that comes next
         self._trouble = None  # why tensors could not be given back
         self._session, self._begun = exchange.session, 0  # when the first bucket came
         exchange.at_close(self)
@@ -76,6 +78,7 @@ class _Buckets:
         """Starts the bucket's mean over all ranks; a Future of it."""
         self._exchange.check()
         index, buffer = bucket.index(), bucket.buffer()
+        self._check_model(bucket)
         _memory.check_summed(buffer, f"{self._name}: bucket {index}")
         promise, begin = _device.promise(buffer), self._session._begin()
         slot = self._slots.get(index)
@@ -92,6 +95,17 @@ class _Buckets:
             self._session._add_span(f"{self._name}: backward, first to last bucket", self._begun)
         # an exception becomes one of C++'s, with its text
         return promise.future.then(lambda f: f.value())
+
+    def _check_model(self, bucket):
+        """Of one model the buckets come by their numbers, with the same parameters each time."""
+        params = {id(p) for p in bucket.parameters()}
+        if bucket.index() != self._next or (self._params and not params <= self._params):
+            raise ValueError(f"{self._name}: this hook averages another model: make one for each, "
+                             "or close() it before its model is replaced")
+        self._next += 1
+        self._seen |= params
+        if bucket.is_last():
+            self._params, self._seen, self._next = self._seen, set(), 0
 
     def _forget(self, indices):
         """Gives the tensors of those buckets back."""
@@ -115,8 +129,9 @@ class _Buckets:
 
     def close(self):
         """Gives all tensors back, as all ranks must; the hook may be used again."""
-        indices = list(self._slots)
-        self._forget(indices)
+        self._exchange.call(lambda: None)  # a backward pass that failed may have begun some
+        self._forget(list(self._slots))
+        self._params, self._seen, self._next = set(), set(), 0
         self._exchange.call(lambda: None)
         self._exchange.check()
         if self._trouble:
@@ -185,7 +200,7 @@ def ddp_comm_hook(session, process_group=None, timeout=None):
 
     Gradients become means over all ranks, as without a hook.  With
     ``gradient_as_bucket_view=True`` buckets move into the arena and are not copied.
-    Types: those of Tally, also float16 and bfloat16.
+    Types: those of Tally, also float16 and bfloat16.  Each model has a hook of its own.
 
     Buckets on a GPU are summed where they are.  The mean is there for what comes behind it on
     the stream of backward(); no thread waits for it, so when the job fails, parameters may have
