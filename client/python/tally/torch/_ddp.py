@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from .._session import TallyError, check_time
 from . import _device, _memory
-from ._exchange import Exchange
+from ._exchange import Exchange, last_word
 
 
 class _Slot:
@@ -71,12 +71,15 @@ class _Buckets:
         self._params, self._seen = set(), set()  # ids: of the last whole pass, and of this one
         self._next = 0  # the number of the bucket that comes next
         self._trouble = None  # why tensors could not be given back
+        self._given_up = None  # what has ended a round
         self._session, self._begun = exchange.session, 0  # when the first bucket came
         exchange.at_close(self)
 
     def sum(self, bucket):
         """Starts the bucket's mean over all ranks; a Future of it."""
         self._exchange.check()
+        if self._given_up:
+            raise self._given_up
         index, buffer = bucket.index(), bucket.buffer()
         self._check_model(bucket)
         _memory.check_summed(buffer, f"{self._name}: bucket {index}")
@@ -136,6 +139,7 @@ class _Buckets:
         self._exchange.check()
         if self._trouble:
             raise self._trouble
+        self._given_up = None
 
     # ---- in the exchange's thread ----
 
@@ -172,11 +176,23 @@ class _Buckets:
 
         def came(error):
             if error:
+                self._give_up(last_word(error))
                 promise.fail(error)
             else:
                 promise.keep(block.tensor, block.stream)
 
+        if self._given_up:  # meanwhile
+            slot.move_out()
+            promise.fail(self._given_up)
+            return
         block.sum(self._exchange, slot.channel, moments, came, "mean", self._timeout, begin)
+
+    def _give_up(self, error):
+        """No bucket goes any more; rounds that go on keep the arena, and DDP leaves it."""
+        self._given_up = self._given_up or error
+        for slot in list(self._slots.values()):
+            if slot.channel.rounds:
+                slot.move_out()
 
 
 def _check_group(session, group):

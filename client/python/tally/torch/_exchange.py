@@ -40,6 +40,15 @@ _CHECK_S = 0.25  # between two looks at the deadlines
 SOON_S = 0.001  # between two looks at what somebody waits for
 
 
+def last_word(error):
+    """What all later steps are told by whoever gave a round up, which goes on without it."""
+    if not isinstance(error, TallyTimeout):
+        return error
+    return TallyTimeout(error.code, f"{error.text}; that step is lost here, and other ranks may "
+                        "have made it: close() on all ranks, then broadcast parameters and state, "
+                        "or go back to a checkpoint")
+
+
 class Round:
     """One round of a channel: how it is submitted, and who hears of its end.
 

@@ -21,7 +21,9 @@ import zlib
 
 import torch
 
+from .._session import TallyError
 from . import _device, _memory
+from ._exchange import last_word
 
 BUCKET_BYTES = 1 << 20  # a bucket is sent as a whole: small enough to overlap
 
@@ -85,6 +87,7 @@ class Bucket:
         """The views get memory of their own; who holds them keeps the values."""
         if self.block:
             self.block.evict(self.views.values())
+            self.views = {}
 
 
 class Gradients:
@@ -102,6 +105,7 @@ class Gradients:
         self._line = collections.deque()  # buckets whose rounds are yet to start in this order
         self._checked = self._stale = False  # the signature, in this step; it has changed
         self.busy = False  # a gradient of this step has been taken
+        self._trouble = None  # why there are no more steps until these tensors are given back
         self._session, self._begun = exchange.session, 0  # when the first one came
         self._build()
         exchange.at_close(self)
@@ -194,13 +198,18 @@ class Gradients:
 
     def drop(self):
         """Gives all tensors back, as all ranks must; gradients keep their values."""
-        gone = self.buckets
-        for bucket in gone:
+        for bucket in self.buckets:
             if bucket.sent:
                 bucket.ended.wait()
+            bucket.move_out()
+        try:
+            if self.buckets:
+                self.exchange.call(self._undeclare, self.buckets)
+        except TallyError as error:
+            self._trouble = self._trouble or error
+            raise
         self._forget()
-        if gone:
-            self.exchange.call(self._undeclare, gone)
+        self._trouble = None
 
     def _undeclare(self, buckets):
         self.exchange.undeclare([b.channel for b in buckets])
@@ -289,6 +298,8 @@ class Gradients:
 
     def _check(self):
         """Finds out, once in a step, whether the parameters are what they were."""
+        if self._trouble:
+            raise self._trouble
         if not self._checked:
             self._checked, self._stale = True, self._signature() != self._built
 
@@ -315,6 +326,9 @@ class Gradients:
                 bucket.give()
         self.begin_step()
         if failed:
+            self._trouble = last_word(failed[0])
+            for bucket in self.buckets:  # a round that goes on keeps the arena
+                bucket.move_out()
             raise failed[0]
         self.exchange.check()
 
@@ -335,6 +349,8 @@ class Gradients:
         """Makes every p.grad a view of the arena, now; the values come along."""
         if self.busy:
             raise RuntimeError("gradients are on their way: call this between two steps")
+        if self._trouble:
+            raise self._trouble
         if self._signature() != self._built:
             self._build()
         for bucket in self.buckets:
