@@ -5,6 +5,7 @@ Each story has a job of its own, so that one may end with a round on its way.
 """
 
 import os
+from unittest import mock
 
 import rig
 import torch
@@ -113,11 +114,83 @@ def a_hook_is_final(session):
         hook.close()
 
 
+def late_to_declare(session, name, rank, times, first, late):
+    """when_told(), where first() ends only when the late one comes, after so many refusals."""
+    flag, real, left = os.path.join(os.environ["RIG_DIR"], name), session.declare_all, [times]
+
+    def declare_all(descriptions):
+        try:
+            return real(descriptions)
+        except tally.TallyTimeout:
+            left[0] -= 1
+            if not left[0]:
+                open(flag, "w", encoding="utf-8").close()
+            raise
+
+    if rank == 0:
+        with mock.patch.object(session, "declare_all", declare_all):
+            first()
+        assert left[0] <= 0, "nothing was refused"
+    else:
+        rig.wait_until(f"rank 0 was refused: {name}", lambda: os.path.exists(flag))
+        late()
+
+
+def the_limit_holds_for_what_is_new(_):
+    """Longer than the session's; and a call that it has ended meets the late one when repeated."""
+    rank = dist.get_rank()
+    session = tally.Session(job="new", timeout=3)
+    hvd.init(session)
+    calls = hvd._world.collectives()
+
+    def again():
+        calls.timeout = 0
+        raises(tally.TallyTimeout, "rank 1", hvd.barrier)
+        calls.timeout = None
+        hvd.barrier()
+
+    late_to_declare(session, "barrier", rank, 2, again, hvd.barrier)
+
+    def refused(*_):
+        raise tally.TallyTimeout(-9, "refused")
+
+    model = mlp()
+
+    def make():
+        return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), timeout=0)
+
+    if rank == 0:  # as if nobody had come
+        with mock.patch.object(session, "declare_all", refused):
+            raises(tally.TallyTimeout, "refused", make)
+            calls.timeout = 0
+            raises(tally.TallyTimeout, "refused", hvd.broadcast_parameters, {"x": torch.ones(1)})
+            calls.timeout = None
+    hvd.broadcast_parameters({"x": torch.ones(1)})
+    optimizer, real = make(), session.undeclare
+
+    def of_others(*tensors):
+        """The first is through, and then nobody comes."""
+        real(*tensors[:1])
+        raise tally.TallyTimeout(-9, "refused")
+
+    with mock.patch.object(session, "undeclare", of_others):
+        raises(tally.TallyTimeout, "refused", optimizer.close)
+        calls.timeout = 0
+        raises(tally.TallyTimeout, "refused", calls.drop)
+    raises(tally.TallyTimeout, "refused", optimizer.step)
+    optimizer.close()
+    calls.drop()
+    rig.meet()
+    assert rig.tensors() == []
+    hvd.shutdown()
+
+
 def main():
     rig.start_gloo()
     for story in (
         an_optimizer_is_final,
         a_hook_is_final,
+        the_limit_holds_for_what_is_new,
     ):
         with tally.Session(job=story.__name__) as session:
             story(session)

@@ -39,7 +39,6 @@ class Collectives:
         self._name = f"op{self.exchange.number('op')}"
         self._session = self.exchange.session
         self._kept = collections.OrderedDict()  # (channel, {place: block}) by use, oldest first
-        self._made = 0
 
     def all_reduce(self, tensor, op="sum"):
         """Sum or mean ("mean") over all ranks, in place; a Future of the tensor."""
@@ -140,10 +139,11 @@ class Collectives:
         key = kind, dtype, shape
         if key not in self._kept:
             self._drop_to(CHANNELS_MAX - 1, KEPT_BYTES_MAX - bytes_of(key))
-            self._made += 1
-            name = f"{self._name}/{kind}.{self._made}"
             try:
-                (channel,) = self.exchange.declare([(name, shape, _memory.DTYPES[dtype][0])])
+                with self.exchange.numbered(self._name) as made:
+                    (channel,) = self.exchange.declare([(
+                        f"{self._name}/{kind}.{made}", shape, _memory.DTYPES[dtype][0])],
+                        self.timeout)
             except TallyTimeout as late:
                 raise TallyTimeout(late.code, f"{late.text}, or has made this call with another "
                                    f"shape or type than {dtype} {tuple(shape)}") from None
@@ -156,15 +156,16 @@ class Collectives:
 
     def _drop_to(self, channels, bytes_):
         """Gives the longest unused back until so many are left, with so many bytes."""
-        have = sum(bytes_of(key) for key in self._kept)
+        left, have = len(self._kept), sum(bytes_of(key) for key in self._kept)
         dropped = []
-        while self._kept and (len(self._kept) > channels or have > bytes_):
-            key = next(iter(self._kept))
-            dropped.append(self._kept.pop(key))
-            have -= bytes_of(key)
-        self.exchange.undeclare([channel for channel, _ in dropped])
-        for _, blocks in dropped:
-            for block in blocks.values():
+        for key in self._kept:
+            if left <= channels and have <= bytes_:
+                break
+            dropped.append(key)
+            left, have = left - 1, have - bytes_of(key)
+        self.exchange.undeclare([self._kept[key][0] for key in dropped], self.timeout)
+        for key in dropped:
+            for block in self._kept.pop(key)[1].values():
                 block.free()
 
     def drop(self):

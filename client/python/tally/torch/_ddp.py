@@ -15,7 +15,7 @@ bucket that is not what it was is undeclared, its successor declared under a new
 import torch
 import torch.distributed as dist
 
-from .._session import TallyError, check_time
+from .._session import TallyError, TallyTimeout, check_time
 from . import _device, _memory
 from ._exchange import Exchange, last_word
 
@@ -67,7 +67,6 @@ class _Buckets:
         self._exchange, self._timeout = exchange, timeout
         self._name = f"ddp{exchange.number('ddp')}"
         self._slots = {}  # by the bucket's number; the exchange's thread adds to them at any time
-        self._made = 0
         self._params, self._seen = set(), set()  # ids: of the last whole pass, and of this one
         self._next = 0  # the number of the bucket that comes next
         self._trouble = None  # why tensors could not be given back
@@ -145,7 +144,7 @@ class _Buckets:
 
     def _undeclare(self, slots):
         try:
-            self._exchange.undeclare([s.channel for s in slots])
+            self._exchange.undeclare([s.channel for s in slots], self._timeout)
             for slot in slots:
                 slot.block.free()
         except TallyError as error:  # mostly the end of the job, which the next round meets, too
@@ -153,20 +152,22 @@ class _Buckets:
 
     def _declare(self, index, buffer, moments, promise, begin):
         try:
-            if self._trouble:
-                raise self._trouble
+            if self._trouble or self._given_up:
+                raise self._trouble or self._given_up
             place = _device.place(self._exchange, buffer)
             place.check_timeout(self._timeout)
-            self._made += 1
             dtype = _memory.DTYPES[buffer.dtype][0]
-            name = f"{self._name}/bucket{index}.{self._made}"
-            # the later a bucket, the earlier its layers: the next forward pass wants them first
-            description = (name, (buffer.numel(),), dtype, index)
-            (channel,) = self._exchange.declare([description])
+            with self._exchange.numbered(self._name) as made:
+                # the later a bucket, the earlier its layers: the next forward pass wants them first
+                (channel,) = self._exchange.declare([(
+                    f"{self._name}/bucket{index}.{made}", (buffer.numel(),), dtype, index)],
+                    self._timeout)
             slot = _Slot(self._session, channel, place.over(buffer))
             slot.take_first(buffer)
             self._slots[index] = slot
         except Exception as error:
+            if isinstance(error, TallyTimeout):
+                self._give_up(last_word(error))
             promise.fail(error)
         else:
             self._start(slot, moments, promise, begin)

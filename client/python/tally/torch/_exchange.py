@@ -25,7 +25,6 @@ import atexit
 import collections
 import concurrent.futures
 import contextlib
-import itertools
 import math
 import os
 import select
@@ -95,7 +94,7 @@ class Exchange:
         self._line = collections.deque()  # those on GPUs, one after the other
         self._flying = {}  # rounds with the agent, oldest first
         self._closers = weakref.WeakSet()
-        self._numbers = collections.defaultdict(itertools.count)
+        self._numbers = collections.Counter()
         self._over = False  # the job; every ticket says why
         self.gpu = None  # its _device.Gpu, when a tensor on one has come
         self._failure, self._told = None, False  # of what a stream waited for; check() said so
@@ -147,7 +146,18 @@ class Exchange:
 
     def number(self, what):
         """0, 1, 2, ... for each kind of thing: the same on all ranks, as they do the same."""
-        return next(self._numbers[what])
+        self._numbers[what] += 1
+        return self._numbers[what] - 1
+
+    @contextlib.contextmanager
+    def numbered(self, what):
+        """number(), for names to declare: where others have not come, the next try has it, too."""
+        number = self.number(what)
+        try:
+            yield number
+        except TallyTimeout:
+            self._numbers[what] = number
+            raise
 
     def at_close(self, somebody):
         """Has somebody.move_out() called before the arena goes away; a weak reference."""
@@ -207,17 +217,38 @@ class Exchange:
 
     # ---- for the owner ----
 
-    def declare(self, descriptions):
-        """Channels for (name, shape, dtype's name, priority) each, in one round trip."""
-        return [Channel(t) for t in self.session.declare_all(descriptions)]
+    def _together(self, timeout, function):
+        """What it returns, called again until others have come, so many seconds at most.
 
-    def undeclare(self, channels):
-        """Gives tensors back, as all ranks must; waits for their rounds first."""
+        Each call takes as long as the session's timeout.  None: its round_timeout.
+        """
+        end = time.monotonic() + (self.session.round_timeout if timeout is None else timeout)
+        while True:
+            try:
+                return function()
+            except TallyTimeout:
+                if self._stopping or time.monotonic() >= end:
+                    raise
+            self._take_completions()
+            self._check_deadlines()
+
+    def declare(self, descriptions, timeout=None):
+        """Channels for (name, shape, dtype's name, priority) each, in one round trip."""
+        tensors = self._together(timeout, lambda: self.session.declare_all(descriptions))
+        return [Channel(t) for t in tensors]
+
+    def undeclare(self, channels, timeout=None):
+        """Gives tensors back, as all ranks must; waits for their rounds first.
+
+        After an error it can be called again.
+        """
         end = time.monotonic() + max((r.timeout for c in channels for r in c.rounds), default=0)
         for channel in channels:
             self.settle(channel, end)
         if channels:
-            self.session.undeclare(*[c.tensor for c in channels])
+            tensors = [c.tensor for c in channels]
+            self._together(timeout, lambda: self.session.undeclare(
+                *[t for t in tensors if t._pointer]))  # some may be through
 
     def settle(self, channel, end):
         """Returns when no round of the channel is left, or raises, at the latest then."""

@@ -95,8 +95,6 @@ class Gradients:
 
     def __init__(self, exchange, groups, names, options):
         self.exchange, self._groups, self._names, self._options = exchange, groups, names, options
-        self._title = f"optimizer{exchange.number('optimizer')}"
-        self._made = 0
         self._hooks = {}  # parameter: what keeps its hook alive, and what removes it
         self.handles = []  # what removes hooks, those of models, too
         weakref.finalize(self, remove, self.handles).atexit = False
@@ -107,7 +105,9 @@ class Gradients:
         self.busy = False  # a gradient of this step has been taken
         self._trouble = None  # why there are no more steps until these tensors are given back
         self._session, self._begun = exchange.session, 0  # when the first one came
-        self._build()
+        with exchange.numbered("optimizer") as number:
+            self._title = f"optimizer{number}"
+            self._build()
         exchange.at_close(self)
 
     # ---- which parameters ----
@@ -144,7 +144,6 @@ class Gradients:
     def _build(self):
         """Buckets for the parameters as they are; the old ones go."""
         self.drop()
-        self._made += 1
         self._built = self._signature()
         self.buckets = [
             Bucket(i, [p for p, _ in members], [n for _, n in members], wire)
@@ -152,7 +151,8 @@ class Gradients:
         ]
         self._bucket_of = {p: b for b in self.buckets for p in b.params}
         self.set_passes(self._options.passes)
-        self.exchange.call(self._declare, self.buckets)
+        with self.exchange.numbered(self._title) as made:
+            self.exchange.call(self._declare, self.buckets, f"{self._title}.{made}/")
         self._line_up()
         self._hook_all()
 
@@ -175,8 +175,7 @@ class Gradients:
         self.handles.remove(handle)
         handle.remove()
 
-    def _declare(self, buckets):
-        title = f"{self._title}.{self._made}/"
+    def _declare(self, buckets, title):
         places = [_device.place(self.exchange, b.params[0]) for b in buckets]
         for place in places:
             self.check_place(place)
@@ -185,7 +184,7 @@ class Gradients:
             ((title + b.name)[:255], (b.count,), _memory.DTYPES[b.wire][0], i)
             for i, b in enumerate(buckets)
         ]
-        channels = self.exchange.declare(rows) if rows else []
+        channels = self.exchange.declare(rows, self._options.timeout) if rows else []
         for bucket, place, channel in zip(buckets, places, channels):
             bucket.place(channel, place.block(bucket.count, bucket.wire))
 
@@ -212,7 +211,7 @@ class Gradients:
         self._trouble = None
 
     def _undeclare(self, buckets):
-        self.exchange.undeclare([b.channel for b in buckets])
+        self.exchange.undeclare([b.channel for b in buckets], self._options.timeout)
         for bucket in buckets:
             bucket.block.free()
 

@@ -24,7 +24,6 @@ def _described(name, tensor):
 def _broadcast_all(named, root):
     """Every tensor becomes root's, all in flight together, then forgotten."""
     exch, timeout = _world.exchange(), _world.collectives().timeout
-    title = f"broadcast{exch.number('broadcast')}/"
     parcels = [_device.to_copy(tensor, exch.rank == root) for _, tensor in named]
     rows = [_described(name, tensor) for name, tensor in named]
     left, failed, ended = len(rows), [], threading.Event()
@@ -37,9 +36,9 @@ def _broadcast_all(named, root):
             ended.set()
 
     def begin():
-        channels = exch.declare(
-            [((title + n)[-255:], s, _memory.DTYPES[d][0]) for n, s, d in rows]
-        )
+        with exch.numbered("broadcast") as number:
+            channels = exch.declare([(f"broadcast{number}/{n}"[-255:], s, _memory.DTYPES[d][0])
+                                     for n, s, d in rows], timeout)
         arena = _device.in_arena(exch)
         blocks = [arena.block(math.prod(s), d) for _, s, d in rows]
         for channel, block, parcel in zip(channels, blocks, parcels):
@@ -52,7 +51,7 @@ def _broadcast_all(named, root):
         if not failed and exch.rank != root:
             for block, parcel in zip(blocks, parcels):
                 parcel.empty(block)
-        exch.undeclare(channels)
+        exch.undeclare(channels, timeout)
         for block in blocks:
             block.free()
 
