@@ -216,10 +216,11 @@ class Gradients:
             bucket.block.free()
 
     def _forget(self):
-        """Gradients leave the arena, and what was declared is forgotten."""
+        """Gradients leave the arena; what was declared is forgotten, and a step begins anew."""
         for bucket in self.buckets:
             bucket.move_out()
         self.buckets, self._built, self._bucket_of, self._left = [], None, {}, {}
+        self._checked = self._stale = self.busy = False
 
     def let_go(self):
         """Parameters, and models, are as if nobody had ever hooked them."""
