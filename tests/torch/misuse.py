@@ -14,6 +14,35 @@ def wrapped(model, **options):
     return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
 
 
+def a_model_that_differs_may_be_mended():
+    """The rank whose layer is another one is told, as all are; nothing half made is left."""
+    for flat in (False, True):
+        model = mlp()
+        optimizer = wrapped(model)
+        if flat:
+            optimizer.flat_gradients()
+
+        def step(optimizer=optimizer, model=model):
+            optimizer.zero_grad()
+            loss_of(model, hvd.rank(), 0).backward()
+            optimizer.step()
+
+        def widen(width, optimizer=optimizer, model=model):
+            torch.manual_seed(5)
+            model[4] = torch.nn.Linear(65, width)
+            optimizer.param_groups[0]["params"] = list(model.parameters())
+
+        step()
+        widen(6 + hvd.rank())
+        for _ in range(2):
+            raises(tally.TallyError, "EMISMATCH", step)
+        optimizer.close()
+        widen(6)
+        step()
+        same_on_all_ranks(parameters(model))
+        optimizer.close()
+
+
 def a_step_after_close_is_of_all_ranks():
     """Also when close() came between it and its backward pass."""
     for flat in (False, True):
@@ -41,6 +70,7 @@ def a_step_after_shutdown_is_an_error():
 def main():
     rig.start_gloo()
     for story in (
+        a_model_that_differs_may_be_mended,
         a_step_after_close_is_of_all_ranks,
         a_step_after_shutdown_is_an_error,
     ):

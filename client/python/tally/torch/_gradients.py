@@ -151,8 +151,12 @@ class Gradients:
         ]
         self._bucket_of = {p: b for b in self.buckets for p in b.params}
         self.set_passes(self._options.passes)
-        with self.exchange.numbered(self._title) as made:
-            self.exchange.call(self._declare, self.buckets, f"{self._title}.{made}/")
+        try:
+            with self.exchange.numbered(self._title) as made:
+                self.exchange.call(self._declare, self.buckets, f"{self._title}.{made}/")
+        except BaseException:  # the next step tries again
+            self._forget()
+            raise
         self._line_up()
         self._hook_all()
 
