@@ -639,6 +639,7 @@ void grow_rounds(struct sched_job *j, const struct msg_ready *m);	/* as an agent
 void grow_answer(struct sched *s, struct sched_job *j);	/* they hear that they are in */
 const uint32_t *grow_joined(struct sched *s, const struct sched_job *j, uint32_t *n);
 void grow_take(struct sched_job *j, const struct msg_job_up *m);
+void grow_resume(struct sched_job *j);
 void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank);
 void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 

@@ -400,6 +400,20 @@ static void turn_away(struct sched *s, struct sched_job *j, struct sched_part *p
 	shrink_machine(s, j, p, "the job ends before it is in");
 }
 
+/* Who came in by an epoch that its agent has not heard asked again as one that waits. */
+void grow_resume(struct sched_job *j)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+		struct sched_rank *r = &j->ranks[q->rank];
+
+		if (!waits(q) || !grow_joins(j, q->rank) || q->node != r->node)
+			continue;
+		q->grow = false;
+		r->pid = q->pid;
+	}
+}
+
 /* The barrier at which they came in has opened; or the job ends, which they are to hear as
  * members of it. */
 void grow_answer(struct sched *s, struct sched_job *j)

@@ -699,6 +699,7 @@ static void resume(struct sched *s, struct sched_job *j)
 		j->last_id += TENSORS_PER_BATCH_MAX;
 	job_set_state(s, j, SJ_UP, "all agents and servers are back");
 	key_tell_job(s, j);
+	grow_resume(j);
 	answer_joins(s, j);
 	epoch_settle(s, j);
 	tensor_issue(s, j, SQ_DECLARE);

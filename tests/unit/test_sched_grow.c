@@ -386,6 +386,8 @@ START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
 }
 END_TEST
 
+static bool came_back;		/* rank 1 has, by the first tally_grow() */
+
 /* What an agent says after a restart, of a job whose ranks from `gone` on are lost up to 1. */
 static void held_by(uint32_t conn, const struct record *epoch, uint32_t a, uint32_t world,
 		    uint32_t gone)
@@ -402,6 +404,8 @@ static void held_by(uint32_t conn, const struct record *epoch, uint32_t a, uint3
 		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MAX,
 		.nmachines = 2, .machines = machines, .on_loss = ON_LOSS_SHRINK,
 		.ngone = 2 - gone, .gone = &ranks[gone],
+		.grown = came_back, .grown_at = came_back, .njoined = came_back,
+		.joined = &ranks[1],
 	} };
 
 	send(conn, &held);
@@ -422,6 +426,42 @@ START_TEST(who_waits_goes_on_waiting_when_the_scheduler_is_back)
 	pass_beating(11000, agent, 2);
 	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 50), 0);
 	ck_assert_uint_eq(count(agent[1], MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
+/* Its agent has not heard of the epoch that lets it in, and asks as for one that is lost. */
+START_TEST(who_is_in_by_an_epoch_that_its_agent_has_not_heard_is_in)
+{
+	struct record epoch, before;
+	uint32_t node;
+
+	job();
+	node = last(agent[0], MSG_WELCOME)->node;
+	before = *last(agent[0], MSG_EPOCH);
+	join_late(agent[0], 50, 1, 201, 4);
+	for (uint32_t r = 0; r < 4; r++)
+		if (r != 1)
+			grow(agent[r / 2], 60 + r, r, 1);
+	ready_as(srv, MSG_EPOCH_READY, number, last(srv, MSG_EPOCH)->epoch, 0);
+	epoch = *last(agent[1], MSG_EPOCH);
+	ck_assert_uint_eq(epoch.ngone, 0);
+	restart(10000);
+	agent[0] = hello(NODE_AGENT, "a");
+	held_by(agent[0], &before, node, 4, 1);
+	join_late(agent[0], 51, 1, 201, 4);
+	agent[1] = hello(NODE_AGENT, "b");
+	came_back = true;
+	held_by(agent[1], &epoch, node, 4, 2);
+	came_back = false;
+	pass_beating(11000, agent, 2);
+	for (uint32_t i = 0; i < 2; i++)
+		ready_as(agent[i], MSG_EPOCH_READY, number, epoch.epoch, 0);
+	ck_assert_uint_eq(count(agent[0], MSG_REPLY, 51), 0);
+	for (uint32_t r = 0; r < 4; r++)
+		if (r != 1)
+			grow(agent[r / 2], 70 + r, r, 1);
+	ck_answer(agent[0], 70, 0, "");
+	ck_assert_uint_eq(answer(agent[0], 51)->ids[0], number);
 }
 END_TEST
 
@@ -556,6 +596,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_machine_does_not_come_into_a_job_that_ends);
 	tcase_add_test(t, a_machine_comes_back_as_it_was);
 	tcase_add_test(t, who_waits_goes_on_waiting_when_the_scheduler_is_back);
+	tcase_add_test(t, who_is_in_by_an_epoch_that_its_agent_has_not_heard_is_in);
 	tcase_add_test(t, who_comes_while_the_scheduler_recovers_can_come_in_behind_that);
 	tcase_add_test(t, who_came_in_does_not_declare_what_it_takes_back);
 	tcase_add_test(t, who_comes_in_is_not_named_as_missing);
