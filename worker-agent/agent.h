@@ -724,7 +724,8 @@ void ad_links_show(struct ad_engine *en, const struct ad_shown *s);
 void ad_links_forget(struct ad_engine *en, struct ad_shown *s);	/* for links to come */
 /* Slabs on their way out: those that no round reads any more are taken back, and said so. */
 void ad_links_take_back(struct ad_engine *en);
-/* The job's again, to a server on this machine that may have let go of it. */
+/* The job's again, to a server that takes part anew: on this machine it may have let go of it, by
+ * RDMA it was shown nothing of a job that was not its own. */
 void ad_links_show_job(struct ad_engine *en, struct ag_peer *p, uint32_t job);
 /* Takes back what servers may write of a job; whether some of it still can be. */
 void ad_links_hide(struct ad_engine *en, uint32_t job);

@@ -559,9 +559,9 @@ void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep)
 
 	leave_gone(en, ep);
 	fill_table(en, ep);
-	show_anew(en, ep, old);
 	ag_job_epoch(&en->core, j->core[en->index], (uint32_t)ep->epoch, ep->route[en->index],
 		     ep->nroutes);
+	show_anew(en, ep, old);
 	if (ep->anew)
 		enter_world(en, ep);
 	for (uint32_t i = 0; i < ep->nmoves; i++) {

@@ -355,9 +355,7 @@ void ad_links_show_job(struct ad_engine *en, struct ag_peer *core, uint32_t job)
 	list_for_each(&((struct ad_peer *)core->user)->lanes, l) {
 		struct ad_lane *k = list_entry(l, struct ad_lane, link);
 
-		if (!k->up || !xport_by_reference(k->ep))
-			continue;
-		for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
+		for (uint32_t id = 0; k->up && id < SLABS_PER_LINK_MAX; id++)
 			if (en->shown[id].fd >= 0 && en->shown[id].job == job)
 				show_one(en, k, &en->shown[id]);
 	}
