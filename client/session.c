@@ -128,7 +128,8 @@ static struct lt_result *result_slab(tally_session *s, uint32_t id)
 
 /*
  * A result slab nobody asked for.  One that cannot be mapped (address space) is
- * remembered: the tensors that lie in it will be refused with that error.
+ * remembered: the tensors that lie in it will be refused with that error.  Its descriptor
+ * stays: an agent that is started again is handed all of them.
  */
 int lt_session_result_slab(tally_session *s, const struct msg_slab *slab)
 {
@@ -140,22 +141,26 @@ int lt_session_result_slab(tally_session *s, const struct msg_slab *slab)
 			close(fd);
 		return lt_session_protocol_error(s, "a slab of another kind, or without memory");
 	}
-	if (r) {			/* of an agent that was started again */
+	if (r && r->mem.base) {		/* of an agent that was started again */
 		if (!slab_remap(&r->mem, fd, &s->err))
 			return mapped(s, slab);
 		close(fd);
 		return s->err.code;
 	}
-	r = &s->results[s->nresults];
-	if (s->nresults == RESULT_SLABS_MAX)
+	if (r) {
+		close(r->mem.fd);
+	} else if (s->nresults == RESULT_SLABS_MAX) {
 		err_set(&s->slab_err, TALLY_EQUOTA, "more than %u result slabs",
 			RESULT_SLABS_MAX);
-	else if (slab_map(&r->mem, fd, slab->bytes, false, &s->slab_err) == 0) {
+		close(fd);
+		return 0;
+	} else {
+		r = &s->results[s->nresults++];
 		r->id = slab->id;
-		s->nresults++;
-		return mapped(s, slab);
 	}
-	close(fd);
+	if (!slab_map(&r->mem, fd, slab->bytes, false, &s->slab_err))
+		return mapped(s, slab);
+	r->mem = (struct slab){ .fd = fd, .bytes = slab->bytes };
 	return 0;
 }
 
@@ -372,7 +377,8 @@ const uint8_t *lt_session_result(const tally_session *s, uint32_t slab, uint64_t
 {
 	for (uint32_t i = 0; i < s->nresults; i++)
 		if (s->results[i].id == slab)
-			return range_ok(off, bytes, s->results[i].mem.bytes) ?
+			return s->results[i].mem.base &&
+			       range_ok(off, bytes, s->results[i].mem.bytes) ?
 			       s->results[i].mem.base + off : NULL;
 	return NULL;
 }
@@ -481,6 +487,13 @@ static int say_goodbye(tally_session *s, bool returns)
 	return rc && s->conn.fd < 0 && !s->away ? lt_session_over(s) : rc;
 }
 
+static void result_close_fd(struct slab *mem)
+{
+	if (!mem->base && mem->fd >= 0)
+		close(mem->fd);
+	slab_close_fd(mem);
+}
+
 int tally_leave(tally_session *s)
 {
 	LT_CALL(s);
@@ -509,7 +522,7 @@ int tally_leave(tally_session *s)
 		*fds[i] = -1;
 	}
 	for (uint32_t i = 0; i < s->nresults; i++)
-		slab_close_fd(&s->results[i].mem);
+		result_close_fd(&s->results[i].mem);
 	for (uint32_t i = 0; i < s->arena.nslabs; i++)
 		slab_close_fd(&s->arena.slabs[i].mem);
 	return rc;

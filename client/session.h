@@ -64,7 +64,7 @@ struct lt_slot {
 
 struct lt_result {
 	uint32_t id;
-	struct slab mem;		/* owned, read-only */
+	struct slab mem;		/* owned, read-only; base NULL: it could not be mapped */
 };
 
 /*

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -48,6 +49,7 @@ enum fake_trick {
 	SAME_ID_DECLARE,
 	FEW_DECLARE,
 	REFUSE_SECOND_DECLARE,
+	NO_ROOM_RESULTS,	/* this process has no address space for them */
 	HOLD_ROUNDS,		/* completes nothing until `release` */
 	DIE_ON_ROUND,
 	LEAVE_ON_ROUND,		/* is started again; has finished the round meanwhile, unheard */
@@ -96,6 +98,7 @@ struct fake_agent {
 	struct msg_attach back;
 	atomic_uint backs, back_round;	/* asked to take a process back, with that round done, */
 	atomic_uint back_flies;		/* and the next one in flight */
+	atomic_uint back_results;	/* slabs that were handed back */
 	struct ring_sub held[FAKE_HELD];
 	uint32_t nheld;
 	struct fake_tensor tensors[FAKE_TENSORS];
@@ -231,6 +234,20 @@ static inline void fake_on_slab_want(struct fake_agent *f, const struct msg_slab
 	atomic_fetch_add(&f->input_slabs, 1);
 }
 
+/* So much address space is left. */
+static inline void fake_tighten(uint64_t bytes)
+{
+	FILE *statm = fopen("/proc/self/statm", "r");
+	unsigned long long pages;
+	struct rlimit limit;
+
+	ASSERT(statm && fscanf(statm, "%llu", &pages) == 1);
+	fclose(statm);
+	ASSERT(getrlimit(RLIMIT_AS, &limit) == 0);
+	limit.rlim_cur = pages * PAGE_BYTES + bytes;
+	ASSERT(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
 static inline void fake_result_slab(struct fake_agent *f, uint64_t bytes)
 {
 	struct slab *s = &f->output[f->noutput];
@@ -241,6 +258,8 @@ static inline void fake_result_slab(struct fake_agent *f, uint64_t bytes)
 	ASSERT(f->noutput < FAKE_SLABS && slab_new(s, "output", bytes, false, &e) == 0);
 	ASSERT(slab_readonly_fd(s, &fd, &e) == 0 && slab_seal(s, &e) == 0);
 	m.slab = (struct msg_slab){ .id = f->noutput++, .kind = SLAB_RESULT, .bytes = s->bytes };
+	if (f->trick == NO_ROOM_RESULTS)
+		fake_tighten(s->bytes / 2);
 	fake_send(f, &m, &fd, 1);
 	close(fd);
 }
@@ -371,6 +390,7 @@ static inline bool fake_on_msg(struct fake_agent *f, const struct msg *m)
 		fake_reply(f, m->reply.req, 0, "");
 		return false;
 	case MSG_SLAB:
+		atomic_fetch_add(&f->back_results, m->slab.kind == SLAB_RESULT);
 		return true;		/* handed back: it is here */
 	case MSG_DECLARED:
 		f->back_round = m->declared.tensors[0].round;

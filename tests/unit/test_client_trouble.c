@@ -363,6 +363,34 @@ START_TEST(descriptor_tells_of_rounds_though_another_call_came_back)
 }
 END_TEST
 
+/* An agent that is started again takes no results with a gap in their numbers. */
+START_TEST(results_that_could_not_be_mapped_are_handed_back)
+{
+	const tally_tensor_desc large = {
+		.name = "v", .dtype = TALLY_FLOAT32, .count = 4u << 20,
+	};
+	int before = open_descriptors();
+	struct rlimit was;
+	tally_tensor *t;
+	float x = 1;
+
+	start(LEAVE_ON_ROUND);
+	agent->at_once = true;
+	declare("u", TALLY_FLOAT32, 1);
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &was), 0);
+	agent->trick = NO_ROOM_RESULTS;
+	ck_assert_int_eq(tally_declare(s, &large, 1, &t), TALLY_ENOMEM);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &was), 0);
+	expect_text("tensor v: mapping a slab");
+	agent->trick = LEAVE_ON_ROUND;
+	wait_ok(push(declare("w", TALLY_FLOAT32, 1), &x, &x));
+	ck_assert_uint_eq(agent->backs, 1);
+	ck_assert_uint_eq(agent->back_results, 3);
+	finish();
+	ck_assert_int_eq(open_descriptors(), before);
+}
+END_TEST
+
 /* They are tried again like an agent that is not there. */
 START_TEST(descriptors_that_are_used_up_when_the_agent_is_back_are_waited_for)
 {
@@ -647,6 +675,7 @@ int main(void)
 	tcase_add_test(tc, descriptor_tells_of_rounds_though_another_call_came_back);
 	tcase_add_test(tc, descriptor_falls_silent_while_the_agent_is_away_and_after);
 	tcase_add_test(tc, agent_that_comes_back_hears_first_what_was_handed_back);
+	tcase_add_test(tc, results_that_could_not_be_mapped_are_handed_back);
 	tcase_add_test(tc, descriptors_that_are_used_up_when_the_agent_is_back_are_waited_for);
 	tcase_add_test(tc, detach_does_not_wait_to_be_taken_back);
 	tcase_add_test(tc, detach_goes_to_the_next_agent_when_one_dies_of_it);
