@@ -661,6 +661,7 @@ START_TEST(slab_that_finds_no_memory_ends_its_link)
 	heap_own = true;
 	agent_connect();
 	ck_assert_int_eq(slab_new(&one, "one", PAGE_BYTES, false, &e), 0);
+	settle(0);			/* both engines have begun */
 	heap_fail_others = true;
 	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 5, one.fd, one.bytes), 0);
 	until = loop_now() + mono_ms(2000);
