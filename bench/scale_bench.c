@@ -24,11 +24,13 @@
 #include "scheduler/sched_core.h"
 
 #define HEARTBEAT_SECONDS 10u
+#define WAIT_SECONDS	2u
 
 #define PEAK_MB_MAX		32.0
 #define SENT_MB_MAX		1400.0
 #define LONGEST_MS_MAX		400.0
 #define SECOND_MS_MAX		200.0	/* of heartbeats: a fifth of a CPU */
+#define STUCK_MS_MAX		200.0
 #define LIFE_MS_MAX		30000.0
 #define PLANNER_MS_MAX		1000.0
 
@@ -47,7 +49,7 @@ static struct {
 	uint8_t *buf;
 	size_t cap;
 	struct phase p, life;		/* life: all phases */
-	uint64_t heartbeats_ns, planner_ns;
+	uint64_t heartbeats_ns, waits_ns, stuck_ns, planner_ns;
 	uint32_t job;			/* its number, from the answers to RANK_JOIN */
 	uint64_t epoch;
 	uint32_t refused;
@@ -315,12 +317,12 @@ static void declare_phases(void)
 	free_tensors(one, tensors);
 }
 
-static void heartbeats(void)
+static void beat_for(uint32_t seconds)
 {
 	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "" } };
 	uint32_t nodes = agents + servers;
 
-	for (uint32_t s = 0; s < HEARTBEAT_SECONDS; s++) {
+	for (uint32_t s = 0; s < seconds; s++) {
 		for (uint32_t i = 0; i < nodes; i++) {
 			w.now += (mono_t)(NS_PER_SEC / nodes);
 			m.heartbeat.seq++;
@@ -329,6 +331,11 @@ static void heartbeats(void)
 				step((struct sched_event){ .type = SCHED_EV_TIMER });
 		}
 	}
+}
+
+static void heartbeats(void)
+{
+	beat_for(HEARTBEAT_SECONDS);
 	w.heartbeats_ns = w.p.core_ns + w.p.encode_ns;
 	phase_end("heartbeats, 10 seconds");
 }
@@ -357,6 +364,34 @@ static void questions(void)
 
 	say(0, &m);
 	phase_end("tally status");
+}
+
+/* An agent is stopped: all others tell of as many rounds as they may, and of a link. */
+static void rounds_wait(void)
+{
+	struct msg_wait row[STUCK_ROWS_MAX];
+	struct msg m = { .type = MSG_STUCK, .stuck = { .job = w.job, .waits = row } };
+
+	for (uint32_t i = 0; i < STUCK_ROWS_MAX; i++)
+		row[i] = (struct msg_wait){ .tensor = 1 + i % tensors, .round = 1 + i / tensors,
+					    .chunks = 1, .kind = WAIT_MACHINE };
+	row[STUCK_ROWS_MAX - 1].kind = WAIT_LINK;
+	row[STUCK_ROWS_MAX - 1].who = agents + servers;		/* the last one's number */
+	m.stuck.nwaits = STUCK_ROWS_MAX;
+	for (uint32_t a = 1; a < agents; a++)
+		say(a, &m);
+	phase_end("rounds wait for an agent");
+	beat_for(WAIT_SECONDS);
+	w.waits_ns = w.p.core_ns + w.p.encode_ns;
+	phase_end("they wait for 2 seconds");
+	say(0, &(struct msg){ .type = MSG_QUERY, .query = {
+		.req = 45000000, .what = QUERY_STUCK, .job = "" } });
+	w.stuck_ns = w.p.core_ns + w.p.encode_ns;
+	phase_end("tally tensors --stuck");
+	m.stuck.nwaits = 0;
+	for (uint32_t a = 1; a < agents; a++)
+		say(a, &m);
+	phase_end("they go on");
 }
 
 /* The last server; servers say that they are ready, then agents that all has moved. */
@@ -405,6 +440,7 @@ static void scheduler(void)
 	barriers();
 	heartbeats();
 	questions();
+	rounds_wait();
 	drain();
 	loss();
 	sched_free(w.core);
@@ -521,6 +557,9 @@ static bool within_limits(void)
 	ok &= keeps("longest event, CPU ms", (double)w.life.longest_ns / 1e6, LONGEST_MS_MAX);
 	ok &= keeps("a second of heartbeats, CPU ms",
 		    (double)w.heartbeats_ns / HEARTBEAT_SECONDS / 1e6, SECOND_MS_MAX);
+	ok &= keeps("a second while rounds wait, CPU ms",
+		    (double)w.waits_ns / WAIT_SECONDS / 1e6, SECOND_MS_MAX);
+	ok &= keeps("tally tensors --stuck, CPU ms", (double)w.stuck_ns / 1e6, STUCK_MS_MAX);
 	ok &= keeps("all events, CPU ms", (double)w.life.core_ns / 1e6, LIFE_MS_MAX);
 	ok &= keeps("planner and map, CPU ms", (double)w.planner_ns / 1e6, PLANNER_MS_MAX);
 	return ok;

@@ -788,7 +788,8 @@ void late_drop(struct sched *s, struct sched_job *j);
 /* sched_stuck.c */
 void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m);
 void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r);
-void stuck_text(struct text *t, const struct sched_job *j);	/* nothing, if nothing waits */
+/* Nothing, if nothing waits. */
+void stuck_text(struct sched *s, struct text *t, const struct sched_job *j);
 void stuck_drop(struct sched *s, struct sched_job *j);
 /* A machine that is there and has no link to that server, or NULL. */
 const char *stuck_no_link(const struct sched_job *j, uint32_t server);

@@ -52,7 +52,7 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 	} else if (j->state == SJ_UP && epoch_waiting(j)[0]) {
 		text_add(&t, "%s", epoch_waiting(j));
 	} else if (j->state == SJ_UP) {
-		stuck_text(&t, j);
+		stuck_text(s, &t, j);
 	} else if (j->state == SJ_HELD) {
 		for (uint32_t i = 0; i < j->nmachines; i++) {
 			if (!j->machines[i].held)

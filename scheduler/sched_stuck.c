@@ -12,9 +12,29 @@
 
 struct sched_stuck {
 	mono_t at;
-	uint32_t n;
+	uint32_t n, nlinks;
+	uint32_t *link;			/* servers' numbers, each once; behind the rows */
 	struct msg_wait row[];
 };
+
+static bool lacks_link(const struct sched_stuck *st, uint32_t server)
+{
+	for (uint32_t i = 0; i < st->nlinks; i++) {
+		if (st->link[i] == server)
+			return true;
+	}
+	return false;
+}
+
+/* Each timer asks after each server: there are few links among the rows, if any. */
+static void note_links(struct sched_stuck *st)
+{
+	st->link = (uint32_t *)(void *)(st->row + st->n);
+	for (uint32_t i = 0; i < st->n; i++) {
+		if (st->row[i].kind == WAIT_LINK && !lacks_link(st, st->row[i].who))
+			st->link[st->nlinks++] = st->row[i].who;
+	}
+}
 
 void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m)
 {
@@ -26,11 +46,13 @@ void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m
 		s->counters.strays++;
 		return;
 	}
-	st = m->nwaits ? sched_alloc(s, sizeof(*st) + m->nwaits * sizeof(*st->row)) : NULL;
+	st = m->nwaits ? sched_alloc(s, sizeof(*st) + m->nwaits * (sizeof(*st->row) +
+								    sizeof(*st->link))) : NULL;
 	if (st) {
 		st->at = s->now;
 		st->n = m->nwaits;
 		memcpy(st->row, m->waits, m->nwaits * sizeof(*st->row));
+		note_links(st);
 	}
 	if (MUTATE(32) && !st)
 		return;
@@ -39,6 +61,28 @@ void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m
 }
 
 /* ---- who it is ---- */
+
+/* Those that are not lost, by machine: m's are rank[first[m]] and on, up to first[m + 1]. */
+struct ranks {
+	uint32_t *first, *rank;
+};
+
+static bool sort_ranks(struct sched *s, const struct sched_job *j, struct ranks *by)
+{
+	by->first = out_scratch(s, (j->nmachines + 1) * sizeof(*by->first));
+	by->rank = out_scratch(s, j->world * sizeof(*by->rank));
+	if (!by->first || !by->rank)
+		return false;
+	for (uint32_t r = 0; r < j->world; r++)
+		by->first[j->ranks[r].machine] += j->ranks[r].state != SR_LOST;
+	for (uint32_t m = 1; m <= j->nmachines; m++)
+		by->first[m] += by->first[m - 1];
+	for (uint32_t r = j->world; r-- > 0; ) {
+		if (j->ranks[r].state != SR_LOST)
+			by->rank[--by->first[j->ranks[r].machine]] = r;
+	}
+	return true;
+}
 
 /* What a row of an agent says, put together with what others say of themselves. */
 struct found {
@@ -91,7 +135,8 @@ static bool says_why(const struct sched_job *j, const struct sched_part *p,
 	return false;
 }
 
-static bool find_machine(const struct sched_job *j, const struct msg_wait *w, struct found *f)
+static bool find_machine(const struct sched_job *j, const struct ranks *by,
+			 const struct msg_wait *w, struct found *f)
 {
 	uint32_t m;
 
@@ -99,21 +144,19 @@ static bool find_machine(const struct sched_job *j, const struct msg_wait *w, st
 		return false;
 	m = MUTATE(38) ? (w->who + 1) % j->nmachines : w->who;
 	f->node = j->machines[m].node;
-	for (uint32_t r = 0; r < j->world && f->nranks < LOCAL_RANKS_MAX; r++) {
-		if (j->ranks[r].machine == m && j->ranks[r].state != SR_LOST)
-			f->ranks[f->nranks++] = r;
-	}
+	for (uint32_t i = by->first[m]; i < by->first[m + 1] && f->nranks < LOCAL_RANKS_MAX; i++)
+		f->ranks[f->nranks++] = by->rank[i];
 	return f->node && f->nranks;
 }
 
-static bool find(const struct sched_job *j, const struct sched_part *p, const struct msg_wait *w,
-		 struct found *f)
+static bool find(const struct sched_job *j, const struct ranks *by, const struct sched_part *p,
+		 const struct msg_wait *w, struct found *f)
 {
 	*f = (struct found){ .tensor = tensor_by_id(j, w->tensor) };
 	if (!f->tensor || !w->chunks)
 		return false;
 	if (w->kind == WAIT_MACHINE)
-		return find_machine(j, w, f);
+		return find_machine(j, by, w, f);
 	if (of_server(w))
 		return find_server(j, w, f);
 	f->node = p->node;
@@ -171,13 +214,13 @@ static bool fill(struct sched *s, const struct sched_job *j, const struct msg_wa
 }
 
 static bool add(struct sched *s, struct table *t, const struct sched_job *j,
-		const struct sched_part *p, const struct msg_wait *w)
+		const struct ranks *by, const struct sched_part *p, const struct msg_wait *w)
 {
 	uint64_t age = w->age_ms + (uint64_t)((s->now - p->stuck->at) / NS_PER_MS);
 	struct msg_stuck_row *row;
 	struct found f;
 
-	if (!find(j, p, w, &f))
+	if (!find(j, by, p, w, &f))
 		return true;
 	row = row_of(t, j, w, &f);
 	if (!row && (t->n == STUCK_REPORT_MAX || !fill(s, j, w, &f, &t->row[t->n])))
@@ -193,14 +236,17 @@ static bool add(struct sched *s, struct table *t, const struct sched_job *j,
 void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r)
 {
 	struct table t = { .row = (struct msg_stuck_row *)r->stuck, .n = r->nstuck };
+	struct ranks by;
 
 	if (!t.row)
 		t.row = out_scratch(s, STUCK_REPORT_MAX * sizeof(*t.row));
-	for (uint32_t m = 0; t.row && m < j->nmachines; m++) {
+	if (!t.row || !sort_ranks(s, j, &by))
+		return;			/* none of the report is sent */
+	for (uint32_t m = 0; m < j->nmachines; m++) {
 		const struct sched_part *p = &j->machines[m];
 
 		for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
-			if (!add(s, &t, j, p, &p->stuck->row[i]))
+			if (!add(s, &t, j, &by, p, &p->stuck->row[i]))
 				break;
 		}
 	}
@@ -226,15 +272,19 @@ static void text_found(struct text *t, const struct found *f, const struct msg_w
 	text_add(t, ", tensor %.64s round %u", f->tensor->name, w->round);
 }
 
-void stuck_text(struct text *t, const struct sched_job *j)
+void stuck_text(struct sched *s, struct text *t, const struct sched_job *j)
 {
+	struct ranks by;
+
+	if (!sort_ranks(s, j, &by))
+		return;
 	for (uint32_t m = 0; m < j->nmachines; m++) {
 		const struct sched_part *p = &j->machines[m];
 
 		for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
 			struct found f;
 
-			if (find(j, p, &p->stuck->row[i], &f)) {
+			if (find(j, &by, p, &p->stuck->row[i], &f)) {
 				text_found(t, &f, &p->stuck->row[i], p->name);
 				return;
 			}
@@ -247,12 +297,8 @@ const char *stuck_no_link(const struct sched_job *j, uint32_t server)
 	for (uint32_t m = 0; m < j->nmachines; m++) {
 		const struct sched_part *p = &j->machines[m];
 
-		if (!p->stuck || !p->node || p->node->state != SN_UP)
-			continue;
-		for (uint32_t i = 0; i < p->stuck->n; i++) {
-			if (p->stuck->row[i].kind == WAIT_LINK && p->stuck->row[i].who == server)
-				return p->name;
-		}
+		if (p->stuck && p->node && p->node->state == SN_UP && lacks_link(p->stuck, server))
+			return p->name;
 	}
 	return NULL;
 }
