@@ -67,8 +67,16 @@ def a_step_after_shutdown_is_an_error():
     assert torch.equal(parameters(model), parameters(mlp()))
 
 
+def normalizing_by_what_was_learned_needs_no_job():
+    norm = hvd.SyncBatchNorm(3).eval()
+    x = torch.randn(4, 3)
+    assert torch.equal(norm(x), torch.nn.BatchNorm1d(3).eval()(x))
+    raises(ValueError, "not been initialized", norm.train(), x)
+
+
 def main():
     rig.start_gloo()
+    normalizing_by_what_was_learned_needs_no_job()
     for story in (
         a_model_that_differs_may_be_mended,
         a_step_after_close_is_of_all_ranks,
@@ -79,6 +87,7 @@ def main():
         hvd.shutdown()
         rig.meet()
         print(f"rank {dist.get_rank()}: {story.__name__}", flush=True)
+    normalizing_by_what_was_learned_needs_no_job()
     dist.destroy_process_group()
     print("all well")
 

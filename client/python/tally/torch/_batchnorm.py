@@ -20,7 +20,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             raise ValueError(f"SyncBatchNorm wants at least two dimensions, not {input.dim()}")
 
     def forward(self, input):
-        if _world.size() == 1 or (not self.training and self.running_mean is not None):
+        if (not self.training and self.running_mean is not None) or _world.size() == 1:
             return super().forward(input)
         self._check_input_dim(input)
         x = input.to(torch.promote_types(input.dtype, torch.float32))
