@@ -67,6 +67,16 @@ def a_step_after_shutdown_is_an_error():
     assert torch.equal(parameters(model), parameters(mlp()))
 
 
+def a_wrapped_optimizer_is_not_wrapped():
+    model = mlp()
+    for first in ({}, {"cross_barrier": model}):
+        optimizer = wrapped(model, **first)
+        for then in ({}, {"cross_barrier": model}):
+            raises(ValueError, "a DistributedOptimizer already: wrap it once",
+                   lambda: hvd.DistributedOptimizer(optimizer, **then))  # noqa: B023
+        optimizer.close()
+
+
 def normalizing_by_what_was_learned_needs_no_job():
     norm = hvd.SyncBatchNorm(3).eval()
     x = torch.randn(4, 3)
@@ -81,6 +91,7 @@ def main():
         a_model_that_differs_may_be_mended,
         a_step_after_close_is_of_all_ranks,
         a_step_after_shutdown_is_an_error,
+        a_wrapped_optimizer_is_not_wrapped,
     ):
         hvd.init(tally.Session(job=story.__name__))
         story()

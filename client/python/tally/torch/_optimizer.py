@@ -263,6 +263,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     product is 1 / size(), for the mean, or 1, for the sum.
     """
     del num_groups, groups
+    if isinstance(optimizer, _Base):
+        raise ValueError("the optimizer is a DistributedOptimizer already: wrap it once")
     op = _scaled(op, pre_scale_factor, post_scale_factor)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor goes with op=Average only")
