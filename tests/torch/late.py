@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tally
 import tally.torch as hvd
+from tally.torch._exchange import Exchange
 
 SOON_S = 0.3  # rank 0's limit for the round that rank 1 is late for
 
@@ -185,12 +186,26 @@ def the_limit_holds_for_what_is_new(_):
     hvd.shutdown()
 
 
+def a_round_without_room_has_a_deadline(session):
+    """The agent's ring is full, and stays so."""
+    exchange, heard = Exchange.of(session), []
+    (channel,) = exchange.call(exchange.declare, [("x", (1,), "float32")])
+
+    def full(_):
+        raise tally.TallyError(-1, "the ring is full")
+
+    exchange.call(exchange.start, channel, full, heard.append, SOON_S)
+    rig.wait_until("its deadline is over", lambda: heard)
+    assert f"tensor x: not done after {SOON_S} s" in str(heard[0]), heard
+
+
 def main():
     rig.start_gloo()
     for story in (
         an_optimizer_is_final,
         a_hook_is_final,
         the_limit_holds_for_what_is_new,
+        a_round_without_room_has_a_deadline,
     ):
         with tally.Session(job=story.__name__) as session:
             story(session)

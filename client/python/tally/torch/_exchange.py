@@ -350,13 +350,14 @@ class Exchange:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_S
-        there = {r: None for f in [*self._flying, *self._line] for r in f.channel.rounds}
+        first = [*self._flying, *self._ready, *self._line]
+        there = {r: None for f in first for r in f.channel.rounds}
         for round_ in [r for r in there if r.done and r.deadline < now]:
             round_.end(self._say_late(round_))
 
     def _say_late(self, round_):
         name = round_.channel.tensor.name
-        text = f"tensor {name}: not done after {round_.timeout:g} s, nor the round before"
+        text = f"tensor {name}: not done after {round_.timeout:g} s, nor what comes before"
         try:
             if round_.ticket and not round_.ticket.test():
                 round_.ticket.wait(0)
@@ -369,7 +370,8 @@ class Exchange:
         looks = [r.look_s for r in self._flying if r.look_s]
         if self._line:
             looks.append(SOON_S)
-        return min(looks, default=_CHECK_S) if self._flying or looks else None
+        waits = self._flying or self._ready or looks
+        return min(looks, default=_CHECK_S) if waits else None
 
     def _turn(self, orders=False):
         """Waits for something to do, and does it."""
