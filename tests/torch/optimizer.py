@@ -714,6 +714,11 @@ def small_calls():
     for n in range(100):  # more sizes than channels are kept
         assert (hvd.allreduce(torch.full((n,), 1.0)) == 1).all()
     assert len(rig.tensors()) <= 2 * 64
+    calls = hvd._world.collectives()
+    with mock.patch("tally.torch._collective.CHANNELS_MAX", 2):  # a gather has more in any case
+        hvd.allgather(torch.ones(7))
+        with mock.patch.object(calls.exchange, "declare", side_effect=AssertionError):
+            hvd.allgather(torch.ones(7))
     hvd.barrier()
     raises((ValueError, tally.TallyError), "bool", hvd.allreduce, torch.ones(2).bool())
 

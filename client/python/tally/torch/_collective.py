@@ -20,7 +20,8 @@ from .._session import TallyTimeout
 from . import _device, _memory
 from ._exchange import Exchange
 
-CHANNELS_MAX = 64  # kept for later use
+CHANNELS_MAX = 64  # kept for later use; in large jobs GATHERS_MAX for each rank
+GATHERS_MAX = 4  # of other sizes, each with a channel for every rank
 KEPT_BYTES_MAX = 256 << 20
 DIMS_MAX = 8  # of a declared shape
 
@@ -138,7 +139,8 @@ class Collectives:
         """The channel, and its block in that place: another machine may use another place."""
         key = kind, dtype, shape
         if key not in self._kept:
-            self._drop_to(CHANNELS_MAX - 1, KEPT_BYTES_MAX - bytes_of(key))
+            most = max(CHANNELS_MAX, GATHERS_MAX * self.world)
+            self._drop_to(most - 1, KEPT_BYTES_MAX - bytes_of(key))
             try:
                 with self.exchange.numbered(self._name) as made:
                     (channel,) = self.exchange.declare([(
