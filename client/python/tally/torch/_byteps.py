@@ -41,7 +41,8 @@ def suspend():
     """Is not there: an error says what is."""
     raise NotImplementedError(
         "tally.torch has no suspend(): call shutdown(), and later init() in all ranks of the new "
-        "job; a job that loses ranks goes on with tally.Session(on_loss='shrink')"
+        "job; one that loses ranks goes on with tally.Session(on_loss='shrink'), but without "
+        "gathers, and nobody comes back"
     )
 
 
