@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts do at the wrong time, run as both of two ranks: it works, or an error says why."""
 
+import collections
+
 import rig
 import torch
 import torch.distributed as dist
@@ -77,6 +79,32 @@ def a_wrapped_optimizer_is_not_wrapped():
         optimizer.close()
 
 
+def two_optimizers_may_cross_with_one_model():
+    """Whose layers are read by their attributes, also when one of the two is closed."""
+    def run(cross):
+        model = mlp()
+        halves = [list(model[:2].parameters()), list(model[2:].parameters())]
+        both = [hvd.DistributedOptimizer(torch.optim.SGD(half, lr=0.1),
+                                         cross_barrier=model if cross else None)
+                for half in halves]
+        reads = []
+        for step in range(4):
+            for optimizer in both:
+                optimizer.zero_grad()
+            loss_of(model, hvd.rank(), step).backward()
+            for optimizer in both:
+                optimizer.step()
+            reads += [layer.weight.detach().clone() for layer in (model[4], model[2], model[0])]
+            if step == 2:
+                both.pop(0).close()
+        both[0].close()
+        assert type(model[0]._parameters) in (dict, collections.OrderedDict)
+        return reads
+
+    for got, want in zip(run(True), run(False)):
+        assert torch.equal(got, want), (got - want).abs().max()
+
+
 def normalizing_by_what_was_learned_needs_no_job():
     norm = hvd.SyncBatchNorm(3).eval()
     x = torch.randn(4, 3)
@@ -92,6 +120,7 @@ def main():
         a_step_after_close_is_of_all_ranks,
         a_step_after_shutdown_is_an_error,
         a_wrapped_optimizer_is_not_wrapped,
+        two_optimizers_may_cross_with_one_model,
     ):
         hvd.init(tally.Session(job=story.__name__))
         story()

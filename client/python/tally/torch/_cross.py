@@ -172,13 +172,14 @@ class _Guarded(dict):
     nn.Module's attributes come from there.  Copies, and pickles, are plain ones.
     """
 
-    def __init__(self, parameters, wait):
+    def __init__(self, parameters):
         super().__init__(parameters)
-        self._plain, self._wait = type(parameters), wait
+        self._plain, self.waits = type(parameters), []  # those of several optimizers
 
     def __getitem__(self, name):
         p = super().__getitem__(name)
-        self._wait((p,))
+        for wait in self.waits:
+            wait((p,))
         return p
 
     def plain(self):
@@ -193,13 +194,18 @@ class _Guard:
     """Has wait((parameter,)) called whenever somebody asks the module for one, until remove()."""
 
     def __init__(self, module, wait):
-        self._module = module
+        self._module, self._wait = module, wait
         if type(module._parameters) in (dict, collections.OrderedDict):  # compiled ones have others
-            module._parameters = _Guarded(module._parameters, wait)
+            module._parameters = _Guarded(module._parameters)
+        if isinstance(module._parameters, _Guarded):
+            module._parameters.waits.append(wait)
 
     def remove(self):
-        if isinstance(self._module._parameters, _Guarded):
-            self._module._parameters = self._module._parameters.plain()
+        guarded = self._module._parameters
+        if isinstance(guarded, _Guarded) and self._wait in guarded.waits:
+            guarded.waits.remove(self._wait)
+            if not guarded.waits:
+                self._module._parameters = guarded.plain()
 
 
 def kept(value):
