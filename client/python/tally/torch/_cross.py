@@ -239,11 +239,16 @@ def update_one(optimizer, wrapped):
         alone.__dict__.pop("step", None)
         group = {**options, "params": [p]}
         alone.param_groups = [group]
+        before = dict(alone.__dict__)
         with torch.no_grad():
             alone.step()
         wrote = [k for k, v in group.items() if k != "params" and v is not options.get(k, group)]
+        # torch's own optimizers note there what they have checked, or warned of
+        wrote += [k for k, v in alone.__dict__.items()
+                  if v is not before.get(k, group) and not isinstance(v, bool)]
         if wrote:
-            raise ValueError(f"{wrapped.__name__}.step() keeps {', '.join(wrote)} for the group, "
-                             "so that no update can cross the barrier: leave cross_barrier out")
+            raise ValueError(f"{wrapped.__name__}.step() keeps {', '.join(wrote)} for all its "
+                             "parameters, so that no update can cross the barrier: leave "
+                             "cross_barrier out")
 
     return update
