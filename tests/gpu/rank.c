@@ -13,7 +13,7 @@
  * one has not, and is compared with the sum of the same values in host memory: bit by bit
  * with --exact.  --lost: rank 1 dies in the middle; --fails: its group of GPUs does.  Then
  * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
- * no GPU; --host: nor does it then, and declares a tensor, for which it has 1 s; --mixed: it
+ * no GPU; --host: nor does it then, and declares a tensor, for which it has 5 s; --mixed: it
  * alone wants exact sums; --crossed: it starts two rounds the other way round.
  * --captures: before each round a graph is captured on the stream, and no round gets into it.
  * --late: two ranks, exact; on rank 0's GPU a result is stuck behind a round that rank 1 begins
@@ -625,7 +625,7 @@ int main(int argc, char **argv)
 			rounds = (uint32_t)atoi(optarg);
 	}
 	if (host && me && atoi(me) == 1)
-		how.timeout_ms = 1000;
+		how.timeout_ms = 5000;
 	must(tally_attach(&how, &s), "attach");
 	rank = (uint32_t)tally_rank(s);
 	world = (uint32_t)tally_world_size(s);

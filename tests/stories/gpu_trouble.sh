@@ -63,12 +63,12 @@ play scatter.topo --host
 waits='tally_gpu_open\(\) on machine .* waits for rank 1$'
 heard "ETIMEDOUT: tensor 'a' .* not declared it; $waits" 1
 heard "EWORKERLOST: .*rank 1 .*; $waits" 0 2 3
-export TALLY_TIMEOUT_MS=1000
+export TALLY_TIMEOUT_MS=5000		# for four attaches at once, too
 play scatter.topo --shy
 heard 'ETIMEDOUT: on machine .* these have not said which GPU they have: rank 1$' 0 2 3
 
 # A group that does not come about: the deadline is the one that was said, and no multiple of it.
-export DOUBLE_GPUS=g0,g1,g2,g3 TALLY_TIMEOUT_MS=5000
+export DOUBLE_GPUS=g0,g1,g2,g3
 before=$SECONDS
 DOUBLE_STALLS=1 expect_status 1 timeout 100 "$BIN/tally" local --ranks 2 --agent-arg \
 	"--topology=$ROOT/tests/data/gpu/scatter.topo" -- "$GPU/rank" "$PLUGIN"

@@ -59,7 +59,7 @@ cat > "$TMP/rank.sh" << 'END'
 exec "$0" bench -b 4K -e $end -n 1 -w 0 "$@"
 END
 for json in --json ''; do
-	expect_status 1 env TALLY_TIMEOUT_MS=3000 "$BIN/tally" local --agents 2 --ranks 2 -- \
+	expect_status 1 env TALLY_TIMEOUT_MS=8000 "$BIN/tally" local --agents 2 --ranks 2 -- \
 		bash -c "$(cat "$TMP/rank.sh")" "$BIN/tally" $json
 	expect_text "$TMP/err" '^tally bench: .*rank 1'
 	[ -n "$json" ] || continue

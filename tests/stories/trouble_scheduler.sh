@@ -35,7 +35,7 @@ start_agent a0
 start_agent a1
 start_server s0
 for d in a0 a1 s0; do wait_line 10 $d "scheduler $SCHEDULER lost.*trying again"; done
-TROUBLE_TIMEOUT=1 start_rank none 0 1 a0
+TROUBLE_TIMEOUT=5 start_rank none 0 1 a0
 expect_error 40 none.0 'ESCHED .*cannot be reached; is tally-scheduler running'
 start_rank early 0 2 a0 declare:w:1000 rounds:w:2
 start_rank early 1 2 a1 declare:w:1000 rounds:w:2
@@ -48,7 +48,7 @@ say 'none there: daemons keep trying and say so, attach says ESCHED, who waits g
 # ---- killed while jobs train ----
 start_rank job 0 2 a0 declare:w:100000 "train:w:$TMP/enough" declare:x:3000 barrier:30 rounds:x:3
 start_rank job 1 2 a1 declare:w:100000 "train:w:$TMP/enough" declare:x:3000 barrier:30 rounds:x:3
-TROUBLE_TIMEOUT=1 start_rank ask 0 1 a0 "until:$TMP/ask" declare:late:10
+TROUBLE_TIMEOUT=5 start_rank ask 0 1 a0 "until:$TMP/ask" declare:late:10
 start_rank meet 0 2 a0 "until:$TMP/meet" say:there barrier:60
 start_rank meet 1 2 a1 say:there barrier:60 say:through
 start_rank gone 0 2 a0 declare:w:100000 "train:w:$TMP/never"
