@@ -215,15 +215,19 @@ start_daemon()
 
 has_port() { [ -s "$1" ]; }
 
-# start_scheduler [OPTION...]: on any port of 127.0.0.1; $SCHEDULER is where it listens.
 LOOPBACK=127.0.0.1
+# Of this story alone, for who comes again where it was: a port of 127.0.0.1 that is free for a
+# moment others may have been given by then.
+OWN_LOOPBACK=127.$(( 64 + ($$ >> 16 & 63) )).$(( $$ >> 8 & 255 )).$(( $$ & 255 ))
+
+# start_scheduler [OPTION...]: on any port of that; $SCHEDULER is where it listens.
 start_scheduler()
 {
 	rm -f "$TMP/port"
-	start_daemon scheduler "$BIN/tally-scheduler" --listen "$LOOPBACK:0" \
+	start_daemon scheduler "$BIN/tally-scheduler" --listen "$OWN_LOOPBACK:0" \
 		--state-dir "$TMP/state" --port-file "$TMP/port" "$@"
 	wait_until 10 'the scheduler writes its port' has_port "$TMP/port"
-	SCHEDULER=$LOOPBACK:$(tr -d '[:space:]' < "$TMP/port")
+	SCHEDULER=$OWN_LOOPBACK:$(tr -d '[:space:]' < "$TMP/port")
 	export TALLY_SCHEDULER=$SCHEDULER
 }
 

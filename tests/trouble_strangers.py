@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A crowd that says nothing.
 
-	trouble_strangers.py PORT|PATH COUNT
+	trouble_strangers.py HOST:PORT|PATH COUNT
 
-Opens COUNT connections to PORT of 127.0.0.1, or to the Unix socket PATH, and
-sends nothing.  One that the other side closes is opened again, until the crowd
-is killed.  "crowded" is printed when all were open once.
+Opens COUNT connections to HOST:PORT, or to the Unix socket PATH, and sends nothing.  One that
+the other side closes is opened again, until the crowd is killed.  "crowded" is printed when all
+were open once.
 """
 import resource
 import select
@@ -25,11 +25,12 @@ def main():
     poll, crowd = select.poll(), {}
 
     def come():
-        if where.isdigit():
-            s = socket.create_connection(("127.0.0.1", int(where)))
-        else:
+        if "/" in where:
             s = socket.socket(socket.AF_UNIX)
             s.connect(where)
+        else:
+            host, port = where.split(":")
+            s = socket.create_connection((host, int(port)))
         crowd[s.fileno()] = s
         poll.register(s, select.POLLIN)
 

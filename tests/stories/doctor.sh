@@ -89,8 +89,7 @@ expect_status 0 "$BIN/tally" doctor --peer "$(sed -n 's/^listens on //p' "$TMP/a
 	--bytes 1M
 wait "$PID" || fail 'one on any port ended badly'
 
-# An address of our own: a port of 127.0.0.1 that is free now another test may have a moment later.
-addr=127.$(( 64 + ($$ >> 16 & 63) )).$(( $$ >> 8 & 255 )).$(( $$ & 255 ))
+addr=$OWN_LOOPBACK
 listens() { ss -Hltn "src $addr:7479" | grep -q .; }
 
 expect_status 1 "$BIN/tally" doctor --peer "$addr"

@@ -27,8 +27,7 @@ tuning()
 }
 
 # ---- none there ----
-# On an address of its own: others that choose a port here while it is gone may choose that one.
-LOOPBACK=127.0.0.2 start_scheduler
+start_scheduler
 kill_now scheduler KILL
 wait_until 5 'the scheduler is gone' ended scheduler
 start_agent a0

@@ -8,7 +8,8 @@
 
 ulimit -Sn 512			# the daemons know how to get more
 start_cluster 2 1
-start_daemon crowd "$PYTHON" "$ROOT/tests/trouble_strangers.py" "$(cat "$TMP/s0.port")" 1100
+start_daemon crowd "$PYTHON" "$ROOT/tests/trouble_strangers.py" \
+	"$LOOPBACK:$(cat "$TMP/s0.port")" 1100
 wait_line 20 crowd '^crowded'
 wait_line 10 s0 '1024 connections say nothing'
 works amid a0 a1
@@ -21,7 +22,7 @@ has_line s0 'reason not a hello' && fail 'those who close without a word are no 
 for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
 say 'and after it'
 
-for where in "$TMP/a0.sock" "${SCHEDULER##*:}"; do
+for where in "$TMP/a0.sock" "$SCHEDULER"; do
 	start_daemon crowd "$PYTHON" "$ROOT/tests/trouble_strangers.py" "$where" 1100
 	wait_line 20 crowd '^crowded'
 	works "beside-${where##*[:/]}" a0 a1
