@@ -6,7 +6,8 @@
 
 Steps of TENSORS rounds each; from step GROW_FROM on all call grow() behind each step, once
 the file GROW_GATE is there; with a number in it, as long as the step is below that.  Who comes
-in is given the step and the parameters by rank 0.
+in is given the step and the parameters by rank 0.  Step GROW_FROM itself waits for the file
+GROW_LOST, if that is said: who is to be lost before it is by then.
 A line for each step: the world of each tensor's result and a hash of its bits, and a hash of
 the parameters.  grow_rank.c does the same in C, and their lines can be compared.
 """
@@ -68,6 +69,8 @@ def main():
     while now[0] < steps:
         now[0] += 1
         step, row = int(now[0]), []
+        while step == grow_from and not os.path.exists(os.environ.get("GROW_LOST", "/")):
+            time.sleep(0.01)
         tickets, start = [], time.monotonic()
         for k, array in enumerate(arrays):
             fill(array, s.rank, k, step)

@@ -20,13 +20,14 @@ wait_until 60 'all nodes are registered' nodes_up 6
 	-Wl,-rpath,"$LIB" 2> "$TMP/cc.log" ||
 	fail 'grow_rank.c does not compile'
 
-STEPS=80 FROM=20		# from there on they wait for the gate
+STEPS=80 FROM=20		# for that they wait until all are lost, behind it for the gate
 NOT_TO=65			# nor are they done when the gate is shut late
 # start_grow NAME JOB RANK WORLD AGENT PROGRAM...
 start_grow()
 {
 	start_daemon "$1" env TALLY_JOB="$2" TALLY_RANK="$3" TALLY_WORLD_SIZE="$4" \
-		TALLY_SOCKET="$TMP/$5.sock" GROW_GATE="$TMP/$2.gate" "${@:6}"
+		TALLY_SOCKET="$TMP/$5.sock" GROW_GATE="$TMP/$2.gate" GROW_LOST="$TMP/$2.go" \
+		"${@:6}"
 }
 py() { start_grow "$1" "$2" "$3" "$4" "$5" "$PYTHON" "$ROOT/tests/grow_rank.py" "${@:6}"; }
 nobody_waits() { no_job_says "$1" 'waits to come in'; }
@@ -47,6 +48,7 @@ first_step() { lines_of "$1" 0 | sed -n '1s/^step \([0-9]*\) .*/\1/p'; }
 
 # ---- the whole world, undisturbed ----
 touch "$TMP/calm.gate"
+all_lost calm
 for r in 0 1 2 3; do py calm.$r calm $r 4 a$(( r / 2 )) 5 $STEPS 0 1; done
 for r in 0 1 2 3; do expect_end 60 calm.$r 0; done
 
@@ -54,6 +56,7 @@ for r in 0 1 2 3; do expect_end 60 calm.$r 0; done
 for r in 0 1 2 3; do py job.$r job $r 4 a$(( r / 2 )) 5 $STEPS 0.05 $FROM; done
 wait_until 60 'it trains' at_step job.0 1
 kill_now job.3 KILL
+all_lost job
 wait_until 30 'it goes on without rank 3' has_line job.0 "^step $FROM 7:"
 py job.3b job 3 4 a1 5 $STEPS 0.05 $FROM
 wait_until 20 'tally jobs shows who waits' job_says job 'rank 3 waits to come in'
@@ -79,6 +82,7 @@ say 'from there on every bit is that of the undisturbed job, in Python and in C'
 for r in 0 1 2; do py one.$r one $r 3 a2 3 $STEPS 0.05 $FROM; done
 wait_until 60 'it trains' at_step one.0 1
 kill_now one.2 KILL
+all_lost one
 py one.2a one 2 3 a2 3 $STEPS 0.05 $FROM
 wait_until 20 'it waits' job_says one 'rank 2 waits to come in'
 kill_now one.2a KILL
@@ -95,6 +99,7 @@ say 'on one machine: the same, though the first to come was killed'
 for r in 0 1 2 3; do py far.$r far $r 4 a$(( r / 2 )) 5 $STEPS 0.05 $FROM; done
 wait_until 60 'it trains' at_step far.0 1
 for r in 2 3; do kill_now far.$r KILL; done
+all_lost far
 wait_until 30 'it goes on without machine a1' has_line far.0 "^step $FROM 3:"
 for r in 2 3; do py far.${r}b far $r 4 a1 5 $STEPS 0.05 $FROM; done
 wait_until 20 'tally jobs shows who waits' job_says far 'ranks* 2, 3 wait'
@@ -123,6 +128,7 @@ for r in 0 1 2 3 4; do py two.$r two $r 5 a$(( r / 2 )) 5 $STEPS 0.05 $FROM; don
 wait_until 60 'it trains' at_step two.0 1
 kill_now two.3 KILL
 kill_now two.4 KILL
+all_lost two
 wait_until 30 'it goes on without them' has_line two.0 "^step $FROM 7:"
 py two.0x two 0 5 a0 5 $STEPS 0.05 $FROM
 expect_error 20 two.0x EEXIST

@@ -8,13 +8,14 @@
 . "$(dirname "$0")/../trouble.sh"
 
 start_cluster 2 1 --agent-grace 1
-STEPS=150 FROM=20		# from there on they wait for the gate
+STEPS=150 FROM=20		# for that they wait until all are lost, behind it for the gate
+NOT_TO=100			# before the first one has heard
 
 # grow NAME RANK AGENT: a rank of the job, or another process in its place.
 grow()
 {
 	start_daemon "$1" env TALLY_JOB=job TALLY_RANK="$2" TALLY_WORLD_SIZE=2 \
-		TALLY_SOCKET="$TMP/$3.sock" GROW_GATE="$TMP/gate" \
+		TALLY_SOCKET="$TMP/$3.sock" GROW_GATE="$TMP/gate" GROW_LOST="$TMP/job.go" \
 		"$PYTHON" "$ROOT/tests/grow_rank.py" 2 $STEPS 0.03 $FROM
 }
 says() { grep -Ec -- "$2" "$TMP/$1.log"; }
@@ -23,6 +24,7 @@ lines_from() { grep '^step\|^params' "$TMP/$1.log" | awk -v from="$2" '$2 >= fro
 for r in 0 1; do grow job.$r $r a$r; done
 wait_line 30 job.0 '^step 5 '
 for d in a1 job.1; do kill_now $d STOP; done
+all_lost job
 wait_until 30 'it goes on without rank 1' has_line job.0 "^step $FROM 1:"
 
 card_of b1
@@ -31,7 +33,7 @@ start_daemon b1 "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a1 --machine-
 wait_until 20 'another a1 is there' nodes_up 3
 grow job.1b 1 b1
 wait_until 20 'tally jobs shows who waits' job_says job 'rank 1 waits to come in'
-touch "$TMP/gate"
+echo $NOT_TO > "$TMP/gate"
 wait_line 20 job.1b '^step '
 
 # ---- the first one is back ----
@@ -39,6 +41,7 @@ for d in a1 job.1; do kill_now $d CONT; done
 expect_error 20 job.1 "EWORKERLOST another agent is registered as 'a1', from machine other, "
 expect_end 20 a1 1
 wait_line 5 a1 'refuses tally-agent: another agent is registered'
+: > "$TMP/gate"
 for r in 0 1b; do expect_end 60 job.$r 0; done
 say "$(sed -n 's/^ERROR //p' "$TMP/job.1.log")"
 
