@@ -3,10 +3,11 @@
 """A rank of agent_restart.sh that makes every kind of call again and again, whatever its
 agent is doing: declares, barriers, rounds that it waits for in three ways, undeclares.
 
-	restart_rank.py ROUNDS
+	restart_rank.py FILE		until FILE is there: rank 0 sees it, all agree
 
 TROUBLE_COUNT shows how many rounds are done; a wrong sum ends it with status 3.
 """
+import itertools
 import os
 import select
 import sys
@@ -43,7 +44,8 @@ def main():
     shown = session.empty((COUNT,), "int32")
     ways = (by_descriptor, by_testing, by_waiting)
     world = session.world_size
-    for r in range(int(sys.argv[1])):
+    stop, flag = session.declare("stop", (1,), "int32"), np.zeros(1, np.int32)
+    for r in itertools.count():
         t = session.declare(f"t{r}", (COUNT + r,), "int64")
         x = session.empty((COUNT + r,), "int64")
         x[:] = session.rank + r
@@ -62,6 +64,9 @@ def main():
         session.undeclare(t)
         session.free(x)
         os.pwrite(count, b"%10d\n" % (r + 1), 0)
+        flag[0] = session.rank == 0 and os.path.exists(sys.argv[1])
+        if stop.push_pull(flag).wait(60)[0]:
+            break
     session.detach()
 
 

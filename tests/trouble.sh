@@ -103,18 +103,12 @@ start_program()
 		TROUBLE_COUNT="$TMP/$job.$rank.count" "$PYTHON" "$ROOT/tests/$program" "$@"
 }
 
-# start_rank JOB RANK WORLD AGENT STEP...: does those; start_trainer JOB RANK WORLD AGENT
-# ROUNDS|FILE: trains, and says a hash of all results when it has ended (hash_of).
+# start_rank JOB RANK WORLD AGENT STEP...: does those; start_trainer JOB RANK WORLD AGENT: trains
+# until stop_training JOB, which has it do as many rounds more as give all its results, and says
+# a hash of these when it has ended (hash_of), however many rounds there were.
 start_rank() { start_program trouble_rank.py "$@"; }
-start_trainer() { start_program failover_rank.py "$@"; }
-
-# rounds_of_ms MS: how many rounds of a trainer take so long, at least; where all is slow what
-# happens meanwhile takes longer, too.
-rounds_of_ms()
-{
-	awk -v ms="$1" -v pace="$TROUBLE_PACE" -v slow="${PATIENCE:-1}" \
-		'BEGIN { print int(ms / 1000 / pace * (slow > 1 ? 2 : 1)) }'
-}
+start_trainer() { start_program failover_rank.py "$@" "$TMP/$1.stop"; }
+stop_training() { train_more "$1.0" 20 60; touch "$TMP/$1.stop"; }
 
 # start_shrink JOB RANK WORLD AGENT TENSORS ROUNDS STEP_S: trains in a job that goes on without
 # those it loses; until all_lost JOB the last rounds wait.
@@ -140,7 +134,7 @@ pid_of() { local v=PID_${1//[^A-Za-z0-9]/_}; echo "${!v}"; }
 ended() { ! is_running "$(pid_of "$1")"; }
 has_line() { grep -Eq -- "$2" "$TMP/$1.log"; }
 rounds_of() { local n; read -r n < "$TMP/$1.count" 2>/dev/null; echo "${n:-0}"; }
-hash_of() { sed -n 's/^hash \([0-9a-f]\+\) .*/\1/p' "$TMP/$1.log" | grep . || echo "none, $1"; }
+hash_of() { sed -n 's/^hash \([0-9a-f-]\+\) .*/\1/p' "$TMP/$1.log" | grep . || echo "none, $1"; }
 has_rounds() { (( $(rounds_of "$1") >= $2 )); }
 
 # job_says JOB REGEX: the line of `tally jobs` for it matches; no_job_says: it does not, or

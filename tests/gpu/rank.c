@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rank [--exact] [--apart] [--rounds N] [--lost | --fails | --shy | --host | --mixed |
- *	--crossed | --captures | --late | --short | --steps DIRECTORY] PLUGIN
+ * rank [--exact] [--apart] [--rounds N | --until FILE] [--lost | --fails | --shy | --host |
+ *	--mixed | --crossed | --captures | --late | --short | --steps DIRECTORY] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -11,10 +11,11 @@
  *
  * Most tensors have small integers as values, so their sums are the same in every order;
  * one has not, and is compared with the sum of the same values in host memory: bit by bit
- * with --exact.  --lost: rank 1 dies in the middle; --fails: its group of GPUs does.  Then
- * every other rank must get an error, soon, and its stream must go on.  --shy: rank 1 opens
- * no GPU; --host: nor does it then, and declares a tensor, for which it has 5 s; --mixed: it
- * alone wants exact sums; --crossed: it starts two rounds the other way round.
+ * with --exact.  --until: rounds until FILE is there.  --lost: rank 1 dies in the middle;
+ * --fails: its group of GPUs does.  Then every other rank must get an error, soon, and its
+ * stream must go on.  --shy: rank 1 opens no GPU; --host: nor does it then, and declares a
+ * tensor, for which it has 5 s; --mixed: it alone wants exact sums; --crossed: it starts two
+ * rounds the other way round.
  * --captures: before each round a graph is captured on the stream, and no round gets into it.
  * --late: two ranks, exact; on rank 0's GPU a result is stuck behind a round that rank 1 begins
  * late, while its tensor goes on in host memory, and while it is given back.
@@ -555,12 +556,28 @@ static void count(uint32_t round)
 	}
 }
 
-static void play(uint32_t rounds, bool lost, bool fails)
+/* Rank 0 sees the file, and all agree. */
+static bool all_see(const char *file)
+{
+	const tally_tensor_desc d = { .name = "seen", .dtype = TALLY_INT32, .count = 1 };
+	static tally_tensor *t;
+	static int32_t seen;
+	tally_ticket k;
+
+	if (!t)
+		must(tally_declare(s, &d, 1, &t), "declare");
+	seen = !rank && !access(file, F_OK);
+	must(tally_push_pull(s, t, &seen, &seen, NULL, &k), "push_pull");
+	must(tally_wait(s, k, SOON_MS), "wait");
+	return seen;
+}
+
+static void play(uint32_t rounds, const char *until, bool lost, bool fails)
 {
 	cudaStream_t stream;
 
 	(void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-	for (uint32_t r = 1; r <= rounds; r++) {
+	for (uint32_t r = 1; until ? !all_see(until) : r <= rounds; r++) {
 		if ((!lost && !fails) || r < BROKEN_ROUND) {
 			play_round(r, stream);
 			count(r);
@@ -582,6 +599,7 @@ int main(int argc, char **argv)
 		{ "exact", no_argument, NULL, 'e' },
 		{ "apart", no_argument, NULL, 'a' },
 		{ "rounds", required_argument, NULL, 'r' },
+		{ "until", required_argument, NULL, 'u' },
 		{ "lost", no_argument, NULL, 'l' },
 		{ "fails", no_argument, NULL, 'f' },
 		{ "shy", no_argument, NULL, 's' },
@@ -600,7 +618,7 @@ int main(int argc, char **argv)
 	bool lost = false, fails = false, shy = false, host = false, mixed = false;
 	bool crossed = false, delays = false, no_room = false;
 	tally_options how = { .chunk_bytes = CHUNK };
-	const char *me = getenv("TALLY_RANK"), *step_files = NULL;
+	const char *me = getenv("TALLY_RANK"), *step_files = NULL, *until = NULL;
 	int c, rc, gpus;
 
 	waves_init();
@@ -621,6 +639,8 @@ int main(int argc, char **argv)
 			return count_gpus();
 		if (c == 'S')
 			step_files = optarg;
+		if (c == 'u')
+			until = optarg;
 		if (c == 'r')
 			rounds = (uint32_t)atoi(optarg);
 	}
@@ -657,7 +677,7 @@ int main(int argc, char **argv)
 	if (step_files)
 		steps(step_files);
 	overlap(&items[2]);
-	play(rounds, lost, fails);
+	play(rounds, until, lost, fails);
 	for (size_t i = 0; i < ITEMS; i++)
 		must(tally_undeclare(s, &items[i].tensor, 1), "undeclare");
 	must(tally_detach(s), "detach");
@@ -667,7 +687,7 @@ int main(int argc, char **argv)
 			(void)cudaFree(items[i].out);
 		free(items[i].seen);
 	}
-	if (!rank)
+	if (!rank && !until)
 		printf("%u rounds of %zu tensors\n", rounds, ITEMS);
 	return 0;
 }

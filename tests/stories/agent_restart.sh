@@ -7,7 +7,6 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-ROUNDS=$(rounds_of_ms 3300)
 start_scheduler --agent-grace 20
 for a in a0 a1; do start_agent $a; done
 start_server s0
@@ -20,7 +19,7 @@ train()
 	local r
 
 	for r in 0 1 2 3; do
-		TROUBLE_PLACE=$2 start_trainer "$1" $r 4 a$(( r / 2 )) "$ROUNDS"
+		TROUBLE_PLACE=$2 start_trainer "$1" $r 4 a$(( r / 2 ))
 	done
 	wait_until 30 "$1 trains" has_rounds "$1.0" 5
 }
@@ -32,6 +31,7 @@ finished()
 {
 	local r
 
+	stop_training "$1"
 	for r in 0 1 2 3; do
 		expect_end 120 "$1.$r" 0
 		[ "$(hash_of "$1.$r")" = "${reference:=$(hash_of "$1.$r")}" ] ||
@@ -137,7 +137,7 @@ calls()
 		: > "$TMP/$job.$r.count"
 		start_daemon "$job.$r" env TALLY_JOB="$job" TALLY_RANK=$r TALLY_WORLD_SIZE=$# \
 			TALLY_SOCKET="$TMP/$a.sock" TROUBLE_COUNT="$TMP/$job.$r.count" \
-			"$PYTHON" "$ROOT/tests/restart_rank.py" "${CALLS:-120}"
+			"$PYTHON" "$ROOT/tests/restart_rank.py" "$TMP/$job.stop"
 		(( ++r ))
 	done
 	wait_until 30 "$job trains" has_rounds "$job.0" 3
@@ -146,6 +146,7 @@ calls()
 calls narrow a0 a0
 calls wide a0 a0 a1 a1
 for a in a0 a1 a0; do again $a KILL wide; done
+for job in wide narrow; do stop_training $job; done
 for r in 0 1 2 3; do expect_end 120 wide.$r 0; done
 for r in 0 1; do expect_end 120 narrow.$r 0; done
 say 'every kind of call: right sums, no error'

@@ -9,7 +9,6 @@
 GPU=${BUILD:-$ROOT/build}/tests/gpu
 PLUGIN=$GPU/libtally-cuda.so.0
 [ -x "$GPU/rank" ] || fail "$GPU/rank is not built: make tests-build"
-ROUNDS=${ROUNDS:-22}
 
 start_scheduler --agent-grace 20
 # One group for each machine on a0 and a1, one for each GPU on b0 and b1.
@@ -37,7 +36,7 @@ start_job()
 		start_daemon "$job.$r" env TALLY_JOB="$job" TALLY_RANK=$r TALLY_WORLD_SIZE=$world \
 			TALLY_SOCKET="$TMP/$(n=$(( r / 2 + 1 )); echo "${!n}").sock" \
 			TROUBLE_COUNT="$TMP/$job.$r.count" \
-			"$GPU/rank" --rounds "$ROUNDS" $options "$PLUGIN"
+			"$GPU/rank" --until "$TMP/$job.stop" $options "$PLUGIN"
 	done
 }
 
@@ -51,6 +50,7 @@ finished()
 {
 	local r
 
+	touch "$TMP/$1.stop"
 	for (( r = 0; r < $2; r++ )); do expect_end 120 "$1.$r" 0; done
 	say "$3: right sums"
 }

@@ -7,8 +7,6 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-SHORT=$(rounds_of_ms 3000)
-LONG=$(rounds_of_ms 9900)		# outlasts a scheduler's restart
 # An offer goes with a server's heartbeat, and who is stopped has a lease of 3 s for it.
 start_ns_cluster 2 3 --heartbeat-ms 200
 
@@ -44,29 +42,30 @@ is_active()
 		! grep -q recovering "$TMP/status"
 }
 
-# train JOB ROUNDS: a rank on each machine.
+# train JOB: a rank on each machine.
 train()
 {
 	local r
 
-	for r in 0 1; do start_trainer "$1" $r 2 a$r "$2"; done
+	for r in 0 1; do start_trainer "$1" $r 2 a$r; done
 	wait_until 30 "$1 trains" has_rounds "$1.0" 5
 }
-# finished JOB ROUNDS WHAT: with the bits of the undisturbed run of as many rounds.
+# finished JOB WHAT: with the bits of the undisturbed run.
 finished()
 {
 	local r
 
+	stop_training "$1"
 	for r in 0 1; do
 		expect_end 90 "$1.$r" 0
-		[ "$(hash_of "$1.$r")" = "$(hash_of "calm$2.0")" ] ||
+		[ "$(hash_of "$1.$r")" = "$(hash_of calm.0)" ] ||
 			fail "rank $r of $1 has other bits"
 	done
-	say "$3: $(sed -n 's/^hash.* longest/the longest round took/p' "$TMP/$1.0.log")"
+	say "$2: $(sed -n 's/^hash.* longest/the longest round took/p' "$TMP/$1.0.log")"
 }
 
-for n in $SHORT $LONG; do train calm$n $n; done
-for n in $SHORT $LONG; do finished calm$n $n 'undisturbed'; done
+train calm
+finished calm 'undisturbed'
 
 # ---- a server dies while an epoch is under way: an agent that stands still holds that up ----
 deaths_of() { grep -c "server $1 .*-> dead" "$TMP/scheduler.log"; }
@@ -77,7 +76,7 @@ under_way()
 {
 	local job=$1 server=$2 what=$3 before now deaths
 
-	train "$job" $SHORT
+	train "$job"
 	before=$(epoch_of "$job")
 	kill_now a1 STOP
 	drain "${@:4}"
@@ -89,7 +88,7 @@ under_way()
 	wait_until 10 "$server is declared dead" died_again "$server" "$deaths"
 	has_line scheduler "job $job epoch $now is settled" && fail "epoch $now is over already"
 	kill_now a1 CONT
-	finished "$job" $SHORT "$what, and meanwhile $server dies"
+	finished "$job" "$what, and meanwhile $server dies"
 	server "${server#s}"
 	wait_line 15 "$server" 'registered, node'
 }
@@ -111,7 +110,7 @@ drain s2
 start_in gpu0 g0 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.10:0 --name g0 \
 	--machine-id gpu0 --engines 1 --memory 256M --shm-socket "$TMP/g0.shm"
 wait_line 10 g0 'registered, node'
-train servers $LONG
+train servers
 for (( n = 1; ; n++ )); do
 	before=$(epoch_of servers) deaths=$(deaths_of s1)
 	kill_now s1 STOP		# it has no answer: no agent hears of it, for 3 s
@@ -136,7 +135,7 @@ wait_until 20 'it has recovered' is_active
 wait_until 20 'all four serve' servers_of servers 4
 for s in s0 g0 s2; do is_running "$(pid_of $s)" || fail "$s was ended"; done
 for s in s0 g0; do has_line $s 'cannot take an entry back' || fail "$s has not heard of it"; done
-finished servers $LONG 'only servers have heard of an epoch when the scheduler dies'
+finished servers 'only servers have heard of an epoch when the scheduler dies'
 
 # ---- an agent has missed an epoch, a tensor and a barrier's end when the scheduler dies ----
 # missed NAME WHAT: that of agent a1.  With NAME "agent" who has heard is another process then;
@@ -145,7 +144,7 @@ missed()
 {
 	local train=train-$1 meet=meet-$1 before now r
 
-	train "$train" $LONG
+	train "$train"
 	for r in 0 1; do
 		[ "$1" = agent ] || TROUBLE_TIMEOUT=40 start_rank declare $r 2 a$r \
 			"until:$TMP/declare" declare:x:3000 rounds:x:3
@@ -185,7 +184,7 @@ missed()
 		expect_end 60 "$meet.$r" 0
 		[ "$1" = agent ] || expect_end 60 declare.$r 0
 	done
-	finished "$train" $LONG "$2"
+	finished "$train" "$2"
 }
 
 missed scheduler 'an agent has missed an epoch, a tensor and the end of a barrier'

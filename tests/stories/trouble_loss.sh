@@ -30,15 +30,17 @@ drop()
 	done
 }
 
-for r in 0 1; do start_trainer calm $r 2 a$r 40; done
+for r in 0 1; do start_trainer calm $r 2 a$r; done
+stop_training calm
 for r in 0 1; do expect_end 60 calm.$r 0; done
 before=$(retransmitted)
 drop
-for r in 0 1; do start_trainer lossy $r 2 a$r 40; done
+for r in 0 1; do start_trainer lossy $r 2 a$r; done
 wait_until 60 'it trains' has_rounds lossy.0 10
 sent=$(( $(retransmitted) - before ))
 (( sent > 50 )) || fail "TCP sent $sent segments again, that is not a lossy network"
 kill_all s1
+stop_training lossy
 for r in 0 1; do expect_end 120 lossy.$r 0; done
 for x in calm.1 lossy.0 lossy.1; do
 	[ "$(hash_of $x)" = "$(hash_of calm.0)" ] || fail "$x has other bits"

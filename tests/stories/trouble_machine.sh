@@ -16,22 +16,20 @@ gpu_server()
 gpu_server
 wait_until 60 'the server on the third machine is registered' nodes_up 6
 
-# start_job JOB ON_LOSS RANKS ROUNDS: one on each agent; so many rounds, or until that file is
-# there.
+# start_job JOB ON_LOSS RANKS: one on each agent.
 start_job()
 {
 	local r
 
 	for (( r = 0; r < $3; r++ )); do
-		TROUBLE_ON_LOSS=$2 start_trainer "$1" $r "$3" a$r "$4"
+		TROUBLE_ON_LOSS=$2 start_trainer "$1" $r "$3" a$r
 	done
 	wait_until 30 "$1 trains" has_rounds "$1.0" 10
 }
-rounds_in() { sed -n 's/^hash.* rounds \([0-9]*\) .*/\1/p' "$TMP/$1.log"; }
 
-start_job ends error 3 "$TMP/never"
-start_job shrinks shrink 3 "$TMP/shrinks.stop"
-start_job calm error 2 "$TMP/calm.stop"
+start_job ends error 3
+start_job shrinks shrink 3
+start_job calm error 2
 
 # Pulls the cables first: the last words of those who die reach nobody.
 for m in gpu2 cpu1; do in_ns sw ip link set "p-$m" down; done
@@ -56,13 +54,14 @@ start_in cpu1 s1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.1
 wait_until 20 'all nodes are up again' nodes_up 6
 used() { tally jobs --json --job calm | grep -Eq '"servers": *3(,|$)'; }
 wait_until 30 'the servers are used again' used
-for j in shrinks calm; do train_more $j.0 10 30; touch "$TMP/$j.stop"; done
+for j in shrinks calm; do stop_training $j; done
 for r in 0 1; do for j in shrinks calm; do expect_end 30 $j.$r 0; done; done
 [ "$(hash_of shrinks.0)" = "$(hash_of shrinks.1)" ] || fail 'the survivors have different bits'
 works again a0 a1 a2
 say "$(sed -n 's/^hash.* longest/another job: the longest round took/p' "$TMP/calm.0.log")"
 
-start_job same error 2 "$(rounds_in calm.0)"
+start_job same error 2
+stop_training same
 for r in 0 1; do expect_end 60 same.$r 0; done
 for x in calm.1 same.0 same.1; do
 	[ "$(hash_of $x)" = "$(hash_of calm.0)" ] || fail "$x has other bits than calm.0"
@@ -70,15 +69,14 @@ done
 say 'and has the bits of an undisturbed run'
 
 # ---- a machine stands still with all that is on it, and goes on ----
-start_job sleeps error 3 "$TMP/sleeps.stop"
+start_job sleeps error 3
 missed() { grep -Ec 'agent a2 up -> away|server g2 up -> dead' "$TMP/scheduler.log"; }
 slept=$(missed)
 for p in a2 g2 sleeps.2; do kill_now $p STOP; done
 is_missed() { (( $(missed) > slept )); }
 wait_until 10 'its agent or its server is missed' is_missed
 for p in sleeps.2 g2 a2; do kill_now $p CONT; done
-train_more sleeps.0 20 30
-touch "$TMP/sleeps.stop"
+stop_training sleeps
 for r in 0 1 2; do expect_end 30 sleeps.$r 0; done
 for r in 1 2; do
 	[ "$(hash_of sleeps.$r)" = "$(hash_of sleeps.0)" ] || fail "rank $r has other bits"
