@@ -193,7 +193,7 @@ rank_lose()			# RANK
 {
 	local mate=$(( $1 ^ 1 ))
 
-	[ -z "${LOST[$1]:-}${LOST[$mate]:-}" ] || return
+	[ -z "${LOST[$1]:-}${LOST[$mate]:-}" ] && ! ended "less.$1" || return
 	roll 4000
 	LOST[$1]=$(( $(now_ms) + ROLLED ))
 	DID[rank]=$(( ${DID[rank]:-0} + 1 ))
@@ -232,8 +232,8 @@ visitor()
 		kill_now visit.1 KILL
 		wait_until 30 'its other rank hears it' ended visit.0
 		has_line visit.0 '^ERROR EWORKERLOST' || fail "it heard: $(cat "$TMP/visit.0.log")"
-	else			# no server, perhaps: then it goes as a whole
-		kill_now visit.0 KILL
+	else	# no server, perhaps, or a1 did not listen yet: then it goes as a whole
+		has_line visit.0 '^ERROR EAGENT' || kill_now visit.0 KILL
 		kill_now visit.1 KILL
 	fi
 	gone visit.0
