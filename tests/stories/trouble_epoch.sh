@@ -23,7 +23,12 @@ drain() { tally drain --no-wait "$@" > "$TMP/out" 2>&1 || fail "drain $*: $(cat 
 server() { start_in "cpu$1" "s$1" "$BIN/tally-server" --scheduler "$SCHEDULER" \
 	--listen "10.77.0.$(( 110 + $1 )):0" --name "s$1" --machine-id "cpu$1" --engines 1 \
 	--memory 256M --shm-socket "$TMP/s$1.shm"; }
-servers_of() { tally jobs --json --job "$1" 2>/dev/null | grep -Eq "\"servers\": *$2(,|\$)"; }
+servers_in()
+{
+	tally jobs --json --job "$1" 2>/dev/null | sed -n 's/.*"servers": *\([0-9]*\).*/\1/p'
+}
+servers_of() { [ "$(servers_in "$1")" = "$2" ]; }
+others_of() { local n; n=$(servers_in "$1"); [ "${n:-$2}" != "$2" ]; }
 epoch_of() { sed -n "s/.* job $1 epoch \([0-9]*\), .*/\1/p" "$TMP/scheduler.log" | tail -n 1; }
 moved_on() { local e; e=$(epoch_of "$1"); (( ${e:-0} > $2 )); }
 new_scheduler()
@@ -71,16 +76,39 @@ finished calm 'undisturbed'
 deaths_of() { grep -c "server $1 .*-> dead" "$TMP/scheduler.log"; }
 died_again() { (( $(deaths_of "$1") > $2 )); }
 
+# An agent of which nothing is heard for 3 s is away, and then no epoch begins: too late.
+aways() { grep -c 'agent a1 up -> away' "$TMP/scheduler.log"; }
+away_again() { (( $(aways) > $1 )); }
+moves_or_away() { moved_on "$1" "$2" || away_again "$3"; }
+
+# once_more TRY JOB COUNT TALLY-DRAIN...: it was too late; that is undone when JOB, which had COUNT
+# servers, has heard of it.
+once_more()
+{
+	local job=$2 count=$3
+
+	(( $1 < 5 )) || fail 'a1 was taken for away each time'
+	shift 3
+	wait_until 30 "$job has heard of it" others_of "$job" "$count"
+	if [ "$1" = --undo ]; then drain "$2"; else drain --undo "$1"; fi
+	wait_until 30 "$job has $count servers again" servers_of "$job" "$count"
+}
+
 # under_way JOB SERVER WHAT TALLY-DRAIN...: that moves chunks, and meanwhile SERVER dies.
 under_way()
 {
-	local job=$1 server=$2 what=$3 before now deaths
+	local job=$1 server=$2 what=$3 before now aways count deaths n
 
 	train "$job"
-	before=$(epoch_of "$job")
-	kill_now a1 STOP
-	drain "${@:4}"
-	wait_until 10 "$job has an epoch" moved_on "$job" "${before:-0}"
+	for (( n = 1; ; n++ )); do
+		before=$(epoch_of "$job") aways=$(aways) count=$(servers_in "$job")
+		kill_now a1 STOP
+		drain "${@:4}"
+		wait_until 20 "$job has an epoch" moves_or_away "$job" "${before:-0}" "$aways"
+		! moved_on "$job" "${before:-0}" || break
+		kill_now a1 CONT
+		once_more $n "$job" "$count" "${@:4}"
+	done
 	now=$(epoch_of "$job")
 	wait_line 10 a0 "'$job' epoch $now"
 	deaths=$(deaths_of "$server")
@@ -138,37 +166,71 @@ for s in s0 g0; do has_line $s 'cannot take an entry back' || fail "$s has not h
 finished servers 'only servers have heard of an epoch when the scheduler dies'
 
 # ---- an agent has missed an epoch, a tensor and a barrier's end when the scheduler dies ----
+# ready NAME MEET DECLARE: two jobs, one before a barrier in which rank 1 is already, the other one
+# before it declares.
+ready()
+{
+	local r
+
+	for r in 0 1; do
+		[ "$1" = agent ] || TROUBLE_TIMEOUT=40 start_rank "$3" $r 2 a$r \
+			"until:$TMP/$3.go" declare:x:3000 rounds:x:3
+		start_rank "$2" $r 2 a$r declare:w:1000 rounds:w:1 "until:$TMP/$2.go.$r" \
+			say:there barrier:60 rounds:w:3
+	done
+	for r in 0 1; do
+		[ "$1" = agent ] || wait_line 20 "$3.$r" '^attached'
+		wait_line 20 "$2.$r" '^done rounds'
+	done
+	touch "$TMP/$2.go.1"
+	wait_line 10 "$2.1" '^there'
+}
+# has_missed NAME MEET DECLARE TRAIN BEFORE AWAYS: the others have heard of all of it, or a1 is
+# away.
+has_missed()
+{
+	local now
+
+	now=$(epoch_of "$4")
+	away_again "$6" || { (( ${now:-0} > $5 )) && has_line a0 "'$4' epoch $now" &&
+		has_line "$2.0" '^done barrier' &&
+		{ [ "$1" = agent ] || has_line "$3.0" '^done declare'; }; }
+}
+come_through()
+{
+	local r
+
+	for r in 0 1; do
+		expect_end 60 "$2.$r" 0
+		[ "$1" = agent ] || expect_end 60 "$3.$r" 0
+	done
+}
+
 # missed NAME WHAT: that of agent a1.  With NAME "agent" who has heard is another process then;
 # a tensor of which only such a one has heard nobody knows any more, so none is declared there.
 missed()
 {
-	local train=train-$1 meet=meet-$1 before now r
+	local train=train-$1 meet declare before aways count now r n
 
 	train "$train"
-	for r in 0 1; do
-		[ "$1" = agent ] || TROUBLE_TIMEOUT=40 start_rank declare $r 2 a$r \
-			"until:$TMP/declare" declare:x:3000 rounds:x:3
-		start_rank "$meet" $r 2 a$r declare:w:1000 rounds:w:1 "until:$TMP/$meet.go.$r" \
-			say:there barrier:60 rounds:w:3
+	for (( n = 1; ; n++ )); do
+		meet=meet-$1-$n declare=declare-$1-$n
+		ready "$1" "$meet" "$declare"
+		before=$(epoch_of "$train") aways=$(aways) count=$(servers_in "$train")
+		deaf yes
+		touch "$TMP/$declare.go" "$TMP/$meet.go.0"
+		drain s0
+		wait_until 20 'it has missed them' has_missed "$1" "$meet" "$declare" "$train" \
+			"${before:-0}" "$aways"
+		away_again "$aways" || break
+		deaf no
+		come_through "$1" "$meet" "$declare"
+		once_more $n "$train" "$count" s0
 	done
-	for r in 0 1; do
-		[ "$1" = agent ] || wait_line 20 declare.$r '^attached'
-		wait_line 20 "$meet.$r" '^done rounds'
-	done
-	touch "$TMP/$meet.go.1"
-	wait_line 10 "$meet.1" '^there'
-	deaf yes
-	touch "$TMP/declare" "$TMP/$meet.go.0"
-	before=$(epoch_of "$train")
-	drain s0
-	wait_line 10 "$meet.0" '^done barrier'
-	[ "$1" = agent ] || wait_line 10 declare.0 '^done declare'
-	wait_until 10 'there is a new epoch' moved_on "$train" "${before:-0}"
 	now=$(epoch_of "$train")
-	wait_line 10 a0 "'$train' epoch $now"
 	kill_scheduler
 	has_line "$meet.1" '^done barrier' && fail 'rank 1 has heard of the end of the barrier'
-	[ "$1" = agent ] || ! has_line declare.1 '^done declare' ||
+	[ "$1" = agent ] || ! has_line "$declare.1" '^done declare' ||
 		fail 'rank 1 has heard of the tensor'
 	has_line a1 "'$train' epoch $now" && fail 'a1 has heard of the epoch'
 	if [ "$1" = agent ]; then
@@ -180,10 +242,7 @@ missed()
 	deaf no
 	new_scheduler
 	wait_until 20 'it has recovered' is_active
-	for r in 0 1; do
-		expect_end 60 "$meet.$r" 0
-		[ "$1" = agent ] || expect_end 60 declare.$r 0
-	done
+	come_through "$1" "$meet" "$declare"
 	finished "$train" "$2"
 }
 
