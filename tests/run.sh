@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 FUZZ_SECONDS=${FUZZ_SECONDS:-5}
 export BUILD CK_DEFAULT_TIMEOUT=60	# s, of a unit test
+export RES_OPTIONS='timeout:1 attempts:1 ndots:0'	# of a DNS that is mute
 
 kinds=()
 while [ $# -gt 0 ]; do
