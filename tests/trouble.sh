@@ -139,7 +139,7 @@ has_rounds() { (( $(rounds_of "$1") >= $2 )); }
 
 # job_says JOB REGEX: the line of `tally jobs` for it matches; no_job_says: it does not, or
 # there is none.
-jobs_table() { "$BIN/tally" jobs --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null; }
+jobs_table() { "$BIN/tally" jobs --timeout 10 --scheduler "$SCHEDULER" 2>/dev/null; }
 job_says() { jobs_table | grep -E -- "(^| )$1 .*$2" > /dev/null; }
 no_job_says() { local out; out=$(jobs_table) && ! grep -Eq -- "(^| )$1 .*$2" <<< "$out"; }
 

@@ -117,7 +117,7 @@ wait_until 20 'the new one is used' job_has local 2
 finished local "a machine's own server stopped: its agent ended it"
 for s in s0 s1 s2; do tally drain --undo $s > "$TMP/out" || fail "undrain $s"; done
 kill_now g1 TERM
-expect_end 5 g1 0
+expect_end 9 g1 0
 
 # ---- drained one by one, and all used again ----
 wait_until 15 'all are there' nodes_up 7
@@ -133,7 +133,7 @@ for s in s0 s1 s2; do
 	train_more drain.0 3
 done
 kill_now s1 TERM
-expect_end 5 s1 0
+expect_end 9 s1 0
 has_line scheduler 'job drain epoch [0-9]+, a lost' && fail 'a drained server was missed'
 cpu_server 1
 for s in s0 s2; do tally drain --undo $s > "$TMP/out" || fail "undrain $s"; done

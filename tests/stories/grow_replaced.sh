@@ -40,7 +40,7 @@ wait_line 20 job.1b '^step '
 for d in a1 job.1; do kill_now $d CONT; done
 expect_error 20 job.1 "EWORKERLOST another agent is registered as 'a1', from machine other, "
 expect_end 20 a1 1
-wait_line 5 a1 'refuses tally-agent: another agent is registered'
+wait_line 20 a1 'refuses tally-agent: another agent is registered'
 : > "$TMP/gate"
 for r in 0 1b; do expect_end 60 job.$r 0; done
 say "$(sed -n 's/^ERROR //p' "$TMP/job.1.log")"

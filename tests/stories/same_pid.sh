@@ -14,7 +14,7 @@ kill_now short KILL
 wait "$PID" 2> /dev/null
 # Two that begin within the same hundredth of a second look alike.
 later() { local up; read -r up _ < /proc/uptime; (( ${up/./} > BEGAN[$PID] + 1 )); }
-wait_until 5 'the clock goes on' later
+wait_until 20 'the clock goes on' later
 echo $(( PID - 1 )) > /proc/sys/kernel/ns_last_pid
 sleep 600 &
 disown

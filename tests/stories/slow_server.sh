@@ -42,7 +42,7 @@ wait_until 20 'its chunks have moved' settled
 pace_is s0 $(( 2 * $(pace_of s1) )) 100 || fail "the other one gets $(pace_of s0) % of its share"
 tally status > "$TMP/out"
 expect_text "$TMP/out" 'slow +server s1 gets [0-9]+ % of its share'
-wait_line 1 scheduler 'job slow server s1 gets [0-9]+ % of its planned share, before 100 %'
+wait_line 20 scheduler 'job slow server s1 gets [0-9]+ % of its planned share, before 100 %'
 say "a card at a quarter: its server gets $(pace_of s1) % of its share"
 train_more slow.0 20 60
 shape cpu1 400mbit

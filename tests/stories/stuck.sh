@@ -7,7 +7,7 @@
 
 # Who stands still is named for as long as its lease runs: often enough to be seen.
 start_cluster 2 2 --agent-grace 0 --heartbeat-ms 200
-stuck() { "$BIN/tally" tensors --stuck --timeout 2 --scheduler "$SCHEDULER" "$@"; }
+stuck() { "$BIN/tally" tensors --stuck --timeout 10 --scheduler "$SCHEDULER" "$@"; }
 
 # is_stuck REGEX JSON-REGEX NOBODY: a line says so, with JSON in one line, and none names
 # whom NOBODY matches (for a moment a machine that is slow may be waited for, too).
@@ -42,7 +42,7 @@ wait_until 10 'nothing waits' none_stuck
 kill_now x.2 STOP
 wait_until 15 'rank 2 is named, and no other' is_stuck ' w(.stop)? +[0-9]+ .* a1 .* rank 2$' \
 	"$(json agent a1 2)" 'ranks? (0|1)'
-wait_until 5 "the job's row says so" job_says x 'rank 2 \(machine a1\), tensor w(.stop)? round'
+wait_until 20 "the job's row says so" job_says x 'rank 2 \(machine a1\), tensor w(.stop)? round'
 say "a stopped rank: $(tail -n 1 "$TMP/table")"
 kill_now x.2 CONT
 wait_until 10 'nothing waits any more' none_stuck
@@ -62,7 +62,7 @@ is_named()
 	wait_until 15 "$2" named_or_dead "$1" "$deaths" "${@:3}"
 	[ -n "$named" ]
 }
-has_both() { "$BIN/tally" jobs --json --job x --timeout 2 | grep -Eq '"servers": *2(,|$)'; }
+has_both() { "$BIN/tally" jobs --json --job x --timeout 10 | grep -Eq '"servers": *2(,|$)'; }
 for (( n = 1; ; n++ )); do
 	is_named 'server s1' 'the server is named, and no rank' \
 		' w(.stop)? +[0-9]+ .* s1 .* server s1' "$(json server s1 '')" rank && break

@@ -15,7 +15,7 @@ train_more calm.0 5 20
 
 in_ns sw ip link set p-gpu2 down
 wait_line 30 scheduler 'agent a2 up -> away'
-wait_until 5 'the job names its agent' job_waits away 'agent a2, [0-9]+ s left'
+wait_until 20 'the job names its agent' job_waits away 'agent a2, [0-9]+ s left'
 before=$(rounds_of away.0)
 train_more calm.0 20
 (( $(rounds_of away.0) == before )) || fail 'a round was done without one of its ranks'

@@ -46,7 +46,7 @@ for (( n = 0; n < JOBS; n++ )); do
 		# Who has said nothing of a job by its second heartbeat is told it again.
 		pause_ms $(( RANDOM % 6 ? 50 + RANDOM % 800 : 3000 ))
 	done
-	for r in 0 1; do expect_end 5 reset$n.$r 0; done
+	for r in 0 1; do expect_end 20 reset$n.$r 0; done
 done
 (( $(resets) >= JOBS )) || fail 'nothing was reset'
 train_more calm.0 20

@@ -39,7 +39,7 @@ new_scheduler()
 kill_scheduler()
 {
 	kill_now scheduler KILL
-	wait_until 5 'the scheduler is gone' ended scheduler
+	wait_until 20 'the scheduler is gone' ended scheduler
 }
 is_active()
 {

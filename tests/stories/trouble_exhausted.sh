@@ -115,7 +115,7 @@ cannot_forget()
 # ---- the disk under the scheduler's state ----
 [ "$(id -u)" = 0 ] || skip 'what follows needs a file system of its own, and so root'
 kill_now scheduler TERM
-expect_end 5 scheduler 0
+expect_end 20 scheduler 0
 mkdir "$TMP/small"
 mount -t tmpfs -o size=64k tally-story "$TMP/small" || skip 'mounting is not possible here'
 trap 'status=$?; umount -l "$TMP/small"{,} 2>/dev/null; (exit $status); clean_up' EXIT
@@ -134,7 +134,7 @@ train_more calm.0 20
 refused_so_often() { (( $(grep -c "node $1 is refused, reason the scheduler cannot save" \
 	"$TMP/scheduler.log") >= $2 )); }
 wait_until 60 'a0 is refused again and again' refused_so_often a0 16
-"$BIN/tally" status --timeout 2 > "$TMP/out" 2>&1 || fail 'no status'
+"$BIN/tally" status --timeout 10 > "$TMP/out" 2>&1 || fail 'no status'
 expect_text "$TMP/out" 'cannot save'
 cmp -s "$TMP/before" "$TMP/small/state/state" || fail 'the state was spoilt'
 is_running "$(pid_of scheduler)" || fail 'the scheduler has ended'

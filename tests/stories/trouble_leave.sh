@@ -15,9 +15,9 @@ train_more job.0 5 20
 leaves='gives its jobs to others first, for 10 s at most; a second signal ends it at once'
 kill_now a1 STOP
 kill_now s0 TERM
-wait_line 5 s0 "$leaves"
+wait_line 20 s0 "$leaves"
 kill_now s0 TERM
-expect_end 5 s0 0
+expect_end 9 s0 0
 kill_now a1 CONT
 train_more job.0 5 20
 say 'a second signal: it has ended at once, and the job has not'
@@ -25,7 +25,7 @@ say 'a second signal: it has ended at once, and the job has not'
 kill_now a1 STOP
 began=$(now_ms)
 kill_now s1 TERM
-wait_line 5 s1 "$leaves"
+wait_line 20 s1 "$leaves"
 expect_end 20 s1 0
 took=$(( $(now_ms) - began ))
 (( took >= 9000 )) || fail "it has ended after $took ms"
@@ -38,7 +38,7 @@ wait_until 20 'it is used' servers_are 2
 kill_all scheduler
 wait_line 10 s2 'scheduler .* lost'
 kill_now s2 TERM
-expect_end 5 s2 0
+expect_end 9 s2 0
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
 train_more job.0 5 40
 touch "$TMP/enough"

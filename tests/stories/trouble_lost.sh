@@ -23,7 +23,7 @@ start_rank job 4 5 a1 declare:w:300000 barrier:30 "train:w:$TMP/never"
 wait_line 20 job.3 '^flying'
 for r in 0 1 2 4; do wait_line 10 job.$r '^done barrier:30'; done
 kill_now job.3 KILL
-for r in 0 1 2 4; do expect_error 4 job.$r "$LOST"; done
+for r in 0 1 2 4; do expect_error 20 job.$r "$LOST"; done
 say 'killed with work in flight: wait, barrier, declare and push_pull all name it'
 
 start_rank job 0 2 a0 declare:w:300000 rounds:w:5
@@ -46,7 +46,7 @@ start_rank join 0 3 a0 declare:w:10
 start_rank join 1 3 a1 declare:w:10
 wait_until 10 'two ranks have joined' job_says join 'rank 2'
 kill_now join.1 KILL
-wait_until 5 'its place is free again' job_says join 'ranks 1, 2'
+wait_until 20 'its place is free again' job_says join 'ranks 1, 2'
 start_rank join 1 3 a0 declare:w:10
 start_rank join 2 3 a1 declare:w:10
 for r in 0 1 2; do expect_end 20 join.$r 0; done
@@ -59,7 +59,7 @@ start_rank many 2 4 a1 declare:w:300000 "train:w:$TMP/never"
 start_rank many 3 4 a1 declare:w:300000 "train:w:$TMP/never"
 train_more many.0 1 20
 for r in 0 1 2 3; do ended many.$r || kill -KILL "$(pid_of many.$r)"; done
-wait_until 5 'the job is gone' no_job_says many ''
+wait_until 20 'the job is gone' no_job_says many ''
 works many a0 a1
 say 'all killed at once: the next job of that name starts'
 

@@ -16,7 +16,7 @@ train_more alone.0 1 20
 for r in 0 1 2; do wait_line 20 job.$r '^done rounds'; done
 kill_all s0
 wait_until 10 'the job says what it waits for' job_says job 'a server, all are gone'
-wait_line 1 scheduler 'job job waits, no server is left'
+wait_line 20 scheduler 'job job waits, no server is left'
 touch "$TMP/lost"
 for r in 0 1 2; do
 	wait_line 20 job.$r 'LATE ETIMEDOUT .*waits for server s0 \(no link to any; is there one'

@@ -68,7 +68,7 @@ wait_line 15 g1 'registered, node'
 rm "$TMP/enough"
 for r in 0 1 2; do start_rank near $r 3 a$r declare:w:2000000 "train:w:$TMP/enough"; done
 train_more near.0 5 20
-wait_until 5 'the job has the two' servers_of near 2
+wait_until 20 'the job has the two' servers_of near 2
 path cut 0 10.77.0.11
 wait_line 40 scheduler 'job near goes on without server g1, reason machine a0 has no link to it'
 train_more near.0 20
@@ -90,7 +90,7 @@ over=$(( $(now_ms) + 6000 ))
 is_over() { (( $(now_ms) > over )); }
 wait_until 10 'the grace is over' is_over
 train_more deaf.1 20
-wait_until 5 'its row says so' job_is deaf 'agent a0 \(servers have heard it\), [0-9] s left'
+wait_until 20 'its row says so' job_is deaf 'agent a0 \(servers have heard it\), [0-9] s left'
 path back 0 10.77.0.1
 wait_line 20 scheduler 'agent a0 away -> up'
 train_more deaf.0 20

@@ -35,7 +35,7 @@ garbage control "$SCHEDULER" 15 && garbage control "$TMP/a0.sock" 15 &&
 few_fds() { (( $(fds_of "$1") <= $2 + 2 )); }
 for d in scheduler a0 s0; do
 	fds=fds_$d rss=rss_$d
-	wait_until 5 "$d has no more than ${!fds} descriptors" few_fds $d "${!fds}"
+	wait_until 20 "$d has no more than ${!fds} descriptors" few_fds $d "${!fds}"
 	(( $(rss_of $d) < ${!rss} + 4096 )) || fail "$d grew from ${!rss} to $(rss_of $d) KiB"
 done
 train_more calm.0 5

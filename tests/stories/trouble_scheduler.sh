@@ -16,20 +16,20 @@ answers() { "$BIN/tally" status --timeout 1 --scheduler "$SCHEDULER" > "$TMP/sta
 is_active() { answers && ! grep -q recovering "$TMP/status"; }
 epoch()
 {
-	"$BIN/tally" status --json --timeout 2 --scheduler "$SCHEDULER" |
+	"$BIN/tally" status --json --timeout 10 --scheduler "$SCHEDULER" |
 		sed -n 's/.*"epoch": *\([0-9]*\).*/\1/p' | head -1
 }
 # tuning JOB: what its chunks, segments and windows were made.
 tuning()
 {
-	"$BIN/tally" jobs --json --timeout 2 --job "$1" --scheduler "$SCHEDULER" |
+	"$BIN/tally" jobs --json --timeout 10 --job "$1" --scheduler "$SCHEDULER" |
 		sed -n 's/.*"\(chunk\|segment\|window\)_bytes": *\([1-9][0-9]*\).*/\1 \2/p' | xargs
 }
 
 # ---- none there ----
 start_scheduler
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 start_agent a0
 start_agent a1
 start_server s0
@@ -60,7 +60,7 @@ before=$(epoch)
 tuned=$(tuning job)
 [[ $tuned =~ ^chunk\ [0-9]+\ segment\ [0-9]+\ window\ [0-9]+$ ]] || fail "tuning is $tuned"
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 train_more job.0 50
 touch "$TMP/ask"
 expect_error 40 ask.0 'ESCHED .*cannot be reached'
@@ -73,9 +73,9 @@ wait_until 15 'it answers' answers
 train_more job.0 20
 wait_until 20 'it has recovered' is_active
 [ "$(tuning job)" = "$tuned" ] || fail "tuning was $tuned, is $(tuning job)"
-expect_error 5 gone.0 'EWORKERLOST rank 1 on machine a1 is gone'
+expect_error 20 gone.0 'EWORKERLOST rank 1 on machine a1 is gone'
 train_more job.0 20
-for r in 0 1; do expect_end 10 meet.$r 0; done
+for r in 0 1; do expect_end 20 meet.$r 0; done
 touch "$TMP/enough"
 for r in 0 1; do expect_end 30 job.$r 0; done
 after=$(epoch)
@@ -141,13 +141,13 @@ start_rank lone 0 1 a0 declare:w:1000 "train:w:$TMP/late" declare:x:3000 rounds:
 for j in late lone; do train_more $j.0 1 20; done
 kill_now a0 STOP
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 start_scheduler_at "$SCHEDULER"
 wait_until 20 'it has recovered' is_active
-wait_until 5 'the job says whom it waits for' job_says late 'agent a0, [0-9]+ s left'
+wait_until 20 'the job says whom it waits for' job_says late 'agent a0, [0-9]+ s left'
 kill_now a0 CONT
 wait_line 15 scheduler 'job late goes on with machine a0, which tells of it late'
-wait_until 5 'it waits for nobody' no_job_says late 'agent a0'
+wait_until 20 'it waits for nobody' no_job_says late 'agent a0'
 for j in late lone; do train_more $j.0 20; done
 touch "$TMP/late"
 for j in late.0 late.1 lone.0; do expect_end 30 $j 0; done
@@ -164,7 +164,7 @@ touch "$TMP/fail"
 for r in 0 1; do wait_line 10 fail.$r '^there'; done
 train_more calm.0 20			# by now the agent has seen it, too
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 start_scheduler_at "$SCHEDULER"
 for r in 0 1; do expect_error 20 fail.$r "EMISMATCH .*'grad' round 1"; done
 wait_until 20 'it has recovered' is_active
@@ -178,7 +178,7 @@ for r in 0 1 2; do
 done
 for r in 0 1 2; do wait_line 20 fail2.$r '^done declare'; done
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 touch "$TMP/fail2"
 for r in 0 1 2; do wait_line 10 fail2.$r '^there'; done
 train_more calm.0 20
@@ -194,7 +194,7 @@ start_rank kept 0 2 a0 declare:w:1000 "train:w:$TMP/kept-enough" say:through
 start_rank kept 1 2 a1 declare:w:1000 "train:w:$TMP/kept-enough" say:through
 train_more kept.0 5 20
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 state=$TMP/other-state start_scheduler_at "$SCHEDULER"
 wait_line 20 scheduler 'node (a0|a1|s0) is refused, reason .* belongs to another cluster'
 wait_line 20 a0 'scheduler .* lost, reason .*belongs to another cluster'
@@ -204,7 +204,7 @@ expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
 expect_text "$TMP/out" '^NODE '
 grep -E '^(a0|a1|s0) ' "$TMP/out" && fail 'who trains has joined another cluster'
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 start_scheduler_at "$SCHEDULER"
 wait_until 20 'it has recovered' is_active
 train_more kept.0 5
@@ -216,13 +216,13 @@ say 'back without its state: it gets nobody who trains, and the jobs go on when 
 for r in 0 1; do start_rank secret $r 2 a$r declare:w:1000 "train:w:$TMP/secret-enough"; done
 train_more secret.0 5 20
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 (umask 077; echo sesame > "$TMP/secret")
 start_scheduler_at "$SCHEDULER" --secret-file "$TMP/secret"
 for d in a0 a1 s0; do wait_line 20 $d 'scheduler .* lost, reason .*wrong join secret'; done
 train_more secret.0 20
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 start_scheduler_at "$SCHEDULER"
 wait_until 20 'it has recovered' is_active
 wait_until 15 'all are back' nodes_up 3
@@ -237,7 +237,7 @@ wait_until 60 'it is registered' nodes_up 4
 expect_status 0 "$BIN/tally" drain s1
 wait_line 10 s1 'server s1 is to drain'
 kill_now scheduler KILL
-wait_until 5 'the scheduler is gone' ended scheduler
+wait_until 20 'the scheduler is gone' ended scheduler
 : > "$TMP/state/state"		# as it may be after the power went
 start_scheduler_at "$SCHEDULER"
 wait_line 10 scheduler 'state is read from state.copy'

@@ -29,13 +29,13 @@ for where in "$TMP/a0.sock" "$SCHEDULER"; do
 	is_running "$(pid_of crowd)" || fail 'the crowd has gone'
 	kill_now crowd KILL
 done
-wait_line 1 a0 '1024 connections say nothing'
-wait_line 1 scheduler '1024 connections say nothing'
+wait_line 20 a0 '1024 connections say nothing'
+wait_line 20 scheduler '1024 connections say nothing'
 for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
 say 'nor is anybody kept from an agent or from the scheduler'
 
 for (( i = 0; i < 150; i++ )); do
 	echo 'GET / HTTP/1.0' 2> /dev/null > "/dev/tcp/${SCHEDULER/://}" || :
 done
-wait_line 5 scheduler 'connection .* closed, .*more like this are left out'
+wait_line 20 scheduler 'connection .* closed, .*more like this are left out'
 say 'nor is a log filled by those who talk nonsense'

@@ -16,7 +16,7 @@ train_more x.0 10
 # shown VERB EXPRESSION: of the document d, and its rows by name n, in Python.
 shown()
 {
-	"$BIN/tally" "$1" --json --timeout 2 --scheduler "$SCHEDULER" 2>/dev/null |
+	"$BIN/tally" "$1" --json --timeout 10 --scheduler "$SCHEDULER" 2>/dev/null |
 		"$PYTHON" -c '
 import json, sys
 d = json.load(sys.stdin)
