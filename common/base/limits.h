@@ -87,6 +87,7 @@
 #define LINK_PING_MS		1000u		/* nothing received on a data link: ask */
 #define LINK_DEAD_MS		3000u		/* still nothing: the link is closed */
 #define HANDSHAKE_MS		5000u
+#define NEXT_ADDR_MS		1000u		/* no answer from one of a name: try the next one */
 #define CTL_STALL_MS		5000u		/* answers wait, none is taken, more is asked */
 #define ATTACH_TIMEOUT_MS	60000u		/* default: wait for the other ranks */
 #define WAIT_TIMEOUT_MS		600000u		/* default: wait for a round */

@@ -139,6 +139,7 @@ static int connect_tcp(struct ctl_client *c, const char *host, uint16_t port, st
 	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
 	struct addrinfo *all, *ai;
 	char service[8];
+	mono_t deadline = c->deadline;
 	int code = TALLY_EIO, r;
 
 	snprintf(service, sizeof(service), "%u", port);
@@ -146,8 +147,12 @@ static int connect_tcp(struct ctl_client *c, const char *host, uint16_t port, st
 	if (r != 0)
 		return err_set(e, TALLY_EIO, "cannot find the address of %s: %s", host,
 			       gai_strerror(r));
-	for (ai = all; ai && code < 0; ai = ai->ai_next)
+	for (ai = all; ai && code < 0; ai = ai->ai_next) {
+		if (ai->ai_next)	/* one that does not answer leaves time for the others */
+			c->deadline = MIN(deadline, loop_now() + mono_ms(NEXT_ADDR_MS));
 		code = connect_to(c, ai->ai_addr, ai->ai_addrlen, e);
+		c->deadline = deadline;
+	}
 	freeaddrinfo(all);
 	return code;
 }

@@ -2,11 +2,11 @@
 /*
  * A byte stream over TCP or a Unix socket.
  *
- * Connecting: resolve if the host is a name, then try address after address;
- * open: read when readable (a bounded number of reads per turn, so that one busy
- * peer does not starve the others), write at once what the socket takes and
- * queue the rest; finishing: only the queue is still sent; closed: the last word
- * goes out from a deferred task, never inside a call of the owner's.
+ * Connecting: resolve if the host is a name, then try address after address, each but
+ * the last one for NEXT_ADDR_MS; open: read when readable (a bounded number of reads
+ * per turn, so that one busy peer does not starve the others), write at once what the
+ * socket takes and queue the rest; finishing: only the queue is still sent; closed: the
+ * last word goes out from a deferred task, never inside a call of the owner's.
  *
  * A failed write does not end the stream by itself: the peer may have said why
  * it closed, and that lies unread in our receive buffer.  Writing is over then,
@@ -55,6 +55,7 @@ struct stream {
 	bool write_dead;		/* why says what happened; reading goes on */
 	struct err why;
 	struct loop_watch *watch;
+	struct loop_timer *next;	/* runs while an address is tried that is not the last */
 	struct loop_timer *finish;
 	struct loop_timer *again;	/* runs: nothing is written until it fires */
 	mono_t again_until;		/* errors that pass have passed by then */
@@ -154,10 +155,11 @@ static void end(struct stream *s)
 	s->state = CLOSED;
 	resolve_cancel(s->resolve);
 	s->resolve = NULL;
+	loop_timer_stop(s->next);
 	loop_timer_stop(s->finish);
 	loop_timer_stop(s->again);
 	loop_timer_stop(s->stall);
-	s->finish = s->again = s->stall = NULL;
+	s->next = s->finish = s->again = s->stall = NULL;
 	drop_fd(s);
 	drop_queue(s);
 	loop_defer(s->l, &s->last_word);
@@ -305,9 +307,19 @@ static int connect_to(const struct sock_addr *a)
 	return fd;
 }
 
+static void try_next(struct stream *s, int errnum);
+
+/* The kernel would ask for two minutes whether somebody is there. */
+static void on_no_answer(void *ctx)
+{
+	try_next(ctx, ETIMEDOUT);
+}
+
 /* Starts on the next address; errnum is what the one before ended with. */
 static void try_next(struct stream *s, int errnum)
 {
+	loop_timer_stop(s->next);
+	s->next = NULL;
 	drop_fd(s);
 	while (s->next_addr < s->naddrs) {
 		const struct sock_addr *a = &s->addrs[s->next_addr++];
@@ -316,6 +328,9 @@ static void try_next(struct stream *s, int errnum)
 		s->fd = connect_to(a);
 		if (s->fd >= 0) {
 			s->state = CONNECTING;
+			if (s->next_addr < s->naddrs)	/* without memory it has all the time */
+				(void)loop_timer_start(s->l, &s->next, NEXT_ADDR_MS, 0,
+						       on_no_answer, s);
 			set_watch(s, LOOP_WRITE);
 			return;
 		}
@@ -336,6 +351,8 @@ static void on_connect_event(struct stream *s)
 		try_next(s, errnum);
 		return;
 	}
+	loop_timer_stop(s->next);
+	s->next = NULL;
 	s->state = OPEN;
 	learn_socket(s);
 	update_watch(s);
