@@ -84,6 +84,37 @@ def an_optimizer_is_final(session):
     hvd.shutdown()
 
 
+def an_optimizer_that_crosses_is_final(session):
+    hvd.init(session)
+    rank, model = session.rank, mlp()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                         cross_barrier=model)
+
+    def step(number):
+        optimizer.zero_grad()
+        loss_of(model, rank, number).backward()
+        optimizer.step()
+        optimizer.synchronize()
+
+    def gives_up():
+        optimizer._tally._options.timeout = SOON_S
+        for number in 1, 2:
+            raises(tally.TallyTimeout, f"not done after {SOON_S} s", step, number)
+
+    step(0)
+    when_told("crossing", rank, gives_up, lambda: step(1))
+    if rank == 0:
+        raises(tally.TallyTimeout, f"not done after {SOON_S} s", optimizer.close)
+    else:
+        optimizer.close()
+    hvd.broadcast_parameters(model.state_dict())
+    optimizer._tally._options.timeout = None
+    step(3)
+    same_on_all_ranks(parameters(model))
+    optimizer.close()
+    hvd.shutdown()
+
+
 def a_hook_is_final(session):
     rank = session.rank
     for view in (False, True):
@@ -203,6 +234,7 @@ def main():
     rig.start_gloo()
     for story in (
         an_optimizer_is_final,
+        an_optimizer_that_crosses_is_final,
         a_hook_is_final,
         the_limit_holds_for_what_is_new,
         a_round_without_room_has_a_deadline,

@@ -55,6 +55,11 @@ class CrossGradients(Gradients):
         for module in self._model.modules():
             self.handles.append(module._register_load_state_dict_pre_hook(finish))
 
+    def drop(self):
+        concurrent.futures.wait(self._updates.values())  # an update reads the arena
+        super().drop()
+        self._updates.clear()
+
     def let_go(self):
         super().let_go()
         with self._lock:

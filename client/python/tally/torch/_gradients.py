@@ -208,8 +208,11 @@ class Gradients:
         try:
             if self.buckets:
                 self.exchange.call(self._undeclare, self.buckets)
-        except TallyError as error:
+        except TallyError as error:  # to be called again
             self._trouble = self._trouble or error
+            raise
+        except BaseException:  # Ctrl-C
+            self._forget()
             raise
         self._forget()
         self._trouble = None
