@@ -339,12 +339,15 @@ def a_child_is_not_its_parents_rank(s):
     if s.rank == 0:
         child = os.fork()
         if not child:
-            try:
-                s.barrier(DEADLINE_S)
-            except tally.TallyError as e:
-                assert e.name == "ESHUTDOWN" and "the parent process's" in e.text, e
-                sys.exit(7)
-            sys.exit(1)
+            calls = lambda: s.barrier(DEADLINE_S), lambda: s.live_ranks, lambda: s.is_live(0)
+            for call in calls:
+                try:
+                    call()
+                except tally.TallyError as e:
+                    assert e.name == "ESHUTDOWN" and "the parent process's" in e.text, e
+                else:
+                    sys.exit(1)
+            sys.exit(7)
         status = os.waitpid(child, 0)[1]
         assert os.WEXITSTATUS(status) == 7, status
     t = s.declare("behind a child", 4)

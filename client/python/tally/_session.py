@@ -464,8 +464,7 @@ class Session:
     def _handle(self):
         if not self._pointer:
             raise TallyError(_ESHUTDOWN, "the session is detached")
-        if self._pid != os.getpid():
-            raise TallyError(_ESHUTDOWN, "the session is the parent process's")
+        self._check_process()
         if self._owner not in (None, threading.get_ident()):
             raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
         return self._pointer
@@ -506,6 +505,10 @@ class Session:
     def _check_live(self):
         """Raises what has ended the session, if anything has; waits for nothing."""
         self._check(_lib.tally_undeclare(self._handle(), None, 0))
+
+    def _check_process(self):
+        if self._pid != os.getpid():
+            raise TallyError(_ESHUTDOWN, "the session is the parent process's")
 
     def _fact(self, question):
         """What never changes may be asked from any thread."""
@@ -563,6 +566,7 @@ class Session:
     @property
     def live_ranks(self):
         """Processes of the job that are not lost: world_size, but with on_loss="shrink"."""
+        self._check_process()  # a child would not hear of it, and may find its lock held
         return self._fact(_lib.tally_live_ranks)
 
     @property
@@ -574,6 +578,7 @@ class Session:
         """False: the job goes on without that rank."""
         if not 0 <= _int(rank, "rank") < self.world_size:
             raise TallyError(_EINVAL, f"rank {rank} is not in a world of {self.world_size}")
+        self._check_process()
         return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
 
     def detach(self):
