@@ -258,7 +258,7 @@ static int open_device(tally_session *s, const tally_gpu_options *opt)
 	char name[GPU_NAME_MAX + 1];
 	int rc;
 
-	rc = g->ops->open(opt ? opt->device : (int)s->local_rank, &g->dev, name, &s->err);
+	rc = g->ops->open(opt ? opt->device : tally_local_rank(s), &g->dev, name, &s->err);
 	if (!rc)
 		rc = g->ops->event_new(g->dev, &g->step, &s->err);
 	if (!rc)

@@ -17,9 +17,9 @@
  *
  * Every function returns 0 (TALLY_OK) or a negative TALLY_E* code, and leaves
  * one line of explanation for tally_error_text().  The library never prints,
- * exits, installs signal handlers or starts threads.  A session belongs to one
- * thread at a time; different sessions are independent.  It does not survive
- * fork(): the child must not touch it.
+ * exits or installs signal handlers, and starts no thread but tally_gpu_open()'s.
+ * A session belongs to one thread at a time; different sessions are independent.
+ * It does not survive fork(): the child must not touch it.
  *
  * All ranks of a job declare the same tensors and use each of them for the same
  * rounds; the order in which they submit and wait is theirs.
@@ -142,9 +142,9 @@ typedef struct {
  * missing ranks; EMISMATCH: another rank has another world size, chunk_bytes or on_loss;
  * EEXIST: this rank is taken; EBUSY: ranks of the job of that name before have not detached by
  * the deadline; EAUTH: not allowed to use that socket, or the job is another user's; EINVAL:
- * opt or the environment; EVERSION: an agent of another release; ENOSERVER: several machines,
- * and no tally-server; EQUOTA: too many processes, jobs, or ranks on a machine (64); EIO: the
- * scheduler cannot save its state.
+ * opt, the environment, or a lost rank that comes at another agent; EVERSION: an agent of
+ * another release; ENOSERVER: several machines, and no tally-server; EQUOTA: too many
+ * processes, jobs, or ranks on a machine (64); EIO: the scheduler cannot save its state.
  * An agent that goes, also in the middle of rounds, and is started again within the
  * scheduler's grace (--agent-grace, 30 s) is a pause in whatever waits: rounds in flight,
  * memory and results stay as they are.  Rounds go on when every rank of the machine has
@@ -249,10 +249,10 @@ TALLY_API int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n);
  * in must not change, and out is neither the old nor the new value, until the
  * ticket is done (after an error out holds nothing of use).  Other memory is
  * copied: in before the call returns, out by tally_wait() and tally_test().
- * It waits for nobody, but where in is other memory, for the first time with t: then t gets a
- * block of the arena to copy to, which stays its own, with the waits and errors of
- * tally_alloc().  EEXIST: a round of t is in flight; EAGAIN: the ring is full.  After an error
- * no round has begun.
+ * It waits for nobody, with one exception: the first time that in is other memory t gets a
+ * block of the arena to copy to, which it keeps; that has the waits and errors of tally_alloc().
+ * EEXIST: a round of t is in flight, or is done and its ticket has not been used up
+ * (tally_wait(), tally_test()); EAGAIN: the ring is full.  After an error no round has begun.
  */
 TALLY_API int tally_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 			      const tally_push_pull_options *opt, tally_ticket *k);
@@ -273,8 +273,9 @@ TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);
 
 /*
  * 0: done, as tally_wait; TALLY_EAGAIN: not yet; others as of tally_wait().  It and tally_poll()
- * wait for nothing, but that an agent which was started again takes in what it is handed back:
- * 0.25 s for what it does not take, and that no more than every second; 5 s for all of it.
+ * do not wait, with one exception: after the agent was started again they hand back to it what
+ * this process has.  That takes at most 5 s in all; an agent that does not take it costs 0.25 s,
+ * at most once a second.
  */
 TALLY_API int tally_test(tally_session *s, tally_ticket k);
 
@@ -322,7 +323,7 @@ typedef struct {
 
 /*
  * Gives the session a GPU, until it is detached; all ranks of the machine call it, with
- * the same `exact`.  opt NULL: GPU number local rank.  Starts a thread, which looks after
+ * the same `exact`.  opt NULL: GPU number tally_local_rank().  Starts a thread, which looks after
  * what waits on the GPU.  ENOENT: no plugin, no such GPU, or one that the agent does not
  * see; EINVAL: the job has TALLY_ON_LOSS_SHRINK; ETIMEDOUT names who has not called it;
  * EMISMATCH: another one's `exact` differs; EEXIST: the session has a GPU; EVERSION: a plugin
@@ -338,16 +339,17 @@ TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
  * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU, in and out
  * overlap, or the stream is captured into a CUDA graph; EIO: the GPU failed, which ends the
  * session.  While the agent is gone it waits for it, round_timeout_ms at most (ETIMEDOUT).
- * tally_fd() does not tell of these rounds: wait with tally_wait(), or with
+ * tally_fd() does not tell of these rounds: wait with tally_wait() or tally_gpu_wait().
  */
 TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,
 				  const tally_push_pull_options *opt, void *stream,
 				  tally_ticket *k);
 
 /*
- * which returns at once and uses the ticket up: what `stream` gets from now on runs when
- * the result is in out.  If the job fails, the stream goes on, out holds nothing of use,
- * and the next call says why.  EINVAL: the stream is captured; the ticket is not used up.
+ * Has `stream` wait for k, returns at once, and uses the ticket up: what `stream` gets from
+ * now on runs when the result is in out.  If the job fails, the stream goes on, out holds
+ * nothing of use, and the next call says why.  A round from host memory it waits for here, as
+ * tally_wait(s, k, -1).  EINVAL: the stream is captured; the ticket is not used up.
  */
 TALLY_API int tally_gpu_wait(tally_session *s, tally_ticket k, void *stream);
 
@@ -363,12 +365,12 @@ TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
 /*
  * A barrier at which lost ranks come back, in a job with TALLY_ON_LOSS_SHRINK; the
  * place for it is between two steps, as where a checkpoint would be taken.  A process that
- * attaches as a rank that was lost (same job, world size and on_loss, on the machine where it
- * was) waits in tally_attach() until all others call this; then both return.  Sums have its
- * part again from the next round of each tensor on, as if it had always been there, and
- * TALLY_MEAN divides by the new number.  It declares the same tensors (EMISMATCH for it alone
- * if they differ), and then the application gives it what it lacks: tally_broadcast() of the
- * parameters from a survivor, in the same order on all ranks.
+ * attaches as a rank that was lost (same job, world size and on_loss, at an agent with the name
+ * of the one where it was) waits in tally_attach() until all others call this; then both
+ * return.  Sums have its part again from the next round of each tensor on, as if it had always
+ * been there, and TALLY_MEAN divides by the new number.  It declares the same tensors
+ * (EMISMATCH for it alone if they differ), and then the application gives it what it lacks:
+ * tally_broadcast() of the parameters from a survivor, in the same order on all ranks.
  *
  * Returns how many came in, the same number on all ranks; 0: nobody was waiting.  Those who
  * came in (tally_is_late()) do not call it for the step at which they did; one that detaches

@@ -45,7 +45,7 @@
 	X(REPLY,          1, msg_reply,      "answer to any request: code 0 or an error") \
 	X(HELLO,          2, msg_hello,      "node, CLI -> scheduler: who I am") \
 	X(WELCOME,        3, msg_welcome,    "scheduler -> node: you are registered") \
-	X(HEARTBEAT,      4, msg_heartbeat,  "node -> scheduler each second; echoed back") \
+	X(HEARTBEAT,      4, msg_heartbeat,  "node -> scheduler each heartbeat_ms; echoed back") \
 	X(RANK_JOIN,      5, msg_rank_join,  "agent -> scheduler: a process wants into a job") \
 	X(RANK_LEAVE,     6, msg_rank_leave, "agent -> scheduler -> agents: a rank is gone") \
 	X(JOB_UP,         7, msg_job_up,     "scheduler -> servers, then agents: it is complete") \

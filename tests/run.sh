@@ -42,7 +42,7 @@ for kind in "${kinds[@]}"; do
 			target=$BUILD/fuzz/$(basename "$f" .c)
 			programs+=("tests/fuzz/run.sh $target $FUZZ_SECONDS")
 		done ;;
-	stories) programs+=(tests/stories/*.sh tests/stories/*.py) ;;
+	stories) programs+=(tests/stories/*.sh) ;;
 	esac
 done
 exec python3 tests/run.py "$@" -- "${programs[@]}"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Behind `make check-rdma`: boots the virtual machine and runs tests/vm/guest in it, one
-# after another; words name the ones to run.  The last line are the totals.
+# after another; words name the ones to run.  The totals are the last line.
 #
 # `stories [NAME...]` alone runs stories of failures, over RDMA.  `systemd` alone runs in a
 # machine whose first process that is.
