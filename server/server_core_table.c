@@ -475,15 +475,20 @@ void srv_check(const struct srv_core *c)
 {
 	list_for_each(&c->jobs, lj) {
 		const struct srv_job *j = list_entry(lj, struct srv_job, link);
-		uint64_t parked_bytes[AGENTS_PER_JOB_MAX] = { 0 }, asked = 0, parked = 0;
+		uint64_t parked_bytes[AGENTS_PER_JOB_MAX] = { 0 }, asked = 0, parked = 0,
+			 most = 0;
 
 		list_for_each(&j->tensors, lt) {
 			const struct srv_tensor *t = list_entry(lt, struct srv_tensor, link);
 
-			for (uint32_t k = 0; k < t->nsegs; k++)
+			for (uint32_t k = 0; k < t->nsegs; k++) {
 				parked += check_seg(&t->seg[k], parked_bytes, &asked);
+				most = MAX(most, srv_ask_cost(&t->seg[k]));
+			}
 		}
 		ASSERT(asked == j->asked_bytes && parked == j->parked);
+		/* One may be larger: it is asked for alone. */
+		ASSERT(asked <= MAX(j->ask_limit, most));
 		for (uint32_t w = 0; w < j->n; w++) {
 			const struct srv_worker *wk = &j->worker[w];
 

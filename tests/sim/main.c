@@ -22,6 +22,7 @@
 
 #define PATHS_RUNS	4000u			/* so many runs take all paths */
 #define PAIRS_RUNS	5000u			/* and all pairs of a state and an event */
+#define REPLAY_EVERY	64u			/* one seed of so many is run twice */
 #define STEPS_MAX	20000000u		/* of one run: it does not end */
 #define EXIT_SEED	1			/* a run failed, ... */
 #define EXIT_SET	3			/* or none, but all together missed something */
@@ -252,7 +253,13 @@ void sim_run(struct sim *s)
 			sim_again_at(s, s->paused_until[e.proc], &e);
 			continue;
 		}
+		if (sim_sched_waits(s, &e)) {
+			sim_again_at(s, s->sched_still, &e);
+			continue;
+		}
 		before = s->faults;
+		s->trail = (s->trail ^ (uint64_t)e.at ^ e.seq << 40 ^ e.type << 8 ^ e.proc) *
+			   0x100000001b3u;
 		handle(s, &e);
 		if (++s->steps == STEPS_MAX)
 			sim_fail(s, "%u steps and no end", STEPS_MAX);
@@ -372,6 +379,14 @@ static void make_famine(struct sim_params *p)
 		p->famine = 20 + (uint32_t)rng_below(&r, 300);
 }
 
+static void make_lags(struct sim_params *p)
+{
+	struct rng r = { p->seed * 0xe7037ed1a0b428dbu };
+
+	for (uint32_t i = 0; i < SIM_LAGS && !(p->seed % 3); i++)
+		p->lag[i] = rng_below(&r, 4) ? 0 : (mono_t)rng_below(&r, mono_ms(20));
+}
+
 /* What a scheduler that dies meanwhile knows of it afterwards is another matter. */
 static void make_parts(struct sim_params *p)
 {
@@ -421,6 +436,7 @@ void sim_params_make(struct sim_params *p, uint64_t seed)
 	make_faults(p, &r);
 	make_famine(p);
 	make_parts(p);
+	make_lags(p);
 	sim_slow_make(p);
 }
 
@@ -442,7 +458,7 @@ void sim_params_print(const struct sim_params *p)
 
 /* ---- sets of runs ---- */
 
-static bool run_seed(uint64_t seed, bool trace)
+static bool run_seed(uint64_t seed, bool trace, uint64_t *trail)
 {
 	struct sim *s = calloc(1, sizeof(*s));
 	bool ok;
@@ -463,8 +479,27 @@ static bool run_seed(uint64_t seed, bool trace)
 		sim_params_print(&s->p);
 		printf("%s", repeat);
 	}
+	*trail = s->trail;
 	free(s);
 	return ok;
+}
+
+/* Now and then one is played twice: what a seed has shown once it shows again. */
+static bool run_one(uint64_t seed)
+{
+	uint64_t trail, again;
+
+	if (!run_seed(seed, false, &trail))
+		return false;
+	if (seed % REPLAY_EVERY)
+		return true;
+	if (!run_seed(seed, false, &again))
+		return false;
+	sim_totals.replayed++;
+	if (again == trail)
+		return true;
+	printf("FAILED: seed %llu does not repeat itself\n", (unsigned long long)seed);
+	return false;
 }
 
 /* Counters of this run set by name; enough runs take every path (all of them).  Refusals that
@@ -543,6 +578,8 @@ static uint32_t paths_missing(bool all)
 	NET(named);
 	NET(blamed_ranks);
 	NET(blamed_servers);
+	NET(still);
+	NET(replayed);
 	NET(faults);
 #undef NET
 #undef REPORT
@@ -554,7 +591,7 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 	uint32_t passed = 0, failed = 0, seeds_failed, missing, pairs;
 
 	for (uint64_t seed = first; seed < first + seeds; seed++) {
-		if (run_seed(seed, false))
+		if (run_one(seed))
 			passed++;
 		else if (++failed == failures)
 			break;
@@ -618,7 +655,7 @@ int main(int argc, char **argv)
 		{ "mutant", required_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
-	uint64_t seed = 0, seeds = SEEDS_DEFAULT, first = 1;
+	uint64_t seed = 0, seeds = SEEDS_DEFAULT, first = 1, trail;
 	uint32_t failures = 10;
 	bool one = false, trace = false;
 	int o;
@@ -644,7 +681,7 @@ int main(int argc, char **argv)
 	kern_init(~0u);
 	if (!one)
 		return run_set(first, seeds, failures);
-	if (!run_seed(seed, trace))
+	if (!run_seed(seed, trace, &trail))
 		return EXIT_SEED;
 	printf("1 passed, 0 failed\n");
 	return 0;

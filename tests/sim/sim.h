@@ -62,6 +62,7 @@ enum {
 	SIM_PROCS = SIM_AGENTS + SIM_SERVERS,
 	SIM_SCHED = SIM_PROCS,		/* its clock */
 	SIM_CONNS = 256,
+	SIM_LAGS = SIM_AGENTS + 8 + 1,
 	SIM_SCALE = 16,			/* the scheduler sees everything so much larger: its limits
 					 * are for real tensors */
 	SIM_LOCAL = 3,
@@ -127,6 +128,8 @@ struct sim_params {
 					 * the job */
 	uint32_t famine;		/* of 1000 times that the scheduler wants memory */
 	uint32_t slow, slow_name;	/* servers of that name take so many times as long */
+	mono_t lag[SIM_LAGS];		/* slow processes: what comes to them waits so long; servers
+					 * by their names, and the scheduler's is the last */
 	mono_t slow_time;		/* from when the run begins; */
 	mono_t think;			/* and ranks so long, from one round to the next */
 };
@@ -246,6 +249,7 @@ struct sim_link {
 	struct srv_peer srv;
 };
 
+mono_t sim_lag(const struct sim *s, uint32_t proc);
 void sim_link_open(struct sim *s, struct sim_link *l);
 void sim_net_faults(struct sim *s);
 void sim_net_fault(struct sim *s);	/* a lane breaks, or all of a link, or a process stalls */
@@ -312,7 +316,8 @@ struct sim_ctl {
 	uint32_t gen, conn;
 	mono_t last[2];			/* arrival of the last message, by direction */
 	mono_t echo;			/* of the last heartbeat */
-	mono_t cut_until;		/* nothing gets through before */
+	mono_t cut_until;		/* nothing gets through before, */
+	bool cut[2];			/* these ways; no new connection at all */
 	bool silent;			/* an agent: through a recovery, and not back yet */
 	uint64_t beats;
 	mono_t beat_at;			/* the last of them was sent */
@@ -478,6 +483,7 @@ struct sim {
 	mono_t now;
 	struct sim_queue queue;
 	uint64_t steps;
+	uint64_t trail;			/* of all events, as a number */
 	uint64_t msgs;			/* alive */
 	bool stopped;
 	bool failed;
@@ -487,6 +493,8 @@ struct sim {
 	struct sched *sched;		/* NULL: it is not there */
 	struct sched_ids saved;		/* its state directory */
 	mono_t sched_at;		/* its timer */
+	mono_t sched_still;		/* it stands still until then; */
+	mono_t deaf_until;		/* by its clock, the last time */
 	mono_t full_until;		/* its disk, where refuse_save */
 	mono_t sched_since;		/* by its clock: started, */
 	mono_t recovers_until;		/* and recovers; MONO_NEVER: it could not save yet */
@@ -528,7 +536,7 @@ struct sim_totals {
 		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
 		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
 		 agent_restarts, given_up, machines_came, slowed, given_back, looks, quiet,
-		 named, blamed_ranks, blamed_servers, famines;
+		 named, blamed_ranks, blamed_servers, famines, still, replayed;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
@@ -561,6 +569,8 @@ void *sim_garbage(struct sim *s, size_t bytes);	/* old contents must not matter 
 /* ---- control ---- */
 
 void sim_sched_start(struct sim *s);
+bool sim_sched_stop(struct sim *s);	/* it stands still for a while; false: not just now */
+bool sim_sched_waits(const struct sim *s, const struct sim_event *e);	/* for it to go on */
 bool sim_sched_crash(struct sim *s);	/* comes back by itself; false: not just now */
 void sim_sched_count(struct sim *s);	/* its counters, before it goes */
 bool sim_ctl_event(struct sim *s, const struct sim_event *e);	/* false: not one of its */
@@ -569,6 +579,8 @@ void sim_ctl_send(struct sim *s, uint32_t proc, const struct msg *m);	/* to the 
 void sim_ctl_connect(struct sim *s, uint32_t proc);
 void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices);
 void sim_ctl_reset(struct sim *s, uint32_t proc); /* what is on its way is lost */
+/* ways, bits: to the node, to the scheduler.  False: it was cut already. */
+bool sim_ctl_cut(struct sim *s, struct sim_ctl *c, mono_t until, uint32_t ways);
 bool sim_drain(struct sim *s, uint32_t server, bool undo);	/* true: it was not before */
 bool sim_status_due(struct sim *s);	/* the CLI asks now, and hears: */
 void sim_status_told(struct sim *s, const struct msg *m);

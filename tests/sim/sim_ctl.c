@@ -81,7 +81,7 @@ static void closed_by_sched(struct sim *s, uint32_t conn)
 	c->open[0] = false;
 	if (c->cut_until == MONO_NEVER)
 		return;
-	read = MAX(MAX(c->last[TO_NODE], c->cut_until), s->now);
+	read = MAX(MAX(c->last[TO_NODE], c->cut[TO_NODE] ? c->cut_until : 0), s->now);
 	sim_at(s, read - s->now + 100000,
 	       &(struct sim_event){ .type = EV_CTL_CLOSED, .proc = proc, .a = proc, .b = c->gen });
 }
@@ -204,6 +204,7 @@ static void start(struct sim *s)
 	s->sched = sched_new(&mem, &config, sim_clock(s, SIM_SCHED));
 	ASSERT(s->sched);
 	s->sched_at = 0;
+	s->deaf_until = 0;
 	step(s, (struct sched_event){ .type = SCHED_EV_TIMER });
 	step(s, (struct sched_event){ .type = SCHED_EV_UP, .conn = CLI_CONN });
 }
@@ -255,6 +256,7 @@ bool sim_sched_crash(struct sim *s)
 	sim_sched_count(s);
 	sched_free(s->sched);
 	s->sched = NULL;
+	s->sched_still = 0;
 	for (uint32_t i = 0; i < SIM_CONNS; i++) {
 		if (is_current(s, i)) {
 			struct sim_ctl *c = sim_ctl_of(s, s->conn[i].proc);
@@ -276,6 +278,26 @@ bool sim_sched_crash(struct sim *s)
 	return true;
 }
 
+/* Or its machine does: nothing is read, nobody is let in, and no time has passed for it. */
+bool sim_sched_stop(struct sim *s)
+{
+	if (!s->sched || s->sched_still > s->now || sched_recovering(s->sched))
+		return false;
+	s->sched_still = s->now + 1 + (mono_t)sim_below(s, mono_ms(2 * LEASE_MS));
+	s->deaf_until = sim_clock(s, SIM_SCHED) + (s->sched_still - s->now) * 21 / 20;
+	sim_totals.still++;
+	sim_trace(s, "the scheduler stands still");
+	return true;
+}
+
+bool sim_sched_waits(const struct sim *s, const struct sim_event *e)
+{
+	if (s->sched_still <= s->now || s->stopped)
+		return false;
+	return e->type == EV_SCHED || e->type == EV_SCHED_GONE ||
+	       ((e->type == EV_CTL || e->type == EV_CTL_CLOSED) && e->proc == SIM_NOBODY);
+}
+
 static bool is_drained(const struct sim *s, const char *name)
 {
 	for (uint32_t i = 0; s->sched && i < s->sched->nnodes; i++)
@@ -290,6 +312,8 @@ bool sim_drain(struct sim *s, uint32_t name, bool undo)
 	char text[16];
 	bool before;
 
+	if (s->sched_still > s->now)
+		return false;
 	snprintf(text, sizeof(text), "s%u", name);
 	before = is_drained(s, text);
 	m.drain.name = text;
@@ -323,7 +347,7 @@ static void carry(struct sim *s, uint32_t proc, uint8_t dir, const struct msg *m
 	cm->proc = proc;
 	cm->gen = c->gen;
 	cm->dir = dir;
-	at = MAX(at, c->cut_until);
+	at = MAX(at + sim_lag(s, proc) + s->p.lag[SIM_LAGS - 1], c->cut[dir] ? c->cut_until : 0);
 	at = c->last[dir] = MAX(at, c->last[dir] + 1);
 	s->ctl_msgs++;
 	sim_at(s, at - s->now, &(struct sim_event){ .type = EV_CTL, .ctl = cm,
@@ -522,7 +546,7 @@ void sim_ctl_connect(struct sim *s, uint32_t proc)
 	if (!is_alive(s, proc) || c->open[1] || s->stopped)
 		return;
 	/* No route, nobody there, or the old one still stands, and it is waited for. */
-	if (c->cut_until > s->now || !s->sched ||
+	if (c->cut_until > s->now || !s->sched || s->sched_still > s->now ||
 	    (c->open[0] && proc >= SIM_AGENTS && sim_below(s, 2))) {
 		sim_at(s, 100000000 + (mono_t)sim_below(s, 300000000),
 		       &(struct sim_event){ .type = EV_CTL_OPEN, .proc = proc, .a = proc });
@@ -559,6 +583,16 @@ static void node_end(struct sim *s, uint32_t proc, mono_t sched_notices)
 void sim_ctl_break(struct sim *s, uint32_t proc, mono_t sched_notices)
 {
 	node_end(s, proc, sched_notices);
+}
+
+bool sim_ctl_cut(struct sim *s, struct sim_ctl *c, mono_t until, uint32_t ways)
+{
+	bool through = c->cut_until <= s->now;
+
+	c->cut[TO_NODE] = (!through && c->cut[TO_NODE]) || ways & 1u << TO_NODE;
+	c->cut[TO_SCHED] = (!through && c->cut[TO_SCHED]) || ways & 1u << TO_SCHED;
+	c->cut_until = MAX(c->cut_until, until);
+	return through;
 }
 
 void sim_ctl_reset(struct sim *s, uint32_t proc)

@@ -103,24 +103,24 @@ void sim_fence(struct sim *s, uint32_t server)
 /* These say whether anything got through before. */
 static bool cut_ctl(struct sim *s, uint32_t server, mono_t until)
 {
-	struct sim_ctl *c = &s->server[server]->ctl;
-	bool through = c->cut_until <= s->now;
+	uint32_t ways = 1 + (uint32_t)sim_below(s, 3);
 
 	sim_totals.cut_off++;
-	sim_trace(s, "s%u is cut off from the scheduler", server);
-	c->cut_until = MAX(c->cut_until, until);
-	return through;
+	sim_trace(s, "s%u is cut off from the scheduler, ways %u", server, ways);
+	return sim_ctl_cut(s, &s->server[server]->ctl, until, ways);
 }
 
-static bool cut_data(struct sim *s, uint32_t server, mono_t until, uint32_t way)
+/* From all agents or some; one way, the other, or both. */
+static bool cut_data(struct sim *s, uint32_t server, mono_t until)
 {
-	bool through = false;
+	uint32_t way = (uint32_t)sim_below(s, 3);
+	bool through = false, some = sim_below(s, 2);
 
 	sim_totals.blind++;
 	for (uint32_t i = 0; i < s->p.n; i++) {
 		struct sim_link *l = s->link[i][server];
 
-		if (!l || (way == 3 && sim_below(s, 2)))
+		if (!l || (some && sim_below(s, 2)))
 			continue;
 		sim_trace(s, "a%u -- s%u is cut, way %u", i, server, way);
 		through |= sim_link_is_open(l, 1) && l->blind_until[way == 1] <= s->now;
@@ -146,7 +146,7 @@ static bool cut_off(struct sim *s, uint32_t server)
 	if (what != 1)
 		through |= cut_ctl(s, server, until);
 	if (what != 0)
-		through |= cut_data(s, server, until, (uint32_t)sim_below(s, 4));
+		through |= cut_data(s, server, until);
 	return through;
 }
 
@@ -304,14 +304,15 @@ static void cut_some_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 	struct sim_ctl *c = &s->agent[agent]->ctl;
+	uint32_t ways = 1 + (uint32_t)sim_below(s, 3);
 
 	if (s->p.agents_return || !s->agent[agent]->alive || !c->registered || c->lost ||
 	    c->cut_until > s->now || s->paused_until[sim_agent_proc(agent)] > s->now)
 		return;
 	sim_totals.deaf++;
 	s->faults++;
-	sim_trace(s, "a%u is cut off from the scheduler", agent);
-	c->cut_until = s->now + (mono_t)sim_below(s, mono_ms(LEASE_MS + 400));
+	sim_trace(s, "a%u is cut off from the scheduler, ways %u", agent, ways);
+	sim_ctl_cut(s, c, s->now + (mono_t)sim_below(s, mono_ms(LEASE_MS + 400)), ways);
 }
 
 /* From a scheduler that recovers, and for less than the grace that begins then. */
@@ -329,7 +330,7 @@ void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace)
 	s->faults++;
 	sim_trace(s, "a%u is silent through the recovery", agent);
 	c->silent = true;
-	c->cut_until = s->now + sim_clock_wait(s, SIM_SCHED, recovery + rest);
+	sim_ctl_cut(s, c, s->now + sim_clock_wait(s, SIM_SCHED, recovery + rest), 3);
 }
 
 /* It is in nothing that a lost machine ends too early, or that it comes back to just now. */
@@ -362,7 +363,7 @@ static bool part_some(struct sim *s)
 	if (!s->p.parts || !may_part(s, agent))
 		return false;
 	sim_trace(s, "a%u is cut off from all others", agent);
-	s->agent[agent]->ctl.cut_until = until;
+	sim_ctl_cut(s, &s->agent[agent]->ctl, until, 3);
 	s->agent[agent]->parted_at = s->now;
 	for (uint32_t v = 0; v < s->nservers; v++) {
 		struct sim_link *l = s->link[agent][v];
@@ -442,6 +443,8 @@ void sim_life_fault(struct sim *s)
 			break;
 		if (sim_chance(s, 200))
 			cut_some_agent(s);
+		else if (sim_chance(s, 200))
+			s->faults += sim_sched_stop(s);
 		else
 			reset_some(s);
 		break;
@@ -454,7 +457,7 @@ void sim_any_fault(struct sim *s)
 {
 	switch (sim_below(s, 8)) {
 	case 0:
-		s->faults += sim_sched_crash(s);
+		s->faults += sim_below(s, 3) ? sim_sched_crash(s) : sim_sched_stop(s);
 		break;
 	case 1:
 	case 2:

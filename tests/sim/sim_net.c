@@ -102,10 +102,19 @@ void sim_give_back(struct sim *s, struct sim_msg *m)
 	m->seg = NULL;
 }
 
+mono_t sim_lag(const struct sim *s, uint32_t proc)
+{
+	if (proc < SIM_AGENTS)
+		return s->p.lag[proc];
+	return s->p.lag[SIM_AGENTS + s->server[proc - SIM_AGENTS]->name % 8];
+}
+
 static mono_t flight_time(struct sim *s, struct sim_msg *m)
 {
 	struct sim_lane *lane = &m->on->lane[m->lane];
-	mono_t d = s->p.latency + (mono_t)sim_below(s, (uint64_t)s->p.jitter);
+	mono_t d = s->p.latency + (mono_t)sim_below(s, (uint64_t)s->p.jitter) +
+		   sim_lag(s, m->dir == TO_AGENT ? sim_agent_proc(m->on->agent) :
+			   sim_server_proc(m->on->server));
 
 	if (sim_faulty(s) && sim_chance(s, s->p.spike))
 		d += (mono_t)sim_below(s, NS_PER_SEC);
