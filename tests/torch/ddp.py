@@ -157,7 +157,7 @@ def parameters_may_have_any_strides(session):
 
 def tensors_come_and_go(session):
     """What rebuilt buckets and dropped models had is given back, on the servers too."""
-    empty = rig.server_memory()
+    epochs, empty = rig.epochs(), rig.server_memory()
     rig.meet()
     for width in (16, 1200, 24, 1200):
         train(session.rank, session, model=mlp(width=width))
@@ -180,7 +180,7 @@ def tensors_come_and_go(session):
     rig.meet()
     hook.close()
     assert rig.tensors() == []
-    rig.wait_until("the servers' memory is as before", lambda: rig.server_memory() <= empty)
+    rig.memory_is_as_before(empty, epochs)
 
 
 def a_hook_that_is_gone_leaves_nothing(session):

@@ -142,3 +142,14 @@ def server_memory():
 
     wait_until("every server has told its memory", heard)
     return sum(n["memory_used_bytes"] for n in said)
+
+
+def epochs():
+    return [j["epoch"] for j in ask("jobs")]
+
+
+def memory_is_as_before(empty, then):
+    """What server_memory() was when epochs() were `then` it is again.  Nobody can say so where
+    chunks have moved meanwhile: those of a small tensor may lie where a large one's were."""
+    wait_until(f"the servers use {empty} bytes, as before",
+               lambda: server_memory() <= empty or epochs() != then)
