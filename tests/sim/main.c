@@ -208,6 +208,7 @@ static void end_perhaps(struct sim *s)
 		return;
 	force_faults(s);
 	sim_end_begin(s);
+	sim_life_agent_dies(s);
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_job *j = &s->job[i];
 
@@ -421,7 +422,7 @@ static void make_faults(struct sim_params *p, struct rng *r)
 	p->untold = rng_below(r, 4) ? 0 : 1 + (uint32_t)rng_below(r, 60);
 	p->agents_return = !rng_below(r, 2) && !p->starve;
 	p->ranks_die = !p->agents_die && !rng_below(r, 3);
-	for (uint32_t i = 0; p->ranks_die && i < p->njobs; i++)
+	for (uint32_t i = 0; (p->ranks_die || p->agents_die) && i < p->njobs; i++)
 		p->job[i].rounds = MIN(2 * p->job[i].rounds, SIM_ROUNDS);
 }
 

@@ -691,6 +691,7 @@ void sim_end_told(struct sim *s, uint32_t number);	/* that it is over */
 
 bool sim_life_ends(struct sim *s);	/* repairs the last faults; true: there were some */
 void sim_life_fault(struct sim *s);	/* something happens to some process */
+void sim_life_agent_dies(struct sim *s);	/* one does, perhaps, for good */
 void sim_any_fault(struct sim *s);	/* one that heals by itself */
 void sim_life_opened(struct sim *s, uint32_t agent);	/* a barrier has: it is the first to hear */
 

@@ -271,18 +271,17 @@ static bool shrink_some(struct sim *s)
 	return true;
 }
 
-/* One in a run, when enough has been done. */
-static bool kill_agent(struct sim *s)
+/* One in a run, in any moment, when enough has been done. */
+void sim_life_agent_dies(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 
-	if (!s->p.agents_die || !sim_faulty(s) || !sim_had_enough(s) || !s->agent[agent]->alive ||
-	    !sim_agent_may_die(s, agent))
-		return false;
+	if (!s->p.agents_die || !sim_had_enough(s) || !sim_chance(s, 2) ||
+	    !s->agent[agent]->alive || !sim_agent_may_die(s, agent))
+		return;
 	s->p.agents_die = false;
 	s->faults++;
 	sim_agent_crash(s, agent, true);
-	return true;
 }
 
 /* It dies, and its supervisor starts it again. */
@@ -434,9 +433,6 @@ void sim_life_fault(struct sim *s)
 		       &(struct sim_event){ .type = EV_LIFE, .proc = SIM_NOBODY, .b = 2 });
 		break;
 	case 1:
-		if (shrink_some(s) || kill_agent(s))
-			break;
-		/* fall through */
 	case 2:
 	case 3:
 		if (shrink_some(s))
