@@ -3,6 +3,7 @@
 
 import gc
 import os
+import threading
 from unittest import mock
 
 import rig
@@ -184,21 +185,36 @@ def tensors_come_and_go(session):
 
 
 def a_hook_that_is_gone_leaves_nothing(session):
-    """Gradients outlive model and hook, and would outlive the arena."""
-    model = mlp()
+    """Gradients outlive model and hook, and would outlive the arena.  Where the exchange's thread
+    is late it does not hold them.
+    """
+    model, keep = mlp(width=16), tally.torch._memory.Promise.keep  # one bucket
+    last, go_on = threading.Event(), threading.Event()
+
+    def keep_and_wait(promise, value, stream=None):
+        late = last.is_set()
+        keep(promise, value, stream)
+        if late:
+            go_on.wait(rig.DEADLINE_S)
 
     def some_steps():
         ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
         ddp.register_comm_hook(None, tally.torch.ddp_comm_hook(session))
         for step in range(4):
             ddp.zero_grad(set_to_none=False)
-            loss_of(ddp, session.rank, step).backward()
+            loss = loss_of(ddp, session.rank, step)
+            if step == 3:
+                last.set()
+            loss.backward()
         assert all(rig.is_in_arena(p.grad) for p in model.parameters())
         return [p.grad.clone() for p in model.parameters()]
 
-    want = some_steps()
-    gc.collect()
-    assert not any(rig.is_in_arena(p.grad) for p in model.parameters())
+    with mock.patch.object(tally.torch._memory.Promise, "keep", keep_and_wait):
+        want = some_steps()
+        gc.collect()
+        inside = [rig.is_in_arena(p.grad) for p in model.parameters()]
+        go_on.set()
+    assert not any(inside)
     assert all(torch.equal(p.grad, w) for p, w in zip(model.parameters(), want))
 
 

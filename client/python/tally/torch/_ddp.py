@@ -12,6 +12,8 @@ DDP rebuilds its buckets after the first step, in the order in which gradients c
 bucket that is not what it was is undeclared, its successor declared under a new name.
 """
 
+import weakref
+
 import torch
 import torch.distributed as dist
 
@@ -174,10 +176,15 @@ class _Buckets:
 
     def _start(self, slot, moments, promise, begin):
         block = slot.block
+        # Nobody but DDP holds this object when the promise is kept: it may let go of it then, and
+        # its gradients are to leave the arena at once, in its own thread.
+        me = weakref.ref(self)
 
         def came(error):
             if error:
-                self._give_up(last_word(error))
+                buckets = me()
+                if buckets:
+                    buckets._give_up(last_word(error))
                 promise.fail(error)
             else:
                 promise.keep(block.tensor, block.stream)

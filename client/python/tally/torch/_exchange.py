@@ -388,10 +388,13 @@ class Exchange:
                 os.read(self._wake_read, 1)
             self._woken = False
         while orders and self._orders:
-            order, args = self._orders.popleft()
-            order(*args)
+            self._obey()
         self._take_completions()
         self._check_deadlines()
+
+    def _obey(self):
+        order, args = self._orders.popleft()  # and not a moment longer: see _Buckets._start()
+        order(*args)
 
     def _run(self):
         error = TallyError(_ESHUTDOWN, "the session is closing")
