@@ -19,6 +19,7 @@
  *   a rank comes back		the same, between two rounds (sched_grow.c)
  *   an agent cannot reach it	as if it were dead, for that job (sched_cut.c)
  *   a server is slow		a rebalance to what it was measured to do (sched_slow.c)
+ *   a repair is settled	a rebalance, where shares are others now (sched_slow.c)
  *   all servers are gone	the job waits for one, and says so; its calls have deadlines
  */
 #include "scheduler/sched.h"

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sched_slow.c - servers that are too slow for their share.
+ * sched_slow.c - servers that are too slow for their share, or have more than that.
  *
  * Heartbeats say what a server has summed and how long it was busy.  While a job
  * trains and nothing of it moves, two heartbeats PACE_WINDOW_MS apart make a window of
  * each of its servers; sched_pace.c says what follows from them.  If it is another
  * share, the next rebalance gives it, provided the others have the memory: being slow
  * is no reason to end a job.
+ *
+ * A repair gives new shares, also where the world is another one by it, and moves only what
+ * was lost.  Who has more than a chunk over its share when it is settled gives that away by a
+ * rebalance, on the same condition; until then nobody is measured by a share that it has not.
  */
 #include "scheduler/sched.h"
 
@@ -79,6 +83,16 @@ static bool has_room(const struct sched_job *j, const struct pace_server *sv)
 	return true;
 }
 
+/* The shares that the last epoch gave, for what is somewhere else still. */
+static bool can_spread(struct sched *s, const struct sched_job *j)
+{
+	struct pace_server *sv = out_scratch(s, j->nservers * sizeof(*sv));
+
+	for (uint32_t i = 0; sv && i < j->place->nservers; i++)
+		sv[i].planned = j->place->server[i].weight;
+	return sv && has_room(j, sv);
+}
+
 static void adopt(struct sched *s, struct sched_job *j, struct sched_part *p, double pace)
 {
 	if (pace_of(pace) != pace_of(p->pace.pace))
@@ -123,6 +137,11 @@ void slow_look(struct sched *s, struct sched_job *j)
 	}
 	if (s->now < j->look_at)
 		return;
+	if (j->repair && place_uneven(j->place)) {
+		j->paced = !grow_under_way(j) && can_spread(s, j);
+		j->look_at = 0;
+		return;
+	}
 	if (j->looking)
 		window_close(s, j);
 	window_open(s, j);

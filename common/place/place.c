@@ -414,14 +414,29 @@ static bool is_excess(struct place *p, uint16_t server, uint64_t len)
 	return true;
 }
 
+static uint64_t excess_of(const struct place *p, uint32_t server)
+{
+	const struct place_server *s = &p->server[server];
+	unsigned __int128 all = (unsigned __int128)p->total_bytes * s->weight;
+	uint64_t goal = p->weight_sum ? (uint64_t)(all / p->weight_sum) : 0;
+
+	return s->assigned_bytes > goal ? s->assigned_bytes - goal : 0;
+}
+
+bool place_uneven(const struct place *p)
+{
+	for (uint32_t i = 0; i < p->nservers; i++)
+		if (excess_of(p, i) > p->chunk_bytes)
+			return true;
+	return false;
+}
+
 static void find_excess(struct place *p)
 {
 	for (uint32_t i = 0; i < p->nservers; i++) {
 		struct place_server *s = &p->server[i];
-		unsigned __int128 all = (unsigned __int128)p->total_bytes * s->weight;
-		uint64_t goal = p->weight_sum ? (uint64_t)(all / p->weight_sum) : 0;
 
-		s->excess = s->assigned_bytes > goal ? s->assigned_bytes - goal : 0;
+		s->excess = excess_of(p, i);
 		s->seen = s->taken = 0;
 	}
 }

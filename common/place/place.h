@@ -192,6 +192,9 @@ uint64_t place_repair(struct place *p, const uint32_t *weight, const bool *alive
 uint64_t place_rebalance(struct place *p, const uint32_t *weight, uint32_t nservers,
 			 struct place_tensor *t, uint32_t count);
 
+/* Some server is more than a chunk over its weight: a rebalance to these weights moves some. */
+bool place_uneven(const struct place *p);
+
 /* A log entry EPOCH. */
 struct place_change {
 	uint32_t epoch;			/* what moves is marked with it */

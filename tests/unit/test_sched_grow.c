@@ -577,8 +577,90 @@ START_TEST(who_comes_in_is_not_named_as_missing)
 }
 END_TEST
 
+/* Three machines with an agent, its rank and a server each. */
+struct three {
+	uint32_t agent[3], srv[3];
+};
+
+static void three_follow(const struct three *m, const bool *agents)
+{
+	uint64_t epoch = last(m->srv[0], MSG_EPOCH)->epoch;
+
+	for (uint32_t i = 0; i < 3; i++)
+		ready_as(m->srv[i], MSG_EPOCH_READY, number, epoch, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		if (agents[i])
+			ready_as(m->agent[i], MSG_EPOCH_READY, number, epoch, 0);
+}
+
+static void three_beat(const struct three *m, uint64_t ms)
+{
+	pass_beating(ms, (const uint32_t[]){ m->agent[0], m->agent[1], m->agent[2], m->srv[0],
+					     m->srv[1], m->srv[2] }, 6);
+}
+
+static void three_up(struct three *m)
+{
+	static const char *const name[] = { "a", "b", "c" };
+	static const struct want grad = { "grad", DTYPE_F32, 16 << 20 };
+
+	for (uint32_t i = 0; i < 3; i++)
+		m->agent[i] = hello(NODE_AGENT, name[i]);
+	for (uint32_t i = 0; i < 3; i++)
+		m->srv[i] = hello(NODE_SERVER, name[i]);
+	for (uint32_t i = 0; i < 3; i++)
+		join_late(m->agent[i], 1, i, 100 + i, 3);
+	number = last(m->srv[0], MSG_JOB_UP)->job;
+	for (uint32_t i = 0; i < 3; i++)
+		ready_as(m->srv[i], MSG_JOB_READY, number, last(m->srv[0], MSG_JOB_UP)->epoch, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		declare_in(m->agent[i], 2, number, i, &grad, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		ready_as(m->srv[i], MSG_TENSORS_READY, number, 1, 0);
+	ck_answer(m->agent[0], 2, 0, NULL);
+}
+
+/* Its server is back first, on a machine without a rank, which can sum the most. */
+START_TEST(when_a_machine_is_in_again_its_server_gives_away_what_is_too_much_now)
+{
+	static const bool two[] = { true, true, false }, all[] = { true, true, true };
+	struct three m;
+	uint32_t epochs;
+
+	three_up(&m);
+	conn_closed(m.agent[2]);
+	conn_closed(m.srv[2]);
+	pass_beating(6000, (const uint32_t[]){ m.agent[0], m.agent[1], m.srv[0], m.srv[1] }, 4);
+	m.srv[2] = hello(NODE_SERVER, "c");
+	three_follow(&m, two);
+	three_follow(&m, two);
+	heartbeat(m.srv[2], 1);
+	ready_as(m.srv[2], MSG_JOB_READY, number, last(m.srv[2], MSG_JOB_UP)->epoch, 0);
+	three_follow(&m, two);
+	ck_assert_uint_gt(last(m.srv[0], MSG_EPOCH)->weight[2], UINT32_MAX / 5 * 2);
+	m.agent[2] = hello_from(NODE_AGENT, "c", "c", 77, "");
+	join_late(m.agent[2], 50, 2, 201, 3);
+	grow(m.agent[0], 60, 0, 1);
+	grow(m.agent[1], 61, 1, 1);
+	three_follow(&m, two);
+	ck_answer(m.agent[2], 50, 0, NULL);
+	ck_assert_uint_eq(last(m.srv[0], MSG_EPOCH)->n, 1);	/* a repair: nothing has moved */
+	ready_as(m.agent[2], MSG_EPOCH_READY, number, last(m.srv[0], MSG_EPOCH)->epoch, 0);
+	epochs = count(m.srv[0], MSG_EPOCH, REQ_ANY);
+	three_beat(&m, 10000);
+	ck_assert_uint_eq(count(m.srv[0], MSG_EPOCH, REQ_ANY), epochs + 1);
+	ck_assert_uint_eq(last(m.srv[0], MSG_EPOCH)->n, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(last(m.srv[0], MSG_EPOCH)->weight[i] / 10, UINT32_MAX / 30);
+	three_follow(&m, all);
+	three_beat(&m, 60000);
+	ck_assert_uint_eq(count(m.srv[0], MSG_EPOCH, REQ_ANY), epochs + 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, when_a_machine_is_in_again_its_server_gives_away_what_is_too_much_now);
 	tcase_add_test(t, who_is_lost_while_the_scheduler_recovers_hears_so_when_it_is_back);
 	tcase_add_test(t, a_smaller_world_that_an_epoch_has_said_is_not_said_again);
 	tcase_add_test(t, who_comes_is_let_in_when_all_grow_and_all_follow);

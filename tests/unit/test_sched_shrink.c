@@ -345,8 +345,165 @@ START_TEST(rank_0_says_how_urgent_a_tensor_is)
 }
 END_TEST
 
+/* Four machines with an agent and its rank, and servers. */
+struct four {
+	uint32_t agent[4], srv[4];	/* UINT32_MAX: there is none */
+	bool there[4];			/* the rank is */
+};
+
+static uint64_t used;		/* of each server's memory, as it says */
+
+static void four_up(struct four *m, const char *const *server)
+{
+	static const char *const name[] = { "a", "b", "c", "d" };
+	static const struct want grad = { "grad", DTYPE_F32, 16 << 20 };	/* 64 MiB */
+	uint64_t epoch;
+
+	used = 0;
+	for (uint32_t i = 0; i < 4; i++) {
+		m->agent[i] = hello(NODE_AGENT, name[i]);
+		m->there[i] = true;
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		m->srv[i] = server[i] ? hello(NODE_SERVER, server[i]) : UINT32_MAX;
+	for (uint32_t r = 0; r < 4; r++)
+		join_shrink(m->agent[r], r, 4, ON_LOSS_SHRINK);
+	number = last(m->srv[0], MSG_JOB_UP)->job;
+	epoch = last(m->srv[0], MSG_JOB_UP)->epoch;
+	for (uint32_t i = 0; i < 4; i++)
+		if (m->srv[i] != UINT32_MAX)
+			ready_as(m->srv[i], MSG_JOB_READY, number, epoch, 0);
+	for (uint32_t r = 0; r < 4; r++)
+		declare_in(m->agent[r], 10, number, r, &grad, 1);
+	for (uint32_t i = 0; i < 4; i++)
+		if (m->srv[i] != UINT32_MAX)
+			ready_as(m->srv[i], MSG_TENSORS_READY, number, 1, 0);
+	ck_answer(m->agent[0], 10, 0, NULL);
+}
+
+static void four_follow(const struct four *m)
+{
+	uint64_t epoch = last(m->srv[0], MSG_EPOCH)->epoch;
+
+	for (uint32_t i = 0; i < 4; i++)
+		if (m->srv[i] != UINT32_MAX)
+			ready_as(m->srv[i], MSG_EPOCH_READY, number, epoch, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		if (m->there[i])
+			ready_as(m->agent[i], MSG_EPOCH_READY, number, epoch, 0);
+}
+
+static void four_lose(struct four *m, uint32_t rank)
+{
+	m->there[rank] = false;
+	leave(m->agent[rank], number, rank, TALLY_EWORKERLOST);
+}
+
+static void four_beat(const struct four *m, uint32_t seconds)
+{
+	const struct msg beat = { .type = MSG_HEARTBEAT, .heartbeat = {
+		.seq = 1, .note = "", .memory_used_bytes = used,
+	} };
+
+	for (; seconds; seconds--) {
+		for (uint32_t i = 0; i < 4; i++) {
+			heartbeat(m->agent[i], 1);
+			if (m->srv[i] != UINT32_MAX)
+				send(m->srv[i], &beat);
+		}
+		pass(1000);
+	}
+}
+
+static const char *const everywhere[] = { "a", "b", "c", "d" };
+
+static void ck_epochs(const struct four *m, uint32_t n, bool repair)
+{
+	ck_assert_uint_eq(count(m->srv[0], MSG_EPOCH, REQ_ANY), n);
+	ck_assert_uint_eq(last(m->srv[0], MSG_EPOCH)->n, repair);
+}
+
+/* Two of four machines have a server and no rank any more: these can sum the most. */
+START_TEST(in_a_smaller_world_chunks_move_to_the_shares_that_it_wants)
+{
+	struct four m;
+
+	four_up(&m, everywhere);
+	four_lose(&m, 2);
+	four_follow(&m);
+	four_lose(&m, 3);
+	four_follow(&m);
+	ck_epochs(&m, 2, true);
+	ck_assert_uint_gt(last(m.srv[0], MSG_EPOCH)->weight[2], UINT32_MAX / 5 * 2);
+	four_beat(&m, 10);
+	ck_epochs(&m, 3, false);
+	four_follow(&m);
+	four_beat(&m, 60);			/* and that was it */
+	ck_epochs(&m, 3, false);
+}
+END_TEST
+
+START_TEST(in_a_smaller_world_nothing_moves_where_there_is_no_room_for_it)
+{
+	struct four m;
+
+	four_up(&m, everywhere);
+	used = (1u << 30) - (32 << 20);		/* two would get 16 MiB more each */
+	four_lose(&m, 2);
+	four_follow(&m);
+	four_lose(&m, 3);
+	four_follow(&m);
+	four_beat(&m, 60);
+	ck_epochs(&m, 2, true);
+	used -= 64 << 20;
+	four_beat(&m, 10);
+	ck_epochs(&m, 3, false);
+}
+END_TEST
+
+START_TEST(in_a_smaller_world_with_the_same_shares_no_epoch_follows)
+{
+	static const char *const apart[] = { "x", "y", "z", NULL };
+	struct four m;
+
+	four_up(&m, apart);
+	four_lose(&m, 1);
+	four_follow(&m);
+	four_beat(&m, 60);
+	ck_epochs(&m, 1, true);
+}
+END_TEST
+
+/* It can take part when the world is already about to be smaller. */
+START_TEST(a_server_that_comes_while_ranks_are_lost_gets_its_share)
+{
+	static const char *const apart[] = { "x", "y", "z", NULL };
+	struct four m;
+
+	four_up(&m, apart);
+	four_lose(&m, 1);
+	m.srv[3] = hello(NODE_SERVER, "new");
+	heartbeat(m.srv[3], 1);
+	ready_as(m.srv[3], MSG_JOB_READY, number, last(m.srv[3], MSG_JOB_UP)->epoch, 0);
+	four_lose(&m, 2);
+	four_follow(&m);
+	four_follow(&m);
+	ck_epochs(&m, 2, true);
+	ck_assert_uint_gt(last(m.srv[0], MSG_EPOCH)->weight[3], UINT32_MAX / 5);
+	four_beat(&m, 10);
+	ck_epochs(&m, 3, false);
+	four_follow(&m);
+	four_beat(&m, 60);
+	ck_epochs(&m, 3, false);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, in_a_smaller_world_chunks_move_to_the_shares_that_it_wants);
+	tcase_add_test(t, in_a_smaller_world_nothing_moves_where_there_is_no_room_for_it);
+	tcase_add_test(t, in_a_smaller_world_with_the_same_shares_no_epoch_follows);
+	tcase_add_test(t, a_server_that_comes_while_ranks_are_lost_gets_its_share);
 	tcase_add_loop_test(t, rank_0_says_how_urgent_a_tensor_is, 0, 3);
 	tcase_add_test(t, what_a_lost_rank_was_there_for_does_not_begin_without_others);
 	tcase_add_test(t, an_undeclare_does_not_wait_for_a_rank_that_is_lost);
