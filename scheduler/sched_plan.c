@@ -6,9 +6,9 @@
  * listed, by number, whatever its share: placement indexes never move.  The
  * planner wants machines: an agent's machine has a colocated server when one
  * says the same machine id.  Where several agents run on one machine (a test
- * cluster) they share its servers out one each; what is left over on a machine,
- * and every machine without an agent, is a CPU machine, whose share its servers
- * divide by how fast they add.
+ * cluster) they share its servers out one each; what they leave over, and every
+ * machine without an agent, is a CPU machine.  Servers of one machine divide its
+ * share by how fast they add.
  */
 #include "scheduler/sched.h"
 
@@ -120,8 +120,12 @@ struct layout {
 
 static uint32_t machine_for(struct layout *l, const struct sched_node *server)
 {
+	uint32_t agents = 0;
+
+	for (uint32_t i = 0; i < l->agents; i++)
+		agents += !strcmp(l->host[i]->machine, server->machine);
 	for (uint32_t i = 0; i < l->n; i++) {
-		bool taken = i < l->agents && l->m[i].has_server;
+		bool taken = i < l->agents && agents > 1 && l->m[i].has_server;
 
 		if (!taken && !strcmp(l->host[i]->machine, server->machine))
 			return i;

@@ -167,6 +167,31 @@ START_TEST(agents_of_one_machine_share_its_servers_out)
 }
 END_TEST
 
+/* One for each of its processors, say: they have one card, the agent's. */
+START_TEST(servers_beside_one_agent_divide_its_machines_share)
+{
+	static const struct one nodes[] = {
+		{ NODE_AGENT, "a", "a", 10 * GB },
+		{ NODE_AGENT, "b", "b", 10 * GB },
+		{ NODE_AGENT, "c", "c", 10 * GB },
+		{ NODE_SERVER, "s0", "a", 10 * GB, 0, 2 * GB, 0, 0.5 },
+		{ NODE_SERVER, "s1", "a", 10 * GB, 0, 2 * GB, 0, 0.5 },
+		{ NODE_SERVER, "s2", "b", 10 * GB, 0, 4 * GB, 1, 1 },
+		{ NODE_SERVER, "s3", "o", 10 * GB, 0, 10 * GB, 3, 1 },
+	};
+	static const struct plan_machine machines[] = {
+		{ .is_gpu = true, .has_server = true, .bits_per_s = 10 * GB,
+		  .adder_bytes_per_s = 4 * GB },
+		{ .is_gpu = true, .has_server = true, .bits_per_s = 10 * GB,
+		  .adder_bytes_per_s = 4 * GB },
+		{ .is_gpu = true, .bits_per_s = 10 * GB },
+		{ .has_server = true, .bits_per_s = 10 * GB, .adder_bytes_per_s = 10 * GB },
+	};
+
+	check_weights(nodes, ARRAY_SIZE(nodes), machines, ARRAY_SIZE(machines));
+}
+END_TEST
+
 /* Fast cards need more of it, a server with little memory has less. */
 START_TEST(windows_follow_the_cards)
 {
@@ -234,6 +259,7 @@ static void add(TCase *t)
 	tcase_add_test(t, servers_of_one_machine_divide_its_share_by_how_fast_they_add);
 	tcase_add_test(t, an_adder_that_is_not_known_is_no_limit_and_its_machine_is_divided_evenly);
 	tcase_add_test(t, agents_of_one_machine_share_its_servers_out);
+	tcase_add_test(t, servers_beside_one_agent_divide_its_machines_share);
 	tcase_add_test(t, windows_follow_the_cards);
 	tcase_add_test(t, a_window_is_as_asked_for_where_memory_allows);
 }
