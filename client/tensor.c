@@ -4,7 +4,7 @@
  *
  * Everything that can fail for want of memory is allocated before the first
  * DECLARE goes out, so that a failure on our side declares nothing.  A call of
- * more than TENSORS_PER_BATCH_MAX tensors is several requests; when a later one
+ * more tensors, or chunks, than a log entry has is several requests; when a later one
  * is refused, what the earlier ones declared is undeclared again.
  *
  * A slot is a tensor's number here, kept small and reused; its generation goes up
@@ -348,13 +348,29 @@ static int declare_batch(tally_session *s, struct declaration *d, uint32_t from,
 	return rc ? rc : bind_batch(s, d, from, &answer.declared, n);
 }
 
+/* So many of the next ones are a log entry, whatever the job's chunks: all ranks cut alike. */
+static uint32_t batch_of(const struct declaration *d, uint32_t from)
+{
+	uint32_t most = MIN(d->n - from, TENSORS_PER_BATCH_MAX), n = 0;
+	uint64_t chunks = 0;
+
+	for (; n < most; n++) {
+		const tally_tensor_desc *t = &d->desc[from + n];
+
+		chunks += div_round_up(t->count * tally_dtype_size(t->dtype), CHUNK_BYTES_MIN);
+		if (chunks > PLACED_MAX)
+			break;
+	}
+	return n;
+}
+
 static int declare_all(tally_session *s, struct declaration *d)
 {
 	uint32_t from, n;
 	int rc;
 
 	for (from = 0; from < d->n; from += n) {
-		n = MIN(d->n - from, TENSORS_PER_BATCH_MAX);
+		n = batch_of(d, from);
 		s->bound = d->made;
 		s->nbound = from;
 		rc = declare_batch(s, d, from, n);

@@ -369,7 +369,7 @@ static const struct msg_row epoch_rows[] = {
 	U64(msg_epoch, epoch, ANY64),
 	U32(msg_epoch, repair, 0, 1),
 	SUBS(msg_epoch, servers, 0, SERVERS_PER_JOB_MAX, msg_server_shape),
-	U64S(msg_epoch, placed, 0, PLACED_MAX),
+	U64S(msg_epoch, placed, 0, CHUNKS_PER_JOB_MAX),
 	U32S(msg_epoch, gone, 0, WORLD_SIZE_MAX - 1),
 	U32(msg_epoch, grown, ANY32),
 	U64(msg_epoch, grown_at, ANY64),

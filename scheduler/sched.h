@@ -327,7 +327,7 @@ struct sched_job {
 	uint64_t told;			/* last one that was sent to the agents, too */
 	uint64_t resumed;		/* last one of before a restart */
 	uint32_t last_id, ntensors;
-	uint64_t bytes;			/* of tensors that are UP */
+	uint64_t bytes, chunks;		/* of tensors that are UP; of those that have an id */
 	struct list tensors;		/* sched_tensor, owned */
 	struct sched_tensor **by_name, **by_id;	/* SCHED_BUCKETS each, owned */
 	uint64_t *barrier;		/* ranks in this generation, owned */

@@ -94,6 +94,30 @@ static bool goes(const struct sched_job *j, const struct sched_tensor *t,
 	return !t->mark && t->state == from_state(kind) && t->nset == j->world - j->nlost;
 }
 
+/* Where all chunks are is told to who comes later, entry by entry. */
+static int check_chunks(const struct sched_job *j, struct err *e)
+{
+	uint64_t n = 0;
+
+	list_for_each(&j->tensors, p) {
+		const struct sched_tensor *t = list_entry(p, struct sched_tensor, link);
+
+		if (goes(j, t, SQ_DECLARE))
+			n += div_round_up(tensor_bytes(t), j->chunk_bytes);
+	}
+	if (n > PLACED_MAX)
+		return err_set(e, TALLY_EQUOTA, "job '%.96s' declares %llu chunks of %u bytes at "
+			       "once, %u are possible: declare in several calls, or have larger "
+			       "chunks (chunk_bytes)", j->name, (unsigned long long)n,
+			       j->chunk_bytes, PLACED_MAX);
+	if (n + j->chunks > CHUNKS_PER_JOB_MAX)
+		return err_set(e, TALLY_EQUOTA, "job '%.96s' would have %llu chunks of %u bytes, "
+			       "%u are possible: have larger chunks (chunk_bytes)", j->name,
+			       (unsigned long long)(n + j->chunks), j->chunk_bytes,
+			       CHUNKS_PER_JOB_MAX);
+	return 0;
+}
+
 static struct sched_entry *collect(struct sched *s, struct sched_job *j,
 				   enum sched_req_kind kind, struct err *e)
 {
@@ -111,6 +135,8 @@ static struct sched_entry *collect(struct sched *s, struct sched_job *j,
 			TENSORS_PER_BATCH_MAX);
 		return NULL;
 	}
+	if (kind == SQ_DECLARE && check_chunks(j, e))
+		return NULL;
 	entry = log_new(s, kind == SQ_DECLARE ? SE_TENSORS : SE_FORGET, n);
 	if (!entry) {
 		err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");

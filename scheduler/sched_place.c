@@ -98,7 +98,7 @@ const uint64_t *place_told(struct sched *s, const struct sched_job *j,
 
 	for (uint32_t i = 0; i < n; i++)
 		all += place_chunks(j->place, t[i]->place.bytes);
-	out = all <= PLACED_MAX ? out_scratch(s, (all + 1) * sizeof(*out)) : NULL;
+	out = all <= CHUNKS_PER_JOB_MAX ? out_scratch(s, (all + 1) * sizeof(*out)) : NULL;
 	for (uint32_t i = 0; out && i < n; i++)
 		for (uint32_t c = 0; c < place_chunks(j->place, t[i]->place.bytes); c++)
 			out[at++] = PLACED(t[i]->place.since[c], t[i]->place.owner[c]);

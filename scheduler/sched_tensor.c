@@ -58,6 +58,11 @@ struct sched_tensor *tensor_new(struct sched *s, struct sched_job *j, const stru
 	return t;
 }
 
+static uint64_t chunks_of(const struct sched_job *j, const struct sched_tensor *t)
+{
+	return div_round_up(tensor_bytes(t), j->chunk_bytes);
+}
+
 void tensor_set_id(struct sched_job *j, struct sched_tensor *t, uint32_t id)
 {
 	struct sched_tensor **at = &j->by_id[id % SCHED_BUCKETS];
@@ -67,6 +72,7 @@ void tensor_set_id(struct sched_job *j, struct sched_tensor *t, uint32_t id)
 	t->by_id = *at;
 	*at = t;
 	j->last_id = MAX(j->last_id, id);
+	j->chunks += chunks_of(j, t);
 }
 
 void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t)
@@ -81,6 +87,7 @@ void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t)
 		while (*at != t)
 			at = &(*at)->by_id;
 		*at = t->by_id;
+		j->chunks -= chunks_of(j, t);
 	}
 	place_drop(s, j, t);
 	list_del(&t->link);

@@ -57,6 +57,7 @@
 #define TENSORS_PER_BATCH_MAX	16384u
 #define TENSOR_BYTES_MAX	(64ull << 30)
 #define PLACED_MAX		(1u << 20)	/* chunks of a log entry, for a latecomer */
+#define CHUNKS_PER_JOB_MAX	(1u << 21)	/* an epoch says all of them to one */
 #define DIMS_MAX		8u
 
 /* text */
@@ -102,6 +103,9 @@
 static_assert(SEG_BYTES_MIN % PAGE_BYTES == 0, "segments are page aligned");
 static_assert(CHUNK_BYTES_MIN % SEG_BYTES_MIN == 0, "chunks hold whole segments");
 static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
+static_assert(TENSOR_BYTES_MAX / CHUNK_BYTES_MIN <= PLACED_MAX, "any tensor is an entry");
+static_assert(CHUNKS_PER_JOB_MAX * 7ull + (2u << 20) <= CTL_MSG_BYTES_MAX,
+	      "a message says where all chunks are, and all servers");
 static_assert(ROUND_MAX % 2 == 0, "odd and even rounds take turns, where they begin anew, too");
 static_assert(WINDOW_BYTES_MIN >= SEG_BYTES_MAX, "a window takes any segment");
 static_assert((RING_ENTRIES & (RING_ENTRIES - 1)) == 0, "ring size is a power of two");

@@ -197,6 +197,23 @@ START_TEST(declare_that_fails_halfway_takes_the_first_half_back)
 }
 END_TEST
 
+/* Together they might be more chunks than a log entry has. */
+START_TEST(declare_of_huge_tensors_is_several_requests)
+{
+	const tally_tensor_desc d[2] = {
+		{ .name = "v", .dtype = TALLY_INT8, .count = 1 },
+		{ .name = "w", .dtype = TALLY_INT8, .count = TENSOR_BYTES_MAX },
+	};
+	tally_tensor *t[2] = { NULL };
+
+	start(REFUSE_SECOND_DECLARE);
+	ck_assert_int_eq(tally_declare(s, d, 2, t), TALLY_EMISMATCH);
+	ck_assert_uint_eq(atomic_load(&agent->declares), 2);
+	ck_assert_uint_eq(atomic_load(&agent->live_tensors), 0);
+	finish();
+}
+END_TEST
+
 /* ---- the end comes while rounds are in flight ---- */
 
 START_TEST(agent_that_dies_wakes_the_waiter)
@@ -668,6 +685,7 @@ int main(void)
 	tcase_add_test(tc, arena_slab_that_is_none_is_an_error);
 	tcase_add_test(tc, declare_refusal_names_the_mismatch_and_is_survived);
 	tcase_add_test(tc, declare_answer_that_makes_no_sense_ends_the_session);
+	tcase_add_test(tc, declare_of_huge_tensors_is_several_requests);
 	tcase_add_test(tc, declare_that_fails_halfway_takes_the_first_half_back);
 	tcase_add_test(tc, agent_that_dies_wakes_the_waiter);
 	tcase_add_test(tc, agent_that_comes_back_hears_the_round_that_the_process_goes_by);
