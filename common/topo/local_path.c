@@ -11,7 +11,7 @@
 
 #include "common/topo/local_int.h"
 
-#define STEPS_MAX 20000u		/* of a ring's search; groups are small or dense */
+#define STEPS_MAX 20000u		/* of a search for rings; groups are small or dense */
 
 static bool joined(const struct topo *t, enum local_grouping how, uint32_t a, uint32_t b)
 {
@@ -151,9 +151,28 @@ static uint64_t next_width(const struct search *s, uint64_t below)
 	return best;
 }
 
+/* A ring goes to each GPU by one link, and leaves it by another. */
+static bool has_links(const struct search *s, uint64_t at_least)
+{
+	for (uint32_t a = 0; a < s->count; a++) {
+		uint32_t n = 0;
+
+		for (uint32_t b = 0; b < s->count; b++)
+			n += a != b && width(s, a, b) >= at_least;
+		if (n < MIN(2, s->count - 1))
+			return false;
+	}
+	return true;
+}
+
+/* What the search over faster links took does not keep all links from being looked at. */
 static bool find_ring(struct search *s)
 {
 	for (uint64_t w = next_width(s, UINT64_MAX); w; w = next_width(s, w)) {
+		if (!has_links(s, w))
+			continue;
+		if (!next_width(s, w))
+			s->steps = 0;
 		s->at_least = w;
 		memset(s->used, 0, sizeof(s->used));
 		s->used[0] = true;

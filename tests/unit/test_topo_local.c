@@ -117,6 +117,44 @@ START_TEST(pcie_4x2_each_gpu_link_carries_three_halves)
 }
 END_TEST
 
+/* No ring of faster links has it; there are many that all but have it. */
+START_TEST(one_slower_gpu_among_ten_is_in_their_ring)
+{
+	char lines[1024] = "node = n0 socket=0; switch = s0 under=n0 rate=126gbit;"
+			   "card = c0 under=n0 net=100gbit;";
+
+	for (int i = 0; i < 10; i++)
+		snprintf(lines + strlen(lines), sizeof(lines) - strlen(lines),
+			 "gpu = g%d under=s0 rate=%dgbit;", i, i == _i ? 63 : 126);
+	plan(lines);
+	ck_assert_int_eq(p->grouping, LOCAL_GROUP_JOINED);
+	ck_assert_uint_eq(p->groups, 1);
+	ck_assert_uint_eq(p->group[0].count, 10);
+	done();
+}
+END_TEST
+
+/* Nine and nine with faster links among themselves: many ways through nine, none through all. */
+START_TEST(where_the_faster_links_have_no_ring_the_slower_ones_are_looked_at)
+{
+	char *lines = calloc(1, 16384);
+	size_t at = (size_t)sprintf(lines, "node = n0 socket=0; card = c0 under=n0 net=100gbit;");
+
+	for (int i = 0; i < 18; i++)
+		at += (size_t)sprintf(lines + at, "gpu = g%d under=n0 rate=126gbit;", i);
+	for (int i = 0; i < 18; i++)
+		for (int k = 0; k < i; k++)
+			at += (size_t)sprintf(lines + at, "nvlink = g%d g%d %dgbit;", k, i,
+					      i / 9 == k / 9 ? 200 : 100);
+	plan(lines);
+	ck_assert_int_eq(p->grouping, LOCAL_GROUP_JOINED);
+	ck_assert_uint_eq(p->groups, 1);
+	ck_assert_uint_eq(p->group[0].count, 18);
+	done();
+	free(lines);
+}
+END_TEST
+
 /* The hybrid cube mesh of DGX-1 (V100): per GPU six links of 200 Gbit/s. */
 #define MESH \
 	"nvlink = g0 g1 200gbit; nvlink = g0 g2 200gbit; nvlink = g0 g3 400gbit;" \
@@ -414,6 +452,8 @@ static Suite *suite_known(void)
 
 	tcase_add_test(tc, pcie_2x4_card_apart_the_cpu_adds_two_switches);
 	tcase_add_test(tc, pcie_2x4_card_on_a_switch_nothing_can_be_spared);
+	tcase_add_loop_test(tc, one_slower_gpu_among_ten_is_in_their_ring, 0, 10);
+	tcase_add_test(tc, where_the_faster_links_have_no_ring_the_slower_ones_are_looked_at);
 	tcase_add_test(tc, pcie_4x2_each_gpu_link_carries_three_halves);
 	tcase_add_test(tc, nvlink_one_card_roots_keep_away_from_its_switch);
 	tcase_add_test(tc, whole_chunks_go_to_the_roots_by_turns);
