@@ -8,14 +8,21 @@
  * share, the next rebalance gives it, provided the others have the memory: being slow
  * is no reason to end a job.
  *
+ * What a server says is of all its jobs together.  Where another job has shares of it that are
+ * not in proportion to this one's, on all servers of this one, these cannot be compared, and
+ * nothing follows.
+ *
  * A repair gives new shares, also where the world is another one by it, and moves only what
  * was lost.  Who has more than a chunk over its share when it is settled gives that away by a
  * rebalance, on the same condition; until then nobody is measured by a share that it has not.
  */
 #include "scheduler/sched.h"
 
+#include <math.h>
+
 #define PACE_WINDOW_MS	(2 * HEARTBEAT_MS)
 #define PACE_SPARE	(16u << 20)	/* of a server's memory, for what goes with a share */
+#define PACE_ALIKE	1.1		/* shares that are in proportion, the most to the least */
 
 static void window_open(struct sched *s, struct sched_job *j)
 {
@@ -50,10 +57,61 @@ static bool measure(const struct sched_job *j, struct sched_part *p)
 	return true;
 }
 
+/* The servers that are compared know by their marks where they are in job j. */
+static void mark_servers(struct sched *s, const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++)
+		s->nodes[i]->mark = UINT32_MAX;
+	for (uint32_t i = 0; i < j->nservers; i++)
+		if (j->servers[i].pace.planned > 0 && plan_can_serve(j, &j->servers[i]))
+			j->servers[i].node->mark = i;
+}
+
+/* What another job has of each is as much of it everywhere; of none of them, too. */
+static bool is_alike(struct sched *s, const struct sched_job *j, const struct sched_job *other)
+{
+	double *share = out_scratch(s, j->nservers * sizeof(*share));
+	double most = 0, least = INFINITY;
+
+	for (uint32_t i = 0; share && i < other->nservers; i++) {
+		const struct sched_part *p = &other->servers[i];
+
+		if (!p->node || p->node->mark >= j->nservers)
+			continue;
+		if (p->pace.planned <= 0 && other->place->server[i].assigned_bytes)
+			return false;		/* not planned since a restart */
+		share[p->node->mark] = p->pace.planned;
+	}
+	for (uint32_t i = 0; share && i < j->nservers; i++) {
+		const struct sched_part *p = &j->servers[i];
+
+		if (!p->node || p->node->mark != i)
+			continue;
+		most = MAX(most, share[i] / p->pace.planned);
+		least = MIN(least, share[i] / p->pace.planned);
+	}
+	return share && most <= PACE_ALIKE * least;
+}
+
+static bool are_comparable(struct sched *s, const struct sched_job *j)
+{
+	mark_servers(s, j);
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *k = s->jobs[i];
+
+		if (k != j && k->state == SJ_UP && k->place && k->place->total_bytes &&
+		    !is_alike(s, j, k))
+			return false;
+	}
+	return true;
+}
+
 static struct pace_server *collect(struct sched *s, struct sched_job *j)
 {
 	struct pace_server *sv = out_scratch(s, j->nservers * sizeof(*sv));
 
+	if (!are_comparable(s, j))
+		return NULL;
 	for (uint32_t i = 0; sv && i < j->nservers; i++) {
 		if (!measure(j, &j->servers[i]))
 			return NULL;
@@ -107,7 +165,7 @@ static void window_close(struct sched *s, struct sched_job *j)
 	struct pace_server *sv = collect(s, j);
 
 	if (!sv)
-		return;			/* a heartbeat is late: the next window */
+		return;			/* nothing can be said: the next window */
 	j->paced = pace_look(&j->pace, sv, j->nservers, PACE_WINDOW_MS / 1e3) && has_room(j, sv);
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];

@@ -7,30 +7,47 @@
 static uint32_t agent[2], srv[2];
 static uint64_t summed[2], busy_us[2], used;
 
-/* Two agents, two servers with half of it each, one tensor. */
-static uint32_t job(void)
+static void agents(void)
 {
-	static const struct want grad = { "grad", DTYPE_F32, 16 << 20 };	/* 64 MiB */
-	uint32_t number;
-
 	for (uint32_t i = 0; i < 2; i++) {
 		agent[i] = hello(NODE_AGENT, i ? "b" : "a");
 		summed[i] = busy_us[i] = 0;
 	}
-	for (uint32_t i = 0; i < 2; i++)
-		srv[i] = hello(NODE_SERVER, i ? "s1" : "s0");
 	used = 0;
-	for (uint32_t i = 0; i < 2; i++)
-		join(agent[i], 1, 2, i);
+}
+
+/* A rank on each of both machines, one tensor, the first n servers. */
+static uint32_t job_on(const char *name, uint64_t req, uint32_t n)
+{
+	static const struct want grad = { "grad", DTYPE_F32, 16 << 20 };	/* 64 MiB */
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = req, .job = name, .world = 2, .timeout_ms = 2000,
+	} };
+	uint32_t number;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		m.rank_join.rank = i;
+		m.rank_join.pid = 100 + i;
+		send(agent[i], &m);
+	}
 	number = last(srv[0], MSG_JOB_UP)->job;
-	for (uint32_t i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < n; i++)
 		ready_as(srv[i], MSG_JOB_READY, number, last(srv[0], MSG_JOB_UP)->epoch, 0);
 	for (uint32_t i = 0; i < 2; i++)
-		declare_in(agent[i], 2, number, i, &grad, 1);
-	for (uint32_t i = 0; i < 2; i++)
+		declare_in(agent[i], req + 1, number, i, &grad, 1);
+	for (uint32_t i = 0; i < n; i++)
 		ready_as(srv[i], MSG_TENSORS_READY, number, 1, 0);
-	ck_answer(agent[0], 2, 0, NULL);
+	ck_answer(agent[0], req + 1, 0, NULL);
 	return number;
+}
+
+/* Two agents, two servers with half of it each, one tensor. */
+static uint32_t job(void)
+{
+	agents();
+	for (uint32_t i = 0; i < 2; i++)
+		srv[i] = hello(NODE_SERVER, i ? "s1" : "s0");
+	return job_on("x", 1, 2);
 }
 
 static void beat(uint32_t i)
@@ -105,8 +122,40 @@ START_TEST(without_room_at_the_others_a_slow_server_keeps_its_share)
 }
 END_TEST
 
+/* One job has both of them, the other one only the first: which does more in its busy time. */
+START_TEST(servers_that_have_not_the_same_jobs_are_not_compared)
+{
+	uint32_t other;
+
+	agents();
+	srv[0] = hello(NODE_SERVER, "s0");
+	other = job_on("y", 1, 1);
+	srv[1] = hello(NODE_SERVER, "s1");	/* it does not say that it takes that job */
+	job_on("x", 3, 2);
+	train(60);
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		leave(agent[i], other, i, 0);
+	train(20);
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 1);
+}
+END_TEST
+
+START_TEST(servers_that_have_the_same_part_of_all_jobs_are_compared)
+{
+	uint32_t number = job();
+
+	job_on("y", 3, 2);
+	train(20);
+	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 2);	/* one for each of both */
+	ck_assert_uint_ne(last(srv[0], MSG_EPOCH)->job, number);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, servers_that_have_not_the_same_jobs_are_not_compared);
+	tcase_add_test(t, servers_that_have_the_same_part_of_all_jobs_are_compared);
 	tcase_add_test(t, a_slow_server_gets_a_smaller_share_by_a_rebalance);
 	tcase_add_test(t, what_is_not_measured_moves_nothing);
 	tcase_add_test(t, without_room_at_the_others_a_slow_server_keeps_its_share);
