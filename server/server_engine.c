@@ -96,13 +96,16 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 {
 	struct sv_engine *en = ctx;
 	struct sv_link *k = xport_user(ep);
-	void *at = srv_place(&en->core, &k->peer->core, f);
 
-	if (at) {
-		k->landing = true;
-		k->landing_frame = *f;
-	}
-	return at;
+	return srv_place(&en->core, &k->peer->core, f);
+}
+
+static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+
+	srv_unplace(&en->core, &k->peer->core, f);
 }
 
 static const void *on_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -133,7 +136,6 @@ static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, co
 	struct sv_engine *en = ctx;
 	struct sv_link *k = xport_user(ep);
 
-	k->landing = false;
 	k->peer->heard = true;
 	en->bytes_received += f->length;
 	srv_frame(&en->core, &k->peer->core, f, data, result_place(en, k, f));
@@ -177,8 +179,6 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	if (close_reason_severity(why)[0] != 'i')
 		log_warn("link from agent node %u closed, reason %s: %s", p->core.node,
 			 close_reason_name(why), e->text);
-	if (k->landing)
-		srv_unplace(&en->core, &p->core, &k->landing_frame);
 	if (k->up)
 		en->stats.links--;
 	list_del(&k->link);
@@ -191,6 +191,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 static const struct xport_cb callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,
 	.sent = on_sent,

@@ -36,8 +36,7 @@ struct sv_link {
 	struct list link;
 	struct sv_peer *peer;
 	struct xport_ep *ep;
-	bool up, landing;
-	struct frame landing_frame;
+	bool up;
 	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 };
 

@@ -52,9 +52,8 @@ struct ad_lane {
 	mono_t retry_at, rdma_failed;	/* rdma_failed: the first of rdma_failures */
 	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 	uint32_t unshown;		/* slabs from this id on may not be shown yet: no room */
-	bool up, landing, going;	/* going: freed once closed */
+	bool up, going;			/* going: freed once closed */
 	enum ad_no_rdma no_rdma;	/* why addr says tcp */
-	struct frame landing_frame;
 };
 
 /* ---- lanes ---- */
@@ -549,13 +548,16 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 {
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
-	void *at = ag_place(&en->core, &k->peer->core, f, loop_now());
 
-	if (at) {
-		k->landing = true;
-		k->landing_frame = *f;
-	}
-	return at;
+	return ag_place(&en->core, &k->peer->core, f, loop_now());
+}
+
+static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	struct ad_engine *en = ctx;
+
+	(void)ep;
+	ag_unplace(&en->core, f);
 }
 
 /* By reference a result is where it belongs already; any address says "go on". */
@@ -572,7 +574,6 @@ static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, co
 	struct ad_lane *k = xport_user(ep);
 
 	(void)data;
-	k->landing = false;
 	en->bytes_received += f->length;
 	ag_frame(&en->core, &k->peer->core, f, loop_now());
 }
@@ -632,9 +633,6 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	en->detours_before += xport_detours(ep);
 	add_moved(&en->moved_before, ep);
 	k->ep = NULL;
-	if (k->landing)
-		ag_unplace(&en->core, &k->landing_frame);
-	k->landing = false;
 	if (k->up) {
 		en->stats.links--;
 		if (--p->lanes_up)
@@ -667,6 +665,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 const struct xport_cb ad_link_callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,
 	.sent = on_sent,

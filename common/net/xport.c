@@ -230,6 +230,12 @@ void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data)
 	ep->g->cb->deliver(ep->g->ctx, ep, f, data);
 }
 
+void ep_unplace(struct xport_ep *ep, const struct frame *f)
+{
+	if (ep->g->cb->unplaced)
+		ep->g->cb->unplaced(ep->g->ctx, ep, f);
+}
+
 /* ---- endpoints: death ---- */
 
 static void ep_gone(struct xport_ep *ep)
@@ -361,6 +367,8 @@ static void reap(struct xport_group *g)
 
 		list_del(&ep->all);
 		give_back(ep);
+		if (ep->rx.left > 0 && ep->rx.dst)
+			ep_unplace(ep, &ep->rx.f);
 		g->cb->closed(g->ctx, ep, ep->why, &ep->err);
 		ep_free(ep);
 	}

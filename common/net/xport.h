@@ -21,9 +21,10 @@
  * closed() is the last word on an endpoint, comes exactly once for each that
  * connect or adopt returned, and names a row of the close-reason table.  Just before
  * it unsent() gives back, one by one, every payload that was given to xport_send() and
- * not reported by sent().  A connection that fails at once (nobody there)
- * fails by closed() like one that fails later; connect's and adopt's own errors
- * are bad addresses and a lack of memory or descriptors.
+ * not reported by sent(), and unplaced() the address of one that came half.  A
+ * connection that fails at once (nobody there) fails by closed() like one that fails
+ * later; connect's and adopt's own errors are bad addresses and a lack of memory or
+ * descriptors.
  *
  * Pulse: a link that hears nothing for LINK_PING_MS asks (PING), one that hears
  * nothing for LINK_DEAD_MS closes with TIMEOUT.  PING, PONG, HELLO, WELCOME, QP and
@@ -33,10 +34,10 @@
  * frames each.  xport_send() on a full queue says TALLY_EAGAIN and takes nothing.
  *
  * Payload on arrival: place() says where a PUSH's or RESULT's bytes shall land
- * (length bytes, stays valid until deliver() or closed()); NULL: the bytes are
- * read and thrown away and deliver() is not called.  Transports by reference
- * (shm) call place() never and deliver() with the address in the sender's slab,
- * resolved by the owner's resolve() (NULL: the frame is thrown away).  There
+ * (length bytes, stays valid until deliver() or unplaced(), one of which comes for each
+ * address); NULL: the bytes are read and thrown away and neither is called.  Transports
+ * by reference (shm) call place() never and deliver() with the address in the sender's
+ * slab, resolved by the owner's resolve() (NULL: the frame is thrown away).  There
  * xport_send() sets FRAME_BYREF itself and takes no data.
  *
  * RDMA: a TCP link with a queue pair beside it.  The card writes a payload where the
@@ -100,8 +101,11 @@ struct xport_group;			/* all links of one engine; opaque */
 struct xport_cb {
 	/* The handshake is done; `peer` is the decoded WELCOME (connect) or HELLO (adopt). */
 	void (*up)(void *ctx, struct xport_ep *ep, const struct frame *peer);
-	/* place, resolve and slab may be NULL: such frames are thrown away. */
+	/* place, resolve and slab may be NULL: such frames are thrown away.  */
 	void *(*place)(void *ctx, struct xport_ep *ep, const struct frame *f);
+	/* The link has ended: what place() gave an address for will not be delivered.  NULL:
+	 * nobody wants to know. */
+	void (*unplaced)(void *ctx, struct xport_ep *ep, const struct frame *f);
 	const void *(*resolve)(void *ctx, struct xport_ep *ep, const struct frame *f);
 	/* f and, where it has one, its whole payload are here; data is NULL without one. */
 	void (*deliver)(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data);

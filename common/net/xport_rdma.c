@@ -248,10 +248,12 @@ static void take_payload(struct xport_ep *ep, const struct frame *f)
 	const struct xport_cb *cb = ep->g->cb;
 	const uint8_t *at = cb->place ? cb->place(ep->g->ctx, ep, f) : NULL;
 
-	if (!at || !ep_live(ep))
+	if (!at)
 		return;
-	if (at != landed_at(ep->rdma, f)) {
+	if (ep_live(ep) && at != landed_at(ep->rdma, f))
 		ep_kill(ep, CLOSE_BAD_FRAME, "a payload was written elsewhere");
+	if (!ep_live(ep)) {
+		ep_unplace(ep, f);
 		return;
 	}
 	ep->moved.direct += f->length;

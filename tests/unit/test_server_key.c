@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Whom a server's listener lets in: the process whose key the scheduler has said last, over
- * real sockets and with real engines.
+ * real sockets and with real engines.  And what such a link leaves that ends too early.
  */
 #include <arpa/inet.h>
 #include <check.h>
@@ -20,7 +20,7 @@
 
 static struct server s;
 static struct loop_bell *bell;
-static uint32_t freed;			/* jobs */
+static uint32_t freed, batches;		/* jobs; what the engines have of their tensors */
 
 static void ring_bell(void *ctx)
 {
@@ -31,14 +31,19 @@ static void ring_bell(void *ctx)
 /* As sv_on_mail(), but for telling the scheduler. */
 static void on_bell(void *ctx)
 {
+	struct sv_batch *b;
 	struct sv_job *j;
 	struct mail m;
 
 	(void)ctx;
 	while (mailbox_take(s.mail, &m)) {
 		memcpy(&j, m.body, sizeof(j));
+		memcpy(&b, m.body, sizeof(b));
 		if (m.type == SV_JOB_READY) {
 			j->starting--;
+		} else if (m.type == SV_BATCH_READY && !--b->engines_left) {
+			sv_batch_free(&s, b);
+			batches++;
 		} else if (m.type == SV_JOB_FREE && !--j->engines_left) {
 			sv_agents_del(&s, j);
 			sv_job_free(&s, j);
@@ -286,6 +291,34 @@ START_TEST(an_agent_of_no_job_is_not_known_for_its_key)
 }
 END_TEST
 
+/* ---- ends ---- */
+
+/* All that lands in it has ended: the job goes, which teardown() waits for. */
+START_TEST(a_job_does_not_wait_for_a_payload_that_its_link_has_cut_short)
+{
+	struct msg_tensor t = { .id = 1, .name = "t", .dtype = DTYPE_F32, .count = 65536 };
+	const struct msg_tensors m = { .job = 7, .seq = 1, .ntensors = 1, .tensors = &t };
+	struct frame push = {
+		.type = FRAME_PUSH, .job = 7, .epoch = 5, .round = 1, .dtype = DTYPE_F32,
+		.rop = ROP_SUM, .length = 65536 * 4,
+	};
+	uint8_t half[65536] = { 0 };
+	struct link k;
+	struct err e;
+
+	while (geom_shard(t.id, 0, s.nengines))
+		t.id++;			/* one of engine 0's */
+	push.tensor = t.id;
+	job_up(7, 10, 20);
+	ck_assert_int_eq(sv_tensors(&s, &m, &e), 0);
+	loop_wait_count(s.loop, &batches, 1);
+	ck_assert(comes(&k, 1, 10, 100));
+	frame_encode(&push, half);
+	ck_assert_int_eq(send(k.fd, half, sizeof(half), MSG_NOSIGNAL), sizeof(half));
+	end(&k);
+}
+END_TEST
+
 /* ---- the log ---- */
 
 static struct sv_agent *agent_1(void)
@@ -350,6 +383,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_job_that_begins_brings_the_key_of_the_process_that_is_there);
 	tcase_add_test(t, zeros_are_no_news_and_let_nobody_in);
 	tcase_add_test(t, an_agent_of_no_job_is_not_known_for_its_key);
+	tcase_add_test(t, a_job_does_not_wait_for_a_payload_that_its_link_has_cut_short);
 	tcase_add_test(t, a_wrong_key_is_told_when_it_lasts_and_not_each_time);
 	tcase_add_test(t, a_wrong_key_once_in_a_while_does_not_last);
 	tcase_add_test(t, an_agent_that_nobody_named_is_told_at_once);

@@ -428,6 +428,34 @@ START_TEST(a_link_that_has_died_takes_nothing_and_holds_nothing)
 }
 END_TEST
 
+/* Half of a payload is here by the stream, and, where there is a card, a frame behind it. */
+START_TEST(a_landing_that_its_link_cuts_short_is_given_back)
+{
+	struct frame f = { .type = FRAME_PUSH, .dtype = DTYPE_U8, .length = SEG_BYTES_MAX,
+			   .slot = SLOT_NONE };
+	uint8_t *p = pattern(SEG_BYTES_MAX, 6);
+	struct rig r;
+
+	if (rig_linked(&r, _i)) {
+		r.a.lent[0] = 1;
+		r.a.n_lent = 1;
+		ck_assert_int_eq(send_call(&r.a, &f, p, 0), 0);
+		UNTIL(&r, r.b.places);
+		ck_assert_int_eq(send_small(&r.a, 1), 0);
+		side_turn(&r.agent);
+		while (r.m->kind == XPORT_RDMA && !r.b.got)
+			side_turn(&r.server);
+		ck_assert_uint_eq(r.b.landing, 1);
+		close_call(&r.a, CLOSE_LOCAL);
+		UNTIL(&r, r.a.closes == 1 && r.b.closes == 1);
+		ck_assert_uint_eq(r.b.got, r.m->kind == XPORT_RDMA);
+		ck_assert_uint_eq(r.b.unplaceds, 1);
+		rig_close(&r);
+	}
+	free(p);
+}
+END_TEST
+
 /* ---- closing from inside callbacks ---- */
 
 static void close_self(struct link *l)
@@ -471,6 +499,7 @@ START_TEST(closing_in_place_or_resolve_is_safe)
 	UNTIL(&r, r.b.closes == 1 && r.a.closes == 1);
 	ck_assert_uint_eq(r.b.got, 0);
 	ck_assert_uint_eq(r.b.places, 1);
+	ck_assert_uint_eq(r.b.unplaceds, _i != 2);
 	rig_close(&r);
 	free(p);
 }
@@ -537,6 +566,10 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, closing_another_link_in_deliver_is_safe, MEDIUM_FIRST, MEDIA);
 	tcase_add_loop_test(t, closed_gives_back_what_sent_has_not, MIN(MEDIUM_FIRST, 2) * 3,
 			    4 * 3);	/* not shm */
+	for (int i = 0; i < MEDIA; i++)
+		if (i >= MEDIUM_FIRST && i != 2)
+			tcase_add_loop_test(t, a_landing_that_its_link_cuts_short_is_given_back, i,
+					    i + 1);
 	tcase_add_test(t, reference_arrives_as_the_senders_address);
 	tcase_add_test(t, sent_may_send_again);
 	tcase_add_test(t, one_flood_does_not_keep_others_waiting);

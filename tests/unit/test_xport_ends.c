@@ -99,6 +99,7 @@ START_TEST(cut_inside_a_frame_is_reset)
 	UNTIL(&r, r.b.closes == 1);
 	ck_assert_int_eq(r.b.why, CLOSE_RESET);
 	ck_assert_uint_eq(r.b.got, 0);
+	ck_assert_uint_eq(r.b.unplaceds, _i != 2);
 	rig_close(&r);
 }
 END_TEST

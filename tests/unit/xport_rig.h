@@ -75,6 +75,8 @@ struct link {
 	struct side *side;
 	struct xport_ep *ep;		/* NULL after closed() */
 	uint32_t ups, closes, sents, unsents, got, places;
+	uint32_t landing;		/* addresses that place() has given out */
+	uint32_t unplaceds;
 	enum close_reason why;
 	struct err err;
 	struct frame peer, last;
@@ -175,8 +177,23 @@ static inline void *cb_place(void *ctx, struct xport_ep *ep, const struct frame 
 	l->places++;
 	if (l->on_place)
 		l->on_place(l);
-	return l->refuse ? NULL :
-	       l->room + (xport_takes_regions(ep) ? SLOT_SLAB_OFF(f->slot) : GUARD);
+	if (l->refuse)
+		return NULL;
+	l->landing++;
+	return l->room + (xport_takes_regions(ep) && f->slot != SLOT_NONE ?
+			  SLOT_SLAB_OFF(f->slot) : GUARD);
+}
+
+static inline void cb_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
+{
+	struct link *l = xport_user(ep);
+
+	(void)ctx;
+	ck_assert(frame_has_payload(f));
+	ck_assert_uint_eq(l->closes, 0);
+	ck_assert_uint_gt(l->landing, 0);
+	l->landing--;
+	l->unplaceds++;
 }
 
 static const void *cb_resolve(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -198,6 +215,7 @@ static inline void cb_deliver(void *ctx, struct xport_ep *ep, const struct frame
 
 	(void)ctx;
 	l->got++;
+	l->landing -= frame_has_payload(f);
 	l->last = *f;
 	l->last_data = data;
 	if (l->on_deliver)
@@ -256,6 +274,7 @@ static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason w
 	(void)ctx;
 	ck_assert_ptr_eq(l->ep, ep);
 	ck_assert_int_eq(l->side->depth, 0);
+	ck_assert_uint_eq(l->landing, 0);
 	ck_assert_int_lt(e->code, 0);
 	ck_assert_int_ne(e->text[0], 0);
 	snprintf(last_end, sizeof(last_end), " (last end: %s, %.400s)", close_reason_name(why),
@@ -269,6 +288,7 @@ static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason w
 static const struct xport_cb callbacks = {
 	.up = cb_up,
 	.place = cb_place,
+	.unplaced = cb_unplaced,
 	.resolve = cb_resolve,
 	.deliver = cb_deliver,
 	.sent = cb_sent,
