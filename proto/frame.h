@@ -114,7 +114,7 @@ struct frame {
  * QP: job = QP_OFFER (server), QP_ANSWER (agent), QP_READY (server); tensor = its number,
  *   chunk = first sequence number, worker = LID, attempt = MTU (1: 256, 2: 512, ... 5:
  *   4096), slot and rslot = its GID's bytes, epoch = headers it has buffers for;
- *   aux = -code when there is none, and the link goes on without.
+ *   aux = -code when there is none or it is not joined, and the link goes on without.
  */
 #define HELLO_RDMA	1u
 enum { QP_OFFER = 1, QP_ANSWER, QP_READY };

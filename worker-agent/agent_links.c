@@ -656,7 +656,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 		fall_back(p, k);
 		return;
 	}
-	if (k->addr.kind == XPORT_RDMA && was_up)
+	if (k->addr.kind == XPORT_RDMA && (was_up || why == CLOSE_QUEUE_PAIR))
 		rdma_failed(k, loop_now());
 	k->retry_at = loop_now() + mono_ms(k->backoff_ms);
 	k->backoff_ms = MIN(2 * k->backoff_ms, BACKOFF_MAX_MS);

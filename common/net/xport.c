@@ -531,7 +531,7 @@ static void beat_handshake(struct xport_ep *ep, mono_t now)
 	else if (ep->state == EP_HELLO)
 		ep_kill(ep, CLOSE_TIMEOUT, "no welcome for %u ms", HANDSHAKE_MS);
 	else
-		ep_kill(ep, CLOSE_TIMEOUT, "no queue pair for %u ms", HANDSHAKE_MS);
+		ep_kill(ep, CLOSE_QUEUE_PAIR, "no queue pair for %u ms", HANDSHAKE_MS);
 }
 
 static void beat_up(struct xport_ep *ep, mono_t now)

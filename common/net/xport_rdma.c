@@ -3,10 +3,10 @@
  * xport_rdma.c - a queue pair beside a TCP link.
  *
  * Joining: behind WELCOME the server offers a queue pair (QP), the agent makes its own,
- * joins it to the offered one and answers, the server joins and says ready.  Queue pairs
- * are exchanged over the link itself and not by rdma_cm: the connection is there,
- * has shown its key, stays as the link's pulse, and where a side cannot go on it is the
- * TCP link to fall back to.
+ * joins it to the offered one and answers, the server joins and says ready, or why not.
+ * Queue pairs are exchanged over the link itself and not by rdma_cm: the connection is
+ * there, has shown its key, stays as the link's pulse, and where a side cannot go on it is
+ * the TCP link to fall back to.
  *
  * Sending: a frame with a payload is two work requests, posted with all others of the
  * turn by one doorbell: the card writes the payload where the peer has shown room,

@@ -302,11 +302,9 @@ static void take_answer(struct xport_ep *ep, const struct frame *f)
 {
 	struct err e = { 0 };
 
-	if (link_join(ep, f, &e)) {
-		ep_kill(ep, CLOSE_QUEUE_PAIR, "%s", e.text);
-		return;
-	}
-	say_qp(ep, QP_READY, 0);
+	if (link_join(ep, f, &e))
+		fall_back(ep, e.text);
+	say_qp(ep, QP_READY, e.code);
 	ep_up(ep, &ep->hello);
 }
 

@@ -397,9 +397,10 @@ static void rx_end(struct xport_ep *ep)
 {
 	if (ep->ops->eof && ep->rx.left == 0 && ep->rx.have == 0 && ep->ops->eof(ep))
 		return;
-	if (ep->state == EP_HELLO || ep->state == EP_QUEUE_PAIR)
-		ep_kill(ep, CLOSE_HANDSHAKE, "closed by the peer instead of a %s",
-			ep->state == EP_HELLO ? "welcome" : "queue pair");
+	if (ep->state == EP_HELLO)
+		ep_kill(ep, CLOSE_HANDSHAKE, "closed by the peer instead of a welcome");
+	else if (ep->state == EP_QUEUE_PAIR)
+		ep_kill(ep, CLOSE_QUEUE_PAIR, "closed by the peer instead of a queue pair");
 	else if (ep->rx.left > 0 || ep->rx.have > 0)
 		ep_kill(ep, CLOSE_RESET, "cut inside a frame, %u bytes of payload missing",
 			ep->rx.left);

@@ -135,30 +135,48 @@ START_TEST(an_address_without_a_card_is_reached_by_tcp)
 }
 END_TEST
 
-START_TEST(a_peer_with_a_wrong_gid_is_reached_by_tcp)
+/* A queue pair at that address, or at one that nobody has. */
+static struct frame qp_at(const struct rig *r, const char *addr, uint32_t step, bool wrong)
 {
-	struct frame hello, welcome, f = {
-		.type = FRAME_QP, .job = QP_OFFER, .tensor = 4000, .attempt = IBV_MTU_1024,
+	struct frame f = {
+		.type = FRAME_QP, .job = step, .tensor = 4000, .attempt = IBV_MTU_1024,
 		.epoch = RQ_FRAMES,
 	};
 	struct sockaddr_storage sa;
-	struct rig r;
 	uint8_t gid[16];
+
+	ck_assert(addr_parse(r->m->family, addr, &sa) && rdma_gid_of(&sa, gid));
+	gid[15] ^= wrong ? 0x80 : 0;
+	f.slot = get_le64(gid);
+	f.rslot = get_le64(gid + 8);
+	return f;
+}
+
+/* r->a has been welcomed by a plain socket, and offered a queue pair. */
+static int raw_offer(struct rig *r, bool wrong)
+{
+	struct frame f = qp_at(r, r->addr.remote, QP_OFFER, wrong), hello, welcome;
+	int fd;
+
+	connect_link(r, &r->a);
+	fd = accept(r->listener, NULL, NULL);
+	hello = raw_read(r, fd);
+	ck_assert_uint_eq(hello.offset, HELLO_RDMA);
+	welcome = welcome_for(&hello);
+	raw_frame(fd, &welcome);
+	raw_frame(fd, &f);
+	return fd;
+}
+
+START_TEST(a_peer_with_a_wrong_gid_is_reached_by_tcp)
+{
+	struct frame f;
+	struct rig r;
 	int fd;
 
 	if (!rig_open(&r, _i))
 		return;
-	connect_link(&r, &r.a);
-	fd = accept(r.listener, NULL, NULL);
-	hello = raw_read(&r, fd);
-	ck_assert_uint_eq(hello.offset, HELLO_RDMA);
-	ck_assert(addr_parse(r.m->family, r.addr.remote, &sa) && rdma_gid_of(&sa, gid));
-	gid[15] ^= 0x80;		/* nobody has that address */
-	f.slot = get_le64(gid);
-	f.rslot = get_le64(gid + 8);
-	welcome = welcome_for(&hello);
-	raw_frame(fd, &welcome);
-	raw_frame(fd, &f);
+	fd = raw_offer(&r, true);
 	f = raw_read(&r, fd);
 	ck_assert_uint_eq(f.type, FRAME_QP);
 	ck_assert_uint_eq(f.job, QP_ANSWER);
@@ -173,6 +191,81 @@ START_TEST(a_peer_with_a_wrong_gid_is_reached_by_tcp)
 }
 END_TEST
 
+START_TEST(an_agent_with_a_wrong_gid_is_reached_by_tcp)
+{
+	struct frame f, hello = hello_frame();
+	struct rig r;
+	int client, fd;
+
+	if (!rig_open(&r, _i))
+		return;
+	raw_connect(&r, &client, &fd);
+	hello.offset = HELLO_RDMA;
+	adopt_link(&r, &r.b, fd, &hello);
+	ck_assert_uint_eq(raw_read(&r, client).type, FRAME_WELCOME);
+	f = raw_read(&r, client);
+	ck_assert_uint_eq(f.job, QP_OFFER);
+	ck_assert_uint_eq(f.aux, 0);
+	f = qp_at(&r, r.addr.local, QP_ANSWER, true);
+	raw_frame(client, &f);
+	f = raw_read(&r, client);
+	ck_assert_uint_eq(f.type, FRAME_QP);
+	ck_assert_uint_eq(f.job, QP_READY);
+	ck_assert_uint_ne(f.aux, 0);
+	ck_assert_uint_eq(r.b.ups, 1);
+	ck_assert_str_eq(xport_kind_name(r.b.ep), "tcp");
+	ck_assert_ptr_nonnull(strstr(xport_path(r.b.ep), "joining the queue pairs"));
+	raw_frame(client, &(struct frame){ .type = FRAME_PROBE });
+	UNTIL(&r, r.b.got == 1);
+	close(client);
+	rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_server_that_could_not_join_is_reached_by_tcp)
+{
+	struct frame f;
+	struct rig r;
+	int fd;
+
+	if (!rig_open(&r, _i))
+		return;
+	fd = raw_offer(&r, false);
+	f = raw_read(&r, fd);
+	ck_assert_uint_eq(f.job, QP_ANSWER);
+	ck_assert_uint_eq(f.aux, 0);
+	raw_frame(fd, &(struct frame){ .type = FRAME_QP, .job = QP_READY, .aux = 5 });
+	UNTIL(&r, r.a.ups);
+	ck_assert_str_eq(xport_kind_name(r.a.ep), "tcp");
+	ck_assert_ptr_nonnull(strstr(xport_path(r.a.ep), "the server has no queue pair"));
+	raw_frame(fd, &(struct frame){ .type = FRAME_PROBE });
+	UNTIL(&r, r.a.got == 1);
+	close(fd);
+	rig_close(&r);
+}
+END_TEST
+
+/* _i: which medium, and whether it says nothing or ends. */
+START_TEST(a_server_that_does_not_join_ends_its_link_for_the_queue_pair)
+{
+	struct rig r;
+	int fd;
+
+	if (!rig_open(&r, MEDIUM_RDMA + _i / 2))
+		return;
+	fd = raw_offer(&r, false);
+	ck_assert_uint_eq(raw_read(&r, fd).job, QP_ANSWER);
+	if (_i % 2)
+		shutdown(fd, SHUT_WR);
+	else
+		let_pass(&r, HANDSHAKE_MS + 500);
+	UNTIL(&r, r.a.closes == 1);
+	ck_assert_int_eq(r.a.why, CLOSE_QUEUE_PAIR);
+	close(fd);
+	rig_close(&r);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_loop_test(t, a_queue_pair_in_error_ends_its_link_and_the_next_one_serves, 0, 4);
@@ -181,6 +274,9 @@ static void add(TCase *t)
 			    MEDIA);
 	tcase_add_test(t, an_address_without_a_card_is_reached_by_tcp);
 	tcase_add_loop_test(t, a_peer_with_a_wrong_gid_is_reached_by_tcp, MEDIUM_RDMA, MEDIA);
+	tcase_add_loop_test(t, an_agent_with_a_wrong_gid_is_reached_by_tcp, MEDIUM_RDMA, MEDIA);
+	tcase_add_loop_test(t, a_server_that_could_not_join_is_reached_by_tcp, MEDIUM_RDMA, MEDIA);
+	tcase_add_loop_test(t, a_server_that_does_not_join_ends_its_link_for_the_queue_pair, 0, 4);
 }
 
 int main(void)
