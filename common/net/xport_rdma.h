@@ -76,8 +76,8 @@ struct rdma_dev {
 	struct ibv_device_attr attr;
 	bool soft;			/* soft RoCE */
 	bool windows;			/* type 2 memory windows, bound to a queue pair */
-	_Atomic uint32_t trouble;	/* counts what ends all its links */
-	_Atomic uint32_t moved;		/* counts changes of its addresses */
+	_Atomic uint32_t news;		/* counts what its links have to look at */
+	_Atomic uint32_t trouble[UINT8_MAX + 1];	/* by port: what ends the port's links */
 	_Atomic bool dead;
 };
 

@@ -8,8 +8,9 @@
  *
  * Any engine that sees a device's async descriptor readable takes the event and counts
  * it in the device; every engine compares the counts with those it has seen and ends
- * its own links.  Events about single queue pairs need no care: a queue pair that
- * fails flushes the receives that every link has posted.
+ * its own links.  A completion queue that failed is marked by way of its context.  Events
+ * about single queue pairs need no care: a queue pair that fails flushes the receives that
+ * every link has posted.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -89,28 +90,32 @@ struct rdma_dev *rdma_devs(uint32_t *n)
 	return devs;
 }
 
+/* True: links have to look at it. */
+static bool take_event(struct rdma_dev *d, const struct ibv_async_event *ev)
+{
+	switch (ev->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		d->dead = true;
+		return true;
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+		d->trouble[(uint8_t)ev->element.port_num]++;
+		return true;
+	case IBV_EVENT_CQ_ERR:
+		*(_Atomic bool *)ev->element.cq->cq_context = true;
+		return true;
+	default:
+		return ev->event_type == IBV_EVENT_GID_CHANGE;
+	}
+}
+
 void rdma_dev_events(struct rdma_dev *d)
 {
 	struct ibv_async_event ev;
 
 	while (!ibv_get_async_event(d->ctx, &ev)) {
-		switch (ev.event_type) {
-		case IBV_EVENT_DEVICE_FATAL:
-			d->dead = true;
-			d->trouble++;
-			break;
-		case IBV_EVENT_PORT_ERR:
-		case IBV_EVENT_LID_CHANGE:
-		case IBV_EVENT_PKEY_CHANGE:
-		case IBV_EVENT_CQ_ERR:
-			d->trouble++;
-			break;
-		case IBV_EVENT_GID_CHANGE:
-			d->moved++;
-			break;
-		default:
-			break;
-		}
+		d->news += take_event(d, &ev);
 		ibv_ack_async_event(&ev);
 	}
 }

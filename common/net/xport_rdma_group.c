@@ -7,6 +7,10 @@
  * overrun; it grows with the links.  As long as completions come it is polled in every
  * turn; when none came for SPIN_US its channel is armed, polled once more (one may have
  * come in between), and the engine sleeps on the channel.
+ *
+ * A queue that failed is closed, with all its links, and the next link gets another one.
+ * Likewise that of a device which is gone, whose descriptors would be readable for ever;
+ * there no link gets another.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -32,25 +36,24 @@ struct rdma_group *rdma_group_new(struct xport_group *g)
 	return rg;
 }
 
-static void cq_close(struct rdma_cq *c)
+/* None of its links lives. */
+static void cq_close(struct rdma_group *rg, struct rdma_cq *c)
 {
+	if (c->dev) {
+		epoll_ctl(rg->g->epfd, EPOLL_CTL_DEL, c->dev->ctx->async_fd, NULL);
+		epoll_ctl(rg->g->epfd, EPOLL_CTL_DEL, c->channel->fd, NULL);
+	}
 	if (c->cq)
 		ibv_destroy_cq(c->cq);
 	if (c->channel)
 		ibv_destroy_comp_channel(c->channel);
-	c->cq = NULL;
-	c->channel = NULL;
+	*c = (struct rdma_cq){ .dev = NULL };
 }
 
 void rdma_group_free(struct rdma_group *rg)
 {
-	for (uint32_t i = 0; rg && i < RDMA_DEVS_MAX; i++) {
-		if (!rg->cq[i].dev)
-			continue;
-		epoll_ctl(rg->g->epfd, EPOLL_CTL_DEL, rg->cq[i].dev->ctx->async_fd, NULL);
-		epoll_ctl(rg->g->epfd, EPOLL_CTL_DEL, rg->cq[i].channel->fd, NULL);
-		cq_close(&rg->cq[i]);
-	}
+	for (uint32_t i = 0; rg && i < RDMA_DEVS_MAX; i++)
+		cq_close(rg, &rg->cq[i]);
 	if (rg)
 		free(rg->lent);
 	free(rg);
@@ -72,18 +75,19 @@ static int cq_open(struct rdma_group *rg, struct rdma_cq *c, struct rdma_dev *d,
 {
 	int depth = MIN((int)(CQ_LINKS_MIN * LINK_CQES), d->attr.max_cqe);
 
+	c->news = d->news;		/* first: what comes now is seen */
+	if (d->dead)
+		return err_set(e, TALLY_EIO, "the device failed");
 	c->channel = ibv_create_comp_channel(d->ctx);
 	if (c->channel)
-		c->cq = ibv_create_cq(d->ctx, depth, NULL, c->channel, 0);
+		c->cq = ibv_create_cq(d->ctx, depth, &c->failed, c->channel, 0);
 	if (!c->cq || cq_watch(rg, c, d)) {
 		err_set(e, TALLY_EQUOTA, "a completion queue of %d: %m", depth);
-		cq_close(c);
+		cq_close(rg, c);
 		return TALLY_EQUOTA;
 	}
 	c->dev = d;
 	c->depth = depth;
-	c->trouble = d->trouble;
-	c->moved = d->moved;
 	return 0;
 }
 
@@ -219,26 +223,38 @@ static bool gid_moved(const struct xport_ep *ep)
 	       memcmp(now.raw, k->gid.raw, 16);
 }
 
+/* Why the link cannot go on; NULL: it can. */
+static const char *trouble_of(const struct xport_ep *ep, bool dead, bool failed)
+{
+	const struct rdma_link *k = ep->rdma;
+
+	if (dead)
+		return "the device failed";
+	if (failed)
+		return "its completion queue failed";
+	if (k->trouble != k->cq->dev->trouble[k->port])
+		return "its port went down or changed";
+	return gid_moved(ep) ? "the card's address is another now" : NULL;
+}
+
 static void cq_check_device(struct rdma_group *rg, struct rdma_cq *c)
 {
-	uint32_t trouble = c->dev->trouble, moved = c->dev->moved;
-	bool all = trouble != c->trouble;
+	uint32_t news = c->dev->news;
+	bool dead = c->dev->dead, failed = c->failed;
 
-	if (!all && moved == c->moved)
+	if (news == c->news)
 		return;
-	c->trouble = trouble;
-	c->moved = moved;
+	c->news = news;
 	list_for_each_safe(&rg->g->live, l, next) {
 		struct xport_ep *ep = list_entry(l, struct xport_ep, all);
+		bool mine = ep_live(ep) && ep->rdma && ep->rdma->cq == c;
+		const char *why = mine ? trouble_of(ep, dead, failed) : NULL;
 
-		if (!ep_live(ep) || !ep->rdma || ep->rdma->cq != c)
-			continue;
-		if (all)
-			ep_kill(ep, CLOSE_DEVICE, "%s", c->dev->dead ? "the device failed" :
-				"its port went down or changed");
-		else if (gid_moved(ep))
-			ep_kill(ep, CLOSE_DEVICE, "the card's address is another now");
+		if (why)
+			ep_kill(ep, CLOSE_DEVICE, "%s", why);
 	}
+	if (dead || failed)
+		cq_close(rg, c);
 }
 
 bool rdma_group_event(struct rdma_group *rg, void *data_ptr)
@@ -249,11 +265,12 @@ bool rdma_group_event(struct rdma_group *rg, void *data_ptr)
 		void *ctx;
 
 		if (data_ptr == &c->on_async) {
-			rdma_dev_events(c->dev);
+			if (c->dev)
+				rdma_dev_events(c->dev);
 			return true;
 		}
 		if (data_ptr == &c->on_channel) {
-			if (!ibv_get_cq_event(c->channel, &cq, &ctx))
+			if (c->dev && !ibv_get_cq_event(c->channel, &cq, &ctx))
 				ibv_ack_cq_events(cq, 1);
 			c->armed = false;
 			return true;
@@ -265,6 +282,8 @@ bool rdma_group_event(struct rdma_group *rg, void *data_ptr)
 static mono_t cq_poll(struct rdma_group *rg, struct rdma_cq *c, mono_t now)
 {
 	cq_check_device(rg, c);
+	if (!c->dev)
+		return MONO_NEVER;
 	if (rdma_cq_drain(rg, c, now))
 		return now;
 	if (c->armed || !c->used)
@@ -282,8 +301,10 @@ mono_t rdma_group_poll(struct rdma_group *rg, mono_t now)
 	mono_t next = MONO_NEVER;
 
 	rg->polled_at = now;
-	for (uint32_t i = 0; i < RDMA_DEVS_MAX; i++)
-		if (rg->cq[i].dev)
-			next = MIN(next, cq_poll(rg, &rg->cq[i], now));
+	for (uint32_t i = 0; i < RDMA_DEVS_MAX; i++) {
+		mono_t at = rg->cq[i].dev ? cq_poll(rg, &rg->cq[i], now) : MONO_NEVER;
+
+		next = MIN(next, at);
+	}
 	return next;
 }

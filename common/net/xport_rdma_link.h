@@ -77,7 +77,8 @@ struct rdma_cq {		/* a group's queue at one device */
 	int depth, used;	/* used: by links that live */
 	bool armed;
 	mono_t busy_at;
-	uint32_t trouble, moved;	/* the device's counts as last seen */
+	uint32_t news;		/* the device's count as last seen */
+	_Atomic bool failed;	/* by the word of whichever engine heard of it */
 	char on_channel, on_async;	/* what epoll carries */
 };
 
@@ -96,6 +97,7 @@ struct rdma_link {
 	uint8_t *wires;		/* headers: RQ_WRS received, XPORT_QUEUE to be sent */
 	union ibv_gid gid;
 	uint32_t serial, psn, inline_bytes, shown_serial;
+	uint32_t trouble;	/* of the port, when the link was made */
 	uint16_t gid_index, lid;
 	uint8_t port, mtu;
 	bool joined, eof;

@@ -136,6 +136,7 @@ static int link_make(struct xport_ep *ep, struct err *e)
 	struct rdma_group *rg = ep->g->rdma;
 	struct rdma_gid row = { .dev = 0 };
 	struct rdma_link *k;
+	uint32_t n;
 	int rc = rg ? pick_row(ep, &row, e) : err_set(e, TALLY_ENOENT, "no RDMA device here");
 
 	if (rc)
@@ -147,6 +148,7 @@ static int link_make(struct xport_ep *ep, struct err *e)
 	list_init(&k->hidden);
 	k->serial = ++rg->serial;
 	k->port = row.port;
+	k->trouble = rdma_devs(&n)[row.dev].trouble[row.port];
 	k->gid_index = row.index;
 	k->lid = row.lid;
 	k->mtu = row.mtu;
