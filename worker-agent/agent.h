@@ -701,8 +701,15 @@ void ad_stuck_free(struct ad_job *j);
 uint64_t ad_slower_card(uint64_t a, uint64_t b);
 /* TCP connections of each of so many pairs of engines, which together fill a card. */
 uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs);
+/* What --links says, or so many for the pairs that an agent and such a server are. */
+uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines);
 /* An engine's part of what all cards together may have under way; UINT64_MAX: no bound. */
 uint64_t ad_card_flight(const struct agent *a);
+
+/* agent_fence.c: a server here that may write into our memory; -1: none does */
+/* Its process is known from here on; false: it could not be ended. */
+bool ad_fence_keep(int *process, const struct xport_ep *ep);
+void ad_fence_kill(int *process, const char *server);
 
 /* agent_links.c: an engine's links to servers */
 /* Memory for n peers, so that an engine that starts a job needs none; ENOMEM. */

@@ -19,6 +19,13 @@ uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs)
 			     LINKS_PER_RAIL_MAX);
 }
 
+uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines)
+{
+	uint32_t pairs = geom_engine_pairs(a->nengines, MAX(server_engines, 1));
+
+	return a->opt.links ? a->opt.links : ad_tcp_links(bits_per_s, pairs);
+}
+
 uint64_t ad_card_flight(const struct agent *a)
 {
 	uint64_t bits = 0;

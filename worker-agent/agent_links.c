@@ -9,12 +9,8 @@
  * with growing pauses as long as a job needs it; where shared memory does not
  * come up, TCP takes over, and that is said once.
  */
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/bytes.h"
@@ -25,7 +21,6 @@
 #define BACKOFF_MIN_MS	50u
 #define BACKOFF_MAX_MS	1000u
 #define SHM_TRIES	2u
-#define KILL_MS		1000
 #define RDMA_TRIES	3u	/* ends of an RDMA link within RDMA_TRIES_MS */
 #define RDMA_TRIES_MS	60000u
 
@@ -82,13 +77,17 @@ static void make_shm_lane(struct ad_peer *p)
 	memcpy(k->addr.remote, p->server.shm_path, sizeof(k->addr.remote));
 }
 
+static uint32_t peer_rails(const struct ad_peer *p)
+{
+	return MAX(MAX(p->engine->agent->nrails, p->server.naddrs), 1);
+}
+
 /* The nearest card's first: it goes first where others could take a frame as soon. */
 static void make_tcp_lanes(struct ad_peer *p)
 {
 	const struct agent *a = p->engine->agent;
 	const uint32_t *order = a->rail_order[p->engine->index];
-	uint32_t rails = MAX(MAX(a->nrails, p->server.naddrs), 1);
-	uint32_t pairs = a->nengines * MAX(p->server.engines, 1);
+	uint32_t rails = peer_rails(p);
 
 	for (uint32_t i = 0; i < rails * LINKS_PER_RAIL_MAX; i++) {
 		uint32_t rail = rails == a->nrails ? order[i % rails] : i % rails;
@@ -97,10 +96,10 @@ static void make_tcp_lanes(struct ad_peer *p)
 		bool rdma = a->nrails && a->rail_rdma[local];
 		uint64_t bits = ad_slower_card(p->server.addr[remote].bits_per_s,
 					       a->nrails ? a->rail[local].bits_per_s : 0);
-		uint64_t links = a->opt.links ? a->opt.links : ad_tcp_links(bits, pairs);
+		uint64_t links = rdma ? 1 : ad_rail_links(a, bits, p->server.engines);
 		struct ad_lane *k;
 
-		if (i / rails >= (rdma ? 1 : links))	/* one queue pair fills a card */
+		if (i / rails >= links)		/* one queue pair fills a card */
 			continue;
 		k = p->server.naddrs ? lane_new(p, i) : NULL;
 		if (!k)
@@ -259,33 +258,12 @@ void ad_peer_put(struct ag_peer *core)
 	peer_free_if_idle(p);
 }
 
-/*
- * By reference a server writes results into our memory, and one that was stopped in
- * the middle of that would go on when it is continued, rounds later.  Only its end
- * makes sure that it does not; the scheduler has declared it dead already.
- */
-static void kill_process(struct ad_peer *p)
-{
-	struct pollfd gone = { .fd = p->process, .events = POLLIN };
-
-	if (p->process < 0)
-		return;
-	if (syscall(SYS_pidfd_send_signal, p->process, SIGKILL, NULL, 0) && errno != ESRCH)
-		log_error("server %s cannot be stopped from writing here, %m", p->server.name);
-	else if (poll(&gone, 1, KILL_MS) != 1)
-		log_error("server %s does not end, though it was killed", p->server.name);
-	else
-		log_warn("server %s is lost, its process here was ended", p->server.name);
-	close(p->process);
-	p->process = -1;
-}
-
 void ad_peer_fence(struct ag_peer *core, bool ended)
 {
 	struct ad_peer *p = core->user;
 
 	if (!ended)
-		kill_process(p);
+		ad_fence_kill(&p->process, p->server.name);
 	list_for_each(&p->lanes, l) {
 		struct ad_lane *k = list_entry(l, struct ad_lane, link);
 
@@ -484,20 +462,23 @@ void ad_links_take_back(struct ad_engine *en)
 
 /* ---- transport callbacks ---- */
 
-/* Whether the server's process can be ended, should it have to be. */
-static bool may_be_fenced(struct ad_peer *p, const struct xport_ep *ep)
-{
-	if (p->process >= 0)
-		close(p->process);
-	p->process = xport_peer_process(ep);
-	return p->process >= 0 && !syscall(SYS_pidfd_send_signal, p->process, 0, NULL, 0);
-}
-
-/* From now on, and for as long as the peer is known. */
+/* From now on, and for as long as the peer is known, and with as many links as fill the rail. */
 static void use_tcp(struct ad_lane *k, enum ad_no_rdma why)
 {
+	struct ad_peer *p = k->peer;
+	uint64_t links = ad_rail_links(p->engine->agent, k->bits_per_s, p->server.engines);
+
 	k->addr.kind = XPORT_TCP;
 	k->no_rdma = why;
+	for (uint32_t i = 1; i < links; i++) {
+		struct ad_lane *more = lane_new(p, k->index + i * peer_rails(p));
+
+		if (!more)
+			return;
+		more->addr = k->addr;
+		more->bits_per_s = k->bits_per_s;
+		more->no_rdma = why;
+	}
 }
 
 /* Once for each peer, and again for a card that could not. */
@@ -525,7 +506,7 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	struct ad_peer *p = k->peer;
 
 	(void)peer;
-	if (xport_by_reference(ep) && !may_be_fenced(p, ep)) {
+	if (xport_by_reference(ep) && !ad_fence_keep(&p->process, ep)) {
 		p->shm_failures = SHM_TRIES;
 		xport_close(ep, CLOSE_LOCAL);
 		return;
@@ -578,17 +559,6 @@ static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, co
 	ag_frame(&en->core, &k->peer->core, f, loop_now());
 }
 
-static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
-{
-	struct ad_engine *en = ctx;
-	struct ad_lane *k = xport_user(ep);
-
-	en->bytes_sent += len;
-	if (cookie)
-		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len,
-			loop_now());
-}
-
 static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
 {
 	struct ad_engine *en = ctx;
@@ -597,6 +567,12 @@ static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t 
 	if (cookie)
 		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len,
 			loop_now());
+}
+
+static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
+{
+	((struct ad_engine *)ctx)->bytes_sent += len;
+	on_unsent(ctx, ep, cookie, len);
 }
 
 static void fall_back(struct ad_peer *p, struct ad_lane *k)

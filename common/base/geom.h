@@ -66,6 +66,15 @@ static inline bool geom_engines_meet(uint32_t a, uint32_t as, uint32_t b, uint32
 	       (uint64_t)b * as < (uint64_t)(a + 1) * bs;
 }
 
+static inline uint32_t geom_engine_pairs(uint32_t as, uint32_t bs)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < as * bs; i++)
+		n += geom_engines_meet(i / bs, as, i % bs, bs);
+	return n;
+}
+
 /*
  * One server engine's part of an agent's window, in bytes.  Each of the agent's
  * engines that it meets finds room for a segment.

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a server that writes here.
+ *
+ * By reference a server writes results into our memory, and one that was stopped in
+ * the middle of that would go on when it is continued, rounds later.  Only its end
+ * makes sure that it does not; the scheduler has declared it dead already.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/rt/log.h"
+#include "worker-agent/agent.h"
+
+#define KILL_MS		1000
+
+bool ad_fence_keep(int *process, const struct xport_ep *ep)
+{
+	if (*process >= 0)
+		close(*process);
+	*process = xport_peer_process(ep);
+	return *process >= 0 && !syscall(SYS_pidfd_send_signal, *process, 0, NULL, 0);
+}
+
+void ad_fence_kill(int *process, const char *server)
+{
+	struct pollfd gone = { .fd = *process, .events = POLLIN };
+
+	if (*process < 0)
+		return;
+	if (syscall(SYS_pidfd_send_signal, *process, SIGKILL, NULL, 0) && errno != ESRCH)
+		log_error("server %s cannot be stopped from writing here, %m", server);
+	else if (poll(&gone, 1, KILL_MS) != 1)
+		log_error("server %s does not end, though it was killed", server);
+	else
+		log_warn("server %s is lost, its process here was ended", server);
+	close(*process);
+	*process = -1;
+}
