@@ -675,17 +675,16 @@ static mono_t sweep(struct sv_engine *en, mono_t now)
 static mono_t on_turn(void *ctx, mono_t now)
 {
 	struct sv_engine *en = ctx;
-	mono_t next;
+	mono_t next, links;
 	bool full;
 
 	if (!en->group)
 		return MONO_NEVER;
 	pump(en);
-	next = xport_poll(en->group, now);
+	xport_poll(en->group, now);
 	full = pump(en);		/* what was sent has made room */
-	if (full)
-		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
-	next = MIN(next, xport_poll(en->group, now));
+	links = xport_poll(en->group, now);
+	next = full ? MIN(links, now + mono_ms(FLIGHT_LOOK_MS)) : links;
 	if (!list_empty(&en->waiting)) {
 		adopt_waiting(en);
 		next = MIN(next, now + mono_ms(1));

@@ -389,7 +389,7 @@ static mono_t slow_things(struct ad_engine *en, mono_t now)
 static mono_t on_turn(void *ctx, mono_t now)
 {
 	struct ad_engine *en = ctx;
-	mono_t next;
+	mono_t next, links;
 	bool more;
 
 	if (!en->group || en->quiet)
@@ -398,8 +398,10 @@ static mono_t on_turn(void *ctx, mono_t now)
 	next = slow_things(en, now);
 	more |= ag_work(&en->core, WORK_BUDGET);
 	ad_links_turn(en, now);
-	next = MIN(next, xport_poll(en->group, now));
+	xport_poll(en->group, now);
 	ad_links_turn(en, now);		/* what was sent has made room */
+	links = xport_poll(en->group, now);
+	next = MIN(next, links);
 	take_done(en);
 	if (en->index == 0)
 		ad_end_turn(en);

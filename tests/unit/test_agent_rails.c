@@ -5,6 +5,7 @@
  *
  * With cards of this machine in TALLY_TEST_RDMA (tests/unit/xport_rig.h) over these, too.
  */
+/* LIBS: -Wl,--wrap=ad_links_turn,--wrap=xport_poll */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,7 +19,33 @@
 #define GBIT	UINT64_C(1000000000)
 #define LINKS_MAX 64
 
-/* The server: its listener, and what it does with those who would like a queue pair. */
+/* ---- an engine's turn ---- */
+
+static _Thread_local bool queued;	/* something may be, that no poll has looked for */
+static _Atomic uint32_t turns, late;
+
+void __real_ad_links_turn(struct ad_engine *en, mono_t now);
+void __wrap_ad_links_turn(struct ad_engine *en, mono_t now);
+mono_t __real_xport_poll(struct xport_group *g, mono_t now);
+mono_t __wrap_xport_poll(struct xport_group *g, mono_t now);
+
+void __wrap_ad_links_turn(struct ad_engine *en, mono_t now)
+{
+	turns++;
+	late += queued;
+	queued = true;
+	__real_ad_links_turn(en, now);
+}
+
+mono_t __wrap_xport_poll(struct xport_group *g, mono_t now)
+{
+	queued = false;
+	return __real_xport_poll(g, now);
+}
+
+/* ---- the server ---- */
+
+/* Its listener, and what it does with those who would like a queue pair. */
 static struct {
 	int listener, fd[LINKS_MAX];
 	uint32_t links, asked;		/* that asked for none; that asked for one */
@@ -161,6 +188,20 @@ static struct ad_job *start_over(const char *card, uint64_t bits, bool rdma)
 	return ad_job_find(&a, JOB);
 }
 
+START_TEST(what_a_turn_queues_leaves_in_that_turn)
+{
+	struct ad_job *j;
+
+	server_listen("127.0.0.1");
+	j = start_over("127.0.0.1", 100 * GBIT, false);
+	expect_links(ENGINES * 2);
+	end_job(j);
+	server_close();
+	ck_assert_uint_gt(turns, ENGINES);
+	ck_assert_uint_eq(late, 0);
+}
+END_TEST
+
 START_TEST(links_fill_a_card_over_the_engines_that_meet)
 {
 	struct ad_job *j;
@@ -209,6 +250,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, what_a_turn_queues_leaves_in_that_turn);
 	tcase_add_test(t, links_fill_a_card_over_the_engines_that_meet);
 	tcase_add_test(t, a_card_that_falls_back_to_tcp_has_as_many_links_as_tcp);
 	tcase_add_test(t, a_link_that_ends_before_it_is_joined_again_and_again_stays_on_tcp);
