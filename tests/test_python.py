@@ -305,6 +305,23 @@ def a_ticket_that_is_done_answers_again(s):
     assert (first == 1).all()
 
 
+def a_ticket_has_its_own_rounds_result(s):
+    """However its end was seen, and whatever rounds the tensor had since."""
+    with lonely(s, "own result") as alone:
+        t = alone.declare("twice", 3)
+        first = t.push_pull(np.full(3, 1, np.float32))
+        while not first.test():
+            pass
+        second = t.push_pull(np.full(3, 2, np.float32))
+        while not second.test():
+            pass
+        assert (first.wait() == 1).all() and (second.wait() == 2).all()
+        third = t.broadcast(np.full(3, 3, np.float32))
+        third.gpu_wait()
+        t.push_pull(np.full(3, 4, np.float32)).wait(DEADLINE_S)
+        assert (third.wait() == 3).all()
+
+
 def a_rank_is_one_process(s):
     with lonely(s, "twice"):
         try:
@@ -451,6 +468,7 @@ def main():
             arrays_outlive_their_session,
             arrays_outlive_a_session_that_was_forgotten,
             a_ticket_that_is_done_answers_again,
+            a_ticket_has_its_own_rounds_result,
             a_rank_is_one_process,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,

@@ -170,9 +170,12 @@ class Ticket:
         return self._number == 0
 
     def _finish(self, code):
-        self._number, self._arrays = 0, None
         if code:
             self._error = _error(code, self._tensor.session.error_text)
+        elif self._arrays:  # of a round on a GPU the host has none
+            self._result = self._tensor.result()
+        self._number, self._arrays = 0, None
+        if self._error:
             raise self._error
 
     def wait(self, timeout=None):
@@ -181,6 +184,7 @@ class Ticket:
         timeout is in seconds; None: the session's round_timeout; 0: it does not wait; less is
         refused.  TallyTimeout leaves the ticket valid; any other error uses it up.  A ticket
         that is done answers again what it answered first, also when the session is detached.
+        The result is this round's, valid as long as Tensor.result() says.
         """
         session = self._tensor.session
         if timeout is None and not self.done:
@@ -199,9 +203,7 @@ class Ticket:
             self._finish(code)
         if self._error:
             raise self._error
-        if not self._result:
-            self._result = (self._tensor.result(),)
-        return self._result[0]
+        return self._result
 
     def gpu_wait(self, stream=0):
         """Has a stream wait for the result of gpu_push_pull(), and returns at once.
