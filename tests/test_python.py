@@ -10,8 +10,10 @@ Exits 0 when everything held on this rank.  Asserts are the checks.
 import math
 import os
 import pathlib
+import random
 import select
 import shutil
+import signal
 import socket
 import struct
 import sys
@@ -322,6 +324,34 @@ def a_ticket_has_its_own_rounds_result(s):
         assert (third.wait() == 3).all()
 
 
+class Rang(Exception):
+    """What the signal's handler raises below."""
+
+
+def a_signals_handler_may_raise_anywhere(s):
+    """A round that has begun has a ticket, and one that is done is answered, all the same."""
+    def ring(*_):
+        raise Rang
+
+    signal.signal(signal.SIGALRM, ring)
+    with lonely(s, "rung") as alone:
+        t = alone.declare("torn", 3)
+        for i in range(1000):
+            ticket, x = None, np.full(3, i, np.float32)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 100e-6))
+                ticket = t.push_pull(x) if i % 2 else t.broadcast(x)
+                while i % 4 > 1 and not ticket.test():
+                    pass
+                assert (ticket.wait(DEADLINE_S) == i).all()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Rang:
+                ticket = ticket or t.ticket
+            if ticket:
+                assert (ticket.wait(DEADLINE_S) == i).all()
+            assert t.ticket is None
+
+
 def a_rank_is_one_process(s):
     with lonely(s, "twice"):
         try:
@@ -469,6 +499,7 @@ def main():
             arrays_outlive_a_session_that_was_forgotten,
             a_ticket_that_is_done_answers_again,
             a_ticket_has_its_own_rounds_result,
+            a_signals_handler_may_raise_anywhere,
             a_rank_is_one_process,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,

@@ -36,6 +36,7 @@ _DTYPES = {
 
 _EAGAIN, _EINVAL, _ETIMEDOUT, _EAGENT, _EVERSION, _ESHUTDOWN = -1, -2, -9, -13, -15, -17
 _EBUSY = -19
+_STAYS = _EAGAIN, _ETIMEDOUT, _EINVAL  # no round ends with these: the ticket is what it was
 _NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally-agent), set "
              "TALLY_SOCKET to where it listens, or run under tally local")
 _OTHER_RELEASE = "; install tally-agent and libtally from one release, and start the agent again"
@@ -157,26 +158,53 @@ def _int(number, what, least=-_INT_MAX - 1):
     return number
 
 
+class _Round:
+    """What is known of a round; its tensor has it, too, until it is done.
+
+    What C fills in is kept here, where it is also when a signal's handler raises behind the call.
+    """
+
+    def __init__(self, arrays):
+        self.number = ctypes.c_uint64()  # 0: it has not begun
+        self.arrays = arrays  # they live until it is done; None: they are on a GPU
+        self.codes = []  # the last answer to who asked for its end
+        self.done, self.error, self.result = False, None, None
+
+
 class Ticket:
     """One round on its way.  Keeps the arrays it uses alive until it is done."""
 
-    def __init__(self, tensor, number, arrays):
-        self._tensor, self._number, self._arrays = tensor, number, arrays
-        self._error = self._result = None
+    def __init__(self, tensor, round_):
+        self._tensor, self._round = tensor, round_
 
     @property
     def done(self):
         """Has wait() or test() seen the end of the round?"""
-        return self._number == 0
+        return self._round.done
 
-    def _finish(self, code):
-        if code:
-            self._error = _error(code, self._tensor.session.error_text)
-        elif self._arrays:  # of a round on a GPU the host has none
-            self._result = self._tensor.result()
-        self._number, self._arrays = 0, None
-        if self._error:
-            raise self._error
+    def _ask(self, function, *args):
+        """The answer of a function that uses the ticket up, unless it is one of ``_STAYS``."""
+        round_ = self._round
+        self._tensor.session._used(round_.codes, function, round_.number, *args)
+        return round_.codes[0]
+
+    def _ended(self):
+        """Is the round done?  Takes in what was answered."""
+        round_ = self._round
+        if not round_.done and round_.codes and round_.codes[0] not in _STAYS:
+            if round_.codes[0]:
+                round_.error = _error(round_.codes[0], self._tensor.session.error_text)
+            elif round_.arrays:  # of a round on a GPU the host has no result
+                round_.result = self._tensor.result()
+            round_.done, round_.arrays = True, None
+        if round_.done and self._tensor._round is round_:
+            self._tensor._round = None
+        return round_.done
+
+    def _answer(self):
+        if self._round.error:
+            raise self._round.error
+        return self._round.result
 
     def wait(self, timeout=None):
         """Waits, then returns the tensor's result.
@@ -187,23 +215,18 @@ class Ticket:
         The result is this round's, valid as long as Tensor.result() says.
         """
         session = self._tensor.session
-        if timeout is None and not self.done:
+        if timeout is None and not self._ended():
             timeout = session.round_timeout
         whole = left = _ms(timeout, 0)
         end = time.monotonic() + left / 1000
-        while not self.done:
+        while not self._ended():
             part = min(left, _SLICE_MS)
-            code = session._used(_lib.tally_wait, self._number, part)
+            code = self._ask(_lib.tally_wait, part)
             left = max(0, int((end - time.monotonic()) * 1000))
-            if code == _ETIMEDOUT:
-                if left == 0:
-                    text = session.error_text.replace(f"after {part} ms", f"after {whole} ms", 1)
-                    raise _error(code, text)
-                continue
-            self._finish(code)
-        if self._error:
-            raise self._error
-        return self._result
+            if code == _EINVAL or code == _ETIMEDOUT and left == 0:
+                text = session.error_text.replace(f"after {part} ms", f"after {whole} ms", 1)
+                raise _error(code, text)
+        return self._answer()
 
     def gpu_wait(self, stream=0):
         """Has a stream wait for the result of gpu_push_pull(), and returns at once.
@@ -212,23 +235,20 @@ class Ticket:
         from now on runs when the result is there.  The ticket is used up.  If the job fails the
         stream goes on, and what it finds is of no use: the next call says why.
         """
-        if self.done:
+        if self._ended():
             raise TallyError(_EINVAL, f"tensor {self._tensor.name}: the ticket is used up")
-        session = self._tensor.session
-        code = _lib.tally_gpu_wait(session._handle(), self._number, stream)
-        if code == _EINVAL:  # the stream is captured: another one can wait, or the host
-            raise _error(code, session.error_text)
-        self._finish(code)
+        code = self._ask(_lib.tally_gpu_wait, stream)
+        if not self._ended():  # the stream is captured: another one can wait, or the host
+            raise _error(code, self._tensor.session.error_text)
+        self._answer()
 
     def test(self):
         """True when the round is done (its output is filled then), False when not yet."""
-        if not self.done:
-            code = _lib.tally_test(self._tensor.session._handle(), self._number)
-            if code == _EAGAIN:
-                return False
-            self._finish(code)
-        if self._error:
-            raise self._error
+        if not self._ended():
+            self._ask(_lib.tally_test)
+        if not self._ended():
+            return False
+        self._answer()
         return True
 
 
@@ -238,6 +258,31 @@ class Tensor:
     def __init__(self, session, handle, name, shape, dtype, dtype_name):
         self.session, self._pointer = session, handle
         self.name, self.shape, self.dtype, self.dtype_name = name, shape, dtype, dtype_name
+        self._round = None  # the last one; None: it is done
+
+    @property
+    def ticket(self):
+        """The Ticket of the round that has begun and is not done, or None.
+
+        For who caught what a signal's handler, Ctrl-C's among them, raised in push_pull():
+        the round may have begun by then.
+        """
+        round_ = self._round
+        ticket = Ticket(self, round_) if round_ and round_.number.value else None
+        return None if ticket is None or ticket._ended() else ticket
+
+    def _start(self, function, arrays, *args):
+        """Starts a round with a function whose last argument is where its number goes."""
+        round_ = _Round(arrays)
+        handles = self.session._handle(), self._handle()
+        if not self.ticket:
+            self._round = round_
+        code = function(*handles, *args, ctypes.byref(round_.number))
+        if code < 0 and self._round is round_:
+            self._round = None
+        self.session._check(code)
+        self._round = round_
+        return Ticket(self, round_)
 
     def _address(self, array, writable, what):
         """The address of an array that fits this tensor, or None for None."""
@@ -280,19 +325,13 @@ class Tensor:
         ``out`` gets the result when the ticket is waited for; it may be ``array``
         itself.  Without it, wait() shows the result without a copy.
         """
-        options = self._options(op, priority)
-        number = ctypes.c_uint64()
-        self.session._check(
-            _lib.tally_push_pull(
-                self.session._handle(),
-                self._handle(),
-                self._address(array, False, "the input"),
-                self._address(out, True, "out"),
-                ctypes.byref(options),
-                ctypes.byref(number),
-            )
+        return self._start(
+            _lib.tally_push_pull,
+            (array, out),
+            self._address(array, False, "the input"),
+            self._address(out, True, "out"),
+            ctypes.byref(self._options(op, priority)),
         )
-        return Ticket(self, number.value, (array, out))
 
     def gpu_push_pull(self, source, out=None, stream=0, op="sum", priority=None):
         """As push_pull(), of memory on the session's GPU; Session.gpu_open() comes first.
@@ -303,35 +342,24 @@ class Tensor:
         number (0: the default one), has done what it holds now.  All ranks start rounds on GPUs
         in the same order.  Wait in the host with wait(), or have a stream wait: gpu_wait().
         """
-        options = self._options(op, priority)
-        number = ctypes.c_uint64()
-        self.session._check(
-            _lib.tally_gpu_push_pull(
-                self.session._handle(),
-                self._handle(),
-                source,
-                source if out is None else out,
-                ctypes.byref(options),
-                stream,
-                ctypes.byref(number),
-            )
+        return self._start(
+            _lib.tally_gpu_push_pull,
+            None,
+            source,
+            source if out is None else out,
+            ctypes.byref(self._options(op, priority)),
+            stream,
         )
-        return Ticket(self, number.value, None)
 
     def broadcast(self, array=None, out=None, root=0):
         """Starts a round in which everybody gets ``array`` of rank ``root``."""
-        number = ctypes.c_uint64()
-        self.session._check(
-            _lib.tally_broadcast(
-                self.session._handle(),
-                self._handle(),
-                self._address(array, False, "the input"),
-                self._address(out, True, "out"),
-                _int(root, "root"),
-                ctypes.byref(number),
-            )
+        return self._start(
+            _lib.tally_broadcast,
+            (array, out),
+            self._address(array, False, "the input"),
+            self._address(out, True, "out"),
+            _int(root, "root"),
         )
-        return Ticket(self, number.value, (array, out))
 
     def result(self):
         """The last finished round's result, a read-only view; None before the first.
@@ -471,14 +499,16 @@ class Session:
             raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
         return self._pointer
 
-    def _used(self, function, *args):
-        """function(pointer, *args), which may still run, in a daemon, when the process ends."""
+    def _used(self, codes, function, *args):
+        """codes[0] = function(pointer, *args), which may still run, in a daemon, when the
+        process ends.  All in C: when a signal's handler raises, codes is as before, or has it.
+        """
         pointer = self._handle()
-        self._left.append(function)
         try:
-            return function(pointer, *args)
+            self._left.append(function)
+            codes[:] = map(function, (pointer,), *((arg,) for arg in args))
         finally:
-            self._over()
+            self._left.clear()
 
     def _together(self, function, *args):
         """function(pointer, *args), which waits for other ranks.
