@@ -233,10 +233,14 @@ class Ticket:
 
         ``stream`` is a cudaStream_t as a number (torch: ``stream.cuda_stream``); what it gets
         from now on runs when the result is there.  The ticket is used up.  If the job fails the
-        stream goes on, and what it finds is of no use: the next call says why.
+        stream goes on, and what it finds is of no use: the next call says why.  A round from
+        host memory it waits for here, as wait().
         """
         if self._ended():
             raise TallyError(_EINVAL, f"tensor {self._tensor.name}: the ticket is used up")
+        if self._round.arrays:
+            self.wait()
+            return
         code = self._ask(_lib.tally_gpu_wait, stream)
         if not self._ended():  # the stream is captured: another one can wait, or the host
             raise _error(code, self._tensor.session.error_text)
@@ -245,7 +249,9 @@ class Ticket:
     def test(self):
         """True when the round is done (its output is filled then), False when not yet."""
         if not self._ended():
-            self._ask(_lib.tally_test)
+            code = self._ask(_lib.tally_test)
+            if code == _EINVAL:
+                raise _error(code, self._tensor.session.error_text)
         if not self._ended():
             return False
         self._answer()
