@@ -3,7 +3,8 @@
 """Ctrl-C while the Python package waits for other ranks; run as each of two ranks.
 
 Rank 0 is interrupted while it joins a job, in a declaration or in a barrier, which rank 1 comes to
-afterwards; then rank 0 goes, and rank 1 hears of that.  Exits 0 when everything held on this rank.
+afterwards; then rank 1 hears that rank 0, which lives, has left the job, and both join the next.
+Exits 0 when everything held on this rank.
 """
 
 import os
@@ -39,6 +40,17 @@ def is_heard(call):
     return False
 
 
+def mapped():
+    """Mappings of memory that is shared with an agent."""
+    with open("/proc/self/maps") as maps:
+        return sum("/memfd:" in line for line in maps)
+
+
+def join_the_next():
+    with tally.Session(timeout=LONG_S) as s:
+        s.barrier()
+
+
 def main():
     what = sys.argv[1]
     if what == "join" and os.environ["TALLY_RANK"] == "0":
@@ -64,7 +76,10 @@ def main():
         # What lies in the arena stays, when the call that was left is over, too.
         while any(t.name == "left behind" for t in threading.enumerate()):
             time.sleep(0.01)
-        assert mine.sum() == mine.size
+        assert mine.sum() == mine.size and mapped()
+        join_the_next()
+        del mine
+        assert not mapped()
         return
     while not os.path.exists(sys.argv[2]):
         time.sleep(0.01)
@@ -74,6 +89,8 @@ def main():
     except tally.TallyError as e:
         assert "rank 0" in str(e), e
         print("heard:", e)
+    s.detach()
+    join_the_next()
 
 
 main()

@@ -519,21 +519,25 @@ class Session:
     def _together(self, function, *args):
         """function(pointer, *args), which waits for other ranks.
 
-        After Ctrl-C the session is of no use any more.  It ends with the process, or when
-        the call is over and no array of its memory is left.
+        After Ctrl-C the session is of no use any more.  It leaves its job when the call is
+        over, or the process; its memory is freed when no array of it is left.
         """
         pointer = self._handle()
+
+        def over():
+            memory, self._memory, self._place[0] = self._memory, None, None
+            _lib.tally_leave(pointer)
+            self._left.clear()
+            del memory  # which may be all that there was, and is not left to a call any more
+
         self._left.append(function)
         try:
-            code = _heard(self._over, function, pointer, *args)
+            code = _heard(over, function, pointer, *args)
         except BaseException:
             self._place[0] = None
             raise
-        self._over()
-        return code
-
-    def _over(self):
         self._left.clear()
+        return code
 
     def _check(self, code):
         if code < 0:
