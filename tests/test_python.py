@@ -298,6 +298,16 @@ def arrays_outlive_a_session_that_was_forgotten(s):
     assert mapped() == before
 
 
+def a_session_that_is_freed_is_not_left(s):
+    """Of what is garbage at once, Python may finalize the memory first."""
+    alone, lib, left = lonely(s, "freed"), tally._session._lib, []
+    alone._memory = None
+    leave, lib.tally_leave = lib.tally_leave, left.append
+    del alone
+    lib.tally_leave = leave
+    assert left == [None]
+
+
 def a_ticket_that_is_done_answers_again(s):
     """Though its session is detached."""
     with lonely(s, "answered") as alone:
@@ -497,6 +507,7 @@ def main():
             only_a_dma_buf_is_memory_of_a_device,
             arrays_outlive_their_session,
             arrays_outlive_a_session_that_was_forgotten,
+            a_session_that_is_freed_is_not_left,
             a_ticket_that_is_done_answers_again,
             a_ticket_has_its_own_rounds_result,
             a_signals_handler_may_raise_anywhere,

@@ -392,14 +392,16 @@ def _leave(place, pid, left):
 class _Memory:
     """What a session has mapped; its own, and that of each array that lies there.
 
-    When the last of them is gone it is unmapped, in whatever thread that is.
+    When the last of them is gone it is unmapped, in whatever thread that is.  Where both are
+    garbage at once, it may be before _leave(), which has nothing to leave then.
     """
 
-    def __init__(self, pointer, pid, left):
-        weakref.finalize(self, self._free, pointer, pid, left).atexit = False
+    def __init__(self, pointer, place, pid, left):
+        weakref.finalize(self, self._free, pointer, place, pid, left).atexit = False
 
     @staticmethod
-    def _free(pointer, pid, left):
+    def _free(pointer, place, pid, left):
+        place[0] = None
         if os.getpid() == pid and not left:
             _lib.tally_detach(pointer)
 
@@ -475,7 +477,7 @@ class Session:
         self._place = [pointer.value]  # where the finalizer finds it, too
         self._pid = os.getpid()
         self._left = []  # not empty: a call that nobody waits for uses the session
-        self._memory = _Memory(pointer.value, self._pid, self._left)
+        self._memory = _Memory(pointer.value, self._place, self._pid, self._left)
         if code:
             text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
             self._place[0] = self._memory = None
