@@ -117,6 +117,7 @@ static void why_late(tally_session *s, char stall[ERR_TEXT_MAX + 1])
 	pthread_mutex_unlock(&s->api);
 }
 
+/* No ETIMEDOUT, with which a ticket stays valid: the streams are let go. */
 static int check_time(tally_session *s, struct err *e)
 {
 	mono_t limit = lt_now() - mono_ms(s->who.round_timeout_ms);
@@ -130,7 +131,7 @@ static int check_time(tally_session *s, struct err *e)
 
 		if (rc || !t->round || t->since > limit || all_there(t))
 			continue;
-		rc = err_set(e, TALLY_ETIMEDOUT, "round %u of tensor %s: not done on its GPU after "
+		rc = err_set(e, TALLY_EIO, "round %u of tensor %s: not done on its GPU after "
 			     "%u ms%s%.300s", t->round, t->tensor->name,
 			     s->who.round_timeout_ms, *stall ? "; " : "", stall);
 	}

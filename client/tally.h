@@ -338,8 +338,9 @@ TALLY_API int tally_gpu_open(tally_session *s, const tally_gpu_options *opt);
  * when `stream` (a cudaStream_t, NULL: the default one) has done what it holds now; nobody
  * else may use in or out until the round is done.  All ranks of the job start rounds on
  * GPUs in the same order; EMISMATCH says who does not.  EINVAL: no GPU, in and out
- * overlap, or the stream is captured into a CUDA graph; EIO: the GPU failed, which ends the
- * session.  While the agent is gone it waits for it, round_timeout_ms at most (ETIMEDOUT).
+ * overlap, or the stream is captured into a CUDA graph; EIO: the GPU failed, or a round on it
+ * took more than round_timeout_ms, which ends the session.  While the agent is gone it waits for
+ * it, round_timeout_ms at most (ETIMEDOUT).
  * tally_fd() does not tell of these rounds: wait with tally_wait() or tally_gpu_wait().
  */
 TALLY_API int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void *out,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rank [--exact] [--apart] [--rounds N | --until FILE] [--lost | --fails | --shy | --host |
- *	--mixed | --crossed | --captures | --late | --short | --steps DIRECTORY] PLUGIN
+ *	--mixed | --crossed | --captures | --late | --alone HOW | --short |
+ *	--steps DIRECTORY] PLUGIN
  * rank --gpus
  *
  * A rank whose gradients lie on a GPU, for the stories tests/stories/gpu_*.sh, where it
@@ -19,6 +20,8 @@
  * --captures: before each round a graph is captured on the stream, and no round gets into it.
  * --late: two ranks, exact; on rank 0's GPU a result is stuck behind a round that rank 1 begins
  * late, while its tensor goes on in host memory, and while it is given back.
+ * --alone: rank 0 starts a round that nobody else does. HOW is wait, however often it takes, or
+ * leave: the job, while a stream waits.
  * --short: the first slab that the agent gives does not fit into this process.
  * --steps: the first half of the ranks starts a round, and another when there is a file 1 in
  * DIRECTORY; all wait for both when there is a 2, the others start them only then.
@@ -440,6 +443,32 @@ static void late(void)
 	exit(0);
 }
 
+/* Others hear that rank 0 does not come. */
+static void alone(const char *how)
+{
+	struct item *it = &items[2];
+	cudaStream_t stream;
+	int rc;
+
+	if (rank) {
+		(void)tally_barrier(s, SOON_MS);
+		_exit(0);
+	}
+	(void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+	start(it, 1, stream);
+	if (!strcmp(how, "leave")) {
+		must(tally_gpu_wait(s, it->ticket, stream), "gpu_wait");
+		rc = tally_leave(s);
+	} else {
+		rc = TALLY_ETIMEDOUT;
+		for (int i = 0; i < 200 && rc == TALLY_ETIMEDOUT; i++)
+			rc = tally_wait(s, it->ticket, 100);
+	}
+	say(rc);
+	(void)cudaStreamSynchronize(stream);
+	_exit(0);
+}
+
 static void await_file(const char *dir, const char *name)
 {
 	char path[4096];
@@ -608,6 +637,7 @@ int main(int argc, char **argv)
 		{ "crossed", no_argument, NULL, 'c' },
 		{ "captures", no_argument, NULL, 'C' },
 		{ "late", no_argument, NULL, 'L' },
+		{ "alone", required_argument, NULL, 'A' },
 		{ "short", no_argument, NULL, 'o' },
 		{ "steps", required_argument, NULL, 'S' },
 		{ "gpus", no_argument, NULL, 'g' },
@@ -618,7 +648,7 @@ int main(int argc, char **argv)
 	bool lost = false, fails = false, shy = false, host = false, mixed = false;
 	bool crossed = false, delays = false, no_room = false;
 	tally_options how = { .chunk_bytes = CHUNK };
-	const char *me = getenv("TALLY_RANK"), *step_files = NULL, *until = NULL;
+	const char *me = getenv("TALLY_RANK"), *step_files = NULL, *until = NULL, *how_alone = NULL;
 	int c, rc, gpus;
 
 	waves_init();
@@ -639,6 +669,8 @@ int main(int argc, char **argv)
 			return count_gpus();
 		if (c == 'S')
 			step_files = optarg;
+		if (c == 'A')
+			how_alone = optarg;
 		if (c == 'u')
 			until = optarg;
 		if (c == 'r')
@@ -674,6 +706,8 @@ int main(int argc, char **argv)
 	setlinebuf(stdout);
 	if (delays)
 		late();
+	if (how_alone)
+		alone(how_alone);
 	if (step_files)
 		steps(step_files);
 	overlap(&items[2]);

@@ -54,6 +54,8 @@ machines=1
 play scatter.topo --crossed
 heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 0 1
 play scatter.topo --late
+TALLY_ROUND_TIMEOUT_MS=1000 play scatter.topo --alone=wait
+heard 'EIO: .*tensor layer0: not done on its GPU after 1000 ms; .*rank 1' 0
 play scatter.topo --mixed
 heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
 
