@@ -29,6 +29,8 @@
 				 * of a job has two steps of 3 s (scheduler/sched_end.c); one that
 				 * takes longer, because results still come, is not waited for */
 #define DOZE_NS		20000
+#define SETTLE_MS	10000u	/* who leaves has a step on its streams, which others may never
+				 * begin */
 #define PLUGIN		"libtally-cuda.so.0"
 
 static_assert(GPU_PLUGIN_IDS == GPU_ID_WORDS, "the message carries what the plugin says");
@@ -306,7 +308,7 @@ int tally_gpu_open(tally_session *s, const tally_gpu_options *opt)
 	if (rc) {
 		struct err why = s->err;
 
-		lt_gpu_close(s);
+		(void)lt_gpu_close(s);
 		s->err = why;
 	}
 	return rc;
@@ -462,25 +464,38 @@ static void stop_watch(struct lt_gpu *g)
 		close(g->stop_fd);
 }
 
-/* Rounds that a stream waits for come to their end; others are given up. */
-static void settle_all(tally_session *s)
+/* Its stream's results are in their places; what is not by the deadline is void. */
+static int settle(tally_session *s, const struct lt_gpu_tensor *t, mono_t deadline)
+{
+	uint32_t round = t->round;
+	int rc = lt_gpu_settle(s, t->tensor, deadline);
+
+	rc = rc ? rc : lt_gpu_landed(s, t->tensor, deadline);
+	if (rc == TALLY_ETIMEDOUT && !s->over.code)
+		err_set(&s->err, rc, "the session was left before round %u of tensor %s was done, "
+			"which a stream waits for", round, t->tensor->name);
+	return rc;
+}
+
+/* Rounds that a stream waits for come to their end, if that is soon; others are given up. */
+static int settle_all(tally_session *s)
 {
 	struct lt_gpu *g = s->gpu;
 	struct err why = { .code = TALLY_ESHUTDOWN, .text = "detached with a round in flight" };
-	int rc = g->broken ? g->err.code : 0;
+	mono_t deadline = lt_now() + mono_ms(MIN(s->who.timeout_ms, SETTLE_MS));
+	bool given_up = g->broken;
+	int rc = 0;
 
 	list_for_each(&g->tensors, l) {
 		const struct lt_gpu_tensor *t = list_entry(l, struct lt_gpu_tensor, link);
 
-		if (!rc && t->let_go)
-			rc = lt_gpu_settle(s, t->tensor);
-		else if (!rc && t->flying)
-			rc = why.code;
-		if (!rc)
-			rc = lt_gpu_landed(s, t->tensor, lt_now() + mono_ms(s->who.timeout_ms));
+		given_up |= t->flying && !t->let_go;
+		if (!rc && !given_up)
+			rc = settle(s, t, deadline);
 	}
-	if (rc)
+	if (rc || given_up)
 		break_it(g, &why);
+	return rc;
 }
 
 static void unpin_all(tally_session *s)
@@ -502,14 +517,14 @@ static void unpin_all(tally_session *s)
 	old_free(s);
 }
 
-void lt_gpu_close(tally_session *s)
+int lt_gpu_close(tally_session *s)
 {
 	struct lt_gpu *g = s->gpu;
+	int rc;
 
 	if (!g)
-		return;
-	if (g->dev)
-		settle_all(s);
+		return 0;
+	rc = g->dev ? settle_all(s) : 0;
 	stop_watch(g);
 	if (g->dev)
 		g->ops->drain(g->dev);
@@ -525,4 +540,5 @@ void lt_gpu_close(tally_session *s)
 	pthread_mutex_destroy(&g->lock);
 	s->gpu = NULL;
 	lt_mem_free(g);
+	return rc;
 }

@@ -162,14 +162,16 @@ int lt_gpu_broken(tally_session *s, const struct err *why);
 /* A moment's sleep, of who looks at something again and again. */
 void lt_gpu_doze(void);
 
-/* Ends all: what flies is given up.  Harmless without a GPU. */
-void lt_gpu_close(tally_session *s);
+/* Ends all: what flies is given up, but what a stream waits for has some seconds; ETIMEDOUT: it
+ * is given up then, too, or why else it is void.  Harmless without a GPU. */
+int lt_gpu_close(tally_session *s);
 
 /* gpu_round.c: 0 when the last round's result is in its place on the GPU; EAGAIN,
  * ETIMEDOUT at the deadline. */
 int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline);
-/* Waits for a round whose ticket was given to a stream.  0 at once if there is none. */
-int lt_gpu_settle(tally_session *s, struct tally_tensor *t);
+/* Waits for a round whose ticket was given to a stream, until the deadline; 0: that of rounds.
+ * 0 at once if there is none. */
+int lt_gpu_settle(tally_session *s, struct tally_tensor *t, mono_t deadline);
 /* What the tensor has on the GPU's account. */
 void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t);
 

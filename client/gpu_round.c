@@ -603,14 +603,14 @@ int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline)
 	return s->gpu->broken ? lt_gpu_live(s) : 0;
 }
 
-int lt_gpu_settle(tally_session *s, struct tally_tensor *t)
+int lt_gpu_settle(tally_session *s, struct tally_tensor *t, mono_t deadline)
 {
-	mono_t deadline;
 	int rc;
 
 	if (!t->gpu || !t->gpu->let_go)
 		return 0;
-	deadline = lt_now() + mono_ms(s->who.round_timeout_ms);
+	if (!deadline)
+		deadline = lt_now() + mono_ms(s->who.round_timeout_ms);
 	rc = lt_round_await(s, t, deadline);
 	lt_news_arm(s);			/* other rounds' ends may have been taken in */
 	if (!rc && !t->code && s->timeline)

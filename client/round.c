@@ -133,7 +133,7 @@ int lt_round_check(tally_session *s, tally_tensor *t, const tally_ticket *k)
 		return rc;
 	if (!t || t->session != s || !k)
 		return err_set(&s->err, TALLY_EINVAL, "no tensor of this session, or no ticket");
-	rc = lt_gpu_settle(s, t);
+	rc = lt_gpu_settle(s, t, 0);
 	if (rc)
 		return rc;
 	if (t->state == LT_FLYING)

@@ -498,13 +498,14 @@ int tally_leave(tally_session *s)
 {
 	LT_CALL(s);
 	bool returns;
-	int rc;
+	int rc, void_rc;
 
 	if (!s)
 		return 0;
 	returns = s->grace_ms;
-	lt_gpu_close(s);
+	void_rc = lt_gpu_close(s);
 	rc = say_goodbye(s, returns);
+	rc = rc ? rc : void_rc;
 	if (!s->over.code)
 		err_set(&s->over, TALLY_ESHUTDOWN, "the session has left its job");
 	s->attached = false;

@@ -162,6 +162,8 @@ TALLY_API int tally_attach(const tally_options *opt, tally_session **s);
  * takes more than 3 s to hear of it).  An error (EAGENT, ETIMEDOUT, or what has ended the job)
  * says that the job may not have heard of it; s is freed all the same.  An agent that does not
  * answer costs 7 s, one that is gone up to the time that it is waited for (tally_attach).
+ * A round that a stream waits for (tally_gpu_wait()) has 10 s to be done, or timeout_ms where that
+ * is less; then the stream goes on, out holds nothing of use, and ETIMEDOUT says so.
  */
 TALLY_API int tally_detach(tally_session *s);
 

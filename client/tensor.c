@@ -424,7 +424,7 @@ static int check_leaving(tally_session *s, tally_tensor **t, uint32_t n, uint32_
 			return err_set(&s->err, TALLY_EINVAL,
 				       "handle %u is not of this session, or twice there",
 				       *marked);
-		rc = lt_gpu_settle(s, x);
+		rc = lt_gpu_settle(s, x, 0);
 		if (!rc && x->state != LT_FLYING)
 			rc = lt_gpu_landed(s, x, lt_now() + mono_ms(s->who.round_timeout_ms));
 		if (rc)

@@ -54,8 +54,12 @@ machines=1
 play scatter.topo --crossed
 heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 0 1
 play scatter.topo --late
+# A round that nobody else begins: whoever waits for it, or leaves meanwhile, gives it up.
 TALLY_ROUND_TIMEOUT_MS=1000 play scatter.topo --alone=wait
 heard 'EIO: .*tensor layer0: not done on its GPU after 1000 ms; .*rank 1' 0
+TALLY_TIMEOUT_MS=5000 play scatter.topo --alone=leave
+heard 'ETIMEDOUT: the session was left before round 1 of tensor layer0 was done' 0
+
 play scatter.topo --mixed
 heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
 
