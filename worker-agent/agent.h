@@ -192,6 +192,7 @@ struct ad_job {
 	mono_t detached_at;		/* the last of them; 0: none has */
 	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
+	uint32_t writing;		/* engines that have not stopped it yet */
 	bool freed;			/* all but this struct */
 	struct ag_job piece[ENGINES_MAX];	/* memory for each engine's */
 	struct ad_epoch *first;		/* that JOB_START begins with */
@@ -380,7 +381,7 @@ enum ad_mail {
 	AD_OPEN,		/* the first: set up what belongs to the thread */
 	AD_QUIET,		/* the last: engines speak to each other, so all stop that first */
 	AD_JOB_START,		/* struct ad_job *, and back as AD_JOB_READY */
-	AD_JOB_STOP,		/* struct ad_job *, and back as AD_JOB_FREE */
+	AD_JOB_STOP,		/* struct ad_job *, and back as AD_JOB_STOPPED, then AD_JOB_FREE */
 	AD_BATCH,		/* struct ad_batch *, and back as AD_BATCH_READY */
 	AD_RING_ADD,		/* struct ad_session *, and back as AD_RING_READY */
 	AD_RING_DEL,		/* struct ad_session *, and back as AD_RING_GONE */
@@ -396,6 +397,7 @@ enum ad_mail {
 	AD_EPOCH_TAKEN,
 	AD_SETTLED,		/* engine -> control: struct ad_settled_mail */
 	AD_JOB_READY,
+	AD_JOB_STOPPED,
 	AD_JOB_FREE,
 	AD_BATCH_READY,
 	AD_RING_READY,
@@ -510,6 +512,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e);
 int ad_tensors(struct agent *a, const struct msg *m, struct err *e);
 int ad_forget(struct agent *a, const struct msg *m, struct err *e);
 void ad_job_down(struct ad_job *j, int code, const char *text);
+void ad_job_stopped(struct ad_job *j);	/* by one more engine */
 void ad_job_free(struct ad_job *j);
 void ad_job_forget(struct ad_job *j);	/* freed, and no session is left */
 void ad_batch_done(struct ad_batch *b);

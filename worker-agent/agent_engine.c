@@ -84,6 +84,7 @@ static void job_stop(struct ad_engine *en, struct ad_job *j)
 	ag_job_stop(&en->core, j->core[en->index]);
 	ad_links_hide(en, j->id);
 	list_add(&en->stopping, &j->stop_link[en->index]);
+	ad_tell_control(en, AD_JOB_STOPPED, &j, sizeof(j));
 }
 
 static void batch(struct ad_engine *en, struct ad_batch *b)

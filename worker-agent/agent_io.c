@@ -393,6 +393,9 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_JOB_FREE:
 		on_engine_job(p, m->type);
 		break;
+	case AD_JOB_STOPPED:
+		ad_job_stopped(p);
+		break;
 	case AD_BATCH_READY:
 		if (--((struct ad_batch *)p)->engines_left == 0)
 			ad_batch_done(p);

@@ -471,10 +471,21 @@ void ad_job_down(struct ad_job *j, int code, const char *text)
 	j->state = JOB_STOPPING;
 	j->code = code ? code : TALLY_ESHUTDOWN;
 	snprintf(j->text, sizeof(j->text), "%s", code ? text : "all ranks have detached");
-	ad_session_job_over(j);
-	j->engines_left = j->agent->nengines;
-	for (uint32_t i = 0; i < j->agent->nengines; i++)
+	j->engines_left = j->writing = j->agent->nengines;
+	for (uint32_t i = 1; i < j->agent->nengines; i++)
 		ad_engine_tell(j->agent->engine[i], AD_JOB_STOP, &j, sizeof(j));
+	if (j->writing == 1)
+		ad_engine_tell(j->agent->engine[0], AD_JOB_STOP, &j, sizeof(j));
+}
+
+/* Who hears of the end writes to its results: by then no engine does.  Engine 0, which shows it
+ * to the rings, is the last. */
+void ad_job_stopped(struct ad_job *j)
+{
+	if (--j->writing == 1)
+		ad_engine_tell(j->agent->engine[0], AD_JOB_STOP, &j, sizeof(j));
+	else if (!j->writing)
+		ad_session_job_over(j);
 }
 
 static void slabs_free(struct agent *a, struct list *slabs)

@@ -3,6 +3,9 @@
  * Processes on an agent's control thread and in its engine 0: what they may name, what they
  * hand back, what they ask.
  */
+#include <dirent.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 
 #include "tests/unit/agent_job_rig.h"
@@ -162,6 +165,57 @@ START_TEST(broken_ring_is_said_also_when_there_was_no_memory)
 }
 END_TEST
 #endif
+
+static atomic_bool held, let_go;
+
+static void hold(int number)
+{
+	(void)number;
+	held = true;
+	while (!let_go)
+		usleep(1000);
+}
+
+static void hold_engine(uint32_t index)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	char path[300], name[16], want[16];
+	const struct dirent *task;
+
+	snprintf(want, sizeof(want), "agent/%u\n", index);
+	signal(SIGUSR1, hold);
+	while (!held && (task = readdir(tasks))) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+		FILE *f = fopen(path, "r");
+
+		if (f && fgets(name, sizeof(name), f) && !strcmp(name, want))
+			(void)syscall(SYS_tgkill, getpid(), atoi(task->d_name), SIGUSR1);
+		if (f)
+			fclose(f);
+	}
+	closedir(tasks);
+	while (!held)
+		usleep(1000);
+}
+
+/* What an engine has in hand may still go to a rank's memory. */
+START_TEST(end_of_a_job_is_shown_when_all_engines_have_stopped_it)
+{
+	struct ad_job *j = start_job(1);
+	uint32_t freed = said.freed + ENGINES;
+	struct process p;
+
+	process_start(&p, j, 0);
+	hold_engine(1);
+	ad_job_down(j, TALLY_EWORKERLOST, "rank 1 is gone");
+	usleep(50000);
+	ck_assert(!is_told(&p));
+	let_go = true;
+	ck_assert(loop_wait(a.loop, is_told, &p));
+	process_end(&p);
+	wait_for(&said.freed, freed);
+}
+END_TEST
 
 START_TEST(tensor_that_a_process_was_told_of_is_summed)
 {
@@ -630,6 +684,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_library_of_another_version_is_told_so_and_closed);
 	tcase_add_test(t, tensor_that_a_process_was_not_told_of_ends_its_session);
 	tcase_add_test(t, ring_that_an_engine_cannot_wait_for_ends_its_session);
+	tcase_add_test(t, end_of_a_job_is_shown_when_all_engines_have_stopped_it);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);
 	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
