@@ -22,7 +22,7 @@
  * Gets one more slab of `bytes` from the agent and cuts it in pages.  The agent reads nothing
  * there before it has sealed what we have mapped.
  */
-static int grow_by(tally_session *s, uint64_t bytes, bool written)
+static int grow_by(tally_session *s, uint64_t bytes, bool written, mono_t deadline)
 {
 	struct msg answer, ask = { .type = MSG_SLAB_WANT };
 	struct lt_arena_slab as;
@@ -34,7 +34,7 @@ static int grow_by(tally_session *s, uint64_t bytes, bool written)
 	ask.slab = (struct msg_slab){
 		.req = lt_session_req(s), .kind = SLAB_INPUT, .bytes = bytes, .small = written,
 	};
-	rc = lt_session_call(s, &ask, ask.slab.req, MSG_SLAB, s->who.timeout_ms, &answer);
+	rc = lt_session_call_fd(s, &ask, -1, ask.slab.req, MSG_SLAB, deadline, &answer);
 	if (rc)
 		goto drop;
 	if (answer.slab.kind != SLAB_INPUT || answer.slab.bytes < bytes) {
@@ -56,7 +56,7 @@ static int grow_by(tally_session *s, uint64_t bytes, bool written)
 	lt_arena_add(&s->arena, &as);
 	ask = (struct msg){ .type = MSG_SLAB_MAPPED, .slab = answer.slab };
 	ask.slab.req = lt_session_req(s);
-	rc = lt_session_call(s, &ask, ask.slab.req, MSG_REPLY, s->who.timeout_ms, &answer);
+	rc = lt_session_call_fd(s, &ask, -1, ask.slab.req, MSG_REPLY, deadline, &answer);
 	if (rc)
 		lt_arena_take_back(&s->arena);
 	return rc;
@@ -70,14 +70,15 @@ static int grow_for(tally_session *s, uint64_t bytes, bool written)
 {
 	uint64_t need = align_up(MAX(bytes, 1), PAGE_BYTES);
 	uint64_t wish = MIN(MAX(s->arena.bytes, LT_ARENA_GROW_MIN), LT_ARENA_GROW_MAX);
+	mono_t deadline = lt_session_limit(s->who.timeout_ms);
 	int rc;
 
 	if (s->arena.nslabs == SLABS_PER_PROCESS_MAX)
 		return err_set(&s->err, TALLY_EQUOTA, "the arena has its %u slabs already",
 			       SLABS_PER_PROCESS_MAX);
-	rc = grow_by(s, MAX(need, wish), written);
+	rc = grow_by(s, MAX(need, wish), written, deadline);
 	if (need < wish && (rc == TALLY_EQUOTA || rc == TALLY_ENOMEM) && !s->over.code)
-		rc = grow_by(s, need, written);
+		rc = grow_by(s, need, written, deadline);
 	return rc;
 }
 
@@ -149,8 +150,8 @@ static int import(tally_session *s, int fd, uint64_t bytes, void **p)
 	ask.slab = (struct msg_slab){
 		.req = lt_session_req(s), .kind = SLAB_DEVICE, .bytes = as.mem.bytes,
 	};
-	rc = lt_session_call_fd(s, &ask, as.mem.fd, ask.slab.req, MSG_SLAB, s->who.timeout_ms,
-				&answer);
+	rc = lt_session_call_fd(s, &ask, as.mem.fd, ask.slab.req, MSG_SLAB,
+				lt_session_limit(s->who.timeout_ms), &answer);
 	if (!rc && (answer.slab.kind != SLAB_DEVICE || answer.slab.bytes != as.mem.bytes))
 		rc = lt_session_protocol_error(s, "another slab than the one that was given");
 	if (rc) {

@@ -204,16 +204,20 @@ static int await_answer(tally_session *s, uint64_t req, enum msg_type want, mono
 	}
 }
 
+mono_t lt_session_limit(uint32_t timeout_ms)
+{
+	return lt_now() + mono_ms((uint64_t)timeout_ms + LT_CALL_SLACK_MS);
+}
+
 int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum msg_type want,
 		    uint32_t timeout_ms, struct msg *answer)
 {
-	return lt_session_call_fd(s, ask, -1, req, want, timeout_ms, answer);
+	return lt_session_call_fd(s, ask, -1, req, want, lt_session_limit(timeout_ms), answer);
 }
 
 int lt_session_call_fd(tally_session *s, const struct msg *ask, int fd, uint64_t req,
-		       enum msg_type want, uint32_t timeout_ms, struct msg *answer)
+		       enum msg_type want, mono_t deadline, struct msg *answer)
 {
-	mono_t deadline = lt_now() + mono_ms((uint64_t)timeout_ms + LT_CALL_SLACK_MS);
 	int rc = 0;
 
 	if (s->timeline)

@@ -155,9 +155,11 @@ uint64_t lt_session_req(tally_session *s);	/* a number for the next request */
  */
 int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum msg_type want,
 		    uint32_t timeout_ms, struct msg *answer);
-/* The same with a descriptor, which stays the caller's. */
+/* The same with a descriptor, which stays the caller's (-1: none), and the deadline, which may
+ * be one for several calls: timeout_ms and a little more from now. */
 int lt_session_call_fd(tally_session *s, const struct msg *ask, int fd, uint64_t req,
-		       enum msg_type want, uint32_t timeout_ms, struct msg *answer);
+		       enum msg_type want, mono_t deadline, struct msg *answer);
+mono_t lt_session_limit(uint32_t timeout_ms);
 
 /* The agent broke the protocol: closes the connection; s is over. EPROTO, mostly. */
 int lt_session_protocol_error(tally_session *s, const char *what);

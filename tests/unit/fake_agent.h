@@ -41,6 +41,7 @@ enum fake_trick {
 	REFUSE_BARRIER,		/* ETIMEDOUT "rank 1 (machine b) is missing" */
 	LATE_BARRIER,		/* the first one is answered together with the second */
 	REFUSE_SLAB,		/* EQUOTA when more than 1 MiB is wanted */
+	LATE_SLAB,		/* the same, and each of its answers comes SLAB_LATE_MS later */
 	SMALL_SLAB,
 	NO_FD_SLAB,
 	REFUSE_DECLARE,
@@ -62,6 +63,7 @@ enum fake_trick {
 	TELL_OTHER_TIMES,	/* of another machine's clock */
 };
 
+#define SLAB_LATE_MS	1200u
 #define FAKE_TENSORS	40000u
 #define FAKE_HELD	64u
 #define FAKE_SLABS	128u
@@ -221,7 +223,9 @@ static inline void fake_on_slab_want(struct fake_agent *f, const struct msg_slab
 	struct msg m = { .type = MSG_SLAB, .slab = *w };
 	struct err e;
 
-	if (f->trick == REFUSE_SLAB && w->bytes > 1u << 20) {
+	if (f->trick == LATE_SLAB)
+		usleep(SLAB_LATE_MS * 1000);
+	if ((f->trick == REFUSE_SLAB || f->trick == LATE_SLAB) && w->bytes > 1u << 20) {
 		fake_reply(f, w->req, TALLY_EQUOTA, "1 MiB is all there is");
 		return;
 	}

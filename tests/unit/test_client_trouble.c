@@ -124,6 +124,18 @@ START_TEST(arena_takes_what_the_agent_can_give)
 }
 END_TEST
 
+/* However often the agent is asked: timeout_ms and 2 s in all. */
+START_TEST(arena_has_one_time_limit_for_all_its_questions)
+{
+	void *p;
+
+	agent = fake_start(LATE_SLAB);
+	ck_assert_int_eq(attach_at(agent->path, 1), 0);
+	ck_assert_int_eq(tally_alloc(s, 100000, &p), TALLY_ETIMEDOUT);
+	finish();
+}
+END_TEST
+
 START_TEST(arena_slab_that_is_none_is_an_error)
 {
 	void *p;
@@ -682,6 +694,7 @@ int main(void)
 	tcase_add_test(tc, late_answer_is_dropped);
 	tcase_add_test(tc, answers_nobody_asked_for_end_the_session);
 	tcase_add_test(tc, arena_takes_what_the_agent_can_give);
+	tcase_add_test(tc, arena_has_one_time_limit_for_all_its_questions);
 	tcase_add_test(tc, arena_slab_that_is_none_is_an_error);
 	tcase_add_test(tc, declare_refusal_names_the_mismatch_and_is_survived);
 	tcase_add_test(tc, declare_answer_that_makes_no_sense_ends_the_session);
