@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * client/gpu.c and gpu_round.c over a plugin that has no GPU, and refuses what a driver refuses.
+ * client/gpu.c and gpu_round.c over a plugin that has no GPU, and refuses what a driver refuses;
+ * or over the real one and a CUDA of host memory (tests/gpu).
  */
+#include <dlfcn.h>
+#include <libgen.h>
 #include <sys/mman.h>
 
 #include "client/gpu.h"
@@ -114,6 +117,33 @@ START_TEST(tensor_is_not_given_back_while_a_callback_posts)
 }
 END_TEST
 
+/* By its name it is found from then on. */
+static void load_plugin(void)
+{
+	char self[4096] = "", path[4200];
+
+	ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
+	snprintf(path, sizeof(path), "%s/gpu/libtally-cuda.so.0", dirname(self));
+	ck_assert_msg(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
+}
+
+/* Which is the launcher's, and another one than the agent's. */
+START_TEST(gpu_without_options_is_that_of_the_local_rank)
+{
+	load_plugin();
+	setenv("DOUBLE_GPUS", "g0", 1);
+	setenv("TALLY_RANK", "0", 1);
+	setenv("TALLY_WORLD_SIZE", "8", 1);
+	setenv("TALLY_LOCAL_RANK", "3", 1);
+	agent = fake_start(NO_TRICK);
+	ck_assert_int_eq(tally_attach(&(tally_options){ .socket = agent->path }, &s), 0);
+	ck_assert_int_eq(tally_local_rank(s), 3);
+	ck_assert_int_eq(tally_gpu_open(s, NULL), TALLY_ENOENT);
+	expect_text("no GPU 3: this process sees 1");
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_gpu");
@@ -123,6 +153,7 @@ int main(void)
 
 	tcase_add_test(tc, memory_of_a_device_is_not_pinned);
 	tcase_add_test(tc, tensor_is_not_given_back_while_a_callback_posts);
+	tcase_add_test(tc, gpu_without_options_is_that_of_the_local_rank);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(sr, CK_ENV);
 	failed = srunner_ntests_failed(sr);
