@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What breaks, and goes on: one of two cards gone and back, loss until retries are exhausted
-# while TCP still gets through, addresses that no card has, a server killed, stopped, drained,
-# an agent killed, with and without another one in time, memory that may not be locked.
+# What breaks, and goes on: one of two cards gone and back, a card without its address for a
+# while, loss until retries are exhausted while TCP still gets through, addresses that no card
+# has, a server killed, stopped, drained, an agent killed, with and without another one in
+# time, memory that may not be locked.
 # Results are checked throughout, bit for bit.
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -46,6 +47,18 @@ flows m1r1
 wait_until 30 'all links use rdma again' all_links_by_rdma
 end_training
 say 'the cable is back: both carry again'
+
+start_training 1048576
+flows m1r1
+ip addr del 10.66.1.3/24 dev m3r1 || fail 'ip addr del'
+wait_until 20 'the server says why' says s3 'reason device: .*s address is another now'
+flows m1r0
+ip addr add 10.66.1.3/24 dev m3r1 && ip route replace 10.66.1.0/24 dev m3r1 table 1103 ||
+	fail 'ip addr add'
+flows m1r1
+wait_until 30 'all links use rdma again' all_links_by_rdma
+end_training
+say 'a card loses its address and gets it back: its links end, and are made again'
 
 # ---- RoCE is lost, TCP is not ----
 drop_roce()	# what goes to machine 3 over rail $1
