@@ -90,6 +90,9 @@ start_ns_cluster()
 	wait_until 60 'all nodes are registered' nodes_up $(( agents + servers ))
 }
 
+# runs_on JOB RANK AGENT: on that one's machine, for who has to know the order of sums.
+runs_on() { echo "$2 $3" >> "$TMP/$1.machines"; }
+
 # start_program PROGRAM JOB RANK WORLD AGENT ARG...: log $TMP/JOB.RANK.log, rounds
 # $TMP/JOB.RANK.count.
 start_program()
@@ -98,9 +101,11 @@ start_program()
 
 	shift 5
 	: > "$TMP/$job.$rank.count"
+	runs_on "$job" "$rank" "$agent"
 	start_daemon "$job.$rank" env TALLY_JOB="$job" TALLY_RANK="$rank" \
 		TALLY_WORLD_SIZE="$world" TALLY_SOCKET="$TMP/$agent.sock" \
-		TROUBLE_COUNT="$TMP/$job.$rank.count" "$PYTHON" "$ROOT/tests/$program" "$@"
+		TROUBLE_COUNT="$TMP/$job.$rank.count" TROUBLE_MACHINES="$TMP/$job.machines" \
+		"$PYTHON" "$ROOT/tests/$program" "$@"
 }
 
 # start_rank JOB RANK WORLD AGENT STEP...: does those; start_trainer JOB RANK WORLD AGENT: trains
@@ -114,9 +119,10 @@ stop_training() { train_more "$1.0" 20 60; touch "$TMP/$1.stop"; }
 # those it loses; until all_lost JOB the last rounds wait.
 start_shrink()
 {
+	runs_on "$1" "$2" "$4"
 	start_daemon "$1.$2" env TALLY_JOB="$1" TALLY_RANK="$2" TALLY_WORLD_SIZE="$3" \
-		TALLY_SOCKET="$TMP/$4.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" "${@:5}" \
-		"$TMP/$1.go"
+		TALLY_SOCKET="$TMP/$4.sock" TROUBLE_MACHINES="$TMP/$1.machines" \
+		"$PYTHON" "$ROOT/tests/shrink_rank.py" "${@:5}" "$TMP/$1.go"
 }
 all_lost() { touch "$TMP/$1.go"; }
 at_round() { has_line "$1" "^round $2 "; }

@@ -25,7 +25,7 @@ import time
 import numpy as np
 
 import tally
-from ramp import Ramp
+from inputs import Inputs, machines
 
 REPLY, ATTACH, ATTACHED, SLAB, DECLARED, BARRIER = 1, 20, 21, 23, 25, 15
 INPUT, RESULT, RING, OLD = 1, 2, 3, 5
@@ -183,7 +183,7 @@ class Rank:
         self.world = int(os.environ["TALLY_WORLD_SIZE"])
         self.session = tally.Session(timeout=100)  # twenty jobs begin at once
         self.tensor = self.session.declare("w", (COUNT,))
-        self.array, self.ramp = self.session.empty((COUNT,)), Ramp(COUNT)
+        self.array, self.inputs = self.session.empty((COUNT,)), Inputs()
         addresses = {}
         for r in range(ROUNDS):
             result = self.round(r + 1)
@@ -198,9 +198,9 @@ class Rank:
         self.even, self.odd = addresses[0] - start, addresses[1] - start
 
     def round(self, number):
-        self.ramp.fill(self.array, self.rank, number)
+        self.inputs.fill(self.array, self.rank, number)
         result = self.tensor.push_pull(self.array).wait(60)
-        if len(self.ramp.wrong(result, self.world, number)):
+        if len(self.inputs.wrong(result, range(self.world), machines(self.world), number)):
             print("WRONG round", number, flush=True)
             sys.exit(3)
         return result

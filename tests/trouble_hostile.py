@@ -34,7 +34,7 @@ import time
 import numpy as np
 
 import tally
-from ramp import Ramp
+from inputs import Inputs
 
 TAIL, SUB_SLEEPS, DONE_TAIL, DONE_HEAD = 0, 128, 192, 256
 SUB_WORDS, SUB_BYTES, ENTRIES = 8192, 64, 4096
@@ -262,10 +262,10 @@ def attack_huge(ring):
 def attack_unheard(ring):
     """The completion that finds no room is seen by its result, all of it: until then our input
     is being read.  No result before was the same."""
-    ramp = Ramp(COUNT)
+    inputs = Inputs()
 
     def give(number):
-        ramp.fill(ring.array, 1, number)
+        inputs.fill(ring.array, 1, number)
         ring.post(number=number)
 
     start, last = ring.completions(), ENTRIES + 1
@@ -277,7 +277,7 @@ def attack_unheard(ring):
     ((at, _),) = mappings("tally-result", "r-")
     results = [np.ctypeslib.as_array((ctypes.c_float * COUNT).from_address(at + i * RESULT_BYTES))
                for i in range(2)]
-    while all(len(ramp.wrong(r, 2, last)) for r in results):
+    while all(len(inputs.wrong(r, (0, 1), "aa", last)) for r in results):
         os.sched_yield()
     give(last + 1)
 

@@ -6,7 +6,7 @@
 
 	declare:NAME:COUNT[:DTYPE]	a tensor
 	many:NAME:N			tensors of one element, at once; forget:NAME: no more
-	rounds:NAME:N			sums, each checked; every rank gives rank + round + a ramp
+	rounds:NAME:N			sums, each checked, bit for bit (inputs.py)
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement; one
 					begins TROUBLE_PACE seconds after the one before at the
 					earliest; at its end a line says how long the longest took
@@ -26,7 +26,8 @@
 The attach is the first step, with TROUBLE_TIMEOUT seconds for it and for every
 declare (60).  A line is printed per step done; "ERROR name text" and exit status
 1 where Tally says no; exit status 3 for a wrong sum.  TROUBLE_COUNT is a file
-that shows how many rounds are done, TROUBLE_ON_LOSS the job's on_loss.
+that shows how many rounds are done, TROUBLE_MACHINES one that says which rank is on
+which machine, TROUBLE_ON_LOSS the job's on_loss.
 """
 import os
 import sys
@@ -36,7 +37,7 @@ import numpy as np
 
 import dma_buf
 import tally
-from ramp import Ramp
+from inputs import Inputs, machines
 
 # Seconds: what happens meanwhile has CPU time, too.
 PACE = float(os.environ["TROUBLE_PACE"])
@@ -49,8 +50,9 @@ class Rank:
     def __init__(self):
         self.session = tally.Session(timeout=float(os.environ.get("TROUBLE_TIMEOUT", "60")),
                                      on_loss=os.environ.get("TROUBLE_ON_LOSS", "error"))
-        self.tensors, self.arrays, self.ramps = {}, {}, {}
+        self.tensors, self.arrays, self.inputs = {}, {}, {}
         self.rounds, self.tickets = {}, []
+        self.where = machines(self.session.world_size)
         count = os.environ.get("TROUBLE_COUNT")
         self.count = os.open(count, os.O_WRONLY | os.O_CREAT, 0o644) if count else -1
         self.done = 0
@@ -60,7 +62,7 @@ class Rank:
         shape = tuple(int(n) for n in count.split("x"))
         self.tensors[name] = self.session.declare(name, shape, dtype)
         self.arrays[name] = self.session.empty(shape, dtype)
-        self.ramps[name] = Ramp(shape, dtype)
+        self.inputs[name] = Inputs(dtype, len(self.inputs))
         self.rounds[name] = 0
 
     def many(self, name, count):
@@ -83,8 +85,9 @@ class Rank:
     def submit(self, name, op="sum"):
         self.rounds[name] += 1
         array = self.arrays[name]
-        self.ramps[name].fill(array, self.session.rank, self.rounds[name])
-        self.tickets.append((name, self.rounds[name], self.tensors[name].push_pull(array, op=op)))
+        self.inputs[name].fill(array, self.session.rank, self.rounds[name])
+        ticket = self.tensors[name].push_pull(array, op=op)
+        self.tickets.append((name, self.rounds[name], op, ticket))
 
     def broadcast(self, name, root):
         array = self.arrays[name] if self.session.rank == int(root) else None
@@ -92,9 +95,9 @@ class Rank:
 
     def wait(self, seconds="60", only=None):
         rest = [t for t in self.tickets if only and t[0] != only]
-        for name, number, ticket in [t for t in self.tickets if t not in rest]:
+        for name, number, op, ticket in [t for t in self.tickets if t not in rest]:
             result = ticket.wait(float(seconds))
-            wrong = self.ramps[name].wrong(result, self.session.world_size, number)
+            wrong = self.inputs[name].wrong(result, range(len(self.where)), self.where, number, op)
             if len(wrong):
                 say("WRONG", name, "round", number, len(wrong), "elements, first", wrong[0])
                 sys.exit(3)
@@ -133,7 +136,7 @@ class Rank:
                 return
 
     def test(self):
-        for _, _, ticket in self.tickets:
+        for *_, ticket in self.tickets:
             ticket.test()
 
     def barrier(self, seconds="60"):

@@ -31,9 +31,10 @@ liar()
 
 	shift 3
 	rm -f "$TMP/again"
+	runs_on "$job" "$rank" a0
 	start_daemon "$job.$rank" env TALLY_JOB="$job" TALLY_RANK="$rank" \
 		TALLY_WORLD_SIZE="$world" TALLY_SOCKET="$TMP/a0.sock" TROUBLE_AGAIN="$TMP/again" \
-		"$PYTHON" "$ROOT/tests/trouble_back.py" "$@"
+		TROUBLE_MACHINES="$TMP/$job.machines" "$PYTHON" "$ROOT/tests/trouble_back.py" "$@"
 }
 
 again

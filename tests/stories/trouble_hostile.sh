@@ -14,6 +14,7 @@ fds=$(fds_of a0)
 # start_hostile ATTACK: rank 1 of a job of that name on a0, rank 0 on a0, too.
 start_hostile()
 {
+	runs_on "$1" 1 a0
 	start_rank "$1" 0 3 a0 declare:w:100000 submit:w wait:30
 	start_rank "$1" 2 3 a1 declare:w:100000 submit:w wait:30
 	start_daemon "$1.1" env TALLY_JOB="$1" TALLY_RANK=1 TALLY_WORLD_SIZE=3 \
