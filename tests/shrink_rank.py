@@ -6,9 +6,10 @@
 
 Trains TENSORS tensors of several sizes for ROUNDS rounds, whoever is lost meanwhile; the last
 LAST of them when FILE is there: nobody is done before all who shall be lost are.
-Each result has to be of one world, whole: every rank's input begins each page with its bit,
-so the sum is the set of those who are in it.  A line per round says which world each tensor's
-result was of, and a checksum of all its bits: the story compares them between ranks.
+Each result has to be of one world, whole: every LENGTH-th element of a rank's input is its bit,
+so the sum is the set of those who are in it, and all other elements have to be the sum of
+theirs, bit for bit.  A line per round says which world each tensor's result was of, and a
+checksum of all its bits: the story compares them between ranks.
 """
 import os
 import sys
@@ -18,28 +19,31 @@ import zlib
 import numpy as np
 
 import tally
+from inputs import LENGTH, Inputs, machines
 
-PAGE = 1024  # elements of 4 bytes
 LAST = 10
 
 
-def make_base(size, rank, tensor):
-    rng = np.random.default_rng(1000003 * rank + tensor)
-    return rng.standard_normal(size, np.float32)
-
-
-def world_of(result, op, live):
-    """The set of ranks in every page; None: not the same in all."""
-    bits = np.unique(result[::PAGE])
-    if len(bits) != 1:
-        return None
-    if op == "sum":
-        return int(bits[0])
-    for count in range(1, live + 1):	# a mean over that many
-        world = round(float(bits[0]) * count)
-        if bin(world).count("1") == count and np.float32(world) / np.float32(count) == bits[0]:
+def world_of(result, op, size):
+    """The set of ranks that all marks name; 0: they are not of one world."""
+    marks = np.unique(result[::LENGTH])
+    for world in range(1, 1 << size) if len(marks) == 1 else ():
+        count = bin(world).count("1") if op == "mean" else 1
+        if np.float32(world) / np.float32(count) == marks[0]:
             return world
-    return None
+    return 0
+
+
+def check(array, inputs, where, number, op):
+    """The world that the result is of; ends where it is no such world's sum."""
+    world = world_of(array, op, len(where))
+    ranks = [r for r in range(len(where)) if world >> r & 1]
+    wrong = inputs.wrong(array, ranks, where, number, op) if world else [0]
+    if len(wrong):
+        print(f"WRONG round {number} {op} of {ranks}: {len(wrong)} elements from {wrong[0]} on;",
+              "marks:", *np.unique(array[::LENGTH])[:8], flush=True)
+        sys.exit(3)
+    return world
 
 
 def main():
@@ -49,16 +53,15 @@ def main():
     sizes = [1 + (37777 * (k + 1)) % 300000 for k in range(tensors)]
     handles = s.declare_all([(f"t{k}", n) for k, n in enumerate(sizes)])
     arrays = [s.empty(n) for n in sizes]
-    bases = [make_base(n, s.rank, k) for k, n in enumerate(sizes)]
+    inputs = [Inputs(tensor=k, marked=True) for k in range(tensors)]
     print("attached", flush=True)
-    longest = 0
+    where, longest = machines(s.world_size), 0
     for number in range(1, rounds + 1):
         while number > rounds - LAST and not os.path.exists(go):
             time.sleep(step_s)
         tickets, start = [], time.monotonic()
         for k, (handle, array) in enumerate(zip(handles, arrays)):
-            np.multiply(bases[k], np.float32(number), out=array)
-            array[::PAGE] = float(1 << s.rank)
+            inputs[k].fill(array, s.rank, number)
             op = "mean" if (k + number) % 3 == 0 else "sum"
             tickets.append((op, handle.push_pull(array, array, op=op)))
         row = []
@@ -66,10 +69,7 @@ def main():
             ticket.wait(60)
         longest = max(longest, time.monotonic() - start)
         for k, (op, _) in enumerate(tickets):
-            world = world_of(arrays[k], op, s.world_size)
-            if world is None:
-                print("WRONG round", number, "tensor", k, op, np.unique(arrays[k][::PAGE]))
-                sys.exit(3)
+            world = check(arrays[k], inputs[k], where, number, op)
             row.append(f"{world:x}:{zlib.crc32(arrays[k]):08x}")
         print("round", number, *row, flush=True)
         time.sleep(step_s)

@@ -11,9 +11,10 @@ at_round() { grep -q "^round $2 " "$TMP/rank$1.log"; }
 # rank NUMBER AGENT
 rank()
 {
+	echo "$1 $2" >> "$TMP/machines"
 	start_daemon "rank$1" env TALLY_JOB=shrink TALLY_RANK="$1" TALLY_WORLD_SIZE=4 \
-		TALLY_SOCKET="$TMP/$2.sock" "$PYTHON" "$ROOT/tests/shrink_rank.py" 4 30 0.02 \
-		"$TMP/go"
+		TALLY_SOCKET="$TMP/$2.sock" TROUBLE_MACHINES="$TMP/machines" \
+		"$PYTHON" "$ROOT/tests/shrink_rank.py" 4 30 0.02 "$TMP/go"
 }
 
 rdma_cluster 3 2 1
