@@ -10,8 +10,9 @@
 # their lease; the scheduler is killed; jobs come, and lose a rank; one job goes on without
 # the ranks that it loses, and others come in their place.  Between spells all is healed, and
 # all jobs must go on.  At the end no
-# bit was wrong, no round is stuck, and nobody has kept memory, descriptors or shared
-# memory.  The seed decides what happens and when, but not how the processes take turns.
+# bit was wrong, all ranks had each result of the same world, no round is stuck, and nobody has
+# kept memory, descriptors or shared memory.  The seed decides what happens and when, but not how
+# the processes take turns.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/trouble.sh"
 
@@ -106,10 +107,15 @@ job_start()			# NAME AGENT...: a rank on each
 # A job of two ranks on each of two machines that goes on without those that it loses.
 less_start()			# RANK
 {
+	# In a round that a lost rank was the only one to have had, the others may be less.
+	[ ! -e "$TMP/less.$1.worlds" ] ||
+		head -n -1 "$TMP/less.$1.worlds" >> "$TMP/less.worlds"
+	: > "$TMP/less.$1.worlds"
 	: > "$TMP/less.$1.count"
 	start_daemon "less.$1" env TALLY_JOB=less TALLY_RANK="$1" TALLY_WORLD_SIZE=4 \
 		TALLY_SOCKET="$TMP/a$(( 1 + $1 / 2 )).sock" \
-		TROUBLE_COUNT="$TMP/less.$1.count" ON_LOSS=shrink PER_MACHINE=2 \
+		TROUBLE_COUNT="$TMP/less.$1.count" WORLDS="$TMP/less.$1.worlds" \
+		ON_LOSS=shrink PER_MACHINE=2 \
 		PAUSE=0.02 "$PYTHON" "$ROOT/tests/soak_rank.py" "$TMP/less.stop"
 }
 
@@ -392,6 +398,11 @@ for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
 done
 touch "$TMP"/{three,two,less}.stop
 for rank in three.0 three.1 three.2 two.0 two.1 less.{0,1,2,3}; do expect_end 60 $rank 0; done
+cat "$TMP"/less.[0-3].worlds >> "$TMP/less.worlds"
+awk '$2 in line && line[$2] != $0 { print line[$2] ", and " $0; n++ } { line[$2] = $0 }
+	END { exit n > 0 }' "$TMP/less.worlds" > "$TMP/worlds.log" ||
+	fail "ranks had results of different worlds: $(head -n 3 "$TMP/worlds.log")"
+(( $(wc -l < "$TMP/less.worlds") > $(rounds_of less.0) )) || fail 'ranks do not tell worlds'
 wait_until 30 'no job is left' no_jobs
 for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
 	wait_until 30 "$r has given all shared memory back" memfds_are "$r" 0

@@ -10,8 +10,9 @@ Exit status 3: a wrong bit.  TROUBLE_COUNT shows how many rounds are done, PAUSE
 rank computes between two rounds, in seconds.
 
 With ON_LOSS=shrink each result is of some world that its rank is in; a page's first element
-says of which.  Every few rounds others may come in; they say "in" when they have heard of rank
-0 (which stays) how far the job is.
+says of which, and the file WORLDS has a line for each round, with the ranks of each tensor's
+result: soak.sh compares them between ranks.  Every few rounds others may come in; they say "in"
+when they have heard of rank 0 (which stays) how far the job is.
 """
 import os
 import sys
@@ -66,7 +67,8 @@ def world_of(session, result, r):
 
 
 def check(session, results, r):
-    sums = {}
+    """The world of each result."""
+    sums, worlds = {}, []
     for i, got in enumerate(results):
         ranks = world_of(session, got, r)
         if ranks not in sums:
@@ -77,12 +79,15 @@ def check(session, results, r):
             print(f"WRONG tensor {i} round {r + 1} of {ranks}: {wrong.size} elements from "
                   f"{wrong[0]} on, {got[wrong[0]]} is not {want[wrong[0]]}", flush=True)
             sys.exit(3)
+        worlds.append(",".join(map(str, ranks)))
+    return worlds
 
 
 def main():
     session = tally.Session(timeout=60, on_loss=os.environ.get("ON_LOSS", "error"))
     count = os.open(os.environ["TROUBLE_COUNT"], os.O_WRONLY | os.O_CREAT, 0o644)
     pause = float(os.environ.get("PAUSE", "0"))
+    worlds = open(os.environ.get("WORLDS", os.devnull), "w", 1, encoding="ascii")
     for rank in range(session.world_size):
         rng = np.random.default_rng(rank)
         BASE.append([rng.standard_normal(n, dtype=np.float32) for n in SIZES])
@@ -106,7 +111,7 @@ def main():
         tickets = [t.push_pull(x, op="mean" if r % 2 else "sum") for t, x in zip(tensors, inputs)]
         results = [t.wait(120) for t in tickets]
         longest = max(longest, time.monotonic() - start)
-        check(session, results, r)
+        print("round", r + 1, *check(session, results, r), file=worlds)
         now[0] += 1
         os.pwrite(count, b"%10d\n" % now[0], 0)
         flag[0] = session.rank == 0 and os.path.exists(sys.argv[1])
