@@ -38,8 +38,11 @@ for (( i = 0; i < 6; i++ )); do
 	for r in 0 1; do ends 60 poor$i.$r; done
 	all_run
 done
+refused=$(wc -c < "$TMP/none")
 rm "$TMP/none"
-say "no memory: $(grep -lh ^ERROR "$TMP"/poor*.log | wc -l) of 12 ranks heard an error"
+(( refused )) || fail 'memory was there all the time'
+say "no memory, $refused times:" \
+	"$(grep -lh ^ERROR "$TMP"/poor*.log | wc -l) of 12 ranks heard an error"
 
 wait_until 60 'all are nodes again' nodes_up 4
 touch "$TMP/enough"
