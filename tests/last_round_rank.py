@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of a job of which a process will be killed: trouble_round.sh.
 
-	last_round_rank.py TENSORS SIZE
+	last_round_rank.py TENSORS SIZE PAUSE_S
 
-Trains until the job is over, and says of each tensor which round's sum was the last that it
-was given, and how often it has begun one: "last 7 7 8 ..., begun 9".
+Trains until the job is over, PAUSE_S between two tensors of a step, and says of each tensor
+which round's sum was the last that it was given, and how often it has begun one: "last 7 7 8
+..., begun 9".
 """
 import sys
+import time
 
 import numpy as np
 
@@ -15,7 +17,7 @@ import tally
 
 
 def main():
-    tensors, size = int(sys.argv[1]), int(sys.argv[2])
+    tensors, size, pause_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     s = tally.Session(timeout=30)
     handles = s.declare_all([(f"t{k}", size) for k in range(tensors)])
     arrays = [s.empty(size) for _ in handles]
@@ -33,6 +35,7 @@ def main():
             except tally.TallyError as e:
                 error = e
                 break
+            time.sleep(pause_s)
         for k, ticket in enumerate(tickets):
             try:
                 result = ticket.wait(60)

@@ -13,7 +13,7 @@ for s in s0 s1; do start_server $s; done
 start_server s2 --machine-id a0 --engines 2	# on the first agent's machine
 wait_until 60 'all nodes are registered' nodes_up 6
 
-# ranks JOB SIZE: 0 and 1 on a0, 2 and 3 on a1, 4 on a2.
+# ranks JOB SIZE PAUSE_S: 0 and 1 on a0, 2 and 3 on a1, 4 on a2.
 ranks()
 {
 	local r
@@ -21,45 +21,52 @@ ranks()
 	for r in 0 1 2 3 4; do
 		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=5 \
 			TALLY_SOCKET="$TMP/a$(( r / 2 )).sock" \
-			"$PYTHON" "$ROOT/tests/last_round_rank.py" 6 "$2"
+			"$PYTHON" "$ROOT/tests/last_round_rank.py" 6 "$2" "$3"
 	done
 }
-apart=0
-# kill_one JOB SIZE RANK AFTER_MS [DAEMON...]: the process, or these, one of which is its agent.
+killed=0 apart=0
+# go_on LEAST: so many have not been killed yet, or none between two tensors of a step.
+go_on() { (( killed < $1 || (apart == 0 && killed < 6 * $1) )); }
+# kill_one JOB SIZE PAUSE_S RANK AFTER_MS [DAEMON...]: the process, or these, one of which is its
+# agent.
 kill_one()
 {
 	local r d first=
 
-	ranks "$1" "$2"
+	ranks "$1" "$2" "$3"
 	wait_line 30 "$1.0" '^round 5$'
-	pause_ms "$4"
-	[ $# -gt 4 ] || kill_now "$1.$3" KILL
-	for d in "${@:5}"; do kill_now "$d" KILL; done
+	pause_ms "$5"
+	[ $# -gt 5 ] || kill_now "$1.$4" KILL
+	for d in "${@:6}"; do kill_now "$d" KILL; done
 	for r in 0 1 2 3 4; do
-		(( r == $3 )) && continue
-		expect_error 60 "$1.$r" "EWORKERLOST rank $3 on machine a$(( $3 / 2 )) is gone"
+		(( r == $4 )) && continue
+		expect_error 60 "$1.$r" "EWORKERLOST rank $4 on machine a$(( $4 / 2 )) is gone"
 		[ -n "$first" ] || first=$(grep '^last' "$TMP/$1.$r.log")
 		[ "$(grep '^last' "$TMP/$1.$r.log")" = "$first" ] ||
 			fail "$1: ranks 0 and $r do not have the same rounds: $(
 				grep -h '^last' "$TMP/$1".?.log | paste -sd '|')"
 	done
 	[ "$(tr ' ' '\n' <<< "${first#last }" | sort -u | wc -l)" = 1 ] || apart=$(( apart + 1 ))
+	killed=$(( killed + 1 ))
 }
-for i in 1 2 3 4 5; do
-	kill_one "large$i" 400000 4 $(( RANDOM % 100 ))
-	kill_one "small$i" 1000 3 $(( RANDOM % 30 ))
-	kill_one "half$i" 100000 $(( 3 + i % 2 )) $(( RANDOM % 60 ))
+while go_on 15; do
+	kill_one "large$killed" 400000 0 4 $(( RANDOM % 100 ))
+	kill_one "small$killed" 1000 0.001 3 $(( RANDOM % 30 ))
+	kill_one "half$killed" 100000 0.005 $(( 3 + killed % 2 )) $(( RANDOM % 60 ))
 done
-say "15 processes killed, $apart times between two tensors of a step"
-apart=0
-for i in 1 2 3 4; do
-	kill_one "agent$i" 100000 4 $(( RANDOM % 60 )) a2
+(( apart )) || fail "$killed processes killed, and none between two tensors of a step"
+say "$killed processes killed, $apart times between two tensors of a step"
+killed=0 apart=0
+while go_on 8; do
+	kill_one "agent$killed" 100000 0.005 4 $(( RANDOM % 60 )) a2
 	start_agent a2
 	wait_until 15 'it is back' nodes_up 6
-	kill_one "both$i" 400000 4 $(( RANDOM % 100 )) s1 a2
+	kill_one "both$killed" 400000 0 4 $(( RANDOM % 100 )) s1 a2
 	start_agent a2
 	start_server s1
 	wait_until 15 'both are back' nodes_up 6
 done
-say "8 agents killed, 4 times with a server, $apart times between two tensors of a step"
+(( apart )) || fail "$killed agents killed, and none between two tensors of a step"
+say "$killed agents killed, half of them with a server," \
+	"$apart times between two tensors of a step"
 works after a0 a1 a2
