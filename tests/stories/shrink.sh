@@ -91,22 +91,38 @@ has_line both.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
 say 'together with a server, and while the scheduler is away: the same'
 
 # ---- what a killed process had ----
+rings() { grep -c 'memfd:tally-ring' "/proc/$(pid_of "$1")/maps"; }
+has_rings() { [ "$(rings "$1")" = "$2" ]; }
+# Descriptors, without those that a job has, however many its processes are.
+fds() { ls -l "/proc/$(pid_of "$1")/fd" | grep -Evc 'memfd:tally-(result|sum)'; }
+has_fds() { [ "$(fds "$1")" = "$2" ]; }
+has_settled() { local n; n=$(fds "$1"); pause_ms 500; has_fds "$1" "$n"; }
 wait_until 20 'what the jobs before had is gone' has_arenas a0 "$calm"
+wait_until 20 'and their rings' has_rings a0 1
+wait_until 20 'and their descriptors' has_settled a0
+calm_fds=$(fds a0)
 for r in 0 1 2; do start_shrink room $r 4 a0 3 100000 0.02; done
 start_shrink room 3 4 a1 3 100000 0.02
 wait_until 60 'it trains' at_round room.0 5
 before=$(arenas a0) at_server=$(arenas s2)
 [ "$before" -gt "$calm" ] && [ "$at_server" -gt 0 ] || fail 'no arenas are seen'
-each=$(( (before - calm) / 3 ))
+each=$(( (before - calm) / 3 )) each_fds=$(( ($(fds a0) - calm_fds) / 3 ))
+(( each_fds )) && has_fds a0 $(( calm_fds + 3 * each_fds )) && has_rings a0 4 ||
+	fail "a0 has $(rings a0) rings and $(fds a0) descriptors, $calm_fds before"
 kill_now room.1 KILL
 wait_until 20 'the agent has its memory back' has_arenas a0 $(( before - each ))
+wait_until 20 'its ring' has_rings a0 3
+wait_until 20 'and all its descriptors' has_fds a0 $(( calm_fds + 2 * each_fds ))
 wait_until 20 'the server on its machine, too' has_arenas s2 $(( at_server - 2 * each ))
 kill_now room.2 KILL		# now rank 0's inputs are summed where they lie
 wait_until 20 'and that of the next' has_arenas a0 $(( before - 2 * each ))
+wait_until 20 'its ring' has_rings a0 2
+wait_until 20 'and its descriptors' has_fds a0 $(( calm_fds + each_fds ))
 last=$(grep -c '^round' "$TMP/room.0.log")
 wait_until 30 'it trains on' at_round room.0 $(( last + 20 ))
 for r in 0 3; do kill_now room.$r KILL; done
-say 'memory of a killed process comes back while its job goes on'
+wait_until 20 'nothing of the job is left' has_fds a0 "$calm_fds"
+say "memory and $each_fds descriptors of a killed process come back while its job goes on"
 
 touch "$TMP/enough"
 for r in 0 1; do expect_end 20 calm.$r 0; done
