@@ -22,7 +22,8 @@ awk '/^loss before/ { gsub(",", ""); ok = $5 <= 0.45 * $3 } END { exit !ok }' "$
 # The sample stands between its head and an empty line; in brackets what was read.
 sed -n '/^sample of generated text:$/,/^trained in/p' "$TMP/out" | tr -d '\n' > "$TMP/sample"
 grep -Eq '\[.+\].*[a-z]{2}' "$TMP/sample" || fail "no sample: $(cat "$TMP/sample")"
-say "$(grep '^loss before' "$TMP/out"), parameters identical on 4 ranks"
+expect_text "$TMP/out" '^trained in [0-9]+\.[0-9] s$'
+say "note: $(grep '^trained in' "$TMP/out"), $(grep '^loss before' "$TMP/out")"
 
 printf 'too short\n' > "$TMP/short"
 expect_status 1 quickstart "$TMP/short"
