@@ -119,6 +119,10 @@ class Cluster:
         print(machine, file=self.script.stdin, flush=True)
         self.hear_up()
 
+    def drain(self, *words):
+        output(self.inside("sw") + [os.path.join(BUILD, "bin/tally"), "drain", *words,
+                                    "--scheduler", "10.77.0.1:7470"])
+
     def servers_of(self, name):
         """How many servers the job has; 0 when the scheduler knows of none."""
         found = json.loads(output(self.inside("sw") + [

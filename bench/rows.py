@@ -267,14 +267,18 @@ class Loss:
             took = job.steps(f"run {self.STEPS}")
         finally:
             timer.join()
-        self.detection = env.cluster.died_at(self.MACHINE, self.lost_at) - self.lost_at
+        self.look(env.cluster, had)
         self.give_back(env.cluster)
         until = time.monotonic() + self.BACK_S
         while env.cluster.servers_of("bench") < had:
             if time.monotonic() > until:
                 raise jobs.Broken(f"the job does not use server {self.MACHINE} again")
             time.sleep(0.1)
-        return max(took) - statistics.median(took)
+        self.usual = statistics.median(took)
+        return max(took) - self.usual
+
+    def look(self, cluster, _had):
+        self.detection = cluster.died_at(self.MACHINE, self.lost_at) - self.lost_at
 
     def limit(self, _env):
         share = next(s["bytes"] for s in self.plan()["shares"] if s["machine"] == self.MACHINE)
@@ -298,6 +302,23 @@ class CutOff(Loss):
 
     def give_back(self, cluster):
         self.link(cluster, "up")
+
+
+class Drained(Loss):
+    """No pause: one usual step more at most."""
+
+    def take_away(self, cluster):
+        cluster.drain(self.MACHINE)
+
+    def look(self, cluster, had):
+        if cluster.servers_of("bench") >= had:
+            raise jobs.Broken(f"server {self.MACHINE} was not drained")
+
+    def give_back(self, cluster):
+        cluster.drain("--undo", self.MACHINE)
+
+    def limit(self, _env):
+        return self.usual
 
 
 def after_urgent(order):
@@ -429,7 +450,7 @@ def memory():
 def losses():
     cards = machines(4, 2, ":1gbit", ":1gbit")
     plan = planned(cards, 64 * MIB)
-    for name, loss in (("killed", Killed), ("cut off", CutOff)):
+    for name, loss in (("killed", Killed), ("cut off", CutOff), ("drained", Drained)):
         lost = loss(BIG, plan)
         yield Scene(cards, [Row(f"server {name} (4,2), pause", lost.ours, "its limit", lost.limit,
                                 ("<=", 1.0))])
