@@ -36,3 +36,9 @@ cluster '--agents 2 --ranks 3 --servers 1' "$E2E" --chunk $edge --edge $edge --e
 cluster '--agents 1 --ranks 4' "$E2E" order cold
 cluster '--agents 2 --ranks 3 --servers 1' "$E2E" order big
 cluster '--agents 2 --ranks 2 --servers 2 --no-colocated' "$E2E" big
+cases=()
+full && cases=({1,4,8}" "{0,1,4})
+for case in "${cases[@]}"; do
+	read -r ranks servers <<< "$case"
+	cluster "--agents $(( (ranks + 1) / 2 )) --ranks $ranks --servers $servers" "$E2E" big
+done
