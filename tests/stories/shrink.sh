@@ -106,9 +106,11 @@ start_shrink room 3 4 a1 3 100000 0.02
 wait_until 60 'it trains' at_round room.0 5
 before=$(arenas a0) at_server=$(arenas s2)
 [ "$before" -gt "$calm" ] && [ "$at_server" -gt 0 ] || fail 'no arenas are seen'
-each=$(( (before - calm) / 3 )) each_fds=$(( ($(fds a0) - calm_fds) / 3 ))
-(( each_fds )) && has_fds a0 $(( calm_fds + 3 * each_fds )) && has_rings a0 4 ||
-	fail "a0 has $(rings a0) rings and $(fds a0) descriptors, $calm_fds before"
+each=$(( (before - calm) / 3 ))
+are_alike() { each_fds=$(( ($(fds a0) - calm_fds) / 3 ))
+	(( each_fds )) && has_fds a0 $(( calm_fds + 3 * each_fds )); }
+wait_until 20 'three processes have as many descriptors each' are_alike
+has_rings a0 4 || fail "a0 has $(rings a0) rings"
 kill_now room.1 KILL
 wait_until 20 'the agent has its memory back' has_arenas a0 $(( before - each ))
 wait_until 20 'its ring' has_rings a0 3

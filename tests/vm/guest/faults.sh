@@ -51,7 +51,7 @@ say 'the cable is back: both carry again'
 start_training 1048576
 flows m1r1
 ip addr del 10.66.1.3/24 dev m3r1 || fail 'ip addr del'
-wait_until 20 'the server says why' says s3 'reason device: .*s address is another now'
+wait_until 60 'the server says why' says s3 'reason device: .*s address is another now'
 flows m1r0
 ip addr add 10.66.1.3/24 dev m3r1 && ip route replace 10.66.1.0/24 dev m3r1 table 1103 ||
 	fail 'ip addr add'
@@ -84,8 +84,8 @@ machines 4
 for m in 2 4; do rdma link delete rxem${m}r0 || fail 'rdma link delete'; done
 rdma_cluster 2 2 1
 start_training 262144
-wait_until 20 'the status says why' status_says '^note +a0: rdma on [1-9].*not: not joined'
-wait_until 20 'the status says why' status_says '^note +a1: rdma on 0 .*not: no card has its'
+wait_until 60 'the status says why' status_says '^note +a0: rdma on [1-9].*not: not joined'
+wait_until 60 'the status says why' status_says '^note +a1: rdma on 0 .*not: no card has its'
 end_training
 says a1 'rail 10.66.0.2: no rdma: no RDMA device has the address' || fail 'a1 does not say why'
 says a0 'rdma to server s4 is not possible, using tcp, reason the server has no queue pair' ||
@@ -137,7 +137,7 @@ rdma_agent 2 1
 wait_until 30 'the agent has the job again' says a1 "'[^ ]*' goes on"
 flows m1r0
 end_training
-wait_until 20 'the agent is back' nodes_up_are 4
+wait_until 60 'the agent is back' nodes_up_are 4
 say 'agent killed, and started again: its job goes on, every sum is right'
 
 start_training 262144
@@ -149,7 +149,7 @@ wait "${RANK[0]}" && fail 'a job whose agent was killed ended well'
 expect_text "$TMP/rank0.log" 'rank 1 on machine a1 is gone'
 wait "${RANK[1]}"
 rdma_agent 2 1
-wait_until 20 'the agent is back' nodes_up_are 4
+wait_until 60 'the agent is back' nodes_up_are 4
 nothing_by_tcp() { all_links_by_rdma && [ "$(detours a0) $(detours a1)" = "$went 0" ]; }
 start_training 262144
 wait_until 30 'all links use rdma again' nothing_by_tcp
@@ -163,7 +163,7 @@ rdma_cluster 1 1 1
 start_daemon a1 prlimit --memlock=1048576 setpriv --bounding-set -ipc_lock --inh-caps -all \
 	"$BIN/tally-agent" --scheduler "$CLUSTER" --name a1 --machine-id m7 \
 	--socket "$TMP/a1.sock" --rail 10.66.0.1
-wait_until 20 'three nodes' nodes_up_are 3
+wait_until 60 'three nodes' nodes_up_are 3
 bench 3 1M
 expect_text "$TMP/a1.log" 'RLIMIT_MEMLOCK is 1 MiB; raise it'
 say "$(grep -o 'cannot register.*' "$TMP/a1.log" | head -n 1)"
