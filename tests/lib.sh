@@ -153,7 +153,7 @@ now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $(( t / 1000 )); }
 # machine stands still (a pause takes a second and more) nobody could have made it true.
 wait_for()
 {
-	local end=$(( ${EPOCHREALTIME/[.,]/} + $1 * 1000000 )) begin took
+	local end=$(( ${EPOCHREALTIME/[.,]/} + $1 * 1000000 )) begin took pause=20
 
 	shift
 	while :; do			# it is looked at once more when the time is over
@@ -161,7 +161,8 @@ wait_for()
 		"$@" && return 0
 		(( begin < end )) || return 1
 		begin=${EPOCHREALTIME/[.,]/}
-		pause_ms 20
+		pause_ms $pause		# a look may start two processes
+		(( pause += pause < 50 ? 5 : 0 ))
 		took=$(( ${EPOCHREALTIME/[.,]/} - begin ))
 		(( took < 1000000 )) || (( end += took ))
 	done
