@@ -101,7 +101,7 @@ struct xport_group;			/* all links of one engine; opaque */
 struct xport_cb {
 	/* The handshake is done; `peer` is the decoded WELCOME (connect) or HELLO (adopt). */
 	void (*up)(void *ctx, struct xport_ep *ep, const struct frame *peer);
-	/* place, resolve and slab may be NULL: such frames are thrown away.  */
+	/* place, resolve and slab may be NULL: such frames are thrown away. */
 	void *(*place)(void *ctx, struct xport_ep *ep, const struct frame *f);
 	/* The link has ended: what place() gave an address for will not be delivered.  NULL:
 	 * nobody wants to know. */
