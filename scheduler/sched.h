@@ -194,7 +194,7 @@ struct sched_part {
 	bool ended;			/* agents: has answered what was asked last in the end */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
-	uint64_t joining_epoch;		/* which said this epoch: no epoch up to it has it */
+	uint64_t joining_epoch;		/* which said this epoch; agents: the one it came into */
 	bool fresh;			/* servers: can take part, and no epoch has asked it yet */
 	bool unsure;			/* back on a new connection, and has not said what it has:
 					 * what was on its way on the old one may be lost */

@@ -311,13 +311,19 @@ void epoch_settle(struct sched *s, struct sched_job *j)
 	job_pump(s, j);
 }
 
+/* Said before it heard that it is in the job anew, and of what it had of the one before. */
+static bool is_of_before(const struct sched_part *p, const struct msg_ready *m)
+{
+	return p->coming || (p->came && m->seq < p->joining_epoch);
+}
+
 static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
 	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
 	bool late = p && late_tells(j, p);
 
-	if (!p || m->seq > j->epoch) {
+	if (!p || m->seq > j->epoch || is_of_before(p, m)) {
 		s->counters.strays++;
 		return;
 	}

@@ -320,6 +320,7 @@ static bool tell_coming(struct sched *s, struct sched_job *j)
 			return false;
 		p->coming = false;
 		p->came = true;
+		p->joining_epoch = j->epoch;
 		return_tell(s, j, p);
 	}
 	list_for_each(&j->tensors, l)

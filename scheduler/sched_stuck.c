@@ -42,7 +42,7 @@ void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m
 	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
 	struct sched_stuck *st;
 
-	if (!p) {
+	if (!p || p->coming) {		/* of a part that is over: it is yet to hear so */
 		s->counters.strays++;
 		return;
 	}

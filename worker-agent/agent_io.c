@@ -176,6 +176,7 @@ static void take_job(struct agent *a, const struct msg *m)
 	if (!ad_job_up(a, m, &e)) {
 		struct ad_job *j = ad_job_find(a, m->job_up.job);
 
+		ad_stuck_tell(j);	/* what it said of a part before is over */
 		ad_join_check(j, j->live, false);
 		return;
 	}

@@ -178,6 +178,7 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 	fill_table(s, j, agent);
 	aj->core = ag_job_start(&s->agent[agent]->core, sim_zeroed(sizeof(*aj->core)), &d);
 	aj->epoch = aj->settled_told = m->epoch;
+	aj->stuck = true;		/* what it said of its part before is over */
 	aj->front.id = m->job;
 	aj->front.world = j->p->world;
 	for (uint32_t r = 0; r < j->p->world; r++)

@@ -303,14 +303,15 @@ static void cut_some_agent(struct sim *s)
 {
 	uint32_t agent = (uint32_t)sim_below(s, s->p.n);
 	struct sim_ctl *c = &s->agent[agent]->ctl;
+	uint32_t ways = 1 + (uint32_t)sim_below(s, 3);
 
 	if (s->p.agents_return || !s->agent[agent]->alive || !c->registered || c->lost ||
 	    c->cut_until > s->now || s->paused_until[sim_agent_proc(agent)] > s->now)
 		return;
 	sim_totals.deaf++;
 	s->faults++;
-	sim_trace(s, "a%u is cut off from the scheduler", agent);
-	sim_ctl_cut(s, c, s->now + (mono_t)sim_below(s, mono_ms(LEASE_MS + 400)), 3);
+	sim_trace(s, "a%u is cut off from the scheduler, ways %u", agent, ways);
+	sim_ctl_cut(s, c, s->now + (mono_t)sim_below(s, mono_ms(LEASE_MS + 400)), ways);
 }
 
 /* From a scheduler that recovers, and for less than the grace that begins then. */

@@ -250,6 +250,50 @@ START_TEST(a_machine_comes_back_with_another_agent)
 }
 END_TEST
 
+static void says_stuck(uint32_t conn, uint32_t n, const char *want)
+{
+	static const struct msg_wait own = { .tensor = 1, .round = 3, .chunks = 1,
+					     .kind = WAIT_RANK, .who = 1, .age_ms = 5000 };
+	struct msg m = { .type = MSG_STUCK,
+			 .stuck = { .job = number, .nwaits = n, .waits = &own } };
+
+	send(conn, &m);
+	m = (struct msg){ .type = MSG_QUERY, .query = { .what = QUERY_STUCK, .job = "" } };
+	conn = conn_up();
+	send(conn, &m);
+	ck_assert_str_eq(last(conn, MSG_REPORT)->text, want);
+	conn_closed(conn);
+}
+
+/* All that it sends is heard, but it hears nothing for a while: it speaks of the part before. */
+START_TEST(what_a_machine_says_of_its_part_before_is_not_taken_for_the_new_one)
+{
+	uint64_t before;
+	uint32_t epochs;
+
+	machine_out(false);
+	before = last(srv, MSG_EPOCH)->epoch;
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	says_stuck(agent[0], 1, "");
+	ready_as(agent[0], MSG_EPOCH_READY, number, before, 0);
+	follow_with_rounds();
+	ck_answer(agent[0], 50, 0, NULL);
+	ready_as(agent[0], MSG_EPOCH_READY, number, before, 0);
+	says_stuck(agent[0], 0, "");		/* its first word of the new part */
+	says_stuck(agent[0], 1, "t 3 0+1 a 1");
+
+	/* That it has heard of the new one it has not said yet. */
+	conn_closed(agent[0]);
+	agent[0] = hello_from(NODE_AGENT, "a", "a", 1, "");
+	epochs = count(srv, MSG_EPOCH, REQ_ANY);
+	heartbeat(agent[0], 1);
+	ck_assert_uint_eq(count(srv, MSG_EPOCH, REQ_ANY), epochs + 1);
+	ck_assert_uint_eq(last(srv, MSG_EPOCH)->ngone, 2);
+}
+END_TEST
+
 /* It was never told of the job, and is not missed for long. */
 START_TEST(a_machine_that_dies_on_its_way_in_is_not_waited_for)
 {
@@ -674,6 +718,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_machine_comes_back_when_its_ranks_do);
 	tcase_add_test(t, a_machine_comes_back_with_another_agent);
 	tcase_add_test(t, a_machine_that_dies_on_its_way_in_is_not_waited_for);
+	tcase_add_test(t, what_a_machine_says_of_its_part_before_is_not_taken_for_the_new_one);
 	tcase_add_test(t, a_machine_that_does_not_hear_that_it_is_in_waits_again);
 	tcase_add_test(t, a_machine_does_not_come_into_a_job_that_ends);
 	tcase_add_test(t, a_machine_comes_back_as_it_was);
