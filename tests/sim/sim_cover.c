@@ -420,14 +420,15 @@ static const struct impossible no_job[] = {
 };
 
 #define OUTSIDE "only who is in has an agent that speaks for it"
+#define UNTAKEN "memory fails just as its agent says that it is in"
 #define DETACHED "its agent was started again, or asks again, just then"
 #define UNKNOWN "its agent has not heard yet that it is lost"
 
 static const struct impossible no_rank[] = {
-	{ SR_NONE, JE_DECLARE, OUTSIDE },
-	{ SR_NONE, JE_UNDECLARE, OUTSIDE },
-	{ SR_NONE, JE_BARRIER, OUTSIDE },
-	{ SR_NONE, JE_GROW, OUTSIDE },
+	{ SR_NONE, JE_DECLARE, UNTAKEN, true },
+	{ SR_NONE, JE_UNDECLARE, UNTAKEN, true },
+	{ SR_NONE, JE_BARRIER, UNTAKEN, true },
+	{ SR_NONE, JE_GROW, UNTAKEN, true },
 	{ SR_NONE, JE_LEAVE, "the scheduler was started again just then", true },
 	{ SR_NONE, JE_BROKEN, "the scheduler was started again just then", true },
 	{ SR_NONE, JE_AGENT_AWAY, OUTSIDE },
