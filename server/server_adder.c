@@ -92,8 +92,10 @@ static int get_scratch(struct adder *a, struct err *e)
 		a->bytes = want / PAGE_BYTES * PAGE_BYTES;
 		a->scratch = mmap(NULL, a->n * a->bytes, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (a->scratch != MAP_FAILED)
-			return 0;
+		if (a->scratch == MAP_FAILED)
+			continue;
+		(void)madvise(a->scratch, a->n * a->bytes, MADV_HUGEPAGE);	/* as windows */
+		return 0;
 	}
 	return err_set(e, TALLY_ENOMEM, "no memory, not even %u MiB, to measure how fast it sums",
 		       a->n * SV_ADDER_EACH_LEAST >> 20);

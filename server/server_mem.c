@@ -23,7 +23,10 @@ static void *map_pages(size_t bytes)
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	return p == MAP_FAILED ? NULL : p;
+	if (p == MAP_FAILED)
+		return NULL;
+	(void)madvise(p, bytes, MADV_HUGEPAGE);		/* where there are any */
+	return p;
 }
 
 /* To get or to free a large model's pages takes longer than a lease: in pieces. */

@@ -6,7 +6,7 @@
 
 export PYTHONPATH=$ROOT/client/python TALLY_LIBRARY=$LIB/libtally.so.0
 export PYTHONDONTWRITEBYTECODE=1
-export TROUBLE_PACE=${TROUBLE_PACE:-0.04}	# s: the shortest round of who trains
+export TROUBLE_PACE=${TROUBLE_PACE:-0.06}	# s: the shortest round of who trains
 
 # card_of NAME: $CARD is its address where machines have cards (CARDS of them: tests/vm/guest/
 # stories.sh), and empty where all is loopback.
