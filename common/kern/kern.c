@@ -223,9 +223,11 @@ void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, s
 void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
 		   uint32_t div)
 {
-	if (level == KERN_C || (n == 1 && div == 1) || (div > 1 && is_integer(dtype)) ||
-	    sums_in_groups(dtype, n) || (uintptr_t)out % KERN_LINE)
+	if (level == KERN_C || (div > 1 && is_integer(dtype)) || sums_in_groups(dtype, n) ||
+	    (uintptr_t)out % KERN_LINE || (n == 1 && in[0] == out))
 		kern_sum(dtype, out, in, n, len, div);
+	else if (n == 1 && div == 1)		/* bits, not numbers */
+		cold_tables[level][DTYPE_U8](out, in, 1, 0, len * dtype_bytes((uint8_t)dtype), 1);
 	else
 		cold_tables[level][dtype](out, in, n, 0, len, div);
 }

@@ -37,9 +37,9 @@ void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, s
 	      uint32_t div);
 
 /*
- * The same for inputs that are in no cache and a result that is not read soon: it goes
- * to memory past the caches, which neither fetches its old bytes nor throws others'
- * out.  For tensors of KERN_COLD_BYTES and more, segment by segment.
+ * The same for a result that is not read soon: it goes to memory past the caches, which
+ * neither fetches its old bytes nor throws others' out.  For tensors of KERN_COLD_BYTES
+ * and more, segment by segment.
  */
 #define KERN_COLD_BYTES	(8u << 20)
 void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,

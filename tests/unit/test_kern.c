@@ -419,6 +419,34 @@ START_TEST(sum_past_the_caches_equals_reference)
 }
 END_TEST
 
+/* Numbers that are none have many bits; a copy keeps theirs. */
+START_TEST(one_input_past_the_caches_is_a_copy)
+{
+	struct call c = pick(_i);
+	size_t size = dtype_bytes((uint8_t)c.dtype), bytes = LEN_MAX * size;
+	struct memory in = memory_new(bytes, GUARD + rnd() % 65, GUARD);
+	struct memory out = memory_new(bytes, GUARD + LINE, GUARD);
+	const void *ptr = in.data;
+
+	out.data -= (uintptr_t)out.data % LINE;
+	for (size_t i = 0; i < bytes; i++)
+		in.data[i] = (char)rnd();
+	kern_init(1u << c.level);
+	for (size_t len = LEN_MAX; len > 0; len = len * 3 / 4) {
+		memset(out.data, GUARD_BYTE, bytes);
+		kern_sum_cold(c.dtype, out.data, &ptr, 1, len, 1);
+		ck_assert_mem_eq(out.data, in.data, len * size);
+		check_guards(out, len * size);
+	}
+	ptr = out.data;
+	kern_sum_cold(c.dtype, out.data, &ptr, 1, 1, 1);
+	ck_assert_mem_eq(out.data, in.data, size);
+	kern_init(UINT32_MAX);
+	free(in.base);
+	free(out.base);
+}
+END_TEST
+
 START_TEST(long_sums_and_means_equal_reference_for_every_kind_of_value)
 {
 	struct call c = pick(_i);
@@ -578,6 +606,7 @@ int main(void)
 	tcase_add_loop_test(t, sum_of_n_inputs_of_any_length_equals_reference, 0, PAIRS);
 	tcase_add_loop_test(t, out_may_be_any_one_input, 0, PAIRS);
 	tcase_add_loop_test(t, sum_past_the_caches_equals_reference, 0, PAIRS);
+	tcase_add_loop_test(t, one_input_past_the_caches_is_a_copy, 0, PAIRS);
 	tcase_add_loop_test(t, long_sums_and_means_equal_reference_for_every_kind_of_value, 0,
 			    PAIRS);
 	tcase_add_loop_test(t, sums_are_added_left_to_right, 0, PAIRS);
