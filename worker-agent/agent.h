@@ -687,6 +687,7 @@ bool ad_rings_tell(const struct ad_engine *en, const struct fr_tensor *t, uint32
 void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes are shown */
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m);
+void ad_rings_publish(struct ad_engine *en);	/* what was completed in this turn, and wakes */
 void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w);
 void ad_rings_stalls(struct ad_engine *en, mono_t now);
 /* Why a job failed by a round on which machines disagree: who wants what. */

@@ -404,8 +404,10 @@ static mono_t on_turn(void *ctx, mono_t now)
 	links = xport_poll(en->group, now);
 	next = MIN(next, links);
 	take_done(en);
-	if (en->index == 0)
+	if (en->index == 0) {
+		ad_rings_publish(en);
 		ad_end_turn(en);
+	}
 	check_failures(en);
 	ad_epoch_turn(en);
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))

@@ -166,6 +166,12 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	}
 }
 
+void ad_rings_publish(struct ad_engine *en)
+{
+	list_for_each(&en->rings, l)
+		ring_cpl_publish(&list_entry(l, struct ad_ring, link)->ring);
+}
+
 /* All results of a round are there, run by run. */
 static void count_all(const struct fr_tensor *t, const struct ring_sub *s, _Atomic uint32_t *words)
 {

@@ -254,11 +254,20 @@ int ring_cpl_post(struct ring_end *r, const struct ring_cpl *c)
 {
 	struct ring_shared *m = r->mem;
 
-	if (!dir_has_room(&m->cpl, r->cpl_pos, &r->cpl_seen))
+	if (!dir_has_room(&m->cpl, r->cpl_pos, &r->cpl_seen)) {
+		ring_cpl_publish(r);	/* so that there will be some */
 		return TALLY_EAGAIN;
-	words_put(m->cpl_words[r->cpl_pos % RING_ENTRIES], c, CPL_WORDS);
-	dir_publish(&m->cpl, ++r->cpl_pos, r->cpl_fd);
+	}
+	words_put(m->cpl_words[r->cpl_pos++ % RING_ENTRIES], c, CPL_WORDS);
 	return 0;
+}
+
+void ring_cpl_publish(struct ring_end *r)
+{
+	if (r->cpl_told == r->cpl_pos)
+		return;
+	r->cpl_told = r->cpl_pos;
+	dir_publish(&r->mem->cpl, r->cpl_pos, r->cpl_fd);
 }
 
 /* ---- the status area: a sequence lock, one writer ---- */
@@ -296,6 +305,7 @@ void ring_status_set(struct ring_end *r, int job_code, const char *job_text,
 	struct ring_dir *cpl = &r->mem->cpl;
 	uint32_t odd = atomic_load_explicit(&st->seq, memory_order_relaxed) | 1;
 
+	ring_cpl_publish(r);		/* what was done before the job ended is done */
 	atomic_store_explicit(&st->seq, odd, memory_order_relaxed);
 	if (job_text)
 		text_put(st->job_text, job_text);

@@ -116,6 +116,7 @@ struct ring_end {
 	int sub_fd, cpl_fd;		/* this side's ends of the bells, borrowed */
 	uint32_t sub_pos, cpl_pos;	/* this side's own index */
 	uint32_t sub_seen, cpl_seen;	/* the other side's, last believed value */
+	uint32_t cpl_told;		/* agent: published up to here */
 };
 
 /* A bell: the producer keeps or gets ends[0] and rings, the consumer polls ends[1]
@@ -148,7 +149,10 @@ void ring_grown_set(struct ring_end *r, uint32_t grown);
 int ring_sub_take(struct ring_end *r, struct ring_sub *s);	/* 0, EAGAIN: empty, EPROTO */
 bool ring_sub_sleep(struct ring_end *r);
 int ring_sub_wake(struct ring_end *r);		/* ESHUTDOWN: the session is over */
-int ring_cpl_post(struct ring_end *r, const struct ring_cpl *c);	/* 0, EAGAIN: full */
+/* 0, EAGAIN: full.  The process sees it when it is published: together with others, so that it
+ * is woken once for all of them. */
+int ring_cpl_post(struct ring_end *r, const struct ring_cpl *c);
+void ring_cpl_publish(struct ring_end *r);	/* what was posted; harmless if nothing was */
 void ring_status_set(struct ring_end *r, int job_code, const char *job_text,
 		     const char *stall_text);	/* NULL: leave as it is;
 						 * a job_code other than 0 wakes the process */

@@ -42,6 +42,8 @@ static void agent_step(struct ring_end *r, const uint8_t *step)
 	case 1:
 		for (uint32_t i = 0; i <= 17u * step[1] && ring_cpl_post(r, &c) == 0; i++)
 			;
+		if (step[2] & 1)
+			ring_cpl_publish(r);
 		break;
 	case 2:
 		if (ring_sub_sleep(r) && ring_sub_wake(r))

@@ -483,6 +483,7 @@ static inline void fake_complete(struct fake_agent *f, const struct ring_sub *s)
 	}
 	while (ring_cpl_post(&f->ring, &c) == TALLY_EAGAIN)
 		sched_yield();
+	ring_cpl_publish(&f->ring);
 }
 
 static inline void fake_take_back(struct fake_agent *f)

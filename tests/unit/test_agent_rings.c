@@ -87,6 +87,7 @@ static uint32_t taken_in(uint32_t i)
 	struct ring_cpl c;
 	uint32_t n = 0;
 
+	ad_rings_publish(&en);
 	while (!ring_cpl_take(&process[i], &c))
 		n++;
 	return n;

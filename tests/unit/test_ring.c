@@ -90,6 +90,7 @@ START_TEST(ring_gives_entries_in_order_and_whole)
 		assert_same_sub(&s, i);
 		c = (struct ring_cpl){ .tensor = i, .round = i + 7, .code = -(int32_t)i };
 		ck_assert_int_eq(ring_cpl_post(&agent, &c), 0);
+		ring_cpl_publish(&agent);
 		memset(&c, 0, sizeof(c));
 		ck_assert_int_eq(ring_cpl_take(&proc, &c), 0);
 		ck_assert_uint_eq(c.tensor, i);
@@ -225,6 +226,45 @@ START_TEST(ring_rings_only_for_a_sleeper)
 }
 END_TEST
 
+START_TEST(ring_completions_come_together_with_one_bell)
+{
+	struct ring_cpl c = { .round = 1 };
+
+	ck_assert(ring_cpl_sleep(&proc));
+	for (c.tensor = 0; c.tensor < 3; c.tensor++)
+		ck_assert_int_eq(ring_cpl_post(&agent, &c), 0);
+	ck_assert(!bell_is_up(proc.cpl_fd));
+	ck_assert_int_eq(ring_cpl_take(&proc, &c), TALLY_EAGAIN);
+	ring_cpl_publish(&agent);
+	ck_assert(bell_is_up(proc.cpl_fd));
+	ck_assert_int_eq(ring_cpl_wake(&proc), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert_int_eq(ring_cpl_take(&proc, &c), 0);
+		ck_assert_uint_eq(c.tensor, i);
+	}
+	ck_assert(ring_cpl_sleep(&proc));
+	ring_cpl_publish(&agent);		/* nothing new: nobody is woken */
+	ck_assert(!bell_is_up(proc.cpl_fd));
+}
+END_TEST
+
+START_TEST(ring_that_is_full_and_a_job_that_ends_leave_nothing_untold)
+{
+	struct ring_cpl c = { .round = 1 };
+
+	ck_assert(ring_cpl_sleep(&proc));
+	while (ring_cpl_post(&agent, &c) == 0)
+		;
+	ck_assert(bell_is_up(proc.cpl_fd));
+	for (uint32_t i = 0; i < RING_ENTRIES; i++)
+		ck_assert_int_eq(ring_cpl_take(&proc, &c), 0);
+	ck_assert_int_eq(ring_cpl_post(&agent, &c), 0);
+	ck_assert_int_eq(ring_cpl_take(&proc, &c), TALLY_EAGAIN);
+	ring_status_set(&agent, TALLY_EWORKERLOST, "", NULL);
+	ck_assert_int_eq(ring_cpl_take(&proc, &c), 0);
+}
+END_TEST
+
 START_TEST(ring_bell_never_blocks_its_ringer)
 {
 	struct ring_cpl c = { 0 };
@@ -233,6 +273,7 @@ START_TEST(ring_bell_never_blocks_its_ringer)
 	for (uint32_t i = 0; i < RING_ENTRIES; i++) {
 		(void)ring_cpl_sleep(&proc);
 		ck_assert_int_eq(ring_cpl_post(&agent, &c), 0);
+		ring_cpl_publish(&agent);
 		ck_assert_int_eq(ring_cpl_take(&proc, &c), 0);
 	}
 	ck_assert(bell_is_up(proc.cpl_fd));
@@ -345,13 +386,15 @@ static void *echo_agent(void *arg)
 			c.code = s.length == s.tensor + 1ull ? 0 : TALLY_EPROTO;
 			while (ring_cpl_post(&agent, &c) == TALLY_EAGAIN)
 				sched_yield();
-			taken++;
-		} else if (ring_sub_sleep(&agent)) {
+			if (taken++ % 3 == 0)
+				ring_cpl_publish(&agent);
+		} else if (ring_cpl_publish(&agent), ring_sub_sleep(&agent)) {
 			if (poll(&p, 1, DEADLINE_MS) != 1)
 				return "a wake-up of the agent was lost";
 			ring_sub_wake(&agent);
 		}
 	}
+	ring_cpl_publish(&agent);
 	return NULL;
 }
 
@@ -483,6 +526,8 @@ int main(void)
 	tcase_add_test(tc, ring_tail_that_goes_back_is_reported);
 	tcase_add_test(tc, ring_producer_takes_a_lying_head_for_full);
 	tcase_add_test(tc, ring_rings_only_for_a_sleeper);
+	tcase_add_test(tc, ring_completions_come_together_with_one_bell);
+	tcase_add_test(tc, ring_that_is_full_and_a_job_that_ends_leave_nothing_untold);
 	tcase_add_test(tc, ring_bell_never_blocks_its_ringer);
 	tcase_add_test(tc, ring_closed_bell_ends_the_session);
 	tcase_add_test(tc, ring_bell_is_told_from_other_descriptors);
