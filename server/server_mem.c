@@ -42,11 +42,11 @@ static void unmap_pages(const struct server *s, uint8_t *p, size_t bytes)
 static void *map_pages_now(const struct server *s, size_t bytes)
 {
 	uint8_t *p = map_pages(bytes);
+	struct slab pages = { .base = p, .bytes = bytes, .writable = true };
+	struct err e;
 
 	for (size_t at = 0; p && at < bytes; at += PIECE_BYTES) {
-		if (mmap(p + at, MIN(bytes - at, PIECE_BYTES), PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE | MAP_FIXED,
-			 -1, 0) == MAP_FAILED) {
+		if (slab_prefault(&pages, at, MIN(bytes - at, PIECE_BYTES), &e)) {
 			munmap(p, bytes);
 			return NULL;
 		}
