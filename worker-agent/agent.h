@@ -688,6 +688,7 @@ void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes a
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m);
 void ad_rings_publish(struct ad_engine *en);	/* what was completed in this turn, and wakes */
+bool ad_rings_owe(const struct ad_engine *en);	/* completions that found no room */
 void ad_rings_waits(struct ad_engine *en, const struct ad_waits_mail *w);
 void ad_rings_stalls(struct ad_engine *en, mono_t now);
 /* Why a job failed by a round on which machines disagree: who wants what. */
@@ -698,6 +699,8 @@ bool ad_is_ring(const struct ad_engine *en, const void *p);
 void ad_stuck_look(struct ad_engine *en, mono_t now);	/* the engine's: every STUCK_MS */
 void ad_stuck_take(struct agent *a, struct ad_stuck *st);
 void ad_stuck_tell(struct ad_job *j);		/* to a scheduler that may not know */
+/* The agent is told of its part in a job: what it said of one before is over. */
+void ad_stuck_new_part(struct agent *a, uint32_t job);
 void ad_stuck_free(struct ad_job *j);
 
 /* agent_cards.c: what their speeds, in bit/s, decide */

@@ -147,6 +147,7 @@ void ad_end_mail(struct ad_engine *en, struct ad_job *j)
 {
 	struct ad_end *end = &j->end;
 
+	ad_rings_publish(en);		/* before others hear that these rounds are over */
 	if (end->step != END_GIVEN)
 		hurry(en, j);
 	if (en->index) {

@@ -231,6 +231,7 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 		open_group(en);
 		break;
 	case AD_QUIET:
+		ad_rings_publish(en);	/* no turn follows */
 		en->quiet = true;
 		break;
 	case AD_JOB_START:
@@ -416,7 +417,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 	more = more || !list_empty(&en->core.done);
 	if (ad_links_full(en))
 		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
-	if (!outbox_flush(&en->out))
+	if (!outbox_flush(&en->out) || ad_rings_owe(en))	/* who makes room rings no bell */
 		next = MIN(next, now + mono_ms(1));
 	return more ? now : MIN(next, ad_links_next(en));
 }

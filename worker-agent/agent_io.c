@@ -176,7 +176,6 @@ static void take_job(struct agent *a, const struct msg *m)
 	if (!ad_job_up(a, m, &e)) {
 		struct ad_job *j = ad_job_find(a, m->job_up.job);
 
-		ad_stuck_tell(j);	/* what it said of a part before is over */
 		ad_join_check(j, j->live, false);
 		return;
 	}
@@ -190,6 +189,7 @@ static void on_msg(void *ctx, const struct msg *m)
 
 	switch (m->type) {
 	case MSG_JOB_UP:
+		ad_stuck_new_part(a, m->job_up.job);
 		if (!ad_back_keeps(a, m))
 			take_job(a, m);
 		break;

@@ -215,6 +215,14 @@ static void pay_owed(struct ad_ring *r)
 	}
 }
 
+bool ad_rings_owe(const struct ad_engine *en)
+{
+	list_for_each(&en->rings, l)
+		if (!list_empty(&list_entry(l, struct ad_ring, link)->owed))
+			return true;
+	return false;
+}
+
 void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m)
 {
 	struct fr_tensor *t = fr_tensor_find(&en->front, m->job, m->tensor);

@@ -121,14 +121,14 @@ static bool same_list(const struct ad_stuck *a, const struct ad_stuck *b)
 	return true;
 }
 
-static void tell(struct ad_job *j, const struct ad_stuck *st)
+static void tell(struct agent *a, uint32_t job, const struct ad_stuck *st)
 {
 	const struct msg m = {
 		.type = MSG_STUCK,
-		.stuck = { .job = j->id, .nwaits = st ? st->n : 0, .waits = st ? st->row : NULL },
+		.stuck = { .job = job, .nwaits = st ? st->n : 0, .waits = st ? st->row : NULL },
 	};
 
-	(void)ad_tell_scheduler(j->agent, &m);
+	(void)ad_tell_scheduler(a, &m);
 }
 
 /* NULL: nothing waits; also when there is no memory to say what does. */
@@ -171,12 +171,20 @@ void ad_stuck_take(struct agent *a, struct ad_stuck *st)
 	}
 	free(j->stuck_told);
 	j->stuck_told = sum;
-	tell(j, sum);
+	tell(a, j->id, sum);
 }
 
 void ad_stuck_tell(struct ad_job *j)
 {
-	tell(j, j->stuck_told);		/* that nothing waits, too: that may have been lost */
+	tell(j->agent, j->id, j->stuck_told);	/* nothing, too: that may have been lost */
+}
+
+void ad_stuck_new_part(struct agent *a, uint32_t job)
+{
+	const struct ad_job *j = ad_job_find(a, job);
+
+	if (!j || j->state == JOB_STOPPING)	/* of which it says nothing any more */
+		tell(a, job, NULL);
 }
 
 void ad_stuck_free(struct ad_job *j)

@@ -92,9 +92,9 @@ static const struct msg_server server = {
 static const uint32_t *has_left;	/* a rank that had detached when the job came; or NULL */
 
 /* A rank on each machine, or two on one. */
-static inline int job_up_of(const struct msg_machine *m0, uint32_t nmachines, struct err *e)
+static inline struct msg job_up_msg(const struct msg_machine *m0, uint32_t nmachines)
 {
-	const struct msg m = { .type = MSG_JOB_UP, .job_up = {
+	return (struct msg){ .type = MSG_JOB_UP, .job_up = {
 		.job = JOB, .name = "x", .world = MAX(nmachines, m0->nranks), .epoch = 5,
 		.algorithm = PLACE_ALGORITHM, .chunk_bytes = CHUNK_BYTES_DEFAULT,
 		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MIN,
@@ -102,6 +102,11 @@ static inline int job_up_of(const struct msg_machine *m0, uint32_t nmachines, st
 		.nservers = nmachines > 1, .servers = &server,
 		.nleft = has_left != NULL, .left = has_left,
 	} };
+}
+
+static inline int job_up_of(const struct msg_machine *m0, uint32_t nmachines, struct err *e)
+{
+	const struct msg m = job_up_msg(m0, nmachines);
 
 	return ad_job_up(&a, &m, e);
 }
@@ -298,7 +303,8 @@ static struct {
 	struct heard {
 		enum msg_type type;
 		uint64_t seq;
-		uint32_t count, id;	/* of tensors, the first one's; JOB_END: of rounds */
+		uint32_t count, id;	/* of tensors, the first one's; JOB_END: of rounds;
+					 * STUCK: of waits, the job's */
 		int32_t code;
 		uint64_t barrier;
 		uint32_t nleft, left;	/* the first of them */
@@ -339,6 +345,9 @@ static inline void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 		h->seq = m->ready.seq;
 		h->count = m->ready.nrounds;
 		h->id = h->count ? (uint32_t)m->ready.rounds[0] : 0;
+	} else if (m->type == MSG_STUCK) {
+		h->count = m->stuck.nwaits;
+		h->id = m->stuck.job;
 	} else if (m->type == MSG_JOB_HELD && m->job_up.nleft) {
 		h->nleft = m->job_up.nleft;
 		h->left = m->job_up.left[0];

@@ -217,6 +217,30 @@ START_TEST(end_of_a_job_is_shown_when_all_engines_have_stopped_it)
 }
 END_TEST
 
+/* It hears of a round's end, and in the same breath that the agent ends: the rank is told. */
+START_TEST(engine_that_ends_tells_what_is_done)
+{
+	struct ad_job *j = start_job(2);
+	const struct ad_done_mail done = { .job = JOB, .tensor = 1, .round = 1 };
+	struct process p;
+
+	process_start(&p, j, 0);
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	submit(&p, 1, ROP_SUM);
+	while (!list_first(&j->front.tensors, struct fr_tensor, link)->running)
+		usleep(1000);
+	hold_engine(0);
+	ad_engine_tell(a.engine[0], AD_DONE, &done, sizeof(done));
+	ad_engine_tell(a.engine[0], AD_QUIET, NULL, 0);
+	let_go = true;
+	ad_engine_quiet(a.engine[0]);
+	ck_assert(completed(&p));
+	ad_engine_quiet(a.engine[1]);
+	ad_job_forget(j);
+}
+END_TEST
+
 START_TEST(tensor_that_a_process_was_told_of_is_summed)
 {
 	struct ad_job *j = start_job(1);
@@ -609,6 +633,12 @@ END_TEST
 
 /* ---- another agent has its name ---- */
 
+static bool registered(void *ctx)
+{
+	(void)ctx;
+	return a.registrations > 0;
+}
+
 /* To the scheduler of the rig, as the program does. */
 static void start_io(void)
 {
@@ -626,7 +656,7 @@ static void start_io(void)
 		.nengines = ENGINES, .name = "a", .machine = "a",
 	};
 	ck_assert_int_eq(ad_io_start(&a, &e), 0);
-	wait_for(&sched.n, 1);		/* it has said what it has */
+	ck_assert(loop_wait(a.loop, registered, NULL));
 }
 
 static void stop_io(void)
@@ -636,6 +666,25 @@ static void stop_io(void)
 	if (sched.c)
 		ctl_close(sched.c);
 }
+
+/* Its ranks have been lost, and come into the job again. */
+START_TEST(what_was_stuck_in_a_part_before_is_taken_back)
+{
+	struct ad_session s = { .agent = &a, .state = SESSION_JOINING, .job_name = "x" };
+	struct msg m = job_up_msg(machines, 2);
+	struct err e;
+
+	start_io();
+	list_add(&a.sessions, &s.link);
+	m.job_up.epoch_seq = 4;
+	ck_assert_int_eq(ctl_send(sched.c, &m, &e), 0);
+	wait_for(&sched.n, 1);
+	ck_heard(0, (struct heard){ .type = MSG_STUCK, .id = JOB });
+	ad_back_forget(&a);
+	list_del(&s.link);
+	stop_io();
+}
+END_TEST
 
 START_TEST(who_was_replaced_tells_its_ranks_and_ends_when_they_have_gone)
 {
@@ -670,6 +719,8 @@ END_TEST
 
 static void add(TCase *t)
 {
+	tcase_add_test(t, what_was_stuck_in_a_part_before_is_taken_back);
+	tcase_add_test(t, engine_that_ends_tells_what_is_done);
 	tcase_add_test(t, who_was_replaced_tells_its_ranks_and_ends_when_they_have_gone);
 	tcase_add_test(t, the_last_word_of_a_connection_answers_nobody);
 	tcase_add_loop_test(t, first_chunk_that_waits_is_that_of_an_engine_with_chunks_that_do,
