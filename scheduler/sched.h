@@ -9,6 +9,7 @@
  *	sched_node.c	registration, heartbeats, death
  *	sched_job.c	a job's life: gathering, reserving, up, down
  *	sched_join.c	RANK_JOIN
+ *	sched_dispute.c	jobs whose ranks disagreed as they gathered
  *	sched_plan.c	who sums how much; the JOB_UP message
  *	sched_epoch.c	servers come and go while a job trains; drain
  *	sched_slow.c	servers that are too slow for their share
@@ -41,22 +42,20 @@
 #include "common/base/mutate.h"
 #include "common/place/place.h"
 #include "scheduler/sched_core.h"
+#include "scheduler/sched_dispute.h"
 #include "scheduler/sched_pace.h"
 
 #define NO_CONN			UINT32_MAX
 #define SCHED_ID_BLOCK		1024u		/* numbers saved ahead */
-#define SCHED_EPOCH_MAX		(UINT64_C(1) << 31)	/* that a node may have heard of another
-							 * scheduler; frames have 32 bits */
+#define SCHED_EPOCH_MAX		(UINT64_C(1) << 31)	/* of another scheduler; frames: 32 bits */
 #define SCHED_SEQ_MAX		(UINT64_C(1) << 62)	/* of a job's log */
 #define SCHED_SAVE_RETRY_MS	1000u
 #define SCHED_REQS_PER_RANK_MAX	64u		/* pending requests of one rank */
 #define SCHED_NOMINAL_BYTES	1073741824.0	/* the model that shares are planned for */
 #define FOREIGN_LOG_MS		10000u	/* between words about nodes that ask in vain */
-#define SCHED_SENT_MS		10000u	/* lost with a connection: longer ago than that and an
-					 * agent's grace it cannot have been */
+#define SCHED_SENT_MS		10000u	/* and a grace: how long ago it was lost, at most */
 #define SCHED_SENT_MAX		64u	/* of one job */
-#define BLINK_MS		50u	/* between looks whether who was away as the recovery
-					 * ends is back */
+#define BLINK_MS		50u	/* between looks who is back as the recovery ends */
 #define GROW_MORE_MS		1000u	/* what is about to end is given so much more time */
 #define GROW_HOPE_MS		(LEASE_MS + 1000u)	/* a process or machine that has ended is
 							 * found out by then */
@@ -380,6 +379,7 @@ struct sched {
 	struct sched_job *jobs[JOBS_MAX];	/* owned, by creation */
 	struct sched_ended ended[SCHED_ENDED_MAX];	/* the last that failed; a ring */
 	uint32_t nended;
+	struct disputes disputes;
 	struct sched_conn conns[CTL_CONNS_MAX];
 	bool any_doomed;
 	bool any_down;			/* a job may be ready to be freed */

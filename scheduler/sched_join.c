@@ -4,7 +4,7 @@
  *
  * A rank that cannot be (no such number, a second process, a full machine) is
  * refused alone.  Ranks that disagree on the world size or the chunk size while they
- * gather end the job for everybody: there is no telling who is right.  Who comes with
+ * gather end the job for everybody, also for who comes in the next seconds.  Who comes with
  * another world size when all are in is alone with it, and hears both; the job goes on.
  * Who is another user than the first rank's has nothing to say in it at all.
  * A process that ends while it waits gives its place back; when all were in by then, that
@@ -67,6 +67,20 @@ static void world_text(struct err *e, const struct sched_job *j, const char *mac
 		m->rank, machine, m->world);
 }
 
+/* There is no telling who is right; who has not come yet is told when it does. */
+static void nobody_gets_it(struct sched *s, struct sched_job *j, struct sched_node *n,
+			   const struct msg_rank_join *m, const struct err *why)
+{
+	struct dispute *d = dispute_new(&s->disputes, j->name, j->uid, why, s->now);
+
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].state == SR_IN)
+			dispute_heard(d, j->world, r);
+	dispute_heard(d, m->world, m->rank);
+	out_refuse(s, n, m->req, why->code, "%s", why->text);
+	job_down(s, j, why->code, "%s", why->text);
+}
+
 /* While ranks gather nobody gets the job then; later it is this one that is wrong. */
 bool join_other_world(struct sched *s, struct sched_job *j, struct sched_node *n,
 		      const struct msg_rank_join *m)
@@ -76,9 +90,10 @@ bool join_other_world(struct sched *s, struct sched_job *j, struct sched_node *n
 	if (m->world == j->world || ending(j))
 		return false;
 	world_text(&e, j, n->name, m);
-	out_refuse(s, n, m->req, e.code, "%s", e.text);
 	if (j->state == SJ_GATHERING)
-		job_down(s, j, e.code, "%s", e.text);
+		nobody_gets_it(s, j, n, m, &e);
+	else
+		out_refuse(s, n, m->req, e.code, "%s", e.text);
 	return true;
 }
 
@@ -106,8 +121,7 @@ static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n
 		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants chunks "
 			"of %u bytes (0: any), rank %u on machine %.64s of %u", j->name, r,
 			j->ranks[r].node->name, j->chunk_bytes, m->rank, n->name, m->chunk_bytes);
-	out_refuse(s, n, m->req, e.code, "%s", e.text);
-	job_down(s, j, e.code, "%s", e.text);
+	nobody_gets_it(s, j, n, m, &e);
 	return true;
 }
 
@@ -191,8 +205,13 @@ static uint32_t jobs_of(const struct sched *s, uint32_t uid)
 static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 				   const struct msg_rank_join *m)
 {
+	const struct err *why = dispute_of(&s->disputes, m->job, m->uid, m->world, m->rank, s->now);
 	struct sched_job *j;
 
+	if (why) {
+		out_refuse(s, n, m->req, why->code, "%s", why->text);
+		return NULL;
+	}
 	if (s->njobs == JOBS_MAX) {
 		out_refuse(s, n, m->req, TALLY_EQUOTA, "the cluster has %u jobs already", JOBS_MAX);
 		return NULL;

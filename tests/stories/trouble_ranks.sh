@@ -37,6 +37,8 @@ for r in 0 1; do
 	expect_error 40 world.$r "EMISMATCH .*world size (2.*3|3.*2)"
 	expect_text "$TMP/world.$r.log" 'rank 0 .*rank 1|rank 1 .*rank 0'
 done
+start_rank world 2 3 a0		# started with them, and slower
+expect_error 20 world.2 'EMISMATCH .*world size (2.*3|3.*2)'
 start_rank world2 0 2 a0
 wait_until 60 'rank 0 waits for rank 1' job_says world2 'rank 1'
 start_rank world2 1 3 a0

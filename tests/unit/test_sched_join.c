@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* test_sched_join.c - who may come into a job, in whatever order they come. */
+#include "scheduler/sched_dispute.h"
 #include "tests/unit/return_rig.h"
 
 #define PAIR_IS_2 "job 'x': rank 0 on machine a says world size 2, "
@@ -410,8 +411,51 @@ START_TEST(late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it)
 }
 END_TEST
 
+/* The odd one comes second of four; then they are all started again, rank 3 first. */
+START_TEST(world_mismatch_reaches_who_comes_later)
+{
+	static const char text[] =
+		"job 'x': rank 0 on machine a says world size 4, rank 1 on machine b says 3";
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
+
+	join(a, 1, 4, 0);
+	join(b, 1, 3, 1);
+	ck_answer(a, 1, TALLY_EMISMATCH, text);
+	ck_answer(b, 1, TALLY_EMISMATCH, text);
+	pass(1000);
+	join(a, 2, 4, 2);
+	ck_answer(a, 2, TALLY_EMISMATCH, text);
+	if (_i) {			/* all have heard it, or not */
+		join(b, 2, 4, 3);
+		ck_answer(b, 2, TALLY_EMISMATCH, text);
+		join(b, 3, 4, 3);
+	} else {
+		join(a, 3, 4, 2);
+	}
+	join(a, 4, 4, 0);
+	join(b, 4, 4, 1);
+	join(a, 5, 4, _i ? 2 : 3);
+	ck_assert_uint_eq(count(hello(NODE_SERVER, "cpu-0"), MSG_JOB_UP, REQ_ANY), 1);
+}
+END_TEST
+
+START_TEST(mismatch_is_forgotten)
+{
+	const uint32_t both_of[] = { hello(NODE_AGENT, "a"), hello(NODE_AGENT, "b") };
+
+	join(both_of[0], 1, 4, 0);
+	join(both_of[1], 1, 3, 1);
+	pass_beating(DISPUTE_MS, both_of, 2);
+	join(both_of[0], 2, 4, 2);
+	ck_assert_uint_eq(count(both_of[0], MSG_REPLY, 2), 0);
+	ck_assert_uint_eq(sched_jobs(w->s), 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_loop_test(t, world_mismatch_reaches_who_comes_later, 0, 2);
+	tcase_add_test(t, mismatch_is_forgotten);
 	tcase_add_test(t, who_comes_when_all_job_numbers_are_used_hears_so);
 	tcase_add_test(t, a_job_is_as_old_as_its_first_rank);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it);
