@@ -366,6 +366,7 @@ struct ad_engine {
 	struct ad_shown *shown;		/* by slab id; fd -1: none */
 	uint32_t nhiding;		/* of them */
 	mono_t next_tick, next_stall, next_stuck;
+	mono_t now;			/* as what is at hand began: a turn, an event of a link */
 	uint64_t flight_limit;		/* this engine's part of the cards' */
 	uint64_t bytes_sent, bytes_received;
 	struct outbox out;		/* to the control thread */
@@ -485,6 +486,8 @@ struct agent {
 	struct topo *topology;		/* owned: what --topology says; NULL: hwloc is asked */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
+	_Atomic mono_t oldest;		/* engine 0's, every 10 ms: since when the oldest round of
+					 * all is open; MONO_NEVER: none is */
 	char note[320];			/* in heartbeats */
 	uint32_t start;			/* random, not 0: tells servers one process from the next */
 	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
@@ -697,6 +700,8 @@ bool ad_is_ring(const struct ad_engine *en, const void *p);
 
 /* agent_stuck.c: which rounds wait for whom, as the scheduler is told */
 void ad_stuck_look(struct ad_engine *en, mono_t now);	/* the engine's: every STUCK_MS */
+/* A round that has been open for so long, of any job. */
+bool ad_any_open(const struct ad_engine *en, mono_t now, uint32_t ms);
 void ad_stuck_take(struct agent *a, struct ad_stuck *st);
 void ad_stuck_tell(struct ad_job *j);		/* to a scheduler that may not know */
 /* The agent is told of its part in a job: what it said of one before is over. */

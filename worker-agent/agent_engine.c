@@ -312,9 +312,16 @@ static uint32_t place_of(const struct msg_wait *w, struct msg_wait *row, uint32_
 	return MAX(n, MIN(k + 1, STALLS_SHOWN));
 }
 
+bool ad_any_open(const struct ad_engine *en, mono_t now, uint32_t ms)
+{
+	return en->agent->oldest <= now - mono_ms(ms);
+}
+
 /* For whom does every job's oldest round wait, and are there rounds that wait for others? */
 static void tell_waits(struct ad_engine *en, mono_t now)
 {
+	if (!ad_any_open(en, now, STALL_MS))
+		return;
 	list_for_each(&en->core.jobs, lj) {
 		struct ag_job *j = list_entry(lj, struct ag_job, link);
 		struct msg_wait w, row[STALLS_SHOWN];
@@ -345,6 +352,7 @@ static void on_event(void *ctx, void *data_ptr, uint32_t events)
 {
 	struct ad_engine *en = ctx;
 
+	en->now = loop_now();
 	if (en->quiet || xport_event(en->group, data_ptr, events))
 		return;
 	if (en->index == 0 && ad_is_ring(en, data_ptr))
@@ -369,6 +377,8 @@ static void publish(struct ad_engine *en)
 static mono_t slow_things(struct ad_engine *en, mono_t now)
 {
 	if (now >= en->next_tick) {
+		if (en->index == 0)
+			en->agent->oldest = fr_oldest(&en->front);
 		ag_tick(&en->core, now);
 		en->next_tick = now + mono_ms(TICK_MS);
 	}
@@ -396,6 +406,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 
 	if (!en->group || en->quiet)
 		return MONO_NEVER;
+	en->now = now;
 	more = en->index == 0 && ad_rings_turn(en, now);
 	next = slow_things(en, now);
 	more |= ag_work(&en->core, WORK_BUDGET);

@@ -11,6 +11,12 @@ void fr_init(struct front *f)
 	list_init(&f->running);
 }
 
+mono_t fr_oldest(const struct front *f)
+{
+	return list_empty(&f->running) ? MONO_NEVER :
+	       list_first(&f->running, struct fr_tensor, running_link)->since;
+}
+
 void fr_job_start(struct front *f, struct fr_job *j)
 {
 	list_init(&j->tensors);

@@ -80,6 +80,7 @@ struct front {
 };
 
 void fr_init(struct front *f);
+mono_t fr_oldest(const struct front *f);	/* when that round opened, or MONO_NEVER */
 void fr_job_start(struct front *f, struct fr_job *j);	/* fields filled by the caller */
 struct fr_job *fr_job_find(struct front *f, uint32_t id);
 void fr_job_stop(struct front *f, struct fr_job *j);	/* removes its tensors too */

@@ -530,7 +530,7 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
 
-	return ag_place(&en->core, &k->peer->core, f, loop_now());
+	return ag_place(&en->core, &k->peer->core, f, en->now);
 }
 
 static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -556,7 +556,7 @@ static void on_deliver(void *ctx, struct xport_ep *ep, const struct frame *f, co
 
 	(void)data;
 	en->bytes_received += f->length;
-	ag_frame(&en->core, &k->peer->core, f, loop_now());
+	ag_frame(&en->core, &k->peer->core, f, en->now);
 }
 
 static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)
@@ -566,7 +566,7 @@ static void on_unsent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t 
 
 	if (cookie)
 		ag_sent(&en->core, &k->peer->core, (struct ag_seg *)(uintptr_t)cookie, len,
-			loop_now());
+			en->now);
 }
 
 static void on_sent(void *ctx, struct xport_ep *ep, uint64_t cookie, uint32_t len)

@@ -57,6 +57,8 @@ static void add_segments(struct ad_stuck *st, const struct ag_job *c, mono_t now
 
 void ad_stuck_look(struct ad_engine *en, mono_t now)
 {
+	bool old = ad_any_open(en, now, STUCK_MS);	/* else there is nothing to look for */
+
 	list_for_each(&en->core.jobs, l) {
 		const struct ag_job *c = list_entry(l, struct ag_job, link);
 		struct ad_job *j = c->user;
@@ -65,9 +67,10 @@ void ad_stuck_look(struct ad_engine *en, mono_t now)
 		if (!st)
 			continue;	/* without memory nothing is said */
 		*st = (struct ad_stuck){ .job = c->id, .engine = en->index, .at = now };
-		if (en->index == 0)
+		if (old && en->index == 0)
 			add_local_ranks(st, &j->front, now);
-		add_segments(st, c, now);
+		if (old)
+			add_segments(st, c, now);
 		st->goes_on = (j->finishing && c->progress != j->progress_said[en->index]) ||
 			      (en->index == 0 && ad_end_awaits(en, j));
 		j->progress_said[en->index] = c->progress;
