@@ -546,6 +546,15 @@ extern struct sim_totals sim_totals;
 
 void sim_cover_server(struct srv_core *c, const struct frame *f);
 void sim_cover_agent(struct ag_core *c, const struct frame *f);
+/* Before what happens to a segment without a frame. */
+void sim_cover_given(const struct ag_tensor *t, const struct ag_post *p);
+void sim_cover_sent(const struct ag_seg *s);
+void sim_cover_down(const struct ag_core *c, const struct ag_peer *p);
+void sim_cover_move(const struct ag_tensor *t, struct ag_route *const *table,
+		    const uint32_t *route);
+void sim_cover_result(const struct srv_in *in);	/* was sent, or lost with its link */
+void sim_cover_lost(const struct srv_core *c, const struct srv_peer *p, bool anew);
+void sim_cover_leave(const struct srv_tensor *t, const bool *chunks);
 void sim_cover_sched(struct sched *c, const struct sched_event *ev);	/* before the step */
 uint32_t sim_cover_report(void);	/* pairs that are missing */
 

@@ -398,6 +398,7 @@ static void epoch(struct sim *s, struct sim_job *j, uint32_t agent, const struct
 		uint32_t k = aj->log.k[i];
 
 		route_of(j, aj, k, route);
+		sim_cover_move(aj->tensor[k].core, aj->table, route);
 		ag_tensor_move(&a->core, aj->tensor[k].core, route, aj->log.since[k],
 			       sim_clock(s, sim_agent_proc(agent)));
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which (state, event) pairs of the state tables the runs have come to: of a segment at
- * a server and at an agent, where events are frames; at the scheduler of a node, a job, and
+ * a server and at an agent, where events are frames, and what happens to links, ranks and
+ * placement; at the scheduler of a node, a job, and
  * its ranks, tensors, machines and servers, where they are messages, connections and time.
  *
  * Whatever can be must have been, in a set of some size; what cannot is listed, and why.
@@ -42,6 +43,91 @@ void sim_cover_agent(struct ag_core *c, const struct frame *f)
 
 	if (s && !s->tensor->removed)
 		ag_seen[s->state][s->next != NULL][f->type % 32]++;
+}
+
+/* ---- what no frame brings ---- */
+
+enum { AE_GIVEN, AE_SENT, AE_DOWN, AE_MOVE, AG_LOCALS };
+enum { SE_SENT, SE_DOWN, SE_ANEW, SE_LEAVE, SRV_LOCALS };
+
+static const char *const ag_local[] = { "a rank gives it", "push is away", "links are lost",
+					"another owner" };
+static const char *const srv_local[] = { "result is away", "links are lost", "agent is another",
+					 "another owner" };
+static uint64_t ag_met[AG_STATES][KINDS][AG_LOCALS], srv_met[SRV_STATES][KINDS][SRV_LOCALS];
+
+static void ag_meets(const struct ag_seg *s, uint32_t event)
+{
+	ag_met[s->state][s->next != NULL][event]++;
+}
+
+static void srv_meets(const struct srv_in *in, uint32_t event)
+{
+	srv_met[in->state][in->seg->young][event]++;
+}
+
+void sim_cover_given(const struct ag_tensor *t, const struct ag_post *p)
+{
+	for (uint32_t i = 0; i < t->nsegs; i++)
+		if (t->seg[i].chunk * (uint64_t)t->geom.chunk_bytes - p->at < p->length)
+			ag_meets(&t->seg[i], AE_GIVEN);
+}
+
+void sim_cover_sent(const struct ag_seg *s)
+{
+	if (!s->tensor->removed)
+		ag_meets(s, AE_SENT);
+}
+
+void sim_cover_down(const struct ag_core *c, const struct ag_peer *p)
+{
+	list_for_each(&c->jobs, lj)
+		list_for_each(&list_entry(lj, struct ag_job, link)->tensors, l) {
+			const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+			for (uint32_t i = 0; i < t->nsegs && !t->removed; i++)
+				if (t->seg[i].route->peer == p)
+					ag_meets(&t->seg[i], AE_DOWN);
+		}
+}
+
+void sim_cover_move(const struct ag_tensor *t, struct ag_route *const *table,
+		    const uint32_t *route)
+{
+	for (uint32_t i = 0; i < t->nsegs && !t->removed; i++)
+		if (table[route[t->seg[i].chunk]] !=
+		    (t->seg[i].next ? t->seg[i].next : t->seg[i].route))
+			ag_meets(&t->seg[i], AE_MOVE);
+}
+
+void sim_cover_result(const struct srv_in *in)
+{
+	srv_meets(in, SE_SENT);
+}
+
+void sim_cover_lost(const struct srv_core *c, const struct srv_peer *p, bool anew)
+{
+	list_for_each(&c->jobs, lj) {
+		const struct srv_job *j = list_entry(lj, struct srv_job, link);
+
+		list_for_each(&j->tensors, l) {
+			const struct srv_tensor *t = list_entry(l, struct srv_tensor, link);
+
+			for (uint32_t i = 0; i < t->nsegs && !t->removed; i++)
+				for (uint32_t w = 0; w < j->n; w++)
+					if (anew ? j->worker[w].node == p->node :
+					    t->seg[i].in[w].peer == p)
+						srv_meets(&t->seg[i].in[w],
+							  anew ? SE_ANEW : SE_DOWN);
+		}
+	}
+}
+
+void sim_cover_leave(const struct srv_tensor *t, const bool *chunks)
+{
+	for (uint32_t i = 0; i < t->nsegs; i++)
+		for (uint32_t w = 0; w < t->job->n && chunks[t->seg[i].chunk]; w++)
+			srv_meets(&t->seg[i].in[w], SE_LEAVE);
 }
 
 /* ---- the scheduler's ---- */
@@ -343,6 +429,29 @@ static const struct impossible no_ag[] = {
 	{ 0 }
 };
 
+#define GIVEN "all ranks of its machine have given it"
+
+static const struct impossible no_srv_local[] = {
+	{ IN_LANDING, SE_SENT, "a result that is sent again, and late", true },
+	{ IN_LANDING, SE_DOWN, "what lands ends before its link; by a newer one is rare", true },
+	{ IN_LANDING, SE_ANEW, "what lands ends before its link" },
+	{ 0 }
+};
+
+static const struct impossible no_srv_young[] = {
+	{ ANY, SE_SENT, "no result has come by yet" },
+	{ IN_LANDING, SE_DOWN, "what lands ends before its link; by a newer one is rare", true },
+	{ IN_LANDING, SE_ANEW, "what lands ends before its link" },
+	{ 0 }
+};
+
+static const struct impossible no_ag_local[] = {
+	{ SEG_READY, AE_GIVEN, GIVEN },
+	{ SEG_PUSHED, AE_GIVEN, GIVEN },
+	{ SEG_CANCELLING, AE_GIVEN, GIVEN },
+	{ 0 }
+};
+
 static const struct impossible no_node[] = {
 	{ SN_NEW, ANY, "only within one step" },
 	{ SN_AWAY, NE_CLOSED, "it has no connection" },
@@ -561,6 +670,17 @@ static void report_segments(void)
 			     frame_type_name(srv_event[e]),
 			     srv_seen[i / KINDS][i % KINDS][srv_event[e]],
 			     find(no_srv, i / KINDS, srv_event[e]));
+	for (uint32_t i = 0; i < SRV_STATES * KINDS; i++)
+		for (uint32_t e = 0; e < SRV_LOCALS; e++)
+			pair("server", srv_state[i / KINDS], srv_kind[i % KINDS], srv_local[e],
+			     srv_met[i / KINDS][i % KINDS][e],
+			     find(i % KINDS ? no_srv_young : no_srv_local, i / KINDS, e));
+	for (uint32_t i = 0; i < AG_STATES * KINDS; i++)
+		for (uint32_t e = 0; e < AG_LOCALS; e++)
+			if (!(i % KINDS) || can_move(i / KINDS))
+				pair("agent", ag_state[i / KINDS], ag_kind[i % KINDS], ag_local[e],
+				     ag_met[i / KINDS][i % KINDS][e],
+				     find(no_ag_local, i / KINDS, e));
 	for (uint32_t i = 0; i < AG_STATES * KINDS; i++)
 		for (uint32_t e = 0; e < ARRAY_SIZE(ag_event); e++)
 			if (!(i % KINDS) || can_move(i / KINDS))

@@ -44,6 +44,12 @@ static void end_closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_
 	l->lane[lane].open[end] = false;
 }
 
+static void lost_at_server(struct sim *s, struct sim_link *l)
+{
+	sim_cover_lost(&s->server[l->server]->core, &l->srv, false);
+	srv_peer_lost(&s->server[l->server]->core, &l->srv);
+}
+
 static void closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t end)
 {
 	struct ag_core *c = &s->agent[l->agent]->core;
@@ -55,19 +61,21 @@ static void closed(struct sim *s, struct sim_link *l, uint32_t lane, uint32_t en
 	end_closed(s, l, lane, end);
 	if (!end) {
 		if (!sim_link_is_open(l, 0) && !l->dead[0])
-			srv_peer_lost(&s->server[l->server]->core, &l->srv);
+			lost_at_server(s, l);
 		if (!sim_link_is_open(l, 0) && l->ended)
 			list_del(&l->srv.link);	/* as srv_peer_fini(), dead or alive */
 		return;
 	}
 	if (l->dead[1])
 		return;
-	if (l->ended)
+	if (l->ended) {
 		l->ag.up = sim_link_is_open(l, 1);
-	else if (sim_link_is_open(l, 1))
+	} else if (sim_link_is_open(l, 1)) {
 		ag_peer_hurt(c, &l->ag);
-	else
+	} else {
+		sim_cover_down(c, &l->ag);
 		ag_peer_down(c, &l->ag);
+	}
 }
 
 static void cut(struct sim *s, struct sim_link *l, uint32_t lane)
@@ -110,6 +118,8 @@ static void greet(struct sim *s, struct sim_link *l)
 	for (struct sim_link *old = l->before; old; old = old->before)
 		for (uint32_t k = 0; k < SIM_LANES && old->life != l->life; k++)
 			closed(s, old, k, 0);
+	if (l->life)
+		sim_cover_lost(&s->server[l->server]->core, &l->srv, true);
 	if (l->life)
 		srv_peer_anew(&s->server[l->server]->core, &l->srv);
 }
@@ -199,7 +209,7 @@ void sim_link_break_all(struct sim *s, struct sim_link *l)
 void sim_link_unlist(struct sim *s, struct sim_link *l)
 {
 	if (!l->dead[0])
-		srv_peer_lost(&s->server[l->server]->core, &l->srv);
+		lost_at_server(s, l);
 	list_del(&l->srv.link);
 }
 

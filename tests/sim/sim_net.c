@@ -88,16 +88,19 @@ bool sim_send(struct sim *s, struct sim_link *l, uint8_t dir, const struct frame
 
 void sim_give_back(struct sim *s, struct sim_msg *m)
 {
+	bool lives = !m->on->dead[m->dir == TO_SERVER];	/* else its memory is nobody's */
+
 	m->on->queued[m->dir]--;
 	if (!m->from)
 		return;
-	if (m->on->dead[m->dir == TO_SERVER])
-		;			/* its memory is nobody's */
-	else if (m->dir == TO_SERVER)
+	if (lives && m->dir == TO_SERVER) {
+		sim_cover_sent(m->seg);
 		ag_sent(&s->agent[m->on->agent]->core, &m->on->ag, m->seg, m->frame.length,
 			sim_clock(s, sim_agent_proc(m->on->agent)));
-	else
+	} else if (lives) {
+		sim_cover_result(m->seg);
 		srv_sent(&s->server[m->on->server]->core, m->seg);
+	}
 	m->from = NULL;
 	m->seg = NULL;
 }

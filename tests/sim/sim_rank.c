@@ -482,6 +482,12 @@ static void pieces_follow(struct sim *s, const struct sim_job *j, const struct s
 }
 
 /* The agent reads the descriptor of one chunk. */
+static void post_to(struct sim_agent *a, struct ag_tensor *t, const struct ag_post *p, mono_t now)
+{
+	sim_cover_given(t, p);
+	ag_post(&a->core, t, p, now);
+}
+
 static void piece_event(struct sim *s, const struct sim_event *e)
 {
 	struct sim_job *j = &s->job[e->c];
@@ -508,7 +514,7 @@ static void piece_event(struct sim *s, const struct sim_event *e)
 		sim_fail(s, "rank %u: tensor %u round %u chunk %u: %s", rank, k + 1, sub.round,
 			 chunk, err.text);
 	else
-		ag_post(&a->core, at->core, &post, s->now);
+		post_to(a, at->core, &post, s->now);
 }
 
 /* The agent reads the descriptor from the rank's ring. */
@@ -556,7 +562,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	if (fr_all_posted(ft) && r->again[k] != sub.round)
 		memset(result_of(s, j, agent, k, sub.round), 0xdd, j->tensor[k].geom.bytes);
 	if (ft->engines)
-		ag_post(&a->core, at->core, &post, sim_clock(s, sim_agent_proc(agent)));
+		post_to(a, at->core, &post, sim_clock(s, sim_agent_proc(agent)));
 	else if (!ft->left && fr_all_posted(ft)) {
 		fr_finish(&a->front, ft);
 		sim_round_done(s, j, agent, k, sub.round);

@@ -209,9 +209,11 @@ static void move_tensor(struct sim *s, uint32_t server, const struct sim_job *j,
 		any |= mine[c];
 	}
 	for (uint32_t p = 0; p < sj->tensor[k].n; p++)
-		if (sj->tensor[k].part[p].core && !sj->tensor[k].part[p].core->removed)
+		if (sj->tensor[k].part[p].core && !sj->tensor[k].part[p].core->removed) {
+			sim_cover_leave(sj->tensor[k].part[p].core, sj->tensor[k].part[p].leaving);
 			srv_tensor_leave(&v->core, sj->tensor[k].part[p].core,
 					 sj->tensor[k].part[p].leaving);
+		}
 	if (any)
 		add_part(s, server, j, k, mine, epoch, true);
 }
