@@ -122,7 +122,11 @@ help:
 
 # ---- the two commands --------------------------------------------------------
 
-# TEXT comes to the script by the environment, with whatever is in its name.
+# TEXT comes to the script by the environment, with whatever is in its name; make would expand the
+# `$x` of one that stands on its command line.
+ifdef TEXT
+override export TEXT := $(value TEXT)
+endif
 quickstart: deps
 	$(Q)$(MAKE) --no-print-directory build
 	$(Q)BUILD=$(BUILD) examples/quickstart.sh

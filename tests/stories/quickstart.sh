@@ -34,10 +34,10 @@ cp "$ROOT/examples/quickstart.sh" "$TMP/examples"
 cp "$TMP/short" "$TMP/-short"
 expect_status 1 env BUILD="$BUILD" TEXT=-short "$TMP/examples/quickstart.sh"
 expect_text "$TMP/err" 'charlm: -short: 10 bytes; a text has 4096'
-missing="$TMP/a \"missing\" \`text'"
+missing="$TMP/a \$x \"missing\" \`text'"
 expect_status 2 env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
 	make -C "$ROOT" -o deps quickstart BUILD="$BUILD" TEXT="$missing"
-expect_text "$TMP/err" 'cannot read .*/a "missing" `text.; give another text by TEXT=path'
+expect_text "$TMP/err" 'cannot read .*/a \$x "missing" `text.; give another text by TEXT=path'
 expect_status 1 "$BIN/tally" local --ranks 1 -- "$BIN/charlm" "$TMP/missing"
 expect_text "$TMP/err" 'missing'
 say 'a text that is too short, or not there, is refused'
