@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "common/base/parse.h"
-#include "common/base/utf8.h"
 #include "common/kern/kern.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
@@ -22,7 +21,8 @@ static const struct opt options[] = {
 	{ "listen", OPT_ENDPOINTS, OPT(listen), "0.0.0.0:7471", 0, 0, "HOST:PORT[@BITRATE]",
 	  "where agents connect; once per card; port 0: any" },
 	{ "shm-socket", OPT_STR, OPT(shm_socket), "auto", 0, 0, "PATH",
-	  "Unix socket for this machine's agent; auto: in $RUNTIME_DIRECTORY or /run/tally; none" },
+	  "Unix socket for this machine's agent, or none; auto: in $RUNTIME_DIRECTORY, /run/tally "
+	  "(which root makes), or tally in $XDG_RUNTIME_DIR" },
 	{ "memory", OPT_BYTES, OPT(memory_bytes), "0", 0, SERVER_MEMORY_MAX,
 	  "BYTES", "limit for result slots and windows, at least 32M; 0: half of the machine's" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
@@ -47,30 +47,6 @@ static const struct opt_program program = {
 	.count = ARRAY_SIZE(options),
 };
 
-/* "/run/tally/server-NAME.sock"; a name may have slashes, and is cut between characters. */
-static void auto_shm_path(struct server *s, const char *dir)
-{
-	char name[31];
-
-	snprintf(name, sizeof(name), "%.30s", s->name);
-	utf8_mend(name);
-	for (char *c = name; *c; c++)
-		*c = *c == '/' ? '-' : *c;
-	snprintf(s->shm_path, sizeof(s->shm_path), "%.60s/server-%s.sock", dir, name);
-}
-
-static void set_shm_path(struct server *s)
-{
-	const char *dir = opt_runtime_dir();
-
-	if (!strcmp(s->opt.shm_socket, "none"))
-		return;
-	if (strcmp(s->opt.shm_socket, "auto"))
-		snprintf(s->shm_path, sizeof(s->shm_path), "%s", s->opt.shm_socket);
-	else if (dir)
-		auto_shm_path(s, dir);
-}
-
 static int set_up(struct daemon *d, struct err *e)
 {
 	struct server *s = d->owner;
@@ -91,7 +67,6 @@ static int set_up(struct daemon *d, struct err *e)
 			       fmt_bytes(least, sizeof(least), SERVER_MEMORY_MIN));
 	s->name = d->name;
 	s->nengines = d->nengines;
-	set_shm_path(s);
 	s->memory_bytes = s->opt.memory_bytes ? s->opt.memory_bytes : host_memory_bytes() / 2;
 	list_init(&s->jobs);
 	list_init(&s->greetings);

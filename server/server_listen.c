@@ -20,6 +20,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/parse.h"
+#include "common/base/utf8.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/route.h"
@@ -27,6 +28,7 @@
 
 #define CROWD_TELL_MS	10000u
 #define WRONG_KEY_MS	5000u		/* as long as agents may take to hear what is new */
+#define SHM_PATHS	8u		/* that auto tries */
 
 struct greeting {
 	struct list link;
@@ -295,6 +297,69 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 	return 0;
 }
 
+static int listen_shm(struct server *s, struct err *e)
+{
+	int rc = listener_unix(s->loop, &s->listener[s->nlisteners], s->shm_path, 0600,
+			       on_accept, s, e);
+
+	s->nlisteners += rc == 0;
+	return rc;
+}
+
+/* "/run/tally/server-NAME.sock", the next ones with a number; a name may have slashes, and is
+ * cut between characters. */
+static int auto_path(struct server *s, const char *dir, uint32_t n, struct err *e)
+{
+	char name[31], number[12] = "";
+	int len;
+
+	snprintf(name, sizeof(name), "%.30s", s->name);
+	utf8_mend(name);
+	for (char *c = name; *c; c++)
+		*c = *c == '/' ? '-' : *c;
+	if (n)
+		snprintf(number, sizeof(number), ".%u", n);
+	len = snprintf(s->shm_path, sizeof(s->shm_path), "%s/server-%s%s.sock", dir, name, number);
+	if (len > (int)ADDR_LEN_MAX)
+		return err_set(e, TALLY_EINVAL, "a socket in %.100s has too long a path", dir);
+	return 0;
+}
+
+/* A server of that name may be here for another cluster: its path is left to it. */
+static int listen_auto(struct server *s, struct err *e)
+{
+	const char *dir = opt_runtime_dir();
+	int rc = TALLY_EBUSY;
+
+	if (!dir)
+		return err_set(e, TALLY_ENOENT,
+			       "no " RUNTIME_DIR " and no $XDG_RUNTIME_DIR to write to");
+	for (uint32_t n = 0; n < SHM_PATHS && rc == TALLY_EBUSY; n++) {
+		rc = auto_path(s, dir, n, e);
+		rc = rc ? rc : listen_shm(s, e);
+	}
+	return rc;
+}
+
+/* Nobody asked for the path of auto: without one an agent of this machine comes by TCP. */
+static int listen_here(struct server *s, struct err *e)
+{
+	struct err why;
+
+	if (!s->opt.shm_socket[0] || !strcmp(s->opt.shm_socket, "none"))
+		return 0;
+	if (strcmp(s->opt.shm_socket, "auto")) {
+		snprintf(s->shm_path, sizeof(s->shm_path), "%s", s->opt.shm_socket);
+		return listen_shm(s, e);
+	}
+	if (listen_auto(s, &why)) {
+		s->shm_path[0] = '\0';
+		log_warn("server %s has no shared memory with an agent of this machine, reason %s; "
+			 "give it --shm-socket PATH, or none", s->name, why.text);
+	}
+	return 0;
+}
+
 int sv_listen_start(struct server *s, struct err *e)
 {
 	int rc;
@@ -306,13 +371,9 @@ int sv_listen_start(struct server *s, struct err *e)
 		if (rc)
 			return rc;
 	}
-	if (s->shm_path[0]) {
-		rc = listener_unix(s->loop, &s->listener[s->nlisteners], s->shm_path, 0600,
-				   on_accept, s, e);
-		if (rc)
-			return rc;
-		s->nlisteners++;
-	}
+	rc = listen_here(s, e);
+	if (rc)
+		return rc;
 	return daemon_write_port(s->opt.port_file, s->addr[0].port, e);
 }
 

@@ -18,7 +18,7 @@
 
 static const struct opt options[] = {
 	DAEMON_OPTIONS,
-	{ "socket", OPT_STR, OPT(socket), "/run/tally/agent.sock", 0, 0, "PATH",
+	{ "socket", OPT_STR, OPT(socket), RUNTIME_DIR "/agent.sock", 0, 0, "PATH",
 	  "Unix socket where training processes attach" },
 	{ "rail", OPT_RAILS, OPT(rails), NULL, 0, 0, "ADDR[@BITRATE]",
 	  "address of a card to use, once per card (default: the one that leads to the "
@@ -106,6 +106,8 @@ static int start(struct daemon *d, struct err *e)
 	choose_cpus(a, cpus);
 	for (uint32_t i = 0; !rc && i < a->nengines; i++)
 		rc = ad_engine_start(a, i, cpus[i], e);
+	if (!rc && !strncmp(a->opt.socket, RUNTIME_DIR "/", strlen(RUNTIME_DIR "/")))
+		(void)opt_runtime_make();
 	rc = rc ? rc : ad_sessions_start(a, e);
 	rc = rc ? rc : ad_io_start(a, e);
 	if (rc)

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/parse.h"
@@ -509,11 +510,31 @@ enum opt_outcome opt_parse(const struct opt_program *p, int argc, char **argv, v
 	return OPT_EXIT_OK;
 }
 
+/* ---- where sockets are ---- */
+
+static bool dir_make(const char *path, mode_t mode)
+{
+	if (mkdir(path, mode) == 0)
+		(void)chmod(path, mode);	/* what the umask took away */
+	return access(path, W_OK | X_OK) == 0;
+}
+
+bool opt_runtime_make(void)
+{
+	return dir_make(RUNTIME_DIR, 0755);
+}
+
 const char *opt_runtime_dir(void)
 {
-	const char *dir = getenv("RUNTIME_DIRECTORY");
+	static char own[4096];
+	const char *dir = getenv("RUNTIME_DIRECTORY"), *user = getenv("XDG_RUNTIME_DIR");
 
 	if (dir && dir[0])
 		return dir;
-	return access("/run/tally", W_OK) ? NULL : "/run/tally";
+	if (opt_runtime_make())
+		return RUNTIME_DIR;
+	if (!user || user[0] != '/' ||
+	    (size_t)snprintf(own, sizeof(own), "%s/tally", user) >= sizeof(own))
+		return NULL;
+	return dir_make(own, 0700) ? own : NULL;
 }

@@ -61,8 +61,13 @@ enum opt_outcome { OPT_RUN, OPT_CHECK, OPT_EXIT_OK, OPT_EXIT_USAGE };
 enum opt_outcome opt_parse(const struct opt_program *p, int argc, char **argv, void *fields,
 			   FILE *out, FILE *errout);
 
-/* Where daemons keep their sockets: $RUNTIME_DIRECTORY (systemd's), else /run/tally
- * if it is there and ours to write to, else NULL. */
+#define RUNTIME_DIR "/run/tally"
+
+/* Where daemons keep their sockets: $RUNTIME_DIRECTORY (systemd's), else RUNTIME_DIR, else
+ * tally below $XDG_RUNTIME_DIR, of which the first is taken that is ours to write to; NULL: none.
+ * What is missing is made where it may be. */
 const char *opt_runtime_dir(void);
+/* Makes RUNTIME_DIR where it is missing; true: it is there, and ours to write to. */
+bool opt_runtime_make(void);
 
 #endif
