@@ -221,6 +221,11 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 	struct rx *r = &ep->rx;
 	int fd = none ? -1 : r->fd;
 
+	if (!ep->ops->by_reference) {
+		ep_kill(ep, CLOSE_BAD_FRAME, "a %s does not go over %s", frame_type_name(f->type),
+			ep->ops->name);
+		return;
+	}
 	if ((fd < 0 && !none) || f->type != FRAME_SLAB) {
 		ep_kill(ep, CLOSE_BAD_FRAME, "a %s came without %s", frame_type_name(f->type),
 			f->type == FRAME_SLAB ? "its descriptor" : "being asked for");

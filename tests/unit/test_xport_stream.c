@@ -386,6 +386,22 @@ START_TEST(slabs_do_not_go_over_tcp)
 }
 END_TEST
 
+/* One that is taken back has no descriptor that could be missed.  _i: its type. */
+START_TEST(frames_about_slabs_end_a_tcp_link)
+{
+	struct rig r;
+	int sock;
+
+	ck_assert(rig_open(&r, 0));
+	sock = raw_peer(&r);
+	raw_frame(sock, &(struct frame){ .type = (uint8_t)_i });
+	UNTIL(&r, r.b.closes == 1);
+	ck_assert_int_eq(r.b.why, CLOSE_BAD_FRAME);
+	close(sock);
+	rig_close(&r);
+}
+END_TEST
+
 START_TEST(stray_descriptors_close_the_link_and_leak_nothing)
 {
 	int before = open_fds(), fd, sock;
@@ -418,6 +434,7 @@ static void add(TCase *t)
 	tcase_add_test(t, slabs_have_bounds);
 	tcase_add_test(t, slabs_unsent_at_close_leak_nothing);
 	tcase_add_test(t, slabs_do_not_go_over_tcp);
+	tcase_add_loop_test(t, frames_about_slabs_end_a_tcp_link, FRAME_SLAB, FRAME_QP + 1);
 	tcase_add_test(t, stray_descriptors_close_the_link_and_leak_nothing);
 	tcase_add_test(t, pongs_do_not_break_frames);
 	tcase_add_test(t, frames_that_wait_go_with_one_call_or_as_few_as_asked_for);
