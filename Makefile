@@ -51,7 +51,10 @@ LDFLAGS_ALL := -pthread $(SANFLAGS) $(LDFLAGS)
 
 # ---- what is built from what -------------------------------------------------
 
-COMMON_SRC := $(wildcard common/*/*.c) $(wildcard proto/*.c)
+# Sums have vector code for x86-64; other processors are left to the plain C.
+X86_64 := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
+COMMON_SRC := $(filter-out $(if $(X86_64),,%_avx2.c %_avx512.c),$(wildcard common/*/*.c)) \
+	$(wildcard proto/*.c)
 SCHED_SRC  := $(wildcard scheduler/*.c)
 SERVER_SRC := $(wildcard server/*.c)
 AGENT_SRC  := $(wildcard worker-agent/*.c)

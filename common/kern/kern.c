@@ -11,10 +11,12 @@
  * that maps the result) is near, and segments fit in the cache.  Where neither is
  * so, kern_sum_cold() is for.
  */
-#include <cpuid.h>
 #include "common/kern/kern.h"
 #include "common/kern/impl.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <string.h>
 
 #define DIV_BLOCK	4096u		/* elements: 32 KiB at most, inside any L2 */
@@ -23,16 +25,22 @@
 
 static kern_fn *const *const tables[KERN_LEVELS] = {
 	[KERN_C] = kern_table_c,
+#ifdef __x86_64__
 	[KERN_AVX2] = kern_table_avx2,
 	[KERN_AVX512] = kern_table_avx512,
+#endif
 };
 
 static kern_fn *const *const cold_tables[KERN_LEVELS] = {
+#ifdef __x86_64__
 	[KERN_AVX2] = kern_cold_avx2,
 	[KERN_AVX512] = kern_cold_avx512,
+#endif
 };
 
 static enum kern_level level = KERN_C;
+
+#ifdef __x86_64__
 
 /* clang 14's __builtin_cpu_supports() does not know it. */
 static bool has_f16c(void)
@@ -59,6 +67,15 @@ bool kern_level_usable(enum kern_level l)
 	}
 	return false;
 }
+
+#else
+
+bool kern_level_usable(enum kern_level l)
+{
+	return l == KERN_C;
+}
+
+#endif
 
 const char *kern_level_name(enum kern_level l)
 {
