@@ -34,11 +34,11 @@ static inline bool send_with_fds(int sock, const uint8_t *data, size_t len, uint
 	} ctl = { 0 };
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)data, .iov_len = len };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
-	int fds[SENT_FDS_MAX], null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int fds[SENT_FDS_MAX], null = nfds ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
 	struct cmsghdr *c;
 	ssize_t n;
 
-	ASSERT(nfds <= SENT_FDS_MAX && null >= 0);
+	ASSERT(nfds <= SENT_FDS_MAX && (null >= 0 || !nfds));
 	for (uint32_t i = 0; i < nfds; i++)
 		fds[i] = null;
 	if (nfds) {
@@ -51,7 +51,8 @@ static inline bool send_with_fds(int sock, const uint8_t *data, size_t len, uint
 		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
 	}
 	n = sendmsg(sock, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
-	close(null);
+	if (nfds)
+		close(null);
 	return n == (ssize_t)len;
 }
 

@@ -3,13 +3,15 @@
  * seeds TARGET DIRECTORY: what a fuzz target may begin with, as files.
  *
  * Messages of every type for those that read messages, made from the codec's own table: a
- * fuzzer finds few of them by itself in the seconds that it has.  Noise that is long enough
- * for those whose input is a list of steps.  Nothing for all others.
+ * fuzzer finds few of them by itself in the seconds that it has.  Links that come up, in each
+ * of fuzz_xport's modes.  Noise that is long enough for those whose input is a list of steps.
+ * Nothing for all others.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #pragma GCC diagnostic ignored "-Wunused-function"	/* a test's, too */
+#include "proto/frame.h"
 #include "tests/unit/msg_make.h"
 
 #define SEED_BYTES_MAX	4096u		/* as long as a fuzzer makes its own */
@@ -122,6 +124,118 @@ static void noise(void)
 	}
 }
 
+/* ---- fuzz_xport: what its first byte says ---- */
+
+#define MODES		256u
+#define MODE_SHM	1u
+#define MODE_REFUSE	4u
+#define MODE_ANSWER	8u
+#define MODE_CONNECT	16u
+#define MODE_HELLO_FIRST 32u
+#define MODE_CARD	64u
+#define MODE_FDS	128u
+#define STEPS		4u
+
+static void put_frame(struct seed *s, const struct frame *f)
+{
+	uint8_t head[FRAME_BYTES];
+
+	frame_encode(f, head);
+	put(s, head, sizeof(head));
+}
+
+static void put_first(struct seed *s, uint32_t mode)
+{
+	struct frame f = { .aux = FRAME_VERSION };
+
+	f.type = mode & MODE_CONNECT ? FRAME_WELCOME : FRAME_HELLO;
+	if (mode & MODE_REFUSE)		/* the wrong one, too */
+		f.type = mode & MODE_ANSWER ? FRAME_PROBE : FRAME_REFUSED;
+	if (mode & (MODE_CONNECT | MODE_HELLO_FIRST))
+		put_frame(s, &f);
+}
+
+/* A slab is shown, or taken back, where there are any; all types but the transport's follow. */
+static void link_frames(struct seed *s, uint32_t mode)
+{
+	static const uint8_t payload[100];
+	struct frame f = { .type = FRAME_SLAB, .rslot = mode & MODE_FDS ? 4096 : 0 };
+
+	put_first(s, mode);
+	if (mode & MODE_SHM)
+		put_frame(s, &f);
+	for (uint8_t type = FRAME_WELCOME + 1; type < FRAME_TYPE_END; type++) {
+		f = (struct frame){ .type = type, .length = sizeof(payload) };
+		if (type == FRAME_SLAB || type == FRAME_QP)
+			continue;
+		if (frame_has_payload(&f) && mode & MODE_SHM)
+			f.flags = FRAME_BYREF;
+		put_frame(s, &f);
+		if (frame_has_payload(&f))
+			put(s, payload, sizeof(payload));
+	}
+}
+
+/* A step of fuzz_xport's with a card: what it is, and the bytes that it makes a frame of. */
+static void put_step(struct seed *s, uint8_t what, uint8_t more, uint8_t fills, struct rng *rng)
+{
+	uint8_t step[1 + FRAME_BYTES], *p = step + 1;
+
+	for (uint32_t k = 0; k < sizeof(step); k++)
+		step[k] = (uint8_t)rng_u64(rng);
+	step[0] = (uint8_t)(8 * more + what);
+	p[0] = 1 + p[0] % 5;		/* MTU of a queue pair */
+	p[3] = p[24] = 0;		/* job, slab */
+	p[4] &= 0xfe;			/* a queue pair that can be joined */
+	p[13] = p[18] = p[23] = 1;	/* its buffers; length, slot as they are there */
+	p[26] = 0;			/* where in the slab */
+	p[27] = fills != 1;		/* aux: 1 for what is answered */
+	p[28] = fills ? 1 : 2;		/* a slab is taken back, or shown */
+	p[30] |= 0x80;			/* and large */
+	put(s, step, what < 7 ? sizeof(step) : 1);
+}
+
+/* The queue pairs are joined; memory is shown both ways, written to, and taken back. */
+static void card_steps(struct seed *s, bool connects, struct rng *rng)
+{
+	enum { SAY_QP = 0, SAY_SLAB = 1, SAY = 3, CARD = 5, OWN = 7, HIDE = 0, SEND = 3 };
+
+	put_step(s, SAY_QP, connects ? QP_OFFER : QP_ANSWER, 0, rng);
+	if (connects)
+		put_step(s, SAY_QP, QP_READY, 0, rng);
+	put_step(s, SAY_SLAB, 0, 0, rng);
+	put_step(s, OWN, SEND, 0, rng);
+	put_step(s, CARD, FRAME_PUSH, 0, rng);
+	put_step(s, CARD, FRAME_PROBE, 0, rng);
+	put_step(s, SAY, FRAME_OFFER, 0, rng);
+	put_step(s, SAY_SLAB, 0, 2, rng);
+	put_step(s, OWN, HIDE, 0, rng);
+	put_step(s, SAY_SLAB, 0, 1, rng);
+	for (uint32_t i = 0; i < STEPS; i++)
+		put_step(s, (uint8_t)(rng_u64(rng) % 8), (uint8_t)(rng_u64(rng) % 32), i % 3, rng);
+}
+
+static void links(void)
+{
+	static const uint8_t pieces[] = { 0, 4, 255 };
+	struct rng rng = { 2 };
+	struct seed s;
+
+	for (uint32_t mode = 0; mode < MODES; mode++) {
+		s.used = 0;
+		put(&s, (uint8_t[]){ (uint8_t)mode, mode & MODE_FDS ? 255 : pieces[mode % 3], 0 },
+		    3);
+		if ((mode & (MODE_CARD | MODE_CONNECT | MODE_HELLO_FIRST)) ==
+		    (MODE_CARD | MODE_HELLO_FIRST))
+			put_frame(&s, &(struct frame){ .type = FRAME_HELLO, .offset = HELLO_RDMA });
+		if (mode & MODE_CARD)
+			card_steps(&s, mode & MODE_CONNECT, &rng);
+		else
+			link_frames(&s, mode);
+		save(&s, mode, 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *target = argc == 3 ? argv[1] : "";
@@ -135,6 +249,8 @@ int main(int argc, char **argv)
 		messages(for_ctl);
 	else if (!strcmp(target, "fuzz_conn"))
 		messages(for_conn);
+	else if (!strcmp(target, "fuzz_xport"))
+		links();
 	else if (!strcmp(target, "fuzz_ring") || !strcmp(target, "fuzz_mark"))
 		noise();
 	return 0;
