@@ -247,7 +247,7 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 static void take_data(struct xport_ep *ep, const struct frame *f)
 {
 	const struct xport_cb *cb = ep->g->cb;
-	bool byref = (f->flags & (FRAME_BYREF | FRAME_NODATA)) == FRAME_BYREF;
+	bool byref = f->flags & FRAME_BYREF;
 
 	if ((byref && !ep->ops->by_reference) || (frame_has_payload(f) && ep->ops->by_reference)) {
 		ep_kill(ep, CLOSE_BAD_FRAME, "a %s by %s does not go over %s",
@@ -256,7 +256,7 @@ static void take_data(struct xport_ep *ep, const struct frame *f)
 		ep->rx.f = *f;
 		ep->rx.left = f->length;
 		ep->rx.dst = cb->place ? cb->place(ep->g->ctx, ep, f) : NULL;
-	} else if (byref && f->length > 0) {
+	} else if (byref && !(f->flags & FRAME_NODATA) && f->length > 0) {
 		const void *data = cb->resolve ? cb->resolve(ep->g->ctx, ep, f) : NULL;
 
 		if (data && ep_live(ep))

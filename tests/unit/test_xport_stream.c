@@ -402,6 +402,28 @@ START_TEST(frames_about_slabs_end_a_tcp_link)
 }
 END_TEST
 
+/* _i: with data somewhere, or with none. */
+START_TEST(frames_by_reference_end_a_tcp_link)
+{
+	struct frame f = { .type = FRAME_PUSH, .flags = FRAME_BYREF };
+	struct rig r;
+	int sock;
+
+	ck_assert(rig_open(&r, 0));
+	sock = raw_peer(&r);
+	if (_i)
+		f.flags |= FRAME_NODATA;
+	else
+		f.length = 4096;
+	raw_frame(sock, &f);
+	UNTIL(&r, r.b.closes == 1);
+	ck_assert_int_eq(r.b.why, CLOSE_BAD_FRAME);
+	ck_assert_uint_eq(r.b.got, 0);
+	close(sock);
+	rig_close(&r);
+}
+END_TEST
+
 START_TEST(stray_descriptors_close_the_link_and_leak_nothing)
 {
 	int before = open_fds(), fd, sock;
@@ -435,6 +457,7 @@ static void add(TCase *t)
 	tcase_add_test(t, slabs_unsent_at_close_leak_nothing);
 	tcase_add_test(t, slabs_do_not_go_over_tcp);
 	tcase_add_loop_test(t, frames_about_slabs_end_a_tcp_link, FRAME_SLAB, FRAME_QP + 1);
+	tcase_add_loop_test(t, frames_by_reference_end_a_tcp_link, 0, 2);
 	tcase_add_test(t, stray_descriptors_close_the_link_and_leak_nothing);
 	tcase_add_test(t, pongs_do_not_break_frames);
 	tcase_add_test(t, frames_that_wait_go_with_one_call_or_as_few_as_asked_for);
