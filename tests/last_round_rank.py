@@ -4,16 +4,15 @@
 
 	last_round_rank.py TENSORS SIZE PAUSE_S
 
-Trains until the job is over, PAUSE_S between two tensors of a step, and says of each tensor
-which round's sum was the last that it was given, and how often it has begun one: "last 7 7 8
-..., begun 9".
+Trains until the job is over, PAUSE_S between two tensors of a step, holds each sum to its
+reference bits (inputs.py), and says of each tensor which round's sum was the last that it was
+given, and how often it has begun one: "last 7 7 8 ..., begun 9".
 """
 import sys
 import time
 
-import numpy as np
-
 import tally
+from inputs import Inputs, machines
 
 
 def main():
@@ -21,6 +20,8 @@ def main():
     s = tally.Session(timeout=30)
     handles = s.declare_all([(f"t{k}", size) for k in range(tensors)])
     arrays = [s.empty(size) for _ in handles]
+    inputs = [Inputs(tensor=k) for k in range(tensors)]
+    where = machines(s.world_size)
     last = [0] * tensors
     number = 0
     error = None
@@ -29,7 +30,7 @@ def main():
         number += 1
         tickets = []
         for k, (handle, array) in enumerate(zip(handles, arrays)):
-            array[:] = (s.rank + 1) * (number % 50 + 1) + k
+            inputs[k].fill(array, s.rank, number)
             try:
                 tickets.append(handle.push_pull(array))
             except tally.TallyError as e:
@@ -42,9 +43,9 @@ def main():
             except tally.TallyError as e:
                 error = e
                 continue
-            want = sum((r + 1) * (number % 50 + 1) + k for r in range(s.world_size))
-            if not (result == want).all():
-                print("WRONG round", number, "tensor", k, result[0], "instead of", want)
+            wrong = inputs[k].wrong(result, range(s.world_size), where, number)
+            if len(wrong):
+                print("WRONG round", number, "tensor", k, len(wrong), "elements, first", wrong[0])
                 sys.exit(3)
             last[k] = number
         if number % 5 == 0:

@@ -134,11 +134,7 @@ calls()
 
 	shift
 	for a; do
-		: > "$TMP/$job.$r.count"
-		start_daemon "$job.$r" env TALLY_JOB="$job" TALLY_RANK=$r TALLY_WORLD_SIZE=$# \
-			TALLY_SOCKET="$TMP/$a.sock" TROUBLE_COUNT="$TMP/$job.$r.count" \
-			"$PYTHON" "$ROOT/tests/restart_rank.py" "$TMP/$job.stop"
-		(( ++r ))
+		start_program restart_rank.py "$job" $(( r++ )) $# "$a" "$TMP/$job.stop"
 	done
 	wait_until 30 "$job trains" has_rounds "$job.0" 3
 }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A process is killed at any moment of a round, or an agent, alone or with a server: all others
-# have the sums of the same rounds, tensor by tensor, and none has one that another lacks.
+# have the sums of the same rounds, tensor by tensor, with the promised bits, and none has one that
+# another lacks.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
@@ -19,9 +20,7 @@ ranks()
 	local r
 
 	for r in 0 1 2 3 4; do
-		start_daemon "$1.$r" env TALLY_JOB="$1" TALLY_RANK=$r TALLY_WORLD_SIZE=5 \
-			TALLY_SOCKET="$TMP/a$(( r / 2 )).sock" \
-			"$PYTHON" "$ROOT/tests/last_round_rank.py" 6 "$2" "$3"
+		start_program last_round_rank.py "$1" $r 5 a$(( r / 2 )) 6 "$2" "$3"
 	done
 }
 killed=0 apart=0
@@ -49,7 +48,7 @@ kill_one()
 	[ "$(tr ' ' '\n' <<< "${first#last }" | sort -u | wc -l)" = 1 ] || apart=$(( apart + 1 ))
 	killed=$(( killed + 1 ))
 }
-while go_on 15; do
+while go_on 14; do
 	kill_one "large$killed" 400000 0 4 $(( RANDOM % 100 ))
 	kill_one "small$killed" 1000 0.001 3 $(( RANDOM % 30 ))
 	kill_one "half$killed" 100000 0.005 $(( 3 + killed % 2 )) $(( RANDOM % 60 ))
