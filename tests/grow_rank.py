@@ -8,8 +8,10 @@ Steps of TENSORS rounds each; from step GROW_FROM on all call grow() behind each
 the file GROW_GATE is there; with a number in it, as long as the step is below that.  Who comes
 in is given the step and the parameters by rank 0.  Step GROW_FROM itself waits for the file
 GROW_LOST, if that is said: who is to be lost before it is by then.
-A line for each step: the world of each tensor's result and a hash of its bits, and a hash of
-the parameters.  grow_rank.c does the same in C, and their lines can be compared.
+Each result has to be of one world, whole, as its marks name it, and have the bits of that world's
+sum in the promised order.  A line for each step: the world of each tensor's result and a hash of
+its bits, and a hash of the parameters.  grow_rank.c says the same in C, and their lines can be
+compared.
 """
 import os
 import sys
@@ -18,8 +20,10 @@ import time
 import numpy as np
 
 import tally
+from inputs import added, machines
 
 PAGE = 1024  # elements of 4 bytes
+LENGTH = 1000  # elements, then the same again, but for the marks
 PARAMS = 5000
 
 
@@ -32,11 +36,30 @@ def hash_of(array):
     return int((bits * (2 * np.arange(len(bits), dtype=np.uint64) + 1)).sum(dtype=np.uint64))
 
 
+def numbers(rank, tensor, step):
+    i = np.arange(LENGTH, dtype=np.int64)
+    whole = (rank * 7919 + tensor * 104729 + i * 31 + step * 17) % 1000
+    return whole.astype(np.float32) / np.float32(3)
+
+
 def fill(array, rank, tensor, step):
-    i = np.arange(len(array), dtype=np.int64)
-    numbers = (rank * 7919 + tensor * 104729 + i * 31 + step * 17) % 1000
-    np.divide(numbers.astype(np.float32), np.float32(3), out=array)
+    array[:] = np.resize(numbers(rank, tensor, step), len(array))
     array[::PAGE] = float(1 << rank)
+
+
+def check(array, where, tensor, step):
+    """The world that the result is of; ends where it is no such world's sum."""
+    world = array[0].astype(int)
+    ranks = [r for r in range(len(where)) if world >> r & 1]
+    wrong = [0]
+    if ranks:
+        want = np.resize(added({r: numbers(r, tensor, step) for r in ranks}, where), len(array))
+        want[::PAGE] = world
+        wrong = np.flatnonzero(array.view(np.uint32) != want.view(np.uint32))
+    if len(wrong):
+        print(f"WRONG step {step} of {ranks}: {len(wrong)} elements from {wrong[0]} on", flush=True)
+        sys.exit(3)
+    return world
 
 
 def is_open(step):
@@ -58,6 +81,7 @@ def main():
     clock = s.declare("step", 1, "int64")
     arrays = [s.empty(size_of(k)) for k in range(tensors)]
     params, now = s.empty(PARAMS), s.empty(1, "int64")
+    where = machines(s.world_size)
 
     def catch_up():
         handles[-1].broadcast(params, params, root=0).wait(60)
@@ -78,9 +102,8 @@ def main():
         for ticket in tickets:
             ticket.wait(60)
         longest = max(longest, time.monotonic() - start)
-        for array in arrays:
-            row.append(f"{int(array[0]):x}:{hash_of(array):x}")
-            assert (array[::PAGE] == array[0]).all()
+        for k, array in enumerate(arrays):
+            row.append(f"{check(array, where, k, step):x}:{hash_of(array):x}")
         params += arrays[0][:PARAMS]
         print("step", step, *row, flush=True)
         print("params", step, f"{hash_of(params):x}", flush=True)

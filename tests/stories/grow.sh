@@ -25,8 +25,10 @@ NOT_TO=65			# nor are they done when the gate is shut late
 # start_grow NAME JOB RANK WORLD AGENT PROGRAM...
 start_grow()
 {
+	runs_on "$2" "$3" "$5"
 	start_daemon "$1" env TALLY_JOB="$2" TALLY_RANK="$3" TALLY_WORLD_SIZE="$4" \
-		TALLY_SOCKET="$TMP/$5.sock" GROW_GATE="$TMP/$2.gate" GROW_LOST="$TMP/$2.go" \
+		TALLY_SOCKET="$TMP/$5.sock" TROUBLE_MACHINES="$TMP/$2.machines" \
+		GROW_GATE="$TMP/$2.gate" GROW_LOST="$TMP/$2.go" \
 		"${@:6}"
 }
 py() { start_grow "$1" "$2" "$3" "$4" "$5" "$PYTHON" "$ROOT/tests/grow_rank.py" "${@:6}"; }

@@ -12,8 +12,10 @@ STEPS=400 GROW_FROM=1
 # grow NAME RANK AGENT: a rank of the job, or another process in its place.
 grow()
 {
+	runs_on job "$2" "$3"
 	start_daemon "$1" env TALLY_JOB=job TALLY_RANK="$2" TALLY_WORLD_SIZE=4 \
-		TALLY_SOCKET="$TMP/$3.sock" GROW_GATE="$TMP/gate" \
+		TALLY_SOCKET="$TMP/$3.sock" TROUBLE_MACHINES="$TMP/job.machines" \
+		GROW_GATE="$TMP/gate" \
 		"$PYTHON" "$ROOT/tests/grow_rank.py" 4 $STEPS 0.02 $GROW_FROM
 }
 job_says() { tally jobs 2>/dev/null | grep -Eq "(^| )$1 .*$2"; }

@@ -14,8 +14,10 @@ NOT_TO=100			# before the first one has heard
 # grow NAME RANK AGENT: a rank of the job, or another process in its place.
 grow()
 {
+	runs_on job "$2" "$3"
 	start_daemon "$1" env TALLY_JOB=job TALLY_RANK="$2" TALLY_WORLD_SIZE=2 \
-		TALLY_SOCKET="$TMP/$3.sock" GROW_GATE="$TMP/gate" GROW_LOST="$TMP/job.go" \
+		TALLY_SOCKET="$TMP/$3.sock" TROUBLE_MACHINES="$TMP/job.machines" \
+		GROW_GATE="$TMP/gate" GROW_LOST="$TMP/job.go" \
 		"$PYTHON" "$ROOT/tests/grow_rank.py" 2 $STEPS 0.03 $FROM
 }
 says() { grep -Ec -- "$2" "$TMP/$1.log"; }

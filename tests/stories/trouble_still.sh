@@ -69,8 +69,10 @@ say 'the scheduler: nobody is lost, and there is no epoch'
 # grow NAME RANK: a process of the job.
 grow()
 {
+	runs_on job "$2" "a$2"
 	start_daemon "$1" env TALLY_JOB=job TALLY_RANK="$2" TALLY_WORLD_SIZE=3 \
-		TALLY_SOCKET="$TMP/a$2.sock" GROW_GATE="$TMP/gate" GROW_LOST="$TMP/job.go" \
+		TALLY_SOCKET="$TMP/a$2.sock" TROUBLE_MACHINES="$TMP/job.machines" \
+		GROW_GATE="$TMP/gate" GROW_LOST="$TMP/job.go" \
 		"$PYTHON" "$ROOT/tests/grow_rank.py" 2 60 0.03 20
 }
 lines_from() { grep '^step\|^params' "$TMP/$1.log" | awk -v from="$2" '$2 >= from'; }
