@@ -13,8 +13,19 @@ start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
 train_more calm.0 1 20
 
 LOST='EWORKERLOST rank 3 on machine a1 is gone'
+used=0
+# The server's, as its heartbeat says.
+memory_used()
+{
+	"$BIN/tally" nodes --json | grep -A 30 '"name": *"s0"' |
+		sed -n '/"memory_used_bytes"/{s/[^0-9]//gp;q}'
+}
+uses_as_before() { [ "$(memory_used)" = "$used" ]; }
+uses_more() { (( $(memory_used) > used )); }
 
 # ---- killed with work in flight: every kind of call hears it ----
+wait_until 10 'the server tells of its memory' uses_more
+used=$(memory_used)
 start_rank job 0 5 a0 declare:w:300000 barrier:30 submit:w wait:60
 start_rank job 1 5 a0 declare:w:300000 barrier:30 barrier:60
 start_rank job 2 5 a1 declare:w:300000 barrier:30 declare:late:5
@@ -22,8 +33,10 @@ start_rank job 3 5 a1 declare:w:300000 barrier:30 submit:w say:flying pause
 start_rank job 4 5 a1 declare:w:300000 barrier:30 "train:w:$TMP/never"
 wait_line 20 job.3 '^flying'
 for r in 0 1 2 4; do wait_line 10 job.$r '^done barrier:30'; done
+wait_until 10 'the server has more memory in use' uses_more
 kill_now job.3 KILL
 for r in 0 1 2 4; do expect_error 20 job.$r "$LOST"; done
+wait_until 10 'the server has as much memory as before' uses_as_before
 say 'killed with work in flight: wait, barrier, declare and push_pull all name it'
 
 start_rank job 0 2 a0 declare:w:300000 rounds:w:5
