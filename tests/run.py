@@ -34,7 +34,7 @@ CHECKS = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.
 SKIPPED = 77
 NEEDS_ROOT = re.compile(r"\broot\b")
 FIRST_LINES = 12
-OUTPUT_LINES = 80
+OUTPUT_LINES = 210     # the end of a simulator transcript fits
 
 running = set()
 lock = threading.Lock()
@@ -140,7 +140,7 @@ def word(total):
 def show(result):
     program, took, total, why, text = result
     name = os.path.basename(shlex.split(program)[0])
-    if name == "run.sh":
+    if name in ("run.sh", "sim_run.sh"):
         name = os.path.basename(shlex.split(program)[1])
     detail = f"{total[0]} passed" + (f", {total[1]} failed" if total[1] else "")
     if total[2]:

@@ -36,7 +36,8 @@ for kind in "${kinds[@]}"; do
 		done ;;
 	sim) sources=(tests/sim/*.c)
 		[ ${#sources[@]} -eq 0 ] ||
-			programs+=("$BUILD/tests/sim" "$BUILD/tests/sim --fresh --seeds 300") ;;
+			programs+=("tests/sim_run.sh $BUILD/tests/sim"
+				"tests/sim_run.sh $BUILD/tests/sim --fresh --seeds 300") ;;
 	lint) programs+=(tests/lint.py) ;;
 	fuzz) for f in tests/fuzz/fuzz_*.c; do
 			target=$BUILD/fuzz/$(basename "$f" .c)
