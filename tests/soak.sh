@@ -28,7 +28,9 @@ KEPT_KIB=$(( 8 << 10 ))		# they may have so much more at the end than when they 
 SCHEDULER_KIB=$(( 2 << 10 ))		# and the scheduler
 RSS_KIB=$(( 16 << 10 ))		# others so much more than one had when it was first well
 declare -A HOW DUE DID		# of a server: what is wrong with it, and until when
-declare -A FDS			# of daemons: at the start
+STAY=(three.0 two.0)		# ranks that live through all: KEPT_KIB, too
+declare -A FDS			# of daemons: at the start; of ranks: when it was first well
+declare -A MEMFDS		# of ranks: then
 declare -A RSS SEEN		# the most that one had when warm, or first well; this one was
 declare -A LOST			# ranks of the job "less": when another process comes for them
 
@@ -314,6 +316,7 @@ memory_is_kept()		# NAME
 
 	# With one look before it was warm, a cold one, as in short runs, the others' bound.
 	! is_kept "$1" || (( ${SEEN[$1]:-0} < 2 )) || most=$KEPT_KIB
+	[ -z "${MEMFDS[$1]:-}" ] || most=$KEPT_KIB
 	[ "$1" != scheduler ] || most=$SCHEDULER_KIB
 	now=$(rss_of "$1")
 	(( now <= ${RSS[$1]:-$now} + most )) ||
@@ -377,6 +380,9 @@ job_start three a0 a1 a2
 job_start two a0 a1
 for r in 0 1 2 3; do less_start $r; done
 well
+for r in "${STAY[@]}"; do
+	FDS[$r]=$(fds_of "$r") MEMFDS[$r]=$(memfds_of "$r") RSS[$r]=$(rss_of "$r")
+done
 
 until (( $(elapsed) >= DURATION * 1000 )); do
 	spell=$(( $(now_ms) + SPELL_MS ))
@@ -393,8 +399,12 @@ until (( $(elapsed) >= DURATION * 1000 )); do
 	well
 done
 
-for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}"; do
+for r in scheduler "${AGENTS[@]}" "${SERVERS[@]}" "${STAY[@]}"; do
 	memory_is_kept "$r"
+done
+for r in "${STAY[@]}"; do
+	wait_until 10 "$r has no more than ${MEMFDS[$r]} memfds" memfds_are "$r" "${MEMFDS[$r]}"
+	wait_until 10 "$r has no more than ${FDS[$r]} descriptors" fds_are "$r" "${FDS[$r]}"
 done
 touch "$TMP"/{three,two,less}.stop
 for rank in three.0 three.1 three.2 two.0 two.1 less.{0,1,2,3}; do expect_end 60 $rank 0; done
