@@ -147,6 +147,32 @@ START_TEST(full_pipe_drops_counts_and_later_tells)
 }
 END_TEST
 
+/* What its lines go to is on a disk without room. */
+START_TEST(full_disk_drops_counts_and_later_tells)
+{
+	int full[2] = { open("/dev/null", O_RDONLY), open("/dev/full", O_WRONLY) };
+	uint64_t before = log_dropped();
+
+	ck_assert_int_ge(full[1], 0);
+	redirect(full);
+	log_init("t", LOG_INFO);
+	for (int i = 0; i < 3; i++) {
+		errno = ENOENT;
+		log_info("unheard");
+		ck_assert_int_eq(errno, ENOENT);
+	}
+	restore();
+	ck_assert_uint_eq(log_dropped() - before, 3);
+	redirect_pipe();
+	log_init("t", LOG_INFO);
+	log_info("room again");
+	read_all();
+	restore();
+	ck_assert_ptr_nonnull(strstr(text, "log lines dropped, count 3\n"));
+	ck_assert_ptr_nonnull(strstr(text, "room again\n"));
+}
+END_TEST
+
 /* It cannot be reopened, so it blocks whoever writes to it when it is full. */
 START_TEST(full_pipe_of_another_user_does_not_block)
 {
@@ -282,6 +308,7 @@ int main(void)
 	tcase_add_test(c, text_of_a_peer_cannot_make_lines_of_its_own);
 	tcase_add_test(c, long_line_is_cut_and_stays_one_line);
 	tcase_add_test(c, full_pipe_drops_counts_and_later_tells);
+	tcase_add_test(c, full_disk_drops_counts_and_later_tells);
 	tcase_add_test(c, full_pipe_of_another_user_does_not_block);
 	tcase_add_test(c, under_the_journal_lines_carry_a_priority);
 	tcase_add_test(c, full_journal_socket_does_not_block);

@@ -2,7 +2,9 @@
 /*
  * test_sched_state.c - the scheduler's state directory on a real file system.
  */
+/* LIBS: -Wl,--wrap=fsync */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +16,18 @@
 #include "scheduler/state.h"
 
 static char dir[64], path[128];
+static uint32_t sync_fails_at;		/* the n-th from now on, 1 being the next; 0: none */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	if (!sync_fails_at || --sync_fails_at)
+		return __real_fsync(fd);
+	errno = EIO;
+	return -1;
+}
 
 static void setup(void)
 {
@@ -232,6 +246,38 @@ START_TEST(failed_save_keeps_what_was_durable)
 }
 END_TEST
 
+/* The copy's, its directory's, and the same of the file. */
+START_TEST(what_is_not_synced_is_not_saved)
+{
+	struct sched_ids ids = { .epoch = 5 };
+	struct state *st = open_ok(dir);
+	struct err e;
+	uint32_t i = 0;
+
+	ck_assert_int_eq(state_save(st, &ids, &e), 0);
+	for (;;) {
+		struct sched_ids more = { .epoch = 6 };
+
+		e = (struct err){ 0 };
+		sync_fails_at = ++i;
+		if (!state_save(st, &more, &e))
+			break;
+		ck_assert_int_eq(e.code, TALLY_EIO);
+		ck_assert_ptr_nonnull(strstr(e.text, strerror(EIO)));
+		ck_assert_ptr_nonnull(strstr(e.text, dir));
+		ck_assert_uint_eq(state_ids(st)->epoch, 5);
+		state_close(st);
+		st = open_ok(dir);		/* renamed it may be there */
+		ck_assert(state_ids(st)->epoch == 5 || (i == 4 && state_ids(st)->epoch == 6));
+		ck_assert_int_eq(state_save(st, &ids, &e), 0);
+	}
+	sync_fails_at = 0;
+	ck_assert_uint_eq(i, 5);
+	ck_assert_uint_eq(state_ids(st)->epoch, 6);
+	state_close(st);
+}
+END_TEST
+
 START_TEST(directory_is_made_if_its_parent_is_there)
 {
 	char sub[96], deep[128];
@@ -279,6 +325,7 @@ int main(void)
 	tcase_add_test(t, scheduler_that_cannot_say_its_pid_starts_and_has_the_lock);
 	tcase_add_test(t, left_over_of_a_crash_is_harmless);
 	tcase_add_test(t, failed_save_keeps_what_was_durable);
+	tcase_add_test(t, what_is_not_synced_is_not_saved);
 	tcase_add_test(t, directory_is_made_if_its_parent_is_there);
 	tcase_add_test(t, memory_only_is_a_new_cluster_each_time);
 	suite_add_tcase(suite, t);
