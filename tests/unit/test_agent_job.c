@@ -195,7 +195,7 @@ START_TEST(job_is_told_again_as_it_is_now)
 	/* Also that nothing waits: the last that was said of it may have been lost. */
 	ad_stuck_tell(j);
 	wait_for(&sched.n, 5);
-	ck_heard(4, (struct heard){ .type = MSG_STUCK });
+	ck_heard(4, (struct heard){ .type = MSG_STUCK, .id = JOB });
 	unregister_agent();
 	end_job(j);
 }

@@ -104,6 +104,7 @@ static void setup(void)
 	s.memory_bytes = 256u << 20;
 	s.opt.daemon.frames_per_write = FRAMES_PER_WRITE_MAX;
 	s.opt.listen = (struct opt_list){ .v = { "127.0.0.1:0" }, .n = 1 };
+	s.opt.shm_socket = "none";
 	list_init(&s.jobs);
 	list_init(&s.agents);
 	list_init(&s.greetings);
