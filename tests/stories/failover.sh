@@ -146,8 +146,9 @@ warned() { grep -c 'warn .*link to server' "$TMP/$1.log"; }
 
 train term
 warnings=$(warned a1)
-for s in s0 s1; do
-	kill_now $s TERM
+for how in s0/TERM s1/INT; do
+	s=${how%/*}
+	kill_now "$s" "${how#*/}"
 	expect_end 12 $s 0
 	has_line $s 'it has no jobs any more' || fail "$s ended with the job"
 	train_more term.0 3
