@@ -76,12 +76,18 @@ finished calm 'undisturbed'
 
 # ---- killed in the middle of rounds ----
 train killed
+killed_ms=$(now_ms)
 kill_now s1 KILL
 wait_until 30 'its chunks move' has_line scheduler 'job killed epoch [0-9]+, a lost server'
+dead_at=$(sed -n 's/ .*server s1 .*-> dead.*//p' "$TMP/scheduler.log")
+found=$(( $(date -d "$dead_at" +%s%3N) - killed_ms ))
 train_more killed.0 20
 cpu_server 1
 wait_until 20 'the new one is used' job_has killed 4
 finished killed 'a server killed, another one joins'
+longest=$(sed -n 's/^hash.* longest \([0-9]*\) ms/\1/p' "$TMP/killed.0.log")
+say "note: a killed server was found dead after $found ms; training paused for" \
+	"$(( longest > found ? longest - found : 0 )) ms more"
 
 # ---- cut off, and back: first it is dead, then it is somebody new ----
 train cut
