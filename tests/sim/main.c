@@ -16,6 +16,7 @@
 
 #include "common/kern/kern.h"
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 #define SEEDS_DEFAULT	320u
 #define ROUNDS_LEAST	10000u			/* in a set of so many */
@@ -80,6 +81,9 @@ static void start_perhaps(struct sim *s)
 		if (s->p.job[i].late)
 			sim_at(s, (mono_t)sim_below(s, 300000000), &(struct sim_event){
 				.type = EV_DECLARE, .proc = SIM_NOBODY, .c = i });
+		if (s->p.seed % 4 == 0 && s->p.job[i].world > 1 && !s->p.job[i].shrink)
+			sim_at(s, (mono_t)sim_below(s, NS_PER_SEC), &(struct sim_event){
+				.type = EV_DECLARE, .proc = SIM_NOBODY, .b = 1, .c = i });
 	}
 	sim_net_faults(s);
 	sim_life_start(s);
@@ -93,6 +97,10 @@ static bool declare_event(struct sim *s, const struct sim_event *e)
 		return false;
 	if (j->over || s->stopped)
 		return true;
+	if (e->b && !e->a) {
+		sim_disagree(s, j);
+		return true;
+	}
 	if (e->a) {
 		if (j->rank[e->a - 1].life == (e->b >> 8 & 0xff))
 			sim_declare_one(s, j, e->a - 1, e->b >> 16, e->b & 0xff);
@@ -165,10 +173,10 @@ static bool is_done(struct sim *s, struct sim_job *j)
 	}
 	if (lost && all_are_told(s, j))
 		return true;
-	if (sim_all_done(j) && !returns && !sim_job_is_lost(s, j))
+	if (sim_all_done(j) && !returns && !sim_job_is_lost(s, j) && !sim_disagrees(s, j))
 		return s->now >= j->last_progress + mono_ms(50) && s->faults >= RUN_FAULTS;
 	if (!sim_job_is_lost(s, j) && !returns && j->p->stop_at &&
-	    j->rounds_done >= j->p->stop_at && s->faults >= RUN_FAULTS) {
+	    j->rounds_done >= j->p->stop_at && s->faults >= RUN_FAULTS && !sim_disagrees(s, j)) {
 		sim_totals.stopped_early++;
 		return true;
 	}
@@ -549,6 +557,7 @@ static uint32_t paths_missing(bool all)
 	NET(fenced);
 	NET(reborn);
 	NET(late_declares);
+	NET(disagreed);
 	NET(resets);
 	NET(restarts);
 	NET(agent_crashes);

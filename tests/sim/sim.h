@@ -438,11 +438,14 @@ struct sim_rank {
 	bool away;			/* its agent was started again, which it has not seen */
 };
 
+#define SIM_ODD (SIM_TENSORS + 1)	/* a tensor on which ranks disagree */
+
 struct sim_asked {
 	enum msg_type type;
 	uint32_t rank, first, n;	/* tensors */
 	uint32_t life;			/* of the rank that asks */
-	uint32_t id;			/* UNDECLARE; BARRIER: its generation */
+	uint32_t id;			/* UNDECLARE; BARRIER: its generation; of SIM_ODD: which of
+					 * its agents was asked */
 	uint32_t gen;			/* of the agent's connection when it was asked last */
 	bool answered, done;
 };
@@ -452,6 +455,7 @@ struct sim_job {
 	uint32_t index, number;		/* number: 0 until it is up */
 	bool declared, started, over;
 	bool starved;			/* memory was refused without which it cannot go on */
+	uint32_t odd_of;		/* of the scheduler whom ranks disagreed before */
 	bool shaken;			/* a last time before its ranks detach */
 	uint64_t rounds_done;		/* tensor rounds complete on every agent */
 	uint32_t lost;			/* bits: ranks that have ended, or their agents; */
@@ -497,6 +501,7 @@ struct sim {
 	mono_t deaf_until;		/* by its clock, the last time */
 	mono_t full_until;		/* its disk, where refuse_save */
 	mono_t sched_since;		/* by its clock: started, */
+	uint32_t sched_lives;
 	mono_t recovers_until;		/* and recovers; MONO_NEVER: it could not save yet */
 	bool save_failed;		/* the last one */
 	uint64_t epoch_told;		/* by the status, ever */
@@ -532,31 +537,17 @@ struct sim_totals {
 	uint64_t full_runs;		/* of RUN_ROUNDS rounds and RUN_FAULTS faults at least */
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, late, heard,
-		 blind, fenced, reborn, late_declares, resets, restarts, agent_crashes, two_jobs,
-		 spared, log_cuts, asked_again, barriers, starved, starved_jobs, caught_up,
-		 ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown, came, gave_up,
-		 agent_restarts, given_up, machines_came, slowed, given_back, looks, quiet,
-		 named, blamed_ranks, blamed_servers, famines, still, replayed;
+		 blind, fenced, reborn, late_declares, disagreed, resets, restarts, agent_crashes,
+		 two_jobs, spared, log_cuts, asked_again, barriers, starved, starved_jobs,
+		 caught_up, ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown,
+		 came, gave_up, agent_restarts, given_up, machines_came, slowed, given_back,
+		 looks, quiet, named, blamed_ranks, blamed_servers, famines, still, replayed;
 	struct srv_counters srv;
 	struct ag_counters ag;
 	struct sched_counters sched;
 };
 
 extern struct sim_totals sim_totals;
-
-void sim_cover_server(struct srv_core *c, const struct frame *f);
-void sim_cover_agent(struct ag_core *c, const struct frame *f);
-/* Before what happens to a segment without a frame. */
-void sim_cover_given(const struct ag_tensor *t, const struct ag_post *p);
-void sim_cover_sent(const struct ag_seg *s);
-void sim_cover_down(const struct ag_core *c, const struct ag_peer *p);
-void sim_cover_move(const struct ag_tensor *t, struct ag_route *const *table,
-		    const uint32_t *route);
-void sim_cover_result(const struct srv_in *in);	/* was sent, or lost with its link */
-void sim_cover_lost(const struct srv_core *c, const struct srv_peer *p, bool anew);
-void sim_cover_leave(const struct srv_tensor *t, const bool *chunks);
-void sim_cover_sched(struct sched *c, const struct sched_event *ev);	/* before the step */
-uint32_t sim_cover_report(void);	/* pairs that are missing */
 
 void sim_build(struct sim *s);
 void sim_free(struct sim *s);
@@ -659,6 +650,9 @@ void sim_join(struct sim *s, struct sim_job *j);
 void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n);
 void sim_declare_one(struct sim *s, struct sim_job *j, uint32_t rank, uint32_t first, uint32_t n);
 void sim_declared(struct sim *s, struct sim_job *j, uint32_t agent);	/* it has more tensors */
+void sim_disagree(struct sim *s, struct sim_job *j);	/* on a tensor */
+/* Some rank has yet to hear of it. */
+bool sim_disagrees(const struct sim *s, const struct sim_job *j);
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k);
 void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank);	/* the next one */
 /* A rank whose process has ended, or whose agent has: nothing of it is asked again. */

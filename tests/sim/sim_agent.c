@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 /* ---- slabs: how a server on the same machine reads an agent's memory ---- */
 

@@ -57,6 +57,14 @@ static void ask_declare(struct sim *s, const struct sim_job *j, uint32_t i)
 		.ntensors = q->n, .tensors = t,
 	} };
 
+	if (q->first == SIM_ODD) {
+		t[0] = (struct msg_tensor){
+			.name = "odd", .dtype = DTYPE_F32,
+			.count = 100 + (q->rank == j->index % j->p->world),
+		};
+		sim_ctl_send(s, sim_agent_proc(agent_of(j, q->rank)), &m);
+		return;
+	}
 	for (uint32_t k = 0; k < q->n; k++) {
 		const struct sim_tensor *x = &j->tensor[q->first + k];
 
@@ -162,6 +170,31 @@ void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n)
 			sim_declare_one(s, j, r, first, n);
 }
 
+void sim_disagree(struct sim *s, struct sim_job *j)
+{
+	j->odd_of = s->sched_lives;
+	for (uint32_t r = 0; r < j->p->world; r++)
+		if (sim_rank_lives(j, r))
+			ask_new(s, j, &(struct sim_asked){
+				.type = MSG_DECLARE, .rank = r, .first = SIM_ODD, .n = 1,
+				.id = s->agent[agent_of(j, r)]->life });
+}
+
+bool sim_disagrees(const struct sim *s, const struct sim_job *j)
+{
+	if (j->odd_of != s->sched_lives)	/* who has heard it does not ask the next one */
+		return false;
+	for (uint32_t i = 0; i < j->nasked; i++) {
+		const struct sim_asked *q = &j->asked[i];
+
+		/* An agent may take the answer with it, which is the last that is known of it. */
+		if (q->type == MSG_DECLARE && q->first == SIM_ODD && !q->done &&
+		    sim_rank_lives(j, q->rank) && s->agent[agent_of(j, q->rank)]->life == q->id)
+			return true;
+	}
+	return false;
+}
+
 void sim_undeclare(struct sim *s, struct sim_job *j, uint32_t agent, uint32_t k)
 {
 	for (uint32_t r = 0; r < j->p->world; r++)
@@ -244,6 +277,22 @@ static void refused(struct sim *s, uint32_t agent, struct sim_job *j,
 		sim_fail(s, "agent %u is told: %s", agent, m->text);
 }
 
+/* A rank hears that they disagree, whoever asked first; or that somebody has no memory just now. */
+static void odd_refused(struct sim *s, uint32_t agent, struct sim_job *j, struct sim_asked *q,
+			const struct msg_reply *m)
+{
+	const struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
+
+	if (aj->over || aj->left || !sim_rank_lives(j, q->rank))
+		return;
+	if (m->code == TALLY_EMISMATCH && strstr(m->text, "tensor 'odd'"))
+		sim_totals.disagreed++;
+	else if (m->code == TALLY_ENOMEM && (s->p.starve || s->p.famine))
+		ask_later(s, agent, q);
+	else if (!sim_job_may_end(s, j))
+		sim_fail(s, "agent %u, of a tensor on which ranks disagree: %s", agent, m->text);
+}
+
 static bool has_all(const struct sim_agent_job *aj, const struct sim_asked *q)
 {
 	for (uint32_t k = q->first; k < q->first + q->n; k++)
@@ -288,6 +337,12 @@ void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		return;			/* the process that asked has ended */
 	before = q->done;
 	q->done = true;			/* asked again it may be answered again, and alike */
+	if (q->type == MSG_DECLARE && q->first == SIM_ODD && !m->code) {
+		sim_fail(s, "agent %u: ranks disagree on a tensor, and nobody says so", agent);
+	} else if (q->type == MSG_DECLARE && q->first == SIM_ODD) {
+		odd_refused(s, agent, &s->job[job], q, m);
+		return;
+	}
 	if (m->code) {
 		refused(s, agent, &s->job[job], q, m, before);
 		return;

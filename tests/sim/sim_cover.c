@@ -11,6 +11,7 @@
 
 #include "scheduler/sched.h"
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 enum { SRV_STATES = 4, AG_STATES = 5, KINDS = 2 };
 
@@ -581,7 +582,13 @@ static const struct impossible no_tensor[] = {
 	{ ST_DROPPED, JE_UNDECLARE, "a rank asks again", true },
 	{ ST_DROPPED, JE_NO_EPOCH, "memory fails just then", true },
 	{ ST_DROPPED, JE_BROKEN, "a rank is lost just then", true },
-	{ ST_FAILED, ANY, "all ranks agree here" },
+	{ ST_FAILED, JE_UNDECLARE, "it has no id" },
+	{ ST_FAILED, JE_LEAVE, "ranks detach when they have heard it", true },
+	{ ST_FAILED, JE_BROKEN, "a rank is lost just then", true },
+	{ ST_FAILED, JE_NO_TENSORS, "memory fails just then", true },
+	{ ST_FAILED, JE_NO_EPOCH, "memory fails just then", true },
+	{ ST_FAILED, JE_SERVER_AWAY, "it is so for a moment", true },
+	{ ST_FAILED, JE_SERVER_BACK, "it is so for a moment", true },
 	{ 0 }
 };
 

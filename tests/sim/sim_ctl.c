@@ -17,6 +17,7 @@
 
 #include "scheduler/sched.h"
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 #define CLI_CONN	(SIM_CONNS - 1)
 #define AGENT_GRACE_MS	4000u
@@ -199,6 +200,7 @@ static void start(struct sim *s)
 
 	sim_clock_start(s, SIM_SCHED);
 	s->sched_since = sim_clock(s, SIM_SCHED);
+	s->sched_lives++;
 	s->recovers_until = config.recover_ms ? MONO_NEVER : 0;
 	s->save_failed = false;
 	s->sched = sched_new(&mem, &config, sim_clock(s, SIM_SCHED));

@@ -6,6 +6,7 @@
  * lanes of a link go at once, or a process stands still for a while.
  */
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 /* ---- lanes ---- */
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 /* ---- frames ---- */
 

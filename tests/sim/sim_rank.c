@@ -15,6 +15,7 @@
 
 #include "common/kern/kern.h"
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 #define CALLS_MS	2000u	/* a rank that computes calls libtally again within this time */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 #define LET_GO_NS 1000000u	/* between two looks at whether what has ended is lent still */
 #define KEPT_NS (20 * LET_GO_NS)	/* longer than it takes to see that it is not lent */
