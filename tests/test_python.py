@@ -52,6 +52,22 @@ def sums_of_every_dtype(s):
             s.free(mine)
 
 
+def what_is_not_finite_stays_where_it_is(s):
+    """A NaN, an infinity, and two that are each other's opposite."""
+    count, last = 40003, s.world_size - 1
+    for dtype in ("float32", "float64", "float16"):
+        x = (np.arange(count) % 7).astype(dtype)
+        want = x * s.world_size
+        want[[5, 20000, 7, 40001]] = np.nan, np.nan, np.nan, -np.inf
+        if s.rank == 0:
+            x[[5, 7]] = np.nan, np.inf
+        if s.rank == last:
+            x[[20000, 7, 40001]] = np.nan, -np.inf, -np.inf
+        t = s.declare(f"not finite {dtype}", (count,), dtype)
+        assert np.array_equal(t.push_pull(x).wait(DEADLINE_S), want, equal_nan=True), dtype
+        s.undeclare(t)
+
+
 def bfloat16_through_uint16(s):
     t = s.declare("bf16", (3,), "bfloat16")
     one = np.full(3, 0x3F80, np.uint16)  # 1.0
@@ -491,6 +507,7 @@ def main():
     with tally.Session() as s:
         for story in (
             sums_of_every_dtype,
+            what_is_not_finite_stays_where_it_is,
             bfloat16_through_uint16,
             mean_and_broadcast,
             many_in_flight_in_other_orders,
