@@ -180,13 +180,18 @@ static inline void setup(void)
 		ck_assert_int_eq(ad_engine_start(&a, i, -1, &e), 0);
 }
 
+static inline void stop_engines(void)
+{
+	for (uint32_t i = 0; i < a.nengines; i++)
+		ad_engine_quiet(a.engine[i]);
+	for (uint32_t i = 0; i < a.nengines; i++)
+		ad_engine_stop(a.engine[i]);
+}
+
 static inline void teardown(void)
 {
 	ck_assert(list_empty(&a.jobs));
-	for (uint32_t i = 0; i < ENGINES; i++)
-		ad_engine_quiet(a.engine[i]);
-	for (uint32_t i = 0; i < ENGINES; i++)
-		ad_engine_stop(a.engine[i]);
+	stop_engines();
 	loop_bell_stop(bell);
 	mailbox_free(a.mail);
 	loop_free(a.loop);
@@ -263,6 +268,16 @@ static inline void process_start(struct process *p, struct ad_job *j, uint32_t l
 	wait_for(&said.rings, local + 1);
 }
 
+static inline void process_free(struct process *p)
+{
+	struct ad_session *s = &p->session;
+
+	for (int i = 0; i < 4; i++)
+		close(s->bell[i]);
+	slab_free(&s->ring_mem);
+	free(s->ring);
+}
+
 static inline void process_end(struct process *p)
 {
 	struct ad_session *s = &p->session;
@@ -270,10 +285,7 @@ static inline void process_end(struct process *p)
 
 	ad_engine_tell(a.engine[0], AD_RING_DEL, &s, sizeof(s));
 	wait_for(&said.gone, gone);
-	for (int i = 0; i < 4; i++)
-		close(s->bell[i]);
-	slab_free(&s->ring_mem);
-	free(s->ring);
+	process_free(p);
 }
 
 static inline void submit(struct process *p, uint32_t tensor, enum rop rop)

@@ -236,8 +236,11 @@ START_TEST(engine_that_ends_tells_what_is_done)
 	let_go = true;
 	ad_engine_quiet(a.engine[0]);
 	ck_assert(completed(&p));
-	ad_engine_quiet(a.engine[1]);
-	ad_job_forget(j);
+	stop_engines();
+	a.stopping = true;
+	ad_job_free(j);
+	process_free(&p);
+	a.nengines = 0;			/* they have gone */
 }
 END_TEST
 
