@@ -31,10 +31,10 @@ server nowhere "${nobody[@]}"
 server user "${nobody[@]}" env XDG_RUNTIME_DIR=/run/user-65534
 unset SERVER
 wait_until 30 'both are registered' registered nowhere user
-expect_text "$TMP/nowhere.log" 'WARN .*server nowhere has no shared memory with an agent of this '\
+expect_text "$TMP/nowhere.log" 'warn .*server nowhere has no shared memory with an agent of this '\
 'machine, reason no /run/tally and no .XDG_RUNTIME_DIR to write to; give it --shm-socket PATH'
 [ -S /run/user-65534/tally/server-user.sock ] || fail 'no socket below XDG_RUNTIME_DIR'
-grep -q WARN "$TMP/user.log" && fail 'the user is warned'
+! grep -q ' warn ' "$TMP/user.log" || fail 'the user is warned'
 say 'a user has it in XDG_RUNTIME_DIR, or is told that there is none'
 kill "$PID_nowhere" "$PID_user"
 
