@@ -13,19 +13,22 @@ start_rank calm 1 2 a1 declare:w:200000 "train:w:$TMP/enough"
 train_more calm.0 1 20
 
 LOST='EWORKERLOST rank 3 on machine a1 is gone'
-used=0
-# The server's, as its heartbeat says.
-memory_used()
+# $memory is the server's, as a heartbeat says that came after $asked.
+has_told()
 {
-	"$BIN/tally" nodes --json | grep -A 30 '"name": *"s0"' |
-		sed -n '/"memory_used_bytes"/{s/[^0-9]//gp;q}'
+	local row
+
+	row=$("$BIN/tally" nodes --json | grep -A 30 '"name": *"s0"')
+	memory=$(sed -n '/"memory_used_bytes"/{s/[^0-9]//gp;q}' <<< "$row")
+	(( $(sed -n '/"heartbeat_age_ms"/{s/[^0-9]//gp;q}' <<< "$row") < $(now_ms) - asked ))
 }
-uses_as_before() { [ "$(memory_used)" = "$used" ]; }
-uses_more() { (( $(memory_used) > used )); }
+uses_as_before() { has_told && (( memory == used )); }
+uses_more() { has_told && (( memory > used )); }
 
 # ---- killed with work in flight: every kind of call hears it ----
-wait_until 10 'the server tells of its memory' uses_more
-used=$(memory_used)
+asked=$(now_ms)
+wait_until 10 'the server tells of its memory' has_told
+used=$memory
 start_rank job 0 5 a0 declare:w:300000 barrier:30 submit:w wait:60
 start_rank job 1 5 a0 declare:w:300000 barrier:30 barrier:60
 start_rank job 2 5 a1 declare:w:300000 barrier:30 declare:late:5
