@@ -444,8 +444,8 @@ struct sim_asked {
 	enum msg_type type;
 	uint32_t rank, first, n;	/* tensors */
 	uint32_t life;			/* of the rank that asks */
-	uint32_t id;			/* UNDECLARE; BARRIER: its generation; of SIM_ODD: which of
-					 * its agents was asked */
+	uint32_t id;			/* UNDECLARE; BARRIER: its generation; of SIM_ODD: on which
+					 * connection of which agent */
 	uint32_t gen;			/* of the agent's connection when it was asked last */
 	bool answered, done;
 };

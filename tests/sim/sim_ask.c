@@ -170,6 +170,13 @@ void sim_declare(struct sim *s, struct sim_job *j, uint32_t first, uint32_t n)
 			sim_declare_one(s, j, r, first, n);
 }
 
+static uint32_t connection_of(const struct sim *s, const struct sim_job *j, uint32_t rank)
+{
+	const struct sim_agent *a = s->agent[agent_of(j, rank)];
+
+	return a->life << 16 | (a->ctl.gen & 0xffff);
+}
+
 void sim_disagree(struct sim *s, struct sim_job *j)
 {
 	j->odd_of = s->sched_lives;
@@ -177,7 +184,7 @@ void sim_disagree(struct sim *s, struct sim_job *j)
 		if (sim_rank_lives(j, r))
 			ask_new(s, j, &(struct sim_asked){
 				.type = MSG_DECLARE, .rank = r, .first = SIM_ODD, .n = 1,
-				.id = s->agent[agent_of(j, r)]->life });
+				.id = connection_of(s, j, r) });
 }
 
 bool sim_disagrees(const struct sim *s, const struct sim_job *j)
@@ -187,9 +194,9 @@ bool sim_disagrees(const struct sim *s, const struct sim_job *j)
 	for (uint32_t i = 0; i < j->nasked; i++) {
 		const struct sim_asked *q = &j->asked[i];
 
-		/* An agent may take the answer with it, which is the last that is known of it. */
+		/* The answer, the last known of it, may be lost with agent or connection. */
 		if (q->type == MSG_DECLARE && q->first == SIM_ODD && !q->done &&
-		    sim_rank_lives(j, q->rank) && s->agent[agent_of(j, q->rank)]->life == q->id)
+		    sim_rank_lives(j, q->rank) && connection_of(s, j, q->rank) == q->id)
 			return true;
 	}
 	return false;
