@@ -119,10 +119,10 @@ static void greet(struct sim *s, struct sim_link *l)
 	for (struct sim_link *old = l->before; old; old = old->before)
 		for (uint32_t k = 0; k < SIM_LANES && old->life != l->life; k++)
 			closed(s, old, k, 0);
-	if (l->life)
+	if (l->life) {
 		sim_cover_lost(&s->server[l->server]->core, &l->srv, true);
-	if (l->life)
 		srv_peer_anew(&s->server[l->server]->core, &l->srv);
+	}
 }
 
 void sim_link_outdated(struct sim *s, uint32_t agent, uint32_t server)

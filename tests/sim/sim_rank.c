@@ -482,13 +482,13 @@ static void pieces_follow(struct sim *s, const struct sim_job *j, const struct s
 	}
 }
 
-/* The agent reads the descriptor of one chunk. */
 static void post_to(struct sim_agent *a, struct ag_tensor *t, const struct ag_post *p, mono_t now)
 {
 	sim_cover_given(t, p);
 	ag_post(&a->core, t, p, now);
 }
 
+/* The agent reads the descriptor of one chunk. */
 static void piece_event(struct sim *s, const struct sim_event *e)
 {
 	struct sim_job *j = &s->job[e->c];
