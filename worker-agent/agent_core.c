@@ -484,7 +484,7 @@ static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
 	ag_seg_free_slot(s, now);
 	s->attempt += !MUTATE(13);
 	s->heard = now;
-	s->asked = s->held = s->voided = false;
+	s->asked = s->held = s->lost = s->voided = false;
 	ag_seg_given(c, s);
 	ag_seg_move(c, s, now);
 }

@@ -220,6 +220,35 @@ START_TEST(without_room_a_round_waits_for_whom_the_window_waits_for)
 }
 END_TEST
 
+/* What was lost on the way, and then gave its room to another one, waits for nobody. */
+START_TEST(who_answered_a_cancel_is_not_what_a_round_waits_for)
+{
+	struct frame f;
+
+	post(0, 1, 0);
+	expect(FRAME_PUSH, 0, 0);
+	expect(FRAME_PUSH, 0, 1);
+	for (uint32_t i = 0; i < 2; i++) {
+		later(PROBE_MAX_MS);
+		while (next().type != FRAME_NONE)
+			;
+		say_held(0, 0, 0);
+		say(FRAME_ASK, 0, 1);
+	}
+	ck_assert_uint_eq(ag_waits_for(tensor[0], now, &(struct msg_wait) { 0 }, 1), 1);
+	ck_assert(tensor[0]->seg[1].lost);
+	say(FRAME_ASK, 0, 3);
+	do {
+		f = next();
+		ck_assert_uint_ne(f.type, FRAME_NONE);
+	} while (f.type != FRAME_CANCEL || f.chunk != taken[1]);
+	f.type = FRAME_CANCELLED;
+	ag_frame(&core, &peer, &f, now);
+	expect(FRAME_PUSH, 0, 3);
+	ck_assert_uint_eq(only_wait(0).kind, WAIT_MACHINE);
+}
+END_TEST
+
 static TCase *tcase(const char *name, void (*set_up)(void))
 {
 	TCase *t = tcase_create(name);
@@ -243,6 +272,7 @@ int main(void)
 	tcase_add_test(wide, who_lacks_a_link_says_which_others_it_lacks);
 	tcase_add_test(wide, a_link_that_comes_back_and_carries_nothing_is_none);
 	tcase_add_test(small, without_room_a_round_waits_for_whom_the_window_waits_for);
+	tcase_add_test(small, who_answered_a_cancel_is_not_what_a_round_waits_for);
 	suite_add_tcase(s, wide);
 	suite_add_tcase(s, small);
 	srunner_run_all(r, CK_ENV);
