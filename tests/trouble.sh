@@ -59,7 +59,8 @@ start_cluster()
 }
 
 # start_ns_cluster AGENTS SERVERS [OPTION...]: the scheduler, with those; a0.., s0.. on machines
-# of their own (namespaces gpu0.., cpu0..), all registered.  Leaves start_in, tally, nodes_up.
+# of their own (namespaces gpu0.., cpu0..), all registered.  Leaves start_in, start_agent_in N,
+# tally, nodes_up.
 start_ns_cluster()
 {
 	local i agents=$1 servers=$2
@@ -78,10 +79,12 @@ start_ns_cluster()
 	nodes_up() { [ "$(tally nodes --json 2>/dev/null | grep -c '"state": *"up"')" = "$1" ]; }
 	start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
 		--state-dir "$TMP/state" "$@"
-	for (( i = 0; i < agents; i++ )); do
-		start_in gpu$i a$i "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$i \
-			--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
-	done
+	start_agent_in()
+	{
+		start_in gpu$1 a$1 "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a$1 \
+			--machine-id gpu$1 --engines 1 --socket "$TMP/a$1.sock"
+	}
+	for (( i = 0; i < agents; i++ )); do start_agent_in $i; done
 	for (( i = 0; i < servers; i++ )); do
 		start_in cpu$i s$i "$BIN/tally-server" --scheduler "$SCHEDULER" \
 			--listen 10.77.0.$(( 110 + i )):0 --name s$i --machine-id cpu$i \

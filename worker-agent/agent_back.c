@@ -697,6 +697,8 @@ void ad_back_take_in(struct agent *a, uint32_t job)
 		lose_here(j, &e);
 	else if (rc)
 		ad_job_fail(j, &e);
+	else if (next_of(a, job, NULL))
+		ad_epoch_tell(j);	/* and at which rounds they are, if others come in */
 	ad_join_check(j, j->live, next_of(a, job, NULL));
 	log_info("job %u '%s' goes on here, %s", j->id, j->name, next_of(a, job, NULL) ?
 		 "tensors as the processes have kept them" : "ranks are in the place of lost ones");

@@ -365,6 +365,8 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 		sim_back_take_in(s, agent, j);
 		sim_ranks_in_flight(s, j, agent);
 		check_ranks(s, j, agent);
+		if (aj->core && !aj->over)
+			sim_agent_ready(s, agent, j);
 	}
 	aj->back[rank] = true;
 	/* As ad_back_inputs() of the daemon. */

@@ -65,11 +65,27 @@ dies()
 	closed
 }
 
-opened
+# ---- the only agent that knows the rounds is started again, before any barrier ----
 for r in 0 1 2 3; do grow job.$r $r a$(( r / 2 )); done
+for r in 0 1 2 3; do wait_line 30 job.$r '^params 1 '; done
+for r in 1 2 3; do kill_now job.$r KILL; done
+wait_until 10 'three are missed' more_lost 2
+grow job.2 2 a1
+coming_in 2
+kill_now a0 KILL
+wait "$(pid_of a0)" 2>/dev/null
+start_agent_in 0
+wait_line 20 scheduler 'agent a0 away -> up'
+kill_now s0 CONT
+opened
+wait_until 30 'it comes in' has_line job.2 '^step '
+world_is job.0 5 'ranks 0 and 2'
+say 'the agent of the others is started again meanwhile: it comes in at their rounds'
+for r in 1 3; do grow job.$r $r a$(( r / 2 )); done
 for r in 0 1 2 3; do wait_until 30 "rank $r trains" steps_on job.$r 3; done
+lost=$(losses)
 kill_now job.3 KILL
-wait_until 20 'it is missed' more_lost 0
+wait_until 20 'it is missed' more_lost "$lost"
 closed
 
 # ---- who comes in dies ----

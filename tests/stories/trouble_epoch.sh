@@ -236,8 +236,7 @@ missed()
 	if [ "$1" = agent ]; then
 		kill_now a0 KILL
 		wait "$(pid_of a0)" 2>/dev/null
-		start_in gpu0 a0 "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a0 \
-			--machine-id gpu0 --engines 1 --socket "$TMP/a0.sock"
+		start_agent_in 0
 	fi
 	deaf no
 	new_scheduler

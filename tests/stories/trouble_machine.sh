@@ -47,8 +47,7 @@ done
 
 # ---- the machines boot ----
 for m in gpu2 cpu1; do in_ns sw ip link set "p-$m" up; done
-start_in gpu2 a2 "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a2 --machine-id gpu2 \
-	--engines 1 --socket "$TMP/a2.sock"
+start_agent_in 2
 gpu_server
 start_in cpu1 s1 "$BIN/tally-server" --scheduler "$SCHEDULER" --listen 10.77.0.111:0 \
 	--name s1 --machine-id cpu1 --engines 1 --memory 256M --shm-socket "$TMP/s1.shm"
