@@ -243,7 +243,7 @@ struct sched_tensor {
 	uint32_t nset;
 	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */
 	uint32_t nheld;			/* HELD jobs: agents that have it */
-	struct err *why;		/* FAILED; owned */
+	struct err *why;		/* FAILED; owned; NULL: no memory */
 	struct list placed;		/* in job->placed, from its log entry on */
 	struct place_tensor place;	/* owner, since: owned, one block; NULL: no servers */
 	char name[];

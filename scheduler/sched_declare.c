@@ -161,11 +161,8 @@ static void fail_tensor(struct sched *s, struct sched_job *j, struct sched_tenso
 	bool gone;
 
 	t->why = sched_alloc(s, sizeof(*t->why));
-	if (!t->why) {
-		tensor_purge(s, j, t, why->code, why->text);
-		return;
-	}
-	*t->why = *why;
+	if (t->why)
+		*t->why = *why;
 	t->state = ST_FAILED;
 	t->nset = 0;
 	memset(t->set, 0, BITS_WORDS(j->world) * sizeof(*t->set));
@@ -205,6 +202,9 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 {
 	if (t->state == ST_FAILED) {
 		k->bad = t;
+		if (!t->why)
+			return err_set(&k->e, TALLY_EMISMATCH, "tensor '%s': ranks disagree, and "
+				       "the scheduler had no memory to say who", t->name);
 		return err_set(&k->e, TALLY_EMISMATCH, "%s", t->why->text);
 	}
 	if (t->state == ST_UP && tensor_equal(t, m) && !(t->set && bits_test(t->set, k->rank)))
