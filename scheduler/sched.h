@@ -554,8 +554,8 @@ void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from
 void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
 void cut_refused(const struct sched *s, struct sched_part *p);	/* it does not take the job */
+void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
 bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
-/* What is known of a server of that name, as it gets a part. */
 void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);
 
 /* sched_slow.c */

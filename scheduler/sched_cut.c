@@ -57,6 +57,7 @@ bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_nod
 	return p && s->now < p->cut_until;
 }
 
+/* What is known of a server of that name, as it gets a part. */
 void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to)
 {
 	struct sched_part *p = row_of(j, n->name);
@@ -122,6 +123,13 @@ static void ask_to_let_go(struct sched *s, struct sched_job *j, struct sched_par
 		};
 	if (!out_send(s, p->node, m))
 		lost(s, j, p);
+}
+
+/* It has not taken tensors that all others have. */
+void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why)
+{
+	cut_refused(s, p);
+	ask_to_let_go(s, j, p, why);
 }
 
 void cut_server(struct sched *s, struct sched_node *n, const char *why)

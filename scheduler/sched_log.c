@@ -303,12 +303,36 @@ void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int c
 	}
 }
 
+/*
+ * It joined while the entry was under way, was not waited for, and refuses it: all others have
+ * those tensors, or will.  Where they forget them in the end it has lost nothing.
+ */
+static bool lacks(const struct sched_job *j, const struct sched_part *p,
+		  const struct sched_entry *e, uint64_t seq)
+{
+	bool under_way = e && e->seq == seq;
+
+	if (j->state != SJ_UP || p->unsure || (under_way && (!p->ready || e->why.code)))
+		return false;
+	list_for_each(&j->tensors, l) {
+		const struct sched_tensor *t = list_entry(l, struct sched_tensor, link);
+
+		if (t->id && t->seq == seq)
+			return true;
+	}
+	return false;
+}
+
 void log_ready(struct sched *s, struct sched_job *j, struct sched_part *p,
 	       const struct msg_ready *m)
 {
 	struct sched_entry *e = list_empty(&j->log) ? NULL :
 				list_first(&j->log, struct sched_entry, link);
 
+	if (m->code && lacks(j, p, e, m->seq)) {
+		cut_lacks(s, j, p, m->text);
+		return;
+	}
 	if (p->joining || (p->ready && e && e->seq == m->seq && !m->code))
 		return;			/* it has no part in it, so it was not waited for */
 	if (j->state != SJ_UP || !e || e->kind != SE_TENSORS || !e->seq || e->seq != m->seq ||

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sched_declare.c: what ranks hear that disagree on a tensor, whatever memory there is. */
+/*
+ * sched_declare.c, and the log's part in it: what ranks hear that disagree on a tensor, whatever
+ * memory there is, and servers that refuse tensors and were not asked.
+ */
 #include "tests/unit/sched_rig.h"
 
 static const struct want hundred = { "t", DTYPE_F32, 100 }, more = { "t", DTYPE_F32, 101 };
@@ -34,8 +37,47 @@ START_TEST(who_asks_late_hears_of_it_whichever_allocation_has_failed)
 }
 END_TEST
 
+/*
+ * cpu-1 is told of the job while tensors are declared, joins it (_i: or does not yet), is given
+ * chunks, and then says that it had no memory for these tensors.
+ */
+START_TEST(who_joins_and_refuses_tensors_that_all_others_have_is_out_again)
+{
+	struct pair p = pair_up();
+	const uint32_t one = p.server, two = hello(NODE_SERVER, "cpu-1");
+	const struct msg gone = { .type = MSG_JOB_DOWN, .job_down = { .job = p.job, .text = "" } };
+	uint64_t joined;
+
+	heartbeat(two, 1);
+	joined = last(two, MSG_JOB_UP)->epoch;
+	declare_in(p.a, 10, p.job, 0, both, 2);
+	declare_in(p.b, 10, p.job, 1, both, 2);
+	ck_assert_uint_eq(count(two, MSG_TENSORS, REQ_ANY), 1);
+	ready_as(one, MSG_TENSORS_READY, p.job, 1, 0);
+	ck_answer(p.a, 10, 0, "");
+	if (!_i)
+		ready_as(two, MSG_JOB_READY, p.job, joined, 0);
+	ck_assert_uint_eq(count(one, MSG_EPOCH, REQ_ANY), !_i);
+	ready_as(two, MSG_TENSORS_READY, p.job, 1, TALLY_ENOMEM);
+	ck_assert_str_eq(last(two, MSG_JOB_DOWN)->text, "memory is full");
+	ready_as(two, MSG_JOB_READY, p.job, joined, 0);		/* that was on its way */
+	send(two, &gone);
+	if (!_i) {
+		follow_epoch(&p, &one, 1);
+		ck_assert_uint_eq(last(one, MSG_EPOCH)->nlet_go, 1);
+	}
+	heartbeat(two, 2);
+	ck_assert_uint_eq(count(two, MSG_JOB_UP, REQ_ANY), 1);	/* it is not asked at once */
+	pass_beating(20000, (uint32_t[]){ p.a, p.b, one, two }, 4);
+	ck_assert_uint_eq(count(two, MSG_JOB_UP, REQ_ANY), 2);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_loop_test(t, who_joins_and_refuses_tensors_that_all_others_have_is_out_again,
+			    0, 2);
 	tcase_add_loop_test(t, who_asks_late_hears_of_it_whichever_allocation_has_failed, 1, 12);
 }
 
