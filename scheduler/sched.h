@@ -93,7 +93,7 @@ struct sched_mail {
 struct sched_said {
 	struct list link;
 	uint32_t job;
-	uint64_t epoch;			/* that the job came up with there */
+	uint64_t epoch;			/* that it is at */
 	uint64_t log;			/* last entry that it has */
 };
 

@@ -554,10 +554,10 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 }
 
 /*
- * A server may have been drained out of the job, or have been told it with an epoch that
- * no agent has heard of, or have missed a FORGET that cannot be told again.  Agents may
- * wait for what such a one had under this number: it gets another one.  What it was told and no
- * agent, perhaps an epoch, never was.
+ * A server may have been drained out of the job, or have heard an epoch that no agent has heard
+ * of, or not the one that they follow, or have missed a FORGET that cannot be told again.  Agents
+ * may wait for what such a one had under this number: it gets another one.  Other entries that it
+ * was told and no agent never were.
  */
 static void find_servers(struct sched *s, struct sched_job *j)
 {
@@ -570,7 +570,7 @@ static void find_servers(struct sched *s, struct sched_job *j)
 		p->seq = j->seq;
 		if (!n || n->state == SN_DEAD || n->number != p->number)
 			continue;
-		if (MUTATE(17) ? 0 : !x || x->epoch > j->epoch || x->log < j->seq) {
+		if (MUTATE(17) ? 0 : !x || x->epoch != j->epoch || x->log < j->seq) {
 			if (x || epoch_has_chunks(j, p))
 				node_die(s, n, "it has not the job as agents know it");
 			continue;

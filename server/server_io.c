@@ -69,7 +69,7 @@ static void tell_jobs(void *ctx)
 
 		if (j->starting || j->stopping)
 			continue;
-		answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
+		answer(s, MSG_JOB_READY, j->id, j->place->epoch, NULL);
 		if (j->ready_type)
 			answer(s, j->ready_type, j->id, j->ready_seq,
 			       j->ready_err.code ? &j->ready_err : NULL);

@@ -58,7 +58,7 @@ void sim_server_tell(struct sim *s, uint32_t server)
 
 		if (!has_job(sj))
 			continue;
-		answer(s, server, &s->job[i], MSG_JOB_READY, sj->epoch);
+		answer(s, server, &s->job[i], MSG_JOB_READY, sj->log.place->epoch);
 		if (sj->ready_type)
 			answer_code(s, server, &s->job[i], sj->ready_type, sj->ready_seq,
 				    sj->ready_code);
@@ -533,7 +533,8 @@ void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node)
 	for (const struct sim_server *o = old; ; o = s->server[o->last_life]) {
 		for (uint32_t i = 0; i < s->p.njobs; i++)
 			if (has_job(&o->job[i]))
-				answer(s, next, &s->job[i], MSG_JOB_READY, o->job[i].epoch);
+				answer(s, next, &s->job[i], MSG_JOB_READY,
+				       o->job[i].log.place->epoch);
 		if (o->last_life == SIM_NOBODY)
 			break;
 	}

@@ -302,14 +302,17 @@ START_TEST(server_that_has_lost_the_job_is_not_waited_for)
 }
 END_TEST
 
-/* It was told the job anew with an epoch that the scheduler took with it. */
-START_TEST(server_of_an_epoch_that_never_was_joins_anew)
+/*
+ * It was told the job anew, or an epoch, that the scheduler took with it; or has such a one where
+ * the log of the others has theirs, which it was too late to hear.
+ */
+START_TEST(server_at_another_epoch_than_the_agents_joins_anew)
 {
 	struct pair p = pair_up();
 	uint64_t epoch = sched_epoch(w->s);
 
-	p = come_back(&p, epoch, 0);
-	has_log(p.server, MSG_JOB_READY, p.job, epoch + 1, 1);
+	p = come_back(&p, epoch + 1, 1);
+	has_log(p.server, MSG_JOB_READY, p.job, _i ? epoch + 2 : epoch, 1);
 	recover(&p);
 	ck_assert_uint_eq(w->closes[p.server], 1);
 	ck_assert_uint_eq(count(p.server, MSG_EPOCH, REQ_ANY), 0);
@@ -440,7 +443,7 @@ START_TEST(agent_that_missed_an_epoch_hears_where_chunks_are)
 	tensors_held(p.b, p.job, 1, 1, &both[0]);
 	tensors_held(p.b, p.job, 2, 2, &both[1]);
 	has_log(p.b, MSG_EPOCH_READY, p.job, epoch, 2);
-	has_log(p.server, MSG_JOB_READY, p.job, epoch, 4);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch + 1, 4);
 	recover(&p);
 	ck_told(p.b, (struct told[]){
 		{ MSG_FORGET, 2, 1, 2 }, { MSG_EPOCH, 2, 1, 0 }, { MSG_FORGET, 3, 0, 0 },
@@ -642,7 +645,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_was_about_to_join_is_told_to_end_that);
 	tcase_add_test(t, last_entry_is_known_whatever_it_was);
 	tcase_add_test(t, server_that_has_lost_the_job_is_not_waited_for);
-	tcase_add_test(t, server_of_an_epoch_that_never_was_joins_anew);
+	tcase_add_loop_test(t, server_at_another_epoch_than_the_agents_joins_anew, 0, 2);
 	tcase_add_loop_test(t, row_of_a_server_that_is_offered_the_job_is_any, 0, 4);
 	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
 	tcase_add_test(t, server_with_an_entry_more_than_agents_gets_an_epoch);
