@@ -234,21 +234,35 @@ static void end_perhaps(struct sim *s)
 	check_all(s);
 }
 
+/* A machine was cut off for so long that it was given up, and with it a broadcast's root. */
+static bool may_be_short(const struct sim *s)
+{
+	bool ended = false;
+
+	for (uint32_t i = 0; i < s->p.njobs; i++)
+		ended |= s->job[i].ended;
+	return ended;
+}
+
+static bool is_full(const struct sim *s)
+{
+	return (sim_rounds(s) >= RUN_ROUNDS && s->faults >= RUN_FAULTS) || may_be_short(s);
+}
+
 static void count(const struct sim *s)
 {
-	uint64_t rounds = sim_rounds(s);
 	bool lost = false;
 
 	for (uint32_t i = 0; i < s->p.n; i++)
 		lost |= !s->agent[i]->alive;
 	sim_totals.runs++;
-	sim_totals.rounds += rounds;
+	sim_totals.rounds += sim_rounds(s);
 	sim_totals.steps += s->steps;
 	sim_totals.faults += s->faults;
 	sim_totals.two_jobs += s->p.njobs == 2;
 	sim_totals.spared += lost && s->p.njobs == 2 && (sim_all_done(&s->job[0]) ||
 							  sim_all_done(&s->job[1]));
-	sim_totals.full_runs += rounds >= RUN_ROUNDS && s->faults >= RUN_FAULTS;
+	sim_totals.full_runs += is_full(s);
 }
 
 void sim_run(struct sim *s)
@@ -281,7 +295,7 @@ void sim_run(struct sim *s)
 	}
 	if (!s->failed && !s->stopped)
 		sim_fail(s, "it never began");
-	if (!s->failed && (sim_rounds(s) < RUN_ROUNDS || s->faults < RUN_FAULTS))
+	if (!s->failed && !is_full(s))
 		sim_fail(s, "it is over with %llu rounds and %llu faults, and is to have %u and %u",
 			 (unsigned long long)sim_rounds(s), (unsigned long long)s->faults,
 			 RUN_ROUNDS, RUN_FAULTS);

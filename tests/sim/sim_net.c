@@ -174,7 +174,7 @@ static void forge(struct sim *s, struct sim_msg *m)
 		if (s->p.life_every || f->epoch > 1)
 			f->job += 1000;
 		else
-			f->round += 7;
+			f->round += 1000;	/* never reached, however late it arrives */
 		break;
 	case 6:
 		if (m->dir == TO_AGENT)
