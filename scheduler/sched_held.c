@@ -553,11 +553,18 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 	return true;
 }
 
+/* All that agents have.  What is behind that, perhaps an epoch, it takes back, or cannot. */
+static bool has_job(const struct sched_job *j, const struct sched_said *x)
+{
+	return x && (x->epoch == j->epoch ? x->log >= j->seq :
+		     x->epoch > j->epoch && x->log > j->seq);
+}
+
 /*
- * A server may have been drained out of the job, or have heard an epoch that no agent has heard
- * of, or not the one that they follow, or have missed a FORGET that cannot be told again.  Agents
- * may wait for what such a one had under this number: it gets another one.  Other entries that it
- * was told and no agent never were.
+ * A server may have been drained out of the job, or have heard an epoch of a scheduler that died
+ * where the log goes on with another one, or have missed a FORGET that cannot be told again.
+ * Agents may wait for what such a one had under this number: it gets another one.  What it was
+ * told and no agent, perhaps an epoch, never was.
  */
 static void find_servers(struct sched *s, struct sched_job *j)
 {
@@ -570,7 +577,7 @@ static void find_servers(struct sched *s, struct sched_job *j)
 		p->seq = j->seq;
 		if (!n || n->state == SN_DEAD || n->number != p->number)
 			continue;
-		if (MUTATE(17) ? 0 : !x || x->epoch != j->epoch || x->log < j->seq) {
+		if (!MUTATE(17) && !has_job(j, x)) {
 			if (x || epoch_has_chunks(j, p))
 				node_die(s, n, "it has not the job as agents know it");
 			continue;

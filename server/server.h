@@ -65,7 +65,7 @@ struct sv_job {
 	struct list link;		/* in server->jobs */
 	uint32_t id, n, me, world, nservers, nengines;
 	uint64_t epoch;			/* that it came up with here */
-	uint64_t epoch_seq;		/* log entry of the last one since; 0: none */
+	uint64_t epoch_seq;		/* log entry of the last one since, or as it came up */
 	uint32_t chunk_bytes, seg_bytes;
 	uint64_t window_bytes;		/* per worker and engine */
 	uint64_t part_bytes;		/* the least that one engine of an agent has of it */

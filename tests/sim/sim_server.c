@@ -365,7 +365,7 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 	}
 	j->number = m->job;
 	sim_log_start(&sj->log, m);
-	sj->epoch = m->epoch;
+	sj->log.epoch_seq = m->seq;
 	sj->core = srv_job_start(&v->core, sim_zeroed(srv_job_size(j->p->n)), &d);
 	for (sj->me = 0; m->servers[sj->me].node != v->node; sj->me++)
 		ASSERT(sj->me < m->nservers);
