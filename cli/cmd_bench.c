@@ -33,19 +33,20 @@ static const char usage[] =
 "Usage: tally bench [OPTION]...\n"
 "Measures and checks push_pull, as one rank of a job (see tally help local).\n"
 "\n"
-"  -b BYTES        smallest size (4K)\n"
-"  -e BYTES        largest size (64M)\n"
+"  -b BYTES        smallest size (4K, or -e where that is less)\n"
+"  -e BYTES        largest size (64M, or -b where that is more)\n"
 "  -f FACTOR       from one size to the next, at least 1.1 (4)\n"
 "  -n COUNT        measured iterations per size (20)\n"
 "  -w COUNT        iterations before those, not measured (5)\n"
-"  --dtype TYPE    float32, float64, float16, bfloat16, int8, uint8, int32, int64\n"
+"  -d, --dtype TYPE\n"
+"                  float32, float64, float16, bfloat16, int8, uint8, int32, int64\n"
 "  --op OP         sum or mean (sum)\n"
 "  --in-place      the result replaces the input (default)\n"
 "  --out-of-place  the result goes to memory of its own\n"
 "  --view          the result is read where it lies, without a copy\n"
 "  --check         compare every element with the expected sum (default)\n"
 "  --no-check      do not\n"
-"  --json          one object with a list `results`\n"
+"  --json          one object with a list `results`; with --no-check `errors` is null\n"
 "\n"
 "algbw = size / p50; busbw = algbw * 2(n - 1)/n for n ranks.  Exit status 1 when an\n"
 "element was wrong.\n"
@@ -56,7 +57,8 @@ static const char usage[] =
 enum bench_way { WAY_IN_PLACE, WAY_OUT_OF_PLACE, WAY_VIEW };
 
 struct bench_opts {
-	uint64_t bytes_min, bytes_max, iterations, warm_up;
+	uint64_t bytes_min, bytes_max;	/* 0: not said */
+	uint64_t iterations, warm_up;
 	double factor;
 	enum dtype dtype;
 	enum rop op;
@@ -89,13 +91,16 @@ struct bench_row {
 
 enum { GO = -1 };
 
+#define SMALLEST	(UINT64_C(4) << 10)	/* bytes */
+#define LARGEST		(UINT64_C(64) << 20)
+
 enum bench_opt {
-	OPT_DTYPE = 1, OPT_OP, OPT_IN_PLACE, OPT_OUT_OF_PLACE, OPT_VIEW, OPT_CHECK,
+	OPT_OP = 1, OPT_IN_PLACE, OPT_OUT_OF_PLACE, OPT_VIEW, OPT_CHECK,
 	OPT_NO_CHECK, OPT_JSON,
 };
 
 static const struct option longs[] = {
-	{ "dtype", required_argument, NULL, OPT_DTYPE },
+	{ "dtype", required_argument, NULL, 'd' },
 	{ "op", required_argument, NULL, OPT_OP },
 	{ "in-place", no_argument, NULL, OPT_IN_PLACE },
 	{ "out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE },
@@ -144,7 +149,7 @@ static bool take_option(struct bench_opts *o, int c)
 		return take_number(c, &o->warm_up);
 	case 'f':
 		return take_factor(o);
-	case OPT_DTYPE:
+	case 'd':
 		o->dtype = dtype_from_name(optarg);
 #define X(e, num, name, bytes) " " name
 		return o->dtype ? true
@@ -178,7 +183,7 @@ static int parse_opts(struct bench_opts *o, int argc, char **argv)
 	int c;
 
 	optind = 0;
-	while ((c = getopt_long(argc, argv, "+b:e:f:n:w:h", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "+b:e:f:n:w:d:h", longs, NULL)) != -1) {
 		if (c == 'h') {
 			fputs(usage, stdout);
 			return CMD_OK;
@@ -188,6 +193,10 @@ static int parse_opts(struct bench_opts *o, int argc, char **argv)
 	}
 	if (optind < argc)
 		return cmd_usage_error("bench", "unexpected argument '%s'", argv[optind]);
+	if (!o->bytes_max)
+		o->bytes_max = MAX(LARGEST, o->bytes_min);
+	if (!o->bytes_min)
+		o->bytes_min = MIN(SMALLEST, o->bytes_max);
 	size = dtype_bytes((uint8_t)o->dtype);
 	if (o->bytes_min < size || o->bytes_max < o->bytes_min ||
 	    o->bytes_max > TENSOR_BYTES_MAX)
@@ -561,8 +570,6 @@ int cmd_bench(int argc, char **argv)
 {
 	struct bench b = {
 		.o = {
-			.bytes_min = 4096,
-			.bytes_max = 64u << 20,
 			.iterations = 20,
 			.warm_up = 5,
 			.factor = 4,

@@ -106,7 +106,8 @@ typedef struct tally_session tally_session;
 typedef struct tally_tensor tally_tensor;
 typedef uint64_t tally_ticket;		/* 0 is no ticket */
 
-/* Zeroed fields take their value from the environment, then the default. */
+/* Zeroed fields take their value from the environment, then the default.  Strings are read by
+ * tally_attach() and may go behind it. */
 typedef struct {
 	const char *socket;	/* the agent's; TALLY_SOCKET; /run/tally/agent.sock */
 	const char *job;	/* TALLY_JOB, torchrun, Slurm, Open MPI id; "default" */
@@ -121,6 +122,7 @@ typedef struct {
 	int round_timeout_ms;	/* for each round; 0: TALLY_ROUND_TIMEOUT_MS, 600000 */
 } tally_options;
 
+/* Read by tally_declare(), its name and shape, too, and may go behind it. */
 typedef struct {
 	const char *name;	/* unique in the job */
 	tally_dtype dtype;
@@ -227,7 +229,8 @@ TALLY_API int tally_import(tally_session *s, int fd, size_t bytes, void **p);
 
 /*
  * Declares n tensors in one round trip, out[i] for desc[i]; returns when all
- * ranks have declared them.  All or nothing.  EMISMATCH names the tensor and
+ * ranks have declared them.  Handles are the session's: tally_undeclare() and tally_detach()
+ * end them.  All or nothing.  EMISMATCH names the tensor and
  * both sides, on every rank; ETIMEDOUT names who has not declared, and the call
  * may be made again; EEXIST: this process has a tensor of that name; EBUSY: one of that name is
  * still being given back; EQUOTA: no room in a server's memory (--memory) or the machine's, or
@@ -285,8 +288,9 @@ TALLY_API int tally_test(tally_session *s, tally_ticket k);
 /*
  * A descriptor that becomes readable when tickets complete; after it did, call
  * tally_poll(), which takes the completions in (and says how many), then
- * tally_test() the tickets.  tally_fd() opens it (or a negative code); the session
- * owns it.  It stays readable when the session is over: tally_poll() says why.
+ * tally_test() the tickets.  tally_fd() opens it, or returns EQUOTA (no descriptor is left) or
+ * why the session is over; the session owns it.  It stays readable when the session is over:
+ * tally_poll() says why.
  */
 TALLY_API int tally_fd(tally_session *s);
 TALLY_API int tally_poll(tally_session *s);
@@ -392,7 +396,7 @@ TALLY_API const char *tally_error_text(const tally_session *s);
 TALLY_API const char *tally_error_name(int code);	/* "EMISMATCH" */
 TALLY_API const char *tally_error_help(int code);	/* one sentence */
 TALLY_API const char *tally_version(void);		/* of the library that runs: "0.1.0" */
-TALLY_API size_t tally_dtype_size(tally_dtype d);	/* 0: no such type */
+TALLY_API size_t tally_dtype_size(tally_dtype d);	/* bytes; 0: no such type */
 
 #ifdef __cplusplus
 }

@@ -280,6 +280,7 @@ struct msg_ready {
 	uint64_t barrier;		/* an agent's: barriers that some rank of its has passed */
 	uint32_t nrounds;		/* an agent's, while ranks come in, for machines that do */
 	const uint64_t *rounds;		/* as well; JOB_END's: tensor << 32 | its last round */
+	uint64_t epoch;			/* JOB_READY: that it is at, by its log */
 };
 
 /* GIVEN: take no more inputs, and say the last rounds for which all here was given;

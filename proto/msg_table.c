@@ -409,6 +409,7 @@ static const struct msg_row ready_rows[] = {
 	U64(msg_ready, log, ANY64),
 	U64(msg_ready, barrier, ANY64),
 	U64S(msg_ready, rounds, 0, TENSORS_PER_JOB_MAX),
+	U64(msg_ready, epoch, ANY64),
 };
 SHAPE(ready, NULL);
 

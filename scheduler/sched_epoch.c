@@ -351,6 +351,11 @@ static void server_ready(struct sched *s, struct sched_node *n, const struct msg
 	struct sched_entry *e = j && !list_empty(&j->log) ?
 				list_first(&j->log, struct sched_entry, link) : NULL;
 
+	if (p && m->code && m->seq == j->epoch && j->state == SJ_UP && !p->let_go_by &&
+	    (p->joining || p->fresh)) {
+		cut_lacks(s, j, p, m->text);	/* it has no share in it: the others follow it */
+		return;
+	}
 	if (!p || !e || e->kind != SE_EPOCH || m->seq != j->epoch || j->state != SJ_UP ||
 	    p->let_go_by) {
 		s->counters.strays++;

@@ -502,7 +502,7 @@ void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 	if (!x)
 		return;
 	x->job = m->job;
-	x->epoch = m->seq;
+	x->epoch = m->epoch;
 	x->log = m->log;
 }
 

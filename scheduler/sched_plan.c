@@ -402,7 +402,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 		.epoch = j->epoch, .algorithm = PLACE_ALGORITHM, .chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes, .window_bytes = j->window_bytes,
 		.nmachines = j->nmachines, .machines = machines,
-		.nservers = nservers, .servers = servers, .seq = j->seq,
+		.nservers = nservers, .servers = servers, .seq = j->seq, .epoch_seq = j->epoch_seq,
 		.on_loss = j->on_loss, .ngone = ngone, .gone = gone, .nleft = nleft, .left = left,
 		.grown = j->grown, .grown_at = j->grown_at, .njoined = njoined, .joined = joined,
 	};
@@ -422,7 +422,6 @@ const struct msg *plan_job_again(struct sched *s, const struct sched_job *j)
 			((struct msg_server *)m->job_up.servers)[i].node = 0;
 	}
 	m->job_up.seq = j->told;
-	m->job_up.epoch_seq = j->epoch_seq;
 	m->job_up.repair = j->repair;
 	return m;
 }

@@ -78,12 +78,18 @@ static int os_error(const struct state *st, const char *what, const char *file, 
 		       file[0] ? "/" : "", file, strerror(errno));
 }
 
+static int no_dir(const struct state *st, const char *what, struct err *e)
+{
+	return err_set(e, err_from_errno(errno), "cannot %s %.200s, %s; say another directory, or "
+		       "'' to keep nothing over restarts", what, st->dir, strerror(errno));
+}
+
 static int open_dir(struct state *st, struct err *e)
 {
 	if (mkdir(st->dir, 0700) && errno != EEXIST)
-		return os_error(st, "create", "", e);
+		return no_dir(st, "create", e);
 	st->dirfd = open(st->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return st->dirfd < 0 ? os_error(st, "open", "", e) : 0;
+	return st->dirfd < 0 ? no_dir(st, "open", e) : 0;
 }
 
 /*

@@ -65,7 +65,7 @@ struct sv_job {
 	struct list link;		/* in server->jobs */
 	uint32_t id, n, me, world, nservers, nengines;
 	uint64_t epoch;			/* that it came up with here */
-	uint64_t epoch_seq;		/* log entry of the last one since, or as it came up */
+	uint64_t epoch_seq;		/* log entry of the last one; 0: none */
 	uint32_t chunk_bytes, seg_bytes;
 	uint64_t window_bytes;		/* per worker and engine */
 	uint64_t part_bytes;		/* the least that one engine of an agent has of it */
@@ -73,6 +73,8 @@ struct sv_job {
 	uint64_t forget_seq;		/* the last FORGET's, and the oldest entry that it took */
 	uint64_t forget_from;		/* something of; see log_cut() */
 	uint64_t told;			/* up to here the log was told afterwards, with gaps */
+	uint64_t refused;		/* the last entry, with that tensor in it, if that is not */
+	uint32_t refused_id;		/* forgotten; else 0: there is none */
 	uint32_t ready_type;		/* the last READY of an entry: enum msg_type, 0: none yet */
 	uint64_t ready_seq;
 	struct err ready_err;		/* with a code: that entry was refused */

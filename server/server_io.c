@@ -34,6 +34,7 @@ static void answer(struct server *s, enum msg_type type, uint32_t job, uint64_t 
 			.job = job, .seq = seq, .code = e ? e->code : 0,
 			.text = e ? e->text : "",
 			.log = j ? MAX(j->seq, j->told) : 0,
+			.epoch = j ? j->place->epoch : 0,
 		},
 	};
 
@@ -69,7 +70,7 @@ static void tell_jobs(void *ctx)
 
 		if (j->starting || j->stopping)
 			continue;
-		answer(s, MSG_JOB_READY, j->id, j->place->epoch, NULL);
+		answer(s, MSG_JOB_READY, j->id, j->epoch, NULL);
 		if (j->ready_type)
 			answer(s, j->ready_type, j->id, j->ready_seq,
 			       j->ready_err.code ? &j->ready_err : NULL);

@@ -155,7 +155,8 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 	j->epoch = m->epoch;
 	j->chunk_bytes = m->chunk_bytes;
 	j->seg_bytes = m->seg_bytes;
-	j->told = j->epoch_seq = m->seq;
+	j->told = m->seq;
+	j->epoch_seq = m->epoch_seq;
 	j->grown = m->grown;
 	size_windows(s, j, m);
 	j->windows_bytes = j->n * s->nengines * j->window_bytes;

@@ -296,7 +296,10 @@ static int log_cut(struct server *s, struct sv_job *j, uint64_t seq, struct err 
 	return 0;
 }
 
-/* The job, ready for entry `seq` of its log. */
+/*
+ * The job, ready for entry `seq` of its log.  Behind one that was refused comes its FORGET; but
+ * who joins is not waited for, and the others may go on with it.
+ */
 static int log_job(struct server *s, uint32_t id, uint64_t seq, struct sv_job **out, struct err *e)
 {
 	struct sv_job *j = sv_job_find(s, id);
@@ -304,6 +307,11 @@ static int log_job(struct server *s, uint32_t id, uint64_t seq, struct sv_job **
 
 	if (!j || j->stopping)
 		return err_set(e, TALLY_ENOENT, "server %s has no job %u", s->name, id);
+	if (seq <= j->refused)
+		j->refused = 0;
+	if (j->refused)
+		return err_set(e, TALLY_EBUSY, "server %s lacks tensors that all others have, "
+			       "job %u", s->name, id);
 	told = seq > j->seq && seq <= j->told;
 	if (!told && (!seq || seq > MAX(j->seq, j->told) + 1))
 		return err_set(e, TALLY_EPROTO, "server %s: job %u log entry %llu after %llu",
@@ -408,7 +416,8 @@ int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
 
 	if (rc)
 		return rc;
-	j->seq = m->seq;		/* refused or not: FORGET follows a refusal */
+	j->seq = j->refused = m->seq;	/* refused or not: FORGET follows a refusal */
+	j->refused_id = m->ntensors ? m->tensors[0].id : 0;
 	t = calloc(m->ntensors + 1, sizeof(struct sv_tensor *));
 	if (!t)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
@@ -418,6 +427,7 @@ int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
 	if (!rc)
 		rc = b ? fill_batch(s, b, t, n, e) : err_set(e, TALLY_ENOMEM, "out of memory");
 	if (!rc) {
+		j->refused = 0;
 		batch_send(s, b);
 		free(t);
 		return 0;
@@ -443,11 +453,15 @@ static struct sv_tensor *tensor_find(struct sv_job *j, uint32_t id)
 /* Left undone it would leave this server with a placement of its own. */
 int sv_forget(struct server *s, const struct msg_ids *m, struct err *e)
 {
-	struct sv_job *j;
+	struct sv_job *j = sv_job_find(s, m->job);
 	struct sv_batch *b;
 	uint32_t n = 0;
-	int rc = log_job(s, m->job, m->seq, &j, e);
+	int rc;
 
+	for (uint32_t i = 0; j && i < m->nids; i++)
+		if (m->ids[i] == j->refused_id)
+			j->refused = 0;
+	rc = log_job(s, m->job, m->seq, &j, e);
 	if (rc)
 		return rc == TALLY_ENOENT ? 0 : rc;
 	for (uint32_t i = 0; i < m->nids; i++) {

@@ -246,7 +246,7 @@ static bool may_be_short(const struct sim *s)
 
 static bool is_full(const struct sim *s)
 {
-	return (sim_rounds(s) >= RUN_ROUNDS && s->faults >= RUN_FAULTS) || may_be_short(s);
+	return s->faults >= RUN_FAULTS && (sim_rounds(s) >= RUN_ROUNDS || may_be_short(s));
 }
 
 static void count(const struct sim *s)

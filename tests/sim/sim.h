@@ -397,6 +397,9 @@ struct sim_part {
 struct sim_server_job {
 	struct srv_job *core;		/* NULL: none */
 	struct sim_log log;
+	uint64_t epoch;			/* that it came up with */
+	uint64_t refused;		/* as a server's of the daemon */
+	uint32_t refused_id;
 	uint64_t settled;		/* the last that it was told all follow, */
 	mono_t settled_at;		/* then */
 	uint32_t ready_type;		/* the last that it said of its log */

@@ -19,6 +19,7 @@ static void answer_code(struct sim *s, uint32_t server, const struct sim_job *j,
 	const struct msg m = { .type = type, .ready = {
 		.job = j->number, .seq = seq, .code = code, .text = code ? "out of memory" : "",
 		.log = MAX(sj->log.seq, sj->log.told),
+		.epoch = sj->log.place ? sj->log.place->epoch : 0,
 	} };
 
 	if (type != MSG_JOB_READY) {
@@ -58,7 +59,7 @@ void sim_server_tell(struct sim *s, uint32_t server)
 
 		if (!has_job(sj))
 			continue;
-		answer(s, server, &s->job[i], MSG_JOB_READY, sj->log.place->epoch);
+		answer(s, server, &s->job[i], MSG_JOB_READY, sj->epoch);
 		if (sj->ready_type)
 			answer_code(s, server, &s->job[i], sj->ready_type, sj->ready_seq,
 				    sj->ready_code);
@@ -106,6 +107,12 @@ static bool cut_log(struct sim *s, uint32_t server, const struct sim_job *j, uin
 {
 	struct sim_server_job *sj = &s->server[server]->job[j->index];
 
+	if (seq <= sj->refused)
+		sj->refused = 0;
+	if (sj->refused) {
+		leave(s, server, j, TALLY_EBUSY, "lacks tensors that all others have");
+		return false;
+	}
 	if (seq > sj->log.seq)
 		return true;
 	sim_totals.log_cuts++;
@@ -139,7 +146,8 @@ static void tensors(struct sim *s, uint32_t server, struct sim_job *j,
 			leave(s, server, j, TALLY_EBUSY, "out of memory");
 			return;
 		}
-		sj->log.seq = m->seq;
+		sj->log.seq = sj->refused = m->seq;
+		sj->refused_id = m->tensors[0].id;
 		answer_code(s, server, j, MSG_TENSORS_READY, m->seq, TALLY_ENOMEM);
 		return;
 	}
@@ -161,6 +169,9 @@ static void forget(struct sim *s, uint32_t server, struct sim_job *j, const stru
 {
 	struct sim_server_job *sj = &s->server[server]->job[j->index];
 
+	for (uint32_t i = 0; i < m->nids; i++)
+		if (m->ids[i] == sj->refused_id)
+			sj->refused = 0;
 	if (!cut_log(s, server, j, m->seq))
 		return;
 	if (sim_starves(s, j, false)) {
@@ -365,7 +376,9 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 	}
 	j->number = m->job;
 	sim_log_start(&sj->log, m);
-	sj->log.epoch_seq = m->seq;
+	sj->log.epoch_seq = m->epoch_seq;
+	sj->epoch = m->epoch;
+	sj->refused = 0;
 	sj->core = srv_job_start(&v->core, sim_zeroed(srv_job_size(j->p->n)), &d);
 	for (sj->me = 0; m->servers[sj->me].node != v->node; sj->me++)
 		ASSERT(sj->me < m->nservers);
@@ -533,8 +546,7 @@ void sim_server_reborn(struct sim *s, uint32_t server, uint32_t node)
 	for (const struct sim_server *o = old; ; o = s->server[o->last_life]) {
 		for (uint32_t i = 0; i < s->p.njobs; i++)
 			if (has_job(&o->job[i]))
-				answer(s, next, &s->job[i], MSG_JOB_READY,
-				       o->job[i].log.place->epoch);
+				answer(s, next, &s->job[i], MSG_JOB_READY, o->job[i].epoch);
 		if (o->last_life == SIM_NOBODY)
 			break;
 	}

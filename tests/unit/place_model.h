@@ -67,9 +67,13 @@ static inline void make_plan(struct job *j)
 	plan_weights(share, j->machines, j->weight);
 }
 
+/* With the chunk that such a job has. */
 static inline void setup(struct job *j, const char *model, uint32_t n, uint32_t k)
 {
-	job_init(j, CHUNK);
+	struct place_sizes sizes;
+
+	place_sizes(&sizes, 0, n + k, RATE, RATE);
+	job_init(j, sizes.chunk_bytes);
 	load_model(j, model);
 	set_cluster(j, n, k);
 	make_plan(j);

@@ -80,7 +80,7 @@ static inline void join_late(uint32_t conn, uint64_t req)
 static inline void told_by_b(struct pair *p, uint64_t epoch)
 {
 	struct msg log = { .type = MSG_JOB_READY, .ready = {
-		.job = p->job, .seq = epoch, .text = "", .log = 1,
+		.job = p->job, .seq = epoch, .text = "", .log = 1, .epoch = epoch,
 	} };
 
 	p->server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");

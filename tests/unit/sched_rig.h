@@ -428,6 +428,7 @@ static inline void ready_as(uint32_t conn, enum msg_type type, uint32_t job, uin
 {
 	struct msg m = { .type = type, .ready = {
 		.job = job, .seq = seq, .code = code, .text = code ? "memory is full" : "",
+		.epoch = type == MSG_JOB_READY ? seq : 0,
 	} };
 
 	send(conn, &m);
@@ -644,7 +645,7 @@ static inline void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint
 			   uint64_t log)
 {
 	const struct msg m = { .type = type, .ready = {
-		.job = job, .seq = epoch, .text = "", .log = log,
+		.job = job, .seq = epoch, .text = "", .log = log, .epoch = epoch,
 	} };
 
 	send(conn, &m);

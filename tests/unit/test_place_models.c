@@ -42,7 +42,7 @@ static double one_chunk_ratio(const struct job *j)
 
 	for (uint32_t i = 0; i < j->machines; i++)
 		n += j->m[i].is_gpu;
-	return 1 + n * (double)CHUNK * 8 / (double)RATE / j->plan.round_time_s;
+	return 1 + n * (double)j->p.chunk_bytes * 8 / (double)RATE / j->plan.round_time_s;
 }
 
 /* The sizes that the CLI knows by name are those of the lists. */
@@ -115,8 +115,8 @@ END_TEST
 
 /* ---- repair ---- */
 
-/* The server of machine `dead` dies; the others keep every chunk they have. */
-static void check_repair(const char *model, uint32_t n, uint32_t k, uint32_t dead)
+/* The server of machine `dead` dies; the others keep every chunk they have.  Bytes that move. */
+static double check_repair(const char *model, uint32_t n, uint32_t k, uint32_t dead)
 {
 	static uint16_t before[OWNERS];
 	bool alive[SERVERS_PER_JOB_MAX];
@@ -143,6 +143,7 @@ static void check_repair(const char *model, uint32_t n, uint32_t k, uint32_t dea
 	       "new ideal\n", model, n, k, dead < n ? "a colocated" : "a CPU",
 	       (double)moved / 1e6, model_bytes(&job) / 1e6, 100 * ratio - 100);
 	ck_assert_msg(ratio <= fmax(1.03, one_chunk_ratio(&job)), "%.4f", ratio);
+	return (double)moved;
 }
 
 START_TEST(place_repair_moves_lost_chunks_only_and_stays_near_optimum)
@@ -171,8 +172,8 @@ static double necessary_bytes(const struct job *j, uint32_t servers)
 	return sum;
 }
 
-/* To the plan of job.m as it is now. */
-static void check_rebalance(const char *what)
+/* To the plan of job.m as it is now.  The bytes that move. */
+static double check_rebalance(const char *what)
 {
 	double needed, ratio;
 	uint64_t moved;
@@ -185,10 +186,28 @@ static void check_rebalance(const char *what)
 	printf("place: %s: %.1f MB moved, %.1f MB necessary, %.2f %% over the new ideal\n", what,
 	       (double)moved / 1e6, needed / 1e6, 100 * ratio - 100);
 	ck_assert_double_le((double)moved, needed);
-	ck_assert_double_ge((double)moved, needed - (double)job.machines * CHUNK);
+	ck_assert_double_ge((double)moved, needed - (double)job.machines * job.p.chunk_bytes);
 	ck_assert_msg(ratio <= fmax(1.03, one_chunk_ratio(&job)), "%.4f", ratio);
-	check_balance(&job, CHUNK);
+	check_balance(&job, job.p.chunk_bytes);
+	return (double)moved;
 }
+
+/* The runner shows it. */
+START_TEST(bytes_that_move_are_said)
+{
+	double repair = check_repair("bert-large", 8, 4, 8), more, drained;
+
+	setup(&job, "bert-large", 8, 4);
+	place_batch(&job.p, job.t, job.tensors);
+	job.m[job.machines++] = job.m[8];
+	more = check_rebalance("one more");
+	job.m[9].has_server = false;
+	drained = check_rebalance("one drained");
+	printf("note: bert-large, (8,4): of %.0f MB a CPU server's loss moves %.0f, one more %.0f, "
+	       "then one drained %.0f\n", model_bytes(&job) / 1e6, repair / 1e6, more / 1e6,
+	       drained / 1e6);
+}
+END_TEST
 
 START_TEST(place_rebalance_moves_near_the_minimum)
 {
@@ -227,6 +246,7 @@ int main(void)
 	tcase_add_test(tc, place_real_models_one_by_one_within_20_percent);
 	tcase_add_test(tc, place_repair_moves_lost_chunks_only_and_stays_near_optimum);
 	tcase_add_test(tc, place_rebalance_moves_near_the_minimum);
+	tcase_add_test(tc, bytes_that_move_are_said);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);

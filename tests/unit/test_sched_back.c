@@ -319,6 +319,21 @@ START_TEST(server_at_another_epoch_than_the_agents_joins_anew)
 }
 END_TEST
 
+/* It takes that back, or says that it cannot, and then lets go first. */
+START_TEST(server_with_an_epoch_that_no_agent_has_is_told_another)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	p = come_back(&p, epoch + 1, 1);
+	has_log(p.server, MSG_JOB_READY, p.job, epoch + 2, 2);
+	recover(&p);
+	ck_assert_uint_eq(w->closes[p.server], 0);
+	ck_assert_uint_eq(last(p.server, MSG_EPOCH)->seq, 2);
+	ck_assert_uint_gt(last(p.server, MSG_EPOCH)->epoch, epoch + 2);
+}
+END_TEST
+
 /* One of them heard of the job once more while a server was offered it in another one's row. */
 static void agents_know_a_row_by(int32_t a, int32_t b, uint32_t ends)
 {
@@ -646,6 +661,7 @@ static void add(TCase *t)
 	tcase_add_test(t, last_entry_is_known_whatever_it_was);
 	tcase_add_test(t, server_that_has_lost_the_job_is_not_waited_for);
 	tcase_add_loop_test(t, server_at_another_epoch_than_the_agents_joins_anew, 0, 2);
+	tcase_add_test(t, server_with_an_epoch_that_no_agent_has_is_told_another);
 	tcase_add_loop_test(t, row_of_a_server_that_is_offered_the_job_is_any, 0, 4);
 	tcase_add_test(t, server_that_missed_an_entry_joins_anew);
 	tcase_add_test(t, server_with_an_entry_more_than_agents_gets_an_epoch);

@@ -74,8 +74,34 @@ START_TEST(who_joins_and_refuses_tensors_that_all_others_have_is_out_again)
 }
 END_TEST
 
+/* It is told an epoch, since another server died, before it has said that it takes the job. */
+START_TEST(who_joins_and_cannot_follow_an_epoch_costs_nobody_the_job)
+{
+	struct pair p = pair_declared();
+	const uint32_t one = p.server, two = hello(NODE_SERVER, "cpu-1");
+	const struct msg gone = { .type = MSG_JOB_DOWN, .job_down = { .job = p.job, .text = "" } };
+	uint32_t late;
+
+	heartbeat(two, 1);
+	ready_as(two, MSG_JOB_READY, p.job, last(two, MSG_JOB_UP)->epoch, 0);
+	follow_epoch(&p, (uint32_t[]){ one, two }, 2);
+	late = hello(NODE_SERVER, "cpu-2");
+	heartbeat(late, 1);
+	ck_assert_uint_eq(count(late, MSG_JOB_UP, REQ_ANY), 1);
+	conn_closed(two);
+	pass_beating(RECONNECT_GRACE_MS + 10, (uint32_t[]){ p.a, p.b, one, late }, 4);
+	ck_assert_uint_eq(count(late, MSG_EPOCH, REQ_ANY), 1);
+	ready_as(late, MSG_EPOCH_READY, p.job, last(late, MSG_EPOCH)->epoch, TALLY_ENOMEM);
+	ck_assert_str_eq(last(late, MSG_JOB_DOWN)->text, "memory is full");
+	send(late, &gone);
+	follow_epoch(&p, &one, 1);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, who_joins_and_cannot_follow_an_epoch_costs_nobody_the_job);
 	tcase_add_loop_test(t, who_joins_and_refuses_tensors_that_all_others_have_is_out_again,
 			    0, 2);
 	tcase_add_loop_test(t, who_asks_late_hears_of_it_whichever_allocation_has_failed, 1, 12);

@@ -193,7 +193,7 @@ START_TEST(what_it_missed_before_the_restart_it_hears)
 	struct pair p = pair_declared();
 	uint64_t epoch = sched_epoch(w->s);
 	struct msg log = { .type = MSG_JOB_READY, .ready = {
-		.job = p.job, .seq = epoch + 1, .text = "", .log = 5,
+		.job = p.job, .seq = epoch, .text = "", .log = 5, .epoch = epoch + 1,
 	} };
 
 	restart(5000);

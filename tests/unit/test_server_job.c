@@ -176,8 +176,11 @@ START_TEST(refused_entry_keeps_its_number)
 	ck_assert_uint_eq(job->place->total_bytes, 0);
 	forget(2, 1);
 	ck_assert_int_eq(tensors(3, 2, 1000), 0);
-	settle(2);
-	ck_assert_uint_eq(tensors_held(), 1);
+	ck_assert_int_eq(tensors(4, 3, 1u << 30), TALLY_EQUOTA);
+	ck_assert_int_eq(forget(5, 2), TALLY_EBUSY);	/* all others have tensor 3 */
+	ck_assert_int_eq(tensors(4, 4, 1000), 0);	/* or never were told of it */
+	settle(4);
+	ck_assert_uint_eq(tensors_held(), 2);
 }
 END_TEST
 
