@@ -67,6 +67,7 @@ cluster_up()	# machine[:rate]...
 		*)	fail "what machine is $machine?" ;;
 		esac
 		ns_machine "$name" "$address" "$rate"
+		[ -z "${UNTOLD:-}" ] || rate=
 		server "$name" "$address" "$rate"
 		case $machine in gpu*) agent "$name" "$address" "$rate" ;; esac
 	done

@@ -6,9 +6,8 @@
  * the same queue as acknowledgements and probes.  So a daemon keeps no more of
  * them than the card sends in FLIGHT_MS: enough to bridge the time until it looks
  * again, little enough that its own order (urgency, shares) is the wire's order.
- * A virtual card says 10 Gbit/s and may be many times as fast: there and on faster ones
- * it is FLIGHT_FAST_BYTES at least.  Where 10 Gbit/s is all there is that costs a round
- * 0.2 % where there is much to send, 2 % for 64 MiB (bench/round_sim).
+ * A virtual card says 10 Gbit/s, and may be shaped to a tenth of that or carry many times as
+ * much: what it says is right for both (docs/BENCHMARKS.md).
  */
 #ifndef TALLY_NET_FLIGHT_H
 #define TALLY_NET_FLIGHT_H
@@ -20,16 +19,13 @@
 #define FLIGHT_PEER_BYTES_MIN	(64u << 10)
 #define FLIGHT_LOOK_MS		1u		/* look again when it is full */
 #define FLIGHT_BYTES_MIN	(192u << 10)
-#define FLIGHT_FAST_BITS	10000000000ull
-#define FLIGHT_FAST_BYTES	(16u << 20)
 
 /* Of all cards together, bits/s; 0: unknown.  UINT64_MAX: no bound. */
 static inline uint64_t flight_bytes(uint64_t bits_per_s)
 {
 	if (!bits_per_s)
 		return UINT64_MAX;
-	return MAX(bits_per_s / 8 * FLIGHT_MS / 1000,
-		   bits_per_s < FLIGHT_FAST_BITS ? FLIGHT_BYTES_MIN : FLIGHT_FAST_BYTES);
+	return MAX(bits_per_s / 8 * FLIGHT_MS / 1000, FLIGHT_BYTES_MIN);
 }
 
 /* One engine's part of it. */
