@@ -17,6 +17,8 @@ BUILD ?= build
 ifeq ($(strip $(BUILD)),)
 $(error BUILD is empty, everything would go to /: leave it out, or name a directory)
 endif
+# One name, however it is said: what was compiled by another one has its headers by that.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 PREFIX ?= /usr/local
 CC ?= gcc
 CLANG ?= clang

@@ -294,7 +294,7 @@ bool sim_back_keeps(struct sim *s, uint32_t agent, const struct msg *m)
 		return false;
 	if (up)
 		sim_back_drop(aj);
-	if (again && (aj->left || nobody_wants(s, j, agent)))
+	if (again && ((aj->left && !aj->nback) || nobody_wants(s, j, agent)))
 		return true;
 	if (up ? !aj->nback && !m->job_up.epoch_seq : !aj->nwires)
 		return false;

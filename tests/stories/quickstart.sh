@@ -40,4 +40,8 @@ expect_status 2 env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
 expect_text "$TMP/err" 'cannot read .*/a \$x "missing" `text.; give another text by TEXT=path'
 expect_status 1 "$BIN/tally" local --ranks 1 -- "$BIN/charlm" "$TMP/missing"
 expect_text "$TMP/err" 'missing'
+# By whatever name make is told the build, it knows what a header is for.
+env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$ROOT" -n -o deps -W proto/msg.h build \
+	BUILD="$(realpath "$BUILD")" > "$TMP/commands" || fail 'make -n failed'
+grep -q 'proto/msg\.c' "$TMP/commands" || fail 'a header that changes compiles nothing'
 say 'a text that is too short, or not there, is refused'
