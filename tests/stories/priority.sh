@@ -13,28 +13,16 @@ import sys
 sys.path.insert(0, sys.argv[1] + "/bench")
 import jobs
 
-# Cards so slow that what is seen is the order, however busy this machine is: nearly always, since
-# half a second for which nobody runs is a tenth of the bytes.  That makes it late, never early.
-TRIES = 3
-
-
-def is_right(urgency, after):
-    return min(after) >= 0.9 if urgency else max(after) <= 0.1
-
-
-cluster = jobs.Cluster(["gpu:50mbit", "gpu:50mbit"])
+# Cards so slow that what is seen is the order, however busy this machine is.
+cluster = jobs.Cluster(["gpu:30mbit", "gpu:30mbit"])
 try:
     job = jobs.tally(cluster)
     try:
         for urgency in (1, 0):
             job.have(f"tensors 129 262144 {urgency}")
-            for _ in range(TRIES):
-                after = [a["after"] for a in job.all("urgent")]
-                print("priority" if urgency else "all alike", "part of the others after it:",
-                      after)
-                if is_right(urgency, after):
-                    break
-            assert is_right(urgency, after), after
+            after = [a["after"] for a in job.all("urgent")]
+            print("priority" if urgency else "all alike", "part of the others after it:", after)
+            assert min(after) >= 0.9 if urgency else max(after) <= 0.1, after
     finally:
         job.close()
 finally:
