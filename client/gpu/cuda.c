@@ -34,6 +34,7 @@
 #define PROBE_BYTES	(32u << 20)
 #define PROBE_COPIES	4u		/* that are measured together */
 #define PROBE_TURNS	3u
+#define WARM_BYTES	(16u * LOCAL_RANKS_MAX)	/* what each gives, and one result */
 
 enum { COMM_REDUCE, COMM_SPREAD, COMMS };
 
@@ -55,6 +56,7 @@ struct gpu {
 		bool has_thread;
 	} ending[COMMS];
 	_Atomic bool aborted;
+	void *scratch;			/* owned: on the GPU */
 };
 
 struct gpu_event {
@@ -218,6 +220,7 @@ static void cuda_close(struct gpu *g)
 	for (int i = 0; i < GPU_LANES; i++)
 		if (g->lane[i])
 			(void)cudaStreamDestroy(g->lane[i]);
+	(void)cudaFree(g->scratch);
 	(void)cudaGetLastError();
 	pthread_mutex_destroy(&g->lock);
 	free(g);
@@ -350,6 +353,12 @@ static ncclResult_t state_of(struct gpu *g, int comm)
 	return rc == ncclSuccess ? state : rc;
 }
 
+static int too_late(uint32_t timeout_ms, struct err *e)
+{
+	return err_set(e, TALLY_ETIMEDOUT, "NCCL: the group did not come about or does not go on, "
+		       "after %u ms", timeout_ms);
+}
+
 static int finish(struct gpu *g, int comm, ncclResult_t rc, uint32_t timeout_ms, struct err *e)
 {
 	mono_t deadline = lt_now() + mono_ms(timeout_ms);
@@ -359,8 +368,7 @@ static int finish(struct gpu *g, int comm, ncclResult_t rc, uint32_t timeout_ms,
 		if (rc != ncclInProgress)
 			break;
 		if (lt_now() >= deadline)
-			return err_set(e, TALLY_ETIMEDOUT, "NCCL: the group did not come about or "
-				       "does not go on, after %u ms", timeout_ms);
+			return too_late(timeout_ms, e);
 		nap();
 	}
 	if (rc == ncclSuccess)
@@ -368,28 +376,6 @@ static int finish(struct gpu *g, int comm, ncclResult_t rc, uint32_t timeout_ms,
 	if (g->aborted)
 		return err_set(e, TALLY_ESHUTDOWN, "the group of GPUs was given up");
 	return nccl_error(rc, e);
-}
-
-static int cuda_join(struct gpu *g, const uint64_t ids[GPU_PLUGIN_IDS], uint32_t me,
-		     uint32_t members, uint32_t timeout_ms, struct err *e)
-{
-	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	ncclUniqueId id;
-	ncclResult_t nrc;
-	int rc = 0;
-
-	CUDA(cudaSetDevice(g->device), e);
-	config.blocking = 0;
-	for (int i = 0; i < COMMS && !rc; i++) {
-		memcpy(&id, (const char *)ids + (size_t)i * sizeof(id), sizeof(id));
-		pthread_mutex_lock(&g->lock);
-		nrc = ncclCommInitRankConfig(&g->comm[i], (int)members, id, (int)me, &config);
-		pthread_mutex_unlock(&g->lock);
-		rc = finish(g, i, nrc, timeout_ms, e);
-	}
-	if (rc)
-		cuda_give_up(g);
-	return rc;
 }
 
 static ncclDataType_t nccl_type(enum dtype dtype)
@@ -440,10 +426,10 @@ static ncclResult_t all_of(struct gpu *g, int comm, one_fn *one, const struct gp
 }
 
 static int put(struct gpu *g, int comm, one_fn *one, const struct gpu_part *p, uint32_t n,
-	       enum dtype dtype, struct err *e)
+	       enum dtype dtype, uint32_t timeout_ms, struct err *e)
 {
 	CUDA(cudaSetDevice(g->device), e);
-	return finish(g, comm, all_of(g, comm, one, p, n, nccl_type(dtype)), WAIT_TIMEOUT_MS, e);
+	return finish(g, comm, all_of(g, comm, one, p, n, nccl_type(dtype)), timeout_ms, e);
 }
 
 static ncclResult_t reduce_one(struct gpu *g, const struct gpu_part *p, ncclDataType_t type)
@@ -470,16 +456,97 @@ static ncclResult_t gather_one(struct gpu *g, const struct gpu_part *p, ncclData
 			     g->lane[GPU_SPREAD]);
 }
 
+/* ---- the group ---- */
+
+/* Where another thread captures a graph, a query in the usual mode fails, and spoils the graph. */
+static cudaError_t query(cudaStream_t lane)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	cudaError_t rc;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	rc = cudaStreamQuery(lane);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	return rc;
+}
+
+/* Until what is on the lane has run. */
+static int await_lane(struct gpu *g, enum gpu_lane lane, int comm, uint32_t timeout_ms,
+		      struct err *e)
+{
+	mono_t deadline = lt_now() + mono_ms(timeout_ms);
+	cudaError_t rc;
+
+	while ((rc = query(g->lane[lane])) == cudaErrorNotReady) {
+		ncclResult_t state = state_of(g, comm);
+
+		if (g->aborted || (state != ncclSuccess && state != ncclInProgress))
+			return finish(g, comm, g->aborted ? ncclInProgress : state, 0, e);
+		if (lt_now() >= deadline)
+			return too_late(timeout_ms, e);
+		nap();
+	}
+	(void)cudaGetLastError();
+	return rc == cudaSuccess ? 0 : cuda_error(rc, "a lane", e);
+}
+
+/*
+ * A kernel with a larger stack than any before has the driver make all stacks anew, and its launch
+ * waits until nothing is on the GPU, the waits for results neither: these may need what this
+ * process does next.  So each kernel that rounds use runs once before there are any.
+ */
+static int warm_up(struct gpu *g, uint32_t timeout_ms, struct err *e)
+{
+	struct gpu_part p = { .count = 1 };
+	int rc = 0;
+
+	CUDA(cudaMalloc(&g->scratch, WARM_BYTES), e);
+	p.in = g->scratch;
+	p.out = (uint8_t *)g->scratch + WARM_BYTES / 2;
+	for (enum dtype d = DTYPE_NONE + 1; d < DTYPE_END && !rc; d++) {
+		rc = put(g, COMM_REDUCE, reduce_one, &p, 1, d, timeout_ms, e);
+		rc = rc ? rc : put(g, COMM_REDUCE, scatter_one, &p, 1, d, timeout_ms, e);
+	}
+	/* what moves bytes is the same for all types */
+	rc = rc ? rc : put(g, COMM_SPREAD, broadcast_one, &p, 1, DTYPE_U8, timeout_ms, e);
+	rc = rc ? rc : put(g, COMM_SPREAD, gather_one, &p, 1, DTYPE_U8, timeout_ms, e);
+	rc = rc ? rc : await_lane(g, GPU_REDUCE, COMM_REDUCE, timeout_ms, e);
+	return rc ? rc : await_lane(g, GPU_SPREAD, COMM_SPREAD, timeout_ms, e);
+}
+
+static int cuda_join(struct gpu *g, const uint64_t ids[GPU_PLUGIN_IDS], uint32_t me,
+		     uint32_t members, uint32_t timeout_ms, struct err *e)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId id;
+	ncclResult_t nrc;
+	int rc = 0;
+
+	CUDA(cudaSetDevice(g->device), e);
+	config.blocking = 0;
+	for (int i = 0; i < COMMS && !rc; i++) {
+		memcpy(&id, (const char *)ids + (size_t)i * sizeof(id), sizeof(id));
+		pthread_mutex_lock(&g->lock);
+		nrc = ncclCommInitRankConfig(&g->comm[i], (int)members, id, (int)me, &config);
+		pthread_mutex_unlock(&g->lock);
+		rc = finish(g, i, nrc, timeout_ms, e);
+	}
+	rc = rc ? rc : warm_up(g, timeout_ms, e);
+	if (rc)
+		cuda_give_up(g);
+	return rc;
+}
+
 static int cuda_reduce(struct gpu *g, const struct gpu_part *p, uint32_t n, enum dtype dtype,
 		       struct err *e)
 {
-	return put(g, COMM_REDUCE, reduce_one, p, n, dtype, e);
+	return put(g, COMM_REDUCE, reduce_one, p, n, dtype, WAIT_TIMEOUT_MS, e);
 }
 
 static int cuda_broadcast(struct gpu *g, const struct gpu_part *p, uint32_t n,
 			  enum dtype dtype, struct err *e)
 {
-	return put(g, COMM_SPREAD, broadcast_one, p, n, dtype, e);
+	return put(g, COMM_SPREAD, broadcast_one, p, n, dtype, WAIT_TIMEOUT_MS, e);
 }
 
 static int cuda_reduce_scatter(struct gpu *g, const void *in, void *out, size_t count,
@@ -487,7 +554,7 @@ static int cuda_reduce_scatter(struct gpu *g, const void *in, void *out, size_t 
 {
 	const struct gpu_part p = { .in = in, .out = out, .count = count };
 
-	return put(g, COMM_REDUCE, scatter_one, &p, 1, dtype, e);
+	return put(g, COMM_REDUCE, scatter_one, &p, 1, dtype, WAIT_TIMEOUT_MS, e);
 }
 
 static int cuda_all_gather(struct gpu *g, const void *in, void *out, size_t count,
@@ -495,7 +562,7 @@ static int cuda_all_gather(struct gpu *g, const void *in, void *out, size_t coun
 {
 	const struct gpu_part p = { .in = in, .out = out, .count = count };
 
-	return put(g, COMM_SPREAD, gather_one, &p, 1, dtype, e);
+	return put(g, COMM_SPREAD, gather_one, &p, 1, dtype, WAIT_TIMEOUT_MS, e);
 }
 
 /* ---- memory, events, lanes ---- */
@@ -634,18 +701,6 @@ static int cuda_await(struct gpu *g, enum gpu_lane lane, _Atomic uint32_t *word,
 }
 
 /* ---- trouble ---- */
-
-/* Where another thread captures a graph, a query in the usual mode fails, and spoils the graph. */
-static cudaError_t query(cudaStream_t lane)
-{
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	cudaError_t rc;
-
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	rc = cudaStreamQuery(lane);
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	return rc;
-}
 
 static int cuda_failed(struct gpu *g, struct err *e)
 {

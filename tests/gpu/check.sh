@@ -13,6 +13,7 @@
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
 BUILD=$(realpath "${BUILD:-build}")
+double=${GPU_RANK:-}
 GPU_RANK=${GPU_RANK:-$BUILD/tests/gpu/rank-cuda}
 GPU_PLUGIN=${GPU_PLUGIN:-$BUILD/lib/libtally-cuda.so.0}
 
@@ -97,6 +98,17 @@ play 1 2 --mixed
 heard 'EMISMATCH: rank 1 wants exact sums, rank 0 does not' 0 1
 TALLY_TIMEOUT_MS=5000 play 1 2 --shy
 heard 'ETIMEDOUT: .*these have not said which GPU they have: rank 1' 0
+
+# By itself a story of its own, over the double.
+if [ -z "$double" ]; then
+	echo 'agents that are killed and started again'
+	! many 2 || topology=$DIR/shared.topo apart=--apart
+	GPU_RANK=$GPU_RANK GPU_PLUGIN=$GPU_PLUGIN GPU_TOPOLOGY=${topology:-} \
+		GPU_OPTIONS=${apart:-} bash tests/stories/gpu_restart.sh || {
+		echo 'FAILED: agents that are killed and started again' >&2
+		exit 1
+	}
+fi
 
 # torch MACHINES RANKS N TEXT OPTION...: so many of them say that.
 torch()

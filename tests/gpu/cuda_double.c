@@ -22,6 +22,7 @@ struct op {
 };
 
 struct double_stream {
+	struct double_stream *next;	/* in streams */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t news;
@@ -175,6 +176,23 @@ void double_nap(void)
 	nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
 }
 
+static struct double_stream *streams;
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+
+bool double_idle(cudaStream_t but)
+{
+	bool idle = true;
+
+	pthread_mutex_lock(&streams_lock);
+	for (struct double_stream *s = streams; s; s = s->next) {
+		pthread_mutex_lock(&s->lock);
+		idle &= s == but || !s->first;
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_mutex_unlock(&streams_lock);
+	return idle;
+}
+
 static void pause_sometimes(struct double_stream *s)
 {
 	s->rng = s->rng * UINT64_C(6364136223846793005) + 1442695040888963407u;
@@ -226,12 +244,23 @@ API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 		free(s);
 		return cudaErrorMemoryAllocation;
 	}
+	pthread_mutex_lock(&streams_lock);
+	s->next = streams;
+	streams = s;
+	pthread_mutex_unlock(&streams_lock);
 	*out = s;
 	return cudaSuccess;
 }
 
 API cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+	struct double_stream **at = &streams;
+
+	pthread_mutex_lock(&streams_lock);
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	pthread_mutex_unlock(&streams_lock);
 	pthread_mutex_lock(&s->lock);
 	s->stop = true;
 	pthread_cond_broadcast(&s->news);

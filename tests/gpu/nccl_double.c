@@ -21,7 +21,7 @@
 #define SLOT_BYTES	(256u << 10)
 #define GPU_TEXT	96
 
-enum kind { REDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER };
+enum kind { REDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER, KINDS };
 
 struct call {
 	struct double_comm *comm;
@@ -51,6 +51,7 @@ struct double_comm {
 	_Atomic bool aborted, leaves;
 	_Atomic ncclResult_t state;
 	_Atomic uint32_t calls;		/* on streams */
+	_Atomic(cudaStream_t) launches;	/* on that stream, for the first time */
 };
 
 static _Atomic bool fails;
@@ -182,6 +183,10 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
 		*state = ncclInProgress;
 	if (*state == ncclSuccess && c->m->broken)
 		*state = ncclRemoteError;
+	if (*state == ncclSuccess && c->launches && !double_idle(c->launches))
+		*state = ncclInProgress;
+	else
+		c->launches = NULL;
 	return ncclSuccess;
 }
 
@@ -317,6 +322,8 @@ static void do_call(void *arg)
 
 static ncclResult_t put(cudaStream_t s, const struct call *k)
 {
+	static _Atomic bool was[KINDS][ncclBfloat16 + 1];
+	bool moves = k->kind == BROADCAST || k->kind == ALL_GATHER;	/* the same for all types */
 	struct call *copy;
 
 	if (k->comm->aborted || k->comm->m->joined < (uint32_t)k->comm->n)
@@ -326,6 +333,8 @@ static ncclResult_t put(cudaStream_t s, const struct call *k)
 		return ncclInternalError;
 	*copy = *k;
 	k->comm->calls++;
+	if (!atomic_exchange(&was[k->kind][moves ? 0 : k->type], true))
+		k->comm->launches = s;
 	return double_put(s, do_call, copy) == cudaSuccess ? ncclSuccess : ncclInternalError;
 }
 
