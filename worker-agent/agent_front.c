@@ -319,6 +319,8 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 	if (rc)
 		return rc;
 	t->in[local].posted = true;
+	if (s->part != PART_PIECE)
+		t->in[local].before = t->in[local].again;
 	t->in[local].again = 0;
 	t->pieces += s->part == PART_PIECE ? s->length : 0;
 	*post = (struct ag_post){
@@ -364,12 +366,21 @@ bool fr_awaits(const struct fr_tensor *t, uint32_t round)
 	return awaits;
 }
 
+/* Pieces of what was opened here anew may be on their way still. */
+static bool given_before(const struct fr_tensor *t, uint32_t round)
+{
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		if (t->job->live >> l & 1 && t->in[l].again != round && t->in[l].before != round)
+			return false;
+	return true;
+}
+
 uint32_t fr_given(const struct fr_tensor *t)
 {
 	bool all = fr_all_posted(t) && t->pieces == t->groups * t->bytes;
 	uint32_t next = t->running ? t->round : round_next(t->round);
 
-	if (fr_awaits(t, next))
+	if (fr_awaits(t, next) || (t->running && given_before(t, next)))
 		return next;
 	return t->running && !all ? round_prev(t->round) : t->round;
 }
@@ -411,6 +422,8 @@ void fr_finish(struct front *f, struct fr_tensor *t)
 {
 	ASSERT(t->running && !t->left);
 	t->running = false;
+	for (uint32_t l = 0; l < t->job->nlocal; l++)
+		t->in[l].before = 0;
 	list_del(&t->running_link);
 	f->rounds++;
 }

@@ -67,6 +67,7 @@ struct fr_tensor {
 					 * pieces on the way; 0: none */
 		uint32_t again;		/* in flight when it came back to this process, and not
 					 * submitted here yet; 0: none */
+		uint32_t before;	/* the running one, where that was so; 0: it was not */
 		struct list owed;	/* the shell's: a completion its ring had no room for */
 		uint32_t owed_tensor, owed_round;
 	} in[];				/* nlocal */

@@ -110,16 +110,23 @@ static bool break_link(struct sim *s, struct sim_link *l, bool all)
 	return left < before;
 }
 
-/* As adopt() of the daemon: nothing of the process before lands any more. */
+/*
+ * As sv_peer_is() of the daemon: nothing of the process before lands any more; of the same one
+ * something may still, by a link that it has ended.
+ */
 static void greet(struct sim *s, struct sim_link *l)
 {
+	bool known = false;
+
 	if (l->greeted)
 		return;
 	l->greeted = true;
-	for (struct sim_link *old = l->before; old; old = old->before)
+	for (struct sim_link *old = l->before; old; old = old->before) {
+		known |= old->greeted && old->life == l->life;
 		for (uint32_t k = 0; k < SIM_LANES && old->life != l->life; k++)
 			closed(s, old, k, 0);
-	if (l->life) {
+	}
+	if (l->life && !known) {
 		sim_cover_lost(&s->server[l->server]->core, &l->srv, true);
 		srv_peer_anew(&s->server[l->server]->core, &l->srv);
 	}

@@ -427,6 +427,28 @@ START_TEST(a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any)
 }
 END_TEST
 
+/* Given to the agent before this one: pieces that are still to come here do not make it less so. */
+START_TEST(a_round_by_pieces_that_was_given_is_so_as_it_is_opened_again)
+{
+	struct ring_sub s = open_sub(3, 1);
+
+	tensor->round = 2;
+	tensor->in[0].again = tensor->in[1].again = 3;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+	s = piece(3, 0, 0, CHUNK);
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+	finish(tensor);
+	tensor->round = 2;			/* as if all numbers had been used */
+	s = open_sub(3, 1);
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 2);
+}
+END_TEST
+
 /* Two tensors, whose rounds ranks start on GPUs in an order of their own. */
 static uint8_t groups;
 
@@ -622,6 +644,7 @@ int main(void)
 	tcase_add_test(t, who_comes_goes_on_with_the_operation_that_was_begun);
 	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
 	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
+	tcase_add_test(t, a_round_by_pieces_that_was_given_is_so_as_it_is_opened_again);
 	tcase_add_loop_test(t, ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole, 0, 2);
 	tcase_add_test(t, ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between);
 	tcase_add_test(t, ranks_may_cross_where_each_gpu_is_a_group);
