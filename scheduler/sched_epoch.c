@@ -64,7 +64,8 @@ bool epoch_repair_due(const struct sched_job *j)
 
 /*
  * Stale entries are taken back by the first one that follows.  It is an epoch, settled or not: its
- * number is no scheduler's before, so a server's answer to it is not to what it had.
+ * number is no scheduler's before, so a server's answer to it is not to what it had.  Who lets go
+ * of the job answers nothing any more.
  */
 static enum want want(const struct sched_job *j)
 {
@@ -80,7 +81,7 @@ static enum want want(const struct sched_job *j)
 
 		if (plan_can_serve(j, p) ? p->fresh : p->node && epoch_has_chunks(j, p))
 			w = WANT_REBALANCE;
-		stale |= p->node && p->stale;
+		stale |= part_answers(p) && p->stale;
 	}
 	if (j->paced || stale)
 		w = WANT_REBALANCE;

@@ -135,9 +135,12 @@ static void look_for_given_up(struct sim *s)
 				sim_agent_given_up(s, i);
 }
 
+#define EPOCHS_AT_ONCE	32u	/* with nobody's answer to any: more have no end */
+
 static void step(struct sim *s, struct sched_event ev)
 {
 	struct sched_actions todo;
+	uint64_t epoch;
 	struct sched_ids ids;
 	bool saved = false;
 
@@ -147,7 +150,11 @@ static void step(struct sim *s, struct sched_event ev)
 	if (s->p.famine)		/* so that each message wants memory anew */
 		out_fini(s->sched);
 	sim_cover_sched(s->sched, &ev);
+	epoch = s->sched->last.epoch;
 	sched_step(s->sched, &ev, &todo);
+	if (s->sched->last.epoch > epoch + EPOCHS_AT_ONCE)
+		sim_fail(s, "the scheduler began %llu epochs at once",
+			 (unsigned long long)(s->sched->last.epoch - epoch));
 	if (s->p.famine)
 		look_for_dead(s);
 	if (s->p.parts)

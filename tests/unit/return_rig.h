@@ -76,20 +76,26 @@ static inline void join_late(uint32_t conn, uint64_t req)
 
 /* ---- while the scheduler recovers from a restart of its own ---- */
 
-/* Agent b and the server are back, and tell of the job. */
-static inline void told_by_b(struct pair *p, uint64_t epoch)
+/* Agent b and the server, which has the log up to there, are back, and tell of the job. */
+static inline void told_by_b_and(struct pair *p, uint64_t epoch, uint64_t has)
 {
 	struct msg log = { .type = MSG_JOB_READY, .ready = {
-		.job = p->job, .seq = epoch, .text = "", .log = 1, .epoch = epoch,
+		.job = p->job, .seq = epoch, .text = "", .log = has, .epoch = epoch,
 	} };
 
 	p->server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "");
 	send(p->server, &log);
+	log.ready.log = 1;
 	p->b = hello_from(NODE_AGENT, "b", "b", 2, "");
 	job_held(p->b, p->job, epoch);
 	tensors_held(p->b, p->job, 1, 1, &both[0]);
 	log.type = MSG_EPOCH_READY;
 	send(p->b, &log);
+}
+
+static inline void told_by_b(struct pair *p, uint64_t epoch)
+{
+	told_by_b_and(p, epoch, 1);
 }
 
 static inline uint32_t process_anew(void)

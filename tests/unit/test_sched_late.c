@@ -125,6 +125,25 @@ START_TEST(nothing_begins_before_it_has_told_all)
 }
 END_TEST
 
+/* It has an entry that nobody else has.  That would be taken back by an epoch, however many, which
+ * it does not answer. */
+START_TEST(a_server_that_lets_go_meanwhile_wants_no_epoch)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	told_by_b_and(&p, epoch, 2);
+	until_recovered(&p);
+	ready_as(p.server, MSG_JOB_READY, p.job, 0, TALLY_EBUSY);
+	ck_assert_uint_eq(count(p.server, MSG_JOB_DOWN, REQ_ANY), 1);
+	a_tells(&p, epoch);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 1);
+	ck_assert_uint_eq(count(p.a, MSG_EPOCH, REQ_ANY), 0);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 /* One is offered the job, in a row that it does not know, as soon as it is there. */
 START_TEST(servers_that_came_meanwhile_do_not_matter)
 {
@@ -393,6 +412,7 @@ static void add(TCase *t)
 	tcase_add_test(t, after_its_grace_it_does_not);
 	tcase_add_test(t, what_it_told_just_before_the_end_of_the_recovery_is_not_too_late);
 	tcase_add_test(t, nothing_begins_before_it_has_told_all);
+	tcase_add_test(t, a_server_that_lets_go_meanwhile_wants_no_epoch);
 	tcase_add_loop_test(t, servers_that_came_meanwhile_do_not_matter, 0, 2);
 	tcase_add_test(t, its_connection_may_break_as_it_tells);
 	tcase_add_test(t, what_it_missed_it_hears_also_when_it_was_away_for_longer);
