@@ -9,7 +9,9 @@
  * Watching: what waits on a GPU cannot look at a status page, so a thread does, ten times
  * a second, and sees whether the agent is there.  Breaking is letting go: all words get their
  * count, the group is aborted, so whoever waits for the GPU gets it back, and the session is
- * over with the reason.
+ * over with the reason.  Another thread asks the driver whether the GPU has failed: while a thread
+ * of the program frees memory there, which waits for what is on the GPU, nobody else may get an
+ * answer, and what is on the GPU waits for the one who watches.
  */
 #include "client/gpu.h"
 
@@ -169,8 +171,9 @@ static int look(tally_session *s, struct err *e)
 	}
 	if (look_after_agent(s, e))
 		return e->code;
-	if (!s->gpu->ops->failed(s->gpu->dev, e))
+	if (!s->gpu->failed)
 		return check_time(s, e);
+	*e = s->gpu->failure;
 	if (!s->gpu->failed_at)
 		s->gpu->failed_at = lt_now();
 	return lt_now() - s->gpu->failed_at < mono_ms(BLAME_MS) ? 0 : e->code;
@@ -186,6 +189,16 @@ static void *watch(void *arg)
 	while (lt_poll(&stop, 1, lt_now() + mono_ms(WATCH_MS)) <= 0)
 		if (g->broken || look(s, &e))
 			break_it(g, &e);
+	return NULL;
+}
+
+static void *ask(void *arg)
+{
+	struct lt_gpu *g = arg;
+	struct pollfd stop = { .fd = g->stop_fd, .events = POLLIN };
+
+	while (!g->failed && lt_poll(&stop, 1, lt_now() + mono_ms(WATCH_MS)) <= 0)
+		g->failed = g->ops->failed(g->dev, &g->failure) != 0;
 	return NULL;
 }
 
@@ -249,10 +262,10 @@ static int start_watch(tally_session *s)
 	struct lt_gpu *g = s->gpu;
 
 	g->stop_fd = eventfd(0, EFD_CLOEXEC);
-	if (g->stop_fd < 0 || pthread_create(&g->thread, NULL, watch, s))
-		return err_set(&s->err, TALLY_ENOMEM, "no descriptors or no thread for the GPU");
-	g->watched = true;
-	return 0;
+	g->asked = g->stop_fd >= 0 && !pthread_create(&g->asker, NULL, ask, g);
+	g->watched = g->asked && !pthread_create(&g->watcher, NULL, watch, s);
+	return g->watched ? 0 : err_set(&s->err, TALLY_ENOMEM, "no descriptors or no threads for "
+					"the GPU");
 }
 
 static int open_device(tally_session *s, const tally_gpu_options *opt)
@@ -411,16 +424,31 @@ static int pin_new(tally_session *s)
 	return rc;
 }
 
+/* Unpinning may wait for all that is on the lanes, and so for rounds that others begin late. */
+static bool is_idle(tally_session *s)
+{
+	struct lt_gpu *g = s->gpu;
+	struct err e;
+	int rc = lt_gpu_done(s, g->old_read, &e);
+
+	list_for_each(&g->tensors, l) {
+		const struct lt_gpu_tensor *t = list_entry(l, struct lt_gpu_tensor, link);
+
+		if (!rc && t->round)
+			rc = lt_gpu_done(s, t->landed, &e);
+	}
+	return !rc;
+}
+
 /* The agent may go meanwhile, and come back. */
 int lt_gpu_pin(tally_session *s)
 {
 	struct lt_gpu *g = s->gpu;
-	struct err e;
 	int rc;
 
 	do {
 		rc = g->moved ? make_old(s) : 0;
-		if (g->old && !g->ops->done(g->dev, g->old_read, &e))
+		if (g->old && is_idle(s))
 			old_free(s);
 		rc = rc ? rc : pin_new(s);
 	} while (!rc && g->moved);
@@ -456,10 +484,12 @@ uint32_t lt_gpu_reads(const tally_session *s, const struct tally_tensor *t)
 
 static void stop_watch(struct lt_gpu *g)
 {
-	if (g->watched) {
+	if (g->stop_fd >= 0)
 		(void)eventfd_write(g->stop_fd, 1);
-		pthread_join(g->thread, NULL);
-	}
+	if (g->watched)
+		pthread_join(g->watcher, NULL);
+	if (g->asked)
+		pthread_join(g->asker, NULL);
 	if (g->stop_fd >= 0)
 		close(g->stop_fd);
 }

@@ -100,10 +100,12 @@ struct lt_gpu {
 	bool moved;			/* the agent is another one, and has other results */
 	struct lt_gpu_old *old;		/* owned */
 	struct gpu_event *old_read;	/* owned: all of it has been */
-	pthread_t thread;
-	bool watched;			/* the thread runs */
-	int stop_fd;			/* owned; the thread reads it */
-	mono_t failed_at;		/* the thread's: when the group failed; 0: it has not */
+	pthread_t watcher, asker;
+	bool watched, asked;		/* they run */
+	int stop_fd;			/* owned; readable: they end */
+	struct err failure;		/* the asker's: what the GPU has said, before `failed` */
+	_Atomic bool failed;
+	mono_t failed_at;		/* the watcher's: when it saw that; 0: it has not */
 	pthread_mutex_t lock;		/* of what follows, and of rounds of tensors */
 	struct list tensors;		/* lt_gpu_tensor.link, as their last rounds were started */
 	struct err err;			/* why it is broken; written once */
@@ -137,6 +139,17 @@ static inline void lt_gpu_let(tally_session *s)
 static inline void lt_gpu_hold(tally_session *s)
 {
 	pthread_mutex_lock(&s->api);
+}
+
+/* As the plugin's done(). */
+static inline int lt_gpu_done(tally_session *s, struct gpu_event *ev, struct err *e)
+{
+	int rc;
+
+	lt_gpu_let(s);
+	rc = s->gpu->ops->done(s->gpu->dev, ev, e);
+	lt_gpu_hold(s);
+	return rc;
 }
 
 /* What is known of the arena and of results since, pinned. */

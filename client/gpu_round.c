@@ -588,7 +588,7 @@ int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline)
 
 	if (!t->gpu)
 		return 0;
-	while ((rc = s->gpu->ops->done(s->gpu->dev, t->gpu->landed, &e)) == TALLY_EAGAIN) {
+	while ((rc = lt_gpu_done(s, t->gpu->landed, &e)) == TALLY_EAGAIN) {
 		if (s->gpu->broken)
 			return lt_gpu_live(s);
 		if (!deadline || lt_now() >= deadline)

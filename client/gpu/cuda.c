@@ -91,6 +91,31 @@ static void nap(void)
 	nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
 }
 
+/* ---- queries ---- */
+
+/* Where another thread captures a graph, a query in the usual mode fails, and spoils the graph. */
+static cudaError_t query(cudaStream_t lane)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	cudaError_t rc;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	rc = cudaStreamQuery(lane);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	return rc;
+}
+
+static cudaError_t query_event(cudaEvent_t event)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	cudaError_t rc;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	rc = cudaEventQuery(event);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	return rc;
+}
+
 /* ---- opening, closing ---- */
 
 static int find_wait_value(struct gpu *g, struct err *e)
@@ -220,7 +245,8 @@ static void cuda_close(struct gpu *g)
 	for (int i = 0; i < GPU_LANES; i++)
 		if (g->lane[i])
 			(void)cudaStreamDestroy(g->lane[i]);
-	(void)cudaFree(g->scratch);
+	if (g->scratch)			/* or it makes a context */
+		(void)cudaFree(g->scratch);
 	(void)cudaGetLastError();
 	pthread_mutex_destroy(&g->lock);
 	free(g);
@@ -458,18 +484,6 @@ static ncclResult_t gather_one(struct gpu *g, const struct gpu_part *p, ncclData
 
 /* ---- the group ---- */
 
-/* Where another thread captures a graph, a query in the usual mode fails, and spoils the graph. */
-static cudaError_t query(cudaStream_t lane)
-{
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	cudaError_t rc;
-
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	rc = cudaStreamQuery(lane);
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	return rc;
-}
-
 /* Until what is on the lane has run. */
 static int await_lane(struct gpu *g, enum gpu_lane lane, int comm, uint32_t timeout_ms,
 		      struct err *e)
@@ -497,7 +511,7 @@ static int await_lane(struct gpu *g, enum gpu_lane lane, int comm, uint32_t time
  */
 static int warm_up(struct gpu *g, uint32_t timeout_ms, struct err *e)
 {
-	struct gpu_part p = { .count = 1 };
+	struct gpu_part p = { .count = 1 }, two[2];
 	int rc = 0;
 
 	CUDA(cudaMalloc(&g->scratch, WARM_BYTES), e);
@@ -507,8 +521,12 @@ static int warm_up(struct gpu *g, uint32_t timeout_ms, struct err *e)
 		rc = put(g, COMM_REDUCE, reduce_one, &p, 1, d, timeout_ms, e);
 		rc = rc ? rc : put(g, COMM_REDUCE, scatter_one, &p, 1, d, timeout_ms, e);
 	}
-	/* what moves bytes is the same for all types */
+	two[0] = two[1] = p;
+	two[1].root = 1;
+	two[1].out = (uint8_t *)p.out + 1;
+	/* what moves bytes is the same for all types; from several roots it may be another one */
 	rc = rc ? rc : put(g, COMM_SPREAD, broadcast_one, &p, 1, DTYPE_U8, timeout_ms, e);
+	rc = rc ? rc : put(g, COMM_SPREAD, broadcast_one, two, 2, DTYPE_U8, timeout_ms, e);
 	rc = rc ? rc : put(g, COMM_SPREAD, gather_one, &p, 1, DTYPE_U8, timeout_ms, e);
 	rc = rc ? rc : await_lane(g, GPU_REDUCE, COMM_REDUCE, timeout_ms, e);
 	return rc ? rc : await_lane(g, GPU_SPREAD, COMM_SPREAD, timeout_ms, e);
@@ -623,7 +641,7 @@ static int cuda_wait(struct gpu *g, enum gpu_lane lane, struct gpu_event *ev, st
 
 static int cuda_done(struct gpu *g, struct gpu_event *ev, struct err *e)
 {
-	cudaError_t rc = cudaEventQuery(ev->event);
+	cudaError_t rc = query_event(ev->event);
 
 	(void)g;
 	if (rc == cudaErrorNotReady) {

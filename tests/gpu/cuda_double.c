@@ -411,6 +411,8 @@ API cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t ev, unsigned fla
 
 API cudaError_t cudaEventQuery(cudaEvent_t ev)
 {
+	if (captured && capture_mode == cudaStreamCaptureModeGlobal)
+		return spoil();
 	return !ev->last || ev->last->reached ? cudaSuccess : cudaErrorNotReady;
 }
 
