@@ -20,6 +20,7 @@
 
 #define END_MS		3000u
 #define END_LATEST_MS	120000u
+#define END_AGAIN_MS	100u
 
 static bool is_known(const struct sched_part *p, enum sched_node_state state)
 {
@@ -50,20 +51,20 @@ static bool returns(const struct sched_part *p)
 	return p->node && p->node->state == SN_UP && p->return_by;
 }
 
+/* NULL: no memory. */
 static const struct msg *question(struct sched *s, struct sched_job *j)
 {
 	struct msg *m = out_msg(s, MSG_JOB_END);
-	uint64_t *rounds = NULL;
+	bool done = j->ending == END_DONE;
+	uint64_t *rounds = done ? out_scratch(s, (j->ntensors + 1) * sizeof(*rounds)) : NULL;
 	uint32_t n = 0;
 
-	if (!m)
+	if (!m || (done && !rounds))
 		return NULL;
-	if (j->ending == END_DONE && !MUTATE(27))
-		rounds = out_scratch(s, (j->ntensors + 1) * sizeof(*rounds));
 	list_for_each(&j->tensors, l) {
 		const struct sched_tensor *t = list_entry(l, struct sched_tensor, link);
 
-		if (rounds && t->round && !t->never)
+		if (done && t->round && !t->never && !MUTATE(27))
 			rounds[n++] = (uint64_t)t->id << 32 | t->round;
 	}
 	m->ready = (struct msg_ready){
@@ -80,10 +81,8 @@ void end_wait(struct sched *s, struct sched_job *j)
 	sched_wake(s, j->end_by);
 }
 
-static void ask_all(struct sched *s, struct sched_job *j)
+static void ask_all(struct sched *s, struct sched_job *j, const struct msg *m)
 {
-	const struct msg *m = question(s, j);
-
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		struct sched_part *p = &j->machines[i];
 
@@ -101,15 +100,24 @@ static void over(struct sched *s, struct sched_job *j)
 	job_down(s, j, why.code, "%s", why.text);
 }
 
-/* With what those have said who could. */
+/* With what those have said who could.  Without memory to say it nobody would wait for it. */
 static void go_on(struct sched *s, struct sched_job *j)
 {
+	const struct msg *m;
+
 	if (j->ending == END_DONE) {
 		over(s, j);
 		return;
 	}
 	j->ending = END_DONE;
-	ask_all(s, j);
+	m = question(s, j);
+	if (m || s->now >= j->end_latest) {
+		ask_all(s, j, m);
+		return;
+	}
+	j->ending = END_GIVEN;
+	j->end_by = s->now + mono_ms(END_AGAIN_MS);
+	sched_wake(s, j->end_by);
 }
 
 void end_step(struct sched *s, struct sched_job *j)
@@ -146,7 +154,7 @@ bool end_begin(struct sched *s, struct sched_job *j, const struct err *why)
 		t->round = 0;
 		t->never = false;
 	}
-	ask_all(s, j);
+	ask_all(s, j, question(s, j));
 	return true;
 }
 

@@ -568,6 +568,7 @@ uint32_t ad_back_job(const struct ad_session *s);	/* that it comes back to; 0: n
 bool ad_back_late(const struct ad_session *s, mono_t now);	/* it hands back, and no more */
 void ad_back_free(struct ad_session *s);
 bool ad_back_keeps(struct agent *a, const struct msg *m);	/* JOB_UP or TENSORS, for later */
+bool ad_back_waits(const struct agent *a, uint32_t job);	/* a process, to come back to it */
 void ad_back_forget(struct agent *a);		/* all of that: it will be told anew */
 void ad_back_take_in(struct agent *a, uint32_t job);	/* what was kept of that job, if any */
 void ad_back_drop(struct agent *a, uint32_t job);	/* it is over */

@@ -280,6 +280,11 @@ static struct ad_session *next_of(const struct agent *a, uint32_t job, struct ad
 	return NULL;
 }
 
+bool ad_back_waits(const struct agent *a, uint32_t job)
+{
+	return next_of(a, job, NULL) != NULL;
+}
+
 static struct ad_returning *returning(struct agent *a, uint32_t job)
 {
 	list_for_each(&a->returning, l)

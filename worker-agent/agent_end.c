@@ -47,6 +47,8 @@ void ad_end_asked(struct agent *a, const struct msg_ready *m)
 	enum msg_end step = (enum msg_end)m->seq;
 	struct ad_job *j = ad_job_find(a, m->job);
 
+	if (!j && ad_back_waits(a, m->job))
+		return;			/* it hears the job first, and is asked once more */
 	if (!j || j->state == JOB_STOPPING) {
 		answer(a, m->job, step, NULL);
 		return;
@@ -114,12 +116,12 @@ static bool is_over(struct ad_engine *en, const struct ad_job *j, uint64_t round
 
 	if (is_awaited(en, j, round))
 		return false;
-	if (!t || t->round != (uint32_t)round)
+	if (!t)
 		return true;
 	for (uint32_t l = 0; l < j->front.nlocal; l++)
-		if (!list_empty(&t->in[l].owed))
+		if (!list_empty(&t->in[l].owed) && t->in[l].owed_round == (uint32_t)round)
 			return false;
-	return !t->running;
+	return !t->running || t->round != (uint32_t)round;
 }
 
 static void look(struct ad_engine *en, struct ad_job *j)
@@ -154,7 +156,7 @@ void ad_end_mail(struct ad_engine *en, struct ad_job *j)
 		ad_tell_control(en, AD_ENDED, &j, sizeof(j));
 		return;
 	}
-	j->ending = true;
+	j->ending = j->front.ends = true;
 	if (end->step != END_GIVEN) {
 		j->finishing = true;
 		look(en, j);

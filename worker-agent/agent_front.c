@@ -314,7 +314,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		return rc;
 	rc = t->running ? 0 : check_root(j, s, e);
 	rc = rc ? rc : check_turn(f, j, local, t, s, now, e);
-	if (!rc && s->part == PART_OPEN && s->groups < j->nlocal)
+	if (!rc && s->part == PART_OPEN && s->groups < j->nlocal && !j->ends)
 		rc = check_order(f, j, local, t, e);
 	if (rc)
 		return rc;
@@ -366,13 +366,24 @@ bool fr_awaits(const struct fr_tensor *t, uint32_t round)
 	return awaits;
 }
 
-/* Pieces of what was opened here anew may be on their way still. */
-static bool given_before(const struct fr_tensor *t, uint32_t round)
+/*
+ * What some rank has given before is taken while the job ends, too, with pieces that are on their
+ * way, and makes the round whole where the others have opened it here: they may have given all.
+ */
+static bool may_be_whole(const struct fr_tensor *t, uint32_t round)
 {
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (t->job->live >> l & 1 && t->in[l].again != round && t->in[l].before != round)
+	bool before = false;
+
+	for (uint32_t l = 0; l < t->job->nlocal; l++) {
+		bool gave = t->in[l].again == round || t->in[l].before == round;
+
+		if (!(t->job->live >> l & 1))
+			continue;
+		if (!gave && !t->in[l].posted)
 			return false;
-	return true;
+		before |= gave;
+	}
+	return before;
 }
 
 uint32_t fr_given(const struct fr_tensor *t)
@@ -380,7 +391,7 @@ uint32_t fr_given(const struct fr_tensor *t)
 	bool all = fr_all_posted(t) && t->pieces == t->groups * t->bytes;
 	uint32_t next = t->running ? t->round : round_next(t->round);
 
-	if (fr_awaits(t, next) || (t->running && given_before(t, next)))
+	if (fr_awaits(t, next) || (t->running && may_be_whole(t, next)))
 		return next;
 	return t->running && !all ? round_prev(t->round) : t->round;
 }

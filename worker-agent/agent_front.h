@@ -28,6 +28,8 @@ struct fr_job {
 	void *user;			/* the shell's */
 	uint64_t live;			/* local ranks that take part: bits */
 	bool shrink;			/* may go on without some: no rounds by pieces */
+	bool ends;			/* takes only what was given to the process before it: what
+					 * of a rank that is comes out of order */
 	uint32_t rank[LOCAL_RANKS_MAX];	/* by local index, ascending */
 	uint64_t turns[LOCAL_RANKS_MAX];	/* rounds by pieces that each has opened */
 };

@@ -73,13 +73,15 @@ void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m)
 	struct sim_job *j = sim_job_of(s, m->job);
 	struct sim_agent_job *aj = j ? &s->agent[agent]->job[j->index] : NULL;
 
+	if (aj && !aj->core && !aj->over && !aj->left)
+		return;			/* it hears the job first, and is asked once more */
 	if (!aj || !aj->core || aj->over) {
 		answer(s, agent, m->job, m->seq, NULL, 0);
 		return;
 	}
 	if (aj->finishing)
 		return;			/* asked again, on another connection */
-	aj->ending = true;
+	aj->ending = aj->front.ends = true;
 	if (m->seq == END_GIVEN) {
 		say_given(s, agent, j);
 		return;

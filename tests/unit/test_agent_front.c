@@ -449,6 +449,22 @@ START_TEST(a_round_by_pieces_that_was_given_is_so_as_it_is_opened_again)
 }
 END_TEST
 
+/* Only one of its ranks had given it before, and its pieces will be taken as the job ends. */
+START_TEST(a_round_by_pieces_that_may_become_whole_counts_as_given)
+{
+	struct ring_sub s = open_sub(3, 2);
+
+	tensor->round = 2;
+	tensor->in[0].again = 3;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 2);		/* the other one begins nothing any more */
+	ck_assert_int_eq(submit(1, &s), 0);
+	s = piece(3, 1, 0, BYTES);
+	ck_assert_int_eq(submit(1, &s), 0);
+	ck_assert_uint_eq(fr_given(tensor), 3);
+}
+END_TEST
+
 /* Two tensors, whose rounds ranks start on GPUs in an order of their own. */
 static uint8_t groups;
 
@@ -473,6 +489,23 @@ START_TEST(ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole)
 	ck_assert_str_eq(error.text, "tensor 'bias' round 1: rank 4 starts it on its GPU where "
 			 "others start 'grad'; " SAME_ORDER);
 	ck_assert(!fr_all_posted(tensor));
+	fr_tensor_remove(front, second);
+	free(second);
+}
+END_TEST
+
+/* Of a rank that had given the second one alone, it is all that is taken. */
+START_TEST(what_was_given_before_comes_in_any_order_as_the_job_ends)
+{
+	struct fr_tensor *second = add(TENSOR + 1, BYTES, ENGINES);
+
+	groups = 1;
+	job.ends = true;
+	ck_assert_int_eq(open_of(0, TENSOR, 1), 0);
+	ck_assert_int_eq(open_of(0, TENSOR + 1, 1), 0);
+	ck_assert_int_eq(open_of(1, TENSOR + 1, 1), 0);
+	ck_assert(fr_all_posted(second));
+	job.ends = false;
 	fr_tensor_remove(front, second);
 	free(second);
 }
@@ -645,7 +678,9 @@ int main(void)
 	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
 	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
 	tcase_add_test(t, a_round_by_pieces_that_was_given_is_so_as_it_is_opened_again);
+	tcase_add_test(t, a_round_by_pieces_that_may_become_whole_counts_as_given);
 	tcase_add_loop_test(t, ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole, 0, 2);
+	tcase_add_test(t, what_was_given_before_comes_in_any_order_as_the_job_ends);
 	tcase_add_test(t, ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between);
 	tcase_add_test(t, ranks_may_cross_where_each_gpu_is_a_group);
 	tcase_add_test(t, hostile_pieces_give_eproto_and_change_nothing);
