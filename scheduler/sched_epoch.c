@@ -47,10 +47,14 @@ bool epoch_has_chunks(const struct sched_job *j, const struct sched_part *p)
 	return p->weight || (i < j->place->nservers && j->place->server[i].assigned_bytes);
 }
 
-/* Chunks are there, or agents are still leaving it and wait for what it cannot say. */
+/*
+ * Chunks are there, or agents are still leaving it and wait for what it cannot say: not one that
+ * was offered the job since, and is in no epoch.
+ */
 static bool is_lost(const struct sched_job *j, const struct sched_part *p)
 {
-	return !p->node && (epoch_has_chunks(j, p) || (p->number && j->settled < j->epoch));
+	return !p->node && (epoch_has_chunks(j, p) ||
+			    (p->number && p->joining_epoch != j->epoch && j->settled < j->epoch));
 }
 
 bool epoch_repair_due(const struct sched_job *j)
@@ -79,7 +83,7 @@ static enum want want(const struct sched_job *j)
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
-		if (plan_can_serve(j, p) ? p->fresh : p->node && epoch_has_chunks(j, p))
+		if (plan_can_serve(j, p) ? p->fresh : part_answers(p) && epoch_has_chunks(j, p))
 			w = WANT_REBALANCE;
 		stale |= part_answers(p) && p->stale;
 	}

@@ -377,7 +377,10 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 		return;
 	}
 	if (p && m->ready.code && j->state == SJ_UP) {
-		cut_server(s, n, m->ready.text);
+		if (p->joining)
+			cut_lacks(s, j, p, m->ready.text);
+		else
+			cut_server(s, n, m->ready.text);
 		return;
 	}
 	if (p && p->unsure && j->state == SJ_UP && !epoch_sure(s, j, p, false, m->ready.log))
@@ -641,6 +644,8 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 	if (lost && !gathering && j->state == SJ_UP)
 		end_lose(j, n);
 	forget_node(j, n);
+	if (!lost && j->state == SJ_UP)
+		epoch_settle(s, j);	/* its ranks have detached, and no epoch waits for it */
 	if (!lost || gathering)
 		return;
 	if (end_begin(s, j, &e))

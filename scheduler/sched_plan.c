@@ -38,11 +38,6 @@ static void part_set(struct sched_part *p, struct sched_node *n)
 	snprintf(p->name, sizeof(p->name), "%s", n->name);
 }
 
-static bool is_there(const struct sched_part *p)
-{
-	return p->node && !p->joining;
-}
-
 static bool can_serve(const struct sched_node *n)
 {
 	return n->kind == NODE_SERVER && n->state == SN_UP && !n->draining;
@@ -51,14 +46,14 @@ static bool can_serve(const struct sched_node *n)
 bool plan_any_stays(const struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++)
-		if (is_there(&j->servers[i]) && !j->servers[i].node->draining)
+		if (part_answers(&j->servers[i]) && !j->servers[i].node->draining)
 			return true;
 	return false;
 }
 
 bool plan_can_serve(const struct sched_job *j, const struct sched_part *p)
 {
-	return is_there(p) && (!p->node->draining || !plan_any_stays(j));
+	return part_answers(p) && (!p->node->draining || !plan_any_stays(j));
 }
 
 static uint32_t count_servers(const struct sched *s)

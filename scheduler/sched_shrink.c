@@ -72,10 +72,19 @@ const char *shrink_why(struct sched *s, const struct sched_job *j, const struct 
 	return out_string(s, buf);
 }
 
+/* Who comes in, and is not answered yet, has nothing of the job. */
+static bool any_stays(const struct sched_job *j)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].state == SR_IN && !grow_joins(j, r))
+			return true;
+	return false;
+}
+
 /* True: somebody is left. */
 static bool go_on(struct sched *s, struct sched_job *j, const char *why)
 {
-	if (!j->nin && j->state == SJ_UP) {
+	if (j->state == SJ_UP && !any_stays(j)) {
 		job_down(s, j, j->nleft ? 0 : TALLY_EWORKERLOST, "%s",
 			 j->nleft ? "all ranks have detached" : why);
 		return false;

@@ -142,6 +142,8 @@ static bool complete_one(struct ad_ring *r, uint32_t tensor, uint32_t round,
 static void complete(struct ad_ring *r, struct fr_input *in, uint32_t tensor, uint32_t round,
 		     const struct ag_times *times, mono_t now)
 {
+	if (!list_empty(&in->owed))
+		return;		/* it does not read, or breaks the rules: check_heard() */
 	if (list_empty(&r->owed) && complete_one(r, tensor, round, times, now))
 		return;
 	in->owed_tensor = tensor;
@@ -161,7 +163,7 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	for (uint32_t l = 0; l < t->job->nlocal; l++) {
 		struct ad_ring *r = ring_of(en, j, l);
 
-		if (r)
+		if (r && t->job->live >> l & 1)		/* others have no part in it any more */
 			complete(r, &t->in[l], t->id, t->round, &t->times, now);
 	}
 }

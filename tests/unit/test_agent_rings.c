@@ -262,6 +262,25 @@ START_TEST(words_of_a_round_that_was_done_before_are_counted)
 }
 END_TEST
 
+/* It has lied about what it has heard, so a round is said to be done that it is yet to hear of. */
+START_TEST(a_completion_is_owed_once)
+{
+	uint32_t n = 0, round = 1;
+
+	while (list_empty(&ring[0].owed)) {
+		submit(0, round, round);
+		(void)ad_rings_turn(&en, 1);
+		ck_assert_uint_le(++round, 100000);
+	}
+	tensor[0].front->in[0].behind = round;
+	submit(0, round, round);
+	(void)ad_rings_turn(&en, 1);
+	list_for_each(&ring[0].owed, l)
+		ck_assert_uint_le(++n, 1);
+	ck_assert_uint_eq(n, 1);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("agent_rings");
@@ -269,6 +288,7 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, words_and_pieces_lie_where_the_agent_may_write, 0, 2);
+	tcase_add_test(tc, a_completion_is_owed_once);
 	tcase_add_test(tc, flood_of_one_ring_waits_for_the_turns_of_others);
 	tcase_add_test(tc, a_job_that_ends_takes_all_pieces_of_what_was_given);
 	tcase_add_loop_test(tc, words_of_a_round_that_was_done_before_are_counted, 0, 2);

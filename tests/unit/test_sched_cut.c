@@ -547,6 +547,90 @@ START_TEST(a_server_lost_while_no_number_can_be_saved_changes_no_weight)
 }
 END_TEST
 
+/* One that is drained serves on while there is no other. */
+START_TEST(server_that_lets_go_is_not_one_that_stays)
+{
+	struct cut c = two_servers();
+	struct msg m = { .type = MSG_DRAIN, .drain = { .req = 1, .name = "cpu-0" } };
+	uint32_t cli = conn_up(), told;
+
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	until_given_up(&c, c.two, 1);
+	told = count(c.one, MSG_EPOCH, REQ_ANY);
+	send(cli, &m);
+	ck_answer(cli, 1, 0, "");
+	ck_assert_uint_eq(count(c.one, MSG_EPOCH, REQ_ANY), told);
+	let_go(c.two, c.p.job);
+	follow(&c, true, false);
+	beat_for(&c, 1000);
+	ck_assert_uint_eq(given_up(c.one), 0);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+}
+END_TEST
+
+/* It lets go of this job, and of no other that it has. */
+START_TEST(server_that_joins_and_cannot_take_the_log_is_asked_later)
+{
+	struct cut c = { .p = pair_declared() };
+	uint32_t s;
+
+	c.one = c.p.server;
+	c.two = hello(NODE_SERVER, "cpu-1");
+	heartbeat(c.two, 1);
+	ck_assert_uint_eq(count(c.two, MSG_JOB_UP, REQ_ANY), 1);
+	ready_as(c.two, MSG_JOB_READY, c.p.job, 0, TALLY_ENOMEM);
+	let_go(c.two, c.p.job);
+	ck_assert_uint_eq(sched_counters(w->s)->nodes_lost, 0);
+	s = pause_s(&c);
+	ck_assert_uint_ge(s, 5);
+	ck_assert_uint_le(s, 6);
+}
+END_TEST
+
+START_TEST(server_that_was_offered_a_job_and_is_in_no_epoch_costs_no_repair)
+{
+	struct cut c = { .p = pair_declared() };
+	uint32_t three;
+	uint64_t epoch;
+
+	c.one = c.p.server;
+	c.two = hello(NODE_SERVER, "cpu-1");
+	heartbeat(c.two, 1);
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	epoch = last(c.two, MSG_EPOCH)->epoch;
+	ready_as(c.one, MSG_EPOCH_READY, c.p.job, epoch, 0);
+	ready_as(c.two, MSG_EPOCH_READY, c.p.job, epoch, 0);
+	three = hello(NODE_SERVER, "cpu-2");
+	heartbeat(three, 1);
+	ready_as(three, MSG_JOB_READY, c.p.job, last(three, MSG_JOB_UP)->epoch, TALLY_ENOMEM);
+	beat_for(&c, 1000);
+	ck_assert_uint_eq(sched_counters(w->s)->repairs, 0);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->epoch, epoch);
+}
+END_TEST
+
+/* Its ranks have detached, so nobody is lost with it. */
+START_TEST(epoch_does_not_wait_for_an_agent_that_is_gone)
+{
+	struct cut c = { .p = pair_declared() };
+	uint64_t epoch;
+
+	c.one = c.p.server;
+	c.two = hello(NODE_SERVER, "cpu-1");
+	heartbeat(c.two, 1);
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	epoch = last(c.two, MSG_EPOCH)->epoch;
+	ready_as(c.one, MSG_EPOCH_READY, c.p.job, epoch, 0);
+	ready_as(c.two, MSG_EPOCH_READY, c.p.job, epoch, 0);
+	ready_as(c.p.a, MSG_EPOCH_READY, c.p.job, epoch, 0);
+	leave(c.p.b, c.p.job, 1, 0);
+	conn_closed(c.p.b);
+	ck_assert_uint_eq(count(c.two, MSG_EPOCH_READY, REQ_ANY), 0);
+	pass_beating(60000, (uint32_t[]){ c.p.a, c.one, c.two }, 3);
+	ck_assert_uint_eq(last(c.two, MSG_EPOCH_READY)->seq, epoch);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, server_that_refuses_a_job_is_asked_again_later_and_later);
@@ -572,6 +656,10 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_did_not_hear_that_it_is_to_let_go_hears_it_when_it_is_back);
 	tcase_add_test(t, server_that_is_to_let_go_is_not_dead_for_that);
 	tcase_add_test(t, server_whose_epoch_agents_have_not_heard_takes_nobodys_place);
+	tcase_add_test(t, server_that_lets_go_is_not_one_that_stays);
+	tcase_add_test(t, server_that_joins_and_cannot_take_the_log_is_asked_later);
+	tcase_add_test(t, server_that_was_offered_a_job_and_is_in_no_epoch_costs_no_repair);
+	tcase_add_test(t, epoch_does_not_wait_for_an_agent_that_is_gone);
 }
 
 int main(void)

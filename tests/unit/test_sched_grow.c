@@ -413,6 +413,24 @@ START_TEST(who_dies_on_its_way_in_is_not_waited_for)
 }
 END_TEST
 
+/* Nobody is left who has the rounds: who comes in hears so. */
+START_TEST(who_comes_in_when_all_others_end_is_not_in)
+{
+	job();
+	join_late(agent[0], 50, 1, 201, 4);
+	grow(agent[0], 60, 0, 1);
+	grow(agent[1], 62, 2, 1);
+	grow(agent[1], 63, 3, 1);
+	ck_assert_uint_eq(last(srv, MSG_EPOCH)->ngone, 0);
+	leave(agent[0], number, 0, TALLY_EWORKERLOST);
+	leave(agent[1], number, 2, TALLY_EWORKERLOST);
+	leave(agent[1], number, 3, TALLY_EWORKERLOST);
+	beat(1000);
+	ck_answer(agent[0], 50, TALLY_EWORKERLOST, NULL);
+	ck_assert_uint_eq(count(srv, MSG_JOB_DOWN, REQ_ANY), 1);
+}
+END_TEST
+
 START_TEST(a_survivor_that_dies_meanwhile_is_not_waited_for)
 {
 	job();
@@ -714,6 +732,7 @@ static void add(TCase *t)
 	tcase_add_test(t, who_cannot_come_in_hears_why_at_once);
 	tcase_add_test(t, a_process_may_come_before_the_end_of_the_one_before_is_known);
 	tcase_add_test(t, who_dies_on_its_way_in_is_not_waited_for);
+	tcase_add_test(t, who_comes_in_when_all_others_end_is_not_in);
 	tcase_add_test(t, a_survivor_that_dies_meanwhile_is_not_waited_for);
 	tcase_add_test(t, a_machine_comes_back_when_its_ranks_do);
 	tcase_add_test(t, a_machine_comes_back_with_another_agent);
