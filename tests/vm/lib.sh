@@ -119,8 +119,8 @@ write_bw()
 CLUSTER=10.66.0.1:7470
 GRACE=30		# of the scheduler for agents
 
-# of_each RAILS OPTION MACHINE [PORT]: OPTION and the address of each card, its PORT or
-# else what RAIL_RATE says of that rail.
+# of_each RAILS OPTION MACHINE [PORT]: OPTION and the address of each card, its PORT, and what
+# RAIL_RATE says of that rail.
 RAIL_RATE=()		# @BITRATE
 FAMILY=			# -6: cards by their IPv6 addresses
 of_each()
@@ -129,8 +129,8 @@ of_each()
 
 	for (( r = 0; r < $1; r++ )); do
 		[ -z "$FAMILY" ] && at=10.66.$r.$3 || at=[fd66:$r::$3]
-		[ -z "$4" ] && at+=${RAIL_RATE[r]:-} || at+=:$(( $4 + r ))
-		printf '%s\n' "$2" "$at"
+		[ -z "$4" ] || at+=:$(( $4 + r ))
+		printf '%s\n' "$2" "$at${RAIL_RATE[r]:-}"
 	done
 }
 
