@@ -505,7 +505,7 @@ static const struct impossible no_job[] = {
 	{ SJ_RESERVING, JE_ALIVE, UNHEARD },
 	{ SJ_RESERVING, JE_GROW, UNHEARD },
 	{ SJ_RESERVING, JE_END, UNHEARD },
-	{ SJ_RESERVING, JE_LET_GO, "no agent has found that it has no path to it" },
+	{ SJ_RESERVING, JE_LET_GO, "a server that was taken for dead lets go just then", true },
 	{ SJ_RESERVING, JE_STUCK, UNHEARD },
 	{ SJ_HELD, JE_NO_JOB, HEARD },
 	{ SJ_HELD, JE_NO_TENSORS, HEARD, true },

@@ -388,7 +388,7 @@ static void lost_meanwhile(struct sim *s, uint32_t agent, uint32_t node)
 			continue;
 		if (s->job[i].p->n == 1)
 			continue;	/* it tells of it, and hears if it is over */
-		if (!sim_job_may_end(s, &s->job[i]) && !a->given_up)
+		if (!sim_job_may_end(s, &s->job[i]) && !a->given_up && !a->job[i].left)
 			sim_fail(s, "agent %u was %u and is now %u", agent, a->node, node);
 		a->job[i].code = TALLY_EWORKERLOST;
 		sim_machine_lost(s, &s->job[i], agent);
