@@ -18,6 +18,5 @@ for family in '' -6; do	# over IPv6 nothing has been heard of the neighbour yet
 	before=$(sent m1r0)
 	rate=$(write_bw 65536 200 $family) || exit 1
 	say "ib_write_bw${family:+ over IPv6}, 64 KiB: $rate MB/s"
-	awk -v r="$rate" 'BEGIN { exit !(r > 0) }' || fail "ib_write_bw says $rate MB/s"
 	(( $(sent m1r0) - before > 200 * 65536 )) || fail 'the bytes went elsewhere'
 done
