@@ -79,6 +79,7 @@ wait_line 20 scheduler 'agent a0 away -> up'
 kill_now s0 CONT
 opened
 wait_until 30 'it comes in' has_line job.2 '^step '
+wait_until 30 'rank 0 has that sum, too' has_line job.0 '^step 2 '
 world_is job.0 5 'ranks 0 and 2'
 say 'the agent of the others is started again meanwhile: it comes in at their rounds'
 for r in 1 3; do grow job.$r $r a$(( r / 2 )); done
