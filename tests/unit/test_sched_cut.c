@@ -43,8 +43,8 @@ static void follow(const struct cut *c, bool one, bool two)
 	follow_epoch(&c->p, servers, n);
 }
 
-/* Agents a and b, servers cpu-0 and cpu-1, each with a share. */
-static struct cut two_servers(void)
+/* Agents a and b, server cpu-0, and cpu-1, which is offered the job. */
+static struct cut one_offered(void)
 {
 	struct cut c = { .p = pair_declared() };
 
@@ -53,8 +53,30 @@ static struct cut two_servers(void)
 	c.two = hello(NODE_SERVER, "cpu-1");
 	c.node_two = w->server_node;
 	heartbeat(c.two, 1);
+	return c;
+}
+
+/* It is in, and agents have heard so. */
+static struct cut one_joined(void)
+{
+	struct cut c = one_offered();
+	uint64_t epoch;
+
 	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
-	follow(&c, true, true);
+	epoch = last(c.two, MSG_EPOCH)->epoch;
+	ready_as(c.two, MSG_EPOCH_READY, c.p.job, epoch, 0);
+	ready_as(c.one, MSG_EPOCH_READY, c.p.job, epoch, 0);
+	ck_assert_uint_eq(last(c.p.a, MSG_EPOCH)->epoch, epoch);
+	return c;
+}
+
+/* And follow: each of both has a share. */
+static struct cut two_servers(void)
+{
+	struct cut c = one_joined();
+
+	ready_as(c.p.a, MSG_EPOCH_READY, c.p.job, last(c.p.a, MSG_EPOCH)->epoch, 0);
+	ready_as(c.p.b, MSG_EPOCH_READY, c.p.job, last(c.p.a, MSG_EPOCH)->epoch, 0);
 	return c;
 }
 
@@ -236,11 +258,8 @@ END_TEST
 START_TEST(server_that_refuses_a_job_is_asked_again_later_and_later)
 {
 	static const uint32_t want[] = { 5, 10, 20, 40, 80, 160, 320, 320 };
-	struct cut c = { .p = pair_declared() };
+	struct cut c = one_offered();
 
-	c.one = c.p.server;
-	c.two = hello(NODE_SERVER, "cpu-1");
-	heartbeat(c.two, 1);
 	for (uint32_t i = 0; i < ARRAY_SIZE(want); i++) {
 		ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch,
 			 TALLY_ENOMEM);
@@ -571,12 +590,9 @@ END_TEST
 /* It lets go of this job, and of no other that it has. */
 START_TEST(server_that_joins_and_cannot_take_the_log_is_asked_later)
 {
-	struct cut c = { .p = pair_declared() };
+	struct cut c = one_offered();
 	uint32_t s;
 
-	c.one = c.p.server;
-	c.two = hello(NODE_SERVER, "cpu-1");
-	heartbeat(c.two, 1);
 	ck_assert_uint_eq(count(c.two, MSG_JOB_UP, REQ_ANY), 1);
 	ready_as(c.two, MSG_JOB_READY, c.p.job, 0, TALLY_ENOMEM);
 	let_go(c.two, c.p.job);
@@ -589,17 +605,10 @@ END_TEST
 
 START_TEST(server_that_was_offered_a_job_and_is_in_no_epoch_costs_no_repair)
 {
-	struct cut c = { .p = pair_declared() };
+	struct cut c = one_joined();
+	uint64_t epoch = last(c.two, MSG_EPOCH)->epoch;
 	uint32_t three;
-	uint64_t epoch;
 
-	c.one = c.p.server;
-	c.two = hello(NODE_SERVER, "cpu-1");
-	heartbeat(c.two, 1);
-	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
-	epoch = last(c.two, MSG_EPOCH)->epoch;
-	ready_as(c.one, MSG_EPOCH_READY, c.p.job, epoch, 0);
-	ready_as(c.two, MSG_EPOCH_READY, c.p.job, epoch, 0);
 	three = hello(NODE_SERVER, "cpu-2");
 	heartbeat(three, 1);
 	ready_as(three, MSG_JOB_READY, c.p.job, last(three, MSG_JOB_UP)->epoch, TALLY_ENOMEM);
@@ -612,16 +621,9 @@ END_TEST
 /* Its ranks have detached, so nobody is lost with it. */
 START_TEST(epoch_does_not_wait_for_an_agent_that_is_gone)
 {
-	struct cut c = { .p = pair_declared() };
-	uint64_t epoch;
+	struct cut c = one_joined();
+	uint64_t epoch = last(c.two, MSG_EPOCH)->epoch;
 
-	c.one = c.p.server;
-	c.two = hello(NODE_SERVER, "cpu-1");
-	heartbeat(c.two, 1);
-	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
-	epoch = last(c.two, MSG_EPOCH)->epoch;
-	ready_as(c.one, MSG_EPOCH_READY, c.p.job, epoch, 0);
-	ready_as(c.two, MSG_EPOCH_READY, c.p.job, epoch, 0);
 	ready_as(c.p.a, MSG_EPOCH_READY, c.p.job, epoch, 0);
 	leave(c.p.b, c.p.job, 1, 0);
 	conn_closed(c.p.b);

@@ -16,9 +16,12 @@ wait
 
 for family in '' -6; do	# over IPv6 nothing has been heard of the neighbour yet
 	before=$(sent m1r0)
-	rate=$(write_bw 65536 200 $family) || exit 1
-	# which may be 0.000: it takes the processor's clock for what this one does not have
-	[ -n "$rate" ] || fail 'ib_write_bw says nothing of its rate'
-	say "ib_write_bw${family:+ over IPv6}, 64 KiB: $rate MB/s"
+	# This processor's clock is not what it takes it for, so that it has said 0.000, too.
+	for (( try = 0; try < 3; try++ )); do
+		rate=$(write_bw 65536 200 $family) || exit 1
+		say "ib_write_bw${family:+ over IPv6}, 64 KiB: $rate MB/s"
+		! awk -v r="$rate" 'BEGIN { exit !(r > 0) }' || break
+	done
+	awk -v r="$rate" 'BEGIN { exit !(r > 0) }' || fail "ib_write_bw says $rate MB/s"
 	(( $(sent m1r0) - before > 200 * 65536 )) || fail 'the bytes went elsewhere'
 done
