@@ -290,12 +290,20 @@ heal_all()
 
 # ---- what must hold ----
 
-# Who is not killed is compared with itself, when it has had all kinds of trouble; the
-# others with the largest of those that were started in their place.
+# Who is not killed is compared with itself, when it has had all kinds of trouble; agents with
+# the largest of those that were started in their place; servers with the largest of all of
+# them, as one on a machine of ranks may have no share until others go.
+base_of()			# NAME: in $BASE
+{
+	BASE=$1
+	[[ $1 != [sg]? ]] || is_kept "$1" || BASE=servers
+}
+
 look_at_memory()		# NAME
 {
 	local now
 
+	base_of "$1"
 	now=$(rss_of "$1")
 	if is_kept "$1"; then
 		[ "$1" != scheduler ] || is_late || return
@@ -304,10 +312,10 @@ look_at_memory()		# NAME
 			SEEN[$1]=$(( ${SEEN[$1]:-0} + 1 ))
 		fi
 	elif [ -z "${SEEN[$1]:-}" ]; then
-		(( now <= ${RSS[$1]:-0} )) || RSS[$1]=$now
+		(( now <= ${RSS[$BASE]:-0} )) || RSS[$BASE]=$now
 		SEEN[$1]=1		# unset by who starts it
 	fi
-	[ -z "${RSS[$1]:-}" ] || did "$1 uses $now KiB, at the beginning ${RSS[$1]}"
+	[ -z "${RSS[$BASE]:-}" ] || did "$1 uses $now KiB, at the beginning ${RSS[$BASE]}"
 }
 
 memory_is_kept()		# NAME
@@ -318,9 +326,10 @@ memory_is_kept()		# NAME
 	! is_kept "$1" || (( ${SEEN[$1]:-0} < 2 )) || most=$KEPT_KIB
 	[ -z "${MEMFDS[$1]:-}" ] || most=$KEPT_KIB
 	[ "$1" != scheduler ] || most=$SCHEDULER_KIB
+	base_of "$1"
 	now=$(rss_of "$1")
-	(( now <= ${RSS[$1]:-$now} + most )) ||
-		fail "$1 uses $now KiB of memory, at the beginning ${RSS[$1]}"
+	(( now <= ${RSS[$BASE]:-$now} + most )) ||
+		fail "$1 uses $now KiB of memory, at the beginning ${RSS[$BASE]}"
 }
 
 jobs_live()
