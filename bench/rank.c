@@ -340,12 +340,15 @@ static uint64_t take_done(struct rank *r, bool *done)
 	return elements;
 }
 
-/* The first tensor is given when the others are under way: one of them is done. */
+/*
+ * The first tensor is given when the others are under way: one of them is done.  Told are the parts
+ * of the others' bytes that were left when it was given, and after it was done.
+ */
 static void order_urgent(struct rank *r)
 {
 	struct pollfd p = { .fd = tally_fd(r->s), .events = POLLIN };
 	bool *done = memory(r->n, sizeof(*done));
-	uint64_t others = 0, before = 0;
+	uint64_t others = 0, before = 0, left;
 
 	if (p.fd < 0)
 		must(r, p.fd, "fd");
@@ -360,6 +363,8 @@ static void order_urgent(struct rank *r)
 		poll(&p, 1, -1);
 		before += take_done(r, done);
 	}
+	before += take_done(r, done);
+	left = others - before;
 	submit(r, 0);
 	done[0] = false;
 	while (!done[0]) {
@@ -370,7 +375,8 @@ static void order_urgent(struct rank *r)
 		if (!done[i])
 			wait_for(r, i);
 	free(done);
-	fprintf(r->out, "{\"after\": %.6f}\n", (double)(others - before) / (double)others);
+	fprintf(r->out, "{\"after\": %.6f, \"left\": %.6f}\n",
+		(double)(others - before) / (double)others, (double)left / (double)others);
 }
 
 /* The machine's card computes; the CPUs are free meanwhile. */

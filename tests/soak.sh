@@ -318,7 +318,9 @@ look_at_memory()		# NAME
 	[ -z "${RSS[$BASE]:-}" ] || did "$1 uses $now KiB, at the beginning ${RSS[$BASE]}"
 }
 
-memory_is_kept()		# NAME
+is_small() { now=$(rss_of "$1"); (( now <= ${RSS[$BASE]:-$now} + most )); }
+
+memory_is_kept()		# NAME; what it needs just now it soon gives back
 {
 	local most=$RSS_KIB now
 
@@ -327,8 +329,7 @@ memory_is_kept()		# NAME
 	[ -z "${MEMFDS[$1]:-}" ] || most=$KEPT_KIB
 	[ "$1" != scheduler ] || most=$SCHEDULER_KIB
 	base_of "$1"
-	now=$(rss_of "$1")
-	(( now <= ${RSS[$BASE]:-$now} + most )) ||
+	wait_for 10 is_small "$1" ||
 		fail "$1 uses $now KiB of memory, at the beginning ${RSS[$BASE]}"
 }
 

@@ -318,7 +318,7 @@ def strangers():
 
 
 def restless():
-    for i in range(150):
+    for i in range(250):    # of 100 lines in some 10 s one is the last that is written
         name = f"restless{i}".encode()
         s = socket.socket(socket.AF_UNIX)
         s.connect(os.environ["TALLY_SOCKET"])

@@ -6,14 +6,14 @@
 . "$(dirname "$0")/../trouble.sh"
 
 begin_scheduler() { start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" \
-	--state-dir "$TMP/state" --agent-grace 6; }
+	--state-dir "$TMP/state" --agent-grace 10; }
 start_again() { kill_all a1; start_agent a1; }
 lives='agent a1 \(its processes live\), [0-9]+ s left'
 
-start_cluster 2 1 --agent-grace 6
+start_cluster 2 1 --agent-grace 10
 start_rank busy 0 3 a1 declare:w:200000 rounds:w:3 "until:$TMP/enough" rounds:w:3
-start_rank busy 1 3 a1 declare:w:200000 rounds:w:6
-start_rank busy 2 3 a0 declare:w:200000 rounds:w:6
+start_rank busy 1 3 a1 declare:w:200000 rounds:w:3 submit:w wait:300 rounds:w:2
+start_rank busy 2 3 a0 declare:w:200000 rounds:w:3 submit:w wait:300 rounds:w:2
 start_rank dead 0 3 a1 declare:w:1000 "fork:$TMP/enough" pause
 start_rank dead 1 3 a0 declare:w:1000 rounds:w:1
 start_rank dead 2 3 a1 declare:w:1000 rounds:w:1
@@ -25,7 +25,7 @@ wait_line 20 dead.0 '^done fork'
 kill_all a1 dead.0
 start_agent a1
 for r in 1 2; do
-	expect_error 20 dead.$r 'EWORKERLOST rank 0 on machine a1 is gone .the agent.s processes'
+	expect_error 40 dead.$r 'EWORKERLOST rank 0 on machine a1 is gone .the agent.s processes'
 done
 wait_until 10 'the busy rank is waited for' job_says busy "$lives"
 say "the grace is over: $(grep -h ^ERROR "$TMP/dead.1.log")"
@@ -84,6 +84,6 @@ done
 start_agent a2
 wait_until 60 'a2 is registered' nodes_up 2
 works plain a2
-has_line a2 'rank 0 of job [0-9]+ has 6 s to come back .*a2.sock.ranks: Not a directory' ||
+has_line a2 'rank 0 of job [0-9]+ has 10 s to come back .*a2.sock.ranks: Not a directory' ||
 	fail "a2 does not say so"
 say 'no place for its files: it works, and says what it lacks'

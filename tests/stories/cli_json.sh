@@ -55,7 +55,7 @@ start_cluster 2 2
 for r in 0 1; do start_rank x $r 2 a$r declare:w:100000 train:w:"$TMP/go"; done
 train_more x.0 3
 kill_now x.1 STOP
-is_stuck() { ask tensors --stuck; grep -q '"tensor":' "$TMP/out"; }
+is_stuck() { "$BIN/tally" tensors --stuck --json > "$TMP/out" && grep -q '"tensor":' "$TMP/out"; }
 wait_until 20 'a round waits' is_stuck
 head='status, nodes, jobs and tensors'
 documented "$head" 'tally tensors --stuck'

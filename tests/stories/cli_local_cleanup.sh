@@ -37,7 +37,7 @@ nothing_left()
 
 expect_nothing_left()
 {
-	wait_for 5 nothing_left || {
+	wait_for 20 nothing_left || {
 		ls -lR "$TMPDIR" >&2
 		for pid in $(runs_of_ours); do
 			tr '\0' ' ' < "/proc/$pid/cmdline" >&2

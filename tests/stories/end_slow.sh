@@ -34,6 +34,7 @@ all_say slow '^done rounds'
 ns_shape sw p-gpu1 24mbit
 touch "$TMP/slow"
 all_say slow '^done submit'
+has_line slow.1 '^done wait' && fail 'the round was over before'
 die slow
 survivors slow
 (( took > 4000 )) || fail "the round was over after $took ms: nothing was to be waited for"

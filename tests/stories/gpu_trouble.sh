@@ -55,8 +55,8 @@ play scatter.topo --crossed
 heard "EMISMATCH: .*tensor .* all ranks start rounds on GPUs in the same order" 0 1
 play scatter.topo --late
 # A round that nobody else begins: whoever waits for it, or leaves meanwhile, gives it up.
-TALLY_ROUND_TIMEOUT_MS=1000 play scatter.topo --alone=wait
-heard 'EIO: .*tensor layer0: not done on its GPU after 1000 ms; .*rank 1' 0
+TALLY_ROUND_TIMEOUT_MS=5000 play scatter.topo --alone=wait
+heard 'EIO: .*tensor layer0: not done on its GPU after 5000 ms; .*rank 1' 0
 TALLY_TIMEOUT_MS=5000 play scatter.topo --alone=leave
 heard 'ETIMEDOUT: the session was left before round 1 of tensor layer0 was done' 0
 
@@ -69,9 +69,10 @@ play scatter.topo --host
 waits='tally_gpu_open\(\) on machine .* waits for rank 1$'
 heard "ETIMEDOUT: tensor 'a' .* not declared it; $waits" 1
 heard "EWORKERLOST: .*rank 1 .*; $waits" 0 2 3
-export TALLY_TIMEOUT_MS=5000		# for four attaches at once, too
-play scatter.topo --shy
+# For four attaches at once, too.
+TALLY_TIMEOUT_MS=15000 play scatter.topo --shy
 heard 'ETIMEDOUT: on machine .* these have not said which GPU they have: rank 1$' 0 2 3
+export TALLY_TIMEOUT_MS=5000
 
 # A group that does not come about: the deadline is the one that was said, and no multiple of it.
 export DOUBLE_GPUS=g0,g1,g2,g3

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../trouble.sh"
 
 start_ns_cluster 2 2
-STEPS=400 GROW_FROM=1
+STEPS=500 GROW_FROM=1
 
 # grow NAME RANK AGENT: a rank of the job, or another process in its place.
 grow()
@@ -60,7 +60,7 @@ dies()
 	wait_until 10 'it is missed' more_lost "$lost"
 	kill_now s0 CONT
 	opened
-	for r in "${@:3}"; do goes_on "$r"; done
+	for r in "${@:3}" job.0; do goes_on "$r"; done
 	world_is job.0 "$2" "$2, of ${*:3}"
 	closed
 }
@@ -82,7 +82,10 @@ wait_until 30 'it comes in' has_line job.2 '^step '
 wait_until 30 'rank 0 has that sum, too' has_line job.0 '^step 2 '
 world_is job.0 5 'ranks 0 and 2'
 say 'the agent of the others is started again meanwhile: it comes in at their rounds'
+closed
 for r in 1 3; do grow job.$r $r a$(( r / 2 )); done
+wait_until 20 'both wait' job_says job 'rank 1, 3 wait to come in'
+opened
 for r in 0 1 2 3; do wait_until 30 "rank $r trains" steps_on job.$r 3; done
 lost=$(losses)
 kill_now job.3 KILL
@@ -125,7 +128,7 @@ wait_until 60 'it comes in when it is back' has_line job.2c '^step '
 for r in 0 1c 2c; do goes_on job.$r; done
 world_is job.0 7 'ranks 0 to 2'
 say 'its machine is cut off meanwhile: it comes in when that is back'
-for r in 0 1c 2c; do expect_end 60 job.$r 0; done
+for r in 0 1c 2c; do expect_end 120 job.$r 0; done
 grep '^step' "$TMP/job.2c.log" > "$TMP/last"
 for r in 0 1c; do
 	grep '^step' "$TMP/job.$r.log" | tail -n "$(wc -l < "$TMP/last")" | cmp - "$TMP/last" ||

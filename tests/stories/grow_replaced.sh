@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_cluster 2 1 --agent-grace 1
+start_cluster 2 1 --agent-grace 5
 STEPS=150 FROM=20		# for that they wait until all are lost, behind it for the gate
 NOT_TO=100			# before the first one has heard
 
@@ -51,7 +51,9 @@ from=$(lines_from job.1b 0 | sed -n '1s/^step \([0-9]*\) .*/\1/p')
 cmp <(lines_from job.0 "$from") <(lines_from job.1b 0) || fail 'their bits differ'
 ! lines_from job.1b 0 | grep '^step' | grep -qv '^step [0-9]* 3:' || fail 'the world is not whole'
 [ "$(says s0 'was started again')" = 1 ] || fail 's0 had more than one new process of a1'
-[ "$(says b1 'link to server .* lost')" = 0 ] || fail 'the other a1 lost its links'
+# But for a server that got no CPU for so long.
+! grep 'link to server .* lost' "$TMP/b1.log" | grep -qv 'not a byte for' ||
+	fail 'the other a1 lost its links'
 [ "$(says s0 'wrong key')" = 0 ] || fail 's0 warns of what is in the normal course'
 [ "$(says scheduler 'node a1 is refused')" -le 2 ] || fail 'the scheduler says it again and again'
 say "from step $from on both have the same bits, and no link was cut"

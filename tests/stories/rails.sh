@@ -13,8 +13,8 @@ for card in 0 1; do
 	for m in a b; do in_ns "$m" ip link set "eth$card" up; done
 done
 for m in a b; do
-	ns_shape "$m" eth0 100mbit
-	ns_shape "$m" eth1 300mbit
+	ns_shape "$m" eth0 20mbit
+	ns_shape "$m" eth1 60mbit
 done
 
 start_daemon scheduler ip netns exec "$RUN-a" "$BIN/tally-scheduler" \
@@ -24,17 +24,17 @@ for m in a b; do
 	i=$((i + 1))
 	start_daemon "server-$m" ip netns exec "$RUN-$m" "$BIN/tally-server" --name "$m" \
 		--scheduler 10.78.0.1:7470 --shm-socket "$TMP/$m.sock" \
-		--listen "10.78.0.$i:7471@100mbit" --listen "10.78.1.$i:7472@300mbit"
+		--listen "10.78.0.$i:7471@20mbit" --listen "10.78.1.$i:7472@60mbit"
 	start_daemon "agent-$m" ip netns exec "$RUN-$m" "$BIN/tally-agent" --name "$m" \
 		--scheduler 10.78.0.1:7470 --socket "$TMP/agent-$m.sock" \
-		--rail "10.78.0.$i@100mbit" --rail "10.78.1.$i@300mbit"
+		--rail "10.78.0.$i@20mbit" --rail "10.78.1.$i@60mbit"
 done
 all_up()
 {
 	[ "$(in_ns a "$BIN/tally" nodes --json --scheduler 10.78.0.1:7470 2>/dev/null |
 		grep -c '"node":')" = 4 ]
 }
-wait_until 15 'four nodes are up' all_up
+wait_until 60 'four nodes are up' all_up
 
 sent() { in_ns a cat "/sys/class/net/eth$1/statistics/tx_bytes"; }
 
@@ -55,9 +55,9 @@ both()	# iterations, job
 # What lies under /sys is another namespace's without a mount of its own.
 in_ns a test -e /sys/class/net/eth1/statistics/tx_bytes || skip 'no statistics of cards'
 before0=$(sent 0) before1=$(sent 1)
-both 24 proportion		# many: no moment in which the CPUs are busy decides
+both 8 proportion		# slow: no moment in which the CPUs are busy decides
 slow=$(( $(sent 0) - before0 )) fast=$(( $(sent 1) - before1 ))
-say "card of 100 Mbit/s sent $slow bytes, card of 300 Mbit/s $fast"
+say "card of 20 Mbit/s sent $slow bytes, card of 60 Mbit/s $fast"
 (( fast > 2 * slow && fast < 5 * slow )) || fail 'bytes are not in proportion to the cards'
 
 received() { in_ns b cat /sys/class/net/eth1/statistics/rx_bytes; }
@@ -65,7 +65,7 @@ moves() { (( $(received) > $1 + 2000000 )); }
 
 for (( n = 1; ; n++ )); do
 	start=$(received)
-	both 30 pulled & job=$!
+	both 8 pulled & job=$!
 	wait_until 20 'the job sends over the fast card' moves "$start"
 	in_ns a ip link set eth1 down
 	! is_running "$job" || break

@@ -47,7 +47,7 @@ five_nodes_up()
 	. "$TMP/look.sh" > "$TMP/nodes" 2>&1
 	[ "$(grep -Ec '^[abc] +(agent|server) +up ' "$TMP/nodes")" = 5 ]
 }
-wait_until 20 'all five nodes are up' five_nodes_up
+wait_until 60 'all five nodes are up' five_nodes_up
 say 'two agents and three servers are up'
 
 train() { . "$TMP/train.sh" > "$TMP/bench" 2> "$TMP/bench.log"; }

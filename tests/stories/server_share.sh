@@ -24,7 +24,7 @@ for r in 0 1; do start_rank job $r 2 a$r declare:w:500000 "train:w:$TMP/enough";
 train_more job.0 3 20
 has_all s0 || fail 'the only server does not say that it has all'
 start_server s1
-wait_until 20 'each has a part, and says so' is_shared
+wait_until 60 'each has a part, and says so' is_shared
 kill_all s1
 wait_until 20 's0 has all again, and says so' has_all s0
 train_more job.0 3 20

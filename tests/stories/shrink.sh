@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_scheduler --agent-grace 0
+start_scheduler --agent-grace 0 --heartbeat-ms 200
 start_agent a0 --engines 2
 start_agent a1
 start_agent a2 --engines 3
@@ -85,7 +85,7 @@ kill_now both.3 KILL
 all_lost both
 wait "$(pid_of scheduler)" 2>/dev/null
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
-	--agent-grace 0
+	--agent-grace 0 --heartbeat-ms 200
 survivors both 0 2
 has_line both.0 '^live 0 2$' || fail 'rank 0 does not know who is left'
 say 'together with a server, and while the scheduler is away: the same'

@@ -20,7 +20,7 @@ again()
 	kill_now a0 KILL
 	wait "$(pid_of a0)" 2>/dev/null
 	start_agent a0
-	wait_until 10 'the calm job goes on' has_line a0 "'calm' goes on"
+	wait_until 40 'the calm job goes on' has_line a0 "'calm' goes on"
 	: > "$TMP/again"
 }
 

@@ -12,7 +12,7 @@ export LD_PRELOAD=$TMP/clock_jump.so
 [ "$("$PYTHON" -c 'import time; print(abs(time.time() - time.time()) > 80000)')" = True ] ||
 	fail 'the clock does not jump'
 
-start_cluster 2 2
+start_cluster 2 2 --heartbeat-ms 200
 start_rank x 0 2 a0 declare:w:300000 "train:w:$TMP/enough" barrier:20
 start_rank x 1 2 a1 declare:w:300000 "train:w:$TMP/enough" barrier:20
 train_more x.0 20 20

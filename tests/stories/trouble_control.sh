@@ -12,7 +12,7 @@ JOBS=${JOBS:-6}
 export TROUBLE_TIMEOUT=40
 say "seed $SEED"
 
-start_scheduler
+start_scheduler --heartbeat-ms 200
 DIRECT=$SCHEDULER
 start_daemon breaker "$PYTHON" "$ROOT/tests/breaker.py" "$DIRECT" "$TMP/breaker.port"
 wait_until 10 'the breaker listens' test -s "$TMP/breaker.port"

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_ns_cluster 3 1 --agent-grace 0
+start_ns_cluster 3 1 --agent-grace 0 --heartbeat-ms 200
 
 for r in 0 1 2; do start_rank cut $r 3 a$r declare:w:500000 "train:w:$TMP/never"; done
 for r in 0 1; do start_rank calm $r 2 a$r declare:w:500000 "train:w:$TMP/enough"; done

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_cluster 2 2 --agent-grace 0
+start_cluster 2 2 --agent-grace 0 --heartbeat-ms 200
 
 # start_training JOB [AGENT...]: a rank per agent (a0 a1), until killed or told an error.
 start_training()
@@ -59,13 +59,13 @@ kill_now scheduler TERM
 expect_end 20 scheduler 0
 train_more term.0 20
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
-	--agent-grace 0
+	--agent-grace 0 --heartbeat-ms 200
 wait_until 60 'all nodes are back' nodes_up 4
 train_more term.0 20
 say 'SIGTERM of the scheduler: exit 0, jobs train on, also with the next one'
 
 kill_now s0 TERM			# its chunks move when the scheduler has recovered
-expect_end 12 s0 0
+expect_end 20 s0 0
 train_more term.0 20
 touch "$TMP/end.term"
 for r in 0 1; do expect_end 20 term.$r 0; done
@@ -89,7 +89,7 @@ start_training all
 for d in scheduler a0 a1 s0 s1; do kill_now $d KILL; done
 for r in 0 1; do expect_error 20 all.$r 'EAGENT '; done
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
-	--agent-grace 0
+	--agent-grace 0 --heartbeat-ms 200
 for d in a0 a1; do start_agent $d; done
 for d in s0 s1; do start_server $d; done
 wait_until 60 'all nodes are there again' nodes_up 4

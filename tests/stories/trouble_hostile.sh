@@ -88,7 +88,8 @@ kill_now cli KILL
 start_daemon restless env TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" \
 	"$ROOT/tests/trouble_hostile.py" restless
 wait_line 10 scheduler 'restless.* gathering -> down.* \(more like this are left out'
-expect_text "$TMP/restless.log" 'struck'
+expect_end 20 restless 1
+has_line restless '^struck' || fail "restless: $(tail -n 1 "$TMP/restless.log")"
 start_rank deaf 0 2 a0 declare:w:100000 barrier:60
 start_daemon deaf.1 env TALLY_JOB=deaf TALLY_RANK=1 TALLY_WORLD_SIZE=2 \
 	TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_hostile.py" deaf

@@ -29,7 +29,7 @@ start_job()
 
 start_job ends error 3
 start_job calm error 2
-for r in 0 1 2; do start_shrink shrinks $r 3 a$r 3 100 0.05; done
+for r in 0 1 2; do start_shrink shrinks $r 3 a$r 3 200 0.05; done
 wait_until 30 'shrinks trains' at_round shrinks.0 5
 
 # Pulls the cables first: the last words of those who die reach nobody.

@@ -35,7 +35,7 @@ for (( i = 0; i < 6; i++ )); do
 			declare:x:9000 barrier:2 rounds:x:3
 	done
 	for (( n = 0; n < 40; n++ )); do (: > "/dev/tcp/${SCHEDULER/://}") 2> /dev/null; done
-	for r in 0 1; do ends 60 poor$i.$r; done
+	for r in 0 1; do ends 90 poor$i.$r; done
 	all_run
 done
 refused=$(wc -c < "$TMP/none")

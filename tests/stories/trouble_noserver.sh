@@ -10,7 +10,7 @@ start_rank alone 0 2 a0 declare:w:200000 "train:w:$TMP/enough"
 start_rank alone 1 2 a0 declare:w:200000 "train:w:$TMP/enough"
 for r in 0 1 2; do
 	start_rank job $r 3 a$(( (r + 1) / 2 )) declare:w:200000 rounds:w:5 "until:$TMP/lost" \
-		submit:w late:3 declare:x:3000 barrier:30 wait:100 "train:w:$TMP/enough" rounds:x:5
+		submit:w late:10 declare:x:3000 barrier:30 wait:100 "train:w:$TMP/enough" rounds:x:5
 done
 train_more alone.0 1 20
 for r in 0 1 2; do wait_line 20 job.$r '^done rounds'; done
@@ -19,7 +19,7 @@ wait_until 10 'the job says what it waits for' job_says job 'a server, all are g
 wait_line 20 scheduler 'job job waits, no server is left'
 touch "$TMP/lost"
 for r in 0 1 2; do
-	wait_line 20 job.$r 'LATE ETIMEDOUT .*waits for server s0 \(no link to any; is there one'
+	wait_line 30 job.$r 'LATE ETIMEDOUT .*waits for server s0 \(no link to any; is there one'
 	wait_line 20 job.$r '^done barrier'
 done
 say "a deadline that passes: $(grep -h ^LATE "$TMP/job.0.log")"

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_cluster 2 2 --agent-grace 60
+start_cluster 2 2 --agent-grace 300
 for job in waits goes; do
 	for r in 0 1; do start_rank $job $r 2 a$r declare:w:300000 "train:w:$TMP/enough"; done
 done

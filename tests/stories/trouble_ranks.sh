@@ -110,25 +110,23 @@ expect_error 40 barrier.0 "ETIMEDOUT .*rank 1"
 expect_text "$TMP/barrier.0.log" 'a1'
 touch "$TMP/go2"
 
-# On another machine, and on the same one.
-start_rank late 0 3 a0 declare:grad:100000 submit:grad wait:3
+# On the same machine, and on another one; and two rounds, which wait for two ranks: who waits for
+# the second hears of both.
+start_rank late 0 3 a0 declare:grad:100000 submit:grad wait:10
 start_rank late 1 3 a0 declare:grad:100000 "until:$TMP/go3"
 start_rank late 2 3 a1 declare:grad:100000 submit:grad wait:60
+start_rank far 0 2 a0 declare:grad:100000 submit:grad wait:10
+start_rank far 1 2 a1 declare:grad:100000 "until:$TMP/go3"
+start_rank both 0 3 a0 declare:a:1000 declare:b:1000 submit:a submit:b wait:10:b
+start_rank both 1 3 a0 declare:a:1000 declare:b:1000 submit:b "until:$TMP/go3"
+start_rank both 2 3 a1 declare:a:1000 declare:b:1000 submit:a "until:$TMP/go3"
 expect_error 40 late.0 "ETIMEDOUT .*'grad' round 1 waits for rank 1 \(machine a0\)"
-touch "$TMP/go3"
-start_rank far 0 2 a0 declare:grad:100000 submit:grad wait:3
-start_rank far 1 2 a1 declare:grad:100000 "until:$TMP/go4"
 expect_error 40 far.0 \
-	"ETIMEDOUT .*not done after 3000 ms; tensor 'grad' round 1 waits for rank 1 \(machine a1\)"
-touch "$TMP/go4"
-# Two rounds, which wait for two ranks: who waits for the second hears of both.
-start_rank two 0 3 a0 declare:a:1000 declare:b:1000 submit:a submit:b wait:5:b
-start_rank two 1 3 a0 declare:a:1000 declare:b:1000 submit:b "until:$TMP/go5"
-start_rank two 2 3 a1 declare:a:1000 declare:b:1000 submit:a "until:$TMP/go5"
-expect_error 40 two.0 'ETIMEDOUT round 1 of tensor b: not done after 5000 ms; '
-expect_text "$TMP/two.0.log" "tensor 'a' round 1 waits for rank 1 \(machine a0\) since"
-expect_text "$TMP/two.0.log" "tensor 'b' round 1 waits for rank 2 \(machine a1\) since"
-touch "$TMP/go5"
+	"ETIMEDOUT .*not done after 10000 ms; tensor 'grad' round 1 waits for rank 1 \(machine a1\)"
+expect_error 40 both.0 'ETIMEDOUT round 1 of tensor b: not done after 10000 ms; '
+expect_text "$TMP/both.0.log" "tensor 'a' round 1 waits for rank 1 \(machine a0\) since"
+expect_text "$TMP/both.0.log" "tensor 'b' round 1 waits for rank 2 \(machine a1\) since"
+touch "$TMP/go3"
 say 'missing ranks: attach, declare, barrier and wait name rank and machine'
 
 # ---- a rank that leaves while others count on it ----

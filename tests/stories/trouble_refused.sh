@@ -34,7 +34,7 @@ lost()
 for (( n = 0, REFUSED = 0; ; n++ )); do
 	(( n < 20 )) || fail 's0 was never back in time'
 	lost "big$n" && break
-	for r in 0 1; do ended "big$n.$r" || kill_now "big$n.$r" KILL; done
+	for r in 0 1; do kill -KILL "$(pid_of "big$n.$r")" 2> /dev/null; done	# may have ended
 	wait_until 20 'that job is over' no_job_says "big$n" .
 	REFUSED=$(lines_of s0 'job [0-9]+ refused.*needs')
 done

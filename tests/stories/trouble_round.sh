@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-start_scheduler --agent-grace 0
+start_scheduler --agent-grace 0 --heartbeat-ms 200
 start_agent a0 --engines 2
 start_agent a1 --engines 3
 start_agent a2

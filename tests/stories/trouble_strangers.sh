@@ -34,7 +34,7 @@ wait_line 20 scheduler '1024 connections say nothing'
 for d in scheduler a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
 say 'nor is anybody kept from an agent or from the scheduler'
 
-for (( i = 0; i < 150; i++ )); do
+for (( i = 0; i < 250; i++ )); do
 	echo 'GET / HTTP/1.0' 2> /dev/null > "/dev/tcp/${SCHEDULER/://}" || :
 done
 wait_line 20 scheduler 'connection .* closed, .*more like this are left out'

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../trouble.sh"
 
 RANKS=8
-start_scheduler --agent-grace 0
+start_scheduler --agent-grace 0 --heartbeat-ms 200
 all_in() { job_says "$1" "up .*$RANKS/$RANKS"; }
 for (( i = 0; i < 10; i++ )); do
 	start_agent a0

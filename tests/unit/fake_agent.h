@@ -63,7 +63,7 @@ enum fake_trick {
 	TELL_OTHER_TIMES,	/* of another machine's clock */
 };
 
-#define SLAB_LATE_MS	1200u
+#define SLAB_LATE_MS	2200u
 #define FAKE_TENSORS	40000u
 #define FAKE_HELD	64u
 #define FAKE_SLABS	128u

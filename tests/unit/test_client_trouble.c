@@ -130,7 +130,7 @@ START_TEST(arena_has_one_time_limit_for_all_its_questions)
 	void *p;
 
 	agent = fake_start(LATE_SLAB);
-	ck_assert_int_eq(attach_at(agent->path, 1), 0);
+	ck_assert_int_eq(attach_at(agent->path, 2000), 0);
 	ck_assert_int_eq(tally_alloc(s, 100000, &p), TALLY_ETIMEDOUT);
 	finish();
 }
