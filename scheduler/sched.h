@@ -182,7 +182,7 @@ struct sched_part {
 	uint32_t weight;		/* servers: parts of PLACE_WEIGHT_SUM */
 	bool told_up, told_down;
 	bool ready;			/* servers: answered JOB_UP, or the head of the log */
-	bool held;			/* agents: has sent JOB_HELD */
+	bool held, told;		/* agents: has sent JOB_HELD, and all that goes with it */
 	bool out;			/* agents: all its ranks are lost */
 	bool coming;			/* agents: was out, and hears the job when all others are in
 					 * the world that it comes into */

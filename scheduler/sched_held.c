@@ -240,6 +240,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	at = (uint32_t)(p - j->machines);
 	p->node = n;
 	p->held = p->told_up = true;
+	p->told = false;
 	p->held_epoch = m->epoch;
 	if (j->nmachines == 1)
 		p->number = n->number;	/* another one, if it came late; no server knows it */
@@ -273,7 +274,7 @@ bool held_join(struct sched *s, struct sched_job *j, struct sched_node *n,
 		return false;
 	if (!p->held) {
 		p->node = n;
-		p->held = p->unsure = true;
+		p->held = p->told = p->unsure = true;
 		p->held_epoch = p->settled = j->epoch;
 	}
 	if (r->state == SR_NONE) {	/* else its agent holds the job for its process */
@@ -466,6 +467,7 @@ void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 {
 	if (j->state != SJ_HELD || !p->held || m->log > SCHED_SEQ_MAX || MUTATE(18))
 		return;
+	p->told = true;
 	p->seq = MAX(p->seq, m->log);
 	j->seq = j->told = MAX(j->seq, m->log);
 	barrier_passed(s, j, m->barrier);
@@ -727,9 +729,37 @@ static void end_strays(struct sched *s, struct sched_node *n)
 	held_unsay(s, n);
 }
 
+/*
+ * Whether an agent is in the middle of telling.  What it is yet to tell would be none of a job that
+ * goes on: once it is closed it comes back, and tells all of it as one that is late.
+ */
+static bool any_tells(struct sched *s, bool close)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *j = s->jobs[i];
+
+		for (uint32_t k = 0; j->state == SJ_HELD && k < j->nmachines; k++) {
+			const struct sched_part *p = &j->machines[k];
+			uint32_t conn = p->node ? p->node->conn : NO_CONN;
+
+			if (!p->held || p->told || p->out || conn == NO_CONN)
+				continue;
+			any = true;
+			if (!close)
+				continue;
+			node_closed(s, p->node);
+			out_close(s, conn);
+		}
+	}
+	return any;
+}
+
 static void over(struct sched *s)
 {
 	s->recover_until = 0;
+	(void)any_tells(s, s->config.agent_grace_ms != 0);
 	s->any_down = true;
 	out_log(s, SCHED_INFO, "scheduler is active again, %u jobs were held", s->njobs);
 	for (uint32_t i = 0; i < s->njobs; i++) {
@@ -759,7 +789,8 @@ static bool any_blinks(const struct sched *s)
 bool held_look(struct sched *s)
 {
 	if (s->now < s->recover_until ||
-	    (any_blinks(s) && s->now < s->recover_until + mono_ms(LEASE_MS)))
+	    ((any_blinks(s) || any_tells(s, false)) &&
+	     s->now < s->recover_until + mono_ms(LEASE_MS)))
 		return false;
 	over(s);
 	return true;

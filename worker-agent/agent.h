@@ -483,7 +483,8 @@ struct agent {
 	uint32_t refused_job;		/* the last that could not be taken; 0: none */
 	struct err refused;		/* why */
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
-	struct topo *topology;		/* owned: what --topology says; NULL: hwloc is asked */
+	struct topo *topology;		/* owned: what --topology says, or hwloc said; or NULL */
+	mono_t topology_until;		/* hwloc is asked anew then; 0: never */
 	uint32_t nengines;
 	struct ad_engine *engine[ENGINES_MAX];
 	_Atomic mono_t oldest;		/* engine 0's, every 10 ms: since when the oldest round of

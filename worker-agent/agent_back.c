@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ struct ad_back {
 	uint64_t barriers;
 	int ring;			/* owned; -1: not yet */
 	struct slab input[SLABS_PER_PROCESS_MAX];	/* by index; owned */
-	uint32_t nresults, nold;
+	uint32_t ninputs, nresults, nold;
 	struct ad_result {
 		int fd;			/* owned */
 		uint64_t bytes;
@@ -80,6 +81,39 @@ static struct ad_back *back_of(struct ad_session *s)
 bool ad_back_late(const struct ad_session *s, mono_t now)
 {
 	return s->state == SESSION_NEW && s->back && now >= s->back->attach_by;
+}
+
+#define ROWS_PER_FD	16u		/* so many may take as much of us as a descriptor */
+
+/*
+ * What processes of one user hand back before they say whose it is: together no more than a part of
+ * our descriptors, so that others have theirs, but for who is the only one.  Who is refused so
+ * comes again, as it would if we had gone.
+ */
+static bool has_room(const struct ad_session *s)
+{
+	struct rlimit fds;
+	uint64_t others = 0;
+
+	list_for_each(&s->agent->sessions, l) {
+		const struct ad_session *o = list_entry(l, struct ad_session, link);
+		const struct ad_back *b = o->back;
+
+		if (o == s || !b || o->state != SESSION_NEW || o->uid != s->uid)
+			continue;
+		others += b->ninputs + b->nresults + b->nold + b->nrows / ROWS_PER_FD + 1;
+	}
+	return getrlimit(RLIMIT_NOFILE, &fds) || others < fds.rlim_cur / 4;
+}
+
+static bool come_again(struct ad_session *s)
+{
+	if (has_room(s))
+		return false;
+	log_warn("process %u uid %u is to come back later: others of its user hand back much",
+		 s->pid, s->uid);
+	ctl_close(s->ctl);
+	return true;
 }
 
 /* Only what an agent has made: nobody else can give it to our user. */
@@ -169,18 +203,23 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 		[SLAB_INPUT] = take_input, [SLAB_RESULT] = take_result, [SLAB_RING] = take_ring,
 		[SLAB_DEVICE] = take_input, [SLAB_OLD] = take_old,
 	};
-	struct ad_back *b = back_of(s);
+	struct ad_back *b;
 	struct err e;
 	int fd = -1, rc;
 
+	if (come_again(s))
+		return;
+	b = back_of(s);
 	if (!ctl_take_fds(s->ctl, &fd, 1))
 		fd = -1;
 	rc = b ? 0 : err_set(&e, TALLY_ENOMEM, "out of memory");
 	if (!rc && m->kind != SLAB_DEVICE)
 		rc = check_owner(fd, m->bytes, &e);
 	rc = rc ? rc : take[m->kind](s, m, fd, &e);
-	if (!rc)
+	if (!rc) {
+		b->ninputs += m->kind == SLAB_INPUT || m->kind == SLAB_DEVICE;
 		return;
+	}
 	if (fd >= 0)
 		close(fd);
 	refuse(s, &e);
@@ -188,10 +227,13 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 
 void ad_back_rows(struct ad_session *s, const struct msg_declared *m)
 {
-	struct ad_back *b = back_of(s);
+	struct ad_back *b;
 	struct msg_declared_tensor *more;
 	struct err e = { .code = TALLY_ENOMEM, .text = "out of memory" };
 
+	if (come_again(s))
+		return;
+	b = back_of(s);
 	if (b && m->ntensors > TENSORS_PER_JOB_MAX - b->nrows)
 		err_set(&e, TALLY_EPROTO, "more than %u tensors", TENSORS_PER_JOB_MAX);
 	else if (b && m->ntensors) {

@@ -8,7 +8,8 @@
  * member lets the others find it.  The plan's shares by card are added up for each GPU:
  * what a process copies lies in its own arena, whichever card it leaves by.
  *
- * Asking hwloc for the description blocks this thread for some 100 ms; the engines go on.
+ * Asking hwloc for the description blocks this thread for some 100 ms; the engines go on.  So
+ * what it has said holds for TOPOLOGY_MS, however often a process may ask.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@
 #include "common/rt/topo_read.h"
 #include "common/topo/local.h"
 #include "worker-agent/agent.h"
+
+#define TOPOLOGY_MS	10000u
 
 static void gpu_fail(struct ad_session *s, int code, const char *text)
 {
@@ -32,21 +35,33 @@ static void gpu_fail(struct ad_session *s, int code, const char *text)
 
 /* ---- the description, of these GPUs alone ---- */
 
-static int read_machine(const struct agent *a, struct topo *t, struct err *e)
+static int ask_hwloc(struct agent *a, struct err *e)
 {
 	const char *rail[RAILS_MAX];
 	uint32_t left_out;
 	int rc;
 
-	if (a->topology) {
-		*t = *a->topology;
-		return 0;
-	}
+	if (!a->topology)
+		a->topology = malloc(sizeof(*a->topology));
+	if (!a->topology)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < a->nrails; i++)
 		rail[i] = a->rail_text[i];
-	rc = topo_read_used(NULL, rail, a->nrails, t, &left_out, e);
+	rc = topo_read_used(NULL, rail, a->nrails, a->topology, &left_out, e);
 	if (!rc)
-		topo_guess(t);
+		topo_guess(a->topology);
+	a->topology_until = rc ? 1 : loop_now() + mono_ms(TOPOLOGY_MS);
+	return rc;
+}
+
+static int read_machine(struct agent *a, struct topo *t, struct err *e)
+{
+	int rc = 0;
+
+	if (!a->topology || (a->topology_until && loop_now() >= a->topology_until))
+		rc = ask_hwloc(a, e);
+	if (!rc)
+		*t = *a->topology;
 	return rc;
 }
 

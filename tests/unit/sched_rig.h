@@ -22,6 +22,7 @@
 #endif
 #define RECORDS		16384
 #define IDS		64
+#define TELLS		64
 #define REQ_ANY		UINT64_MAX
 
 static uint32_t window_bytes;			/* of the scheduler that starts; 0: by the cards */
@@ -53,6 +54,10 @@ struct world {
 	uint32_t fail_every;		/* allocation that fails; 0 none */
 	uint32_t allocs;
 	long blocks;			/* living ones */
+	struct { uint32_t conn, job; } tells[TELLS];	/* JOB_HELD while it recovered, not said
+							 * yet that this was all */
+	uint32_t ntells;
+	bool in_the_middle;		/* that is not said by itself */
 	struct record rec[RECORDS];
 };
 
@@ -239,6 +244,14 @@ static inline void note(const struct sched_action *a)
 	}
 }
 
+/* Who is gone says no more. */
+static inline void tells_no_more(uint32_t conn)
+{
+	for (uint32_t i = w->ntells; i-- > 0;)
+		if (w->tells[i].conn == conn)
+			w->tells[i] = w->tells[--w->ntells];
+}
+
 static inline void step(struct sched_event ev)
 {
 	uint32_t closing[64], nclosing = 0;
@@ -247,6 +260,8 @@ static inline void step(struct sched_event ev)
 	uint64_t before = sched_epoch(w->s);
 
 	ev.now = w->now;
+	if (ev.type == SCHED_EV_CLOSED)
+		tells_no_more(ev.conn);
 	sched_step(w->s, &ev, &todo);
 	for (struct sched_action *a = todo.head; a; a = a->next) {
 		if (a->type == SCHED_DO_SEND)
@@ -303,9 +318,32 @@ static inline void teardown(void)
 static inline uint32_t restart(uint32_t recover_ms)
 {
 	sched_free(w->s);
-	w->n = 0;
+	w->n = w->ntells = 0;
 	world_open(w->saved, recover_ms, "");
 	return w->conns;
+}
+
+static inline void send(uint32_t conn, const struct msg *m)
+{
+	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m });
+	if (m->type == MSG_JOB_HELD && sched_recovering(w->s)) {
+		ck_assert_uint_lt(w->ntells, TELLS);
+		w->tells[w->ntells].conn = conn;
+		w->tells[w->ntells++].job = m->job_up.job;
+	}
+}
+
+/* Who tells of a job says that this was all, as its agent does at once. */
+static inline void all_told(void)
+{
+	while (w->ntells && !w->in_the_middle) {
+		struct msg m = { .type = MSG_EPOCH_READY };
+
+		w->ntells--;
+		m.ready = (struct msg_ready){ .job = w->tells[w->ntells].job, .text = "" };
+		if (sched_recovering(w->s))
+			send(w->tells[w->ntells].conn, &m);
+	}
 }
 
 /* Time passes; timers fire when the core wants them to. */
@@ -313,6 +351,7 @@ static inline void pass(uint64_t ms)
 {
 	mono_t until = w->now + mono_ms(ms);
 
+	all_told();
 	while (sched_next(w->s) <= until) {
 		w->now = MAX(w->now, sched_next(w->s));
 		step((struct sched_event){ .type = SCHED_EV_TIMER });
@@ -321,11 +360,6 @@ static inline void pass(uint64_t ms)
 			w->now++;
 	}
 	w->now = MAX(w->now, until);
-}
-
-static inline void send(uint32_t conn, const struct msg *m)
-{
-	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m });
 }
 
 /* ---- what nodes say ---- */

@@ -285,90 +285,6 @@ START_TEST(ranks_that_disagree_are_not_cut_off_before_they_hear_it)
 }
 END_TEST
 
-/* A process that hands back its ring to a new agent, and attaches. */
-struct returning {
-	struct ad_session session;
-	struct ctl *end;		/* the process's */
-	struct slab ring;
-	uint32_t attached;
-};
-
-static void returning_msg(void *ctx, struct ctl *c, const struct msg *m)
-{
-	struct returning *r = ctx;
-	struct err e;
-
-	(void)c;
-	if (m->type == MSG_SLAB) {
-		ad_back_slab(&r->session, &m->slab);
-	} else {
-		ck_assert_int_eq(ad_back_attach(&r->session, &m->attach, &e), 0);
-		r->attached++;
-	}
-}
-
-static void returning_closed(void *ctx, struct ctl *c, const struct err *e)
-{
-	(void)ctx;
-	(void)c;
-	(void)e;
-}
-
-static void returning_start(struct returning *r, struct ad_job *j, uint64_t barriers)
-{
-	static const struct ctl_cb cb = { .msg = returning_msg, .closed = returning_closed };
-	const struct msg slab = { .type = MSG_SLAB, .slab = {
-		.kind = SLAB_RING, .bytes = ring_shared_bytes(),
-	} };
-	const struct msg attach = { .type = MSG_ATTACH, .attach = {
-		.version = MSG_VERSION, .job = "x", .world = 1, .back = JOB, .barriers = barriers,
-	} };
-	char name[AD_NAME_MAX];
-	struct err e;
-	int p[2];
-
-	*r = (struct returning){ .session = { .agent = &a, .job = j } };
-	ad_ring_name(name, JOB, 0);
-	ck_assert_int_eq(slab_new(&r->ring, name, slab.slab.bytes, false, &e), 0);
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
-	ck_assert_int_eq(ctl_adopt(a.loop, &r->session.ctl, p[0], &cb, r, &e), 0);
-	ck_assert_int_eq(ctl_adopt(a.loop, &r->end, p[1], &cb, r, &e), 0);
-	ck_assert_int_eq(ctl_send_fds(r->end, &slab, &r->ring.fd, 1, &e), 0);
-	ck_assert_int_eq(ctl_send(r->end, &attach, &e), 0);
-	wait_for(&r->attached, 1);
-}
-
-static void returning_end(struct returning *r)
-{
-	ad_back_free(&r->session);
-	ctl_close(r->session.ctl);
-	ctl_close(r->end);
-	slab_free(&r->ring);
-}
-
-/* The scheduler may have been started again since, and nobody else may have passed them. */
-START_TEST(barriers_that_who_comes_back_has_passed_are_told)
-{
-	struct ad_job *j = start_job(1);
-	struct returning some[3];
-	struct err e;
-
-	register_agent();
-	for (uint32_t i = 0; i < 3; i++) {
-		returning_start(&some[i], j, i ? 2 : 0);
-		ck_assert_int_eq(ad_back_inputs(&some[i].session, &e), 0);
-	}
-	ad_job_left(j, 0, &(struct ad_left){ .code = TALLY_EWORKERLOST, .pid = 4711 });
-	wait_for(&sched.n, 2);
-	ck_heard(0, (struct heard){ .type = MSG_EPOCH_READY, .barrier = 2 });
-	ck_heard(1, (struct heard){ .type = MSG_RANK_LEAVE, .code = TALLY_EWORKERLOST });
-	for (uint32_t i = 0; i < 3; i++)
-		returning_end(&some[i]);
-	unregister_agent();
-	end_job(j);
-}
-END_TEST
-
 START_TEST(only_dma_bufs_are_taken_for_a_device_and_only_where_wanted)
 {
 	struct slab other, mem = { .fd = -1 };
@@ -741,7 +657,6 @@ static void add(TCase *t)
 	tcase_add_test(t, end_of_a_job_is_shown_when_all_engines_have_stopped_it);
 	tcase_add_test(t, tensor_that_a_process_was_told_of_is_summed);
 	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);
-	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
 	tcase_add_test(t, only_dma_bufs_are_taken_for_a_device_and_only_where_wanted);
 	tcase_add_test(t, who_declares_asks_again_until_its_tensors_are_there);
 	tcase_add_test(t, who_detaches_waits_for_the_scheduler_a_while_only);

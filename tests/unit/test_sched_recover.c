@@ -48,6 +48,58 @@ START_TEST(recovery_waits_for_who_is_away_for_a_moment)
 }
 END_TEST
 
+/* Nor what it is yet to tell, which would be nothing of a job that goes on. */
+START_TEST(recovery_waits_for_who_is_in_the_middle_of_telling)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	told_by_b(&p, epoch);
+	pass_with(&p, 4900);
+	w->in_the_middle = true;
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, p.job, epoch);
+	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert(sched_recovering(w->s));
+	tensors_held(p.a, p.job, 1, 1, &both[0]);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 1);
+	pass_beating(200, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert(!sched_recovering(w->s));
+	ck_assert_uint_eq(count(p.a, MSG_TENSORS, REQ_ANY), 0);	/* it has all */
+	ck_assert_uint_eq(w->closes[p.a], 0);
+	ck_assert_str_eq(waiting_for(), "");
+}
+END_TEST
+
+/* ... for as long as others can wait; then it comes back, and tells of it late. */
+START_TEST(recovery_does_not_wait_for_ever_for_who_tells)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	told_by_b(&p, epoch);
+	w->in_the_middle = true;
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, p.job, epoch);
+	pass_beating(7000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ck_assert(sched_recovering(w->s));
+	pass_with(&p, 2000);
+	ck_assert(!sched_recovering(w->s));
+	ck_assert_uint_eq(w->closes[p.a], 1);
+	ck_assert_uint_eq(count(p.a, MSG_TENSORS, REQ_ANY), 0);
+	ck_assert_str_ne(waiting_for(), "");
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, p.job, epoch);
+	tensors_held(p.a, p.job, 1, 1, &both[0]);
+	has_log(p.a, MSG_EPOCH_READY, p.job, epoch, 1);
+	ck_assert_uint_eq(count(p.a, MSG_TENSORS, REQ_ANY), 0);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	ck_assert_str_eq(waiting_for(), "");
+}
+END_TEST
+
 /* ... and not for ever. */
 START_TEST(recovery_does_not_wait_for_who_comes_and_goes)
 {
@@ -110,6 +162,8 @@ static void add(TCase *t)
 	tcase_add_test(t, recovery_goes_on_where_it_was);
 	tcase_add_test(t, recovery_waits_for_who_is_away_for_a_moment);
 	tcase_add_loop_test(t, server_that_says_the_same_job_twice_has_it_once, 0, 2);
+	tcase_add_test(t, recovery_waits_for_who_is_in_the_middle_of_telling);
+	tcase_add_test(t, recovery_does_not_wait_for_ever_for_who_tells);
 	tcase_add_test(t, recovery_does_not_wait_for_who_comes_and_goes);
 }
 
