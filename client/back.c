@@ -232,12 +232,12 @@ static int connect_and_ask(tally_session *s, mono_t deadline)
 	const struct hand h = { .caller = deadline, .end = lt_now() + mono_ms(HANDSHAKE_MS) };
 	int rc = lt_conn_open(&s->conn, lt_now() + mono_ms(TRY_MS), &s->err);
 
-	/* its socket's mode comes after the socket; descriptors and memory may come back, too */
-	if (rc == TALLY_EAUTH || rc == TALLY_EQUOTA || rc == TALLY_ENOMEM)
-		rc = TALLY_EAGENT;
 	rc = rc ? rc : hand_slabs(s, &h);
 	rc = rc ? rc : hand_tensors(s, &h);
 	rc = rc ? rc : ask(s, &h);
+	/* its socket's mode comes after the socket; descriptors and memory may come back, too */
+	if (rc == TALLY_EAUTH || rc == TALLY_EQUOTA || rc == TALLY_ENOMEM)
+		rc = TALLY_EAGENT;
 	if (rc)
 		return rc;
 	s->away = LT_ASKED;
@@ -254,8 +254,11 @@ int lt_back_post(tally_session *s, const struct ring_sub *sub)
 
 	while ((rc = lt_round_post(s, sub)) == TALLY_EAGAIN) {
 		rc = lt_round_take_all(s);
-		if (rc || lt_now() >= deadline)
-			return rc ? rc : lt_session_protocol_error(s, "a ring that nobody reads");
+		if (rc)
+			return rc;
+		if (lt_conn_gone(&s->conn) || lt_now() >= deadline)
+			return err_set(&s->err, TALLY_EAGENT, "agent at %s does not read its ring",
+				       s->who.socket);
 		(void)lt_poll(NULL, 0, lt_now() + NS_PER_MS);
 	}
 	return rc;
@@ -328,6 +331,8 @@ static int take_back(tally_session *s, const struct msg_attached *m)
 		s->away = LT_HERE;
 		s->grace_ms = m->grace_ms;
 		rc = all_again(s);
+		if (rc == TALLY_EAGENT)		/* it has gone once more */
+			s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
 		lt_news_moved(s);
 	}
 	pthread_mutex_unlock(&s->sub_lock);

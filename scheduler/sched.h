@@ -694,8 +694,8 @@ void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int c
 	      const char *text);
 const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64_t seq,
 			      bool placed);
-/* To one who comes late: the tensors' entries up to `last`, placed. */
-void log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, uint64_t last);
+/* To one who comes late: the tensors' entries up to `last`, placed.  Returns the last of them. */
+uint64_t log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, uint64_t last);
 void log_send_servers(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
 void log_send_machines(struct sched *s, struct sched_job *j, uint64_t seq, const struct msg *m);
 
@@ -715,8 +715,7 @@ void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
 void barrier_pump(struct sched *s, struct sched_job *j);
 
 /* sched_return.c */
-/* How long it may be away. */
-mono_t return_grace(struct sched *s, const struct sched_node *n);
+mono_t return_grace(struct sched *s, const struct sched_node *n);	/* it may be away */
 /* It was started again, and h is its new process; then its jobs wait for its ranks. */
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h);
 void return_begin(struct sched *s, struct sched_node *n);
@@ -726,8 +725,7 @@ void return_seen(struct sched *s, const struct sched_node *server, uint32_t numb
 mono_t return_until(struct sched *s, const struct sched_node *n);	/* it is given up then */
 /* The scheduler has recovered, and nobody spoke for that part: true: it is waited for. */
 bool return_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
-/* None is back by now. */
-void return_anew(struct sched *s, struct sched_job *j, struct sched_part *p);
+void return_anew(struct sched *s, struct sched_job *j, struct sched_part *p); /* none is back */
 void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_join *m);
 /* Its agent, which was started again, says that it lives: it is waited for. */
 void return_alive(struct sched *s, struct sched_node *n, const struct msg_rank_alive *m);
@@ -766,6 +764,8 @@ bool held_look(struct sched *s);	/* when recover_until has come: true, it is ove
 /* To where the others are; g: what is gone.  False: not sent, or the job is over. */
 bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 		   const struct sched_gone *g);
+bool late_is_telling(const struct sched_part *p);
+bool late_tellers(struct sched *s, bool close);	/* are there any? */
 /* As return_expect(); and what that agent itself tells is taken in. */
 bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
 /* The same of one that has told of the job, if it is away as the recovery ends. */

@@ -421,6 +421,19 @@ static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 	return &j->servers[j->nservers++];
 }
 
+/* It knows by the last entry that it has been told all, whatever became of its connection. */
+static void tell_log(struct sched *s, struct sched_job *j, struct sched_node *n)
+{
+	struct msg *m;
+
+	if (log_send_again(s, j, n, j->seq) == j->seq)
+		return;
+	m = out_msg(s, MSG_FORGET);
+	if (m)
+		m->ids = (struct msg_ids){ .job = j->number, .seq = j->seq };
+	out_send(s, n, m);
+}
+
 static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
 	struct sched_part *p = free_part(s, j, n), past = { .cuts = 0 };
@@ -440,7 +453,7 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 	snprintf(p->name, sizeof(p->name), "%s", n->name);
 	out_log(s, SCHED_INFO, "job %s is told to server %s", j->name, n->name);
 	out_send(s, n, plan_job_up(s, j, rows, true));
-	log_send_again(s, j, n, j->seq);
+	tell_log(s, j, n);
 }
 
 /*

@@ -61,7 +61,8 @@ static bool held_valid(const struct sched *s, const struct msg_job_up *m)
 		return false;
 	if (!m->world || m->world > WORLD_SIZE_MAX || !sched_epoch_can_be(s, m->epoch))
 		return false;
-	if (m->chunk_bytes < CHUNK_BYTES_MIN || m->chunk_bytes > CHUNK_BYTES_MAX)
+	if (m->chunk_bytes < CHUNK_BYTES_MIN || m->chunk_bytes > CHUNK_BYTES_MAX ||
+	    m->seq > SCHED_SEQ_MAX)
 		return false;
 	return m->nmachines && m->nmachines <= AGENTS_PER_JOB_MAX &&
 	       m->nservers <= SERVERS_PER_JOB_MAX;
@@ -187,7 +188,7 @@ bool held_agrees(const struct sched_job *j, const struct msg_job_up *m)
 {
 	if (strcmp(j->name, m->name) || j->world != m->world ||
 	    j->chunk_bytes != m->chunk_bytes || j->nmachines != m->nmachines ||
-	    j->on_loss != m->on_loss)
+	    j->on_loss != m->on_loss || m->seq > SCHED_SEQ_MAX)
 		return false;
 	for (uint32_t i = 0; i < j->nmachines; i++) {
 		if (strcmp(j->machines[i].name, m->machines[i].name))
@@ -230,6 +231,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 		grow_take(j, m);
 		shrink_take(s, j, m);
 	}
+	j->seq = j->told = MAX(j->seq, j->epoch_seq);	/* as far as the log goes at least */
 	if (p->out) {
 		down_for_one(s, n, m->job, TALLY_EWORKERLOST, shrink_why(s, j, p));
 		return;
@@ -494,6 +496,12 @@ void held_said(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 	struct sched_said *x = said_of(n, m->job);
 	uint32_t count = 0;
 
+	if (m->code) {
+		if (x)
+			list_del(&x->link);
+		sched_release(s, x);
+		return;
+	}
 	list_for_each(&n->said, l)
 		count++;
 	if (!x && count < JOBS_MAX) {
@@ -729,42 +737,18 @@ static void end_strays(struct sched *s, struct sched_node *n)
 	held_unsay(s, n);
 }
 
-/*
- * Whether an agent is in the middle of telling.  What it is yet to tell would be none of a job that
- * goes on: once it is closed it comes back, and tells all of it as one that is late.
- */
-static bool any_tells(struct sched *s, bool close)
-{
-	bool any = false;
-
-	for (uint32_t i = 0; i < s->njobs; i++) {
-		const struct sched_job *j = s->jobs[i];
-
-		for (uint32_t k = 0; j->state == SJ_HELD && k < j->nmachines; k++) {
-			const struct sched_part *p = &j->machines[k];
-			uint32_t conn = p->node ? p->node->conn : NO_CONN;
-
-			if (!p->held || p->told || p->out || conn == NO_CONN)
-				continue;
-			any = true;
-			if (!close)
-				continue;
-			node_closed(s, p->node);
-			out_close(s, conn);
-		}
-	}
-	return any;
-}
-
 static void over(struct sched *s)
 {
 	s->recover_until = 0;
-	(void)any_tells(s, s->config.agent_grace_ms != 0);
+	(void)late_tellers(s, s->config.agent_grace_ms != 0);
 	s->any_down = true;
 	out_log(s, SCHED_INFO, "scheduler is active again, %u jobs were held", s->njobs);
 	for (uint32_t i = 0; i < s->njobs; i++) {
-		if (s->jobs[i]->state == SJ_HELD)
-			resume(s, s->jobs[i]);
+		struct sched_job *j = s->jobs[i];
+
+		/* Of one machine: it goes on when that has told all. */
+		if (j->state == SJ_HELD && !(j->nmachines == 1 && late_is_telling(j->machines)))
+			resume(s, j);
 	}
 	for (uint32_t i = 0; i < s->nnodes; i++)
 		end_strays(s, s->nodes[i]);
@@ -789,7 +773,7 @@ static bool any_blinks(const struct sched *s)
 bool held_look(struct sched *s)
 {
 	if (s->now < s->recover_until ||
-	    ((any_blinks(s) || any_tells(s, false)) &&
+	    ((any_blinks(s) || late_tellers(s, false)) &&
 	     s->now < s->recover_until + mono_ms(LEASE_MS)))
 		return false;
 	over(s);

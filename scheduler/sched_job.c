@@ -357,7 +357,7 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 	struct sched_job *j = job_by_number(s, m->ready.job);
 	struct sched_part *p = j ? job_server_part(j, n) : NULL;
 
-	if (s->recover_until && m->type == MSG_JOB_READY && !m->ready.code)
+	if (s->recover_until && m->type == MSG_JOB_READY)
 		held_said(s, n, &m->ready);
 	if (p && p->let_go_by) {	/* what it says of the job is not so any more */
 		if (m->type == MSG_JOB_READY && !m->ready.code)
@@ -377,7 +377,7 @@ void job_ready(struct sched *s, struct sched_node *n, const struct msg *m)
 		return;
 	}
 	if (p && m->ready.code && j->state == SJ_UP) {
-		if (p->joining)
+		if (p->joining || p->fresh || p->unsure)	/* it was not told all of the log */
 			cut_lacks(s, j, p, m->ready.text);
 		else
 			cut_server(s, n, m->ready.text);

@@ -83,6 +83,49 @@ bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 	return sent;
 }
 
+/* ---- as the recovery ends ---- */
+
+static bool any_in(const struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN)
+			return true;
+	return false;
+}
+
+bool late_is_telling(const struct sched_part *p)
+{
+	return p->held && !p->told && !p->out && p->node && p->node->conn != NO_CONN;
+}
+
+/*
+ * Whether an agent is in the middle of telling as a recovery ends.  What it is yet to tell would be
+ * nothing of a job that goes on: once it is closed it comes back, and tells all as one that is
+ * late.  A job of one machine can wait for it.
+ */
+bool late_tellers(struct sched *s, bool close)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		const struct sched_job *j = s->jobs[i];
+
+		for (uint32_t k = 0; j->state == SJ_HELD && k < j->nmachines; k++) {
+			const struct sched_part *p = &j->machines[k];
+			uint32_t conn = p->node ? p->node->conn : NO_CONN;
+
+			if (!late_is_telling(p))
+				continue;
+			any = true;
+			if (!close || j->nmachines == 1 || !any_in(j, p))
+				continue;
+			node_closed(s, p->node);
+			out_close(s, conn);
+		}
+	}
+	return any;
+}
+
 /* ---- an agent that tells of its job late ---- */
 
 bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p)
@@ -92,14 +135,6 @@ bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p)
 	p->expected = p->return_by != 0;	/* else all its ranks have left */
 	p->held = false;
 	return true;
-}
-
-static bool any_in(const struct sched_job *j, const struct sched_part *p)
-{
-	for (uint32_t r = 0; r < j->world; r++)
-		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN)
-			return true;
-	return false;
 }
 
 /* What it missed it hears only after it has told once more. */

@@ -119,7 +119,7 @@ const struct msg *log_message(struct sched *s, const struct sched_job *j, uint64
 	return m->tensors.placed ? m : NULL;
 }
 
-void log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, uint64_t last)
+uint64_t log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, uint64_t last)
 {
 	uint64_t seq = 0;
 
@@ -131,6 +131,7 @@ void log_send_again(struct sched *s, struct sched_job *j, struct sched_node *n, 
 		seq = t->seq;
 		out_send(s, n, log_message(s, j, seq, j->nservers > 0));
 	}
+	return seq;
 }
 
 static void send_parts(struct sched *s, struct sched_part *parts, uint32_t n, uint64_t seq,

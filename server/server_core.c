@@ -417,6 +417,10 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 		in = find_in(c, p, f);
 		return in && !is_stale(c, in) ? srv_give_place(c, in->seg, f) : NULL;
 	}
+	if (f->type != FRAME_PUSH) {		/* nobody would say that it has landed */
+		c->count.drop_shape++;
+		return NULL;
+	}
 	in = find_gathering(c, p, f, NULL);
 	if (!in || is_stale(c, in))
 		return NULL;

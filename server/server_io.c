@@ -61,6 +61,29 @@ static void answer_entry(struct server *s, struct sv_job *j, enum msg_type type,
 		answer(s, type, j->id, seq, NULL);
 }
 
+/* The scheduler takes us for lost, and we come back as somebody new. */
+static void leave_job(struct server *s, uint32_t job, const struct err *e)
+{
+	sv_job_down(s, job);
+	refuse(s, MSG_JOB_READY, job, 0, e);
+}
+
+/* The connection is another one by now: nobody knows that we lack the rest of the log. */
+static void leave_half_told(struct server *s)
+{
+	struct err e;
+
+	list_for_each(&s->jobs, l) {
+		const struct sv_job *j = list_entry(l, struct sv_job, link);
+
+		if (j->stopping || j->seq >= j->told)
+			continue;
+		err_set(&e, TALLY_EBUSY, "server %s was cut off while it was told of job %u",
+			s->name, j->id);
+		leave_job(s, j->id, &e);
+	}
+}
+
 static void tell_jobs(void *ctx)
 {
 	struct server *s = ctx;
@@ -116,14 +139,8 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	log_info("server %s registered, node %u, epoch %llu", s->name, w->node,
 		 (unsigned long long)w->epoch);
 	notify("STATUS=registered");
+	leave_half_told(s);
 	tell_jobs(s);
-}
-
-/* The scheduler takes us for lost, and we come back as somebody new. */
-static void leave_job(struct server *s, uint32_t job, const struct err *e)
-{
-	sv_job_down(s, job);
-	refuse(s, MSG_JOB_READY, job, 0, e);
 }
 
 /*

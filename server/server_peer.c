@@ -232,6 +232,7 @@ void sv_peer_free(struct sv_engine *en, struct sv_peer *p)
 {
 	ASSERT(list_empty(&p->links));
 	drop_slabs(en, p, true, 0);
+	srv_peer_lost(&en->core, &p->core);	/* what it was to be sent since, too */
 	srv_peer_fini(&p->core);
 	list_del(&p->link);
 	free(p);

@@ -667,7 +667,7 @@ void ad_session_tensors_ready(struct ad_job *j);
 void ad_session_job_over(struct ad_job *j);
 void ad_session_ring_ready(struct ad_session *s);
 void ad_session_ring_gone(struct ad_session *s);
-void ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds);
+int ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds);
 void ad_session_broken(struct ad_session *s, const struct err *why);
 
 /* agent_engine.c: one data thread */

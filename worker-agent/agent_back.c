@@ -87,23 +87,26 @@ bool ad_back_late(const struct ad_session *s, mono_t now)
 
 /*
  * What processes of one user hand back before they say whose it is: together no more than a part of
- * our descriptors, so that others have theirs, but for who is the only one.  Who is refused so
- * comes again, as it would if we had gone.
+ * our descriptors, so that others have theirs, but for who came first.  Who is refused so comes
+ * again, as it would if we had gone.
  */
 static bool has_room(const struct ad_session *s)
 {
 	struct rlimit fds;
 	uint64_t others = 0;
+	bool is_first = true, met = false;
 
 	list_for_each(&s->agent->sessions, l) {
 		const struct ad_session *o = list_entry(l, struct ad_session, link);
 		const struct ad_back *b = o->back;
 
+		met |= o == s;
 		if (o == s || !b || o->state != SESSION_NEW || o->uid != s->uid)
 			continue;
+		is_first &= met;
 		others += b->ninputs + b->nresults + b->nold + b->nrows / ROWS_PER_FD + 1;
 	}
-	return getrlimit(RLIMIT_NOFILE, &fds) || others < fds.rlim_cur / 4;
+	return is_first || getrlimit(RLIMIT_NOFILE, &fds) || others < fds.rlim_cur / 4;
 }
 
 static bool come_again(struct ad_session *s)

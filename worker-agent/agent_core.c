@@ -435,7 +435,7 @@ void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono
 
 	if (!s)
 		return NULL;
-	if (!result_shape_ok(s, f)) {
+	if (f->type != FRAME_RESULT || !result_shape_ok(s, f)) {
 		c->count.drop_shape++;
 		return NULL;
 	}

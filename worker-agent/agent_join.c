@@ -24,11 +24,13 @@ bool ad_join_taken(const struct ad_session *s, const struct ad_job *j, uint32_t 
 	return false;
 }
 
-/* Its rank, where its job is up; else UINT32_MAX. */
+/* Its rank, where its job is up, and no other one of the name; else UINT32_MAX. */
 static uint32_t local_in(const struct ad_session *s, struct ad_job *j)
 {
 	const struct ad_machine *me = &j->machines[j->me];
 
+	if (ad_back_job(s) && ad_back_job(s) != j->id)
+		return UINT32_MAX;
 	for (uint32_t l = 0; l < me->nranks && !strcmp(j->name, s->job_name); l++)
 		if (me->ranks[l] == s->rank && j->state != JOB_STOPPING && j->live >> l & 1)
 			return l;

@@ -430,7 +430,7 @@ static void arena_give(struct ad_session *s, const struct ad_slab *slab, uint64_
 		},
 	};
 
-	ad_session_send(s, &m, &slab->mem.fd, !slab->mem.device);
+	(void)ad_session_send(s, &m, &slab->mem.fd, !slab->mem.device);
 }
 
 /* The ring may name it from here on; the process is answered then. */

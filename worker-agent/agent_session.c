@@ -31,12 +31,14 @@ static void session_free(struct ad_session *s);
 
 /* ---- answers ---- */
 
-void ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds)
+int ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, uint32_t nfds)
 {
 	struct err e;
+	int rc = s->ctl ? ctl_send_fds(s->ctl, m, fds, nfds, &e) : 0;
 
-	if (s->ctl && ctl_send_fds(s->ctl, m, fds, nfds, &e))
+	if (rc)
 		log_warn("process %u not told, reason %s", s->pid, e.text);
+	return rc;
 }
 
 static void reply(struct ad_session *s, uint64_t req, int code, const char *text)
@@ -52,7 +54,7 @@ static void declared_error(struct ad_session *s, uint64_t req, int code, const c
 		.declared = { .req = req, .code = code, .text = text },
 	};
 
-	ad_session_send(s, &m, NULL, 0);
+	(void)ad_session_send(s, &m, NULL, 0);
 }
 
 /* Whatever becomes of its question, who detaches is gone. */
@@ -235,14 +237,9 @@ static int show_results(struct ad_session *s, struct err *e)
 {
 	list_for_each(&s->job->results, l) {
 		struct ad_slab *slab = list_entry(l, struct ad_slab, link);
-		struct msg m = {
-			.type = MSG_SLAB,
-			.slab = {
-				.id = slab->index,
-				.kind = SLAB_RESULT,
-				.bytes = slab->mem.bytes,
-			},
-		};
+		struct msg m = { .type = MSG_SLAB, .slab = {
+			.id = slab->index, .kind = SLAB_RESULT, .bytes = slab->mem.bytes,
+		} };
 		int fd, rc;
 
 		if (slab->index < s->results_shown)
@@ -250,8 +247,10 @@ static int show_results(struct ad_session *s, struct err *e)
 		rc = slab_readonly_fd(&slab->mem, &fd, e);
 		if (rc)
 			return rc;
-		ad_session_send(s, &m, &fd, 1);
+		rc = ad_session_send(s, &m, &fd, 1);
 		close(fd);
+		if (rc)			/* what it had before would be taken for this one */
+			return err_set(e, rc, "result slab %u could not be sent", slab->index);
 		s->results_shown = slab->index + 1;
 	}
 	return 0;
@@ -264,7 +263,8 @@ static void send_attached(struct ad_session *s, const struct msg *m)
 	int alive = may_return ? ad_alive_file(s->agent, s->job->id, s->rank) : -1;
 	const int fds[4] = { s->ring_mem.fd, s->bell[0], s->bell[3], alive };
 
-	ad_session_send(s, m, fds, alive < 0 ? 3 : 4);
+	if (ad_session_send(s, m, fds, alive < 0 ? 3 : 4))
+		ctl_close(s->ctl);		/* else it would wait for ever */
 	if (alive >= 0)
 		close(alive);
 }
@@ -343,7 +343,7 @@ static void declared(struct ad_session *s, struct ad_req *r)
 	m.declared = (struct msg_declared){
 		.req = r->theirs, .text = "", .ntensors = r->nids, .tensors = rows,
 	};
-	ad_session_send(s, &m, NULL, 0);
+	(void)ad_session_send(s, &m, NULL, 0);
 	free(rows);
 	req_free(r);
 	s->unready = false;

@@ -507,7 +507,7 @@ static const struct impossible no_job[] = {
 	{ SJ_RESERVING, JE_END, UNHEARD },
 	{ SJ_RESERVING, JE_LET_GO, "a server that was taken for dead lets go just then", true },
 	{ SJ_RESERVING, JE_STUCK, UNHEARD },
-	{ SJ_HELD, JE_NO_JOB, HEARD },
+	{ SJ_HELD, JE_NO_JOB, "a server was cut off as it was told of the job", true },
 	{ SJ_HELD, JE_NO_TENSORS, HEARD, true },
 	{ SJ_HELD, JE_NO_EPOCH, HEARD, true },
 	{ SJ_HELD, JE_END, HEARD, true },

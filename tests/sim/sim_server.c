@@ -51,6 +51,14 @@ static bool has_job(const struct sim_server_job *sj)
 	return sj->core && !sj->core->stopped;
 }
 
+/* It lets go of the job, and comes back as somebody new. */
+static void leave(struct sim *s, uint32_t server, const struct sim_job *j, int code,
+		  const char *why)
+{
+	srv_job_stop(&s->server[server]->core, s->server[server]->job[j->index].core);
+	refuse(s, server, j->number, 0, code, why);
+}
+
 /* What it has, after each registration: it may not have been heard before. */
 void sim_server_tell(struct sim *s, uint32_t server)
 {
@@ -59,6 +67,11 @@ void sim_server_tell(struct sim *s, uint32_t server)
 
 		if (!has_job(sj))
 			continue;
+		if (sj->log.seq < sj->log.told) {
+			sim_trace(s, "s%u was being told of job %u", server, s->job[i].number);
+			leave(s, server, &s->job[i], TALLY_EBUSY, "cut off as it was told");
+			continue;
+		}
 		answer(s, server, &s->job[i], MSG_JOB_READY, sj->epoch);
 		if (sj->ready_type)
 			answer_code(s, server, &s->job[i], sj->ready_type, sj->ready_seq,
@@ -92,14 +105,6 @@ static void remove_parts(struct sim_server *v, struct sim_server_job *sj, uint32
 	for (uint32_t p = 0; k != SIM_NOBODY && p < sj->tensor[k].n; p++)
 		if (sj->tensor[k].part[p].core && !sj->tensor[k].part[p].core->removed)
 			srv_tensor_remove(&v->core, sj->tensor[k].part[p].core);
-}
-
-/* It lets go of the job, and comes back as somebody new. */
-static void leave(struct sim *s, uint32_t server, const struct sim_job *j, int code,
-		  const char *why)
-{
-	srv_job_stop(&s->server[server]->core, s->server[server]->job[j->index].core);
-	refuse(s, server, j->number, 0, code, why);
 }
 
 /* As log_cut(): entries that a restarted scheduler does not know never were. */

@@ -95,7 +95,9 @@ struct fake_agent {
 	atomic_bool still;		/* hears nobody new, though the kernel connects them */
 	atomic_bool at_once;		/* takes back whom it left, without `release` */
 	atomic_bool dies_of_detach;	/* once: and is started again */
+	atomic_bool dies_of_back;	/* once: having taken a process back, it reads no ring */
 	atomic_uint grace_ms;		/* for LEAVE_ON_ROUND */
+	atomic_uint swallows;		/* and so many rounds are in flight before */
 	atomic_uint first_round;	/* that tensors have when they are declared */
 	struct msg_attach back;
 	atomic_uint backs, back_round;	/* asked to take a process back, with that round done, */
@@ -494,6 +496,10 @@ static inline void fake_take_back(struct fake_agent *f)
 	f->left = false;
 	f->trick = NO_TRICK;
 	fake_attach(f, &f->back);
+	if (!atomic_exchange(&f->dies_of_back, false))
+		return;
+	f->left = true;
+	(void)shutdown(f->conn, SHUT_RDWR);
 }
 
 static inline void fake_on_back(struct fake_agent *f, const struct msg_attach *a)
@@ -519,6 +525,10 @@ static inline bool fake_on_sub(struct fake_agent *f, const struct ring_sub *s)
 	case DIE_ON_ROUND:
 		return false;
 	case LEAVE_ON_ROUND:
+		if (f->swallows) {
+			f->swallows--;
+			return true;
+		}
 		f->held[f->nheld++] = *s;
 		f->left = true;
 		return false;

@@ -115,8 +115,8 @@ static inline void until_recovered(const struct pair *p)
 	ck_assert(!sched_recovering(w->s));
 }
 
-/* A job of one machine, without servers, as its agent tells of it. */
-static inline uint32_t held_alone(uint32_t job, uint64_t epoch)
+/* A job of one machine, without servers, as its agent tells of it; but not that this was all. */
+static inline uint32_t tells_alone(uint32_t job, uint64_t epoch)
 {
 	static const uint32_t ranks[] = { 0, 1 };
 	const struct msg_machine machine = {
@@ -128,14 +128,18 @@ static inline uint32_t held_alone(uint32_t job, uint64_t epoch)
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 1, .machines = &machine,
 	} };
-	struct msg log = { .type = MSG_EPOCH_READY, .ready = {
-		.job = job, .seq = epoch, .text = "", .log = 1,
-	} };
 	uint32_t a = hello_from(NODE_AGENT, "a", "a", 1, "");
 
 	send(a, &m);
 	tensors_held(a, job, 1, 1, &both[0]);
-	send(a, &log);
+	return a;
+}
+
+static inline uint32_t held_alone(uint32_t job, uint64_t epoch)
+{
+	uint32_t a = tells_alone(job, epoch);
+
+	has_log(a, MSG_EPOCH_READY, job, epoch, 1);
 	return a;
 }
 

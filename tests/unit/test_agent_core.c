@@ -405,6 +405,7 @@ START_TEST(results_that_cannot_be_are_counted_and_dropped)
 	DROPPED(drop_shape, f.dtype = DTYPE_F32);
 	DROPPED(drop_shape, f.rop = ROP_MEAN);
 	DROPPED(drop_shape, f.length = SEG - 4);
+	DROPPED(drop_shape, f.type = FRAME_PUSH);	/* that it has landed nobody would say */
 	DROPPED(drop_state, f.tensor = 2; f.round = 0);
 #undef DROPPED
 	ck_assert_uint_eq(n->results, 0);

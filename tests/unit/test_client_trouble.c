@@ -286,25 +286,34 @@ START_TEST(agent_that_comes_back_hears_the_round_that_the_process_goes_by)
 }
 END_TEST
 
-/* More is handed back than a socket takes that nobody reads. */
-START_TEST(agent_that_comes_back_and_stands_still_holds_up_nobody_who_polls)
-{
-	enum { N = 16000 };
-	tally_tensor_desc *desc = calloc(N, sizeof(*desc));
-	tally_tensor **t = calloc(N, sizeof(*t));
-	char (*name)[16] = calloc(N, sizeof(*name));
-	float x = 1;
-	tally_ticket k;
+static tally_tensor **many;
 
-	start(LEAVE_ON_ROUND);
-	for (uint32_t i = 0; i < N; i++) {
+static void declare_many(uint32_t n)
+{
+	tally_tensor_desc *desc = calloc(n, sizeof(*desc));
+	char (*name)[16] = calloc(n, sizeof(*name));
+
+	for (uint32_t i = 0; i < n; i++) {
 		snprintf(name[i], sizeof(name[i]), "t%u", i);
 		desc[i] = (tally_tensor_desc){ .name = name[i], .dtype = TALLY_FLOAT32,
 					       .count = 1 };
 	}
-	ck_assert_int_eq(tally_declare(s, desc, N, t), 0);
+	many = calloc(n, sizeof(*many));
+	ck_assert_int_eq(tally_declare(s, desc, n, many), 0);
+	free(desc);
+	free(name);
+}
+
+/* More is handed back than a socket takes that nobody reads. */
+START_TEST(agent_that_comes_back_and_stands_still_holds_up_nobody_who_polls)
+{
+	float x = 1;
+	tally_ticket k;
+
+	start(LEAVE_ON_ROUND);
+	declare_many(16000);
 	agent->still = true;
-	k = push(t[0], &x, &x);
+	k = push(many[0], &x, &x);
 	while (atomic_load(&agent->rounds) < 1)
 		sched_yield();
 	for (uint32_t i = 0; i < 100; i++) {
@@ -323,9 +332,36 @@ START_TEST(agent_that_comes_back_and_stands_still_holds_up_nobody_who_polls)
 	fake_release(agent);
 	wait_ok(k);
 	finish();
-	free(desc);
-	free(t);
-	free(name);
+	free(many);
+}
+END_TEST
+
+/* It is killed, or stands still, while there are more rounds to be given again than its ring has
+ * room for. */
+START_TEST(agent_that_dies_as_rounds_are_given_again_is_waited_for)
+{
+	enum { N = RING_ENTRIES + 1000 };
+	tally_ticket *k = calloc(N, sizeof(*k));
+	float x = 1;
+
+	start(LEAVE_ON_ROUND);
+	declare_many(N);
+	agent->swallows = N - 1;
+	for (uint32_t i = 0; i < N; i++)
+		while (tally_push_pull(s, many[i], &x, &x, NULL, &k[i]) == TALLY_EAGAIN)
+			sched_yield();
+	while (!atomic_load(&agent->backs))
+		ck_assert_int_eq(tally_wait(s, k[0], 1), TALLY_ETIMEDOUT);
+	agent->dies_of_back = true;
+	fake_release(agent);
+	while (atomic_load(&agent->backs) < 2)
+		ck_assert_int_eq(tally_wait(s, k[0], 1), TALLY_ETIMEDOUT);
+	fake_release(agent);
+	for (uint32_t i = 0; i < N; i++)
+		wait_ok(k[i]);
+	finish();
+	free(many);
+	free(k);
 }
 END_TEST
 
@@ -703,6 +739,7 @@ int main(void)
 	tcase_add_test(tc, agent_that_dies_wakes_the_waiter);
 	tcase_add_test(tc, agent_that_comes_back_hears_the_round_that_the_process_goes_by);
 	tcase_add_test(tc, agent_that_comes_back_and_stands_still_holds_up_nobody_who_polls);
+	tcase_add_test(tc, agent_that_dies_as_rounds_are_given_again_is_waited_for);
 	tcase_add_test(tc, descriptor_tells_of_rounds_though_another_call_came_back);
 	tcase_add_test(tc, descriptor_falls_silent_while_the_agent_is_away_and_after);
 	tcase_add_test(tc, agent_that_comes_back_hears_first_what_was_handed_back);

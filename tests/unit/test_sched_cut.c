@@ -618,6 +618,20 @@ START_TEST(server_that_was_offered_a_job_and_is_in_no_epoch_costs_no_repair)
 }
 END_TEST
 
+/* It lets go of a job when its connection breaks before: by that entry it knows that it has all. */
+START_TEST(server_that_joins_hears_the_last_entry_whatever_became_of_it)
+{
+	struct cut c = two_servers();
+	uint32_t three;
+
+	ck_told(c.two, (struct told[]){ { MSG_TENSORS, 1, 2, 2 }, { MSG_EPOCH, 2, 0, 0 } }, 2);
+	undeclare_both(&c.p, 3);
+	three = hello(NODE_SERVER, "cpu-2");
+	heartbeat(three, 1);
+	ck_told(three, (struct told[]){ { MSG_FORGET, 3, 0, 0 } }, 1);
+}
+END_TEST
+
 /* Its ranks have detached, so nobody is lost with it. */
 START_TEST(epoch_does_not_wait_for_an_agent_that_is_gone)
 {
@@ -660,6 +674,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_whose_epoch_agents_have_not_heard_takes_nobodys_place);
 	tcase_add_test(t, server_that_lets_go_is_not_one_that_stays);
 	tcase_add_test(t, server_that_joins_and_cannot_take_the_log_is_asked_later);
+	tcase_add_test(t, server_that_joins_hears_the_last_entry_whatever_became_of_it);
 	tcase_add_test(t, server_that_was_offered_a_job_and_is_in_no_epoch_costs_no_repair);
 	tcase_add_test(t, epoch_does_not_wait_for_an_agent_that_is_gone);
 }

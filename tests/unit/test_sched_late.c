@@ -384,6 +384,32 @@ START_TEST(a_job_of_one_machine_goes_on_whenever_its_agent_tells_of_it)
 }
 END_TEST
 
+/* Nobody else could tell what it has not told when the recovery ends. */
+START_TEST(a_job_of_one_machine_waits_until_its_agent_has_told_all)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), job;
+	uint64_t epoch;
+
+	join(a, 1, 2, 0);
+	join(a, 2, 2, 1);
+	job = last(a, MSG_JOB_UP)->job;
+	epoch = last(a, MSG_JOB_UP)->epoch;
+	declare_in(a, 3, job, 0, both, 1);
+	declare_in(a, 4, job, 1, both, 1);
+	restart(5000);
+	w->in_the_middle = true;
+	a = tells_alone(job, epoch);
+	pass_beating(9000, &a, 1);
+	ck_assert(!sched_recovering(w->s));
+	declare_in(a, 5, job, 0, &both[1], 1);
+	declare_in(a, 6, job, 1, &both[1], 1);
+	ck_assert_uint_eq(count(a, MSG_TENSORS, REQ_ANY), 0);
+	has_log(a, MSG_EPOCH_READY, job, epoch, 1);
+	ck_assert_uint_eq(last(a, MSG_TENSORS)->seq, 2);
+	ck_answer(a, 5, 0, NULL);
+}
+END_TEST
+
 /* Some memory is missing each time it tells, and then there is some. */
 START_TEST(without_memory_for_what_it_tells_it_tells_again)
 {
@@ -424,6 +450,7 @@ static void add(TCase *t)
 	tcase_add_test(t, who_has_left_it_says_then);
 	tcase_add_test(t, whose_rank_had_no_answer_yet_hears_that_the_job_is_up);
 	tcase_add_test(t, a_job_of_one_machine_goes_on_whenever_its_agent_tells_of_it);
+	tcase_add_test(t, a_job_of_one_machine_waits_until_its_agent_has_told_all);
 	tcase_add_test(t, without_memory_for_what_it_tells_it_tells_again);
 }
 

@@ -75,6 +75,18 @@ START_TEST(a_chunk_of_another_engine_of_its_agent_is_not_taken)
 }
 END_TEST
 
+/* A RESULT is none of what a server gets: what landed of it would never be let go of. */
+START_TEST(a_result_from_an_agent_does_not_land)
+{
+	struct frame f = frame(FRAME_RESULT, 0, 1);
+
+	ck_assert_ptr_null(srv_place(&core, &peer[0], &f));
+	ck_assert_uint_eq(core.count.drop_shape, 1);
+	anew(0);
+	ck_assert(push(0, 1, 1));
+}
+END_TEST
+
 /* ---- what lands when its chunk leaves ---- */
 
 static struct srv_tensor *two_chunks;
@@ -202,6 +214,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_result_that_its_first_process_was_sent_is_sent_at_once);
 	tcase_add_test(t, what_its_first_process_offered_is_not_asked_of_others);
 	tcase_add_test(t, a_chunk_of_another_engine_of_its_agent_is_not_taken);
+	tcase_add_test(t, a_result_from_an_agent_does_not_land);
 	tcase_add_test(t, what_its_first_process_was_pushing_ends_after_the_chunk_has_left);
 	tcase_add_test(t, what_its_first_process_had_pushed_lands_after_the_chunk_has_left);
 	tcase_add_test(t, memory_is_in_use_while_an_input_or_a_result_lies_there_or_is_to);
