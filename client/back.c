@@ -256,6 +256,9 @@ int lt_back_post(tally_session *s, const struct ring_sub *sub)
 		rc = lt_round_take_all(s);
 		if (rc)
 			return rc;
+		rc = lt_session_live(s);
+		if (rc)
+			return rc;
 		if (lt_conn_gone(&s->conn) || lt_now() >= deadline)
 			return err_set(&s->err, TALLY_EAGENT, "agent at %s does not read its ring",
 				       s->who.socket);
@@ -333,7 +336,8 @@ static int take_back(tally_session *s, const struct msg_attached *m)
 		rc = all_again(s);
 		if (rc == TALLY_EAGENT)		/* it has gone once more */
 			s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
-		lt_news_moved(s);
+		else
+			lt_news_moved(s);
 	}
 	pthread_mutex_unlock(&s->sub_lock);
 	return rc;

@@ -740,7 +740,7 @@ static inline void since_later(const struct sched *s, mono_t *since, mono_t ns)
 }
 bool return_awaited(const struct sched_job *j);	/* somebody's ranks are */
 void return_pump(struct sched *s, struct sched_job *j);
-/* The job as it is by now, to a node that has nothing of it. */
+/* The job as it is by now, to who has nothing of it. */
 void return_tell(struct sched *s, struct sched_job *j, struct sched_part *p);
 void return_timer(struct sched *s, struct sched_job *j);
 void return_text(struct sched *s, const struct sched_job *j, struct text *t);
@@ -764,8 +764,9 @@ bool held_look(struct sched *s);	/* when recover_until has come: true, it is ove
 /* To where the others are; g: what is gone.  False: not sent, or the job is over. */
 bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 		   const struct sched_gone *g);
-bool late_is_telling(const struct sched_part *p);
-bool late_tellers(struct sched *s, bool close);	/* are there any? */
+bool late_any_tells(const struct sched *s);	/* has begun to, and not told all */
+void late_close_tellers(struct sched *s);
+void late_forget(struct sched *s, const struct sched_node *n); /* what only it tells, anew */
 /* As return_expect(); and what that agent itself tells is taken in. */
 bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
 /* The same of one that has told of the job, if it is away as the recovery ends. */
@@ -773,11 +774,10 @@ bool late_away(struct sched *s, struct sched_job *j, struct sched_part *p);
 /* JOB_HELD.  False: it comes too late. */
 bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,
 	      const struct msg_job_up *m);
-/* It may be taken in as new, although we do not recover. */
-bool late_alone(const struct sched *s, const struct msg_job_up *m);
+bool late_alone(const struct sched *s, const struct msg_job_up *m);	/* taken in as new */
 void late_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
-/* With its EPOCH_READY it has told all.  False: it is not there yet, or lost. */
 bool late_tells(const struct sched_job *j, const struct sched_part *p);
+/* It has told all.  False: it is not there yet, or lost. */
 bool late_last(struct sched *s, struct sched_job *j, struct sched_part *p, uint64_t has);
 /* Its rank asks to join: it has not heard that the job is up, and hears so.  False: it has. */
 bool late_join(struct sched *s, struct sched_job *j, struct sched_node *n,

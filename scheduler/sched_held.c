@@ -740,15 +740,12 @@ static void end_strays(struct sched *s, struct sched_node *n)
 static void over(struct sched *s)
 {
 	s->recover_until = 0;
-	(void)late_tellers(s, s->config.agent_grace_ms != 0);
+	late_close_tellers(s);
 	s->any_down = true;
 	out_log(s, SCHED_INFO, "scheduler is active again, %u jobs were held", s->njobs);
 	for (uint32_t i = 0; i < s->njobs; i++) {
-		struct sched_job *j = s->jobs[i];
-
-		/* Of one machine: it goes on when that has told all. */
-		if (j->state == SJ_HELD && !(j->nmachines == 1 && late_is_telling(j->machines)))
-			resume(s, j);
+		if (s->jobs[i]->state == SJ_HELD)
+			resume(s, s->jobs[i]);
 	}
 	for (uint32_t i = 0; i < s->nnodes; i++)
 		end_strays(s, s->nodes[i]);
@@ -773,7 +770,7 @@ static bool any_blinks(const struct sched *s)
 bool held_look(struct sched *s)
 {
 	if (s->now < s->recover_until ||
-	    ((any_blinks(s) || late_tellers(s, false)) &&
+	    ((any_blinks(s) || late_any_tells(s)) &&
 	     s->now < s->recover_until + mono_ms(LEASE_MS)))
 		return false;
 	over(s);

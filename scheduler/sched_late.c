@@ -85,45 +85,59 @@ bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 
 /* ---- as the recovery ends ---- */
 
-static bool any_in(const struct sched_job *j, const struct sched_part *p)
+static bool half_told(const struct sched_job *j, const struct sched_part *p)
 {
-	for (uint32_t r = 0; r < j->world; r++)
-		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN)
+	return j->state == SJ_HELD && p->held && !p->told && !p->out;
+}
+
+static bool tells(const struct sched *s, const struct sched_node *n)
+{
+	for (uint32_t i = 0; i < s->njobs && n->state == SN_UP; i++) {
+		const struct sched_job *j = s->jobs[i];
+
+		for (uint32_t k = 0; k < j->nmachines; k++)
+			if (j->machines[k].node == n && half_told(j, &j->machines[k]))
+				return true;
+	}
+	return false;
+}
+
+bool late_any_tells(const struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++)
+		if (tells(s, s->nodes[i]))
 			return true;
 	return false;
 }
 
-bool late_is_telling(const struct sched_part *p)
+/* A job of one machine, which its agent has not told all of: it tells of it anew. */
+void late_forget(struct sched *s, const struct sched_node *n)
 {
-	return p->held && !p->told && !p->out && p->node && p->node->conn != NO_CONN;
+	for (uint32_t i = s->njobs; i-- > 0 && !s->recover_until;) {
+		struct sched_job *j = s->jobs[i];
+
+		if (j->nmachines == 1 && j->machines[0].node == n && half_told(j, j->machines))
+			job_free(s, j);
+	}
 }
 
 /*
- * Whether an agent is in the middle of telling as a recovery ends.  What it is yet to tell would be
- * nothing of a job that goes on: once it is closed it comes back, and tells all as one that is
- * late.  A job of one machine can wait for it.
+ * Who is in the middle of telling: what it is yet to tell would be nothing of a job that goes on.
+ * It comes back, and tells all as one that is late.
  */
-bool late_tellers(struct sched *s, bool close)
+void late_close_tellers(struct sched *s)
 {
-	bool any = false;
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		struct sched_node *n = s->nodes[i];
+		uint32_t conn = n->conn;
 
-	for (uint32_t i = 0; i < s->njobs; i++) {
-		const struct sched_job *j = s->jobs[i];
-
-		for (uint32_t k = 0; j->state == SJ_HELD && k < j->nmachines; k++) {
-			const struct sched_part *p = &j->machines[k];
-			uint32_t conn = p->node ? p->node->conn : NO_CONN;
-
-			if (!late_is_telling(p))
-				continue;
-			any = true;
-			if (!close || j->nmachines == 1 || !any_in(j, p))
-				continue;
-			node_closed(s, p->node);
+		if (tells(s, n)) {
+			node_closed(s, n);
 			out_close(s, conn);
+		} else if (n->state == SN_AWAY) {
+			late_forget(s, n);
 		}
 	}
-	return any;
 }
 
 /* ---- an agent that tells of its job late ---- */
@@ -135,6 +149,14 @@ bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p)
 	p->expected = p->return_by != 0;	/* else all its ranks have left */
 	p->held = false;
 	return true;
+}
+
+static bool any_in(const struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].node == p->node && j->ranks[r].state == SR_IN)
+			return true;
+	return false;
 }
 
 /* What it missed it hears only after it has told once more. */

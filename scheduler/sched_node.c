@@ -83,6 +83,7 @@ void node_die(struct sched *s, struct sched_node *n, const char *why)
 		s->conns[conn].node = NULL;
 		out_close(s, conn);
 	}
+	late_forget(s, n);
 	job_node_dead(s, n, why);
 }
 
@@ -95,6 +96,7 @@ void node_closed(struct sched *s, struct sched_node *n)
 	n->away = s->now;
 	out_forget_ahead(s, n);
 	set_state(s, n, SN_AWAY, "connection closed");
+	late_forget(s, n);
 	n->seen = n->ask_at = n->asked = 0;
 	sched_wake(s, s->now + return_grace(s, n));
 }

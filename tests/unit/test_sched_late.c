@@ -384,8 +384,9 @@ START_TEST(a_job_of_one_machine_goes_on_whenever_its_agent_tells_of_it)
 }
 END_TEST
 
-/* Nobody else could tell what it has not told when the recovery ends. */
-START_TEST(a_job_of_one_machine_waits_until_its_agent_has_told_all)
+/* Nobody else could tell what it has not told when the recovery ends: it tells of it anew (_i: it
+ * is away then, else it is closed), and once more if its connection breaks again. */
+START_TEST(a_job_of_one_machine_is_as_its_agent_tells_it_in_the_end)
 {
 	uint32_t a = hello(NODE_AGENT, "a"), job;
 	uint64_t epoch;
@@ -399,8 +400,16 @@ START_TEST(a_job_of_one_machine_waits_until_its_agent_has_told_all)
 	restart(5000);
 	w->in_the_middle = true;
 	a = tells_alone(job, epoch);
-	pass_beating(9000, &a, 1);
+	pass_beating(_i ? 4000 : 7500, &a, 1);
+	if (_i)
+		conn_closed(a);
+	pass(2000);
 	ck_assert(!sched_recovering(w->s));
+	ck_assert_uint_eq(w->closes[a], !_i);
+	conn_closed(tells_alone(job, epoch));
+	pass(1000);
+	a = tells_alone(job, epoch);
+	ck_assert_uint_eq(count(a, MSG_JOB_DOWN, REQ_ANY), 0);
 	declare_in(a, 5, job, 0, &both[1], 1);
 	declare_in(a, 6, job, 1, &both[1], 1);
 	ck_assert_uint_eq(count(a, MSG_TENSORS, REQ_ANY), 0);
@@ -450,7 +459,7 @@ static void add(TCase *t)
 	tcase_add_test(t, who_has_left_it_says_then);
 	tcase_add_test(t, whose_rank_had_no_answer_yet_hears_that_the_job_is_up);
 	tcase_add_test(t, a_job_of_one_machine_goes_on_whenever_its_agent_tells_of_it);
-	tcase_add_test(t, a_job_of_one_machine_waits_until_its_agent_has_told_all);
+	tcase_add_loop_test(t, a_job_of_one_machine_is_as_its_agent_tells_it_in_the_end, 0, 2);
 	tcase_add_test(t, without_memory_for_what_it_tells_it_tells_again);
 }
 
