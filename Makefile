@@ -93,7 +93,7 @@ GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 .PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-systemd check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
 .PHONY: lint fuzz bench bench-gpu soak
-.PHONY: install clean san
+.PHONY: install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 

@@ -22,7 +22,7 @@ enum cmd_exit {
 	CMD_USAGE = 2,		/* the command line is wrong */
 	CMD_NOT_FOUND = 4,	/* no such job, node, tensor */
 	CMD_UNREACHABLE = 5,	/* the scheduler or the agent does not answer */
-	CMD_DENIED = 6,		/* the secret is wrong or missing */
+	CMD_DENIED = 6,		/* the secret is wrong or missing; no access to the agent */
 };
 
 /*  verb	one line of help */

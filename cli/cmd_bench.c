@@ -223,6 +223,10 @@ static int attach(struct bench *b)
 		return CMD_OK;
 	fprintf(stderr, "tally bench: %s: %s\n", tally_error_name(rc),
 		b->s ? tally_error_text(b->s) : tally_error_help(rc));
+	if (rc == TALLY_EAUTH)
+		return CMD_DENIED;
+	if (rc == TALLY_ESCHED)
+		return CMD_UNREACHABLE;
 	if (rc != TALLY_EAGENT && rc != TALLY_EINVAL)
 		return CMD_FAILED;
 	fputs("It runs as one rank of a job: start it with TALLY_RANK, TALLY_WORLD_SIZE and\n"

@@ -47,7 +47,8 @@ static const char usage[] =
 "Each rank finds TALLY_RANK, TALLY_WORLD_SIZE, TALLY_LOCAL_RANK, TALLY_SOCKET,\n"
 "TALLY_JOB and TALLY_SCHEDULER in its environment.  Standard output is rank 0's;\n"
 "the other ranks' lines go to standard error behind \"[rank 2]\".\n"
-"Exit status: that of the first rank that failed; 128 + N after signal N.\n"
+"Exit status: that of the first rank that failed; 128 + N after signal N;\n"
+"127: COMMAND cannot be run; 1: the cluster failed.\n"
 "\n"
 "Example:\n"
 "  tally local --agents 2 --servers 1 --ranks 4 -- tally bench -b 4K -e 64M -f 4\n";

@@ -582,7 +582,8 @@ static int query(const struct query_verb *v, int argc, char **argv)
 		return query_failed(v->name, &o.where, &e);
 	status = CMD_OK;
 	if (o.job[0] && !s.report->njobs) {
-		fprintf(stderr, "tally %s: there is no job '%s'\n", v->name, o.job);
+		fprintf(stderr, "tally %s: there is no job '%s'; tally jobs lists them\n", v->name,
+			o.job);
 		status = CMD_NOT_FOUND;
 	} else if (o.json) {
 		print_json(v, s.report);

@@ -427,7 +427,7 @@ int lt_round_await(tally_session *s, const tally_tensor *t, mono_t deadline)
 		if (!rc && s->away)
 			rc = lt_back(s, deadline);
 		if (rc && rc != TALLY_EAGAIN)
-			return rc;
+			return look(s, t) == 0 ? 0 : rc;	/* it may have come meanwhile */
 		slept = rc ? TALLY_ETIMEDOUT : sleep_for_news(s, deadline);
 	}
 }
@@ -486,7 +486,7 @@ int tally_test(tally_session *s, tally_ticket k)
 		return no_such_ticket(s, k);
 	rc = look(s, t);
 	if (rc == TALLY_EAGAIN && (s->away || lt_conn_gone(&s->conn)))
-		rc = look(s, t) == 0 ? 0 : lt_back_look(s);
+		rc = look(s, t) == 0 || lt_back_look(s) == 0 ? 0 : look(s, t);
 	if (!rc && !t->code)
 		rc = lt_gpu_landed(s, t, 0);
 	if (!rc)

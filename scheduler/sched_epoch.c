@@ -564,7 +564,8 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
 	struct sched_node *n = node_by_name(s, NODE_SERVER, m->name);
 
 	if (!n || n->state == SN_DEAD) {
-		out_reply(s, conn, m->req, TALLY_ENOENT, "there is no server '%.128s'", m->name);
+		out_reply(s, conn, m->req, TALLY_ENOENT,
+			  "there is no server '%.128s'; tally nodes lists them", m->name);
 		return;
 	}
 	drain(s, n, m->undo);

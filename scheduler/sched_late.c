@@ -116,8 +116,10 @@ void late_forget(struct sched *s, const struct sched_node *n)
 	for (uint32_t i = s->njobs; i-- > 0 && !s->recover_until;) {
 		struct sched_job *j = s->jobs[i];
 
-		if (j->nmachines == 1 && j->machines[0].node == n && half_told(j, j->machines))
-			job_free(s, j);
+		if (j->nmachines != 1 || j->machines[0].node != n || !half_told(j, j->machines))
+			continue;
+		out_log(s, SCHED_INFO, "job %s is to be told again by %s", j->name, n->name);
+		job_free(s, j);
 	}
 }
 

@@ -235,8 +235,8 @@ static int lock_directory(const char *path, struct err *e)
 	dir = dirname(copy);
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT)
-		return err_set(e, TALLY_ENOENT, "cannot listen on %s: directory %s does not exist",
-			       path, dir);
+		return err_set(e, TALLY_ENOENT, "cannot listen on %s: directory %s does not exist; "
+			       "make it, or say another place", path, dir);
 	if (fd < 0)
 		return err_set(e, err_from_errno(errno), "cannot listen on %s: directory %s: %s",
 			       path, dir, strerror(errno));

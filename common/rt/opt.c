@@ -37,7 +37,7 @@ static const struct opt own_rows[] = {
 	{ .name = "check", .type = OPT_FLAG, .offset = offsetof(struct own, check),
 	  .help = "say whether the options are right, and exit" },
 	{ .name = "show-config", .type = OPT_FLAG, .offset = offsetof(struct own, show_config),
-	  .help = "print every option as it would be used, and exit" },
+	  .help = "print every option as file and command line set it, and exit" },
 	{ .name = "help", .type = OPT_FLAG, .offset = offsetof(struct own, help),
 	  .help = "print this, and exit" },
 	{ .name = "version", .type = OPT_FLAG, .offset = offsetof(struct own, version),

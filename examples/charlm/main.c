@@ -53,7 +53,7 @@ static const char usage[] =
 	"Trains a character language model on the ranks of a Tally job, for example\n"
 	"  tally local --agents 2 --servers 1 --ranks 4 -- charlm\n"
 	"\n"
-	"TEXT is any file of at least 4096 bytes; by default $TEXT, else\n"
+	"TEXT is a regular file of 4096 bytes to 256 MiB; by default $TEXT, else\n"
 	TEXT_DEFAULT "\n"
 	"\n"
 	"  --steps N    train for N steps (default 350)\n"

@@ -11,7 +11,7 @@ with the same seed the three give the same losses, up to the rounding of the sum
 
 import argparse
 import os
-import tempfile
+import sys
 import time
 
 import torch
@@ -60,9 +60,11 @@ def start_gloo(rank, world):
     """A process group for DDP and for what is printed, from torchrun's variables or a file."""
     if "MASTER_ADDR" in os.environ:
         return dist.init_process_group("gloo", rank=rank, world_size=world)
-    # under tally local: one machine, and a name of this job's own
-    name = os.environ.get("TALLY_SOCKET", "").rsplit("/", 1)[0].strip("/").replace("/", "-")
-    meet = os.path.join(tempfile.gettempdir(), f"tally-gloo-{name}")
+    # under tally local: one machine, and a directory of this job's own, which it removes
+    place = os.path.dirname(os.environ.get("TALLY_SOCKET", ""))
+    if not os.path.basename(place).startswith("tally-local-"):
+        sys.exit("set MASTER_ADDR and MASTER_PORT, as torchrun does: where rank 0 can be reached")
+    meet = os.path.join(place, "gloo")
     dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
 
 
