@@ -349,6 +349,15 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 		job_pump(s, j);
 }
 
+/* What it has to take over in a rebalance others have, and keep. */
+static bool spares(const struct sched_job *j, const struct sched_part *p)
+{
+	for (uint32_t i = 0; i < j->nservers && !j->repair; i++)
+		if (&j->servers[i] != p && plan_can_serve(j, &j->servers[i]))
+			return true;
+	return false;
+}
+
 static void server_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);
@@ -357,8 +366,8 @@ static void server_ready(struct sched *s, struct sched_node *n, const struct msg
 				list_first(&j->log, struct sched_entry, link) : NULL;
 
 	if (p && m->code && m->seq == j->epoch && j->state == SJ_UP && !p->let_go_by &&
-	    (p->joining || p->fresh)) {
-		cut_lacks(s, j, p, m->text);	/* it has no share in it: the others follow it */
+	    (p->joining || p->fresh || spares(j, p))) {
+		cut_lacks(s, j, p, m->text);	/* the others follow it */
 		return;
 	}
 	if (!p || !e || e->kind != SE_EPOCH || m->seq != j->epoch || j->state != SJ_UP ||

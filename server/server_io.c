@@ -216,6 +216,18 @@ static bool is_told_again(struct server *s, const struct msg_job_up *m)
 	return true;
 }
 
+/* What is here of a job that is told anew the scheduler knows nothing of: it is asked again. */
+static void job_up(struct server *s, const struct msg_job_up *m)
+{
+	struct err e;
+
+	if (is_told_again(s, m))
+		return;
+	sv_job_down(s, m->job);
+	if (sv_job_up(s, m, &e))
+		refuse(s, MSG_JOB_READY, m->job, m->epoch, &e);
+}
+
 static void on_msg(void *ctx, const struct msg *m)
 {
 	struct server *s = ctl_daemon_owner(ctx);
@@ -223,8 +235,7 @@ static void on_msg(void *ctx, const struct msg *m)
 
 	switch (m->type) {
 	case MSG_JOB_UP:
-		if (!is_told_again(s, &m->job_up) && sv_job_up(s, &m->job_up, &e))
-			refuse(s, MSG_JOB_READY, m->job_up.job, m->job_up.epoch, &e);
+		job_up(s, &m->job_up);
 		break;
 	case MSG_TENSORS:
 		if (sv_tensors(s, &m->tensors, &e))

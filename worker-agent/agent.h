@@ -547,6 +547,7 @@ int ad_shrink_fill(struct ad_epoch *ep, const struct msg_epoch *m, struct err *e
 void ad_shrink_take(struct ad_job *j, const struct ad_epoch *ep, const struct msg_epoch *m);
 /* A log entry that has to wait (later) is kept; ENOMEM, EQUOTA: the job cannot go on here. */
 int ad_shrink_defer(struct ad_job *j, const struct msg *m, bool *later, struct err *e);
+void ad_shrink_forget_later(struct ad_job *j);	/* they will be heard again, or never */
 void ad_shrink_done(struct ad_job *j);		/* all engines are in it */
 void ad_shrink_freeze(struct ad_engine *en, struct ad_epoch *ep);
 void ad_shrink_turn(struct ad_engine *en, struct ad_job *j);	/* tells engine 0 */

@@ -523,12 +523,7 @@ void ad_job_free(struct ad_job *j)
 	free(j->lost);
 	free(j->detached);
 	free(j->end.rounds);
-	while (!list_empty(&j->later)) {
-		struct ad_entry *entry = list_first(&j->later, struct ad_entry, link);
-
-		list_del(&entry->link);
-		free(entry);
-	}
+	ad_shrink_forget_later(j);
 	free(j->place);
 	if (!ad_session_of(j))
 		ad_job_forget(j);

@@ -225,6 +225,7 @@ bool ad_job_left(struct ad_job *j, uint32_t local, const struct ad_left *left)
 
 void ad_job_resend(struct ad_job *j)
 {
+	ad_shrink_forget_later(j);	/* who does not say that it has them hears them again */
 	list_for_each(&j->log, l)
 		tell_entry(j, list_entry(l, struct ad_entry, link));
 	ad_epoch_tell(j);	/* and how much of the log that was */

@@ -93,10 +93,24 @@ static void take_later(struct ad_job *j, const struct ad_entry *entry)
 		return;
 	mem.size = msg_mem_need(bytes);
 	mem.base = malloc(mem.size);
-	if (mem.base && !msg_decode(type, entry->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, NULL) &&
+	if (!mem.base)
+		err_set(&e, TALLY_ENOMEM, "agent %s has no memory for its log", j->agent->name);
+	if (!mem.base ||
+	    msg_decode(type, entry->wire + MSG_PREFIX_BYTES, bytes, &mem, &m, &e) ||
 	    ad_log_entry(j->agent, &m, &e))
 		ad_job_fail(j, &e);
 	free(mem.base);
+}
+
+void ad_shrink_forget_later(struct ad_job *j)
+{
+	while (!list_empty(&j->later)) {
+		struct ad_entry *entry = list_first(&j->later, struct ad_entry, link);
+
+		list_del(&entry->link);
+		free(entry);
+	}
+	j->nlater = 0;
 }
 
 void ad_shrink_done(struct ad_job *j)

@@ -368,7 +368,8 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 		.window_bytes = s->p.window_bytes,
 	};
 
-	if (sj->core && sj->core->id != m->job)		/* of a scheduler that has forgotten it */
+	/* The scheduler knows nothing of it, unless it tells the same once more. */
+	if (sj->core && (sj->core->id != m->job || sj->epoch != m->epoch))
 		sim_server_stop_job(s, server, j);
 	/* It was here before, and is not gone yet. */
 	if (sj->core && (!sj->core->stopped || !job_gone(v, sj))) {

@@ -141,6 +141,32 @@ START_TEST(entry_that_cannot_wait_for_a_smaller_world_is_said)
 END_TEST
 #endif
 
+/* The scheduler is told that the log ends before it: it would be applied twice. */
+START_TEST(entry_that_waits_as_the_connection_breaks_is_heard_again)
+{
+	struct ad_job *j = start_job(1);
+	const uint32_t id = 1;
+	const struct msg m = { .type = MSG_FORGET, .ids = {
+		.job = JOB, .seq = 1, .nids = 1, .ids = &id,
+	} };
+	struct err e;
+	bool later;
+
+	register_agent();
+	j->adopting = true;
+	ck_assert_int_eq(ad_shrink_defer(j, &m, &later, &e), 0);
+	ck_assert(later && !list_empty(&j->later));
+	ad_job_resend(j);
+	ad_shrink_done(j);
+	ck_assert_uint_eq(j->seq, 0);
+	ck_assert_int_eq(ad_forget(&a, &m, &e), 0);
+	ck_assert_uint_eq(j->seq, 1);
+	batches_done(j);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
 /* A model of many small tensors would take twice the memory, and its marks a page each. */
 START_TEST(tensors_of_a_page_take_one_for_each_parity_and_marks_are_neighbours)
 {
@@ -430,6 +456,7 @@ static void add(TCase *t)
 	tcase_add_test(t, forget_without_memory_is_said_and_changes_nothing);
 	tcase_add_test(t, entry_that_cannot_wait_for_a_smaller_world_is_said);
 #endif
+	tcase_add_test(t, entry_that_waits_as_the_connection_breaks_is_heard_again);
 	tcase_add_test(t, tensors_of_a_page_take_one_for_each_parity_and_marks_are_neighbours);
 	tcase_add_test(t, job_is_told_again_as_it_is_now);
 	tcase_add_test(t, who_has_detached_before_is_not_missed_and_is_told);

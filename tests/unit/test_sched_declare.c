@@ -99,9 +99,34 @@ START_TEST(who_joins_and_cannot_follow_an_epoch_costs_nobody_the_job)
 }
 END_TEST
 
+/* It has joined, and has no memory for the share that it is to have: nothing is lost by that. */
+START_TEST(who_joins_and_cannot_take_its_share_costs_nobody_the_job)
+{
+	struct pair p = pair_declared();
+	const uint32_t one = p.server, two = hello(NODE_SERVER, "cpu-1");
+	const struct msg gone = { .type = MSG_JOB_DOWN, .job_down = { .job = p.job, .text = "" } };
+	uint64_t epoch;
+
+	heartbeat(two, 1);
+	ready_as(two, MSG_JOB_READY, p.job, last(two, MSG_JOB_UP)->epoch, 0);
+	epoch = last(two, MSG_EPOCH)->epoch;
+	ready_as(one, MSG_EPOCH_READY, p.job, epoch, 0);
+	ready_as(two, MSG_EPOCH_READY, p.job, epoch, TALLY_ENOMEM);
+	ck_assert_str_eq(last(two, MSG_JOB_DOWN)->text, "memory is full");
+	send(two, &gone);
+	ck_assert_uint_gt(last(one, MSG_EPOCH)->epoch, epoch);
+	follow_epoch(&p, &one, 1);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+	pass_beating(20000, (uint32_t[]){ p.a, p.b, one, two }, 4);
+	ck_assert_uint_eq(count(two, MSG_JOB_UP, REQ_ANY), 2);
+	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, who_joins_and_cannot_follow_an_epoch_costs_nobody_the_job);
+	tcase_add_test(t, who_joins_and_cannot_take_its_share_costs_nobody_the_job);
 	tcase_add_loop_test(t, who_joins_and_refuses_tensors_that_all_others_have_is_out_again,
 			    0, 2);
 	tcase_add_loop_test(t, who_asks_late_hears_of_it_whichever_allocation_has_failed, 1, 12);
