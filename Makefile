@@ -114,8 +114,8 @@ help:
 	@echo 'make mutants         deliberate protocol bugs, which the simulator has to find'
 	@echo 'make e2e-full        every bit of the sums, over all numbers of ranks, machines and servers'
 	@echo 'make soak            MINUTES=10 of trouble for real daemons in namespaces (SEED=)'
-	@echo 'make SAN=address,undefined tests   the unit tests and the simulator under a sanitizer'
-	@echo 'make SAN=thread tests'
+	@echo 'make SAN=address,undefined check   unit tests, simulator and daemons under a sanitizer'
+	@echo 'make SAN=thread check'
 	@echo 'make lint            layering, bans, documentation'
 	@echo 'make fuzz            every fuzz target for FUZZ_SECONDS=10 each'
 	@echo 'make bench           Tally and its peers measured side by side: docs/BENCHMARKS.md'
@@ -136,11 +136,20 @@ quickstart: deps
 	$(Q)$(MAKE) --no-print-directory build
 	$(Q)BUILD=$(BUILD) examples/quickstart.sh
 
+ifneq ($(SAN),)
+# What can run under a sanitizer does: unit tests, simulator, daemons with ranks of a plain build.
+PLAIN := $(BUILD:%/$(SAN_DIR)=%)
+check: deps
+	$(Q)$(MAKE) --no-print-directory SAN= BUILD=$(PLAIN) build tests-build
+	$(Q)$(MAKE) --no-print-directory SAN=$(SAN) BUILD=$(PLAIN) build tests
+	$(Q)BUILD=$(PLAIN) tests/sanitized.sh $(SAN)
+else
 check: deps
 	$(Q)deploy/install-packages.sh vm || echo 'what needs RDMA will be left out'
 	$(Q)deploy/install-packages.sh torch || echo 'what needs PyTorch will be left out'
 	$(Q)$(MAKE) --no-print-directory build tests-build
 	$(Q)BUILD=$(BUILD) tests/check.sh
+endif
 
 check-rdma: deps-vm
 	$(Q)$(MAKE) --no-print-directory build tests-build

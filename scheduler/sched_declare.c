@@ -363,6 +363,8 @@ void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_decl
 
 static bool declaring(const struct sched_job *j, const struct sched_tensor *t, uint32_t rank)
 {
+	if (!j->ranks[rank].pending)
+		return false;
 	list_for_each(&j->reqs, p) {
 		const struct sched_req *q = list_entry(p, struct sched_req, link);
 

@@ -68,8 +68,9 @@ void return_ask(struct sched *s, struct sched_node *n)
 		s->nodes[i]->mark = 0;
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		const struct sched_job *j = s->jobs[i];
+		bool waits = waiting_part(s->jobs[i], n) != NULL;
 
-		for (uint32_t k = 0; waiting_part(s->jobs[i], n) && k < j->nservers; k++)
+		for (uint32_t k = 0; waits && k < j->nservers; k++)
 			if (j->servers[k].node && !j->servers[k].node->mark++)
 				out_send(s, j->servers[k].node, m);
 	}

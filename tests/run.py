@@ -13,9 +13,10 @@ run by their interpreters, whatever their mode.  A script may say "# TIMEOUT: 18
 for a longer deadline, "# ALONE" or "# ALONE: why" to run after all others and by itself, and
 "# LONG" to begin before others.  -t SECONDS gives those more time, too, that ask for less.
 
-One line per program, with what its first line "note: ..." says (what a passed test has not
-tested here), the output of those that failed, how many were skipped, for want of root above all,
-and alone on the last line "N passed, N failed".  Exit status 1 when one failed, or none ran.
+One line per program, with what its lines "note: ..." say (what a passed test has not tested here,
+how long training stood still), the output of those that failed, how many were skipped, for want
+of root above all, and alone on the last line "N passed, N failed".  Exit status 1 when one failed,
+or none ran.
 """
 import argparse
 import concurrent.futures
@@ -147,8 +148,8 @@ def show(result):
         detail = why
     elif why:
         detail += f" ({why})"
-    elif note := NOTE.search(text):
-        detail += f"; {note[1]}"
+    elif notes := NOTE.findall(text):
+        detail += "; " + "; ".join(notes)
     print(f"{word(total):8}{name:36} {took:7.2f} s  {detail}", flush=True)
     if total[1] and text:
         lines = text.rstrip().split("\n")

@@ -162,7 +162,7 @@ say_longest()
 
 	[ "${1##*.}" = 0 ] || return 0
 	ms=$(sed -n 's/^longest \([0-9]*\) ms$/\1/p' "$TMP/$1.log")
-	[ -z "$ms" ] || say "${1%.0}: the longest round took $ms ms"
+	[ -z "$ms" ] || say "note: ${1%.0}: longest round $ms ms"
 }
 
 # expect_end SECONDS NAME STATUS: the process ends in time, with that status.

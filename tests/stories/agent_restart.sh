@@ -37,7 +37,7 @@ finished()
 		[ "$(hash_of "$1.$r")" = "${reference:=$(hash_of "$1.$r")}" ] ||
 			fail "rank $r of $1 has other bits"
 	done
-	say "$2: same bits, longest round $(longest_of "$1.0") ms"
+	say "note: $2: longest round $(longest_of "$1.0") ms"
 }
 
 # again AGENT SIGNAL JOB: it ends, is started with the same arguments, the job goes on.

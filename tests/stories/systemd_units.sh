@@ -34,7 +34,10 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 		expect_text "$TMP/help.txt" "$option"
 	done
 	grep -q '^User=tally$' "$unit" || fail "$unit: who runs it cannot own a secret file"
-	grep -q '^OOMScoreAdjust=-[1-9]' "$unit" || fail "$unit: the kernel's next victim"
+	grep -q '^OOMScoreAdjust=-900$' "$unit" || fail "$unit: the kernel's next victim"
+	for line in Restart=on-failure RestartSec=1 WatchdogSec=30; do
+		grep -qx "$line" "$unit" || fail "$unit: not $line, as docs/FAILURES.md says"
+	done
 	# Without a route to its scheduler a daemon ends at once, ten times in ten seconds.
 	grep -q '^StartLimitIntervalSec=0$' "$unit" || fail "$unit: gives up while a network comes"
 done

@@ -66,7 +66,7 @@ finished()
 		[ "$(hash_of "$1.$r")" = "$(hash_of calm.0)" ] ||
 			fail "rank $r of $1 has other bits"
 	done
-	say "$2: $(sed -n 's/^hash.* longest/the longest round took/p' "$TMP/$1.0.log")"
+	say "note: $2: $(sed -n 's/^hash.* longest/the longest round took/p' "$TMP/$1.0.log")"
 }
 
 train calm

@@ -47,5 +47,5 @@ for x in calm.1 lossy.0 lossy.1; do
 done
 [ "$(grep -Ec 'up -> (away|dead)' "$TMP/scheduler.log")" = 1 ] ||
 	fail 'somebody was given up who was there'
-say "$(( $(retransmitted) - before )) segments sent again, a server killed: the same bits," \
+say "note: $(( $(retransmitted) - before )) segments sent again, a server killed: the same bits," \
 	"$(sed -n 's/^hash.* longest/the longest round took/p' "$TMP/lossy.0.log")"

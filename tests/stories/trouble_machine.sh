@@ -61,7 +61,7 @@ rounds() { grep '^round\|^live' "$TMP/$1.log"; }
 cmp <(rounds shrinks.0) <(rounds shrinks.1) || fail 'the survivors have different bits'
 has_line shrinks.0 '^live 0 1$' || fail 'rank 0 does not know who is left'
 works again a0 a1 a2
-say "$(sed -n 's/^hash.* longest/another job: the longest round took/p' "$TMP/calm.0.log")"
+say "note: $(sed -n 's/^hash.* longest/another job: the longest round took/p' "$TMP/calm.0.log")"
 
 start_job same error 2
 stop_training same

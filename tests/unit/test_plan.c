@@ -83,6 +83,17 @@ static void check_closed_form(double n, double k)
 	ck_assert_int_eq(plan.bottleneck, k == n || n == 2 ? PLAN_GPU_CARD : PLAN_ALL_CARDS);
 }
 
+/* 2 n (n - 1) is 0: one machine alone, or with a CPU machine, sends nothing. */
+START_TEST(plan_one_machine_is_closed_form)
+{
+	for (uint32_t k = 0; k <= 1; k++) {
+		cluster(1, 100 * GBIT, k, 100 * GBIT);
+		ck_assert_int_eq(solve(1 + k), 0);
+		ck_assert_double_eq(plan.round_time_s, 0);
+	}
+}
+END_TEST
+
 START_TEST(plan_equal_machines_is_closed_form)
 {
 	for (uint32_t n = 2; n <= 64; n++)
@@ -469,6 +480,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, plan_one_machine_is_closed_form);
 	tcase_add_test(tc, plan_equal_machines_is_closed_form);
 	tcase_add_test(tc, plan_more_cpus_than_gpus_gains_nothing_but_uses_them);
 	tcase_add_test(tc, plan_two_card_classes_is_derived_form);
