@@ -120,6 +120,7 @@ START_TEST(entry_that_cannot_wait_for_a_smaller_world_is_said)
 	const struct msg m = { .type = MSG_FORGET, .ids = {
 		.job = JOB, .seq = 1, .nids = 1, .ids = &id,
 	} };
+	uint32_t batches = said.batches + ENGINES;
 	struct err e;
 	bool later;
 
@@ -135,6 +136,7 @@ START_TEST(entry_that_cannot_wait_for_a_smaller_world_is_said)
 	ad_shrink_done(j);
 	ck_assert(list_empty(&j->later));
 	ck_assert_uint_eq(j->seq, 1);
+	wait_for(&said.batches, batches);
 	batches_done(j);
 	end_job(j);
 }
@@ -150,6 +152,7 @@ START_TEST(entry_that_waits_as_the_connection_breaks_is_heard_again)
 		.job = JOB, .seq = 1, .nids = 1, .ids = &id,
 	} };
 	struct err e;
+	uint32_t batches;
 	bool later;
 
 	register_agent();
@@ -159,8 +162,10 @@ START_TEST(entry_that_waits_as_the_connection_breaks_is_heard_again)
 	ad_job_resend(j);
 	ad_shrink_done(j);
 	ck_assert_uint_eq(j->seq, 0);
+	batches = said.batches + ENGINES;
 	ck_assert_int_eq(ad_forget(&a, &m, &e), 0);
 	ck_assert_uint_eq(j->seq, 1);
+	wait_for(&said.batches, batches);
 	batches_done(j);
 	unregister_agent();
 	end_job(j);
