@@ -485,8 +485,11 @@ int tally_test(tally_session *s, tally_ticket k)
 	if (!t)
 		return no_such_ticket(s, k);
 	rc = look(s, t);
-	if (rc == TALLY_EAGAIN && (s->away || lt_conn_gone(&s->conn)))
-		rc = look(s, t) == 0 || lt_back_look(s) == 0 ? 0 : look(s, t);
+	if (rc == TALLY_EAGAIN && (s->away || lt_conn_gone(&s->conn))) {
+		rc = look(s, t) == 0 ? 0 : lt_back_look(s);
+		if (rc && look(s, t) == 0)	/* it may have come meanwhile */
+			rc = 0;
+	}
 	if (!rc && !t->code)
 		rc = lt_gpu_landed(s, t, 0);
 	if (!rc)

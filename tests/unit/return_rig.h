@@ -115,7 +115,21 @@ static inline void until_recovered(const struct pair *p)
 	ck_assert(!sched_recovering(w->s));
 }
 
-/* A job of one machine, without servers, as its agent tells of it; but not that this was all. */
+/* A job of one machine, without servers, with a tensor: its number. */
+static inline uint32_t alone_declared(uint64_t *epoch)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), job;
+
+	join(a, 1, 2, 0);
+	join(a, 2, 2, 1);
+	job = last(a, MSG_JOB_UP)->job;
+	*epoch = last(a, MSG_JOB_UP)->epoch;
+	declare_in(a, 3, job, 0, both, 1);
+	declare_in(a, 4, job, 1, both, 1);
+	return job;
+}
+
+/* As its agent tells of it; but not that this was all. */
 static inline uint32_t tells_alone(uint32_t job, uint64_t epoch)
 {
 	static const uint32_t ranks[] = { 0, 1 };

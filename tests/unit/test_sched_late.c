@@ -360,15 +360,9 @@ END_TEST
 /* There is nobody else who could have told of it. */
 START_TEST(a_job_of_one_machine_goes_on_whenever_its_agent_tells_of_it)
 {
-	uint32_t a = hello(NODE_AGENT, "a"), job;
 	uint64_t epoch;
+	uint32_t a, job = alone_declared(&epoch);
 
-	join(a, 1, 2, 0);
-	join(a, 2, 2, 1);
-	job = last(a, MSG_JOB_UP)->job;
-	epoch = last(a, MSG_JOB_UP)->epoch;
-	declare_in(a, 3, job, 0, both, 1);
-	declare_in(a, 4, job, 1, both, 1);
 	restart(5000);
 	pass(60000);
 	a = held_alone(job, epoch);
@@ -388,15 +382,9 @@ END_TEST
  * is away then, else it is closed), and once more if its connection breaks again. */
 START_TEST(a_job_of_one_machine_is_as_its_agent_tells_it_in_the_end)
 {
-	uint32_t a = hello(NODE_AGENT, "a"), job;
 	uint64_t epoch;
+	uint32_t a, job = alone_declared(&epoch);
 
-	join(a, 1, 2, 0);
-	join(a, 2, 2, 1);
-	job = last(a, MSG_JOB_UP)->job;
-	epoch = last(a, MSG_JOB_UP)->epoch;
-	declare_in(a, 3, job, 0, both, 1);
-	declare_in(a, 4, job, 1, both, 1);
 	restart(5000);
 	w->in_the_middle = true;
 	a = tells_alone(job, epoch);

@@ -573,15 +573,9 @@ END_TEST
 /* Nobody says where chunks are, as there is none: the log is known all the same. */
 START_TEST(without_servers_it_hears_what_the_scheduler_was_told)
 {
-	uint32_t a = hello(NODE_AGENT, "a"), job;
 	uint64_t epoch;
+	uint32_t a, job = alone_declared(&epoch);
 
-	join(a, 1, 2, 0);
-	join(a, 2, 2, 1);
-	job = last(a, MSG_JOB_UP)->job;
-	epoch = last(a, MSG_JOB_UP)->epoch;
-	declare_in(a, 3, job, 0, both, 1);
-	declare_in(a, 4, job, 1, both, 1);
 	restart(5000);
 	a = held_alone(job, epoch);
 	pass_beating(5000, &a, 1);
