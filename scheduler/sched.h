@@ -308,8 +308,7 @@ struct sched_job {
 	bool no_server;			/* all are gone, and what they had waits for one */
 	struct pace pace;		/* of its servers */
 	mono_t look_at;			/* when a window begins or ends; 0: begin anew */
-	bool looking;			/* in a window */
-	bool paced;			/* the plan is to be made again */
+	bool looking, paced;		/* in a window; the plan is to be made again */
 	struct place *place;		/* owned */
 	struct list placed;		/* sched_tensor.placed, log order */
 	uint32_t chunk_bytes;		/* while ranks gather their wish, 0: none */
@@ -335,6 +334,7 @@ struct sched_job {
 	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
 	enum msg_end ending;		/* UP: what its agents have been asked; sched_end.c */
+	bool end_sure;			/* what it waits for comes: nobody's word lacks */
 	mono_t end_by, end_latest;
 	struct err why;			/* DOWN, or ending */
 	char name[NAME_LEN_MAX + 1];

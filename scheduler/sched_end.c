@@ -12,13 +12,15 @@
  *
  * Agents that cannot answer are not waited for.  Whoever does not answer is, for END_MS; and in
  * the second step for as long as somebody says that results come, or a server may be lost or
- * takes over what one had: END_MS from then on, and END_LATEST_MS in all.  Where no process is
- * left nobody is.
+ * takes over what one had: END_MS from then on, and END_LATEST_MS in all.  Where all have said
+ * what they gave, its results do come, if late, and the question may take as long where a card has
+ * more than it can carry: then it is END_SURE_MS.  Where no process is left nobody is waited for.
  */
 #include "common/base/geom.h"
 #include "scheduler/sched.h"
 
 #define END_MS		3000u
+#define END_SURE_MS	10000u
 #define END_LATEST_MS	120000u
 #define END_AGAIN_MS	100u
 
@@ -77,7 +79,7 @@ void end_wait(struct sched *s, struct sched_job *j)
 {
 	if (!j->ending)
 		return;
-	j->end_by = MIN(s->now + mono_ms(END_MS), j->end_latest);
+	j->end_by = MIN(s->now + mono_ms(j->end_sure ? END_SURE_MS : END_MS), j->end_latest);
 	sched_wake(s, j->end_by);
 }
 
@@ -100,6 +102,14 @@ static void over(struct sched *s, struct sched_job *j)
 	job_down(s, j, why.code, "%s", why.text);
 }
 
+static bool all_have_ended(const struct sched_job *j)
+{
+	for (uint32_t i = 0; i < j->nmachines; i++)
+		if (!j->machines[i].ended)
+			return false;
+	return true;
+}
+
 /* With what those have said who could.  Without memory to say it nobody would wait for it. */
 static void go_on(struct sched *s, struct sched_job *j)
 {
@@ -112,6 +122,7 @@ static void go_on(struct sched *s, struct sched_job *j)
 	j->ending = END_DONE;
 	m = question(s, j);
 	if (m || s->now >= j->end_latest) {
+		j->end_sure = all_have_ended(j);
 		ask_all(s, j, m);
 		return;
 	}
@@ -145,6 +156,7 @@ bool end_begin(struct sched *s, struct sched_job *j, const struct err *why)
 		return false;
 	j->why = *why;
 	j->ending = END_GIVEN;
+	j->end_sure = false;
 	j->end_latest = s->now + mono_ms(END_LATEST_MS);
 	out_log(s, SCHED_WARN, "job %s ends when its last rounds are over, reason %s", j->name,
 		why->text);
