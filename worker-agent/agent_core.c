@@ -225,6 +225,7 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 			return true;
 		cost = ag_sum_alone(c, s);
 		seg_done(c, s, r->progress);
+		ag_served_alone(c, r, cost);
 		budget -= MIN(budget, cost);
 	}
 	return false;

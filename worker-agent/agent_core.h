@@ -127,8 +127,9 @@ struct ag_job {
 	struct pheap turn[AG_TURNS];	/* ag_route.turn, by their most urgent segments */
 	struct list busy;		/* in core->busy while some segment is READY for a link */
 	uint32_t nready;		/* of those */
-	uint64_t served;		/* bytes for links since it is busy, on top of what the
-					 * least served one had then */
+	uint64_t served;		/* bytes for links, or that sums on this machine alone
+					 * move, since it is busy: on top of what the least
+					 * served one had then */
 	struct list routes;		/* ag_route.link: of this epoch, and older ones */
 	struct ag_route *const *route;	/* of this epoch, by number; borrowed */
 	uint32_t nroutes;
@@ -469,6 +470,7 @@ void ag_seg_unready(struct ag_core *c, struct ag_seg *s);
 /* Ready, or idle where a rank that has come into the job has not given it yet. */
 void ag_seg_given(struct ag_core *c, struct ag_seg *s);
 void ag_turns_init(struct pheap *turn, uint32_t n);
+void ag_lone_turns_init(struct pheap *turn);
 struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r);
 /* Its round goes before all else of its job from here on. */
 void ag_hurry(struct ag_core *c, struct ag_tensor *t);
@@ -476,6 +478,7 @@ void ag_hurry(struct ag_core *c, struct ag_tensor *t);
 struct ag_seg *ag_choose(struct ag_core *c);
 /* So much of the job was pushed: others come before it until they had as much. */
 void ag_served(struct ag_core *c, struct ag_job *j, uint64_t bytes);
+void ag_served_alone(struct ag_core *c, struct ag_route *r, uint64_t bytes);
 /* Gives its room in the window back, if it has some. */
 void ag_seg_free_slot(struct ag_seg *s, mono_t now);
 void ag_seg_free_late(struct ag_seg *s);	/* harmless if it has none */

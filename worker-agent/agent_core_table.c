@@ -18,7 +18,7 @@ void ag_init(struct ag_core *c)
 	list_init(&c->talk);
 	list_init(&c->busy);
 	c->tx_limit = UINT64_MAX;
-	ag_turns_init(&c->alone, 1);
+	ag_lone_turns_init(&c->alone);
 }
 
 /* ---- peers ---- */

@@ -3,7 +3,8 @@
  * Which segment an agent pushes next.
  *
  * Jobs take turns by bytes: first the one that has been served least since it has had
- * something to push, so that no other one's flood, age or priorities hold it up.
+ * something to push, so that no other one's flood, age or priorities hold it up.  So do those
+ * on this machine alone, by the bytes that their sums move.
  *
  * A route, the way of a job to one server, has its READY segments in a heap by urgency, and
  * is itself in a heap by the most urgent of them.  So the next push costs the logarithm of
@@ -27,10 +28,23 @@ static bool route_before(const struct pheap_node *x, const struct pheap_node *y)
 			      first_ready(container_of(y, struct ag_route, turn)));
 }
 
+static bool lone_before(const struct pheap_node *x, const struct pheap_node *y)
+{
+	const struct ag_job *a = container_of(x, struct ag_route, turn)->job;
+	const struct ag_job *b = container_of(y, struct ag_route, turn)->job;
+
+	return a->served != b->served ? a->served < b->served : route_before(x, y);
+}
+
 void ag_turns_init(struct pheap *turn, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		pheap_init(&turn[i], route_before);
+}
+
+void ag_lone_turns_init(struct pheap *turn)
+{
+	pheap_init(turn, lone_before);
 }
 
 struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r)
@@ -67,6 +81,23 @@ static void job_unready(struct ag_job *j)
 		list_del(&j->busy);
 }
 
+/* Of jobs on this machine alone, likewise. */
+static uint64_t least_served(const struct ag_core *c)
+{
+	const struct pheap_node *min = pheap_min(&c->alone);
+
+	return min ? container_of(min, struct ag_route, turn)->job->served : 0;
+}
+
+void ag_served_alone(struct ag_core *c, struct ag_route *r, uint64_t bytes)
+{
+	if (pheap_min(&r->ready))
+		pheap_del(&c->alone, &r->turn);
+	r->job->served += bytes;
+	if (pheap_min(&r->ready))
+		pheap_add(&c->alone, &r->turn);
+}
+
 void ag_served(struct ag_core *c, struct ag_job *j, uint64_t bytes)
 {
 	j->served += bytes;
@@ -94,6 +125,8 @@ void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
 
 	if (first && leads)
 		pheap_del(ag_turn_of(c, r), &r->turn);
+	if (!first && !r->peer)
+		r->job->served = least_served(c);
 	s->state = SEG_READY;
 	pheap_add(&r->ready, &s->heap);
 	list_add(&r->waiting, &s->link);

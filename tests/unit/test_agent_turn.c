@@ -159,7 +159,7 @@ END_TEST
 
 /* ---- jobs ---- */
 
-/* A job of one tensor of so many segments, all at one server. */
+/* A job of one tensor of so many segments, all at one server, or on one machine alone. */
 struct flow {
 	struct ag_job job;
 	struct ag_route *route;
@@ -169,16 +169,17 @@ struct flow {
 
 enum { FLOW_SEGS = 400 };
 
-static uint8_t data[FLOW_SEGS * SEG];
+static uint8_t data[FLOW_SEGS * SEG], sums[FLOW_SEGS * SEG];
 
 static void flow_start(struct flow *f, uint32_t id, struct ag_peer *p, uint64_t window)
 {
 	uint32_t owner[FLOW_SEGS] = { 0 };
-	struct ag_job_desc jd = { .id = id, .n = 2, .nlocal = 1, .world = 2, .chunk_bytes = SEG,
-				  .seg_bytes = SEG, .nroutes = 1, .route = &f->route };
+	struct ag_job_desc jd = { .id = id, .n = p ? 2 : 1, .nlocal = 1, .world = p ? 2 : 1,
+				  .chunk_bytes = SEG, .seg_bytes = SEG, .nroutes = 1,
+				  .route = &f->route };
 	struct ag_tensor_desc d = { .id = 1, .dtype = DTYPE_I32, .route = owner,
 				    .geom = { FLOW_SEGS * SEG, SEG, SEG },
-				    .result = { data, data },
+				    .result = { sums, sums },
 				    .result_slot = { SLOT_NONE, SLOT_NONE } };
 
 	*f = (struct flow){ 0 };
@@ -271,6 +272,37 @@ START_TEST(a_job_that_could_not_push_has_no_claim_to_it_later)
 }
 END_TEST
 
+static uint32_t summed(const struct flow *f)
+{
+	return FLOW_SEGS - f->tensor->left;
+}
+
+START_TEST(jobs_of_one_machine_take_turns_too)
+{
+	uint32_t steps = 0;
+
+	ag_init(&core);
+	for (uint32_t i = 0; i < 3; i++)
+		flow_start(&flow[i], 4 + i, NULL, SEG);
+	flow_post(&flow[0], 100, 1);
+	flow_post(&flow[1], 0, 2);
+	for (; summed(&flow[0]) + summed(&flow[1]) < 100; steps++)
+		ck_assert(ag_work(&core, 1));
+	ck_assert_uint_eq(steps, 100);
+	ck_assert_uint_eq(summed(&flow[0]), 50);
+	flow_post(&flow[2], -7, 3);
+	for (; steps < 190; steps++)
+		ck_assert(ag_work(&core, 1));
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(summed(&flow[i]), i < 2 ? 80 : 30);
+	while (ag_work(&core, 1))
+		ag_check(&core);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(summed(&flow[i]), FLOW_SEGS);
+	flows_end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("agent_turn");
@@ -282,6 +314,7 @@ int main(void)
 	tcase_add_loop_test(t, the_most_urgent_that_may_be_pushed_is_next, 0, 20);
 	tcase_add_test(t, jobs_take_turns_whatever_their_priorities_and_age);
 	tcase_add_test(t, a_job_that_could_not_push_has_no_claim_to_it_later);
+	tcase_add_test(t, jobs_of_one_machine_take_turns_too);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
