@@ -431,7 +431,7 @@ void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
 			show_one(en, list_entry(l, struct ad_lane, link), s);
 }
 
-/* False: a link has no room to hear of it now.  Hearing it twice does no harm. */
+/* False: a link has no room to hear of it now, or is down.  Hearing it twice does no harm. */
 static bool take_back(struct ad_engine *en, const struct ad_shown *s)
 {
 	bool all = true;
@@ -442,6 +442,7 @@ static bool take_back(struct ad_engine *en, const struct ad_shown *s)
 
 			if (k->up && xport_by_reference(k->ep))
 				all &= xport_send_slab(k->ep, s->job, s->id, -1, 0) != TALLY_EAGAIN;
+			all &= k->up || k->addr.kind != XPORT_SHM;
 		}
 	}
 	return all;

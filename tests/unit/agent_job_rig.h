@@ -28,7 +28,7 @@ static struct loop_bell *bell;
 
 /* What the engines have said. */
 static struct {
-	uint32_t jobs, freed, batches, rings, gone, broken;
+	uint32_t jobs, freed, batches, rings, gone, broken, hidden;
 	struct err why;			/* of the last broken ring */
 } said;
 
@@ -67,6 +67,7 @@ static inline void on_bell(void *ctx)
 			break;
 		default:
 			said.freed += m.type == AD_JOB_FREE;
+			said.hidden += m.type == AD_HIDDEN;
 			ad_on_mail(&a, &m);
 		}
 	}

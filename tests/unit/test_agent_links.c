@@ -12,13 +12,13 @@
 
 #define SHOWN	(XPORT_QUEUE + 200u)	/* a tenth of SLABS_PER_LINK_MAX */
 
-/* The server: a link from each of the agent's engines. */
+/* The server: a link from each of the agent's engines, and one that is made again. */
 static struct {
 	int listener, epfd;
 	struct xport_group *group;
 	struct sockaddr_un at;
-	uint32_t links, slabs[ENGINES];
-	struct xport_ep *ep[ENGINES];
+	uint32_t links, slabs[ENGINES + 1], hidden;
+	struct xport_ep *ep[ENGINES + 1];
 } sv;
 
 static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
@@ -51,8 +51,11 @@ static void on_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_t id, i
 	(void)id;
 	(void)bytes;
 	ck_assert_uint_eq(job, JOB);
-	if (fd >= 0)
-		close(fd);
+	if (fd < 0) {
+		sv.hidden++;
+		return;
+	}
+	close(fd);
 	++*(uint32_t *)xport_user(ep);
 }
 
@@ -83,15 +86,21 @@ static void server_listen(void)
 	ck_assert_int_eq(xport_group_new(&sv.group, sv.epfd, &server_cb, NULL, &e), 0);
 }
 
-/* The next link is up from here on. */
-static void server_adopt(void)
+static int server_accept(void)
+{
+	int fd = accept4(sv.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}
+
+/* The link is up from here on. */
+static void server_adopt(int fd)
 {
 	struct xport_hello h = { .got = 0 };
 	struct frame hello, welcome;
-	int fd = accept4(sv.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct err e;
 
-	ck_assert_int_ge(fd, 0);
 	while (xport_hello_read(&h, fd, &hello))
 		;
 	welcome = hello;
@@ -179,7 +188,7 @@ START_TEST(a_link_shows_all_slabs_that_there_are)
 	j = start_with_local_server();
 	make_slabs(j, SHOWN);
 	for (uint32_t i = 0; i < ENGINES; i++)
-		server_adopt();
+		server_adopt(server_accept());
 	expect_all(SHOWN);
 	end_job(j);
 	server_close();
@@ -204,7 +213,7 @@ START_TEST(a_slab_that_found_no_descriptor_is_shown_later)
 	server_listen();
 	j = start_with_local_server();
 	for (uint32_t i = 0; i < ENGINES; i++)
-		server_adopt();
+		server_adopt(server_accept());
 	make_slabs(j, 1);
 	expect_all(1);
 	spare[0] = dup(0);
@@ -223,8 +232,42 @@ START_TEST(a_slab_that_found_no_descriptor_is_shown_later)
 }
 END_TEST
 
+/* Else the server would keep it until the job ends. */
+START_TEST(a_link_that_was_down_hears_of_memory_that_is_to_go_when_it_is_up)
+{
+	mono_t until = loop_now() + mono_ms(20000);
+	struct ad_shown shown = { .job = JOB };
+	struct ad_slab *s;
+	struct ad_job *j;
+	int again;
+
+	server_listen();
+	j = start_with_local_server();
+	for (uint32_t i = 0; i < ENGINES; i++)
+		server_adopt(server_accept());
+	make_slabs(j, 1);
+	expect_all(1);
+	xport_close(sv.ep[0], CLOSE_LOCAL);
+	again = server_accept();
+	s = list_entry(j->inputs.next, struct ad_slab, link);
+	shown.id = s->id;
+	s->hiding = a.nengines;
+	for (uint32_t i = 0; i < a.nengines; i++)
+		ad_engine_tell(a.engine[i], AD_HIDE, &shown, sizeof(shown));
+	wait_for(&said.hidden, 1);
+	server_adopt(again);
+	while (sv.hidden < ENGINES && loop_now() < until)
+		server_turn();
+	ck_assert_uint_eq(sv.hidden, ENGINES);
+	wait_for(&said.hidden, ENGINES);
+	end_job(j);
+	server_close();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_link_that_was_down_hears_of_memory_that_is_to_go_when_it_is_up);
 	tcase_add_test(t, a_link_shows_all_slabs_that_there_are);
 	tcase_add_test(t, a_slab_that_found_no_descriptor_is_shown_later);
 }
