@@ -38,13 +38,13 @@ wait_until 60 'four nodes are up' all_up
 
 sent() { in_ns a cat "/sys/class/net/eth$1/statistics/tx_bytes"; }
 
-run()	# rank, machine, iterations
+run()	# rank, machine, size, job: 8 iterations
 {
 	in_ns "$2" env TALLY_RANK="$1" TALLY_WORLD_SIZE=2 TALLY_JOB="$4" \
-		TALLY_SOCKET="$TMP/agent-$2.sock" "$BIN/tally" bench -b 4M -e 4M -n "$3" -w 0
+		TALLY_SOCKET="$TMP/agent-$2.sock" "$BIN/tally" bench -b "$3" -e "$3" -n 8 -w 0
 }
 
-both()	# iterations, job
+both()	# size, job
 {
 	run 1 b "$1" "$2" > "$TMP/rank1.log" 2>&1 &
 	run 0 a "$1" "$2" > "$TMP/rank0.log" 2>&1 || fail 'rank 0 failed'
@@ -55,7 +55,7 @@ both()	# iterations, job
 # What lies under /sys is another namespace's without a mount of its own.
 in_ns a test -e /sys/class/net/eth1/statistics/tx_bytes || skip 'no statistics of cards'
 before0=$(sent 0) before1=$(sent 1)
-both 8 proportion		# slow: no moment in which the CPUs are busy decides
+both 8M proportion		# long: no second in which the CPUs are busy decides
 slow=$(( $(sent 0) - before0 )) fast=$(( $(sent 1) - before1 ))
 say "card of 20 Mbit/s sent $slow bytes, card of 60 Mbit/s $fast"
 (( fast > 2 * slow && fast < 5 * slow )) || fail 'bytes are not in proportion to the cards'
@@ -65,7 +65,7 @@ moves() { (( $(received) > $1 + 2000000 )); }
 
 for (( n = 1; ; n++ )); do
 	start=$(received)
-	both 8 pulled & job=$!
+	both 4M pulled & job=$!
 	wait_until 20 'the job sends over the fast card' moves "$start"
 	in_ns a ip link set eth1 down
 	! is_running "$job" || break

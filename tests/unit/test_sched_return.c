@@ -462,7 +462,7 @@ START_TEST(in_a_job_that_ends_it_is_asked_again)
 		ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
 		ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
 	} else {			/* not for long */
-		pass_beating(3100, (uint32_t[]){ p.a, p.b, p.server }, 3);
+		pass_beating(10100, (uint32_t[]){ p.a, p.b, p.server }, 3);
 	}
 	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 }
