@@ -77,7 +77,7 @@ COMMON_LIB := $(BUILD)/obj/libcommon.a
 PARTS_LIB := $(BUILD)/obj/libparts.a
 PARTS_SRC := $(filter-out %/main.c,$(SCHED_SRC) $(SERVER_SRC) $(AGENT_SRC) $(CLI_SRC) $(CHARLM_SRC))
 
-LIBS := $(shell $(PKG_CONFIG) --libs libuv libprotobuf-c hwloc libibverbs 2>/dev/null) -lm
+LIBS := $(shell $(PKG_CONFIG) --libs libuv libprotobuf-c hwloc libibverbs libmnl 2>/dev/null) -lm
 CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 
 LIBTALLY_SO := $(BUILD)/lib/libtally.so.$(VERSION)

@@ -4,13 +4,13 @@
 #
 #	bench/cluster.sh MACHINE[:RATE]...	MACHINE: gpu or cpu; RATE: tc's words, 500mbit
 #
-# A gpu machine has an agent and a server, a cpu machine a server.  A card without RATE
-# is not shaped; where more than one machine is played each daemon has one engine, or as
-# many as BENCH_ENGINES says.  Prints
-# "run NAME" (the namespaces are NAME-gpu0.., NAME-cpu0.., NAME-sw), "tmp DIRECTORY" (the
-# agents' sockets are DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of each daemon, and "up"
-# when all of them are.  A line of its input is the name of a machine whose server has ended: it
-# starts another one, says its "pid", and "up".  Takes it all down at the end of its input.
+# A gpu machine has an agent and a server, a cpu machine a server.  A card without RATE is not
+# shaped, and daemons are told of none: they find it.  Where more than one machine is played each
+# daemon has one engine, or as many as BENCH_ENGINES says.  Prints "run NAME" (the namespaces are
+# NAME-gpu0.., NAME-cpu0.., NAME-sw), "tmp DIRECTORY" (the agents' sockets are
+# DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of each daemon, and "up" when all of them are.  A
+# line of its input is the name of a machine whose server has ended: it starts another one, says its
+# "pid", and "up".  Takes it all down at the end of its input.
 # Needs root.  A script that sources it has cluster_up and cluster_down instead.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../tests/lib.sh"
@@ -27,17 +27,17 @@ daemon()	# name, namespace, command...
 	echo "pid $name $PID"
 }
 
-server()	# machine, address, rate
+server()	# machine, address
 {
 	SERVER[$1]="$*"
 	daemon "server-$1" "$1" "$BIN/tally-server" --scheduler 10.77.0.1:7470 "${ENGINES[@]}" \
-		--listen "$2:7471${3:+@$3}" --name "$1" --shm-socket "$TMP/$1.sock"
+		--listen "$2:7471" --name "$1" --shm-socket "$TMP/$1.sock"
 }
 
-agent()		# machine, address, rate
+agent()		# machine, address
 {
 	daemon "agent-$1" "$1" "$BIN/tally-agent" --scheduler 10.77.0.1:7470 "${ENGINES[@]}" \
-		--rail "$2${3:+@$3}" --name "$1" --socket "$TMP/agent-$1.sock"
+		--rail "$2" --name "$1" --socket "$TMP/agent-$1.sock"
 }
 
 all_up()
@@ -67,9 +67,8 @@ cluster_up()	# machine[:rate]...
 		*)	fail "what machine is $machine?" ;;
 		esac
 		ns_machine "$name" "$address" "$rate"
-		[ -z "${UNTOLD:-}" ] || rate=
-		server "$name" "$address" "$rate"
-		case $machine in gpu*) agent "$name" "$address" "$rate" ;; esac
+		server "$name" "$address"
+		case $machine in gpu*) agent "$name" "$address" ;; esac
 	done
 	NODES=$(( 2 * gpus + cpus ))
 	wait_until 30 'all nodes are up' all_up $NODES

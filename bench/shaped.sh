@@ -3,9 +3,8 @@
 # A round's time on cards of a given speed, next to t_opt: N training machines with a
 # server each and K CPU machines as network namespaces, shaped in both directions.
 #
-#	bench/shaped.sh [-u] [-r GBIT] [-s SIZE] [-i ITERATIONS] N,K...
+#	bench/shaped.sh [-r GBIT] [-s SIZE] [-i ITERATIONS] N,K...
 #
-# -u: the daemons are not told the rate, and take the cards for the 10 Gbit/s that these say.
 # Needs root.  One line per cluster: p50 and p99 of the slowest rank, t_opt at the
 # payload rate (1448 of the 1514 bytes that the shaper counts per frame), their ratio, and
 # whether that is the 1.10 that is promised.  A missed one is no failure: read the output.
@@ -15,9 +14,8 @@
 PAYLOAD=0.9564
 TARGET=1.10
 rate=1 size=64M iterations=10
-while getopts ur:s:i: option; do
+while getopts r:s:i: option; do
 	case $option in
-	u) UNTOLD=yes ;;
 	r) rate=$OPTARG ;;
 	s) size=$OPTARG ;;
 	i) iterations=$OPTARG ;;

@@ -6,7 +6,7 @@
 set -eu
 
 packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
-libprotobuf-c-dev libuv1-dev libhwloc-dev check libglpk-dev
+libprotobuf-c-dev libuv1-dev libhwloc-dev libmnl-dev check libglpk-dev
 rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps"
 for more in "$@"; do
 	case $more in

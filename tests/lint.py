@@ -77,6 +77,7 @@ HOMES = [
     (r"<uv\.h>", "libuv", ("common/rt/*", "tests/unit/test_loop.c")),  # sets its clock
     (r"<(cuda\w*|nccl)\.h>", "CUDA and NCCL", ("client/gpu/cuda.c", "tests/gpu/*",
                                                    "bench/gpu/*")),
+    (r"<libmnl/", "libmnl", ("common/rt/shaper.c",)),
     (r"<(infiniband|rdma)/", "verbs", ("common/net/xport_rdma*", "bench/rdma_ladder.c")),
     (r"<(\w*mmintrin|x86intrin|immintrin)\.h>", "intrinsics",
      ("common/*_avx2.c", "common/*_avx512.c", "common/*_sse42.c")),

@@ -28,6 +28,7 @@
 
 #include "common/base/parse.h"
 #include "common/rt/host.h"
+#include "common/rt/shaper.h"
 
 /* ---- identity ---- */
 
@@ -184,7 +185,7 @@ static int ask_card(const char *name, void *request)
  * ETHTOOL_GLINKSETTINGS is asked twice: the first answer says (negated) how many
  * words of link modes the kernel wants room for.
  */
-uint64_t host_interface_bits_per_s(const char *name)
+static uint64_t link_bits_per_s(const char *name)
 {
 	union {
 		struct ethtool_link_settings s;
@@ -198,6 +199,13 @@ uint64_t host_interface_bits_per_s(const char *name)
 	if (ask_card(name, &q) < 0 || q.s.speed == (uint32_t)SPEED_UNKNOWN)
 		return 0;
 	return q.s.speed * UINT64_C(1000000);
+}
+
+uint64_t host_interface_bits_per_s(const char *name)
+{
+	uint64_t link = link_bits_per_s(name), shaped = shaper_bits_per_s(if_nametoindex(name));
+
+	return link && shaped ? MIN(link, shaped) : MAX(link, shaped);
 }
 
 uint64_t host_card_bits_per_s(const char *addr)

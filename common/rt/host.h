@@ -15,7 +15,8 @@ void host_machine_id(char id[33]);
 void host_name(char *buf, size_t len);		/* short host name */
 int host_random(void *buf, size_t len);		/* getrandom; 0 or EIO */
 
-/* Speed of the interface that owns the numeric address, bits/s; 0: unknown. */
+/* Speed of the interface that owns the numeric address, or what it is shaped to if that is less,
+ * bits/s; 0: unknown. */
 uint64_t host_card_bits_per_s(const char *addr);
 /* The same of an interface by its name. */
 uint64_t host_interface_bits_per_s(const char *name);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/rt/host.h"
+#include "common/rt/shaper.h"
 #include "common/rt/notify.h"
 #include "tests/unit/notify_ear.h"
 
@@ -67,6 +68,8 @@ START_TEST(loopback_is_ours_and_has_no_speed)
 	ck_assert(!host_has_address("not an address"));
 	ck_assert_uint_eq(host_card_bits_per_s("127.0.0.1"), 0);
 	ck_assert_uint_eq(host_card_bits_per_s("192.0.2.1"), 0);
+	ck_assert_uint_eq(shaper_bits_per_s(0), 0);
+	ck_assert_uint_eq(shaper_bits_per_s(INT32_MAX), 0);
 	host_bus_id("127.0.0.1", bus);
 	ck_assert_str_eq(bus, "");
 }
