@@ -252,9 +252,12 @@ int sv_check_room(const struct server *s, uint64_t bytes, const char *what, stru
 /* server_mem.c: windows and results */
 bool sv_windows_map(struct server *s, struct sv_job *j);	/* false: out of memory */
 void sv_windows_unmap(struct server *s, struct sv_job *j);
-/* `bytes` (whole pages) of results; batch_bytes: what the batch still needs, with these. */
+/* Whether so much more fits, in what is free in the job's slabs and beside them. */
+int sv_slots_check(const struct server *s, const struct sv_job *j, uint64_t bytes, struct err *e);
+/* `bytes` (whole pages) of results; batch_bytes: what the batch still needs, with these.
+ * beyond: also of more memory than --memory. */
 int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t batch_bytes,
-		 struct sv_place *out, struct err *e);
+		 bool beyond, struct sv_place *out, struct err *e);
 void sv_slots_put(struct server *s, struct sv_place *p);	/* harmless on none */
 void sv_slots_free(struct server *s, struct sv_job *j);	/* the engines have let go of the job */
 

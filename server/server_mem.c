@@ -129,9 +129,22 @@ static uint64_t slab_bytes(const struct server *s, const struct sv_job *j, uint6
 	return MAX(wanted, MIN(all, slab_ahead_max(all, room)));
 }
 
-int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t batch_bytes,
-		 struct sv_place *out, struct err *e)
+int sv_slots_check(const struct server *s, const struct sv_job *j, uint64_t bytes, struct err *e)
 {
+	uint64_t left = 0;
+
+	list_for_each(&j->slots, l) {
+		const struct pagemap *p = &list_entry(l, const struct sv_slots, link)->pages;
+
+		left += (uint64_t)(p->pages - p->used) * PAGE_BYTES;
+	}
+	return sv_check_room(s, bytes - MIN(bytes, left), "the job's share", e);
+}
+
+int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t batch_bytes,
+		 bool beyond, struct sv_place *out, struct err *e)
+{
+	uint64_t room = s->memory_bytes - MIN(s->memory_used, s->memory_bytes), slab;
 	uint32_t n = (uint32_t)(bytes / PAGE_BYTES), page;
 	struct sv_slots *m;
 
@@ -143,7 +156,10 @@ int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t ba
 			return 0;
 		}
 	}
-	m = slab_make(s, j, slab_bytes(s, j, batch_bytes));
+	if (!beyond && bytes > room)	/* what is free is in pieces that are too small */
+		return sv_check_room(s, bytes, "the job's share", e);
+	slab = slab_bytes(s, j, batch_bytes);
+	m = slab_make(s, j, beyond ? slab : MIN(slab, room / PAGE_BYTES * PAGE_BYTES));
 	if (!m)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	*out = (struct sv_place){ m, pagemap_get(&m->pages, n), n };

@@ -103,7 +103,7 @@ static int part_alloc(struct server *s, struct sv_part *p, struct err *e)
 /* Where the results of the parts lie (NULL: no part): one slab for what finds no room in
  * those there are. */
 static int place_parts(struct server *s, struct sv_job *j, struct sv_part **part, uint32_t n,
-		       struct err *e)
+		       bool beyond, struct err *e)
 {
 	uint64_t left = 0;
 	int rc = 0;
@@ -116,7 +116,8 @@ static int place_parts(struct server *s, struct sv_job *j, struct sv_part **part
 			struct sv_tensor_piece *x = &part[i]->piece[k];
 
 			if (x->slot_bytes)
-				rc = sv_slots_get(s, j, x->slot_bytes, left, &x->place, e);
+				rc = sv_slots_get(s, j, x->slot_bytes, left, beyond, &x->place,
+						  e);
 			left -= x->slot_bytes;
 		}
 	return rc;
@@ -398,11 +399,11 @@ static int fill_batch(struct server *s, struct sv_batch *b, struct sv_tensor **t
 		rc = part_alloc(s, p, e);
 		for (uint32_t k = 0; k < s->nengines; k++)
 			bytes += p->piece[k].slot_bytes;
-		rc = rc ? rc : sv_check_room(s, bytes, "the job's share", e);
+		rc = rc ? rc : sv_slots_check(s, b->job, bytes, e);
 		if (rc)
 			return rc;
 	}
-	return place_parts(s, b->job, b->part, b->n, e);
+	return place_parts(s, b->job, b->part, b->n, false, e);
 }
 
 int sv_tensors(struct server *s, const struct msg_tensors *m, struct err *e)
@@ -676,7 +677,7 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 		move_all(j, m, v.all, v.n);
 	for (uint32_t i = 0; !rc && i < v.n; i++)
 		rc = part_moves(s, v.t[i], v.since[i], &v.part[i], (uint32_t)m->epoch, e);
-	rc = rc ? rc : place_parts(s, j, v.part, v.n, e);
+	rc = rc ? rc : place_parts(s, j, v.part, v.n, true, e);
 	j->grown = m->grown;
 	if (!rc && anew && sv_job_shrink(j, m->gone, m->ngone))
 		rc = err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);

@@ -39,13 +39,19 @@ static void teardown(void)
 	ck_assert_uint_eq(s.memory_used, 0);
 }
 
+static int get(uint64_t bytes, uint64_t batch_bytes, bool beyond, struct sv_place *p)
+{
+	struct err e;
+
+	return sv_slots_get(&s, &sv_job, bytes, batch_bytes, beyond, p, &e);
+}
+
 START_TEST(a_late_small_tensor_leaves_most_of_a_servers_room)
 {
 	struct sv_place p;
-	struct err e;
 
-	ck_assert_int_eq(sv_slots_get(&s, &sv_job, 24 * MIB, 24 * MIB, &p, &e), 0);
-	ck_assert_int_eq(sv_slots_get(&s, &sv_job, PAGE_BYTES, PAGE_BYTES, &p, &e), 0);
+	ck_assert_int_eq(get(24 * MIB, 24 * MIB, false, &p), 0);
+	ck_assert_int_eq(get(PAGE_BYTES, PAGE_BYTES, false, &p), 0);
 	ck_assert_uint_eq(s.memory_used, (24 + 10) * MIB);	/* a quarter of 40 */
 }
 END_TEST
@@ -53,14 +59,35 @@ END_TEST
 START_TEST(small_tensors_share_slabs)
 {
 	struct sv_place p;
-	struct err e;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < 2048; i++)
-		ck_assert_int_eq(sv_slots_get(&s, &sv_job, PAGE_BYTES, PAGE_BYTES, &p, &e), 0);
+		ck_assert_int_eq(get(PAGE_BYTES, PAGE_BYTES, false, &p), 0);
 	list_for_each(&sv_job.slots, l)
 		n += l != NULL;
 	ck_assert_uint_le(n, 12);
+}
+END_TEST
+
+/* What was undeclared is had again where the server is full: in pieces, as large as they are. */
+START_TEST(what_is_free_in_a_full_servers_slabs_counts)
+{
+	struct sv_place p[4], more;
+	struct err e;
+
+	for (uint32_t i = 0; i < 4; i++)
+		ck_assert_int_eq(get(16 * MIB, (4 - i) * 16 * MIB, false, &p[i]), 0);
+	ck_assert_int_eq(sv_slots_check(&s, &sv_job, PAGE_BYTES, &e), TALLY_EQUOTA);
+	sv_slots_put(&s, &p[0]);
+	sv_slots_put(&s, &p[2]);
+	ck_assert_int_eq(sv_slots_check(&s, &sv_job, 32 * MIB, &e), 0);
+	ck_assert_int_eq(sv_slots_check(&s, &sv_job, 32 * MIB + PAGE_BYTES, &e), TALLY_EQUOTA);
+	ck_assert_int_eq(get(24 * MIB, 24 * MIB, false, &more), TALLY_EQUOTA);
+	ck_assert_int_eq(get(16 * MIB, 32 * MIB, false, &more), 0);
+	ck_assert_int_eq(get(8 * MIB, 16 * MIB, false, &more), 0);
+	ck_assert_uint_eq(s.memory_used, s.memory_bytes);
+	ck_assert_int_eq(get(24 * MIB, 24 * MIB, true, &more), 0);
+	ck_assert_uint_gt(s.memory_used, s.memory_bytes);
 }
 END_TEST
 
@@ -92,6 +119,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_late_small_tensor_leaves_most_of_a_servers_room);
 	tcase_add_test(t, small_tensors_share_slabs);
+	tcase_add_test(t, what_is_free_in_a_full_servers_slabs_counts);
 	tcase_add_test(t, a_late_small_tensor_takes_a_part_of_what_an_agents_job_has);
 	suite_add_tcase(suite, t);
 	srunner_run_all(r, CK_ENV);
