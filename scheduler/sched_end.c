@@ -105,7 +105,7 @@ static void over(struct sched *s, struct sched_job *j)
 static bool all_have_ended(const struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nmachines; i++)
-		if (!j->machines[i].ended)
+		if (!j->machines[i].ended && !j->machines[i].out)
 			return false;
 	return true;
 }

@@ -81,12 +81,12 @@ static void job_unready(struct ag_job *j)
 		list_del(&j->busy);
 }
 
-/* Of jobs on this machine alone, likewise. */
-static uint64_t least_served(const struct ag_core *c)
+/* Of jobs on this machine alone, likewise: behind who was served least, whatever its priority. */
+static uint64_t behind_least(const struct ag_core *c)
 {
 	const struct pheap_node *min = pheap_min(&c->alone);
 
-	return min ? container_of(min, struct ag_route, turn)->job->served : 0;
+	return min ? container_of(min, struct ag_route, turn)->job->served + 1 : 0;
 }
 
 void ag_served_alone(struct ag_core *c, struct ag_route *r, uint64_t bytes)
@@ -126,7 +126,7 @@ void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
 	if (first && leads)
 		pheap_del(ag_turn_of(c, r), &r->turn);
 	if (!first && !r->peer)
-		r->job->served = least_served(c);
+		r->job->served = behind_least(c);
 	s->state = SEG_READY;
 	pheap_add(&r->ready, &s->heap);
 	list_add(&r->waiting, &s->link);

@@ -440,9 +440,8 @@ static bool take_back(struct ad_engine *en, const struct ad_shown *s)
 		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l) {
 			struct ad_lane *k = list_entry(l, struct ad_lane, link);
 
-			if (k->up && xport_by_reference(k->ep))
-				all &= xport_send_slab(k->ep, s->job, s->id, -1, 0) != TALLY_EAGAIN;
-			all &= k->up || k->addr.kind != XPORT_SHM;
+			if (k->addr.kind == XPORT_SHM)
+				all &= k->up && !xport_send_slab(k->ep, s->job, s->id, -1, 0);
 		}
 	}
 	return all;

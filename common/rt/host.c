@@ -185,7 +185,7 @@ static int ask_card(const char *name, void *request)
  * ETHTOOL_GLINKSETTINGS is asked twice: the first answer says (negated) how many
  * words of link modes the kernel wants room for.
  */
-static uint64_t link_bits_per_s(const char *name)
+uint64_t host_interface_bits_per_s(const char *name)
 {
 	union {
 		struct ethtool_link_settings s;
@@ -201,18 +201,16 @@ static uint64_t link_bits_per_s(const char *name)
 	return q.s.speed * UINT64_C(1000000);
 }
 
-uint64_t host_interface_bits_per_s(const char *name)
-{
-	uint64_t link = link_bits_per_s(name), shaped = shaper_bits_per_s(if_nametoindex(name));
-
-	return link && shaped ? MIN(link, shaped) : MAX(link, shaped);
-}
-
 uint64_t host_card_bits_per_s(const char *addr)
 {
+	uint64_t link, shaped;
 	char name[IFNAMSIZ];
 
-	return host_interface_of(addr, name) ? host_interface_bits_per_s(name) : 0;
+	if (!host_interface_of(addr, name))
+		return 0;
+	link = host_interface_bits_per_s(name);
+	shaped = shaper_bits_per_s(if_nametoindex(name));
+	return link && shaped ? MIN(link, shaped) : MAX(link, shaped);
 }
 
 void host_bus_id(const char *addr, char *bus_id)

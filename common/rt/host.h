@@ -18,7 +18,7 @@ int host_random(void *buf, size_t len);		/* getrandom; 0 or EIO */
 /* Speed of the interface that owns the numeric address, or what it is shaped to if that is less,
  * bits/s; 0: unknown. */
 uint64_t host_card_bits_per_s(const char *addr);
-/* The same of an interface by its name. */
+/* What the link of an interface carries, by its name, however it is shaped. */
 uint64_t host_interface_bits_per_s(const char *name);
 /* The interface that owns the numeric address; false: none does.  HOST_INTERFACE_LEN bytes. */
 #define HOST_INTERFACE_LEN 16

@@ -19,8 +19,8 @@
 
 struct question {
 	unsigned int ifindex;
-	uint32_t class;			/* of an htb, whose ceiling is the answer; 0: the root */
-	uint64_t bytes_per_s;
+	uint32_t class;			/* of an htb, whose ceiling counts; 0: the root */
+	uint64_t bytes_per_s;		/* the least so far; 0: none */
 };
 
 static const struct nlattr *sub(const struct nlattr *nest, uint16_t type, size_t len)
@@ -63,19 +63,29 @@ static void take_htb(struct question *q, const struct nlattr *options, uint32_t 
 	q->class = p.defcls ? TC_H_MAKE(handle, p.defcls) : 0;
 }
 
-static void take_class(struct question *q, const struct nlattr *options)
+/* The one above it is next.  What is to go to a class that has others below it is unshaped. */
+static void take_class(struct question *q, const struct nlattr *options, uint32_t parent)
 {
 	const struct nlattr *a = sub(options, TCA_HTB_PARMS, sizeof(struct tc_htb_opt));
+	bool leaf = !q->bytes_per_s;
 	struct tc_htb_opt p;
+	uint64_t ceil;
 
+	q->class = 0;
 	if (!a)
 		return;
 	memcpy(&p, mnl_attr_get_payload(a), sizeof(p));
-	q->bytes_per_s = rate(options, p.ceil.rate, TCA_HTB_CEIL64);
+	if (leaf && p.level)
+		return;
+	ceil = rate(options, p.ceil.rate, TCA_HTB_CEIL64);
+	q->bytes_per_s = leaf ? ceil : MIN(q->bytes_per_s, ceil);
+	if (parent != TC_H_ROOT)
+		q->class = parent;
 }
 
 static int on_answer(const struct nlmsghdr *h, void *data)
 {
+	bool is_class = h->nlmsg_type == RTM_NEWTCLASS;
 	struct question *q = data;
 	const struct nlattr *a, *options = NULL;
 	const char *kind = "";
@@ -86,7 +96,7 @@ static int on_answer(const struct nlmsghdr *h, void *data)
 	memcpy(&tc, mnl_nlmsg_get_payload(h), sizeof(tc));
 	if ((unsigned int)tc.tcm_ifindex != q->ifindex)
 		return MNL_CB_OK;
-	if (q->class ? tc.tcm_handle != q->class : tc.tcm_parent != TC_H_ROOT)
+	if (is_class ? tc.tcm_handle != q->class : tc.tcm_parent != TC_H_ROOT)
 		return MNL_CB_OK;
 	mnl_attr_for_each(a, h, sizeof(tc)) {
 		if (mnl_attr_get_type(a) == TCA_KIND && !mnl_attr_validate(a, MNL_TYPE_NUL_STRING))
@@ -96,8 +106,8 @@ static int on_answer(const struct nlmsghdr *h, void *data)
 	}
 	if (!options)
 		return MNL_CB_OK;
-	if (q->class)
-		take_class(q, options);
+	if (is_class)
+		take_class(q, options, tc.tcm_parent);
 	else if (!strcmp(kind, "tbf"))
 		take_tbf(q, options);
 	else if (!strcmp(kind, "htb"))
@@ -137,7 +147,7 @@ uint64_t shaper_bits_per_s(unsigned int ifindex)
 		return 0;
 	if (!mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID)) {
 		ask(nl, RTM_GETQDISC, &q);
-		if (q.class)
+		for (uint32_t i = 0; q.class && i < TC_HTB_MAXDEPTH; i++)
 			ask(nl, RTM_GETTCLASS, &q);
 	}
 	mnl_socket_close(nl);

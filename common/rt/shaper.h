@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 /*
- * The rate of a tbf at the root of what the interface sends, or the ceiling of the default class
- * of an htb there, in bits/s; 0: there is neither, or the kernel does not say.  Needs no rights.
+ * The rate of a tbf at the root of what the interface itself sends, or the least ceiling of the
+ * default class of an htb there and of the classes above it, in bits/s; 0: there is neither, or
+ * the kernel does not say.  Needs no rights.
  */
 uint64_t shaper_bits_per_s(unsigned int ifindex);
 

@@ -32,6 +32,14 @@ if tc_m qdisc add dev eth0 root handle 1: htb default 2; then
 	says '2.0 Gbit/s'
 	tc_m class change dev eth0 parent 1: classid 1:2 htb rate 36gbit
 	says '10.0 Gbit/s'
+	tc_m class add dev eth0 parent 1:2 classid 1:3 htb rate 36gbit
+	says '10.0 Gbit/s'		# it is not for who sends, and so nothing is
+	tc_m qdisc del dev eth0 root
+	tc_m qdisc add dev eth0 root handle 1: htb default 30
+	tc_m class add dev eth0 parent 1: classid 1:1 htb rate 4gbit
+	tc_m class add dev eth0 parent 1:1 classid 1:20 htb rate 1gbit ceil 3gbit
+	tc_m class add dev eth0 parent 1:20 classid 1:30 htb rate 1gbit ceil 36gbit
+	says '3.0 Gbit/s'		# the least of those above it
 	tc_m qdisc del dev eth0 root
 	tc_m qdisc add dev eth0 root handle 1: htb
 	says '10.0 Gbit/s'		# nothing has to go through a class

@@ -303,6 +303,34 @@ START_TEST(jobs_of_one_machine_take_turns_too)
 }
 END_TEST
 
+/* Each time as if it had just come, and before the other by its priority. */
+START_TEST(a_job_that_always_has_one_segment_more_takes_turns_too)
+{
+	struct ag_seg *seg;
+	uint32_t next = 1;
+
+	ag_init(&core);
+	for (uint32_t i = 0; i < 3; i++)
+		flow_start(&flow[i], 4 + i, NULL, SEG);
+	flow_post(&flow[0], 100, 1);
+	flow_post(&flow[1], 0, 2);
+	seg = flow[0].tensor->seg;
+	for (uint32_t k = next; k < FLOW_SEGS; k++)
+		ag_seg_unready(&core, &seg[k]);
+	for (uint32_t i = 0; i < 100; i++) {
+		ck_assert(ag_work(&core, 1));
+		if (summed(&flow[0]) == next)
+			ag_seg_ready(&core, &seg[next++]);
+	}
+	ck_assert_uint_eq(summed(&flow[0]), 50);
+	while (next < FLOW_SEGS)
+		ag_seg_ready(&core, &seg[next++]);
+	while (ag_work(&core, 1))
+		ag_check(&core);
+	flows_end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("agent_turn");
@@ -315,6 +343,7 @@ int main(void)
 	tcase_add_test(t, jobs_take_turns_whatever_their_priorities_and_age);
 	tcase_add_test(t, a_job_that_could_not_push_has_no_claim_to_it_later);
 	tcase_add_test(t, jobs_of_one_machine_take_turns_too);
+	tcase_add_test(t, a_job_that_always_has_one_segment_more_takes_turns_too);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
