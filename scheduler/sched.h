@@ -168,8 +168,6 @@ struct sched_rank {
 	mono_t seen;			/* its agent said that it lives, and will come; 0: never */
 };
 
-struct sched_stuck;			/* sched_stuck.c */
-
 /* Tensors that an agent still has, and the others have been told to forget. */
 struct sched_gone {
 	uint32_t n, room;
@@ -213,7 +211,7 @@ struct sched_part {
 	uint32_t cuts;			/* so often, of late; */
 	mono_t cut_until;		/* not offered the job again before */
 	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
-	mono_t from;				/* of then */
+	mono_t from;				/* of then; or the last one before it joined */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -577,6 +575,8 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 /* sched_plan.c */
 /* Of those who are there now. */
 int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
+/* Who is fresh and has no room for its share, which others can keep; NULL: nobody. */
+struct sched_part *plan_without_room(struct sched *s, struct sched_job *j, struct err *why);
 bool plan_any_stays(const struct sched_job *j);		/* a server that is not to drain */
 /* It is in the job, and not to drain; while none stays, those that are to drain serve on. */
 bool plan_can_serve(const struct sched_job *j, const struct sched_part *p);

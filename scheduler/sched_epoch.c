@@ -13,7 +13,8 @@
  *				is out of the job; so too one that was told to end; while
  *				there is no other it serves on
  *   a server registers		it is told the job as it is (JOB_UP and the log, placed);
- *				when it is ready, a rebalance gives it a share
+ *				when it is ready, a rebalance gives it a share, if it has
+ *				the memory; else it is out again, and is told it later
  *   a rank is lost		a repair too, where the job goes on without it
  *				(sched_shrink.c)
  *   a rank comes back		the same, between two rounds (sched_grow.c)
@@ -138,11 +139,14 @@ static void begin(struct sched *s, struct sched_job *j, struct sched_entry *e, e
 
 bool epoch_begin(struct sched *s, struct sched_job *j)
 {
-	enum want w = want(j);
+	struct sched_part *small;
 	struct sched_entry *e;
 	uint64_t epoch;
 	struct err why;
+	enum want w;
 
+	while ((w = want(j)) == WANT_REBALANCE && (small = plan_without_room(s, j, &why)))
+		cut_lacks(s, j, small, why.text);
 	if (w == WANT_NOTHING)
 		return false;
 	if (j->nservers && !any_can_serve(j)) {
@@ -454,7 +458,7 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 	cut_remember(j, n, &past);
 	*p = (struct sched_part){
 		.node = n, .number = n->number, .engines = n->engines,
-		.joining = true, .joining_epoch = j->epoch,
+		.joining = true, .joining_epoch = j->epoch, .from = n->beat,
 		.told_up = true, .ready = true,
 		.seq = j->seq, .settled = j->settled,
 		.cuts = past.cuts, .cut_until = past.cut_until,

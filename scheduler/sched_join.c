@@ -380,11 +380,12 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 		s->counters.strays++;
 		return;
 	}
-	if (shrink_rank(s, j, m->rank, "its process has ended while it was joining"))
+	if (shrink_rank(s, j, m->rank, "its process has ended while it was coming back"))
 		return;
 	if (j->state != SJ_GATHERING) {
 		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (process %u "
-			"has ended while it was joining)", m->rank, n->name, m->pid);
+			"has ended while it was %s)", m->rank, n->name, m->pid,
+			j->state == SJ_UP ? "coming back" : "joining");
 		if (end_begin(s, j, &e))
 			end_leave(s, j, n, m->rank);
 		else

@@ -10,6 +10,7 @@
  * machine without an agent, is a CPU machine.  Servers of one machine divide its
  * share by how fast they add.
  */
+#include "common/base/parse.h"
 #include "scheduler/sched.h"
 
 #include <stdio.h>
@@ -185,34 +186,100 @@ static double server_share(const struct sched_job *j, const struct layout *l, co
 	return share[at] / mates;
 }
 
-int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
+/* What the planner gives each server, in parts of all; NULL: it cannot. */
+static const double *shares_of(struct sched *s, const struct sched_job *j, double *seconds,
+			       struct err *e)
 {
 	uint32_t max = j->nmachines + j->nservers;
 	double *share = out_scratch(s, max * sizeof(*share));
 	double *each = out_scratch(s, max * sizeof(*each));
-	uint32_t *weight = out_scratch(s, max * sizeof(*weight));
 	struct layout l = { 0 };
 	struct plan plan;
-	int err;
 
-	if (!share || !each || !weight || lay_out(s, j, &l))
+	if (!share || !each || lay_out(s, j, &l)) {
+		err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
+		return NULL;
+	}
+	if (plan_solve(l.m, l.n, SCHED_NOMINAL_BYTES, share, &plan, e)) {
+		err_wrap(e, "job '%.128s'", j->name);
+		return NULL;
+	}
+	*seconds = plan.round_time_s / SCHED_NOMINAL_BYTES;
+	/* One machine that is left of several still sums by way of servers. */
+	for (uint32_t i = 0; i < j->nservers; i++)
+		each[i] = l.agents > 1 ? server_share(j, &l, share, i) : l.of[i] != UINT32_MAX;
+	return each;
+}
+
+int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
+{
+	double *each = out_scratch(s, MAX(j->nservers, 1) * sizeof(*each));
+	uint32_t *weight = out_scratch(s, MAX(j->nservers, 1) * sizeof(*weight));
+	const double *planned = shares_of(s, j, &j->seconds_per_byte, e);
+
+	if (!planned)
+		return e->code;
+	if (!each || !weight)
 		return err_set(e, TALLY_ENOMEM, "the scheduler is out of memory");
-	err = plan_solve(l.m, l.n, SCHED_NOMINAL_BYTES, share, &plan, e);
-	if (err)
-		return err_wrap(e, "job '%.128s'", j->name);
-	j->seconds_per_byte = plan.round_time_s / SCHED_NOMINAL_BYTES;
 	for (uint32_t i = 0; i < j->nservers; i++) {
-		struct pace_server *p = &j->servers[i].pace;
-
-		/* One machine that is left of several still sums by way of servers. */
-		p->planned = l.agents > 1 ? server_share(j, &l, share, i) :
-			     l.of[i] != UINT32_MAX;
-		each[i] = p->planned * pace_of(p->pace);
+		j->servers[i].pace.planned = planned[i];
+		each[i] = planned[i] * pace_of(j->servers[i].pace.pace);
 	}
 	plan_weights(each, j->nservers, weight);
 	for (uint32_t i = 0; i < j->nservers; i++)
 		j->servers[i].weight = weight[i];
 	return 0;
+}
+
+/* It has chunks, and may keep them. */
+static bool keeps(const struct sched_job *j, const struct sched_part *p)
+{
+	return part_answers(p) && !p->node->draining && epoch_has_chunks(j, p);
+}
+
+/* In bytes, as it said them last; who has just joined has not counted its windows yet. */
+static uint64_t room_of(const struct sched_job *j, const struct sched_part *p)
+{
+	const struct sched_node *n = p->node;
+	uint64_t used = n->last.memory_used_bytes;
+
+	if (!n->memory_bytes)
+		return UINT64_MAX;		/* it has not said how much it has */
+	if (n->beat == p->from)
+		used += (uint64_t)j->nmachines * j->window_bytes;
+	return n->memory_bytes - MIN(used, n->memory_bytes);
+}
+
+struct sched_part *plan_without_room(struct sched *s, struct sched_job *j, struct err *why)
+{
+	bool any_keeps = false, any_fresh = false;
+	const double *share;
+	double sum = 0, seconds;
+
+	for (uint32_t i = 0; i < j->nservers; i++) {
+		any_keeps |= keeps(j, &j->servers[i]);
+		any_fresh |= j->servers[i].fresh;
+	}
+	share = any_keeps && any_fresh ? shares_of(s, j, &seconds, why) : NULL;
+	for (uint32_t i = 0; share && i < j->nservers; i++)
+		sum += share[i] * pace_of(j->servers[i].pace.pace);
+	for (uint32_t i = 0; share && i < j->nservers; i++) {
+		struct sched_part *p = &j->servers[i];
+		char need[32], have[32];
+		uint64_t bytes, room;
+
+		if (!p->fresh || !plan_can_serve(j, p) || epoch_has_chunks(j, p) ||
+		    p->node->state != SN_UP)
+			continue;
+		bytes = (uint64_t)(share[i] * pace_of(p->pace.pace) / sum * (double)j->bytes);
+		room = room_of(j, p);
+		if (bytes <= room)
+			continue;
+		err_set(why, TALLY_EQUOTA, "its share needs %s, free are %s (--memory)",
+			fmt_bytes(need, sizeof(need), bytes), fmt_bytes(have, sizeof(have), room));
+		return p;
+	}
+	return NULL;
 }
 
 /* All agents' windows take at most a quarter of the smallest server. */

@@ -157,7 +157,7 @@ static void cannot(struct server *s, enum msg_type type, uint32_t job, uint64_t 
 	else if (j)
 		answer_entry(s, j, type, seq, e);
 	else
-		refuse(s, type, job, seq, e);
+		answer(s, type, job, seq, e);	/* one that was refused, with all of its log */
 }
 
 static void take_epoch(struct server *s, const struct msg *m)

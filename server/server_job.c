@@ -163,7 +163,7 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 	list_init(&j->tensors);
 	list_init(&j->batches);
 	list_init(&j->slots);
-	rc = sv_check_room(s, j->windows_bytes, "the job's windows", e);
+	rc = sv_check_room(s, j->windows_bytes, "a window for each machine", e);
 	if (rc) {
 		free(j);
 		return rc;

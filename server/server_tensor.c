@@ -10,7 +10,8 @@
  *
  * An epoch moves chunks.  What comes gets a part of its own, and READY says so; what
  * goes stays until the scheduler says that all agents have gone over.  An epoch is
- * not refused for the limit: what a lost server summed has to be summed by somebody.
+ * not refused for the limit: what a lost server summed has to be summed by somebody; and
+ * who has no room for a share that others can keep gets none (sched_epoch.c).
  *
  * A restarted scheduler rebuilds the log from the agents, who may not have had
  * the last entry that we have: its number comes again, and what we hold from there
@@ -685,7 +686,8 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 		rc = moves_send(s, j, &v, m->epoch, anew, e);
 	moves_free(&v);
 	if (!rc && s->memory_used > s->memory_bytes)
-		log_warn("job %u needs more than --memory, since there are fewer servers", j->id);
+		log_warn("job %u needs more than --memory, as servers are lost, drained or slow",
+			 j->id);
 	return rc;
 }
 

@@ -273,6 +273,37 @@ START_TEST(server_that_refuses_a_job_is_asked_again_later_and_later)
 }
 END_TEST
 
+/* _i: it has room; it has too little; there is nobody else, since the other one is to drain. */
+START_TEST(server_that_joins_without_room_for_its_share_is_out_again)
+{
+	struct msg drain = { .type = MSG_DRAIN, .drain = { .req = 1, .name = "cpu-0" } };
+	struct cut c = { .p = pair_declared() };
+	const uint64_t windows = 2ull * last(c.p.server, MSG_JOB_UP)->window;
+
+	c.one = c.p.server;
+	hello_memory = windows + (_i ? 1000 : 3000);
+	c.two = hello(NODE_SERVER, "cpu-1");
+	hello_memory = 1 << 30;
+	heartbeat(c.two, 1);
+	if (_i == 2)
+		send(c.one, &drain);
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+	if (_i == 1) {
+		ck_assert_str_eq(last(c.two, MSG_JOB_DOWN)->text,
+				 "its share needs 2 KiB, free are 1000 B (--memory)");
+		let_go(c.two, c.p.job);
+		ck_assert_uint_eq(count(c.one, MSG_EPOCH, REQ_ANY), 0);
+		ck_assert_uint_ge(pause_s(&c), 5);
+		ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, 0);
+		ck_assert_uint_eq(given_up(c.two), 2);
+	} else {
+		follow(&c, true, true);
+		ck_assert_uint_eq(given_up(c.two), 0);
+	}
+	ck_assert_uint_eq(count(c.p.a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 /* What a0 had to do there before it could say so has not been done yet. */
 START_TEST(server_that_has_just_come_takes_nobodys_place)
 {
@@ -659,6 +690,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_all_others_lack_is_not_given_up);
 	tcase_add_test(t, what_does_not_last_or_is_no_missing_link_costs_no_server);
 	tcase_add_test(t, server_that_was_given_up_is_asked_again_later_and_later);
+	tcase_add_loop_test(t, server_that_joins_without_room_for_its_share_is_out_again, 0, 3);
 	tcase_add_test(t, server_that_has_just_come_takes_nobodys_place);
 	tcase_add_test(t, server_that_an_agent_lacks_as_well_takes_nobodys_place);
 	tcase_add_test(t, server_that_let_go_as_the_last_one_is_another_one_then);
