@@ -8,6 +8,7 @@
 	trouble_back.py LIE		one of JOB_LIES: taken, for all that it can be known
 					then; its job ends of it, or goes on
 	trouble_back.py thief JOB RANK	another user's process; in nobody's job
+	trouble_back.py endless		100 processes hand results back, and do not say whose
 
 It attaches, trains three rounds, says "ready", and waits for the file TROUBLE_AGAIN: its
 agent is another one.  Messages are docs/PROTOCOL.md section 3's.  A line for each answer;
@@ -26,8 +27,8 @@ import numpy as np
 
 import tally
 from inputs import Inputs, machines
+from wire import ATTACH, ATTACHED, BARRIER, DECLARED, REPLY, SLAB, fields, message, reply
 
-REPLY, ATTACH, ATTACHED, SLAB, DECLARED, BARRIER = 1, 20, 21, 23, 25, 15
 INPUT, RESULT, RING, OLD = 1, 2, 3, 5
 COUNT, ROUNDS = 300000, 3     # several segments
 PAGE = 4096
@@ -37,31 +38,8 @@ NOT_IN_TIME = 12        # s: HANDSHAKE_MS, a tick, and a busy machine
 
 # ---- messages ----
 
-def varint(n):
-    out = b""
-    while n >= 0x80:
-        out += bytes([n & 0x7F | 0x80])
-        n >>= 7
-    return out + bytes([n])
-
-
-def fields(*values):
-    """(number, value): an integer, or bytes."""
-    out = b""
-    for number, v in values:
-        if isinstance(v, bytes):
-            out += varint(number << 3 | 2) + varint(len(v)) + v
-        elif v:
-            out += varint(number << 3) + varint(v)
-    return out
-
-
-def message(kind, body=b""):
-    return struct.pack("<IHH", len(body), kind, 1) + body
-
-
 def slab(kind, number, nbytes):
-    return message(SLAB, fields((2, number), (3, kind), (4, nbytes)))
+    return message(SLAB, (2, number), (3, kind), (4, nbytes))
 
 
 def row(tensor, at, even, odd, number, flies=0, was=0):
@@ -69,12 +47,12 @@ def row(tensor, at, even, odd, number, flies=0, was=0):
 
 
 def declared(*rows):
-    return message(DECLARED, fields(*((4, r) for r in rows)))
+    return message(DECLARED, *((4, r) for r in rows))
 
 
 def attach(job, rank, world, back, barriers=0, name=None):
-    return message(ATTACH, fields((1, 77), (2, 1), (3, (name or job).encode()), (4, world),
-                                  (5, rank), (6, 30000), (9, back), (10, barriers)))
+    return message(ATTACH, (1, 77), (2, 1), (3, (name or job).encode()), (4, world), (5, rank),
+                   (6, 30000), (9, back), (10, barriers))
 
 
 class Peer:
@@ -119,36 +97,11 @@ class Peer:
                 n, kind, _ = struct.unpack("<IHH", self.exactly(8))
                 body = self.exactly(n)
                 if kind in (REPLY, ATTACHED):
-                    return kind, *parse(body)
+                    return kind, *(reply(body) if kind == REPLY else (0, ""))
         except socket.timeout:
             return ""
         except (EOFError, OSError):
             return None
-
-
-def parse(body):
-    """Code (field 2, sint32) and text (3) of a REPLY."""
-    code, text, i = 0, b"", 0
-
-    def number():
-        nonlocal i
-        n = shift = 0
-        while True:
-            n |= (body[i] & 0x7F) << shift
-            shift += 7
-            i += 1
-            if body[i - 1] < 0x80:
-                return n
-    while i < len(body):
-        key = number()
-        if key & 7 == 0:
-            n = number()
-            code = -(n + 1 >> 1) if key >> 3 == 2 and n & 1 else code
-        else:
-            n = number()
-            text = body[i:i + n] if key >> 3 == 3 else text
-            i += n
-    return code, text.decode(errors="replace")
 
 
 # ---- what it has ----
@@ -316,7 +269,7 @@ def refusals(r, other):
                                                          wrong()(r, p))
     yield "a descriptor with each byte", no_fd_first
     yield "hundreds of descriptors", crowd
-    yield "a barrier first", lambda r, p: (r.hand(p), p.say(message(BARRIER, fields((5, 1)))))
+    yield "a barrier first", lambda r, p: (r.hand(p), p.say(message(BARRIER, (5, 1))))
 
 
 def silences(r):
@@ -548,11 +501,27 @@ def thief(job, rank):
     return heard is not None and heard[1] >= 0
 
 
+def endless():
+    """Until those that were heard have had their 5 s."""
+    slabs, peers = [own("tally-result 1", PAGE) for _ in range(10)], [Peer() for _ in range(100)]
+    for p in peers:
+        for i, fd in enumerate(slabs):
+            p.say(slab(OLD, i, PAGE), [fd])
+    time.sleep(1)
+    later = sum(p.hear(0.01) is None for p in peers)
+    print(f"{len(peers) - later} heard, {later} are to come later", flush=True)
+    end = time.monotonic() + NOT_IN_TIME
+    silent = [p for p in peers if p.hear(max(0.01, end - time.monotonic())) == ""]
+    print("WRONG:" if silent else "over:", len(silent), "are not cut", flush=True)
+
+
 keep = []
 
 
 def main():
     what = sys.argv[1]
+    if what == "endless":
+        sys.exit(endless())
     if what == "thief":
         sys.exit(thief(int(sys.argv[2]), int(sys.argv[3])))
     r = Rank()

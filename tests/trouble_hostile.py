@@ -16,6 +16,10 @@
 	strangers	many that do not attach: they ask without end, and read no answer
 	cli		the same of a scheduler, by one that says that it is a CLI
 	restless	attaches to job after job, and goes before its answer
+	eager		asks a scheduler and an agent without end, and reads what they answer
+	hog		attaches to 300 jobs that nobody else comes to, and says what it is told
+	mute		a server that says that it lives, and reads nothing of what it is told
+	newer		says to both that it speaks version 9, and what they answer
 
 The layout is docs/PROTOCOL.md section 5's.  Says "struck" when it is done, then
 waits to be told that its job is over and prints what it was told.
@@ -26,6 +30,7 @@ import mmap
 import os
 import random
 import re
+import select
 import socket
 import struct
 import sys
@@ -35,14 +40,15 @@ import numpy as np
 
 import tally
 from inputs import Inputs
+from wire import (ATTACH, DETACH, HEARTBEAT, HELLO, QUERY, REPLY, SLAB, SLAB_MAPPED, SLAB_WANT,
+                  WELCOME, fields, message, parse, reply)
 
 TAIL, SUB_SLEEPS, DONE_TAIL, DONE_HEAD = 0, 128, 192, 256
 SUB_WORDS, SUB_BYTES, ENTRIES = 8192, 64, 4096
 PAGE_HUGE = 2 << 20
 F_GET_SEALS, SEALS = 1034, 0x7    # SEAL, SHRINK, GROW
 PUNCH_KEEP = 3      # fallocate(): FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-REPLY, ATTACH, SLAB_WANT, SLAB, SLAB_MAPPED, DETACH, INPUT = 1, 20, 22, 23, 24, 26, 1
-HELLO, QUERY, CLI = 2, 16, 3
+INPUT, AGENT, SERVER, CLI = 1, 1, 2, 3
 STRANGERS, FLOOD_BYTES = 16, 1 << 20    # each
 COUNT = 1000 if sys.argv[1] in ("unheard", "flood") else 100000  # 1000: it fills the ring
 RESULT_BYTES = (4 * COUNT + 4095) // 4096 * 4096
@@ -169,54 +175,15 @@ def attack_flood(ring):
             ring.ring()
 
 
-def varint(n):
-    out = bytearray()
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
-def fields(body):
-    """Those of a message that are numbers."""
-    out, at = {}, 0
-
-    def number():
-        nonlocal at
-        n = shift = 0
-        while True:
-            byte = body[at]
-            at += 1
-            n |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return n
-
-    while at < len(body):
-        tag = number()
-        if tag & 7 == 2:
-            length = number()
-            at += length
-        else:
-            out[tag >> 3] = number()
-    return out
-
-
-def message(kind, numbers, more=b""):
-    body = b"".join(varint(k << 3) + varint(v) for k, v in numbers.items()) + more
-    return struct.pack("<IHH", len(body), kind, 1) + body
-
-
-def ask(agent, kind, numbers, want):
+def ask(agent, kind, want, *values):
     """One of our own over the library's connection; it does not listen just now."""
-    agent.sendall(message(kind, numbers))
+    agent.sendall(message(kind, *values))
     head, fds, _, _ = socket.recv_fds(agent, 8, 4)
     length, got, _ = struct.unpack("<IHH", head)
     body = agent.recv(length, socket.MSG_WAITALL)
     if got != want:
         print("WRONG: answer", got, flush=True)
-    return fields(body), fds
+    return parse(body), fds
 
 
 def connection():
@@ -246,15 +213,15 @@ def steal():
 
 def attack_huge(ring):
     agent, size = connection(), 8 << 20
-    slab, (fd,) = ask(agent, SLAB_WANT, {1: 1 << 40, 3: INPUT, 4: size}, SLAB)
+    slab, (fd,) = ask(agent, SLAB_WANT, SLAB, (1, 1 << 40), (3, INPUT), (4, size))
     ours = mmap.mmap(fd, size)
     if os.fstatvfs(fd).f_bsize != PAGE_HUGE:
         print("WRONG: small pages", flush=True)
     ours[::PAGE_HUGE] = b"\1" * (size // PAGE_HUGE)     # none is ours before it is touched
     punch(fd, size)
     ring.stolen = ours, steal()
-    answer, _ = ask(agent, SLAB_MAPPED, {1: 1 << 40 | 1, 2: slab.get(2, 0), 3: INPUT, 4: size},
-                    REPLY)
+    answer, _ = ask(agent, SLAB_MAPPED, REPLY, (1, 1 << 40 | 1), (2, slab.get(2, 0)), (3, INPUT),
+                    (4, size))
     print("refused" if answer.get(2) else "WRONG: accepted", flush=True)
     ring.post(slab=slab.get(2, 0))
 
@@ -307,12 +274,10 @@ def flood(floods):
 
 
 def strangers():
-    old = message(ATTACH, {1: 77, 2: 9}, b"\x1a\x01x\x20\x01") + message(DETACH, {1: 78})
+    old = message(ATTACH, (1, 77), (2, 9), (3, b"x"), (4, 1)) + message(DETACH, (1, 78))
     floods = []
-    for one in [old, message(DETACH, {1: 78})] * (STRANGERS // 2):
-        s = socket.socket(socket.AF_UNIX)
-        s.connect(os.environ["TALLY_SOCKET"])
-        floods.append(Flood(s, one))
+    for one in [old, message(DETACH, (1, 78))] * (STRANGERS // 2):
+        floods.append(Flood(to_agent(), one))
     flood(floods)
     time.sleep(60)          # what the agent has for us it would keep: the story ends it
 
@@ -320,27 +285,111 @@ def strangers():
 def restless():
     for i in range(250):    # of 100 lines in some 10 s one is the last that is written
         name = f"restless{i}".encode()
-        s = socket.socket(socket.AF_UNIX)
-        s.connect(os.environ["TALLY_SOCKET"])
-        s.sendall(message(ATTACH, {1: 1, 2: 1, 4: 2, 5: 0},
-                          b"\x1a" + varint(len(name)) + name))
+        s = to_agent()
+        s.sendall(message(ATTACH, (1, 1), (2, 1), (3, name), (4, 2)))
         s.close()
     raise SystemExit("struck restless")
 
 
-def cli():
+def to_agent():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(os.environ["TALLY_SOCKET"])
+    return s
+
+
+def to_scheduler(rcvbuf=0):
     host, port = os.environ["TALLY_SCHEDULER"].rsplit(":", 1)
-    s = socket.create_connection((host, int(port)))
-    none = b"\x10" + bytes(16)
-    who = b"\x22\x01x\x2a\x01x\x32" + none + b"\x72" + none
-    s.sendall(message(HELLO, {1: 1, 2: 1, 3: CLI}, who))
-    one = message(QUERY, {1: 1, 2: 7}, b"\x1a\x7f" + 127 * b"x")
+    s = socket.socket()
+    if rcvbuf:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+    s.connect((host, int(port)))
+    return s
+
+
+def cli():
+    s = to_scheduler()
+    s.sendall(message(HELLO, (1, 1), (2, 1), (3, CLI), (4, b"x"), (5, b"x")))
+    one = message(QUERY, (1, 1), (2, 7), (3, 127 * b"x"))
     flood([Flood(s, one, 16 * FLOOD_BYTES)])        # TCP itself takes 10
     time.sleep(60)
 
 
+def eager():
+    """Says so when each has answered for 1 s.  An agent ends who has not said who it is in 5 s."""
+    end = time.monotonic() + 1
+    ways = {to_scheduler: message(QUERY, (1, 1), (2, 7)), to_agent: message(DETACH, (1, 78))}
+    open_ones, heard = {way(): way for way in ways}, dict.fromkeys(ways, 0)
+    while True:
+        can_read, can_write, _ = select.select(open_ones, open_ones, [], 10)
+        for s in {*can_read, *can_write}:
+            way = open_ones[s]
+            try:
+                if s in can_write:
+                    s.send(ways[way] * 100, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                got = len(s.recv(1 << 20)) if s in can_read else None
+            except BlockingIOError:
+                continue
+            except OSError:
+                got = 0
+            heard[way] += got or 0
+            if got == 0:
+                del open_ones[s]
+                s.close()
+                open_ones[way()] = way
+        if end and time.monotonic() > end and all(heard.values()):
+            print("eager, heard", *heard.values(), flush=True)
+            end = None
+
+
+keep = []
+
+
+def hear(s):
+    """Code and text of the answer."""
+    length, _, _ = struct.unpack("<IHH", s.recv(8, socket.MSG_WAITALL))
+    return reply(s.recv(length, socket.MSG_WAITALL))
+
+
+def hog():
+    held = [to_agent() for _ in range(300)]
+    for i, s in enumerate(held):
+        s.sendall(message(ATTACH, (1, 1), (2, 1), (3, b"hog%d" % i), (4, 2), (6, 60000)))
+    while told := select.select(held, [], [], 60)[0]:
+        for s in told:
+            print("told", *hear(s), flush=True)
+            held.remove(s)      # and stays open
+            keep.append(s)
+    time.sleep(60)
+
+
+def mute():
+    """Until the scheduler cuts it off."""
+    s = to_scheduler(rcvbuf=4096)
+    addr = fields((1, b"127.0.0.1"), (2, 1))
+    s.sendall(message(HELLO, (1, 1), (2, 1), (3, SERVER), (4, b"mute"), (5, b"mute"),
+                      (6, os.urandom(16)), (8, addr), (10, 1), (12, 1 << 40)))
+    length, kind, _ = struct.unpack("<IHH", s.recv(8, socket.MSG_WAITALL))
+    print("registered" if kind == WELCOME else "WRONG: no welcome", flush=True)
+    s.recv(length, socket.MSG_WAITALL)
+    try:
+        for seq in range(1, 600):
+            s.sendall(message(HEARTBEAT, (1, seq)))
+            time.sleep(0.1)
+    except OSError as e:
+        raise SystemExit(f"cut: {e.strerror}") from e
+
+
+def newer():
+    for s, what in ((to_scheduler(), message(HELLO, (1, 9), (2, 10), (3, AGENT), (4, b"new"),
+                                             (5, b"machine"), (10, 1))),
+                    (to_agent(), message(ATTACH, (1, 77), (2, 9), (3, b"new"), (4, 1)))):
+        s.sendall(what)
+        print("told", *hear(s), flush=True)
+    raise SystemExit("struck newer")
+
+
 ATTACKS = {
-    "deaf": lambda r: flood([Flood(connection(), message(SLAB_WANT, {1: 1 << 40, 3: INPUT}))]),
+    "deaf": lambda r: flood([Flood(connection(), message(SLAB_WANT, (1, 1 << 40), (3, INPUT)))]),
     "index": lambda r: (r.tail(ENTRIES + 1), r.ring()),
     "slab": lambda r: r.post(slab=7),
     "range": lambda r: r.post(offset=1 << 62),
@@ -368,7 +417,7 @@ def told(session):
 
 def main():
     what = sys.argv[1]
-    if what in ("strangers", "restless", "cli"):
+    if what in ("strangers", "restless", "cli", "eager", "hog", "mute", "newer"):
         globals()[what]()
     session = tally.Session(timeout=10)
     tensor = session.declare("w", (COUNT,))

@@ -13,6 +13,7 @@
 	alloc:MIB			arena memory
 	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
 	submit:NAME[:OP]		starts a round and does not wait
+	again:NAME			submits what it has in flight, and is refused, which is said
 	broadcast:NAME:ROOT		and waits for it
 	wait:SECONDS[:NAME]		for what was submitted (of that tensor)
 	test				looks once whether what was submitted is done
@@ -88,6 +89,15 @@ class Rank:
         self.inputs[name].fill(array, self.session.rank, self.rounds[name])
         ticket = self.tensors[name].push_pull(array, op=op)
         self.tickets.append((name, self.rounds[name], op, ticket))
+
+    def again(self, name):
+        try:
+            self.tensors[name].push_pull(self.arrays[name])
+        except tally.TallyError as e:
+            say("AGAIN", e.name, e.text)
+            return
+        say("WRONG: taken")
+        sys.exit(3)
 
     def broadcast(self, name, root):
         array = self.arrays[name] if self.session.rank == int(root) else None

@@ -71,6 +71,31 @@ for r in 0 1; do
 done
 say 'a rank that has come back, and not submitted again: it has what all had given'
 
+# Another rank beside it detaches, or its process ends, when the agent has come back.
+for job in left died; do
+	start_rank $job 0 3 a1 declare:w:1000 rounds:w:2 say:busy "until:$TMP/go.$job" barrier:20
+	start_rank $job 2 3 a0 declare:w:1000 rounds:w:2 submit:w wait:300
+done
+start_rank left 1 3 a1 declare:w:1000 rounds:w:2 say:there "until:$TMP/leave" test
+start_rank died 1 3 a1 declare:w:1000 rounds:w:2 submit:w say:there wait:300
+for job in left died; do
+	for r in 0 1; do wait_line 20 $job.$r '^(busy|there)'; done
+done
+kill_all a1
+start_agent a1
+for job in left died; do
+	wait_until 20 "the busy rank of $job is waited for" job_says $job "$lives"
+done
+touch "$TMP/leave"
+expect_end 10 left.1 0
+wait_until 20 'the other one is back' job_says died 'rank 0 of agent a1'
+kill_now died.1 KILL
+expect_error 20 died.2 'EWORKERLOST rank 1 on machine a1 is gone'
+for job in left died; do touch "$TMP/go.$job"; done
+expect_error 20 died.0 'EWORKERLOST .*rank 1 on machine a1 is gone'
+for r in 0 2; do expect_error 20 left.$r 'ESHUTDOWN .*rank 1 of job .left. has detached'; done
+say 'beside a rank that computes another one leaves, or ends: it does not wait, the others hear'
+
 nothing_kept() { [ -z "$(find "$TMP"/a[01].sock.ranks -type f)" ]; }
 wait_until 10 'no file is left of ranks that have ended' nothing_kept
 for a in a0 a1; do

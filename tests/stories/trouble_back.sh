@@ -64,6 +64,23 @@ if [ "$(id -u)" = 0 ]; then
 	done
 	train_more calm.0 5
 	say 'another user is nobody else'"'"'s rank'
+
+	# Of one user all together: a quarter of the agent's descriptors.
+	prlimit --pid "$(pid_of a0)" --nofile=1024:4096
+	start_daemon endless env TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" \
+		"$ROOT/tests/trouble_back.py" endless
+	wait_line 20 endless '[1-9][0-9]* are to come later'
+	wait_line 10 a0 'uid 0 is to come back later'
+	few=$(fds_of a0)
+	(( few < fds + 1024 / 4 + 2 * 100 )) || fail "a0 has $few descriptors, and had $fds"
+	start_daemon other env TALLY_JOB=other TALLY_RANK=0 TALLY_WORLD_SIZE=1 \
+		TALLY_SOCKET="$TMP/a0.sock" setpriv --reuid 65534 --regid 65534 --clear-groups \
+		"$PYTHON" "$ROOT/tests/trouble_rank.py" declare:w:1000 rounds:w:3
+	expect_end 20 other 0
+	expect_end 30 endless 0
+	wait_line 5 endless '^over'
+	train_more calm.0 5
+	say "memory handed back without end: $(head -n 1 "$TMP/endless.log")"
 fi
 
 # ---- what only its own job shows ----

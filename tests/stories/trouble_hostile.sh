@@ -102,6 +102,55 @@ expect_end 10 deaf.1 0
 train_more calm.0 5
 say 'answers that nobody reads: they are few, and whoever asks on is cut'
 
+# Who asks and asks has a turn, no more: so have those who wait for an answer.
+for i in 0 1 2; do
+	start_daemon eager$i env TALLY_SOCKET="$TMP/a0.sock" TALLY_SCHEDULER="$SCHEDULER" \
+		"$PYTHON" "$ROOT/tests/trouble_hostile.py" eager
+done
+for i in 0 1 2; do wait_line 20 eager$i '^eager'; done
+train_more calm.0 5
+works amid a0 a1
+expect_status 0 "$BIN/tally" status
+for i in 0 1 2; do kill_now eager$i KILL; done
+say "who never waits for answers: $(tail -n 1 "$TMP/eager0.log") bytes, and nobody is kept waiting"
+
+# A node that lives, and reads nothing: cut off when what it is told finds no way for 3 s.
+for r in 0 1; do
+	start_rank told $r 2 a$r declare:w:1000 many:m:10000 "train:w:$TMP/enough.told"
+done
+train_more told.0 5 20
+start_daemon mute env TALLY_SCHEDULER="$SCHEDULER" "$PYTHON" "$ROOT/tests/trouble_hostile.py" mute
+wait_line 30 mute '^registered'
+wait_line 20 mute '^cut: '
+wait_line 5 scheduler 'server mute up -> away'
+train_more told.0 5
+touch "$TMP/enough.told"
+for r in 0 1; do expect_end 20 told.$r 0; done
+say "a node that reads nothing is $(tail -n 1 "$TMP/mute.log")"
+
+# Another version: who speaks it is told both.
+start_daemon newer env TALLY_SOCKET="$TMP/a0.sock" TALLY_SCHEDULER="$SCHEDULER" \
+	"$PYTHON" "$ROOT/tests/trouble_hostile.py" newer
+expect_end 30 newer 1
+wait_line 5 newer "^told -[0-9]+ the scheduler speaks version 1, 'new' speaks 9 to 10"
+wait_line 5 newer '^told -[0-9]+ this agent speaks version 1, .* 9'
+wait_line 5 scheduler "node new is refused, reason the scheduler speaks version 1, .* 9 to 10"
+train_more calm.0 5
+say "another version: $(grep -h ^told "$TMP/newer.log" | head -n 1)"
+
+# One user's jobs that nobody comes to: there is room for others'.
+if [ "$(id -u)" = 0 ]; then
+	chmod 711 "$TMP"
+	chmod 666 "$TMP/a0.sock"
+	start_daemon hog env TALLY_SOCKET="$TMP/a0.sock" setpriv --reuid 65534 --regid 65534 \
+		--clear-groups "$PYTHON" "$ROOT/tests/trouble_hostile.py" hog
+	wait_line 30 hog '^told -[0-9]+ user id 65534 has [0-9]+ jobs'
+	train_more calm.0 5
+	works beside a0 a1
+	kill_now hog KILL
+	say "one user, many jobs: $(grep -h "user id" "$TMP/hog.log" | head -n 1)"
+fi
+
 # Sealed memory: nothing to truncate; a punched hole reads as zeros.
 if [ "$(id -u)" = 0 ]; then
 	start_hostile memory

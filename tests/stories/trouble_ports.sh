@@ -79,3 +79,18 @@ touch "$TMP/enough"
 expect_end 20 calm.0 0
 works after a0 a0
 for d in scheduler a0 s0; do is_running "$(pid_of $d)" || fail "$d has ended"; done
+
+# ---- a state that is damaged, with its copy ----
+kill_all scheduler
+for f in state state.copy; do
+	[ -s "$TMP/state/$f" ] || fail "no $f"
+	printf x | dd of="$TMP/state/$f" bs=1 conv=notrunc status=none
+done
+expect_busy 'a scheduler whose state is damaged' \
+	'state.* is damaged; put a good one back, or remove it and state.copy' \
+	"$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+rm "$TMP/state/state" "$TMP/state/state.copy"
+start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+wait_until 20 'who had no job is a node of the new cluster' nodes_up 2
+works anew a0
+say 'a damaged state: not started, with what to do; and when that is done it works'

@@ -136,6 +136,14 @@ expect_end 60 left.1 0
 expect_error 40 left.0 "ESHUTDOWN rank 1 of job 'left' has detached, tensor 'grad' round 1"
 say 'a rank that has left: named, as left'
 
+# ---- a rank that submits what it has in flight ----
+start_rank twice 0 2 a0 declare:grad:1000 submit:grad again:grad wait:60 rounds:grad:2
+start_rank twice 1 2 a1 declare:grad:1000 "until:$TMP/refused" rounds:grad:3
+wait_line 60 twice.0 '^AGAIN EEXIST .*round 1 of tensor grad is in flight'
+touch "$TMP/refused"
+for r in 0 1; do expect_end 40 twice.$r 0; done
+say 'a tensor that is in flight: EEXIST for that call, and all goes on'
+
 # ---- a rank that wants more than there is ----
 mib=$(sed -n 's/^MemTotal:[[:space:]]*\([0-9]*\) kB/\1/p' /proc/meminfo)
 mib=$(( mib / 1024 + 1 ))
