@@ -19,6 +19,9 @@
 	test				looks once whether what was submitted is done
 	late:SECONDS			as wait, and the deadline passes, which is said
 	barrier:SECONDS
+	grow:SECONDS			lets in who waits, and has come in then
+	world:RANK,RANK..		sums are of these from here on
+	from:NAME:N			the tensor had N rounds before this process came in
 	fork:FILE			a child, which lives until FILE is there
 	until:FILE			waits until FILE is there
 	say:WORD			a line in the log
@@ -54,6 +57,7 @@ class Rank:
         self.tensors, self.arrays, self.inputs = {}, {}, {}
         self.rounds, self.tickets = {}, []
         self.where = machines(self.session.world_size)
+        self.ranks = range(len(self.where))
         count = os.environ.get("TROUBLE_COUNT")
         self.count = os.open(count, os.O_WRONLY | os.O_CREAT, 0o644) if count else -1
         self.done = 0
@@ -107,7 +111,7 @@ class Rank:
         rest = [t for t in self.tickets if only and t[0] != only]
         for name, number, op, ticket in [t for t in self.tickets if t not in rest]:
             result = ticket.wait(float(seconds))
-            wrong = self.inputs[name].wrong(result, range(len(self.where)), self.where, number, op)
+            wrong = self.inputs[name].wrong(result, self.ranks, self.where, number, op)
             if len(wrong):
                 say("WRONG", name, "round", number, len(wrong), "elements, first", wrong[0])
                 sys.exit(3)
@@ -152,6 +156,15 @@ class Rank:
     def barrier(self, seconds="60"):
         self.session.barrier(float(seconds))
 
+    def grow(self, seconds="60"):
+        say("CAME", self.session.grow(float(seconds)), "live", self.session.live_ranks)
+
+    def world(self, ranks):
+        self.ranks = [int(r) for r in ranks.split(",")]
+
+    def had(self, name, number):
+        self.rounds[name] = int(number)
+
     def fork(self, file):
         if os.fork() == 0:
             end = time.monotonic() + 60
@@ -172,7 +185,7 @@ class Rank:
         if word == "say":
             say(*args)
             return
-        {"rounds": self.rounds_of}.get(word, getattr(self, word, None))(*args)
+        {"rounds": self.rounds_of, "from": self.had}.get(word, getattr(self, word, None))(*args)
         say("done", text)
 
 

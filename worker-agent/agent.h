@@ -312,7 +312,8 @@ struct ad_session {
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
 	bool placed, detached, ring_busy;
-	const char *cut;		/* what it did that it was cut off for; NULL: nothing */
+	_Atomic(const char *) cut;	/* what it did that it was cut off for, said before it
+					 * hears so; NULL: nothing */
 	bool admitted;			/* one of AD_SESSIONS_MAX; else a stranger */
 	bool unready;			/* came into a job that ran, and has none of its tensors */
 	struct ad_back *back;		/* owned: what it hands back; NULL: nothing */

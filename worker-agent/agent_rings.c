@@ -39,9 +39,13 @@ static void quiet(struct ad_engine *en, struct ad_ring *r)
 	r->broken = true;
 }
 
+/* Once its process can see why it may go, and be gone before the control thread hears of it. */
 static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
 {
 	quiet(en, r);
+	r->session->cut = e->code == TALLY_EPROTO ?
+		"has broken the rules of its ring, and was cut off" :
+		"cannot be listened to, and was cut off";
 	ring_status_set(&r->ring, e->code, e->text, "");
 	ad_trouble(en, AD_RING_BROKEN, &(struct ad_trouble){
 		.session = r->session, .job = r->job->id, .err = *e });

@@ -572,8 +572,6 @@ void ad_session_broken(struct ad_session *s, const struct err *why)
 {
 	log_warn("process %u uid %u of job '%s' cut off, reason %s", s->pid, s->uid, s->job_name,
 		 why->text);
-	s->cut = why->code == TALLY_EPROTO ? "has broken the rules of its ring, and was cut off" :
-		 "cannot be listened to, and was cut off";
 	if (s->ctl)
 		ctl_close(s->ctl);
 }

@@ -101,6 +101,14 @@ END_TEST
 
 /* ---- what a process may name ---- */
 
+static bool is_told(void *ctx)
+{
+	int code;
+
+	ring_status_get(&((struct process *)ctx)->end, &code, NULL, NULL);
+	return code;
+}
+
 /* All engines have it by now, but nobody has said so: the process can only guess. */
 START_TEST(tensor_that_a_process_was_not_told_of_ends_its_session)
 {
@@ -110,6 +118,9 @@ START_TEST(tensor_that_a_process_was_not_told_of_ends_its_session)
 	process_start(&p, j, 0);
 	log_entry(j, 1, 1, 1);
 	submit(&p, 1, ROP_SUM);
+	ck_assert(loop_wait(a.loop, is_told, &p));
+	/* so that it is told of, also when the process goes before the next is heard */
+	ck_assert_str_eq(p.session.cut, "has broken the rules of its ring, and was cut off");
 	wait_for(&said.broken, 1);
 	ck_assert_int_eq(said.why.code, TALLY_EPROTO);
 	ck_assert_str_eq(said.why.text, "rank 0 submitted tensor 1, which it was not told of");
@@ -118,14 +129,6 @@ START_TEST(tensor_that_a_process_was_not_told_of_ends_its_session)
 	end_job(j);
 }
 END_TEST
-
-static bool is_told(void *ctx)
-{
-	int code;
-
-	ring_status_get(&((struct process *)ctx)->end, &code, NULL, NULL);
-	return code;
-}
 
 /* The kernel may want more memory for that than it has. */
 START_TEST(ring_that_an_engine_cannot_wait_for_ends_its_session)
