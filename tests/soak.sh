@@ -91,7 +91,7 @@ agent_start()
 gone()
 {
 	wait_until 20 "$1 ends" ended "$1"
-	wait "$(pid_of "$1")" 2>/dev/null
+	wait "$(pid_of "$1")" 2>/dev/null || true
 }
 job_start()			# NAME AGENT...: a rank on each
 {
@@ -201,7 +201,7 @@ rank_lose()			# RANK
 {
 	local mate=$(( $1 ^ 1 ))
 
-	[ -z "${LOST[$1]:-}${LOST[$mate]:-}" ] && ! ended "less.$1" || return
+	[ -z "${LOST[$1]:-}${LOST[$mate]:-}" ] && ! ended "less.$1" || return 1
 	roll 4000
 	LOST[$1]=$(( $(now_ms) + ROLLED ))
 	DID[rank]=$(( ${DID[rank]:-0} + 1 ))
@@ -253,27 +253,28 @@ RECOVERED=0			# the scheduler, and
 BACK=0				# the agent that died last has its jobs, by then
 agents_back() { (( $(now_ms) >= BACK )); }
 
+# trouble: false where what was drawn cannot be just now.
 trouble()
 {
 	local server how=(killed killed ended stopped stopped 'cut off' drained drained)
 
 	roll 26
 	case $ROLLED in
-	0) is_late || scheduler_kill ;;
+	0) ! is_late && scheduler_kill ;;
 	1) visitor ;;
 	2 | 3) roll 3; brief "a$ROLLED" ;;
 	4 | 5) roll 3; brief "three.$ROLLED" ;;
-	6 | 7 | 8) roll 2; ! agents_back || agent_again "a$ROLLED" ;;
+	6 | 7 | 8) roll 2; agents_back && agent_again "a$ROLLED" ;;
 	9 | 10 | 11) roll 3; rank_lose $(( 1 + ROLLED )) ;;
 	*)
 		roll ${#SERVERS[@]}
 		server=${SERVERS[ROLLED]}
-		[ -z "${HOW[$server]:-}" ] && is_running "$(pid_of "$server")" || return
+		[ -z "${HOW[$server]:-}" ] && is_running "$(pid_of "$server")" || return 1
 		roll ${#how[@]}
 		how=${how[ROLLED]}
 		is_kept "$server" && case $how in killed | ended) how=stopped ;; esac
 		# With the cable of its machine its agent would be cut off, too.
-		[ "$server/$how" = 'g0/cut off' ] || server_hurt "$server" "$how"
+		[ "$server/$how" != 'g0/cut off' ] && server_hurt "$server" "$how"
 		;;
 	esac
 }
@@ -397,9 +398,9 @@ done
 until (( $(elapsed) >= DURATION * 1000 )); do
 	spell=$(( $(now_ms) + SPELL_MS ))
 	while (( $(now_ms) < spell && $(elapsed) < DURATION * 1000 )); do
-		trouble
-		roll 1200
-		pause_ms $(( 100 + ROLLED ))
+		until trouble; do pause_ms 10; done
+		roll 650
+		pause_ms "$ROLLED"
 		for server in "${SERVERS[@]}"; do
 			[ -n "${HOW[$server]:-}" ] && (( $(now_ms) >= DUE[$server] )) &&
 				server_heal "$server"
@@ -433,4 +434,6 @@ for how in killed ended stopped 'cut off' drained agent brief rank scheduler vis
 	(( ${DID[$how]:-0} || DURATION < 300 )) || fail "in $DURATION s not once: $how"
 done
 for how in "${!DID[@]}"; do say "$how: ${DID[$how]} times"; done
+all=${DID[*]}
+say "$(( ${all// /+} )) troubles in $DURATION s"
 say "no wrong bit, no stuck round, nothing kept; seed $SEED"

@@ -42,7 +42,8 @@ for i in 0 1; do
 		--machine-id gpu$i --engines 1 --socket "$TMP/a$i.sock"
 done
 for name in s0 a0 a1; do wait_line 20 $name 'registered'; done
-say "all are registered after $(( $(now_ms) - began )) ms; asked in this order: $(xargs < "$TMP/order")"
+say "all are registered after $(( $(now_ms) - began )) ms; asked in this order:" \
+	"$(xargs < "$TMP/order")"
 began=$(now_ms)
 nodes_up 3 || fail 'tally does not find the scheduler'
 say "tally nodes has its answer after $(( $(now_ms) - began )) ms"
