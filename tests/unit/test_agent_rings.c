@@ -15,6 +15,7 @@ static struct ad_engine en;
 static struct ad_job job[RINGS];
 static struct ad_tensor tensor[RINGS];
 static struct ad_ring ring[RINGS];
+static struct ad_session session[RINGS];
 static struct ring_end process[RINGS];
 static void *memory[RINGS];
 static int bell[RINGS][4];
@@ -45,6 +46,7 @@ static void ring_start(uint32_t i)
 	ring_format(memory[i]);
 	ring_end_init(&process[i], memory[i], bell[i][0], bell[i][3]);
 	ring[i].job = &job[i];
+	ring[i].session = &session[i];
 	ring_end_init(&ring[i].ring, memory[i], bell[i][1], bell[i][2]);
 	list_init(&ring[i].owed);
 	list_add(&en.rings, &ring[i].link);
