@@ -118,11 +118,19 @@ KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q, bool cold)
 	put(p + 3 * VEC, q.d, cold);
 }
 
+/* AMD's keep up with many inputs, and what is asked for besides takes their place. */
+KERN_ALWAYS_INLINE bool asks_ahead(uint32_t n, bool cold)
+{
+	if (n < KERN_AHEAD_INPUTS)
+		return cold;
+	return !cold || !__builtin_cpu_is("amd");
+}
+
 /* Bytes [at, end); div is NULL or divides by the lanes of `by`. */
 KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, size_t at,
 				 size_t end, op_fn *add, op_fn *div, __m512i by, bool cold)
 {
-	const bool ahead = cold || n >= KERN_AHEAD_INPUTS;
+	const bool ahead = asks_ahead(n, cold);
 
 	for (; end - at >= STEP; at += STEP) {
 		struct quad q = quad_ahead((const char *)in[0] + at, ahead);

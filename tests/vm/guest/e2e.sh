@@ -32,7 +32,7 @@ moved()
 }
 both_moved() { moved | awk -v n="$1" '$1 < n { exit 1 } END { exit NR != 2 }'; }
 start_rounds 262144 rounds:w:50 "until:$TMP/seen"
-wait_until 60 'the agents tell what their cards have moved' both_moved 3145728
+wait_until 180 'the agents tell what their cards have moved' both_moved 3145728
 moved > "$TMP/moved"
 awk '$2 >= 4096 { exit 1 }' "$TMP/moved" ||
 	fail "whole segments copied: $(paste -sd ' ' "$TMP/moved")"
