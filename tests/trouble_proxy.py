@@ -5,7 +5,8 @@
 	trouble_proxy.py NETNS ADDRESS PORT SEED FILE
 
 Listens there and connects to the same address in the network namespace NETNS; frames pass as they
-are until FILE is there, and from when it is gone again.  Each connection's first frame passes,
+are until FILE is there, and from when it is gone again.  While FILE.hole is there all are lost
+that have a payload.  Each connection's first frame passes,
 whatever it is, and all that is the links' own (HELLO, WELCOME, PING, PONG, SLAB, QP).  SIGTERM
 ends it; then it says what it did: "lost N doubled N late N forged N of N".
 """
@@ -58,6 +59,8 @@ async def carry(reader, writer, rng, file):
             if kind in WITH_DATA and not flags & (BYREF | NODATA):
                 frame += await reader.readexactly(length)
             out = [frame]
+            if len(frame) > HEADER and os.path.exists(file + ".hole"):
+                continue
             if (kind in OURS or kind in (16, GIVE)) and os.path.exists(file):
                 did["all"] += 1
                 what = rng.random()

@@ -9,7 +9,7 @@
 	rounds:NAME:N			sums, each checked, bit for bit (inputs.py)
 	train:NAME:FILE			rounds until FILE is there, by all ranks' agreement; one
 					begins TROUBLE_PACE seconds after the one before at the
-					earliest; at its end a line says how long the longest took
+					earliest
 	alloc:MIB			arena memory
 	device:NAME:RANK		from here on that rank's input lies in a dma-buf of vgem
 	submit:NAME[:OP]		starts a round and does not wait
@@ -27,6 +27,7 @@
 	say:WORD			a line in the log
 	pause				for ever
 
+At the end a line says how long the longest round was waited for.
 The attach is the first step, with TROUBLE_TIMEOUT seconds for it and for every
 declare (60).  A line is printed per step done; "ERROR name text" and exit status
 1 where Tally says no; exit status 3 for a wrong sum.  TROUBLE_COUNT is a file
@@ -56,6 +57,7 @@ class Rank:
                                      on_loss=os.environ.get("TROUBLE_ON_LOSS", "error"))
         self.tensors, self.arrays, self.inputs = {}, {}, {}
         self.rounds, self.tickets = {}, []
+        self.longest = 0
         self.where = machines(self.session.world_size)
         self.ranks = range(len(self.where))
         count = os.environ.get("TROUBLE_COUNT")
@@ -110,7 +112,9 @@ class Rank:
     def wait(self, seconds="60", only=None):
         rest = [t for t in self.tickets if only and t[0] != only]
         for name, number, op, ticket in [t for t in self.tickets if t not in rest]:
+            start = time.monotonic()
             result = ticket.wait(float(seconds))
+            self.longest = max(self.longest, time.monotonic() - start)
             wrong = self.inputs[name].wrong(result, self.ranks, self.where, number, op)
             if len(wrong):
                 say("WRONG", name, "round", number, len(wrong), "elements, first", wrong[0])
@@ -137,16 +141,14 @@ class Rank:
     def train(self, name, file):
         """Rank 0 sees the file; a tensor of one element tells the others."""
         stop = self.session.declare(name + ".stop", (1,), "int32")
-        flag, longest = np.zeros(1, np.int32), 0
+        flag = np.zeros(1, np.int32)
         while True:
             for _ in range(10):
                 start = time.monotonic()
                 self.rounds_of(name, 1)
-                longest = max(longest, time.monotonic() - start)
                 time.sleep(max(0, start + PACE - time.monotonic()))
             flag[0] = self.session.rank == 0 and os.path.exists(file)
             if stop.push_pull(flag).wait(60)[0]:
-                say(f"longest {longest * 1000:.0f} ms")
                 return
 
     def test(self):
@@ -194,6 +196,8 @@ def main():
         rank = Rank()
         for text in sys.argv[1:]:
             rank.step(text)
+        if rank.done:
+            say(f"longest {rank.longest * 1000:.0f} ms")
         rank.session.detach()
         say("detached")
     except tally.TallyError as e:

@@ -23,6 +23,7 @@
 
 #define PATHS_RUNS	4000u			/* so many runs take all paths */
 #define PAIRS_RUNS	5000u			/* and all pairs of a state and an event */
+#define CPU_SERVERS	8u			/* at most */
 #define REPLAY_EVERY	64u			/* one seed of so many is run twice */
 #define STEPS_MAX	20000000u		/* of one run: it does not end */
 #define EXIT_SEED	1			/* a run failed, ... */
@@ -246,7 +247,43 @@ static bool may_be_short(const struct sim *s)
 
 static bool is_full(const struct sim *s)
 {
-	return s->faults >= RUN_FAULTS && (sim_rounds(s) >= RUN_ROUNDS || may_be_short(s));
+	return s->faults >= RUN_FAULTS && sim_rounds(s) >= RUN_ROUNDS;
+}
+
+static bool is_short(const struct sim *s)
+{
+	return s->faults >= RUN_FAULTS && !is_full(s) && may_be_short(s);
+}
+
+static uint32_t clusters[SIM_AGENTS + 1][CPU_SERVERS + 1];	/* runs, by agents and servers */
+
+/* How many numbers of agents, or of servers, no run had.  A machine alone has no server. */
+static uint32_t report_clusters(void)
+{
+	uint32_t agents = 0, servers = 0, both = 0;
+
+	for (uint32_t n = 1; n <= SIM_AGENTS; n++) {
+		uint32_t any = 0;
+
+		for (uint32_t k = 0; k <= CPU_SERVERS; k++) {
+			any += clusters[n][k];
+			both += clusters[n][k] != 0;
+		}
+		agents += any != 0;
+	}
+	for (uint32_t k = 0; k <= CPU_SERVERS; k++) {
+		uint32_t any = 0;
+
+		for (uint32_t n = 1; n <= SIM_AGENTS; n++)
+			any += clusters[n][k];
+		servers += any != 0;
+	}
+	printf("clusters: %u of %u numbers of agents (1 to %u), %u of %u of CPU servers (0 to %u), "
+	       "%u of %u pairs; two jobs in %llu of %llu runs\n", agents, SIM_AGENTS, SIM_AGENTS,
+	       servers, CPU_SERVERS + 1, CPU_SERVERS, both,
+	       (SIM_AGENTS - 1) * (CPU_SERVERS + 1) + 1, (unsigned long long)sim_totals.two_jobs,
+	       (unsigned long long)sim_totals.runs);
+	return SIM_AGENTS - agents + CPU_SERVERS + 1 - servers;
 }
 
 static void count(const struct sim *s)
@@ -263,6 +300,8 @@ static void count(const struct sim *s)
 	sim_totals.spared += lost && s->p.njobs == 2 && (sim_all_done(&s->job[0]) ||
 							  sim_all_done(&s->job[1]));
 	sim_totals.full_runs += is_full(s);
+	sim_totals.short_runs += is_short(s);
+	clusters[s->p.n][s->p.k]++;
 }
 
 void sim_run(struct sim *s)
@@ -295,7 +334,7 @@ void sim_run(struct sim *s)
 	}
 	if (!s->failed && !s->stopped)
 		sim_fail(s, "it never began");
-	if (!s->failed && !is_full(s))
+	if (!s->failed && !is_full(s) && !is_short(s))
 		sim_fail(s, "it is over with %llu rounds and %llu faults, and is to have %u and %u",
 			 (unsigned long long)sim_rounds(s), (unsigned long long)s->faults,
 			 RUN_ROUNDS, RUN_FAULTS);
@@ -371,7 +410,7 @@ static void make_servers(struct sim_params *p, struct rng *r)
 
 	if (p->n == 1)
 		return;
-	p->k = (uint32_t)rng_below(r, rng_below(r, 4) ? 4 : 9);
+	p->k = (uint32_t)rng_below(r, rng_below(r, 4) ? 4 : CPU_SERVERS + 1);
 	for (p->nservers = 0; p->nservers < p->k; p->nservers++)
 		p->home[p->nservers] = UINT32_MAX;
 	for (uint32_t i = 0; i < p->n; i++)
@@ -624,9 +663,14 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 	pairs = sim_cover_report();
 	missing = paths_missing(passed >= PATHS_RUNS);
 	failed += missing + (passed >= PAIRS_RUNS ? pairs : 0);
-	if (sim_totals.full_runs < passed) {
-		printf("FAILED: %llu runs had fewer than %u rounds or %u faults\n",
-		       (unsigned long long)(passed - sim_totals.full_runs), RUN_ROUNDS, RUN_FAULTS);
+	if (sim_totals.full_runs + sim_totals.short_runs < passed) {
+		printf("FAILED: runs had fewer than %u rounds or %u faults\n", RUN_ROUNDS,
+		       RUN_FAULTS);
+		failed++;
+	}
+	missing = report_clusters();
+	if (passed >= PAIRS_RUNS && missing) {
+		printf("FAILED: %u numbers of agents or servers were in no run\n", missing);
 		failed++;
 	}
 	if (passed >= SEEDS_DEFAULT && sim_totals.rounds < ROUNDS_LEAST) {
@@ -634,9 +678,11 @@ static int run_set(uint64_t first, uint64_t seeds, uint32_t failures)
 		failed++;
 	}
 	printf("seeds from %llu: %llu tensor rounds, %llu events, %llu runs of at least %u "
-	       "rounds and %u faults\n", (unsigned long long)first,
+	       "rounds and %u faults, %llu shorter ones, whose broadcast's root was lost\n",
+	       (unsigned long long)first,
 	       (unsigned long long)sim_totals.rounds, (unsigned long long)sim_totals.steps,
-	       (unsigned long long)sim_totals.full_runs, RUN_ROUNDS, RUN_FAULTS);
+	       (unsigned long long)sim_totals.full_runs, RUN_ROUNDS, RUN_FAULTS,
+	       (unsigned long long)sim_totals.short_runs);
 	printf("%u passed, %u failed\n", passed, failed);
 	if (seeds_failed)
 		return EXIT_SEED;

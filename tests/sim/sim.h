@@ -537,6 +537,7 @@ struct sim {
 struct sim_totals {
 	uint64_t rounds, steps, runs, faults;
 	uint64_t full_runs;		/* of RUN_ROUNDS rounds and RUN_FAULTS faults at least */
+	uint64_t short_runs;		/* of fewer rounds: a job lost a broadcast's root */
 	uint64_t lost, repeated, forged, broken, all_broken, torn, paused, stopped_early, removed,
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, late, heard,
 		 blind, fenced, reborn, late_declares, disagreed, resets, restarts, agent_crashes,

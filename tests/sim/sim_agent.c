@@ -147,6 +147,7 @@ static void enter_world(struct sim *s, struct sim_job *j, uint32_t agent, const 
 		j->nworlds = 0;
 	j->grown = MAX(j->grown, grown);
 	sim_world_add(j, world);
+	sim_cover_world(aj->core);
 	ag_job_shrink(aj->core, live, j->p->world - n);
 	fr_job_shrink(&aj->front, live);
 }

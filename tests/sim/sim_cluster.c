@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_cover.h"
 
 bool sim_starves(struct sim *s, struct sim_job *j, bool hard)
 {
@@ -153,6 +154,7 @@ bool sim_proc_event(struct sim *s, const struct sim_event *e)
 	case EV_TICK:
 		if (s->stopped || !s->agent[e->a]->alive)
 			return true;
+		sim_cover_time(&s->agent[e->a]->core);
 		ag_tick(&s->agent[e->a]->core, sim_clock(s, e->proc));
 		sim_at(s, sim_clock_wait(s, e->proc, mono_ms(OFFER_AFTER_MS)), e);
 		return true;

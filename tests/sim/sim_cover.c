@@ -2,7 +2,7 @@
 /*
  * Which (state, event) pairs of the state tables the runs have come to: of a segment at
  * a server and at an agent, where events are frames, and what happens to links, ranks and
- * placement; at the scheduler of a node, a job, and
+ * placement; at the scheduler of a connection, a node, a job, and
  * its ranks, tensors, machines and servers, where they are messages, connections and time.
  *
  * Whatever can be must have been, in a set of some size; what cannot is listed, and why.
@@ -48,13 +48,13 @@ void sim_cover_agent(struct ag_core *c, const struct frame *f)
 
 /* ---- what no frame brings ---- */
 
-enum { AE_GIVEN, AE_SENT, AE_DOWN, AE_MOVE, AG_LOCALS };
-enum { SE_SENT, SE_DOWN, SE_ANEW, SE_LEAVE, SRV_LOCALS };
+enum { AE_GIVEN, AE_SENT, AE_DOWN, AE_MOVE, AE_WORLD, AE_TIME, AG_LOCALS };
+enum { SE_SENT, SE_DOWN, SE_ANEW, SE_LEAVE, SE_WORLD, SRV_LOCALS };
 
 static const char *const ag_local[] = { "a rank gives it", "push is away", "links are lost",
-					"another owner" };
+					"another owner", "another world", "timer" };
 static const char *const srv_local[] = { "result is away", "links are lost", "agent is another",
-					 "another owner" };
+					 "another owner", "another world" };
 static uint64_t ag_met[AG_STATES][KINDS][AG_LOCALS], srv_met[SRV_STATES][KINDS][SRV_LOCALS];
 
 static void ag_meets(const struct ag_seg *s, uint32_t event)
@@ -101,6 +101,27 @@ void sim_cover_move(const struct ag_tensor *t, struct ag_route *const *table,
 			ag_meets(&t->seg[i], AE_MOVE);
 }
 
+static void ag_job_meets(const struct ag_job *j, uint32_t event)
+{
+	list_for_each(&j->tensors, l) {
+		const struct ag_tensor *t = list_entry(l, struct ag_tensor, link);
+
+		for (uint32_t i = 0; i < t->nsegs && !t->removed; i++)
+			ag_meets(&t->seg[i], event);
+	}
+}
+
+void sim_cover_world(const struct ag_job *j)
+{
+	ag_job_meets(j, AE_WORLD);
+}
+
+void sim_cover_time(const struct ag_core *c)
+{
+	list_for_each(&c->jobs, l)
+		ag_job_meets(list_entry(l, struct ag_job, link), AE_TIME);
+}
+
 void sim_cover_result(const struct srv_in *in)
 {
 	srv_meets(in, SE_SENT);
@@ -129,6 +150,17 @@ void sim_cover_leave(const struct srv_tensor *t, const bool *chunks)
 	for (uint32_t i = 0; i < t->nsegs; i++)
 		for (uint32_t w = 0; w < t->job->n && chunks[t->seg[i].chunk]; w++)
 			srv_meets(&t->seg[i].in[w], SE_LEAVE);
+}
+
+void sim_cover_server_world(const struct srv_job *j)
+{
+	list_for_each(&j->tensors, l) {
+		const struct srv_tensor *t = list_entry(l, struct srv_tensor, link);
+
+		for (uint32_t i = 0; i < t->nsegs && !t->removed; i++)
+			for (uint32_t w = 0; w < j->n; w++)
+				srv_meets(&t->seg[i].in[w], SE_WORLD);
+	}
 }
 
 /* ---- the scheduler's ---- */
@@ -168,6 +200,8 @@ void sim_cover_leave(const struct srv_tensor *t, const bool *chunks)
 	X(SERVER_BACK,	"server back") \
 	X(TIME,		"timer")
 
+enum conn_event { CE_HELLO, CE_OTHER, CE_CLOSED, CONN_EVENTS };
+
 enum node_event {
 #define X(e, name) NE_##e,
 	NODE_EVENT_TABLE(X)
@@ -181,6 +215,9 @@ enum job_event {
 #undef X
 	JOB_EVENTS
 };
+
+static const char *const conn_event[] = { "HELLO", "any other", "closed" };
+static const char *const conn_state[] = { "free", "new", "node", "asks", "closing" };
 
 static const char *const node_event[] = {
 #define X(e, name) name,
@@ -196,6 +233,7 @@ static const char *const job_event[] = {
 
 #define SJ_ENDING (SJ_DOWN + 1)		/* up, and a rank is lost without which it cannot go on */
 
+static uint64_t conn_seen[SC_CLOSING + 1][CONN_EVENTS];
 static uint64_t node_seen[SN_DEAD + 1][NODE_EVENTS], job_seen[SJ_ENDING + 1][JOB_EVENTS];
 
 static void job_met(const struct sched_job *j, enum job_event e)
@@ -390,7 +428,12 @@ static void met_time(const struct sched *c)
 void sim_cover_sched(struct sched *c, const struct sched_event *ev)
 {
 	const struct sched_node *n = c->conns[ev->conn].node;
+	uint64_t *seen = conn_seen[c->conns[ev->conn].state];
 
+	if (ev->type == SCHED_EV_CLOSED)
+		seen[CE_CLOSED]++;
+	else if (ev->type == SCHED_EV_MSG)
+		seen[ev->msg->type == MSG_HELLO ? CE_HELLO : CE_OTHER]++;
 	if (ev->type == SCHED_EV_TIMER) {
 		met_time(c);
 	} else if (ev->type == SCHED_EV_CLOSED && n) {
@@ -450,6 +493,14 @@ static const struct impossible no_ag_local[] = {
 	{ SEG_READY, AE_GIVEN, GIVEN },
 	{ SEG_PUSHED, AE_GIVEN, GIVEN },
 	{ SEG_CANCELLING, AE_GIVEN, GIVEN },
+	{ 0 }
+};
+
+static const struct impossible no_conn[] = {
+	{ SC_FREE, ANY, "there is no connection" },
+	{ SC_NODE, CE_HELLO, "a node says it once" },
+	{ SC_CLI, ANY, "questions here come without a HELLO" },
+	{ SC_CLOSING, CE_HELLO, "it is the first that is said" },
 	{ 0 }
 };
 
@@ -653,7 +704,7 @@ static void pair(const char *who, const char *state, const char *kind, const cha
 
 	bool missed = seen ? never : !no;
 
-	printf("  %-9s %-10s%-7s %-17s %12llu%s%s%s\n", who, state, kind, event,
+	printf("  %-10s %-10s%-7s %-17s %12llu%s%s%s\n", who, state, kind, event,
 	       (unsigned long long)seen, missed ? "  WRONG" : "",
 	       never ? "  never: " : rare ? "  rare: " : "", never || rare ? no->why : "");
 	sum.all++;
@@ -722,6 +773,10 @@ static const uint8_t server_event[] = { JE_READY, JE_TENSORS, JE_EPOCH, JE_NO_JO
 uint32_t sim_cover_report(void)
 {
 	report_segments();
+	for (uint32_t i = 0; i <= SC_CLOSING; i++)
+		for (uint32_t e = 0; e < CONN_EVENTS; e++)
+			pair("connection", conn_state[i], "", conn_event[e], conn_seen[i][e],
+			     find(no_conn, i, e));
 	for (uint32_t i = 0; i <= SN_DEAD; i++)
 		for (uint32_t e = 0; e < NODE_EVENTS; e++)
 			pair("node", node_state_name(i), "", node_event[e], node_seen[i][e],

@@ -15,6 +15,9 @@ void sim_cover_sent(const struct ag_seg *s);
 void sim_cover_down(const struct ag_core *c, const struct ag_peer *p);
 void sim_cover_move(const struct ag_tensor *t, struct ag_route *const *table,
 		    const uint32_t *route);
+void sim_cover_world(const struct ag_job *j);	/* it becomes smaller or larger */
+void sim_cover_time(const struct ag_core *c);
+void sim_cover_server_world(const struct srv_job *j);
 void sim_cover_result(const struct srv_in *in);	/* was sent, or lost with its link */
 void sim_cover_lost(const struct srv_core *c, const struct srv_peer *p, bool anew);
 void sim_cover_leave(const struct srv_tensor *t, const bool *chunks);

@@ -247,6 +247,7 @@ static void shrink(struct sim_server *v, const struct sim_job *j, const uint32_t
 		left[j->p->machine[gone[i]]]--;
 	for (uint32_t i = 0; i < j->p->n; i++)
 		lost[i] = !left[i];
+	sim_cover_server_world(v->job[j->index].core);
 	srv_job_shrink(&v->core, v->job[j->index].core, lost, j->p->world - n);
 }
 

@@ -3,7 +3,8 @@
 # Who comes in the place of a lost rank finds rounds that were begun: by the lost one, which is
 # nothing to it, and by the survivors, who wait for what it gives.  Its agent is started again
 # before it has had a round: it comes in where it did; where nobody of its machine had declared
-# the tensor yet, all there are lost again.
+# the tensor yet, all there are lost again.  Where nobody lets it in before its timeout, or its
+# agent has another number of engines than the one that was there, it alone hears so.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
@@ -104,5 +105,25 @@ for r in 1 2; do expect_error 60 fresh.$r 'EWORKERLOST'; done
 touch "$TMP/fresh.again"
 expect_end 60 fresh.0 0
 say "of a machine that had not declared it: $(sed -n 's/^ERROR //p' "$TMP/fresh.1.log")"
+
+# ---- nobody lets it in; then its agent is another one, with more engines ----
+start_rank shut 0 2 a0 declare:w:300000 rounds:w:3 "until:$TMP/shut.go" world:0 rounds:w:5
+start_rank shut 1 2 a1 declare:w:300000 rounds:w:3 say:begun pause
+wait_line 30 shut.1 '^begun'
+kill_now shut.1 KILL
+wait_until 10 'it is missed' lost_of shut 1
+TROUBLE_TIMEOUT=2 start_rank shut 1 2 a1 pause
+expect_error 20 shut.1 'ETIMEDOUT .*tally_grow'
+say "nobody lets it in: $(sed -n 's/^ERROR //p' "$TMP/shut.1.log")"
+kill_now a1 KILL
+wait "$(pid_of a1)" 2>/dev/null
+start_agent a1 --engines 2
+wait_line 20 scheduler 'agent a1 .*-> up.*'
+wait_until 20 'all are there' nodes_up 4
+start_rank shut 1 2 a1 pause
+expect_error 40 shut.1 'EINVAL .*engines'
+say "another number of engines: $(sed -n 's/^ERROR //p' "$TMP/shut.1.log")"
+touch "$TMP/shut.go"
+expect_end 30 shut.0 0
 unset TROUBLE_ON_LOSS
 works after a0 a1

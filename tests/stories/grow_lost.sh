@@ -148,4 +148,23 @@ wait_until 20 'the others wait for the root' waits
 kill_now root.0 KILL
 for r in 1 2; do expect_error 20 root.$r "ESHUTDOWN .*rank 0"; done
 say "$(sed -n 's/^ERROR //p' "$TMP/root.1.log")"
+
+# ---- so it is when it was lost before, and the scheduler dies before it has read that ----
+for r in 0 1 2; do
+	start_rank late $r 3 a$(( r / 2 )) declare:w:200000 rounds:w:1 say:ready \
+		$( (( r )) && echo "until:$TMP/late.go" broadcast:w:0 || echo pause )
+done
+for r in 0 1 2; do wait_line 20 late.$r '^ready'; done
+kill_now late.0 KILL
+wait_line 20 scheduler 'job late epoch [0-9]* is settled'
+kill_now scheduler STOP
+touch "$TMP/late.go"
+for r in 1 2; do wait_line 20 late.$r '^done until'; done
+pause_ms 300			# they have said so by then, or say it later
+ended late.1 && fail 'the scheduler has not read it'
+kill_now scheduler KILL
+wait "$(pid_of scheduler)" 2>/dev/null
+start_in sw scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"
+for r in 1 2; do expect_error 30 late.$r "ESHUTDOWN .*rank 0"; done
+say "$(sed -n 's/^ERROR //p' "$TMP/late.1.log"), after the scheduler was started again"
 works after a0 a1

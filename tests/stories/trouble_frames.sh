@@ -40,6 +40,22 @@ for x in calm.1 bad.0 bad.1; do
 done
 [ "$(grep -Ec 'up -> (away|dead)' "$TMP/scheduler.log")" = 1 ] ||
 	fail "somebody was given up who was there: seed $SEED"
+
+# ---- small frames alone ----
+for r in 0 1; do start_trainer hole $r 2 a$r; done
+train_more hole.0 5 20
+began=$(now_ms)
+touch "$TMP/bad.hole"
+named() { tally tensors --stuck 2>/dev/null | grep -q 's0'; }
+wait_until 20 'the server is named' named
+say "note: named $(( $(now_ms) - began )) ms after the last payload"
+rm "$TMP/bad.hole"
+stop_training hole
+for r in 0 1; do
+	expect_end 60 hole.$r 0
+	[ "$(hash_of hole.$r)" = "$(hash_of calm.0)" ] || fail "hole.$r has other bits"
+done
+
 for p in 00 01 10 11; do
 	kill_now proxy$p TERM
 	expect_end 10 proxy$p 0
