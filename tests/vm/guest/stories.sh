@@ -8,9 +8,10 @@
 . "$(dirname "$0")/../../lib.sh"
 . "$(dirname "$0")/../lib.sh"
 
-(( $# )) || set -- agent_restart drain grow shrink stuck trouble_daemons trouble_exhausted \
-	trouble_hostile trouble_leave trouble_lost trouble_memory trouble_noserver trouble_number \
-	trouble_ranks trouble_refused trouble_round trouble_scheduler
+(( $# )) || set -- agent_busy agent_restart drain grow grow_early shrink stuck trouble_back \
+	trouble_daemons trouble_exhausted trouble_hostile trouble_leave trouble_links \
+	trouble_lost trouble_memory trouble_missed trouble_noserver trouble_number trouble_ranks \
+	trouble_refused trouble_round trouble_scheduler
 export CARDS=9
 # Emulated: all is slow, and who trains leaves time to others.
 export PATIENCE=4 TROUBLE_PACE=0.3
