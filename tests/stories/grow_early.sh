@@ -67,12 +67,17 @@ for r in 0 1 2 3; do expect_end 60 behind.$r 0; done
 say 'the survivors had begun a round: it waited for what the new one gives'
 
 # again: agent a1 is killed and started again.
+backs() { grep -c 'agent a1 away -> up' "$TMP/scheduler.log"; }
+back_again() { (( $(backs) > $1 )); }
 again()
 {
+	local before
+
+	before=$(backs)
 	kill_now a1 KILL
 	wait "$(pid_of a1)" 2>/dev/null
 	start_agent a1
-	wait_line 20 scheduler 'agent a1 away -> up'
+	wait_until 20 'a1 is back' back_again "$before"
 }
 
 # ---- its agent is started again before it has had a round ----
@@ -118,8 +123,7 @@ say "nobody lets it in: $(sed -n 's/^ERROR //p' "$TMP/shut.1.log")"
 kill_now a1 KILL
 wait "$(pid_of a1)" 2>/dev/null
 start_agent a1 --engines 2
-wait_line 20 scheduler 'agent a1 .*-> up.*'
-wait_until 20 'all are there' nodes_up 4
+wait_line 20 a1 'registered, node'
 start_rank shut 1 2 a1 pause
 expect_error 40 shut.1 'EINVAL .*engines'
 say "another number of engines: $(sed -n 's/^ERROR //p' "$TMP/shut.1.log")"
