@@ -135,7 +135,7 @@ server_hurt()			# NAME HOW
 	ended) kill_now "$1" TERM; gone "$1" ;;
 	stopped) kill_now "$1" STOP ;;
 	'cut off') in_ns sw ip link set "p-$(ns_of "$1")" down ;;
-	drained) tally drain --no-wait "$1" > /dev/null 2>&1 ;;
+	drained) tally drain --no-wait "$1" > /dev/null 2>&1 || true ;;
 	esac
 }
 

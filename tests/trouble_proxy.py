@@ -5,10 +5,9 @@
 	trouble_proxy.py NETNS ADDRESS PORT SEED FILE
 
 Listens there and connects to the same address in the network namespace NETNS; frames pass as they
-are until FILE is there, and from when it is gone again.  While FILE.hole is there all are lost
-that have a payload.  Each connection's first frame passes,
-whatever it is, and all that is the links' own (HELLO, WELCOME, PING, PONG, SLAB, QP).  SIGTERM
-ends it; then it says what it did: "lost N doubled N late N forged N of N".
+are until FILE is there, and from when it is gone again; those that are the links' own (HELLO,
+WELCOME, PING, PONG, SLAB, QP) always.  While FILE.hole is there all are lost that have a payload.
+SIGTERM ends it; then it says what it did: "lost N doubled N late N forged N of N".
 """
 import asyncio
 import collections
@@ -77,9 +76,11 @@ async def carry(reader, writer, rng, file):
                 elif what < 0.12:
                     did["forged"] += 1
                     out = rng.sample([frame, forged(rng, frame)], 2)
-            writer.writelines(out)
+            writer.write(b"".join(out))
             await writer.drain()
     except (asyncio.IncompleteReadError, OSError):
+        pass
+    finally:
         writer.close()
 
 
@@ -88,7 +89,11 @@ async def main():
     rng, running = random.Random(int(seed)), set()
 
     async def accept(reader, writer):
-        there = await asyncio.open_connection(address, int(port), limit=1 << 22)
+        try:
+            there = await asyncio.open_connection(address, int(port), limit=1 << 22)
+        except OSError:
+            writer.close()
+            return
         for r, w in ((reader, there[1]), (there[0], writer)):
             running.add(asyncio.create_task(carry(r, w, random.Random(rng.random()), file)))
 

@@ -27,7 +27,7 @@ extern kern_fn *const kern_cold_avx512[DTYPE_END];
 /*
  * From so many inputs on a core's own prefetchers no longer keep up with memory: the
  * vector loops ask for what comes KERN_AHEAD_BYTES later.  With fewer it would only
- * cost, where the inputs are in a cache.
+ * cost, where the inputs are in a cache.  AMD's do keep up (kern_avx512.c).
  */
 #define KERN_AHEAD_INPUTS	5u
 #define KERN_AHEAD_BYTES	2048

@@ -118,7 +118,7 @@ KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q, bool cold)
 	put(p + 3 * VEC, q.d, cold);
 }
 
-/* AMD's keep up with many inputs, and what is asked for besides takes their place. */
+/* AMD's keep up with many inputs, and what is asked for besides takes their place (family 26). */
 KERN_ALWAYS_INLINE bool asks_ahead(uint32_t n, bool cold)
 {
 	if (n < KERN_AHEAD_INPUTS)

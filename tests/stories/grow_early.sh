@@ -28,6 +28,7 @@ four()
 	done
 	start_rank "$job" 3 4 a1 declare:w:300000 rounds:w:3 submit:w say:begun pause
 	wait_line 30 "$job.3" '^begun'
+	wait_until 30 'its agent has taken what it began' waits_for w 'rank'
 	kill_now "$job.3" KILL
 	wait_until 10 'rank 3 is missed' lost_of "$job" 1
 }
@@ -117,8 +118,8 @@ start_rank shut 1 2 a1 declare:w:300000 rounds:w:3 say:begun pause
 wait_line 30 shut.1 '^begun'
 kill_now shut.1 KILL
 wait_until 10 'it is missed' lost_of shut 1
-TROUBLE_TIMEOUT=2 start_rank shut 1 2 a1 pause
-expect_error 20 shut.1 'ETIMEDOUT .*tally_grow'
+TROUBLE_TIMEOUT=$(( 5 * ${PATIENCE:-1} )) start_rank shut 1 2 a1 pause
+expect_error 40 shut.1 'ETIMEDOUT .*tally_grow'
 say "nobody lets it in: $(sed -n 's/^ERROR //p' "$TMP/shut.1.log")"
 kill_now a1 KILL
 wait "$(pid_of a1)" 2>/dev/null

@@ -8,8 +8,14 @@
 ns_cluster 2 1
 SCHEDULER=cluster.test:7470
 HERE=10.77.0.1
-# Nobody has the first two, so that what asks for their machine hears nothing.
+# Nobody has the first two, and nobody says so.
 printf '%s cluster.test\n' 10.77.0.12 10.77.0.13 $HERE > "$TMP/hosts"
+
+for ns in gpu0 gpu1 cpu0; do
+	for a in 10.77.0.12 10.77.0.13; do
+		in_ns $ns ip neigh replace $a lladdr 02:00:00:00:00:99 dev eth0 nud permanent
+	done
+done
 
 # named NS COMMAND...: there, where the name is known; each has an /etc of its own.
 named()
@@ -31,7 +37,8 @@ start_scheduler_here()
 }
 
 named gpu0 getent ahostsv4 cluster.test | awk '$2 == "STREAM" { print $1 }' > "$TMP/order"
-[ "$(wc -l < "$TMP/order")" = 3 ] || fail "the name has other addresses: $(cat "$TMP/order")"
+[ "$(wc -l < "$TMP/order")" = 3 ] && [ "$(tail -n 1 "$TMP/order")" = $HERE ] ||
+	fail "the name has other addresses, or in another order: $(cat "$TMP/order")"
 start_scheduler_here
 wait_line 10 scheduler 'scheduler listens'
 began=$(now_ms)

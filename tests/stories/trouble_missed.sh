@@ -26,14 +26,14 @@ for (( n = 0; ; n++ )); do
 	SCHEDULER=$LOOPBACK:$(< "$TMP/far.port")
 	start_server s1
 	SCHEDULER=$DIRECT
-	wait_line 20 s1 'job 1 up'
+	wait_line 40 s1 'job 1 up'
 	kill_now far USR1
 	wait_until 20 's1 is back' registered 2
-	wait_for 2 has_line s1 'job 1 refused, .* was cut off while it was told of job 1' && break
+	wait_for 5 has_line s1 'job 1 refused, .* was cut off while it was told of job 1' && break
 	kill_all s1
 done
 began=$(now_ms)
-wait_until 20 'it is offered the job again, and has a share' has_share
+wait_until 40 'it is offered the job again, and has a share' has_share
 say "offered again, and with a share $(( $(now_ms) - began )) ms later"
 awk '/has new shares/ && !refused { exit 1 } /was cut off while/ { refused = 1 }' "$TMP/s1.log" ||
 	fail 'it had a share of a job of which it did not know all'
