@@ -27,7 +27,7 @@
 	say:WORD			a line in the log
 	pause				for ever
 
-At the end a line says how long the longest round was waited for.
+At the end a line says how long the longest round took to submit and to wait for.
 The attach is the first step, with TROUBLE_TIMEOUT seconds for it and for every
 declare (60).  A line is printed per step done; "ERROR name text" and exit status
 1 where Tally says no; exit status 3 for a wrong sum.  TROUBLE_COUNT is a file
@@ -93,8 +93,9 @@ class Rank:
         self.rounds[name] += 1
         array = self.arrays[name]
         self.inputs[name].fill(array, self.session.rank, self.rounds[name])
-        ticket = self.tensors[name].push_pull(array, op=op)
-        self.tickets.append((name, self.rounds[name], op, ticket))
+        start = time.monotonic()
+        ticket = self.tensors[name].push_pull(array, op=op)     # comes back to its agent, too
+        self.tickets.append((name, self.rounds[name], op, time.monotonic() - start, ticket))
 
     def again(self, name):
         try:
@@ -111,10 +112,10 @@ class Rank:
 
     def wait(self, seconds="60", only=None):
         rest = [t for t in self.tickets if only and t[0] != only]
-        for name, number, op, ticket in [t for t in self.tickets if t not in rest]:
+        for name, number, op, took, ticket in [t for t in self.tickets if t not in rest]:
             start = time.monotonic()
             result = ticket.wait(float(seconds))
-            self.longest = max(self.longest, time.monotonic() - start)
+            self.longest = max(self.longest, took + time.monotonic() - start)
             wrong = self.inputs[name].wrong(result, self.ranks, self.where, number, op)
             if len(wrong):
                 say("WRONG", name, "round", number, len(wrong), "elements, first", wrong[0])
