@@ -18,8 +18,8 @@ import signal
 import struct
 import sys
 
-HEADER, PUSH, RESULT, CANCELLED, REFUSED, GIVE = 64, 3, 4, 10, 11, 17
-OURS = range(PUSH, REFUSED + 1)         # and SEEK, GIVE: what a lost frame may be
+HEADER, PUSH, RESULT, REFUSED, SEEK, GIVE = 64, 3, 4, 11, 16, 17
+OURS = {*range(PUSH, REFUSED + 1), SEEK, GIVE}  # what a lost frame may be
 WITH_DATA = (PUSH, RESULT, GIVE)
 BYREF, NODATA = 1, 2
 LOSE_EVERY = 250        # one of so many frames, the others by chance
@@ -57,10 +57,10 @@ async def carry(reader, writer, rng, file):
             kind, flags, length = frame[5], frame[8], struct.unpack_from("<I", frame, 36)[0]
             if kind in WITH_DATA and not flags & (BYREF | NODATA):
                 frame += await reader.readexactly(length)
-            out = [frame]
             if len(frame) > HEADER and os.path.exists(file + ".hole"):
                 continue
-            if (kind in OURS or kind in (16, GIVE)) and os.path.exists(file):
+            out = [frame]
+            if kind in OURS and os.path.exists(file):
                 did["all"] += 1
                 what = rng.random()
                 if did["all"] % LOSE_EVERY == 50:
