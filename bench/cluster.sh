@@ -5,8 +5,7 @@
 #	bench/cluster.sh MACHINE[:RATE]...	MACHINE: gpu or cpu; RATE: tc's words, 500mbit
 #
 # A gpu machine has an agent and a server, a cpu machine a server.  A card without RATE is not
-# shaped, and daemons are told of none: they find it.  Where more than one machine is played each
-# daemon has one engine, or as many as BENCH_ENGINES says.  Prints "run NAME" (the namespaces are
+# shaped, and daemons are told of none: they find it.  Prints "run NAME" (the namespaces are
 # NAME-gpu0.., NAME-cpu0.., NAME-sw), "tmp DIRECTORY" (the agents' sockets are
 # DIRECTORY/agent-gpu0.sock..), "pid NAME PID" of each daemon, and "up" when all of them are.  A
 # line of its input is the name of a machine whose server has ended: it starts another one, says its
@@ -15,7 +14,6 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/../tests/lib.sh"
 
-ENGINES=()	# what daemons are told
 declare -A SERVER	# by machine, what its server is started with
 
 daemon()	# name, namespace, command...
@@ -30,13 +28,13 @@ daemon()	# name, namespace, command...
 server()	# machine, address
 {
 	SERVER[$1]="$*"
-	daemon "server-$1" "$1" "$BIN/tally-server" --scheduler 10.77.0.1:7470 "${ENGINES[@]}" \
+	daemon "server-$1" "$1" "$BIN/tally-server" --scheduler 10.77.0.1:7470 \
 		--listen "$2:7471" --name "$1" --shm-socket "$TMP/$1.sock"
 }
 
 agent()		# machine, address
 {
-	daemon "agent-$1" "$1" "$BIN/tally-agent" --scheduler 10.77.0.1:7470 "${ENGINES[@]}" \
+	daemon "agent-$1" "$1" "$BIN/tally-agent" --scheduler 10.77.0.1:7470 \
 		--rail "$2" --name "$1" --socket "$TMP/agent-$1.sock"
 }
 
@@ -54,8 +52,6 @@ cluster_up()	# machine[:rate]...
 		command -v "$tool" > /dev/null || skip "$tool is missing: apt-get install iproute2"
 	done
 	can_make_namespaces || skip 'making network namespaces needs root'
-	[ $# -lt 2 ] || ENGINES=(--engines 1)
-	[ -z "${BENCH_ENGINES:-}" ] || ENGINES=(--engines "$BENCH_ENGINES")
 	ns_switch
 	daemon scheduler sw "$BIN/tally-scheduler" --listen 10.77.0.1:7470 --state-dir ''
 	for machine; do

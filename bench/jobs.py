@@ -83,14 +83,14 @@ def log_end(path):
 class Cluster:
     """bench/cluster.sh as an object: machines are words like gpu:1gbit."""
 
-    def __init__(self, machines, engines=None):
+    def __init__(self, machines):
         self.gpus = sum(m.startswith("gpu") for m in machines)
         self.machines = [f"gpu{i}" for i in range(self.gpus)]
         self.machines += [f"cpu{i}" for i in range(len(machines) - self.gpus)]
         self.pids = {}
         self.script = subprocess.Popen(
             ["bash", os.path.join(HERE, "cluster.sh")] + machines, text=True,
-            env=dict(os.environ, BUILD=BUILD, BENCH_ENGINES=str(engines or "")),
+            env=dict(os.environ, BUILD=BUILD),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         OPEN.append(self)
         try:

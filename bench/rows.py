@@ -51,16 +51,15 @@ class Row:
 class Scene:
     """Rows that share a cluster: machines as bench/cluster.sh wants them, or none."""
 
-    def __init__(self, machines, rows, per_machine=1, engines=None):
+    def __init__(self, machines, rows, per_machine=1):
         self.machines, self.rows, self.per_machine = machines, rows, per_machine
-        self.engines = engines          # of each daemon; None: as cluster.sh does
 
 
 class Env:
     """The cluster of a scene, and its contestants, started when first asked for."""
 
     def __init__(self, scene, seconds):
-        self.cluster = jobs.Cluster(scene.machines, scene.engines) if scene.machines else None
+        self.cluster = jobs.Cluster(scene.machines) if scene.machines else None
         self.per_machine, self.seconds = scene.per_machine, seconds
         self.jobs = {}
 
@@ -419,7 +418,7 @@ def one_machine():
         yield Scene(["gpu"], [
             Row(f"one machine, {p} processes, sum path", sum_rate(BIG),
                 "shared memory, one pass", memory_rate(p, "--shared"), (">=", 0.9), unit="GB/s"),
-        ], per_machine=p, engines=1)
+        ], per_machine=p)
 
 
 def sums():

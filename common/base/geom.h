@@ -43,16 +43,20 @@ static inline uint32_t geom_seg_len(const struct geom *g, uint32_t chunk, uint32
 
 /*
  * The engine, of `engines`, that owns a chunk.  Part of the protocol: an agent
- * must know which of a server's engines to speak to.  Mixed, because a server
- * owns a regular pattern of chunks and its engines shall share it evenly.
+ * must know which of a server's engines to speak to.  Each chunk lies the golden
+ * section of the range further than the one before (Weyl's sequence, which is nowhere
+ * evener), so all engines have the same part of any stretch of a tensor, and of a server's
+ * chunks, which are a regular pattern of it.  Tensors begin anywhere.
  */
 static inline uint32_t geom_shard(uint32_t tensor, uint32_t chunk, uint32_t engines)
 {
-	uint64_t z = ((uint64_t)tensor << 32 | chunk) + UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t z = ((uint64_t)tensor << 32) + UINT64_C(0x9e3779b97f4a7c15);
+	uint32_t at;
 
 	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
 	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return (uint32_t)(((z ^ (z >> 31)) >> 32) * engines >> 32);
+	at = (uint32_t)((z ^ (z >> 31)) >> 32) + chunk * UINT32_C(0x9e3779b9);
+	return (uint32_t)((uint64_t)at * engines >> 32);
 }
 
 /*

@@ -210,6 +210,7 @@ START_TEST(geom_covers_every_byte_once)
 }
 END_TEST
 
+/* Of so many in a row no engine has many more than its part, wherever they end. */
 START_TEST(geom_shares_chunks_evenly_among_engines)
 {
 	uint32_t count[ENGINES_MAX] = { 0 }, engines = (uint32_t)_i;
@@ -219,11 +220,40 @@ START_TEST(geom_shares_chunks_evenly_among_engines)
 
 		ck_assert_uint_lt(e, engines);
 		count[e]++;
+		for (e = 0; e < engines; e++) {
+			ck_assert_uint_le(count[e] * engines, chunk + 1 + 4 * engines);
+			ck_assert_uint_ge((count[e] + 4) * engines, chunk + 1);
+		}
 	}
-	for (uint32_t e = 0; e < engines; e++) {
-		ck_assert_uint_gt(count[e] * engines, 14400);
-		ck_assert_uint_lt(count[e] * engines, 17600);
-	}
+}
+END_TEST
+
+/* Nor of those that a server has, which are one in `step`. */
+START_TEST(geom_shares_a_server_s_chunks_evenly)
+{
+	uint32_t step = (uint32_t)_i;
+
+	for (uint32_t tensor = 1; tensor < 100; tensor++)
+		for (uint32_t first = 0; first < step; first++) {
+			uint32_t second = 0, all = 0;
+
+			for (uint32_t chunk = first; chunk < 1024; chunk += step, all++)
+				second += geom_shard(tensor, chunk, 2);
+			ck_assert_uint_le(second, all / 2 + 6);
+			ck_assert_uint_ge(second + 6, all / 2);
+		}
+}
+END_TEST
+
+/* Small tensors are a chunk each. */
+START_TEST(geom_shares_small_tensors_evenly)
+{
+	uint32_t count = 0;
+
+	for (uint32_t tensor = 1; tensor <= 10000; tensor++)
+		count += geom_shard(tensor, 0, 2);
+	ck_assert_uint_gt(count, 4800);
+	ck_assert_uint_lt(count, 5200);
 }
 END_TEST
 
@@ -283,6 +313,8 @@ int main(void)
 	tcase_add_loop_test(t, pagemap_gives_the_first_run_that_fits, 0, 20);
 	tcase_add_loop_test(t, geom_covers_every_byte_once, 0, 17);
 	tcase_add_loop_test(t, geom_shares_chunks_evenly_among_engines, 1, ENGINES_MAX + 1);
+	tcase_add_loop_test(t, geom_shares_a_server_s_chunks_evenly, 1, 17);
+	tcase_add_test(t, geom_shares_small_tensors_evenly);
 	tcase_add_test(t, geom_window_of_an_engine_takes_a_whole_segment);
 	tcase_add_test(t, rounds_go_round_and_never_are_zero);
 	tcase_add_test(t, even_and_odd_rounds_take_turns);
