@@ -40,6 +40,7 @@ struct ad_back {
 	int ring;			/* owned; -1: not yet */
 	struct slab input[SLABS_PER_PROCESS_MAX];	/* by index; owned */
 	uint32_t ninputs, nresults, nold;
+	uint32_t known;			/* of these and the ring: in the descriptor store */
 	struct ad_result {
 		int fd;			/* owned */
 		uint64_t bytes;
@@ -87,8 +88,8 @@ bool ad_back_late(const struct ad_session *s, mono_t now)
 
 /*
  * What processes of one user hand back before they say whose it is: together no more than a part of
- * our descriptors, so that others have theirs, but for who came first.  Who is refused so comes
- * again, as it would if we had gone.
+ * our descriptors, so that others have theirs, but for who came first, and who shows what the
+ * agent before is known to have given.  Who is refused so comes again, as it would if we had gone.
  */
 static bool has_room(const struct ad_session *s)
 {
@@ -105,6 +106,7 @@ static bool has_room(const struct ad_session *s)
 			continue;
 		is_first &= met;
 		others += b->ninputs + b->nresults + b->nold + b->nrows / ROWS_PER_FD + 1;
+		others -= b->known;
 	}
 	return is_first || getrlimit(RLIMIT_NOFILE, &fds) || others < fds.rlim_cur / 4;
 }
@@ -210,11 +212,13 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 	struct err e;
 	int fd = -1, rc;
 
-	if (come_again(s))
-		return;
 	b = back_of(s);
 	if (!ctl_take_fds(s->ctl, &fd, 1))
 		fd = -1;
+	if (b && ad_store_claim(s->agent, fd, s->serial))
+		b->known++;
+	else if (come_again(s))
+		goto closed;
 	rc = b ? 0 : err_set(&e, TALLY_ENOMEM, "out of memory");
 	if (!rc && m->kind != SLAB_DEVICE)
 		rc = check_owner(fd, m->bytes, &e);
@@ -223,9 +227,10 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 		b->ninputs += m->kind == SLAB_INPUT || m->kind == SLAB_DEVICE;
 		return;
 	}
+	refuse(s, &e);
+closed:
 	if (fd >= 0)
 		close(fd);
-	refuse(s, &e);
 }
 
 void ad_back_rows(struct ad_session *s, const struct msg_declared *m)
@@ -234,9 +239,9 @@ void ad_back_rows(struct ad_session *s, const struct msg_declared *m)
 	struct msg_declared_tensor *more;
 	struct err e = { .code = TALLY_ENOMEM, .text = "out of memory" };
 
-	if (come_again(s))
-		return;
 	b = back_of(s);
+	if (!(b && b->known) && come_again(s))
+		return;
 	if (b && m->ntensors > TENSORS_PER_JOB_MAX - b->nrows)
 		err_set(&e, TALLY_EPROTO, "more than %u tensors", TENSORS_PER_JOB_MAX);
 	else if (b && m->ntensors) {
@@ -365,6 +370,7 @@ void ad_back_free(struct ad_session *s)
 		close(b->old[--b->nold].fd);
 	if (b->ring >= 0)
 		close(b->ring);
+	ad_store_unclaim(s->agent, s->serial);
 	free(b->row);
 	free(b);
 	s->back = NULL;

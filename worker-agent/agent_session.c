@@ -177,6 +177,7 @@ static int open_ring(struct ad_session *s, struct err *e)
 	if (ring_bell_new(&s->bell[0]) || ring_bell_new(&s->bell[2]))
 		return err_set(e, TALLY_EQUOTA, "agent %s is out of descriptors", s->agent->name);
 	ring_format(s->ring_mem.base);
+	s->ring_stored = ad_store_put(s->agent, s->job->id, s->ring_mem.fd);
 	/* Processes ring bell 0 and hear 3; the agent hears 1 and rings 2. */
 	ring_end_init(&s->ring->ring, s->ring_mem.base, s->bell[1], s->bell[2]);
 	s->ring->session = s;
@@ -556,6 +557,7 @@ static void session_free(struct ad_session *s)
 			close(s->bell[i]);
 	if (s->process >= 0)
 		close(s->process);
+	ad_store_drop(s->agent, j ? j->id : 0, s->ring_stored);
 	slab_free(&s->ring_mem);
 	free(s->ring);
 	free(s->gpu);

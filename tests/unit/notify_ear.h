@@ -14,15 +14,15 @@
 
 static inline int notify_ear_open(void)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
 	socklen_t len = sizeof(sa_family_t);
-	char env[sizeof(a.sun_path) + 2];
+	char env[sizeof(at.sun_path) + 2];
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, len), 0);	/* the kernel names it */
-	len = sizeof(a);
-	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&a, &len), 0);
-	memcpy(env, a.sun_path, sizeof(a.sun_path));
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, len), 0);	/* the kernel names it */
+	len = sizeof(at);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	memcpy(env, at.sun_path, sizeof(at.sun_path));
 	env[len - sizeof(sa_family_t)] = '\0';
 	env[0] = '@';
 	setenv("NOTIFY_SOCKET", env, 1);

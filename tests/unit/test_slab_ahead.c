@@ -31,6 +31,7 @@ static void setup(void)
 	list_init(&sv_job.slots);
 	a.name = "a";
 	list_init(&ad_job.results);
+	list_init(&a.kept);
 }
 
 static void teardown(void)

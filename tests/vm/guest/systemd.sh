@@ -89,10 +89,17 @@ again()
 	say "$unit $how: started again, 3 rounds after $(( SECONDS - began )) s"
 }
 
+# What its process has of it, ring, arenas, results, is kept for the next agent.
+stored() { systemctl show -P NFileDescriptorStore tally-agent; }
+keeps() { [ "$(stored)" "$1" "$2" ]; }
+gets_them() { journalctl -u tally-agent -o cat | grep -c 'has kept [3-9] pieces'; }
+keeps -ge 3 || fail "systemd keeps $(stored) descriptors"
 for unit in $DAEMONS; do
 	again "$unit" killed systemctl kill -s KILL --kill-who=main "$unit"
 	again "$unit" restarted systemctl restart "$unit"
 done
+[ "$(gets_them)" = 2 ] || fail "$(gets_them) times an agent got what was kept for it"
+keeps -ge 3 || fail "systemd keeps $(stored) descriptors"
 again tally-server 'stood still' systemctl kill -s STOP --kill-who=main tally-server
 
 # ---- memory ----
@@ -126,6 +133,7 @@ again tally-server 'without memory of its own' starve
 
 touch "$TMP/units.stop"
 for r in 0 1; do expect_end 180 units.$r 0; done
+wait_until 30 'nothing is kept of a job that is over' keeps -eq 0
 
 # ---- two machines by their cards; everything is started again ----
 machines 4

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The service manager's descriptor store: what processes have of this agent (arenas, results,
+ * rings) is there, too, under "JOB.NUMBER", and the agent that is started next gets it.
+ *
+ * So it knows by itself what was this agent's.  A process that hands back such memory is believed
+ * however much others of its user hand back, which is all that the store adds: without one
+ * (a program that starts the agent, a store that is full) the processes' own descriptors do.
+ *
+ * A piece goes out of the store with the memory, and what nobody came back for when the others
+ * have, or when nobody can come any more.  One that ends with the agent stays.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/rt/log.h"
+#include "common/rt/notify.h"
+#include "worker-agent/agent.h"
+
+#define NAME_BYTES	32u
+#define LATE_MS		10000u	/* after its grace: processes wait for an agent for so long */
+#define FORGET_MS	5000u	/* that the manager may take */
+#define FORGET_FIRST_MS	100u	/* where all wait: of what is none of ours */
+
+/* Of the agent before, and nobody has come for it. */
+struct ad_kept_fd {
+	struct list link;		/* in agent->kept */
+	uint32_t job;
+	uint64_t number;
+	uint64_t session;		/* that hands it back; 0: none does */
+	int fd;				/* owned */
+	dev_t dev;
+	ino_t ino;
+};
+
+static void store_name(char name[NAME_BYTES], uint32_t job, uint64_t number)
+{
+	snprintf(name, NAME_BYTES, "%u.%" PRIu64, job, number);
+}
+
+static void take(void *ctx, const char *name, int fd)
+{
+	struct agent *a = ctx;
+	struct ad_kept_fd *k = calloc(1, sizeof(*k));
+	struct stat st;
+	char more;
+
+	if (!k || sscanf(name, "%u.%" SCNu64 "%c", &k->job, &k->number, &more) != 2 ||
+	    !k->number || fstat(fd, &st)) {
+		notify_forget(name, FORGET_FIRST_MS);
+		close(fd);
+		free(k);
+		return;
+	}
+	k->fd = fd;
+	k->dev = st.st_dev;
+	k->ino = st.st_ino;
+	list_add(&a->kept, &k->link);
+	a->stored = MAX(a->stored, k->number);
+}
+
+void ad_store_start(struct agent *a)
+{
+	uint32_t n = 0;
+
+	list_init(&a->kept);
+	notify_kept(take, a);
+	list_for_each(&a->kept, l)
+		n++;
+	if (n)
+		log_info("the service manager has kept %u pieces of memory of the agent before", n);
+}
+
+static struct ad_kept_fd *find(const struct agent *a, int fd)
+{
+	struct stat st;
+
+	if (list_empty(&a->kept) || fd < 0 || fstat(fd, &st))
+		return NULL;
+	list_for_each(&a->kept, l) {
+		struct ad_kept_fd *k = list_entry(l, struct ad_kept_fd, link);
+
+		if (k->ino == st.st_ino && k->dev == st.st_dev)
+			return k;
+	}
+	return NULL;
+}
+
+bool ad_store_claim(struct agent *a, int fd, uint64_t session)
+{
+	struct ad_kept_fd *k = find(a, fd);
+
+	if (!k || k->session)
+		return false;
+	k->session = session;
+	return true;
+}
+
+void ad_store_unclaim(struct agent *a, uint64_t session)
+{
+	list_for_each(&a->kept, l) {
+		struct ad_kept_fd *k = list_entry(l, struct ad_kept_fd, link);
+
+		if (k->session == session)
+			k->session = 0;
+	}
+}
+
+static void kept_free(struct ad_kept_fd *k)
+{
+	if (k->fd >= 0)
+		close(k->fd);
+	free(k);
+}
+
+uint64_t ad_store_put(struct agent *a, uint32_t job, int fd)
+{
+	struct ad_kept_fd *k = find(a, fd);
+	uint64_t number = k ? k->number : ++a->stored;
+	char name[NAME_BYTES];
+
+	if (k) {
+		list_del(&k->link);
+		kept_free(k);
+		return number;
+	}
+	store_name(name, job, number);
+	notify_keep(fd, name);
+	return number;
+}
+
+void ad_store_forget(uint32_t job, uint64_t number)
+{
+	char name[NAME_BYTES];
+
+	store_name(name, job, number);
+	if (number)
+		notify_forget(name, FORGET_MS);
+}
+
+/* Its pages may go with it. */
+static void give_up(void *ctx)
+{
+	struct ad_kept_fd *k = ctx;
+
+	ad_store_forget(k->job, k->number);
+	kept_free(k);
+}
+
+void ad_store_drop(struct agent *a, uint32_t job, uint64_t number)
+{
+	struct ad_kept_fd *k = number && !a->stopping ? calloc(1, sizeof(*k)) : NULL;
+
+	if (!k)
+		return;
+	*k = (struct ad_kept_fd){ .job = job, .number = number, .fd = -1 };
+	if (loop_work(a->loop, give_up, k))
+		free(k);
+}
+
+/* Whether a process can still come for it. */
+static bool is_awaited(struct agent *a, const struct ad_kept_fd *k, mono_t now)
+{
+	if (ad_back_waits(a, k->job))
+		return true;
+	return !ad_job_find(a, k->job) &&
+	       (!a->registrations || now - a->registered < mono_ms(a->grace_ms + LATE_MS));
+}
+
+void ad_store_tick(struct agent *a, mono_t now)
+{
+	list_for_each_safe(&a->kept, l, next) {
+		struct ad_kept_fd *k = list_entry(l, struct ad_kept_fd, link);
+
+		if (is_awaited(a, k, now))
+			continue;
+		list_del(&k->link);
+		if (loop_work(a->loop, give_up, k))
+			give_up(k);
+	}
+}
+
+void ad_store_free(struct agent *a)
+{
+	while (!list_empty(&a->kept)) {
+		struct ad_kept_fd *k = list_first(&a->kept, struct ad_kept_fd, link);
+
+		list_del(&k->link);
+		kept_free(k);
+	}
+}
