@@ -82,7 +82,7 @@ static void choose_cpus(const struct server *s, int cpus[ENGINES_MAX])
 
 	for (uint32_t i = 0; i < s->naddrs; i++)
 		addr[i] = s->addr[i].host;
-	daemon_cpus(&s->daemon, addr, s->naddrs, true, &m, cpus);
+	daemon_cpus(addr, s->naddrs, s->nengines, true, &m, cpus);
 }
 
 static int start(struct daemon *d, struct err *e)

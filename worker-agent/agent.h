@@ -153,6 +153,7 @@ struct ad_job {
 	struct agent *agent;
 	enum ad_job_state state;
 	uint32_t id, world, n, me, nlocal;
+	uint32_t engines;		/* that have chunks of it: the first so many */
 	uint64_t told;			/* log entry up to which it was told again */
 	bool taking;			/* just now: entries may be left out */
 	uint32_t nkept;
@@ -490,7 +491,7 @@ struct agent {
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
 	struct topo *topology;		/* owned: what --topology says, or hwloc said; or NULL */
 	mono_t topology_until;		/* hwloc is asked anew then; 0: never */
-	uint32_t nengines;
+	uint32_t nengines, nlinked;	/* nlinked: the first so many speak to servers */
 	struct ad_engine *engine[ENGINES_MAX];
 	_Atomic mono_t oldest;		/* engine 0's, every 10 ms: since when the oldest round of
 					 * all is open; MONO_NEVER: none is */

@@ -3,7 +3,7 @@
 #include "common/net/flight.h"
 #include "worker-agent/agent.h"
 
-#define LINKS_MIN	2u
+#define LINKS_MIN	2u		/* of all pairs together */
 #define LINK_BITS	20000000000ull	/* of one TCP connection: a guess, net_bench has 34 by lo */
 
 uint64_t ad_slower_card(uint64_t a, uint64_t b)
@@ -15,13 +15,14 @@ uint64_t ad_slower_card(uint64_t a, uint64_t b)
 
 uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs)
 {
-	return (uint32_t)MIN(MAX(div_round_up(bits_per_s, LINK_BITS * pairs), LINKS_MIN),
-			     LINKS_PER_RAIL_MAX);
+	uint64_t all = MAX(div_round_up(bits_per_s, LINK_BITS), LINKS_MIN);
+
+	return (uint32_t)MIN(div_round_up(all, pairs), LINKS_PER_RAIL_MAX);
 }
 
 uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines)
 {
-	uint32_t pairs = geom_engine_pairs(a->nengines, MAX(server_engines, 1));
+	uint32_t pairs = geom_engine_pairs(a->nlinked, MAX(server_engines, 1));
 
 	return a->opt.links ? a->opt.links : ad_tcp_links(bits_per_s, pairs);
 }
@@ -32,5 +33,5 @@ uint64_t ad_card_flight(const struct agent *a)
 
 	for (uint32_t i = 0; i < a->nrails; i++)
 		bits += a->rail[i].bits_per_s;
-	return flight_part(bits, a->nengines);
+	return flight_part(bits, a->nlinked);
 }

@@ -100,7 +100,7 @@ static void batch(struct ad_engine *en, struct ad_batch *b)
 		}
 		t->core[en->index] = ag_tensor_add_shard(&en->core, b->job->core[en->index],
 							 t->piece[en->index], &t->desc, en->index,
-							 en->agent->nengines);
+							 b->job->engines);
 		t->core[en->index]->user = t;
 		if (en->index == 0)
 			fr_tensor_add(&en->front, &b->job->front, t->front);

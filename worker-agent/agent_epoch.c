@@ -83,7 +83,7 @@ static bool is_new(const struct ad_epoch *ep, uint32_t server)
 static int add_blocks(struct ad_epoch *ep, uint32_t engine)
 {
 	const struct ad_job *j = ep->job;
-	uint32_t engines = j->agent->nengines;
+	uint32_t engines = j->engines;
 
 	if (j->n == 1)
 		return ep->before ? 0 : add_block(ep, engine, 0);
@@ -427,7 +427,7 @@ static struct ad_route *route_new(struct ad_engine *en, struct ad_epoch *ep, uin
 static void fill_routes(struct ad_engine *en, struct ad_epoch *ep, const struct ad_server *sv)
 {
 	const struct ad_job *j = ep->job;
-	uint32_t engines = en->agent->nengines;
+	uint32_t engines = j->engines;
 	uint64_t window = geom_window(j->window_bytes, sv->engines, engines, j->seg_bytes), at;
 
 	for (uint32_t e = 0; has_routes(sv) && e < sv->engines; e++) {

@@ -262,7 +262,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 
 	for (uint32_t i = 0; i < a->nengines; i++)
 		ctl_stats_add(hb, &a->engine[i]->stats);
-	hb->flight_bytes = flight == UINT64_MAX ? 0 : flight * a->nengines;
+	hb->flight_bytes = flight == UINT64_MAX ? 0 : flight * a->nlinked;
 	if (!hb->links)
 		hb->links_per_peer = 0;		/* counted while there were some */
 	if (xport_rdma_devices() && hb->links)

@@ -134,6 +134,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	j->agent = a;
 	j->id = up->job;
 	j->world = up->world;
+	j->engines = up->nmachines == 1 ? a->nengines : a->nlinked;
 	j->told_settled = up->epoch;
 	j->chunk_bytes = up->chunk_bytes;
 	j->seg_bytes = up->seg_bytes;
@@ -274,7 +275,7 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	for (uint32_t c = 0; c < geom_chunks(&t->desc.geom); c++) {
 		route[c] = ad_epoch_route(j->epoch, t->id, c, t->placed.owner[c]);
 		since[c] = t->placed.since[c];
-		engines |= 1u << geom_shard(t->id, c, a->nengines);
+		engines |= 1u << geom_shard(t->id, c, j->engines);
 		nsegs += geom_chunk_segs(&t->desc.geom, c);
 	}
 	t->front->id = t->id;

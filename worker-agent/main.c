@@ -14,6 +14,8 @@
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
 
+#define ALONE_ENGINES	2u	/* at least: for jobs of one machine, whose ranks leave CPUs free */
+
 #define OPT(field) offsetof(struct ad_options, field)
 
 static const struct opt options[] = {
@@ -24,8 +26,8 @@ static const struct opt options[] = {
 	  "address of a card to use, once per card (default: the one that leads to the "
 	  "scheduler)" },
 	{ "links", OPT_U64, OPT(links), NULL, 1, LINKS_PER_RAIL_MAX, "N",
-	  "TCP connections to each server engine per card (default: 2, on a fast card as "
-	  "many as fill it)" },
+	  "TCP connections of each engine to each server engine per card (default: 2 to a "
+	  "server, on a fast card as many as fill it)" },
 	{ "no-shm", OPT_FLAG, OPT(no_shm), NULL, 0, 0, NULL,
 	  "do not use shared memory to a server on this machine" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
@@ -66,7 +68,8 @@ static int set_up(struct daemon *d, struct err *e)
 		xport_rdma_off();
 	a->name = d->name;
 	a->machine = d->machine;
-	a->nengines = d->nengines;
+	a->nlinked = d->nengines;
+	a->nengines = daemon_engines(d, ALONE_ENGINES);
 	a->memory_bytes = host_memory_bytes();
 	list_init(&a->jobs);
 	list_init(&a->sessions);
@@ -87,7 +90,7 @@ static void choose_cpus(struct agent *a, int cpus[ENGINES_MAX])
 
 	for (uint32_t i = 0; i < a->nrails; i++)
 		addr[i] = a->rail_text[i];
-	daemon_cpus(&a->daemon, addr, a->nrails, false, &m, cpus);
+	daemon_cpus(addr, a->nrails, a->nengines, false, &m, cpus);
 	for (uint32_t i = 0; i < a->nengines; i++)
 		near_order(&m, cpus[i], a->rail_order[i]);
 }
@@ -118,8 +121,9 @@ static int start(struct daemon *d, struct err *e)
 		xport_rdma_say(a->rail_text[i], text, sizeof(text));
 		log_info("rail %s: %s", a->rail_text[i], text);
 	}
-	log_info("agent %s listens on %s, rail %s, engines %u, sums %s", a->name, a->opt.socket,
-		 a->rail_text[0], a->nengines, kern_level_name(kern_level()));
+	log_info("agent %s listens on %s, rail %s, engines %u, with servers %u, sums %s", a->name,
+		 a->opt.socket, a->rail_text[0], a->nengines, a->nlinked,
+		 kern_level_name(kern_level()));
 	return 0;
 }
 

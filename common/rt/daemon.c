@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -14,6 +15,8 @@
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
 #include "common/rt/secret.h"
+
+#define ENGINES_DEFAULT_MAX 4u
 
 static int read_log_level(const char *program, const char *level, struct err *e)
 {
@@ -51,14 +54,23 @@ static int find_name(struct daemon *d, struct err *e)
 	return rc;
 }
 
-/* Half of the CPUs, at least two where there are two, at most four. */
-static uint32_t count_engines(uint64_t asked)
+/* That we may run on. */
+static uint32_t count_cpus(void)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	cpu_set_t set;
 
-	if (asked)
-		return (uint32_t)asked;
-	return cpus < 2 ? 1 : (uint32_t)MIN(MAX(cpus / 2, 2), 4);
+	if (!sched_getaffinity(0, sizeof(set), &set))
+		return (uint32_t)CPU_COUNT(&set);
+	return (uint32_t)MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
+}
+
+uint32_t daemon_engines(const struct daemon *d, uint32_t least)
+{
+	uint32_t cpus = count_cpus();
+
+	if (d->opt->engines)
+		return (uint32_t)d->opt->engines;
+	return MIN(MAX(cpus / 2, MIN(cpus, least)), ENGINES_DEFAULT_MAX);
 }
 
 static int set_up(struct daemon *d, struct err *e)
@@ -69,11 +81,11 @@ static int set_up(struct daemon *d, struct err *e)
 	rc = rc ? rc : find_name(d, e);
 	if (rc)
 		return rc;
-	d->nengines = count_engines(d->opt->engines);
+	d->nengines = daemon_engines(d, 1);
 	return d->ops->set_up(d, e);
 }
 
-void daemon_cpus(const struct daemon *d, const char *const *addr, uint32_t n, bool from_last,
+void daemon_cpus(const char *const *addr, uint32_t n, uint32_t engines, bool from_last,
 		 struct near *m, int cpus[ENGINES_MAX])
 {
 	char text[RAILS_MAX][HOST_BUS_ID_LEN], where[ERR_TEXT_MAX];
@@ -85,10 +97,10 @@ void daemon_cpus(const struct daemon *d, const char *const *addr, uint32_t n, bo
 		bus_id[i] = text[i];
 	}
 	near_read(m, NULL, bus_id, n);
-	near_pin(m, d->nengines, from_last, cpus);
+	near_pin(m, engines, from_last, cpus);
 	if (cpus[0] < 0)
 		return;
-	near_text(m, addr, cpus, d->nengines, where, sizeof(where));
+	near_text(m, addr, cpus, engines, where, sizeof(where));
 	log_info("engines on cpus %s", where);
 }
 

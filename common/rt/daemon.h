@@ -64,7 +64,7 @@ struct daemon {
 	const struct daemon_options *opt;
 	void *owner;			/* the program's struct */
 	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1], secret[NAME_LEN_MAX + 1];
-	uint32_t nengines;
+	uint32_t nengines;		/* as the scheduler is told */
 	struct loop *loop;
 	struct mailbox *mail;
 	struct loop_bell *bell;
@@ -78,9 +78,12 @@ struct daemon {
 int daemon_main(struct daemon *d, const struct opt_program *program, const struct daemon_ops *ops,
 		void *owner, struct daemon_options *opt, int argc, char **argv);
 
+/* What --engines says, or half of the CPUs that we may run on: `least` where there are so many,
+ * at most four. */
+uint32_t daemon_engines(const struct daemon *d, uint32_t least);
 /* Which CPU each engine is pinned to, by near_pin(), and says so; fills m for the daemon's
- * cards, which own these numeric addresses. */
-void daemon_cpus(const struct daemon *d, const char *const *addr, uint32_t n, bool from_last,
+ * n cards, which own these numeric addresses. */
+void daemon_cpus(const char *const *addr, uint32_t n, uint32_t engines, bool from_last,
 		 struct near *m, int cpus[ENGINES_MAX]);
 
 /* From the loop: the daemon has left, and ends. */

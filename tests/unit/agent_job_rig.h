@@ -168,7 +168,7 @@ static inline void setup(void)
 	memset(&said, 0, sizeof(said));
 	a.name = a.machine = "a";
 	a.my_node = NODE;
-	a.nengines = ENGINES;
+	a.nengines = a.nlinked = ENGINES;
 	a.opt.links = 2;
 	a.opt.daemon.frames_per_write = FRAMES_PER_WRITE_MAX;
 	list_init(&a.jobs);

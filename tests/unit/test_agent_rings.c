@@ -54,7 +54,7 @@ static void ring_start(uint32_t i)
 
 static void setup(void)
 {
-	a.nengines = 1;
+	a.nengines = a.nlinked = 1;
 	en.agent = &a;
 	fr_init(&en.front);
 	list_init(&en.rings);
