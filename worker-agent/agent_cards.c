@@ -3,7 +3,6 @@
 #include "common/net/flight.h"
 #include "worker-agent/agent.h"
 
-#define LINKS_MIN	2u		/* of all pairs together */
 #define LINK_BITS	20000000000ull	/* of one TCP connection: a guess, net_bench has 34 by lo */
 
 uint64_t ad_slower_card(uint64_t a, uint64_t b)
@@ -15,9 +14,8 @@ uint64_t ad_slower_card(uint64_t a, uint64_t b)
 
 uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs)
 {
-	uint64_t all = MAX(div_round_up(bits_per_s, LINK_BITS), LINKS_MIN);
-
-	return (uint32_t)MIN(div_round_up(all, pairs), LINKS_PER_RAIL_MAX);
+	return (uint32_t)MIN(MAX(div_round_up(bits_per_s, LINK_BITS * pairs), 1),
+			     LINKS_PER_RAIL_MAX);
 }
 
 uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines)

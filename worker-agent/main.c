@@ -26,8 +26,8 @@ static const struct opt options[] = {
 	  "address of a card to use, once per card (default: the one that leads to the "
 	  "scheduler)" },
 	{ "links", OPT_U64, OPT(links), NULL, 1, LINKS_PER_RAIL_MAX, "N",
-	  "TCP connections of each engine to each server engine per card (default: 2 to a "
-	  "server, on a fast card as many as fill it)" },
+	  "TCP connections of an engine to a server's engine per card (default: 1, on a fast "
+	  "card as many as fill it)" },
 	{ "no-shm", OPT_FLAG, OPT(no_shm), NULL, 0, 0, NULL,
 	  "do not use shared memory to a server on this machine" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
