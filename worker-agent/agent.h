@@ -51,7 +51,7 @@ struct ad_slab {
 	uint32_t id;			/* index in agent->slab */
 	uint32_t job;
 	uint32_t index;			/* what its process calls it */
-	uint64_t stored;		/* its number in the descriptor store; 0: not there */
+	uint64_t stored;		/* its key in the descriptor store; 0: not there */
 	uint64_t owner;			/* ad_session.serial; 0: the agent itself */
 	uint32_t local;			/* and its process's index in the job */
 	uint32_t uid;			/* an arena's: whose */
@@ -307,7 +307,7 @@ struct ad_session {
 	uint64_t attach_req;
 	struct ad_job *job;
 	struct slab ring_mem;
-	uint64_t ring_stored;		/* its number in the descriptor store */
+	uint64_t ring_stored;		/* its key in the descriptor store */
 	int bell[4];			/* sub 0/1, cpl 0/1 */
 	struct ad_ring *ring;
 	uint32_t nslabs;		/* inputs given out */
@@ -485,7 +485,7 @@ struct agent {
 	struct ctl_crowd crowd;		/* processes that have not attached yet */
 	struct list returning;		/* ad_returning.link: jobs as they are told again */
 	struct list kept;		/* ad_kept_fd.link: of the agent before */
-	uint64_t stored;		/* numbers given in the descriptor store so far */
+	uint32_t stored;		/* numbers given in the descriptor store so far */
 	uint32_t refused_job;		/* the last that could not be taken; 0: none */
 	struct err refused;		/* why */
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
@@ -591,12 +591,12 @@ void ad_store_free(struct agent *a);	/* and leaves the store as it is */
 /* The agent before has given it, and no other session, by serial, has handed it back. */
 bool ad_store_claim(struct agent *a, int fd, uint64_t session);
 void ad_store_unclaim(struct agent *a, uint64_t session);
-/* Its number there: the one that it has, or a new one. */
+/* Its key there: the one that it has, or a new one. */
 uint64_t ad_store_put(struct agent *a, uint32_t job, int fd);
 /* Out of it; 0: it is not there.  Waits for the manager; drop: beside the control thread, and
  * not where the agent ends, which leaves all to the next one. */
-void ad_store_forget(uint32_t job, uint64_t number);
-void ad_store_drop(struct agent *a, uint32_t job, uint64_t number);
+void ad_store_forget(uint64_t key);
+void ad_store_drop(struct agent *a, uint64_t key);
 void ad_store_tick(struct agent *a, mono_t now);	/* gives up what nobody comes for */
 
 /* agent_was.c: results go to where GPUs wait for them since a time before this process */

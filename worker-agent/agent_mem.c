@@ -308,7 +308,7 @@ static void free_memory(void *ctx)
 {
 	struct ad_slab *s = ctx;
 
-	ad_store_forget(s->job, s->stored);	/* then it is nobody's but ours: here is time */
+	ad_store_forget(s->stored);	/* then it is nobody's but ours: here is time */
 	xport_region_free(s->region);
 	if (s->read_fd >= 0)
 		close(s->read_fd);

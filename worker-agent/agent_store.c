@@ -10,7 +10,6 @@
  * A piece goes out of the store with the memory, and what nobody came back for when the others
  * have, or when nobody can come any more.  One that ends with the agent stays.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -28,38 +27,49 @@
 /* Of the agent before, and nobody has come for it. */
 struct ad_kept_fd {
 	struct list link;		/* in agent->kept */
-	uint32_t job;
-	uint64_t number;
+	uint64_t key;
 	uint64_t session;		/* that hands it back; 0: none does */
 	int fd;				/* owned */
 	dev_t dev;
 	ino_t ino;
 };
 
-static void store_name(char name[NAME_BYTES], uint32_t job, uint64_t number)
+static uint64_t key_of(uint32_t job, uint32_t number)
 {
-	snprintf(name, NAME_BYTES, "%u.%" PRIu64, job, number);
+	return (uint64_t)job << 32 | number;
+}
+
+static uint32_t job_of(uint64_t key)
+{
+	return (uint32_t)(key >> 32);
+}
+
+static void store_name(char name[NAME_BYTES], uint64_t key)
+{
+	snprintf(name, NAME_BYTES, "%u.%u", job_of(key), (uint32_t)key);
 }
 
 static void take(void *ctx, const char *name, int fd)
 {
 	struct agent *a = ctx;
 	struct ad_kept_fd *k = calloc(1, sizeof(*k));
+	uint32_t job, number;
 	struct stat st;
 	char more;
 
-	if (!k || sscanf(name, "%u.%" SCNu64 "%c", &k->job, &k->number, &more) != 2 ||
-	    !k->number || fstat(fd, &st)) {
+	if (!k || sscanf(name, "%u.%u%c", &job, &number, &more) != 2 || !number ||
+	    fstat(fd, &st)) {
 		notify_forget(name, FORGET_FIRST_MS);
 		close(fd);
 		free(k);
 		return;
 	}
+	k->key = key_of(job, number);
 	k->fd = fd;
 	k->dev = st.st_dev;
 	k->ino = st.st_ino;
 	list_add(&a->kept, &k->link);
-	a->stored = MAX(a->stored, k->number);
+	a->stored = MAX(a->stored, number);
 }
 
 void ad_store_start(struct agent *a)
@@ -119,25 +129,25 @@ static void kept_free(struct ad_kept_fd *k)
 uint64_t ad_store_put(struct agent *a, uint32_t job, int fd)
 {
 	struct ad_kept_fd *k = find(a, fd);
-	uint64_t number = k ? k->number : ++a->stored;
+	uint64_t key = k ? k->key : key_of(job, ++a->stored);
 	char name[NAME_BYTES];
 
 	if (k) {
 		list_del(&k->link);
 		kept_free(k);
-		return number;
+		return key;
 	}
-	store_name(name, job, number);
+	store_name(name, key);
 	notify_keep(fd, name);
-	return number;
+	return key;
 }
 
-void ad_store_forget(uint32_t job, uint64_t number)
+void ad_store_forget(uint64_t key)
 {
 	char name[NAME_BYTES];
 
-	store_name(name, job, number);
-	if (number)
+	store_name(name, key);
+	if (key)
 		notify_forget(name, FORGET_MS);
 }
 
@@ -146,17 +156,17 @@ static void give_up(void *ctx)
 {
 	struct ad_kept_fd *k = ctx;
 
-	ad_store_forget(k->job, k->number);
+	ad_store_forget(k->key);
 	kept_free(k);
 }
 
-void ad_store_drop(struct agent *a, uint32_t job, uint64_t number)
+void ad_store_drop(struct agent *a, uint64_t key)
 {
-	struct ad_kept_fd *k = number && !a->stopping ? calloc(1, sizeof(*k)) : NULL;
+	struct ad_kept_fd *k = key && !a->stopping ? calloc(1, sizeof(*k)) : NULL;
 
 	if (!k)
 		return;
-	*k = (struct ad_kept_fd){ .job = job, .number = number, .fd = -1 };
+	*k = (struct ad_kept_fd){ .key = key, .fd = -1 };
 	if (loop_work(a->loop, give_up, k))
 		free(k);
 }
@@ -164,9 +174,9 @@ void ad_store_drop(struct agent *a, uint32_t job, uint64_t number)
 /* Whether a process can still come for it. */
 static bool is_awaited(struct agent *a, const struct ad_kept_fd *k, mono_t now)
 {
-	if (ad_back_waits(a, k->job))
+	if (ad_back_waits(a, job_of(k->key)))
 		return true;
-	return !ad_job_find(a, k->job) &&
+	return !ad_job_find(a, job_of(k->key)) &&
 	       (!a->registrations || now - a->registered < mono_ms(a->grace_ms + LATE_MS));
 }
 

@@ -10,6 +10,7 @@
 #include "tests/unit/agent_job_rig.h"
 #include "tests/unit/notify_ear.h"
 
+#define KEY(number) ((uint64_t)JOB << 32 | (number))
 #define ROOM 3				/* descriptors from 3 on, which main() keeps free */
 
 static ino_t inode(int fd)
@@ -146,14 +147,14 @@ START_TEST(memory_that_came_back_stays_under_its_number)
 
 	make(mem, 2);
 	start_with(mem, 1, "7.5");
-	ck_assert_uint_eq(ad_store_put(&a, 7, mem[0].fd), 5);
+	ck_assert_uint_eq(ad_store_put(&a, 7, mem[0].fd), KEY(5));
 	hears_no_more(ear);
-	ck_assert_uint_eq(ad_store_put(&a, 7, mem[1].fd), 6);
+	ck_assert_uint_eq(ad_store_put(&a, 7, mem[1].fd), KEY(6));
 	ck_assert_uint_eq(hears(ear, "FDSTORE=1\nFDNAME=7.6"), inode(mem[1].fd));
-	ad_store_drop(&a, 7, 5);
+	ad_store_drop(&a, KEY(5));
 	hears(ear, "FDSTOREREMOVE=1\nFDNAME=7.5");
 	ck_assert_uint_ne(hears(ear, "BARRIER=1"), 0);
-	ad_store_drop(&a, 7, 0);
+	ad_store_drop(&a, 0);
 	hears_no_more(ear);
 	notify_ear_close(ear);
 	unmake(mem, 2);
