@@ -1,13 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A server's memory at (n, k) = (8, 1): its share of the model, a window per agent, and
-# a fixed rest, as it says when the job starts; also at the busiest moment of rounds.
-# (A server beside an agent has what it reads and writes of the agent's memory in its peak,
-# too.  With a model of this size there is room for that.)
+# LONG
+# A server's memory at (n, k) = (8, 1) with a model of 256 MiB: its share of that, a window per
+# agent, and a fixed rest, as it says when the job starts; also at the busiest moment of rounds.
+# One beside an agent has what it reads and writes of the agent's memory in its peak, too: that
+# may be the second window.
 . "$(dirname "$0")/../lib.sh"
 
-MODEL=$(( 64 << 20 ))
-export MODEL TMP BIN
+MIB=256
+(( $(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) > 12 << 20 )) || MIB=64
+export MIB TMP BIN
 
 # Rank 0 looks at the servers, which are alive until it ends, after the last round.  What they
 # had before the rounds is forgotten: to measure their adder at start takes more.
@@ -18,7 +20,7 @@ servers=
 for pid in $servers; do
 	echo 5 > "/proc/$pid/clear_refs" || exit 1
 done
-"$BIN/tally" bench -b 64M -e 64M -n 4 -w 1 || exit 1
+"$BIN/tally" bench -b "${MIB}M" -e "${MIB}M" -n 2 -w 1 || exit 1
 [ "$TALLY_RANK" = 0 ] || exit 0
 for pid in $servers; do
 	echo "$(tr '\0' ' ' < "/proc/$pid/cmdline" | sed 's/.*--name \([^ ]*\).*/\1/')" \
@@ -35,7 +37,7 @@ for (( n = 1; ; n++ )); do
 	(( n < 3 )) || fail 'a server was lost each time'
 done
 
-"$PYTHON" - "$TMP/peaks" "$TMP/logs" "$MODEL" <<'END' || fail 'a server takes too much'
+"$PYTHON" - "$TMP/peaks" "$TMP/logs" "$MIB" <<'END' || fail 'a server takes too much'
 import glob, re, sys
 
 UNIT = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -43,7 +45,7 @@ LINE = re.compile(r"job \d+ up, machines (\d+), .* memory at most ([\d.]+) (.iB)
                   r"([\d.]+) % of the tensors")
 peaks = dict(line.split() for line in open(sys.argv[1]))
 assert len(peaks) == 9, peaks
-budgets, shares = {}, 0
+budgets, shares, model = {}, 0, int(sys.argv[3]) << 20
 for path in glob.glob(sys.argv[2] + "/*.log"):
     text = open(path).read()
     name = re.search(r"tally-server: server (\S+) listens", text)
@@ -53,7 +55,9 @@ for path in glob.glob(sys.argv[2] + "/*.log"):
     machines, fixed, unit, share = LINE.search(text).groups()
     fixed = float(fixed) * UNIT[unit]
     assert fixed <= int(machines) * (16 << 20) + (64 << 20), text
-    budgets[name] = fixed + float(share) / 100 * int(sys.argv[3])
+    budgets[name] = fixed + float(share) / 100 * model
+    if name.startswith("server-"):		# an agent is beside it
+        budgets[name] += int(machines) * (16 << 20)
     shares += float(share)
 assert abs(shares - 100) < 0.1, shares
 for name, peak in sorted(peaks.items()):
