@@ -17,7 +17,8 @@ import socket
 import sys
 
 ROOM = 253		# descriptors of a datagram
-KCMP, KCMP_FILE = 312, 0
+KCMP = {"x86_64": 312}.get(os.uname().machine, 272)
+KCMP_FILE = 0
 
 
 def is_same(a, b):

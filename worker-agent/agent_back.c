@@ -40,7 +40,7 @@ struct ad_back {
 	int ring;			/* owned; -1: not yet */
 	struct slab input[SLABS_PER_PROCESS_MAX];	/* by index; owned */
 	uint32_t ninputs, nresults, nold;
-	uint32_t known;			/* of these and the ring: in the descriptor store */
+	bool known;			/* its ring, or an input, is in the descriptor store */
 	struct ad_result {
 		int fd;			/* owned */
 		uint64_t bytes;
@@ -102,11 +102,10 @@ static bool has_room(const struct ad_session *s)
 		const struct ad_back *b = o->back;
 
 		met |= o == s;
-		if (o == s || !b || o->state != SESSION_NEW || o->uid != s->uid)
+		if (o == s || !b || b->known || o->state != SESSION_NEW || o->uid != s->uid)
 			continue;
 		is_first &= met;
 		others += b->ninputs + b->nresults + b->nold + b->nrows / ROWS_PER_FD + 1;
-		others -= b->known;
 	}
 	return is_first || getrlimit(RLIMIT_NOFILE, &fds) || others < fds.rlim_cur / 4;
 }
@@ -215,9 +214,9 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 	b = back_of(s);
 	if (!ctl_take_fds(s->ctl, &fd, 1))
 		fd = -1;
-	if (b && ad_store_claim(s->agent, fd, s->serial))
-		b->known++;
-	else if (come_again(s))
+	if (b && (m->kind == SLAB_RING || m->kind == SLAB_INPUT))	/* which are one rank's */
+		b->known |= ad_store_claim(s->agent, fd, s->serial);
+	if (!(b && b->known) && come_again(s))
 		goto closed;
 	rc = b ? 0 : err_set(&e, TALLY_ENOMEM, "out of memory");
 	if (!rc && m->kind != SLAB_DEVICE)

@@ -308,7 +308,7 @@ static void free_memory(void *ctx)
 {
 	struct ad_slab *s = ctx;
 
-	ad_store_forget(s->stored);	/* then it is nobody's but ours: here is time */
+	ad_store_forget(s->agent, s->stored, true);	/* then it is nobody's but ours */
 	xport_region_free(s->region);
 	if (s->read_fd >= 0)
 		close(s->read_fd);
@@ -322,11 +322,15 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 {
 	list_del(&s->link);
 	a->slab[s->id] = NULL;
+	s->agent = a;
 	if (a->stopping)
 		s->stored = 0;		/* the next agent gets it */
 	a->backed_bytes -= (uint64_t)s->backed * PAGE_BYTES;
-	if (!a->loop || loop_work(a->loop, free_memory, s))
-		free_memory(s);
+	if (a->loop && !loop_work(a->loop, free_memory, s))
+		return;
+	ad_store_forget(a, s->stored, false);
+	s->stored = 0;
+	free_memory(s);
 }
 
 /* A tensor knows its pages only when it has them: they are put back once. */

@@ -10,6 +10,7 @@
  * A piece goes out of the store with the memory, and what nobody came back for when the others
  * have, or when nobody can come any more.  One that ends with the agent stays.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -21,14 +22,17 @@
 
 #define NAME_BYTES	32u
 #define LATE_MS		10000u	/* after its grace: processes wait for an agent for so long */
-#define FORGET_MS	5000u	/* that the manager may take */
-#define FORGET_FIRST_MS	100u	/* where all wait: of what is none of ours */
+#define START_MS	500u	/* that the manager may take to answer, where all wait for it */
+#define ANSWER_MS	5000u	/* elsewhere */
+#define ALIVE_MS	5000u	/* a process that is seen to live each second is */
 
 /* Of the agent before, and nobody has come for it. */
 struct ad_kept_fd {
 	struct list link;		/* in agent->kept */
+	struct agent *agent;
 	uint64_t key;
 	uint64_t session;		/* that hands it back; 0: none does */
+	mono_t alive;			/* its job had a process that lives, and was not back */
 	int fd;				/* owned */
 	dev_t dev;
 	ino_t ino;
@@ -57,13 +61,14 @@ static void take(void *ctx, const char *name, int fd)
 	struct stat st;
 	char more;
 
-	if (!k || sscanf(name, "%u.%u%c", &job, &number, &more) != 2 || !number ||
-	    fstat(fd, &st)) {
-		notify_forget(name, FORGET_FIRST_MS);
+	if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &st) || !k ||
+	    sscanf(name, "%u.%u%c", &job, &number, &more) != 2 || !number) {
+		notify_forget(name, 0);
 		close(fd);
 		free(k);
 		return;
 	}
+	k->agent = a;
 	k->key = key_of(job, number);
 	k->fd = fd;
 	k->dev = st.st_dev;
@@ -77,6 +82,7 @@ void ad_store_start(struct agent *a)
 	uint32_t n = 0;
 
 	list_init(&a->kept);
+	a->storing = notify_barrier(START_MS);
 	notify_kept(take, a);
 	list_for_each(&a->kept, l)
 		n++;
@@ -129,26 +135,40 @@ static void kept_free(struct ad_kept_fd *k)
 uint64_t ad_store_put(struct agent *a, uint32_t job, int fd)
 {
 	struct ad_kept_fd *k = find(a, fd);
-	uint64_t key = k ? k->key : key_of(job, ++a->stored);
 	char name[NAME_BYTES];
+	uint64_t key;
 
 	if (k) {
+		key = k->key;
 		list_del(&k->link);
 		kept_free(k);
 		return key;
 	}
+	if (!a->storing)
+		return 0;
+	key = key_of(job, ++a->stored);
 	store_name(name, key);
 	notify_keep(fd, name);
 	return key;
 }
 
-void ad_store_forget(uint64_t key)
+/* One that does not answer any more is given nothing else, and nobody waits for it again. */
+static void forget(struct agent *a, uint64_t key, uint32_t wait_ms)
 {
 	char name[NAME_BYTES];
 
 	store_name(name, key);
+	notify_forget(name, a->storing ? wait_ms : 0);
+	if (wait_ms && a->storing && !notify_barrier(wait_ms)) {
+		a->storing = false;
+		log_warn("the service manager does not answer: it is given no more memory to keep");
+	}
+}
+
+void ad_store_forget(struct agent *a, uint64_t key, bool may_wait)
+{
 	if (key)
-		notify_forget(name, FORGET_MS);
+		forget(a, key, may_wait ? ANSWER_MS : 0);
 }
 
 /* Its pages may go with it. */
@@ -156,7 +176,7 @@ static void give_up(void *ctx)
 {
 	struct ad_kept_fd *k = ctx;
 
-	ad_store_forget(k->key);
+	forget(k->agent, k->key, ANSWER_MS);
 	kept_free(k);
 }
 
@@ -166,15 +186,27 @@ void ad_store_drop(struct agent *a, uint64_t key)
 
 	if (!k)
 		return;
-	*k = (struct ad_kept_fd){ .key = key, .fd = -1 };
-	if (loop_work(a->loop, give_up, k))
-		free(k);
+	*k = (struct ad_kept_fd){ .agent = a, .key = key, .fd = -1 };
+	if (!loop_work(a->loop, give_up, k))
+		return;
+	forget(a, key, 0);
+	free(k);
+}
+
+void ad_store_alive(struct agent *a, uint32_t job, mono_t now)
+{
+	list_for_each(&a->kept, l) {
+		struct ad_kept_fd *k = list_entry(l, struct ad_kept_fd, link);
+
+		if (job_of(k->key) == job)
+			k->alive = now;
+	}
 }
 
 /* Whether a process can still come for it. */
 static bool is_awaited(struct agent *a, const struct ad_kept_fd *k, mono_t now)
 {
-	if (ad_back_waits(a, job_of(k->key)))
+	if (ad_back_waits(a, job_of(k->key)) || now - k->alive < mono_ms(ALIVE_MS))
 		return true;
 	return !ad_job_find(a, job_of(k->key)) &&
 	       (!a->registrations || now - a->registered < mono_ms(a->grace_ms + LATE_MS));
@@ -188,8 +220,10 @@ void ad_store_tick(struct agent *a, mono_t now)
 		if (is_awaited(a, k, now))
 			continue;
 		list_del(&k->link);
-		if (loop_work(a->loop, give_up, k))
-			give_up(k);
+		if (loop_work(a->loop, give_up, k)) {	/* no memory: it may be there next time */
+			list_add(&a->kept, &k->link);
+			return;
+		}
 	}
 }
 

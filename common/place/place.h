@@ -96,7 +96,7 @@ void place_sizes(struct place_sizes *s, uint32_t chunk_bytes, uint32_t nservers,
 
 /* ---- the map (place.c) ---- */
 
-#define PLACE_ALGORITHM	1u	/* version of everything below; travels with the epochs */
+#define PLACE_ALGORITHM	2u	/* version of all below, and of geom_shard(); travels with epochs */
 #define PLACE_NOWHERE	UINT16_MAX	/* owner of a chunk that no server sums (n = 1) */
 #define PLACE_WEIGHT_SUM UINT32_MAX	/* "all of it" still fits a uint32_t */
 

@@ -68,24 +68,29 @@ void notify_keep(int fd, const char *name)
 	say(state, &fd, 0);
 }
 
-/* The manager closes what comes with BARRIER in its turn. */
 void notify_forget(const char *name, uint32_t wait_ms)
 {
-	struct pollfd end;
 	char state[320];
-	int p[2];
 
-	if (!getenv("NOTIFY_SOCKET"))
-		return;
 	snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s", name);
 	say(state, NULL, wait_ms);
-	if (pipe2(p, O_CLOEXEC))
-		return;
+}
+
+/* The manager closes what comes with BARRIER in its turn. */
+bool notify_barrier(uint32_t wait_ms)
+{
+	struct pollfd end;
+	bool done;
+	int p[2];
+
+	if (!getenv("NOTIFY_SOCKET") || pipe2(p, O_CLOEXEC))
+		return false;
 	say("BARRIER=1", &p[1], wait_ms);
 	close(p[1]);
 	end = (struct pollfd){ .fd = p[0] };
-	(void)poll(&end, 1, (int)wait_ms);
+	done = poll(&end, 1, (int)wait_ms) > 0;
 	close(p[0]);
+	return done;
 }
 
 void notify_kept(void (*take)(void *ctx, const char *name, int fd), void *ctx)
@@ -93,15 +98,13 @@ void notify_kept(void (*take)(void *ctx, const char *name, int fd), void *ctx)
 	uint64_t n = env_u64("LISTEN_PID") == (uint64_t)getpid() ? env_u64("LISTEN_FDS") : 0;
 	const char *names = getenv("LISTEN_FDNAMES");
 
-	for (uint64_t i = 0; i < n; i++) {
+	for (int fd = FIRST_KEPT_FD; n && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0; fd++, n--) {
 		size_t len = names ? strcspn(names, ":") : 0;
-		int fd = FIRST_KEPT_FD + (int)i;
 		char name[256];
 
 		snprintf(name, sizeof(name), "%.*s", (int)len, names ? names : "");
 		names = names && names[len] ? names + len + 1 : NULL;
-		if (!fcntl(fd, F_SETFD, FD_CLOEXEC))
-			take(ctx, name, fd);
+		take(ctx, name, fd);
 	}
 }
 

@@ -19,58 +19,76 @@ kept() { local n; read -r _ n < "$TMP/kept"; echo "$n"; }
 keeps() { [ "$(kept)" "$1" "$2" ]; }
 another_agent() { [ "$(agent_pid)" != "$1" ]; }
 
-# again SIGNAL JOB RANK: the agent ends by it, is started again, and the job goes on.
+refused() { grep -c 'uid [0-9]* is to come back later' "$TMP/manager.log"; }
+is_flooded() { (( $(refused) > $1 )); }
+
+# again SIGNAL [flood]: the agent ends by it, is started again, and the job goes on; flood: its
+# ranks come when others have handed back so much that there is no room for them.
 again()
 {
-	local pid began=$EPOCHREALTIME said
+	local pid began=$EPOCHREALTIME said later
 
 	pid=$(agent_pid)
 	said=$(grep -c 'has kept [0-9]* pieces' "$TMP/manager.log")
+	later=$(refused)
+	[ -z "${2:-}" ] || kill -STOP "$(pid_of calm.0)" "$(pid_of calm.1)"
 	kill -"$1" "$pid"
 	wait_until 20 "another agent after SIG$1" another_agent "$pid"
-	train_more "$2.$3" 5 30
+	if [ -n "${2:-}" ]; then
+		wait_until 20 'the new agent is flooded' is_flooded "$later"
+		kill -CONT "$(pid_of calm.0)" "$(pid_of calm.1)"
+	fi
+	train_more calm.0 5 30
 	(( $(grep -c 'has kept [0-9]* pieces' "$TMP/manager.log") == said + 1 )) ||
 		fail 'the agent did not get what was kept'
 	say "SIG$1: $(grep -o 'has kept [0-9]* pieces' "$TMP/manager.log" | tail -n 1)," \
 		"5 rounds more after $(( (${EPOCHREALTIME/./} - ${began/./}) / 1000 )) ms"
 }
 
-for job in calm undisturbed; do
-	for r in 0 1; do start_trainer $job $r 2 a$r; done
-	wait_until 30 "$job trains" has_rounds $job.0 5
-	[ $job = calm ] || break
-	wait_until 10 'ring, arena and results are kept' keeps -ge 3
-	again KILL calm 0
-	again TERM calm 0
-	start_daemon flood env TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" \
-		"$ROOT/tests/trouble_back.py" flood "$TMP/dry"
-	wait_line 20 flood '[1-9][0-9]* are to come later'
-	later=$(grep -c 'uid [0-9]* is to come back later' "$TMP/manager.log")
-	again KILL calm 0
-	(( $(grep -c 'uid [0-9]* is to come back later' "$TMP/manager.log") > later )) ||
-		fail 'the new agent was not flooded'
-	again KILL calm 0
-	: > "$TMP/dry"
-	expect_end 20 flood 0
-	say 'memory handed back without end keeps nobody from coming back'
-	stop_training calm
-	for r in 0 1; do expect_end 60 calm.$r 0; done
+# train JOB: two ranks on a0, one on a1.
+train()
+{
+	local r
+
+	for r in 0 1 2; do start_trainer "$1" $r 3 a$(( r / 2 )); done
+	wait_until 30 "$1 trains" has_rounds "$1.0" 5
+}
+
+# finished JOB
+finished()
+{
+	local r
+
+	stop_training "$1"
+	for r in 0 1 2; do expect_end 60 "$1.$r" 0; done
 	wait_until 20 'with the job its memory is gone' keeps -eq 0
-done
-stop_training undisturbed
-for r in 0 1; do expect_end 60 undisturbed.$r 0; done
-for r in 0 1; do
+}
+
+train undisturbed
+finished undisturbed
+train calm
+wait_until 10 'rings, arenas and results are kept' keeps -ge 5
+again KILL
+again TERM
+start_daemon flood env TALLY_SOCKET="$TMP/a0.sock" "$PYTHON" "$ROOT/tests/trouble_back.py" \
+	flood "$TMP/dry"
+wait_line 20 flood '[1-9][0-9]* are to come later'
+again KILL flood
+again KILL flood
+: > "$TMP/dry"
+expect_end 20 flood 0
+say 'memory handed back without end keeps nobody from coming back'
+finished calm
+for r in 0 1 2; do
 	[ "$(hash_of calm.$r)" = "$(hash_of undisturbed.$r)" ] || fail "rank $r has other bits"
 done
-wait_until 20 'with the job its memory is gone' keeps -eq 0
 
 # ---- nobody comes back ----
 start_trainer gone 0 1 a0
 wait_until 30 'it trains' has_rounds gone.0 5
 wait_until 10 'its memory is kept' keeps -ge 3
 pid=$(agent_pid)
-kill_now gone.0 KILL
-kill -KILL "$pid"
+kill -KILL "$(pid_of gone.0)" "$pid"	# both at once: the agent sees nothing of it
 wait_until 20 'another agent' another_agent "$pid"
 wait_until 60 'what nobody comes back for is given up' keeps -eq 0
 say 'what nobody comes back for is given up'

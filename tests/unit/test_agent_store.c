@@ -45,8 +45,9 @@ static void hears_no_more(int ear)
 	ck_assert_int_lt(recv(ear, &(char){ 0 }, 1, MSG_DONTWAIT), 0);
 }
 
-/* The agent is started with those. */
-static void start_with(const struct slab *mem, int n, const char *names)
+/* The agent is started with those; ear: -1: by nobody.  A manager that does not answer then is
+ * none, and the tests are quicker than to answer beside. */
+static void start_with(int ear, const struct slab *mem, int n, const char *names)
 {
 	char text[16];
 
@@ -58,6 +59,10 @@ static void start_with(const struct slab *mem, int n, const char *names)
 	setenv("LISTEN_FDS", text, 1);
 	setenv("LISTEN_FDNAMES", names, 1);
 	ad_store_start(&a);
+	ck_assert(!a.storing);
+	a.storing = true;
+	if (ear >= 0)
+		ck_assert_uint_ne(hears(ear, "BARRIER=1"), 0);
 }
 
 static void make(struct slab *mem, int n)
@@ -82,6 +87,7 @@ START_TEST(memory_that_processes_see_is_there_until_it_is_freed)
 	uint32_t forgotten = 0;
 	struct process p;
 
+	a.storing = true;
 	log_entry(j, 1, 1, 1);
 	results = list_first(&j->results, struct ad_slab, link);
 	ck_assert_uint_eq(hears(ear, "FDSTORE=1\nFDNAME=7.1"), inode(results->mem.fd));
@@ -110,6 +116,7 @@ START_TEST(an_agent_that_ends_leaves_it_to_the_next)
 	struct ad_job *j = start_job(1);
 	int ear = notify_ear_open();
 
+	a.storing = true;
 	log_entry(j, 1, 1, 1);
 	hears(ear, "FDSTORE=1\nFDNAME=7.1");
 	a.stopping = true;
@@ -124,7 +131,7 @@ START_TEST(what_was_kept_is_one_session_s_at_a_time)
 	struct slab mem[ROOM];
 
 	make(mem, ROOM);
-	start_with(mem, 2, "7.5:7.6");
+	start_with(-1, mem, 2, "7.5:7.6");
 	ck_assert(ad_store_claim(&a, mem[0].fd, 1));
 	ck_assert(!ad_store_claim(&a, mem[0].fd, 2));
 	ck_assert(!ad_store_claim(&a, mem[0].fd, 1));	/* nor twice */
@@ -146,7 +153,7 @@ START_TEST(memory_that_came_back_stays_under_its_number)
 	struct slab mem[2];
 
 	make(mem, 2);
-	start_with(mem, 1, "7.5");
+	start_with(ear, mem, 1, "7.5");
 	ck_assert_uint_eq(ad_store_put(&a, 7, mem[0].fd), KEY(5));
 	hears_no_more(ear);
 	ck_assert_uint_eq(ad_store_put(&a, 7, mem[1].fd), KEY(6));
@@ -171,7 +178,7 @@ START_TEST(what_is_not_ours_is_given_back_at_once)
 		char want[64];
 
 		make(mem, 1);
-		start_with(mem, 1, names[i]);
+		start_with(ear, mem, 1, names[i]);
 		snprintf(want, sizeof(want), "FDSTOREREMOVE=1\nFDNAME=%s", names[i]);
 		hears(ear, want);
 		ck_assert(list_empty(&a.kept));
@@ -199,7 +206,7 @@ START_TEST(what_nobody_comes_back_for_is_given_up)
 	struct ad_job *j;
 
 	make(mem, 2);
-	start_with(mem, 2, "7.5:8.6");
+	start_with(ear, mem, 2, "7.5:8.6");
 	a.grace_ms = 3000;
 	ad_store_tick(&a, now + mono_ms(60000));	/* no scheduler has told the grace yet */
 	a.registrations = 1;
@@ -212,7 +219,10 @@ START_TEST(what_nobody_comes_back_for_is_given_up)
 	hears(ear, "FDSTOREREMOVE=1\nFDNAME=7.5");
 	ck_assert_uint_ne(hears(ear, "BARRIER=1"), 0);
 	ck_assert(ad_store_claim(&a, mem[1].fd, 1));
-	ad_store_tick(&a, now + mono_ms(13100));	/* of that one nobody has heard in time */
+	ad_store_alive(&a, 8, now + mono_ms(13000));
+	ad_store_tick(&a, now + mono_ms(17900));	/* a process of it was alive just now */
+	hears_no_more(ear);
+	ad_store_tick(&a, now + mono_ms(18100));
 	hears(ear, "FDSTOREREMOVE=1\nFDNAME=8.6");
 	ck_assert_uint_ne(hears(ear, "BARRIER=1"), 0);
 	ck_assert(list_empty(&a.kept));
@@ -222,8 +232,30 @@ START_TEST(what_nobody_comes_back_for_is_given_up)
 }
 END_TEST
 
+START_TEST(a_manager_that_does_not_answer_is_given_nothing)
+{
+	int ear = notify_ear_open();
+	struct slab mem[1];
+
+	make(mem, 1);
+	ad_store_start(&a);
+	hears(ear, "BARRIER=1");
+	ck_assert_uint_eq(ad_store_put(&a, JOB, mem[0].fd), 0);
+	hears_no_more(ear);
+	a.storing = true;			/* it did once */
+	ck_assert_uint_eq(ad_store_put(&a, JOB, mem[0].fd), KEY(1));
+	ad_store_forget(&a, KEY(1), false);
+	ck_assert(a.storing);
+	notify_ear_close(ear);
+	ad_store_forget(&a, KEY(1), true);
+	ck_assert(!a.storing);
+	unmake(mem, 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_manager_that_does_not_answer_is_given_nothing);
 	tcase_add_test(t, memory_that_processes_see_is_there_until_it_is_freed);
 	tcase_add_test(t, an_agent_that_ends_leaves_it_to_the_next);
 	tcase_add_test(t, what_was_kept_is_one_session_s_at_a_time);

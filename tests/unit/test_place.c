@@ -157,7 +157,7 @@ START_TEST(place_algorithm_1_gives_these_owners)
 {
 	static uint8_t wire[2 * OWNERS];
 
-	ck_assert_uint_eq(PLACE_ALGORITHM, 1);
+	ck_assert_uint_eq(PLACE_ALGORITHM, 2);
 	setup(&job, "bert-large", 8, 4);
 	place_batch(&job.p, job.t, job.tensors);
 	for (uint32_t i = 0; i < job.owners; i++)
