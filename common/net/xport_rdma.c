@@ -320,13 +320,24 @@ static enum close_reason reason_of(enum ibv_wc_status s)
 	}
 }
 
+/* The card could not do a request: the cause may be the card itself. */
+static void not_completed(struct xport_ep *ep, const struct ibv_wc *wc)
+{
+	const char *trouble = rdma_trouble(ep);
+
+	if (trouble)
+		ep_kill(ep, CLOSE_DEVICE, "%s", trouble);
+	else
+		ep_kill(ep, reason_of(wc->status), "%s (vendor's code %#x)",
+			ibv_wc_status_str(wc->status), wc->vendor_err);
+}
+
 void rdma_completed(struct xport_ep *ep, const struct ibv_wc *wc)
 {
 	uint32_t index = wc->wr_id & 0x3fff;
 
 	if (wc->status != IBV_WC_SUCCESS) {
-		ep_kill(ep, reason_of(wc->status), "%s (vendor's code %#x)",
-			ibv_wc_status_str(wc->status), wc->vendor_err);
+		not_completed(ep, wc);
 		return;
 	}
 	switch ((enum wr_kind)(wc->wr_id >> 14 & 3)) {

@@ -223,14 +223,13 @@ static bool gid_moved(const struct xport_ep *ep)
 	       memcmp(now.raw, k->gid.raw, 16);
 }
 
-/* Why the link cannot go on; NULL: it can. */
-static const char *trouble_of(const struct xport_ep *ep, bool dead, bool failed)
+const char *rdma_trouble(const struct xport_ep *ep)
 {
 	const struct rdma_link *k = ep->rdma;
 
-	if (dead)
+	if (k->cq->dev->dead)
 		return "the device failed";
-	if (failed)
+	if (k->cq->failed)
 		return "its completion queue failed";
 	if (k->trouble != k->cq->dev->trouble[k->port])
 		return "its port went down or changed";
@@ -248,7 +247,7 @@ static void cq_check_device(struct rdma_group *rg, struct rdma_cq *c)
 	list_for_each_safe(&rg->g->live, l, next) {
 		struct xport_ep *ep = list_entry(l, struct xport_ep, all);
 		bool mine = ep_live(ep) && ep->rdma && ep->rdma->cq == c;
-		const char *why = mine ? trouble_of(ep, dead, failed) : NULL;
+		const char *why = mine ? rdma_trouble(ep) : NULL;
 
 		if (why)
 			ep_kill(ep, CLOSE_DEVICE, "%s", why);
