@@ -145,9 +145,9 @@ static inline bool rdma_is_server(const struct xport_ep *ep)
 
 /* The group's completion queue at a device, with room for another link. EQUOTA. */
 int rdma_cq_get(struct rdma_group *rg, uint32_t dev, struct rdma_cq **out, struct err *e);
-/* Takes completions, at most a turn's share; true: there are more. */
 /* Why its device does not let the link go on; NULL: it does. */
 const char *rdma_trouble(const struct xport_ep *ep);
+/* Takes completions, at most a turn's share; true: there are more. */
 bool rdma_cq_drain(struct rdma_group *rg, struct rdma_cq *c, mono_t now);
 /* The key under which c's device may read [p, p + len); false: nobody lent it. */
 bool rdma_find_lkey(const struct rdma_group *rg, const struct rdma_cq *c, const uint8_t *p,
