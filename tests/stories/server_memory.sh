@@ -42,8 +42,8 @@ measure()	# the model is $MIB
 import glob, re, sys
 
 UNIT = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-LINE = re.compile(r"job \d+ (?:up, machines (\d+),|has new shares,).* memory at most ([\d.]+) (.iB) "
-                  r"and ([\d.]+) % of the tensors")
+LINE = re.compile(r"job \d+ (?:up, machines (\d+),|has new shares,).* memory at most "
+                  r"([\d.]+) (.iB) and ([\d.]+) % of the tensors")
 peaks = dict(line.split() for line in open(sys.argv[1]))
 assert len(peaks) == 9, peaks
 budgets, shares, model = {}, 0, int(sys.argv[3]) << 20
