@@ -25,15 +25,27 @@ extern kern_fn *const kern_cold_avx2[DTYPE_END];
 extern kern_fn *const kern_cold_avx512[DTYPE_END];
 
 /*
- * From so many inputs on a core's own prefetchers no longer keep up with memory: the
- * vector loops ask for what comes KERN_AHEAD_BYTES later.  With fewer it would only
- * cost, where the inputs are in a cache.  AMD's do keep up (kern_avx512.c).
+ * From so many inputs on a core's own prefetchers no longer keep up with a cache: the vector
+ * loops ask for what comes KERN_AHEAD_BYTES later.  With fewer it would only cost there.
  */
 #define KERN_AHEAD_INPUTS	5u
-#define KERN_AHEAD_BYTES	2048
+#define KERN_AHEAD_BYTES	2048u
 #define KERN_LINE		64u
 
 /* For the generic loops that become one tight loop per type. */
 #define KERN_ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#ifdef __x86_64__
+/*
+ * How many bytes later the lines are for which the loops ask, 0 for none.  Past the caches AMD's
+ * prefetchers do keep up, and only want to hear early of the next step (BENCHMARKS.md).
+ */
+KERN_ALWAYS_INLINE size_t kern_ahead(uint32_t n, bool cold)
+{
+	if (!cold)
+		return n < KERN_AHEAD_INPUTS ? 0 : KERN_AHEAD_BYTES;
+	return __builtin_cpu_is("amd") ? 4 * KERN_LINE : KERN_AHEAD_BYTES;
+}
+#endif
 
 #endif

@@ -87,10 +87,10 @@ KERN_ALWAYS_INLINE struct quad quad_of(const char *p)
 	return (struct quad){ load(p), load(p + VEC), load(p + 2 * VEC), load(p + 3 * VEC) };
 }
 
-KERN_ALWAYS_INLINE struct quad quad_ahead(const char *p, bool ahead)
+KERN_ALWAYS_INLINE struct quad quad_ahead(const char *p, size_t ahead)
 {
 	for (size_t at = 0; ahead && at < sizeof(struct quad); at += KERN_LINE)
-		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T0);
+		_mm_prefetch(p + ahead + at, _MM_HINT_T0);
 	return quad_of(p);
 }
 
@@ -121,7 +121,7 @@ KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q, bool cold)
 KERN_ALWAYS_INLINE size_t sum_same(char *out, const void *const in[], uint32_t n, size_t at,
 				   size_t end, op_fn *add, op_fn *div, __m256i by, bool cold)
 {
-	const bool ahead = cold || n >= KERN_AHEAD_INPUTS;
+	const size_t ahead = kern_ahead(n, cold);
 
 	for (; end - at >= 4 * VEC; at += 4 * VEC) {
 		struct quad q = quad_ahead((const char *)in[0] + at, ahead);
@@ -188,10 +188,10 @@ DEFINE_FLOAT(sum_f64, 8, DTYPE_F64, add_f64, div_f64,
 /* Types that add as float32. */
 
 /* The first of the two vectors of a line. */
-KERN_ALWAYS_INLINE __m256i load_ahead(const char *p, bool ahead)
+KERN_ALWAYS_INLINE __m256i load_ahead(const char *p, size_t ahead)
 {
 	if (ahead)
-		_mm_prefetch(p + KERN_AHEAD_BYTES, _MM_HINT_T0);
+		_mm_prefetch(p + ahead, _MM_HINT_T0);
 	return load(p);
 }
 
@@ -252,13 +252,14 @@ KERN_ALWAYS_INLINE size_t sum_half(char *out, const void *const in[], uint32_t n
 				   bool cold)
 {
 	__m256 by = _mm256_set1_ps((float)div);
+	const size_t ahead = cold ? kern_ahead(n, true) : 0;
 
 	for (; end - at >= 2 * VEC; at += 2 * VEC) {
-		struct wide w = widen(load_ahead((const char *)in[0] + at, cold));
+		struct wide w = widen(load_ahead((const char *)in[0] + at, ahead));
 		struct wide x = widen(load((const char *)in[0] + at + VEC));
 
 		for (uint32_t j = 1; j < n; j++) {
-			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, cold)));
+			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, ahead)));
 			x = wide_add(x, widen(load((const char *)in[j] + at + VEC)));
 		}
 		if (div > 1) {

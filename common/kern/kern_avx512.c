@@ -89,10 +89,10 @@ KERN_ALWAYS_INLINE struct quad quad_of(const char *p)
 	return (struct quad){ load(p), load(p + VEC), load(p + 2 * VEC), load(p + 3 * VEC) };
 }
 
-KERN_ALWAYS_INLINE struct quad quad_ahead(const char *p, bool ahead)
+KERN_ALWAYS_INLINE struct quad quad_ahead(const char *p, size_t ahead)
 {
 	for (size_t at = 0; ahead && at < sizeof(struct quad); at += KERN_LINE)
-		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T0);
+		_mm_prefetch(p + ahead + at, _MM_HINT_T0);
 	return quad_of(p);
 }
 
@@ -118,19 +118,11 @@ KERN_ALWAYS_INLINE void quad_put(char *p, struct quad q, bool cold)
 	put(p + 3 * VEC, q.d, cold);
 }
 
-/* AMD's keep up with many inputs, and what is asked for besides takes their place (family 26). */
-KERN_ALWAYS_INLINE bool asks_ahead(uint32_t n, bool cold)
-{
-	if (n < KERN_AHEAD_INPUTS)
-		return cold;
-	return !cold || !__builtin_cpu_is("amd");
-}
-
 /* Bytes [at, end); div is NULL or divides by the lanes of `by`. */
 KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, size_t at,
 				 size_t end, op_fn *add, op_fn *div, __m512i by, bool cold)
 {
-	const bool ahead = asks_ahead(n, cold);
+	const size_t ahead = kern_ahead(n, cold);
 
 	for (; end - at >= STEP; at += STEP) {
 		struct quad q = quad_ahead((const char *)in[0] + at, ahead);
@@ -195,10 +187,10 @@ DEFINE_FLOAT(sum_f64, 8, add_f64, div_f64, _mm512_castpd_si512(_mm512_set1_pd((d
 /* Types that add as float32. */
 
 /* The first of two vectors. */
-KERN_ALWAYS_INLINE __m512i load_ahead(const char *p, bool ahead)
+KERN_ALWAYS_INLINE __m512i load_ahead(const char *p, size_t ahead)
 {
 	for (size_t at = 0; ahead && at < 2 * VEC; at += KERN_LINE)
-		_mm_prefetch(p + KERN_AHEAD_BYTES + at, _MM_HINT_T0);
+		_mm_prefetch(p + ahead + at, _MM_HINT_T0);
 	return load(p);
 }
 
@@ -259,13 +251,14 @@ KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], uint32_t n, 
 				 bool cold)
 {
 	__m512 by = _mm512_set1_ps((float)div);
+	const size_t ahead = cold ? kern_ahead(n, true) : 0;
 
 	for (; end - at >= 2 * VEC; at += 2 * VEC) {
-		struct wide w = widen(load_ahead((const char *)in[0] + at, cold));
+		struct wide w = widen(load_ahead((const char *)in[0] + at, ahead));
 		struct wide x = widen(load((const char *)in[0] + at + VEC));
 
 		for (uint32_t j = 1; j < n; j++) {
-			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, cold)));
+			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, ahead)));
 			x = wide_add(x, widen(load((const char *)in[j] + at + VEC)));
 		}
 		if (div > 1) {
