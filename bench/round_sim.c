@@ -278,8 +278,9 @@ static bool due_sooner(const struct pheap_node *x, const struct pheap_node *y)
 {
 	const struct link *a = container_of(x, struct link, turn);
 	const struct link *b = container_of(y, struct link, turn);
+	const struct srv_core *c = &sim.server[a->server].core;
 
-	return due(a) != due(b) ? due(a) < due(b) : a->agent < b->agent;
+	return due(a) != due(b) ? due(a) < due(b) : srv_turn(c, &a->srv) < srv_turn(c, &b->srv);
 }
 
 static void server_wants(struct server *v, struct link *l)
@@ -505,6 +506,7 @@ static void build_server(uint32_t j)
 	};
 
 	srv_init(&v->core);
+	srv_begin_with(&v->core, NODE + j % sim.n);
 	pheap_init(&v->waiting, due_sooner);
 	v->tx_limit = flight_bytes(card_bits(j));
 	v->mem = zeroed(sim.ntensors, sizeof(*v->mem));

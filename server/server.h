@@ -176,7 +176,6 @@ struct sv_engine {
 	struct engine *thread;
 	struct xport_group *group;
 	struct srv_core core;
-	struct list peers;		/* sv_peer.link */
 	struct list stopping;		/* sv_job_piece.link */
 	struct list forgetting;		/* sv_batch.link[index] */
 	struct list waiting;		/* sv_waiting.link */

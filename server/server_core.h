@@ -201,7 +201,8 @@ struct srv_tensor {
 
 struct srv_core {
 	struct srv_counters count;
-	struct list jobs, peers;
+	struct list jobs, peers;	/* peers: in the order in which results go out */
+	uint32_t first_node;		/* with which that begins */
 	uint64_t finished;		/* segment rounds */
 	struct srv_tensor *bucket[SRV_BUCKETS];
 };
@@ -278,6 +279,18 @@ bool srv_tensor_empty(const struct srv_tensor *t);	/* all have left */
 /* ---- peers and frames ---- */
 
 void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32_t engine);
+/*
+ * The agent that is first in core->peers.  Each server begins with another one, as agents do with
+ * servers: else all send their first results to the same card, and the other cards idle.
+ */
+void srv_begin_with(struct srv_core *c, uint32_t node);
+
+/* Where in that order a peer is. */
+static inline uint32_t srv_turn(const struct srv_core *c, const struct srv_peer *p)
+{
+	return p->node - c->first_node;
+}
+
 /* All its links are gone: forgets what it was to be sent (it will ask) and every
  * mention of it, so that it may be used for new links, or, after srv_peer_fini(), freed. */
 void srv_peer_lost(struct srv_core *c, struct srv_peer *p);

@@ -339,13 +339,39 @@ bool srv_job_uses(const struct srv_job *j, const uint8_t *base, uint64_t bytes)
 
 /* ---- peers ---- */
 
+static uint32_t turn_of(const struct srv_core *c, const struct list *l)
+{
+	return srv_turn(c, list_entry(l, struct srv_peer, link));
+}
+
+static void put_in_turn(struct srv_core *c, struct srv_peer *p)
+{
+	struct list *at = c->peers.next;
+
+	while (at != &c->peers && turn_of(c, at) <= turn_of(c, &p->link))
+		at = at->next;
+	list_add(at, &p->link);
+}
+
 void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32_t engine)
 {
 	memset(p, 0, sizeof(*p));
 	p->node = node;
 	p->engine = engine;
 	list_init(&p->out);
-	list_add(&c->peers, &p->link);
+	put_in_turn(c, p);
+}
+
+void srv_begin_with(struct srv_core *c, uint32_t node)
+{
+	struct list *first = c->peers.next;
+
+	c->first_node = node;
+	list_for_each(&c->peers, l)
+		if (turn_of(c, l) < turn_of(c, first))
+			first = l;
+	list_del(&c->peers);
+	list_add(first, &c->peers);	/* the ring is the same, and begins elsewhere */
 }
 
 static void tensor_forget_peer(struct srv_tensor *t, const struct srv_peer *p)

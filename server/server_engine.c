@@ -46,8 +46,8 @@ static void show_window(const struct sv_engine *en, struct sv_link *k, const str
 static void each_link(struct sv_engine *en, const struct srv_job *c,
 		      void (*f)(const struct sv_engine *, struct sv_link *, const struct srv_job *))
 {
-	list_for_each(&en->peers, lp)
-		list_for_each(&list_entry(lp, struct sv_peer, link)->links, l)
+	list_for_each(&en->core.peers, lp)
+		list_for_each(&sv_peer_of(lp)->links, l)
 			f(en, list_entry(l, struct sv_link, link), c);
 }
 
@@ -59,8 +59,8 @@ static void hide_window(const struct sv_engine *en, struct sv_link *k, const str
 
 static bool window_shown(const struct sv_engine *en, uint32_t job)
 {
-	list_for_each(&en->peers, lp)
-		list_for_each(&list_entry(lp, struct sv_peer, link)->links, l)
+	list_for_each(&en->core.peers, lp)
+		list_for_each(&sv_peer_of(lp)->links, l)
 			if (xport_shows(list_entry(l, struct sv_link, link)->ep, job))
 				return true;
 	return false;
@@ -283,11 +283,11 @@ static uint64_t room_for_all(struct sv_engine *en)
 	uint64_t bytes = 0, limit = en->flight_limit, each;
 	uint32_t peers = 0;
 
-	list_for_each(&en->peers, l)
+	list_for_each(&en->core.peers, l)
 		peers++;
 	each = flight_peer_bytes(limit, peers);
-	list_for_each(&en->peers, l) {
-		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+	list_for_each(&en->core.peers, l) {
+		struct sv_peer *p = sv_peer_of(l);
 		uint64_t mine = look_at_links(en, p);
 
 		p->room = each == UINT64_MAX ? each : flight_room(each, mine);
@@ -309,22 +309,22 @@ static bool pump(struct sv_engine *en)
 
 	do {
 		due = SRV_NOTHING;
-		list_for_each(&en->peers, l) {
-			const struct sv_peer *p = list_entry(l, struct sv_peer, link);
+		list_for_each(&en->core.peers, l) {
+			const struct sv_peer *p = sv_peer_of(l);
 
 			if (link_for(p, room))
 				due = MIN(due, srv_due(&p->core));
 		}
-		list_for_each(&en->peers, l) {
-			struct sv_peer *p = list_entry(l, struct sv_peer, link);
+		list_for_each(&en->core.peers, l) {
+			struct sv_peer *p = sv_peer_of(l);
 			struct sv_link *k = srv_due(&p->core) <= due ? link_for(p, room) : NULL;
 
 			if (k)
 				send_one(en, p, k, &room);
 		}
 	} while (due != SRV_NOTHING);
-	list_for_each(&en->peers, l)
-		waits |= has_work(list_entry(l, struct sv_peer, link));
+	list_for_each(&en->core.peers, l)
+		waits |= has_work(sv_peer_of(l));
 	return waits;
 }
 
@@ -422,8 +422,8 @@ static void cut_links(struct sv_engine *en, bool all, uint32_t node)
 		if (all || w->adopt.hello.job == node)
 			waiting_drop(w);
 	}
-	list_for_each(&en->peers, l) {
-		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+	list_for_each(&en->core.peers, l) {
+		struct sv_peer *p = sv_peer_of(l);
 
 		if (all || p->core.node == node)
 			sv_peer_cut(p);
@@ -463,6 +463,7 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 		srv_job_shrink(&en->core, c, j->lost, j->world - j->ngone);
 	j->piece[en->index].core = c;
 	c->user = j;
+	srv_begin_with(&en->core, j->worker[j->me % j->n].node);
 	en->flight_limit = sv_card_flight(en->server);
 	each_link(en, c, show_window);
 }
@@ -497,8 +498,8 @@ static void batch_part(struct sv_engine *en, struct sv_batch *b, uint32_t i)
 /* Machines that come back show slabs of their own, by numbers that were others' before. */
 static void forget_slabs(struct sv_engine *en, const struct srv_job *c, const bool *lost)
 {
-	list_for_each(&en->peers, l) {
-		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+	list_for_each(&en->core.peers, l) {
+		struct sv_peer *p = sv_peer_of(l);
 
 		for (uint32_t w = 0; w < c->n; w++)
 			if (c->worker[w].node == p->core.node && bits_test(c->out, w) && !lost[w])
@@ -526,8 +527,8 @@ static void say_heard(struct sv_engine *en, uint32_t node)
 {
 	bool heard = false;
 
-	list_for_each(&en->peers, l) {
-		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+	list_for_each(&en->core.peers, l) {
+		struct sv_peer *p = sv_peer_of(l);
 
 		if (p->core.node != node)
 			continue;
@@ -715,7 +716,6 @@ int sv_engine_start(struct server *s, uint32_t index, int cpu, struct err *e)
 	en->server = s;
 	en->index = index;
 	srv_init(&en->core);
-	list_init(&en->peers);
 	list_init(&en->stopping);
 	list_init(&en->forgetting);
 	list_init(&en->waiting);
@@ -743,8 +743,8 @@ void sv_engine_stop(struct sv_engine *en)
 	if (en->group)
 		xport_group_free(en->group);
 	en->group = NULL;
-	while (!list_empty(&en->peers)) {
-		struct sv_peer *p = list_first(&en->peers, struct sv_peer, link);
+	while (!list_empty(&en->core.peers)) {
+		struct sv_peer *p = sv_peer_of(en->core.peers.next);
 
 		sv_peer_free(en, p);
 	}

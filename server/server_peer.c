@@ -16,8 +16,8 @@ struct sv_peer *sv_peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_
 {
 	struct sv_peer *p;
 
-	list_for_each(&en->peers, l) {
-		p = list_entry(l, struct sv_peer, link);
+	list_for_each(&en->core.peers, l) {
+		p = sv_peer_of(l);
 		if (p->core.node == node && p->agent_engine == agent_engine)
 			return p;
 	}
@@ -28,7 +28,6 @@ struct sv_peer *sv_peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_
 	p->agent_engine = agent_engine;
 	list_init(&p->links);
 	list_init(&p->retired);
-	list_add(&en->peers, &p->link);
 	return p;
 }
 
@@ -50,7 +49,6 @@ void sv_peer_put(struct sv_engine *en, struct sv_peer *p)
 	if (!list_empty(&p->links) || p->nslabs || is_named(en, p))
 		return;
 	srv_peer_fini(&p->core);
-	list_del(&p->link);
 	free(p);
 }
 
@@ -116,8 +114,8 @@ static bool in_use(struct sv_engine *en, const struct sv_slab *s)
 
 void sv_slabs_sweep(struct sv_engine *en)
 {
-	list_for_each(&en->peers, lp) {
-		struct sv_peer *p = list_entry(lp, struct sv_peer, link);
+	list_for_each(&en->core.peers, lp) {
+		struct sv_peer *p = sv_peer_of(lp);
 
 		list_for_each_safe(&p->retired, l, next) {
 			struct sv_slab *s = list_entry(l, struct sv_slab, link);
@@ -220,8 +218,8 @@ static void drop_slabs(struct sv_engine *en, struct sv_peer *p, bool all, uint32
 
 void sv_slabs_drop_job(struct sv_engine *en, uint32_t job)
 {
-	list_for_each_safe(&en->peers, l, next) {
-		struct sv_peer *p = list_entry(l, struct sv_peer, link);
+	list_for_each_safe(&en->core.peers, l, next) {
+		struct sv_peer *p = sv_peer_of(l);
 
 		drop_slabs(en, p, false, job);
 		sv_peer_put(en, p);
@@ -234,7 +232,6 @@ void sv_peer_free(struct sv_engine *en, struct sv_peer *p)
 	drop_slabs(en, p, true, 0);
 	srv_peer_lost(&en->core, &p->core);	/* what it was to be sent since, too */
 	srv_peer_fini(&p->core);
-	list_del(&p->link);
 	free(p);
 }
 

@@ -20,7 +20,6 @@ struct sv_slab {
 };
 
 struct sv_peer {
-	struct list link;		/* in engine->peers */
 	struct list links;		/* sv_link.link */
 	struct list retired;		/* sv_slab.link: no number names them any more */
 	struct srv_peer core;
@@ -39,6 +38,12 @@ struct sv_link {
 	bool up;
 	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 };
+
+/* Of an element of engine->core.peers. */
+static inline struct sv_peer *sv_peer_of(struct list *l)
+{
+	return container_of(list_entry(l, struct srv_peer, link), struct sv_peer, core);
+}
 
 struct sv_peer *sv_peer_get(struct sv_engine *en, uint32_t node, uint32_t agent_engine);
 void sv_peer_put(struct sv_engine *en, struct sv_peer *p);	/* frees it, if it may go */

@@ -152,12 +152,64 @@ START_TEST(a_link_that_breaks_is_not_counted_against_a_job)
 
 	sum(0, 0, SEGS);
 	srv_peer_lost(&core, &peer[0]);
+	srv_peer_fini(&peer[0]);
 	srv_peer_init(&core, &peer[0], 50, 0);
 	sum(1, 0, SEGS);
 	srv_frame(&core, &peer[0], &probe, NULL, NULL);
 	expect(0, 1, 0);
 	expect(0, 0, 0);
 	expect_job(0, 1, 1, SEGS - 1);
+}
+END_TEST
+
+static void expect_order(const uint32_t node[], const uint32_t engine[], uint32_t n)
+{
+	uint32_t i = 0;
+
+	list_for_each(&core.peers, l) {
+		const struct srv_peer *p = list_entry(l, struct srv_peer, link);
+
+		ck_assert_uint_lt(i, n);
+		ck_assert_uint_eq(p->node, node[i]);
+		ck_assert_uint_eq(p->engine, engine[i]);
+		i++;
+	}
+	ck_assert_uint_eq(i, n);
+}
+
+/* Whoever came when: by number, from the one that this server begins with; engines together. */
+START_TEST(each_server_begins_with_another_agent)
+{
+	struct srv_peer more[4];
+	const uint32_t numbers[] = { 7, 51, 60, 50 }, engines[] = { 0, 1, 0, 1 };
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(more); i++)
+		srv_peer_init(&core, &more[i], numbers[i], engines[i]);
+	expect_order((uint32_t[]){ 7, 50, 50, 51, 51, 60 }, (uint32_t[]){ 0, 0, 1, 0, 1, 0 }, 6);
+	srv_begin_with(&core, 51);
+	expect_order((uint32_t[]){ 51, 51, 60, 7, 50, 50 }, (uint32_t[]){ 0, 1, 0, 0, 0, 1 }, 6);
+	srv_begin_with(&core, 8);
+	expect_order((uint32_t[]){ 50, 50, 51, 51, 60, 7 }, (uint32_t[]){ 0, 1, 0, 1, 0, 0 }, 6);
+	srv_peer_fini(&more[0]);
+	srv_peer_init(&core, &more[0], 9, 0);
+	expect_order((uint32_t[]){ 9, 50, 50, 51, 51, 60 }, (uint32_t[]){ 0, 0, 1, 0, 1, 0 }, 6);
+	for (uint32_t i = 0; i < ARRAY_SIZE(more); i++)
+		srv_peer_fini(&more[i]);
+}
+END_TEST
+
+START_TEST(nobody_to_begin_with)
+{
+	struct srv_core none;
+	struct srv_peer p;
+
+	srv_init(&none);
+	srv_begin_with(&none, 3);
+	ck_assert(list_empty(&none.peers));
+	srv_peer_init(&none, &p, 2, 0);
+	ck_assert_ptr_eq(none.peers.next, &p.link);
+	srv_peer_fini(&p);
+	ck_assert(list_empty(&none.peers));
 }
 END_TEST
 
@@ -174,6 +226,8 @@ int main(void)
 	tcase_add_test(t, jobs_take_turns);
 	tcase_add_test(t, who_had_nothing_to_send_has_no_claim_later);
 	tcase_add_test(t, a_link_that_breaks_is_not_counted_against_a_job);
+	tcase_add_test(t, each_server_begins_with_another_agent);
+	tcase_add_test(t, nobody_to_begin_with);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);
