@@ -131,13 +131,14 @@ def payload_rate(order):
 
 
 def iperf3(env):
-    """One way from the first machine to the last, as long as one measurement is."""
+    """One way from the first machine to the last, as long as one measurement is; two streams,
+    since by one of them two cores are not busy."""
     first, last = env.cluster.machines[0], env.cluster.machines[-1]
     with jobs.listener(env.cluster.inside(last) + ["iperf3", "-s", "-1", "--forceflush"],
                        "listening"):
         found = json.loads(jobs.output(
-            env.cluster.inside(first) + ["iperf3", "-J", "-t", str(max(1, int(env.seconds))),
-                                         "-c", env.cluster.address(last)]))
+            env.cluster.inside(first) + ["iperf3", "-J", "-P", "2", "-c", env.cluster.address(last),
+                                         "-t", str(max(1, int(env.seconds)))]))
     return found["end"]["sum_received"]["bits_per_second"] / 8 / 1e9
 
 
