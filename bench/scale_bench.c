@@ -498,7 +498,7 @@ static void planner(void)
 	double *share = need(calloc(count, sizeof(*share)));
 	uint32_t *weight = need(calloc(count, sizeof(*weight)));
 	bool *alive = need(calloc(count, sizeof(*alive)));
-	struct map map = map_new(tensors, UINT64_C(4) << 30, CHUNK_BYTES_MIN);
+	struct map map = map_new(tensors, UINT64_C(4) << 30, 64u << 10);
 	uint64_t start, moved;
 	struct plan plan;
 	struct err e;
@@ -507,7 +507,7 @@ static void planner(void)
 		m[i] = (struct plan_machine){ .bits_per_s = UINT64_C(1000000000) * (50 + i % 51),
 					      .is_gpu = i < agents, .has_server = true };
 	printf("\n%u machines, all with a server; %u tensors of %.1f GB in chunks of %u KiB\n",
-	       count, tensors, map.bytes / 1e9, CHUNK_BYTES_MIN >> 10);
+	       count, tensors, map.bytes / 1e9, map.place->chunk_bytes >> 10);
 	start = cpu_ns();
 	if (plan_solve(m, count, map.bytes, share, &plan, &e))
 		die(e.text);

@@ -116,7 +116,7 @@ typedef struct {
 	int local_rank;		/* what tally_local_rank() says, below world; 0 or -1: with world 0
 				 * the launcher's, else (or if that says none) the agent's */
 	int timeout_ms;		/* for attach, declare, barrier; 0: TALLY_TIMEOUT_MS, 60000 */
-	size_t chunk_bytes;	/* unit of placement, a multiple of 64 KiB up to 4 MiB, the same
+	size_t chunk_bytes;	/* unit of placement, a multiple of 16 KiB up to 4 MiB, the same
 				 * on all ranks; 0: automatic */
 	tally_on_loss on_loss;	/* the same on all ranks */
 	int round_timeout_ms;	/* for each round; 0: TALLY_ROUND_TIMEOUT_MS, 600000 */

@@ -358,7 +358,7 @@ static uint32_t batch_of(const struct declaration *d, uint32_t from)
 		const tally_tensor_desc *t = &d->desc[from + n];
 
 		chunks += div_round_up(t->count * tally_dtype_size(t->dtype), CHUNK_BYTES_MIN);
-		if (chunks > PLACED_MAX)
+		if (n && chunks > PLACED_MAX)
 			break;
 	}
 	return n;

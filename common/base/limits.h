@@ -14,10 +14,10 @@
 
 /* memory geometry */
 #define PAGE_BYTES		4096u
-#define CHUNK_BYTES_MIN		(64u << 10)	/* unit of placement */
+#define CHUNK_BYTES_MIN		(16u << 10)	/* unit of placement */
 #define CHUNK_BYTES_DEFAULT	(512u << 10)	/* less on slow cards: place_sizes() */
 #define CHUNK_BYTES_MAX		(4u << 20)
-#define SEG_BYTES_MIN		(32u << 10)	/* unit of travel and of summing */
+#define SEG_BYTES_MIN		(16u << 10)	/* unit of travel and of summing */
 #define SEG_BYTES_MAX		CHUNK_BYTES_MAX
 #define WINDOW_BYTES_MAX	(16u << 20)	/* credit per (job, agent, server) */
 #define WINDOW_BYTES_MIN	CHUNK_BYTES_MAX
@@ -103,7 +103,7 @@
 static_assert(SEG_BYTES_MIN % PAGE_BYTES == 0, "segments are page aligned");
 static_assert(CHUNK_BYTES_MIN % SEG_BYTES_MIN == 0, "chunks hold whole segments");
 static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
-static_assert(TENSOR_BYTES_MAX / CHUNK_BYTES_MIN <= PLACED_MAX, "any tensor is an entry");
+static_assert(TENSOR_BYTES_MAX / CHUNK_BYTES_DEFAULT <= PLACED_MAX, "any tensor is an entry");
 static_assert(CHUNKS_PER_JOB_MAX * 7ull + (2u << 20) <= CTL_MSG_BYTES_MAX,
 	      "a message says where all chunks are, and all servers");
 static_assert(ROUND_MAX % 2 == 0, "odd and even rounds take turns, where they begin anew, too");

@@ -306,7 +306,7 @@ START_TEST(options_take_chunks_in_steps_of_the_smallest)
 	}
 	opt.chunk_bytes = CHUNK_BYTES_MIN + PAGE_BYTES;
 	ck_assert_int_eq(lt_ident_fill(&id, &opt, &e), TALLY_EINVAL);
-	ck_assert_str_eq(e.text, "chunk_bytes 69632; multiples of 65536 up to 4194304 are "
+	ck_assert_str_eq(e.text, "chunk_bytes 20480; multiples of 16384 up to 4194304 are "
 			 "possible");
 }
 END_TEST

@@ -515,7 +515,8 @@ START_TEST(sizes_follow_the_cards)
 		uint64_t bits;
 		uint32_t chunk, window;
 	} want[] = {
-		{ 1, 64u << 10, 4u << 20 }, { 1000000000, 64u << 10, 4u << 20 },
+		{ 1, 16u << 10, 4u << 20 }, { 200000000, 32u << 10, 4u << 20 },
+		{ 1000000000, 64u << 10, 4u << 20 },
 		{ 2500000000, 256u << 10, 8u << 20 }, { 10000000000, 512u << 10, 16u << 20 },
 		{ 400000000000, CHUNK_BYTES_DEFAULT, WINDOW_BYTES_MAX },
 	};
@@ -551,7 +552,20 @@ START_TEST(sizes_shrink_with_the_number_of_servers)
 		ck_assert_uint_eq(chunk, n <= 32 ? CHUNK_BYTES_DEFAULT : MIN(chunk, last));
 		last = chunk;
 	}
-	ck_assert_uint_eq(last, CHUNK_BYTES_MIN);
+	ck_assert_uint_eq(last, 64u << 10);
+}
+END_TEST
+
+/* So many that a card of 1 Gbit/s sends what each has of a small model in few of them. */
+START_TEST(sizes_shrink_further_on_slow_cards)
+{
+	for (uint32_t n = 1; n <= SERVERS_PER_JOB_MAX; n++) {
+		struct place_sizes s = sizes(0, n, 1000000000);
+
+		ck_assert_uint_eq(s.chunk_bytes >> 10, n < 15 ? 64 : n < 30 ? 32 : 16);
+		ck_assert_uint_eq(s.seg_bytes, s.chunk_bytes);
+	}
+	ck_assert_uint_eq(sizes(0, SERVERS_PER_JOB_MAX, 2500000000).chunk_bytes, 64u << 10);
 }
 END_TEST
 
@@ -585,7 +599,7 @@ START_TEST(place_large_jobs_are_fast)
 	assert_fast("10,000 tensors on 1,000 servers one by one", t0);
 	check_map(&job);
 
-	big_job(SERVERS_PER_JOB_MAX, CHUNK_BYTES_MIN);
+	big_job(SERVERS_PER_JOB_MAX, TENSOR_BYTES_MAX / PLACED_MAX);
 	add_tensor(&job, TENSOR_BYTES_MAX);
 	t0 = cpu_seconds();
 	place_batch(&job.p, job.t, job.tensors);
@@ -625,6 +639,7 @@ int main(void)
 	tcase_add_test(tc, sizes_follow_the_cards);
 	tcase_add_test(tc, one_machine_alone_sums_what_a_cache_holds);
 	tcase_add_test(tc, sizes_shrink_with_the_number_of_servers);
+	tcase_add_test(tc, sizes_shrink_further_on_slow_cards);
 	tcase_add_test(tc, sizes_are_as_the_ranks_want);
 	tcase_add_test(tc, place_large_jobs_are_fast);
 	suite_add_tcase(s, tc);

@@ -14,7 +14,7 @@ static struct pair pair(void)
 {
 	struct pair p = pair_up();
 
-	ck_assert_uint_eq(last(p.server, MSG_JOB_UP)->chunk, CHUNK_BYTES_MIN);
+	ck_assert_uint_eq(last(p.server, MSG_JOB_UP)->chunk, TENSOR_BYTES_MAX / PLACED_MAX);
 	entries = 0;
 	return p;
 }
