@@ -234,8 +234,8 @@ TALLY_API int tally_import(tally_session *s, int fd, size_t bytes, void **p);
  * both sides, on every rank; ETIMEDOUT names who has not declared, and the call
  * may be made again; EEXIST: this process has a tensor of that name; EBUSY: one of that name is
  * still being given back; EQUOTA: no room in a server's memory (--memory) or the machine's, or
- * more than 65536 tensors, or 2097152 chunks; EINVAL: a name, dtype, shape or size that cannot
- * be.
+ * more than 65536 tensors, or 2097152 chunks, or 1048576 of one tensor; EINVAL: a name, dtype,
+ * shape or size that cannot be.
  */
 TALLY_API int tally_declare(tally_session *s, const tally_tensor_desc *desc, uint32_t n,
 			    tally_tensor **out);

@@ -103,7 +103,8 @@
 static_assert(SEG_BYTES_MIN % PAGE_BYTES == 0, "segments are page aligned");
 static_assert(CHUNK_BYTES_MIN % SEG_BYTES_MIN == 0, "chunks hold whole segments");
 static_assert(CHUNK_BYTES_MAX % CHUNK_BYTES_MIN == 0, "chunk sizes nest");
-static_assert(TENSOR_BYTES_MAX / CHUNK_BYTES_DEFAULT <= PLACED_MAX, "any tensor is an entry");
+static_assert(TENSOR_BYTES_MAX / CHUNK_BYTES_DEFAULT <= PLACED_MAX,
+	      "any tensor is an entry, but of small chunks");
 static_assert(CHUNKS_PER_JOB_MAX * 7ull + (2u << 20) <= CTL_MSG_BYTES_MAX,
 	      "a message says where all chunks are, and all servers");
 static_assert(ROUND_MAX % 2 == 0, "odd and even rounds take turns, where they begin anew, too");

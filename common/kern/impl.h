@@ -38,7 +38,7 @@ extern kern_fn *const kern_cold_avx512[DTYPE_END];
 #ifdef __x86_64__
 /*
  * How many bytes later the lines are for which the loops ask, 0 for none.  Past the caches AMD's
- * prefetchers do keep up, and only want to hear early of the next step (BENCHMARKS.md).
+ * prefetchers do keep up, and only want to hear early of the next lines (BENCHMARKS.md).
  */
 KERN_ALWAYS_INLINE size_t kern_ahead(uint32_t n, bool cold)
 {

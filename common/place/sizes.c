@@ -6,10 +6,10 @@
  * and wake-ups, longer ones let a card wait for its first sum and after its last.  A
  * chunk is what is placed, and is longer than a segment only when ranks want it so: a server's
  * share is met within a chunk, and whoever got one more is who all wait for.  For the
- * same reason both shrink when so many servers share the model that each has only a few:
- * a model that the slowest card carries in MODEL_MS, or a large one.  Below CHUNK_LEAST that is
- * for slow cards only, which send few segments in a second whatever their length, and where
- * nobody trains what has more than CHUNKS_PER_JOB_MAX of them.
+ * same reason both shrink when so many servers share the model that each has only a few.
+ * Slow cards, whose segment is the smallest, send few in a second whatever their length, so
+ * there they shrink sooner and further; a model of more than CHUNKS_PER_JOB_MAX of them would
+ * take minutes for a round.
  *
  * One machine alone sends nothing: there a segment's inputs and its sum stay in a core's
  * cache until the ranks have their copies.
@@ -24,10 +24,10 @@
 #define SEG_NEAR_MAX		CHUNK_BYTES_DEFAULT
 #define SEG_ALONE		(128u << 10)
 #define WINDOW_MS		32u
-#define MODEL_MS		250u
-#define MODEL_BYTES_MAX		(512u << 20)	/* few that need many machines are smaller */
+#define MODEL_BYTES		(512u << 20)	/* few that need many machines are smaller, */
+#define MODEL_MS		250u		/* but with slow cards: what one carries in that */
 #define CHUNKS_PER_SERVER	32u
-#define CHUNK_LEAST		(64u << 10)
+#define CHUNK_LEAST		(64u << 10)	/* but with slow cards */
 
 static uint32_t segment(uint64_t slowest_bits)
 {
@@ -38,11 +38,15 @@ static uint32_t segment(uint64_t slowest_bits)
 	return seg;
 }
 
-static bool few_each(uint32_t chunk, uint32_t nservers, uint64_t slowest_bits)
+static uint32_t chunk_of(uint32_t seg, uint32_t nservers, uint64_t slowest_bits)
 {
-	uint64_t model = MIN(slowest_bits / 8 * MODEL_MS / 1000, MODEL_BYTES_MAX);
+	bool slow = seg == SEG_NEAR_MIN;
+	uint64_t model = slow ? slowest_bits / 8 * MODEL_MS / 1000 : MODEL_BYTES;
+	uint32_t least = slow ? CHUNK_BYTES_MIN : CHUNK_LEAST, chunk = seg;
 
-	return (uint64_t)nservers * CHUNKS_PER_SERVER * chunk > model;
+	while (chunk > least && (uint64_t)nservers * CHUNKS_PER_SERVER * chunk > model)
+		chunk /= 2;
+	return chunk;
 }
 
 static uint32_t window(uint64_t fastest_bits)
@@ -57,11 +61,10 @@ static uint32_t window(uint64_t fastest_bits)
 void place_sizes(struct place_sizes *s, uint32_t chunk_bytes, uint32_t nservers,
 		 uint64_t slowest_bits, uint64_t fastest_bits)
 {
-	uint32_t seg = segment(slowest_bits), chunk = chunk_bytes ? chunk_bytes : seg;
-	uint32_t least = seg > SEG_NEAR_MIN ? CHUNK_LEAST : CHUNK_BYTES_MIN;
+	uint32_t seg = segment(slowest_bits), chunk = chunk_bytes;
 
-	while (!chunk_bytes && chunk > least && few_each(chunk, nservers, slowest_bits))
-		chunk /= 2;
+	if (!chunk)
+		chunk = chunk_of(seg, nservers, slowest_bits);
 	seg = nservers ? seg : MIN(seg, SEG_ALONE);
 	while (chunk % seg)
 		seg /= 2;

@@ -59,7 +59,7 @@ if full; then
 	done
 	for seed in {1..10}; do
 		cluster "--agents 3 --ranks 5 --servers $(( seed % 3 ))" \
-			"$E2E" --seed "$seed" --chunk $(( 64 << (10 + seed % 7) )) \
+			"$E2E" --seed "$seed" --chunk $(( 16 << (10 + seed % 9) )) \
 			ahead soak cross circle
 	done
 fi

@@ -8,7 +8,7 @@
 where='--agents 2 --ranks 4'
 # The edges of every chunk that is here, in all runs: they have the same tensors.
 edges=()
-for kib in 256 512 4096; do edges+=(--edge $(( kib << 10 ))); done
+for kib in 16 256 512 4096; do edges+=(--edge $(( kib << 10 ))); done
 scenarios=(sums)
 full && scenarios=(sums ahead soak)
 
@@ -42,10 +42,12 @@ level()
 
 same '--servers 1'
 same '--servers 3'
+same '--servers 1' --chunk $(( 16 << 10 )) "$LOOK"
 same '--servers 1' --chunk $(( 256 << 10 )) "$LOOK"
 same '--servers 1' --chunk $(( 4 << 20 )) "$LOOK"
 for simd in c avx2 avx512; do level $simd; done
 same '--servers 1 --agent-arg --no-shm'
+same "--servers 2 --agent-arg --no-shm $(each --engines=2)" --chunk $(( 16 << 10 ))
 same "--servers 2 $(each --engines=2)"
 same "--servers 1 --agent-arg --links=1 --agent-arg --no-shm $(each --frames-per-write=1)"
 if full; then

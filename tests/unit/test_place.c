@@ -544,15 +544,17 @@ END_TEST
 
 START_TEST(sizes_shrink_with_the_number_of_servers)
 {
-	uint32_t last = CHUNK_BYTES_DEFAULT;
+	for (uint64_t bits = 10000000000; bits <= 100000000000; bits *= 10) {
+		uint32_t last = CHUNK_BYTES_DEFAULT;
 
-	for (uint32_t n = 0; n <= SERVERS_PER_JOB_MAX; n++) {
-		uint32_t chunk = sizes(0, n, 100000000000).chunk_bytes;
+		for (uint32_t n = 0; n <= SERVERS_PER_JOB_MAX; n++) {
+			uint32_t chunk = sizes(0, n, bits).chunk_bytes;
 
-		ck_assert_uint_eq(chunk, n <= 32 ? CHUNK_BYTES_DEFAULT : MIN(chunk, last));
-		last = chunk;
+			ck_assert_uint_eq(chunk, n <= 32 ? CHUNK_BYTES_DEFAULT : MIN(chunk, last));
+			last = chunk;
+		}
+		ck_assert_uint_eq(last, 64u << 10);
 	}
-	ck_assert_uint_eq(last, 64u << 10);
 }
 END_TEST
 
@@ -565,7 +567,9 @@ START_TEST(sizes_shrink_further_on_slow_cards)
 		ck_assert_uint_eq(s.chunk_bytes >> 10, n < 15 ? 64 : n < 30 ? 32 : 16);
 		ck_assert_uint_eq(s.seg_bytes, s.chunk_bytes);
 	}
-	ck_assert_uint_eq(sizes(0, SERVERS_PER_JOB_MAX, 2500000000).chunk_bytes, 64u << 10);
+	ck_assert_uint_eq(sizes(0, 64, 1048575999).chunk_bytes, 16u << 10);
+	ck_assert_uint_eq(sizes(0, 64, 1048576000).chunk_bytes, 128u << 10);
+	ck_assert_uint_eq(sizes(0, SERVERS_PER_JOB_MAX, 1048576000).chunk_bytes, 64u << 10);
 }
 END_TEST
 
