@@ -131,8 +131,8 @@ def payload_rate(order):
 
 
 def iperf3(env):
-    """One way from the first machine to the last, as long as one measurement is; two streams,
-    since by one of them two cores are not busy."""
+    """One way from the first machine to the last, as long as one measurement is.  Two streams:
+    one alone does not keep two cores busy."""
     first, last = env.cluster.machines[0], env.cluster.machines[-1]
     with jobs.listener(env.cluster.inside(last) + ["iperf3", "-s", "-1", "--forceflush"],
                        "listening"):

@@ -348,7 +348,8 @@ static int declare_batch(tally_session *s, struct declaration *d, uint32_t from,
 	return rc ? rc : bind_batch(s, d, from, &answer.declared, n);
 }
 
-/* So many of the next ones are a log entry, whatever the job's chunks: all ranks cut alike. */
+/* So many of the next ones, at least one, are a log entry, whatever the job's chunks: all ranks
+ * cut alike. */
 static uint32_t batch_of(const struct declaration *d, uint32_t from)
 {
 	uint32_t most = MIN(d->n - from, TENSORS_PER_BATCH_MAX), n = 0;

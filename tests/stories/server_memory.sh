@@ -18,7 +18,7 @@ servers=
 for pid in $servers; do
 	echo 5 > "/proc/$pid/clear_refs" || exit 1
 done
-"$BIN/tally" bench -b "${MIB}M" -e "${MIB}M" -n 4 -w 1 --no-check || exit 1
+"$BIN/tally" bench -b "${MIB}M" -e "${MIB}M" -n 4 -w 1 || exit 1
 [ "$TALLY_RANK" = 0 ] || exit 0
 for pid in $servers; do
 	echo "$(tr '\0' ' ' < "/proc/$pid/cmdline" | sed 's/.*--name \([^ ]*\).*/\1/')" \

@@ -153,7 +153,7 @@ START_TEST(place_forget_and_declare_again_leaks_nothing)
 END_TEST
 
 /* Placement is a function that travels: another answer needs another version. */
-START_TEST(place_algorithm_1_gives_these_owners)
+START_TEST(place_algorithm_gives_these_owners)
 {
 	static uint8_t wire[2 * OWNERS];
 
@@ -558,7 +558,7 @@ START_TEST(sizes_shrink_with_the_number_of_servers)
 }
 END_TEST
 
-/* So many that a card of 1 Gbit/s sends what each has of a small model in few of them. */
+/* Each server is to have some chunks of what such a card carries in a quarter of a second. */
 START_TEST(sizes_shrink_further_on_slow_cards)
 {
 	for (uint32_t n = 1; n <= SERVERS_PER_JOB_MAX; n++) {
@@ -635,7 +635,7 @@ int main(void)
 	tcase_add_test(tc, place_small_tensors_fill_what_large_ones_left);
 	tcase_add_test(tc, place_small_tensors_go_largest_first);
 	tcase_add_test(tc, place_forget_and_declare_again_leaks_nothing);
-	tcase_add_test(tc, place_algorithm_1_gives_these_owners);
+	tcase_add_test(tc, place_algorithm_gives_these_owners);
 	tcase_add_test(tc, place_random_lives_keep_every_promise);
 	tcase_add_test(tc, place_random_batches_never_a_chunk_over);
 	tcase_add_test(tc, place_replay_gives_the_same_answer);
