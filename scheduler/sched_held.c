@@ -310,6 +310,17 @@ static void move_joins(struct sched *s, struct sched_job *from, struct sched_job
 	}
 }
 
+/* We would place its next chunks elsewhere than those who have it. */
+static const char *other_algorithm(struct sched *s, const struct msg_job_up *m)
+{
+	struct err e;
+
+	err_set(&e, TALLY_EVERSION, "the job places by algorithm %u, and the scheduler that was "
+		"started meanwhile by %u: they have to be of the same version", m->algorithm,
+		PLACE_ALGORITHM);
+	return out_string(s, e.text);
+}
+
 void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 {
 	struct sched_job *j = job_by_number(s, m->job), *same;
@@ -343,6 +354,10 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		return;
 	}
 	same = job_by_name(s, m->name);
+	if (m->nmachines > 1 && m->algorithm != PLACE_ALGORITHM) {
+		down_for_one(s, n, m->job, TALLY_EVERSION, other_algorithm(s, m));
+		return;
+	}
 	if (same && same->state != SJ_GATHERING) {
 		down_for_one(s, n, m->job, TALLY_EMISMATCH, "another job has the same name");
 		return;

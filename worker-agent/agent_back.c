@@ -88,8 +88,9 @@ bool ad_back_late(const struct ad_session *s, mono_t now)
 
 /*
  * What processes of one user hand back before they say whose it is: together no more than a part of
- * our descriptors, so that others have theirs, but for who came first, and who shows what the
- * agent before is known to have given.  Who is refused so comes again, as it would if we had gone.
+ * our descriptors, so that others have theirs, but for who came first.  Who shows what the agent
+ * before is known to have given has others of that kind beside it alone.  Who is refused so comes
+ * again, as it would if we had gone.
  */
 static bool has_room(const struct ad_session *s)
 {
@@ -102,7 +103,8 @@ static bool has_room(const struct ad_session *s)
 		const struct ad_back *b = o->back;
 
 		met |= o == s;
-		if (o == s || !b || b->known || o->state != SESSION_NEW || o->uid != s->uid)
+		if (o == s || !b || o->state != SESSION_NEW || o->uid != s->uid ||
+		    b->known != (s->back && s->back->known))
 			continue;
 		is_first &= met;
 		others += b->ninputs + b->nresults + b->nold + b->nrows / ROWS_PER_FD + 1;
@@ -216,7 +218,7 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 		fd = -1;
 	if (b && (m->kind == SLAB_RING || m->kind == SLAB_INPUT))	/* which are one rank's */
 		b->known |= ad_store_claim(s->agent, fd, s->serial);
-	if (!(b && b->known) && come_again(s))
+	if (come_again(s))
 		goto closed;
 	rc = b ? 0 : err_set(&e, TALLY_ENOMEM, "out of memory");
 	if (!rc && m->kind != SLAB_DEVICE)
@@ -239,7 +241,7 @@ void ad_back_rows(struct ad_session *s, const struct msg_declared *m)
 	struct err e = { .code = TALLY_ENOMEM, .text = "out of memory" };
 
 	b = back_of(s);
-	if (!(b && b->known) && come_again(s))
+	if (come_again(s))
 		return;
 	if (b && m->ntensors > TENSORS_PER_JOB_MAX - b->nrows)
 		err_set(&e, TALLY_EPROTO, "more than %u tensors", TENSORS_PER_JOB_MAX);

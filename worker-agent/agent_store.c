@@ -63,7 +63,7 @@ static void take(void *ctx, const char *name, int fd)
 
 	if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &st) || !k ||
 	    sscanf(name, "%u.%u%c", &job, &number, &more) != 2 || !number) {
-		notify_forget(name, 0);
+		(void)notify_forget(name, 0);
 		close(fd);
 		free(k);
 		return;
@@ -83,6 +83,8 @@ void ad_store_start(struct agent *a)
 
 	list_init(&a->kept);
 	a->storing = notify_barrier(START_MS);
+	if (!a->storing && notify_is_wanted())
+		log_warn("the service manager does not answer: it is given no memory to keep");
 	notify_kept(take, a);
 	list_for_each(&a->kept, l)
 		n++;
@@ -156,10 +158,11 @@ uint64_t ad_store_put(struct agent *a, uint32_t job, int fd)
 static void forget(struct agent *a, uint64_t key, uint32_t wait_ms)
 {
 	char name[NAME_BYTES];
+	bool told;
 
 	store_name(name, key);
-	notify_forget(name, a->storing ? wait_ms : 0);
-	if (wait_ms && a->storing && !notify_barrier(wait_ms)) {
+	told = notify_forget(name, a->storing ? wait_ms : 0);
+	if (wait_ms && a->storing && !(told && notify_barrier(wait_ms))) {
 		a->storing = false;
 		log_warn("the service manager does not answer: it is given no more memory to keep");
 	}
@@ -203,9 +206,11 @@ void ad_store_alive(struct agent *a, uint32_t job, mono_t now)
 	}
 }
 
-/* Whether a process can still come for it. */
+/* Whether a process can still come for it.  Who is alive is seen while the scheduler is there. */
 static bool is_awaited(struct agent *a, const struct ad_kept_fd *k, mono_t now)
 {
+	if (a->node && !ctl_node_is_up(a->node))
+		return true;
 	if (ad_back_waits(a, job_of(k->key)) || now - k->alive < mono_ms(ALIVE_MS))
 		return true;
 	return !ad_job_find(a, job_of(k->key)) &&

@@ -45,8 +45,9 @@ static inline uint32_t geom_seg_len(const struct geom *g, uint32_t chunk, uint32
  * The engine, of `engines`, that owns a chunk.  Part of the protocol: an agent
  * must know which of a server's engines to speak to.  Each chunk lies the golden
  * section of the range further than the one before (Weyl's sequence, which is nowhere
- * evener), so all engines have the same part of any stretch of a tensor, and of a server's
- * chunks, which are a regular pattern of it.  Tensors begin anywhere.
+ * evener), so all engines have the same part of any stretch of a tensor, and nearly so of a
+ * server's chunks, which are a regular pattern of it: worst where alike servers are 34, 55
+ * or 89 (Fibonacci's), and each has few chunks of a tensor.  Tensors begin anywhere.
  */
 static inline uint32_t geom_shard(uint32_t tensor, uint32_t chunk, uint32_t engines)
 {

@@ -28,34 +28,44 @@ static uint64_t env_u64(const char *name)
 	return s && parse_u64(s, 0, UINT64_MAX, &v, NULL) == 0 ? v : 0;
 }
 
-/* wait_ms: for room in the manager's queue; 0: there is some, or nothing is said. */
-static void say(const char *state, const int *fd, uint32_t wait_ms)
+/*
+ * wait_ms: for room in the manager's queue; 0: there is some, or nothing is said.  False: nothing
+ * was.
+ */
+static bool say(const char *state, const int *fd, uint32_t wait_ms)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	const struct timeval wait = { wait_ms / 1000, wait_ms % 1000 * 1000 };
 	size_t len = path ? strlen(path) : 0;
+	bool said = false;
 	int to;
 
 	if (len < 2 || len >= sizeof(a.sun_path) || (path[0] != '/' && path[0] != '@'))
-		return;
+		return false;
 	memcpy(a.sun_path, path, len);
 	if (path[0] == '@')
 		a.sun_path[0] = '\0';
 	to = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | (wait_ms ? 0 : SOCK_NONBLOCK), 0);
 	if (to < 0)
-		return;
+		return false;
 	if (wait_ms)
 		(void)setsockopt(to, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
 	if (!connect(to, (struct sockaddr *)&a,
 		     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
-		(void)fdmsg_send(to, state, strlen(state), fd, fd != NULL);
+		said = fdmsg_send(to, state, strlen(state), fd, fd != NULL) > 0;
 	close(to);
+	return said;
+}
+
+bool notify_is_wanted(void)
+{
+	return getenv("NOTIFY_SOCKET") != NULL;
 }
 
 void notify(const char *state)
 {
-	say(state, NULL, 0);
+	(void)say(state, NULL, 0);
 }
 
 /* ---- the descriptor store ---- */
@@ -65,15 +75,15 @@ void notify_keep(int fd, const char *name)
 	char state[320];
 
 	snprintf(state, sizeof(state), "FDSTORE=1\nFDNAME=%s", name);
-	say(state, &fd, 0);
+	(void)say(state, &fd, 0);
 }
 
-void notify_forget(const char *name, uint32_t wait_ms)
+bool notify_forget(const char *name, uint32_t wait_ms)
 {
 	char state[320];
 
 	snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s", name);
-	say(state, NULL, wait_ms);
+	return say(state, NULL, wait_ms);
 }
 
 /* The manager closes what comes with BARRIER in its turn. */
@@ -83,12 +93,12 @@ bool notify_barrier(uint32_t wait_ms)
 	bool done;
 	int p[2];
 
-	if (!getenv("NOTIFY_SOCKET") || pipe2(p, O_CLOEXEC))
+	if (pipe2(p, O_CLOEXEC))
 		return false;
-	say("BARRIER=1", &p[1], wait_ms);
+	done = say("BARRIER=1", &p[1], wait_ms);
 	close(p[1]);
 	end = (struct pollfd){ .fd = p[0] };
-	done = poll(&end, 1, (int)wait_ms) > 0;
+	done = done && poll(&end, 1, (int)wait_ms) > 0;
 	close(p[0]);
 	return done;
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+bool notify_is_wanted(void);		/* there is a service manager */
 void notify(const char *state);
 
 /*
@@ -18,8 +19,11 @@ void notify(const char *state);
  * next gets it.  Names have no colon.  A manager that does not listen just now keeps nothing.
  */
 void notify_keep(int fd, const char *name);
-/* All that it has under that name; waits for room in the manager's queue, wait_ms at most. */
-void notify_forget(const char *name, uint32_t wait_ms);
+/*
+ * All that it has under that name; waits for room in the manager's queue, wait_ms at most.  False:
+ * there was none, or there is no manager.
+ */
+bool notify_forget(const char *name, uint32_t wait_ms);
 /* False: there is no manager, or it has not done within twice wait_ms what it was told so far. */
 bool notify_barrier(uint32_t wait_ms);
 /* Once, at the start: hands over the descriptors that the process before had kept, to be closed. */

@@ -411,7 +411,7 @@ static inline void node_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	(void)hb;
 }
 
-static inline void register_agent(void)
+static inline void register_start(void)
 {
 	static const struct ctl_node_cb cb = {
 		.up = node_up, .msg = node_msg, .down = node_trouble, .refused = node_trouble,
@@ -428,6 +428,11 @@ static inline void register_agent(void)
 				      NULL, &e), 0);
 	ck_assert_int_eq(ctl_node_start(a.loop, &a.node, "127.0.0.1",
 					listener_port(sched.listener), &hello, &cb, NULL, &e), 0);
+}
+
+static inline void register_agent(void)
+{
+	register_start();
 	wait_for(&sched.up, 1);
 }
 

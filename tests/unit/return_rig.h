@@ -138,6 +138,7 @@ static inline uint32_t tells_alone(uint32_t job, uint64_t epoch)
 		.nranks = 2, .ranks = ranks,
 	};
 	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
+		.algorithm = held_algorithm,
 		.job = job, .name = "x", .world = 2, .epoch = epoch,
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 1, .machines = &machine,
@@ -173,6 +174,7 @@ static inline void trio_held(uint32_t conn, uint32_t job, uint64_t epoch, uint32
 	};
 
 	send(conn, &(struct msg){ .type = MSG_JOB_HELD, .job_up = {
+		.algorithm = held_algorithm,
 		.job = job, .name = "x", .world = 3, .epoch = epoch, .on_loss = on_loss,
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,

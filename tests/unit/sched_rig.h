@@ -532,6 +532,7 @@ static inline void query(uint32_t conn)
 	send(conn, &m);
 }
 
+static uint32_t held_algorithm = PLACE_ALGORITHM;
 static int32_t left_rank = -1;		/* agents that hold a job say that it has; -1: nobody has */
 
 /* A second server, with nothing to sum, has that number; 0: it is being offered the job; -1:
@@ -552,6 +553,7 @@ static inline void job_held_by(uint32_t conn, uint32_t job, uint64_t epoch, int3
 		  .machine = "cpu-1", .shm_path = "" },
 	};
 	struct msg m = { .type = MSG_JOB_HELD, .job_up = {
+		.algorithm = held_algorithm,
 		.job = job, .name = "x", .world = 2, .epoch = epoch,
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#include "common/rt/notify.h"
 #include "tests/unit/agent_job_rig.h"
 #include "tests/unit/notify_ear.h"
 
@@ -232,6 +233,52 @@ START_TEST(what_nobody_comes_back_for_is_given_up)
 }
 END_TEST
 
+/* Who lives is seen at heartbeats, and there are none. */
+START_TEST(nothing_is_given_up_while_the_scheduler_is_away)
+{
+	int ear = notify_ear_open();
+	mono_t now = loop_now();
+	struct slab mem[1];
+
+	make(mem, 1);
+	start_with(ear, mem, 1, "8.6");
+	a.grace_ms = 3000;
+	a.registrations = 1;
+	a.registered = now;
+	register_start();
+	ad_store_tick(&a, now + mono_ms(60000));
+	ck_assert(!list_empty(&a.kept));
+	hears_no_more(ear);
+	wait_for(&sched.up, 1);
+	ad_store_tick(&a, now + mono_ms(60000));
+	hears(ear, "FDSTOREREMOVE=1\nFDNAME=8.6");
+	ck_assert_uint_ne(hears(ear, "BARRIER=1"), 0);
+	unregister_agent();
+	notify_ear_close(ear);
+	unmake(mem, 1);
+}
+END_TEST
+
+/* It reads nothing, so that there is no room to ask it anything. */
+START_TEST(a_manager_that_stands_still_is_given_nothing)
+{
+	int ear = notify_ear_open(), room = 1;
+	struct slab mem[1];
+
+	make(mem, 1);
+	ck_assert_int_eq(setsockopt(ear, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)), 0);
+	a.storing = true;
+	while (notify_forget("7.9", 1))
+		;
+	ck_assert(!notify_barrier(1));
+	ad_store_start(&a);
+	ck_assert(!a.storing);
+	ck_assert_uint_eq(ad_store_put(&a, JOB, mem[0].fd), 0);
+	notify_ear_close(ear);
+	unmake(mem, 1);
+}
+END_TEST
+
 START_TEST(a_manager_that_does_not_answer_is_given_nothing)
 {
 	int ear = notify_ear_open();
@@ -256,6 +303,8 @@ END_TEST
 static void add(TCase *t)
 {
 	tcase_add_test(t, a_manager_that_does_not_answer_is_given_nothing);
+	tcase_add_test(t, a_manager_that_stands_still_is_given_nothing);
+	tcase_add_test(t, nothing_is_given_up_while_the_scheduler_is_away);
 	tcase_add_test(t, memory_that_processes_see_is_there_until_it_is_freed);
 	tcase_add_test(t, an_agent_that_ends_leaves_it_to_the_next);
 	tcase_add_test(t, what_was_kept_is_one_session_s_at_a_time);

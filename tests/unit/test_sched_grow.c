@@ -461,6 +461,7 @@ static void held_by(uint32_t conn, const struct record *epoch, uint32_t a, uint3
 		{ .name = "b", .machine = "b", .engines = 1, .nranks = 2, .ranks = &ranks[2] },
 	};
 	const struct msg held = { .type = MSG_JOB_HELD, .job_up = {
+		.algorithm = held_algorithm,
 		.job = number, .name = "x", .world = world, .epoch = epoch->epoch,
 		.seq = epoch->seq, .chunk_bytes = CHUNK_BYTES_DEFAULT,
 		.seg_bytes = CHUNK_BYTES_DEFAULT, .window_bytes = WINDOW_BYTES_MAX,

@@ -18,6 +18,40 @@ START_TEST(recovery_goes_on_where_it_was)
 }
 END_TEST
 
+/* Of another version, it would place what is declared next elsewhere than who trains. */
+START_TEST(recovery_ends_a_job_of_another_placement)
+{
+	struct pair p = pair_declared();
+	uint32_t job = p.job;
+
+	restart(5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	held_algorithm = PLACE_ALGORITHM + 1;
+	job_held(p.a, job, 1);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EVERSION);
+	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text, "the job places by algorithm 3, and the "
+			 "scheduler that was started meanwhile by 2: they have to be of the same "
+			 "version");
+	p.server = hello_from(NODE_SERVER, "cpu-0", "cpu-0", 3, "one cluster");
+	has_log(p.server, MSG_JOB_READY, job, 1, 1);
+	pass_beating(5200, (uint32_t[]){ p.a, p.server }, 2);
+	ck_assert_uint_eq(last(p.server, MSG_JOB_DOWN)->job, job);
+}
+END_TEST
+
+/* It has nothing placed. */
+START_TEST(recovery_takes_a_job_of_one_machine_of_whatever_placement)
+{
+	uint64_t epoch;
+	uint32_t a, job = alone_declared(&epoch);
+
+	restart(5000);
+	held_algorithm = PLACE_ALGORITHM + 1;
+	a = held_alone(job, epoch);
+	ck_assert_uint_eq(count(a, MSG_JOB_DOWN, REQ_ANY), 0);
+}
+END_TEST
+
 /* What it missed it can hear as the recovery ends, and at no other time. */
 START_TEST(recovery_waits_for_who_is_away_for_a_moment)
 {
@@ -160,6 +194,8 @@ static void add(TCase *t)
 {
 	tcase_add_test(t, ids_that_servers_may_know_are_not_used_again);
 	tcase_add_test(t, recovery_goes_on_where_it_was);
+	tcase_add_test(t, recovery_ends_a_job_of_another_placement);
+	tcase_add_test(t, recovery_takes_a_job_of_one_machine_of_whatever_placement);
 	tcase_add_test(t, recovery_waits_for_who_is_away_for_a_moment);
 	tcase_add_loop_test(t, server_that_says_the_same_job_twice_has_it_once, 0, 2);
 	tcase_add_test(t, recovery_waits_for_who_is_in_the_middle_of_telling);
