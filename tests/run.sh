@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 FUZZ_SECONDS=${FUZZ_SECONDS:-5}
-export BUILD CK_DEFAULT_TIMEOUT=60	# s, of a unit test
+export BUILD CK_DEFAULT_TIMEOUT=240	# s, of a unit test
 export RES_OPTIONS='timeout:1 attempts:1 ndots:0'	# of a DNS that is mute
 
 kinds=()

@@ -19,7 +19,7 @@ export ASAN_OPTIONS="log_path=$reports/asan"
 export UBSAN_OPTIONS="log_path=$reports/ubsan print_stacktrace=1"
 status=0
 # Two engines each, so that they speak to each other; sums, and ranks out of step.
-timeout 60 "$BUILD/bin/tally" local --agents 2 --servers 1 --ranks 3 --agent-arg --engines=2 \
+timeout 300 "$BUILD/bin/tally" local --agents 2 --servers 1 --ranks 3 --agent-arg --engines=2 \
 	--server-arg --engines=2 -- "$ranks" ahead soak || status=1
 # Ranks, servers, agents that die or are stopped, with all kinds of work in flight: three at a
 # time, the longest first.  The last ones are about what one thread does, an agent's control

@@ -51,6 +51,7 @@ class Manager:
         if self.kept:
             env["LISTEN_PID"] = str(os.getpid())
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.setpriority(os.PRIO_PROCESS, 0, self.nice)
         high = [os.dup2(fd, 1000 + i) for i, (_, fd) in enumerate(self.kept)]
         for i, fd in enumerate(high):
             os.dup2(fd, 3 + i)
@@ -84,6 +85,11 @@ class Manager:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(strike)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+        self.nice = os.getpriority(os.PRIO_PROCESS, 0)
+        try:                    # a daemon does not wait long for its answer
+            os.setpriority(os.PRIO_PROCESS, 0, -15)
+        except PermissionError:
+            pass
         self.start()
         while True:
             ready = select.select([self.ear, struck], [], [])[0]

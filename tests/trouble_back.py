@@ -508,8 +508,9 @@ def endless():
     for p in peers:
         for i, fd in enumerate(slabs):
             p.say(slab(OLD, i, PAGE), [fd])
-    time.sleep(1)
-    later = sum(p.hear(0.01) is None for p in peers)
+    end, later = time.monotonic() + 4, 0
+    while not later and time.monotonic() < end:
+        later = sum(p.hear(0.01) is None for p in peers)
     print(f"{len(peers) - later} heard, {later} are to come later", flush=True)
     end = time.monotonic() + NOT_IN_TIME
     silent = [p for p in peers if p.hear(max(0.01, end - time.monotonic())) == ""]

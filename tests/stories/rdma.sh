@@ -8,7 +8,7 @@
 for tool in qemu-system-x86_64 busybox ib_write_bw; do
 	[ -n "$(type -P "$tool")" ] || skip "no $tool: deploy/install-packages.sh vm"
 done
-VM_SECONDS=140 "$ROOT/tests/vm/check.sh" conformance > "$TMP/out" 2>&1 || {
+VM_SECONDS=300 "$ROOT/tests/vm/check.sh" conformance > "$TMP/out" 2>&1 || {
 	cat "$TMP/out" >&2
 	fail 'the conformance suite over RDMA'
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # LONG
+# TIMEOUT: 1800
 # A round in simulated time (bench/round_sim.c) takes at most 3 % longer than the plan says,
 # with more machines, with the help of CPU machines, with some cards slower, and with fast cards.
 . "$(dirname "$0")/../lib.sh"

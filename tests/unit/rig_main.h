@@ -17,7 +17,7 @@ static inline int rig_main(const char *name, void (*add)(TCase *t))
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 60);
+	tcase_set_timeout(t, 240);
 	add(t);
 	suite_add_tcase(suite, t);
 	runner = srunner_create(suite);

@@ -338,7 +338,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(t, 60);
+	tcase_set_timeout(t, 240);
 	tcase_add_loop_test(t, the_most_urgent_that_may_be_pushed_is_next, 0, 20);
 	tcase_add_test(t, jobs_take_turns_whatever_their_priorities_and_age);
 	tcase_add_test(t, a_job_that_could_not_push_has_no_claim_to_it_later);

@@ -296,7 +296,7 @@ int main(void)
 	SRunner *r;
 	int failed;
 
-	tcase_set_timeout(t, 60);
+	tcase_set_timeout(t, 240);
 	tcase_add_test(t, gemm_equals_three_loops_bit_for_bit);
 	tcase_add_test(t, gradients_are_the_slopes_of_the_loss);
 	tcase_add_test(t, training_starts_at_chance_and_learns);

@@ -526,7 +526,7 @@ int main(void)
 	SRunner *r;
 	int failed;
 
-	tcase_set_timeout(c, 60);
+	tcase_set_timeout(c, 240);
 	tcase_add_test(c, nearest_is_one_or_two_letters_away);
 	tcase_add_test(c, nearest_of_nonsense_is_nothing);
 	tcase_add_test(c, table_aligns_words_left_numbers_right_and_shows_empty_cells);

@@ -761,7 +761,7 @@ int main(void)
 	SRunner *sr = srunner_create(suite);
 	int failed;
 
-	tcase_set_timeout(tc, 120);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, client_knows_its_place_after_attach);
 	tcase_add_test(tc, client_round_gives_results_in_place_elsewhere_or_in_view);
 	tcase_add_test(tc, client_agent_fills_memory_of_the_arena);

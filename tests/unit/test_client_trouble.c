@@ -728,7 +728,7 @@ int main(void)
 	SRunner *sr = srunner_create(suite);
 	int failed;
 
-	tcase_set_timeout(tc, 120);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, attach_without_an_agent_says_where_it_looked);
 	tcase_add_test(tc, attach_refused_carries_the_agents_text);
 	tcase_add_test(tc, attach_to_something_that_is_no_agent_is_an_error);

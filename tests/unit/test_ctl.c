@@ -695,8 +695,8 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN);	/* the bare peers write to closed sockets */
 	add_pair_tests(pair);
 	add_other_tests(other);
-	tcase_set_timeout(pair, 120);
-	tcase_set_timeout(other, 120);
+	tcase_set_timeout(pair, 240);
+	tcase_set_timeout(other, 240);
 	suite_add_tcase(s, pair);
 	suite_add_tcase(s, other);
 	srunner_set_fork_status(r, CK_NOFORK);

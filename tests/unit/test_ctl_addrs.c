@@ -146,7 +146,7 @@ int main(void)
 	TCase *t = tcase_create("all");
 	int failed;
 
-	tcase_set_timeout(t, 60);
+	tcase_set_timeout(t, 240);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, node_tries_the_next_address);
 	tcase_add_test(t, cli_tries_the_next_address);

@@ -267,7 +267,7 @@ int main(void)
 	tcase_add_test(t, who_asks_on_and_reads_nothing_is_cut_and_who_asks_nothing_is_not);
 	tcase_add_test(t, deadline_that_passes_while_we_stand_still_cuts_nobody_who_spoke);
 	tcase_add_test(t, stranger_that_talks_and_does_not_say_who_it_is_is_cut);
-	tcase_set_timeout(t, 120);
+	tcase_set_timeout(t, 240);
 	suite_add_tcase(s, t);
 	srunner_set_fork_status(r, CK_NOFORK);
 	srunner_run_all(r, CK_NORMAL);

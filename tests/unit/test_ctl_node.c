@@ -574,7 +574,7 @@ int main(void)
 	tcase_add_test(c, secret_is_what_it_is_when_it_says_hello);
 	tcase_add_test(c, other_refusals_are_tried_again);
 	tcase_add_test(c, node_may_be_stopped_in_any_callback_and_state);
-	tcase_set_timeout(c, 120);
+	tcase_set_timeout(c, 240);
 	suite_add_tcase(s, c);
 	srunner_set_fork_status(r, CK_NOFORK);
 	srunner_run_all(r, CK_NORMAL);

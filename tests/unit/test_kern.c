@@ -603,7 +603,7 @@ int main(void)
 	int failed;
 
 	find_levels();
-	tcase_set_timeout(t, 120);
+	tcase_set_timeout(t, 240);
 	tcase_add_loop_test(t, sum_of_n_inputs_of_any_length_equals_reference, 0, PAIRS);
 	tcase_add_loop_test(t, out_may_be_any_one_input, 0, PAIRS);
 	tcase_add_loop_test(t, sum_past_the_caches_equals_reference, 0, PAIRS);

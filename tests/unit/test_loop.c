@@ -613,21 +613,21 @@ static Suite *suite(void)
 	tcase_add_test(c, living_socket_of_another_kind_is_left_alone);
 	tcase_add_test(c, file_that_is_no_socket_is_left_alone);
 	tcase_add_test(c, missing_directory_and_long_path_are_said);
-	tcase_set_timeout(c, 120);
+	tcase_set_timeout(c, 240);
 	suite_add_tcase(s, c);
 
 	c = tcase_create("tcp");
 	tcase_add_checked_fixture(c, setup_tcp, teardown_pair);
 	tcase_add_test(c, tcp_stream_carries_bytes_both_ways);
 	tcase_add_test(c, queue_of_a_peer_that_does_not_read_is_bounded);
-	tcase_set_timeout(c, 120);
+	tcase_set_timeout(c, 240);
 	suite_add_tcase(s, c);
 
 	c = tcase_create("finish");
 	tcase_add_checked_fixture(c, setup_tcp, NULL);
 	tcase_add_test(c, stream_finish_delivers_what_waits_before_the_end);
 	tcase_add_test(c, stream_finish_gives_up_on_a_peer_that_does_not_read);
-	tcase_set_timeout(c, 120);
+	tcase_set_timeout(c, 240);
 	suite_add_tcase(s, c);
 
 	c = tcase_create("unix");
@@ -635,7 +635,7 @@ static Suite *suite(void)
 	tcase_add_test(c, peer_that_sends_without_end_has_one_small_read_in_a_turn);
 	tcase_add_test(c, unix_stream_carries_bytes_both_ways);
 	tcase_add_test(c, descriptors_ride_both_ways_even_behind_a_queue);
-	tcase_set_timeout(c, 120);
+	tcase_set_timeout(c, 240);
 	suite_add_tcase(s, c);
 	return s;
 }

@@ -741,7 +741,7 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 60);
+	tcase_set_timeout(t, 240);
 	for (size_t i = 0; i < ARRAY_SIZE(each_type); i++)
 		tcase_add_loop_test(t, each_type[i], MSG_NONE + 1, MSG_TYPE_END);
 	for (size_t i = 0; i < ARRAY_SIZE(once); i++)

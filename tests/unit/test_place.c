@@ -482,7 +482,7 @@ static void assert_fast(const char *what, double since)
 	double took = cpu_seconds() - since;
 
 	printf("place: %s in %.3f s\n", what, took);
-	ck_assert_msg(took < 8, "%s took %.1f s", what, took);
+	ck_assert_msg(took < 30, "%s took %.1f s", what, took);
 }
 
 static void big_job(uint32_t servers, uint32_t chunk_bytes)
@@ -619,7 +619,7 @@ int main(void)
 	SRunner *sr;
 	int failed;
 
-	tcase_set_timeout(tc, 120);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, place_repair_keeps_the_dead_out_of_later_batches);
 	tcase_add_test(tc, place_repair_without_survivors_leaves_chunks_nowhere);
 	tcase_add_test(tc, place_epoch_brings_who_missed_one_to_the_same_map);

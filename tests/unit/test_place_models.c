@@ -240,7 +240,7 @@ int main(void)
 	SRunner *sr;
 	int failed;
 
-	tcase_set_timeout(tc, 120);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, models_by_name_have_their_lists_size);
 	tcase_add_test(tc, place_real_models_in_one_batch_within_3_percent);
 	tcase_add_test(tc, place_real_models_one_by_one_within_20_percent);

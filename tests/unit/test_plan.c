@@ -479,7 +479,7 @@ int main(void)
 	SRunner *sr;
 	int failed;
 
-	tcase_set_timeout(tc, 60);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, plan_one_machine_is_closed_form);
 	tcase_add_test(tc, plan_equal_machines_is_closed_form);
 	tcase_add_test(tc, plan_more_cpus_than_gpus_gains_nothing_but_uses_them);

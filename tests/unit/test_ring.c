@@ -515,7 +515,7 @@ int main(void)
 	SRunner *sr = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(tc, 120);
+	tcase_set_timeout(tc, 240);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, ring_gives_entries_in_order_and_whole);
 	tcase_add_test(tc, ring_empty_consumer_gets_again);

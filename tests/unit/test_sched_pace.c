@@ -214,7 +214,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(t, 60);
+	tcase_set_timeout(t, 240);
 	tcase_add_test(t, a_server_at_a_quarter_gets_a_quarter_and_all_of_it_back);
 	tcase_add_test(t, most_of_them_slow_and_one_all_but_dead);
 	tcase_add_test(t, what_is_nearly_right_stays);

@@ -668,7 +668,7 @@ START_TEST(slab_that_finds_no_memory_ends_its_link)
 	settle(0);			/* both engines have begun */
 	heap_fail_others = true;
 	ck_assert_int_eq(xport_send_slab(agent.ep, JOB, 5, one.fd, one.bytes), 0);
-	until = loop_now() + mono_ms(2000);
+	until = loop_now() + mono_ms(1000u * DEADLINE_S);
 	while (agent.ep && turn() < until)
 		;
 	heap_fail_others = false;

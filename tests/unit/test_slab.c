@@ -481,7 +481,7 @@ int main(void)
 	SRunner *sr = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(tc, 60);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, slab_is_zeroed_rounded_up_and_shared);
 	tcase_add_test(tc, slab_cannot_be_resized_by_anybody);
 	tcase_add_test(tc, slab_has_the_name_of_its_maker_and_no_other);

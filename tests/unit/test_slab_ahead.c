@@ -117,7 +117,7 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 60);
+	tcase_set_timeout(t, 240);
 	tcase_add_test(t, a_late_small_tensor_leaves_most_of_a_servers_room);
 	tcase_add_test(t, small_tensors_share_slabs);
 	tcase_add_test(t, what_is_free_in_a_full_servers_slabs_counts);

@@ -198,7 +198,7 @@ int main(void)
 	tcase_add_loop_test(t, error_that_passes_costs_time_and_no_byte, 0, 3);
 	tcase_add_loop_test(t, error_that_passes_in_the_last_word_is_waited_for, 0, 3);
 	tcase_add_test(t, error_that_does_not_pass_ends_the_connection_for_both);
-	tcase_set_timeout(t, 120);
+	tcase_set_timeout(t, 240);
 	suite_add_tcase(s, t);
 	srunner_set_fork_status(r, CK_NOFORK);
 	srunner_run_all(r, CK_NORMAL);

@@ -274,7 +274,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(c, 120);
+	tcase_set_timeout(c, 240);
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, a_span_is_an_event_and_the_end_closes_the_array);
 	tcase_add_test(c, what_is_flushed_is_whole_lines);

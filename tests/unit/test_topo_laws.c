@@ -353,7 +353,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(tc, 120);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, every_byte_of_every_gpu_is_added_exactly_once);
 	tcase_add_test(tc, loads_are_what_has_to_move_and_no_more);
 	tcase_add_test(tc, gpus_of_different_switches_never_copy_through_the_cpu);

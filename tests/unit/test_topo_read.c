@@ -305,7 +305,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(tc, 60);	/* hwloc opens plugins */
+	tcase_set_timeout(tc, 240);	/* hwloc opens plugins */
 	tcase_add_test(tc, every_machine_is_read_and_planned);
 	tcase_add_test(tc, places_names_and_rates_are_the_machines);
 	tcase_add_test(tc, files_that_cannot_be_used_say_why);

@@ -304,7 +304,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_set_timeout(tc, 120);
+	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, one_gpu_copies_out_and_in);
 	tcase_add_test(tc, reduce_scatter_and_all_gather_below_one_switch);
 	tcase_add_test(tc, cpu_assisted_across_unequal_switches_and_two_cards);

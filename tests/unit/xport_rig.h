@@ -724,7 +724,7 @@ static inline int rig_main(const char *name, void (*add)(TCase *t))
 	int failed;
 
 	add(t);
-	tcase_set_timeout(t, 120);
+	tcase_set_timeout(t, 240);
 	suite_add_tcase(s, t);
 	srunner_run_all(run, CK_NORMAL);
 	failed = srunner_ntests_failed(run);

@@ -11,6 +11,7 @@
 # asks from those, and without one it asks nobody.
 
 [ -n "${IN_VM:-}" ] || skip 'runs inside tests/vm/vm.py only'
+PATIENCE=${PATIENCE:-4}			# the machine is emulated, beside who knows what
 
 quiet_sysctl() { sysctl -qw "$@" || fail "sysctl $*"; }
 
@@ -188,7 +189,8 @@ start_job()
 	JOBS=$(( JOBS + 1 ))
 	for r in 0 1; do
 		env TALLY_JOB="j$JOBS" TALLY_RANK=$r TALLY_WORLD_SIZE=2 \
-			TALLY_SOCKET="$TMP/a$r.sock" timeout 150 "$@" > "$TMP/rank$r.log" 2>&1 &
+			TALLY_SOCKET="$TMP/a$r.sock" \
+			timeout $(( 150 * PATIENCE )) "$@" > "$TMP/rank$r.log" 2>&1 &
 		RANK[r]=$!
 		adopt $!
 	done
