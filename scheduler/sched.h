@@ -111,13 +111,13 @@ struct sched_node {
 	uint32_t conns;			/* how many it has had */
 	bool draining;			/* servers: to have nothing to do */
 	bool astray;			/* it cannot follow a job; dies when it has let go of all */
-	uint8_t instance[ID_BYTES];
+	uint8_t instance[ID_BYTES], claimant[ID_BYTES];	/* who wants its name since `claimed` */
 	uint32_t naddrs, engines;
 	struct sched_addr addrs[RAILS_MAX];
 	uint64_t adder_bytes_per_s, memory_bytes;
 	mono_t heard;			/* last message; the lease runs from here */
 	mono_t beat;			/* last heartbeat */
-	mono_t away;			/* since */
+	mono_t away, claimed;		/* since */
 	mono_t seen;			/* agents, away: a server has heard it then */
 	mono_t ask_at;			/* servers are asked then */
 	uint32_t asked;			/* so often: what came before the first does not count */

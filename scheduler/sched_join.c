@@ -319,9 +319,20 @@ void job_join(struct sched *s, struct sched_node *n, const struct msg_rank_join 
 	job_pump(s, j);
 }
 
+static const struct sched_node *drained_server(const struct sched *s)
+{
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		if (s->nodes[i]->kind == NODE_SERVER && s->nodes[i]->state == SN_UP &&
+		    s->nodes[i]->draining)
+			return s->nodes[i];
+	}
+	return NULL;
+}
+
 /* All are in, and still it did not start: why. */
 static void expire_complete(struct sched *s, struct sched_job *j)
 {
+	const struct sched_node *drained = drained_server(s);
 	char buf[ERR_TEXT_MAX + 1];
 	struct text t;
 
@@ -335,7 +346,9 @@ static void expire_complete(struct sched *s, struct sched_job *j)
 			 "recovers from a restart", j->name);
 	} else if (!job_one_machine(j) && !job_have_server(s)) {
 		job_down(s, j, TALLY_ENOSERVER, "job '%.128s' spans several machines and no "
-			 "summation server is registered; start tally-server", j->name);
+			 "summation server is registered%s%.128s%s; start tally-server", j->name,
+			 drained ? " but " : "", drained ? drained->name : "",
+			 drained ? ", which is drained (tally drain --undo NAME)" : "");
 	} else {
 		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for an agent that is away",
 			 j->name);

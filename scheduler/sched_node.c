@@ -247,6 +247,21 @@ bool node_outlived(const struct sched_node *n, const struct msg_hello *h)
 	return h->node && n->machine[0] && memcmp(n->instance, h->instance, ID_BYTES);
 }
 
+/*
+ * A process that was started again may come before the end of the one before is seen, which may
+ * lie behind heartbeats that are yet to be read.  Who lives sends more of them.
+ */
+static bool may_be_over(struct sched *s, struct sched_node *old, const struct msg_hello *h)
+{
+	if (!node_is_machine(old, h->machine))
+		return false;
+	if (memcmp(old->claimant, h->instance, ID_BYTES)) {
+		memcpy(old->claimant, h->instance, ID_BYTES);
+		old->claimed = s->now;
+	}
+	return old->beat <= old->claimed + mono_ms(RECONNECT_GRACE_MS);
+}
+
 /* The name is taken by a living one, or free (again) after this. */
 static int claim_name(struct sched *s, struct sched_node *old, const struct msg_hello *h,
 		      struct err *e)
@@ -257,6 +272,10 @@ static int claim_name(struct sched *s, struct sched_node *old, const struct msg_
 		return err_set(e, TALLY_EEXIST, "another agent is registered as '%.128s', from "
 			       "machine %.64s, and this one was given up; start what ran here "
 			       "there, or this one with another --name", h->name, old->machine);
+	if (old->state == SN_UP && may_be_over(s, old, h))
+		return err_set(e, TALLY_EBUSY, "%s '%.128s' of machine %.64s is registered, and "
+			       "its end has not been seen yet", kind_name(h->kind), h->name,
+			       old->machine);
 	if (old->state == SN_UP)
 		return err_set(e, TALLY_EEXIST, "%s '%.128s' is registered already, from machine "
 			       "%.64s; give this one another --name",

@@ -317,7 +317,8 @@ void return_rank(struct sched *s, struct sched_node *n, const struct msg_rank_jo
 	if (!j || why) {
 		out_refuse(s, n, m->req, why ? why->code : TALLY_EWORKERLOST,
 			   "job '%.128s' is over: %.300s", m->job, why ? why->text :
-			   "its agent was gone for too long");
+			   "its agent was gone for too long, or was started again together with "
+			   "the scheduler");
 		return;
 	}
 	if (!p || !r || r->node != n || r->state != SR_IN || j->state != SJ_UP) {

@@ -107,11 +107,17 @@ static bool has_server(const struct sched_job *j, uint32_t number)
 	return false;
 }
 
-static bool find_server(const struct sched_job *j, const struct msg_wait *w, struct found *f)
+/* Where all are gone everybody waits for the last ones. */
+static bool find_server(const struct sched *s, const struct sched_job *j,
+			const struct msg_wait *w, struct found *f)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].number == w->who)
 			f->node = j->servers[i].node;
+	}
+	for (uint32_t i = 0; j->no_server && !f->node && i < s->nnodes; i++) {
+		if (s->nodes[i]->number == w->who)
+			f->node = s->nodes[i];
 	}
 	return f->node;
 }
@@ -149,8 +155,8 @@ static bool find_machine(const struct sched_job *j, const struct ranks *by,
 	return f->node && f->nranks;
 }
 
-static bool find(const struct sched_job *j, const struct ranks *by, const struct sched_part *p,
-		 const struct msg_wait *w, struct found *f)
+static bool find(const struct sched *s, const struct sched_job *j, const struct ranks *by,
+		 const struct sched_part *p, const struct msg_wait *w, struct found *f)
 {
 	*f = (struct found){ .tensor = tensor_by_id(j, w->tensor) };
 	if (!f->tensor || !w->chunks)
@@ -158,7 +164,7 @@ static bool find(const struct sched_job *j, const struct ranks *by, const struct
 	if (w->kind == WAIT_MACHINE)
 		return find_machine(j, by, w, f);
 	if (of_server(w))
-		return find_server(j, w, f);
+		return find_server(s, j, w, f);
 	f->node = p->node;
 	f->nranks = 1;
 	f->ranks[0] = w->who;
@@ -220,7 +226,7 @@ static bool add(struct sched *s, struct table *t, const struct sched_job *j,
 	struct msg_stuck_row *row;
 	struct found f;
 
-	if (!find(j, by, p, w, &f))
+	if (!find(s, j, by, p, w, &f))
 		return true;
 	row = row_of(t, j, w, &f);
 	if (!row && (t->n == STUCK_REPORT_MAX || !fill(s, j, w, &f, &t->row[t->n])))
@@ -284,7 +290,7 @@ void stuck_text(struct sched *s, struct text *t, const struct sched_job *j)
 		for (uint32_t i = 0; p->stuck && i < p->stuck->n; i++) {
 			struct found f;
 
-			if (find(j, &by, p, &p->stuck->row[i], &f)) {
+			if (find(s, j, &by, p, &p->stuck->row[i], &f)) {
 				text_found(t, &f, &p->stuck->row[i], p->name);
 				return;
 			}

@@ -425,7 +425,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
 		let_go(en);
 	publish(en);
-	more = more || !list_empty(&en->core.done);
+	more = more || !list_empty(&en->core.done) || !en->next_stall;
 	if (ad_links_full(en))
 		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
 	if (!outbox_flush(&en->out) || ad_rings_owe(en))	/* who makes room rings no bell */

@@ -233,8 +233,13 @@ void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m)
 {
 	struct fr_tensor *t = fr_tensor_find(&en->front, m->job, m->tensor);
 
-	if (t && t->running && t->round == m->round && fr_engine_done(&en->front, t, &m->times))
+	if (t && t->running && t->round == m->round && fr_engine_done(&en->front, t, &m->times)) {
+		const struct ad_job *j = t->job->user;
+
+		if (j->stall_shown)
+			en->next_stall = 0;	/* processes are told of what may be over */
 		ad_rings_finish(en, t);
+	}
 }
 
 /* ---- submissions ---- */

@@ -29,11 +29,27 @@ static void cut_comment(char *line)
 		}
 }
 
-static int read_line(uint32_t number, char *line, ini_take *take, void *ctx, struct err *e)
+/* How many bytes, with what ends it; 0: that was all. */
+static size_t get_line(FILE *f, char line[INI_LINE_BYTES])
+{
+	size_t len = 0;
+	int c = 0;
+
+	while (c != '\n' && len < INI_LINE_BYTES - 1 && (c = getc(f)) != EOF)
+		line[len++] = (char)c;
+	line[len] = '\0';
+	return len;
+}
+
+static int read_line(uint32_t number, char *line, size_t len, ini_take *take, void *ctx,
+		     struct err *e)
 {
 	char *name, *eq;
 
-	if (strlen(line) == INI_LINE_BYTES - 1 && line[INI_LINE_BYTES - 2] != '\n')
+	if (memchr(line, '\0', len))
+		return err_set(e, TALLY_EINVAL, "a byte of 0: this is no text; was it written "
+			       "whole?");
+	if (len == INI_LINE_BYTES - 1 && line[len - 1] != '\n')
 		return err_set(e, TALLY_EINVAL, "longer than %u bytes", INI_LINE_BYTES - 2);
 	cut_comment(line);
 	name = trim(line);
@@ -51,13 +67,14 @@ int ini_read(const char *path, ini_take *take, void *ctx, struct err *e)
 	FILE *f = fopen(path, "re");
 	char line[INI_LINE_BYTES];
 	uint32_t number = 0;
+	size_t len;
 	int code = 0;
 
 	if (!f)
 		return err_set(e, err_from_errno(errno), "cannot read %s: %s", path,
 			       strerror(errno));
-	while (code == 0 && fgets(line, sizeof(line), f)) {
-		code = read_line(++number, line, take, ctx, e);
+	while (code == 0 && (len = get_line(f, line)) > 0) {
+		code = read_line(++number, line, len, take, ctx, e);
 		if (code)
 			err_wrap(e, "%s:%u", path, number);
 	}

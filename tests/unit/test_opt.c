@@ -224,6 +224,25 @@ START_TEST(line_too_long_is_refused_and_a_last_line_without_newline_is_read)
 }
 END_TEST
 
+/* As after a power loss: all that follows would be at its default. */
+START_TEST(file_with_bytes_of_0_is_refused)
+{
+	FILE *to = fopen(file, "w");
+
+	ck_assert_ptr_nonnull(to);
+	ck_assert_uint_eq(fwrite("engines = 7\n\0\0\0", 1, 15, to), 15);
+	ck_assert_int_eq(fclose(to), 0);
+	ck_assert_int_eq(PARSE("--config", file), OPT_EXIT_USAGE);
+	ck_said(err_text, ":2: a byte of 0");
+	to = fopen(file, "w");
+	ck_assert_ptr_nonnull(to);
+	ck_assert_uint_eq(fwrite("engines = 7\0\n", 1, 13, to), 13);
+	ck_assert_int_eq(fclose(to), 0);
+	ck_assert_int_eq(PARSE("--config", file), OPT_EXIT_USAGE);
+	ck_said(err_text, ":1: a byte of 0");
+}
+END_TEST
+
 START_TEST(help_shows_every_row_with_default_and_range_within_80_columns)
 {
 	ck_assert_int_eq(PARSE("--help"), OPT_EXIT_OK);
@@ -295,6 +314,7 @@ int main(void)
 	tcase_add_test(c, line_too_long_is_refused_and_a_last_line_without_newline_is_read);
 	tcase_add_test(c, help_shows_every_row_with_default_and_range_within_80_columns);
 	tcase_add_test(c, shown_configuration_reads_back_the_same);
+	tcase_add_test(c, file_with_bytes_of_0_is_refused);
 	tcase_add_test(c, check_leaves_the_last_word_to_the_program);
 	suite_add_tcase(s, c);
 	srunner_set_fork_status(r, CK_NOFORK);

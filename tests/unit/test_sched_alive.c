@@ -77,7 +77,8 @@ START_TEST(a_rank_that_comes_back_too_late_hears_why_its_job_has_ended)
 	job_held(p.a, p.job, 1);
 	ck_assert_str_eq(last(p.a, MSG_JOB_DOWN)->text, "what they disagree on");
 	back_as(p.a, 6, p.job + 1, 0);
-	ck_answer(p.a, 6, TALLY_EWORKERLOST, "job 'x' is over: its agent was gone for too long");
+	ck_answer(p.a, 6, TALLY_EWORKERLOST, "job 'x' is over: its agent was gone for too long, or "
+		  "was started again together with the scheduler");
 }
 END_TEST
 

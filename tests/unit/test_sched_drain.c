@@ -93,6 +93,20 @@ START_TEST(server_taken_for_dead_comes_back_drained)
 }
 END_TEST
 
+START_TEST(who_finds_drained_servers_alone_is_told_so)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
+
+	server("s", "one cluster", true);
+	join(a, 1, 2, 0);
+	join(b, 2, 2, 1);
+	pass(2000);
+	ck_answer(a, 1, TALLY_ENOSERVER, "job 'x' spans several machines and no summation server "
+		  "is registered but s, which is drained (tally drain --undo NAME); start "
+		  "tally-server");
+}
+END_TEST
+
 START_TEST(server_that_was_away_is_told_when_it_is_back)
 {
 	uint32_t s = server("s", "", false), cli = conn_up();
@@ -204,6 +218,7 @@ static void add(TCase *t)
 	tcase_add_test(t, server_hears_that_it_is_drained);
 	tcase_add_test(t, restarted_scheduler_does_not_use_a_drained_server);
 	tcase_add_test(t, server_taken_for_dead_comes_back_drained);
+	tcase_add_test(t, who_finds_drained_servers_alone_is_told_so);
 	tcase_add_test(t, server_that_was_away_is_told_when_it_is_back);
 }
 

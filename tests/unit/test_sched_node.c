@@ -26,11 +26,43 @@ END_TEST
 
 START_TEST(living_name_is_not_given_twice)
 {
-	uint32_t a = hello(NODE_AGENT, "a"), again = hello(NODE_AGENT, "a");
+	uint32_t a = hello_from(NODE_AGENT, "a", "m", 1, ""), again;
 
+	heartbeat(a, 1);
+	again = hello_from(NODE_AGENT, "a", "m", 2, "");
+	ck_assert_int_eq(last(again, MSG_REPLY)->code, TALLY_EBUSY);
+	ck_assert_uint_eq(w->closes[again], 1);
+	pass(RECONNECT_GRACE_MS);
+	heartbeat(a, 2);		/* that may have been on its way for so long */
+	again = hello_from(NODE_AGENT, "a", "m", 2, "");
+	ck_assert_int_eq(last(again, MSG_REPLY)->code, TALLY_EBUSY);
+	pass(100);
+	heartbeat(a, 3);
+	again = hello_from(NODE_AGENT, "a", "m", 2, "");
 	ck_assert_int_eq(last(again, MSG_REPLY)->code, TALLY_EEXIST);
 	ck_assert_uint_eq(w->closes[again], 1);
+	again = hello_from(NODE_AGENT, "a", "other", 3, "");
+	ck_assert_int_eq(last(again, MSG_REPLY)->code, TALLY_EEXIST);
+	again = hello_from(NODE_AGENT, "a", "m", 4, "");	/* not the one that heard so */
+	ck_assert_int_eq(last(again, MSG_REPLY)->code, TALLY_EBUSY);
 	ck_assert_uint_eq(w->closes[a], 0);
+}
+END_TEST
+
+/* The end of the process before is read behind its last heartbeats. */
+START_TEST(new_process_waits_until_the_end_of_the_one_before_is_seen)
+{
+	static const enum node_kind kinds[] = { NODE_AGENT, NODE_SERVER };
+	uint32_t a, again;
+
+	a = hello_from(kinds[_i], "a", "m", 1, "");
+	again = hello_from(kinds[_i], "a", "m", 2, "");
+	heartbeat(a, 1);
+	ck_assert_int_eq(last(again, MSG_REPLY)->code, TALLY_EBUSY);
+	conn_closed(a);
+	again = hello_from(kinds[_i], "a", "m", 2, "");
+	ck_assert_uint_ne(last(again, MSG_WELCOME)->node, 0);
+	ck_assert_uint_eq(sched_nodes_up(w->s), 1);
 }
 END_TEST
 
@@ -429,6 +461,7 @@ static void add(TCase *t)
 {
 	tcase_add_test(t, hello_gets_number_and_key);
 	tcase_add_test(t, living_name_is_not_given_twice);
+	tcase_add_loop_test(t, new_process_waits_until_the_end_of_the_one_before_is_seen, 0, 2);
 	tcase_add_test(t, returning_instance_keeps_its_number);
 	tcase_add_test(t, new_process_takes_the_name_of_a_closed_one);
 	tcase_add_test(t, silence_ends_the_lease);

@@ -148,7 +148,7 @@ START_TEST(whom_a_lost_server_keeps_back_is_not_blamed)
 	stuck(p.b, p.job, &held, 1);
 	conn_closed(p.server);
 	pass(1000);
-	expect("");
+	expect("t 3 2+4 cpu-0");	/* there is none in its place */
 	stuck(p.b, p.job, NULL, 0);
 	expect("t 3 2+4 b 2 3");
 }
