@@ -196,6 +196,21 @@ static bool serves(const struct sim_server *v, const struct sim_job *j)
 	return v->alive && !v->replaced && core && !core->stopped && core->id == j->number;
 }
 
+/* It has let go of the job; that may have been lost with its connection, and is waited for. */
+static bool lets_go(struct sim *s, const struct sim_job *j, const struct msg_job_row *row)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < s->nservers; i++) {
+		const struct sim_server *v = s->server[i];
+		const struct srv_job *core = v->job[j->index].core;
+
+		any |= v->alive && !v->replaced && core && core->stopped &&
+		       core->id == j->number;
+	}
+	return any && !strncmp(row->waiting_for, "server ", 7);
+}
+
 static void look_at_ranks(struct sim *s, const struct sim_job *j, const struct msg_job_row *row)
 {
 	uint32_t in = 0, servers = 0;
@@ -319,6 +334,8 @@ static void look_at_job(struct sim *s, const struct sim_job *j, const struct msg
 {
 	if (!is_whole(s, j) || row->job != j->number || strstr(row->waiting_for, "agent "))
 		return;		/* ranks that are lost may be back, for all that it knows */
+	if (lets_go(s, j, row))
+		return;
 	look_at_ranks(s, j, row);
 	look_at_waiting(s, j, row);
 	for (uint32_t m = 0; m < j->p->n && !s->failed; m++)
