@@ -10,7 +10,7 @@ ns_switch
 ns_machine m 10.77.0.9 ''
 tc_m() { in_ns m tc "$@" 2> "$TMP/tc.err"; }
 
-# says RATE: what the card is taken for now.
+# says RATE: what the card is taken for.
 says()
 {
 	in_ns m "$BIN/tally" doctor --rail 10.77.0.9 > "$TMP/out" 2>&1
