@@ -570,6 +570,7 @@ static const struct impossible no_job[] = {
 	{ SJ_ENDING, JE_JOIN, "its ranks are all there", true },
 	{ SJ_ENDING, JE_BROKEN, "a second rank is lost just then", true },
 	{ SJ_ENDING, JE_GROW, "such a job does not grow" },
+	{ SJ_ENDING, JE_ALIVE, "a process computes while its agent is back as the job ends", true },
 	{ SJ_ENDING, JE_NO_JOB, "memory fails just then", true },
 	{ SJ_ENDING, JE_NO_TENSORS, "memory fails just then", true },
 	{ SJ_ENDING, JE_NO_EPOCH, "memory fails just then", true },
