@@ -236,7 +236,7 @@ void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m)
 	if (t && t->running && t->round == m->round && fr_engine_done(&en->front, t, &m->times)) {
 		const struct ad_job *j = t->job->user;
 
-		if (j->stall_shown)
+		if (j->stall_shown && en->now - t->since >= mono_ms(STALL_SHOW_MS))
 			en->next_stall = 0;	/* processes are told of what may be over */
 		ad_rings_finish(en, t);
 	}

@@ -70,7 +70,7 @@ END
 
 MIB=64
 measure
-if (( $(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) > 16 << 20 )); then
+if (( $(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) > 12 << 20 )); then
 	MIB=256
 	measure
 fi

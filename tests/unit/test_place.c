@@ -482,7 +482,7 @@ static void assert_fast(const char *what, double since)
 	double took = cpu_seconds() - since;
 
 	printf("place: %s in %.3f s\n", what, took);
-	ck_assert_msg(took < 30, "%s took %.1f s", what, took);
+	ck_assert_msg(took < 8, "%s took %.1f s", what, took);
 }
 
 static void big_job(uint32_t servers, uint32_t chunk_bytes)
