@@ -15,15 +15,19 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
+#include <netinet/in.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/broom.h"
 #include "cli/cmd.h"
 #include "cli/local.h"
+#include "common/base/base.h"
 #include "common/base/parse.h"
 #include "common/rt/loop.h"
 
@@ -45,8 +49,10 @@ static const char usage[] =
 "  --server-arg ARG   one more argument for every server; may be repeated\n"
 "\n"
 "Each rank finds TALLY_RANK, TALLY_WORLD_SIZE, TALLY_LOCAL_RANK, TALLY_SOCKET,\n"
-"TALLY_JOB and TALLY_SCHEDULER in its environment.  Standard output is rank 0's;\n"
-"the other ranks' lines go to standard error behind \"[rank 2]\".\n"
+"TALLY_JOB and TALLY_SCHEDULER in its environment, and for torch.distributed what\n"
+"torchrun sets: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR (127.0.0.1)\n"
+"and MASTER_PORT (a free port).  Standard output is rank 0's; the other ranks' lines go\n"
+"to standard error behind \"[rank 2]\".\n"
 "Exit status: that of the first rank that failed; 128 + N after signal N;\n"
 "127: COMMAND cannot be run; 1: the cluster failed.\n"
 "\n"
@@ -197,47 +203,89 @@ static void find_bin_dir(struct local *l)
 
 /* ---- the job ---- */
 
+/* One rank's environment: "NAME=value", each once; all points into text. */
+#define RANK_ENV_MAX	14u
+
 struct rank_env {
-	char rank[32], world[40], local_rank[40], socket[PATH_MAX + 16];
-	char job[64], scheduler[96], path[PATH_MAX * 3];
-	const char *all[9];
+	char text[RANK_ENV_MAX][PATH_MAX * 3];
+	const char *all[RANK_ENV_MAX + 1];	/* ends with NULL */
+	uint32_t n;
 };
 
-/* Rank r's agent and its number there: ranks are contiguous, the first get one more. */
-static void seat_of(const struct local *l, uint32_t rank, uint32_t *agent, uint32_t *seat)
+/* How many ranks an agent has: ranks are contiguous, the first agents get one more. */
+static uint32_t ranks_of(const struct local *l, uint32_t agent)
 {
-	uint32_t each = l->ranks / l->agents, more = l->ranks % l->agents;
-
-	if (rank < more * (each + 1)) {
-		*agent = rank / (each + 1);
-		*seat = rank % (each + 1);
-	} else {
-		*agent = more + (rank - more * (each + 1)) / each;
-		*seat = (rank - more * (each + 1)) % each;
-	}
+	return l->ranks / l->agents + (agent < l->ranks % l->agents);
 }
 
+/* Rank r's agent and its number there. */
+static void seat_of(const struct local *l, uint32_t rank, uint32_t *agent, uint32_t *seat)
+{
+	*agent = 0;
+	*seat = rank;
+	while (*seat >= ranks_of(l, *agent))
+		*seat -= ranks_of(l, (*agent)++);
+}
+
+__attribute__((format(printf, 2, 3)))
+static void env_add(struct rank_env *v, const char *format, ...)
+{
+	va_list ap;
+
+	ASSERT(v->n < RANK_ENV_MAX);
+	va_start(ap, format);
+	vsnprintf(v->text[v->n], sizeof(v->text[0]), format, ap);
+	va_end(ap);
+	v->all[v->n] = v->text[v->n];
+	v->n++;
+}
+
+/* Fills v with the place of a rank in the job, in Tally's variables and in torchrun's. */
 static void make_env(const struct local *l, uint32_t rank, struct rank_env *v)
 {
 	uint32_t agent, seat;
 	char socket[PATH_MAX];
 
 	seat_of(l, rank, &agent, &seat);
-	snprintf(v->rank, sizeof(v->rank), "TALLY_RANK=%u", rank);
-	snprintf(v->world, sizeof(v->world), "TALLY_WORLD_SIZE=%u", l->ranks);
-	snprintf(v->local_rank, sizeof(v->local_rank), "TALLY_LOCAL_RANK=%u", seat);
-	snprintf(v->socket, sizeof(v->socket), "TALLY_SOCKET=%s",
-		 local_socket(l, agent, socket));
-	snprintf(v->job, sizeof(v->job), "TALLY_JOB=local-%d", (int)getpid());
-	snprintf(v->scheduler, sizeof(v->scheduler), "TALLY_SCHEDULER=%s", l->scheduler);
-	/* So that `-- tally bench` finds this build when nothing is installed. */
-	snprintf(v->path, sizeof(v->path), "PATH=%s:%s", cmd_env("PATH", "/usr/bin:/bin"),
-		 l->bin_dir);
+	memset(v, 0, sizeof(*v));
+	env_add(v, "TALLY_RANK=%u", rank);
+	env_add(v, "TALLY_WORLD_SIZE=%u", l->ranks);
+	env_add(v, "TALLY_LOCAL_RANK=%u", seat);
+	env_add(v, "TALLY_SOCKET=%s", local_socket(l, agent, socket));
+	env_add(v, "TALLY_JOB=local-%d", (int)getpid());
+	env_add(v, "TALLY_SCHEDULER=%s", l->scheduler);
 	/* This cluster has no join secret, and refuses the one of the user's own. */
-	memcpy(v->all, (const char *[9]){ v->rank, v->world, v->local_rank, v->socket, v->job,
-					  v->scheduler, "TALLY_SECRET_FILE=",
-					  l->bin_dir[0] ? v->path : NULL, NULL },
-	       sizeof(v->all));
+	env_add(v, "TALLY_SECRET_FILE=");
+	env_add(v, "RANK=%u", rank);
+	env_add(v, "WORLD_SIZE=%u", l->ranks);
+	env_add(v, "LOCAL_RANK=%u", seat);
+	env_add(v, "LOCAL_WORLD_SIZE=%u", ranks_of(l, agent));
+	env_add(v, "MASTER_ADDR=127.0.0.1");
+	env_add(v, "MASTER_PORT=%u", l->master_port);
+	/* So that `-- tally bench` finds this build when nothing is installed. */
+	if (l->bin_dir[0])
+		env_add(v, "PATH=%s:%s", cmd_env("PATH", "/usr/bin:/bin"), l->bin_dir);
+}
+
+/*
+ * A free TCP port for MASTER_PORT, on which rank 0 will listen if it uses torch.distributed.
+ * Another process may take it before that: then torch says that the address is in use.
+ */
+static int choose_master_port(struct local *l, struct err *e)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) ||
+	    getsockname(fd, (struct sockaddr *)&a, &len))
+		rc = err_set(e, err_from_errno(errno), "a port for MASTER_PORT: %s",
+			     strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	l->master_port = ntohs(a.sin_port);
+	return rc;
 }
 
 /* Rank 0 may read what was piped in; a terminal it would only be stopped by. */
@@ -351,6 +399,10 @@ static int job_run(struct local *l)
 	char buf[160];
 	struct err e;
 
+	if (choose_master_port(l, &e)) {
+		fprintf(stderr, "tally local: %s\n", e.text);
+		return CMD_FAILED;
+	}
 	for (uint32_t r = 0; r < l->ranks; r++) {
 		if (start_rank(l, r, &e)) {
 			fprintf(stderr, "tally local: rank %u: %s\n", r, e.text);

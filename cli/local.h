@@ -38,6 +38,7 @@ struct local {
 	char log_dir[PATH_MAX];
 	char bin_dir[PATH_MAX];		/* where this program lies; "" unknown */
 	char scheduler[64];		/* "127.0.0.1:PORT" once it listens */
+	uint16_t master_port;		/* MASTER_PORT of the ranks */
 	struct sup sup;
 	uint64_t told;			/* of the deaths of daemons: the number of the last one */
 };

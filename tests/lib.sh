@@ -47,6 +47,17 @@ skip()
 	exit 77
 }
 
+# doc_block MARK FILE: the code block behind the line "<!-- MARK -->" of README.md, in FILE.
+doc_block()
+{
+	awk -v mark="<!-- $1 -->" '
+		$0 == mark { found = 1; next }
+		found && /^```/ { if (inside) exit; inside = 1; next }
+		inside { print }
+	' "$ROOT/README.md" > "$2"
+	[ -s "$2" ] || fail "README.md has no block '$1'"
+}
+
 show_logs()
 {
 	local log

@@ -8,15 +8,7 @@
 
 . "$(dirname "$0")/../lib.sh"
 
-readme_example()
-{
-	awk -v mark="<!-- example: $1 -->" '
-		$0 == mark { found = 1; next }
-		found && /^```/ { if (inside) exit; inside = 1; next }
-		inside { print }
-	' "$ROOT/README.md" > "$TMP/$1"
-	[ -s "$TMP/$1" ] || fail "README.md has no example '$1'"
-}
+readme_example() { doc_block "example: $1" "$TMP/$1"; }
 
 # What was built is installed, not built again: other tests are running from it.
 install_copy()	# DESTDIR [VARIABLE=VALUE]...

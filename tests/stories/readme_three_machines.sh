@@ -10,16 +10,10 @@
 can_make_namespaces || skip 'making network namespaces needs root'
 export PATH=$BIN:$PATH
 
-# readme_block NAME: the code behind "<!-- three machines: NAME -->".
-readme_block()
+readme_block()	# NAME: in $TMP/NAME.sh, with directory and namespaces of this run
 {
-	awk -v mark="<!-- three machines: $1 -->" '
-		$0 == mark { found = 1; next }
-		found && /^```/ { if (inside) exit; inside = 1; next }
-		inside { print }
-	' "$ROOT/README.md" |
-		sed "s|^NET=demo D=/tmp/tally-demo|NET=$RUN D=$TMP/demo|" > "$TMP/$1.sh"
-	[ -s "$TMP/$1.sh" ] || fail "README.md has no block '$1'"
+	doc_block "three machines: $1" "$TMP/$1.sh"
+	sed -i "s|^NET=demo D=/tmp/tally-demo|NET=$RUN D=$TMP/demo|" "$TMP/$1.sh"
 }
 
 for block in namespaces daemons look train clean-up; do readme_block "$block"; done
