@@ -92,7 +92,7 @@ GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 
 .PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-systemd check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
-.PHONY: lint fuzz bench bench-gpu soak
+.PHONY: lint quick t comments fuzz bench bench-gpu soak
 .PHONY: install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -116,7 +116,11 @@ help:
 	@echo 'make soak            MINUTES=10 of trouble for real daemons in namespaces (SEED=)'
 	@echo 'make SAN=address,undefined check   unit tests, simulator and daemons under a sanitizer'
 	@echo 'make SAN=thread check'
-	@echo 'make lint            layering, bans, documentation'
+	@echo 'make lint            layering, bans, circles of files, documentation'
+	@echo 'make quick           lint, unit tests, 50 seeds of the simulator: under a minute once built'
+	@echo 'make t T=name        the tests of that name (CASE=: one test case of a unit test)'
+	@echo 'make comments        60 function comments, drawn at random by SEED=n'
+	@echo 'make compile_commands.json   for editors'
 	@echo 'make fuzz            every fuzz target for FUZZ_SECONDS=10 each'
 	@echo 'make bench           Tally and its peers measured side by side: docs/BENCHMARKS.md'
 	@echo '                     (ONLY=word: those rows; BENCH_FLAGS=--quick: 5 minutes)'
@@ -406,6 +410,33 @@ soak: build
 
 lint:
 	$(Q)python3 tests/lint.py
+	$(Q)python3 tests/cycles.py
+
+# Before each commit: under a minute on two CPUs, once all is built.
+quick: lint $(UNITS) $(SIM)
+	$(Q)BUILD=$(BUILD) tests/run.sh --unit
+	$(Q)$(SIM) --seeds 50
+
+# T=name: the unit test of that name (CASE=: one test case of it), else all tests with that word.
+t:
+ifneq ($(wildcard tests/unit/test_$(T).c),)
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/tests/test_$(T)
+	$(Q)$(if $(CASE),CK_RUN_CASE='$(CASE)') $(BUILD)/tests/test_$(T)
+else
+	$(Q)[ -n '$(T)' ] || { echo 'make t T=name: of tests/unit/test_NAME.c or tests/stories' >&2; exit 2; }
+	$(Q)$(MAKE) --no-print-directory build tests-build
+	$(Q)BUILD=$(BUILD) tests/run.sh -k '$(T)'
+endif
+
+# 60 function comments drawn at random: can each be understood without another file?
+comments:
+	$(Q)python3 tests/comments.py $(if $(SEED),--seed $(SEED))
+
+# How each file is compiled, for editors and clang's tools.
+compile_commands.json: Makefile
+	$(Q)$(MAKE) --no-print-directory -nBs V=1 build tests-build 2>/dev/null | \
+		python3 tests/compile_commands.py > $@.new
+	$(Q)mv $@.new $@
 
 FUZZ_SECONDS ?= 10
 FUZZ_FLAGS := -std=gnu17 -g -O1 -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen \

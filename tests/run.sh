@@ -38,7 +38,7 @@ for kind in "${kinds[@]}"; do
 		[ ${#sources[@]} -eq 0 ] ||
 			programs+=("tests/sim_run.sh $BUILD/tests/sim"
 				"tests/sim_run.sh $BUILD/tests/sim --fresh --seeds 300") ;;
-	lint) programs+=(tests/lint.py) ;;
+	lint) programs+=(tests/lint.py tests/cycles.py) ;;
 	fuzz) for f in tests/fuzz/fuzz_*.c; do
 			target=$BUILD/fuzz/$(basename "$f" .c)
 			programs+=("tests/fuzz/run.sh $target $FUZZ_SECONDS")
