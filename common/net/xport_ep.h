@@ -2,10 +2,10 @@
 /*
  * xport_ep.h - what an endpoint is made of; for the files of common/net alone.
  *
- * xport.c keeps the endpoints and their ends, one xport_ops row per kind says
- * how bytes or frames move.  All share the stream engine: their rows point event at
- * xport_stream.c and bring recv and send.  rdma's row is tcp's and more: the calls
- * below `recv` are its own, NULL in the other rows.
+ * From below to above: xport_ep.c has what one endpoint is, xport_stream.c moves frames over any
+ * stream, one xport_ops row per kind says how bytes or frames move, xport.c keeps all endpoints of
+ * an engine.  Rows point event at xport_stream.c and bring recv and send.  rdma's row is tcp's and
+ * more: the calls below `recv` are its own, NULL in the other rows.
  *
  * Memory: one allocation per endpoint, made at connect/adopt, freed after
  * closed(); rdma has a second one, beside its queue pair.  The descriptor is closed
@@ -152,6 +152,13 @@ static inline bool ep_live(const struct xport_ep *ep)
 int close_reason_code(enum close_reason r);		/* TALLY_E* */
 enum close_reason close_reason_from_errno(int errnum);
 
+/* Makes an endpoint with a slot, live, without a descriptor: the caller gives it one when nothing
+ * can fail any more.  ESHUTDOWN, ENOMEM, EQUOTA. */
+int ep_new(struct xport_group *g, const struct xport_ops *ops, const struct frame *hello,
+	   void *user, mono_t now, struct xport_ep **out, struct err *e);
+/* Closes the descriptor of an endpoint whose cause of death is noted, and puts it on the dead
+ * list. */
+void ep_gone(struct xport_ep *ep);
 /* Ends ep with `why` and a text; closed() follows from the next poll. */
 void ep_kill(struct xport_ep *ep, enum close_reason why, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -174,6 +181,9 @@ static inline bool ep_owners_type(uint8_t type)
 void ep_dirty(struct xport_ep *ep);		/* flush at the next poll */
 void ep_arm(struct xport_ep *ep, uint32_t epoll_events);
 
+/* Queues a frame with `len` bytes of payload, for which the caller fills the rest in; the queue has
+ * room. */
+struct tx_item *tx_push(struct xport_ep *ep, const struct frame *f, uint32_t len);
 /* Queues a frame of the transport's own behind all others; false: the queue is full. */
 bool tx_own(struct xport_ep *ep, const struct frame *f);
 /* The same for a frame of the pulse: before all others; one too many is left out. */
@@ -189,7 +199,7 @@ void stream_event(struct xport_ep *ep, uint32_t epoll_events);
 /* Writes what is queued until the socket is full or the turn's share is out. */
 void stream_flush(struct xport_ep *ep);
 
-/* ---- xport_rdma.c, for xport.c ---- */
+/* ---- xport_rdma*.c, for xport.c ---- */
 
 struct rdma_group *rdma_group_new(struct xport_group *g);	/* NULL: no device, or no memory */
 void rdma_group_free(struct rdma_group *rg);

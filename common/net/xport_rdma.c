@@ -16,8 +16,9 @@
  * completion; queue pairs are ordered, so it speaks for all before it.
  *
  * Receiving: a header lies in memory that only this card's receives can write; its
- * payload came before it.  Polling is all there is while completions come; when none
- * did for a moment the queue's channel is armed and the engine sleeps on it.
+ * payload came before it.  Completion queues are polled in every turn while completions
+ * come; when none did for SPIN_US the queue's channel is armed, the queue is polled once more (a
+ * completion may have come in between), and the engine sleeps on the channel.
  *
  * Showing: a memory window is bound to this queue pair, then the peer is told by a SLAB
  * frame.  Taking back is asked for and answered, so that the window is closed only when
@@ -182,31 +183,6 @@ static void post_credit(struct xport_ep *ep)
 	k->told = k->took;
 }
 
-static void rdma_flush(struct xport_ep *ep)
-{
-	struct rdma_link *k = ep->rdma;
-
-	if (ep->state == EP_UP && k->eof) {
-		while (ep_live(ep) && rdma_cq_drain(ep->g->rdma, k->cq, ep->g->rdma->polled_at))
-			;
-		if (ep_live(ep))
-			ep_kill(ep, CLOSE_EOF, "closed by the peer");
-		return;
-	}
-	if (ep->state == EP_UP) {
-		rdma_confirm_hidden(ep);
-		list_for_each_safe(&k->shown, l, next)
-			if (!rdma_shown_step(ep, list_entry(l, struct shown, link)))
-				return;
-		while (post_batch(ep))
-			;
-		if (ep_live(ep))
-			post_credit(ep);
-	}
-	if (ep_live(ep))
-		stream_flush(ep);
-}
-
 /* ---- completions ---- */
 
 /* The frame at `index` and all before it have arrived. */
@@ -332,7 +308,7 @@ static void not_completed(struct xport_ep *ep, const struct ibv_wc *wc)
 			ibv_wc_status_str(wc->status), wc->vendor_err);
 }
 
-void rdma_completed(struct xport_ep *ep, const struct ibv_wc *wc)
+static void completed(struct xport_ep *ep, const struct ibv_wc *wc)
 {
 	uint32_t index = wc->wr_id & 0x3fff;
 
@@ -356,7 +332,101 @@ void rdma_completed(struct xport_ep *ep, const struct ibv_wc *wc)
 	}
 }
 
-/* ---- ends ---- */
+static struct xport_ep *wr_ep(const struct xport_group *g, uint64_t id)
+{
+	struct xport_ep *ep = g->slots[id >> 16 & 0xffff].ep;
+
+	return ep && ep_live(ep) && ep->rdma && ep->rdma->serial == id >> 32 ? ep : NULL;
+}
+
+/* At most a turn's share; true: there is more. */
+static bool cq_drain(struct rdma_group *rg, struct rdma_cq *c, mono_t now)
+{
+	struct ibv_wc wc[CQ_BATCH];
+	uint32_t done = 0;
+	int n;
+
+	do {
+		n = ibv_poll_cq(c->cq, CQ_BATCH, wc);
+		for (int i = 0; i < n; i++) {
+			struct xport_ep *ep = wr_ep(rg->g, wc[i].wr_id);
+
+			if (ep)
+				completed(ep, &wc[i]);
+		}
+		done += n > 0 ? (uint32_t)n : 0;
+	} while (n == CQ_BATCH && done < TURN_CQES);
+	if (done)
+		c->busy_at = now;
+	return n == CQ_BATCH;
+}
+
+static mono_t cq_poll(struct rdma_group *rg, struct rdma_cq *c, mono_t now)
+{
+	rdma_cq_check(rg, c);
+	if (!c->dev)
+		return MONO_NEVER;
+	if (cq_drain(rg, c, now))
+		return now;
+	if (c->armed || !c->used)
+		return MONO_NEVER;
+	if (now - c->busy_at < rg->spin)
+		return now;
+	if (ibv_req_notify_cq(c->cq, 0))
+		return now + mono_ms(1);
+	c->armed = true;
+	return cq_drain(rg, c, now) || c->busy_at == now ? now : MONO_NEVER;
+}
+
+mono_t rdma_group_poll(struct rdma_group *rg, mono_t now)
+{
+	mono_t next = MONO_NEVER;
+
+	rg->polled_at = now;
+	for (uint32_t i = 0; i < RDMA_DEVS_MAX; i++) {
+		mono_t at = rg->cq[i].dev ? cq_poll(rg, &rg->cq[i], now) : MONO_NEVER;
+
+		next = MIN(next, at);
+	}
+	return next;
+}
+
+static void rdma_flush(struct xport_ep *ep)
+{
+	struct rdma_link *k = ep->rdma;
+
+	if (ep->state == EP_UP && k->eof) {
+		while (ep_live(ep) && cq_drain(ep->g->rdma, k->cq, ep->g->rdma->polled_at))
+			;
+		if (ep_live(ep))
+			ep_kill(ep, CLOSE_EOF, "closed by the peer");
+		return;
+	}
+	if (ep->state == EP_UP) {
+		rdma_confirm_hidden(ep);
+		list_for_each_safe(&k->shown, l, next)
+			if (!rdma_shown_step(ep, list_entry(l, struct shown, link)))
+				return;
+		while (post_batch(ep))
+			;
+		if (ep_live(ep))
+			post_credit(ep);
+	}
+	if (ep_live(ep))
+		stream_flush(ep);
+}
+
+/* ---- the stream beside it, ends ---- */
+
+static void rdma_frame(struct xport_ep *ep, const struct frame *f)
+{
+	if (f->type == FRAME_QP)
+		rdma_take_qp(ep, f);
+	else if (!ep->rdma || !ep->rdma->joined || !rdma_take_slab(ep->rdma, f))
+		ep_kill(ep, CLOSE_BAD_FRAME, "a slab that cannot be");
+	else
+		ep_dirty(ep);
+}
 
 static bool rdma_eof(struct xport_ep *ep)
 {

@@ -4,9 +4,7 @@
  * that its links may send from.
  *
  * A queue has room for everything that all its links may have posted, so it cannot
- * overrun; it grows with the links.  As long as completions come it is polled in every
- * turn; when none came for SPIN_US its channel is armed, polled once more (one may have
- * come in between), and the engine sleeps on the channel.
+ * overrun; it grows with the links.
  *
  * A queue that failed is closed, with all its links, and the next link gets another one.
  * Likewise that of a device which is gone, whose descriptors would be readable for ever;
@@ -181,37 +179,6 @@ bool rdma_find_lkey(const struct rdma_group *rg, const struct rdma_cq *c, const 
 	return true;
 }
 
-/* ---- completions ---- */
-
-static struct xport_ep *wr_ep(const struct xport_group *g, uint64_t id)
-{
-	struct xport_ep *ep = g->slots[id >> 16 & 0xffff].ep;
-
-	return ep && ep_live(ep) && ep->rdma && ep->rdma->serial == id >> 32 ? ep : NULL;
-}
-
-/* At most a turn's share; true: there is more. */
-bool rdma_cq_drain(struct rdma_group *rg, struct rdma_cq *c, mono_t now)
-{
-	struct ibv_wc wc[CQ_BATCH];
-	uint32_t done = 0;
-	int n;
-
-	do {
-		n = ibv_poll_cq(c->cq, CQ_BATCH, wc);
-		for (int i = 0; i < n; i++) {
-			struct xport_ep *ep = wr_ep(rg->g, wc[i].wr_id);
-
-			if (ep)
-				rdma_completed(ep, &wc[i]);
-		}
-		done += n > 0 ? (uint32_t)n : 0;
-	} while (n == CQ_BATCH && done < TURN_CQES);
-	if (done)
-		c->busy_at = now;
-	return n == CQ_BATCH;
-}
-
 /* ---- devices ---- */
 
 static bool gid_moved(const struct xport_ep *ep)
@@ -236,7 +203,7 @@ const char *rdma_trouble(const struct xport_ep *ep)
 	return gid_moved(ep) ? "the card's address is another now" : NULL;
 }
 
-static void cq_check_device(struct rdma_group *rg, struct rdma_cq *c)
+void rdma_cq_check(struct rdma_group *rg, struct rdma_cq *c)
 {
 	uint32_t news = c->dev->news;
 	bool dead = c->dev->dead, failed = c->failed;
@@ -276,34 +243,4 @@ bool rdma_group_event(struct rdma_group *rg, void *data_ptr)
 		}
 	}
 	return false;
-}
-
-static mono_t cq_poll(struct rdma_group *rg, struct rdma_cq *c, mono_t now)
-{
-	cq_check_device(rg, c);
-	if (!c->dev)
-		return MONO_NEVER;
-	if (rdma_cq_drain(rg, c, now))
-		return now;
-	if (c->armed || !c->used)
-		return MONO_NEVER;
-	if (now - c->busy_at < rg->spin)
-		return now;
-	if (ibv_req_notify_cq(c->cq, 0))
-		return now + mono_ms(1);
-	c->armed = true;
-	return rdma_cq_drain(rg, c, now) || c->busy_at == now ? now : MONO_NEVER;
-}
-
-mono_t rdma_group_poll(struct rdma_group *rg, mono_t now)
-{
-	mono_t next = MONO_NEVER;
-
-	rg->polled_at = now;
-	for (uint32_t i = 0; i < RDMA_DEVS_MAX; i++) {
-		mono_t at = rg->cq[i].dev ? cq_poll(rg, &rg->cq[i], now) : MONO_NEVER;
-
-		next = MIN(next, at);
-	}
-	return next;
 }

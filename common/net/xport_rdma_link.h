@@ -3,7 +3,7 @@
  * xport_rdma_link.h - what a link with a queue pair is made of; for the files
  * xport_rdma*.c alone.
  *
- *   xport_rdma.c	frames: sent, received, completed
+ *   xport_rdma.c	frames: sent, received, completed; calls the others
  *   xport_rdma_qp.c	queue pairs: made, joined, gone
  *   xport_rdma_show.c	memory that one side lets the other write
  *   xport_rdma_group.c	an engine's completion queues and lent memory
@@ -147,8 +147,8 @@ static inline bool rdma_is_server(const struct xport_ep *ep)
 int rdma_cq_get(struct rdma_group *rg, uint32_t dev, struct rdma_cq **out, struct err *e);
 /* Why its device does not let the link go on; NULL: it does. */
 const char *rdma_trouble(const struct xport_ep *ep);
-/* Takes completions, at most a turn's share; true: there are more. */
-bool rdma_cq_drain(struct rdma_group *rg, struct rdma_cq *c, mono_t now);
+/* Ends the links of a device that failed or changed, and closes the queue of one that is gone. */
+void rdma_cq_check(struct rdma_group *rg, struct rdma_cq *c);
 /* The key under which c's device may read [p, p + len); false: nobody lent it. */
 bool rdma_find_lkey(const struct rdma_group *rg, const struct rdma_cq *c, const uint8_t *p,
 		    uint32_t len, uint32_t *lkey);
@@ -163,7 +163,8 @@ int rdma_post_recv(struct xport_ep *ep, uint32_t index);	/* an errno value */
 
 /* ---- xport_rdma_show.c ---- */
 
-void rdma_frame(struct xport_ep *ep, const struct frame *f);	/* xport_ops.frame */
+/* Carries out a SLAB frame of the peer; false: it cannot be, or there is no memory for it. */
+bool rdma_take_slab(struct rdma_link *k, const struct frame *f);
 struct shown *rdma_shown_find(const struct rdma_link *k, uint32_t job, uint32_t id);
 void rdma_shown_free(struct shown *s);		/* closes its window */
 /* One step for what is shown, where it can take one; false: the link has ended. */
@@ -173,10 +174,5 @@ void rdma_bound(struct xport_ep *ep, uint32_t serial);	/* a window is open */
 void rdma_confirm_hidden(struct xport_ep *ep);
 /* Where f's payload goes at the peer; false: not shown (yet), or beyond its end. */
 bool rdma_find_room(const struct rdma_link *k, const struct frame *f, struct item *it);
-
-/* ---- xport_rdma.c ---- */
-
-/* One of a live link's work requests is done, or has failed. */
-void rdma_completed(struct xport_ep *ep, const struct ibv_wc *wc);
 
 #endif

@@ -271,7 +271,7 @@ void rdma_confirm_hidden(struct xport_ep *ep)
 	}
 }
 
-static bool take_slab(struct rdma_link *k, const struct frame *f)
+bool rdma_take_slab(struct rdma_link *k, const struct frame *f)
 {
 	struct seen s = {
 		.key = seen_key(f->job, f->slot),
@@ -295,16 +295,6 @@ static bool take_slab(struct rdma_link *k, const struct frame *f)
 	return true;
 }
 
-void rdma_frame(struct xport_ep *ep, const struct frame *f)
-{
-	if (f->type == FRAME_QP)
-		rdma_take_qp(ep, f);
-	else if (!ep->rdma || !ep->rdma->joined || !take_slab(ep->rdma, f))
-		ep_kill(ep, CLOSE_BAD_FRAME, "a slab that cannot be");
-	else
-		ep_dirty(ep);
-}
-
 bool rdma_find_room(const struct rdma_link *k, const struct frame *f, struct item *it)
 {
 	uint64_t off = SLOT_SLAB_OFF(f->slot), key = seen_key(f->job, SLOT_SLAB_ID(f->slot));
@@ -316,4 +306,9 @@ bool rdma_find_room(const struct rdma_link *k, const struct frame *f, struct ite
 	it->raddr = k->seen[at].addr + off;
 	it->rkey = k->seen[at].rkey;
 	return true;
+}
+
+bool xport_takes_regions(const struct xport_ep *ep)
+{
+	return ep->state == EP_UP && ep->ops == &xport_rdma_ops;
 }

@@ -37,17 +37,6 @@ static_assert((RX_IOV - 1) * SINK_BYTES >= XPORT_TURN_BYTES, "a turn fits the si
 
 /* ---- writing ---- */
 
-void tx_control(struct xport_ep *ep, const struct frame *f)
-{
-	struct tx *t = &ep->tx;
-
-	if (t->ctl_len + FRAME_BYTES > sizeof(t->ctl))
-		return;
-	frame_encode(f, t->ctl + t->ctl_len);
-	t->ctl_len += FRAME_BYTES;
-	ep_dirty(ep);
-}
-
 /* Control frames may go first only where no frame is half out. */
 static bool tx_control_first(const struct tx *t)
 {
