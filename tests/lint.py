@@ -29,6 +29,8 @@ LAYERS = {
     "common/place": ["common/base"],
     "common/topo": ["common/base"],
     "proto": ["common/base"],
+    # the cores of both ends of a lane, and what they share
+    "common/lane": ["common/base", "common/kern", "proto/cell.h"],
     "common/net": ["common/base", "common/shm", "proto/frame.h"],
     # topo: what hwloc, NVML and override files say is put into its structs
     "common/rt": ["common/base", "common/shm", "common/topo"],
@@ -54,7 +56,8 @@ PROGRAMS = ("scheduler", "server", "worker-agent")
 CORES = ("scheduler/sched.h", "scheduler/sched_*", "server/*_core*", "worker-agent/*_core*",
          "worker-agent/agent_front*")
 NOT_CORES = ("*/sched_io*",)
-PURE = ("common/base/*", "common/kern/*", "common/place/*", "common/topo/*")
+PURE = ("common/base/*", "common/kern/*", "common/place/*", "common/topo/*",
+        "common/lane/*")
 
 CORE_BANS = {
     r"<(time|sys/time|sys/socket|sys/un|netinet/\w+|netdb|pthread|poll|sys/epoll|unistd|fcntl"
