@@ -334,7 +334,7 @@ $(GEN_OBJ): $(BUILD)/gen/proto/tally.pb-c.c
 # -O3 where a loop over elements is the work.
 %_avx2.o: ISA := -O3 -mavx2 -mf16c
 %_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c
-$(BUILD)/obj/common/kern/kern%.o: OPT_FILE := -O3
+$(BUILD)/obj/common/kern/kern%.o $(BUILD)/obj/common/kern/quant%.o: OPT_FILE := -O3
 $(BUILD)/obj/examples/charlm/%.o: OPT_FILE := -O3
 $(BUILD)/obj/tests/e2e/value.o: OPT_FILE := -O3
 
