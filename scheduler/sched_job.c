@@ -596,24 +596,43 @@ static void forget_node(struct sched_job *j, const struct sched_node *n)
 	}
 }
 
+/* Ranks of n that are in the job; `missing`: only those that have not come back to it. */
+static uint32_t count_ranks_of(const struct sched *s, const struct sched_job *j,
+			       const struct sched_node *n, bool missing, uint32_t *first)
+{
+	uint32_t count = 0;
+
+	for (uint32_t r = j->world; r-- > 0;) {
+		const struct sched_rank *k = &j->ranks[r];
+
+		if (k->node != n || k->state != SR_IN ||
+		    (missing && (k->back || return_lives(s, k))))
+			continue;
+		*first = r;
+		count++;
+	}
+	return count;
+}
+
+/*
+ * How many ranks the job loses with agent n, and the error that names them.  Of an agent that was
+ * started again those are named that did not come back to it, where there are any.
+ */
 uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
 		       const char *why, struct err *e)
 {
 	const struct sched_part *part = job_machine_part(j, n);
-	bool some_back = part && part->return_by && n->state == SN_UP;	/* they live */
-	uint32_t first = UINT32_MAX, lost = 0;
+	bool returning = part && part->return_by && n->state == SN_UP;
+	uint32_t first = 0, lost = 0;
 
-	for (uint32_t r = 0; r < j->world; r++) {
-		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN ||
-		    (some_back && (j->ranks[r].back || return_lives(s, &j->ranks[r]))))
-			continue;
-		first = MIN(first, r);
-		lost++;
-	}
+	if (returning)
+		lost = count_ranks_of(s, j, n, true, &first);
+	if (!lost)
+		lost = count_ranks_of(s, j, n, false, &first);
 	if (lost == 1)
 		err_set(e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's %s)",
 			first, n->name, why);
-	else
+	else if (lost)
 		err_set(e, TALLY_EWORKERLOST, "rank %u and %u more on machine %.128s are gone "
 			"(the agent's %s)", first, lost - 1, n->name, why);
 	return lost;
