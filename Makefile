@@ -442,7 +442,7 @@ FUZZ_SECONDS ?= 10
 FUZZ_FLAGS := -std=gnu17 -g -O1 -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen \
 	-ffp-contract=off -fno-sanitize-recover=all -pthread -Wno-missing-field-initializers
 FUZZ_OBJ := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(filter-out common/kern/% common/lane/%,$(COMMON_SRC)) \
-	gen/proto/tally.pb-c.c scheduler/state.c client/conn.c client/clock.c client/mem.c \
+	gen/proto/tally.pb-c.c $(filter-out %/main.c %/sched_io.c,$(SCHED_SRC)) client/conn.c client/clock.c client/mem.c \
 	worker-agent/agent_core_mark.c)
 
 $(BUILD)/fuzz/obj/gen/%.o: $(BUILD)/gen/%.c

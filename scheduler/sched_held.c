@@ -432,9 +432,15 @@ static bool take_tensor(struct sched *s, struct sched_job *j, const struct msg_t
 	}
 	if (t && t->state != ST_WANTED)
 		return false;
-	if (!t && j->ntensors < TENSORS_PER_JOB_MAX)
+	if (t)
+		return promote(s, j, t, m, seq);
+	if (j->ntensors < TENSORS_PER_JOB_MAX)
 		t = tensor_new(s, j, m);
-	return t && promote(s, j, t, m, seq);
+	if (t && promote(s, j, t, m, seq))
+		return true;
+	if (t)
+		tensor_free(s, j, t);	/* its id is another tensor's */
+	return false;
 }
 
 /* Where its chunks are, unless somebody has said so or the agent is behind. */

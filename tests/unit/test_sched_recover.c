@@ -190,6 +190,22 @@ START_TEST(server_that_says_the_same_job_twice_has_it_once)
 }
 END_TEST
 
+/* An agent tells of two tensors under one number, after a restart. */
+START_TEST(agent_that_contradicts_itself_ends_its_job_and_leaves_nothing)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	w->in_the_middle = true;
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "one cluster");
+	job_held(p.a, p.job, epoch);
+	tensors_held(p.a, p.job, 1, 1, &both[0]);
+	tensors_held(p.a, p.job, 2, 1, &both[1]);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EMISMATCH);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_test(t, ids_that_servers_may_know_are_not_used_again);
@@ -200,6 +216,7 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, server_that_says_the_same_job_twice_has_it_once, 0, 2);
 	tcase_add_test(t, recovery_waits_for_who_is_in_the_middle_of_telling);
 	tcase_add_test(t, recovery_does_not_wait_for_ever_for_who_tells);
+	tcase_add_test(t, agent_that_contradicts_itself_ends_its_job_and_leaves_nothing);
 	tcase_add_test(t, recovery_does_not_wait_for_who_comes_and_goes);
 }
 

@@ -670,6 +670,25 @@ START_TEST(agent_away_and_heard_does_not_keep_a_server_that_another_cannot_reach
 }
 END_TEST
 
+/* All of its ranks are said to live, so that none of them is missing, and then it reports the job
+ * as one that it trains: that is too late, and the ranks are lost with it. */
+START_TEST(agent_that_reports_its_job_too_late_loses_its_living_ranks)
+{
+	struct pair p = pair_declared();
+	uint64_t epoch = last(p.server, MSG_JOB_UP)->epoch;
+	struct msg alive = { .type = MSG_RANK_ALIVE, .rank_alive = { .job = p.job } };
+
+	conn_closed(p.a);
+	pass_with(&p, 1000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
+	send(p.a, &alive);
+	job_held(p.a, p.job, epoch);
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
+	ck_assert_ptr_nonnull(strstr(last(p.a, MSG_JOB_DOWN)->text, "rank 0 on machine a is gone"));
+	join_as(p.a, 7, 3, 0, 2000, 0);		/* its text names a rank that is in, and its node */
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_loop_test(t, in_a_job_that_ends_it_is_asked_again, 0, 2);
@@ -703,6 +722,7 @@ static void add(TCase *t)
 	tcase_add_test(t, who_does_not_come_after_the_scheduler_costs_the_job);
 	tcase_add_test(t, a_job_that_nobody_tells_of_is_over);
 	tcase_add_test(t, started_again_after_servers_heard_it_its_ranks_have_the_grace);
+	tcase_add_test(t, agent_that_reports_its_job_too_late_loses_its_living_ranks);
 	tcase_add_test(t, agent_away_and_heard_does_not_keep_a_server_that_another_cannot_reach);
 }
 
