@@ -24,6 +24,9 @@
 static_assert(TENSORS_PER_JOB_MAX <= 65536, "a slot is 16 bits of a ticket");
 static_assert(TENSORS_PER_BATCH_MAX * 512ull <= CTL_MSG_BYTES_MAX, "a batch is one message");
 
+/* Tensors of a batch in which some say what they stand for. */
+#define MEANINGS_PER_BATCH	(CTL_MSG_BYTES_MAX / (MEANING_LEN_MAX + 1024u))
+
 /* ---- checking what the user says ---- */
 
 static bool shape_fits(const tally_tensor_desc *d)
@@ -50,6 +53,9 @@ static int check_desc(tally_session *s, const tally_tensor_desc *d, uint32_t i)
 	if (d->count > TENSOR_BYTES_MAX / size)
 		return err_set(&s->err, TALLY_EINVAL, "tensor %s: more than %llu bytes", d->name,
 			       (unsigned long long)TENSOR_BYTES_MAX);
+	if (d->meaning && strnlen(d->meaning, MEANING_LEN_MAX + 1) > MEANING_LEN_MAX)
+		return err_set(&s->err, TALLY_EINVAL, "tensor %s: its meaning has more than %u "
+			       "bytes", d->name, MEANING_LEN_MAX);
 	if (!d->shape && d->ndims)
 		return err_set(&s->err, TALLY_EINVAL, "tensor %s: %u dimensions, but no shape; "
 			       "without one ndims is 0", d->name, d->ndims);
@@ -337,7 +343,7 @@ static int declare_batch(tally_session *s, struct declaration *d, uint32_t from,
 		d->wire[i] = (struct msg_tensor){
 			.name = t->name, .dtype = (uint32_t)t->dtype, .count = t->count,
 			.ndims = t->shape ? t->ndims : 0, .dims = t->shape,
-			.priority = t->priority,
+			.priority = t->priority, .meaning = t->meaning,
 		};
 	}
 	ask.declare = (struct msg_declare){
@@ -348,6 +354,14 @@ static int declare_batch(tally_session *s, struct declaration *d, uint32_t from,
 	return rc ? rc : bind_batch(s, d, from, &answer.declared, n);
 }
 
+static bool any_meaning(const struct declaration *d)
+{
+	for (uint32_t i = 0; i < d->n; i++)
+		if (d->desc[i].meaning)
+			return true;
+	return false;
+}
+
 /* So many of the next ones, at least one, are a log entry, whatever the job's chunks: all ranks
  * cut alike. */
 static uint32_t batch_of(const struct declaration *d, uint32_t from)
@@ -355,6 +369,8 @@ static uint32_t batch_of(const struct declaration *d, uint32_t from)
 	uint32_t most = MIN(d->n - from, TENSORS_PER_BATCH_MAX), n = 0;
 	uint64_t chunks = 0;
 
+	if (any_meaning(d))
+		most = MIN(most, MEANINGS_PER_BATCH);
 	for (; n < most; n++) {
 		const tally_tensor_desc *t = &d->desc[from + n];
 

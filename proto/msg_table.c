@@ -450,6 +450,7 @@ static const struct msg_row tensor_rows[] = {
 	U64(msg_tensor, count, ANY64),
 	PRIORITY(msg_tensor, priority),
 	U32(msg_tensor, round, ANY32),
+	ROW(STR, msg_tensor, meaning, 0, MEANING_LEN_MAX),
 };
 SHAPE(tensor, tensor_rule);
 

@@ -242,6 +242,8 @@ struct sched_tensor {
 	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */
 	uint32_t nheld;			/* HELD jobs: agents that have it */
 	struct err *why;		/* FAILED; owned; NULL: no memory */
+	char *meaning;			/* WANTED: as the first rank said it; owned; NULL: none */
+	uint64_t meaning_sum;		/* of it; 0: none, or not known after a restart */
 	struct list placed;		/* in job->placed, from its log entry on */
 	struct place_tensor place;	/* owner, since: owned, one block; NULL: no servers */
 	char name[];
@@ -324,6 +326,7 @@ struct sched_job {
 	uint64_t resumed;		/* last one of before a restart */
 	uint32_t last_id, ntensors;
 	uint64_t bytes, chunks;		/* of tensors that are UP; of those that have an id */
+	uint64_t meaning_bytes;		/* of tensors that not all ranks have declared */
 	struct list tensors;		/* sched_tensor, owned */
 	struct sched_tensor **by_name, **by_id;	/* SCHED_BUCKETS each, owned */
 	uint64_t *barrier;		/* ranks in this generation, owned */
@@ -663,27 +666,6 @@ void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int cod
 void req_drop(struct sched *s, struct sched_job *j, struct sched_req *q);
 void req_timer(struct sched *s, struct sched_job *j);
 
-/* sched_tensor.c and sched_declare.c */
-void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m);
-void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_ids *m);
-void tensor_withdraw(struct sched *s, struct sched_job *j, struct sched_req *q);
-void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
-void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t);
-/* Fails the requests that name it, but UNDECLARE, which has what it wants; then frees it. */
-void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, int code,
-		  const char *text);
-void tensor_lose(struct sched *s, struct sched_job *j, uint32_t rank);	/* it is lost */
-/* What is complete goes to the log; kind is SQ_DECLARE or SQ_UNDECLARE. */
-void tensor_issue(struct sched *s, struct sched_job *j, enum sched_req_kind kind);
-struct sched_tensor *tensor_by_name(const struct sched_job *j, const char *name);
-struct sched_tensor *tensor_by_id(const struct sched_job *j, uint32_t id);
-struct sched_tensor *tensor_new(struct sched *s, struct sched_job *j, const struct msg_tensor *m);
-bool tensor_wants_set(struct sched *s, const struct sched_job *j, struct sched_tensor *t);
-void tensor_drop_set(struct sched *s, struct sched_tensor *t);
-void tensor_set_id(struct sched_job *j, struct sched_tensor *t, uint32_t id);
-bool tensor_equal(const struct sched_tensor *t, const struct msg_tensor *m);
-uint64_t tensor_bytes(const struct sched_tensor *t);
-
 /* sched_log.c */
 struct sched_entry *log_new(struct sched *s, enum sched_entry_kind kind, uint32_t n);
 void log_add(struct sched *s, struct sched_job *j, struct sched_entry *e);
@@ -796,5 +778,7 @@ const char *stuck_no_link(const struct sched_job *j, uint32_t server);
 
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
+
+#include "scheduler/sched_tensor.h"
 
 #endif

@@ -98,7 +98,7 @@ static void check_placed(const struct sched_job *j)
 
 static void check_tensors(const struct sched_job *j)
 {
-	uint64_t bytes = 0, chunks = 0;
+	uint64_t bytes = 0, chunks = 0, meaning = 0;
 	uint32_t n = 0;
 
 	list_for_each(&j->tensors, p) {
@@ -111,9 +111,12 @@ static void check_tensors(const struct sched_job *j)
 		ASSERT(t->nset == bits_count(t->set, j->world));
 		ASSERT(t->state != ST_WANTED || t->nset > 0);
 		ASSERT(!t->mark);
+		ASSERT(!t->meaning || t->state == ST_WANTED || t->state == ST_FAILED);
+		meaning += t->meaning ? strlen(t->meaning) + 1 : 0;
 		bytes += t->state == ST_UP || t->state == ST_DROPPED ? tensor_bytes(t) : 0;
 		chunks += t->id ? div_round_up(tensor_bytes(t), j->chunk_bytes) : 0;
 	}
+	ASSERT(meaning == j->meaning_bytes);
 	ASSERT(n == j->ntensors && bytes == j->bytes && chunks == j->chunks);
 }
 

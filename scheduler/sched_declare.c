@@ -125,6 +125,52 @@ static void side_text(struct text *x, uint32_t dtype, const uint64_t *dims, uint
 		text_add(x, " without a shape");
 }
 
+/* The line that begins at `at`, its length in *len; moves on to the next one. */
+static const char *next_line(const char **at, int *len)
+{
+	const char *line = *at;
+	const char *end = strchr(line, '\n');
+
+	*len = end ? (int)(end - line) : (int)strlen(line);
+	*at = end ? end + 1 : line + *len;
+	return line;
+}
+
+/* The first lines in which two texts differ; an empty line where one has ended. */
+static void first_difference(const char *a, const char *b, const char **one, int *one_len,
+			     const char **other, int *other_len)
+{
+	do {
+		*one = next_line(&a, one_len);
+		*other = next_line(&b, other_len);
+	} while (*one_len == *other_len && !memcmp(*one, *other, (size_t)*one_len) && (*a || *b));
+}
+
+#define SAID_MAX	120		/* of a line of what a tensor stands for */
+
+static void line_text(struct text *x, const char *line, int len)
+{
+	if (!len)
+		text_add(x, "nothing more");
+	else
+		text_add(x, "%.*s%s", MIN(len, SAID_MAX), line, len > SAID_MAX ? "..." : "");
+}
+
+/* Ranks of equal tensors that stand for different things. */
+static void meaning_text(struct text *x, const struct sched_job *j, const struct sched_tensor *t,
+			 const struct msg_tensor *m, uint32_t ref, uint32_t rank)
+{
+	const char *one, *other;
+	int one_len, other_len;
+
+	first_difference(t->meaning ? t->meaning : "", m->meaning ? m->meaning : "", &one,
+			 &one_len, &other, &other_len);
+	text_add(x, "rank %u (machine %.48s) has ", ref, j->ranks[ref].node->name);
+	line_text(x, one, one_len);
+	text_add(x, ", rank %u (machine %.48s) has ", rank, j->ranks[rank].node->name);
+	line_text(x, other, other_len);
+}
+
 static void mismatch_text(const struct sched_job *j, const struct sched_tensor *t,
 			  const struct msg_tensor *m, uint32_t rank, struct err *e)
 {
@@ -133,8 +179,12 @@ static void mismatch_text(const struct sched_job *j, const struct sched_tensor *
 
 	e->code = TALLY_EMISMATCH;
 	text_init(&x, e->text, sizeof(e->text));
-	text_add(&x, "tensor '%.96s': rank %u (machine %.48s) ", t->name, ref,
-		 j->ranks[ref].node->name);
+	text_add(&x, "tensor '%.96s': ", t->name);
+	if (!tensor_means(t, m)) {
+		meaning_text(&x, j, t, m, ref, rank);
+		return;
+	}
+	text_add(&x, "rank %u (machine %.48s) ", ref, j->ranks[ref].node->name);
 	side_text(&x, t->dtype, t->dims, t->ndims, t->count, m->ndims);
 	text_add(&x, ", rank %u (machine %.48s) ", rank, j->ranks[rank].node->name);
 	side_text(&x, m->dtype, m->dims, m->ndims, m->count, t->ndims);
@@ -148,6 +198,11 @@ static void mine_differs(const struct sched_job *j, const struct sched_tensor *t
 
 	e->code = TALLY_EMISMATCH;
 	text_init(&x, e->text, sizeof(e->text));
+	if (tensor_equal(t, m)) {
+		text_add(&x, "tensor '%.96s' stands for something else in the job than rank %u "
+			 "(machine %.48s) says", t->name, rank, j->ranks[rank].node->name);
+		return;
+	}
 	text_add(&x, "tensor '%.96s': the job has ", t->name);
 	side_text(&x, t->dtype, t->dims, t->ndims, t->count, m->ndims);
 	text_add(&x, ", rank %u (machine %.48s) ", rank, j->ranks[rank].node->name);
@@ -200,6 +255,8 @@ static void unmark(struct look *k)
 
 static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor *m)
 {
+	bool same = tensor_equal(t, m) && tensor_means(t, m);
+
 	if (t->state == ST_FAILED) {
 		k->bad = t;
 		if (!t->why)
@@ -207,9 +264,9 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 				       "the scheduler had no memory to say who", t->name);
 		return err_set(&k->e, TALLY_EMISMATCH, "%s", t->why->text);
 	}
-	if (t->state == ST_UP && tensor_equal(t, m) && !(t->set && bits_test(t->set, k->rank)))
+	if (t->state == ST_UP && same && !(t->set && bits_test(t->set, k->rank)))
 		return 0;		/* done, and not heard; libtally finds doubles itself */
-	if (t->state == ST_UP && !tensor_equal(t, m) && t->seq <= k->j->ranks[k->rank].since) {
+	if (t->state == ST_UP && !same && t->seq <= k->j->ranks[k->rank].since) {
 		mine_differs(k->j, t, m, k->rank, &k->e);
 		return k->e.code;
 	}
@@ -220,7 +277,7 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 		return err_set(&k->e, TALLY_EEXIST,
 			       "tensor '%s' of job '%.96s' is declared already",
 			       t->name, k->j->name);
-	if (t->nset && !tensor_equal(t, m)) {
+	if (t->nset && !same) {
 		mismatch_text(k->j, t, m, k->rank, &k->e);
 		k->bad = t;
 		k->differs = true;
@@ -238,6 +295,10 @@ static int look_at(struct sched *s, struct look *k, const struct msg_tensor *m)
 	if (!t && k->j->ntensors >= TENSORS_PER_JOB_MAX)
 		return err_set(&k->e, TALLY_EQUOTA, "job '%.96s' has %u tensors already",
 			       k->j->name, TENSORS_PER_JOB_MAX);
+	if (!t && m->meaning && k->j->meaning_bytes + strlen(m->meaning) > MEANING_BYTES_MAX)
+		return err_set(&k->e, TALLY_EQUOTA, "tensors of job '%.96s' that not all ranks "
+			       "have declared stand for more than %u bytes of text", k->j->name,
+			       MEANING_BYTES_MAX);
 	if (!t)
 		t = tensor_new(s, k->j, m);
 	if (!t)

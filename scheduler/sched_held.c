@@ -402,6 +402,7 @@ static bool promote(struct sched *s, struct sched_job *j, struct sched_tensor *t
 	if (!tensor_equal(t, m) || tensor_by_id(j, m->id))
 		return false;
 	tensor_drop_set(s, t);
+	tensor_drop_meaning(s, j, t);
 	tensor_set_id(j, t, m->id);
 	t->state = ST_UP;
 	t->priority = m->priority;

@@ -157,6 +157,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		struct sched_tensor *t = e->t[i];
 
 		tensor_drop_set(s, t);
+		tensor_drop_meaning(s, j, t);
 		t->state = e->kind == SE_TENSORS ? ST_LOGGED : ST_DROPPED;
 		if (e->kind == SE_TENSORS)
 			tensor_set_id(j, t, j->last_id + 1);

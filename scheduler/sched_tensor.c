@@ -34,6 +34,50 @@ struct sched_tensor *tensor_by_id(const struct sched_job *j, uint32_t id)
 	return t;
 }
 
+/* FNV-1a of the text, 0 for none. */
+static uint64_t meaning_sum(const char *meaning)
+{
+	uint64_t h = UINT64_C(14695981039346656037);
+
+	if (!meaning || !*meaning)
+		return 0;
+	for (; *meaning; meaning++)
+		h = (h ^ (uint8_t)*meaning) * UINT64_C(1099511628211);
+	return h ? h : 1;
+}
+
+/* The text of `meaning` is kept until all ranks agree; then its sum is. */
+static bool keep_meaning(struct sched *s, struct sched_job *j, struct sched_tensor *t,
+			 const char *meaning)
+{
+	size_t len = meaning ? strlen(meaning) : 0;
+
+	t->meaning_sum = meaning_sum(meaning);
+	if (!len)
+		return true;
+	t->meaning = sched_alloc(s, len + 1);
+	if (!t->meaning)
+		return false;
+	memcpy(t->meaning, meaning, len + 1);
+	j->meaning_bytes += len + 1;
+	return true;
+}
+
+void tensor_drop_meaning(struct sched *s, struct sched_job *j, struct sched_tensor *t)
+{
+	j->meaning_bytes -= t->meaning ? strlen(t->meaning) + 1 : 0;
+	sched_release(s, t->meaning);
+	t->meaning = NULL;
+}
+
+/* After a restart of the scheduler nobody knows any more what a tensor that is up stands for. */
+bool tensor_means(const struct sched_tensor *t, const struct msg_tensor *m)
+{
+	if (t->state != ST_WANTED)
+		return !t->meaning_sum || t->meaning_sum == meaning_sum(m->meaning);
+	return !strcmp(t->meaning ? t->meaning : "", m->meaning ? m->meaning : "");
+}
+
 /* WANTED by nobody yet; NULL without memory. */
 struct sched_tensor *tensor_new(struct sched *s, struct sched_job *j, const struct msg_tensor *m)
 {
@@ -42,6 +86,10 @@ struct sched_tensor *tensor_new(struct sched *s, struct sched_job *j, const stru
 
 	if (!t)
 		return NULL;
+	if (!keep_meaning(s, j, t, m->meaning)) {
+		sched_release(s, t);
+		return NULL;
+	}
 	memcpy(t->name, m->name, len);
 	t->dtype = m->dtype;
 	t->ndims = m->ndims;
@@ -94,6 +142,7 @@ void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t)
 	j->ntensors--;
 	sched_release(s, t->set);
 	sched_release(s, t->why);
+	tensor_drop_meaning(s, j, t);
 	sched_release(s, t);
 }
 

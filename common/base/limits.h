@@ -59,6 +59,8 @@
 #define PLACED_MAX		(1u << 20)	/* chunks of a log entry, for a latecomer */
 #define CHUNKS_PER_JOB_MAX	(1u << 21)	/* an epoch says all of them to one */
 #define DIMS_MAX		8u
+#define MEANING_LEN_MAX		16384u	/* what a tensor stands for, as text */
+#define MEANING_BYTES_MAX	(64u << 20)	/* of a job's tensors that wait for ranks */
 
 /* text */
 #define NAME_LEN_MAX		255u		/* nodes, jobs, tensors; without the NUL */

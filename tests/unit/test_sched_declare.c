@@ -123,8 +123,75 @@ START_TEST(who_joins_and_cannot_take_its_share_costs_nobody_the_job)
 }
 END_TEST
 
+static void declare_meaning(uint32_t conn, uint64_t req, uint32_t in, uint32_t rank,
+			    const char *meaning)
+{
+	struct msg_tensor t = { .name = "bucket0", .dtype = DTYPE_F32, .count = 14,
+				.meaning = meaning };
+	struct msg m = { .type = MSG_DECLARE, .declare = {
+		.req = req, .job = in, .rank = rank, .timeout_ms = 2000, .ntensors = 1,
+		.tensors = &t,
+	} };
+
+	send(conn, &m);
+}
+
+static const struct {
+	const char *one, *other, *text;
+} meanings[] = {
+	{ "in float32[4]\nout float32[10]", "in float32[4]\nout float32[5, 2]",
+	  "tensor 'bucket0': rank 0 (machine a) has out float32[10], "
+	  "rank 1 (machine b) has out float32[5, 2]" },
+	{ "in float32[4]\nout float32[10]", "in float32[4]",
+	  "tensor 'bucket0': rank 0 (machine a) has out float32[10], "
+	  "rank 1 (machine b) has nothing more" },
+	{ "in", "", "tensor 'bucket0': rank 0 (machine a) has in, "
+	  "rank 1 (machine b) has nothing more" },
+	{ "inner", "in", "tensor 'bucket0': rank 0 (machine a) has inner, "
+	  "rank 1 (machine b) has in" },
+};
+
+START_TEST(equal_tensors_that_stand_for_other_things_are_a_mismatch)
+{
+	struct pair p = pair_up();
+
+	declare_meaning(p.a, 7, p.job, 0, meanings[_i].one);
+	declare_meaning(p.b, 7, p.job, 1, meanings[_i].other);
+	ck_answer(p.a, 7, TALLY_EMISMATCH, meanings[_i].text);
+	ck_answer(p.b, 7, TALLY_EMISMATCH, meanings[_i].text);
+	declare_meaning(p.a, 8, p.job, 0, "the same");	/* it may be tried again */
+	declare_meaning(p.b, 8, p.job, 1, "the same");
+	ready_as(p.server, MSG_TENSORS_READY, p.job, 1, 0);
+	ck_answer(p.a, 8, 0, NULL);
+	ck_answer(p.b, 8, 0, NULL);
+}
+END_TEST
+
+START_TEST(meanings_of_a_job_have_a_bound)
+{
+	enum { BATCH = MEANING_BYTES_MAX / MEANING_LEN_MAX + 1 };
+	struct pair p = pair_up();
+	static char text[MEANING_LEN_MAX + 1], name[BATCH][16];
+	static struct msg_tensor t[BATCH];
+	struct msg m = { .type = MSG_DECLARE, .declare = {
+		.req = 9, .job = p.job, .timeout_ms = 2000, .ntensors = BATCH, .tensors = t,
+	} };
+
+	memset(text, 'x', MEANING_LEN_MAX);
+	for (uint32_t i = 0; i < BATCH; i++) {
+		snprintf(name[i], sizeof(name[i]), "t%u", i);
+		t[i] = (struct msg_tensor){ .name = name[i], .dtype = DTYPE_F32, .meaning = text };
+	}
+	send(p.a, &m);
+	ck_assert_int_eq(answer(p.a, 9)->code, TALLY_EQUOTA);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_loop_test(t, equal_tensors_that_stand_for_other_things_are_a_mismatch, 0,
+			    (int)ARRAY_SIZE(meanings));
+	tcase_add_test(t, meanings_of_a_job_have_a_bound);
 	tcase_add_test(t, who_joins_and_cannot_follow_an_epoch_costs_nobody_the_job);
 	tcase_add_test(t, who_joins_and_cannot_take_its_share_costs_nobody_the_job);
 	tcase_add_loop_test(t, who_joins_and_refuses_tensors_that_all_others_have_is_out_again,

@@ -40,6 +40,7 @@ class TensorDesc(ctypes.Structure):
         ("shape", POINTER(c_uint64)),
         ("ndims", c_uint32),
         ("priority", c_int32),
+        ("meaning", c_char_p),
     ]
 
 

@@ -729,9 +729,12 @@ class Session:
         return self.declare_all([(name, shape, dtype, priority)])[0]
 
     def declare_all(self, descriptions):
-        """Declares (name, shape[, dtype[, priority]]) each, all or none, in one round trip.
+        """Declares (name, shape[, dtype[, priority[, meaning]]]) each, all or none, in one round
+        trip.
 
-        What is left out is as of declare(); a dtype of None is refused.
+        What is left out is as of declare(); a dtype of None is refused.  meaning is text, what
+        the tensor stands for line by line: ranks compare it, and the error shows the first lines
+        that differ.
         """
         n = len(descriptions)
         rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
@@ -741,6 +744,7 @@ class Session:
             shape, row.count = _shape(shape, held, f"tensor {name}", _DIMS_MAX)
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
             row.priority = _int(more[1] if len(more) > 1 else 0, "priority")
+            row.meaning = more[2].encode() if len(more) > 2 else None
             made.append((name, shape, held, held_name))
         self._check(self._together(_lib.tally_declare, rows, n, handles))
         return [Tensor(self, handles[i], *made[i]) for i in range(n)]
