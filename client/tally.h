@@ -130,9 +130,10 @@ typedef struct {
 	const uint64_t *shape;	/* optional: compared between ranks; product = count */
 	uint32_t ndims;		/* of shape, 8 at most */
 	int32_t priority;	/* higher is more urgent; each rank's own */
-	const char *meaning;	/* optional: what it stands for, in lines of text, 16 KiB at most;
-				 * compared between ranks: EMISMATCH shows the first lines that
-				 * differ.  For a tensor that others were packed into, say. */
+	const char *meaning;	/* optional: what it stands for, items with "; " between them, in
+				 * printable UTF-8, 16 KiB at most; compared between ranks:
+				 * EMISMATCH shows the first items that differ.  For a tensor that
+				 * others were packed into, say. */
 } tally_tensor_desc;
 
 typedef struct {

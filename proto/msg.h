@@ -323,7 +323,7 @@ struct msg_tensor {
 	uint64_t count;
 	int32_t priority;
 	uint32_t round;			/* TENSORS for a machine that comes in: its last; else 0 */
-	const char *meaning;		/* DECLARE: lines that ranks compare, or ""; else "" */
+	const char *meaning;		/* DECLARE: a list that ranks compare, or ""; else "" */
 };
 
 struct msg_declare {

@@ -125,35 +125,35 @@ static void side_text(struct text *x, uint32_t dtype, const uint64_t *dims, uint
 		text_add(x, " without a shape");
 }
 
-/* The line that begins at `at`, its length in *len; moves on to the next one. */
-static const char *next_line(const char **at, int *len)
+/* The item that begins at `at`, its length in *len; moves on to the next one. */
+static const char *next_item(const char **at, int *len)
 {
-	const char *line = *at;
-	const char *end = strchr(line, '\n');
+	const char *item = *at;
+	const char *end = strstr(item, "; ");
 
-	*len = end ? (int)(end - line) : (int)strlen(line);
-	*at = end ? end + 1 : line + *len;
-	return line;
+	*len = end ? (int)(end - item) : (int)strlen(item);
+	*at = end ? end + 2 : item + *len;
+	return item;
 }
 
-/* The first lines in which two texts differ; an empty line where one has ended. */
+/* The first items in which two lists differ; an empty one where a list has ended. */
 static void first_difference(const char *a, const char *b, const char **one, int *one_len,
 			     const char **other, int *other_len)
 {
 	do {
-		*one = next_line(&a, one_len);
-		*other = next_line(&b, other_len);
+		*one = next_item(&a, one_len);
+		*other = next_item(&b, other_len);
 	} while (*one_len == *other_len && !memcmp(*one, *other, (size_t)*one_len) && (*a || *b));
 }
 
-#define SAID_MAX	120		/* of a line of what a tensor stands for */
+#define SAID_MAX	120		/* of an item of what a tensor stands for */
 
-static void line_text(struct text *x, const char *line, int len)
+static void item_text(struct text *x, const char *item, int len)
 {
 	if (!len)
 		text_add(x, "nothing more");
 	else
-		text_add(x, "%.*s%s", MIN(len, SAID_MAX), line, len > SAID_MAX ? "..." : "");
+		text_add(x, "%.*s%s", MIN(len, SAID_MAX), item, len > SAID_MAX ? "..." : "");
 }
 
 /* Ranks of equal tensors that stand for different things. */
@@ -166,9 +166,9 @@ static void meaning_text(struct text *x, const struct sched_job *j, const struct
 	first_difference(t->meaning ? t->meaning : "", m->meaning ? m->meaning : "", &one,
 			 &one_len, &other, &other_len);
 	text_add(x, "rank %u (machine %.48s) has ", ref, j->ranks[ref].node->name);
-	line_text(x, one, one_len);
+	item_text(x, one, one_len);
 	text_add(x, ", rank %u (machine %.48s) has ", rank, j->ranks[rank].node->name);
-	line_text(x, other, other_len);
+	item_text(x, other, other_len);
 }
 
 static void mismatch_text(const struct sched_job *j, const struct sched_tensor *t,

@@ -139,10 +139,10 @@ static void declare_meaning(uint32_t conn, uint64_t req, uint32_t in, uint32_t r
 static const struct {
 	const char *one, *other, *text;
 } meanings[] = {
-	{ "in float32[4]\nout float32[10]", "in float32[4]\nout float32[5, 2]",
+	{ "in float32[4]; out float32[10]", "in float32[4]; out float32[5, 2]",
 	  "tensor 'bucket0': rank 0 (machine a) has out float32[10], "
 	  "rank 1 (machine b) has out float32[5, 2]" },
-	{ "in float32[4]\nout float32[10]", "in float32[4]",
+	{ "in float32[4]; out float32[10]", "in float32[4]",
 	  "tensor 'bucket0': rank 0 (machine a) has out float32[10], "
 	  "rank 1 (machine b) has nothing more" },
 	{ "in", "", "tensor 'bucket0': rank 0 (machine a) has in, "

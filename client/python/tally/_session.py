@@ -432,6 +432,12 @@ def _heard(over, function, *args):
         raise
 
 
+def _meaning(items):
+    """As libtally takes it: printable, one after the other, and no longer than it may be."""
+    text = "; ".join("".join(c if c.isprintable() else "?" for c in item) for item in items)
+    return text.encode(errors="replace")
+
+
 class Session:
     """This process's place in a job.  A context manager: leaving it detaches.
 
@@ -732,8 +738,8 @@ class Session:
         """Declares (name, shape[, dtype[, priority[, meaning]]]) each, all or none, in one round
         trip.
 
-        What is left out is as of declare(); a dtype of None is refused.  meaning is text, what
-        the tensor stands for line by line: ranks compare it, and the error shows the first lines
+        What is left out is as of declare(); a dtype of None is refused.  meaning is a list of
+        texts, what the tensor stands for: ranks compare it, and the error shows the first ones
         that differ.
         """
         n = len(descriptions)
@@ -744,7 +750,7 @@ class Session:
             shape, row.count = _shape(shape, held, f"tensor {name}", _DIMS_MAX)
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
             row.priority = _int(more[1] if len(more) > 1 else 0, "priority")
-            row.meaning = more[2].encode() if len(more) > 2 else None
+            row.meaning = _meaning(more[2]) if len(more) > 2 else None
             made.append((name, shape, held, held_name))
         self._check(self._together(_lib.tally_declare, rows, n, handles))
         return [Tensor(self, handles[i], *made[i]) for i in range(n)]

@@ -13,6 +13,7 @@ bucket that is not what it was is undeclared, its successor declared under a new
 """
 
 import weakref
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from .._session import TallyError, TallyTimeout, check_time
 from . import _device, _memory
 from ._exchange import Exchange, last_word
+from ._gradients import BUCKET_PARAMS
 
 
 class _Slot:
@@ -92,13 +94,26 @@ class _Buckets:
         else:
             self._forget([index])
             moments = _device.moments(buffer)
-            self._exchange.post(self._declare, index, buffer, moments, promise, begin)
+            self._exchange.post(self._declare, index, self._meaning(bucket), buffer, moments,
+                                promise, begin)
         self._begun = begin if index == 0 else self._begun
         if bucket.is_last():
             self._forget([i for i in list(self._slots) if i > index])
             self._session._add_span(f"{self._name}: backward, first to last bucket", self._begun)
         # an exception becomes one of C++'s, with its text
         return promise.future.then(lambda f: f.value())
+
+    @staticmethod
+    def _meaning(bucket):
+        """What ranks compare of a bucket; DDP knows no names."""
+        lines = [_memory.described(f"gradient {i}", p)
+                 for i, p in enumerate(bucket.parameters())]
+        if len(lines) > BUCKET_PARAMS:
+            rest = " ".join(lines[BUCKET_PARAMS:]).encode()
+            lines[BUCKET_PARAMS:] = [f"{len(lines) - BUCKET_PARAMS} more gradients, in short "
+                                     f"{zlib.crc32(rest):08x}"]
+        lines.append("mean" + (", the last bucket" if bucket.is_last() else ""))
+        return lines
 
     def _check_model(self, bucket):
         """Of one model the buckets come by their numbers, with the same parameters each time."""
@@ -152,7 +167,7 @@ class _Buckets:
         except TallyError as error:  # mostly the end of the job, which the next round meets, too
             self._trouble = error
 
-    def _declare(self, index, buffer, moments, promise, begin):
+    def _declare(self, index, meaning, buffer, moments, promise, begin):
         try:
             if self._trouble or self._given_up:
                 raise self._trouble or self._given_up
@@ -162,7 +177,8 @@ class _Buckets:
             with self._exchange.numbered(self._name) as made:
                 # the later a bucket, the earlier its layers: the next forward pass wants them first
                 (channel,) = self._exchange.declare([(
-                    f"{self._name}/bucket{index}.{made}", (buffer.numel(),), dtype, index)],
+                    f"{self._name}/bucket{index}.{made}", (buffer.numel(),), dtype, index,
+                    meaning)],
                     self._timeout)
             slot = _Slot(self._session, channel, place.over(buffer))
             slot.take_first(buffer)

@@ -26,6 +26,8 @@ from . import _device, _memory
 from ._exchange import last_word
 
 BUCKET_BYTES = 1 << 20  # a bucket is sent as a whole: small enough to overlap
+BUCKET_PARAMS = 100  # and has no more of them, so that what it stands for can be said
+NAME_SHOWN = 90  # of a parameter's, where ranks compare them
 
 
 class Bucket:
@@ -34,10 +36,8 @@ class Bucket:
     def __init__(self, number, params, names, wire):
         self.params, self.wire = params, wire
         self.count = sum(p.numel() for p in params)
-        self.name = f"{number}:{names[0]}" + (f"..{names[-1]}" if len(names) > 1 else "")
-        if not all(p.is_contiguous() for p in params):  # ranks of another order do not match
-            layout = str([p.stride() for p in params]).encode()
-            self.name = f"{zlib.crc32(layout):08x}:{self.name}"
+        self.name = f"bucket{number}"
+        self.members = [_memory.described(shown(n), p) for n, p in zip(names, params)]
         self.missing = set(params)  # no gradient yet in this step
         self.full = self.sent = False
         self.ended = threading.Event()
@@ -133,7 +133,8 @@ class Gradients:
             _memory.check_summed(p.detach(), f"parameter {name}")
             bytes_ = p.numel() * p.element_size()
             kind = wire, p.device
-            if groups and groups[-1][0] == kind and 0 < size + bytes_ <= self._options.bucket_bytes:
+            if groups and groups[-1][0] == kind and len(groups[-1][1]) < BUCKET_PARAMS and (
+                    0 < size + bytes_ <= self._options.bucket_bytes):
                 groups[-1][1].append((p, name))
                 size += bytes_
             else:
@@ -185,12 +186,19 @@ class Gradients:
             self.check_place(place)
         rows = [
             # the first layers have the last buckets, and the next forward pass wants them first
-            ((title + b.name)[:255], (b.count,), _memory.DTYPES[b.wire][0], i)
+            (title + b.name, (b.count,), _memory.DTYPES[b.wire][0], i, self._meaning(buckets, i))
             for i, b in enumerate(buckets)
         ]
         channels = self.exchange.declare(rows, self._options.timeout) if rows else []
         for bucket, place, channel in zip(buckets, places, channels):
             bucket.place(channel, place.block(bucket.count, bucket.wire))
+
+    def _meaning(self, buckets, i):
+        """What ranks compare of bucket i: its parameters, whose gradients become what, the end."""
+        what = f"{self._options.op} of {_memory.kind(buckets[i].wire)}"
+        last = i == len(buckets) - 1
+        end = f"the last of {sum(len(b.params) for b in buckets)} parameters"
+        return [*buckets[i].members, what, *([end] if last else [])]
 
     def check_place(self, place):
         """An error if these gradients cannot be summed there."""
@@ -377,6 +385,13 @@ class Gradients:
         for p in (p for g in self._groups() for p in g["params"]):
             if p not in self._bucket_of:
                 p.grad = None
+
+
+def shown(name):
+    """A parameter's name, so short that BUCKET_PARAMS of them can be compared."""
+    if len(name) <= NAME_SHOWN:
+        return name
+    return f"{name[:NAME_SHOWN - 9]}~{zlib.crc32(name.encode()):08x}"
 
 
 def fills(tensor):

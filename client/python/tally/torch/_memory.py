@@ -19,6 +19,17 @@ DTYPES = {
 }
 
 
+def kind(dtype):
+    """The type as people write it: float32."""
+    return str(dtype).replace("torch.", "")
+
+
+def described(name, tensor):
+    """A line that says what the tensor is: ranks compare it with their own."""
+    line = f"{name} {kind(tensor.dtype)}{list(tensor.shape)}"
+    return line if tensor.is_contiguous() else f"{line} with strides {list(tensor.stride())}"
+
+
 def check(tensor, what):
     """Refuses what cannot be summed, in words; ``what`` names it."""
     if not isinstance(tensor, torch.Tensor):

@@ -13,19 +13,23 @@ from ._calls import broadcast_object
 DIMS_MAX = 8  # of a declared shape
 
 
-def _described(name, tensor):
-    """(name, shape, dtype) to declare: other types go as bytes, long shapes flat."""
+def _described(number, name, tensor):
+    """[name, shape, dtype, meaning] to declare: other types go as bytes, long shapes flat."""
+    meaning = [f"{name} {_memory.kind(tensor.dtype)}{list(tensor.shape)}"]
     if tensor.dtype not in _memory.DTYPES:
-        return name, [tensor.numel() * tensor.element_size()], torch.uint8
+        bytes_ = tensor.numel() * tensor.element_size()
+        return [f"tensor{number}", [bytes_], torch.uint8, meaning]
     shape = tensor.shape if tensor.dim() <= DIMS_MAX else [tensor.numel()]
-    return name, list(shape), tensor.dtype
+    return [f"tensor{number}", list(shape), tensor.dtype, meaning]
 
 
 def _broadcast_all(named, root):
     """Every tensor becomes root's, all in flight together, then forgotten."""
     exch, timeout = _world.exchange(), _world.collectives().timeout
     parcels = [_device.to_copy(tensor, exch.rank == root) for _, tensor in named]
-    rows = [_described(name, tensor) for name, tensor in named]
+    rows = [_described(i, name, tensor) for i, (name, tensor) in enumerate(named)]
+    if rows:
+        rows[-1][-1].append(f"the last of {len(rows)} tensors")
     left, failed, ended = len(rows), [], threading.Event()
 
     def done(error):
@@ -37,10 +41,10 @@ def _broadcast_all(named, root):
 
     def begin():
         with exch.numbered("broadcast") as number:
-            channels = exch.declare([(f"broadcast{number}/{n}"[-255:], s, _memory.DTYPES[d][0])
-                                     for n, s, d in rows], timeout)
+            channels = exch.declare([(f"broadcast{number}/{n}", s, _memory.DTYPES[d][0], 0, m)
+                                     for n, s, d, m in rows], timeout)
         arena = _device.in_arena(exch)
-        blocks = [arena.block(math.prod(s), d) for _, s, d in rows]
+        blocks = [arena.block(math.prod(s), d) for _, s, d, _ in rows]
         for channel, block, parcel in zip(channels, blocks, parcels):
             if exch.rank == root:
                 parcel.fill(block)
