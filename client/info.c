@@ -34,6 +34,18 @@ int tally_round_timeout_ms(const tally_session *s)
 	return s ? (int)s->who.round_timeout_ms : TALLY_EINVAL;
 }
 
+int tally_set_timeout_ms(tally_session *s, int timeout_ms)
+{
+	LT_CALL(s);
+
+	if (!s)
+		return TALLY_EINVAL;
+	if (timeout_ms < 0)
+		return err_set(&s->err, TALLY_EINVAL, "a timeout of %d ms", timeout_ms);
+	s->who.timeout_ms = timeout_ms ? (uint32_t)timeout_ms : s->asked_timeout_ms;
+	return 0;
+}
+
 int tally_machines(const tally_session *s)
 {
 	return s ? (int)s->machines : TALLY_EINVAL;

@@ -331,6 +331,7 @@ static int attach(tally_session *s, const tally_options *opt)
 	rc = lt_conn_reserve(&s->conn, ANSWER_BYTES, &s->err);
 	if (rc)
 		return rc;
+	s->asked_timeout_ms = s->who.timeout_ms;
 	deadline = lt_now() + mono_ms(s->who.timeout_ms);
 	for (;;) {
 		rc = attach_by(s, deadline);

@@ -80,6 +80,7 @@ struct tally_session {
 	struct err slab_err;		/* code not 0: of the last result slab that could not be
 					 * mapped, and is not shown again */
 	struct lt_ident who;
+	uint32_t asked_timeout_ms;	/* who.timeout_ms as it was at attach */
 	struct lt_conn conn;
 	uint64_t next_req;
 	bool attached;

@@ -197,6 +197,10 @@ TALLY_API int tally_local_size(const tally_session *s);	/* processes of the job 
 TALLY_API int tally_machines(const tally_session *s);	/* of the job */
 TALLY_API int tally_round_timeout_ms(const tally_session *s);	/* of its tally_options */
 
+/* From here on tally_declare(), tally_undeclare() and a tally_barrier() without a limit of its own
+ * wait for others so long; 0: as long as tally_options said.  EINVAL: less than 0. */
+TALLY_API int tally_set_timeout_ms(tally_session *s, int timeout_ms);
+
 /*
  * With TALLY_ON_LOSS_SHRINK a job goes on without the ranks that it loses.  All others
  * keep their numbers, and tally_world_size() is as before; these tell who is left.  A round

@@ -44,6 +44,12 @@ class TensorDesc(ctypes.Structure):
     ]
 
 
+def meaning(items):
+    """As libtally takes it: printable, one after the other, and no longer than it may be."""
+    text = "; ".join("".join(c if c.isprintable() else "?" for c in item) for item in items)
+    return text.encode(errors="replace")
+
+
 class PushPullOptions(ctypes.Structure):
     """tally_push_pull_options"""
 
@@ -66,6 +72,7 @@ _FUNCTIONS = {
     "tally_local_rank": (c_int, [c_void_p]),
     "tally_local_size": (c_int, [c_void_p]),
     "tally_round_timeout_ms": (c_int, [c_void_p]),
+    "tally_set_timeout_ms": (c_int, [c_void_p, c_int]),
     "tally_machines": (c_int, [c_void_p]),
     "tally_live_ranks": (c_int, [c_void_p]),
     "tally_is_late": (c_int, [c_void_p]),

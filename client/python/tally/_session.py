@@ -432,12 +432,6 @@ def _heard(over, function, *args):
         raise
 
 
-def _meaning(items):
-    """As libtally takes it: printable, one after the other, and no longer than it may be."""
-    text = "; ".join("".join(c if c.isprintable() else "?" for c in item) for item in items)
-    return text.encode(errors="replace")
-
-
 class Session:
     """This process's place in a job.  A context manager: leaving it detaches.
 
@@ -734,13 +728,21 @@ class Session:
         """
         return self.declare_all([(name, shape, dtype, priority)])[0]
 
-    def declare_all(self, descriptions):
-        """Declares (name, shape[, dtype[, priority[, meaning]]]) each, all or none, in one round
-        trip.
+    @contextlib.contextmanager
+    def _patience(self, seconds):
+        """Calls in here that wait for other ranks do so for that long only."""
+        self._check(_lib.tally_set_timeout_ms(self._handle(), max(1, round(1000 * seconds))))
+        try:
+            yield
+        finally:
+            if self._pointer:
+                _lib.tally_set_timeout_ms(self._pointer, 0)
 
-        What is left out is as of declare(); a dtype of None is refused.  meaning is a list of
-        texts, what the tensor stands for: ranks compare it, and the error shows the first ones
-        that differ.
+    def declare_all(self, descriptions):
+        """Declares (name, shape[, dtype[, priority[, meaning]]]) each, all or none, at once.
+
+        What is left out is as of declare(); a dtype of None is refused.  meaning: texts that say
+        what the tensor stands for; ranks compare them, an error shows the first that differ.
         """
         n = len(descriptions)
         rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
@@ -750,7 +752,7 @@ class Session:
             shape, row.count = _shape(shape, held, f"tensor {name}", _DIMS_MAX)
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
             row.priority = _int(more[1] if len(more) > 1 else 0, "priority")
-            row.meaning = _meaning(more[2]) if len(more) > 2 else None
+            row.meaning = _ffi.meaning(more[2]) if len(more) > 2 else None
             made.append((name, shape, held, held_name))
         self._check(self._together(_lib.tally_declare, rows, n, handles))
         return [Tensor(self, handles[i], *made[i]) for i in range(n)]

@@ -12,6 +12,7 @@ in the host then, too.
 
 import concurrent.futures
 import contextlib
+import re
 import threading
 import uuid
 
@@ -62,6 +63,15 @@ def _aside(future, result):
     return promise.future
 
 
+_INNER = re.compile(r"(?:TallyError|TallyTimeout): (E[A-Z]+: .*?)(?:\n\nAt:\n.*)?\Z", re.S)
+
+
+def _plain(error):
+    """What went wrong, without the callbacks through which torch has brought it."""
+    inner = list(_INNER.finditer(str(error)))
+    return RuntimeError(inner[-1][1].strip()) if inner else error
+
+
 class _Work(torch._C._distributed_c10d.Work):
     """What c10d's calls return.  torch's own around a future forgets errors in wait().
 
@@ -75,6 +85,7 @@ class _Work(torch._C._distributed_c10d.Work):
         super().__init__()
         self._future, self._result = future.then(lambda ended: (ended.value(), result)[1]), result
         self._theirs = None  # the Future that users get
+        self._why_not = None  # says why it is not done yet
         self._held[self] = None
         if len(self._held) > HELD_MAX:
             self._held.pop(next(iter(self._held)), None)
@@ -85,8 +96,12 @@ class _Work(torch._C._distributed_c10d.Work):
         ended = threading.Event()  # whose wait hears Ctrl-C, as the future's does not
         self._future.add_done_callback(lambda _: ended.set())
         if not ended.wait(seconds):
-            raise RuntimeError(f"not done after {seconds:g} s")
-        self._future.wait()
+            why = self._why_not() if self._why_not else None
+            raise RuntimeError(f"not done after {seconds:g} s" + (f": {why}" if why else ""))
+        try:
+            self._future.wait()
+        except RuntimeError as error:
+            raise _plain(error) from None
         return True
 
     def is_completed(self):
@@ -173,6 +188,11 @@ class TallyGroup(dist.ProcessGroup):
         if do:
             do.exchange.abandon()
 
+    def _work(self, future, result):
+        work, exchange = _Work(future, result), self._do.exchange
+        work._why_not = lambda: exchange.call(exchange.waits_for)
+        return work
+
     def _reduce(self, tensor, op):
         """A Future of the tensor reduced over all ranks, in place."""
         if op == dist.ReduceOp.SUM:
@@ -189,7 +209,7 @@ class TallyGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors, opts=None):
         op = opts.reduceOp if opts else dist.ReduceOp.SUM
-        return _Work(_then([self._reduce(t, op) for t in tensors]), tensors)
+        return self._work(_then([self._reduce(t, op) for t in tensors]), tensors)
 
     allreduce_coalesced = allreduce
 
@@ -197,22 +217,22 @@ class TallyGroup(dist.ProcessGroup):
         """Root's tensor is reduced; the others keep theirs."""
         mine = self.rank() == opts.rootRank
         work = [t if mine else t.clone() for t in tensors]
-        return _Work(_then([self._reduce(t, opts.reduceOp) for t in work]), tensors)
+        return self._work(_then([self._reduce(t, opts.reduceOp) for t in work]), tensors)
 
     def broadcast(self, tensors, opts):
         futures = [self._do.broadcast(t, opts.rootRank) for t in tensors]
-        return _Work(_then(futures), tensors)
+        return self._work(_then(futures), tensors)
 
     def allgather(self, outputs, inputs, opts=None):
         futures = [self._do.all_gather(o, t) for o, t in zip(outputs, inputs)]
-        return _Work(_then(futures), outputs[0])
+        return self._work(_then(futures), outputs[0])
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         futures = []
         for output, tensor in zip(outputs, inputs):
             parts = list(output.view(self.size(), -1).unbind(0))
             futures.append(self._do.all_gather(parts, tensor.contiguous().view(-1)))
-        return _Work(_then(futures), outputs)
+        return self._work(_then(futures), outputs)
 
     def _allgather_base(self, output, tensor, opts=None):
         return self.allgather_into_tensor_coalesced([output], [tensor])
@@ -223,7 +243,7 @@ class TallyGroup(dist.ProcessGroup):
         """As allgather: only root keeps what comes."""
         mine = self.rank() == opts.rootRank
         targets = outputs[0] if mine else [torch.empty_like(inputs[0]) for _ in range(self.size())]
-        return _Work(self._do.all_gather(targets, inputs[0]), inputs)
+        return self._work(self._do.all_gather(targets, inputs[0]), inputs)
 
     def scatter(self, outputs, inputs, opts):
         """As a broadcast of everything."""
@@ -231,12 +251,12 @@ class TallyGroup(dist.ProcessGroup):
         out, size, rank = outputs[0], self.size(), self.rank()
         everything = _stacked(inputs[0], size, out) if mine else out.new_empty((size, *out.shape))
         sent = self._do.broadcast(everything, opts.rootRank)
-        return _Work(_then([sent], lambda: out.copy_(everything[rank]), out), outputs)
+        return self._work(_then([sent], lambda: out.copy_(everything[rank]), out), outputs)
 
     def reduce_scatter(self, outputs, inputs, opts):
         """As an all-reduce of everything."""
         ends = [self._reduce_scatter(*each, opts.reduceOp) for each in zip(outputs, inputs)]
-        return _Work(_then(ends), outputs)
+        return self._work(_then(ends), outputs)
 
     def _reduce_scatter(self, out, parts, op):
         everything, rank = _stacked(parts, self.size(), out), self.rank()
@@ -253,7 +273,7 @@ class TallyGroup(dist.ProcessGroup):
     reduce_scatter_single = _reduce_scatter_base
 
     def barrier(self, opts=None):
-        return _Work(self._do.barrier(), [])
+        return self._work(self._do.barrier(), [])
 
 
 def _absent(name):

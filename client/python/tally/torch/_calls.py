@@ -2,9 +2,9 @@
 """Collective calls on tensors, with Horovod's names.
 
 What ends in _async returns a handle, for poll() and synchronize(); what ends in _ works on
-the tensor itself.  Tensors meet by the order of calls, which is the same on all ranks: names
-are taken and not used.  allreduce(), grouped_allreduce(), allgather() and broadcast() are
-differentiable, the others are not.
+the tensor itself.  Tensors with a name meet by it, in whatever order ranks submit them; those
+without meet by the order of calls, which is the same on all ranks.  allreduce(),
+grouped_allreduce(), allgather() and broadcast() are differentiable, the others are not.
 """
 
 import io
@@ -94,14 +94,13 @@ class _Through(torch.autograd.Function):
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
                      postscale_factor=1.0):
     """As allreduce_(), and returns a handle at once."""
-    del name
     op = _op(average, op)
 
     def scale(factor):
         with torch.no_grad():
             return tensor if factor == 1 else tensor.mul_(factor)
 
-    return Handle([_world.collectives().all_reduce(scale(prescale_factor), op)],
+    return Handle([_world.collectives().all_reduce(scale(prescale_factor), op, name)],
                   lambda _: scale(postscale_factor))
 
 
@@ -115,9 +114,10 @@ def allreduce_(tensor, *args, **kwargs):
     return synchronize(allreduce_async_(tensor, *args, **kwargs))
 
 
-def grouped_allreduce_async_(tensors, *args, **kwargs):
+def grouped_allreduce_async_(tensors, average=None, name=None, *args, **kwargs):
     """As allreduce_async_(), for some tensors together; the result is a list."""
-    handles = [allreduce_async_(t, *args, **kwargs) for t in tensors]
+    handles = [allreduce_async_(t, average, name and f"{name}.{i}", *args, **kwargs)
+               for i, t in enumerate(tensors)]
     return Handle([f for h in handles for f in h.futures],
                   lambda _: [synchronize(h) for h in handles])
 
@@ -162,8 +162,7 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
 
 def broadcast_async_(tensor, root_rank, name=None):
     """As broadcast_(), and returns a handle at once."""
-    del name
-    return Handle([_world.collectives().broadcast(tensor, root_rank)], lambda _: tensor)
+    return Handle([_world.collectives().broadcast(tensor, root_rank, name)], lambda _: tensor)
 
 
 def broadcast_async(tensor, root_rank, name=None):

@@ -6,6 +6,13 @@ is declared when it is first needed and kept for the next time.  All ranks call 
 operations in the same order, so they declare and drop the same channels.  Operations on
 different channels overlap; those on one channel follow each other.
 
+An operation with a name has a channel of its own, which ranks may come to in any order.
+
+Ranks that do not call the same operations are found out in two ways.  A channel is declared under
+the number of the call, with what is called in words, which all ranks have to mean by it.  And a
+rank whose call waits for long declares the call's number with those words: if another rank has
+declared its own call of that number, or waits for it, too, the words are compared.
+
 Inputs are read, and outputs written, between the call and the end of its future.  On a GPU
 both are done in the order of the current stream: what it holds at the call comes before, and
 when the future has ended the host may go on.
@@ -16,13 +23,16 @@ import math
 
 import torch
 
-from .._session import TallyTimeout
+from .._session import TallyError, TallyTimeout
 from . import _device, _memory
 from ._exchange import Exchange
 
 CHANNELS_MAX = 64  # kept for later use; in large jobs GATHERS_MAX for each rank
 GATHERS_MAX = 4  # of other sizes, each with a channel for every rank
 KEPT_BYTES_MAX = 256 << 20
+NAMES_MAX = 4096  # of operations with a name
+DOUBT_S = 0.3  # for which a call that waits asks what others call; more than half of the time
+GIVE_BACK_TRIES = 5  # of what was declared to ask so
 DIMS_MAX = 8  # of a declared shape
 
 
@@ -40,26 +50,39 @@ class Collectives:
         self._name = f"op{self.exchange.number('op')}"
         self._session = self.exchange.session
         self._kept = collections.OrderedDict()  # (channel, {place: block}) by use, oldest first
+        self._named = {}  # the same of operations with a name; a list: who waits for it
+        self._calls = 0  # operations without a name, so far
+        self._agreed = 0  # the last of them of which all ranks are known to mean the same
+        self._asked = []  # [channel, tries]: declared to find that out, and to be given back
 
-    def all_reduce(self, tensor, op="sum"):
+    def all_reduce(self, tensor, op="sum", name=None):
         """Sum or mean ("mean") over all ranks, in place; a Future of the tensor."""
         _memory.check_summed(tensor, "a tensor to reduce")
         parcel = _device.to_sum(tensor)
         place = _device.placed(tensor)
-        return self._go("all_reduce", tensor, tensor, [
+        words = f"all_reduce ({op}) of {_memory.kind(tensor.dtype)}{list(self._shape(tensor))}"
+        return self._go("all_reduce", words, name, tensor, tensor, [
             ("sum", tensor.dtype, self._shape(tensor), place, parcel, parcel,
              lambda t, block: block.push_pull(t, op))])
 
-    def broadcast(self, tensor, root=0):
+    def broadcast(self, tensor, root=0, name=None):
         """Everybody's tensor becomes root's; a Future of it.  Any type."""
-        return self._go("broadcast", tensor, tensor, [self._from(root, tensor, tensor, 0)])
+        return self._go("broadcast", f"broadcast from rank {root} of {self._said(tensor)}", name,
+                        tensor, tensor, [self._from(root, tensor, tensor, 0)])
 
     def all_gather(self, outputs, tensor):
         """outputs[r] becomes rank r's tensor; a Future of outputs."""
         if len(outputs) != self.world:
             raise ValueError(f"{len(outputs)} tensors to receive those of {self.world} ranks")
         rounds = [self._from(r, tensor, out, r) for r, out in enumerate(outputs)]
-        return self._go("all_gather", outputs, tensor, rounds)
+        return self._go("all_gather", f"all_gather of {self._said(tensor)}", None, outputs, tensor,
+                        rounds)
+
+    def _said(self, tensor):
+        """What is compared of a tensor whose bytes travel."""
+        if self._strict and tensor.dtype in _memory.DTYPES:
+            return f"{_memory.kind(tensor.dtype)}{list(self._shape(tensor))}"
+        return f"{tensor.numel() * tensor.element_size()} bytes"
 
     def _shape(self, tensor):
         """As it is declared."""
@@ -68,7 +91,11 @@ class Collectives:
 
     def barrier(self):
         """A Future that is done when all ranks have called this."""
-        return self.all_reduce(torch.zeros(1, dtype=torch.uint8))
+        tensor = torch.zeros(1, dtype=torch.uint8)
+        parcel = _device.to_sum(tensor)
+        return self._go("barrier", "barrier", None, tensor, tensor, [
+            ("sum", tensor.dtype, (1,), _device.placed(tensor), parcel, parcel,
+             lambda t, block: block.push_pull(t, "sum"))])
 
     def _from(self, root, source, target, lane):
         """A round in which target gets root's source: bytes, so that any type will do."""
@@ -85,15 +112,19 @@ class Collectives:
         return (f"from{lane}", *what, _device.in_arena, sent, came,
                 lambda t, block: block.broadcast(t, root))
 
-    def _go(self, what, result, like, rounds):
+    def _go(self, what, words, name, result, like, rounds):
         promise = _device.promise(like)
-        self.exchange.post(self._start, promise, result, rounds, what, self._session._begin())
+        self.exchange.post(self._start, promise, result, rounds, what, words, name,
+                           self._session._begin())
         return promise.future
 
     # ---- in the exchange's thread ----
 
-    def _start(self, promise, result, rounds, what, begin):
+    def _start(self, promise, result, rounds, what, words, name, begin):
         left, failed = len(rounds), None
+        if name is None:
+            self._calls += 1
+        call = self._calls
 
         def ended(error):
             nonlocal left, failed
@@ -111,13 +142,97 @@ class Collectives:
             promise.keep(result)
         for kind, dtype, shape, find_place, source, target, submit in rounds:
             try:
-                channel, block = self._channel(kind, dtype, shape, find_place(self.exchange))
+                place = find_place(self.exchange)
+                if name is not None:
+                    self._when_named((kind, name), dtype, shape, words, place, (
+                        source, target, submit, ended), ended)
+                    continue
+                channel, block = self._channel(kind, dtype, shape, place, call, words)
             except Exception as error:
                 ended(error)
             else:
-                self._round(channel, block, source, target, submit, ended)
+                self._round(channel, block, source, target, submit, ended, words,
+                            lambda: self._doubt(call, words))
 
-    def _round(self, channel, block, source, target, submit, ended):
+    def _when_named(self, key, dtype, shape, words, place, round_, ended):
+        """Starts the round in the channel of that name, as soon as all ranks have declared it."""
+        kept = self._named.get(key)
+        if isinstance(kept, tuple):
+            self._in_named(kept, dtype, shape, words, place, round_)
+            return
+        if kept is not None:
+            kept.append((dtype, shape, words, place, round_))
+            return
+        if len(self._named) == NAMES_MAX:
+            raise ValueError(f"{NAMES_MAX} names of operations are in use: take the same ones in "
+                             "each step, or none")
+        waiting = self._named[key] = [(dtype, shape, words, place, round_)]
+
+        def declared(channel, error):
+            if error:
+                del self._named[key]
+            else:
+                self._named[key] = channel, {}, dtype, shape
+            for *what, (source, target, submit, end) in waiting:
+                try:
+                    if error:
+                        raise error
+                    self._in_named(self._named[key], *what, (source, target, submit, end))
+                except Exception as why:
+                    end(why)
+
+        kind, name = key
+        self.exchange.declare_in_turn(
+            (f"{self._name}/{kind}/{name}"[:255], shape, _memory.DTYPES[dtype][0], 0, [words]),
+            declared, self.timeout)
+
+    def _in_named(self, kept, dtype, shape, words, place, round_):
+        channel, blocks, its_dtype, its_shape = kept
+        if (dtype, shape) != (its_dtype, its_shape):
+            raise ValueError(f"{channel.tensor.name} was {_memory.kind(its_dtype)}"
+                             f"{list(its_shape)} before, and is {_memory.kind(dtype)}{list(shape)} "
+                             "now: a name stands for one shape")
+        if place.name not in blocks:
+            blocks[place.name] = place.for_parcels(math.prod(shape), dtype)
+        self._round(channel, blocks[place.name], *round_, words, None)
+
+    def _doubt(self, call, words):
+        """Why the call will never be done: another rank has made another one; None: who knows."""
+        if call <= self._agreed:
+            return None
+        try:
+            with self._session._patience(DOUBT_S):
+                (asked,) = self.exchange.declare(
+                    [(f"{self._name}/call{call}", (0,), "uint8", 0, [words])], 0)
+        except TallyTimeout:
+            return None
+        except TallyError as error:
+            return self._in_words(error, call)
+        self._agreed = call
+        self._asked.append([asked, 0])
+        self._give_back()
+        return None
+
+    def _give_back(self):
+        """Gives back what was declared to ask; a rank that has not heard of it may be missing."""
+        for entry in list(self._asked):
+            entry[1] += 1
+            try:
+                with self._session._patience(DOUBT_S):
+                    self.exchange.undeclare([entry[0]], 0)
+            except TallyTimeout:
+                if entry[1] < GIVE_BACK_TRIES:
+                    continue
+            except TallyError:
+                pass  # the job is over, which the round hears, too
+            self._asked.remove(entry)
+
+    def _in_words(self, error, call):
+        """An error of a declaration, as one of the call that it was for."""
+        text = error.text.replace(f"tensor '{self._name}/call{call}'", f"call {call} of this group")
+        return type(error)(error.code, f"rank {self.rank}: {text}")
+
+    def _round(self, channel, block, source, target, submit, ended, words, doubt):
         def begin(tensor):
             if source is not None:
                 with self._session.span(tensor.name, "copy"):
@@ -133,22 +248,27 @@ class Collectives:
                     error = why
             ended(error)
 
-        self.exchange.start(channel, begin, done, self.timeout, block.look_s)
+        self.exchange.start(channel, begin, done, self.timeout, block.look_s, doubt=doubt,
+                            what=words)
 
-    def _channel(self, kind, dtype, shape, place):
+    def _channel(self, kind, dtype, shape, place, call, words):
         """The channel, and its block in that place: another machine may use another place."""
         key = kind, dtype, shape
         if key not in self._kept:
             most = max(CHANNELS_MAX, GATHERS_MAX * self.world)
             self._drop_to(most - 1, KEPT_BYTES_MAX - bytes_of(key))
+            lane = "" if kind in ("sum", "from0") else f".{kind}"
+            name = f"{self._name}/call{call}{lane}"
             try:
-                with self.exchange.numbered(self._name) as made:
-                    (channel,) = self.exchange.declare([(
-                        f"{self._name}/{kind}.{made}", shape, _memory.DTYPES[dtype][0])],
-                        self.timeout)
+                (channel,) = self.exchange.declare(
+                    [(name, shape, _memory.DTYPES[dtype][0], 0, [words])], self.timeout)
             except TallyTimeout as late:
-                raise TallyTimeout(late.code, f"{late.text}, or has made this call with another "
-                                   f"shape or type than {dtype} {tuple(shape)}") from None
+                self._calls = min(self._calls, call - 1)  # the next try has the same number
+                raise TallyTimeout(late.code, f"rank {self.rank}: {words}: {late.text}") from None
+            except TallyError as error:
+                raise self._in_words(error, call) from None
+            if not lane:
+                self._agreed = max(self._agreed, call)
             self._kept[key] = channel, {}
         self._kept.move_to_end(key)
         channel, blocks = self._kept[key]

@@ -36,6 +36,11 @@ from .._session import TallyError, TallyTimeout
 
 _EAGAIN, _ETIMEDOUT, _ESHUTDOWN = -1, -9, -17
 _CHECK_S = 0.25  # between two looks at the deadlines
+_DOUBT_S = 1  # after which a round is doubted
+_DOUBT_PAUSE_S = 0.2  # between two doubts, less than each of them takes,
+_DOUBTS = 30  # as often; then ten times as long
+_SLICE_S = 0.03  # for which declarations wait that are made in turn with others
+_LOOK_S = 0.01  # and for which each of them is looked at by itself
 SOON_S = 0.001  # between two looks at what somebody waits for
 
 
@@ -53,14 +58,18 @@ class Round:
 
     ``submit(tensor)`` returns a Ticket, ``done(error)`` is told None or an exception.
     ``look_s`` is set of a round on a GPU: seconds between two looks at its ticket.
+    ``doubt()`` is called now and then of a round that waits for long: it returns why the round
+    will never be done, or None; ``what`` says in words what the round is for.
     """
 
-    __slots__ = ("channel", "submit", "done", "timeout", "look_s", "begin", "deadline", "ticket")
+    __slots__ = ("channel", "submit", "done", "timeout", "look_s", "begin", "deadline", "ticket",
+                 "doubt", "what", "doubt_at", "doubts")
 
-    def __init__(self, channel, submit, done, timeout, look_s, begin):
+    def __init__(self, channel, submit, done, timeout, look_s, begin, doubt, what):
         self.channel, self.submit, self.done, self.timeout = channel, submit, done, timeout
-        self.look_s, self.begin = look_s, begin
+        self.look_s, self.begin, self.doubt, self.what = look_s, begin, doubt, what
         self.deadline = time.monotonic() + timeout
+        self.doubt_at, self.doubts = time.monotonic() + _DOUBT_S, 0
         self.ticket = None
 
     def end(self, error):
@@ -93,6 +102,7 @@ class Exchange:
         self._ready = collections.deque()  # rounds to submit, as soon as the ring has room
         self._line = collections.deque()  # those on GPUs, one after the other
         self._flying = {}  # rounds with the agent, oldest first
+        self._wanted = collections.deque()  # (description, deadline, done) to declare in turn
         self._closers = weakref.WeakSet()
         self._numbers = collections.Counter()
         self._over = False  # the job; every ticket says why
@@ -237,6 +247,45 @@ class Exchange:
         tensors = self._together(timeout, lambda: self.session.declare_all(descriptions))
         return [Channel(t) for t in tensors]
 
+    def declare_in_turn(self, description, done, timeout=None):
+        """Declares it when all ranks do, in whatever order they declare this and others.
+
+        done(channel, error) is called then, with one of them.
+        """
+        limit = self.session.round_timeout if timeout is None else timeout
+        self._wanted.append((description, time.monotonic() + limit, done))
+
+    def _declare_wanted(self):
+        """All that is wanted together; then each by itself, for what others have completed."""
+        rows = [w[0] for w in self._wanted]
+        if not rows:
+            return
+        try:
+            with self.session._patience(_SLICE_S):
+                tensors = self.session.declare_all(rows)
+        except TallyError:
+            for _ in rows:
+                self._declare_one_wanted()
+            return
+        done = [self._wanted.popleft()[2] for _ in rows]
+        for tensor, ended in zip(tensors, done):
+            ended(Channel(tensor), None)
+
+    def _declare_one_wanted(self):
+        description, deadline, done = self._wanted.popleft()
+        channel = failed = None
+        try:
+            with self.session._patience(_LOOK_S):
+                channel = Channel(*self.session.declare_all([description]))
+        except TallyTimeout as late:
+            if time.monotonic() < deadline and not self._stopping:
+                self._wanted.append((description, deadline, done))
+                return
+            failed = late
+        except Exception as error:
+            failed = error
+        done(channel, failed)
+
     def undeclare(self, channels, timeout=None):
         """Gives tensors back, as all ranks must; waits for their rounds first.
 
@@ -275,15 +324,16 @@ class Exchange:
         while self._lent():
             self._turn()
 
-    def start(self, channel, submit, done, timeout=None, look_s=None, begin=0):
+    def start(self, channel, submit, done, timeout=None, look_s=None, begin=0, doubt=None,
+              what=None):
         """Starts a round of the channel, or puts it behind those that are there.
 
         timeout in seconds; None: the session's round_timeout.  look_s: of one on a GPU.
-        begin: of the span that the timeline shows of it.
+        begin: of the span that the timeline shows of it.  doubt, what: see Round.
         """
         if timeout is None:
             timeout = self.session.round_timeout
-        round_ = Round(channel, submit, done, timeout, look_s, begin)
+        round_ = Round(channel, submit, done, timeout, look_s, begin, doubt, what)
         channel.rounds.append(round_)
         if look_s:
             self._line.append(round_)
@@ -354,6 +404,24 @@ class Exchange:
         there = {r: None for f in first for r in f.channel.rounds}
         for round_ in [r for r in there if r.done and r.deadline < now]:
             round_.end(self._say_late(round_))
+        self._doubt(now)
+
+    def _doubt(self, now):
+        """Asks whether the round that has waited longest will ever be done."""
+        round_ = next((r for r in self._flying if r.done and r.doubt), None)
+        if not round_ or now < round_.doubt_at or self._stopping:
+            return
+        error = round_.doubt()
+        round_.doubts += 1
+        round_.doubt_at = time.monotonic() + _DOUBT_PAUSE_S * (
+            1 if round_.doubts < _DOUBTS else 10)
+        if error:
+            round_.end(error)
+
+    def waits_for(self):
+        """Why the round that has waited longest is not done, in words; None: nothing waits."""
+        round_ = next((r for r in [*self._flying, *self._ready, *self._line] if r.done), None)
+        return self._say_late(round_).text if round_ else None
 
     def _say_late(self, round_):
         name = round_.channel.tensor.name
@@ -363,13 +431,16 @@ class Exchange:
                 round_.ticket.wait(0)
         except TallyError as why:
             text = why.text.replace("after 0 ms", f"after {round_.timeout:g} s")
-        return TallyTimeout(_ETIMEDOUT, f"rank {self.rank}: {text}")
+        what = f"{round_.what}: " if round_.what else ""
+        return TallyTimeout(_ETIMEDOUT, f"rank {self.rank}: {what}{text}")
 
     def _patience_s(self):
         """How long nobody need look at anything that tells nobody; None: for ever."""
         looks = [r.look_s for r in self._flying if r.look_s]
         if self._line:
             looks.append(SOON_S)
+        if self._wanted:
+            return 0
         waits = self._flying or self._ready or looks
         return min(looks, default=_CHECK_S) if waits else None
 
@@ -389,6 +460,8 @@ class Exchange:
             self._woken = False
         while orders and self._orders:
             self._obey()
+        if orders:
+            self._declare_wanted()
         self._take_completions()
         self._check_deadlines()
 
