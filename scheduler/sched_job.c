@@ -523,7 +523,8 @@ static void rank_left(struct sched *s, struct sched_job *j, const struct sched_n
 	j->nin -= j->ranks[rank].state == SR_IN;
 	j->ranks[rank].state = SR_LEFT;
 	j->nleft++;
-	if (!j->nin && j->state == SJ_UP) {
+	/* While we recover those of an agent that is yet to come may be in. */
+	if (!j->nin && (j->state == SJ_UP || j->nleft + j->nlost == j->world)) {
 		job_down(s, j, 0, "all ranks have detached");
 		return;
 	}
@@ -565,7 +566,7 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 void job_take_left(struct sched *s, struct sched_job *j, const struct sched_node *n,
 		   const struct msg_job_up *m)
 {
-	for (uint32_t i = 0; i < m->nleft; i++) {
+	for (uint32_t i = 0; i < m->nleft && j->state != SJ_DOWN; i++) {
 		enum sched_rank_state state = j->ranks[m->left[i]].state;
 
 		if (state == SR_NONE || state == SR_IN)
@@ -596,20 +597,37 @@ static void forget_node(struct sched_job *j, const struct sched_node *n)
 	}
 }
 
+/* Ranks of that machine that are in; `missing`: without those that have come back or live. */
+static uint32_t count_ranks(const struct sched *s, const struct sched_job *j,
+			    const struct sched_node *n, bool missing, uint32_t *first)
+{
+	uint32_t count = 0;
+
+	for (uint32_t r = 0; r < j->world; r++) {
+		const struct sched_rank *k = &j->ranks[r];
+
+		if (k->node != n || k->state != SR_IN ||
+		    (missing && (k->back || return_lives(s, k))))
+			continue;
+		if (!count++)
+			*first = r;
+	}
+	return count;
+}
+
+/*
+ * Ranks that live are not the reason, where others are missing.  Where all live, their agent is
+ * lost for the job by what it said, and they are lost with it: no rank stays in without a node.
+ */
 uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
 		       const char *why, struct err *e)
 {
 	const struct sched_part *part = job_machine_part(j, n);
 	bool some_back = part && part->return_by && n->state == SN_UP;	/* they live */
-	uint32_t first = UINT32_MAX, lost = 0;
+	uint32_t first = 0, lost = count_ranks(s, j, n, some_back, &first);
 
-	for (uint32_t r = 0; r < j->world; r++) {
-		if (j->ranks[r].node != n || j->ranks[r].state != SR_IN ||
-		    (some_back && (j->ranks[r].back || return_lives(s, &j->ranks[r]))))
-			continue;
-		first = MIN(first, r);
-		lost++;
-	}
+	if (!lost)
+		lost = count_ranks(s, j, n, false, &first);
 	if (lost == 1)
 		err_set(e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's %s)",
 			first, n->name, why);

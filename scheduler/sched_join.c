@@ -44,11 +44,7 @@ static bool ending(const struct sched_job *j)
 {
 	if (j->state == SJ_UP && j->ending)
 		return true;
-	for (uint32_t r = 0; j->state == SJ_UP && r < j->world; r++) {
-		if (j->ranks[r].state == SR_LEFT)
-			return true;
-	}
-	return false;
+	return j->nleft && (j->state == SJ_UP || j->state == SJ_HELD);
 }
 
 static void world_text(struct err *e, const struct sched_job *j, const char *machine,
@@ -145,6 +141,8 @@ static bool not_over(struct sched *s, const struct sched_job *j, struct sched_no
 	text_init(&t, who, sizeof(who));
 	if (j->ending)
 		text_add(&t, "its last rounds go on");
+	else if (!j->nin)
+		text_add(&t, "and the scheduler, which was started again, waits for its agents");
 	else
 		text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
 	out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s",
