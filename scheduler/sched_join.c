@@ -266,9 +266,11 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		return true;
 	if (j->state == SJ_UP && late_join(s, j, n, m))
 		return true;
+	if (j->state != SJ_UP)
+		return false;
 	p = &j->machines[r->machine];
-	if (j->state != SJ_UP || p->return_by)
-		return false;		/* or its agent has yet to hear of the job again */
+	if (p->return_by)
+		return false;		/* its agent has yet to hear of the job again */
 	if (p->unsure && !epoch_sure(s, j, p, true, 0))		/* it would have said so by now */
 		return false;
 	if (grow_joins(j, m->rank)) {

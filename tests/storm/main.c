@@ -20,9 +20,12 @@
 static const struct {
 	const char *name;
 	void (*run)(struct storm *s);
+	uint32_t each;		/* one seed of so many, in a set */
 } cores[] = {
-	{ "sched", storm_sched },
-	{ "server", storm_server },
+	{ "sched", storm_sched, 1 },
+	{ "server", storm_server, 1 },
+	{ "agent", storm_agent, 1 },
+	{ "jobs", storm_jobs, 4 },
 };
 
 static char repeat[128];	/* how to see the present run again */
@@ -98,7 +101,7 @@ int main(int argc, char **argv)
 	for (uint32_t c = 0; c < ARRAY_SIZE(cores); c++) {
 		if (only && strcmp(only, cores[c].name))
 			continue;
-		for (uint64_t i = 0; i < seeds; i++)
+		for (uint64_t i = 0; i < seeds; i += cores[c].each)
 			run(c, first + i, trace);
 		printf("%s: %llu seeds, %llu messages, %llu jobs up, %llu epochs\n", cores[c].name,
 		       (unsigned long long)seeds, (unsigned long long)messages,

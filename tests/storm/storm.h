@@ -69,5 +69,7 @@ bool storm_any(struct storm *s, struct msg *m);
 void storm_sched(struct storm *s);
 void storm_server(struct storm *s);
 void storm_agent(struct storm *s);
+/* storm_jobs.c: a server's control thread, with engines that are threads. */
+void storm_jobs(struct storm *s);
 
 #endif
