@@ -431,7 +431,7 @@ $(BUILD)/fuzz/obj/%.o: %.c $(BUILD)/gen/proto/tally.pb-c.h
 	$(Q)$(CLANG) $(FUZZ_FLAGS) $(ISA) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
 
 # Those of whole cores need these, and how sums are made.
-STORM_FUZZ_OBJ := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(filter-out %/main.c %/storm_jobs.c,$(STORM_SRC)) \
+STORM_FUZZ_OBJ := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(filter-out %/main.c %/storm_jobs.c %/storm_peer.c,$(STORM_SRC)) \
 	$(filter common/kern/%,$(COMMON_SRC)) $(filter-out %/main.c,$(SCHED_SRC)) \
 	$(wildcard server/server_core*.c worker-agent/agent_core*.c))
 $(filter $(BUILD)/fuzz/fuzz_storm_%,$(FUZZERS)): $(STORM_FUZZ_OBJ)

@@ -5,6 +5,8 @@
  *	storm [--first N] [--seeds N]	so many seeds, all cores
  *	storm --core NAME ...		one of them
  *	storm --seed N --core NAME [--trace]	that run again
+ *	storm --peer FILE --seed N	a scheduler for real daemons, on the port that it writes
+ *					into FILE, until it has said so many --messages
  *
  * A seed that fails is named in the last line, with the command that repeats it.
  */
@@ -56,6 +58,17 @@ static void run(uint32_t core, uint64_t seed, bool trace)
 	storm_fini(&s);
 }
 
+static int peer(const char *port_file, uint64_t seed, uint64_t limit)
+{
+	struct storm s;
+	int rc;
+
+	storm_init(&s, seed, NULL, 0);
+	rc = storm_peer(&s, port_file, limit);
+	storm_fini(&s);
+	return rc;
+}
+
 static uint64_t value(const char *text)
 {
 	char *end;
@@ -75,10 +88,12 @@ int main(int argc, char **argv)
 		{ "first", required_argument, NULL, 'f' },
 		{ "seed", required_argument, NULL, 's' },
 		{ "core", required_argument, NULL, 'c' },
+		{ "peer", required_argument, NULL, 'p' },
+		{ "messages", required_argument, NULL, 'm' },
 		{ "trace", no_argument, NULL, 't' }, { 0 },
 	};
-	uint64_t first = 1, seeds = 5000;
-	const char *only = NULL;
+	uint64_t first = 1, seeds = 5000, limit = 2000;
+	const char *only = NULL, *port_file = NULL;
 	bool trace = false;
 	int o;
 
@@ -87,6 +102,10 @@ int main(int argc, char **argv)
 			seeds = value(optarg);
 		else if (o == 'f' || o == 's')
 			first = value(optarg);
+		if (o == 'p')
+			port_file = optarg;
+		else if (o == 'm')
+			limit = value(optarg);
 		if (o == 's')
 			seeds = 1;
 		else if (o == 'c')
@@ -96,6 +115,8 @@ int main(int argc, char **argv)
 		else if (o == '?')
 			return 2;
 	}
+	if (port_file)
+		return peer(port_file, first, limit);
 	signal(SIGABRT, on_end);
 	signal(SIGSEGV, on_end);
 	for (uint32_t c = 0; c < ARRAY_SIZE(cores); c++) {

@@ -69,6 +69,8 @@ bool storm_any(struct storm *s, struct msg *m);
 void storm_sched(struct storm *s);
 void storm_server(struct storm *s);
 void storm_agent(struct storm *s);
+/* storm_peer.c: a scheduler on a port of the loopback, until it has said so many messages. */
+int storm_peer(struct storm *s, const char *port_file, uint64_t messages);
 /* storm_jobs.c: a server's control thread, with engines that are threads. */
 void storm_jobs(struct storm *s);
 
