@@ -372,6 +372,28 @@ static void tell(struct world *w, uint32_t conn)
 		say(w, conn, &last);
 }
 
+/* A rank detaches, or has ended; its agent says so, or another one. */
+static void leave(struct world *w, uint32_t conn)
+{
+	struct storm *st = w->storm;
+	struct msg m = { .type = MSG_RANK_LEAVE, .rank_leave = {
+		.job = (uint32_t)st->pool[1][storm_below(st, 2)], .rank = storm_below(st, w->size),
+		.code = storm_one_in(st, 3) ? 0 : TALLY_EWORKERLOST, .text = "",
+	} };
+
+	say(w, conn, &m);
+}
+
+static void drain(struct world *w, uint32_t conn)
+{
+	const struct msg m = { .type = MSG_DRAIN, .drain = {
+		.name = names[AGENTS + storm_below(w->storm, NAMES - AGENTS)],
+		.undo = storm_below(w->storm, 2),
+	} };
+
+	say(w, conn, &m);
+}
+
 static void beat_all(struct world *w)
 {
 	const struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .seq = 1, .note = "" } };
@@ -457,6 +479,10 @@ static void turn(struct world *w)
 		w->disk_fails = !w->disk_fails;
 	else if (what < 41 && what > 38)
 		tell(w, conn);
+	else if (what == 41)
+		leave(w, conn);
+	else if (what == 42)
+		drain(w, conn);
 	else if (what == 38 && storm_one_in(st, 4))
 		w->fail_every = w->fail_every ? 0 : 3 + storm_below(st, 60);
 	else
