@@ -71,6 +71,24 @@ START_TEST(a_job_that_has_a_node_twice_is_not_taken_in)
 }
 END_TEST
 
+/* Else no epoch could follow, for any job. */
+START_TEST(a_later_epoch_that_was_never_given_out_is_not_taken)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = last(p.a, MSG_JOB_UP)->epoch;
+	uint32_t a, b;
+
+	restart(5000);
+	a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	job_held(a, p.job, epoch);
+	job_held(b, p.job, UINT64_MAX);
+	ck_assert_int_eq(last(b, MSG_JOB_DOWN)->code, TALLY_EMISMATCH);
+	ck_assert_uint_lt(sched_epoch(w->s), UINT32_MAX);
+	pass(10000);
+}
+END_TEST
+
 START_TEST(two_tensors_with_one_id_end_a_job_that_is_told_of)
 {
 	struct pair p = pair_up();
@@ -91,6 +109,7 @@ static void add(TCase *t)
 {
 	tcase_add_test(t, ranks_that_live_are_lost_with_the_agent_that_tells_of_their_job_too_late);
 	tcase_add_loop_test(t, a_job_that_has_a_node_twice_is_not_taken_in, 0, 4);
+	tcase_add_test(t, a_later_epoch_that_was_never_given_out_is_not_taken);
 	tcase_add_test(t, two_tensors_with_one_id_end_a_job_that_is_told_of);
 }
 
