@@ -107,8 +107,8 @@ static void hear(struct world *w, const struct msg *m)
 			sv_job_down(&w->s, m->ids.job);
 		break;
 	case MSG_EPOCH:
-		if (sv_epoch(&w->s, &m->epoch, &e))
-			sv_job_down(&w->s, m->epoch.job);
+		if (sv_epoch(&w->s, &m->epoch, &e) == TALLY_EBUSY)
+			sv_job_down(&w->s, m->epoch.job);	/* else it only says so */
 		break;
 	case MSG_EPOCH_READY:
 		sv_epoch_settled(&w->s, &m->ready);
