@@ -68,6 +68,7 @@ BENCH_SRC  := $(wildcard bench/*.c)
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
 SIM_SRC    := $(wildcard tests/sim/*.c)
+STORM_SRC  := $(wildcard tests/storm/*.c)
 E2E_SRC    := $(wildcard tests/e2e/*.c)
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -87,6 +88,7 @@ BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
+STORM := $(BUILD)/tests/storm
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
 GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 
@@ -194,7 +196,7 @@ deps-vm:
 build: $(PROGRAMS) $(LIBTALLY_SO) $(LIBTALLY_A) libtally-cuda
 
 .PHONY: tests-build
-tests-build: $(UNITS) $(SIM) $(E2E) $(BENCHES) $(GPU_TESTS)
+tests-build: $(UNITS) $(SIM) $(STORM) $(E2E) $(BENCHES) $(GPU_TESTS)
 
 define program
 $(BUILD)/bin/$(1): $(call obj,$(2)) $(3) $(COMMON_LIB)
@@ -357,6 +359,11 @@ $(BUILD)/tests/sim: $(call obj,$(SIM_SRC)) $(PARTS_LIB) $(COMMON_LIB)
 	@echo "  LD      $@"
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
 
+$(STORM): $(call obj,$(STORM_SRC)) $(PARTS_LIB) $(COMMON_LIB)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
 # The rank of the end-to-end stories: a user of libtally, with nothing else of ours.
 $(BUILD)/tests/e2e: $(call obj,$(E2E_SRC)) $(LIBTALLY_A)
 	@mkdir -p $(@D)
@@ -442,7 +449,7 @@ FUZZ_SECONDS ?= 10
 FUZZ_FLAGS := -std=gnu17 -g -O1 -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen \
 	-ffp-contract=off -fno-sanitize-recover=all -pthread -Wno-missing-field-initializers
 FUZZ_OBJ := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(filter-out common/kern/% common/lane/%,$(COMMON_SRC)) \
-	gen/proto/tally.pb-c.c $(filter-out %/main.c %/sched_io.c,$(SCHED_SRC)) client/conn.c client/clock.c client/mem.c \
+	gen/proto/tally.pb-c.c scheduler/state.c client/conn.c client/clock.c client/mem.c \
 	worker-agent/agent_core_mark.c)
 
 $(BUILD)/fuzz/obj/gen/%.o: $(BUILD)/gen/%.c
@@ -452,7 +459,13 @@ $(BUILD)/fuzz/obj/gen/%.o: $(BUILD)/gen/%.c
 $(BUILD)/fuzz/obj/%.o: %.c $(BUILD)/gen/proto/tally.pb-c.h
 	@mkdir -p $(@D)
 	@echo "  FUZZ CC $<"
-	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
+	$(Q)$(CLANG) $(FUZZ_FLAGS) $(ISA) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
+
+# Those of whole cores need these, and how sums are made.
+STORM_FUZZ_OBJ := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(filter-out %/main.c %/storm_jobs.c %/storm_peer.c,$(STORM_SRC)) \
+	$(filter common/kern/%,$(COMMON_SRC)) $(filter-out %/main.c,$(SCHED_SRC)) \
+	$(wildcard server/server_core*.c worker-agent/agent_core*.c))
+$(filter $(BUILD)/fuzz/fuzz_storm_%,$(FUZZERS)): $(STORM_FUZZ_OBJ)
 
 $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJ)
 	@echo "  FUZZ LD $@"

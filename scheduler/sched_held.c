@@ -18,7 +18,7 @@
  * jobs by repeating JOB_READY.  What they say while we recover is kept, since they may come
  * back before the agents do.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_claim.h"
 
 #include <stdio.h>
 
@@ -53,20 +53,6 @@ void held_lost(struct sched *s, struct sched_node *n, const struct sched_job *j,
 }
 
 /* ---- JOB_HELD ---- */
-
-static bool held_valid(const struct sched *s, const struct msg_job_up *m)
-{
-	if (!m->job || m->job > s->config.ids.job || !m->name[0] ||
-	    strlen(m->name) > NAME_LEN_MAX)
-		return false;
-	if (!m->world || m->world > WORLD_SIZE_MAX || !sched_epoch_can_be(s, m->epoch))
-		return false;
-	if (m->chunk_bytes < CHUNK_BYTES_MIN || m->chunk_bytes > CHUNK_BYTES_MAX ||
-	    m->seq > SCHED_SEQ_MAX)
-		return false;
-	return m->nmachines && m->nmachines <= AGENTS_PER_JOB_MAX &&
-	       m->nservers <= SERVERS_PER_JOB_MAX;
-}
 
 static void take_ranks(struct sched_job *j, const struct msg_machine *m, uint32_t machine)
 {
@@ -213,7 +199,7 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	struct sched_part *p = part_named(j, n);
 	uint32_t at;
 
-	if (!p || !held_agrees(j, m)) {
+	if (!p || !held_agrees(j, m) || (m->epoch > j->epoch && !held_valid(s, m))) {
 		down_for_one(s, n, m->job, TALLY_EMISMATCH, "the agents that hold this job do not "
 			     "agree on it");
 		return;
@@ -247,6 +233,8 @@ static void enter(struct sched *s, struct sched_job *j, struct sched_node *n,
 	if (j->nmachines == 1)
 		p->number = n->number;	/* another one, if it came late; no server knows it */
 	job_take_left(s, j, n, m);
+	if (j->state == SJ_DOWN)
+		return;
 	for (uint32_t i = 0; i < m->machines[at].nranks; i++) {
 		uint32_t r = m->machines[at].ranks[i];
 
@@ -370,9 +358,13 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	else
 		down_for_one(s, n, m->job, TALLY_EMISMATCH, "there are too many jobs, or a rank "
 			     "of the job has no machine");
+	if (j && j->state == SJ_DOWN)
+		return;			/* all its ranks have detached: `same` is the next one */
 	if (same && j)
 		move_joins(s, same, j);
-	if (same)
+	if (same && j && j->nleft)
+		job_down(s, same, TALLY_EBUSY, "the job '%.128s' of before is not over", m->name);
+	else if (same)
 		job_down(s, same, TALLY_EEXIST, "job '%.128s' is running already", m->name);
 }
 
@@ -433,14 +425,12 @@ static bool take_tensor(struct sched *s, struct sched_job *j, const struct msg_t
 	}
 	if (t && t->state != ST_WANTED)
 		return false;
-	if (t)
-		return promote(s, j, t, m, seq);
-	if (j->ntensors < TENSORS_PER_JOB_MAX)
+	if (!t && j->ntensors < TENSORS_PER_JOB_MAX)
 		t = tensor_new(s, j, m);
 	if (t && promote(s, j, t, m, seq))
 		return true;
-	if (t)
-		tensor_free(s, j, t);	/* its id is another tensor's */
+	if (t && !t->nset)
+		tensor_free(s, j, t);	/* another one has its id */
 	return false;
 }
 

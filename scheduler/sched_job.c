@@ -523,7 +523,8 @@ static void rank_left(struct sched *s, struct sched_job *j, const struct sched_n
 	j->nin -= j->ranks[rank].state == SR_IN;
 	j->ranks[rank].state = SR_LEFT;
 	j->nleft++;
-	if (!j->nin && j->state == SJ_UP) {
+	/* While we recover those of an agent that is yet to come may be in. */
+	if (!j->nin && (j->state == SJ_UP || j->nleft + j->nlost == j->world)) {
 		job_down(s, j, 0, "all ranks have detached");
 		return;
 	}
@@ -565,7 +566,7 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 void job_take_left(struct sched *s, struct sched_job *j, const struct sched_node *n,
 		   const struct msg_job_up *m)
 {
-	for (uint32_t i = 0; i < m->nleft; i++) {
+	for (uint32_t i = 0; i < m->nleft && j->state != SJ_DOWN; i++) {
 		enum sched_rank_state state = j->ranks[m->left[i]].state;
 
 		if (state == SR_NONE || state == SR_IN)
@@ -596,43 +597,41 @@ static void forget_node(struct sched_job *j, const struct sched_node *n)
 	}
 }
 
-/* Ranks of n that are in the job; `missing`: only those that have not come back to it. */
-static uint32_t count_ranks_of(const struct sched *s, const struct sched_job *j,
-			       const struct sched_node *n, bool missing, uint32_t *first)
+/* Ranks of that machine that are in; `missing`: without those that have come back or live. */
+static uint32_t count_ranks(const struct sched *s, const struct sched_job *j,
+			    const struct sched_node *n, bool missing, uint32_t *first)
 {
 	uint32_t count = 0;
 
-	for (uint32_t r = j->world; r-- > 0;) {
+	for (uint32_t r = 0; r < j->world; r++) {
 		const struct sched_rank *k = &j->ranks[r];
 
 		if (k->node != n || k->state != SR_IN ||
 		    (missing && (k->back || return_lives(s, k))))
 			continue;
-		*first = r;
-		count++;
+		if (!count++)
+			*first = r;
 	}
 	return count;
 }
 
 /*
- * How many ranks the job loses with agent n, and the error that names them.  Of an agent that was
- * started again those are named that did not come back to it, where there are any.
+ * Ranks that live are not the reason, where others are missing.  Where all live, their agent is
+ * lost for the job by what it said, and they are lost with it: no rank stays in without a node.
  */
 uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
 		       const char *why, struct err *e)
 {
 	const struct sched_part *part = job_machine_part(j, n);
-	bool returning = part && part->return_by && n->state == SN_UP;
-	uint32_t first = 0, lost = 0;
+	bool some_back = part && part->return_by && n->state == SN_UP;	/* they live */
+	uint32_t first = 0, lost = count_ranks(s, j, n, some_back, &first);
 
-	if (returning)
-		lost = count_ranks_of(s, j, n, true, &first);
 	if (!lost)
-		lost = count_ranks_of(s, j, n, false, &first);
+		lost = count_ranks(s, j, n, false, &first);
 	if (lost == 1)
 		err_set(e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (the agent's %s)",
 			first, n->name, why);
-	else if (lost)
+	else
 		err_set(e, TALLY_EWORKERLOST, "rank %u and %u more on machine %.128s are gone "
 			"(the agent's %s)", first, lost - 1, n->name, why);
 	return lost;

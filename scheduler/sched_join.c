@@ -44,11 +44,7 @@ static bool ending(const struct sched_job *j)
 {
 	if (j->state == SJ_UP && j->ending)
 		return true;
-	for (uint32_t r = 0; j->state == SJ_UP && r < j->world; r++) {
-		if (j->ranks[r].state == SR_LEFT)
-			return true;
-	}
-	return false;
+	return j->nleft && (j->state == SJ_UP || j->state == SJ_HELD);
 }
 
 static void world_text(struct err *e, const struct sched_job *j, const char *machine,
@@ -145,6 +141,8 @@ static bool not_over(struct sched *s, const struct sched_job *j, struct sched_no
 	text_init(&t, who, sizeof(who));
 	if (j->ending)
 		text_add(&t, "its last rounds go on");
+	else if (!j->nin)
+		text_add(&t, "and the scheduler, which was started again, waits for its agents");
 	else
 		text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
 	out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s",
@@ -268,9 +266,11 @@ static bool joined_already(struct sched *s, struct sched_job *j, struct sched_no
 		return true;
 	if (j->state == SJ_UP && late_join(s, j, n, m))
 		return true;
+	if (j->state != SJ_UP)
+		return false;
 	p = &j->machines[r->machine];
-	if (j->state != SJ_UP || p->return_by)
-		return false;		/* or its agent has yet to hear of the job again */
+	if (p->return_by)
+		return false;		/* its agent has yet to hear of the job again */
 	if (p->unsure && !epoch_sure(s, j, p, true, 0))		/* it would have said so by now */
 		return false;
 	if (grow_joins(j, m->rank)) {

@@ -37,7 +37,8 @@ for kind in "${kinds[@]}"; do
 	sim) sources=(tests/sim/*.c)
 		[ ${#sources[@]} -eq 0 ] ||
 			programs+=("tests/sim_run.sh $BUILD/tests/sim"
-				"tests/sim_run.sh $BUILD/tests/sim --fresh --seeds 300") ;;
+				"tests/sim_run.sh $BUILD/tests/sim --fresh --seeds 300")
+		programs+=("$BUILD/tests/storm --seeds ${STORM_SEEDS:-5000}") ;;
 	lint) programs+=(tests/lint.py tests/cycles.py) ;;
 	fuzz) for f in tests/fuzz/fuzz_*.c; do
 			target=$BUILD/fuzz/$(basename "$f" .c)

@@ -138,7 +138,7 @@ static void take_entry(struct agent *a, uint32_t job, const struct msg *m)
 	bool later;
 	int rc;
 
-	if (!j)
+	if (!j || j->code)	/* an entry that failed may have been taken in by half */
 		return;
 	rc = ad_shrink_defer(j, m, &later, &e);
 	if (!rc && !later)

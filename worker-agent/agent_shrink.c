@@ -89,8 +89,8 @@ static void take_later(struct ad_job *j, const struct ad_entry *entry)
 	struct msg m;
 	struct err e;
 
-	if (msg_prefix_decode(entry->wire, &bytes, &type, NULL))
-		return;
+	if (j->code || msg_prefix_decode(entry->wire, &bytes, &type, NULL))
+		return;			/* one before it failed, perhaps by half */
 	mem.size = msg_mem_need(bytes);
 	mem.base = malloc(mem.size);
 	if (!mem.base)

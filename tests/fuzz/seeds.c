@@ -251,7 +251,8 @@ int main(int argc, char **argv)
 		messages(for_conn);
 	else if (!strcmp(target, "fuzz_xport"))
 		links();
-	else if (!strcmp(target, "fuzz_ring") || !strcmp(target, "fuzz_mark"))
+	else if (!strcmp(target, "fuzz_ring") || !strcmp(target, "fuzz_mark") ||
+		 !strncmp(target, "fuzz_storm_", 11))
 		noise();
 	return 0;
 }

@@ -88,8 +88,74 @@ START_TEST(who_has_left_is_believed_whoever_says_so)
 }
 END_TEST
 
+/* Agents a and b have told; of whom these ranks had detached while there was no scheduler. */
+static struct pair told_left(int32_t by_a, int32_t by_b)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	restart(5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	p.b = hello_from(NODE_AGENT, "b", "b", 2, "");
+	left_rank = by_a;
+	job_held(p.a, p.job, epoch);
+	left_rank = by_b;
+	job_held(p.b, p.job, epoch);
+	left_rank = -1;
+	return p;
+}
+
+/* The next job of that name need not wait for the end of the recovery to be told so. */
+START_TEST(a_job_that_all_have_left_is_over_while_the_scheduler_recovers)
+{
+	struct pair p = told_left(0, 1);
+
+	ck_assert_int_eq(last(p.a, MSG_JOB_DOWN)->code, 0);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, 0);
+	join_as(p.a, 20, 2, 0, 20000, 0);
+	join_as(p.b, 21, 2, 1, 20000, 0);
+	ck_assert_uint_eq(count(p.a, MSG_REPLY, 20), 0);
+	p.server = hello(NODE_SERVER, "cpu-0");
+	pass_beating(6000, (uint32_t[]){ p.a, p.b, p.server }, 3);
+	ready_as(p.server, MSG_JOB_READY, last(p.server, MSG_JOB_UP)->job,
+		 last(p.server, MSG_JOB_UP)->epoch, 0);
+	ck_answer(p.a, 20, 0, NULL);
+	ck_answer(p.b, 21, 0, NULL);
+}
+END_TEST
+
+START_TEST(a_job_that_some_have_left_is_not_over_yet_while_the_scheduler_recovers)
+{
+	struct pair p = told_left(0, -1);
+
+	join_as(p.a, 20, 2, 0, 20000, 0);
+	ck_answer(p.a, 20, TALLY_EBUSY, "the job 'x' of before is not over, rank 1 (machine b) has "
+		  "not detached yet");
+}
+END_TEST
+
+/* It asked before the agents had told of the job of before. */
+START_TEST(a_job_that_gathers_before_its_namesake_is_told_of_hears_that_it_is_busy)
+{
+	struct pair p = pair_up();
+	uint64_t epoch = sched_epoch(w->s);
+
+	leave(p.b, p.job, 1, 0);
+	restart(5000);
+	p.a = hello_from(NODE_AGENT, "a", "a", 1, "");
+	join_as(p.a, 20, 2, 1, 20000, 0);
+	left_rank = 0;
+	job_held(p.a, p.job, epoch);
+	left_rank = -1;
+	ck_answer(p.a, 20, TALLY_EBUSY, "the job 'x' of before is not over");
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_job_that_all_have_left_is_over_while_the_scheduler_recovers);
+	tcase_add_test(t, a_job_that_some_have_left_is_not_over_yet_while_the_scheduler_recovers);
+	tcase_add_test(t, a_job_that_gathers_before_its_namesake_is_told_of_hears_that_it_is_busy);
 	tcase_add_test(t, an_agent_that_was_started_again_hears_who_has_left);
 	tcase_add_test(t, a_machine_that_all_have_left_is_not_waited_for_after_a_restart);
 	tcase_add_test(t, who_has_left_is_believed_whoever_says_so);
