@@ -79,7 +79,7 @@ class Crossing(Optimizer):
 
 
 class Collective:
-    name = r"op\d+/sum\.\d+"
+    name = r"op\d+/call\d+"
 
     def __init__(self, session):
         hvd.init(session, timeout=LIMIT_S)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import rig
 import torch
@@ -156,12 +157,45 @@ def ddp_trains(rank, world):
 
 
 def another_shape_is_told(rank):
-    """Where one rank has used its shape before, and so declares nothing."""
-    quick = dist.new_group(timeout=datetime.timedelta(seconds=4))
-    dist.all_reduce(torch.ones(10), group=quick)
-    want = r"another shape or type than torch.float32 \(11,\)" if rank else "waits for .*rank 1"
-    raises(RuntimeError, want, dist.all_reduce, torch.ones(10 + rank), dist.ReduceOp.SUM, quick)
+    """Also where one rank, or both, have used their shape before, and so declare nothing."""
+    sides = r"\AEMISMATCH: rank {}: call \d+ of this group: rank . .* has {}, rank . .* has {}"
+    a, b = r"all_reduce \(sum\) of float32\[10\]", r"all_reduce \(sum\) of float32\[11\]"
+    one = torch.ones(10 + rank)
+    for used in ((10,), (10, 11), ()):
+        group = dist.new_group(timeout=datetime.timedelta(seconds=60))
+        for count in used:
+            dist.all_reduce(torch.ones(count), group=group)
+        want = f"{sides.format(rank, a, b)}|{sides.format(rank, b, a)}"
+        begin = time.monotonic()
+        raises(RuntimeError, want, dist.all_reduce, one, dist.ReduceOp.SUM, group)
+        assert time.monotonic() - begin < 50, "by the deadline, not at once"
+    group = dist.new_group(timeout=datetime.timedelta(seconds=60))
+    dist.all_reduce(torch.ones(4), group=group)
+    dist.broadcast(torch.ones(4), 0, group=group)
+
+    def call():
+        if rank:
+            dist.broadcast(torch.ones(4), 0, group=group)
+        else:
+            dist.all_reduce(torch.ones(4), group=group)
+
+    want = r"EMISMATCH: .* has (all_reduce|broadcast from rank 0) .* has (broadcast|all_reduce)"
+    raises(RuntimeError, want, call)
     dist.barrier()
+
+
+def work_that_waits_says_for_whom(rank):
+    """A timeout given to wait() has the text of the round's own."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=60))
+    dist.all_reduce(torch.ones(4), group=group)
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(4), group=group, async_op=True)
+        raises(RuntimeError, r"not done after 1 s: .*all_reduce.*rank 1", work.wait,
+               datetime.timedelta(seconds=1))
+    dist.barrier()
+    if rank:
+        work = dist.all_reduce(torch.ones(4), group=group, async_op=True)
+    work.wait()
 
 
 def ctrl_c_is_heard(rank):
@@ -217,6 +251,7 @@ def main():
     groups_are_jobs(rank, world)
     ddp_trains(rank, world)
     another_shape_is_told(rank)
+    work_that_waits_says_for_whom(rank)
     ctrl_c_is_heard(rank)
     a_stuck_rank_is_named(rank)
     dist.destroy_process_group()

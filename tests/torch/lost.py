@@ -23,7 +23,8 @@ import tally.torch
 
 TIMEOUT_S, SLACK_S = 5, 20  # of a round; more on a busy machine
 KNOWN_S = 30  # who dies is known at once: before this deadline
-LATE = (r"ETIMEDOUT: rank 0: round \d+ of tensor {0}: not done after 5 s; tensor '{0}' round \d+ "
+LATE = (r"ETIMEDOUT: rank 0: (all_reduce [^:]*: )?round \d+ of tensor {0}: not done after 5 s; "
+        r"tensor '{0}' round \d+ "
         r"waits for rank 1 \(machine agent-1\)")
 GONE = r"EWORKERLOST: rank 0: tensor {0}: rank 1 on machine agent-1 is gone"
 TROUBLES = {"dies": GONE, "stands still": LATE, "leaves a tensor out": LATE}
@@ -82,7 +83,7 @@ class Crossing(Optimizer):
 class Collective:
     """A call of one rank that the other does not make."""
 
-    name, error = r"op\d+/sum\.\d+", tally.TallyError
+    name, error = r"op\d+/call\d+", tally.TallyError
 
     def __init__(self, session, timeout):
         tally.torch.init(session, timeout=timeout)

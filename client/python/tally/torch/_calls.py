@@ -116,8 +116,8 @@ def allreduce_(tensor, *args, **kwargs):
 
 def grouped_allreduce_async_(tensors, average=None, name=None, *args, **kwargs):
     """As allreduce_async_(), for some tensors together; the result is a list."""
-    handles = [allreduce_async_(t, average, name and f"{name}.{i}", *args, **kwargs)
-               for i, t in enumerate(tensors)]
+    names = [name] if len(tensors) == 1 else [name and f"{name}.{i}" for i in range(len(tensors))]
+    handles = [allreduce_async_(t, average, n, *args, **kwargs) for t, n in zip(tensors, names)]
     return Handle([f for h in handles for f in h.futures],
                   lambda _: [synchronize(h) for h in handles])
 

@@ -50,7 +50,7 @@ class Collectives:
         self._name = f"op{self.exchange.number('op')}"
         self._session = self.exchange.session
         self._kept = collections.OrderedDict()  # (channel, {place: block}) by use, oldest first
-        self._named = {}  # the same of operations with a name; a list: who waits for it
+        self._named = {}  # by name {(dtype, shape): the same}; a list: who waits for it
         self._calls = 0  # operations without a name, so far
         self._agreed = 0  # the last of them of which all ranks are known to mean the same
         self._asked = []  # [channel, tries]: declared to find that out, and to be given back
@@ -155,43 +155,43 @@ class Collectives:
                             lambda: self._doubt(call, words))
 
     def _when_named(self, key, dtype, shape, words, place, round_, ended):
-        """Starts the round in the channel of that name, as soon as all ranks have declared it."""
-        kept = self._named.get(key)
+        """Starts the round in the channel of that name, as soon as all ranks have declared it.
+
+        Another shape or type under the name has another channel.
+        """
+        kinds = self._named.setdefault(key, {})
+        kept = kinds.get((dtype, shape))
         if isinstance(kept, tuple):
             self._in_named(kept, dtype, shape, words, place, round_)
             return
         if kept is not None:
             kept.append((dtype, shape, words, place, round_))
             return
-        if len(self._named) == NAMES_MAX:
+        if sum(len(k) for k in self._named.values()) == NAMES_MAX:
             raise ValueError(f"{NAMES_MAX} names of operations are in use: take the same ones in "
                              "each step, or none")
-        waiting = self._named[key] = [(dtype, shape, words, place, round_)]
+        waiting = kinds[dtype, shape] = [(dtype, shape, words, place, round_)]
 
         def declared(channel, error):
             if error:
-                del self._named[key]
+                del kinds[dtype, shape]
             else:
-                self._named[key] = channel, {}, dtype, shape
+                kinds[dtype, shape] = channel, {}
             for *what, (source, target, submit, end) in waiting:
                 try:
                     if error:
                         raise error
-                    self._in_named(self._named[key], *what, (source, target, submit, end))
+                    self._in_named(kinds[dtype, shape], *what, (source, target, submit, end))
                 except Exception as why:
                     end(why)
 
         kind, name = key
+        called = f"{self._name}/{kind}/{name}"[:240] + (f"/{len(kinds)}" if len(kinds) > 1 else "")
         self.exchange.declare_in_turn(
-            (f"{self._name}/{kind}/{name}"[:255], shape, _memory.DTYPES[dtype][0], 0, [words]),
-            declared, self.timeout)
+            (called, shape, _memory.DTYPES[dtype][0], 0, [words]), declared, self.timeout)
 
     def _in_named(self, kept, dtype, shape, words, place, round_):
-        channel, blocks, its_dtype, its_shape = kept
-        if (dtype, shape) != (its_dtype, its_shape):
-            raise ValueError(f"{channel.tensor.name} was {_memory.kind(its_dtype)}"
-                             f"{list(its_shape)} before, and is {_memory.kind(dtype)}{list(shape)} "
-                             "now: a name stands for one shape")
+        channel, blocks = kept
         if place.name not in blocks:
             blocks[place.name] = place.for_parcels(math.prod(shape), dtype)
         self._round(channel, blocks[place.name], *round_, words, None)
