@@ -27,6 +27,7 @@ from .._session import TallyError, TallyTimeout
 from . import _device, _memory
 from ._exchange import Exchange
 
+_EMISMATCH = -4
 CHANNELS_MAX = 64  # kept for later use; in large jobs GATHERS_MAX for each rank
 GATHERS_MAX = 4  # of other sizes, each with a channel for every rank
 KEPT_BYTES_MAX = 256 << 20
@@ -204,10 +205,8 @@ class Collectives:
             with self._session._patience(DOUBT_S):
                 (asked,) = self.exchange.declare(
                     [(f"{self._name}/call{call}", (0,), "uint8", 0, [words])], 0)
-        except TallyTimeout:
-            return None
-        except TallyError as error:
-            return self._in_words(error, call)
+        except TallyError as error:  # others than this one the round hears itself
+            return self._in_words(error, call) if error.code == _EMISMATCH else None
         self._agreed = call
         self._asked.append([asked, 0])
         self._give_back()
