@@ -20,6 +20,10 @@
  */
 #include "scheduler/sched.h"
 
+#include <stdio.h>
+
+#define PROCESS_TEXT	32u
+
 /* ---- who waits, and who is coming in ---- */
 
 static bool waits(const struct sched_req *q)
@@ -123,11 +127,22 @@ void grow_text(struct text *t, const struct sched_job *j)
 
 /* ---- coming ---- */
 
+/* 0: it is in another PID namespace than its agent, which cannot tell its number. */
+static const char *process_text(uint32_t pid, char text[PROCESS_TEXT])
+{
+	if (pid)
+		snprintf(text, PROCESS_TEXT, "process %u", pid);
+	else
+		snprintf(text, PROCESS_TEXT, "a process");
+	return text;
+}
+
 static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 		 const struct msg_rank_join *m)
 {
 	const struct sched_part *p = &j->machines[j->ranks[m->rank].machine];
 	struct sched_req *q = waiter_of(j, m->rank);
+	char who[PROCESS_TEXT];
 
 	if (q && q->node == n) {	/* as a rule it has ended, and that was lost on the way */
 		req_done(s, j, q, TALLY_EEXIST, "another process has taken its place", NULL, 0);
@@ -135,8 +150,8 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 	}
 	if (q)
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is waited for by "
-			   "process %u on machine %.128s already", m->rank, j->name,
-			   q->pid, q->node->name);
+			   "%s on machine %.128s already", m->rank, j->name,
+			   process_text(q->pid, who), q->node->name);
 	else if (strcmp(p->name, n->name) || !is_agent(p, n))
 		out_refuse(s, n, m->req, TALLY_EINVAL, "rank %u of job '%.128s' can come back on "
 			   "machine %.128s, where it was; a machine in its place takes its name, "
@@ -241,7 +256,7 @@ bool grow_withdraw(struct sched *s, struct sched_job *j, const struct sched_node
 bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 {
 	const struct sched_rank *r = &j->ranks[q->rank];
-	char buf[ERR_TEXT_MAX + 1];
+	char buf[ERR_TEXT_MAX + 1], who[PROCESS_TEXT];
 	struct text t;
 
 	if (!waits(q) && grow_joins(j, q->rank)) {	/* in, when all have heard of it */
@@ -258,8 +273,8 @@ bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	}
 	text_init(&t, buf, sizeof(buf));
 	if (r->state == SR_IN) {
-		text_add(&t, "rank %u of job '%.128s' is on machine %.128s already, process %u",
-			 q->rank, j->name, r->node->name, r->pid);
+		text_add(&t, "rank %u of job '%.128s' is on machine %.128s already, %s",
+			 q->rank, j->name, r->node->name, process_text(r->pid, who));
 		req_done(s, j, q, TALLY_EEXIST, buf, NULL, 0);
 		return true;
 	}
@@ -367,11 +382,12 @@ void grow_begin(struct sched *s, struct sched_job *j)
 	list_for_each(&j->reqs, p) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 		struct sched_rank *r = &j->ranks[q->rank];
+		char who[PROCESS_TEXT];
 
 		if (!may_come(j, q))
 			continue;
-		out_log(s, SCHED_INFO, "job %s has rank %u again, process %u", j->name, q->rank,
-			q->pid);
+		out_log(s, SCHED_INFO, "job %s has rank %u again, %s", j->name, q->rank,
+			process_text(q->pid, who));
 		if (!j->machines[r->machine].node)
 			machine_in(s, j, &j->machines[r->machine], q->node);
 		q->grow = false;

@@ -12,6 +12,8 @@
  */
 #include "scheduler/sched.h"
 
+#include <stdio.h>
+
 static int join_valid(const struct msg_rank_join *m, struct err *e)
 {
 	if (!m->job[0] || strlen(m->job) > NAME_LEN_MAX)
@@ -165,7 +167,8 @@ static bool other_user(struct sched *s, const struct sched_job *j, struct sched_
 		return false;
 	if (!not_over(s, j, n, m))
 		out_refuse(s, n, m->req, TALLY_EAUTH, "job '%.128s' belongs to user id %u, rank "
-			   "%u on machine %.64s is user id %u; give this job another name",
+			   "%u on machine %.64s is user id %u; give this job another name "
+			   "(TALLY_JOB)",
 			   j->name, j->uid, m->rank, n->name, m->uid);
 	return true;
 }
@@ -175,17 +178,21 @@ static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
 		    const struct msg_rank_join *m)
 {
 	const struct sched_rank *r = m->rank < j->world ? &j->ranks[m->rank] : NULL;
+	char who[32] = "";
 
 	if (not_over(s, j, n, m))
 		return true;
 	if (r && r->state == SR_IN && r->node) {
+		if (r->pid)
+			snprintf(who, sizeof(who), ", process %u", r->pid);
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is on machine "
-			   "%.128s already, process %u", m->rank, j->name, r->node->name, r->pid);
+			   "%.128s already%s; give each process a TALLY_RANK of its own, or this "
+			   "job another name (TALLY_JOB)", m->rank, j->name, r->node->name, who);
 		return true;
 	}
 	if (j->state != SJ_GATHERING) {
 		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already with %u "
-			   "ranks; give this one another name", j->name, j->world);
+			   "ranks; give this one another name (TALLY_JOB)", j->name, j->world);
 		return true;
 	}
 	return false;
@@ -385,6 +392,7 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 	struct sched_job *j = job_by_name(s, m->text);
 	const struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
 	struct err e;
+	char who[32] = "its process";
 
 	if (r && grow_withdraw(s, j, n, m->rank, m->pid))
 		return;
@@ -396,8 +404,10 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 	if (shrink_rank(s, j, m->rank, "its process has ended while it was coming back"))
 		return;
 	if (j->state != SJ_GATHERING) {
-		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (process %u "
-			"has ended while it was %s)", m->rank, n->name, m->pid,
+		if (m->pid)		/* 0: in another PID namespace than its agent */
+			snprintf(who, sizeof(who), "process %u", m->pid);
+		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%s "
+			"has ended while it was %s)", m->rank, n->name, who,
 			j->state == SJ_UP ? "coming back" : "joining");
 		if (end_begin(s, j, &e))
 			end_leave(s, j, n, m->rank);

@@ -105,7 +105,8 @@ struct ad_entry {			/* of the log, as it came: for a new scheduler */
 struct ad_left {			/* a local rank that is gone */
 	bool gone;
 	int code;			/* 0: it detached */
-	uint32_t pid;			/* 0: none came */
+	uint32_t pid;			/* 0: not known: the process is in another PID namespace */
+	bool joining;			/* it went before it was in */
 	const char *why;		/* static; NULL: its process has ended */
 	uint64_t req;			/* the scheduler's answer goes there; 0: nobody waits */
 };

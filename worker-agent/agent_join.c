@@ -62,7 +62,7 @@ void ad_join_give_up(struct ad_session *s)
 
 		if (local == UINT32_MAX || ad_join_taken(s, j, local))
 			continue;
-		ad_job_left(j, local, &(struct ad_left){ .code = code });
+		ad_job_left(j, local, &(struct ad_left){ .code = code, .joining = true });
 		return;
 	}
 	(void)ad_tell_scheduler(s->agent, &m);
@@ -87,6 +87,7 @@ void ad_join_check(struct ad_job *j, uint64_t locals, bool back)
 				ad_back_job(s) == (back ? j->id : 0);
 		}
 		if (!here)
-			ad_job_left(j, local, &(struct ad_left){ .code = TALLY_EWORKERLOST });
+			ad_job_left(j, local, &(struct ad_left){ .code = TALLY_EWORKERLOST,
+							.joining = true });
 	}
 }

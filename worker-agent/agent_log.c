@@ -182,12 +182,13 @@ static bool tell_left(struct ad_job *j, uint32_t local)
 	struct err e;
 
 	if (left->code) {
+		const char *why = left->why ? left->why : left->joining ?
+				  "has ended while it was joining" : "has ended without detaching";
+
 		if (left->pid)
-			err_set(&e, left->code, "process %u %s", left->pid,
-				left->why ? left->why : "has ended without detaching");
+			err_set(&e, left->code, "process %u %s", left->pid, why);
 		else
-			err_set(&e, left->code, "its process %s",
-				left->why ? left->why : "has ended while it was joining");
+			err_set(&e, left->code, "its process %s", why);
 		m.rank_leave.text = e.text;
 	}
 	return !ad_tell_scheduler(j->agent, &m);

@@ -268,8 +268,12 @@ static void name_unix_peer(struct stream *s)
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
-	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0)
+	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return;
+	if (cred.pid)			/* 0: it is in a PID namespace that is not seen here */
 		snprintf(s->peer, sizeof(s->peer), "pid %d uid %u", cred.pid, cred.uid);
+	else
+		snprintf(s->peer, sizeof(s->peer), "a process of uid %u", cred.uid);
 }
 
 static void learn_socket(struct stream *s)

@@ -160,7 +160,9 @@ START_TEST(second_process_of_a_rank_is_refused_alone)
 
 	join(a, 1, 3, 0);
 	join(b, 1, 3, 0);
-	ck_answer(b, 1, TALLY_EEXIST, "rank 0 of job 'x' is on machine a already, process 101");
+	ck_answer(b, 1, TALLY_EEXIST, "rank 0 of job 'x' is on machine a already, process 101"
+		  "; give each process a TALLY_RANK of its own, or this job another name "
+		  "(TALLY_JOB)");
 	ck_assert_uint_eq(count(a, MSG_REPLY, 1), 0);
 	join(a, 1, 3, 0);	/* the same one again: answered once */
 	pass(2000);

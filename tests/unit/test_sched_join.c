@@ -161,7 +161,7 @@ START_TEST(another_user_neither_joins_nor_ends_what_gathers)
 	join(a, 1, 2, 0);
 	join_by(1001, b, 1, 2, 1);
 	ck_answer(b, 1, TALLY_EAUTH, "job 'x' belongs to user id 1000, rank 1 on machine b is user "
-		  "id 1001; give this job another name");
+		  "id 1001; give this job another name (TALLY_JOB)");
 	join_by(1001, a, 2, 3, 0);
 	ck_answer(a, 2, TALLY_EAUTH, NULL);
 	join_by(0, b, 2, 2, 1);			/* the superuser of a machine is not that user */
@@ -452,6 +452,31 @@ START_TEST(mismatch_is_forgotten)
 }
 END_TEST
 
+/* Its agent is in a PID namespace of its own, where no number stands for the process. */
+START_TEST(process_whose_number_is_not_known_is_named_without_one)
+{
+	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
+	struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
+		.req = 1, .job = "x", .world = 2, .timeout_ms = 1000,
+	} };
+
+	hello(NODE_SERVER, "cpu-0");
+	send(a, &m);
+	m.rank_join.req = 2;
+	send(b, &m);
+	ck_answer(b, 2, TALLY_EEXIST, "rank 0 of job 'x' is on machine a already; give each "
+		  "process a TALLY_RANK of its own, or this job another name (TALLY_JOB)");
+	m.rank_join.req = 3;
+	m.rank_join.rank = 1;
+	send(b, &m);
+	send(a, &(struct msg){ .type = MSG_RANK_LEAVE, .rank_leave = {
+		.rank = 0, .code = TALLY_EWORKERLOST, .text = "x",
+	} });
+	ck_answer(b, 3, TALLY_EWORKERLOST, "rank 0 on machine a is gone (its process has ended "
+		  "while it was joining)");
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_loop_test(t, world_mismatch_reaches_who_comes_later, 0, 2);
@@ -472,6 +497,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_user_leaves_half_of_the_jobs_to_others);
 	tcase_add_test(t, a_user_whose_job_has_ended_may_begin_another);
 	tcase_add_test(t, who_gave_up_is_not_who_is_missing);
+	tcase_add_test(t, process_whose_number_is_not_known_is_named_without_one);
 	tcase_add_loop_test(t, who_leaves_before_the_answer_does_not_end_an_outlived_job, 0, 4);
 	tcase_add_loop_test(t, whose_a_job_is_is_known_again_after_a_restart, 0, 4);
 }
