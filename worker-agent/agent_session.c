@@ -174,7 +174,7 @@ static int open_ring(struct ad_session *s, struct err *e)
 	s->ring = calloc(1, sizeof(*s->ring));
 	if (!s->ring)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
-	if (ring_bell_new(&s->bell[0]) || ring_bell_new(&s->bell[2]))
+	if (ring_sub_bell_new(&s->bell[0]) || ring_cpl_bell_new(&s->bell[2]))
 		return err_set(e, TALLY_EQUOTA, "agent %s is out of descriptors", s->agent->name);
 	ring_format(s->ring_mem.base);
 	s->ring_stored = ad_store_put(s->agent, s->job->id, s->ring_mem.fd);
