@@ -744,7 +744,7 @@ static void on_accept(void *ctx, int fd)
 	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
 		log_warn("process refused, reason %s", s ? "no credentials" : "out of memory");
 		free(s);
-		close(fd);
+		stream_refuse(a->loop, fd);
 		return;
 	}
 	s->agent = a;
@@ -757,7 +757,7 @@ static void on_accept(void *ctx, int fd)
 		s->bell[i] = -1;
 	if (ctl_adopt(a->loop, &s->ctl, fd, &callbacks, s, &e)) {
 		log_warn("process %u refused, reason %s", s->pid, e.text);
-		close(fd);
+		stream_refuse(a->loop, fd);
 		if (s->process >= 0)
 			close(s->process);
 		free(s);
