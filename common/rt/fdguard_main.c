@@ -178,14 +178,17 @@ static uint32_t fetches_of(const struct guard *g, uid_t uid)
 	return n;
 }
 
-/* A pipe's end tells the other side; false: no descriptors. */
+/*
+ * A pipe's end tells the other side.  Not fork(): what libraries of the daemon do in a child is to
+ * close descriptors by numbers that are others' here.  -1: no descriptors, or no more processes.
+ */
 static pid_t fork_with(int sync[2])
 {
 	pid_t pid;
 
 	if (pipe2(sync, O_CLOEXEC))
 		return -1;
-	pid = fork();
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 	if (pid < 0) {
 		close(sync[0]);
 		close(sync[1]);
