@@ -247,7 +247,7 @@ int lt_session_ring(tally_session *s)
 
 	s->sub_bell = lt_conn_take_fd(&s->conn, 1);
 	s->cpl_bell = lt_conn_take_fd(&s->conn, 2);
-	if (s->cpl_bell < 0 || !ring_bell_ok(s->sub_bell) || !ring_bell_ok(s->cpl_bell)) {
+	if (!ring_sub_bell_ok(s->sub_bell) || !ring_cpl_bell_ok(s->cpl_bell)) {
 		if (ring >= 0)
 			close(ring);
 		return err_set(&s->err, TALLY_EPROTO,

@@ -108,14 +108,29 @@ static void write_pid(const struct state *st)
 		log_warn("%s/" STATE_LOCK " names another process, reason %m", st->dir);
 }
 
+/* Who can open the lock file can lock it for as long as they like. */
+static bool is_private(const struct state *st)
+{
+	struct stat file, dir;
+
+	if (fstat(st->lockfd, &file) || fstat(st->dirfd, &dir) || !S_ISREG(file.st_mode) ||
+	    (file.st_uid != geteuid() && file.st_uid != dir.st_uid))
+		return false;
+	return !(file.st_mode & 077) || !fchmod(st->lockfd, 0600);
+}
+
 static int lock_dir(struct state *st, struct err *e)
 {
 	char pid[32] = "";
 	ssize_t n;
 
-	st->lockfd = openat(st->dirfd, STATE_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	st->lockfd = openat(st->dirfd, STATE_LOCK,
+			    O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (st->lockfd < 0)
 		return os_error(st, "open", STATE_LOCK, e);
+	if (!is_private(st))
+		return err_set(e, TALLY_EAUTH, "%.200s/" STATE_LOCK " is not a file of this user "
+			       "alone; remove it, or give another --state-dir", st->dir);
 	if (flock(st->lockfd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK)
 			return os_error(st, "lock", STATE_LOCK, e);

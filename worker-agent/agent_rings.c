@@ -55,7 +55,7 @@ static void broken(struct ad_engine *en, struct ad_ring *r, const struct err *e)
 
 void ad_rings_add(struct ad_engine *en, struct ad_session *s)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s->ring };
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET, .data.ptr = s->ring };
 	struct err e = { 0 };
 
 	ad_shrink_show(s->job, &s->ring->ring);
@@ -403,7 +403,7 @@ static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 void ad_rings_event(struct ad_engine *en, struct ad_ring *r)
 {
 	if (ring_sub_wake(&r->ring))
-		quiet(en, r);		/* the socket's end tells the control thread */
+		quiet(en, r);		/* the control thread hears of the process's end */
 }
 
 /*

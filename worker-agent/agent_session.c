@@ -174,7 +174,7 @@ static int open_ring(struct ad_session *s, struct err *e)
 	s->ring = calloc(1, sizeof(*s->ring));
 	if (!s->ring)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
-	if (ring_bell_new(&s->bell[0]) || ring_bell_new(&s->bell[2]))
+	if (ring_sub_bell_new(&s->bell[0]) || ring_cpl_bell_new(&s->bell[2]))
 		return err_set(e, TALLY_EQUOTA, "agent %s is out of descriptors", s->agent->name);
 	ring_format(s->ring_mem.base);
 	s->ring_stored = ad_store_put(s->agent, s->job->id, s->ring_mem.fd);
@@ -744,7 +744,7 @@ static void on_accept(void *ctx, int fd)
 	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
 		log_warn("process refused, reason %s", s ? "no credentials" : "out of memory");
 		free(s);
-		close(fd);
+		stream_refuse(a->loop, fd);
 		return;
 	}
 	s->agent = a;
@@ -757,7 +757,7 @@ static void on_accept(void *ctx, int fd)
 		s->bell[i] = -1;
 	if (ctl_adopt(a->loop, &s->ctl, fd, &callbacks, s, &e)) {
 		log_warn("process %u refused, reason %s", s->pid, e.text);
-		close(fd);
+		stream_refuse(a->loop, fd);
 		if (s->process >= 0)
 			close(s->process);
 		free(s);

@@ -157,7 +157,14 @@ static void clear(void *owner)
 		ad_job_free(list_first(&a->jobs, struct ad_job, link));
 }
 
+static bool take_devices(const void *owner)
+{
+	return ((const struct agent *)owner)->opt.dma_buf;
+}
+
 static const struct daemon_ops ops = {
+	.strangers = true,
+	.take_devices = take_devices,
 	.set_up = set_up,
 	.start = start,
 	.mail = ad_on_mail,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/utf8.h"
+#include "common/rt/fdguard.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
@@ -171,6 +172,19 @@ void daemon_raise_descriptors(void)
 	(void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
+/* Only who may end this daemon can have ended it. */
+static void on_fdguard_end(void *ctx, int events)
+{
+	struct daemon *d = ctx;
+
+	(void)events;
+	log_error("the process that guards descriptors has ended, and so does %s",
+		  d->program->name);
+	loop_watch_stop(d->fdguard_watch);
+	d->fdguard_watch = NULL;
+	daemon_give_up(d);
+}
+
 static int open_loop(struct daemon *d, struct err *e)
 {
 	int rc = loop_new(&d->loop, e);
@@ -185,6 +199,13 @@ static int open_loop(struct daemon *d, struct err *e)
 				      on_watchdog, d);
 	if (rc)
 		return err_set(e, rc, "out of memory");
+	if (d->fdguard) {
+		loop_set_fdguard(d->loop, d->fdguard);
+		rc = loop_watch_start(d->loop, &d->fdguard_watch, fdguard_fd(d->fdguard),
+				      LOOP_READ, on_fdguard_end, d);
+		if (rc)
+			return err_set(e, rc, "out of memory");
+	}
 	return mailbox_new(&d->mail, ring, d, e);
 }
 
@@ -210,6 +231,9 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 		printf("%s: the options are right\n", program->name);
 		return daemon_printed(program->name, 0);
 	}
+	if (ops->strangers && fdguard_start(&d->fdguard, ops->take_devices &&
+					    ops->take_devices(owner), &e))
+		return failed(d, &e);
 	if (open_loop(d, &e))
 		return failed(d, &e);
 	if (ops->start(d, &e)) {
@@ -223,7 +247,9 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 	mailbox_free(d->mail);
 	loop_timer_stop(d->watchdog);
 	loop_bell_stop(d->bell);
+	loop_watch_stop(d->fdguard_watch);
 	loop_free(d->loop);
+	fdguard_stop(d->fdguard);
 	if (ops->clear)
 		ops->clear(owner);
 	return d->exit_code;

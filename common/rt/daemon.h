@@ -47,6 +47,8 @@ struct daemon_options {
 struct daemon;
 
 struct daemon_ops {
+	bool strangers;			/* other users' processes connect: fdguard.h */
+	bool (*take_devices)(const void *owner);	/* their dma-bufs; NULL: none */
 	/* Looks at the options; there is no loop yet. */
 	int (*set_up)(struct daemon *d, struct err *e);
 	/* From here on stop() is called, also after an error. */
@@ -66,6 +68,8 @@ struct daemon {
 	char name[NAME_LEN_MAX + 1], machine[NAME_LEN_MAX + 1], secret[NAME_LEN_MAX + 1];
 	uint32_t nengines;		/* as the scheduler is told */
 	struct loop *loop;
+	struct fdguard *fdguard;	/* NULL: none */
+	struct loop_watch *fdguard_watch;
 	struct mailbox *mail;
 	struct loop_bell *bell;
 	struct loop_timer *watchdog;

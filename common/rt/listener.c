@@ -5,8 +5,8 @@
  * A Unix socket leaves a file behind when its daemon is killed.  Whoever finds
  * such a file asks it: if the kernel says that nobody is there any more, the file is
  * replaced; else the place is taken.  Two daemons that start at the same moment must not
- * replace each other's, so the whole question is put under a lock on the
- * directory, which leaves nothing behind.
+ * replace each other's, so the whole question is put under a lock on a file of its own,
+ * PATH.lock, which is removed again: the directory itself anybody who can read it could lock.
  *
  * Running out of descriptors must not spin the loop on an accept() that cannot
  * succeed: accepting pauses for ACCEPT_PAUSE_MS, and the kernel queues meanwhile.
@@ -15,14 +15,17 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/rt/fdguard.h"
 #include "common/rt/log.h"
 #include "common/rt/loop_int.h"
 
@@ -41,6 +44,7 @@ struct listener {
 	struct loop_task gone;
 	void (*accepted)(void *ctx, int fd);
 	void *ctx;
+	uint64_t kept;			/* by the loop's guard; 0: not */
 	uint16_t port;
 	char path[ADDR_LEN_MAX + 1];	/* "" for TCP */
 	dev_t dev;			/* of the file that is ours */
@@ -127,7 +131,9 @@ void listener_close(struct listener *li)
 	li->watch = NULL;
 	if (li->ino && stat(li->path, &st) == 0 && st.st_ino == li->ino && st.st_dev == li->dev)
 		unlink(li->path);
-	if (li->fd >= 0)
+	if (li->kept)
+		fdguard_close(loop_fdguard(li->l), li->kept, li->fd);
+	else if (li->fd >= 0)
 		close(li->fd);
 	loop_defer(li->l, &li->gone);	/* accepted() may be running */
 }
@@ -224,42 +230,108 @@ int listener_tcp(struct loop *l, struct listener **out, const char *host, uint16
 
 /* ---- Unix ---- */
 
-static int lock_directory(const char *path, struct err *e)
+/* "PATH.lock": nobody else can open it, and lock it for as long as they like. */
+#define LOCK_SUFFIX	".lock"
+#define LOCK_PATH_MAX	(ADDR_LEN_MAX + sizeof(LOCK_SUFFIX))
+
+struct path_lock {
+	char path[LOCK_PATH_MAX];
+	int fd;
+};
+
+static int cannot_lock(const char *path, const struct path_lock *k, struct err *e)
 {
-	const struct timespec nap = { .tv_nsec = LOCK_RETRY_MS * NS_PER_MS };
 	char copy[ADDR_LEN_MAX + 1];
 	const char *dir;
-	int fd;
+	int errnum = errno;
 
 	snprintf(copy, sizeof(copy), "%s", path);
 	dir = dirname(copy);
-	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT)
+	if (errnum == ENOENT)
 		return err_set(e, TALLY_ENOENT, "cannot listen on %s: directory %s does not exist; "
 			       "make it, or say another place", path, dir);
-	if (fd < 0)
-		return err_set(e, err_from_errno(errno), "cannot listen on %s: directory %s: %s",
-			       path, dir, strerror(errno));
-	for (int i = 0; i < LOCK_TRIES; i++) {
-		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-			return fd;
-		nanosleep(&nap, NULL);	/* other daemons start here just now */
-	}
-	close(fd);
-	return err_set(e, TALLY_EBUSY, "cannot listen on %s: directory %s stays locked", path,
-		       dir);
+	return err_set(e, err_from_errno(errnum), "cannot listen on %s: lock file %s: %s",
+		       path, k->path, strerror(errnum));
 }
 
-/* Whether somebody is at that path; under the directory's lock. */
+static bool is_same_file(int fd, const char *path)
+{
+	struct stat mine, there;
+
+	return !fstat(fd, &mine) && !lstat(path, &there) && mine.st_ino == there.st_ino &&
+	       mine.st_dev == there.st_dev;
+}
+
+/* 0: it is ours; EAGAIN: another daemon has it, or has just removed it; else why not. */
+static int try_lock(struct path_lock *k, const char *path, struct err *e)
+{
+	struct stat st;
+	int code = TALLY_EAGAIN;
+
+	k->fd = open(k->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	if (k->fd < 0)
+		return cannot_lock(path, k, e);
+	if (fstat(k->fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
+		code = err_set(e, TALLY_EAUTH, "cannot listen on %s: %s is not a file of this "
+			       "user; remove it, or say another place", path, k->path);
+	else if (st.st_mode & 077 && fchmod(k->fd, 0600))
+		code = cannot_lock(path, k, e);
+	else if (!flock(k->fd, LOCK_EX | LOCK_NB) && is_same_file(k->fd, k->path))
+		return 0;
+	close(k->fd);
+	return code;
+}
+
+static int lock_path(struct path_lock *k, const char *path, struct err *e)
+{
+	const struct timespec nap = { .tv_nsec = LOCK_RETRY_MS * NS_PER_MS };
+	int code;
+
+	snprintf(k->path, sizeof(k->path), "%s" LOCK_SUFFIX, path);
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		code = try_lock(k, path, e);
+		if (code != TALLY_EAGAIN)
+			return code;
+		nanosleep(&nap, NULL);	/* another daemon starts here just now */
+	}
+	return err_set(e, TALLY_EBUSY, "cannot listen on %s: %s stays locked by another process "
+		       "of this user", path, k->path);
+}
+
+static void unlock_path(struct path_lock *k)
+{
+	unlink(k->path);
+	close(k->fd);
+}
+
+/* Also one that its parent has not asked after yet. */
+static bool has_ended(pid_t pid)
+{
+	struct pollfd p = { .fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };
+	bool ended = p.fd < 0 ? errno == ESRCH : poll(&p, 1, 0) > 0;
+
+	if (p.fd >= 0)
+		close(p.fd);
+	return ended;
+}
+
+/*
+ * Whether somebody is at that path; under its lock.  The socket of a daemon that has just been
+ * killed may live for a moment more, in the process that guards it.
+ */
 static bool somebody_answers(const struct sock_addr *a)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	struct ucred cred = { 0 };
+	socklen_t len = sizeof(cred);
 	bool yes;
 
 	if (fd < 0)
 		return true;
 	/* A backlog may be full, a socket of another kind, or not for us: all of that lives. */
 	yes = connect(fd, &a->sa, a->len) == 0 || errno != ECONNREFUSED;
+	if (yes && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.pid > 0)
+		yes = !has_ended(cred.pid);
 	close(fd);
 	return yes;
 }
@@ -297,6 +369,8 @@ static int open_unix(struct listener *li, const struct sock_addr *a, uint32_t mo
 	li->ino = st.st_ino;
 	if (chmod(li->path, mode) < 0)		/* what the umask took away */
 		return cannot_listen(e, li->path, errno);
+	if (loop_fdguard(li->l))	/* what is never accepted may bring descriptors, too */
+		li->kept = fdguard_keep(loop_fdguard(li->l), li->fd);
 	return begin(li, li->path, e);
 }
 
@@ -305,7 +379,8 @@ int listener_unix(struct loop *l, struct listener **out, const char *path, uint3
 {
 	struct sock_addr a = { .len = sizeof(a.un) };
 	struct listener *li;
-	int lock, code;
+	struct path_lock lock;
+	int code;
 
 	a.un.sun_family = AF_UNIX;
 	if (path[0] == '\0' || strlen(path) > ADDR_LEN_MAX)
@@ -316,13 +391,13 @@ int listener_unix(struct loop *l, struct listener **out, const char *path, uint3
 	if (!li)
 		return TALLY_ENOMEM;
 	memcpy(li->path, path, strlen(path));
-	lock = code = lock_directory(path, e);
-	if (lock < 0)
+	code = lock_path(&lock, path, e);
+	if (code < 0)
 		goto close_li;
 	code = clear_path(path, &a, e);
 	if (code == 0)
 		code = open_unix(li, &a, mode, e);
-	close(lock);
+	unlock_path(&lock);
 	if (code < 0)
 		goto close_li;
 	*out = li;

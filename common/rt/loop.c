@@ -33,6 +33,7 @@ struct loop {
 	uv_timer_t defer;
 	uv_timer_t guard;
 	uint32_t guard_ticks;
+	struct fdguard *fdguard;	/* borrowed; NULL: sockets are of people who are trusted */
 	uv_poll_t reserve;
 	struct list tasks;
 	uint32_t works;
@@ -137,6 +138,16 @@ void loop_run(struct loop *l)
 void loop_stop(struct loop *l)
 {
 	uv_stop(&l->uv);
+}
+
+void loop_set_fdguard(struct loop *l, struct fdguard *g)
+{
+	l->fdguard = g;
+}
+
+struct fdguard *loop_fdguard(const struct loop *l)
+{
+	return l->fdguard;
 }
 
 uint8_t *loop_scratch(struct loop *l)

@@ -30,6 +30,13 @@ mono_t loop_now(void);				/* CLOCK_BOOTTIME */
 int loop_reserve(struct loop *l, bool threads);
 #define LOOP_FDS	65536u
 
+/*
+ * The Unix sockets that are accepted from here on are strangers', who may send descriptors that
+ * hang whoever closes them (fdguard.h).  Borrowed until the loop is freed.
+ */
+struct fdguard;
+void loop_set_fdguard(struct loop *l, struct fdguard *g);
+
 struct loop_timer;	/* repeats until stopped (repeat_ms 0: once); first after `first_ms` */
 int loop_timer_start(struct loop *l, struct loop_timer **t, uint64_t first_ms, uint64_t repeat_ms,
 		     void (*fn)(void *), void *ctx);
@@ -89,6 +96,8 @@ int stream_connect(struct loop *l, struct stream **out, const char *host, uint16
 		   const struct stream_cb *cb, void *ctx, struct err *e);
 int stream_adopt(struct loop *l, struct stream **out, int fd, const struct stream_cb *cb,
 		 void *ctx, struct err *e);
+/* Closes a socket that was accepted, instead of adopting it. */
+void stream_refuse(struct loop *l, int fd);
 /* Copies data; EQUOTA when more than CTL_QUEUE_BYTES_MAX would wait: close it then.
  * ESHUTDOWN on a closed stream.  A broken connection is for closed() to say. */
 int stream_write(struct stream *s, const void *data, size_t len);

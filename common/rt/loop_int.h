@@ -30,6 +30,9 @@ void loop_defer(struct loop *l, struct loop_task *t);	/* queued already: fine */
 #define LOOP_SCRATCH_BYTES	(64u << 10)
 uint8_t *loop_scratch(struct loop *l);
 
+/* NULL: there is none. */
+struct fdguard *loop_fdguard(const struct loop *l);
+
 /* libuv's own, for the files that include it. */
 struct uv_loop_s *loop_uv(struct loop *l);
 
@@ -62,5 +65,10 @@ bool sock_addr_from_sa(struct sock_addr *a, const struct sockaddr *sa, socklen_t
 const char *sock_addr_text(const struct sock_addr *a, char *buf, size_t len);
 
 #define SOCK_TEXT_BYTES		(ADDR_LEN_MAX + 1)
+
+void sock_tune_tcp(int fd);
+int sock_connect(const struct sock_addr *a);	/* a socket that connects, or -errno */
+/* As send() without waiting; fds, STREAM_FDS_MAX at most, ride on the first byte. */
+ssize_t sock_send(int fd, const uint8_t *data, size_t len, const int *fds, uint32_t nfds);
 
 #endif

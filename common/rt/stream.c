@@ -21,13 +21,13 @@
  * CTL_STALL_MS and has asked more.  Whoever has asked nothing more may take its time.
  */
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/rt/fdguard.h"
 #include "common/rt/loop_int.h"
 
 #define READS_PER_TURN		16
@@ -51,7 +51,10 @@ struct stream {
 	void *ctx;
 	enum stream_state state;
 	int fd;
-	bool is_unix;
+	bool is_unix, fetched_any;
+	uint64_t kept;			/* the guard holds the socket, too; 0: it does not */
+	int fetched;			/* -1, or read instead of fd: the guard takes in */
+	struct loop_watch *fetch_watch;
 	bool write_dead;		/* why says what happened; reading goes on */
 	struct err why;
 	struct loop_watch *watch;
@@ -119,7 +122,7 @@ static struct stream *stream_new(struct loop *l, const struct stream_cb *cb, voi
 	s->l = l;
 	s->cb = *cb;
 	s->ctx = ctx;
-	s->fd = -1;
+	s->fd = s->fetched = -1;
 	list_init(&s->queue);
 	loop_task_init(&s->last_word, say_last_word);
 	return s;
@@ -127,12 +130,24 @@ static struct stream *stream_new(struct loop *l, const struct stream_cb *cb, voi
 
 static void drain_input(struct stream *s)
 {
-	for (int i = 0; i < DRAIN_READS; i++) {
-		ssize_t n = recv(s->fd, loop_scratch(s->l), LOOP_SCRATCH_BYTES, MSG_DONTWAIT);
+	uint8_t *to = loop_scratch(s->l);
+
+	for (int i = 0; i < DRAIN_READS && s->fetched < 0; i++) {
+		ssize_t n = s->kept ? fdguard_read(s->fd, to, LOOP_SCRATCH_BYTES) :
+				      recv(s->fd, to, LOOP_SCRATCH_BYTES, MSG_DONTWAIT);
 
 		if (n <= 0)
 			return;
 	}
+}
+
+static void fetch_end(struct stream *s)
+{
+	loop_watch_stop(s->fetch_watch);
+	s->fetch_watch = NULL;
+	if (s->fetched >= 0)
+		close(s->fetched);
+	s->fetched = -1;
 }
 
 /* The fd may only be closed once libuv has let go of it, which stop does. */
@@ -140,9 +155,13 @@ static void drop_fd(struct stream *s)
 {
 	loop_watch_stop(s->watch);
 	s->watch = NULL;
-	if (s->fd >= 0)
+	fetch_end(s);
+	if (s->kept)
+		fdguard_close(loop_fdguard(s->l), s->kept, s->fd);
+	else if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
+	s->kept = 0;
 }
 
 /* Ends the stream; why is in s->why. */
@@ -230,8 +249,12 @@ static void watch_stall(struct stream *s)
 
 static void update_watch(struct stream *s)
 {
+	int reads = s->state == OPEN && !stream_stalled(s) ? LOOP_READ : 0;
+
 	watch_stall(s);
-	set_watch(s, (s->state == OPEN && !stream_stalled(s) ? LOOP_READ : 0) |
+	if (s->fetch_watch)
+		loop_watch_change(s->fetch_watch, reads);
+	set_watch(s, (s->fetch_watch ? 0 : reads) |
 		     (list_empty(&s->queue) || s->again ? 0 : LOOP_WRITE));
 }
 
@@ -243,25 +266,6 @@ void stream_set_room(struct stream *s, size_t bytes)
 }
 
 /* ---- the socket's facts ---- */
-
-/* A peer that vanished is found out within the lease, not after fifteen minutes. */
-static void tune_tcp(int fd)
-{
-	static const struct {
-		int level, name, value;
-	} options[] = {
-		{ IPPROTO_TCP, TCP_NODELAY, 1 },
-		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
-		{ IPPROTO_TCP, TCP_KEEPIDLE, 1 },
-		{ IPPROTO_TCP, TCP_KEEPINTVL, 1 },
-		{ IPPROTO_TCP, TCP_KEEPCNT, 3 },
-		{ IPPROTO_TCP, TCP_USER_TIMEOUT, LEASE_MS },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
-		setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-			   sizeof(options[i].value));
-}
 
 static void name_unix_peer(struct stream *s)
 {
@@ -291,25 +295,10 @@ static void learn_socket(struct stream *s)
 	else if (!s->peer[0] && !s->host[0])
 		snprintf(s->peer, sizeof(s->peer), "of somebody who has gone");
 	if (!s->is_unix)
-		tune_tcp(s->fd);
+		sock_tune_tcp(s->fd);
 }
 
 /* ---- connecting ---- */
-
-static int connect_to(const struct sock_addr *a)
-{
-	int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -errno;
-	if (connect(fd, &a->sa, a->len) < 0 && errno != EINPROGRESS) {
-		int errnum = errno;
-
-		close(fd);
-		return -errnum;
-	}
-	return fd;
-}
 
 static void try_next(struct stream *s, int errnum);
 
@@ -329,7 +318,7 @@ static void try_next(struct stream *s, int errnum)
 		const struct sock_addr *a = &s->addrs[s->next_addr++];
 
 		sock_addr_text(a, s->peer, sizeof(s->peer));
-		s->fd = connect_to(a);
+		s->fd = sock_connect(a);
 		if (s->fd >= 0) {
 			s->state = CONNECTING;
 			if (s->next_addr < s->naddrs)	/* without memory it has all the time */
@@ -419,8 +408,20 @@ int stream_adopt(struct loop *l, struct stream **out, int fd, const struct strea
 	s->state = OPEN;
 	s->fd = fd;
 	learn_socket(s);
+	if (s->is_unix && loop_fdguard(l))
+		s->kept = fdguard_keep(loop_fdguard(l), fd);
 	*out = s;
 	return 0;
+}
+
+void stream_refuse(struct loop *l, int fd)
+{
+	uint64_t kept = loop_fdguard(l) ? fdguard_keep(loop_fdguard(l), fd) : 0;
+
+	if (kept)
+		fdguard_close(loop_fdguard(l), kept, fd);
+	else
+		close(fd);
 }
 
 /* ---- reading ---- */
@@ -458,13 +459,57 @@ static ssize_t read_some(struct stream *s, size_t max)
 		.msg_control = s->is_unix ? control : NULL,
 		.msg_controllen = s->is_unix ? sizeof(control) : 0,
 	};
-	ssize_t n = recvmsg(s->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = recvmsg(s->fetched < 0 ? s->fd : s->fetched, &mh,
+			    MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (n < 0)
 		return -errno;
 	if (s->is_unix && !take_control(s, &mh))
 		return -EPROTO;
 	return n;
+}
+
+static void on_fetched(void *ctx, int events)
+{
+	(void)events;
+	on_events(ctx, LOOP_READ);
+}
+
+/* What comes next has descriptors: the guard takes it in. */
+static ssize_t fetch(struct stream *s)
+{
+	s->fetched = fdguard_fetch(loop_fdguard(s->l), s->kept);
+	s->fetched_any = false;
+	if (s->fetched < 0)
+		return -EMFILE;
+	if (loop_watch_start(s->l, &s->fetch_watch, s->fetched, LOOP_READ, on_fetched, s) < 0) {
+		fetch_end(s);
+		return -ENOMEM;
+	}
+	update_watch(s);
+	return -EAGAIN;
+}
+
+/* Of a stranger: it takes in no descriptor that the guard has not looked at. */
+static ssize_t read_guarded(struct stream *s, size_t max)
+{
+	ssize_t n;
+
+	if (s->fetched < 0) {
+		n = fdguard_read(s->fd, loop_scratch(s->l), max);
+		return n == -EREMOTE ? fetch(s) : n;
+	}
+	n = read_some(s, FDGUARD_CHUNK);
+	if (n > 0)
+		s->fetched_any = true;
+	if (n)
+		return n;
+	fetch_end(s);
+	update_watch(s);
+	if (s->fetched_any)
+		return -EAGAIN;		/* no more of that kind: the next event is the socket's */
+	err_set(&s->why, TALLY_EPROTO, "%s has sent a descriptor that is not taken here", s->peer);
+	return -EPROTO;
 }
 
 /* Large messages go on in one turn; of small ones, each of which is work, it takes a few. */
@@ -474,7 +519,7 @@ static void on_readable(struct stream *s)
 
 	for (int i = 0; i < READS_PER_TURN && s->state == OPEN && more && !stream_stalled(s); i++) {
 		size_t max = s->want ? MIN(s->want, LOOP_SCRATCH_BYTES) : SMALL_READ_BYTES;
-		ssize_t n = read_some(s, max);
+		ssize_t n = s->kept ? read_guarded(s, max) : read_some(s, max);
 
 		if (n == -EAGAIN || n == -EINTR)
 			return;
@@ -506,29 +551,6 @@ uint32_t stream_take_fds(struct stream *s, int *fds, uint32_t max)
 }
 
 /* ---- writing ---- */
-
-static ssize_t send_some(int fd, const uint8_t *data, size_t len, const int *fds, uint32_t nfds)
-{
-	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(STREAM_FDS_MAX * sizeof(int))] = { 0 };
-	struct iovec iov = { (void *)data, len };
-	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t n;
-
-	if (nfds > 0) {
-		struct cmsghdr *c = (struct cmsghdr *)control;
-
-		mh.msg_control = control;
-		mh.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
-	}
-	do {
-		n = sendmsg(fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
-	} while (n < 0 && errno == EINTR);
-	return n;
-}
 
 static void flush(struct stream *s);
 
@@ -610,7 +632,7 @@ static void flush(struct stream *s)
 {
 	while (!list_empty(&s->queue)) {
 		struct piece *p = list_first(&s->queue, struct piece, link);
-		ssize_t n = send_some(s->fd, p->data + p->off, p->len - p->off, p->fds, p->nfds);
+		ssize_t n = sock_send(s->fd, p->data + p->off, p->len - p->off, p->fds, p->nfds);
 
 		if (n < 0 && errno == EAGAIN) {
 			if (s->room)
@@ -668,7 +690,7 @@ int stream_write_fds(struct stream *s, const void *data, size_t len, const int *
 	if (s->write_dead || len == 0)
 		return 0;
 	if (s->state == OPEN && list_empty(&s->queue)) {
-		ssize_t n = send_some(s->fd, data, len, fds, nfds);
+		ssize_t n = sock_send(s->fd, data, len, fds, nfds);
 
 		errnum = n < 0 && errno != EAGAIN ? errno : 0;
 		sent = n > 0 ? (size_t)n : 0;

@@ -18,9 +18,13 @@
 #include "common/shm/ring.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define RING_LINE	64u
@@ -55,22 +59,47 @@ size_t ring_shared_bytes(void)
 
 /* ---- bells ---- */
 
+/* Both ends are the same counter. */
+int ring_sub_bell_new(int ends[2])
+{
+	int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	int other = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0), errnum = errno;
+
+	if (other < 0) {
+		if (fd >= 0)
+			close(fd);
+		return err_from_errno(errnum);
+	}
+	ends[0] = fd;
+	ends[1] = other;
+	return 0;
+}
+
 /*
- * The one place where common/shm makes sockets (and slab.c passes descriptors
- * over one): see ring.h for why an eventfd will not do.
+ * The one place where common/shm makes sockets (and fdmsg.c passes descriptors over one).
+ * Nothing can be sent back to the end that rings.
  */
-int ring_bell_new(int ends[2])
+int ring_cpl_bell_new(int ends[2])
 {
 	int sv[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sv) < 0)
 		return err_from_errno(errno);
+	(void)shutdown(sv[0], SHUT_RD);
 	ends[0] = sv[0];
 	ends[1] = sv[1];
 	return 0;
 }
 
-bool ring_bell_ok(int fd)
+/* An anonymous inode has no type; sockets, pipes and files have one. */
+bool ring_sub_bell_ok(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && !(st.st_mode & S_IFMT);
+}
+
+bool ring_cpl_bell_ok(int fd)
 {
 	int domain, type;
 	socklen_t len = sizeof(domain);
@@ -81,15 +110,35 @@ bool ring_bell_ok(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM;
 }
 
-/* Full means it rings already; closed means nobody listens: both are fine. */
-static void bell_ring(int fd)
+/* By the process.  Full means it rings already. */
+static void sub_bell_ring(int fd)
+{
+	static const uint64_t one = 1;
+
+	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+/* By the agent.  A kernel that cannot read so leaves it rung: edges are waited for. */
+static int sub_bell_clear(int fd)
+{
+	uint64_t rung;
+	struct iovec iov = { .iov_base = &rung, .iov_len = sizeof(rung) };
+	ssize_t n = preadv2(fd, &iov, 1, -1, RWF_NOWAIT);
+
+	return n == sizeof(rung) || (n < 0 && (errno == EAGAIN || errno == EINTR ||
+					       errno == EOPNOTSUPP)) ? 0 : TALLY_EPROTO;
+}
+
+/* By the agent.  Full means it rings already; closed means nobody listens: both are fine. */
+static void cpl_bell_ring(int fd)
 {
 	while (send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR)
 		;
 }
 
-/* One read: a peer that rings without pause must not keep us here. */
-static int bell_clear(int fd)
+/* By the process.  One read: an agent that rings without pause must not keep us here. */
+static int cpl_bell_clear(int fd)
 {
 	char sink[256];
 	ssize_t n;
@@ -103,11 +152,11 @@ static int bell_clear(int fd)
 /* ---- one direction ---- */
 
 /* seq_cst pairs with dir_sleep(): either we see the flag or it sees the tail. */
-static void dir_publish(struct ring_dir *d, uint32_t tail, int bell)
+static void dir_publish(struct ring_dir *d, uint32_t tail, void (*ring)(int fd), int bell)
 {
 	atomic_store(&d->tail, tail);
 	if (atomic_load(&d->sleeping) && atomic_exchange(&d->sleeping, 0))
-		bell_ring(bell);
+		ring(bell);
 }
 
 /* True when the producer at pos has room; *seen is the last believed head. */
@@ -146,12 +195,6 @@ static bool dir_sleep(struct ring_dir *d, uint32_t pos)
 		return true;
 	atomic_store(&d->sleeping, 0);
 	return false;
-}
-
-static int dir_wake(struct ring_dir *d, int bell)
-{
-	atomic_store(&d->sleeping, 0);
-	return bell_clear(bell);
 }
 
 static void words_put(_Atomic uint64_t *to, const void *from, size_t words)
@@ -195,7 +238,7 @@ int ring_sub_post(struct ring_end *r, const struct ring_sub *s)
 	if (!dir_has_room(&m->sub, r->sub_pos, &r->sub_seen))
 		return TALLY_EAGAIN;
 	words_put(m->sub_words[r->sub_pos % RING_ENTRIES], s, SUB_WORDS);
-	dir_publish(&m->sub, ++r->sub_pos, r->sub_fd);
+	dir_publish(&m->sub, ++r->sub_pos, sub_bell_ring, r->sub_fd);
 	return 0;
 }
 
@@ -223,7 +266,8 @@ bool ring_cpl_sleep(struct ring_end *r)
 
 int ring_cpl_wake(struct ring_end *r)
 {
-	return dir_wake(&r->mem->cpl, r->cpl_fd);
+	atomic_store(&r->mem->cpl.sleeping, 0);
+	return cpl_bell_clear(r->cpl_fd);
 }
 
 /* ---- the agent's side ---- */
@@ -247,7 +291,8 @@ bool ring_sub_sleep(struct ring_end *r)
 
 int ring_sub_wake(struct ring_end *r)
 {
-	return dir_wake(&r->mem->sub, r->sub_fd);
+	atomic_store(&r->mem->sub.sleeping, 0);
+	return sub_bell_clear(r->sub_fd);
 }
 
 int ring_cpl_post(struct ring_end *r, const struct ring_cpl *c)
@@ -267,7 +312,7 @@ void ring_cpl_publish(struct ring_end *r)
 	if (r->cpl_told == r->cpl_pos)
 		return;
 	r->cpl_told = r->cpl_pos;
-	dir_publish(&r->mem->cpl, r->cpl_pos, r->cpl_fd);
+	dir_publish(&r->mem->cpl, r->cpl_pos, cpl_bell_ring, r->cpl_fd);
 }
 
 /* ---- the status area: a sequence lock, one writer ---- */
@@ -315,7 +360,7 @@ void ring_status_set(struct ring_end *r, int job_code, const char *job_text,
 	atomic_store(&st->job_code, job_code);
 	atomic_store_explicit(&st->seq, odd + 1, memory_order_release);
 	if (job_code && atomic_load(&cpl->sleeping) && atomic_exchange(&cpl->sleeping, 0))
-		bell_ring(r->cpl_fd);
+		cpl_bell_ring(r->cpl_fd);
 }
 
 void ring_status_get(const struct ring_end *r, int *job_code, char *job_text, char *stall_text)

@@ -17,9 +17,14 @@
  * flag, looks once more, then sleeps; the producer rings only when the flag is
  * set, and clears it.  Ordering: seq_cst on both flag and index pairs them.
  *
- * A bell is a socket pair, not an eventfd: the flags of an eventfd are shared
- * with whoever holds it, so that a hostile process could clear O_NONBLOCK, fill
- * the counter and stop the agent in write().  MSG_DONTWAIT cannot be taken away.
+ * No process can stop its agent by a bell, nor give it a descriptor by one: closing a
+ * stranger's descriptor may take as long as the stranger likes.
+ * - The submission bell is an eventfd.  Its flags are shared with the process, so the agent
+ *   never writes to it and reads it with RWF_NOWAIT only, which nobody can take away.
+ * - The completion bell is a socket pair whose ringing end is shut down for reading before
+ *   the process gets the other one: the kernel takes nothing from the process for it.
+ * A pipe would not do: a reader whose buffer faults holds the pipe's mutex, and the agent
+ * would wait for it in write().
  *
  * Ownership: a posted entry is the producer's copy; nothing is borrowed.
  */
@@ -121,8 +126,11 @@ struct ring_end {
 
 /* A bell: the producer keeps or gets ends[0] and rings, the consumer polls ends[1]
  * for input.  Both CLOEXEC, the caller closes them. */
-int ring_bell_new(int ends[2]);
-bool ring_bell_ok(int fd);		/* is a descriptor from somebody else an end of one? */
+int ring_sub_bell_new(int ends[2]);
+int ring_cpl_bell_new(int ends[2]);
+/* Process: whether a descriptor from somebody else is an end of one. */
+bool ring_sub_bell_ok(int fd);
+bool ring_cpl_bell_ok(int fd);
 
 void ring_format(void *mem);				/* agent, once, before sharing */
 void ring_end_init(struct ring_end *r, void *mem, int sub_fd, int cpl_fd);
@@ -148,7 +156,7 @@ void ring_lost_set(struct ring_end *r, uint32_t rank, bool lost);	/* harmless ag
 void ring_grown_set(struct ring_end *r, uint32_t grown);
 int ring_sub_take(struct ring_end *r, struct ring_sub *s);	/* 0, EAGAIN: empty, EPROTO */
 bool ring_sub_sleep(struct ring_end *r);
-int ring_sub_wake(struct ring_end *r);		/* ESHUTDOWN: the session is over */
+int ring_sub_wake(struct ring_end *r);		/* other than 0: that is no bell */
 /* 0, EAGAIN: full.  The process sees it when it is published: together with others, so that it
  * is woken once for all of them. */
 int ring_cpl_post(struct ring_end *r, const struct ring_cpl *c);

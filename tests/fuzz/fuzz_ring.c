@@ -94,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!mem)
 		mem = aligned_alloc(PAGE_BYTES, ring_shared_bytes());
-	if (!mem || ring_bell_new(sub) || ring_bell_new(cpl))
+	if (!mem || ring_sub_bell_new(sub) || ring_cpl_bell_new(cpl))
 		abort();
 	ring_format(mem);
 	ring_end_init(&agent, mem, sub[1], cpl[0]);

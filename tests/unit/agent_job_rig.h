@@ -246,8 +246,8 @@ static inline void process_start(struct process *p, struct ad_job *j, uint32_t l
 
 	*p = (struct process){ .session = { .agent = &a, .job = j } };
 	ck_assert_int_eq(slab_new(&s->ring_mem, "ring", ring_shared_bytes(), false, &e), 0);
-	ck_assert_int_eq(ring_bell_new(&s->bell[0]), 0);
-	ck_assert_int_eq(ring_bell_new(&s->bell[2]), 0);
+	ck_assert_int_eq(ring_sub_bell_new(&s->bell[0]), 0);
+	ck_assert_int_eq(ring_cpl_bell_new(&s->bell[2]), 0);
 	if (has_no_bell)
 		ck_assert_int_eq(dup2(s->ring_mem.fd, s->bell[1]), s->bell[1]);
 	ring_format(s->ring_mem.base);

@@ -163,7 +163,8 @@ static inline void fake_attach(struct fake_agent *f, const struct msg_attach *a)
 
 	ASSERT(slab_new(&f->ring_mem, "ring", ring_shared_bytes(), false, &e) == 0);
 	ring_format(f->ring_mem.base);
-	ASSERT(ring_bell_new(f->sub_bell) == 0 && ring_bell_new(f->cpl_bell) == 0);
+	ASSERT(ring_sub_bell_new(f->sub_bell) == 0);
+	ASSERT(ring_cpl_bell_new(f->cpl_bell) == 0);
 	ring_end_init(&f->ring, f->ring_mem.base, f->sub_bell[1], f->cpl_bell[0]);
 	ASSERT(ring_sub_sleep(&f->ring));
 	m.attached = (struct msg_attached){

@@ -41,8 +41,8 @@ static void job_start(uint32_t i)
 static void ring_start(uint32_t i)
 {
 	memory[i] = aligned_alloc(PAGE_BYTES, ring_shared_bytes());
-	ck_assert_int_eq(ring_bell_new(&bell[i][0]), 0);
-	ck_assert_int_eq(ring_bell_new(&bell[i][2]), 0);
+	ck_assert_int_eq(ring_sub_bell_new(&bell[i][0]), 0);
+	ck_assert_int_eq(ring_cpl_bell_new(&bell[i][2]), 0);
 	ring_format(memory[i]);
 	ring_end_init(&process[i], memory[i], bell[i][0], bell[i][3]);
 	ring[i].job = &job[i];

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -542,6 +543,48 @@ START_TEST(dead_socket_file_is_replaced)
 }
 END_TEST
 
+/* Another user may lock the directory, which everybody may read, for as long as they like. */
+START_TEST(directory_that_others_lock_keeps_no_daemon_from_its_socket)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY);
+	struct listener *li;
+	char lock[300];
+	struct stat st;
+	struct err e = { 0 };
+
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+	ck_assert_msg(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e) == 0, "%s",
+		      e.text);
+	ck_assert_int_lt(stat(lock, &st), 0);		/* nothing is left behind */
+	listener_close(li);
+	close(fd);
+}
+END_TEST
+
+START_TEST(lock_file_is_nobody_elses)
+{
+	struct listener *li;
+	char lock[300];
+	struct err e;
+	int fd;
+
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	ck_assert_int_eq(symlink("/dev/null", lock), 0);
+	ck_assert_int_lt(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e), 0);
+	ck_assert_ptr_nonnull(strstr(e.text, lock));
+	ck_assert_int_eq(unlink(lock), 0);
+	ck_assert_int_eq(mkfifo(lock, 0666), 0);
+	ck_assert_int_eq(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e), TALLY_EAUTH);
+	ck_assert_ptr_nonnull(strstr(e.text, "remove it"));
+	ck_assert_int_eq(unlink(lock), 0);
+	fd = open(lock, O_CREAT | O_WRONLY, 0600);	/* of one that was killed here */
+	close(fd);
+	ck_assert_int_eq(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e), 0);
+	listener_close(li);
+}
+END_TEST
+
 /* Of a log daemon, say, whose path was typed by mistake. */
 START_TEST(living_socket_of_another_kind_is_left_alone)
 {
@@ -610,6 +653,8 @@ static Suite *suite(void)
 	tcase_add_test(c, busy_port_is_said_with_the_address);
 	tcase_add_test(c, living_unix_socket_is_busy_and_keeps_its_file);
 	tcase_add_test(c, dead_socket_file_is_replaced);
+	tcase_add_test(c, directory_that_others_lock_keeps_no_daemon_from_its_socket);
+	tcase_add_test(c, lock_file_is_nobody_elses);
 	tcase_add_test(c, living_socket_of_another_kind_is_left_alone);
 	tcase_add_test(c, file_that_is_no_socket_is_left_alone);
 	tcase_add_test(c, missing_directory_and_long_path_are_said);

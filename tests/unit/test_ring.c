@@ -7,10 +7,12 @@
  * docs/PROTOCOL.md describes, and that a client in another language would use.
  */
 #include <check.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/bytes.h"
@@ -34,8 +36,8 @@ static void set_up(void)
 	mem = aligned_alloc(PAGE_BYTES, ring_shared_bytes());
 	ck_assert_ptr_nonnull(mem);
 	ring_format(mem);
-	ck_assert_int_eq(ring_bell_new(sub_bell), 0);
-	ck_assert_int_eq(ring_bell_new(cpl_bell), 0);
+	ck_assert_int_eq(ring_sub_bell_new(sub_bell), 0);
+	ck_assert_int_eq(ring_cpl_bell_new(cpl_bell), 0);
 	ring_end_init(&proc, mem, sub_bell[0], cpl_bell[1]);
 	ring_end_init(&agent, mem, sub_bell[1], cpl_bell[0]);
 }
@@ -282,9 +284,9 @@ END_TEST
 
 START_TEST(ring_closed_bell_ends_the_session)
 {
-	close(sub_bell[0]);
-	ck_assert_int_eq(ring_sub_wake(&agent), TALLY_ESHUTDOWN);
-	sub_bell[0] = -1;
+	close(cpl_bell[0]);
+	ck_assert_int_eq(ring_cpl_wake(&proc), TALLY_ESHUTDOWN);
+	cpl_bell[0] = -1;
 }
 END_TEST
 
@@ -292,12 +294,54 @@ START_TEST(ring_bell_is_told_from_other_descriptors)
 {
 	int p[2];
 
-	ck_assert(ring_bell_ok(sub_bell[0]));
+	ck_assert(ring_sub_bell_ok(sub_bell[0]));
+	ck_assert(ring_cpl_bell_ok(cpl_bell[1]));
+	ck_assert(!ring_sub_bell_ok(cpl_bell[1]));
+	ck_assert(!ring_cpl_bell_ok(sub_bell[0]));
 	ck_assert_int_eq(pipe(p), 0);
-	ck_assert(!ring_bell_ok(p[0]));
+	ck_assert(!ring_sub_bell_ok(p[0]));
+	ck_assert(!ring_cpl_bell_ok(p[0]));
 	close(p[0]);
 	close(p[1]);
-	ck_assert(!ring_bell_ok(-1));
+	ck_assert(!ring_sub_bell_ok(-1));
+	ck_assert(!ring_cpl_bell_ok(-1));
+}
+END_TEST
+
+/* Whatever a stranger's descriptor does when it is closed, it does not do it to the agent. */
+START_TEST(ring_bells_take_no_descriptors_from_the_process)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} room = { .bytes = { 0 } };
+	struct iovec iov = { .iov_base = "x", .iov_len = 1 };
+	const int fd[2] = { sub_bell[0], cpl_bell[1] };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = room.bytes, .msg_controllen = sizeof(room.bytes),
+	};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &sub_bell[0], sizeof(int));
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_lt(sendmsg(fd[i], &m, MSG_DONTWAIT | MSG_NOSIGNAL), 0);
+}
+END_TEST
+
+/* The flags of an eventfd are shared, so its process may make it block. */
+START_TEST(ring_bell_that_was_made_to_block_does_not_stop_the_agent)
+{
+	ck_assert_int_eq(fcntl(sub_bell[0], F_SETFL, 0), 0);
+	ck_assert_int_eq(ring_sub_wake(&agent), 0);
+	ck_assert(ring_sub_sleep(&agent));
+	ck_assert_int_eq(ring_sub_post(&proc, &(struct ring_sub){ .round = 1 }), 0);
+	ck_assert(bell_is_up(agent.sub_fd));
+	ck_assert_int_eq(ring_sub_wake(&agent), 0);
+	ck_assert_int_eq(ring_sub_wake(&agent), 0);
 }
 END_TEST
 
@@ -531,6 +575,8 @@ int main(void)
 	tcase_add_test(tc, ring_bell_never_blocks_its_ringer);
 	tcase_add_test(tc, ring_closed_bell_ends_the_session);
 	tcase_add_test(tc, ring_bell_is_told_from_other_descriptors);
+	tcase_add_test(tc, ring_bells_take_no_descriptors_from_the_process);
+	tcase_add_test(tc, ring_bell_that_was_made_to_block_does_not_stop_the_agent);
 	tcase_add_test(tc, ring_status_tells_code_and_texts);
 	tcase_add_test(tc, ring_tells_who_is_lost);
 	tcase_add_test(tc, ring_failed_job_wakes_a_sleeper_and_lets_none_sleep);
