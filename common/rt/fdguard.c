@@ -114,18 +114,3 @@ int fdguard_fetch(struct fdguard *g, uint64_t id)
 	return -1;
 }
 
-ssize_t fdguard_read(int sock, void *buf, size_t max)
-{
-	struct iovec iov = { .iov_base = buf, .iov_len = max };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t n = recvmsg(sock, &m, MSG_PEEK | MSG_DONTWAIT);
-
-	if (n < 0)
-		return -errno;
-	if (m.msg_flags & MSG_CTRUNC)
-		return -EREMOTE;
-	if (n == 0)
-		return 0;
-	n = recv(sock, buf, (size_t)n, MSG_DONTWAIT);	/* the same bytes: nobody else reads */
-	return n < 0 ? -errno : n;
-}
