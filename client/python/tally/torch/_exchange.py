@@ -439,8 +439,6 @@ class Exchange:
         looks = [r.look_s for r in self._flying if r.look_s]
         if self._line:
             looks.append(SOON_S)
-        if self._wanted:
-            return 0
         waits = self._flying or self._ready or looks
         return min(looks, default=_CHECK_S) if waits else None
 
@@ -451,7 +449,7 @@ class Exchange:
         poller.register(self._wake_read, select.POLLIN)
         if not self._over:
             poller.register(self._news, select.POLLIN)
-        hurry = orders and (self._orders or self._stopping)
+        hurry = orders and (self._orders or self._wanted or self._stopping)
         patience_s = 0 if hurry else self._patience_s()
         poller.poll(None if patience_s is None else patience_s * 1000)
         with self._lock:
