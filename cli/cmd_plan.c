@@ -25,7 +25,6 @@
 #define CLASSES_MAX	64u
 #define MACHINES_MAX	SERVERS_PER_JOB_MAX
 #define GBIT_DEFAULT	UINT64_C(100000000000)
-#define BITS_PER_S_MAX	UINT64_C(1000000000000000)
 #define MODEL_BYTES_MAX	(1ull << 50)
 #define TEXT_MAX	256u
 #define GO		(-1)
@@ -35,13 +34,13 @@ static const char usage[] =
 "Says what a cluster would do on paper: shares, round time, bottleneck.\n"
 "\n"
 "  --gpu N[xGBIT]    N GPU machines, each with an agent and a server of its own;\n"
-"                    their cards together move GBIT Gbit/s each way (100).\n"
+"                    their NICs together move GBIT Gbit/s each way (100).\n"
 "                    Units are understood: 8x25, 8x25g, 8x2.5Gbit/s.  Repeat\n"
-"                    the option for machines with other cards\n"
+"                    the option for machines with other NICs\n"
 "  --cpu K[xGBIT]    K CPU machines with a server, likewise (none)\n"
-"  --model BYTES     gradients of one round: 1300M, 1.3G (powers of 1024), or the\n"
-"                    name of a network, whose gradients are float32; case and\n"
-"                    dashes do not count:\n"
+"  --model BYTES     gradients of one round: 1300M, 1.3G (bytes, powers of 1024); 7B\n"
+"                    (billions of parameters, whose gradients are float32), or the name\n"
+"                    of a network, likewise; case and dashes do not count:\n"
 "                   "
 #define X(name, parameters) " " name
 MODEL_TABLE(X)
@@ -93,18 +92,6 @@ static bool wrong(const char *option, const char *typed, const char *should)
 	return false;
 }
 
-/* "25" is 25 Gbit/s; "25g", "2.5Gbit/s", "100mbit" say their unit. */
-static int take_rate(const char *s, uint64_t *bits_per_s, struct err *e)
-{
-	bool bare = s[0] && strspn(s, "0123456789.") == strlen(s);
-	char text[32];
-
-	if (strlen(s) + 2 > sizeof(text))
-		return err_set(e, TALLY_EINVAL, "\"%s\" is longer than any rate; say 8x25", s);
-	snprintf(text, sizeof(text), "%s%s", s, bare ? "g" : "");
-	return parse_bitrate(text, 1, BITS_PER_S_MAX, bits_per_s, e);
-}
-
 static bool take_class(struct plan_opts *o, bool is_gpu, const char *typed)
 {
 	static const char should[] =
@@ -122,7 +109,8 @@ static bool take_class(struct plan_opts *o, bool is_gpu, const char *typed)
 	memcpy(number, typed, digits);
 	number[digits] = '\0';
 	if (parse_u64(number, is_gpu, is_gpu ? AGENTS_PER_JOB_MAX : MACHINES_MAX, &count, &e) ||
-	    (typed[digits] && take_rate(typed + digits + 1, &c.bits_per_s, &e)))
+	    (typed[digits] && parse_bitrate(typed + digits + 1, NIC_BITS_MIN, NIC_BITS_MAX,
+						&c.bits_per_s, &e)))
 		return wrong(option, typed, e.text);
 	*sum += (uint32_t)count;
 	if (o->gpus > AGENTS_PER_JOB_MAX || o->gpus + o->cpus > MACHINES_MAX)
@@ -149,6 +137,27 @@ static bool same_model(const char *a, const char *b)
 	}
 }
 
+/* "7B", "0.35B": billions of parameters, as models are called; else bytes. */
+static bool take_size(struct plan_opts *o, const char *typed)
+{
+	size_t digits = strspn(typed, "0123456789.");
+	char number[24];
+	double billions;
+	struct err e;
+
+	if (strcmp(typed + digits, "B") || digits >= sizeof(number))
+		return !parse_bytes(typed, 1, MODEL_BYTES_MAX, &o->model_bytes, &e) ||
+		       wrong("--model", typed, e.text);
+	memcpy(number, typed, digits);
+	number[digits] = '\0';
+	if (parse_decimal(number, 1e-6, 1e5, &billions, &e)) {
+		err_wrap(&e, "billions of parameters");
+		return wrong("--model", typed, e.text);
+	}
+	o->model_bytes = (uint64_t)(billions * 1e9 * MODEL_BYTES_PER_PARAMETER);
+	return true;
+}
+
 static bool take_model(struct plan_opts *o, const char *typed)
 {
 	static const char *const names[] = {
@@ -168,7 +177,6 @@ static bool take_model(struct plan_opts *o, const char *typed)
 		;
 	const char *near;
 	char should[sizeof(known) + 80];
-	struct err e;
 
 	o->model = typed;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -178,8 +186,7 @@ static bool take_model(struct plan_opts *o, const char *typed)
 			return true;
 		}
 	if (isdigit((unsigned char)typed[0]))
-		return !parse_bytes(typed, 1, MODEL_BYTES_MAX, &o->model_bytes, &e) ||
-		       wrong("--model", typed, e.text);
+		return take_size(o, typed);
 	near = cmd_nearest(typed, names, ARRAY_SIZE(names));
 	snprintf(should, sizeof(should), "no size, e.g. 1.3G, and no known network%s%s%s:%s",
 		 near ? "; did you mean " : "", near ? near : "", near ? "?  Known" : "; known",

@@ -333,6 +333,7 @@ static int take_back(tally_session *s, const struct msg_attached *m)
 	} else {
 		s->away = LT_HERE;
 		s->grace_ms = m->grace_ms;
+		s->devices = m->devices;
 		rc = all_again(s);
 		if (rc == TALLY_EAGENT)		/* it has gone once more */
 			s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));

@@ -173,6 +173,9 @@ int tally_import(tally_session *s, int fd, size_t bytes, void **p)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
 	rc = rc ? rc : check_place(s, p);
+	if (!rc && !s->devices)
+		rc = err_set(&s->err, TALLY_EAUTH, "the agent of this machine takes no memory of "
+			     "devices (tally-agent --dma-buf)");
 	return rc ? rc : import(s, fd, bytes, p);
 }
 

@@ -293,6 +293,7 @@ static int take_attached(tally_session *s, const struct msg_attached *m)
 	s->late = m->barrier != 0;
 	s->grown = ring_grown(&s->ring);
 	s->grace_ms = m->grace_ms;
+	s->devices = m->devices;
 	s->attached = true;
 	return 0;
 }

@@ -90,6 +90,7 @@ struct tally_session {
 	uint32_t grown;			/* ranks that had come back, when we looked last */
 	uint32_t local_rank, local_size, machines, chunk_bytes;
 	uint32_t grace_ms;		/* to come back in; 0: not at all */
+	bool devices;			/* the agent takes dma-bufs */
 	enum lt_away away;
 	mono_t away_until, try_at;	/* away */
 	mono_t asked_at;		/* asked */

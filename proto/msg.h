@@ -443,6 +443,7 @@ struct msg_attached {
 	const char *agent;		/* its name */
 	uint64_t barrier;		/* that the rank counts as having passed; 0: none yet */
 	uint32_t grace_ms;		/* when the agent is gone, try so long to come back */
+	uint32_t devices;		/* 1: it takes dma-bufs (SLAB of kind DEVICE) */
 };
 
 /* RING: handed back alone.  DEVICE: a dma-buf, which the process gives, and hands back. */

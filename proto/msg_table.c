@@ -607,6 +607,7 @@ static const struct msg_row attached_rows[] = {
 	NAME_OR_NONE(msg_attached, agent),
 	U64(msg_attached, barrier, ANY64),
 	U32(msg_attached, grace_ms, ANY32),
+	U32(msg_attached, devices, 0, 1),
 };
 SHAPE(attached, attached_rule);
 

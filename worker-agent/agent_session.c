@@ -285,7 +285,7 @@ void ad_session_ring_ready(struct ad_session *s)
 			.chunk_bytes = s->job->chunk_bytes,
 			.agent = s->agent->name,
 			.barrier = s->job->grown_at,
-			.grace_ms = s->agent->grace_ms,
+			.grace_ms = s->agent->grace_ms, .devices = s->agent->opt.dma_buf,
 		},
 	};
 	struct err e;

@@ -39,6 +39,8 @@
 #define WORLD_SIZE_MAX		16384u
 #define LOCAL_RANKS_MAX		64u		/* processes of one job on one machine */
 #define RAILS_MAX		8u		/* cards of one machine */
+#define NIC_BITS_MIN		1000000ull	/* of a rate that somebody says: less, or more */
+#define NIC_BITS_MAX		10000000000000ull	/* is another unit than was meant */
 #define CARD_BITS_UNKNOWN	10000000000ull	/* a card that does not say, bits/s */
 #define ENGINES_MAX		16u		/* data threads of one daemon */
 #define LINKS_PER_RAIL_MAX	8u

@@ -17,6 +17,7 @@
 #include <strings.h>
 
 #define FRACTION	1000000000u	/* nine digits */
+#define GIGA		3u		/* as read_magnitude() counts */
 
 struct decimal {
 	unsigned __int128 whole;	/* 2^64: that or more */
@@ -113,8 +114,10 @@ int parse_bitrate(const char *s, uint64_t min, uint64_t max, uint64_t *bits_per_
 	uint32_t magnitude;
 
 	if (p) {
+		bool bare = !*p;
+
 		p += *p == ' ' && p[1];
-		magnitude = read_magnitude(&p);
+		magnitude = bare ? GIGA : read_magnitude(&p);
 		if (is_one_of(p, ends, ARRAY_SIZE(ends)) && (magnitude || !d.fraction))
 			return scale(s, d, power(1000, magnitude), min, max, fmt_bitrate,
 				     bits_per_s, e);
@@ -246,7 +249,7 @@ static int read_endpoint(const char *s, const struct form *f, struct endpoint *e
 	if (!f->rate)
 		return err_set(e, TALLY_EINVAL, "\"%s\": no bit rate belongs here; say %s", s,
 			       f->examples);
-	rc = parse_bitrate(at + 1, 0, UINT64_MAX, &ep->bits_per_s, e);
+	rc = parse_bitrate(at + 1, NIC_BITS_MIN, NIC_BITS_MAX, &ep->bits_per_s, e);
 	if (!rc && !ep->bits_per_s)
 		rc = err_set(e, TALLY_EINVAL, "\"%s\": a card of 0 bit/s", s);
 	return rc;

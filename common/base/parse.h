@@ -13,7 +13,8 @@
 /* Bytes in [min, max]: "1000", "64K", "512KiB", "4M", "1.3G".  K to E are powers of 1024. */
 int parse_bytes(const char *s, uint64_t min, uint64_t max, uint64_t *bytes, struct err *e);
 
-/* Bits per second in [min, max]: "25g", "25gbit", "100mbit", "2.5Gbit/s".  Powers of 1000. */
+/* Bits per second in [min, max]: "25g", "25gbit", "100mbit", "2.5Gbit/s", "9600bit".  Powers of
+ * 1000; a number without a unit is in Gbit/s. */
 int parse_bitrate(const char *s, uint64_t min, uint64_t max, uint64_t *bits_per_s,
 		  struct err *e);
 

@@ -465,8 +465,9 @@ static void show_row(const struct opt *o, const void *field, FILE *out)
 	case OPT_BYTES:
 	case OPT_BITRATE:
 		if (o->def || *(const uint64_t *)field)
-			fprintf(out, "%s = %llu\n", o->name,
-				(unsigned long long)*(const uint64_t *)field);
+			fprintf(out, "%s = %llu%s\n", o->name,
+				(unsigned long long)*(const uint64_t *)field,
+				o->type == OPT_BITRATE ? "bit" : "");
 		else
 			fprintf(out, "# %s =\n", o->name);
 		break;

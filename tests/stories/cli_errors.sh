@@ -185,7 +185,7 @@ check 2 '--rail.* no port .* or host@25gbit$' tally-agent --rail 127.0.0.1:99
 for every in 0.0.0.0 '[::]@1gbit'; do
 	check 2 "--rail.*no card's address; say 10\\.0\\.0\\.1, " tally-agent --rail "$every"
 done
-check 2 '--rail.*0 bit/s' tally-agent --rail 10.0.0.1@0bit
+check 2 '--rail.*from 1 Mbit/s' tally-agent --rail 10.0.0.1@0bit
 check 1 '--topology.*cannot read /nonexistent' tally-agent --topology /nonexistent
 for twice in '--rail 127.0.0.1 --rail localhost' '--scheduler 127.0.0.1:0'; do
 	# shellcheck disable=SC2086

@@ -45,6 +45,11 @@ assert abs(p["speedup_vs_all_reduce"] - 1) < 1e-9
 assert p["model_bytes"] == 64 * 2**20
 END
 
+expect_status 0 "$tally" plan --gpu 4 --model 7B --json
+expect_text "$TMP/out" '"model_bytes": *28000000000\b'
+expect_status 2 "$tally" plan --gpu 4x25bit --model 7B
+expect_text "$TMP/err" 'out of range; from 1 Mbit/s to 10 Tbit/s'
+
 # One GPU machine: there is nobody to be faster than, with CPU machines or without.
 for cpu in 0 3; do
 	expect_status 0 "$tally" plan --gpu 1 --cpu $cpu --model 64M --json
@@ -112,8 +117,8 @@ refused 'from 1 B to 1 PiB' --gpu 8 --model 0
 refused 'from 1 B to 1 PiB' --gpu 8 --model 99999999E
 refused 'from 1 to 1024' --gpu 0 --model 1G
 refused '"" is no bit rate' --gpu 8x --model 1G
-refused 'from 1 bit/s to 1000 Tbit/s' --gpu 8x0 --model 1G
-refused 'from 1 bit/s to 1000 Tbit/s' --gpu 4x99999999999 --model 1G
+refused 'from 1 Mbit/s to 10 Tbit/s' --gpu 8x0 --model 1G
+refused 'from 1 Mbit/s to 10 Tbit/s' --gpu 4x99999999999 --model 1G
 refused 'e\.g\. 8x25' --gpu x25 --model 1G
 refused 'e\.g\. 8x25' --gpu 8 --cpu -1 --model 1G
 refused 'from 1 to 1024' --gpu 1025 --model 1G

@@ -51,11 +51,12 @@ END_TEST
 static const struct number good_rates[] = {
 	{ "0", 0 }, { "25g", 25000000000 }, { "25gbit", 25000000000 }, { "100mbit", 100000000 },
 	{ "2.5Gbit/s", 2500000000 }, { "2.5 Gbit/s", 2500000000 }, { "400Gbps", 400000000000 },
-	{ "1t", 1000000000000 }, { "1500", 1500 }, { "9600bit/s", 9600 }, { "1kbit", 1000 },
+	{ "1t", 1000000000000 }, { "25", 25000000000 }, { "2.5", 2500000000 },
+	{ "9600bit/s", 9600 }, { "1kbit", 1000 },
 };
 
 static const char *const bad_rates[] = {
-	"", "fast", "25gb", "25GiB", "25g/s", "25 g bit", "-1g", "1.5", "1.5bit", "g",
+	"", "fast", "25gb", "25GiB", "25g/s", "25 g bit", "-1g", "1.5bit", "g",
 };
 
 START_TEST(bit_rates_are_powers_of_1000)
@@ -164,6 +165,7 @@ static const struct {
 	{ "[fe80::1%eth0]", "fe80::1%eth0", 4242, 0 },
 	{ "node-7.rack_1:1@25g", "node-7.rack_1", 1, 25000000000 },
 	{ "10.0.0.1@100mbit", "10.0.0.1", 4242, 100000000 },
+	{ "10.0.0.1@25", "10.0.0.1", 4242, 25000000000 },
 	{ "[::]:9@2.5Gbit/s", "::", 9, 2500000000 },
 	{ "0.0.0.0:1", "0.0.0.0", 1, 0 },
 	{ "7.rack:1", "7.rack", 1, 0 },
@@ -230,6 +232,20 @@ START_TEST(addresses_to_listen_at_have_no_rate)
 	ck_assert_int_eq(parse_listen("[::1]", 7470, host, &port, NULL), 0);
 	ck_assert_str_eq(host, "::1");
 	ck_assert_uint_eq(port, 7470);
+}
+END_TEST
+
+START_TEST(rate_of_a_nic_has_a_floor_and_a_ceiling_that_catch_another_unit)
+{
+	static const char *const wrong[] = { "10.0.0.1@25bit", "10.0.0.1@25000", "10.0.0.1@0" };
+	char host[ADDR_LEN_MAX + 1];
+	uint64_t rate;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		ck_assert_int_eq(parse_rail(wrong[i], host, &rate, &e), TALLY_EINVAL);
+		ck_assert_ptr_nonnull(strstr(e.text, "from 1 Mbit/s to 10 Tbit/s"));
+	}
 }
 END_TEST
 
@@ -413,6 +429,7 @@ int main(void)
 	tcase_add_loop_test(t, endpoints_refuse_the_whole_string_and_write_nothing, 0,
 			    ARRAY_SIZE(bad_endpoints));
 	tcase_add_test(t, addresses_to_listen_at_have_no_rate);
+	tcase_add_test(t, rate_of_a_nic_has_a_floor_and_a_ceiling_that_catch_another_unit);
 	tcase_add_test(t, rails_are_addresses_of_cards);
 	tcase_add_test(t, peers_have_a_host_and_a_port);
 	tcase_add_test(t, endpoint_hosts_end_at_their_limit);
