@@ -147,6 +147,11 @@ static int import(tally_session *s, int fd, uint64_t bytes, void **p)
 	rc = map_device(s, fd, bytes, &as.mem);
 	if (rc)
 		return rc;
+	if (!s->devices) {
+		slab_free(&as.mem);
+		return err_set(&s->err, TALLY_EAUTH, "the agent of this machine takes no memory of "
+			       "devices (tally-agent --dma-buf)");
+	}
 	ask.slab = (struct msg_slab){
 		.req = lt_session_req(s), .kind = SLAB_DEVICE, .bytes = as.mem.bytes,
 	};
@@ -173,9 +178,6 @@ int tally_import(tally_session *s, int fd, size_t bytes, void **p)
 		return TALLY_EINVAL;
 	rc = lt_session_live(s);
 	rc = rc ? rc : check_place(s, p);
-	if (!rc && !s->devices)
-		rc = err_set(&s->err, TALLY_EAUTH, "the agent of this machine takes no memory of "
-			     "devices (tally-agent --dma-buf)");
 	return rc ? rc : import(s, fd, bytes, p);
 }
 
