@@ -34,7 +34,6 @@
 #define ACCEPT_PAUSE_MS		100u
 #define LOCK_TRIES		200
 #define LOCK_RETRY_MS		10u
-#define DYING_TRIES		100	/* of LOCK_RETRY_MS each */
 
 struct listener {
 	struct loop *l;
@@ -337,19 +336,6 @@ static bool somebody_answers(const struct sock_addr *a)
 	return yes;
 }
 
-/* A daemon that was just killed answers until the kernel has taken its memory back. */
-static bool somebody_stays(const struct sock_addr *a)
-{
-	const struct timespec nap = { .tv_nsec = LOCK_RETRY_MS * NS_PER_MS };
-
-	for (int i = 0; i < DYING_TRIES; i++) {
-		if (!somebody_answers(a))
-			return false;
-		nanosleep(&nap, NULL);
-	}
-	return true;
-}
-
 static int clear_path(const char *path, const struct sock_addr *a, struct err *e)
 {
 	struct stat st;
@@ -359,7 +345,7 @@ static int clear_path(const char *path, const struct sock_addr *a, struct err *e
 	if (!S_ISSOCK(st.st_mode))
 		return err_set(e, TALLY_EEXIST,
 			       "cannot listen on %s: a file that is no socket is there", path);
-	if (somebody_stays(a))
+	if (somebody_answers(a))
 		return err_set(e, TALLY_EBUSY, "cannot listen on %s: socket already in use "
 			       "(is another one running? choose another path)", path);
 	if (unlink(path) < 0)

@@ -44,7 +44,6 @@ enum fake_trick {
 	LATE_SLAB,		/* the same, and each of its answers comes SLAB_LATE_MS later */
 	SMALL_SLAB,
 	NO_FD_SLAB,
-	NO_DEVICES,		/* as an agent without --dma-buf */
 	REFUSE_DECLARE,
 	NO_SLAB_DECLARE,	/* results in a slab that does not exist */
 	OUTSIDE_DECLARE,	/* results beyond the slab's end */
@@ -173,7 +172,7 @@ static inline void fake_attach(struct fake_agent *f, const struct msg_attach *a)
 		.local_rank = 1, .machines = 3, .chunk_bytes = CHUNK_BYTES_DEFAULT,
 		.agent = "fake",
 		.grace_ms = f->trick == LEAVE_ON_ROUND || a->back ? f->grace_ms : 0,
-		.devices = f->trick != NO_DEVICES,
+		.devices = 1,
 	};
 	if (f->trick == OTHER_RANK_ATTACH)
 		m.attached.world++;

@@ -104,17 +104,6 @@ static void expect_protocol_error(enum fake_trick trick)
 	finish();
 }
 
-START_TEST(device_memory_is_not_sent_to_an_agent_that_takes_none)
-{
-	void *p;
-
-	start(NO_DEVICES);
-	ck_assert_int_eq(tally_import(s, STDERR_FILENO, PAGE_BYTES, &p), TALLY_EAUTH);
-	ck_assert_ptr_nonnull(strstr(tally_error_text(s), "tally-agent --dma-buf"));
-	finish();
-}
-END_TEST
-
 START_TEST(answers_nobody_asked_for_end_the_session)
 {
 	expect_protocol_error(WRONG_REQ_BARRIER);
@@ -740,7 +729,6 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 240);
-	tcase_add_test(tc, device_memory_is_not_sent_to_an_agent_that_takes_none);
 	tcase_add_test(tc, attach_without_an_agent_says_where_it_looked);
 	tcase_add_test(tc, attach_refused_carries_the_agents_text);
 	tcase_add_test(tc, attach_to_something_that_is_no_agent_is_an_error);
