@@ -398,7 +398,7 @@ static bool push_shape_ok(const struct srv_in *in, const struct frame *f, const 
 		return false;
 	return f->flags & FRAME_BYREF ||
 	       (w->window && f->slot % PAGE_BYTES == 0 &&
-		range_ok(f->slot, f->length, w->window_bytes) && srv_has_room(w, f->length));
+		range_ok(f->slot, f->length, w->window_bytes));
 }
 
 /* The agent will hear of the smaller world, and push to that. */
@@ -428,11 +428,11 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 		c->count.duplicates++;
 		return NULL;
 	}
-	j = in->seg->tensor->job;
 	if (!push_shape_ok(in, f, NULL)) {
 		c->count.drop_shape++;
 		return NULL;
 	}
+	j = in->seg->tensor->job;
 	if (j->worker[f->worker].late) {	/* it might be overwritten; it is asked after */
 		c->count.drop_epoch++;
 		return NULL;
@@ -440,7 +440,8 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 	if (in->state == IN_OFFERED)
 		in->seg->offered--;
 	in->state = IN_LANDING;
-	srv_landing_begins(j, f->worker, f->length);
+	j->borrowed++;
+	j->worker[f->worker].landing++;
 	return j->worker[f->worker].window + f->slot;
 }
 
@@ -470,7 +471,9 @@ static struct srv_in *landed(struct srv_core *c, const struct frame *f)
 		seg_back(c, s);
 		return t->removed ? NULL : &s->in[f->worker];
 	}
-	srv_landing_ends(j, f->worker, f->length);
+	j->borrowed--;
+	j->worker[f->worker].landing--;
+	j->worker[f->worker].late -= j->worker[f->worker].late > 0;
 	if (!s || t->removed)
 		return NULL;
 	in = &s->in[f->worker];

@@ -103,7 +103,7 @@ struct srv_worker {			/* one machine of a job */
 	uint32_t engines;		/* of the agent: which of them owns a chunk */
 	uint8_t *window;		/* shared with the transport; NULL: none (by reference) */
 	uint64_t window_bytes;
-	uint64_t parked_bytes, landing_bytes;	/* never more than the window, whatever it says */
+	uint64_t parked_bytes;
 	uint64_t tag;			/* of the next result for it: bytes of those before, while
 					 * there are any */
 	uint32_t landing;		/* pushes that land in the window */
@@ -362,27 +362,6 @@ void srv_give(struct srv_core *c, struct srv_seg *s, const struct frame *f, cons
 static inline uint64_t srv_ask_cost(const struct srv_seg *s)
 {
 	return align_up(s->len, PAGE_BYTES) + s->tensor->job->seg_bytes - PAGE_BYTES;
-}
-
-/* An agent that lays one contribution over another would have more here than its window takes. */
-static inline bool srv_has_room(const struct srv_worker *w, uint32_t bytes)
-{
-	return w->parked_bytes + w->landing_bytes + bytes <= w->window_bytes;
-}
-
-static inline void srv_landing_begins(struct srv_job *j, uint32_t worker, uint32_t bytes)
-{
-	j->borrowed++;
-	j->worker[worker].landing++;
-	j->worker[worker].landing_bytes += bytes;
-}
-
-static inline void srv_landing_ends(struct srv_job *j, uint32_t worker, uint32_t bytes)
-{
-	j->borrowed--;
-	j->worker[worker].landing--;
-	j->worker[worker].landing_bytes -= bytes;
-	j->worker[worker].late -= j->worker[worker].late > 0;
 }
 
 /* Bytes of the worker's window that a parked contribution takes. */

@@ -519,7 +519,7 @@ void srv_check(const struct srv_core *c)
 			const struct srv_worker *wk = &j->worker[w];
 
 			ASSERT(wk->parked_bytes == parked_bytes[w]);
-			ASSERT(wk->parked_bytes + wk->landing_bytes <= wk->window_bytes);
+			ASSERT(wk->parked_bytes <= wk->window_bytes);
 		}
 	}
 }

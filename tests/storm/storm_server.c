@@ -17,7 +17,7 @@
 #include "tests/storm/storm.h"
 
 enum {
-	N = 3, PEERS = 5, TENSORS = 4, SEG = 4096, WINDOW = 3 * SEG, FLYING = 6, STEPS = 400,
+	N = 3, PEERS = 5, TENSORS = 4, SEG = 4096, WINDOW = 32 * SEG, FLYING = 6, STEPS = 400,
 	NODE = 50, CHUNKS = 3, PAST = 16,
 };
 
