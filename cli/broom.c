@@ -238,6 +238,7 @@ int broom_run(const char *dir, int (*work)(void *arg), void *arg, struct err *e)
 	sigaddset(&signals, SIGCHLD);
 	signal(SIGCHLD, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	fflush(NULL);			/* or it would be written twice */
 	pid = fork();
 	if (pid < 0) {

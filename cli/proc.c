@@ -34,6 +34,7 @@ static void become(const struct proc_spec *spec, pid_t parent)
 	use_fd(spec->out_fd, 1);
 	use_fd(spec->err_fd, 2);
 	signal(SIGPIPE, SIG_DFL);
+	signal(SIGXFSZ, SIG_DFL);
 	/* Where the caller's terminal is for all to write to (stty tostop), it stays so. */
 	sigprocmask(SIG_SETMASK, NULL, &before);
 	sigemptyset(&mask);

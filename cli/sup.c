@@ -29,6 +29,7 @@ int sup_init(struct sup *s, uint32_t max, struct err *e)
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (s->signal_fd < 0)
 		return err_set(e, err_from_errno(errno), "signalfd: %s", strerror(errno));

@@ -2,8 +2,9 @@
 /*
  * arena.c - blocks of pages in slabs, first slab that has room, first fit in it.
  *
- * A fresh page is zero already, so only what was given out before is cleared: a
- * large new block costs nothing until it is written.
+ * A fresh page is zero already, so only what was given out before is cleared.  A block has its
+ * memory when it is given out: where a cgroup or the machine has none, that is an error of the
+ * call, and not the end of the process at the first touch.
  */
 #include "client/arena.h"
 
@@ -11,6 +12,9 @@
 
 #include "client/mem.h"
 #include "common/base/bytes.h"
+#include "common/shm/limit.h"
+
+#define CHECKED_BYTES_MIN	(1u << 20)
 
 static_assert(SLAB_BYTES_MAX / PAGE_BYTES < UINT32_MAX, "page numbers are u32");
 
@@ -62,13 +66,31 @@ void lt_arena_fini(struct lt_arena *a)
 	a->bytes = 0;
 }
 
-static void *slab_get(struct lt_arena_slab *as, uint32_t pages)
+/* Pages from `dirty` on get their memory.  To ask for the limits costs as much as some pages. */
+static int back(struct lt_arena_slab *as, uint32_t to, struct err *e)
+{
+	uint64_t from = (uint64_t)as->dirty * PAGE_BYTES, len;
+	int rc = 0;
+
+	if (to <= as->dirty || as->mem.huge || as->mem.device)
+		return 0;
+	len = (uint64_t)(to - as->dirty) * PAGE_BYTES;
+	if (len >= CHECKED_BYTES_MIN)
+		rc = limit_memory_check(len, e);
+	return rc ? rc : slab_prefault(&as->mem, from, len, e);
+}
+
+static void *slab_get(struct lt_arena_slab *as, uint32_t pages, struct err *e)
 {
 	uint32_t first = pagemap_get(&as->map, pages);
 	uint8_t *p;
 
 	if (first == UINT32_MAX)
 		return NULL;
+	if (back(as, first + pages, e)) {
+		pagemap_put(&as->map, first, pages);
+		return NULL;
+	}
 	p = as->mem.base + (uint64_t)first * PAGE_BYTES;
 	if (first < as->dirty)
 		memset(p, 0, (uint64_t)(MIN(first + pages, as->dirty) - first) * PAGE_BYTES);
@@ -77,16 +99,17 @@ static void *slab_get(struct lt_arena_slab *as, uint32_t pages)
 	return p;
 }
 
-void *lt_arena_get(struct lt_arena *a, uint64_t bytes, bool written)
+void *lt_arena_get(struct lt_arena *a, uint64_t bytes, bool written, struct err *e)
 {
 	uint64_t pages = MAX(div_round_up(bytes, PAGE_BYTES), 1);
 	void *p = NULL;
 
+	*e = (struct err){ 0 };
 	if (pages > SLAB_BYTES_MAX / PAGE_BYTES)
 		return NULL;
-	for (uint32_t i = 0; i < a->nslabs && !p; i++)
+	for (uint32_t i = 0; i < a->nslabs && !p && !e->code; i++)
 		if (!written || !(a->slabs[i].read_only || a->slabs[i].mem.huge))
-			p = slab_get(&a->slabs[i], (uint32_t)pages);
+			p = slab_get(&a->slabs[i], (uint32_t)pages, e);
 	return p;
 }
 

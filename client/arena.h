@@ -36,8 +36,9 @@ void lt_arena_add(struct lt_arena *a, const struct lt_arena_slab *as);
 void lt_arena_take_back(struct lt_arena *a);	/* the last that was added; no block is in it */
 void lt_arena_fini(struct lt_arena *a);
 
-/* Zeroed; NULL: no room, grow.  written: by the agent, too, whichever it is. */
-void *lt_arena_get(struct lt_arena *a, uint64_t bytes, bool written);
+/* Zeroed, and with its memory; NULL: no room, grow, or with a code in e (cleared else) no memory.
+ * written: by the agent, too, whichever it is. */
+void *lt_arena_get(struct lt_arena *a, uint64_t bytes, bool written, struct err *e);
 /* Bytes of the block that starts at p; 0: none does. */
 uint64_t lt_arena_block(const struct lt_arena *a, const void *p);
 void lt_arena_put(struct lt_arena *a, void *p);		/* a block's start: ASSERT */

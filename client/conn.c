@@ -10,6 +10,7 @@
 #include "client/conn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 
 #include "client/clock.h"
 #include "client/mem.h"
+#include "common/shm/limit.h"
 
 #define CONNECT_RETRY_MS	10	/* a listener whose queue is full */
 
@@ -76,7 +78,7 @@ int lt_conn_open(struct lt_conn *c, mono_t deadline, struct err *e)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
-		return err_set(e, err_from_errno(errno), "socket: %m");
+		return limit_err(e, errno, "a socket to the agent");
 	memcpy(sa.sun_path, c->path, strlen(c->path) + 1);
 	if (connect_until(fd, &sa, deadline) < 0) {
 		if (errno == EACCES)
@@ -90,6 +92,18 @@ int lt_conn_open(struct lt_conn *c, mono_t deadline, struct err *e)
 	}
 	c->fd = fd;
 	return 0;
+}
+
+/* The kernel leaves out descriptors for which there is no room, and says nothing. */
+bool lt_conn_lacks_fds(const struct lt_conn *c, struct err *e)
+{
+	int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+
+	if (fd >= 0)
+		close(fd);
+	else if (errno == EMFILE || errno == ENFILE)
+		return limit_err(e, errno, "descriptors from agent at %.100s", c->path);
+	return false;
 }
 
 int lt_conn_reserve(struct lt_conn *c, size_t body_bytes, struct err *e)

@@ -47,6 +47,8 @@ int lt_conn_send_fd(struct lt_conn *c, const struct msg *m, int fd, mono_t deadl
 int lt_conn_recv(struct lt_conn *c, struct msg *m, mono_t deadline, struct err *e);
 
 int lt_conn_take_fd(struct lt_conn *c, uint32_t i);	/* now the caller's; -1: none */
+/* Whether that none came is because this process may open no more files; e says so then. */
+bool lt_conn_lacks_fds(const struct lt_conn *c, struct err *e);
 bool lt_conn_gone(const struct lt_conn *c);		/* has the agent hung up? */
 int lt_conn_say_gone(const struct lt_conn *c, struct err *e);	/* EAGENT and the text */
 

@@ -7,16 +7,30 @@
  * that much, for what is needed and no more.  The new slab is mapped writable and
  * acknowledged; then the agent lets nobody else map it so.
  * Where the agent writes, too, there are small pages: of huge ones an agent that is started
- * again can write none.
+ * again can write none.  So there are where this process gets no huge pages, though the agent
+ * does: a cgroup may have a limit of its own for them, which is met when they are touched.  All of
+ * them are had before any is used, and a slab whose pages are refused goes back to the agent.
  *
  * tally_import() adds a slab that is a device's: none of it is given out, and the agent reads it
  * only, or has its cards read it.
  */
 #include "client/session.h"
+#include "common/shm/limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
+
+/* The agent takes the slab back; from here on it is asked for small pages alone. */
+static int refuse_huge(tally_session *s, const struct msg_slab *slab, mono_t deadline)
+{
+	struct msg answer, ask = { .type = MSG_SLAB_MAPPED, .slab = *slab };
+
+	s->no_huge = true;
+	ask.slab.req = lt_session_req(s);
+	ask.slab.small = 1;
+	return lt_session_call_fd(s, &ask, -1, ask.slab.req, MSG_REPLY, deadline, &answer);
+}
 
 /*
  * Gets one more slab of `bytes` from the agent and cuts it in pages.  The agent reads nothing
@@ -32,7 +46,8 @@ static int grow_by(tally_session *s, uint64_t bytes, bool written, mono_t deadli
 	if (rc)
 		return rc;
 	ask.slab = (struct msg_slab){
-		.req = lt_session_req(s), .kind = SLAB_INPUT, .bytes = bytes, .small = written,
+		.req = lt_session_req(s), .kind = SLAB_INPUT, .bytes = bytes,
+		.small = written || s->no_huge,
 	};
 	rc = lt_session_call_fd(s, &ask, -1, ask.slab.req, MSG_SLAB, deadline, &answer);
 	if (rc)
@@ -48,9 +63,14 @@ static int grow_by(tally_session *s, uint64_t bytes, bool written, mono_t deadli
 			close(fd);
 		goto drop;
 	}
-	if (written && as.mem.huge) {
+	if (ask.slab.small && as.mem.huge) {
 		rc = lt_session_protocol_error(s, "huge pages, which were not asked for");
 		goto drop;
+	}
+	if (as.mem.huge && slab_prefault(&as.mem, 0, as.mem.bytes, &s->err)) {
+		lt_arena_slab_drop(&as);
+		rc = refuse_huge(s, &answer.slab, deadline);
+		return rc ? rc : grow_by(s, bytes, written, deadline);
 	}
 	as.id = answer.slab.id;
 	lt_arena_add(&s->arena, &as);
@@ -84,20 +104,23 @@ static int grow_for(tally_session *s, uint64_t bytes, bool written)
 
 int lt_session_alloc(tally_session *s, uint64_t bytes, bool written, void **p)
 {
+	struct err e;
 	void *got;
 	int rc;
 
 	if (bytes > SLAB_BYTES_MAX)
 		return err_set(&s->err, TALLY_EINVAL, "%llu bytes are more than a slab can have",
 			       (unsigned long long)bytes);
-	got = lt_arena_get(&s->arena, bytes, written);
-	if (!got) {
+	got = lt_arena_get(&s->arena, bytes, written, &e);
+	if (!got && !e.code) {
 		rc = grow_for(s, bytes, written);
 		if (rc)
 			return rc;
-		got = lt_arena_get(&s->arena, bytes, written);
-		ASSERT(got);
+		got = lt_arena_get(&s->arena, bytes, written, &e);
+		ASSERT(got || e.code);
 	}
+	if (!got)
+		return err_set(&s->err, e.code, "%s", e.text);
 	*p = got;
 	return 0;
 }
@@ -130,7 +153,7 @@ static int map_device(tally_session *s, int fd, uint64_t bytes, struct slab *mem
 	mem->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (mem->fd >= 0)
 		return 0;
-	err_set(&s->err, err_from_errno(errno), "another descriptor of a dma-buf: %m");
+	limit_err(&s->err, errno, "another descriptor of a dma-buf");
 	slab_free(mem);
 	return s->err.code;
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "client/clock.h"
+#include "common/shm/limit.h"
 
 #define LOOK_MS	20
 
@@ -100,7 +101,7 @@ static int open_poll_fd(tally_session *s)
 
 	s->poll_fd = epfd;
 	if (epfd < 0 || news < 0 || !watch(epfd, news, EPOLLIN) || !watch_agent(s)) {
-		err_set(&s->err, err_from_errno(errno), "a descriptor to poll: %m");
+		limit_err(&s->err, errno, "a descriptor to poll");
 		if (epfd >= 0)
 			close(epfd);
 		if (news >= 0)

@@ -137,9 +137,12 @@ int lt_session_result_slab(tally_session *s, const struct msg_slab *slab)
 	int fd = lt_conn_take_fd(&s->conn, 0);
 
 	if (slab->kind != SLAB_RESULT || fd < 0) {
+		bool lacks = fd < 0 && lt_conn_lacks_fds(&s->conn, &s->slab_err);
+
 		if (fd >= 0)
 			close(fd);
-		return lt_session_protocol_error(s, "a slab of another kind, or without memory");
+		return lt_session_protocol_error(s, lacks ? s->slab_err.text :
+						 "a slab of another kind, or without memory");
 	}
 	if (r && r->mem.base) {		/* of an agent that was started again */
 		if (!slab_remap(&r->mem, fd, &s->err))
@@ -250,8 +253,8 @@ int lt_session_ring(tally_session *s)
 	if (!ring_sub_bell_ok(s->sub_bell) || !ring_cpl_bell_ok(s->cpl_bell)) {
 		if (ring >= 0)
 			close(ring);
-		return err_set(&s->err, TALLY_EPROTO,
-			       "agent at %s: not three good descriptors (too many open?)",
+		return lt_conn_lacks_fds(&s->conn, &s->err) ? s->err.code :
+		       err_set(&s->err, TALLY_EPROTO, "agent at %s: not three good descriptors",
 			       s->who.socket);
 	}
 	rc = slab_map(&s->ring_mem, ring, ring_shared_bytes(), true, &s->err);

@@ -106,6 +106,7 @@ struct tally_session {
 					 * sees that we live; -1: we could not come back */
 
 	struct lt_arena arena;
+	bool no_huge;			/* this process may not have huge pages */
 	struct lt_result results[RESULT_SLABS_MAX];
 	uint32_t nresults;
 

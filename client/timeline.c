@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,13 +45,22 @@ static void give_up(struct lt_timeline *t)
 	t->len = 0;
 }
 
+/* A file that grows beyond the process's limit would end it by a signal, which is not ours. */
+static bool too_large(const struct lt_timeline *t)
+{
+	struct rlimit l;
+
+	return !getrlimit(RLIMIT_FSIZE, &l) && l.rlim_cur != RLIM_INFINITY &&
+	       t->bytes + t->len > l.rlim_cur;
+}
+
 void lt_timeline_flush(struct lt_timeline *t)
 {
 	size_t at = 0;
 	ssize_t n;
 
 	while (t->fd >= 0 && at < t->len) {
-		n = write(t->fd, t->buffer + at, t->len - at);
+		n = too_large(t) ? -1 : write(t->fd, t->buffer + at, t->len - at);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0) {

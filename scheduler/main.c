@@ -146,6 +146,7 @@ int main(int argc, char **argv)
 	int err;
 
 	daemon_std_descriptors();
+	daemon_ignore_signals();
 	todo = opt_parse(&program, argc, argv, &o, stdout, stderr);
 	if (todo == OPT_EXIT_OK)
 		return daemon_printed(program.name, 0);
@@ -161,6 +162,7 @@ int main(int argc, char **argv)
 	log_init("tally-scheduler", (enum log_level)err);
 	if (todo == OPT_CHECK)
 		return check(&o);
+	daemon_say_limits("tally-scheduler");
 	err = state_open(&st, o.state_dir, &e);
 	if (err)
 		err_wrap(&e, "--state-dir");

@@ -17,6 +17,7 @@
 
 #include "common/rt/host.h"
 #include "common/rt/log.h"
+#include "common/shm/limit.h"
 
 #define STATE_BYTES	64u
 #define OFF_CLUSTER	8u
@@ -74,8 +75,8 @@ static int decode(struct state *st, const char *file, const uint8_t *in, size_t 
 
 static int os_error(const struct state *st, const char *what, const char *file, struct err *e)
 {
-	return err_set(e, err_from_errno(errno), "cannot %s %.200s%s%s: %s", what, st->dir,
-		       file[0] ? "/" : "", file, strerror(errno));
+	return limit_err(e, errno, "cannot %s %.100s%s%s", what, st->dir, file[0] ? "/" : "",
+			 file);
 }
 
 static int no_dir(const struct state *st, const char *what, struct err *e)

@@ -249,7 +249,7 @@ void sv_tensors_free(struct server *s, struct sv_job *j);
 int sv_check_room(const struct server *s, uint64_t bytes, const char *what, struct err *e);
 
 /* server_mem.c: windows and results */
-bool sv_windows_map(struct server *s, struct sv_job *j);	/* false: out of memory */
+int sv_windows_map(struct server *s, struct sv_job *j, struct err *e);	/* ENOMEM */
 void sv_windows_unmap(struct server *s, struct sv_job *j);
 /* Whether so much more fits, in what is free in the job's slabs and beside them. */
 int sv_slots_check(const struct server *s, const struct sv_job *j, uint64_t bytes, struct err *e);

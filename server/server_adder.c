@@ -14,6 +14,7 @@
 
 #include "common/kern/adder.h"
 #include "common/rt/engine.h"
+#include "common/shm/limit.h"
 #include "server/server.h"
 
 struct adder {
@@ -90,6 +91,8 @@ static int get_scratch(struct adder *a, struct err *e)
 
 	for (; want >= SV_ADDER_EACH_LEAST; want /= 2) {
 		a->bytes = want / PAGE_BYTES * PAGE_BYTES;
+		if (limit_memory_check(a->n * a->bytes, e))
+			continue;
 		a->scratch = mmap(NULL, a->n * a->bytes, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (a->scratch == MAP_FAILED)

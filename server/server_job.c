@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Jobs on the control thread: one coming up gets its windows (address space; pages
- * come as agents fill them), its tensors are in server_tensor.c.
+ * Jobs on the control thread: one coming up gets its windows, its tensors are in
+ * server_tensor.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -66,8 +66,10 @@ static int alloc_job(struct server *s, struct sv_job *j, const struct msg_job_up
 	j->worker = calloc(m->nmachines, sizeof(*j->worker));
 	j->machine_of = calloc(m->world, sizeof(*j->machine_of));
 	j->lost = calloc(m->nmachines, sizeof(*j->lost));
-	if (!j->worker || !j->machine_of || !j->lost || !sv_windows_map(s, j))
+	if (!j->worker || !j->machine_of || !j->lost)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+	if (sv_windows_map(s, j, e))
+		return e->code;
 	for (uint32_t i = 0; i < m->nmachines; i++) {
 		j->worker[i].node = m->machines[i].node;
 		j->worker[i].engines = MAX(m->machines[i].engines, 1);

@@ -2,29 +2,33 @@
 /*
  * A server's memory for jobs: windows, and results in slabs.
  *
- * Windows are address space, whose pages come as agents fill them (or at once, where
- * cards must know them).  Results of a job lie in few slabs: a declared batch takes what
- * is free in them, then a slab for all the rest of it, so that cards need to know few
- * pieces of memory however many tensors there are.  A slab goes back when nothing is
- * left in it.
+ * All of it has its pages before it is used, and is refused where the machine or a cgroup has
+ * none: a page that is refused at its first touch would end the server.  Results of a job lie in
+ * few slabs: a declared batch takes what is free in them, then a slab for all the rest of it, so
+ * that cards need to know few pieces of memory however many tensors there are.  A slab goes back
+ * when nothing is left in it.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "common/base/bytes.h"
 #include "common/rt/log.h"
+#include "common/shm/limit.h"
 #include "common/shm/slab.h"
 #include "server/server.h"
 
 #define PIECE_BYTES	((size_t)16 << 20)
 
-static void *map_pages(size_t bytes)
+static void *map_pages(size_t bytes, struct err *e)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (p == MAP_FAILED)
+	if (p == MAP_FAILED) {
+		limit_err(e, errno, "mapping %zu bytes", bytes);
 		return NULL;
+	}
 	(void)madvise(p, bytes, MADV_HUGEPAGE);		/* where there are any */
 	return p;
 }
@@ -39,14 +43,13 @@ static void unmap_pages(const struct server *s, uint8_t *p, size_t bytes)
 }
 
 /* The same as map_pages(), with its pages. */
-static void *map_pages_now(const struct server *s, size_t bytes)
+static void *map_pages_now(const struct server *s, size_t bytes, struct err *e)
 {
-	uint8_t *p = map_pages(bytes);
-	struct slab pages = { .base = p, .bytes = bytes, .writable = true };
-	struct err e;
+	uint8_t *p = limit_memory_check(bytes, e) ? NULL : map_pages(bytes, e);
+	struct slab pages = { .base = p, .bytes = bytes, .writable = true, .fd = -1 };
 
 	for (size_t at = 0; p && at < bytes; at += PIECE_BYTES) {
-		if (slab_prefault(&pages, at, MIN(bytes - at, PIECE_BYTES), &e)) {
+		if (slab_prefault(&pages, at, MIN(bytes - at, PIECE_BYTES), e)) {
 			munmap(p, bytes);
 			return NULL;
 		}
@@ -70,14 +73,14 @@ static struct xport_region *tell_cards(const struct server *s, void *p, uint64_t
 	return r;
 }
 
-bool sv_windows_map(struct server *s, struct sv_job *j)
+int sv_windows_map(struct server *s, struct sv_job *j, struct err *e)
 {
-	bool cards = xport_rdma_devices() > 0;
-
-	j->windows = cards ? map_pages_now(s, j->windows_bytes) : map_pages(j->windows_bytes);
-	if (j->windows && cards)
+	j->windows = map_pages_now(s, j->windows_bytes, e);
+	if (!j->windows)
+		return err_wrap(e, "server %s", s->name);
+	if (xport_rdma_devices())
 		j->windows_region = tell_cards(s, j->windows, j->windows_bytes, true);
-	return j->windows;
+	return 0;
 }
 
 void sv_windows_unmap(struct server *s, struct sv_job *j)
@@ -96,14 +99,17 @@ static void slab_give_back(struct server *s, struct sv_slots *m)
 	free(m);
 }
 
-static struct sv_slots *slab_make(struct server *s, struct sv_job *j, uint64_t bytes)
+static struct sv_slots *slab_make(struct server *s, struct sv_job *j, uint64_t bytes,
+				  struct err *e)
 {
 	uint32_t npages = (uint32_t)(bytes / PAGE_BYTES);
 	struct sv_slots *m = calloc(1, sizeof(*m) + BITS_WORDS(npages) * sizeof(m->words[0]));
 
-	if (!m)
+	if (!m) {
+		err_set(e, TALLY_ENOMEM, "out of memory");
 		return NULL;
-	m->base = map_pages_now(s, bytes);
+	}
+	m->base = map_pages_now(s, bytes, e);
 	if (!m->base) {
 		free(m);
 		return NULL;
@@ -159,9 +165,9 @@ int sv_slots_get(struct server *s, struct sv_job *j, uint64_t bytes, uint64_t ba
 	if (!beyond && bytes > room)	/* what is free is in pieces that are too small */
 		return sv_check_room(s, bytes, "the job's share", e);
 	slab = slab_bytes(s, j, batch_bytes);
-	m = slab_make(s, j, beyond ? slab : MIN(slab, room / PAGE_BYTES * PAGE_BYTES));
+	m = slab_make(s, j, beyond ? slab : MIN(slab, room / PAGE_BYTES * PAGE_BYTES), e);
 	if (!m)
-		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
+		return err_wrap(e, "server %s", s->name);
 	*out = (struct sv_place){ m, pagemap_get(&m->pages, n), n };
 	return 0;
 }

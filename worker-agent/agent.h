@@ -314,6 +314,7 @@ struct ad_session {
 	struct ad_ring *ring;
 	uint32_t nslabs;		/* inputs given out */
 	uint64_t arena_bytes;		/* of all of them */
+	bool no_huge;			/* the process may not have huge pages */
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
 	bool placed, detached, ring_busy;
@@ -482,6 +483,7 @@ struct agent {
 	uint64_t next_req, next_session;
 	uint64_t memory_bytes;		/* the machine's; 0: nobody has looked */
 	uint64_t backed_bytes;		/* results and sums have so much of it */
+	bool no_huge;			/* our cgroup has no huge pages for us */
 	uint64_t unseen_bytes;		/* of these, since what is left was looked at */
 	struct list jobs, sessions;
 	struct ctl_crowd crowd;		/* processes that have not attached yet */
@@ -627,6 +629,8 @@ void ad_job_resend(struct ad_job *j);
 /* What memfds are called, for a job and for a rank of it.  Nobody can change it, so it says
  * what they were made for when they are handed back. */
 void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
+/* The ring of a rank that is placed, with its memory. EQUOTA, ENOMEM. */
+int ad_ring_open(struct ad_session *s, struct err *e);
 void ad_ring_name(char name[AD_NAME_MAX], uint32_t job, uint32_t rank);
 struct ad_slab *ad_slab_new(struct agent *a, struct ad_job *j, const char *what, uint64_t bytes,
 			    bool huge, struct err *e);

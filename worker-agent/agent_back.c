@@ -150,11 +150,15 @@ static int take_input(struct ad_session *s, const struct msg_slab *m, int fd, st
 	rc = slab_map(mem, fd, m->bytes, true, e) ? slab_map(mem, fd, m->bytes, false, e) : 0;
 	if (rc)
 		return rc;
-	if ((!slab_seal(mem, NULL) || !mem->huge) && slab_is_solid(mem))
+	if ((slab_seal(mem, NULL) && mem->huge) || !slab_is_solid(mem))
+		rc = err_set(e, TALLY_EPROTO, "slab %u can be punched", m->id);
+	else if (mem->huge)		/* which the process has, or the kernel refuses us */
+		rc = ad_prefault(s->agent, mem, 0, mem->bytes, e);
+	if (!rc)
 		return 0;
 	mem->fd = -1;			/* still the caller's */
 	slab_free(mem);
-	return err_set(e, TALLY_EPROTO, "slab %u can be punched", m->id);
+	return rc;
 }
 
 /* Each once. */

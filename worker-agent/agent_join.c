@@ -6,6 +6,8 @@
  * be told, may be lost meanwhile.  So who is in a job and has no process here is told as lost
  * when the agent hears that it is in.
  */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker-agent/agent.h"
@@ -90,4 +92,32 @@ void ad_join_check(struct ad_job *j, uint64_t locals, bool back)
 			ad_job_left(j, local, &(struct ad_left){ .code = TALLY_EWORKERLOST,
 							.joining = true });
 	}
+}
+
+/* ---- its ring ---- */
+
+int ad_ring_open(struct ad_session *s, struct err *e)
+{
+	char name[AD_NAME_MAX];
+	int rc;
+
+	ad_ring_name(name, s->job->id, s->rank);
+	rc = slab_new(&s->ring_mem, name, ring_shared_bytes(), false, e);
+	rc = rc ? rc : ad_prefault(s->agent, &s->ring_mem, 0, s->ring_mem.bytes, e);
+	if (rc)
+		return rc;
+	s->ring = calloc(1, sizeof(*s->ring));
+	if (!s->ring)
+		return err_set(e, TALLY_ENOMEM, "out of memory");
+	if (ring_sub_bell_new(&s->bell[0]) || ring_cpl_bell_new(&s->bell[2]))
+		return limit_err(e, errno, "agent %s, bells for rank %u", s->agent->name, s->rank);
+	ring_format(s->ring_mem.base);
+	s->ring_stored = ad_store_put(s->agent, s->job->id, s->ring_mem.fd);
+	/* Processes ring bell 0 and hear 3; the agent hears 1 and rings 2. */
+	ring_end_init(&s->ring->ring, s->ring_mem.base, s->bell[1], s->bell[2]);
+	s->ring->session = s;
+	s->ring->job = s->job;
+	list_init(&s->ring->link);
+	list_init(&s->ring->owed);
+	return 0;
 }

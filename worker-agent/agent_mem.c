@@ -213,6 +213,34 @@ static int back_for_cards(struct agent *a, struct ad_slab *s, struct err *e)
 	return rc;
 }
 
+/* Once for each agent: from then on it takes small pages. */
+static void say_no_huge(struct agent *a, const struct err *why)
+{
+	if (!a->no_huge)
+		log_warn("agent %s takes small pages instead of huge ones, reason %s", a->name,
+			 why->text);
+	a->no_huge = true;
+}
+
+/*
+ * A slab's huge pages are kept for it, but may be refused still when they are touched, which
+ * would end this process: so all of them are had now, or small ones instead.  Those of an arena
+ * are its process's to have.
+ */
+static int make_usable(struct agent *a, struct ad_slab *s, const char *what, uint64_t bytes,
+		       enum layout layout, bool huge, struct err *e)
+{
+	int rc = make(s, what, bytes, layout, huge && !a->no_huge, e);
+
+	if (rc || !s->mem.huge || layout == WHOLE || !ad_prefault(a, &s->mem, 0, s->mem.bytes, e))
+		return rc;
+	say_no_huge(a, e);
+	free(s->words);
+	s->words = NULL;
+	slab_free(&s->mem);
+	return make(s, what, bytes, layout, false, e);
+}
+
 static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *what,
 				 uint64_t bytes, enum layout layout, bool huge, struct err *e)
 {
@@ -220,7 +248,7 @@ static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *
 
 	if (!s)
 		return NULL;
-	if (make(s, what, bytes, layout, huge, e) || back_for_cards(a, s, e) ||
+	if (make_usable(a, s, what, bytes, layout, huge, e) || back_for_cards(a, s, e) ||
 	    (layout != MARKED_PAGES && slab_readonly_fd(&s->mem, &s->read_fd, e))) {
 		ad_slab_free(a, s);
 		return NULL;
@@ -468,7 +496,7 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 				"larger than the machine's memory");
 		return;
 	}
-	slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, !m->small, &e);
+	slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, !m->small && !s->no_huge, &e);
 	if (!slab) {
 		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;
@@ -533,6 +561,45 @@ static struct ad_slab *arena_of(const struct ad_session *s, uint32_t index)
 	return NULL;
 }
 
+/* Engines and links may know it: it is free when they have said that they do not any more. */
+static void arena_hide(struct agent *a, struct ad_slab *slab)
+{
+	const struct ad_shown shown = { .job = slab->job, .id = slab->id };
+
+	slab->hiding = a->nengines;
+	for (uint32_t i = 0; i < a->nengines; i++)
+		ad_engine_tell(a->engine[i], AD_HIDE, &shown, sizeof(shown));
+}
+
+/* Without use for its process, which did not get its pages, or may not have these. */
+static void arena_take_back(struct ad_session *s, struct ad_slab *slab)
+{
+	const struct ad_job *j = s->job;
+
+	s->arena_bytes -= MIN(slab->mem.bytes, s->arena_bytes);
+	if (slab->index + 1 == s->nslabs)
+		s->nslabs--;
+	slab->owner = 0;
+	slab->index = UINT32_MAX;
+	if (!s->agent->stopping && !j->adopting && j->state == JOB_RUNNING)
+		arena_hide(s->agent, slab);
+}
+
+static void arena_refused(struct ad_session *s, struct ad_slab *slab, uint64_t req)
+{
+	char limit[LIMIT_TEXT_MAX];
+
+	if (slab->mem.huge && !s->no_huge) {
+		slab_huge_text(&slab->mem, s->pid, limit);
+		log_warn("process %u of job '%s' gets small pages instead of huge ones, reason %s",
+			 s->pid, s->job_name,
+			 limit[0] ? limit : "its cpuset or its limits have none for it");
+	}
+	s->no_huge = true;
+	arena_take_back(s, slab);
+	(void)ctl_reply(s->ctl, req, 0, "%s", "");
+}
+
 /*
  * The process has mapped it, and nobody can do anything to it from here on that would end who
  * reads it: not before is anything read there.
@@ -548,12 +615,22 @@ void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m)
 		(void)ctl_reply(s->ctl, m->req, TALLY_EINVAL, "no such slab");
 		return;
 	}
+	if (m->small) {
+		arena_refused(s, slab, m->req);
+		return;
+	}
 	if (slab_seal(&slab->mem, &e)) {
 		log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
 		if (slab->mem.huge) {	/* small pages that were punched read as zeros */
 			(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 			return;
 		}
+	}
+	/* A process that has not got its pages would have us touch them first. */
+	if (slab->mem.huge && ad_prefault(s->agent, &slab->mem, 0, slab->mem.bytes, &e)) {
+		arena_take_back(s, slab);
+		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
+		return;
 	}
 	arena_open(s, slab, m->req);
 }
@@ -575,13 +652,10 @@ void ad_arenas_tidy(struct ad_job *j)
 		return;
 	list_for_each(&j->inputs, l) {
 		struct ad_slab *s = list_entry(l, struct ad_slab, link);
-		struct ad_shown shown = { .job = j->id, .id = s->id };
 
 		if (s->hiding || j->live >> s->local & 1 || has_process(a, s->owner))
 			continue;
-		s->hiding = a->nengines;
-		for (uint32_t i = 0; i < a->nengines; i++)
-			ad_engine_tell(a->engine[i], AD_HIDE, &shown, sizeof(shown));
+		arena_hide(a, s);
 	}
 }
 
@@ -591,7 +665,7 @@ void ad_arena_hidden(struct agent *a, const struct ad_shown *m)
 
 	if (--s->hiding)
 		return;
-	log_info("job %u: %llu MiB of a process that is gone are free again", m->job,
+	log_info("job %u: %llu MiB of an arena that is not used any more are free again", m->job,
 		 (unsigned long long)s->mem.bytes >> 20);
 	ad_slab_free(a, s);
 }

@@ -162,31 +162,6 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 	ask_join(s);
 }
 
-static int open_ring(struct ad_session *s, struct err *e)
-{
-	char name[AD_NAME_MAX];
-	int rc;
-
-	ad_ring_name(name, s->job->id, s->rank);
-	rc = slab_new(&s->ring_mem, name, ring_shared_bytes(), false, e);
-	if (rc)
-		return rc;
-	s->ring = calloc(1, sizeof(*s->ring));
-	if (!s->ring)
-		return err_set(e, TALLY_ENOMEM, "out of memory");
-	if (ring_sub_bell_new(&s->bell[0]) || ring_cpl_bell_new(&s->bell[2]))
-		return err_set(e, TALLY_EQUOTA, "agent %s is out of descriptors", s->agent->name);
-	ring_format(s->ring_mem.base);
-	s->ring_stored = ad_store_put(s->agent, s->job->id, s->ring_mem.fd);
-	/* Processes ring bell 0 and hear 3; the agent hears 1 and rings 2. */
-	ring_end_init(&s->ring->ring, s->ring_mem.base, s->bell[1], s->bell[2]);
-	s->ring->session = s;
-	s->ring->job = s->job;
-	list_init(&s->ring->link);
-	list_init(&s->ring->owed);
-	return 0;
-}
-
 static void join_failed(struct ad_session *s, uint64_t theirs, int code, const char *text)
 {
 	s->state = SESSION_OVER;
@@ -219,7 +194,7 @@ static void joined(struct ad_session *s, uint64_t theirs)
 	}
 	s->local = local;
 	s->placed = true;
-	if (open_ring(s, &e))
+	if (ad_ring_open(s, &e))
 		goto failed;
 	s->ring->local = local;
 	s->ring_busy = true;		/* engine 0 is told of it from here on */

@@ -102,6 +102,7 @@ int err_from_errno(int errnum)
 	case ENFILE:
 	case ENOSPC:
 	case EDQUOT:
+	case EFBIG:
 		return TALLY_EQUOTA;
 	case ETIMEDOUT:
 		return TALLY_ETIMEDOUT;

@@ -25,6 +25,7 @@
 #define SERVER_MEMORY_MIN	(8u * WINDOW_BYTES_MIN)
 #define SERVER_MEMORY_MAX	(1ull << 50)
 #define SERVER_OWN_BYTES	(64u << 20)	/* a server's, besides its share and windows */
+#define MEMORY_KEPT_MAX		(512ull << 20)	/* or a 32nd of the machine's: left for others */
 #define SLAB_BYTES_MAX		(1ull << 40)
 #define SLABS_PER_PROCESS_MAX	64u		/* arena slabs of one training process */
 #define RESULT_SLABS_MAX	1024u		/* of a job on one machine */

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/net/xport_ep.h"
+#include "common/shm/limit.h"
 
 union fd_room {
 	char bytes[CMSG_SPACE(sizeof(int))];
@@ -37,7 +38,7 @@ static int shm_open_link(const struct xport_addr *a, int *out, int *sys_err, str
 	memcpy(sa.sun_path, a->remote, len);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return err_set(e, err_from_errno(errno), "socket to %s: %m", a->remote);
+		return limit_err(e, errno, "socket to %s", a->remote);
 	*sys_err = connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ? errno : 0;
 	*out = fd;
 	return 0;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "common/net/xport_ep.h"
+#include "common/shm/limit.h"
 
 #define NOTSENT_BYTES	(256 << 10)
 #define SILENCE_MS	3000	/* unacknowledged for this long: broken */
@@ -80,7 +81,7 @@ static int tcp_open(const struct xport_addr *a, int *out, int *sys_err, struct e
 			       a->local, a->remote);
 	fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return err_set(e, err_from_errno(errno), "socket to %s: %m", a->remote);
+		return limit_err(e, errno, "socket to %s", a->remote);
 	*sys_err = from_len ? bind_rail(fd, &from, from_len) : 0;
 	if (*sys_err == 0)
 		*sys_err = start_connect(fd, &to, to_len);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -16,8 +17,10 @@
 #include "common/rt/log.h"
 #include "common/rt/notify.h"
 #include "common/rt/secret.h"
+#include "common/shm/limit.h"
 
 #define ENGINES_DEFAULT_MAX 4u
+#define FILES_FEW	1024u
 
 static int read_log_level(const char *program, const char *level, struct err *e)
 {
@@ -162,6 +165,41 @@ int daemon_printed(const char *program, int status)
 	return status ? status : 1;
 }
 
+/* Each of them comes with an error of a call, which says the same. */
+void daemon_ignore_signals(void)
+{
+	static const int limits[] = { SIGPIPE, SIGXFSZ, SIGXCPU };
+
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+		signal(limits[i], SIG_IGN);
+}
+
+void daemon_say_limits(const char *program)
+{
+	static const struct {
+		int what;
+		const char *name, *means;
+	} rows[] = {
+		{ RLIMIT_FSIZE, "RLIMIT_FSIZE", "no file and no piece of shared memory is larger; "
+		  "raise it by ulimit -f, or LimitFSIZE= of the unit" },
+		{ RLIMIT_AS, "RLIMIT_AS", "so much address space for all jobs together; raise it "
+		  "by ulimit -v, or LimitAS= of the unit" },
+		{ RLIMIT_CPU, "RLIMIT_CPU", "the kernel kills it after so many s of CPU time; "
+		  "raise it by ulimit -t, or LimitCPU= of the unit" },
+	};
+	struct rlimit l;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (!getrlimit((__rlimit_resource_t)rows[i].what, &l) &&
+		    l.rlim_cur != RLIM_INFINITY)
+			log_warn("%s runs with %s %llu: %s", program, rows[i].name,
+				 (unsigned long long)l.rlim_cur, rows[i].means);
+	if (!getrlimit(RLIMIT_NOFILE, &l) && l.rlim_cur < FILES_FEW)
+		log_warn("%s runs with RLIMIT_NOFILE %llu, which is few: each process and each "
+			 "server takes some; raise it by ulimit -n, or LimitNOFILE= of the unit",
+			 program, (unsigned long long)l.rlim_cur);
+}
+
 void daemon_raise_descriptors(void)
 {
 	struct rlimit l;
@@ -192,6 +230,8 @@ static int open_loop(struct daemon *d, struct err *e)
 	if (rc)
 		return rc;
 	rc = loop_reserve(d->loop, true);
+	if (rc == TALLY_EAGAIN)
+		return limit_err(e, EAGAIN, "%s cannot start threads", d->program->name);
 	rc = rc ? rc : loop_bell_start(d->loop, &d->bell, on_bell, d);
 	rc = rc ? rc : loop_on_signals(d->loop, on_signal, d);
 	if (!rc && notify_watchdog_ms())
@@ -219,6 +259,7 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 
 	*d = (struct daemon){ .program = program, .ops = ops, .owner = owner, .opt = opt };
 	daemon_std_descriptors();
+	daemon_ignore_signals();
 	todo = opt_parse(program, argc, argv, opt, stdout, stderr);
 	if (todo == OPT_EXIT_OK)
 		return daemon_printed(program->name, 0);
@@ -234,6 +275,7 @@ int daemon_main(struct daemon *d, const struct opt_program *program, const struc
 	if (ops->strangers && fdguard_start(&d->fdguard, ops->take_devices &&
 					    ops->take_devices(owner), &e))
 		return failed(d, &e);
+	daemon_say_limits(program->name);
 	if (open_loop(d, &e))
 		return failed(d, &e);
 	if (ops->start(d, &e)) {

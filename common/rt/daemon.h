@@ -107,6 +107,15 @@ int daemon_write_port(const char *path, uint16_t port, struct err *e);
 void daemon_std_descriptors(void);
 
 /*
+ * Before anything is written: what the process's limits (the size of a file, CPU time) and closed
+ * pipes raise does not end it; the call that meets the limit fails.
+ */
+void daemon_ignore_signals(void);
+
+/* Warns of limits below which a daemon may refuse what it is asked for. */
+void daemon_say_limits(const char *program);
+
+/*
  * Last of all: whether what was printed is written.  Returns status; where it is 0 and was not
  * written 1, and says why on stderr.
  */

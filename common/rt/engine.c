@@ -20,6 +20,7 @@
 
 #include "common/rt/engine.h"
 #include "common/rt/loop.h"
+#include "common/shm/limit.h"
 
 #define MAIL_PER_TURN	256
 #define EVENTS_PER_TURN	64
@@ -147,11 +148,11 @@ static int open_fds(struct engine *en, struct err *e)
 
 	en->epfd = epoll_create1(EPOLL_CLOEXEC);
 	if (en->epfd < 0)
-		return err_set(e, err_from_errno(errno), "cannot make an epoll descriptor: %m");
+		return limit_err(e, errno, "cannot make an epoll descriptor");
 	en->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (en->bell >= 0 && epoll_ctl(en->epfd, EPOLL_CTL_ADD, en->bell, &ev) == 0)
 		return 0;
-	return err_set(e, err_from_errno(errno), "cannot make an engine's doorbell: %m");
+	return limit_err(e, errno, "cannot make an engine's doorbell");
 }
 
 static void engine_free(struct engine *en)
@@ -184,7 +185,7 @@ static int start_thread(struct engine *en, int cpu, struct err *e)
 	if (r == EINVAL && cpu >= 0)
 		return err_set(e, TALLY_EINVAL, "cannot pin an engine to cpu %d: not ours to use",
 			       cpu);
-	return err_set(e, err_from_errno(r), "cannot start an engine thread: %s", strerror(r));
+	return limit_err(e, r, "cannot start an engine thread");
 }
 
 int engine_start(struct engine **out, const char *name, uint32_t index, int cpu,

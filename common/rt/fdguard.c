@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/rt/fdguard_int.h"
+#include "common/shm/limit.h"
 
 #define GUARD_WAIT_MS	1000	/* it never waits for anybody, so it reads at once */
 
@@ -34,7 +35,7 @@ int fdguard_start(struct fdguard **out, bool devices, struct err *e)
 		return err_set(e, TALLY_ENOMEM, "out of memory");
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv)) {
 		free(g);
-		return err_set(e, err_from_errno(errno), "cannot make a socket pair: %m");
+		return limit_err(e, errno, "cannot make a socket pair");
 	}
 	pid = fork();
 	if (pid == 0) {
@@ -43,8 +44,7 @@ int fdguard_start(struct fdguard **out, bool devices, struct err *e)
 	}
 	close(sv[1]);
 	if (pid < 0) {
-		err_set(e, err_from_errno(errno), "cannot start the process that guards "
-			"descriptors: %m");
+		limit_err(e, errno, "cannot start the process that guards descriptors");
 		close(sv[0]);
 		free(g);
 		return e->code;

@@ -29,6 +29,7 @@
 #include "common/base/parse.h"
 #include "common/rt/host.h"
 #include "common/rt/shaper.h"
+#include "common/shm/limit.h"
 
 /* ---- identity ---- */
 
@@ -250,84 +251,12 @@ bool host_has_address(const char *addr)
 
 /* ---- memory ---- */
 
-/* "max", absent or not a number: no limit. */
-static uint64_t read_limit(const char *path)
-{
-	char word[64];
-	uint64_t v;
-
-	read_word(path, word, sizeof(word));
-	return parse_u64(word, 1, UINT64_MAX, &v, NULL) == 0 ? v : UINT64_MAX;
-}
-
-/* The smallest limit of a group and all above it; path is cut down on the way. */
-static uint64_t group_limit(const char *root, char *path, const char *leaf)
-{
-	uint64_t limit = UINT64_MAX;
-	char file[1024];
-
-	for (;;) {
-		uint64_t here;
-		char *slash;
-
-		snprintf(file, sizeof(file), "%s%s/%s", root, path, leaf);
-		here = read_limit(file);
-		limit = MIN(limit, here);
-		slash = strrchr(path, '/');
-		if (!slash)
-			return limit;
-		*slash = '\0';
-	}
-}
-
-/* A line of /proc/self/cgroup: "0::/path" (v2) or "4:memory:/path" (v1). */
-static uint64_t line_limit(char *line)
-{
-	char *controllers = strchr(line, ':');
-	char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-
-	if (!path)
-		return UINT64_MAX;
-	*path++ = '\0';
-	path[strcspn(path, "\n")] = '\0';
-	if (strcmp(controllers, ":") == 0)
-		return group_limit("/sys/fs/cgroup", path, "memory.max");
-	if (strcmp(controllers, ":memory") == 0)
-		return group_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
-	return UINT64_MAX;
-}
-
 uint64_t host_memory_bytes(void)
 {
-	uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-	FILE *f = fopen("/proc/self/cgroup", "re");
-	char line[768];
-
-	while (f && fgets(line, sizeof(line), f)) {
-		uint64_t limit = line_limit(line);
-
-		bytes = MIN(bytes, limit);
-	}
-	if (f)
-		fclose(f);
-	return bytes;
+	return limit_memory_bytes();
 }
 
 uint64_t host_memory_left_bytes(void)
 {
-	FILE *f = fopen("/proc/meminfo", "re");
-	uint64_t left = 0, kib;
-	bool told = false;
-	char line[128];
-
-	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
-			told = true;
-		else if (sscanf(line, "SwapFree: %" SCNu64, &kib) != 1)
-			continue;
-		left += kib << 10;
-	}
-	if (f)
-		fclose(f);
-	return told ? left : UINT64_MAX;
+	return limit_memory_left(NULL);
 }

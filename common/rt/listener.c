@@ -28,6 +28,7 @@
 #include "common/rt/fdguard.h"
 #include "common/rt/log.h"
 #include "common/rt/loop_int.h"
+#include "common/shm/limit.h"
 
 #define BACKLOG			1024
 #define ACCEPTS_PER_TURN	64
@@ -64,12 +65,12 @@ static void on_pause_over(void *ctx)
 
 static void pause_accepting(struct listener *li, int errnum)
 {
-	char port[16];
+	char port[16], why[LIMIT_TEXT_MAX];
 
 	snprintf(port, sizeof(port), "port %u", li->port);
 	if (!li->paused)
 		log_warn("listener %s cannot accept, trying each %u ms: %s",
-			 li->path[0] ? li->path : port, ACCEPT_PAUSE_MS, strerror(errnum));
+			 li->path[0] ? li->path : port, ACCEPT_PAUSE_MS, limit_why(errnum, why));
 	li->paused = true;
 	if (loop_timer_start(li->l, &li->pause, ACCEPT_PAUSE_MS, 0, on_pause_over, li) == 0)
 		loop_watch_change(li->watch, 0);
@@ -152,8 +153,7 @@ static int cannot_listen(struct err *e, const char *where, int errnum)
 		return err_set(e, TALLY_EAUTH, "cannot listen on %s: %s", where,
 			       strerror(errnum));
 	default:
-		return err_set(e, err_from_errno(errnum), "cannot listen on %s: %s", where,
-			       strerror(errnum));
+		return limit_err(e, errnum, "cannot listen on %s", where);
 	}
 }
 

@@ -12,6 +12,7 @@
  * its owner forgot to close is our bug and trips the guard.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -24,6 +25,7 @@
 #include "common/rt/loop_int.h"
 
 /* What closes takes HANDSHAKE_MS at most; a standstill of ours is one tick, however long. */
+#define POOL_THREADS	4u	/* libuv's own */
 #define GUARD_MS	500u
 #define GUARD_TICKS	(2u * HANDSHAKE_MS / GUARD_MS)
 
@@ -423,9 +425,37 @@ static void do_nothing(void *ctx)
 	(void)ctx;
 }
 
+static void *wait_for_all(void *lock)
+{
+	pthread_mutex_lock(lock);
+	pthread_mutex_unlock(lock);
+	return NULL;
+}
+
+/* As many at a time as libuv starts: where one cannot be had, it ends the process. */
+static bool may_have_threads(void)
+{
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	pthread_t thread[POOL_THREADS];
+	uint32_t n = 0;
+	bool all;
+
+	pthread_mutex_lock(&lock);
+	while (n < POOL_THREADS && !pthread_create(&thread[n], NULL, wait_for_all, &lock))
+		n++;
+	all = n == POOL_THREADS;
+	pthread_mutex_unlock(&lock);
+	while (n)
+		pthread_join(thread[--n], NULL);
+	pthread_mutex_destroy(&lock);
+	return all;
+}
+
 int loop_reserve(struct loop *l, bool threads)
 {
 	reserve_watches(l);
+	if (threads && !may_have_threads())
+		return TALLY_EAGAIN;
 	return threads ? loop_work(l, do_nothing, NULL) : 0;
 }
 

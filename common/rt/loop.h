@@ -25,7 +25,7 @@ mono_t loop_now(void);				/* CLOCK_BOOTTIME */
 /*
  * What is made only once, and what libuv ends the process for when there is no memory for it: its
  * table of descriptors, up to LOOP_FDS, and the threads of loop_work() and of resolving names.
- * For daemons, at the start.  ENOMEM.
+ * For daemons, at the start.  ENOMEM; EAGAIN: no threads.
  */
 int loop_reserve(struct loop *l, bool threads);
 #define LOOP_FDS	65536u

@@ -29,6 +29,7 @@
 
 #include "common/rt/fdguard.h"
 #include "common/rt/loop_int.h"
+#include "common/shm/limit.h"
 
 #define READS_PER_TURN		16
 #define SMALL_READ_BYTES	4096u	/* may be some hundred messages, each with an answer */
@@ -187,8 +188,7 @@ static void end(struct stream *s)
 static void end_errno(struct stream *s, const char *what, int errnum)
 {
 	if (s->why.code == 0)
-		err_set(&s->why, err_from_errno(errnum), "%s %s: %s", what,
-			s->peer[0] ? s->peer : s->host, strerror(errnum));
+		limit_err(&s->why, errnum, "%s %s", what, s->peer[0] ? s->peer : s->host);
 	end(s);
 }
 

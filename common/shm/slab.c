@@ -33,6 +33,7 @@
 #define DMA_BUF_MAGIC		0x444d4142	/* Linux 5.2 */
 #endif
 
+#define HUGE_BYTES_USUAL	(2ull << 20)
 #define SEALS_SIZE	(F_SEAL_SHRINK | F_SEAL_GROW)
 
 /* Never executable where the kernel knows how to say so. */
@@ -105,8 +106,7 @@ int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, st
 	fd = memfd_new(name, 0);
 	if (fd >= 0 && memfd_fill(s, fd, bytes))
 		return 0;
-	return err_set(e, err_from_errno(errno), "slab %s of %llu bytes: %m", name,
-		       (unsigned long long)bytes);
+	return limit_err(e, errno, "slab %s of %llu bytes", name, (unsigned long long)bytes);
 }
 
 /* Another descriptor of the same file; -1: errno. */
@@ -127,7 +127,7 @@ int slab_readonly_fd(const struct slab *s, int *fd, struct err *e)
 		return err_set(e, err_from_errno(errno), "fchmod of a slab: %m");
 	ro = open_again(s->fd, O_RDONLY);
 	if (ro < 0)
-		return err_set(e, err_from_errno(errno), "a slab, read-only: %m");
+		return limit_err(e, errno, "a slab, read-only");
 	*fd = ro;
 	return 0;
 }
@@ -207,8 +207,8 @@ int slab_map(struct slab *s, int fd, uint64_t bytes, bool writable, struct err *
 		return rc;
 	base = map_shared(fd, bytes, writable);
 	if (base == MAP_FAILED)
-		return err_set(e, err_from_errno(errno), "mapping a slab of %llu bytes: %m",
-			       (unsigned long long)bytes);
+		return limit_err(e, errno, "mapping a slab of %llu bytes",
+				 (unsigned long long)bytes);
 	*s = (struct slab){
 		.base = base, .bytes = bytes, .fd = fd, .huge = huge, .writable = writable,
 	};
@@ -224,7 +224,7 @@ int slab_map_own(struct slab *s, int fd, uint64_t bytes, struct err *e)
 		(void)fchmod(fd, 0400);
 	}
 	if (rw < 0)
-		return err_set(e, err_from_errno(errno), "a slab, to be written: %m");
+		return limit_err(e, errno, "a slab, to be written");
 	rc = slab_map(s, rw, bytes, true, e);
 	if (rc)
 		close(rw);
@@ -271,8 +271,8 @@ int slab_remap(struct slab *s, int fd, struct err *e)
 		return rc;
 	if (bytes != s->bytes ||
 	    mmap(s->base, s->bytes, prot, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
-		return err_set(e, err_from_errno(errno), "mapping a slab of %llu bytes again: %m",
-			       (unsigned long long)s->bytes);
+		return limit_err(e, errno, "mapping a slab of %llu bytes again",
+				 (unsigned long long)s->bytes);
 	(void)madvise(s->base, s->bytes, MADV_HUGEPAGE);
 	if (s->fd >= 0)
 		close(s->fd);
@@ -281,15 +281,46 @@ int slab_remap(struct slab *s, int fd, struct err *e)
 	return 0;
 }
 
-/* Before Linux 5.14: every page once; adding nothing leaves what is there. */
-static void touch_pages(struct slab *s, uint64_t off, uint64_t len)
+/*
+ * Before Linux 5.14: every page once; adding nothing leaves what is there.  A file's pages are
+ * had first by a call that can fail, for a touch that fails ends the process; who may only read
+ * it has them from its maker.
+ */
+static int touch_pages(struct slab *s, uint64_t off, uint64_t len)
 {
+	int rc = 0;
+
+	while (s->writable && s->fd >= 0 && !s->device &&
+	       (rc = fallocate(s->fd, 0, (off_t)off, (off_t)len)) < 0 && errno == EINTR)
+		;
+	if (rc < 0 && errno != EBADF && errno != EOPNOTSUPP && errno != EPERM)
+		return -1;
 	for (uint64_t at = off; at < off + len; at += PAGE_BYTES) {
 		if (s->writable)
 			__atomic_fetch_add(s->base + at, 0, __ATOMIC_RELAXED);
 		else
 			(void)__atomic_load_n(s->base + at, __ATOMIC_RELAXED);
 	}
+	return 0;
+}
+
+const char *slab_huge_text(const struct slab *s, uint32_t pid, char text[LIMIT_TEXT_MAX])
+{
+	bool huge = false;
+	uint64_t page = s->fd < 0 ? 0 : fd_page_bytes(s->fd, &huge);
+
+	return limit_huge_text(pid, huge ? page : HUGE_BYTES_USUAL, text);
+}
+
+/* Pages that were kept for a file can be refused still: by a cgroup, or where they lie. */
+static int no_huge(const struct slab *s, uint64_t len, struct err *e)
+{
+	char limit[LIMIT_TEXT_MAX];
+
+	slab_huge_text(s, 0, limit);
+	return err_set(e, TALLY_ENOMEM, "%s (process %d) gets no huge pages for %llu bytes%s%s",
+		       program_invocation_short_name, getpid(), (unsigned long long)len,
+		       limit[0] ? ": " : "", limit);
 }
 
 int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e)
@@ -306,14 +337,14 @@ int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e)
 		rc = madvise(s->base + from, to - from,
 			     s->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	while (rc < 0 && errno == EINTR);
-	if (rc < 0 && errno == EINVAL) {
-		touch_pages(s, from, to - from);
+	if (rc < 0 && errno == EINVAL)
+		rc = touch_pages(s, from, to - from);
+	if (rc == 0)
 		return 0;
-	}
-	if (rc < 0)
-		return err_set(e, TALLY_ENOMEM, "%llu bytes of shared memory: %m",
-			       (unsigned long long)len);
-	return 0;
+	if (s->huge)
+		return no_huge(s, len, e);
+	limit_err(e, ENOMEM, "%llu bytes of shared memory", (unsigned long long)len);
+	return TALLY_ENOMEM;
 }
 
 uint64_t slab_ahead_max(uint64_t all, uint64_t room)

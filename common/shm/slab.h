@@ -21,6 +21,7 @@
 
 #include "common/base/err.h"
 #include "common/base/pagemap.h"
+#include "common/shm/limit.h"
 
 struct slab {
 	uint8_t *base;		/* mapping, owned; NULL: none */
@@ -71,7 +72,14 @@ bool slab_is_device(int fd);
 /* The same in place of what s has, at its address; on success fd is its own, the first closed. */
 int slab_remap(struct slab *s, int fd, struct err *e);
 
+/*
+ * Gives [off, off + len) its pages, which are charged to this process's cgroup unless they were
+ * there: to be called before the first touch, which ends the process where a page is refused.
+ * ENOMEM, which names the limit.
+ */
 int slab_prefault(struct slab *s, uint64_t off, uint64_t len, struct err *e);
+/* limit_huge_text() for pages of that slab's size. */
+const char *slab_huge_text(const struct slab *s, uint32_t pid, char text[LIMIT_TEXT_MAX]);
 void slab_close_fd(struct slab *s);			/* its mapping stays */
 void slab_free(struct slab *s);				/* both harmless on a zeroed/freed slab */
 
