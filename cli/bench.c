@@ -88,6 +88,8 @@ static void *row(const struct rows *w, uint32_t i)
 static void expect_block(const struct bench_ranks *g, enum dtype dtype, uint32_t div,
 			 uint64_t first, uint64_t count, const struct rows *w, void *out)
 {
+	uint8_t shift[AGENTS_PER_JOB_MAX];
+
 	for (uint32_t m = 0; m < g->machines; m++) {
 		uint32_t n = 0;
 
@@ -98,14 +100,15 @@ static void expect_block(const struct bench_ranks *g, enum dtype dtype, uint32_t
 			w->in[n] = row(w, n);
 			n++;
 		}
+		shift[m] = div > 1 ? kern_shift(dtype, n) : 0;
 		kern_sum_at(KERN_C, dtype, row(w, g->world + m), w->in, n, count,
-			    g->machines == 1 ? div : 1);
+			    g->machines == 1 ? div : 1u << shift[m]);
 	}
 	if (g->machines == 1)
-		div = 1;
+		div = 1, shift[0] = 0;
 	for (uint32_t m = 0; m < g->machines; m++)
 		w->in[m] = row(w, g->world + m);
-	kern_sum_at(KERN_C, dtype, out, w->in, g->machines, count, div);
+	kern_mean_at(KERN_C, dtype, out, w->in, shift, g->machines, count, div);
 }
 
 int bench_expect(const struct bench_ranks *g, enum dtype dtype, enum rop op, uint64_t count,

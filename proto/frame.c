@@ -48,12 +48,20 @@ void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES])
 	put_le32(wire + AT_CHECK, crc32c(wire, AT_CHECK));
 }
 
-/* NODATA belongs to PUSH; a reference is a payload's, wherever it lies. */
+/* A mean's data are divided by a power of two where a machine's sum might not fit its type. */
+static bool scale_ok(const struct frame *f)
+{
+	return !(f->flags & FRAME_SCALED) ||
+	       (f->rop == ROP_MEAN && (f->dtype == DTYPE_F16 || f->dtype == DTYPE_BF16) &&
+		!(f->flags & FRAME_NODATA) && f->aux >= 1 && f->aux <= FRAME_SHIFT_MAX);
+}
+
+/* NODATA and SCALED belong to PUSH; a reference is a payload's, wherever it lies. */
 static bool flags_ok(const struct frame *f)
 {
 	switch (f->type) {
 	case FRAME_PUSH:
-		return !(f->flags & ~FRAME_FLAGS);
+		return !(f->flags & ~FRAME_FLAGS) && scale_ok(f);
 	case FRAME_RESULT:
 	case FRAME_GIVE:
 		return !(f->flags & ~FRAME_BYREF);
@@ -112,16 +120,18 @@ static bool type_has_payload(uint8_t type)
 
 bool frame_has_payload(const struct frame *f)
 {
-	return type_has_payload(f->type) && f->length && !(f->flags & FRAME_FLAGS);
+	return type_has_payload(f->type) && f->length &&
+	       !(f->flags & (FRAME_BYREF | FRAME_NODATA));
 }
 
 const char *frame_text(const struct frame *f, char *buf, size_t len)
 {
 	snprintf(buf, len, "%s job %u key %u.%u+%u round %u worker %u epoch %u "
-		 "length %u attempt %u%s%s aux %u",
+		 "length %u attempt %u%s%s%s aux %u",
 		 frame_type_name(f->type), f->job, f->tensor, f->chunk, f->offset, f->round,
 		 f->worker, f->epoch, f->length, f->attempt,
 		 f->flags & FRAME_BYREF ? " byref" : "",
-		 f->flags & FRAME_NODATA ? " nodata" : "", f->aux);
+		 f->flags & FRAME_NODATA ? " nodata" : "",
+		 f->flags & FRAME_SCALED ? " scaled" : "", f->aux);
 	return buf;
 }

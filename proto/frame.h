@@ -58,8 +58,12 @@ enum frame_type {
 enum frame_flag {
 	FRAME_BYREF = 1u << 0,		/* no payload follows; slot says where it lies */
 	FRAME_NODATA = 1u << 1,		/* PUSH: takes part without data (broadcast, not root) */
-	FRAME_FLAGS = FRAME_BYREF | FRAME_NODATA,
+	FRAME_SCALED = 1u << 2,		/* PUSH, a mean of 16-bit floats: divided by 2^aux */
+	FRAME_FLAGS = FRAME_BYREF | FRAME_NODATA | FRAME_SCALED,
 };
+
+/* With SCALED: of more inputs no machine's sum is made. */
+#define FRAME_SHIFT_MAX	6u
 
 /* Where a payload lies at its reader: a slab of the sender's, or window offset. */
 #define SLOT_NONE	UINT64_MAX
@@ -96,7 +100,8 @@ struct frame {
 				 *     HELD: HELD_ASKED or 0; REFUSED: SIDE() or 0 */
 	uint64_t rslot;		/* 48: PUSH: where the agent wants the result;
 				 *     REFUSED: the other SIDE() or 0 */
-	uint32_t aux;		/* 56: PUSH: a broadcast's root, else 0; REFUSED: -code;
+	uint32_t aux;		/* 56: PUSH: a broadcast's root, with SCALED 1 to FRAME_SHIFT_MAX,
+				 *     else 0; REFUSED: -code;
 				 *     HELD: who misses; PROBE: 1 if a link broke */
 };				/* 60: header check */
 
@@ -123,9 +128,10 @@ enum { QP_OFFER = 1, QP_ANSWER, QP_READY };
 void frame_encode(const struct frame *f, uint8_t wire[FRAME_BYTES]);
 
 /*
- * EPROTO: magic, check, type, dtype, rop, flags (NODATA: PUSH only; BYREF: PUSH,
- * RESULT and GIVE only), length, or offset + length > CHUNK_BYTES_MAX; EVERSION:
- * another version.  *f is written on success only.
+ * EPROTO: magic, check, type, dtype, rop, flags (NODATA and SCALED: PUSH only, SCALED with
+ * another aux, op or dtype than it may have; BYREF: PUSH, RESULT and GIVE only), length,
+ * or offset + length > CHUNK_BYTES_MAX; EVERSION: another version.  *f is written on
+ * success only.
  */
 int frame_decode(const uint8_t wire[FRAME_BYTES], struct frame *f);
 

@@ -297,13 +297,15 @@ static void ask_check(struct srv_core *c, struct srv_seg *s)
 /* ---- the end of a round ---- */
 
 /* Contributions with data, in worker order. */
-static uint32_t gather_inputs(const struct srv_seg *s, const void *in[])
+static uint32_t gather_inputs(const struct srv_seg *s, const void *in[], uint8_t shift[])
 {
 	uint32_t n = 0;
 
-	for (uint32_t w = 0; w < s->tensor->job->n; w++)
+	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
+		shift[n] = s->in[w].shift;
 		if (s->in[w].data)
 			in[n++] = s->in[w].data;
+	}
 	return n;
 }
 
@@ -362,17 +364,18 @@ static void finish(struct srv_core *c, struct srv_seg *s, enum srv_todo what)
 static void complete(struct srv_core *c, struct srv_seg *s)
 {
 	const void *in[AGENTS_PER_JOB_MAX];
+	uint8_t shift[AGENTS_PER_JOB_MAX];
 	const struct srv_tensor *t = s->tensor;
 	const struct srv_job *j = t->job;
-	uint32_t n = gather_inputs(s, in);
+	uint32_t n = gather_inputs(s, in, shift);
 
 	if (s->rop == ROP_BROADCAST ? n != 1 : n != j->live) {
 		finish(c, s, TODO_FAIL);
 		return;
 	}
 	s->result = choose_result(s);
-	kern_sum(t->dtype, s->result, in, n, s->len / dtype_bytes(t->dtype),
-		 s->rop == ROP_MEAN ? j->world : 1);
+	kern_mean(t->dtype, s->result, in, shift, n, s->len / dtype_bytes(t->dtype),
+		  s->rop == ROP_MEAN ? j->world : 1);
 	for (uint32_t w = 0; w < j->n; w++)
 		if (s->in[w].by_ref && s->in[w].result_at != s->result)
 			memcpy(s->in[w].result_at, s->result, s->len);
@@ -510,6 +513,7 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 	in->state = IN_PARKED;
 	in->data = f->flags & FRAME_NODATA ? NULL : data;
 	in->by_ref = f->flags & FRAME_BYREF;
+	in->shift = f->flags & FRAME_SCALED ? (uint8_t)f->aux : 0;
 	in->result_at = result_at;
 	in->attempt = f->attempt;
 	s->parked++;

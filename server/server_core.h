@@ -146,6 +146,7 @@ struct srv_in {				/* one worker's part in one segment */
 	uint8_t *result_at;		/* by reference: where the agent wants it */
 	uint64_t rslot[2];		/* where the agent wants the result, by round & 1 */
 	uint8_t state, todo, attempt;
+	uint8_t shift;			/* parked: the data was divided by 2^shift */
 	uint8_t probes;			/* since the last result was sent */
 	bool by_ref;
 	bool told;			/* done_round's result was handed to a link */

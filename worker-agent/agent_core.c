@@ -311,8 +311,10 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 	ag_fill_head(f, s, FRAME_PUSH);
 	f->dtype = t->dtype;
 	f->rop = t->rop;
-	f->aux = t->root;
+	f->aux = t->rop == ROP_BROADCAST ? t->root : ag_contribution_shift(t);
 	f->flags = p->by_ref ? FRAME_BYREF : 0;
+	if (t->rop == ROP_MEAN && f->aux)
+		f->flags |= FRAME_SCALED;
 	f->slot = s->slot == UINT32_MAX ? SLOT_NONE :
 		  s->route->window_at + (uint64_t)(MUTATE(37) ? 0 : s->slot) * PAGE_BYTES;
 	out->peer = p;

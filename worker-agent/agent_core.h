@@ -454,6 +454,7 @@ void ag_check(const struct ag_core *c);
 /* agent_core_sum.c */
 /* What this machine contributes: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot);
+uint32_t ag_contribution_shift(const struct ag_tensor *t);
 void ag_hand_out(const struct ag_seg *s);	/* the result, to where it is wanted besides */
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s);	/* bytes moved */
 /* agent_core_mark.c */

@@ -55,19 +55,35 @@ static uint32_t divisor(const struct ag_tensor *t)
 	return t->rop == ROP_MEAN ? t->job->world : 1;
 }
 
+static_assert(LOCAL_RANKS_MAX <= 1u << FRAME_SHIFT_MAX, "a machine's sum can be scaled to fit");
+
+/* The inputs of this machine: its groups of GPUs, or its ranks that take part. */
+static uint64_t inputs_of(const struct ag_tensor *t)
+{
+	return t->groups ? UINT64_MAX >> (64 - t->groups) : t->job->live;
+}
+
+/* A mean's sum of 16-bit floats is divided by 2^this, so that it fits where every input does. */
+uint32_t ag_contribution_shift(const struct ag_tensor *t)
+{
+	uint32_t n = (uint32_t)__builtin_popcountll(inputs_of(t));
+
+	return t->rop == ROP_MEAN ? kern_shift(t->dtype, n) : 0;
+}
+
 /* What this machine contributes: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot)
 {
 	struct ag_tensor *t = s->tensor;
-	uint64_t inputs = t->groups ? UINT64_MAX >> (64 - t->groups) : t->job->live;
+	uint64_t inputs = inputs_of(t);
 	uint32_t only = t->rop == ROP_BROADCAST ? (uint32_t)t->root_local :
 						  (uint32_t)__builtin_ctzll(inputs);
 
 	if (!(inputs & (inputs - 1)) || t->rop == ROP_BROADCAST)
 		return input(s, only, slot);
 	*slot = t->sum_slot == SLOT_NONE ? SLOT_NONE : t->sum_slot + ag_seg_at(s);
-	if (!s->added)
-		sum_inputs(c, s, t->sum + ag_seg_at(s), 1, false);	/* it is sent now */
+	if (!s->added)					/* not cold: it is sent now */
+		sum_inputs(c, s, t->sum + ag_seg_at(s), 1u << ag_contribution_shift(t), false);
 	s->added = true;
 	return t->sum + ag_seg_at(s);
 }

@@ -25,6 +25,20 @@ extern kern_fn *const kern_cold_avx2[DTYPE_END];
 extern kern_fn *const kern_cold_avx512[DTYPE_END];
 
 /*
+ * Sums of 16-bit floats in which every input is multiplied by its scale, a power of two, before
+ * it is added, and the sum divided by `by` (n >= 1).  Only those types have one.
+ */
+typedef void kern_scaled_fn(void *out, const void *const in[], const float *scale, uint32_t n,
+			    size_t from, size_t to, float by);
+
+extern kern_scaled_fn *const kern_scaled_c[DTYPE_END];
+extern kern_scaled_fn *const kern_scaled_avx2[DTYPE_END];
+extern kern_scaled_fn *const kern_scaled_avx512[DTYPE_END];
+/* The same for kern_sum_cold(); out is a multiple of KERN_LINE. */
+extern kern_scaled_fn *const kern_scaled_cold_avx2[DTYPE_END];
+extern kern_scaled_fn *const kern_scaled_cold_avx512[DTYPE_END];
+
+/*
  * From so many inputs on a core's own prefetchers no longer keep up with a cache: the vector
  * loops ask for what comes KERN_AHEAD_BYTES later.  With fewer it would only cost there.
  */

@@ -7,12 +7,17 @@
  * a piece of the result at a time; and integers are divided by a second, plain
  * loop over each piece of the result while it is in cache.
  *
+ * Means of 16-bit floats are added in float32 by other functions where the sum may not fit it, or
+ * inputs were divided before: every input is scaled by a power of two.
+ *
  * Results are stored the ordinary way: the next reader (the network, a process
  * that maps the result) is near, and segments fit in the cache.  Where neither is
  * so, kern_sum_cold() is for.
  */
 #include "common/kern/kern.h"
 #include "common/kern/impl.h"
+#include "common/base/limits.h"
+#include "common/kern/half.h"
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -35,6 +40,21 @@ static kern_fn *const *const cold_tables[KERN_LEVELS] = {
 #ifdef __x86_64__
 	[KERN_AVX2] = kern_cold_avx2,
 	[KERN_AVX512] = kern_cold_avx512,
+#endif
+};
+
+static kern_scaled_fn *const *const scaled_tables[KERN_LEVELS] = {
+	[KERN_C] = kern_scaled_c,
+#ifdef __x86_64__
+	[KERN_AVX2] = kern_scaled_avx2,
+	[KERN_AVX512] = kern_scaled_avx512,
+#endif
+};
+
+static kern_scaled_fn *const *const scaled_cold_tables[KERN_LEVELS] = {
+#ifdef __x86_64__
+	[KERN_AVX2] = kern_scaled_cold_avx2,
+	[KERN_AVX512] = kern_scaled_cold_avx512,
 #endif
 };
 
@@ -189,10 +209,53 @@ static void sum_groups(kern_fn *sum, size_t size, char *out, const void *const i
 	}
 }
 
+static bool is_half(enum dtype dtype)
+{
+	return dtype == DTYPE_F16 || dtype == DTYPE_BF16;
+}
+
 /* 16-bit floats cannot be added in groups: a partial sum would be rounded. */
 static bool sums_in_groups(enum dtype dtype, uint32_t n)
 {
-	return n > GROUP && dtype != DTYPE_F16 && dtype != DTYPE_BF16;
+	return n > GROUP && !is_half(dtype);
+}
+
+/* The smallest k for which 2^k is not below n. */
+static uint32_t log2_up(uint32_t n)
+{
+	return n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
+}
+
+uint8_t kern_shift(enum dtype dtype, uint32_t n)
+{
+	return is_half(dtype) ? (uint8_t)log2_up(n) : 0;
+}
+
+static float power_of_2(int k)
+{
+	return f32_from_bits((uint32_t)(127 + k) << 23);
+}
+
+/* float16's sums always fit float32: their inputs are scaled only if one was divided before. */
+static bool is_scaled(enum dtype dtype, const uint8_t *shift, uint32_t n, uint32_t div)
+{
+	uint32_t any = 0;
+
+	for (uint32_t i = 0; shift && is_half(dtype) && i < n; i++)
+		any |= shift[i];
+	return any || (dtype == DTYPE_BF16 && div > 1);
+}
+
+static void scaled_mean(kern_scaled_fn *sum, void *out, const void *const in[],
+			const uint8_t *shift, uint32_t n, size_t len, uint32_t div)
+{
+	float scale[AGENTS_PER_JOB_MAX];
+	int k = (int)log2_up(div);
+
+	ASSERT(n <= AGENTS_PER_JOB_MAX);
+	for (uint32_t i = 0; i < n; i++)
+		scale[i] = power_of_2((shift ? shift[i] : 0) - k);
+	sum(out, in, scale, n, 0, len, (float)div * power_of_2(-k));
 }
 
 static void integer_mean(kern_fn *sum, enum dtype dtype, void *out, const void *const in[],
@@ -210,8 +273,8 @@ static void integer_mean(kern_fn *sum, enum dtype dtype, void *out, const void *
 	}
 }
 
-void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
-		 uint32_t n, size_t len, uint32_t div)
+void kern_mean_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
+		  const uint8_t shift[], uint32_t n, size_t len, uint32_t div)
 {
 	kern_fn *sum;
 
@@ -220,7 +283,9 @@ void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *con
 	sum = tables[l][dtype];
 	if (len == 0)
 		return;
-	if (n == 1 && div == 1)
+	if (is_scaled(dtype, shift, n, div))
+		scaled_mean(scaled_tables[l][dtype], out, in, shift, n, len, div);
+	else if (n == 1 && div == 1)
 		copy_range(dtype, out, in[0], 0, len);
 	else if (div > 1 && is_integer(dtype))
 		integer_mean(sum, dtype, out, in, n, len, div);
@@ -229,6 +294,18 @@ void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *con
 			   len * dtype_bytes((uint8_t)dtype), div);
 	else
 		sum(out, in, n, 0, len, div);
+}
+
+void kern_mean(enum dtype dtype, void *out, const void *const in[], const uint8_t shift[],
+	       uint32_t n, size_t len, uint32_t div)
+{
+	kern_mean_at(level, dtype, out, in, shift, n, len, div);
+}
+
+void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
+		 uint32_t n, size_t len, uint32_t div)
+{
+	kern_mean_at(l, dtype, out, in, NULL, n, len, div);
 }
 
 void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
@@ -245,6 +322,8 @@ void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t
 		kern_sum(dtype, out, in, n, len, div);
 	else if (n == 1 && div == 1)		/* bits, not numbers */
 		cold_tables[level][DTYPE_U8](out, in, 1, 0, len * dtype_bytes((uint8_t)dtype), 1);
+	else if (is_scaled(dtype, NULL, n, div))
+		scaled_mean(scaled_cold_tables[level][dtype], out, in, NULL, n, len, div);
 	else
 		cold_tables[level][dtype](out, in, n, 0, len, div);
 }

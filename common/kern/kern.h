@@ -10,6 +10,9 @@
  * integers after the wrap, toward zero.  NaN payloads and signs are unspecified.
  * n = 1 copies (then divides, if asked).
  *
+ * A mean of 16-bit floats is infinite only where the mean itself is too large for its type: see
+ * kern_mean(), which kern_sum() is without shifts.
+ *
  * Three implementations (plain C, AVX2 + F16C, AVX-512), one table each, chosen
  * once; all give the same bits.  No heap, no locks, no global state but the
  * level, which is set before threads start.
@@ -37,7 +40,26 @@ void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, s
 	      uint32_t div);
 
 /*
- * The same for a result that is not read soon: it goes to memory past the caches, which
+ * A mean whose inputs may be sums that were divided by a power of two, so that they fit their
+ * type: in[i] stands for in[i] * 2^shift[i].  Shifts are 0 but for 16-bit floats.
+ *
+ * Of these, bfloat16 and those with a shift, in float32: the inputs times 2^(shift[i] - k) are
+ * added, and the sum divided by div * 2^-k, where 2^k is the smallest power of two not below div.
+ * Both factors are exact, so that the result has the bits of a sum that does not overflow.
+ */
+void kern_mean(enum dtype dtype, void *out, const void *const in[], const uint8_t shift[],
+	       uint32_t n, size_t len, uint32_t div);
+void kern_mean_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
+		  const uint8_t shift[], uint32_t n, size_t len, uint32_t div);
+
+/*
+ * By which power of two the sum of n inputs is divided, so that it fits where every input does:
+ * 2^kern_shift() is the smallest that is not below n.  0 for types whose sums are not scaled.
+ */
+uint8_t kern_shift(enum dtype dtype, uint32_t n);
+
+/*
+ * kern_sum() for a result that is not read soon: it goes to memory past the caches, which
  * neither fetches its old bytes nor throws others' out.  For tensors of KERN_COLD_BYTES
  * and more, segment by segment.
  */
@@ -45,7 +67,7 @@ void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, s
 void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
 		   uint32_t div);
 
-/* The same at a given level, for tests and benchmarks; the level must be usable. */
+/* kern_sum() at a given level, for tests and benchmarks; the level must be usable. */
 void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
 		 uint32_t n, size_t len, uint32_t div);
 

@@ -246,24 +246,36 @@ KERN_ALWAYS_INLINE struct wide wide_div(struct wide w, __m256 by)
 	return (struct wide){ _mm256_div_ps(w.lo, by), _mm256_div_ps(w.hi, by) };
 }
 
-/* Pairs of vectors from byte `at`.  Returns where it stopped. */
-KERN_ALWAYS_INLINE size_t sum_half(char *out, const void *const in[], uint32_t n, size_t at,
-				   size_t end, uint32_t div, widen_fn *widen, narrow_fn *narrow,
-				   bool cold)
+/* Times input j's scale; NULL: as it is.  A power of two: exact, fused with an addition or not. */
+KERN_ALWAYS_INLINE struct wide wide_scale(struct wide w, const float *scale, uint32_t j)
 {
-	__m256 by = _mm256_set1_ps((float)div);
+	if (!scale)
+		return w;
+	return (struct wide){ _mm256_mul_ps(w.lo, _mm256_set1_ps(scale[j])),
+			      _mm256_mul_ps(w.hi, _mm256_set1_ps(scale[j])) };
+}
+
+/* Pairs of vectors from byte `at`; scale: see wide_scale().  Returns where it stopped. */
+KERN_ALWAYS_INLINE size_t sum_half(char *out, const void *const in[], const float *scale,
+				   uint32_t n, size_t at, size_t end, float div, widen_fn *widen,
+				   narrow_fn *narrow, bool cold)
+{
+	__m256 by = _mm256_set1_ps(div);
 	const bool far = widen == widen_f16 && n > 2;	/* on AMD, too (BENCHMARKS.md) */
 	const size_t ahead = !cold ? 0 : far ? KERN_AHEAD_BYTES : kern_ahead(n, true);
 
 	for (; end - at >= 2 * VEC; at += 2 * VEC) {
-		struct wide w = widen(load_ahead((const char *)in[0] + at, ahead));
-		struct wide x = widen(load((const char *)in[0] + at + VEC));
+		struct wide w = wide_scale(widen(load_ahead((const char *)in[0] + at, ahead)),
+					   scale, 0);
+		struct wide x = wide_scale(widen(load((const char *)in[0] + at + VEC)), scale, 0);
 
 		for (uint32_t j = 1; j < n; j++) {
-			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, ahead)));
-			x = wide_add(x, widen(load((const char *)in[j] + at + VEC)));
+			const char *p = (const char *)in[j] + at;
+
+			w = wide_add(w, wide_scale(widen(load_ahead(p, ahead)), scale, j));
+			x = wide_add(x, wide_scale(widen(load(p + VEC)), scale, j));
 		}
-		if (div > 1) {
+		if (div != 1) {
 			w = wide_div(w, by);
 			x = wide_div(x, by);
 		}
@@ -279,9 +291,20 @@ KERN_ALWAYS_INLINE size_t sum_half(char *out, const void *const in[], uint32_t n
 	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
 			 uint32_t div) \
 	{ \
-		size_t at = sum_half(out, in, n, 2 * from, 2 * to, div, widen, narrow, cold); \
+		size_t at = sum_half(out, in, NULL, n, 2 * from, 2 * to, (float)div, widen, \
+				     narrow, cold); \
 \
 		rest(dtype, out, in, n, at / 2, to, div); \
+	} \
+\
+	static void scaled_##name(void *out, const void *const in[], const float *scale, \
+				  uint32_t n, size_t from, size_t to, float by) \
+	{ \
+		size_t at = sum_half(out, in, scale, n, 2 * from, 2 * to, by, widen, narrow, \
+				     cold); \
+\
+		if (at / 2 < to) \
+			kern_scaled_c[dtype](out, in, scale, n, at / 2, to, by); \
 	}
 
 #define DEFINE_HALF(name, dtype, widen, narrow) \
@@ -311,4 +334,14 @@ kern_fn *const kern_cold_avx2[DTYPE_END] = {
 	[DTYPE_U8] = sum_i8_cold,
 	[DTYPE_I32] = sum_i32_cold,
 	[DTYPE_I64] = sum_i64_cold,
+};
+
+kern_scaled_fn *const kern_scaled_avx2[DTYPE_END] = {
+	[DTYPE_F16] = scaled_sum_f16,
+	[DTYPE_BF16] = scaled_sum_bf16,
+};
+
+kern_scaled_fn *const kern_scaled_cold_avx2[DTYPE_END] = {
+	[DTYPE_F16] = scaled_sum_f16_cold,
+	[DTYPE_BF16] = scaled_sum_bf16_cold,
 };

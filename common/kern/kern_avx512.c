@@ -245,23 +245,41 @@ KERN_ALWAYS_INLINE struct wide wide_div(struct wide w, __m512 by)
 	return (struct wide){ _mm512_div_ps(w.lo, by), _mm512_div_ps(w.hi, by) };
 }
 
-/* Bytes [at, end). */
-KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], uint32_t n, size_t at,
-				 size_t end, uint32_t div, widen_fn *widen, narrow_fn *narrow,
-				 bool cold)
+/* Times input j's scale; NULL: as it is.  A power of two: exact, fused with an addition or not. */
+KERN_ALWAYS_INLINE struct wide wide_scale(struct wide w, const float *scale, uint32_t j)
 {
-	__m512 by = _mm512_set1_ps((float)div);
+	if (!scale)
+		return w;
+	return (struct wide){ _mm512_mul_ps(w.lo, _mm512_set1_ps(scale[j])),
+			      _mm512_mul_ps(w.hi, _mm512_set1_ps(scale[j])) };
+}
+
+/* The bytes of an input that the mask has. */
+KERN_ALWAYS_INLINE struct wide widen_tail(const void *in, size_t at, __mmask64 m, widen_fn *widen)
+{
+	return widen(_mm512_maskz_loadu_epi8(m, (const char *)in + at));
+}
+
+/* Bytes [at, end); scale: see wide_scale(). */
+KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], const float *scale,
+				 uint32_t n, size_t at, size_t end, float div, widen_fn *widen,
+				 narrow_fn *narrow, bool cold)
+{
+	__m512 by = _mm512_set1_ps(div);
 	const size_t ahead = cold ? kern_ahead(n, true) : 0;
 
 	for (; end - at >= 2 * VEC; at += 2 * VEC) {
-		struct wide w = widen(load_ahead((const char *)in[0] + at, ahead));
-		struct wide x = widen(load((const char *)in[0] + at + VEC));
+		struct wide w = wide_scale(widen(load_ahead((const char *)in[0] + at, ahead)),
+					   scale, 0);
+		struct wide x = wide_scale(widen(load((const char *)in[0] + at + VEC)), scale, 0);
 
 		for (uint32_t j = 1; j < n; j++) {
-			w = wide_add(w, widen(load_ahead((const char *)in[j] + at, ahead)));
-			x = wide_add(x, widen(load((const char *)in[j] + at + VEC)));
+			const char *p = (const char *)in[j] + at;
+
+			w = wide_add(w, wide_scale(widen(load_ahead(p, ahead)), scale, j));
+			x = wide_add(x, wide_scale(widen(load(p + VEC)), scale, j));
 		}
-		if (div > 1) {
+		if (div != 1) {
 			w = wide_div(w, by);
 			x = wide_div(x, by);
 		}
@@ -270,12 +288,11 @@ KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], uint32_t n, 
 	}
 	for (; at < end; at += VEC) {
 		__mmask64 m = mask_of(end - at);
-		struct wide w = widen(_mm512_maskz_loadu_epi8(m, (const char *)in[0] + at));
+		struct wide w = wide_scale(widen_tail(in[0], at, m, widen), scale, 0);
 
 		for (uint32_t j = 1; j < n; j++)
-			w = wide_add(w, widen(_mm512_maskz_loadu_epi8(
-						m, (const char *)in[j] + at)));
-		if (div > 1)
+			w = wide_add(w, wide_scale(widen_tail(in[j], at, m, widen), scale, j));
+		if (div != 1)
 			w = wide_div(w, by);
 		_mm512_mask_storeu_epi8(out + at, m, narrow(w));
 		if (end - at < VEC)
@@ -289,7 +306,13 @@ KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], uint32_t n, 
 	static void name(void *out, const void *const in[], uint32_t n, size_t from, size_t to, \
 			 uint32_t div) \
 	{ \
-		sum_half(out, in, n, 2 * from, 2 * to, div, widen, narrow, cold); \
+		sum_half(out, in, NULL, n, 2 * from, 2 * to, (float)div, widen, narrow, cold); \
+	} \
+\
+	static void scaled_##name(void *out, const void *const in[], const float *scale, \
+				  uint32_t n, size_t from, size_t to, float by) \
+	{ \
+		sum_half(out, in, scale, n, 2 * from, 2 * to, by, widen, narrow, cold); \
 	}
 
 #define DEFINE_HALF(name, widen, narrow) \
@@ -319,4 +342,14 @@ kern_fn *const kern_cold_avx512[DTYPE_END] = {
 	[DTYPE_U8] = sum_i8_cold,
 	[DTYPE_I32] = sum_i32_cold,
 	[DTYPE_I64] = sum_i64_cold,
+};
+
+kern_scaled_fn *const kern_scaled_avx512[DTYPE_END] = {
+	[DTYPE_F16] = scaled_sum_f16,
+	[DTYPE_BF16] = scaled_sum_bf16,
+};
+
+kern_scaled_fn *const kern_scaled_cold_avx512[DTYPE_END] = {
+	[DTYPE_F16] = scaled_sum_f16_cold,
+	[DTYPE_BF16] = scaled_sum_bf16_cold,
 };

@@ -65,6 +65,46 @@ DEFINE_SUM(sum_i8, uint8_t, uint8_t, SAME, SAME, FIRST)
 DEFINE_SUM(sum_i32, uint32_t, uint32_t, SAME, SAME, FIRST)
 DEFINE_SUM(sum_i64, uint64_t, uint64_t, SAME, SAME, FIRST)
 
+/* One 16-bit type: inputs times their scales, divided; see kern_scaled_fn. */
+#define DEFINE_SCALED(name, get, put) \
+	KERN_ALWAYS_INLINE void name##_block(char *out, const void *const in[], \
+					     const float *scale, uint32_t n, size_t at, \
+					     size_t len, float by) \
+	{ \
+		float acc[BLOCK]; \
+		uint16_t e; \
+\
+		for (uint32_t j = 0; j < n; j++) { \
+			const char *p = (const char *)in[j] + at; \
+\
+			for (size_t i = 0; i < len; i++) { \
+				memcpy(&e, p + i * sizeof(e), sizeof(e)); \
+				acc[i] = j ? acc[i] + get(e) * scale[j] : get(e) * scale[0]; \
+			} \
+		} \
+		for (size_t i = 0; i < len; i++) { \
+			e = put(acc[i] / by); \
+			memcpy(out + at + i * sizeof(e), &e, sizeof(e)); \
+		} \
+	} \
+\
+	static void name(void *out, const void *const in[], const float *scale, uint32_t n, \
+			 size_t from, size_t to, float by) \
+	{ \
+		for (; to - from >= BLOCK; from += BLOCK) \
+			name##_block(out, in, scale, n, from * 2, BLOCK, by); \
+		if (from < to) \
+			name##_block(out, in, scale, n, from * 2, to - from, by); \
+	}
+
+DEFINE_SCALED(scaled_f16, f32_from_f16, f16_from_f32)
+DEFINE_SCALED(scaled_bf16, f32_from_bf16, bf16_from_f32)
+
+kern_scaled_fn *const kern_scaled_c[DTYPE_END] = {
+	[DTYPE_F16] = scaled_f16,
+	[DTYPE_BF16] = scaled_bf16,
+};
+
 kern_fn *const kern_table_c[DTYPE_END] = {
 	[DTYPE_F32] = sum_f32,
 	[DTYPE_F64] = sum_f64,

@@ -8,6 +8,8 @@
  * float for float32, float16 and bfloat16, double, and 64-bit integers modulo
  * 2^64.  Rank by rank within a machine, rounded to the dtype; then machine by
  * machine; divided; rounded.  One machine is one level: divided, then rounded.
+ * For a mean of a 16-bit float a machine's sum is divided by the smallest power of
+ * two that is not below its ranks, before it is rounded, and multiplied after.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -277,7 +279,12 @@ static SPECIAL void add_machine(tally_dtype dtype, size_t size, const struct rec
 				const uint8_t *p, uint32_t n, struct many *total)
 {
 	uint32_t ranks = value_ranks_on(r->world, r->machines, m);
+	bool half = dtype == TALLY_FLOAT16 || dtype == TALLY_BFLOAT16;
+	float part = 1;
 	struct many sum;
+
+	while (half && r->op == OP_MEAN && part < (float)ranks)
+		part *= 2;
 
 	for (uint32_t i = 0; i < n; i++)
 		put(dtype, &sum, i, widen(dtype, p + i * size));
@@ -292,8 +299,10 @@ static SPECIAL void add_machine(tally_dtype dtype, size_t size, const struct rec
 		uint8_t level[8];
 
 		if (r->machines > 1) {
+			w.f = half ? w.f / part : w.f;
 			narrow(dtype, w, level);
 			w = widen(dtype, level);
+			w.f = half ? w.f * part : w.f;
 		}
 		put(dtype, total, i, m ? add(dtype, get(dtype, total, i), w) : w);
 	}

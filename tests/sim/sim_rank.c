@@ -170,7 +170,7 @@ static void expected_sum(const struct sim *s, const struct sim_job *j, uint32_t 
 	uint64_t len = t->geom.bytes / dtype_bytes(t->dtype);
 	uint32_t div = sim_rop(s, j, tensor, round) == ROP_MEAN ?
 		       (uint32_t)__builtin_popcount(world) : 1, machines = 0;
-	uint8_t *in[SIM_LOCAL], *sum[SIM_AGENTS];
+	uint8_t *in[SIM_LOCAL], *sum[SIM_AGENTS], shift[SIM_AGENTS];
 
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		in[l] = buffer(t->geom.bytes);
@@ -180,14 +180,16 @@ static void expected_sum(const struct sim *s, const struct sim_job *j, uint32_t 
 		if (!n)
 			continue;
 		sum[machines] = buffer(t->geom.bytes);
-		kern_sum_at(KERN_C, t->dtype, sum[machines++], (const void *const *)in, n, len,
-			    j->p->n == 1 ? div : 1);
+		shift[machines] = div > 1 ? kern_shift(t->dtype, n) : 0;
+		kern_sum_at(KERN_C, t->dtype, sum[machines], (const void *const *)in, n, len,
+			    j->p->n == 1 ? div : 1u << shift[machines]);
+		machines++;
 	}
 	if (j->p->n == 1)
 		memcpy(out, sum[0], t->geom.bytes);
 	else
-		kern_sum_at(KERN_C, t->dtype, out, (const void *const *)sum, machines, len,
-			    div);
+		kern_mean_at(KERN_C, t->dtype, out, (const void *const *)sum, shift, machines,
+			     len, div);
 	for (uint32_t l = 0; l < SIM_LOCAL; l++)
 		free(in[l]);
 	while (machines)

@@ -151,7 +151,7 @@ START_TEST(fields_out_of_range_are_refused)
 	ck_assert_int_eq(decode_with(6, 1, DTYPE_END), TALLY_EPROTO);
 	ck_assert_int_eq(decode_with(7, 1, ROP_END - 1), 0);
 	ck_assert_int_eq(decode_with(7, 1, ROP_END), TALLY_EPROTO);
-	ck_assert_int_eq(decode_with(8, 1, FRAME_FLAGS), 0);
+	ck_assert_int_eq(decode_with(8, 1, FRAME_BYREF | FRAME_NODATA), 0);
 	ck_assert_int_eq(decode_with(8, 1, FRAME_FLAGS + 1), TALLY_EPROTO);
 	ck_assert_int_eq(decode_with(32, 4, CHUNK_BYTES_MAX - 65536), 0);
 	ck_assert_int_eq(decode_with(32, 4, CHUNK_BYTES_MAX - 65535), TALLY_EPROTO);
@@ -168,13 +168,36 @@ START_TEST(flags_belong_to_the_types_that_have_them)
 	for (uint8_t type = FRAME_NONE + 1; type < FRAME_TYPE_END; type++) {
 		for (uint8_t flags = 0; flags <= FRAME_FLAGS; flags++) {
 			struct frame f = { .type = type, .flags = flags }, back;
-			bool may = !flags || type == FRAME_PUSH ||
+			bool may = !flags || (type == FRAME_PUSH && !(flags & FRAME_SCALED)) ||
 				   ((type == FRAME_RESULT || type == FRAME_GIVE) &&
 				    flags == FRAME_BYREF);
 			uint8_t wire[FRAME_BYTES];
 
 			frame_encode(&f, wire);
 			ck_assert_int_eq(frame_decode(wire, &back), may ? 0 : TALLY_EPROTO);
+		}
+	}
+}
+END_TEST
+
+/* A server that multiplied something else would give a wrong mean without a word. */
+START_TEST(only_means_of_16_bit_floats_are_scaled)
+{
+	for (uint8_t dtype = DTYPE_NONE; dtype < DTYPE_END; dtype++) {
+		for (uint8_t rop = ROP_NONE; rop < ROP_END; rop++) {
+			for (uint32_t shift = 0; shift <= FRAME_SHIFT_MAX + 1; shift++) {
+				struct frame f = { .type = FRAME_PUSH, .dtype = dtype, .rop = rop,
+						   .flags = FRAME_SCALED, .aux = shift }, back;
+				bool may = (dtype == DTYPE_F16 || dtype == DTYPE_BF16) &&
+					   rop == ROP_MEAN && shift && shift <= FRAME_SHIFT_MAX;
+				uint8_t wire[FRAME_BYTES];
+
+				frame_encode(&f, wire);
+				ck_assert_int_eq(frame_decode(wire, &back), may ? 0 : TALLY_EPROTO);
+				f.flags |= FRAME_NODATA;
+				frame_encode(&f, wire);
+				ck_assert_int_eq(frame_decode(wire, &back), TALLY_EPROTO);
+			}
 		}
 	}
 }
@@ -249,6 +272,7 @@ int main(void)
 	tcase_add_test(t, random_bytes_with_our_magic_and_a_bad_check_are_refused);
 	tcase_add_test(t, fields_out_of_range_are_refused);
 	tcase_add_test(t, flags_belong_to_the_types_that_have_them);
+	tcase_add_test(t, only_means_of_16_bit_floats_are_scaled);
 	tcase_add_test(t, another_version_is_told_before_its_check);
 	tcase_add_test(t, only_push_result_and_give_have_bytes_behind_them);
 	tcase_add_test(t, slots_name_slab_and_offset);

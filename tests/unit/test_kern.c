@@ -122,6 +122,25 @@ static uint64_t ref_f64(const void *const in[], uint32_t n, size_t i, uint32_t d
 	return u;
 }
 
+/* Input j times its scale, and the sum divided: in float32, which bfloat16's sums may not fit. */
+static uint64_t ref_half_mean(enum dtype d, const void *const in[], const uint8_t *shift,
+			      uint32_t n, size_t i, uint32_t div)
+{
+	struct format f = d == DTYPE_F16 ? half_format : bf16_format;
+	float sum = 0;
+	int k = 0;
+
+	while (1ull << k < div)
+		k++;
+	for (uint32_t j = 0; j < n; j++) {
+		double v = ref_decode(f, (uint16_t)element(d, in[j], i));
+		float scaled = (float)ldexp(v, (shift ? shift[j] : 0) - k);
+
+		sum = j ? sum + scaled : scaled;
+	}
+	return ref_encode(f, (double)(sum / (float)ldexp((double)(float)div, -k)));
+}
+
 static uint64_t ref_half(enum dtype d, const void *const in[], uint32_t n, size_t i, uint32_t div)
 {
 	struct format f = d == DTYPE_F16 ? half_format : bf16_format;
@@ -129,6 +148,8 @@ static uint64_t ref_half(enum dtype d, const void *const in[], uint32_t n, size_
 
 	if (n == 1 && div == 1)
 		return element(d, in[0], i);
+	if (d == DTYPE_BF16 && div > 1)
+		return ref_half_mean(d, in, NULL, n, i, div);
 	for (uint32_t j = 1; j < n; j++)
 		sum += (float)ref_decode(f, (uint16_t)element(d, in[j], i));
 	return ref_encode(f, (double)(div > 1 ? sum / (float)div : sum));
@@ -466,6 +487,74 @@ START_TEST(long_sums_and_means_equal_reference_for_every_kind_of_value)
 }
 END_TEST
 
+/* A machine's sum of three, of one, ...: each was divided by another power of two. */
+START_TEST(means_of_inputs_that_were_divided_before_equal_reference)
+{
+	struct call c = pick(_i);
+	uint8_t shift[N_MAX];
+	static uint16_t in[N_MAX][LEN_MAX], out[LEN_MAX];
+	const void *ptrs[N_MAX];
+
+	if (c.dtype != DTYPE_F16 && c.dtype != DTYPE_BF16)
+		return;
+	for (c.n = 1; c.n <= N_MAX; c.n = c.n * 2 + 1) {
+		for (size_t l = 0; l < ARRAY_SIZE(lens); l++) {
+			c.values = (enum values)(l % VALUES);
+			c.div = 1 + (uint32_t)(rnd() % 300);
+			for (uint32_t j = 0; j < c.n; j++) {
+				shift[j] = (uint8_t)(rnd() % 7) | (j == 0);
+				ptrs[j] = in[j];
+				fill(c.dtype, in[j], lens[l], c.values);
+			}
+			kern_mean_at(c.level, c.dtype, out, ptrs, shift, c.n, lens[l], c.div);
+			for (size_t i = 0; i < lens[l]; i++) {
+				uint64_t want = ref_half_mean(c.dtype, ptrs, shift, c.n, i, c.div);
+
+				if (out[i] != want && !(is_nan(c.dtype, out[i]) &&
+							is_nan(c.dtype, want)))
+					ck_abort_msg("%s %s, n %u, div %u: [%zu] is %#x, not %#llx",
+						     kern_level_name(c.level),
+						     dtype_name((uint8_t)c.dtype), c.n, c.div, i,
+						     out[i], (unsigned long long)want);
+			}
+		}
+	}
+}
+END_TEST
+
+/* The sum of the machine's ranks, divided, then that of the machines: the largest, the smallest. */
+START_TEST(a_mean_of_equal_halves_is_that_half)
+{
+	struct call c = pick(_i);
+	static const uint16_t f16[] = { 0x7bff, 0xfbff, 1, 0x3ff, 0x3555, 0 };
+	static const uint16_t bf16[] = { 0x7f7f, 0xff7f, 1, 0x7f, 0x3eab, 0 };
+	const uint16_t *values = c.dtype == DTYPE_F16 ? f16 : bf16;
+	uint16_t sum[3], out;
+	uint8_t shift[3];
+	const void *in[N_MAX], *sums[] = { sum, sum + 1, sum + 2 };
+
+	if (c.dtype != DTYPE_F16 && c.dtype != DTYPE_BF16)
+		return;
+	for (size_t v = 0; v < ARRAY_SIZE(f16); v++) {
+		for (uint32_t i = 0; i < N_MAX; i++)
+			in[i] = &values[v];
+		for (uint32_t ranks = 1; 2 * ranks < N_MAX; ranks++) {
+			uint32_t of[] = { ranks, 1, 2 * ranks };
+
+			for (uint32_t m = 0; m < 3; m++) {
+				shift[m] = kern_shift(c.dtype, of[m]);
+				kern_sum_at(c.level, c.dtype, sum + m, in, of[m], 1,
+					    1u << shift[m]);
+			}
+			kern_mean_at(c.level, c.dtype, &out, sums, shift, 3, 1, 3 * ranks + 1);
+			ck_assert_int_le(abs((int)out - (int)values[v]), of[2] != 1u << shift[2]);
+			kern_sum_at(c.level, c.dtype, &out, in, of[2], 1, of[2]);
+			ck_assert_uint_eq(out, values[v]);
+		}
+	}
+}
+END_TEST
+
 START_TEST(sums_are_added_left_to_right)
 {
 	struct call c = pick(_i);
@@ -610,6 +699,8 @@ int main(void)
 	tcase_add_loop_test(t, one_input_past_the_caches_is_a_copy, 0, PAIRS);
 	tcase_add_loop_test(t, long_sums_and_means_equal_reference_for_every_kind_of_value, 0,
 			    PAIRS);
+	tcase_add_loop_test(t, means_of_inputs_that_were_divided_before_equal_reference, 0, PAIRS);
+	tcase_add_loop_test(t, a_mean_of_equal_halves_is_that_half, 0, PAIRS);
 	tcase_add_loop_test(t, sums_are_added_left_to_right, 0, PAIRS);
 	tcase_add_loop_test(t, halves_are_rounded_once_at_the_end, 0, PAIRS);
 	tcase_add_loop_test(t, all_halves_survive_every_level, 0, PAIRS);
