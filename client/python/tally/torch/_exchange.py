@@ -34,7 +34,7 @@ import weakref
 
 from .._session import TallyError, TallyTimeout
 
-_EAGAIN, _ETIMEDOUT, _ESHUTDOWN = -1, -9, -17
+_EAGAIN, _ETIMEDOUT, _ESHUTDOWN, _EBUSY = -1, -9, -17, -19
 _CHECK_S = 0.25  # between two looks at the deadlines
 _DOUBT_S = 1  # after which a round is doubted
 _DOUBT_PAUSE_S = 0.2  # between two doubts, less than each of them takes,
@@ -277,11 +277,13 @@ class Exchange:
         try:
             with self.session._patience(_LOOK_S):
                 channel = Channel(*self.session.declare_all([description]))
-        except TallyTimeout as late:
-            if time.monotonic() < deadline and not self._stopping:
+        except TallyError as error:
+            # all may have given up just as it was complete: then it is taken back, and free soon
+            again = isinstance(error, TallyTimeout) or error.code == _EBUSY
+            if again and time.monotonic() < deadline and not self._stopping:
                 self._wanted.append((description, deadline, done))
                 return
-            failed = late
+            failed = error
         except Exception as error:
             failed = error
         done(channel, failed)
