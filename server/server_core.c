@@ -29,39 +29,6 @@
 
 #include "common/kern/kern.h"
 
-/*
- * Jobs take turns by bytes on the way to an agent: each goes on where it was, or where the others
- * are if these had more meanwhile.  So one job's results stand in order, as they were summed.
- */
-static void queue_up(struct srv_in *in, uint32_t bytes)
-{
-	struct srv_worker *w = &in->seg->tensor->job->worker[in - in->seg->in];
-	struct srv_peer *p = in->peer;
-	struct list *at = &p->out;
-
-	in->tag = MAX(w->tag, p->tag);
-	w->tag = in->tag + bytes;
-	while (at->prev != &p->out && list_entry(at->prev, struct srv_in, out)->tag > in->tag)
-		at = at->prev;
-	list_add(at, &in->out);
-}
-
-void srv_todo(struct srv_in *in, uint8_t what)
-{
-	if (!in->peer)
-		return;
-	if (!in->todo)
-		queue_up(in, what & TODO_RESULT ? in->seg->len : 0);
-	in->todo |= what;
-}
-
-void srv_todo_drop(struct srv_in *in, uint8_t what)
-{
-	in->todo &= (uint8_t)~what;
-	if (!in->todo)
-		list_del(&in->out);
-}
-
 /* An answer about something that has no place of its own here. */
 static struct frame *answer(struct srv_core *c, struct srv_peer *p, const struct frame *f,
 			    enum frame_type type)
@@ -301,11 +268,11 @@ static uint32_t gather_inputs(const struct srv_seg *s, const void *in[], uint8_t
 {
 	uint32_t n = 0;
 
-	for (uint32_t w = 0; w < s->tensor->job->n; w++) {
-		shift[n] = s->in[w].shift;
-		if (s->in[w].data)
+	for (uint32_t w = 0; w < s->tensor->job->n; w++)
+		if (s->in[w].data) {
+			shift[n] = s->in[w].shift;
 			in[n++] = s->in[w].data;
-	}
+		}
 	return n;
 }
 

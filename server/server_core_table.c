@@ -523,3 +523,36 @@ void srv_check(const struct srv_core *c)
 		}
 	}
 }
+
+/*
+ * Jobs take turns by bytes on the way to an agent: each goes on where it was, or where the others
+ * are if these had more meanwhile.  So one job's results stand in order, as they were summed.
+ */
+static void queue_up(struct srv_in *in, uint32_t bytes)
+{
+	struct srv_worker *w = &in->seg->tensor->job->worker[in - in->seg->in];
+	struct srv_peer *p = in->peer;
+	struct list *at = &p->out;
+
+	in->tag = MAX(w->tag, p->tag);
+	w->tag = in->tag + bytes;
+	while (at->prev != &p->out && list_entry(at->prev, struct srv_in, out)->tag > in->tag)
+		at = at->prev;
+	list_add(at, &in->out);
+}
+
+void srv_todo(struct srv_in *in, uint8_t what)
+{
+	if (!in->peer)
+		return;
+	if (!in->todo)
+		queue_up(in, what & TODO_RESULT ? in->seg->len : 0);
+	in->todo |= what;
+}
+
+void srv_todo_drop(struct srv_in *in, uint8_t what)
+{
+	in->todo &= (uint8_t)~what;
+	if (!in->todo)
+		list_del(&in->out);
+}
