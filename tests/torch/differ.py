@@ -72,7 +72,16 @@ def broadcasts_that_differ():
 def calls_that_differ():
     differ("sizes", r"call \d+ of this group.*float32\[[45]\]",
            lambda odd: hvd.allreduce(torch.zeros(4 + odd)))
-    differ("named", r"float32\[[45]\]", lambda odd: hvd.allreduce(torch.zeros(4 + odd), name="n"))
+    for turn in range(8):  # ranks ask again and again, and each is told once
+        differ(f"named{turn}", r"float32\[[45]\]",
+               lambda odd: hvd.allreduce(torch.zeros(4 + odd), name="n"))
+
+    def one_of_two(odd):
+        n, m = (hvd.allreduce_async(torch.ones(size), name=name)
+                for name, size in (("n", 4 + odd), ("nm", 3)))
+        assert hvd.synchronize(m).tolist() == [1.0] * 3
+        hvd.synchronize(n)
+    differ("one", r"tensor 'op0/sum/n': .*float32\[[45]\]", one_of_two)
 
     def used_before(odd):
         for count in (4, 5):

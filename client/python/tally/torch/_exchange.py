@@ -34,13 +34,14 @@ import weakref
 
 from .._session import TallyError, TallyTimeout
 
-_EAGAIN, _ETIMEDOUT, _ESHUTDOWN, _EBUSY = -1, -9, -17, -19
+_EAGAIN, _EMISMATCH, _ETIMEDOUT, _ESHUTDOWN, _EBUSY = -1, -4, -9, -17, -19
 _CHECK_S = 0.25  # between two looks at the deadlines
 _DOUBT_S = 1  # after which a round is doubted
 _DOUBT_PAUSE_S = 0.2  # between two doubts, less than each of them takes,
 _DOUBTS = 30  # as often; then ten times as long
 _SLICE_S = 0.03  # for which declarations wait that are made in turn with others
 _LOOK_S = 0.01  # and for which each of them is looked at by itself
+_QUOTED_MAX = 96  # bytes of a tensor's name in EMISMATCH's text
 SOON_S = 0.001  # between two looks at what somebody waits for
 
 
@@ -263,13 +264,27 @@ class Exchange:
         try:
             with self.session._patience(_SLICE_S):
                 tensors = self.session.declare_all(rows)
-        except TallyError:
-            for _ in rows:
+        except TallyError as error:
+            if error.code == _EMISMATCH:  # said once to each rank, so not by asking again
+                self._fail_wanted(error)
+            for _ in range(len(self._wanted)):
                 self._declare_one_wanted()
             return
         done = [self._wanted.popleft()[2] for _ in rows]
         for tensor, ended in zip(tensors, done):
             ended(Channel(tensor), None)
+
+    def _fail_wanted(self, error):
+        """Ends those that the error names, with as much of the name as it quotes; else all."""
+
+        def quoted(name):
+            return f"tensor '{name.encode()[:_QUOTED_MAX].decode('utf-8', 'replace')}'"
+
+        named = [w for w in self._wanted if quoted(w[0][0]) in error.text] or [*self._wanted]
+        for entry in named:
+            self._wanted.remove(entry)
+        for _, _, done in named:
+            done(None, error)
 
     def _declare_one_wanted(self):
         description, deadline, done = self._wanted.popleft()
