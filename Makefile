@@ -95,7 +95,7 @@ GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 .PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-systemd check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
 .PHONY: lint quick t comments fuzz bench bench-gpu soak
-.PHONY: install clean
+.PHONY: install manual clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -129,6 +129,7 @@ help:
 	@echo 'make bench-gpu       gradients on GPUs next to plain copies and a kernel, where there is one'
 	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured; PYTHON_DIR=dir: the'
 	@echo '                     Python package, else where the python3 of that PREFIX looks)'
+	@echo 'make manual          manual pages and completions, as install has them, in BUILD/manual'
 	@echo 'variables: BUILD=dir CC= OPT= SAN= V=1'
 
 # ---- the two commands --------------------------------------------------------
@@ -497,16 +498,25 @@ UNITS_SYSTEMD := $(wildcard deploy/systemd/*.service deploy/systemd/*.target)
 dest = $(DESTDIR)$(PREFIX)
 python_dest = $(DESTDIR)$(PYTHON_DIR)/tally
 
+# Manual pages and completions: what the programs say by --help, and what tally.h says.
+manual: $(BUILD)/manual/made
+$(BUILD)/manual/made: $(filter-out %/charlm,$(PROGRAMS)) client/tally.h common/base/err.h \
+		$(wildcard deploy/manual/*.py) deploy/debian/changelog
+	@echo "  MANUAL  $(@D)"
+	$(Q)PYTHONDONTWRITEBYTECODE=1 python3 deploy/manual/generate.py $(BUILD) $(@D)
+	$(Q)touch $@
+
 # Units and pkg-config name paths, so they are written for this PREFIX, not copied.  All is
 # install's, which makes files anew, for everybody to read whatever the umask: a library that
 # was written over would end the processes that have it.
-install: build
+install: build manual
 	@case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX): not an absolute path" >&2; exit 2 ;; esac
 	@case '$(PREFIX)' in *[[:space:]]*) echo "PREFIX=$(PREFIX): a blank, which parts words in" \
 		"units and libtally.pc" >&2; exit 2 ;; esac
 	install -d '$(dest)/bin' '$(dest)/lib/pkgconfig' '$(dest)/include' \
 		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/share/doc/tally/docs' \
-		'$(python_dest)/torch'
+		'$(python_dest)/torch' '$(dest)/share/bash-completion/completions' \
+		'$(dest)/share/zsh/site-functions'
 	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) '$(dest)/bin'
 	install -m 644 $(LIBTALLY_A) '$(dest)/lib'
 	install -m 755 $(LIBTALLY_SO) $(LIBTALLY_CUDA) '$(dest)/lib'
@@ -521,6 +531,12 @@ install: build
 	install -m 644 deploy/systemd/tally.sysusers '$(dest)/lib/sysusers.d/tally.conf'
 	install -m 644 README.md CONTRIBUTING.md LICENSE '$(dest)/share/doc/tally'
 	install -m 644 $(wildcard docs/*.md) '$(dest)/share/doc/tally/docs'
+	cp -a --no-preserve=ownership $(BUILD)/manual/man '$(dest)/share'
+	chmod -R u=rwX,go=rX '$(dest)/share/man'
+	install -m 644 $(BUILD)/manual/bash/tally '$(dest)/share/bash-completion/completions'
+	for d in tally-scheduler tally-server tally-agent; do ln -sf tally \
+		'$(dest)/share/bash-completion/completions/'$$d || exit 1; done
+	install -m 644 $(BUILD)/manual/zsh/_tally '$(dest)/share/zsh/site-functions'
 	install -m 644 client/python/tally/*.py '$(python_dest)'
 	install -m 644 client/python/tally/torch/*.py '$(python_dest)/torch'
 

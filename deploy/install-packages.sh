@@ -7,7 +7,8 @@ set -eu
 
 packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
 libprotobuf-c-dev libuv1-dev libhwloc-dev libmnl-dev check libglpk-dev
-rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps"
+rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps
+mandoc man-db zsh"
 for more in "$@"; do
 	case $more in
 	vm) packages="$packages qemu-system-x86 busybox-static perftest rdmacm-utils
