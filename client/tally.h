@@ -292,7 +292,7 @@ TALLY_API int tally_broadcast(tally_session *s, tally_tensor *t, const void *in,
 TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);
 
 /*
- * Says whether k is done.  0: it is, as of tally_wait(); EAGAIN: not yet; others as of that. It
+ * Says whether k is done.  0: it is, as of tally_wait(); EAGAIN: not yet; others as of that.  It
  * and tally_poll() do not wait, with one exception: after the agent was started again they hand
  * back to it what this process has.  That takes at most 5 s in all; an agent that does not take it
  * costs 0.25 s, at most once a second.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that Tally is built and tested with, those that
 # are missing; says nothing when all are there.  "vm": also those of tests/vm, "torch",
-# "venv": of the PyTorch tests.
+# "venv": of the PyTorch tests, "packages": of make deb, make wheel and their test.
 set -eu
 
 packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
@@ -15,6 +15,8 @@ for more in "$@"; do
 		ibverbs-providers" ;;
 	torch) packages="$packages python3-torch python3-sklearn" ;;
 	venv) packages="$packages python3-venv" ;;
+	packages) packages="$packages debhelper dh-python lintian python3-setuptools python3-wheel
+		python3-venv" ;;
 	*) echo "error: no packages for '$more'" >&2; exit 2 ;;
 	esac
 done

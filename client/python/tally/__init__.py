@@ -26,8 +26,8 @@ Errors are TallyError with ``code``, ``name`` and ``text``; deadlines are
 TallyTimeout, whose text names who is missing (of a round once it is a second old), and
 after which the ticket is still good.  Start the ranks with ``tally local``, torchrun,
 mpirun, srun, or with TALLY_RANK and TALLY_WORLD_SIZE set.  Nothing is compiled:
-libtally.so.0 is taken from TALLY_LIBRARY, the build tree, or the system; its version has
-to fit the package's.
+libtally.so.0 is taken from TALLY_LIBRARY, the package (of a wheel), the build tree, or the
+system; its version has to fit the package's.
 
 For PyTorch there is tally.torch.
 """
