@@ -51,8 +51,6 @@ struct ad_slab {
 	uint32_t id;			/* index in agent->slab */
 	uint32_t job;
 	uint32_t index;			/* what its process calls it */
-	uint64_t stored;		/* its key in the descriptor store; 0: not there */
-	struct agent *agent;		/* once it is to be freed */
 	uint64_t owner;			/* ad_session.serial; 0: the agent itself */
 	uint32_t local;			/* and its process's index in the job */
 	uint32_t uid;			/* an arena's: whose */
@@ -309,7 +307,6 @@ struct ad_session {
 	uint64_t attach_req;
 	struct ad_job *job;
 	struct slab ring_mem;
-	uint64_t ring_stored;		/* its key in the descriptor store */
 	int bell[4];			/* sub 0/1, cpl 0/1 */
 	struct ad_ring *ring;
 	uint32_t nslabs;		/* inputs given out */
@@ -488,9 +485,6 @@ struct agent {
 	struct list jobs, sessions;
 	struct ctl_crowd crowd;		/* processes that have not attached yet */
 	struct list returning;		/* ad_returning.link: jobs as they are told again */
-	struct list kept;		/* ad_kept_fd.link: of the agent before */
-	uint32_t stored;		/* numbers given in the descriptor store so far */
-	_Atomic bool storing;		/* it answers */
 	uint32_t refused_job;		/* the last that could not be taken; 0: none */
 	struct err refused;		/* why */
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
@@ -589,21 +583,6 @@ int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e);	/* of its re
 /* At the round that its ranks are in; seq: the log entry that it came with. */
 int ad_back_resume(struct ad_tensor *t, uint64_t seq, struct err *e);
 int ad_back_inputs(struct ad_session *s, struct err *e);
-
-/* agent_store.c: memory in the service manager's descriptor store */
-void ad_store_start(struct agent *a);
-void ad_store_free(struct agent *a);	/* and leaves the store as it is */
-/* The agent before has given it, and no other session, by serial, has handed it back. */
-bool ad_store_claim(struct agent *a, int fd, uint64_t session);
-void ad_store_unclaim(struct agent *a, uint64_t session);
-/* Its key there: the one that it has, or a new one; 0: it is not kept. */
-uint64_t ad_store_put(struct agent *a, uint32_t job, int fd);
-/* Out of it; 0: it is not there.  May wait until the manager has let go; drop: beside the
- * control thread, and not where the agent ends, which leaves all to the next one. */
-void ad_store_forget(struct agent *a, uint64_t key, bool may_wait);
-void ad_store_drop(struct agent *a, uint64_t key);
-void ad_store_alive(struct agent *a, uint32_t job, mono_t now);	/* it may come back for long */
-void ad_store_tick(struct agent *a, mono_t now);	/* gives up what nobody comes for */
 
 /* agent_was.c: results go to where GPUs wait for them since a time before this process */
 /* t's result of that round, to the memory behind a descriptor that a process handed back. */

@@ -443,7 +443,6 @@ void ad_on_mail(void *owner, const struct mail *m)
 static void on_tick(void *ctx)
 {
 	ad_sessions_tick(ctx, loop_now());
-	ad_store_tick(ctx, loop_now());
 }
 
 /* rate 0: as the card says. */

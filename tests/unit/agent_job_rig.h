@@ -174,7 +174,6 @@ static inline void setup(void)
 	list_init(&a.jobs);
 	list_init(&a.sessions);
 	list_init(&a.returning);
-	list_init(&a.kept);
 	ck_assert_int_eq(loop_new(&a.loop, &e), 0);
 	ck_assert_int_eq(loop_bell_start(a.loop, &bell, on_bell, NULL), 0);
 	ck_assert_int_eq(mailbox_new(&a.mail, ring_bell, NULL, &e), 0);
