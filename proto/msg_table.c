@@ -628,9 +628,8 @@ static const struct msg_row declared_tensor_rows[] = {
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
 	U32(msg_declared_tensor, round, ANY32),
-	U32(msg_declared_tensor, flies, 0, FLIES_END - 1),
+	U32(msg_declared_tensor, flies, 0, 1),
 	U32(msg_declared_tensor, was, 0, RESULT_SLABS_MAX),
-	U32(msg_declared_tensor, pieces, ANY32),
 };
 SHAPE(declared_tensor, NULL);
 

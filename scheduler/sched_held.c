@@ -331,7 +331,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		late = p->node == n && p->return_by;
 		if (late)
 			job_agent_dead(s, j, n, "report of the job came too late");
-		if (j->state == SJ_DOWN || (j->ending && p->node != n))
+		if (j->state == SJ_DOWN)
 			down_for_one(s, n, m->job, j->why.code, j->why.text);
 		else if (late || p->out)
 			down_for_one(s, n, m->job, TALLY_EWORKERLOST, shrink_why(s, j, p));

@@ -64,14 +64,6 @@ struct ad_slab {
 
 /* ---- jobs ---- */
 
-struct ad_end {				/* what the scheduler asks when it ends */
-	enum msg_end step;
-	uint32_t busy;			/* engines that it is with; the control thread's */
-	uint32_t asked;			/* rounds; of which engine 0 waits for the first n */
-	uint32_t n, room;
-	uint64_t *rounds;		/* owned; tensor << 32 | round */
-};
-
 struct ad_server {			/* of one epoch, in placement order */
 	uint32_t weight;		/* of its share in the plan; 0: it sums nothing */
 	uint32_t node;			/* 0: it is gone */
@@ -192,6 +184,7 @@ struct ad_job {
 	char text[ERR_TEXT_MAX + 1];
 	uint64_t *detached;		/* ranks that have: bits; owned */
 	mono_t detached_at;		/* the last of them; 0: none has */
+	uint32_t first_detached;	/* the first of them, which others may have followed */
 	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
 	uint32_t writing;		/* engines that have not stopped it yet */
@@ -210,14 +203,11 @@ struct ad_job {
 	uint32_t frozen;		/* engine 0's: engines that are */
 	uint64_t *lost;			/* engine 0's: ranks, bits; owned */
 	uint32_t grown_shown;		/* engine 0's */
-	struct ad_end end;		/* the engines' while busy, else the control thread's */
-	bool ending;			/* engine 0's: nothing more is taken from rings */
-	_Atomic bool finishing;		/* engine 0's, which all look at: the rounds in end are
-					 * waited for */
+	bool failing;			/* engine 0's: its ranks disagreed, and its rings are not
+					 * read any more */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
 	mono_t stall_logged;		/* control thread's */
 	bool stuck_said[ENGINES_MAX];	/* the engines': the last AD_STUCK was not empty */
-	uint64_t progress_said[ENGINES_MAX];	/* the engines': when they looked last */
 	struct ad_stuck *stuck[ENGINES_MAX];	/* the last one, owned; NULL: none, or empty */
 	struct ad_stuck *stuck_told;	/* what the scheduler knows, owned; NULL: nothing */
 };
@@ -260,7 +250,6 @@ struct ad_ring {
 	struct ad_session *session;
 	struct ad_job *job;
 	uint32_t local;
-	uint32_t again;			/* rounds in flight when it came back, which come first */
 	struct ring_end ring;
 	struct list owed;		/* fr_input.owed: completions that found no room */
 	bool broken;			/* no longer listened to */
@@ -414,9 +403,6 @@ enum ad_mail {
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
 	AD_STUCK,		/* any engine -> control: struct ad_stuck * */
-	AD_END,			/* control -> engine 0, DONE: all: struct ad_job *, and back
-				 * as AD_ENDED */
-	AD_ENDED,
 };
 
 struct ad_post_mail {
@@ -440,7 +426,6 @@ struct ad_waits_mail {
 
 struct ad_stuck {			/* the receiver's */
 	uint32_t job, engine, n;
-	bool goes_on;			/* the job is to end, and there was progress */
 	mono_t at;			/* when the ages in it were right */
 	struct msg_wait row[STUCK_ROWS_MAX];
 };
@@ -559,14 +544,6 @@ void ad_shrink_turn(struct ad_engine *en, struct ad_job *j);	/* tells engine 0 *
 void ad_shrink_mail(struct ad_engine *en, uint32_t type, const struct ad_settled_mail *m);
 void ad_shrink_show(const struct ad_job *j, struct ring_end *r);	/* who is lost */
 
-/* agent_end.c: a job that ends, on the same round everywhere */
-void ad_end_asked(struct agent *a, const struct msg_ready *m);
-void ad_end_answer(struct ad_job *j);
-void ad_end_goes_on(struct ad_job *j);		/* as an engine says */
-void ad_end_mail(struct ad_engine *en, struct ad_job *j);
-void ad_end_turn(struct ad_engine *en);
-bool ad_end_awaits(struct ad_engine *en, const struct ad_job *j);	/* a rank of ours */
-
 /* agent_back.c: processes that come back to an agent that was started again */
 void ad_back_slab(struct ad_session *s, const struct msg_slab *m);	/* handed back, */
 void ad_back_rows(struct ad_session *s, const struct msg_declared *m);	/* before it attaches */
@@ -575,7 +552,6 @@ uint32_t ad_back_job(const struct ad_session *s);	/* that it comes back to; 0: n
 bool ad_back_late(const struct ad_session *s, mono_t now);	/* it hands back, and no more */
 void ad_back_free(struct ad_session *s);
 bool ad_back_keeps(struct agent *a, const struct msg *m);	/* JOB_UP or TENSORS, for later */
-bool ad_back_waits(const struct agent *a, uint32_t job);	/* a process, to come back to it */
 void ad_back_forget(struct agent *a);		/* all of that: it will be told anew */
 void ad_back_take_in(struct agent *a, uint32_t job);	/* what was kept of that job, if any */
 void ad_back_drop(struct agent *a, uint32_t job);	/* it is over */
@@ -693,10 +669,6 @@ void ad_rings_del(struct ad_engine *en, struct ad_session *s);
 void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m);
 void ad_rings_event(struct ad_engine *en, struct ad_ring *r);
 void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t);	/* its round is whole */
-/* Those that are to submit it again still can. */
-bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t);
-/* Some rank is to submit it again that was done before this process was, and is told so then. */
-bool ad_rings_tell(const struct ad_engine *en, const struct fr_tensor *t, uint32_t round);
 void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes are shown */
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m);

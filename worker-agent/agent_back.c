@@ -330,11 +330,6 @@ static struct ad_session *next_of(const struct agent *a, uint32_t job, struct ad
 	return NULL;
 }
 
-bool ad_back_waits(const struct agent *a, uint32_t job)
-{
-	return next_of(a, job, NULL) != NULL;
-}
-
 static struct ad_returning *returning(struct agent *a, uint32_t job)
 {
 	list_for_each(&a->returning, l)
@@ -601,8 +596,6 @@ static void keep_round(struct ad_tensor *t, uint32_t local, const struct msg_dec
 		return;
 	if (row->round != newest)
 		t->front->in[local].behind = newest;
-	if (row->flies == FLIES_GIVEN)
-		t->front->in[local].again = round_next(row->round);
 }
 
 /* The rank's GPU waits for the round in flight where an agent before us has put results. */
@@ -764,8 +757,6 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 {
 	struct ad_job *j = s->job;
 
-	for (uint32_t i = 0; i < s->back->nrows; i++)
-		s->ring->again += s->back->row[i].flies ? 1 + s->back->row[i].pieces : 0;
 	if (s->back->barriers > j->barriers) {	/* nobody else may have heard of it */
 		j->barriers = s->back->barriers;
 		ad_epoch_tell(j);

@@ -185,7 +185,6 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->route->progress = now;
 	s->state = SEG_DONE;
 	s->held = false;
-	t->job->progress++;
 	ag_tell(s);
 	ag_seg_move(c, s, now);
 	if (--t->left == 0 && !t->job->frozen)
@@ -379,7 +378,6 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 		ag_saw_push(t, now);
 	p->tx_bytes -= len;
 	c->tx_bytes -= len;
-	t->job->progress += p->up;
 	t->borrowed--;
 	t->job->borrowed--;
 }

@@ -134,7 +134,6 @@ struct ag_job {
 	struct ag_route *const *route;	/* of this epoch, by number; borrowed */
 	uint32_t nroutes;
 	uint32_t moving;		/* segments that are not yet with their new owner */
-	uint64_t progress;		/* pushes sent and results that came */
 };
 
 /* A link that lives delivers what it was given: a push is repeated on an ASK only
@@ -473,8 +472,6 @@ void ag_seg_given(struct ag_core *c, struct ag_seg *s);
 void ag_turns_init(struct pheap *turn, uint32_t n);
 void ag_lone_turns_init(struct pheap *turn);
 struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r);
-/* Its round goes before all else of its job from here on. */
-void ag_hurry(struct ag_core *c, struct ag_tensor *t);
 /* The next to be pushed, with room in the window where it needs some; NULL: none now. */
 struct ag_seg *ag_choose(struct ag_core *c);
 /* So much of the job was pushed: others come before it until they had as much. */

@@ -256,9 +256,6 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	case AD_RING_DEL:
 		ad_rings_del(en, p);
 		break;
-	case AD_END:
-		ad_end_mail(en, p);
-		break;
 	default:
 		on_data_mail(en, m);
 	}
@@ -416,10 +413,8 @@ static mono_t on_turn(void *ctx, mono_t now)
 	links = xport_poll(en->group, now);
 	next = MIN(next, links);
 	take_done(en);
-	if (en->index == 0) {
+	if (en->index == 0)
 		ad_rings_publish(en);
-		ad_end_turn(en);
-	}
 	check_failures(en);
 	ad_epoch_turn(en);
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))

@@ -523,7 +523,6 @@ void ad_job_free(struct ad_job *j)
 	free(j->epoch_wire);
 	free(j->lost);
 	free(j->detached);
-	free(j->end.rounds);
 	ad_shrink_forget_later(j);
 	free(j->place);
 	if (!ad_session_of(j))

@@ -535,7 +535,6 @@ void sim_agent_take(struct sim *s, uint32_t agent, const struct msg *m)
 	case MSG_FORGET: log_entry(s, agent, m->ids.job, m); break;
 	case MSG_EPOCH: log_entry(s, agent, m->epoch.job, m); break;
 	case MSG_JOB_DOWN: log_entry(s, agent, m->job_down.job, m); break;
-	case MSG_JOB_END: sim_end_asked(s, agent, &m->ready); break;
 	case MSG_REPLY: sim_answered(s, agent, &m->reply); break;
 	default: break;
 	}
@@ -574,7 +573,6 @@ void sim_agent_ready(struct sim *s, uint32_t agent, const struct sim_job *j)
 
 void sim_agent_turn(struct sim *s, uint32_t agent)
 {
-	sim_end_turn(s, agent);
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_agent_job *aj = &s->agent[agent]->job[i];
 

@@ -232,7 +232,6 @@ static inline void note(const struct sched_action *a)
 		r->key = key_sum(m->agent_keys.keys[0].link_key);
 		break;
 	case MSG_EPOCH_READY:
-	case MSG_JOB_END:
 		r->job = m->ready.job;
 		r->seq = m->ready.seq;
 		r->n = m->ready.nrounds;
@@ -665,17 +664,6 @@ static inline struct pair pair_declared(void)
 	return p;
 }
 
-/* A rank is lost, and these agents say that nothing is left to be done. */
-static inline void end_job_of(uint32_t job, const uint32_t *conn, uint32_t n)
-{
-	for (uint64_t step = END_GIVEN; step <= END_DONE; step++) {
-		for (uint32_t i = 0; i < n; i++) {
-			ck_assert_uint_eq(last(conn[i], MSG_JOB_END)->seq, step);
-			ready_as(conn[i], MSG_JOB_END, job, step, 0);
-		}
-	}
-}
-
 /* "I have the job, and its log up to here". */
 static inline void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint64_t epoch,
 			   uint64_t log)
@@ -736,17 +724,6 @@ static inline void ck_told(uint32_t conn, const struct told *want, uint32_t n)
 }
 
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
-/* "Of tensors 1 and 2 all here was given for these rounds." */
-static inline void given(uint32_t conn, uint32_t job, uint32_t first, uint32_t second)
-{
-	const uint64_t rounds[] = { UINT64_C(1) << 32 | first, UINT64_C(2) << 32 | second };
-	const struct msg m = { .type = MSG_JOB_END, .ready = {
-		.job = job, .seq = END_GIVEN, .text = "", .nrounds = 2, .rounds = rounds,
-	} };
-
-	send(conn, &m);
-}
-
 #include "tests/unit/rig_main.h"
 
 #endif
