@@ -93,7 +93,7 @@ static void hurry(struct ad_engine *en, const struct ad_job *j)
 		struct ag_tensor *t = ag_tensor_find(&en->core, j->id, (uint32_t)(round >> 32));
 
 		if (t && t->running && t->round == (uint32_t)round)
-			ag_hurry(&en->core, t);
+			ag_hurry(t);
 	}
 }
 

@@ -94,7 +94,7 @@ void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m)
 
 		aj->end[i] = m->rounds[i];
 		if (t && t->running && t->round == (uint32_t)m->rounds[i])
-			ag_hurry(&s->agent[agent]->core, t);
+			ag_hurry(t);
 	}
 	aj->finishing = true;
 	sim_end_turn(s, agent);
