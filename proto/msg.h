@@ -217,7 +217,12 @@ struct msg_job_up {
 	uint64_t epoch_seq;		/* JOB_UP of a job that runs: that EPOCH's entry; 0: none */
 	uint32_t nleft;			/* JOB_HELD, JOB_UP of a job that runs: ranks that have */
 	const uint32_t *left;		/* detached, of any machine, ascending */
+	uint32_t user;			/* whose it is, MSG_USER() of a uid; 0: not known */
 };
+
+/* The cluster's word for a user, whose jobs share what one user may have. */
+#define MSG_USER(uid)		((uint32_t)(uid) + 1)
+#define MSG_USER_UID(user)	((user) - 1)
 
 /* A log entry that changes who sums what: the servers with their new weights. */
 struct msg_epoch {

@@ -360,6 +360,7 @@ static const struct msg_row job_up_rows[] = {
 	U32S(msg_job_up, joined, 0, WORLD_SIZE_MAX - 1),
 	U64(msg_job_up, epoch_seq, ANY64),
 	U32S(msg_job_up, left, 0, WORLD_SIZE_MAX - 1),
+	U32(msg_job_up, user, ANY32),
 };
 SHAPE(job_up, job_up_rule);
 

@@ -124,6 +124,8 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 	j->seg_bytes = m->seg_bytes;
 	j->window_bytes = m->window_bytes;
 	j->on_loss = (enum on_loss)m->on_loss;
+	if (m->user)
+		join_take_user(j, MSG_USER_UID(m->user));
 	j->nmachines = m->nmachines;
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].machine = UINT32_MAX;

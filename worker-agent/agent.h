@@ -145,6 +145,7 @@ struct ad_job {
 	struct agent *agent;
 	enum ad_job_state state;
 	uint32_t id, world, n, me, nlocal;
+	uint32_t user;			/* whose: MSG_USER(); 0: not known */
 	uint32_t engines;		/* that have chunks of it: the first so many */
 	uint64_t told;			/* log entry up to which it was told again */
 	bool taking;			/* just now: entries may be left out */

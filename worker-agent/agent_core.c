@@ -115,7 +115,7 @@ static void seg_posted(struct ag_core *c, struct ag_seg *s, const struct ag_post
 	if (ag_was_done(s))
 		seg_kept(c, s);
 	else
-		ag_seg_ready(c, s);
+		ag_seg_ready(s);
 }
 
 /* A process may say a thing twice; what was said first holds. */
@@ -178,7 +178,7 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	ag_mark(s);
 	ag_hand_out(s);
 	if (s->state == SEG_READY)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	list_del(&s->link);
 	ag_todo_drop(s, 0xff);
 	ag_seg_free_slot(s, now);
@@ -213,18 +213,20 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 
 bool ag_work(struct ag_core *c, uint64_t budget)
 {
-	struct pheap *turn = &c->alone;
+	struct fair_flow *w;
 
-	while (pheap_min(turn)) {
-		struct ag_route *r = container_of(pheap_min(turn), struct ag_route, turn);
+	while ((w = fair_first(&c->alone))) {
+		struct ag_job *j = container_of(w, struct ag_job, flow);
+		struct ag_route *r = container_of(pheap_min(&j->turn[AG_BY_LINK]), struct ag_route,
+						  turn);
 		struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
 		uint64_t cost;
 
 		if (!budget)
 			return true;
 		cost = ag_sum_alone(c, s);
+		fair_serve(w, cost);
 		seg_done(c, s, r->progress);
-		ag_served_alone(c, r, cost);
 		budget -= MIN(budget, cost);
 	}
 	return false;
@@ -327,7 +329,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 
 		ag_lend(c, s, out, data, slot);
 	}
-	ag_seg_unready(c, s);
+	ag_seg_unready(s);
 	ag_todo_drop(s, AG_OFFER);
 	s->state = SEG_PUSHED;
 	s->held = true;
@@ -361,8 +363,8 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 	s = ag_choose(c);
 	if (!s)
 		return next_talk(c, out);	/* a CANCEL, where room is wanted */
+	fair_serve(&s->tensor->job->flow, s->route->peer->by_ref ? 0 : s->len + FRAME_BYTES);
 	push(c, s, out, now);
-	ag_served(c, s->tensor->job, s->route->peer->by_ref ? 0 : s->len + FRAME_BYTES);
 	return true;
 }
 
@@ -486,7 +488,7 @@ static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->attempt += !MUTATE(13);
 	s->heard = now;
 	s->asked = s->held = s->lost = s->voided = false;
-	ag_seg_given(c, s);
+	ag_seg_given(s);
 	ag_seg_move(c, s, now);
 }
 
@@ -523,12 +525,12 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 }
 
 /* Readies it for the head of the queue; the heap's order must not change in place. */
-static void make_asked(struct ag_core *c, struct ag_seg *s)
+static void make_asked(struct ag_seg *s)
 {
 	if (s->state == SEG_READY)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	s->asked = true;
-	ag_seg_ready(c, s);
+	ag_seg_ready(s);
 	s->route->full = false;
 }
 
@@ -537,7 +539,7 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->heard = now;
 	s->unheard = 0;
 	if (s->state == SEG_READY) {
-		make_asked(c, s);
+		make_asked(s);
 	} else if (s->state == SEG_PUSHED && s->next) {
 		ag_seg_recall(s);	/* it shall be pushed to somebody else */
 	} else if (s->state == SEG_PUSHED && s->probed) {
@@ -546,7 +548,7 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 			return;
 		list_del(&s->link);
 		c->count.repushes++;
-		make_asked(c, s);
+		make_asked(s);
 	}
 }
 

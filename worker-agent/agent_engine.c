@@ -56,6 +56,7 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 		.me = j->me,
 		.nlocal = j->nlocal,
 		.world = j->world,
+		.user = j->user,
 		.epoch = (uint32_t)j->first->epoch,
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,

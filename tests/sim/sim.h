@@ -654,6 +654,7 @@ void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank);	/* the next o
 /* A rank whose process has ended, or whose agent has: nothing of it is asked again. */
 void sim_ask_ended(struct sim_job *j, uint32_t rank);
 void sim_ask_join(struct sim *s, struct sim_job *j, uint32_t rank);
+uint32_t sim_uid(const struct sim_job *j);	/* two jobs of each user */
 uint32_t sim_pid(const struct sim_job *j, uint32_t rank);
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
 /* Whose agent was started again asks through it, and submits, when it is back there. */

@@ -159,7 +159,8 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 	struct sim_job *j = &s->job[index];
 	struct sim_agent_job *aj = &s->agent[agent]->job[index];
 	struct ag_job_desc d = {
-		.id = m->job, .n = j->p->n, .world = j->p->world, .epoch = (uint32_t)m->epoch,
+		.id = m->job, .user = m->user, .n = j->p->n, .world = j->p->world,
+		.epoch = (uint32_t)m->epoch,
 		.chunk_bytes = s->p.chunk_bytes, .seg_bytes = s->p.seg_bytes, .route = aj->table,
 		.nroutes = MAX(m->nservers, 1u),
 	};

@@ -200,8 +200,8 @@ static void say_join(struct sim *s, uint32_t agent, const struct sim_job *j, uin
 {
 	const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = BACK | (uint64_t)j->index << 32 | rank, .job = "back",
-		.world = j->p->world, .rank = rank, .pid = 1 + rank, .timeout_ms = 1000000,
-		.back = j->number,
+		.world = j->p->world, .rank = rank, .pid = 1 + rank, .uid = sim_uid(j),
+		.timeout_ms = 1000000, .back = j->number,
 	} };
 
 	sim_ctl_send(s, sim_agent_proc(agent), &m);

@@ -32,7 +32,7 @@ struct record {
 	enum msg_type type;
 	uint64_t req, seq, epoch, age_ms, job_age_ms, silent_ms;
 	int code;
-	uint32_t job, rank, node, n, ids[IDS];
+	uint32_t job, user, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], nleft, left[4], rounds[2];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint32_t server[8];		/* their numbers, of a JOB_UP */
@@ -102,6 +102,7 @@ static inline void note_ids(struct record *r, const uint32_t *ids, uint32_t n)
 static inline void note_job_up(struct record *r, const struct msg_job_up *m)
 {
 	r->job = m->job;
+	r->user = m->user;
 	r->epoch = m->epoch;
 	r->nmachines = m->nmachines;
 	r->nservers = m->nservers;
@@ -532,6 +533,7 @@ static inline void query(uint32_t conn)
 }
 
 static uint32_t held_algorithm = PLACE_ALGORITHM;
+static uint32_t held_user;		/* as they say; 0: they do not know */
 static int32_t left_rank = -1;		/* agents that hold a job say that it has; -1: nobody has */
 
 /* A second server, with nothing to sum, has that number; 0: it is being offered the job; -1:
@@ -557,7 +559,7 @@ static inline void job_held_by(uint32_t conn, uint32_t job, uint64_t epoch, int3
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,
 		.nservers = second < 0 ? 1 : 2, .servers = servers,
-		.nleft = left_rank >= 0, .left = (uint32_t *)&left_rank,
+		.nleft = left_rank >= 0, .left = (uint32_t *)&left_rank, .user = held_user,
 	} };
 
 	send(conn, &m);
