@@ -35,6 +35,12 @@ static const char *kind_name(uint32_t kind)
 	return kind == NODE_AGENT ? "agent" : "server";
 }
 
+void node_since(struct sched *s, struct sched_node *n, const char *why)
+{
+	n->since = s->now;
+	snprintf(n->why, sizeof(n->why), "%s", why);
+}
+
 /* Nobody misses a server that was drained. */
 static void set_state(struct sched *s, struct sched_node *n, enum sched_node_state to,
 		      const char *why)
@@ -45,6 +51,8 @@ static void set_state(struct sched *s, struct sched_node *n, enum sched_node_sta
 	out_log(s, missed ? SCHED_WARN : SCHED_INFO, "%s %s %s -> %s, number %u, reason %s",
 		kind_name(n->kind), n->name, state_name[n->state], state_name[to], n->number, why);
 	n->state = to;
+	n->left = to == SN_DEAD && !missed;
+	node_since(s, n, why);
 }
 
 struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name)
@@ -211,12 +219,14 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 {
 	if (h->version_min > MSG_VERSION || h->version_max < MSG_VERSION)
 		return err_set(e, TALLY_EVERSION,
-			       "the scheduler speaks version %u, '%.64s' speaks %u to %u",
-			       MSG_VERSION, h->name, h->version_min, h->version_max);
+			       "the scheduler speaks version %u, '%.64s' speaks %u to %u; install "
+			       "the same release everywhere", MSG_VERSION, h->name,
+			       h->version_min, h->version_max);
 	if (!secret_ok(s, h->secret))
 		return err_set(e, TALLY_EAUTH,
 			       s->config.secret[0] ?
-			       "wrong join secret; see --secret-file of the scheduler" :
+			       "wrong join secret; give it the first line of the scheduler's "
+			       "--secret-file, by a --secret-file of its own" :
 			       "a join secret was given, the scheduler has none (--secret-file)");
 	if (h->kind == NODE_CLI)
 		return 0;
@@ -382,6 +392,7 @@ struct sched_node *node_away(struct sched *s, const struct sched_part *p)
 	n->kind = NODE_AGENT;
 	n->state = SN_AWAY;
 	n->away = s->now;
+	node_since(s, n, "not back since the scheduler was started again");
 	n->engines = p->engines;
 	snprintf(n->name, sizeof(n->name), "%s", p->name);
 	return n;
@@ -530,6 +541,24 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	return 0;
 }
 
+/* Who may have to wait, until we have recovered, say, asks again and again. */
+static void refuse(struct sched *s, uint32_t conn, const struct msg_hello *h, const struct err *e)
+{
+	bool often = e->code == TALLY_EMISMATCH || (e->code == TALLY_EEXIST && h->node);
+	bool waits = e->code == TALLY_EBUSY && s->recover_until;
+
+	if (often ? s->now >= s->foreign_log : !waits)
+		out_log(s, SCHED_WARN, "node %.128s at %s is refused, reason %s", h->name,
+			s->peer ? s->peer : "?", e->text);
+	if (often && s->now >= s->foreign_log)
+		s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
+	if (!waits && h->kind != NODE_CLI)
+		refused_note(&s->refused, s->config.secret[0] && secret_ok(s, h->secret), h->kind,
+			     h->name, s->peer, e, s->now);
+	out_reply(s, conn, 0, e->code, "%s", e->text);
+	out_close(s, conn);
+}
+
 void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 {
 	struct err e;
@@ -543,17 +572,9 @@ void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 	if (!err)
 		err = admit(s, conn, h, &e);
 	if (err) {
-		/* Who may have to wait, until we have recovered, say, asks again and again. */
-		bool often = err == TALLY_EMISMATCH || (err == TALLY_EEXIST && h->node);
-
-		if (often ? s->now >= s->foreign_log : err != TALLY_EBUSY || !s->recover_until)
-			out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name,
-				e.text);
-		if (often && s->now >= s->foreign_log)
-			s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
-		out_reply(s, conn, 0, err, "%s", e.text);
-		out_close(s, conn);
+		refuse(s, conn, h, &e);
 		return;
 	}
+	refused_taken(&s->refused, h->kind, h->name, s->peer);
 	sched_epoch_seen(s, h->epoch_seen);
 }
