@@ -28,7 +28,7 @@
  *	sched_late.c	agents that tell of their jobs when that is over
  *	sched_return.c	agents that are away for longer, and those started again
  *	sched_report.c	the answer to QUERY
- *	sched_forget.c	what is shown of nodes that are gone, refused, or there in vain
+ *	sched_refused.c	nodes that were refused, and why
  *	sched_stuck.c	rounds that wait, and for whom
  *	sched_place.c	which server has which chunk
  *	sched_check.c	invariants
@@ -484,6 +484,9 @@ struct sched_node *node_away(struct sched *s, const struct sched_part *p);
 void node_recovered(struct sched *s);	/* who asked too early asks again; graces begin */
 const char *node_state_name(enum sched_node_state st);
 void node_since(struct sched *s, struct sched_node *n, const char *why);	/* as it is shown */
+/* Rows of dead and refused nodes go: those of a name, for a CLI; those that are old. */
+void node_forget(struct sched *s, uint32_t conn, const struct msg_node_forget *m);
+void node_forget_old(struct sched *s);
 
 /* sched_job.c */
 struct sched_job *job_by_number(struct sched *s, uint32_t number);
@@ -556,19 +559,6 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m);
 void epoch_leave(struct sched *s, struct sched_node *n);	/* it asks for it itself */
 const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
 bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
-
-/* sched_cut.c */
-void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
-bool cut_due(const struct sched *s, const struct sched_job *j);	/* one is to be given up */
-void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
-void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
-void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
-void cut_refused(const struct sched *s, struct sched_part *p, const char *why);	/* it does */
-void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
-/* What is known of a server that the job was taken from, or does without; NULL: nothing. */
-struct sched_part *cut_row(struct sched_job *j, const char *name);
-bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
-void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);
 
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
@@ -790,7 +780,7 @@ const char *stuck_no_link(const struct sched_job *j, uint32_t server);
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
 
-#include "scheduler/sched_forget.h"
+#include "scheduler/sched_cut.h"
 #include "scheduler/sched_tensor.h"
 
 #endif

@@ -246,7 +246,7 @@ static void from_stranger(struct sched *s, uint32_t conn, const struct msg *m)
 		return;
 	}
 	if (m->type == MSG_NODE_FORGET && known) {
-		forget_named(s, conn, &m->node_forget);
+		node_forget(s, conn, &m->node_forget);
 		return;
 	}
 	if (m->type == MSG_HELLO && s->conns[conn].state == SC_NEW) {
@@ -305,7 +305,7 @@ static void on_timer(struct sched *s, mono_t before)
 	if (s->recover_until && !held_look(s))
 		sched_wake(s, MAX(s->recover_until, s->now + mono_ms(BLINK_MS)));
 	node_timer(s);
-	forget_shown(s);
+	node_forget_old(s);
 	for (uint32_t i = 0; i < s->njobs; i++)
 		req_timer(s, s->jobs[i]);
 	for (uint32_t i = 0; i < s->njobs; i++) {

@@ -76,7 +76,7 @@ struct sched_event {
 	const struct msg *msg;		/* MSG: borrowed for the call, decoded and checked */
 	int code;			/* SAVED */
 	const char *peer;		/* MSG, CLOSED: "10.0.0.2:51812"; NULL: not known */
-	const struct err *why;		/* CLOSED: the message that was none; NULL: another reason */
+	const struct err *why;		/* CLOSED: by what was no message; NULL: else */
 };
 
 /*  enum	what to do */

@@ -7,7 +7,9 @@
  * may come back within RECONNECT_GRACE_MS and keeps its number and jobs, and is
  * told what it missed.  Otherwise, or when the lease is out, it is dead, which
  * only this file decides; its jobs hear of it.  The row of a dead node stays for
- * the status until its name or its place is needed.
+ * the status until its name or its place is needed, for NODE_SHOWN_MS, or until
+ * somebody has read it (NODE_FORGET); so does that of one that was refused.  What is up comes
+ * back by itself, and what is away has jobs that wait for it: these are not forgotten.
  */
 #include "scheduler/sched.h"
 
@@ -225,8 +227,8 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 	if (!secret_ok(s, h->secret))
 		return err_set(e, TALLY_EAUTH,
 			       s->config.secret[0] ?
-			       "wrong join secret; give it the first line of the scheduler's "
-			       "--secret-file, by a --secret-file of its own" :
+			       "wrong join secret; its --secret-file is to have the first line of "
+			       "the scheduler's" :
 			       "a join secret was given, the scheduler has none (--secret-file)");
 	if (h->kind == NODE_CLI)
 		return 0;
@@ -577,4 +579,59 @@ void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 	}
 	refused_taken(&s->refused, h->kind, h->name, s->peer);
 	sched_epoch_seen(s, h->epoch_seen);
+}
+
+/* ---- nodes that are shown, and are not there ---- */
+
+void node_forget_old(struct sched *s)
+{
+	for (uint32_t i = s->nnodes; i-- > 0;) {
+		struct sched_node *n = s->nodes[i];
+
+		if (n->state == SN_DEAD && s->now - n->since >= mono_ms(NODE_SHOWN_MS))
+			node_free(s, n);
+	}
+	refused_age(&s->refused, s->now);
+}
+
+/* Why that node stays. */
+static void forget_not(struct sched *s, uint32_t conn, uint64_t req, const struct sched_node *n)
+{
+	if (n->state == SN_AWAY)
+		out_reply(s, conn, req, TALLY_EBUSY, "%s '%.128s' is away and may come back, jobs "
+			  "wait for it; it can be forgotten when it is dead", kind_name(n->kind),
+			  n->name);
+	else if (n->kind == NODE_SERVER)
+		out_reply(s, conn, req, TALLY_EBUSY, "server '%.128s' is up; drain it ('tally "
+			  "drain %.128s'), stop tally-server on machine %.64s, then forget it",
+			  n->name, n->name, n->machine);
+	else
+		out_reply(s, conn, req, TALLY_EBUSY, "agent '%.128s' is up; stop tally-agent on "
+			  "machine %.64s, then forget it", n->name, n->machine);
+}
+
+void node_forget(struct sched *s, uint32_t conn, const struct msg_node_forget *m)
+{
+	const struct sched_node *there = NULL;
+	uint32_t gone = 0, refused = refused_forget(&s->refused, m->name);
+
+	for (uint32_t i = s->nnodes; i-- > 0;) {
+		struct sched_node *n = s->nodes[i];
+
+		if (strcmp(n->name, m->name))
+			continue;
+		if (n->state == SN_DEAD) {
+			node_free(s, n);
+			gone++;
+		} else {
+			there = n;
+		}
+	}
+	if (gone || refused)
+		out_reply(s, conn, m->req, 0, "%s", "");
+	else if (there)
+		forget_not(s, conn, m->req, there);
+	else
+		out_reply(s, conn, m->req, TALLY_ENOENT, "there is no node '%.128s'; tally nodes "
+			  "lists them", m->name);
 }

@@ -109,7 +109,9 @@ uint32_t refused_forget(struct refusals *all, const char *name)
 	uint32_t n = 0;
 
 	for (uint32_t i = all->n; i-- > 0;) {
-		if (!is_named(&all->row[i], name))
+		const struct refusal *r = &all->row[i];
+
+		if (r->name[0] ? !is_named(r, name) : strcmp(r->addr, name))
 			continue;
 		drop(all, i);
 		n++;

@@ -42,7 +42,7 @@ void refused_note(struct refusals *all, bool known, enum node_kind kind, const c
 		  const char *peer, const struct err *why, mono_t now);
 /* It is a node now. */
 void refused_taken(struct refusals *all, enum node_kind kind, const char *name, const char *peer);
-/* All of that name; returns how many rows there were. */
+/* All of that name, or without a name from that address; returns how many rows there were. */
 uint32_t refused_forget(struct refusals *all, const char *name);
 void refused_age(struct refusals *all, mono_t now);
 

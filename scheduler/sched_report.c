@@ -112,6 +112,44 @@ static uint32_t count_servers(const struct sched_job *j)
 	return n;
 }
 
+/* "" the job uses it. */
+static void bypass_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
+		      struct text *t)
+{
+	const struct sched_part *p = job_server_part(j, n);
+	const struct sched_part *cut = cut_row(j, n->name);
+	const char *no_link = p ? stuck_no_link(j, p->number) : NULL;
+
+	if (p && p->let_go_by)
+		text_add(t, "%s", p->cut_why);
+	else if (no_link)
+		text_add(t, "machine %.64s has no link to it", no_link);
+	else if (!p && cut && s->now < cut->cut_until)
+		text_add(t, "%s; it is asked again in %llu s", cut->cut_why, (unsigned long long)
+			 div_round_up((uint64_t)(cut->cut_until - s->now), NS_PER_SEC));
+	else if (p && !p->weight && !p->joining && !p->fresh)
+		text_add(t, "the plan gives it no share: the others are done sooner alone");
+}
+
+/* Of a server that is up: jobs that train without it, or that it holds up, and why. */
+static void bypass_text(struct sched *s, const struct sched_node *n, struct text *t)
+{
+	if (n->kind != NODE_SERVER || n->state != SN_UP || n->draining)
+		return;
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+		char buf[ERR_TEXT_MAX + 1];
+		struct text why;
+
+		if (j->state != SJ_UP || job_one_machine(j))
+			continue;
+		text_init(&why, buf, sizeof(buf));
+		bypass_of(s, j, n, &why);
+		if (why.used)
+			text_add(t, "%sjob %.64s: %s", t->used ? "; " : "", j->name, buf);
+	}
+}
+
 static void fill_node(struct sched *s, const struct sched_node *n, struct msg_node_row *row)
 {
 	char buf[ERR_TEXT_MAX + 1];

@@ -93,7 +93,7 @@
 #define HEARTBEAT_MS		1000u
 #define LEASE_MS		3000u
 #define JOIN_RETRY_MS		5000u		/* a server that did not take a job: ask again */
-#define NODE_SHOWN_MS		3600000u	/* a node that is dead, or was refused, is shown for so long */
+#define NODE_SHOWN_MS		3600000u	/* a node that is dead, or was refused */
 #define RECONNECT_GRACE_MS	500u		/* closed control connection: dead after this */
 #define LINK_PING_MS		1000u		/* nothing received on a data link: ask */
 #define LINK_DEAD_MS		3000u		/* still nothing: the link is closed */

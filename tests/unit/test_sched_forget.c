@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sched_forget.c, sched_refused.c: what is shown of nodes that are gone or were refused. */
+/* sched_node.c, sched_refused.c: what is shown of nodes that are gone or were refused. */
 #include "scheduler/sched_refused.h"
 #include "tests/unit/sched_rig.h"
 
