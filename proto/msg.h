@@ -76,7 +76,8 @@
 	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan") \
 	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is") \
 	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back") \
-	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now")
+	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now") \
+	X(NODE_FORGET,   37, msg_node_forget, "CLI -> scheduler: that node is shown no longer")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -249,6 +250,12 @@ struct msg_drain {
 	uint32_t undo;			/* 1: use it again */
 };
 
+/* Of dead and refused nodes: what is there, or may come back, is not forgotten. */
+struct msg_node_forget {
+	uint64_t req;
+	const char *name;
+};
+
 enum wait_kind {
 	WAIT_NONE,			/* nothing, or nobody knows */
 	WAIT_RANK,			/* who: a rank of the agent's own machine */
@@ -375,6 +382,20 @@ struct msg_node_row {
 	uint64_t heartbeat_age_ms;
 	struct msg_heartbeat last;
 	uint32_t pace;			/* server: percent of its share, where least; 0: all */
+	uint64_t state_ms;		/* in that state for so long, */
+	const char *why;		/* for that reason */
+	const char *bypassed;		/* server that is up: jobs that train without it, and why;
+					 * "" none does */
+};
+
+/* A node that may not register, or what claims to be one: a row for each address, name and code. */
+struct msg_refused_row {
+	uint32_t kind;			/* 0: it has not said */
+	const char *name, *addr;	/* name "": it has not said */
+	int32_t code;			/* of the last time, as its reason */
+	const char *why;
+	uint64_t count;
+	uint64_t age_ms;		/* since the last time */
 };
 
 struct msg_job_row {
@@ -414,11 +435,12 @@ struct msg_report {
 	uint8_t cluster[ID_BYTES];
 	uint64_t epoch, uptime_ms;
 	const char *state, *version;	/* "active", "recovering" */
-	uint32_t nnodes, njobs, ntensors, nstuck;
+	uint32_t nnodes, njobs, ntensors, nstuck, nrefused;
 	const struct msg_node_row *nodes;
 	const struct msg_job_row *jobs;
 	const struct msg_tensor_row *tensors;
 	const struct msg_stuck_row *stuck;
+	const struct msg_refused_row *refused;	/* with the nodes; the last one first */
 };
 
 struct msg_attach {
@@ -532,6 +554,7 @@ struct msg {
 		struct msg_declared declared;
 		struct msg_epoch epoch;
 		struct msg_drain drain;
+		struct msg_node_forget node_forget;
 		struct msg_stuck stuck;
 		struct msg_gpu_join gpu_join;
 		struct msg_gpu_plan gpu_plan;

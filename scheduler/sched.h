@@ -27,6 +27,7 @@
  *	sched_late.c	agents that tell of their jobs when that is over
  *	sched_return.c	agents that are away for longer, and those started again
  *	sched_report.c	the answer to QUERY
+ *	sched_refused.c	nodes that were refused, and why
  *	sched_stuck.c	rounds that wait, and for whom
  *	sched_place.c	which server has which chunk
  *	sched_check.c	invariants
@@ -43,6 +44,7 @@
 #include "scheduler/sched_core.h"
 #include "scheduler/sched_dispute.h"
 #include "scheduler/sched_pace.h"
+#include "scheduler/sched_refused.h"
 
 #define NO_CONN			UINT32_MAX
 #define SCHED_ID_BLOCK		1024u		/* numbers saved ahead */
@@ -117,6 +119,9 @@ struct sched_node {
 	mono_t heard;			/* last message; the lease runs from here */
 	mono_t beat;			/* last heartbeat */
 	mono_t away, claimed;		/* since */
+	mono_t since;			/* in that state; servers: to drain, or no longer to; */
+	char why[96];			/* and the reason */
+	bool left;			/* DEAD: it was drained before, nobody misses it */
 	mono_t seen;			/* agents, away: a server has heard it then */
 	mono_t ask_at;			/* servers are asked then */
 	uint32_t asked;			/* so often: what came before the first does not count */
@@ -207,7 +212,8 @@ struct sched_part {
 	mono_t let_go_by;		/* was told that the job is over, because of that */
 	uint8_t let_go[ID_BYTES];	/* the process that has said that it has nothing of it */
 	uint32_t cuts;			/* so often, of late; */
-	mono_t cut_until;		/* not offered the job again before */
+	mono_t cut_until;		/* not offered the job again before, */
+	char cut_why[128];		/* for that reason */
 	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
 	mono_t from;				/* of then; or the last one before it joined */
 	char name[NAME_LEN_MAX + 1];
@@ -375,6 +381,8 @@ struct sched {
 	struct sched_ended ended[SCHED_ENDED_MAX];	/* the last that failed; a ring */
 	uint32_t nended;
 	struct disputes disputes;
+	struct refusals refused;
+	const char *peer;		/* address of the event's connection; NULL: not known */
 	struct sched_conn conns[CTL_CONNS_MAX];
 	bool any_doomed;
 	bool any_down;			/* a job may be ready to be freed */
@@ -469,6 +477,10 @@ bool node_outlived(const struct sched_node *n, const struct msg_hello *h);
 struct sched_node *node_away(struct sched *s, const struct sched_part *p);
 void node_recovered(struct sched *s);	/* who asked too early asks again; graces begin */
 const char *node_state_name(enum sched_node_state st);
+void node_since(struct sched *s, struct sched_node *n, const char *why);	/* as it is shown */
+/* Rows of dead and refused nodes go: those of a name, for a CLI; those that are old. */
+void node_forget(struct sched *s, uint32_t conn, const struct msg_node_forget *m);
+void node_forget_old(struct sched *s);
 
 /* sched_job.c */
 struct sched_job *job_by_number(struct sched *s, uint32_t number);
@@ -541,17 +553,6 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m);
 void epoch_leave(struct sched *s, struct sched_node *n);	/* it asks for it itself */
 const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
 bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
-
-/* sched_cut.c */
-void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
-bool cut_due(const struct sched *s, const struct sched_job *j);	/* one is to be given up */
-void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
-void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
-void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
-void cut_refused(const struct sched *s, struct sched_part *p);	/* it does not take the job */
-void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
-bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
-void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);
 
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
@@ -761,6 +762,7 @@ const char *stuck_no_link(const struct sched_job *j, uint32_t server);
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
 
+#include "scheduler/sched_cut.h"
 #include "scheduler/sched_tensor.h"
 
 #endif

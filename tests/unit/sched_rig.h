@@ -140,6 +140,30 @@ static inline void note_stuck(struct record *r, const struct msg_report *m)
 	}
 }
 
+static char shown[16384];	/* by the last report: a line for each node, and each refusal */
+
+/* "a up 3 s, registered", "! x 10.0.0.9 EAUTH 2 times, wrong ..." */
+static inline void note_shown(const struct msg_report *m)
+{
+	size_t at = 0;
+
+	shown[0] = '\0';
+	for (uint32_t i = 0; i < m->nnodes && at < sizeof(shown); i++) {
+		const struct msg_node_row *n = &m->nodes[i];
+
+		at += (size_t)snprintf(shown + at, sizeof(shown) - at, "%s %s %u s, %s%s%s\n",
+				       n->name, n->state, (uint32_t)(n->state_ms / 1000), n->why,
+				       n->bypassed[0] ? ", bypassed: " : "", n->bypassed);
+	}
+	for (uint32_t i = 0; i < m->nrefused && at < sizeof(shown); i++) {
+		const struct msg_refused_row *f = &m->refused[i];
+
+		at += (size_t)snprintf(shown + at, sizeof(shown) - at, "! %s %s %s %u times, %s\n",
+				       f->name, f->addr, err_name(f->code), (uint32_t)f->count,
+				       f->why);
+	}
+}
+
 static inline void note(const struct sched_action *a)
 {
 	struct record *r = &w->rec[w->n++ % RECORDS];
@@ -201,6 +225,7 @@ static inline void note(const struct sched_action *a)
 		r->job_age_ms = m->report.njobs ? m->report.jobs[0].age_ms : 0;
 		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
 		note_stuck(r, &m->report);
+		note_shown(&m->report);
 		for (uint32_t i = 0; i < MIN(m->report.nnodes, 8); i++)
 			r->pace[i] = m->report.nodes[i].pace;
 		break;
@@ -323,9 +348,11 @@ static inline uint32_t restart(uint32_t recover_ms)
 	return w->conns;
 }
 
+static const char *peer = "10.0.0.9:51812";	/* of whoever speaks */
+
 static inline void send(uint32_t conn, const struct msg *m)
 {
-	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m });
+	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m, .peer = peer });
 	if (m->type == MSG_JOB_HELD && sched_recovering(w->s)) {
 		ck_assert_uint_lt(w->ntells, TELLS);
 		w->tells[w->ntells].conn = conn;
