@@ -189,6 +189,7 @@ TALLY_API int tally_leave(tally_session *s);
  */
 TALLY_API int tally_rank(const tally_session *s);	/* 0 to world size - 1 */
 TALLY_API int tally_world_size(const tally_session *s);	/* processes of the job */
+TALLY_API const char *tally_job_name(const tally_session *s);	/* "" for no session */
 
 /* This process's number on its machine: that of tally_options, or the launcher's, which
  * frameworks choose the GPU by, else the agent's, from 0 to tally_local_size() - 1. */
