@@ -100,6 +100,16 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	return srv_place(&en->core, &k->peer->core, f);
 }
 
+static void on_take(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+
+	k->peer->heard = true;
+	en->bytes_received += f->length;
+	srv_take(&en->core, &k->peer->core, f, data);
+}
+
 static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
 {
 	struct sv_engine *en = ctx;
@@ -191,6 +201,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 static const struct xport_cb callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.take = on_take,
 	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,

@@ -412,6 +412,10 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 
 void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 void ag_unplace(struct ag_core *c, const struct frame *f);	/* its landing ended half-way */
+/* A frame with its payload, which is borrowed for this call: what ag_place() and ag_frame() are
+ * together.  Other threads see the result after kern_copied(). */
+void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const void *data,
+	     mono_t now);
 void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 
 /* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
@@ -454,7 +458,9 @@ void ag_check(const struct ag_core *c);
 /* What this machine contributes: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot);
 uint32_t ag_contribution_shift(const struct ag_tensor *t);
-void ag_hand_out(const struct ag_seg *s);	/* the result, to where it is wanted besides */
+/* The result, to where it is wanted besides its slot.  read: its bytes are there, too, in a
+ * cache, and its slot in none; NULL: its slot has them. */
+void ag_hand_out(const struct ag_seg *s, const void *read);
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s);	/* bytes moved */
 /* agent_core_mark.c */
 void ag_mark(const struct ag_seg *s);		/* its result is there */

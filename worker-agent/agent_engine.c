@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/kern/kern.h"
 #include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
@@ -413,6 +414,8 @@ static mono_t on_turn(void *ctx, mono_t now)
 	ad_links_turn(en, now);		/* what was sent has made room */
 	links = xport_poll(en->group, now);
 	next = MIN(next, links);
+	if (!list_empty(&en->core.done))
+		kern_copied();
 	take_done(en);
 	if (en->index == 0)
 		ad_rings_publish(en);
