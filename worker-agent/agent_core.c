@@ -58,7 +58,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 {
 	ASSERT(p->round == round_next(t->round) && !t->running);
 	t->round = p->round;
-	t->running = true;
+	ag_set_running(c, t, true);
 	t->past &= t->borrowed > 0;
 	t->last_rop = t->rop;
 	t->rop = p->rop;
@@ -200,13 +200,13 @@ struct ag_tensor *ag_done(struct ag_core *c)
 		return NULL;
 	t = list_first(&c->done, struct ag_tensor, done_link);
 	list_del(&t->done_link);
-	t->running = false;
+	ag_set_running(c, t, false);
 	return t;
 }
 
 void ag_undone(struct ag_core *c, struct ag_tensor *t)
 {
-	t->running = true;
+	ag_set_running(c, t, true);
 	list_add(c->done.next, &t->done_link);
 }
 

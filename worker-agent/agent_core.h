@@ -231,6 +231,7 @@ struct ag_tensor {
 struct ag_core {
 	struct ag_counters count;
 	struct list jobs, done, talk;
+	uint32_t open;			/* tensors whose round is running */
 	struct fair links;		/* ag_job.flow, by bytes that links take */
 	struct fair alone;		/* the same of jobs on this machine alone, by bytes that
 					 * their sums move */
@@ -418,6 +419,12 @@ void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const 
 	     mono_t now);
 void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 
+/* No round is open here: ag_tick() has nothing to do before the next post. */
+static inline bool ag_at_rest(const struct ag_core *c)
+{
+	return !c->open;
+}
+
 /* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
 void ag_tick(struct ag_core *c, mono_t now);
 
@@ -453,6 +460,12 @@ bool ag_reaches_any(const struct ag_job *j);
 void ag_check(const struct ag_core *c);
 
 /* ---- between the core's own files ---- */
+
+static inline void ag_set_running(struct ag_core *c, struct ag_tensor *t, bool running)
+{
+	c->open += (uint32_t)running - (uint32_t)t->running;
+	t->running = running;
+}
 
 /* agent_core_sum.c */
 /* What this machine contributes: its only input as it is, or the sum of all. */

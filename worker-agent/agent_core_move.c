@@ -225,7 +225,7 @@ void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
 	if (t->removed || !t->nsegs)	/* other engines have it: no round ends here */
 		return;
 	list_del(&t->done_link);
-	t->running = true;
+	ag_set_running(c, t, true);
 	t->left = 0;
 	t->times = (struct ag_times){ .given = t->times.given };
 	t->kept = 0;

@@ -379,7 +379,7 @@ void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t)
 	if (t->removed)
 		return;
 	t->removed = true;
-	t->running = false;
+	ag_set_running(c, t, false);
 	list_del(&t->done_link);
 	for (uint32_t k = 0; k < t->nsegs; k++)
 		seg_drop(&t->seg[k]);
@@ -476,6 +476,8 @@ static uint32_t count_moving(const struct ag_tensor *t)
 
 void ag_check(const struct ag_core *c)
 {
+	uint32_t open = 0;
+
 	list_for_each(&c->jobs, lj) {
 		const struct ag_job *j = list_entry(lj, struct ag_job, link);
 		uint32_t moving = 0;
@@ -486,6 +488,7 @@ void ag_check(const struct ag_core *c)
 
 			for (uint32_t k = 0; k < t->nsegs; k++)
 				check_seg(&t->seg[k], &left);
+			open += t->running;
 			ASSERT(!t->running || left == t->left);
 			ASSERT(t->borrowed <= j->borrowed);
 			moving += count_moving(t);
@@ -494,5 +497,6 @@ void ag_check(const struct ag_core *c)
 		list_for_each(&j->routes, lr)
 			check_route(j, list_entry(lr, struct ag_route, link));
 	}
+	ASSERT(open == c->open);
 	check_ready(c);
 }

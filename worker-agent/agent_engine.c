@@ -373,7 +373,19 @@ static void publish(struct ad_engine *en)
 			  c->duplicates;
 }
 
-static mono_t slow_things(struct ad_engine *en, mono_t now)
+/* Nothing is open, nothing is taken back, no job ends: nothing changes until something comes. */
+static bool at_rest(const struct ad_engine *en)
+{
+	if (!ag_at_rest(&en->core) || en->nhiding ||
+	    (en->index == 0 && !list_empty(&en->front.running)))
+		return false;
+	list_for_each(&en->core.jobs, l)
+		if (((const struct ad_job *)list_entry(l, struct ag_job, link)->user)->finishing)
+			return false;
+	return true;
+}
+
+static void slow_things(struct ad_engine *en, mono_t now)
 {
 	if (now >= en->next_tick) {
 		if (en->index == 0)
@@ -393,27 +405,43 @@ static mono_t slow_things(struct ad_engine *en, mono_t now)
 		ad_stuck_look(en, now);
 		en->next_stuck = now + mono_ms(STUCK_MS);
 	}
-	return list_empty(&en->core.jobs) ? MONO_NEVER :
-	       MIN(en->next_tick, MIN(en->next_stall, en->next_stuck));
+}
+
+/* When slow_things() are due.  At rest they look once more, later than now, and not again before
+ * something comes: an idle engine sleeps. */
+static mono_t slow_due(const struct ad_engine *en, mono_t now)
+{
+	mono_t due = MONO_NEVER;
+
+	if (list_empty(&en->core.jobs))
+		return MONO_NEVER;
+	if (!at_rest(en))
+		return MIN(en->next_tick, MIN(en->next_stall, en->next_stuck));
+	if (en->index == 0)
+		en->agent->oldest = MONO_NEVER;
+	if (en->next_stall != now + mono_ms(STALL_MS))
+		due = en->next_stall;
+	if (en->next_stuck != now + mono_ms(STUCK_MS))
+		due = MIN(due, en->next_stuck);
+	return due;
 }
 
 static mono_t on_turn(void *ctx, mono_t now)
 {
 	struct ad_engine *en = ctx;
-	mono_t next, links;
+	mono_t next;
 	bool more;
 
 	if (!en->group || en->quiet)
 		return MONO_NEVER;
 	en->now = now;
 	more = en->index == 0 && ad_rings_turn(en, now);
-	next = slow_things(en, now);
+	slow_things(en, now);
 	more |= ag_work(&en->core, WORK_BUDGET);
 	ad_links_turn(en, now);
 	xport_poll(en->group, now);
 	ad_links_turn(en, now);		/* what was sent has made room */
-	links = xport_poll(en->group, now);
-	next = MIN(next, links);
+	next = xport_poll(en->group, now);
 	if (!list_empty(&en->core.done))
 		kern_copied();
 	take_done(en);
@@ -425,6 +453,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 		let_go(en);
 	publish(en);
 	more = more || !list_empty(&en->core.done) || !en->next_stall;
+	next = MIN(next, slow_due(en, now));
 	if (ad_links_full(en))
 		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
 	if (!outbox_flush(&en->out) || ad_rings_owe(en))	/* who makes room rings no bell */

@@ -456,7 +456,7 @@ static size_t rx_read(struct xport_ep *ep, size_t room)
 	}
 	if (!rx_keep_fd(ep, got_fd))
 		return 0;
-	ep->heard = true;
+	ep_heard(ep);
 	rx_take(ep, (size_t)got);
 	return got < (ssize_t)want ? 0 : (size_t)got;
 }
@@ -486,7 +486,7 @@ static void connected(struct xport_ep *ep)
 		return;
 	}
 	ep->state = EP_HELLO;
-	ep->heard = true;
+	ep_heard(ep);
 	ep_dirty(ep);
 }
 
