@@ -58,7 +58,6 @@ int ctl_explain(struct err *e, enum cause_stage stage, int errnum, bool closed, 
 	}
 	cause_text(cause_of(&f), &f, text, sizeof(text));
 	if (text[0])
-		err_set(e, why.code, "%s%s%s%s", text, errnum ? " (" : "",
-			errnum ? strerror(errnum) : "", errnum ? ")" : "");
+		err_set(e, why.code, "%s (%s)", text, errnum ? strerror(errnum) : why.text);
 	return e->code;
 }
