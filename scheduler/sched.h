@@ -434,6 +434,8 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
  */
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
+/* Of a job that misses ranks, where no agent is without some: they may be at another scheduler. */
+void text_elsewhere(const struct sched *s, struct text *t, const struct sched_job *j);
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
 uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */

@@ -379,6 +379,7 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
 	text_init(&t, buf, sizeof(buf));
 	missing = text_not_joined(&t, j);
 	text_add(&t, " of job '%.128s' %s not attached", j->name, missing == 1 ? "has" : "have");
+	text_elsewhere(s, &t, j);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
 	job_rank_out(s, j, rank);
 }

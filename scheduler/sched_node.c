@@ -550,8 +550,8 @@ static void refuse(struct sched *s, uint32_t conn, const struct msg_hello *h, co
 	bool waits = e->code == TALLY_EBUSY && s->recover_until;
 
 	if (often ? s->now >= s->foreign_log : !waits)
-		out_log(s, SCHED_WARN, "node %.128s at %s is refused, reason %s", h->name,
-			s->peer ? s->peer : "?", e->text);
+		out_log(s, SCHED_WARN, "node %.128s is refused, reason %s, address %s", h->name,
+			e->text, s->peer ? s->peer : "not known");
 	if (often && s->now >= s->foreign_log)
 		s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
 	if (!waits && h->kind != NODE_CLI)

@@ -498,6 +498,10 @@ void ad_io_stop(struct agent *a);
 void ad_on_mail(void *owner, const struct mail *m);
 void ad_set_timeout(struct msg *m, uint32_t timeout_ms);	/* of a process's question */
 int ad_tell_scheduler(struct agent *a, const struct msg *m);	/* 0 or TALLY_ESCHED */
+/* With its address, where ranks waited for others in vain: these may be at another one. */
+const char *ad_scheduler_remark(const struct agent *a, int code, const char *text,
+				char more[ERR_TEXT_MAX + 1]);
+void ad_scheduler_late(const struct agent *a, struct err *e);	/* it has not answered: why */
 void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end */
 void ad_job_refuse(struct agent *a, const struct msg_job_up *m, const struct err *why);
 
@@ -644,6 +648,7 @@ void ad_sessions_stop(struct agent *a);	/* their sockets close with the loop */
 void ad_sessions_free(struct agent *a);	/* which has; the engines are gone */
 struct ad_session *ad_session_of(struct ad_job *j);	/* any of them */
 void ad_sessions_tick(struct agent *a, mono_t now);
+void ad_sessions_fail(struct agent *a, int code, const char *text);	/* all that they ask */
 void ad_session_scheduler_up(struct agent *a);
 /* The scheduler's answer to a question of one of the processes. */
 void ad_session_reply(struct agent *a, const struct msg_reply *r);

@@ -98,8 +98,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	a->grace_ms = w->agent_grace_ms;
 	ad_back_forget(a);
 	memcpy(a->link_key, w->link_key, KEY_BYTES);
-	log_info("agent %s registered, node %u, epoch %llu", a->name, w->node,
-		 (unsigned long long)w->epoch);
+	ctl_daemon_registered(ctx, a->node, w);
 	notify("STATUS=registered");
 	list_for_each(&a->jobs, l) {
 		struct ad_job *j = list_entry(l, struct ad_job, link);
@@ -220,6 +219,26 @@ static void on_msg(void *ctx, const struct msg *m)
 	}
 }
 
+const char *ad_scheduler_remark(const struct agent *a, int code, const char *text,
+				char more[ERR_TEXT_MAX + 1])
+{
+	if (code != TALLY_ETIMEDOUT)
+		return text;
+	snprintf(more, ERR_TEXT_MAX + 1, "%s (scheduler %s)", text, ctl_node_where(a->node));
+	return more;
+}
+
+void ad_scheduler_late(const struct agent *a, struct err *e)
+{
+	if (ctl_node_is_up(a->node)) {
+		err_set(e, TALLY_ETIMEDOUT, "scheduler %s did not answer in time",
+			ctl_node_where(a->node));
+		return;
+	}
+	ctl_node_why(a->node, e);
+	err_wrap(e, "agent %.64s", a->name);
+}
+
 /* "rdma on 1 of 2 links, 0 payloads over tcp; on 1 not: ended too often; 1048576 bytes by
  * card, 0 copied" */
 static const char *rdma_note(struct agent *a, uint32_t links)
@@ -299,11 +318,22 @@ static void on_replaced(void *ctx, const struct err *why)
 		ad_job_down(list_entry(l, struct ad_job, link), TALLY_EWORKERLOST, why->text);
 }
 
+/* The agent ends: whoever waits would hear nothing but that. */
+static void on_refused(void *ctx, const struct err *why)
+{
+	struct agent *a = ctl_daemon_owner(ctx);
+	struct err e = *why;
+
+	err_wrap(&e, "scheduler %s refuses agent %.64s", ctl_node_where(a->node), a->name);
+	ad_sessions_fail(a, TALLY_ESCHED, e.text);
+	ctl_daemon_refused(ctx, why);
+}
+
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
 	.down = ctl_daemon_down,
-	.refused = ctl_daemon_refused,
+	.refused = on_refused,
 	.heartbeat = on_heartbeat,
 	.secret = ctl_daemon_secret,
 	.trains = trains,
@@ -492,7 +522,7 @@ int ad_rails_start(struct agent *a, struct err *e)
 	rc = parse_peer(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, e);
 	rc = rc ? rc : route_source(sched, port, source, e);
 	if (rc)
-		return rc;
+		return err_wrap(e, "--scheduler %s", a->opt.daemon.scheduler);
 	add_rail(a, source, 0);
 	route_warn_loopback(source, "--rail ADDRESS");
 	return 0;
