@@ -137,8 +137,8 @@ struct xport_group {
 	struct list live, dead, dirty;
 	struct rdma_group *rdma;	/* owned; NULL: no devices */
 	mono_t tick_at;			/* of the last tick */
-	mono_t need_at;			/* when the first endpoint wants one, as that tick saw it, */
-	bool stirred;			/* but since then something was heard, began or ended */
+	mono_t need_at;			/* when the first endpoint wants one, as that tick saw it */
+	bool stirred;			/* since then something was heard, began or ended */
 	mono_t due;			/* what xport_poll() said last; MONO_NEVER: no endpoints */
 	bool busy;			/* inside event or poll */
 	bool freeing;
