@@ -203,7 +203,10 @@ static void on_down(void *ctx, const struct err *why)
 
 /* ---- messages ---- */
 
-/* It was read, and not answered before the connection broke; an answer may be on its way. */
+/*
+ * Whether a JOB_UP was read before, and not answered before the connection broke; an answer may
+ * be on its way.
+ */
 static bool is_told_again(struct server *s, const struct msg_job_up *m)
 {
 	const struct sv_job *j = sv_job_find(s, m->job);
@@ -215,7 +218,10 @@ static bool is_told_again(struct server *s, const struct msg_job_up *m)
 	return true;
 }
 
-/* What is here of a job that is told anew the scheduler knows nothing of: it is asked again. */
+/*
+ * JOB_UP. Of a job that is here already the scheduler knows nothing when it sends this anew: it
+ * is asked again.
+ */
 static void job_up(struct server *s, const struct msg_job_up *m)
 {
 	struct err e;
@@ -308,7 +314,7 @@ static const struct ctl_node_cb callbacks = {
 	.trains = trains,
 };
 
-/* What the job may cost here at most: the share's percentage is the plan's. */
+/* Text of the memory that the job may use here at most: the share's percentage is the plan's. */
 static const char *budget(const struct sv_job *j, char text[64])
 {
 	const struct place *p = j->place;

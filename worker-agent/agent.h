@@ -586,8 +586,10 @@ void ad_job_resend(struct ad_job *j);
 /* agent_mem.c: slabs */
 #define AD_ARENA	"tally-arena"
 #define AD_RESULTS	"tally-result"
-/* What memfds are called, for a job and for a rank of it.  Nobody can change it, so it says
- * what they were made for when they are handed back. */
+/*
+ * Names of memfds, for a job and for a rank of it. Nobody can change them, so they tell what the
+ * memory was made for when it is handed back.
+ */
 void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
 /* The ring of a rank that is placed, with its memory. EQUOTA, ENOMEM. */
 int ad_ring_open(struct ad_session *s, struct err *e);
@@ -602,7 +604,10 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
 /* Memory that a process has handed back; on success *mem is the slab's. */
 struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e);
-/* One more for results, and the same pages of another's in it, with their marks. */
+/*
+ * Makes one more slab for results; ad_pages_copy() copies the same pages of another slab into
+ * it, with their marks.
+ */
 struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e);
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e);
@@ -701,7 +706,7 @@ void ad_stuck_free(struct ad_job *j);
 uint64_t ad_slower_card(uint64_t a, uint64_t b);
 /* TCP connections of each of so many pairs of engines, which together fill a card. */
 uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs);
-/* What --links says, or so many for the pairs that an agent and such a server are. */
+/* Number of links to such a server: as --links says, or as many as the pair of machines needs. */
 uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines);
 /* An engine's part of what all cards together may have under way; UINT64_MAX: no bound. */
 uint64_t ad_card_flight(const struct agent *a);

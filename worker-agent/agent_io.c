@@ -71,7 +71,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 
 /* ---- what the scheduler says ---- */
 
-/* Nobody trains in what is left of jobs of the cluster before. */
+/* Ends the jobs of another cluster when this agent joins a new one. */
 static void check_cluster(struct agent *a, const uint8_t cluster[ID_BYTES])
 {
 	static const uint8_t none[ID_BYTES];
@@ -294,7 +294,10 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	}
 }
 
-/* Who has been replaced stays until its ranks have heard so. */
+/*
+ * Whether ranks still depend on this agent; one that was replaced stays until its ranks have
+ * heard so.
+ */
 static bool trains(void *ctx)
 {
 	const struct agent *a = ctl_daemon_owner(ctx);
@@ -308,7 +311,9 @@ static bool trains(void *ctx)
 	return false;
 }
 
-/* It was gone for too long, and another one has taken its place, and perhaps its number. */
+/*
+ * This agent was away for too long, and another one has taken its place, and perhaps its number.
+ */
 static void on_replaced(void *ctx, const struct err *why)
 {
 	struct agent *a = ctl_daemon_owner(ctx);

@@ -661,7 +661,10 @@ const struct xport_cb ad_link_callbacks = {
 
 /* ---- each turn ---- */
 
-/* What a lane has not brought to the server; the kernel's part of it where cards are slow. */
+/*
+ * Bytes that a lane has not brought to the server yet, with the kernel's part where NICs are
+ * slow.
+ */
 static uint64_t lane_bytes(const struct ad_lane *k)
 {
 	return xport_queued_bytes(k->ep) + k->backlog;

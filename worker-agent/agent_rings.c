@@ -189,7 +189,10 @@ static void count_all(const struct fr_tensor *t, const struct ring_sub *s, _Atom
 		atomic_fetch_add(&words[c / s->run], 1);
 }
 
-/* It was done before this process was, and the rank has not been told. */
+/*
+ * Completes a round that was done before this process was started, and that the rank has not
+ * been told of.
+ */
 static bool was_done(struct ad_ring *r, struct fr_tensor *t, const struct ring_sub *s,
 		     const uint8_t *base)
 {
@@ -485,7 +488,9 @@ static void who_text(const struct ad_job *j, const struct fr_tensor *t, char *wh
 		snprintf(who, len, "the servers");
 }
 
-/* One line: of the oldest round, and of what others wait for somebody else. */
+/*
+ * Writes one line on what the oldest round waits for, and on others that wait for somebody else.
+ */
 static void wait_text(struct ad_engine *en, const struct ad_job *j, mono_t now, char *buf,
 		      size_t len)
 {

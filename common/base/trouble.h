@@ -41,7 +41,7 @@ uint32_t trouble_note(struct trouble *t, const char *peer, enum cause c, const c
 /* The link carries data: true when the log has had its trouble and is to have this. */
 bool trouble_over(struct trouble *t, const char *peer);
 
-/* Nobody asks after that peer any more. */
+/* Drops what is kept of a peer that is not of interest any more. */
 void trouble_forget(struct trouble *t, const char *peer);
 
 /* The peer's row while it is in trouble, or NULL. */

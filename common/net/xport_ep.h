@@ -183,7 +183,7 @@ void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum);
 void ep_up(struct xport_ep *ep, const struct frame *peer);
 /* An owner's frame that has come, payload and all. */
 void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data);
-/* What place() gave an address for does not come. */
+/* Gives back the address that place() gave for a frame whose payload will not come. */
 void ep_unplace(struct xport_ep *ep, const struct frame *f);
 /* Frames that owners may send. */
 static inline bool ep_owners_type(uint8_t type)

@@ -58,7 +58,7 @@ static int find_name(struct daemon *d, struct err *e)
 	return rc;
 }
 
-/* That we may run on. */
+/* Number of CPUs that this process may run on. */
 static uint32_t count_cpus(void)
 {
 	cpu_set_t set;
