@@ -32,6 +32,10 @@ struct fr_job {
 					 * of a rank that is comes out of order */
 	uint32_t rank[LOCAL_RANKS_MAX];	/* by local index, ascending */
 	uint64_t turns[LOCAL_RANKS_MAX];	/* rounds by pieces that each has opened */
+	uint32_t open;			/* rounds of its tensors; while there are some, since: */
+	mono_t open_since;		/* then, or the last end of one */
+	_Atomic uint64_t open_ns;	/* so long were some, up to the last that ended; */
+	_Atomic uint64_t over_bytes;	/* and so much was in all that did.  For people */
 };
 
 struct fr_tensor {
@@ -123,7 +127,7 @@ uint32_t fr_given(const struct fr_tensor *t);
 bool fr_awaits(const struct fr_tensor *t, uint32_t round);
 
 /* Closes the round: the caller completes it to every local rank. */
-void fr_finish(struct front *f, struct fr_tensor *t);
+void fr_finish(struct front *f, struct fr_tensor *t, mono_t now);
 
 /* Text of who of this machine has not posted; "" when all have. */
 const char *fr_missing(const struct fr_tensor *t, char *buf, size_t len);
