@@ -17,6 +17,7 @@
 #include "cli/query.h"
 #include "cli/query_verb.h"
 #include "cli/screen.h"
+#include "cli/states.h"
 #include "cli/table.h"
 #include "common/base/parse.h"
 
@@ -100,7 +101,8 @@ static const char *node_note(const struct msg_node_row *n)
 static const char nodes_columns[] =
 "  NODE          its name\n"
 "  KIND          agent or server\n"
-"  STATE         up, away (may come back), draining, drained\n"
+"  STATE         up, away (may come back), draining, drained, dead, left (was drained)\n"
+"  SINCE         it is in that state\n"
 "  MACHINE       machine id: the same text is the same machine\n"
 "  ADDRESS       of its first NIC; a server's with the port\n"
 "  NICS          that it uses\n"
@@ -116,24 +118,26 @@ static const char nodes_columns[] =
 "  ROUNDS        finished since it was started: tensors' (agent), segments' (server)\n"
 "  DROPS         frames that were stale, doubled or malformed\n"
 "  PACE          server that was found slow: what it gets of its planned share\n"
-"  NOTE          what is worth knowing about it\n";
+"  NOTE          why it is not up, which jobs bypass it, what is worth knowing about it\n";
 
 static bool nodes_table(const struct msg_report *r, FILE *out, uint32_t columns)
 {
 	struct table t;
 	bool ok;
 
-	table_init(&t, "~NODE KIND:6 STATE ~MACHINE:20 ~ADDRESS:8 >NICS:12 >RATE:5 >ADDER:7 "
-		       ">MEMORY:10 >USED:9 >JOBS:4 >LINKS:13 >LINKS/PEER:18 >FRAMES/WRITE:19 "
-		       ">FLIGHT:17 >ROUNDS:11 >DROPS:14 >PACE:3 ~NOTE");
+	table_init(&t, "~NODE KIND:6 STATE >SINCE:16 ~MACHINE:21 ~ADDRESS:8 >NICS:12 >RATE:5 "
+		       ">ADDER:7 >MEMORY:10 >USED:9 >JOBS:4 >LINKS:13 >LINKS/PEER:19 "
+		       ">FRAMES/WRITE:20 >FLIGHT:18 >ROUNDS:11 >DROPS:14 >PACE:3 ~NOTE");
 	for (uint32_t i = 0; i < r->nnodes; i++) {
 		const struct msg_node_row *n = &r->nodes[i];
 		char rate[32], adder[40], memory[32], used[32], flight[32], pace[16];
-		char links[16], frames[16];
+		char links[16], frames[16], since[32], note[2 * ERR_TEXT_MAX];
 
 		table_cell(&t, "%s", n->name);
 		table_cell(&t, "%s", kind_name(n->kind));
 		table_cell(&t, "%s", n->state);
+		table_cell(&t, "%s", fmt_seconds(since, sizeof(since),
+						 (double)(n->state_ms / 1000)));
 		table_cell(&t, "%s", n->machine);
 		table_cell(&t, "%s", n->addr);
 		table_cell(&t, "%" PRIu32, n->rails);
@@ -149,11 +153,11 @@ static bool nodes_table(const struct msg_report *r, FILE *out, uint32_t columns)
 		table_cell(&t, "%" PRIu64, n->last.rounds);
 		table_cell(&t, "%" PRIu64, n->last.drops);
 		table_cell(&t, "%s", pace_text(pace, n));
-		table_cell(&t, "%s", node_note(n));
+		table_cell(&t, "%s", states_note(note, sizeof(note), n));
 	}
 	ok = table_print(&t, out, columns);
 	table_free(&t);
-	return ok;
+	return ok && states_refused_table(r, out, columns);
 }
 
 /* Nothing while it is not known. */
@@ -227,8 +231,7 @@ static bool jobs_table(const struct msg_report *r, FILE *out, uint32_t columns)
 }
 
 struct tally_of_nodes {
-	uint32_t agents, servers;
-	uint64_t bits_per_s, rounds, drops;
+	uint64_t rounds, drops;
 	struct msg_heartbeat sent;	/* frames, writes, links_per_peer */
 };
 
@@ -239,8 +242,6 @@ static struct tally_of_nodes count_nodes(const struct msg_report *r)
 	for (uint32_t i = 0; i < r->nnodes; i++) {
 		const struct msg_node_row *n = &r->nodes[i];
 
-		c.agents += n->kind == NODE_AGENT;
-		c.servers += n->kind == NODE_SERVER;
 		c.drops += n->last.drops;
 		c.sent.links_per_peer = MAX(c.sent.links_per_peer, n->last.links_per_peer);
 		c.sent.frames += n->last.frames;
@@ -251,17 +252,29 @@ static struct tally_of_nodes count_nodes(const struct msg_report *r)
 	return c;
 }
 
+struct status_out {
+	FILE *out;
+	uint32_t columns;
+};
+
+static void status_line(void *ctx, const char *label, const char *text)
+{
+	const struct status_out *o = ctx;
+
+	screen_line(o->out, o->columns, label, "%s", text);
+}
+
 static bool status_table(const struct msg_report *r, FILE *out, uint32_t columns)
 {
 	struct tally_of_nodes c = count_nodes(r);
-	char id[2 * ID_BYTES + 1], up[32], frames[16];
+	char id[2 * ID_BYTES + 1], up[32], frames[16], nodes[2 * ERR_TEXT_MAX];
 
 	screen_line(out, columns, "scheduler", "%s, version %s, up %s", r->state, r->version,
 		    fmt_seconds(up, sizeof(up), (double)r->uptime_ms / 1e3));
 	screen_line(out, columns, "cluster", "%s, epoch %" PRIu64, cluster_text(id, r->cluster),
 		    r->epoch);
-	screen_line(out, columns, "nodes", "%" PRIu32 " agent%s, %" PRIu32 " server%s", c.agents,
-		    plural(c.agents), c.servers, plural(c.servers));
+	screen_line(out, columns, "nodes", "%s", states_headline(nodes, sizeof(nodes), r));
+	states_lines(r, status_line, &(struct status_out){ out, columns });
 	screen_line(out, columns, "rounds", "%" PRIu64 " finished by the agents, %" PRIu64
 		    " frame%s dropped", c.rounds, c.drops, plural(c.drops));
 	if (c.sent.links_per_peer && c.sent.writes)
@@ -297,6 +310,9 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 		json_str(j, "machine", n->machine);
 		json_str(j, "address", n->addr);
 		json_str(j, "state", n->state);
+		json_u64(j, "state_ms", n->state_ms);
+		json_str(j, "why", n->why);
+		json_str(j, "bypassed", n->bypassed);
 		json_str(j, "note", node_note(n));
 		json_u64(j, "rails", n->rails);
 		json_u64(j, "bits_per_s", n->bits_per_s);
@@ -320,6 +336,12 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 		json_end_object(j);
 	}
 	json_end_array(j);
+}
+
+static void nodes_all_json(const struct msg_report *r, struct json *j)
+{
+	nodes_json(r, j);
+	states_refused_json(r, j);
 }
 
 static void jobs_json(const struct msg_report *r, struct json *j)
@@ -355,13 +377,15 @@ static void status_json(const struct msg_report *r, struct json *j)
 {
 	struct tally_of_nodes c = count_nodes(r);
 
-	json_u64(j, "agents", c.agents);
-	json_u64(j, "servers", c.servers);
+	json_u64(j, "agents", states_count(r, NODE_AGENT, "up"));
+	json_u64(j, "servers", states_count(r, NODE_SERVER, "up"));
+	states_counts_json(r, j);
 	json_u64(j, "rounds", c.rounds);
 	json_u64(j, "drops", c.drops);
 	json_u64(j, "links_per_peer", c.sent.links_per_peer);
 	json_u64(j, "frames", c.sent.frames);
 	json_u64(j, "writes", c.sent.writes);
+	nodes_all_json(r, j);
 	jobs_json(r, j);
 }
 
@@ -402,6 +426,9 @@ static void print_usage(const struct query_verb *v)
 	     "  --help                 this text");
 	if (v->columns)
 		printf("\nColumns (-: nothing, or not known):\n%s", v->columns);
+	if (v->columns == nodes_columns)
+		printf("\nBelow, nodes that were refused, the last first:\n%s",
+		       states_refused_columns);
 }
 
 enum { GO = -1 };	/* parse_opts: options are fine; go on */
@@ -578,7 +605,7 @@ int cmd_nodes(int argc, char **argv)
 {
 	static const struct query_verb v = {
 		"nodes", "Shows every agent and server: state, NICs, rates, memory, counters.",
-		QUERY_NODES, nodes_table, nodes_json, false, NULL, nodes_columns,
+		QUERY_NODES, nodes_table, nodes_all_json, false, NULL, nodes_columns,
 	};
 
 	return query_run(&v, argc, argv);

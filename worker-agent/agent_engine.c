@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/kern/kern.h"
 #include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
@@ -56,6 +57,7 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 		.me = j->me,
 		.nlocal = j->nlocal,
 		.world = j->world,
+		.user = j->user,
 		.epoch = (uint32_t)j->first->epoch,
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,
@@ -256,9 +258,6 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	case AD_RING_DEL:
 		ad_rings_del(en, p);
 		break;
-	case AD_END:
-		ad_end_mail(en, p);
-		break;
 	default:
 		on_data_mail(en, m);
 	}
@@ -415,11 +414,11 @@ static mono_t on_turn(void *ctx, mono_t now)
 	ad_links_turn(en, now);		/* what was sent has made room */
 	links = xport_poll(en->group, now);
 	next = MIN(next, links);
+	if (!list_empty(&en->core.done))
+		kern_copied();
 	take_done(en);
-	if (en->index == 0) {
+	if (en->index == 0)
 		ad_rings_publish(en);
-		ad_end_turn(en);
-	}
 	check_failures(en);
 	ad_epoch_turn(en);
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))

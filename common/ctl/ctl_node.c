@@ -218,20 +218,6 @@ static void note_epoch(struct ctl_node *n, uint64_t epoch)
 	n->hello.hello.epoch_seen = MAX(n->hello.hello.epoch_seen, epoch);
 }
 
-/* "10.0.0.1:4711", "[::1]:4711" -> the host */
-static void note_local(struct ctl_node *n)
-{
-	const char *text = ctl_local(n->c), *colon = strrchr(text, ':');
-	size_t len = colon ? (size_t)(colon - text) : 0;
-
-	if (len >= 2 && text[0] == '[') {
-		text++;
-		len -= 2;
-	}
-	memcpy(n->local, text, len);
-	n->local[len] = '\0';
-}
-
 static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 {
 	set_state(n, NODE_UP, "registered");
@@ -244,7 +230,7 @@ static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 	note_epoch(n, w->epoch);
 	memcpy(n->hello.hello.cluster, w->cluster, ID_BYTES);
 	n->hello.hello.node = w->node;
-	note_local(n);
+	endpoint_host(ctl_local(n->c), n->local);
 	loop_timer_set(n->timer, n->heartbeat_ms, n->heartbeat_ms);
 	n->cb.up(n->ctx, w);
 }

@@ -93,6 +93,9 @@ struct rx {
 	bool bulk;			/* the last frame had a payload worth a read of its own */
 	uint8_t *dst;			/* of f's payload, borrowed from place(); NULL: sink */
 	struct frame f;			/* valid while left > 0 */
+	const uint8_t *next;		/* while a header of the batch is looked at: what follows */
+	uint32_t ahead;			/* bytes there */
+	uint32_t taken;			/* of them, those that the owner took with it */
 	int fd;				/* came ahead of its SLAB frame; owned; -1 */
 	uint8_t part[FRAME_BYTES];
 };

@@ -29,7 +29,7 @@ try 2 "no verb 'x'" help x
 expect_status 0 tally --version
 expect_text "$TMP/out" '^tally [0-9]+\.[0-9]+\.[0-9]+$'
 expect_status 0 tally help
-VERBS='status nodes jobs tensors drain plan local doctor bench'
+VERBS='status nodes jobs tensors drain forget plan local doctor bench'
 for verb in $VERBS; do
 	expect_text "$TMP/out" "^  $verb "
 done
@@ -209,7 +209,7 @@ no_file tally-server --scheduler 127.0.0.1:1 --shm-socket none
 # ---- a real scheduler, and what it does not have ----
 start_scheduler
 expect_status 0 tally status
-expect_text "$TMP/out" '^nodes +0 agents, 0 servers'
+expect_text "$TMP/out" '^nodes +0 agents up, 0 servers up$'
 expect_status 0 tally nodes --json
 "$PYTHON" -c '
 import json, sys
@@ -218,6 +218,12 @@ assert d["schema"] == 1 and d["nodes"] == [] and len(d["cluster"]) == 32, d
 ' "$TMP/out" || fail 'nodes --json'
 try 4 "no job 'none'" jobs --job none
 try 4 "no job 'none'" tensors --job none
+for verb in drain forget; do
+	try 4 "there is no (server|node) 'none'; tally nodes lists them" $verb none
+	try 2 'it needs the name of one' $verb
+	try 2 'a name has 1 to 255 characters' $verb ''
+	try 5 'no scheduler at 127.0.0.1:1: ' $verb none --scheduler 127.0.0.1:1
+done
 
 # ---- names: a slash, and a character where the name is cut for the socket's ----
 mkdir -m 700 "$TMP/run"
