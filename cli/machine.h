@@ -15,7 +15,9 @@
  */
 void machine_print(const struct topo *t, FILE *out);
 
-/* Strategy, groups, roots and why, then a table of links; false: the heap failed. */
-bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *out);
+/* Strategy, groups, roots and why, then a table of links within so many columns (0: no bound);
+ * false: the heap failed. */
+bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *out,
+			uint32_t columns);
 
 #endif

@@ -40,8 +40,8 @@ uint32_t states_count(const struct msg_report *r, uint32_t kind, const char *sta
  */
 const char *states_note(char *buf, size_t size, const struct msg_node_row *n);
 
-/* Nothing without refused nodes; false: no memory. */
-bool states_refused_table(const struct msg_report *r, FILE *out);
+/* Nothing without refused nodes; columns as table_print(); false: no memory. */
+bool states_refused_table(const struct msg_report *r, FILE *out, uint32_t columns);
 extern const char states_refused_columns[];
 
 /* "agents_by_state" and "servers_by_state"; "refused". */

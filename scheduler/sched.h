@@ -14,6 +14,7 @@
  *	sched_epoch.c	servers come and go while a job trains; drain
  *	sched_slow.c	servers that are too slow for their share
  *	sched_pace.c	how much of it they keep up with, from what was measured
+ *	sched_meter.c	what rounds take, as agents have measured it
  *	sched_shrink.c	jobs that go on without the ranks that they lose
  *	sched_grow.c	ranks that come back into such jobs
  *	sched_req.c	pending requests and their deadlines
@@ -43,6 +44,7 @@
 #include "common/place/place.h"
 #include "scheduler/sched_core.h"
 #include "scheduler/sched_dispute.h"
+#include "scheduler/sched_meter.h"
 #include "scheduler/sched_pace.h"
 #include "scheduler/sched_refused.h"
 
@@ -179,6 +181,13 @@ struct sched_gone {
 };
 
 /* One node's part in one job. */
+/* What a server did in the window in which it was found slow. */
+struct slow_cause {
+	double bytes_per_s;		/* that it summed while it had something to do */
+	double cpu;			/* part of that time in which engines ran or waited for
+					 * a CPU; less than 0: not known */
+};
+
 struct sched_part {
 	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
 	uint32_t weight;		/* servers: parts of PLACE_WEIGHT_SUM */
@@ -206,6 +215,7 @@ struct sched_part {
 	struct sched_stuck *stuck;	/* agents: its last STUCK, owned; NULL: nothing waits */
 	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
 	uint32_t engines;		/* servers: of the last one here */
+	struct meter meter;		/* agents */
 	struct pace_server pace;	/* servers */
 	mono_t used_since;		/* servers: in an epoch, as cut_look() saw it; 0: not */
 	mono_t cut_since;		/* servers: an agent has no link to it; 0: all have */
@@ -214,8 +224,9 @@ struct sched_part {
 	uint32_t cuts;			/* so often, of late; */
 	mono_t cut_until;		/* not offered the job again before, */
 	char cut_why[128];		/* for that reason */
-	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
-	mono_t from;				/* of then; or the last one before it joined */
+	uint64_t from_bytes, from_busy_us, from_cpu_us;	/* as the window began, with the */
+	mono_t from;			/* heartbeat of then; or the last one before it joined */
+	struct slow_cause cause;	/* servers: that get less than their planned share */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -559,6 +570,8 @@ bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job ha
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
 uint32_t slow_percent(const struct sched *s, const struct sched_node *n);	/* 0: all */
+/* What binds it, its NIC or its CPU, and what helps; nothing if it has all of its share. */
+void slow_text(const struct sched *s, const struct sched_node *n, struct text *t);
 
 /* sched_place.c */
 bool place_new(struct sched *s, struct sched_job *j);	/* false: no memory */
@@ -771,6 +784,9 @@ void stuck_text(struct sched *s, struct text *t, const struct sched_job *j);
 void stuck_drop(struct sched *s, struct sched_job *j);
 /* A machine that is there and has no link to that server, or NULL. */
 const char *stuck_no_link(const struct sched_job *j, uint32_t server);
+
+/* sched_meter.c: seconds of a round of all tensors; 0: not known */
+double meter_round(const struct sched_job *j);
 
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);

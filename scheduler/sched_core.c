@@ -164,6 +164,18 @@ static uint64_t asks(const struct msg *m)
 	}
 }
 
+/* What rounds of a job took at an agent; of a part that is over it is no news. */
+static void take_time(struct sched *s, const struct sched_node *n, const struct msg_job_time *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+
+	if (p)
+		meter_take(&p->meter, m->under_way_us, m->bytes, j->bytes);
+	else
+		s->counters.strays++;
+}
+
 static void from_agent(struct sched *s, struct sched_node *n, const struct msg *m)
 {
 	if (asks(m) && out_was_ahead(s, n, asks(m)))
@@ -200,6 +212,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 		break;
 	case MSG_STUCK:
 		stuck_take(s, n, &m->stuck);
+		break;
+	case MSG_JOB_TIME:
+		take_time(s, n, &m->job_time);
 		break;
 	default:
 		s->counters.strays++;

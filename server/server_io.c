@@ -281,6 +281,16 @@ static void on_msg(void *ctx, const struct msg *m)
 	}
 }
 
+/* Of an engine, on average; 0: the kernel does not say. */
+static uint64_t cpu_us(const struct server *s)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < s->nengines; i++)
+		sum += engine_cpu_us(s->engine[i]->thread);
+	return sum / s->nengines;
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	const struct server *s = ctl_daemon_owner(ctx);
@@ -289,6 +299,8 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	for (uint32_t i = 0; i < s->nengines; i++)
 		ctl_stats_add(hb, &s->engine[i]->stats);
 	hb->busy_us /= s->nengines;
+	hb->cpu_us = cpu_us(s);
+	hb->note = s->note;
 	hb->flight_bytes = flight == UINT64_MAX ? 0 : flight * s->nengines;
 	hb->memory_used_bytes = s->memory_used;
 }

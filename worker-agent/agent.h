@@ -157,6 +157,7 @@ struct ad_job {
 	uint64_t barriers;		/* that some rank here has passed */
 	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
 	uint64_t told_settled;		/* epoch */
+	uint64_t told_bytes;		/* by the last JOB_TIME */
 	bool shrink;			/* it goes on without the ranks that it loses */
 	uint32_t ngone;			/* so many by now */
 	uint32_t grown;			/* so many have come back; the last of them, */

@@ -271,6 +271,22 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 	return a->note;
 }
 
+/* What rounds took, where some are over since the last time. */
+static void tell_times(struct agent *a)
+{
+	list_for_each(&a->jobs, l) {
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+		const struct msg m = { .type = MSG_JOB_TIME, .job_time = {
+			.job = j->id, .under_way_us = j->front.open_ns / 1000,
+			.bytes = j->front.over_bytes,
+		} };
+
+		if (j->state == JOB_RUNNING && m.job_time.bytes != j->told_bytes &&
+		    !ad_tell_scheduler(a, &m))
+			j->told_bytes = m.job_time.bytes;
+	}
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
@@ -285,6 +301,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
+	tell_times(a);
 	ad_alive_look(a);
 	list_for_each(&a->jobs, l) {	/* what could not be sent, for want of memory, say */
 		struct ad_job *j = list_entry(l, struct ad_job, link);

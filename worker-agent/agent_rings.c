@@ -160,7 +160,7 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	struct ad_job *j = t->job->user;
 	mono_t now = loop_now();
 
-	fr_finish(&en->front, t);
+	fr_finish(&en->front, t, now);
 	if (t->was && --j->was_left == 0)
 		ad_tell_control(en, AD_WAS_OVER, &j->id, sizeof(j->id));
 	t->was = false;

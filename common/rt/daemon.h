@@ -122,7 +122,7 @@ void daemon_say_limits(const char *program);
 
 /*
  * Last of all: whether what was printed is written.  Returns status; where it is 0 and was not
- * written 1, and says why on stderr.
+ * written 1, and says why on stderr.  A pipe that nobody reads any more is not worth a word.
  */
 int daemon_printed(const char *program, int status);
 
