@@ -20,6 +20,7 @@
 #include "common/base/list.h"
 #include "common/base/parse.h"
 #include "common/net/xport.h"
+#include "common/shm/proc.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
 #define BATCH_BYTES	(128u << 10)	/* read at once, where frames are small */
@@ -119,6 +120,7 @@ struct xport_ep {
 	bool idle;			/* the kernel held none of it, and has got none since */
 	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
+	struct proc_peer process;	/* shm: who listened where this link was made to */
 	char path[160];			/* xport_path() */
 	struct xport_moved moved;
 	struct rx rx;
@@ -137,7 +139,7 @@ struct xport_group {
 	struct list live, dead, dirty;
 	struct rdma_group *rdma;	/* owned; NULL: no devices */
 	mono_t tick_at;			/* of the last tick */
-	mono_t need_at;			/* when the first endpoint wants one, as that tick saw it, */
+	mono_t need_at;			/* when the first endpoint wants one, at that tick, */
 	bool stirred;			/* but since then something was heard, began or ended */
 	mono_t due;			/* what xport_poll() said last; MONO_NEVER: no endpoints */
 	bool busy;			/* inside event or poll */
