@@ -107,10 +107,11 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 		*out = (struct srv_send){ .frame = p->refusal[--p->nrefusals] };
 		return true;
 	}
-	if (list_empty(&p->out))
+	in = srv_first(p);
+	if (!in)
 		return false;
-	in = list_first(&p->out, struct srv_in, out);
-	p->tag = in->tag;
+	if (in->todo & TODO_RESULT)
+		srv_serve(in, by_ref);
 	while (!(in->todo & order[i].todo))
 		i++;
 	fill(out, in, order[i].type);
@@ -122,18 +123,6 @@ bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_se
 		fill_held(out, in);
 	srv_todo_drop(in, order[i].todo);
 	return true;
-}
-
-uint64_t srv_due(const struct srv_peer *p)
-{
-	const struct srv_in *in;
-
-	if (p->nrefusals)
-		return 0;
-	if (list_empty(&p->out))
-		return SRV_NOTHING;
-	in = list_first(&p->out, struct srv_in, out);
-	return in->todo & TODO_RESULT ? in->seg->turn : 0;
 }
 
 void srv_sent(struct srv_core *c, struct srv_in *in)

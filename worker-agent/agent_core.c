@@ -116,7 +116,7 @@ static void seg_posted(struct ag_core *c, struct ag_seg *s, const struct ag_post
 	if (ag_was_done(s))
 		seg_kept(c, s);
 	else
-		ag_seg_ready(c, s);
+		ag_seg_ready(s);
 }
 
 /* A process may say a thing twice; what was said first holds. */
@@ -179,14 +179,13 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, const void *read, mono
 	ag_mark(s);
 	ag_hand_out(s, read);
 	if (s->state == SEG_READY)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	list_del(&s->link);
 	ag_todo_drop(s, 0xff);
 	ag_seg_free_slot(s, now);
 	s->route->progress = now;
 	s->state = SEG_DONE;
 	s->held = false;
-	t->job->progress++;
 	ag_tell(s);
 	ag_seg_move(c, s, now);
 	if (--t->left == 0 && !t->job->frozen)
@@ -215,18 +214,20 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 
 bool ag_work(struct ag_core *c, uint64_t budget)
 {
-	struct pheap *turn = &c->alone;
+	struct fair_flow *w;
 
-	while (pheap_min(turn)) {
-		struct ag_route *r = container_of(pheap_min(turn), struct ag_route, turn);
+	while ((w = fair_first(&c->alone))) {
+		struct ag_job *j = container_of(w, struct ag_job, flow);
+		struct ag_route *r = container_of(pheap_min(&j->turn[AG_BY_LINK]), struct ag_route,
+						  turn);
 		struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
 		uint64_t cost;
 
 		if (!budget)
 			return true;
 		cost = ag_sum_alone(c, s);
+		fair_serve(w, cost);
 		seg_done(c, s, NULL, r->progress);
-		ag_served_alone(c, r, cost);
 		budget -= MIN(budget, cost);
 	}
 	return false;
@@ -329,7 +330,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 
 		ag_lend(c, s, out, data, slot);
 	}
-	ag_seg_unready(c, s);
+	ag_seg_unready(s);
 	ag_todo_drop(s, AG_OFFER);
 	s->state = SEG_PUSHED;
 	s->held = true;
@@ -363,8 +364,8 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 	s = ag_choose(c);
 	if (!s)
 		return next_talk(c, out);	/* a CANCEL, where room is wanted */
+	fair_serve(&s->tensor->job->flow, s->route->peer->by_ref ? 0 : s->len + FRAME_BYTES);
 	push(c, s, out, now);
-	ag_served(c, s->tensor->job, s->route->peer->by_ref ? 0 : s->len + FRAME_BYTES);
 	return true;
 }
 
@@ -380,7 +381,6 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 		ag_saw_push(t, now);
 	p->tx_bytes -= len;
 	c->tx_bytes -= len;
-	t->job->progress += p->up;
 	t->borrowed--;
 	t->job->borrowed--;
 }
@@ -500,7 +500,7 @@ static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->attempt += !MUTATE(13);
 	s->heard = now;
 	s->asked = s->held = s->lost = s->voided = false;
-	ag_seg_given(c, s);
+	ag_seg_given(s);
 	ag_seg_move(c, s, now);
 }
 
@@ -557,12 +557,12 @@ void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const 
 }
 
 /* Readies it for the head of the queue; the heap's order must not change in place. */
-static void make_asked(struct ag_core *c, struct ag_seg *s)
+static void make_asked(struct ag_seg *s)
 {
 	if (s->state == SEG_READY)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	s->asked = true;
-	ag_seg_ready(c, s);
+	ag_seg_ready(s);
 	s->route->full = false;
 }
 
@@ -571,7 +571,7 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->heard = now;
 	s->unheard = 0;
 	if (s->state == SEG_READY) {
-		make_asked(c, s);
+		make_asked(s);
 	} else if (s->state == SEG_PUSHED && s->next) {
 		ag_seg_recall(s);	/* it shall be pushed to somebody else */
 	} else if (s->state == SEG_PUSHED && s->probed) {
@@ -580,7 +580,7 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 			return;
 		list_del(&s->link);
 		c->count.repushes++;
-		make_asked(c, s);
+		make_asked(s);
 	}
 }
 

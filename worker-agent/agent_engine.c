@@ -57,6 +57,7 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 		.me = j->me,
 		.nlocal = j->nlocal,
 		.world = j->world,
+		.user = j->user,
 		.epoch = (uint32_t)j->first->epoch,
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,
@@ -257,9 +258,6 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	case AD_RING_DEL:
 		ad_rings_del(en, p);
 		break;
-	case AD_END:
-		ad_end_mail(en, p);
-		break;
 	default:
 		on_data_mail(en, m);
 	}
@@ -447,10 +445,8 @@ static mono_t on_turn(void *ctx, mono_t now)
 	if (!list_empty(&en->core.done))
 		kern_copied();
 	take_done(en);
-	if (en->index == 0) {
+	if (en->index == 0)
 		ad_rings_publish(en);
-		ad_end_turn(en);
-	}
 	check_failures(en);
 	ad_epoch_turn(en);
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))

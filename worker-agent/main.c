@@ -103,7 +103,6 @@ static int start(struct daemon *d, struct err *e)
 
 	a->loop = d->loop;
 	a->mail = d->mail;
-	ad_store_start(a);
 	rc = ad_rails_start(a, e);
 	if (rc)
 		return rc;
@@ -152,7 +151,6 @@ static void clear(void *owner)
 	free(a->topology);
 	ad_sessions_free(a);
 	ad_back_forget(a);
-	ad_store_free(a);
 	while (!list_empty(&a->jobs))
 		ad_job_free(list_first(&a->jobs, struct ad_job, link));
 }

@@ -526,6 +526,11 @@ int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 
 /* ---- facts ---- */
 
+int ctl_errnum(const struct ctl *c)
+{
+	return stream_errnum(c->s);
+}
+
 const char *ctl_peer(const struct ctl *c)
 {
 	return stream_peer(c->s);

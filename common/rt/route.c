@@ -67,7 +67,9 @@ int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], s
 	snprintf(service, sizeof(service), "%u", port);
 	rc = getaddrinfo(host, service, &hints, &all);
 	if (rc)
-		return err_set(e, TALLY_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
+		return err_set(e, TALLY_EIO, "cannot find the address of %s: %s; is that its name, "
+			       "and can this machine look it up?  Else give its address", host,
+			       gai_strerror(rc));
 	rc = TALLY_EIO;
 	for (const struct addrinfo *ai = all; ai && rc; ai = ai->ai_next)
 		rc = source_of(ai, addr) ? TALLY_EIO : 0;

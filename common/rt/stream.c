@@ -58,6 +58,7 @@ struct stream {
 	struct loop_watch *fetch_watch;
 	bool write_dead;		/* why says what happened; reading goes on */
 	struct err why;
+	int errnum;			/* of why; 0: none */
 	struct loop_watch *watch;
 	struct loop_timer *next;	/* runs while an address is tried that is not the last */
 	struct loop_timer *finish;
@@ -187,8 +188,10 @@ static void end(struct stream *s)
 
 static void end_errno(struct stream *s, const char *what, int errnum)
 {
-	if (s->why.code == 0)
+	if (s->why.code == 0) {
 		limit_err(&s->why, errnum, "%s %s", what, s->peer[0] ? s->peer : s->host);
+		s->errnum = errnum;
+	}
 	end(s);
 }
 
@@ -768,6 +771,11 @@ bool stream_is_over(const struct stream *s)
 int stream_fd(const struct stream *s)
 {
 	return s->fd;
+}
+
+int stream_errnum(const struct stream *s)
+{
+	return s->errnum;
 }
 
 const char *stream_peer(const struct stream *s)

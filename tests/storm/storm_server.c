@@ -72,10 +72,10 @@ static void job_start(struct world *w)
 {
 	struct srv_job_desc d = {
 		.id = ++w->id, .n = N, .world = N, .epoch = ++w->epoch,
-		.chunk_bytes = 2 * SEG, .seg_bytes = SEG, .window_bytes = WINDOW,
+		.chunk_bytes = 2 * SEG, .seg_bytes = SEG, .window_bytes = WINDOW, .engines = 2,
 	};
 
-	w->job = srv_job_start(&w->core, calloc(1, srv_job_size(N)), &d);
+	w->job = srv_job_start(&w->core, calloc(1, srv_job_size(N, 2)), &d);
 	for (uint32_t i = 0; i < N; i++) {
 		w->window[i] = one_in(w, 8) ? NULL : calloc(1, WINDOW);
 		w->job->worker[i].node = NODE + i;
