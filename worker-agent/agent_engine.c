@@ -373,16 +373,11 @@ static void publish(struct ad_engine *en)
 			  c->duplicates;
 }
 
-/* Nothing is open, nothing is taken back, no job ends: nothing changes until something comes. */
+/* Nothing is open and nothing is taken back: nothing changes until something comes. */
 static bool at_rest(const struct ad_engine *en)
 {
-	if (!ag_at_rest(&en->core) || en->nhiding ||
-	    (en->index == 0 && !list_empty(&en->front.running)))
-		return false;
-	list_for_each(&en->core.jobs, l)
-		if (((const struct ad_job *)list_entry(l, struct ag_job, link)->user)->finishing)
-			return false;
-	return true;
+	return ag_at_rest(&en->core) && !en->nhiding &&
+	       (en->index != 0 || list_empty(&en->front.running));
 }
 
 static void slow_things(struct ad_engine *en, mono_t now)
