@@ -713,8 +713,9 @@ uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t serv
 uint64_t ad_card_flight(const struct agent *a);
 
 /* agent_fence.c: a server here that may write into our memory; -1: none does */
-/* Its process is known from here on; false: it could not be ended. */
-bool ad_fence_keep(int *process, const struct xport_ep *ep);
+/* Its process is known from here on, and is the one behind that link; else it could not be ended,
+ * and why. */
+int ad_fence_keep(int *process, const struct xport_ep *ep, struct err *e);
 void ad_fence_kill(int *process, const char *server);
 
 /* agent_links.c: an engine's links to servers */

@@ -20,6 +20,7 @@
 #include "common/base/list.h"
 #include "common/base/parse.h"
 #include "common/net/xport.h"
+#include "common/shm/proc.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
 #define BATCH_BYTES	(128u << 10)	/* read at once, where frames are small */
@@ -119,6 +120,7 @@ struct xport_ep {
 	bool idle;			/* the kernel held none of it, and has got none since */
 	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
+	struct proc_peer process;	/* shm: who listened where this link was made to */
 	char path[160];			/* xport_path() */
 	struct xport_moved moved;
 	struct rx rx;
