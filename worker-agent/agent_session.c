@@ -592,6 +592,8 @@ static void look_after(struct ad_session *s, mono_t now)
 
 void ad_sessions_tick(struct agent *a, mono_t now)
 {
+	char why[ERR_TEXT_MAX + 1];
+
 	list_for_each_safe(&a->sessions, l, next) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
 
@@ -612,9 +614,12 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 				s->state = SESSION_OVER;
 				ad_join_give_up(s);
 			}
-			req_fail(s, r, ctl_node_is_up(a->node) ? TALLY_ETIMEDOUT : TALLY_ESCHED,
-				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
-				 "the scheduler cannot be reached; is tally-scheduler running?");
+			if (ctl_node_is_up(a->node))
+				req_fail(s, r, TALLY_ETIMEDOUT, "the scheduler did not answer in "
+					 "time");
+			else
+				req_fail(s, r, TALLY_ESCHED,
+					 ctl_node_why(a->node, why, sizeof(why)));
 		}
 		look_after(s, now);
 	}

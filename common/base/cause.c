@@ -88,22 +88,49 @@ static enum cause of_up(const struct cause_facts *f)
 	return !f->closed && (!f->errnum || f->errnum == ETIMEDOUT) ? CAUSE_SILENT : CAUSE_NONE;
 }
 
+/* A server that was started again is another node of the same name. */
+static bool is_other(const struct cause_facts *f)
+{
+	const char *name = or_empty(f->name);
+
+	return !name[0] || strncmp(name, f->other, strlen(f->other)) != 0;
+}
+
 enum cause cause_of(const struct cause_facts *f)
 {
 	enum cause c = of_addresses(f);
 
 	if (c != CAUSE_NONE)
 		return c;
+	if (or_empty(f->other)[0])
+		return is_other(f) ? CAUSE_OTHER_SERVER : CAUSE_NONE;
 	if (or_empty(f->speaks)[0])
 		return CAUSE_WRONG_PORT;
 	if (f->stage == STAGE_CONNECT)
 		return of_connect(f);
-	return f->stage == STAGE_GREET ? CAUSE_MUTE : of_up(f);
+	if (f->stage == STAGE_GREET)
+		return f->closed || f->errnum ? CAUSE_DENIED : CAUSE_MUTE;
+	return of_up(f);
 }
 
 bool cause_is_vague(enum cause c)
 {
-	return c == CAUSE_NONE || c == CAUSE_SILENT || c == CAUSE_MUTE;
+	return c == CAUSE_NONE || c == CAUSE_SILENT || c == CAUSE_MUTE ||
+	       c == CAUSE_DENIED;
+}
+
+void cause_hold(struct cause_held *h, const struct cause_facts *f)
+{
+	snprintf(h->local, sizeof(h->local), "%s", or_empty(f->local));
+	snprintf(h->remote, sizeof(h->remote), "%s", or_empty(f->remote));
+	snprintf(h->speaks, sizeof(h->speaks), "%s", or_empty(f->speaks));
+	snprintf(h->other, sizeof(h->other), "%s", or_empty(f->other));
+	h->facts = *f;
+	h->facts.name = "";
+	h->facts.local = h->local;
+	h->facts.remote = h->remote;
+	h->facts.speaks = h->speaks;
+	h->facts.other = h->other;
 }
 
 /* ---- sentences ---- */
@@ -150,7 +177,7 @@ static void put(char what, const struct cause_facts *f, char *buf, size_t len)
 		snprintf(buf, len, "%s", local[0] ? local : "this machine");
 		break;
 	case 'S':
-		snprintf(buf, len, "%s", or_empty(f->speaks));
+		snprintf(buf, len, "%s", or_empty(or_empty(f->other)[0] ? f->other : f->speaks));
 		break;
 	case 'M':
 		snprintf(buf, len, "%u", mtu);

@@ -17,7 +17,7 @@
 #ifndef TALLY_CTL_H
 #define TALLY_CTL_H
 
-#include "common/base/err.h"
+#include "common/base/cause.h"
 #include "common/base/list.h"
 #include "common/rt/daemon.h"
 #include "common/rt/loop.h"
@@ -78,6 +78,9 @@ uint32_t ctl_take_fds(struct ctl *c, int *fds, uint32_t max);
 int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 void ctl_close(struct ctl *c);			/* sends what waits, HANDSHAKE_MS at most */
+/* Of ctl_connect(), before it ends or in closed(): what is known of its trouble, for cause_of(),
+ * its peer the scheduler.  Texts are c's. */
+void ctl_facts(struct ctl *c, struct cause_facts *f);
 const char *ctl_peer(const struct ctl *c);
 const char *ctl_local(const struct ctl *c);	/* "10.0.0.2:51812": this side's address */
 int ctl_fd(const struct ctl *c);		/* for SO_PEERCRED */
@@ -125,6 +128,8 @@ struct ctl_node_cb {
 	void (*replaced)(void *ctx, const struct err *why);
 	/* Fills the numbers of a heartbeat; seq is ours. */
 	void (*heartbeat)(void *ctx, struct msg_heartbeat *hb);
+	/* The scheduler's echo of a heartbeat; NULL: nobody wants it. */
+	void (*echo)(void *ctx, const struct msg_heartbeat *hb);
 	/* The secret of the next HELLO, which is valid until then; NULL: hello's. */
 	const char *(*secret)(void *ctx);
 	/* Jobs train here: it registers with no other cluster's scheduler.  NULL: never. */
@@ -136,6 +141,8 @@ int ctl_node_start(struct loop *l, struct ctl_node **n, const char *host, uint16
 		   struct err *e);	/* hello is copied deeply */
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e); /* ESCHED when down */
 bool ctl_node_is_up(const struct ctl_node *n);
+/* "the scheduler 10.0.0.1:7470 cannot be reached: " and why, as far as is known. */
+const char *ctl_node_why(const struct ctl_node *n, char *buf, size_t len);
 /* Sends a heartbeat, and a word for the service manager's watchdog, at once if one is due; calls
  * heartbeat() and nothing else.  NULL, or one that is not up, is fine. */
 void ctl_node_alive(struct ctl_node *n);

@@ -21,6 +21,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/parse.h"
+#include "common/base/utf8.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
@@ -84,6 +85,8 @@ struct ctl_node {
 	char host[ADDR_LEN_MAX + 1];
 	char where[ENDPOINT_TEXT];	/* both, for people */
 	char local[ADDR_LEN_MAX + 1];
+	char why[ERR_TEXT_MAX + 1];	/* it is not up, or was not the last time; "": not tried */
+	bool vague, told_vague;		/* why has no cause that is known; what was told had none */
 };
 
 /* ---- states ---- */
@@ -130,6 +133,32 @@ static bool is_final(int code)
 	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;
 }
 
+/* The cause, where one is known; returns e. */
+static struct err *explain(struct ctl_node *n, struct err *e)
+{
+	char text[ERR_TEXT_MAX + 1];
+	struct cause_facts f;
+	enum cause c;
+
+	ctl_facts(n->c, &f);
+	c = e->code == TALLY_EVERSION || !f.port ? CAUSE_NONE : cause_of(&f);
+	n->vague = cause_is_vague(c);
+	if (c != CAUSE_NONE)
+		err_set(e, e->code, "%s", cause_text(c, &f, text, sizeof(text)));
+	return e;
+}
+
+/* An outage is told once, and what keeps it up once more where that is found out later. */
+static void learn_why(struct ctl_node *n, const struct err *why, bool told)
+{
+	bool better = !n->vague && n->told_vague && !told;
+
+	if (better)
+		log_warn("scheduler %s is still away, reason %s", n->where, why->text);
+	n->told_vague = told ? n->vague : n->told_vague && !better;
+	snprintf(n->why, sizeof(n->why), "%s", why->text);
+}
+
 /* Back to waiting, whatever it was that went wrong. */
 static void retry(struct ctl_node *n, const struct err *why)
 {
@@ -138,6 +167,7 @@ static void retry(struct ctl_node *n, const struct err *why)
 
 	drop_connection(n);
 	set_state(n, NODE_WAITING, why->text);
+	learn_why(n, why, tell);
 	loop_timer_set(n->timer, next_backoff_ms(n), BACKOFF_MAX_MS);
 	n->told_down = tell ? why->code : n->told_down;
 	if (tell)
@@ -177,7 +207,7 @@ static void refused(struct ctl_node *n, const struct err *why)
 
 static void send_heartbeat(struct ctl_node *n)
 {
-	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "" } };
+	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "", .cause = "" } };
 	struct err e;
 
 	n->cb.heartbeat(n->ctx, &m.heartbeat);
@@ -197,7 +227,7 @@ static void on_heartbeat_due(struct ctl_node *n)
 
 	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
 		err_set(&e, TALLY_ETIMEDOUT, "it echoed no heartbeat for %u ms", n->lease_ms);
-		retry(n, &e);
+		retry(n, explain(n, &e));
 		return;
 	}
 	n->unheard++;
@@ -283,6 +313,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 	}
 	if (m->type == MSG_HEARTBEAT) {
 		n->unheard = 0;
+		if (n->cb.echo)
+			n->cb.echo(n->ctx, &m->heartbeat);
 		return;
 	}
 	if (m->type == MSG_JOB_UP)
@@ -317,9 +349,10 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *why)
 			node_free(n);
 		return;
 	}
-	n->c = NULL;
 	err_set(&e, why->code ? why->code : TALLY_ESCHED, "%s",
 		why->code ? why->text : "connection closed");
+	explain(n, &e);
+	n->c = NULL;
 	if (n->state == NODE_GREETING && why->code == TALLY_EVERSION)
 		refused(n, &e);
 	else
@@ -413,10 +446,22 @@ void ctl_node_stop(struct ctl_node *n)
 
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e)
 {
+	char text[ERR_TEXT_MAX + 1];
+
 	if (n->state != NODE_UP)
-		return err_set(e, TALLY_ESCHED, "the scheduler %s cannot be reached just now",
-			       n->where);
+		return err_set(e, TALLY_ESCHED, "%s", ctl_node_why(n, text, sizeof(text)));
 	return ctl_send(n->c, m, e);
+}
+
+const char *ctl_node_why(const struct ctl_node *n, char *buf, size_t len)
+{
+	size_t at = (size_t)snprintf(buf, len, "the scheduler %s cannot be reached: ", n->where);
+
+	if (at < len)
+		snprintf(buf + at, len - at, "%s", n->why[0] ? n->why :
+			 "it has not answered yet; is tally-scheduler running?");
+	utf8_mend(buf);
+	return buf;
 }
 
 bool ctl_node_is_up(const struct ctl_node *n)

@@ -35,7 +35,7 @@ start_agent a1
 start_server s0
 for d in a0 a1 s0; do wait_line 10 $d "scheduler $SCHEDULER lost.*trying again"; done
 TROUBLE_TIMEOUT=5 start_rank none 0 1 a0
-expect_error 40 none.0 'ESCHED .*cannot be reached; is tally-scheduler running'
+expect_error 40 none.0 'ESCHED .*cannot be reached: .*start tally-scheduler'
 start_rank early 0 2 a0 declare:w:1000 rounds:w:2
 start_rank early 1 2 a1 declare:w:1000 rounds:w:2
 for d in a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d gave up"; done
