@@ -19,7 +19,6 @@
 #include "common/base/parse.h"
 #include "common/base/utf8.h"
 
-#define MTU_RETRANSMITS	3u		/* 1.4 s; one loss in ten makes 1 of 10,000 links this */
 #define MTU_UNKNOWN	1500u
 #define PING_HEADERS_V4	28u		/* IPv4 and ICMP */
 #define PING_HEADERS_V6	48u
@@ -82,8 +81,7 @@ static enum cause of_connect(const struct cause_facts *f)
 
 static enum cause of_up(const struct cause_facts *f)
 {
-	if (!f->proven && f->retransmits >= MTU_RETRANSMITS && f->mss &&
-	    f->unacked_bytes >= f->mss)
+	if (!f->proven && f->stuck && f->unacked_bytes >= f->mss)
 		return CAUSE_MTU;
 	return !f->closed && (!f->errnum || f->errnum == ETIMEDOUT) ? CAUSE_SILENT : CAUSE_NONE;
 }

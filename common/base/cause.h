@@ -34,7 +34,8 @@ struct cause_facts {
 	const char *speaks;		/* "a web server (HTTP)": what answers there instead */
 	const char *other;		/* a server of that name (cut) has answered; "": none has */
 	bool proven;			/* packets of full size have passed */
-	uint32_t retransmits;		/* of the oldest packet that is not acknowledged */
+	bool stuck;			/* one of full size is sent again and again, and the peer
+					 * is heard meanwhile */
 	uint64_t unacked_bytes;
 	uint32_t mss, mtu;		/* of this side, as it takes the path to be; 0: not known */
 };
@@ -117,7 +118,8 @@ enum cause cause_of(const struct cause_facts *f);
 /* "SENTENCE; REMEDY"; "" for CAUSE_NONE.  Returns buf, cut to fit. */
 const char *cause_text(enum cause c, const struct cause_facts *f, char *buf, size_t len);
 
-/* Others explain the same end better: it says no more than that the peer is not heard. */
+/* Others explain the same end better: it says no more than that the peer is not heard.  Who else
+ * waits is not told of it. */
 bool cause_is_vague(enum cause c);
 
 /* Facts with their texts, to be kept or handed to another thread. */

@@ -108,7 +108,8 @@ struct ep_facts {
 	bool closed;
 	bool answered;			/* the peer is one of ours, and has refused the hello */
 	bool proven;			/* a packet of full size was acknowledged */
-	uint32_t mss, mtu, retransmits;
+	bool stuck;			/* as in cause.h */
+	uint32_t mss, mtu;
 	uint64_t written, unacked;	/* bytes of the stream */
 	uint64_t full_at;		/* where the first packet of full size ends; 0: none yet */
 	mono_t full_sent;

@@ -105,7 +105,7 @@ START_TEST(large_packets_are_lost_where_only_small_ones_ever_passed)
 	struct cause_facts f = {
 		.peer = PEER_SERVER, .stage = STAGE_UP, .name = "s0",
 		.local = "10.0.0.9", .remote = "10.0.0.5", .port = 7471,
-		.retransmits = 3, .unacked_bytes = 65536, .mss = 1448, .mtu = 1500,
+		.stuck = true, .unacked_bytes = 65536, .mss = 1448, .mtu = 1500,
 	};
 
 	ck_assert_int_eq(cause_of(&f), CAUSE_MTU);
@@ -122,9 +122,9 @@ START_TEST(large_packets_are_lost_where_only_small_ones_ever_passed)
 	f.errnum = ETIMEDOUT;
 	ck_assert_int_eq(cause_of(&f), CAUSE_SILENT);
 	f.proven = false;
-	f.retransmits = 2;
+	f.stuck = false;
 	ck_assert_int_eq(cause_of(&f), CAUSE_SILENT);
-	f.retransmits = 9;
+	f.stuck = true;
 	f.unacked_bytes = 64;
 	ck_assert_int_eq(cause_of(&f), CAUSE_SILENT);
 	f.errnum = ECONNRESET;
