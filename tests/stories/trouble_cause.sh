@@ -81,16 +81,18 @@ say "$(sed -n 's/^ERROR //p' "$TMP/back.0.log")"
 
 # ---- a firewall drops what goes to the server's port ----
 works more a0 a1
-port=$(sed -n 's/.*server s0 listens.*:\([0-9]*\).*/\1/p' "$TMP/s0.log" | head -n 1)
+port=$(sed -n 's/.*server s0 listens on [0-9.]*:\([0-9]*\),.*/\1/p' "$TMP/s0.log")
+[ -n "$port" ] || fail 'the server does not say its port'
 begin wall 15
-in_ns cpu0 tc qdisc add dev eth0 ingress
-in_ns cpu0 tc filter add dev eth0 ingress protocol ip prio 1 flower ip_proto tcp \
-	dst_ip 10.77.0.110 action drop
+in_ns sw tc qdisc replace dev p-cpu0 root handle 1: prio &&
+	in_ns sw tc qdisc add dev p-cpu0 parent 1:3 tbf rate 8kbit burst 10 limit 10 &&
+	in_ns sw tc filter add dev p-cpu0 parent 1: protocol ip u32 \
+		match ip dport "$port" 0xffff flowid 1:3 || fail 'no firewall'
 touch "$TMP/wall"
 wall='10\.77\.0\.110:[0-9]+ does not answer at all .*firewall'
 for a in a0 a1; do wait_line 30 $a "link to server s0 .*reason $wall"; done
 for r in 0 1; do hears wall.$r "$wall"; done
-in_ns cpu0 tc qdisc del dev eth0 ingress
+wide sw p-cpu0
 say "$(sed -n 's/^ERROR //p' "$TMP/wall.0.log")"
 
 # ---- no route ----
