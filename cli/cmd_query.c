@@ -15,6 +15,7 @@
 #include "cli/cmd.h"
 #include "cli/json.h"
 #include "cli/query.h"
+#include "cli/states.h"
 #include "cli/table.h"
 #include "common/base/parse.h"
 
@@ -104,7 +105,8 @@ static const char *node_note(const struct msg_node_row *n)
 static const char nodes_columns[] =
 "  NODE          its name\n"
 "  KIND          agent or server\n"
-"  STATE         up, away (may come back), draining, drained\n"
+"  STATE         up, away (may come back), draining, drained, dead, left (was drained)\n"
+"  SINCE         it is in that state\n"
 "  MACHINE       machine id: the same text is the same machine\n"
 "  ADDRESS       of its first card; a server's with the port\n"
 "  CARDS         that it uses\n"
@@ -120,23 +122,25 @@ static const char nodes_columns[] =
 "  ROUNDS        finished since it was started: tensors' (agent), segments' (server)\n"
 "  DROPS         frames that were stale, doubled or malformed\n"
 "  PACE          server that was found slow: what it gets of its planned share\n"
-"  NOTE          what is worth knowing about it\n";
+"  NOTE          why it is not up, which jobs bypass it, what is worth knowing about it\n";
 
 static bool nodes_table(const struct msg_report *r, FILE *out)
 {
 	struct table t;
 	bool ok;
 
-	table_init(&t, "NODE KIND STATE MACHINE ADDRESS >CARDS >RATE >ADDER >MEMORY >USED >JOBS "
-		       ">LINKS >LINKS/PEER >FRAMES/WRITE >FLIGHT >ROUNDS >DROPS >PACE NOTE");
+	table_init(&t, "NODE KIND STATE >SINCE MACHINE ADDRESS >CARDS >RATE >ADDER >MEMORY >USED "
+		       ">JOBS >LINKS >LINKS/PEER >FRAMES/WRITE >FLIGHT >ROUNDS >DROPS >PACE NOTE");
 	for (uint32_t i = 0; i < r->nnodes; i++) {
 		const struct msg_node_row *n = &r->nodes[i];
 		char rate[32], adder[40], memory[32], used[32], flight[32], pace[16];
-		char links[16], frames[16];
+		char links[16], frames[16], since[32], note[2 * ERR_TEXT_MAX];
 
 		table_cell(&t, "%s", n->name);
 		table_cell(&t, "%s", kind_name(n->kind));
 		table_cell(&t, "%s", n->state);
+		table_cell(&t, "%s", fmt_seconds(since, sizeof(since),
+						 (double)(n->state_ms / 1000)));
 		table_cell(&t, "%s", n->machine);
 		table_cell(&t, "%s", n->addr);
 		table_cell(&t, "%" PRIu32, n->rails);
@@ -152,11 +156,11 @@ static bool nodes_table(const struct msg_report *r, FILE *out)
 		table_cell(&t, "%" PRIu64, n->last.rounds);
 		table_cell(&t, "%" PRIu64, n->last.drops);
 		table_cell(&t, "%s", pace_text(pace, n));
-		table_cell(&t, "%s", node_note(n));
+		table_cell(&t, "%s", states_note(note, sizeof(note), n));
 	}
 	ok = table_print(&t, out);
 	table_free(&t);
-	return ok;
+	return ok && states_refused_table(r, out);
 }
 
 /* Nothing while it is not known. */
@@ -292,8 +296,7 @@ static bool stuck_table(const struct msg_report *r, FILE *out)
 }
 
 struct tally_of_nodes {
-	uint32_t agents, servers;
-	uint64_t bits_per_s, rounds, drops;
+	uint64_t rounds, drops;
 	struct msg_heartbeat sent;	/* frames, writes, links_per_peer */
 };
 
@@ -304,8 +307,6 @@ static struct tally_of_nodes count_nodes(const struct msg_report *r)
 	for (uint32_t i = 0; i < r->nnodes; i++) {
 		const struct msg_node_row *n = &r->nodes[i];
 
-		c.agents += n->kind == NODE_AGENT;
-		c.servers += n->kind == NODE_SERVER;
 		c.drops += n->last.drops;
 		c.sent.links_per_peer = MAX(c.sent.links_per_peer, n->last.links_per_peer);
 		c.sent.frames += n->last.frames;
@@ -316,15 +317,21 @@ static struct tally_of_nodes count_nodes(const struct msg_report *r)
 	return c;
 }
 
+static void status_line(void *ctx, const char *label, const char *text)
+{
+	fprintf(ctx, "%-11s%s\n", label, text);
+}
+
 static bool status_table(const struct msg_report *r, FILE *out)
 {
 	struct tally_of_nodes c = count_nodes(r);
-	char id[2 * ID_BYTES + 1], up[32], frames[16];
+	char id[2 * ID_BYTES + 1], up[32], frames[16], nodes[2 * ERR_TEXT_MAX];
 
 	fprintf(out, "scheduler  %s, version %s, up %s\n", r->state, r->version,
 		fmt_seconds(up, sizeof(up), (double)r->uptime_ms / 1e3));
 	fprintf(out, "cluster    %s, epoch %" PRIu64 "\n", cluster_text(id, r->cluster), r->epoch);
-	fprintf(out, "nodes      %" PRIu32 " agents, %" PRIu32 " servers\n", c.agents, c.servers);
+	fprintf(out, "nodes      %s\n", states_headline(nodes, sizeof(nodes), r));
+	states_lines(r, status_line, out);
 	fprintf(out, "rounds     %" PRIu64 " finished by the agents, %" PRIu64
 		" frames dropped\n", c.rounds, c.drops);
 	if (c.sent.links_per_peer && c.sent.writes)
@@ -360,6 +367,9 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 		json_str(j, "machine", n->machine);
 		json_str(j, "address", n->addr);
 		json_str(j, "state", n->state);
+		json_u64(j, "state_ms", n->state_ms);
+		json_str(j, "why", n->why);
+		json_str(j, "bypassed", n->bypassed);
 		json_str(j, "note", node_note(n));
 		json_u64(j, "rails", n->rails);
 		json_u64(j, "bits_per_s", n->bits_per_s);
@@ -383,6 +393,12 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 		json_end_object(j);
 	}
 	json_end_array(j);
+}
+
+static void nodes_all_json(const struct msg_report *r, struct json *j)
+{
+	nodes_json(r, j);
+	states_refused_json(r, j);
 }
 
 static void jobs_json(const struct msg_report *r, struct json *j)
@@ -466,13 +482,15 @@ static void status_json(const struct msg_report *r, struct json *j)
 {
 	struct tally_of_nodes c = count_nodes(r);
 
-	json_u64(j, "agents", c.agents);
-	json_u64(j, "servers", c.servers);
+	json_u64(j, "agents", states_count(r, NODE_AGENT, "up"));
+	json_u64(j, "servers", states_count(r, NODE_SERVER, "up"));
+	states_counts_json(r, j);
 	json_u64(j, "rounds", c.rounds);
 	json_u64(j, "drops", c.drops);
 	json_u64(j, "links_per_peer", c.sent.links_per_peer);
 	json_u64(j, "frames", c.sent.frames);
 	json_u64(j, "writes", c.sent.writes);
+	nodes_all_json(r, j);
 	jobs_json(r, j);
 }
 
@@ -509,6 +527,9 @@ static void print_usage(const struct query_verb *v)
 	     "  --timeout SECONDS      how long to wait for the answer (5)");
 	if (v->columns)
 		printf("\nColumns (-: nothing, or not known):\n%s", v->columns);
+	if (v->columns == nodes_columns)
+		printf("\nBelow, nodes that were refused, the last first:\n%s",
+		       states_refused_columns);
 }
 
 enum { GO = -1 };	/* parse_opts: options are fine; go on */
@@ -610,7 +631,7 @@ int cmd_nodes(int argc, char **argv)
 {
 	static const struct query_verb v = {
 		"nodes", "Shows every agent and server: state, cards, rates, memory, counters.",
-		QUERY_NODES, nodes_table, nodes_json, false, NULL, nodes_columns,
+		QUERY_NODES, nodes_table, nodes_all_json, false, NULL, nodes_columns,
 	};
 
 	return query(&v, argc, argv);

@@ -361,6 +361,7 @@ static const struct msg_row job_up_rows[] = {
 	U32S(msg_job_up, joined, 0, WORLD_SIZE_MAX - 1),
 	U64(msg_job_up, epoch_seq, ANY64),
 	U32S(msg_job_up, left, 0, WORLD_SIZE_MAX - 1),
+	U32(msg_job_up, user, ANY32),
 };
 SHAPE(job_up, job_up_rule);
 
@@ -384,6 +385,12 @@ static const struct msg_row drain_rows[] = {
 	U32(msg_drain, undo, 0, 1),
 };
 SHAPE(drain, NULL);
+
+static const struct msg_row node_forget_rows[] = {
+	U64(msg_node_forget, req, ANY64),
+	NAME(msg_node_forget, name),
+};
+SHAPE(node_forget, NULL);
 
 static const struct msg_row wait_rows[] = {
 	U32(msg_wait, tensor, 1, UINT32_MAX),
@@ -517,8 +524,22 @@ static const struct msg_row node_row_rows[] = {
 	{ .name = "last", .kind = KIND_SUB, .at = offsetof(struct msg_node_row, last),
 	  .sub = &msg_heartbeat_shape },
 	U32(msg_node_row, pace, 0, 100),
+	U64(msg_node_row, state_ms, ANY64),
+	TEXT(msg_node_row, why),
+	TEXT(msg_node_row, bypassed),
 };
 SHAPE(node_row, NULL);
+
+static const struct msg_row refused_row_rows[] = {
+	U32(msg_refused_row, kind, NODE_NONE, NODE_CLI),
+	NAME_OR_NONE(msg_refused_row, name),
+	ADDR_OR_NONE(msg_refused_row, addr),
+	CODE(msg_refused_row, code),
+	TEXT(msg_refused_row, why),
+	U64(msg_refused_row, count, ANY64),
+	U64(msg_refused_row, age_ms, ANY64),
+};
+SHAPE(refused_row, NULL);
 
 static const struct msg_row job_row_rows[] = {
 	U32(msg_job_row, job, ANY32),
@@ -579,6 +600,7 @@ static const struct msg_row report_rows[] = {
 	SUBS(msg_report, jobs, 0, JOBS_MAX, msg_job_row_shape),
 	SUBS(msg_report, tensors, 0, TENSORS_PER_JOB_MAX, msg_tensor_row_shape),
 	SUBS(msg_report, stuck, 0, STUCK_REPORT_MAX, msg_stuck_row_shape),
+	SUBS(msg_report, refused, 0, REFUSED_MAX, msg_refused_row_shape),
 };
 SHAPE(report, NULL);
 
@@ -629,9 +651,8 @@ static const struct msg_row declared_tensor_rows[] = {
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
 	U32(msg_declared_tensor, round, ANY32),
-	U32(msg_declared_tensor, flies, 0, FLIES_END - 1),
+	U32(msg_declared_tensor, flies, 0, 1),
 	U32(msg_declared_tensor, was, 0, RESULT_SLABS_MAX),
-	U32(msg_declared_tensor, pieces, ANY32),
 };
 SHAPE(declared_tensor, NULL);
 

@@ -16,7 +16,6 @@
  *	sched_pace.c	how much of it they keep up with, from what was measured
  *	sched_shrink.c	jobs that go on without the ranks that they lose
  *	sched_grow.c	ranks that come back into such jobs
- *	sched_end.c	the end of jobs that a loss ends
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
  *	sched_declare.c	DECLARE and UNDECLARE
@@ -28,6 +27,7 @@
  *	sched_late.c	agents that tell of their jobs when that is over
  *	sched_return.c	agents that are away for longer, and those started again
  *	sched_report.c	the answer to QUERY
+ *	sched_refused.c	nodes that were refused, and why
  *	sched_stuck.c	rounds that wait, and for whom
  *	sched_place.c	which server has which chunk
  *	sched_check.c	invariants
@@ -44,6 +44,7 @@
 #include "scheduler/sched_core.h"
 #include "scheduler/sched_dispute.h"
 #include "scheduler/sched_pace.h"
+#include "scheduler/sched_refused.h"
 
 #define NO_CONN			UINT32_MAX
 #define SCHED_ID_BLOCK		1024u		/* numbers saved ahead */
@@ -118,6 +119,9 @@ struct sched_node {
 	mono_t heard;			/* last message; the lease runs from here */
 	mono_t beat;			/* last heartbeat */
 	mono_t away, claimed;		/* since */
+	mono_t since;			/* in that state; servers: to drain, or no longer to; */
+	char why[96];			/* and the reason */
+	bool left;			/* DEAD: it was drained before, nobody misses it */
 	mono_t seen;			/* agents, away: a server has heard it then */
 	mono_t ask_at;			/* servers are asked then */
 	uint32_t asked;			/* so often: what came before the first does not count */
@@ -189,7 +193,6 @@ struct sched_part {
 	bool expected;			/* agents: nobody spoke for it in a recovery, and no rank of
 					 * its has come back since: what it tells is taken yet */
 	struct sched_gone gone;		/* ... of what it tells; ids: owned */
-	bool ended;			/* agents: has answered what was asked last in the end */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch; agents: the one it came into */
@@ -210,7 +213,8 @@ struct sched_part {
 	mono_t let_go_by;		/* was told that the job is over, because of that */
 	uint8_t let_go[ID_BYTES];	/* the process that has said that it has nothing of it */
 	uint32_t cuts;			/* so often, of late; */
-	mono_t cut_until;		/* not offered the job again before */
+	mono_t cut_until;		/* not offered the job again before, */
+	char cut_why[128];		/* for that reason */
 	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
 	mono_t from;				/* of then; or the last one before it joined */
 	char name[NAME_LEN_MAX + 1];
@@ -235,9 +239,8 @@ struct sched_tensor {
 	uint64_t dims[DIMS_MAX];
 	uint64_t count;
 	int32_t priority;		/* rank 0's, once it has declared */
-	uint32_t round;			/* the last, as agents say it while ranks come in, or that
-					 * comes in the end; else 0 */
-	bool never;			/* in the end: a machine has never given all for it */
+	uint32_t round;			/* the last, as agents report it while ranks come in;
+					 * else 0 */
 	bool mark;			/* scratch of one function */
 	uint32_t nset;
 	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */
@@ -335,10 +338,7 @@ struct sched_job {
 	uint64_t done;			/* requests that were answered well */
 	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
-	enum msg_end ending;		/* UP: what its agents have been asked; sched_end.c */
-	bool end_sure;			/* what it waits for comes: nobody's word lacks */
-	mono_t end_by, end_latest;
-	struct err why;			/* DOWN, or ending */
+	struct err why;			/* DOWN */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -383,6 +383,8 @@ struct sched {
 	struct sched_ended ended[SCHED_ENDED_MAX];	/* the last that failed; a ring */
 	uint32_t nended;
 	struct disputes disputes;
+	struct refusals refused;
+	const char *peer;		/* address of the event's connection; NULL: not known */
 	struct sched_conn conns[CTL_CONNS_MAX];
 	bool any_doomed;
 	bool any_down;			/* a job may be ready to be freed */
@@ -434,6 +436,8 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
  */
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
+/* Of a job that misses ranks, where no agent is without some: they may be at another scheduler. */
+void text_elsewhere(const struct sched *s, struct text *t, const struct sched_job *j);
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
 uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
@@ -479,6 +483,10 @@ bool node_outlived(const struct sched_node *n, const struct msg_hello *h);
 struct sched_node *node_away(struct sched *s, const struct sched_part *p);
 void node_recovered(struct sched *s);	/* who asked too early asks again; graces begin */
 const char *node_state_name(enum sched_node_state st);
+void node_since(struct sched *s, struct sched_node *n, const char *why);	/* as it is shown */
+/* Rows of dead and refused nodes go: those of a name, for a CLI; those that are old. */
+void node_forget(struct sched *s, uint32_t conn, const struct msg_node_forget *m);
+void node_forget_old(struct sched *s);
 
 /* sched_job.c */
 struct sched_job *job_by_number(struct sched *s, uint32_t number);
@@ -552,17 +560,6 @@ void epoch_leave(struct sched *s, struct sched_node *n);	/* it asks for it itsel
 const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
 bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
 
-/* sched_cut.c */
-void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
-bool cut_due(const struct sched *s, const struct sched_job *j);	/* one is to be given up */
-void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
-void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
-void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
-void cut_refused(const struct sched *s, struct sched_part *p);	/* it does not take the job */
-void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
-bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
-void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);
-
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
 uint32_t slow_percent(const struct sched *s, const struct sched_node *n);	/* 0: all */
@@ -612,18 +609,6 @@ const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t
 const char *shrink_why(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 /* As an agent says it after a restart. */
 void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *m);
-
-/* sched_end.c */
-/* A rank is lost for that reason.  False: there is nobody to wait for. */
-bool end_begin(struct sched *s, struct sched_job *j, const struct err *why);
-void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m);
-void end_lose(struct sched_job *j, const struct sched_node *n);	/* its ranks are gone, too */
-/* A rank has ended, or detached: the first one, too, or another while the job is to end. */
-void end_leave(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank);
-void end_step(struct sched *s, struct sched_job *j);	/* somebody is no longer waited for */
-void end_back(struct sched *s, struct sched_job *j, struct sched_node *n);
-void end_wait(struct sched *s, struct sched_job *j);	/* results will come, if it is to end */
-void end_timer(struct sched *s, struct sched_job *j);
 
 /* sched_grow.c */
 /* A process in the place of a lost rank: true: it waits, or was refused. */
@@ -783,6 +768,7 @@ const char *stuck_no_link(const struct sched_job *j, uint32_t server);
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
 
+#include "scheduler/sched_cut.h"
 #include "scheduler/sched_tensor.h"
 
 #endif

@@ -79,8 +79,6 @@ static enum want want(const struct sched_job *j)
 
 	if (epoch_repair_due(j))
 		return WANT_REPAIR;
-	if (j->ending)
-		return WANT_NOTHING;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
@@ -174,7 +172,6 @@ void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		return;
 	}
 	log_send_machines(s, j, e->seq, plan_epoch(s, j));
-	end_wait(s, j);
 	list_del(&e->link);
 	sched_release(s, e);
 }
@@ -512,7 +509,7 @@ void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
 	if (m->code) {
 		out_log(s, SCHED_WARN, "server %s does not take job %s, reason %s", p->name,
 			j->name, m->text);
-		cut_refused(s, p);
+		cut_refused(s, p, m->text);
 		p->told_up = false;
 		p->joining = false;
 		p->node = NULL;
@@ -549,14 +546,15 @@ static void undrain(struct sched *s, struct sched_node *n)
 	job_servers_changed(s);
 }
 
-static void drain(struct sched *s, struct sched_node *n, bool undo)
+static void drain(struct sched *s, struct sched_node *n, bool undo, const char *why)
 {
 	if (undo) {
 		undrain(s, n);
-	} else {
-		if (!n->draining)
-			out_log(s, SCHED_INFO, "server %s is to drain", n->name);
+		node_since(s, n, why);
+	} else if (!n->draining) {
+		out_log(s, SCHED_INFO, "server %s is to drain, reason %s", n->name, why);
 		n->draining = true;
+		node_since(s, n, why);
 	}
 	node_tell_drain(s, n);
 	for (uint32_t i = 0; i < s->njobs; i++) {
@@ -581,13 +579,13 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
 			  "there is no server '%.128s'; tally nodes lists them", m->name);
 		return;
 	}
-	drain(s, n, m->undo);
+	drain(s, n, m->undo, m->undo ? "tally drain --undo" : "tally drain");
 	out_reply(s, conn, m->req, 0, "%s", "");
 }
 
 void epoch_leave(struct sched *s, struct sched_node *n)
 {
-	drain(s, n, false);
+	drain(s, n, false, "it was told to end");
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 

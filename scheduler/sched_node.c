@@ -7,7 +7,9 @@
  * may come back within RECONNECT_GRACE_MS and keeps its number and jobs, and is
  * told what it missed.  Otherwise, or when the lease is out, it is dead, which
  * only this file decides; its jobs hear of it.  The row of a dead node stays for
- * the status until its name or its place is needed.
+ * the status until its name or its place is needed, for NODE_SHOWN_MS, or until
+ * somebody has read it (NODE_FORGET); so does that of one that was refused.  What is up comes
+ * back by itself, and what is away has jobs that wait for it: these are not forgotten.
  */
 #include "scheduler/sched_blame.h"
 
@@ -35,6 +37,12 @@ static const char *kind_name(uint32_t kind)
 	return kind == NODE_AGENT ? "agent" : "server";
 }
 
+void node_since(struct sched *s, struct sched_node *n, const char *why)
+{
+	n->since = s->now;
+	snprintf(n->why, sizeof(n->why), "%s", why);
+}
+
 /* Nobody misses a server that was drained. */
 static void set_state(struct sched *s, struct sched_node *n, enum sched_node_state to,
 		      const char *why)
@@ -45,6 +53,8 @@ static void set_state(struct sched *s, struct sched_node *n, enum sched_node_sta
 	out_log(s, missed ? SCHED_WARN : SCHED_INFO, "%s %s %s -> %s, number %u, reason %s",
 		kind_name(n->kind), n->name, state_name[n->state], state_name[to], n->number, why);
 	n->state = to;
+	n->left = to == SN_DEAD && !missed;
+	node_since(s, n, why);
 }
 
 struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name)
@@ -226,12 +236,14 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 {
 	if (h->version_min > MSG_VERSION || h->version_max < MSG_VERSION)
 		return err_set(e, TALLY_EVERSION,
-			       "the scheduler speaks version %u, '%.64s' speaks %u to %u",
-			       MSG_VERSION, h->name, h->version_min, h->version_max);
+			       "the scheduler speaks version %u, '%.64s' speaks %u to %u; install "
+			       "the same release everywhere", MSG_VERSION, h->name,
+			       h->version_min, h->version_max);
 	if (!secret_ok(s, h->secret))
 		return err_set(e, TALLY_EAUTH,
 			       s->config.secret[0] ?
-			       "wrong join secret; see --secret-file of the scheduler" :
+			       "wrong join secret; its --secret-file is to have the first line of "
+			       "the scheduler's" :
 			       "a join secret was given, the scheduler has none (--secret-file)");
 	if (h->kind == NODE_CLI)
 		return 0;
@@ -398,6 +410,7 @@ struct sched_node *node_away(struct sched *s, const struct sched_part *p)
 	n->kind = NODE_AGENT;
 	n->state = SN_AWAY;
 	n->away = s->now;
+	node_since(s, n, "not back since the scheduler was started again");
 	n->engines = p->engines;
 	snprintf(n->name, sizeof(n->name), "%s", p->name);
 	return n;
@@ -546,6 +559,24 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	return 0;
 }
 
+/* Who may have to wait, until we have recovered, say, asks again and again. */
+static void refuse(struct sched *s, uint32_t conn, const struct msg_hello *h, const struct err *e)
+{
+	bool often = e->code == TALLY_EMISMATCH || (e->code == TALLY_EEXIST && h->node);
+	bool waits = e->code == TALLY_EBUSY && s->recover_until;
+
+	if (often ? s->now >= s->foreign_log : !waits)
+		out_log(s, SCHED_WARN, "node %.128s is refused, reason %s, address %s", h->name,
+			e->text, s->peer ? s->peer : "not known");
+	if (often && s->now >= s->foreign_log)
+		s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
+	if (!waits && h->kind != NODE_CLI)
+		refused_note(&s->refused, s->config.secret[0] && secret_ok(s, h->secret), h->kind,
+			     h->name, s->peer, e, s->now);
+	out_reply(s, conn, 0, e->code, "%s", e->text);
+	out_close(s, conn);
+}
+
 void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 {
 	struct err e;
@@ -559,17 +590,64 @@ void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 	if (!err)
 		err = admit(s, conn, h, &e);
 	if (err) {
-		/* Who may have to wait, until we have recovered, say, asks again and again. */
-		bool often = err == TALLY_EMISMATCH || (err == TALLY_EEXIST && h->node);
-
-		if (often ? s->now >= s->foreign_log : err != TALLY_EBUSY || !s->recover_until)
-			out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name,
-				e.text);
-		if (often && s->now >= s->foreign_log)
-			s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
-		out_reply(s, conn, 0, err, "%s", e.text);
-		out_close(s, conn);
+		refuse(s, conn, h, &e);
 		return;
 	}
+	refused_taken(&s->refused, h->kind, h->name, s->peer);
 	sched_epoch_seen(s, h->epoch_seen);
+}
+
+/* ---- nodes that are shown, and are not there ---- */
+
+void node_forget_old(struct sched *s)
+{
+	for (uint32_t i = s->nnodes; i-- > 0;) {
+		struct sched_node *n = s->nodes[i];
+
+		if (n->state == SN_DEAD && s->now - n->since >= mono_ms(NODE_SHOWN_MS))
+			node_free(s, n);
+	}
+	refused_age(&s->refused, s->now);
+}
+
+/* Why that node stays. */
+static void forget_not(struct sched *s, uint32_t conn, uint64_t req, const struct sched_node *n)
+{
+	if (n->state == SN_AWAY)
+		out_reply(s, conn, req, TALLY_EBUSY, "%s '%.128s' is away and may come back, jobs "
+			  "wait for it; it can be forgotten when it is dead", kind_name(n->kind),
+			  n->name);
+	else if (n->kind == NODE_SERVER)
+		out_reply(s, conn, req, TALLY_EBUSY, "server '%.128s' is up; drain it ('tally "
+			  "drain %.128s'), stop tally-server on machine %.64s, then forget it",
+			  n->name, n->name, n->machine);
+	else
+		out_reply(s, conn, req, TALLY_EBUSY, "agent '%.128s' is up; stop tally-agent on "
+			  "machine %.64s, then forget it", n->name, n->machine);
+}
+
+void node_forget(struct sched *s, uint32_t conn, const struct msg_node_forget *m)
+{
+	const struct sched_node *there = NULL;
+	uint32_t gone = 0, refused = refused_forget(&s->refused, m->name);
+
+	for (uint32_t i = s->nnodes; i-- > 0;) {
+		struct sched_node *n = s->nodes[i];
+
+		if (strcmp(n->name, m->name))
+			continue;
+		if (n->state == SN_DEAD) {
+			node_free(s, n);
+			gone++;
+		} else {
+			there = n;
+		}
+	}
+	if (gone || refused)
+		out_reply(s, conn, m->req, 0, "%s", "");
+	else if (there)
+		forget_not(s, conn, m->req, there);
+	else
+		out_reply(s, conn, m->req, TALLY_ENOENT, "there is no node '%.128s'; tally nodes "
+			  "lists them", m->name);
 }

@@ -118,6 +118,36 @@ uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machi
 	return ranks(t, j, is_at, &(uint64_t){ machine });
 }
 
+static bool has_rank(const struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].node == n)
+			return true;
+	return false;
+}
+
+void text_elsewhere(const struct sched *s, struct text *t, const struct sched_job *j)
+{
+	char names[LISTED_MAX * 24] = "";
+	struct text list;
+	uint32_t n = 0;
+
+	text_init(&list, names, sizeof(names));
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		const struct sched_node *a = s->nodes[i];
+
+		if (a->kind != NODE_AGENT || a->state != SN_UP)
+			continue;
+		if (!has_rank(j, a))
+			return;
+		if (n++ < LISTED_MAX)
+			text_add(&list, "%s%.20s", n > 1 ? ", " : "", a->name);
+	}
+	text_add(t, "; %u agent%s registered with this scheduler, %s%s, and %s ranks of it: do all "
+		 "machines have the same --scheduler?", n, n == 1 ? " is" : "s are", names,
+		 n > LISTED_MAX ? ", ..." : "", n == 1 ? "has" : "all have");
+}
+
 uint32_t text_not_ready(struct text *t, const struct sched_job *j)
 {
 	uint32_t total = 0;

@@ -136,8 +136,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 
 	check_cluster(s, w->cluster);
 	take_number(s, w->node);
-	log_info("server %s registered, node %u, epoch %llu", s->name, w->node,
-		 (unsigned long long)w->epoch);
+	ctl_daemon_registered(ctx, s->node, w);
 	notify("STATUS=registered");
 	leave_half_told(s);
 	tell_jobs(s);

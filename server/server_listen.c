@@ -356,7 +356,7 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 		rc = parse_peer(s->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, e);
 		rc = rc ? rc : route_source(sched, port, text, e);
 		if (rc)
-			return rc;
+			return err_wrap(e, "--scheduler %s", s->opt.daemon.scheduler);
 		route_warn_loopback(text, "--listen ADDRESS:PORT");
 	}
 	a->host = text;

@@ -99,8 +99,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	a->grace_ms = w->agent_grace_ms;
 	ad_back_forget(a);
 	memcpy(a->link_key, w->link_key, KEY_BYTES);
-	log_info("agent %s registered, node %u, epoch %llu", a->name, w->node,
-		 (unsigned long long)w->epoch);
+	ctl_daemon_registered(ctx, a->node, w);
 	notify("STATUS=registered");
 	list_for_each(&a->jobs, l) {
 		struct ad_job *j = list_entry(l, struct ad_job, link);
@@ -204,9 +203,6 @@ static void on_msg(void *ctx, const struct msg *m)
 	case MSG_EPOCH:
 		take_entry(a, m->epoch.job, m);
 		break;
-	case MSG_JOB_END:
-		ad_end_asked(a, &m->ready);
-		break;
 	case MSG_JOB_DOWN:
 		j = ad_job_find(a, m->job_down.job);
 		if (j)
@@ -222,6 +218,26 @@ static void on_msg(void *ctx, const struct msg *m)
 	default:
 		log_debug("message %s ignored", msg_type_name(m->type));
 	}
+}
+
+const char *ad_scheduler_remark(const struct agent *a, int code, const char *text,
+				char more[ERR_TEXT_MAX + 1])
+{
+	if (code != TALLY_ETIMEDOUT)
+		return text;
+	snprintf(more, ERR_TEXT_MAX + 1, "%s (scheduler %s)", text, ctl_node_where(a->node));
+	return more;
+}
+
+void ad_scheduler_late(const struct agent *a, struct err *e)
+{
+	if (ctl_node_is_up(a->node)) {
+		err_set(e, TALLY_ETIMEDOUT, "scheduler %s did not answer in time",
+			ctl_node_where(a->node));
+		return;
+	}
+	ctl_node_why(a->node, e);
+	err_wrap(e, "agent %.64s", a->name);
 }
 
 /* "rdma on 1 of 2 links, 0 payloads over tcp; on 1 not: ended too often; 1048576 bytes by
@@ -320,11 +336,22 @@ static void on_replaced(void *ctx, const struct err *why)
 		ad_job_down(list_entry(l, struct ad_job, link), TALLY_EWORKERLOST, why->text);
 }
 
+/* The agent ends: whoever waits would hear nothing but that. */
+static void on_refused(void *ctx, const struct err *why)
+{
+	struct agent *a = ctl_daemon_owner(ctx);
+	struct err e = *why;
+
+	err_wrap(&e, "scheduler %s refuses agent %.64s", ctl_node_where(a->node), a->name);
+	ad_sessions_fail(a, TALLY_ESCHED, e.text);
+	ctl_daemon_refused(ctx, why);
+}
+
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
 	.down = ctl_daemon_down,
-	.refused = ctl_daemon_refused,
+	.refused = on_refused,
 	.heartbeat = on_heartbeat,
 	.echo = on_echo,
 	.secret = ctl_daemon_secret,
@@ -334,16 +361,22 @@ static const struct ctl_node_cb callbacks = {
 
 /* ---- what the engines say ---- */
 
-/* One that has detached, of those that the round waits for; UINT32_MAX: none. */
+/*
+ * A rank that has detached, of those that the round waits for; UINT32_MAX: there is none.  Where
+ * several have it is the one that did so first: others may have detached because of it.
+ */
 static uint32_t awaited_leaver(const struct ad_job *j, const struct ad_trouble *t)
 {
-	uint32_t at = t->locals ? j->me : t->machine;
+	uint32_t at = t->locals ? j->me : t->machine, leaver = UINT32_MAX;
 
-	for (uint32_t i = 0; at < j->n && i < j->machines[at].nranks; i++)
-		if ((!t->locals || t->locals >> i & 1) &&
-		    bits_test(j->detached, j->machines[at].ranks[i]))
-			return j->machines[at].ranks[i];
-	return UINT32_MAX;
+	for (uint32_t i = 0; at < j->n && i < j->machines[at].nranks; i++) {
+		uint32_t rank = j->machines[at].ranks[i];
+
+		if ((!t->locals || t->locals >> i & 1) && bits_test(j->detached, rank) &&
+		    (leaver == UINT32_MAX || rank == j->first_detached))
+			leaver = rank;
+	}
+	return leaver;
 }
 
 static void on_stalled(struct agent *a, const struct ad_trouble *t)
@@ -420,9 +453,6 @@ void ad_on_mail(void *owner, const struct mail *m)
 		if (--((struct ad_batch *)p)->engines_left == 0)
 			ad_batch_done(p);
 		break;
-	case AD_ENDED:
-		ad_end_answer(p);
-		break;
 	case AD_EPOCH_TAKEN:
 		ad_epoch_taken(p);
 		break;
@@ -466,7 +496,6 @@ void ad_on_mail(void *owner, const struct mail *m)
 static void on_tick(void *ctx)
 {
 	ad_sessions_tick(ctx, loop_now());
-	ad_store_tick(ctx, loop_now());
 }
 
 /* rate 0: as the card says. */
@@ -517,7 +546,7 @@ int ad_rails_start(struct agent *a, struct err *e)
 	rc = parse_peer(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, e);
 	rc = rc ? rc : route_source(sched, port, source, e);
 	if (rc)
-		return rc;
+		return err_wrap(e, "--scheduler %s", a->opt.daemon.scheduler);
 	add_rail(a, source, 0);
 	route_warn_loopback(source, "--rail ADDRESS");
 	return 0;

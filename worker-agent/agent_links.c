@@ -320,6 +320,14 @@ static void look_at_peer(struct ad_peer *p, mono_t now)
 		tell_fine(p, TROUBLE_OVER);
 }
 
+bool ad_links_troubled(const struct ad_engine *en)
+{
+	list_for_each(&en->peers, l)
+		if (list_entry(l, struct ad_peer, link)->troubled)
+			return true;
+	return false;
+}
+
 void ad_links_count(struct ad_engine *en)
 {
 	mono_t now = loop_now();
@@ -409,6 +417,15 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	struct ad_lane *k = xport_user(ep);
 
 	return ag_place(&en->core, &k->peer->core, f, en->now);
+}
+
+static void on_take(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+
+	en->bytes_received += f->length;
+	ag_take(&en->core, &k->peer->core, f, data, en->now);
 }
 
 static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -519,6 +536,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 const struct xport_cb ad_link_callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.take = on_take,
 	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,

@@ -164,8 +164,10 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 
 static void join_failed(struct ad_session *s, uint64_t theirs, int code, const char *text)
 {
+	char more[ERR_TEXT_MAX + 1];
+
 	s->state = SESSION_OVER;
-	reply(s, theirs, code, text);
+	reply(s, theirs, code, ad_scheduler_remark(s->agent, code, text, more));
 	ctl_close(s->ctl);		/* which tells the others */
 }
 
@@ -532,7 +534,6 @@ static void session_free(struct ad_session *s)
 			close(s->bell[i]);
 	if (s->process >= 0)
 		close(s->process);
-	ad_store_drop(s->agent, s->ring_stored);
 	slab_free(&s->ring_mem);
 	free(s->ring);
 	free(s->gpu);
@@ -566,6 +567,12 @@ void ad_session_job_over(struct ad_job *j)
 	ad_gpu_over(j);
 }
 
+void ad_sessions_fail(struct agent *a, int code, const char *text)
+{
+	list_for_each(&a->sessions, l)
+		reqs_fail(list_entry(l, struct ad_session, link), code, text);
+}
+
 void ad_session_scheduler_up(struct agent *a)
 {
 	list_for_each(&a->sessions, l) {
@@ -592,7 +599,7 @@ static void look_after(struct ad_session *s, mono_t now)
 
 void ad_sessions_tick(struct agent *a, mono_t now)
 {
-	char why[ERR_TEXT_MAX + 1];
+	struct err e;
 
 	list_for_each_safe(&a->sessions, l, next) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
@@ -614,12 +621,8 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 				s->state = SESSION_OVER;
 				ad_join_give_up(s);
 			}
-			if (ctl_node_is_up(a->node))
-				req_fail(s, r, TALLY_ETIMEDOUT, "the scheduler did not answer in "
-					 "time");
-			else
-				req_fail(s, r, TALLY_ESCHED,
-					 ctl_node_why(a->node, why, sizeof(why)));
+			ad_scheduler_late(a, &e);
+			req_fail(s, r, e.code, e.text);
 		}
 		look_after(s, now);
 	}

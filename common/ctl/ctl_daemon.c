@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A daemon as a node of the cluster: what agent and server tell the scheduler alike. */
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -75,7 +76,8 @@ void ctl_daemon_down(void *ctx, const struct err *why)
 		return;
 	d->down_told = now;
 	d->down_hash = hash;
-	log_warn("scheduler %s lost, reason %s; trying again", d->opt->scheduler, why->text);
+	log_warn("no connection to scheduler %s, reason %s; trying again", d->opt->scheduler,
+		 why->text);
 }
 
 void ctl_daemon_refused(void *ctx, const struct err *why)
@@ -84,6 +86,18 @@ void ctl_daemon_refused(void *ctx, const struct err *why)
 
 	log_error("scheduler %s refuses %s: %s", d->opt->scheduler, d->program->name, why->text);
 	daemon_give_up(d);
+}
+
+void ctl_daemon_registered(void *ctx, const struct ctl_node *n, const struct msg_welcome *w)
+{
+	const struct daemon *d = ctx;
+	char cluster[9];
+
+	for (uint32_t i = 0; i < 4; i++)
+		snprintf(cluster + 2 * i, 3, "%02x", w->cluster[i]);
+	log_info("%s %s registered, node %u, epoch %llu, scheduler %s, cluster %s",
+		 !strcmp(d->program->name, "tally-agent") ? "agent" : "server", d->name, w->node,
+		 (unsigned long long)w->epoch, ctl_node_peer(n), cluster);
 }
 
 void ctl_stats_add(struct msg_heartbeat *hb, const struct ctl_stats *st)

@@ -70,7 +70,9 @@ int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], s
 	snprintf(service, sizeof(service), "%u", port);
 	rc = getaddrinfo(host, service, &hints, &all);
 	if (rc)
-		return err_set(e, TALLY_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
+		return err_set(e, TALLY_EIO, "cannot find the address of %s: %s; is that its name, "
+			       "and can this machine look it up?  Else give its address", host,
+			       gai_strerror(rc));
 	rc = TALLY_EIO;
 	for (const struct addrinfo *ai = all; ai && rc; ai = ai->ai_next)
 		rc = source_of(ai, addr) ? TALLY_EIO : 0;
@@ -87,7 +89,8 @@ int route_check(const char *addr, const char *scheduler, uint16_t default_port, 
 	char host[ADDR_LEN_MAX + 1], there[ADDR_LEN_MAX + 1], source[ADDR_LEN_MAX + 1];
 	uint16_t port;
 
-	if (!cause_is_loopback(addr) || !scheduler || parse_peer(scheduler, default_port, host, &port, NULL) ||
+	if (!cause_is_loopback(addr) || !scheduler ||
+	    parse_peer(scheduler, default_port, host, &port, NULL) ||
 	    route_numeric(host, there, NULL) || cause_is_loopback(there) ||
 	    host_has_address(there))
 		return 0;
