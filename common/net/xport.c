@@ -345,6 +345,8 @@ static mono_t need_of(const struct xport_ep *ep)
 {
 	if (ep->state < EP_ADOPTED || ep->state == EP_FENCED)
 		return ep->deadline;
+	if (ep_facts_wanted(ep))
+		return ep->g->tick_at;
 	return MIN(ep->ping_at, ep->heard_at + mono_ms(LINK_DEAD_MS));
 }
 

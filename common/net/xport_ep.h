@@ -115,7 +115,7 @@ struct ep_facts {
 	uint32_t mss, mtu;
 	uint64_t written, unacked;	/* bytes of the stream */
 	uint64_t full_at;		/* where the first packet of full size ends; 0: none yet */
-	mono_t full_sent;
+	mono_t full_sent;		/* seen so by the tick after it; 0: none yet */
 };
 
 struct xport_ep {
@@ -156,8 +156,8 @@ struct xport_group {
 	struct list live, dead, dirty;
 	struct rdma_group *rdma;	/* owned; NULL: no devices */
 	mono_t tick_at;			/* of the last tick */
-	mono_t need_at;			/* when the first endpoint wants one, as that tick saw it, */
-	bool stirred;			/* but since then something was heard, began or ended */
+	mono_t need_at;			/* when the first endpoint wants one, as that tick saw it */
+	bool stirred;			/* since then something was heard, began or ended */
 	mono_t due;			/* what xport_poll() said last; MONO_NEVER: no endpoints */
 	bool busy;			/* inside event or poll */
 	bool freeing;
@@ -225,6 +225,11 @@ void tx_control(struct xport_ep *ep, const struct frame *f);
 void ep_facts_up(struct xport_ep *ep);			/* the handshake of the stream is done */
 void ep_facts_wrote(struct xport_ep *ep, size_t bytes);	/* with one call */
 void ep_facts_look(struct xport_ep *ep);		/* each tick, while it is up */
+/* In the next tick. */
+static inline bool ep_facts_wanted(const struct xport_ep *ep)
+{
+	return ep->facts.full_at && !ep->facts.proven;
+}
 void ep_facts_end(struct xport_ep *ep, enum close_reason why);	/* its state is that before */
 
 /* xport_adopt() for a known kind. */
