@@ -367,6 +367,7 @@ struct ad_engine {
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ctl_stats stats;
+	struct ad_net_view *net;	/* engine 0: owned; NULL: no trouble so far */
 	_Atomic uint32_t rdma_links, no_rdma[NO_RDMA_END];
 	_Atomic uint64_t detours, direct_bytes, copied_bytes;	/* struct xport_moved */
 	uint64_t detours_before;	/* of links that are gone */
@@ -405,6 +406,8 @@ enum ad_mail {
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
 	AD_STUCK,		/* any engine -> control: struct ad_stuck * */
+	AD_NET,			/* engine -> control: struct trouble_news *; control -> engine 0:
+				 * struct ad_net_view *, the receiver's */
 };
 
 struct ad_post_mail {
@@ -482,6 +485,7 @@ struct agent {
 	_Atomic mono_t oldest;		/* engine 0's, every 10 ms: since when the oldest round of
 					 * all is open; MONO_NEVER: none is */
 	char note[320];			/* in heartbeats */
+	struct ad_net *net;		/* owned */
 	uint32_t start;			/* random, not 0: tells servers one process from the next */
 	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
 					 * does not */
@@ -747,6 +751,7 @@ bool ad_links_shown(const struct ad_engine *en, uint32_t job);
 /* For the operator: links of a peer, those that use RDMA, and payloads that went over TCP
  * beside it. */
 void ad_links_count(struct ad_engine *en);
+bool ad_links_troubled(const struct ad_engine *en);	/* a server is not known to be reached */
 void ad_links_free(struct ad_engine *en);
 extern const struct xport_cb ad_link_callbacks;
 
