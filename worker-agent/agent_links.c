@@ -409,7 +409,6 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	if (xport_by_reference(ep) && ad_fence_keep(&p->process, ep, &e)) {
 		tell_no_shm(p, &e);
 		p->shm_failures = SHM_TRIES;
-		p->lost_told = true;
 		xport_close(ep, CLOSE_LOCAL);
 		return;
 	}
