@@ -19,7 +19,7 @@
  * one line of explanation for tally_error_text().  The library never prints,
  * exits or installs signal handlers, and starts no thread but tally_gpu_open()'s.
  * A session belongs to one thread at a time; different sessions are independent.
- * It does not survive fork(): the child must not touch it.
+ * It does not survive fork(): the child must not touch it, but for tally_forked().
  *
  * All ranks of a job declare the same tensors and use each of them for the same
  * rounds; the order in which they submit and wait is theirs.
