@@ -214,7 +214,7 @@ def train_optimizer(steps=4, passes=1, flat=False, none=True, cross=False, make=
 
 
 def only_votes(self, session, count, dtype, make=_memory.Block.__init__):
-    """In place of a block's constructor: of what an optimizer sends only its vote is in the arena."""
+    """A block's constructor: of what an optimizer sends only its vote is in the arena."""
     assert dtype == torch.int64
     make(self, session, count, dtype)
 
