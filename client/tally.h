@@ -189,6 +189,14 @@ TALLY_API int tally_detach(tally_session *s);
 TALLY_API int tally_leave(tally_session *s);
 
 /*
+ * In a child after fork(), before it does anything else: what tally_alloc() has given s, which a
+ * child shares with its parent, becomes the child's own, at the same place, with the values that it
+ * had.  What the child writes there does not reach the parent, nor the job.  Nothing else may be
+ * called for s there.  tally.Session (Python) does it at every os.fork().  NULL is fine.
+ */
+TALLY_API void tally_forked(tally_session *s);
+
+/*
  * Identity of this process in its job; constant from tally_attach() to tally_detach(). For no
  * session: EINVAL, which is negative.
  */
