@@ -28,6 +28,7 @@ done
 mkdir -p /mnt/dpkg/{info,updates} && cp -a /var/lib/dpkg/{status,triggers} /mnt/dpkg &&
 	cp -a /var/lib/dpkg/info/format /mnt/dpkg/info &&
 	mount --bind /mnt/dpkg /var/lib/dpkg || fail 'no short lists of files'
+rm -f /usr/sbin/policy-rc.d		# of a container: there no daemon may be started
 systemctl daemon-reload
 [ -z "$(ls -d /usr/bin/tally* /usr/lib/systemd/system/tally* 2> /dev/null)" ] ||
 	fail 'this machine has Tally installed'
