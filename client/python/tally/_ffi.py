@@ -63,15 +63,17 @@ class GpuOptions(ctypes.Structure):
     _fields_ = [("device", c_int), ("exact", c_int), ("plugin", c_char_p)]
 
 
-_FUNCTIONS = {
+FUNCTIONS = {
     # name: (result, arguments)
     "tally_attach": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "tally_leave": (c_int, [c_void_p]),
     "tally_detach": (c_int, [c_void_p]),
+    "tally_forked": (None, [c_void_p]),
     "tally_rank": (c_int, [c_void_p]),
     "tally_world_size": (c_int, [c_void_p]),
     "tally_local_rank": (c_int, [c_void_p]),
     "tally_local_size": (c_int, [c_void_p]),
+    "tally_job_name": (c_char_p, [c_void_p]),
     "tally_round_timeout_ms": (c_int, [c_void_p]),
     "tally_set_timeout_ms": (c_int, [c_void_p, c_int]),
     "tally_machines": (c_int, [c_void_p]),
@@ -156,7 +158,7 @@ def load():
         except OSError as why:
             failures.append(f"{path}: {why}")
             continue
-        for name, (result, arguments) in _FUNCTIONS.items():
+        for name, (result, arguments) in FUNCTIONS.items():
             try:
                 function = getattr(lib, name)
             except AttributeError:
