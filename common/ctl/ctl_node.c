@@ -177,7 +177,8 @@ static void refused(struct ctl_node *n, const struct err *why)
 		return;
 	}
 	e = *why;
-	err_wrap(&e, "it refuses this node");
+	if (e.code != TALLY_EPROTO)	/* who says that is no scheduler */
+		err_wrap(&e, "it refuses this node");
 	retry(n, &e);
 }
 
