@@ -61,11 +61,13 @@ uint32_t trouble_note(struct trouble *t, const char *peer, uint32_t source, enum
 	r->left = 0;
 	times = ++r->times;
 	if (r->told && now - r->told < mono_ms(TROUBLE_LOG_MS) &&
-	    (!r->vague_told || cause_is_vague(c)))
+	    (cause_is_vague(c) || r->causes >> c & 1))
 		return 0;
-	if (!r->told || now - r->told >= mono_ms(TROUBLE_LOG_MS))
+	if (!r->told || now - r->told >= mono_ms(TROUBLE_LOG_MS)) {
 		r->told = now;
-	r->vague_told = cause_is_vague(c);
+		r->causes = 0;
+	}
+	r->causes |= 1u << c;
 	r->times = 0;
 	return times;
 }

@@ -101,13 +101,14 @@ for r in 0 1; do hears wall.$r "$wall"; done
 wide sw p-cpu0
 say "$(sed -n 's/^ERROR //p' "$TMP/wall.0.log")"
 
-# ---- no route (the log has had the trouble before, in the same minute) ----
+# ---- no route ----
 works open a0 a1
 begin route 9
 for g in gpu0 gpu1; do in_ns $g ip route add prohibit 10.77.0.110; done
 in_ns cpu0 ip link set eth0 down
 in_ns cpu0 ip link set eth0 up
 touch "$TMP/route"
+for a in a0 a1; do wait_line 30 $a 'link to server s0 .*reason there is no way to server s0'; done
 for r in 0 1; do hears route.$r 'no way to server s0 at 10\.77\.0\.110'; done
 for g in gpu0 gpu1; do in_ns $g ip route del prohibit 10.77.0.110; done
 say "$(sed -n 's/^ERROR //p' "$TMP/route.0.log")"
