@@ -124,6 +124,8 @@ static bool hear_lost(struct trouble *t, const struct trouble_news *n, mono_t no
 		snprintf(text, sizeof(text), "%s", n->words);
 	key_of(n, key);
 	times = trouble_note(t, key, n->source, c, text, now);
+	if (n->severe && c == CAUSE_NONE)
+		times = MAX(times, 1);
 	if (n->what == TROUBLE_PART)
 		trouble_leave(t, key, n->source, now);
 	if (times > 1)

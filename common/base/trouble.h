@@ -44,6 +44,7 @@ struct trouble_news {
 	uint32_t node, source;		/* node: rows are by it, as the name may be forgotten
 					 * before the trouble is; 0: by the name */
 	bool mild;			/* the peer is to have no data: no warning */
+	bool severe;			/* not of the network: the log has it each time */
 	char peer[NAME_LEN_MAX + 1];
 	struct cause_held held;		/* LOST, STUCK, PART */
 	char words[200];		/* the transport's, where no cause is known */

@@ -49,7 +49,8 @@ START_TEST(another_server_says_its_name)
 	f.rslot = get_le64(name + 8);
 	frame_encode(&f, wire);
 	ck_assert_int_eq(answered(wire, sizeof(wire), "s0"), CAUSE_OTHER_SERVER);
-	ck_assert_int_eq(answered(wire, sizeof(wire), "s1"), CAUSE_NONE);	/* another process */
+	/* Of the server that is meant it is another process. */
+	ck_assert_int_eq(answered(wire, sizeof(wire), "s1"), CAUSE_NONE);
 	f.aux = -TALLY_EAUTH;
 	frame_encode(&f, wire);
 	ck_assert_int_eq(answered(wire, sizeof(wire), "s0"), CAUSE_NONE);
