@@ -35,7 +35,10 @@ void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, 
 	outbox_post(&en->out, type, body, len);
 }
 
-/* Nobody says it again, but for a stall: it waits for memory, as the outbox does. */
+/*
+ * Reports trouble to the control thread. It is reported once, but for a stall, so this waits for
+ * memory, as the outbox does.
+ */
 void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t)
 {
 	struct ad_trouble *copy = malloc(sizeof(*copy));

@@ -125,7 +125,7 @@ static uint64_t next_backoff_ms(struct ctl_node *n)
 	return ms / 2 + rng_below(&n->rng, ms / 2 + 1);
 }
 
-/* What does not change by trying again. */
+/* Whether a refusal is final: trying again would not change it. */
 static bool is_final(int code)
 {
 	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;

@@ -20,6 +20,7 @@
 #include "common/base/list.h"
 #include "common/base/parse.h"
 #include "common/net/xport.h"
+#include "common/shm/proc.h"
 #include "proto/speech.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
@@ -137,6 +138,7 @@ struct xport_ep {
 	bool idle;			/* the kernel held none of it, and has got none since */
 	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
+	struct proc_peer process;	/* shm: who listened where this link was made to */
 	char path[160];			/* xport_path() */
 	struct ep_facts facts;
 	struct xport_moved moved;
@@ -202,7 +204,7 @@ void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum);
 void ep_up(struct xport_ep *ep, const struct frame *peer);
 /* An owner's frame that has come, payload and all. */
 void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data);
-/* What place() gave an address for does not come. */
+/* Gives back the address that place() gave for a frame whose payload will not come. */
 void ep_unplace(struct xport_ep *ep, const struct frame *f);
 /* Frames that owners may send. */
 static inline bool ep_owners_type(uint8_t type)
