@@ -42,6 +42,9 @@ while True:
     c.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
     c.recv(100)
 '
+# listens PORT: of the scheduler's machine.
+listens() { in_ns sw bash -c "exec 3<> /dev/tcp/10.77.0.1/$1" 2> /dev/null; }
+for p in 7480 7481; do wait_until 20 "port $p is taken" listens $p; done
 agent_at ssh-agent 10.77.0.1:7481
 once ssh-agent 'an SSH server or client is at the other end.*give --scheduler'
 agent_at web-agent 10.77.0.1:7480
