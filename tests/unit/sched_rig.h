@@ -215,6 +215,8 @@ static inline void note(const struct sched_action *a)
 		break;
 	case MSG_HEARTBEAT:
 		r->seq = m->heartbeat.seq;
+		snprintf(r->text, sizeof(r->text), "%s",
+			 m->heartbeat.cause ? m->heartbeat.cause : "");
 		break;
 	case MSG_REPORT:
 		r->n = m->report.nnodes;
