@@ -13,6 +13,7 @@
 #include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 #define WORK_BUDGET	(4u << 20)	/* bytes summed before looking at the links again */
 #define TICK_MS		10u
@@ -34,7 +35,10 @@ void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, 
 	outbox_post(&en->out, type, body, len);
 }
 
-/* Nobody says it again, but for a stall: it waits for memory, as the outbox does. */
+/*
+ * Reports trouble to the control thread. It is reported once, but for a stall, so this waits for
+ * memory, as the outbox does.
+ */
 void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t)
 {
 	struct ad_trouble *copy = malloc(sizeof(*copy));
@@ -225,9 +229,11 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	struct ad_engine *en = ctx;
 	void *p;
 
+	memcpy(&p, m->body, sizeof(p));
+	if (m->type == AD_NET && (stopping || en->quiet))
+		free(p);
 	if (stopping || en->quiet)
 		return;			/* the control thread frees all there is */
-	memcpy(&p, m->body, sizeof(p));
 	switch (m->type) {
 	case AD_OPEN:
 		open_group(en);
@@ -251,6 +257,9 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 			ad_shrink_freeze(en, p);
 		else
 			ad_epoch_adopt(en, p);
+		break;
+	case AD_NET:
+		ad_net_view(en, p);
 		break;
 	case AD_RING_ADD:
 		ad_rings_add(en, p);
@@ -373,11 +382,11 @@ static void publish(struct ad_engine *en)
 			  c->duplicates;
 }
 
-/* No round is open and no memory is taken back: nothing changes until something comes. */
+/* Nothing is open, taken back or in trouble: nothing changes until something comes. */
 static bool at_rest(const struct ad_engine *en)
 {
-	return ag_at_rest(&en->core) && !en->nhiding &&
-	       (en->index != 0 || list_empty(&en->front.running));
+	return ag_at_rest(&en->core) && !en->nhiding && !ad_links_troubled(en) &&
+	       (en->index || list_empty(&en->front.running));
 }
 
 static void slow_things(struct ad_engine *en, mono_t now)
@@ -517,5 +526,6 @@ void ad_engine_stop(struct ad_engine *en)
 		list_del(en->rings.next);	/* they are the sessions' */
 	outbox_fini(&en->out);
 	free(en->shown);
+	free(en->net);
 	free(en);
 }

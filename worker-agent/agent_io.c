@@ -14,6 +14,7 @@
 #include "common/rt/notify.h"
 #include "common/rt/route.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 /* A round may end without a rank that left only so long: what is known of it is older by 3 s. */
 #define LEFT_GRACE_MS	4000u
@@ -71,7 +72,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 
 /* ---- what the scheduler says ---- */
 
-/* Nobody trains in what is left of jobs of the cluster before. */
+/* Ends the jobs of another cluster when this agent joins a new one. */
 static void check_cluster(struct agent *a, const uint8_t cluster[ID_BYTES])
 {
 	static const uint8_t none[ID_BYTES];
@@ -271,6 +272,22 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 	return a->note;
 }
 
+/* Reports what rounds took, where some are over since the last report. */
+static void tell_times(struct agent *a)
+{
+	list_for_each(&a->jobs, l) {
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+		const struct msg m = { .type = MSG_JOB_TIME, .job_time = {
+			.job = j->id, .under_way_us = j->front.open_ns / 1000,
+			.bytes = j->front.over_bytes,
+		} };
+
+		if (j->state == JOB_RUNNING && m.job_time.bytes != j->told_bytes &&
+		    !ad_tell_scheduler(a, &m))
+			j->told_bytes = m.job_time.bytes;
+	}
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
@@ -285,6 +302,8 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
+	tell_times(a);
+	ad_net_fill(a, hb);
 	ad_alive_look(a);
 	list_for_each(&a->jobs, l) {	/* what could not be sent, for want of memory, say */
 		struct ad_job *j = list_entry(l, struct ad_job, link);
@@ -294,7 +313,26 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	}
 }
 
-/* Who has been replaced stays until its ranks have heard so. */
+static void show_net(struct agent *a)
+{
+	struct ad_net_view *v = a->engine[0] ? ad_net_copy(a) : NULL;
+
+	if (v)
+		ad_engine_tell(a->engine[0], AD_NET, &v, sizeof(v));
+}
+
+static void on_echo(void *ctx, const struct msg_heartbeat *hb)
+{
+	struct agent *a = ctl_daemon_owner(ctx);
+
+	if (ad_net_heard(a, hb->cause))
+		show_net(a);
+}
+
+/*
+ * Whether ranks still depend on this agent; one that was replaced stays until its ranks have
+ * heard so.
+ */
 static bool trains(void *ctx)
 {
 	const struct agent *a = ctl_daemon_owner(ctx);
@@ -308,7 +346,9 @@ static bool trains(void *ctx)
 	return false;
 }
 
-/* It was gone for too long, and another one has taken its place, and perhaps its number. */
+/*
+ * This agent was away for too long, and another one has taken its place, and perhaps its number.
+ */
 static void on_replaced(void *ctx, const struct err *why)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
@@ -335,6 +375,7 @@ static const struct ctl_node_cb callbacks = {
 	.down = ctl_daemon_down,
 	.refused = on_refused,
 	.heartbeat = on_heartbeat,
+	.echo = on_echo,
 	.secret = ctl_daemon_secret,
 	.trains = trains,
 	.replaced = on_replaced,
@@ -454,6 +495,10 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_STUCK:
 		ad_stuck_take(a, p);
 		break;
+	case AD_NET:
+		ad_net_take(a, p);
+		show_net(a);
+		break;
 	case AD_RING_READY:
 		ad_session_ring_ready(p);
 		break;
@@ -491,6 +536,7 @@ static int take_rail(struct agent *a, const char *spec, struct err *e)
 	int rc = parse_rail(spec, host, &rate, e);
 
 	rc = rc ? rc : route_numeric(host, addr, e);
+	rc = rc ? rc : route_check(addr, a->opt.daemon.scheduler, SCHEDULER_PORT, e);
 	if (rc)
 		return err_wrap(e, "--rail %s", spec);
 	if (!host_has_address(addr))

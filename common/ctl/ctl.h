@@ -135,6 +135,8 @@ struct ctl_node_cb {
 	void (*replaced)(void *ctx, const struct err *why);
 	/* Fills the numbers of a heartbeat; seq is ours. */
 	void (*heartbeat)(void *ctx, struct msg_heartbeat *hb);
+	/* The scheduler's echo of a heartbeat; NULL: nobody wants it. */
+	void (*echo)(void *ctx, const struct msg_heartbeat *hb);
 	/* The secret of the next HELLO, which is valid until then; NULL: hello's. */
 	const char *(*secret)(void *ctx);
 	/* Jobs train here: it registers with no other cluster's scheduler.  NULL: never. */

@@ -229,10 +229,10 @@ static int recv_msg(struct ctl_client *c, struct msg *m, struct err *e)
 	struct msg_mem mem;
 	int code = recv_all(c, prefix, sizeof(prefix), e);
 
-	if (code == 0)
-		code = msg_prefix_decode(prefix, &body_bytes, &type, e);
 	if (code < 0)
 		return code;
+	if (msg_prefix_decode(prefix, &body_bytes, &type, e) < 0)
+		return err_wrap(e, "%s", c->peer);
 	mem = (struct msg_mem){ .size = msg_mem_need(body_bytes) };
 	free(c->body);
 	free(c->mem);

@@ -125,7 +125,7 @@ static uint64_t next_backoff_ms(struct ctl_node *n)
 	return ms / 2 + rng_below(&n->rng, ms / 2 + 1);
 }
 
-/* What does not change by trying again. */
+/* Whether a refusal is final: trying again would not change it. */
 static bool is_final(int code)
 {
 	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;
@@ -185,7 +185,7 @@ static void refused(struct ctl_node *n, const struct err *why)
 
 static void send_heartbeat(struct ctl_node *n)
 {
-	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "" } };
+	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "", .cause = "" } };
 	struct err e;
 
 	n->cb.heartbeat(n->ctx, &m.heartbeat);
@@ -205,6 +205,7 @@ static void on_heartbeat_due(struct ctl_node *n)
 
 	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
 		err_set(&e, TALLY_ETIMEDOUT, "it echoed no heartbeat for %u ms", n->lease_ms);
+		ctl_explain(&e, STAGE_UP, 0, false, ctl_peer(n->c), ctl_local(n->c));
 		retry(n, &e);
 		return;
 	}
@@ -278,6 +279,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 	}
 	if (m->type == MSG_HEARTBEAT) {
 		n->unheard = 0;
+		if (n->cb.echo)
+			n->cb.echo(n->ctx, &m->heartbeat);
 		return;
 	}
 	if (m->type == MSG_JOB_UP)

@@ -23,9 +23,9 @@ void loop_stop(struct loop *l);
 mono_t loop_now(void);				/* CLOCK_BOOTTIME */
 
 /*
- * What is made only once, and what libuv ends the process for when there is no memory for it: its
- * table of descriptors, up to LOOP_FDS, and the threads of loop_work() and of resolving names.
- * For daemons, at the start.  ENOMEM; EAGAIN: no threads.
+ * Allocates what is allocated only once, and for want of which libuv ends the process: its table
+ * of descriptors, up to LOOP_FDS, and the threads of loop_work() and of resolving names. For
+ * daemons, at the start. ENOMEM; EAGAIN: no threads.
  */
 int loop_reserve(struct loop *l, bool threads);
 #define LOOP_FDS	65536u

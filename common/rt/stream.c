@@ -452,7 +452,7 @@ static bool take_control(struct stream *s, struct msghdr *mh)
 	return !(mh->msg_flags & MSG_CTRUNC);
 }
 
-/* One read of up to max bytes: how many, 0 at the end, -errno. */
+/* Reads once, up to max bytes: how many, 0 at the end, -errno. */
 static ssize_t read_some(struct stream *s, size_t max)
 {
 	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(STREAM_FDS_MAX * sizeof(int))];
@@ -478,7 +478,7 @@ static void on_fetched(void *ctx, int events)
 	on_events(ctx, LOOP_READ);
 }
 
-/* What comes next has descriptors: the guard takes it in. */
+/* Lets the guard process receive the next bytes, which carry descriptors. */
 static ssize_t fetch(struct stream *s)
 {
 	s->fetched = fdguard_fetch(loop_fdguard(s->l), s->kept);
