@@ -441,7 +441,7 @@ static int say_timeout(tally_session *s, const struct tally_tensor *t, int timeo
 	else
 		ring_status_get(&s->ring, NULL, NULL, stall);
 	return err_set(&s->err, TALLY_ETIMEDOUT,
-		       "round %u of tensor %s: not done after %d ms%s%.300s", t->round, t->name,
+		       "round %u of tensor %s: not done after %d ms%s%s", t->round, t->name,
 		       timeout_ms, *stall ? "; " : "", stall);
 }
 

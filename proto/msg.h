@@ -146,6 +146,8 @@ struct msg_heartbeat {
 	uint64_t frames, writes;	/* that sockets took, and the calls for them, since start */
 	uint32_t links_per_peer;	/* agent: to one engine of a server, the most */
 	uint64_t flight_bytes;		/* may be under way on its cards at once; 0: no bound */
+	const char *cause;		/* "" or what is wrong on the network now, with a remedy; in
+					 * the echo somebody else's, of the receiver's jobs */
 };
 
 /* What becomes of a job that loses a rank. */

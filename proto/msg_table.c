@@ -290,6 +290,7 @@ static const struct msg_row heartbeat_rows[] = {
 	U64(msg_heartbeat, writes, ANY64),
 	U32(msg_heartbeat, links_per_peer, ANY32),
 	U64(msg_heartbeat, flight_bytes, ANY64),
+	TEXT(msg_heartbeat, cause),
 };
 SHAPE(heartbeat, NULL);
 

@@ -15,7 +15,7 @@
 enum speech_of { SPEECH_CONTROL, SPEECH_DATA };
 
 /*
- * Who says such bytes (1 to 8 are enough): "a web server (HTTP)", "a data port of a Tally server".
+ * Who says such bytes (1 to 8 are enough): "a web server (HTTP)", "a Tally data link (...)".
  * expected: what belongs on this connection.  Returns buf; "" where the bytes may be that, or the
  * beginning of it, or nothing that is known and printable.
  */

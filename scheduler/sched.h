@@ -135,6 +135,7 @@ struct sched_node {
 	char machine[NAME_LEN_MAX + 1];
 	char shm_path[ADDR_LEN_MAX + 1];
 	char note[ERR_TEXT_MAX + 1];
+	mono_t blamed;			/* since when its note is a cause on the network; 0: no */
 };
 
 /* ---- jobs ---- */
@@ -382,6 +383,7 @@ struct sched {
 	mono_t save_after;		/* no new SAVE before */
 	bool save_failed;		/* the last one; nobody new comes in who needs a number */
 	uint32_t nnodes, njobs;
+	uint32_t nblamed;		/* nodes with trouble on the network */
 	struct sched_node *nodes[NODES_MAX];	/* owned, by number */
 	struct sched_job *jobs[JOBS_MAX];	/* owned, by creation */
 	struct sched_ended ended[SCHED_ENDED_MAX];	/* the last that failed; a ring */
@@ -445,6 +447,8 @@ void text_elsewhere(const struct sched *s, struct text *t, const struct sched_jo
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
 uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
+/* What goes before, and "agent a1: CAUSE" of blame_of(); false, and nothing, of NULL. */
+bool text_blame(struct text *t, const char *before, const struct sched_node *n);
 /* "float32[10,100]"; the count where no shape was given. */
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
 		uint64_t count);

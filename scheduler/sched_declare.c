@@ -8,7 +8,7 @@
  * and when all have had it the name is free again.  A DECLARE that fails takes
  * all its other tensors back with it.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 /* ---- taking back ---- */
 
@@ -525,7 +525,8 @@ static bool incomplete(const struct sched_job *j, const struct sched_req *q,
 }
 
 /* "tensors 'a', 'b' and 3 more of job 'x': ranks 2, 3 have not declared them". */
-static bool name_missing(struct text *x, const struct sched_job *j, const struct sched_req *q)
+static bool name_missing(const struct sched *s, struct text *x, const struct sched_job *j,
+			 const struct sched_req *q)
 {
 	const struct sched_tensor *first = NULL;
 	uint32_t n = 0, ranks;
@@ -543,6 +544,8 @@ static bool name_missing(struct text *x, const struct sched_job *j, const struct
 	if (n > 3)
 		text_add(x, " and %u more", n - 3);
 	text_add(x, " of job '%.96s': ", j->name);
+	if (text_blame(x, "", blame_of(s, j)))
+		return true;
 	ranks = text_missing(x, j, first->set);
 	text_add(x, " %s not %s", ranks == 1 ? "has" : "have",
 		 q->kind == SQ_DECLARE ? "declared it" : "undeclared it");
@@ -550,12 +553,13 @@ static bool name_missing(struct text *x, const struct sched_job *j, const struct
 }
 
 /* Its own tensors are complete, another rank's batch holds them back. */
-static bool name_others(struct text *x, const struct sched_job *j, const struct sched_req *own)
+static bool name_others(const struct sched *s, struct text *x, const struct sched_job *j,
+			const struct sched_req *own)
 {
 	list_for_each(&j->reqs, p) {
 		const struct sched_req *q = list_entry(p, struct sched_req, link);
 
-		if (q->kind == own->kind && !q->entry && name_missing(x, j, q))
+		if (q->kind == own->kind && !q->entry && name_missing(s, x, j, q))
 			return true;
 	}
 	return false;
@@ -568,7 +572,7 @@ static void expire_logged(struct sched *s, struct sched_job *j, struct sched_req
 
 	text_init(&x, buf, sizeof(buf));
 	text_add(&x, "job '%.96s' waits for ", j->name);
-	if (!text_not_ready(&x, j))
+	if (!text_blame(&x, "", blame_of(s, j)) && !text_not_ready(&x, j))
 		text_add(&x, "an agent or server that is away");
 	if (q->kind == SQ_DECLARE)
 		log_fail(s, j, q->entry, TALLY_ETIMEDOUT, buf);
@@ -586,7 +590,7 @@ void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 		return;
 	}
 	text_init(&x, buf, sizeof(buf));
-	if (!name_missing(&x, j, q) && !name_others(&x, j, q))
+	if (!name_missing(s, &x, j, q) && !name_others(s, &x, j, q))
 		text_add(&x, "job '%.96s' waits for the scheduler to recover", j->name);
 	tensor_withdraw(s, j, q);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);

@@ -10,7 +10,7 @@
  * A process that ends while it waits gives its place back; when all were in by then, that
  * costs the job as any lost rank does.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -345,7 +345,8 @@ static void expire_complete(struct sched *s, struct sched_job *j)
 
 	if (j->state == SJ_RESERVING) {
 		text_init(&t, buf, sizeof(buf));
-		text_not_ready(&t, j);
+		if (!text_blame(&t, "", blame_of(s, j)))
+			text_not_ready(&t, j);
 		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for %.300s to reserve memory",
 			 j->name, t.used ? buf : "an agent that is away");
 	} else if (s->recover_until) {

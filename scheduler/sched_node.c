@@ -11,7 +11,7 @@
  * somebody has read it (NODE_FORGET); so does that of one that was refused.  What is up comes
  * back by itself, and what is away has jobs that wait for it: these are not forgotten.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -77,6 +77,7 @@ void node_free(struct sched *s, struct sched_node *n)
 	}
 	out_drop(s, n);
 	held_unsay(s, n);
+	blame_drop(s, n);
 	sched_release(s, n);
 }
 
@@ -87,6 +88,7 @@ void node_die(struct sched *s, struct sched_node *n, const char *why)
 	ASSERT(n->state != SN_DEAD);
 	set_state(s, n, SN_DEAD, why);
 	s->counters.nodes_lost++;
+	blame_drop(s, n);
 	n->conn = NO_CONN;
 	out_drop(s, n);
 	if (conn != NO_CONN) {
@@ -180,17 +182,30 @@ uint64_t node_silent_ms(const struct sched *s, const struct sched_node *n)
 	return ms > s->config.heartbeat_ms + s->config.heartbeat_ms / 2 ? ms : 0;
 }
 
+static const char *cause_for(struct sched *s, const struct sched_node *n)
+{
+	const struct sched_node *other = blame_for(s, n);
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	if (!other)
+		return "";
+	text_init(&t, buf, sizeof(buf));
+	text_blame(&t, "", other);
+	return out_string(s, buf);
+}
+
 void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb)
 {
 	struct msg *m = out_msg(s, MSG_HEARTBEAT);
 
 	n->last = *hb;
 	n->beat = s->now;
-	snprintf(n->note, sizeof(n->note), "%s", hb->note);
-	n->last.note = n->note;
+	blame_take(s, n, hb);
 	if (m) {
 		m->heartbeat = n->last;
 		m->heartbeat.note = "";
+		m->heartbeat.cause = cause_for(s, n);
 	}
 	out_send(s, n, m);
 	epoch_unsaid(s, n);		/* what it held before it has told by now */
@@ -358,6 +373,7 @@ static struct sched_node *row_new(struct sched *s, uint32_t number)
 	n->number = number;
 	n->conn = NO_CONN;
 	n->last.note = n->note;
+	n->last.cause = "";
 	list_init(&n->outbox);
 	list_init(&n->ahead);
 	list_init(&n->said);

@@ -8,7 +8,7 @@
  * too, or that a server keeps it back, which others may have heard in time.  Where it says
  * nothing, none of its ranks has come.  A server's silence is told by who waits for it.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 struct sched_stuck {
 	mono_t at;
@@ -292,6 +292,7 @@ void stuck_text(struct sched *s, struct text *t, const struct sched_job *j)
 
 			if (find(s, j, &by, p, &p->stuck->row[i], &f)) {
 				text_found(t, &f, &p->stuck->row[i], p->name);
+				(void)text_blame(t, ": ", blame_of(s, j));
 				return;
 			}
 		}

@@ -163,6 +163,14 @@ uint32_t text_not_ready(struct text *t, const struct sched_job *j)
 	return total;
 }
 
+bool text_blame(struct text *t, const char *before, const struct sched_node *n)
+{
+	if (n)
+		text_add(t, "%s%s %.64s: %s", before, n->kind == NODE_AGENT ? "agent" : "server",
+			 n->name, n->note);
+	return n;
+}
+
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
 		uint64_t count)
 {

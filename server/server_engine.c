@@ -87,6 +87,7 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 
 	(void)peer;
 	k->up = true;
+	k->up_at = loop_now();
 	en->stats.links++;
 	list_for_each(&en->core.jobs, l)
 		show_window(en, k, list_entry(l, struct srv_job, link));
@@ -176,9 +177,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	struct sv_link *k = xport_user(ep);
 	struct sv_peer *p = k->peer;
 
-	if (close_reason_severity(why)[0] != 'i')
-		log_warn("link from agent node %u closed, reason %s: %s", p->core.node,
-			 close_reason_name(why), e->text);
+	sv_net_lost(en, p, ep, why, e);
 	if (k->up)
 		en->stats.links--;
 	list_del(&k->link);
@@ -696,6 +695,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 		next = MIN(next, sweep(en, now));
 	if (!outbox_flush(&en->out))
 		next = MIN(next, now + mono_ms(1));
+	sv_net_look(en, now);
 	sv_stats_turn(en, now);
 	return next;
 }

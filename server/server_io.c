@@ -277,7 +277,7 @@ static void on_msg(void *ctx, const struct msg *m)
 
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
-	const struct server *s = ctl_daemon_owner(ctx);
+	struct server *s = ctl_daemon_owner(ctx);
 	uint64_t flight = sv_card_flight(s);
 
 	for (uint32_t i = 0; i < s->nengines; i++)
@@ -285,6 +285,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	hb->busy_us /= s->nengines;
 	hb->flight_bytes = flight == UINT64_MAX ? 0 : flight * s->nengines;
 	hb->memory_used_bytes = s->memory_used;
+	sv_net_fill(s, hb);
 }
 
 /* Agents keep links for as long as they have jobs. */
@@ -356,7 +357,12 @@ void sv_on_mail(void *owner, const struct mail *m)
 		return;
 	}
 	memcpy(&p, m->body, sizeof(p));
-	if (m->type == SV_JOB_READY) {
+	if (m->type == SV_NET) {
+		struct trouble_news *n = p;
+
+		sv_agent_name(s, n->node, n->peer, sizeof(n->peer));
+		sv_net_take(s, n);
+	} else if (m->type == SV_JOB_READY) {
 		job_ready(s, p);
 	} else if (m->type == SV_BATCH_READY) {
 		struct sv_batch *b = p;

@@ -48,6 +48,7 @@ void sv_peer_put(struct sv_engine *en, struct sv_peer *p)
 {
 	if (!list_empty(&p->links) || p->nslabs || is_named(en, p))
 		return;
+	sv_net_fine(en, p, TROUBLE_LEFT);
 	srv_peer_fini(&p->core);
 	free(p);
 }

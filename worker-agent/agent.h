@@ -379,6 +379,7 @@ struct ad_engine {
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ctl_stats stats;
+	struct ad_net_view *net;	/* engine 0: owned; NULL: no trouble so far */
 	_Atomic uint32_t rdma_links, no_rdma[NO_RDMA_END];
 	_Atomic uint64_t detours, direct_bytes, copied_bytes;	/* struct xport_moved */
 	uint64_t detours_before;	/* of links that are gone */
@@ -420,6 +421,8 @@ enum ad_mail {
 	AD_END,			/* control -> engine 0, DONE: all: struct ad_job *, and back
 				 * as AD_ENDED */
 	AD_ENDED,
+	AD_NET,			/* engine -> control: struct trouble_news *; control -> engine 0:
+				 * struct ad_net_view *, the receiver's */
 };
 
 struct ad_post_mail {
@@ -501,6 +504,7 @@ struct agent {
 	_Atomic mono_t oldest;		/* engine 0's, every 10 ms: since when the oldest round of
 					 * all is open; MONO_NEVER: none is */
 	char note[320];			/* in heartbeats */
+	struct ad_net *net;		/* owned */
 	uint32_t start;			/* random, not 0: tells servers one process from the next */
 	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
 					 * does not */

@@ -12,6 +12,7 @@
 #include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 #define WORK_BUDGET	(4u << 20)	/* bytes summed before looking at the links again */
 #define TICK_MS		10u
@@ -223,9 +224,11 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	struct ad_engine *en = ctx;
 	void *p;
 
+	memcpy(&p, m->body, sizeof(p));
+	if (m->type == AD_NET && (stopping || en->quiet))
+		free(p);
 	if (stopping || en->quiet)
 		return;			/* the control thread frees all there is */
-	memcpy(&p, m->body, sizeof(p));
 	switch (m->type) {
 	case AD_OPEN:
 		open_group(en);
@@ -249,6 +252,9 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 			ad_shrink_freeze(en, p);
 		else
 			ad_epoch_adopt(en, p);
+		break;
+	case AD_NET:
+		ad_net_view(en, p);
 		break;
 	case AD_RING_ADD:
 		ad_rings_add(en, p);
@@ -494,5 +500,6 @@ void ad_engine_stop(struct ad_engine *en)
 		list_del(en->rings.next);	/* they are the sessions' */
 	outbox_fini(&en->out);
 	free(en->shown);
+	free(en->net);
 	free(en);
 }

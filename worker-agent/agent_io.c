@@ -14,6 +14,7 @@
 #include "common/rt/notify.h"
 #include "common/rt/route.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 /* A round may end without a rank that left only so long: what is known of it is older by 3 s. */
 #define LEFT_GRACE_MS	4000u
@@ -233,12 +234,14 @@ const char *ad_scheduler_remark(const struct agent *a, int code, const char *tex
 
 void ad_scheduler_late(const struct agent *a, struct err *e)
 {
+	char why[ERR_TEXT_MAX + 1];
+
 	if (ctl_node_is_up(a->node)) {
 		err_set(e, TALLY_ETIMEDOUT, "scheduler %s did not answer in time",
 			ctl_node_where(a->node));
 		return;
 	}
-	ctl_node_why(a->node, e);
+	err_set(e, TALLY_ESCHED, "%s", ctl_node_why(a->node, why, sizeof(why)));
 	err_wrap(e, "agent %.64s", a->name);
 }
 
@@ -288,6 +291,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
+	ad_net_fill(a, hb);
 	ad_alive_look(a);
 	list_for_each(&a->jobs, l) {	/* what could not be sent, for want of memory, say */
 		struct ad_job *j = list_entry(l, struct ad_job, link);
@@ -295,6 +299,22 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		if (j->code && j->state != JOB_STOPPING)
 			(void)tell_failed(j);
 	}
+}
+
+static void show_net(struct agent *a)
+{
+	struct ad_net_view *v = a->engine[0] ? ad_net_copy(a) : NULL;
+
+	if (v)
+		ad_engine_tell(a->engine[0], AD_NET, &v, sizeof(v));
+}
+
+static void on_echo(void *ctx, const struct msg_heartbeat *hb)
+{
+	struct agent *a = ctl_daemon_owner(ctx);
+
+	if (ad_net_heard(a, hb->cause))
+		show_net(a);
 }
 
 /* Who has been replaced stays until its ranks have heard so. */
@@ -338,6 +358,7 @@ static const struct ctl_node_cb callbacks = {
 	.down = ctl_daemon_down,
 	.refused = on_refused,
 	.heartbeat = on_heartbeat,
+	.echo = on_echo,
 	.secret = ctl_daemon_secret,
 	.trains = trains,
 	.replaced = on_replaced,
@@ -454,6 +475,10 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_STUCK:
 		ad_stuck_take(a, p);
 		break;
+	case AD_NET:
+		ad_net_take(a, p);
+		show_net(a);
+		break;
 	case AD_RING_READY:
 		ad_session_ring_ready(p);
 		break;
@@ -492,6 +517,7 @@ static int take_rail(struct agent *a, const char *spec, struct err *e)
 	int rc = parse_rail(spec, host, &rate, e);
 
 	rc = rc ? rc : route_numeric(host, addr, e);
+	rc = rc ? rc : route_check(addr, a->opt.daemon.scheduler, SCHEDULER_PORT, e);
 	if (rc)
 		return err_wrap(e, "--rail %s", spec);
 	if (!host_has_address(addr))

@@ -24,9 +24,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/parse.h"
 #include "common/base/utf8.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/log.h"
+#include "proto/speech.h"
 
 #define KEEP_BYTES	(16u << 10)	/* a buffer kept between messages */
 #define SPARE_MS	100u		/* a deadline that found something unread */
@@ -54,6 +56,8 @@ struct ctl {
 	int carried[STREAM_FDS_MAX];
 	uint32_t nfds;			/* of the message in msg(), not taken */
 	int fds[STREAM_FDS_MAX];
+	char remote[ADDR_LEN_MAX + 1];	/* ctl_facts() */
+	char speaks[SPEECH_TEXT];
 };
 
 /* ---- strangers ---- */
@@ -526,9 +530,21 @@ int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 
 /* ---- facts ---- */
 
-int ctl_errnum(const struct ctl *c)
+/* The first bytes are there until the first message is whole. */
+void ctl_facts(struct ctl *c, struct cause_facts *f)
 {
-	return stream_errnum(c->s);
+	uint64_t rate;
+
+	*f = (struct cause_facts){ .peer = PEER_SCHEDULER, .name = "", .local = "" };
+	if (stream_was_connected(c->s, &f->errnum))
+		f->stage = c->heard ? STAGE_UP : STAGE_GREET;
+	f->closed = stream_is_over(c->s) && !f->errnum && !c->why.code;
+	if (parse_endpoint(stream_peer(c->s), 0, c->remote, &f->port, &rate, NULL))
+		c->remote[0] = '\0';
+	f->remote = c->remote;
+	if (f->stage == STAGE_GREET && c->have)
+		(void)speech_of(SPEECH_CONTROL, c->buf, MIN(c->have, MSG_PREFIX_BYTES), c->speaks);
+	f->speaks = c->speaks;
 }
 
 const char *ctl_peer(const struct ctl *c)

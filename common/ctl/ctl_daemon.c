@@ -4,11 +4,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/base/bytes.h"
 #include "common/base/parse.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/secret.h"
+
+#define DOWN_LOG_MS	60000u
 
 int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *hello,
 		     const struct ctl_node_cb *cb, struct err *e)
@@ -62,10 +65,17 @@ const char *ctl_daemon_secret(void *ctx)
 	return d->secret;
 }
 
+/* A connection that comes and goes is in the log once a minute, for each reason. */
 void ctl_daemon_down(void *ctx, const struct err *why)
 {
-	const struct daemon *d = ctx;
+	uint32_t hash = crc32c(why->text, strlen(why->text));
+	struct daemon *d = ctx;
+	mono_t now = loop_now();
 
+	if (d->down_told && d->down_hash == hash && now - d->down_told < mono_ms(DOWN_LOG_MS))
+		return;
+	d->down_told = now;
+	d->down_hash = hash;
 	log_warn("no connection to scheduler %s, reason %s; trying again", d->opt->scheduler,
 		 why->text);
 }

@@ -48,6 +48,14 @@ static const struct xport_ops *kind_ops(const struct xport_group *g, int kind)
 	return kind == XPORT_SHM ? &xport_shm_ops : &xport_tcp_ops;
 }
 
+static void name_ends(struct xport_ep *ep, const struct xport_addr *a)
+{
+	fmt_endpoint(ep->peer, sizeof(ep->peer), a->remote, a->port);
+	memcpy(ep->facts.local, a->local, sizeof(ep->facts.local));
+	memcpy(ep->facts.remote, a->remote, sizeof(ep->facts.remote));
+	ep->facts.port = a->port;
+}
+
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **out, struct err *e)
 {
@@ -67,7 +75,7 @@ int xport_connect(struct xport_group *g, const struct xport_addr *a, const struc
 	if (a->kind == XPORT_SHM)
 		snprintf(ep->peer, sizeof(ep->peer), "%s", a->remote);
 	else
-		fmt_endpoint(ep->peer, sizeof(ep->peer), a->remote, a->port);
+		name_ends(ep, a);
 	ops->tune(fd);
 	if (ops->shake)
 		ep->hello.offset = HELLO_RDMA;
@@ -311,6 +319,7 @@ static void beat_handshake(struct xport_ep *ep, mono_t now)
 
 static void beat_up(struct xport_ep *ep, mono_t now)
 {
+	ep_facts_look(ep);
 	if (ep->heard) {
 		ep->heard = false;
 		ep->heard_at = now;

@@ -58,7 +58,7 @@
 #ifndef TALLY_NET_XPORT_H
 #define TALLY_NET_XPORT_H
 
-#include "common/base/err.h"
+#include "common/base/cause.h"
 #include "proto/frame.h"
 
 #define XPORT_QUEUE	1024u	/* frames an endpoint holds unsent */
@@ -220,6 +220,12 @@ void xport_rdma_say(const char *addr, char *buf, size_t len);
 
 /* Cuts the link at once; what is queued stays unsent.  Harmless when closed. */
 void xport_close(struct xport_ep *ep, enum close_reason why);
+
+/*
+ * What is known of its trouble, for cause_of(): in closed(), and while it lives (CAUSE_MTU or
+ * nothing).  Peer and name are the caller's to fill in; texts are the endpoint's.
+ */
+void xport_facts(const struct xport_ep *ep, struct cause_facts *f);
 
 void *xport_user(const struct xport_ep *ep);
 uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */

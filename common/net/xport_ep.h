@@ -20,6 +20,7 @@
 #include "common/base/list.h"
 #include "common/base/parse.h"
 #include "common/net/xport.h"
+#include "proto/speech.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
 #define BATCH_BYTES	(128u << 10)	/* read at once, where frames are small */
@@ -97,6 +98,23 @@ struct rx {
 	uint8_t part[FRAME_BYTES];
 };
 
+/* What cause.h is to know of it; addresses are "" for shm. */
+struct ep_facts {
+	char local[ADDR_LEN_MAX + 1], remote[ADDR_LEN_MAX + 1];
+	uint16_t port;
+	char speaks[SPEECH_TEXT], other[HELLO_NAME_BYTES + 1];
+	enum cause_stage stage;		/* valid when dead, as is closed */
+	int errnum;			/* 0: none */
+	bool closed;
+	bool answered;			/* the peer is one of ours, and has refused the hello */
+	bool proven;			/* a packet of full size was acknowledged */
+	bool stuck;			/* as in cause.h */
+	uint32_t mss, mtu;
+	uint64_t written, unacked;	/* bytes of the stream */
+	uint64_t full_at;		/* where the first packet of full size ends; 0: none yet */
+	mono_t full_sent;
+};
+
 struct xport_ep {
 	struct list all;		/* in group's live or dead */
 	struct list dirty;		/* in group's dirty: flush me */
@@ -117,6 +135,7 @@ struct xport_ep {
 	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
 	char path[160];			/* xport_path() */
+	struct ep_facts facts;
 	struct xport_moved moved;
 	struct rx rx;
 	struct tx tx;
@@ -188,6 +207,13 @@ struct tx_item *tx_push(struct xport_ep *ep, const struct frame *f, uint32_t len
 bool tx_own(struct xport_ep *ep, const struct frame *f);
 /* The same for a frame of the pulse: before all others; one too many is left out. */
 void tx_control(struct xport_ep *ep, const struct frame *f);
+
+/* ---- xport_facts.c ---- */
+
+void ep_facts_up(struct xport_ep *ep);			/* the handshake of the stream is done */
+void ep_facts_wrote(struct xport_ep *ep, size_t bytes);	/* with one call */
+void ep_facts_look(struct xport_ep *ep);		/* each tick, while it is up */
+void ep_facts_end(struct xport_ep *ep, enum close_reason why);	/* its state is that before */
 
 /* xport_adopt() for a known kind. */
 int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const struct frame *hello,

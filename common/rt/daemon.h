@@ -74,6 +74,8 @@ struct daemon {
 	struct loop_bell *bell;
 	struct loop_timer *watchdog;
 	bool leaving;
+	mono_t down_told;		/* that its scheduler is lost was logged then; 0: never */
+	uint32_t down_hash;		/* and this was the reason's */
 	bool secret_lost;		/* its file could not be read when it was last */
 	int exit_code;
 };

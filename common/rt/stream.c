@@ -56,9 +56,10 @@ struct stream {
 	uint64_t kept;			/* the guard holds the socket, too; 0: it does not */
 	int fetched;			/* -1, or read instead of fd: the guard takes in */
 	struct loop_watch *fetch_watch;
+	bool connected;			/* it has been */
+	int errnum;			/* that it ended with; 0: none */
 	bool write_dead;		/* why says what happened; reading goes on */
 	struct err why;
-	int errnum;			/* of why; 0: none */
 	struct loop_watch *watch;
 	struct loop_timer *next;	/* runs while an address is tried that is not the last */
 	struct loop_timer *finish;
@@ -188,10 +189,9 @@ static void end(struct stream *s)
 
 static void end_errno(struct stream *s, const char *what, int errnum)
 {
-	if (s->why.code == 0) {
+	if (s->why.code == 0)
 		limit_err(&s->why, errnum, "%s %s", what, s->peer[0] ? s->peer : s->host);
-		s->errnum = errnum;
-	}
+	s->errnum = errnum;
 	end(s);
 }
 
@@ -350,6 +350,7 @@ static void on_connect_event(struct stream *s)
 	loop_timer_stop(s->next);
 	s->next = NULL;
 	s->state = OPEN;
+	s->connected = true;
 	learn_socket(s);
 	update_watch(s);
 	if (s->cb.connected)
@@ -768,14 +769,15 @@ bool stream_is_over(const struct stream *s)
 	return s->state == CLOSED;
 }
 
+bool stream_was_connected(const struct stream *s, int *errnum)
+{
+	*errnum = s->errnum;
+	return s->connected;
+}
+
 int stream_fd(const struct stream *s)
 {
 	return s->fd;
-}
-
-int stream_errnum(const struct stream *s)
-{
-	return s->errnum;
 }
 
 const char *stream_peer(const struct stream *s)
