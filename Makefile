@@ -5,7 +5,9 @@
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
 # make check-rdma-stories   there, too: stories of failures, payloads by RDMA
-# make check-systemd        what is installed, run by systemd in a virtual machine
+# make check-systemd        what is installed, and the Debian packages, run by systemd in a virtual
+#                   machine
+# make check-packages       the Debian packages and the wheel, built and installed
 # make check-torch  the PyTorch tests, with Debian's torch and with the newest of the package
 #                   index, in build/ (PYTHON=interpreter: with the torch of that one alone;
 #                   TORCH=current or a version: with that one of the package index alone)
@@ -20,6 +22,7 @@ endif
 # One name, however it is said: what was compiled by another one has its headers by that.
 override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 CC ?= gcc
 CLANG ?= clang
 PKG_CONFIG ?= pkg-config
@@ -90,12 +93,14 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 STORM := $(BUILD)/tests/storm
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
+DEB := $(BUILD)/deb
+WHEEL := $(BUILD)/wheel
 GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 
 .PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-systemd check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
 .PHONY: lint quick t comments fuzz bench bench-gpu soak
-.PHONY: install clean
+.PHONY: install manual clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -107,7 +112,8 @@ help:
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
 	@echo 'make check-rdma-stories  there, too: stories of failures'
-	@echo 'make check-systemd   what is installed, run by systemd in a virtual machine'
+	@echo 'make check-systemd   what is installed, and the Debian packages, run by systemd in a'
+	@echo '                     virtual machine'
 	@echo 'make check-torch     the PyTorch tests, with Debian'"'"'s torch, then with the newest of the'
 	@echo '                     package index (some GB, once). TORCH=current or a version: that one'
 	@echo '                     alone; PYTHON=/path/to/python: the torch of that one alone'
@@ -129,6 +135,10 @@ help:
 	@echo 'make bench-gpu       gradients on GPUs next to plain copies and a kernel, where there is one'
 	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured; PYTHON_DIR=dir: the'
 	@echo '                     Python package, else where the python3 of that PREFIX looks)'
+	@echo 'make deb             Debian packages in BUILD/deb'
+	@echo 'make wheel           a wheel for pip in BUILD/wheel, with libtally in it'
+	@echo 'make check-packages  builds, checks and installs these'
+	@echo 'make manual          manual pages and completions, as install has them, in BUILD/manual'
 	@echo 'variables: BUILD=dir CC= OPT= SAN= V=1'
 
 # ---- the two commands --------------------------------------------------------
@@ -167,8 +177,11 @@ check-rdma-stories: deps-vm
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh stories $(STORY)
 
 check-systemd: deps-vm
-	$(Q)$(MAKE) --no-print-directory build
-	$(Q)BUILD=$(BUILD) VM_SECONDS=$${VM_SECONDS:-900} tests/vm/check.sh systemd
+	$(Q)deploy/install-packages.sh packages
+	$(Q)$(MAKE) --no-print-directory build deb
+	$(Q)rm -rf $(DEB)/next && tests/packages/next.sh $(DEB) $(DEB)/next $(VERSION)+1
+	$(Q)for what in systemd packages; do \
+		BUILD=$(BUILD) VM_SECONDS=$${VM_SECONDS:-900} tests/vm/check.sh $$what || exit 1; done
 
 # Debian's torch, and where the package index can be asked, its newest.
 check-torch:
@@ -485,6 +498,43 @@ fuzz: $(FUZZERS) $(FUZZ_SEEDS)
 .PHONY: fuzz-build
 fuzz-build: $(FUZZERS) $(FUZZ_SEEDS)
 
+# ---- packages ----------------------------------------------------------------
+
+# Debian packages in $(DEB), from a copy of the tree that has debian/ where Debian wants it;
+# libtally-cuda among them where the toolkit is.
+.PHONY: deb wheel check-packages
+deb:
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB)/tally-$(VERSION)
+	$(Q)tar -c --exclude-vcs --exclude='./$(BUILD)' --exclude=./build --exclude=__pycache__ . | \
+		tar -x -C $(DEB)/tally-$(VERSION)
+	$(Q)cp -a deploy/debian $(DEB)/tally-$(VERSION)/debian
+	$(Q)cd $(DEB)/tally-$(VERSION) && env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u MAKEOVERRIDES \
+		dpkg-buildpackage -b -us -uc -j$$(nproc) $(if $(LIBTALLY_CUDA),-Ppkg.tally.cuda) \
+		> ../build.log 2>&1 || { tail -n 30 ../build.log >&2; exit 1; }
+	$(Q)rm -rf $(DEB)/tally-$(VERSION)
+	@ls $(DEB)/*.deb
+
+# A wheel with libtally in it, which needs libc alone: protobuf-c is linked into it.
+wheel: $(call obj,$(LIB_SRC)) $(GEN_OBJ)
+	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/src/tally/torch
+	$(Q)cp client/python/tally/*.py $(WHEEL)/src/tally
+	$(Q)cp client/python/tally/torch/*.py $(WHEEL)/src/tally/torch
+	$(Q)cp deploy/wheel/setup.py README.md LICENSE $(WHEEL)/src
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtally.so.0 \
+		-Wl,--version-script=client/libtally.map -Wl,--no-undefined -s \
+		-o $(WHEEL)/src/tally/libtally.so.0 $^ -l:libprotobuf-c.a
+	$(Q)cd $(WHEEL)/src && for p in $(PYTHON) /usr/bin/python3 python3; do \
+		$$p -c 'import setuptools, wheel' 2> /dev/null && break; done && \
+		$$p setup.py -q bdist_wheel -d .. > ../build.log 2>&1 || { cat ../build.log >&2; exit 1; }
+	$(Q)rm -rf $(WHEEL)/src
+	@ls $(WHEEL)/*.whl
+
+check-packages:
+	$(Q)deploy/install-packages.sh packages torch
+	$(Q)$(MAKE) --no-print-directory build deb wheel
+	$(Q)BUILD=$(BUILD) python3 tests/run.py -j 1 -t 900 -- tests/packages/debian.sh \
+		tests/packages/wheel.sh
+
 # ---- the rest ----------------------------------------------------------------
 
 # Where python3 looks below this PREFIX: Debian's has other places for /usr and /usr/local.
@@ -495,32 +545,50 @@ python_dir = $(shell for p in $(PYTHON) python3 /usr/bin/python3; do \
 PYTHON_DIR ?= $(or $(python_dir),$(PREFIX)/lib/python3/dist-packages)
 UNITS_SYSTEMD := $(wildcard deploy/systemd/*.service deploy/systemd/*.target)
 dest = $(DESTDIR)$(PREFIX)
+lib_dest = $(DESTDIR)$(LIBDIR)
 python_dest = $(DESTDIR)$(PYTHON_DIR)/tally
+
+# Manual pages and completions: what the programs say by --help, and what tally.h says.
+manual: $(BUILD)/manual/made
+$(BUILD)/manual/made: $(filter-out %/charlm,$(PROGRAMS)) client/tally.h common/base/err.h \
+		$(wildcard deploy/manual/*.py) deploy/debian/changelog
+	@echo "  MANUAL  $(@D)"
+	$(Q)PYTHONDONTWRITEBYTECODE=1 python3 deploy/manual/generate.py $(BUILD) $(@D)
+	$(Q)touch $@
 
 # Units and pkg-config name paths, so they are written for this PREFIX, not copied.  All is
 # install's, which makes files anew, for everybody to read whatever the umask: a library that
 # was written over would end the processes that have it.
-install: build
+install: build manual
 	@case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX): not an absolute path" >&2; exit 2 ;; esac
 	@case '$(PREFIX)' in *[[:space:]]*) echo "PREFIX=$(PREFIX): a blank, which parts words in" \
 		"units and libtally.pc" >&2; exit 2 ;; esac
-	install -d '$(dest)/bin' '$(dest)/lib/pkgconfig' '$(dest)/include' \
-		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/share/doc/tally/docs' \
-		'$(python_dest)/torch'
+	install -d '$(dest)/bin' '$(lib_dest)/pkgconfig' '$(dest)/include' \
+		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/lib/tmpfiles.d' \
+		'$(dest)/share/doc/tally/docs' \
+		'$(python_dest)/torch' '$(dest)/share/bash-completion/completions' \
+		'$(dest)/share/zsh/site-functions'
 	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) '$(dest)/bin'
-	install -m 644 $(LIBTALLY_A) '$(dest)/lib'
-	install -m 755 $(LIBTALLY_SO) $(LIBTALLY_CUDA) '$(dest)/lib'
-	ln -sf $(notdir $(LIBTALLY_SO)) '$(dest)/lib/libtally.so.0'
-	ln -sf libtally.so.0 '$(dest)/lib/libtally.so'
+	install -m 644 $(LIBTALLY_A) '$(lib_dest)'
+	install -m 755 $(LIBTALLY_SO) $(LIBTALLY_CUDA) '$(lib_dest)'
+	ln -sf $(notdir $(LIBTALLY_SO)) '$(lib_dest)/libtally.so.0'
+	ln -sf libtally.so.0 '$(lib_dest)/libtally.so'
 	install -m 644 client/tally.h '$(dest)/include'
-	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' client/libtally.pc.in \
-		| install -m 644 /dev/stdin '$(dest)/lib/pkgconfig/libtally.pc'
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|g' \
+		-e 's|@VERSION@|$(VERSION)|g' client/libtally.pc.in | install -m 644 /dev/stdin '$(lib_dest)/pkgconfig/libtally.pc'
 	for f in $(UNITS_SYSTEMD); do \
 		sed 's|/usr/|$(PREFIX)/|g' $$f | \
 		install -m 644 /dev/stdin '$(dest)/lib/systemd/system/'$${f##*/} || exit 1; done
 	install -m 644 deploy/systemd/tally.sysusers '$(dest)/lib/sysusers.d/tally.conf'
+	install -m 644 deploy/systemd/tally.tmpfiles '$(dest)/lib/tmpfiles.d/tally.conf'
 	install -m 644 README.md CONTRIBUTING.md LICENSE '$(dest)/share/doc/tally'
 	install -m 644 $(wildcard docs/*.md) '$(dest)/share/doc/tally/docs'
+	cp -a --no-preserve=ownership $(BUILD)/manual/man '$(dest)/share'
+	chmod -R u=rwX,go=rX '$(dest)/share/man'
+	install -m 644 $(BUILD)/manual/bash/tally '$(dest)/share/bash-completion/completions'
+	for d in tally-scheduler tally-server tally-agent; do ln -sf tally \
+		'$(dest)/share/bash-completion/completions/'$$d || exit 1; done
+	install -m 644 $(BUILD)/manual/zsh/_tally '$(dest)/share/zsh/site-functions'
 	install -m 644 client/python/tally/*.py '$(python_dest)'
 	install -m 644 client/python/tally/torch/*.py '$(python_dest)/torch'
 

@@ -171,7 +171,8 @@ static struct msg_declared_tensor row_of(tally_session *s, struct tally_tensor *
 	if (!flies)
 		return row;
 	t->handed = t->round;
-	row.flies = lt_gpu_given(s, t, &row.pieces) ? FLIES_GIVEN : FLIES_IN_PART;
+	lt_gpu_hand(s, t);
+	row.flies = true;
 	row.was = lt_gpu_reads(s, t);
 	return row;
 }

@@ -161,9 +161,8 @@ int lt_gpu_pin(tally_session *s);
 const struct slab *lt_gpu_memory(const tally_session *s, uint32_t i);
 uint32_t lt_gpu_reads(const tally_session *s, const struct tally_tensor *t);
 
-/* Whether all of the round in flight was posted, and how many of its runs were: so it is handed
- * back. */
-bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces);
+/* Marks what was posted of the round in flight as handed back to a restarted agent. */
+void lt_gpu_hand(tally_session *s, const struct tally_tensor *t);
 
 /* An agent that was started again hears of all rounds in flight, under sub_lock: of what was
  * handed back, or of what was posted since. */

@@ -522,20 +522,16 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 	return lt_gpu_broken(s, &e);
 }
 
-bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces)
+void lt_gpu_hand(tally_session *s, const struct tally_tensor *t)
 {
 	struct lt_gpu_tensor *gt = t->gpu;
 
-	*pieces = 0;
 	if (!gt || !gt->flying)
-		return true;
+		return;
 	pthread_mutex_lock(&s->sub_lock);
-	for (uint32_t i = 0; i < gt->nposts; i++) {
+	for (uint32_t i = 0; i < gt->nposts; i++)
 		gt->posts[i].handed = gt->posts[i].posted;
-		*pieces += gt->posts[i].posted == gt->round;
-	}
 	pthread_mutex_unlock(&s->sub_lock);
-	return *pieces == gt->nposts;
 }
 
 /* It counts all chunks of the round, those of which we know, too. */

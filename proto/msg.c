@@ -10,6 +10,7 @@
 #include "proto/msg.h"
 
 #include "common/base/bytes.h"
+#include "proto/msg_table.h"
 #include "proto/speech.h"
 
 #define VERSION_CEIL	256u		/* what says that it has more is not Tally */
@@ -39,7 +40,7 @@ int msg_prefix_decode(const uint8_t prefix[MSG_PREFIX_BYTES], uint32_t *body_byt
 	if (version != MSG_VERSION)
 		return err_set(e, TALLY_EVERSION, "message of version %u, this side speaks %u",
 			       version, MSG_VERSION);
-	if (t == MSG_NONE || t >= MSG_TYPE_END)
+	if (!msg_shape_of(t))
 		return err_set(e, TALLY_EPROTO, "message of unknown type %u", t);
 	if (bytes > CTL_MSG_BYTES_MAX)
 		return err_set(e, TALLY_EPROTO, "%s of %u bytes, at most %u are allowed",

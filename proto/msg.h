@@ -74,7 +74,6 @@
 	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait") \
 	X(GPU_JOIN,      31, msg_gpu_join,   "process -> agent: my gradients lie on that GPU") \
 	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan") \
-	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds") \
 	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is") \
 	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back") \
 	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now") \
@@ -221,7 +220,12 @@ struct msg_job_up {
 	uint64_t epoch_seq;		/* JOB_UP of a job that runs: that EPOCH's entry; 0: none */
 	uint32_t nleft;			/* JOB_HELD, JOB_UP of a job that runs: ranks that have */
 	const uint32_t *left;		/* detached, of any machine, ascending */
+	uint32_t user;			/* whose it is, MSG_USER() of a uid; 0: not known */
 };
+
+/* The cluster's word for a user, whose jobs share what one user may have. */
+#define MSG_USER(uid)		((uint32_t)(uid) + 1)
+#define MSG_USER_UID(user)	((user) - 1)
 
 /* A log entry that changes who sums what: the servers with their new weights. */
 struct msg_epoch {
@@ -280,21 +284,16 @@ struct msg_stuck {
 
 struct msg_ready {
 	uint32_t job;
-	uint64_t seq;			/* TENSORS_READY: the log entry; JOB_END: enum msg_end;
-					 * else: the epoch */
+	uint64_t seq;			/* TENSORS_READY: the log entry; else: the epoch */
 	int32_t code;
 	const char *text;
 	uint64_t log;			/* JOB_READY, an agent's EPOCH_READY: last log entry that
 					 * the sender has */
 	uint64_t barrier;		/* an agent's: barriers that some rank of its has passed */
 	uint32_t nrounds;		/* an agent's, while ranks come in, for machines that do */
-	const uint64_t *rounds;		/* as well; JOB_END's: tensor << 32 | its last round */
+	const uint64_t *rounds;		/* as well: tensor << 32 | its last round */
 	uint64_t epoch;			/* JOB_READY: that it is at, by its log */
 };
-
-/* GIVEN: take no more inputs, and say the last rounds for which all here was given;
- * DONE: say when these are over; MORE: an agent's, they are not, but go on. */
-enum msg_end { END_NONE, END_GIVEN, END_DONE, END_MORE };
 
 struct msg_heard {
 	uint32_t node;			/* the agent's number */
@@ -481,19 +480,15 @@ struct msg_slab {
 	uint32_t small;			/* SLAB_WANT: 1: not of huge pages */
 };
 
-/* In flight with all inputs of this rank; on a GPU, which has not brought all pieces yet. */
-enum flies { FLIES_NOT, FLIES_GIVEN, FLIES_IN_PART, FLIES_END };
-
 struct msg_declared_tensor {
 	uint32_t id;
 	uint32_t slab;			/* of kind RESULT */
 	uint64_t off[2];		/* result of an even round, of an odd round */
 	uint32_t round;			/* the last one that is over, or, handed back, that the
 					 * process has had; 0: none */
-	uint32_t flies;			/* handed back: enum flies, of the round behind that, */
+	uint32_t flies;			/* handed back: 1: the round behind that is in flight, */
 	uint32_t was;			/* for whose result a GPU waits at the same place of the
-					 * OLD slab was - 1; 0: none does; */
-	uint32_t pieces;		/* of which so many were submitted */
+					 * OLD slab was - 1; 0: none does */
 };
 
 struct msg_declared {

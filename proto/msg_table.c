@@ -361,6 +361,7 @@ static const struct msg_row job_up_rows[] = {
 	U32S(msg_job_up, joined, 0, WORLD_SIZE_MAX - 1),
 	U64(msg_job_up, epoch_seq, ANY64),
 	U32S(msg_job_up, left, 0, WORLD_SIZE_MAX - 1),
+	U32(msg_job_up, user, ANY32),
 };
 SHAPE(job_up, job_up_rule);
 
@@ -650,9 +651,8 @@ static const struct msg_row declared_tensor_rows[] = {
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
 	U32(msg_declared_tensor, round, ANY32),
-	U32(msg_declared_tensor, flies, 0, FLIES_END - 1),
+	U32(msg_declared_tensor, flies, 0, 1),
 	U32(msg_declared_tensor, was, 0, RESULT_SLABS_MAX),
-	U32(msg_declared_tensor, pieces, ANY32),
 };
 SHAPE(declared_tensor, NULL);
 

@@ -16,7 +16,6 @@
  *	sched_pace.c	how much of it they keep up with, from what was measured
  *	sched_shrink.c	jobs that go on without the ranks that they lose
  *	sched_grow.c	ranks that come back into such jobs
- *	sched_end.c	the end of jobs that a loss ends
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
  *	sched_declare.c	DECLARE and UNDECLARE
@@ -194,7 +193,6 @@ struct sched_part {
 	bool expected;			/* agents: nobody spoke for it in a recovery, and no rank of
 					 * its has come back since: what it tells is taken yet */
 	struct sched_gone gone;		/* ... of what it tells; ids: owned */
-	bool ended;			/* agents: has answered what was asked last in the end */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch; agents: the one it came into */
@@ -241,9 +239,8 @@ struct sched_tensor {
 	uint64_t dims[DIMS_MAX];
 	uint64_t count;
 	int32_t priority;		/* rank 0's, once it has declared */
-	uint32_t round;			/* the last, as agents say it while ranks come in, or that
-					 * comes in the end; else 0 */
-	bool never;			/* in the end: a machine has never given all for it */
+	uint32_t round;			/* the last, as agents report it while ranks come in;
+					 * else 0 */
 	bool mark;			/* scratch of one function */
 	uint32_t nset;
 	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */
@@ -341,10 +338,7 @@ struct sched_job {
 	uint64_t done;			/* requests that were answered well */
 	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
-	enum msg_end ending;		/* UP: what its agents have been asked; sched_end.c */
-	bool end_sure;			/* what it waits for comes: nobody's word lacks */
-	mono_t end_by, end_latest;
-	struct err why;			/* DOWN, or ending */
+	struct err why;			/* DOWN */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -615,18 +609,6 @@ const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t
 const char *shrink_why(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 /* As an agent says it after a restart. */
 void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *m);
-
-/* sched_end.c */
-/* A rank is lost for that reason.  False: there is nobody to wait for. */
-bool end_begin(struct sched *s, struct sched_job *j, const struct err *why);
-void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m);
-void end_lose(struct sched_job *j, const struct sched_node *n);	/* its ranks are gone, too */
-/* A rank has ended, or detached: the first one, too, or another while the job is to end. */
-void end_leave(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank);
-void end_step(struct sched *s, struct sched_job *j);	/* somebody is no longer waited for */
-void end_back(struct sched *s, struct sched_job *j, struct sched_node *n);
-void end_wait(struct sched *s, struct sched_job *j);	/* results will come, if it is to end */
-void end_timer(struct sched *s, struct sched_job *j);
 
 /* sched_grow.c */
 /* A process in the place of a lost rank: true: it waits, or was refused. */

@@ -80,7 +80,7 @@ void barrier_leave(struct sched_job *j, struct sched_req *q)
 
 void barrier_pump(struct sched *s, struct sched_job *j)
 {
-	if (j->state == SJ_UP && !j->ending && j->nbarrier &&
+	if (j->state == SJ_UP && j->nbarrier &&
 	    j->nbarrier + MUTATE(19) >= grow_awaited(j) &&
 	    !grow_holds(s, j))
 		open_all(s, j, j->generation + 1);

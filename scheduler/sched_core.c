@@ -189,9 +189,6 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_EPOCH_READY:
 		epoch_ready(s, n, &m->ready);
 		break;
-	case MSG_JOB_END:
-		end_ready(s, n, &m->ready);
-		break;
 	case MSG_RANK_ALIVE:
 		return_alive(s, n, &m->rank_alive);
 		break;
@@ -314,7 +311,6 @@ static void on_timer(struct sched *s, mono_t before)
 		cut_look(s, s->jobs[i]);
 		slow_look(s, s->jobs[i]);
 		return_timer(s, s->jobs[i]);
-		end_timer(s, s->jobs[i]);
 		job_pump(s, s->jobs[i]);
 	}
 }

@@ -217,7 +217,7 @@ void cut_look(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++)
 		look_at(s, j, &j->servers[i]);
-	if (job_any_away(j) || j->ending)
+	if (job_any_away(j))
 		return;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];

@@ -79,8 +79,6 @@ static enum want want(const struct sched_job *j)
 
 	if (epoch_repair_due(j))
 		return WANT_REPAIR;
-	if (j->ending)
-		return WANT_NOTHING;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
@@ -174,7 +172,6 @@ void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		return;
 	}
 	log_send_machines(s, j, e->seq, plan_epoch(s, j));
-	end_wait(s, j);
 	list_del(&e->link);
 	sched_release(s, e);
 }

@@ -124,6 +124,8 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 	j->seg_bytes = m->seg_bytes;
 	j->window_bytes = m->window_bytes;
 	j->on_loss = (enum on_loss)m->on_loss;
+	if (m->user)
+		join_take_user(j, MSG_USER_UID(m->user));
 	j->nmachines = m->nmachines;
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].machine = UINT32_MAX;
@@ -331,7 +333,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		late = p->node == n && p->return_by;
 		if (late)
 			job_agent_dead(s, j, n, "report of the job came too late");
-		if (j->state == SJ_DOWN || (j->ending && p->node != n))
+		if (j->state == SJ_DOWN)
 			down_for_one(s, n, m->job, j->why.code, j->why.text);
 		else if (late || p->out)
 			down_for_one(s, n, m->job, TALLY_EWORKERLOST, shrink_why(s, j, p));

@@ -188,7 +188,7 @@ void late_drop(struct sched *s, struct sched_job *j)
 
 static bool is_late(const struct sched_job *j, const struct sched_part *p)
 {
-	return p && p->expected && p->return_by && j->state == SJ_UP && !j->ending;
+	return p && p->expected && p->return_by && j->state == SJ_UP;
 }
 
 bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,

@@ -467,6 +467,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 		.nservers = nservers, .servers = servers, .seq = j->seq, .epoch_seq = j->epoch_seq,
 		.on_loss = j->on_loss, .ngone = ngone, .gone = gone, .nleft = nleft, .left = left,
 		.grown = j->grown, .grown_at = j->grown_at, .njoined = njoined, .joined = joined,
+		.user = j->owned ? MSG_USER(j->uid) : 0,
 	};
 	return m;
 }

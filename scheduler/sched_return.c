@@ -147,7 +147,6 @@ void return_begin(struct sched *s, struct sched_node *n)
 		}
 		req_orphan(s, j, n);
 		drop_stuck(s, p);
-		p->ended = false;	/* that was the one before */
 		await(s, j, p, MAX(n->away, n->seen));
 	}
 	s->any_down = true;
@@ -280,7 +279,6 @@ static void resume(struct sched *s, struct sched_job *j, struct sched_part *p)
 	return_tell(s, j, p);
 	answer_ranks(s, j, p, 0, "");
 	job_tell_leaves(s, j, p);
-	end_back(s, j, p->node);
 	epoch_settle(s, j);
 }
 
@@ -354,8 +352,6 @@ void return_deaf(struct sched *s, mono_t ns)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 
-		j->end_by += j->ending ? ns : 0;
-		j->end_latest += j->ending ? ns : 0;
 		for (uint32_t k = 0; k < j->nmachines; k++)
 			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
 		for (uint32_t k = 0; k < j->nservers; k++) {

@@ -98,29 +98,31 @@ static bool in_place(const struct ag_tensor *t)
  * Who reads a large tensor begins with its first bytes, when the last ones have come.  Where all
  * is on one machine the place has just been read for the sum: it is in a cache, and stays there.
  */
-static void copy_result(const struct ag_seg *s, uint8_t *to)
+static void copy_result(const struct ag_seg *s, uint8_t *to, const void *read)
 {
 	const struct ag_tensor *t = s->tensor;
 	const void *result = t->result[t->round & 1] + ag_seg_at(s);
 
-	if (t->job->n > 1 && t->geom.bytes >= KERN_COLD_BYTES)
+	if (read)
+		kern_copy_cold(to, read, s->len);
+	else if (t->job->n > 1 && t->geom.bytes >= KERN_COLD_BYTES)
 		kern_sum_cold(DTYPE_U8, to, &result, 1, s->len, 1);
 	else
 		memcpy(to, result, s->len);
 }
 
-void ag_hand_out(const struct ag_seg *s)
+void ag_hand_out(const struct ag_seg *s, const void *read)
 {
 	const struct ag_tensor *t = s->tensor;
 	uint64_t slot;
 
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		if (t->in[l].out)
-			copy_result(s, t->in[l].out + ag_seg_at(s));
+			copy_result(s, t->in[l].out + ag_seg_at(s), read);
 	if (in_place(t) && divisor(t) > 1)
-		copy_result(s, (uint8_t *)(uintptr_t)input(s, 0, &slot));
+		copy_result(s, (uint8_t *)(uintptr_t)input(s, 0, &slot), read);
 	for (uint32_t i = 0; t->groups && t->kept == t->round && i < t->nwas; i++)
-		copy_result(s, t->was[i] + ag_seg_at(s));
+		copy_result(s, t->was[i] + ag_seg_at(s), read);
 }
 
 /* Of such a result nothing is in a cache when a rank looks at it; a copy is made at once. */

@@ -314,14 +314,11 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		return rc;
 	rc = t->running ? 0 : check_root(j, s, e);
 	rc = rc ? rc : check_turn(f, j, local, t, s, now, e);
-	if (!rc && s->part == PART_OPEN && s->groups < j->nlocal && !j->ends)
+	if (!rc && s->part == PART_OPEN && s->groups < j->nlocal)
 		rc = check_order(f, j, local, t, e);
 	if (rc)
 		return rc;
 	t->in[local].posted = true;
-	if (s->part != PART_PIECE)
-		t->in[local].before = t->in[local].again;
-	t->in[local].again = 0;
 	t->pieces += s->part == PART_PIECE ? s->length : 0;
 	*post = (struct ag_post){
 		.round = t->round,
@@ -350,50 +347,6 @@ bool fr_all_posted(const struct fr_tensor *t)
 		if (!t->in[l].posted && t->job->live >> l & 1)
 			return false;
 	return true;
-}
-
-bool fr_awaits(const struct fr_tensor *t, uint32_t round)
-{
-	bool here = t->running && t->round == round, awaits = false;
-
-	for (uint32_t l = 0; l < t->job->nlocal; l++) {
-		if (!(t->job->live >> l & 1) || (here && t->in[l].posted))
-			continue;
-		if (!round || t->in[l].again != round)
-			return false;
-		awaits = true;
-	}
-	return awaits;
-}
-
-/*
- * What some rank has given before is taken while the job ends, too, with pieces that are on their
- * way, and makes the round whole where the others have opened it here: they may have given all.
- */
-static bool may_be_whole(const struct fr_tensor *t, uint32_t round)
-{
-	bool before = false;
-
-	for (uint32_t l = 0; l < t->job->nlocal; l++) {
-		bool gave = t->in[l].again == round || t->in[l].before == round;
-
-		if (!(t->job->live >> l & 1))
-			continue;
-		if (!gave && !t->in[l].posted)
-			return false;
-		before |= gave;
-	}
-	return before;
-}
-
-uint32_t fr_given(const struct fr_tensor *t)
-{
-	bool all = fr_all_posted(t) && t->pieces == t->groups * t->bytes;
-	uint32_t next = t->running ? t->round : round_next(t->round);
-
-	if (fr_awaits(t, next) || (t->running && may_be_whole(t, next)))
-		return next;
-	return t->running && !all ? round_prev(t->round) : t->round;
 }
 
 /* What the process before gave is not what one that comes in its place gives. */
@@ -433,8 +386,6 @@ void fr_finish(struct front *f, struct fr_tensor *t)
 {
 	ASSERT(t->running && !t->left);
 	t->running = false;
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		t->in[l].before = 0;
 	list_del(&t->running_link);
 	f->rounds++;
 }

@@ -203,9 +203,6 @@ static void on_msg(void *ctx, const struct msg *m)
 	case MSG_EPOCH:
 		take_entry(a, m->epoch.job, m);
 		break;
-	case MSG_JOB_END:
-		ad_end_asked(a, &m->ready);
-		break;
 	case MSG_JOB_DOWN:
 		j = ad_job_find(a, m->job_down.job);
 		if (j)
@@ -366,16 +363,22 @@ static const struct ctl_node_cb callbacks = {
 
 /* ---- what the engines say ---- */
 
-/* One that has detached, of those that the round waits for; UINT32_MAX: none. */
+/*
+ * A rank that has detached, of those that the round waits for; UINT32_MAX: there is none.  Where
+ * several have it is the one that did so first: others may have detached because of it.
+ */
 static uint32_t awaited_leaver(const struct ad_job *j, const struct ad_trouble *t)
 {
-	uint32_t at = t->locals ? j->me : t->machine;
+	uint32_t at = t->locals ? j->me : t->machine, leaver = UINT32_MAX;
 
-	for (uint32_t i = 0; at < j->n && i < j->machines[at].nranks; i++)
-		if ((!t->locals || t->locals >> i & 1) &&
-		    bits_test(j->detached, j->machines[at].ranks[i]))
-			return j->machines[at].ranks[i];
-	return UINT32_MAX;
+	for (uint32_t i = 0; at < j->n && i < j->machines[at].nranks; i++) {
+		uint32_t rank = j->machines[at].ranks[i];
+
+		if ((!t->locals || t->locals >> i & 1) && bits_test(j->detached, rank) &&
+		    (leaver == UINT32_MAX || rank == j->first_detached))
+			leaver = rank;
+	}
+	return leaver;
 }
 
 static void on_stalled(struct agent *a, const struct ad_trouble *t)
@@ -452,9 +455,6 @@ void ad_on_mail(void *owner, const struct mail *m)
 		if (--((struct ad_batch *)p)->engines_left == 0)
 			ad_batch_done(p);
 		break;
-	case AD_ENDED:
-		ad_end_answer(p);
-		break;
 	case AD_EPOCH_TAKEN:
 		ad_epoch_taken(p);
 		break;
@@ -498,7 +498,6 @@ void ad_on_mail(void *owner, const struct mail *m)
 static void on_tick(void *ctx)
 {
 	ad_sessions_tick(ctx, loop_now());
-	ad_store_tick(ctx, loop_now());
 }
 
 /* rate 0: as the card says. */

@@ -134,6 +134,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	j->agent = a;
 	j->id = up->job;
 	j->world = up->world;
+	j->user = up->user;
 	j->engines = up->nmachines == 1 ? a->nengines : a->nlinked;
 	j->told_settled = up->epoch;
 	j->chunk_bytes = up->chunk_bytes;
@@ -523,7 +524,6 @@ void ad_job_free(struct ad_job *j)
 	free(j->epoch_wire);
 	free(j->lost);
 	free(j->detached);
-	free(j->end.rounds);
 	ad_shrink_forget_later(j);
 	free(j->place);
 	if (!ad_session_of(j))

@@ -411,6 +411,15 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	return ag_place(&en->core, &k->peer->core, f, en->now);
 }
 
+static void on_take(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+
+	en->bytes_received += f->length;
+	ag_take(&en->core, &k->peer->core, f, data, en->now);
+}
+
 static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
 {
 	struct ad_engine *en = ctx;
@@ -519,6 +528,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 const struct xport_cb ad_link_callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.take = on_take,
 	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,

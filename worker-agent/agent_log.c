@@ -209,6 +209,8 @@ void ad_job_detached(struct ad_job *j, uint32_t rank)
 	if (bits_test(j->detached, rank))
 		return;
 	bits_set(j->detached, rank);
+	if (!j->detached_at)
+		j->first_detached = rank;
 	j->detached_at = loop_now();
 	left_before(j, rank);
 }

@@ -202,7 +202,7 @@ static bool was_done(struct ad_ring *r, struct fr_tensor *t, const struct ring_s
 		return false;
 	if (s->part == PART_OPEN)
 		count_all(t, s, (_Atomic uint32_t *)(uintptr_t)base);
-	in->behind = in->again = 0;
+	in->behind = 0;
 	in->over = round;
 	complete(r, in, t->id, round, &none, 0);
 	return true;
@@ -331,7 +331,7 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 	if (rc == TALLY_EMISMATCH || rc == TALLY_ESHUTDOWN) {
 		err_wrap(&e, "machine %.80s", en->agent->name);
-		r->job->ending = true;	/* what its ranks say from here on makes no sense */
+		r->job->failing = true;
 		ad_trouble(en, AD_JOB_FAILED, &(struct ad_trouble){
 			.job = r->job->id, .err = e });
 	} else if (rc) {
@@ -344,38 +344,10 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 }
 
-/* Of what comes while the job ends: what its rank had given to the process before. */
-static bool was_given(struct ad_engine *en, const struct ad_ring *r, const struct ring_sub *s)
-{
-	const struct fr_tensor *t = fr_tensor_find(&en->front, r->job->id, s->tensor);
-	const struct fr_input *in = t ? &t->in[r->local] : NULL;
-
-	if (in && s->part == PART_PIECE)
-		return in->over == s->round || (t->running && t->round == s->round && in->posted);
-	return in && in->again == s->round;
-}
-
-/* A job that ends takes what was in flight when its ranks came back: they have given it before. */
+/* Whether submissions of this process are still taken in. */
 static bool listens(const struct ad_ring *r)
 {
-	return !r->broken && (!r->job->ending || r->again);
-}
-
-bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t)
-{
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (t->in[l].again && !ring_of(en, t->job->user, l))
-			return false;
-	return true;
-}
-
-bool ad_rings_tell(const struct ad_engine *en, const struct fr_tensor *t, uint32_t round)
-{
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (round && t->in[l].behind == round && t->in[l].again == round &&
-		    ring_of(en, t->job->user, l))
-			return true;
-	return false;
+	return !r->broken && !r->job->failing;
 }
 
 /* True: there may be more. */
@@ -389,9 +361,7 @@ static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 		rc = ring_sub_take(&r->ring, &s);
 		if (rc)
 			break;
-		if (!r->job->ending || was_given(en, r, &s))
-			submit(en, r, &s, now);
-		r->again -= r->again > 0;
+		submit(en, r, &s, now);
 	}
 	if (rc == TALLY_EPROTO) {
 		err_set(&e, rc, "rank %u wrote an impossible ring index",

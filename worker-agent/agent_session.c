@@ -534,7 +534,6 @@ static void session_free(struct ad_session *s)
 			close(s->bell[i]);
 	if (s->process >= 0)
 		close(s->process);
-	ad_store_drop(s->agent, s->ring_stored);
 	slab_free(&s->ring_mem);
 	free(s->ring);
 	free(s->gpu);

@@ -104,7 +104,6 @@ static int start(struct daemon *d, struct err *e)
 
 	a->loop = d->loop;
 	a->mail = d->mail;
-	ad_store_start(a);
 	rc = ad_net_start(a, e);
 	rc = rc ? rc : ad_rails_start(a, e);
 	if (rc)
@@ -155,7 +154,6 @@ static void clear(void *owner)
 	ad_net_free(a);
 	ad_sessions_free(a);
 	ad_back_forget(a);
-	ad_store_free(a);
 	while (!list_empty(&a->jobs))
 		ad_job_free(list_first(&a->jobs, struct ad_job, link));
 }

@@ -332,26 +332,54 @@ static void beat_up(struct xport_ep *ep, mono_t now)
 	}
 }
 
+static void beat_fence(struct xport_ep *ep, mono_t now)
+{
+	if (!ep->deadline)
+		ep->deadline = now + mono_ms(LINK_DEAD_MS);
+	if (now >= ep->deadline)
+		ep_gone(ep);
+}
+
+/* When the endpoint wants a tick if nothing comes. */
+static mono_t need_of(const struct xport_ep *ep)
+{
+	if (ep->state < EP_ADOPTED || ep->state == EP_FENCED)
+		return ep->deadline;
+	return MIN(ep->ping_at, ep->heard_at + mono_ms(LINK_DEAD_MS));
+}
+
+/* late: this process was stalled, which is not to count as the peers' silence. */
 static void tick(struct xport_group *g, mono_t now)
 {
-	bool late = now - g->tick_at >= mono_ms(LINK_PING_MS);
+	bool late = g->due < now - mono_ms(LINK_PING_MS - XPORT_TICK_MS);
 
 	g->tick_at = now;
+	g->need_at = MONO_NEVER;
+	g->stirred = false;
 	list_for_each_safe(&g->live, p, next) {
 		struct xport_ep *ep = list_entry(p, struct xport_ep, all);
 
 		if (ep->state == EP_FENCED) {
-			if (now >= ep->deadline)
-				ep_gone(ep);
-			continue;
-		}
-		if (ep->state < EP_ADOPTED) {
+			beat_fence(ep, now);
+		} else if (ep->state < EP_ADOPTED) {
 			beat_handshake(ep, now);
-			continue;
+		} else {
+			ep->heard |= late;
+			beat_up(ep, now);
 		}
-		ep->heard |= late;
-		beat_up(ep, now);
+		if (ep->state != EP_DEAD)
+			g->need_at = MIN(g->need_at, need_of(ep));
 	}
+}
+
+/* Ticks are so far apart at least; where nothing happens, as far as the endpoints need. */
+static mono_t tick_due(const struct xport_group *g)
+{
+	mono_t soon = g->tick_at + mono_ms(XPORT_TICK_MS);
+
+	if (list_empty(&g->live))
+		return MONO_NEVER;
+	return g->stirred ? soon : MAX(soon, g->need_at);
 }
 
 /* Callbacks in here may make others dirty or dead: those wait for the next turn. */
@@ -377,16 +405,17 @@ mono_t xport_poll(struct xport_group *g, mono_t now)
 
 	ASSERT(!g->busy);
 	g->busy = true;
-	if (!list_empty(&g->live) && now - g->tick_at >= mono_ms(XPORT_TICK_MS))
+	if (now >= tick_due(g))
 		tick(g, now);
 	flush(g);
 	if (g->rdma)
 		next = rdma_group_poll(g->rdma, now);
 	reap(g);
 	g->busy = false;
+	g->due = tick_due(g);
 	if (!list_empty(&g->dirty) || !list_empty(&g->dead))
 		return now;
-	return list_empty(&g->live) ? next : MIN(next, g->tick_at + mono_ms(XPORT_TICK_MS));
+	return MIN(next, g->due);
 }
 
 /* ---- looking ---- */

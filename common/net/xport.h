@@ -35,7 +35,9 @@
  *
  * Payload on arrival: place() says where a PUSH's or RESULT's bytes shall land
  * (length bytes, stays valid until deliver() or unplaced(), one of which comes for each
- * address); NULL: the bytes are read and thrown away and neither is called.  Transports
+ * address); NULL: the bytes are read and thrown away and neither is called.  An owner that
+ * has take() gets short payloads by it, where they were read, and place() is not asked; as
+ * a read may end inside one, it must be ready for either.  Transports
  * by reference (shm) call place() never and deliver() with the address in the sender's
  * slab, resolved by the owner's resolve() (NULL: the frame is thrown away).  There
  * xport_send() sets FRAME_BYREF itself and takes no data.
@@ -103,6 +105,8 @@ struct xport_cb {
 	void (*up)(void *ctx, struct xport_ep *ep, const struct frame *peer);
 	/* place, resolve and slab may be NULL: such frames are thrown away. */
 	void *(*place)(void *ctx, struct xport_ep *ep, const struct frame *f);
+	/* f and its whole payload, which is valid during this call alone.  NULL: all are placed. */
+	void (*take)(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data);
 	/* The link has ended: what place() gave an address for will not be delivered.  NULL:
 	 * nobody wants to know. */
 	void (*unplaced)(void *ctx, struct xport_ep *ep, const struct frame *f);

@@ -90,8 +90,11 @@ int ep_new(struct xport_group *g, const struct xport_ops *ops, const struct fram
 	ep->heard_at = now;
 	ep->ping_at = now + mono_ms(LINK_PING_MS);
 	list_init(&ep->dirty);
-	if (list_empty(&g->live))
+	if (list_empty(&g->live)) {
 		g->tick_at = now;
+		g->due = now + mono_ms(XPORT_TICK_MS);
+	}
+	g->stirred = true;
 	list_add(&g->live, &ep->all);
 	*out = ep;
 	return 0;
@@ -206,7 +209,8 @@ static void ep_bury(struct xport_ep *ep, enum close_reason why)
 		return;
 	}
 	ep->state = EP_FENCED;
-	ep->deadline = ep->g->tick_at + mono_ms(LINK_DEAD_MS);
+	ep->deadline = 0;
+	ep->g->stirred = true;
 	epoll_ctl(ep->g->epfd, EPOLL_CTL_MOD, ep->fd, &ev);
 }
 

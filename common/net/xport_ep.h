@@ -94,6 +94,9 @@ struct rx {
 	bool bulk;			/* the last frame had a payload worth a read of its own */
 	uint8_t *dst;			/* of f's payload, borrowed from place(); NULL: sink */
 	struct frame f;			/* valid while left > 0 */
+	const uint8_t *next;		/* while a header of the batch is looked at: what follows */
+	uint32_t ahead;			/* bytes there */
+	uint32_t taken;			/* of them, those that the owner took with it */
 	int fd;				/* came ahead of its SLAB frame; owned; -1 */
 	uint8_t part[FRAME_BYTES];
 };
@@ -128,7 +131,7 @@ struct xport_ep {
 	enum close_reason why;		/* valid when dead */
 	struct err err;			/* likewise */
 	struct frame hello;		/* ours (connect) or the peer's (adopt) */
-	mono_t deadline;		/* of the handshake */
+	mono_t deadline;		/* of the handshake; of the fence, 0: the next tick's */
 	mono_t heard_at, ping_at;	/* last sign of life (by ticks), next PING */
 	bool heard;			/* bytes since the last tick */
 	bool idle;			/* the kernel held none of it, and has got none since */
@@ -153,6 +156,9 @@ struct xport_group {
 	struct list live, dead, dirty;
 	struct rdma_group *rdma;	/* owned; NULL: no devices */
 	mono_t tick_at;			/* of the last tick */
+	mono_t need_at;			/* when the first endpoint wants one, as that tick saw it */
+	bool stirred;			/* since then something was heard, began or ended */
+	mono_t due;			/* what xport_poll() said last; MONO_NEVER: no endpoints */
 	bool busy;			/* inside event or poll */
 	bool freeing;
 	uint32_t frames_per_write;
@@ -162,6 +168,12 @@ struct xport_group {
 	uint8_t sink[SINK_BYTES];
 	uint8_t batch[BATCH_BYTES];	/* of the endpoint that reads now */
 };
+
+/* Bytes came, or something that counts as such. */
+static inline void ep_heard(struct xport_ep *ep)
+{
+	ep->heard = ep->g->stirred = true;
+}
 
 static inline bool ep_live(const struct xport_ep *ep)
 {

@@ -270,7 +270,7 @@ static void received(struct xport_ep *ep, const struct ibv_wc *wc)
 	/* More than were sent: soft RoCE repeats one now and then.  It counts for all. */
 	k->peer_took += MIN(took - k->peer_took, k->sent - k->peer_took);
 	k->took += wc->byte_len > 0;
-	ep->heard = true;
+	ep_heard(ep);
 	ep_dirty(ep);
 	errno = rdma_post_recv(ep, index);
 	if (errno)

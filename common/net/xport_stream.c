@@ -10,7 +10,8 @@
  *
  * Reading: behind a frame with a small payload or none the next one is likely such
  * a frame, too, so a whole batch is asked for, into memory that all endpoints of the
- * group share, and the payloads in it are copied to their place.  Behind a large
+ * group share.  A payload that is whole there goes to the owner as it is, or is copied to
+ * its place where the owner takes none so; one that is cut is copied.  Behind a large
  * payload the next frame likely has one too, so the read asks for the rest of the
  * payload, into its place, and exactly one header.  A payload that nobody wants goes
  * to the group's sink, named many times by the same readv().
@@ -251,6 +252,19 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 		close(fd);
 }
 
+/* All of the frame's payload lies behind its header in the batch; the owner uses it there. */
+static bool take_read(struct xport_ep *ep, const struct frame *f)
+{
+	struct rx *r = &ep->rx;
+
+	if (!ep->g->cb->take || f->length > r->ahead)
+		return false;
+	r->taken = f->length;
+	ep->moved.copied += f->length;
+	ep->g->cb->take(ep->g->ctx, ep, f, r->next);
+	return true;
+}
+
 static void take_data(struct xport_ep *ep, const struct frame *f)
 {
 	const struct xport_cb *cb = ep->g->cb;
@@ -260,6 +274,8 @@ static void take_data(struct xport_ep *ep, const struct frame *f)
 		ep_kill(ep, CLOSE_BAD_FRAME, "a %s by %s does not go over %s",
 			frame_type_name(f->type), byref ? "reference" : "value", ep->ops->name);
 	} else if (frame_has_payload(f)) {
+		if (take_read(ep, f))
+			return;
 		ep->rx.f = *f;
 		ep->rx.left = f->length;
 		ep->rx.dst = cb->place ? cb->place(ep->g->ctx, ep, f) : NULL;
@@ -359,9 +375,13 @@ static void rx_headers(struct xport_ep *ep, uint32_t have)
 	uint32_t at = 0;
 
 	while (ep_live(ep) && have - at >= FRAME_BYTES) {
-		r->bulk = false;
-		take_header(ep, batch + at);
 		at += FRAME_BYTES;
+		r->bulk = false;
+		r->next = batch + at;
+		r->ahead = have - at;
+		r->taken = 0;
+		take_header(ep, r->next - FRAME_BYTES);
+		at += r->taken;
 		if (ep_live(ep) && r->left > 0)
 			at += payload_spill(ep, batch + at, have - at);
 	}
@@ -457,7 +477,7 @@ static size_t rx_read(struct xport_ep *ep, size_t room)
 	}
 	if (!rx_keep_fd(ep, got_fd))
 		return 0;
-	ep->heard = true;
+	ep_heard(ep);
 	rx_take(ep, (size_t)got);
 	return got < (ssize_t)want ? 0 : (size_t)got;
 }
@@ -487,7 +507,7 @@ static void connected(struct xport_ep *ep)
 		return;
 	}
 	ep->state = EP_HELLO;
-	ep->heard = true;
+	ep_heard(ep);
 	ep_dirty(ep);
 }
 

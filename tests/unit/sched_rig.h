@@ -32,7 +32,7 @@ struct record {
 	enum msg_type type;
 	uint64_t req, seq, epoch, age_ms, job_age_ms, silent_ms;
 	int code;
-	uint32_t job, rank, node, n, ids[IDS];
+	uint32_t job, user, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], nleft, left[4], rounds[2];
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint32_t server[8];		/* their numbers, of a JOB_UP */
@@ -102,6 +102,7 @@ static inline void note_ids(struct record *r, const uint32_t *ids, uint32_t n)
 static inline void note_job_up(struct record *r, const struct msg_job_up *m)
 {
 	r->job = m->job;
+	r->user = m->user;
 	r->epoch = m->epoch;
 	r->nmachines = m->nmachines;
 	r->nservers = m->nservers;
@@ -257,7 +258,6 @@ static inline void note(const struct sched_action *a)
 		r->key = key_sum(m->agent_keys.keys[0].link_key);
 		break;
 	case MSG_EPOCH_READY:
-	case MSG_JOB_END:
 		r->job = m->ready.job;
 		r->seq = m->ready.seq;
 		r->n = m->ready.nrounds;
@@ -560,6 +560,7 @@ static inline void query(uint32_t conn)
 }
 
 static uint32_t held_algorithm = PLACE_ALGORITHM;
+static uint32_t held_user;		/* as they say; 0: they do not know */
 static int32_t left_rank = -1;		/* agents that hold a job say that it has; -1: nobody has */
 
 /* A second server, with nothing to sum, has that number; 0: it is being offered the job; -1:
@@ -585,7 +586,7 @@ static inline void job_held_by(uint32_t conn, uint32_t job, uint64_t epoch, int3
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,
 		.nservers = second < 0 ? 1 : 2, .servers = servers,
-		.nleft = left_rank >= 0, .left = (uint32_t *)&left_rank,
+		.nleft = left_rank >= 0, .left = (uint32_t *)&left_rank, .user = held_user,
 	} };
 
 	send(conn, &m);
@@ -692,17 +693,6 @@ static inline struct pair pair_declared(void)
 	return p;
 }
 
-/* A rank is lost, and these agents say that nothing is left to be done. */
-static inline void end_job_of(uint32_t job, const uint32_t *conn, uint32_t n)
-{
-	for (uint64_t step = END_GIVEN; step <= END_DONE; step++) {
-		for (uint32_t i = 0; i < n; i++) {
-			ck_assert_uint_eq(last(conn[i], MSG_JOB_END)->seq, step);
-			ready_as(conn[i], MSG_JOB_END, job, step, 0);
-		}
-	}
-}
-
 /* "I have the job, and its log up to here". */
 static inline void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint64_t epoch,
 			   uint64_t log)
@@ -763,17 +753,6 @@ static inline void ck_told(uint32_t conn, const struct told *want, uint32_t n)
 }
 
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
-/* "Of tensors 1 and 2 all here was given for these rounds." */
-static inline void given(uint32_t conn, uint32_t job, uint32_t first, uint32_t second)
-{
-	const uint64_t rounds[] = { UINT64_C(1) << 32 | first, UINT64_C(2) << 32 | second };
-	const struct msg m = { .type = MSG_JOB_END, .ready = {
-		.job = job, .seq = END_GIVEN, .text = "", .nrounds = 2, .rounds = rounds,
-	} };
-
-	send(conn, &m);
-}
-
 #include "tests/unit/rig_main.h"
 
 #endif

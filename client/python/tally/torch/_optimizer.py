@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import inspect
 import math
+import sys
 import typing
 import warnings
 
@@ -35,6 +36,19 @@ def _check_passes(passes):
 
 class _Base:
     """What both kinds of wrapped optimizer have."""
+
+    @property
+    def param_groups(self):
+        """The wrapped optimizer's.  A GradScaler reads them before it changes gradients, in a way
+        that no version of a tensor tells of, and in no other way it says that it is about to.
+        """
+        if sys._getframe(1).f_code.co_name == "_unscale_grads_":
+            self._before_unscaling()
+        return self.__dict__["param_groups"]
+
+    @param_groups.setter
+    def param_groups(self, groups):
+        self.__dict__["param_groups"] = groups
 
     def load_state_dict(self, state_dict):
         """As the wrapped optimizer's."""
@@ -85,6 +99,10 @@ class _Crossing(_Base):
         self._tally.finish()
         super().load_state_dict(state_dict)
 
+    def _before_unscaling(self):
+        raise ValueError("with cross_barrier an update uses its gradient as soon as it has come: "
+                         "a GradScaler needs the barrier")
+
     def close(self):
         """As without cross_barrier, after all updates."""
         try:
@@ -110,7 +128,11 @@ class _Distributed(_Base):
     def synchronize(self):
         """Returns when all gradients are summed; step() does it unless this was called."""
         self._tally.synchronize()
-        self._synchronized = True
+
+    def _before_unscaling(self):
+        if not self._tally.summed:
+            self.synchronize()
+        self._unscaled = True
 
     @contextlib.contextmanager
     def skip_synchronize(self):
@@ -133,16 +155,23 @@ class _Distributed(_Base):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._should_synchronize:
-            if self._synchronized:
+        if not self._should_synchronize:
+            self._check_skipped()
+        elif not (self._unscaled and self._tally.summed):
+            if self._tally.summed:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
                     "optimizer.synchronize(). This can cause training slowdown."
                 )
             self.synchronize()
-        self._synchronized = False
+        self._unscaled = self._tally.summed = False
         super().step()
         return loss
+
+    def _check_skipped(self):
+        if self._tally.busy:
+            raise RuntimeError("optimizer.step() within skip_synchronize() while gradients are on "
+                               "their way: call optimizer.synchronize() before it")
 
     def _of_all_ranks(self, closure):
         if closure is None:
@@ -164,6 +193,7 @@ class _Distributed(_Base):
                 "optimizer.step() or optimizer.synchronize(). This is prohibited as it can "
                 "cause a race condition."
             )
+        self._tally.summed = False
         if self._flat:
             self._tally.zero()
         else:
@@ -283,7 +313,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     made = object.__new__(type(wrapped.__name__, (kind, wrapped), {}))
     made.__dict__.update(optimizer.__dict__)
     made.__dict__.pop("step", None)  # a scheduler's wrapper around the old one's
-    made._synchronized, made._should_synchronize, made._flat = False, True, False
+    made._unscaled, made._should_synchronize, made._flat = False, True, False
     made._op, made._needs_closure = op, evaluates
     options = _Options(compression, backward_passes_per_step, op, sparse_as_dense,
                        BUCKET_BYTES if cross_barrier is None else 0, timeout)
