@@ -431,6 +431,7 @@ soak: build
 lint:
 	$(Q)python3 tests/lint.py
 	$(Q)python3 tests/cycles.py
+	$(Q)python3 tests/comments.py --openings
 
 # Before each commit: under a minute on two CPUs, once all is built.
 quick: lint $(UNITS) $(SIM)

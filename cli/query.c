@@ -104,7 +104,9 @@ int query_ask(struct query *s, const struct query_where *w, uint32_t what, const
 	return rc;
 }
 
-/* What is answered by a REPLY: 0, or the scheduler's words. */
+/*
+ * Sends a question whose answer is a REPLY; 0, or the code and text of the scheduler's refusal.
+ */
 static int demand(const struct query_where *w, const struct msg *m, struct err *e)
 {
 	struct query s = { 0 };

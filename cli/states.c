@@ -197,7 +197,7 @@ const char states_refused_columns[] =
 "  LAST          since the last time\n"
 "  REASON        why, and what to do\n";
 
-bool states_refused_table(const struct msg_report *r, FILE *out)
+bool states_refused_table(const struct msg_report *r, FILE *out, uint32_t columns)
 {
 	struct table t;
 	bool ok;
@@ -205,7 +205,7 @@ bool states_refused_table(const struct msg_report *r, FILE *out)
 	if (!r->nrefused)
 		return true;
 	putc('\n', out);
-	table_init(&t, "REFUSED KIND ADDRESS >TIMES >LAST REASON");
+	table_init(&t, "~REFUSED KIND:3 ~ADDRESS >TIMES:2 >LAST:1 ~REASON");
 	for (uint32_t i = 0; i < r->nrefused; i++) {
 		const struct msg_refused_row *f = &r->refused[i];
 		char age[32];
@@ -217,7 +217,7 @@ bool states_refused_table(const struct msg_report *r, FILE *out)
 		table_cell(&t, "%s", age_text(age, f->age_ms));
 		table_cell(&t, "%s", f->why);
 	}
-	ok = table_print(&t, out);
+	ok = table_print(&t, out, columns);
 	table_free(&t);
 	return ok;
 }

@@ -189,8 +189,8 @@ TALLY_API int tally_detach(tally_session *s);
 TALLY_API int tally_leave(tally_session *s);
 
 /*
- * Who this process is; the same from tally_attach() to tally_detach().  EINVAL, which
- * is negative, for no session.
+ * Identity of this process in its job; constant from tally_attach() to tally_detach(). For no
+ * session: EINVAL, which is negative.
  */
 TALLY_API int tally_rank(const tally_session *s);	/* 0 to world size - 1 */
 TALLY_API int tally_world_size(const tally_session *s);	/* processes of the job */
@@ -411,8 +411,10 @@ TALLY_API int tally_grow(tally_session *s, int timeout_ms);
  * they have; 0: it was there first. */
 TALLY_API int tally_is_late(const tally_session *s);
 
-/* What an error means, in words; and facts about the library.  tally_error_text(): of the last
- * error of this session ("" if none); valid until the next call. */
+/*
+ * Texts of errors, and facts about the library. tally_error_text(): of the last error of this
+ * session ("" if none); valid until the next call.
+ */
 TALLY_API const char *tally_error_text(const tally_session *s);
 TALLY_API const char *tally_error_name(int code);	/* "EMISMATCH" */
 TALLY_API const char *tally_error_help(int code);	/* one sentence */

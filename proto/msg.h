@@ -77,7 +77,8 @@
 	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is") \
 	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back") \
 	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now") \
-	X(NODE_FORGET,   37, msg_node_forget, "CLI -> scheduler: that node is shown no longer")
+	X(NODE_FORGET,   37, msg_node_forget, "CLI -> scheduler: that node is shown no longer") \
+	X(JOB_TIME,      38, msg_job_time,   "agent -> scheduler: what rounds of a job took")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -144,7 +145,9 @@ struct msg_heartbeat {
 	uint64_t busy_us;		/* server: had something to sum or send, since start */
 	uint64_t frames, writes;	/* that sockets took, and the calls for them, since start */
 	uint32_t links_per_peer;	/* agent: to one engine of a server, the most */
-	uint64_t flight_bytes;		/* may be under way on its cards at once; 0: no bound */
+	uint64_t flight_bytes;		/* may be under way on its NICs at once; 0: no bound */
+	uint64_t cpu_us;		/* server: an engine ran or waited for a CPU, on average,
+					 * since start; 0: not known */
 	const char *cause;		/* "" or what is wrong on the network now, with a remedy; in
 					 * the echo somebody else's, of the receiver's jobs */
 };
@@ -282,6 +285,13 @@ struct msg_stuck {
 	const struct msg_wait *waits;
 };
 
+/* What the rounds of a job took at an agent, since that was started. */
+struct msg_job_time {
+	uint32_t job;
+	uint64_t under_way_us;		/* some round was submitted and not over */
+	uint64_t bytes;			/* of the rounds that are over */
+};
+
 struct msg_ready {
 	uint32_t job;
 	uint64_t seq;			/* TENSORS_READY: the log entry; else: the epoch */
@@ -406,6 +416,7 @@ struct msg_job_row {
 	uint32_t world, attached, machines, servers, tensors;
 	uint64_t bytes, epoch, age_ms;
 	double round_time_s;		/* predicted for all its tensors */
+	double measured_time_s;		/* the same, as agents have measured it; 0: not known */
 	uint32_t chunk_bytes, seg_bytes, window_bytes;	/* 0 until it begins */
 };
 
@@ -558,6 +569,7 @@ struct msg {
 		struct msg_drain drain;
 		struct msg_node_forget node_forget;
 		struct msg_stuck stuck;
+		struct msg_job_time job_time;
 		struct msg_gpu_join gpu_join;
 		struct msg_gpu_plan gpu_plan;
 	};

@@ -290,6 +290,7 @@ static const struct msg_row heartbeat_rows[] = {
 	U64(msg_heartbeat, writes, ANY64),
 	U32(msg_heartbeat, links_per_peer, ANY32),
 	U64(msg_heartbeat, flight_bytes, ANY64),
+	U64(msg_heartbeat, cpu_us, ANY64),
 	TEXT(msg_heartbeat, cause),
 };
 SHAPE(heartbeat, NULL);
@@ -402,6 +403,13 @@ static const struct msg_row wait_rows[] = {
 	U64(msg_wait, age_ms, ANY64),
 };
 SHAPE(wait, NULL);
+
+static const struct msg_row job_time_rows[] = {
+	U32(msg_job_time, job, ANY32),
+	U64(msg_job_time, under_way_us, ANY64),
+	U64(msg_job_time, bytes, ANY64),
+};
+SHAPE(job_time, NULL);
 
 static const struct msg_row stuck_rows[] = {
 	U32(msg_stuck, job, ANY32),
@@ -558,6 +566,7 @@ static const struct msg_row job_row_rows[] = {
 	U32(msg_job_row, chunk_bytes, ANY32),
 	U32(msg_job_row, seg_bytes, ANY32),
 	U32(msg_job_row, window_bytes, ANY32),
+	F64(msg_job_row, measured_time_s),
 };
 SHAPE(job_row, NULL);
 

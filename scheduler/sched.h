@@ -14,6 +14,7 @@
  *	sched_epoch.c	servers come and go while a job trains; drain
  *	sched_slow.c	servers that are too slow for their share
  *	sched_pace.c	how much of it they keep up with, from what was measured
+ *	sched_meter.c	what rounds take, as agents have measured it
  *	sched_shrink.c	jobs that go on without the ranks that they lose
  *	sched_grow.c	ranks that come back into such jobs
  *	sched_req.c	pending requests and their deadlines
@@ -43,6 +44,7 @@
 #include "common/place/place.h"
 #include "scheduler/sched_core.h"
 #include "scheduler/sched_dispute.h"
+#include "scheduler/sched_meter.h"
 #include "scheduler/sched_pace.h"
 #include "scheduler/sched_refused.h"
 
@@ -180,6 +182,13 @@ struct sched_gone {
 };
 
 /* One node's part in one job. */
+/* What a server did in the window in which it was found slow. */
+struct slow_cause {
+	double bytes_per_s;		/* that it summed while it had something to do */
+	double cpu;			/* part of that time in which engines ran or waited for
+					 * a CPU; less than 0: not known */
+};
+
 struct sched_part {
 	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
 	uint32_t weight;		/* servers: parts of PLACE_WEIGHT_SUM */
@@ -207,6 +216,7 @@ struct sched_part {
 	struct sched_stuck *stuck;	/* agents: its last STUCK, owned; NULL: nothing waits */
 	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
 	uint32_t engines;		/* servers: of the last one here */
+	struct meter meter;		/* agents */
 	struct pace_server pace;	/* servers */
 	mono_t used_since;		/* servers: in an epoch, as cut_look() saw it; 0: not */
 	mono_t cut_since;		/* servers: an agent has no link to it; 0: all have */
@@ -215,8 +225,9 @@ struct sched_part {
 	uint32_t cuts;			/* so often, of late; */
 	mono_t cut_until;		/* not offered the job again before, */
 	char cut_why[128];		/* for that reason */
-	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
-	mono_t from;				/* of then; or the last one before it joined */
+	uint64_t from_bytes, from_busy_us, from_cpu_us;	/* as the window began, with the */
+	mono_t from;			/* heartbeat of then; or the last one before it joined */
+	struct slow_cause cause;	/* servers: that get less than their planned share */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -450,7 +461,7 @@ void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t n
 /* sched_key.c */
 void key_derive(const uint8_t seed[KEY_BYTES], uint32_t number, const uint8_t instance[ID_BYTES],
 		uint8_t key[KEY_BYTES]);
-/* What the process presents that is the machine's agent now.  False: none is known. */
+/* The link key of the process that is the machine's agent now. False: none is known. */
 bool key_of(const struct sched *s, const struct sched_part *p, uint8_t key[KEY_BYTES]);
 /* Another process has that number: to the servers that may know the one before. */
 void key_tell(struct sched *s, const struct sched_node *n);
@@ -527,7 +538,7 @@ void job_node_back(struct sched *s, struct sched_node *n);
 uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
 		       const char *why, struct err *e);
 void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why);
-/* Those that have left, and may be told again: what was said to it may have been lost. */
+/* Reports the ranks that have detached to a node once more: earlier reports may be lost. */
 void job_tell_leaves(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 void job_servers_changed(struct sched *s);		/* one more to start with */
 void job_reap(struct sched *s);				/* frees jobs that are over */
@@ -563,6 +574,8 @@ bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job ha
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
 uint32_t slow_percent(const struct sched *s, const struct sched_node *n);	/* 0: all */
+/* What binds it, its NIC or its CPU, and what helps; nothing if it has all of its share. */
+void slow_text(const struct sched *s, const struct sched_node *n, struct text *t);
 
 /* sched_place.c */
 bool place_new(struct sched *s, struct sched_job *j);	/* false: no memory */
@@ -579,10 +592,13 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 /* sched_plan.c */
 /* Of those who are there now. */
 int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
-/* Who is fresh and has no room for its share, which others can keep; NULL: nobody. */
+/* A fresh server without room for its share, which others can keep; NULL: there is none. */
 struct sched_part *plan_without_room(struct sched *s, struct sched_job *j, struct err *why);
 bool plan_any_stays(const struct sched_job *j);		/* a server that is not to drain */
-/* It is in the job, and not to drain; while none stays, those that are to drain serve on. */
+/*
+ * Whether a server is in the job and not to drain; while no other stays, those that are to drain
+ * serve on.
+ */
 bool plan_can_serve(const struct sched_job *j, const struct sched_part *p);
 
 /* A server that is told an entry, and says when it has memory for it. */
@@ -603,7 +619,7 @@ const struct msg *plan_job_again(struct sched *s, const struct sched_job *j);
 bool shrink_rank(struct sched *s, struct sched_job *j, uint32_t rank, const char *why);
 bool shrink_machine(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
 void shrink_begin(struct sched_job *j);		/* an epoch says who is gone */
-/* Who is gone, for a message; NULL: no memory. */
+/* The ranks that are lost, for a message; NULL: no memory. */
 const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n);
 /* For an agent that tells of a job which goes on without its machine; lives for the step. */
 const char *shrink_why(struct sched *s, const struct sched_job *j, const struct sched_part *p);
@@ -636,12 +652,15 @@ void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank);
 void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 
 /* sched_req.c */
-/* All that it asked; rank UINT32_MAX: of all its ranks. */
+/* Drops the requests of a node's rank; rank UINT32_MAX: of all its ranks. */
 void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
 		 uint32_t rank);
 /* Of an agent that was started again: what is in the log stays, with nobody to answer. */
 void req_orphan(struct sched *s, struct sched_job *j, const struct sched_node *n);
-/* What is in the log of a request of the process before, that names t, is this one's. */
+/*
+ * Hands a request of a restarted agent's process before, which is in the log and names t, to the
+ * process that asks now.
+ */
 bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
 		    uint32_t rank, const struct sched_tensor *t, uint64_t req);
 struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
@@ -687,10 +706,15 @@ void barrier_pump(struct sched *s, struct sched_job *j);
 
 /* sched_return.c */
 mono_t return_grace(struct sched *s, const struct sched_node *n);	/* it may be away */
-/* It was started again, and h is its new process; then its jobs wait for its ranks. */
+/*
+ * Whether h is the new process of an agent that was started again; then its jobs wait for its
+ * ranks.
+ */
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h);
 void return_begin(struct sched *s, struct sched_node *n);
-/* It is away: servers of its jobs are asked whether they hear it; one does. */
+/*
+ * Asks the servers of its jobs whether they hear an agent that is away; return_seen(): one does.
+ */
 void return_ask(struct sched *s, struct sched_node *n);
 void return_seen(struct sched *s, const struct sched_node *server, uint32_t number);
 mono_t return_until(struct sched *s, const struct sched_node *n);	/* it is given up then */
@@ -731,31 +755,6 @@ void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 bool held_look(struct sched *s);	/* when recover_until has come: true, it is over */
 
-/* sched_late.c */
-/* To where the others are; g: what is gone.  False: not sent, or the job is over. */
-bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
-		   const struct sched_gone *g);
-bool late_any_tells(const struct sched *s);	/* has begun to, and not told all */
-void late_close_tellers(struct sched *s);
-void late_forget(struct sched *s, const struct sched_node *n); /* what only it tells, anew */
-/* As return_expect(); and what that agent itself tells is taken in. */
-bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
-/* The same of one that has told of the job, if it is away as the recovery ends. */
-bool late_away(struct sched *s, struct sched_job *j, struct sched_part *p);
-/* JOB_HELD.  False: it comes too late. */
-bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,
-	      const struct msg_job_up *m);
-bool late_alone(const struct sched *s, const struct msg_job_up *m);	/* taken in as new */
-void late_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
-bool late_tells(const struct sched_job *j, const struct sched_part *p);
-/* It has told all.  False: it is not there yet, or lost. */
-bool late_last(struct sched *s, struct sched_job *j, struct sched_part *p, uint64_t has);
-/* Its rank asks to join: it has not heard that the job is up, and hears so.  False: it has. */
-bool late_join(struct sched *s, struct sched_job *j, struct sched_node *n,
-	       const struct msg_rank_join *m);
-void late_end(struct sched *s, struct sched_part *p);	/* nothing is expected any more */
-void late_drop(struct sched *s, struct sched_job *j);
-
 /* sched_stuck.c */
 void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m);
 void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r);
@@ -765,10 +764,14 @@ void stuck_drop(struct sched *s, struct sched_job *j);
 /* A machine that is there and has no link to that server, or NULL. */
 const char *stuck_no_link(const struct sched_job *j, uint32_t server);
 
+/* sched_meter.c: seconds of a round of all tensors; 0: not known */
+double meter_round(const struct sched_job *j);
+
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
 
 #include "scheduler/sched_cut.h"
+#include "scheduler/sched_late.h"
 #include "scheduler/sched_tensor.h"
 
 #endif

@@ -43,7 +43,10 @@ void node_since(struct sched *s, struct sched_node *n, const char *why)
 	snprintf(n->why, sizeof(n->why), "%s", why);
 }
 
-/* Nobody misses a server that was drained. */
+/*
+ * Moves a node to another state and logs it; a warning for one that is missed, which a drained
+ * server is not.
+ */
 static void set_state(struct sched *s, struct sched_node *n, enum sched_node_state to,
 		      const char *why)
 {
@@ -335,8 +338,9 @@ static bool number_taken(const struct sched *s, uint32_t number)
 }
 
 /*
- * Those who outlived a restart of the scheduler keep their numbers: links know them by it.
- * So has a machine the number by which the jobs that went on without it know it.
+ * Chooses a node's number. Nodes that outlived a restart of the scheduler keep theirs, since
+ * links know them by it; so does a machine by whose number the jobs that went on without it know
+ * it.
  */
 static uint32_t choose_number(struct sched *s, const struct msg_hello *h)
 {
@@ -469,7 +473,10 @@ static void bind_conn(struct sched *s, struct sched_node *n, uint32_t conn, cons
 	out_send(s, n, welcome(s, n));
 }
 
-/* It keeps that for us: a restarted scheduler, or one that took it for dead, asks it. */
+/*
+ * Tells a server whether it drains. The server keeps that for us: a restarted scheduler, or one
+ * that took it for dead, asks it.
+ */
 void node_tell_drain(struct sched *s, struct sched_node *n)
 {
 	struct msg *m = out_msg(s, MSG_DRAIN);
@@ -481,7 +488,9 @@ void node_tell_drain(struct sched *s, struct sched_node *n)
 	out_send(s, n, m);
 }
 
-/* It was away when it was told, or was told by another cluster. */
+/*
+ * Repeats DRAIN to a server that was away when it was sent, or that has it from another cluster.
+ */
 static void check_drain(struct sched *s, struct sched_node *n, const struct msg_hello *h)
 {
 	if (n->draining != h->draining)
@@ -559,7 +568,10 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	return 0;
 }
 
-/* Who may have to wait, until we have recovered, say, asks again and again. */
+/*
+ * Refuses a HELLO. A node that may have to wait, until the scheduler has recovered, say, asks
+ * again and again, so that is logged rarely.
+ */
 static void refuse(struct sched *s, uint32_t conn, const struct msg_hello *h, const struct err *e)
 {
 	bool often = e->code == TALLY_EMISMATCH || (e->code == TALLY_EEXIST && h->node);

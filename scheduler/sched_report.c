@@ -113,6 +113,18 @@ static uint32_t count_servers(const struct sched_job *j)
 	return n;
 }
 
+/* What it was found to be, then its own words. */
+static const char *node_note(struct sched *s, const struct sched_node *n)
+{
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	text_init(&t, buf, sizeof(buf));
+	slow_text(s, n, &t);
+	text_add(&t, "%s%s", t.used && n->note[0] ? "; " : "", n->note);
+	return out_string(s, buf);
+}
+
 /* "" the job uses it. */
 static void bypass_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
 		      struct text *t)
@@ -161,7 +173,7 @@ static void fill_node(struct sched *s, const struct sched_node *n, struct msg_no
 	*row = (struct msg_node_row){
 		.node = n->number, .kind = n->kind, .name = out_string(s, n->name),
 		.machine = out_string(s, n->machine), .addr = node_addr(s, n),
-		.state = node_state(s, n), .note = out_string(s, n->note),
+		.state = node_state(s, n), .note = node_note(s, n),
 		.adder_bytes_per_s = n->adder_bytes_per_s, .memory_bytes = n->memory_bytes,
 		.rails = n->naddrs, .jobs = jobs_of(s, n),
 		.heartbeat_age_ms = (uint64_t)((s->now - n->heard) / NS_PER_MS), .last = n->last,
@@ -187,7 +199,7 @@ static void fill_job(struct sched *s, const struct sched_job *j, struct msg_job_
 		.age_ms = (uint64_t)((s->now - j->since) / NS_PER_MS),
 		.round_time_s = j->seconds_per_byte * (double)j->bytes,
 		.chunk_bytes = j->chunk_bytes, .seg_bytes = j->seg_bytes,
-		.window_bytes = j->window_bytes,
+		.window_bytes = j->window_bytes, .measured_time_s = meter_round(j),
 	};
 }
 
@@ -235,12 +247,13 @@ static void report_nodes(struct sched *s, struct msg_report *r, struct room *roo
 	struct msg_node_row *rows = out_scratch(s, s->nnodes * sizeof(*rows) + 1);
 
 	for (uint32_t i = 0; rows && i < s->nnodes; i++) {
-		const struct sched_node *n = s->nodes[i];
+		struct msg_node_row *row = &rows[r->nnodes];
 
-		if (!fits(room, strlen(n->name) + strlen(n->machine) + 2 * strlen(n->note) +
+		fill_node(s, s->nodes[i], row);
+		if (!fits(room, strlen(row->name) + strlen(row->machine) + 2 * strlen(row->note) +
 				ERR_TEXT_MAX))
 			break;
-		fill_node(s, n, &rows[r->nnodes++]);
+		r->nnodes++;
 	}
 	r->nodes = rows;
 }

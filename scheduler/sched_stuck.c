@@ -123,8 +123,9 @@ static bool find_server(const struct sched *s, const struct sched_job *j,
 }
 
 /*
- * It names its own ranks, or has all of them and waits for others itself, or goes on as soon
- * as a server that it waits for answers, or another one is in the place of one that is lost.
+ * Whether a machine explains why it is waited for: it names its own ranks; or it has all of them
+ * and waits for others itself; or it goes on as soon as a server that it waits for answers, or
+ * another one is in the place of a lost one.
  */
 static bool says_why(const struct sched_job *j, const struct sched_part *p,
 		     const struct msg_wait *w)

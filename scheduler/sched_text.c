@@ -32,7 +32,7 @@ void text_add(struct text *t, const char *fmt, ...)
 	t->used += strlen(t->buf + t->used);
 }
 
-/* One list of ranks: count first, so that "rank" or "ranks" can be chosen. */
+/* Writes one list of ranks: counted first, so that "rank" or "ranks" can be chosen. */
 static uint32_t ranks(struct text *t, const struct sched_job *j,
 		      bool (*missing)(const struct sched_job *, const uint64_t *, uint32_t),
 		      const uint64_t *set)
@@ -55,7 +55,9 @@ static uint32_t ranks(struct text *t, const struct sched_job *j,
 	return total;
 }
 
-/* It was there, as far as this goes, and has not waited for those who are not. */
+/*
+ * Whether a rank was there, as far as this goes, and has not waited for those that are missing.
+ */
 static bool gave_up(const struct sched_job *j, uint32_t r)
 {
 	return j->ranks[r].gave_up == j->done + 1;

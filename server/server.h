@@ -223,6 +223,7 @@ struct server {
 	mono_t key_told;		/* and unknown agents, wrong keys; 0: never */
 	uint32_t nengines, my_node;
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
+	char note[320];			/* in heartbeats */
 	struct trouble trouble;		/* with agents, on the network */
 	struct loop_timer *tick, *leave_by;
 	struct sv_engine *engine[ENGINES_MAX];
@@ -233,6 +234,8 @@ struct server {
 #define SV_ADDER_EACH_LEAST	(2u << 20)
 int sv_adder_measure(uint32_t engines, const int *cpus, mono_t (*now)(void),
 		     uint64_t *bytes_per_s, struct err *e);
+/* In s->note and the log: it sums less than its NICs bring, if that is so. */
+void sv_adder_warn(struct server *s);
 
 /* server_io.c: the scheduler's side */
 int sv_io_start(struct server *s, struct err *e);

@@ -217,7 +217,10 @@ static bool has_work(const struct sv_peer *p)
 	return srv_due(&p->core).turn != SRV_NOTHING;
 }
 
-/* What a link has not brought to the agent; the kernel's part of it where cards are slow. */
+/*
+ * Bytes that a link has not brought to the agent yet, with the kernel's part where NICs are
+ * slow.
+ */
 static uint64_t link_bytes(const struct sv_link *k)
 {
 	return xport_queued_bytes(k->ep) + k->backlog;
@@ -287,7 +290,7 @@ static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)
 	return bytes;
 }
 
-/* What the cards take on top of what is under way, all together and each peer. */
+/* Bytes that the NICs take on top of what is under way, all together and each peer. */
 static uint64_t room_for_all(struct sv_engine *en)
 {
 	uint64_t bytes = 0, limit = en->flight_limit, each;

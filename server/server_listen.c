@@ -327,7 +327,7 @@ void sv_agents_del(struct server *s, const struct sv_job *j)
 		agent_put(s, j->worker[i].node);
 }
 
-/* One --listen: HOST:PORT[@BITRATE]. */
+/* Opens one --listen address: HOST:PORT[@BITRATE]. */
 static int listen_one(struct server *s, const char *spec, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1], *text = s->addr_text[s->naddrs];
@@ -410,7 +410,10 @@ static int listen_auto(struct server *s, struct err *e)
 	return rc;
 }
 
-/* Nobody asked for the path of auto: without one an agent of this machine comes by TCP. */
+/*
+ * Opens the socket for agents of this machine. Where its path is `auto` a failure is no error:
+ * agents come by TCP then.
+ */
 static int listen_here(struct server *s, struct err *e)
 {
 	struct err why;

@@ -157,6 +157,7 @@ struct ad_job {
 	uint64_t barriers;		/* that some rank here has passed */
 	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
 	uint64_t told_settled;		/* epoch */
+	uint64_t told_bytes;		/* by the last JOB_TIME */
 	bool shrink;			/* it goes on without the ranks that it loses */
 	uint32_t ngone;			/* so many by now */
 	uint32_t grown;			/* so many have come back; the last of them, */
@@ -590,8 +591,10 @@ void ad_job_resend(struct ad_job *j);
 /* agent_mem.c: slabs */
 #define AD_ARENA	"tally-arena"
 #define AD_RESULTS	"tally-result"
-/* What memfds are called, for a job and for a rank of it.  Nobody can change it, so it says
- * what they were made for when they are handed back. */
+/*
+ * Names of memfds, for a job and for a rank of it. Nobody can change them, so they tell what the
+ * memory was made for when it is handed back.
+ */
 void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
 /* The ring of a rank that is placed, with its memory. EQUOTA, ENOMEM. */
 int ad_ring_open(struct ad_session *s, struct err *e);
@@ -606,7 +609,10 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
 /* Memory that a process has handed back; on success *mem is the slab's. */
 struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e);
-/* One more for results, and the same pages of another's in it, with their marks. */
+/*
+ * Makes one more slab for results; ad_pages_copy() copies the same pages of another slab into
+ * it, with their marks.
+ */
 struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e);
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e);
@@ -705,14 +711,15 @@ void ad_stuck_free(struct ad_job *j);
 uint64_t ad_slower_card(uint64_t a, uint64_t b);
 /* TCP connections of each of so many pairs of engines, which together fill a card. */
 uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs);
-/* What --links says, or so many for the pairs that an agent and such a server are. */
+/* Number of links to such a server: as --links says, or as many as the pair of machines needs. */
 uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines);
 /* An engine's part of what all cards together may have under way; UINT64_MAX: no bound. */
 uint64_t ad_card_flight(const struct agent *a);
 
 /* agent_fence.c: a server here that may write into our memory; -1: none does */
-/* Its process is known from here on; false: it could not be ended. */
-bool ad_fence_keep(int *process, const struct xport_ep *ep);
+/* Its process is known from here on, and is the one behind that link; else it could not be ended,
+ * and why. */
+int ad_fence_keep(int *process, const struct xport_ep *ep, struct err *e);
 void ad_fence_kill(int *process, const char *server);
 
 /* agent_links.c: an engine's links to servers */
@@ -744,6 +751,7 @@ bool ad_links_shown(const struct ad_engine *en, uint32_t job);
 /* For the operator: links of a peer, those that use RDMA, and payloads that went over TCP
  * beside it. */
 void ad_links_count(struct ad_engine *en);
+bool ad_links_troubled(const struct ad_engine *en);	/* a server is not known to be reached */
 void ad_links_free(struct ad_engine *en);
 extern const struct xport_cb ad_link_callbacks;
 

@@ -49,7 +49,7 @@ static void each_route(struct ag_core *c, struct ag_peer *p,
 	}
 }
 
-/* What was pushed may be lost: it goes out again, into the same slot. */
+/* Pushes a segment again, into the same slot, since the first push may be lost. */
 static void push_again(struct ag_core *c, struct ag_seg *s)
 {
 	if (s->state == SEG_CANCELLING || s->next) {
@@ -130,9 +130,9 @@ bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b)
 }
 
 /*
- * What is pushed again has its room already and goes first: behind an asked one
- * that finds none it would hold that room for ever, ready and not in flight, so
- * that nobody could take it back.
+ * Order of a route's queue: a segment that is pushed again has its room already and goes first.
+ * Behind an asked one that finds none it would hold that room for ever, ready and not in flight,
+ * so that nobody could take it back.
  */
 static bool goes_first(const struct pheap_node *x, const struct pheap_node *y)
 {

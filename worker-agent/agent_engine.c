@@ -35,7 +35,10 @@ void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, 
 	outbox_post(&en->out, type, body, len);
 }
 
-/* Nobody says it again, but for a stall: it waits for memory, as the outbox does. */
+/*
+ * Reports trouble to the control thread. It is reported once, but for a stall, so this waits for
+ * memory, as the outbox does.
+ */
 void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t)
 {
 	struct ad_trouble *copy = malloc(sizeof(*copy));
@@ -379,11 +382,11 @@ static void publish(struct ad_engine *en)
 			  c->duplicates;
 }
 
-/* No round is open and no memory is taken back: nothing changes until something comes. */
+/* Nothing is open, taken back or in trouble: nothing changes until something comes. */
 static bool at_rest(const struct ad_engine *en)
 {
-	return ag_at_rest(&en->core) && !en->nhiding &&
-	       (en->index != 0 || list_empty(&en->front.running));
+	return ag_at_rest(&en->core) && !en->nhiding && !ad_links_troubled(en) &&
+	       (en->index || list_empty(&en->front.running));
 }
 
 static void slow_things(struct ad_engine *en, mono_t now)

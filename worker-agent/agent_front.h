@@ -30,6 +30,10 @@ struct fr_job {
 	bool shrink;			/* may go on without some: no rounds by pieces */
 	uint32_t rank[LOCAL_RANKS_MAX];	/* by local index, ascending */
 	uint64_t turns[LOCAL_RANKS_MAX];	/* rounds by pieces that each has opened */
+	uint32_t open;			/* rounds of its tensors; while there are some, since: */
+	mono_t open_since;		/* then, or the last end of one */
+	_Atomic uint64_t open_ns;	/* so long were some, up to the last that ended; */
+	_Atomic uint64_t over_bytes;	/* and so much was in all that did.  For people */
 };
 
 struct fr_tensor {
@@ -111,7 +115,7 @@ void fr_again(struct fr_tensor *t);
 bool fr_all_posted(const struct fr_tensor *t);
 
 /* Closes the round: the caller completes it to every local rank. */
-void fr_finish(struct front *f, struct fr_tensor *t);
+void fr_finish(struct front *f, struct fr_tensor *t, mono_t now);
 
 /* Text of who of this machine has not posted; "" when all have. */
 const char *fr_missing(const struct fr_tensor *t, char *buf, size_t len);

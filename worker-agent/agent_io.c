@@ -72,7 +72,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 
 /* ---- what the scheduler says ---- */
 
-/* Nobody trains in what is left of jobs of the cluster before. */
+/* Ends the jobs of another cluster when this agent joins a new one. */
 static void check_cluster(struct agent *a, const uint8_t cluster[ID_BYTES])
 {
 	static const uint8_t none[ID_BYTES];
@@ -231,14 +231,12 @@ const char *ad_scheduler_remark(const struct agent *a, int code, const char *tex
 
 void ad_scheduler_late(const struct agent *a, struct err *e)
 {
-	char why[ERR_TEXT_MAX + 1];
-
 	if (ctl_node_is_up(a->node)) {
 		err_set(e, TALLY_ETIMEDOUT, "scheduler %s did not answer in time",
 			ctl_node_where(a->node));
 		return;
 	}
-	err_set(e, TALLY_ESCHED, "%s", ctl_node_why(a->node, why, sizeof(why)));
+	ctl_node_why(a->node, e);
 	err_wrap(e, "agent %.64s", a->name);
 }
 
@@ -274,6 +272,22 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 	return a->note;
 }
 
+/* What rounds took, where some are over since the last time. */
+static void tell_times(struct agent *a)
+{
+	list_for_each(&a->jobs, l) {
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+		const struct msg m = { .type = MSG_JOB_TIME, .job_time = {
+			.job = j->id, .under_way_us = j->front.open_ns / 1000,
+			.bytes = j->front.over_bytes,
+		} };
+
+		if (j->state == JOB_RUNNING && m.job_time.bytes != j->told_bytes &&
+		    !ad_tell_scheduler(a, &m))
+			j->told_bytes = m.job_time.bytes;
+	}
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
@@ -288,6 +302,7 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
+	tell_times(a);
 	ad_net_fill(a, hb);
 	ad_alive_look(a);
 	list_for_each(&a->jobs, l) {	/* what could not be sent, for want of memory, say */
@@ -314,7 +329,10 @@ static void on_echo(void *ctx, const struct msg_heartbeat *hb)
 		show_net(a);
 }
 
-/* Who has been replaced stays until its ranks have heard so. */
+/*
+ * Whether ranks still depend on this agent; one that was replaced stays until its ranks have
+ * heard so.
+ */
 static bool trains(void *ctx)
 {
 	const struct agent *a = ctl_daemon_owner(ctx);
@@ -328,7 +346,9 @@ static bool trains(void *ctx)
 	return false;
 }
 
-/* It was gone for too long, and another one has taken its place, and perhaps its number. */
+/*
+ * This agent was away for too long, and another one has taken its place, and perhaps its number.
+ */
 static void on_replaced(void *ctx, const struct err *why)
 {
 	struct agent *a = ctl_daemon_owner(ctx);

@@ -114,7 +114,8 @@ static void make_lanes(struct ad_peer *p)
 		make_tcp_lanes(p);
 }
 
-static void lane_open(struct ad_lane *k, mono_t now)
+/* EAUTH: the socket there is a stranger's, and nothing was sent to it. */
+static int lane_open(struct ad_lane *k, mono_t now)
 {
 	struct ad_peer *p = k->peer;
 	struct frame hello = {
@@ -130,14 +131,17 @@ static void lane_open(struct ad_lane *k, mono_t now)
 		.aux = FRAME_VERSION,
 	};
 	struct err e;
+	int rc;
 
 	k->retry_at = MONO_NEVER;
-	if (!xport_connect(p->engine->group, &k->addr, &hello, k, now, &k->ep, &e))
-		return;
+	rc = xport_connect(p->engine->group, &k->addr, &hello, k, now, &k->ep, &e);
+	if (!rc)
+		return 0;
 	k->ep = NULL;
 	ad_net_unmade(p->engine, &p->server, p->lanes_up, &k->addr, &e);
 	p->troubled |= !p->lanes_up;
 	k->retry_at = now + mono_ms(BACKOFF_MAX_MS);
+	return rc;
 }
 
 static void lane_free(struct ad_lane *k)
@@ -320,6 +324,14 @@ static void look_at_peer(struct ad_peer *p, mono_t now)
 		tell_fine(p, TROUBLE_OVER);
 }
 
+bool ad_links_troubled(const struct ad_engine *en)
+{
+	list_for_each(&en->peers, l)
+		if (list_entry(l, struct ad_peer, link)->troubled)
+			return true;
+	return false;
+}
+
 void ad_links_count(struct ad_engine *en)
 {
 	mono_t now = loop_now();
@@ -379,14 +391,23 @@ static void tell_path(struct ad_lane *k)
 	}
 }
 
+static void tell_no_shm(const struct ad_peer *p, const struct err *e)
+{
+	log_warn("server %s on this machine gets no shared memory, reason %s",
+		 p->server.name, e->text);
+}
+
 static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 {
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
 	struct ad_peer *p = k->peer;
 
+	struct err e;
+
 	(void)peer;
-	if (xport_by_reference(ep) && !ad_fence_keep(&p->process, ep)) {
+	if (xport_by_reference(ep) && ad_fence_keep(&p->process, ep, &e)) {
+		tell_no_shm(p, &e);
 		p->shm_failures = SHM_TRIES;
 		xport_close(ep, CLOSE_LOCAL);
 		return;
@@ -539,7 +560,10 @@ const struct xport_cb ad_link_callbacks = {
 
 /* ---- each turn ---- */
 
-/* What a lane has not brought to the server; the kernel's part of it where cards are slow. */
+/*
+ * Bytes that a lane has not brought to the server yet, with the kernel's part where NICs are
+ * slow.
+ */
 static uint64_t lane_bytes(const struct ad_lane *k)
 {
 	return xport_queued_bytes(k->ep) + k->backlog;
@@ -633,11 +657,15 @@ void ad_links_turn(struct ad_engine *en, mono_t now)
 
 		if (p->jobs && list_empty(&p->lanes))
 			make_lanes(p);	/* there was no memory for any */
-		list_for_each(&p->lanes, l) {
+		list_for_each_safe(&p->lanes, l, next) {
 			struct ad_lane *k = list_entry(l, struct ad_lane, link);
 
-			if (k->retry_at <= now && !k->ep && !k->going)
-				lane_open(k, now);
+			if (k->retry_at <= now && !k->ep && !k->going &&
+			    lane_open(k, now) == TALLY_EAUTH) {
+				p->shm_failures = SHM_TRIES;
+				fall_back(p, k);
+				continue;
+			}
 			ad_lane_show(en, k);
 		}
 		p->core.busy = !best_lane(p);

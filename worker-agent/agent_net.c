@@ -55,10 +55,15 @@ void ad_net_fill(struct agent *a, struct msg_heartbeat *hb)
 {
 	struct ad_net *net = a->net;
 	mono_t recent = loop_now() - mono_ms(TROUBLE_LOG_MS);
-	const struct trouble_row *now = trouble_first(&net->now.own, MONO_NEVER);
-	const struct trouble_row *late = trouble_first(&net->now.own, MAX(recent, 1));
+	const struct trouble_row *now, *late;
 
-	snprintf(net->cause, sizeof(net->cause), "%s", now && !cause_is_vague(now->cause) ? now->text : "");
+	hb->cause = "";
+	if (!net)
+		return;
+	now = trouble_first(&net->now.own, MONO_NEVER);
+	late = trouble_first(&net->now.own, MAX(recent, 1));
+	snprintf(net->cause, sizeof(net->cause), "%s",
+		 now && !cause_is_vague(now->cause) ? now->text : "");
 	hb->cause = net->cause;
 	if (!late || hb->note[0] || hb->cause[0])	/* a heartbeat stays a small packet */
 		return;

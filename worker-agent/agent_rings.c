@@ -161,7 +161,7 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	struct ad_job *j = t->job->user;
 	mono_t now = loop_now();
 
-	fr_finish(&en->front, t);
+	fr_finish(&en->front, t, now);
 	if (t->was && --j->was_left == 0)
 		ad_tell_control(en, AD_WAS_OVER, &j->id, sizeof(j->id));
 	t->was = false;
@@ -190,7 +190,10 @@ static void count_all(const struct fr_tensor *t, const struct ring_sub *s, _Atom
 		atomic_fetch_add(&words[c / s->run], 1);
 }
 
-/* It was done before this process was, and the rank has not been told. */
+/*
+ * Completes a round that was done before this process was started, and that the rank has not
+ * been told of.
+ */
 static bool was_done(struct ad_ring *r, struct fr_tensor *t, const struct ring_sub *s,
 		     const uint8_t *base)
 {
@@ -504,7 +507,9 @@ static void who_text(const struct ad_job *j, const struct fr_tensor *t, const ch
 		snprintf(who, len, "the servers");
 }
 
-/* One line: of the oldest round, and of what others wait for somebody else. */
+/*
+ * Writes one line on what the oldest round waits for, and on others that wait for somebody else.
+ */
 static void wait_text(struct ad_engine *en, const struct ad_job *j, mono_t now, char *buf,
 		      size_t len)
 {

@@ -235,7 +235,7 @@ static int show_results(struct ad_session *s, struct err *e)
 	return 0;
 }
 
-/* Who has come back has its lock already. */
+/* Answers ATTACH. A process that has come back has its lock file already. */
 static void send_attached(struct ad_session *s, const struct msg *m)
 {
 	bool may_return = s->agent->grace_ms && !s->back;
@@ -341,7 +341,10 @@ void ad_session_tensors_ready(struct ad_job *j)
 	}
 }
 
-/* What to ask again of a scheduler that has lost it; without memory it is not. */
+/*
+ * Keeps a request as bytes, to repeat it to a scheduler that has lost it; without memory it is
+ * not repeated.
+ */
 static void req_keep(struct ad_req *r, const struct msg *m)
 {
 	uint32_t bytes;
@@ -480,8 +483,8 @@ void ad_session_reply(struct agent *a, const struct msg_reply *m)
 /* ---- the end ---- */
 
 /*
- * Who came late and could not take part was no member whose leaving would end the job.
- * req: as in struct ad_left.  True: the scheduler answers.
+ * Reports that a rank leaves. One that came late and could not take part was no member whose
+ * leaving would end the job. req: as in struct ad_left. True: the scheduler answers.
  */
 static bool tell_leave(struct ad_session *s, uint64_t req)
 {
@@ -525,7 +528,7 @@ struct ad_session *ad_session_of(struct ad_job *j)
 	return NULL;
 }
 
-/* What it posted stays, as the job's. */
+/* Frees a session; what it posted stays, as the job's. */
 static void session_free(struct ad_session *s)
 {
 	struct ad_job *j = s->job;

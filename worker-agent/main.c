@@ -128,7 +128,10 @@ static int start(struct daemon *d, struct err *e)
 	return 0;
 }
 
-/* Who hears that we go may find another agent next: by then nothing writes results any more. */
+/*
+ * Stops the agent: first everything that writes results, since a process that hears that we go
+ * may find another agent next.
+ */
 static void stop(void *owner)
 {
 	struct agent *a = owner;

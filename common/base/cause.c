@@ -152,7 +152,7 @@ static void peer_text(const struct cause_facts *f, char *buf, size_t len)
 		snprintf(buf, len, f->peer == PEER_SCHEDULER ? "the %s" : "a %s", kind[f->peer]);
 }
 
-/* What a letter of the table stands for. */
+/* Writes the text that a letter of the table stands for. */
 static void put(char what, const struct cause_facts *f, char *buf, size_t len)
 {
 	const char *remote = or_empty(f->remote), *local = or_empty(f->local);

@@ -56,4 +56,10 @@ const char *fmt_bytes(char *buf, size_t len, uint64_t bytes);
 const char *fmt_bitrate(char *buf, size_t len, uint64_t bits_per_s);
 const char *fmt_seconds(char *buf, size_t len, double seconds);
 
+/* Behind a noun: "" for one, else "s".  "%u server%s". */
+static inline const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
 #endif

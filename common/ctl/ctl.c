@@ -24,7 +24,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/parse.h"
 #include "common/base/utf8.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/log.h"
@@ -56,8 +55,6 @@ struct ctl {
 	int carried[STREAM_FDS_MAX];
 	uint32_t nfds;			/* of the message in msg(), not taken */
 	int fds[STREAM_FDS_MAX];
-	char remote[ADDR_LEN_MAX + 1];	/* ctl_facts() */
-	char speaks[SPEECH_TEXT];
 };
 
 /* ---- strangers ---- */
@@ -138,10 +135,15 @@ static void close_fds(int *fds, uint32_t *n)
 static void on_closed(void *ctx, struct stream *s, const struct err *e)
 {
 	struct ctl *c = ctx;
+	char who[SPEECH_TEXT];
 
 	loop_timer_stop(c->deadline);
 	leave_crowd(c);
-	if (!c->closing && c->have > 0 && e->code == 0)
+	if (!c->closing && c->have > 0 && e->code == 0 &&
+	    *speech_of(SPEECH_CONTROL, c->buf, MIN(c->have, MSG_PREFIX_BYTES), who))
+		err_set(&c->why, TALLY_EPROTO, "%s is at the other end, and this is Tally's "
+			"control protocol", who);
+	else if (!c->closing && c->have > 0 && e->code == 0)
 		err_set(&c->why, TALLY_EPROTO, "%s closed in the middle of a message",
 			stream_peer(s));
 	c->closing = true;
@@ -530,21 +532,9 @@ int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 
 /* ---- facts ---- */
 
-/* The first bytes are there until the first message is whole. */
-void ctl_facts(struct ctl *c, struct cause_facts *f)
+int ctl_errnum(const struct ctl *c)
 {
-	uint64_t rate;
-
-	*f = (struct cause_facts){ .peer = PEER_SCHEDULER, .name = "", .local = "" };
-	if (stream_was_connected(c->s, &f->errnum))
-		f->stage = c->heard ? STAGE_UP : STAGE_GREET;
-	f->closed = stream_is_over(c->s) && !f->errnum && !c->why.code;
-	if (parse_endpoint(stream_peer(c->s), 0, c->remote, &f->port, &rate, NULL))
-		c->remote[0] = '\0';
-	f->remote = c->remote;
-	if (f->stage == STAGE_GREET && c->have)
-		(void)speech_of(SPEECH_CONTROL, c->buf, MIN(c->have, MSG_PREFIX_BYTES), c->speaks);
-	f->speaks = c->speaks;
+	return stream_errnum(c->s);
 }
 
 const char *ctl_peer(const struct ctl *c)

@@ -18,6 +18,7 @@
 #define TALLY_CTL_H
 
 #include "common/base/cause.h"
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/rt/daemon.h"
 #include "common/rt/loop.h"
@@ -78,14 +79,20 @@ uint32_t ctl_take_fds(struct ctl *c, int *fds, uint32_t max);
 int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 void ctl_close(struct ctl *c);			/* sends what waits, HANDSHAKE_MS at most */
-/* Of ctl_connect(), before it ends or in closed(): what is known of its trouble, for cause_of(),
- * its peer the scheduler.  Texts are c's. */
-void ctl_facts(struct ctl *c, struct cause_facts *f);
+int ctl_errnum(const struct ctl *c);	/* in closed(): that it ended with, or 0 */
 const char *ctl_peer(const struct ctl *c);
 const char *ctl_local(const struct ctl *c);	/* "10.0.0.2:51812": this side's address */
 int ctl_fd(const struct ctl *c);		/* for SO_PEERCRED */
 /* Replaces HANDSHAKE_MS for what c waits for from now on. */
 void ctl_set_patience(struct ctl *c, uint32_t ms);
+
+/*
+ * Why the scheduler is not reached, for people: e gets the cause with its remedy, if one is known.
+ * errnum: that the connection ended with, 0: in silence; closed: by the peer; remote, local:
+ * "10.0.0.1:7470", as far as they are known.  Returns e->code.
+ */
+int ctl_explain(struct err *e, enum cause_stage stage, int errnum, bool closed, const char *remote,
+		const char *local);
 
 /* ---- the blocking way, for the CLI: one connection, ask and answer ---- */
 
@@ -143,8 +150,8 @@ int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e); /* ES
 bool ctl_node_is_up(const struct ctl_node *n);
 const char *ctl_node_where(const struct ctl_node *n);	/* "HOST:PORT", as it was given */
 const char *ctl_node_peer(const struct ctl_node *n);	/* numeric, while it is up; else "" */
-/* "no connection to scheduler 10.0.0.1:7470: " and why, as far as is known. */
-const char *ctl_node_why(const struct ctl_node *n, char *buf, size_t len);
+/* Why it is not up, with the scheduler's address; one line for people. */
+void ctl_node_why(const struct ctl_node *n, struct err *e);
 /* Sends a heartbeat, and a word for the service manager's watchdog, at once if one is due; calls
  * heartbeat() and nothing else.  NULL, or one that is not up, is fine. */
 void ctl_node_alive(struct ctl_node *n);

@@ -17,14 +17,12 @@
 
 #include "common/base/parse.h"
 #include "common/ctl/ctl.h"
-#include "proto/speech.h"
 
 struct ctl_client {
 	int fd;
 	uint32_t timeout_ms;
 	mono_t deadline;		/* of the call at hand */
 	char peer[ENDPOINT_TEXT];
-	uint8_t prefix[MSG_PREFIX_BYTES];	/* of the last answer */
 	uint8_t *body;			/* owned; of the last answer */
 	uint8_t *mem;			/* owned; what the last answer points into */
 };
@@ -96,34 +94,6 @@ static int recv_all(struct ctl_client *c, uint8_t *data, size_t len, struct err 
 	return 0;
 }
 
-/* ---- trouble ---- */
-
-/* The cause with its remedy, where one is known, before the system's words. */
-static void explain(const struct ctl_client *c, struct err *e, enum cause_stage stage, int errnum)
-{
-	char host[ADDR_LEN_MAX + 1], text[ERR_TEXT_MAX + 1], speaks[SPEECH_TEXT] = "";
-	struct cause_facts f = {
-		.peer = PEER_SCHEDULER, .stage = stage, .errnum = errnum, .name = "", .local = "",
-		.remote = host, .speaks = speaks,
-	};
-	uint64_t rate;
-	struct err why;
-
-	if (!e || c->peer[0] == '/' || parse_endpoint(c->peer, 0, host, &f.port, &rate, NULL))
-		return;
-	why = *e;
-	f.closed = e->code == TALLY_ESHUTDOWN;
-	if (e->code == TALLY_EPROTO)
-		speech_of(SPEECH_CONTROL, c->prefix, MSG_PREFIX_BYTES, speaks);
-	else if (e->code != TALLY_ESCHED && e->code != TALLY_ETIMEDOUT && !f.closed)
-		return;			/* of this machine, or of a scheduler of another version */
-	if (e->code == TALLY_EPROTO && !speaks[0])
-		return;
-	cause_text(cause_of(&f), &f, text, sizeof(text));
-	if (text[0])
-		err_set(e, e->code, "%s (%s)", text, errnum ? strerror(errnum) : why.text);
-}
-
 /* ---- opening ---- */
 
 static int connect_to(struct ctl_client *c, const struct sockaddr *sa, socklen_t len,
@@ -152,7 +122,8 @@ static int connect_to(struct ctl_client *c, const struct sockaddr *sa, socklen_t
 	c->fd = -1;
 	if (code == 0)
 		err_set(e, TALLY_ESCHED, "cannot connect to %s: %s", c->peer, strerror(errnum));
-	explain(c, e, STAGE_CONNECT, errnum);
+	if (e && sa->sa_family != AF_UNIX)
+		ctl_explain(e, STAGE_CONNECT, errnum, false, c->peer, "");
 	return code < 0 ? code : TALLY_ESCHED;
 }
 
@@ -177,9 +148,9 @@ static int connect_tcp(struct ctl_client *c, const char *host, uint16_t port, st
 	snprintf(service, sizeof(service), "%u", port);
 	r = getaddrinfo(host, service, &hints, &all);
 	if (r != 0)
-		return err_set(e, TALLY_EIO, "cannot find the address of %s: %s; is that its name, "
-			       "and can this machine look it up?  Else give its address", host,
-			       gai_strerror(r));
+		err_set(e, TALLY_EIO, "cannot find the address of %s: %s", host, gai_strerror(r));
+	if (r != 0)
+		return e ? ctl_explain(e, STAGE_CONNECT, 0, false, "", "") : TALLY_EIO;
 	for (ai = all; ai && code < 0; ai = ai->ai_next) {
 		if (ai->ai_next)	/* one that does not answer leaves time for the others */
 			c->deadline = MIN(deadline, loop_now() + mono_ms(NEXT_ADDR_MS));
@@ -253,15 +224,15 @@ static int send_msg(struct ctl_client *c, const struct msg *m, struct err *e)
 
 static int recv_msg(struct ctl_client *c, struct msg *m, struct err *e)
 {
-	uint8_t *prefix = c->prefix;
+	uint8_t prefix[MSG_PREFIX_BYTES];
 	uint32_t body_bytes, type;
 	struct msg_mem mem;
-	int code = recv_all(c, prefix, MSG_PREFIX_BYTES, e);
+	int code = recv_all(c, prefix, sizeof(prefix), e);
 
 	if (code < 0)
 		return code;
 	if (msg_prefix_decode(prefix, &body_bytes, &type, e) < 0)
-		return e ? e->code : TALLY_EPROTO;
+		return err_wrap(e, "%s", c->peer);
 	mem = (struct msg_mem){ .size = msg_mem_need(body_bytes) };
 	free(c->body);
 	free(c->mem);
@@ -299,7 +270,7 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answ
 
 	start_call(c);
 	code = ask_and_hear(c, ask, answer, e);
-	if (code < 0)
-		explain(c, e, STAGE_GREET, 0);
+	if (code < 0 && e && c->peer[0] != '/')
+		ctl_explain(e, STAGE_GREET, 0, code == TALLY_ESHUTDOWN, c->peer, "");
 	return code;
 }

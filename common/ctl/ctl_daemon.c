@@ -37,7 +37,7 @@ void *ctl_daemon_owner(void *ctx)
 	return ((struct daemon *)ctx)->owner;
 }
 
-/* What is no file, a pipe say, has been read once and for all. */
+/* Whether the path is a file that may change; a pipe, say, has been read once and for all. */
 static bool can_change(const char *path)
 {
 	struct stat st;

@@ -21,7 +21,6 @@
 
 #include "common/base/bytes.h"
 #include "common/base/parse.h"
-#include "common/base/utf8.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
@@ -74,6 +73,7 @@ struct ctl_node {
 	struct loop_timer *timer;	/* waiting: back-off; up: heartbeat; there for life */
 	uint32_t backoff_ms;
 	struct rng rng;
+	struct err why;			/* the last try ended so; code 0: none has */
 	int told_down;			/* code of what was told last of this outage; 0: nothing */
 	uint32_t heartbeat_ms, lease_ms;
 	uint64_t seq;
@@ -85,8 +85,6 @@ struct ctl_node {
 	char host[ADDR_LEN_MAX + 1];
 	char where[ENDPOINT_TEXT];	/* both, for people */
 	char local[ADDR_LEN_MAX + 1];
-	char why[ERR_TEXT_MAX + 1];	/* it is not up, or was not the last time; "": not tried */
-	bool vague, told_vague;		/* why has no cause that is known; what was told had none */
 };
 
 /* ---- states ---- */
@@ -127,36 +125,10 @@ static uint64_t next_backoff_ms(struct ctl_node *n)
 	return ms / 2 + rng_below(&n->rng, ms / 2 + 1);
 }
 
-/* What does not change by trying again. */
+/* Whether a refusal is final: trying again would not change it. */
 static bool is_final(int code)
 {
 	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;
-}
-
-/* The cause, where one is known; returns e. */
-static struct err *explain(struct ctl_node *n, struct err *e)
-{
-	char text[ERR_TEXT_MAX + 1];
-	struct cause_facts f;
-	enum cause c;
-
-	ctl_facts(n->c, &f);
-	c = e->code == TALLY_EVERSION || !f.port ? CAUSE_NONE : cause_of(&f);
-	n->vague = cause_is_vague(c);
-	if (c != CAUSE_NONE)
-		err_set(e, e->code, "%s", cause_text(c, &f, text, sizeof(text)));
-	return e;
-}
-
-/* An outage is told once, and what keeps it up once more where that is found out later. */
-static void learn_why(struct ctl_node *n, const struct err *why, bool told)
-{
-	bool better = !n->vague && n->told_vague && !told;
-
-	if (better)
-		log_warn("scheduler %s is still away, reason %s", n->where, why->text);
-	n->told_vague = told ? n->vague : n->told_vague && !better;
-	snprintf(n->why, sizeof(n->why), "%s", why->text);
 }
 
 /* Back to waiting, whatever it was that went wrong. */
@@ -165,9 +137,9 @@ static void retry(struct ctl_node *n, const struct err *why)
 	bool foreign = why->code == TALLY_EMISMATCH || is_final(why->code);
 	bool tell = !n->told_down || (foreign && n->told_down != why->code);
 
+	n->why = *why;
 	drop_connection(n);
 	set_state(n, NODE_WAITING, why->text);
-	learn_why(n, why, tell);
 	loop_timer_set(n->timer, next_backoff_ms(n), BACKOFF_MAX_MS);
 	n->told_down = tell ? why->code : n->told_down;
 	if (tell)
@@ -181,6 +153,7 @@ static bool trains(const struct ctl_node *n)
 
 static void refuse(struct ctl_node *n, const struct err *why)
 {
+	n->why = *why;
 	drop_connection(n);
 	set_state(n, NODE_REFUSED, why->text);
 	n->cb.refused(n->ctx, why);
@@ -232,7 +205,8 @@ static void on_heartbeat_due(struct ctl_node *n)
 
 	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
 		err_set(&e, TALLY_ETIMEDOUT, "it echoed no heartbeat for %u ms", n->lease_ms);
-		retry(n, explain(n, &e));
+		ctl_explain(&e, STAGE_UP, 0, false, ctl_peer(n->c), ctl_local(n->c));
+		retry(n, &e);
 		return;
 	}
 	n->unheard++;
@@ -262,6 +236,7 @@ static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 	n->unheard = 0;
 	n->backoff_ms = BACKOFF_MIN_MS;
 	n->told_down = 0;
+	n->why.code = 0;
 	note_epoch(n, w->epoch);
 	memcpy(n->hello.hello.cluster, w->cluster, ID_BYTES);
 	n->hello.hello.node = w->node;
@@ -340,10 +315,12 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *why)
 			node_free(n);
 		return;
 	}
+	n->c = NULL;
 	err_set(&e, why->code ? why->code : TALLY_ESCHED, "%s",
 		why->code ? why->text : "connection closed");
-	explain(n, &e);
-	n->c = NULL;
+	if (n->state == NODE_CONNECTING || n->state == NODE_GREETING)
+		ctl_explain(&e, n->state == NODE_CONNECTING ? STAGE_CONNECT : STAGE_GREET,
+			    ctl_errnum(c), !why->code, ctl_peer(c), ctl_local(c));
 	if (n->state == NODE_GREETING && why->code == TALLY_EVERSION)
 		refused(n, &e);
 	else
@@ -437,22 +414,11 @@ void ctl_node_stop(struct ctl_node *n)
 
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e)
 {
-	char text[ERR_TEXT_MAX + 1];
-
-	if (n->state != NODE_UP)
-		return err_set(e, TALLY_ESCHED, "%s", ctl_node_why(n, text, sizeof(text)));
+	if (n->state != NODE_UP) {
+		ctl_node_why(n, e);
+		return TALLY_ESCHED;
+	}
 	return ctl_send(n->c, m, e);
-}
-
-const char *ctl_node_why(const struct ctl_node *n, char *buf, size_t len)
-{
-	size_t at = (size_t)snprintf(buf, len, "no connection to scheduler %s: ", n->where);
-
-	if (at < len)
-		snprintf(buf + at, len - at, "%s", n->why[0] ? n->why :
-			 "it has not answered yet; is tally-scheduler running?");
-	utf8_mend(buf);
-	return buf;
 }
 
 const char *ctl_node_where(const struct ctl_node *n)
@@ -463,6 +429,16 @@ const char *ctl_node_where(const struct ctl_node *n)
 const char *ctl_node_peer(const struct ctl_node *n)
 {
 	return n->state == NODE_UP && n->c ? ctl_peer(n->c) : "";
+}
+
+void ctl_node_why(const struct ctl_node *n, struct err *e)
+{
+	if (n->why.code)
+		err_set(e, TALLY_ESCHED, "no connection to scheduler %s: %s", n->where,
+			n->why.text);
+	else
+		err_set(e, TALLY_ESCHED, "no connection to scheduler %s: it has not answered yet",
+			n->where);
 }
 
 bool ctl_node_is_up(const struct ctl_node *n)

@@ -61,17 +61,23 @@ int xport_connect(struct xport_group *g, const struct xport_addr *a, const struc
 {
 	const struct xport_ops *ops = kind_ops(g, a->kind);
 	int fd, sys_err, rc = ops->open(a, &fd, &sys_err, e);
+	struct proc_peer process = { 0 };
 	struct xport_ep *ep;
 
 	ASSERT(hello->type == FRAME_HELLO);
 	if (rc < 0)
 		return rc;
-	rc = ep_new(g, ops, hello, user, now, &ep, e);
+	if (a->kind == XPORT_SHM && !sys_err) {
+		rc = proc_peer(fd, &process, e);
+		rc = rc ? rc : proc_peer_check(&process, a->remote, e);
+	}
+	rc = rc ? rc : ep_new(g, ops, hello, user, now, &ep, e);
 	if (rc < 0) {
 		close(fd);
 		return rc;
 	}
 	ep->fd = fd;
+	ep->process = process;
 	if (a->kind == XPORT_SHM)
 		snprintf(ep->peer, sizeof(ep->peer), "%s", a->remote);
 	else
@@ -345,6 +351,8 @@ static mono_t need_of(const struct xport_ep *ep)
 {
 	if (ep->state < EP_ADOPTED || ep->state == EP_FENCED)
 		return ep->deadline;
+	if (ep_facts_wanted(ep))
+		return ep->g->tick_at;
 	return MIN(ep->ping_at, ep->heard_at + mono_ms(LINK_DEAD_MS));
 }
 
@@ -468,15 +476,11 @@ bool xport_by_reference(const struct xport_ep *ep)
 	return ep->ops->by_reference;
 }
 
-int xport_peer_process(const struct xport_ep *ep)
+int xport_peer_process(const struct xport_ep *ep, struct err *e)
 {
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
-
-	if (!ep->ops->by_reference || !ep_live(ep) ||
-	    getsockopt(ep->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.pid <= 0)
-		return -1;
-	return (int)syscall(SYS_pidfd_open, cred.pid, 0);
+	if (!ep->ops->by_reference || !ep_live(ep))
+		return err_set(e, TALLY_ESHUTDOWN, "there is no link by shared memory");
+	return proc_peer_open(ep->fd, &ep->process, e);
 }
 
 const char *xport_kind_name(const struct xport_ep *ep)

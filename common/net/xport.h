@@ -156,6 +156,7 @@ struct xport_addr {
 };
 
 /* `user` is the owner's, given back by xport_user().  Both functions never block.
+ * A socket path whose process is neither this one's user's nor root's: EAUTH, nothing is sent.
  * adopt takes fd on success only and tells the kinds apart by address family and hello. */
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **ep, struct err *e);
@@ -242,7 +243,9 @@ bool xport_takes(const struct xport_ep *ep);
  * busy card, is not in it.  The kernel is not asked while nothing is sent. */
 uint64_t xport_backlog_bytes(struct xport_ep *ep);
 bool xport_by_reference(const struct xport_ep *ep);
-int xport_peer_process(const struct xport_ep *ep);	/* shm: its pidfd, or -1 */
+/* shm, of a link that this side made: the pidfd of the process that listens there, which this
+ * process may signal; else an error that says why there is none. */
+int xport_peer_process(const struct xport_ep *ep, struct err *e);
 /* Up and rdma: its peer wants to be shown what it may write. */
 bool xport_takes_regions(const struct xport_ep *ep);
 const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm", "rdma" */

@@ -20,6 +20,7 @@
 #include "common/base/list.h"
 #include "common/base/parse.h"
 #include "common/net/xport.h"
+#include "common/shm/proc.h"
 #include "proto/speech.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
@@ -115,7 +116,7 @@ struct ep_facts {
 	uint32_t mss, mtu;
 	uint64_t written, unacked;	/* bytes of the stream */
 	uint64_t full_at;		/* where the first packet of full size ends; 0: none yet */
-	mono_t full_sent;
+	mono_t full_sent;		/* seen so by the tick after it; 0: none yet */
 };
 
 struct xport_ep {
@@ -137,6 +138,7 @@ struct xport_ep {
 	bool idle;			/* the kernel held none of it, and has got none since */
 	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
+	struct proc_peer process;	/* shm: who listened where this link was made to */
 	char path[160];			/* xport_path() */
 	struct ep_facts facts;
 	struct xport_moved moved;
@@ -202,7 +204,7 @@ void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum);
 void ep_up(struct xport_ep *ep, const struct frame *peer);
 /* An owner's frame that has come, payload and all. */
 void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data);
-/* What place() gave an address for does not come. */
+/* Gives back the address that place() gave for a frame whose payload will not come. */
 void ep_unplace(struct xport_ep *ep, const struct frame *f);
 /* Frames that owners may send. */
 static inline bool ep_owners_type(uint8_t type)
@@ -225,6 +227,11 @@ void tx_control(struct xport_ep *ep, const struct frame *f);
 void ep_facts_up(struct xport_ep *ep);			/* the handshake of the stream is done */
 void ep_facts_wrote(struct xport_ep *ep, size_t bytes);	/* with one call */
 void ep_facts_look(struct xport_ep *ep);		/* each tick, while it is up */
+/* In the next tick. */
+static inline bool ep_facts_wanted(const struct xport_ep *ep)
+{
+	return ep->facts.full_at && !ep->facts.proven;
+}
 void ep_facts_end(struct xport_ep *ep, enum close_reason why);	/* its state is that before */
 
 /* xport_adopt() for a known kind. */

@@ -15,7 +15,7 @@
 
 #include "common/net/xport_ep.h"
 
-#define STUCK_AFTER_MS	1400u		/* three retransmits; one loss in ten makes 1 of 10,000
+#define STUCK_AFTER_MS	1250u		/* three retransmits; one loss in ten makes 1 of 10,000
 					 * links look like that */
 #define HEARD_AFTER_MS	(LINK_PING_MS / 2 + XPORT_TICK_MS)	/* times are of ticks */
 
@@ -44,7 +44,7 @@ void ep_facts_wrote(struct xport_ep *ep, size_t bytes)
 
 	if (f->mss && !f->full_at && bytes >= f->mss) {
 		f->full_at = f->written + f->mss;
-		f->full_sent = ep->g->tick_at;
+		ep->g->stirred = true;
 	}
 	f->written += bytes;
 }
@@ -60,8 +60,10 @@ void ep_facts_look(struct xport_ep *ep)
 	struct ep_facts *f = &ep->facts;
 	struct tcp_info t;
 
-	if (!f->full_at || f->proven || !ask(ep, &t))
+	if (!ep_facts_wanted(ep) || !ask(ep, &t))
 		return;
+	if (!f->full_sent)
+		f->full_sent = ep->g->tick_at;
 	f->proven = t.tcpi_bytes_acked >= f->full_at;
 	f->unacked = f->written - MIN(f->written, t.tcpi_bytes_acked);
 	f->stuck |= is_lost(&t) &&

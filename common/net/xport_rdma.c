@@ -128,7 +128,10 @@ static void batch_frame(struct batch *b, struct xport_ep *ep, uint32_t at)
 	wr->wr_id = wr_id(ep, WR_FRAME, at);
 }
 
-/* One doorbell; false: nothing to post, or no room, or the link has ended. */
+/*
+ * Posts one batch of frames with one doorbell; false: nothing to post, or no room, or the link
+ * has ended.
+ */
 static bool post_batch(struct xport_ep *ep)
 {
 	struct rdma_link *k = ep->rdma;

@@ -133,7 +133,7 @@ static void tx_retire(struct xport_ep *ep, size_t done)
 	}
 }
 
-/* One sendmsg(); returns the bytes written, 0 when there is no more to do now. */
+/* Writes with one sendmsg(); returns the bytes written, 0 when no more can be done now. */
 static size_t tx_write(struct xport_ep *ep)
 {
 	struct iovec iov[TX_IOV];
@@ -457,7 +457,7 @@ static bool rx_keep_fd(struct xport_ep *ep, int fd)
 	return false;
 }
 
-/* One readv(); returns the bytes read, 0 when there is no more to do now. */
+/* Reads with one readv(); returns the bytes read, 0 when no more can be done now. */
 static size_t rx_read(struct xport_ep *ep, size_t room)
 {
 	struct iovec iov[RX_IOV];

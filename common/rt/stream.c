@@ -56,10 +56,9 @@ struct stream {
 	uint64_t kept;			/* the guard holds the socket, too; 0: it does not */
 	int fetched;			/* -1, or read instead of fd: the guard takes in */
 	struct loop_watch *fetch_watch;
-	bool connected;			/* it has been */
-	int errnum;			/* that it ended with; 0: none */
 	bool write_dead;		/* why says what happened; reading goes on */
 	struct err why;
+	int errnum;			/* of why; 0: none */
 	struct loop_watch *watch;
 	struct loop_timer *next;	/* runs while an address is tried that is not the last */
 	struct loop_timer *finish;
@@ -189,9 +188,10 @@ static void end(struct stream *s)
 
 static void end_errno(struct stream *s, const char *what, int errnum)
 {
-	if (s->why.code == 0)
+	if (s->why.code == 0) {
 		limit_err(&s->why, errnum, "%s %s", what, s->peer[0] ? s->peer : s->host);
-	s->errnum = errnum;
+		s->errnum = errnum;
+	}
 	end(s);
 }
 
@@ -350,7 +350,6 @@ static void on_connect_event(struct stream *s)
 	loop_timer_stop(s->next);
 	s->next = NULL;
 	s->state = OPEN;
-	s->connected = true;
 	learn_socket(s);
 	update_watch(s);
 	if (s->cb.connected)
@@ -453,7 +452,7 @@ static bool take_control(struct stream *s, struct msghdr *mh)
 	return !(mh->msg_flags & MSG_CTRUNC);
 }
 
-/* One read of up to max bytes: how many, 0 at the end, -errno. */
+/* Reads once, up to max bytes: how many, 0 at the end, -errno. */
 static ssize_t read_some(struct stream *s, size_t max)
 {
 	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(STREAM_FDS_MAX * sizeof(int))];
@@ -479,7 +478,7 @@ static void on_fetched(void *ctx, int events)
 	on_events(ctx, LOOP_READ);
 }
 
-/* What comes next has descriptors: the guard takes it in. */
+/* Lets the guard process receive the next bytes, which carry descriptors. */
 static ssize_t fetch(struct stream *s)
 {
 	s->fetched = fdguard_fetch(loop_fdguard(s->l), s->kept);
@@ -769,15 +768,14 @@ bool stream_is_over(const struct stream *s)
 	return s->state == CLOSED;
 }
 
-bool stream_was_connected(const struct stream *s, int *errnum)
-{
-	*errnum = s->errnum;
-	return s->connected;
-}
-
 int stream_fd(const struct stream *s)
 {
 	return s->fd;
+}
+
+int stream_errnum(const struct stream *s)
+{
+	return s->errnum;
 }
 
 const char *stream_peer(const struct stream *s)

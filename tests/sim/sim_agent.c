@@ -363,7 +363,7 @@ static void new_world(struct sim *s, struct sim_job *j, uint32_t agent, const st
 		if (at->front->engines) {
 			ag_tensor_again(&a->core, at->core);
 		} else if (fr_all_posted(at->front)) {
-			fr_finish(&a->front, at->front);
+			fr_finish(&a->front, at->front, sim_clock(s, sim_agent_proc(agent)));
 			sim_round_done(s, j, agent, aj->log.k[i], at->front->round);
 		}
 	}

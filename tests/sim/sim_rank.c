@@ -565,7 +565,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	if (ft->engines)
 		post_to(a, at->core, &post, sim_clock(s, sim_agent_proc(agent)));
 	else if (!ft->left && fr_all_posted(ft)) {
-		fr_finish(&a->front, ft);
+		fr_finish(&a->front, ft, sim_clock(s, sim_agent_proc(agent)));
 		sim_round_done(s, j, agent, k, sub.round);
 	}
 }

@@ -9,8 +9,11 @@ start_ns_cluster 2 1
 
 narrow() { in_ns "$1" tc qdisc replace dev "$2" root tbf rate 1gbit burst 600 limit 1mb; }
 wide() { in_ns "$1" tc qdisc del dev "$2" root; }
-note_of() { tally nodes --json | tr -d '\n' | grep -Eo "\"name\": *\"$1\"[^}]*\"note\": *\"[^\"]*\"" |
-	sed 's/.*"note": *//'; }
+note_of()
+{
+	tally nodes --json | tr -d '\n' |
+		grep -Eo "\"name\": *\"$1\"[^}]*\"note\": *\"[^\"]*\"" | sed 's/.*"note": *//'
+}
 notes() { note_of "$1" | grep -Eq -- "$2"; }
 no_note() { [ "$(note_of "$1")" = '""' ]; }
 lost_lines() { grep -Ec 'warn .*link (to server|from agent)' "$TMP/$1.log"; }
@@ -84,10 +87,13 @@ works more a0 a1
 port=$(sed -n 's/.*server s0 listens on [0-9.]*:\([0-9]*\),.*/\1/p' "$TMP/s0.log")
 [ -n "$port" ] || fail 'the server does not say its port'
 begin wall 15
-in_ns sw tc qdisc replace dev p-cpu0 root handle 1: prio &&
-	in_ns sw tc qdisc add dev p-cpu0 parent 1:3 tbf rate 8kbit burst 10 limit 10 &&
-	in_ns sw tc filter add dev p-cpu0 parent 1: protocol ip u32 \
-		match ip dport "$port" 0xffff flowid 1:3 || fail 'no firewall'
+{
+	in_ns sw tc qdisc replace dev p-cpu0 root handle 1: htb &&
+		in_ns sw tc class add dev p-cpu0 parent 1: classid 1:3 htb rate 8kbit &&
+		in_ns sw tc qdisc add dev p-cpu0 parent 1:3 tbf rate 8kbit burst 10 limit 10 &&
+		in_ns sw tc filter add dev p-cpu0 parent 1: protocol ip u32 \
+			match ip dport "$port" 0xffff flowid 1:3
+} > "$TMP/tc" 2>&1 || fail "no firewall: $(cat "$TMP/tc")"
 touch "$TMP/wall"
 wall='10\.77\.0\.110:[0-9]+ does not answer at all .*firewall'
 for a in a0 a1; do wait_line 30 $a "link to server s0 .*reason $wall"; done

@@ -35,6 +35,8 @@ struct record {
 	int code;
 	uint32_t job, user, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], nleft, left[4], rounds[2];
+	double measured_s;		/* REPORT: of its first job */
+	char slow[ERR_TEXT_MAX + 1];	/* REPORT: the note of a node that is slow */
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint32_t server[8];		/* their numbers, of a JOB_UP */
 	uint32_t nlet_go;		/* servers that are gone and named as living */
@@ -229,6 +231,10 @@ static inline void note(const struct sched_action *a)
 		note_shown(&m->report);
 		for (uint32_t i = 0; i < MIN(m->report.nnodes, 8); i++)
 			r->pace[i] = m->report.nodes[i].pace;
+		for (uint32_t i = 0; i < m->report.nnodes; i++)
+			if (m->report.nodes[i].pace)
+				snprintf(r->slow, sizeof(r->slow), "%s", m->report.nodes[i].note);
+		r->measured_s = m->report.njobs ? m->report.jobs[0].measured_time_s : 0;
 		break;
 	case MSG_EPOCH:
 		r->job = m->epoch.job;

@@ -71,7 +71,7 @@ static void finish(struct fr_tensor *t)
 
 	ck_assert(!fr_engine_done(front, t, &one));
 	ck_assert(fr_engine_done(front, t, &other));
-	fr_finish(front, t);
+	fr_finish(front, t, 60);
 }
 
 START_TEST(a_round_has_the_times_of_all_its_engines)
@@ -87,6 +87,34 @@ START_TEST(a_round_has_the_times_of_all_its_engines)
 	s.round = 2;
 	ck_assert_int_eq(submit(0, &s), 0);
 	ck_assert_int_eq(t->times.begun, 0);
+}
+END_TEST
+
+START_TEST(time_counts_while_some_round_is_under_way)
+{
+	struct fr_tensor *other = add(TENSOR + 1, BYTES, ENGINES);
+	struct ring_sub s = sub(1), so = sub(1);
+
+	so.tensor = TENSOR + 1;
+	ck_assert_int_eq(submit(0, &s), 0);	/* at 5 */
+	ck_assert_int_eq(submit(0, &so), 0);
+	finish(tensor);				/* at 60 */
+	ck_assert_uint_eq(job.open_ns, 55);
+	ck_assert_uint_eq(job.over_bytes, BYTES);
+	finish(other);				/* at the same time */
+	ck_assert_uint_eq(job.open_ns, 55);
+	ck_assert_uint_eq(job.over_bytes, 2 * BYTES);
+	s.round = 2;
+	ck_assert_int_eq(submit(0, &s), 0);
+	finish(tensor);
+	ck_assert_uint_eq(job.open_ns, 110);
+	s.round = 3;
+	ck_assert_int_eq(submit(0, &s), 0);
+	ck_assert_uint_eq(job.open, 1);
+	fr_tensor_remove(front, other);
+	fr_tensor_remove(front, tensor);
+	ck_assert_uint_eq(job.open, 0);
+	free(other);
 }
 END_TEST
 
@@ -534,7 +562,7 @@ START_TEST(a_tensor_of_no_elements_waits_for_its_local_ranks_alone)
 	ck_assert(!fr_all_posted(empty));
 	ck_assert_int_eq(submit(1, &s), 0);
 	ck_assert(fr_all_posted(empty));
-	fr_finish(front, empty);
+	fr_finish(front, empty, 60);
 	s.round = 2;
 	ck_assert_int_eq(submit(1, &s), 0);
 	fr_tensor_remove(front, empty);
@@ -574,6 +602,7 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, the_first_rank_opens_the_round_and_the_engines_close_it);
 	tcase_add_test(t, a_round_has_the_times_of_all_its_engines);
+	tcase_add_test(t, time_counts_while_some_round_is_under_way);
 	tcase_add_test(t, who_is_missing_is_named);
 	tcase_add_test(t, rounds_have_the_order_of_their_submission);
 	tcase_add_test(t, hostile_descriptors_give_eproto_and_change_nothing);

@@ -23,6 +23,7 @@ import torch
 
 from .._session import TallyError
 from . import _device, _memory
+from ._calls import around
 from ._exchange import last_word
 from ._vote import Vote
 
@@ -34,8 +35,9 @@ NAME_SHOWN = 90  # of a parameter's, where ranks compare them
 class Bucket:
     """Some parameters whose gradients travel together."""
 
-    def __init__(self, number, params, names, wire):
+    def __init__(self, number, params, names, wire, scale):
         self.params, self.names, self.wire = params, names, wire
+        self._before, self.op, self._after = scale
         self.count = sum(p.numel() for p in params)
         self.name = f"bucket{number}"
         self.members = [_memory.described(shown(n), p) for n, p in zip(names, params)]
@@ -65,6 +67,12 @@ class Bucket:
         return self.views[p]
 
     def take(self, p, dense):
+        """The parameter's gradient is in the block afterwards, as it is to be summed."""
+        self.load(p, dense)
+        if self._before != 1:
+            self.views[p].detach().mul_(self._before)
+
+    def load(self, p, dense):
         """The parameter's gradient is in the block afterwards; none counts as zeros."""
         view, grad = self.view(p), p.grad
         grad = None if grad is None else grad.detach()  # create_graph=True: it has a graph
@@ -82,6 +90,12 @@ class Bucket:
     def give(self):
         """What the round brought becomes the parameters' gradients."""
         self.block.arrive()
+        if self._after != 1:
+            self.block.tensor.mul_(self._after)
+        self.show()
+
+    def show(self):
+        """What is in the block becomes the parameters' gradients."""
         for p in self.params:
             view = self.view(p)
             if p.dtype != self.wire:
@@ -140,6 +154,11 @@ class Gradients:
         squeeze = self._options.compression
         return squeeze if squeeze and p.dtype.is_floating_point else p.dtype
 
+    def _scale(self, wire):
+        """(factor before, sum or mean, factor after) of gradients that travel as that type."""
+        options = self._options
+        return around(wire, options.op, options.before, options.after, self.exchange.world)
+
     def _name(self, p, number):
         return self._names.get(p, f"parameter{number}")
 
@@ -165,7 +184,7 @@ class Gradients:
         self.drop()
         self._built = self._signature()
         self.buckets = [
-            Bucket(i, [p for p, _ in members], [n for _, n in members], wire)
+            Bucket(i, [p for p, _ in members], [n for _, n in members], wire, self._scale(wire))
             for i, ((wire, _), members) in enumerate(self._grouped())
         ]
         self._bucket_of = {p: b for b in self.buckets for p in b.params}
@@ -217,7 +236,10 @@ class Gradients:
 
     def _meaning(self, buckets, i):
         """What ranks compare of bucket i: its parameters, whose gradients become what, the end."""
-        what = f"{self._options.op} of {_memory.kind(buckets[i].wire)}"
+        options = self._options
+        factors = "" if (options.before, options.after) == (1, 1) else (
+            f" with factors {options.before:g} and {options.after:g}")
+        what = f"{options.op} of {_memory.kind(buckets[i].wire)}{factors}"
         last = i == len(buckets) - 1
         end = f"the last of {sum(len(b.params) for b in buckets)} parameters"
         return [*buckets[i].members, what, *([end] if last else [])]
@@ -333,7 +355,7 @@ class Gradients:
             bucket.error = error
             self.ended(bucket)
 
-        bucket.block.sum(self.exchange, bucket.channel, moments, came, self._options.op,
+        bucket.block.sum(self.exchange, bucket.channel, moments, came, bucket.op,
                          self._options.timeout, begin)
 
     def ended(self, bucket):
@@ -427,8 +449,8 @@ class Gradients:
                 if p.dtype != bucket.wire:
                     raise ValueError("compressed gradients cannot be views of the arena")
                 if p.grad is not bucket.view(p):
-                    bucket.take(p, self._options.sparse_as_dense)
-            bucket.give()
+                    bucket.load(p, self._options.sparse_as_dense)
+            bucket.show()
             bucket.begin()
 
     def zero(self):

@@ -4,7 +4,6 @@
 import contextlib
 import dataclasses
 import inspect
-import math
 import sys
 import typing
 import warnings
@@ -13,7 +12,7 @@ import torch
 
 from .._session import check_time
 from . import _world
-from ._calls import Average, Compression, Sum, allreduce, check_op
+from ._calls import Average, Compression, Sum, allreduce, check_factor, check_op
 from ._cross import CrossGradients, update_one
 from ._gradients import BUCKET_BYTES, Gradients
 from ._states import loaded_in_place
@@ -24,6 +23,8 @@ class _Options:
     compression: typing.Optional[torch.dtype]
     passes: int
     op: str
+    before: float  # factors of gradients before they are summed, and of what that gives
+    after: float
     sparse_as_dense: bool
     bucket_bytes: int
     timeout: typing.Optional[float]
@@ -181,7 +182,8 @@ class _Distributed(_Base):
             with torch.enable_grad():
                 loss = closure()
             self._tally.synchronize()
-            return allreduce(torch.as_tensor(loss).detach(), op=self._op)
+            return allreduce(torch.as_tensor(loss).detach(), op=self._op,
+                             postscale_factor=self._factor)
 
         return evaluate
 
@@ -251,16 +253,20 @@ def _squeezed(compression, params):
     return Compression.fp16 if params.get("fp16") else compression
 
 
-def _scaled(op, before, after):
-    """The op that gives what BytePS's factors around a sum do."""
+def _factors(op, predivide, before, after):
+    """(op, factor before the sum, after it): Horovod's one factor, or BytePS's two."""
+    check_op(op)
+    if predivide != 1 and op != Average:
+        raise ValueError("gradient_predivide_factor goes with op=Average only")
     if before is None and after is None:
-        return check_op(op)
-    factor = (1 if before is None else before) * (1 if after is None else after)
-    for known, its in ((Average, 1 / _world.size()), (Sum, 1)):
-        if math.isclose(factor, its):
-            return known
-    raise ValueError(f"pre_scale_factor times post_scale_factor is {factor:g}; there are "
-                     "1 / size(), the mean, and 1, the sum: scale the loss, or the learning rate")
+        check_factor(predivide, "gradient_predivide_factor")
+        if predivide == 0:
+            raise ValueError("gradient_predivide_factor is 0: gradients are divided by it")
+        return op, 1 / predivide, predivide
+    if predivide != 1:
+        raise ValueError("gradient_predivide_factor and BytePS's factors are given")
+    return (Sum, check_factor(1 if before is None else before, "pre_scale_factor"),
+            check_factor(1 if after is None else after, "post_scale_factor"))
 
 
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
@@ -286,18 +292,18 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     its state_dict() for all.  The parameters become the same.  Call synchronize() before
     reading them otherwise, and do not look at gradients between backward() and step().
 
-    ``gradient_predivide_factor``, ``num_groups`` and ``groups`` are Horovod's and change
-    nothing: 16-bit types are added in float32 anyway, and Tally makes its own buckets.  A
-    ``process_set`` is refused.  ``compression_params``, ``pre_scale_factor`` and
-    ``post_scale_factor`` are BytePS's: fp16 is there, other compressors are not; the factors'
-    product is 1 / size(), for the mean, or 1, for the sum.
+    ``gradient_predivide_factor`` is Horovod's: gradients are divided by it before they are
+    summed, and multiplied with it after.  ``num_groups`` and ``groups`` change nothing, as Tally
+    makes its own buckets; a ``process_set`` is refused.  ``compression_params``,
+    ``pre_scale_factor`` and ``post_scale_factor`` are BytePS's: fp16 is there, other compressors
+    are not; the factors are those before and after a sum.  Factors of 16-bit types are one, after
+    a mean made in float32, which is finite where it can be.
     """
     del num_groups, groups
     if isinstance(optimizer, _Base):
         raise ValueError("the optimizer is a DistributedOptimizer already: wrap it once")
-    op = _scaled(op, pre_scale_factor, post_scale_factor)
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor goes with op=Average only")
+    op, before, after = _factors(op, gradient_predivide_factor, pre_scale_factor,
+                                 post_scale_factor)
     if process_set is not None:
         raise ValueError("there are no process sets: a set of ranks would be a job of its own")
     _check_passes(backward_passes_per_step)
@@ -314,8 +320,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     made.__dict__.update(optimizer.__dict__)
     made.__dict__.pop("step", None)  # a scheduler's wrapper around the old one's
     made._unscaled, made._should_synchronize, made._flat = False, True, False
-    made._op, made._needs_closure = op, evaluates
-    options = _Options(compression, backward_passes_per_step, op, sparse_as_dense,
+    made._op, made._factor, made._needs_closure = op, before * after, evaluates
+    options = _Options(compression, backward_passes_per_step, op, before, after, sparse_as_dense,
                        BUCKET_BYTES if cross_barrier is None else 0, timeout)
     what = _world.exchange(), lambda: made.param_groups, names, options
     if cross_barrier is None:
