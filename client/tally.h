@@ -19,7 +19,7 @@
  * one line of explanation for tally_error_text().  The library never prints,
  * exits or installs signal handlers, and starts no thread but tally_gpu_open()'s.
  * A session belongs to one thread at a time; different sessions are independent.
- * It does not survive fork(): the child must not touch it.
+ * It does not survive fork(): the child must not touch it, but for tally_forked().
  *
  * All ranks of a job declare the same tensors and use each of them for the same
  * rounds; the order in which they submit and wait is theirs.
@@ -187,6 +187,14 @@ TALLY_API int tally_detach(tally_session *s);
  * a text; a second call is harmless.
  */
 TALLY_API int tally_leave(tally_session *s);
+
+/*
+ * In a child after fork(), before it does anything else: what tally_alloc() has given s, which a
+ * child shares with its parent, becomes the child's own, at the same place, with the values that it
+ * had.  What the child writes there does not reach the parent, nor the job.  Nothing else may be
+ * called for s there.  tally.Session (Python) does it at every os.fork().  NULL is fine.
+ */
+TALLY_API void tally_forked(tally_session *s);
 
 /*
  * Identity of this process in its job; constant from tally_attach() to tally_detach(). For no

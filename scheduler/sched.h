@@ -452,7 +452,7 @@ void text_elsewhere(const struct sched *s, struct text *t, const struct sched_jo
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
 uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
-/* What goes before, and "agent a1: CAUSE" of blame_of(); false, and nothing, of NULL. */
+/* Adds `before`, and "agent a1: CAUSE" of a node of blame_of(); false, and nothing, for NULL. */
 bool text_blame(struct text *t, const char *before, const struct sched_node *n);
 /* "float32[10,100]"; the count where no shape was given. */
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
@@ -574,7 +574,10 @@ bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job ha
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
 uint32_t slow_percent(const struct sched *s, const struct sched_node *n);	/* 0: all */
-/* What binds it, its NIC or its CPU, and what helps; nothing if it has all of its share. */
+/*
+ * Says what limits a server, its NIC or its CPU, and what helps; nothing if it has all of its
+ * share.
+ */
 void slow_text(const struct sched *s, const struct sched_node *n, struct text *t);
 
 /* sched_place.c */

@@ -12,7 +12,7 @@
 
 /* The note and the cause of its heartbeat. */
 void blame_take(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb);
-/* It has no trouble now, or is gone. */
+/* Drops the trouble of a node that has none now, or is gone. */
 void blame_drop(struct sched *s, struct sched_node *n);
 
 /* Of the job's nodes, and of those who joined before it is up, the one that said so first; its

@@ -164,7 +164,10 @@ static uint64_t asks(const struct msg *m)
 	}
 }
 
-/* What rounds of a job took at an agent; of a part that is over it is no news. */
+/*
+ * Takes in what rounds of a job took at an agent; a report for a job or machine that is over is
+ * counted as a stray.
+ */
 static void take_time(struct sched *s, const struct sched_node *n, const struct msg_job_time *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);

@@ -113,7 +113,7 @@ static uint32_t count_servers(const struct sched_job *j)
 	return n;
 }
 
-/* What it was found to be, then its own words. */
+/* A node's note: what the scheduler found it to be, then its own words. */
 static const char *node_note(struct sched *s, const struct sched_node *n)
 {
 	char buf[ERR_TEXT_MAX + 1];

@@ -64,7 +64,10 @@ static void greeting_refuse(struct greeting *g, const char *why)
 	greeting_close(g);
 }
 
-/* It takes this port for the scheduler's.  What it still says is read, or the answer is lost. */
+/*
+ * Tells a peer that takes this port for the scheduler's what it is. What the peer still sends is
+ * read, or the answer would be lost.
+ */
 static void say_data_port(struct greeting *g)
 {
 	char text[ERR_TEXT_MAX + 1];

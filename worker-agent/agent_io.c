@@ -272,7 +272,7 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 	return a->note;
 }
 
-/* What rounds took, where some are over since the last time. */
+/* Reports what rounds took, where some are over since the last report. */
 static void tell_times(struct agent *a)
 {
 	list_for_each(&a->jobs, l) {

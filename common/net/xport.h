@@ -227,8 +227,8 @@ void xport_rdma_say(const char *addr, char *buf, size_t len);
 void xport_close(struct xport_ep *ep, enum close_reason why);
 
 /*
- * What is known of its trouble, for cause_of(): in closed(), and while it lives (CAUSE_MTU or
- * nothing).  Peer and name are the caller's to fill in; texts are the endpoint's.
+ * Facts about an endpoint's trouble, for cause_of(): in closed(), and while it lives (CAUSE_MTU
+ * or nothing). Peer and name are the caller's to fill in; texts are the endpoint's.
  */
 void xport_facts(const struct xport_ep *ep, struct cause_facts *f);
 

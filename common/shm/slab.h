@@ -73,6 +73,14 @@ bool slab_is_device(int fd);
 int slab_remap(struct slab *s, int fd, struct err *e);
 
 /*
+ * In a child after fork(): s is memory of this process alone, at the same place, and what it
+ * writes there nobody else sees.  Values: those of the fork, up to `used` at least; small pages
+ * that the child has not written may show what others write later.  The descriptor is closed.
+ * Where there is no memory for it, or it is a device's, it can be read only.  Again: harmless.
+ */
+void slab_unshare(struct slab *s, uint64_t used);
+
+/*
  * Gives [off, off + len) its pages, which are charged to this process's cgroup unless they were
  * there: to be called before the first touch, which ends the process where a page is refused.
  * ENOMEM, which names the limit.

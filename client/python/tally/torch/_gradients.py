@@ -254,6 +254,7 @@ class Gradients:
 
     def drop(self):
         """Gives all tensors back, as all ranks must; gradients keep their values."""
+        self._vote.let_go()
         for bucket in self.buckets:
             if bucket.sent:
                 bucket.ended.wait()
@@ -279,10 +280,10 @@ class Gradients:
 
     def _forget(self):
         """Gradients leave the arena; what was declared is forgotten, and a step begins anew."""
+        self._vote.forget()
         for bucket in self.buckets:
             bucket.move_out()
         self.buckets, self._built, self._bucket_of, self._left = [], None, {}, {}
-        self._vote.forget()
         self._checked = self._stale = self.busy = False
 
     def let_go(self):

@@ -79,7 +79,7 @@ class Vote:
 
     def forget(self):
         """A step begins anew; nothing is sent."""
-        self._let_go()
+        self.let_go()
         self._words, self._error, self.mine = (), None, False
 
     def note(self, p):
@@ -89,7 +89,8 @@ class Vote:
             grad.__class__ = _Sent
         self._notes[p] = grad, grad._version
 
-    def _let_go(self):
+    def let_go(self):
+        """Gradients are plain tensors again, and nobody counts what is written to them."""
         for grad, _ in self._notes.values():
             if type(grad) is _Sent:
                 grad.__class__ = torch.Tensor
@@ -98,7 +99,7 @@ class Vote:
     def begin(self, params):
         """Has this rank's word sent: which of them, that were sent already, was changed."""
         word = next((n for n, p in enumerate(params, 1) if self._changed(p)), 0)
-        self._let_go()
+        self.let_go()
         self.mine = word > 0
         self._ended.clear()
         try:
