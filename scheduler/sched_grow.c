@@ -150,7 +150,8 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 	}
 	if (q)
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is waited for by "
-			   "%s on machine %.128s already", m->rank, j->name,
+			   "%s on machine %.128s already; give each process a TALLY_RANK of its "
+			   "own, or this job another name (TALLY_JOB)", m->rank, j->name,
 			   process_text(q->pid, who), q->node->name);
 	else if (strcmp(p->name, n->name) || !is_agent(p, n))
 		out_refuse(s, n, m->req, TALLY_EINVAL, "rank %u of job '%.128s' can come back on "

@@ -190,7 +190,8 @@ static void joined(struct ad_session *s, uint64_t theirs)
 	}
 	if (ad_join_taken(s, s->job, local)) {
 		err_set(&e, TALLY_EEXIST, "rank %u of job '%.128s' is another process of machine "
-			"%.128s already; start each with a rank, or a job, of its own", s->rank,
+			"%.128s already; give each process a TALLY_RANK of its own, or this job "
+			"another name (TALLY_JOB)", s->rank,
 			s->job->name, s->agent->name);
 		goto failed;
 	}

@@ -24,6 +24,7 @@
 #define IDS		64
 #define TELLS		64
 #define REQ_ANY		UINT64_MAX
+#define AGREE	"; ranks of one job agree on that, another job needs a name of its own (TALLY_JOB)"
 
 static uint32_t window_bytes;			/* of the scheduler that starts; 0: by the cards */
 
