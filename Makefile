@@ -430,6 +430,7 @@ soak: build
 
 lint:
 	$(Q)python3 tests/lint.py
+	$(Q)python3 tests/words.py
 	$(Q)python3 tests/cycles.py
 
 # Before each commit: under a minute on two CPUs, once all is built.

@@ -187,8 +187,9 @@ static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
 		return true;
 	}
 	if (j->state != SJ_GATHERING) {
-		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already with %u "
-			   "ranks; give this one another name (TALLY_JOB)", j->name, j->world);
+		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already, "
+			   "world size %u; give this one another name (TALLY_JOB)", j->name,
+			   j->world);
 		return true;
 	}
 	return false;
