@@ -42,7 +42,7 @@ enum cmd_exit {
 CMD_TABLE(X)
 #undef X
 
-/* One argument that is wrong: says so and how to get help, returns CMD_USAGE. */
+/* Reports an argument that is wrong and how to get help; returns CMD_USAGE. */
 int cmd_usage_error(const char *verb, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

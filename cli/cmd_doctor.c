@@ -401,7 +401,9 @@ static int take_option(struct doctor_opts *o, int c)
 	}
 }
 
-/* What would be ignored is a mistake; CMD_USAGE when it has been said. */
+/*
+ * Refuses options of which one would be ignored beside another; CMD_USAGE, with the reason told.
+ */
 static int check_together(const struct doctor_opts *o)
 {
 	if (o->listen && o->peer)

@@ -385,7 +385,7 @@ static double speedup(const struct paper *p, double other_s)
 	return p->plan.round_time_s > 0 && other_s > 0 ? other_s / p->plan.round_time_s : NAN;
 }
 
-/* Nobody needs time for the sums of one machine: JSON's null. */
+/* Time of the sums of one machine in JSON: null where they take none. */
 static double other_time(double other_s)
 {
 	return other_s > 0 ? other_s : NAN;

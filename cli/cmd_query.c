@@ -539,7 +539,7 @@ struct watch {
 	bool answered;			/* the scheduler has, at least once */
 };
 
-/* It may be back a moment later; a wrong secret or a wrong name stays wrong. */
+/* Whether an error may be over a moment later; a wrong secret or a wrong name stays wrong. */
 static bool may_come_back(const struct err *e)
 {
 	return e->code == TALLY_ESCHED || e->code == TALLY_ETIMEDOUT ||

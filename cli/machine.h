@@ -10,8 +10,8 @@
 #include "common/topo/local.h"
 
 /*
- * What hangs where, in lines that topo_read() takes back.  Rates that were guessed are
- * in comments, since a file would make them facts.
+ * Prints the topology in lines that topo_read() takes back. Rates that were guessed are in
+ * comments, since a file would make them facts.
  */
 void machine_print(const struct topo *t, FILE *out);
 

@@ -104,7 +104,9 @@ int query_ask(struct query *s, const struct query_where *w, uint32_t what, const
 	return rc;
 }
 
-/* What is answered by a REPLY: 0, or the scheduler's words. */
+/*
+ * Sends a question whose answer is a REPLY; 0, or the code and text of the scheduler's refusal.
+ */
 static int demand(const struct query_where *w, const struct msg *m, struct err *e)
 {
 	struct query s = { 0 };
@@ -173,16 +175,10 @@ int query_failed(const char *verb, const struct query_where *w, const struct err
 	case TALLY_ESCHED:
 	case TALLY_ETIMEDOUT:
 	case TALLY_ESHUTDOWN:
-		fprintf(stderr,
-			"Is tally-scheduler running there?  Start it with"
-			" 'tally-scheduler --listen %s',\n"
-			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n"
-			"Jobs that train go on without it.\n",
-			w->endpoint);
-		return CMD_UNREACHABLE;
 	case TALLY_EIO:		/* nobody was asked: the name has no address here */
-		fputs("Is that its name, and can this machine look it up?  Name it otherwise, or by"
-		      " its address,\nwith --scheduler HOST:PORT or TALLY_SCHEDULER.\n", stderr);
+	case TALLY_EPROTO:	/* it is something else */
+		fputs("Name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.  Jobs that"
+		      " train go on without it.\n", stderr);
 		return CMD_UNREACHABLE;
 	default:
 		fprintf(stderr, "%s: %s\n", err_name(e->code), err_help(e->code));

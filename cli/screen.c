@@ -54,7 +54,7 @@ uint32_t screen_columns(bool wide)
 
 /* ---- lines ---- */
 
-/* One line of words, as many as fit; where the next one begins. */
+/* Writes one line of words, as many as fit; returns where the next line begins. */
 static const char *put_words(const char *text, size_t columns, FILE *out)
 {
 	char word[512];

@@ -34,7 +34,10 @@ const char *states_headline(char *buf, size_t size, const struct msg_report *r);
 void states_lines(const struct msg_report *r, states_line *line, void *ctx);
 /* So many nodes of a kind are in that state. */
 uint32_t states_count(const struct msg_report *r, uint32_t kind, const char *state);
-/* What is worth knowing of a node: why it is not up, who bypasses it, its note; returns buf. */
+/*
+ * Writes what an operator should know of a node: why it is not up, which jobs bypass it, its
+ * note; returns buf.
+ */
 const char *states_note(char *buf, size_t size, const struct msg_node_row *n);
 
 /* Nothing without refused nodes; columns as table_print(); false: no memory. */

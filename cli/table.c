@@ -62,7 +62,7 @@ void table_cell(struct table *t, const char *fmt, ...)
 	add_cell(t, text);
 }
 
-/* One head of n bytes, with its marks. */
+/* Adds a column from its head of n bytes, with its marks. */
 static void add_head(struct table *t, const char *head, size_t n)
 {
 	const char *colon = memchr(head, ':', n);
@@ -235,7 +235,7 @@ static uint32_t least_important(const struct table *t, const struct layout *l)
 	return t->col[least].leaves ? least : last;
 }
 
-/* What is left over goes to the texts, a column to each in turn. */
+/* Gives the columns that are left over to columns of text, one to each in turn. */
 static void widen(const struct table *t, struct layout *l, size_t columns)
 {
 	size_t spare = columns - total(t, l);

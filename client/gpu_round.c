@@ -292,7 +292,7 @@ static int spread(const struct flight *f)
 	return f->ops->broadcast(f->g->dev, p, n, f->dtype, f->e);
 }
 
-/* What lane `to` does from now on comes after what lane `from` holds. */
+/* Lets everything that lane `to` does from now on wait for what lane `from` holds. */
 static int after(const struct flight *f, enum gpu_lane from, enum gpu_lane to)
 {
 	int rc = f->ops->record(f->g->dev, from, f->g->step, f->e);
@@ -372,7 +372,10 @@ static int take_off(struct flight *f)
 
 /* ---- rounds ---- */
 
-/* What the plugin says of the user's stream: EINVAL is his, all else the GPU's. */
+/*
+ * Passes on the plugin's verdict on the user's stream: EINVAL is the user's error, all else
+ * means that the GPU is broken.
+ */
 static int of_stream(tally_session *s, int rc, const struct err *e)
 {
 	if (rc != TALLY_EINVAL)
@@ -534,7 +537,10 @@ void lt_gpu_hand(tally_session *s, const struct tally_tensor *t)
 	pthread_mutex_unlock(&s->sub_lock);
 }
 
-/* It counts all chunks of the round, those of which we know, too. */
+/*
+ * Sets the words of a tensor back by one round, so that all chunks of the round are counted
+ * again, those that are known to be done, too.
+ */
 static void count_anew(const struct lt_gpu *g, struct lt_gpu_tensor *t)
 {
 	for (uint32_t r = 0; r < t->nruns && !g->broken; r++)

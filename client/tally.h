@@ -19,7 +19,7 @@
  * one line of explanation for tally_error_text().  The library never prints,
  * exits or installs signal handlers, and starts no thread but tally_gpu_open()'s.
  * A session belongs to one thread at a time; different sessions are independent.
- * It does not survive fork(): the child must not touch it.
+ * It does not survive fork(): the child must not touch it, but for tally_forked().
  *
  * All ranks of a job declare the same tensors and use each of them for the same
  * rounds; the order in which they submit and wait is theirs.
@@ -189,8 +189,16 @@ TALLY_API int tally_detach(tally_session *s);
 TALLY_API int tally_leave(tally_session *s);
 
 /*
- * Who this process is; the same from tally_attach() to tally_detach().  EINVAL, which
- * is negative, for no session.
+ * In a child after fork(), before it does anything else: what tally_alloc() has given s, which a
+ * child shares with its parent, becomes the child's own, at the same place, with the values that it
+ * had.  What the child writes there does not reach the parent, nor the job.  Nothing else may be
+ * called for s there.  tally.Session (Python) does it at every os.fork().  NULL is fine.
+ */
+TALLY_API void tally_forked(tally_session *s);
+
+/*
+ * Identity of this process in its job; constant from tally_attach() to tally_detach(). For no
+ * session: EINVAL, which is negative.
  */
 TALLY_API int tally_rank(const tally_session *s);	/* 0 to world size - 1 */
 TALLY_API int tally_world_size(const tally_session *s);	/* processes of the job */
@@ -411,8 +419,10 @@ TALLY_API int tally_grow(tally_session *s, int timeout_ms);
  * they have; 0: it was there first. */
 TALLY_API int tally_is_late(const tally_session *s);
 
-/* What an error means, in words; and facts about the library.  tally_error_text(): of the last
- * error of this session ("" if none); valid until the next call. */
+/*
+ * Texts of errors, and facts about the library. tally_error_text(): of the last error of this
+ * session ("" if none); valid until the next call.
+ */
 TALLY_API const char *tally_error_text(const tally_session *s);
 TALLY_API const char *tally_error_name(int code);	/* "EMISMATCH" */
 TALLY_API const char *tally_error_help(int code);	/* one sentence */

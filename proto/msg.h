@@ -148,6 +148,8 @@ struct msg_heartbeat {
 	uint64_t flight_bytes;		/* may be under way on its NICs at once; 0: no bound */
 	uint64_t cpu_us;		/* server: an engine ran or waited for a CPU, on average,
 					 * since start; 0: not known */
+	const char *cause;		/* "" or what is wrong on the network now, with a remedy; in
+					 * the echo somebody else's, of the receiver's jobs */
 };
 
 /* What becomes of a job that loses a rank. */

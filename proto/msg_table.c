@@ -291,6 +291,7 @@ static const struct msg_row heartbeat_rows[] = {
 	U32(msg_heartbeat, links_per_peer, ANY32),
 	U64(msg_heartbeat, flight_bytes, ANY64),
 	U64(msg_heartbeat, cpu_us, ANY64),
+	TEXT(msg_heartbeat, cause),
 };
 SHAPE(heartbeat, NULL);
 

@@ -15,6 +15,8 @@
 #include "proto/msg.h"
 
 #define SHOWN	16u
+#define DATA	"a Tally data link (a server's --listen port)"
+#define CONTROL	"a Tally control connection (a scheduler's port)"
 
 static const struct {
 	const char *begin;
@@ -65,7 +67,7 @@ static const char *text_of(const uint8_t *bytes, size_t n, char buf[SPEECH_TEXT]
 	shown[k] = '\0';
 	buf[0] = '\0';
 	if (k >= 4 && (k == n || k == SHOWN || bytes[k] == '\r' || bytes[k] == '\n'))
-		snprintf(buf, SPEECH_TEXT, "another program's, which says \"%s\"", shown);
+		snprintf(buf, SPEECH_TEXT, "another program, which says \"%s\"", shown);
 	return buf;
 }
 
@@ -76,9 +78,9 @@ const char *speech_of(enum speech_of expected, const uint8_t *bytes, size_t n,
 
 	buf[0] = '\0';
 	if (is_frame(bytes, n))
-		who = expected == SPEECH_DATA ? "" : "a data port of a Tally server";
+		who = expected == SPEECH_DATA ? "" : DATA;
 	else if (is_message(bytes, n))
-		who = expected == SPEECH_CONTROL ? "" : "a control port of Tally (a scheduler's)";
+		who = expected == SPEECH_CONTROL ? "" : CONTROL;
 	for (size_t i = 0; !who && i < ARRAY_SIZE(beginnings); i++) {
 		size_t len = beginnings[i].len;
 

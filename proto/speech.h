@@ -15,9 +15,9 @@
 enum speech_of { SPEECH_CONTROL, SPEECH_DATA };
 
 /*
- * Who says such bytes (1 to 8 are enough): "a web server (HTTP)", "a data port of a Tally server".
- * expected: what belongs on this connection.  Returns buf; "" where the bytes may be that, or the
- * beginning of it, or nothing that is known and printable.
+ * Names the program that sends such bytes (1 to 8 are enough): "a web server (HTTP)", "a Tally data
+ * link (...)". expected: what belongs on this connection. Returns buf; "" where the bytes may be
+ * that, or the beginning of it, or nothing that is known and printable.
  */
 const char *speech_of(enum speech_of expected, const uint8_t *bytes, size_t n,
 		      char buf[SPEECH_TEXT]);

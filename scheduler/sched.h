@@ -136,6 +136,7 @@ struct sched_node {
 	char machine[NAME_LEN_MAX + 1];
 	char shm_path[ADDR_LEN_MAX + 1];
 	char note[ERR_TEXT_MAX + 1];
+	mono_t blamed;			/* since when its note is a cause on the network; 0: no */
 };
 
 /* ---- jobs ---- */
@@ -387,6 +388,7 @@ struct sched {
 	mono_t save_after;		/* no new SAVE before */
 	bool save_failed;		/* the last one; nobody new comes in who needs a number */
 	uint32_t nnodes, njobs;
+	uint32_t nblamed;		/* nodes with trouble on the network */
 	struct sched_node *nodes[NODES_MAX];	/* owned, by number */
 	struct sched_job *jobs[JOBS_MAX];	/* owned, by creation */
 	struct sched_ended ended[SCHED_ENDED_MAX];	/* the last that failed; a ring */
@@ -445,9 +447,13 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
  */
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
+/* Of a job that misses ranks, where no agent is without some: they may be at another scheduler. */
+void text_elsewhere(const struct sched *s, struct text *t, const struct sched_job *j);
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
 uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
+/* Adds `before`, and "agent a1: CAUSE" of a node of blame_of(); false, and nothing, for NULL. */
+bool text_blame(struct text *t, const char *before, const struct sched_node *n);
 /* "float32[10,100]"; the count where no shape was given. */
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
 		uint64_t count);
@@ -455,7 +461,7 @@ void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t n
 /* sched_key.c */
 void key_derive(const uint8_t seed[KEY_BYTES], uint32_t number, const uint8_t instance[ID_BYTES],
 		uint8_t key[KEY_BYTES]);
-/* What the process presents that is the machine's agent now.  False: none is known. */
+/* The link key of the process that is the machine's agent now. False: none is known. */
 bool key_of(const struct sched *s, const struct sched_part *p, uint8_t key[KEY_BYTES]);
 /* Another process has that number: to the servers that may know the one before. */
 void key_tell(struct sched *s, const struct sched_node *n);
@@ -532,7 +538,7 @@ void job_node_back(struct sched *s, struct sched_node *n);
 uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
 		       const char *why, struct err *e);
 void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why);
-/* Those that have left, and may be told again: what was said to it may have been lost. */
+/* Reports the ranks that have detached to a node once more: earlier reports may be lost. */
 void job_tell_leaves(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 void job_servers_changed(struct sched *s);		/* one more to start with */
 void job_reap(struct sched *s);				/* frees jobs that are over */
@@ -568,7 +574,10 @@ bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job ha
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
 uint32_t slow_percent(const struct sched *s, const struct sched_node *n);	/* 0: all */
-/* What binds it, its NIC or its CPU, and what helps; nothing if it has all of its share. */
+/*
+ * Says what limits a server, its NIC or its CPU, and what helps; nothing if it has all of its
+ * share.
+ */
 void slow_text(const struct sched *s, const struct sched_node *n, struct text *t);
 
 /* sched_place.c */
@@ -586,10 +595,13 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 /* sched_plan.c */
 /* Of those who are there now. */
 int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
-/* Who is fresh and has no room for its share, which others can keep; NULL: nobody. */
+/* A fresh server without room for its share, which others can keep; NULL: there is none. */
 struct sched_part *plan_without_room(struct sched *s, struct sched_job *j, struct err *why);
 bool plan_any_stays(const struct sched_job *j);		/* a server that is not to drain */
-/* It is in the job, and not to drain; while none stays, those that are to drain serve on. */
+/*
+ * Whether a server is in the job and not to drain; while no other stays, those that are to drain
+ * serve on.
+ */
 bool plan_can_serve(const struct sched_job *j, const struct sched_part *p);
 
 /* A server that is told an entry, and says when it has memory for it. */
@@ -610,7 +622,7 @@ const struct msg *plan_job_again(struct sched *s, const struct sched_job *j);
 bool shrink_rank(struct sched *s, struct sched_job *j, uint32_t rank, const char *why);
 bool shrink_machine(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
 void shrink_begin(struct sched_job *j);		/* an epoch says who is gone */
-/* Who is gone, for a message; NULL: no memory. */
+/* The ranks that are lost, for a message; NULL: no memory. */
 const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n);
 /* For an agent that tells of a job which goes on without its machine; lives for the step. */
 const char *shrink_why(struct sched *s, const struct sched_job *j, const struct sched_part *p);
@@ -643,12 +655,15 @@ void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank);
 void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 
 /* sched_req.c */
-/* All that it asked; rank UINT32_MAX: of all its ranks. */
+/* Drops the requests of a node's rank; rank UINT32_MAX: of all its ranks. */
 void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
 		 uint32_t rank);
 /* Of an agent that was started again: what is in the log stays, with nobody to answer. */
 void req_orphan(struct sched *s, struct sched_job *j, const struct sched_node *n);
-/* What is in the log of a request of the process before, that names t, is this one's. */
+/*
+ * Hands a request of a restarted agent's process before, which is in the log and names t, to the
+ * process that asks now.
+ */
 bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
 		    uint32_t rank, const struct sched_tensor *t, uint64_t req);
 struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
@@ -694,10 +709,15 @@ void barrier_pump(struct sched *s, struct sched_job *j);
 
 /* sched_return.c */
 mono_t return_grace(struct sched *s, const struct sched_node *n);	/* it may be away */
-/* It was started again, and h is its new process; then its jobs wait for its ranks. */
+/*
+ * Whether h is the new process of an agent that was started again; then its jobs wait for its
+ * ranks.
+ */
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h);
 void return_begin(struct sched *s, struct sched_node *n);
-/* It is away: servers of its jobs are asked whether they hear it; one does. */
+/*
+ * Asks the servers of its jobs whether they hear an agent that is away; return_seen(): one does.
+ */
 void return_ask(struct sched *s, struct sched_node *n);
 void return_seen(struct sched *s, const struct sched_node *server, uint32_t number);
 mono_t return_until(struct sched *s, const struct sched_node *n);	/* it is given up then */
@@ -738,31 +758,6 @@ void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 bool held_look(struct sched *s);	/* when recover_until has come: true, it is over */
 
-/* sched_late.c */
-/* To where the others are; g: what is gone.  False: not sent, or the job is over. */
-bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
-		   const struct sched_gone *g);
-bool late_any_tells(const struct sched *s);	/* has begun to, and not told all */
-void late_close_tellers(struct sched *s);
-void late_forget(struct sched *s, const struct sched_node *n); /* what only it tells, anew */
-/* As return_expect(); and what that agent itself tells is taken in. */
-bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
-/* The same of one that has told of the job, if it is away as the recovery ends. */
-bool late_away(struct sched *s, struct sched_job *j, struct sched_part *p);
-/* JOB_HELD.  False: it comes too late. */
-bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,
-	      const struct msg_job_up *m);
-bool late_alone(const struct sched *s, const struct msg_job_up *m);	/* taken in as new */
-void late_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
-bool late_tells(const struct sched_job *j, const struct sched_part *p);
-/* It has told all.  False: it is not there yet, or lost. */
-bool late_last(struct sched *s, struct sched_job *j, struct sched_part *p, uint64_t has);
-/* Its rank asks to join: it has not heard that the job is up, and hears so.  False: it has. */
-bool late_join(struct sched *s, struct sched_job *j, struct sched_node *n,
-	       const struct msg_rank_join *m);
-void late_end(struct sched *s, struct sched_part *p);	/* nothing is expected any more */
-void late_drop(struct sched *s, struct sched_job *j);
-
 /* sched_stuck.c */
 void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m);
 void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r);
@@ -779,6 +774,7 @@ double meter_round(const struct sched_job *j);
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
 
 #include "scheduler/sched_cut.h"
+#include "scheduler/sched_late.h"
 #include "scheduler/sched_tensor.h"
 
 #endif

@@ -55,7 +55,10 @@ bool sched_take_epoch(struct sched *s, uint64_t *epoch)
 	return true;
 }
 
-/* What we have handed out ourselves is said again, however high somebody's word has made it. */
+/*
+ * Whether an epoch's number may be told by a peer: numbers that this scheduler handed out itself
+ * are taken, however high a peer's report has made them.
+ */
 bool sched_epoch_can_be(const struct sched *s, uint64_t epoch)
 {
 	return epoch <= MAX(SCHED_EPOCH_MAX, s->saved.epoch);
@@ -128,7 +131,10 @@ static void on_up(struct sched *s, uint32_t conn)
 	s->conns[conn] = (struct sched_conn){ .state = SC_NEW };
 }
 
-/* Whoever says what is no message may be a node of another version. */
+/*
+ * Closes a connection's row. A peer that sent something which is no message may be a node of
+ * another version.
+ */
 static void on_closed(struct sched *s, uint32_t conn, const struct err *why)
 {
 	struct sched_node *n = s->conns[conn].node;
@@ -158,7 +164,10 @@ static uint64_t asks(const struct msg *m)
 	}
 }
 
-/* What rounds of a job took at an agent; of a part that is over it is no news. */
+/*
+ * Takes in what rounds of a job took at an agent; a report for a job or machine that is over is
+ * counted as a stray.
+ */
 static void take_time(struct sched *s, const struct sched_node *n, const struct msg_job_time *m)
 {
 	struct sched_job *j = job_by_number(s, m->job);

@@ -41,13 +41,16 @@ static void pause_once_more(const struct sched *s, struct sched_part *p, uint32_
 	text_add(&t, "%s", why);
 }
 
-/* It has no memory for all of the job, say: to ask costs it the whole log each time. */
+/*
+ * Pauses a server that did not take the job, for want of memory, say: each question costs it the
+ * whole log.
+ */
 void cut_refused(const struct sched *s, struct sched_part *p, const char *why)
 {
 	pause_once_more(s, p, JOIN_RETRY_MS, why);
 }
 
-/* That of its name, which may have been another process. */
+/* The row of a server of that name, which may have been another process. */
 struct sched_part *cut_row(struct sched_job *j, const char *name)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
@@ -64,7 +67,7 @@ bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_nod
 	return p && s->now < p->cut_until;
 }
 
-/* What is known of a server of that name, as it gets a part. */
+/* Carries over what is known of a server of that name as it gets a part in the job. */
 void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to)
 {
 	struct sched_part *p = cut_row(j, n->name);
@@ -133,7 +136,7 @@ static void ask_to_let_go(struct sched *s, struct sched_job *j, struct sched_par
 		lost(s, j, p);
 }
 
-/* It has not taken tensors that all others have. */
+/* Takes the job from a server that has not taken tensors which all others have. */
 void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why)
 {
 	cut_refused(s, p, why);

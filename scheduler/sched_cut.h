@@ -16,10 +16,10 @@ bool cut_due(const struct sched *s, const struct sched_job *j);	/* one is to be 
 void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
 void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
 void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
-/* It does not take the job. */
+/* Notes that a server does not take the job. */
 void cut_refused(const struct sched *s, struct sched_part *p, const char *why);
 void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
-/* What is known of a server that the job was taken from, or does without; NULL: nothing. */
+/* The row of a server that the job was taken from, or does without; NULL: there is none. */
 struct sched_part *cut_row(struct sched_job *j, const char *name);
 bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
 void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);

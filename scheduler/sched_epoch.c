@@ -95,7 +95,10 @@ static enum want want(const struct sched_job *j)
 	return w;
 }
 
-/* Nobody is left to sum, until one comes: who does not want to wait has a deadline of its own. */
+/*
+ * Notes that no server is left to sum until one comes; ranks that do not want to wait have a
+ * deadline of their own.
+ */
 static void no_server(struct sched *s, struct sched_job *j)
 {
 	if (!j->no_server)
@@ -246,10 +249,11 @@ void epoch_back(struct sched *s, struct sched_job *j, const struct sched_node *n
 }
 
 /*
- * It has said what it has of the log, or that it has none, and hears the rest.  False: it is out.
- * A stale entry has the number of one of ours, which it lacks as long as it says so: or it says
- * all up to there.  Who came in, and did not hear so, waits to come in once more: all others'
- * rounds are not known any more.
+ * Takes the report of a resyncing node, which says what it has of the log, or that it has none,
+ * and sends it the rest. False: the node is out. A stale entry has the number of one of ours,
+ * which the node lacks as long as it says so; else it reports all up to there. An agent that
+ * came in, and did not hear so, waits to come in once more: the others' rounds are not known any
+ * more.
  */
 bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none, uint64_t has)
 {
@@ -350,7 +354,7 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 		job_pump(s, j);
 }
 
-/* What it has to take over in a rebalance others have, and keep. */
+/* Whether others have, and keep, what a server would have to take over in a rebalance. */
 static bool spares(const struct sched_job *j, const struct sched_part *p)
 {
 	for (uint32_t i = 0; i < j->nservers && !j->repair; i++)
@@ -431,7 +435,10 @@ static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 	return &j->servers[j->nservers++];
 }
 
-/* It knows by the last entry that it has been told all, whatever became of its connection. */
+/*
+ * Tells a node the last entry of the log, by which it knows that it has been told all, whatever
+ * became of its connection.
+ */
 static void tell_log(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
 	struct msg *m;
@@ -467,8 +474,9 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 }
 
 /*
- * It let go of the job, and no epoch has said so, since no server was left.  Agents, who know
- * servers by their numbers, would wait for what it had: it gets another one.
+ * Whether a server let go of the job while no epoch could say so, since no server was left.
+ * Agents, which know servers by their numbers, would wait for what it had: it gets another
+ * number.
  */
 static bool is_missed(const struct sched_job *j, const struct sched_node *n)
 {

@@ -202,7 +202,7 @@ static void feed_gone(struct sched_io *io)
 	}
 }
 
-/* What a step's actions have brought about is fed before anything else comes. */
+/* Feeds the events that a step's own actions have caused, before anything else comes. */
 static void settle(struct sched_io *io)
 {
 	while (io->saved || io->any_gone) {

@@ -460,7 +460,7 @@ static void tell_left(struct sched *s, struct sched_job *j, const struct sched_n
 	}
 }
 
-/* What waits for a rank that will never come cannot be; what is in the log goes on. */
+/* Fails the requests that wait for a rank which will never come; what is in the log goes on. */
 static void fail_collectives(struct sched *s, struct sched_job *j, uint32_t rank)
 {
 	struct err e;
@@ -496,7 +496,10 @@ static void leave_broken(struct sched *s, struct sched_job *j, const struct sche
 		job_down(s, j, m->code, "machine %.128s: %.300s", n->name, text);
 }
 
-/* It cannot go on, and names any rank of its: also one that is lost, or has detached. */
+/*
+ * Whether an agent reports that the job cannot go on. It names any rank of its machine for that,
+ * also one that is lost or has detached.
+ */
 static bool found_by_agent(struct sched_job *j, const struct sched_node *n,
 			   const struct msg_rank_leave *m)
 {

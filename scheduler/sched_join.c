@@ -10,7 +10,7 @@
  * A process that ends while it waits gives its place back; when all were in by then, that
  * costs the job as any lost rank does.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -342,7 +342,8 @@ static void expire_complete(struct sched *s, struct sched_job *j)
 
 	if (j->state == SJ_RESERVING) {
 		text_init(&t, buf, sizeof(buf));
-		text_not_ready(&t, j);
+		if (!text_blame(&t, "", blame_of(s, j)))
+			text_not_ready(&t, j);
 		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for %.300s to reserve memory",
 			 j->name, t.used ? buf : "an agent that is away");
 	} else if (s->recover_until) {
@@ -380,6 +381,7 @@ void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
 	text_init(&t, buf, sizeof(buf));
 	missing = text_not_joined(&t, j);
 	text_add(&t, " of job '%.128s' %s not attached", j->name, missing == 1 ? "has" : "have");
+	text_elsewhere(s, &t, j);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
 	job_rank_out(s, j, rank);
 }

@@ -11,7 +11,7 @@
  * somebody has read it (NODE_FORGET); so does that of one that was refused.  What is up comes
  * back by itself, and what is away has jobs that wait for it: these are not forgotten.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -43,7 +43,10 @@ void node_since(struct sched *s, struct sched_node *n, const char *why)
 	snprintf(n->why, sizeof(n->why), "%s", why);
 }
 
-/* Nobody misses a server that was drained. */
+/*
+ * Moves a node to another state and logs it; a warning for one that is missed, which a drained
+ * server is not.
+ */
 static void set_state(struct sched *s, struct sched_node *n, enum sched_node_state to,
 		      const char *why)
 {
@@ -77,6 +80,7 @@ void node_free(struct sched *s, struct sched_node *n)
 	}
 	out_drop(s, n);
 	held_unsay(s, n);
+	blame_drop(s, n);
 	sched_release(s, n);
 }
 
@@ -87,6 +91,7 @@ void node_die(struct sched *s, struct sched_node *n, const char *why)
 	ASSERT(n->state != SN_DEAD);
 	set_state(s, n, SN_DEAD, why);
 	s->counters.nodes_lost++;
+	blame_drop(s, n);
 	n->conn = NO_CONN;
 	out_drop(s, n);
 	if (conn != NO_CONN) {
@@ -180,17 +185,30 @@ uint64_t node_silent_ms(const struct sched *s, const struct sched_node *n)
 	return ms > s->config.heartbeat_ms + s->config.heartbeat_ms / 2 ? ms : 0;
 }
 
+static const char *cause_for(struct sched *s, const struct sched_node *n)
+{
+	const struct sched_node *other = blame_for(s, n);
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	if (!other)
+		return "";
+	text_init(&t, buf, sizeof(buf));
+	text_blame(&t, "", other);
+	return out_string(s, buf);
+}
+
 void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb)
 {
 	struct msg *m = out_msg(s, MSG_HEARTBEAT);
 
 	n->last = *hb;
 	n->beat = s->now;
-	snprintf(n->note, sizeof(n->note), "%s", hb->note);
-	n->last.note = n->note;
+	blame_take(s, n, hb);
 	if (m) {
 		m->heartbeat = n->last;
 		m->heartbeat.note = "";
+		m->heartbeat.cause = cause_for(s, n);
 	}
 	out_send(s, n, m);
 	epoch_unsaid(s, n);		/* what it held before it has told by now */
@@ -320,8 +338,9 @@ static bool number_taken(const struct sched *s, uint32_t number)
 }
 
 /*
- * Those who outlived a restart of the scheduler keep their numbers: links know them by it.
- * So has a machine the number by which the jobs that went on without it know it.
+ * Chooses a node's number. Nodes that outlived a restart of the scheduler keep theirs, since
+ * links know them by it; so does a machine by whose number the jobs that went on without it know
+ * it.
  */
 static uint32_t choose_number(struct sched *s, const struct msg_hello *h)
 {
@@ -358,6 +377,7 @@ static struct sched_node *row_new(struct sched *s, uint32_t number)
 	n->number = number;
 	n->conn = NO_CONN;
 	n->last.note = n->note;
+	n->last.cause = "";
 	list_init(&n->outbox);
 	list_init(&n->ahead);
 	list_init(&n->said);
@@ -453,7 +473,10 @@ static void bind_conn(struct sched *s, struct sched_node *n, uint32_t conn, cons
 	out_send(s, n, welcome(s, n));
 }
 
-/* It keeps that for us: a restarted scheduler, or one that took it for dead, asks it. */
+/*
+ * Tells a server whether it drains. The server keeps that for us: a restarted scheduler, or one
+ * that took it for dead, asks it.
+ */
 void node_tell_drain(struct sched *s, struct sched_node *n)
 {
 	struct msg *m = out_msg(s, MSG_DRAIN);
@@ -465,7 +488,9 @@ void node_tell_drain(struct sched *s, struct sched_node *n)
 	out_send(s, n, m);
 }
 
-/* It was away when it was told, or was told by another cluster. */
+/*
+ * Repeats DRAIN to a server that was away when it was sent, or that has it from another cluster.
+ */
 static void check_drain(struct sched *s, struct sched_node *n, const struct msg_hello *h)
 {
 	if (n->draining != h->draining)
@@ -543,15 +568,18 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	return 0;
 }
 
-/* Who may have to wait, until we have recovered, say, asks again and again. */
+/*
+ * Refuses a HELLO. A node that may have to wait, until the scheduler has recovered, say, asks
+ * again and again, so that is logged rarely.
+ */
 static void refuse(struct sched *s, uint32_t conn, const struct msg_hello *h, const struct err *e)
 {
 	bool often = e->code == TALLY_EMISMATCH || (e->code == TALLY_EEXIST && h->node);
 	bool waits = e->code == TALLY_EBUSY && s->recover_until;
 
 	if (often ? s->now >= s->foreign_log : !waits)
-		out_log(s, SCHED_WARN, "node %.128s at %s is refused, reason %s", h->name,
-			s->peer ? s->peer : "?", e->text);
+		out_log(s, SCHED_WARN, "node %.128s is refused, reason %s, address %s", h->name,
+			e->text, s->peer ? s->peer : "not known");
 	if (often && s->now >= s->foreign_log)
 		s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
 	if (!waits && h->kind != NODE_CLI)

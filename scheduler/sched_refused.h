@@ -40,7 +40,7 @@ struct refusals {
 /* Once more; `peer` is "10.0.0.2:51812", or NULL. */
 void refused_note(struct refusals *all, bool known, enum node_kind kind, const char *name,
 		  const char *peer, const struct err *why, mono_t now);
-/* It is a node now. */
+/* Removes the rows of a node that has registered since. */
 void refused_taken(struct refusals *all, enum node_kind kind, const char *name, const char *peer);
 /* All of that name, or without a name from that address; returns how many rows there were. */
 uint32_t refused_forget(struct refusals *all, const char *name);

@@ -6,7 +6,7 @@
  * a job may have more.  Its row says how many, so who asks can tell that some were left out.
  */
 #include "common/base/parse.h"
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -47,7 +47,8 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 	else if (j->state == SJ_RESERVING || (j->state == SJ_UP && !list_empty(&j->log)))
 		text_not_ready(&t, j);
 	else if (j->state == SJ_UP && j->nbarrier && j->nbarrier < grow_awaited(j)) {
-		text_missing(&t, j, j->barrier);
+		if (!text_blame(&t, "", blame_of(s, j)))
+			text_missing(&t, j, j->barrier);
 		text_add(&t, " at a barrier");
 	} else if (j->state == SJ_UP && epoch_waiting(j)[0]) {
 		text_add(&t, "%s", epoch_waiting(j));
@@ -112,7 +113,7 @@ static uint32_t count_servers(const struct sched_job *j)
 	return n;
 }
 
-/* What it was found to be, then its own words. */
+/* A node's note: what the scheduler found it to be, then its own words. */
 static const char *node_note(struct sched *s, const struct sched_node *n)
 {
 	char buf[ERR_TEXT_MAX + 1];
@@ -178,6 +179,7 @@ static void fill_node(struct sched *s, const struct sched_node *n, struct msg_no
 		.heartbeat_age_ms = (uint64_t)((s->now - n->heard) / NS_PER_MS), .last = n->last,
 	};
 	row->last.note = row->note;
+	row->last.cause = "";
 	row->pace = slow_percent(s, n);
 	row->state_ms = (uint64_t)((s->now - n->since) / NS_PER_MS);
 	row->why = out_string(s, n->why);

@@ -43,7 +43,7 @@ static void window_open(struct sched *s, struct sched_job *j)
 	j->look_at = s->now + mono_ms(PACE_WINDOW_MS);
 }
 
-/* What a server did in the window; false: it has not said so. */
+/* Measures what a server did in the window; false: it has not reported it. */
 static bool measure(const struct sched_job *j, struct sched_part *p)
 {
 	const struct sched_node *n = p->node;
@@ -71,7 +71,7 @@ static void mark_servers(struct sched *s, const struct sched_job *j)
 			j->servers[i].node->mark = i;
 }
 
-/* What another job has of each is as much of it everywhere; of none of them, too. */
+/* Whether another job's shares of the servers are the same everywhere, none at all included. */
 static bool is_alike(struct sched *s, const struct sched_job *j, const struct sched_job *other)
 {
 	double *share = out_scratch(s, j->nservers * sizeof(*share));
@@ -126,7 +126,7 @@ static struct pace_server *collect(struct sched *s, struct sched_job *j)
 	return sv;
 }
 
-/* All that get more have room for it. */
+/* Whether all servers that get more have room for it. */
 static bool has_room(const struct sched_job *j, const struct pace_server *sv)
 {
 	double sum = 0;

@@ -277,7 +277,10 @@ static uint32_t gather_inputs(const struct srv_seg *s, const void *in[], uint8_t
 	return n;
 }
 
-/* Whoever has the result's place on this machine gets it written there at once. */
+/*
+ * Memory for the result: the place of an agent on this machine that can be written at once, or
+ * the segment's own.
+ */
 static uint8_t *choose_result(const struct srv_seg *s)
 {
 	for (uint32_t w = 0; w < s->tensor->job->n; w++)

@@ -382,10 +382,10 @@ void *srv_give_place(struct srv_core *c, struct srv_seg *s, const struct frame *
 void srv_give(struct srv_core *c, struct srv_seg *s, const struct frame *f, const void *data);
 
 /*
- * What s takes of ask_limit: its pages, and as much as they can spoil.  k runs of
- * pages leave at most k + 1 holes, so a segment of S pages finds room beside
- * them if all their pages and k * (S - 1) more fit: asked ones always fit
- * together, wherever in a window the agent has put them.
+ * Bytes that s takes of ask_limit: its pages, and as much as they can spoil. k runs of pages
+ * leave at most k + 1 holes, so a segment of S pages finds room beside them if all their pages
+ * and k * (S - 1) more fit: asked ones always fit together, wherever in a window the agent has
+ * put them.
  */
 static inline uint64_t srv_ask_cost(const struct srv_seg *s)
 {

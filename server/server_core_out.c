@@ -13,7 +13,10 @@ static bool is_missing(const struct srv_seg *s, uint32_t w)
 	       (!bits_test(s->tensor->job->out, w) || s->tensor->stale);
 }
 
-/* Who has offered it has it, and waits for room: it is named when nobody else is missing. */
+/*
+ * The first worker whose contribution is missing. One that has offered it has it, and waits for
+ * room: it is named only when no other is missing.
+ */
 static uint32_t first_missing(const struct srv_seg *s)
 {
 	uint32_t n = s->tensor->job->n, offered = n;

@@ -367,6 +367,7 @@ struct ad_engine {
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ctl_stats stats;
+	struct ad_net_view *net;	/* engine 0: owned; NULL: no trouble so far */
 	_Atomic uint32_t rdma_links, no_rdma[NO_RDMA_END];
 	_Atomic uint64_t detours, direct_bytes, copied_bytes;	/* struct xport_moved */
 	uint64_t detours_before;	/* of links that are gone */
@@ -405,6 +406,8 @@ enum ad_mail {
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
 	AD_STUCK,		/* any engine -> control: struct ad_stuck * */
+	AD_NET,			/* engine -> control: struct trouble_news *; control -> engine 0:
+				 * struct ad_net_view *, the receiver's */
 };
 
 struct ad_post_mail {
@@ -482,6 +485,7 @@ struct agent {
 	_Atomic mono_t oldest;		/* engine 0's, every 10 ms: since when the oldest round of
 					 * all is open; MONO_NEVER: none is */
 	char note[320];			/* in heartbeats */
+	struct ad_net *net;		/* owned */
 	uint32_t start;			/* random, not 0: tells servers one process from the next */
 	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
 					 * does not */
@@ -499,6 +503,10 @@ void ad_io_stop(struct agent *a);
 void ad_on_mail(void *owner, const struct mail *m);
 void ad_set_timeout(struct msg *m, uint32_t timeout_ms);	/* of a process's question */
 int ad_tell_scheduler(struct agent *a, const struct msg *m);	/* 0 or TALLY_ESCHED */
+/* With its address, where ranks waited for others in vain: these may be at another one. */
+const char *ad_scheduler_remark(const struct agent *a, int code, const char *text,
+				char more[ERR_TEXT_MAX + 1]);
+void ad_scheduler_late(const struct agent *a, struct err *e);	/* it has not answered: why */
 void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end */
 void ad_job_refuse(struct agent *a, const struct msg_job_up *m, const struct err *why);
 
@@ -583,8 +591,10 @@ void ad_job_resend(struct ad_job *j);
 /* agent_mem.c: slabs */
 #define AD_ARENA	"tally-arena"
 #define AD_RESULTS	"tally-result"
-/* What memfds are called, for a job and for a rank of it.  Nobody can change it, so it says
- * what they were made for when they are handed back. */
+/*
+ * Names of memfds, for a job and for a rank of it. Nobody can change them, so they tell what the
+ * memory was made for when it is handed back.
+ */
 void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
 /* The ring of a rank that is placed, with its memory. EQUOTA, ENOMEM. */
 int ad_ring_open(struct ad_session *s, struct err *e);
@@ -599,7 +609,10 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
 /* Memory that a process has handed back; on success *mem is the slab's. */
 struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e);
-/* One more for results, and the same pages of another's in it, with their marks. */
+/*
+ * Makes one more slab for results; ad_pages_copy() copies the same pages of another slab into
+ * it, with their marks.
+ */
 struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e);
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e);
@@ -645,6 +658,7 @@ void ad_sessions_stop(struct agent *a);	/* their sockets close with the loop */
 void ad_sessions_free(struct agent *a);	/* which has; the engines are gone */
 struct ad_session *ad_session_of(struct ad_job *j);	/* any of them */
 void ad_sessions_tick(struct agent *a, mono_t now);
+void ad_sessions_fail(struct agent *a, int code, const char *text);	/* all that they ask */
 void ad_session_scheduler_up(struct agent *a);
 /* The scheduler's answer to a question of one of the processes. */
 void ad_session_reply(struct agent *a, const struct msg_reply *r);
@@ -697,14 +711,15 @@ void ad_stuck_free(struct ad_job *j);
 uint64_t ad_slower_card(uint64_t a, uint64_t b);
 /* TCP connections of each of so many pairs of engines, which together fill a card. */
 uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs);
-/* What --links says, or so many for the pairs that an agent and such a server are. */
+/* Number of links to such a server: as --links says, or as many as the pair of machines needs. */
 uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines);
 /* An engine's part of what all cards together may have under way; UINT64_MAX: no bound. */
 uint64_t ad_card_flight(const struct agent *a);
 
 /* agent_fence.c: a server here that may write into our memory; -1: none does */
-/* Its process is known from here on; false: it could not be ended. */
-bool ad_fence_keep(int *process, const struct xport_ep *ep);
+/* Its process is known from here on, and is the one behind that link; else it could not be ended,
+ * and why. */
+int ad_fence_keep(int *process, const struct xport_ep *ep, struct err *e);
 void ad_fence_kill(int *process, const char *server);
 
 /* agent_links.c: an engine's links to servers */
@@ -736,6 +751,7 @@ bool ad_links_shown(const struct ad_engine *en, uint32_t job);
 /* For the operator: links of a peer, those that use RDMA, and payloads that went over TCP
  * beside it. */
 void ad_links_count(struct ad_engine *en);
+bool ad_links_troubled(const struct ad_engine *en);	/* a server is not known to be reached */
 void ad_links_free(struct ad_engine *en);
 extern const struct xport_cb ad_link_callbacks;
 

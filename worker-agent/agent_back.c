@@ -86,9 +86,9 @@ bool ad_back_late(const struct ad_session *s, mono_t now)
 #define ROWS_PER_FD	16u		/* so many may take as much of us as a descriptor */
 
 /*
- * What processes of one user hand back before they say whose it is: together no more than a part of
- * our descriptors, so that others have theirs; the first one may always go on.  A process that is
- * refused so comes again, as it would if this agent had ended.
+ * Bounds what processes of one user hand back before they say whose it is: together no more than
+ * a part of our descriptors, so that others have theirs; the first one may always go on. A
+ * process that is refused so comes again, as it would if this agent had ended.
  */
 static bool has_room(const struct ad_session *s)
 {
@@ -428,7 +428,10 @@ static bool keeps_up(struct agent *a, const struct msg_job_up *m, struct ad_retu
 	return true;
 }
 
-/* What cannot be kept is missed when it is to be taken in. */
+/*
+ * Keeps JOB_UP or TENSORS for later; an entry that cannot be kept is missed when the job is
+ * taken in.
+ */
 bool ad_back_keeps(struct agent *a, const struct msg *m)
 {
 	uint32_t job = m->type == MSG_JOB_UP ? m->job_up.job : m->tensors.job;

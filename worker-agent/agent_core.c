@@ -58,7 +58,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 {
 	ASSERT(p->round == round_next(t->round) && !t->running);
 	t->round = p->round;
-	t->running = true;
+	ag_set_running(c, t, true);
 	t->past &= t->borrowed > 0;
 	t->last_rop = t->rop;
 	t->rop = p->rop;
@@ -200,13 +200,13 @@ struct ag_tensor *ag_done(struct ag_core *c)
 		return NULL;
 	t = list_first(&c->done, struct ag_tensor, done_link);
 	list_del(&t->done_link);
-	t->running = false;
+	ag_set_running(c, t, false);
 	return t;
 }
 
 void ag_undone(struct ag_core *c, struct ag_tensor *t)
 {
-	t->running = true;
+	ag_set_running(c, t, true);
 	list_add(c->done.next, &t->done_link);
 }
 
@@ -480,7 +480,10 @@ static struct ag_seg *landed(struct ag_core *c, const struct frame *f)
 	return s;
 }
 
-/* What came meanwhile was turned away, so it is asked after at once. */
+/*
+ * Gives up a place whose payload does not come. Frames that came meanwhile were turned away, so
+ * the segment is probed at once.
+ */
 void ag_unplace(struct ag_core *c, const struct frame *f)
 {
 	struct ag_seg *s = landed(c, f);
@@ -675,7 +678,10 @@ void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_
 
 /* ---- time ---- */
 
-/* Who was offered goes to the end of the line, so that all come to be. */
+/*
+ * Offers segments that wait for room; each goes to the end of the line then, so that all are
+ * offered in turn.
+ */
 static void offer_ready(struct ag_route *r, mono_t now)
 {
 	struct list *last = r->waiting.prev;

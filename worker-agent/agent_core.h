@@ -231,6 +231,7 @@ struct ag_tensor {
 struct ag_core {
 	struct ag_counters count;
 	struct list jobs, done, talk;
+	uint32_t open;			/* tensors whose round is running */
 	struct fair links;		/* ag_job.flow, by bytes that links take */
 	struct fair alone;		/* the same of jobs on this machine alone, by bytes that
 					 * their sums move */
@@ -247,7 +248,7 @@ void ag_init(struct ag_core *c);
 void ag_peer_init(struct ag_core *c, struct ag_peer *p, uint32_t node, uint32_t engine);
 /* A first link is up: pushes what waited, and again what may be lost. */
 void ag_peer_up(struct ag_core *c, struct ag_peer *p, bool by_ref, mono_t now);
-/* One of several links broke: what was on it is asked after at once. */
+/* Notes that one of several links broke: what was on it is probed at once. */
 void ag_peer_hurt(struct ag_core *c, struct ag_peer *p);
 void ag_peer_down(struct ag_core *c, struct ag_peer *p);	/* the last link broke */
 
@@ -314,9 +315,9 @@ static inline uint64_t ag_marks(const struct geom *g)
 }
 
 /*
- * What the process before has left of the tensor, whose ranks have finished that round (0:
- * none).  Marks are not to be trusted, nor to stay as they are: they are read once, here and
- * when the tensor is added.  False: they do not say that the round is whole, of one world.
+ * Reads what the process before has left of the tensor, whose ranks have finished that round (0:
+ * none). Marks are not to be trusted, nor to stay as they are: they are read once, here and when
+ * the tensor is added. False: they do not say that the round is whole, of one world.
  */
 bool ag_desc_resume(struct ag_tensor_desc *d, uint32_t round);
 
@@ -418,10 +419,16 @@ void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const 
 	     mono_t now);
 void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 
+/* No round is open here: ag_tick() has nothing to do before the next post. */
+static inline bool ag_at_rest(const struct ag_core *c)
+{
+	return !c->open;
+}
+
 /* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
 void ag_tick(struct ag_core *c, mono_t now);
 
-/* What several engines know of one round, together; all zeroed at first. */
+/* Joins the times that several engines know of one round; all zeroed at first. */
 static inline void ag_times_join(struct ag_times *all, const struct ag_times *one)
 {
 	all->given = MAX(all->given, one->given);
@@ -454,8 +461,14 @@ void ag_check(const struct ag_core *c);
 
 /* ---- between the core's own files ---- */
 
+static inline void ag_set_running(struct ag_core *c, struct ag_tensor *t, bool running)
+{
+	c->open += (uint32_t)running - (uint32_t)t->running;
+	t->running = running;
+}
+
 /* agent_core_sum.c */
-/* What this machine contributes: its only input as it is, or the sum of all. */
+/* This machine's contribution: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot);
 uint32_t ag_contribution_shift(const struct ag_tensor *t);
 /* The result, to where it is wanted besides its slot.  read: its bytes are there, too, in a
@@ -514,8 +527,8 @@ static inline bool ag_without_data(const struct ag_tensor *t)
 	return t->rop == ROP_BROADCAST && t->root_local < 0;
 }
 /*
- * It is ready: all local ranks gave it, or opened it, and all of its pieces are there.  On a
- * machine alone a broadcast never is whose root was lost before it gave its data.
+ * Whether a segment is ready: all local ranks gave it, or opened it, and all of its pieces are
+ * there. On a machine alone a broadcast whose root was lost before it gave its data never is.
  */
 static inline bool ag_all_gave(const struct ag_seg *s)
 {

@@ -71,7 +71,7 @@ uint32_t ag_contribution_shift(const struct ag_tensor *t)
 	return t->rop == ROP_MEAN ? kern_shift(t->dtype, n) : 0;
 }
 
-/* What this machine contributes: its only input as it is, or the sum of all. */
+/* This machine's contribution: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot)
 {
 	struct ag_tensor *t = s->tensor;
@@ -95,8 +95,9 @@ static bool in_place(const struct ag_tensor *t)
 }
 
 /*
- * Who reads a large tensor begins with its first bytes, when the last ones have come.  Where all
- * is on one machine the place has just been read for the sum: it is in a cache, and stays there.
+ * Copies a result to where it is wanted. A reader of a large tensor begins with its first bytes,
+ * when the last ones have come, so the copy goes past the caches. Where all is on one machine
+ * the place has just been read for the sum, is in a cache, and stays there.
  */
 static void copy_result(const struct ag_seg *s, uint8_t *to, const void *read)
 {
@@ -135,9 +136,10 @@ static bool goes_cold(const struct ag_tensor *t)
 }
 
 /*
- * One group's pieces are the result, where they are; only a mean is left to do.  It is divided
- * elsewhere and brought there once it is marked: whoever comes after us divides no result again.
- * Bytes moved.
+ * Sums a segment of a job that this machine has alone; returns the bytes moved. One group's
+ * pieces are the result already, where they are: only a mean is left to do. It is divided
+ * elsewhere and brought there once it is marked, so that an agent that is started after us
+ * divides no result again.
  */
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s)
 {

@@ -222,7 +222,10 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 
 #define SAME_ORDER "all ranks start rounds on GPUs in the same order"
 
-/* What others than `but` began as somebody's `turn`-th round on GPUs; NULL: nobody has yet. */
+/*
+ * The tensor, other than `but`, that is some rank's `turn`-th round on GPUs; NULL: there is none
+ * yet.
+ */
 static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j,
 				       const struct fr_tensor *but, uint64_t turn)
 {
@@ -354,7 +357,10 @@ bool fr_all_posted(const struct fr_tensor *t)
 	return true;
 }
 
-/* What the process before gave is not what one that comes in its place gives. */
+/*
+ * Takes lost ranks out and lets others in. Inputs that the process before gave are not those of
+ * the one in its place.
+ */
 void fr_job_shrink(struct fr_job *j, uint64_t live)
 {
 	uint64_t came = live & ~j->live;

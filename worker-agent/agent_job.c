@@ -480,8 +480,10 @@ void ad_job_down(struct ad_job *j, int code, const char *text)
 		ad_engine_tell(j->agent->engine[0], AD_JOB_STOP, &j, sizeof(j));
 }
 
-/* Who hears of the end writes to its results: by then no engine does.  Engine 0, which shows it
- * to the rings, is the last. */
+/*
+ * An engine has stopped the job. Ranks that hear of the end write to their results, so they hear
+ * it when no engine does any more; engine 0, which shows it to the rings, is the last.
+ */
 void ad_job_stopped(struct ad_job *j)
 {
 	if (--j->writing == 1)

@@ -19,7 +19,6 @@
 #include "common/base/parse.h"
 #include "common/base/utf8.h"
 
-#define MTU_RETRANSMITS	3u		/* 1.4 s; one loss in ten makes 1 of 10,000 links this */
 #define MTU_UNKNOWN	1500u
 #define PING_HEADERS_V4	28u		/* IPv4 and ICMP */
 #define PING_HEADERS_V6	48u
@@ -82,10 +81,17 @@ static enum cause of_connect(const struct cause_facts *f)
 
 static enum cause of_up(const struct cause_facts *f)
 {
-	if (!f->proven && f->retransmits >= MTU_RETRANSMITS && f->mss &&
-	    f->unacked_bytes >= f->mss)
+	if (!f->proven && f->stuck && f->unacked_bytes >= f->mss)
 		return CAUSE_MTU;
 	return !f->closed && (!f->errnum || f->errnum == ETIMEDOUT) ? CAUSE_SILENT : CAUSE_NONE;
+}
+
+/* A server that was started again is another node of the same name. */
+static bool is_other(const struct cause_facts *f)
+{
+	const char *name = or_empty(f->name);
+
+	return !name[0] || strncmp(name, f->other, strlen(f->other)) != 0;
 }
 
 enum cause cause_of(const struct cause_facts *f)
@@ -94,16 +100,35 @@ enum cause cause_of(const struct cause_facts *f)
 
 	if (c != CAUSE_NONE)
 		return c;
+	if (or_empty(f->other)[0])
+		return is_other(f) ? CAUSE_OTHER_SERVER : CAUSE_NONE;
 	if (or_empty(f->speaks)[0])
 		return CAUSE_WRONG_PORT;
 	if (f->stage == STAGE_CONNECT)
 		return of_connect(f);
-	return f->stage == STAGE_GREET ? CAUSE_MUTE : of_up(f);
+	if (f->stage == STAGE_GREET)
+		return f->closed || f->errnum ? CAUSE_DENIED : CAUSE_MUTE;
+	return of_up(f);
 }
 
 bool cause_is_vague(enum cause c)
 {
-	return c == CAUSE_NONE || c == CAUSE_SILENT || c == CAUSE_MUTE;
+	return c == CAUSE_NONE || c == CAUSE_SILENT || c == CAUSE_MUTE ||
+	       c == CAUSE_DENIED;
+}
+
+void cause_hold(struct cause_held *h, const struct cause_facts *f)
+{
+	snprintf(h->local, sizeof(h->local), "%s", or_empty(f->local));
+	snprintf(h->remote, sizeof(h->remote), "%s", or_empty(f->remote));
+	snprintf(h->speaks, sizeof(h->speaks), "%s", or_empty(f->speaks));
+	snprintf(h->other, sizeof(h->other), "%s", or_empty(f->other));
+	h->facts = *f;
+	h->facts.name = "";
+	h->facts.local = h->local;
+	h->facts.remote = h->remote;
+	h->facts.speaks = h->speaks;
+	h->facts.other = h->other;
 }
 
 /* ---- sentences ---- */
@@ -127,7 +152,7 @@ static void peer_text(const struct cause_facts *f, char *buf, size_t len)
 		snprintf(buf, len, f->peer == PEER_SCHEDULER ? "the %s" : "a %s", kind[f->peer]);
 }
 
-/* What a letter of the table stands for. */
+/* Writes the text that a letter of the table stands for. */
 static void put(char what, const struct cause_facts *f, char *buf, size_t len)
 {
 	const char *remote = or_empty(f->remote), *local = or_empty(f->local);
@@ -150,7 +175,7 @@ static void put(char what, const struct cause_facts *f, char *buf, size_t len)
 		snprintf(buf, len, "%s", local[0] ? local : "this machine");
 		break;
 	case 'S':
-		snprintf(buf, len, "%s", or_empty(f->speaks));
+		snprintf(buf, len, "%s", or_empty(or_empty(f->other)[0] ? f->other : f->speaks));
 		break;
 	case 'M':
 		snprintf(buf, len, "%u", mtu);

@@ -32,16 +32,18 @@ struct cause_facts {
 	const char *local, *remote;	/* numeric hosts; "" or NULL: not known, or not chosen */
 	uint16_t port;			/* of remote */
 	const char *speaks;		/* "a web server (HTTP)": what answers there instead */
+	const char *other;		/* a server of that name (cut) has answered; "": none has */
 	bool proven;			/* packets of full size have passed */
-	uint32_t retransmits;		/* of the oldest packet that is not acknowledged */
+	bool stuck;			/* one of full size is sent again and again, and the peer
+					 * is heard meanwhile */
 	uint64_t unacked_bytes;
 	uint32_t mss, mtu;		/* of this side, as it takes the path to be; 0: not known */
 };
 
 /*
  * Sentence and remedies by peer, where %N is "server s0" or "the scheduler", %R the remote address
- * with its port, %H the same without, %P the port, %L the local address, %S `speaks`, %M the MTU
- * and %D the bytes of a ping that just fills it.
+ * with its port, %H the same without, %P the port, %L the local address, %S `speaks` or `other`,
+ * %M the MTU and %D the bytes of a ping that just fills it.
  *
  *   enum	 sentence; remedy where a server or an agent is meant; where the scheduler is */
 #define CAUSE_TABLE(X) \
@@ -53,6 +55,10 @@ struct cause_facts {
 	  "it stands still, or another program has that port", \
 	  "it stands still, or another program has that port: give --scheduler the HOST:PORT of " \
 	  "tally-scheduler's --listen") \
+	X(DENIED, "%R closes connections to %N without an answer", \
+	  "it does not know this agent yet, or another program has that port", \
+	  "another program has that port: give --scheduler the HOST:PORT of tally-scheduler's " \
+	  "--listen") \
 	X(REFUSED, "%R refuses connections to %N", \
 	  "nobody listens there, or a firewall rejects them: start it with a --listen that other " \
 	  "machines reach, or open TCP port %P on its machine", \
@@ -90,7 +96,11 @@ struct cause_facts {
 	X(FAMILY, "%N is at %H and this side at %L: IPv4 and IPv6 do not reach each other", \
 	  "give the agent a --rail and the server a --listen of the same family", \
 	  "give --scheduler an address of the other family") \
-	X(WRONG_PORT, "%R is %S, not %N's port", \
+	X(OTHER_SERVER, "%R is server %S's port, not %N's", \
+	  "two servers are given one address, or it leads elsewhere: give that server another " \
+	  "--listen", \
+	  "give --scheduler the HOST:PORT of tally-scheduler's --listen") \
+	X(WRONG_PORT, "what answers at %R is %S, not %N", \
 	  "two programs are given one address, or it leads elsewhere: give that server " \
 	  "another --listen", \
 	  "give --scheduler the HOST:PORT of tally-scheduler's --listen")
@@ -108,8 +118,16 @@ enum cause cause_of(const struct cause_facts *f);
 /* "SENTENCE; REMEDY"; "" for CAUSE_NONE.  Returns buf, cut to fit. */
 const char *cause_text(enum cause c, const struct cause_facts *f, char *buf, size_t len);
 
-/* Others explain the same end better: it says no more than that the peer is not heard. */
+/* Others explain the same end better: it says no more than that the peer is not heard.  Who else
+ * waits is not told of it. */
 bool cause_is_vague(enum cause c);
+
+/* Facts with their texts, to be kept or handed to another thread. */
+struct cause_held {
+	struct cause_facts facts;	/* its texts are those below, and name is "" */
+	char local[ADDR_LEN_MAX + 1], remote[ADDR_LEN_MAX + 1], speaks[64], other[64];
+};
+void cause_hold(struct cause_held *h, const struct cause_facts *f);
 
 bool cause_is_loopback(const char *host);	/* "127.0.1.1", "::1"; not "" */
 

@@ -60,7 +60,7 @@
 #ifndef TALLY_NET_XPORT_H
 #define TALLY_NET_XPORT_H
 
-#include "common/base/err.h"
+#include "common/base/cause.h"
 #include "proto/frame.h"
 
 #define XPORT_QUEUE	1024u	/* frames an endpoint holds unsent */
@@ -156,6 +156,7 @@ struct xport_addr {
 };
 
 /* `user` is the owner's, given back by xport_user().  Both functions never block.
+ * A socket path whose process is neither this one's user's nor root's: EAUTH, nothing is sent.
  * adopt takes fd on success only and tells the kinds apart by address family and hello. */
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **ep, struct err *e);
@@ -225,6 +226,12 @@ void xport_rdma_say(const char *addr, char *buf, size_t len);
 /* Cuts the link at once; what is queued stays unsent.  Harmless when closed. */
 void xport_close(struct xport_ep *ep, enum close_reason why);
 
+/*
+ * Facts about an endpoint's trouble, for cause_of(): in closed(), and while it lives (CAUSE_MTU
+ * or nothing). Peer and name are the caller's to fill in; texts are the endpoint's.
+ */
+void xport_facts(const struct xport_ep *ep, struct cause_facts *f);
+
 void *xport_user(const struct xport_ep *ep);
 uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
 uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted;
@@ -236,7 +243,9 @@ bool xport_takes(const struct xport_ep *ep);
  * busy card, is not in it.  The kernel is not asked while nothing is sent. */
 uint64_t xport_backlog_bytes(struct xport_ep *ep);
 bool xport_by_reference(const struct xport_ep *ep);
-int xport_peer_process(const struct xport_ep *ep);	/* shm: its pidfd, or -1 */
+/* shm, of a link that this side made: the pidfd of the process that listens there, which this
+ * process may signal; else an error that says why there is none. */
+int xport_peer_process(const struct xport_ep *ep, struct err *e);
 /* Up and rdma: its peer wants to be shown what it may write. */
 bool xport_takes_regions(const struct xport_ep *ep);
 const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm", "rdma" */

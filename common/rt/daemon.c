@@ -59,7 +59,7 @@ static int find_name(struct daemon *d, struct err *e)
 	return rc;
 }
 
-/* That we may run on. */
+/* Number of CPUs that this process may run on. */
 static uint32_t count_cpus(void)
 {
 	cpu_set_t set;
@@ -158,7 +158,10 @@ void daemon_std_descriptors(void)
 			(void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
-/* Nobody reads any more, as behind `head`: that is no trouble of ours. */
+/*
+ * Whether standard output is a pipe that nobody reads any more, as behind `head`: no trouble of
+ * ours.
+ */
 static bool is_broken_pipe(void)
 {
 	struct pollfd p = { .fd = STDOUT_FILENO, .events = POLLOUT };

@@ -76,12 +76,12 @@ for verb in status nodes jobs tensors; do
 	try 2 "unexpected argument 'all'" $verb all
 done
 if [ -e /proc/net/if_inet6 ]; then
-	try 5 'cannot connect to \[::1\]:1: ' status --scheduler '[::1]:1'
+	try 5 'no scheduler at \[::1\]:1: .*nobody listens there' status --scheduler '[::1]:1'
 fi
 # A name without an address: starting a scheduler there is no remedy.
 try 5 'no scheduler at no-such-host.invalid: cannot find the address of no-such-host.invalid' \
 	status --scheduler no-such-host.invalid
-expect_text "$TMP/err" 'by its address,$'
+expect_text "$TMP/err" 'Else give --scheduler its address$'
 grep -q 'tally-scheduler --listen' "$TMP/err" && fail 'a scheduler is to listen on no address'
 try 2 'no option --job' nodes --job x
 try 2 '--secret-file' nodes --secret-file /nonexistent
@@ -97,7 +97,8 @@ input()' "$TMP/mute" < <(sleep 60) > /dev/null 2>&1 &
 adopt $!
 wait_until 10 'the mute listener is up' has_port "$TMP/mute"
 start=$(now_ms)
-try 5 'did not answer' nodes --timeout 1 --scheduler "127.0.0.1:$(tr -d '\n' < "$TMP/mute")"
+try 5 'takes connections and does not answer as the scheduler' nodes --timeout 1 \
+	--scheduler "127.0.0.1:$(tr -d '\n' < "$TMP/mute")"
 took=$(( $(now_ms) - start ))
 (( took >= 900 && took < 20000 )) || fail "--timeout 1 took $took ms"
 

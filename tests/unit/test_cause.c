@@ -95,7 +95,7 @@ START_TEST(the_scheduler_is_named_by_its_option)
 	f.stage = STAGE_GREET;
 	has(text_of(&f), "takes connections and does not answer as the scheduler");
 	f.speaks = "a web server (HTTP)";
-	has(text_of(&f), "10.0.0.1:7470 is a web server (HTTP), not the scheduler's port");
+	has(text_of(&f), "what answers at 10.0.0.1:7470 is a web server (HTTP), not the scheduler");
 	has(text_of(&f), "--scheduler");
 }
 END_TEST
@@ -105,7 +105,7 @@ START_TEST(large_packets_are_lost_where_only_small_ones_ever_passed)
 	struct cause_facts f = {
 		.peer = PEER_SERVER, .stage = STAGE_UP, .name = "s0",
 		.local = "10.0.0.9", .remote = "10.0.0.5", .port = 7471,
-		.retransmits = 3, .unacked_bytes = 65536, .mss = 1448, .mtu = 1500,
+		.stuck = true, .unacked_bytes = 65536, .mss = 1448, .mtu = 1500,
 	};
 
 	ck_assert_int_eq(cause_of(&f), CAUSE_MTU);
@@ -122,13 +122,19 @@ START_TEST(large_packets_are_lost_where_only_small_ones_ever_passed)
 	f.errnum = ETIMEDOUT;
 	ck_assert_int_eq(cause_of(&f), CAUSE_SILENT);
 	f.proven = false;
-	f.retransmits = 2;
+	f.stuck = false;
 	ck_assert_int_eq(cause_of(&f), CAUSE_SILENT);
-	f.retransmits = 9;
+	f.stuck = true;
 	f.unacked_bytes = 64;
 	ck_assert_int_eq(cause_of(&f), CAUSE_SILENT);
 	f.errnum = ECONNRESET;
 	ck_assert_int_eq(cause_of(&f), CAUSE_NONE);
+	f.stage = STAGE_GREET;
+	ck_assert_int_eq(cause_of(&f), CAUSE_DENIED);
+	f.other = "s0";			/* another process of that server */
+	ck_assert_int_eq(cause_of(&f), CAUSE_NONE);
+	f.other = "s17";
+	has(text_of(&f), "is server s17's port, not server s0's");
 }
 END_TEST
 
@@ -138,7 +144,7 @@ START_TEST(every_sentence_is_whole_and_fits_a_text)
 	struct cause_facts f = {
 		.name = name, .local = "2001:db8:1111:2222:3333:4444:5555:6666",
 		.remote = "2001:db8:1111:2222:3333:4444:5555:7777", .port = 65535,
-		.speaks = "another program's, which says \"0123456789abcdef\"", .mtu = 65535,
+		.speaks = "another program, which says \"0123456789abcdef\"", .mtu = 65535,
 	};
 
 	memset(name, 'n', NAME_LEN_MAX);
@@ -172,20 +178,20 @@ START_TEST(a_link_that_flaps_is_said_once_a_minute_with_counts)
 	uint32_t said = 0;
 
 	memset(&t, 0, sizeof(t));
-	ck_assert_uint_eq(trouble_note(&t, "s0", CAUSE_MTU, "large ones are lost", now), 1);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_MTU, "large ones are lost", now), 1);
 	for (int i = 1; i <= 59; i++)
-		ck_assert_uint_eq(trouble_note(&t, "s0", i % 2 ? CAUSE_SILENT : CAUSE_MTU, "again",
-					       now + i * SECOND), 0);
-	said = trouble_note(&t, "s0", CAUSE_SILENT, "again", now + 60 * SECOND);
+		ck_assert_uint_eq(trouble_note(&t, "s0", 0, i % 2 ? CAUSE_SILENT : CAUSE_MTU,
+					       "again", now + i * SECOND), 0);
+	said = trouble_note(&t, "s0", 0, CAUSE_SILENT, "again", now + 60 * SECOND);
 	ck_assert_uint_eq(said, 60);
 	ck_assert_int_eq(trouble_of(&t, "s0")->cause, CAUSE_MTU);
-	ck_assert_uint_eq(trouble_note(&t, "s1", CAUSE_REFUSED, "refused", now), 1);
-	ck_assert_str_eq(trouble_first(&t)->peer, "s0");
-	ck_assert(trouble_over(&t, "s0"));
-	ck_assert(!trouble_over(&t, "s0"));
-	ck_assert_str_eq(trouble_first(&t)->peer, "s1");
-	ck_assert_uint_eq(trouble_note(&t, "s0", CAUSE_SILENT, "x", now + 61 * SECOND), 0);
-	ck_assert(!trouble_over(&t, "s0"));	/* nor is that it is back */
+	ck_assert_uint_eq(trouble_note(&t, "s1", 0, CAUSE_REFUSED, "refused", now), 1);
+	ck_assert_str_eq(trouble_first(&t, MONO_NEVER)->peer, "s0");
+	ck_assert(trouble_over(&t, "s0", 0));
+	ck_assert(!trouble_over(&t, "s0", 0));
+	ck_assert_str_eq(trouble_first(&t, MONO_NEVER)->peer, "s1");
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_SILENT, "x", now + 61 * SECOND), 0);
+	ck_assert(!trouble_over(&t, "s0", 0));	/* nor is that it is back */
 }
 END_TEST
 
@@ -194,13 +200,27 @@ START_TEST(a_better_cause_is_said_at_once)
 	mono_t now = SECOND;
 
 	memset(&t, 0, sizeof(t));
-	ck_assert_uint_eq(trouble_note(&t, "s0", CAUSE_SILENT, "nothing comes", now), 1);
-	ck_assert_uint_eq(trouble_note(&t, "s0", CAUSE_NONE, "reset", now + SECOND), 0);
-	ck_assert_uint_eq(trouble_note(&t, "s0", CAUSE_FILTERED, "drops", now + 2 * SECOND), 2);
-	ck_assert_uint_eq(trouble_note(&t, "s0", CAUSE_REFUSED, "refused", now + 3 * SECOND), 0);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_SILENT, "nothing comes", now), 1);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_NONE, "reset", now + SECOND), 0);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_FILTERED, "drops", now + 2 * SECOND), 2);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_REFUSED, "refused", now + 3 * SECOND), 0);
 	ck_assert_str_eq(trouble_of(&t, "s0")->text, "refused");
-	trouble_forget(&t, "s0");
-	ck_assert_ptr_null(trouble_first(&t));
+	trouble_leave(&t, "s0", 0, now + 5 * SECOND);
+	ck_assert_ptr_null(trouble_first(&t, MONO_NEVER));
+	ck_assert_ptr_null(trouble_first(&t, now + 6 * SECOND));
+	ck_assert_str_eq(trouble_first(&t, now + 5 * SECOND)->text, "refused");
+}
+END_TEST
+
+START_TEST(a_peer_is_in_trouble_while_one_engine_is)
+{
+	memset(&t, 0, sizeof(t));
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_MTU, "x", SECOND), 1);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 3, CAUSE_MTU, "x", SECOND), 0);
+	ck_assert(!trouble_over(&t, "s0", 0));
+	ck_assert_ptr_nonnull(trouble_of(&t, "s0"));
+	ck_assert(!trouble_over(&t, "s0", 3));	/* the log has not had that one */
+	ck_assert_ptr_null(trouble_of(&t, "s0"));
 }
 END_TEST
 
@@ -211,12 +231,12 @@ START_TEST(more_peers_than_rows_are_said_and_not_kept)
 	memset(&t, 0, sizeof(t));
 	for (uint32_t i = 0; i < 2 * TROUBLE_ROWS; i++) {
 		snprintf(name, sizeof(name), "s%u", i);
-		ck_assert_uint_eq(trouble_note(&t, name, CAUSE_MTU, "x", SECOND + i), 1);
+		ck_assert_uint_eq(trouble_note(&t, name, 0, CAUSE_MTU, "x", SECOND + i), 1);
 	}
-	ck_assert_str_eq(trouble_first(&t)->peer, "s0");
+	ck_assert_str_eq(trouble_first(&t, MONO_NEVER)->peer, "s0");
 	ck_assert_ptr_null(trouble_of(&t, "s32"));
-	ck_assert(trouble_over(&t, "s0"));
-	ck_assert_uint_eq(trouble_note(&t, "s32", CAUSE_MTU, "x", 2 * SECOND), 1);
+	ck_assert(trouble_over(&t, "s0", 0));
+	ck_assert_uint_eq(trouble_note(&t, "s32", 0, CAUSE_MTU, "x", 2 * SECOND), 1);
 	ck_assert_ptr_nonnull(trouble_of(&t, "s32"));
 	ck_assert_ptr_null(trouble_of(&t, "s3"  "2x"));
 }
@@ -236,6 +256,7 @@ int main(void)
 	tcase_add_test(c, every_sentence_is_whole_and_fits_a_text);
 	tcase_add_test(c, a_link_that_flaps_is_said_once_a_minute_with_counts);
 	tcase_add_test(c, a_better_cause_is_said_at_once);
+	tcase_add_test(c, a_peer_is_in_trouble_while_one_engine_is);
 	tcase_add_test(c, more_peers_than_rows_are_said_and_not_kept);
 	suite_add_tcase(s, c);
 	srunner_run_all(r, CK_NORMAL);

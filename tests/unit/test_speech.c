@@ -32,14 +32,16 @@ START_TEST(bytes_of_other_programs_are_called_by_their_names)
 		ck_assert_str_eq(speech(x, "\x15\x03\x01\0\x02\x02\x46", 7),
 				 "a TLS server or client");
 		ck_assert_str_eq(speech(x, "220 mail.example ESMTP", 22),
-				 "another program's, which says \"220 mail.example\"");
+				 "another program, which says \"220 mail.example\"");
 		ck_assert_str_eq(speech(x, "-ERR\r\n", 6),
-				 "another program's, which says \"-ERR\"");
+				 "another program, which says \"-ERR\"");
 		ck_assert_str_eq(speech(x, "\1\2\3\4\5\6\7\xff", 8), "");
 		ck_assert_str_eq(speech(x, "", 0), "");
 	}
-	ck_assert_str_eq(speech(SPEECH_CONTROL, ping, 8), "a data port of a Tally server");
-	ck_assert_str_eq(speech(SPEECH_DATA, p, 8), "a control port of Tally (a scheduler's)");
+	ck_assert_str_eq(speech(SPEECH_CONTROL, ping, 8),
+			 "a Tally data link (a server's --listen port)");
+	ck_assert_str_eq(speech(SPEECH_DATA, p, 8),
+			 "a Tally control connection (a scheduler's port)");
 	for (size_t n = 1; n <= 8; n++) {	/* and Tally's own, as far as it has come */
 		ck_assert_str_eq(speech(SPEECH_DATA, ping, n), "");
 		ck_assert_str_eq(speech(SPEECH_CONTROL, p, n), "");

@@ -68,6 +68,7 @@ FUNCTIONS = {
     "tally_attach": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "tally_leave": (c_int, [c_void_p]),
     "tally_detach": (c_int, [c_void_p]),
+    "tally_forked": (None, [c_void_p]),
     "tally_rank": (c_int, [c_void_p]),
     "tally_world_size": (c_int, [c_void_p]),
     "tally_local_rank": (c_int, [c_void_p]),
