@@ -689,8 +689,8 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 		rc = moves_send(s, j, &v, m->epoch, anew, e);
 	moves_free(&v);
 	if (!rc && s->memory_used > s->memory_bytes)
-		log_warn("job %u needs more than --memory, as servers are lost, drained or slow",
-			 j->id);
+		log_warn("job %u needs more than --memory, as servers are lost, drained or slow, "
+			 "name %s", j->id, j->name);
 	return rc;
 }
 
