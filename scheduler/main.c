@@ -37,7 +37,7 @@ static const struct opt table[] = {
 	{ "agent-grace", OPT_U64, FIELD(agent_grace_s), "30", 0, 3600, "S",
 	  "how long a job waits for an agent that is gone, or is started again" },
 	{ "window", OPT_BYTES, FIELD(window_bytes), NULL, WINDOW_BYTES_MIN, WINDOW_BYTES_MAX,
-	  "SIZE", "credit of an agent at each server (default: by the servers' cards); less where "
+	  "SIZE", "credit of an agent at each server (default: by the servers' NICs); less where "
 	  "a server has little memory" },
 	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
 	  "error, warn, info, debug" },

@@ -762,7 +762,8 @@ static void over(struct sched *s)
 	s->recover_until = 0;
 	late_close_tellers(s);
 	s->any_down = true;
-	out_log(s, SCHED_INFO, "scheduler is active again, %u jobs were held", s->njobs);
+	out_log(s, SCHED_INFO, "scheduler is active again, %u job%s held", s->njobs,
+		s->njobs == 1 ? " was" : "s were");
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		if (s->jobs[i]->state == SJ_HELD)
 			resume(s, s->jobs[i]);

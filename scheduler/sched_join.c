@@ -210,8 +210,8 @@ static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
 		return true;
 	}
 	if (j->state != SJ_GATHERING) {
-		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already%s with %u "
-			   "ranks; give this one another name (TALLY_JOB)", j->name,
+		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already%s, world "
+			   "size %u; give this one another name (TALLY_JOB)", j->name,
 			   place_text(any_node(j), at), j->world);
 		return true;
 	}

@@ -336,7 +336,7 @@ struct ad_shown {			/* a slab as links show it */
 
 /* Why a link is TCP's although there are RDMA devices; people see it in `tally status`. */
 #define NO_RDMA_TABLE(X) \
-	X(CARD,		"no card has its address") \
+	X(CARD,		"no NIC has its address") \
 	X(JOIN,		"not joined") \
 	X(ENDS,		"ended too often")
 
