@@ -16,6 +16,11 @@ int tally_world_size(const tally_session *s)
 	return s ? (int)s->who.world : TALLY_EINVAL;
 }
 
+const char *tally_job_name(const tally_session *s)
+{
+	return s ? s->who.job : "";
+}
+
 /* The launcher's word counts: it is what the frameworks choose the device by. */
 int tally_local_rank(const tally_session *s)
 {

@@ -8,7 +8,7 @@
  * ranks know better than we do: who has passed a barrier (its agent tells, or it asks for
  * the next one) has passed it with all, also with those who lost the answer.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 static struct sched_req *waiting(const struct sched_job *j, uint32_t rank)
 {
@@ -80,7 +80,7 @@ void barrier_leave(struct sched_job *j, struct sched_req *q)
 
 void barrier_pump(struct sched *s, struct sched_job *j)
 {
-	if (j->state == SJ_UP && !j->ending && j->nbarrier &&
+	if (j->state == SJ_UP && j->nbarrier &&
 	    j->nbarrier + MUTATE(19) >= grow_awaited(j) &&
 	    !grow_holds(s, j))
 		open_all(s, j, j->generation + 1);
@@ -99,11 +99,13 @@ void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	text_init(&t, buf, sizeof(buf));
 	text_add(&t, "barrier %llu of job '%.128s' ", (unsigned long long)(j->generation + 1),
 		 j->name);
-	if (j->nbarrier == grow_awaited(j))
+	if (j->nbarrier == grow_awaited(j)) {
 		text_add(&t, "waits for the scheduler to recover");
-	else
+	} else {
 		text_add(&t, "waits for ");
-	text_missing(&t, j, j->barrier);
+		if (!text_blame(&t, "", blame_of(s, j)))
+			text_missing(&t, j, j->barrier);
+	}
 	barrier_leave(j, q);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
 }

@@ -186,7 +186,7 @@ static double server_share(const struct sched_job *j, const struct layout *l, co
 	return share[at] / mates;
 }
 
-/* What the planner gives each server, in parts of all; NULL: it cannot. */
+/* Asks the planner for each server's share, in parts of all; NULL: it cannot. */
 static const double *shares_of(struct sched *s, const struct sched_job *j, double *seconds,
 			       struct err *e)
 {
@@ -231,7 +231,7 @@ int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
 	return 0;
 }
 
-/* It has chunks, and may keep them. */
+/* Whether a server has chunks, and may keep them. */
 static bool keeps(const struct sched_job *j, const struct sched_part *p)
 {
 	return part_answers(p) && !p->node->draining && epoch_has_chunks(j, p);

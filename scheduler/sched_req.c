@@ -159,7 +159,10 @@ static struct sched_req *first_expired(struct sched *s, struct sched_job *j)
 	return NULL;
 }
 
-/* One expiry may answer many, so the list is looked at afresh after each. */
+/*
+ * Expires requests whose deadline has passed. One expiry may answer many, so the list is read
+ * afresh after each.
+ */
 void req_timer(struct sched *s, struct sched_job *j)
 {
 	struct sched_req *q;

@@ -19,7 +19,7 @@ void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t);
 void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, int code,
 		  const char *text);
 void tensor_lose(struct sched *s, struct sched_job *j, uint32_t rank);	/* it is lost */
-/* What is complete goes to the log; kind is SQ_DECLARE or SQ_UNDECLARE. */
+/* Puts what is complete into the log; kind is SQ_DECLARE or SQ_UNDECLARE. */
 void tensor_issue(struct sched *s, struct sched_job *j, enum sched_req_kind kind);
 struct sched_tensor *tensor_by_name(const struct sched_job *j, const char *name);
 struct sched_tensor *tensor_by_id(const struct sched_job *j, uint32_t id);

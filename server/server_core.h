@@ -317,6 +317,9 @@ void srv_peer_anew(struct srv_core *c, struct srv_peer *p);
  * landed) or srv_unplace (the link broke). */
 void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f);
 void srv_unplace(struct srv_core *c, struct srv_peer *p, const struct frame *f);
+/* A frame with its payload, which is borrowed for this call: what srv_place() and srv_frame() are
+ * together.  The last contribution to a sum is added from there, without a copy. */
+void srv_take(struct srv_core *c, struct srv_peer *p, const struct frame *f, const void *data);
 
 /* data: landed payload, or the address in the sender's slab (by reference); NULL for
  * frames without.  result_at: by reference, where rslot points, or NULL. */
@@ -367,6 +370,7 @@ void srv_todo(struct srv_in *in, uint8_t what);		/* nothing, while no link is kn
 void srv_todo_drop(struct srv_in *in, uint8_t what);
 void srv_unpark(struct srv_in *in, uint32_t worker);
 void srv_resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at);
+void srv_seg_back(struct srv_core *c, struct srv_seg *s);	/* a link lets go of its result */
 
 /* server_core_young.c */
 void srv_learn_round(struct srv_core *c, struct srv_seg *s, uint32_t round);
@@ -378,10 +382,10 @@ void *srv_give_place(struct srv_core *c, struct srv_seg *s, const struct frame *
 void srv_give(struct srv_core *c, struct srv_seg *s, const struct frame *f, const void *data);
 
 /*
- * What s takes of ask_limit: its pages, and as much as they can spoil.  k runs of
- * pages leave at most k + 1 holes, so a segment of S pages finds room beside
- * them if all their pages and k * (S - 1) more fit: asked ones always fit
- * together, wherever in a window the agent has put them.
+ * Bytes that s takes of ask_limit: its pages, and as much as they can spoil. k runs of pages
+ * leave at most k + 1 holes, so a segment of S pages finds room beside them if all their pages
+ * and k * (S - 1) more fit: asked ones always fit together, wherever in a window the agent has
+ * put them.
  */
 static inline uint64_t srv_ask_cost(const struct srv_seg *s)
 {

@@ -229,7 +229,7 @@ struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *m
 	return t;
 }
 
-/* What it gathers and has to say ends. */
+/* Ends what a segment gathers and what it still has to send. */
 static void seg_end(struct srv_seg *s)
 {
 	srv_ask_end(s);
@@ -405,8 +405,9 @@ void srv_peer_lost(struct srv_core *c, struct srv_peer *p)
 }
 
 /*
- * It pushes again what it has, from inputs that its ranks have kept.  What was being asked
- * for still is: others may have been told so, and wait for it with their windows full.
+ * Resets a contribution of an agent that was started again: it pushes again what it has, from
+ * inputs that its ranks have kept. A segment that was being asked for still is: others may have
+ * been told so, and wait for it with their windows full.
  */
 static void in_anew(struct srv_core *c, struct srv_in *in, uint32_t worker)
 {

@@ -87,6 +87,7 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 
 	(void)peer;
 	k->up = true;
+	k->up_at = loop_now();
 	en->stats.links++;
 	list_for_each(&en->core.jobs, l)
 		show_window(en, k, list_entry(l, struct srv_job, link));
@@ -98,6 +99,16 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	struct sv_link *k = xport_user(ep);
 
 	return srv_place(&en->core, &k->peer->core, f);
+}
+
+static void on_take(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+
+	k->peer->heard = true;
+	en->bytes_received += f->length;
+	srv_take(&en->core, &k->peer->core, f, data);
 }
 
 static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -176,9 +187,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	struct sv_link *k = xport_user(ep);
 	struct sv_peer *p = k->peer;
 
-	if (close_reason_severity(why)[0] != 'i')
-		log_warn("link from agent node %u closed, reason %s: %s", p->core.node,
-			 close_reason_name(why), e->text);
+	sv_net_lost(en, p, ep, why, e);
 	if (k->up)
 		en->stats.links--;
 	list_del(&k->link);
@@ -191,6 +200,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 static const struct xport_cb callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.take = on_take,
 	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,
@@ -207,7 +217,10 @@ static bool has_work(const struct sv_peer *p)
 	return srv_due(&p->core).turn != SRV_NOTHING;
 }
 
-/* What a link has not brought to the agent; the kernel's part of it where cards are slow. */
+/*
+ * Bytes that a link has not brought to the agent yet, with the kernel's part where NICs are
+ * slow.
+ */
 static uint64_t link_bytes(const struct sv_link *k)
 {
 	return xport_queued_bytes(k->ep) + k->backlog;
@@ -277,7 +290,7 @@ static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)
 	return bytes;
 }
 
-/* What the cards take on top of what is under way, all together and each peer. */
+/* Bytes that the NICs take on top of what is under way, all together and each peer. */
 static uint64_t room_for_all(struct sv_engine *en)
 {
 	uint64_t bytes = 0, limit = en->flight_limit, each;
@@ -710,6 +723,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 		next = MIN(next, sweep(en, now));
 	if (!outbox_flush(&en->out))
 		next = MIN(next, now + mono_ms(1));
+	sv_net_look(en, now);
 	sv_stats_turn(en, now);
 	return next;
 }

@@ -114,7 +114,10 @@ static int check_job(struct server *s, const struct msg_job_up *m, struct err *e
 	return 0;
 }
 
-/* What the agent with the most engines needs; and the least that any engine has of it. */
+/*
+ * Sizes windows for the agent with the most engines, and finds the least part that any engine
+ * has of one.
+ */
 static void size_windows(const struct server *s, struct sv_job *j, const struct msg_job_up *m)
 {
 	j->part_bytes = UINT64_MAX;

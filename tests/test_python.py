@@ -7,9 +7,11 @@
 Exits 0 when everything held on this rank.  Asserts are the checks.
 """
 
+import copy
 import math
 import os
 import pathlib
+import pickle
 import random
 import select
 import shutil
@@ -314,6 +316,21 @@ def arrays_outlive_a_session_that_was_forgotten(s):
     assert mapped() == before
 
 
+def what_a_child_writes_stays_with_it(s):
+    """Also to arrays of a session that was detached meanwhile."""
+    with lonely(s, "forked") as alone:
+        array = alone.empty(3)
+        array[:] = 7
+        for _ in range(2):
+            child = os.fork()
+            if not child:
+                array += 1
+                os._exit(int(array[0]))
+            assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 8
+            assert (array == 7).all()
+            alone.detach()
+
+
 def a_session_that_is_freed_is_not_left(s):
     """Of what is garbage at once, Python may finalize the memory first."""
     alone, lib, left = lonely(s, "freed"), tally._session._lib, []
@@ -376,6 +393,73 @@ def a_signals_handler_may_raise_anywhere(s):
             if ticket:
                 assert (ticket.wait(DEADLINE_S) == i).all()
             assert t.ticket is None
+
+
+def errors_are_tallys_own_and_travel(s):
+    """A class for each code, which pickle and copy keep with all that it says."""
+    t = s.declare("an error's", 4)
+    for call, kind, builtin in (
+            (lambda: t.push_pull([1]), tally.TallyInvalid, ValueError),
+            (lambda: s.declare(t.name, 4), tally.TallyExists, RuntimeError),
+            (lambda: t.broadcast(root=s.rank), tally.TallyInvalid, ValueError),
+            (lambda: s.empty(2**41, "uint8"), tally.TallyInvalid, ValueError)):
+        try:
+            call()
+        except kind as e:
+            assert isinstance(e, (tally.TallyError, builtin)) and type(e).__module__ == "tally"
+            for other in pickle.loads(pickle.dumps(e)), copy.deepcopy(e):
+                assert type(other) is kind and str(other) == str(e) and other.code == e.code
+                assert (other.name, other.text) == (e.name, e.text)
+                assert (other.rank, other.tensor) == (e.rank, e.tensor)
+        else:
+            raise AssertionError(f"no {kind}")
+    try:
+        t.broadcast(root=s.rank)
+    except tally.TallyError as e:
+        assert (e.rank, e.tensor) == (s.rank, "an error's"), (e.rank, e.tensor)
+    kinds = {getattr(tally, name) for name in tally.__all__ if name.startswith("Tally")}
+    assert {type(tally.TallyError(-code)) for code in range(1, 21)} == kinds - {tally.TallyError}
+    assert all(kind.__doc__ for kind in kinds)
+    late = tally.TallyTimeout(-9, "x")
+    assert isinstance(late, TimeoutError) and str(late) == "ETIMEDOUT: x", late
+
+
+def objects_say_what_they_are_and_stay_here(s):
+    """Rank, world and job in each repr(); no pickle and no copy, and one line that says why."""
+    t = s.declare("shown", (2, 2))
+    ticket = t.push_pull(np.ones((2, 2), np.float32))
+    ticket.wait(DEADLINE_S)
+    place = f"rank {s.rank}, world {s.world_size}, job '"
+    for thing in s, t, ticket:
+        assert place in repr(thing), thing
+        for travel in pickle.dumps, copy.copy, copy.deepcopy:
+            try:
+                travel(thing)
+            except TypeError as e:
+                assert "pickled or copied" in str(e) and "\n" not in str(e), e
+            else:
+                raise AssertionError(f"{thing} was copied")
+    assert "'shown', float32 [2, 2]" in repr(t) and "round 1, done" in repr(ticket), (t, ticket)
+    array = s.empty(3)
+    array[:] = 7
+    assert (pickle.loads(pickle.dumps(array)) == 7).all() and (copy.deepcopy(array) == 7).all()
+    with lonely(s, "shown") as alone:
+        pass
+    assert f"rank 0, world 1, job 'shown {s.rank}', detached" in repr(alone), alone
+
+
+def texts_speak_python(s):
+    """Names of this package, not of libtally's functions."""
+    with lonely(s, "in Python") as alone:
+        for call, has in ((alone.grow, "on_loss='shrink'"),
+                          (lambda: alone.free(np.zeros(3)), "empty()"),
+                          (lambda: alone.declare("x", 1).gpu_push_pull(1), "gpu_open()")):
+            try:
+                call()
+            except tally.TallyError as e:
+                assert has in e.text and "tally_" not in e.text and "TALLY_" not in e.text, e
+            else:
+                raise AssertionError(has)
 
 
 def a_rank_is_one_process(s):
@@ -491,7 +575,7 @@ def a_session_has_a_limit_for_its_rounds(s):
             try:
                 wait()
             except tally.TallyTimeout as e:
-                assert "round 1 of tensor limited: not done after 250 ms" in e.text, e
+                assert "round 1 of tensor limited: not done after 0.25 s" in e.text, e
             else:
                 raise AssertionError("a round without the other rank was done")
         own.barrier(DEADLINE_S)
@@ -524,10 +608,14 @@ def main():
             only_a_dma_buf_is_memory_of_a_device,
             arrays_outlive_their_session,
             arrays_outlive_a_session_that_was_forgotten,
-            a_session_that_is_freed_is_not_left,
+            what_a_child_writes_stays_with_it,
+        a_session_that_is_freed_is_not_left,
             a_ticket_that_is_done_answers_again,
             a_ticket_has_its_own_rounds_result,
             a_signals_handler_may_raise_anywhere,
+            errors_are_tallys_own_and_travel,
+            objects_say_what_they_are_and_stay_here,
+            texts_speak_python,
             a_rank_is_one_process,
             a_child_is_not_its_parents_rank,
             other_world_sizes_are_an_error_on_every_rank,

@@ -21,6 +21,7 @@
  * another link may land after its round is over.  So a slot is nobody else's before
  * all pushes into it are done (ag_sent), and its segment is not pushed before either.
  */
+#include "common/kern/kern.h"
 #include "worker-agent/agent_core.h"
 
 #include <string.h>
@@ -57,7 +58,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 {
 	ASSERT(p->round == round_next(t->round) && !t->running);
 	t->round = p->round;
-	t->running = true;
+	ag_set_running(c, t, true);
 	t->past &= t->borrowed > 0;
 	t->last_rop = t->rop;
 	t->rop = p->rop;
@@ -95,7 +96,7 @@ static void seg_kept(struct ag_core *c, struct ag_seg *s)
 
 	s->state = SEG_DONE;
 	c->count.kept++;
-	ag_hand_out(s);
+	ag_hand_out(s, NULL);
 	ag_tell(s);
 	if (--t->left == 0 && !t->job->frozen)
 		list_add(&c->done, &t->done_link);
@@ -171,12 +172,12 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 	}
 }
 
-static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
+static void seg_done(struct ag_core *c, struct ag_seg *s, const void *read, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
 
 	ag_mark(s);
-	ag_hand_out(s);
+	ag_hand_out(s, read);
 	if (s->state == SEG_READY)
 		ag_seg_unready(s);
 	list_del(&s->link);
@@ -185,7 +186,6 @@ static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->route->progress = now;
 	s->state = SEG_DONE;
 	s->held = false;
-	t->job->progress++;
 	ag_tell(s);
 	ag_seg_move(c, s, now);
 	if (--t->left == 0 && !t->job->frozen)
@@ -200,13 +200,13 @@ struct ag_tensor *ag_done(struct ag_core *c)
 		return NULL;
 	t = list_first(&c->done, struct ag_tensor, done_link);
 	list_del(&t->done_link);
-	t->running = false;
+	ag_set_running(c, t, false);
 	return t;
 }
 
 void ag_undone(struct ag_core *c, struct ag_tensor *t)
 {
-	t->running = true;
+	ag_set_running(c, t, true);
 	list_add(c->done.next, &t->done_link);
 }
 
@@ -227,7 +227,7 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 			return true;
 		cost = ag_sum_alone(c, s);
 		fair_serve(w, cost);
-		seg_done(c, s, r->progress);
+		seg_done(c, s, NULL, r->progress);
 		budget -= MIN(budget, cost);
 	}
 	return false;
@@ -381,7 +381,6 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 		ag_saw_push(t, now);
 	p->tx_bytes -= len;
 	c->tx_bytes -= len;
-	t->job->progress += p->up;
 	t->borrowed--;
 	t->job->borrowed--;
 }
@@ -434,7 +433,9 @@ static bool result_shape_ok(const struct ag_seg *s, const struct frame *f)
 	       (!(f->flags & FRAME_BYREF) || f->slot == want + ag_seg_at(s));
 }
 
-void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
+/* The open segment whose result comes with f; NULL: counted. */
+static struct ag_seg *open_result(struct ag_core *c, struct ag_peer *p, const struct frame *f,
+				  mono_t now)
 {
 	struct ag_seg *s = find_open(c, p, f);
 
@@ -450,6 +451,15 @@ void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono
 		s->unheard = 0;
 		return NULL;
 	}
+	return s;
+}
+
+void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
+{
+	struct ag_seg *s = open_result(c, p, f, now);
+
+	if (!s)
+		return NULL;
 	s->landing = true;
 	ag_saw_result(s->tensor, now);
 	s->tensor->borrowed++;
@@ -470,7 +480,10 @@ static struct ag_seg *landed(struct ag_core *c, const struct frame *f)
 	return s;
 }
 
-/* What came meanwhile was turned away, so it is asked after at once. */
+/*
+ * Gives up a place whose payload does not come. Frames that came meanwhile were turned away, so
+ * the segment is probed at once.
+ */
 void ag_unplace(struct ag_core *c, const struct frame *f)
 {
 	struct ag_seg *s = landed(c, f);
@@ -492,6 +505,20 @@ static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->asked = s->held = s->lost = s->voided = false;
 	ag_seg_given(s);
 	ag_seg_move(c, s, now);
+}
+
+/* The result of s is in its slot, or is of a larger world, and counts no more. */
+static void result_came(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, const void *read,
+			mono_t now)
+{
+	if (s->voided) {
+		c->count.voided++;
+		taken_back(c, s, now);
+		return;
+	}
+	c->count.results++;
+	p->doubtful = false;
+	seg_done(c, s, read, now);
 }
 
 static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
@@ -516,14 +543,20 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 		}
 		ag_saw_result(s->tensor, now);
 	}
-	if (s->voided) {
-		c->count.voided++;
-		taken_back(c, s, now);
+	result_came(c, p, s, NULL, now);
+}
+
+void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const void *data,
+	     mono_t now)
+{
+	struct ag_seg *s = open_result(c, p, f, now);
+
+	if (!s)
 		return;
-	}
-	c->count.results++;
-	p->doubtful = false;
-	seg_done(c, s, now);
+	ag_saw_result(s->tensor, now);
+	if (!s->voided)
+		kern_copy_cold(s->tensor->result[f->round & 1] + ag_seg_at(s), data, s->len);
+	result_came(c, p, s, data, now);
 }
 
 /* Readies it for the head of the queue; the heap's order must not change in place. */
@@ -645,7 +678,10 @@ void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_
 
 /* ---- time ---- */
 
-/* Who was offered goes to the end of the line, so that all come to be. */
+/*
+ * Offers segments that wait for room; each goes to the end of the line then, so that all are
+ * offered in turn.
+ */
 static void offer_ready(struct ag_route *r, mono_t now)
 {
 	struct list *last = r->waiting.prev;

@@ -132,7 +132,6 @@ struct ag_job {
 	struct ag_route *const *route;	/* of this epoch, by number; borrowed */
 	uint32_t nroutes;
 	uint32_t moving;		/* segments that are not yet with their new owner */
-	uint64_t progress;		/* pushes sent and results that came */
 };
 
 /* A link that lives delivers what it was given: a push is repeated on an ASK only
@@ -232,6 +231,7 @@ struct ag_tensor {
 struct ag_core {
 	struct ag_counters count;
 	struct list jobs, done, talk;
+	uint32_t open;			/* tensors whose round is running */
 	struct fair links;		/* ag_job.flow, by bytes that links take */
 	struct fair alone;		/* the same of jobs on this machine alone, by bytes that
 					 * their sums move */
@@ -248,7 +248,7 @@ void ag_init(struct ag_core *c);
 void ag_peer_init(struct ag_core *c, struct ag_peer *p, uint32_t node, uint32_t engine);
 /* A first link is up: pushes what waited, and again what may be lost. */
 void ag_peer_up(struct ag_core *c, struct ag_peer *p, bool by_ref, mono_t now);
-/* One of several links broke: what was on it is asked after at once. */
+/* Notes that one of several links broke: what was on it is probed at once. */
 void ag_peer_hurt(struct ag_core *c, struct ag_peer *p);
 void ag_peer_down(struct ag_core *c, struct ag_peer *p);	/* the last link broke */
 
@@ -315,9 +315,9 @@ static inline uint64_t ag_marks(const struct geom *g)
 }
 
 /*
- * What the process before has left of the tensor, whose ranks have finished that round (0:
- * none).  Marks are not to be trusted, nor to stay as they are: they are read once, here and
- * when the tensor is added.  False: they do not say that the round is whole, of one world.
+ * Reads what the process before has left of the tensor, whose ranks have finished that round (0:
+ * none). Marks are not to be trusted, nor to stay as they are: they are read once, here and when
+ * the tensor is added. False: they do not say that the round is whole, of one world.
  */
 bool ag_desc_resume(struct ag_tensor_desc *d, uint32_t round);
 
@@ -413,12 +413,22 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 
 void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 void ag_unplace(struct ag_core *c, const struct frame *f);	/* its landing ended half-way */
+/* A frame with its payload, which is borrowed for this call: what ag_place() and ag_frame() are
+ * together.  Other threads see the result after kern_copied(). */
+void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const void *data,
+	     mono_t now);
 void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
+
+/* No round is open here: ag_tick() has nothing to do before the next post. */
+static inline bool ag_at_rest(const struct ag_core *c)
+{
+	return !c->open;
+}
 
 /* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
 void ag_tick(struct ag_core *c, mono_t now);
 
-/* What several engines know of one round, together; all zeroed at first. */
+/* Joins the times that several engines know of one round; all zeroed at first. */
 static inline void ag_times_join(struct ag_times *all, const struct ag_times *one)
 {
 	all->given = MAX(all->given, one->given);
@@ -451,11 +461,19 @@ void ag_check(const struct ag_core *c);
 
 /* ---- between the core's own files ---- */
 
+static inline void ag_set_running(struct ag_core *c, struct ag_tensor *t, bool running)
+{
+	c->open += (uint32_t)running - (uint32_t)t->running;
+	t->running = running;
+}
+
 /* agent_core_sum.c */
-/* What this machine contributes: its only input as it is, or the sum of all. */
+/* This machine's contribution: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot);
 uint32_t ag_contribution_shift(const struct ag_tensor *t);
-void ag_hand_out(const struct ag_seg *s);	/* the result, to where it is wanted besides */
+/* The result, to where it is wanted besides its slot.  read: its bytes are there, too, in a
+ * cache, and its slot in none; NULL: its slot has them. */
+void ag_hand_out(const struct ag_seg *s, const void *read);
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s);	/* bytes moved */
 /* agent_core_mark.c */
 void ag_mark(const struct ag_seg *s);		/* its result is there */
@@ -472,8 +490,6 @@ void ag_seg_unready(struct ag_seg *s);
 void ag_seg_given(struct ag_seg *s);
 void ag_turns_init(struct pheap *turn, uint32_t n);
 struct pheap *ag_turn_of(const struct ag_route *r);
-/* Its round goes before all else of its job from here on. */
-void ag_hurry(struct ag_tensor *t);
 /* The next to be pushed, with room in the window where it needs some; NULL: none now. */
 struct ag_seg *ag_choose(struct ag_core *c);
 /* Gives its room in the window back, if it has some. */
@@ -511,8 +527,8 @@ static inline bool ag_without_data(const struct ag_tensor *t)
 	return t->rop == ROP_BROADCAST && t->root_local < 0;
 }
 /*
- * It is ready: all local ranks gave it, or opened it, and all of its pieces are there.  On a
- * machine alone a broadcast never is whose root was lost before it gave its data.
+ * Whether a segment is ready: all local ranks gave it, or opened it, and all of its pieces are
+ * there. On a machine alone a broadcast whose root was lost before it gave its data never is.
  */
 static inline bool ag_all_gave(const struct ag_seg *s)
 {

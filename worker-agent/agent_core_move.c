@@ -150,7 +150,7 @@ void ag_job_freeze(struct ag_job *j)
 		list_del(&list_entry(l, struct ag_tensor, link)->done_link);
 }
 
-/* What the process before gave is not what one that comes in its place gives. */
+/* Forgets the inputs of ranks in whose place others have come: they give their own. */
 static void forget_given(struct ag_tensor *t, uint64_t came)
 {
 	for (uint32_t k = 0; k < t->nsegs; k++)
@@ -185,7 +185,10 @@ bool ag_job_past(struct ag_job *j)
 	return past;
 }
 
-/* What its server has of it comes back first: that memory may be read until then. */
+/*
+ * Begins a segment's round again; what its server has of it is recalled first, since that memory
+ * may be read until then.
+ */
 static void seg_again(struct ag_seg *s)
 {
 	bool out = s->state == SEG_PUSHED || s->state == SEG_CANCELLING ||
@@ -225,7 +228,7 @@ void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
 	if (t->removed || !t->nsegs)	/* other engines have it: no round ends here */
 		return;
 	list_del(&t->done_link);
-	t->running = true;
+	ag_set_running(c, t, true);
 	t->left = 0;
 	t->times = (struct ag_times){ .given = t->times.given };
 	t->kept = 0;

@@ -49,7 +49,7 @@ static void each_route(struct ag_core *c, struct ag_peer *p,
 	}
 }
 
-/* What was pushed may be lost: it goes out again, into the same slot. */
+/* Pushes a segment again, into the same slot, since the first push may be lost. */
 static void push_again(struct ag_core *c, struct ag_seg *s)
 {
 	if (s->state == SEG_CANCELLING || s->next) {
@@ -130,9 +130,9 @@ bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b)
 }
 
 /*
- * What is pushed again has its room already and goes first: behind an asked one
- * that finds none it would hold that room for ever, ready and not in flight, so
- * that nobody could take it back.
+ * Order of a route's queue: a segment that is pushed again has its room already and goes first.
+ * Behind an asked one that finds none it would hold that room for ever, ready and not in flight,
+ * so that nobody could take it back.
  */
 static bool goes_first(const struct pheap_node *x, const struct pheap_node *y)
 {
@@ -379,7 +379,7 @@ void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t)
 	if (t->removed)
 		return;
 	t->removed = true;
-	t->running = false;
+	ag_set_running(c, t, false);
 	list_del(&t->done_link);
 	for (uint32_t k = 0; k < t->nsegs; k++)
 		seg_drop(&t->seg[k]);
@@ -476,6 +476,8 @@ static uint32_t count_moving(const struct ag_tensor *t)
 
 void ag_check(const struct ag_core *c)
 {
+	uint32_t open = 0;
+
 	list_for_each(&c->jobs, lj) {
 		const struct ag_job *j = list_entry(lj, struct ag_job, link);
 		uint32_t moving = 0;
@@ -486,6 +488,7 @@ void ag_check(const struct ag_core *c)
 
 			for (uint32_t k = 0; k < t->nsegs; k++)
 				check_seg(&t->seg[k], &left);
+			open += t->running;
 			ASSERT(!t->running || left == t->left);
 			ASSERT(t->borrowed <= j->borrowed);
 			moving += count_moving(t);
@@ -494,5 +497,6 @@ void ag_check(const struct ag_core *c)
 		list_for_each(&j->routes, lr)
 			check_route(j, list_entry(lr, struct ag_route, link));
 	}
+	ASSERT(open == c->open);
 	check_ready(c);
 }

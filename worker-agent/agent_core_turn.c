@@ -105,17 +105,6 @@ void ag_seg_given(struct ag_seg *s)
 		ag_seg_ready(s);
 }
 
-void ag_hurry(struct ag_tensor *t)
-{
-	for (uint32_t k = 0; k < t->nsegs; k++)
-		if (t->seg[k].state == SEG_READY)
-			ag_seg_unready(&t->seg[k]);
-	t->priority = INT32_MAX;
-	for (uint32_t k = 0; k < t->nsegs; k++)
-		if (t->seg[k].state == SEG_READY)
-			ag_seg_ready(&t->seg[k]);
-}
-
 /*
  * The least urgent segment in flight that may be taken back; NULL: none.  One
  * that was asked for is no exception: an ASK may also have answered a PROBE, or

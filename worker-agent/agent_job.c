@@ -336,7 +336,7 @@ static int place_all(struct ad_batch *b, const struct msg_tensors *m, struct err
 	return 0;
 }
 
-/* What runs already is not ended by a limit that has become lower since. */
+/* A job that runs already is not ended by a limit that has become lower since. */
 static int check_quota(const struct ad_batch *b, struct err *e)
 {
 	uint64_t cost = 0;
@@ -422,6 +422,18 @@ struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id)
 	return n ? container_of(n, struct ad_tensor, by_id) : NULL;
 }
 
+uint64_t ad_tensors_cost(struct ad_job *j, const struct msg_ids *m)
+{
+	uint64_t cost = 0;
+
+	for (uint32_t i = 0; i < m->nids; i++) {
+		const struct ad_tensor *t = ad_tensor_find(j, m->ids[i]);
+
+		cost += t ? t->cost : 0;
+	}
+	return cost;
+}
+
 /*
  * Left undone it would leave this machine with a placement of its own.  With the number of
  * the last entry it is none itself: what was missed while the scheduler was away.
@@ -499,8 +511,10 @@ void ad_job_down(struct ad_job *j, int code, const char *text)
 		ad_engine_tell(j->agent->engine[0], AD_JOB_STOP, &j, sizeof(j));
 }
 
-/* Who hears of the end writes to its results: by then no engine does.  Engine 0, which shows it
- * to the rings, is the last. */
+/*
+ * An engine has stopped the job. Ranks that hear of the end write to their results, so they hear
+ * it when no engine does any more; engine 0, which shows it to the rings, is the last.
+ */
 void ad_job_stopped(struct ad_job *j)
 {
 	if (--j->writing == 1)
@@ -543,7 +557,6 @@ void ad_job_free(struct ad_job *j)
 	free(j->epoch_wire);
 	free(j->lost);
 	free(j->detached);
-	free(j->end.rounds);
 	ad_shrink_forget_later(j);
 	free(j->place);
 	if (!ad_session_of(j))

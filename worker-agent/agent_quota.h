@@ -13,7 +13,7 @@
 /* Whether the job's user may have so many bytes more, for `what` of the job; EQUOTA. */
 int ad_quota_check(const struct ad_job *j, uint64_t more, const char *what, struct err *e);
 
-/* What a tensor of so many bytes counts: results, a local sum, and what the agent keeps of it. */
+/* A tensor of so many bytes counts so much: results, a local sum, what the agent keeps of it. */
 uint64_t ad_tensor_cost(const struct ad_job *j, uint64_t bytes);
 
 /*

@@ -71,10 +71,7 @@ void ad_stuck_look(struct ad_engine *en, mono_t now)
 			add_local_ranks(st, &j->front, now);
 		if (old)
 			add_segments(st, c, now);
-		st->goes_on = (j->finishing && c->progress != j->progress_said[en->index]) ||
-			      (en->index == 0 && ad_end_awaits(en, j));
-		j->progress_said[en->index] = c->progress;
-		if (!st->n && !j->stuck_said[en->index] && !st->goes_on) {
+		if (!st->n && !j->stuck_said[en->index]) {
 			free(st);
 			continue;
 		}
@@ -161,8 +158,6 @@ void ad_stuck_take(struct agent *a, struct ad_stuck *st)
 		free(st);
 		return;
 	}
-	if (st->goes_on)
-		ad_end_goes_on(j);
 	free(j->stuck[st->engine]);
 	j->stuck[st->engine] = st->n ? st : NULL;
 	if (!st->n)

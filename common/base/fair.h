@@ -51,7 +51,9 @@ void fair_leave(struct fair_flow *w);	/* harmless where it is in none */
 void fair_wake(struct fair_flow *w);	/* harmless on an awake one, */
 void fair_sleep(struct fair_flow *w);	/* on a sleeping one */
 
-/* It had so many bytes of what is shared; asleep or not.  0: it took nothing of it. */
+/*
+ * Charges a flow, asleep or not, for so many bytes of what is shared; 0: it used nothing of it.
+ */
 void fair_serve(struct fair_flow *w, uint64_t bytes);
 
 /* The awake flow that comes first, and the one after w; NULL: none. */

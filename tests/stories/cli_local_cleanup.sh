@@ -123,7 +123,7 @@ char *mkdtemp(char *path)
 }
 END
 if [ -z "${SAN:-}" ]; then	# a sanitizer wants to be loaded first
-	"${CC:-cc}" -shared -fPIC -o "$TMP/mkdtemp.so" "$TMP/mkdtemp.c" || fail 'no mkdtemp'
+	${CC:-cc} -shared -fPIC -o "$TMP/mkdtemp.so" "$TMP/mkdtemp.c" || fail 'no mkdtemp'
 	LD_PRELOAD=$TMP/mkdtemp.so expect_status 143 "$BIN/tally" local -- true
 	expect_nothing_left 'after SIGTERM as its directory was made'
 fi

@@ -15,7 +15,7 @@ for s in s0 s1; do start_server $s; done
 start_server s2 --machine-id a0 --engines 2	# on the first agent's machine
 wait_until 60 'all nodes are registered' nodes_up 6
 
-"${CC:-cc}" -std=c17 -D_GNU_SOURCE -O2 -Wall -Werror -ffp-contract=off -I"$ROOT" \
+${CC:-cc} -std=c17 -D_GNU_SOURCE -O2 -Wall -Werror -ffp-contract=off -I"$ROOT" \
 	-o "$TMP/grow_rank" "$ROOT/tests/grow_rank.c" "$LIB/libtally.so.0" \
 	-Wl,-rpath,"$LIB" 2> "$TMP/cc.log" ||
 	fail 'grow_rank.c does not compile'

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../trouble.sh"
 
-"${CC:-cc}" -shared -fPIC -O1 -o "$TMP/clock_jump.so" "$ROOT/tests/clock_jump.c" ||
+${CC:-cc} -shared -fPIC -O1 -o "$TMP/clock_jump.so" "$ROOT/tests/clock_jump.c" ||
 	fail 'the clock to preload cannot be built'
 [ -z "${SAN:-}" ] || skip 'a sanitizer wants to be loaded first'
 export LD_PRELOAD=$TMP/clock_jump.so

@@ -88,7 +88,7 @@ cannot_forget()
 {
 	local r
 
-	"${CC:-cc}" -shared -fPIC -O1 -o "$TMP/no_memory.so" "$ROOT/tests/no_memory.c" ||
+	${CC:-cc} -shared -fPIC -O1 -o "$TMP/no_memory.so" "$ROOT/tests/no_memory.c" ||
 		fail 'what is to be preloaded cannot be built'
 	LD_PRELOAD=$TMP/no_memory.so NO_MEMORY=$TMP/none start_server s1
 	wait_line 10 s1 'registered, node'

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../trouble.sh"
 
 [ -z "${SAN:-}" ] || skip 'a sanitizer wants to be loaded first'
-"${CC:-cc}" -shared -fPIC -O1 -o "$TMP/no_memory.so" "$ROOT/tests/no_memory.c" ||
+${CC:-cc} -shared -fPIC -O1 -o "$TMP/no_memory.so" "$ROOT/tests/no_memory.c" ||
 	fail 'what is to be preloaded cannot be built'
 export NO_MEMORY=$TMP/none NO_MEMORY_PERMILLE=125
 poor() { LD_PRELOAD=$TMP/no_memory.so "$@"; }

@@ -52,6 +52,7 @@ struct world {
 	struct frame past[PAST];
 	uint32_t npast;
 	uint8_t *lent;			/* what a peer shows, of one segment */
+	uint8_t read[SEG];		/* what srv_take() is given */
 	uint8_t *result_at;
 };
 
@@ -332,6 +333,12 @@ static void take(struct world *w, struct srv_peer *p, const struct frame *f)
 
 		srv_frame(&w->core, p, f, lent ? w->lent + SEG - f->length : NULL,
 			  one_in(w, 2) ? w->result_at : NULL);
+		return;
+	}
+	if (f->length <= SEG && one_in(w, 2)) {
+		memset(w->read, 1, f->length);
+		srv_take(&w->core, p, f, w->read);
+		memset(w->read, 0xff, f->length);
 		return;
 	}
 	at = srv_place(&w->core, p, f);

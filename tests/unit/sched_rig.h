@@ -35,6 +35,8 @@ struct record {
 	int code;
 	uint32_t job, user, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], nleft, left[4], rounds[2];
+	double measured_s;		/* REPORT: of its first job */
+	char slow[ERR_TEXT_MAX + 1];	/* REPORT: the note of a node that is slow */
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint32_t server[8];		/* their numbers, of a JOB_UP */
 	uint32_t nlet_go;		/* servers that are gone and named as living */
@@ -141,6 +143,30 @@ static inline void note_stuck(struct record *r, const struct msg_report *m)
 	}
 }
 
+static char shown[16384];	/* by the last report: a line for each node, and each refusal */
+
+/* "a up 3 s, registered", "! x 10.0.0.9 EAUTH 2 times, wrong ..." */
+static inline void note_shown(const struct msg_report *m)
+{
+	size_t at = 0;
+
+	shown[0] = '\0';
+	for (uint32_t i = 0; i < m->nnodes && at < sizeof(shown); i++) {
+		const struct msg_node_row *n = &m->nodes[i];
+
+		at += (size_t)snprintf(shown + at, sizeof(shown) - at, "%s %s %u s, %s%s%s\n",
+				       n->name, n->state, (uint32_t)(n->state_ms / 1000), n->why,
+				       n->bypassed[0] ? ", bypassed: " : "", n->bypassed);
+	}
+	for (uint32_t i = 0; i < m->nrefused && at < sizeof(shown); i++) {
+		const struct msg_refused_row *f = &m->refused[i];
+
+		at += (size_t)snprintf(shown + at, sizeof(shown) - at, "! %s %s %s %u times, %s\n",
+				       f->name, f->addr, err_name(f->code), (uint32_t)f->count,
+				       f->why);
+	}
+}
+
 static inline void note(const struct sched_action *a)
 {
 	struct record *r = &w->rec[w->n++ % RECORDS];
@@ -202,8 +228,13 @@ static inline void note(const struct sched_action *a)
 		r->job_age_ms = m->report.njobs ? m->report.jobs[0].age_ms : 0;
 		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
 		note_stuck(r, &m->report);
+		note_shown(&m->report);
 		for (uint32_t i = 0; i < MIN(m->report.nnodes, 8); i++)
 			r->pace[i] = m->report.nodes[i].pace;
+		for (uint32_t i = 0; i < m->report.nnodes; i++)
+			if (m->report.nodes[i].pace)
+				snprintf(r->slow, sizeof(r->slow), "%s", m->report.nodes[i].note);
+		r->measured_s = m->report.njobs ? m->report.jobs[0].measured_time_s : 0;
 		break;
 	case MSG_EPOCH:
 		r->job = m->epoch.job;
@@ -234,7 +265,6 @@ static inline void note(const struct sched_action *a)
 		r->key = key_sum(m->agent_keys.keys[0].link_key);
 		break;
 	case MSG_EPOCH_READY:
-	case MSG_JOB_END:
 		r->job = m->ready.job;
 		r->seq = m->ready.seq;
 		r->n = m->ready.nrounds;
@@ -325,9 +355,11 @@ static inline uint32_t restart(uint32_t recover_ms)
 	return w->conns;
 }
 
+static const char *peer = "10.0.0.9:51812";	/* of whoever speaks */
+
 static inline void send(uint32_t conn, const struct msg *m)
 {
-	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m });
+	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m, .peer = peer });
 	if (m->type == MSG_JOB_HELD && sched_recovering(w->s)) {
 		ck_assert_uint_lt(w->ntells, TELLS);
 		w->tells[w->ntells].conn = conn;
@@ -668,17 +700,6 @@ static inline struct pair pair_declared(void)
 	return p;
 }
 
-/* A rank is lost, and these agents say that nothing is left to be done. */
-static inline void end_job_of(uint32_t job, const uint32_t *conn, uint32_t n)
-{
-	for (uint64_t step = END_GIVEN; step <= END_DONE; step++) {
-		for (uint32_t i = 0; i < n; i++) {
-			ck_assert_uint_eq(last(conn[i], MSG_JOB_END)->seq, step);
-			ready_as(conn[i], MSG_JOB_END, job, step, 0);
-		}
-	}
-}
-
 /* "I have the job, and its log up to here". */
 static inline void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint64_t epoch,
 			   uint64_t log)
@@ -739,17 +760,6 @@ static inline void ck_told(uint32_t conn, const struct told *want, uint32_t n)
 }
 
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
-/* "Of tensors 1 and 2 all here was given for these rounds." */
-static inline void given(uint32_t conn, uint32_t job, uint32_t first, uint32_t second)
-{
-	const uint64_t rounds[] = { UINT64_C(1) << 32 | first, UINT64_C(2) << 32 | second };
-	const struct msg m = { .type = MSG_JOB_END, .ready = {
-		.job = job, .seq = END_GIVEN, .text = "", .nrounds = 2, .rounds = rounds,
-	} };
-
-	send(conn, &m);
-}
-
 #include "tests/unit/rig_main.h"
 
 #endif

@@ -78,14 +78,13 @@ static void change(struct rng *rng, uint64_t seq)
 {
 	struct ag_peer *p = &peer[rng_below(rng, ROUTES)];
 
-	switch (rng_below(rng, 8)) {
+	switch (rng_below(rng, 7)) {
 	case 0: post(rng, seq); break;
 	case 1: p->busy = !p->busy; break;
 	case 2: p->tx_limit = p->tx_limit ? 0 : UINT64_MAX; break;
 	case 3: core.tx_limit = core.tx_limit ? 0 : UINT64_MAX; break;
 	case 4: ag_peer_down(&core, p); break;
 	case 5: case 6: ag_peer_up(&core, p, rng_below(rng, 2), 0); break;
-	case 7: ag_hurry(tensor[rng_below(rng, TENSORS)]); break;
 	}
 }
 

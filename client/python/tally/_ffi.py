@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """libtally through ctypes: where it is found, its structs and its functions.
 
-The library is looked for in this order: the path in TALLY_LIBRARY, the build tree
-that this file lies in (build/lib), then wherever the system's loader looks.
+The library is looked for in this order: the path in TALLY_LIBRARY, beside this file (where a
+wheel has it), the build tree that this file lies in (build/lib), then wherever the system's
+loader looks.
 """
 
 import ctypes
@@ -62,15 +63,17 @@ class GpuOptions(ctypes.Structure):
     _fields_ = [("device", c_int), ("exact", c_int), ("plugin", c_char_p)]
 
 
-_FUNCTIONS = {
+FUNCTIONS = {
     # name: (result, arguments)
     "tally_attach": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "tally_leave": (c_int, [c_void_p]),
     "tally_detach": (c_int, [c_void_p]),
+    "tally_forked": (None, [c_void_p]),
     "tally_rank": (c_int, [c_void_p]),
     "tally_world_size": (c_int, [c_void_p]),
     "tally_local_rank": (c_int, [c_void_p]),
     "tally_local_size": (c_int, [c_void_p]),
+    "tally_job_name": (c_char_p, [c_void_p]),
     "tally_round_timeout_ms": (c_int, [c_void_p]),
     "tally_set_timeout_ms": (c_int, [c_void_p, c_int]),
     "tally_machines": (c_int, [c_void_p]),
@@ -118,8 +121,11 @@ def _candidates():
     if named:
         return [named]
     here = os.path.dirname(os.path.abspath(__file__))
-    built = os.path.normpath(os.path.join(here, "..", "..", "..", "build", "lib", SONAME))
-    return ([built] if os.path.exists(built) else []) + [SONAME]
+    files = (
+        os.path.join(here, SONAME),
+        os.path.normpath(os.path.join(here, "..", "..", "..", "build", "lib", SONAME)),
+    )
+    return [path for path in files if os.path.exists(path)] + [SONAME]
 
 
 def plugin(lib):
@@ -152,7 +158,7 @@ def load():
         except OSError as why:
             failures.append(f"{path}: {why}")
             continue
-        for name, (result, arguments) in _FUNCTIONS.items():
+        for name, (result, arguments) in FUNCTIONS.items():
             try:
                 function = getattr(lib, name)
             except AttributeError:

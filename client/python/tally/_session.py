@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import fcntl
 import math
-import operator
 import os
 import threading
 import time
@@ -13,58 +12,41 @@ import weakref
 
 import numpy as np
 
-from . import _ffi
+from . import _errors, _ffi, _waits
+from ._args import (
+    DIMS_MAX,
+    check_time,
+    dtype_of,
+    int_of,
+    ms_of,
+    path_of,
+    shape_of,
+    str_of,
+    text_of,
+)
+from ._errors import CODES, TallyError, TallyTimeout, in_python
 
-_lib = _ffi.load()
+__all__ = ["MEAN", "SUM", "Session", "TallyError", "TallyTimeout", "Tensor", "Ticket",
+           "check_time", "version"]
+
+_lib = _errors.lib
 
 SUM, MEAN = 1, 2
 _SPANS = {"framework": 1, "copy": 2}
 _ON_LOSS = {"error": 0, "shrink": 1}
 _OPS = {"sum": SUM, "mean": MEAN, SUM: SUM, MEAN: MEAN}
 
-# name: (libtally's number, how NumPy holds it)
-_DTYPES = {
-    "float32": (1, np.dtype(np.float32)),
-    "float64": (2, np.dtype(np.float64)),
-    "float16": (3, np.dtype(np.float16)),
-    "bfloat16": (4, np.dtype(np.uint16)),
-    "int8": (5, np.dtype(np.int8)),
-    "uint8": (6, np.dtype(np.uint8)),
-    "int32": (7, np.dtype(np.int32)),
-    "int64": (8, np.dtype(np.int64)),
+_EINVAL, _ETIMEDOUT = CODES["EINVAL"], CODES["ETIMEDOUT"]
+_ESHUTDOWN, _EBUSY = CODES["ESHUTDOWN"], CODES["EBUSY"]
+_STAYS = CODES["EAGAIN"], _ETIMEDOUT, _EINVAL  # no round ends with these: the ticket is what it was
+_REMEDIES = {
+    CODES["EAGENT"]: "; start one on this machine (tally-agent, or systemctl start tally-agent), "
+    "set TALLY_SOCKET to where it listens, or run under tally local",
+    CODES["EVERSION"]: "; install tally-agent and libtally from one release, and start the agent "
+    "again",
 }
-
-_EAGAIN, _EINVAL, _ETIMEDOUT, _EAGENT, _EVERSION, _ESHUTDOWN = -1, -2, -9, -13, -15, -17
-_EBUSY = -19
-_STAYS = _EAGAIN, _ETIMEDOUT, _EINVAL  # no round ends with these: the ticket is what it was
-_NO_AGENT = ("; start one on this machine (tally-agent, or systemctl start tally-agent), set "
-             "TALLY_SOCKET to where it listens, or run under tally local")
-_OTHER_RELEASE = "; install tally-agent and libtally from one release, and start the agent again"
-_INT_MAX = 2**31 - 1
-_DIMS_MAX = 8  # of a tensor
-_ARRAY_DIMS_MAX = 32  # NumPy's
+_MOMENT_S = 0.5  # for the agent's answer that is due when Ctrl-C comes
 _SLICE_MS = 200  # a wait returns to Python this often, so that Ctrl-C works
-
-
-class TallyError(Exception):
-    """What libtally refused: ``code`` (negative), ``name`` ("EMISMATCH") and ``text``."""
-
-    def __init__(self, code, text=""):
-        self.code = code
-        self.name = _lib.tally_error_name(code).decode()
-        self.text = text or _lib.tally_error_help(code).decode()
-        super().__init__(f"{self.name}: {self.text}")
-
-
-class TallyTimeout(TallyError, TimeoutError):
-    """A deadline passed; a ticket stays valid.
-
-    The text names who is missing, of a round once that is a second old.
-    """
-
-
-def _error(code, text):
-    return (TallyTimeout if code == _ETIMEDOUT else TallyError)(code, text)
 
 
 def version():
@@ -77,85 +59,21 @@ def now():
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def _dtype(dtype):
-    """(number, NumPy dtype, name) for a name or a NumPy dtype; None, NumPy's float64, is none."""
-    name = dtype
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        try:
-            held = np.dtype(dtype) if dtype is not None else None
-        except TypeError:  # NumPy has none of that name
-            held = None
-        if held is not None and not held.isnative:
-            raise TallyError(_EINVAL, f"dtype {held} has another byte order than this machine: "
-                             f"declare {held.name}, and convert arrays with astype()")
-        name = held.name if held is not None else str(dtype)
-    if name not in _DTYPES:
-        raise TallyError(_EINVAL, f"no dtype {name}; there are {', '.join(_DTYPES)}")
-    return (*_DTYPES[name], name)
+class Bound:
+    """What belongs to a session, and stays in its process.
 
-
-def _shape(shape, dtype, what, dims_max=_ARRAY_DIMS_MAX):
-    """(shape as a tuple, its elements), of one number or several; C would take the lowest bits."""
-    try:
-        dims = (operator.index(shape),)
-    except TypeError:
-        try:
-            dims = tuple(operator.index(d) for d in shape)
-        except TypeError:
-            raise TallyError(_EINVAL, f"{what}: no shape {shape!r}; it is a whole number, or a "
-                             "tuple of them") from None
-    if any(d < 0 for d in dims):
-        raise TallyError(_EINVAL, f"{what}: no shape {dims}; a dimension is negative")
-    if len(dims) > dims_max:
-        raise TallyError(_EINVAL, f"{what}: {len(dims)} dimensions are more than {dims_max}")
-    # of no elements, too: NumPy wants the others' product to fit
-    if math.prod(max(d, 1) for d in dims) * dtype.itemsize >= 2**63:
-        raise TallyError(_EINVAL, f"{what}: shape {dims} has 2**63 bytes or more")
-    return dims, math.prod(dims)
-
-
-def check_time(seconds):
-    """None, which stands for the session's limit, or a number of seconds, not negative."""
-    try:
-        possible = seconds is None or seconds >= 0  # NaN is not
-    except TypeError:
-        possible = False
-    if not possible:
-        raise TallyError(_EINVAL, f"no time {seconds!r}; it is a number of seconds, 0 or more, or "
-                         "None for the session's limit")
-
-
-def _ms(seconds, least=1):
-    """For libtally, to which 0 means a default, and less, too: None does here, and 0 s is 1 ms.
-
-    What an int cannot hold, math.inf among it, is the most that it can, 24 days.
+    ``_kind`` is what it is, ``_instead`` what to do in another process.
     """
-    check_time(seconds)
-    return 0 if seconds is None else max(least, int(min(seconds * 1000, _INT_MAX)))
+
+    def __reduce__(self):
+        raise TypeError(f"a {self._kind} cannot be pickled or copied, as it belongs to this "
+                        f"process's session: {self._instead}")
 
 
-def _str(text, what):
-    if not isinstance(text, str):
-        raise TallyError(_EINVAL, f"{what} is a str, not {text!r}")
-    return text
-
-
-def _text(text, what):
-    """For C, where a text ends at a NUL."""
-    if "\0" in _str(text, what):
-        raise TallyError(_EINVAL, f"{what} has a NUL: {text!r}")
-    return text.encode()
-
-
-def _int(number, what, least=-_INT_MAX - 1):
-    """For C, which would take the lowest bits of a larger one."""
-    try:
-        number = operator.index(number)
-    except TypeError:
-        raise TallyError(_EINVAL, f"{what} is a whole number, not {number!r}") from None
-    if not least <= number <= _INT_MAX:
-        raise TallyError(_EINVAL, f"no {what} {number}; {least} to {_INT_MAX} are possible")
-    return number
+def place_text(session):
+    """Of which rank, world and job it is, for a repr()."""
+    rank, world, job = session._who
+    return f"rank {rank}, world {world}, job {job!r}"
 
 
 class _Round:
@@ -171,11 +89,19 @@ class _Round:
         self.done, self.error, self.result = False, None, None
 
 
-class Ticket:
+class Ticket(Bound):
     """One round on its way.  Keeps the arrays it uses alive until it is done."""
+
+    _kind, _instead = "tally.Ticket", "wait() for it here, and send the result"
 
     def __init__(self, tensor, round_):
         self._tensor, self._round = tensor, round_
+
+    def __repr__(self):
+        state = "done" if self._round.done else "in flight"
+        number, session = self._round.number.value & 0xffffffff, self._tensor.session
+        return (f"<tally.Ticket of tensor {self._tensor.name!r}, round {number}, {state}: "
+                f"{place_text(session)}>")
 
     @property
     def done(self):
@@ -193,7 +119,7 @@ class Ticket:
         round_ = self._round
         if not round_.done and round_.codes and round_.codes[0] not in _STAYS:
             if round_.codes[0]:
-                round_.error = _error(round_.codes[0], self._tensor.session.error_text)
+                round_.error = self._tensor._error(round_.codes[0])
             elif round_.arrays:  # of a round on a GPU the host has no result
                 round_.result = self._tensor.result()
             round_.done, round_.arrays = True, None
@@ -203,7 +129,7 @@ class Ticket:
 
     def _answer(self):
         if self._round.error:
-            raise self._round.error
+            raise self._round.error.with_traceback(None)
         return self._round.result
 
     def wait(self, timeout=None):
@@ -217,15 +143,20 @@ class Ticket:
         session = self._tensor.session
         if timeout is None and not self._ended():
             timeout = session.round_timeout
-        whole = left = _ms(timeout, 0)
+        left = ms_of(timeout, 0)
         end = time.monotonic() + left / 1000
-        while not self._ended():
-            part = min(left, _SLICE_MS)
-            code = self._ask(_lib.tally_wait, part)
-            left = max(0, int((end - time.monotonic()) * 1000))
-            if code == _EINVAL or code == _ETIMEDOUT and left == 0:
-                text = session.error_text.replace(f"after {part} ms", f"after {whole} ms", 1)
-                raise _error(code, text)
+        try:
+            while not self._ended():
+                part = min(left, _SLICE_MS)
+                code = self._ask(_lib.tally_wait, part)
+                left = max(0, int((end - time.monotonic()) * 1000))
+                if code == _EINVAL or code == _ETIMEDOUT and left == 0:
+                    error = self._tensor._error(code)
+                    raise error.saying(error.text.replace(
+                        f"after {part} ms", f"after {timeout:g} s", 1))
+        except KeyboardInterrupt:
+            _waits.note_interrupt()
+            raise
         return self._answer()
 
     def gpu_wait(self, stream=0):
@@ -237,13 +168,15 @@ class Ticket:
         host memory it waits for here, as wait().
         """
         if self._ended():
-            raise TallyError(_EINVAL, f"tensor {self._tensor.name}: the ticket is used up")
+            raise TallyError(_EINVAL, f"tensor {self._tensor.name}: the ticket is used up; "
+                             "gpu_wait() is for one that wait(), test() and gpu_wait() have not "
+                             "seen the end of")
         if self._round.arrays:
             self.wait()
             return
         code = self._ask(_lib.tally_gpu_wait, stream)
         if not self._ended():  # the stream is captured: another one can wait, or the host
-            raise _error(code, self._tensor.session.error_text)
+            raise self._tensor._error(code)
         self._answer()
 
     def test(self):
@@ -251,20 +184,31 @@ class Ticket:
         if not self._ended():
             code = self._ask(_lib.tally_test)
             if code == _EINVAL:
-                raise _error(code, self._tensor.session.error_text)
+                raise self._tensor._error(code)
         if not self._ended():
             return False
         self._answer()
         return True
 
 
-class Tensor:
+class Tensor(Bound):
     """A declared tensor; made by Session.declare()."""
+
+    _kind, _instead = "tally.Tensor", "declare it there, in a session of that process"
 
     def __init__(self, session, handle, name, shape, dtype, dtype_name):
         self.session, self._pointer = session, handle
         self.name, self.shape, self.dtype, self.dtype_name = name, shape, dtype, dtype_name
         self._round = None  # the last one; None: it is done
+        self._begun = False  # a round has had all that it needs of the agent
+
+    def __repr__(self):
+        gone = "" if self._pointer and self.session._pointer else ", not declared any more"
+        return (f"<tally.Tensor {self.name!r}, {self.dtype_name} {list(self.shape)}{gone}: "
+                f"{place_text(self.session)}>")
+
+    def _error(self, code):
+        return self.session._error(code, self.session.error_text, self.name)
 
     @property
     def ticket(self):
@@ -283,10 +227,16 @@ class Tensor:
         handles = self.session._handle(), self._handle()
         if not self.ticket:
             self._round = round_
-        code = function(*handles, *args, ctypes.byref(round_.number))
+        args = *handles[1:], *args, ctypes.byref(round_.number)
+        if self._begun or arrays is None:
+            code = function(handles[0], *args)
+        else:  # which may ask the agent for memory
+            code = self.session._together(function, *args, moment=_MOMENT_S)
         if code < 0 and self._round is round_:
             self._round = None
-        self.session._check(code)
+        if code < 0:
+            raise self._error(code)
+        self._begun = True
         self._round = round_
         return Ticket(self, round_)
 
@@ -322,7 +272,8 @@ class Tensor:
     def _options(self, op, priority):
         if op not in _OPS:
             raise TallyError(_EINVAL, f"no operation {op!r}; there are sum and mean")
-        return _ffi.PushPullOptions(_OPS[op], _int(priority or 0, "priority"), priority is not None)
+        return _ffi.PushPullOptions(_OPS[op], int_of(priority or 0, "priority"),
+                                    priority is not None)
 
     def push_pull(self, array, out=None, op="sum", priority=None):
         """Starts a round: ``array`` summed over all ranks.  Returns a Ticket at once, but asks
@@ -364,7 +315,7 @@ class Tensor:
             (array, out),
             self._address(array, False, "the input"),
             self._address(out, True, "out"),
-            _int(root, "root"),
+            int_of(root, "root"),
         )
 
     def result(self):
@@ -386,7 +337,11 @@ def _leave(place, pid, left):
     """
     pointer, place[0] = place[0], None
     if os.getpid() == pid and not left:
-        _lib.tally_leave(pointer)
+        left.append(_leave)  # nothing is unmapped while it leaves, nor at the end
+        leaving = _waits.Call(lambda _: left.clear(), _lib.tally_leave, pointer)
+        code = leaving.wait(_waits.patience_s())
+        if code is not None:
+            left.clear()
 
 
 class _Memory:
@@ -396,8 +351,20 @@ class _Memory:
     garbage at once, it may be before _leave(), which has nothing to leave then.
     """
 
+    _all = weakref.WeakSet()  # of this process
+
     def __init__(self, pointer, place, pid, left):
+        self.pointer = pointer
         weakref.finalize(self, self._free, pointer, place, pid, left).atexit = False
+        if pointer:
+            self._all.add(self)
+
+    @classmethod
+    def unshare(cls):
+        """In a child that was forked: what it writes to arrays does not reach its parent's."""
+        for memory in list(cls._all):
+            _lib.tally_forked(memory.pointer)
+        cls._all = weakref.WeakSet()
 
     @staticmethod
     def _free(pointer, place, pid, left):
@@ -406,33 +373,10 @@ class _Memory:
             _lib.tally_detach(pointer)
 
 
-def _heard(over, function, *args):
-    """function(*args), a call that waits for other ranks; Ctrl-C is heard meanwhile.
-
-    The main thread hears of a signal between two calls of C only, so another thread makes this
-    one.  over() is called, by whoever is through last, when the main thread has left it there.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return function(*args)
-    last, answer = threading.Lock(), []
-
-    def call():
-        answer.append(function(*args))
-        if not last.acquire(blocking=False):
-            over()
-
-    try:
-        caller = threading.Thread(target=call, name="tally call", daemon=True)
-        caller.start()
-        caller.join()
-        return answer[0]
-    except BaseException:
-        if not last.acquire(blocking=False):
-            over()
-        raise
+os.register_at_fork(after_in_child=_Memory.unshare)
 
 
-class Session:
+class Session(Bound):
     """This process's place in a job.  A context manager: leaving it detaches.
 
     Everything that is not given comes from the environment (TALLY_*, torchrun,
@@ -441,7 +385,7 @@ class Session:
     declare and barrier (60), round_timeout for each round (600); Ctrl-C ends each of them, and
     the session where it was not a round.  None stands for that limit everywhere; a negative time,
     or NaN, is refused (EINVAL), and math.inf is 24 days.  A session belongs to one thread at a
-    time and does not survive fork().
+    time and does not survive fork(); what a child writes to its arrays stays with the child.
 
     on_loss="shrink", on all ranks alike: the job goes on without the ranks that it loses
     (tally.h says how); live_ranks and is_live() tell who is left.  At grow() lost ranks come
@@ -451,6 +395,10 @@ class Session:
     each of them keeps all of that session's memory: copy what is kept for long.
     """
 
+    _kind = "tally.Session"
+    _instead = "each process makes a Session of its own; send arrays, which are copied"
+    _who = None, None, None  # rank, world, job
+
     def __init__(self, socket=None, job=None, rank=0, world=0, local_rank=-1, timeout=None,
                  chunk_bytes=0, on_loss="error", round_timeout=None):
         if on_loss not in _ON_LOSS:
@@ -459,29 +407,33 @@ class Session:
             raise TallyError(_EINVAL, f"rank {rank} without a world size: give world, too, or "
                              "leave both to the environment")
         options = _ffi.Options(
-            _text(os.fsdecode(socket), "the socket's path") if socket else None,
-            _text(job, "the job's name") if job else None,
-            _int(rank, "rank"),
-            _int(world, "world size"),
-            _int(local_rank, "local rank"),
-            _ms(timeout),
-            _int(chunk_bytes, "chunk_bytes", 0),
+            path_of(socket, "the socket's path") if socket else None,
+            text_of(job, "the job's name") if job else None,
+            int_of(rank, "rank"),
+            int_of(world, "world size"),
+            int_of(local_rank, "local rank"),
+            ms_of(timeout),
+            int_of(chunk_bytes, "chunk_bytes", 0),
             _ON_LOSS[on_loss],
-            _ms(round_timeout),
+            ms_of(round_timeout),
         )
         pointer = ctypes.c_void_p()
-        code = _heard(
-            lambda: _lib.tally_detach(pointer),
+        code = _waits.Call(
+            lambda _: _lib.tally_detach(pointer),
             _lib.tally_attach, ctypes.byref(options), ctypes.byref(pointer),
-        )
+        ).wait()
         self._place = [pointer.value]  # where the finalizer finds it, too
         self._pid = os.getpid()
         self._left = []  # not empty: a call that nobody waits for uses the session
         self._memory = _Memory(pointer.value, self._place, self._pid, self._left)
+        job_name = (_lib.tally_job_name(pointer) or b"").decode("utf-8", "replace")
+        self._who = _lib.tally_rank(pointer), _lib.tally_world_size(pointer), job_name
+        if code == _EINVAL:  # who knows what it is
+            self._who = None, *self._who[1:]
         if code:
-            text = self.error_text + {_EAGENT: _NO_AGENT, _EVERSION: _OTHER_RELEASE}.get(code, "")
+            error = self._error(code, self.error_text + _REMEDIES.get(code, ""))
             self._place[0] = self._memory = None
-            raise _error(code, text)
+            raise error
         self._finalizer = weakref.finalize(self, _leave, self._place, self._pid, self._left)
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
@@ -489,11 +441,17 @@ class Session:
         self.gpu = None  # which one gpu_open() has given it
         self.timeline = bool(os.environ.get("TALLY_TIMELINE"))
 
+    def __repr__(self):
+        return f"<tally.Session: {place_text(self)}{'' if self._pointer else ', detached'}>"
+
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
         self.detach()
+
+    def _error(self, code, text, tensor=None):
+        return TallyError(code, text, self._who[0], tensor)
 
     @property
     def _pointer(self):
@@ -501,11 +459,16 @@ class Session:
 
     def _handle(self):
         if not self._pointer:
-            raise TallyError(_ESHUTDOWN, "the session is detached")
+            raise self._detached()
         self._check_process()
         if self._owner not in (None, threading.get_ident()):
-            raise TallyError(_EBUSY, "the session works for tally.torch, in a thread of its own")
+            raise self._error(_EBUSY, "the session works for tally.torch, in a thread of its own: "
+                              "use tally.torch's calls, or a second Session of another job")
         return self._pointer
+
+    def _detached(self):
+        return self._error(_ESHUTDOWN, "the session is detached: make a new tally.Session, as all "
+                           "ranks must")
 
     def _used(self, codes, function, *args):
         """codes[0] = function(pointer, *args), which may still run, in a daemon, when the
@@ -518,32 +481,39 @@ class Session:
         finally:
             self._left.clear()
 
-    def _together(self, function, *args):
-        """function(pointer, *args), which waits for other ranks.
+    def _together(self, function, *args, moment=0):
+        """function(pointer, *args), which waits for other ranks, or for the agent.
 
         After Ctrl-C the session is of no use any more.  It leaves its job when the call is
-        over, or the process; its memory is freed when no array of it is left.
+        over, or the process; its memory is freed when no array of it is left.  Where the call is
+        over by then, or so many seconds later, the session stays as it is.
         """
         pointer = self._handle()
 
-        def over():
-            memory, self._memory, self._place[0] = self._memory, None, None
-            _lib.tally_leave(pointer)
+        def over(through):
+            if not through:
+                memory, self._memory, self._place[0] = self._memory, None, None
+                _lib.tally_leave(pointer)
             self._left.clear()
-            del memory  # which may be all that there was, and is not left to a call any more
+            if not through:
+                del memory  # which may be all that there was, and is not left to a call any more
 
-        self._left.append(function)
+        call = _waits.Call(over, function, pointer, *args)
         try:
-            code = _heard(over, function, pointer, *args)
+            self._left.append(function)
+            code = call.wait(moment=moment)
         except BaseException:
-            self._place[0] = None
+            if call.left:
+                self._place[0] = None
+            else:
+                self._left.clear()
             raise
         self._left.clear()
         return code
 
     def _check(self, code):
         if code < 0:
-            raise _error(code, self.error_text)
+            raise self._error(code, self.error_text)
         return code
 
     def _check_live(self):
@@ -552,12 +522,14 @@ class Session:
 
     def _check_process(self):
         if self._pid != os.getpid():
-            raise TallyError(_ESHUTDOWN, "the session is the parent process's")
+            raise self._error(_ESHUTDOWN, "the session is the parent process's, and a child that "
+                              "was forked has none: make a tally.Session there, of another job "
+                              "(job=...), or leave it to the parent")
 
     def _fact(self, question):
         """What never changes may be asked from any thread."""
         if not self._pointer:
-            raise TallyError(_ESHUTDOWN, "the session is detached")
+            raise self._detached()
         return self._check(question(self._pointer))
 
     def _view(self, address, shape, dtype, writable=True):
@@ -575,7 +547,7 @@ class Session:
 
     @staticmethod
     def _error_text(pointer):
-        return (_lib.tally_error_text(pointer) or b"").decode("utf-8", "replace")
+        return in_python((_lib.tally_error_text(pointer) or b"").decode("utf-8", "replace"))
 
     @property
     def rank(self):
@@ -620,7 +592,7 @@ class Session:
 
     def is_live(self, rank):
         """False: the job goes on without that rank."""
-        if not 0 <= _int(rank, "rank") < self.world_size:
+        if not 0 <= int_of(rank, "rank") < self.world_size:
             raise TallyError(_EINVAL, f"rank {rank} is not in a world of {self.world_size}")
         self._check_process()
         return bool(self._fact(lambda pointer: _lib.tally_rank_is_live(pointer, rank)))
@@ -634,14 +606,31 @@ class Session:
             last_words = self._last_words  # keeps memory that a GPU may still write to
             failure = last_words() if last_words else None
             self._finalizer.detach()
-            pointer, self._place[0] = self._pointer, None
-            code = _lib.tally_leave(pointer)
-            text = self._error_text(pointer)
-            self._memory = None
+            code, text = self._leave_now()
             if failure:
                 raise failure
             if code:
-                raise _error(code, text)
+                raise self._error(code, text)
+
+    def _leave_now(self):
+        """(code, text) of tally_leave(); (0, "") where it is left to itself after Ctrl-C."""
+        pointer, self._place[0] = self._pointer, None
+        memory, self._memory = [self._memory], None
+        if self._left:  # the owner's call, which nobody waits for, has the session
+            return 0, ""
+
+        def over(_):
+            self._left.clear()
+            memory.clear()
+
+        def leave():
+            return _lib.tally_leave(pointer), self._error_text(pointer)
+
+        self._left.append(leave)
+        answer = _waits.Call(over, leave).wait(_waits.patience_s())
+        if answer:
+            over(True)
+        return answer or (0, "")
 
     def gpu_open(self, device=None, exact=False, plugin=None):
         """Gives the session a GPU until it is detached; all ranks of the machine call it.
@@ -653,18 +642,19 @@ class Session:
         """
         device = self.local_rank if device is None else device
         plugin = plugin or _ffi.plugin(_lib)
-        plugin = _text(os.fsdecode(plugin), "the plugin's path") if plugin else None
-        options = _ffi.GpuOptions(_int(device, "device"), bool(exact), plugin)
-        self._check(_lib.tally_gpu_open(self._handle(), ctypes.byref(options)))
+        plugin = path_of(plugin, "the plugin's path") if plugin else None
+        options = _ffi.GpuOptions(int_of(device, "device"), bool(exact), plugin)
+        self._check(self._together(_lib.tally_gpu_open, ctypes.byref(options)))
         self.gpu = device
 
     def empty(self, shape, dtype="float32"):
         """An array of zeros in the arena: push_pull() reads it without a copy."""
-        _, held, _ = _dtype(dtype)
-        shape, count = _shape(shape, held, "an array")
+        _, held, _ = dtype_of(dtype)
+        shape, count = shape_of(shape, held, "an array")
         pointer = ctypes.c_void_p()
         bytes_ = count * held.itemsize
-        self._check(_lib.tally_alloc(self._handle(), bytes_, ctypes.byref(pointer)))
+        self._check(self._together(_lib.tally_alloc, bytes_, ctypes.byref(pointer),
+                                   moment=_MOMENT_S))
         return self._view(pointer.value, shape, held)
 
     def from_dma_buf(self, fd, shape, dtype="float32"):
@@ -673,11 +663,12 @@ class Session:
         Cards read it from the device directly where they can (tally_import() in tally.h); the
         agent must run with --dma-buf.  Lent until the session ends; fd stays the caller's.
         """
-        _, held, _ = _dtype(dtype)
-        shape, count = _shape(shape, held, "an array")
+        _, held, _ = dtype_of(dtype)
+        shape, count = shape_of(shape, held, "an array")
         pointer = ctypes.c_void_p()
-        fd, bytes_ = _int(fd, "descriptor"), count * held.itemsize
-        self._check(_lib.tally_import(self._handle(), fd, bytes_, ctypes.byref(pointer)))
+        fd, bytes_ = int_of(fd, "descriptor"), count * held.itemsize
+        self._check(self._together(_lib.tally_import, fd, bytes_, ctypes.byref(pointer),
+                                   moment=_MOMENT_S))
         writable = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
         return self._view(pointer.value, shape, held, writable)
 
@@ -694,7 +685,7 @@ class Session:
         """
         if kind not in _SPANS:
             raise TallyError(_EINVAL, f"no kind of span {kind!r}; there are {', '.join(_SPANS)}")
-        _str(name, "a span's name")
+        str_of(name, "a span's name")
         return self._timed(name, kind) if self.timeline else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -747,11 +738,11 @@ class Session:
         n = len(descriptions)
         rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
         for row, (name, shape, *more) in zip(rows, descriptions):
-            row.dtype, held, held_name = _dtype(more[0] if more else "float32")
-            row.name = _text(name, "a tensor's name")
-            shape, row.count = _shape(shape, held, f"tensor {name}", _DIMS_MAX)
+            row.dtype, held, held_name = dtype_of(more[0] if more else "float32")
+            row.name = text_of(name, "a tensor's name")
+            shape, row.count = shape_of(shape, held, f"tensor {name}", DIMS_MAX)
             row.shape, row.ndims = (ctypes.c_uint64 * len(shape))(*shape), len(shape)
-            row.priority = _int(more[1] if len(more) > 1 else 0, "priority")
+            row.priority = int_of(more[1] if len(more) > 1 else 0, "priority")
             row.meaning = _ffi.meaning(more[2]) if len(more) > 2 else None
             made.append((name, shape, held, held_name))
         self._check(self._together(_lib.tally_declare, rows, n, handles))
@@ -781,7 +772,7 @@ class Session:
 
         timeout is in seconds; None: the session's timeout; less than 0 is refused.
         """
-        self._check(self._together(_lib.tally_barrier, _ms(timeout)))
+        self._check(self._together(_lib.tally_barrier, ms_of(timeout)))
 
     def grow(self, timeout=None):
         """A barrier at which processes come in that wait in the place of lost ranks.
@@ -789,7 +780,7 @@ class Session:
         Returns how many did, the same number on all ranks.  Then broadcast what they lack.
         timeout: as with barrier().
         """
-        return self._check(self._together(_lib.tally_grow, _ms(timeout)))
+        return self._check(self._together(_lib.tally_grow, ms_of(timeout)))
 
     def fileno(self):
         """A descriptor that becomes readable when tickets complete; then poll()."""

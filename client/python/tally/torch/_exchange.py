@@ -447,7 +447,7 @@ class Exchange:
             if round_.ticket and not round_.ticket.test():
                 round_.ticket.wait(0)
         except TallyError as why:
-            text = why.text.replace("after 0 ms", f"after {round_.timeout:g} s")
+            text = why.text.replace("after 0 s", f"after {round_.timeout:g} s")
         what = f"{round_.what}: " if round_.what else ""
         return TallyTimeout(_ETIMEDOUT, f"rank {self.rank}: {what}{text}")
 
