@@ -37,6 +37,9 @@ static const struct opt options[] = {
 	  "take memory of devices that processes hand over, for NICs to read it (GPUDirect)" },
 	{ "topology", OPT_STR, OPT(topology), "", 0, 0, "FILE",
 	  "where GPUs and NICs sit, instead of what the machine says: see tally doctor" },
+	{ "user-memory", OPT_BYTES, OPT(user_memory), NULL, USER_MEMORY_MIN, USER_MEMORY_MAX,
+	  "SIZE", "memory that jobs of one user may have, arenas and results (default: three "
+	  "quarters of the machine's, or of its cgroup's)" },
 };
 
 static const struct opt_program program = {
@@ -72,6 +75,8 @@ static int set_up(struct daemon *d, struct err *e)
 	a->nlinked = d->nengines;
 	a->nengines = daemon_engines(d, ALONE_ENGINES);
 	a->memory_bytes = host_memory_bytes();
+	a->user_bytes = a->opt.user_memory ? a->opt.user_memory :
+			a->memory_bytes - a->memory_bytes / 4;
 	list_init(&a->jobs);
 	list_init(&a->sessions);
 	list_init(&a->returning);

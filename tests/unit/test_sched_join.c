@@ -316,6 +316,24 @@ START_TEST(a_user_leaves_half_of_the_jobs_to_others)
 }
 END_TEST
 
+START_TEST(a_user_has_as_many_jobs_as_the_operator_allows)
+{
+	uint32_t a;
+
+	sched_free(w->s);
+	user_jobs = 3;
+	world_open((struct sched_ids){ 0 }, 0, "");
+	user_jobs = 0;
+	a = hello(NODE_AGENT, "a");
+	for (uint32_t i = 1; i <= 4; i++)
+		begin(0, a, i);			/* root is a user like any other */
+	ck_answer(a, 4, TALLY_EQUOTA, "user id 0 has 3 jobs, as many as one user may have "
+		  "(tally-scheduler --user-jobs); let one end first");
+	begin(1000, a, 5);
+	ck_assert_uint_eq(sched_jobs(w->s), 4);
+}
+END_TEST
+
 START_TEST(who_comes_when_all_job_numbers_are_used_hears_so)
 {
 	uint32_t a;
@@ -511,6 +529,7 @@ static void add(TCase *t)
 {
 	tcase_add_loop_test(t, world_mismatch_reaches_who_comes_later, 0, 2);
 	tcase_add_test(t, mismatch_is_forgotten);
+	tcase_add_test(t, a_user_has_as_many_jobs_as_the_operator_allows);
 	tcase_add_test(t, who_comes_when_all_job_numbers_are_used_hears_so);
 	tcase_add_test(t, a_job_is_as_old_as_its_first_rank);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it);
