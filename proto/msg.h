@@ -77,7 +77,8 @@
 	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds") \
 	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is") \
 	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back") \
-	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now")
+	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now") \
+	X(WAITS,         37, msg_reply,      "process -> agent -> scheduler: why no REPLY? -> text")
 
 enum msg_type {
 	MSG_NONE = 0,

@@ -195,6 +195,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_STUCK:
 		stuck_take(s, n, &m->stuck);
 		break;
+	case MSG_WAITS:
+		req_tell(s, n, m->reply.req);
+		break;
 	default:
 		s->counters.strays++;
 	}

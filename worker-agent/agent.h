@@ -285,6 +285,7 @@ struct ad_req {				/* a question forwarded to the scheduler */
 	mono_t deadline;
 	uint8_t *wire;			/* to ask again; NULL: nothing to */
 	uint64_t asked;			/* agent->registrations when it was asked last; 0: never */
+	mono_t why_at;			/* when the process has asked what it waits for */
 };
 
 struct ad_gpu {				/* a GPU_JOIN that is not answered yet */
@@ -738,6 +739,10 @@ void ad_stuck_tell(struct ad_job *j);		/* to a scheduler that may not know */
 /* The agent is told of its part in a job: what it said of one before is over. */
 void ad_stuck_new_part(struct agent *a, uint32_t job);
 void ad_stuck_free(struct ad_job *j);
+#define AD_NO_SCHEDULER	"the scheduler cannot be reached; is tally-scheduler running?"
+/* Why a process's question has no answer yet: WAITS of the process, and of the scheduler. */
+void ad_waits_asked(struct ad_session *s, uint64_t theirs);
+void ad_waits_told(struct agent *a, const struct msg_reply *m);
 
 /* agent_cards.c: what their speeds, in bit/s, decide */
 /* Of two cards; one whose speed nobody knows (0) counts as the other, or as CARD_BITS_UNKNOWN. */

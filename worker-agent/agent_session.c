@@ -614,7 +614,7 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 			}
 			req_fail(s, r, ctl_node_is_up(a->node) ? TALLY_ETIMEDOUT : TALLY_ESCHED,
 				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
-				 "the scheduler cannot be reached; is tally-scheduler running?");
+				 AD_NO_SCHEDULER);
 		}
 		look_after(s, now);
 	}
@@ -662,6 +662,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 		ad_back_rows(s, &m->declared);
 	} else if (m->type == MSG_ATTACH) {
 		on_attach(s, &m->attach);
+	} else if (m->type == MSG_WAITS && s->state != SESSION_NEW) {
+		ad_waits_asked(s, m->reply.req);
 	} else if (m->type == MSG_DETACH) {
 		on_detach(s, m->reply.req);
 	} else if (open && m->type == MSG_SLAB_WANT) {

@@ -145,7 +145,7 @@ class Ticket(Bound):
             timeout = session.round_timeout
         left = ms_of(timeout, 0)
         end = time.monotonic() + left / 1000
-        try:
+        with _waits.interruptible():
             while not self._ended():
                 part = min(left, _SLICE_MS)
                 code = self._ask(_lib.tally_wait, part)
@@ -154,9 +154,6 @@ class Ticket(Bound):
                     error = self._tensor._error(code)
                     raise error.saying(error.text.replace(
                         f"after {part} ms", f"after {timeout:g} s", 1))
-        except KeyboardInterrupt:
-            _waits.note_interrupt()
-            raise
         return self._answer()
 
     def gpu_wait(self, stream=0):

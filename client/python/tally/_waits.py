@@ -8,6 +8,7 @@ lives answers in milliseconds, and hears of the process's end otherwise.
 """
 
 import _thread
+import contextlib
 import sys
 import threading
 
@@ -91,10 +92,11 @@ class Call:
         return value
 
 
-def wait(event, seconds=None):
-    """event.wait(seconds), of a threading.Event; remembers that Ctrl-C has ended it."""
+@contextlib.contextmanager
+def interruptible():
+    """A context that waits in Python, where Ctrl-C is heard: it is remembered that it was."""
     try:
-        return event.wait(seconds)
+        yield
     except KeyboardInterrupt:
         note_interrupt()
         raise
