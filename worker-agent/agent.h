@@ -302,7 +302,8 @@ struct ad_session {
 	struct ctl *ctl;		/* NULL: the process is gone */
 	enum ad_session_state state;
 	uint64_t serial;		/* never used again */
-	uint32_t pid, uid;
+	uint32_t pid, uid;		/* pid 0: of a process in another PID namespace */
+	char called[40];		/* "process 12", for the log */
 	int process;			/* a pidfd; -1: the kernel shows us none */
 	bool died;			/* the process, at the last tick */
 	char job_name[NAME_LEN_MAX + 1];

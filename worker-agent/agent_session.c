@@ -37,7 +37,7 @@ int ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, u
 	int rc = s->ctl ? ctl_send_fds(s->ctl, m, fds, nfds, &e) : 0;
 
 	if (rc)
-		log_warn("process %u not told, reason %s", s->pid, e.text);
+		log_warn("%s not told, reason %s", s->called, e.text);
 	return rc;
 }
 
@@ -547,7 +547,7 @@ static void session_free(struct ad_session *s)
 
 void ad_session_broken(struct ad_session *s, const struct err *why)
 {
-	log_warn("process %u uid %u of job '%s' cut off, reason %s", s->pid, s->uid, s->job_name,
+	log_warn("%s uid %u of job '%s' cut off, reason %s", s->called, s->uid, s->job_name,
 		 why->text);
 	if (s->ctl)
 		ctl_close(s->ctl);
@@ -695,10 +695,10 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 	if (e->code == TALLY_EQUOTA)
 		s->cut = "asks and does not read the answers, and was cut off";
 	if (s->job && !s->detached && s->job->state != JOB_STOPPING)
-		log_warn("process %u (rank %u of job '%s') is gone%s%s", s->pid, s->rank,
+		log_warn("%s (rank %u of job '%s') is gone%s%s", s->called, s->rank,
 			 s->job_name, e->code ? ", reason " : "", e->text);
 	else if (!s->job && e->code)
-		log_warn("process %u uid %u cut off, reason %s", s->pid, s->uid, e->text);
+		log_warn("%s uid %u cut off, reason %s", s->called, s->uid, e->text);
 	if (s->state == SESSION_JOINING)
 		ad_join_give_up(s);
 	session_end(s);
@@ -727,13 +727,17 @@ static void on_accept(void *ctx, int fd)
 	s->agent = a;
 	s->serial = ++a->next_session;
 	s->pid = (uint32_t)cred.pid;
+	if (s->pid)
+		snprintf(s->called, sizeof(s->called), "process %u", s->pid);
+	else		/* the kernel tells no number of one that this namespace does not have */
+		snprintf(s->called, sizeof(s->called), "a process of another PID namespace");
 	s->uid = cred.uid;
 	s->process = cred.pid > 0 ? (int)syscall(SYS_pidfd_open, cred.pid, 0) : -1;
 	s->ring_mem.fd = -1;
 	for (int i = 0; i < 4; i++)
 		s->bell[i] = -1;
 	if (ctl_adopt(a->loop, &s->ctl, fd, &callbacks, s, &e)) {
-		log_warn("process %u refused, reason %s", s->pid, e.text);
+		log_warn("%s refused, reason %s", s->called, e.text);
 		stream_refuse(a->loop, fd);
 		if (s->process >= 0)
 			close(s->process);
