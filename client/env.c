@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/parse.h"
+#include "common/base/utf8.h"
 
 /* launcher, rank, world size, local rank, job id, more of the job id */
 #define ENV_TABLE(X) \
@@ -143,6 +144,8 @@ static int fill_job(const struct env_family *f, struct lt_ident *id, const char 
 
 	if (!wish || !*wish)
 		wish = env_get("TALLY_JOB");
+	if (wish && !utf8_is_text(wish))
+		return err_set(e, TALLY_EINVAL, "the job's name is no printable UTF-8");
 	if (wish)
 		return put_text(id->job, sizeof(id->job), wish, "the job's name", e);
 	job = f ? env_get_either(f->job) : NULL;

@@ -137,11 +137,11 @@ int lt_round_check(tally_session *s, tally_tensor *t, const tally_ticket *k)
 	if (rc)
 		return rc;
 	if (t->state == LT_FLYING)
-		return err_set(&s->err, TALLY_EEXIST, "round %u of tensor %s is in flight",
-			       t->round, t->name);
+		return err_set(&s->err, TALLY_EEXIST, "round %u of tensor %s is in flight; "
+			       "wait for its ticket first", t->round, t->name);
 	if (t->state == LT_DONE)
 		return err_set(&s->err, TALLY_EEXIST,
-			       "round %u of tensor %s is done, but nobody waited for its ticket",
+			       "round %u of tensor %s is done; wait for its ticket first",
 			       t->round, t->name);
 	t->code = 0;
 	if (s->timeline || s->who.log)
