@@ -39,6 +39,7 @@
 #define ASK_MS		(24u * 3600 * 1000) /* for ranks that compute; lost ones end it */
 #define SLACK_MS	10000u		/* a scheduler that died, too, comes up and recovers */
 #define ROWS_MAX	4096u		/* of one message */
+#define AWAY_WAIT	"waiting for the agent"
 
 uint32_t lt_back_patience_ms(const tally_session *s)
 {
@@ -92,6 +93,8 @@ bool lt_back_begin(tally_session *s)
 	s->away = LT_AWAY;
 	s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
 	s->try_at = lt_now();
+	lt_wait_begin(s, &s->gone);
+	lt_log(s, LT_LOG_INFO, "the agent at %s is gone; it is waited for", s->who.socket);
 	lt_news_moved(s);
 	return true;
 }
@@ -338,6 +341,7 @@ static int take_back(tally_session *s, const struct msg_attached *m)
 		s->away = LT_HERE;
 		s->grace_ms = m->grace_ms;
 		s->devices = m->devices;
+		lt_wait_end(s, &s->gone, AWAY_WAIT);
 		rc = all_again(s);
 		if (rc == TALLY_EAGENT)		/* it has gone once more */
 			s->away_until = lt_now() + mono_ms(lt_back_patience_ms(s));
@@ -367,14 +371,26 @@ static int answered(tally_session *s, const struct msg *m)
 	return lt_session_protocol_error(s, "an answer of another kind");
 }
 
+/* Where that is due, what is waited for. */
+static void tell(tally_session *s)
+{
+	char why[ERR_TEXT_MAX + 1];
+
+	if (!lt_wait_due(&s->gone))
+		return;
+	lt_back_text(s, why, sizeof(why));
+	lt_wait_tell(s, &s->gone, AWAY_WAIT, why);
+}
+
 int lt_back(tally_session *s, mono_t deadline)
 {
 	struct msg m;
 	int rc = 0;
 
 	while (s->away && !s->over.code) {
-		mono_t now = lt_now();
+		mono_t now = lt_now(), until = lt_wait_until(&s->gone, deadline);
 
+		tell(s);
 		if (s->away == LT_AWAY && now >= s->away_until)
 			return gone_for_good(s);
 		if (s->away == LT_AWAY && now < s->try_at) {
@@ -387,7 +403,9 @@ int lt_back(tally_session *s, mono_t deadline)
 			rc = connect_and_ask(s, deadline);
 			lt_news_moved(s);
 		} else {
-			rc = lt_conn_recv(&s->conn, &m, deadline, &s->err);
+			rc = lt_conn_recv(&s->conn, &m, MAX(until, now), &s->err);
+			if (rc == TALLY_ETIMEDOUT && lt_now() < deadline)
+				continue;
 			if (rc == TALLY_ETIMEDOUT)
 				return TALLY_EAGAIN;
 			rc = rc ? rc : answered(s, &m);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/parse.h"
+#include "common/base/utf8.h"
 
 /* launcher, rank, world size, local rank, job id, more of the job id */
 #define ENV_TABLE(X) \
@@ -143,6 +144,8 @@ static int fill_job(const struct env_family *f, struct lt_ident *id, const char 
 
 	if (!wish || !*wish)
 		wish = env_get("TALLY_JOB");
+	if (wish && !utf8_is_text(wish))
+		return err_set(e, TALLY_EINVAL, "the job's name is no printable UTF-8");
 	if (wish)
 		return put_text(id->job, sizeof(id->job), wish, "the job's name", e);
 	job = f ? env_get_either(f->job) : NULL;
@@ -254,6 +257,19 @@ static int fill_timeline(struct lt_ident *id, struct err *e)
 	return 0;
 }
 
+static int fill_log(struct lt_ident *id, struct err *e)
+{
+	const char *level = env_get("TALLY_LOG");
+
+	if (!level || !strcmp(level, "none"))
+		return 0;
+	id->log = !strcmp(level, "debug") ? LT_LOG_DEBUG : LT_LOG_INFO;
+	if (id->log == LT_LOG_INFO && strcmp(level, "info"))
+		return err_set(e, TALLY_EINVAL, "environment: TALLY_LOG is '%.64s'; info, debug, "
+			       "and none are possible", level);
+	return 0;
+}
+
 int lt_ident_fill(struct lt_ident *id, const tally_options *opt, struct err *e)
 {
 	static const tally_options none = { 0 };
@@ -265,7 +281,8 @@ int lt_ident_fill(struct lt_ident *id, const tally_options *opt, struct err *e)
 	socket = opt->socket && *opt->socket ? opt->socket : env_get("TALLY_SOCKET");
 	if (put_text(id->socket, sizeof(id->socket), socket ? socket : LT_SOCKET_DEFAULT,
 		     "the agent's socket path", e) ||
-	    fill_ranks(f, id, opt, e) || fill_limits(id, opt, e) || fill_timeline(id, e))
+	    fill_ranks(f, id, opt, e) || fill_limits(id, opt, e) || fill_timeline(id, e) ||
+	    fill_log(id, e))
 		return TALLY_EINVAL;
 	return fill_job(f, id, opt->job, e);
 }

@@ -11,6 +11,7 @@
 #ifndef TALLY_CLIENT_ENV_H
 #define TALLY_CLIENT_ENV_H
 
+#include "client/log.h"
 #include "client/tally.h"
 #include "common/base/err.h"
 
@@ -27,6 +28,7 @@ struct lt_ident {
 	uint32_t chunk_bytes;
 	uint32_t on_loss;
 	char timeline[LT_PATH_MAX + 1];	/* this rank's file; "": none */
+	enum lt_log_level log;		/* what is told on stderr */
 };
 
 /* Options first, then environment, then defaults.  EINVAL with the name of what is wrong. */

@@ -161,6 +161,7 @@ int tally_poll(tally_session *s)
 		rc = lt_session_live(s);
 	if (!rc && !s->away && lt_conn_gone(&s->conn))
 		rc = lt_session_agent_gone(s);
+	lt_log_rounds(s);
 	n = (int)s->fresh;
 	s->fresh = 0;
 	s->poll_count++;

@@ -138,14 +138,14 @@ int lt_round_check(tally_session *s, tally_tensor *t, const tally_ticket *k)
 	if (rc)
 		return rc;
 	if (t->state == LT_FLYING)
-		return err_set(&s->err, TALLY_EEXIST, "round %u of tensor %s is in flight",
-			       t->round, t->name);
+		return err_set(&s->err, TALLY_EEXIST, "round %u of tensor %s is in flight; "
+			       "wait for its ticket first", t->round, t->name);
 	if (t->state == LT_DONE)
 		return err_set(&s->err, TALLY_EEXIST,
-			       "round %u of tensor %s is done, but nobody waited for its ticket",
+			       "round %u of tensor %s is done; wait for its ticket first",
 			       t->round, t->name);
 	t->code = 0;
-	if (s->timeline)
+	if (s->timeline || s->who.log)
 		t->since = lt_now();
 	return 0;
 }
@@ -340,6 +340,7 @@ void lt_round_use_up(tally_session *s, tally_tensor *t)
 		t->code = s->over.code;
 	if (s->timeline)
 		tell_end(s, t);
+	lt_log_round_over(s, t);
 	t->state = LT_IDLE;
 	t->in = NULL;
 	if (t->gpu)
@@ -403,16 +404,18 @@ static int sleep_for_news(tally_session *s, mono_t deadline)
 		{ .fd = s->cpl_bell, .events = POLLIN },
 		{ .fd = s->conn.fd, .events = POLLRDHUP },
 	};
+	mono_t until;
 	int n, bell;
 
 	if (s->timeline)
 		lt_timeline_flush(s->timeline);
+	lt_log_rounds(s);
+	until = lt_wait_until(&s->slow, deadline);
 	if (!ring_cpl_sleep(&s->ring))
 		return 0;
 	if (s->gpu)			/* whose trouble rings no bell */
-		n = lt_poll(p, ARRAY_SIZE(p), MIN(deadline, lt_now() + mono_ms(GPU_LOOK_MS)));
-	else
-		n = lt_poll(p, ARRAY_SIZE(p), deadline);
+		until = MIN(until, lt_now() + mono_ms(GPU_LOOK_MS));
+	n = lt_poll(p, ARRAY_SIZE(p), until);
 	bell = ring_cpl_wake(&s->ring);
 	if (n > 0 && (p[1].revents || bell))
 		return TALLY_EAGENT;
@@ -489,6 +492,7 @@ int tally_test(tally_session *s, tally_ticket k)
 	if (!t)
 		return no_such_ticket(s, k);
 	rc = look(s, t);
+	lt_log_rounds(s);
 	if (rc == TALLY_EAGAIN && (s->away || lt_conn_gone(&s->conn))) {
 		rc = look(s, t) == 0 ? 0 : lt_back_look(s);
 		if (rc && look(s, t) == 0)	/* it may have come meanwhile */

@@ -26,6 +26,7 @@
 
 #define AGENT_LOOK_MS	20u
 #define ATTACH_AGAIN_MS	50u	/* while the job of that name before ends */
+#define ANSWER_WHY_MS	1000u	/* for the agent to say what an answer waits for */
 #define ANSWER_BYTES	1024u	/* any answer but a DECLARED: a text and some numbers */
 
 /* ---- being over ---- */
@@ -39,9 +40,10 @@ void lt_session_no_return(tally_session *s)
 
 int lt_session_over(tally_session *s)
 {
+	bool first = !s->over.code && s->attached;
 	int code = 0;
 
-	if (!s->over.code && s->attached)
+	if (first)
 		ring_status_get(&s->ring, &code, NULL, NULL);
 	if (code) {
 		/* read again with the text: job_code was set after it */
@@ -54,6 +56,8 @@ int lt_session_over(tally_session *s)
 	}
 	lt_session_no_return(s);
 	s->err = s->over;
+	if (first)
+		lt_log(s, LT_LOG_INFO, "the session is over: %s", s->over.text);
 	return s->over.code;
 }
 
@@ -184,16 +188,67 @@ static int check_answer(tally_session *s, const struct msg *m, enum msg_type wan
 	return m->type == want ? 0 : lt_session_protocol_error(s, "an answer of another kind");
 }
 
-static int await_answer(tally_session *s, uint64_t req, enum msg_type want, mono_t deadline,
-			struct msg *m)
+/* What a request waits for: a text in the agent's words is asked for by WAITS. */
+static const char *waiting_for(enum msg_type ask)
+{
+	switch (ask) {
+	case MSG_ATTACH:
+		return "joining the job";
+	case MSG_DECLARE:
+		return "declaring tensors";
+	case MSG_UNDECLARE:
+		return "giving tensors back";
+	case MSG_BARRIER:
+		return "in a barrier";
+	case MSG_DETACH:
+		return "leaving the job";
+	case MSG_GPU_JOIN:
+		return "opening a GPU";
+	default:
+		return "asking the agent for memory";
+	}
+}
+
+/* The wait for an answer is to be told of: the agent knows why, or does not answer, either. */
+static int ask_why(tally_session *s, const struct msg *ask, uint64_t req)
+{
+	const struct msg why = { .type = MSG_WAITS, .reply = { .req = req, .text = "" } };
+
+	if (s->asking.asked || ask->type == MSG_DETACH) {
+		lt_wait_tell(s, &s->asking, waiting_for(ask->type), "the agent does not answer");
+		return 0;
+	}
+	s->asking.asked = true;
+	s->asking.next = lt_now() + mono_ms(ANSWER_WHY_MS);
+	return lt_conn_send(&s->conn, &why, lt_now() + mono_ms(HANDSHAKE_MS), &s->err);
+}
+
+static void told_why(tally_session *s, const struct msg *ask, const struct msg_reply *m)
+{
+	s->asking.asked = false;
+	lt_wait_tell(s, &s->asking, waiting_for(ask->type), m->text);
+}
+
+static int await_answer(tally_session *s, const struct msg *ask, uint64_t req, enum msg_type want,
+			mono_t deadline, struct msg *m)
 {
 	uint64_t got;
 	int rc;
 
 	for (;;) {
-		rc = lt_conn_recv(&s->conn, m, deadline, &s->err);
+		rc = lt_conn_recv(&s->conn, m, lt_wait_until(&s->asking, deadline), &s->err);
+		if (rc == TALLY_ETIMEDOUT && lt_now() < deadline && lt_wait_due(&s->asking)) {
+			rc = ask_why(s, ask, req);
+			if (!rc)
+				continue;
+		}
 		if (rc)
 			return rc;
+		if (m->type == MSG_WAITS) {
+			if (m->reply.req == req)
+				told_why(s, ask, &m->reply);
+			continue;
+		}
 		got = req_of(m);
 		if (got == req)
 			return check_answer(s, m, want);
@@ -223,19 +278,26 @@ int lt_session_call_fd(tally_session *s, const struct msg *ask, int fd, uint64_t
 {
 	int rc = 0;
 
+	bool joins = ask->type == MSG_ATTACH;	/* its wait is attach()'s */
+
 	if (s->timeline)
 		lt_timeline_flush(s->timeline);
+	if (!joins)
+		lt_wait_begin(s, &s->asking);
 	for (;;) {			/* an agent that was started again is asked again */
 		if (s->away)
 			rc = lt_back(s, deadline);
 		if (rc == TALLY_EAGAIN)
 			return lt_back_late(s);
 		rc = rc ? rc : lt_conn_send_fd(&s->conn, ask, fd, deadline, &s->err);
-		rc = rc ? rc : await_answer(s, req, want, deadline, answer);
+		rc = rc ? rc : await_answer(s, ask, req, want, deadline, answer);
 		if (rc != TALLY_EAGENT || s->conn.fd >= 0 || !lt_back_begin(s))
 			break;
 		rc = 0;
 	}
+	lt_log(s, LT_LOG_DEBUG, "%s: %s", waiting_for(ask->type), rc ? s->err.text : "done");
+	if (!joins)
+		lt_wait_end(s, &s->asking, waiting_for(ask->type));
 	if (rc && s->conn.fd < 0 && !s->away)
 		return lt_session_over(s);
 	return rc;
@@ -337,13 +399,21 @@ static int attach(tally_session *s, const tally_options *opt)
 		return rc;
 	s->asked_timeout_ms = s->who.timeout_ms;
 	deadline = lt_now() + mono_ms(s->who.timeout_ms);
+	lt_wait_begin(s, &s->asking);
 	for (;;) {
 		rc = attach_by(s, deadline);
 		if (rc != TALLY_EBUSY || lt_now() + mono_ms(ATTACH_AGAIN_MS) >= deadline)
-			return rc;
+			break;
+		if (lt_wait_due(&s->asking))
+			lt_wait_tell(s, &s->asking, waiting_for(MSG_ATTACH), s->err.text);
 		lt_conn_close(&s->conn);
 		(void)lt_poll(NULL, 0, lt_now() + mono_ms(ATTACH_AGAIN_MS));
 	}
+	lt_wait_end(s, &s->asking, waiting_for(MSG_ATTACH));
+	if (!rc)
+		lt_log(s, LT_LOG_INFO, "attached by the agent at %s, machines %u, ranks on this "
+		       "one %u", s->who.socket, s->machines, s->local_size);
+	return rc;
 }
 
 static void lock_init(pthread_mutex_t *lock)
@@ -466,7 +536,10 @@ static int goodbye(tally_session *s)
 
 	ask.reply = (struct msg_reply){ .req = lt_session_req(s), .text = "" };
 	rc = lt_conn_send(&s->conn, &ask, deadline, &s->err);
-	return rc ? rc : await_answer(s, ask.reply.req, MSG_REPLY, deadline, &answer);
+	lt_wait_begin(s, &s->asking);
+	rc = rc ? rc : await_answer(s, &ask, ask.reply.req, MSG_REPLY, deadline, &answer);
+	lt_wait_end(s, &s->asking, waiting_for(MSG_DETACH));
+	return rc;
 }
 
 /* returns: an agent that is gone is waited for, as anything else waits for it. */

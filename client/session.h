@@ -43,7 +43,8 @@ struct tally_tensor {
 	uint64_t announced;		/* done: the session's poll_count when it came in */
 	uint32_t id;			/* the scheduler's */
 	uint32_t slot;			/* ours, for tickets */
-	mono_t since;			/* with a timeline: when the last round was asked for */
+	mono_t since;			/* with a timeline or a log: when the last round was asked
+					 * for */
 	uint32_t round;			/* last submitted; 0: none */
 	uint32_t before;		/* flying: the one before it; 0: none */
 	uint32_t handed;		/* last that was handed back in flight; 0: none */
@@ -97,6 +98,12 @@ struct tally_session {
 	uint64_t back_req;		/* asked: of the ATTACH */
 	struct lt_gpu *gpu;		/* owned; NULL: none was opened */
 	struct lt_timeline *timeline;	/* owned; NULL: nobody wants one */
+	struct lt_wait asking;		/* for the answer to a request */
+	struct lt_wait gone;		/* for an agent that is away */
+	struct lt_wait slow;		/* for the oldest round in flight, */
+	uint32_t slow_round;		/* which it is, */
+	char slow_name[NAME_LEN_MAX + 1];
+	mono_t slow_look;		/* and when it is looked for again */
 
 	struct slab ring_mem;		/* owned */
 	struct ring_end ring;

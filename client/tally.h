@@ -16,8 +16,10 @@
  *	tally_wait(s, k, -1);				// g is the sum over all ranks
  *
  * Every function returns 0 (TALLY_OK) or a negative TALLY_E* code, and leaves
- * one line of explanation for tally_error_text().  The library never prints,
- * exits or installs signal handlers, and starts no thread but tally_gpu_open()'s.
+ * one line of explanation for tally_error_text().  The library never exits or installs
+ * signal handlers, starts no thread but tally_gpu_open()'s, and prints nothing unless TALLY_LOG
+ * is set: info says on stderr what a call or a round waits for, once that has taken a second, and
+ * then whenever it has taken twice as long, and the life of the session; debug says each call.
  * A session belongs to one thread at a time; different sessions are independent.
  * It does not survive fork(): the child must not touch it, but for tally_forked().
  *

@@ -17,6 +17,7 @@
 #include "client/clock.h"
 #include "client/gpu.h"
 #include "client/mem.h"
+#include "common/base/utf8.h"
 
 #define DECLARED_BYTES_MAX	64u	/* one tensor's row in a DECLARED */
 #define SLOTS_MIN		64u
@@ -47,6 +48,9 @@ static int check_desc(tally_session *s, const tally_tensor_desc *d, uint32_t i)
 	if (len == 0 || len > NAME_LEN_MAX)
 		return err_set(&s->err, TALLY_EINVAL, "tensor %u: a name has 1 to %u bytes", i,
 			       NAME_LEN_MAX);
+	if (!utf8_is_text(d->name))
+		return err_set(&s->err, TALLY_EINVAL, "tensor %u: its name is no printable UTF-8",
+			       i);
 	if (!size)
 		return err_set(&s->err, TALLY_EINVAL, "tensor %s: no dtype %d", d->name,
 			       (int)d->dtype);
@@ -447,8 +451,8 @@ static int check_leaving(tally_session *s, tally_tensor **t, uint32_t n, uint32_
 		if (rc)
 			return rc;
 		if (x->state == LT_FLYING)
-			return err_set(&s->err, TALLY_EBUSY, "round %u of tensor %s is in flight",
-				       x->round, x->name);
+			return err_set(&s->err, TALLY_EBUSY, "round %u of tensor %s is in flight; "
+				       "wait for its ticket first", x->round, x->name);
 		x->leaving = true;
 	}
 	return 0;

@@ -78,7 +78,8 @@
 	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back") \
 	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now") \
 	X(NODE_FORGET,   37, msg_node_forget, "CLI -> scheduler: that node is shown no longer") \
-	X(JOB_TIME,      38, msg_job_time,   "agent -> scheduler: what rounds of a job took")
+	X(JOB_TIME,      38, msg_job_time,   "agent -> scheduler: what rounds of a job took") \
+	X(WAITS,         39, msg_reply,      "process -> agent -> scheduler: why no REPLY? -> text")
 
 enum msg_type {
 	MSG_NONE = 0,

@@ -517,6 +517,7 @@ bool join_other_world(struct sched *s, struct sched_job *j, struct sched_node *n
 void join_take_user(struct sched_job *j, uint32_t uid);
 void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m);
 void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q);
+void join_text(struct sched *s, struct text *t, const struct sched_job *j);	/* what it awaits */
 /* sched_job.c again */
 bool job_one_machine(const struct sched_job *j);
 bool job_have_server(const struct sched *s);
@@ -676,6 +677,7 @@ void req_done(struct sched *s, struct sched_job *j, struct sched_req *q, int cod
 	      const char *text, const uint32_t *ids, uint32_t nids);
 void req_drop(struct sched *s, struct sched_job *j, struct sched_req *q);
 void req_timer(struct sched *s, struct sched_job *j);
+void req_tell(struct sched *s, struct sched_node *n, uint64_t req);	/* WAITS */
 
 /* sched_log.c */
 struct sched_entry *log_new(struct sched *s, enum sched_entry_kind kind, uint32_t n);
@@ -704,6 +706,7 @@ void sent_free(struct sched *s, struct sched_job *j);
 void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barrier *m);
 void barrier_passed(struct sched *s, struct sched_job *j, uint64_t generation); /* by somebody */
 void barrier_leave(struct sched_job *j, struct sched_req *q);
+void barrier_text(const struct sched *s, struct text *t, const struct sched_job *j);
 void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
 void barrier_pump(struct sched *s, struct sched_job *j);
 

@@ -86,6 +86,20 @@ void barrier_pump(struct sched *s, struct sched_job *j)
 		open_all(s, j, j->generation + 1);
 }
 
+void barrier_text(const struct sched *s, struct text *t, const struct sched_job *j)
+{
+	text_add(t, "barrier %llu of job '%.128s' waits for ",
+		 (unsigned long long)(j->generation + 1), j->name);
+	if (j->nbarrier < grow_awaited(j)) {
+		if (!text_blame(t, "", blame_of(s, j)))
+			text_missing(t, j, j->barrier);
+	} else if (grow_under_way(j)) {
+		text_add(t, "the ranks that come in");
+	} else {
+		text_add(t, "the scheduler to recover");
+	}
+}
+
 void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 {
 	char buf[ERR_TEXT_MAX + 1];
@@ -97,15 +111,7 @@ void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 		return;
 	}
 	text_init(&t, buf, sizeof(buf));
-	text_add(&t, "barrier %llu of job '%.128s' ", (unsigned long long)(j->generation + 1),
-		 j->name);
-	if (j->nbarrier == grow_awaited(j)) {
-		text_add(&t, "waits for the scheduler to recover");
-	} else {
-		text_add(&t, "waits for ");
-		if (!text_blame(&t, "", blame_of(s, j)))
-			text_missing(&t, j, j->barrier);
-	}
+	barrier_text(s, &t, j);
 	barrier_leave(j, q);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
 }

@@ -219,6 +219,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_JOB_TIME:
 		take_time(s, n, &m->job_time);
 		break;
+	case MSG_WAITS:
+		req_tell(s, n, m->reply.req);
+		break;
 	default:
 		s->counters.strays++;
 	}

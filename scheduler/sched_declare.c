@@ -604,15 +604,21 @@ static bool name_others(const struct sched *s, struct text *x, const struct sche
 	return false;
 }
 
-static void expire_logged(struct sched *s, struct sched_job *j, struct sched_req *q)
+void tensor_text(const struct sched *s, struct text *x, const struct sched_job *j,
+		 const struct sched_req *q)
 {
-	char buf[ERR_TEXT_MAX + 1];
-	struct text x;
+	if (!q->entry && (name_missing(s, x, j, q) || name_others(s, x, j, q)))
+		return;
+	text_add(x, "job '%.96s' waits for ", j->name);
+	if (!q->entry)
+		text_add(x, "the scheduler to recover");
+	else if (!text_blame(x, "", blame_of(s, j)) && !text_not_ready(x, j))
+		text_add(x, "an agent or server that is away");
+}
 
-	text_init(&x, buf, sizeof(buf));
-	text_add(&x, "job '%.96s' waits for ", j->name);
-	if (!text_blame(&x, "", blame_of(s, j)) && !text_not_ready(&x, j))
-		text_add(&x, "an agent or server that is away");
+static void expire_logged(struct sched *s, struct sched_job *j, struct sched_req *q,
+			  const char *buf)
+{
 	if (q->kind == SQ_DECLARE)
 		log_fail(s, j, q->entry, TALLY_ETIMEDOUT, buf);
 	else
@@ -624,13 +630,12 @@ void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	char buf[ERR_TEXT_MAX + 1];
 	struct text x;
 
+	text_init(&x, buf, sizeof(buf));
+	tensor_text(s, &x, j, q);
 	if (q->entry) {
-		expire_logged(s, j, q);
+		expire_logged(s, j, q, buf);
 		return;
 	}
-	text_init(&x, buf, sizeof(buf));
-	if (!name_missing(s, &x, j, q) && !name_others(s, &x, j, q))
-		text_add(&x, "job '%.96s' waits for the scheduler to recover", j->name);
 	tensor_withdraw(s, j, q);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
 }

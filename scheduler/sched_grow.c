@@ -314,10 +314,19 @@ void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank)
 
 static void differ(struct sched *s, struct sched_job *j)
 {
+	const struct sched_req *first[2] = { NULL, NULL };	/* by grow */
 	struct err e;
 
-	err_set(&e, TALLY_EMISMATCH, "job '%.128s': some ranks call tally_grow, others "
-		"tally_barrier", j->name);
+	list_for_each(&j->reqs, p) {
+		const struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->kind == SQ_BARRIER && (!first[q->grow] || first[q->grow]->rank > q->rank))
+			first[q->grow] = q;
+	}
+	ASSERT(first[0] && first[1]);
+	err_set(&e, TALLY_EMISMATCH, "job '%.96s': rank %u (machine %.64s) calls tally_grow, rank "
+		"%u (machine %.64s) tally_barrier", j->name, first[1]->rank, first[1]->node->name,
+		first[0]->rank, first[0]->node->name);
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 

@@ -616,10 +616,7 @@ static void find_servers(struct sched *s, struct sched_job *j)
 	}
 }
 
-/*
- * Brings tensors that several agents reported into the order of the log, which is that of their
- * ids.
- */
+/* Brings tensors that several agents reported into the log's order, which is that of ids. */
 static bool sort_placed(struct sched_job *j)
 {
 	struct list sorted;

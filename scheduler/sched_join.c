@@ -362,8 +362,8 @@ static const struct sched_node *drained_server(const struct sched *s)
 	return NULL;
 }
 
-/* All are in, and still it did not start: why. */
-static void expire_complete(struct sched *s, struct sched_job *j)
+/* All are in, and still it has not started: why. */
+static void complete_why(struct sched *s, const struct sched_job *j, struct err *e)
 {
 	const struct sched_node *drained = drained_server(s);
 	char buf[ERR_TEXT_MAX + 1];
@@ -373,46 +373,62 @@ static void expire_complete(struct sched *s, struct sched_job *j)
 		text_init(&t, buf, sizeof(buf));
 		if (!text_blame(&t, "", blame_of(s, j)))
 			text_not_ready(&t, j);
-		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for %.300s to reserve memory",
-			 j->name, t.used ? buf : "an agent that is away");
+		err_set(e, TALLY_ETIMEDOUT, "job '%.128s' waits for %.300s to reserve memory",
+			j->name, t.used ? buf : "an agent that is away");
 	} else if (s->recover_until) {
-		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for the scheduler, which "
-			 "recovers from a restart", j->name);
+		err_set(e, TALLY_ETIMEDOUT, "job '%.128s' waits for the scheduler, which "
+			"recovers from a restart", j->name);
 	} else if (!job_one_machine(j) && !job_have_server(s)) {
-		job_down(s, j, TALLY_ENOSERVER, "job '%.128s' spans several machines and no "
-			 "summation server is registered%s%.128s%s; start tally-server", j->name,
-			 drained ? " but " : "", drained ? drained->name : "",
-			 drained ? ", which is drained (tally drain --undo NAME)" : "");
+		err_set(e, TALLY_ENOSERVER, "job '%.128s' spans several machines and no "
+			"summation server is registered%s%.128s%s; start tally-server", j->name,
+			drained ? " but " : "", drained ? drained->name : "",
+			drained ? ", which is drained (tally drain --undo NAME)" : "");
 	} else {
-		job_down(s, j, TALLY_ETIMEDOUT, "job '%.128s' waits for an agent that is away",
-			 j->name);
+		err_set(e, TALLY_ETIMEDOUT, "job '%.128s' waits for an agent that is away",
+			j->name);
+	}
+}
+
+void join_text(struct sched *s, struct text *t, const struct sched_job *j)
+{
+	uint32_t missing;
+	struct err e;
+
+	if (j->state == SJ_HELD) {
+		text_add(t, "the scheduler recovers from a restart");
+	} else if (j->state == SJ_UP) {
+		text_add(t, "other processes of this machine did not come back");
+	} else if (j->nin == j->world) {
+		complete_why(s, j, &e);
+		text_add(t, "%s", e.text);
+	} else {
+		missing = text_not_joined(t, j);
+		text_add(t, " of job '%.128s' %s not attached", j->name,
+			 missing == 1 ? "has" : "have");
+		text_elsewhere(s, t, j);
 	}
 }
 
 void job_expire_join(struct sched *s, struct sched_job *j, struct sched_req *q)
 {
-	uint32_t rank = q->rank, missing;
+	bool heard_by_others = j->state == SJ_HELD || j->state == SJ_UP;
+	uint32_t rank = q->rank;
 	char buf[ERR_TEXT_MAX + 1];
 	struct text t;
+	struct err e;
 
 	if (grow_expire(s, j, q))
 		return;
-	if (j->state == SJ_HELD || j->state == SJ_UP) {	/* only this one has not heard it */
-		req_done(s, j, q, TALLY_ETIMEDOUT, j->state == SJ_HELD ?
-			 "the scheduler recovers from a restart" :
-			 "other processes of this machine did not come back", NULL, 0);
-		return;
-	}
-	if (j->nin == j->world) {
-		expire_complete(s, j);
+	if (!heard_by_others && j->nin == j->world) {
+		complete_why(s, j, &e);
+		job_down(s, j, e.code, "%s", e.text);
 		return;
 	}
 	text_init(&t, buf, sizeof(buf));
-	missing = text_not_joined(&t, j);
-	text_add(&t, " of job '%.128s' %s not attached", j->name, missing == 1 ? "has" : "have");
-	text_elsewhere(s, &t, j);
+	join_text(s, &t, j);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
-	job_rank_out(s, j, rank);
+	if (!heard_by_others)		/* else only this one has not heard it */
+		job_rank_out(s, j, rank);
 }
 
 void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_leave *m)

@@ -147,6 +147,58 @@ static void expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	}
 }
 
+static struct sched_req *req_of(const struct sched_job *j, const struct sched_node *n,
+				uint64_t req)
+{
+	list_for_each(&j->reqs, p) {
+		struct sched_req *q = list_entry(p, struct sched_req, link);
+
+		if (q->node == n && q->req == req)
+			return q;
+	}
+	return NULL;
+}
+
+static void why(struct sched *s, struct sched_job *j, const struct sched_req *q, struct text *t)
+{
+	switch (q->kind) {
+	case SQ_JOIN:
+		if (q->grow)
+			text_add(t, "rank %u of job '%.128s' waits to come in, until the "
+				 "survivors call tally_grow", q->rank, j->name);
+		else
+			join_text(s, t, j);
+		break;
+	case SQ_DECLARE:
+	case SQ_UNDECLARE:
+		tensor_text(s, t, j, q);
+		break;
+	case SQ_BARRIER:
+		barrier_text(s, t, j);
+		break;
+	}
+}
+
+void req_tell(struct sched *s, struct sched_node *n, uint64_t req)
+{
+	const struct sched_req *q = NULL;
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+	struct msg *m;
+
+	text_init(&t, buf, sizeof(buf));
+	for (uint32_t i = 0; req && !q && i < s->njobs; i++) {
+		q = req_of(s->jobs[i], n, req);
+		if (q)
+			why(s, s->jobs[i], q, &t);
+	}
+	m = q ? out_msg(s, MSG_WAITS) : NULL;
+	if (!m)
+		return;			/* it has been answered, or nothing can be said now */
+	m->reply = (struct msg_reply){ .req = req, .text = out_string(s, buf) };
+	(void)out_send(s, n, m);
+}
+
 static struct sched_req *first_expired(struct sched *s, struct sched_job *j)
 {
 	list_for_each(&j->reqs, p) {

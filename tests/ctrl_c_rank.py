@@ -22,7 +22,7 @@ LONG_S = 600
 
 def in_libtally():
     """Does a thread wait there?"""
-    return any(frame.f_code is tally._waits.Call._run.__code__
+    return any(frame.f_code is tally._waits._run.__code__
                for frame in sys._current_frames().values())
 
 

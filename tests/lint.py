@@ -101,6 +101,10 @@ CLIENT_BANS = {
     r"\b(stderr|stdout)\b": "the library never prints",
     r"\b(signal|sigaction|sigprocmask|pthread_sigmask)\s*\(": "the library takes no signals",
 }
+CLIENT_LOG = "client/log.c"  # where TALLY_LOG asks for it
+CLIENT_WRITES = {
+    r"\bSTDERR_FILENO\b": "lines on stderr are log.c's",
+}
 CLIENT_THREADS = {          # who opens a GPU has asked
     r"\b(pthread_create|thrd_create|fork)\s*\(": "the library starts nothing unasked",
 }
@@ -439,6 +443,8 @@ def main():
             check_bans(path, bare, CORE_BANS)
         if folder_of(path) == "client":
             check_bans(path, bare, CLIENT_BANS)
+        if folder_of(path) == "client" and path != CLIENT_LOG:
+            check_bans(path, bare, CLIENT_WRITES)
         if folder_of(path) == "client" and path not in ("client/gpu.c", "client/gpu/cuda.c"):
             check_bans(path, bare, CLIENT_THREADS)
         if folder_of(path) in LAYERS and folder_of(path) != "examples":

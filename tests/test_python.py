@@ -218,12 +218,38 @@ def what_is_of_another_type_is_refused_in_words(s):
     expect_refusal(lambda: s.is_live("0"), "rank is a whole number, not '0'")
     for other in ([1], None):
         expect_refusal(lambda: s.free(other), f"an array of empty() is freed, not {other!r}")
-        expect_refusal(lambda: s.undeclare(other), f"is given back, not {other!r}")
+        expect_refusal(lambda: s.undeclare(other), f"what declare() returns, not {other!r}")
+        expect_refusal(lambda: s.push_pull(other, None), f"what declare() returns, not {other!r}")
+
+
+def what_cannot_be_declared_is_refused_in_words(s):
+    for bad, why in ((5, "no descriptions 5; they are a list of (name, shape"),
+                     ([("a",)], "no descriptions"), ("abc", "no descriptions"),
+                     ([("a\nb", 1)], "its name is no printable UTF-8"),
+                     ([("\udc80", 1)], "a tensor's name is no UTF-8")):
+        expect_refusal(lambda: s.declare_all(bad), why)
+    expect_refusal(lambda: tally.Session(job="a\nb"), "the job's name is no printable UTF-8")
+    expect_refusal(lambda: tally.Session(on_loss=[]), "no on_loss []; there are error and shrink")
+    t = s.declare("in flight, refused", 4)
+    expect_refusal(lambda: t.push_pull(np.ones(4, np.float32), op=["sum"]),
+                   "no operation ['sum']; there are sum and mean")
+    with lonely(s, "other") as alone:
+        expect_refusal(lambda: alone.push_pull(t, None), "is another session's")
+        mine = alone.declare("x", 1)
+        ticket = mine.push_pull(np.ones(1, np.float32))
+        for call in lambda: mine.broadcast(root=0), lambda: alone.undeclare(mine):
+            try:
+                call()
+            except tally.TallyError as e:
+                assert "wait for its ticket first" in e.text, e
+            else:
+                raise AssertionError("a round is in flight")
+        ticket.wait(DEADLINE_S)
 
 
 def a_span_has_a_kind_that_there_is(s):
     """Said before its body runs, and without a timeline, too."""
-    expect_refusal(lambda: s.span("own", "foo"), "no kind of span 'foo'", "framework, copy")
+    expect_refusal(lambda: s.span("own", "foo"), "no kind of span 'foo'", "framework and copy")
     with s.span("own"), s.span("own", "copy"):
         pass
 
@@ -601,6 +627,7 @@ def main():
             shapes_are_whole_and_small_enough,
             what_c_would_take_for_something_else_is_refused,
             what_is_of_another_type_is_refused_in_words,
+            what_cannot_be_declared_is_refused_in_words,
             a_span_has_a_kind_that_there_is,
             a_rank_that_is_not_there_is_named,
             a_time_that_c_cannot_hold_is_long,

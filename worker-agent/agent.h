@@ -278,6 +278,7 @@ struct ad_req {				/* a question forwarded to the scheduler */
 	uint8_t *wire;			/* to ask again; NULL: nothing to */
 	uint64_t asked;			/* agent->registrations when it was asked last; 0: never */
 	uint64_t cost;			/* DECLARE: of its tensors */
+	mono_t why_at;			/* when the process has asked what it waits for */
 };
 
 struct ad_gpu {				/* a GPU_JOIN that is not answered yet */
@@ -294,7 +295,8 @@ struct ad_session {
 	struct ctl *ctl;		/* NULL: the process is gone */
 	enum ad_session_state state;
 	uint64_t serial;		/* never used again */
-	uint32_t pid, uid;
+	uint32_t pid, uid;		/* pid 0: of a process in another PID namespace */
+	char called[40];		/* "process 12", for the log */
 	int process;			/* a pidfd; -1: the kernel shows us none */
 	bool died;			/* the process, at the last tick */
 	char job_name[NAME_LEN_MAX + 1];
@@ -711,6 +713,9 @@ void ad_stuck_tell(struct ad_job *j);		/* to a scheduler that may not know */
 /* The agent is told of its part in a job: what it said of one before is over. */
 void ad_stuck_new_part(struct agent *a, uint32_t job);
 void ad_stuck_free(struct ad_job *j);
+/* Why a process's question has no answer yet: WAITS of the process, and of the scheduler. */
+void ad_waits_asked(struct ad_session *s, uint64_t theirs);
+void ad_waits_told(struct agent *a, const struct msg_reply *m);
 
 /* agent_cards.c: what their speeds, in bit/s, decide */
 /* Of two cards; one whose speed nobody knows (0) counts as the other, or as CARD_BITS_UNKNOWN. */

@@ -113,8 +113,8 @@ static bool come_again(struct ad_session *s)
 {
 	if (has_room(s))
 		return false;
-	log_warn("process %u uid %u is to come back later: others of its user hand back much",
-		 s->pid, s->uid);
+	log_warn("%s uid %u is to come back later: others of its user hand back much",
+		 s->called, s->uid);
 	ctl_close(s->ctl);
 	return true;
 }
@@ -198,7 +198,7 @@ static int take_ring(struct ad_session *s, const struct msg_slab *m, int fd, str
 
 static void refuse(struct ad_session *s, const struct err *e)
 {
-	log_warn("process %u uid %u does not come back, reason %s", s->pid, s->uid, e->text);
+	log_warn("%s uid %u does not come back, reason %s", s->called, s->uid, e->text);
 	(void)ctl_reply(s->ctl, 0, e->code, "%s", e->text);
 	ctl_close(s->ctl);
 }

@@ -183,7 +183,7 @@ static void tell_group(const struct local_plan *p, uint32_t group, const struct 
 		struct err e;
 
 		if (to->ctl && ctl_send_fds(to->ctl, &answer, NULL, 0, &e))
-			log_warn("process %u not told, reason %s", to->pid, e.text);
+			log_warn("%s not told, reason %s", to->called, e.text);
 	}
 }
 

@@ -215,6 +215,9 @@ static void on_msg(void *ctx, const struct msg *m)
 	case MSG_REPLY:
 		ad_session_reply(a, &m->reply);
 		break;
+	case MSG_WAITS:
+		ad_waits_told(a, &m->reply);
+		break;
 	default:
 		log_debug("message %s ignored", msg_type_name(m->type));
 	}

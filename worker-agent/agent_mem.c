@@ -581,8 +581,8 @@ static void arena_refused(struct ad_session *s, struct ad_slab *slab, uint64_t r
 
 	if (slab->mem.huge && !s->no_huge) {
 		slab_huge_text(&slab->mem, s->pid, limit);
-		log_warn("process %u of job '%s' gets small pages instead of huge ones, reason %s",
-			 s->pid, s->job_name,
+		log_warn("%s of job '%s' gets small pages instead of huge ones, reason %s",
+			 s->called, s->job_name,
 			 limit[0] ? limit : "its cpuset or its limits have none for it");
 	}
 	s->no_huge = true;
@@ -610,7 +610,7 @@ void ad_arena_mapped(struct ad_session *s, const struct msg_slab *m)
 		return;
 	}
 	if (slab_seal(&slab->mem, &e)) {
-		log_warn("slab of process %u not sealed, reason %s", s->pid, e.text);
+		log_warn("slab of %s not sealed, reason %s", s->called, e.text);
 		if (slab->mem.huge) {	/* small pages that were punched read as zeros */
 			(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 			return;

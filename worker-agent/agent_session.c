@@ -37,7 +37,7 @@ int ad_session_send(struct ad_session *s, const struct msg *m, const int *fds, u
 	int rc = s->ctl ? ctl_send_fds(s->ctl, m, fds, nfds, &e) : 0;
 
 	if (rc)
-		log_warn("process %u not told, reason %s", s->pid, e.text);
+		log_warn("%s not told, reason %s", s->called, e.text);
 	return rc;
 }
 
@@ -342,10 +342,7 @@ void ad_session_tensors_ready(struct ad_job *j)
 	}
 }
 
-/*
- * Keeps a request as bytes, to repeat it to a scheduler that has lost it; without memory it is
- * not repeated.
- */
+/* Keeps a request as bytes, to repeat it to a scheduler that lost it; not without memory. */
 static void req_keep(struct ad_req *r, const struct msg *m)
 {
 	uint32_t bytes;
@@ -563,7 +560,7 @@ static void session_free(struct ad_session *s)
 
 void ad_session_broken(struct ad_session *s, const struct err *why)
 {
-	log_warn("process %u uid %u of job '%s' cut off, reason %s", s->pid, s->uid, s->job_name,
+	log_warn("%s uid %u of job '%s' cut off, reason %s", s->called, s->uid, s->job_name,
 		 why->text);
 	if (s->ctl)
 		ctl_close(s->ctl);
@@ -598,10 +595,7 @@ void ad_session_scheduler_up(struct agent *a)
 	}
 }
 
-/*
- * Its children may hold the socket for long.  What it wrote is read first: a tick later.  One
- * that has heard that it does not come in has nothing more to ask.
- */
+/* Notices a process that has ended, whose children may hold its socket for long. */
 static void look_after(struct ad_session *s, mono_t now)
 {
 	struct pollfd p = { .fd = s->process, .events = POLLIN };
@@ -685,6 +679,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 		ad_back_rows(s, &m->declared);
 	} else if (m->type == MSG_ATTACH) {
 		on_attach(s, &m->attach);
+	} else if (m->type == MSG_WAITS && s->state != SESSION_NEW) {
+		ad_waits_asked(s, m->reply.req);
 	} else if (m->type == MSG_DETACH) {
 		on_detach(s, m->reply.req);
 	} else if (open && m->type == MSG_SLAB_WANT) {
@@ -716,10 +712,10 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 	if (e->code == TALLY_EQUOTA)
 		s->cut = "asks and does not read the answers, and was cut off";
 	if (s->job && !s->detached && s->job->state != JOB_STOPPING)
-		log_warn("process %u (rank %u of job '%s') is gone%s%s", s->pid, s->rank,
+		log_warn("%s (rank %u of job '%s') is gone%s%s", s->called, s->rank,
 			 s->job_name, e->code ? ", reason " : "", e->text);
 	else if (!s->job && e->code)
-		log_warn("process %u uid %u cut off, reason %s", s->pid, s->uid, e->text);
+		log_warn("%s uid %u cut off, reason %s", s->called, s->uid, e->text);
 	if (s->state == SESSION_JOINING)
 		ad_join_give_up(s);
 	session_end(s);
@@ -748,13 +744,17 @@ static void on_accept(void *ctx, int fd)
 	s->agent = a;
 	s->serial = ++a->next_session;
 	s->pid = (uint32_t)cred.pid;
+	if (s->pid)
+		snprintf(s->called, sizeof(s->called), "process %u", s->pid);
+	else		/* the kernel tells no number of one that this namespace does not have */
+		snprintf(s->called, sizeof(s->called), "a process of another PID namespace");
 	s->uid = cred.uid;
 	s->process = cred.pid > 0 ? (int)syscall(SYS_pidfd_open, cred.pid, 0) : -1;
 	s->ring_mem.fd = -1;
 	for (int i = 0; i < 4; i++)
 		s->bell[i] = -1;
 	if (ctl_adopt(a->loop, &s->ctl, fd, &callbacks, s, &e)) {
-		log_warn("process %u refused, reason %s", s->pid, e.text);
+		log_warn("%s refused, reason %s", s->called, e.text);
 		stream_refuse(a->loop, fd);
 		if (s->process >= 0)
 			close(s->process);

@@ -8,11 +8,17 @@
  * scheduler when the answer has changed; a job of which nothing waits costs nothing.
  * A list that does not fit leaves the youngest tensors out: what is told of first is
  * what was declared first, and stays until it goes on.
+ *
+ * And questions of processes that wait (WAITS): the scheduler knows what for, so a process's WAITS
+ * goes on to it under our number of the question, and its text comes back.  What the agent knows
+ * itself it says at once.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker-agent/agent.h"
+
+#define WHY_MS	250u	/* a process may ask so often; more is not answered */
 
 /* ---- an engine ---- */
 
@@ -184,6 +190,59 @@ void ad_stuck_new_part(struct agent *a, uint32_t job)
 	if (!j || j->state == JOB_STOPPING)	/* of which it says nothing any more */
 		tell(a, job, NULL);
 }
+
+/* ---- questions that wait, as their processes are told (WAITS) ---- */
+
+static void tell_waits(struct ad_session *s, uint64_t theirs, const char *text)
+{
+	const struct msg m = { .type = MSG_WAITS, .reply = { .req = theirs, .text = text } };
+
+	(void)ad_session_send(s, &m, NULL, 0);
+}
+
+static void tell_no_scheduler(struct ad_session *s, uint64_t theirs)
+{
+	struct err e;
+
+	ad_scheduler_late(s->agent, &e);
+	tell_waits(s, theirs, e.text);
+}
+
+void ad_waits_asked(struct ad_session *s, uint64_t theirs)
+{
+	for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
+		const struct msg m = {
+			.type = MSG_WAITS, .reply = { .req = s->req[i].ours, .text = "" },
+		};
+		struct ad_req *r = &s->req[i];
+
+		if (!r->ours || r->theirs != theirs || loop_now() - r->why_at < mono_ms(WHY_MS))
+			continue;
+		r->why_at = loop_now();
+		if (r->ids)
+			tell_waits(s, theirs, "the agent makes the tensors' memory ready");
+		else if (ctl_node_is_up(s->agent->node))
+			(void)ad_tell_scheduler(s->agent, &m);
+		else
+			tell_no_scheduler(s, theirs);
+	}
+}
+
+void ad_waits_told(struct agent *a, const struct msg_reply *m)
+{
+	char more[ERR_TEXT_MAX + 1];
+
+	list_for_each(&a->sessions, l) {
+		struct ad_session *s = list_entry(l, struct ad_session, link);
+
+		for (uint32_t i = 0; i < AD_REQS_MAX && m->req; i++)
+			if (s->req[i].ours == m->req)
+				tell_waits(s, s->req[i].theirs,
+					   ad_gpu_remark(s->job, m->text, more));
+	}
+}
+
+/* ---- the end ---- */
 
 void ad_stuck_free(struct ad_job *j)
 {

@@ -16,5 +16,5 @@ kill_now job.1 KILL
 expect_error 20 job.0 \
 	'EWORKERLOST rank 1 on machine a0 is gone \(its process has ended without detaching\)'
 has_line scheduler 'process 0' && fail 'the scheduler says process 0'
-has_line a0 'pid 0 ' && fail 'the agent says pid 0'
+has_line a0 '(pid|process) 0 ' && fail 'the agent says process 0'
 say 'an agent in a PID namespace of its own: the rank is named, and no process 0'

@@ -179,6 +179,7 @@ static inline void note(const struct sched_action *a)
 	ck_assert_msg(!msg_encode_size(m, &bytes, &e), "cannot be sent: %s", e.text);
 	*r = (struct record){ .conn = a->conn, .type = m->type };
 	switch (m->type) {
+	case MSG_WAITS:
 	case MSG_REPLY:
 		r->req = m->reply.req;
 		r->code = m->reply.code;

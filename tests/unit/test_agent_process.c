@@ -349,6 +349,29 @@ START_TEST(who_declares_asks_again_until_its_tensors_are_there)
 }
 END_TEST
 
+START_TEST(what_a_question_waits_for_is_asked_of_the_scheduler_and_not_too_often)
+{
+	struct ad_job *j = start_job(1);
+	struct ad_session s = { .agent = &a, .job = j, .state = SESSION_OPEN, .process = -1 };
+
+	register_agent();
+	s.req[1] = (struct ad_req){ .ours = 9, .theirs = 4, .type = MSG_BARRIER };
+	list_add(&a.sessions, &s.link);
+	for (uint32_t i = 0; i < 3; i++) {
+		ad_waits_asked(&s, 3 + i);
+		ad_waits_asked(&s, 3 + i);
+	}
+	wait_for(&sched.n, 1);
+	ck_assert_int_eq(sched.row[0].type, MSG_WAITS);
+	s.req[1].why_at = 0;
+	ad_waits_asked(&s, 4);
+	wait_for(&sched.n, 2);
+	list_del(&s.link);
+	unregister_agent();
+	end_job(j);
+}
+END_TEST
+
 /* A scheduler that does not answer keeps nobody here. */
 START_TEST(who_detaches_waits_for_the_scheduler_a_while_only)
 {
@@ -738,6 +761,7 @@ static void add(TCase *t)
 	tcase_add_test(t, ranks_that_disagree_are_not_cut_off_before_they_hear_it);
 	tcase_add_test(t, only_dma_bufs_are_taken_for_a_device_and_only_where_wanted);
 	tcase_add_test(t, who_declares_asks_again_until_its_tensors_are_there);
+	tcase_add_test(t, what_a_question_waits_for_is_asked_of_the_scheduler_and_not_too_often);
 	tcase_add_test(t, who_detaches_waits_for_the_scheduler_a_while_only);
 }
 

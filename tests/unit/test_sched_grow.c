@@ -110,8 +110,8 @@ START_TEST(a_plain_barrier_lets_nobody_in)
 	grow(agent[0], 70, 0, 2);
 	barrier(agent[1], 72, number, 2, 2);
 	grow(agent[1], 73, 3, 2);
-	ck_answer(agent[0], 70, TALLY_EMISMATCH, "job 'x': some ranks call tally_grow, others "
-		  "tally_barrier");
+	ck_answer(agent[0], 70, TALLY_EMISMATCH, "job 'x': rank 0 (machine a) calls tally_grow, "
+		  "rank 2 (machine b) tally_barrier");
 	ck_assert_int_eq(answer(agent[1], 72)->code, TALLY_EMISMATCH);
 	beat(21000);
 	ck_answer(agent[0], 50, TALLY_ETIMEDOUT, "rank 1 of job 'x' waited to come in, and the "

@@ -112,6 +112,16 @@ def path_of(path, what):
     return path
 
 
+def one_of(value, table, what):
+    """The value's entry of a table of what there is, by name; EINVAL says which names."""
+    try:
+        return table[value]
+    except (KeyError, TypeError):  # what cannot be hashed is not there, either
+        names = [key for key in table if isinstance(key, str)]
+        raise TallyError(EINVAL, f"no {what} {value!r}; there are {', '.join(names[:-1])} and "
+                         f"{names[-1]}") from None
+
+
 def int_of(number, what, least=-INT_MAX - 1):
     """For C, which would take the lowest bits of a larger one."""
     try:

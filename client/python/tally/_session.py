@@ -19,6 +19,7 @@ from ._args import (
     dtype_of,
     int_of,
     ms_of,
+    one_of,
     path_of,
     shape_of,
     str_of,
@@ -145,7 +146,7 @@ class Ticket(Bound):
             timeout = session.round_timeout
         left = ms_of(timeout, 0)
         end = time.monotonic() + left / 1000
-        try:
+        with _waits.interruptible():
             while not self._ended():
                 part = min(left, _SLICE_MS)
                 code = self._ask(_lib.tally_wait, part)
@@ -154,9 +155,6 @@ class Ticket(Bound):
                     error = self._tensor._error(code)
                     raise error.saying(error.text.replace(
                         f"after {part} ms", f"after {timeout:g} s", 1))
-        except KeyboardInterrupt:
-            _waits.note_interrupt()
-            raise
         return self._answer()
 
     def gpu_wait(self, stream=0):
@@ -270,10 +268,8 @@ class Tensor(Bound):
         return self._pointer
 
     def _options(self, op, priority):
-        if op not in _OPS:
-            raise TallyError(_EINVAL, f"no operation {op!r}; there are sum and mean")
-        return _ffi.PushPullOptions(_OPS[op], int_of(priority or 0, "priority"),
-                                    priority is not None)
+        op = one_of(op, _OPS, "operation")
+        return _ffi.PushPullOptions(op, int_of(priority or 0, "priority"), priority is not None)
 
     def push_pull(self, array, out=None, op="sum", priority=None):
         """Starts a round: ``array`` summed over all ranks.  Returns a Ticket at once, but asks
@@ -401,8 +397,6 @@ class Session(Bound):
 
     def __init__(self, socket=None, job=None, rank=0, world=0, local_rank=-1, timeout=None,
                  chunk_bytes=0, on_loss="error", round_timeout=None):
-        if on_loss not in _ON_LOSS:
-            raise TallyError(_EINVAL, f"on_loss is one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
         if rank and not world:
             raise TallyError(_EINVAL, f"rank {rank} without a world size: give world, too, or "
                              "leave both to the environment")
@@ -414,7 +408,7 @@ class Session(Bound):
             int_of(local_rank, "local rank"),
             ms_of(timeout),
             int_of(chunk_bytes, "chunk_bytes", 0),
-            _ON_LOSS[on_loss],
+            one_of(on_loss, _ON_LOSS, "on_loss"),
             ms_of(round_timeout),
         )
         pointer = ctypes.c_void_p()
@@ -431,9 +425,9 @@ class Session(Bound):
         if code == _EINVAL:  # who knows what it is
             self._who = None, *self._who[1:]
         if code:
-            error = self._error(code, self.error_text + _REMEDIES.get(code, ""))
+            text = self.error_text.replace("; does tally-agent run on this machine?", "")
             self._place[0] = self._memory = None
-            raise error
+            raise self._error(code, text + _REMEDIES.get(code, ""))
         self._finalizer = weakref.finalize(self, _leave, self._place, self._pid, self._left)
         self._owner = None  # the one thread that may use it; None: whoever comes
         self._last_words = None  # what detach() calls first
@@ -683,8 +677,7 @@ class Session(Bound):
 
         Without TALLY_TIMELINE it does nothing.  kind: framework or copy.
         """
-        if kind not in _SPANS:
-            raise TallyError(_EINVAL, f"no kind of span {kind!r}; there are {', '.join(_SPANS)}")
+        one_of(kind, _SPANS, "kind of span")
         str_of(name, "a span's name")
         return self._timed(name, kind) if self.timeline else contextlib.nullcontext()
 
@@ -735,6 +728,11 @@ class Session(Bound):
         What is left out is as of declare(); a dtype of None is refused.  meaning: texts that say
         what the tensor stands for; ranks compare them, an error shows the first that differ.
         """
+        try:
+            descriptions = [(name, shape, *more) for name, shape, *more in descriptions]
+        except (TypeError, ValueError):
+            raise TallyError(_EINVAL, f"no descriptions {descriptions!r}; they are a list of "
+                             "(name, shape[, dtype[, priority[, meaning]]])") from None
         n = len(descriptions)
         rows, handles, made = (_ffi.TensorDesc * n)(), (ctypes.c_void_p * n)(), []
         for row, (name, shape, *more) in zip(rows, descriptions):
@@ -751,20 +749,27 @@ class Session(Bound):
     def undeclare(self, *tensors):
         """Gives tensors back, as all ranks must; their handles die."""
         for tensor in tensors:
-            if not isinstance(tensor, Tensor):
-                raise TallyError(_EINVAL, f"a tensor of declare() is given back, not {tensor!r}")
+            self._check_mine(tensor)
         handles = (ctypes.c_void_p * len(tensors))(*[t._handle() for t in tensors])
         code = self._together(_lib.tally_undeclare, handles, len(tensors))
         for i, tensor in enumerate(tensors):
             tensor._pointer = handles[i]
         self._check(code)
 
+    def _check_mine(self, tensor):
+        if not isinstance(tensor, Tensor):
+            raise TallyError(_EINVAL, f"a tensor is what declare() returns, not {tensor!r}")
+        if tensor.session is not self:
+            raise TallyError(_EINVAL, f"tensor {tensor.name} is another session's: {tensor!r}")
+
     def push_pull(self, tensor, array, out=None, op="sum", priority=None):
         """tensor.push_pull(array, out, op, priority)"""
+        self._check_mine(tensor)
         return tensor.push_pull(array, out, op, priority)
 
     def broadcast(self, tensor, array=None, out=None, root=0):
         """tensor.broadcast(array, out, root)"""
+        self._check_mine(tensor)
         return tensor.broadcast(array, out, root)
 
     def barrier(self, timeout=None):

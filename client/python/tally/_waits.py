@@ -8,6 +8,7 @@ lives answers in milliseconds, and hears of the process's end otherwise.
 """
 
 import _thread
+import contextlib
 import sys
 import threading
 
@@ -26,6 +27,21 @@ def patience_s():
     return _MOMENT_S if _interrupted.is_set() or KeyboardInterrupt in kinds else None
 
 
+def _run(box, answer, ended, last):
+    """What the thread of a Call does; it holds nothing of its caller's any more at the end."""
+    over, function, args = box
+    try:
+        answer.append((function(*args), None))
+    except Exception as error:
+        answer.append((None, error))
+    if last.acquire(blocking=False):
+        del over, function, args
+        box.clear()
+        ended.release()
+    else:
+        over(False)
+
+
 class Call:
     """function(*args), a call that waits for others, for wait(), which hears Ctrl-C meanwhile.
 
@@ -40,15 +56,6 @@ class Call:
         self._ended, self._last = threading.Lock(), threading.Lock()
         self._ended.acquire()
         self.left = False
-
-    def _run(self):
-        try:
-            self._answer.append((self._function(*self._args), None))
-        except Exception as error:
-            self._answer.append((None, error))
-        self._ended.release()
-        if not self._last.acquire(blocking=False):
-            self._over(False)
 
     def _join(self, seconds):
         """Returns at its end, or that many seconds later; None: not before."""
@@ -68,9 +75,10 @@ class Call:
         """
         if threading.current_thread() is not threading.main_thread():
             return self._function(*self._args)
+        whole = [self._over, self._function, self._args], self._answer, self._ended, self._last
         try:
             try:
-                self._begun[:] = map(_thread.start_new_thread, (self._run,), ((),))
+                self._begun[:] = map(_thread.start_new_thread, (_run,), (whole,))
             except RuntimeError:  # no thread can be had, or the interpreter ends
                 return self._function(*self._args)
             self._join(patience)
@@ -86,15 +94,19 @@ class Call:
             self._leave()
             return None
         value, error = self._answer[0]
-        if error:
-            raise error
-        return value
+        try:
+            if error:
+                raise error
+            return value
+        finally:
+            del error  # which has this frame, and all that is there
 
 
-def wait(event, seconds=None):
-    """event.wait(seconds), of a threading.Event; remembers that Ctrl-C has ended it."""
+@contextlib.contextmanager
+def interruptible():
+    """A context that waits in Python, where Ctrl-C is heard: it is remembered that it was."""
     try:
-        return event.wait(seconds)
+        yield
     except KeyboardInterrupt:
         note_interrupt()
         raise

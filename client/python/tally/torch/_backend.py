@@ -13,14 +13,14 @@ in the host then, too.
 import concurrent.futures
 import contextlib
 import re
-import threading
 import uuid
 
 import torch
 import torch.distributed as dist
 
-from .. import _session
-from . import _device
+from .. import _session, _waits
+from .._errors import CODES, TallyError
+from . import _device, _world
 from ._collective import Collectives
 
 _REDUCE = {  # made on every rank from all contributions
@@ -63,13 +63,15 @@ def _aside(future, result):
     return promise.future
 
 
-_INNER = re.compile(r"(?:TallyError|TallyTimeout): (E[A-Z]+: .*?)(?:\n\nAt:\n.*)?\Z", re.S)
+_INNER = re.compile(r"Tally\w+: (E[A-Z]+): (.*?)(?:\n\nAt:\n.*)?\Z", re.S)
 
 
 def _plain(error):
     """What went wrong, without the callbacks through which torch has brought it."""
     inner = list(_INNER.finditer(str(error)))
-    return RuntimeError(inner[-1][1].strip()) if inner else error
+    if not inner or inner[-1][1] not in CODES:
+        return error
+    return TallyError(CODES[inner[-1][1]], inner[-1][2].strip())
 
 
 class _Work(torch._C._distributed_c10d.Work):
@@ -93,9 +95,7 @@ class _Work(torch._C._distributed_c10d.Work):
     def wait(self, timeout=None):
         self._held.pop(self, None)
         seconds = timeout.total_seconds() if timeout else None  # c10d's 0 is none
-        ended = threading.Event()  # whose wait hears Ctrl-C, as the future's does not
-        self._future.add_done_callback(lambda _: ended.set())
-        if not ended.wait(seconds):
+        if not _world.ended(self._future, seconds):
             why = self._why_not() if self._why_not else None
             raise RuntimeError(f"not done after {seconds:g} s" + (f": {why}" if why else ""))
         try:
@@ -152,7 +152,7 @@ class TallyGroup(dist.ProcessGroup):
         self._here = (rank, size)
         if rank == 0:
             store.set("tally_job", f"group-{uuid.uuid4()}")
-        job = store.get("tally_job").decode()
+        job = _waits.Call(lambda _: None, store.get, "tally_job").wait().decode()
         seconds = timeout.total_seconds()
         # libtally's own limit, which on a GPU ends the job, comes behind that of a call
         session = _session.Session(job=job, rank=rank, world=size, timeout=seconds,

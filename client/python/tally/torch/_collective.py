@@ -233,7 +233,7 @@ class Collectives:
     def _in_words(self, error, call):
         """An error of a declaration, as one of the call that it was for."""
         text = error.text.replace(f"tensor '{self._name}/call{call}'", f"call {call} of this group")
-        return type(error)(error.code, f"rank {self.rank}: {text}")
+        return error.saying(f"rank {self.rank}: {text}")
 
     def _round(self, channel, block, source, target, submit, ended, words, doubt):
         def begin(tensor):
@@ -267,7 +267,7 @@ class Collectives:
                     [(name, shape, _memory.DTYPES[dtype][0], 0, [words])], self.timeout)
             except TallyTimeout as late:
                 self._calls = min(self._calls, call - 1)  # the next try has the same number
-                raise TallyTimeout(late.code, f"rank {self.rank}: {words}: {late.text}") from None
+                raise late.saying(f"rank {self.rank}: {words}: {late.text}") from None
             except TallyError as error:
                 raise self._in_words(error, call) from None
             if not lane:

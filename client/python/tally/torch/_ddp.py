@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from .._session import TallyError, TallyTimeout, check_time
-from . import _device, _memory
+from . import _device, _memory, _world
 from ._exchange import Exchange, last_word
 from ._gradients import BUCKET_PARAMS
 
@@ -72,6 +72,7 @@ class _Buckets:
         self._name = f"ddp{exchange.number('ddp')}"
         self._slots = {}  # by the bucket's number; the exchange's thread adds to them at any time
         self._params, self._seen = set(), set()  # ids: of the last whole pass, and of this one
+        self._pass = []  # the futures of this pass, so far
         self._next = 0  # the number of the bucket that comes next
         self._trouble = None  # why tensors could not be given back
         self._given_up = None  # what has ended a round
@@ -100,6 +101,12 @@ class _Buckets:
         if bucket.is_last():
             self._forget([i for i in list(self._slots) if i > index])
             self._session._add_span(f"{self._name}: backward, first to last bucket", self._begun)
+        self._pass.append(promise.future)
+        if bucket.is_last():
+            futures, self._pass = self._pass, []
+            # DDP waits for them in C++, where Ctrl-C is not heard: this comes before
+            torch.autograd.Variable._execution_engine.queue_callback(
+                lambda: [_world.ended(future) for future in futures])
         # an exception becomes one of C++'s, with its text
         return promise.future.then(lambda f: f.value())
 
@@ -150,7 +157,7 @@ class _Buckets:
         """Gives all tensors back, as all ranks must; the hook may be used again."""
         self._exchange.call(lambda: None)  # a backward pass that failed may have begun some
         self._forget(list(self._slots))
-        self._params, self._seen, self._next = set(), set(), 0
+        self._params, self._seen, self._next, self._pass = set(), set(), 0, []
         self._exchange.call(lambda: None)
         self._exchange.check()
         if self._trouble:

@@ -32,9 +32,12 @@ import threading
 import time
 import weakref
 
-from .._session import TallyError, TallyTimeout
+from .. import _waits
+from .._errors import CODES, TallyError, TallyTimeout
+from .._session import Bound, place_text
 
-_EAGAIN, _EMISMATCH, _ETIMEDOUT, _ESHUTDOWN, _EBUSY = -1, -4, -9, -17, -19
+_EAGAIN, _EMISMATCH, _ETIMEDOUT, _ESHUTDOWN, _EBUSY = (
+    CODES[name] for name in ("EAGAIN", "EMISMATCH", "ETIMEDOUT", "ESHUTDOWN", "EBUSY"))
 _CHECK_S = 0.25  # between two looks at the deadlines
 _DOUBT_S = 1  # after which a round is doubted
 _DOUBT_PAUSE_S = 0.2  # between two doubts, less than each of them takes,
@@ -49,7 +52,7 @@ def last_word(error):
     """What all later steps are told by whoever gave a round up, which goes on without it."""
     if not isinstance(error, TallyTimeout):
         return error
-    return TallyTimeout(error.code, f"{error.text}; that step is lost here, and other ranks may "
+    return error.saying(f"{error.text}; that step is lost here, and other ranks may "
                         "have made it: close() on all ranks, then broadcast parameters and state, "
                         "or go back to a checkpoint")
 
@@ -130,7 +133,7 @@ class Exchange:
     def post(self, order, *args):
         """Has the owner call order(*args), which answers for its own errors."""
         if os.getpid() != self._pid:
-            raise TallyError(_ESHUTDOWN, "the session is the parent process's")
+            self.session._check_process()
         with self._lock:
             if self._stopping:
                 raise TallyError(_ESHUTDOWN, "the session is closed, or about to be")
@@ -153,7 +156,8 @@ class Exchange:
                 answer.set_exception(error)
 
         self.post(order)
-        return answer.result()
+        with _waits.interruptible():
+            return answer.result()
 
     def number(self, what):
         """0, 1, 2, ... for each kind of thing: the same on all ranks, as they do the same."""
@@ -179,7 +183,8 @@ class Exchange:
 
         Rounds on their way end with an error, but for those that a stream waits for, which come
         to their end.  Returns a failure that nobody has heard of.  Harmless when done already,
-        and in a child that was forked, which has neither the thread nor the rank.
+        and in a child that was forked, which has neither the thread nor the rank.  After Ctrl-C a
+        thread that waits for other ranks keeps the session, until the process ends.
         """
         if os.getpid() != self._pid:
             return None
@@ -188,11 +193,15 @@ class Exchange:
                 return None
             self._stopping = True
             self._wake()
-        self._thread.join()
+        with _waits.interruptible():
+            self._thread.join(_waits.patience_s())
         for somebody in list(self._closers):
             somebody.move_out()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        if self._thread.is_alive():
+            self.session._left.append(self)
+        else:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
         atexit.unregister(self._at_exit)
         self.session._owner = self.session._last_words = None
         return None if self._told else self._failure
@@ -386,7 +395,8 @@ class Exchange:
         rounds, name = round_.channel.rounds, round_.channel.tensor.name
         if isinstance(error, TallyError) and not error.text.startswith(f"rank {self.rank}: "):
             what = "" if name in error.text else f"tensor {name}: "  # it is what ended the job
-            error = type(error)(error.code, f"rank {self.rank}: {what}{error.text}")
+            error = error.saying(f"rank {self.rank}: {what}{error.text}")
+            error.tensor = error.tensor or name
         rounds.popleft()
         if rounds and not rounds[0].look_s:
             self._ready.append(rounds[0])
@@ -449,7 +459,7 @@ class Exchange:
         except TallyError as why:
             text = why.text.replace("after 0 s", f"after {round_.timeout:g} s")
         what = f"{round_.what}: " if round_.what else ""
-        return TallyTimeout(_ETIMEDOUT, f"rank {self.rank}: {what}{text}")
+        return TallyTimeout(_ETIMEDOUT, f"rank {self.rank}: {what}{text}", self.rank, name)
 
     def _patience_s(self):
         """How long nobody need look at anything that tells nobody; None: for ever."""

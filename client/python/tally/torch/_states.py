@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import torch
 
+from .. import _waits
 from . import _device, _memory, _world
 from ._calls import broadcast_object, check_root
 
@@ -62,7 +63,8 @@ def _broadcast_all(named, root):
 
     if rows:
         channels, blocks = exch.call(begin)
-        ended.wait()
+        with _waits.interruptible():
+            ended.wait()
         if failed:
             raise failed[0]
         exch.call(end, channels, blocks)

@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from .. import _session
+from .. import _session, _waits
 from ._collective import Collectives
 
 _here = None  # the Collectives of this process
@@ -96,11 +96,17 @@ mpi_built = mpi_enabled = mpi_threads_supported = gloo_built = gloo_enabled = _a
 nccl_built = cuda_built = rocm_built = ddl_built = ccl_built = _absent
 
 
+def ended(future, seconds=None):
+    """Is it done, in so many seconds?  Ctrl-C ends the wait, which torch's does not hear."""
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
+    with _waits.interruptible():
+        return done.wait(seconds)
+
+
 def wait(future):
     """The future's value; Ctrl-C ends the wait."""
-    ended = threading.Event()
-    future.add_done_callback(lambda _: ended.set())
-    ended.wait()
+    ended(future)
     return future.wait()  # at once, and the current stream does so, too
 
 
