@@ -437,6 +437,7 @@ soak: build
 
 lint:
 	$(Q)python3 tests/lint.py
+	$(Q)python3 tests/words.py
 	$(Q)python3 tests/cycles.py
 	$(Q)python3 tests/comments.py --openings
 

@@ -36,7 +36,7 @@ enum rung { PLAIN, ONCE, BY_SHM, ALIGNED, ONE_SGE, RUNGS };
 static const char *const rung_name[] = {
 	"plain: registered, asked for and written, message by message",
 	"+ registered once, so nothing is asked for",
-	"+ shared memory, not the card's loopback",
+	"+ shared memory, not the NIC's loopback",
 	"+ payloads begin where pages do",
 	"+ one scatter element; header by an inline send",
 };

@@ -785,7 +785,7 @@ int main(int argc, char **argv)
 	kern_init(~0u);
 	sim.bits_per_s = (uint64_t)(gbit * 1e9);
 	read_model();
-	printf("%u tensors, %.1f MB, cards of %g Gbit/s\n%-13s %8s %12s %12s %7s %7s %12s %10s\n",
+	printf("%u tensors, %.1f MB, NICs of %g Gbit/s\n%-13s %8s %12s %12s %7s %7s %12s %10s\n",
 	       sim.ntensors, sim.bytes / 1e6, gbit, "n,k", "chunk", "round", "t_opt", "placed",
 	       "ratio", "events", "wall");
 	for (int i = optind; i < argc; i++) {

@@ -83,7 +83,7 @@ end()		# job...
 	tell "$@"
 	for j; do
 		wait_until 120 "job $j ends" ended "$j"
-		rm -f "$TMP/out/stop-$j"
+		rm -f "$TMP/out/stop-$j" "$TMP/out/$j".?
 	done
 }
 

@@ -28,7 +28,7 @@ enum cmd_exit {
 /*  verb	one line of help */
 #define CMD_TABLE(X) \
 	X(status,	"the cluster in a few lines: scheduler, nodes, jobs") \
-	X(nodes,	"every agent and server: state, cards, rates, memory") \
+	X(nodes,	"every agent and server: state, NICs, rates, memory") \
 	X(jobs,		"every job: ranks, machines, tensors, who is missing") \
 	X(tensors,	"every declared tensor: type, size, chunks; rounds that wait") \
 	X(drain,	"give a server nothing to do, so that it can be stopped; or undo it") \

@@ -308,8 +308,9 @@ static int learn_ranks(struct bench *b)
 	bench_group(&b->ranks, b->keys, b->world, b->ranks.machine_of);
 	if (b->o.check && b->ranks.machines != (uint32_t)tally_machines(b->s)) {
 		if (b->rank == 0)
-			fprintf(stderr, "tally bench: the ranks see %u agents, the job has %d; "
+			fprintf(stderr, "tally bench: the ranks see %u agent%s, the job has %d; "
 				"results will not be checked\n", b->ranks.machines,
+				plural(b->ranks.machines),
 				tally_machines(b->s));
 		b->o.check = false;
 	}
@@ -326,8 +327,8 @@ static int set_up(struct bench *b)
 	b->world = (uint32_t)tally_world_size(b->s);
 	if (b->o.iterations * b->world > SAMPLES_MAX) {
 		if (b->rank == 0)
-			fprintf(stderr, "tally bench: -n: at most %u for %u ranks\n",
-				SAMPLES_MAX / b->world, b->world);
+			fprintf(stderr, "tally bench: -n: at most %u for %u rank%s\n",
+				SAMPLES_MAX / b->world, b->world, plural(b->world));
 		return CMD_USAGE;
 	}
 	status = alloc_all(b);
@@ -463,10 +464,11 @@ static void print_start(struct bench *b)
 		json_array(&b->json, "results");
 		return;
 	}
-	printf("# push_pull %s of %s, %" PRIu32 " ranks on %d machines, %" PRIu64
-	       " iterations after %" PRIu64 "\n",
-	       rop_name((uint8_t)b->o.op), dtype, b->world, tally_machines(b->s),
-	       b->o.iterations, b->o.warm_up);
+	printf("# push_pull %s of %s, %" PRIu32 " rank%s on %d machine%s, %" PRIu64
+	       " iteration%s after %" PRIu64 "\n",
+	       rop_name((uint8_t)b->o.op), dtype, b->world, plural(b->world),
+	       tally_machines(b->s), plural((uint64_t)tally_machines(b->s)), b->o.iterations,
+	       plural(b->o.iterations), b->o.warm_up);
 	printf("#%12s %12s %9s %12s %12s %10s %10s %8s\n", "size", "count", "dtype", "p50", "p99",
 	       "algbw", "busbw", "errors");
 	printf("#%12s %12s %9s %12s %12s %10s %10s %8s\n", "(B)", "(elements)", "", "(us)",

@@ -35,13 +35,13 @@ static const char usage[] =
 "       tally doctor --topology FILE\n"
 "       tally doctor --listen ADDR[:PORT]\n"
 "       tally doctor --peer ADDR[:PORT] [--rail ADDR] [--size BYTES] [--bytes BYTES]\n"
-"Looks at what a node needs of this machine, shows its GPUs, switches and cards and how\n"
+"Looks at what a node needs of this machine, shows its GPUs, switches and NICs and how\n"
 "its GPUs would add up gradients; or measures the link to another machine.\n"
 "\n"
-"  --rail ADDR       an address of a card that shall be used; repeat it for several, as\n"
-"                    the agent's: without, it takes the card that leads to the\n"
+"  --rail ADDR       an address of a NIC that shall be used; repeat it for several, as\n"
+"                    the agent's: without, it takes the NIC that leads to the\n"
 "                    scheduler, and doctor all that are fast.\n"
-"                    With --peer: the card to go out by\n"
+"                    With --peer: the NIC to go out by\n"
 "  --probe           measure host memory and, by libtally-cuda, the links of GPUs for\n"
 "                    the plan; takes all CPUs for 0.2 s for each NUMA node, and each\n"
 "                    link for as long\n"
@@ -51,7 +51,7 @@ static const char usage[] =
 "                    port 0 any); says where it listens\n"
 "  --once            with --listen: for one peer only\n"
 "  --peer ADDR       latency and bandwidth to a machine that listens: by RDMA where\n"
-"                    both have a card for it, else by TCP, as agents and servers do\n"
+"                    both have a NIC for it, else by TCP, as agents and servers do\n"
 "  --size BYTES      of one payload (512K; at most 4M)\n"
 "  --bytes BYTES     to move each way (256M)\n"
 "  --wide            the table of links in full, wider than the terminal, too\n"
@@ -96,7 +96,7 @@ static bool check_devices(void)
 	uint32_t n = xport_rdma_devices();
 
 	if (n)
-		return row(OK, "rdma", "%u device%s", n, n == 1 ? "" : "s");
+		return row(OK, "rdma", "%u device%s", n, plural(n));
 	return row(NOTE, "rdma", "no device that can be opened: everything goes over TCP");
 }
 
@@ -123,7 +123,7 @@ static bool check_rail(const char *spec)
 	bits = bits ? bits : host_card_bits_per_s(addr);
 	if (bits)
 		snprintf(rate, sizeof(rate), "%.1f Gbit/s", (double)bits / 1e9);
-	row(bits ? OK : NOTE, "rail", "%s, card's speed %s%s", addr, rate,
+	row(bits ? OK : NOTE, "rail", "%s, NIC's speed %s%s", addr, rate,
 	    bits ? "" : ": name it with --rail ADDR@RATE");
 	if (!xport_rdma_devices())
 		return false;
@@ -195,7 +195,7 @@ static bool check_iommu(void)
 		return false;
 	return row(on && !word_in("/proc/cmdline", "iommu=pt") ? NOTE : OK, "iommu", "%s",
 		   !on ? "not asked for on the kernel's command line" :
-		   "translates for the cards, which costs speed: iommu=pt");
+		   "translates for the NICs, which costs speed: iommu=pt");
 }
 
 /* ---- the machine's inside ---- */
@@ -249,8 +249,8 @@ static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_p
 	}
 	machine_print(t, stdout);
 	if (left_out)
-		printf("# %u network card%s left out: no rail, or below half of the fastest\n",
-		       left_out, left_out == 1 ? "" : "s");
+		printf("# %u NIC%s left out: no rail, or below half of the fastest\n",
+		       left_out, plural(left_out));
 	putchar('\n');
 	return machine_print_plan(t, p, stdout, screen_columns(o->wide)) ? CMD_OK : CMD_FAILED;
 }
@@ -314,11 +314,13 @@ static int measure(const struct doctor_opts *o)
 	printf("link       %s%s%s\n", r.kind, r.path[0] ? ", " : "", r.path);
 	printf("latency    %.1f us one way, a frame of %u bytes, median of %u\n", r.latency_us,
 	       FRAME_BYTES, PROBE_PINGS);
-	printf("there      %.3f MB/s, payloads of %" PRIu64 " bytes\n", r.out / 1e6, o->size);
+	printf("there      %.3f MB/s, payloads of %" PRIu64 " byte%s\n", r.out / 1e6, o->size,
+	       plural(o->size));
 	printf("back       %.3f MB/s\n", r.in / 1e6);
 	printf("both       %.3f MB/s each way at once\n", r.both_out / 1e6);
 	if (!strcmp(r.kind, "rdma"))
-		printf("detours    %" PRIu64 " payloads did not go by the card\n", r.detours);
+		printf("detours    %" PRIu64 " payload%s did not go by the NIC\n", r.detours,
+		       plural(r.detours));
 	return CMD_OK;
 }
 
@@ -408,7 +410,7 @@ static int check_together(const struct doctor_opts *o)
 		return cmd_usage_error("doctor", "--listen and --peer are two machines'");
 	if (o->topology && (o->listen || o->peer || o->nrails || o->probe))
 		return cmd_usage_error("doctor", "--topology goes alone: it is not of this "
-				       "machine, and names its own cards");
+				       "machine, and names its own NICs");
 	if (o->sized && !o->peer)
 		return cmd_usage_error("doctor", "--size and --bytes are of what goes to a peer: "
 				       "say --peer ADDR, too");
@@ -419,10 +421,10 @@ static int check_together(const struct doctor_opts *o)
 		return cmd_usage_error("doctor", "--probe measures this machine: leave out %s",
 				       o->listen ? "--listen" : "--peer");
 	if (o->nrails && o->listen)
-		return cmd_usage_error("doctor", "--listen says by its address which card to use: "
+		return cmd_usage_error("doctor", "--listen says by its address which NIC to use: "
 				       "leave out --rail");
 	if (o->nrails > 1 && o->peer)
-		return cmd_usage_error("doctor", "--peer goes out by one card: say one --rail");
+		return cmd_usage_error("doctor", "--peer goes out by one NIC: say one --rail");
 	if (o->bytes / o->size > UINT32_MAX)
 		return cmd_usage_error("doctor", "--bytes are more than 2^32 - 1 payloads of "
 				       "--size: say fewer or larger ones");

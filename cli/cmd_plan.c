@@ -328,8 +328,8 @@ static const char *bottleneck_word(const struct plan *plan)
 {
 	static const char *const words[] = {
 		[PLAN_NONE] = "none",
-		[PLAN_GPU_CARD] = "gpu card",
-		[PLAN_ALL_CARDS] = "all cards",
+		[PLAN_GPU_CARD] = "gpu NIC",
+		[PLAN_ALL_CARDS] = "all NICs",
 		[PLAN_ADDER] = "adder",
 		[PLAN_NO_SERVER] = "no server",
 	};
@@ -350,22 +350,24 @@ static const char *explain_bottleneck(const struct paper *p, const struct plan_o
 				      char text[TEXT_MAX])
 {
 	const struct plan_machine *m = &p->m[p->plan.bottleneck_machine];
+	uint32_t n = gpus_with_rate(p, m->bits_per_s);
 	char name[16], rate[32];
 
 	switch (p->plan.bottleneck) {
 	case PLAN_GPU_CARD:
-		snprintf(text, TEXT_MAX, "%u of %u GPU machines have %s; they send and receive "
-			 "the whole model whoever sums it, so only faster cards there help",
-			 gpus_with_rate(p, m->bits_per_s), o->gpus,
-			 fmt_bitrate(rate, sizeof(rate), m->bits_per_s));
+		snprintf(text, TEXT_MAX, "%u of %u GPU machine%s ha%s %s, and send%s and receive%s "
+			 "the whole model whoever sums it, so only faster NICs there help", n,
+			 o->gpus, plural(o->gpus), n == 1 ? "s" : "ve",
+			 fmt_bitrate(rate, sizeof(rate), m->bits_per_s), n == 1 ? "s" : "",
+			 n == 1 ? "s" : "");
 		break;
 	case PLAN_ALL_CARDS:
-		snprintf(text, TEXT_MAX, "the cards of all machines are busy all the time; "
-			 "more CPU machines or faster cards help");
+		snprintf(text, TEXT_MAX, "the NICs of all machines are busy all the time; "
+			 "more CPU machines or faster NICs help");
 		break;
 	case PLAN_ADDER:
 		snprintf(text, TEXT_MAX, "the server of %s sums at %.3g GB/s and cannot keep up "
-			 "with its card; faster summing or more CPU machines help",
+			 "with its NIC; faster summing or more CPU machines help",
 			 machine_name(p, p->plan.bottleneck_machine, name),
 			 (double)m->adder_bytes_per_s / 1e9);
 		break;
@@ -459,7 +461,7 @@ static bool print_shares(const struct paper *p, const struct plan_opts *o)
 	char rate[32], bytes[32];
 	bool ok;
 
-	table_init(&t, "MACHINES KIND >CARD >SUMS-EACH >OF-MODEL");
+	table_init(&t, "MACHINES KIND >NIC >SUMS-EACH >OF-MODEL");
 	for (uint32_t i = 0; i < o->nclasses; i++) {
 		const struct machine_class *c = &o->classes[i];
 		double share = p->share[at];
@@ -507,8 +509,9 @@ static bool print_words(const struct paper *p, const struct plan_opts *o)
 {
 	char text[TEXT_MAX];
 
-	printf("%s, %s of gradients; %u GPU and %u CPU machines\n\n", o->model,
-	       fmt_bytes(text, sizeof(text), o->model_bytes), o->gpus, o->cpus);
+	printf("%s, %s of gradients; %u GPU machine%s and %u CPU machine%s\n\n", o->model,
+	       fmt_bytes(text, sizeof(text), o->model_bytes), o->gpus, plural(o->gpus), o->cpus,
+	       plural(o->cpus));
 	if (!print_shares(p, o))
 		return false;
 	printf("\nA round takes %s", fmt_seconds(text, sizeof(text), p->plan.round_time_s));

@@ -76,7 +76,7 @@ static void print_devices(const struct topo *t, const struct topo_place *at, uin
 		if (!is_at(&c->at, at))
 			continue;
 		indent(depth, out);
-		fprintf(out, "card = %s under=%s", c->name, name_of(t, at));
+		fprintf(out, "nic = %s under=%s", c->name, name_of(t, at));
 		print_rates((struct named_rate[]){ { "rate", &c->pcie }, { "net", &c->net } }, 2,
 			    out);
 	}

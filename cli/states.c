@@ -63,9 +63,9 @@ static void count_kind(struct line *l, const struct msg_report *r, uint32_t kind
 	uint32_t all = states_count(r, kind, NULL), up = states_count(r, kind, "up");
 
 	if (up < all)
-		add(l, "%" PRIu32 " of %" PRIu32 " %ss up", up, all, kind_name(kind));
+		add(l, "%" PRIu32 " of %" PRIu32 " %s%s up", up, all, kind_name(kind), plural(all));
 	else
-		add(l, "%" PRIu32 " %s%s up", up, kind_name(kind), up == 1 ? "" : "s");
+		add(l, "%" PRIu32 " %s%s up", up, kind_name(kind), plural(up));
 }
 
 const char *states_headline(char *buf, size_t size, const struct msg_report *r)
@@ -159,7 +159,7 @@ static void lines_refused(const struct msg_report *r, states_line *line, void *c
 		    f->name[0] ? " " : "", f->name);
 		if (f->addr[0])
 			add(&l, " from %s", f->addr);
-		add(&l, ", %" PRIu64 " time%s, last %s ago: %s", f->count, f->count == 1 ? "" : "s",
+		add(&l, ", %" PRIu64 " time%s, last %s ago: %s", f->count, plural(f->count),
 		    age_text(age, f->age_ms), f->why);
 		line(ctx, "refused", l.text);
 	}

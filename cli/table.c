@@ -13,6 +13,8 @@
 #include <string.h>
 #include <wchar.h>
 
+#include "common/base/parse.h"
+
 #define GAP		2u	/* spaces between columns */
 #define ELLIPSIS	"\u2026"
 
@@ -304,7 +306,7 @@ static void print_left_out(uint32_t n, size_t columns, FILE *out)
 {
 	char text[64];
 
-	snprintf(text, sizeof(text), "(--wide shows %u more column%s)", n, n == 1 ? "" : "s");
+	snprintf(text, sizeof(text), "(--wide shows %u more column%s)", n, plural(n));
 	put_short(text, columns, out);
 	putc('\n', out);
 }

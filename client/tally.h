@@ -241,7 +241,7 @@ TALLY_API int tally_free(tally_session *s, void *p);
 /*
  * Memory of a device (a GPU) as a part of the arena, for inputs: fd is a dma-buf that its driver
  * has exported, of `bytes` bytes at least, and stays the caller's; *p is where the CPU sees it.
- * A round whose in lies there is read from the device without a copy: by RDMA cards directly
+ * A round whose in lies there is read from the device without a copy: by RDMA NICs directly
  * (GPUDirect), else by the CPU through *p, which is right but may be slow.  What the device has
  * written must be visible to others when the round starts (synchronize its stream; where the
  * driver wants it, DMA_BUF_IOCTL_SYNC around the round).  Lent until tally_detach().

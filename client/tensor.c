@@ -313,7 +313,7 @@ static int bind_batch(tally_session *s, struct declaration *d, uint32_t from,
 	int rc = 0;
 
 	if (m->ntensors != n) {
-		err_set(&s->err, TALLY_EPROTO, "agent at %s: %u tensors declared, %u answered",
+		err_set(&s->err, TALLY_EPROTO, "agent at %s: of %u declared, %u answered",
 			s->who.socket, n, m->ntensors);
 		lt_conn_close(&s->conn);
 		return lt_session_over(s);
@@ -489,7 +489,8 @@ int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n)
 		return rc;
 	ids = lt_mem_new(MIN(n, TENSORS_PER_BATCH_MAX), sizeof(*ids));
 	if (!ids)
-		return err_set(&s->err, TALLY_ENOMEM, "no memory to undeclare %u tensors", n);
+		return err_set(&s->err, TALLY_ENOMEM, "no memory to undeclare %u tensor%s", n,
+			       n == 1 ? "" : "s");
 	for (from = 0; from < n && !rc; from += step) {
 		step = MIN(n - from, TENSORS_PER_BATCH_MAX);
 		rc = undeclare_batch(s, t + from, step, ids);

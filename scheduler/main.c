@@ -17,7 +17,7 @@
 
 struct options {
 	const char *listen, *state_dir, *secret_file, *port_file, *log_level;
-	uint64_t heartbeat_ms, agent_grace_s, window_bytes;
+	uint64_t heartbeat_ms, agent_grace_s, window_bytes, user_jobs, user_tensors;
 };
 
 #define FIELD(f) offsetof(struct options, f)
@@ -37,8 +37,12 @@ static const struct opt table[] = {
 	{ "agent-grace", OPT_U64, FIELD(agent_grace_s), "30", 0, 3600, "S",
 	  "how long a job waits for an agent that is gone, or is started again" },
 	{ "window", OPT_BYTES, FIELD(window_bytes), NULL, WINDOW_BYTES_MIN, WINDOW_BYTES_MAX,
-	  "SIZE", "credit of an agent at each server (default: by the servers' cards); less where "
+	  "SIZE", "credit of an agent at each server (default: by the servers' NICs); less where "
 	  "a server has little memory" },
+	{ "user-jobs", OPT_U64, FIELD(user_jobs), "128", 1, JOBS_MAX, "N",
+	  "jobs that one user may have at once" },
+	{ "user-tensors", OPT_U64, FIELD(user_tensors), "262144", 1, JOBS_MAX * TENSORS_PER_JOB_MAX,
+	  "N", "tensors that all jobs of one user may have" },
 	{ "log-level", OPT_STR, FIELD(log_level), "info", 0, 0, "LEVEL",
 	  "error, warn, info, debug" },
 };
@@ -92,6 +96,7 @@ static int serve(struct loop *l, struct state *st, const struct options *o, stru
 		.host = host, .secret = secret, .heartbeat_ms = (uint32_t)o->heartbeat_ms,
 		.agent_grace_ms = (uint32_t)o->agent_grace_s * 1000,
 		.window_bytes = (uint32_t)o->window_bytes,
+		.user_jobs = (uint32_t)o->user_jobs, .user_tensors = (uint32_t)o->user_tensors,
 	};
 	uint64_t watchdog_ms = notify_watchdog_ms();
 	struct sched_io *io;

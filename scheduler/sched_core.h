@@ -52,6 +52,7 @@ struct sched_config {
 	uint32_t recover_ms;		/* for held jobs, once saved; 0: fresh cluster */
 	uint32_t agent_grace_ms;	/* jobs wait so long for a lost agent; 0: not at all */
 	uint32_t window_bytes;		/* of jobs that begin; 0: by the cards */
+	uint32_t user_jobs, user_tensors;	/* that one user may have; 0: no such limit */
 };
 
 /*  enum	what happened */

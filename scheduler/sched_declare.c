@@ -246,6 +246,7 @@ static void fail_tensor(struct sched *s, struct sched_job *j, struct sched_tenso
 struct look {
 	struct sched_job *j;
 	uint32_t rank, n;
+	uint32_t room;			/* for new tensors: what their user may have more */
 	struct sched_tensor **t;	/* n of them, in the order named */
 	struct sched_tensor *bad;	/* the one in the way, if that is the reason */
 	bool differs;			/* bad is wanted, but not like this */
@@ -292,6 +293,34 @@ static int judge(struct look *k, struct sched_tensor *t, const struct msg_tensor
 	return 0;
 }
 
+/* Of all jobs of the job's user; of a job whose user is not known of that alone. */
+static uint32_t tensors_of_user(const struct sched *s, const struct sched_job *j)
+{
+	uint32_t n = 0;
+
+	if (!j->owned)
+		return j->ntensors;
+	for (uint32_t i = 0; i < s->njobs; i++)
+		n += s->jobs[i]->owned && s->jobs[i]->uid == j->uid ? s->jobs[i]->ntensors : 0;
+	return n;
+}
+
+static uint32_t room_of_user(const struct sched *s, const struct sched_job *j)
+{
+	uint32_t have = tensors_of_user(s, j);
+
+	if (!s->config.user_tensors)
+		return UINT32_MAX;
+	return s->config.user_tensors - MIN(have, s->config.user_tensors);
+}
+
+static int user_full(const struct sched *s, struct look *k)
+{
+	return err_set(&k->e, TALLY_EQUOTA, "user id %u has %u tensors in all jobs, as many as one "
+		       "user may have (tally-scheduler --user-tensors); take some back, or let a "
+		       "job end", k->j->uid, tensors_of_user(s, k->j));
+}
+
 static int look_at(struct sched *s, struct look *k, const struct msg_tensor *m)
 {
 	struct sched_tensor *t = tensor_by_name(k->j, m->name);
@@ -301,10 +330,13 @@ static int look_at(struct sched *s, struct look *k, const struct msg_tensor *m)
 	if (!t && k->j->ntensors >= TENSORS_PER_JOB_MAX)
 		return err_set(&k->e, TALLY_EQUOTA, "job '%.96s' has %u tensors already",
 			       k->j->name, TENSORS_PER_JOB_MAX);
+	if (!t && !k->room)
+		return user_full(s, k);
 	if (!t && m->meaning && k->j->meaning_bytes + strlen(m->meaning) > MEANING_BYTES_MAX)
 		return err_set(&k->e, TALLY_EQUOTA, "tensors of job '%.96s' that not all ranks "
 			       "have declared stand for more than %u bytes of text", k->j->name,
 			       MEANING_BYTES_MAX);
+	k->room -= !t;
 	if (!t)
 		t = tensor_new(s, k->j, m);
 	if (!t)
@@ -329,6 +361,7 @@ static int look_at_all(struct sched *s, struct look *k, const struct msg_declare
 	k->t = out_scratch(s, m->ntensors * sizeof(struct sched_tensor *));
 	if (!k->t)
 		return err_set(&k->e, TALLY_ENOMEM, "the scheduler is out of memory");
+	k->room = room_of_user(s, k->j);
 	for (uint32_t i = 0; !err && i < m->ntensors; i++)
 		err = look_at(s, k, &m->tensors[i]);
 	unmark(k);

@@ -18,6 +18,7 @@
  * scheduler that is restarted meanwhile hears from the agents at which barrier who came
  * in: one that nobody has passed is waited for again.
  */
+#include "common/base/parse.h"
 #include "scheduler/sched.h"
 
 #include <stdio.h>
@@ -150,16 +151,17 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 	}
 	if (q)
 		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is waited for by "
-			   "%s on machine %.128s already", m->rank, j->name,
+			   "%s on machine %.128s already; give each process a TALLY_RANK of its "
+			   "own, or this job another name (TALLY_JOB)", m->rank, j->name,
 			   process_text(q->pid, who), q->node->name);
 	else if (strcmp(p->name, n->name) || !is_agent(p, n))
 		out_refuse(s, n, m->req, TALLY_EINVAL, "rank %u of job '%.128s' can come back on "
 			   "machine %.128s, where it was; a machine in its place takes its name, "
 			   "by tally-agent --name", m->rank, j->name, p->name);
 	else if (p->engines != n->engines)
-		out_refuse(s, n, m->req, TALLY_EINVAL, "agent %.128s has %u engines, and had %u "
+		out_refuse(s, n, m->req, TALLY_EINVAL, "agent %.128s has %u engine%s, and had %u "
 			   "when job '%.128s' began: start it with --engines %u", n->name,
-			   n->engines, p->engines, j->name, p->engines);
+			   n->engines, plural(n->engines), p->engines, j->name, p->engines);
 	else
 		return true;
 	return false;

@@ -349,7 +349,8 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		return;
 	}
 	if (same && same->state != SJ_GATHERING) {
-		down_for_one(s, n, m->job, TALLY_EMISMATCH, "another job has the same name");
+		down_for_one(s, n, m->job, TALLY_EMISMATCH, "another job has the same name; give "
+			     "each its own (TALLY_JOB)");
 		return;
 	}
 	j = held_new(s, m);
@@ -365,9 +366,11 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 	if (same && j)
 		move_joins(s, same, j);
 	if (same && j && j->nleft)
-		job_down(s, same, TALLY_EBUSY, "the job '%.128s' of before is not over", m->name);
+		job_down(s, same, TALLY_EBUSY, "the job '%.128s' of before is not over; "
+			 "give this one another name (TALLY_JOB)", m->name);
 	else if (same)
-		job_down(s, same, TALLY_EEXIST, "job '%.128s' is running already", m->name);
+		job_down(s, same, TALLY_EEXIST, "job '%.128s' is running already; give "
+			 "this one another name (TALLY_JOB)", m->name);
 }
 
 /* ---- TENSORS_HELD ---- */
@@ -759,7 +762,8 @@ static void over(struct sched *s)
 	s->recover_until = 0;
 	late_close_tellers(s);
 	s->any_down = true;
-	out_log(s, SCHED_INFO, "scheduler is active again, %u jobs were held", s->njobs);
+	out_log(s, SCHED_INFO, "scheduler is active again, %u job%s held", s->njobs,
+		s->njobs == 1 ? " was" : "s were");
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		if (s->jobs[i]->state == SJ_HELD)
 			resume(s, s->jobs[i]);

@@ -318,6 +318,7 @@ static struct sched *core_new(const struct state *st, const struct sched_io_conf
 		.heartbeat_ms = config->heartbeat_ms, .agent_grace_ms = config->agent_grace_ms,
 		.recover_ms = state_is_new(st) ? 0 : RECOVER_MS,
 		.window_bytes = config->window_bytes,
+		.user_jobs = config->user_jobs, .user_tensors = config->user_tensors,
 	};
 
 	memcpy(c.cluster, state_cluster(st), ID_BYTES);

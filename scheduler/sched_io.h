@@ -21,6 +21,7 @@ struct sched_io_config {
 	const char *secret;		/* "" none; borrowed for life */
 	uint32_t heartbeat_ms, agent_grace_ms;
 	uint32_t window_bytes;		/* 0: by the cards */
+	uint32_t user_jobs, user_tensors;	/* that one user may have */
 };
 
 /* st stays the caller's and must outlive the result. */

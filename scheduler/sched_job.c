@@ -11,7 +11,7 @@
  * While a node of a job is away nothing is begun that it would miss: the pump
  * waits for its return or its death, which is half a second at most.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -437,11 +437,25 @@ struct sched_job *job_of_request(struct sched *s, struct sched_node *n, uint64_t
 	return j;
 }
 
+/* Where the network keeps somebody of the job back, that may be why the rank has gone. */
+static void detached(const struct sched *s, const struct sched_job *j, uint32_t rank, struct err *e)
+{
+	struct text t;
+
+	e->code = TALLY_ESHUTDOWN;
+	text_init(&t, e->text, sizeof(e->text));
+	text_add(&t, "rank %u of job '%.128s' has detached", rank, j->name);
+	text_blame(&t, "; ", blame_of(s, j));
+}
+
 bool job_refuses(struct sched *s, const struct sched_job *j, struct sched_node *n, uint64_t req)
 {
-	if (j->nleft)
-		out_refuse(s, n, req, TALLY_ESHUTDOWN, "rank %u of job '%.128s' has detached",
-			   first_left(j), j->name);
+	struct err e;
+
+	if (j->nleft) {
+		detached(s, j, first_left(j), &e);
+		out_refuse(s, n, req, e.code, "%s", e.text);
+	}
 	return j->nleft != 0;
 }
 
@@ -465,7 +479,7 @@ static void fail_collectives(struct sched *s, struct sched_job *j, uint32_t rank
 {
 	struct err e;
 
-	err_set(&e, TALLY_ESHUTDOWN, "rank %u of job '%.128s' has detached", rank, j->name);
+	detached(s, j, rank, &e);
 	list_for_each_safe(&j->reqs, p, next) {
 		struct sched_req *q = list_entry(p, struct sched_req, link);
 

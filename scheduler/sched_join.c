@@ -14,6 +14,8 @@
 
 #include <stdio.h>
 
+#define AGREE	"; ranks of one job agree on that, another job needs a name of its own (TALLY_JOB)"
+
 static int join_valid(const struct msg_rank_join *m, struct err *e)
 {
 	if (!m->job[0] || strlen(m->job) > NAME_LEN_MAX)
@@ -54,13 +56,13 @@ static void world_text(struct err *e, const struct sched_job *j, const char *mac
 
 	if (!j->nin) {		/* after a restart: nobody has spoken for a rank yet */
 		err_set(e, TALLY_EMISMATCH, "job '%.128s' has world size %u, rank %u on machine "
-			"%.64s says %u", j->name, j->world, m->rank, machine, m->world);
+			"%.64s says %u" AGREE, j->name, j->world, m->rank, machine, m->world);
 		return;
 	}
 	r = first_in(j);
 	err_set(e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s says world size %u, "
-		"rank %u on machine %.64s says %u", j->name, r, j->ranks[r].node->name, j->world,
-		m->rank, machine, m->world);
+		"rank %u on machine %.64s says %u" AGREE, j->name, r, j->ranks[r].node->name,
+		j->world, m->rank, machine, m->world);
 }
 
 /* There is no telling who is right; who has not come yet is told when it does. */
@@ -110,12 +112,12 @@ static bool disagrees(struct sched *s, struct sched_job *j, struct sched_node *n
 	r = first_in(j);
 	if (m->on_loss != j->on_loss)
 		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants to %s "
-			"when a rank is lost, rank %u on machine %.64s to %s", j->name, r,
+			"when a rank is lost, rank %u on machine %.64s to %s" AGREE, j->name, r,
 			j->ranks[r].node->name, on_loss_name(j->on_loss), m->rank, n->name,
 			on_loss_name(m->on_loss));
 	else
 		err_set(&e, TALLY_EMISMATCH, "job '%.128s': rank %u on machine %.64s wants chunks "
-			"of %u bytes (0: any), rank %u on machine %.64s of %u", j->name, r,
+			"of %u bytes (0: any), rank %u on machine %.64s of %u" AGREE, j->name, r,
 			j->ranks[r].node->name, j->chunk_bytes, m->rank, n->name, m->chunk_bytes);
 	nobody_gets_it(s, j, n, m, &e);
 	return true;
@@ -143,8 +145,8 @@ static bool not_over(struct sched *s, const struct sched_job *j, struct sched_no
 		text_add(&t, "and the scheduler, which was started again, waits for its agents");
 	else
 		text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
-	out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s",
-		   j->name, who);
+	out_refuse(s, n, m->req, TALLY_EBUSY, "the job '%.128s' of before is not over, %s; wait "
+		   "for it, or give this job another name (TALLY_JOB)", j->name, who);
 	return true;
 }
 
@@ -156,16 +158,37 @@ void join_take_user(struct sched_job *j, uint32_t uid)
 	j->uid = uid;
 }
 
+/* Where a job is that somebody else may have started: " on machine a (10.0.0.3)", or "". */
+static const char *place_text(const struct sched_node *n, char buf[NAME_LEN_MAX])
+{
+	buf[0] = '\0';
+	if (n)
+		snprintf(buf, NAME_LEN_MAX, " on machine %.64s%s%s%s", n->name,
+			 n->naddrs ? " (" : "", n->naddrs ? n->addrs[0].host : "",
+			 n->naddrs ? ")" : "");
+	return buf;
+}
+
+static const struct sched_node *any_node(const struct sched_job *j)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].state == SR_IN && j->ranks[r].node)
+			return j->ranks[r].node;
+	return NULL;
+}
+
 static bool other_user(struct sched *s, const struct sched_job *j, struct sched_node *n,
 		       const struct msg_rank_join *m)
 {
+	char at[NAME_LEN_MAX];
+
 	if (!j->owned || m->uid == j->uid)
 		return false;
 	if (!not_over(s, j, n, m))
-		out_refuse(s, n, m->req, TALLY_EAUTH, "job '%.128s' belongs to user id %u, rank "
+		out_refuse(s, n, m->req, TALLY_EAUTH, "job '%.128s'%s belongs to user id %u, rank "
 			   "%u on machine %.64s is user id %u; give this job another name "
-			   "(TALLY_JOB)",
-			   j->name, j->uid, m->rank, n->name, m->uid);
+			   "(TALLY_JOB)", j->name, place_text(any_node(j), at), j->uid, m->rank,
+			   n->name, m->uid);
 	return true;
 }
 
@@ -174,21 +197,22 @@ static bool refused(struct sched *s, struct sched_job *j, struct sched_node *n,
 		    const struct msg_rank_join *m)
 {
 	const struct sched_rank *r = m->rank < j->world ? &j->ranks[m->rank] : NULL;
-	char who[32] = "";
+	char who[32] = "", at[NAME_LEN_MAX];
 
 	if (not_over(s, j, n, m))
 		return true;
 	if (r && r->state == SR_IN && r->node) {
 		if (r->pid)
 			snprintf(who, sizeof(who), ", process %u", r->pid);
-		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is on machine "
-			   "%.128s already%s; give each process a TALLY_RANK of its own, or this "
-			   "job another name (TALLY_JOB)", m->rank, j->name, r->node->name, who);
+		out_refuse(s, n, m->req, TALLY_EEXIST, "rank %u of job '%.128s' is%s already%s; "
+			   "give each process a TALLY_RANK of its own, or this job another name "
+			   "(TALLY_JOB)", m->rank, j->name, place_text(r->node, at), who);
 		return true;
 	}
 	if (j->state != SJ_GATHERING) {
-		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already with %u "
-			   "ranks; give this one another name (TALLY_JOB)", j->name, j->world);
+		out_refuse(s, n, m->req, TALLY_EEXIST, "job '%.128s' is running already%s, world "
+			   "size %u; give this one another name (TALLY_JOB)", j->name,
+			   place_text(any_node(j), at), j->world);
 		return true;
 	}
 	return false;
@@ -215,6 +239,12 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 	}
 	if (s->njobs == JOBS_MAX) {
 		out_refuse(s, n, m->req, TALLY_EQUOTA, "the cluster has %u jobs already", JOBS_MAX);
+		return NULL;
+	}
+	if (s->config.user_jobs && jobs_of(s, m->uid) >= s->config.user_jobs) {
+		out_refuse(s, n, m->req, TALLY_EQUOTA, "user id %u has %u jobs, as many as one "
+			   "user may have (tally-scheduler --user-jobs); let one end first",
+			   m->uid, jobs_of(s, m->uid));
 		return NULL;
 	}
 	if (!user_has_room(jobs_of(s, m->uid), s->njobs, JOBS_MAX)) {

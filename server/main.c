@@ -19,14 +19,14 @@
 static const struct opt options[] = {
 	DAEMON_OPTIONS,
 	{ "listen", OPT_ENDPOINTS, OPT(listen), "0.0.0.0:7471", 0, 0, "HOST:PORT[@BITRATE]",
-	  "where agents connect; once per card; port 0: any" },
+	  "where agents connect; once per NIC; port 0: any" },
 	{ "shm-socket", OPT_STR, OPT(shm_socket), "auto", 0, 0, "PATH",
 	  "Unix socket for this machine's agent, or none; auto: in $RUNTIME_DIRECTORY, /run/tally "
 	  "(which root makes), or tally in $XDG_RUNTIME_DIR" },
 	{ "memory", OPT_BYTES, OPT(memory_bytes), "0", 0, SERVER_MEMORY_MAX,
 	  "BYTES", "limit for result slots and windows, at least 32M; 0: half of the machine's" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
-	  "do not use RDMA, although a card here and one there can" },
+	  "do not use RDMA, although a NIC here and one there can" },
 	{ "port-file", OPT_STR, OPT(port_file), NULL, 0, 0, "PATH",
 	  "write the first listening port here, for scripts" },
 };

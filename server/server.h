@@ -65,6 +65,7 @@ static inline uint8_t *sv_place_at(const struct sv_place *p)
 struct sv_job {
 	struct list link;		/* in server->jobs */
 	uint32_t id, n, me, world, nservers, nengines;
+	char name[NAME_LEN_MAX + 1];	/* for people */
 	uint32_t agent_engines;		/* of the agent that has the most */
 	uint32_t user;			/* whose: MSG_USER(); 0: not known */
 	uint64_t epoch;			/* that it came up with here */

@@ -343,16 +343,17 @@ static void log_budget(const struct sv_job *j)
 {
 	char windows[32], text[64];
 
-	log_info("job %u up, machines %u, segment %u KiB, windows %s, memory at most %s", j->id,
-		 j->n, j->seg_bytes >> 10, fmt_bytes(windows, sizeof(windows), j->windows_bytes),
-		 budget(j, text));
+	log_info("job %u up, machines %u, name %s, segment %u KiB, windows %s, memory at most %s",
+		 j->id, j->n, j->name, j->seg_bytes >> 10,
+		 fmt_bytes(windows, sizeof(windows), j->windows_bytes), budget(j, text));
 }
 
 static void log_new_share(const struct sv_job *j)
 {
 	char text[64];
 
-	log_info("job %u has new shares, memory at most %s from now on", j->id, budget(j, text));
+	log_info("job %u has new shares, name %s, memory at most %s from now on", j->id, j->name,
+		 budget(j, text));
 }
 
 static void job_ready(struct server *s, struct sv_job *j)

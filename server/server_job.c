@@ -4,6 +4,7 @@
  * server_tensor.c.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,6 +154,7 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 	if (!j)
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	j->id = m->job;
+	snprintf(j->name, sizeof(j->name), "%s", m->name);
 	j->n = m->nmachines;
 	j->me = me;
 	j->world = m->world;

@@ -6,7 +6,8 @@
  * none: a page that is refused at its first touch would end the server.  Results of a job lie in
  * few slabs: a declared batch takes what is free in them, then a slab for all the rest of it, so
  * that cards need to know few pieces of memory however many tensors there are.  A slab goes back
- * when nothing is left in it.
+ * when nothing is left in it, beside the control thread: the kernel takes 0.03 s and more for a
+ * GiB, and other jobs want to begin.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,16 +34,48 @@ static void *map_pages(size_t bytes, struct err *e)
 	return p;
 }
 
-/* To get or to free a large model's pages takes longer than a lease: in pieces. */
-static void unmap_pages(const struct server *s, uint8_t *p, size_t bytes)
+/* Memory that is in nobody's use any more. */
+struct leftover {
+	uint8_t *base;
+	size_t bytes;
+	struct xport_region *region;
+	const struct server *here;	/* NULL: this is not the control thread */
+};
+
+/* In pieces: whoever maps something else meanwhile waits for one of them. */
+static void give_back(const struct leftover *m)
 {
-	for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
-		munmap(p + at, MIN(bytes - at, PIECE_BYTES));
-		ctl_node_alive(s->node);
+	xport_region_free(m->region);
+	for (size_t at = 0; at < m->bytes; at += PIECE_BYTES) {
+		munmap(m->base + at, MIN(m->bytes - at, PIECE_BYTES));
+		if (m->here)
+			ctl_node_alive(m->here->node);
 	}
 }
 
-/* The same as map_pages(), with its pages. */
+static void give_back_beside(void *ctx)
+{
+	give_back(ctx);
+	free(ctx);
+}
+
+static void unmap_pages(const struct server *s, uint8_t *base, size_t bytes,
+			struct xport_region *region)
+{
+	const struct leftover m = { base, bytes, region, s };
+	struct leftover *beside = s->loop && bytes > PIECE_BYTES ? malloc(sizeof(*beside)) : NULL;
+
+	if (beside) {
+		*beside = m;
+		beside->here = NULL;
+		if (!loop_work(s->loop, give_back_beside, beside))
+			return;
+		free(beside);
+	}
+	give_back(&m);
+}
+
+/* The same as map_pages(), with its pages, which it takes longer than a lease to get: in pieces. */
 static void *map_pages_now(const struct server *s, size_t bytes, struct err *e)
 {
 	uint8_t *p = limit_memory_check(bytes, e) ? NULL : map_pages(bytes, e);
@@ -85,17 +118,15 @@ int sv_windows_map(struct server *s, struct sv_job *j, struct err *e)
 
 void sv_windows_unmap(struct server *s, struct sv_job *j)
 {
-	xport_region_free(j->windows_region);
 	if (j->windows)
-		unmap_pages(s, j->windows, j->windows_bytes);
+		unmap_pages(s, j->windows, j->windows_bytes, j->windows_region);
 }
 
 static void slab_give_back(struct server *s, struct sv_slots *m)
 {
 	list_del(&m->link);
 	s->memory_used -= m->bytes;
-	xport_region_free(m->region);
-	unmap_pages(s, m->base, m->bytes);
+	unmap_pages(s, m->base, m->bytes, m->region);
 	free(m);
 }
 

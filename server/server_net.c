@@ -15,13 +15,14 @@
 /* ---- an engine ---- */
 
 static void tell(struct sv_engine *en, const struct sv_peer *p, enum trouble_what what,
-		 const struct cause_facts *f, const char *words)
+		 const struct cause_facts *f, const char *words, bool severe)
 {
 	struct trouble_news *n = calloc(1, sizeof(*n));
 
 	if (!n)
 		return;
 	n->what = what;
+	n->severe = severe;
 	n->source = en->index;
 	n->node = p->core.node;
 	snprintf(n->words, sizeof(n->words), "%s", words);
@@ -42,7 +43,7 @@ void sv_net_fine(struct sv_engine *en, struct sv_peer *p, enum trouble_what what
 		was &= !(q->troubled && q->core.node == p->core.node);
 	}
 	if (was)
-		tell(en, p, what, &(struct cause_facts){ 0 }, "");
+		tell(en, p, what, &(struct cause_facts){ 0 }, "", false);
 }
 
 void sv_net_lost(struct sv_engine *en, struct sv_peer *p, const struct xport_ep *ep,
@@ -56,7 +57,7 @@ void sv_net_lost(struct sv_engine *en, struct sv_peer *p, const struct xport_ep 
 		return;
 	snprintf(words, sizeof(words), "%s: %s", close_reason_name(why), e->text);
 	p->troubled = true;
-	tell(en, p, TROUBLE_LOST, &f, words);
+	tell(en, p, TROUBLE_LOST, &f, words, close_reason_severity(why)[0] == 'e');
 }
 
 static void look_at(struct sv_engine *en, struct sv_peer *p, mono_t now)
@@ -72,7 +73,7 @@ static void look_at(struct sv_engine *en, struct sv_peer *p, mono_t now)
 		xport_facts(k->ep, &f);
 		if (cause_of(&f) == CAUSE_MTU) {
 			p->troubled = true;
-			tell(en, p, TROUBLE_STUCK, &f, "");
+			tell(en, p, TROUBLE_STUCK, &f, "", false);
 			return;
 		}
 		fine |= f.proven || now - k->up_at > mono_ms(LASTS_MS);

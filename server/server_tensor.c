@@ -346,8 +346,8 @@ static int take_placed(struct sv_job *j, struct sv_tensor **t, uint32_t n,
 	for (uint32_t i = 0; i < n; i++)
 		at += place_chunks(j->place, t[i]->placed.bytes);
 	if (at != m->nplaced)
-		return err_set(e, TALLY_EPROTO, "job %u: %u chunks are placed, of %llu", j->id,
-			       m->nplaced, (unsigned long long)at);
+		return err_set(e, TALLY_EPROTO, "job %u: chunks are placed %u, there are %llu",
+			       j->id, m->nplaced, (unsigned long long)at);
 	at = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		if (!place_adopt(j->place, &t[i]->placed, m->placed + at))
@@ -689,8 +689,8 @@ int sv_epoch(struct server *s, const struct msg_epoch *m, struct err *e)
 		rc = moves_send(s, j, &v, m->epoch, anew, e);
 	moves_free(&v);
 	if (!rc && s->memory_used > s->memory_bytes)
-		log_warn("job %u needs more than --memory, as servers are lost, drained or slow",
-			 j->id);
+		log_warn("job %u needs more than --memory, as servers are lost, drained or slow, "
+			 "name %s", j->id, j->name);
 	return rc;
 }
 

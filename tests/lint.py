@@ -347,6 +347,15 @@ def check_errors():
         complain("docs/FAILURES.md", 1, "its codes are not those of common/base/err.h, in order")
 
 
+def check_symbols():
+    """The Debian package knows every function that libtally has."""
+    path = "deploy/debian/libtally0.symbols"
+    have = re.findall(r"^\t\t(tally_\w+);", read("client/libtally.map"), re.M)
+    known = re.findall(r"^ (tally_\w+)@", read(path), re.M)
+    for name in sorted(set(have) ^ set(known)):
+        complain(path, 1, f"{name} is in one of it and client/libtally.map, not in both")
+
+
 def camel(struct):
     return "".join(word.capitalize() for word in struct.removeprefix("msg_").split("_"))
 
@@ -437,6 +446,7 @@ def main():
             (headers if path.endswith(".h") else sources)[path] = text
     check_functions(sources, headers)
     check_api(headers[API])
+    check_symbols()
     check_errors()
     check_protocol()
     check_limits()

@@ -38,6 +38,7 @@ struct ad_options {
 	uint64_t links;			/* 0: ad_tcp_links() */
 	bool no_shm, no_rdma, dma_buf;
 	const char *topology;
+	uint64_t user_memory;		/* 0: three quarters of the machine's */
 };
 
 /* ---- memory ---- */
@@ -178,6 +179,7 @@ struct ad_job {
 	struct list log;		/* ad_entry: JOB_UP first */
 	struct ad_left left[LOCAL_RANKS_MAX];
 	struct list tensors;		/* ad_tensor.link, log order */
+	uint64_t tensor_bytes;		/* ad_tensor.cost of all that have memory */
 	struct idtab ids;		/* the same, by id */
 	struct list results, sums;	/* ad_slab.link */
 	struct list inputs;		/* ad_slab.link: of processes that are gone too */
@@ -223,15 +225,16 @@ struct ad_tensor {
 	_Atomic bool ready;		/* all engines have it; engine 0 looks, too */
 	bool again;			/* its round begins anew: engine 0's word, before AD_THAW */
 	uint32_t round;			/* over when the world last became another one: the same */
-	char name[NAME_LEN_MAX + 1];
+	uint64_t cost;			/* ad_tensor_cost(), once it counts; before 0 */
 	struct place_tensor placed;
-	struct ad_slab *result, *sum;
+	struct ad_slab *result, *sum;	/* NULL: it has no elements; sum: or one input */
 	uint32_t result_page[2], sum_page, npages;
 	struct ag_tensor_desc desc;	/* geometry and addresses, the same for all engines */
 	uint8_t **was;			/* owned: the desc's */
-	void *piece[ENGINES_MAX];
-	struct ag_tensor *core[ENGINES_MAX];	/* the engines' */
+	void *piece[ENGINES_MAX];	/* NULL: the engine has no chunk of it */
+	struct ag_tensor *core[ENGINES_MAX];	/* the engines'; likewise */
 	struct fr_tensor *front;	/* engine 0's */
+	const char *name;		/* behind this struct */
 };
 
 struct ad_batch {
@@ -274,6 +277,7 @@ struct ad_req {				/* a question forwarded to the scheduler */
 	mono_t deadline;
 	uint8_t *wire;			/* to ask again; NULL: nothing to */
 	uint64_t asked;			/* agent->registrations when it was asked last; 0: never */
+	uint64_t cost;			/* DECLARE: of its tensors */
 };
 
 struct ad_gpu {				/* a GPU_JOIN that is not answered yet */
@@ -301,7 +305,7 @@ struct ad_session {
 	int bell[4];			/* sub 0/1, cpl 0/1 */
 	struct ad_ring *ring;
 	uint32_t nslabs;		/* inputs given out */
-	uint64_t arena_bytes;		/* of all of them */
+	uint64_t declared_bytes;	/* ad_tensor_cost() of what it has declared */
 	bool no_huge;			/* the process may not have huge pages */
 	uint32_t results_shown;
 	uint32_t local;			/* index in its job here */
@@ -336,7 +340,7 @@ struct ad_shown {			/* a slab as links show it */
 
 /* Why a link is TCP's although there are RDMA devices; people see it in `tally status`. */
 #define NO_RDMA_TABLE(X) \
-	X(CARD,		"no card has its address") \
+	X(CARD,		"no NIC has its address") \
 	X(JOIN,		"not joined") \
 	X(ENDS,		"ended too often")
 
@@ -469,6 +473,7 @@ struct agent {
 	uint32_t my_node;
 	uint64_t next_req, next_session;
 	uint64_t memory_bytes;		/* the machine's; 0: nobody has looked */
+	uint64_t user_bytes;		/* that one user's jobs may have of it; 0: no limit */
 	uint64_t backed_bytes;		/* results and sums have so much of it */
 	bool no_huge;			/* our cgroup has no huge pages for us */
 	uint64_t unseen_bytes;		/* of these, since what is left was looked at */
@@ -521,6 +526,7 @@ void ad_job_free(struct ad_job *j);
 void ad_job_forget(struct ad_job *j);	/* freed, and no session is left */
 void ad_batch_done(struct ad_batch *b);
 struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id);
+uint64_t ad_tensors_cost(struct ad_job *j, const struct msg_ids *m);	/* of those it has */
 
 /* agent_epoch.c: who sums what, from when on */
 struct ad_epoch *ad_epoch_new(struct ad_job *j, uint64_t epoch, const struct msg_server *servers,

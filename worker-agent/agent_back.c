@@ -777,7 +777,6 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 		mail.slab->local = s->local;
 		mail.slab->uid = s->uid;
 		s->nslabs = i + 1;
-		s->arena_bytes += mail.slab->mem.bytes;
 		list_add(&j->inputs, &mail.slab->link);
 		ad_engine_tell(s->agent->engine[0], AD_SLAB, &mail, sizeof(mail));
 	}

@@ -93,23 +93,34 @@ static void job_stop(struct ad_engine *en, struct ad_job *j)
 	ad_tell_control(en, AD_JOB_STOPPED, &j, sizeof(j));
 }
 
+/* The front's is engine 0's whether it has a chunk of it or not. */
+static void add_tensor(struct ad_engine *en, struct ad_job *j, struct ad_tensor *t)
+{
+	if (en->index == 0)
+		fr_tensor_add(&en->front, &j->front, t->front);
+	if (!t->piece[en->index])
+		return;
+	t->core[en->index] = ag_tensor_add_shard(&en->core, j->core[en->index],
+						 t->piece[en->index], &t->desc, en->index,
+						 j->engines);
+	t->core[en->index]->user = t;
+}
+
+static void remove_tensor(struct ad_engine *en, struct ad_tensor *t)
+{
+	if (en->index == 0)
+		fr_tensor_remove(&en->front, t->front);
+	if (t->core[en->index])
+		ag_tensor_remove(&en->core, t->core[en->index]);
+}
+
 static void batch(struct ad_engine *en, struct ad_batch *b)
 {
 	for (uint32_t i = 0; i < b->n; i++) {
-		struct ad_tensor *t = b->tensor[i];
-
-		if (b->forget) {
-			if (en->index == 0)
-				fr_tensor_remove(&en->front, t->front);
-			ag_tensor_remove(&en->core, t->core[en->index]);
-			continue;
-		}
-		t->core[en->index] = ag_tensor_add_shard(&en->core, b->job->core[en->index],
-							 t->piece[en->index], &t->desc, en->index,
-							 b->job->engines);
-		t->core[en->index]->user = t;
-		if (en->index == 0)
-			fr_tensor_add(&en->front, &b->job->front, t->front);
+		if (b->forget)
+			remove_tensor(en, b->tensor[i]);
+		else
+			add_tensor(en, b->job, b->tensor[i]);
 	}
 	if (b->forget)
 		list_add(&en->forgetting, &b->link[en->index]);
@@ -122,7 +133,7 @@ static void batch(struct ad_engine *en, struct ad_batch *b)
 static bool batch_borrowed(const struct ad_batch *b, uint32_t index)
 {
 	for (uint32_t i = 0; i < b->n; i++)
-		if (b->tensor[i]->core[index]->borrowed)
+		if (b->tensor[i]->core[index] && b->tensor[i]->core[index]->borrowed)
 			return true;
 	return false;
 }
@@ -155,7 +166,8 @@ static void let_go(struct ad_engine *en)
 			continue;
 		list_del(l);
 		for (uint32_t i = 0; i < b->n; i++)
-			ag_tensor_forget(&en->core, b->tensor[i]->core[en->index]);
+			if (b->tensor[i]->core[en->index])
+				ag_tensor_forget(&en->core, b->tensor[i]->core[en->index]);
 		ad_tell_control(en, AD_BATCH_READY, &b, sizeof(b));
 	}
 	list_for_each_safe(&en->stopping, l, next) {

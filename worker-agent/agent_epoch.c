@@ -570,7 +570,9 @@ void ad_epoch_adopt(struct ad_engine *en, struct ad_epoch *ep)
 	for (uint32_t i = 0; i < ep->nmoves; i++) {
 		const struct ad_move *mv = &ep->move[i];
 
-		ag_tensor_move(&en->core, mv->tensor->core[en->index], mv->route, mv->since, now);
+		if (mv->tensor->core[en->index])
+			ag_tensor_move(&en->core, mv->tensor->core[en->index], mv->route,
+				       mv->since, now);
 	}
 	list_for_each_safe(&j->routes[en->index], l, next) {
 		struct ad_route *r = list_entry(l, struct ad_route, link);

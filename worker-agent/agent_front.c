@@ -208,8 +208,9 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 			       rop_name(s->rop));
 	if (s->groups != t->groups)
 		return err_set(e, TALLY_EMISMATCH,
-			       "tensor '%.60s' round %u: rank %u: %u groups of GPUs, rank %u: %u "
+			       "tensor '%.60s' round %u: rank %u: %u group%s of GPUs, rank %u: %u "
 			       "(0: in host memory)", t->name, t->round, j->rank[first], t->groups,
+			       t->groups == 1 ? "" : "s",
 			       j->rank[local], s->groups);
 	if (t->rop == ROP_BROADCAST && s->root != t->root)
 		return err_set(e, TALLY_EMISMATCH,

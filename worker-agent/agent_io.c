@@ -261,14 +261,14 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 		for (uint32_t w = 0; w < NO_RDMA_END; w++)
 			n[w] += a->engine[i]->no_rdma[w];
 	}
-	at = snprintf(a->note, sizeof(a->note), "rdma on %u of %u links, %llu payloads over tcp",
-		      rdma, links, (unsigned long long)detours);
+	at = snprintf(a->note, sizeof(a->note), "rdma on %u of %u link%s, %llu payload%s over tcp",
+		      rdma, links, plural(links), (unsigned long long)detours, plural(detours));
 	for (uint32_t w = 0; w < NO_RDMA_END; w++)
 		if (n[w])
 			at += snprintf(a->note + at, sizeof(a->note) - (size_t)at,
 				       "; on %u not: %s", n[w], why[w]);
-	snprintf(a->note + at, sizeof(a->note) - (size_t)at, "; %llu bytes by card, %llu copied",
-		 (unsigned long long)direct, (unsigned long long)copied);
+	snprintf(a->note + at, sizeof(a->note) - (size_t)at, "; %llu byte%s by NIC, %llu copied",
+		 (unsigned long long)direct, plural(direct), (unsigned long long)copied);
 	return a->note;
 }
 

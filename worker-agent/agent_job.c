@@ -14,7 +14,7 @@
 
 #include "common/base/bytes.h"
 #include "common/rt/log.h"
-#include "worker-agent/agent.h"
+#include "worker-agent/agent_quota.h"
 
 struct ad_job *ad_job_find(struct agent *a, uint32_t id)
 {
@@ -174,6 +174,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 
 static void tensor_free(struct ad_tensor *t)
 {
+	t->job->tensor_bytes -= t->cost;
 	if (t->result)
 		ad_pages_put(t->result, t->result_page[0], 2 * t->npages);
 	if (t->sum)
@@ -193,7 +194,8 @@ static void tensor_free(struct ad_tensor *t)
 
 static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m)
 {
-	struct ad_tensor *t = calloc(1, sizeof(*t));
+	size_t len = strlen(m->name) + 1;
+	struct ad_tensor *t = calloc(1, sizeof(*t) + len);
 	uint32_t chunks;
 
 	if (!t)
@@ -201,7 +203,7 @@ static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m
 	t->job = j;
 	t->id = m->id;
 	t->dtype = m->dtype;
-	memcpy(t->name, m->name, strlen(m->name) + 1);
+	t->name = memcpy(t + 1, m->name, len);
 	list_init(&t->link);
 	t->placed.bytes = m->count * dtype_bytes((uint8_t)m->dtype);
 	t->desc.id = t->id;
@@ -235,8 +237,13 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 	bool kept = false;
 	int rc = 0;
 
-	t->npages = (uint32_t)div_round_up(MAX(t->placed.bytes, 1), PAGE_BYTES);
+	t->cost = ad_tensor_cost(j, t->placed.bytes);
+	j->tensor_bytes += t->cost;
+	t->desc.sum_slot = t->desc.result_slot[0] = t->desc.result_slot[1] = SLOT_NONE;
+	t->npages = (uint32_t)div_round_up(t->placed.bytes, PAGE_BYTES);
 	ASSERT(ag_marks(&t->desc.geom) <= t->npages);
+	if (!t->npages)
+		return 0;
 	if (j->taking)
 		rc = ad_back_memory(t, &kept, e);
 	/* Both parities from one slab: DECLARED names one. */
@@ -253,7 +260,6 @@ static int give_memory(struct ad_tensor *t, struct err *e)
 		if (!kept)
 			memset(t->desc.mark[k], 0, t->npages * sizeof(uint64_t));
 	}
-	t->desc.sum_slot = SLOT_NONE;
 	if (j->nlocal == 1 || j->n == 1)
 		return 0;
 	rc = ad_pages_get(a, j, &j->sums, "tally-sum", t->npages, &t->sum, &t->sum_page, e);
@@ -270,14 +276,14 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	struct ad_job *j = t->job;
 	struct agent *a = j->agent;
 	uint32_t *route = (uint32_t *)t->desc.route, *since = (uint32_t *)t->desc.since;
+	uint64_t nsegs[ENGINES_MAX] = { 0 };
 	uint32_t engines = 0;
-	uint64_t nsegs = 0;
 
 	for (uint32_t c = 0; c < geom_chunks(&t->desc.geom); c++) {
 		route[c] = ad_epoch_route(j->epoch, t->id, c, t->placed.owner[c]);
 		since[c] = t->placed.since[c];
 		engines |= 1u << geom_shard(t->id, c, j->engines);
-		nsegs += geom_chunk_segs(&t->desc.geom, c);
+		nsegs[geom_shard(t->id, c, j->engines)] += geom_chunk_segs(&t->desc.geom, c);
 	}
 	t->front->id = t->id;
 	t->front->round = t->round;
@@ -287,7 +293,9 @@ static int make_pieces(struct ad_tensor *t, struct err *e)
 	t->front->name = t->name;
 	t->front->user = t;
 	for (uint32_t i = 0; i < a->nengines; i++) {
-		t->piece[i] = calloc(1, ag_tensor_size_max(j->nlocal, &t->desc.geom, nsegs));
+		if (!nsegs[i])
+			continue;
+		t->piece[i] = calloc(1, ag_tensor_size_max(j->nlocal, &t->desc.geom, nsegs[i]));
 		if (!t->piece[i])
 			return err_set(e, TALLY_ENOMEM, "out of memory");
 	}
@@ -328,6 +336,16 @@ static int place_all(struct ad_batch *b, const struct msg_tensors *m, struct err
 	return 0;
 }
 
+/* A job that runs already is not ended by a limit that has become lower since. */
+static int check_quota(const struct ad_batch *b, struct err *e)
+{
+	uint64_t cost = 0;
+
+	for (uint32_t i = 0; i < b->n; i++)
+		cost += ad_tensor_cost(b->job, b->tensor[i]->placed.bytes);
+	return b->job->taking ? 0 : ad_quota_check(b->job, cost, "tensors", e);
+}
+
 static int fill_batch(struct ad_batch *b, const struct msg_tensors *m, struct err *e)
 {
 	int rc;
@@ -341,7 +359,8 @@ static int fill_batch(struct ad_batch *b, const struct msg_tensors *m, struct er
 			return err_set(e, TALLY_EPROTO, "job %u has tensor %u already",
 				       b->job->id, b->tensor[i]->id);
 	}
-	rc = place_all(b, m, e);
+	rc = check_quota(b, e);
+	rc = rc ? rc : place_all(b, m, e);
 	for (uint32_t i = 0; !rc && i < b->n; i++) {
 		rc = give_memory(b->tensor[i], e);
 		rc = rc ? rc : make_pieces(b->tensor[i], e);
@@ -401,6 +420,18 @@ struct ad_tensor *ad_tensor_find(struct ad_job *j, uint32_t id)
 	struct id_node *n = idtab_find(&j->ids, id);
 
 	return n ? container_of(n, struct ad_tensor, by_id) : NULL;
+}
+
+uint64_t ad_tensors_cost(struct ad_job *j, const struct msg_ids *m)
+{
+	uint64_t cost = 0;
+
+	for (uint32_t i = 0; i < m->nids; i++) {
+		const struct ad_tensor *t = ad_tensor_find(j, m->ids[i]);
+
+		cost += t ? t->cost : 0;
+	}
+	return cost;
 }
 
 /*

@@ -12,12 +12,12 @@
 
 #include "common/base/bytes.h"
 #include "common/base/parse.h"
-#include "common/rt/host.h"
 #include "common/rt/log.h"
-#include "worker-agent/agent.h"
+#include "common/shm/limit.h"
+#include "worker-agent/agent_quota.h"
 
 #define GROW_BYTES_MIN (4ull << 20)
-#define PREFAULT_BYTES (16ull << 20)
+#define PREFAULT_BYTES ((uint64_t)MEMORY_LOOK_BYTES)
 /* Of all numbers, the others are for results and sums: a job that finds none for these ends. */
 #define ARENA_SLABS_MAX (SLABS_PER_LINK_MAX - RESULT_SLABS_MAX)
 
@@ -95,18 +95,21 @@ static uint32_t unbacked(const struct ad_slab *s, uint32_t first, uint32_t n)
 static int check_bytes(struct agent *a, const struct ad_slab *s, uint64_t bytes, const char *what,
 		       struct err *e)
 {
-	uint64_t left = UINT64_MAX;
-	char need[32];
+	char need[32], have[32], all[32];
+	struct err why;
 
-	if (a->memory_bytes)
-		left = a->memory_bytes - MIN(a->backed_bytes, a->memory_bytes);
-	if (!s->mem.huge && a->unseen_bytes + bytes >= PREFAULT_BYTES) {
-		left = MIN(left, host_memory_left_bytes());
-		a->unseen_bytes = 0;
-	}
-	if (bytes > left)
-		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of %s",
-			       fmt_bytes(need, sizeof(need), bytes), what);
+	fmt_bytes(need, sizeof(need), bytes);
+	if (a->memory_bytes && bytes > a->memory_bytes - MIN(a->backed_bytes, a->memory_bytes))
+		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of %s: jobs have %s of "
+			       "the machine's %s already", need, what,
+			       fmt_bytes(have, sizeof(have), a->backed_bytes),
+			       fmt_bytes(all, sizeof(all), a->memory_bytes));
+	if (s->mem.huge || a->unseen_bytes + bytes < MEMORY_LOOK_BYTES)
+		return 0;
+	a->unseen_bytes = 0;
+	if (limit_memory_check(bytes, &why))
+		return err_set(e, TALLY_EQUOTA, "there is no memory for %s of %s: %s", need, what,
+			       why.text);
 	return 0;
 }
 
@@ -481,9 +484,8 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 		(void)ctl_reply(s->ctl, m->req, TALLY_EINVAL, "impossible slab size");
 		return;
 	}
-	if (m->bytes > s->agent->memory_bytes - MIN(s->arena_bytes, s->agent->memory_bytes)) {
-		(void)ctl_reply(s->ctl, m->req, TALLY_EQUOTA, "the arenas of this process would be "
-				"larger than the machine's memory");
+	if (ad_quota_check(s->job, m->bytes, "an arena", &e)) {
+		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;
 	}
 	slab = ad_slab_new(s->agent, s->job, AD_ARENA, m->bytes, !m->small && !s->no_huge, &e);
@@ -491,7 +493,6 @@ void ad_arena_want(struct ad_session *s, const struct msg_slab *m)
 		(void)ctl_reply(s->ctl, m->req, e.code, "%s", e.text);
 		return;
 	}
-	s->arena_bytes += slab->mem.bytes;
 	arena_add(s, slab);
 	arena_give(s, slab, m->req);
 }
@@ -566,7 +567,6 @@ static void arena_take_back(struct ad_session *s, struct ad_slab *slab)
 {
 	const struct ad_job *j = s->job;
 
-	s->arena_bytes -= MIN(slab->mem.bytes, s->arena_bytes);
 	if (slab->index + 1 == s->nslabs)
 		s->nslabs--;
 	slab->owner = 0;

@@ -74,12 +74,13 @@ void ad_net_fill(struct agent *a, struct msg_heartbeat *hb)
 /* ---- engines ---- */
 
 static void tell(struct ad_engine *en, const struct ad_server *sv, enum trouble_what what,
-		 const struct cause_facts *f, const char *words)
+		 const struct cause_facts *f, const char *words, bool severe)
 {
 	struct trouble_news *n = calloc(1, sizeof(*n));
 
 	if (!n)
 		return;
+	n->severe = severe;
 	n->what = what;
 	n->source = en->index;
 	n->mild = !sv->weight;
@@ -92,7 +93,7 @@ static void tell(struct ad_engine *en, const struct ad_server *sv, enum trouble_
 
 void ad_net_say(struct ad_engine *en, const struct ad_server *sv, enum trouble_what what)
 {
-	tell(en, sv, what, &(struct cause_facts){ 0 }, "");
+	tell(en, sv, what, &(struct cause_facts){ 0 }, "", false);
 }
 
 void ad_net_lost(struct ad_engine *en, const struct ad_server *sv, bool part,
@@ -103,7 +104,8 @@ void ad_net_lost(struct ad_engine *en, const struct ad_server *sv, bool part,
 
 	xport_facts(ep, &f);
 	snprintf(words, sizeof(words), "%s: %s", close_reason_name(why), e->text);
-	tell(en, sv, part ? TROUBLE_PART : TROUBLE_LOST, &f, words);
+	tell(en, sv, part ? TROUBLE_PART : TROUBLE_LOST, &f, words,
+	     close_reason_severity(why)[0] == 'e');
 }
 
 void ad_net_unmade(struct ad_engine *en, const struct ad_server *sv, bool part,
@@ -114,7 +116,7 @@ void ad_net_unmade(struct ad_engine *en, const struct ad_server *sv, bool part,
 		.local = a->local, .remote = a->remote, .port = a->port,
 	};
 
-	tell(en, sv, part ? TROUBLE_PART : TROUBLE_LOST, &f, e->text);
+	tell(en, sv, part ? TROUBLE_PART : TROUBLE_LOST, &f, e->text, false);
 }
 
 bool ad_net_stuck(struct ad_engine *en, const struct ad_server *sv, const struct xport_ep *ep)
@@ -124,7 +126,7 @@ bool ad_net_stuck(struct ad_engine *en, const struct ad_server *sv, const struct
 	xport_facts(ep, &f);
 	if (cause_of(&f) != CAUSE_MTU)
 		return false;
-	tell(en, sv, TROUBLE_STUCK, &f, "");
+	tell(en, sv, TROUBLE_STUCK, &f, "", false);
 	return true;
 }
 

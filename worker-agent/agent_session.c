@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "common/rt/log.h"
-#include "worker-agent/agent.h"
+#include "worker-agent/agent_quota.h"
 
 #define ASK_AGAIN_MS	300u	/* after a registration: answers that waited there are in */
 #define ANSWER_SLACK_MS 1000u	/* the scheduler answers by its own deadline; then we do */
@@ -102,6 +102,7 @@ static void req_fail(struct ad_session *s, struct ad_req *r, int code, const cha
 {
 	char more[ERR_TEXT_MAX + 1];
 
+	ad_quota_undeclare(s, r->cost);
 	if (code == TALLY_ETIMEDOUT)
 		text = ad_gpu_remark(s->job, text, more);
 	fail(s, r->type, r->theirs, code, text);
@@ -190,7 +191,8 @@ static void joined(struct ad_session *s, uint64_t theirs)
 	}
 	if (ad_join_taken(s, s->job, local)) {
 		err_set(&e, TALLY_EEXIST, "rank %u of job '%.128s' is another process of machine "
-			"%.128s already; start each with a rank, or a job, of its own", s->rank,
+			"%.128s already; give each process a TALLY_RANK of its own, or this job "
+			"another name (TALLY_JOB)", s->rank,
 			s->job->name, s->agent->name);
 		goto failed;
 	}
@@ -313,8 +315,8 @@ static void declared(struct ad_session *s, struct ad_req *r)
 		const struct ad_tensor *t = ad_tensor_find(s->job, r->ids[i]);
 
 		rows[i].id = t->id;
-		rows[i].slab = t->result->index;
 		rows[i].round = t->round;
+		rows[i].slab = t->result ? t->result->index : 0;
 		for (int k = 0; k < 2; k++)
 			rows[i].off[k] = (uint64_t)t->result_page[k] * PAGE_BYTES;
 	}
@@ -381,14 +383,21 @@ static void ask_again(struct agent *a, struct ad_req *r, mono_t now)
 static void forward(struct ad_session *s, const struct msg *m)
 {
 	struct msg copy = *m;
+	uint64_t cost = 0;
 	struct ad_req *r;
+	struct err e;
 
 	if (m->type == MSG_DECLARE) {
+		if (ad_quota_declare(s, &m->declare, &cost, &e)) {
+			declared_error(s, m->declare.req, e.code, e.text);
+			return;
+		}
 		r = req_new(s, m->type, m->declare.req, m->declare.timeout_ms);
 		copy.declare.req = r ? r->ours : 0;
 		copy.declare.job = s->job->id;
 		copy.declare.rank = s->rank;
 	} else if (m->type == MSG_UNDECLARE) {
+		ad_quota_undeclare(s, ad_tensors_cost(s->job, &m->ids));
 		r = req_new(s, m->type, m->ids.req, m->ids.timeout_ms);
 		copy.ids.req = r ? r->ours : 0;
 		copy.ids.job = s->job->id;
@@ -401,8 +410,11 @@ static void forward(struct ad_session *s, const struct msg *m)
 		if (r)
 			r->generation = m->barrier.generation;
 	}
-	if (!r)
+	if (!r) {
+		ad_quota_undeclare(s, cost);
 		return;
+	}
+	r->cost = cost;
 	req_keep(r, &copy);
 	if (!ad_tell_scheduler(s->agent, &copy))
 		r->asked = s->agent->registrations;

@@ -24,19 +24,22 @@ static const struct opt options[] = {
 	{ "socket", OPT_STR, OPT(socket), RUNTIME_DIR "/agent.sock", 0, 0, "PATH",
 	  "Unix socket where training processes attach" },
 	{ "rail", OPT_RAILS, OPT(rails), NULL, 0, 0, "ADDR[@BITRATE]",
-	  "address of a card to use, once per card (default: the one that leads to the "
+	  "address of a NIC to use, once per NIC (default: the one that leads to the "
 	  "scheduler)" },
 	{ "links", OPT_U64, OPT(links), NULL, 1, LINKS_PER_RAIL_MAX, "N",
-	  "TCP connections of an engine to a server's engine per card (default: 1, on a fast "
-	  "card as many as fill it)" },
+	  "TCP connections of an engine to a server's engine per NIC (default: 1, on a fast "
+	  "NIC as many as fill it)" },
 	{ "no-shm", OPT_FLAG, OPT(no_shm), NULL, 0, 0, NULL,
 	  "do not use shared memory to a server on this machine" },
 	{ "no-rdma", OPT_FLAG, OPT(no_rdma), NULL, 0, 0, NULL,
-	  "do not use RDMA, although a card here and one there can" },
+	  "do not use RDMA, although a NIC here and one there can" },
 	{ "dma-buf", OPT_FLAG, OPT(dma_buf), NULL, 0, 0, NULL,
-	  "take memory of devices that processes hand over, for cards to read it (GPUDirect)" },
+	  "take memory of devices that processes hand over, for NICs to read it (GPUDirect)" },
 	{ "topology", OPT_STR, OPT(topology), "", 0, 0, "FILE",
-	  "where GPUs and cards sit, instead of what the machine says: see tally doctor" },
+	  "where GPUs and NICs sit, instead of what the machine says: see tally doctor" },
+	{ "user-memory", OPT_BYTES, OPT(user_memory), NULL, USER_MEMORY_MIN, USER_MEMORY_MAX,
+	  "SIZE", "memory that jobs of one user may have, arenas and results (default: three "
+	  "quarters of the machine's, or of its cgroup's)" },
 };
 
 static const struct opt_program program = {
@@ -72,6 +75,8 @@ static int set_up(struct daemon *d, struct err *e)
 	a->nlinked = d->nengines;
 	a->nengines = daemon_engines(d, ALONE_ENGINES);
 	a->memory_bytes = host_memory_bytes();
+	a->user_bytes = a->opt.user_memory ? a->opt.user_memory :
+			a->memory_bytes - a->memory_bytes / 4;
 	list_init(&a->jobs);
 	list_init(&a->sessions);
 	list_init(&a->returning);

@@ -26,6 +26,10 @@
 #define SERVER_MEMORY_MAX	(1ull << 50)
 #define SERVER_OWN_BYTES	(64u << 20)	/* a server's, besides its share and windows */
 #define MEMORY_KEPT_MAX		(512ull << 20)	/* or a 32nd of the machine's: left for others */
+#define MEMORY_LOOK_BYTES	(16u << 20)	/* taken before what is left is looked at */
+#define USER_MEMORY_MIN		(64ull << 20)	/* that one user may be given at an agent */
+#define USER_MEMORY_MAX		(1ull << 50)
+#define TENSOR_OWN_BYTES	4096u		/* at most that an agent keeps of an empty tensor */
 #define SLAB_BYTES_MAX		(1ull << 40)
 #define SLABS_PER_PROCESS_MAX	64u		/* arena slabs of one training process */
 #define RESULT_SLABS_MAX	1024u		/* of a job on one machine */

@@ -251,7 +251,7 @@ static int read_endpoint(const char *s, const struct form *f, struct endpoint *e
 			       f->examples);
 	rc = parse_bitrate(at + 1, NIC_BITS_MIN, NIC_BITS_MAX, &ep->bits_per_s, e);
 	if (!rc && !ep->bits_per_s)
-		rc = err_set(e, TALLY_EINVAL, "\"%s\": a card of 0 bit/s", s);
+		rc = err_set(e, TALLY_EINVAL, "\"%s\": a NIC of 0 bit/s", s);
 	return rc;
 }
 
@@ -326,7 +326,7 @@ int parse_rail(const char *s, char host[ADDR_LEN_MAX + 1], uint64_t *bits_per_s,
 		return rc;
 	take_host(&ep, name);
 	if (is_every_address(name))
-		return err_set(e, TALLY_EINVAL, "\"%s\" is no card's address; say %s", s,
+		return err_set(e, TALLY_EINVAL, "\"%s\" is no NIC's address; say %s", s,
 			       rail_form.examples);
 	memcpy(host, name, ep.host_len + 1);
 	*bits_per_s = ep.bits_per_s;

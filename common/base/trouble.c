@@ -61,11 +61,13 @@ uint32_t trouble_note(struct trouble *t, const char *peer, uint32_t source, enum
 	r->left = 0;
 	times = ++r->times;
 	if (r->told && now - r->told < mono_ms(TROUBLE_LOG_MS) &&
-	    (!r->vague_told || cause_is_vague(c)))
+	    (cause_is_vague(c) || r->causes >> c & 1))
 		return 0;
-	if (!r->told || now - r->told >= mono_ms(TROUBLE_LOG_MS))
+	if (!r->told || now - r->told >= mono_ms(TROUBLE_LOG_MS)) {
 		r->told = now;
-	r->vague_told = cause_is_vague(c);
+		r->causes = 0;
+	}
+	r->causes |= 1u << c;
 	r->times = 0;
 	return times;
 }
@@ -122,6 +124,8 @@ static bool hear_lost(struct trouble *t, const struct trouble_news *n, mono_t no
 		snprintf(text, sizeof(text), "%s", n->words);
 	key_of(n, key);
 	times = trouble_note(t, key, n->source, c, text, now);
+	if (n->severe && c == CAUSE_NONE)
+		times = MAX(times, 1);
 	if (n->what == TROUBLE_PART)
 		trouble_leave(t, key, n->source, now);
 	if (times > 1)

@@ -4,8 +4,8 @@
  *
  * One row per peer, by name: what keeps the link down, since when, and when the log had it last.
  * A link that comes and goes is one trouble, until trouble_over() says that it carries data again;
- * the log has it once in TROUBLE_LOG_MS, and once more where a vague cause is followed by a better
- * one.  A peer may have links of several sources (a daemon's engines): it is in trouble while one
+ * the log has it once in TROUBLE_LOG_MS, and once more for each cause that is not vague and new.
+ * A peer may have links of several sources (a daemon's engines): it is in trouble while one
  * of them is.
  *
  * Life: zeroed is empty.  Owner: one thread.  Memory: fixed; with more than TROUBLE_ROWS peers in
@@ -25,7 +25,7 @@ struct trouble_row {
 	enum cause cause;
 	uint64_t open;			/* by source: not over */
 	mono_t left;			/* since when nobody asks for the peer; 0: not so */
-	bool vague_told;		/* all that the log has had of it since told */
+	uint32_t causes;		/* bits: those that the log has had since told */
 	mono_t since, told;		/* told: 0 before the first line */
 	uint32_t times;			/* since told */
 };
@@ -44,6 +44,7 @@ struct trouble_news {
 	uint32_t node, source;		/* node: rows are by it, as the name may be forgotten
 					 * before the trouble is; 0: by the name */
 	bool mild;			/* the peer is to have no data: no warning */
+	bool severe;			/* not of the network: the log has it each time */
 	char peer[NAME_LEN_MAX + 1];
 	struct cause_held held;		/* LOST, STUCK, PART */
 	char words[200];		/* the transport's, where no cause is known */

@@ -28,6 +28,7 @@
 
 #define BACKOFF_MIN_MS		50u
 #define BACKOFF_MAX_MS		1000u
+#define SAY_AGAIN_MS		60000u
 #define HEARTBEAT_FLOOR_MS	10u	/* what we believe of a WELCOME */
 #define HEARTBEAT_CEIL_MS	60000u
 
@@ -74,6 +75,8 @@ struct ctl_node {
 	uint32_t backoff_ms;
 	struct rng rng;
 	struct err why;			/* the last try ended so; code 0: none has */
+	mono_t told_at;			/* the log has had a reason then, */
+	uint32_t told_hash;		/* of which this is a hash */
 	int told_down;			/* code of what was told last of this outage; 0: nothing */
 	uint32_t heartbeat_ms, lease_ms;
 	uint64_t seq;
@@ -131,6 +134,21 @@ static bool is_final(int code)
 	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;
 }
 
+/* An outage that goes on for another reason than was told: once a minute at most. */
+static void say_again(struct ctl_node *n, const struct err *why, bool told)
+{
+	uint32_t hash = crc32c(why->text, strlen(why->text));
+	mono_t now = loop_now();
+
+	if (!told && (hash == n->told_hash || now - n->told_at < mono_ms(SAY_AGAIN_MS)))
+		return;
+	if (!told)
+		log_warn("still no connection to scheduler %s, reason %s; trying again", n->where,
+			 why->text);
+	n->told_hash = hash;
+	n->told_at = now;
+}
+
 /* Back to waiting, whatever it was that went wrong. */
 static void retry(struct ctl_node *n, const struct err *why)
 {
@@ -140,6 +158,7 @@ static void retry(struct ctl_node *n, const struct err *why)
 	n->why = *why;
 	drop_connection(n);
 	set_state(n, NODE_WAITING, why->text);
+	say_again(n, why, tell);
 	loop_timer_set(n->timer, next_backoff_ms(n), BACKOFF_MAX_MS);
 	n->told_down = tell ? why->code : n->told_down;
 	if (tell)
@@ -177,7 +196,8 @@ static void refused(struct ctl_node *n, const struct err *why)
 		return;
 	}
 	e = *why;
-	err_wrap(&e, "it refuses this node");
+	if (e.code != TALLY_EPROTO)	/* who says that is no scheduler */
+		err_wrap(&e, "it refuses this node");
 	retry(n, &e);
 }
 

@@ -81,7 +81,7 @@
 	X(NOT_READY,	"not_ready",	"error", true,	EPROTO, "no buffer for a header there") \
 	X(ACCESS,	"access",	"error", true,	EPROTO, "a write beyond what was shown") \
 	X(QUEUE_PAIR,	"queue_pair",	"warn",	 true,	EIO, "the queue pair failed") \
-	X(DEVICE,	"device",	"warn",	 true,	EIO, "the card or its port went away") \
+	X(DEVICE,	"device",	"warn",	 true,	EIO, "the NIC or its port went away") \
 	X(VERSION,	"version",	"error", false, EVERSION, "the peer has another version") \
 	X(RESOURCE,	"resource",	"error", true,	ENOMEM, "out of descriptors or memory")
 

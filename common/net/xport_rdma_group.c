@@ -200,7 +200,7 @@ const char *rdma_trouble(const struct xport_ep *ep)
 		return "its completion queue failed";
 	if (k->trouble != k->cq->dev->trouble[k->port])
 		return "its port went down or changed";
-	return gid_moved(ep) ? "the card's address is another now" : NULL;
+	return gid_moved(ep) ? "the NIC's address is another now" : NULL;
 }
 
 void rdma_cq_check(struct rdma_group *rg, struct rdma_cq *c)

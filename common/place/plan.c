@@ -193,12 +193,12 @@ static int cluster_check(const struct cluster *c, struct plan *plan, struct err 
 	if (c->gpus == 1)
 		return 0;
 	if (c->m[c->slowest_gpu].bits_per_s == 0)
-		return err_set(e, TALLY_EINVAL, "plan: GPU machine %u has no network card",
+		return err_set(e, TALLY_EINVAL, "plan: GPU machine %u has no NIC",
 			       c->slowest_gpu);
 	if (c->servers == 0) {
 		plan->bottleneck = PLAN_NO_SERVER;
 		return err_set(e, TALLY_ENOSERVER,
-			       "plan: %u GPU machines and no summation server: start "
+			       "plan: GPU machines %u, and no summation server: start "
 			       "tally-server on them or on a CPU machine", c->gpus);
 	}
 	return 0;

@@ -231,7 +231,7 @@ static int add_card(struct reading *r, hwloc_obj_t o, struct err *e)
 	int rc;
 
 	if (r->t->cards == TOPO_CARDS_MAX)
-		return err_set(e, TALLY_EQUOTA, "more than %u network cards; a file of lines can "
+		return err_set(e, TALLY_EQUOTA, "more than %u NICs; a file of lines can "
 			       "name those that count", TOPO_CARDS_MAX);
 	rc = find_way(r, o, &c.at, &c.pcie, e);
 	if (rc)

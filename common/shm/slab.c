@@ -34,6 +34,7 @@
 #endif
 
 #define HUGE_BYTES_USUAL	(2ull << 20)
+#define UNMAP_BYTES	(16ull << 20)
 #define SEALS_SIZE	(F_SEAL_SHRINK | F_SEAL_GROW)
 
 /* Never executable where the kernel knows how to say so. */
@@ -393,11 +394,18 @@ void slab_close_fd(struct slab *s)
 	s->fd = -1;
 }
 
+/*
+ * In pieces: whoever maps or unmaps something else meanwhile waits for one of them, and not until
+ * gigabytes of pages are taken out.  Huge ones are few.
+ */
 void slab_free(struct slab *s)
 {
+	uint64_t piece = s->huge ? s->bytes : UNMAP_BYTES;
+
 	if (!s->base)
 		return;
-	munmap(s->base, s->bytes);
+	for (uint64_t at = 0; at < s->bytes; at += piece)
+		munmap(s->base + at, MIN(piece, s->bytes - at));
 	slab_close_fd(s);
 	*s = (struct slab){ .fd = -1 };
 }

@@ -176,17 +176,17 @@ const char *local_why(const struct local_plan *p, uint32_t group, char *buf, siz
 	if (g->count == 1)
 		snprintf(buf, len, "nothing to reduce: it is by itself");
 	else if (g->spared)
-		snprintf(buf, len, "%s them across %u switches, %u of them with a card: "
+		snprintf(buf, len, "%s them across %u switches, %u of them with a NIC: "
 			 "roots are away from it, so that its way to the CPU is spared",
 			 how, both + only, both);
 	else if (both && only)
-		snprintf(buf, len, "%s them; the %u switch%s without a card would hold the "
-			 "rest back, so roots are beside cards, too, as far as there is room",
+		snprintf(buf, len, "%s them; the %u switch%s without a NIC would hold the "
+			 "rest back, so roots are beside NICs, too, as far as there is room",
 			 how, only, only == 1 ? "" : "es");
 	else if (both + only == 1)
 		snprintf(buf, len, "%s them, and one switch brings all to the CPU", how);
 	else
-		snprintf(buf, len, "%s them, and %s switch has a card: the copies are "
+		snprintf(buf, len, "%s them, and %s switch has a NIC: the copies are "
 			 "spread over all", how, both ? "every" : "no");
 	return buf;
 }
@@ -194,11 +194,11 @@ const char *local_why(const struct local_plan *p, uint32_t group, char *buf, siz
 const char *local_bottleneck_text(const struct local_plan *p, char *buf, size_t len)
 {
 	static const char *const meaning[] = {
-		[LOCAL_LINK_NET] = "the network itself: the machine keeps up with its cards",
+		[LOCAL_LINK_NET] = "the network itself: the machine keeps up with its NICs",
 		[LOCAL_LINK_SWITCH] = "the switch's way to the CPU",
 		[LOCAL_LINK_GPU] = "the GPU's own link",
-		[LOCAL_LINK_CARD] = "the card's slot is slower than its wire",
-		[LOCAL_LINK_SOCKETS] = "data crosses sockets on its way to the card",
+		[LOCAL_LINK_CARD] = "the NIC's slot is slower than its wire",
+		[LOCAL_LINK_SOCKETS] = "data crosses sockets on its way to the NIC",
 		[LOCAL_LINK_MEMORY] = "host memory: every copy, send and sum passes it",
 		[LOCAL_LINK_NVLINK] = "the NVLinks between two GPUs",
 		[LOCAL_LINK_NVSWITCH] = "a GPU's links to the NVSwitches",
@@ -207,6 +207,6 @@ const char *local_bottleneck_text(const struct local_plan *p, char *buf, size_t 
 	bool network = local_load(l, LOCAL_UP) > 0 && l->load[LOCAL_UP][LOCAL_BY_NETWORK] > 0;
 
 	snprintf(buf, len, "%s%s", meaning[l->kind],
-		 l->kind == LOCAL_LINK_SWITCH && network ? ", which a card shares" : "");
+		 l->kind == LOCAL_LINK_SWITCH && network ? ", which a NIC shares" : "");
 	return buf;
 }

@@ -84,7 +84,7 @@ enum local_cause {
 	X(NET,		"wire")		/* card; up is sending */ \
 	X(SWITCH,	"switch")	/* switch and what is above it */ \
 	X(GPU,		"gpu")		/* GPU and what is above it */ \
-	X(CARD,		"card")		/* card and what is above it */ \
+	X(CARD,		"nic")		/* card and what is above it */ \
 	X(SOCKETS,	"sockets")	/* two sockets' numbers, a < b; up is a to b */ \
 	X(MEMORY,	"memory")	/* node; up is written, down is read */ \
 	X(NVLINK,	"nvlink")	/* two GPUs, a < b; up is a to b */ \

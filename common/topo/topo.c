@@ -32,7 +32,7 @@ static int check_places(const struct topo *t, struct err *e)
 			return err_set(e, TALLY_EINVAL, "GPU %s hangs nowhere", t->gpu[i].name);
 	for (uint32_t i = 0; i < t->cards; i++)
 		if (!place_ok(t, &t->card[i].at, t->switches))
-			return err_set(e, TALLY_EINVAL, "card %s hangs nowhere", t->card[i].name);
+			return err_set(e, TALLY_EINVAL, "NIC %s hangs nowhere", t->card[i].name);
 	return 0;
 }
 

@@ -23,7 +23,8 @@ enum kind {
 static const struct {
 	const char *name;
 	enum kind kind;
-} kinds[] = { { "node", NODE }, { "switch", SWITCH }, { "gpu", GPU }, { "card", CARD } };
+} kinds[] = { { "node", NODE }, { "switch", SWITCH }, { "gpu", GPU }, { "nic", CARD },
+	    { "card", CARD } };	/* as files had it that were written before */
 
 /* What the words of a line can say, whatever it describes. */
 struct said {
@@ -167,7 +168,7 @@ static int add(struct topo *t, enum kind kind, const char *name, const struct sa
 		break;
 	case CARD:
 		if (t->cards == TOPO_CARDS_MAX)
-			return full(e, "cards", TOPO_CARDS_MAX);
+			return full(e, "NICs", TOPO_CARDS_MAX);
 		dst = t->card[t->cards].name;
 		t->card[t->cards].at = s->at;
 		t->card[t->cards].pcie = s->rate;
@@ -239,6 +240,6 @@ int topo_line(struct topo *t, const char *what, char *value, struct err *e)
 		return take_rate(word[0], &t->sockets, e);
 	if (!strcmp(what, "sockets"))
 		return err_set(e, TALLY_EINVAL, "a rate is wanted, as in: sockets = 300gbit");
-	return err_set(e, TALLY_EINVAL, "unknown '%.*s': node, switch, gpu, card, nvlink or "
+	return err_set(e, TALLY_EINVAL, "unknown '%.*s': node, switch, gpu, nic, nvlink or "
 		       "sockets", (int)TOPO_NAME_MAX, what);
 }

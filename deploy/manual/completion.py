@@ -9,7 +9,7 @@ import re
 FILES = ("FILE", "PATH", "DIR")
 # what an argument of that name is, of that verb: which command lists it, and what of it
 LIVE = {("--job", "NAME"): "jobs"}
-OPERANDS = {"drain": "servers"}
+OPERANDS = {"drain": "servers", "forget": "nodes"}
 
 NAMES = r"""
 # _tally_names jobs|servers|nodes: their names in the cluster that the line is about.
@@ -160,6 +160,8 @@ def zsh_option(option):
     # one that may be given again is not taken off the list
     star = "*" if "repeat" in option.text else ""
     ends = "=" if option.arg else ""
+    if option.may_have:
+        ends, arg = "=-", f"::{option.may_have.lower()}: "
     return [f"'{star}{f}{ends if f.startswith('--') else ''}[{zsh_quote(text)}]{zsh_quote(arg)}'"
             for f in flags]
 

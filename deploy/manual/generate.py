@@ -48,6 +48,8 @@ def new_page(name, section, title, names):
 def option_rows(options):
     for o in options:
         flags = " , ".join(f"Fl {f[1:].replace('-', chr(92) + '-')}" for f in o.flags)
+        if o.may_have:
+            flags += f" Ns Oo = Ns Ar {mdoc.word(o.may_have)} Oc"
         yield flags + (f" Ar {mdoc.word(o.arg)}" if o.arg else ""), o.text
 
 

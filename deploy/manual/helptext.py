@@ -3,23 +3,25 @@
 
 --help is printed from the program's own table of options, so nothing here can be of another
 version.  Its form is the same for all: lines of usage, a summary, blocks with a blank line
-between them.  A block of options has rows "  --name ARG   text", whose text may go on in
-indented lines; "Exit status:" and "Example:" begin blocks of their own; a block "Title:" with
-"  WORD   text" rows is a list of words.
+between them.  A block of options has rows "  --name ARG   text" (or "--name[=ARG]", which needs
+none), whose text may go on in indented lines; "Exit status:" and "Example:" begin blocks of their
+own; a block "Title:" with "  WORD   text" rows is a list of words.
 """
 import re
 import subprocess
 
-OPTION = re.compile(r"^  ((?:-\w|--[\w-]+)(?:, --[\w-]+)?)(?: ([A-Z]\S*))?(?: +(\S.*))?$")
+OPTION = re.compile(r"^  ((?:-\w|--[\w-]+)(?:, --[\w-]+)?)(?: ([A-Z]\S*)|\[=(\w+)\])?"
+                    r"(?: +(\S.*))?$")
 WORD = re.compile(r"^  (\S+(?: [A-Z]+)?) {2,}(\S.*)$")
 # "error, warn, info, debug", "sum or mean": at the start of an option's text or behind a colon
 CHOICE = re.compile(r"(?:^|: )([\w]+(?:, [\w]+)*(?:,? or [\w]+|, [\w]+))(?= \(|$)")
 
 
 class Option:
-    def __init__(self, flags, arg, text):
+    def __init__(self, flags, arg, may_have, text):
         self.flags = flags.split(", ")
         self.arg = arg or ""
+        self.may_have = may_have or ""      # its ARG, where it needs none
         self.text = text or ""
 
     def choices(self):
@@ -66,10 +68,20 @@ def read_block(lines):
         return [("exit", " ".join(lines).removeprefix("Exit status: "))]
     if lines[0].startswith("Example:"):
         return [("example", [line.strip() for line in lines[1:]])]
+    last = max(i for i, line in enumerate(lines) if not i or line[0] != " ")
+    if last and lines[last - 1].startswith("  ") and lines[last].endswith(":"):
+        return read_block(lines[:last]) + read_block(lines[last:])
     title = lines[0].rstrip(":") if lines[0].endswith(":") else ""
-    rows = lines[1:] if title else lines
-    if rows and all(WORD.match(row) or OPTION.match(row) for row in rows):
-        return [("words", (title, [WORD.match(row).groups() for row in rows]))]
+    rows = []
+    for line in lines[1:] if title else lines:
+        if WORD.match(line):
+            rows.append(list(WORD.match(line).groups()))
+        elif rows and line.startswith(" " * 8):
+            rows[-1][1] += " " + line.strip()
+        else:
+            break
+    else:
+        return [("words", (title, rows))] if rows else [("text", title + ":")]
     return [("text", " ".join(line.strip() for line in lines))]
 
 

@@ -287,9 +287,10 @@ static int run_job(struct run *run)
 		return EXIT_FAILURE;
 	if (root) {
 		model_randomize(m, run->o.seed);
-		printf("%zu parameters, %d ranks on %d machines, %zu bytes of %s\n",
-		       model_count_all(&m->shape), run->x.world,
-		       tally_machines(run->x.session), run->text.len, run->o.text);
+		printf("%zu parameters, %d rank%s on %d machine%s, %zu bytes of %s\n",
+		       model_count_all(&m->shape), run->x.world, run->x.world == 1 ? "" : "s",
+		       tally_machines(run->x.session),
+		       tally_machines(run->x.session) == 1 ? "" : "s", run->text.len, run->o.text);
 		fflush(stdout);
 	}
 	run->random = run->o.seed * 1000003 + (uint64_t)run->x.rank;
@@ -299,9 +300,9 @@ static int run_job(struct run *run)
 	if (root) {
 		print_sample(run);
 		printf("trained in %.1f s\nloss before %.3f, after %.3f (%.2f x)\n"
-		       "parameters identical on %d ranks\n",
+		       "parameters identical on %d rank%s\n",
 		       run->shown - run->began, (double)before, (double)after,
-		       (double)(after / before), run->x.world);
+		       (double)(after / before), run->x.world, run->x.world == 1 ? "" : "s");
 	}
 	return EXIT_SUCCESS;
 }

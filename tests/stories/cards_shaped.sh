@@ -14,7 +14,7 @@ tc_m() { in_ns m tc "$@" 2> "$TMP/tc.err"; }
 says()
 {
 	in_ns m "$BIN/tally" doctor --rail 10.77.0.9 > "$TMP/out" 2>&1
-	expect_text "$TMP/out" "^(ok|note) +rail +10\\.77\\.0\\.9, card's speed $1\$"
+	expect_text "$TMP/out" "^(ok|note) +rail +10\\.77\\.0\\.9, NIC's speed $1\$"
 }
 says '10.0 Gbit/s'
 ns_shape m eth0 300mbit
@@ -49,9 +49,9 @@ else
 fi
 in_ns m tc qdisc add dev lo root tbf rate 70mbit burst 256kb latency 50ms
 expect_status 0 ip netns exec "$RUN-m" "$BIN/tally" doctor --rail 127.0.0.1
-expect_text "$TMP/out" "^(ok|note) +rail +127\\.0\\.0\\.1, card's speed 0\\.1 Gbit/s\$"
+expect_text "$TMP/out" "^(ok|note) +rail +127\\.0\\.0\\.1, NIC's speed 0\\.1 Gbit/s\$"
 in_ns m "$BIN/tally" doctor --rail 10.77.0.9@25gbit > "$TMP/out" 2>&1
-expect_text "$TMP/out" "rail +10\\.77\\.0\\.9, card's speed 25\\.0 Gbit/s\$"
+expect_text "$TMP/out" "rail +10\\.77\\.0\\.9, NIC's speed 25\\.0 Gbit/s\$"
 say 'tbf and htb count, what they leave to the card does not, and who is told knows better'
 
 ns_shape m eth0 300mbit

@@ -184,7 +184,7 @@ check 2 '--listen.* no bit rate .* as :7000$' tally-scheduler --listen 127.0.0.1
 check 2 '--rail.*@x' tally-agent --rail 10.0.0.1@x
 check 2 '--rail.* no port .* or host@25gbit$' tally-agent --rail 127.0.0.1:99
 for every in 0.0.0.0 '[::]@1gbit'; do
-	check 2 "--rail.*no card's address; say 10\\.0\\.0\\.1, " tally-agent --rail "$every"
+	check 2 "--rail.*no NIC's address; say 10\\.0\\.0\\.1, " tally-agent --rail "$every"
 done
 check 2 '--rail.*from 1 Mbit/s' tally-agent --rail 10.0.0.1@0bit
 check 1 '--topology.*cannot read /nonexistent' tally-agent --topology /nonexistent

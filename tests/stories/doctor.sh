@@ -16,7 +16,7 @@ expect_status 1 "$BIN/tally" doctor --rail 192.0.2.77
 expect_text "$TMP/out" '^BAD +rail +192\.0\.2\.77 is not an address'
 say 'a rail that is not here is bad'
 expect_status 0 "$BIN/tally" doctor --rail 127.0.0.1@25gbit --rail '[::1]'
-expect_text "$TMP/out" "^ok +rail +127\\.0\\.0\\.1, card's speed 25\\.0 Gbit/s$"
+expect_text "$TMP/out" "^ok +rail +127\\.0\\.0\\.1, NIC's speed 25\\.0 Gbit/s$"
 expect_text "$TMP/out" '^(ok|note) +rail +::1, '
 say 'a rail is written as for the agent'
 
@@ -38,7 +38,7 @@ say 'every machine has a plan, and its picture the same one'
 
 plan_of tests/data/topo/dgx1-one-card.xml > "$TMP/out.dgx"
 expect_text "$TMP/out.dgx" '^plan +reduce and broadcast'
-expect_text "$TMP/out.dgx" '^ +why +NVLink joins them across 4 switches, 1 of them with a card'
+expect_text "$TMP/out.dgx" '^ +why +NVLink joins them across 4 switches, 1 of them with a NIC'
 expect_text "$TMP/out.dgx" '^switch 0000:01:00.0 +126 +1.000 +1.000 .* network 1/1$'
 plan_of tests/data/topo/pcie-2x4-card-apart.xml > "$TMP/out.pcie"
 expect_text "$TMP/out.pcie" '^plan +CPU-assisted aggregation'
@@ -78,7 +78,7 @@ ignored 'say one --rail' --rail 127.0.0.1 --rail 127.0.0.2 --peer 127.0.0.1
 expect_status 1 "$BIN/tally" doctor --peer 127.0.0.1 --rail 192.0.2.77
 expect_text "$TMP/err" '--rail 192\.0\.2\.77 is not an address of this machine'
 expect_status 1 "$BIN/tally" doctor --rail 0.0.0.0
-expect_text "$TMP/out" 'rail +"0\.0\.0\.0" is no card'
+expect_text "$TMP/out" 'rail +"0\.0\.0\.0" is no NIC'
 expect_status 2 "$BIN/tally" doctor --peer 127.0.0.1@1gbit
 expect_text "$TMP/err" '--peer: .*no bit rate belongs here'
 

@@ -20,7 +20,7 @@ export DOUBLE_GPUS
 expect_text "$TMP/out" '^plan +reduce-scatter and all-gather'
 "$BIN/tally" doctor --rail 127.0.0.1 > "$TMP/out"
 expect_text "$TMP/out" '^plan +reduce and broadcast'
-expect_text "$TMP/out" '^# 8 network cards left out'
+expect_text "$TMP/out" '^# 8 NICs left out'
 
 timeout 100 "$BIN/tally" local --ranks 8 --keep-logs "$TMP/logs" -- "$GPU/rank" --rounds 1 \
 	"$PLUGIN" > "$TMP/out" 2> "$TMP/err" || fail "the ranks: $(cat "$TMP/err")"
@@ -53,6 +53,6 @@ in_ns a ip addr add 10.0.1.1/24 dev card0 label card0:x
 for rail in 10.0.0.1 10.0.1.1; do
 	in_ns a "$BIN/tally" doctor --rail $rail > "$TMP/out" || :
 	expect_text "$TMP/out" '^plan +reduce and broadcast'
-	expect_text "$TMP/out" '^# 8 network cards left out'
+	expect_text "$TMP/out" '^# 8 NICs left out'
 done
 say 'the card below a bridge is the one that counts, and one with a label'

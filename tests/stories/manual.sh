@@ -12,8 +12,11 @@ MANUAL=$TMP/manual MAN=$TMP/manual/man
 # ---- options ----
 # long_options FILE: those of a --help, in order.
 long_options() { grep -oE '^  (-\w, )?--?[a-z][a-z-]*' "$1" | sed 's/.* //' | sort -u; }
-page_options() { sed -n 's/^\.It Fl //p' "$1" | sed 's/ Ar .*//; s/.* , Fl //; s/\\//g; s/^/-/' |
-	sort -u; }
+page_options()
+{
+	sed -n 's/^\.It Fl //p' "$1" | sed 's/ Ar .*//; s/ Ns .*//; s/.* , Fl //; s/\\//g; s/^/-/' |
+		sort -u
+}
 
 # same_options NAME SECTION COMMAND...: its page and its completions have all of --help.
 same_options()

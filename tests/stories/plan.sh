@@ -25,7 +25,7 @@ assert near(p["round_time_s"], 2 * n * (n - 1) * m / (d * b))
 assert near(p["speedup_vs_all_reduce"], d / n**2)
 assert near(p["speedup_vs_parameter_server"], d / (2 * k * (n - 1)))
 assert near(p["round_time_s_with_one_more_cpu_machine"], 2 * n * (n - 1) * m / ((d + n - 2) * b))
-assert p["bottleneck"] == "all cards"
+assert p["bottleneck"] == "all NICs"
 shares = p["shares"]
 assert len(shares) == n + k and sum(s["bytes"] for s in shares) == m
 assert near(sum(s["fraction"] for s in shares), 1)

@@ -148,9 +148,9 @@ say 'a tensor that is in flight: EEXIST for that call, and all goes on'
 mib=$(sed -n 's/^MemTotal:[[:space:]]*\([0-9]*\) kB/\1/p' /proc/meminfo)
 mib=$(( mib / 1024 + 1 ))
 start_rank arena 0 1 a0 alloc:64 alloc:$mib
-expect_error 40 arena.0 "EQUOTA .*arenas of this process would be larger than the machine's memory"
+expect_error 40 arena.0 "EQUOTA .*user id [0-9]* has .* that one user may have .*--user-memory"
 has_line arena.0 '^done alloc:64' || fail 'what there is was refused, too'
-say 'an arena larger than the machine: EQUOTA, and nobody else notices'
+say 'an arena larger than what a user may have: EQUOTA, and nobody else notices'
 
 # ---- two jobs with the same tensor names share nothing ----
 start_rank one 0 2 a0 declare:w:5000 rounds:w:20

@@ -391,6 +391,15 @@ static void drain(struct world *w, uint32_t conn)
 	say(w, conn, &m);
 }
 
+static void forget(struct world *w, uint32_t conn)
+{
+	const struct msg m = { .type = MSG_NODE_FORGET, .node_forget = {
+		.name = names[storm_below(w->storm, NAMES)],
+	} };
+
+	say(w, conn, &m);
+}
+
 static void beat_all(struct world *w)
 {
 	const struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .seq = 1, .note = "" } };
@@ -480,6 +489,8 @@ static void turn(struct world *w)
 		leave(w, conn);
 	else if (what == 42)
 		drain(w, conn);
+	else if (what == 43 && storm_one_in(st, 2))
+		forget(w, conn);
 	else if (what == 38 && storm_one_in(st, 4))
 		w->fail_every = w->fail_every ? 0 : 3 + storm_below(st, 60);
 	else

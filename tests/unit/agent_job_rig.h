@@ -200,6 +200,8 @@ static inline void teardown(void)
 
 /* ---- the log ---- */
 
+static uint64_t entry_count = PAGE_BYTES / 4;	/* elements of tensors */
+
 static inline void log_entry(struct ad_job *j, uint64_t seq, uint32_t first, uint32_t n)
 {
 	struct msg_tensor t[4];
@@ -212,7 +214,7 @@ static inline void log_entry(struct ad_job *j, uint64_t seq, uint32_t first, uin
 	for (uint32_t i = 0; i < n; i++)
 		t[i] = (struct msg_tensor){
 			.id = first + i, .name = (const char *[]){ "t", "u", "v", "w" }[i],
-			.dtype = DTYPE_F32, .count = PAGE_BYTES / 4,
+			.dtype = DTYPE_F32, .count = entry_count,
 		};
 	ck_assert_int_eq(ad_tensors(&a, &m, &e), 0);
 	wait_for(&said.batches, batches);

@@ -24,8 +24,10 @@
 #define IDS		64
 #define TELLS		64
 #define REQ_ANY		UINT64_MAX
+#define AGREE	"; ranks of one job agree on that, another job needs a name of its own (TALLY_JOB)"
 
 static uint32_t window_bytes;			/* of the scheduler that starts; 0: by the cards */
+static uint32_t user_jobs, user_tensors;	/* the same; 0: no limit */
 
 struct record {
 	uint32_t conn;
@@ -215,6 +217,8 @@ static inline void note(const struct sched_action *a)
 		break;
 	case MSG_HEARTBEAT:
 		r->seq = m->heartbeat.seq;
+		snprintf(r->text, sizeof(r->text), "%s",
+			 m->heartbeat.cause ? m->heartbeat.cause : "");
 		break;
 	case MSG_REPORT:
 		r->n = m->report.nnodes;
@@ -323,7 +327,7 @@ static inline void world_open(struct sched_ids ids, uint32_t recover_ms, const c
 		.cluster = "one cluster", .key_seed = "seed of the keys", .ids = ids,
 		.secret = secret, .version = "test", .heartbeat_ms = HEARTBEAT_MS,
 		.recover_ms = recover_ms, .agent_grace_ms = RIG_AGENT_GRACE_MS,
-		.window_bytes = window_bytes,
+		.window_bytes = window_bytes, .user_jobs = user_jobs, .user_tensors = user_tensors,
 	};
 
 	w->saved = ids;

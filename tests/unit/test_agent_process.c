@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "tests/unit/agent_job_rig.h"
+#include "worker-agent/agent_quota.h"
 
 /* ---- who comes in ---- */
 
@@ -461,6 +462,77 @@ START_TEST(results_that_the_machine_has_no_memory_for_are_refused)
 }
 END_TEST
 
+/* Bookkeeping of tensors is memory, too; tensors without elements have no results. */
+START_TEST(what_a_user_may_have_counts_before_it_is_asked_for)
+{
+	struct ad_job *j = start_job(1);
+	struct ad_session s = { .agent = &a, .job = j, .job_name = "x" };
+	struct msg_tensor t = { .name = "t", .dtype = DTYPE_F32, .count = 1024 };
+	struct msg_declare m = { .ntensors = 1, .tensors = &t };
+	const uint64_t each = ad_tensor_cost(j, PAGE_BYTES);
+	uint64_t cost;
+	struct err e;
+
+	ck_assert_uint_eq(ad_tensor_cost(j, 0), TENSOR_OWN_BYTES);
+	ck_assert_uint_ge(each, TENSOR_OWN_BYTES + 2 * PAGE_BYTES);
+	j->user = MSG_USER(1000);
+	a.user_bytes = each + PAGE_BYTES;
+	ck_assert_int_eq(ad_quota_declare(&s, &m, &cost, &e), 0);
+	ck_assert_uint_eq(cost, each);
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	ck_assert_uint_eq(j->tensor_bytes, each);
+	ck_assert_int_eq(ad_quota_declare(&s, &m, &cost, &e), TALLY_EQUOTA);
+	ck_assert_ptr_nonnull(strstr(e.text, "user id 1000 has "));
+	ck_assert_ptr_nonnull(strstr(e.text, " that one user may have at agent a, and tensors of "
+				     "job 'x' would take "));
+	ck_assert_ptr_nonnull(strstr(e.text, "--user-memory"));
+	s.declared_bytes = 0;			/* another rank, which declares the same */
+	ck_assert_int_eq(ad_quota_declare(&s, &m, &cost, &e), 0);
+	ad_quota_undeclare(&s, each);
+	ck_assert_uint_eq(s.declared_bytes, 0);
+	t.count = 0;
+	s.declared_bytes = each;
+	ck_assert_int_eq(ad_quota_declare(&s, &m, &cost, &e), 0);
+	ck_assert_uint_eq(s.declared_bytes, each + TENSOR_OWN_BYTES);
+	a.user_bytes = 0;
+	end_job(j);
+}
+END_TEST
+
+START_TEST(a_tensor_without_elements_has_no_results)
+{
+	struct ad_job *j = start_job(1);
+	struct ad_tensor *t;
+
+	entry_count = 0;
+	log_entry(j, 1, 1, 1);
+	entry_count = PAGE_BYTES / 4;
+	batches_done(j);
+	t = ad_tensor_find(j, 1);
+	ck_assert(t->ready && !t->result && !t->sum && !t->npages);
+	for (uint32_t i = 0; i < ENGINES; i++)
+		ck_assert(!t->piece[i] && !t->core[i]);
+	ck_assert(list_empty(&j->results));
+	end_job(j);
+}
+END_TEST
+
+/* An engine that has no chunk of a tensor keeps nothing of it. */
+START_TEST(a_small_tensor_is_one_engine_s)
+{
+	struct ad_job *j = start_job(1);
+	uint32_t has = 0;
+
+	log_entry(j, 1, 1, 1);
+	batches_done(j);
+	for (uint32_t i = 0; i < ENGINES; i++)
+		has += ad_tensor_find(j, 1)->core[i] != NULL;
+	ck_assert_uint_eq(has, 1);
+	end_job(j);
+}
+END_TEST
+
 /*
  * After a restart results lie where they were, with gaps: what is copied has memory from there
  * on, what lies before it has none yet, and only what is new is asked for.
@@ -648,6 +720,9 @@ static void add(TCase *t)
 	tcase_add_test(t, the_last_word_of_a_connection_answers_nobody);
 	tcase_add_loop_test(t, first_chunk_that_waits_is_that_of_an_engine_with_chunks_that_do,
 			    0, 2);
+	tcase_add_test(t, what_a_user_may_have_counts_before_it_is_asked_for);
+	tcase_add_test(t, a_tensor_without_elements_has_no_results);
+	tcase_add_test(t, a_small_tensor_is_one_engine_s);
 	tcase_add_test(t, results_that_came_back_have_their_memory);
 	tcase_add_test(t, results_that_the_machine_has_no_memory_for_are_refused);
 	tcase_add_test(t, a_user_leaves_slabs_to_others);

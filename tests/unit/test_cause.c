@@ -203,7 +203,10 @@ START_TEST(a_better_cause_is_said_at_once)
 	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_SILENT, "nothing comes", now), 1);
 	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_NONE, "reset", now + SECOND), 0);
 	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_FILTERED, "drops", now + 2 * SECOND), 2);
-	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_REFUSED, "refused", now + 3 * SECOND), 0);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_FILTERED, "drops", now + 3 * SECOND), 0);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_REFUSED, "refused", now + 4 * SECOND), 2);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_FILTERED, "drops", now + 5 * SECOND), 0);
+	ck_assert_uint_eq(trouble_note(&t, "s0", 0, CAUSE_REFUSED, "refused", now + 5 * SECOND), 0);
 	ck_assert_str_eq(trouble_of(&t, "s0")->text, "refused");
 	trouble_leave(&t, "s0", 0, now + 5 * SECOND);
 	ck_assert_ptr_null(trouble_first(&t, MONO_NEVER));

@@ -187,6 +187,44 @@ START_TEST(meanings_of_a_job_have_a_bound)
 }
 END_TEST
 
+static uint32_t job_of(uint32_t uid, const char *name, uint32_t req)
+{
+	send(machine, &(struct msg){ .type = MSG_RANK_JOIN, .rank_join = {
+		.req = req, .job = name, .world = 1, .pid = req, .timeout_ms = 1000, .uid = uid,
+	} });
+	return last(machine, MSG_JOB_UP)->job;
+}
+
+START_TEST(all_jobs_of_a_user_have_as_many_tensors_as_the_operator_allows)
+{
+	const struct want three[] = { { "t", DTYPE_F32, 0 }, { "u", DTYPE_F32, 0 },
+				      { "v", DTYPE_F32, 0 } };
+	uint32_t one, other, of_another;
+
+	sched_free(w->s);
+	user_tensors = 4;
+	world_open((struct sched_ids){ 0 }, 0, "");
+	user_tensors = 0;
+	machine = hello(NODE_AGENT, "a");
+	one = job_of(1000, "one", 1);
+	other = job_of(1000, "other", 2);
+	of_another = job_of(1001, "of another", 3);
+	declare_in(machine, 10, one, 0, three, 3);
+	ck_answer(machine, 10, 0, "");
+	declare_in(machine, 11, other, 0, three, 2);
+	ck_answer(machine, 11, TALLY_EQUOTA, "user id 1000 has 4 tensors in all jobs, as many as "
+		  "one user may have (tally-scheduler --user-tensors); take some back, or let a "
+		  "job end");
+	declare_in(machine, 12, other, 0, three, 1);
+	ck_answer(machine, 12, 0, "");
+	declare_in(machine, 13, of_another, 0, three, 3);
+	ck_answer(machine, 13, 0, "");
+	leave(machine, one, 0, 0);
+	declare_in(machine, 14, other, 0, &three[1], 2);
+	ck_answer(machine, 14, 0, "");
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_add_loop_test(t, equal_tensors_that_stand_for_other_things_are_a_mismatch, 0,
@@ -194,6 +232,7 @@ static void add(TCase *t)
 	tcase_add_test(t, meanings_of_a_job_have_a_bound);
 	tcase_add_test(t, who_joins_and_cannot_follow_an_epoch_costs_nobody_the_job);
 	tcase_add_test(t, who_joins_and_cannot_take_its_share_costs_nobody_the_job);
+	tcase_add_test(t, all_jobs_of_a_user_have_as_many_tensors_as_the_operator_allows);
 	tcase_add_loop_test(t, who_joins_and_refuses_tensors_that_all_others_have_is_out_again,
 			    0, 2);
 	tcase_add_loop_test(t, who_asks_late_hears_of_it_whichever_allocation_has_failed, 1, 12);

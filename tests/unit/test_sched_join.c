@@ -12,11 +12,11 @@ START_TEST(another_world_size_hears_both_when_the_job_is_up)
 	struct pair p = pair_up();
 
 	join(p.a, 5, 3, 2);
-	ck_answer(p.a, 5, TALLY_EMISMATCH, PAIR_IS_2 "rank 2 on machine a says 3");
+	ck_answer(p.a, 5, TALLY_EMISMATCH, PAIR_IS_2 "rank 2 on machine a says 3" AGREE);
 	join(p.b, 5, 3, 1);		/* a rank that is in: another process, another world */
-	ck_answer(p.b, 5, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3");
+	ck_answer(p.b, 5, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3" AGREE);
 	join(p.b, 6, 1, 0);
-	ck_answer(p.b, 6, TALLY_EMISMATCH, PAIR_IS_2 "rank 0 on machine b says 1");
+	ck_answer(p.b, 6, TALLY_EMISMATCH, PAIR_IS_2 "rank 0 on machine b says 1" AGREE);
 	join(p.a, 7, 2, 1);		/* the same one is a second job of that name */
 	ck_answer(p.a, 7, TALLY_EEXIST, NULL);
 	barrier(p.a, 8, p.job, 0, 1);
@@ -34,10 +34,10 @@ START_TEST(a_world_of_one_that_runs_says_so_to_a_larger_one)
 	ck_answer(a, 1, 0, "");
 	join(a, 2, 2, 1);
 	ck_answer(a, 2, TALLY_EMISMATCH, "job 'x': rank 0 on machine a says world size 1, rank 1 "
-		  "on machine a says 2");
+		  "on machine a says 2" AGREE);
 	join(a, 3, 2, 0);
 	ck_answer(a, 3, TALLY_EMISMATCH, "job 'x': rank 0 on machine a says world size 1, rank 0 "
-		  "on machine a says 2");
+		  "on machine a says 2" AGREE);
 	ck_assert_uint_eq(sched_jobs(w->s), 1);
 }
 END_TEST
@@ -52,7 +52,7 @@ START_TEST(another_world_size_hears_both_while_servers_make_room)
 	join(b, 1, 2, 1);
 	up = last(s, MSG_JOB_UP);
 	join(b, 2, 3, 2);
-	ck_answer(b, 2, TALLY_EMISMATCH, PAIR_IS_2 "rank 2 on machine b says 3");
+	ck_answer(b, 2, TALLY_EMISMATCH, PAIR_IS_2 "rank 2 on machine b says 3" AGREE);
 	ready_as(s, MSG_JOB_READY, up->job, up->epoch, 0);
 	ck_answer(a, 1, 0, "");
 	ck_answer(b, 1, 0, "");
@@ -67,7 +67,7 @@ START_TEST(the_same_rank_of_two_worlds_ends_what_gathers)
 	char text[ERR_TEXT_MAX + 1];
 
 	snprintf(text, sizeof(text), "job 'x': rank 0 on machine a says world size %u, rank 0 on "
-		 "machine b says %u", worlds[_i][0], worlds[_i][1]);
+		 "machine b says %u" AGREE, worlds[_i][0], worlds[_i][1]);
 	join(a, 1, worlds[_i][0], 0);
 	join(b, 1, worlds[_i][1], 0);
 	ck_answer(a, 1, TALLY_EMISMATCH, text);
@@ -89,16 +89,16 @@ START_TEST(another_world_size_hears_both_when_the_scheduler_is_back)
 	p.b = hello(NODE_AGENT, "b");
 	join_as(p.b, 2, 3, 1, 9000, 0);
 	job_held(p.a, p.job, epoch);
-	ck_answer(p.b, 2, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3");
+	ck_answer(p.b, 2, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3" AGREE);
 	join_as(p.b, 3, 3, 1, 9000, 0);
-	ck_answer(p.b, 3, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3");
+	ck_answer(p.b, 3, TALLY_EMISMATCH, PAIR_IS_2 "rank 1 on machine b says 3" AGREE);
 	job_held(p.b, p.job, epoch);
 	pass_beating(5000, (uint32_t[]){ p.a, p.b, p.server }, 3);
 	ck_assert(!sched_recovering(w->s));
 	ck_assert_uint_eq(sched_jobs(w->s), 1);
 	ck_assert_uint_eq(count(p.a, MSG_JOB_DOWN, REQ_ANY), 0);
 	join(p.b, 4, 1, 0);
-	ck_answer(p.b, 4, TALLY_EMISMATCH, PAIR_IS_2 "rank 0 on machine b says 1");
+	ck_answer(p.b, 4, TALLY_EMISMATCH, PAIR_IS_2 "rank 0 on machine b says 1" AGREE);
 }
 END_TEST
 
@@ -160,8 +160,8 @@ START_TEST(another_user_neither_joins_nor_ends_what_gathers)
 	hello(NODE_SERVER, "cpu-0");
 	join(a, 1, 2, 0);
 	join_by(1001, b, 1, 2, 1);
-	ck_answer(b, 1, TALLY_EAUTH, "job 'x' belongs to user id 1000, rank 1 on machine b is user "
-		  "id 1001; give this job another name (TALLY_JOB)");
+	ck_answer(b, 1, TALLY_EAUTH, "job 'x' on machine a (10.0.0.1) belongs to user id 1000, "
+		  "rank 1 on machine b is user id 1001; give this job another name (TALLY_JOB)");
 	join_by(1001, a, 2, 3, 0);
 	ck_answer(a, 2, TALLY_EAUTH, NULL);
 	join_by(0, b, 2, 2, 1);			/* the superuser of a machine is not that user */
@@ -316,6 +316,24 @@ START_TEST(a_user_leaves_half_of_the_jobs_to_others)
 }
 END_TEST
 
+START_TEST(a_user_has_as_many_jobs_as_the_operator_allows)
+{
+	uint32_t a;
+
+	sched_free(w->s);
+	user_jobs = 3;
+	world_open((struct sched_ids){ 0 }, 0, "");
+	user_jobs = 0;
+	a = hello(NODE_AGENT, "a");
+	for (uint32_t i = 1; i <= 4; i++)
+		begin(0, a, i);			/* root is a user like any other */
+	ck_answer(a, 4, TALLY_EQUOTA, "user id 0 has 3 jobs, as many as one user may have "
+		  "(tally-scheduler --user-jobs); let one end first");
+	begin(1000, a, 5);
+	ck_assert_uint_eq(sched_jobs(w->s), 4);
+}
+END_TEST
+
 START_TEST(who_comes_when_all_job_numbers_are_used_hears_so)
 {
 	uint32_t a;
@@ -445,7 +463,7 @@ END_TEST
 START_TEST(world_mismatch_reaches_who_comes_later)
 {
 	static const char text[] =
-		"job 'x': rank 0 on machine a says world size 4, rank 1 on machine b says 3";
+		"job 'x': rank 0 on machine a says world size 4, rank 1 on machine b says 3" AGREE;
 	uint32_t a = hello(NODE_AGENT, "a"), b = hello(NODE_AGENT, "b");
 
 	join(a, 1, 4, 0);
@@ -494,8 +512,8 @@ START_TEST(process_whose_number_is_not_known_is_named_without_one)
 	send(a, &m);
 	m.rank_join.req = 2;
 	send(b, &m);
-	ck_answer(b, 2, TALLY_EEXIST, "rank 0 of job 'x' is on machine a already; give each "
-		  "process a TALLY_RANK of its own, or this job another name (TALLY_JOB)");
+	ck_answer(b, 2, TALLY_EEXIST, "rank 0 of job 'x' is on machine a (10.0.0.1) already; give "
+		  "each process a TALLY_RANK of its own, or this job another name (TALLY_JOB)");
 	m.rank_join.req = 3;
 	m.rank_join.rank = 1;
 	send(b, &m);
@@ -511,6 +529,7 @@ static void add(TCase *t)
 {
 	tcase_add_loop_test(t, world_mismatch_reaches_who_comes_later, 0, 2);
 	tcase_add_test(t, mismatch_is_forgotten);
+	tcase_add_test(t, a_user_has_as_many_jobs_as_the_operator_allows);
 	tcase_add_test(t, who_comes_when_all_job_numbers_are_used_hears_so);
 	tcase_add_test(t, a_job_is_as_old_as_its_first_rank);
 	tcase_add_test(t, late_rank_hears_of_the_mismatch_and_not_of_who_has_left_for_it);

@@ -130,7 +130,7 @@ START_TEST(a_job_that_some_have_left_is_not_over_yet_while_the_scheduler_recover
 
 	join_as(p.a, 20, 2, 0, 20000, 0);
 	ck_answer(p.a, 20, TALLY_EBUSY, "the job 'x' of before is not over, rank 1 (machine b) has "
-		  "not detached yet");
+		  "not detached yet; wait for it, or give this job another name (TALLY_JOB)");
 }
 END_TEST
 
@@ -147,7 +147,8 @@ START_TEST(a_job_that_gathers_before_its_namesake_is_told_of_hears_that_it_is_bu
 	left_rank = 0;
 	job_held(p.a, p.job, epoch);
 	left_rank = -1;
-	ck_answer(p.a, 20, TALLY_EBUSY, "the job 'x' of before is not over");
+	ck_answer(p.a, 20, TALLY_EBUSY, "the job 'x' of before is not over; give this one "
+		  "another name (TALLY_JOB)");
 }
 END_TEST
 

@@ -335,9 +335,9 @@ START_TEST(who_attaches_to_an_agent_that_waits_is_not_one_of_its_ranks)
 	conn_closed(p.a);
 	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
 	join(p.a, 1, 2, 0);
-	ck_answer(p.a, 1, TALLY_EEXIST, "rank 0 of job 'x' is on machine a already, process 101"
-		  "; give each process a TALLY_RANK of its own, or this job another name "
-		  "(TALLY_JOB)");
+	ck_answer(p.a, 1, TALLY_EEXIST, "rank 0 of job 'x' is on machine a (10.0.0.1) already, "
+		  "process 101; give each process a TALLY_RANK of its own, or this job another "
+		  "name (TALLY_JOB)");
 	back_as(p.a, 5, p.job, 0);
 	ck_answer(p.a, 5, 0, NULL);
 	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);

@@ -174,7 +174,7 @@ START_TEST(ranks_that_want_different_things_hear_it)
 	join_shrink(agent[1], 1, 2, ON_LOSS_ERROR);
 	ck_answer(agent[0], 1, TALLY_EMISMATCH,
 		  "job 'x': rank 0 on machine a wants to shrink when a rank is lost, rank 1 on "
-		  "machine b to end");
+		  "machine b to end" AGREE);
 	ck_assert_int_eq(answer(agent[1], 2)->code, TALLY_EMISMATCH);
 }
 END_TEST

@@ -9,7 +9,7 @@ START_TEST(a_line_makes_a_device)
 				   "switch = s1\tunder=s0\n"
 				   "gpu = g0 under=s1 rate=63gbit nvswitch=2.4Tbit\n"
 				   "gpu = g1 under=n0\n"
-				   "card = c0 under=s0 net=100gbit rate=126gbit\n"
+				   "nic = c0 under=s0 net=100gbit rate=126gbit\n"
 				   "nvlink = g0 g1 400gbit\n"
 				   "sockets = 166gbit\n");
 
@@ -130,14 +130,14 @@ START_TEST(slow_cards_are_left_out)
 	ck_assert_int_eq(topo_add(t, &e, "node = n"), 0);
 	ck_assert_uint_eq(topo_drop_slow_cards(t), 0);
 	/* nothing but slots is known: the wide ones */
-	topo_add(t, &e, "card = a under=n rate=126gbit");
-	topo_add(t, &e, "card = b under=n rate=32gbit");
-	topo_add(t, &e, "card = c under=n rate=63gbit");
+	topo_add(t, &e, "nic = a under=n rate=126gbit");
+	topo_add(t, &e, "nic = b under=n rate=32gbit");
+	topo_add(t, &e, "nic = c under=n rate=63gbit");
 	ck_assert_uint_eq(topo_drop_slow_cards(t), 1);
 	ck_assert_str_eq(t->card[1].name, "c");
 	/* one wire is known: slots say nothing about the others any more */
-	topo_add(t, &e, "card = d under=n rate=63gbit net=50gbit");
-	topo_add(t, &e, "card = e under=n rate=63gbit net=25gbit");
+	topo_add(t, &e, "nic = d under=n rate=63gbit net=50gbit");
+	topo_add(t, &e, "nic = e under=n rate=63gbit net=25gbit");
 	ck_assert_uint_eq(topo_drop_slow_cards(t), 2);
 	ck_assert_uint_eq(t->cards, 2);
 	ck_assert_str_eq(t->card[0].name, "d");

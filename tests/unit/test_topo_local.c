@@ -67,7 +67,7 @@ static enum local_link_kind bottleneck(void)
 
 START_TEST(pcie_2x4_card_apart_the_cpu_adds_two_switches)
 {
-	plan(TWO_BY_FOUR("rate=105gbit") "card = c0 under=n0 net=100gbit");
+	plan(TWO_BY_FOUR("rate=105gbit") "nic = c0 under=n0 net=100gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_CPU_ASSISTED);
 	ck_assert_uint_eq(p->groups, 2);
 	for (uint32_t i = 0; i < 8; i++) {
@@ -88,7 +88,7 @@ END_TEST
 
 START_TEST(pcie_2x4_card_on_a_switch_nothing_can_be_spared)
 {
-	plan(TWO_BY_FOUR("rate=105gbit") "card = c0 under=s0 net=100gbit");
+	plan(TWO_BY_FOUR("rate=105gbit") "nic = c0 under=s0 net=100gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_CPU_ASSISTED);
 	carries(LOCAL_LINK_SWITCH, 0, 2, 2);
 	carries(LOCAL_LINK_SWITCH, 1, 1, 1);
@@ -104,7 +104,7 @@ START_TEST(pcie_4x2_each_gpu_link_carries_three_halves)
 	     "switch = a under=n0; switch = b under=n0; switch = c under=n1; switch = d under=n1;"
 	     "gpu = g0 under=a; gpu = g1 under=a; gpu = g2 under=b; gpu = g3 under=b;"
 	     "gpu = g4 under=c; gpu = g5 under=c; gpu = g6 under=d; gpu = g7 under=d;"
-	     "card = c0 under=n0 net=50gbit");
+	     "nic = c0 under=n0 net=50gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_CPU_ASSISTED);
 	ck_assert_uint_eq(p->groups, 4);
 	for (uint32_t i = 0; i < 8; i++)
@@ -121,7 +121,7 @@ END_TEST
 START_TEST(one_slower_gpu_among_ten_is_in_their_ring)
 {
 	char lines[1024] = "node = n0 socket=0; switch = s0 under=n0 rate=126gbit;"
-			   "card = c0 under=n0 net=100gbit;";
+			   "nic = c0 under=n0 net=100gbit;";
 
 	for (int i = 0; i < 10; i++)
 		snprintf(lines + strlen(lines), sizeof(lines) - strlen(lines),
@@ -138,7 +138,7 @@ END_TEST
 START_TEST(where_the_faster_links_have_no_ring_the_slower_ones_are_looked_at)
 {
 	char *lines = calloc(1, 16384);
-	size_t at = (size_t)sprintf(lines, "node = n0 socket=0; card = c0 under=n0 net=100gbit;");
+	size_t at = (size_t)sprintf(lines, "node = n0 socket=0; nic = c0 under=n0 net=100gbit;");
 
 	for (int i = 0; i < 18; i++)
 		at += (size_t)sprintf(lines + at, "gpu = g%d under=n0 rate=126gbit;", i);
@@ -176,7 +176,7 @@ START_TEST(nvlink_one_card_roots_keep_away_from_its_switch)
 {
 	char why[200];
 
-	plan(DGX1 "card = ib0 under=s0 rate=126gbit net=100gbit");
+	plan(DGX1 "nic = ib0 under=s0 rate=126gbit net=100gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_ROOTS);
 	ck_assert_uint_eq(p->groups, 1);
 	ck_assert(p->group[0].nvlink && p->group[0].whole);
@@ -198,7 +198,7 @@ START_TEST(whole_chunks_go_to_the_roots_by_turns)
 	struct local_piece piece[LOCAL_COPIES_MAX];
 	uint32_t had[8] = { 0 };
 
-	plan(DGX1 "card = ib0 under=s0 rate=126gbit net=100gbit");
+	plan(DGX1 "nic = ib0 under=s0 rate=126gbit net=100gbit");
 	for (uint64_t chunk = 0; chunk < 600; chunk++) {
 		ck_assert_uint_eq(local_pieces(p, 0, chunk, CHUNK_BYTES_DEFAULT, piece), 1);
 		ck_assert_uint_eq(piece[0].len, CHUNK_BYTES_DEFAULT);
@@ -213,8 +213,8 @@ END_TEST
 
 START_TEST(nvlink_a_card_on_every_switch_is_symmetric)
 {
-	plan(DGX1 "card = ib0 under=s0 net=100gbit; card = ib1 under=s1 net=100gbit;"
-	     "card = ib2 under=s2 net=100gbit; card = ib3 under=s3 net=100gbit");
+	plan(DGX1 "nic = ib0 under=s0 net=100gbit; nic = ib1 under=s1 net=100gbit;"
+	     "nic = ib2 under=s2 net=100gbit; nic = ib3 under=s3 net=100gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_SCATTER);
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert_double_eq_tol(share_of(i), 1.0 / 8, NEAR);
@@ -236,8 +236,8 @@ START_TEST(nvswitch_and_a_card_for_each_switch_like_dgx_a100)
 		at += (size_t)sprintf(text + at, "switch = s%d under=n%d rate=252gbit;"
 			"gpu = g%d under=s%d rate=252gbit nvswitch=2400gbit;"
 			"gpu = g%d under=s%d rate=252gbit nvswitch=2400gbit;"
-			"card = a%d under=s%d rate=252gbit net=200gbit;"
-			"card = b%d under=s%d rate=252gbit net=200gbit;", s, s / 2, 2 * s, s,
+			"nic = a%d under=s%d rate=252gbit net=200gbit;"
+			"nic = b%d under=s%d rate=252gbit net=200gbit;", s, s / 2, 2 * s, s,
 			2 * s + 1, s, s, s, s, s);
 	plan(text);
 	ck_assert_int_eq(p->strategy, LOCAL_SCATTER);
@@ -258,7 +258,7 @@ END_TEST
 START_TEST(single_switch_reduces_inside_and_copies_once)
 {
 	plan("node = n0; switch = s under=n0; gpu = a under=s; gpu = b under=s; gpu = c under=s;"
-	     "card = x under=n0 net=25gbit");
+	     "nic = x under=n0 net=25gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_SCATTER);
 	ck_assert_uint_eq(p->groups, 1);
 	for (uint32_t i = 0; i < 3; i++)
@@ -273,7 +273,7 @@ END_TEST
 
 START_TEST(one_gpu_copies_everything)
 {
-	plan("node = n0; gpu = g under=n0 rate=63gbit; card = c under=n0 net=100gbit");
+	plan("node = n0; gpu = g under=n0 rate=63gbit; nic = c under=n0 net=100gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_COPY);
 	carries(LOCAL_LINK_GPU, 0, 1, 1);
 	ck_assert_int_eq(bottleneck(), LOCAL_LINK_GPU);
@@ -285,7 +285,7 @@ END_TEST
 START_TEST(gpus_on_one_socket_and_the_card_on_the_other)
 {
 	plan("node = n0 socket=0; node = n1 socket=1; switch = s under=n1;"
-	     "gpu = a under=s; gpu = b under=s; card = c under=n0 net=40gbit");
+	     "gpu = a under=s; gpu = b under=s; nic = c under=n0 net=40gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_SCATTER);
 	for (uint32_t i = 0; i < p->copies; i++)
 		ck_assert_uint_eq(p->copy[i].node, 0);	/* near the card */
@@ -297,7 +297,7 @@ END_TEST
 
 START_TEST(two_cards_on_one_switch_are_one_switch_to_spare)
 {
-	plan(DGX1 "card = a under=s1 net=50gbit; card = b under=s1 net=50gbit");
+	plan(DGX1 "nic = a under=s1 net=50gbit; nic = b under=s1 net=50gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_ROOTS);
 	ck_assert_double_eq_tol(p->card_share[0], 0.5, NEAR);
 	ck_assert_double_eq_tol(share_of(2) + share_of(3), 0, NEAR);
@@ -310,7 +310,7 @@ END_TEST
 START_TEST(consumer_board_every_gpu_is_its_own_switch)
 {
 	plan("node = n0; gpu = a under=n0 rate=126gbit; gpu = b under=n0 rate=63gbit;"
-	     "gpu = c under=n0 rate=32gbit; card = c0 under=n0 rate=8gbit net=1gbit");
+	     "gpu = c under=n0 rate=32gbit; nic = c0 under=n0 rate=8gbit net=1gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_CPU_ASSISTED);
 	ck_assert_uint_eq(p->groups, 3);
 	for (uint32_t i = 0; i < 3; i++)
@@ -322,7 +322,7 @@ END_TEST
 
 START_TEST(no_gpu_leaves_the_network_and_memory)
 {
-	plan("node = n0; card = c under=n0 net=10gbit");
+	plan("node = n0; nic = c under=n0 net=10gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_NO_GPU);
 	ck_assert_uint_eq(p->groups + p->copies, 0);
 	carries(LOCAL_LINK_MEMORY, 0, 1, 1);
@@ -352,7 +352,7 @@ START_TEST(unequal_switches_get_equal_loads_where_that_is_faster)
 	plan("node = n0; switch = a under=n0 rate=100gbit; switch = b under=n0 rate=100gbit;"
 	     "gpu = g0 under=a nvswitch=2400gbit; gpu = g1 under=a nvswitch=2400gbit;"
 	     "gpu = g2 under=a nvswitch=2400gbit; gpu = g3 under=b nvswitch=2400gbit;"
-	     "card = c under=n0 net=400gbit rate=504gbit");
+	     "nic = c under=n0 net=400gbit rate=504gbit");
 	ck_assert_int_eq(p->strategy, LOCAL_ROOTS);
 	carries(LOCAL_LINK_SWITCH, 0, 0.5, 0.5);
 	carries(LOCAL_LINK_SWITCH, 1, 0.5, 0.5);
@@ -362,7 +362,7 @@ START_TEST(unequal_switches_get_equal_loads_where_that_is_faster)
 	plan("node = n0; switch = a under=n0 rate=100gbit; switch = b under=n0 rate=100gbit;"
 	     "gpu = g0 under=a nvswitch=2400gbit; gpu = g1 under=a nvswitch=2400gbit;"
 	     "gpu = g2 under=a nvswitch=2400gbit; gpu = g3 under=b nvswitch=2400gbit;"
-	     "card = c under=n0 net=100gbit");
+	     "nic = c under=n0 net=100gbit");
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert_double_eq_tol(share_of(i), 0.25, NEAR);
 	done();
@@ -375,7 +375,7 @@ START_TEST(too_few_switches_without_cards_get_help)
 	     "switch = c under=n0 rate=126gbit;"
 	     "gpu = g0 under=a nvswitch=2400gbit; gpu = g1 under=b nvswitch=2400gbit;"
 	     "gpu = g2 under=c nvswitch=2400gbit;"
-	     "card = x under=a net=100gbit; card = y under=b net=100gbit");
+	     "nic = x under=a net=100gbit; nic = y under=b net=100gbit");
 	/* 1/2 of the network on two ways up, so that 2/3 on each of three is the least */
 	for (uint32_t i = 0; i < 3; i++)
 		carries(LOCAL_LINK_SWITCH, i, 2.0 / 3, 2.0 / 3);
@@ -387,7 +387,7 @@ END_TEST
 
 START_TEST(one_bridge_between_switches_is_not_worth_it)
 {
-	plan(TWO_BY_FOUR("rate=80gbit") "card = c under=n0 net=100gbit; nvlink = g3 g4 400gbit");
+	plan(TWO_BY_FOUR("rate=80gbit") "nic = c under=n0 net=100gbit; nvlink = g3 g4 400gbit");
 	ck_assert_int_eq(p->grouping, LOCAL_GROUP_BY_SWITCH);
 	ck_assert_int_eq(p->strategy, LOCAL_CPU_ASSISTED);
 	ck_assert(p->s_per_byte < p->other_s_per_byte[LOCAL_GROUP_JOINED]);
@@ -397,7 +397,7 @@ END_TEST
 
 START_TEST(bridges_between_all_pairs_join_the_switches)
 {
-	plan(TWO_BY_FOUR("rate=105gbit") "card = c under=n0 net=200gbit rate=252gbit;"
+	plan(TWO_BY_FOUR("rate=105gbit") "nic = c under=n0 net=200gbit rate=252gbit;"
 	     "nvlink = g0 g4 400gbit; nvlink = g1 g5 400gbit; nvlink = g2 g6 400gbit;"
 	     "nvlink = g3 g7 400gbit;");
 	ck_assert_int_eq(p->grouping, LOCAL_GROUP_JOINED);
@@ -412,7 +412,7 @@ START_TEST(narrow_gpu_links_below_a_wide_switch_copy_plainly)
 	plan("node = n0 memory=1600gbit; switch = s under=n0 rate=126gbit;"
 	     "gpu = a under=s rate=31gbit; gpu = b under=s rate=31gbit;"
 	     "gpu = c under=s rate=31gbit; gpu = d under=s rate=31gbit;"
-	     "card = x under=n0 net=100gbit");
+	     "nic = x under=n0 net=100gbit");
 	ck_assert_int_eq(p->grouping, LOCAL_GROUP_ALONE);
 	carries(LOCAL_LINK_GPU, 0, 1, 1);
 	carries(LOCAL_LINK_SWITCH, 0, 4, 4);
@@ -423,7 +423,7 @@ END_TEST
 START_TEST(nested_switches_load_the_inner_link_with_the_ring)
 {
 	plan("node = n0; switch = top under=n0; switch = in under=top;"
-	     "gpu = a under=top; gpu = b under=in; gpu = c under=in; card = x under=n0 net=10gbit");
+	     "gpu = a under=top; gpu = b under=in; gpu = c under=in; nic = x under=n0 net=10gbit");
 	ck_assert_uint_eq(p->groups, 1);
 	carries(LOCAL_LINK_SWITCH, 0, 1, 1);
 	/* 2/3 to copy, and each pass of the ring crosses once each way */

@@ -136,7 +136,7 @@ START_TEST(cards_that_no_rail_names_do_not_count)
 	static const char machine[] =
 		"node = n;switch = s0 under=n;switch = s1 under=n;"
 		"gpu = g0 under=s0 nvswitch=2400gbit;gpu = g1 under=s1 nvswitch=2400gbit;"
-		"card = lo under=s0 net=100gbit;card = far under=s1 net=100gbit";
+		"nic = lo under=s0 net=100gbit;nic = far under=s1 net=100gbit";
 	struct topo *made = topo_make(machine);
 	struct err e;
 
@@ -158,7 +158,7 @@ START_TEST(a_file_of_lines_means_all_its_cards)
 {
 	static const char *const rail[] = { "127.0.0.1" };
 	static const char lines[] = "node = n\ncard = lo under=n net=100gbit\n"
-				    "card = slow under=n net=1gbit\n";
+				    "nic = slow under=n net=1gbit\n";
 	char path[] = "/tmp/test_topo.XXXXXX";
 	int fd = mkstemp(path);
 	uint32_t left_out = 7;

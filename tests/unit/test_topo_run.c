@@ -241,7 +241,7 @@ static void done(void)
 
 START_TEST(one_gpu_copies_out_and_in)
 {
-	run("node = n; gpu = a under=n; card = c under=n", false);
+	run("node = n; gpu = a under=n; nic = c under=n", false);
 	ck_assert_int_eq(p->strategy, LOCAL_COPY);
 	done();
 }
@@ -250,7 +250,7 @@ END_TEST
 START_TEST(reduce_scatter_and_all_gather_below_one_switch)
 {
 	run("node = n; switch = s under=n; gpu = a under=s; gpu = b under=s; gpu = c under=s;"
-	    "card = k under=n", false);
+	    "nic = k under=n", false);
 	ck_assert_int_eq(p->strategy, LOCAL_SCATTER);
 	done();
 }
@@ -258,7 +258,7 @@ END_TEST
 
 START_TEST(cpu_assisted_across_unequal_switches_and_two_cards)
 {
-	run(TWO_SWITCHES "card = k under=n net=100gbit; card = l under=n net=60gbit", false);
+	run(TWO_SWITCHES "nic = k under=n net=100gbit; nic = l under=n net=60gbit", false);
 	ck_assert_int_eq(p->strategy, LOCAL_CPU_ASSISTED);
 	ck_assert_uint_eq(p->groups, 2);
 	done();
@@ -267,7 +267,7 @@ END_TEST
 
 START_TEST(reduce_and_broadcast_by_turning_roots)
 {
-	run(TWO_SWITCHES "card = k under=s; nvlink = a b 400gbit; nvlink = b c 400gbit;"
+	run(TWO_SWITCHES "nic = k under=s; nvlink = a b 400gbit; nvlink = b c 400gbit;"
 	    "nvlink = c d 400gbit; nvlink = d e 400gbit; nvlink = e a 400gbit", false);
 	ck_assert_int_eq(p->strategy, LOCAL_ROOTS);
 	ck_assert_uint_eq(p->group[0].copies, 2);
@@ -277,7 +277,7 @@ END_TEST
 
 START_TEST(no_group_where_nvlinks_are_no_ring)
 {
-	run(TWO_SWITCHES "card = k under=n; nvlink = a b 400gbit; nvlink = a c 400gbit;"
+	run(TWO_SWITCHES "nic = k under=n; nvlink = a b 400gbit; nvlink = a c 400gbit;"
 	    "nvlink = c d 400gbit; nvlink = c e 400gbit", false);
 	ck_assert(isinf(p->other_s_per_byte[LOCAL_GROUP_JOINED]));
 	ck_assert_uint_gt(p->groups, 1);
@@ -287,10 +287,10 @@ END_TEST
 
 START_TEST(exact_has_the_bits_of_rank_order_on_every_machine)
 {
-	run(TWO_SWITCHES "card = k under=s", true);
+	run(TWO_SWITCHES "nic = k under=s", true);
 	ck_assert_uint_eq(p->groups, 5);
 	done();
-	run(TWO_SWITCHES "card = k under=s; card = l under=n; nvlink = a b 400gbit;"
+	run(TWO_SWITCHES "nic = k under=s; nic = l under=n; nvlink = a b 400gbit;"
 	    "nvlink = b c 400gbit; nvlink = c d 400gbit; nvlink = d e 400gbit", true);
 	ck_assert_int_eq(p->strategy, LOCAL_CPU_ASSISTED);
 	done();

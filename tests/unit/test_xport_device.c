@@ -260,7 +260,7 @@ START_TEST(an_address_that_has_moved_ends_its_links)
 	ck_assert_uint_eq(r.a.closes, 0);
 	card.gid.raw[15]++;
 	device_says(IBV_EVENT_GID_CHANGE, 1, NULL);
-	expect_end(&r, &r.a, "the card's address is another now");
+	expect_end(&r, &r.a, "the NIC's address is another now");
 	rig_close(&r);
 }
 END_TEST

@@ -78,6 +78,8 @@ struct link {
 	uint32_t landing;		/* addresses that place() has given out */
 	uint32_t unplaceds;
 	enum close_reason why;
+	enum cause cause;		/* by xport_facts() in closed() */
+	const char *name;		/* of the server that is meant; or NULL */
 	struct err err;
 	struct frame peer, last;
 	const void *last_data;
@@ -269,6 +271,7 @@ static inline void cb_slab(void *ctx, struct xport_ep *ep, uint32_t job, uint32_
 static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason why,
 			     const struct err *e)
 {
+	struct cause_facts facts;
 	struct link *l = xport_user(ep);
 
 	(void)ctx;
@@ -280,6 +283,9 @@ static inline void cb_closed(void *ctx, struct xport_ep *ep, enum close_reason w
 	snprintf(last_end, sizeof(last_end), " (last end: %s, %.400s)", close_reason_name(why),
 		 e->text);
 	l->closes++;
+	xport_facts(ep, &facts);
+	facts.name = l->name;
+	l->cause = cause_of(&facts);
 	l->why = why;
 	l->err = *e;
 	l->ep = NULL;

@@ -660,7 +660,7 @@ class Session(Bound):
     def from_dma_buf(self, fd, shape, dtype="float32"):
         """A device's memory, exported as the dma-buf fd, as an array for push_pull()'s input.
 
-        Cards read it from the device directly where they can (tally_import() in tally.h); the
+        NICs read it from the device directly where they can (tally_import() in tally.h); the
         agent must run with --dma-buf.  Lent until the session ends; fd stays the caller's.
         """
         _, held, _ = dtype_of(dtype)

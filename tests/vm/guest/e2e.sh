@@ -28,7 +28,7 @@ objects()
 moved()
 {
 	"$BIN/tally" nodes --json --scheduler "$CLUSTER" |
-		sed -n 's/.*; \([0-9]*\) bytes by card, \([0-9]*\) copied.*/\1 \2/p'
+		sed -n 's/.*; \([0-9]*\) bytes* by NIC, \([0-9]*\) copied.*/\1 \2/p'
 }
 both_moved() { moved | awk -v n="$1" '$1 < n { exit 1 } END { exit NR != 2 }'; }
 start_rounds 262144 rounds:w:50 "until:$TMP/seen"
@@ -36,7 +36,7 @@ wait_until 180 'the agents tell what their cards have moved' both_moved 3145728
 moved > "$TMP/moved"
 awk '$2 >= 4096 { exit 1 }' "$TMP/moved" ||
 	fail "whole segments copied: $(paste -sd ' ' "$TMP/moved")"
-say "bytes by card and copied, of each agent: $(paste -sd ' ' "$TMP/moved")"
+say "bytes by NIC and copied, of each agent: $(paste -sd ' ' "$TMP/moved")"
 objects > "$TMP/one-tensor"
 touch "$TMP/seen"
 end_job

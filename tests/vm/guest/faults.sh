@@ -87,7 +87,7 @@ for m in 2 4; do rdma link delete rxem${m}r0 || fail 'rdma link delete'; done
 rdma_cluster 2 2 1
 start_training 262144
 wait_until 60 'the status says why' status_says '^note +a0: rdma on [1-9].*not: not joined'
-wait_until 60 'the status says why' status_says '^note +a1: rdma on 0 .*not: no card has its'
+wait_until 60 'the status says why' status_says '^note +a1: rdma on 0 .*not: no NIC has its'
 end_training
 says a1 'rail 10.66.0.2: no rdma: no RDMA device has the address' || fail 'a1 does not say why'
 says a0 'rdma to server s4 is not possible, using tcp, reason the server has no queue pair' ||
