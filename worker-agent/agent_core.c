@@ -221,13 +221,14 @@ bool ag_work(struct ag_core *c, uint64_t budget)
 		struct ag_route *r = container_of(pheap_min(&j->turn[AG_BY_LINK]), struct ag_route,
 						  turn);
 		struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
+		const void *read;
 		uint64_t cost;
 
 		if (!budget)
 			return true;
-		cost = ag_sum_alone(c, s);
+		cost = ag_sum_alone(c, s, &read);
 		fair_serve(w, cost);
-		seg_done(c, s, NULL, r->progress);
+		seg_done(c, s, read, r->progress);
 		budget -= MIN(budget, cost);
 	}
 	return false;

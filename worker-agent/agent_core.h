@@ -238,7 +238,11 @@ struct ag_core {
 	uint64_t tx_bytes;
 	uint64_t tx_limit;		/* all links together; set by the shell */
 	struct ag_tensor *bucket[AG_BUCKETS];
+	uint8_t *scratch;		/* AG_SCRATCH_BYTES, the shell's: where sums are made that
+					 * go to ranks, too; NULL: none */
 };
+
+#define AG_SCRATCH_BYTES CHUNK_BYTES_DEFAULT
 
 /* No jobs, no bounds on what is under way. */
 void ag_init(struct ag_core *c);
@@ -474,7 +478,8 @@ uint32_t ag_contribution_shift(const struct ag_tensor *t);
 /* The result, to where it is wanted besides its slot.  read: its bytes are there, too, in a
  * cache, and its slot in none; NULL: its slot has them. */
 void ag_hand_out(const struct ag_seg *s, const void *read);
-uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s);	/* bytes moved */
+/* Bytes moved.  *read: the result is there, too, in a cache, until the next sum; else NULL. */
+uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s, const void **read);
 /* agent_core_mark.c */
 void ag_mark(const struct ag_seg *s);		/* its result is there */
 void ag_unmark(const struct ag_seg *s);		/* it is to be another one */

@@ -102,9 +102,9 @@ static bool in_place(const struct ag_tensor *t)
 static void copy_result(const struct ag_seg *s, uint8_t *to, const void *read)
 {
 	const struct ag_tensor *t = s->tensor;
-	const void *result = t->result[t->round & 1] + ag_seg_at(s);
+	const void *result = read ? read : t->result[t->round & 1] + ag_seg_at(s);
 
-	if (read)
+	if (read && t->job->n > 1)
 		kern_copy_cold(to, read, s->len);
 	else if (t->job->n > 1 && t->geom.bytes >= KERN_COLD_BYTES)
 		kern_sum_cold(DTYPE_U8, to, &result, 1, s->len, 1);
@@ -126,29 +126,51 @@ void ag_hand_out(const struct ag_seg *s, const void *read)
 		copy_result(s, t->was[i] + ag_seg_at(s), read);
 }
 
-/* Of such a result nothing is in a cache when a rank looks at it; a copy is made at once. */
-static bool goes_cold(const struct ag_tensor *t)
+static bool goes_to_ranks(const struct ag_tensor *t)
 {
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		if (t->in[l].out)
-			return false;
-	return t->geom.bytes >= KERN_COLD_BYTES;
+			return true;
+	return false;
+}
+
+/* Whether a result is in no cache when a rank looks at it; a copy is made at once. */
+static bool goes_cold(const struct ag_tensor *t)
+{
+	return !goes_to_ranks(t) && t->geom.bytes >= KERN_COLD_BYTES;
 }
 
 /*
- * Sums a segment of a job that this machine has alone; returns the bytes moved. One group's
- * pieces are the result already, where they are: only a mean is left to do. It is divided
- * elsewhere and brought there once it is marked, so that an agent that is started after us
- * divides no result again.
+ * Whether a result is made in memory that stays in a cache, and goes from there to its slot, past
+ * the caches, and then to ranks: nobody reads the slot soon.
  */
-uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s)
+static bool goes_by_scratch(const struct ag_core *c, const struct ag_seg *s)
+{
+	const struct ag_tensor *t = s->tensor;
+
+	return c->scratch && s->len <= AG_SCRATCH_BYTES && s->len >= KERN_COPY_COLD_MIN &&
+	       !in_place(t) && goes_to_ranks(t);
+}
+
+/*
+ * One group's pieces are the result, where they are; only a mean is left to do.  It is divided
+ * elsewhere and brought there once it is marked: whoever comes after us divides no result again.
+ */
+uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s, const void **read)
 {
 	const struct ag_tensor *t = s->tensor;
 	uint8_t *out = t->result[t->round & 1] + ag_seg_at(s);
 	uint32_t div = divisor(t), n;
 
+	*read = NULL;
 	if (in_place(t) && div == 1)
 		return 0;
-	n = sum_inputs(c, s, out, div, !in_place(t) && goes_cold(t));
+	if (goes_by_scratch(c, s)) {
+		n = sum_inputs(c, s, c->scratch, div, false);
+		kern_copy_cold(out, c->scratch, s->len);
+		*read = c->scratch;
+	} else {
+		n = sum_inputs(c, s, out, div, !in_place(t) && goes_cold(t));
+	}
 	return (uint64_t)(n + 1 + in_place(t)) * s->len;
 }

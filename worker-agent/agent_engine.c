@@ -486,12 +486,16 @@ static const struct engine_cb engine_callbacks = {
 int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 {
 	struct ad_engine *en = calloc(1, sizeof(*en));
+	uint8_t *scratch;
 	int rc;
 
 	if (!en)
 		return err_set(e, TALLY_ENOMEM, "out of memory for engine %u", index);
 	en->shown = calloc(SLABS_PER_LINK_MAX, sizeof(*en->shown));
-	if (!en->shown) {
+	scratch = aligned_alloc(PAGE_BYTES, AG_SCRATCH_BYTES);
+	if (!en->shown || !scratch) {
+		free(scratch);
+		free(en->shown);
 		free(en);
 		return err_set(e, TALLY_ENOMEM, "out of memory for engine %u", index);
 	}
@@ -500,6 +504,7 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 	en->agent = a;
 	en->index = index;
 	ag_init(&en->core);
+	en->core.scratch = scratch;
 	fr_init(&en->front);
 	list_init(&en->rings);
 	list_init(&en->peers);
@@ -511,6 +516,7 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 	rc = engine_start(&en->thread, "agent", index, cpu, 0, &engine_callbacks, en, e);
 	if (rc) {
 		a->engine[index] = NULL;
+		free(scratch);
 		free(en->shown);
 		free(en);
 		return rc;

@@ -89,10 +89,33 @@ START_TEST(what_does_not_count_is_not_taken)
 }
 END_TEST
 
+/* On one machine: made in the engine's scratch memory, then in its slot and with the rank. */
+START_TEST(a_sum_for_ranks_is_in_its_slot_and_where_a_rank_wants_it)
+{
+	static uint8_t scratch[AG_SCRATCH_BYTES];
+	int32_t v[2];
+
+	core.scratch = scratch;
+	for (uint32_t round = 1; round <= 2; round++) {
+		post_in_place(0, round);
+		ck_assert(!ag_work(&core, UINT64_MAX));
+		kern_copied();
+		memset(scratch, 0xff, SEG);
+		ck_assert_ptr_eq(ag_done(&core), tensor[0]);
+		for (uint32_t i = 0; i < SEGS * SEG; i += 4) {
+			memcpy(&v[0], result[0][round & 1] + i, 4);
+			memcpy(&v[1], input[0][0] + i, 4);
+			ck_assert_int_eq(v[0], round == 1 ? 3 : 5);
+			ck_assert_int_eq(v[1], v[0]);
+		}
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("agent_take");
-	TCase *t = tcase_create("all");
+	TCase *t = tcase_create("several machines"), *alone = tcase_create("one machine");
 	SRunner *r = srunner_create(s);
 	int failed;
 
@@ -100,7 +123,10 @@ int main(void)
 	tcase_add_test(t, a_short_result_is_in_its_slot_and_where_a_rank_wants_it);
 	tcase_add_test(t, a_short_result_is_marked);
 	tcase_add_test(t, what_does_not_count_is_not_taken);
+	tcase_add_checked_fixture(alone, setup_alone, teardown);
+	tcase_add_test(alone, a_sum_for_ranks_is_in_its_slot_and_where_a_rank_wants_it);
 	suite_add_tcase(s, t);
+	suite_add_tcase(s, alone);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
 	srunner_free(r);
