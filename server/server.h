@@ -221,6 +221,8 @@ struct server {
 	struct list greetings;		/* the oldest first */
 	uint32_t ngreetings;
 	mono_t crowd_told;		/* when that was in the log last */
+	mono_t other_told;		/* and what is no agent's hello, of which this is a hash */
+	uint32_t other_hash;
 	mono_t key_told;		/* and unknown agents, wrong keys; 0: never */
 	uint32_t nengines, my_node;
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */

@@ -88,6 +88,21 @@ static void say_data_port(struct greeting *g)
 		continue;
 }
 
+/* A refusal that the log has not had in the last minute: daemons that take this port for another
+ * come again and again. */
+static bool is_news(struct server *s, const char *text)
+{
+	uint32_t hash = crc32c(text, strlen(text));
+	mono_t now = loop_now();
+
+	if (s->other_told && hash == s->other_hash &&
+	    now - s->other_told < mono_ms(TROUBLE_LOG_MS))
+		return false;
+	s->other_told = now;
+	s->other_hash = hash;
+	return true;
+}
+
 static void refuse_other(struct greeting *g, const char *why)
 {
 	char who[SPEECH_TEXT], text[2 * SPEECH_TEXT];
@@ -99,7 +114,10 @@ static void refuse_other(struct greeting *g, const char *why)
 	if (g->hello.got >= MSG_PREFIX_BYTES &&
 	    !msg_prefix_decode(g->hello.wire, &bytes, &type, NULL))
 		say_data_port(g);
-	greeting_refuse(g, text);
+	if (is_news(g->server, text))
+		greeting_refuse(g, text);
+	else
+		greeting_close(g);
 }
 
 static struct sv_agent *agent_find(struct server *s, uint32_t node)
