@@ -759,8 +759,7 @@ static void over(struct sched *s)
 	s->recover_until = 0;
 	late_close_tellers(s);
 	s->any_down = true;
-	out_log(s, SCHED_INFO, "scheduler is active again, %u job%s held", s->njobs,
-		s->njobs == 1 ? " was" : "s were");
+	out_log(s, SCHED_INFO, "scheduler is active again, jobs that were held %u", s->njobs);
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		if (s->jobs[i]->state == SJ_HELD)
 			resume(s, s->jobs[i]);

@@ -242,9 +242,9 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 		return NULL;
 	}
 	if (s->config.user_jobs && jobs_of(s, m->uid) >= s->config.user_jobs) {
-		out_refuse(s, n, m->req, TALLY_EQUOTA, "user id %u has %u jobs, as many as one "
+		out_refuse(s, n, m->req, TALLY_EQUOTA, "user id %u has %u job%s, as many as one "
 			   "user may have (tally-scheduler --user-jobs); let one end first",
-			   m->uid, jobs_of(s, m->uid));
+			   m->uid, jobs_of(s, m->uid), jobs_of(s, m->uid) == 1 ? "" : "s");
 		return NULL;
 	}
 	if (!user_has_room(jobs_of(s, m->uid), s->njobs, JOBS_MAX)) {
