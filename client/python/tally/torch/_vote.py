@@ -38,6 +38,9 @@ class _Sent(torch.Tensor):
         array.flags.writeable = False  # nobody would count
         return array
 
+    def __repr__(self, **kwargs):
+        return self.detach().__repr__(**kwargs)
+
     def __deepcopy__(self, memo):
         return copy.deepcopy(self.detach(), memo)
 
