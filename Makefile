@@ -188,7 +188,7 @@ check-systemd: deps-vm
 	$(Q)$(MAKE) --no-print-directory build deb
 	$(Q)rm -rf $(DEB)/next && tests/packages/next.sh $(DEB) $(DEB)/next $(VERSION)+1
 	$(Q)for what in systemd packages; do \
-		BUILD=$(BUILD) VM_SECONDS=$${VM_SECONDS:-900} tests/vm/check.sh $$what || exit 1; done
+		BUILD=$(BUILD) VM_SECONDS=$${VM_SECONDS:-1800} tests/vm/check.sh $$what || exit 1; done
 
 # Debian's torch, and where the package index can be asked, its newest.
 check-torch:
