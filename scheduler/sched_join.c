@@ -244,13 +244,14 @@ static struct sched_job *job_begin(struct sched *s, struct sched_node *n,
 	if (s->config.user_jobs && jobs_of(s, m->uid) >= s->config.user_jobs) {
 		out_refuse(s, n, m->req, TALLY_EQUOTA, "user id %u has %u job%s, as many as one "
 			   "user may have (tally-scheduler --user-jobs); let one end first",
-			   m->uid, jobs_of(s, m->uid), jobs_of(s, m->uid) == 1 ? "" : "s");
+			   m->uid, jobs_of(s, m->uid), plural(jobs_of(s, m->uid)));
 		return NULL;
 	}
 	if (!user_has_room(jobs_of(s, m->uid), s->njobs, JOBS_MAX)) {
-		out_refuse(s, n, m->req, TALLY_EQUOTA, "user id %u has %u jobs already, and the "
+		out_refuse(s, n, m->req, TALLY_EQUOTA, "user id %u has %u job%s already, and the "
 			   "last %u places of the cluster are for others; let one end first",
-			   m->uid, jobs_of(s, m->uid), JOBS_MAX - s->njobs);
+			   m->uid, jobs_of(s, m->uid), plural(jobs_of(s, m->uid)),
+			   JOBS_MAX - s->njobs);
 		return NULL;
 	}
 	if (s->last.job == UINT32_MAX) {
