@@ -188,7 +188,7 @@ static int check_answer(tally_session *s, const struct msg *m, enum msg_type wan
 	return m->type == want ? 0 : lt_session_protocol_error(s, "an answer of another kind");
 }
 
-/* What a request waits for: a text in the agent's words is asked for by WAITS. */
+/* Text of what a request waits for, until the answer to WAITS says it in the agent's words. */
 static const char *waiting_for(enum msg_type ask)
 {
 	switch (ask) {

@@ -10,6 +10,7 @@
  * A process that ends while it waits gives its place back; when all were in by then, that
  * costs the job as any lost rank does.
  */
+#include "common/base/parse.h"
 #include "scheduler/sched_blame.h"
 
 #include <stdio.h>

@@ -13,7 +13,7 @@
 void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m);
 void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_ids *m);
 void tensor_withdraw(struct sched *s, struct sched_job *j, struct sched_req *q);
-/* What an unanswered request waits for. */
+/* Adds what an unanswered request waits for. */
 void tensor_text(const struct sched *s, struct text *x, const struct sched_job *j,
 		 const struct sched_req *q);
 void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q);

@@ -153,8 +153,10 @@ static bool goes_by_scratch(const struct ag_core *c, const struct ag_seg *s)
 }
 
 /*
- * One group's pieces are the result, where they are; only a mean is left to do.  It is divided
- * elsewhere and brought there once it is marked: whoever comes after us divides no result again.
+ * Sums a segment of a job that this machine has alone; returns the bytes moved. One group's
+ * pieces are the result already, where they are: only a mean is left to do. It is divided
+ * elsewhere and brought there once it is marked, so that an agent that is started after us
+ * divides no result again.
  */
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s, const void **read)
 {
