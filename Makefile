@@ -5,7 +5,9 @@
 # make              build everything into $(BUILD)
 # make check-rdma   what needs RDMA verbs, in a virtual machine with soft RoCE
 # make check-rdma-stories   there, too: stories of failures, payloads by RDMA
-# make check-systemd        what is installed, run by systemd in a virtual machine
+# make check-systemd        what is installed, and the Debian packages, run by systemd in a virtual
+#                   machine
+# make check-packages       the Debian packages and the wheel, built and installed
 # make check-torch  the PyTorch tests, with Debian's torch and with the newest of the package
 #                   index, in build/ (PYTHON=interpreter: with the torch of that one alone;
 #                   TORCH=current or a version: with that one of the package index alone)
@@ -20,6 +22,7 @@ endif
 # One name, however it is said: what was compiled by another one has its headers by that.
 override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 CC ?= gcc
 CLANG ?= clang
 PKG_CONFIG ?= pkg-config
@@ -44,17 +47,24 @@ ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
+X86_64 := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	-Wno-missing-field-initializers
+# What is built takes no code from its data, calls and returns only where calls and returns go,
+# and stops where a buffer ends (tests/stories/hardened.sh).  FORTIFY wants an optimizer, and gets
+# in the way of sanitizers.
+HARDEN := -fstack-protector-strong $(if $(X86_64),-fcf-protection=full) $(if $(SAN),,\
+	$(if $(filter-out -O0,$(filter -O%,$(OPT))),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+HARDEN_LD := -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
 # No contraction into fused multiply-adds: the bits of a sum are a promise.
 CFLAGS_ALL := -std=gnu17 $(OPT) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC \
-	-pthread -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen $(WARN) $(SANFLAGS) $(CFLAGS)
-LDFLAGS_ALL := -pthread $(SANFLAGS) $(LDFLAGS)
+	-pthread -D_GNU_SOURCE -DTALLY_VERSION=\"$(VERSION)\" -I. -I$(BUILD)/gen $(WARN) $(HARDEN) \
+	$(SANFLAGS) $(CFLAGS)
+LDFLAGS_ALL := -pthread $(HARDEN_LD) $(SANFLAGS) $(LDFLAGS)
 
 # ---- what is built from what -------------------------------------------------
 
 # Sums have vector code for x86-64; other processors are left to the plain C.
-X86_64 := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
 COMMON_SRC := $(filter-out $(if $(X86_64),,%_avx2.c %_avx512.c),$(wildcard common/*/*.c)) \
 	$(wildcard proto/*.c)
 SCHED_SRC  := $(wildcard scheduler/*.c)
@@ -90,12 +100,14 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SIM := $(if $(SIM_SRC),$(BUILD)/tests/sim)
 STORM := $(BUILD)/tests/storm
 E2E := $(if $(E2E_SRC),$(BUILD)/tests/e2e)
+DEB := $(BUILD)/deb
+WHEEL := $(BUILD)/wheel
 GPU_TESTS := $(addprefix $(BUILD)/tests/gpu/,libtally-cuda.so.0 rank gpu_bench)
 
 .PHONY: all help deps deps-vm build quickstart check check-rdma check-rdma-stories check-systemd check-torch check-gpu tests sim
 .PHONY: mutants e2e-full
 .PHONY: lint quick t comments fuzz bench bench-gpu soak
-.PHONY: install clean
+.PHONY: install manual clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -107,7 +119,8 @@ help:
 	@echo 'make check           install missing packages, build, run every test'
 	@echo 'make check-rdma      what needs RDMA verbs, in a virtual machine with soft RoCE'
 	@echo 'make check-rdma-stories  there, too: stories of failures'
-	@echo 'make check-systemd   what is installed, run by systemd in a virtual machine'
+	@echo 'make check-systemd   what is installed, and the Debian packages, run by systemd in a'
+	@echo '                     virtual machine'
 	@echo 'make check-torch     the PyTorch tests, with Debian'"'"'s torch, then with the newest of the'
 	@echo '                     package index (some GB, once). TORCH=current or a version: that one'
 	@echo '                     alone; PYTHON=/path/to/python: the torch of that one alone'
@@ -129,6 +142,10 @@ help:
 	@echo 'make bench-gpu       gradients on GPUs next to plain copies and a kernel, where there is one'
 	@echo 'make install         into PREFIX=/usr/local (DESTDIR is honoured; PYTHON_DIR=dir: the'
 	@echo '                     Python package, else where the python3 of that PREFIX looks)'
+	@echo 'make deb             Debian packages in BUILD/deb'
+	@echo 'make wheel           a wheel for pip in BUILD/wheel, with libtally in it'
+	@echo 'make check-packages  builds, checks and installs these'
+	@echo 'make manual          manual pages and completions, as install has them, in BUILD/manual'
 	@echo 'variables: BUILD=dir CC= OPT= SAN= V=1'
 
 # ---- the two commands --------------------------------------------------------
@@ -167,8 +184,11 @@ check-rdma-stories: deps-vm
 	$(Q)BUILD=$(BUILD) tests/vm/check.sh stories $(STORY)
 
 check-systemd: deps-vm
-	$(Q)$(MAKE) --no-print-directory build
-	$(Q)BUILD=$(BUILD) VM_SECONDS=$${VM_SECONDS:-900} tests/vm/check.sh systemd
+	$(Q)deploy/install-packages.sh packages
+	$(Q)$(MAKE) --no-print-directory build deb
+	$(Q)rm -rf $(DEB)/next && tests/packages/next.sh $(DEB) $(DEB)/next $(VERSION)+1
+	$(Q)for what in systemd packages; do \
+		BUILD=$(BUILD) VM_SECONDS=$${VM_SECONDS:-900} tests/vm/check.sh $$what || exit 1; done
 
 # Debian's torch, and where the package index can be asked, its newest.
 check-torch:
@@ -202,7 +222,7 @@ define program
 $(BUILD)/bin/$(1): $(call obj,$(2)) $(3) $(COMMON_LIB)
 	@mkdir -p $$(@D)
 	@echo "  LD      $$@"
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(LIBS)
+	$(Q)$(CC) -pie $(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(LIBS)
 endef
 $(eval $(call program,tally-scheduler,$(SCHED_SRC)))
 $(eval $(call program,tally-server,$(SERVER_SRC)))
@@ -212,7 +232,7 @@ $(eval $(call program,tally,$(CLI_SRC),$(call obj,$(CLIENT_SRC))))
 $(BUILD)/bin/charlm: $(call obj,$(CHARLM_SRC)) $(LIBTALLY_A)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -lprotobuf-c -lm
+	$(Q)$(CC) -pie $(LDFLAGS_ALL) -o $@ $^ -lprotobuf-c -lm
 
 # ---- libtally ----------------------------------------------------------------
 
@@ -418,6 +438,7 @@ soak: build
 lint:
 	$(Q)python3 tests/lint.py
 	$(Q)python3 tests/cycles.py
+	$(Q)python3 tests/comments.py --openings
 
 # Before each commit: under a minute on two CPUs, once all is built.
 quick: lint $(UNITS) $(SIM)
@@ -485,6 +506,43 @@ fuzz: $(FUZZERS) $(FUZZ_SEEDS)
 .PHONY: fuzz-build
 fuzz-build: $(FUZZERS) $(FUZZ_SEEDS)
 
+# ---- packages ----------------------------------------------------------------
+
+# Debian packages in $(DEB), from a copy of the tree that has debian/ where Debian wants it;
+# libtally-cuda among them where the toolkit is.
+.PHONY: deb wheel check-packages
+deb:
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB)/tally-$(VERSION)
+	$(Q)tar -c --exclude-vcs --exclude='./$(BUILD)' --exclude=./build --exclude=__pycache__ . | \
+		tar -x -C $(DEB)/tally-$(VERSION)
+	$(Q)cp -a deploy/debian $(DEB)/tally-$(VERSION)/debian
+	$(Q)cd $(DEB)/tally-$(VERSION) && env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u MAKEOVERRIDES \
+		dpkg-buildpackage -b -us -uc -j$$(nproc) $(if $(LIBTALLY_CUDA),-Ppkg.tally.cuda) \
+		> ../build.log 2>&1 || { tail -n 30 ../build.log >&2; exit 1; }
+	$(Q)rm -rf $(DEB)/tally-$(VERSION)
+	@ls $(DEB)/*.deb
+
+# A wheel with libtally in it, which needs libc alone: protobuf-c is linked into it.
+wheel: $(call obj,$(LIB_SRC)) $(GEN_OBJ)
+	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/src/tally/torch
+	$(Q)cp client/python/tally/*.py $(WHEEL)/src/tally
+	$(Q)cp client/python/tally/torch/*.py $(WHEEL)/src/tally/torch
+	$(Q)cp deploy/wheel/setup.py README.md LICENSE $(WHEEL)/src
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtally.so.0 \
+		-Wl,--version-script=client/libtally.map -Wl,--no-undefined -s \
+		-o $(WHEEL)/src/tally/libtally.so.0 $^ -l:libprotobuf-c.a
+	$(Q)cd $(WHEEL)/src && for p in $(PYTHON) /usr/bin/python3 python3; do \
+		$$p -c 'import setuptools, wheel' 2> /dev/null && break; done && \
+		$$p setup.py -q bdist_wheel -d .. > ../build.log 2>&1 || { cat ../build.log >&2; exit 1; }
+	$(Q)rm -rf $(WHEEL)/src
+	@ls $(WHEEL)/*.whl
+
+check-packages:
+	$(Q)deploy/install-packages.sh packages torch
+	$(Q)$(MAKE) --no-print-directory build deb wheel
+	$(Q)BUILD=$(BUILD) python3 tests/run.py -j 1 -t 900 -- tests/packages/debian.sh \
+		tests/packages/wheel.sh
+
 # ---- the rest ----------------------------------------------------------------
 
 # Where python3 looks below this PREFIX: Debian's has other places for /usr and /usr/local.
@@ -495,32 +553,50 @@ python_dir = $(shell for p in $(PYTHON) python3 /usr/bin/python3; do \
 PYTHON_DIR ?= $(or $(python_dir),$(PREFIX)/lib/python3/dist-packages)
 UNITS_SYSTEMD := $(wildcard deploy/systemd/*.service deploy/systemd/*.target)
 dest = $(DESTDIR)$(PREFIX)
+lib_dest = $(DESTDIR)$(LIBDIR)
 python_dest = $(DESTDIR)$(PYTHON_DIR)/tally
+
+# Manual pages and completions: what the programs say by --help, and what tally.h says.
+manual: $(BUILD)/manual/made
+$(BUILD)/manual/made: $(filter-out %/charlm,$(PROGRAMS)) client/tally.h common/base/err.h \
+		$(wildcard deploy/manual/*.py) deploy/debian/changelog
+	@echo "  MANUAL  $(@D)"
+	$(Q)PYTHONDONTWRITEBYTECODE=1 python3 deploy/manual/generate.py $(BUILD) $(@D)
+	$(Q)touch $@
 
 # Units and pkg-config name paths, so they are written for this PREFIX, not copied.  All is
 # install's, which makes files anew, for everybody to read whatever the umask: a library that
 # was written over would end the processes that have it.
-install: build
+install: build manual
 	@case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX): not an absolute path" >&2; exit 2 ;; esac
 	@case '$(PREFIX)' in *[[:space:]]*) echo "PREFIX=$(PREFIX): a blank, which parts words in" \
 		"units and libtally.pc" >&2; exit 2 ;; esac
-	install -d '$(dest)/bin' '$(dest)/lib/pkgconfig' '$(dest)/include' \
-		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/share/doc/tally/docs' \
-		'$(python_dest)/torch'
+	install -d '$(dest)/bin' '$(lib_dest)/pkgconfig' '$(dest)/include' \
+		'$(dest)/lib/systemd/system' '$(dest)/lib/sysusers.d' '$(dest)/lib/tmpfiles.d' \
+		'$(dest)/share/doc/tally/docs' \
+		'$(python_dest)/torch' '$(dest)/share/bash-completion/completions' \
+		'$(dest)/share/zsh/site-functions'
 	install -m 755 $(filter-out %/charlm,$(PROGRAMS)) '$(dest)/bin'
-	install -m 644 $(LIBTALLY_A) '$(dest)/lib'
-	install -m 755 $(LIBTALLY_SO) $(LIBTALLY_CUDA) '$(dest)/lib'
-	ln -sf $(notdir $(LIBTALLY_SO)) '$(dest)/lib/libtally.so.0'
-	ln -sf libtally.so.0 '$(dest)/lib/libtally.so'
+	install -m 644 $(LIBTALLY_A) '$(lib_dest)'
+	install -m 755 $(LIBTALLY_SO) $(LIBTALLY_CUDA) '$(lib_dest)'
+	ln -sf $(notdir $(LIBTALLY_SO)) '$(lib_dest)/libtally.so.0'
+	ln -sf libtally.so.0 '$(lib_dest)/libtally.so'
 	install -m 644 client/tally.h '$(dest)/include'
-	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' client/libtally.pc.in \
-		| install -m 644 /dev/stdin '$(dest)/lib/pkgconfig/libtally.pc'
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|g' \
+		-e 's|@VERSION@|$(VERSION)|g' client/libtally.pc.in | install -m 644 /dev/stdin '$(lib_dest)/pkgconfig/libtally.pc'
 	for f in $(UNITS_SYSTEMD); do \
 		sed 's|/usr/|$(PREFIX)/|g' $$f | \
 		install -m 644 /dev/stdin '$(dest)/lib/systemd/system/'$${f##*/} || exit 1; done
 	install -m 644 deploy/systemd/tally.sysusers '$(dest)/lib/sysusers.d/tally.conf'
+	install -m 644 deploy/systemd/tally.tmpfiles '$(dest)/lib/tmpfiles.d/tally.conf'
 	install -m 644 README.md CONTRIBUTING.md LICENSE '$(dest)/share/doc/tally'
 	install -m 644 $(wildcard docs/*.md) '$(dest)/share/doc/tally/docs'
+	cp -a --no-preserve=ownership $(BUILD)/manual/man '$(dest)/share'
+	chmod -R u=rwX,go=rX '$(dest)/share/man'
+	install -m 644 $(BUILD)/manual/bash/tally '$(dest)/share/bash-completion/completions'
+	for d in tally-scheduler tally-server tally-agent; do ln -sf tally \
+		'$(dest)/share/bash-completion/completions/'$$d || exit 1; done
+	install -m 644 $(BUILD)/manual/zsh/_tally '$(dest)/share/zsh/site-functions'
 	install -m 644 client/python/tally/*.py '$(python_dest)'
 	install -m 644 client/python/tally/torch/*.py '$(python_dest)/torch'
 

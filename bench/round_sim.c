@@ -271,7 +271,7 @@ static void pump_agent(struct agent *a)
 /* Whose next frame has waited longest comes first, by shared memory before any other. */
 static uint64_t due(const struct link *l)
 {
-	return l->by_ref ? 0 : srv_due(&l->srv);
+	return l->by_ref ? 0 : srv_due(&l->srv).turn;
 }
 
 static bool due_sooner(const struct pheap_node *x, const struct pheap_node *y)
@@ -285,7 +285,7 @@ static bool due_sooner(const struct pheap_node *x, const struct pheap_node *y)
 
 static void server_wants(struct server *v, struct link *l)
 {
-	if (l->waits || srv_due(&l->srv) == SRV_NOTHING)
+	if (l->waits || srv_due(&l->srv).turn == SRV_NOTHING)
 		return;
 	l->waits = true;
 	pheap_add(&v->waiting, &l->turn);
@@ -500,7 +500,7 @@ static void build_server(uint32_t j)
 {
 	struct server *v = &sim.server[j];
 	struct srv_job_desc d = {
-		.id = JOB, .n = sim.n, .world = sim.n, .epoch = EPOCH,
+		.id = JOB, .n = sim.n, .world = sim.n, .epoch = EPOCH, .engines = 1,
 		.chunk_bytes = sim.chunk_bytes, .seg_bytes = sim.seg_bytes,
 		.window_bytes = sim.window_bytes,
 	};
@@ -510,7 +510,7 @@ static void build_server(uint32_t j)
 	pheap_init(&v->waiting, due_sooner);
 	v->tx_limit = flight_bytes(card_bits(j));
 	v->mem = zeroed(sim.ntensors, sizeof(*v->mem));
-	v->job = srv_job_start(&v->core, zeroed(1, srv_job_size(sim.n)), &d);
+	v->job = srv_job_start(&v->core, zeroed(1, srv_job_size(sim.n, 1)), &d);
 	for (uint32_t i = 0; i < sim.n; i++) {
 		v->job->worker[i].node = NODE + i;
 		v->job->worker[i].window = sim.window;

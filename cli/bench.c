@@ -84,7 +84,10 @@ static void *row(const struct rows *w, uint32_t i)
 	return w->data + i * w->row_bytes;
 }
 
-/* One machine alone is one level: its agent adds, divides and rounds at once. */
+/*
+ * Computes the expected result of a block. A job on one machine has one level only: its agent
+ * adds, divides and rounds at once.
+ */
 static void expect_block(const struct bench_ranks *g, enum dtype dtype, uint32_t div,
 			 uint64_t first, uint64_t count, const struct rows *w, void *out)
 {

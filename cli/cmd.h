@@ -32,6 +32,7 @@ enum cmd_exit {
 	X(jobs,		"every job: ranks, machines, tensors, who is missing") \
 	X(tensors,	"every declared tensor: type, size, chunks; rounds that wait") \
 	X(drain,	"give a server nothing to do, so that it can be stopped; or undo it") \
+	X(forget,	"show a node no longer that is dead, has left, or was refused") \
 	X(plan,		"what a cluster would do on paper: shares, round time, bottleneck") \
 	X(local,	"run a whole cluster and a job on this machine, then clean up") \
 	X(doctor,	"is this machine fit to be a node; how fast is the link to a peer") \
@@ -41,7 +42,7 @@ enum cmd_exit {
 CMD_TABLE(X)
 #undef X
 
-/* One argument that is wrong: says so and how to get help, returns CMD_USAGE. */
+/* Reports an argument that is wrong and how to get help; returns CMD_USAGE. */
 int cmd_usage_error(const char *verb, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -297,7 +297,7 @@ static int alloc_all(struct bench *b)
 	return CMD_FAILED;
 }
 
-/* Who sits where, which decides in what order the expected sum is made. */
+/* Learns which rank is on which machine, which decides in what order the expected sum is made. */
 static int learn_ranks(struct bench *b)
 {
 	if (declare(b, "bench.keys", TALLY_INT64, b->world, &b->keys_t) ||
@@ -344,7 +344,7 @@ static void tear_down(struct bench *b)
 
 /* ---- one size ---- */
 
-/* One push_pull between two looks at the clock. */
+/* Measures one push_pull, from the call to its result. */
 static int once(struct bench *b, tally_tensor *t, uint64_t bytes, double *seconds)
 {
 	const tally_push_pull_options po = { .op = (tally_op)b->o.op };

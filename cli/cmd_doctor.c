@@ -18,6 +18,7 @@
 #include "cli/gpu_probe.h"
 #include "cli/machine.h"
 #include "cli/probe.h"
+#include "cli/screen.h"
 #include "common/base/parse.h"
 #include "common/rt/host.h"
 #include "common/rt/route.h"
@@ -53,6 +54,7 @@ static const char usage[] =
 "                    both have a card for it, else by TCP, as agents and servers do\n"
 "  --size BYTES      of one payload (512K; at most 4M)\n"
 "  --bytes BYTES     to move each way (256M)\n"
+"  --wide            the table of links in full, wider than the terminal, too\n"
 "  --help            this text\n"
 "\n"
 "Exit status: 0 nothing is bad, 1 something is, or the peer cannot be measured.\n"
@@ -65,7 +67,7 @@ struct doctor_opts {
 	const char *rail[RAILS_MAX], *listen, *peer, *topology;
 	uint32_t nrails;
 	uint64_t size, bytes;
-	bool once, probe, sized;	/* sized: by --size or --bytes */
+	bool once, probe, wide, sized;	/* sized: by --size or --bytes */
 };
 
 /* ---- checks ---- */
@@ -250,7 +252,7 @@ static int show_plan(const struct doctor_opts *o, struct topo *t, struct local_p
 		printf("# %u network card%s left out: no rail, or below half of the fastest\n",
 		       left_out, left_out == 1 ? "" : "s");
 	putchar('\n');
-	return machine_print_plan(t, p, stdout) ? CMD_OK : CMD_FAILED;
+	return machine_print_plan(t, p, stdout, screen_columns(o->wide)) ? CMD_OK : CMD_FAILED;
 }
 
 static int check_inside(const struct doctor_opts *o)
@@ -346,6 +348,7 @@ static const struct option long_options[] = {
 	{ "peer", required_argument, NULL, 'p' },
 	{ "size", required_argument, NULL, 's' },
 	{ "bytes", required_argument, NULL, 'b' },
+	{ "wide", no_argument, NULL, 'w' },
 	{ "help", no_argument, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -368,6 +371,9 @@ static int take_option(struct doctor_opts *o, int c)
 		return 0;
 	case 'P':
 		o->probe = true;
+		return 0;
+	case 'w':
+		o->wide = true;
 		return 0;
 	case 't':
 		o->topology = optarg;
@@ -393,7 +399,9 @@ static int take_option(struct doctor_opts *o, int c)
 	}
 }
 
-/* What would be ignored is a mistake; CMD_USAGE when it has been said. */
+/*
+ * Refuses options of which one would be ignored beside another; CMD_USAGE, with the reason told.
+ */
 static int check_together(const struct doctor_opts *o)
 {
 	if (o->listen && o->peer)

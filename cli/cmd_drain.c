@@ -90,8 +90,8 @@ static int seen(const struct drain_opts *o, const struct msg_report *r)
 			continue;
 		if (!strcmp(n->state, "up"))
 			return USED_AGAIN;
-		return !strcmp(n->state, "drained") || !strcmp(n->state, "dead") ? DRAINED :
-		       NOT_YET;
+		return !strcmp(n->state, "drained") || !strcmp(n->state, "dead") ||
+		       !strcmp(n->state, "left") ? DRAINED : NOT_YET;
 	}
 	return DRAINED;		/* it is gone */
 }
@@ -149,8 +149,12 @@ int cmd_drain(int argc, char **argv)
 
 	if (status != GO)
 		return status;
-	if (query_drain(&o.where, o.name, o.undo, &e))
-		return query_failed("drain", &o.where, &e);
+	if (query_drain(&o.where, o.name, o.undo, &e)) {
+		status = query_failed("drain", &o.where, &e);
+		if (e.code == TALLY_ENOENT)
+			query_suggest(&o.where, o.name);
+		return status;
+	}
 	if (!o.undo && !o.no_wait) {
 		status = wait_drained(&o);
 		if (status != CMD_OK)

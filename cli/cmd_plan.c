@@ -17,6 +17,7 @@
 #include "cli/cmd.h"
 #include "cli/json.h"
 #include "cli/models.h"
+#include "cli/screen.h"
 #include "cli/table.h"
 #include "common/base/parse.h"
 #include "common/place/place.h"
@@ -50,6 +51,7 @@ MODEL_TABLE(X)
 "                    (no limit)\n"
 "  --json            one object instead of words; null where there is nothing to compare\n"
 "                    with, as for a single machine\n"
+"  --wide            the table in full, wider than the terminal, too\n"
 "  --help            this text\n"
 "\n"
 "Rates are taken as given, as payload: what is left of the line rate after headers\n"
@@ -71,7 +73,7 @@ struct plan_opts {
 	const char *model;		/* borrowed: of the table, or of argv */
 	uint64_t model_bytes;		/* 0: not said yet */
 	uint64_t adder_bytes_per_s;
-	bool json;
+	bool json, wide;
 };
 
 /* The planner's question and answer. */
@@ -207,7 +209,7 @@ static bool take_adder(struct plan_opts *o, const char *typed)
 	return true;
 }
 
-enum plan_opt { OPT_GPU = 1, OPT_CPU, OPT_MODEL, OPT_ADDER, OPT_JSON, OPT_HELP };
+enum plan_opt { OPT_GPU = 1, OPT_CPU, OPT_MODEL, OPT_ADDER, OPT_JSON, OPT_WIDE, OPT_HELP };
 
 static const struct option longs[] = {
 	{ "gpu", required_argument, NULL, OPT_GPU },
@@ -215,6 +217,7 @@ static const struct option longs[] = {
 	{ "model", required_argument, NULL, OPT_MODEL },
 	{ "adder", required_argument, NULL, OPT_ADDER },
 	{ "json", no_argument, NULL, OPT_JSON },
+	{ "wide", no_argument, NULL, OPT_WIDE },
 	{ "help", no_argument, NULL, OPT_HELP },
 	{ 0 },
 };
@@ -232,6 +235,9 @@ static bool take_option(struct plan_opts *o, int c)
 		return take_adder(o, optarg);
 	case OPT_JSON:
 		o->json = true;
+		return true;
+	case OPT_WIDE:
+		o->wide = true;
 		return true;
 	default:	/* getopt_long has said what is wrong */
 		fputs("Try: tally help plan\n", stderr);
@@ -377,7 +383,7 @@ static double speedup(const struct paper *p, double other_s)
 	return p->plan.round_time_s > 0 && other_s > 0 ? other_s / p->plan.round_time_s : NAN;
 }
 
-/* Nobody needs time for the sums of one machine: JSON's null. */
+/* Time of the sums of one machine in JSON: null where they take none. */
 static double other_time(double other_s)
 {
 	return other_s > 0 ? other_s : NAN;
@@ -465,7 +471,7 @@ static bool print_shares(const struct paper *p, const struct plan_opts *o)
 		table_cell(&t, "%.2f %%", 100 * share / (double)o->model_bytes);
 		at += c->count;
 	}
-	ok = table_print(&t, stdout);
+	ok = table_print(&t, stdout, screen_columns(o->wide));
 	table_free(&t);
 	return ok;
 }

@@ -121,7 +121,10 @@ static void probe_switch(struct gpus *p, uint32_t gpu)
 	}
 }
 
-/* Those between GPUs below one switch: copies share it, so one by one they would say little. */
+/*
+ * Says that copies between GPUs below one switch were not measured: they share the switch, so
+ * single measurements would say little.
+ */
 static void tell_of_switches(const struct gpus *p)
 {
 	for (uint32_t a = 0; a < p->t->gpus; a++)

@@ -32,7 +32,7 @@ void json_array(struct json *j, const char *key);
 void json_end_object(struct json *j);
 void json_end_array(struct json *j);
 
-/* One value each; a NaN or an infinity, which JSON lacks, becomes null. */
+/* Write one value each; a NaN or an infinity, which JSON lacks, becomes null. */
 void json_str(struct json *j, const char *key, const char *value);
 void json_u64(struct json *j, const char *key, uint64_t value);
 void json_i64(struct json *j, const char *key, int64_t value);

@@ -174,12 +174,13 @@ static void cell_causes(struct table *table, const struct local_link *l)
 	table_cell(table, "%s", text);
 }
 
-static bool print_links(const struct topo *t, const struct local_plan *p, FILE *out)
+static bool print_links(const struct topo *t, const struct local_plan *p, FILE *out,
+			uint32_t columns)
 {
 	struct table table;
 	bool ok;
 
-	table_init(&table, "LINK >GBIT/S >UP >DOWN >BUSY WHY");
+	table_init(&table, "LINK >GBIT/S >UP >DOWN >BUSY ~WHY");
 	for (uint32_t i = 0; i < p->links; i++) {
 		const struct local_link *l = &p->link[i];
 		char name[LINK_NAME_MAX];
@@ -195,7 +196,7 @@ static bool print_links(const struct topo *t, const struct local_plan *p, FILE *
 			   100 * local_link_time(l) / p->s_per_byte : 0);
 		cell_causes(&table, l);
 	}
-	ok = table_print(&table, out);
+	ok = table_print(&table, out, columns);
 	table_free(&table);
 	return ok;
 }
@@ -255,7 +256,8 @@ static void print_sum(const struct local_plan *p, FILE *out)
 		no_ring ? "their NVLinks form no ring" : why[p->grouping]);
 }
 
-bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *out)
+bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *out,
+			uint32_t columns)
 {
 	char name[LINK_NAME_MAX], why[256], time[32];
 
@@ -276,5 +278,5 @@ bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *
 	fprintf(out, "\nBytes on each link for each byte of gradients.  UP is toward the CPU; of a "
 		"wire sent,\nof a memory written, of an NVLink from the first to the second, of an "
 		"NVSwitch out of the\nGPU.  '?': the rate is a guess.\n");
-	return print_links(t, p, out);
+	return print_links(t, p, out, columns);
 }

@@ -10,12 +10,14 @@
 #include "common/topo/local.h"
 
 /*
- * What hangs where, in lines that topo_read() takes back.  Rates that were guessed are
- * in comments, since a file would make them facts.
+ * Prints the topology in lines that topo_read() takes back. Rates that were guessed are in
+ * comments, since a file would make them facts.
  */
 void machine_print(const struct topo *t, FILE *out);
 
-/* Strategy, groups, roots and why, then a table of links; false: the heap failed. */
-bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *out);
+/* Strategy, groups, roots and why, then a table of links within so many columns (0: no bound);
+ * false: the heap failed. */
+bool machine_print_plan(const struct topo *t, const struct local_plan *p, FILE *out,
+			uint32_t columns);
 
 #endif

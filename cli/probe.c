@@ -184,7 +184,7 @@ static bool step_over(const struct side *s, uint32_t answers)
 	return s->done >= s->to_send && s->got >= s->to_get && s->answers >= answers;
 }
 
-/* What the peer is asked for, and what this side sends meanwhile; seconds, or < 0. */
+/* Asks the peer to do `what` and does the matching part here; seconds, or < 0. */
 static double step(struct side *s, enum ask what, uint32_t count, uint32_t size, struct err *e)
 {
 	static const enum ask mine[] = {

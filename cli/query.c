@@ -104,14 +104,13 @@ int query_ask(struct query *s, const struct query_where *w, uint32_t what, const
 	return rc;
 }
 
-int query_drain(const struct query_where *w, const char *name, bool undo, struct err *e)
+/*
+ * Sends a question whose answer is a REPLY; 0, or the code and text of the scheduler's refusal.
+ */
+static int demand(const struct query_where *w, const struct msg *m, struct err *e)
 {
-	const struct msg m = {
-		.type = MSG_DRAIN,
-		.drain = { .req = 1, .name = name, .undo = undo },
-	};
 	struct query s = { 0 };
-	int rc = connect_and_ask(&s, w, &m, MSG_REPLY, e);
+	int rc = connect_and_ask(&s, w, m, MSG_REPLY, e);
 
 	if (rc)
 		return rc;
@@ -119,6 +118,45 @@ int query_drain(const struct query_where *w, const char *name, bool undo, struct
 		rc = err_set(e, s.answer.reply.code, "%s", s.answer.reply.text);
 	query_close(&s);
 	return rc;
+}
+
+int query_drain(const struct query_where *w, const char *name, bool undo, struct err *e)
+{
+	const struct msg m = {
+		.type = MSG_DRAIN,
+		.drain = { .req = 1, .name = name, .undo = undo },
+	};
+
+	return demand(w, &m, e);
+}
+
+int query_forget(const struct query_where *w, const char *name, struct err *e)
+{
+	const struct msg m = {
+		.type = MSG_NODE_FORGET,
+		.node_forget = { .req = 1, .name = name },
+	};
+
+	return demand(w, &m, e);
+}
+
+void query_suggest(const struct query_where *w, const char *typed)
+{
+	const char *names[NODES_MAX + REFUSED_MAX], *near;
+	struct query s = { 0 };
+	unsigned n = 0;
+	struct err e;
+
+	if (query_ask(&s, w, QUERY_NODES, "", &e))
+		return;
+	for (uint32_t i = 0; i < s.report->nnodes; i++)
+		names[n++] = s.report->nodes[i].name;
+	for (uint32_t i = 0; i < s.report->nrefused; i++)
+		names[n++] = s.report->refused[i].name;
+	near = cmd_nearest(typed, names, n);
+	if (near)
+		fprintf(stderr, "Did you mean '%s'?\n", near);
+	query_close(&s);
 }
 
 int query_failed(const char *verb, const struct query_where *w, const struct err *e)
@@ -137,16 +175,10 @@ int query_failed(const char *verb, const struct query_where *w, const struct err
 	case TALLY_ESCHED:
 	case TALLY_ETIMEDOUT:
 	case TALLY_ESHUTDOWN:
-		fprintf(stderr,
-			"Is tally-scheduler running there?  Start it with"
-			" 'tally-scheduler --listen %s',\n"
-			"or name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.\n"
-			"Jobs that train go on without it.\n",
-			w->endpoint);
-		return CMD_UNREACHABLE;
 	case TALLY_EIO:		/* nobody was asked: the name has no address here */
-		fputs("Is that its name, and can this machine look it up?  Name it otherwise, or by"
-		      " its address,\nwith --scheduler HOST:PORT or TALLY_SCHEDULER.\n", stderr);
+	case TALLY_EPROTO:	/* it is something else */
+		fputs("Name another one with --scheduler HOST:PORT or TALLY_SCHEDULER.  Jobs that"
+		      " train go on without it.\n", stderr);
 		return CMD_UNREACHABLE;
 	default:
 		fprintf(stderr, "%s: %s\n", err_name(e->code), err_help(e->code));

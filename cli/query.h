@@ -35,6 +35,12 @@ void query_close(struct query *s);
 /* Asks for a server to be drained, or used again; 0: the scheduler has taken it. */
 int query_drain(const struct query_where *w, const char *name, bool undo, struct err *e);
 
+/* Asks for a node to be shown no longer that is dead or was refused. */
+int query_forget(const struct query_where *w, const char *name, struct err *e);
+
+/* Says on stderr which node's name is near the one that was typed, if one is. */
+void query_suggest(const struct query_where *w, const char *typed);
+
 /* Says on stderr why verb has failed and what can be done; the exit status. */
 int query_failed(const char *verb, const struct query_where *w, const struct err *e);
 

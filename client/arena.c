@@ -66,6 +66,12 @@ void lt_arena_fini(struct lt_arena *a)
 	a->bytes = 0;
 }
 
+void lt_arena_unshare(struct lt_arena *a)
+{
+	for (uint32_t i = 0; i < a->nslabs; i++)
+		slab_unshare(&a->slabs[i].mem, (uint64_t)a->slabs[i].dirty * PAGE_BYTES);
+}
+
 /* Pages from `dirty` on get their memory.  To ask for the limits costs as much as some pages. */
 static int back(struct lt_arena_slab *as, uint32_t to, struct err *e)
 {

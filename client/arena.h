@@ -35,6 +35,7 @@ void lt_arena_slab_drop(struct lt_arena_slab *as);
 void lt_arena_add(struct lt_arena *a, const struct lt_arena_slab *as);
 void lt_arena_take_back(struct lt_arena *a);	/* the last that was added; no block is in it */
 void lt_arena_fini(struct lt_arena *a);
+void lt_arena_unshare(struct lt_arena *a);	/* in a child after fork(): see slab_unshare() */
 
 /* Zeroed, and with its memory; NULL: no room, grow, or with a code in e (cleared else) no memory.
  * written: by the agent, too, whichever it is. */

@@ -66,7 +66,10 @@ int lt_back_late(tally_session *s)
 	return err_set(&s->err, TALLY_ETIMEDOUT, "%s", buf);
 }
 
-/* One that took long to say nothing, and stands still, has little of our caller's time. */
+/*
+ * Closes the connection and sets the time of the next try. An agent that accepted, said nothing
+ * and stands still gets less of the caller's time then.
+ */
 static void try_later(tally_session *s, mono_t took)
 {
 	if (s->away == LT_ASKED && lt_now() - s->asked_at >= mono_ms(TAKEN_MS))
@@ -174,7 +177,8 @@ static struct msg_declared_tensor row_of(tally_session *s, struct tally_tensor *
 	if (!flies)
 		return row;
 	t->handed = t->round;
-	row.flies = lt_gpu_given(s, t, &row.pieces) ? FLIES_GIVEN : FLIES_IN_PART;
+	lt_gpu_hand(s, t);
+	row.flies = true;
 	row.was = lt_gpu_reads(s, t);
 	return row;
 }
@@ -284,7 +288,7 @@ static int post_again(tally_session *s, struct tally_tensor *t, bool handed)
 	return lt_back_post(s, &t->sub);
 }
 
-/* What was handed back comes first: of a ring of a job that ends so much is read, and no more. */
+/* Posts all rounds in flight again: first those that were handed back, then those begun since. */
 static int all_again(tally_session *s)
 {
 	int rc = 0;

@@ -86,7 +86,7 @@ int lt_conn_open(struct lt_conn *c, mono_t deadline, struct err *e)
 				"group (usermod -aG GROUP USER)", c->path);
 		else
 			err_set(e, TALLY_EAGENT, "agent at %s: %m; does tally-agent run on this "
-				"machine?", c->path);
+				"machine?  If it has ended, its log says why", c->path);
 		close(fd);
 		return e->code;
 	}

@@ -345,7 +345,10 @@ static void old_free(tally_session *s)
 	}
 }
 
-/* What is on the lanes goes on with what was pinned, what comes behind it begins anew. */
+/*
+ * Sets the pinned results aside for the work that is queued on the lanes; what is queued later
+ * pins memory anew.
+ */
 static int make_old(tally_session *s)
 {
 	struct lt_gpu *g = s->gpu;

@@ -121,15 +121,16 @@ static inline uint32_t lt_gpu_chunks(const struct lt_gpu_tensor *t, uint32_t run
 				      t->tensor->session->chunk_bytes);
 }
 
-/* What a run's word counts up to when all rounds that were started are done; it wraps. */
+/* The count that a run's word has when all rounds that were started are done; wraps. */
 static inline uint32_t lt_gpu_count(const struct lt_gpu_tensor *t, uint32_t run)
 {
 	return t->rounds * lt_gpu_chunks(t, run);
 }
 
 /*
- * What a driver does may wait until the GPU has done something, and so for rounds before; then
- * the thread that watches has to be able to come back to an agent.  Not under another call.
+ * Releases the session's lock around a call of the driver. Such a call may wait for the GPU, and
+ * so for rounds before; the thread that watches has to be able to come back to an agent
+ * meanwhile. Not to be used under another call.
  */
 static inline void lt_gpu_let(tally_session *s)
 {
@@ -152,7 +153,7 @@ static inline int lt_gpu_done(tally_session *s, struct gpu_event *ev, struct err
 	return rc;
 }
 
-/* What is known of the arena and of results since, pinned. */
+/* Pins the arena and the results that have become known since the last call. */
 int lt_gpu_pin(tally_session *s);
 
 /* Results as they are mapped for the GPU, of all agents so far, as far as something may still
@@ -161,9 +162,8 @@ int lt_gpu_pin(tally_session *s);
 const struct slab *lt_gpu_memory(const tally_session *s, uint32_t i);
 uint32_t lt_gpu_reads(const tally_session *s, const struct tally_tensor *t);
 
-/* Whether all of the round in flight was posted, and how many of its runs were: so it is handed
- * back. */
-bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces);
+/* Marks what was posted of the round in flight as handed back to a restarted agent. */
+void lt_gpu_hand(tally_session *s, const struct tally_tensor *t);
 
 /* An agent that was started again hears of all rounds in flight, under sub_lock: of what was
  * handed back, or of what was posted since. */
@@ -185,7 +185,7 @@ int lt_gpu_landed(tally_session *s, struct tally_tensor *t, mono_t deadline);
 /* Waits for a round whose ticket was given to a stream, until the deadline; 0: that of rounds.
  * 0 at once if there is none. */
 int lt_gpu_settle(tally_session *s, struct tally_tensor *t, mono_t deadline);
-/* What the tensor has on the GPU's account. */
+/* Frees the GPU's part of a tensor. */
 void lt_gpu_tensor_free(tally_session *s, struct tally_tensor *t);
 
 #endif

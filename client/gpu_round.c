@@ -292,7 +292,7 @@ static int spread(const struct flight *f)
 	return f->ops->broadcast(f->g->dev, p, n, f->dtype, f->e);
 }
 
-/* What lane `to` does from now on comes after what lane `from` holds. */
+/* Lets everything that lane `to` does from now on wait for what lane `from` holds. */
 static int after(const struct flight *f, enum gpu_lane from, enum gpu_lane to)
 {
 	int rc = f->ops->record(f->g->dev, from, f->g->step, f->e);
@@ -372,7 +372,10 @@ static int take_off(struct flight *f)
 
 /* ---- rounds ---- */
 
-/* What the plugin says of the user's stream: EINVAL is his, all else the GPU's. */
+/*
+ * Passes on the plugin's verdict on the user's stream: EINVAL is the user's error, all else
+ * means that the GPU is broken.
+ */
 static int of_stream(tally_session *s, int rc, const struct err *e)
 {
 	if (rc != TALLY_EINVAL)
@@ -522,23 +525,22 @@ int tally_gpu_push_pull(tally_session *s, tally_tensor *t, const void *in, void 
 	return lt_gpu_broken(s, &e);
 }
 
-bool lt_gpu_given(tally_session *s, const struct tally_tensor *t, uint32_t *pieces)
+void lt_gpu_hand(tally_session *s, const struct tally_tensor *t)
 {
 	struct lt_gpu_tensor *gt = t->gpu;
 
-	*pieces = 0;
 	if (!gt || !gt->flying)
-		return true;
+		return;
 	pthread_mutex_lock(&s->sub_lock);
-	for (uint32_t i = 0; i < gt->nposts; i++) {
+	for (uint32_t i = 0; i < gt->nposts; i++)
 		gt->posts[i].handed = gt->posts[i].posted;
-		*pieces += gt->posts[i].posted == gt->round;
-	}
 	pthread_mutex_unlock(&s->sub_lock);
-	return *pieces == gt->nposts;
 }
 
-/* It counts all chunks of the round, those of which we know, too. */
+/*
+ * Sets the words of a tensor back by one round, so that all chunks of the round are counted
+ * again, those that are known to be done, too.
+ */
 static void count_anew(const struct lt_gpu *g, struct lt_gpu_tensor *t)
 {
 	for (uint32_t r = 0; r < t->nruns && !g->broken; r++)

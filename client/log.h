@@ -23,7 +23,7 @@ struct lt_wait {
 	bool asked;			/* the agent, what it waits for, and it has not said */
 };
 
-/* One line, of this rank, world and job. */
+/* lt_log() writes one line, of this rank, world and job. */
 void lt_log(const tally_session *s, enum lt_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -257,3 +257,10 @@ int tally_free(tally_session *s, void *p)
 		lt_arena_put(&s->arena, p);
 	return rc;
 }
+
+/* Without the session's lock, which another thread of the parent may have held at the fork. */
+void tally_forked(tally_session *s)
+{
+	if (s)
+		lt_arena_unshare(&s->arena);
+}

@@ -62,8 +62,9 @@ static void tell(tally_session *s, const struct tally_tensor *t, enum lt_span_ki
 }
 
 /*
- * What the agent knows of the round; nothing when its clock is another one.  It reads the clock
- * once a turn, so what it did with a round at once may seem to be from before that was asked for.
+ * Adds the agent's times of the round to the timeline; nothing where its clock is another one.
+ * The agent reads its clock once a turn, so work that it did at once may seem to precede the
+ * request.
  */
 static void tell_agents(tally_session *s, const struct tally_tensor *t, const struct ring_cpl *c)
 {
@@ -149,7 +150,7 @@ int lt_round_check(tally_session *s, tally_tensor *t, const tally_ticket *k)
 	return 0;
 }
 
-/* One copy of a tensor, and a span of it. */
+/* Copies one tensor and notes a span of it in the timeline. */
 static void copy(tally_session *s, const struct tally_tensor *t, void *to, const void *from,
 		 uint32_t round)
 {
@@ -200,7 +201,10 @@ static bool apart(const struct tally_tensor *t, const uint8_t *out)
 	return !in || in == out || in + t->bytes <= out || out + t->bytes <= in;
 }
 
-/* What the agent cannot reach is copied when the round is handed over. */
+/*
+ * Whether the agent can write the result to `out` itself; memory that it cannot reach is copied
+ * when the round is handed over.
+ */
 static bool agent_fills(tally_session *s, const struct tally_tensor *t, void *out,
 			struct ring_sub *sub)
 {
@@ -444,7 +448,7 @@ static int say_timeout(tally_session *s, const struct tally_tensor *t, int timeo
 	else
 		ring_status_get(&s->ring, NULL, NULL, stall);
 	return err_set(&s->err, TALLY_ETIMEDOUT,
-		       "round %u of tensor %s: not done after %d ms%s%.300s", t->round, t->name,
+		       "round %u of tensor %s: not done after %d ms%s%s", t->round, t->name,
 		       timeout_ms, *stall ? "; " : "", stall);
 }
 

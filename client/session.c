@@ -188,7 +188,7 @@ static int check_answer(tally_session *s, const struct msg *m, enum msg_type wan
 	return m->type == want ? 0 : lt_session_protocol_error(s, "an answer of another kind");
 }
 
-/* What a request waits for: a text in the agent's words is asked for by WAITS. */
+/* waiting_for() says what a request is about, before the agent's words on why it waits. */
 static const char *waiting_for(enum msg_type ask)
 {
 	switch (ask) {

@@ -153,7 +153,10 @@ int lt_session_live(tally_session *s);
 /* Makes s->err the reason why the session is over; the job's own reason goes first. */
 int lt_session_over(tally_session *s);
 
-/* It cannot come back to an agent that is started again: nobody is to wait for it. */
+/*
+ * Gives up the way back to an agent that is started again, so that nobody waits for this
+ * process.
+ */
 void lt_session_no_return(tally_session *s);
 
 uint64_t lt_session_req(tally_session *s);	/* a number for the next request */

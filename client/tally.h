@@ -21,7 +21,7 @@
  * is set: info says on stderr what a call or a round waits for, once that has taken a second, and
  * then whenever it has taken twice as long, and the life of the session; debug says each call.
  * A session belongs to one thread at a time; different sessions are independent.
- * It does not survive fork(): the child must not touch it.
+ * It does not survive fork(): the child must not touch it, but for tally_forked().
  *
  * All ranks of a job declare the same tensors and use each of them for the same
  * rounds; the order in which they submit and wait is theirs.
@@ -80,6 +80,7 @@ enum {
 	TALLY_EINTERNAL = -20
 };
 
+/* Types of elements; tally_dtype_size() says how long one is. */
 typedef enum {
 	TALLY_FLOAT32 = 1,
 	TALLY_FLOAT64 = 2,
@@ -92,6 +93,7 @@ typedef enum {
 } tally_dtype;
 
 /*
+ * What a round makes of the ranks' elements: their sum, or that divided by the number of ranks.
  * Whole numbers wrap around where a sum is too large, and a mean of them is that sum divided,
  * rounded toward zero.  Sums of float16 and bfloat16 are made in float32, and rounded once on
  * each machine and once on the server.
@@ -99,17 +101,18 @@ typedef enum {
 typedef enum { TALLY_SUM = 1, TALLY_MEAN = 2 } tally_op;
 
 /*
- * What becomes of a job that loses a rank, because its process or its machine ends without
- * tally_detach(): an error on all others (EWORKERLOST), or a smaller job (tally_live_ranks).
+ * What becomes of a job that loses a rank: an error on all others (EWORKERLOST), or a smaller job
+ * (tally_live_ranks).  A rank is lost when its process or its machine ends without tally_detach().
  */
 typedef enum { TALLY_ON_LOSS_ERROR = 0, TALLY_ON_LOSS_SHRINK = 1 } tally_on_loss;
 
+/* Handles of a process in its job, of a tensor, and of a round that was started. */
 typedef struct tally_session tally_session;
 typedef struct tally_tensor tally_tensor;
 typedef uint64_t tally_ticket;		/* 0 is no ticket */
 
-/* Zeroed fields take their value from the environment, then the default.  Strings are read by
- * tally_attach() and may go behind it. */
+/* How to join a job.  Zeroed fields take their value from the environment, then the default.
+ * Strings are read by tally_attach() and may go behind it. */
 typedef struct {
 	const char *socket;	/* the agent's; TALLY_SOCKET; /run/tally/agent.sock */
 	const char *job;	/* TALLY_JOB, torchrun, Slurm, Open MPI id; "default" */
@@ -124,7 +127,8 @@ typedef struct {
 	int round_timeout_ms;	/* for each round; 0: TALLY_ROUND_TIMEOUT_MS, 600000 */
 } tally_options;
 
-/* Read by tally_declare(), its name and shape, too, and may go behind it. */
+/* A tensor as a rank declares it.  Read by tally_declare(), its name and shape, too, and may go
+ * behind it. */
 typedef struct {
 	const char *name;	/* unique in the job */
 	tally_dtype dtype;
@@ -138,6 +142,7 @@ typedef struct {
 				 * others were packed into, say. */
 } tally_tensor_desc;
 
+/* How one round differs from others; zeroed fields: a sum, of the tensor's priority. */
 typedef struct {
 	tally_op op;		/* 0: TALLY_SUM */
 	int32_t priority;	/* used when override_priority */
@@ -176,18 +181,26 @@ TALLY_API int tally_attach(const tally_options *opt, tally_session **s);
 TALLY_API int tally_detach(tally_session *s);
 
 /*
- * The first half of it, for whoever has handed memory of s on: leaves the job, frees tensors
- * (their handles die) and closes descriptors.  What tally_alloc(), tally_import() and
- * tally_result() have given stays readable, tally_alloc()'s writable, until tally_detach(),
- * which then waits for nothing and may be called by any thread.  Calls in between that need
- * the job get ESHUTDOWN, or what had ended it before.  Errors as of tally_detach(), with a
- * text; a second call is harmless.
+ * Leaves the job, but keeps memory: the first half of tally_detach(), for a caller who has handed
+ * memory of s on.  Frees tensors (their handles die) and closes descriptors.  What tally_alloc(),
+ * tally_import() and tally_result() have given stays readable, tally_alloc()'s writable, until
+ * tally_detach(), which then waits for nothing and may be called by any thread.  Calls in between
+ * that need the job get ESHUTDOWN, or what had ended it before.  Errors as of tally_detach(), with
+ * a text; a second call is harmless.
  */
 TALLY_API int tally_leave(tally_session *s);
 
 /*
- * Who this process is; the same from tally_attach() to tally_detach().  EINVAL, which
- * is negative, for no session.
+ * In a child after fork(), before it does anything else: what tally_alloc() has given s, which a
+ * child shares with its parent, becomes the child's own, at the same place, with the values that it
+ * had.  What the child writes there does not reach the parent, nor the job.  Nothing else may be
+ * called for s there.  tally.Session (Python) does it at every os.fork().  NULL is fine.
+ */
+TALLY_API void tally_forked(tally_session *s);
+
+/*
+ * Identity of this process in its job; constant from tally_attach() to tally_detach(). For no
+ * session: EINVAL, which is negative.
  */
 TALLY_API int tally_rank(const tally_session *s);	/* 0 to world size - 1 */
 TALLY_API int tally_world_size(const tally_session *s);	/* processes of the job */
@@ -200,8 +213,9 @@ TALLY_API int tally_local_size(const tally_session *s);	/* processes of the job 
 TALLY_API int tally_machines(const tally_session *s);	/* of the job */
 TALLY_API int tally_round_timeout_ms(const tally_session *s);	/* of its tally_options */
 
-/* From here on tally_declare(), tally_undeclare() and a tally_barrier() without a limit of its own
- * wait for others so long; 0: as long as tally_options said.  EINVAL: less than 0. */
+/* Changes how long to wait for others: from here on tally_declare(), tally_undeclare() and a
+ * tally_barrier() without a limit of its own do so long; 0: as long as tally_options said.
+ * EINVAL: less than 0. */
 TALLY_API int tally_set_timeout_ms(tally_session *s, int timeout_ms);
 
 /*
@@ -215,7 +229,7 @@ TALLY_API int tally_set_timeout_ms(tally_session *s, int timeout_ms);
  * round is over, so that in == out costs a copy there.
  */
 TALLY_API int tally_live_ranks(const tally_session *s);		/* how many; world size at first */
-/* 1 or 0; EINVAL, which is negative: there is no such rank */
+/* Says whether a rank takes part: 1 or 0; EINVAL, which is negative: there is no such rank. */
 TALLY_API int tally_rank_is_live(const tally_session *s, int rank);
 
 /* Memory in the arena, page aligned, zeroed: inputs there are never copied.
@@ -289,10 +303,10 @@ TALLY_API int tally_broadcast(tally_session *s, tally_tensor *t, const void *in,
 TALLY_API int tally_wait(tally_session *s, tally_ticket k, int timeout_ms);
 
 /*
- * 0: done, as tally_wait; TALLY_EAGAIN: not yet; others as of tally_wait().  It and tally_poll()
- * do not wait, with one exception: after the agent was started again they hand back to it what
- * this process has.  That takes at most 5 s in all; an agent that does not take it costs 0.25 s,
- * at most once a second.
+ * Says whether k is done.  0: it is, as of tally_wait(); EAGAIN: not yet; others as of that.  It
+ * and tally_poll() do not wait, with one exception: after the agent was started again they hand
+ * back to it what this process has.  That takes at most 5 s in all; an agent that does not take it
+ * costs 0.25 s, at most once a second.
  */
 TALLY_API int tally_test(tally_session *s, tally_ticket k);
 
@@ -315,17 +329,20 @@ TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t
 
 /* ---- timeline (docs/TIMELINE.md) ---- */
 
+/* What a span stands for: work of the framework, or a copy. */
 typedef enum { TALLY_SPAN_FRAMEWORK = 1, TALLY_SPAN_COPY = 2 } tally_span_kind;
 
 /*
+ * Adds a span of the caller's own to the timeline.
+ *
  * With TALLY_TIMELINE=FILE in the environment a session writes what it does to FILE, as a
  * Chrome trace: rounds, copies, and what the agent tells of pushes and sums.  A %r in FILE
  * is the rank; without it, in a job of several, .RANK is appended.  EINVAL, EIO, ... of
  * tally_attach(): FILE cannot be written.  Of 1 GiB on, and from a full disk on, events
  * are left out.
  *
- * tally_span() adds one of the caller's own: from begin to end, nanoseconds of
- * CLOCK_BOOTTIME, both past.  Without a timeline it does nothing.  EINVAL: no such kind,
+ * The span lasts from begin to end, nanoseconds of CLOCK_BOOTTIME, both past.  Without a
+ * timeline the call does nothing.  EINVAL: no such kind,
  * no name, or an end before the beginning or to come.
  */
 TALLY_API int tally_span(tally_session *s, tally_span_kind kind, const char *name,
@@ -333,6 +350,7 @@ TALLY_API int tally_span(tally_session *s, tally_span_kind kind, const char *nam
 
 /* ---- tensors on GPUs (docs/GPU.md) ---- */
 
+/* Which GPU a session gets, and how sums of GPUs are made. */
 typedef struct {
 	int device;		/* which of the GPUs that this process sees */
 	int exact;		/* 1: add in rank order, not in NCCL's: bits as from host memory */
@@ -399,10 +417,14 @@ TALLY_API int tally_barrier(tally_session *s, int timeout_ms);
  */
 TALLY_API int tally_grow(tally_session *s, int timeout_ms);
 
-/* 1: this process has come in so, and lacks what the others have; 0: it was there first. */
+/* Says whether this process has come in by the others' tally_grow().  1: it has, and lacks what
+ * they have; 0: it was there first. */
 TALLY_API int tally_is_late(const tally_session *s);
 
-/* Text of the last error of this session ("" if none); valid until the next call. */
+/*
+ * Texts of errors, and facts about the library. tally_error_text(): of the last error of this
+ * session ("" if none); valid until the next call.
+ */
 TALLY_API const char *tally_error_text(const tally_session *s);
 TALLY_API const char *tally_error_name(int code);	/* "EMISMATCH" */
 TALLY_API const char *tally_error_help(int code);	/* one sentence */

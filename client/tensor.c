@@ -458,7 +458,7 @@ static int check_leaving(tally_session *s, tally_tensor **t, uint32_t n, uint32_
 	return 0;
 }
 
-/* One batch; its handles die only when the agent has let go of them. */
+/* Undeclares one batch; its handles are freed only when the agent has let go of the tensors. */
 static int undeclare_batch(tally_session *s, tally_tensor **t, uint32_t n, uint32_t *ids)
 {
 	int rc;

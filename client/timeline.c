@@ -131,7 +131,10 @@ static void new_track(struct lt_timeline *t, enum lt_span_kind kind, uint32_t tr
 	describe(t, "thread_sort_index", tid, "sort_index", value);
 }
 
-/* One that is free from then on, the one that was used last; TRACKS_MAX: none. */
+/*
+ * Chooses a track that is free from the span's begin on, the one that was used last; TRACKS_MAX:
+ * there is none.
+ */
 static uint32_t track_for(struct lt_timeline *t, const struct lt_span *s)
 {
 	uint32_t best = TIMELINE_TRACKS_MAX, n = t->ntracks[s->kind];

@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that Tally is built and tested with, those that
 # are missing; says nothing when all are there.  "vm": also those of tests/vm, "torch",
-# "venv": of the PyTorch tests.
+# "venv": of the PyTorch tests, "packages": of make deb, make wheel and their test.
 set -eu
 
 packages="gcc make pkg-config libc6-dev binutils protobuf-c-compiler protobuf-compiler
 libprotobuf-c-dev libuv1-dev libhwloc-dev libmnl-dev check libglpk-dev
-rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps"
+rdma-core libibverbs-dev clang libclang-rt-dev iproute2 python3 python3-numpy systemd procps
+mandoc man-db zsh"
 for more in "$@"; do
 	case $more in
 	vm) packages="$packages qemu-system-x86 busybox-static perftest rdmacm-utils
 		ibverbs-providers" ;;
 	torch) packages="$packages python3-torch python3-sklearn" ;;
 	venv) packages="$packages python3-venv" ;;
+	packages) packages="$packages debhelper dh-python lintian python3-setuptools python3-wheel
+		python3-venv" ;;
 	*) echo "error: no packages for '$more'" >&2; exit 2 ;;
 	esac
 done

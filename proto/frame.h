@@ -111,6 +111,8 @@ struct frame {
  *   round = the agent's process: another number, another process,
  *   slot and rslot = the 16-byte link key, aux = agent's version of the protocol.
  *   offset = HELLO_RDMA when the agent would like a queue pair beside the link.
+ * REFUSED, instead of WELCOME: another server is here than the one meant: aux = -ENOENT, epoch
+ *   its node id, slot and rslot = the first HELLO_NAME_BYTES of its name; the link ends.
  * WELCOME: echoes job, worker, tensor, chunk, epoch; length = 0,
  *   aux = FRAME_VERSION.
  * SLAB: job, slot = the slab's id, rslot = its bytes.  shm: the descriptor comes along.
@@ -122,6 +124,7 @@ struct frame {
  *   aux = -code when there is none or it is not joined, and the link goes on without.
  */
 #define HELLO_RDMA	1u
+#define HELLO_NAME_BYTES 16u	/* of a server's name, in slot and rslot of a HELLO's REFUSED */
 enum { QP_OFFER = 1, QP_ANSWER, QP_READY };
 
 /* Believes its caller: fields out of range are written as they are. */

@@ -10,6 +10,10 @@
 #include "proto/msg.h"
 
 #include "common/base/bytes.h"
+#include "proto/msg_table.h"
+#include "proto/speech.h"
+
+#define VERSION_CEIL	256u		/* what says that it has more is not Tally */
 
 const char *msg_type_name(uint32_t type)
 {
@@ -26,11 +30,17 @@ int msg_prefix_decode(const uint8_t prefix[MSG_PREFIX_BYTES], uint32_t *body_byt
 {
 	uint32_t bytes = get_le32(prefix), t = get_le16(prefix + 4);
 	uint32_t version = get_le16(prefix + 6);
+	char who[SPEECH_TEXT];
 
+	if (version != MSG_VERSION && *speech_of(SPEECH_CONTROL, prefix, MSG_PREFIX_BYTES, who))
+		return err_set(e, TALLY_EPROTO, "%s is at the other end, and this is Tally's "
+			       "control protocol", who);
+	if (version >= VERSION_CEIL)
+		return err_set(e, TALLY_EPROTO, "bytes came that are not Tally's control protocol");
 	if (version != MSG_VERSION)
 		return err_set(e, TALLY_EVERSION, "message of version %u, this side speaks %u",
 			       version, MSG_VERSION);
-	if (t == MSG_NONE || t >= MSG_TYPE_END)
+	if (!msg_shape_of(t))
 		return err_set(e, TALLY_EPROTO, "message of unknown type %u", t);
 	if (bytes > CTL_MSG_BYTES_MAX)
 		return err_set(e, TALLY_EPROTO, "%s of %u bytes, at most %u are allowed",

@@ -74,11 +74,12 @@
 	X(STUCK,         30, msg_stuck,      "agent -> scheduler: all rounds of a job that wait") \
 	X(GPU_JOIN,      31, msg_gpu_join,   "process -> agent: my gradients lie on that GPU") \
 	X(GPU_PLAN,      32, msg_gpu_plan,   "agent -> process: its part in the local plan") \
-	X(JOB_END,       33, msg_ready,      "scheduler -> agents -> scheduler: the last rounds") \
 	X(HEARD,         34, msg_heard,      "scheduler -> server: is that agent heard? -> it is") \
 	X(RANK_ALIVE,    35, msg_rank_alive, "agent -> scheduler: it lives, and will come back") \
 	X(AGENT_KEYS,    36, msg_agent_keys, "scheduler -> servers: what agents present by now") \
-	X(WAITS,         37, msg_reply,      "process -> agent -> scheduler: why no REPLY? -> text")
+	X(NODE_FORGET,   37, msg_node_forget, "CLI -> scheduler: that node is shown no longer") \
+	X(JOB_TIME,      38, msg_job_time,   "agent -> scheduler: what rounds of a job took") \
+	X(WAITS,         39, msg_reply,      "process -> agent -> scheduler: why no REPLY? -> text")
 
 enum msg_type {
 	MSG_NONE = 0,
@@ -145,7 +146,11 @@ struct msg_heartbeat {
 	uint64_t busy_us;		/* server: had something to sum or send, since start */
 	uint64_t frames, writes;	/* that sockets took, and the calls for them, since start */
 	uint32_t links_per_peer;	/* agent: to one engine of a server, the most */
-	uint64_t flight_bytes;		/* may be under way on its cards at once; 0: no bound */
+	uint64_t flight_bytes;		/* may be under way on its NICs at once; 0: no bound */
+	uint64_t cpu_us;		/* server: an engine ran or waited for a CPU, on average,
+					 * since start; 0: not known */
+	const char *cause;		/* "" or what is wrong on the network now, with a remedy; in
+					 * the echo somebody else's, of the receiver's jobs */
 };
 
 /* What becomes of a job that loses a rank. */
@@ -219,7 +224,12 @@ struct msg_job_up {
 	uint64_t epoch_seq;		/* JOB_UP of a job that runs: that EPOCH's entry; 0: none */
 	uint32_t nleft;			/* JOB_HELD, JOB_UP of a job that runs: ranks that have */
 	const uint32_t *left;		/* detached, of any machine, ascending */
+	uint32_t user;			/* whose it is, MSG_USER() of a uid; 0: not known */
 };
+
+/* The cluster's word for a user, whose jobs share what one user may have. */
+#define MSG_USER(uid)		((uint32_t)(uid) + 1)
+#define MSG_USER_UID(user)	((user) - 1)
 
 /* A log entry that changes who sums what: the servers with their new weights. */
 struct msg_epoch {
@@ -246,6 +256,12 @@ struct msg_drain {
 	uint32_t undo;			/* 1: use it again */
 };
 
+/* Of dead and refused nodes: what is there, or may come back, is not forgotten. */
+struct msg_node_forget {
+	uint64_t req;
+	const char *name;
+};
+
 enum wait_kind {
 	WAIT_NONE,			/* nothing, or nobody knows */
 	WAIT_RANK,			/* who: a rank of the agent's own machine */
@@ -270,23 +286,25 @@ struct msg_stuck {
 	const struct msg_wait *waits;
 };
 
+/* What the rounds of a job took at an agent, since that was started. */
+struct msg_job_time {
+	uint32_t job;
+	uint64_t under_way_us;		/* some round was submitted and not over */
+	uint64_t bytes;			/* of the rounds that are over */
+};
+
 struct msg_ready {
 	uint32_t job;
-	uint64_t seq;			/* TENSORS_READY: the log entry; JOB_END: enum msg_end;
-					 * else: the epoch */
+	uint64_t seq;			/* TENSORS_READY: the log entry; else: the epoch */
 	int32_t code;
 	const char *text;
 	uint64_t log;			/* JOB_READY, an agent's EPOCH_READY: last log entry that
 					 * the sender has */
 	uint64_t barrier;		/* an agent's: barriers that some rank of its has passed */
 	uint32_t nrounds;		/* an agent's, while ranks come in, for machines that do */
-	const uint64_t *rounds;		/* as well; JOB_END's: tensor << 32 | its last round */
+	const uint64_t *rounds;		/* as well: tensor << 32 | its last round */
 	uint64_t epoch;			/* JOB_READY: that it is at, by its log */
 };
-
-/* GIVEN: take no more inputs, and say the last rounds for which all here was given;
- * DONE: say when these are over; MORE: an agent's, they are not, but go on. */
-enum msg_end { END_NONE, END_GIVEN, END_DONE, END_MORE };
 
 struct msg_heard {
 	uint32_t node;			/* the agent's number */
@@ -377,6 +395,20 @@ struct msg_node_row {
 	uint64_t heartbeat_age_ms;
 	struct msg_heartbeat last;
 	uint32_t pace;			/* server: percent of its share, where least; 0: all */
+	uint64_t state_ms;		/* in that state for so long, */
+	const char *why;		/* for that reason */
+	const char *bypassed;		/* server that is up: jobs that train without it, and why;
+					 * "" none does */
+};
+
+/* A node that may not register, or what claims to be one: a row for each address, name and code. */
+struct msg_refused_row {
+	uint32_t kind;			/* 0: it has not said */
+	const char *name, *addr;	/* name "": it has not said */
+	int32_t code;			/* of the last time, as its reason */
+	const char *why;
+	uint64_t count;
+	uint64_t age_ms;		/* since the last time */
 };
 
 struct msg_job_row {
@@ -385,6 +417,7 @@ struct msg_job_row {
 	uint32_t world, attached, machines, servers, tensors;
 	uint64_t bytes, epoch, age_ms;
 	double round_time_s;		/* predicted for all its tensors */
+	double measured_time_s;		/* the same, as agents have measured it; 0: not known */
 	uint32_t chunk_bytes, seg_bytes, window_bytes;	/* 0 until it begins */
 };
 
@@ -416,11 +449,12 @@ struct msg_report {
 	uint8_t cluster[ID_BYTES];
 	uint64_t epoch, uptime_ms;
 	const char *state, *version;	/* "active", "recovering" */
-	uint32_t nnodes, njobs, ntensors, nstuck;
+	uint32_t nnodes, njobs, ntensors, nstuck, nrefused;
 	const struct msg_node_row *nodes;
 	const struct msg_job_row *jobs;
 	const struct msg_tensor_row *tensors;
 	const struct msg_stuck_row *stuck;
+	const struct msg_refused_row *refused;	/* with the nodes; the last one first */
 };
 
 struct msg_attach {
@@ -458,19 +492,15 @@ struct msg_slab {
 	uint32_t small;			/* SLAB_WANT: 1: not of huge pages */
 };
 
-/* In flight with all inputs of this rank; on a GPU, which has not brought all pieces yet. */
-enum flies { FLIES_NOT, FLIES_GIVEN, FLIES_IN_PART, FLIES_END };
-
 struct msg_declared_tensor {
 	uint32_t id;
 	uint32_t slab;			/* of kind RESULT */
 	uint64_t off[2];		/* result of an even round, of an odd round */
 	uint32_t round;			/* the last one that is over, or, handed back, that the
 					 * process has had; 0: none */
-	uint32_t flies;			/* handed back: enum flies, of the round behind that, */
+	uint32_t flies;			/* handed back: 1: the round behind that is in flight, */
 	uint32_t was;			/* for whose result a GPU waits at the same place of the
-					 * OLD slab was - 1; 0: none does; */
-	uint32_t pieces;		/* of which so many were submitted */
+					 * OLD slab was - 1; 0: none does */
 };
 
 struct msg_declared {
@@ -538,7 +568,9 @@ struct msg {
 		struct msg_declared declared;
 		struct msg_epoch epoch;
 		struct msg_drain drain;
+		struct msg_node_forget node_forget;
 		struct msg_stuck stuck;
+		struct msg_job_time job_time;
 		struct msg_gpu_join gpu_join;
 		struct msg_gpu_plan gpu_plan;
 	};

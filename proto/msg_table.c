@@ -290,6 +290,8 @@ static const struct msg_row heartbeat_rows[] = {
 	U64(msg_heartbeat, writes, ANY64),
 	U32(msg_heartbeat, links_per_peer, ANY32),
 	U64(msg_heartbeat, flight_bytes, ANY64),
+	U64(msg_heartbeat, cpu_us, ANY64),
+	TEXT(msg_heartbeat, cause),
 };
 SHAPE(heartbeat, NULL);
 
@@ -360,6 +362,7 @@ static const struct msg_row job_up_rows[] = {
 	U32S(msg_job_up, joined, 0, WORLD_SIZE_MAX - 1),
 	U64(msg_job_up, epoch_seq, ANY64),
 	U32S(msg_job_up, left, 0, WORLD_SIZE_MAX - 1),
+	U32(msg_job_up, user, ANY32),
 };
 SHAPE(job_up, job_up_rule);
 
@@ -384,6 +387,12 @@ static const struct msg_row drain_rows[] = {
 };
 SHAPE(drain, NULL);
 
+static const struct msg_row node_forget_rows[] = {
+	U64(msg_node_forget, req, ANY64),
+	NAME(msg_node_forget, name),
+};
+SHAPE(node_forget, NULL);
+
 static const struct msg_row wait_rows[] = {
 	U32(msg_wait, tensor, 1, UINT32_MAX),
 	U32(msg_wait, round, ANY32),
@@ -394,6 +403,13 @@ static const struct msg_row wait_rows[] = {
 	U64(msg_wait, age_ms, ANY64),
 };
 SHAPE(wait, NULL);
+
+static const struct msg_row job_time_rows[] = {
+	U32(msg_job_time, job, ANY32),
+	U64(msg_job_time, under_way_us, ANY64),
+	U64(msg_job_time, bytes, ANY64),
+};
+SHAPE(job_time, NULL);
 
 static const struct msg_row stuck_rows[] = {
 	U32(msg_stuck, job, ANY32),
@@ -516,8 +532,22 @@ static const struct msg_row node_row_rows[] = {
 	{ .name = "last", .kind = KIND_SUB, .at = offsetof(struct msg_node_row, last),
 	  .sub = &msg_heartbeat_shape },
 	U32(msg_node_row, pace, 0, 100),
+	U64(msg_node_row, state_ms, ANY64),
+	TEXT(msg_node_row, why),
+	TEXT(msg_node_row, bypassed),
 };
 SHAPE(node_row, NULL);
+
+static const struct msg_row refused_row_rows[] = {
+	U32(msg_refused_row, kind, NODE_NONE, NODE_CLI),
+	NAME_OR_NONE(msg_refused_row, name),
+	ADDR_OR_NONE(msg_refused_row, addr),
+	CODE(msg_refused_row, code),
+	TEXT(msg_refused_row, why),
+	U64(msg_refused_row, count, ANY64),
+	U64(msg_refused_row, age_ms, ANY64),
+};
+SHAPE(refused_row, NULL);
 
 static const struct msg_row job_row_rows[] = {
 	U32(msg_job_row, job, ANY32),
@@ -536,6 +566,7 @@ static const struct msg_row job_row_rows[] = {
 	U32(msg_job_row, chunk_bytes, ANY32),
 	U32(msg_job_row, seg_bytes, ANY32),
 	U32(msg_job_row, window_bytes, ANY32),
+	F64(msg_job_row, measured_time_s),
 };
 SHAPE(job_row, NULL);
 
@@ -578,6 +609,7 @@ static const struct msg_row report_rows[] = {
 	SUBS(msg_report, jobs, 0, JOBS_MAX, msg_job_row_shape),
 	SUBS(msg_report, tensors, 0, TENSORS_PER_JOB_MAX, msg_tensor_row_shape),
 	SUBS(msg_report, stuck, 0, STUCK_REPORT_MAX, msg_stuck_row_shape),
+	SUBS(msg_report, refused, 0, REFUSED_MAX, msg_refused_row_shape),
 };
 SHAPE(report, NULL);
 
@@ -628,9 +660,8 @@ static const struct msg_row declared_tensor_rows[] = {
 	{ .name = "off_odd", .kind = KIND_U64,
 	  .at = offsetof(struct msg_declared_tensor, off[1]), .hi = SLAB_BYTES_MAX },
 	U32(msg_declared_tensor, round, ANY32),
-	U32(msg_declared_tensor, flies, 0, FLIES_END - 1),
+	U32(msg_declared_tensor, flies, 0, 1),
 	U32(msg_declared_tensor, was, 0, RESULT_SLABS_MAX),
-	U32(msg_declared_tensor, pieces, ANY32),
 };
 SHAPE(declared_tensor, NULL);
 

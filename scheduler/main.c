@@ -121,7 +121,7 @@ static int serve(struct loop *l, struct state *st, const struct options *o, stru
 	return err;
 }
 
-/* What the table of options cannot know. */
+/* Checks what the table of options cannot express. */
 static int check(const struct options *o)
 {
 	char secret[NAME_LEN_MAX + 1];

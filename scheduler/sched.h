@@ -14,9 +14,9 @@
  *	sched_epoch.c	servers come and go while a job trains; drain
  *	sched_slow.c	servers that are too slow for their share
  *	sched_pace.c	how much of it they keep up with, from what was measured
+ *	sched_meter.c	what rounds take, as agents have measured it
  *	sched_shrink.c	jobs that go on without the ranks that they lose
  *	sched_grow.c	ranks that come back into such jobs
- *	sched_end.c	the end of jobs that a loss ends
  *	sched_req.c	pending requests and their deadlines
  *	sched_tensor.c	a job's tensors: tables, sets of ranks
  *	sched_declare.c	DECLARE and UNDECLARE
@@ -28,6 +28,7 @@
  *	sched_late.c	agents that tell of their jobs when that is over
  *	sched_return.c	agents that are away for longer, and those started again
  *	sched_report.c	the answer to QUERY
+ *	sched_refused.c	nodes that were refused, and why
  *	sched_stuck.c	rounds that wait, and for whom
  *	sched_place.c	which server has which chunk
  *	sched_check.c	invariants
@@ -43,7 +44,9 @@
 #include "common/place/place.h"
 #include "scheduler/sched_core.h"
 #include "scheduler/sched_dispute.h"
+#include "scheduler/sched_meter.h"
 #include "scheduler/sched_pace.h"
+#include "scheduler/sched_refused.h"
 
 #define NO_CONN			UINT32_MAX
 #define SCHED_ID_BLOCK		1024u		/* numbers saved ahead */
@@ -118,6 +121,9 @@ struct sched_node {
 	mono_t heard;			/* last message; the lease runs from here */
 	mono_t beat;			/* last heartbeat */
 	mono_t away, claimed;		/* since */
+	mono_t since;			/* in that state; servers: to drain, or no longer to; */
+	char why[96];			/* and the reason */
+	bool left;			/* DEAD: it was drained before, nobody misses it */
 	mono_t seen;			/* agents, away: a server has heard it then */
 	mono_t ask_at;			/* servers are asked then */
 	uint32_t asked;			/* so often: what came before the first does not count */
@@ -130,6 +136,7 @@ struct sched_node {
 	char machine[NAME_LEN_MAX + 1];
 	char shm_path[ADDR_LEN_MAX + 1];
 	char note[ERR_TEXT_MAX + 1];
+	mono_t blamed;			/* since when its note is a cause on the network; 0: no */
 };
 
 /* ---- jobs ---- */
@@ -175,6 +182,13 @@ struct sched_gone {
 };
 
 /* One node's part in one job. */
+/* What a server did in the window in which it was found slow. */
+struct slow_cause {
+	double bytes_per_s;		/* that it summed while it had something to do */
+	double cpu;			/* part of that time in which engines ran or waited for
+					 * a CPU; less than 0: not known */
+};
+
 struct sched_part {
 	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
 	uint32_t weight;		/* servers: parts of PLACE_WEIGHT_SUM */
@@ -188,7 +202,6 @@ struct sched_part {
 	bool expected;			/* agents: nobody spoke for it in a recovery, and no rank of
 					 * its has come back since: what it tells is taken yet */
 	struct sched_gone gone;		/* ... of what it tells; ids: owned */
-	bool ended;			/* agents: has answered what was asked last in the end */
 	mono_t return_by;		/* agents: started again, and has not heard the job yet */
 	bool joining;			/* servers: has not answered the JOB_UP of a running job, */
 	uint64_t joining_epoch;		/* which said this epoch; agents: the one it came into */
@@ -203,15 +216,18 @@ struct sched_part {
 	struct sched_stuck *stuck;	/* agents: its last STUCK, owned; NULL: nothing waits */
 	uint32_t number;		/* servers: the node's in the last epoch; 0: it was gone */
 	uint32_t engines;		/* servers: of the last one here */
+	struct meter meter;		/* agents */
 	struct pace_server pace;	/* servers */
 	mono_t used_since;		/* servers: in an epoch, as cut_look() saw it; 0: not */
 	mono_t cut_since;		/* servers: an agent has no link to it; 0: all have */
 	mono_t let_go_by;		/* was told that the job is over, because of that */
 	uint8_t let_go[ID_BYTES];	/* the process that has said that it has nothing of it */
 	uint32_t cuts;			/* so often, of late; */
-	mono_t cut_until;		/* not offered the job again before */
-	uint64_t from_bytes, from_busy_us;	/* as the window began, with the heartbeat */
-	mono_t from;				/* of then; or the last one before it joined */
+	mono_t cut_until;		/* not offered the job again before, */
+	char cut_why[128];		/* for that reason */
+	uint64_t from_bytes, from_busy_us, from_cpu_us;	/* as the window began, with the */
+	mono_t from;			/* heartbeat of then; or the last one before it joined */
+	struct slow_cause cause;	/* servers: that get less than their planned share */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -234,9 +250,8 @@ struct sched_tensor {
 	uint64_t dims[DIMS_MAX];
 	uint64_t count;
 	int32_t priority;		/* rank 0's, once it has declared */
-	uint32_t round;			/* the last, as agents say it while ranks come in, or that
-					 * comes in the end; else 0 */
-	bool never;			/* in the end: a machine has never given all for it */
+	uint32_t round;			/* the last, as agents report it while ranks come in;
+					 * else 0 */
 	bool mark;			/* scratch of one function */
 	uint32_t nset;
 	uint64_t *set;			/* ranks. WANTED: declared, UP: undeclared, FAILED: told */
@@ -334,10 +349,7 @@ struct sched_job {
 	uint64_t done;			/* requests that were answered well */
 	uint64_t generation;		/* barriers that all have passed */
 	bool outlived;			/* a restart; not every agent may have said so yet */
-	enum msg_end ending;		/* UP: what its agents have been asked; sched_end.c */
-	bool end_sure;			/* what it waits for comes: nobody's word lacks */
-	mono_t end_by, end_latest;
-	struct err why;			/* DOWN, or ending */
+	struct err why;			/* DOWN */
 	char name[NAME_LEN_MAX + 1];
 };
 
@@ -376,11 +388,14 @@ struct sched {
 	mono_t save_after;		/* no new SAVE before */
 	bool save_failed;		/* the last one; nobody new comes in who needs a number */
 	uint32_t nnodes, njobs;
+	uint32_t nblamed;		/* nodes with trouble on the network */
 	struct sched_node *nodes[NODES_MAX];	/* owned, by number */
 	struct sched_job *jobs[JOBS_MAX];	/* owned, by creation */
 	struct sched_ended ended[SCHED_ENDED_MAX];	/* the last that failed; a ring */
 	uint32_t nended;
 	struct disputes disputes;
+	struct refusals refused;
+	const char *peer;		/* address of the event's connection; NULL: not known */
 	struct sched_conn conns[CTL_CONNS_MAX];
 	bool any_doomed;
 	bool any_down;			/* a job may be ready to be freed */
@@ -432,9 +447,13 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
  */
 uint32_t text_missing(struct text *t, const struct sched_job *j, const uint64_t *set);
 uint32_t text_not_joined(struct text *t, const struct sched_job *j);
+/* Of a job that misses ranks, where no agent is without some: they may be at another scheduler. */
+void text_elsewhere(const struct sched *s, struct text *t, const struct sched_job *j);
 uint32_t text_not_left(struct text *t, const struct sched_job *j);	/* not detached */
 uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machine);
 uint32_t text_not_ready(struct text *t, const struct sched_job *j);	/* "server 'a'" */
+/* Adds `before`, and "agent a1: CAUSE" of a node of blame_of(); false, and nothing, for NULL. */
+bool text_blame(struct text *t, const char *before, const struct sched_node *n);
 /* "float32[10,100]"; the count where no shape was given. */
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
 		uint64_t count);
@@ -442,7 +461,7 @@ void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t n
 /* sched_key.c */
 void key_derive(const uint8_t seed[KEY_BYTES], uint32_t number, const uint8_t instance[ID_BYTES],
 		uint8_t key[KEY_BYTES]);
-/* What the process presents that is the machine's agent now.  False: none is known. */
+/* The link key of the process that is the machine's agent now. False: none is known. */
 bool key_of(const struct sched *s, const struct sched_part *p, uint8_t key[KEY_BYTES]);
 /* Another process has that number: to the servers that may know the one before. */
 void key_tell(struct sched *s, const struct sched_node *n);
@@ -475,6 +494,10 @@ bool node_outlived(const struct sched_node *n, const struct msg_hello *h);
 struct sched_node *node_away(struct sched *s, const struct sched_part *p);
 void node_recovered(struct sched *s);	/* who asked too early asks again; graces begin */
 const char *node_state_name(enum sched_node_state st);
+void node_since(struct sched *s, struct sched_node *n, const char *why);	/* as it is shown */
+/* Rows of dead and refused nodes go: those of a name, for a CLI; those that are old. */
+void node_forget(struct sched *s, uint32_t conn, const struct msg_node_forget *m);
+void node_forget_old(struct sched *s);
 
 /* sched_job.c */
 struct sched_job *job_by_number(struct sched *s, uint32_t number);
@@ -516,7 +539,7 @@ void job_node_back(struct sched *s, struct sched_node *n);
 uint32_t job_lost_with(const struct sched *s, struct sched_job *j, const struct sched_node *n,
 		       const char *why, struct err *e);
 void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, const char *why);
-/* Those that have left, and may be told again: what was said to it may have been lost. */
+/* Reports the ranks that have detached to a node once more: earlier reports may be lost. */
 void job_tell_leaves(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 void job_servers_changed(struct sched *s);		/* one more to start with */
 void job_reap(struct sched *s);				/* frees jobs that are over */
@@ -549,20 +572,14 @@ void epoch_leave(struct sched *s, struct sched_node *n);	/* it asks for it itsel
 const char *epoch_waiting(const struct sched_job *j);	/* "" nothing */
 bool epoch_idle(const struct sched *s, const struct sched_node *n);	/* no job has it */
 
-/* sched_cut.c */
-void cut_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
-bool cut_due(const struct sched *s, const struct sched_job *j);	/* one is to be given up */
-void cut_server(struct sched *s, struct sched_node *n, const char *why);	/* from all jobs */
-void cut_end(struct sched *s, struct sched_node *n);	/* of one that has let go of all */
-void cut_let_go(struct sched *s, const struct sched_node *n, uint32_t job);	/* it says so */
-void cut_refused(const struct sched *s, struct sched_part *p);	/* it does not take the job */
-void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
-bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n);
-void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to);
-
 /* sched_slow.c */
 void slow_look(struct sched *s, struct sched_job *j);	/* whenever time has passed */
 uint32_t slow_percent(const struct sched *s, const struct sched_node *n);	/* 0: all */
+/*
+ * Says what limits a server, its NIC or its CPU, and what helps; nothing if it has all of its
+ * share.
+ */
+void slow_text(const struct sched *s, const struct sched_node *n, struct text *t);
 
 /* sched_place.c */
 bool place_new(struct sched *s, struct sched_job *j);	/* false: no memory */
@@ -579,10 +596,13 @@ bool place_take(struct sched *s, struct sched_job *j, struct sched_tensor *t,
 /* sched_plan.c */
 /* Of those who are there now. */
 int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e);
-/* Who is fresh and has no room for its share, which others can keep; NULL: nobody. */
+/* A fresh server without room for its share, which others can keep; NULL: there is none. */
 struct sched_part *plan_without_room(struct sched *s, struct sched_job *j, struct err *why);
 bool plan_any_stays(const struct sched_job *j);		/* a server that is not to drain */
-/* It is in the job, and not to drain; while none stays, those that are to drain serve on. */
+/*
+ * Whether a server is in the job and not to drain; while no other stays, those that are to drain
+ * serve on.
+ */
 bool plan_can_serve(const struct sched_job *j, const struct sched_part *p);
 
 /* A server that is told an entry, and says when it has memory for it. */
@@ -603,24 +623,12 @@ const struct msg *plan_job_again(struct sched *s, const struct sched_job *j);
 bool shrink_rank(struct sched *s, struct sched_job *j, uint32_t rank, const char *why);
 bool shrink_machine(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why);
 void shrink_begin(struct sched_job *j);		/* an epoch says who is gone */
-/* Who is gone, for a message; NULL: no memory. */
+/* The ranks that are lost, for a message; NULL: no memory. */
 const uint32_t *shrink_gone(struct sched *s, const struct sched_job *j, uint32_t *n);
 /* For an agent that tells of a job which goes on without its machine; lives for the step. */
 const char *shrink_why(struct sched *s, const struct sched_job *j, const struct sched_part *p);
 /* As an agent says it after a restart. */
 void shrink_take(struct sched *s, struct sched_job *j, const struct msg_job_up *m);
-
-/* sched_end.c */
-/* A rank is lost for that reason.  False: there is nobody to wait for. */
-bool end_begin(struct sched *s, struct sched_job *j, const struct err *why);
-void end_ready(struct sched *s, struct sched_node *n, const struct msg_ready *m);
-void end_lose(struct sched_job *j, const struct sched_node *n);	/* its ranks are gone, too */
-/* A rank has ended, or detached: the first one, too, or another while the job is to end. */
-void end_leave(struct sched *s, struct sched_job *j, const struct sched_node *n, uint32_t rank);
-void end_step(struct sched *s, struct sched_job *j);	/* somebody is no longer waited for */
-void end_back(struct sched *s, struct sched_job *j, struct sched_node *n);
-void end_wait(struct sched *s, struct sched_job *j);	/* results will come, if it is to end */
-void end_timer(struct sched *s, struct sched_job *j);
 
 /* sched_grow.c */
 /* A process in the place of a lost rank: true: it waits, or was refused. */
@@ -648,12 +656,15 @@ void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank);
 void grow_text(struct text *t, const struct sched_job *j);	/* who waits */
 
 /* sched_req.c */
-/* All that it asked; rank UINT32_MAX: of all its ranks. */
+/* Drops the requests of a node's rank; rank UINT32_MAX: of all its ranks. */
 void req_drop_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
 		 uint32_t rank);
 /* Of an agent that was started again: what is in the log stays, with nobody to answer. */
 void req_orphan(struct sched *s, struct sched_job *j, const struct sched_node *n);
-/* What is in the log of a request of the process before, that names t, is this one's. */
+/*
+ * Hands a request of a restarted agent's process before, which is in the log and names t, to the
+ * process that asks now.
+ */
 bool req_asked_anew(struct sched_job *j, const struct sched_node *n, enum sched_req_kind kind,
 		    uint32_t rank, const struct sched_tensor *t, uint64_t req);
 struct sched_req *req_new(struct sched *s, struct sched_job *j, struct sched_node *n,
@@ -695,16 +706,21 @@ void sent_free(struct sched *s, struct sched_job *j);
 void barrier_enter(struct sched *s, struct sched_node *n, const struct msg_barrier *m);
 void barrier_passed(struct sched *s, struct sched_job *j, uint64_t generation); /* by somebody */
 void barrier_leave(struct sched_job *j, struct sched_req *q);
-void barrier_text(struct text *t, const struct sched_job *j);
+void barrier_text(const struct sched *s, struct text *t, const struct sched_job *j);
 void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
 void barrier_pump(struct sched *s, struct sched_job *j);
 
 /* sched_return.c */
 mono_t return_grace(struct sched *s, const struct sched_node *n);	/* it may be away */
-/* It was started again, and h is its new process; then its jobs wait for its ranks. */
+/*
+ * Whether h is the new process of an agent that was started again; then its jobs wait for its
+ * ranks.
+ */
 bool return_can(struct sched *s, const struct sched_node *n, const struct msg_hello *h);
 void return_begin(struct sched *s, struct sched_node *n);
-/* It is away: servers of its jobs are asked whether they hear it; one does. */
+/*
+ * Asks the servers of its jobs whether they hear an agent that is away; return_seen(): one does.
+ */
 void return_ask(struct sched *s, struct sched_node *n);
 void return_seen(struct sched *s, const struct sched_node *server, uint32_t number);
 mono_t return_until(struct sched *s, const struct sched_node *n);	/* it is given up then */
@@ -745,31 +761,6 @@ void held_last(struct sched *s, struct sched_job *j, struct sched_part *p,
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job);	/* a server has it */
 bool held_look(struct sched *s);	/* when recover_until has come: true, it is over */
 
-/* sched_late.c */
-/* To where the others are; g: what is gone.  False: not sent, or the job is over. */
-bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
-		   const struct sched_gone *g);
-bool late_any_tells(const struct sched *s);	/* has begun to, and not told all */
-void late_close_tellers(struct sched *s);
-void late_forget(struct sched *s, const struct sched_node *n); /* what only it tells, anew */
-/* As return_expect(); and what that agent itself tells is taken in. */
-bool late_expect(struct sched *s, struct sched_job *j, struct sched_part *p);
-/* The same of one that has told of the job, if it is away as the recovery ends. */
-bool late_away(struct sched *s, struct sched_job *j, struct sched_part *p);
-/* JOB_HELD.  False: it comes too late. */
-bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,
-	      const struct msg_job_up *m);
-bool late_alone(const struct sched *s, const struct msg_job_up *m);	/* taken in as new */
-void late_tensors(struct sched *s, struct sched_node *n, const struct msg_tensors *m);
-bool late_tells(const struct sched_job *j, const struct sched_part *p);
-/* It has told all.  False: it is not there yet, or lost. */
-bool late_last(struct sched *s, struct sched_job *j, struct sched_part *p, uint64_t has);
-/* Its rank asks to join: it has not heard that the job is up, and hears so.  False: it has. */
-bool late_join(struct sched *s, struct sched_job *j, struct sched_node *n,
-	       const struct msg_rank_join *m);
-void late_end(struct sched *s, struct sched_part *p);	/* nothing is expected any more */
-void late_drop(struct sched *s, struct sched_job *j);
-
 /* sched_stuck.c */
 void stuck_take(struct sched *s, struct sched_node *n, const struct msg_stuck *m);
 void stuck_report(struct sched *s, const struct sched_job *j, struct msg_report *r);
@@ -779,9 +770,14 @@ void stuck_drop(struct sched *s, struct sched_job *j);
 /* A machine that is there and has no link to that server, or NULL. */
 const char *stuck_no_link(const struct sched_job *j, uint32_t server);
 
+/* sched_meter.c: seconds of a round of all tensors; 0: not known */
+double meter_round(const struct sched_job *j);
+
 /* sched_report.c */
 void report_query(struct sched *s, uint32_t conn, const struct msg_query *m);
 
+#include "scheduler/sched_cut.h"
+#include "scheduler/sched_late.h"
 #include "scheduler/sched_tensor.h"
 
 #endif

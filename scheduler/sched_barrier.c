@@ -8,7 +8,7 @@
  * ranks know better than we do: who has passed a barrier (its agent tells, or it asks for
  * the next one) has passed it with all, also with those who lost the answer.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 static struct sched_req *waiting(const struct sched_job *j, uint32_t rank)
 {
@@ -80,22 +80,21 @@ void barrier_leave(struct sched_job *j, struct sched_req *q)
 
 void barrier_pump(struct sched *s, struct sched_job *j)
 {
-	if (j->state == SJ_UP && !j->ending && j->nbarrier &&
+	if (j->state == SJ_UP && j->nbarrier &&
 	    j->nbarrier + MUTATE(19) >= grow_awaited(j) &&
 	    !grow_holds(s, j))
 		open_all(s, j, j->generation + 1);
 }
 
-void barrier_text(struct text *t, const struct sched_job *j)
+void barrier_text(const struct sched *s, struct text *t, const struct sched_job *j)
 {
 	text_add(t, "barrier %llu of job '%.128s' waits for ",
 		 (unsigned long long)(j->generation + 1), j->name);
-	if (j->nbarrier < grow_awaited(j))
+	if (j->nbarrier >= grow_awaited(j))
+		text_add(t, "%s", grow_under_way(j) ? "the ranks that come in" :
+			 "the scheduler to recover");
+	else if (!text_blame(t, "", blame_of(s, j)))
 		text_missing(t, j, j->barrier);
-	else if (grow_under_way(j))
-		text_add(t, "the ranks that come in");
-	else
-		text_add(t, "the scheduler to recover");
 }
 
 void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
@@ -109,7 +108,7 @@ void barrier_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 		return;
 	}
 	text_init(&t, buf, sizeof(buf));
-	barrier_text(&t, j);
+	barrier_text(s, &t, j);
 	barrier_leave(j, q);
 	req_done(s, j, q, TALLY_ETIMEDOUT, buf, NULL, 0);
 }

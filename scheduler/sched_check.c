@@ -153,7 +153,10 @@ static void check_placed(const struct sched_job *j)
 	ASSERT(j->settled <= j->epoch);
 }
 
-/* Who has declared it, and waits, is there: texts name its machine. */
+/*
+ * Asserts that ranks which have declared a tensor and wait for others are there: texts name
+ * their machines.
+ */
 static void check_wanted(const struct sched_job *j, const struct sched_tensor *t)
 {
 	if (t->state != ST_WANTED || j->state == SJ_DOWN)

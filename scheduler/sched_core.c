@@ -55,7 +55,10 @@ bool sched_take_epoch(struct sched *s, uint64_t *epoch)
 	return true;
 }
 
-/* What we have handed out ourselves is said again, however high somebody's word has made it. */
+/*
+ * Whether an epoch's number may be told by a peer: numbers that this scheduler handed out itself
+ * are taken, however high a peer's report has made them.
+ */
 bool sched_epoch_can_be(const struct sched *s, uint64_t epoch)
 {
 	return epoch <= MAX(SCHED_EPOCH_MAX, s->saved.epoch);
@@ -128,11 +131,17 @@ static void on_up(struct sched *s, uint32_t conn)
 	s->conns[conn] = (struct sched_conn){ .state = SC_NEW };
 }
 
-static void on_closed(struct sched *s, uint32_t conn)
+/*
+ * Closes a connection's row. A peer that sent something which is no message may be a node of
+ * another version.
+ */
+static void on_closed(struct sched *s, uint32_t conn, const struct err *why)
 {
 	struct sched_node *n = s->conns[conn].node;
 
 	ASSERT(s->conns[conn].state != SC_FREE);
+	if (s->conns[conn].state == SC_NEW && why)
+		refused_note(&s->refused, false, NODE_NONE, "", s->peer, why, s->now);
 	s->conns[conn] = (struct sched_conn){ .state = SC_FREE };
 	if (n)
 		node_closed(s, n);
@@ -153,6 +162,21 @@ static uint64_t asks(const struct msg *m)
 	default:
 		return 0;
 	}
+}
+
+/*
+ * Takes in what rounds of a job took at an agent; a report for a job or machine that is over is
+ * counted as a stray.
+ */
+static void take_time(struct sched *s, const struct sched_node *n, const struct msg_job_time *m)
+{
+	struct sched_job *j = job_by_number(s, m->job);
+	struct sched_part *p = j ? job_machine_part(j, n) : NULL;
+
+	if (p)
+		meter_take(&p->meter, m->under_way_us, m->bytes, j->bytes);
+	else
+		s->counters.strays++;
 }
 
 static void from_agent(struct sched *s, struct sched_node *n, const struct msg *m)
@@ -186,9 +210,6 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 	case MSG_EPOCH_READY:
 		epoch_ready(s, n, &m->ready);
 		break;
-	case MSG_JOB_END:
-		end_ready(s, n, &m->ready);
-		break;
 	case MSG_RANK_ALIVE:
 		return_alive(s, n, &m->rank_alive);
 		break;
@@ -197,6 +218,9 @@ static void from_agent(struct sched *s, struct sched_node *n, const struct msg *
 		break;
 	case MSG_WAITS:
 		req_tell(s, n, m->reply.req);
+		break;
+	case MSG_JOB_TIME:
+		take_time(s, n, &m->job_time);
 		break;
 	default:
 		s->counters.strays++;
@@ -245,14 +269,18 @@ static void from_stranger(struct sched *s, uint32_t conn, const struct msg *m)
 		epoch_drain(s, conn, &m->drain);
 		return;
 	}
+	if (m->type == MSG_NODE_FORGET && known) {
+		node_forget(s, conn, &m->node_forget);
+		return;
+	}
 	if (m->type == MSG_HELLO && s->conns[conn].state == SC_NEW) {
 		node_hello(s, conn, &m->hello);
 		return;
 	}
 	if (s->conns[conn].state == SC_CLI)
-		out_reply(s, conn, 0, TALLY_EAUTH, "a CLI may send QUERY and DRAIN, and sent %s",
-			  msg_type_name(m->type));
-	else if (m->type == MSG_QUERY || m->type == MSG_DRAIN)
+		out_reply(s, conn, 0, TALLY_EAUTH, "a CLI may send QUERY, DRAIN and NODE_FORGET, "
+			  "and sent %s", msg_type_name(m->type));
+	else if (m->type == MSG_QUERY || m->type == MSG_DRAIN || m->type == MSG_NODE_FORGET)
 		out_reply(s, conn, m->query.req, TALLY_EAUTH,
 			  "the cluster has a join secret, and the question came without it");
 	else
@@ -301,6 +329,7 @@ static void on_timer(struct sched *s, mono_t before)
 	if (s->recover_until && !held_look(s))
 		sched_wake(s, MAX(s->recover_until, s->now + mono_ms(BLINK_MS)));
 	node_timer(s);
+	node_forget_old(s);
 	for (uint32_t i = 0; i < s->njobs; i++)
 		req_timer(s, s->jobs[i]);
 	for (uint32_t i = 0; i < s->njobs; i++) {
@@ -309,7 +338,6 @@ static void on_timer(struct sched *s, mono_t before)
 		cut_look(s, s->jobs[i]);
 		slow_look(s, s->jobs[i]);
 		return_timer(s, s->jobs[i]);
-		end_timer(s, s->jobs[i]);
 		job_pump(s, s->jobs[i]);
 	}
 }
@@ -325,13 +353,14 @@ void sched_step(struct sched *s, const struct sched_event *ev, struct sched_acti
 	todo->head = NULL;
 	todo->tail = &todo->head;
 	s->todo = todo;
+	s->peer = ev->peer;
 	out_doomed(s);
 	switch (ev->type) {
 	case SCHED_EV_UP:
 		on_up(s, ev->conn);
 		break;
 	case SCHED_EV_CLOSED:
-		on_closed(s, ev->conn);
+		on_closed(s, ev->conn, ev->why);
 		break;
 	case SCHED_EV_MSG:
 		on_msg(s, ev->conn, ev->msg);
@@ -349,6 +378,7 @@ void sched_step(struct sched *s, const struct sched_event *ev, struct sched_acti
 		job_reap(s);
 	look_after_block(s);
 	s->todo = NULL;
+	s->peer = NULL;
 }
 
 mono_t sched_next(const struct sched *s)

@@ -75,6 +75,8 @@ struct sched_event {
 	uint32_t conn;			/* UP, CLOSED, MSG: below CTL_CONNS_MAX */
 	const struct msg *msg;		/* MSG: borrowed for the call, decoded and checked */
 	int code;			/* SAVED */
+	const char *peer;		/* MSG, CLOSED: "10.0.0.2:51812"; NULL: not known */
+	const struct err *why;		/* CLOSED: by what was no message; NULL: else */
 };
 
 /*  enum	what to do */

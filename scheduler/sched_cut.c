@@ -16,6 +16,8 @@
  */
 #include "scheduler/sched.h"
 
+#include <stdio.h>
+
 #define CUT_MS		LEASE_MS
 #define CUT_AGAIN_MS	20000u
 #define CUT_DOUBLINGS	6u
@@ -26,22 +28,30 @@ static mono_t pause_of(const struct sched_part *p, uint32_t first_ms)
 	return mono_ms((uint64_t)first_ms << MIN(p->cuts ? p->cuts - 1 : 0, CUT_DOUBLINGS));
 }
 
-static void pause_once_more(const struct sched *s, struct sched_part *p, uint32_t first_ms)
+static void pause_once_more(const struct sched *s, struct sched_part *p, uint32_t first_ms,
+			    const char *why)
 {
+	struct text t;
+
 	bool of_late = p->cuts && s->now - p->cut_until < 2 * pause_of(p, first_ms);
 
 	p->cuts = of_late ? p->cuts + 1 : 1;
 	p->cut_until = s->now + pause_of(p, first_ms);
+	text_init(&t, p->cut_why, sizeof(p->cut_why));
+	text_add(&t, "%s", why);
 }
 
-/* It has no memory for all of the job, say: to ask costs it the whole log each time. */
-void cut_refused(const struct sched *s, struct sched_part *p)
+/*
+ * Pauses a server that did not take the job, for want of memory, say: each question costs it the
+ * whole log.
+ */
+void cut_refused(const struct sched *s, struct sched_part *p, const char *why)
 {
-	pause_once_more(s, p, JOIN_RETRY_MS);
+	pause_once_more(s, p, JOIN_RETRY_MS, why);
 }
 
-/* That of its name, which may have been another process. */
-static struct sched_part *row_of(struct sched_job *j, const char *name)
+/* The row of a server of that name, which may have been another process. */
+struct sched_part *cut_row(struct sched_job *j, const char *name)
 {
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		if (j->servers[i].cuts && !strcmp(j->servers[i].name, name))
@@ -52,18 +62,19 @@ static struct sched_part *row_of(struct sched_job *j, const char *name)
 
 bool cut_bars(const struct sched *s, struct sched_job *j, const struct sched_node *n)
 {
-	const struct sched_part *p = row_of(j, n->name);
+	const struct sched_part *p = cut_row(j, n->name);
 
 	return p && s->now < p->cut_until;
 }
 
-/* What is known of a server of that name, as it gets a part. */
+/* Carries over what is known of a server of that name as it gets a part in the job. */
 void cut_remember(struct sched_job *j, const struct sched_node *n, struct sched_part *to)
 {
-	struct sched_part *p = row_of(j, n->name);
+	struct sched_part *p = cut_row(j, n->name);
 
 	to->cuts = p ? p->cuts : 0;
 	to->cut_until = p ? p->cut_until : 0;
+	snprintf(to->cut_why, sizeof(to->cut_why), "%s", p ? p->cut_why : "");
 	if (!p)
 		return;
 	p->cuts = 0;
@@ -125,10 +136,10 @@ static void ask_to_let_go(struct sched *s, struct sched_job *j, struct sched_par
 		lost(s, j, p);
 }
 
-/* It has not taken tensors that all others have. */
+/* Takes the job from a server that has not taken tensors which all others have. */
 void cut_lacks(struct sched *s, struct sched_job *j, struct sched_part *p, const char *why)
 {
-	cut_refused(s, p);
+	cut_refused(s, p, why);
 	ask_to_let_go(s, j, p, why);
 }
 
@@ -152,7 +163,7 @@ static void give_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 	text_init(&t, buf, sizeof(buf));
 	text_add(&t, "machine %.128s has no link to it", machine);
 	s->counters.cuts++;
-	pause_once_more(s, p, CUT_AGAIN_MS);
+	pause_once_more(s, p, CUT_AGAIN_MS, buf);
 	ask_to_let_go(s, j, p, buf);
 }
 
@@ -209,7 +220,7 @@ void cut_look(struct sched *s, struct sched_job *j)
 {
 	for (uint32_t i = 0; i < j->nservers; i++)
 		look_at(s, j, &j->servers[i]);
-	if (job_any_away(j) || j->ending)
+	if (job_any_away(j))
 		return;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		struct sched_part *p = &j->servers[i];

@@ -8,7 +8,7 @@
  * and when all have had it the name is free again.  A DECLARE that fails takes
  * all its other tensors back with it.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 /* ---- taking back ---- */
 
@@ -45,7 +45,7 @@ static bool names(const struct sched_req *q, const struct sched_tensor *t)
 	return false;
 }
 
-/* It is what the request wants; true: nothing is left of it. */
+/* Strikes a tensor out of the request that wants it; true: nothing is left of the request. */
 static bool strike_out(struct sched_req *q, const struct sched_tensor *t)
 {
 	uint32_t n = 0;
@@ -92,7 +92,10 @@ static bool told(struct sched *s, struct sched_job *j, struct sched_tensor *t, u
 	return true;
 }
 
-/* Nobody tells it any more; its own requests are dropped already. */
+/*
+ * Takes a lost rank out of all sets, since nobody will report for it any more; its own requests
+ * are dropped already.
+ */
 void tensor_lose(struct sched *s, struct sched_job *j, uint32_t rank)
 {
 	list_for_each_safe(&j->tensors, p, next) {
@@ -116,7 +119,7 @@ static uint32_t first_set(const struct sched_tensor *t)
 	return r;
 }
 
-/* One side of the two: no shape and one of a single dimension would read alike. */
+/* Writes one side of a mismatch: no shape and one of a single dimension would read alike. */
 static void side_text(struct text *x, uint32_t dtype, const uint64_t *dims, uint32_t ndims,
 		      uint64_t count, uint32_t other_ndims)
 {
@@ -190,7 +193,10 @@ static void mismatch_text(const struct sched_job *j, const struct sched_tensor *
 	side_text(&x, m->dtype, m->dims, m->ndims, m->count, t->ndims);
 }
 
-/* Who came back late differs from what there is, and is alone with it. */
+/*
+ * Sets the error of a rank that came back late and whose tensor differs from the one that is
+ * there; the others go on.
+ */
 static void mine_differs(const struct sched_job *j, const struct sched_tensor *t,
 			 const struct msg_tensor *m, uint32_t rank, struct err *e)
 {
@@ -393,8 +399,8 @@ static bool any_failed(const struct sched_job *j, const struct msg_declare *m)
 }
 
 /*
- * Who was quicker may have detached since: what is done already, and the answer was lost, is
- * said again, and so is what it may have detached for.
+ * DECLARE. A quicker rank may have detached since: where all is done already, and the answer was
+ * lost, it is sent again, and so is the reason that the rank may have detached for.
  */
 void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m)
 {
@@ -525,7 +531,8 @@ static bool incomplete(const struct sched_job *j, const struct sched_req *q,
 }
 
 /* "tensors 'a', 'b' and 3 more of job 'x': ranks 2, 3 have not declared them". */
-static bool name_missing(struct text *x, const struct sched_job *j, const struct sched_req *q)
+static bool name_missing(const struct sched *s, struct text *x, const struct sched_job *j,
+			 const struct sched_req *q)
 {
 	const struct sched_tensor *first = NULL;
 	uint32_t n = 0, ranks;
@@ -543,6 +550,8 @@ static bool name_missing(struct text *x, const struct sched_job *j, const struct
 	if (n > 3)
 		text_add(x, " and %u more", n - 3);
 	text_add(x, " of job '%.96s': ", j->name);
+	if (text_blame(x, "", blame_of(s, j)))
+		return true;
 	ranks = text_missing(x, j, first->set);
 	text_add(x, " %s not %s", ranks == 1 ? "has" : "have",
 		 q->kind == SQ_DECLARE ? "declared it" : "undeclared it");
@@ -550,25 +559,27 @@ static bool name_missing(struct text *x, const struct sched_job *j, const struct
 }
 
 /* Its own tensors are complete, another rank's batch holds them back. */
-static bool name_others(struct text *x, const struct sched_job *j, const struct sched_req *own)
+static bool name_others(const struct sched *s, struct text *x, const struct sched_job *j,
+			const struct sched_req *own)
 {
 	list_for_each(&j->reqs, p) {
 		const struct sched_req *q = list_entry(p, struct sched_req, link);
 
-		if (q->kind == own->kind && !q->entry && name_missing(x, j, q))
+		if (q->kind == own->kind && !q->entry && name_missing(s, x, j, q))
 			return true;
 	}
 	return false;
 }
 
-void tensor_text(struct text *x, const struct sched_job *j, const struct sched_req *q)
+void tensor_text(const struct sched *s, struct text *x, const struct sched_job *j,
+		 const struct sched_req *q)
 {
-	if (!q->entry && (name_missing(x, j, q) || name_others(x, j, q)))
+	if (!q->entry && (name_missing(s, x, j, q) || name_others(s, x, j, q)))
 		return;
 	text_add(x, "job '%.96s' waits for ", j->name);
 	if (!q->entry)
 		text_add(x, "the scheduler to recover");
-	else if (!text_not_ready(x, j))
+	else if (!text_blame(x, "", blame_of(s, j)) && !text_not_ready(x, j))
 		text_add(x, "an agent or server that is away");
 }
 
@@ -587,7 +598,7 @@ void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	struct text x;
 
 	text_init(&x, buf, sizeof(buf));
-	tensor_text(&x, j, q);
+	tensor_text(s, &x, j, q);
 	if (q->entry) {
 		expire_logged(s, j, q, buf);
 		return;

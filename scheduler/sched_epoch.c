@@ -79,8 +79,6 @@ static enum want want(const struct sched_job *j)
 
 	if (epoch_repair_due(j))
 		return WANT_REPAIR;
-	if (j->ending)
-		return WANT_NOTHING;
 	for (uint32_t i = 0; i < j->nservers; i++) {
 		const struct sched_part *p = &j->servers[i];
 
@@ -97,7 +95,10 @@ static enum want want(const struct sched_job *j)
 	return w;
 }
 
-/* Nobody is left to sum, until one comes: who does not want to wait has a deadline of its own. */
+/*
+ * Notes that no server is left to sum until one comes; ranks that do not want to wait have a
+ * deadline of their own.
+ */
 static void no_server(struct sched *s, struct sched_job *j)
 {
 	if (!j->no_server)
@@ -174,7 +175,6 @@ void epoch_done(struct sched *s, struct sched_job *j, struct sched_entry *e)
 		return;
 	}
 	log_send_machines(s, j, e->seq, plan_epoch(s, j));
-	end_wait(s, j);
 	list_del(&e->link);
 	sched_release(s, e);
 }
@@ -249,10 +249,11 @@ void epoch_back(struct sched *s, struct sched_job *j, const struct sched_node *n
 }
 
 /*
- * It has said what it has of the log, or that it has none, and hears the rest.  False: it is out.
- * A stale entry has the number of one of ours, which it lacks as long as it says so: or it says
- * all up to there.  Who came in, and did not hear so, waits to come in once more: all others'
- * rounds are not known any more.
+ * Takes the report of a resyncing node, which says what it has of the log, or that it has none,
+ * and sends it the rest. False: the node is out. A stale entry has the number of one of ours,
+ * which the node lacks as long as it says so; else it reports all up to there. An agent that
+ * came in, and did not hear so, waits to come in once more: the others' rounds are not known any
+ * more.
  */
 bool epoch_sure(struct sched *s, struct sched_job *j, struct sched_part *p, bool none, uint64_t has)
 {
@@ -353,7 +354,7 @@ static void agent_ready(struct sched *s, struct sched_node *n, const struct msg_
 		job_pump(s, j);
 }
 
-/* What it has to take over in a rebalance others have, and keep. */
+/* Whether others have, and keep, what a server would have to take over in a rebalance. */
 static bool spares(const struct sched_job *j, const struct sched_part *p)
 {
 	for (uint32_t i = 0; i < j->nservers && !j->repair; i++)
@@ -434,7 +435,10 @@ static struct sched_part *free_part(struct sched *s, struct sched_job *j,
 	return &j->servers[j->nservers++];
 }
 
-/* It knows by the last entry that it has been told all, whatever became of its connection. */
+/*
+ * Tells a node the last entry of the log, by which it knows that it has been told all, whatever
+ * became of its connection.
+ */
 static void tell_log(struct sched *s, struct sched_job *j, struct sched_node *n)
 {
 	struct msg *m;
@@ -470,8 +474,9 @@ static void offer(struct sched *s, struct sched_job *j, struct sched_node *n)
 }
 
 /*
- * It let go of the job, and no epoch has said so, since no server was left.  Agents, who know
- * servers by their numbers, would wait for what it had: it gets another one.
+ * Whether a server let go of the job while no epoch could say so, since no server was left.
+ * Agents, which know servers by their numbers, would wait for what it had: it gets another
+ * number.
  */
 static bool is_missed(const struct sched_job *j, const struct sched_node *n)
 {
@@ -512,7 +517,7 @@ void epoch_joined(struct sched *s, struct sched_job *j, struct sched_part *p,
 	if (m->code) {
 		out_log(s, SCHED_WARN, "server %s does not take job %s, reason %s", p->name,
 			j->name, m->text);
-		cut_refused(s, p);
+		cut_refused(s, p, m->text);
 		p->told_up = false;
 		p->joining = false;
 		p->node = NULL;
@@ -549,14 +554,15 @@ static void undrain(struct sched *s, struct sched_node *n)
 	job_servers_changed(s);
 }
 
-static void drain(struct sched *s, struct sched_node *n, bool undo)
+static void drain(struct sched *s, struct sched_node *n, bool undo, const char *why)
 {
 	if (undo) {
 		undrain(s, n);
-	} else {
-		if (!n->draining)
-			out_log(s, SCHED_INFO, "server %s is to drain", n->name);
+		node_since(s, n, why);
+	} else if (!n->draining) {
+		out_log(s, SCHED_INFO, "server %s is to drain, reason %s", n->name, why);
 		n->draining = true;
+		node_since(s, n, why);
 	}
 	node_tell_drain(s, n);
 	for (uint32_t i = 0; i < s->njobs; i++) {
@@ -581,13 +587,13 @@ void epoch_drain(struct sched *s, uint32_t conn, const struct msg_drain *m)
 			  "there is no server '%.128s'; tally nodes lists them", m->name);
 		return;
 	}
-	drain(s, n, m->undo);
+	drain(s, n, m->undo, m->undo ? "tally drain --undo" : "tally drain");
 	out_reply(s, conn, m->req, 0, "%s", "");
 }
 
 void epoch_leave(struct sched *s, struct sched_node *n)
 {
-	drain(s, n, false);
+	drain(s, n, false, "it was told to end");
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 

@@ -165,7 +165,7 @@ static bool fits(struct sched *s, struct sched_job *j, struct sched_node *n,
 	return false;
 }
 
-/* It is alone in what it wants: the job goes on. */
+/* Refuses a process that comes in with other wishes than the job has; the job goes on. */
 static bool agrees(struct sched *s, struct sched_job *j, struct sched_node *n,
 		   const struct msg_rank_join *m)
 {
@@ -285,7 +285,10 @@ bool grow_expire(struct sched *s, struct sched_job *j, struct sched_req *q)
 	return true;
 }
 
-/* Who was in, and has not been told, waits again; one of another kind has ended. */
+/*
+ * A rank that was let in, and has not been told so, waits again; a request of another kind has
+ * ended.
+ */
 void grow_lose(struct sched *s, struct sched_job *j, uint32_t rank)
 {
 	bool joins = grow_joins(j, rank);
@@ -426,7 +429,10 @@ static void turn_away(struct sched *s, struct sched_job *j, struct sched_part *p
 	shrink_machine(s, j, p, "the job ends before it is in");
 }
 
-/* Who came in by an epoch that its agent has not heard asked again as one that waits. */
+/*
+ * After a restart: a rank that came in by an epoch which its agent has not heard has asked
+ * again, as one that waits.
+ */
 void grow_resume(struct sched_job *j)
 {
 	list_for_each(&j->reqs, p) {

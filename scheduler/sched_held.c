@@ -35,7 +35,7 @@ static void down_for_one(struct sched *s, struct sched_node *n, uint32_t job, in
 	s->counters.strays++;
 }
 
-/* What nobody else has: no agent held it, or it ended while this server was away. */
+/* A server reports a job that no agent held, or that ended while the server was away. */
 void held_unknown(struct sched *s, struct sched_node *n, uint32_t job)
 {
 	const struct err *why = job_ended(s, job);
@@ -124,6 +124,8 @@ static struct sched_job *held_new(struct sched *s, const struct msg_job_up *m)
 	j->seg_bytes = m->seg_bytes;
 	j->window_bytes = m->window_bytes;
 	j->on_loss = (enum on_loss)m->on_loss;
+	if (m->user)
+		join_take_user(j, MSG_USER_UID(m->user));
 	j->nmachines = m->nmachines;
 	for (uint32_t r = 0; r < j->world; r++)
 		j->ranks[r].machine = UINT32_MAX;
@@ -331,7 +333,7 @@ void held_job(struct sched *s, struct sched_node *n, const struct msg_job_up *m)
 		late = p->node == n && p->return_by;
 		if (late)
 			job_agent_dead(s, j, n, "report of the job came too late");
-		if (j->state == SJ_DOWN || (j->ending && p->node != n))
+		if (j->state == SJ_DOWN)
 			down_for_one(s, n, m->job, j->why.code, j->why.text);
 		else if (late || p->out)
 			down_for_one(s, n, m->job, TALLY_EWORKERLOST, shrink_why(s, j, p));
@@ -575,7 +577,7 @@ static bool machines_back(struct sched *s, struct sched_job *j)
 	return true;
 }
 
-/* All that agents have.  What is behind that, perhaps an epoch, it takes back, or cannot. */
+/* Whether a server has all that agents have; an entry behind that it takes back, or cannot. */
 static bool has_job(const struct sched_job *j, const struct sched_said *x)
 {
 	return x && (x->epoch == j->epoch ? x->log >= j->seq :
@@ -611,7 +613,10 @@ static void find_servers(struct sched *s, struct sched_job *j)
 	}
 }
 
-/* What was told by several agents comes into the order of the log, which is that of ids. */
+/*
+ * Brings tensors that several agents reported into the order of the log, which is that of their
+ * ids.
+ */
 static bool sort_placed(struct sched_job *j)
 {
 	struct list sorted;
@@ -641,7 +646,7 @@ static bool sort_placed(struct sched_job *j)
 	return true;
 }
 
-/* Whoever has that entry and not the tensor has been told to forget it. */
+/* Drops tensors that agents have been told to forget: they have the entry, not the tensor. */
 static bool drop_forgotten(struct sched *s, struct sched_job *j, struct sched_gone *g)
 {
 	g->n = 0;
@@ -664,7 +669,7 @@ static bool drop_forgotten(struct sched *s, struct sched_job *j, struct sched_go
 	return true;
 }
 
-/* Who lost it hears that the job is up, as it is now. */
+/* Sends JOB_UP, as it is now, to a resyncing node, which may have lost it. */
 static void tell_up(struct sched *s, const struct sched_job *j, struct sched_part *p)
 {
 	if (!p->unsure)
@@ -736,7 +741,7 @@ static void resume(struct sched *s, struct sched_job *j)
 	job_pump(s, j);
 }
 
-/* What a server has of jobs that are over, or that go on without it. */
+/* Ends the jobs that a server reports and that are over, or go on without it. */
 static void end_strays(struct sched *s, struct sched_node *n)
 {
 	list_for_each(&n->said, l) {
@@ -765,8 +770,10 @@ static void over(struct sched *s)
 	job_servers_changed(s);
 }
 
-/* It has told what it has, and its connection broke just now: what it missed it can only hear
- * as all of it is told, which is when this is over. */
+/*
+ * Whether the connection of an agent that has reported broke just now: what it missed can only
+ * be sent to it when all is reported, which is when the recovery is over.
+ */
 static bool any_blinks(const struct sched *s)
 {
 	for (uint32_t i = 0; i < s->nnodes; i++) {

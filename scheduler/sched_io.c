@@ -173,10 +173,17 @@ static void step(struct sched_io *io, const struct sched_event *ev)
 	io->encoded = NULL;
 }
 
-static void conn_gone(struct sched_io *io, struct sched_conn_io *c)
+static bool is_no_message(const struct err *e)
+{
+	return e && (e->code == TALLY_EPROTO || e->code == TALLY_EVERSION);
+}
+
+static void conn_gone(struct sched_io *io, struct sched_conn_io *c, const char *peer,
+		      const struct err *e)
 {
 	struct sched_event ev = {
 		.type = SCHED_EV_CLOSED, .now = loop_now(), .conn = (uint32_t)(c - io->conns),
+		.peer = peer, .why = is_no_message(e) ? e : NULL,
 	};
 
 	c->ctl = NULL;
@@ -191,11 +198,11 @@ static void feed_gone(struct sched_io *io)
 	io->any_gone = false;
 	for (uint32_t i = 0; i < CTL_CONNS_MAX; i++) {
 		if (io->conns[i].gone)
-			conn_gone(io, &io->conns[i]);
+			conn_gone(io, &io->conns[i], NULL, NULL);
 	}
 }
 
-/* What a step's actions have brought about is fed before anything else comes. */
+/* Feeds the events that a step's own actions have caused, before anything else comes. */
 static void settle(struct sched_io *io)
 {
 	while (io->saved || io->any_gone) {
@@ -235,6 +242,7 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 		ctl_set_bounded(c, false);
 	feed(conn->io, (struct sched_event){
 		.type = SCHED_EV_MSG, .conn = (uint32_t)(conn - conn->io->conns), .msg = m,
+		.peer = ctl_peer(c),
 	});
 }
 
@@ -250,7 +258,7 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *e)
 		return;
 	}
 	io->acting = true;
-	conn_gone(io, conn);
+	conn_gone(io, conn, ctl_peer(c), e);
 	settle(io);
 	io->acting = false;
 	if (io->stopping && !io->open)

@@ -48,7 +48,7 @@ static bool shares_struck(const struct sched_req *q, enum sched_req_kind kind)
 	return false;
 }
 
-/* One turn: marks the tensors of struck requests, strikes those who share them. */
+/* Marks the tensors of struck requests, and strikes requests that share them; one turn. */
 static bool strike(struct sched_job *j, enum sched_req_kind kind)
 {
 	bool changed = false;

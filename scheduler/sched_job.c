@@ -423,7 +423,7 @@ struct sched_job *job_of_request(struct sched *s, struct sched_node *n, uint64_t
 		out_refuse(s, n, req, TALLY_ENOENT, "there is no job number %u", number);
 		return NULL;
 	}
-	if (j->state == SJ_DOWN || j->ending) {
+	if (j->state == SJ_DOWN) {
 		out_refuse(s, n, req, j->why.code ? j->why.code : TALLY_ESHUTDOWN,
 			   "job '%.128s' is over: %.300s", j->name, j->why.text);
 		return NULL;
@@ -460,7 +460,7 @@ static void tell_left(struct sched *s, struct sched_job *j, const struct sched_n
 	}
 }
 
-/* What waits for a rank that will never come cannot be; what is in the log goes on. */
+/* Fails the requests that wait for a rank which will never come; what is in the log goes on. */
 static void fail_collectives(struct sched *s, struct sched_job *j, uint32_t rank)
 {
 	struct err e;
@@ -486,25 +486,20 @@ static void leave_broken(struct sched *s, struct sched_job *j, const struct sche
 			 const struct msg_rank_leave *m)
 {
 	const char *text = m->text[0] ? m->text : err_name(m->code);
-	struct err e;
 
-	if (m->code == TALLY_EWORKERLOST) {
-		err_set(&e, m->code, "rank %u on machine %.128s is gone (%.200s)", m->rank,
-			n->name, text);
-		if (end_begin(s, j, &e)) {
-			end_leave(s, j, n, m->rank);
-			return;
-		}
-	}
 	if (m->code == TALLY_EMISMATCH || m->code == TALLY_ESHUTDOWN)
 		job_down(s, j, m->code, "%s", text);	/* it names whose doing it is */
 	else if (m->code == TALLY_EWORKERLOST)
-		job_down(s, j, e.code, "%s", e.text);
+		job_down(s, j, m->code, "rank %u on machine %.128s is gone (%.200s)", m->rank,
+			 n->name, text);
 	else
 		job_down(s, j, m->code, "machine %.128s: %.300s", n->name, text);
 }
 
-/* It cannot go on, and names any rank of its: also one that is lost, or has detached. */
+/*
+ * Whether an agent reports that the job cannot go on. It names any rank of its machine for that,
+ * also one that is lost or has detached.
+ */
 static bool found_by_agent(struct sched_job *j, const struct sched_node *n,
 			   const struct msg_rank_leave *m)
 {
@@ -539,10 +534,6 @@ void job_leave(struct sched *s, struct sched_node *n, const struct msg_rank_leav
 
 	if (!m->job) {
 		job_withdraw(s, n, m);
-		return;
-	}
-	if (j && j->state == SJ_UP && j->ending) {
-		end_leave(s, j, n, m->rank);
 		return;
 	}
 	if (r && found_by_agent(j, n, m)) {
@@ -645,12 +636,6 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 	uint32_t lost;
 
 	req_drop_of(s, j, n, UINT32_MAX);
-	if (j->state == SJ_UP && j->ending) {
-		end_lose(j, n);
-		forget_node(j, n);
-		end_step(s, j);
-		return;
-	}
 	if (part && shrink_machine(s, j, part, why)) {
 		forget_node(j, n);
 		return;
@@ -659,16 +644,10 @@ void job_agent_dead(struct sched *s, struct sched_job *j, struct sched_node *n, 
 	for (uint32_t r = 0; r < j->world && gathering; r++)
 		if (j->ranks[r].node == n && j->ranks[r].state == SR_IN)
 			job_rank_out(s, j, r);
-	if (lost && !gathering && j->state == SJ_UP)
-		end_lose(j, n);
 	forget_node(j, n);
 	if (!lost && j->state == SJ_UP)
 		epoch_settle(s, j);	/* its ranks have detached, and no epoch waits for it */
-	if (!lost || gathering)
-		return;
-	if (end_begin(s, j, &e))
-		job_pump(s, j);		/* what a server of its has given to some goes to all */
-	else
+	if (lost && !gathering)
 		job_down(s, j, e.code, "%s", e.text);
 }
 
@@ -722,8 +701,6 @@ void job_node_back(struct sched *s, struct sched_node *n)
 		}
 		if (j->state == SJ_UP || (j->state == SJ_RESERVING && n->kind == NODE_SERVER))
 			epoch_back(s, j, n);
-		if (j->state == SJ_UP && j->ending)
-			end_back(s, j, n);
 		job_pump(s, j);
 	}
 }

@@ -10,7 +10,7 @@
  * A process that ends while it waits gives its place back; when all were in by then, that
  * costs the job as any lost rank does.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -41,11 +41,9 @@ static uint32_t first_in(const struct sched_job *j)
 	return r;
 }
 
-/* Some ranks have detached, or are lost: who comes now means the next job of that name. */
+/* Some ranks have detached: a rank that joins now means the next job of that name. */
 static bool ending(const struct sched_job *j)
 {
-	if (j->state == SJ_UP && j->ending)
-		return true;
 	return j->nleft && (j->state == SJ_UP || j->state == SJ_HELD);
 }
 
@@ -141,9 +139,7 @@ static bool not_over(struct sched *s, const struct sched_job *j, struct sched_no
 	if (!ending(j))
 		return false;
 	text_init(&t, who, sizeof(who));
-	if (j->ending)
-		text_add(&t, "its last rounds go on");
-	else if (!j->nin)
+	if (!j->nin)
 		text_add(&t, "and the scheduler, which was started again, waits for its agents");
 	else
 		text_add(&t, "%s not detached yet", text_not_left(&t, j) == 1 ? " has" : " have");
@@ -345,7 +341,8 @@ static void complete_why(struct sched *s, const struct sched_job *j, struct err 
 
 	if (j->state == SJ_RESERVING) {
 		text_init(&t, buf, sizeof(buf));
-		text_not_ready(&t, j);
+		if (!text_blame(&t, "", blame_of(s, j)))
+			text_not_ready(&t, j);
 		err_set(e, TALLY_ETIMEDOUT, "job '%.128s' waits for %.300s to reserve memory",
 			j->name, t.used ? buf : "an agent that is away");
 	} else if (s->recover_until) {
@@ -378,6 +375,7 @@ void join_text(struct sched *s, struct text *t, const struct sched_job *j)
 		missing = text_not_joined(t, j);
 		text_add(t, " of job '%.128s' %s not attached", j->name,
 			 missing == 1 ? "has" : "have");
+		text_elsewhere(s, t, j);
 	}
 }
 
@@ -407,13 +405,12 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 {
 	struct sched_job *j = job_by_name(s, m->text);
 	const struct sched_rank *r = j && m->rank < j->world ? &j->ranks[m->rank] : NULL;
-	struct err e;
 	char who[32] = "its process";
 
 	if (r && grow_withdraw(s, j, n, m->rank, m->pid))
 		return;
 	if (!r || r->state != SR_IN || r->node != n || r->pid != m->pid || j->state == SJ_HELD ||
-	    (j->outlived && !r->pid) || j->ending) {	/* that process trains: it does not join */
+	    (j->outlived && !r->pid)) {	/* that process trains: it does not join */
 		s->counters.strays++;
 		return;
 	}
@@ -422,13 +419,9 @@ void job_withdraw(struct sched *s, struct sched_node *n, const struct msg_rank_l
 	if (j->state != SJ_GATHERING) {
 		if (m->pid)		/* 0: in another PID namespace than its agent */
 			snprintf(who, sizeof(who), "process %u", m->pid);
-		err_set(&e, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%s "
-			"has ended while it was %s)", m->rank, n->name, who,
-			j->state == SJ_UP ? "coming back" : "joining");
-		if (end_begin(s, j, &e))
-			end_leave(s, j, n, m->rank);
-		else
-			job_down(s, j, e.code, "%s", e.text);
+		job_down(s, j, TALLY_EWORKERLOST, "rank %u on machine %.128s is gone (%s has ended "
+			 "while it was %s)", m->rank, n->name, who,
+			 j->state == SJ_UP ? "coming back" : "joining");
 		return;
 	}
 	list_for_each_safe(&j->reqs, p, next) {

@@ -57,10 +57,10 @@ static const struct msg *entry_again(struct sched *s, const struct sched_job *j,
 }
 
 /*
- * What an agent missed nobody tells entry by entry: of TENSORS those are known that are
- * left, all else is an EPOCH, a FORGET, or tensors that are gone again.  It need not be:
- * the agent has to come to where the others are.  So it first forgets what is gone and
- * takes the newest epoch, under the number that it has, and then hears of the rest.
+ * Sends an agent what it missed, not entry by entry: of TENSORS only what is left is known, all
+ * else is an EPOCH, a FORGET, or tensors that are gone again. It only has to come to where the
+ * others are. So it first forgets what is gone and takes the newest epoch, under the number that
+ * it has, and then hears of the rest.
  */
 bool late_catch_up(struct sched *s, struct sched_job *j, struct sched_part *p,
 		   const struct sched_gone *g)
@@ -124,8 +124,8 @@ void late_forget(struct sched *s, const struct sched_node *n)
 }
 
 /*
- * Who is in the middle of telling: what it is yet to tell would be nothing of a job that goes on.
- * It comes back, and tells all as one that is late.
+ * Closes the connections of agents that are in the middle of their report: the rest of it would
+ * belong to no job that goes on. They come back, and report all as late ones.
  */
 void late_close_tellers(struct sched *s)
 {
@@ -161,7 +161,10 @@ static bool any_in(const struct sched_job *j, const struct sched_part *p)
 	return false;
 }
 
-/* What it missed it hears only after it has told once more. */
+/*
+ * Lets an agent that has reported, and is away as the recovery ends, report once more before it
+ * hears what it missed.
+ */
 bool late_away(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
 	if (p->node->state != SN_AWAY || p->unsure || !s->config.agent_grace_ms || !any_in(j, p))
@@ -188,7 +191,7 @@ void late_drop(struct sched *s, struct sched_job *j)
 
 static bool is_late(const struct sched_job *j, const struct sched_part *p)
 {
-	return p && p->expected && p->return_by && j->state == SJ_UP && !j->ending;
+	return p && p->expected && p->return_by && j->state == SJ_UP;
 }
 
 bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct sched_node *n,
@@ -203,7 +206,10 @@ bool late_job(struct sched *s, struct sched_job *j, struct sched_part *p, struct
 	return true;
 }
 
-/* What a job of one machine has its agent says alone, whenever that is. */
+/*
+ * Whether a job may be taken in after the recovery: what a job of one machine has only its agent
+ * can tell, whenever that is.
+ */
 bool late_alone(const struct sched *s, const struct msg_job_up *m)
 {
 	return m->nmachines == 1 && !m->nservers && !job_ended(s, m->job);
@@ -236,7 +242,10 @@ static void tell_again(struct sched *s, struct sched_node *n)
 	out_close(s, conn);
 }
 
-/* It has to forget what the others have forgotten, or never heard of. */
+/*
+ * Takes a reported tensor in: one that others have forgotten, or never heard of, its agent has
+ * to forget.
+ */
 static bool take(struct sched *s, struct sched_job *j, struct sched_part *p,
 		 const struct msg_tensor *m, uint64_t seq)
 {

@@ -79,9 +79,10 @@ static const struct msg *forget_msg(struct sched *s, const struct sched_job *j, 
 }
 
 /*
- * What a server has refused no agent sets memory aside for: it hears of that entry and of its
- * FORGET in one.  So nobody has the one without the other, whenever a scheduler dies: where
- * an agent has it servers must have the FORGET, and else neither has been.
+ * The message of an entry that a server has refused. No agent allocates memory for it: agents
+ * hear of the entry and of its FORGET in one. So nobody has the one without the other, whenever
+ * a scheduler dies: where an agent has it servers must have the FORGET, and else neither has
+ * been.
  */
 static const struct msg *refused_msg(struct sched *s, struct sched_job *j,
 				     const struct sched_entry *e)
@@ -305,8 +306,9 @@ void log_fail(struct sched *s, struct sched_job *j, struct sched_entry *e, int c
 }
 
 /*
- * It joined while the entry was under way, was not waited for, and refuses it: all others have
- * those tensors, or will.  Where they forget them in the end it has lost nothing.
+ * Whether a server joined while the entry was under way, was not waited for, and refuses it,
+ * though all others have those tensors, or will. Where they forget them in the end it has lost
+ * nothing.
  */
 static bool lacks(const struct sched_job *j, const struct sched_part *p,
 		  const struct sched_entry *e, uint64_t seq)

@@ -7,9 +7,11 @@
  * may come back within RECONNECT_GRACE_MS and keeps its number and jobs, and is
  * told what it missed.  Otherwise, or when the lease is out, it is dead, which
  * only this file decides; its jobs hear of it.  The row of a dead node stays for
- * the status until its name or its place is needed.
+ * the status until its name or its place is needed, for NODE_SHOWN_MS, or until
+ * somebody has read it (NODE_FORGET); so does that of one that was refused.  What is up comes
+ * back by itself, and what is away has jobs that wait for it: these are not forgotten.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -35,7 +37,16 @@ static const char *kind_name(uint32_t kind)
 	return kind == NODE_AGENT ? "agent" : "server";
 }
 
-/* Nobody misses a server that was drained. */
+void node_since(struct sched *s, struct sched_node *n, const char *why)
+{
+	n->since = s->now;
+	snprintf(n->why, sizeof(n->why), "%s", why);
+}
+
+/*
+ * Moves a node to another state and logs it; a warning for one that is missed, which a drained
+ * server is not.
+ */
 static void set_state(struct sched *s, struct sched_node *n, enum sched_node_state to,
 		      const char *why)
 {
@@ -45,6 +56,8 @@ static void set_state(struct sched *s, struct sched_node *n, enum sched_node_sta
 	out_log(s, missed ? SCHED_WARN : SCHED_INFO, "%s %s %s -> %s, number %u, reason %s",
 		kind_name(n->kind), n->name, state_name[n->state], state_name[to], n->number, why);
 	n->state = to;
+	n->left = to == SN_DEAD && !missed;
+	node_since(s, n, why);
 }
 
 struct sched_node *node_by_name(struct sched *s, enum node_kind kind, const char *name)
@@ -67,6 +80,7 @@ void node_free(struct sched *s, struct sched_node *n)
 	}
 	out_drop(s, n);
 	held_unsay(s, n);
+	blame_drop(s, n);
 	sched_release(s, n);
 }
 
@@ -77,6 +91,7 @@ void node_die(struct sched *s, struct sched_node *n, const char *why)
 	ASSERT(n->state != SN_DEAD);
 	set_state(s, n, SN_DEAD, why);
 	s->counters.nodes_lost++;
+	blame_drop(s, n);
 	n->conn = NO_CONN;
 	out_drop(s, n);
 	if (conn != NO_CONN) {
@@ -170,17 +185,30 @@ uint64_t node_silent_ms(const struct sched *s, const struct sched_node *n)
 	return ms > s->config.heartbeat_ms + s->config.heartbeat_ms / 2 ? ms : 0;
 }
 
+static const char *cause_for(struct sched *s, const struct sched_node *n)
+{
+	const struct sched_node *other = blame_for(s, n);
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	if (!other)
+		return "";
+	text_init(&t, buf, sizeof(buf));
+	text_blame(&t, "", other);
+	return out_string(s, buf);
+}
+
 void node_heartbeat(struct sched *s, struct sched_node *n, const struct msg_heartbeat *hb)
 {
 	struct msg *m = out_msg(s, MSG_HEARTBEAT);
 
 	n->last = *hb;
 	n->beat = s->now;
-	snprintf(n->note, sizeof(n->note), "%s", hb->note);
-	n->last.note = n->note;
+	blame_take(s, n, hb);
 	if (m) {
 		m->heartbeat = n->last;
 		m->heartbeat.note = "";
+		m->heartbeat.cause = cause_for(s, n);
 	}
 	out_send(s, n, m);
 	epoch_unsaid(s, n);		/* what it held before it has told by now */
@@ -211,12 +239,14 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 {
 	if (h->version_min > MSG_VERSION || h->version_max < MSG_VERSION)
 		return err_set(e, TALLY_EVERSION,
-			       "the scheduler speaks version %u, '%.64s' speaks %u to %u",
-			       MSG_VERSION, h->name, h->version_min, h->version_max);
+			       "the scheduler speaks version %u, '%.64s' speaks %u to %u; install "
+			       "the same release everywhere", MSG_VERSION, h->name,
+			       h->version_min, h->version_max);
 	if (!secret_ok(s, h->secret))
 		return err_set(e, TALLY_EAUTH,
 			       s->config.secret[0] ?
-			       "wrong join secret; see --secret-file of the scheduler" :
+			       "wrong join secret; its --secret-file is to have the first line of "
+			       "the scheduler's" :
 			       "a join secret was given, the scheduler has none (--secret-file)");
 	if (h->kind == NODE_CLI)
 		return 0;
@@ -308,8 +338,9 @@ static bool number_taken(const struct sched *s, uint32_t number)
 }
 
 /*
- * Those who outlived a restart of the scheduler keep their numbers: links know them by it.
- * So has a machine the number by which the jobs that went on without it know it.
+ * Chooses a node's number. Nodes that outlived a restart of the scheduler keep theirs, since
+ * links know them by it; so does a machine by whose number the jobs that went on without it know
+ * it.
  */
 static uint32_t choose_number(struct sched *s, const struct msg_hello *h)
 {
@@ -346,6 +377,7 @@ static struct sched_node *row_new(struct sched *s, uint32_t number)
 	n->number = number;
 	n->conn = NO_CONN;
 	n->last.note = n->note;
+	n->last.cause = "";
 	list_init(&n->outbox);
 	list_init(&n->ahead);
 	list_init(&n->said);
@@ -382,6 +414,7 @@ struct sched_node *node_away(struct sched *s, const struct sched_part *p)
 	n->kind = NODE_AGENT;
 	n->state = SN_AWAY;
 	n->away = s->now;
+	node_since(s, n, "not back since the scheduler was started again");
 	n->engines = p->engines;
 	snprintf(n->name, sizeof(n->name), "%s", p->name);
 	return n;
@@ -440,7 +473,10 @@ static void bind_conn(struct sched *s, struct sched_node *n, uint32_t conn, cons
 	out_send(s, n, welcome(s, n));
 }
 
-/* It keeps that for us: a restarted scheduler, or one that took it for dead, asks it. */
+/*
+ * Tells a server whether it drains. The server keeps that for us: a restarted scheduler, or one
+ * that took it for dead, asks it.
+ */
 void node_tell_drain(struct sched *s, struct sched_node *n)
 {
 	struct msg *m = out_msg(s, MSG_DRAIN);
@@ -452,7 +488,9 @@ void node_tell_drain(struct sched *s, struct sched_node *n)
 	out_send(s, n, m);
 }
 
-/* It was away when it was told, or was told by another cluster. */
+/*
+ * Repeats DRAIN to a server that was away when it was sent, or that has it from another cluster.
+ */
 static void check_drain(struct sched *s, struct sched_node *n, const struct msg_hello *h)
 {
 	if (n->draining != h->draining)
@@ -530,6 +568,27 @@ static int admit(struct sched *s, uint32_t conn, const struct msg_hello *h, stru
 	return 0;
 }
 
+/*
+ * Refuses a HELLO. A node that may have to wait, until the scheduler has recovered, say, asks
+ * again and again, so that is logged rarely.
+ */
+static void refuse(struct sched *s, uint32_t conn, const struct msg_hello *h, const struct err *e)
+{
+	bool often = e->code == TALLY_EMISMATCH || (e->code == TALLY_EEXIST && h->node);
+	bool waits = e->code == TALLY_EBUSY && s->recover_until;
+
+	if (often ? s->now >= s->foreign_log : !waits)
+		out_log(s, SCHED_WARN, "node %.128s is refused, reason %s, address %s", h->name,
+			e->text, s->peer ? s->peer : "not known");
+	if (often && s->now >= s->foreign_log)
+		s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
+	if (!waits && h->kind != NODE_CLI)
+		refused_note(&s->refused, s->config.secret[0] && secret_ok(s, h->secret), h->kind,
+			     h->name, s->peer, e, s->now);
+	out_reply(s, conn, 0, e->code, "%s", e->text);
+	out_close(s, conn);
+}
+
 void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 {
 	struct err e;
@@ -543,17 +602,64 @@ void node_hello(struct sched *s, uint32_t conn, const struct msg_hello *h)
 	if (!err)
 		err = admit(s, conn, h, &e);
 	if (err) {
-		/* Who may have to wait, until we have recovered, say, asks again and again. */
-		bool often = err == TALLY_EMISMATCH || (err == TALLY_EEXIST && h->node);
-
-		if (often ? s->now >= s->foreign_log : err != TALLY_EBUSY || !s->recover_until)
-			out_log(s, SCHED_WARN, "node %.128s is refused, reason %s", h->name,
-				e.text);
-		if (often && s->now >= s->foreign_log)
-			s->foreign_log = s->now + mono_ms(FOREIGN_LOG_MS);
-		out_reply(s, conn, 0, err, "%s", e.text);
-		out_close(s, conn);
+		refuse(s, conn, h, &e);
 		return;
 	}
+	refused_taken(&s->refused, h->kind, h->name, s->peer);
 	sched_epoch_seen(s, h->epoch_seen);
+}
+
+/* ---- nodes that are shown, and are not there ---- */
+
+void node_forget_old(struct sched *s)
+{
+	for (uint32_t i = s->nnodes; i-- > 0;) {
+		struct sched_node *n = s->nodes[i];
+
+		if (n->state == SN_DEAD && s->now - n->since >= mono_ms(NODE_SHOWN_MS))
+			node_free(s, n);
+	}
+	refused_age(&s->refused, s->now);
+}
+
+/* Why that node stays. */
+static void forget_not(struct sched *s, uint32_t conn, uint64_t req, const struct sched_node *n)
+{
+	if (n->state == SN_AWAY)
+		out_reply(s, conn, req, TALLY_EBUSY, "%s '%.128s' is away and may come back, jobs "
+			  "wait for it; it can be forgotten when it is dead", kind_name(n->kind),
+			  n->name);
+	else if (n->kind == NODE_SERVER)
+		out_reply(s, conn, req, TALLY_EBUSY, "server '%.128s' is up; drain it ('tally "
+			  "drain %.128s'), stop tally-server on machine %.64s, then forget it",
+			  n->name, n->name, n->machine);
+	else
+		out_reply(s, conn, req, TALLY_EBUSY, "agent '%.128s' is up; stop tally-agent on "
+			  "machine %.64s, then forget it", n->name, n->machine);
+}
+
+void node_forget(struct sched *s, uint32_t conn, const struct msg_node_forget *m)
+{
+	const struct sched_node *there = NULL;
+	uint32_t gone = 0, refused = refused_forget(&s->refused, m->name);
+
+	for (uint32_t i = s->nnodes; i-- > 0;) {
+		struct sched_node *n = s->nodes[i];
+
+		if (strcmp(n->name, m->name))
+			continue;
+		if (n->state == SN_DEAD) {
+			node_free(s, n);
+			gone++;
+		} else {
+			there = n;
+		}
+	}
+	if (gone || refused)
+		out_reply(s, conn, m->req, 0, "%s", "");
+	else if (there)
+		forget_not(s, conn, m->req, there);
+	else
+		out_reply(s, conn, m->req, TALLY_ENOENT, "there is no node '%.128s'; tally nodes "
+			  "lists them", m->name);
 }

@@ -50,8 +50,8 @@ static double highest(const struct pace_server *sv, uint32_t n,
 }
 
 /*
- * What a server does that has nothing wrong: as much as the fastest.  Of many the
- * fastest was lucky, so an eighth of them is not looked at.  0: not known.
+ * Speed of a server that has nothing wrong: that of the fastest. Of many the fastest was lucky,
+ * so an eighth of them is not looked at. 0: not known.
  */
 static double normal(const struct pace_server *sv, uint32_t n,
 		     double (*speed_of)(const struct pace_server *))
@@ -115,7 +115,10 @@ static bool change(struct pace_server *sv, uint32_t n)
 	return changed;
 }
 
-/* Whoever changes a lot has to wait longer and longer; being quiet is rewarded. */
+/*
+ * Lets time pass: a job that changes its shares a lot has to wait longer and longer, a quiet one
+ * less and less.
+ */
 static void pass(struct pace *p, double seconds)
 {
 	p->hold_s = MAX(p->hold_s, PACE_HOLD_MIN_S);

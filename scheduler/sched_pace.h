@@ -52,7 +52,7 @@ struct pace {			/* of a job; all zeros at first */
 /* A window of `seconds` has passed.  True: paces have changed. */
 bool pace_look(struct pace *p, struct pace_server *sv, uint32_t n, double seconds);
 
-/* What the windows so far said is not true any more: servers or shares have changed. */
+/* Forgets the windows so far, which say nothing any more once servers or shares have changed. */
 void pace_forget(struct pace *p, struct pace_server *sv, uint32_t n);
 
 static inline double pace_of(double pace)

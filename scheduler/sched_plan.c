@@ -186,7 +186,7 @@ static double server_share(const struct sched_job *j, const struct layout *l, co
 	return share[at] / mates;
 }
 
-/* What the planner gives each server, in parts of all; NULL: it cannot. */
+/* Asks the planner for each server's share, in parts of all; NULL: it cannot. */
 static const double *shares_of(struct sched *s, const struct sched_job *j, double *seconds,
 			       struct err *e)
 {
@@ -231,7 +231,7 @@ int plan_weights_of(struct sched *s, struct sched_job *j, struct err *e)
 	return 0;
 }
 
-/* It has chunks, and may keep them. */
+/* Whether a server has chunks, and may keep them. */
 static bool keeps(const struct sched_job *j, const struct sched_part *p)
 {
 	return part_answers(p) && !p->node->draining && epoch_has_chunks(j, p);
@@ -467,6 +467,7 @@ const struct msg *plan_job_up(struct sched *s, const struct sched_job *j, uint32
 		.nservers = nservers, .servers = servers, .seq = j->seq, .epoch_seq = j->epoch_seq,
 		.on_loss = j->on_loss, .ngone = ngone, .gone = gone, .nleft = nleft, .left = left,
 		.grown = j->grown, .grown_at = j->grown_at, .njoined = njoined, .joined = joined,
+		.user = j->owned ? MSG_USER(j->uid) : 0,
 	};
 	return m;
 }

@@ -6,7 +6,7 @@
  * a job may have more.  Its row says how many, so who asks can tell that some were left out.
  */
 #include "common/base/parse.h"
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 #include <stdio.h>
 
@@ -47,7 +47,8 @@ static const char *job_waiting(struct sched *s, const struct sched_job *j)
 	else if (j->state == SJ_RESERVING || (j->state == SJ_UP && !list_empty(&j->log)))
 		text_not_ready(&t, j);
 	else if (j->state == SJ_UP && j->nbarrier && j->nbarrier < grow_awaited(j)) {
-		text_missing(&t, j, j->barrier);
+		if (!text_blame(&t, "", blame_of(s, j)))
+			text_missing(&t, j, j->barrier);
 		text_add(&t, " at a barrier");
 	} else if (j->state == SJ_UP && epoch_waiting(j)[0]) {
 		text_add(&t, "%s", epoch_waiting(j));
@@ -95,6 +96,8 @@ static const char *node_addr(struct sched *s, const struct sched_node *n)
 
 static const char *node_state(const struct sched *s, const struct sched_node *n)
 {
+	if (n->left)
+		return "left";
 	if (n->state != SN_UP || !n->draining || MUTATE(34))
 		return node_state_name(n->state);
 	return epoch_idle(s, n) ? "drained" : "draining";
@@ -110,18 +113,77 @@ static uint32_t count_servers(const struct sched_job *j)
 	return n;
 }
 
+/* A node's note: what the scheduler found it to be, then its own words. */
+static const char *node_note(struct sched *s, const struct sched_node *n)
+{
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	text_init(&t, buf, sizeof(buf));
+	slow_text(s, n, &t);
+	text_add(&t, "%s%s", t.used && n->note[0] ? "; " : "", n->note);
+	return out_string(s, buf);
+}
+
+/* "" the job uses it. */
+static void bypass_of(struct sched *s, struct sched_job *j, const struct sched_node *n,
+		      struct text *t)
+{
+	const struct sched_part *p = job_server_part(j, n);
+	const struct sched_part *cut = cut_row(j, n->name);
+	const char *no_link = p ? stuck_no_link(j, p->number) : NULL;
+
+	if (p && p->let_go_by)
+		text_add(t, "%s", p->cut_why);
+	else if (no_link)
+		text_add(t, "machine %.64s has no link to it", no_link);
+	else if (!p && cut && s->now < cut->cut_until)
+		text_add(t, "%s; it is asked again in %llu s", cut->cut_why, (unsigned long long)
+			 div_round_up((uint64_t)(cut->cut_until - s->now), NS_PER_SEC));
+	else if (p && !p->weight && !p->joining && !p->fresh)
+		text_add(t, "the plan gives it no share: the others are done sooner alone");
+}
+
+/* Of a server that is up: jobs that train without it, or that it holds up, and why. */
+static void bypass_text(struct sched *s, const struct sched_node *n, struct text *t)
+{
+	if (n->kind != NODE_SERVER || n->state != SN_UP || n->draining)
+		return;
+	for (uint32_t i = 0; i < s->njobs; i++) {
+		struct sched_job *j = s->jobs[i];
+		char buf[ERR_TEXT_MAX + 1];
+		struct text why;
+
+		if (j->state != SJ_UP || job_one_machine(j))
+			continue;
+		text_init(&why, buf, sizeof(buf));
+		bypass_of(s, j, n, &why);
+		if (why.used)
+			text_add(t, "%sjob %.64s: %s", t->used ? "; " : "", j->name, buf);
+	}
+}
+
 static void fill_node(struct sched *s, const struct sched_node *n, struct msg_node_row *row)
 {
+	char buf[ERR_TEXT_MAX + 1];
+	struct text t;
+
+	text_init(&t, buf, sizeof(buf));
+	bypass_text(s, n, &t);
 	*row = (struct msg_node_row){
 		.node = n->number, .kind = n->kind, .name = out_string(s, n->name),
 		.machine = out_string(s, n->machine), .addr = node_addr(s, n),
-		.state = node_state(s, n), .note = out_string(s, n->note),
+		.state = node_state(s, n), .note = node_note(s, n),
 		.adder_bytes_per_s = n->adder_bytes_per_s, .memory_bytes = n->memory_bytes,
 		.rails = n->naddrs, .jobs = jobs_of(s, n),
 		.heartbeat_age_ms = (uint64_t)((s->now - n->heard) / NS_PER_MS), .last = n->last,
 	};
 	row->last.note = row->note;
+	row->last.cause = "";
 	row->pace = slow_percent(s, n);
+	row->state_ms = (uint64_t)((s->now - n->since) / NS_PER_MS);
+	row->why = out_string(s, n->why);
+	row->bypassed = out_string(s, buf);
 	for (uint32_t i = 0; i < n->naddrs; i++)
 		row->bits_per_s += n->addrs[i].bits_per_s;
 }
@@ -137,7 +199,7 @@ static void fill_job(struct sched *s, const struct sched_job *j, struct msg_job_
 		.age_ms = (uint64_t)((s->now - j->since) / NS_PER_MS),
 		.round_time_s = j->seconds_per_byte * (double)j->bytes,
 		.chunk_bytes = j->chunk_bytes, .seg_bytes = j->seg_bytes,
-		.window_bytes = j->window_bytes,
+		.window_bytes = j->window_bytes, .measured_time_s = meter_round(j),
 	};
 }
 
@@ -185,13 +247,33 @@ static void report_nodes(struct sched *s, struct msg_report *r, struct room *roo
 	struct msg_node_row *rows = out_scratch(s, s->nnodes * sizeof(*rows) + 1);
 
 	for (uint32_t i = 0; rows && i < s->nnodes; i++) {
-		const struct sched_node *n = s->nodes[i];
+		struct msg_node_row *row = &rows[r->nnodes];
 
-		if (!fits(room, strlen(n->name) + strlen(n->machine) + 2 * strlen(n->note)))
+		fill_node(s, s->nodes[i], row);
+		if (!fits(room, strlen(row->name) + strlen(row->machine) + 2 * strlen(row->note) +
+				ERR_TEXT_MAX))
 			break;
-		fill_node(s, n, &rows[r->nnodes++]);
+		r->nnodes++;
 	}
 	r->nodes = rows;
+}
+
+static void report_refused(struct sched *s, struct msg_report *r, struct room *room)
+{
+	struct msg_refused_row *rows = out_scratch(s, s->refused.n * sizeof(*rows) + 1);
+
+	for (uint32_t i = 0; rows && i < s->refused.n; i++) {
+		const struct refusal *f = &s->refused.row[i];
+
+		if (!fits(room, strlen(f->name) + strlen(f->addr) + strlen(f->why)))
+			break;
+		rows[r->nrefused++] = (struct msg_refused_row){
+			.kind = f->kind, .name = f->name, .addr = f->addr, .code = f->code,
+			.why = f->why, .count = f->count,
+			.age_ms = (uint64_t)((s->now - f->last) / NS_PER_MS),
+		};
+	}
+	r->refused = rows;
 }
 
 static void report_jobs(struct sched *s, const struct msg_query *q, struct msg_report *r,
@@ -264,6 +346,8 @@ void report_query(struct sched *s, uint32_t conn, const struct msg_query *q)
 	memcpy(m->report.cluster, s->config.cluster, ID_BYTES);
 	if (q->what & QUERY_NODES)
 		report_nodes(s, &m->report, &room);
+	if (q->what & QUERY_NODES)
+		report_refused(s, &m->report, &room);
 	if (q->what & QUERY_JOBS)
 		report_jobs(s, q, &m->report, &room);
 	if (q->what & QUERY_TENSORS)

@@ -171,10 +171,10 @@ static void why(struct sched *s, struct sched_job *j, const struct sched_req *q,
 		break;
 	case SQ_DECLARE:
 	case SQ_UNDECLARE:
-		tensor_text(t, j, q);
+		tensor_text(s, t, j, q);
 		break;
 	case SQ_BARRIER:
-		barrier_text(t, j);
+		barrier_text(s, t, j);
 		break;
 	}
 }
@@ -211,7 +211,10 @@ static struct sched_req *first_expired(struct sched *s, struct sched_job *j)
 	return NULL;
 }
 
-/* One expiry may answer many, so the list is looked at afresh after each. */
+/*
+ * Expires requests whose deadline has passed. One expiry may answer many, so the list is read
+ * afresh after each.
+ */
 void req_timer(struct sched *s, struct sched_job *j)
 {
 	struct sched_req *q;

@@ -33,7 +33,10 @@ static struct sched_part *waiting_part(struct sched_job *j, const struct sched_n
 	       job_machine_part(j, n) : NULL;
 }
 
-/* It begins when we have recovered (node_recovered()): before, nobody can come back. */
+/*
+ * How long an agent may be away. Its time begins when the scheduler has recovered
+ * (node_recovered()): before, nobody can come back.
+ */
 mono_t return_grace(struct sched *s, const struct sched_node *n)
 {
 	mono_t grace = mono_ms(MAX(s->config.agent_grace_ms, RECONNECT_GRACE_MS));
@@ -115,8 +118,9 @@ static void drop_stuck(struct sched *s, struct sched_part *p)
 }
 
 /*
- * Those that live ask again, also on another connection: the end of one may be lost with it.
- * They have the time for that, also where the grace is over just now.
+ * Waits afresh for the ranks of a machine: those that live ask again, also on another
+ * connection, since the end of one may be lost with it. They have the time for that, also where
+ * the grace is over just now.
  */
 void return_anew(struct sched *s, struct sched_job *j, struct sched_part *p)
 {
@@ -147,7 +151,6 @@ void return_begin(struct sched *s, struct sched_node *n)
 		}
 		req_orphan(s, j, n);
 		drop_stuck(s, p);
-		p->ended = false;	/* that was the one before */
 		await(s, j, p, MAX(n->away, n->seen));
 	}
 	s->any_down = true;
@@ -228,7 +231,7 @@ static mono_t wait_until(const struct sched *s, const struct sched_rank *r)
 	return r->seen ? r->seen + mono_ms(MAX(s->config.agent_grace_ms, LEASE_MS)) : 0;
 }
 
-/* All that are missing live. */
+/* Whether all ranks that are missing are known to live. */
 static bool all_live(const struct sched *s, const struct sched_job *j, const struct sched_part *p)
 {
 	for (uint32_t r = 0; r < j->world; r++) {
@@ -280,7 +283,6 @@ static void resume(struct sched *s, struct sched_job *j, struct sched_part *p)
 	return_tell(s, j, p);
 	answer_ranks(s, j, p, 0, "");
 	job_tell_leaves(s, j, p);
-	end_back(s, j, p->node);
 	epoch_settle(s, j);
 }
 
@@ -354,8 +356,6 @@ void return_deaf(struct sched *s, mono_t ns)
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		struct sched_job *j = s->jobs[i];
 
-		j->end_by += j->ending ? ns : 0;
-		j->end_latest += j->ending ? ns : 0;
 		for (uint32_t k = 0; k < j->nmachines; k++)
 			j->machines[k].return_by += j->machines[k].return_by ? ns : 0;
 		for (uint32_t k = 0; k < j->nservers; k++) {

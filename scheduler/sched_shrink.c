@@ -72,7 +72,10 @@ const char *shrink_why(struct sched *s, const struct sched_job *j, const struct 
 	return out_string(s, buf);
 }
 
-/* Who comes in, and is not answered yet, has nothing of the job. */
+/*
+ * Whether some rank that stays has the job's state; one that comes in, and is not answered yet,
+ * has nothing of it.
+ */
 static bool any_stays(const struct sched_job *j)
 {
 	for (uint32_t r = 0; r < j->world; r++)

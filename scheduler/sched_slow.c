@@ -20,8 +20,11 @@
 
 #include <math.h>
 
+#include "common/base/parse.h"
+
 #define PACE_WINDOW_MS	(2 * HEARTBEAT_MS)
 #define PACE_SPARE	(16u << 20)	/* of a server's memory, for what goes with a share */
+#define CPU_BINDS	0.75		/* of its busy time: the rest it waits for its NIC */
 #define PACE_ALIKE	1.1		/* shares that are in proportion, the most to the least */
 
 static void window_open(struct sched *s, struct sched_job *j)
@@ -34,12 +37,13 @@ static void window_open(struct sched *s, struct sched_job *j)
 		p->from = p->node->beat;
 		p->from_bytes = p->node->last.bytes_summed;
 		p->from_busy_us = p->node->last.busy_us;
+		p->from_cpu_us = p->node->last.cpu_us;
 	}
 	j->looking = true;
 	j->look_at = s->now + mono_ms(PACE_WINDOW_MS);
 }
 
-/* What a server did in the window; false: it has not said so. */
+/* Measures what a server did in the window; false: it has not reported it. */
 static bool measure(const struct sched_job *j, struct sched_part *p)
 {
 	const struct sched_node *n = p->node;
@@ -67,7 +71,7 @@ static void mark_servers(struct sched *s, const struct sched_job *j)
 			j->servers[i].node->mark = i;
 }
 
-/* What another job has of each is as much of it everywhere; of none of them, too. */
+/* Whether another job's shares of the servers are the same everywhere, none at all included. */
 static bool is_alike(struct sched *s, const struct sched_job *j, const struct sched_job *other)
 {
 	double *share = out_scratch(s, j->nservers * sizeof(*share));
@@ -122,7 +126,7 @@ static struct pace_server *collect(struct sched *s, struct sched_job *j)
 	return sv;
 }
 
-/* All that get more have room for it. */
+/* Whether all servers that get more have room for it. */
 static bool has_room(const struct sched_job *j, const struct pace_server *sv)
 {
 	double sum = 0;
@@ -151,13 +155,57 @@ static bool can_spread(struct sched *s, const struct sched_job *j)
 	return sv && has_room(j, sv);
 }
 
+/* As the window that ends shows it. */
+static struct slow_cause find_cause(const struct sched_part *p)
+{
+	const struct sched_node *n = p->node;
+	struct slow_cause c = { .cpu = -1 };
+	double busy_us;
+
+	if (!n || p->pace.busy <= 0)
+		return c;
+	busy_us = (double)(n->last.busy_us - p->from_busy_us);
+	c.bytes_per_s = p->pace.bytes / p->pace.busy;
+	if (p->from_cpu_us && n->last.cpu_us >= p->from_cpu_us)
+		c.cpu = MIN((double)(n->last.cpu_us - p->from_cpu_us) / busy_us, 1);
+	return c;
+}
+
+static void cause_text(struct text *t, const struct slow_cause *c)
+{
+	char rate[32];
+
+	fmt_bytes(rate, sizeof(rate), (uint64_t)c->bytes_per_s);
+	if (c->cpu < 0)
+		text_add(t, "its NIC or its CPU binds (sums %s/s; the kernel there does not say "
+			 "which): look at both", rate);
+	else if (c->cpu >= CPU_BINDS)
+		text_add(t, "its CPU binds (sums %s/s, engines use or wait for a CPU %.0f %% of "
+			 "the time): give it cores of its own, or more of them by --engines",
+			 rate, 100 * c->cpu);
+	else
+		text_add(t, "its NIC binds (sums %s/s, engines use a CPU %.0f %% of the time): "
+			 "look at the link's speed and errors, or tell plans of it by --listen "
+			 "ADDR@BITRATE", rate, 100 * c->cpu);
+}
+
 static void adopt(struct sched *s, struct sched_job *j, struct sched_part *p, double pace)
 {
-	if (pace_of(pace) != pace_of(p->pace.pace))
-		out_log(s, SCHED_WARN, "job %s server %s gets %.0f %% of its planned share, before "
-			"%.0f %%, as measured", j->name, p->name, 100 * pace_of(pace),
-			100 * pace_of(p->pace.pace));
+	double before = pace_of(p->pace.pace);
+	char why[ERR_TEXT_MAX + 1];
+	struct text t;
+
 	p->pace.pace = pace;
+	if (pace_of(pace) == before)
+		return;
+	if (pace_of(pace) < before)
+		p->cause = find_cause(p);
+	text_init(&t, why, sizeof(why));
+	if (pace_of(pace) < 1)
+		cause_text(&t, &p->cause);
+	out_log(s, SCHED_WARN, "job %s server %s gets %.0f %% of its planned share, before "
+		"%.0f %%, as measured%s%s", j->name, p->name, 100 * pace_of(pace), 100 * before,
+		t.used ? "; " : "", why);
 }
 
 static void window_close(struct sched *s, struct sched_job *j)
@@ -205,15 +253,34 @@ void slow_look(struct sched *s, struct sched_job *j)
 	window_open(s, j);
 }
 
-uint32_t slow_percent(const struct sched *s, const struct sched_node *n)
+/* Where it gets the least of its planned share; NULL: all of it everywhere. */
+static const struct sched_part *slowest(const struct sched *s, const struct sched_node *n)
 {
-	double least = 1;
+	const struct sched_part *least = NULL;
 
 	for (uint32_t i = 0; i < s->njobs; i++) {
 		const struct sched_part *p = job_server_part(s->jobs[i], n);
 
-		if (s->jobs[i]->state == SJ_UP && p)
-			least = MIN(least, pace_of(p->pace.pace));
+		if (s->jobs[i]->state == SJ_UP && p && pace_of(p->pace.pace) < 1 &&
+		    (!least || pace_of(p->pace.pace) < pace_of(least->pace.pace)))
+			least = p;
 	}
-	return least < 1 ? (uint32_t)(100 * least + 0.5) : 0;
+	return least;
+}
+
+uint32_t slow_percent(const struct sched *s, const struct sched_node *n)
+{
+	const struct sched_part *p = slowest(s, n);
+
+	return p ? (uint32_t)(100 * pace_of(p->pace.pace) + 0.5) : 0;
+}
+
+void slow_text(const struct sched *s, const struct sched_node *n, struct text *t)
+{
+	const struct sched_part *p = slowest(s, n);
+
+	if (!p)
+		return;
+	text_add(t, "slow, ");
+	cause_text(t, &p->cause);
 }

@@ -8,7 +8,7 @@
  * too, or that a server keeps it back, which others may have heard in time.  Where it says
  * nothing, none of its ranks has come.  A server's silence is told by who waits for it.
  */
-#include "scheduler/sched.h"
+#include "scheduler/sched_blame.h"
 
 struct sched_stuck {
 	mono_t at;
@@ -123,8 +123,9 @@ static bool find_server(const struct sched *s, const struct sched_job *j,
 }
 
 /*
- * It names its own ranks, or has all of them and waits for others itself, or goes on as soon
- * as a server that it waits for answers, or another one is in the place of one that is lost.
+ * Whether a machine explains why it is waited for: it names its own ranks; or it has all of them
+ * and waits for others itself; or it goes on as soon as a server that it waits for answers, or
+ * another one is in the place of a lost one.
  */
 static bool says_why(const struct sched_job *j, const struct sched_part *p,
 		     const struct msg_wait *w)
@@ -292,6 +293,7 @@ void stuck_text(struct sched *s, struct text *t, const struct sched_job *j)
 
 			if (find(s, j, &by, p, &p->stuck->row[i], &f)) {
 				text_found(t, &f, &p->stuck->row[i], p->name);
+				(void)text_blame(t, ": ", blame_of(s, j));
 				return;
 			}
 		}

@@ -13,14 +13,16 @@
 void tensor_declare(struct sched *s, struct sched_node *n, const struct msg_declare *m);
 void tensor_undeclare(struct sched *s, struct sched_node *n, const struct msg_ids *m);
 void tensor_withdraw(struct sched *s, struct sched_job *j, struct sched_req *q);
-void tensor_text(struct text *x, const struct sched_job *j, const struct sched_req *q);	/* awaits */
+/* tensor_text() says what a request waits for. */
+void tensor_text(const struct sched *s, struct text *x, const struct sched_job *j,
+		 const struct sched_req *q);
 void tensor_expire(struct sched *s, struct sched_job *j, struct sched_req *q);
 void tensor_free(struct sched *s, struct sched_job *j, struct sched_tensor *t);
 /* Fails the requests that name it, but UNDECLARE, which has what it wants; then frees it. */
 void tensor_purge(struct sched *s, struct sched_job *j, struct sched_tensor *t, int code,
 		  const char *text);
 void tensor_lose(struct sched *s, struct sched_job *j, uint32_t rank);	/* it is lost */
-/* What is complete goes to the log; kind is SQ_DECLARE or SQ_UNDECLARE. */
+/* Puts what is complete into the log; kind is SQ_DECLARE or SQ_UNDECLARE. */
 void tensor_issue(struct sched *s, struct sched_job *j, enum sched_req_kind kind);
 struct sched_tensor *tensor_by_name(const struct sched_job *j, const char *name);
 struct sched_tensor *tensor_by_id(const struct sched_job *j, uint32_t id);

@@ -32,7 +32,7 @@ void text_add(struct text *t, const char *fmt, ...)
 	t->used += strlen(t->buf + t->used);
 }
 
-/* One list of ranks: count first, so that "rank" or "ranks" can be chosen. */
+/* Writes one list of ranks: counted first, so that "rank" or "ranks" can be chosen. */
 static uint32_t ranks(struct text *t, const struct sched_job *j,
 		      bool (*missing)(const struct sched_job *, const uint64_t *, uint32_t),
 		      const uint64_t *set)
@@ -55,7 +55,9 @@ static uint32_t ranks(struct text *t, const struct sched_job *j,
 	return total;
 }
 
-/* It was there, as far as this goes, and has not waited for those who are not. */
+/*
+ * Whether a rank was there, as far as this goes, and has not waited for those that are missing.
+ */
 static bool gave_up(const struct sched_job *j, uint32_t r)
 {
 	return j->ranks[r].gave_up == j->done + 1;
@@ -118,6 +120,36 @@ uint32_t text_ranks_of(struct text *t, const struct sched_job *j, uint32_t machi
 	return ranks(t, j, is_at, &(uint64_t){ machine });
 }
 
+static bool has_rank(const struct sched_job *j, const struct sched_node *n)
+{
+	for (uint32_t r = 0; r < j->world; r++)
+		if (j->ranks[r].node == n)
+			return true;
+	return false;
+}
+
+void text_elsewhere(const struct sched *s, struct text *t, const struct sched_job *j)
+{
+	char names[LISTED_MAX * 24] = "";
+	struct text list;
+	uint32_t n = 0;
+
+	text_init(&list, names, sizeof(names));
+	for (uint32_t i = 0; i < s->nnodes; i++) {
+		const struct sched_node *a = s->nodes[i];
+
+		if (a->kind != NODE_AGENT || a->state != SN_UP)
+			continue;
+		if (!has_rank(j, a))
+			return;
+		if (n++ < LISTED_MAX)
+			text_add(&list, "%s%.20s", n > 1 ? ", " : "", a->name);
+	}
+	text_add(t, "; %u agent%s registered with this scheduler, %s%s, and %s ranks of it: do all "
+		 "machines have the same --scheduler?", n, n == 1 ? " is" : "s are", names,
+		 n > LISTED_MAX ? ", ..." : "", n == 1 ? "has" : "all have");
+}
+
 uint32_t text_not_ready(struct text *t, const struct sched_job *j)
 {
 	uint32_t total = 0;
@@ -131,6 +163,14 @@ uint32_t text_not_ready(struct text *t, const struct sched_job *j)
 	if (total > LISTED_MAX)
 		text_add(t, " and %u more", total - LISTED_MAX);
 	return total;
+}
+
+bool text_blame(struct text *t, const char *before, const struct sched_node *n)
+{
+	if (n)
+		text_add(t, "%s%s %.64s: %s", before, n->kind == NODE_AGENT ? "agent" : "server",
+			 n->name, n->note);
+	return n;
 }
 
 void text_shape(struct text *t, uint32_t dtype, const uint64_t *dims, uint32_t ndims,

@@ -109,7 +109,10 @@ static void write_pid(const struct state *st)
 		log_warn("%s/" STATE_LOCK " names another process, reason %m", st->dir);
 }
 
-/* Who can open the lock file can lock it for as long as they like. */
+/*
+ * Whether other users cannot open the lock file: a process that can open it can lock it for as
+ * long as it likes.
+ */
 static bool is_private(const struct state *st)
 {
 	struct stat file, dir;

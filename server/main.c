@@ -111,6 +111,7 @@ static int start(struct daemon *d, struct err *e)
 		 text, s->nengines, kern_level_name(kern_level()),
 		 fmt_bytes(adder, sizeof(adder), s->adder_bytes_per_s),
 		 fmt_bytes(memory, sizeof(memory), s->memory_bytes));
+	sv_adder_warn(s);
 	return sv_io_start(s, e);
 }
 

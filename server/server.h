@@ -15,6 +15,7 @@
 
 #include "common/base/idtab.h"
 #include "common/base/pagemap.h"
+#include "common/base/trouble.h"
 #include "common/ctl/ctl.h"
 #include "common/net/xport.h"
 #include "common/place/place.h"
@@ -64,6 +65,8 @@ static inline uint8_t *sv_place_at(const struct sv_place *p)
 struct sv_job {
 	struct list link;		/* in server->jobs */
 	uint32_t id, n, me, world, nservers, nengines;
+	uint32_t agent_engines;		/* of the agent that has the most */
+	uint32_t user;			/* whose: MSG_USER(); 0: not known */
 	uint64_t epoch;			/* that it came up with here */
 	uint64_t epoch_seq;		/* log entry of the last one; 0: none */
 	uint32_t chunk_bytes, seg_bytes;
@@ -163,6 +166,7 @@ enum sv_mail {
 	SV_JOB_READY,
 	SV_JOB_FREE,
 	SV_BATCH_READY,
+	SV_NET,			/* engine -> control: struct trouble_news *, the receiver's */
 };
 
 struct sv_adopt {
@@ -186,6 +190,7 @@ struct sv_engine {
 	struct outbox out;		/* to the control thread */
 	bool was_busy;			/* at the end of the turn before */
 	mono_t turned;			/* what came before is counted */
+	mono_t next_look;		/* at links that carry nothing */
 	struct ctl_stats stats;
 };
 
@@ -193,6 +198,7 @@ struct sv_agent {			/* may open links: named by a job */
 	struct list link;
 	uint32_t node, jobs;
 	uint8_t key[KEY_BYTES];		/* of its process; zeros: nobody's */
+	char name[NAME_LEN_MAX + 1];
 	mono_t wrong, wrong_since;	/* another one was presented: last, and first of a series */
 };
 
@@ -217,6 +223,8 @@ struct server {
 	mono_t key_told;		/* and unknown agents, wrong keys; 0: never */
 	uint32_t nengines, my_node;
 	uint8_t cluster[ID_BYTES];	/* of the last WELCOME; zeros: none yet */
+	char note[320];			/* in heartbeats */
+	struct trouble trouble;		/* with agents, on the network */
 	struct loop_timer *tick, *leave_by;
 	struct sv_engine *engine[ENGINES_MAX];
 };
@@ -226,6 +234,8 @@ struct server {
 #define SV_ADDER_EACH_LEAST	(2u << 20)
 int sv_adder_measure(uint32_t engines, const int *cpus, mono_t (*now)(void),
 		     uint64_t *bytes_per_s, struct err *e);
+/* In s->note and the log: it sums less than its NICs bring, if that is so. */
+void sv_adder_warn(struct server *s);
 
 /* server_io.c: the scheduler's side */
 int sv_io_start(struct server *s, struct err *e);
@@ -266,6 +276,13 @@ void sv_listen_stop(struct server *s);
 int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e);
 void sv_agents_del(struct server *s, const struct sv_job *j);
 void sv_agents_keys(struct server *s, const struct msg_agent_keys *m);
+
+/* "a0", or "node 3" of one whose jobs are over. */
+void sv_agent_name(const struct server *s, uint32_t node, char *buf, size_t len);
+
+/* server_net.c: trouble on the network, on the control thread */
+void sv_net_take(struct server *s, struct trouble_news *n);	/* with the peer's name; freed */
+void sv_net_fill(struct server *s, struct msg_heartbeat *hb);	/* note and cause */
 
 /* server_stats.c */
 void sv_stats_turn(struct sv_engine *en, mono_t now);

@@ -12,8 +12,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/base/parse.h"
 #include "common/kern/adder.h"
 #include "common/rt/engine.h"
+#include "common/rt/log.h"
 #include "common/shm/limit.h"
 #include "server/server.h"
 
@@ -123,4 +125,26 @@ int sv_adder_measure(uint32_t engines, const int *cpus, mono_t (*now)(void),
 			       "it sums");
 	*bytes_per_s = a.best;
 	return 0;
+}
+
+/*
+ * Each byte that a NIC brings is read once by a sum.  The plan knows both rates, and gives a
+ * server no more than it can sum: nothing is wrong, but the NIC is not used up.
+ */
+void sv_adder_warn(struct server *s)
+{
+	char adder[32], brings[32], rate[32];
+	uint64_t bits_per_s = 0;
+
+	for (uint32_t i = 0; i < s->naddrs; i++)
+		bits_per_s += s->addr[i].bits_per_s;
+	if (s->adder_bytes_per_s >= bits_per_s / 8)
+		return;
+	snprintf(s->note, sizeof(s->note), "sums %s/s with %u engine%s, its NIC%s of %s bring%s "
+		 "%s/s: the CPU binds, and plans give it less; more --engines on more cores help",
+		 fmt_bytes(adder, sizeof(adder), s->adder_bytes_per_s), s->nengines,
+		 plural(s->nengines), plural(s->naddrs),
+		 fmt_bitrate(rate, sizeof(rate), bits_per_s), s->naddrs == 1 ? "s" : "",
+		 fmt_bytes(brings, sizeof(brings), bits_per_s / 8));
+	log_warn("server %s %s", s->name, s->note);
 }

@@ -21,7 +21,8 @@
  * always fit every window together; an agent makes room by CANCEL.  What is
  * being asked for cannot be cancelled.
  *
- * Segments that change their server: server_core_young.c.
+ * What an agent is sent next: server_core_out.c.  Segments that change their server:
+ * server_core_young.c.
  */
 #include "server/server_core.h"
 
@@ -276,7 +277,10 @@ static uint32_t gather_inputs(const struct srv_seg *s, const void *in[], uint8_t
 	return n;
 }
 
-/* Whoever has the result's place on this machine gets it written there at once. */
+/*
+ * Memory for the result: the place of an agent on this machine that can be written at once, or
+ * the segment's own.
+ */
 static uint8_t *choose_result(const struct srv_seg *s)
 {
 	for (uint32_t w = 0; w < s->tensor->job->n; w++)
@@ -378,6 +382,28 @@ static bool is_stale(struct srv_core *c, const struct srv_in *in)
 	return in->seg->tensor->stale;
 }
 
+/* The part in a segment that lacks the contribution that comes with f; NULL: counted. */
+static struct srv_in *find_lacking(struct srv_core *c, struct srv_peer *p, const struct frame *f)
+{
+	struct srv_in *in = find_gathering(c, p, f, NULL);
+
+	if (!in || is_stale(c, in))
+		return NULL;
+	if ((in->state == IN_PARKED && !MUTATE(2)) || in->state == IN_LANDING) {
+		c->count.duplicates++;
+		return NULL;
+	}
+	if (!push_shape_ok(in, f, NULL)) {
+		c->count.drop_shape++;
+		return NULL;
+	}
+	if (in->seg->tensor->job->worker[f->worker].late) {
+		c->count.drop_epoch++;	/* it might be overwritten; it is asked after */
+		return NULL;
+	}
+	return in;
+}
+
 void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 {
 	struct srv_in *in;
@@ -391,22 +417,10 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 		c->count.drop_shape++;
 		return NULL;
 	}
-	in = find_gathering(c, p, f, NULL);
-	if (!in || is_stale(c, in))
+	in = find_lacking(c, p, f);
+	if (!in)
 		return NULL;
-	if ((in->state == IN_PARKED && !MUTATE(2)) || in->state == IN_LANDING) {
-		c->count.duplicates++;
-		return NULL;
-	}
-	if (!push_shape_ok(in, f, NULL)) {
-		c->count.drop_shape++;
-		return NULL;
-	}
 	j = in->seg->tensor->job;
-	if (j->worker[f->worker].late) {	/* it might be overwritten; it is asked after */
-		c->count.drop_epoch++;
-		return NULL;
-	}
 	if (in->state == IN_OFFERED)
 		in->seg->offered--;
 	in->state = IN_LANDING;
@@ -415,7 +429,7 @@ void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f)
 	return j->worker[f->worker].window + f->slot;
 }
 
-static void seg_back(struct srv_core *c, struct srv_seg *s)
+void srv_seg_back(struct srv_core *c, struct srv_seg *s)
 {
 	struct srv_tensor *t = s->tensor;
 
@@ -438,7 +452,7 @@ static struct srv_in *landed(struct srv_core *c, const struct frame *f)
 	if (f->type == FRAME_GIVE) {
 		ASSERT(s->giving);	/* a borrowed tensor stays findable */
 		s->giving = false;
-		seg_back(c, s);
+		srv_seg_back(c, s);
 		return t->removed ? NULL : &s->in[f->worker];
 	}
 	j->borrowed--;
@@ -506,6 +520,37 @@ static void park(struct srv_core *c, struct srv_in *in, const struct frame *f, c
 	} else if (!s->lent) {
 		complete(c, s);
 	}
+}
+
+static void take_push(struct srv_core *c, struct srv_peer *p, const struct frame *f,
+		      const void *data)
+{
+	struct srv_in *in = find_lacking(c, p, f);
+	uint8_t *at;
+
+	if (!in)
+		return;
+	at = in->seg->tensor->job->worker[f->worker].window + f->slot;
+	park(c, in, f, data, NULL);
+	if (in->state != IN_PARKED)	/* it was the last, or failed: nobody reads it any more */
+		return;
+	memcpy(at, data, f->length);
+	in->data = at;
+}
+
+void srv_take(struct srv_core *c, struct srv_peer *p, const struct frame *f, const void *data)
+{
+	void *at;
+
+	if (f->type == FRAME_PUSH) {
+		take_push(c, p, f, data);
+		return;
+	}
+	at = srv_place(c, p, f);
+	if (!at)
+		return;
+	memcpy(at, data, f->length);
+	srv_frame(c, p, f, at, NULL);
 }
 
 static void on_cancel(struct srv_core *c, struct srv_in *in, const struct frame *f)
@@ -625,146 +670,4 @@ void srv_frame(struct srv_core *c, struct srv_peer *p, const struct frame *f, co
 		on_cancel(c, in, f);
 	else
 		on_probe(c, in);
-}
-
-/* ---- what goes out ---- */
-
-static bool is_missing(const struct srv_seg *s, uint32_t w)
-{
-	return s->in[w].state != IN_PARKED &&
-	       (!bits_test(s->tensor->job->out, w) || s->tensor->stale);
-}
-
-/* Who has offered it has it, and waits for room: it is named when nobody else is missing. */
-static uint32_t first_missing(const struct srv_seg *s)
-{
-	uint32_t n = s->tensor->job->n, offered = n;
-
-	for (uint32_t w = 0; w < n; w++) {
-		if (!is_missing(s, w))
-			continue;
-		if (s->in[w].state != IN_OFFERED)
-			return w;
-		offered = MIN(offered, w);
-	}
-	return offered;
-}
-
-static void fill(struct srv_send *out, const struct srv_in *in, uint8_t type)
-{
-	const struct srv_seg *s = in->seg;
-	const struct srv_tensor *t = s->tensor;
-	bool done = type == FRAME_RESULT || type == FRAME_REFUSED;
-	uint32_t round = done ? s->done_round : round_next(s->done_round);
-
-	out->frame = (struct frame){
-		.type = type,
-		.worker = (uint16_t)(in - s->in),
-		.job = t->job->id,
-		.tensor = t->id,
-		.chunk = s->chunk,
-		.offset = s->offset,
-		.round = type == FRAME_SEEK ? srv_sought_round(s) : round,
-		.epoch = t->epoch,
-		.attempt = type == FRAME_CANCELLED ? (uint8_t)(in->attempt - 1) : in->attempt,
-	};
-	out->data = NULL;
-	out->in = NULL;
-}
-
-static void fill_result(struct srv_core *c, struct srv_send *out, struct srv_in *in, bool by_ref)
-{
-	struct srv_seg *s = in->seg;
-	bool repeated = in->told && !by_ref;
-
-	in->told = true;
-	in->probes = 0;
-	out->frame.dtype = s->tensor->dtype;
-	out->frame.rop = s->done_rop;
-	out->frame.length = s->len;
-	out->frame.slot = repeated ? SLOT_NONE : in->rslot[s->done_round & 1];
-	c->count.results++;
-	if (by_ref) {
-		out->frame.flags = FRAME_BYREF;
-		return;
-	}
-	out->data = s->result;
-	out->in = in;
-	in->lent = true;
-	s->lent++;
-	s->tensor->borrowed++;
-	s->tensor->job->borrowed++;
-}
-
-/* All agree on a broadcast, and nobody has its data: its root is gone. */
-static void fill_mismatch(struct srv_send *out, const struct srv_in *in)
-{
-	bool agree = SIDE_ROP(in->seg->side[0]) == SIDE_ROP(in->seg->side[1]) &&
-		     SIDE_ROOT(in->seg->side[0]) == SIDE_ROOT(in->seg->side[1]);
-
-	out->frame.aux = (uint32_t)-(agree ? TALLY_ESHUTDOWN : TALLY_EMISMATCH);
-	out->frame.slot = in->seg->side[0];
-	out->frame.rslot = in->seg->side[1];
-}
-
-static void fill_held(struct srv_send *out, const struct srv_in *in)
-{
-	out->frame.aux = first_missing(in->seg);
-	out->frame.slot = in->seg->asking ? HELD_ASKED : 0;
-}
-
-bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *out)
-{
-	static const struct {
-		uint8_t todo, type;
-	} order[] = {
-		{ TODO_RESULT, FRAME_RESULT }, { TODO_FAIL, FRAME_REFUSED },
-		{ TODO_CANCELLED, FRAME_CANCELLED }, { TODO_ASK, FRAME_ASK },
-		{ TODO_HELD, FRAME_HELD }, { TODO_SEEK, FRAME_SEEK },
-	};
-	struct srv_in *in;
-	size_t i = 0;
-
-	if (p->nrefusals) {
-		*out = (struct srv_send){ .frame = p->refusal[--p->nrefusals] };
-		return true;
-	}
-	if (list_empty(&p->out))
-		return false;
-	in = list_first(&p->out, struct srv_in, out);
-	p->tag = in->tag;
-	while (!(in->todo & order[i].todo))
-		i++;
-	fill(out, in, order[i].type);
-	if (order[i].todo == TODO_RESULT)
-		fill_result(c, out, in, by_ref);
-	else if (order[i].todo == TODO_FAIL)
-		fill_mismatch(out, in);
-	else if (order[i].todo == TODO_HELD)
-		fill_held(out, in);
-	srv_todo_drop(in, order[i].todo);
-	return true;
-}
-
-uint64_t srv_due(const struct srv_peer *p)
-{
-	const struct srv_in *in;
-
-	if (p->nrefusals)
-		return 0;
-	if (list_empty(&p->out))
-		return SRV_NOTHING;
-	in = list_first(&p->out, struct srv_in, out);
-	return in->todo & TODO_RESULT ? in->seg->turn : 0;
-}
-
-void srv_sent(struct srv_core *c, struct srv_in *in)
-{
-	bool again = in->again;
-
-	ASSERT(in->lent);
-	in->lent = in->again = false;
-	if (again)
-		srv_resend(c, in, NULL);
-	seg_back(c, in->seg);
 }

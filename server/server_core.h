@@ -49,6 +49,7 @@
 #define TALLY_SERVER_CORE_H
 
 #include "common/base/bytes.h"
+#include "common/base/fair.h"
 #include "common/base/geom.h"
 #include "common/base/list.h"
 #include "common/base/mutate.h"
@@ -91,11 +92,16 @@ struct srv_peer {
 	struct list link;		/* in core->peers */
 	uint32_t node;			/* the agent's node number */
 	uint32_t engine;		/* the agent's */
-	struct list out;		/* srv_in.out: something to send, by their tags */
-	uint64_t tag;			/* of what was sent last */
+	struct fair lanes;		/* srv_lane.flow */
 	struct frame refusal[SRV_REFUSALS];
 	uint32_t nrefusals;
 	void *user;			/* the shell's */
+};
+
+/* A job's frames on their way to an engine of an agent. */
+struct srv_lane {
+	struct fair_flow flow;		/* in peer->lanes; awake while there are some */
+	struct list out;		/* srv_in.out: something to say, the oldest first */
 };
 
 struct srv_worker {			/* one machine of a job */
@@ -104,8 +110,7 @@ struct srv_worker {			/* one machine of a job */
 	uint8_t *window;		/* shared with the transport; NULL: none (by reference) */
 	uint64_t window_bytes;
 	uint64_t parked_bytes;
-	uint64_t tag;			/* of the next result for it: bytes of those before, while
-					 * there are any */
+	struct srv_lane *lane;		/* by its agent's engines: job->engines */
 	uint32_t landing;		/* pushes that land in the window */
 	uint32_t late;			/* of these, what it had begun before it was lost */
 };
@@ -121,6 +126,8 @@ struct srv_job {
 	bool stopped;
 	uint64_t borrowed;		/* payload addresses given out, landing or being sent */
 	uint64_t parked;		/* contributions that wait for others */
+	uint32_t owner, engines;	/* whose it is; of the agent that has the most */
+	struct fair_flow flow;		/* in core->out, always asleep: what it was sent */
 	uint64_t asked_bytes, ask_limit; /* by srv_ask_cost */
 	struct list ask_wait;		/* srv_seg.ask: complete but for offers */
 	struct list tensors;		/* srv_tensor.link */
@@ -138,10 +145,9 @@ enum srv_todo {
 struct srv_seg;
 
 struct srv_in {				/* one worker's part in one segment */
-	struct list out;		/* in peer->out while todo != 0 */
+	struct list out;		/* in its lane while todo != 0 */
 	struct srv_seg *seg;
 	struct srv_peer *peer;		/* that last spoke of it; borrowed */
-	uint64_t tag;			/* while todo != 0 */
 	const uint8_t *data;		/* parked; NULL: takes part without data */
 	uint8_t *result_at;		/* by reference: where the agent wants it */
 	uint64_t rslot[2];		/* where the agent wants the result, by round & 1 */
@@ -204,6 +210,7 @@ struct srv_core {
 	struct srv_counters count;
 	struct list jobs, peers;	/* peers: in the order in which results go out */
 	uint32_t first_node;		/* with which that begins */
+	struct fair out;		/* srv_job.flow */
 	uint64_t finished;		/* segment rounds */
 	struct srv_tensor *bucket[SRV_BUCKETS];
 };
@@ -213,10 +220,13 @@ void srv_init(struct srv_core *c);
 
 /* ---- jobs and tensors: at their beginning and end ---- */
 
-size_t srv_job_size(uint32_t nmachines);
+/* engines: of the agent that has the most. */
+size_t srv_job_size(uint32_t nmachines, uint32_t engines);
 
 struct srv_job_desc {
 	uint32_t id, n, world, epoch, chunk_bytes, seg_bytes;
+	uint32_t user;			/* whose it is: its share of a card is the user's */
+	uint32_t engines;		/* as in srv_job_size() */
 	uint64_t window_bytes;		/* of each worker, of this engine */
 	uint64_t part_bytes;		/* the least that an agent's engine has of it; 0: all */
 };
@@ -307,6 +317,9 @@ void srv_peer_anew(struct srv_core *c, struct srv_peer *p);
  * landed) or srv_unplace (the link broke). */
 void *srv_place(struct srv_core *c, struct srv_peer *p, const struct frame *f);
 void srv_unplace(struct srv_core *c, struct srv_peer *p, const struct frame *f);
+/* A frame with its payload, which is borrowed for this call: what srv_place() and srv_frame() are
+ * together.  The last contribution to a sum is added from there, without a copy. */
+void srv_take(struct srv_core *c, struct srv_peer *p, const struct frame *f, const void *data);
 
 /* data: landed payload, or the address in the sender's slab (by reference); NULL for
  * frames without.  result_at: by reference, where rslot points, or NULL. */
@@ -323,10 +336,15 @@ struct srv_send {
 bool srv_next(struct srv_core *c, struct srv_peer *p, bool by_ref, struct srv_send *s);
 /* The agent has the result, or it is lost with its link: exactly once for each. */
 void srv_sent(struct srv_core *c, struct srv_in *in);
-/* How long p's next frame has waited: the number of the round whose result it is,
- * 0 for frames without payload, SRV_NOTHING.  Whose is least is the furthest behind. */
+/* p's next frame. */
 #define SRV_NOTHING UINT64_MAX
-uint64_t srv_due(const struct srv_peer *p);
+struct srv_due {
+	const struct srv_job *job;	/* NULL: one without payload, or there is none */
+	uint64_t turn;			/* of the round whose result it is: the least is the
+					 * furthest behind; 0: without payload; or SRV_NOTHING */
+};
+struct srv_due srv_due(const struct srv_peer *p);
+bool srv_due_before(const struct srv_due *a, const struct srv_due *b);
 
 /* Something is landing, parked or to be sent: the time that this is so, over what is
  * summed meanwhile, says how fast the server is, card, adder and all. */
@@ -338,12 +356,21 @@ void srv_check(const struct srv_core *c);	/* asserts every invariant */
 
 #define SRV_NO_SEG UINT32_MAX		/* in srv_tensor.first: not this engine's chunk */
 
+/* server_core_turn.c */
+void srv_lanes_init(struct srv_job *j, struct srv_lane *lane, uint32_t engines);
+void srv_lanes_fini(struct srv_job *j);
+void srv_lanes_lost(struct srv_core *c, struct srv_peer *p);	/* nothing of p is in them */
+struct srv_in *srv_first(const struct srv_peer *p);		/* NULL: p is to be sent nothing */
+void srv_serve(const struct srv_in *in, bool by_ref);		/* its result goes out */
+void srv_turns_check(const struct srv_core *c);
+
 void srv_ask_end(struct srv_seg *s);		/* no longer asked for, or waiting to be */
 void srv_ask_pump(struct srv_core *c, struct srv_job *j);
 void srv_todo(struct srv_in *in, uint8_t what);		/* nothing, while no link is known */
 void srv_todo_drop(struct srv_in *in, uint8_t what);
 void srv_unpark(struct srv_in *in, uint32_t worker);
 void srv_resend(struct srv_core *c, struct srv_in *in, uint8_t *result_at);
+void srv_seg_back(struct srv_core *c, struct srv_seg *s);	/* a link lets go of its result */
 
 /* server_core_young.c */
 void srv_learn_round(struct srv_core *c, struct srv_seg *s, uint32_t round);
@@ -355,10 +382,10 @@ void *srv_give_place(struct srv_core *c, struct srv_seg *s, const struct frame *
 void srv_give(struct srv_core *c, struct srv_seg *s, const struct frame *f, const void *data);
 
 /*
- * What s takes of ask_limit: its pages, and as much as they can spoil.  k runs of
- * pages leave at most k + 1 holes, so a segment of S pages finds room beside
- * them if all their pages and k * (S - 1) more fit: asked ones always fit
- * together, wherever in a window the agent has put them.
+ * Bytes that s takes of ask_limit: its pages, and as much as they can spoil. k runs of pages
+ * leave at most k + 1 holes, so a segment of S pages finds room beside them if all their pages
+ * and k * (S - 1) more fit: asked ones always fit together, wherever in a window the agent has
+ * put them.
  */
 static inline uint64_t srv_ask_cost(const struct srv_seg *s)
 {

@@ -13,13 +13,15 @@ void srv_init(struct srv_core *c)
 	memset(c, 0, sizeof(*c));
 	list_init(&c->jobs);
 	list_init(&c->peers);
+	fair_init(&c->out);
 }
 
 /* ---- jobs ---- */
 
-size_t srv_job_size(uint32_t nmachines)
+size_t srv_job_size(uint32_t nmachines, uint32_t engines)
 {
-	return sizeof(struct srv_job) + nmachines * sizeof(struct srv_worker);
+	return sizeof(struct srv_job) + nmachines * sizeof(struct srv_worker) +
+	       (size_t)nmachines * engines * sizeof(struct srv_lane);
 }
 
 struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_job_desc *d)
@@ -43,6 +45,9 @@ struct srv_job *srv_job_start(struct srv_core *c, void *mem, const struct srv_jo
 		j->worker[w].window_bytes = d->window_bytes;
 		j->worker[w].engines = 1;
 	}
+	j->owner = d->user;
+	srv_lanes_init(j, (struct srv_lane *)&j->worker[d->n], d->engines);
+	fair_join(&c->out, &j->flow, d->user);
 	list_add(&c->jobs, &j->link);
 	return j;
 }
@@ -94,6 +99,8 @@ void srv_job_forget(struct srv_core *c, struct srv_job *j)
 {
 	(void)c;
 	ASSERT(j->stopped && !j->borrowed && list_empty(&j->tensors));
+	srv_lanes_fini(j);
+	fair_leave(&j->flow);
 	list_del(&j->link);
 }
 
@@ -222,7 +229,7 @@ struct srv_tensor *srv_tensor_add(struct srv_core *c, struct srv_job *j, void *m
 	return t;
 }
 
-/* What it gathers and has to say ends. */
+/* Ends what a segment gathers and what it still has to send. */
 static void seg_end(struct srv_seg *s)
 {
 	srv_ask_end(s);
@@ -232,8 +239,7 @@ static void seg_end(struct srv_seg *s)
 		if (in->state != IN_LANDING)	/* landed() or seg_gone() ends that */
 			srv_unpark(in, w);
 		in->wants = in->again = false;
-		in->todo = 0;
-		list_del(&in->out);
+		srv_todo_drop(in, 0xff);
 	}
 	s->wants = 0;
 }
@@ -358,7 +364,7 @@ void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32
 	memset(p, 0, sizeof(*p));
 	p->node = node;
 	p->engine = engine;
-	list_init(&p->out);
+	fair_init(&p->lanes);
 	put_in_turn(c, p);
 }
 
@@ -381,10 +387,8 @@ static void tensor_forget_peer(struct srv_tensor *t, const struct srv_peer *p)
 
 		if (in->peer != p)
 			continue;
+		srv_todo_drop(in, 0xff);
 		in->peer = NULL;
-		in->todo = 0;
-		list_del(&in->out);
-		t->job->worker[i % t->job->n].tag = 0;
 	}
 }
 
@@ -397,12 +401,13 @@ void srv_peer_lost(struct srv_core *c, struct srv_peer *p)
 		list_for_each(&j->tensors, lt)
 			tensor_forget_peer(list_entry(lt, struct srv_tensor, link), p);
 	}
-	ASSERT(list_empty(&p->out));
+	srv_lanes_lost(c, p);
 }
 
 /*
- * It pushes again what it has, from inputs that its ranks have kept.  What was being asked
- * for still is: others may have been told so, and wait for it with their windows full.
+ * Resets a contribution of an agent that was started again: it pushes again what it has, from
+ * inputs that its ranks have kept. A segment that was being asked for still is: others may have
+ * been told so, and wait for it with their windows full.
  */
 static void in_anew(struct srv_core *c, struct srv_in *in, uint32_t worker)
 {
@@ -448,7 +453,7 @@ void srv_peer_anew(struct srv_core *c, struct srv_peer *p)
 
 void srv_peer_fini(struct srv_peer *p)
 {
-	ASSERT(list_empty(&p->out));
+	ASSERT(list_empty(&p->lanes.users));
 	list_del(&p->link);
 }
 
@@ -461,7 +466,7 @@ bool srv_busy(const struct srv_core *c)
 			return true;
 	}
 	list_for_each(&c->peers, l) {
-		if (!list_empty(&list_entry(l, struct srv_peer, link)->out))
+		if (srv_first(list_entry(l, struct srv_peer, link)))
 			return true;
 	}
 	return false;
@@ -499,6 +504,7 @@ static uint32_t check_seg(const struct srv_seg *s, uint64_t parked_bytes[], uint
 
 void srv_check(const struct srv_core *c)
 {
+	srv_turns_check(c);
 	list_for_each(&c->jobs, lj) {
 		const struct srv_job *j = list_entry(lj, struct srv_job, link);
 		uint64_t parked_bytes[AGENTS_PER_JOB_MAX] = { 0 }, asked = 0, parked = 0,
@@ -522,37 +528,4 @@ void srv_check(const struct srv_core *c)
 			ASSERT(wk->parked_bytes <= wk->window_bytes);
 		}
 	}
-}
-
-/*
- * Jobs take turns by bytes on the way to an agent: each goes on where it was, or where the others
- * are if these had more meanwhile.  So one job's results stand in order, as they were summed.
- */
-static void queue_up(struct srv_in *in, uint32_t bytes)
-{
-	struct srv_worker *w = &in->seg->tensor->job->worker[in - in->seg->in];
-	struct srv_peer *p = in->peer;
-	struct list *at = &p->out;
-
-	in->tag = MAX(w->tag, p->tag);
-	w->tag = in->tag + bytes;
-	while (at->prev != &p->out && list_entry(at->prev, struct srv_in, out)->tag > in->tag)
-		at = at->prev;
-	list_add(at, &in->out);
-}
-
-void srv_todo(struct srv_in *in, uint8_t what)
-{
-	if (!in->peer)
-		return;
-	if (!in->todo)
-		queue_up(in, what & TODO_RESULT ? in->seg->len : 0);
-	in->todo |= what;
-}
-
-void srv_todo_drop(struct srv_in *in, uint8_t what)
-{
-	in->todo &= (uint8_t)~what;
-	if (!in->todo)
-		list_del(&in->out);
 }

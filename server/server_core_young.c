@@ -110,7 +110,7 @@ void srv_let_go(struct srv_in *in)
 
 /* ---- what is given ---- */
 
-/* It is of the round that is missed here, whoever noticed that first. */
+/* Whether a frame is of the round that this segment, migrating here, misses. */
 static bool is_missed(const struct srv_seg *s, const struct frame *f)
 {
 	return s->young && s->known &&

@@ -87,6 +87,7 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 
 	(void)peer;
 	k->up = true;
+	k->up_at = loop_now();
 	en->stats.links++;
 	list_for_each(&en->core.jobs, l)
 		show_window(en, k, list_entry(l, struct srv_job, link));
@@ -98,6 +99,16 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	struct sv_link *k = xport_user(ep);
 
 	return srv_place(&en->core, &k->peer->core, f);
+}
+
+static void on_take(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct sv_engine *en = ctx;
+	struct sv_link *k = xport_user(ep);
+
+	k->peer->heard = true;
+	en->bytes_received += f->length;
+	srv_take(&en->core, &k->peer->core, f, data);
 }
 
 static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -176,9 +187,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 	struct sv_link *k = xport_user(ep);
 	struct sv_peer *p = k->peer;
 
-	if (close_reason_severity(why)[0] != 'i')
-		log_warn("link from agent node %u closed, reason %s: %s", p->core.node,
-			 close_reason_name(why), e->text);
+	sv_net_lost(en, p, ep, why, e);
 	if (k->up)
 		en->stats.links--;
 	list_del(&k->link);
@@ -191,6 +200,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 static const struct xport_cb callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.take = on_take,
 	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,
@@ -204,10 +214,13 @@ static const struct xport_cb callbacks = {
 
 static bool has_work(const struct sv_peer *p)
 {
-	return srv_due(&p->core) != SRV_NOTHING;
+	return srv_due(&p->core).turn != SRV_NOTHING;
 }
 
-/* What a link has not brought to the agent; the kernel's part of it where cards are slow. */
+/*
+ * Bytes that a link has not brought to the agent yet, with the kernel's part where NICs are
+ * slow.
+ */
 static uint64_t link_bytes(const struct sv_link *k)
 {
 	return xport_queued_bytes(k->ep) + k->backlog;
@@ -277,7 +290,7 @@ static uint64_t look_at_links(const struct sv_engine *en, struct sv_peer *p)
 	return bytes;
 }
 
-/* What the cards take on top of what is under way, all together and each peer. */
+/* Bytes that the NICs take on top of what is under way, all together and each peer. */
 static uint64_t room_for_all(struct sv_engine *en)
 {
 	uint64_t bytes = 0, limit = en->flight_limit, each;
@@ -296,33 +309,45 @@ static uint64_t room_for_all(struct sv_engine *en)
 	return limit == UINT64_MAX ? limit : flight_room(limit, bytes);
 }
 
+/* Of the frames that some link takes the one that comes first. */
+static struct srv_due first_due(const struct sv_engine *en, uint64_t room)
+{
+	struct srv_due first = { .turn = SRV_NOTHING };
+
+	list_for_each(&en->core.peers, l) {
+		const struct sv_peer *p = sv_peer_of(l);
+		struct srv_due due = srv_due(&p->core);
+
+		if (link_for(p, room) && srv_due_before(&due, &first))
+			first = due;
+	}
+	return first;
+}
+
 /*
  * Frames for all peers, until no link takes one; true: more waits.  Each pass serves
- * those that are furthest behind, so that all have a result at about the same time:
- * an agent that lagged a little more with every segment would end long after the
+ * those that are furthest behind in one job, so that all have a result at about the same
+ * time: an agent that lagged a little more with every segment would end long after the
  * others, and the cards would idle meanwhile.
  */
 static bool pump(struct sv_engine *en)
 {
-	uint64_t room = room_for_all(en), due;
+	uint64_t room = room_for_all(en);
 	bool waits = false;
+	struct srv_due first;
 
 	do {
-		due = SRV_NOTHING;
-		list_for_each(&en->core.peers, l) {
-			const struct sv_peer *p = sv_peer_of(l);
-
-			if (link_for(p, room))
-				due = MIN(due, srv_due(&p->core));
-		}
+		first = first_due(en, room);
 		list_for_each(&en->core.peers, l) {
 			struct sv_peer *p = sv_peer_of(l);
-			struct sv_link *k = srv_due(&p->core) <= due ? link_for(p, room) : NULL;
+			struct srv_due due = srv_due(&p->core);
+			struct sv_link *k = due.job == first.job && due.turn <= first.turn ?
+					    link_for(p, room) : NULL;
 
 			if (k)
 				send_one(en, p, k, &room);
 		}
-	} while (due != SRV_NOTHING);
+	} while (first.turn != SRV_NOTHING);
 	list_for_each(&en->core.peers, l)
 		waits |= has_work(sv_peer_of(l));
 	return waits;
@@ -446,6 +471,8 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 		.n = j->n,
 		.world = j->world,
 		.epoch = (uint32_t)j->epoch,
+		.user = j->user,
+		.engines = j->agent_engines,
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,
 		.window_bytes = j->window_bytes,
@@ -696,6 +723,7 @@ static mono_t on_turn(void *ctx, mono_t now)
 		next = MIN(next, sweep(en, now));
 	if (!outbox_flush(&en->out))
 		next = MIN(next, now + mono_ms(1));
+	sv_net_look(en, now);
 	sv_stats_turn(en, now);
 	return next;
 }

@@ -136,8 +136,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 
 	check_cluster(s, w->cluster);
 	take_number(s, w->node);
-	log_info("server %s registered, node %u, epoch %llu", s->name, w->node,
-		 (unsigned long long)w->epoch);
+	ctl_daemon_registered(ctx, s->node, w);
 	notify("STATUS=registered");
 	leave_half_told(s);
 	tell_jobs(s);
@@ -204,7 +203,10 @@ static void on_down(void *ctx, const struct err *why)
 
 /* ---- messages ---- */
 
-/* It was read, and not answered before the connection broke; an answer may be on its way. */
+/*
+ * Whether a JOB_UP was read before, and not answered before the connection broke; an answer may
+ * be on its way.
+ */
 static bool is_told_again(struct server *s, const struct msg_job_up *m)
 {
 	const struct sv_job *j = sv_job_find(s, m->job);
@@ -216,7 +218,10 @@ static bool is_told_again(struct server *s, const struct msg_job_up *m)
 	return true;
 }
 
-/* What is here of a job that is told anew the scheduler knows nothing of: it is asked again. */
+/*
+ * JOB_UP. Of a job that is here already the scheduler knows nothing when it sends this anew: it
+ * is asked again.
+ */
 static void job_up(struct server *s, const struct msg_job_up *m)
 {
 	struct err e;
@@ -276,16 +281,29 @@ static void on_msg(void *ctx, const struct msg *m)
 	}
 }
 
+/* Of an engine, on average; 0: the kernel does not say. */
+static uint64_t cpu_us(const struct server *s)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < s->nengines; i++)
+		sum += engine_cpu_us(s->engine[i]->thread);
+	return sum / s->nengines;
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
-	const struct server *s = ctl_daemon_owner(ctx);
+	struct server *s = ctl_daemon_owner(ctx);
 	uint64_t flight = sv_card_flight(s);
 
 	for (uint32_t i = 0; i < s->nengines; i++)
 		ctl_stats_add(hb, &s->engine[i]->stats);
 	hb->busy_us /= s->nengines;
+	hb->cpu_us = cpu_us(s);
+	hb->note = s->note;
 	hb->flight_bytes = flight == UINT64_MAX ? 0 : flight * s->nengines;
 	hb->memory_used_bytes = s->memory_used;
+	sv_net_fill(s, hb);
 }
 
 /* Agents keep links for as long as they have jobs. */
@@ -309,7 +327,7 @@ static const struct ctl_node_cb callbacks = {
 	.trains = trains,
 };
 
-/* What the job may cost here at most: the share's percentage is the plan's. */
+/* Text of the memory that the job may use here at most: the share's percentage is the plan's. */
 static const char *budget(const struct sv_job *j, char text[64])
 {
 	const struct place *p = j->place;
@@ -357,7 +375,12 @@ void sv_on_mail(void *owner, const struct mail *m)
 		return;
 	}
 	memcpy(&p, m->body, sizeof(p));
-	if (m->type == SV_JOB_READY) {
+	if (m->type == SV_NET) {
+		struct trouble_news *n = p;
+
+		sv_agent_name(s, n->node, n->peer, sizeof(n->peer));
+		sv_net_take(s, n);
+	} else if (m->type == SV_JOB_READY) {
 		job_ready(s, p);
 	} else if (m->type == SV_BATCH_READY) {
 		struct sv_batch *b = p;

@@ -79,7 +79,7 @@ static int alloc_job(struct server *s, struct sv_job *j, const struct msg_job_up
 	if (sv_job_shrink(j, m->gone, m->ngone))
 		return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	for (uint32_t i = 0; i < s->nengines; i++) {
-		j->piece[i].mem = calloc(1, srv_job_size(m->nmachines));
+		j->piece[i].mem = calloc(1, srv_job_size(m->nmachines, j->agent_engines));
 		if (!j->piece[i].mem)
 			return err_set(e, TALLY_ENOMEM, "server %s: out of memory", s->name);
 	}
@@ -114,7 +114,10 @@ static int check_job(struct server *s, const struct msg_job_up *m, struct err *e
 	return 0;
 }
 
-/* What the agent with the most engines needs; and the least that any engine has of it. */
+/*
+ * Sizes windows for the agent with the most engines, and finds the least part that any engine
+ * has of one.
+ */
 static void size_windows(const struct server *s, struct sv_job *j, const struct msg_job_up *m)
 {
 	j->part_bytes = UINT64_MAX;
@@ -123,6 +126,7 @@ static void size_windows(const struct server *s, struct sv_job *j, const struct 
 		uint64_t window = geom_window(m->window_bytes, s->nengines, engines, m->seg_bytes);
 		uint64_t at, part;
 
+		j->agent_engines = MAX(j->agent_engines, engines);
 		j->window_bytes = MAX(j->window_bytes, window);
 		for (uint32_t e = 0; e < engines * s->nengines; e++) {
 			if (!geom_engines_meet(e / s->nengines, engines, e % s->nengines,
@@ -152,6 +156,7 @@ int sv_job_up(struct server *s, const struct msg_job_up *m, struct err *e)
 	j->n = m->nmachines;
 	j->me = me;
 	j->world = m->world;
+	j->user = m->user;
 	j->nservers = m->nservers;
 	j->nengines = s->nengines;
 	j->epoch = m->epoch;

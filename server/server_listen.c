@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/bytes.h"
@@ -24,6 +25,7 @@
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/route.h"
+#include "proto/speech.h"
 #include "server/server.h"
 
 #define CROWD_TELL_MS	10000u
@@ -60,6 +62,44 @@ static void greeting_refuse(struct greeting *g, const char *why)
 {
 	log_warn("link refused, reason %s", why);
 	greeting_close(g);
+}
+
+/*
+ * Tells a peer that takes this port for the scheduler's what it is. What the peer still sends is
+ * read, or the answer would be lost.
+ */
+static void say_data_port(struct greeting *g)
+{
+	char text[ERR_TEXT_MAX + 1];
+	const struct msg m = {
+		.type = MSG_REPLY, .reply = { .code = TALLY_EPROTO, .text = text },
+	};
+	uint8_t wire[2 * ERR_TEXT_MAX];
+	uint32_t bytes;
+
+	snprintf(text, sizeof(text), "this is the data port of server %.128s, not the scheduler's; "
+		 "give --scheduler the HOST:PORT of tally-scheduler's --listen", g->server->name);
+	if (msg_encode_size(&m, &bytes, NULL) || bytes > sizeof(wire) ||
+	    msg_encode(&m, wire, bytes, NULL))
+		return;
+	(void)send(g->fd, wire, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+	shutdown(g->fd, SHUT_WR);
+	for (int i = 0; i < 64 && recv(g->fd, wire, sizeof(wire), MSG_DONTWAIT) > 0; i++)
+		continue;
+}
+
+static void refuse_other(struct greeting *g, const char *why)
+{
+	char who[SPEECH_TEXT], text[2 * SPEECH_TEXT];
+	uint32_t bytes, type;
+
+	(void)speech_of(SPEECH_DATA, g->hello.wire, g->hello.got, who);
+	snprintf(text, sizeof(text), "%s%s%s%s", why, *who ? ": " : "", who,
+		 *who ? " is at the other end" : "");
+	if (g->hello.got >= MSG_PREFIX_BYTES &&
+	    !msg_prefix_decode(g->hello.wire, &bytes, &type, NULL))
+		say_data_port(g);
+	greeting_refuse(g, text);
 }
 
 static struct sv_agent *agent_find(struct server *s, uint32_t node)
@@ -112,6 +152,23 @@ static void greeting_stranger(struct greeting *g, struct sv_agent *a, uint32_t n
 	greeting_close(g);
 }
 
+/* To an agent that means another server: whose port this is. */
+static void say_who(const struct greeting *g, const struct frame *hello)
+{
+	uint8_t wire[FRAME_BYTES], name[HELLO_NAME_BYTES] = { 0 };
+	struct frame f = {
+		.type = FRAME_REFUSED, .job = hello->job, .worker = hello->worker,
+		.tensor = hello->tensor, .chunk = hello->chunk, .epoch = g->server->my_node,
+		.aux = -TALLY_ENOENT,
+	};
+
+	memcpy(name, g->server->name, strnlen(g->server->name, sizeof(name)));
+	f.slot = get_le64(name);
+	f.rslot = get_le64(name + 8);
+	frame_encode(&f, wire);
+	(void)send(g->fd, wire, sizeof(wire), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 /* Ends the greeting, well or not; false while the HELLO is not all there. */
 static bool hear(struct greeting *g)
 {
@@ -128,11 +185,12 @@ static bool hear(struct greeting *g)
 		return true;
 	}
 	if (rc) {
-		greeting_refuse(g, "not a hello");
+		refuse_other(g, "not a hello");
 		return true;
 	}
 	if (adopt.hello.epoch != s->my_node) {	/* it tries until its job hears of us */
 		log_debug("link refused, reason server node %u is meant", adopt.hello.epoch);
+		say_who(g, &adopt.hello);
 		greeting_close(g);
 		return true;
 	}
@@ -161,7 +219,7 @@ static void on_greeting(void *ctx, int events)
 static void on_late(void *ctx)
 {
 	if (!hear(ctx))
-		greeting_refuse(ctx, "no hello in time");
+		refuse_other(ctx, "no hello in time");
 }
 
 static void make_room(struct server *s)
@@ -246,6 +304,8 @@ int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e)
 					       s->name);
 			}
 			a->node = m->machines[i].node;
+			snprintf(a->name, sizeof(a->name), "%s",
+				 m->machines[i].name ? m->machines[i].name : "");
 			list_add(&s->agents, &a->link);
 		}
 		take_key(s, a, m->machines[i].link_key);
@@ -254,13 +314,23 @@ int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e)
 	return 0;
 }
 
+void sv_agent_name(const struct server *s, uint32_t node, char *buf, size_t len)
+{
+	const struct sv_agent *a = agent_find((struct server *)(uintptr_t)s, node);
+
+	if (a && a->name[0])
+		snprintf(buf, len, "%s", a->name);
+	else
+		snprintf(buf, len, "node %u", node);
+}
+
 void sv_agents_del(struct server *s, const struct sv_job *j)
 {
 	for (uint32_t i = 0; i < j->n; i++)
 		agent_put(s, j->worker[i].node);
 }
 
-/* One --listen: HOST:PORT[@BITRATE]. */
+/* Opens one --listen address: HOST:PORT[@BITRATE]. */
 static int listen_one(struct server *s, const char *spec, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1], *text = s->addr_text[s->naddrs];
@@ -277,6 +347,8 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 	text[0] = '\0';
 	if (!route_is_wildcard(host))	/* agents are told the number */
 		rc = route_numeric(host, text, e);
+	if (!rc && text[0])
+		rc = route_check(text, s->opt.daemon.scheduler, SCHEDULER_PORT, e);
 	if (rc)
 		return err_wrap(e, "--listen %s", spec);
 	rc = listener_tcp(s->loop, li, text[0] ? text : host, port, on_accept, s, e);
@@ -287,7 +359,7 @@ static int listen_one(struct server *s, const char *spec, struct err *e)
 		rc = parse_peer(s->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, e);
 		rc = rc ? rc : route_source(sched, port, text, e);
 		if (rc)
-			return rc;
+			return err_wrap(e, "--scheduler %s", s->opt.daemon.scheduler);
 		route_warn_loopback(text, "--listen ADDRESS:PORT");
 	}
 	a->host = text;
@@ -341,7 +413,10 @@ static int listen_auto(struct server *s, struct err *e)
 	return rc;
 }
 
-/* Nobody asked for the path of auto: without one an agent of this machine comes by TCP. */
+/*
+ * Opens the socket for agents of this machine. Where its path is `auto` a failure is no error:
+ * agents come by TCP then.
+ */
 static int listen_here(struct server *s, struct err *e)
 {
 	struct err why;

@@ -123,7 +123,10 @@ static struct sv_slots *slab_make(struct server *s, struct sv_job *j, uint64_t b
 	return m;
 }
 
-/* What cards must know comes in doubling sizes, if tensors are declared one by one. */
+/*
+ * Size of the next slab: memory that NICs must know comes in doubling sizes, if tensors are
+ * declared one by one.
+ */
 static uint64_t slab_bytes(const struct server *s, const struct sv_job *j, uint64_t wanted)
 {
 	uint64_t all = 0, room = s->memory_bytes - MIN(s->memory_used, s->memory_bytes);

@@ -48,6 +48,7 @@ void sv_peer_put(struct sv_engine *en, struct sv_peer *p)
 {
 	if (!list_empty(&p->links) || p->nslabs || is_named(en, p))
 		return;
+	sv_net_fine(en, p, TROUBLE_LEFT);
 	srv_peer_fini(&p->core);
 	free(p);
 }
@@ -103,7 +104,10 @@ static void slab_retire(struct sv_engine *en, struct sv_peer *p, uint32_t id)
 	}
 }
 
-/* What cards still send of results is known by the job, not by the slab. */
+/*
+ * Whether a slab is in use. Results that NICs still send are counted by the job, not by the
+ * slab.
+ */
 static bool in_use(struct sv_engine *en, const struct sv_slab *s)
 {
 	const struct srv_job *j = srv_job_find(&en->core, s->job);
@@ -126,7 +130,7 @@ void sv_slabs_sweep(struct sv_engine *en)
 	}
 }
 
-/* One that is mapped already is shown again when a broken link comes back. */
+/* Whether a slab is mapped already: it is shown again when a broken link comes back. */
 static bool slab_known(const struct sv_slab *s, uint32_t job, int fd)
 {
 	struct stat here, there;

@@ -27,6 +27,7 @@ struct sv_peer {
 	uint32_t start;			/* of the agent's process, as its HELLO says; 0: none yet */
 	uint32_t nslabs;
 	bool heard;			/* a frame has come since somebody asked */
+	bool troubled;			/* the control thread has heard so */
 	uint64_t room;			/* bytes it may be sent in this turn */
 	struct sv_slab *slab[SLABS_PER_LINK_MAX];
 };
@@ -36,6 +37,7 @@ struct sv_link {
 	struct sv_peer *peer;
 	struct xport_ep *ep;
 	bool up;
+	mono_t up_at;
 	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
 };
 
@@ -54,6 +56,16 @@ void sv_peer_cut(struct sv_peer *p);	/* its links end, from the next turn on */
  * been cut, and are yet to end.
  */
 bool sv_peer_is(struct sv_engine *en, struct sv_peer *p, uint32_t start);
+
+/* ---- server_net.c: trouble on the network, on an engine's thread ---- */
+
+/* In closed() of a link. */
+void sv_net_lost(struct sv_engine *en, struct sv_peer *p, const struct xport_ep *ep,
+		 enum close_reason why, const struct err *e);
+/* Links to the peer carry data (TROUBLE_OVER), or the peer goes (TROUBLE_LEFT). */
+void sv_net_fine(struct sv_engine *en, struct sv_peer *p, enum trouble_what what);
+/* Each turn; looks twice a second. */
+void sv_net_look(struct sv_engine *en, mono_t now);
 
 /* Where the peer's slab has those bytes; NULL: nowhere. */
 void *sv_slab_at(const struct sv_peer *p, uint64_t slot, uint32_t job, uint64_t len);

@@ -520,7 +520,10 @@ static void move_all(struct sv_job *j, const struct msg_epoch *m, struct place_t
 	(void)place_epoch(j->place, &c, all, n);	/* who missed something joins anew */
 }
 
-/* What has moved in one tensor: parts that lose chunks are marked, what comes is a new one. */
+/*
+ * Finds what moves in one tensor: parts that lose chunks are marked, chunks that come are a new
+ * part.
+ */
 static int part_moves(struct server *s, struct sv_tensor *t, const uint32_t *since,
 		      struct sv_part **part, uint32_t epoch, struct err *e)
 {

@@ -3,7 +3,7 @@
 """Function comments drawn at random, for somebody who judges whether each can be understood alone.
 
 	comments.py [--seed N] [--count 60]	prints FILE:LINE, the comment and the function
-	comments.py --openings			counts those whose first word names no subject
+	comments.py --openings			refuses those whose first word names no subject
 
 Drawn from the comments above the functions of scheduler/, server/, worker-agent/, client/, cli/,
 proto/ and common/: definitions in .c files and declarations in headers.
@@ -46,15 +46,16 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--seed", type=int, default=1, help="of the draw (1)")
     p.add_argument("--count", type=int, default=60, help="how many (60)")
-    p.add_argument("--openings", action="store_true", help="count openings without a subject")
+    p.add_argument("--openings", action="store_true", help="refuse openings without a subject")
     a = p.parse_args()
     found = list(comments())
     if a.openings:
         bad = [c for c in found if NAMELESS.match(c[2])]
         for path, line, comment, _ in bad:
             print(f"{path}:{line}: {comment[:70]}")
-        print(f"{len(bad)} of {len(found)} function comments begin without their subject")
-        return
+        if bad:
+            print(f"{len(bad)} of {len(found)} function comments begin without their subject")
+        sys.exit(bool(bad))
     random.Random(a.seed).shuffle(found)
     for path, line, comment, function in found[:a.count]:
         print(f"{path}:{line}\n  {comment}\n    {function}\n")

@@ -23,7 +23,7 @@ LARGEST = {
     "cli": 1, "client": 8, "common/base": 1, "common/ctl": 1, "common/kern": 1, "common/lane": 1,
     "common/net": 1,
     "common/place": 1, "common/rt": 1, "common/shm": 1, "common/topo": 1, "proto": 1,
-    "scheduler": 28, "server": 3, "worker-agent": 17,
+    "scheduler": 27, "server": 3, "worker-agent": 14,
 }
 WORD = re.compile(r"(?<![.>\w])[A-Za-z_]\w*\b")      # no fields of structs
 

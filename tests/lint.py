@@ -31,7 +31,7 @@ LAYERS = {
     "proto": ["common/base"],
     # the cores of both ends of a lane, and what they share
     "common/lane": ["common/base", "common/kern", "proto/cell.h"],
-    "common/net": ["common/base", "common/shm", "proto/frame.h"],
+    "common/net": ["common/base", "common/shm", "proto/frame.h", "proto/speech.h"],
     # topo: what hwloc, NVML and override files say is put into its structs
     "common/rt": ["common/base", "common/shm", "common/topo"],
     "common/ctl": ["common/base", "common/shm", "common/rt", "proto"],

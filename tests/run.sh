@@ -39,7 +39,7 @@ for kind in "${kinds[@]}"; do
 			programs+=("tests/sim_run.sh $BUILD/tests/sim"
 				"tests/sim_run.sh $BUILD/tests/sim --fresh --seeds 300")
 		programs+=("$BUILD/tests/storm --seeds ${STORM_SEEDS:-5000}") ;;
-	lint) programs+=(tests/lint.py tests/cycles.py) ;;
+	lint) programs+=(tests/lint.py tests/cycles.py 'tests/comments.py --openings') ;;
 	fuzz) for f in tests/fuzz/fuzz_*.c; do
 			target=$BUILD/fuzz/$(basename "$f" .c)
 			programs+=("tests/fuzz/run.sh $target $FUZZ_SECONDS")

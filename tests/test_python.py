@@ -342,6 +342,21 @@ def arrays_outlive_a_session_that_was_forgotten(s):
     assert mapped() == before
 
 
+def what_a_child_writes_stays_with_it(s):
+    """Also to arrays of a session that was detached meanwhile."""
+    with lonely(s, "forked") as alone:
+        array = alone.empty(3)
+        array[:] = 7
+        for _ in range(2):
+            child = os.fork()
+            if not child:
+                array += 1
+                os._exit(int(array[0]))
+            assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 8
+            assert (array == 7).all()
+            alone.detach()
+
+
 def a_session_that_is_freed_is_not_left(s):
     """Of what is garbage at once, Python may finalize the memory first."""
     alone, lib, left = lonely(s, "freed"), tally._session._lib, []
@@ -620,7 +635,8 @@ def main():
             only_a_dma_buf_is_memory_of_a_device,
             arrays_outlive_their_session,
             arrays_outlive_a_session_that_was_forgotten,
-            a_session_that_is_freed_is_not_left,
+            what_a_child_writes_stays_with_it,
+        a_session_that_is_freed_is_not_left,
             a_ticket_that_is_done_answers_again,
             a_ticket_has_its_own_rounds_result,
             a_signals_handler_may_raise_anywhere,

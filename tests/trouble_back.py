@@ -9,7 +9,6 @@
 					then; its job ends of it, or goes on
 	trouble_back.py thief JOB RANK	another user's process; in nobody's job
 	trouble_back.py endless		100 processes hand results back, and do not say whose
-	trouble_back.py flood FILE	the same, again and again, until FILE is there
 
 It attaches, trains three rounds, says "ready", and waits for the file TROUBLE_AGAIN: its
 agent is another one.  Messages are docs/PROTOCOL.md section 3's.  A line for each answer;
@@ -517,20 +516,6 @@ def endless():
     print("WRONG:" if silent else "over:", len(silent), "are not cut", flush=True)
 
 
-def flood(dry):
-    slabs, peers, said = [own("tally-result 1", PAGE) for _ in range(10)], [], False
-    while not os.path.exists(dry):
-        gone = [p for p in peers if p.hear(0.001) is None]
-        if gone and not said:
-            said = True
-            print(f"{len(gone)} are to come later", flush=True)
-        peers = [p for p in peers if p not in gone]
-        for p in [Peer() for _ in range(100 - len(peers))]:
-            for i, fd in enumerate(slabs):
-                p.say(slab(OLD, i, PAGE), [fd])
-            peers.append(p)
-
-
 keep = []
 
 
@@ -538,8 +523,6 @@ def main():
     what = sys.argv[1]
     if what == "endless":
         sys.exit(endless())
-    if what == "flood":
-        sys.exit(flood(sys.argv[2]))
     if what == "thief":
         sys.exit(thief(int(sys.argv[2]), int(sys.argv[3])))
     r = Rank()

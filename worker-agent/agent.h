@@ -51,8 +51,6 @@ struct ad_slab {
 	uint32_t id;			/* index in agent->slab */
 	uint32_t job;
 	uint32_t index;			/* what its process calls it */
-	uint64_t stored;		/* its key in the descriptor store; 0: not there */
-	struct agent *agent;		/* once it is to be freed */
 	uint64_t owner;			/* ad_session.serial; 0: the agent itself */
 	uint32_t local;			/* and its process's index in the job */
 	uint32_t uid;			/* an arena's: whose */
@@ -65,14 +63,6 @@ struct ad_slab {
 };
 
 /* ---- jobs ---- */
-
-struct ad_end {				/* what the scheduler asks when it ends */
-	enum msg_end step;
-	uint32_t busy;			/* engines that it is with; the control thread's */
-	uint32_t asked;			/* rounds; of which engine 0 waits for the first n */
-	uint32_t n, room;
-	uint64_t *rounds;		/* owned; tensor << 32 | round */
-};
 
 struct ad_server {			/* of one epoch, in placement order */
 	uint32_t weight;		/* of its share in the plan; 0: it sums nothing */
@@ -155,6 +145,7 @@ struct ad_job {
 	struct agent *agent;
 	enum ad_job_state state;
 	uint32_t id, world, n, me, nlocal;
+	uint32_t user;			/* whose: MSG_USER(); 0: not known */
 	uint32_t engines;		/* that have chunks of it: the first so many */
 	uint64_t told;			/* log entry up to which it was told again */
 	bool taking;			/* just now: entries may be left out */
@@ -166,6 +157,7 @@ struct ad_job {
 	uint64_t barriers;		/* that some rank here has passed */
 	uint8_t *epoch_wire;		/* that entry, for a new scheduler */
 	uint64_t told_settled;		/* epoch */
+	uint64_t told_bytes;		/* by the last JOB_TIME */
 	bool shrink;			/* it goes on without the ranks that it loses */
 	uint32_t ngone;			/* so many by now */
 	uint32_t grown;			/* so many have come back; the last of them, */
@@ -194,6 +186,7 @@ struct ad_job {
 	char text[ERR_TEXT_MAX + 1];
 	uint64_t *detached;		/* ranks that have: bits; owned */
 	mono_t detached_at;		/* the last of them; 0: none has */
+	uint32_t first_detached;	/* the first of them, which others may have followed */
 	uint32_t starting;		/* engines that do not have it yet */
 	uint32_t engines_left;		/* that have not let go of it yet */
 	uint32_t writing;		/* engines that have not stopped it yet */
@@ -212,14 +205,11 @@ struct ad_job {
 	uint32_t frozen;		/* engine 0's: engines that are */
 	uint64_t *lost;			/* engine 0's: ranks, bits; owned */
 	uint32_t grown_shown;		/* engine 0's */
-	struct ad_end end;		/* the engines' while busy, else the control thread's */
-	bool ending;			/* engine 0's: nothing more is taken from rings */
-	_Atomic bool finishing;		/* engine 0's, which all look at: the rounds in end are
-					 * waited for */
+	bool failing;			/* engine 0's: its ranks disagreed, and its rings are not
+					 * read any more */
 	bool stall_shown;		/* engine 0's: rings show what is waited for */
 	mono_t stall_logged;		/* control thread's */
 	bool stuck_said[ENGINES_MAX];	/* the engines': the last AD_STUCK was not empty */
-	uint64_t progress_said[ENGINES_MAX];	/* the engines': when they looked last */
 	struct ad_stuck *stuck[ENGINES_MAX];	/* the last one, owned; NULL: none, or empty */
 	struct ad_stuck *stuck_told;	/* what the scheduler knows, owned; NULL: nothing */
 };
@@ -262,7 +252,6 @@ struct ad_ring {
 	struct ad_session *session;
 	struct ad_job *job;
 	uint32_t local;
-	uint32_t again;			/* rounds in flight when it came back, which come first */
 	struct ring_end ring;
 	struct list owed;		/* fr_input.owed: completions that found no room */
 	bool broken;			/* no longer listened to */
@@ -311,7 +300,6 @@ struct ad_session {
 	uint64_t attach_req;
 	struct ad_job *job;
 	struct slab ring_mem;
-	uint64_t ring_stored;		/* its key in the descriptor store */
 	int bell[4];			/* sub 0/1, cpl 0/1 */
 	struct ad_ring *ring;
 	uint32_t nslabs;		/* inputs given out */
@@ -381,6 +369,7 @@ struct ad_engine {
 	struct outbox out;		/* to the control thread */
 	_Atomic bool quiet;		/* says nothing to anybody any more */
 	struct ctl_stats stats;
+	struct ad_net_view *net;	/* engine 0: owned; NULL: no trouble so far */
 	_Atomic uint32_t rdma_links, no_rdma[NO_RDMA_END];
 	_Atomic uint64_t detours, direct_bytes, copied_bytes;	/* struct xport_moved */
 	uint64_t detours_before;	/* of links that are gone */
@@ -419,9 +408,8 @@ enum ad_mail {
 	AD_JOB_FAILED,		/* any engine -> control: struct ad_trouble * */
 	AD_STALLED,		/* engine 0 -> control: struct ad_trouble * */
 	AD_STUCK,		/* any engine -> control: struct ad_stuck * */
-	AD_END,			/* control -> engine 0, DONE: all: struct ad_job *, and back
-				 * as AD_ENDED */
-	AD_ENDED,
+	AD_NET,			/* engine -> control: struct trouble_news *; control -> engine 0:
+				 * struct ad_net_view *, the receiver's */
 };
 
 struct ad_post_mail {
@@ -445,7 +433,6 @@ struct ad_waits_mail {
 
 struct ad_stuck {			/* the receiver's */
 	uint32_t job, engine, n;
-	bool goes_on;			/* the job is to end, and there was progress */
 	mono_t at;			/* when the ages in it were right */
 	struct msg_wait row[STUCK_ROWS_MAX];
 };
@@ -490,9 +477,6 @@ struct agent {
 	struct list jobs, sessions;
 	struct ctl_crowd crowd;		/* processes that have not attached yet */
 	struct list returning;		/* ad_returning.link: jobs as they are told again */
-	struct list kept;		/* ad_kept_fd.link: of the agent before */
-	uint32_t stored;		/* numbers given in the descriptor store so far */
-	_Atomic bool storing;		/* it answers */
 	uint32_t refused_job;		/* the last that could not be taken; 0: none */
 	struct err refused;		/* why */
 	struct ad_slab *slab[SLABS_PER_LINK_MAX];	/* what ids mean; NULL: free */
@@ -503,6 +487,7 @@ struct agent {
 	_Atomic mono_t oldest;		/* engine 0's, every 10 ms: since when the oldest round of
 					 * all is open; MONO_NEVER: none is */
 	char note[320];			/* in heartbeats */
+	struct ad_net *net;		/* owned */
 	uint32_t start;			/* random, not 0: tells servers one process from the next */
 	uint32_t grace_ms;		/* scheduler's: how long a job waits for this agent; 0: it
 					 * does not */
@@ -520,6 +505,10 @@ void ad_io_stop(struct agent *a);
 void ad_on_mail(void *owner, const struct mail *m);
 void ad_set_timeout(struct msg *m, uint32_t timeout_ms);	/* of a process's question */
 int ad_tell_scheduler(struct agent *a, const struct msg *m);	/* 0 or TALLY_ESCHED */
+/* With its address, where ranks waited for others in vain: these may be at another one. */
+const char *ad_scheduler_remark(const struct agent *a, int code, const char *text,
+				char more[ERR_TEXT_MAX + 1]);
+void ad_scheduler_late(const struct agent *a, struct err *e);	/* it has not answered: why */
 void ad_job_fail(struct ad_job *j, const struct err *why);	/* asks for its end */
 void ad_job_refuse(struct agent *a, const struct msg_job_up *m, const struct err *why);
 
@@ -567,14 +556,6 @@ void ad_shrink_turn(struct ad_engine *en, struct ad_job *j);	/* tells engine 0 *
 void ad_shrink_mail(struct ad_engine *en, uint32_t type, const struct ad_settled_mail *m);
 void ad_shrink_show(const struct ad_job *j, struct ring_end *r);	/* who is lost */
 
-/* agent_end.c: a job that ends, on the same round everywhere */
-void ad_end_asked(struct agent *a, const struct msg_ready *m);
-void ad_end_answer(struct ad_job *j);
-void ad_end_goes_on(struct ad_job *j);		/* as an engine says */
-void ad_end_mail(struct ad_engine *en, struct ad_job *j);
-void ad_end_turn(struct ad_engine *en);
-bool ad_end_awaits(struct ad_engine *en, const struct ad_job *j);	/* a rank of ours */
-
 /* agent_back.c: processes that come back to an agent that was started again */
 void ad_back_slab(struct ad_session *s, const struct msg_slab *m);	/* handed back, */
 void ad_back_rows(struct ad_session *s, const struct msg_declared *m);	/* before it attaches */
@@ -583,7 +564,6 @@ uint32_t ad_back_job(const struct ad_session *s);	/* that it comes back to; 0: n
 bool ad_back_late(const struct ad_session *s, mono_t now);	/* it hands back, and no more */
 void ad_back_free(struct ad_session *s);
 bool ad_back_keeps(struct agent *a, const struct msg *m);	/* JOB_UP or TENSORS, for later */
-bool ad_back_waits(const struct agent *a, uint32_t job);	/* a process, to come back to it */
 void ad_back_forget(struct agent *a);		/* all of that: it will be told anew */
 void ad_back_take_in(struct agent *a, uint32_t job);	/* what was kept of that job, if any */
 void ad_back_drop(struct agent *a, uint32_t job);	/* it is over */
@@ -591,21 +571,6 @@ int ad_back_memory(struct ad_tensor *t, bool *kept, struct err *e);	/* of its re
 /* At the round that its ranks are in; seq: the log entry that it came with. */
 int ad_back_resume(struct ad_tensor *t, uint64_t seq, struct err *e);
 int ad_back_inputs(struct ad_session *s, struct err *e);
-
-/* agent_store.c: memory in the service manager's descriptor store */
-void ad_store_start(struct agent *a);
-void ad_store_free(struct agent *a);	/* and leaves the store as it is */
-/* The agent before has given it, and no other session, by serial, has handed it back. */
-bool ad_store_claim(struct agent *a, int fd, uint64_t session);
-void ad_store_unclaim(struct agent *a, uint64_t session);
-/* Its key there: the one that it has, or a new one; 0: it is not kept. */
-uint64_t ad_store_put(struct agent *a, uint32_t job, int fd);
-/* Out of it; 0: it is not there.  May wait until the manager has let go; drop: beside the
- * control thread, and not where the agent ends, which leaves all to the next one. */
-void ad_store_forget(struct agent *a, uint64_t key, bool may_wait);
-void ad_store_drop(struct agent *a, uint64_t key);
-void ad_store_alive(struct agent *a, uint32_t job, mono_t now);	/* it may come back for long */
-void ad_store_tick(struct agent *a, mono_t now);	/* gives up what nobody comes for */
 
 /* agent_was.c: results go to where GPUs wait for them since a time before this process */
 /* t's result of that round, to the memory behind a descriptor that a process handed back. */
@@ -628,8 +593,10 @@ void ad_job_resend(struct ad_job *j);
 /* agent_mem.c: slabs */
 #define AD_ARENA	"tally-arena"
 #define AD_RESULTS	"tally-result"
-/* What memfds are called, for a job and for a rank of it.  Nobody can change it, so it says
- * what they were made for when they are handed back. */
+/*
+ * Names of memfds, for a job and for a rank of it. Nobody can change them, so they tell what the
+ * memory was made for when it is handed back.
+ */
 void ad_slab_name(char name[AD_NAME_MAX], const char *what, uint32_t job);
 /* The ring of a rank that is placed, with its memory. EQUOTA, ENOMEM. */
 int ad_ring_open(struct ad_session *s, struct err *e);
@@ -644,7 +611,10 @@ int ad_pages_get(struct agent *a, struct ad_job *j, struct list *slabs, const ch
 void ad_pages_put(struct ad_slab *s, uint32_t page, uint32_t n);
 /* Memory that a process has handed back; on success *mem is the slab's. */
 struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *mem, struct err *e);
-/* One more for results, and the same pages of another's in it, with their marks. */
+/*
+ * Makes one more slab for results; ad_pages_copy() copies the same pages of another slab into
+ * it, with their marks.
+ */
 struct ad_slab *ad_results_again(struct agent *a, struct ad_job *j, uint64_t bytes, struct err *e);
 int ad_pages_copy(struct agent *a, struct ad_slab *s, uint32_t page, uint32_t n, int fd,
 		  struct err *e);
@@ -690,6 +660,7 @@ void ad_sessions_stop(struct agent *a);	/* their sockets close with the loop */
 void ad_sessions_free(struct agent *a);	/* which has; the engines are gone */
 struct ad_session *ad_session_of(struct ad_job *j);	/* any of them */
 void ad_sessions_tick(struct agent *a, mono_t now);
+void ad_sessions_fail(struct agent *a, int code, const char *text);	/* all that they ask */
 void ad_session_scheduler_up(struct agent *a);
 /* The scheduler's answer to a question of one of the processes. */
 void ad_session_reply(struct agent *a, const struct msg_reply *r);
@@ -716,10 +687,6 @@ void ad_rings_del(struct ad_engine *en, struct ad_session *s);
 void ad_rings_slab(struct ad_engine *en, const struct ad_slab_mail *m);
 void ad_rings_event(struct ad_engine *en, struct ad_ring *r);
 void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t);	/* its round is whole */
-/* Those that are to submit it again still can. */
-bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t);
-/* Some rank is to submit it again that was done before this process was, and is told so then. */
-bool ad_rings_tell(const struct ad_engine *en, const struct fr_tensor *t, uint32_t round);
 void ad_rings_lost(struct ad_engine *en, const struct ad_job *j);	/* processes are shown */
 void ad_rings_job_over(struct ad_engine *en, struct ad_job *j);
 void ad_rings_done(struct ad_engine *en, const struct ad_done_mail *m);
@@ -740,7 +707,6 @@ void ad_stuck_tell(struct ad_job *j);		/* to a scheduler that may not know */
 /* The agent is told of its part in a job: what it said of one before is over. */
 void ad_stuck_new_part(struct agent *a, uint32_t job);
 void ad_stuck_free(struct ad_job *j);
-#define AD_NO_SCHEDULER	"the scheduler cannot be reached; is tally-scheduler running?"
 /* Why a process's question has no answer yet: WAITS of the process, and of the scheduler. */
 void ad_waits_asked(struct ad_session *s, uint64_t theirs);
 void ad_waits_told(struct agent *a, const struct msg_reply *m);
@@ -750,14 +716,15 @@ void ad_waits_told(struct agent *a, const struct msg_reply *m);
 uint64_t ad_slower_card(uint64_t a, uint64_t b);
 /* TCP connections of each of so many pairs of engines, which together fill a card. */
 uint32_t ad_tcp_links(uint64_t bits_per_s, uint32_t pairs);
-/* What --links says, or so many for the pairs that an agent and such a server are. */
+/* Number of links to such a server: as --links says, or as many as the pair of machines needs. */
 uint64_t ad_rail_links(const struct agent *a, uint64_t bits_per_s, uint32_t server_engines);
 /* An engine's part of what all cards together may have under way; UINT64_MAX: no bound. */
 uint64_t ad_card_flight(const struct agent *a);
 
 /* agent_fence.c: a server here that may write into our memory; -1: none does */
-/* Its process is known from here on; false: it could not be ended. */
-bool ad_fence_keep(int *process, const struct xport_ep *ep);
+/* Its process is known from here on, and is the one behind that link; else it could not be ended,
+ * and why. */
+int ad_fence_keep(int *process, const struct xport_ep *ep, struct err *e);
 void ad_fence_kill(int *process, const char *server);
 
 /* agent_links.c: an engine's links to servers */
@@ -789,6 +756,7 @@ bool ad_links_shown(const struct ad_engine *en, uint32_t job);
 /* For the operator: links of a peer, those that use RDMA, and payloads that went over TCP
  * beside it. */
 void ad_links_count(struct ad_engine *en);
+bool ad_links_troubled(const struct ad_engine *en);	/* a server is not known to be reached */
 void ad_links_free(struct ad_engine *en);
 extern const struct xport_cb ad_link_callbacks;
 

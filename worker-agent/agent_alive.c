@@ -117,8 +117,6 @@ static void look_at(struct agent *a, int dir, const char *name)
 		unlinkat(dir, name, 0);
 	else if (!a->stopping)
 		(void)ad_tell_scheduler(a, &m);
-	if (locked)
-		ad_store_alive(a, m.rank_alive.job, loop_now());
 }
 
 void ad_alive_look(struct agent *a)

@@ -40,7 +40,6 @@ struct ad_back {
 	int ring;			/* owned; -1: not yet */
 	struct slab input[SLABS_PER_PROCESS_MAX];	/* by index; owned */
 	uint32_t ninputs, nresults, nold;
-	bool known;			/* its ring, or an input, is in the descriptor store */
 	struct ad_result {
 		int fd;			/* owned */
 		uint64_t bytes;
@@ -87,10 +86,9 @@ bool ad_back_late(const struct ad_session *s, mono_t now)
 #define ROWS_PER_FD	16u		/* so many may take as much of us as a descriptor */
 
 /*
- * What processes of one user hand back before they say whose it is: together no more than a part of
- * our descriptors, so that others have theirs, but for who came first.  Who shows what the agent
- * before is known to have given has others of that kind beside it alone.  Who is refused so comes
- * again, as it would if we had gone.
+ * Bounds what processes of one user hand back before they say whose it is: together no more than
+ * a part of our descriptors, so that others have theirs; the first one may always go on. A
+ * process that is refused so comes again, as it would if this agent had ended.
  */
 static bool has_room(const struct ad_session *s)
 {
@@ -103,8 +101,7 @@ static bool has_room(const struct ad_session *s)
 		const struct ad_back *b = o->back;
 
 		met |= o == s;
-		if (o == s || !b || o->state != SESSION_NEW || o->uid != s->uid ||
-		    b->known != (s->back && s->back->known))
+		if (o == s || !b || o->state != SESSION_NEW || o->uid != s->uid)
 			continue;
 		is_first &= met;
 		others += b->ninputs + b->nresults + b->nold + b->nrows / ROWS_PER_FD + 1;
@@ -220,8 +217,6 @@ void ad_back_slab(struct ad_session *s, const struct msg_slab *m)
 	b = back_of(s);
 	if (!ctl_take_fds(s->ctl, &fd, 1))
 		fd = -1;
-	if (b && (m->kind == SLAB_RING || m->kind == SLAB_INPUT))	/* which are one rank's */
-		b->known |= ad_store_claim(s->agent, fd, s->serial);
 	if (come_again(s))
 		goto closed;
 	rc = b ? 0 : err_set(&e, TALLY_ENOMEM, "out of memory");
@@ -335,11 +330,6 @@ static struct ad_session *next_of(const struct agent *a, uint32_t job, struct ad
 	return NULL;
 }
 
-bool ad_back_waits(const struct agent *a, uint32_t job)
-{
-	return next_of(a, job, NULL) != NULL;
-}
-
 static struct ad_returning *returning(struct agent *a, uint32_t job)
 {
 	list_for_each(&a->returning, l)
@@ -375,7 +365,6 @@ void ad_back_free(struct ad_session *s)
 		close(b->old[--b->nold].fd);
 	if (b->ring >= 0)
 		close(b->ring);
-	ad_store_unclaim(s->agent, s->serial);
 	free(b->row);
 	free(b);
 	s->back = NULL;
@@ -439,7 +428,10 @@ static bool keeps_up(struct agent *a, const struct msg_job_up *m, struct ad_retu
 	return true;
 }
 
-/* What cannot be kept is missed when it is to be taken in. */
+/*
+ * Keeps JOB_UP or TENSORS for later; an entry that cannot be kept is missed when the job is
+ * taken in.
+ */
 bool ad_back_keeps(struct agent *a, const struct msg *m)
 {
 	uint32_t job = m->type == MSG_JOB_UP ? m->job_up.job : m->tensors.job;
@@ -607,8 +599,6 @@ static void keep_round(struct ad_tensor *t, uint32_t local, const struct msg_dec
 		return;
 	if (row->round != newest)
 		t->front->in[local].behind = newest;
-	if (row->flies == FLIES_GIVEN)
-		t->front->in[local].again = round_next(row->round);
 }
 
 /* The rank's GPU waits for the round in flight where an agent before us has put results. */
@@ -770,8 +760,6 @@ int ad_back_inputs(struct ad_session *s, struct err *e)
 {
 	struct ad_job *j = s->job;
 
-	for (uint32_t i = 0; i < s->back->nrows; i++)
-		s->ring->again += s->back->row[i].flies ? 1 + s->back->row[i].pieces : 0;
 	if (s->back->barriers > j->barriers) {	/* nobody else may have heard of it */
 		j->barriers = s->back->barriers;
 		ad_epoch_tell(j);

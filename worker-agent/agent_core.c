@@ -21,6 +21,7 @@
  * another link may land after its round is over.  So a slot is nobody else's before
  * all pushes into it are done (ag_sent), and its segment is not pushed before either.
  */
+#include "common/kern/kern.h"
 #include "worker-agent/agent_core.h"
 
 #include <string.h>
@@ -57,7 +58,7 @@ static void round_open(struct ag_core *c, struct ag_tensor *t, const struct ag_p
 {
 	ASSERT(p->round == round_next(t->round) && !t->running);
 	t->round = p->round;
-	t->running = true;
+	ag_set_running(c, t, true);
 	t->past &= t->borrowed > 0;
 	t->last_rop = t->rop;
 	t->rop = p->rop;
@@ -95,7 +96,7 @@ static void seg_kept(struct ag_core *c, struct ag_seg *s)
 
 	s->state = SEG_DONE;
 	c->count.kept++;
-	ag_hand_out(s);
+	ag_hand_out(s, NULL);
 	ag_tell(s);
 	if (--t->left == 0 && !t->job->frozen)
 		list_add(&c->done, &t->done_link);
@@ -115,7 +116,7 @@ static void seg_posted(struct ag_core *c, struct ag_seg *s, const struct ag_post
 	if (ag_was_done(s))
 		seg_kept(c, s);
 	else
-		ag_seg_ready(c, s);
+		ag_seg_ready(s);
 }
 
 /* A process may say a thing twice; what was said first holds. */
@@ -171,21 +172,20 @@ void ag_post(struct ag_core *c, struct ag_tensor *t, const struct ag_post *p, mo
 	}
 }
 
-static void seg_done(struct ag_core *c, struct ag_seg *s, mono_t now)
+static void seg_done(struct ag_core *c, struct ag_seg *s, const void *read, mono_t now)
 {
 	struct ag_tensor *t = s->tensor;
 
 	ag_mark(s);
-	ag_hand_out(s);
+	ag_hand_out(s, read);
 	if (s->state == SEG_READY)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	list_del(&s->link);
 	ag_todo_drop(s, 0xff);
 	ag_seg_free_slot(s, now);
 	s->route->progress = now;
 	s->state = SEG_DONE;
 	s->held = false;
-	t->job->progress++;
 	ag_tell(s);
 	ag_seg_move(c, s, now);
 	if (--t->left == 0 && !t->job->frozen)
@@ -200,13 +200,13 @@ struct ag_tensor *ag_done(struct ag_core *c)
 		return NULL;
 	t = list_first(&c->done, struct ag_tensor, done_link);
 	list_del(&t->done_link);
-	t->running = false;
+	ag_set_running(c, t, false);
 	return t;
 }
 
 void ag_undone(struct ag_core *c, struct ag_tensor *t)
 {
-	t->running = true;
+	ag_set_running(c, t, true);
 	list_add(c->done.next, &t->done_link);
 }
 
@@ -214,18 +214,20 @@ void ag_undone(struct ag_core *c, struct ag_tensor *t)
 
 bool ag_work(struct ag_core *c, uint64_t budget)
 {
-	struct pheap *turn = &c->alone;
+	struct fair_flow *w;
 
-	while (pheap_min(turn)) {
-		struct ag_route *r = container_of(pheap_min(turn), struct ag_route, turn);
+	while ((w = fair_first(&c->alone))) {
+		struct ag_job *j = container_of(w, struct ag_job, flow);
+		struct ag_route *r = container_of(pheap_min(&j->turn[AG_BY_LINK]), struct ag_route,
+						  turn);
 		struct ag_seg *s = container_of(pheap_min(&r->ready), struct ag_seg, heap);
 		uint64_t cost;
 
 		if (!budget)
 			return true;
 		cost = ag_sum_alone(c, s);
-		seg_done(c, s, r->progress);
-		ag_served_alone(c, r, cost);
+		fair_serve(w, cost);
+		seg_done(c, s, NULL, r->progress);
 		budget -= MIN(budget, cost);
 	}
 	return false;
@@ -328,7 +330,7 @@ static void push(struct ag_core *c, struct ag_seg *s, struct ag_send *out, mono_
 
 		ag_lend(c, s, out, data, slot);
 	}
-	ag_seg_unready(c, s);
+	ag_seg_unready(s);
 	ag_todo_drop(s, AG_OFFER);
 	s->state = SEG_PUSHED;
 	s->held = true;
@@ -362,8 +364,8 @@ bool ag_next(struct ag_core *c, mono_t now, struct ag_send *out)
 	s = ag_choose(c);
 	if (!s)
 		return next_talk(c, out);	/* a CANCEL, where room is wanted */
+	fair_serve(&s->tensor->job->flow, s->route->peer->by_ref ? 0 : s->len + FRAME_BYTES);
 	push(c, s, out, now);
-	ag_served(c, s->tensor->job, s->route->peer->by_ref ? 0 : s->len + FRAME_BYTES);
 	return true;
 }
 
@@ -379,7 +381,6 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 		ag_saw_push(t, now);
 	p->tx_bytes -= len;
 	c->tx_bytes -= len;
-	t->job->progress += p->up;
 	t->borrowed--;
 	t->job->borrowed--;
 }
@@ -432,7 +433,9 @@ static bool result_shape_ok(const struct ag_seg *s, const struct frame *f)
 	       (!(f->flags & FRAME_BYREF) || f->slot == want + ag_seg_at(s));
 }
 
-void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
+/* The open segment whose result comes with f; NULL: counted. */
+static struct ag_seg *open_result(struct ag_core *c, struct ag_peer *p, const struct frame *f,
+				  mono_t now)
 {
 	struct ag_seg *s = find_open(c, p, f);
 
@@ -448,6 +451,15 @@ void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono
 		s->unheard = 0;
 		return NULL;
 	}
+	return s;
+}
+
+void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
+{
+	struct ag_seg *s = open_result(c, p, f, now);
+
+	if (!s)
+		return NULL;
 	s->landing = true;
 	ag_saw_result(s->tensor, now);
 	s->tensor->borrowed++;
@@ -468,7 +480,10 @@ static struct ag_seg *landed(struct ag_core *c, const struct frame *f)
 	return s;
 }
 
-/* What came meanwhile was turned away, so it is asked after at once. */
+/*
+ * Gives up a place whose payload does not come. Frames that came meanwhile were turned away, so
+ * the segment is probed at once.
+ */
 void ag_unplace(struct ag_core *c, const struct frame *f)
 {
 	struct ag_seg *s = landed(c, f);
@@ -488,8 +503,22 @@ static void taken_back(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->attempt += !MUTATE(13);
 	s->heard = now;
 	s->asked = s->held = s->lost = s->voided = false;
-	ag_seg_given(c, s);
+	ag_seg_given(s);
 	ag_seg_move(c, s, now);
+}
+
+/* The result of s is in its slot, or is of a larger world, and counts no more. */
+static void result_came(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, const void *read,
+			mono_t now)
+{
+	if (s->voided) {
+		c->count.voided++;
+		taken_back(c, s, now);
+		return;
+	}
+	c->count.results++;
+	p->doubtful = false;
+	seg_done(c, s, read, now);
 }
 
 static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now)
@@ -514,23 +543,29 @@ static void on_result(struct ag_core *c, struct ag_peer *p, const struct frame *
 		}
 		ag_saw_result(s->tensor, now);
 	}
-	if (s->voided) {
-		c->count.voided++;
-		taken_back(c, s, now);
+	result_came(c, p, s, NULL, now);
+}
+
+void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const void *data,
+	     mono_t now)
+{
+	struct ag_seg *s = open_result(c, p, f, now);
+
+	if (!s)
 		return;
-	}
-	c->count.results++;
-	p->doubtful = false;
-	seg_done(c, s, now);
+	ag_saw_result(s->tensor, now);
+	if (!s->voided)
+		kern_copy_cold(s->tensor->result[f->round & 1] + ag_seg_at(s), data, s->len);
+	result_came(c, p, s, data, now);
 }
 
 /* Readies it for the head of the queue; the heap's order must not change in place. */
-static void make_asked(struct ag_core *c, struct ag_seg *s)
+static void make_asked(struct ag_seg *s)
 {
 	if (s->state == SEG_READY)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	s->asked = true;
-	ag_seg_ready(c, s);
+	ag_seg_ready(s);
 	s->route->full = false;
 }
 
@@ -539,7 +574,7 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->heard = now;
 	s->unheard = 0;
 	if (s->state == SEG_READY) {
-		make_asked(c, s);
+		make_asked(s);
 	} else if (s->state == SEG_PUSHED && s->next) {
 		ag_seg_recall(s);	/* it shall be pushed to somebody else */
 	} else if (s->state == SEG_PUSHED && s->probed) {
@@ -548,7 +583,7 @@ static void on_ask(struct ag_core *c, struct ag_seg *s, mono_t now)
 			return;
 		list_del(&s->link);
 		c->count.repushes++;
-		make_asked(c, s);
+		make_asked(s);
 	}
 }
 
@@ -643,7 +678,10 @@ void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_
 
 /* ---- time ---- */
 
-/* Who was offered goes to the end of the line, so that all come to be. */
+/*
+ * Offers segments that wait for room; each goes to the end of the line then, so that all are
+ * offered in turn.
+ */
 static void offer_ready(struct ag_route *r, mono_t now)
 {
 	struct list *last = r->waiting.prev;

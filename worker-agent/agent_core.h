@@ -36,6 +36,7 @@
 #ifndef TALLY_AGENT_CORE_H
 #define TALLY_AGENT_CORE_H
 
+#include "common/base/fair.h"
 #include "common/base/geom.h"
 #include "common/base/list.h"
 #include "common/base/mutate.h"
@@ -94,8 +95,7 @@ struct ag_peer {
 /* The way of one job to one server engine; n = 1: the only one, to itself. */
 struct ag_route {
 	struct list link;		/* in job->routes */
-	struct pheap_node turn;		/* in one of job->turn while ready is not empty; without
-					 * a peer in core->alone */
+	struct pheap_node turn;		/* in one of job->turn while ready is not empty */
 	struct list aside;		/* scratch of ag_choose() */
 	struct ag_job *job;
 	struct ag_peer *peer;		/* NULL: this machine alone */
@@ -125,16 +125,13 @@ struct ag_job {
 	struct list tensors;
 	void *user;
 	struct pheap turn[AG_TURNS];	/* ag_route.turn, by their most urgent segments */
-	struct list busy;		/* in core->busy while some segment is READY for a link */
-	uint32_t nready;		/* of those */
-	uint64_t served;		/* bytes for links, or that sums on this machine alone
-					 * move, since it is busy: on top of what the least
-					 * served one had then */
+	uint32_t nready;		/* segments that are READY */
+	struct fair_flow flow;		/* in core->links, on this machine alone in core->alone;
+					 * awake while some segment is READY */
 	struct list routes;		/* ag_route.link: of this epoch, and older ones */
 	struct ag_route *const *route;	/* of this epoch, by number; borrowed */
 	uint32_t nroutes;
 	uint32_t moving;		/* segments that are not yet with their new owner */
-	uint64_t progress;		/* pushes sent and results that came */
 };
 
 /* A link that lives delivers what it was given: a push is repeated on an ASK only
@@ -234,8 +231,10 @@ struct ag_tensor {
 struct ag_core {
 	struct ag_counters count;
 	struct list jobs, done, talk;
-	struct list busy;		/* ag_job.busy, who was served least first */
-	struct pheap alone;		/* ag_route.turn of jobs on this machine alone */
+	uint32_t open;			/* tensors whose round is running */
+	struct fair links;		/* ag_job.flow, by bytes that links take */
+	struct fair alone;		/* the same of jobs on this machine alone, by bytes that
+					 * their sums move */
 	uint64_t tx_bytes;
 	uint64_t tx_limit;		/* all links together; set by the shell */
 	struct ag_tensor *bucket[AG_BUCKETS];
@@ -249,7 +248,7 @@ void ag_init(struct ag_core *c);
 void ag_peer_init(struct ag_core *c, struct ag_peer *p, uint32_t node, uint32_t engine);
 /* A first link is up: pushes what waited, and again what may be lost. */
 void ag_peer_up(struct ag_core *c, struct ag_peer *p, bool by_ref, mono_t now);
-/* One of several links broke: what was on it is asked after at once. */
+/* Notes that one of several links broke: what was on it is probed at once. */
 void ag_peer_hurt(struct ag_core *c, struct ag_peer *p);
 void ag_peer_down(struct ag_core *c, struct ag_peer *p);	/* the last link broke */
 
@@ -263,6 +262,7 @@ struct ag_route *ag_route_init(void *mem, struct ag_peer *peer, uint64_t window_
 
 struct ag_job_desc {
 	uint32_t id, n, me, nlocal, world, epoch, chunk_bytes, seg_bytes;
+	uint32_t user;			/* whose job it is: its share of the links is the user's */
 	uint32_t nroutes;		/* n = 1: one */
 	struct ag_route *const *route;	/* by number, NULL where this engine has none; borrowed
 					 * until the next epoch */
@@ -315,9 +315,9 @@ static inline uint64_t ag_marks(const struct geom *g)
 }
 
 /*
- * What the process before has left of the tensor, whose ranks have finished that round (0:
- * none).  Marks are not to be trusted, nor to stay as they are: they are read once, here and
- * when the tensor is added.  False: they do not say that the round is whole, of one world.
+ * Reads what the process before has left of the tensor, whose ranks have finished that round (0:
+ * none). Marks are not to be trusted, nor to stay as they are: they are read once, here and when
+ * the tensor is added. False: they do not say that the round is whole, of one world.
  */
 bool ag_desc_resume(struct ag_tensor_desc *d, uint32_t round);
 
@@ -413,12 +413,22 @@ void ag_sent(struct ag_core *c, struct ag_peer *p, struct ag_seg *s, uint32_t le
 
 void *ag_place(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
 void ag_unplace(struct ag_core *c, const struct frame *f);	/* its landing ended half-way */
+/* A frame with its payload, which is borrowed for this call: what ag_place() and ag_frame() are
+ * together.  Other threads see the result after kern_copied(). */
+void ag_take(struct ag_core *c, struct ag_peer *p, const struct frame *f, const void *data,
+	     mono_t now);
 void ag_frame(struct ag_core *c, struct ag_peer *p, const struct frame *f, mono_t now);
+
+/* No round is open here: ag_tick() has nothing to do before the next post. */
+static inline bool ag_at_rest(const struct ag_core *c)
+{
+	return !c->open;
+}
 
 /* Offers, probes; call at least every OFFER_AFTER_MS while rounds are open. */
 void ag_tick(struct ag_core *c, mono_t now);
 
-/* What several engines know of one round, together; all zeroed at first. */
+/* Joins the times that several engines know of one round; all zeroed at first. */
 static inline void ag_times_join(struct ag_times *all, const struct ag_times *one)
 {
 	all->given = MAX(all->given, one->given);
@@ -451,11 +461,19 @@ void ag_check(const struct ag_core *c);
 
 /* ---- between the core's own files ---- */
 
+static inline void ag_set_running(struct ag_core *c, struct ag_tensor *t, bool running)
+{
+	c->open += (uint32_t)running - (uint32_t)t->running;
+	t->running = running;
+}
+
 /* agent_core_sum.c */
-/* What this machine contributes: its only input as it is, or the sum of all. */
+/* This machine's contribution: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot);
 uint32_t ag_contribution_shift(const struct ag_tensor *t);
-void ag_hand_out(const struct ag_seg *s);	/* the result, to where it is wanted besides */
+/* The result, to where it is wanted besides its slot.  read: its bytes are there, too, in a
+ * cache, and its slot in none; NULL: its slot has them. */
+void ag_hand_out(const struct ag_seg *s, const void *read);
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s);	/* bytes moved */
 /* agent_core_mark.c */
 void ag_mark(const struct ag_seg *s);		/* its result is there */
@@ -466,20 +484,14 @@ void ag_tensor_resume(struct ag_tensor *t, const struct ag_tensor_desc *d);
 /* The segment that a frame names; NULL: not here. */
 struct ag_seg *ag_find(struct ag_core *c, const struct frame *f);
 /* agent_core_turn.c: into and out of the queue of its route. */
-void ag_seg_ready(struct ag_core *c, struct ag_seg *s);
-void ag_seg_unready(struct ag_core *c, struct ag_seg *s);
+void ag_seg_ready(struct ag_seg *s);
+void ag_seg_unready(struct ag_seg *s);
 /* Ready, or idle where a rank that has come into the job has not given it yet. */
-void ag_seg_given(struct ag_core *c, struct ag_seg *s);
+void ag_seg_given(struct ag_seg *s);
 void ag_turns_init(struct pheap *turn, uint32_t n);
-void ag_lone_turns_init(struct pheap *turn);
-struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r);
-/* Its round goes before all else of its job from here on. */
-void ag_hurry(struct ag_core *c, struct ag_tensor *t);
+struct pheap *ag_turn_of(const struct ag_route *r);
 /* The next to be pushed, with room in the window where it needs some; NULL: none now. */
 struct ag_seg *ag_choose(struct ag_core *c);
-/* So much of the job was pushed: others come before it until they had as much. */
-void ag_served(struct ag_core *c, struct ag_job *j, uint64_t bytes);
-void ag_served_alone(struct ag_core *c, struct ag_route *r, uint64_t bytes);
 /* Gives its room in the window back, if it has some. */
 void ag_seg_free_slot(struct ag_seg *s, mono_t now);
 void ag_seg_free_late(struct ag_seg *s);	/* harmless if it has none */
@@ -515,8 +527,8 @@ static inline bool ag_without_data(const struct ag_tensor *t)
 	return t->rop == ROP_BROADCAST && t->root_local < 0;
 }
 /*
- * It is ready: all local ranks gave it, or opened it, and all of its pieces are there.  On a
- * machine alone a broadcast never is whose root was lost before it gave its data.
+ * Whether a segment is ready: all local ranks gave it, or opened it, and all of its pieces are
+ * there. On a machine alone a broadcast whose root was lost before it gave its data never is.
  */
 static inline bool ag_all_gave(const struct ag_seg *s)
 {

@@ -69,7 +69,7 @@ void ag_seg_switch(struct ag_core *c, struct ag_seg *s, mono_t now)
 	bool ready = s->state == SEG_READY;
 
 	if (ready)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	ag_todo_drop(s, 0xff);
 	ag_seg_free_slot(s, now);
 	s->route->users--;
@@ -81,7 +81,7 @@ void ag_seg_switch(struct ag_core *c, struct ag_seg *s, mono_t now)
 	s->asked = s->pinned = s->held = s->lost = s->voided = false;
 	c->count.moves++;
 	if (ready)
-		ag_seg_given(c, s);
+		ag_seg_given(s);
 	if (s->give_round)
 		ag_todo(s, AG_GIVE);
 }
@@ -101,11 +101,11 @@ void ag_seg_move(struct ag_core *c, struct ag_seg *s, mono_t now)
 	    (s->state == SEG_PUSHED || s->state == SEG_CANCELLING)) {
 		list_del(&s->link);
 		c->count.repushes++;
-		ag_seg_given(c, s);
+		ag_seg_given(s);
 	} else if (s->state == SEG_PUSHED || s->state == SEG_CANCELLING) {
 		return;
 	} else if (s->state == SEG_READY && s->held && !s->route->gone) {
-		ag_seg_unready(c, s);	/* to be pushed again after a link broke */
+		ag_seg_unready(s);	/* to be pushed again after a link broke */
 		list_add(&s->route->inflight, &s->link);
 		ag_seg_recall(s);
 		return;
@@ -150,7 +150,7 @@ void ag_job_freeze(struct ag_job *j)
 		list_del(&list_entry(l, struct ag_tensor, link)->done_link);
 }
 
-/* What the process before gave is not what one that comes in its place gives. */
+/* Forgets the inputs of ranks in whose place others have come: they give their own. */
 static void forget_given(struct ag_tensor *t, uint64_t came)
 {
 	for (uint32_t k = 0; k < t->nsegs; k++)
@@ -185,8 +185,11 @@ bool ag_job_past(struct ag_job *j)
 	return past;
 }
 
-/* What its server has of it comes back first: that memory may be read until then. */
-static void seg_again(struct ag_core *c, struct ag_seg *s)
+/*
+ * Begins a segment's round again; what its server has of it is recalled first, since that memory
+ * may be read until then.
+ */
+static void seg_again(struct ag_seg *s)
 {
 	bool out = s->state == SEG_PUSHED || s->state == SEG_CANCELLING ||
 		   (s->state == SEG_READY && s->held);
@@ -203,11 +206,11 @@ static void seg_again(struct ag_core *c, struct ag_seg *s)
 		s->asked = s->held = s->hurt = false;
 	}
 	if (s->state == SEG_READY && !s->held) {
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 		s->state = SEG_IDLE;
 	}
 	if (s->state == SEG_IDLE)
-		ag_seg_given(c, s);
+		ag_seg_given(s);
 	s->tensor->left += s->state != SEG_DONE;
 }
 
@@ -225,7 +228,7 @@ void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
 	if (t->removed || !t->nsegs)	/* other engines have it: no round ends here */
 		return;
 	list_del(&t->done_link);
-	t->running = true;
+	ag_set_running(c, t, true);
 	t->left = 0;
 	t->times = (struct ag_times){ .given = t->times.given };
 	t->kept = 0;
@@ -240,7 +243,7 @@ void ag_tensor_again(struct ag_core *c, struct ag_tensor *t)
 		}
 	}
 	for (uint32_t k = 0; k < t->nsegs; k++)
-		seg_again(c, &t->seg[k]);
+		seg_again(&t->seg[k]);
 }
 
 /* ---- results for those who lack them ---- */

@@ -71,7 +71,7 @@ uint32_t ag_contribution_shift(const struct ag_tensor *t)
 	return t->rop == ROP_MEAN ? kern_shift(t->dtype, n) : 0;
 }
 
-/* What this machine contributes: its only input as it is, or the sum of all. */
+/* This machine's contribution: its only input as it is, or the sum of all. */
 const uint8_t *ag_contribution(struct ag_core *c, struct ag_seg *s, uint64_t *slot)
 {
 	struct ag_tensor *t = s->tensor;
@@ -95,32 +95,35 @@ static bool in_place(const struct ag_tensor *t)
 }
 
 /*
- * Who reads a large tensor begins with its first bytes, when the last ones have come.  Where all
- * is on one machine the place has just been read for the sum: it is in a cache, and stays there.
+ * Copies a result to where it is wanted. A reader of a large tensor begins with its first bytes,
+ * when the last ones have come, so the copy goes past the caches. Where all is on one machine
+ * the place has just been read for the sum, is in a cache, and stays there.
  */
-static void copy_result(const struct ag_seg *s, uint8_t *to)
+static void copy_result(const struct ag_seg *s, uint8_t *to, const void *read)
 {
 	const struct ag_tensor *t = s->tensor;
 	const void *result = t->result[t->round & 1] + ag_seg_at(s);
 
-	if (t->job->n > 1 && t->geom.bytes >= KERN_COLD_BYTES)
+	if (read)
+		kern_copy_cold(to, read, s->len);
+	else if (t->job->n > 1 && t->geom.bytes >= KERN_COLD_BYTES)
 		kern_sum_cold(DTYPE_U8, to, &result, 1, s->len, 1);
 	else
 		memcpy(to, result, s->len);
 }
 
-void ag_hand_out(const struct ag_seg *s)
+void ag_hand_out(const struct ag_seg *s, const void *read)
 {
 	const struct ag_tensor *t = s->tensor;
 	uint64_t slot;
 
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
 		if (t->in[l].out)
-			copy_result(s, t->in[l].out + ag_seg_at(s));
+			copy_result(s, t->in[l].out + ag_seg_at(s), read);
 	if (in_place(t) && divisor(t) > 1)
-		copy_result(s, (uint8_t *)(uintptr_t)input(s, 0, &slot));
+		copy_result(s, (uint8_t *)(uintptr_t)input(s, 0, &slot), read);
 	for (uint32_t i = 0; t->groups && t->kept == t->round && i < t->nwas; i++)
-		copy_result(s, t->was[i] + ag_seg_at(s));
+		copy_result(s, t->was[i] + ag_seg_at(s), read);
 }
 
 /* Of such a result nothing is in a cache when a rank looks at it; a copy is made at once. */
@@ -133,9 +136,10 @@ static bool goes_cold(const struct ag_tensor *t)
 }
 
 /*
- * One group's pieces are the result, where they are; only a mean is left to do.  It is divided
- * elsewhere and brought there once it is marked: whoever comes after us divides no result again.
- * Bytes moved.
+ * Sums a segment of a job that this machine has alone; returns the bytes moved. One group's
+ * pieces are the result already, where they are: only a mean is left to do. It is divided
+ * elsewhere and brought there once it is marked, so that an agent that is started after us
+ * divides no result again.
  */
 uint64_t ag_sum_alone(struct ag_core *c, const struct ag_seg *s)
 {

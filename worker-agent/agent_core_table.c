@@ -16,9 +16,9 @@ void ag_init(struct ag_core *c)
 	list_init(&c->jobs);
 	list_init(&c->done);
 	list_init(&c->talk);
-	list_init(&c->busy);
+	fair_init(&c->links);
+	fair_init(&c->alone);
 	c->tx_limit = UINT64_MAX;
-	ag_lone_turns_init(&c->alone);
 }
 
 /* ---- peers ---- */
@@ -49,7 +49,7 @@ static void each_route(struct ag_core *c, struct ag_peer *p,
 	}
 }
 
-/* What was pushed may be lost: it goes out again, into the same slot. */
+/* Pushes a segment again, into the same slot, since the first push may be lost. */
 static void push_again(struct ag_core *c, struct ag_seg *s)
 {
 	if (s->state == SEG_CANCELLING || s->next) {
@@ -59,7 +59,7 @@ static void push_again(struct ag_core *c, struct ag_seg *s)
 	list_del(&s->link);
 	ag_todo_drop(s, AG_PROBE);
 	c->count.repushes++;
-	ag_seg_ready(c, s);
+	ag_seg_ready(s);
 }
 
 static void push_all_again(struct ag_core *c, struct ag_route *r)
@@ -70,14 +70,16 @@ static void push_all_again(struct ag_core *c, struct ag_route *r)
 
 static void turn_out(struct ag_core *c, struct ag_route *r)
 {
+	(void)c;
 	if (pheap_min(&r->ready))
-		pheap_del(ag_turn_of(c, r), &r->turn);
+		pheap_del(ag_turn_of(r), &r->turn);
 }
 
 static void turn_in(struct ag_core *c, struct ag_route *r)
 {
+	(void)c;
 	if (pheap_min(&r->ready))
-		pheap_add(ag_turn_of(c, r), &r->turn);
+		pheap_add(ag_turn_of(r), &r->turn);
 }
 
 void ag_peer_up(struct ag_core *c, struct ag_peer *p, bool by_ref, mono_t now)
@@ -128,9 +130,9 @@ bool ag_more_urgent(const struct ag_seg *a, const struct ag_seg *b)
 }
 
 /*
- * What is pushed again has its room already and goes first: behind an asked one
- * that finds none it would hold that room for ever, ready and not in flight, so
- * that nobody could take it back.
+ * Order of a route's queue: a segment that is pushed again has its room already and goes first.
+ * Behind an asked one that finds none it would hold that room for ever, ready and not in flight,
+ * so that nobody could take it back.
  */
 static bool goes_first(const struct pheap_node *x, const struct pheap_node *y)
 {
@@ -184,7 +186,7 @@ struct ag_job *ag_job_start(struct ag_core *c, void *mem, const struct ag_job_de
 	j->seg_bytes = d->seg_bytes;
 	list_init(&j->tensors);
 	list_init(&j->routes);
-	list_init(&j->busy);
+	fair_join(d->n == 1 ? &c->alone : &c->links, &j->flow, d->user);
 	ag_turns_init(j->turn, AG_TURNS);
 	ag_job_epoch(c, j, d->epoch, d->route, d->nroutes);
 	list_add(&c->jobs, &j->link);
@@ -207,6 +209,7 @@ void ag_job_stop(struct ag_core *c, struct ag_job *j)
 	j->stopped = true;
 	list_for_each(&j->tensors, l)
 		ag_tensor_remove(c, list_entry(l, struct ag_tensor, link));
+	fair_leave(&j->flow);
 }
 
 void ag_job_forget(struct ag_core *c, struct ag_job *j)
@@ -353,10 +356,10 @@ struct ag_tensor *ag_tensor_add_shard(struct ag_core *c, struct ag_job *j, void 
 	return t;
 }
 
-static void seg_drop(struct ag_core *c, struct ag_seg *s)
+static void seg_drop(struct ag_seg *s)
 {
 	if (s->state == SEG_READY)
-		ag_seg_unready(c, s);
+		ag_seg_unready(s);
 	ag_todo_drop(s, 0xff);
 	list_del(&s->link);
 	ag_seg_free_slot(s, s->route->progress);
@@ -372,13 +375,14 @@ static void seg_drop(struct ag_core *c, struct ag_seg *s)
 
 void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t)
 {
+	(void)c;
 	if (t->removed)
 		return;
 	t->removed = true;
-	t->running = false;
+	ag_set_running(c, t, false);
 	list_del(&t->done_link);
 	for (uint32_t k = 0; k < t->nsegs; k++)
-		seg_drop(c, &t->seg[k]);
+		seg_drop(&t->seg[k]);
 }
 
 void ag_tensor_forget(struct ag_core *c, struct ag_tensor *t)
@@ -410,28 +414,21 @@ static void check_seg(const struct ag_seg *s, uint32_t *left)
 }
 
 /* In the heap of its kind, where it has something to push, and in no other. */
-static void check_turn(const struct ag_core *c, const struct ag_route *r)
+static void check_turn(const struct ag_route *r)
 {
-	const struct pheap *mine = ag_turn_of((struct ag_core *)c, r);
+	const struct pheap *mine = ag_turn_of(r);
 	bool in = r->turn.prev || pheap_min(mine) == &r->turn;
 
 	ASSERT(in == (pheap_min(&r->ready) != NULL));
 	for (uint32_t i = 0; i < AG_TURNS; i++)
 		ASSERT(&r->job->turn[i] == mine || pheap_min(&r->job->turn[i]) != &r->turn);
-	ASSERT(&c->alone == mine || pheap_min(&c->alone) != &r->turn);
 }
 
-/* Those with something to push, who was served least first. */
-static void check_busy(const struct ag_core *c)
+/* Jobs with something to push, or to sum, have their turn. */
+static void check_ready(const struct ag_core *c)
 {
-	uint64_t served = 0;
-
-	list_for_each(&c->busy, l) {
-		const struct ag_job *j = list_entry(l, struct ag_job, busy);
-
-		ASSERT(j->nready && j->served >= served);
-		served = j->served;
-	}
+	fair_check(&c->links);
+	fair_check(&c->alone);
 	list_for_each(&c->jobs, l) {
 		const struct ag_job *j = list_entry(l, struct ag_job, link);
 		uint32_t ready = 0;
@@ -440,13 +437,13 @@ static void check_busy(const struct ag_core *c)
 			const struct ag_route *r = list_entry(lr, struct ag_route, link);
 
 			list_for_each(&r->waiting, lw)
-				ready += r->peer != NULL;
+				ready++;
 		}
-		ASSERT(j->nready == ready && list_empty(&j->busy) == !ready);
+		ASSERT(j->nready == ready && (!j->flow.of || fair_awake(&j->flow) == (ready > 0)));
 	}
 }
 
-static void check_route(const struct ag_core *c, const struct ag_job *j, const struct ag_route *r)
+static void check_route(const struct ag_job *j, const struct ag_route *r)
 {
 	uint32_t pages = 0, users = 0;
 
@@ -465,7 +462,7 @@ static void check_route(const struct ag_core *c, const struct ag_job *j, const s
 	}
 	ASSERT(pages == r->window.used);
 	ASSERT(users == r->users);
-	check_turn(c, r);
+	check_turn(r);
 }
 
 static uint32_t count_moving(const struct ag_tensor *t)
@@ -479,6 +476,8 @@ static uint32_t count_moving(const struct ag_tensor *t)
 
 void ag_check(const struct ag_core *c)
 {
+	uint32_t open = 0;
+
 	list_for_each(&c->jobs, lj) {
 		const struct ag_job *j = list_entry(lj, struct ag_job, link);
 		uint32_t moving = 0;
@@ -489,13 +488,15 @@ void ag_check(const struct ag_core *c)
 
 			for (uint32_t k = 0; k < t->nsegs; k++)
 				check_seg(&t->seg[k], &left);
+			open += t->running;
 			ASSERT(!t->running || left == t->left);
 			ASSERT(t->borrowed <= j->borrowed);
 			moving += count_moving(t);
 		}
 		ASSERT(moving == j->moving);
 		list_for_each(&j->routes, lr)
-			check_route(c, j, list_entry(lr, struct ag_route, link));
+			check_route(j, list_entry(lr, struct ag_route, link));
 	}
-	check_busy(c);
+	ASSERT(open == c->open);
+	check_ready(c);
 }

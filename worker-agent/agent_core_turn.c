@@ -2,9 +2,9 @@
 /*
  * Which segment an agent pushes next.
  *
- * Jobs take turns by bytes: first the one that has been served least since it has had
- * something to push, so that no other one's flood, age or priorities hold it up.  So do those
- * on this machine alone, by the bytes that their sums move.
+ * Users take turns by bytes, and the jobs of each (common/base/fair.h): no other one's flood,
+ * age, priorities or number of jobs holds a job up.  So do those on this machine alone, by the
+ * bytes that their sums move.
  *
  * A route, the way of a job to one server, has its READY segments in a heap by urgency, and
  * is itself in a heap by the most urgent of them.  So the next push costs the logarithm of
@@ -28,145 +28,81 @@ static bool route_before(const struct pheap_node *x, const struct pheap_node *y)
 			      first_ready(container_of(y, struct ag_route, turn)));
 }
 
-static bool lone_before(const struct pheap_node *x, const struct pheap_node *y)
-{
-	const struct ag_job *a = container_of(x, struct ag_route, turn)->job;
-	const struct ag_job *b = container_of(y, struct ag_route, turn)->job;
-
-	return a->served != b->served ? a->served < b->served : route_before(x, y);
-}
-
 void ag_turns_init(struct pheap *turn, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		pheap_init(&turn[i], route_before);
 }
 
-void ag_lone_turns_init(struct pheap *turn)
+struct pheap *ag_turn_of(const struct ag_route *r)
 {
-	pheap_init(turn, lone_before);
-}
-
-struct pheap *ag_turn_of(struct ag_core *c, const struct ag_route *r)
-{
-	if (!r->peer)
-		return &c->alone;
-	return &r->job->turn[r->peer->by_ref ? AG_BY_REF : AG_BY_LINK];
+	return &r->job->turn[r->peer && r->peer->by_ref ? AG_BY_REF : AG_BY_LINK];
 }
 
 /* ---- jobs ---- */
 
-/* Behind those who were served as little. */
-static void queue_up(struct ag_core *c, struct ag_job *j)
+static void job_ready(struct ag_job *j)
 {
-	struct list *at = c->busy.next;
-
-	while (at != &c->busy && list_entry(at, struct ag_job, busy)->served <= j->served)
-		at = at->next;
-	list_add(at, &j->busy);
-}
-
-static void job_ready(struct ag_core *c, struct ag_job *j)
-{
-	if (j->nready++)
-		return;
-	/* Whatever it had before: nobody saves up, and nobody pays later. */
-	j->served = list_empty(&c->busy) ? 0 : list_first(&c->busy, struct ag_job, busy)->served;
-	queue_up(c, j);
+	if (!j->nready++)
+		fair_wake(&j->flow);
 }
 
 static void job_unready(struct ag_job *j)
 {
 	if (!--j->nready)
-		list_del(&j->busy);
+		fair_sleep(&j->flow);
 }
 
-/* Of jobs on this machine alone, likewise: behind who was served least, whatever its priority. */
-static uint64_t behind_least(const struct ag_core *c)
+static struct ag_job *job_of(struct fair_flow *w)
 {
-	const struct pheap_node *min = pheap_min(&c->alone);
-
-	return min ? container_of(min, struct ag_route, turn)->job->served + 1 : 0;
-}
-
-void ag_served_alone(struct ag_core *c, struct ag_route *r, uint64_t bytes)
-{
-	if (pheap_min(&r->ready))
-		pheap_del(&c->alone, &r->turn);
-	r->job->served += bytes;
-	if (pheap_min(&r->ready))
-		pheap_add(&c->alone, &r->turn);
-}
-
-void ag_served(struct ag_core *c, struct ag_job *j, uint64_t bytes)
-{
-	j->served += bytes;
-	if (!j->nready)
-		return;
-	list_del(&j->busy);
-	queue_up(c, j);
+	return container_of(w, struct ag_job, flow);
 }
 
 bool ag_waits(const struct ag_core *c)
 {
-	list_for_each(&c->busy, l)
-		if (pheap_min(&list_entry(l, struct ag_job, busy)->turn[AG_BY_LINK]))
+	for (struct fair_flow *w = fair_first(&c->links); w; w = fair_next(w))
+		if (pheap_min(&job_of(w)->turn[AG_BY_LINK]))
 			return true;
 	return false;
 }
 
 /* ---- segments ---- */
 
-void ag_seg_ready(struct ag_core *c, struct ag_seg *s)
+void ag_seg_ready(struct ag_seg *s)
 {
 	struct ag_route *r = s->route;
 	struct pheap_node *first = pheap_min(&r->ready);
 	bool leads = !first || r->ready.less(&s->heap, first);
 
 	if (first && leads)
-		pheap_del(ag_turn_of(c, r), &r->turn);
-	if (!first && !r->peer)
-		r->job->served = behind_least(c);
+		pheap_del(ag_turn_of(r), &r->turn);
 	s->state = SEG_READY;
 	pheap_add(&r->ready, &s->heap);
 	list_add(&r->waiting, &s->link);
 	if (leads)
-		pheap_add(ag_turn_of(c, r), &r->turn);
-	if (r->peer)
-		job_ready(c, r->job);
+		pheap_add(ag_turn_of(r), &r->turn);
+	job_ready(r->job);
 }
 
-void ag_seg_unready(struct ag_core *c, struct ag_seg *s)
+void ag_seg_unready(struct ag_seg *s)
 {
 	struct ag_route *r = s->route;
 	bool leads = first_ready(r) == s;
 
 	if (leads)
-		pheap_del(ag_turn_of(c, r), &r->turn);
+		pheap_del(ag_turn_of(r), &r->turn);
 	pheap_del(&r->ready, &s->heap);
 	list_del(&s->link);
 	if (leads && pheap_min(&r->ready))
-		pheap_add(ag_turn_of(c, r), &r->turn);
-	if (r->peer)
-		job_unready(r->job);
+		pheap_add(ag_turn_of(r), &r->turn);
+	job_unready(r->job);
 }
 
-void ag_seg_given(struct ag_core *c, struct ag_seg *s)
+void ag_seg_given(struct ag_seg *s)
 {
 	s->state = SEG_IDLE;
 	if (ag_all_gave(s))
-		ag_seg_ready(c, s);
-}
-
-void ag_hurry(struct ag_core *c, struct ag_tensor *t)
-{
-	for (uint32_t k = 0; k < t->nsegs; k++)
-		if (t->seg[k].state == SEG_READY)
-			ag_seg_unready(c, &t->seg[k]);
-	t->priority = INT32_MAX;
-	for (uint32_t k = 0; k < t->nsegs; k++)
-		if (t->seg[k].state == SEG_READY)
-			ag_seg_ready(c, &t->seg[k]);
+		ag_seg_ready(s);
 }
 
 /*
@@ -287,28 +223,11 @@ static struct ag_seg *first_of_job(struct ag_core *c, struct ag_job *j)
 	return !far || (near && ag_more_urgent(near, far)) ? near : far;
 }
 
-/* Who could not push now has no claim to it later. */
-static void pass_over(struct ag_core *c, const struct ag_job *next)
-{
-	list_for_each(&c->busy, l) {
-		struct ag_job *j = list_entry(l, struct ag_job, busy);
-
-		if (j == next)
-			return;
-		j->served = next->served;
-	}
-}
-
 struct ag_seg *ag_choose(struct ag_core *c)
 {
-	list_for_each(&c->busy, l) {
-		struct ag_job *j = list_entry(l, struct ag_job, busy);
-		struct ag_seg *s = first_of_job(c, j);
+	struct ag_seg *s = NULL;
 
-		if (s && !s->route->peer->by_ref)
-			pass_over(c, j);
-		if (s)
-			return s;
-	}
-	return NULL;
+	for (struct fair_flow *w = fair_first(&c->links); w && !s; w = fair_next(w))
+		s = first_of_job(c, job_of(w));
+	return s;
 }

@@ -103,7 +103,10 @@ uint32_t ag_waits_for(const struct ag_tensor *t, mono_t now, struct msg_wait *ro
 	return n;
 }
 
-/* Who wants to give chunks to another server for want of a link is to know that this is none. */
+/*
+ * Adds the servers without a link that chunks do not wait for just now, so that chunks are not
+ * given to one of these for want of a link to another.
+ */
 uint32_t ag_waits_elsewhere(const struct ag_job *j, struct msg_wait *row, uint32_t n,
 			    uint32_t max)
 {

@@ -9,9 +9,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/kern/kern.h"
 #include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 #define WORK_BUDGET	(4u << 20)	/* bytes summed before looking at the links again */
 #define TICK_MS		10u
@@ -33,7 +35,10 @@ void ad_tell_control(struct ad_engine *en, enum ad_mail type, const void *body, 
 	outbox_post(&en->out, type, body, len);
 }
 
-/* Nobody says it again, but for a stall: it waits for memory, as the outbox does. */
+/*
+ * Reports trouble to the control thread. It is reported once, but for a stall, so this waits for
+ * memory, as the outbox does.
+ */
 void ad_trouble(struct ad_engine *en, enum ad_mail type, const struct ad_trouble *t)
 {
 	struct ad_trouble *copy = malloc(sizeof(*copy));
@@ -56,6 +61,7 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 		.me = j->me,
 		.nlocal = j->nlocal,
 		.world = j->world,
+		.user = j->user,
 		.epoch = (uint32_t)j->first->epoch,
 		.chunk_bytes = j->chunk_bytes,
 		.seg_bytes = j->seg_bytes,
@@ -223,9 +229,11 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 	struct ad_engine *en = ctx;
 	void *p;
 
+	memcpy(&p, m->body, sizeof(p));
+	if (m->type == AD_NET && (stopping || en->quiet))
+		free(p);
 	if (stopping || en->quiet)
 		return;			/* the control thread frees all there is */
-	memcpy(&p, m->body, sizeof(p));
 	switch (m->type) {
 	case AD_OPEN:
 		open_group(en);
@@ -250,14 +258,14 @@ static void on_mail(void *ctx, const struct mail *m, bool stopping)
 		else
 			ad_epoch_adopt(en, p);
 		break;
+	case AD_NET:
+		ad_net_view(en, p);
+		break;
 	case AD_RING_ADD:
 		ad_rings_add(en, p);
 		break;
 	case AD_RING_DEL:
 		ad_rings_del(en, p);
-		break;
-	case AD_END:
-		ad_end_mail(en, p);
 		break;
 	default:
 		on_data_mail(en, m);
@@ -374,7 +382,14 @@ static void publish(struct ad_engine *en)
 			  c->duplicates;
 }
 
-static mono_t slow_things(struct ad_engine *en, mono_t now)
+/* Nothing is open, taken back or in trouble: nothing changes until something comes. */
+static bool at_rest(const struct ad_engine *en)
+{
+	return ag_at_rest(&en->core) && !en->nhiding && !ad_links_troubled(en) &&
+	       (en->index || list_empty(&en->front.running));
+}
+
+static void slow_things(struct ad_engine *en, mono_t now)
 {
 	if (now >= en->next_tick) {
 		if (en->index == 0)
@@ -394,38 +409,55 @@ static mono_t slow_things(struct ad_engine *en, mono_t now)
 		ad_stuck_look(en, now);
 		en->next_stuck = now + mono_ms(STUCK_MS);
 	}
-	return list_empty(&en->core.jobs) ? MONO_NEVER :
-	       MIN(en->next_tick, MIN(en->next_stall, en->next_stuck));
+}
+
+/* When slow_things() are due.  At rest they look once more, later than now, and not again before
+ * something comes: an idle engine sleeps. */
+static mono_t slow_due(const struct ad_engine *en, mono_t now)
+{
+	mono_t due = MONO_NEVER;
+
+	if (list_empty(&en->core.jobs))
+		return MONO_NEVER;
+	if (!at_rest(en))
+		return MIN(en->next_tick, MIN(en->next_stall, en->next_stuck));
+	if (en->index == 0)
+		en->agent->oldest = MONO_NEVER;
+	if (en->next_stall != now + mono_ms(STALL_MS))
+		due = en->next_stall;
+	if (en->next_stuck != now + mono_ms(STUCK_MS))
+		due = MIN(due, en->next_stuck);
+	return due;
 }
 
 static mono_t on_turn(void *ctx, mono_t now)
 {
 	struct ad_engine *en = ctx;
-	mono_t next, links;
+	mono_t next;
 	bool more;
 
 	if (!en->group || en->quiet)
 		return MONO_NEVER;
 	en->now = now;
 	more = en->index == 0 && ad_rings_turn(en, now);
-	next = slow_things(en, now);
+	slow_things(en, now);
 	more |= ag_work(&en->core, WORK_BUDGET);
 	ad_links_turn(en, now);
 	xport_poll(en->group, now);
 	ad_links_turn(en, now);		/* what was sent has made room */
-	links = xport_poll(en->group, now);
-	next = MIN(next, links);
+	next = xport_poll(en->group, now);
+	if (!list_empty(&en->core.done))
+		kern_copied();
 	take_done(en);
-	if (en->index == 0) {
+	if (en->index == 0)
 		ad_rings_publish(en);
-		ad_end_turn(en);
-	}
 	check_failures(en);
 	ad_epoch_turn(en);
 	if (!list_empty(&en->stopping) || !list_empty(&en->forgetting))
 		let_go(en);
 	publish(en);
 	more = more || !list_empty(&en->core.done) || !en->next_stall;
+	next = MIN(next, slow_due(en, now));
 	if (ad_links_full(en))
 		next = MIN(next, now + mono_ms(FLIGHT_LOOK_MS));
 	if (!outbox_flush(&en->out) || ad_rings_owe(en))	/* who makes room rings no bell */
@@ -494,5 +526,6 @@ void ad_engine_stop(struct ad_engine *en)
 		list_del(en->rings.next);	/* they are the sessions' */
 	outbox_fini(&en->out);
 	free(en->shown);
+	free(en->net);
 	free(en);
 }

@@ -159,7 +159,7 @@ static void free_routes(struct list *routes)
 	}
 }
 
-/* Those that engines had no time to let go of: only when the agent stops. */
+/* Frees the routes that engines had no time to let go of: only when the agent stops. */
 void ad_routes_free(struct ad_job *j)
 {
 	for (uint32_t i = 0; i < j->agent->nengines; i++)
@@ -490,7 +490,7 @@ static bool has_let_go(const struct ad_epoch *ep, const struct ad_epoch *old, ui
 	return false;
 }
 
-/* What is with a server that is gone will not come back from there. */
+/* Leaves servers that are gone: what they have will not come back from there. */
 static void leave_gone(struct ad_engine *en, struct ad_epoch *ep)
 {
 	const struct ad_epoch *old = ep->job->view[en->index];
@@ -515,7 +515,10 @@ static void route_free(struct ad_route *r)
 	free(r);
 }
 
-/* It had no part in the job, and no place for the job's memory, while the link was up. */
+/*
+ * Whether a server had no part in the job, and so no place for the job's memory, while the link
+ * was up.
+ */
 static bool takes_part_anew(const struct ad_epoch *ep, const struct ad_epoch *old, uint32_t i)
 {
 	const struct ad_server *sv = &ep->servers[i];

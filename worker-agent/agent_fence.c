@@ -4,7 +4,9 @@
  *
  * By reference a server writes results into our memory, and one that was stopped in
  * the middle of that would go on when it is continued, rounds later.  Only its end
- * makes sure that it does not; the scheduler has declared it dead already.
+ * makes sure that it does not; the scheduler has declared it dead already.  Nobody else is
+ * ended: the process is held from the moment at which its link is up, by a descriptor that the
+ * kernel made from that link's socket, and a server whose process cannot be held gets no memory.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,12 +19,14 @@
 
 #define KILL_MS		1000
 
-bool ad_fence_keep(int *process, const struct xport_ep *ep)
+int ad_fence_keep(int *process, const struct xport_ep *ep, struct err *e)
 {
+	int now = xport_peer_process(ep, e);
+
 	if (*process >= 0)
 		close(*process);
-	*process = xport_peer_process(ep);
-	return *process >= 0 && !syscall(SYS_pidfd_send_signal, *process, 0, NULL, 0);
+	*process = MAX(now, -1);
+	return MIN(now, 0);
 }
 
 void ad_fence_kill(int *process, const char *server)

@@ -20,6 +20,7 @@ mono_t fr_oldest(const struct front *f)
 void fr_job_start(struct front *f, struct fr_job *j)
 {
 	list_init(&j->tensors);
+	j->open = 0;
 	j->live = UINT64_MAX >> (LOCAL_RANKS_MAX - j->nlocal);
 	list_add(&f->jobs, &j->link);
 }
@@ -83,6 +84,7 @@ void fr_tensor_remove(struct front *f, struct fr_tensor *t)
 	while (*at != t)
 		at = &(*at)->hash_next;
 	*at = t->hash_next;
+	t->job->open -= t->running;
 	list_del(&t->link);
 	list_del(&t->running_link);
 	for (uint32_t l = 0; l < t->job->nlocal; l++)
@@ -172,6 +174,8 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->priority = s->priority;
 	t->seq = f->next_seq++;
 	t->since = now;
+	if (!t->job->open++)
+		t->job->open_since = now;
 	t->times = (struct ag_times){ 0 };
 	t->waits.kind = WAIT_NONE;
 	t->left = (uint32_t)__builtin_popcount(t->engines);
@@ -217,7 +221,10 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 
 #define SAME_ORDER "all ranks start rounds on GPUs in the same order"
 
-/* What others than `but` began as somebody's `turn`-th round on GPUs; NULL: nobody has yet. */
+/*
+ * The tensor, other than `but`, that is some rank's `turn`-th round on GPUs; NULL: there is none
+ * yet.
+ */
 static const struct fr_tensor *of_turn(struct front *f, const struct fr_job *j,
 				       const struct fr_tensor *but, uint64_t turn)
 {
@@ -314,14 +321,11 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		return rc;
 	rc = t->running ? 0 : check_root(j, s, e);
 	rc = rc ? rc : check_turn(f, j, local, t, s, now, e);
-	if (!rc && s->part == PART_OPEN && s->groups < j->nlocal && !j->ends)
+	if (!rc && s->part == PART_OPEN && s->groups < j->nlocal)
 		rc = check_order(f, j, local, t, e);
 	if (rc)
 		return rc;
 	t->in[local].posted = true;
-	if (s->part != PART_PIECE)
-		t->in[local].before = t->in[local].again;
-	t->in[local].again = 0;
 	t->pieces += s->part == PART_PIECE ? s->length : 0;
 	*post = (struct ag_post){
 		.round = t->round,
@@ -352,51 +356,10 @@ bool fr_all_posted(const struct fr_tensor *t)
 	return true;
 }
 
-bool fr_awaits(const struct fr_tensor *t, uint32_t round)
-{
-	bool here = t->running && t->round == round, awaits = false;
-
-	for (uint32_t l = 0; l < t->job->nlocal; l++) {
-		if (!(t->job->live >> l & 1) || (here && t->in[l].posted))
-			continue;
-		if (!round || t->in[l].again != round)
-			return false;
-		awaits = true;
-	}
-	return awaits;
-}
-
 /*
- * What some rank has given before is taken while the job ends, too, with pieces that are on their
- * way, and makes the round whole where the others have opened it here: they may have given all.
+ * Takes lost ranks out and lets others in. Inputs that the process before gave are not those of
+ * the one in its place.
  */
-static bool may_be_whole(const struct fr_tensor *t, uint32_t round)
-{
-	bool before = false;
-
-	for (uint32_t l = 0; l < t->job->nlocal; l++) {
-		bool gave = t->in[l].again == round || t->in[l].before == round;
-
-		if (!(t->job->live >> l & 1))
-			continue;
-		if (!gave && !t->in[l].posted)
-			return false;
-		before |= gave;
-	}
-	return before;
-}
-
-uint32_t fr_given(const struct fr_tensor *t)
-{
-	bool all = fr_all_posted(t) && t->pieces == t->groups * t->bytes;
-	uint32_t next = t->running ? t->round : round_next(t->round);
-
-	if (fr_awaits(t, next) || (t->running && may_be_whole(t, next)))
-		return next;
-	return t->running && !all ? round_prev(t->round) : t->round;
-}
-
-/* What the process before gave is not what one that comes in its place gives. */
 void fr_job_shrink(struct fr_job *j, uint64_t live)
 {
 	uint64_t came = live & ~j->live;
@@ -429,12 +392,16 @@ bool fr_engine_done(struct front *f, struct fr_tensor *t, const struct ag_times 
 	return --t->left == 0;
 }
 
-void fr_finish(struct front *f, struct fr_tensor *t)
+void fr_finish(struct front *f, struct fr_tensor *t, mono_t now)
 {
-	ASSERT(t->running && !t->left);
+	struct fr_job *j = t->job;
+
+	ASSERT(t->running && !t->left && j->open);
 	t->running = false;
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		t->in[l].before = 0;
+	j->open--;
+	j->open_ns += (uint64_t)(now - j->open_since);
+	j->open_since = now;
+	j->over_bytes += t->bytes;
 	list_del(&t->running_link);
 	f->rounds++;
 }

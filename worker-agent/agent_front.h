@@ -28,10 +28,12 @@ struct fr_job {
 	void *user;			/* the shell's */
 	uint64_t live;			/* local ranks that take part: bits */
 	bool shrink;			/* may go on without some: no rounds by pieces */
-	bool ends;			/* takes only what was given to the process before it: what
-					 * of a rank that is comes out of order */
 	uint32_t rank[LOCAL_RANKS_MAX];	/* by local index, ascending */
 	uint64_t turns[LOCAL_RANKS_MAX];	/* rounds by pieces that each has opened */
+	uint32_t open;			/* rounds of its tensors; while there are some, since: */
+	mono_t open_since;		/* then, or the last end of one */
+	_Atomic uint64_t open_ns;	/* so long were some, up to the last that ended; */
+	_Atomic uint64_t over_bytes;	/* and so much was in all that did.  For people */
 };
 
 struct fr_tensor {
@@ -67,9 +69,6 @@ struct fr_tensor {
 		uint32_t behind;	/* finished round of which it was not told; 0: none */
 		uint32_t over;		/* of which it was told when it came back, and may have
 					 * pieces on the way; 0: none */
-		uint32_t again;		/* in flight when it came back to this process, and not
-					 * submitted here yet; 0: none */
-		uint32_t before;	/* the running one, where that was so; 0: it was not */
 		struct list owed;	/* the shell's: a completion its ring had no room for */
 		uint32_t owed_tensor, owed_round;
 	} in[];				/* nlocal */
@@ -115,15 +114,8 @@ void fr_again(struct fr_tensor *t);
 /* Whether all local ranks have submitted to the running round. */
 bool fr_all_posted(const struct fr_tensor *t);
 
-/* The last round for which all local ranks have given all of their inputs, to this process or to
- * the one before. */
-uint32_t fr_given(const struct fr_tensor *t);
-
-/* It is one for which they have, and some rank is to submit it here once more. */
-bool fr_awaits(const struct fr_tensor *t, uint32_t round);
-
 /* Closes the round: the caller completes it to every local rank. */
-void fr_finish(struct front *f, struct fr_tensor *t);
+void fr_finish(struct front *f, struct fr_tensor *t, mono_t now);
 
 /* Text of who of this machine has not posted; "" when all have. */
 const char *fr_missing(const struct fr_tensor *t, char *buf, size_t len);

@@ -234,7 +234,7 @@ static int plan(struct ad_job *j, struct ad_session *const *s, struct err *e)
 
 /* ---- coming together ---- */
 
-/* Those of the job's sessions that have joined, by local rank; how many. */
+/* Sessions of the job that have joined a group of GPUs, by local rank; returns how many. */
 static uint32_t joined(struct ad_job *j, struct ad_session **by_rank)
 {
 	uint32_t n = 0;
@@ -284,7 +284,7 @@ void ad_gpu_join(struct ad_session *s, const struct msg_gpu_join *m)
 	}
 }
 
-/* Who waits is answered with that, as without the others there will be no plan. */
+/* Answers all that wait with an error: without the others there will be no plan. */
 static void fail_all(struct ad_job *j, int code, const char *text)
 {
 	list_for_each(&j->agent->sessions, l) {

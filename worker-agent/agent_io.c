@@ -14,6 +14,7 @@
 #include "common/rt/notify.h"
 #include "common/rt/route.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 /* A round may end without a rank that left only so long: what is known of it is older by 3 s. */
 #define LEFT_GRACE_MS	4000u
@@ -71,7 +72,7 @@ void ad_job_fail(struct ad_job *j, const struct err *why)
 
 /* ---- what the scheduler says ---- */
 
-/* Nobody trains in what is left of jobs of the cluster before. */
+/* Ends the jobs of another cluster when this agent joins a new one. */
 static void check_cluster(struct agent *a, const uint8_t cluster[ID_BYTES])
 {
 	static const uint8_t none[ID_BYTES];
@@ -98,8 +99,7 @@ static void on_up(void *ctx, const struct msg_welcome *w)
 	a->grace_ms = w->agent_grace_ms;
 	ad_back_forget(a);
 	memcpy(a->link_key, w->link_key, KEY_BYTES);
-	log_info("agent %s registered, node %u, epoch %llu", a->name, w->node,
-		 (unsigned long long)w->epoch);
+	ctl_daemon_registered(ctx, a->node, w);
 	notify("STATUS=registered");
 	list_for_each(&a->jobs, l) {
 		struct ad_job *j = list_entry(l, struct ad_job, link);
@@ -203,9 +203,6 @@ static void on_msg(void *ctx, const struct msg *m)
 	case MSG_EPOCH:
 		take_entry(a, m->epoch.job, m);
 		break;
-	case MSG_JOB_END:
-		ad_end_asked(a, &m->ready);
-		break;
 	case MSG_JOB_DOWN:
 		j = ad_job_find(a, m->job_down.job);
 		if (j)
@@ -224,6 +221,26 @@ static void on_msg(void *ctx, const struct msg *m)
 	default:
 		log_debug("message %s ignored", msg_type_name(m->type));
 	}
+}
+
+const char *ad_scheduler_remark(const struct agent *a, int code, const char *text,
+				char more[ERR_TEXT_MAX + 1])
+{
+	if (code != TALLY_ETIMEDOUT)
+		return text;
+	snprintf(more, ERR_TEXT_MAX + 1, "%s (scheduler %s)", text, ctl_node_where(a->node));
+	return more;
+}
+
+void ad_scheduler_late(const struct agent *a, struct err *e)
+{
+	if (ctl_node_is_up(a->node)) {
+		err_set(e, TALLY_ETIMEDOUT, "scheduler %s did not answer in time",
+			ctl_node_where(a->node));
+		return;
+	}
+	ctl_node_why(a->node, e);
+	err_wrap(e, "agent %.64s", a->name);
 }
 
 /* "rdma on 1 of 2 links, 0 payloads over tcp; on 1 not: ended too often; 1048576 bytes by
@@ -258,6 +275,22 @@ static const char *rdma_note(struct agent *a, uint32_t links)
 	return a->note;
 }
 
+/* Reports what rounds took, where some are over since the last report. */
+static void tell_times(struct agent *a)
+{
+	list_for_each(&a->jobs, l) {
+		struct ad_job *j = list_entry(l, struct ad_job, link);
+		const struct msg m = { .type = MSG_JOB_TIME, .job_time = {
+			.job = j->id, .under_way_us = j->front.open_ns / 1000,
+			.bytes = j->front.over_bytes,
+		} };
+
+		if (j->state == JOB_RUNNING && m.job_time.bytes != j->told_bytes &&
+		    !ad_tell_scheduler(a, &m))
+			j->told_bytes = m.job_time.bytes;
+	}
+}
+
 static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
@@ -272,6 +305,8 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 		hb->note = rdma_note(a, hb->links);
 	for (uint32_t id = 0; id < SLABS_PER_LINK_MAX; id++)
 		hb->memory_used_bytes += a->slab[id] ? a->slab[id]->mem.bytes : 0;
+	tell_times(a);
+	ad_net_fill(a, hb);
 	ad_alive_look(a);
 	list_for_each(&a->jobs, l) {	/* what could not be sent, for want of memory, say */
 		struct ad_job *j = list_entry(l, struct ad_job, link);
@@ -281,7 +316,26 @@ static void on_heartbeat(void *ctx, struct msg_heartbeat *hb)
 	}
 }
 
-/* Who has been replaced stays until its ranks have heard so. */
+static void show_net(struct agent *a)
+{
+	struct ad_net_view *v = a->engine[0] ? ad_net_copy(a) : NULL;
+
+	if (v)
+		ad_engine_tell(a->engine[0], AD_NET, &v, sizeof(v));
+}
+
+static void on_echo(void *ctx, const struct msg_heartbeat *hb)
+{
+	struct agent *a = ctl_daemon_owner(ctx);
+
+	if (ad_net_heard(a, hb->cause))
+		show_net(a);
+}
+
+/*
+ * Whether ranks still depend on this agent; one that was replaced stays until its ranks have
+ * heard so.
+ */
 static bool trains(void *ctx)
 {
 	const struct agent *a = ctl_daemon_owner(ctx);
@@ -295,7 +349,9 @@ static bool trains(void *ctx)
 	return false;
 }
 
-/* It was gone for too long, and another one has taken its place, and perhaps its number. */
+/*
+ * This agent was away for too long, and another one has taken its place, and perhaps its number.
+ */
 static void on_replaced(void *ctx, const struct err *why)
 {
 	struct agent *a = ctl_daemon_owner(ctx);
@@ -305,12 +361,24 @@ static void on_replaced(void *ctx, const struct err *why)
 		ad_job_down(list_entry(l, struct ad_job, link), TALLY_EWORKERLOST, why->text);
 }
 
+/* The agent ends: whoever waits would hear nothing but that. */
+static void on_refused(void *ctx, const struct err *why)
+{
+	struct agent *a = ctl_daemon_owner(ctx);
+	struct err e = *why;
+
+	err_wrap(&e, "scheduler %s refuses agent %.64s", ctl_node_where(a->node), a->name);
+	ad_sessions_fail(a, TALLY_ESCHED, e.text);
+	ctl_daemon_refused(ctx, why);
+}
+
 static const struct ctl_node_cb callbacks = {
 	.up = on_up,
 	.msg = on_msg,
 	.down = ctl_daemon_down,
-	.refused = ctl_daemon_refused,
+	.refused = on_refused,
 	.heartbeat = on_heartbeat,
+	.echo = on_echo,
 	.secret = ctl_daemon_secret,
 	.trains = trains,
 	.replaced = on_replaced,
@@ -318,16 +386,22 @@ static const struct ctl_node_cb callbacks = {
 
 /* ---- what the engines say ---- */
 
-/* One that has detached, of those that the round waits for; UINT32_MAX: none. */
+/*
+ * A rank that has detached, of those that the round waits for; UINT32_MAX: there is none.  Where
+ * several have it is the one that did so first: others may have detached because of it.
+ */
 static uint32_t awaited_leaver(const struct ad_job *j, const struct ad_trouble *t)
 {
-	uint32_t at = t->locals ? j->me : t->machine;
+	uint32_t at = t->locals ? j->me : t->machine, leaver = UINT32_MAX;
 
-	for (uint32_t i = 0; at < j->n && i < j->machines[at].nranks; i++)
-		if ((!t->locals || t->locals >> i & 1) &&
-		    bits_test(j->detached, j->machines[at].ranks[i]))
-			return j->machines[at].ranks[i];
-	return UINT32_MAX;
+	for (uint32_t i = 0; at < j->n && i < j->machines[at].nranks; i++) {
+		uint32_t rank = j->machines[at].ranks[i];
+
+		if ((!t->locals || t->locals >> i & 1) && bits_test(j->detached, rank) &&
+		    (leaver == UINT32_MAX || rank == j->first_detached))
+			leaver = rank;
+	}
+	return leaver;
 }
 
 static void on_stalled(struct agent *a, const struct ad_trouble *t)
@@ -404,9 +478,6 @@ void ad_on_mail(void *owner, const struct mail *m)
 		if (--((struct ad_batch *)p)->engines_left == 0)
 			ad_batch_done(p);
 		break;
-	case AD_ENDED:
-		ad_end_answer(p);
-		break;
 	case AD_EPOCH_TAKEN:
 		ad_epoch_taken(p);
 		break;
@@ -427,6 +498,10 @@ void ad_on_mail(void *owner, const struct mail *m)
 	case AD_STUCK:
 		ad_stuck_take(a, p);
 		break;
+	case AD_NET:
+		ad_net_take(a, p);
+		show_net(a);
+		break;
 	case AD_RING_READY:
 		ad_session_ring_ready(p);
 		break;
@@ -446,7 +521,6 @@ void ad_on_mail(void *owner, const struct mail *m)
 static void on_tick(void *ctx)
 {
 	ad_sessions_tick(ctx, loop_now());
-	ad_store_tick(ctx, loop_now());
 }
 
 /* rate 0: as the card says. */
@@ -465,6 +539,7 @@ static int take_rail(struct agent *a, const char *spec, struct err *e)
 	int rc = parse_rail(spec, host, &rate, e);
 
 	rc = rc ? rc : route_numeric(host, addr, e);
+	rc = rc ? rc : route_check(addr, a->opt.daemon.scheduler, SCHEDULER_PORT, e);
 	if (rc)
 		return err_wrap(e, "--rail %s", spec);
 	if (!host_has_address(addr))
@@ -496,7 +571,7 @@ int ad_rails_start(struct agent *a, struct err *e)
 	rc = parse_peer(a->opt.daemon.scheduler, SCHEDULER_PORT, sched, &port, e);
 	rc = rc ? rc : route_source(sched, port, source, e);
 	if (rc)
-		return rc;
+		return err_wrap(e, "--scheduler %s", a->opt.daemon.scheduler);
 	add_rail(a, source, 0);
 	route_warn_loopback(source, "--rail ADDRESS");
 	return 0;

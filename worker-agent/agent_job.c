@@ -134,6 +134,7 @@ int ad_job_up(struct agent *a, const struct msg *m, struct err *e)
 	j->agent = a;
 	j->id = up->job;
 	j->world = up->world;
+	j->user = up->user;
 	j->engines = up->nmachines == 1 ? a->nengines : a->nlinked;
 	j->told_settled = up->epoch;
 	j->chunk_bytes = up->chunk_bytes;
@@ -479,8 +480,10 @@ void ad_job_down(struct ad_job *j, int code, const char *text)
 		ad_engine_tell(j->agent->engine[0], AD_JOB_STOP, &j, sizeof(j));
 }
 
-/* Who hears of the end writes to its results: by then no engine does.  Engine 0, which shows it
- * to the rings, is the last. */
+/*
+ * An engine has stopped the job. Ranks that hear of the end write to their results, so they hear
+ * it when no engine does any more; engine 0, which shows it to the rings, is the last.
+ */
 void ad_job_stopped(struct ad_job *j)
 {
 	if (--j->writing == 1)
@@ -523,7 +526,6 @@ void ad_job_free(struct ad_job *j)
 	free(j->epoch_wire);
 	free(j->lost);
 	free(j->detached);
-	free(j->end.rounds);
 	ad_shrink_forget_later(j);
 	free(j->place);
 	if (!ad_session_of(j))

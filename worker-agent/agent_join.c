@@ -112,7 +112,6 @@ int ad_ring_open(struct ad_session *s, struct err *e)
 	if (ring_sub_bell_new(&s->bell[0]) || ring_cpl_bell_new(&s->bell[2]))
 		return limit_err(e, errno, "agent %s, bells for rank %u", s->agent->name, s->rank);
 	ring_format(s->ring_mem.base);
-	s->ring_stored = ad_store_put(s->agent, s->job->id, s->ring_mem.fd);
 	/* Processes ring bell 0 and hear 3; the agent hears 1 and rings 2. */
 	ring_end_init(&s->ring->ring, s->ring_mem.base, s->bell[1], s->bell[2]);
 	s->ring->session = s;

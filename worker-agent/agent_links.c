@@ -17,39 +17,32 @@
 #include "common/net/flight.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_links.h"
+#include "worker-agent/agent_net.h"
 
 #define BACKOFF_MIN_MS	50u
 #define BACKOFF_MAX_MS	1000u
+#define LASTS_MS	5000u	/* a link over which nothing was pushed is fine then */
 #define SHM_TRIES	2u
 #define RDMA_TRIES	3u	/* ends of an RDMA link within RDMA_TRIES_MS */
 #define RDMA_TRIES_MS	60000u
 
-struct ad_peer {
-	struct list link;		/* in engine->peers */
-	struct list lanes;		/* ad_lane.link */
-	struct ag_peer core;
-	struct ad_engine *engine;
-	struct ad_server server;	/* a copy: jobs come and go */
-	uint8_t key[KEY_BYTES];
-	uint32_t node;			/* this agent's number, as the server knows it */
-	uint32_t server_engine, jobs, lanes_up, shm_failures;
-	int process;			/* pidfd of a server that writes here; -1: none does */
-	bool lost_told, path_told;
-};
+/* ---- trouble ---- */
 
-struct ad_lane {
-	struct list link;
-	struct ad_peer *peer;
-	struct xport_addr addr;
-	struct xport_ep *ep;		/* NULL: waits for retry_at */
-	uint64_t bits_per_s;
-	uint32_t index, backoff_ms, rdma_failures;
-	mono_t retry_at, rdma_failed;	/* rdma_failed: the first of rdma_failures */
-	uint64_t backlog;		/* by the kernel's word at the turn's beginning */
-	uint32_t unshown;		/* slabs from this id on may not be shown yet: no room */
-	bool up, going;			/* going: freed once closed */
-	enum ad_no_rdma no_rdma;	/* why addr says tcp */
-};
+/* Where others of its engines have trouble the server has; the last of them says so. */
+static void tell_fine(struct ad_peer *p, enum trouble_what what)
+{
+	bool was = p->troubled;
+
+	p->troubled = false;
+	list_for_each(&p->engine->peers, l) {
+		const struct ad_peer *q = list_entry(l, struct ad_peer, link);
+
+		was &= !(q->troubled && !strcmp(q->server.name, p->server.name));
+	}
+	if (was)
+		ad_net_say(p->engine, &p->server, what);
+}
 
 /* ---- lanes ---- */
 
@@ -121,7 +114,8 @@ static void make_lanes(struct ad_peer *p)
 		make_tcp_lanes(p);
 }
 
-static void lane_open(struct ad_lane *k, mono_t now)
+/* EAUTH: the socket there is a stranger's, and nothing was sent to it. */
+static int lane_open(struct ad_lane *k, mono_t now)
 {
 	struct ad_peer *p = k->peer;
 	struct frame hello = {
@@ -137,15 +131,17 @@ static void lane_open(struct ad_lane *k, mono_t now)
 		.aux = FRAME_VERSION,
 	};
 	struct err e;
+	int rc;
 
 	k->retry_at = MONO_NEVER;
-	if (!xport_connect(p->engine->group, &k->addr, &hello, k, now, &k->ep, &e))
-		return;
-	if (!p->lost_told)
-		log_warn("link to server %s not made, reason %s", p->server.name, e.text);
-	p->lost_told = true;
+	rc = xport_connect(p->engine->group, &k->addr, &hello, k, now, &k->ep, &e);
+	if (!rc)
+		return 0;
 	k->ep = NULL;
+	ad_net_unmade(p->engine, &p->server, p->lanes_up, &k->addr, &e);
+	p->troubled |= !p->lanes_up;
 	k->retry_at = now + mono_ms(BACKOFF_MAX_MS);
+	return rc;
 }
 
 static void lane_free(struct ad_lane *k)
@@ -253,6 +249,7 @@ void ad_peer_put(struct ag_peer *core)
 	ASSERT(p->jobs);
 	if (--p->jobs)
 		return;
+	tell_fine(p, TROUBLE_LEFT);
 	list_for_each_safe(&p->lanes, l, next)
 		lane_end(list_entry(l, struct ad_lane, link));
 	peer_free_if_idle(p);
@@ -284,90 +281,7 @@ void ad_links_free(struct ad_engine *en)
 	}
 }
 
-/* ---- slabs ---- */
-
-/* Whether the peer is one of the job's servers. */
-static bool serves(struct ad_engine *en, const struct ad_peer *p, uint32_t job)
-{
-	const struct ag_job *j = ag_job_find(&en->core, job);
-
-	for (uint32_t i = 0; j && !j->stopped && i < j->nroutes; i++)
-		if (j->route[i] && j->route[i]->peer == &p->core)
-			return true;
-	return false;
-}
-
-/* By shared memory all of it, by RDMA only what the job's servers write.  Where the link has no
- * room for it now, or we no descriptor, later: what lies there would be named in vain. */
-static void show_one(struct ad_engine *en, struct ad_lane *k, const struct ad_shown *s)
-{
-	int rc = 0;
-
-	if (!k->up)
-		return;
-	if (xport_by_reference(k->ep))
-		rc = xport_send_slab(k->ep, s->job, s->id, s->fd, s->bytes);
-	else if (xport_takes_regions(k->ep) && s->region && s->servers_write &&
-		 serves(en, k->peer, s->job) &&
-		 xport_show(k->ep, s->job, s->id, s->region, 0, s->bytes))
-		log_warn("server %s cannot write results by rdma and uses tcp",
-			 k->peer->server.name);
-	if (rc == TALLY_EAGAIN || rc == TALLY_EQUOTA)
-		k->unshown = MIN(k->unshown, s->id);
-}
-
-/* As far as there is room; one that is shown twice does no harm. */
-static void show_more(struct ad_engine *en, struct ad_lane *k)
-{
-	uint32_t from = k->unshown;
-
-	k->unshown = SLABS_PER_LINK_MAX;
-	for (uint32_t id = from; id < k->unshown; id++)
-		if (en->shown[id].fd >= 0)
-			show_one(en, k, &en->shown[id]);
-}
-
-void ad_links_show_job(struct ad_engine *en, struct ag_peer *core, uint32_t job)
-{
-	list_for_each(&((struct ad_peer *)core->user)->lanes, l) {
-		struct ad_lane *k = list_entry(l, struct ad_lane, link);
-
-		for (uint32_t id = 0; k->up && id < SLABS_PER_LINK_MAX; id++)
-			if (en->shown[id].fd >= 0 && en->shown[id].job == job)
-				show_one(en, k, &en->shown[id]);
-	}
-}
-
-static void each_lane(const struct ad_engine *en, void (*f)(struct ad_lane *, void *), void *arg)
-{
-	list_for_each(&en->peers, lp)
-		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l)
-			f(list_entry(l, struct ad_lane, link), arg);
-}
-
-static void hide_in(struct ad_lane *k, void *job)
-{
-	if (k->ep)
-		xport_hide(k->ep, *(uint32_t *)job);
-}
-
-void ad_links_hide(struct ad_engine *en, uint32_t job)
-{
-	each_lane(en, hide_in, &job);
-}
-
-bool ad_links_shown(const struct ad_engine *en, uint32_t job)
-{
-	list_for_each(&en->peers, lp) {
-		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l) {
-			const struct ad_lane *k = list_entry(l, struct ad_lane, link);
-
-			if (k->ep && xport_shows(k->ep, job))
-				return true;
-		}
-	}
-	return false;
-}
+/* ---- counting ---- */
 
 struct tally {
 	uint32_t rdma, no_rdma[NO_RDMA_END];
@@ -395,14 +309,40 @@ static void count_in(struct ad_lane *k, void *arg)
 	add_moved(&t->moved, k->ep);
 }
 
+/* Whether its links carry data: known from what comes of pushes, else by how long they last. */
+static void look_at_peer(struct ad_peer *p, mono_t now)
+{
+	list_for_each(&p->lanes, l) {
+		const struct ad_lane *k = list_entry(l, struct ad_lane, link);
+
+		if (!k->up || !ad_net_stuck(p->engine, &p->server, k->ep))
+			continue;
+		p->troubled = true;
+		return;
+	}
+	if (p->lanes_up && (!p->core.doubtful || now - p->up_at > mono_ms(LASTS_MS)))
+		tell_fine(p, TROUBLE_OVER);
+}
+
+bool ad_links_troubled(const struct ad_engine *en)
+{
+	list_for_each(&en->peers, l)
+		if (list_entry(l, struct ad_peer, link)->troubled)
+			return true;
+	return false;
+}
+
 void ad_links_count(struct ad_engine *en)
 {
+	mono_t now = loop_now();
 	struct tally t = { .detours = en->detours_before, .moved = en->moved_before };
 	uint32_t links = 0;
 
-	each_lane(en, count_in, &t);
-	list_for_each(&en->peers, l)
+	ad_lanes_each(en, count_in, &t);
+	list_for_each(&en->peers, l) {
 		links = MAX(links, list_entry(l, struct ad_peer, link)->lanes_up);
+		look_at_peer(list_entry(l, struct ad_peer, link), now);
+	}
 	en->stats.links_per_peer = links;
 	en->rdma_links = t.rdma;
 	for (uint32_t i = 0; i < NO_RDMA_END; i++)
@@ -410,54 +350,6 @@ void ad_links_count(struct ad_engine *en)
 	en->detours = t.detours;
 	en->direct_bytes = t.moved.direct;
 	en->copied_bytes = t.moved.copied;
-}
-
-void ad_links_forget(struct ad_engine *en, struct ad_shown *s)
-{
-	if (s->region)
-		xport_unlend(en->group, s->region);
-	en->nhiding -= s->hiding;
-	s->hiding = false;
-	s->fd = -1;
-}
-
-void ad_links_show(struct ad_engine *en, const struct ad_shown *s)
-{
-	en->shown[s->id] = *s;
-	if (s->region)
-		(void)xport_lend(en->group, s->region);	/* or they go over TCP */
-	list_for_each(&en->peers, lp)
-		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l)
-			show_one(en, list_entry(l, struct ad_lane, link), s);
-}
-
-/* False: a link has no room to hear of it now, or is down.  Hearing it twice does no harm. */
-static bool take_back(struct ad_engine *en, const struct ad_shown *s)
-{
-	bool all = true;
-
-	list_for_each(&en->peers, lp) {
-		list_for_each(&list_entry(lp, struct ad_peer, link)->lanes, l) {
-			struct ad_lane *k = list_entry(l, struct ad_lane, link);
-
-			if (k->addr.kind == XPORT_SHM)
-				all &= k->up && !xport_send_slab(k->ep, s->job, s->id, -1, 0);
-		}
-	}
-	return all;
-}
-
-void ad_links_take_back(struct ad_engine *en)
-{
-	for (uint32_t id = 0; en->nhiding && id < SLABS_PER_LINK_MAX; id++) {
-		struct ad_shown *s = &en->shown[id];
-		struct ag_job *j = s->hiding ? ag_job_find(&en->core, s->job) : NULL;
-
-		if (!j || j->stopped || ag_job_past(j) || !take_back(en, s))
-			continue;	/* the end of a job takes all */
-		ad_links_forget(en, s);
-		ad_tell_control(en, AD_HIDDEN, s, sizeof(*s));
-	}
 }
 
 /* ---- transport callbacks ---- */
@@ -499,14 +391,23 @@ static void tell_path(struct ad_lane *k)
 	}
 }
 
+static void tell_no_shm(const struct ad_peer *p, const struct err *e)
+{
+	log_warn("server %s on this machine gets no shared memory, reason %s",
+		 p->server.name, e->text);
+}
+
 static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 {
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
 	struct ad_peer *p = k->peer;
 
+	struct err e;
+
 	(void)peer;
-	if (xport_by_reference(ep) && !ad_fence_keep(&p->process, ep)) {
+	if (xport_by_reference(ep) && ad_fence_keep(&p->process, ep, &e)) {
+		tell_no_shm(p, &e);
 		p->shm_failures = SHM_TRIES;
 		xport_close(ep, CLOSE_LOCAL);
 		return;
@@ -515,13 +416,11 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	k->backoff_ms = BACKOFF_MIN_MS;
 	en->stats.links++;
 	k->unshown = 0;
-	show_more(en, k);
+	ad_lane_show(en, k);
 	tell_path(k);
 	if (p->lanes_up++ == 0) {
-		ag_peer_up(&en->core, &p->core, xport_by_reference(ep), loop_now());
-		if (p->lost_told)
-			log_info("links to server %s are back", p->server.name);
-		p->lost_told = false;
+		p->up_at = loop_now();
+		ag_peer_up(&en->core, &p->core, xport_by_reference(ep), p->up_at);
 	}
 }
 
@@ -531,6 +430,15 @@ static void *on_place(void *ctx, struct xport_ep *ep, const struct frame *f)
 	struct ad_lane *k = xport_user(ep);
 
 	return ag_place(&en->core, &k->peer->core, f, en->now);
+}
+
+static void on_take(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data)
+{
+	struct ad_engine *en = ctx;
+	struct ad_lane *k = xport_user(ep);
+
+	en->bytes_received += f->length;
+	ag_take(&en->core, &k->peer->core, f, data, en->now);
 }
 
 static void on_unplaced(void *ctx, struct xport_ep *ep, const struct frame *f)
@@ -624,10 +532,10 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 		peer_free_if_idle(p);
 		return;
 	}
-	if (!p->lost_told)
-		log_here(p->server.weight ? LOG_WARN : LOG_INFO, "link to server %s lost, reason "
-			 "%s: %s", p->server.name, close_reason_name(why), e->text);
-	p->lost_told = true;
+	if (why != CLOSE_LOCAL) {
+		ad_net_lost(en, &p->server, p->lanes_up, ep, why, e);
+		p->troubled |= !p->lanes_up;
+	}
 	if (k->addr.kind == XPORT_SHM && p->shm_failures >= SHM_TRIES) {
 		fall_back(p, k);
 		return;
@@ -641,6 +549,7 @@ static void on_closed(void *ctx, struct xport_ep *ep, enum close_reason why, con
 const struct xport_cb ad_link_callbacks = {
 	.up = on_up,
 	.place = on_place,
+	.take = on_take,
 	.unplaced = on_unplaced,
 	.resolve = on_resolve,
 	.deliver = on_deliver,
@@ -651,7 +560,10 @@ const struct xport_cb ad_link_callbacks = {
 
 /* ---- each turn ---- */
 
-/* What a lane has not brought to the server; the kernel's part of it where cards are slow. */
+/*
+ * Bytes that a lane has not brought to the server yet, with the kernel's part where NICs are
+ * slow.
+ */
 static uint64_t lane_bytes(const struct ad_lane *k)
 {
 	return xport_queued_bytes(k->ep) + k->backlog;
@@ -745,12 +657,16 @@ void ad_links_turn(struct ad_engine *en, mono_t now)
 
 		if (p->jobs && list_empty(&p->lanes))
 			make_lanes(p);	/* there was no memory for any */
-		list_for_each(&p->lanes, l) {
+		list_for_each_safe(&p->lanes, l, next) {
 			struct ad_lane *k = list_entry(l, struct ad_lane, link);
 
-			if (k->retry_at <= now && !k->ep && !k->going)
-				lane_open(k, now);
-			show_more(en, k);
+			if (k->retry_at <= now && !k->ep && !k->going &&
+			    lane_open(k, now) == TALLY_EAUTH) {
+				p->shm_failures = SHM_TRIES;
+				fall_back(p, k);
+				continue;
+			}
+			ad_lane_show(en, k);
 		}
 		p->core.busy = !best_lane(p);
 	}

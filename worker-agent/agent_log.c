@@ -96,7 +96,10 @@ static uint64_t *tell_placed(struct ad_job *j, struct msg_tensors *m)
 	return out;
 }
 
-/* Who has detached, here or elsewhere: the agent of such a rank may not come back to say so. */
+/*
+ * Lists the ranks that have detached, here or elsewhere: the agent of such a rank may not come
+ * back to report it.
+ */
 static uint32_t *tell_detached(const struct ad_job *j, struct msg_job_up *up)
 {
 	uint32_t *left = calloc(j->world, sizeof(*left));
@@ -194,7 +197,10 @@ static bool tell_left(struct ad_job *j, uint32_t local)
 	return !ad_tell_scheduler(j->agent, &m);
 }
 
-/* One of ours, of which the agent before this one has said so: it is not missed here. */
+/*
+ * Marks a rank of this machine that detached from the agent before this one, so that it is not
+ * missed here.
+ */
 static void left_before(struct ad_job *j, uint32_t rank)
 {
 	const struct ad_machine *me = &j->machines[j->me];
@@ -209,6 +215,8 @@ void ad_job_detached(struct ad_job *j, uint32_t rank)
 	if (bits_test(j->detached, rank))
 		return;
 	bits_set(j->detached, rank);
+	if (!j->detached_at)
+		j->first_detached = rank;
 	j->detached_at = loop_now();
 	left_before(j, rank);
 }

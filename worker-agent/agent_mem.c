@@ -253,8 +253,6 @@ static struct ad_slab *slab_make(struct agent *a, struct ad_job *j, const char *
 		ad_slab_free(a, s);
 		return NULL;
 	}
-	if (layout != PAGES)		/* sums are made anew */
-		s->stored = ad_store_put(a, s->job, s->mem.fd);
 	show(a, s, layout == MARKED_PAGES);	/* results */
 	return s;
 }
@@ -277,8 +275,6 @@ struct ad_slab *ad_slab_adopt(struct agent *a, struct ad_job *j, struct slab *me
 		ad_slab_free(a, s);
 		return NULL;
 	}
-	if (!s->mem.device)
-		s->stored = ad_store_put(a, s->job, s->mem.fd);
 	show(a, s, false);
 	return s;
 }
@@ -336,7 +332,6 @@ static void free_memory(void *ctx)
 {
 	struct ad_slab *s = ctx;
 
-	ad_store_forget(s->agent, s->stored, true);	/* then it is nobody's but ours */
 	xport_region_free(s->region);
 	if (s->read_fd >= 0)
 		close(s->read_fd);
@@ -350,14 +345,9 @@ void ad_slab_free(struct agent *a, struct ad_slab *s)
 {
 	list_del(&s->link);
 	a->slab[s->id] = NULL;
-	s->agent = a;
-	if (a->stopping)
-		s->stored = 0;		/* the next agent gets it */
 	a->backed_bytes -= (uint64_t)s->backed * PAGE_BYTES;
 	if (a->loop && !loop_work(a->loop, free_memory, s))
 		return;
-	ad_store_forget(a, s->stored, false);
-	s->stored = 0;
 	free_memory(s);
 }
 

@@ -18,6 +18,7 @@
 #include "common/base/utf8.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 #define TURN_SUBS	256u		/* descriptors taken from one ring in one turn */
 #define STALL_SHOW_MS	500u
@@ -160,7 +161,7 @@ void ad_rings_finish(struct ad_engine *en, struct fr_tensor *t)
 	struct ad_job *j = t->job->user;
 	mono_t now = loop_now();
 
-	fr_finish(&en->front, t);
+	fr_finish(&en->front, t, now);
 	if (t->was && --j->was_left == 0)
 		ad_tell_control(en, AD_WAS_OVER, &j->id, sizeof(j->id));
 	t->was = false;
@@ -189,7 +190,10 @@ static void count_all(const struct fr_tensor *t, const struct ring_sub *s, _Atom
 		atomic_fetch_add(&words[c / s->run], 1);
 }
 
-/* It was done before this process was, and the rank has not been told. */
+/*
+ * Completes a round that was done before this process was started, and that the rank has not
+ * been told of.
+ */
 static bool was_done(struct ad_ring *r, struct fr_tensor *t, const struct ring_sub *s,
 		     const uint8_t *base)
 {
@@ -201,7 +205,7 @@ static bool was_done(struct ad_ring *r, struct fr_tensor *t, const struct ring_s
 		return false;
 	if (s->part == PART_OPEN)
 		count_all(t, s, (_Atomic uint32_t *)(uintptr_t)base);
-	in->behind = in->again = 0;
+	in->behind = 0;
 	in->over = round;
 	complete(r, in, t->id, round, &none, 0);
 	return true;
@@ -330,7 +334,7 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 	if (rc == TALLY_EMISMATCH || rc == TALLY_ESHUTDOWN) {
 		err_wrap(&e, "machine %.80s", en->agent->name);
-		r->job->ending = true;	/* what its ranks say from here on makes no sense */
+		r->job->failing = true;
 		ad_trouble(en, AD_JOB_FAILED, &(struct ad_trouble){
 			.job = r->job->id, .err = e });
 	} else if (rc) {
@@ -343,38 +347,10 @@ static void submit(struct ad_engine *en, struct ad_ring *r, const struct ring_su
 	}
 }
 
-/* Of what comes while the job ends: what its rank had given to the process before. */
-static bool was_given(struct ad_engine *en, const struct ad_ring *r, const struct ring_sub *s)
-{
-	const struct fr_tensor *t = fr_tensor_find(&en->front, r->job->id, s->tensor);
-	const struct fr_input *in = t ? &t->in[r->local] : NULL;
-
-	if (in && s->part == PART_PIECE)
-		return in->over == s->round || (t->running && t->round == s->round && in->posted);
-	return in && in->again == s->round;
-}
-
-/* A job that ends takes what was in flight when its ranks came back: they have given it before. */
+/* Whether submissions of this process are still taken in. */
 static bool listens(const struct ad_ring *r)
 {
-	return !r->broken && (!r->job->ending || r->again);
-}
-
-bool ad_rings_give(const struct ad_engine *en, const struct fr_tensor *t)
-{
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (t->in[l].again && !ring_of(en, t->job->user, l))
-			return false;
-	return true;
-}
-
-bool ad_rings_tell(const struct ad_engine *en, const struct fr_tensor *t, uint32_t round)
-{
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (round && t->in[l].behind == round && t->in[l].again == round &&
-		    ring_of(en, t->job->user, l))
-			return true;
-	return false;
+	return !r->broken && !r->job->failing;
 }
 
 /* True: there may be more. */
@@ -388,9 +364,7 @@ static bool take_subs(struct ad_engine *en, struct ad_ring *r, mono_t now)
 		rc = ring_sub_take(&r->ring, &s);
 		if (rc)
 			break;
-		if (!r->job->ending || was_given(en, r, &s))
-			submit(en, r, &s, now);
-		r->again -= r->again > 0;
+		submit(en, r, &s, now);
 	}
 	if (rc == TALLY_EPROTO) {
 		err_set(&e, rc, "rank %u wrote an impossible ring index",
@@ -496,8 +470,23 @@ static bool known(const struct fr_tensor *t)
 	return t->waits.kind != WAIT_NONE || !fr_all_posted(t) || t->pieces < t->groups * t->bytes;
 }
 
-/* Whom the round waits for, as far as this machine knows. */
-static void who_text(const struct ad_job *j, const struct fr_tensor *t, char *who, size_t len)
+/* Why it is not reached; "": it is, or nobody knows. */
+static const char *why_text(const struct ad_engine *en, const struct ad_job *j,
+			    const struct fr_tensor *t)
+{
+	if (!fr_all_posted(t) || t->pieces < t->groups * t->bytes)
+		return "";
+	if (t->waits.kind == WAIT_SERVER || t->waits.kind == WAIT_LINK)
+		return ad_net_why(en, server_name(j, t->waits.who));
+	return t->waits.kind == WAIT_MACHINE && en->net ? en->net->heard : "";
+}
+
+/*
+ * Whom the round waits for, as far as this machine knows.  Ranks of another machine are not named
+ * where the network is known to keep somebody of the job back: they may have given theirs.
+ */
+static void who_text(const struct ad_job *j, const struct fr_tensor *t, const char *why, char *who,
+		     size_t len)
 {
 	fr_missing(t, who, len);
 	if (who[0])
@@ -508,18 +497,24 @@ static void who_text(const struct ad_job *j, const struct fr_tensor *t, char *wh
 	else if (t->waits.kind == WAIT_SERVER || t->waits.kind == WAIT_LINK)
 		snprintf(who, len, "server %.80s%s", server_name(j, t->waits.who),
 			 t->waits.kind == WAIT_SERVER ? "" : ag_reaches_any(j->core[0]) ?
-			 " (no link)" : " (no link to any; is there one? tally nodes shows them)");
+			 " (no link)" : why[0] ? " (no link to any)" :
+			 " (no link to any; is there one? tally nodes shows them)");
+	else if (t->waits.kind == WAIT_MACHINE && t->waits.who < j->n && why[0])
+		snprintf(who, len, "machine %.80s", j->machines[t->waits.who].name);
 	else if (t->waits.kind == WAIT_MACHINE && t->waits.who < j->n)
 		machine_text(&j->machines[t->waits.who], who, len);
 	else
 		snprintf(who, len, "the servers");
 }
 
-/* One line: of the oldest round, and of what others wait for somebody else. */
+/*
+ * Writes one line on what the oldest round waits for, and on others that wait for somebody else.
+ */
 static void wait_text(struct ad_engine *en, const struct ad_job *j, mono_t now, char *buf,
 		      size_t len)
 {
 	char who[STALLS_SHOWN][200];
+	const char *why, *first = "";
 	uint32_t n = 0, seen = 0;
 	size_t at = 0;
 
@@ -532,7 +527,9 @@ static void wait_text(struct ad_engine *en, const struct ad_job *j, mono_t now, 
 		if (n == STALLS_SHOWN || ++seen > STALLS_SEEN || at >= len ||
 		    now - t->since < mono_ms(STALL_SHOW_MS))
 			break;
-		who_text(j, t, who[n], sizeof(who[n]));
+		why = why_text(en, j, t);
+		first = first[0] ? first : why;
+		who_text(j, t, why, who[n], sizeof(who[n]));
 		while (k < n && strcmp(who[k], who[n]))
 			k++;
 		if (k < n || (n && !known(t)))
@@ -542,6 +539,8 @@ static void wait_text(struct ad_engine *en, const struct ad_job *j, mono_t now, 
 				       (double)(now - t->since) / 1e9);
 		n++;
 	}
+	if (first[0] && at < len)
+		snprintf(buf + at, len - at, ": %.400s", first);
 	utf8_mend(buf);
 }
 

@@ -164,8 +164,10 @@ static void on_attach(struct ad_session *s, const struct msg_attach *m)
 
 static void join_failed(struct ad_session *s, uint64_t theirs, int code, const char *text)
 {
+	char more[ERR_TEXT_MAX + 1];
+
 	s->state = SESSION_OVER;
-	reply(s, theirs, code, text);
+	reply(s, theirs, code, ad_scheduler_remark(s->agent, code, text, more));
 	ctl_close(s->ctl);		/* which tells the others */
 }
 
@@ -232,7 +234,7 @@ static int show_results(struct ad_session *s, struct err *e)
 	return 0;
 }
 
-/* Who has come back has its lock already. */
+/* Answers ATTACH. A process that has come back has its lock file already. */
 static void send_attached(struct ad_session *s, const struct msg *m)
 {
 	bool may_return = s->agent->grace_ms && !s->back;
@@ -338,7 +340,10 @@ void ad_session_tensors_ready(struct ad_job *j)
 	}
 }
 
-/* What to ask again of a scheduler that has lost it; without memory it is not. */
+/*
+ * Keeps a request as bytes, to repeat it to a scheduler that has lost it; without memory it is
+ * not repeated.
+ */
 static void req_keep(struct ad_req *r, const struct msg *m)
 {
 	uint32_t bytes;
@@ -477,8 +482,8 @@ void ad_session_reply(struct agent *a, const struct msg_reply *m)
 /* ---- the end ---- */
 
 /*
- * Who came late and could not take part was no member whose leaving would end the job.
- * req: as in struct ad_left.  True: the scheduler answers.
+ * Reports that a rank leaves. One that came late and could not take part was no member whose
+ * leaving would end the job. req: as in struct ad_left. True: the scheduler answers.
  */
 static bool tell_leave(struct ad_session *s, uint64_t req)
 {
@@ -522,7 +527,7 @@ struct ad_session *ad_session_of(struct ad_job *j)
 	return NULL;
 }
 
-/* What it posted stays, as the job's. */
+/* Frees a session; what it posted stays, as the job's. */
 static void session_free(struct ad_session *s)
 {
 	struct ad_job *j = s->job;
@@ -532,7 +537,6 @@ static void session_free(struct ad_session *s)
 			close(s->bell[i]);
 	if (s->process >= 0)
 		close(s->process);
-	ad_store_drop(s->agent, s->ring_stored);
 	slab_free(&s->ring_mem);
 	free(s->ring);
 	free(s->gpu);
@@ -566,6 +570,12 @@ void ad_session_job_over(struct ad_job *j)
 	ad_gpu_over(j);
 }
 
+void ad_sessions_fail(struct agent *a, int code, const char *text)
+{
+	list_for_each(&a->sessions, l)
+		reqs_fail(list_entry(l, struct ad_session, link), code, text);
+}
+
 void ad_session_scheduler_up(struct agent *a)
 {
 	list_for_each(&a->sessions, l) {
@@ -592,6 +602,8 @@ static void look_after(struct ad_session *s, mono_t now)
 
 void ad_sessions_tick(struct agent *a, mono_t now)
 {
+	struct err e;
+
 	list_for_each_safe(&a->sessions, l, next) {
 		struct ad_session *s = list_entry(l, struct ad_session, link);
 
@@ -612,9 +624,8 @@ void ad_sessions_tick(struct agent *a, mono_t now)
 				s->state = SESSION_OVER;
 				ad_join_give_up(s);
 			}
-			req_fail(s, r, ctl_node_is_up(a->node) ? TALLY_ETIMEDOUT : TALLY_ESCHED,
-				 ctl_node_is_up(a->node) ? "the scheduler did not answer in time" :
-				 AD_NO_SCHEDULER);
+			ad_scheduler_late(a, &e);
+			req_fail(s, r, e.code, e.text);
 		}
 		look_after(s, now);
 	}

@@ -77,10 +77,7 @@ void ad_stuck_look(struct ad_engine *en, mono_t now)
 			add_local_ranks(st, &j->front, now);
 		if (old)
 			add_segments(st, c, now);
-		st->goes_on = (j->finishing && c->progress != j->progress_said[en->index]) ||
-			      (en->index == 0 && ad_end_awaits(en, j));
-		j->progress_said[en->index] = c->progress;
-		if (!st->n && !j->stuck_said[en->index] && !st->goes_on) {
+		if (!st->n && !j->stuck_said[en->index]) {
 			free(st);
 			continue;
 		}
@@ -167,8 +164,6 @@ void ad_stuck_take(struct agent *a, struct ad_stuck *st)
 		free(st);
 		return;
 	}
-	if (st->goes_on)
-		ad_end_goes_on(j);
 	free(j->stuck[st->engine]);
 	j->stuck[st->engine] = st->n ? st : NULL;
 	if (!st->n)
@@ -205,6 +200,14 @@ static void tell_waits(struct ad_session *s, uint64_t theirs, const char *text)
 	(void)ad_session_send(s, &m, NULL, 0);
 }
 
+static void tell_no_scheduler(struct ad_session *s, uint64_t theirs)
+{
+	struct err e;
+
+	ad_scheduler_late(s->agent, &e);
+	tell_waits(s, theirs, e.text);
+}
+
 void ad_waits_asked(struct ad_session *s, uint64_t theirs)
 {
 	for (uint32_t i = 0; i < AD_REQS_MAX; i++) {
@@ -219,7 +222,7 @@ void ad_waits_asked(struct ad_session *s, uint64_t theirs)
 		if (r->ids)
 			tell_waits(s, theirs, "the agent makes the tensors' memory ready");
 		else if (!ctl_node_is_up(s->agent->node))
-			tell_waits(s, theirs, AD_NO_SCHEDULER);
+			tell_no_scheduler(s, theirs);
 		else
 			(void)ad_tell_scheduler(s->agent, &m);
 	}

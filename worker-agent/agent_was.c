@@ -25,7 +25,10 @@ static void free_was(void *was)
 	free(was);
 }
 
-/* It may be the last that has it, and to give it back takes the kernel long. */
+/*
+ * Lets go of the memory of earlier results in another thread: this may be the last mapping of
+ * it, which takes the kernel long to free.
+ */
 void ad_was_over(struct ad_job *j)
 {
 	while (!j->was_left && !list_empty(&j->was)) {

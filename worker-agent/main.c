@@ -13,6 +13,7 @@
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "worker-agent/agent.h"
+#include "worker-agent/agent_net.h"
 
 #define ALONE_ENGINES	2u	/* at least: for jobs of one machine, whose ranks leave CPUs free */
 
@@ -103,8 +104,8 @@ static int start(struct daemon *d, struct err *e)
 
 	a->loop = d->loop;
 	a->mail = d->mail;
-	ad_store_start(a);
-	rc = ad_rails_start(a, e);
+	rc = ad_net_start(a, e);
+	rc = rc ? rc : ad_rails_start(a, e);
 	if (rc)
 		return rc;
 	choose_cpus(a, cpus);
@@ -127,7 +128,10 @@ static int start(struct daemon *d, struct err *e)
 	return 0;
 }
 
-/* Who hears that we go may find another agent next: by then nothing writes results any more. */
+/*
+ * Stops the agent: first everything that writes results, since a process that hears that we go
+ * may find another agent next.
+ */
 static void stop(void *owner)
 {
 	struct agent *a = owner;
@@ -150,9 +154,9 @@ static void clear(void *owner)
 
 	a->loop = NULL;
 	free(a->topology);
+	ad_net_free(a);
 	ad_sessions_free(a);
 	ad_back_forget(a);
-	ad_store_free(a);
 	while (!list_empty(&a->jobs))
 		ad_job_free(list_first(&a->jobs, struct ad_job, link));
 }

@@ -85,7 +85,7 @@ static int nccl_error(ncclResult_t rc, struct err *e)
 		       ncclGetLastError(NULL));
 }
 
-/* It takes a few times as long as it says: no measure of time. */
+/* Sleeps for a moment. The kernel may take a few times as long, so this is no measure of time. */
 static void nap(void)
 {
 	nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
@@ -367,7 +367,7 @@ static int cuda_new_id(struct gpu *g, uint64_t ids[GPU_PLUGIN_IDS], struct err *
 	return 0;
 }
 
-/* What the communicator is at; ncclInProgress: not done yet. */
+/* The communicator's state; ncclInProgress: not done yet. */
 static ncclResult_t state_of(struct gpu *g, int comm)
 {
 	ncclResult_t state = ncclInternalError, rc = ncclInternalError;
@@ -651,7 +651,10 @@ static int cuda_done(struct gpu *g, struct gpu_event *ev, struct err *e)
 	return rc == cudaSuccess ? 0 : cuda_error(rc, "what was on the lanes", e);
 }
 
-/* What waits for a stream that is captured is captured, too: the lanes would be in a graph. */
+/*
+ * Refuses a stream that is being captured: work that waits for it would be captured, too, and
+ * the lanes would become part of a graph.
+ */
 static int not_captured(void *stream, struct err *e)
 {
 	enum cudaStreamCaptureStatus is = cudaStreamCaptureStatusNone;

@@ -107,7 +107,7 @@ struct gpu_plugin {
 	void (*give_up)(struct gpu *g);
 };
 
-/* What a plugin exports, under GPU_PLUGIN_SYMBOL. */
+/* The function that a plugin exports, under GPU_PLUGIN_SYMBOL. */
 const struct gpu_plugin *tally_gpu_plugin(void);
 typedef const struct gpu_plugin *gpu_plugin_fn(void);
 

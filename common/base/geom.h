@@ -81,8 +81,8 @@ static inline uint32_t geom_engine_pairs(uint32_t as, uint32_t bs)
 }
 
 /*
- * One server engine's part of an agent's window, in bytes.  Each of the agent's
- * engines that it meets finds room for a segment.
+ * Bytes of one server engine's part of an agent's window. Each of the agent's engines that use
+ * it finds room for a segment.
  */
 static inline uint64_t geom_window(uint64_t window_bytes, uint32_t server_engines,
 				   uint32_t engines, uint32_t seg_bytes)

@@ -78,6 +78,10 @@
 #define CTL_ROOM_BYTES		(1u << 20)
 #define STRANGER_ROOM_BYTES	(16u << 10)	/* of one that has not said who it is */
 
+/* nodes that a scheduler refused, as it shows them: half of the rows are for those that know the
+ * cluster's secret */
+#define REFUSED_MAX		64u
+
 /* connections of a listener that have not said who they are; the oldest makes room for one more */
 #define STRANGERS_MAX		1024u
 #define STRANGER_BYTES_MAX	(256u << 10)	/* in a message: of rows handed back, say */
@@ -89,6 +93,7 @@
 #define HEARTBEAT_MS		1000u
 #define LEASE_MS		3000u
 #define JOIN_RETRY_MS		5000u		/* a server that did not take a job: ask again */
+#define NODE_SHOWN_MS		3600000u	/* a node that is dead, or was refused */
 #define RECONNECT_GRACE_MS	500u		/* closed control connection: dead after this */
 #define LINK_PING_MS		1000u		/* nothing received on a data link: ask */
 #define LINK_DEAD_MS		3000u		/* still nothing: the link is closed */

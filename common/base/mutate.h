@@ -39,7 +39,6 @@
 	X(24, "agent: a rank that has come back does not count") \
 	X(25, "agent: started again it sums what may be a result by now") \
 	X(26, "server: keeps what an agent had in its window before it was started again") \
-	X(27, "scheduler: a job that a lost rank ends does not wait for its last rounds") \
 	X(29, "scheduler: a server that is too slow keeps all of its share") \
 	X(30, "scheduler: servers are compared without regard to their shares") \
 	X(31, "scheduler: the status counts servers that a job has lost") \

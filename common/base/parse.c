@@ -339,6 +339,20 @@ const char *fmt_endpoint(char *buf, size_t len, const char *host, uint16_t port)
 	return buf;
 }
 
+void endpoint_host(const char *endpoint, char host[ADDR_LEN_MAX + 1])
+{
+	const char *colon = strrchr(endpoint, ':');
+	size_t len = colon ? (size_t)(colon - endpoint) : 0;
+
+	if (len >= 2 && endpoint[0] == '[') {
+		endpoint++;
+		len -= 2;
+	}
+	len = MIN(len, ADDR_LEN_MAX);
+	memcpy(host, endpoint, len);
+	host[len] = '\0';
+}
+
 /* v in the largest unit that leaves at least 1 of it, one decimal where it is not 0. */
 static const char *fmt_scaled(char *buf, size_t len, uint64_t v, uint32_t base,
 			      const char *const *units, uint32_t nunits)

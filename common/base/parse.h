@@ -48,9 +48,18 @@ int parse_rail(const char *s, char host[ADDR_LEN_MAX + 1], uint64_t *bits_per_s,
 #define ENDPOINT_TEXT	(ADDR_LEN_MAX + 16)	/* room enough */
 const char *fmt_endpoint(char *buf, size_t len, const char *host, uint16_t port);
 
+/* The host of such a text, "" if it is none; a longer one is cut. */
+void endpoint_host(const char *endpoint, char host[ADDR_LEN_MAX + 1]);
+
 /* "64 MiB", "1.5 GiB", "17 B" / "25 Gbit/s" / "1.2 ms"; returns buf. */
 const char *fmt_bytes(char *buf, size_t len, uint64_t bytes);
 const char *fmt_bitrate(char *buf, size_t len, uint64_t bits_per_s);
 const char *fmt_seconds(char *buf, size_t len, double seconds);
+
+/* Behind a noun: "" for one, else "s".  "%u server%s". */
+static inline const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
 
 #endif

@@ -13,7 +13,7 @@
 #define TURN_SUM (1u << 24)
 
 /*
- * Who of n gets number i.  Shares are given by where they end: ascending, the last one
+ * Which of n owners gets number i. Shares are given by where they end: ascending, the last one
  * TURN_SUM; the first stands at `end`, the others at steps of `stride` bytes behind it.
  */
 uint32_t turn_of(const uint32_t *end, size_t stride, uint32_t n, uint64_t i);

@@ -27,6 +27,7 @@
 #include "common/base/utf8.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/log.h"
+#include "proto/speech.h"
 
 #define KEEP_BYTES	(16u << 10)	/* a buffer kept between messages */
 #define SPARE_MS	100u		/* a deadline that found something unread */
@@ -134,10 +135,15 @@ static void close_fds(int *fds, uint32_t *n)
 static void on_closed(void *ctx, struct stream *s, const struct err *e)
 {
 	struct ctl *c = ctx;
+	char who[SPEECH_TEXT];
 
 	loop_timer_stop(c->deadline);
 	leave_crowd(c);
-	if (!c->closing && c->have > 0 && e->code == 0)
+	if (!c->closing && c->have > 0 && e->code == 0 &&
+	    *speech_of(SPEECH_CONTROL, c->buf, MIN(c->have, MSG_PREFIX_BYTES), who))
+		err_set(&c->why, TALLY_EPROTO, "%s is at the other end, and this is Tally's "
+			"control protocol", who);
+	else if (!c->closing && c->have > 0 && e->code == 0)
 		err_set(&c->why, TALLY_EPROTO, "%s closed in the middle of a message",
 			stream_peer(s));
 	c->closing = true;
@@ -525,6 +531,11 @@ int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 }
 
 /* ---- facts ---- */
+
+int ctl_errnum(const struct ctl *c)
+{
+	return stream_errnum(c->s);
+}
 
 const char *ctl_peer(const struct ctl *c)
 {

@@ -17,6 +17,7 @@
 #ifndef TALLY_CTL_H
 #define TALLY_CTL_H
 
+#include "common/base/cause.h"
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/rt/daemon.h"
@@ -78,11 +79,20 @@ uint32_t ctl_take_fds(struct ctl *c, int *fds, uint32_t max);
 int ctl_reply(struct ctl *c, uint64_t req, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 void ctl_close(struct ctl *c);			/* sends what waits, HANDSHAKE_MS at most */
+int ctl_errnum(const struct ctl *c);	/* in closed(): that it ended with, or 0 */
 const char *ctl_peer(const struct ctl *c);
 const char *ctl_local(const struct ctl *c);	/* "10.0.0.2:51812": this side's address */
 int ctl_fd(const struct ctl *c);		/* for SO_PEERCRED */
 /* Replaces HANDSHAKE_MS for what c waits for from now on. */
 void ctl_set_patience(struct ctl *c, uint32_t ms);
+
+/*
+ * Why the scheduler is not reached, for people: e gets the cause with its remedy, if one is known.
+ * errnum: that the connection ended with, 0: in silence; closed: by the peer; remote, local:
+ * "10.0.0.1:7470", as far as they are known.  Returns e->code.
+ */
+int ctl_explain(struct err *e, enum cause_stage stage, int errnum, bool closed, const char *remote,
+		const char *local);
 
 /* ---- the blocking way, for the CLI: one connection, ask and answer ---- */
 
@@ -125,6 +135,8 @@ struct ctl_node_cb {
 	void (*replaced)(void *ctx, const struct err *why);
 	/* Fills the numbers of a heartbeat; seq is ours. */
 	void (*heartbeat)(void *ctx, struct msg_heartbeat *hb);
+	/* The scheduler's echo of a heartbeat; NULL: nobody wants it. */
+	void (*echo)(void *ctx, const struct msg_heartbeat *hb);
 	/* The secret of the next HELLO, which is valid until then; NULL: hello's. */
 	const char *(*secret)(void *ctx);
 	/* Jobs train here: it registers with no other cluster's scheduler.  NULL: never. */
@@ -136,6 +148,10 @@ int ctl_node_start(struct loop *l, struct ctl_node **n, const char *host, uint16
 		   struct err *e);	/* hello is copied deeply */
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e); /* ESCHED when down */
 bool ctl_node_is_up(const struct ctl_node *n);
+const char *ctl_node_where(const struct ctl_node *n);	/* "HOST:PORT", as it was given */
+const char *ctl_node_peer(const struct ctl_node *n);	/* numeric, while it is up; else "" */
+/* Why it is not up, with the scheduler's address; one line for people. */
+void ctl_node_why(const struct ctl_node *n, struct err *e);
 /* Sends a heartbeat, and a word for the service manager's watchdog, at once if one is due; calls
  * heartbeat() and nothing else.  NULL, or one that is not up, is fine. */
 void ctl_node_alive(struct ctl_node *n);
@@ -153,6 +169,8 @@ void *ctl_daemon_owner(void *ctx);		/* the program's struct */
 /* For the callback table: says so, and waits; says so, and ends the daemon. */
 void ctl_daemon_down(void *ctx, const struct err *why);
 void ctl_daemon_refused(void *ctx, const struct err *why);
+/* In up(): says where, for whoever looks for a second scheduler. */
+void ctl_daemon_registered(void *ctx, const struct ctl_node *n, const struct msg_welcome *w);
 
 /* As its file has it by now: it may be replaced while daemons run. */
 const char *ctl_daemon_secret(void *ctx);

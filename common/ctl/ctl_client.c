@@ -120,8 +120,11 @@ static int connect_to(struct ctl_client *c, const struct sockaddr *sa, socklen_t
 	}
 	close(c->fd);
 	c->fd = -1;
-	return code < 0 ? code : err_set(e, TALLY_ESCHED, "cannot connect to %s: %s", c->peer,
-					 strerror(errnum));
+	if (code == 0)
+		err_set(e, TALLY_ESCHED, "cannot connect to %s: %s", c->peer, strerror(errnum));
+	if (e && sa->sa_family != AF_UNIX)
+		ctl_explain(e, STAGE_CONNECT, errnum, false, c->peer, "");
+	return code < 0 ? code : TALLY_ESCHED;
 }
 
 static int connect_unix(struct ctl_client *c, const char *path, struct err *e)
@@ -145,8 +148,9 @@ static int connect_tcp(struct ctl_client *c, const char *host, uint16_t port, st
 	snprintf(service, sizeof(service), "%u", port);
 	r = getaddrinfo(host, service, &hints, &all);
 	if (r != 0)
-		return err_set(e, TALLY_EIO, "cannot find the address of %s: %s", host,
-			       gai_strerror(r));
+		err_set(e, TALLY_EIO, "cannot find the address of %s: %s", host, gai_strerror(r));
+	if (r != 0)
+		return e ? ctl_explain(e, STAGE_CONNECT, 0, false, "", "") : TALLY_EIO;
 	for (ai = all; ai && code < 0; ai = ai->ai_next) {
 		if (ai->ai_next)	/* one that does not answer leaves time for the others */
 			c->deadline = MIN(deadline, loop_now() + mono_ms(NEXT_ADDR_MS));
@@ -225,10 +229,10 @@ static int recv_msg(struct ctl_client *c, struct msg *m, struct err *e)
 	struct msg_mem mem;
 	int code = recv_all(c, prefix, sizeof(prefix), e);
 
-	if (code == 0)
-		code = msg_prefix_decode(prefix, &body_bytes, &type, e);
 	if (code < 0)
 		return code;
+	if (msg_prefix_decode(prefix, &body_bytes, &type, e) < 0)
+		return err_wrap(e, "%s", c->peer);
 	mem = (struct msg_mem){ .size = msg_mem_need(body_bytes) };
 	free(c->body);
 	free(c->mem);
@@ -241,13 +245,12 @@ static int recv_msg(struct ctl_client *c, struct msg *m, struct err *e)
 	return code < 0 ? code : msg_decode(type, c->body, body_bytes, &mem, m, e);
 }
 
-int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answer,
-		   struct err *e)
+static int ask_and_hear(struct ctl_client *c, const struct msg *ask, struct msg *answer,
+			struct err *e)
 {
 	struct msg m;
 	int code;
 
-	start_call(c);
 	code = send_msg(c, ask, e);
 	/* Not fatal yet: the peer may have said why it closed, and that is unread. */
 	if (code < 0 && code != TALLY_ESCHED)
@@ -258,4 +261,16 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answ
 	} while (m.type == MSG_HEARTBEAT);
 	*answer = m;
 	return 0;
+}
+
+int ctl_client_ask(struct ctl_client *c, const struct msg *ask, struct msg *answer,
+		   struct err *e)
+{
+	int code;
+
+	start_call(c);
+	code = ask_and_hear(c, ask, answer, e);
+	if (code < 0 && e && c->peer[0] != '/')
+		ctl_explain(e, STAGE_GREET, 0, code == TALLY_ESHUTDOWN, c->peer, "");
+	return code;
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A daemon as a node of the cluster: what agent and server tell the scheduler alike. */
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/base/bytes.h"
 #include "common/base/parse.h"
 #include "common/ctl/ctl.h"
 #include "common/rt/host.h"
 #include "common/rt/log.h"
 #include "common/rt/secret.h"
+
+#define DOWN_LOG_MS	60000u
 
 int ctl_daemon_start(struct daemon *d, struct ctl_node **n, struct msg_hello *hello,
 		     const struct ctl_node_cb *cb, struct err *e)
@@ -33,7 +37,7 @@ void *ctl_daemon_owner(void *ctx)
 	return ((struct daemon *)ctx)->owner;
 }
 
-/* What is no file, a pipe say, has been read once and for all. */
+/* Whether the path is a file that may change; a pipe, say, has been read once and for all. */
 static bool can_change(const char *path)
 {
 	struct stat st;
@@ -61,11 +65,19 @@ const char *ctl_daemon_secret(void *ctx)
 	return d->secret;
 }
 
+/* A connection that comes and goes is in the log once a minute, for each reason. */
 void ctl_daemon_down(void *ctx, const struct err *why)
 {
-	const struct daemon *d = ctx;
+	uint32_t hash = crc32c(why->text, strlen(why->text));
+	struct daemon *d = ctx;
+	mono_t now = loop_now();
 
-	log_warn("scheduler %s lost, reason %s; trying again", d->opt->scheduler, why->text);
+	if (d->down_told && d->down_hash == hash && now - d->down_told < mono_ms(DOWN_LOG_MS))
+		return;
+	d->down_told = now;
+	d->down_hash = hash;
+	log_warn("no connection to scheduler %s, reason %s; trying again", d->opt->scheduler,
+		 why->text);
 }
 
 void ctl_daemon_refused(void *ctx, const struct err *why)
@@ -74,6 +86,18 @@ void ctl_daemon_refused(void *ctx, const struct err *why)
 
 	log_error("scheduler %s refuses %s: %s", d->opt->scheduler, d->program->name, why->text);
 	daemon_give_up(d);
+}
+
+void ctl_daemon_registered(void *ctx, const struct ctl_node *n, const struct msg_welcome *w)
+{
+	const struct daemon *d = ctx;
+	char cluster[9];
+
+	for (uint32_t i = 0; i < 4; i++)
+		snprintf(cluster + 2 * i, 3, "%02x", w->cluster[i]);
+	log_info("%s %s registered, node %u, epoch %llu, scheduler %s, cluster %s",
+		 !strcmp(d->program->name, "tally-agent") ? "agent" : "server", d->name, w->node,
+		 (unsigned long long)w->epoch, ctl_node_peer(n), cluster);
 }
 
 void ctl_stats_add(struct msg_heartbeat *hb, const struct ctl_stats *st)

@@ -73,6 +73,7 @@ struct ctl_node {
 	struct loop_timer *timer;	/* waiting: back-off; up: heartbeat; there for life */
 	uint32_t backoff_ms;
 	struct rng rng;
+	struct err why;			/* the last try ended so; code 0: none has */
 	int told_down;			/* code of what was told last of this outage; 0: nothing */
 	uint32_t heartbeat_ms, lease_ms;
 	uint64_t seq;
@@ -124,7 +125,7 @@ static uint64_t next_backoff_ms(struct ctl_node *n)
 	return ms / 2 + rng_below(&n->rng, ms / 2 + 1);
 }
 
-/* What does not change by trying again. */
+/* Whether a refusal is final: trying again would not change it. */
 static bool is_final(int code)
 {
 	return code == TALLY_EVERSION || code == TALLY_EAUTH || code == TALLY_EEXIST;
@@ -136,6 +137,7 @@ static void retry(struct ctl_node *n, const struct err *why)
 	bool foreign = why->code == TALLY_EMISMATCH || is_final(why->code);
 	bool tell = !n->told_down || (foreign && n->told_down != why->code);
 
+	n->why = *why;
 	drop_connection(n);
 	set_state(n, NODE_WAITING, why->text);
 	loop_timer_set(n->timer, next_backoff_ms(n), BACKOFF_MAX_MS);
@@ -151,6 +153,7 @@ static bool trains(const struct ctl_node *n)
 
 static void refuse(struct ctl_node *n, const struct err *why)
 {
+	n->why = *why;
 	drop_connection(n);
 	set_state(n, NODE_REFUSED, why->text);
 	n->cb.refused(n->ctx, why);
@@ -163,21 +166,26 @@ static void refuse(struct ctl_node *n, const struct err *why)
  */
 static void refused(struct ctl_node *n, const struct err *why)
 {
+	struct err e;
+
 	if (why->code == TALLY_EEXIST && n->hello.hello.node && n->cb.replaced)
 		n->cb.replaced(n->ctx, why);
 	if (n->state == NODE_STOPPED)
 		return;
-	if (is_final(why->code) && !trains(n))
+	if (is_final(why->code) && !trains(n)) {
 		refuse(n, why);
-	else
-		retry(n, why);
+		return;
+	}
+	e = *why;
+	err_wrap(&e, "it refuses this node");
+	retry(n, &e);
 }
 
 /* ---- heartbeats ---- */
 
 static void send_heartbeat(struct ctl_node *n)
 {
-	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "" } };
+	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = { .note = "", .cause = "" } };
 	struct err e;
 
 	n->cb.heartbeat(n->ctx, &m.heartbeat);
@@ -197,6 +205,7 @@ static void on_heartbeat_due(struct ctl_node *n)
 
 	if ((uint64_t)n->unheard * n->heartbeat_ms > n->lease_ms) {
 		err_set(&e, TALLY_ETIMEDOUT, "it echoed no heartbeat for %u ms", n->lease_ms);
+		ctl_explain(&e, STAGE_UP, 0, false, ctl_peer(n->c), ctl_local(n->c));
 		retry(n, &e);
 		return;
 	}
@@ -218,20 +227,6 @@ static void note_epoch(struct ctl_node *n, uint64_t epoch)
 	n->hello.hello.epoch_seen = MAX(n->hello.hello.epoch_seen, epoch);
 }
 
-/* "10.0.0.1:4711", "[::1]:4711" -> the host */
-static void note_local(struct ctl_node *n)
-{
-	const char *text = ctl_local(n->c), *colon = strrchr(text, ':');
-	size_t len = colon ? (size_t)(colon - text) : 0;
-
-	if (len >= 2 && text[0] == '[') {
-		text++;
-		len -= 2;
-	}
-	memcpy(n->local, text, len);
-	n->local[len] = '\0';
-}
-
 static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 {
 	set_state(n, NODE_UP, "registered");
@@ -241,10 +236,11 @@ static void on_welcome(struct ctl_node *n, const struct msg_welcome *w)
 	n->unheard = 0;
 	n->backoff_ms = BACKOFF_MIN_MS;
 	n->told_down = 0;
+	n->why.code = 0;
 	note_epoch(n, w->epoch);
 	memcpy(n->hello.hello.cluster, w->cluster, ID_BYTES);
 	n->hello.hello.node = w->node;
-	note_local(n);
+	endpoint_host(ctl_local(n->c), n->local);
 	loop_timer_set(n->timer, n->heartbeat_ms, n->heartbeat_ms);
 	n->cb.up(n->ctx, w);
 }
@@ -283,6 +279,8 @@ static void on_msg(void *ctx, struct ctl *c, const struct msg *m)
 	}
 	if (m->type == MSG_HEARTBEAT) {
 		n->unheard = 0;
+		if (n->cb.echo)
+			n->cb.echo(n->ctx, &m->heartbeat);
 		return;
 	}
 	if (m->type == MSG_JOB_UP)
@@ -320,6 +318,9 @@ static void on_closed(void *ctx, struct ctl *c, const struct err *why)
 	n->c = NULL;
 	err_set(&e, why->code ? why->code : TALLY_ESCHED, "%s",
 		why->code ? why->text : "connection closed");
+	if (n->state == NODE_CONNECTING || n->state == NODE_GREETING)
+		ctl_explain(&e, n->state == NODE_CONNECTING ? STAGE_CONNECT : STAGE_GREET,
+			    ctl_errnum(c), !why->code, ctl_peer(c), ctl_local(c));
 	if (n->state == NODE_GREETING && why->code == TALLY_EVERSION)
 		refused(n, &e);
 	else
@@ -413,10 +414,31 @@ void ctl_node_stop(struct ctl_node *n)
 
 int ctl_node_send(struct ctl_node *n, const struct msg *m, struct err *e)
 {
-	if (n->state != NODE_UP)
-		return err_set(e, TALLY_ESCHED, "the scheduler %s cannot be reached just now",
-			       n->where);
+	if (n->state != NODE_UP) {
+		ctl_node_why(n, e);
+		return TALLY_ESCHED;
+	}
 	return ctl_send(n->c, m, e);
+}
+
+const char *ctl_node_where(const struct ctl_node *n)
+{
+	return n->where;
+}
+
+const char *ctl_node_peer(const struct ctl_node *n)
+{
+	return n->state == NODE_UP && n->c ? ctl_peer(n->c) : "";
+}
+
+void ctl_node_why(const struct ctl_node *n, struct err *e)
+{
+	if (n->why.code)
+		err_set(e, TALLY_ESCHED, "no connection to scheduler %s: %s", n->where,
+			n->why.text);
+	else
+		err_set(e, TALLY_ESCHED, "no connection to scheduler %s: it has not answered yet",
+			n->where);
 }
 
 bool ctl_node_is_up(const struct ctl_node *n)

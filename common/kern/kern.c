@@ -314,6 +314,27 @@ void kern_sum(enum dtype dtype, void *out, const void *const in[], uint32_t n, s
 	kern_sum_at(level, dtype, out, in, n, len, div);
 }
 
+/* Stores past the caches pass other stores. */
+void kern_copied(void)
+{
+#ifdef __x86_64__
+	__builtin_ia32_sfence();
+#endif
+}
+
+void kern_copy_cold(void *out, const void *in, size_t bytes)
+{
+	size_t head = -(uintptr_t)out % KERN_LINE;
+
+	if (level == KERN_C || bytes < KERN_COPY_COLD_MIN) {
+		memcpy(out, in, bytes);
+		return;
+	}
+	memcpy(out, in, head);
+	in = (const char *)in + head;
+	cold_tables[level][DTYPE_U8]((char *)out + head, &in, 1, 0, bytes - head, 1);
+}
+
 void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
 		   uint32_t div)
 {
@@ -326,6 +347,7 @@ void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t
 		scaled_mean(scaled_cold_tables[level][dtype], out, in, NULL, n, len, div);
 	else
 		cold_tables[level][dtype](out, in, n, 0, len, div);
+	kern_copied();
 }
 
 bool kern_init_upto(const char *name)

@@ -67,6 +67,16 @@ uint8_t kern_shift(enum dtype dtype, uint32_t n);
 void kern_sum_cold(enum dtype dtype, void *out, const void *const in[], uint32_t n, size_t len,
 		   uint32_t div);
 
+/*
+ * Copies bytes to memory whose lines are in no cache of this core: of KERN_COPY_COLD_MIN and
+ * more past the caches, which waits for no old bytes.  Other threads see them, like what is
+ * stored after them, for sure only after this thread's next kern_copied(): one call will do
+ * for many copies.
+ */
+#define KERN_COPY_COLD_MIN	1024u
+void kern_copy_cold(void *out, const void *in, size_t bytes);
+void kern_copied(void);
+
 /* kern_sum() at a given level, for tests and benchmarks; the level must be usable. */
 void kern_sum_at(enum kern_level l, enum dtype dtype, void *out, const void *const in[],
 		 uint32_t n, size_t len, uint32_t div);

@@ -132,8 +132,6 @@ KERN_ALWAYS_INLINE size_t sum_same(char *out, const void *const in[], uint32_t n
 			q = quad_op(q, (struct quad){ by, by, by, by }, div);
 		quad_put(out + at, q, cold);
 	}
-	if (cold)
-		_mm_sfence();
 	return at;
 }
 
@@ -282,8 +280,6 @@ KERN_ALWAYS_INLINE size_t sum_half(char *out, const void *const in[], const floa
 		put(out + at, narrow(w), cold);
 		put(out + at + VEC, narrow(x), cold);
 	}
-	if (cold)
-		_mm_sfence();
 	return at;
 }
 

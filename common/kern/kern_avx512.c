@@ -145,8 +145,6 @@ KERN_ALWAYS_INLINE void sum_same(char *out, const void *const in[], uint32_t n, 
 		if (end - at < VEC)
 			break;
 	}
-	if (cold)
-		_mm_sfence();
 }
 
 #define DEFINE_INTEGER_AS(name, cold, size, add) \
@@ -298,8 +296,6 @@ KERN_ALWAYS_INLINE void sum_half(char *out, const void *const in[], const float 
 		if (end - at < VEC)
 			break;
 	}
-	if (cold)
-		_mm_sfence();
 }
 
 #define DEFINE_HALF_AS(name, cold, widen, narrow) \

@@ -60,8 +60,10 @@ void hub_summed(struct hub *h, uint32_t p);
 bool hub_send(struct hub *h, uint32_t w, mono_t now, struct cell *f, const void **payload,
 	      uint32_t *len);
 
-/* What else is due to machine w: a PING, or an ACK with the words in `wide` behind it; false:
- * nothing.  Call it until then. */
+/*
+ * Takes the next cell that is due to machine w besides answers: a PING, or an ACK with the words
+ * in `wide` behind it; false: none. To be called until then.
+ */
 bool hub_timer(struct hub *h, uint32_t w, mono_t now, struct cell *f,
 	       uint8_t wide[CELL_WIDE_BYTES]);
 /* When hub_timer() is to be asked next; MONO_NEVER: when something comes. */

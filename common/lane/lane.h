@@ -91,8 +91,10 @@ bool lane_send(struct lane *l, mono_t now, struct cell *f, struct lane_cell *wha
 enum lane_verdict lane_take(struct lane *l, const struct cell *f, const uint8_t *wide, mono_t now,
 			    struct lane_cell *what);
 
-/* What is due without a cell to be sent: a PING, or an ACK with the words in `wide` behind it;
- * false: nothing.  Call it until then. */
+/*
+ * Takes the next cell that is due without data: a PING, or an ACK with the words in `wide`
+ * behind it; false: none. To be called until then.
+ */
 bool lane_timer(struct lane *l, mono_t now, struct cell *f, uint8_t wide[CELL_WIDE_BYTES]);
 /* When lane_timer() or lane_failed() is to be asked next; MONO_NEVER: when something comes. */
 mono_t lane_next(const struct lane *l);

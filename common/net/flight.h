@@ -28,7 +28,7 @@ static inline uint64_t flight_bytes(uint64_t bits_per_s)
 	return MAX(bits_per_s / 8 * FLIGHT_MS / 1000, FLIGHT_BYTES_MIN);
 }
 
-/* One engine's part of it. */
+/* Each engine's part of flight_bytes(). */
 static inline uint64_t flight_part(uint64_t bits_per_s, uint32_t engines)
 {
 	uint64_t limit = flight_bytes(bits_per_s);
@@ -37,9 +37,9 @@ static inline uint64_t flight_part(uint64_t bits_per_s, uint32_t engines)
 }
 
 /*
- * What one of `peers` may have of it: twice its part.  With much more
- * a peer whose card is busy takes all there is and the others starve; with less
- * the card idles when several are busy at once.
+ * Bytes that one of `peers` may have under way: twice its part. With much more a peer whose NIC
+ * is busy takes all there is and the others starve; with less the NIC idles when several are
+ * busy at once.
  */
 static inline uint64_t flight_peer_bytes(uint64_t limit, uint32_t peers)
 {
@@ -48,7 +48,7 @@ static inline uint64_t flight_peer_bytes(uint64_t limit, uint32_t peers)
 	return MAX(limit * 2 / MAX(peers, FLIGHT_PEERS_MIN), FLIGHT_PEER_BYTES_MIN);
 }
 
-/* What fits on top of `bytes` under way. */
+/* Bytes that fit on top of `bytes` under way. */
 static inline uint64_t flight_room(uint64_t limit, uint64_t bytes)
 {
 	return limit - MIN(limit, bytes);

@@ -48,26 +48,40 @@ static const struct xport_ops *kind_ops(const struct xport_group *g, int kind)
 	return kind == XPORT_SHM ? &xport_shm_ops : &xport_tcp_ops;
 }
 
+static void name_ends(struct xport_ep *ep, const struct xport_addr *a)
+{
+	fmt_endpoint(ep->peer, sizeof(ep->peer), a->remote, a->port);
+	memcpy(ep->facts.local, a->local, sizeof(ep->facts.local));
+	memcpy(ep->facts.remote, a->remote, sizeof(ep->facts.remote));
+	ep->facts.port = a->port;
+}
+
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **out, struct err *e)
 {
 	const struct xport_ops *ops = kind_ops(g, a->kind);
 	int fd, sys_err, rc = ops->open(a, &fd, &sys_err, e);
+	struct proc_peer process = { 0 };
 	struct xport_ep *ep;
 
 	ASSERT(hello->type == FRAME_HELLO);
 	if (rc < 0)
 		return rc;
-	rc = ep_new(g, ops, hello, user, now, &ep, e);
+	if (a->kind == XPORT_SHM && !sys_err) {
+		rc = proc_peer(fd, &process, e);
+		rc = rc ? rc : proc_peer_check(&process, a->remote, e);
+	}
+	rc = rc ? rc : ep_new(g, ops, hello, user, now, &ep, e);
 	if (rc < 0) {
 		close(fd);
 		return rc;
 	}
 	ep->fd = fd;
+	ep->process = process;
 	if (a->kind == XPORT_SHM)
 		snprintf(ep->peer, sizeof(ep->peer), "%s", a->remote);
 	else
-		fmt_endpoint(ep->peer, sizeof(ep->peer), a->remote, a->port);
+		name_ends(ep, a);
 	ops->tune(fd);
 	if (ops->shake)
 		ep->hello.offset = HELLO_RDMA;
@@ -311,6 +325,7 @@ static void beat_handshake(struct xport_ep *ep, mono_t now)
 
 static void beat_up(struct xport_ep *ep, mono_t now)
 {
+	ep_facts_look(ep);
 	if (ep->heard) {
 		ep->heard = false;
 		ep->heard_at = now;
@@ -323,26 +338,56 @@ static void beat_up(struct xport_ep *ep, mono_t now)
 	}
 }
 
+static void beat_fence(struct xport_ep *ep, mono_t now)
+{
+	if (!ep->deadline)
+		ep->deadline = now + mono_ms(LINK_DEAD_MS);
+	if (now >= ep->deadline)
+		ep_gone(ep);
+}
+
+/* When the endpoint wants a tick if nothing comes. */
+static mono_t need_of(const struct xport_ep *ep)
+{
+	if (ep->state < EP_ADOPTED || ep->state == EP_FENCED)
+		return ep->deadline;
+	if (ep_facts_wanted(ep))
+		return ep->g->tick_at;
+	return MIN(ep->ping_at, ep->heard_at + mono_ms(LINK_DEAD_MS));
+}
+
+/* late: this process was stalled, which is not to count as the peers' silence. */
 static void tick(struct xport_group *g, mono_t now)
 {
-	bool late = now - g->tick_at >= mono_ms(LINK_PING_MS);
+	bool late = g->due < now - mono_ms(LINK_PING_MS - XPORT_TICK_MS);
 
 	g->tick_at = now;
+	g->need_at = MONO_NEVER;
+	g->stirred = false;
 	list_for_each_safe(&g->live, p, next) {
 		struct xport_ep *ep = list_entry(p, struct xport_ep, all);
 
 		if (ep->state == EP_FENCED) {
-			if (now >= ep->deadline)
-				ep_gone(ep);
-			continue;
-		}
-		if (ep->state < EP_ADOPTED) {
+			beat_fence(ep, now);
+		} else if (ep->state < EP_ADOPTED) {
 			beat_handshake(ep, now);
-			continue;
+		} else {
+			ep->heard |= late;
+			beat_up(ep, now);
 		}
-		ep->heard |= late;
-		beat_up(ep, now);
+		if (ep->state != EP_DEAD)
+			g->need_at = MIN(g->need_at, need_of(ep));
 	}
+}
+
+/* Ticks are so far apart at least; where nothing happens, as far as the endpoints need. */
+static mono_t tick_due(const struct xport_group *g)
+{
+	mono_t soon = g->tick_at + mono_ms(XPORT_TICK_MS);
+
+	if (list_empty(&g->live))
+		return MONO_NEVER;
+	return g->stirred ? soon : MAX(soon, g->need_at);
 }
 
 /* Callbacks in here may make others dirty or dead: those wait for the next turn. */
@@ -368,16 +413,17 @@ mono_t xport_poll(struct xport_group *g, mono_t now)
 
 	ASSERT(!g->busy);
 	g->busy = true;
-	if (!list_empty(&g->live) && now - g->tick_at >= mono_ms(XPORT_TICK_MS))
+	if (now >= tick_due(g))
 		tick(g, now);
 	flush(g);
 	if (g->rdma)
 		next = rdma_group_poll(g->rdma, now);
 	reap(g);
 	g->busy = false;
+	g->due = tick_due(g);
 	if (!list_empty(&g->dirty) || !list_empty(&g->dead))
 		return now;
-	return list_empty(&g->live) ? next : MIN(next, g->tick_at + mono_ms(XPORT_TICK_MS));
+	return MIN(next, g->due);
 }
 
 /* ---- looking ---- */
@@ -430,15 +476,11 @@ bool xport_by_reference(const struct xport_ep *ep)
 	return ep->ops->by_reference;
 }
 
-int xport_peer_process(const struct xport_ep *ep)
+int xport_peer_process(const struct xport_ep *ep, struct err *e)
 {
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
-
-	if (!ep->ops->by_reference || !ep_live(ep) ||
-	    getsockopt(ep->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.pid <= 0)
-		return -1;
-	return (int)syscall(SYS_pidfd_open, cred.pid, 0);
+	if (!ep->ops->by_reference || !ep_live(ep))
+		return err_set(e, TALLY_ESHUTDOWN, "there is no link by shared memory");
+	return proc_peer_open(ep->fd, &ep->process, e);
 }
 
 const char *xport_kind_name(const struct xport_ep *ep)

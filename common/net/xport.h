@@ -35,7 +35,9 @@
  *
  * Payload on arrival: place() says where a PUSH's or RESULT's bytes shall land
  * (length bytes, stays valid until deliver() or unplaced(), one of which comes for each
- * address); NULL: the bytes are read and thrown away and neither is called.  Transports
+ * address); NULL: the bytes are read and thrown away and neither is called.  An owner that
+ * has take() gets short payloads by it, where they were read, and place() is not asked; as
+ * a read may end inside one, it must be ready for either.  Transports
  * by reference (shm) call place() never and deliver() with the address in the sender's
  * slab, resolved by the owner's resolve() (NULL: the frame is thrown away).  There
  * xport_send() sets FRAME_BYREF itself and takes no data.
@@ -58,7 +60,7 @@
 #ifndef TALLY_NET_XPORT_H
 #define TALLY_NET_XPORT_H
 
-#include "common/base/err.h"
+#include "common/base/cause.h"
 #include "proto/frame.h"
 
 #define XPORT_QUEUE	1024u	/* frames an endpoint holds unsent */
@@ -103,6 +105,8 @@ struct xport_cb {
 	void (*up)(void *ctx, struct xport_ep *ep, const struct frame *peer);
 	/* place, resolve and slab may be NULL: such frames are thrown away. */
 	void *(*place)(void *ctx, struct xport_ep *ep, const struct frame *f);
+	/* f and its whole payload, which is valid during this call alone.  NULL: all are placed. */
+	void (*take)(void *ctx, struct xport_ep *ep, const struct frame *f, const void *data);
 	/* The link has ended: what place() gave an address for will not be delivered.  NULL:
 	 * nobody wants to know. */
 	void (*unplaced)(void *ctx, struct xport_ep *ep, const struct frame *f);
@@ -152,6 +156,7 @@ struct xport_addr {
 };
 
 /* `user` is the owner's, given back by xport_user().  Both functions never block.
+ * A socket path whose process is neither this one's user's nor root's: EAUTH, nothing is sent.
  * adopt takes fd on success only and tells the kinds apart by address family and hello. */
 int xport_connect(struct xport_group *g, const struct xport_addr *a, const struct frame *hello,
 		  void *user, mono_t now, struct xport_ep **ep, struct err *e);
@@ -221,6 +226,12 @@ void xport_rdma_say(const char *addr, char *buf, size_t len);
 /* Cuts the link at once; what is queued stays unsent.  Harmless when closed. */
 void xport_close(struct xport_ep *ep, enum close_reason why);
 
+/*
+ * Facts about an endpoint's trouble, for cause_of(): in closed(), and while it lives (CAUSE_MTU
+ * or nothing). Peer and name are the caller's to fill in; texts are the endpoint's.
+ */
+void xport_facts(const struct xport_ep *ep, struct cause_facts *f);
+
 void *xport_user(const struct xport_ep *ep);
 uint32_t xport_queued(const struct xport_ep *ep);	/* frames not yet written */
 uint64_t xport_queued_bytes(const struct xport_ep *ep);	/* their bytes, headers counted;
@@ -232,7 +243,9 @@ bool xport_takes(const struct xport_ep *ep);
  * busy card, is not in it.  The kernel is not asked while nothing is sent. */
 uint64_t xport_backlog_bytes(struct xport_ep *ep);
 bool xport_by_reference(const struct xport_ep *ep);
-int xport_peer_process(const struct xport_ep *ep);	/* shm: its pidfd, or -1 */
+/* shm, of a link that this side made: the pidfd of the process that listens there, which this
+ * process may signal; else an error that says why there is none. */
+int xport_peer_process(const struct xport_ep *ep, struct err *e);
 /* Up and rdma: its peer wants to be shown what it may write. */
 bool xport_takes_regions(const struct xport_ep *ep);
 const char *xport_kind_name(const struct xport_ep *ep);	/* "tcp", "shm", "rdma" */

@@ -90,25 +90,51 @@ int ep_new(struct xport_group *g, const struct xport_ops *ops, const struct fram
 	ep->heard_at = now;
 	ep->ping_at = now + mono_ms(LINK_PING_MS);
 	list_init(&ep->dirty);
-	if (list_empty(&g->live))
+	if (list_empty(&g->live)) {
 		g->tick_at = now;
+		g->due = now + mono_ms(XPORT_TICK_MS);
+	}
+	g->stirred = true;
 	list_add(&g->live, &ep->all);
 	*out = ep;
 	return 0;
 }
 
-static void name_peer(struct xport_ep *ep)
+/* Of either end's address; false: it has none. */
+static bool numeric(int (*get)(int, struct sockaddr *, socklen_t *), int fd, char *host,
+		    uint32_t host_len, char port[8])
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof(sa);
-	char host[64], port[8];
 
-	if (getpeername(ep->fd, (struct sockaddr *)&sa, &len) < 0 || sa.ss_family == AF_UNIX ||
-	    getnameinfo((struct sockaddr *)&sa, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV))
+	return !get(fd, (struct sockaddr *)&sa, &len) && sa.ss_family != AF_UNIX &&
+	       !getnameinfo((struct sockaddr *)&sa, len, host, host_len, port, 8,
+			    NI_NUMERICHOST | NI_NUMERICSERV);
+}
+
+static int peer_name(int fd, struct sockaddr *sa, socklen_t *len)
+{
+	return getpeername(fd, sa, len);
+}
+
+static int own_name(int fd, struct sockaddr *sa, socklen_t *len)
+{
+	return getsockname(fd, sa, len);
+}
+
+static void name_peer(struct xport_ep *ep)
+{
+	struct ep_facts *f = &ep->facts;
+	char port[8], own[8];
+
+	if (!numeric(peer_name, ep->fd, f->remote, sizeof(f->remote), port)) {
 		snprintf(ep->peer, sizeof(ep->peer), "node %u", ep->hello.job);
-	else
-		snprintf(ep->peer, sizeof(ep->peer), "%s:%s", host, port);
+		return;
+	}
+	snprintf(ep->peer, sizeof(ep->peer), "%s:%s", f->remote, port);
+	f->port = (uint16_t)atoi(port);
+	if (!numeric(own_name, ep->fd, f->local, sizeof(f->local), own))
+		f->local[0] = '\0';
 }
 
 int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const struct frame *hello,
@@ -139,6 +165,7 @@ int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const s
 void ep_up(struct xport_ep *ep, const struct frame *peer)
 {
 	ep->state = EP_UP;
+	ep_facts_up(ep);
 	ep->g->cb->up(ep->g->ctx, ep, peer);
 }
 
@@ -173,6 +200,7 @@ static void ep_bury(struct xport_ep *ep, enum close_reason why)
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &ep->g->slots[ep->slot] };
 	bool fence = ep->ops->cut && ep->ops->cut(ep);
 
+	ep_facts_end(ep, why);
 	ep->why = why;
 	err_wrap(&ep->err, "%s link %s", ep->ops->name, ep->peer);
 	list_del(&ep->dirty);
@@ -181,7 +209,8 @@ static void ep_bury(struct xport_ep *ep, enum close_reason why)
 		return;
 	}
 	ep->state = EP_FENCED;
-	ep->deadline = ep->g->tick_at + mono_ms(LINK_DEAD_MS);
+	ep->deadline = 0;
+	ep->g->stirred = true;
 	epoll_ctl(ep->g->epfd, EPOLL_CTL_MOD, ep->fd, &ev);
 }
 
@@ -213,6 +242,7 @@ void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum)
 
 	if (ep->state == EP_CONNECTING && why == CLOSE_TIMEOUT)
 		why = CLOSE_UNREACHABLE;
+	ep->facts.errnum = errnum;
 	errno = errnum;
 	ep_kill(ep, why, "%s: %m", doing);
 }

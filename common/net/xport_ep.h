@@ -20,6 +20,8 @@
 #include "common/base/list.h"
 #include "common/base/parse.h"
 #include "common/net/xport.h"
+#include "common/shm/proc.h"
+#include "proto/speech.h"
 
 #define XPORT_TICK_MS	250u		/* grain of pulse and deadlines */
 #define BATCH_BYTES	(128u << 10)	/* read at once, where frames are small */
@@ -93,8 +95,28 @@ struct rx {
 	bool bulk;			/* the last frame had a payload worth a read of its own */
 	uint8_t *dst;			/* of f's payload, borrowed from place(); NULL: sink */
 	struct frame f;			/* valid while left > 0 */
+	const uint8_t *next;		/* while a header of the batch is looked at: what follows */
+	uint32_t ahead;			/* bytes there */
+	uint32_t taken;			/* of them, those that the owner took with it */
 	int fd;				/* came ahead of its SLAB frame; owned; -1 */
 	uint8_t part[FRAME_BYTES];
+};
+
+/* What cause.h is to know of it; addresses are "" for shm. */
+struct ep_facts {
+	char local[ADDR_LEN_MAX + 1], remote[ADDR_LEN_MAX + 1];
+	uint16_t port;
+	char speaks[SPEECH_TEXT], other[HELLO_NAME_BYTES + 1];
+	enum cause_stage stage;		/* valid when dead, as is closed */
+	int errnum;			/* 0: none */
+	bool closed;
+	bool answered;			/* the peer is one of ours, and has refused the hello */
+	bool proven;			/* a packet of full size was acknowledged */
+	bool stuck;			/* as in cause.h */
+	uint32_t mss, mtu;
+	uint64_t written, unacked;	/* bytes of the stream */
+	uint64_t full_at;		/* where the first packet of full size ends; 0: none yet */
+	mono_t full_sent;		/* seen so by the tick after it; 0: none yet */
 };
 
 struct xport_ep {
@@ -110,13 +132,15 @@ struct xport_ep {
 	enum close_reason why;		/* valid when dead */
 	struct err err;			/* likewise */
 	struct frame hello;		/* ours (connect) or the peer's (adopt) */
-	mono_t deadline;		/* of the handshake */
+	mono_t deadline;		/* of the handshake; of the fence, 0: the next tick's */
 	mono_t heard_at, ping_at;	/* last sign of life (by ticks), next PING */
 	bool heard;			/* bytes since the last tick */
 	bool idle;			/* the kernel held none of it, and has got none since */
 	char peer[ENDPOINT_TEXT];	/* for people: "10.0.0.1:7001" */
 	struct rdma_link *rdma;		/* owned; NULL: none */
+	struct proc_peer process;	/* shm: who listened where this link was made to */
 	char path[160];			/* xport_path() */
+	struct ep_facts facts;
 	struct xport_moved moved;
 	struct rx rx;
 	struct tx tx;
@@ -134,6 +158,9 @@ struct xport_group {
 	struct list live, dead, dirty;
 	struct rdma_group *rdma;	/* owned; NULL: no devices */
 	mono_t tick_at;			/* of the last tick */
+	mono_t need_at;			/* when the first endpoint wants one, as that tick saw it */
+	bool stirred;			/* since then something was heard, began or ended */
+	mono_t due;			/* what xport_poll() said last; MONO_NEVER: no endpoints */
 	bool busy;			/* inside event or poll */
 	bool freeing;
 	uint32_t frames_per_write;
@@ -143,6 +170,12 @@ struct xport_group {
 	uint8_t sink[SINK_BYTES];
 	uint8_t batch[BATCH_BYTES];	/* of the endpoint that reads now */
 };
+
+/* Bytes came, or something that counts as such. */
+static inline void ep_heard(struct xport_ep *ep)
+{
+	ep->heard = ep->g->stirred = true;
+}
 
 static inline bool ep_live(const struct xport_ep *ep)
 {
@@ -171,7 +204,7 @@ void ep_kill_errno(struct xport_ep *ep, const char *doing, int errnum);
 void ep_up(struct xport_ep *ep, const struct frame *peer);
 /* An owner's frame that has come, payload and all. */
 void ep_deliver(struct xport_ep *ep, const struct frame *f, const void *data);
-/* What place() gave an address for does not come. */
+/* Gives back the address that place() gave for a frame whose payload will not come. */
 void ep_unplace(struct xport_ep *ep, const struct frame *f);
 /* Frames that owners may send. */
 static inline bool ep_owners_type(uint8_t type)
@@ -188,6 +221,18 @@ struct tx_item *tx_push(struct xport_ep *ep, const struct frame *f, uint32_t len
 bool tx_own(struct xport_ep *ep, const struct frame *f);
 /* The same for a frame of the pulse: before all others; one too many is left out. */
 void tx_control(struct xport_ep *ep, const struct frame *f);
+
+/* ---- xport_facts.c ---- */
+
+void ep_facts_up(struct xport_ep *ep);			/* the handshake of the stream is done */
+void ep_facts_wrote(struct xport_ep *ep, size_t bytes);	/* with one call */
+void ep_facts_look(struct xport_ep *ep);		/* each tick, while it is up */
+/* In the next tick. */
+static inline bool ep_facts_wanted(const struct xport_ep *ep)
+{
+	return ep->facts.full_at && !ep->facts.proven;
+}
+void ep_facts_end(struct xport_ep *ep, enum close_reason why);	/* its state is that before */
 
 /* xport_adopt() for a known kind. */
 int ep_adopt(struct xport_group *g, const struct xport_ops *ops, int fd, const struct frame *hello,

@@ -128,7 +128,10 @@ static void batch_frame(struct batch *b, struct xport_ep *ep, uint32_t at)
 	wr->wr_id = wr_id(ep, WR_FRAME, at);
 }
 
-/* One doorbell; false: nothing to post, or no room, or the link has ended. */
+/*
+ * Posts one batch of frames with one doorbell; false: nothing to post, or no room, or the link
+ * has ended.
+ */
 static bool post_batch(struct xport_ep *ep)
 {
 	struct rdma_link *k = ep->rdma;
@@ -270,7 +273,7 @@ static void received(struct xport_ep *ep, const struct ibv_wc *wc)
 	/* More than were sent: soft RoCE repeats one now and then.  It counts for all. */
 	k->peer_took += MIN(took - k->peer_took, k->sent - k->peer_took);
 	k->took += wc->byte_len > 0;
-	ep->heard = true;
+	ep_heard(ep);
 	ep_dirty(ep);
 	errno = rdma_post_recv(ep, index);
 	if (errno)

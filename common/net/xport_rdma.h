@@ -81,9 +81,9 @@ struct rdma_dev {
 	_Atomic bool dead;
 };
 
-/* All that could be opened; any thread. */
+/* The RDMA devices that could be opened; any thread. */
 struct rdma_dev *rdma_devs(uint32_t *n);
-/* What all devices say now; returns the rows filled. */
+/* Reads the present GID tables of all devices; returns the rows filled. */
 uint32_t rdma_rows(struct rdma_gid *rows, uint32_t max);
 /* rdma_pick() for what devices say now; 0 (*row filled) or TALLY_ENOENT. */
 int rdma_find(const struct sockaddr_storage *sa, struct rdma_gid *row, char *why, size_t len);

@@ -167,7 +167,10 @@ int rdma_post_recv(struct xport_ep *ep, uint32_t index);	/* an errno value */
 bool rdma_take_slab(struct rdma_link *k, const struct frame *f);
 struct shown *rdma_shown_find(const struct rdma_link *k, uint32_t job, uint32_t id);
 void rdma_shown_free(struct shown *s);		/* closes its window */
-/* One step for what is shown, where it can take one; false: the link has ended. */
+/*
+ * Takes the next step of making shown memory usable for the peer, where one can be taken; false:
+ * the link has ended.
+ */
 bool rdma_shown_step(struct xport_ep *ep, struct shown *s);
 void rdma_bound(struct xport_ep *ep, uint32_t serial);	/* a window is open */
 /* Answers the peer about memory that it took back and that no write is under way to. */

@@ -159,7 +159,10 @@ static bool say_slab(struct xport_ep *ep, const struct shown *s, uint64_t bytes)
 	return tx_own(ep, &f);
 }
 
-/* One step for what is shown, where it can take one; false: the link has ended. */
+/*
+ * Takes the next step of making shown memory usable for the peer, where one can be taken; false:
+ * the link has ended.
+ */
 bool rdma_shown_step(struct xport_ep *ep, struct shown *s)
 {
 	struct rdma_link *k = ep->rdma;

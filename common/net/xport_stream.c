@@ -10,7 +10,8 @@
  *
  * Reading: behind a frame with a small payload or none the next one is likely such
  * a frame, too, so a whole batch is asked for, into memory that all endpoints of the
- * group share, and the payloads in it are copied to their place.  Behind a large
+ * group share.  A payload that is whole there goes to the owner as it is, or is copied to
+ * its place where the owner takes none so; one that is cut is copied.  Behind a large
  * payload the next frame likely has one too, so the read asks for the rest of the
  * payload, into its place, and exactly one header.  A payload that nobody wants goes
  * to the group's sink, named many times by the same readv().
@@ -28,6 +29,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/bytes.h"
+#include "common/base/utf8.h"
 #include "common/net/xport_ep.h"
 
 #define TX_IOV	64
@@ -130,7 +133,7 @@ static void tx_retire(struct xport_ep *ep, size_t done)
 	}
 }
 
-/* One sendmsg(); returns the bytes written, 0 when there is no more to do now. */
+/* Writes with one sendmsg(); returns the bytes written, 0 when no more can be done now. */
 static size_t tx_write(struct xport_ep *ep)
 {
 	struct iovec iov[TX_IOV];
@@ -148,6 +151,7 @@ static size_t tx_write(struct xport_ep *ep)
 	if (w <= 0)
 		return 0;
 	ep->g->written.calls += ep->tx.count > 0;	/* the pulse alone is no work */
+	ep_facts_wrote(ep, (size_t)w);
 	tx_retire(ep, (size_t)w);
 	return (size_t)w;
 }
@@ -183,11 +187,26 @@ static void welcomed(struct xport_ep *ep, const struct frame *f)
 	ep->ops->shake(ep);
 }
 
+static void other_server(struct xport_ep *ep, const struct frame *f)
+{
+	char *name = ep->facts.other;
+
+	put_le64((uint8_t *)name, f->slot);
+	put_le64((uint8_t *)name + 8, f->rslot);
+	name[HELLO_NAME_BYTES] = '\0';
+	utf8_mend(name);
+	ep_kill(ep, CLOSE_HANDSHAKE, "server %s answered, node %u, and another node is meant",
+		name, f->epoch);
+}
+
 static void take_welcome(struct xport_ep *ep, const struct frame *f)
 {
 	const struct frame *h = &ep->hello;
 
-	if (f->type == FRAME_REFUSED)
+	ep->facts.answered = true;
+	if (f->type == FRAME_REFUSED && f->aux == -TALLY_ENOENT)
+		other_server(ep, f);
+	else if (f->type == FRAME_REFUSED)
 		ep_kill(ep, CLOSE_HANDSHAKE, "the hello was refused, %s", err_name(-(int)f->aux));
 	else if (f->type != FRAME_WELCOME)
 		ep_kill(ep, CLOSE_HANDSHAKE, "the hello was answered with %s",
@@ -233,6 +252,19 @@ static void take_slab(struct xport_ep *ep, const struct frame *f)
 		close(fd);
 }
 
+/* All of the frame's payload lies behind its header in the batch; the owner uses it there. */
+static bool take_read(struct xport_ep *ep, const struct frame *f)
+{
+	struct rx *r = &ep->rx;
+
+	if (!ep->g->cb->take || f->length > r->ahead)
+		return false;
+	r->taken = f->length;
+	ep->moved.copied += f->length;
+	ep->g->cb->take(ep->g->ctx, ep, f, r->next);
+	return true;
+}
+
 static void take_data(struct xport_ep *ep, const struct frame *f)
 {
 	const struct xport_cb *cb = ep->g->cb;
@@ -242,6 +274,8 @@ static void take_data(struct xport_ep *ep, const struct frame *f)
 		ep_kill(ep, CLOSE_BAD_FRAME, "a %s by %s does not go over %s",
 			frame_type_name(f->type), byref ? "reference" : "value", ep->ops->name);
 	} else if (frame_has_payload(f)) {
+		if (take_read(ep, f))
+			return;
 		ep->rx.f = *f;
 		ep->rx.left = f->length;
 		ep->rx.dst = cb->place ? cb->place(ep->g->ctx, ep, f) : NULL;
@@ -296,6 +330,9 @@ static void take_header(struct xport_ep *ep, const uint8_t *wire)
 		take_frame(ep, &f);
 	else if (rc == TALLY_EVERSION)
 		ep_kill(ep, CLOSE_VERSION, "a frame of another version than %u", FRAME_VERSION);
+	else if (ep->state == EP_HELLO && *speech_of(SPEECH_DATA, wire, FRAME_BYTES,
+						     ep->facts.speaks))
+		ep_kill(ep, CLOSE_HANDSHAKE, "the hello was answered by %s", ep->facts.speaks);
 	else
 		ep_kill_frame(ep, wire, "64 bytes that are no frame");
 }
@@ -338,9 +375,13 @@ static void rx_headers(struct xport_ep *ep, uint32_t have)
 	uint32_t at = 0;
 
 	while (ep_live(ep) && have - at >= FRAME_BYTES) {
-		r->bulk = false;
-		take_header(ep, batch + at);
 		at += FRAME_BYTES;
+		r->bulk = false;
+		r->next = batch + at;
+		r->ahead = have - at;
+		r->taken = 0;
+		take_header(ep, r->next - FRAME_BYTES);
+		at += r->taken;
 		if (ep_live(ep) && r->left > 0)
 			at += payload_spill(ep, batch + at, have - at);
 	}
@@ -416,7 +457,7 @@ static bool rx_keep_fd(struct xport_ep *ep, int fd)
 	return false;
 }
 
-/* One readv(); returns the bytes read, 0 when there is no more to do now. */
+/* Reads with one readv(); returns the bytes read, 0 when no more can be done now. */
 static size_t rx_read(struct xport_ep *ep, size_t room)
 {
 	struct iovec iov[RX_IOV];
@@ -436,7 +477,7 @@ static size_t rx_read(struct xport_ep *ep, size_t room)
 	}
 	if (!rx_keep_fd(ep, got_fd))
 		return 0;
-	ep->heard = true;
+	ep_heard(ep);
 	rx_take(ep, (size_t)got);
 	return got < (ssize_t)want ? 0 : (size_t)got;
 }
@@ -466,7 +507,7 @@ static void connected(struct xport_ep *ep)
 		return;
 	}
 	ep->state = EP_HELLO;
-	ep->heard = true;
+	ep_heard(ep);
 	ep_dirty(ep);
 }
 

@@ -52,7 +52,7 @@ static bool deadline_before(const struct place *p, uint16_t a, uint16_t b)
 	return sooner(p, a, b, p->chunk_bytes);
 }
 
-/* What server i lacks of its weight of `total` bytes, times the weights' sum. */
+/* Bytes that server i lacks of its weight of `total` bytes, times the sum of the weights. */
 static __int128 lacks(const struct place *p, uint16_t i, uint64_t total)
 {
 	const struct place_server *s = &p->server[i];

@@ -60,7 +60,10 @@ static void cluster_read(struct cluster *c, const struct plan_machine *m, uint32
 	}
 }
 
-/* What is left by rounding alone, of a card that is full with M, is nothing. */
+/*
+ * Bytes that machine i's NIC leaves within time t. What is left by rounding alone, of a NIC that
+ * is full with the machine's own traffic, is nothing.
+ */
 static double by_card(const struct cluster *c, uint32_t i, double t)
 {
 	const struct plan_machine *m = &c->m[i];

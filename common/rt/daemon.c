@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ static int find_name(struct daemon *d, struct err *e)
 	return rc;
 }
 
-/* That we may run on. */
+/* Number of CPUs that this process may run on. */
 static uint32_t count_cpus(void)
 {
 	cpu_set_t set;
@@ -157,9 +158,22 @@ void daemon_std_descriptors(void)
 			(void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
+/*
+ * Whether standard output is a pipe that nobody reads any more, as behind `head`: no trouble of
+ * ours.
+ */
+static bool is_broken_pipe(void)
+{
+	struct pollfd p = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+	return poll(&p, 1, 0) == 1 && p.revents & POLLERR;
+}
+
 int daemon_printed(const char *program, int status)
 {
 	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	if (is_broken_pipe())
 		return status;
 	fprintf(stderr, "%s: cannot write the output: %s\n", program, strerror(errno));
 	return status ? status : 1;

@@ -74,16 +74,23 @@ struct daemon {
 	struct loop_bell *bell;
 	struct loop_timer *watchdog;
 	bool leaving;
+	mono_t down_told;		/* that its scheduler is lost was logged then; 0: never */
+	uint32_t down_hash;		/* and this was the reason's */
 	bool secret_lost;		/* its file could not be read when it was last */
 	int exit_code;
 };
 
-/* What main() returns: 0 ended by a signal, 1 cannot run or refused, 2 wrong options. */
+/*
+ * Runs a daemon; returns the exit status of main(): 0 ended by a signal, 1 cannot run or
+ * refused, 2 wrong options.
+ */
 int daemon_main(struct daemon *d, const struct opt_program *program, const struct daemon_ops *ops,
 		void *owner, struct daemon_options *opt, int argc, char **argv);
 
-/* What --engines says, or half of the CPUs that we may run on: `least` where there are so many,
- * at most four. */
+/*
+ * Number of engines: as --engines says, or half of the CPUs that this process may run on, but
+ * `least` where there are so many, and at most four.
+ */
 uint32_t daemon_engines(const struct daemon *d, uint32_t least);
 /* Which CPU each engine is pinned to, by near_pin(), and says so; fills m for the daemon's
  * n cards, which own these numeric addresses. */
@@ -117,7 +124,7 @@ void daemon_say_limits(const char *program);
 
 /*
  * Last of all: whether what was printed is written.  Returns status; where it is 0 and was not
- * written 1, and says why on stderr.
+ * written 1, and says why on stderr.  A pipe that nobody reads any more is not worth a word.
  */
 int daemon_printed(const char *program, int status);
 

@@ -34,6 +34,7 @@ struct engine {
 	struct mailbox *mailbox;
 	int epfd, bell;
 	_Atomic bool stop;
+	_Atomic int tid;		/* 0: it does not run yet */
 };
 
 /* ---- the thread ---- */
@@ -119,7 +120,10 @@ static void hand_over_rest(struct engine *en)
 static void *engine_main(void *arg)
 {
 	struct engine *en = arg;
-	mono_t busy_at = loop_now(), due = run_turn(en, busy_at);
+	mono_t busy_at = loop_now(), due;
+
+	en->tid = (int)gettid();
+	due = run_turn(en, busy_at);
 
 	while (!atomic_load_explicit(&en->stop, memory_order_acquire)) {
 		bool busy = run_mail(en);
@@ -138,6 +142,22 @@ static void *engine_main(void *arg)
 	}
 	hand_over_rest(en);
 	return NULL;
+}
+
+uint64_t engine_cpu_us(const struct engine *en)
+{
+	unsigned long long ran = 0, waited = 0;
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", en->tid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu %llu", &ran, &waited) != 2)
+		ran = waited = 0;
+	fclose(f);
+	return (ran + waited) / 1000;
 }
 
 /* ---- start and stop ---- */

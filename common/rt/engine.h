@@ -45,6 +45,10 @@ int engine_start(struct engine **en, const char *name, uint32_t index, int cpu, 
 void engine_stop(struct engine *en);
 int engine_epfd(const struct engine *en);
 
+/* Microseconds that its thread has run or waited for a CPU since it began; 0: the kernel does
+ * not say.  From any thread. */
+uint64_t engine_cpu_us(const struct engine *en);
+
 /* From control thread (from = ENGINE_CONTROL) or an engine; blocks never:
  * TALLY_EAGAIN when that sender's ring is full. */
 int engine_post(struct engine *en, uint32_t from, uint32_t type, const void *body, size_t len);

@@ -18,7 +18,7 @@ int host_random(void *buf, size_t len);		/* getrandom; 0 or EIO */
 /* Speed of the interface that owns the numeric address, or what it is shaped to if that is less,
  * bits/s; 0: unknown. */
 uint64_t host_card_bits_per_s(const char *addr);
-/* What the link of an interface carries, by its name, however it is shaped. */
+/* Rate of an interface's link, by the interface's name, however it is shaped. */
 uint64_t host_interface_bits_per_s(const char *name);
 /* The interface that owns the numeric address; false: none does.  HOST_INTERFACE_LEN bytes. */
 #define HOST_INTERFACE_LEN 16
@@ -32,8 +32,10 @@ void host_bus_id(const char *addr, char *bus_id);
 bool host_has_address(const char *addr);
 
 uint64_t host_memory_bytes(void);		/* cgroup limit counted */
-/* What can be had without ending somebody: what is free or can be freed, and swap.  Where the
- * kernel does not say so, UINT64_MAX. */
+/*
+ * Memory that can be had without ending a process: free, reclaimable, and swap. UINT64_MAX where
+ * the kernel does not tell.
+ */
 uint64_t host_memory_left_bytes(void);
 
 #endif

@@ -4,9 +4,11 @@
  *
  * A Unix socket leaves a file behind when its daemon is killed.  Whoever finds
  * such a file asks it: if the kernel says that nobody is there any more, the file is
- * replaced; else the place is taken.  Two daemons that start at the same moment must not
- * replace each other's, so the whole question is put under a lock on a file of its own,
- * PATH.lock, which is removed again: the directory itself anybody who can read it could lock.
+ * replaced; else the place is taken.  A daemon that was killed answers until the kernel has
+ * taken its memory away, which lasts: whoever is started in its place waits for that.  Two
+ * daemons that start at the same moment must not replace each other's, so the whole question
+ * is put under a lock on a file of its own, PATH.lock, which is removed again: the directory
+ * itself anybody who can read it could lock.
  *
  * Running out of descriptors must not spin the loop on an accept() that cannot
  * succeed: accepting pauses for ACCEPT_PAUSE_MS, and the kernel queues meanwhile.
@@ -15,13 +17,11 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,12 +29,15 @@
 #include "common/rt/log.h"
 #include "common/rt/loop_int.h"
 #include "common/shm/limit.h"
+#include "common/shm/proc.h"
 
 #define BACKLOG			1024
 #define ACCEPTS_PER_TURN	64
 #define ACCEPT_PAUSE_MS		100u
 #define LOCK_TRIES		200
 #define LOCK_RETRY_MS		10u
+#define DYING_MS		10000u	/* a process of hundreds of GiB takes seconds to end */
+#define DYING_RETRY_MS		20u
 
 struct listener {
 	struct loop *l;
@@ -304,22 +307,11 @@ static void unlock_path(struct path_lock *k)
 	close(k->fd);
 }
 
-/* Also one that its parent has not asked after yet. */
-static bool has_ended(pid_t pid)
-{
-	struct pollfd p = { .fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };
-	bool ended = p.fd < 0 ? errno == ESRCH : poll(&p, 1, 0) > 0;
-
-	if (p.fd >= 0)
-		close(p.fd);
-	return ended;
-}
-
 /*
  * Whether somebody is at that path; under its lock.  The socket of a daemon that has just been
- * killed may live for a moment more, in the process that guards it.
+ * killed may live for a moment more, in the process that guards it; `dying`: or in itself.
  */
-static bool somebody_answers(const struct sock_addr *a)
+static bool somebody_answers(const struct sock_addr *a, pid_t *dying)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	struct ucred cred = { 0 };
@@ -330,10 +322,26 @@ static bool somebody_answers(const struct sock_addr *a)
 		return true;
 	/* A backlog may be full, a socket of another kind, or not for us: all of that lives. */
 	yes = connect(fd, &a->sa, a->len) == 0 || errno != ECONNREFUSED;
-	if (yes && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.pid > 0)
-		yes = !has_ended(cred.pid);
+	if (yes && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.pid > 0) {
+		yes = !proc_has_ended(cred.pid);
+		*dying = yes && proc_is_dying(cred.pid) ? cred.pid : 0;
+	}
 	close(fd);
 	return yes;
+}
+
+static bool somebody_stays(const struct sock_addr *a)
+{
+	const struct timespec nap = { .tv_nsec = DYING_RETRY_MS * NS_PER_MS };
+	pid_t dying = 0;
+
+	if (!somebody_answers(a, &dying))
+		return false;
+	if (!dying)
+		return true;
+	for (uint32_t i = 0; !proc_has_ended(dying) && i < DYING_MS / DYING_RETRY_MS; i++)
+		nanosleep(&nap, NULL);
+	return somebody_answers(a, &dying);
 }
 
 static int clear_path(const char *path, const struct sock_addr *a, struct err *e)
@@ -345,7 +353,7 @@ static int clear_path(const char *path, const struct sock_addr *a, struct err *e
 	if (!S_ISSOCK(st.st_mode))
 		return err_set(e, TALLY_EEXIST,
 			       "cannot listen on %s: a file that is no socket is there", path);
-	if (somebody_answers(a))
+	if (somebody_stays(a))
 		return err_set(e, TALLY_EBUSY, "cannot listen on %s: socket already in use "
 			       "(is another one running? choose another path)", path);
 	if (unlink(path) < 0)

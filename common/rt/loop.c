@@ -400,7 +400,10 @@ static void on_reserve(uv_poll_t *h, int status, int events)
 	(void)events;
 }
 
-/* It has a table by descriptor, which grows with the highest one that was ever watched. */
+/*
+ * Makes libuv's table of descriptors as large as it can become: it grows with the highest
+ * descriptor that was ever watched.
+ */
 static void reserve_watches(struct loop *l)
 {
 	struct rlimit r;

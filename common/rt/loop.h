@@ -23,9 +23,9 @@ void loop_stop(struct loop *l);
 mono_t loop_now(void);				/* CLOCK_BOOTTIME */
 
 /*
- * What is made only once, and what libuv ends the process for when there is no memory for it: its
- * table of descriptors, up to LOOP_FDS, and the threads of loop_work() and of resolving names.
- * For daemons, at the start.  ENOMEM; EAGAIN: no threads.
+ * Allocates what is allocated only once, and for want of which libuv ends the process: its table
+ * of descriptors, up to LOOP_FDS, and the threads of loop_work() and of resolving names. For
+ * daemons, at the start. ENOMEM; EAGAIN: no threads.
  */
 int loop_reserve(struct loop *l, bool threads);
 #define LOOP_FDS	65536u
@@ -126,6 +126,7 @@ void stream_finish(struct stream *s, uint32_t timeout_ms);
 void stream_fail(struct stream *s, const struct err *why);
 bool stream_is_over(const struct stream *s);	/* its last word is all that is yet to come */
 int stream_fd(const struct stream *s);		/* -1 until there is one; for SO_PEERCRED */
+int stream_errnum(const struct stream *s);	/* that it ended with, or 0 */
 const char *stream_peer(const struct stream *s);	/* "10.0.0.1:4711", "pid 4711 uid 1000" */
 const char *stream_local(const struct stream *s);	/* "10.0.0.2:51812" */
 

@@ -164,7 +164,10 @@ static bool is_list(const struct opt *o)
 	return o->type == OPT_ENDPOINTS || o->type == OPT_RAILS;
 }
 
-/* Who uses the address has a default for the port. */
+/*
+ * Checks an option that is an address. The port may be missing: the user of the address has a
+ * default.
+ */
 static int check_address(const struct opt *o, const char *value, struct err *e)
 {
 	char host[ADDR_LEN_MAX + 1];

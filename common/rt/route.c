@@ -12,6 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/cause.h"
+#include "common/base/parse.h"
+#include "common/rt/host.h"
 #include "common/rt/log.h"
 
 bool route_is_wildcard(const char *host)
@@ -21,7 +24,7 @@ bool route_is_wildcard(const char *host)
 
 void route_warn_loopback(const char *addr, const char *option)
 {
-	if (!strncmp(addr, "127.", 4) || !strcmp(addr, "::1"))
+	if (cause_is_loopback(addr))
 		log_warn("address %s, found by --scheduler, leads to no other machine; where there "
 			 "are some say %s, or name the scheduler as they do", addr, option);
 }
@@ -67,7 +70,9 @@ int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], s
 	snprintf(service, sizeof(service), "%u", port);
 	rc = getaddrinfo(host, service, &hints, &all);
 	if (rc)
-		return err_set(e, TALLY_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
+		return err_set(e, TALLY_EIO, "cannot find the address of %s: %s; is that its name, "
+			       "and can this machine look it up?  Else give its address", host,
+			       gai_strerror(rc));
 	rc = TALLY_EIO;
 	for (const struct addrinfo *ai = all; ai && rc; ai = ai->ai_next)
 		rc = source_of(ai, addr) ? TALLY_EIO : 0;
@@ -76,4 +81,22 @@ int route_source(const char *host, uint16_t port, char addr[ADDR_LEN_MAX + 1], s
 	if (rc)
 		return err_set(e, TALLY_EIO, "no route to %s: %s", host, strerror(why));
 	return 0;
+}
+
+/* Where the scheduler cannot be looked up just now, connecting to it says so. */
+int route_check(const char *addr, const char *scheduler, uint16_t default_port, struct err *e)
+{
+	char host[ADDR_LEN_MAX + 1], there[ADDR_LEN_MAX + 1], source[ADDR_LEN_MAX + 1];
+	uint16_t port;
+
+	if (!cause_is_loopback(addr) || !scheduler ||
+	    parse_peer(scheduler, default_port, host, &port, NULL) ||
+	    route_numeric(host, there, NULL) || cause_is_loopback(there) ||
+	    host_has_address(there))
+		return 0;
+	if (route_source(host, port, source, NULL))
+		snprintf(source, sizeof(source), "a NIC's");
+	return err_set(e, TALLY_EINVAL, "%s leads each machine to itself, and the scheduler %s is "
+		       "on another one; give an address that other machines reach, %s leads there",
+		       addr, scheduler, source);
 }

@@ -20,6 +20,12 @@ int route_numeric(const char *host, char addr[ADDR_LEN_MAX + 1], struct err *e);
 /* "0.0.0.0", "::", "": every address of the machine. */
 bool route_is_wildcard(const char *host);
 
+/*
+ * addr is one that other machines are told: EINVAL, with what to give instead, where it is a
+ * loopback address and the scheduler ("HOST:PORT" or "HOST") is on another machine.
+ */
+int route_check(const char *addr, const char *scheduler, uint16_t default_port, struct err *e);
+
 /* Says in the log that no other machine gets to such an address, if addr is one that a daemon
  * has found by itself; option: by which it is told another. */
 void route_warn_loopback(const char *addr, const char *option);

@@ -51,7 +51,10 @@ static void take_tbf(struct question *q, const struct nlattr *options)
 	q->bytes_per_s = rate(options, p.rate.rate, TCA_TBF_RATE64);
 }
 
-/* What no filter has put elsewhere is in its default class, and unshaped where there is none. */
+/*
+ * Takes an HTB qdisc in: packets that no filter puts elsewhere are in its default class, and
+ * unshaped where there is none.
+ */
 static void take_htb(struct question *q, const struct nlattr *options, uint32_t handle)
 {
 	const struct nlattr *a = sub(options, TCA_HTB_INIT, sizeof(struct tc_htb_glob));

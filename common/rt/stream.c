@@ -58,6 +58,7 @@ struct stream {
 	struct loop_watch *fetch_watch;
 	bool write_dead;		/* why says what happened; reading goes on */
 	struct err why;
+	int errnum;			/* of why; 0: none */
 	struct loop_watch *watch;
 	struct loop_timer *next;	/* runs while an address is tried that is not the last */
 	struct loop_timer *finish;
@@ -187,8 +188,10 @@ static void end(struct stream *s)
 
 static void end_errno(struct stream *s, const char *what, int errnum)
 {
-	if (s->why.code == 0)
+	if (s->why.code == 0) {
 		limit_err(&s->why, errnum, "%s %s", what, s->peer[0] ? s->peer : s->host);
+		s->errnum = errnum;
+	}
 	end(s);
 }
 
@@ -449,7 +452,7 @@ static bool take_control(struct stream *s, struct msghdr *mh)
 	return !(mh->msg_flags & MSG_CTRUNC);
 }
 
-/* One read of up to max bytes: how many, 0 at the end, -errno. */
+/* Reads once, up to max bytes: how many, 0 at the end, -errno. */
 static ssize_t read_some(struct stream *s, size_t max)
 {
 	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(STREAM_FDS_MAX * sizeof(int))];
@@ -475,7 +478,7 @@ static void on_fetched(void *ctx, int events)
 	on_events(ctx, LOOP_READ);
 }
 
-/* What comes next has descriptors: the guard takes it in. */
+/* Lets the guard process receive the next bytes, which carry descriptors. */
 static ssize_t fetch(struct stream *s)
 {
 	s->fetched = fdguard_fetch(loop_fdguard(s->l), s->kept);
@@ -768,6 +771,11 @@ bool stream_is_over(const struct stream *s)
 int stream_fd(const struct stream *s)
 {
 	return s->fd;
+}
+
+int stream_errnum(const struct stream *s)
+{
+	return s->errnum;
 }
 
 const char *stream_peer(const struct stream *s)

@@ -130,7 +130,7 @@ static bool is_switch(const struct reading *r, hwloc_obj_t o)
 	return ways > 1;
 }
 
-/* What the link can do at its present width: "16.0 GT/s PCIe" and "16". */
+/* Rate of a PCIe link at its present width, from sysfs: "16.0 GT/s PCIe" and "16". */
 static uint64_t sysfs_rate(const struct reading *r, hwloc_obj_t o)
 {
 	char speed[64], width[64];

@@ -54,7 +54,7 @@ static bool open_library(struct nvml *n)
 	return library != NULL;		/* and stays open */
 }
 
-/* One link, one direction; the versions are NVML's numbers, 1.0 to 5.0. */
+/* Bits per second of one NVLink in one direction; versions are NVML's numbers, 1.0 to 5.0. */
 static uint64_t rate_of_version(unsigned version)
 {
 	if (version <= 1)

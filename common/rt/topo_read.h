@@ -61,7 +61,7 @@ struct nvml {
  * GPUs that have some. */
 uint32_t topo_read_nvml(struct topo *t, const struct nvml *n);
 
-/* What topo_read() does for hwloc; xml NULL: this machine. */
+/* The part of topo_read() that reads hwloc; xml NULL: this machine. */
 int topo_read_hwloc(const char *xml, struct topo *t, struct err *e);
 
 #endif

@@ -15,13 +15,13 @@
 
 #define LIMIT_TEXT_MAX	320u
 
-/* What the machine has, or the smallest limit of the cgroups that this process is in. */
+/* Memory of the machine, or the smallest limit of the cgroups that this process is in. */
 uint64_t limit_memory_bytes(void);
 
 /*
- * What can be had now: what is free or can be freed, and swap; less where a cgroup allows less.
- * UINT64_MAX where the kernel says nothing.  group (NULL: not wanted, LIMIT_TEXT_MAX bytes): the
- * file of the cgroup whose limit is the smallest, ""  where the machine's memory is.
+ * Memory that can be had now: free, reclaimable, and swap; less where a cgroup allows less.
+ * UINT64_MAX where the kernel says nothing. group (NULL: not wanted, LIMIT_TEXT_MAX bytes): the
+ * file of the cgroup whose limit is the smallest, "" where the machine's memory is.
  */
 uint64_t limit_memory_left(char *group);
 
@@ -39,7 +39,7 @@ const char *limit_huge_text(uint32_t pid, uint64_t page_bytes, char text[LIMIT_T
  */
 const char *limit_text(int errnum, char text[LIMIT_TEXT_MAX]);
 
-/* That, or the error's own text. */
+/* Text of the limit that was reached, as above, or the error's own text. */
 const char *limit_why(int errnum, char text[LIMIT_TEXT_MAX]);
 
 /* err_set() with errnum's code, its own text, and limit_text()'s where there is one. */

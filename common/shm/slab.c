@@ -281,6 +281,39 @@ int slab_remap(struct slab *s, int fd, struct err *e)
 	return 0;
 }
 
+/* A copy of what is used, in place of the mapping. */
+static bool copy_in_place(const struct slab *s, uint64_t used)
+{
+	void *p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return false;
+	memcpy(p, s->base, MIN(used, s->bytes));
+	if (mremap(p, s->bytes, s->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, s->base) != MAP_FAILED)
+		return true;
+	munmap(p, s->bytes);
+	return false;
+}
+
+/* Pages are copied when they are written to; of huge ones there might be none left then. */
+static bool copy_on_write(const struct slab *s)
+{
+	return s->fd >= 0 && !s->huge &&
+	       mmap(s->base, s->bytes, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, s->fd, 0) != MAP_FAILED;
+}
+
+void slab_unshare(struct slab *s, uint64_t used)
+{
+	if (!s->base || !s->writable)
+		return;
+	if (s->device || !(copy_on_write(s) || copy_in_place(s, used)))
+		(void)mprotect(s->base, s->bytes, PROT_READ);
+	s->writable = false;
+	slab_close_fd(s);
+}
+
 /*
  * Before Linux 5.14: every page once; adding nothing leaves what is there.  A file's pages are
  * had first by a call that can fail, for a touch that fails ends the process; who may only read

@@ -40,9 +40,9 @@ int slab_new(struct slab *s, const char *name, uint64_t bytes, bool try_huge, st
 int slab_readonly_fd(const struct slab *s, int *fd, struct err *e);
 
 /*
- * What others have mapped stays as it is: no more seals, and of huge pages no writers that come
- * later, either (F_SEAL_FUTURE_WRITE).  Harmless when it has them.  ENOMEM: huge pages that were
- * punched before cannot be had again, and nobody may touch them.
+ * Seals a slab, so that what others have mapped stays as it is: no more seals, and of huge pages
+ * no writers that come later, either (F_SEAL_FUTURE_WRITE). Harmless when it has the seals.
+ * ENOMEM: huge pages that were punched before cannot be had again, and nobody may touch them.
  */
 int slab_seal(struct slab *s, struct err *e);
 
@@ -50,7 +50,7 @@ int slab_seal(struct slab *s, struct err *e);
 bool slab_is_named(int fd, const char *name);
 /* No hole can be punched that kills a reader. */
 bool slab_is_solid(const struct slab *s);
-/* Who maps it from here on can only read it. */
+/* Whether a process that maps the slab from here on can only read it. */
 bool slab_is_closed(const struct slab *s);
 
 /*
@@ -73,6 +73,14 @@ bool slab_is_device(int fd);
 int slab_remap(struct slab *s, int fd, struct err *e);
 
 /*
+ * In a child after fork(): s is memory of this process alone, at the same place, and what it
+ * writes there nobody else sees.  Values: those of the fork, up to `used` at least; small pages
+ * that the child has not written may show what others write later.  The descriptor is closed.
+ * Where there is no memory for it, or it is a device's, it can be read only.  Again: harmless.
+ */
+void slab_unshare(struct slab *s, uint64_t used);
+
+/*
  * Gives [off, off + len) its pages, which are charged to this process's cgroup unless they were
  * there: to be called before the first touch, which ends the process where a page is refused.
  * ENOMEM, which names the limit.
@@ -84,9 +92,9 @@ void slab_close_fd(struct slab *s);			/* its mapping stays */
 void slab_free(struct slab *s);				/* both harmless on a zeroed/freed slab */
 
 /*
- * What cards must know has its memory as a whole and is to be few slabs, so they come in doubling
- * sizes, wanted or not.  Not beyond this, though: `all` bytes are in those that the job has, and
- * `room` are left to the daemon.
+ * Largest slab to make ahead of need. Memory that NICs must know is allocated as a whole and in
+ * few slabs, so slabs come in doubling sizes, wanted or not; but not beyond this: `all` bytes
+ * are in those that the job has, and `room` are left to the daemon.
  */
 uint64_t slab_ahead_max(uint64_t all, uint64_t room);
 

@@ -176,7 +176,7 @@ const char *local_link_text(enum local_link_kind k);
 
 /* Why the group does what it does, one line; returns buf. */
 const char *local_why(const struct local_plan *p, uint32_t group, char *buf, size_t len);
-/* What the bottleneck is, and what that means, one line without its name; returns buf. */
+/* Explains the bottleneck of a local plan in one line, without its name; returns buf. */
 const char *local_bottleneck_text(const struct local_plan *p, char *buf, size_t len);
 
 #endif

@@ -165,7 +165,10 @@ static bool has_links(const struct search *s, uint64_t at_least)
 	return true;
 }
 
-/* What the search over faster links took does not keep all links from being looked at. */
+/*
+ * Searches for a ring, the fastest links first. Steps that the search over faster links took do
+ * not keep it from looking at all links.
+ */
 static bool find_ring(struct search *s)
 {
 	for (uint64_t w = next_width(s, UINT64_MAX); w; w = next_width(s, w)) {

@@ -216,7 +216,7 @@ static void end_perhaps(struct sim *s)
 	if (s->stopped)
 		return;
 	force_faults(s);
-	sim_end_begin(s);
+	sim_life_rank_dies(s);
 	sim_life_agent_dies(s);
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_job *j = &s->job[i];
@@ -627,8 +627,6 @@ static uint32_t paths_missing(bool all)
 	NET(starved_jobs);
 	NET(caught_up);
 	NET(ranks_lost);
-	NET(same_end);
-	NET(same_end_agents);
 	NET(shrunk);
 	NET(roots_lost);
 	NET(grown);

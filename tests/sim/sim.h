@@ -26,7 +26,6 @@
  *	sim_server.c	servers: what their control threads do
  *	sim_life.c	who dies, comes, is cut off, drains, and when
  *	sim_slow.c	servers that are too slow for their share
- *	sim_end.c	jobs that a lost rank ends
  *	sim_grow.c	ranks that come in the place of lost ones
  *	sim_cluster.c	what the shells would do around the cores
  *	sim_rank.c	ranks: data, order of submission, what a result must be
@@ -344,10 +343,6 @@ struct sim_agent_job {
 	uint32_t me;			/* machine */
 	bool left;			/* its ranks have detached */
 	bool stuck;			/* some round waited, as it said last */
-	bool ending, finishing;		/* no more inputs; waits for these rounds */
-	uint64_t progress_said;		/* when it said last that it goes on */
-	uint32_t nend;
-	uint64_t end[SIM_TENSORS];
 	bool over;
 	int code;			/* why it ended */
 	uint32_t starved_gen;		/* connection on which it said that it cannot follow */
@@ -469,8 +464,6 @@ struct sim_job {
 	uint32_t nworlds, worlds[SIM_WORLDS];	/* bits: that some agent has been in */
 	bool ended;			/* a broadcast's root is lost */
 	bool dying;			/* a rank has ended, and it cannot go on without */
-	uint32_t ended_by;		/* bits: machines that have said that all is over then */
-	bool end_anew;			/* an agent that was asked was started again */
 	mono_t last_progress;
 	mono_t last_move;		/* of chunks, from server to server */
 	mono_t pushed_at[SIM_AGENTS];	/* by a machine: the last has come to some server */
@@ -542,7 +535,7 @@ struct sim_totals {
 		 by_ref_frames, ahead, crashes, joins, drains, undrains, cut_off, deaf, late, heard,
 		 blind, fenced, reborn, late_declares, disagreed, resets, restarts, agent_crashes,
 		 two_jobs, spared, log_cuts, asked_again, barriers, starved, starved_jobs,
-		 caught_up, ranks_lost, same_end, same_end_agents, shrunk, roots_lost, grown,
+		 caught_up, ranks_lost, shrunk, roots_lost, grown,
 		 came, gave_up, agent_restarts, given_up, machines_came, slowed, given_back,
 		 looks, quiet, named, blamed_ranks, blamed_servers, famines, still, replayed;
 	struct srv_counters srv;
@@ -661,6 +654,7 @@ void sim_barrier(struct sim *s, struct sim_job *j, uint32_t rank);	/* the next o
 /* A rank whose process has ended, or whose agent has: nothing of it is asked again. */
 void sim_ask_ended(struct sim_job *j, uint32_t rank);
 void sim_ask_join(struct sim *s, struct sim_job *j, uint32_t rank);
+uint32_t sim_uid(const struct sim_job *j);	/* two jobs of each user */
 uint32_t sim_pid(const struct sim_job *j, uint32_t rank);
 void sim_answered(struct sim *s, uint32_t agent, const struct msg_reply *m);
 /* Whose agent was started again asks through it, and submits, when it is back there. */
@@ -688,15 +682,10 @@ void sim_fence(struct sim *s, uint32_t server);	/* ended by its machine's agent;
 bool sim_life_event(struct sim *s, const struct sim_event *e);
 void sim_life_start(struct sim *s);
 void sim_life_recovers(struct sim *s, mono_t recovery, mono_t grace);	/* from here on */
-/* sim_end.c */
-void sim_end_begin(struct sim *s);
-void sim_end_asked(struct sim *s, uint32_t agent, const struct msg_ready *m);
-void sim_end_turn(struct sim *s, uint32_t agent);
-void sim_end_goes_on(struct sim *s, uint32_t agent);	/* on each heartbeat */
-void sim_end_told(struct sim *s, uint32_t number);	/* that it is over */
-
 bool sim_life_ends(struct sim *s);	/* repairs the last faults; true: there were some */
 void sim_life_fault(struct sim *s);	/* something happens to some process */
+/* A rank of a job that cannot go on without it does, perhaps. */
+void sim_life_rank_dies(struct sim *s);
 void sim_life_agent_dies(struct sim *s);	/* one does, perhaps, for good */
 void sim_any_fault(struct sim *s);	/* one that heals by itself */
 void sim_life_opened(struct sim *s, uint32_t agent);	/* a barrier has: it is the first to hear */
@@ -717,7 +706,6 @@ uint8_t sim_rop(const struct sim *s, const struct sim_job *j, uint32_t tensor, u
 uint32_t sim_root(const struct sim *s, struct sim_job *j, uint32_t tensor, uint32_t round);
 void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank);	/* at a new agent */
 /* What the ranks that come back to it hand back: which rounds are under way. */
-void sim_ranks_in_flight(struct sim *s, const struct sim_job *j, uint32_t agent);
 void sim_ranks_start(struct sim *s, struct sim_job *j);
 bool sim_rank_event(struct sim *s, const struct sim_event *e);	/* false: not a rank's */
 void sim_rank_wakes(struct sim *s, const struct sim_job *j, uint32_t rank); /* in a while */

@@ -159,7 +159,8 @@ static void job_up(struct sim *s, uint32_t agent, const struct msg *msg)
 	struct sim_job *j = &s->job[index];
 	struct sim_agent_job *aj = &s->agent[agent]->job[index];
 	struct ag_job_desc d = {
-		.id = m->job, .n = j->p->n, .world = j->p->world, .epoch = (uint32_t)m->epoch,
+		.id = m->job, .user = m->user, .n = j->p->n, .world = j->p->world,
+		.epoch = (uint32_t)m->epoch,
 		.chunk_bytes = s->p.chunk_bytes, .seg_bytes = s->p.seg_bytes, .route = aj->table,
 		.nroutes = MAX(m->nservers, 1u),
 	};
@@ -362,7 +363,7 @@ static void new_world(struct sim *s, struct sim_job *j, uint32_t agent, const st
 		if (at->front->engines) {
 			ag_tensor_again(&a->core, at->core);
 		} else if (fr_all_posted(at->front)) {
-			fr_finish(&a->front, at->front);
+			fr_finish(&a->front, at->front, sim_clock(s, sim_agent_proc(agent)));
 			sim_round_done(s, j, agent, aj->log.k[i], at->front->round);
 		}
 	}
@@ -535,7 +536,6 @@ void sim_agent_take(struct sim *s, uint32_t agent, const struct msg *m)
 	case MSG_FORGET: log_entry(s, agent, m->ids.job, m); break;
 	case MSG_EPOCH: log_entry(s, agent, m->epoch.job, m); break;
 	case MSG_JOB_DOWN: log_entry(s, agent, m->job_down.job, m); break;
-	case MSG_JOB_END: sim_end_asked(s, agent, &m->ready); break;
 	case MSG_REPLY: sim_answered(s, agent, &m->reply); break;
 	default: break;
 	}
@@ -574,7 +574,6 @@ void sim_agent_ready(struct sim *s, uint32_t agent, const struct sim_job *j)
 
 void sim_agent_turn(struct sim *s, uint32_t agent)
 {
-	sim_end_turn(s, agent);
 	for (uint32_t i = 0; i < s->p.njobs; i++) {
 		struct sim_agent_job *aj = &s->agent[agent]->job[i];
 

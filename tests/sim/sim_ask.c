@@ -38,7 +38,7 @@ static void ask_join(struct sim *s, const struct sim_job *j, uint32_t i)
 	char name[8];
 	const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = REQ(j, i), .job = name, .world = j->p->world, .rank = j->asked[i].rank,
-		.pid = sim_pid(j, j->asked[i].rank), .timeout_ms = 1000000,
+		.pid = sim_pid(j, j->asked[i].rank), .uid = sim_uid(j), .timeout_ms = 1000000,
 		.chunk_bytes = s->p.chunk_bytes * SIM_SCALE,
 		.on_loss = j->p->shrink ? ON_LOSS_SHRINK : ON_LOSS_ERROR,
 	} };
@@ -130,6 +130,11 @@ static void ask_new(struct sim *s, struct sim_job *j, const struct sim_asked *q)
 	j->asked[j->nasked] = *q;
 	j->asked[j->nasked].life = j->rank[q->rank].life;
 	ask(s, j, j->nasked++);
+}
+
+uint32_t sim_uid(const struct sim_job *j)
+{
+	return 1000 + j->index / 2;
 }
 
 uint32_t sim_pid(const struct sim_job *j, uint32_t rank)

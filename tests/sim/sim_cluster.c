@@ -45,7 +45,7 @@ static void engine_done(struct sim *s, uint32_t agent, const struct ag_tensor *t
 	ASSERT(j && ft);
 	if (!fr_engine_done(&a->front, ft, &t->times))
 		return;
-	fr_finish(&a->front, ft);
+	fr_finish(&a->front, ft, sim_clock(s, sim_agent_proc(agent)));
 	sim_round_done(s, j, agent, sim_log_tensor(&a->job[j->index].log, t->id), ft->round);
 }
 

@@ -191,7 +191,6 @@ void sim_cover_server_world(const struct srv_job *j)
 	X(RETURN,	"RANK_JOIN: back") \
 	X(ALIVE,	"RANK_ALIVE") \
 	X(GROW,		"BARRIER: grow") \
-	X(END,		"JOB_END") \
 	X(LET_GO,	"JOB_DOWN") \
 	X(STUCK,	"STUCK") \
 	X(AGENT_AWAY,	"agent away") \
@@ -231,15 +230,13 @@ static const char *const job_event[] = {
 #undef X
 };
 
-#define SJ_ENDING (SJ_DOWN + 1)		/* up, and a rank is lost without which it cannot go on */
-
 static uint64_t conn_seen[SC_CLOSING + 1][CONN_EVENTS];
-static uint64_t node_seen[SN_DEAD + 1][NODE_EVENTS], job_seen[SJ_ENDING + 1][JOB_EVENTS];
+static uint64_t node_seen[SN_DEAD + 1][NODE_EVENTS], job_seen[SJ_DOWN + 1][JOB_EVENTS];
 
 static void job_met(const struct sched_job *j, enum job_event e)
 {
 	if (j)
-		job_seen[j->state == SJ_UP && j->ending ? SJ_ENDING : j->state][e]++;
+		job_seen[j->state][e]++;
 }
 
 /* ---- what a job is made of: ranks, tensors, and its part of each node ---- */
@@ -405,7 +402,6 @@ static void met_message(struct sched *c, const struct sched_node *n, const struc
 	case MSG_RANK_ALIVE:
 		met_rank(job_by_number(c, m->rank_alive.job), m->rank_alive.rank, JE_ALIVE);
 		break;
-	case MSG_JOB_END: met_part(job_by_number(c, m->ready.job), n, JE_END); break;
 	case MSG_JOB_DOWN: met_part(job_by_number(c, m->job_down.job), n, JE_LET_GO); break;
 	case MSG_STUCK: met_part(job_by_number(c, m->stuck.job), n, JE_STUCK); break;
 	case MSG_JOB_READY: met_ready(c, n, &m->ready, JE_READY); break;
@@ -535,7 +531,6 @@ static const struct impossible no_job[] = {
 	{ SJ_GATHERING, JE_RETURN, UNNUMBERED },
 	{ SJ_GATHERING, JE_ALIVE, UNNUMBERED },
 	{ SJ_GATHERING, JE_GROW, UNNUMBERED },
-	{ SJ_GATHERING, JE_END, UNNUMBERED },
 	{ SJ_GATHERING, JE_LET_GO, UNNUMBERED },
 	{ SJ_GATHERING, JE_STUCK, UNNUMBERED },
 	{ SJ_GATHERING, JE_SERVER_AWAY, "it has no servers yet" },
@@ -555,27 +550,14 @@ static const struct impossible no_job[] = {
 	{ SJ_RESERVING, JE_RETURN, UNHEARD },
 	{ SJ_RESERVING, JE_ALIVE, UNHEARD },
 	{ SJ_RESERVING, JE_GROW, UNHEARD },
-	{ SJ_RESERVING, JE_END, UNHEARD },
 	{ SJ_RESERVING, JE_LET_GO, "a server that was taken for dead lets go just then", true },
 	{ SJ_RESERVING, JE_STUCK, UNHEARD },
 	{ SJ_HELD, JE_NO_JOB, "a server was cut off as it was told of the job", true },
 	{ SJ_HELD, JE_NO_TENSORS, HEARD, true },
 	{ SJ_HELD, JE_NO_EPOCH, HEARD, true },
-	{ SJ_HELD, JE_END, HEARD, true },
 	{ SJ_HELD, JE_LET_GO, HEARD, true },
 	{ SJ_HELD, JE_SERVER_AWAY, "its servers are its again when it goes on" },
 	{ SJ_HELD, JE_SERVER_BACK, "its servers are its again when it goes on" },
-	{ SJ_UP, JE_END, "nobody has been asked", true },
-	{ SJ_ENDING, JE_LEAVE, "a rank leaves just then", true },
-	{ SJ_ENDING, JE_JOIN, "its ranks are all there", true },
-	{ SJ_ENDING, JE_BROKEN, "a second rank is lost just then", true },
-	{ SJ_ENDING, JE_GROW, "such a job does not grow" },
-	{ SJ_ENDING, JE_ALIVE, "a process computes while its agent is back as the job ends", true },
-	{ SJ_ENDING, JE_NO_JOB, "memory fails just then", true },
-	{ SJ_ENDING, JE_NO_TENSORS, "memory fails just then", true },
-	{ SJ_ENDING, JE_NO_EPOCH, "memory fails just then", true },
-	{ SJ_ENDING, JE_RETURN, "an agent is away just then", true },
-	{ SJ_ENDING, JE_LET_GO, "a path is cut just then", true },
 	{ SJ_DOWN, JE_JOIN, "its name is free" },
 	{ SJ_DOWN, ANY, CORPSE, true },
 	{ 0 }
@@ -648,14 +630,12 @@ static const struct impossible no_tensor[] = {
 #define NOT_HEARD "it has not heard of the job yet"
 
 static const struct impossible no_machine[] = {
-	{ PART_UNSURE, JE_END, FIRST, true },
 	{ PART_UNSURE, JE_STUCK, FIRST, true },
 	{ PART_UNSURE, JE_AGENT_AWAY, "a second time just then", true },
 	{ PART_UNSURE, JE_AGENT_BACK, "a second time just then", true },
 	{ PART_NEW, JE_AGENT_AWAY, "it is so for a moment", true },
 	{ PART_NEW, JE_AGENT_BACK, "it is so for a moment", true },
 	{ PART_NEW, ANY, NOT_HEARD },
-	{ PART_BETWEEN, JE_END, NOT_HEARD },
 	{ PART_BETWEEN, JE_STUCK, NOT_HEARD },
 	{ 0 }
 };
@@ -766,7 +746,7 @@ static const uint8_t rank_event[] = { JE_JOIN, JE_LEAVE, JE_DECLARE, JE_UNDECLAR
 static const uint8_t tensor_event[] = { JE_LEAVE, JE_DECLARE, JE_UNDECLARE, JE_TENSORS, JE_EPOCH,
 					JE_NO_TENSORS, JE_NO_EPOCH, JE_BROKEN, JE_AGENT_AWAY,
 					JE_AGENT_BACK, JE_SERVER_AWAY, JE_SERVER_BACK };
-static const uint8_t machine_event[] = { JE_EPOCH, JE_HELD, JE_LOG, JE_END, JE_STUCK,
+static const uint8_t machine_event[] = { JE_EPOCH, JE_HELD, JE_LOG, JE_STUCK,
 					 JE_AGENT_AWAY, JE_AGENT_BACK };
 static const uint8_t server_event[] = { JE_READY, JE_TENSORS, JE_EPOCH, JE_NO_JOB, JE_NO_TENSORS,
 					JE_NO_EPOCH, JE_LET_GO, JE_SERVER_AWAY, JE_SERVER_BACK };
@@ -782,9 +762,9 @@ uint32_t sim_cover_report(void)
 		for (uint32_t e = 0; e < NODE_EVENTS; e++)
 			pair("node", node_state_name(i), "", node_event[e], node_seen[i][e],
 			     find(no_node, i, e));
-	for (uint32_t i = 0; i <= SJ_ENDING; i++)
+	for (uint32_t i = 0; i <= SJ_DOWN; i++)
 		for (uint32_t e = 0; e < JOB_EVENTS; e++)
-			pair("job", i == SJ_ENDING ? "ending" : job_state_name(i), "",
+			pair("job", job_state_name(i), "",
 			     job_event[e], job_seen[i][e], find(no_job, i, e));
 	report("rank", rank_state, RANK_STATES, rank_seen, rank_event, ARRAY_SIZE(rank_event),
 	       no_rank);

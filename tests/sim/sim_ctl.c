@@ -165,8 +165,6 @@ static void step(struct sim *s, struct sched_event ev)
 		if (a->type == SCHED_DO_SEND && a->msg->type == MSG_REPORT)
 			sim_status_told(s, a->msg);
 		if (a->type == SCHED_DO_SEND && a->conn != CLI_CONN && is_current(s, a->conn)) {
-			if (a->msg->type == MSG_JOB_DOWN)
-				sim_end_told(s, a->msg->job_down.job);
 			carry(s, s->conn[a->conn].proc, TO_NODE, a->msg);
 			die_untold(s, a->msg);
 		} else if (a->type == SCHED_DO_CLOSE)
@@ -675,7 +673,6 @@ static void beat(struct sim *s, const struct sim_event *e)
 		sim_ctl_send(s, proc, &m);
 		if (proc < SIM_AGENTS) {
 			sim_agent_stuck(s, proc);
-			sim_end_goes_on(s, proc);
 			sim_back_beat(s, proc);
 		}
 	}

@@ -388,6 +388,23 @@ static bool has_grace(const struct sim *s, uint32_t agent)
 	return false;
 }
 
+/* In any moment, when enough has been done: a rank of a job that cannot go on without it. */
+void sim_life_rank_dies(struct sim *s)
+{
+	struct sim_job *j = &s->job[sim_below(s, s->p.njobs)];
+	uint32_t rank = (uint32_t)sim_below(s, j->p->world);
+	const struct sim_agent *a = s->agent[j->p->agent[j->p->machine[rank]]];
+	const struct sim_agent_job *aj = &a->job[j->index];
+
+	if (!s->p.ranks_die || !sim_had_enough(s) || !sim_chance(s, 2) || j->p->shrink ||
+	    j->over || !a->alive || !aj->core || aj->over || aj->left || aj->nback)
+		return;
+	s->p.ranks_die = false;
+	s->faults++;
+	j->dying = true;
+	sim_rank_dies(s, j, rank);
+}
+
 void sim_agent_given_up(struct sim *s, uint32_t agent)
 {
 	struct sim_agent *a = s->agent[agent];

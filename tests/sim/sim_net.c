@@ -275,6 +275,32 @@ static void deliver(struct sim *s, struct sim_msg *m, const void *data)
 	srv_frame(&v->core, &m->on->srv, f, data, result_at);
 }
 
+/* By TCP a short payload is used where it was read; a long one, or one by a card, is placed. */
+static bool is_taken(const struct sim_msg *m)
+{
+	return !m->forged && (m->frame.tensor + m->frame.chunk + m->frame.round) & 1;
+}
+
+static void take(struct sim *s, struct sim_msg *m)
+{
+	struct sim_server *v = s->server[m->on->server];
+	struct sim_agent *a = sim_agent_at(s, m->on);
+
+	if (m->dir == TO_AGENT) {
+		sim_cover_agent(&a->core, &m->frame);
+		ag_take(&a->core, &m->on->ag, &m->frame, m->bytes,
+			sim_clock(s, sim_agent_proc(m->on->agent)));
+	} else {
+		sim_cover_server(&v->core, &m->frame);
+		v->heard[m->on->agent] = true;
+		if (m->frame.type == FRAME_PUSH)
+			push_came(s, m);
+		srv_take(&v->core, &m->on->srv, &m->frame, m->bytes);
+	}
+	memset(m->bytes, 0xa5, m->frame.length);	/* the next read writes there */
+	sim_msg_free(s, m);
+}
+
 static void arrive(struct sim *s, struct sim_msg *m)
 {
 	struct sim_lane *lane = &m->on->lane[m->lane];
@@ -291,6 +317,10 @@ static void arrive(struct sim *s, struct sim_msg *m)
 	if (!frame_has_payload(&m->frame)) {
 		deliver(s, m, NULL);
 		sim_msg_free(s, m);
+		return;
+	}
+	if (is_taken(m)) {
+		take(s, m);
 		return;
 	}
 	m->to = m->dir == TO_SERVER ?

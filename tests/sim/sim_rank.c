@@ -505,8 +505,7 @@ static void piece_event(struct sim *s, const struct sim_event *e)
 	struct ag_post post;
 	struct err err;
 
-	if (s->stopped || aj->over || !a->alive ||
-	    (aj->ending && j->rank[rank].again[k] != sub.round))
+	if (s->stopped || aj->over || !a->alive)
 		return;
 	sub.part = PART_PIECE;
 	sub.group = (uint8_t)local;
@@ -539,8 +538,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	struct err err;
 	int rc;
 
-	if (s->stopped || aj->over || !a->alive || !sim_rank_lives(j, rank) ||
-	    (aj->ending && at->front->in[r->local].again != sub.round))
+	if (s->stopped || aj->over || !a->alive || !sim_rank_lives(j, rank))
 		return;
 	if (pieces) {
 		sub.part = PART_OPEN;
@@ -567,7 +565,7 @@ static void submit_event(struct sim *s, const struct sim_event *e)
 	if (ft->engines)
 		post_to(a, at->core, &post, sim_clock(s, sim_agent_proc(agent)));
 	else if (!ft->left && fr_all_posted(ft)) {
-		fr_finish(&a->front, ft);
+		fr_finish(&a->front, ft, sim_clock(s, sim_agent_proc(agent)));
 		sim_round_done(s, j, agent, k, sub.round);
 	}
 }
@@ -739,23 +737,6 @@ void sim_rank_back(struct sim *s, struct sim_job *j, uint32_t rank)
 		sim_at(s, (mono_t)sim_below(s, CALLS_MS * NS_PER_MS),
 		       &(struct sim_event){ .type = EV_RANK, .proc = SIM_NOBODY, .a = rank,
 					    .b = 1 + a->life, .c = j->index });
-}
-
-void sim_ranks_in_flight(struct sim *s, const struct sim_job *j, uint32_t agent)
-{
-	struct sim_agent_job *aj = &s->agent[agent]->job[j->index];
-
-	for (uint32_t i = 0; i < aj->log.n; i++) {
-		uint32_t k = aj->log.k[i];
-
-		for (uint32_t rank = 0; rank < j->p->world; rank++) {
-			const struct sim_rank *r = &j->rank[rank];
-
-			if (j->p->machine[rank] == aj->me && sim_rank_lives(j, rank) &&
-			    in_flight(r, k))
-				aj->tensor[k].front->in[r->local].again = r->submitted[k];
-		}
-	}
 }
 
 void sim_ranks_start(struct sim *s, struct sim_job *j)

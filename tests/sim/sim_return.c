@@ -122,8 +122,6 @@ bool sim_agent_again(struct sim *s, uint32_t agent)
 	sim_totals.agent_restarts++;
 	a->alive = false;
 	a->coming = true;
-	for (uint32_t i = 0; i < s->p.njobs; i++)
-		s->job[i].end_anew |= a->job[i].ending;
 	sim_ctl_break(s, sim_agent_proc(agent), (mono_t)sim_below(s, 5000000));
 	for (uint32_t v = 0; v < s->nservers; v++)
 		for (struct sim_link *l = s->link[agent][v]; l; l = l->before)
@@ -202,8 +200,8 @@ static void say_join(struct sim *s, uint32_t agent, const struct sim_job *j, uin
 {
 	const struct msg m = { .type = MSG_RANK_JOIN, .rank_join = {
 		.req = BACK | (uint64_t)j->index << 32 | rank, .job = "back",
-		.world = j->p->world, .rank = rank, .pid = 1 + rank, .timeout_ms = 1000000,
-		.back = j->number,
+		.world = j->p->world, .rank = rank, .pid = 1 + rank, .uid = sim_uid(j),
+		.timeout_ms = 1000000, .back = j->number,
 	} };
 
 	sim_ctl_send(s, sim_agent_proc(agent), &m);
@@ -363,7 +361,6 @@ bool sim_back_answered(struct sim *s, uint32_t agent, const struct msg_reply *m)
 	}
 	if (!aj->core) {
 		sim_back_take_in(s, agent, j);
-		sim_ranks_in_flight(s, j, agent);
 		check_ranks(s, j, agent);
 		if (aj->core && !aj->over)
 			sim_agent_ready(s, agent, j);

@@ -364,7 +364,8 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 	struct sim_job *j = &s->job[m->name[3] - '0'];
 	struct sim_server_job *sj = &v->job[j->index];
 	struct srv_job_desc d = {
-		.id = m->job, .n = j->p->n, .world = j->p->world, .epoch = (uint32_t)m->epoch,
+		.id = m->job, .user = m->user, .n = j->p->n, .world = j->p->world, .engines = 1,
+		.epoch = (uint32_t)m->epoch,
 		.chunk_bytes = s->p.chunk_bytes, .seg_bytes = s->p.seg_bytes,
 		.window_bytes = s->p.window_bytes,
 	};
@@ -386,7 +387,7 @@ static void job_up(struct sim *s, uint32_t server, const struct msg_job_up *m)
 	sj->log.epoch_seq = m->epoch_seq;
 	sj->epoch = m->epoch;
 	sj->refused = 0;
-	sj->core = srv_job_start(&v->core, sim_zeroed(srv_job_size(j->p->n)), &d);
+	sj->core = srv_job_start(&v->core, sim_zeroed(srv_job_size(j->p->n, 1)), &d);
 	for (sj->me = 0; m->servers[sj->me].node != v->node; sj->me++)
 		ASSERT(sj->me < m->nservers);
 	for (uint32_t i = 0; i < j->p->n; i++) {

@@ -44,33 +44,6 @@ touch "$TMP/enough"
 for r in 0 1 2; do expect_end 30 busy.$r 0; done
 say 'a rank that computed meanwhile: right sums, no error'
 
-# It has asked to come back, and computes: its job ends, and it has the round that the others have.
-start_rank given 0 3 a0 declare:w:1000 rounds:w:1 submit:w say:given "until:$TMP/test" test \
-	say:asked "until:$TMP/take" wait:30 say:has rounds:w:1
-for r in 1 2; do
-	start_rank given $r 3 a1 declare:w:1000 rounds:w:1 "until:$TMP/give" rounds:w:1 say:has \
-		rounds:w:1
-done
-wait_line 20 given.0 '^given'
-pushed() { "$BIN/tally" tensors --stuck --job given | grep -q 'ranks 1, 2'; }
-wait_until 20 'what it gave is with the server' pushed
-kill_all a0
-touch "$TMP/give"
-for r in 1 2; do wait_line 20 given.$r '^has'; done
-start_agent a0
-wait_until 20 'a0 is there again' job_says given 'agent a0 \(its processes live\)'
-touch "$TMP/test"
-wait_line 20 given.0 '^asked'
-wait_line 20 a0 "'given' goes on here"
-kill_now given.2 KILL
-wait_line 20 scheduler 'job given ends when its last rounds are over'
-touch "$TMP/take"
-for r in 0 1; do
-	expect_error 20 given.$r 'EWORKERLOST rank 2 on machine a1 is gone'
-	has_line given.$r '^has' || fail "rank $r lacks the round that another one has"
-done
-say 'a rank that has come back, and not submitted again: it has what all had given'
-
 # Another rank beside it detaches, or its process ends, when the agent has come back.
 for job in left died; do
 	start_rank $job 0 3 a1 declare:w:1000 rounds:w:2 say:busy "until:$TMP/go.$job" barrier:20

@@ -29,7 +29,7 @@ try 2 "no verb 'x'" help x
 expect_status 0 tally --version
 expect_text "$TMP/out" '^tally [0-9]+\.[0-9]+\.[0-9]+$'
 expect_status 0 tally help
-VERBS='status nodes jobs tensors drain plan local doctor bench'
+VERBS='status nodes jobs tensors drain forget plan local doctor bench'
 for verb in $VERBS; do
 	expect_text "$TMP/out" "^  $verb "
 done
@@ -76,12 +76,12 @@ for verb in status nodes jobs tensors; do
 	try 2 "unexpected argument 'all'" $verb all
 done
 if [ -e /proc/net/if_inet6 ]; then
-	try 5 'cannot connect to \[::1\]:1: ' status --scheduler '[::1]:1'
+	try 5 'no scheduler at \[::1\]:1: .*nobody listens there' status --scheduler '[::1]:1'
 fi
 # A name without an address: starting a scheduler there is no remedy.
 try 5 'no scheduler at no-such-host.invalid: cannot find the address of no-such-host.invalid' \
 	status --scheduler no-such-host.invalid
-expect_text "$TMP/err" 'by its address,$'
+expect_text "$TMP/err" 'Else give --scheduler its address$'
 grep -q 'tally-scheduler --listen' "$TMP/err" && fail 'a scheduler is to listen on no address'
 try 2 'no option --job' nodes --job x
 try 2 '--secret-file' nodes --secret-file /nonexistent
@@ -97,7 +97,8 @@ input()' "$TMP/mute" < <(sleep 60) > /dev/null 2>&1 &
 adopt $!
 wait_until 10 'the mute listener is up' has_port "$TMP/mute"
 start=$(now_ms)
-try 5 'did not answer' nodes --timeout 1 --scheduler "127.0.0.1:$(tr -d '\n' < "$TMP/mute")"
+try 5 'takes connections and does not answer as the scheduler' nodes --timeout 1 \
+	--scheduler "127.0.0.1:$(tr -d '\n' < "$TMP/mute")"
 took=$(( $(now_ms) - start ))
 (( took >= 900 && took < 20000 )) || fail "--timeout 1 took $took ms"
 
@@ -209,7 +210,7 @@ no_file tally-server --scheduler 127.0.0.1:1 --shm-socket none
 # ---- a real scheduler, and what it does not have ----
 start_scheduler
 expect_status 0 tally status
-expect_text "$TMP/out" '^nodes +0 agents, 0 servers'
+expect_text "$TMP/out" '^nodes +0 agents up, 0 servers up$'
 expect_status 0 tally nodes --json
 "$PYTHON" -c '
 import json, sys
@@ -218,6 +219,12 @@ assert d["schema"] == 1 and d["nodes"] == [] and len(d["cluster"]) == 32, d
 ' "$TMP/out" || fail 'nodes --json'
 try 4 "no job 'none'" jobs --job none
 try 4 "no job 'none'" tensors --job none
+for verb in drain forget; do
+	try 4 "there is no (server|node) 'none'; tally nodes lists them" $verb none
+	try 2 'it needs the name of one' $verb
+	try 2 'a name has 1 to 255 characters' $verb ''
+	try 5 'no scheduler at 127.0.0.1:1: ' $verb none --scheduler 127.0.0.1:1
+done
 
 # ---- names: a slash, and a character where the name is cut for the socket's ----
 mkdir -m 700 "$TMP/run"

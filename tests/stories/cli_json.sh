@@ -16,7 +16,8 @@ documented()
 		        return "boolean"
 		    if isinstance(v, int):
 		        return "count"
-		    return {float: "number", str: "string", list: "list"}.get(type(v), "null")
+		    return {float: "number", str: "string", list: "list",
+		            dict: "object"}.get(type(v), "null")
 
 		def look(v, path, found):
 		    for k, x in v.items():
@@ -50,8 +51,11 @@ expect_status 0 "$BIN/tally" local --agents 2 --servers 1 --ranks 2 -- \
 	"$BIN/tally" bench -b 4K -e 4K -n 2 -w 0 --json
 documented 'tally bench'
 
-# A job with a round that waits for a rank, so that every list has a row.
+# A job with a round that waits for a rank, and a second agent a0, so that every list has a row.
 start_cluster 2 2
+start_daemon double "$BIN/tally-agent" --scheduler "$SCHEDULER" --name a0 --machine-id other \
+	--socket "$TMP/double.sock" --engines 1
+expect_end 20 double 1
 for r in 0 1; do start_rank x $r 2 a$r declare:w:100000 train:w:"$TMP/go"; done
 train_more x.0 3
 kill_now x.1 STOP
@@ -60,7 +64,7 @@ wait_until 20 'a round waits' is_stuck
 head='status, nodes, jobs and tensors'
 documented "$head" 'tally tensors --stuck'
 ask status
-documented "$head" 'tally status' 'tally jobs'
+documented "$head" 'tally status' 'tally nodes' 'tally jobs'
 for verb in nodes jobs tensors; do
 	ask $verb
 	grep -q '"name":' "$TMP/out" || fail "tally $verb has no row"
@@ -69,5 +73,7 @@ done
 
 "$BIN/tally" nodes > "$TMP/table" || fail 'tally nodes'
 expect_status 0 "$BIN/tally" nodes --help
-for column in $(head -n 1 "$TMP/table"); do expect_text "$TMP/out" "^  $column  "; done
+for column in $(head -n 1 "$TMP/table") $(grep '^REFUSED' "$TMP/table"); do
+	expect_text "$TMP/out" "^  $column  "
+done
 kill_now x.1 CONT

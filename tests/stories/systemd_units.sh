@@ -13,7 +13,7 @@ for unit in "$ROOT"/deploy/systemd/*.service "$ROOT"/deploy/systemd/*.target; do
 	sed "s,/usr/bin/tally-[a-z]*,$BASH," "$unit" > "$TMP/${unit##*/}"
 done
 
-systemd-analyze verify "$TMP"/*.service "$TMP"/*.target > "$TMP/verify.txt" 2>&1 ||
+systemd-analyze verify --man=no "$TMP"/*.service "$TMP"/*.target > "$TMP/verify.txt" 2>&1 ||
 	{ cat "$TMP/verify.txt"; fail 'systemd-analyze verify found errors'; }
 [ -s "$TMP/verify.txt" ] && { cat "$TMP/verify.txt"; fail 'systemd-analyze verify warns'; }
 

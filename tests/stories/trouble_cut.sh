@@ -18,7 +18,7 @@ has_line scheduler 'agent a2 up -> dead.*lease ran out|10\.77\.0\.12:.*: Connect
 	fail 'it was something else'
 train_more calm.0 20
 is_running "$(pid_of cut.2)" || fail 'the one that was cut off knows already: of whom?'
-wait_line 20 a2 'scheduler .* lost'
+wait_line 20 a2 'no connection to scheduler'
 in_ns sw ip link set p-gpu2 up
 wait_until 20 'the machine is back' nodes_up 4
 expect_error 20 cut.2 'EWORKERLOST rank 2 on machine a2 is gone'

@@ -26,7 +26,7 @@ for r in 0 1; do start_trainer calm $r 2 a$r; done
 stop_training calm
 for r in 0 1; do expect_end 60 calm.$r 0; done
 
-closed() { cat "$TMP"/s?.log | grep -cE 'link from agent node .* closed'; }
+closed() { cat "$TMP"/s?.log | grep -cE 'link from agent .* closed'; }
 before=$(closed)
 touch "$TMP/bad"
 for r in 0 1; do start_trainer bad $r 2 a$r; done

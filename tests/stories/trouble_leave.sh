@@ -36,7 +36,7 @@ say "an agent that stands still: it has ended after $took ms, and the job has no
 start_server s0
 wait_until 20 'it is used' servers_are 2
 kill_all scheduler
-wait_line 10 s2 'scheduler .* lost'
+wait_line 10 s2 'no connection to scheduler'
 kill_now s2 TERM
 expect_end 9 s2 0
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state"

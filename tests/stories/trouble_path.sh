@@ -73,6 +73,9 @@ path cut 0 10.77.0.11
 wait_line 40 scheduler 'job near goes on without server g1, reason machine a0 has no link to it'
 train_more near.0 20
 is_running "$(pid_of g1)" || fail 'the server was ended'
+tally status > "$TMP/out" || fail 'tally status'
+expect_text "$TMP/out" '^nodes .* g1 bypassed'
+expect_text "$TMP/out" '^bypassed +server g1 by job near: machine a0 has no link to it; it is asked'
 has_line scheduler 'server g1 .*-> dead' && fail 'the server was taken for dead'
 touch "$TMP/enough"
 for r in 0 1 2; do expect_end 20 near.$r 0; done

@@ -33,9 +33,11 @@ wait_until 20 'the scheduler is gone' ended scheduler
 start_agent a0
 start_agent a1
 start_server s0
-for d in a0 a1 s0; do wait_line 10 $d "scheduler $SCHEDULER lost.*trying again"; done
+for d in a0 a1 s0; do
+	wait_line 10 $d "no connection to scheduler $SCHEDULER, reason .*listens there.*again"
+done
 TROUBLE_TIMEOUT=5 start_rank none 0 1 a0
-expect_error 40 none.0 'ESCHED .*cannot be reached; is tally-scheduler running'
+expect_error 40 none.0 "ESCHED agent a0: no connection to scheduler $SCHEDULER: .*nobody lis"
 start_rank early 0 2 a0 declare:w:1000 rounds:w:2
 start_rank early 1 2 a1 declare:w:1000 rounds:w:2
 for d in a0 a1 s0; do is_running "$(pid_of $d)" || fail "$d gave up"; done
@@ -63,7 +65,7 @@ kill_now scheduler KILL
 wait_until 20 'the scheduler is gone' ended scheduler
 train_more job.0 50
 touch "$TMP/ask"
-expect_error 40 ask.0 'ESCHED .*cannot be reached'
+expect_error 40 ask.0 "ESCHED agent a0: no connection to scheduler $SCHEDULER: "
 touch "$TMP/meet"			# a barrier entered before, and one meanwhile
 wait_line 10 meet.0 '^there'
 kill_now gone.1 KILL			# who dies meanwhile is told when it is back
@@ -197,7 +199,7 @@ kill_now scheduler KILL
 wait_until 20 'the scheduler is gone' ended scheduler
 state=$TMP/other-state start_scheduler_at "$SCHEDULER"
 wait_line 20 scheduler 'node (a0|a1|s0) is refused, reason .* belongs to another cluster'
-wait_line 20 a0 'scheduler .* lost, reason .*belongs to another cluster'
+wait_line 20 a0 'no connection to scheduler .* reason .*belongs to another cluster'
 train_more kept.0 20
 train_more kept.1 20
 expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
@@ -219,7 +221,9 @@ kill_now scheduler KILL
 wait_until 20 'the scheduler is gone' ended scheduler
 (umask 077; echo sesame > "$TMP/secret")
 start_scheduler_at "$SCHEDULER" --secret-file "$TMP/secret"
-for d in a0 a1 s0; do wait_line 20 $d 'scheduler .* lost, reason .*wrong join secret'; done
+for d in a0 a1 s0; do
+	wait_line 20 $d 'no connection to scheduler .* refuses this node: wrong join secret'
+done
 train_more secret.0 20
 kill_now scheduler KILL
 wait_until 20 'the scheduler is gone' ended scheduler

@@ -29,7 +29,7 @@ wait_until 20 'the scheduler is gone' ended scheduler
 start_daemon scheduler "$BIN/tally-scheduler" --listen "$SCHEDULER" --state-dir "$TMP/state" \
 	--secret-file "$TMP/scheduler.secret"
 for d in a0 s0; do wait_line 20 $d 'the secret in .* is another one now'; done
-wait_line 20 a1 'scheduler .* lost, reason .*wrong join secret'
+wait_line 20 a1 'no connection to scheduler .* reason .*wrong join secret'
 wait_until 20 'it has recovered' is_active
 wait_until 20 'the job says whom it waits for' job_says job 'agent a1, [0-9]+ s left'
 train_more job.0 10

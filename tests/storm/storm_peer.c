@@ -167,7 +167,7 @@ static void turn(struct world *w)
 {
 	static const uint32_t types[] = {
 		MSG_JOB_UP, MSG_TENSORS, MSG_FORGET, MSG_EPOCH, MSG_EPOCH_READY, MSG_JOB_DOWN,
-		MSG_AGENT_KEYS, MSG_JOB_END, MSG_RANK_LEAVE, MSG_HEARD, MSG_REPLY, MSG_DRAIN,
+		MSG_AGENT_KEYS, MSG_RANK_LEAVE, MSG_HEARD, MSG_REPLY, MSG_DRAIN,
 	};
 	uint32_t what = storm_below(w->st, 16);
 	struct msg m;

@@ -290,9 +290,6 @@ static void answer(struct world *w, uint32_t conn)
 		r.ready.seq = m.epoch.epoch;
 		r.ready.log = m.epoch.seq;
 		break;
-	case MSG_JOB_END:
-		r = m;
-		break;
 	case MSG_HEARD:
 		r = m;
 		break;

@@ -52,6 +52,7 @@ struct world {
 	struct frame past[PAST];
 	uint32_t npast;
 	uint8_t *lent;			/* what a peer shows, of one segment */
+	uint8_t read[SEG];		/* what srv_take() is given */
 	uint8_t *result_at;
 };
 
@@ -71,10 +72,10 @@ static void job_start(struct world *w)
 {
 	struct srv_job_desc d = {
 		.id = ++w->id, .n = N, .world = N, .epoch = ++w->epoch,
-		.chunk_bytes = 2 * SEG, .seg_bytes = SEG, .window_bytes = WINDOW,
+		.chunk_bytes = 2 * SEG, .seg_bytes = SEG, .window_bytes = WINDOW, .engines = 2,
 	};
 
-	w->job = srv_job_start(&w->core, calloc(1, srv_job_size(N)), &d);
+	w->job = srv_job_start(&w->core, calloc(1, srv_job_size(N, 2)), &d);
 	for (uint32_t i = 0; i < N; i++) {
 		w->window[i] = one_in(w, 8) ? NULL : calloc(1, WINDOW);
 		w->job->worker[i].node = NODE + i;
@@ -332,6 +333,12 @@ static void take(struct world *w, struct srv_peer *p, const struct frame *f)
 
 		srv_frame(&w->core, p, f, lent ? w->lent + SEG - f->length : NULL,
 			  one_in(w, 2) ? w->result_at : NULL);
+		return;
+	}
+	if (f->length <= SEG && one_in(w, 2)) {
+		memset(w->read, 1, f->length);
+		srv_take(&w->core, p, f, w->read);
+		memset(w->read, 0xff, f->length);
 		return;
 	}
 	at = srv_place(&w->core, p, f);

@@ -71,7 +71,7 @@ class Optimizer:
         self.optimizer.state_dict()
 
     def rounds(self):
-        return len(self.optimizer._tally.buckets)
+        return len(self.optimizer._tally.buckets) + 1  # and the vote
 
 
 class Crossing(Optimizer):

@@ -112,6 +112,61 @@ def normalizing_by_what_was_learned_needs_no_job():
     raises(ValueError, "not been initialized", norm.train(), x)
 
 
+class Meddling(torch.utils.data.Dataset):
+    """A data set whose workers, which are children of the rank, write to its gradients."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, step):
+        for p in self.model.parameters():
+            if p.grad is not None:
+                before = p.grad.clone()
+                p.grad.add_(1e6)
+                assert torch.allclose(p.grad, before + 1e6)
+        return step
+
+
+def what_a_child_writes_to_gradients_stays_with_it():
+    """They lie in memory that the agent reads, and so might a child's writes."""
+    for way in ("flat", "kept", "hook"):
+        def run(meddle, way=way):
+            model = mlp()
+            trained, session = model, None
+            if way == "hook":
+                session = tally.Session(job="meddled")
+                hook = hvd.ddp_comm_hook(session)
+                trained = torch.nn.parallel.DistributedDataParallel(
+                    model, gradient_as_bucket_view=True)
+                trained.register_comm_hook(None, hook)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            else:
+                optimizer = wrapped(model)
+            if way == "flat":
+                optimizer.flat_gradients()
+            for epoch in range(2):
+                data = Meddling(model) if meddle else range(6)
+                for step in torch.utils.data.DataLoader(data, num_workers=2 * meddle):
+                    optimizer.zero_grad(set_to_none=False)
+                    loss_of(trained, hvd.rank(), 6 * epoch + int(step)).backward()
+                    if epoch:
+                        assert rig.is_in_arena(model[0].weight.grad)
+                    optimizer.step()
+            if way == "hook":
+                hook.close()
+                session.detach()
+            else:
+                optimizer.close()
+            return parameters(model)
+
+        got, want = run(True), run(False)
+        assert torch.equal(got, want), way
+        same_on_all_ranks(got)
+
+
 def main():
     rig.start_gloo()
     normalizing_by_what_was_learned_needs_no_job()
@@ -121,6 +176,7 @@ def main():
         a_step_after_shutdown_is_an_error,
         a_wrapped_optimizer_is_not_wrapped,
         two_optimizers_may_cross_with_one_model,
+        what_a_child_writes_to_gradients_stays_with_it,
     ):
         hvd.init(tally.Session(job=story.__name__))
         story()

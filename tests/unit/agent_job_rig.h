@@ -174,7 +174,6 @@ static inline void setup(void)
 	list_init(&a.jobs);
 	list_init(&a.sessions);
 	list_init(&a.returning);
-	list_init(&a.kept);
 	ck_assert_int_eq(loop_new(&a.loop, &e), 0);
 	ck_assert_int_eq(loop_bell_start(a.loop, &bell, on_bell, NULL), 0);
 	ck_assert_int_eq(mailbox_new(&a.mail, ring_bell, NULL, &e), 0);
@@ -234,7 +233,6 @@ struct process {
 	struct slab input;
 };
 
-static uint32_t in_flight;		/* of a process that starts: it comes back with so many */
 
 static bool has_no_bell;		/* it has something that no engine can wait for */
 
@@ -259,7 +257,6 @@ static inline void process_start(struct process *p, struct ad_job *j, uint32_t l
 	s->ring->session = s;
 	s->ring->job = j;
 	s->ring->local = local;
-	s->ring->again = in_flight;
 	mail.slab = ad_slab_new(&a, j, "input", 4096, true, &e);
 	ck_assert_ptr_nonnull(mail.slab);
 	list_add(&j->inputs, &mail.slab->link);
@@ -355,10 +352,6 @@ static inline void sched_msg(void *ctx, struct ctl *c, const struct msg *m)
 		h->barrier = m->ready.barrier;
 	} else if (m->type == MSG_RANK_LEAVE) {
 		h->code = m->rank_leave.code;
-	} else if (m->type == MSG_JOB_END) {
-		h->seq = m->ready.seq;
-		h->count = m->ready.nrounds;
-		h->id = h->count ? (uint32_t)m->ready.rounds[0] : 0;
 	} else if (m->type == MSG_STUCK) {
 		h->count = m->stuck.nwaits;
 		h->id = m->stuck.job;

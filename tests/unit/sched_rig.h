@@ -32,8 +32,10 @@ struct record {
 	enum msg_type type;
 	uint64_t req, seq, epoch, age_ms, job_age_ms, silent_ms;
 	int code;
-	uint32_t job, rank, node, n, ids[IDS];
+	uint32_t job, user, rank, node, n, ids[IDS];
 	uint32_t ngone, gone[4], nleft, left[4], rounds[2];
+	double measured_s;		/* REPORT: of its first job */
+	char slow[ERR_TEXT_MAX + 1];	/* REPORT: the note of a node that is slow */
 	uint32_t nplaced, nmachines, nservers, weight[8], pace[8], chunk, seg, window;
 	uint32_t server[8];		/* their numbers, of a JOB_UP */
 	uint32_t nlet_go;		/* servers that are gone and named as living */
@@ -102,6 +104,7 @@ static inline void note_ids(struct record *r, const uint32_t *ids, uint32_t n)
 static inline void note_job_up(struct record *r, const struct msg_job_up *m)
 {
 	r->job = m->job;
+	r->user = m->user;
 	r->epoch = m->epoch;
 	r->nmachines = m->nmachines;
 	r->nservers = m->nservers;
@@ -136,6 +139,30 @@ static inline void note_stuck(struct record *r, const struct msg_report *m)
 					       k->ranks[n]);
 		r->age_ms = k->age_ms;
 		r->silent_ms = k->silent_ms;
+	}
+}
+
+static char shown[16384];	/* by the last report: a line for each node, and each refusal */
+
+/* "a up 3 s, registered", "! x 10.0.0.9 EAUTH 2 times, wrong ..." */
+static inline void note_shown(const struct msg_report *m)
+{
+	size_t at = 0;
+
+	shown[0] = '\0';
+	for (uint32_t i = 0; i < m->nnodes && at < sizeof(shown); i++) {
+		const struct msg_node_row *n = &m->nodes[i];
+
+		at += (size_t)snprintf(shown + at, sizeof(shown) - at, "%s %s %u s, %s%s%s\n",
+				       n->name, n->state, (uint32_t)(n->state_ms / 1000), n->why,
+				       n->bypassed[0] ? ", bypassed: " : "", n->bypassed);
+	}
+	for (uint32_t i = 0; i < m->nrefused && at < sizeof(shown); i++) {
+		const struct msg_refused_row *f = &m->refused[i];
+
+		at += (size_t)snprintf(shown + at, sizeof(shown) - at, "! %s %s %s %u times, %s\n",
+				       f->name, f->addr, err_name(f->code), (uint32_t)f->count,
+				       f->why);
 	}
 }
 
@@ -201,8 +228,13 @@ static inline void note(const struct sched_action *a)
 		r->job_age_ms = m->report.njobs ? m->report.jobs[0].age_ms : 0;
 		snprintf(r->name, sizeof(r->name), "%s", m->report.state);
 		note_stuck(r, &m->report);
+		note_shown(&m->report);
 		for (uint32_t i = 0; i < MIN(m->report.nnodes, 8); i++)
 			r->pace[i] = m->report.nodes[i].pace;
+		for (uint32_t i = 0; i < m->report.nnodes; i++)
+			if (m->report.nodes[i].pace)
+				snprintf(r->slow, sizeof(r->slow), "%s", m->report.nodes[i].note);
+		r->measured_s = m->report.njobs ? m->report.jobs[0].measured_time_s : 0;
 		break;
 	case MSG_EPOCH:
 		r->job = m->epoch.job;
@@ -233,7 +265,6 @@ static inline void note(const struct sched_action *a)
 		r->key = key_sum(m->agent_keys.keys[0].link_key);
 		break;
 	case MSG_EPOCH_READY:
-	case MSG_JOB_END:
 		r->job = m->ready.job;
 		r->seq = m->ready.seq;
 		r->n = m->ready.nrounds;
@@ -324,9 +355,11 @@ static inline uint32_t restart(uint32_t recover_ms)
 	return w->conns;
 }
 
+static const char *peer = "10.0.0.9:51812";	/* of whoever speaks */
+
 static inline void send(uint32_t conn, const struct msg *m)
 {
-	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m });
+	step((struct sched_event){ .type = SCHED_EV_MSG, .conn = conn, .msg = m, .peer = peer });
 	if (m->type == MSG_JOB_HELD && sched_recovering(w->s)) {
 		ck_assert_uint_lt(w->ntells, TELLS);
 		w->tells[w->ntells].conn = conn;
@@ -534,6 +567,7 @@ static inline void query(uint32_t conn)
 }
 
 static uint32_t held_algorithm = PLACE_ALGORITHM;
+static uint32_t held_user;		/* as they say; 0: they do not know */
 static int32_t left_rank = -1;		/* agents that hold a job say that it has; -1: nobody has */
 
 /* A second server, with nothing to sum, has that number; 0: it is being offered the job; -1:
@@ -559,7 +593,7 @@ static inline void job_held_by(uint32_t conn, uint32_t job, uint64_t epoch, int3
 		.chunk_bytes = CHUNK_BYTES_DEFAULT, .seg_bytes = CHUNK_BYTES_DEFAULT,
 		.window_bytes = WINDOW_BYTES_MAX, .nmachines = 2, .machines = machines,
 		.nservers = second < 0 ? 1 : 2, .servers = servers,
-		.nleft = left_rank >= 0, .left = (uint32_t *)&left_rank,
+		.nleft = left_rank >= 0, .left = (uint32_t *)&left_rank, .user = held_user,
 	} };
 
 	send(conn, &m);
@@ -666,17 +700,6 @@ static inline struct pair pair_declared(void)
 	return p;
 }
 
-/* A rank is lost, and these agents say that nothing is left to be done. */
-static inline void end_job_of(uint32_t job, const uint32_t *conn, uint32_t n)
-{
-	for (uint64_t step = END_GIVEN; step <= END_DONE; step++) {
-		for (uint32_t i = 0; i < n; i++) {
-			ck_assert_uint_eq(last(conn[i], MSG_JOB_END)->seq, step);
-			ready_as(conn[i], MSG_JOB_END, job, step, 0);
-		}
-	}
-}
-
 /* "I have the job, and its log up to here". */
 static inline void has_log(uint32_t conn, enum msg_type type, uint32_t job, uint64_t epoch,
 			   uint64_t log)
@@ -737,17 +760,6 @@ static inline void ck_told(uint32_t conn, const struct told *want, uint32_t n)
 }
 
 /* Runs what `add` puts into a test case, each in its own world; main() returns this. */
-/* "Of tensors 1 and 2 all here was given for these rounds." */
-static inline void given(uint32_t conn, uint32_t job, uint32_t first, uint32_t second)
-{
-	const uint64_t rounds[] = { UINT64_C(1) << 32 | first, UINT64_C(2) << 32 | second };
-	const struct msg m = { .type = MSG_JOB_END, .ready = {
-		.job = job, .seq = END_GIVEN, .text = "", .nrounds = 2, .rounds = rounds,
-	} };
-
-	send(conn, &m);
-}
-
 #include "tests/unit/rig_main.h"
 
 #endif

@@ -39,11 +39,11 @@ static inline void setup(void)
 {
 	struct srv_job_desc d = { .id = JOB, .n = N, .world = N, .epoch = EPOCH,
 				  .chunk_bytes = 2 * SEG, .seg_bytes = SEG,
-				  .window_bytes = WINDOW };
+				  .window_bytes = WINDOW, .engines = 2 };
 
 	kern_init(~0u);
 	srv_init(&core);
-	job = srv_job_start(&core, calloc(1, srv_job_size(N)), &d);
+	job = srv_job_start(&core, calloc(1, srv_job_size(N, 2)), &d);
 	for (uint32_t w = 0; w < N; w++) {
 		window[w] = calloc(1, WINDOW);
 		job->worker[w].node = NODE + w;

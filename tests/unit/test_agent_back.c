@@ -3,12 +3,9 @@
  * test_agent_back.c - processes that come back to an agent which was started again: what they have
  * passed is told, and who hands back much leaves room for others.
  */
-#include <fcntl.h>
 #include <sys/resource.h>
 
 #include "tests/unit/agent_job_rig.h"
-
-#define ROOM 2				/* descriptors from 3 on, which main() keeps free */
 
 /* A process that hands back its ring to a new agent, and attaches. */
 struct returning {
@@ -141,66 +138,6 @@ START_TEST(who_hands_back_much_leaves_room_for_other_users)
 }
 END_TEST
 
-/* Its ring is one that the descriptor store has. */
-static void hand_back_ring(struct returning *r, const struct slab *ring)
-{
-	const struct msg m = { .type = MSG_SLAB, .slab = {
-		.kind = SLAB_RING, .bytes = ring_shared_bytes(),
-	} };
-	struct err e;
-
-	ck_assert_int_eq(ctl_send_fds(r->end, &m, &ring->fd, 1, &e), 0);
-	wait_for(&r->handed, 1);
-}
-
-/* That tells a process from a flood of others of its user, and not from its like. */
-START_TEST(who_shows_what_the_store_has_leaves_room_for_other_users_too)
-{
-	struct returning unknown = { .session = { .agent = &a, .uid = 7, .serial = 1 } };
-	struct returning known = { .session = { .agent = &a, .uid = 7, .serial = 2 } };
-	struct returning late = { .session = { .agent = &a, .uid = 7, .serial = 3 } };
-	struct returning *all[] = { &unknown, &known, &late };
-	struct rlimit fds = { 160, 160 };
-	struct slab ring[ROOM];
-	char text[16];
-	struct err e;
-
-	for (int i = 0; i < ROOM; i++) {
-		ck_assert_int_eq(slab_new(&ring[i], "r", ring_shared_bytes(), false, &e), 0);
-		ck_assert_int_eq(dup2(ring[i].fd, 3 + i), 3 + i);
-	}
-	snprintf(text, sizeof(text), "%d", getpid());
-	setenv("LISTEN_PID", text, 1);
-	setenv("LISTEN_FDS", "2", 1);
-	setenv("LISTEN_FDNAMES", "7.1:7.2", 1);
-	ad_store_start(&a);
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &fds), 0);
-	for (int i = 0; i < 3; i++) {
-		returning_connect(all[i]);
-		list_add(&a.sessions, &all[i]->session.link);
-	}
-	for (uint32_t i = 0; i < 39; i++)
-		hand_back(&unknown, i);
-	hand_back_ring(&known, &ring[0]);
-	for (uint32_t i = 0; i < 38; i++)
-		hand_back(&known, i);
-	hand_back_ring(&late, &ring[1]);		/* there is room still */
-	hand_back(&known, 38);
-	wait_for(&known.handed, 40);
-	ck_assert_uint_eq(late.closed, 0);
-	hand_back(&late, 0);
-	wait_for(&late.closed, 2);
-	ck_assert_uint_eq(unknown.closed + known.closed, 0);
-	for (int i = 0; i < 3; i++) {
-		list_del(&all[i]->session.link);
-		returning_end(all[i]);
-	}
-	ad_store_free(&a);
-	for (int i = 0; i < ROOM; i++)
-		slab_free(&ring[i]);
-}
-END_TEST
-
 /* The scheduler may have been started again since, and nobody else may have passed them. */
 START_TEST(barriers_that_who_comes_back_has_passed_are_told)
 {
@@ -228,13 +165,9 @@ static void add(TCase *t)
 {
 	tcase_add_test(t, barriers_that_who_comes_back_has_passed_are_told);
 	tcase_add_test(t, who_hands_back_much_leaves_room_for_other_users);
-	tcase_add_test(t, who_shows_what_the_store_has_leaves_room_for_other_users_too);
 }
 
 int main(void)
 {
-	for (int i = 0; i < ROOM; i++)
-		if (open("/dev/null", O_RDONLY | O_CLOEXEC) < 0)
-			return EXIT_FAILURE;
 	return rig_main("agent_back", add);
 }

@@ -71,7 +71,7 @@ static void finish(struct fr_tensor *t)
 
 	ck_assert(!fr_engine_done(front, t, &one));
 	ck_assert(fr_engine_done(front, t, &other));
-	fr_finish(front, t);
+	fr_finish(front, t, 60);
 }
 
 START_TEST(a_round_has_the_times_of_all_its_engines)
@@ -90,31 +90,31 @@ START_TEST(a_round_has_the_times_of_all_its_engines)
 }
 END_TEST
 
-/* Ranks that come back have given what is in flight, to the agent before this one. */
-START_TEST(what_was_in_flight_as_ranks_came_back_is_given)
+START_TEST(time_counts_while_some_round_is_under_way)
 {
-	struct ring_sub s = sub(3);
+	struct fr_tensor *other = add(TENSOR + 1, BYTES, ENGINES);
+	struct ring_sub s = sub(1), so = sub(1);
 
-	tensor->round = 2;
-	ck_assert(!fr_awaits(tensor, 0));
-	tensor->in[0].again = 3;
-	ck_assert_uint_eq(fr_given(tensor), 2);		/* the other one has not given it yet */
-	ck_assert(!fr_awaits(tensor, 3));
-	tensor->in[1].again = 3;
-	ck_assert_uint_eq(fr_given(tensor), 3);
-	ck_assert(fr_awaits(tensor, 3));
-	ck_assert(!fr_awaits(tensor, 2) && !fr_awaits(tensor, 4));
-	ck_assert_int_eq(submit(1, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 3);
-	ck_assert(fr_awaits(tensor, 3));
+	so.tensor = TENSOR + 1;
+	ck_assert_int_eq(submit(0, &s), 0);	/* at 5 */
+	ck_assert_int_eq(submit(0, &so), 0);
+	finish(tensor);				/* at 60 */
+	ck_assert_uint_eq(job.open_ns, 55);
+	ck_assert_uint_eq(job.over_bytes, BYTES);
+	finish(other);				/* at the same time */
+	ck_assert_uint_eq(job.open_ns, 55);
+	ck_assert_uint_eq(job.over_bytes, 2 * BYTES);
+	s.round = 2;
 	ck_assert_int_eq(submit(0, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 3);
-	ck_assert(!fr_awaits(tensor, 3));		/* it is running, as any other */
 	finish(tensor);
-	ck_assert_uint_eq(fr_given(tensor), 3);
-	s.round = 4;
+	ck_assert_uint_eq(job.open_ns, 110);
+	s.round = 3;
 	ck_assert_int_eq(submit(0, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 3);
+	ck_assert_uint_eq(job.open, 1);
+	fr_tensor_remove(front, other);
+	fr_tensor_remove(front, tensor);
+	ck_assert_uint_eq(job.open, 0);
+	free(other);
 }
 END_TEST
 
@@ -131,14 +131,11 @@ START_TEST(the_first_rank_opens_the_round_and_the_engines_close_it)
 	ck_assert_int_eq(post.root_local, -1);
 	ck_assert_ptr_eq(post.base, input[1]);
 	ck_assert(!fr_all_posted(tensor));
-	ck_assert_uint_eq(fr_given(tensor), round_prev(1));
 	s.priority = 1;			/* the first one's counts */
 	ck_assert_int_eq(submit(0, &s), 0);
 	ck_assert_int_eq(post.priority, 9);
 	ck_assert(fr_all_posted(tensor));
-	ck_assert_uint_eq(fr_given(tensor), 1);
 	finish(tensor);
-	ck_assert_uint_eq(fr_given(tensor), 1);
 	ck_assert(list_empty(&front->running));
 	ck_assert_uint_eq(front->rounds, 1);
 	s.round = 2;
@@ -416,52 +413,12 @@ START_TEST(a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any)
 	ck_assert_int_eq(submit(1, &s), 0);
 	s = piece(1, 1, 0, 2 * CHUNK);
 	ck_assert_int_eq(submit(1, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), round_prev(1));
 	s = piece(1, 0, CHUNK, BYTES - CHUNK);
 	ck_assert_int_eq(submit(0, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 1);
 	finish(tensor);
 	s = sub(2);			/* the next one may be of host memory */
 	ck_assert_int_eq(submit(0, &s), 0);
 	ck_assert_uint_eq(post.groups, 0);
-}
-END_TEST
-
-/* Given to the agent before this one: pieces that are still to come here do not make it less so. */
-START_TEST(a_round_by_pieces_that_was_given_is_so_as_it_is_opened_again)
-{
-	struct ring_sub s = open_sub(3, 1);
-
-	tensor->round = 2;
-	tensor->in[0].again = tensor->in[1].again = 3;
-	ck_assert_int_eq(submit(0, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 3);
-	ck_assert_int_eq(submit(1, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 3);
-	s = piece(3, 0, 0, CHUNK);
-	ck_assert_int_eq(submit(1, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 3);
-	finish(tensor);
-	tensor->round = 2;			/* as if all numbers had been used */
-	s = open_sub(3, 1);
-	ck_assert_int_eq(submit(0, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 2);
-}
-END_TEST
-
-/* Only one of its ranks had given it before, and its pieces will be taken as the job ends. */
-START_TEST(a_round_by_pieces_that_may_become_whole_counts_as_given)
-{
-	struct ring_sub s = open_sub(3, 2);
-
-	tensor->round = 2;
-	tensor->in[0].again = 3;
-	ck_assert_int_eq(submit(0, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 2);		/* the other one begins nothing any more */
-	ck_assert_int_eq(submit(1, &s), 0);
-	s = piece(3, 1, 0, BYTES);
-	ck_assert_int_eq(submit(1, &s), 0);
-	ck_assert_uint_eq(fr_given(tensor), 3);
 }
 END_TEST
 
@@ -489,23 +446,6 @@ START_TEST(ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole)
 	ck_assert_str_eq(error.text, "tensor 'bias' round 1: rank 4 starts it on its GPU where "
 			 "others start 'grad'; " SAME_ORDER);
 	ck_assert(!fr_all_posted(tensor));
-	fr_tensor_remove(front, second);
-	free(second);
-}
-END_TEST
-
-/* Of a rank that had given the second one alone, it is all that is taken. */
-START_TEST(what_was_given_before_comes_in_any_order_as_the_job_ends)
-{
-	struct fr_tensor *second = add(TENSOR + 1, BYTES, ENGINES);
-
-	groups = 1;
-	job.ends = true;
-	ck_assert_int_eq(open_of(0, TENSOR, 1), 0);
-	ck_assert_int_eq(open_of(0, TENSOR + 1, 1), 0);
-	ck_assert_int_eq(open_of(1, TENSOR + 1, 1), 0);
-	ck_assert(fr_all_posted(second));
-	job.ends = false;
 	fr_tensor_remove(front, second);
 	free(second);
 }
@@ -622,7 +562,7 @@ START_TEST(a_tensor_of_no_elements_waits_for_its_local_ranks_alone)
 	ck_assert(!fr_all_posted(empty));
 	ck_assert_int_eq(submit(1, &s), 0);
 	ck_assert(fr_all_posted(empty));
-	fr_finish(front, empty);
+	fr_finish(front, empty, 60);
 	s.round = 2;
 	ck_assert_int_eq(submit(1, &s), 0);
 	fr_tensor_remove(front, empty);
@@ -660,9 +600,9 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_test(t, what_was_in_flight_as_ranks_came_back_is_given);
 	tcase_add_test(t, the_first_rank_opens_the_round_and_the_engines_close_it);
 	tcase_add_test(t, a_round_has_the_times_of_all_its_engines);
+	tcase_add_test(t, time_counts_while_some_round_is_under_way);
 	tcase_add_test(t, who_is_missing_is_named);
 	tcase_add_test(t, rounds_have_the_order_of_their_submission);
 	tcase_add_test(t, hostile_descriptors_give_eproto_and_change_nothing);
@@ -677,10 +617,7 @@ int main(void)
 	tcase_add_test(t, who_comes_goes_on_with_the_operation_that_was_begun);
 	tcase_add_test(t, a_tensor_of_no_elements_waits_for_its_local_ranks_alone);
 	tcase_add_test(t, a_round_by_pieces_is_opened_by_all_and_takes_pieces_of_any);
-	tcase_add_test(t, a_round_by_pieces_that_was_given_is_so_as_it_is_opened_again);
-	tcase_add_test(t, a_round_by_pieces_that_may_become_whole_counts_as_given);
 	tcase_add_loop_test(t, ranks_that_cross_on_gpus_hear_so_before_a_sum_is_whole, 0, 2);
-	tcase_add_test(t, what_was_given_before_comes_in_any_order_as_the_job_ends);
 	tcase_add_test(t, ranks_in_one_order_on_gpus_may_be_apart_and_use_host_memory_between);
 	tcase_add_test(t, ranks_may_cross_where_each_gpu_is_a_group);
 	tcase_add_test(t, hostile_pieces_give_eproto_and_change_nothing);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "tests/unit/agent_job_rig.h"
@@ -265,8 +266,36 @@ START_TEST(a_link_that_was_down_hears_of_memory_that_is_to_go_when_it_is_up)
 }
 END_TEST
 
+/* Anybody may have been there before the server, and wait for what an agent says and shows. */
+START_TEST(a_socket_of_another_user_is_told_nothing)
+{
+	struct ad_job *j;
+	char byte;
+
+	if (geteuid() != 0)
+		return;
+	ck_assert_int_eq(seteuid(65534), 0);
+	server_listen();
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_int_eq(chmod(sv.at.sun_path, 0777), 0);
+	j = start_with_local_server();
+	make_slabs(j, 1);
+	for (uint32_t i = 0; i < ENGINES; i++) {
+		int fd = server_accept();
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+
+		ck_assert_int_eq(poll(&p, 1, 20000), 1);
+		ck_assert_int_eq(read(fd, &byte, 1), 0);	/* closed, and not a byte before */
+		close(fd);
+	}
+	end_job(j);
+	server_close();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+	tcase_add_test(t, a_socket_of_another_user_is_told_nothing);
 	tcase_add_test(t, a_link_that_was_down_hears_of_memory_that_is_to_go_when_it_is_up);
 	tcase_add_test(t, a_link_shows_all_slabs_that_there_are);
 	tcase_add_test(t, a_slab_that_found_no_descriptor_is_shown_later);

@@ -78,14 +78,13 @@ static void change(struct rng *rng, uint64_t seq)
 {
 	struct ag_peer *p = &peer[rng_below(rng, ROUTES)];
 
-	switch (rng_below(rng, 8)) {
+	switch (rng_below(rng, 7)) {
 	case 0: post(rng, seq); break;
 	case 1: p->busy = !p->busy; break;
 	case 2: p->tx_limit = p->tx_limit ? 0 : UINT64_MAX; break;
 	case 3: core.tx_limit = core.tx_limit ? 0 : UINT64_MAX; break;
 	case 4: ag_peer_down(&core, p); break;
 	case 5: case 6: ag_peer_up(&core, p, rng_below(rng, 2), 0); break;
-	case 7: ag_hurry(&core, tensor[rng_below(rng, TENSORS)]); break;
 	}
 }
 
@@ -171,10 +170,13 @@ enum { FLOW_SEGS = 400 };
 
 static uint8_t data[FLOW_SEGS * SEG], sums[FLOW_SEGS * SEG];
 
+static uint32_t user_of_next;
+
 static void flow_start(struct flow *f, uint32_t id, struct ag_peer *p, uint64_t window)
 {
 	uint32_t owner[FLOW_SEGS] = { 0 };
-	struct ag_job_desc jd = { .id = id, .n = p ? 2 : 1, .nlocal = 1, .world = p ? 2 : 1,
+	struct ag_job_desc jd = { .id = id, .user = user_of_next, .n = p ? 2 : 1, .nlocal = 1,
+				  .world = p ? 2 : 1,
 				  .chunk_bytes = SEG, .seg_bytes = SEG, .nroutes = 1,
 				  .route = &f->route };
 	struct ag_tensor_desc d = { .id = 1, .dtype = DTYPE_I32, .route = owner,
@@ -257,6 +259,33 @@ START_TEST(jobs_take_turns_whatever_their_priorities_and_age)
 }
 END_TEST
 
+/* The first two are one user's. */
+static void users_start(struct ag_peer *p)
+{
+	ag_init(&core);
+	if (p) {
+		ag_peer_init(&core, p, 77, 0);
+		ag_peer_up(&core, p, false, 0);
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		user_of_next = 1 + i / 2;
+		flow_start(&flow[i], 4 + i, p, FLOW_SEGS * SEG);
+		flow_post(&flow[i], (int32_t)(3 - i), 1 + i);
+	}
+	user_of_next = 0;
+}
+
+START_TEST(users_take_turns_and_then_the_jobs_of_each)
+{
+	users_start(&peer[0]);
+	ck_assert_uint_eq(push_some(400), 400);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(flow[i].bytes, (i < 2 ? 100 : 200) * SEG);
+	ck_assert_uint_eq(push_some(3 * FLOW_SEGS), 3 * FLOW_SEGS - 400);
+	flows_end();
+}
+END_TEST
+
 START_TEST(a_job_that_could_not_push_has_no_claim_to_it_later)
 {
 	flows_start(8 * SEG);			/* room in its window for so much */
@@ -303,6 +332,19 @@ START_TEST(jobs_of_one_machine_take_turns_too)
 }
 END_TEST
 
+START_TEST(users_of_one_machine_take_turns_too)
+{
+	users_start(NULL);
+	for (uint32_t i = 0; i < 400; i++)
+		ck_assert(ag_work(&core, 1));
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(summed(&flow[i]), i < 2 ? 100 : 200);
+	while (ag_work(&core, 1))
+		ag_check(&core);
+	flows_end();
+}
+END_TEST
+
 /* Each time as if it had just come, and before the other by its priority. */
 START_TEST(a_job_that_always_has_one_segment_more_takes_turns_too)
 {
@@ -316,15 +358,15 @@ START_TEST(a_job_that_always_has_one_segment_more_takes_turns_too)
 	flow_post(&flow[1], 0, 2);
 	seg = flow[0].tensor->seg;
 	for (uint32_t k = next; k < FLOW_SEGS; k++)
-		ag_seg_unready(&core, &seg[k]);
+		ag_seg_unready(&seg[k]);
 	for (uint32_t i = 0; i < 100; i++) {
 		ck_assert(ag_work(&core, 1));
 		if (summed(&flow[0]) == next)
-			ag_seg_ready(&core, &seg[next++]);
+			ag_seg_ready(&seg[next++]);
 	}
 	ck_assert_uint_eq(summed(&flow[0]), 50);
 	while (next < FLOW_SEGS)
-		ag_seg_ready(&core, &seg[next++]);
+		ag_seg_ready(&seg[next++]);
 	while (ag_work(&core, 1))
 		ag_check(&core);
 	flows_end();
@@ -341,6 +383,8 @@ int main(void)
 	tcase_set_timeout(t, 240);
 	tcase_add_loop_test(t, the_most_urgent_that_may_be_pushed_is_next, 0, 20);
 	tcase_add_test(t, jobs_take_turns_whatever_their_priorities_and_age);
+	tcase_add_test(t, users_take_turns_and_then_the_jobs_of_each);
+	tcase_add_test(t, users_of_one_machine_take_turns_too);
 	tcase_add_test(t, a_job_that_could_not_push_has_no_claim_to_it_later);
 	tcase_add_test(t, jobs_of_one_machine_take_turns_too);
 	tcase_add_test(t, a_job_that_always_has_one_segment_more_takes_turns_too);

@@ -17,6 +17,7 @@
 #include "cli/cmd.h"
 #include "cli/json.h"
 #include "cli/proc.h"
+#include "cli/screen.h"
 #include "cli/sup.h"
 #include "cli/table.h"
 #include "common/kern/kern.h"
@@ -81,11 +82,127 @@ START_TEST(table_aligns_words_left_numbers_right_and_shows_empty_cells)
 	table_cell(&t, "%s", "longer");
 	table_cell(&t, "%d", 123456);
 	table_cell(&t, "%s", "x");
-	ck_assert(table_print(&t, f));
+	ck_assert(table_print(&t, f, 0));
 	table_free(&t);
 	expect_text(f, "NAME     BYTES  NOTE\n"
 		       "ä            5  -\n"
 		       "longer  123456  x\n");
+}
+END_TEST
+
+/* Three rows under heads whose columns may go, may be shortened, and may not. */
+static struct table narrow_table(void)
+{
+	struct table t;
+
+	table_init(&t, "~NAME >SIZE:2 STATE >COUNT:5 ~NOTE");
+	for (uint32_t i = 0; i < 3; i++) {
+		table_cell(&t, "%s", i == 2 ? "knoten-mit-einem-längeren-namen" : "n");
+		table_cell(&t, "%u", 1000 + i);
+		table_cell(&t, "up");
+		table_cell(&t, "%u", 123456 + i);
+		table_cell(&t, "%s", i ? "数字は幅二つ、二つ、二つ、二つ、二つ" : "");
+	}
+	return t;
+}
+
+/* No line is wider, whatever the terminal is; from `least` columns on nothing is cut. */
+START_TEST(table_is_never_wider_than_the_terminal)
+{
+	struct table t = narrow_table();
+
+	for (uint32_t columns = 1; columns < 120; columns++) {
+		FILE *f = open_text();
+		char *line, *rest;
+		uint32_t lines = 0;
+
+		ck_assert(table_print(&t, f, columns));
+		fclose(f);
+		for (line = strtok_r(text, "\n", &rest); line;
+		     line = strtok_r(NULL, "\n", &rest)) {
+			ck_assert_uint_le(table_width_of(line), columns);
+			lines++;
+		}
+		ck_assert_uint_ge(lines, 4);
+		free(text);
+	}
+	table_free(&t);
+}
+END_TEST
+
+START_TEST(narrow_table_loses_the_least_important_columns_first)
+{
+	static const struct {
+		uint32_t columns;
+		const char *heads;
+	} rows[] = {
+		{ 0, "NAME                             SIZE  STATE   COUNT  NOTE\n" },
+		{ 60, "NAME                SIZE  STATE   COUNT  NOTE\n" },
+		{ 50, "NAME               SIZE  STATE  NOTE\n" },
+		{ 41, "NAME              STATE  NOTE\n" },
+	};
+	struct table t = narrow_table();
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		FILE *f = open_text();
+		size_t at = 0;
+
+		ck_assert(table_print(&t, f, rows[i].columns));
+		fclose(f);
+		for (const char *h = rows[i].heads; *h; h++) {	/* blanks count for one */
+			if (*h == ' ' && h[1] == ' ')
+				continue;
+			while (text[at] == ' ' && text[at + 1] == ' ')
+				at++;
+			ck_assert_msg(text[at++] == *h, "%u: %s", rows[i].columns, text);
+		}
+		ck_assert_int_eq(strstr(text, "(--wide shows ") != NULL, rows[i].columns == 50 ||
+				 rows[i].columns == 41);
+		free(text);
+	}
+	table_free(&t);
+}
+END_TEST
+
+START_TEST(shortened_text_ends_in_an_ellipsis_and_whole_characters)
+{
+	FILE *f = open_text();
+	struct table t;
+
+	table_init(&t, "~NAME");
+	table_cell(&t, "%s", "äöüäöüäöü");
+	table_cell(&t, "%s", "数字数字");
+	table_cell(&t, "%s", "short");
+	ck_assert(table_print(&t, f, 6));
+	table_free(&t);
+	expect_text(f, "NAME\näöüäö…\n数字…\nshort\n");
+}
+END_TEST
+
+START_TEST(table_draws_no_control_characters)
+{
+	FILE *f = open_text();
+	struct table t;
+
+	table_init(&t, "NAME");
+	table_cell(&t, "%s", "a\033[2J\nb\x7f");
+	ck_assert(table_print(&t, f, 0));
+	table_free(&t);
+	expect_text(f, "NAME\na?[2J?b?\n");
+}
+END_TEST
+
+START_TEST(lines_go_on_below_their_first_word)
+{
+	FILE *f = open_text();
+
+	screen_line(f, 30, "note", "%s", "a server whose NIC is slow");
+	screen_line(f, 0, "note", "%s", "as long as it is");
+	screen_line(f, 12, "x", "%s", "");
+	expect_text(f, "note       a server whose NIC\n"
+		       "           is slow\n"
+		       "note       as long as it is\n"
+		       "x          \n");
 }
 END_TEST
 
@@ -95,7 +212,7 @@ START_TEST(table_of_heads_only_prints_heads)
 	struct table t;
 
 	table_init(&t, "A >B");
-	ck_assert(table_print(&t, f));
+	ck_assert(table_print(&t, f, 0));
 	table_free(&t);
 	expect_text(f, "A  B\n");
 }
@@ -530,6 +647,11 @@ int main(void)
 	tcase_add_test(c, nearest_is_one_or_two_letters_away);
 	tcase_add_test(c, nearest_of_nonsense_is_nothing);
 	tcase_add_test(c, table_aligns_words_left_numbers_right_and_shows_empty_cells);
+	tcase_add_test(c, table_is_never_wider_than_the_terminal);
+	tcase_add_test(c, narrow_table_loses_the_least_important_columns_first);
+	tcase_add_test(c, shortened_text_ends_in_an_ellipsis_and_whole_characters);
+	tcase_add_test(c, table_draws_no_control_characters);
+	tcase_add_test(c, lines_go_on_below_their_first_word);
 	tcase_add_test(c, table_of_heads_only_prints_heads);
 	tcase_add_test(c, json_puts_commas_escapes_and_closes);
 	tcase_add_test(c, json_numbers_read_back_the_same);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A session that has left its job, and memory of it that somebody still looks at.
+ * A session that has left its job, and memory of it that somebody still looks at, or a child.
  */
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/unit/client_rig.h"
 
@@ -54,6 +56,41 @@ START_TEST(memory_outlives_leaving_until_detach)
 }
 END_TEST
 
+/* What becomes of mem in a child, and in a child of that one; *mem there. */
+static int written_by_child(float *mem, int depth)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child) {
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert(WIFEXITED(status));
+		return WEXITSTATUS(status);
+	}
+	tally_forked(s);
+	*mem += 1;
+	if (!depth)
+		_exit((int)*mem);
+	_exit(written_by_child(mem, depth - 1) == (int)*mem + 1 ? (int)*mem : 0);
+}
+
+START_TEST(what_a_child_writes_stays_with_it)
+{
+	float *mem;
+
+	start(NO_TRICK);
+	ck_assert_int_eq(tally_alloc(s, sizeof(*mem), (void **)&mem), 0);
+	*mem = 7;
+	ck_assert_int_eq(written_by_child(mem, 1), 8);
+	ck_assert_float_eq(*mem, 7);
+	ck_assert_int_eq(tally_leave(s), 0);	/* it has no descriptors any more */
+	ck_assert_int_eq(written_by_child(mem, 1), 8);
+	ck_assert_float_eq(*mem, 7);
+	finish();
+	tally_forked(NULL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_leave");
@@ -62,6 +99,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(tc, memory_outlives_leaving_until_detach);
+	tcase_add_test(tc, what_a_child_writes_stays_with_it);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);

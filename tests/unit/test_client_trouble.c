@@ -53,7 +53,7 @@ END_TEST
 
 START_TEST(attach_to_something_that_is_no_agent_is_an_error)
 {
-	expect_no_attach(GARBAGE_ATTACH, DEADLINE_MS, TALLY_EVERSION, "agent at");
+	expect_no_attach(GARBAGE_ATTACH, DEADLINE_MS, TALLY_EPROTO, "agent at");
 	expect_no_attach(HANG_UP_ATTACH, DEADLINE_MS, TALLY_EAGENT, "is gone");
 	expect_no_attach(FEW_FDS_ATTACH, DEADLINE_MS, TALLY_EPROTO, "descriptors");
 	expect_no_attach(NO_BELL_ATTACH, DEADLINE_MS, TALLY_EPROTO, "descriptors");

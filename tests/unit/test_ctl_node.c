@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/ctl/ctl.h"
 #include "common/rt/notify.h"
@@ -261,14 +263,46 @@ END_TEST
 START_TEST(missing_scheduler_is_told_once_and_tried_until_it_is_there)
 {
 	uint16_t port = listener_port(sched.li);
+	struct err e;
 
 	listener_close(sched.li);
 	start_node(port);
 	loop_wait_count(loop, &node.downs, 1);
-	ck_assert_ptr_nonnull(strstr(node.why.text, "refused"));
+	ck_assert_ptr_nonnull(strstr(node.why.text, "is this machine itself, and nobody listens"));
+	ctl_node_why(node.n, &e);
+	ck_assert_ptr_nonnull(strstr(e.text, "no connection to scheduler 127.0.0.1:"));
 	listen_on(port);
 	loop_wait_count(loop, &node.ups, 1);
 	ck_assert_uint_eq(node.downs, 1);
+}
+END_TEST
+
+/* What some other program says to whoever connects, and closes. */
+static const char *banner;
+
+static void on_stranger(void *ctx, int fd)
+{
+	(void)ctx;
+	ck_assert_int_eq(send(fd, banner, strlen(banner), 0), (ssize_t)strlen(banner));
+	close(fd);
+}
+
+START_TEST(another_programs_port_is_called_that_and_tried_again)
+{
+	static const char *const banners[] = { "SSH-2.0-OpenSSH_9\r\n", "HTTP/1.1 400 Bad\r\n\r\n",
+					       "\x15\x03\x01" };
+	static const char *const says[] = { "SSH", "HTTP", "TLS" };
+	struct listener *li;
+	struct err e;
+
+	banner = banners[_i];
+	ck_assert_int_eq(listener_tcp(loop, &li, "127.0.0.1", 0, on_stranger, NULL, &e), 0);
+	start_node(listener_port(li));
+	loop_wait_count(loop, &node.downs, 1);
+	ck_assert_msg(strstr(node.why.text, says[_i]) && strstr(node.why.text, "--scheduler"),
+		      "%s", node.why.text);
+	ck_assert_uint_eq(node.refusals, 0);
+	listener_close(li);
 }
 END_TEST
 
@@ -561,6 +595,7 @@ int main(void)
 	tcase_add_test(c, node_registers_and_keeps_its_heartbeat);
 	tcase_add_test(c, messages_pass_both_ways_once_up);
 	tcase_add_test(c, missing_scheduler_is_told_once_and_tried_until_it_is_there);
+	tcase_add_loop_test(c, another_programs_port_is_called_that_and_tried_again, 0, 3);
 	tcase_add_test(c, another_clusters_scheduler_is_joined_when_nothing_trains);
 	tcase_add_test(c, lost_connection_is_made_again_with_epoch_and_cluster);
 	tcase_add_test(c, drain_is_told_to_the_next_scheduler_until_it_is_undone);

@@ -469,6 +469,28 @@ START_TEST(one_input_past_the_caches_is_a_copy)
 }
 END_TEST
 
+START_TEST(a_copy_past_the_caches_of_any_length_from_and_to_anywhere)
+{
+	struct memory in = memory_new(2 * LEN_MAX, GUARD, GUARD), out;
+
+	for (size_t i = 0; i < 2 * LEN_MAX; i++)
+		in.data[i] = (char)rnd();
+	kern_init(1u << levels[_i]);
+	for (size_t len = 0; len < 2 * LEN_MAX; len = len < 70 ? len + 1 : len * 5 / 4) {
+		size_t from = rnd() % MIN(65, 2 * LEN_MAX - len);
+
+		out = memory_new(len, GUARD + rnd() % 65, GUARD);
+		kern_copy_cold(out.data, in.data + from, len);
+		kern_copied();
+		ck_assert_mem_eq(out.data, in.data + from, len);
+		check_guards(out, len);
+		free(out.base);
+	}
+	kern_init(UINT32_MAX);
+	free(in.base);
+}
+END_TEST
+
 START_TEST(long_sums_and_means_equal_reference_for_every_kind_of_value)
 {
 	struct call c = pick(_i);
@@ -697,6 +719,8 @@ int main(void)
 	tcase_add_loop_test(t, out_may_be_any_one_input, 0, PAIRS);
 	tcase_add_loop_test(t, sum_past_the_caches_equals_reference, 0, PAIRS);
 	tcase_add_loop_test(t, one_input_past_the_caches_is_a_copy, 0, PAIRS);
+	tcase_add_loop_test(t, a_copy_past_the_caches_of_any_length_from_and_to_anywhere, 0,
+			    nlevels);
 	tcase_add_loop_test(t, long_sums_and_means_equal_reference_for_every_kind_of_value, 0,
 			    PAIRS);
 	tcase_add_loop_test(t, means_of_inputs_that_were_divided_before_equal_reference, 0, PAIRS);

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -543,6 +545,42 @@ START_TEST(dead_socket_file_is_replaced)
 }
 END_TEST
 
+/* It answers while the kernel takes its memory away. */
+START_TEST(socket_of_a_daemon_that_was_killed_is_waited_for)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct listener *li;
+	struct err e = { 0 };
+	int word[2];
+	char c = 0;
+	pid_t pid;
+
+	memcpy(a.sun_path, path, strlen(path));
+	ck_assert_int_eq(pipe(word), 0);
+	pid = fork();
+	if (pid == 0) {
+		int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		void *p = mmap(NULL, 512u << 20, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+		if (p == MAP_FAILED || bind(fd, (struct sockaddr *)&a, sizeof(a)) ||
+		    listen(fd, 1) || write(word[1], &c, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	ck_assert_int_eq(read(word[0], &c, 1), 1);
+	ck_assert_int_eq(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e), TALLY_EBUSY);
+	kill(pid, SIGKILL);
+	ck_assert_msg(listener_unix(loop, &li, path, 0600, on_accepted, NULL, &e) == 0, "%s",
+		      e.text);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	listener_close(li);
+	close(word[0]);
+	close(word[1]);
+}
+END_TEST
+
 /* Another user may lock the directory, which everybody may read, for as long as they like. */
 START_TEST(directory_that_others_lock_keeps_no_daemon_from_its_socket)
 {
@@ -653,6 +691,7 @@ static Suite *suite(void)
 	tcase_add_test(c, busy_port_is_said_with_the_address);
 	tcase_add_test(c, living_unix_socket_is_busy_and_keeps_its_file);
 	tcase_add_test(c, dead_socket_file_is_replaced);
+	tcase_add_test(c, socket_of_a_daemon_that_was_killed_is_waited_for);
 	tcase_add_test(c, directory_that_others_lock_keeps_no_daemon_from_its_socket);
 	tcase_add_test(c, lock_file_is_nobody_elses);
 	tcase_add_test(c, living_socket_of_another_kind_is_left_alone);

@@ -551,13 +551,13 @@ START_TEST(prefix_refuses_other_versions_types_and_lengths)
 	for (uint32_t t = 0; t <= UINT16_MAX; t++) {
 		put_le16(p + 4, (uint16_t)t);
 		ck_assert_int_eq(msg_prefix_decode(p, &bytes, &type, NULL),
-				 t > MSG_NONE && t < MSG_TYPE_END ? 0 : TALLY_EPROTO);
+				 msg_shape_of(t) ? 0 : TALLY_EPROTO);
 	}
 	put_le16(p + 4, MSG_DETACH);
 	for (uint32_t v = 0; v <= UINT16_MAX; v++) {
 		put_le16(p + 6, (uint16_t)v);
 		ck_assert_int_eq(msg_prefix_decode(p, &bytes, &type, NULL),
-				 v == MSG_VERSION ? 0 : TALLY_EVERSION);
+				 v == MSG_VERSION ? 0 : v < 256 ? TALLY_EVERSION : TALLY_EPROTO);
 	}
 }
 END_TEST
@@ -743,7 +743,9 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 240);
 	for (size_t i = 0; i < ARRAY_SIZE(each_type); i++)
-		tcase_add_loop_test(t, each_type[i], MSG_NONE + 1, MSG_TYPE_END);
+		for (int type = MSG_NONE + 1; type < MSG_TYPE_END; type++)
+			if (msg_shape_of((uint32_t)type))	/* numbers are not used again */
+				tcase_add_loop_test(t, each_type[i], type, type + 1);
 	for (size_t i = 0; i < ARRAY_SIZE(once); i++)
 		tcase_add_test(t, once[i]);
 	tcase_add_loop_test(t, text_is_printable_utf8, 0, ARRAY_SIZE(bad_texts));

@@ -102,8 +102,7 @@ START_TEST(who_goes_while_it_waits_to_be_taken_back_goes_as_any_other)
 	conn_closed(p.a);
 	p.a = hello_from(NODE_AGENT, "a", "a", 8, "");
 	send(p.a, &dies);
-	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
-	ck_assert_uint_eq(last(p.b, MSG_JOB_END)->seq, END_GIVEN);
+	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
 }
 END_TEST
 
@@ -266,25 +265,6 @@ START_TEST(an_agent_with_other_engines_is_not_the_one_that_was_lost)
 }
 END_TEST
 
-/* Machine a waits for its ranks when b loses its own, and is given up before b has answered. */
-START_TEST(its_grace_may_be_over_while_the_job_ends)
-{
-	struct pair p = trio_that(ON_LOSS_ERROR);
-	const uint32_t all[] = { p.a, p.b, p.server };
-
-	conn_closed(p.a);
-	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
-	pass_beating(28000, (uint32_t[]){ p.a, p.b, p.server }, 3);
-	leave(p.b, p.job, 2, TALLY_EWORKERLOST);
-	ck_assert_uint_eq(last(p.b, MSG_JOB_END)->seq, END_GIVEN);
-	pass_beating(3500, (uint32_t[]){ p.a, p.b, p.server }, 3);
-	ck_assert_str_eq(waiting_for(), "");
-	pass_beating(3000, all + 1, 2);
-	ck_assert_str_eq(last(p.b, MSG_JOB_DOWN)->text,
-			 "rank 2 on machine b is gone (process ended)");
-}
-END_TEST
-
 static void add(TCase *t)
 {
 	tcase_add_loop_test(t, graces_are_as_long_when_the_scheduler_stood_still, 0, 2);
@@ -293,7 +273,6 @@ static void add(TCase *t)
 	tcase_add_test(t, who_wants_to_come_in_for_a_rank_that_lived_waits);
 	tcase_add_test(t, who_lives_is_not_said_to_be_gone);
 	tcase_add_test(t, time_in_which_the_scheduler_stood_still_does_not_count);
-	tcase_add_test(t, its_grace_may_be_over_while_the_job_ends);
 	tcase_add_test(t, a_rank_that_lives_is_waited_for);
 	tcase_add_test(t, an_agent_that_blinks_as_its_grace_ends_keeps_the_ranks_that_are_back);
 	tcase_add_test(t, a_rank_that_comes_back_too_late_hears_why_its_job_has_ended);

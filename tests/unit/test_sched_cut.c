@@ -122,6 +122,40 @@ START_TEST(job_goes_on_without_a_server_that_an_agent_cannot_reach)
 }
 END_TEST
 
+START_TEST(a_server_that_a_job_goes_on_without_is_shown_as_bypassed_and_why)
+{
+	struct cut c = two_servers();
+	uint32_t cli = conn_up();
+
+	query(cli);
+	ck_assert_msg(!strstr(shown, "bypassed"), "%s", shown);
+	stuck(c.p.a, c.p.job, WAIT_LINK, c.node_two);
+	beat_for(&c, 1000);
+	query(cli);
+	ck_assert_msg(strstr(shown, "bypassed: job x: machine a has no link to it\n"),
+		      "%s", shown);
+	until_given_up(&c, c.two, 1);
+	let_go(c.two, c.p.job);
+	stuck(c.p.a, c.p.job, WAIT_NONE, 0);
+	follow(&c, true, false);
+	query(cli);
+	ck_assert_msg(strstr(shown, "bypassed: job x: machine a has no link to it; it is asked "
+				    "again in 20 s\n"), "%s", shown);
+}
+END_TEST
+
+START_TEST(a_server_that_does_not_take_a_job_is_shown_as_bypassed_by_it)
+{
+	struct cut c = one_offered();
+	uint32_t cli = conn_up();
+
+	ready_as(c.two, MSG_JOB_READY, c.p.job, last(c.two, MSG_JOB_UP)->epoch, TALLY_EQUOTA);
+	query(cli);
+	ck_assert_msg(strstr(shown, "bypassed: job x: memory is full; it is asked again in 5 s\n"),
+		      "%s", shown);
+}
+END_TEST
+
 /* That the link is back was said, and not yet read. */
 START_TEST(time_in_which_the_scheduler_stood_still_is_not_a_cut)
 {
@@ -683,6 +717,8 @@ static void add(TCase *t)
 	tcase_add_test(t, server_that_refuses_a_job_is_asked_again_later_and_later);
 	tcase_add_test(t, a_server_lost_while_no_number_can_be_saved_changes_no_weight);
 	tcase_add_test(t, job_goes_on_without_a_server_that_an_agent_cannot_reach);
+	tcase_add_test(t, a_server_that_a_job_goes_on_without_is_shown_as_bypassed_and_why);
+	tcase_add_test(t, a_server_that_does_not_take_a_job_is_shown_as_bypassed_by_it);
 	tcase_add_test(t, time_in_which_the_scheduler_stood_still_is_not_a_cut);
 	tcase_add_test(t, server_that_does_not_say_that_it_let_go_is_not_waited_for_long);
 	tcase_add_test(t, server_that_dies_meanwhile_is_lost_once);

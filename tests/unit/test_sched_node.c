@@ -169,7 +169,7 @@ START_TEST(cli_that_has_said_hello_hears_what_it_may_send)
 	heartbeat(c, 1);
 	ck_assert_int_eq(last(c, MSG_REPLY)->code, TALLY_EAUTH);
 	ck_assert_str_eq(last(c, MSG_REPLY)->text,
-			 "a CLI may send QUERY and DRAIN, and sent HEARTBEAT");
+			 "a CLI may send QUERY, DRAIN and NODE_FORGET, and sent HEARTBEAT");
 	ck_assert_uint_eq(w->closes[c], 1);
 }
 END_TEST

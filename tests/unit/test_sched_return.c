@@ -442,34 +442,6 @@ START_TEST(who_waits_to_come_in_waits_until_the_survivors_grow)
 }
 END_TEST
 
-/* It has answered for the process before: this one has to wait for the last rounds, too. */
-START_TEST(in_a_job_that_ends_it_is_asked_again)
-{
-	struct pair p = pair_declared();
-
-	leave(p.b, p.job, 1, TALLY_EWORKERLOST);
-	given(p.a, p.job, 3, 3);
-	given(p.b, p.job, 3, 3);
-	ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
-	conn_closed(p.a);
-	p.a = process_anew();
-	ready_as(p.b, MSG_JOB_END, p.job, END_DONE, 0);
-	ck_assert_uint_eq(count(p.a, MSG_JOB_END, REQ_ANY), 0);
-	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
-	if (_i) {
-		back_as(p.a, 5, p.job, 0);
-		ck_assert_uint_eq(last(p.a, MSG_JOB_UP)->job, p.job);
-		ck_assert_uint_eq(last(p.a, MSG_JOB_END)->seq, END_DONE);
-		ck_assert_uint_eq(last(p.a, MSG_JOB_END)->rounds[0], 3);
-		ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
-		ready_as(p.a, MSG_JOB_END, p.job, END_DONE, 0);
-	} else {			/* not for long */
-		pass_beating(10100, (uint32_t[]){ p.a, p.b, p.server }, 3);
-	}
-	ck_assert_int_eq(last(p.b, MSG_JOB_DOWN)->code, TALLY_EWORKERLOST);
-}
-END_TEST
-
 /* ---- while the scheduler recovers from a restart of its own ---- */
 
 static void ck_takes_over(struct pair *p, uint32_t node, uint64_t key)
@@ -636,7 +608,6 @@ START_TEST(started_again_after_servers_heard_it_its_ranks_have_the_grace)
 	ck_assert_str_eq(waiting_for(), "agent a (servers have heard it), 30 s left");
 	p.a = hello_from(NODE_AGENT, "a", "a", 9, "");
 	pass_beating(1000, (uint32_t[]){ p.a, p.b, p.server }, 3);
-	ck_assert_uint_eq(count(p.b, MSG_JOB_END, REQ_ANY), 0);
 	ck_assert_uint_eq(count(p.b, MSG_JOB_DOWN, REQ_ANY), 0);
 	back_as(p.a, 5, p.job, 0);
 	ck_answer(p.a, 5, 0, NULL);
@@ -693,7 +664,6 @@ END_TEST
 
 static void add(TCase *t)
 {
-	tcase_add_loop_test(t, in_a_job_that_ends_it_is_asked_again, 0, 2);
 	tcase_add_test(t, a_job_waits_for_its_agent_and_then_names_its_ranks);
 	tcase_add_test(t, only_who_did_not_come_back_is_gone);
 	tcase_add_test(t, an_agent_back_within_its_grace_hears_all_that_it_missed);

@@ -5,15 +5,17 @@
 #define PLENTY (UINT64_C(1) << 30)
 
 static uint32_t agent[2], srv[2];
-static uint64_t summed[2], busy_us[2], used;
+static uint64_t summed[2], busy_us[2], cpu_us[2], used;
+static double cpu_part;			/* of the busy time, in train(); less than 0: not said */
 
 static void agents(void)
 {
 	for (uint32_t i = 0; i < 2; i++) {
 		agent[i] = hello(NODE_AGENT, i ? "b" : "a");
-		summed[i] = busy_us[i] = 0;
+		summed[i] = busy_us[i] = cpu_us[i] = 0;
 	}
 	used = 0;
+	cpu_part = -1;
 }
 
 /* A rank on each of both machines, one tensor, the first n servers. */
@@ -54,6 +56,7 @@ static void beat(uint32_t i)
 {
 	struct msg m = { .type = MSG_HEARTBEAT, .heartbeat = {
 		.seq = 1, .bytes_summed = summed[i], .busy_us = busy_us[i], .note = "",
+		.cpu_us = cpu_us[i],
 		.memory_used_bytes = used,
 	} };
 
@@ -68,6 +71,8 @@ static void train(uint32_t seconds)
 		for (uint32_t i = 0; i < 2; i++) {
 			summed[i] += 100 << 20;
 			busy_us[i] += i ? 800000 : 200000;
+			if (cpu_part >= 0)
+				cpu_us[i] += (uint64_t)(cpu_part * (i ? 800000 : 200000));
 			beat(i);
 		}
 		pass(1000);
@@ -93,6 +98,77 @@ START_TEST(a_slow_server_gets_a_smaller_share_by_a_rebalance)
 	ck_assert_uint_eq(last(w->conns - 1, MSG_REPORT)->pace[3], 25);
 	train(200);		/* it is not settled yet: nothing more is decided */
 	ck_assert_uint_eq(count(srv[0], MSG_EPOCH, REQ_ANY), 1);
+}
+END_TEST
+
+/* What the slow one's note says while its engines use so much of a CPU. */
+static const char *slow_note(double cpu)
+{
+	job();
+	cpu_part = cpu;
+	train(20);
+	query(conn_up());
+	return last(w->conns - 1, MSG_REPORT)->slow;
+}
+
+START_TEST(a_slow_server_whose_engines_want_the_cpu_all_the_time_lacks_cores)
+{
+	const char *note = slow_note(0.9);
+
+	ck_assert_ptr_nonnull(strstr(note, "its CPU binds (sums 125 MiB/s, "));
+	ck_assert_ptr_nonnull(strstr(note, "90 %"));
+	ck_assert_ptr_nonnull(strstr(note, "--engines"));
+}
+END_TEST
+
+START_TEST(a_slow_server_whose_engines_wait_has_a_slow_nic)
+{
+	const char *note = slow_note(0.2);
+
+	ck_assert_ptr_nonnull(strstr(note, "its NIC binds (sums 125 MiB/s, "));
+	ck_assert_ptr_nonnull(strstr(note, "20 %"));
+	ck_assert_ptr_nonnull(strstr(note, "--listen ADDR@BITRATE"));
+}
+END_TEST
+
+START_TEST(what_binds_a_slow_server_is_left_open_where_its_kernel_does_not_say)
+{
+	ck_assert_ptr_nonnull(strstr(slow_note(-1), "its NIC or its CPU binds"));
+}
+END_TEST
+
+static double measured(void)
+{
+	query(conn_up());
+	return last(w->conns - 1, MSG_REPORT)->measured_s;
+}
+
+static void took(uint32_t i, uint32_t number, uint64_t us, uint64_t bytes)
+{
+	send(agent[i], &(struct msg){ .type = MSG_JOB_TIME, .job_time = {
+		.job = number, .under_way_us = us, .bytes = bytes,
+	} });
+}
+
+/* A round of its one tensor is 64 MiB. */
+START_TEST(a_round_was_as_long_as_at_the_agent_that_waited_least)
+{
+	const uint64_t round = UINT64_C(64) << 20;
+	uint32_t number = job();
+
+	took(0, number, 1000000, round);
+	took(0, number, 1100000, round + round / 2);
+	ck_assert_double_eq(measured(), 0);	/* not a whole round yet */
+	took(0, number, 1400000, 3 * round);
+	ck_assert_double_eq_tol(measured(), 0.2, 1e-9);
+	took(1, number, 0, 0);
+	took(1, number, 300000, 2 * round);
+	ck_assert_double_eq_tol(measured(), 0.15, 1e-9);
+	took(1, number, 100, round);		/* it was started again: a new window */
+	took(1, number, 500100, 2 * round);
+	ck_assert_double_eq_tol(measured(), 0.2, 1e-9);
+	took(0, number + 1, 5, 5);		/* no job of its */
+	ck_assert_double_eq_tol(measured(), 0.2, 1e-9);
 }
 END_TEST
 
@@ -157,6 +233,10 @@ static void add(TCase *t)
 	tcase_add_test(t, servers_that_have_not_the_same_jobs_are_not_compared);
 	tcase_add_test(t, servers_that_have_the_same_part_of_all_jobs_are_compared);
 	tcase_add_test(t, a_slow_server_gets_a_smaller_share_by_a_rebalance);
+	tcase_add_test(t, a_slow_server_whose_engines_want_the_cpu_all_the_time_lacks_cores);
+	tcase_add_test(t, a_slow_server_whose_engines_wait_has_a_slow_nic);
+	tcase_add_test(t, what_binds_a_slow_server_is_left_open_where_its_kernel_does_not_say);
+	tcase_add_test(t, a_round_was_as_long_as_at_the_agent_that_waited_least);
 	tcase_add_test(t, what_is_not_measured_moves_nothing);
 	tcase_add_test(t, without_room_at_the_others_a_slow_server_keeps_its_share);
 }

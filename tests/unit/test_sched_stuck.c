@@ -202,7 +202,6 @@ START_TEST(a_job_that_is_over_waits_for_nobody)
 	stuck(p.a, p.job, &own, 1);
 	expect("t 3 2+4 a 1");
 	leave(p.b, p.job, 2, TALLY_EWORKERLOST);
-	end_job_of(p.job, (uint32_t[]){ p.a, p.b }, 2);
 	expect("");
 }
 END_TEST

@@ -15,13 +15,14 @@ static struct srv_tensor *tensor[JOBS];
 static struct srv_peer peer[N];
 static uint8_t *window[JOBS][N], *slots[JOBS];
 
-static void setup(void)
+/* The first two jobs are of one user, or all are. */
+static void setup_users(bool two)
 {
 	const bool mine[1] = { true };
 	struct srv_tensor_desc t = { .id = 1, .dtype = DTYPE_I32, .mine = mine,
 				     .geom = { SEGS * SEG, SEGS * SEG, SEG } };
 	struct srv_job_desc d = { .n = N, .world = N, .epoch = EPOCH, .chunk_bytes = SEGS * SEG,
-				  .seg_bytes = SEG, .window_bytes = SEGS * SEG };
+				  .seg_bytes = SEG, .window_bytes = SEGS * SEG, .engines = 1 };
 	uint64_t bytes;
 
 	kern_init(~0u);
@@ -30,7 +31,8 @@ static void setup(void)
 		srv_peer_init(&core, &peer[w], 50 + w, 0);
 	for (uint32_t k = 0; k < JOBS; k++) {
 		d.id = k + 1;
-		job[k] = srv_job_start(&core, calloc(1, srv_job_size(N)), &d);
+		d.user = two && k == 2;
+		job[k] = srv_job_start(&core, calloc(1, srv_job_size(N, 1)), &d);
 		for (uint32_t w = 0; w < N; w++) {
 			window[k][w] = calloc(1, SEGS * SEG);
 			job[k]->worker[w].node = 50 + w;
@@ -40,6 +42,16 @@ static void setup(void)
 		slots[k] = calloc(1, bytes);
 		srv_tensor_add(&core, job[k], tensor[k], slots[k], &t);
 	}
+}
+
+static void setup(void)
+{
+	setup_users(false);
+}
+
+static void setup_two_users(void)
+{
+	setup_users(true);
 }
 
 static void teardown(void)
@@ -130,6 +142,46 @@ START_TEST(jobs_take_turns)
 }
 END_TEST
 
+START_TEST(users_take_turns_and_then_the_jobs_of_each)
+{
+	for (uint32_t k = 0; k < JOBS; k++)
+		sum(k, 0, SEGS);
+	for (uint32_t i = 0; i < SEGS / 2; i++) {
+		expect(0, 0, i);
+		expect(0, 2, 2 * i);
+		expect(0, 1, i);
+		expect(0, 2, 2 * i + 1);
+	}
+	for (uint32_t i = SEGS / 2; i < SEGS; i++) {
+		expect(0, 0, i);
+		expect(0, 1, i);
+	}
+}
+END_TEST
+
+static bool is_before(uint32_t w, uint32_t v)
+{
+	struct srv_due a = srv_due(&peer[w]), b = srv_due(&peer[v]);
+
+	return srv_due_before(&a, &b);
+}
+
+/* Else all that was summed for one user before would go first, to whomever. */
+START_TEST(the_servers_own_card_is_shared_by_users_too)
+{
+	sum(0, 0, SEGS);
+	expect_job(0, 0, 0, SEGS);
+	ck_assert(is_before(1, 0));
+	sum(2, 0, 1);
+	ck_assert_ptr_eq(srv_due(&peer[0]).job, job[2]);
+	ck_assert_ptr_eq(srv_due(&peer[1]).job, job[0]);	/* which was there first */
+	ck_assert(is_before(0, 1) && !is_before(1, 0));
+	expect(0, 2, 0);
+	ck_assert(is_before(1, 0) && !is_before(0, 1));
+	ck_assert(!is_before(1, 1));
+}
+END_TEST
+
 /* Nobody saves up, and nobody pays for what he had alone. */
 START_TEST(who_had_nothing_to_send_has_no_claim_later)
 {
@@ -216,19 +268,23 @@ END_TEST
 int main(void)
 {
 	Suite *s = suite_create("server_turn");
-	TCase *t = tcase_create("all");
+	TCase *t = tcase_create("all"), *users = tcase_create("users");
 	SRunner *r;
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_checked_fixture(users, setup_two_users, teardown);
 	tcase_add_test(t, one_jobs_results_go_as_they_were_summed);
 	tcase_add_test(t, a_small_jobs_results_do_not_wait_behind_a_large_ones);
 	tcase_add_test(t, jobs_take_turns);
+	tcase_add_test(users, users_take_turns_and_then_the_jobs_of_each);
+	tcase_add_test(users, the_servers_own_card_is_shared_by_users_too);
 	tcase_add_test(t, who_had_nothing_to_send_has_no_claim_later);
 	tcase_add_test(t, a_link_that_breaks_is_not_counted_against_a_job);
 	tcase_add_test(t, each_server_begins_with_another_agent);
 	tcase_add_test(t, nobody_to_begin_with);
 	suite_add_tcase(s, t);
+	suite_add_tcase(s, users);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

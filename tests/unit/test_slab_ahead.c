@@ -31,7 +31,6 @@ static void setup(void)
 	list_init(&sv_job.slots);
 	a.name = "a";
 	list_init(&ad_job.results);
-	list_init(&a.kept);
 }
 
 static void teardown(void)

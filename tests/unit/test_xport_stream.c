@@ -65,6 +65,7 @@ START_TEST(any_fragmentation_gives_the_same_frames)
 	struct rig r;
 	int fd;
 
+	rig_takes = s.seed & 1;
 	s.bytes = bytes;
 	wire = malloc(300 * (FRAME_BYTES + STREAM_BYTES));
 	for (uint32_t i = 0; i < 300; i++) {
@@ -136,6 +137,7 @@ START_TEST(random_frames_both_ways_through_small_buffers)
 	uint32_t to_b = 0, to_a = 0, n = _i == 2 ? 8000 : 250;
 	struct rig r;
 
+	rig_takes = s.seed & 1;
 	s.bytes = bytes;
 	if (rig_open(&r, _i)) {
 		shrink_buffers(r.listener);
@@ -161,6 +163,42 @@ START_TEST(random_frames_both_ways_through_small_buffers)
 		UNTIL(&r, r.a.n_lent == 0 && r.b.n_lent == 0);
 		rig_close(&r);
 	}
+	free(bytes);
+}
+END_TEST
+
+/* What is whole in a read goes to its owner as it is; what is cut, or long, is placed. */
+START_TEST(short_payloads_are_taken_where_they_were_read)
+{
+	enum { FRAMES = 200, BYTES = 4096 };
+	uint8_t *bytes = pattern(STREAM_BYTES, 1), *wire = malloc(FRAMES * (FRAME_BYTES + BYTES));
+	size_t len = 0, at = 0;
+	struct rig r;
+	int fd;
+
+	for (uint32_t i = 0; i < FRAMES; i++, len += BYTES) {
+		struct frame f = { .type = FRAME_PUSH, .round = i, .length = BYTES };
+
+		frame_encode(&f, wire + len);
+		len += FRAME_BYTES;
+		memcpy(wire + len, bytes + i, BYTES);
+	}
+	rig_takes = true;
+	ck_assert(rig_open(&r, 0));
+	fd = raw_peer(&r);
+	while (at < len) {
+		ssize_t w = send(fd, wire + at, len - at, MSG_DONTWAIT);
+
+		at += w > 0 ? (size_t)w : 0;
+		rig_turn(&r);
+	}
+	UNTIL(&r, r.b.got == FRAMES);
+	ck_assert_uint_eq(r.b.takes + r.b.places, FRAMES);
+	ck_assert_uint_gt(r.b.takes, FRAMES / 2);
+	ck_assert_uint_eq(r.b.landing, 0);
+	close(fd);
+	rig_close(&r);
+	free(wire);
 	free(bytes);
 }
 END_TEST
@@ -459,6 +497,7 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, frames_about_slabs_end_a_tcp_link, FRAME_SLAB, FRAME_QP + 1);
 	tcase_add_loop_test(t, frames_by_reference_end_a_tcp_link, 0, 2);
 	tcase_add_test(t, stray_descriptors_close_the_link_and_leak_nothing);
+	tcase_add_test(t, short_payloads_are_taken_where_they_were_read);
 	tcase_add_test(t, pongs_do_not_break_frames);
 	tcase_add_test(t, frames_that_wait_go_with_one_call_or_as_few_as_asked_for);
 }

@@ -3,8 +3,8 @@
 # Behind `make check-rdma`: boots the virtual machine and runs tests/vm/guest in it, one
 # after another; words name the ones to run.  The totals are the last line.
 #
-# `stories [NAME...]` alone runs stories of failures, over RDMA.  `systemd` alone runs in a
-# machine whose first process that is.
+# `stories [NAME...]` alone runs stories of failures, over RDMA.  `systemd` and `packages` alone
+# run in a machine whose first process systemd is.
 #
 # `bench` alone, which measures, runs where time is the number of instructions: with two
 # processors, which this machine emulates now faster and now slower, the same two programs
@@ -22,7 +22,7 @@ if [ "$1" = stories ]; then
 		bash tests/vm/guest/stories.sh "${@:2}"
 fi
 machine=()
-[ "$*" != systemd ] || machine=(-s)
+case $* in systemd | packages) machine=(-s) ;; esac
 scripts=()
 for name; do scripts+=("tests/vm/guest/$name.sh"); done
 exec tests/vm/vm.py "${machine[@]}" -t "$SECONDS_MAX" \

@@ -7,8 +7,8 @@
 The machine is Debian's kernel under QEMU's software emulation: it needs no KVM
 and no rights.  Its root file system is this machine's own, read-only over 9p, so
 what was built here runs there; /tmp, /run and /dev/shm are fresh.  It has the
-modules of MODULES: soft RoCE on any network device, veth, bridges, tbf and netem, and
-vgem, which gives out dma-bufs.
+modules of MODULES: soft RoCE on any network device, veth, bridges, tbf and netem,
+vgem, which gives out dma-bufs, and overlay, by which a story may write to the root file system.
 It has no network to the outside.
 
 With -c its clock counts instructions, one for each nanosecond, of the one processor that it
@@ -49,7 +49,7 @@ DIR = os.path.join(BUILD, "vm")
 # rxe makes no device.
 MODULES = ["virtio_pci", "9pnet_virtio", "9p", "crc32_generic", "veth", "bridge", "sch_tbf",
            "sch_netem", "sch_prio", "cls_u32", "act_gact", "ib_uverbs", "rdma_ucm", "rdma_rxe",
-           "vgem"]
+           "vgem", "overlay"]
 # no_timer_check: the emulated IO-APIC's timer is late now and then, which panics else.
 KERNEL_ARGS = ("console=ttyS0 panic=-1 oops=panic no_timer_check quiet loglevel=4 "
                "random.trust_cpu=on systemd.show_status=no")

@@ -29,8 +29,8 @@ With TALLY_LOG=info in the environment libtally says on stderr what it waits for
 taken a second, and then now and again; TALLY_LOG=debug says more.
 
 Start the ranks with ``tally local``, torchrun, mpirun, srun, or with TALLY_RANK and
-TALLY_WORLD_SIZE set.  Nothing is compiled: libtally.so.0 is taken from TALLY_LIBRARY, the build
-tree, or the system; its version has to fit the package's.
+TALLY_WORLD_SIZE set.  Nothing is compiled: libtally.so.0 is taken from TALLY_LIBRARY, the package
+(of a wheel), the build tree, or the system; its version has to fit the package's.
 
 For PyTorch there is tally.torch.
 """

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """libtally through ctypes: where it is found, its structs and its functions.
 
-The library is looked for in this order: the path in TALLY_LIBRARY, the build tree
-that this file lies in (build/lib), then wherever the system's loader looks.
+The library is looked for in this order: the path in TALLY_LIBRARY, beside this file (where a
+wheel has it), the build tree that this file lies in (build/lib), then wherever the system's
+loader looks.
 """
 
 import ctypes
@@ -67,6 +68,7 @@ FUNCTIONS = {
     "tally_attach": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "tally_leave": (c_int, [c_void_p]),
     "tally_detach": (c_int, [c_void_p]),
+    "tally_forked": (None, [c_void_p]),
     "tally_rank": (c_int, [c_void_p]),
     "tally_world_size": (c_int, [c_void_p]),
     "tally_local_rank": (c_int, [c_void_p]),
@@ -119,8 +121,11 @@ def _candidates():
     if named:
         return [named]
     here = os.path.dirname(os.path.abspath(__file__))
-    built = os.path.normpath(os.path.join(here, "..", "..", "..", "build", "lib", SONAME))
-    return ([built] if os.path.exists(built) else []) + [SONAME]
+    files = (
+        os.path.join(here, SONAME),
+        os.path.normpath(os.path.join(here, "..", "..", "..", "build", "lib", SONAME)),
+    )
+    return [path for path in files if os.path.exists(path)] + [SONAME]
 
 
 def plugin(lib):

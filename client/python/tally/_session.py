@@ -347,14 +347,29 @@ class _Memory:
     garbage at once, it may be before _leave(), which has nothing to leave then.
     """
 
+    _all = weakref.WeakSet()  # of this process
+
     def __init__(self, pointer, place, pid, left):
+        self.pointer = pointer
         weakref.finalize(self, self._free, pointer, place, pid, left).atexit = False
+        if pointer:
+            self._all.add(self)
+
+    @classmethod
+    def unshare(cls):
+        """In a child that was forked: what it writes to arrays does not reach its parent's."""
+        for memory in list(cls._all):
+            _lib.tally_forked(memory.pointer)
+        cls._all = weakref.WeakSet()
 
     @staticmethod
     def _free(pointer, place, pid, left):
         place[0] = None
         if os.getpid() == pid and not left:
             _lib.tally_detach(pointer)
+
+
+os.register_at_fork(after_in_child=_Memory.unshare)
 
 
 class Session(Bound):
@@ -366,7 +381,7 @@ class Session(Bound):
     declare and barrier (60), round_timeout for each round (600); Ctrl-C ends each of them, and
     the session where it was not a round.  None stands for that limit everywhere; a negative time,
     or NaN, is refused (EINVAL), and math.inf is 24 days.  A session belongs to one thread at a
-    time and does not survive fork().
+    time and does not survive fork(); what a child writes to its arrays stays with the child.
 
     on_loss="shrink", on all ranks alike: the job goes on without the ranks that it loses
     (tally.h says how); live_ranks and is_live() tell who is left.  At grow() lost ranks come

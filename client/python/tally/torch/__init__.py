@@ -101,3 +101,27 @@ __all__ = [
     "push_pull_inplace", "rank", "resume", "rocm_built", "shutdown", "size", "suspend",
     "synchronize",
 ]
+
+_ABSENT = {
+    "alltoall": "allgather() and take what is meant for this rank",
+    "alltoall_async": "allgather_async() and take what is meant for this rank",
+    "grouped_allgather": "allgather() for each",
+    "grouped_allgather_async": "allgather_async() for each",
+    "grouped_reducescatter": "grouped_allreduce() and take this rank's rows",
+    "reducescatter": "allreduce() and take this rank's rows",
+    "reducescatter_async": "allreduce_async() and take this rank's rows",
+    "sparse_allreduce_async": "allreduce_async() of what to_dense() gives",
+    "join": "the same number of steps on all ranks",
+    "add_process_set": "a job of its own for each set of ranks, tally.Session(job=...)",
+    "ProcessSet": "a job of its own for each set of ranks, tally.Session(job=...)",
+    "elastic": "tally.Session(on_loss='shrink')",
+    "start_timeline": "TALLY_TIMELINE in the environment",
+    "stop_timeline": "TALLY_TIMELINE in the environment",
+    "CrossBarrier": "DistributedOptimizer(..., cross_barrier=model)",
+}
+
+
+def __getattr__(name):
+    """What Horovod and BytePS have and Tally has not: the error says what there is instead."""
+    instead = f": there is {_ABSENT[name]}" if name in _ABSENT else ""
+    raise AttributeError(f"tally.torch has no {name}{instead}")

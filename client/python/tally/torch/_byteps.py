@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BytePS's names for the calls on tensors; names, versions and priorities are not used."""
 
-from ._calls import Compression, allreduce, allreduce_async_, synchronize
+from ._calls import Compression, allreduce, allreduce_async, allreduce_async_, synchronize
 
 
 def push_pull_async_inplace(tensor, average=True, name=None, version=0, priority=0):
@@ -12,7 +12,8 @@ def push_pull_async_inplace(tensor, average=True, name=None, version=0, priority
 
 def push_pull_async(tensor, average=True, name=None, version=0, priority=0):
     """BytePS's allreduce_async()."""
-    return push_pull_async_inplace(tensor.detach().clone(), average, name, version, priority)
+    del version, priority
+    return allreduce_async(tensor, bool(average), name)
 
 
 def push_pull_inplace(tensor, average=True, name=None, version=0, priority=0):

@@ -8,11 +8,14 @@ grouped_allreduce(), allgather() and broadcast() are differentiable, the others 
 """
 
 import io
+import math
+import numbers
 import pickle
 
+import numpy as np
 import torch
 
-from . import _world
+from . import _memory, _world
 
 Average, Sum = "mean", "sum"
 Min, Max, Product, Adasum = "min", "max", "product", "adasum"  # names only, to be refused
@@ -38,6 +41,78 @@ def check_op(op):
     if op not in (Average, Sum):
         raise ValueError(f"op is {op!r}; there are Average and Sum")
     return op
+
+
+def around(dtype, op, before, after, world):
+    """(before, op, after): how a sum of that type is made that has these factors around it.
+
+    The factors of 16-bit types are one, after the mean, which is finite if it can be: a sum, or
+    what goes into it, might not be.
+    """
+    if (before, after) == (1, 1):
+        return 1, op, 1
+    if dtype not in (torch.float16, torch.bfloat16):
+        if op == Average and not dtype.is_floating_point:  # whose mean would be rounded before
+            return before, Sum, after / world
+        return before, op, after
+    factor = before * after * (world if op == Sum else 1)
+    return 1, Average, 1 if math.isclose(factor, 1) else factor
+
+
+def check_factor(factor, what):
+    """The factor as a float, or a ValueError."""
+    if isinstance(factor, numbers.Real):
+        return float(factor)
+    raise ValueError(f"{what} is {factor!r}; it is a number")
+
+
+def check_root(root):
+    """The rank, or a ValueError."""
+    if not isinstance(root, numbers.Integral) or not 0 <= root < _world.size():
+        raise ValueError(f"no rank {root!r} to broadcast from; there are 0 to {_world.size() - 1}")
+    return int(root)
+
+
+def _scaled(tensor, factor):
+    """The tensor, multiplied in place; whole numbers are cut towards zero, as by Horovod."""
+    with torch.no_grad():
+        if factor == 1:
+            return tensor
+        if tensor.is_floating_point():
+            return tensor.mul_(factor)
+        return tensor.copy_(tensor.double().mul_(factor))
+
+
+def _tensor(value):
+    """A tensor as it is; a new one of a NumPy array or a number."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float64)
+    if isinstance(value, (numbers.Number, np.generic, np.ndarray)):
+        value = np.array(value)
+        return _from_numpy(value.astype(value.dtype.newbyteorder("=")))
+    raise TypeError(f"a {type(value).__name__} is no tensor, array or number: objects go by "
+                    "broadcast_object() and allgather_object()")
+
+
+def _memory_of(value):
+    """A tensor as it is, or one that is a NumPy array's memory."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"a {type(value).__name__} cannot be changed in place: there are calls "
+                        "without _ at the end")
+    if not value.flags.writeable:
+        raise ValueError("the array is read-only, and cannot be changed in place")
+    return _from_numpy(value)
+
+
+def _from_numpy(array):
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"an array of {array.dtype}: {error}") from None
 
 
 def _op(average, op):
@@ -94,19 +169,24 @@ class _Through(torch.autograd.Function):
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
                      postscale_factor=1.0):
     """As allreduce_(), and returns a handle at once."""
-    op = _op(average, op)
+    op, given, tensor = _op(average, op), tensor, _memory_of(tensor)
+    factors = (check_factor(prescale_factor, "prescale_factor"),
+               check_factor(postscale_factor, "postscale_factor"))
+    _memory.check_summed(tensor, "a tensor to reduce")
+    before, its, after = around(tensor.dtype, op, *factors, _world.size())
+    said = "" if factors == (1, 1) else ", factors {:g} and {:g}".format(*factors)
 
-    def scale(factor):
-        with torch.no_grad():
-            return tensor if factor == 1 else tensor.mul_(factor)
+    def finish(_):
+        _scaled(tensor, after)
+        return given
 
-    return Handle([_world.collectives().all_reduce(scale(prescale_factor), op, name)],
-                  lambda _: scale(postscale_factor))
+    return Handle([_world.collectives().all_reduce(_scaled(tensor, before), its, name, said)],
+                  finish)
 
 
 def allreduce_async(tensor, *args, **kwargs):
     """As allreduce_async_(), in a new tensor."""
-    return allreduce_async_(tensor.detach().clone(), *args, **kwargs)
+    return allreduce_async_(_tensor(tensor).detach().clone(), *args, **kwargs)
 
 
 def allreduce_(tensor, *args, **kwargs):
@@ -124,7 +204,8 @@ def grouped_allreduce_async_(tensors, average=None, name=None, *args, **kwargs):
 
 def grouped_allreduce_async(tensors, *args, **kwargs):
     """As grouped_allreduce_async_(), in new tensors."""
-    return grouped_allreduce_async_([t.detach().clone() for t in tensors], *args, **kwargs)
+    copies = [_tensor(t).detach().clone() for t in tensors]
+    return grouped_allreduce_async_(copies, *args, **kwargs)
 
 
 def grouped_allreduce_(tensors, *args, **kwargs):
@@ -145,14 +226,16 @@ def grouped_allreduce(tensors, average=None, name=None, compression=Compression.
         came = grouped_allreduce_(sent, None, name, op, prescale_factor, postscale_factor)
         return [c.to(t.dtype) for c, t in zip(came, tensors)]
 
-    return list(_Through.apply(reduce, reduce, *tensors))
+    return list(_Through.apply(reduce, reduce, *map(_tensor, tensors)))
 
 
 def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None,
               prescale_factor=1.0, postscale_factor=1.0):
     """The mean (op=Sum, or average=False: the sum) over all ranks, in a new tensor.
 
-    The factors are multiplied with before and after.
+    The factors are multiplied with before and after; of 16-bit types that is one factor, after a
+    mean made in float32, so that what can be finite is.  NumPy arrays and numbers are taken, too,
+    here and in the other calls; a tensor comes back.
     """
     return grouped_allreduce([tensor], average, name, compression, op, prescale_factor,
                              postscale_factor)[0]
@@ -162,12 +245,13 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
 
 def broadcast_async_(tensor, root_rank, name=None):
     """As broadcast_(), and returns a handle at once."""
-    return Handle([_world.collectives().broadcast(tensor, root_rank, name)], lambda _: tensor)
+    future = _world.collectives().broadcast(_memory_of(tensor), check_root(root_rank), name)
+    return Handle([future], lambda _: tensor)
 
 
 def broadcast_async(tensor, root_rank, name=None):
     """As broadcast_async_(), in a new tensor."""
-    return broadcast_async_(tensor.detach().clone(), root_rank, name)
+    return broadcast_async_(_tensor(tensor).detach().clone(), root_rank, name)
 
 
 def broadcast_(tensor, root_rank, name=None):
@@ -177,14 +261,14 @@ def broadcast_(tensor, root_rank, name=None):
 
 def broadcast(tensor, root_rank, name=None):
     """As broadcast_(), in a new tensor; root's gradient is the mean over all ranks."""
-    mine = _world.rank() == root_rank
+    mine = _world.rank() == check_root(root_rank)
     return _Through.apply(lambda t: [synchronize(broadcast_async(t[0], root_rank, name))],
-                          lambda grads: [allreduce(grads[0]) * mine], tensor)[0]
+                          lambda grads: [allreduce(grads[0]) * mine], _tensor(tensor))[0]
 
 
 def _gather(tensor):
     """A handle, and the rows of its result that are this rank's.  Waits for their numbers."""
-    here = _world.collectives()
+    here, tensor = _world.collectives(), _tensor(tensor)
     tensor = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
     rows = torch.tensor([tensor.shape[0]])
     counts = [torch.empty_like(rows) for _ in range(here.world)]
@@ -208,7 +292,7 @@ def allgather(tensor, name=None):
     The gradient is this rank's part of the mean over all ranks.
     """
     del name
-    mine = None
+    mine, tensor = None, _tensor(tensor)
 
     def gather(tensors):
         nonlocal mine
@@ -229,7 +313,7 @@ def _unpickled(data):
 
 def broadcast_object(obj=None, root_rank=0, name=None):
     """Root's object for everybody, by pickle."""
-    mine = _world.rank() == root_rank
+    mine = _world.rank() == check_root(root_rank)
     data = _pickled(obj) if mine else None
     length = broadcast_(torch.tensor([data.numel() if mine else 0]), root_rank)
     if not mine:

@@ -56,12 +56,16 @@ class Collectives:
         self._agreed = 0  # the last of them of which all ranks are known to mean the same
         self._asked = []  # [channel, tries]: declared to find that out, and to be given back
 
-    def all_reduce(self, tensor, op="sum", name=None):
-        """Sum or mean ("mean") over all ranks, in place; a Future of the tensor."""
+    def all_reduce(self, tensor, op="sum", name=None, said=""):
+        """Sum or mean ("mean") over all ranks, in place; a Future of the tensor.
+
+        said: what else ranks compare of the call.
+        """
         _memory.check_summed(tensor, "a tensor to reduce")
         parcel = _device.to_sum(tensor)
         place = _device.placed(tensor)
-        words = f"all_reduce ({op}) of {_memory.kind(tensor.dtype)}{list(self._shape(tensor))}"
+        shape = list(self._shape(tensor))
+        words = f"all_reduce ({op}{said}) of {_memory.kind(tensor.dtype)}{shape}"
         return self._go("all_reduce", words, name, tensor, tensor, [
             ("sum", tensor.dtype, self._shape(tensor), place, parcel, parcel,
              lambda t, block: block.push_pull(t, op))])

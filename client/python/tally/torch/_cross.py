@@ -31,6 +31,9 @@ class CrossGradients(Gradients):
     The model is hooked while tensors are declared; who reads its state_dict() waits, too.
     """
 
+    REMEDY = ("with cross_barrier an update uses its gradient as soon as it has come: what changes "
+              "gradients needs optimizer.synchronize() before it, and no cross_barrier")
+
     def __init__(self, exchange, groups, names, options, model, update):
         self._update = update  # update(parameter, options of its group)
         self._updates = {}  # parameter: Future of its update, from step() to finish()
@@ -71,12 +74,18 @@ class CrossGradients(Gradients):
         concurrent.futures.wait(self._updates.values())  # an update reads the arena
         super().move_out()
 
+    def _line_up(self):
+        super()._line_up()
+        self.late = True
+
     # ---- step ----
 
     def step(self):
         """Every parameter is updated when its gradient has come; returns before that."""
         self.finish()  # after a step without a backward pass since: its gradients are used up
         self.send_rest()
+        if self._vote.mine:
+            self._heed()
         after = {}  # what updates come after: the backward pass, which has read the parameters
         for block in (b.block for b in self.buckets if b.block.stream not in after):
             block.note()
@@ -141,6 +150,7 @@ class CrossGradients(Gradients):
             self.wait(list(self._updates))
             self._updates.clear()
             self.begin_step()
+            self._heed()
         self.exchange.check()
 
     def settled(self):

@@ -23,7 +23,9 @@ import torch
 
 from .._session import TallyError
 from . import _device, _memory
+from ._calls import around
 from ._exchange import last_word
+from ._vote import Vote
 
 BUCKET_BYTES = 1 << 20  # a bucket is sent as a whole: small enough to overlap
 BUCKET_PARAMS = 100  # and has no more of them, so that what it stands for can be said
@@ -33,8 +35,9 @@ NAME_SHOWN = 90  # of a parameter's, where ranks compare them
 class Bucket:
     """Some parameters whose gradients travel together."""
 
-    def __init__(self, number, params, names, wire):
-        self.params, self.wire = params, wire
+    def __init__(self, number, params, names, wire, scale):
+        self.params, self.names, self.wire = params, names, wire
+        self._before, self.op, self._after = scale
         self.count = sum(p.numel() for p in params)
         self.name = f"bucket{number}"
         self.members = [_memory.described(shown(n), p) for n, p in zip(names, params)]
@@ -42,7 +45,7 @@ class Bucket:
         self.full = self.sent = False
         self.ended = threading.Event()
         self.error = self.channel = self.block = None
-        self.views = {}
+        self.views, self._places = {}, {}
 
     def place(self, channel, block):
         """Gets what was declared for it."""
@@ -50,12 +53,28 @@ class Bucket:
         for p in self.params:
             part = block.tensor[at : at + p.numel()]
             # strides as autograd's gradients have them: fused optimizers go by memory
-            self.views[p] = part.as_strided(p.shape, p.stride()) if fills(p) else part.view(p.shape)
+            view = part.as_strided(p.shape, p.stride()) if fills(p) else part.view(p.shape)
+            self._places[p] = view
+            self.views[p] = view.data  # no view to torch: p.grad.detach_() works, and each of
+            # them counts its own writes
             at += p.numel()
 
+    def view(self, p):
+        """The parameter's part of the block, also if a script gave the last one other memory."""
+        place = self._places[p]
+        if self.views[p].data_ptr() != place.data_ptr():
+            self.views[p] = place.data
+        return self.views[p]
+
     def take(self, p, dense):
+        """The parameter's gradient is in the block afterwards, as it is to be summed."""
+        self.load(p, dense)
+        if self._before != 1:
+            self.views[p].detach().mul_(self._before)
+
+    def load(self, p, dense):
         """The parameter's gradient is in the block afterwards; none counts as zeros."""
-        view, grad = self.views[p], p.grad
+        view, grad = self.view(p), p.grad
         grad = None if grad is None else grad.detach()  # create_graph=True: it has a graph
         self.missing.discard(p)
         if grad is None:
@@ -71,11 +90,18 @@ class Bucket:
     def give(self):
         """What the round brought becomes the parameters' gradients."""
         self.block.arrive()
+        if self._after != 1:
+            self.block.tensor.mul_(self._after)
+        self.show()
+
+    def show(self):
+        """What is in the block becomes the parameters' gradients."""
         for p in self.params:
+            view = self.view(p)
             if p.dtype != self.wire:
-                p.grad = self.views[p].to(p.dtype)
-            elif p.grad is not self.views[p]:
-                p.grad = self.views[p]
+                p.grad = view.to(p.dtype)
+            elif p.grad is not view:
+                p.grad = view
 
     def begin(self):
         """A new step: nothing has come yet."""
@@ -87,11 +113,14 @@ class Bucket:
         """The views get memory of their own; who holds them keeps the values."""
         if self.block:
             self.block.evict(self.views.values())
-            self.views = {}
+            self.views, self._places = {}, {}
 
 
 class Gradients:
     """See above.  All ranks have the same parameters in the same order."""
+
+    REMEDY = ("call optimizer.synchronize() after backward(), then change gradients, and step() "
+              "within optimizer.skip_synchronize()")
 
     def __init__(self, exchange, groups, names, options):
         self.exchange, self._groups, self._names, self._options = exchange, groups, names, options
@@ -104,6 +133,9 @@ class Gradients:
         self._checked = self._stale = False  # the signature, in this step; it has changed
         self.busy = False  # a gradient of this step has been taken
         self._trouble = None  # why there are no more steps until these tensors are given back
+        self._vote = Vote(exchange, options)
+        self.late = False  # step() does not wait for all ranks, nor hear what they have voted
+        self.summed = False  # p.grad of all parameters are the sums, as none has come since
         self._session, self._begun = exchange.session, 0  # when the first one came
         with exchange.numbered("optimizer") as number:
             self._title = f"optimizer{number}"
@@ -121,6 +153,11 @@ class Gradients:
     def _wire(self, p):
         squeeze = self._options.compression
         return squeeze if squeeze and p.dtype.is_floating_point else p.dtype
+
+    def _scale(self, wire):
+        """(factor before, sum or mean, factor after) of gradients that travel as that type."""
+        options = self._options
+        return around(wire, options.op, options.before, options.after, self.exchange.world)
 
     def _name(self, p, number):
         return self._names.get(p, f"parameter{number}")
@@ -147,7 +184,7 @@ class Gradients:
         self.drop()
         self._built = self._signature()
         self.buckets = [
-            Bucket(i, [p for p, _ in members], [n for _, n in members], wire)
+            Bucket(i, [p for p, _ in members], [n for _, n in members], wire, self._scale(wire))
             for i, ((wire, _), members) in enumerate(self._grouped())
         ]
         self._bucket_of = {p: b for b in self.buckets for p in b.params}
@@ -189,13 +226,20 @@ class Gradients:
             (title + b.name, (b.count,), _memory.DTYPES[b.wire][0], i, self._meaning(buckets, i))
             for i, b in enumerate(buckets)
         ]
-        channels = self.exchange.declare(rows, self._options.timeout) if rows else []
+        if not rows:
+            return
+        rows.append(self._vote.row(title, [n for b in buckets for n in b.names]))
+        *channels, vote = self.exchange.declare(rows, self._options.timeout)
+        self._vote.place(vote)
         for bucket, place, channel in zip(buckets, places, channels):
             bucket.place(channel, place.block(bucket.count, bucket.wire))
 
     def _meaning(self, buckets, i):
         """What ranks compare of bucket i: its parameters, whose gradients become what, the end."""
-        what = f"{self._options.op} of {_memory.kind(buckets[i].wire)}"
+        options = self._options
+        factors = "" if (options.before, options.after) == (1, 1) else (
+            f" with factors {options.before:g} and {options.after:g}")
+        what = f"{options.op} of {_memory.kind(buckets[i].wire)}{factors}"
         last = i == len(buckets) - 1
         end = f"the last of {sum(len(b.params) for b in buckets)} parameters"
         return [*buckets[i].members, what, *([end] if last else [])]
@@ -206,9 +250,11 @@ class Gradients:
 
     def _line_up(self):
         self._line = collections.deque(b for b in self.buckets if b.block.look_s)
+        self.late = bool(self._line)
 
     def drop(self):
         """Gives all tensors back, as all ranks must; gradients keep their values."""
+        self._vote.let_go()
         for bucket in self.buckets:
             if bucket.sent:
                 bucket.ended.wait()
@@ -226,12 +272,15 @@ class Gradients:
         self._trouble = None
 
     def _undeclare(self, buckets):
-        self.exchange.undeclare([b.channel for b in buckets], self._options.timeout)
+        channels = [b.channel for b in buckets] + self._vote.channels()
+        self.exchange.undeclare(channels, self._options.timeout)
+        self._vote.free()
         for bucket in buckets:
             bucket.block.free()
 
     def _forget(self):
         """Gradients leave the arena; what was declared is forgotten, and a step begins anew."""
+        self._vote.forget()
         for bucket in self.buckets:
             bucket.move_out()
         self.buckets, self._built, self._bucket_of, self._left = [], None, {}, {}
@@ -268,12 +317,13 @@ class Gradients:
         """Autograd has accumulated p.grad."""
         if p not in self._left:
             return  # of a parameter that is no more, or not yet, among the buckets'
+        self.summed = False
+        self._check()
         if self._left[p] <= 0:
             raise AssertionError(
                 "Gradients were computed more than backward_passes_per_step times before call "
                 "to step(). Increase backward_passes_per_step to accumulate gradients locally."
             )
-        self._check()
         self._left[p] -= 1
         if self._left[p] == 0 and not self._stale:
             self._take(p)
@@ -284,6 +334,8 @@ class Gradients:
             self.busy, self._begun = True, self._session._begin()
         with self._session.span(bucket.name, "copy"):
             bucket.take(p, self._options.sparse_as_dense)
+        if p.grad is not None:
+            self._vote.note(p)
         if not bucket.missing:
             self._send(bucket)
 
@@ -304,7 +356,7 @@ class Gradients:
             bucket.error = error
             self.ended(bucket)
 
-        bucket.block.sum(self.exchange, bucket.channel, moments, came, self._options.op,
+        bucket.block.sum(self.exchange, bucket.channel, moments, came, bucket.op,
                          self._options.timeout, begin)
 
     def ended(self, bucket):
@@ -324,6 +376,9 @@ class Gradients:
         if self._stale:
             self._build()
             self._stale = False
+        if self.buckets:
+            self._heed()  # of the step before
+            self._vote.begin(p for b in self.buckets for p in b.params)
         for bucket in self.buckets:
             for p in list(bucket.missing):
                 self._take(p)
@@ -335,7 +390,8 @@ class Gradients:
         with self._session.span(f"{self._title}: step waits"):
             for bucket in self.buckets:
                 bucket.ended.wait()
-        failed = [b.error for b in self.buckets if b.error]
+            gone = None if self.late and not self._vote.mine else self._vote.wait()
+        failed = [b.error for b in self.buckets if b.error] + ([gone] if gone else [])
         for bucket in self.buckets:
             if not bucket.error:
                 bucket.give()
@@ -345,11 +401,32 @@ class Gradients:
             for bucket in self.buckets:  # a round that goes on keeps the arena
                 bucket.move_out()
             raise failed[0]
+        if not self.late or self._vote.mine:
+            self._heed()
         self.exchange.check()
+        self.summed = True
+
+    def _heed(self):
+        """Raises what the last vote has found, once; where parameters may have been updated
+        since, there are no more steps until close().
+        """
+        error, changed = self._vote.wait(), self._vote.changed()
+        if error and not self.late:  # else the gradients' own rounds tell it
+            raise error
+        if not changed:
+            return
+        self._vote.forget()
+        if not self.late:
+            raise RuntimeError(f"{changed}: {self.REMEDY}; nobody has made this step")
+        self._trouble = RuntimeError(
+            f"{changed}: {self.REMEDY}; some ranks have made that step: close() on all of them, "
+            "then broadcast parameters and state, or go back to a checkpoint")
+        raise self._trouble
 
     def settled(self):
         """Returns when what synchronize() gave is there; raises if some of it is void."""
         self.exchange.settled()
+        self._heed()
 
     def begin_step(self):
         """Nothing has come yet."""
@@ -372,9 +449,9 @@ class Gradients:
             for p in bucket.params:
                 if p.dtype != bucket.wire:
                     raise ValueError("compressed gradients cannot be views of the arena")
-                if p.grad is not bucket.views[p]:
-                    bucket.take(p, self._options.sparse_as_dense)
-            bucket.give()
+                if p.grad is not bucket.view(p):
+                    bucket.load(p, self._options.sparse_as_dense)
+            bucket.show()
             bucket.begin()
 
     def zero(self):

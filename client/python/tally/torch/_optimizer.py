@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import inspect
-import math
+import sys
 import typing
 import warnings
 
@@ -12,7 +12,7 @@ import torch
 
 from .._session import check_time
 from . import _world
-from ._calls import Average, Compression, Sum, allreduce, check_op
+from ._calls import Average, Compression, Sum, allreduce, check_factor, check_op
 from ._cross import CrossGradients, update_one
 from ._gradients import BUCKET_BYTES, Gradients
 from ._states import loaded_in_place
@@ -23,6 +23,8 @@ class _Options:
     compression: typing.Optional[torch.dtype]
     passes: int
     op: str
+    before: float  # factors of gradients before they are summed, and of what that gives
+    after: float
     sparse_as_dense: bool
     bucket_bytes: int
     timeout: typing.Optional[float]
@@ -35,6 +37,19 @@ def _check_passes(passes):
 
 class _Base:
     """What both kinds of wrapped optimizer have."""
+
+    @property
+    def param_groups(self):
+        """The wrapped optimizer's.  A GradScaler reads them before it changes gradients, in a way
+        that no version of a tensor tells of, and in no other way it says that it is about to.
+        """
+        if sys._getframe(1).f_code.co_name == "_unscale_grads_":
+            self._before_unscaling()
+        return self.__dict__["param_groups"]
+
+    @param_groups.setter
+    def param_groups(self, groups):
+        self.__dict__["param_groups"] = groups
 
     def load_state_dict(self, state_dict):
         """As the wrapped optimizer's."""
@@ -85,6 +100,10 @@ class _Crossing(_Base):
         self._tally.finish()
         super().load_state_dict(state_dict)
 
+    def _before_unscaling(self):
+        raise ValueError("with cross_barrier an update uses its gradient as soon as it has come: "
+                         "a GradScaler needs the barrier")
+
     def close(self):
         """As without cross_barrier, after all updates."""
         try:
@@ -110,7 +129,11 @@ class _Distributed(_Base):
     def synchronize(self):
         """Returns when all gradients are summed; step() does it unless this was called."""
         self._tally.synchronize()
-        self._synchronized = True
+
+    def _before_unscaling(self):
+        if not self._tally.summed:
+            self.synchronize()
+        self._unscaled = True
 
     @contextlib.contextmanager
     def skip_synchronize(self):
@@ -133,16 +156,23 @@ class _Distributed(_Base):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._should_synchronize:
-            if self._synchronized:
+        if not self._should_synchronize:
+            self._check_skipped()
+        elif not (self._unscaled and self._tally.summed):
+            if self._tally.summed:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
                     "optimizer.synchronize(). This can cause training slowdown."
                 )
             self.synchronize()
-        self._synchronized = False
+        self._unscaled = self._tally.summed = False
         super().step()
         return loss
+
+    def _check_skipped(self):
+        if self._tally.busy:
+            raise RuntimeError("optimizer.step() within skip_synchronize() while gradients are on "
+                               "their way: call optimizer.synchronize() before it")
 
     def _of_all_ranks(self, closure):
         if closure is None:
@@ -152,7 +182,8 @@ class _Distributed(_Base):
             with torch.enable_grad():
                 loss = closure()
             self._tally.synchronize()
-            return allreduce(torch.as_tensor(loss).detach(), op=self._op)
+            return allreduce(torch.as_tensor(loss).detach(), op=self._op,
+                             postscale_factor=self._factor)
 
         return evaluate
 
@@ -164,6 +195,7 @@ class _Distributed(_Base):
                 "optimizer.step() or optimizer.synchronize(). This is prohibited as it can "
                 "cause a race condition."
             )
+        self._tally.summed = False
         if self._flat:
             self._tally.zero()
         else:
@@ -221,16 +253,20 @@ def _squeezed(compression, params):
     return Compression.fp16 if params.get("fp16") else compression
 
 
-def _scaled(op, before, after):
-    """The op that gives what BytePS's factors around a sum do."""
+def _factors(op, predivide, before, after):
+    """(op, factor before the sum, after it): Horovod's one factor, or BytePS's two."""
+    check_op(op)
+    if predivide != 1 and op != Average:
+        raise ValueError("gradient_predivide_factor goes with op=Average only")
     if before is None and after is None:
-        return check_op(op)
-    factor = (1 if before is None else before) * (1 if after is None else after)
-    for known, its in ((Average, 1 / _world.size()), (Sum, 1)):
-        if math.isclose(factor, its):
-            return known
-    raise ValueError(f"pre_scale_factor times post_scale_factor is {factor:g}; there are "
-                     "1 / size(), the mean, and 1, the sum: scale the loss, or the learning rate")
+        check_factor(predivide, "gradient_predivide_factor")
+        if predivide == 0:
+            raise ValueError("gradient_predivide_factor is 0: gradients are divided by it")
+        return op, 1 / predivide, predivide
+    if predivide != 1:
+        raise ValueError("gradient_predivide_factor and BytePS's factors are given")
+    return (Sum, check_factor(1 if before is None else before, "pre_scale_factor"),
+            check_factor(1 if after is None else after, "post_scale_factor"))
 
 
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
@@ -256,18 +292,18 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     its state_dict() for all.  The parameters become the same.  Call synchronize() before
     reading them otherwise, and do not look at gradients between backward() and step().
 
-    ``gradient_predivide_factor``, ``num_groups`` and ``groups`` are Horovod's and change
-    nothing: 16-bit types are added in float32 anyway, and Tally makes its own buckets.  A
-    ``process_set`` is refused.  ``compression_params``, ``pre_scale_factor`` and
-    ``post_scale_factor`` are BytePS's: fp16 is there, other compressors are not; the factors'
-    product is 1 / size(), for the mean, or 1, for the sum.
+    ``gradient_predivide_factor`` is Horovod's: gradients are divided by it before they are
+    summed, and multiplied with it after.  ``num_groups`` and ``groups`` change nothing, as Tally
+    makes its own buckets; a ``process_set`` is refused.  ``compression_params``,
+    ``pre_scale_factor`` and ``post_scale_factor`` are BytePS's: fp16 is there, other compressors
+    are not; the factors are those before and after a sum.  Factors of 16-bit types are one, after
+    a mean made in float32, which is finite where it can be.
     """
     del num_groups, groups
     if isinstance(optimizer, _Base):
         raise ValueError("the optimizer is a DistributedOptimizer already: wrap it once")
-    op = _scaled(op, pre_scale_factor, post_scale_factor)
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor goes with op=Average only")
+    op, before, after = _factors(op, gradient_predivide_factor, pre_scale_factor,
+                                 post_scale_factor)
     if process_set is not None:
         raise ValueError("there are no process sets: a set of ranks would be a job of its own")
     _check_passes(backward_passes_per_step)
@@ -283,9 +319,9 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     made = object.__new__(type(wrapped.__name__, (kind, wrapped), {}))
     made.__dict__.update(optimizer.__dict__)
     made.__dict__.pop("step", None)  # a scheduler's wrapper around the old one's
-    made._synchronized, made._should_synchronize, made._flat = False, True, False
-    made._op, made._needs_closure = op, evaluates
-    options = _Options(compression, backward_passes_per_step, op, sparse_as_dense,
+    made._unscaled, made._should_synchronize, made._flat = False, True, False
+    made._op, made._factor, made._needs_closure = op, before * after, evaluates
+    options = _Options(compression, backward_passes_per_step, op, before, after, sparse_as_dense,
                        BUCKET_BYTES if cross_barrier is None else 0, timeout)
     what = _world.exchange(), lambda: made.param_groups, names, options
     if cross_barrier is None:

@@ -5,11 +5,12 @@ import contextlib
 import math
 import threading
 
+import numpy as np
 import torch
 
 from .. import _waits
 from . import _device, _memory, _world
-from ._calls import broadcast_object
+from ._calls import broadcast_object, check_root
 
 DIMS_MAX = 8  # of a declared shape
 
@@ -26,7 +27,7 @@ def _described(number, name, tensor):
 
 def _broadcast_all(named, root):
     """Every tensor becomes root's, all in flight together, then forgotten."""
-    exch, timeout = _world.exchange(), _world.collectives().timeout
+    exch, timeout, root = _world.exchange(), _world.collectives().timeout, check_root(root)
     parcels = [_device.to_copy(tensor, exch.rank == root) for _, tensor in named]
     rows = [_described(i, name, tensor) for i, (name, tensor) in enumerate(named)]
     if rows:
@@ -78,7 +79,8 @@ def broadcast_parameters(params, root_rank=0, prefix=None):
     else:
         raise ValueError(f"invalid params of type: {type(params)}")
     start = prefix or ""
-    named = [(start + name, p) for name, p in named if isinstance(p, torch.Tensor)]
+    named = [(start + name, torch.from_numpy(p) if isinstance(p, np.ndarray) else p)
+             for name, p in named if isinstance(p, (torch.Tensor, np.ndarray))]
     for name, tensor in named:
         _memory.check(tensor, name)
     _broadcast_all(named, root_rank)
@@ -126,7 +128,7 @@ def loaded_in_place(optimizer):
 
 def broadcast_optimizer_state(optimizer, root_rank=0, prefix="optimizer."):
     """Everybody's optimizer gets root's state and options, those that it lacks, too."""
-    state = optimizer.state_dict() if _world.rank() == root_rank else None
+    state = optimizer.state_dict() if _world.rank() == check_root(root_rank) else None
     plan = state and _walk(state, lambda x: _Hole(x) if isinstance(x, torch.Tensor) else x)
     plan = broadcast_object(plan, root_rank)
     if _world.rank() != root_rank:
