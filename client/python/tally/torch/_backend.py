@@ -87,10 +87,19 @@ class _Work(torch._C._distributed_c10d.Work):
         super().__init__()
         self._future, self._result = future.then(lambda ended: (ended.value(), result)[1]), result
         self._theirs = None  # the Future that users get
+        self._place = ""  # its rank, world and job
         self._why_not = None  # says why it is not done yet
         self._held[self] = None
         if len(self._held) > HELD_MAX:
             self._held.pop(next(iter(self._held)), None)
+
+    _kind = "work of the process group tally"
+    _instead = "wait() for it here"
+    __reduce__ = _session.Bound.__reduce__
+
+    def __repr__(self):
+        place = f": {self._place}" if self._place else ""
+        return f"<tally.torch work, {'done' if self.is_completed() else 'under way'}{place}>"
 
     def wait(self, timeout=None):
         self._held.pop(self, None)
@@ -146,6 +155,14 @@ class TallyGroup(dist.ProcessGroup):
     """One group of processes, all of them ranks of one job."""
 
     group_name = ""
+    _kind = "process group tally"
+    _instead = "make one there, by init_process_group() or new_group()"
+    __reduce__ = _session.Bound.__reduce__
+
+    def __repr__(self):
+        do = getattr(self, "_do", None)
+        place = _session.place_text(do.exchange.session) if do else "of no job yet"
+        return f"<tally.torch process group: {place}>"
 
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
@@ -190,6 +207,7 @@ class TallyGroup(dist.ProcessGroup):
 
     def _work(self, future, result):
         work, exchange = _Work(future, result), self._do.exchange
+        work._place = _session.place_text(exchange.session)
         work._why_not = lambda: exchange.call(exchange.waits_for)
         return work
 

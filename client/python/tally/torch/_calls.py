@@ -15,6 +15,7 @@ import pickle
 import numpy as np
 import torch
 
+from .. import _session
 from . import _memory, _world
 
 Average, Sum = "mean", "sum"
@@ -128,6 +129,13 @@ class Handle:
 
     def __init__(self, futures, finish):
         self.futures, self._finish, self._value = futures, finish, None
+        self._place = _session.place_text(_world.exchange().session)
+
+    _kind, _instead = "handle of tally.torch", "synchronize() it here"
+    __reduce__ = _session.Bound.__reduce__
+
+    def __repr__(self):
+        return f"<tally.torch handle, {'done' if self.done() else 'under way'}: {self._place}>"
 
     def done(self):
         """Would result() return at once?"""
