@@ -166,7 +166,7 @@ def shy(session, rank):
         rig.raises(tally.TallyError, SHY, hvd.allreduce, torch.ones(3))
     else:
         with double.stopped():
-            rig.raises(tally.TallyError, r"tally_gpu_open\(\) on machine \S+ waits for rank 1",
+            rig.raises(tally.TallyError, r"; gpu_open\(\) on machine \S+ waits for rank 1",
                        hvd.allreduce, torch.ones(3))
     rig.meet()
 
