@@ -48,7 +48,7 @@ class Ddp:
         self.hook.synchronize()
 
     def rounds(self):
-        return len(self.hook.close.__self__._slots)
+        return len(self.hook._slots)
 
 
 class Optimizer:
