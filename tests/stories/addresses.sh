@@ -77,7 +77,7 @@ done
 sums
 expect_status 0 "$BIN/tally" nodes --scheduler "$SCHEDULER"
 for s in s0 s1; do
-	at=$(awk -v s="$s" '$1 == s { print $5 }' "$TMP/out")
+	at=$(grep "^$s " "$TMP/out" | grep -Eo '\[::1\]:[0-9]+' | head -n 1)
 	[[ $at =~ ^\[::1\]:[0-9]+$ ]] || fail "server $s is shown at $at"
 	expect_text "$TMP/$s.log" "server $s listens on \\[::1\\]:${at##*:},"
 done

@@ -104,7 +104,7 @@ finished scheduler-first 'killed with the scheduler, which came first'
 train agent-first in-place
 kill_all scheduler a1
 start_again a1
-wait_line 10 a1 "scheduler $SCHEDULER lost.*trying again"
+wait_line 10 a1 "no connection to scheduler $SCHEDULER, reason .*trying again"
 start_again scheduler
 train_more agent-first.0 1 30
 finished agent-first 'killed with the scheduler, which came last'

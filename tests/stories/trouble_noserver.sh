@@ -24,7 +24,7 @@ touch "$TMP/lost"
 names_it() { "$BIN/tally" tensors --stuck | grep -Eq ' w +[0-9].* server s0, silent for'; }
 wait_until 10 'what its rounds wait for has a name' names_it
 for r in 0 1 2; do
-	wait_line 30 job.$r 'LATE ETIMEDOUT .*waits for server s0 \(no link to any; is there one'
+	wait_line 30 job.$r 'LATE ETIMEDOUT .*waits for server s0 \(no link to any[;)]'
 	wait_line 20 job.$r '^done barrier'
 done
 say "a deadline that passes: $(grep -h ^LATE "$TMP/job.0.log")"

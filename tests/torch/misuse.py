@@ -2,6 +2,8 @@
 """What scripts do at the wrong time, run as both of two ranks: it works, or an error says why."""
 
 import collections
+import copy
+import pickle
 
 import rig
 import torch
@@ -77,6 +79,69 @@ def a_wrapped_optimizer_is_not_wrapped():
             raises(ValueError, "a DistributedOptimizer already: wrap it once",
                    lambda: hvd.DistributedOptimizer(optimizer, **then))  # noqa: B023
         optimizer.close()
+
+
+def what_is_of_the_wrong_kind_is_refused():
+    """In one line, which says what there is, on the rank that gave it alone."""
+    model = mlp()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, session = torch.ones(2), hvd.DistributedOptimizer(plain)._tally.exchange.session
+    for text, call, *args in (
+        ("takes the handle .* not a str", hvd.synchronize, "h"),
+        ("takes the handle .* not a Tensor", hvd.synchronize, x),
+        ("takes the handle .* not a NoneType", hvd.poll, None),
+        ("takes an optimizer of torch.optim, not a str", hvd.DistributedOptimizer, "x"),
+        ("takes an optimizer of torch.optim, not the class SGD", hvd.DistributedOptimizer,
+         torch.optim.SGD),
+        ("model.named_parameters.. returns, not a Sequential", hvd.DistributedOptimizer, plain,
+         model),
+        ("passes_per_step is a whole number, not a float",
+         lambda: hvd.DistributedOptimizer(plain, backward_passes_per_step=1.5)),
+        ("cross_barrier is the model", lambda: hvd.DistributedOptimizer(plain, cross_barrier=True)),
+        ("compression_params is a dict", lambda: hvd.DistributedOptimizer(
+            plain, compression_params="fp16")),
+        ("takes a tally.Session, not a str", hvd.ddp_comm_hook, "x"),
+        ("takes a tally.Session, not a Sequential", hvd.ddp_comm_hook, model),
+        ("process_group is the one given", hvd.ddp_comm_hook, session, "x"),
+        ("takes an optimizer of torch.optim, not a dict", hvd.broadcast_optimizer_state,
+         plain.state_dict()),
+        ("pairs of a name", hvd.broadcast_parameters, {1: x, "a": x}),
+        ("pairs of a name", hvd.broadcast_parameters, [("a",)]),
+        ("prefix is a str", hvd.broadcast_parameters, model.state_dict(), 0, 5),
+        ("takes a list of tensors, not a int", hvd.grouped_allreduce, 5),
+        ("takes a list of tensors, not a dict", hvd.grouped_allreduce_, {"a": x}),
+        ("average is True or False, or left to op, not a str", hvd.allreduce, x, "name"),
+        ("name is a str or None, not a int", hvd.broadcast, x, 0, 5),
+    ):
+        if hvd.rank() == 0:
+            assert "\n" not in raises(TypeError, text, call, *args), text
+    assert hvd.allreduce(x).tolist() == [1, 1]  # calls without a name still meet
+
+
+def objects_say_what_they_are_and_stay_here():
+    """Rank, world and job in each repr(); no pickle, no copy that would send gradients, too."""
+    model, session = mlp(), tally.Session(job="shown")
+    place = f"rank {hvd.rank()}, world 2, job '"
+    hook = hvd.ddp_comm_hook(session)
+    for options in ({}, {"cross_barrier": model}):
+        optimizer = wrapped(model, **options)
+        assert repr(optimizer).startswith(f"<tally.torch DistributedOptimizer: {place}"), optimizer
+        assert "lr: 0.1" in repr(optimizer), optimizer
+        for travel in (pickle.dumps, copy.copy, copy.deepcopy):
+            text = raises(TypeError, "load its state_dict", travel, optimizer)  # noqa: B023
+            assert "\n" not in text, text
+        optimizer.close()
+    assert repr(hook) == f"<tally.torch ddp_comm_hook ddp0: {place}shown'>", hook
+    assert "\n" not in raises(TypeError, "save model.module.state_dict", pickle.dumps, hook)
+    ddp = torch.nn.parallel.DistributedDataParallel(mlp())
+    ddp.register_comm_hook(None, hook)
+    loss_of(ddp, hvd.rank(), 0).backward()
+    averages = copy.deepcopy(ddp)  # a copy of a model, as for averages of its parameters
+    assert torch.equal(parameters(averages), parameters(ddp))
+    loss_of(ddp, hvd.rank(), 1).backward()
+    assert copy.copy(hook) is hook
+    hook.close()
+    session.detach()
 
 
 def two_optimizers_may_cross_with_one_model():
@@ -175,6 +240,8 @@ def main():
         a_step_after_close_is_of_all_ranks,
         a_step_after_shutdown_is_an_error,
         a_wrapped_optimizer_is_not_wrapped,
+        what_is_of_the_wrong_kind_is_refused,
+        objects_say_what_they_are_and_stay_here,
         two_optimizers_may_cross_with_one_model,
         what_a_child_writes_to_gradients_stays_with_it,
     ):

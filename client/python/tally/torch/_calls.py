@@ -37,6 +37,20 @@ class Compression:
                              "Compression.fp16 and Compression.bf16")
 
 
+def check_kind(thing, right, takes):
+    """A TypeError that says what the call takes, unless that is what it was given."""
+    if not right:
+        name = thing.__name__ if isinstance(thing, type) else type(thing).__name__
+        what = f"the class {name}" if isinstance(thing, type) else f"a {name}"
+        raise TypeError(f"{takes}, not {what}")
+
+
+def check_optimizer(optimizer, call):
+    """A TypeError, unless it is an optimizer."""
+    right = hasattr(optimizer, "param_groups") and hasattr(optimizer, "state_dict")
+    check_kind(optimizer, right, f"{call}() takes an optimizer of torch.optim")
+
+
 def check_op(op):
     """The operation, or a ValueError: Tally adds."""
     if op not in (Average, Sum):
@@ -119,6 +133,8 @@ def _from_numpy(array):
 def _op(average, op):
     if average is None:
         return check_op(Average if op is None else op)
+    check_kind(average, isinstance(average, (bool, np.bool_, int)),
+               "average is True or False, or left to op")
     if op is not None:
         raise ValueError("average and op are given; op alone says it")
     return Average if average else Sum
@@ -149,13 +165,20 @@ class Handle:
         return self._value
 
 
+def _check_handle(handle, call):
+    check_kind(handle, isinstance(handle, Handle),
+               f"{call}() takes the handle that a call with _async in its name returned")
+
+
 def poll(handle):
     """Is the call done?  Then synchronize() returns at once."""
+    _check_handle(handle, "poll")
     return handle.done()
 
 
 def synchronize(handle):
     """Waits for the call and returns its result."""
+    _check_handle(handle, "synchronize")
     return handle.result()
 
 
@@ -173,6 +196,14 @@ class _Through(torch.autograd.Function):
 
 
 # ---- sums and means ----
+
+def _several(tensors):
+    """The tensors of a grouped call, as a list."""
+    right = hasattr(tensors, "__iter__") and not isinstance(tensors, (str, bytes, dict))
+    check_kind(tensors, right, "a grouped call takes a list of tensors")
+    return list(tensors)
+
+
 
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
                      postscale_factor=1.0):
@@ -204,6 +235,7 @@ def allreduce_(tensor, *args, **kwargs):
 
 def grouped_allreduce_async_(tensors, average=None, name=None, *args, **kwargs):
     """As allreduce_async_(), for some tensors together; the result is a list."""
+    tensors = _several(tensors)
     names = [name] if len(tensors) == 1 else [name and f"{name}.{i}" for i in range(len(tensors))]
     handles = [allreduce_async_(t, average, n, *args, **kwargs) for t, n in zip(tensors, names)]
     return Handle([f for h in handles for f in h.futures],
@@ -212,7 +244,7 @@ def grouped_allreduce_async_(tensors, average=None, name=None, *args, **kwargs):
 
 def grouped_allreduce_async(tensors, *args, **kwargs):
     """As grouped_allreduce_async_(), in new tensors."""
-    copies = [_tensor(t).detach().clone() for t in tensors]
+    copies = [_tensor(t).detach().clone() for t in _several(tensors)]
     return grouped_allreduce_async_(copies, *args, **kwargs)
 
 
@@ -234,7 +266,7 @@ def grouped_allreduce(tensors, average=None, name=None, compression=Compression.
         came = grouped_allreduce_(sent, None, name, op, prescale_factor, postscale_factor)
         return [c.to(t.dtype) for c, t in zip(came, tensors)]
 
-    return list(_Through.apply(reduce, reduce, *map(_tensor, tensors)))
+    return list(_Through.apply(reduce, reduce, *map(_tensor, _several(tensors))))
 
 
 def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None,

@@ -118,6 +118,8 @@ class Collectives:
                 lambda t, block: block.broadcast(t, root))
 
     def _go(self, what, words, name, result, like, rounds):
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"{what}: its name is a str or None, not a {type(name).__name__}")
         promise = _device.promise(like)
         self.exchange.post(self._start, promise, result, rounds, what, words, name,
                            self._session._begin())

@@ -18,8 +18,9 @@ import zlib
 import torch
 import torch.distributed as dist
 
-from .._session import TallyError, TallyTimeout, check_time
+from .._session import Bound, Session, TallyError, TallyTimeout, check_time, place_text
 from . import _device, _memory, _world
+from ._calls import check_kind
 from ._exchange import Exchange, last_word
 from ._gradients import BUCKET_PARAMS
 
@@ -64,10 +65,27 @@ class _Slot:
         self._base, self._views = None, ()
 
 
-class _Buckets:
-    """The buckets of one DDP model."""
+class _Hook(Bound):
+    """The hook of one DDP model, with its buckets.  A model that is copied, as for averages of its
+    parameters, has the same one.
+    """
+
+    _kind, _instead = "hook of ddp_comm_hook()", "save model.module.state_dict(), not the DDP model"
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _memo):
+        return self
+
+    def __repr__(self):
+        return f"<tally.torch ddp_comm_hook {self._name}: {place_text(self._session)}>"
+
+    def __call__(self, _state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return self.sum(bucket)
 
     def __init__(self, exchange, timeout):
+        self.__name__ = self.__qualname__ = "tally_hook"  # as a function's, which DDP asks for
         self._exchange, self._timeout = exchange, timeout
         self._name = f"ddp{exchange.number('ddp')}"
         self._slots = {}  # by the bucket's number; the exchange's thread adds to them at any time
@@ -260,12 +278,9 @@ def ddp_comm_hook(session, process_group=None, timeout=None):
     gives its tensors back by ``hook.close()``, on all ranks.
     The session belongs to tally.torch from then on; ``session.detach()`` ends it.
     """
+    check_kind(session, isinstance(session, Session), "ddp_comm_hook() takes a tally.Session")
+    check_kind(process_group, isinstance(process_group, (dist.ProcessGroup, type(None))),
+               "process_group is the one given to DistributedDataParallel, or None")
     _check_group(session, process_group)
     check_time(timeout)
-    buckets = _Buckets(Exchange.of(session), timeout)
-
-    def tally_hook(_state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        return buckets.sum(bucket)
-
-    tally_hook.synchronize, tally_hook.close = buckets.synchronize, buckets.close
-    return tally_hook
+    return _Hook(Exchange.of(session), timeout)

@@ -491,7 +491,7 @@ class Exchange:
         self._check_deadlines()
 
     def _obey(self):
-        order, args = self._orders.popleft()  # and not a moment longer: see _Buckets._start()
+        order, args = self._orders.popleft()  # and not a moment longer: see _Hook._start()
         order(*args)
 
     def _run(self):

@@ -4,15 +4,25 @@
 import contextlib
 import dataclasses
 import inspect
+import numbers
 import sys
 import typing
 import warnings
 
 import torch
 
-from .._session import check_time
+from .._session import Bound, check_time, place_text
 from . import _world
-from ._calls import Average, Compression, Sum, allreduce, check_factor, check_op
+from ._calls import (
+    Average,
+    Compression,
+    Sum,
+    allreduce,
+    check_factor,
+    check_kind,
+    check_op,
+    check_optimizer,
+)
 from ._cross import CrossGradients, update_one
 from ._gradients import BUCKET_BYTES, Gradients
 from ._states import loaded_in_place
@@ -31,12 +41,24 @@ class _Options:
 
 
 def _check_passes(passes):
+    check_kind(passes, isinstance(passes, numbers.Integral),
+               "backward_passes_per_step is a whole number")
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes}; one is the least")
 
 
-class _Base:
-    """What both kinds of wrapped optimizer have."""
+class _Base(Bound):
+    """What both kinds of wrapped optimizer have.
+
+    A copy would share hooks and tensors with the first, and send each gradient for it.
+    """
+
+    _kind = "DistributedOptimizer"
+    _instead = "load its state_dict() into another one"
+
+    def __repr__(self):
+        place = place_text(self._tally.exchange.session)
+        return f"<tally.torch DistributedOptimizer: {place}> {super().__repr__()}"
 
     @property
     def param_groups(self):
@@ -215,13 +237,22 @@ class _Distributed(_Base):
         self._tally.bind()
 
 
+def _is_named(pair):
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and (
+        isinstance(pair[1], torch.Tensor))
+
+
 def _named(optimizer, named_parameters):
     """Names by parameter; the errors are Horovod's."""
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if named_parameters is None:
         return {p: f"parameter{i}" for i, p in enumerate(params)}
+    pairs = hasattr(named_parameters, "__iter__") and (
+        not isinstance(named_parameters, torch.nn.Module))
+    check_kind(named_parameters, pairs, "named_parameters is what model.named_parameters() "
+               "returns")
     named = list(named_parameters)
-    if any(not isinstance(p, tuple) for p in named):
+    if not all(map(_is_named, named)):
         raise ValueError(
             "named_parameters should be a sequence of tuples (name, parameter), usually produced "
             "by model.named_parameters()."
@@ -247,6 +278,7 @@ def needs_closure(kind):
 def _squeezed(compression, params):
     """The compression that Horovod's keyword and BytePS's ask for."""
     Compression.check(compression)
+    check_kind(params, isinstance(params, dict), "compression_params is a dict")
     for what in ("compressor", "ef", "momentum"):
         if params.get(what):
             raise ValueError(f"compression_params has {what} {params[what]!r}; there is only fp16")
@@ -300,6 +332,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     a mean made in float32, which is finite where it can be.
     """
     del num_groups, groups
+    check_optimizer(optimizer, "DistributedOptimizer")
     if isinstance(optimizer, _Base):
         raise ValueError("the optimizer is a DistributedOptimizer already: wrap it once")
     op, before, after = _factors(op, gradient_predivide_factor, pre_scale_factor,
@@ -308,6 +341,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
         raise ValueError("there are no process sets: a set of ranks would be a job of its own")
     _check_passes(backward_passes_per_step)
     check_time(timeout)
+    check_kind(cross_barrier, isinstance(cross_barrier, (torch.nn.Module, type(None))),
+               "cross_barrier is the model, a torch.nn.Module")
     compression = _squeezed(compression, compression_params or {})
     names = _named(optimizer, named_parameters)
     wrapped = type(optimizer)

@@ -10,7 +10,7 @@ import torch
 
 from .. import _waits
 from . import _device, _memory, _world
-from ._calls import broadcast_object, check_root
+from ._calls import broadcast_object, check_kind, check_optimizer, check_root
 
 DIMS_MAX = 8  # of a declared shape
 
@@ -73,12 +73,17 @@ def _broadcast_all(named, root):
 def broadcast_parameters(params, root_rank=0, prefix=None):
     """Everybody gets root's values: of a model.state_dict() or model.named_parameters()."""
     if isinstance(params, dict):
-        named = sorted(params.items())
+        named = list(params.items())
     elif isinstance(params, (list, tuple)) or hasattr(params, "__next__"):
         named = [p if isinstance(p, tuple) else (f"parameter{i}", p) for i, p in enumerate(params)]
     else:
-        raise ValueError(f"invalid params of type: {type(params)}")
+        raise ValueError(f"invalid params of type: {type(params)}; broadcast_parameters() takes "
+                         "model.state_dict() or model.named_parameters()")
     start = prefix or ""
+    check_kind(prefix, isinstance(start, str), "prefix is a str or None")
+    if not all(len(pair) == 2 and isinstance(pair[0], str) for pair in named):
+        raise TypeError("parameters are pairs of a name, which is a str, and a tensor")
+    named = sorted(named, key=lambda pair: pair[0]) if isinstance(params, dict) else named
     named = [(start + name, torch.from_numpy(p) if isinstance(p, np.ndarray) else p)
              for name, p in named if isinstance(p, (torch.Tensor, np.ndarray))]
     for name, tensor in named:
@@ -128,6 +133,7 @@ def loaded_in_place(optimizer):
 
 def broadcast_optimizer_state(optimizer, root_rank=0, prefix="optimizer."):
     """Everybody's optimizer gets root's state and options, those that it lacks, too."""
+    check_optimizer(optimizer, "broadcast_optimizer_state")
     state = optimizer.state_dict() if _world.rank() == check_root(root_rank) else None
     plan = state and _walk(state, lambda x: _Hole(x) if isinstance(x, torch.Tensor) else x)
     plan = broadcast_object(plan, root_rank)
