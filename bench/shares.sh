@@ -1,22 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# How jobs share cards: two training machines with a server each and one CPU machine as network
+# How jobs share NICs: two training machines with a server each and one CPU machine as network
 # namespaces, shaped in both directions; jobs of several users, each with a rank on both machines.
 #
-#	bench/shares.sh [-r MBIT] [-s SMALL] [-l LARGE] [-e ENDING] [-t SECONDS]
+#	bench/shares.sh [-r MBIT] [-s SMALL] [-l LARGE] [-e ENDING] [-t SECONDS] [WHAT]...
 #
-# Prints (sizes in MiB):
-#   - the share of a card that a small job has beside a large one, of another user and of the
-#     same one, and its p99 beside that which it has alone on cards of half the rate.  Share: how
-#     long a round takes alone on these cards, over how long it takes beside the large job;
-#   - what the one job of a user has beside ten of another, of what all of them have;
-#   - the longest round of a small job while ten large ones end at once, and whether a daemon
-#     lost the scheduler meanwhile.
+# Prints (sizes in MiB), all of it or WHAT is asked for:
+#   - beside: the share of a NIC that a small job has beside a large one, of another user and of
+#     the same one, and its p99 beside that which it has alone on NICs of half the rate.  Share:
+#     how long a round takes alone on these NICs, over how long it takes beside the large job;
+#   - many: what the one job of a user has beside ten of another, of what all of them have;
+#   - ending: the longest round of a small job while ten large ones end at once, and whether a
+#     daemon lost the scheduler meanwhile.
 # Needs root.  Each figure stands beside what is promised; a missed one is no failure: read it.
 
 . "$(dirname "$0")/cluster.sh"
 
-rate=500 small=1 large=64 ending=128 seconds=12
+rate=500 small=1 large=64 ending=32 seconds=12
 while getopts r:s:l:e:t: option; do
 	case $option in
 	r) rate=$OPTARG ;;
@@ -27,6 +27,8 @@ while getopts r:s:l:e:t: option; do
 	*) exit 2 ;;
 	esac
 done
+shift $((OPTIND - 1))
+WHAT=" ${*:-beside many ending} "
 HERE=$(cd "$(dirname "$0")" && pwd)
 ONE=20001 OTHER=20002			# user ids, of nobody here
 declare -A RANKS			# by job, its ranks' pids
@@ -133,9 +135,9 @@ beside()	# words, of the large job's user
 	runs small
 	measure with small
 	share=$(sum "$whole_p50 / $with_p50") ratio=$(sum "$with_p99 / $half_p99")
-	echo "$small MiB beside $large MiB of $1: share $share of a card (promised 0.50:" \
+	echo "$small MiB beside $large MiB of $1: share $share of a NIC (promised 0.50:" \
 		"$(met "$share >= 0.5")), p50 $with_p50 ms, p99 $with_p99 ms, alone on half a" \
-		"card $half_p99 ms: $ratio times (promised 3: $(met "$ratio <= 3"))"
+		"NIC $half_p99 ms: $ratio times (promised 3: $(met "$ratio <= 3"))"
 	end small large
 }
 
@@ -183,23 +185,30 @@ at_end()	# ten large jobs end at once
 	end small
 }
 
-cluster $(( rate / 2 ))
-job small $OTHER "$small"
-runs small
-measure half small
-end small
-cluster_down
+asked() { [[ $WHAT == *" $1 "* ]]; }
+
+alone()		# name, MiB: the figures of a job without others
+{
+	job alone $OTHER "$2"
+	runs alone
+	measure "$1" alone
+	end alone
+}
+
+if asked beside; then
+	cluster $(( rate / 2 ))
+	alone half "$small"
+	cluster_down
+fi
 cluster "$rate"
-job small $OTHER "$small"
-runs small
-measure whole small
-end small
-job one $OTHER 8
-runs one
-measure alone one
-end one
-beside 'another user' $ONE
-beside 'the same user' $OTHER
-many
-at_end
+if asked beside; then
+	alone whole "$small"
+	beside 'another user' $ONE
+	beside 'the same user' $OTHER
+fi
+if asked many; then
+	alone alone 8
+	many
+fi
+! asked ending || at_end
 cluster_down

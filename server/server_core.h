@@ -345,6 +345,7 @@ struct srv_due {
 };
 struct srv_due srv_due(const struct srv_peer *p);
 bool srv_due_before(const struct srv_due *a, const struct srv_due *b);
+void srv_turns_credit(struct srv_core *c, uint64_t bytes);	/* struct fair's, of all turns */
 
 /* Something is landing, parked or to be sent: the time that this is so, over what is
  * summed meanwhile, says how fast the server is, card, adder and all. */

@@ -365,6 +365,7 @@ void srv_peer_init(struct srv_core *c, struct srv_peer *p, uint32_t node, uint32
 	p->node = node;
 	p->engine = engine;
 	fair_init(&p->lanes);
+	p->lanes.credit = c->out.credit;
 	put_in_turn(c, p);
 }
 

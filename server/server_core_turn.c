@@ -91,6 +91,13 @@ bool srv_due_before(const struct srv_due *a, const struct srv_due *b)
 	return a->turn < b->turn;
 }
 
+void srv_turns_credit(struct srv_core *c, uint64_t bytes)
+{
+	c->out.credit = bytes;
+	list_for_each(&c->peers, l)
+		list_entry(l, struct srv_peer, link)->lanes.credit = bytes;
+}
+
 /* ---- jobs and peers that come and go ---- */
 
 void srv_lanes_init(struct srv_job *j, struct srv_lane *lane, uint32_t engines)

@@ -492,6 +492,7 @@ static void job_start(struct sv_engine *en, struct sv_job *j)
 	c->user = j;
 	srv_begin_with(&en->core, j->worker[j->me % j->n].node);
 	en->flight_limit = sv_card_flight(en->server);
+	srv_turns_credit(&en->core, flight_credit(en->flight_limit));
 	each_link(en, c, show_window);
 }
 

@@ -73,6 +73,7 @@ static void job_start(struct ad_engine *en, struct ad_job *j)
 	j->core[en->index] = ag_job_start(&en->core, &j->piece[en->index], &d);
 	j->core[en->index]->user = j;
 	en->flight_limit = ad_card_flight(en->agent);
+	en->core.links.credit = flight_credit(en->flight_limit);
 	if (en->index == 0)
 		fr_job_start(&en->front, &j->front);
 	if (j->ngone && en->index == 0)

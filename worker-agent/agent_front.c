@@ -179,19 +179,14 @@ static void open_round(struct front *f, struct fr_tensor *t, const struct ring_s
 	t->times = (struct ag_times){ 0 };
 	t->waits.kind = WAIT_NONE;
 	t->left = (uint32_t)__builtin_popcount(t->engines);
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		t->in[l].posted = false;
+	t->posted = 0;
 	list_add(&f->running, &t->running_link);
 }
 
 /* j->nlocal: nobody has. */
 static uint32_t first_posted(const struct fr_job *j, const struct fr_tensor *t)
 {
-	uint32_t first = 0;
-
-	while (first < j->nlocal && !t->in[first].posted)
-		first++;
-	return first;
+	return t->posted ? (uint32_t)__builtin_ctzll(t->posted) : j->nlocal;
 }
 
 static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_tensor *t,
@@ -292,7 +287,7 @@ static int check_turn(struct front *f, const struct fr_job *j, uint32_t local,
 
 	if (!t->running && s->round == round_next(t->round) && !piece)
 		open_round(f, t, s, now);
-	else if (!t->running || s->round != t->round || t->in[local].posted != piece)
+	else if (!t->running || s->round != t->round || fr_posted(t, local) != piece)
 		return bad(e, j, local, "round", s->round);
 	if (piece)
 		return s->rop == t->rop ? 0 : bad(e, j, local, "operation", s->rop);
@@ -326,7 +321,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 		rc = check_order(f, j, local, t, e);
 	if (rc)
 		return rc;
-	t->in[local].posted = true;
+	t->posted |= 1ull << local;
 	t->pieces += s->part == PART_PIECE ? s->length : 0;
 	*post = (struct ag_post){
 		.round = t->round,
@@ -351,10 +346,7 @@ int fr_submit(struct front *f, struct fr_job *j, uint32_t local, const struct ri
 
 bool fr_all_posted(const struct fr_tensor *t)
 {
-	for (uint32_t l = 0; l < t->job->nlocal; l++)
-		if (!t->in[l].posted && t->job->live >> l & 1)
-			return false;
-	return true;
+	return !fr_unposted(t);
 }
 
 /*
@@ -366,12 +358,8 @@ void fr_job_shrink(struct fr_job *j, uint64_t live)
 	uint64_t came = live & ~j->live;
 
 	j->live = live;
-	list_for_each(&j->tensors, l) {
-		struct fr_tensor *t = list_entry(l, struct fr_tensor, link);
-
-		for (uint32_t i = 0; i < j->nlocal; i++)
-			t->in[i].posted &= !(came >> i & 1);
-	}
+	list_for_each(&j->tensors, l)
+		list_entry(l, struct fr_tensor, link)->posted &= ~came;
 }
 
 void fr_again(struct fr_tensor *t)
@@ -381,7 +369,7 @@ void fr_again(struct fr_tensor *t)
 	t->times = (struct ag_times){ 0 };
 	t->waits.kind = WAIT_NONE;
 	if (t->root_local >= 0 && !(t->job->live >> t->root_local & 1) &&
-	    !t->in[t->root_local].posted)
+	    !fr_posted(t, (uint32_t)t->root_local))
 		t->root_local = -1;	/* it ended before it gave its data */
 }
 
@@ -413,7 +401,7 @@ const char *fr_missing(const struct fr_tensor *t, char *buf, size_t len)
 
 	buf[0] = '\0';
 	for (uint32_t l = 0; l < t->job->nlocal && at < len; l++) {
-		if (t->in[l].posted || !(t->job->live >> l & 1))
+		if (!(fr_unposted(t) >> l & 1))
 			continue;
 		at += (size_t)snprintf(buf + at, len - at, "%s%u", at ? ", " : "rank ",
 				       t->job->rank[l]);

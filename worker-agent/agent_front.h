@@ -64,8 +64,8 @@ struct fr_tensor {
 	const char *name;		/* for errors; borrowed */
 	bool was;			/* the round in flight goes to where results were, too */
 	void *user;
+	uint64_t posted;		/* local ranks that have submitted: bits */
 	struct fr_input {
-		bool posted;
 		uint32_t behind;	/* finished round of which it was not told; 0: none */
 		uint32_t over;		/* of which it was told when it came back, and may have
 					 * pieces on the way; 0: none */
@@ -110,6 +110,17 @@ bool fr_engine_done(struct front *f, struct fr_tensor *t, const struct ag_times 
 /* Local ranks are lost, or others have come; then every running round of the job begins again. */
 void fr_job_shrink(struct fr_job *j, uint64_t live);
 void fr_again(struct fr_tensor *t);
+
+static inline bool fr_posted(const struct fr_tensor *t, uint32_t local)
+{
+	return t->posted >> local & 1;
+}
+
+/* Local ranks that take part and have not submitted to the running round: bits. */
+static inline uint64_t fr_unposted(const struct fr_tensor *t)
+{
+	return t->job->live & ~t->posted;
+}
 
 /* Whether all local ranks have submitted to the running round. */
 bool fr_all_posted(const struct fr_tensor *t);

@@ -192,6 +192,13 @@ static void tensor_free(struct ad_tensor *t)
 	free(t);
 }
 
+/* malloc() rounds up, and takes at least so much. */
+#define HEAP_MIN_BYTES		32u
+static_assert(sizeof(struct ad_tensor) + NAME_LEN_MAX + 1 + HEAP_MIN_BYTES +
+	      sizeof(struct fr_tensor) + LOCAL_RANKS_MAX * sizeof(struct fr_input) +
+	      HEAP_MIN_BYTES + 4 * HEAP_MIN_BYTES <= TENSOR_OWN_BYTES,
+	      "a tensor without elements, its name, and its lists of no chunks");
+
 static struct ad_tensor *tensor_new(struct ad_job *j, const struct msg_tensor *m)
 {
 	size_t len = strlen(m->name) + 1;

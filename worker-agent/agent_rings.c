@@ -550,11 +550,9 @@ static void say_stall(struct ad_engine *en, const struct ad_job *j, const struct
 {
 	struct ad_trouble st = {
 		.job = j->id, .since = t->since, .machine = UINT32_MAX, .err = *e,
+		.locals = fr_unposted(t),
 	};
 
-	for (uint32_t l = 0; l < j->nlocal; l++)
-		if (!t->in[l].posted && j->front.live >> l & 1)
-			st.locals |= 1ull << l;
 	if (!st.locals && t->pieces == t->groups * t->bytes && t->waits.kind == WAIT_MACHINE &&
 	    now - t->waits_at <= mono_ms(2 * STALL_SHOW_MS))
 		st.machine = t->waits.who;

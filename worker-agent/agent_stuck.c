@@ -44,7 +44,7 @@ static void add_local_ranks(struct ad_stuck *st, const struct fr_job *fj, mono_t
 				.age_ms = (uint64_t)((now - t->since) / NS_PER_MS),
 			};
 
-			if (!t->in[i].posted && fj->live >> i & 1)
+			if (fr_unposted(t) >> i & 1)
 				add(st, &w);
 		}
 	}

@@ -3,7 +3,8 @@
  * fair.c - two levels of the same queue: users in struct fair, flows in struct fair_user.
  *
  * served is where the next turn begins, if that is not in the past: a turn that begins at S and
- * takes b bytes ends at S + b.  Whoever is served from now on begins at `now` at the earliest.
+ * takes b bytes ends at S + b.  Whoever is served from now on begins `credit` before `now` at the
+ * earliest.
  */
 #include "common/base/fair.h"
 
@@ -22,6 +23,13 @@ void fair_init(struct fair *f)
 	list_init(&f->users);
 	list_init(&f->busy);
 	f->now = 0;
+	f->credit = 0;
+}
+
+/* Where a turn begins. */
+static uint64_t begin(uint64_t served, uint64_t now, uint64_t credit)
+{
+	return MAX(served, now - MIN(now, credit));
 }
 
 /* ---- who takes part ---- */
@@ -39,7 +47,7 @@ static struct fair_user *user_find(const struct fair *f, uint32_t id)
 
 static struct fair_user *user_new(struct fair *f, struct fair_user *u, uint32_t id)
 {
-	*u = (struct fair_user){ .id = id };
+	*u = (struct fair_user){ .id = id, .served = f->now };
 	list_init(&u->busy_link);
 	list_init(&u->flows);
 	list_init(&u->busy);
@@ -53,6 +61,7 @@ void fair_join(struct fair *f, struct fair_flow *w, uint32_t user)
 
 	*w = (struct fair_flow){ .of = f };
 	w->user = u ? u : user_new(f, &w->record, user);
+	w->served = w->user->now;
 	list_init(&w->busy_link);
 	list_add(&w->user->flows, &w->link);
 }
@@ -124,11 +133,11 @@ void fair_wake(struct fair_flow *w)
 
 	if (fair_awake(w))
 		return;
-	w->served = MAX(w->served, u->now);
+	w->served = begin(w->served, u->now, w->of->credit);
 	queue_flow(w);
 	if (!list_empty(&u->busy_link))
 		return;
-	u->served = MAX(u->served, w->of->now);
+	u->served = begin(u->served, w->of->now, w->of->credit);
 	queue_user(u, w->of);
 }
 
@@ -144,17 +153,20 @@ void fair_sleep(struct fair_flow *w)
 void fair_serve(struct fair_flow *w, uint64_t bytes)
 {
 	struct fair_user *u = w->user;
+	struct fair *f = w->of;
 
 	if (!bytes)
 		return;
-	w->of->now = MAX(w->of->now, u->served);
-	u->served = w->of->now + bytes;
+	u->served = begin(u->served, f->now, f->credit);
+	f->now = MAX(f->now, u->served);
+	u->served += bytes;
+	w->served = begin(w->served, u->now, f->credit);
 	u->now = MAX(u->now, w->served);
-	w->served = u->now + bytes;
+	w->served += bytes;
 	if (fair_awake(w))
 		queue_flow(w);
 	if (!list_empty(&u->busy_link))
-		queue_user(u, w->of);
+		queue_user(u, f);
 }
 
 struct fair_flow *fair_first(const struct fair *f)
@@ -175,13 +187,15 @@ struct fair_flow *fair_next(const struct fair_flow *w)
 
 bool fair_before(const struct fair_flow *a, const struct fair_flow *b)
 {
-	uint64_t x = MAX(a->user->served, a->of->now), y = MAX(b->user->served, b->of->now);
+	uint64_t now = a->of->now, credit = a->of->credit;
+	uint64_t x = begin(a->user->served, now, credit), y = begin(b->user->served, now, credit);
 
 	if (x != y)
 		return x < y;
 	if (a->user != b->user)
 		return false;
-	return MAX(a->served, a->user->now) < MAX(b->served, b->user->now);
+	now = a->user->now;
+	return begin(a->served, now, credit) < begin(b->served, now, credit);
 }
 
 void fair_check(const struct fair *f)

@@ -7,8 +7,11 @@
  * awake flow of the user that was served least, and of that user's flows the one that was served
  * least, is first.  So a user's share does not grow with its number of flows.
  *
- * A flow that wakes, or that could not send when it was its turn, goes on where the others are:
- * it neither claims what it did not use nor loses its debt.
+ * A flow that wakes, or that could not send when it was its turn, keeps its debt, and claims of
+ * what it did not use `credit` bytes at most.  Without any, who sends some bytes at a time and
+ * waits for an answer in between has half of the time in which it sends, not of all time: credit
+ * lets it catch up.  Over any time it is ahead of what is fair by no more than that.  One that
+ * joins has none.
  *
  * Memory is the caller's.  A user's record lies in one of its flows and moves to another when
  * that one leaves.  Order among equals is the order in which they woke or were served.
@@ -22,7 +25,8 @@ struct fair {
 	struct list users;		/* fair_user.link */
 	struct list busy;		/* fair_user.busy_link of those with awake flows, served
 					 * least first */
-	uint64_t now;			/* where the user that was served last began */
+	uint64_t now;			/* where the user that was served last began, or further */
+	uint64_t credit;		/* bytes; its owner's to set, 0 at first */
 };
 
 struct fair_user {

@@ -19,6 +19,7 @@
 #define FLIGHT_PEER_BYTES_MIN	(64u << 10)
 #define FLIGHT_LOOK_MS		1u		/* look again when it is full */
 #define FLIGHT_BYTES_MIN	(192u << 10)
+#define FLIGHT_CREDIT		6u		/* times what is under way */
 
 /* Of all cards together, bits/s; 0: unknown.  UINT64_MAX: no bound. */
 static inline uint64_t flight_bytes(uint64_t bits_per_s)
@@ -46,6 +47,15 @@ static inline uint64_t flight_peer_bytes(uint64_t limit, uint32_t peers)
 	if (limit == UINT64_MAX)
 		return UINT64_MAX;
 	return MAX(limit * 2 / MAX(peers, FLIGHT_PEERS_MIN), FLIGHT_PEER_BYTES_MIN);
+}
+
+/*
+ * Bytes that a job whose rounds wait for what others have under way may catch up with (fair.h):
+ * several times as much, since a round waits at agents, servers and receivers.
+ */
+static inline uint64_t flight_credit(uint64_t limit)
+{
+	return (limit == UINT64_MAX ? FLIGHT_BYTES_MIN : limit) * FLIGHT_CREDIT;
 }
 
 /* Bytes that fit on top of `bytes` under way. */

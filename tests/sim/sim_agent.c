@@ -422,7 +422,7 @@ static uint32_t local_ranks_missing(const struct fr_job *fj, mono_t now, struct 
 
 		for (uint32_t i = 0; i < fj->nlocal; i++)
 			if (t->running && now - t->since >= mono_ms(STUCK_MS) &&
-			    !t->in[i].posted && fj->live >> i & 1)
+			    fr_unposted(t) >> i & 1)
 				row[n++] = (struct msg_wait){
 					.tensor = t->id, .round = t->round, .chunks = 1,
 					.kind = WAIT_RANK, .who = fj->rank[i],

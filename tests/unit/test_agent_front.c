@@ -266,7 +266,7 @@ START_TEST(ranks_of_one_machine_that_disagree_are_named)
 	s.rop = ROP_MEAN;
 	ck_assert_int_eq(submit(0, &s), TALLY_EMISMATCH);
 	ck_assert_str_eq(error.text, "tensor 'grad' round 1: rank 4: sum, rank 1: mean");
-	ck_assert(!tensor->in[0].posted);
+	ck_assert(!fr_posted(tensor, 0));
 }
 END_TEST
 
@@ -548,7 +548,7 @@ START_TEST(ranks_that_disagree_on_groups_are_named)
 	ck_assert_int_eq(submit(0, &s), TALLY_EMISMATCH);
 	ck_assert_str_eq(error.text, "tensor 'grad' round 1: rank 4: 2 groups of GPUs, rank 1: 0 "
 			 "(0: in host memory)");
-	ck_assert(!tensor->in[0].posted);
+	ck_assert(!fr_posted(tensor, 0));
 }
 END_TEST
 

@@ -137,6 +137,62 @@ START_TEST(who_could_not_send_has_no_claim_later)
 }
 END_TEST
 
+/* Rounds of 20 turns, and then an answer takes as long as 10 turns of others. */
+static void rounds_beside(uint32_t small, uint32_t large, uint32_t n)
+{
+	fair_sleep(&flow[small]);
+	while (n--) {
+		for (uint32_t i = 0; i < 10; i++)
+			ck_assert_uint_eq(serve_first(UNIT), large);
+		fair_wake(&flow[small]);
+		for (uint32_t i = 0; i < 20; )
+			i += serve_first(UNIT) == small;
+		fair_sleep(&flow[small]);
+	}
+}
+
+START_TEST(who_waits_for_answers_has_half_of_all_time_by_credit)
+{
+	join(0, 1);
+	join(1, 1 + (uint32_t)_i);		/* of the same user, of another one */
+	rounds_beside(1, 0, 100);
+	ck_assert_uint_lt(had[1], had[0] * 7 / 10);	/* 20 of 20 + 10 + 20 turns */
+	f.credit = 20 * UNIT;
+	had[0] = had[1] = 0;
+	rounds_beside(1, 0, 100);
+	ck_assert_uint_ge(had[1] + 10 * UNIT, had[0]);
+	ck_assert_uint_le(had[1], had[0] + 20 * UNIT);
+}
+END_TEST
+
+START_TEST(who_slept_long_claims_no_more_than_credit)
+{
+	f.credit = 10 * UNIT;
+	join(0, 1);
+	join(1, 1 + (uint32_t)_i);
+	fair_sleep(&flow[1]);
+	serve(1000);
+	fair_wake(&flow[1]);
+	had[0] = 0;
+	serve(100);
+	ck_assert_uint_ge(had[1], 54 * UNIT);
+	ck_assert_uint_le(had[1], 56 * UNIT);
+}
+END_TEST
+
+START_TEST(who_joins_has_no_credit)
+{
+	f.credit = 10 * UNIT;
+	join(0, 1);
+	serve(1000);
+	join(1, 1 + (uint32_t)_i);
+	had[0] = 0;
+	serve(100);
+	ck_assert_uint_ge(had[1], 49 * UNIT);
+	ck_assert_uint_le(had[1], 51 * UNIT);
+}
+END_TEST
+
 START_TEST(what_costs_nothing_changes_no_turn)
 {
 	join(0, 1);
@@ -191,6 +247,7 @@ START_TEST(a_users_record_outlives_the_flow_that_it_lay_in)
 {
 	struct rng rng = { (uint64_t)_i + 1 };
 
+	f.credit = rng_below(&rng, 3) * UNIT;
 	for (uint32_t n = 0; n < 20000; n++) {
 		uint32_t awake = 0, listed = 0;
 
@@ -219,6 +276,9 @@ int main(void)
 	tcase_add_test(t, a_user_that_takes_turns_with_itself_keeps_its_debt);
 	tcase_add_test(t, who_wakes_has_no_claim_to_what_others_had_meanwhile);
 	tcase_add_test(t, who_could_not_send_has_no_claim_later);
+	tcase_add_loop_test(t, who_waits_for_answers_has_half_of_all_time_by_credit, 0, 2);
+	tcase_add_loop_test(t, who_slept_long_claims_no_more_than_credit, 0, 2);
+	tcase_add_loop_test(t, who_joins_has_no_credit, 0, 2);
 	tcase_add_test(t, what_costs_nothing_changes_no_turn);
 	tcase_add_test(t, all_that_are_awake_come_by_user_then_by_flow);
 	tcase_add_loop_test(t, a_users_record_outlives_the_flow_that_it_lay_in, 0, 10);
