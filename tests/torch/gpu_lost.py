@@ -27,8 +27,9 @@ from tally.torch._exchange import Exchange
 LIMIT_S, SLACK_S = 5, 20  # of a round; more on a busy machine
 KNOWN_S = 30  # who dies is known at once: before this deadline
 GONE = r"EWORKERLOST: rank 0: tensor {0}: rank 1 on machine agent-\d is gone"
-LATE = (r"(ETIMEDOUT: rank 0: {0}after 5(000 ms| s)|EIO: rank 0: {0}on its GPU after 5000 ms); "
-        r".*rank 1").format(r"(tensor {0}: )?round \d+ of tensor {0}: not done ")
+LATE = (r"(ETIMEDOUT: rank 0: (all_reduce .*: )?{0}after 5(000 ms| s)|"
+        r"EIO: rank 0: {0}on its GPU after 5000 ms); .*rank 1"
+        ).format(r"(tensor {0}: )?round \d+ of tensor {0}: not done ")
 SHY_S = 12, 6  # rank 0 is still waiting for rank 1's GPU when that one gives up
 SHY = r"ETIMEDOUT: on machine \S+ these have not said which GPU they have: rank 1"
 
