@@ -45,8 +45,8 @@ path cut 0 10.77.0.110
 wait_until 60 'the job says what it waits for' \
 	job_is all 'server s[01] \(no link from machine a0\), tensor w(\.stop)? round'
 train_more two.0 20 60
-wait_line 20 a0 \
-	"job [0-9]+ 'all' is stuck, .* waits for server s[01] \(no link to any\) since .* does not answer at all"
+stuck="job [0-9]+ 'all' is stuck, .* waits for server s[01]"
+wait_line 20 a0 "$stuck \(no link to any\) since .* does not answer at all"
 path back 0 10.77.0.110
 train_more all.0 20 60
 has_line scheduler 'goes on without server s0' && fail 'the only server was given up'

@@ -122,8 +122,8 @@ start_rank both 1 3 a0 declare:a:1000 declare:b:1000 submit:b "until:$TMP/go3"
 start_rank both 2 3 a1 declare:a:1000 declare:b:1000 submit:a "until:$TMP/go3"
 expect_error 40 late.0 "ETIMEDOUT .*'grad' round 1 waits for rank 1 \(machine a0\)"
 expect_error 40 far.0 \
-	"ETIMEDOUT .*not done after 10000 ms; tensor 'grad' round 1 waits for rank 1 \(machine a1\)"
-expect_error 40 both.0 'ETIMEDOUT round 1 of tensor b: not done after 10000 ms; '
+	"ETIMEDOUT .*not done after 10 s; tensor 'grad' round 1 waits for rank 1 \(machine a1\)"
+expect_error 40 both.0 'ETIMEDOUT round 1 of tensor b: not done after 10 s; '
 expect_text "$TMP/both.0.log" "tensor 'a' round 1 waits for rank 1 \(machine a0\) since"
 expect_text "$TMP/both.0.log" "tensor 'b' round 1 waits for rank 2 \(machine a1\) since"
 touch "$TMP/go3"

@@ -331,7 +331,6 @@ def what_is_not_there_says_so():
     raises(ValueError, "op=Average only", wrapped(gradient_predivide_factor=2.0, op=hvd.Sum))
     raises(ValueError, "no process sets", wrapped(process_set=[0, 1]))
     raises(ValueError, "compressor 'onebit'", wrapped(compression_params={"compressor": "onebit"}))
-    raises(ValueError, "scale the loss", wrapped(pre_scale_factor=0.3))
     raises(ValueError, "only to 16 bits", lambda: bps.declare("x", byteps_compressor_type="topk"))
     raises(NotImplementedError, "on_loss='shrink'.*but without gathers", bps.suspend)
     raises(NotImplementedError, "init\\(tally.Session", bps.resume, 2, 1, 0)

@@ -112,6 +112,7 @@ class Exchange:
         self._over = False  # the job; every ticket says why
         self.gpu = None  # its _device.Gpu, when a tensor on one has come
         self._failure, self._told = None, False  # of what a stream waited for; check() said so
+        self._void = []  # rounds whose memory the GPU may write to until detach() is through
         self._next_check = 0.0
         self._news = session.fileno()
         self._wake_read, self._wake_write = os.pipe()
@@ -249,6 +250,7 @@ class Exchange:
             except TallyTimeout:
                 if self._stopping or time.monotonic() >= end:
                     raise
+            self._submit_ready()  # what others wait for before they come here, too
             self._take_completions()
             self._check_deadlines()
 
@@ -342,9 +344,13 @@ class Exchange:
         """Somebody is about to be told why the job has failed, in another way."""
         self._told = True
 
+    @staticmethod
+    def _is_lent(round_):
+        """Does a stream wait for its result, or will one?"""
+        return round_.look_s and round_.timeout == math.inf
+
     def _lent(self):
-        """Rounds whose results streams wait for, or will."""
-        return [r for r in [*self._flying, *self._line] if r.look_s and r.timeout == math.inf]
+        return [r for r in [*self._flying, *self._line] if self._is_lent(r)]
 
     def _settle_streams(self):
         while self._lent():
@@ -403,6 +409,19 @@ class Exchange:
         self.session._add_span(name, round_.begin)
         round_.end(error)
 
+    def _is_done(self, round_):
+        """Is the round through?  Raises why it has failed.
+
+        Of a job that is over nothing right comes any more, so nobody waits until the GPU has been
+        let go.  It may write to the round's memory until then.
+        """
+        if round_.ticket.test():
+            return True
+        if self._over and self._is_lent(round_):
+            self._void.append(round_)
+            self.session._check_live()
+        return False
+
     def _take_completions(self):
         try:
             news = self.session.poll()
@@ -414,7 +433,7 @@ class Exchange:
             if not news and not round_.look_s:
                 continue
             try:
-                if not round_.ticket.test():
+                if not self._is_done(round_):
                     continue
                 error = None
             except TallyError as why:
@@ -506,6 +525,8 @@ class Exchange:
         finally:
             with self._lock:
                 self._stopping = True
+            for _, _, done in self._wanted:
+                done(None, error)
             for queue in (list(self._flying), self._ready, self._line):
                 for round_ in [r for first in queue for r in first.channel.rounds]:
                     round_.end(error)
