@@ -484,28 +484,32 @@ static const struct engine_cb engine_callbacks = {
 	.turn = on_turn,
 };
 
+static void engine_free(struct ad_engine *en)
+{
+	free(en->core.scratch);
+	free(en->shown);
+	free(en->net);
+	free(en);
+}
+
 int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 {
 	struct ad_engine *en = calloc(1, sizeof(*en));
-	uint8_t *scratch;
 	int rc;
 
 	if (!en)
 		return err_set(e, TALLY_ENOMEM, "out of memory for engine %u", index);
+	ag_init(&en->core);
 	en->shown = calloc(SLABS_PER_LINK_MAX, sizeof(*en->shown));
-	scratch = aligned_alloc(PAGE_BYTES, AG_SCRATCH_BYTES);
-	if (!en->shown || !scratch) {
-		free(scratch);
-		free(en->shown);
-		free(en);
+	en->core.scratch = aligned_alloc(PAGE_BYTES, AG_SCRATCH_BYTES);
+	if (!en->shown || !en->core.scratch) {
+		engine_free(en);
 		return err_set(e, TALLY_ENOMEM, "out of memory for engine %u", index);
 	}
 	for (uint32_t i = 0; i < SLABS_PER_LINK_MAX; i++)
 		en->shown[i].fd = -1;
 	en->agent = a;
 	en->index = index;
-	ag_init(&en->core);
-	en->core.scratch = scratch;
 	fr_init(&en->front);
 	list_init(&en->rings);
 	list_init(&en->peers);
@@ -517,9 +521,7 @@ int ad_engine_start(struct agent *a, uint32_t index, int cpu, struct err *e)
 	rc = engine_start(&en->thread, "agent", index, cpu, 0, &engine_callbacks, en, e);
 	if (rc) {
 		a->engine[index] = NULL;
-		free(scratch);
-		free(en->shown);
-		free(en);
+		engine_free(en);
 		return rc;
 	}
 	ad_engine_tell(en, AD_OPEN, NULL, 0);
@@ -544,7 +546,5 @@ void ad_engine_stop(struct ad_engine *en)
 	while (!list_empty(&en->rings))
 		list_del(en->rings.next);	/* they are the sessions' */
 	outbox_fini(&en->out);
-	free(en->shown);
-	free(en->net);
-	free(en);
+	engine_free(en);
 }
