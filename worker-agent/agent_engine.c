@@ -424,9 +424,12 @@ static void slow_things(struct ad_engine *en, mono_t now)
 	}
 }
 
-/* When slow_things() are due.  At rest they look once more, later than now, and not again before
- * something comes: an idle engine sleeps. */
-static mono_t slow_due(const struct ad_engine *en, mono_t now)
+/*
+ * When slow_things() are due.  At rest they look once more, later than now, and not again before
+ * something comes: an idle engine sleeps.  What this turn has changed since they looked is counted
+ * before that.
+ */
+static mono_t slow_due(struct ad_engine *en, mono_t now)
 {
 	mono_t due = MONO_NEVER;
 
@@ -440,6 +443,8 @@ static mono_t slow_due(const struct ad_engine *en, mono_t now)
 		due = en->next_stall;
 	if (en->next_stuck != now + mono_ms(STUCK_MS))
 		due = MIN(due, en->next_stuck);
+	if (due == MONO_NEVER)
+		ad_links_count(en);
 	return due;
 }
 

@@ -48,6 +48,8 @@ static void on_bell(void *ctx)
 			sv_agents_del(&s, j);
 			sv_job_free(&s, j);
 			freed++;
+		} else if (m.type == SV_NET) {
+			free(j);
 		}
 	}
 }
