@@ -36,11 +36,6 @@ struct query_opts {
 
 /* ---- text of numbers ---- */
 
-static const char *kind_name(uint32_t kind)
-{
-	return kind == NODE_AGENT ? "agent" : kind == NODE_SERVER ? "server" : "other";
-}
-
 static const char *bytes_text(char buf[32], uint64_t bytes)
 {
 	return bytes ? fmt_bytes(buf, 32, bytes) : "";
@@ -134,7 +129,7 @@ static bool nodes_table(const struct msg_report *r, FILE *out, uint32_t columns)
 		char links[16], frames[16], since[32], note[2 * ERR_TEXT_MAX];
 
 		table_cell(&t, "%s", n->name);
-		table_cell(&t, "%s", kind_name(n->kind));
+		table_cell(&t, "%s", msg_kind_name(n->kind));
 		table_cell(&t, "%s", n->state);
 		table_cell(&t, "%s", fmt_seconds(since, sizeof(since),
 						 (double)(n->state_ms / 1000)));
@@ -305,7 +300,7 @@ static void nodes_json(const struct msg_report *r, struct json *j)
 
 		json_object(j, NULL);
 		json_u64(j, "node", n->node);
-		json_str(j, "kind", kind_name(n->kind));
+		json_str(j, "kind", msg_kind_name(n->kind));
 		json_str(j, "name", n->name);
 		json_str(j, "machine", n->machine);
 		json_str(j, "address", n->addr);

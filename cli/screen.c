@@ -21,6 +21,7 @@
 #define COLUMNS_UNKNOWN	80u
 #define COLUMNS_MOST	10000u
 #define HEAD_COLUMNS	11u
+#define PICTURE_BYTES	65536u		/* a larger one takes more than one write */
 #define WORDS_LEAST	16u		/* a narrower screen gets one word a line */
 
 #define HOME		"\033[H"
@@ -105,10 +106,12 @@ void screen_line(FILE *out, uint32_t columns, const char *head, const char *fmt,
 
 /* ---- again and again ---- */
 
+static const char *volatile at_end = "\n";	/* written when Ctrl-C ends the process */
+
 static void on_interrupt(int number)
 {
 	(void)number;
-	(void)!write(STDOUT_FILENO, "\n", 1);
+	(void)!write(STDOUT_FILENO, at_end, strlen(at_end));
 	_exit(CMD_OK);
 }
 
@@ -151,14 +154,18 @@ static int show_once(const struct screen_show *s, bool first)
 
 int screen_watch(const struct screen_show *s)
 {
+	static char buffer[PICTURE_BYTES];	/* of stdout, until the process ends */
 	const struct sigaction end = { .sa_handler = on_interrupt };
 	struct winsize w;
 	bool first = true;
 	int status;
 
-	sigaction(SIGINT, &end, NULL);
-	if (screen_size(&w) && s->in_place)
+	setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+	if (screen_size(&w) && s->in_place) {
+		at_end = WRAP_ON "\n";
 		fputs(HOME CLEAR_BELOW, stdout);
+	}
+	sigaction(SIGINT, &end, NULL);
 	for (;;) {
 		status = show_once(s, first);
 		if (status || fflush(stdout))

@@ -35,11 +35,6 @@ static bool is_up(const struct msg_node_row *n)
 	return !strcmp(n->state, "up");
 }
 
-static const char *kind_name(uint32_t kind)
-{
-	return kind == NODE_AGENT ? "agent" : kind == NODE_SERVER ? "server" : "unknown";
-}
-
 /* Whole seconds: a state does not change faster than people read. */
 static const char *age_text(char buf[32], uint64_t ms)
 {
@@ -63,9 +58,10 @@ static void count_kind(struct line *l, const struct msg_report *r, uint32_t kind
 	uint32_t all = states_count(r, kind, NULL), up = states_count(r, kind, "up");
 
 	if (up < all)
-		add(l, "%" PRIu32 " of %" PRIu32 " %s%s up", up, all, kind_name(kind), plural(all));
+		add(l, "%" PRIu32 " of %" PRIu32 " %s%s up", up, all, msg_kind_name(kind),
+		    plural(all));
 	else
-		add(l, "%" PRIu32 " %s%s up", up, kind_name(kind), plural(up));
+		add(l, "%" PRIu32 " %s%s up", up, msg_kind_name(kind), plural(up));
 }
 
 const char *states_headline(char *buf, size_t size, const struct msg_report *r)
@@ -120,8 +116,8 @@ static void lines_not_up(const struct msg_report *r, states_line *line, void *ct
 
 		if (is_up(n) || ++listed > STATES_LISTED)
 			continue;
-		add(&l, "%s %.128s of machine %.64s is %s since %s", kind_name(n->kind), n->name,
-		    n->machine, n->state, age_text(age, n->state_ms));
+		add(&l, "%s %.128s of machine %.64s is %s since %s", msg_kind_name(n->kind),
+		    n->name, n->machine, n->state, age_text(age, n->state_ms));
 		if (n->why[0])
 			add(&l, ": %s", n->why);
 		if (gone)
@@ -155,7 +151,7 @@ static void lines_refused(const struct msg_report *r, states_line *line, void *c
 		const struct msg_refused_row *f = &r->refused[i];
 		struct line l = { .used = 0 };
 
-		add(&l, "%s%s%.128s", f->kind ? kind_name(f->kind) : "a connection",
+		add(&l, "%s%s%.128s", f->kind ? msg_kind_name(f->kind) : "a connection",
 		    f->name[0] ? " " : "", f->name);
 		if (f->addr[0])
 			add(&l, " from %s", f->addr);
@@ -211,7 +207,7 @@ bool states_refused_table(const struct msg_report *r, FILE *out, uint32_t column
 		char age[32];
 
 		table_cell(&t, "%s", f->name);
-		table_cell(&t, "%s", kind_name(f->kind));
+		table_cell(&t, "%s", msg_kind_name(f->kind));
 		table_cell(&t, "%s", f->addr);
 		table_cell(&t, "%" PRIu64, f->count);
 		table_cell(&t, "%s", age_text(age, f->age_ms));
@@ -246,7 +242,7 @@ void states_refused_json(const struct msg_report *r, struct json *j)
 		const struct msg_refused_row *f = &r->refused[i];
 
 		json_object(j, NULL);
-		json_str(j, "kind", kind_name(f->kind));
+		json_str(j, "kind", msg_kind_name(f->kind));
 		json_str(j, "name", f->name);
 		json_str(j, "address", f->addr);
 		json_str(j, "code", err_name(f->code));

@@ -25,7 +25,10 @@
 	X(dead,		"gone for good") \
 	X(left,		"stopped after it was drained")
 
-/* One line of a status: a word, and the rest; each lives for the call. */
+/*
+ * Takes a line of `tally status`: `label` is the word at its beginning, `text` the rest.  Both
+ * strings are valid during the call only.
+ */
 typedef void states_line(void *ctx, const char *label, const char *text);
 
 /* "2 agents up, 0 of 1 servers up, sa dead 12 s"; returns buf. */

@@ -276,9 +276,8 @@ int lt_session_call(tally_session *s, const struct msg *ask, uint64_t req, enum 
 int lt_session_call_fd(tally_session *s, const struct msg *ask, int fd, uint64_t req,
 		       enum msg_type want, mono_t deadline, struct msg *answer)
 {
-	int rc = 0;
-
 	bool joins = ask->type == MSG_ATTACH;	/* its wait is attach()'s */
+	int rc = 0;
 
 	if (s->timeline)
 		lt_timeline_flush(s->timeline);

@@ -21,7 +21,8 @@
  * is set: info says on stderr what a call or a round waits for, once that has taken a second, and
  * then whenever it has taken twice as long, and the life of the session; debug says each call.
  * A session belongs to one thread at a time; different sessions are independent.
- * It does not survive fork(): the child must not touch it, but for tally_forked().
+ * A session does not survive fork(): the only call that a child may make with its parent's is
+ * tally_forked().
  *
  * All ranks of a job declare the same tensors and use each of them for the same
  * rounds; the order in which they submit and wait is theirs.
@@ -93,7 +94,8 @@ typedef enum {
 } tally_dtype;
 
 /*
- * What a round makes of the ranks' elements: their sum, or that divided by the number of ranks.
+ * Operations of a round: the sum of the ranks' elements (TALLY_SUM), or that sum divided by the
+ * number of ranks (TALLY_MEAN).
  * Whole numbers wrap around where a sum is too large, and a mean of them is that sum divided,
  * rounded toward zero.  Sums of float16 and bfloat16 are made in float32, and rounded once on
  * each machine and once on the server.
@@ -101,8 +103,9 @@ typedef enum {
 typedef enum { TALLY_SUM = 1, TALLY_MEAN = 2 } tally_op;
 
 /*
- * What becomes of a job that loses a rank: an error on all others (EWORKERLOST), or a smaller job
- * (tally_live_ranks).  A rank is lost when its process or its machine ends without tally_detach().
+ * Policies of a job that loses a rank: it fails on all others with EWORKERLOST
+ * (TALLY_ON_LOSS_ERROR), or goes on with fewer ranks (TALLY_ON_LOSS_SHRINK; tally_live_ranks).
+ * A rank is lost when its process or its machine ends without tally_detach().
  */
 typedef enum { TALLY_ON_LOSS_ERROR = 0, TALLY_ON_LOSS_SHRINK = 1 } tally_on_loss;
 
@@ -329,7 +332,7 @@ TALLY_API const void *tally_result(const tally_session *s, const tally_tensor *t
 
 /* ---- timeline (docs/TIMELINE.md) ---- */
 
-/* What a span stands for: work of the framework, or a copy. */
+/* Kinds of spans in a timeline: work of the framework, or a copy. */
 typedef enum { TALLY_SPAN_FRAMEWORK = 1, TALLY_SPAN_COPY = 2 } tally_span_kind;
 
 /*

@@ -17,6 +17,7 @@
 #include "client/clock.h"
 #include "client/gpu.h"
 #include "client/mem.h"
+#include "common/base/parse.h"
 #include "common/base/utf8.h"
 
 #define DECLARED_BYTES_MAX	64u	/* one tensor's row in a DECLARED */
@@ -494,7 +495,7 @@ int tally_undeclare(tally_session *s, tally_tensor **t, uint32_t n)
 	ids = lt_mem_new(MIN(n, TENSORS_PER_BATCH_MAX), sizeof(*ids));
 	if (!ids)
 		return err_set(&s->err, TALLY_ENOMEM, "no memory to undeclare %u tensor%s", n,
-			       n == 1 ? "" : "s");
+			       plural(n));
 	for (from = 0; from < n && !rc; from += step) {
 		step = MIN(n - from, TENSORS_PER_BATCH_MAX);
 		rc = undeclare_batch(s, t + from, step, ids);

@@ -15,6 +15,11 @@
 
 #define VERSION_CEIL	256u		/* what says that it has more is not Tally */
 
+const char *msg_kind_name(uint32_t kind)
+{
+	return kind == NODE_AGENT ? "agent" : kind == NODE_SERVER ? "server" : "unknown";
+}
+
 const char *msg_type_name(uint32_t type)
 {
 	switch (type) {

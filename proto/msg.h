@@ -581,6 +581,9 @@ struct msg_mem {
 	size_t size, used;
 };
 
+/* "agent", "server"; "unknown": another enum node_kind. */
+const char *msg_kind_name(uint32_t kind);
+
 /* "REPLY"; "?": no such type. */
 const char *msg_type_name(uint32_t type);
 

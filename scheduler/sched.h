@@ -181,7 +181,6 @@ struct sched_gone {
 	uint32_t *ids;
 };
 
-/* One node's part in one job. */
 /* What a server did in the window in which it was found slow. */
 struct slow_cause {
 	double bytes_per_s;		/* that it summed while it had something to do */
@@ -189,6 +188,7 @@ struct slow_cause {
 					 * a CPU; less than 0: not known */
 };
 
+/* One node's part in one job. */
 struct sched_part {
 	struct sched_node *node;	/* NULL: dead, or not back yet (HELD) */
 	uint32_t weight;		/* servers: parts of PLACE_WEIGHT_SUM */

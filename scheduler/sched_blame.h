@@ -2,8 +2,9 @@
 /*
  * sched_blame.h - nodes that have trouble on the network, as they say in heartbeats.
  *
- * Who waits hears of it instead of a rank's name: a rank whose machine reaches no server has given
- * what it has.  What a node said counts until its next heartbeat, or its end.
+ * A rank that waits is told of such a node, not of the rank whose input is missing: that one may
+ * have given its input to an agent that reaches no server.  What a node said counts until its next
+ * heartbeat, or its end.
  */
 #ifndef TALLY_SCHED_BLAME_H
 #define TALLY_SCHED_BLAME_H

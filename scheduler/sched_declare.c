@@ -10,6 +10,8 @@
  */
 #include "scheduler/sched_blame.h"
 
+#include "common/base/parse.h"
+
 /* ---- taking back ---- */
 
 static void unset(struct sched_tensor *t, uint32_t rank)
@@ -316,10 +318,11 @@ static uint32_t room_of_user(const struct sched *s, const struct sched_job *j)
 
 static int user_full(const struct sched *s, struct look *k)
 {
+	uint32_t have = tensors_of_user(s, k->j);
+
 	return err_set(&k->e, TALLY_EQUOTA, "user id %u has %u tensor%s in all jobs, as many as "
 		       "one user may have (tally-scheduler --user-tensors); take some back, or let "
-		       "a job end", k->j->uid, tensors_of_user(s, k->j),
-		       tensors_of_user(s, k->j) == 1 ? "" : "s");
+		       "a job end", k->j->uid, have, plural(have));
 }
 
 static int look_at(struct sched *s, struct look *k, const struct msg_tensor *m)

@@ -32,11 +32,6 @@ const char *node_state_name(enum sched_node_state st)
 	return state_name[st];
 }
 
-static const char *kind_name(uint32_t kind)
-{
-	return kind == NODE_AGENT ? "agent" : "server";
-}
-
 void node_since(struct sched *s, struct sched_node *n, const char *why)
 {
 	n->since = s->now;
@@ -54,7 +49,8 @@ static void set_state(struct sched *s, struct sched_node *n, enum sched_node_sta
 
 	ASSERT(state_next[n->state] & 1u << to);
 	out_log(s, missed ? SCHED_WARN : SCHED_INFO, "%s %s %s -> %s, number %u, reason %s",
-		kind_name(n->kind), n->name, state_name[n->state], state_name[to], n->number, why);
+		msg_kind_name(n->kind), n->name, state_name[n->state], state_name[to], n->number,
+		why);
 	n->state = to;
 	n->left = to == SN_DEAD && !missed;
 	node_since(s, n, why);
@@ -258,7 +254,7 @@ static int hello_valid(const struct sched *s, const struct msg_hello *h, struct 
 			       "characters", NAME_LEN_MAX);
 	if (h->naddrs > RAILS_MAX || (h->kind == NODE_SERVER && !h->naddrs))
 		return err_set(e, TALLY_EINVAL, "%s '%.64s' has %u addresses; 1 to %u are possible",
-			       kind_name(h->kind), h->name, h->naddrs, RAILS_MAX);
+			       msg_kind_name(h->kind), h->name, h->naddrs, RAILS_MAX);
 	for (uint32_t i = 0; i < h->naddrs; i++) {
 		if (strlen(h->addrs[i].host) > ADDR_LEN_MAX)
 			return err_set(e, TALLY_EINVAL, "an address is longer than %u",
@@ -304,15 +300,15 @@ static int claim_name(struct sched *s, struct sched_node *old, const struct msg_
 			       "there, or this one with another --name", h->name, old->machine);
 	if (old->state == SN_UP && may_be_over(s, old, h))
 		return err_set(e, TALLY_EBUSY, "%s '%.128s' of machine %.64s is registered, and "
-			       "its end has not been seen yet", kind_name(h->kind), h->name,
+			       "its end has not been seen yet", msg_kind_name(h->kind), h->name,
 			       old->machine);
 	if (old->state == SN_UP)
 		return err_set(e, TALLY_EEXIST, "%s '%.128s' is registered already, from machine "
 			       "%.64s; give this one another --name",
-			       kind_name(h->kind), h->name, old->machine);
+			       msg_kind_name(h->kind), h->name, old->machine);
 	if (old->state == SN_AWAY && (outlived || !node_is_machine(old, h->machine)))
 		return err_set(e, TALLY_EBUSY, "%s '%.128s' of machine %.64s may still come back",
-			       kind_name(h->kind), h->name, old->machine);
+			       msg_kind_name(h->kind), h->name, old->machine);
 	if (old->state == SN_AWAY)
 		node_die(s, old, "replaced by a new process");
 	node_free(s, old);
@@ -627,8 +623,8 @@ static void forget_not(struct sched *s, uint32_t conn, uint64_t req, const struc
 {
 	if (n->state == SN_AWAY)
 		out_reply(s, conn, req, TALLY_EBUSY, "%s '%.128s' is away and may come back, jobs "
-			  "wait for it; it can be forgotten when it is dead", kind_name(n->kind),
-			  n->name);
+			  "wait for it; it can be forgotten when it is dead",
+			  msg_kind_name(n->kind), n->name);
 	else if (n->kind == NODE_SERVER)
 		out_reply(s, conn, req, TALLY_EBUSY, "server '%.128s' is up; drain it ('tally "
 			  "drain %.128s'), stop tally-server on machine %.64s, then forget it",

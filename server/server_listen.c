@@ -120,7 +120,7 @@ static void refuse_other(struct greeting *g, const char *why)
 		greeting_close(g);
 }
 
-static struct sv_agent *agent_find(struct server *s, uint32_t node)
+static struct sv_agent *agent_find(const struct server *s, uint32_t node)
 {
 	list_for_each(&s->agents, l) {
 		struct sv_agent *a = list_entry(l, struct sv_agent, link);
@@ -334,7 +334,7 @@ int sv_agents_add(struct server *s, const struct msg_job_up *m, struct err *e)
 
 void sv_agent_name(const struct server *s, uint32_t node, char *buf, size_t len)
 {
-	const struct sv_agent *a = agent_find((struct server *)(uintptr_t)s, node);
+	const struct sv_agent *a = agent_find(s, node);
 
 	if (a && a->name[0])
 		snprintf(buf, len, "%s", a->name);

@@ -375,7 +375,6 @@ static void seg_drop(struct ag_seg *s)
 
 void ag_tensor_remove(struct ag_core *c, struct ag_tensor *t)
 {
-	(void)c;
 	if (t->removed)
 		return;
 	t->removed = true;

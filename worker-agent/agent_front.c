@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/parse.h"
+
 void fr_init(struct front *f)
 {
 	memset(f, 0, sizeof(*f));
@@ -205,8 +207,7 @@ static int check_agrees(const struct fr_job *j, uint32_t local, const struct fr_
 		return err_set(e, TALLY_EMISMATCH,
 			       "tensor '%.60s' round %u: rank %u: %u group%s of GPUs, rank %u: %u "
 			       "(0: in host memory)", t->name, t->round, j->rank[first], t->groups,
-			       t->groups == 1 ? "" : "s",
-			       j->rank[local], s->groups);
+			       plural(t->groups), j->rank[local], s->groups);
 	if (t->rop == ROP_BROADCAST && s->root != t->root)
 		return err_set(e, TALLY_EMISMATCH,
 			       "tensor '%.60s' round %u: rank %u: broadcast from rank %u, "

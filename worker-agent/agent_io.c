@@ -244,7 +244,7 @@ void ad_scheduler_late(const struct agent *a, struct err *e)
 }
 
 /* "rdma on 1 of 2 links, 0 payloads over tcp; on 1 not: ended too often; 1048576 bytes by
- * card, 0 copied" */
+ * NIC, 0 copied" */
 static const char *rdma_note(struct agent *a, uint32_t links)
 {
 	static const char *const why[] = {

@@ -402,7 +402,6 @@ static void on_up(void *ctx, struct xport_ep *ep, const struct frame *peer)
 	struct ad_engine *en = ctx;
 	struct ad_lane *k = xport_user(ep);
 	struct ad_peer *p = k->peer;
-
 	struct err e;
 
 	(void)peer;

@@ -13,7 +13,7 @@
 #include "common/base/err.h"
 #include "common/base/limits.h"
 
-/* What is meant to be at the other end. */
+/* The kind of daemon that a connection is meant to reach. */
 enum cause_peer { PEER_SERVER, PEER_AGENT, PEER_SCHEDULER };
 
 /* How far the connection came. */
@@ -118,8 +118,8 @@ enum cause cause_of(const struct cause_facts *f);
 /* "SENTENCE; REMEDY"; "" for CAUSE_NONE.  Returns buf, cut to fit. */
 const char *cause_text(enum cause c, const struct cause_facts *f, char *buf, size_t len);
 
-/* Others explain the same end better: it says no more than that the peer is not heard.  Who else
- * waits is not told of it. */
+/* A vague cause says no more than that the peer is not heard, which other reports explain better:
+ * it is logged, and not passed on to other nodes of the same jobs. */
 bool cause_is_vague(enum cause c);
 
 /* Facts with their texts, to be kept or handed to another thread. */

@@ -2,7 +2,8 @@
 /*
  * trouble.h - the peers that a daemon has trouble with on the network, and how often it says so.
  *
- * One row per peer, by name: what keeps the link down, since when, and when the log had it last.
+ * The table has one row per peer, by name: what keeps the link down, since when, and when the log
+ * had it last.
  * A link that comes and goes is one trouble, until trouble_over() says that it carries data again;
  * the log has it once in TROUBLE_LOG_MS, and once more for each cause that is not vague and new.
  * A peer may have links of several sources (a daemon's engines): it is in trouble while one
@@ -30,7 +31,8 @@ struct trouble_row {
 	uint32_t times;			/* since told */
 };
 
-/* What a source says of its links to a peer, on its way to who keeps the rows. */
+/* Kinds of news that a source (an engine) sends about its links to a peer, to the thread that keeps
+ * the rows. */
 enum trouble_what {
 	TROUBLE_LOST,			/* there is none, or none that carries data */
 	TROUBLE_STUCK,			/* the same of one that is up, and carries no data */

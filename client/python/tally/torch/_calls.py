@@ -204,7 +204,6 @@ def _several(tensors):
     return list(tensors)
 
 
-
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
                      postscale_factor=1.0):
     """As allreduce_(), and returns a handle at once."""
