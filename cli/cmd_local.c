@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <netinet/in.h>
 #include <stdarg.h>
@@ -29,9 +30,12 @@
 #include "cli/local.h"
 #include "common/base/base.h"
 #include "common/base/parse.h"
+#include "common/rt/host.h"
 #include "common/rt/loop.h"
 
 #define LAST_WORDS_MS	3000u	/* ranks after another rank's failure */
+#define PORT_LEAST	10000u	/* for MASTER_PORT: below are services' */
+#define PORT_TRIES	32
 #define OBEY_MS		3000u	/* after a signal, until the next harder one */
 
 static const char usage[] =
@@ -267,14 +271,23 @@ static void make_env(const struct local *l, uint32_t rank, struct rank_env *v)
 		env_add(v, "PATH=%s:%s", cmd_env("PATH", "/usr/bin:/bin"), l->bin_dir);
 }
 
-/*
- * A free TCP port for MASTER_PORT, on which rank 0 will listen if it uses torch.distributed.
- * Another process may take it before that: then torch says that the address is in use.
- */
-static int choose_master_port(struct local *l, struct err *e)
+/* The lowest port that the kernel gives to connections and to port 0; its default if unknown. */
+static uint32_t first_given_port(void)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET,
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+	uint32_t first;
+
+	if (!f || fscanf(f, "%" SCNu32, &first) != 1)
+		first = 32768;
+	if (f)
+		fclose(f);
+	return MIN(first, UINT16_MAX);
+}
+
+/* Finds out whether a port is free, or with 0 any that is; 0 or a negative code. */
+static int try_port(uint16_t port, uint16_t *got, struct err *e)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
 	socklen_t len = sizeof(a);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
 
@@ -284,8 +297,28 @@ static int choose_master_port(struct local *l, struct err *e)
 			     strerror(errno));
 	if (fd >= 0)
 		close(fd);
-	l->master_port = ntohs(a.sin_port);
+	*got = ntohs(a.sin_port);
 	return rc;
+}
+
+/*
+ * Chooses a free TCP port for MASTER_PORT, on which rank 0 will listen if it uses
+ * torch.distributed.  Until then the kernel gives no port below first_given_port() to a
+ * connection; only a program that asks for just this one can take it, and then torch says that
+ * the address is in use.  Where all that are tried are taken it is one of the kernel's choice.
+ */
+static int choose_master_port(struct local *l, struct err *e)
+{
+	uint32_t end = first_given_port(), seed;
+
+	for (int i = 0; i < PORT_TRIES && end > PORT_LEAST; i++) {
+		if (host_random(&seed, sizeof(seed)))
+			break;
+		if (!try_port((uint16_t)(PORT_LEAST + seed % (end - PORT_LEAST)), &l->master_port,
+			      e))
+			return 0;
+	}
+	return try_port(0, &l->master_port, e);
 }
 
 /* Rank 0 may read what was piped in; a terminal it would only be stopped by. */

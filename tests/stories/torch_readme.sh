@@ -31,6 +31,11 @@ expect_status 0 "$BIN/tally" local --agents 2 --ranks 3 -- sh -c '
 for place in 0/3\ 0/2 1/3\ 1/2 2/3\ 0/1; do
 	expect_text "$TMP/err" "^(\[rank [12]\] )?$place 127.0.0.1 "
 done
+# A port that the kernel gives to a connection meanwhile would be in use when torch listens there.
+read -r first _ < /proc/sys/net/ipv4/ip_local_port_range
+port=$(awk '/127\.0\.0\.1/ { print $NF; exit }' "$TMP/err")
+[ "$port" -lt "$first" ] || [ "$first" -le 10000 ] ||
+	fail "MASTER_PORT is $port, which the kernel gives to connections, from $first on"
 say 'tally local sets the variables of torchrun'
 
 can_make_namespaces || { say 'no namespaces without root: launchers are left out'; exit 0; }
